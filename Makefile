@@ -1,0 +1,90 @@
+# Everything a contributor runs. `make` alone lists the targets.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.NOTPARALLEL:
+
+GO ?= go
+BIN := .bin
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
+
+# What tests and benchmarks run on; make test PKGS=./breaker/... ARGS='-run Probe -v'
+PKGS ?= ./...
+ARGS ?=
+
+# Checks build binaries only to throw them away. Without the commit stamped in they
+# also build where git refuses to look at a checkout that another user owns.
+test test-race lint vet bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+
+.PHONY: help
+help: ## List the targets
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: ## Show it all in one process: jobs, limit, breaker, recovery
+	$(GO) run ./cmd/tidegate demo $(ARGS)
+
+.PHONY: build
+build: ## Build the binaries into .bin
+	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
+
+.PHONY: test
+test: redis cc fmt-check vet lint build-check test-race ## Run all checks and all tests, as CI does
+
+.PHONY: test-race
+test-race: redis cc ## Run the tests only, with the race detector
+	CGO_ENABLED=1 $(GO) test -race -count=1 -timeout 20m $(ARGS) $(PKGS)
+
+.PHONY: lint
+lint: $(GOLANGCI) ## Run golangci-lint
+	$(GOLANGCI) config verify
+	$(GOLANGCI) run
+
+.PHONY: bench
+bench: redis ## Run the benchmarks and the comparisons of internal/bench
+	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) $(PKGS)
+	@if [ -d internal/bench ]; then \
+		for cmd in $$($(GO) list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./internal/bench/...); do \
+			echo "==> $$cmd"; $(GO) run "$$cmd"; \
+		done; \
+	fi
+
+.PHONY: soak
+soak: redis ## Run the long end-to-end tests
+	$(GO) test -tags soak -count=1 -timeout 60m -v $(ARGS) ./internal/e2e/...
+
+.PHONY: fmt
+fmt: $(GOLANGCI) ## Format the code
+	$(GOLANGCI) fmt
+
+.PHONY: tools
+tools: redis cc $(GOLANGCI) ## Install what the other targets need
+
+.PHONY: fmt-check
+fmt-check:
+	@files=$$(gofmt -l .); if [ -n "$$files" ]; then printf 'not formatted, run make fmt:\n%s\n' "$$files" >&2; exit 1; fi
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+.PHONY: build-check
+build-check:
+	$(GO) build ./...
+
+.PHONY: redis
+redis: ## Install redis-server if it is missing
+	@scripts/ensure-redis.sh
+
+.PHONY: cc
+cc:
+	@scripts/ensure-cc.sh
+
+$(GOLANGCI):
+	@echo "installing golangci-lint $(GOLANGCI_VERSION) into .bin (once, a minute or two)"
+	@GOFLAGS= GOBIN="$(CURDIR)/$(BIN)/new" $(GO) install github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION) \
+		|| { echo "golangci-lint $(GOLANGCI_VERSION) could not be installed: see the error above; it needs the Go module proxy" >&2; exit 1; }
+	@mv $(BIN)/new/golangci-lint $@ && rmdir $(BIN)/new

@@ -1,0 +1,80 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"time"
+)
+
+var (
+	// ErrOpen is what every [OpenError] wraps.
+	ErrOpen = errors.New("circuit breaker is open")
+
+	// ErrUnavailable says that Redis was needed and could not be used: it was
+	// away, too slow for the context, or refused the script.
+	ErrUnavailable = errors.New("breaker state is unavailable")
+
+	// ErrClosed is returned by Allow and Advance after Close.
+	ErrClosed = errors.New("breaker: closed: Close was called on this Breaker")
+)
+
+// OpenError is returned by [Breaker.Allow] when no call may be made now.
+// errors.Is(err, ErrOpen) holds.
+type OpenError struct {
+	// Destination is the breaker's name.
+	Destination string
+	// State is Open, or HalfOpen while another call probes or the next probe is
+	// not due.
+	State State
+	// Until is when to ask again, on this process's clock. Zero if the breaker
+	// was tripped until it is reset.
+	Until time.Time
+	// UntilRedis is Until on Redis's clock, for times that are kept in Redis.
+	UntilRedis time.Time
+	// RetryAfter is how long to wait before asking again; always positive.
+	// The MaxCooldown if the breaker was tripped until it is reset;
+	// [Breaker.Changed] tells sooner.
+	RetryAfter time.Duration
+	// Incident is the id of the incident.
+	Incident string
+	// Cause is why it opened: one of the Cause constants.
+	Cause string
+	// Reason is what the operator who tripped it said, or "".
+	Reason string
+}
+
+// Error says what is open, why, and when to ask again.
+func (e *OpenError) Error() string {
+	switch {
+	case e.State == HalfOpen:
+		return fmt.Sprintf("breaker %s is HALF_OPEN and its probe is taken: ask again in %v", e.Destination, roundWait(e.RetryAfter))
+	case e.Until.IsZero():
+		return fmt.Sprintf("breaker %s is OPEN until it is reset (%s)", e.Destination, e.why())
+	default:
+		return fmt.Sprintf("breaker %s is OPEN (%s): ask again in %v", e.Destination, e.why(), roundWait(e.RetryAfter))
+	}
+}
+
+// Unwrap returns ErrOpen.
+func (e *OpenError) Unwrap() error { return ErrOpen }
+
+func (e *OpenError) why() string {
+	if e.Reason != "" {
+		return e.Cause + ": " + e.Reason
+	}
+	return e.Cause
+}
+
+// roundWait rounds up for people: whole seconds above ten, else milliseconds.
+func roundWait(d time.Duration) time.Duration {
+	unit := time.Millisecond
+	if d > 10*time.Second {
+		unit = time.Second
+	}
+	return (d + unit - 1) / unit * unit
+}
+
+// unavailable marks err, which came from talking to Redis.
+func unavailable(operation, name string, err error) error {
+	return fmt.Errorf("breaker: %s %s: %w: %w", operation, name, ErrUnavailable, err)
+}

@@ -1,0 +1,208 @@
+package breaker
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Event is one transition of a breaker. Times are on Redis's clock.
+type Event struct {
+	// At is when it happened.
+	At time.Time `json:"at"`
+	// Name is the destination.
+	Name string `json:"name"`
+	// From and To are the states; equal if an OPEN breaker was tripped, or a
+	// CLOSED one with failures was reset.
+	From State `json:"from"`
+	To   State `json:"to"`
+	// Cause is one of the Cause constants.
+	Cause string `json:"cause"`
+	// Incident is the id of the incident, the same from opening to closing.
+	Incident string `json:"incident"`
+	// By is the instance whose call or report made it, or the operator.
+	By string `json:"by"`
+	// Reason is what the operator said.
+	Reason string `json:"reason,omitempty"`
+	// Generation grows from each transition to the next.
+	Generation uint64 `json:"generation"`
+	// Failures is the count of consecutive rate-limited answers after it.
+	Failures int `json:"failures"`
+	// OpenedAt is when the incident began.
+	OpenedAt time.Time `json:"opened_at,omitzero"`
+	// OpenUntil is when an OPEN breaker's time comes; zero until it is reset.
+	OpenUntil time.Time `json:"open_until,omitzero"`
+	// Probes and Wasted count the incident's failed probes and rate-limited
+	// answers so far.
+	Probes int `json:"probes"`
+	Wasted int `json:"wasted"`
+}
+
+// historyPage is how many transitions are read at once.
+const historyPage = 64
+
+// events brings every transition to OnEvent once and in order. Messages carry
+// them; a transition whose message was missed is taken from the history.
+type events struct {
+	log    *slog.Logger
+	handle func(Event)
+
+	mu      sync.Mutex
+	started bool
+	seen    uint64 // all transitions up to this version are queued
+	queue   []Event
+	wake    chan struct{}
+}
+
+func newEvents(log *slog.Logger, handle func(Event)) *events {
+	return &events{log: log, handle: handle, wake: make(chan struct{}, 1)}
+}
+
+// start sets the version after which transitions are told.
+func (e *events) start(version uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if !e.started {
+		e.started, e.seen = true, version
+	}
+}
+
+// message takes note of m. It returns false if a transition before m's has not
+// been seen: then catchUp must follow.
+func (e *events) message(m *message) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch {
+	case !e.started:
+		return false
+	case m.Version <= e.seen:
+		return true
+	case m.Event != nil && m.Event.Previous <= e.seen:
+		e.push(m.Event.event())
+	case m.Event != nil || m.Record.Generation > e.seen:
+		return false
+	}
+	e.seen = m.Version
+	return true
+}
+
+// missed says that there may be transitions up to version not seen yet.
+func (e *events) missed(version uint64) bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.started && version > e.seen
+}
+
+// add takes the transitions read from the history, of which none up to version
+// is missing.
+func (e *events) add(version uint64, history []transition) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	for i := range history {
+		if t := &history[i]; t.Generation > e.seen {
+			e.push(t.event())
+			version = max(version, t.Generation)
+		}
+	}
+	e.seen = max(e.seen, version)
+}
+
+// lost tells of a breaker that was not CLOSED and has no data any more: its
+// incident would never end otherwise.
+func (e *events) lost(was, is *view, at time.Time) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if was.state != Closed && is.state == Closed {
+		r := &was.record
+		e.push(Event{
+			At: at.UTC(), Name: r.Name, From: was.state, To: Closed, Cause: CauseLost,
+			Incident: r.Incident, Generation: r.Generation, OpenedAt: instant(r.OpenedAt),
+			Probes: r.Probes, Wasted: r.Wasted,
+		})
+	}
+	e.seen = is.version
+}
+
+// push queues an event. e.mu is held.
+func (e *events) push(event Event) {
+	e.queue = append(e.queue, event)
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run hands events out until ctx ends.
+func (e *events) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-e.wake:
+		}
+		for ctx.Err() == nil {
+			e.mu.Lock()
+			if len(e.queue) == 0 {
+				e.mu.Unlock()
+				break
+			}
+			event := e.queue[0]
+			e.queue = e.queue[1:]
+			e.mu.Unlock()
+			e.log.Info("breaker changed", "breaker", event.Name, "from", event.From, "to", event.To,
+				"cause", event.Cause, "incident", event.Incident, "open_until", event.OpenUntil,
+				"wasted", event.Wasted, "by", event.By)
+			if e.handle != nil {
+				e.handle(event)
+			}
+		}
+	}
+}
+
+// catchUp reads from the history what happened after the last event seen.
+func (b *Breaker) catchUp(ctx context.Context, version uint64) error {
+	b.events.mu.Lock()
+	seen := b.events.seen
+	b.events.mu.Unlock()
+	var missed []transition // newest first
+	for from := int64(0); ; from += historyPage {
+		page, err := readHistory(ctx, b.rdb, b.place, from, from+historyPage-1)
+		if err != nil {
+			return err
+		}
+		for _, t := range page {
+			if t.Generation <= seen {
+				page = nil
+				break
+			}
+			missed = append(missed, t)
+		}
+		if len(page) < historyPage {
+			break
+		}
+	}
+	slices.Reverse(missed)
+	b.events.add(version, missed)
+	return nil
+}
+
+// readHistory returns transitions from the list, newest first.
+func readHistory(ctx context.Context, rdb redis.Cmdable, p place, from, to int64) ([]transition, error) {
+	entries, err := rdb.LRange(ctx, p.history, from, to).Result()
+	if err != nil {
+		return nil, unavailable("read history of", p.name, err)
+	}
+	history := make([]transition, len(entries))
+	for i, entry := range entries {
+		if err := json.Unmarshal([]byte(entry), &history[i]); err != nil {
+			return nil, fmt.Errorf("breaker: read history of %s: entry %d: %w", p.name, from+int64(i), err)
+		}
+	}
+	return history, nil
+}

@@ -1,0 +1,281 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// row is one step of a rule: at an instant, an action, and what it answers.
+type row struct {
+	at   time.Duration
+	do   action
+	want string
+}
+
+type action func(h *harness) string
+
+// harness runs rows on one instance with a clock of its own, which is Redis's
+// and the process's clock at once.
+type harness struct {
+	t       *testing.T
+	rdb     redis.UniversalClient
+	place   place
+	clock   *fakeClock
+	b       *Breaker
+	permits map[string]Permit
+}
+
+// fakeClock stands still until it is set.
+type fakeClock struct {
+	mu    sync.Mutex
+	local time.Time
+	redis int64 // µs
+}
+
+// epoch is a whole millisecond, so that the rows can name exact waits.
+const epoch = int64(1_763_690_400_123_000)
+
+func newFakeClock() *fakeClock {
+	return &fakeClock{local: time.Now(), redis: epoch}
+}
+
+func (c *fakeClock) now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.local
+}
+
+func (c *fakeClock) redisNow() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strconv.FormatInt(c.redis, 10)
+}
+
+func (c *fakeClock) advance(local, redis time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.local = c.local.Add(local)
+	c.redis += redis.Microseconds()
+}
+
+func (c *fakeClock) clock() clock { return clock{now: c.now, redis: c.redisNow} }
+
+// runRows runs the rows on both kinds of Redis.
+func runRows(t *testing.T, o Options, rows ...row) {
+	t.Helper()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHarness(t, rdb, o)
+		var last time.Duration
+		for i, r := range rows {
+			h.clock.advance(r.at-last, r.at-last)
+			last = r.at
+			if got := r.do(h); got != r.want {
+				t.Fatalf("row %d, at %v: got  %q\n\twant %q", i, r.at, got, r.want)
+			}
+		}
+	})
+}
+
+func newHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
+	t.Helper()
+	o.Destination = redistest.Name(t, "rules")
+	if o.Instance == "" {
+		o.Instance = "worker-1"
+	}
+	c := newFakeClock()
+	b, err := newBreaker(rdb, o, c.clock()) // not started: nothing moves but what a row does
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, b)
+	h := &harness{t: t, rdb: rdb, place: placeOf(o.Destination), clock: c, b: b, permits: map[string]Permit{}}
+	look(h)
+	return h
+}
+
+// describe is a status in the words of the rows.
+func describe(s Status) string {
+	parts := []string{s.State.String()}
+	if s.UntilReset() {
+		parts = append(parts, "until reset")
+	} else if s.State == Open {
+		parts = append(parts, s.Remaining.String())
+	}
+	if s.Failures > 0 {
+		parts = append(parts, fmt.Sprintf("failures=%d", s.Failures))
+	}
+	if s.Cause != "" {
+		parts = append(parts, s.Cause)
+	}
+	if s.Probes > 0 {
+		parts = append(parts, fmt.Sprintf("probes=%d", s.Probes))
+	}
+	if s.Wasted > 0 {
+		parts = append(parts, fmt.Sprintf("wasted=%d", s.Wasted))
+	}
+	return strings.Join(parts, " ")
+}
+
+// ask asks for a permit and keeps it under a name.
+func ask(name string) action {
+	return func(h *harness) string {
+		p, err := h.b.Allow(h.t.Context())
+		h.permits[name] = p
+		var open *OpenError
+		switch {
+		case errors.As(err, &open):
+			return fmt.Sprintf("%s for %v", open.State, open.RetryAfter)
+		case err != nil:
+			h.t.Fatal(err)
+			return ""
+		case p.Probe():
+			return "probe"
+		default:
+			return "permit"
+		}
+	}
+}
+
+// tell reports a permit that was asked for.
+func tell(name string, o Outcome) action {
+	return func(h *harness) string {
+		s, err := h.permits[name].Report(h.t.Context(), o)
+		if err != nil {
+			h.t.Fatal(err)
+		}
+		return describe(s)
+	}
+}
+
+func release(name string) action {
+	return func(h *harness) string {
+		if err := h.permits[name].Release(h.t.Context()); err != nil {
+			h.t.Fatal(err)
+		}
+		return describe(h.b.Status())
+	}
+}
+
+// call asks and reports at once.
+func call(o Outcome) action {
+	return func(h *harness) string {
+		if got := ask("call")(h); got != "permit" && got != "probe" {
+			return got
+		}
+		return tell("call", o)(h)
+	}
+}
+
+// calls does the same n times.
+func calls(n int, o Outcome) action {
+	return func(h *harness) (got string) {
+		for range n {
+			got = call(o)(h)
+		}
+		return got
+	}
+}
+
+// get reads what an operator would.
+func get(h *harness) string { return describe(h.operate(statusScript, "")) }
+
+func (h *harness) operate(s *script, who string, own ...any) Status {
+	h.t.Helper()
+	status, err := operate(h.t.Context(), h.rdb, h.place.name, s, caller{now: h.clock.redisNow(), who: who}, own...)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return status
+}
+
+func trip(length time.Duration) action {
+	return func(h *harness) string {
+		s := h.operate(tripScript, "ann", millis(length), "maintenance")
+		look(h)
+		return describe(s)
+	}
+}
+
+func reset(h *harness) string {
+	s := h.operate(resetScript, "ann")
+	look(h)
+	return describe(s)
+}
+
+// look makes the instance read the snapshot, and says what it knows then.
+func look(h *harness) string {
+	h.clock.advance(time.Nanosecond, 0) // what is read now was asked for after what is known
+	if err := h.b.readSnapshot(h.t.Context()); err != nil {
+		h.t.Fatal(err)
+	}
+	return describe(h.b.Status())
+}
+
+func advance(h *harness) string {
+	s, err := h.b.Advance(h.t.Context())
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return describe(s)
+}
+
+// lose deletes keys of the breaker: all of them if none is named.
+func lose(which ...int) action {
+	return func(h *harness) string {
+		keys := h.place.keys
+		if len(which) > 0 {
+			keys = nil
+			for _, i := range which {
+				keys = append(keys, h.place.keys[i])
+			}
+		}
+		if err := h.rdb.Del(h.t.Context(), keys...).Err(); err != nil {
+			h.t.Fatal(err)
+		}
+		return ""
+	}
+}
+
+// set damages a field of the breaker's hash.
+func set(field, value string) action {
+	return func(h *harness) string {
+		if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], field, value).Err(); err != nil {
+			h.t.Fatal(err)
+		}
+		return ""
+	}
+}
+
+// jump moves Redis's clock alone.
+func jump(d time.Duration) action {
+	return func(h *harness) string {
+		h.clock.advance(0, d)
+		return ""
+	}
+}
+
+// story is the history in the words of the rows.
+func story(h *harness) string {
+	events, err := History(h.t.Context(), h.rdb, h.place.name, 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	incidents := map[string]int{"": 0}
+	var parts []string
+	for _, e := range events {
+		if _, known := incidents[e.Incident]; !known {
+			incidents[e.Incident] = len(incidents)
+		}
+		parts = append(parts, fmt.Sprintf("%s→%s %s #%d by %s", e.From, e.To, e.Cause, incidents[e.Incident], e.By))
+	}
+	return strings.Join(parts, "; ")
+}

@@ -1,0 +1,165 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"time"
+)
+
+// Defaults of [Options].
+const (
+	DefaultFailureThreshold   = 3
+	DefaultCooldown           = 5 * time.Minute
+	DefaultCooldownMultiplier = 1.0
+	DefaultMaxCooldown        = time.Hour
+	DefaultProbeTimeout       = 35 * time.Second
+	DefaultRefreshInterval    = time.Second
+)
+
+const maxMultiplier = 1000
+
+// DefaultTimeout bounds the calls to Redis of a method whose context has no
+// deadline.
+const DefaultTimeout = 2 * time.Second
+
+// Options configure a [Breaker]. Only Destination is required. Instances that
+// share a destination should have the same options: each acts by its own.
+type Options struct {
+	// Destination names what the breaker protects; instances with the same
+	// Redis and destination share one breaker. [a-z0-9][a-z0-9-]{0,62}.
+	Destination string
+
+	// FailureThreshold is how many consecutive rate-limited answers open the
+	// breaker. 0 means 3; at least 1.
+	FailureThreshold int
+
+	// Cooldown is how long it stays OPEN the first time. 0 means 5 minutes; at
+	// least 1 ms.
+	Cooldown time.Duration
+
+	// CooldownMultiplier multiplies the cooldown for each failed probe of an
+	// incident: Cooldown × CooldownMultiplier^probes. 0 means 1 (always the
+	// same); 1 to 1000. 2 suits APIs that punish calls while limited.
+	CooldownMultiplier float64
+
+	// MaxCooldown is the longest cooldown, and the longest wait that a hint of
+	// the API can ask for. 0 means 1 hour; at least Cooldown.
+	MaxCooldown time.Duration
+
+	// IgnoreHints leaves the durations given to [RateLimited] unused. By
+	// default a hint opens the breaker at once, until the hinted time.
+	IgnoreHints bool
+
+	// ProbeTimeout is how long the probe is waited for: the lease of the one
+	// permit in HALF_OPEN. It must be longer than a call can take, or two
+	// probes can meet. 0 means 35 seconds; at least 1 ms.
+	ProbeTimeout time.Duration
+
+	// Disabled makes a breaker that lets everything through, counts nothing and
+	// never uses Redis.
+	Disabled bool
+
+	// Instance names this process in the history. "" means host:pid.
+	Instance string
+
+	// RefreshInterval is how often the state is read from Redis, and so the
+	// longest time that a change can go unnoticed when the subscription is
+	// broken. 0 means 1 second; at least 10 ms.
+	RefreshInterval time.Duration
+
+	// Logger gets transitions (info) and lost connections (warn). nil discards.
+	Logger *slog.Logger
+
+	// OnEvent is told of every transition of the breaker, whichever instance
+	// caused it, once and in order, from one goroutine. What happened before
+	// New is not told. It may block: that holds up later events and Close, and
+	// nothing else. It must not call Close.
+	OnEvent func(Event)
+
+	// FailClosed decides what Allow answers as long as Redis could not be asked
+	// even once since New: with FailClosed an error that wraps
+	// [ErrUnavailable], otherwise a permit, as in CLOSED. Once the state is
+	// known, the last known state holds while Redis is away.
+	FailClosed bool
+}
+
+var destinationPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+func validDestination(name string) error {
+	if !destinationPattern.MatchString(name) {
+		return fmt.Errorf("destination %q is not valid: want 1 to 63 of a-z, 0-9 and '-', not starting with '-'", name)
+	}
+	return nil
+}
+
+func (o Options) withDefaults() Options {
+	if o.FailureThreshold == 0 {
+		o.FailureThreshold = DefaultFailureThreshold
+	}
+	if o.Cooldown == 0 {
+		o.Cooldown = DefaultCooldown
+	}
+	if o.CooldownMultiplier == 0 {
+		o.CooldownMultiplier = DefaultCooldownMultiplier
+	}
+	if o.MaxCooldown == 0 {
+		o.MaxCooldown = DefaultMaxCooldown
+	}
+	if o.ProbeTimeout == 0 {
+		o.ProbeTimeout = DefaultProbeTimeout
+	}
+	if o.RefreshInterval == 0 {
+		o.RefreshInterval = DefaultRefreshInterval
+	}
+	if o.Instance == "" {
+		o.Instance = processName()
+	}
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	return o
+}
+
+// validate returns all that is wrong at once.
+func (o Options) validate() error {
+	var errs []error
+	wrong := func(format string, args ...any) {
+		errs = append(errs, fmt.Errorf(format, args...))
+	}
+	if err := validDestination(o.Destination); err != nil {
+		errs = append(errs, err)
+	}
+	if o.FailureThreshold < 1 {
+		wrong("FailureThreshold is %d: want at least 1", o.FailureThreshold)
+	}
+	if o.Cooldown < time.Millisecond {
+		wrong("Cooldown is %v: want at least 1ms", o.Cooldown)
+	}
+	if !(o.CooldownMultiplier >= 1 && o.CooldownMultiplier <= maxMultiplier) { // also NaN
+		wrong("CooldownMultiplier is %v: want 1 to %d", o.CooldownMultiplier, maxMultiplier)
+	}
+	if o.MaxCooldown < o.Cooldown {
+		wrong("MaxCooldown is %v, less than Cooldown (%v): raise it, or lower Cooldown", o.MaxCooldown, o.Cooldown)
+	}
+	if o.ProbeTimeout < time.Millisecond {
+		wrong("ProbeTimeout is %v: want at least 1ms, and longer than a call can take", o.ProbeTimeout)
+	}
+	if o.RefreshInterval < 10*time.Millisecond {
+		wrong("RefreshInterval is %v: want at least 10ms", o.RefreshInterval)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("breaker: options: %w", err)
+	}
+	return nil
+}
+
+func processName() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	return fmt.Sprintf("%s:%d", host, os.Getpid())
+}

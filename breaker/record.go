@@ -1,0 +1,104 @@
+package breaker
+
+import (
+	"math"
+	"time"
+)
+
+// record is a breaker as the scripts write it: in replies, in messages and in
+// the notclosed hash. Instants are unix ms on Redis's clock; 0 is none.
+type record struct {
+	Name         string `json:"name"`
+	State        State  `json:"state"`
+	Cause        string `json:"cause"`
+	Incident     string `json:"incident"`
+	Reason       string `json:"reason"`
+	TrippedBy    string `json:"tripped_by"`
+	ProbeBy      string `json:"probe_by"`
+	Failures     int    `json:"failures"`
+	LastFailure  int64  `json:"last_failure"`
+	Generation   uint64 `json:"generation"`
+	Revision     uint64 `json:"revision"`
+	OpenUntil    int64  `json:"open_until"`
+	OpenedAt     int64  `json:"opened_at"`
+	Probes       int    `json:"probes"`
+	Wasted       int    `json:"wasted"`
+	ProbeStarted int64  `json:"probe_started"`
+	ProbeUntil   int64  `json:"probe_until"`
+	ProbeAfter   int64  `json:"probe_after"`
+	UpdatedAt    int64  `json:"updated_at"`
+}
+
+// healthy says that there is nothing to know: CLOSED without failures.
+func (r *record) healthy() bool { return r.State == Closed && r.Failures == 0 }
+
+func (r *record) untilReset() bool {
+	return r.State == Open && r.OpenUntil == 0 && r.Cause == CauseManual
+}
+
+// nextProbe is when the next probe may start, as far as is known: the lease of
+// the one that runs, or the pause after one that told nothing.
+func (r *record) nextProbe() int64 {
+	if r.ProbeUntil != 0 {
+		return r.ProbeUntil
+	}
+	return r.ProbeAfter
+}
+
+// left is the time from now (µs) to the instant at (ms), never negative. A
+// clock behind the record's last change went backwards: then what was left at
+// that change is left, as the scripts see it.
+func (r *record) left(at, now int64) time.Duration {
+	micros := at*1000 - max(now, r.UpdatedAt*1000)
+	return time.Duration(min(max(0, micros), math.MaxInt64/1000)) * time.Microsecond
+}
+
+// behind says that Redis's clock went backwards since the record was written.
+func (r *record) behind(now int64) bool {
+	return r.State != Closed && now < r.UpdatedAt*1000
+}
+
+// message is one publication: a record, and the transition that made it, if
+// any.
+type message struct {
+	Now     int64       `json:"now"` // µs
+	Version uint64      `json:"version"`
+	Record  record      `json:"record"`
+	Event   *transition `json:"event"`
+}
+
+// transition is one entry of the history.
+type transition struct {
+	At         int64  `json:"at"`
+	Name       string `json:"name"`
+	From       State  `json:"from"`
+	To         State  `json:"to"`
+	Cause      string `json:"cause"`
+	Incident   string `json:"incident"`
+	By         string `json:"by"`
+	Reason     string `json:"reason"`
+	Generation uint64 `json:"generation"`
+	Previous   uint64 `json:"previous"`
+	Failures   int    `json:"failures"`
+	OpenedAt   int64  `json:"opened_at"`
+	OpenUntil  int64  `json:"open_until"`
+	Probes     int    `json:"probes"`
+	Wasted     int    `json:"wasted"`
+}
+
+func (t *transition) event() Event {
+	return Event{
+		At: instant(t.At), Name: t.Name, From: t.From, To: t.To, Cause: t.Cause,
+		Incident: t.Incident, By: t.By, Reason: t.Reason, Generation: t.Generation,
+		Failures: t.Failures, OpenedAt: instant(t.OpenedAt), OpenUntil: instant(t.OpenUntil),
+		Probes: t.Probes, Wasted: t.Wasted,
+	}
+}
+
+// instant is unix ms as a time, 0 as the zero time.
+func instant(ms int64) time.Time {
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms).UTC()
+}

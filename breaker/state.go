@@ -1,0 +1,68 @@
+package breaker
+
+import "fmt"
+
+// State is the state of a breaker.
+type State uint8
+
+const (
+	// Closed lets every call through. It is the zero value, and what a breaker
+	// without any data in Redis is in.
+	Closed State = iota
+	// Open lets no call through until its time has come.
+	Open
+	// HalfOpen lets one call of the whole fleet through: the probe.
+	HalfOpen
+)
+
+var stateNames = [...]string{Closed: "CLOSED", Open: "OPEN", HalfOpen: "HALF_OPEN"}
+
+// String returns CLOSED, OPEN or HALF_OPEN.
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+// MarshalText returns what String returns.
+func (s State) MarshalText() ([]byte, error) {
+	if int(s) >= len(stateNames) {
+		return nil, fmt.Errorf("breaker: marshal state: unknown state %d", uint8(s))
+	}
+	return []byte(stateNames[s]), nil
+}
+
+// UnmarshalText is the inverse of MarshalText.
+func (s *State) UnmarshalText(text []byte) error {
+	for state, name := range stateNames {
+		if name == string(text) {
+			*s = State(state)
+			return nil
+		}
+	}
+	return fmt.Errorf("breaker: unknown state %q, want CLOSED, OPEN or HALF_OPEN", text)
+}
+
+// Causes of transitions, as in [Event.Cause]; the first four are causes of an
+// opening, and so of [Status.Cause].
+const (
+	// CauseThreshold opened the breaker: enough consecutive rate-limited answers.
+	CauseThreshold = "threshold"
+	// CauseHint opened it: the API said how long to wait.
+	CauseHint = "hint"
+	// CauseProbe opened it again: the probe was answered "rate limited".
+	CauseProbe = "probe"
+	// CauseManual opened it: an operator tripped it.
+	CauseManual = "manual"
+	// CauseCooldown made it HALF_OPEN: its time had come.
+	CauseCooldown = "cooldown"
+	// CauseSuccess closed it: the probe succeeded.
+	CauseSuccess = "success"
+	// CauseReset closed it: an operator reset it.
+	CauseReset = "reset"
+	// CauseLost closed it: its data in Redis was lost (FLUSHALL, a failover to
+	// a replica that was behind). Only in events, never in the history, which
+	// was lost as well.
+	CauseLost = "lost"
+)

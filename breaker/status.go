@@ -1,0 +1,144 @@
+package breaker
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Status is a breaker at one moment, as far as whoever returned it knew.
+//
+// As JSON, times are RFC 3339 in UTC on Redis's clock (null if there is none),
+// and Remaining is cooldown_remaining_ms.
+type Status struct {
+	// Name is the destination.
+	Name string
+	// State is the effective state: HALF_OPEN also when an OPEN breaker's time
+	// has come and nobody has asked since.
+	State State
+	// Failures counts consecutive rate-limited answers in CLOSED; in the other
+	// states it stays at what it was when the breaker opened.
+	Failures int
+	// LastFailure is when the last of them (or a probe's) was reported.
+	LastFailure time.Time
+	// Generation is that of the last transition; for a breaker that is CLOSED
+	// without failures, a local status gives the snapshot's version instead.
+	Generation uint64
+	// OpenUntil is when an OPEN breaker's time comes, on this process's
+	// monotonic clock. Zero if it was tripped until it is reset.
+	OpenUntil time.Time
+	// OpenUntilRedis is OpenUntil on Redis's clock, for times that are kept in
+	// Redis.
+	OpenUntilRedis time.Time
+	// Remaining is the time left until OpenUntil, never negative.
+	Remaining time.Duration
+	// Incident is the id of the incident, from opening to closing; "" in CLOSED.
+	Incident string
+	// Cause is why it opened last: CauseThreshold, CauseHint, CauseProbe or
+	// CauseManual.
+	Cause string
+	// Reason and TrippedBy are what the operator said, and who it was.
+	Reason, TrippedBy string
+	// OpenedAt is when the incident began, on Redis's clock.
+	OpenedAt time.Time
+	// Probes counts the incident's probes that were answered "rate limited".
+	Probes int
+	// Wasted counts the incident's rate-limited answers, those that led to the
+	// opening and late ones included.
+	Wasted int
+	// ProbeBy is the instance that probes now, ProbeUntil the end of its lease
+	// on Redis's clock.
+	ProbeBy    string
+	ProbeUntil time.Time
+}
+
+// UntilReset says that the breaker was tripped until it is reset.
+func (s Status) UntilReset() bool {
+	return s.State == Open && s.OpenUntilRedis.IsZero() && s.Cause == CauseManual
+}
+
+type statusJSON struct {
+	Name        string     `json:"name"`
+	State       State      `json:"state"`
+	Failures    int        `json:"failures"`
+	LastFailure *time.Time `json:"last_failure"`
+	Generation  uint64     `json:"generation"`
+	OpenUntil   *time.Time `json:"open_until"`
+	UntilReset  bool       `json:"until_reset"`
+	Remaining   int64      `json:"cooldown_remaining_ms"`
+	Incident    string     `json:"incident"`
+	Cause       string     `json:"cause"`
+	Reason      string     `json:"reason"`
+	TrippedBy   string     `json:"tripped_by"`
+	OpenedAt    *time.Time `json:"opened_at"`
+	Probes      int        `json:"probes"`
+	Wasted      int        `json:"wasted"`
+	ProbeBy     string     `json:"probe_by"`
+	ProbeUntil  *time.Time `json:"probe_until"`
+}
+
+// MarshalJSON gives the form that the commands and the HTTP API print.
+func (s Status) MarshalJSON() ([]byte, error) {
+	return json.Marshal(statusJSON{
+		Name: s.Name, State: s.State, Failures: s.Failures, LastFailure: utc(s.LastFailure),
+		Generation: s.Generation, OpenUntil: utc(s.OpenUntilRedis), UntilReset: s.UntilReset(),
+		Remaining: millis(s.Remaining), Incident: s.Incident, Cause: s.Cause, Reason: s.Reason,
+		TrippedBy: s.TrippedBy, OpenedAt: utc(s.OpenedAt), Probes: s.Probes, Wasted: s.Wasted,
+		ProbeBy: s.ProbeBy, ProbeUntil: utc(s.ProbeUntil),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON gives. OpenUntil, which belongs to the
+// process that printed it, stays zero.
+func (s *Status) UnmarshalJSON(data []byte) error {
+	var j statusJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return fmt.Errorf("breaker: status: %w", err)
+	}
+	*s = Status{
+		Name: j.Name, State: j.State, Failures: j.Failures, LastFailure: value(j.LastFailure),
+		Generation: j.Generation, OpenUntilRedis: value(j.OpenUntil),
+		Remaining: time.Duration(j.Remaining) * time.Millisecond, Incident: j.Incident, Cause: j.Cause,
+		Reason: j.Reason, TrippedBy: j.TrippedBy, OpenedAt: value(j.OpenedAt), Probes: j.Probes,
+		Wasted: j.Wasted, ProbeBy: j.ProbeBy, ProbeUntil: value(j.ProbeUntil),
+	}
+	return nil
+}
+
+func utc(t time.Time) *time.Time {
+	if t.IsZero() {
+		return nil
+	}
+	t = t.UTC()
+	return &t
+}
+
+func value(t *time.Time) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return *t
+}
+
+// status is what is the same at every instant; the rest depends on the time.
+func (r *record) status() Status {
+	return Status{
+		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
+		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), Incident: r.Incident,
+		Cause: r.Cause, Reason: r.Reason, TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
+		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
+	}
+}
+
+// status is the reply's breaker for a caller that keeps no view.
+func (r *reply) status(received time.Time) Status {
+	s := r.record.status()
+	if s.State == Open && !r.record.untilReset() {
+		s.Remaining = r.record.left(r.record.OpenUntil, r.now)
+		s.OpenUntil = received.Add(s.Remaining)
+		if s.Remaining == 0 {
+			s.State = HalfOpen
+		}
+	}
+	return s
+}

@@ -1,0 +1,249 @@
+// Package asynqx is what Tidegate leans on in asynq beyond its API.
+//
+// asynq takes any redis.UniversalClient and speaks to Redis through a fixed
+// set of Lua scripts. Client is such a client: it passes on what asynq sends,
+// but stands in for the scripts where Tidegate must do more, or differently,
+// in the same round trip: dequeue, done and complete, retry, requeue, archive
+// and forward. The caller's own client is left alone.
+//
+// A contract test holds the SHA-1, KEYS and ARGV of each of these scripts
+// against asynq's source; a script that is not known stops the Server.
+package asynqx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Options configure a Client.
+type Options struct {
+	// Queues of the Server, the most urgent first. The Server must be given the
+	// same ones with StrictPriority, the first one highest.
+	Queues []string
+	// Concurrency of the Server.
+	Concurrency int
+	// Worker is kept with each job that this process takes: host:pid.
+	Worker string
+	// Gate says when jobs may be fetched. Nil means always.
+	Gate Gate
+	// Retention of completed and of failed jobs.
+	Retention, RetentionFailed time.Duration
+	// HeldReason is the reason of jobs that were put off because the gate was
+	// closed.
+	HeldReason string
+	// RecoverSpread is the time over which jobs of a dead worker come back.
+	// Default 30 s.
+	RecoverSpread time.Duration
+	// PollMin and PollMax bound the pause between two looks at empty queues,
+	// which doubles from one to the other. Defaults 100 ms and 1 s.
+	PollMin, PollMax time.Duration
+	// Logger gets an error once when Redis is lost, and a line when it is back.
+	Logger *slog.Logger
+	// Fatal is told of a script that is not known. It must stop the Server.
+	Fatal func(error)
+	// Recovered, if set, is told of each job that was taken from a dead worker.
+	Recovered func(id string, s Settled)
+}
+
+// Client is the redis.UniversalClient of one asynq Server.
+type Client struct {
+	redis.UniversalClient
+	o    Options
+	log  *slog.Logger
+	gate Gate
+
+	inHand   inHand
+	bufferMu sync.Mutex
+	buffer   []*Delivery // fetched, not yet handed out
+	// flowing is the queue that the last look found jobs in; until flowingUntil
+	// more are fetched from it along with completions.
+	flowing      string
+	flowingUntil time.Time
+	empty        map[string]time.Time
+	purged       map[string]time.Time // only the janitor's goroutine uses it
+	acks         committer
+	// waiting is true while the gate lets nothing through: then what is due may
+	// as well stay where it is, and is moved when the gate opens.
+	waiting atomic.Bool
+	// heldFor, unless 0, asks the fetching to bring back what was put off.
+	heldFor atomic.Int64
+	health  health
+
+	ctx    context.Context // ends when fetching is to stop
+	cancel context.CancelFunc
+	wake   chan struct{}
+	fetch  sync.Mutex // held while a dequeue is under way
+	fatal  sync.Once
+}
+
+// New returns a client for one Server, on top of rdb, which stays the caller's.
+func New(rdb redis.UniversalClient, o Options) *Client {
+	if o.Logger == nil {
+		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Gate == nil {
+		o.Gate = openGate{}
+	}
+	if o.PollMin == 0 {
+		o.PollMin = 100 * time.Millisecond
+	}
+	if o.PollMax == 0 {
+		o.PollMax = time.Second
+	}
+	if o.RecoverSpread == 0 {
+		o.RecoverSpread = 30 * time.Second
+	}
+	c := &Client{
+		UniversalClient: rdb, o: o, log: o.Logger, gate: o.Gate,
+		inHand: inHand{jobs: map[string]*Delivery{}},
+		empty:  map[string]time.Time{},
+		purged: map[string]time.Time{},
+		wake:   make(chan struct{}, 1),
+	}
+	c.acks.flush = c.flushCompletions
+	c.health.log = o.Logger
+	c.ctx, c.cancel = context.WithCancel(context.Background())
+	return c
+}
+
+// CloseGate stops fetching: a dequeue that waits returns empty, jobs that were
+// fetched but not handed out go back to the head of their queue, an unused
+// permit is given back. It must be called before the Server's Stop, which would
+// wait for the dequeue for ever. Calling it again does nothing.
+func (c *Client) CloseGate(ctx context.Context) error {
+	c.cancel()
+	c.fetch.Lock() // wait for the dequeue under way
+	defer c.fetch.Unlock()
+	var errs []error
+	c.acks.flying.Wait() // a completion may be fetching
+	for d := c.popBuffer(); d != nil; d = c.popBuffer() {
+		if _, err := c.settle(ctx, d.Queue, d.ID, Outcome{Kind: Requeue}); err != nil {
+			errs = append(errs, fmt.Errorf("asynqx: put job %s back: %w", d.ID, err))
+		}
+		c.inHand.remove(d.ID)
+	}
+	if err := c.gate.Close(ctx); err != nil {
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// InHand is how many jobs this Server holds.
+func (c *Client) InHand() int { return c.inHand.len() }
+
+// Delivery returns the job in hand with the id, nil if there is none.
+func (c *Client) Delivery(id string) *Delivery { return c.inHand.get(id) }
+
+// Wake ends the pause between two looks at empty queues.
+func (c *Client) Wake() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// EvalSha stands in for asynq's scripts; see the package comment.
+func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	s, ok := asynqScripts[sha]
+	if !ok {
+		err := &UnknownScriptError{SHA: sha}
+		if c.o.Fatal != nil {
+			c.fatal.Do(func() { c.o.Fatal(err) })
+		}
+		return redis.NewCmdResult(nil, err)
+	}
+	switch s.action {
+	case doDequeue:
+		return c.dequeue(keys)
+	case doComplete:
+		return c.complete(ctx, keys, args)
+	case doRetry:
+		return c.retry(ctx, keys, args)
+	case doRequeue:
+		return c.requeue(ctx, keys, args)
+	case doForward:
+		return c.forward(ctx, keys)
+	case doJanitor:
+		c.purge(ctx, keys)
+	}
+	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+}
+
+// Eval is what go-redis falls back to where Redis does not know a script yet.
+// Only scripts that are passed on get here.
+func (c *Client) Eval(ctx context.Context, src string, keys []string, args ...any) *redis.Cmd {
+	return c.UniversalClient.Eval(ctx, src, keys, args...)
+}
+
+// queueOf takes the queue out of one of asynq's keys: asynq:{<queue>}:…
+func queueOf(key string) string {
+	const prefix = "asynq:{"
+	if len(key) < len(prefix) {
+		return ""
+	}
+	for i := len(prefix); i < len(key); i++ {
+		if key[i] == '}' {
+			return key[len(prefix):i]
+		}
+	}
+	return ""
+}
+
+// forward moves due jobs of both sets at asynq's call for the first of them.
+// Nothing is moved while the gate is closed.
+func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
+	queue := queueOf(keys[0])
+	if keys[0] != record.Scheduled(queue) || c.waiting.Load() {
+		return redis.NewCmdResult(int64(0), nil)
+	}
+	n, err := c.forwardQueue(ctx, queue, 0)
+	if err != nil {
+		c.health.failed(err)
+		// asynq would log this every second; the outage is logged once.
+		return redis.NewCmdResult(int64(0), nil)
+	}
+	return redis.NewCmdResult(n, nil)
+}
+
+func (c *Client) forwardQueue(ctx context.Context, queue string, held time.Duration) (int64, error) {
+	keys := []string{record.Scheduled(queue), record.Retry(queue), record.Pending(queue)}
+	n, err := forwardScript.Run(ctx, c.UniversalClient, keys, record.TaskPrefix(queue), held.Milliseconds(), c.o.HeldReason).Int64()
+	if err != nil {
+		return 0, fmt.Errorf("asynqx: forward %s: %w", queue, err)
+	}
+	if n > 0 {
+		c.Wake()
+	}
+	return n, nil
+}
+
+// purge deletes failed jobs beyond their retention, once in a while when asynq's
+// janitor comes by for the completed ones.
+func (c *Client) purge(ctx context.Context, keys []string) {
+	const batch, every = 100, time.Minute
+	queue := queueOf(keys[0])
+	if now := time.Now(); c.o.RetentionFailed <= 0 || now.Sub(c.purged[queue]) < every {
+		return
+	}
+	c.purged[queue] = time.Now()
+	for {
+		n, err := purgeScript.Run(ctx, c.UniversalClient, []string{record.Failed(queue)},
+			record.TaskPrefix(queue), c.o.RetentionFailed.Milliseconds(), batch).Int64()
+		if err != nil {
+			c.health.failed(err)
+			return
+		}
+		if n < batch {
+			return
+		}
+	}
+}

@@ -1,0 +1,168 @@
+package asynqx
+
+import (
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Fields are the changing fields of a job that the dequeue reads with it.
+type Fields struct {
+	Attempt     int
+	Reschedules int
+	Crashes     int
+	ExpiresAt   string // unix ms, "" for never
+}
+
+// Delivery is one job in the hands of this process.
+type Delivery struct {
+	Queue, ID string
+	Fields    Fields
+	// Permit is what the gate granted for this job, nil without one.
+	Permit any
+
+	msg     string
+	fetched time.Time
+
+	mu       sync.Mutex
+	outcome  *Outcome
+	returned time.Time // when the handler returned; zero before
+}
+
+// Decide records what is to become of the job; asynq's acknowledgement, which
+// follows when the handler returns, carries it out.
+func (d *Delivery) Decide(o Outcome) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.outcome = &o
+	d.returned = time.Now()
+}
+
+func (d *Delivery) decided() *Outcome {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.outcome
+}
+
+// Kind is what becomes of a job after a run.
+type Kind string
+
+// The kinds of outcomes.
+const (
+	Complete   Kind = "complete"
+	Reschedule Kind = "reschedule" // not now, later: counts in reschedules
+	Retry      Kind = "retry"      // failed, again later: counts in attempt
+	Fail       Kind = "fail"       // failed for good
+	Requeue    Kind = "requeue"    // back to the head, nothing counted
+	deferred   Kind = "defer"      // later, nothing counted
+	recovered  Kind = "recover"    // its worker died: counts in crashes
+)
+
+// Outcome says what becomes of a job.
+type Outcome struct {
+	Kind Kind
+	// At is when the job may run again, by the local clock; for Reschedule and
+	// Retry. It is turned into a delay when the call to Redis is made, so that
+	// time spent repeating the call is not added.
+	At time.Time
+	// Reason is kept for people: why the job waits.
+	Reason string
+	// Error is kept as last_error unless empty.
+	Error string
+	// Limit bounds the counter of the kind; nil for none. Reaching beyond it
+	// fails the job.
+	Limit *int
+	// Response is kept with the job unless nil.
+	Response *Response
+	// Extend is added to the job's expiry, if it has one.
+	Extend time.Duration
+	// Settled, if set, is told what came of it before the slot is free again.
+	Settled func(Settled)
+}
+
+// Response is the destination's answer, as it is kept.
+type Response struct {
+	Status int
+	Body   string
+}
+
+// Settled is what Redis made of an outcome.
+type Settled struct {
+	// Kind is the outcome's, or Fail where a limit was exceeded, or "" where
+	// the job was no longer in this process's hands.
+	Kind Kind
+	// Count is the new value of the kind's counter.
+	Count int
+	// AvailableAt is when it may run again, by Redis's clock; zero if never.
+	AvailableAt time.Time
+}
+
+// inHand holds the deliveries of one Server.
+type inHand struct {
+	mu   sync.Mutex
+	jobs map[string]*Delivery // by id: UUIDs, or given ids that are unique
+}
+
+func (h *inHand) add(d *Delivery) (running bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, running = h.jobs[d.ID]; !running {
+		h.jobs[d.ID] = d
+	}
+	return running
+}
+
+func (h *inHand) get(id string) *Delivery {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.jobs[id]
+}
+
+func (h *inHand) remove(id string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.jobs, id)
+}
+
+func (h *inHand) len() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.jobs)
+}
+
+// forgetAfter is how long a finished handler is waited for to be acknowledged.
+// asynq says nothing where it found the lease lost; the lease is 30 s.
+const forgetAfter = 40 * time.Second
+
+// forget drops deliveries whose handler has returned and that asynq will not
+// acknowledge any more.
+func (h *inHand) forget(now time.Time) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, d := range h.jobs {
+		d.mu.Lock()
+		stale := !d.returned.IsZero() && now.Sub(d.returned) > forgetAfter
+		d.mu.Unlock()
+		if stale {
+			delete(h.jobs, id)
+		}
+	}
+}
+
+// Map returns the fields under their names in the record.
+func (f Fields) Map() map[string]string {
+	m := make(map[string]string, 4)
+	for name, n := range map[string]int{
+		record.FieldAttempt: f.Attempt, record.FieldReschedules: f.Reschedules, record.FieldCrashes: f.Crashes,
+	} {
+		if n > 0 {
+			m[name] = strconv.Itoa(n)
+		}
+	}
+	if f.ExpiresAt != "" {
+		m[record.FieldExpiresAt] = f.ExpiresAt
+	}
+	return m
+}

@@ -1,0 +1,41 @@
+package asynqx
+
+import "context"
+
+// Gate decides when a Server may fetch jobs.
+type Gate interface {
+	// Wait blocks until jobs may be fetched. backlog tells whether any queue of
+	// the Server has a job; a gate that must spend something on the leave to
+	// fetch asks it first. An error other than the context's means: ask again
+	// later.
+	Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (Grant, error)
+	// Flowing reports, at once, whether jobs may be fetched without asking Wait,
+	// any number and without a permit.
+	Flowing() bool
+	// Unused takes a grant back for which there was no job.
+	Unused(ctx context.Context, g Grant)
+	// Close gives back what the gate still holds.
+	Close(ctx context.Context) error
+}
+
+// Grant is the leave to fetch.
+type Grant struct {
+	// Max is how many jobs may be fetched; 0 means any number.
+	Max int
+	// Permit is handed to the handler with the job. A grant with a permit is
+	// for one job.
+	Permit any
+	// Opened is true when the gate had been closed: jobs that were put off
+	// until now may be due.
+	Opened bool
+}
+
+// openGate lets everything pass.
+type openGate struct{}
+
+func (openGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	return Grant{}, ctx.Err()
+}
+func (openGate) Flowing() bool                 { return true }
+func (openGate) Unused(context.Context, Grant) {}
+func (openGate) Close(context.Context) error   { return nil }

@@ -1,0 +1,61 @@
+-- Completes jobs of one queue. Stands in for asynq's markAsCompleteCmd and
+-- doneCmd; several workers' completions share one call.
+--
+-- KEYS[1] active   KEYS[2] lease   KEYS[3] completed
+-- KEYS[4] processed:<date>   KEYS[5] processed   KEYS[6] scheduled   KEYS[7] retry
+-- ARGV[1] expiry of KEYS[4], unix seconds   ARGV[2] task key prefix
+-- ARGV[3] retention in seconds              ARGV[4] worker
+-- ARGV[5...] per job: id, response status ('' = none), response body
+-- returns per job: 1 completed, 2 was completed before (a repeated call),
+--   0 there is no such job any more
+--
+-- A job that is not in our hands any more, because the lease was lost, was
+-- accepted by the destination all the same: it is completed wherever it is. In
+-- the pending list its id stays behind and is dropped by dequeue.lua.
+local time = redis.call('TIME')
+local seconds = tonumber(time[1])
+local now = string.format('%.0f', seconds * 1000 + math.floor(time[2] / 1000))
+local expiry = string.format('%.0f', seconds + tonumber(ARGV[3]))
+local results, done, n = {}, {}, 0
+for i = 5, #ARGV, 3 do
+  local id = ARGV[i]
+  local key = ARGV[2] .. id
+  local mine = redis.call('LREM', KEYS[1], 1, id)
+  local state = 'active'
+  if mine == 0 then
+    state = redis.call('HGET', key, 'state')
+  end
+  if not state then
+    results[#results + 1] = 0
+  elseif state == 'completed' then
+    results[#results + 1] = 2
+  else
+    if mine == 0 then
+      redis.call('ZREM', KEYS[6], id)
+      redis.call('ZREM', KEYS[7], id)
+    end
+    done[#done + 1] = expiry
+    done[#done + 1] = id
+    if ARGV[i + 1] == '' then
+      redis.call('HSET', key, 'state', 'completed', 'ended_at', now, 'by', ARGV[4])
+    else
+      redis.call('HSET', key, 'state', 'completed', 'ended_at', now, 'by', ARGV[4],
+        'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
+    end
+    n = n + 1
+    results[#results + 1] = 1
+  end
+end
+if n > 0 then
+  local ids = {}
+  for i = 2, #done, 2 do
+    ids[#ids + 1] = done[i]
+  end
+  redis.call('ZREM', KEYS[2], unpack(ids))
+  redis.call('ZADD', KEYS[3], unpack(done))
+  if redis.call('INCRBY', KEYS[4], n) == n then
+    redis.call('EXPIREAT', KEYS[4], ARGV[1])
+  end
+  redis.call('INCRBY', KEYS[5], n)
+end
+return results

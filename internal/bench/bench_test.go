@@ -1,0 +1,217 @@
+// Package bench compares Tidegate with bare asynq, side by side in one run:
+//
+//	make bench PKGS=./internal/bench
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// payload has 200 bytes.
+var payload = json.RawMessage(`{"text":"` + strings.Repeat("x", 189) + `"}`)
+
+const (
+	pairs       = 5
+	concurrency = 10
+	retention   = 24 * time.Hour
+)
+
+// compare runs the two in turn, prints each pair, and reports the medians.
+func compare(b *testing.B, unit string, theirs, ours func(*testing.B) float64) {
+	b.Helper()
+	for b.Loop() {
+		var as, bs, ratios []float64
+		for range pairs {
+			a, t := theirs(b), ours(b)
+			as, bs, ratios = append(as, a), append(bs, t), append(ratios, t/a)
+			b.Logf("asynq %8.0f %s, tidegate %8.0f %s, ratio %.2f", a, unit, t, unit, t/a)
+		}
+		b.ReportMetric(median(as), "asynq-"+unit)
+		b.ReportMetric(median(bs), "tidegate-"+unit)
+		b.ReportMetric(median(ratios), "ratio")
+		b.ReportMetric(0, "ns/op") // says nothing here
+	}
+}
+
+func median(v []float64) float64 {
+	slices.Sort(v)
+	return v[len(v)/2]
+}
+
+func newClient(b *testing.B, rdb redis.UniversalClient) *jobs.Client {
+	b.Helper()
+	c, err := jobs.NewClient(rdb, jobs.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	return c
+}
+
+func specs(dest string, n int) []*jobs.Spec {
+	out := make([]*jobs.Spec, n)
+	for i := range out {
+		out[i] = jobs.New(dest, payload)
+	}
+	return out
+}
+
+// BenchmarkDrain: one process, 20,000 jobs that do nothing, concurrency 10,
+// completed jobs kept for a day.
+func BenchmarkDrain(b *testing.B) {
+	const n = 20000
+	rdb := redistest.Start(b).Client(b)
+	ctx := context.Background()
+	compare(b, "jobs/s",
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			client := asynq.NewClientFromRedisClient(rdb)
+			fillAsynq(b, client, n)
+			var done atomic.Int64
+			all := make(chan struct{})
+			srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: concurrency, LogLevel: asynq.FatalLevel})
+			started := time.Now()
+			if err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
+				if done.Add(1) == n {
+					close(all)
+				}
+				return nil
+			})); err != nil {
+				b.Fatal(err)
+			}
+			<-all
+			waitFor(b, rdb, "asynq:{default}:completed", n)
+			took := time.Since(started)
+			srv.Shutdown()
+			return n / took.Seconds()
+		},
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			dest := redistest.Name(b, "d")
+			if _, err := newClient(b, rdb).EnqueueMany(ctx, specs(dest, n)); err != nil {
+				b.Fatal(err)
+			}
+			var done atomic.Int64
+			all := make(chan struct{})
+			p, err := publisher.New(rdb, publisher.Options{Logger: slog.New(slog.DiscardHandler), Retention: retention})
+			if err != nil {
+				b.Fatal(err)
+			}
+			err = p.Handle(dest, publisher.Func(func(context.Context, *jobs.Job) error {
+				if done.Add(1) == n {
+					close(all)
+				}
+				return nil
+			}), publisher.Concurrency(concurrency))
+			if err != nil {
+				b.Fatal(err)
+			}
+			run, stop := context.WithCancel(ctx)
+			ended := make(chan error, 1)
+			started := time.Now()
+			go func() { ended <- p.Run(run) }()
+			<-all
+			waitFor(b, rdb, record.Completed(record.Queue(dest, record.Default)), n)
+			took := time.Since(started)
+			stop()
+			if err := <-ended; err != nil {
+				b.Fatal(err)
+			}
+			return n / took.Seconds()
+		})
+}
+
+// BenchmarkEnqueueMany: 100,000 jobs from one goroutine, against a loop of
+// asynq's Enqueue.
+func BenchmarkEnqueueMany(b *testing.B) {
+	const n = 100000
+	rdb := redistest.Start(b).Client(b)
+	ctx := context.Background()
+	compare(b, "jobs/s",
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			client := asynq.NewClientFromRedisClient(rdb)
+			started := time.Now()
+			fillAsynq(b, client, n)
+			return n / time.Since(started).Seconds()
+		},
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			client := newClient(b, rdb)
+			started := time.Now()
+			all := specs("d", n)
+			for len(all) > 0 {
+				if _, err := client.EnqueueMany(ctx, all[:4000]); err != nil {
+					b.Fatal(err)
+				}
+				all = all[4000:]
+			}
+			return n / time.Since(started).Seconds()
+		})
+}
+
+// BenchmarkEnqueue: one job a call, from one goroutine.
+func BenchmarkEnqueue(b *testing.B) {
+	const n = 10000
+	rdb := redistest.Start(b).Client(b)
+	ctx := context.Background()
+	compare(b, "jobs/s",
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			client := asynq.NewClientFromRedisClient(rdb)
+			started := time.Now()
+			fillAsynq(b, client, n)
+			return n / time.Since(started).Seconds()
+		},
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			client := newClient(b, rdb)
+			started := time.Now()
+			for range n {
+				if _, err := client.Enqueue(ctx, jobs.New("d", payload)); err != nil {
+					b.Fatal(err)
+				}
+			}
+			return n / time.Since(started).Seconds()
+		})
+}
+
+func fillAsynq(b *testing.B, client *asynq.Client, n int) {
+	b.Helper()
+	for range n {
+		task := asynq.NewTask("publish", payload, asynq.Retention(retention))
+		if _, err := client.Enqueue(task); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// waitFor returns when all jobs are on record as completed.
+func waitFor(b *testing.B, rdb redis.UniversalClient, key string, n int64) {
+	b.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for rdb.ZCard(context.Background(), key).Val() != n {
+		if time.Now().After(deadline) {
+			b.Fatal(fmt.Sprintf("%s has not %d members after a minute", key, n))
+		}
+		time.Sleep(time.Millisecond)
+	}
+}

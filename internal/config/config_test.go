@@ -1,0 +1,339 @@
+package config
+
+import (
+	"log/slog"
+	"net/http"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// ignoreEntries leaves out what Print prints; it has tests of its own.
+var ignoreEntries = cmpopts.IgnoreUnexported(Config{})
+
+func load(t *testing.T, environ ...string) (*Config, []string) {
+	t.Helper()
+	cfg, warnings, err := Load(environ)
+	if err != nil {
+		t.Fatalf("Load(%q):\n%v", environ, err)
+	}
+	return cfg, texts(warnings)
+}
+
+func texts(warnings []Warning) []string {
+	var out []string
+	for _, w := range warnings {
+		out = append(out, w.String())
+	}
+	return out
+}
+
+// one is the smallest working destination.
+var one = []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com/items"}
+
+func with(more ...string) []string { return append(slices.Clone(one), more...) }
+
+func TestLoadDefaults(t *testing.T) {
+	t.Parallel()
+	cfg, warnings := load(t, one...)
+	breaker := Breaker{
+		Enabled:            true,
+		FailureThreshold:   3,
+		Cooldown:           5 * time.Minute,
+		CooldownMultiplier: 1,
+		MaxCooldown:        time.Hour,
+		TrustHints:         true,
+	}
+	own := breaker
+	own.ProbeTimeout = 35 * time.Second
+	want := &Config{
+		RedisURL: "redis://127.0.0.1:6379/0",
+		Destinations: []Destination{{
+			Name:              "shop",
+			URL:               "https://api.example.com/items",
+			Method:            "POST",
+			Timeout:           30 * time.Second,
+			Concurrency:       10,
+			RateLimitedStatus: []int{429},
+			PermanentStatus:   []int{400, 401, 404, 409, 410, 413, 415, 422},
+			Breaker:           own,
+		}},
+		Breaker:            breaker,
+		Retry:              Retry{MaxRetriesLimit: 10, MaxDelayLimit: time.Hour, LoopInterval: time.Second},
+		JobRetention:       24 * time.Hour,
+		JobRetentionFailed: 2160 * time.Hour,
+		MaxCrashes:         3,
+		MaxPayloadBytes:    262144,
+		IdempotencyScope:   "job",
+		ShutdownTimeout:    30 * time.Second,
+		Log:                Log{Level: slog.LevelInfo, Format: "auto"},
+	}
+	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
+		t.Errorf("defaults (-want +got):\n%s", diff)
+	}
+	if warnings != nil {
+		t.Errorf("warnings: %q", warnings)
+	}
+}
+
+func TestLoadEveryVariable(t *testing.T) {
+	t.Parallel()
+	cfg, warnings := load(t,
+		"REDIS_URL=rediss://user:pw@redis.example:6380/2",
+		"DESTINATION_0_NAME=shop",
+		"DESTINATION_0_URL= http://127.0.0.1:8080/items ",
+		"DESTINATION_0_METHOD=put",
+		"DESTINATION_0_TIMEOUT=1m30s",
+		"DESTINATION_0_CONCURRENCY=25",
+		"DESTINATION_0_AUTH_TOKEN=abc.def-123\n",
+		"DESTINATION_0_HEADERS=x-a: 1 ,X-B:c:d,X-A:2",
+		"DESTINATION_0_RATE_LIMITED_STATUS=429, 403,429",
+		"DESTINATION_0_PERMANENT_STATUS=400",
+		"DESTINATION_0_CIRCUIT_BREAKER_ENABLED=false",
+		"DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS=2000",
+		"DESTINATION_1_NAME=other",
+		"DESTINATION_1_URL=https://other.example",
+		"DESTINATION_1_CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=60000",
+		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5",
+		"CIRCUIT_BREAKER_COOLDOWN_MS=1000",
+		"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=2.5",
+		"CIRCUIT_BREAKER_MAX_COOLDOWN_MS=4000",
+		"CIRCUIT_BREAKER_TRUST_HINTS=FALSE",
+		"CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=95000",
+		"RETRY_MAX_RETRIES_LIMIT=20",
+		"RETRY_MAX_DELAY_LIMIT=7200",
+		"RETRY_LOOP_INTERVAL_MS=10",
+		"JOB_RETENTION=0s",
+		"JOB_RETENTION_FAILED=30d",
+		"MAX_CRASHES=1",
+		"MAX_PAYLOAD_BYTES=16777216",
+		"IDEMPOTENCY_SCOPE=attempt",
+		"SHUTDOWN_TIMEOUT=1m",
+		"LOG_LEVEL=WARN",
+		"LOG_FORMAT=json",
+	)
+	global := Breaker{
+		Enabled:            true,
+		FailureThreshold:   5,
+		Cooldown:           time.Second,
+		CooldownMultiplier: 2.5,
+		MaxCooldown:        4 * time.Second,
+		ProbeTimeout:       95 * time.Second,
+	}
+	first, second := global, global
+	first.Enabled, first.Cooldown = false, 2*time.Second
+	second.ProbeTimeout = time.Minute
+	want := &Config{
+		RedisURL: "rediss://user:pw@redis.example:6380/2",
+		Destinations: []Destination{
+			{
+				Name:              "shop",
+				URL:               "http://127.0.0.1:8080/items",
+				Method:            "PUT",
+				Timeout:           90 * time.Second,
+				Concurrency:       25,
+				AuthToken:         "abc.def-123",
+				Headers:           http.Header{"X-A": {"1", "2"}, "X-B": {"c:d"}},
+				RateLimitedStatus: []int{403, 429},
+				PermanentStatus:   []int{400},
+				Breaker:           first,
+			},
+			{
+				Name:              "other",
+				URL:               "https://other.example",
+				Method:            "POST",
+				Timeout:           30 * time.Second,
+				Concurrency:       10,
+				RateLimitedStatus: []int{429},
+				PermanentStatus:   []int{400, 401, 404, 409, 410, 413, 415, 422},
+				Breaker:           second,
+			},
+		},
+		Breaker:            global,
+		Retry:              Retry{MaxRetriesLimit: 20, MaxDelayLimit: 2 * time.Hour, LoopInterval: 10 * time.Millisecond},
+		JobRetention:       0,
+		JobRetentionFailed: 30 * 24 * time.Hour,
+		MaxCrashes:         1,
+		MaxPayloadBytes:    16777216,
+		IdempotencyScope:   "attempt",
+		ShutdownTimeout:    time.Minute,
+		Log:                Log{Level: slog.LevelWarn, Format: "json"},
+	}
+	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if warnings != nil {
+		t.Errorf("warnings: %q", warnings)
+	}
+}
+
+func TestLoadSetButEmpty(t *testing.T) {
+	t.Parallel()
+	environ := slices.Clone(one)
+	for _, v := range table() {
+		if !v.required {
+			environ = append(environ, strings.Replace(v.name, "<i>", "0", 1)+"= ")
+		}
+	}
+	cfg, warnings := load(t, environ...)
+	want, _ := load(t, one...)
+	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
+		t.Errorf("empty variables changed the defaults (-default +got):\n%s", diff)
+	}
+	wantWarnings := []string{
+		"DESTINATION_0_AUTH_TOKEN: is set but empty; it counts as not set",
+		"DESTINATION_0_HEADERS: is set but empty; it counts as not set",
+		"REDIS_URL: is set but empty; it counts as not set",
+	}
+	if diff := cmp.Diff(wantWarnings, warnings); diff != "" {
+		t.Errorf("warnings (-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadSecretFiles(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	write := func(name, content string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	token, redis := write("token", "hunter2\r\n\n"), write("redis", "redis://:hunter2@redis.example/1\n")
+	headers := write("headers", "X-Api-Key:hunter2\n")
+	empty, large := write("empty", "\n \n"), write("large", strings.Repeat("x", maxSecretFile+1))
+
+	cfg, warnings := load(t, with("DESTINATION_0_AUTH_TOKEN_FILE="+token, "DESTINATION_0_AUTH_TOKEN=",
+		"REDIS_URL_FILE="+redis, "DESTINATION_0_HEADERS_FILE="+headers)...)
+	if got := cfg.Destinations[0].AuthToken.Reveal(); got != "hunter2" {
+		t.Errorf("token %q", got)
+	}
+	if got := cfg.RedisURL.Reveal(); got != "redis://:hunter2@redis.example/1" {
+		t.Errorf("Redis URL %q", got)
+	}
+	if got := cfg.Destinations[0].Headers.Get("X-Api-Key"); got != "hunter2" {
+		t.Errorf("header %q", got)
+	}
+	if warnings != nil {
+		t.Errorf("warnings %q", warnings)
+	}
+
+	missing := filepath.Join(dir, "missing")
+	_, _, err := Load([]string{
+		"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_AUTH_TOKEN=hunter2", "DESTINATION_0_AUTH_TOKEN_FILE=" + token,
+		"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://a.example", "DESTINATION_1_AUTH_TOKEN_FILE=" + missing,
+		"DESTINATION_2_NAME=c", "DESTINATION_2_URL=https://a.example", "DESTINATION_2_AUTH_TOKEN_FILE=" + empty,
+		"DESTINATION_3_NAME=d", "DESTINATION_3_URL=https://a.example", "DESTINATION_3_AUTH_TOKEN_FILE=" + dir,
+		"DESTINATION_4_NAME=e", "DESTINATION_4_URL=https://a.example", "DESTINATION_4_URL_FILE=" + token,
+		"REDIS_URL_FILE=" + large,
+	})
+	quoted := func(path string) string { return `"` + path + `"` }
+	want := strings.Join([]string{
+		"DESTINATION_0_AUTH_TOKEN: is set, and so is DESTINATION_0_AUTH_TOKEN_FILE; unset one of the two",
+		"DESTINATION_1_AUTH_TOKEN_FILE: cannot read file " + quoted(missing) + ": no such file or directory; check the file and its permissions",
+		"DESTINATION_2_AUTH_TOKEN_FILE: file " + quoted(empty) + " is empty; check the file and its permissions",
+		"DESTINATION_3_AUTH_TOKEN_FILE: cannot read file " + quoted(dir) + ": is a directory; check the file and its permissions",
+		"DESTINATION_4_URL_FILE: is not a variable of Tidegate; only a secret can come from a file: set DESTINATION_4_URL",
+		"REDIS_URL_FILE: file " + quoted(large) + " is larger than 65536 bytes; check the file and its permissions",
+	}, "\n")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	if diff := cmp.Diff(want, err.Error()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+func TestLoadWarnings(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		environ []string
+		want    []string
+	}{
+		{"near misses", []string{"REDIS_URI=x", "LOGLEVEL=x", "redis_url=x", "DESTINATIONS_0_NAME=x", "MAX_PAYLOAD_BYTE=1", "REDIS_URL_FILES=x"},
+			[]string{
+				"DESTINATIONS_0_NAME: is not a variable of Tidegate; did you mean DESTINATION_0_NAME?",
+				"LOGLEVEL: is not a variable of Tidegate; did you mean LOG_LEVEL?",
+				"MAX_PAYLOAD_BYTE: is not a variable of Tidegate; did you mean MAX_PAYLOAD_BYTES?",
+				"REDIS_URI: is not a variable of Tidegate; did you mean REDIS_URL?",
+				"REDIS_URL_FILES: is not a variable of Tidegate; did you mean REDIS_URL_FILE?",
+				"redis_url: is not a variable of Tidegate; did you mean REDIS_URL?",
+			}},
+		{"what orchestrators and shells set", []string{
+			"REDIS_PORT=tcp://10.0.0.1:6379", "REDIS_SERVICE_HOST=10.0.0.1", "REDIS_SERVICE_PORT=6379", "REDIS_PORT_6379_TCP=tcp://10.0.0.1:6379",
+			"REDIS_HOST=x", "REDIS_DB=0", "REDIS_TLS=1", "LISTEN_FDS=1", "LISTEN_PID=1", "PATH=/bin", "HOME=/root", "PWD=/", "_=/bin/env",
+			"HOSTNAME=x", "JOURNAL_STREAM=8:1", "INVOCATION_ID=x", "PUBLIC_IP=1.2.3.4", "LOG_DIR=/x", "=C:=x", "noequals", "KUBERNETES_PORT=x",
+		}, nil},
+		{"not used yet", []string{
+			"SLACK_BOT_TOKEN=hunter2", "SLACK_WEBHOOK_URL_FILE=/nowhere", "OPS_ADDR=:9090", "LISTEN_ADDR=", "API_TOKENS_FILE=/x",
+			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_RATE=60/1h", "DESTINATION_0_AUTH_TOKENS_FILE=/x", "DESTINATION_0_CALLBACK_SECRET=hunter2",
+		}, []string{
+			"API_TOKENS_FILE: is set, but this version does not use it yet",
+			"DESTINATION_0_AUTH_TOKENS_FILE: is set, but this version does not use it yet",
+			"DESTINATION_0_CALLBACK_SECRET: is set, but this version does not use it yet",
+			"DESTINATION_0_RATE: is set, but this version does not use it yet",
+			"OPS_ADDR: is set, but this version does not use it yet",
+			"SLACK_BOT_TOKEN: is set, but this version does not use it yet",
+			"SLACK_WEBHOOK_URL_FILE: is set, but this version does not use it yet",
+		}},
+		{"token in the clear", []string{
+			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=http://api.example.com", "DESTINATION_0_AUTH_TOKEN=t",
+			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=http://localhost:8080", "DESTINATION_1_AUTH_TOKEN=t",
+			"DESTINATION_2_NAME=c", "DESTINATION_2_URL=http://[::1]:8080", "DESTINATION_2_AUTH_TOKEN=t",
+			"DESTINATION_3_NAME=d", "DESTINATION_3_URL=http://api.example.com",
+		}, []string{"DESTINATION_0_URL: is http: the token of this destination is sent unencrypted; use https if the API has it"}},
+		{"probe lease", with("DESTINATION_0_TIMEOUT=5s", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=5000"),
+			[]string{"DESTINATION_0_TIMEOUT: is not shorter than the probe's lease (PROBE_TIMEOUT_MS, 5000): a slow probe may be joined by a second one"}},
+		{"embedded", []string{"REDIS_URL=embedded:"},
+			[]string{"REDIS_URL: is the embedded Redis: jobs live in this process only and end with it"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			if _, warnings := load(t, tt.environ...); !cmp.Equal(tt.want, warnings) {
+				t.Errorf("(-want +got):\n%s", cmp.Diff(tt.want, warnings))
+			}
+		})
+	}
+}
+
+func TestRequireDestinations(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t)
+	err := cfg.RequireDestinations()
+	const want = "DESTINATION_0_NAME: is not set, and no destination is configured; set DESTINATION_0_NAME and DESTINATION_0_URL"
+	if err == nil || err.Error() != want {
+		t.Errorf("without destinations: %v", err)
+	}
+	cfg, _ = load(t, one...)
+	if err := cfg.RequireDestinations(); err != nil {
+		t.Errorf("with one: %v", err)
+	}
+	if d, ok := cfg.Destination("shop"); !ok || d.Name != "shop" {
+		t.Errorf("Destination(shop) = %v, %v", d.Name, ok)
+	}
+	if _, ok := cfg.Destination("other"); ok {
+		t.Error("Destination(other) found")
+	}
+}
+
+// TestLoadIgnoresTheProcess is not parallel: it changes the process environment.
+func TestLoadIgnoresTheProcess(t *testing.T) {
+	t.Setenv("REDIS_URL", "redis://elsewhere/0")
+	t.Setenv("MAX_CRASHES", "7")
+	cfg, _, err := Load(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cfg.RedisURL.Reveal() != "redis://127.0.0.1:6379/0" || cfg.MaxCrashes != 3 {
+		t.Errorf("Load(nil) read the process environment: %s, %d", cfg.RedisURL.Reveal(), cfg.MaxCrashes)
+	}
+}

@@ -1,0 +1,113 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+)
+
+// Where a value came from, as Print and Document tell it.
+const (
+	sourceDefault = "default"
+	sourceSet     = "set"
+	sourceFile    = "file"
+)
+
+// fileSuffix makes the name of the variable that gives a secret by file.
+const fileSuffix = "_FILE"
+
+// maxSecretFile bounds what is read from a secret's file, in bytes.
+const maxSecretFile = 64 << 10
+
+// environment is the process environment with X_FILE resolved into X. A variable
+// that is set but empty has an entry with an empty value.
+type environment struct {
+	values   map[string]string
+	fromFile map[string]bool
+}
+
+// newEnvironment reads NAME=value entries; of a repeated name the last counts.
+// A value of nothing but white space is empty.
+func newEnvironment(environ []string) *environment {
+	e := &environment{values: make(map[string]string, len(environ)), fromFile: map[string]bool{}}
+	for _, entry := range environ {
+		name, value, found := strings.Cut(entry, "=")
+		if !found || name == "" {
+			continue
+		}
+		if strings.TrimSpace(value) == "" {
+			value = ""
+		}
+		e.values[name] = value
+	}
+	return e
+}
+
+// set reports whether the variable has a value.
+func (e *environment) set(name string) bool { return e.values[name] != "" }
+
+// source says where the variable's value comes from.
+func (e *environment) source(name string) string {
+	switch {
+	case e.fromFile[name]:
+		return sourceFile
+	case e.set(name):
+		return sourceSet
+	}
+	return sourceDefault
+}
+
+// resolveFile replaces the secret X by the content of X_FILE if that is set.
+func (e *environment) resolveFile(name string, found *findings) {
+	byFile := name + fileSuffix
+	if !e.set(byFile) {
+		return
+	}
+	if e.set(name) {
+		found.fail(name, "unset one of the two", "is set, and so is %s", byFile)
+		return
+	}
+	value, err := readSecretFile(e.values[byFile])
+	if err != nil {
+		found.fail(byFile, "check the file and its permissions", "%v", err)
+		found.bad[name] = true
+		return
+	}
+	e.values[name] = value
+	e.fromFile[name] = true
+}
+
+// readSecretFile returns a file's content without trailing line breaks. Its
+// errors name the file and never the content.
+func readSecretFile(path string) (string, error) {
+	path = strings.TrimSpace(path)
+	f, err := os.Open(path)
+	if err != nil {
+		return "", fmt.Errorf("cannot read file %q: %w", path, reason(err))
+	}
+	defer func() { _ = f.Close() }()
+	content, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
+	if err != nil {
+		return "", fmt.Errorf("cannot read file %q: %w", path, reason(err))
+	}
+	if len(content) > maxSecretFile {
+		return "", fmt.Errorf("file %q is larger than %d bytes", path, maxSecretFile)
+	}
+	value := strings.TrimRight(string(content), "\r\n")
+	if strings.TrimSpace(value) == "" {
+		return "", fmt.Errorf("file %q is empty", path)
+	}
+	return value, nil
+}
+
+// reason takes the path out of a file error; it is in the message already.
+func reason(err error) error {
+	var pathError *fs.PathError
+	if errors.As(err, &pathError) {
+		return pathError.Err
+	}
+	return err
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// ExitCode is the exit status of a process whose configuration is wrong
+// (EX_CONFIG of sysexits.h).
+const ExitCode = 78
+
+// Error is what is wrong with one variable.
+type Error struct {
+	// Variable is the name of the environment variable.
+	Variable string
+	// Problem says what is wrong; it never holds the value of a secret.
+	Problem string
+	// Fix says what to do.
+	Fix string
+}
+
+// Error returns one line: VARIABLE: what is wrong; what to do.
+func (e *Error) Error() string {
+	if e.Fix == "" {
+		return e.Variable + ": " + e.Problem
+	}
+	return e.Variable + ": " + e.Problem + "; " + e.Fix
+}
+
+// Errors is everything that is wrong with a configuration, sorted by variable.
+// Each element is an [*Error].
+type Errors []error
+
+// Error returns one line per error.
+func (e Errors) Error() string {
+	lines := make([]string, len(e))
+	for i, err := range e {
+		lines[i] = err.Error()
+	}
+	return strings.Join(lines, "\n")
+}
+
+// Unwrap gives errors.Is and errors.As access to every element.
+func (e Errors) Unwrap() []error { return e }
+
+// Warning is something that does not stop Tidegate but is probably not meant.
+type Warning struct {
+	// Variable is the name of the environment variable.
+	Variable string `json:"variable"`
+	// Message says what is odd and what to do, without values of secrets.
+	Message string `json:"message"`
+}
+
+// String returns one line: VARIABLE: message.
+func (w Warning) String() string { return w.Variable + ": " + w.Message }
+
+// findings collects errors and warnings while a configuration is read.
+type findings struct {
+	errors   []*Error
+	warnings []Warning
+	bad      map[string]bool
+}
+
+func (f *findings) fail(variable, fix, problem string, args ...any) {
+	if f.bad == nil {
+		f.bad = map[string]bool{}
+	}
+	f.bad[variable] = true
+	f.errors = append(f.errors, &Error{Variable: variable, Problem: fmt.Sprintf(problem, args...), Fix: fix})
+}
+
+func (f *findings) warn(variable, message string, args ...any) {
+	f.warnings = append(f.warnings, Warning{Variable: variable, Message: fmt.Sprintf(message, args...)})
+}
+
+// ok reports whether none of the variables has an error yet: a check across
+// several of them says nothing useful about values that could not be read.
+func (f *findings) ok(variables ...string) bool {
+	return !slices.ContainsFunc(variables, func(v string) bool { return f.bad[v] })
+}
+
+// result returns sorted warnings and, if there is any error, sorted Errors.
+func (f *findings) result() ([]Warning, error) {
+	slices.SortStableFunc(f.warnings, func(a, b Warning) int { return compareNames(a.Variable, b.Variable) })
+	if len(f.errors) == 0 {
+		return f.warnings, nil
+	}
+	slices.SortStableFunc(f.errors, func(a, b *Error) int { return compareNames(a.Variable, b.Variable) })
+	errs := make(Errors, len(f.errors))
+	for i, e := range f.errors {
+		errs[i] = e
+	}
+	return f.warnings, errs
+}
+
+// compareNames orders by name, with numbers in them by value: DESTINATION_2_
+// comes before DESTINATION_10_.
+func compareNames(a, b string) int {
+	as, bs := strings.Split(a, "_"), strings.Split(b, "_")
+	for i := range min(len(as), len(bs)) {
+		an, aerr := strconv.Atoi(as[i])
+		bn, berr := strconv.Atoi(bs[i])
+		if aerr == nil && berr == nil && an != bn {
+			return cmp.Compare(an, bn)
+		}
+		if c := cmp.Compare(as[i], bs[i]); c != 0 {
+			return c
+		}
+	}
+	return cmp.Compare(len(as), len(bs))
+}

@@ -1,0 +1,104 @@
+package config
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// contract is every variable that users rely on by name.
+var contract = strings.Fields(`
+	REDIS_URL
+	DESTINATION_0_NAME DESTINATION_0_URL DESTINATION_0_METHOD DESTINATION_0_TIMEOUT DESTINATION_0_CONCURRENCY
+	DESTINATION_0_AUTH_TOKEN DESTINATION_0_AUTH_TOKENS_FILE DESTINATION_0_HEADERS
+	DESTINATION_0_RATE_LIMITED_STATUS DESTINATION_0_PERMANENT_STATUS DESTINATION_0_RATE DESTINATION_0_BURST
+	DESTINATION_0_CALLBACK_URL DESTINATION_0_CALLBACK_SECRET
+	DESTINATION_0_CIRCUIT_BREAKER_ENABLED DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD
+	DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER
+	DESTINATION_0_CIRCUIT_BREAKER_MAX_COOLDOWN_MS DESTINATION_0_CIRCUIT_BREAKER_TRUST_HINTS
+	DESTINATION_0_CIRCUIT_BREAKER_PROBE_TIMEOUT_MS
+	CIRCUIT_BREAKER_ENABLED CIRCUIT_BREAKER_FAILURE_THRESHOLD CIRCUIT_BREAKER_COOLDOWN_MS
+	CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER CIRCUIT_BREAKER_MAX_COOLDOWN_MS CIRCUIT_BREAKER_TRUST_HINTS
+	CIRCUIT_BREAKER_PROBE_TIMEOUT_MS
+	RETRY_MAX_RETRIES_LIMIT RETRY_MAX_DELAY_LIMIT RETRY_LOOP_INTERVAL_MS
+	JOB_RETENTION JOB_RETENTION_FAILED MAX_CRASHES MAX_PAYLOAD_BYTES IDEMPOTENCY_SCOPE
+	OPS_ADDR SHUTDOWN_TIMEOUT LOG_LEVEL LOG_FORMAT
+	SLACK_BOT_TOKEN SLACK_CHANNEL SLACK_WEBHOOK_URL SLACK_API_URL
+	ALERT_OPEN_TOO_LONG ALERT_ONCALL_MENTION PAGERDUTY_ROUTING_KEY PAGERDUTY_API_URL
+	ALERT_FAILED_BURST ALERT_OLDEST_PENDING
+	LISTEN_ADDR API_TOKENS_FILE PUBLIC_URL`)
+
+var exampleLine = regexp.MustCompile(`^(#?)([A-Z][A-Z0-9_]*)=(.*)$`)
+
+// readExample returns the assignments of config.example.env; with all of them,
+// also those that are commented out.
+func readExample(t *testing.T, all bool) (environ, names []string) {
+	t.Helper()
+	content, err := os.ReadFile(exampleFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(content)) {
+		m := exampleLine.FindStringSubmatch(strings.TrimRight(line, "\n"))
+		if m == nil {
+			if !strings.HasPrefix(line, "# ") && line != "#\n" && line != "\n" {
+				t.Errorf("neither comment nor assignment: %q", line)
+			}
+			continue
+		}
+		if m[1] == "" || all {
+			environ = append(environ, m[2]+"="+m[3])
+			names = append(names, m[2])
+		}
+	}
+	return environ, names
+}
+
+func TestExampleLoadsAsItIs(t *testing.T) {
+	t.Parallel()
+	environ, names := readExample(t, false)
+	if diff := cmp.Diff([]string{"REDIS_URL", "DESTINATION_0_NAME", "DESTINATION_0_URL"}, names); diff != "" {
+		t.Errorf("active assignments (-want +got):\n%s", diff)
+	}
+	cfg, warnings := load(t, environ...)
+	if warnings != nil {
+		t.Errorf("warnings: %q", warnings)
+	}
+	if err := cfg.RequireDestinations(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestExampleLoadsUncommented also checks that the values shown are the defaults
+// wherever there is one.
+func TestExampleLoadsUncommented(t *testing.T) {
+	t.Parallel()
+	environ, names := readExample(t, true)
+	got, want := slices.Sorted(slices.Values(names)), slices.Sorted(slices.Values(contract))
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("variables of config.example.env (-contract +file):\n%s", diff)
+	}
+	cfg, warnings := load(t, environ...)
+	later := 0
+	for _, v := range table() {
+		if v.later {
+			later++
+		}
+	}
+	if len(warnings) != later {
+		t.Errorf("%d warnings, want one for each of the %d variables not used yet:\n%s", len(warnings), later, strings.Join(warnings, "\n"))
+	}
+
+	plain, _ := readExample(t, false)
+	defaults, _ := load(t, plain...)
+	defaults.Destinations[0].AuthToken = cfg.Destinations[0].AuthToken
+	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers
+	defaults.Breaker.ProbeTimeout = cfg.Breaker.ProbeTimeout
+	if diff := cmp.Diff(defaults, cfg, ignoreEntries); diff != "" {
+		t.Errorf("shown values are not the defaults (-default +shown):\n%s", diff)
+	}
+}

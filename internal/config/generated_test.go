@@ -1,0 +1,204 @@
+package config
+
+import (
+	"bytes"
+	"flag"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"text/template"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var update = flag.Bool("update", false, "write the generated files instead of comparing them")
+
+const (
+	referenceFile = "../../docs/configuration.md"
+	exampleFile   = "../../config.example.env"
+)
+
+// TestGeneratedReference and TestGeneratedExample fail when a variable changed
+// and its documentation was not generated again.
+func TestGeneratedReference(t *testing.T) {
+	compareGenerated(t, "testdata/configuration.md.tmpl", referenceFile)
+}
+
+func TestGeneratedExample(t *testing.T) {
+	compareGenerated(t, "testdata/config.example.env.tmpl", exampleFile)
+}
+
+func compareGenerated(t *testing.T, templateFile, file string) {
+	t.Helper()
+	tmpl, err := template.ParseFiles(templateFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var want bytes.Buffer
+	if err := tmpl.Execute(&want, documentation(t)); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(file, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	got, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(got), want.String()); diff != "" {
+		t.Errorf("%s is stale; run: go generate ./internal/config\n%s", file, diff)
+	}
+}
+
+type (
+	docs struct {
+		Groups []docGroup
+		Later  []docVariable
+	}
+	docGroup struct {
+		Title, Intro, IntroLines string
+		Variables                []docVariable
+	}
+	docVariable struct {
+		Name, Default, Values, Doc, DocLines, Assignment string
+	}
+)
+
+// documentation joins the table with the comments of the structs in vars.go.
+func documentation(t *testing.T) docs {
+	t.Helper()
+	comments := readComments(t)
+	var (
+		d        docs
+		override bool
+	)
+	for _, v := range table() {
+		text := comments[v.group.Name()+"."+v.field]
+		if text == "" {
+			t.Fatalf("%s has no comment in vars.go", v.name)
+		}
+		if override = strings.HasPrefix(v.name, blockPrefix+"CIRCUIT_BREAKER_"); override {
+			text = "Overrides `" + strings.TrimPrefix(v.name, blockPrefix) + "`."
+		}
+		dv := docVariable{
+			Name:       v.name,
+			Default:    documentedDefault(v, override),
+			Values:     documentedValues(v),
+			Doc:        strings.ReplaceAll(text, "\n", " "),
+			DocLines:   commentLines(v, text, override),
+			Assignment: assignment(v),
+		}
+		if v.later {
+			d.Later = append(d.Later, dv)
+			continue
+		}
+		title, intro, _ := strings.Cut(comments[groupOf(v).Name()], "\n\n")
+		if n := len(d.Groups); n == 0 || d.Groups[n-1].Title != title {
+			g := docGroup{Title: title, Intro: strings.ReplaceAll(intro, "\n", " ")}
+			if intro != "" {
+				g.IntroLines = "# " + strings.ReplaceAll(strings.ReplaceAll(intro, "`", ""), "\n", "\n# ")
+			}
+			d.Groups = append(d.Groups, g)
+		}
+		g := &d.Groups[len(d.Groups)-1]
+		g.Variables = append(g.Variables, dv)
+	}
+	return d
+}
+
+// groupOf puts a destination's overrides under the destination.
+func groupOf(v variable) reflect.Type {
+	if strings.HasPrefix(v.name, blockPrefix) {
+		return reflect.TypeFor[destinationVars]()
+	}
+	return v.group
+}
+
+func documentedDefault(v variable, override bool) string {
+	switch {
+	case override:
+		return "the global value"
+	case v.required:
+		return "*required*"
+	case v.field == "ProbeTimeout":
+		return "the destination's timeout + 5 s"
+	case v.def == "":
+		return ""
+	}
+	return "`" + v.def + "`"
+}
+
+func documentedValues(v variable) string {
+	values := strings.TrimPrefix(v.allowed(), "use ")
+	values, _, _ = strings.Cut(values, ", such as")
+	if len(v.oneOf) > 0 {
+		values = "`" + strings.Join(v.oneOf, "`, `") + "`"
+	}
+	if v.secret {
+		values = strings.TrimPrefix(values+"; *secret*", "; ")
+	}
+	return values
+}
+
+func commentLines(v variable, text string, override bool) string {
+	lines := "# " + strings.ReplaceAll(strings.ReplaceAll(text, "`", ""), "\n", "\n# ")
+	switch {
+	case override, v.required:
+	case v.field == "ProbeTimeout":
+		lines += "\n# Default: " + documentedDefault(v, override)
+	case v.def == "":
+		lines += "\n# Default: none."
+	default:
+		lines += "\n# Default: " + v.def
+	}
+	return lines
+}
+
+// assignment is the line of the example file: commented out unless a first
+// configuration needs it.
+func assignment(v variable) string {
+	name := strings.Replace(v.name, "<i>", "0", 1)
+	value := v.example
+	if value == "" {
+		value = v.def
+	}
+	if v.required || name == "REDIS_URL" {
+		return name + "=" + value
+	}
+	return "#" + name + "=" + value
+}
+
+// readComments returns the comment of each struct type in vars.go, by its name,
+// and of each field, by Type.Field.
+func readComments(t *testing.T) map[string]string {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "vars.go", nil, parser.ParseComments)
+	if err != nil {
+		t.Fatal(err)
+	}
+	comments := map[string]string{}
+	for _, decl := range file.Decls {
+		gen, ok := decl.(*ast.GenDecl)
+		if !ok {
+			continue
+		}
+		for _, spec := range gen.Specs {
+			typ, ok := spec.(*ast.TypeSpec)
+			if !ok {
+				continue
+			}
+			comments[typ.Name.Name] = strings.TrimSpace(gen.Doc.Text())
+			for _, field := range typ.Type.(*ast.StructType).Fields.List {
+				comments[typ.Name.Name+"."+field.Names[0].Name] = strings.TrimSpace(field.Doc.Text())
+			}
+		}
+	}
+	return comments
+}

@@ -1,0 +1,122 @@
+package config
+
+import (
+	"errors"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/caarlos0/env/v11"
+)
+
+// loader reads the groups of the table and collects what is wrong.
+type loader struct {
+	env   *environment
+	found findings
+}
+
+// read fills one group of variables, given by a pointer to its struct, and checks
+// each value by itself. Without defaults, fields that are not set keep what they
+// hold.
+//
+// Each group is parsed by its own call: the env package names the field in its
+// errors and not the variable, and field names are unique only within a struct.
+func (l *loader) read(group any, prefix string, defaults bool) {
+	value := reflect.ValueOf(group).Elem()
+	vars := groupRows(value.Type(), prefix)
+	for _, v := range vars {
+		if v.secret && !v.later {
+			l.env.resolveFile(v.name, &l.found)
+		}
+	}
+	options := env.Options{Environment: l.env.values, Prefix: prefix, FuncMap: parsers}
+	if !defaults {
+		options.DefaultValueTagName = "noDefault"
+	}
+	if err := env.ParseWithOptions(group, options); err != nil {
+		var all env.AggregateError
+		if !errors.As(err, &all) {
+			all.Errors = []error{err}
+		}
+		for _, err := range all.Errors {
+			l.report(err, vars)
+		}
+	}
+	for _, v := range vars {
+		field := value.FieldByName(v.field)
+		hasValue := l.env.set(v.name) || (defaults && v.def != "")
+		if v.later || !hasValue || !l.found.ok(v.name) {
+			continue
+		}
+		if problem := v.check(field); problem != "" {
+			l.reject(v, problem, "")
+		}
+	}
+}
+
+// report turns an error of the env package into one of ours, which names the
+// variable and holds no secret.
+func (l *loader) report(err error, vars []variable) {
+	var (
+		parse env.ParseError
+		unset env.VarIsNotSetError
+		empty env.EmptyVarError
+	)
+	switch {
+	case errors.As(err, &unset):
+		if l.found.ok(unset.Key) {
+			l.found.fail(unset.Key, "set it", "is required but not set")
+		}
+	case errors.As(err, &empty):
+		l.found.fail(empty.Key, "give it a value", "is set but empty")
+	case errors.As(err, &parse):
+		i := slices.IndexFunc(vars, func(v variable) bool { return v.field == parse.Name })
+		var u *unreadable
+		if i >= 0 && errors.As(parse.Err, &u) {
+			l.reject(vars[i], u.problem, u.fix)
+			return
+		}
+		panic("config: no reader for field " + parse.Name)
+	default:
+		panic("config: table: " + err.Error())
+	}
+}
+
+// reject reports a value, shown if the variable permits it. Without a fix, what
+// the variable takes is the fix.
+func (l *loader) reject(v variable, problem, fix string) {
+	if fix == "" {
+		fix = v.allowed()
+	}
+	if v.echo() {
+		problem = quote(l.env.values[v.name]) + " " + problem
+	}
+	l.found.fail(v.name, fix, "%s", problem)
+}
+
+// warnUnused warns of known variables that do nothing yet, and of secrets that
+// are set but empty: what is meant to fill them probably failed.
+func (l *loader) warnUnused() {
+	rows := map[string]variable{}
+	for _, v := range table() {
+		rows[v.name] = v
+	}
+	for name := range l.env.values {
+		row := name
+		if m := blockForm.FindStringSubmatch(name); m != nil {
+			row = blockPrefix + m[2]
+		}
+		v, known := rows[row]
+		if !known {
+			v, known = rows[strings.TrimSuffix(row, fileSuffix)]
+			known = known && v.secret
+		}
+		switch {
+		case !known:
+		case v.later && l.env.set(name):
+			l.found.warn(name, "is set, but this version does not use it yet")
+		case !v.later && v.secret && !l.env.set(name) && row == v.name && !l.env.set(name+fileSuffix):
+			l.found.warn(name, "is set but empty; it counts as not set")
+		}
+	}
+}

@@ -1,0 +1,138 @@
+package config
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// maxDestinations bounds the number of blocks.
+const maxDestinations = 1000
+
+var (
+	blockForm = regexp.MustCompile(`^DESTINATION_([0-9]+)_(.+)$`)
+	// injected matches what Kubernetes adds for every Service of a namespace:
+	// behind the Service's name, SERVICE_HOST, PORT_80_TCP_ADDR and the like.
+	injected = regexp.MustCompile(`^(DESTINATION|CIRCUIT_BREAKER)_(\w+_)?(SERVICE_(HOST|PORT(_\w+)?)|PORT(_[0-9]+_(TCP|UDP|SCTP)(_(PROTO|PORT|ADDR))?)?)$`)
+)
+
+// knownNames is every name of the table, with <i> in those of a block, and X_FILE
+// for each secret X.
+func knownNames() []string {
+	var names []string
+	for _, v := range table() {
+		names = append(names, v.name)
+		if v.secret {
+			names = append(names, v.name+fileSuffix)
+		}
+	}
+	return names
+}
+
+// checkNames finds names that are not ours but look as if they were meant to be,
+// and returns the numbers of the destination blocks, in order.
+func (e *environment) checkNames(found *findings) (blocks []int) {
+	known := knownNames()
+	for name := range e.values {
+		if m := blockForm.FindStringSubmatch(name); m != nil {
+			index, err := strconv.Atoi(m[1])
+			switch {
+			case err != nil || index >= maxDestinations:
+				found.fail(name, "number the destinations from 0", "has a number above %d", maxDestinations-1)
+				continue
+			case m[1] != strconv.Itoa(index):
+				found.fail(name, "write DESTINATION_"+strconv.Itoa(index)+"_"+m[2], "has a number with a leading zero")
+				continue
+			}
+			blocks = append(blocks, index)
+			if !slices.Contains(known, blockPrefix+m[2]) {
+				found.fail(name, suggest(name, m[1], known), "is not a variable of Tidegate")
+			}
+			continue
+		}
+		if slices.Contains(known, name) {
+			continue
+		}
+		switch {
+		case strings.HasPrefix(name, "DESTINATION_") && slices.Contains(known, blockPrefix+strings.TrimPrefix(name, "DESTINATION_")):
+			found.fail(name, "write DESTINATION_0_"+strings.TrimPrefix(name, "DESTINATION_")+
+				" for the first destination, DESTINATION_1_… for the next", "lacks the number of the destination")
+		case strings.HasPrefix(name, "DESTINATION_"), strings.HasPrefix(name, "CIRCUIT_BREAKER_"):
+			fix := suggest(name, "0", known)
+			if injected.MatchString(name) {
+				fix = "Kubernetes seems to have added it for a Service of that name: set enableServiceLinks: false or rename the Service"
+			}
+			found.fail(name, fix, "is not a variable of Tidegate")
+		default:
+			if near := nearest(name, "0", known, 2); near != "" {
+				found.warn(name, "is not a variable of Tidegate; did you mean %s?", near)
+			}
+		}
+	}
+	slices.Sort(blocks)
+	blocks = slices.Compact(blocks)
+	for i, index := range blocks {
+		if i != index {
+			found.fail("DESTINATION_"+strconv.Itoa(index)+"_NAME", "number the destinations from 0 without gaps",
+				"there is no DESTINATION_%d_NAME before it", i)
+			break
+		}
+	}
+	return blocks
+}
+
+// suggest says what an unknown name was probably meant to be. The longer its own
+// part is, behind the prefixes that many names share, the more edits are allowed.
+func suggest(name, index string, known []string) string {
+	if plain, ok := strings.CutSuffix(name, fileSuffix); ok && slices.Contains(known, strings.Replace(plain, "_"+index+"_", "_<i>_", 1)) {
+		return "only a secret can come from a file: set " + plain
+	}
+	own := strings.TrimPrefix(strings.TrimPrefix(name, "DESTINATION_"+index+"_"), "CIRCUIT_BREAKER_")
+	if near := nearest(name, index, known, max(3, len(own)/3)); near != "" {
+		return "did you mean " + near + "?"
+	}
+	return "see config.example.env for all names"
+}
+
+// nearest returns the known name closest to name, with index in place of <i>, or
+// "" if all differ by more than limit edits. Case does not count as a
+// difference, but a name that differs by nothing else is near.
+func nearest(name, index string, known []string, limit int) string {
+	best, bestDistance := "", limit+1
+	for _, candidate := range known {
+		candidate = strings.Replace(candidate, "<i>", index, 1)
+		if d := editDistance(strings.ToUpper(name), candidate, bestDistance); d < bestDistance {
+			best, bestDistance = candidate, d
+		}
+	}
+	return best
+}
+
+// editDistance counts the insertions, deletions, replacements and swaps of
+// neighbours that turn a into b (optimal string alignment), or returns a number
+// of at least limit if there are that many.
+func editDistance(a, b string, limit int) int {
+	if d := len(a) - len(b); d >= limit || -d >= limit {
+		return limit
+	}
+	before, last, row := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
+	for j := range last {
+		last[j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		row[0] = i
+		for j := 1; j <= len(b); j++ {
+			cost := 1
+			if a[i-1] == b[j-1] {
+				cost = 0
+			}
+			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				row[j] = min(row[j], before[j-2]+1)
+			}
+		}
+		before, last, row = last, row, before
+	}
+	return last[len(b)]
+}

@@ -1,0 +1,114 @@
+package config
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestPrint(t *testing.T) {
+	t.Parallel()
+	token := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(token, []byte("hunter2"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cfg, _ := load(t,
+		"REDIS_URL=redis-sentinel://app:hunter2@h1,h2/0?master=main&sentinel_password=hunter2",
+		"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com/items?api_key=hunter2&v=1",
+		"DESTINATION_0_AUTH_TOKEN_FILE="+token, "DESTINATION_0_TIMEOUT=90s",
+		"DESTINATION_0_HEADERS=X-Api-Key:hunter2,Accept:text/plain",
+		"DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=1",
+		"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=1.5", "JOB_RETENTION=7d", "SLACK_BOT_TOKEN=hunter2")
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	const want = `REDIS_URL=redis-sentinel://app:[redacted]@h1,h2/0?master=main&sentinel_password=[redacted]  # set
+DESTINATION_0_NAME=shop  # set
+DESTINATION_0_URL=https://api.example.com/items?api_key=[redacted]&v=1  # set
+DESTINATION_0_METHOD=POST  # default
+DESTINATION_0_TIMEOUT=1m30s  # set
+DESTINATION_0_CONCURRENCY=10  # default
+DESTINATION_0_AUTH_TOKEN=[redacted]  # file
+DESTINATION_0_HEADERS=Accept:text/plain,X-Api-Key:[redacted]  # set
+DESTINATION_0_RATE_LIMITED_STATUS=429  # default
+DESTINATION_0_PERMANENT_STATUS=400,401,404,409,410,413,415,422  # default
+DESTINATION_0_CIRCUIT_BREAKER_ENABLED=true  # default
+DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=1  # set
+DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS=300000  # default
+DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=1.5  # default
+DESTINATION_0_CIRCUIT_BREAKER_MAX_COOLDOWN_MS=3600000  # default
+DESTINATION_0_CIRCUIT_BREAKER_TRUST_HINTS=true  # default
+DESTINATION_0_CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=95000  # default
+CIRCUIT_BREAKER_ENABLED=true  # default
+CIRCUIT_BREAKER_FAILURE_THRESHOLD=3  # default
+CIRCUIT_BREAKER_COOLDOWN_MS=300000  # default
+CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=1.5  # set
+CIRCUIT_BREAKER_MAX_COOLDOWN_MS=3600000  # default
+CIRCUIT_BREAKER_TRUST_HINTS=true  # default
+CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=  # default
+RETRY_MAX_RETRIES_LIMIT=10  # default
+RETRY_MAX_DELAY_LIMIT=3600  # default
+RETRY_LOOP_INTERVAL_MS=1000  # default
+JOB_RETENTION=168h  # set
+JOB_RETENTION_FAILED=2160h  # default
+MAX_CRASHES=3  # default
+MAX_PAYLOAD_BYTES=262144  # default
+IDEMPOTENCY_SCOPE=job  # default
+SHUTDOWN_TIMEOUT=30s  # default
+LOG_LEVEL=info  # default
+LOG_FORMAT=auto  # default
+`
+	if diff := cmp.Diff(want, out.String()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+
+	document, err := json.Marshal(cfg.Document())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if bytes.Contains(document, []byte("hunter2")) {
+		t.Errorf("document shows a secret: %s", document)
+	}
+	var decoded Document
+	if err := json.Unmarshal(document, &decoded); err != nil {
+		t.Fatal(err)
+	}
+	var lines strings.Builder
+	for _, e := range decoded.Items {
+		fmt.Fprintf(&lines, "%s=%s  # %s\n", e.Name, e.Value, e.Source)
+	}
+	if diff := cmp.Diff(want, lines.String()); diff != "" {
+		t.Errorf("document differs from Print (-print +document):\n%s", diff)
+	}
+	if e := decoded.Items[6]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
+		t.Errorf("entry 6: %+v", e)
+	}
+}
+
+// TestConfigHidesSecrets prints a Config in every way that a debug line might.
+func TestConfigHidesSecrets(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t, with("REDIS_URL=redis://:hunter2@h/0", "DESTINATION_0_AUTH_TOKEN=hunter2")...)
+	document, err := json.Marshal(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var logged bytes.Buffer
+	slog.New(slog.NewTextHandler(&logged, nil)).Info("config", "cfg", *cfg, "secret", cfg.RedisURL)
+	for name, text := range map[string]string{
+		"%v": fmt.Sprintf("%v", *cfg), "%+v": fmt.Sprintf("%+v", *cfg), "%#v": fmt.Sprintf("%#v", *cfg),
+		"json": string(document), "slog": logged.String(),
+	} {
+		if strings.Contains(text, "hunter2") {
+			t.Errorf("%s shows a secret: %s", name, text)
+		}
+	}
+}

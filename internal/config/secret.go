@@ -1,0 +1,60 @@
+package config
+
+import (
+	"fmt"
+	"io"
+	"log/slog"
+	"strings"
+)
+
+// Redacted stands wherever a secret would otherwise be printed.
+const Redacted = "[redacted]"
+
+// Secret is a string that no printing shows: fmt, slog, JSON and text encoders
+// all write [Redacted], or nothing if it is empty. [Secret.Reveal] is the way to
+// the value. Two things in the standard library go past it: the verb %p, which
+// vet refuses, and JSON for the keys of a map.
+type Secret string
+
+// Reveal returns the value itself, for the one place that needs it.
+func (s Secret) Reveal() string { return string(s) }
+
+// String returns [Redacted], or "" if the secret is empty.
+func (s Secret) String() string {
+	if s == "" {
+		return ""
+	}
+	return Redacted
+}
+
+// GoString is the redacted form for %#v.
+func (s Secret) GoString() string { return fmt.Sprintf("config.Secret(%q)", s.String()) }
+
+// Format writes the redacted form whatever the verb, so that %x or %d show no
+// bytes of the value either.
+func (s Secret) Format(f fmt.State, verb rune) {
+	switch {
+	case verb == 'v' && f.Flag('#'):
+		_, _ = io.WriteString(f, s.GoString())
+	case verb == 'q':
+		_, _ = fmt.Fprintf(f, "%q", s.String())
+	default:
+		_, _ = io.WriteString(f, s.String())
+	}
+}
+
+// LogValue is the redacted form for slog.
+func (s Secret) LogValue() slog.Value { return slog.StringValue(s.String()) }
+
+// MarshalText is the redacted form for text encoders.
+func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// MarshalJSON is the redacted form for JSON.
+func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() + `"`), nil }
+
+// UnmarshalText takes the value without trailing line breaks, which files and
+// shell substitutions leave behind.
+func (s *Secret) UnmarshalText(text []byte) error {
+	*s = Secret(strings.TrimRight(string(text), "\r\n"))
+	return nil
+}

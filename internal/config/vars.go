@@ -1,0 +1,189 @@
+package config
+
+import "time"
+
+// variables is the one table of every environment variable. To add one, add a
+// field; to put a variable into service that is only known so far, delete its
+// later tag and give the field its type.
+//
+// Tags of a field:
+//
+//	env         name behind the group's prefix; options required, notEmpty
+//	envDefault  default
+//	min, max    bounds, in the unit in which the variable is written
+//	oneof       allowed words
+//	secret      value is never printed and may come from X_FILE
+//	            (implied by the type Secret)
+//	later       known name that this version does not use: setting it is a warning
+//	example     value in config.example.env where the default would not do
+//
+// The comment of a field is its documentation.
+type variables struct {
+	Redis       redisVars
+	Destination destinationVars `envPrefix:"DESTINATION_<i>_"`
+	Breaker     breakerVars     `envPrefix:"CIRCUIT_BREAKER_"`
+	Retry       retryVars       `envPrefix:"RETRY_"`
+	Jobs        jobVars
+	Worker      workerVars
+	Log         logVars `envPrefix:"LOG_"`
+	Alerts      alertVars
+	API         apiVars
+}
+
+// Redis
+//
+// Jobs and breakers live in Redis. The forms of the URL are listed below.
+type redisVars struct {
+	// Where Redis is: redis://, rediss:// (TLS), redis-socket:// (unix socket),
+	// redis-sentinel:// or redis-cluster://. Characters of a password that mean
+	// something in a URL are percent-encoded.
+	URL Secret `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0"`
+}
+
+// Destinations
+//
+// One block of variables per destination; `<i>` counts from 0 without gaps.
+type destinationVars struct {
+	// Name that jobs are enqueued for: lower-case letters, digits and hyphens,
+	// 1 to 63 characters, not starting with a hyphen. Each name once.
+	Name string `env:"NAME,required,notEmpty" example:"example"`
+	// Address that jobs are published to: absolute, http or https, without user,
+	// password or fragment.
+	URL urlText `env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
+	// HTTP method of a call.
+	Method string `env:"METHOD" envDefault:"POST"`
+	// Longest time that one call may take, from connecting to the end of the
+	// answer.
+	Timeout time.Duration `env:"TIMEOUT" envDefault:"30s" min:"1ms"`
+	// Calls that one worker process makes at the same time.
+	Concurrency int `env:"CONCURRENCY" envDefault:"10" min:"1" max:"10000"`
+	// Sent as "Authorization: Bearer TOKEN".
+	AuthToken Secret `env:"AUTH_TOKEN" example:"replace-me"`
+	// File with a JSON object from key to token, read again when it changes:
+	// each key's jobs use its token.
+	AuthTokensFile string `env:"AUTH_TOKENS_FILE" later:"true" example:"/etc/tidegate/tokens.json"`
+	// Headers sent with every call, as Name:Value pairs separated by commas; a
+	// value cannot hold a comma. Authorization, Host, Content-Length,
+	// Idempotency-Key and the hop-by-hop headers are refused.
+	Headers headerList `env:"HEADERS" secret:"true" example:"X-Client:tidegate,Accept:application/json"`
+	// HTTP statuses that mean "rate limited". Some APIs say 403.
+	RateLimitedStatus statusList `env:"RATE_LIMITED_STATUS" envDefault:"429"`
+	// HTTP statuses that make a job fail at once, without a retry.
+	PermanentStatus statusList `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
+	// Calls per time that the whole fleet makes at most.
+	Rate string `env:"RATE" later:"true" example:"60/1h"`
+	// Calls that may leave at once under the rate.
+	Burst string `env:"BURST" later:"true" example:"5"`
+	// Receives a signed webhook at the end of each job.
+	CallbackURL urlText `env:"CALLBACK_URL" later:"true" example:"https://app.example.com/hooks/tidegate"`
+	// Signs these webhooks.
+	CallbackSecret Secret `env:"CALLBACK_SECRET" later:"true" example:"replace-me"`
+	// Overrides of the circuit breaker for this destination; each one that is
+	// not set takes the global value.
+	Breaker breakerVars `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
+}
+
+// Circuit breaker
+//
+// Values for all destinations. `DESTINATION_<i>_CIRCUIT_BREAKER_…` overrides any
+// of them for one destination.
+type breakerVars struct {
+	// Off: a rate-limited job is still rescheduled, but nothing stops the others.
+	Enabled bool `env:"ENABLED" envDefault:"true"`
+	// Consecutive rate-limited answers that open the breaker.
+	FailureThreshold int `env:"FAILURE_THRESHOLD" envDefault:"3" min:"1"`
+	// First cooldown after opening, in milliseconds.
+	Cooldown millis `env:"COOLDOWN_MS" envDefault:"300000" min:"1"`
+	// Each failed probe multiplies the next cooldown by this. 2 suits APIs that
+	// punish calls made while limited.
+	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1"`
+	// Longest cooldown, in milliseconds; also caps what the API asks for.
+	MaxCooldown millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
+	// A rate-limited answer that says how long to wait opens the breaker at once,
+	// until the time it names.
+	TrustHints bool `env:"TRUST_HINTS" envDefault:"true"`
+	// Lease of the probe, in milliseconds: after it another probe may start, so
+	// it should be longer than the destination's timeout.
+	ProbeTimeout millis `env:"PROBE_TIMEOUT_MS" min:"1" example:"35000"`
+}
+
+// Retries
+//
+// Upper bounds of the retry policy that a job may ask for.
+type retryVars struct {
+	// Upper bound of a job's max_retries.
+	MaxRetriesLimit int `env:"MAX_RETRIES_LIMIT" envDefault:"10" min:"1"`
+	// Upper bound of a job's max_delay_secs, in seconds.
+	MaxDelayLimit secs `env:"MAX_DELAY_LIMIT" envDefault:"3600" min:"1"`
+	// How often due retries and reschedules move back to the queue, in
+	// milliseconds.
+	LoopInterval millis `env:"LOOP_INTERVAL_MS" envDefault:"1000" min:"10"`
+}
+
+// Jobs
+type jobVars struct {
+	// How long a completed job can still be looked up.
+	Retention time.Duration `env:"JOB_RETENTION" envDefault:"24h" min:"0s"`
+	// How long a failed, cancelled or expired job can still be looked up.
+	RetentionFailed time.Duration `env:"JOB_RETENTION_FAILED" envDefault:"2160h" min:"0s"`
+	// A job that was running this many times when its worker died fails as
+	// poison.
+	MaxCrashes int `env:"MAX_CRASHES" envDefault:"3" min:"1"`
+	// Largest payload of a job, in bytes.
+	MaxPayloadBytes int `env:"MAX_PAYLOAD_BYTES" envDefault:"262144" min:"1" max:"16777216"`
+	// What the Idempotency-Key of a call names: "job" is the same on every call
+	// of a job, "attempt" another one for each retry.
+	IdempotencyScope string `env:"IDEMPOTENCY_SCOPE" envDefault:"job" oneof:"job,attempt"`
+}
+
+// Worker
+type workerVars struct {
+	// Time that calls in flight get to finish after SIGTERM.
+	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" min:"1ms"`
+	// Address of the worker's /healthz, /readyz and /metrics. If the default is
+	// taken: a warning, and a free port.
+	OpsAddr string `env:"OPS_ADDR" envDefault:"127.0.0.1:9090" later:"true"`
+}
+
+// Logging
+type logVars struct {
+	// Lowest level that is written.
+	Level string `env:"LEVEL" envDefault:"info" oneof:"debug,info,warn,error"`
+	// auto is coloured text on a terminal and JSON elsewhere.
+	Format string `env:"FORMAT" envDefault:"auto" oneof:"auto,text,json"`
+}
+
+// Alerts
+type alertVars struct {
+	// Bot token of the Slack app that posts alerts, together with SLACK_CHANNEL.
+	SlackBotToken Secret `env:"SLACK_BOT_TOKEN" later:"true" example:"xoxb-replace-me"`
+	// Channel that alerts are posted to.
+	SlackChannel string `env:"SLACK_CHANNEL" later:"true" example:"#publishing"`
+	// Slack webhook, instead of bot token and channel: messages are not updated
+	// and have no threads.
+	SlackWebhookURL Secret `env:"SLACK_WEBHOOK_URL" later:"true" example:"https://hooks.slack.com/services/replace/me"`
+	// Base address of Slack's API; for tests.
+	SlackAPIURL urlText `env:"SLACK_API_URL" later:"true" example:"https://slack.com/api/"`
+	// A breaker open for longer than this pages on-call.
+	OpenTooLong string `env:"ALERT_OPEN_TOO_LONG" envDefault:"15m" later:"true"`
+	// Whom the page mentions in Slack.
+	OncallMention string `env:"ALERT_ONCALL_MENTION" later:"true" example:"@oncall"`
+	// Routing key of the PagerDuty service that is paged.
+	PagerDutyRoutingKey Secret `env:"PAGERDUTY_ROUTING_KEY" later:"true" example:"replace-me"`
+	// Full URL that PagerDuty events are posted to.
+	PagerDutyAPIURL urlText `env:"PAGERDUTY_API_URL" later:"true" example:"https://events.pagerduty.com/v2/enqueue"`
+	// Alert when this many jobs failed in a short time; off unless set.
+	FailedBurst string `env:"ALERT_FAILED_BURST" later:"true" example:"50/5m"`
+	// Alert when the oldest pending job is older than this; off unless set.
+	OldestPending string `env:"ALERT_OLDEST_PENDING" later:"true" example:"1h"`
+}
+
+// HTTP API
+type apiVars struct {
+	// Address of the HTTP API and the dashboard.
+	ListenAddr string `env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080" later:"true"`
+	// File with the API's tokens: name, scopes and hash of each.
+	TokensFile string `env:"API_TOKENS_FILE" later:"true" example:"/etc/tidegate/api-tokens.json"`
+	// Base of the links in alerts.
+	PublicURL urlText `env:"PUBLIC_URL" later:"true" example:"https://tidegate.example.com"`
+}

@@ -1,0 +1,160 @@
+// Package fakeapi is a rate-limited API over real HTTP that remembers every call:
+// the other side in tests, benchmarks and the demo.
+//
+//	api := fakeapi.New(fakeapi.Options{Limiter: fakeapi.FixedWindow{Quota: 5, Window: time.Second}})
+//	url, err := api.Start("")
+//	…
+//	defer api.Close()
+//
+// Every path is the API, except those under /_fake/, with which other processes look
+// at receipts and change the behaviour (see [API.ServeHTTP]).
+package fakeapi
+
+import (
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Options say how the API behaves. The zero value accepts every call at once.
+type Options struct {
+	// Limiter refuses calls; nil: none is refused.
+	Limiter Limiter
+	// PerToken gives each Authorization header a budget of its own.
+	PerToken bool
+	// Hints are the headers that tell of the limit.
+	Hints Hint
+	// Status of an accepted call; 0: 201.
+	Status int
+	// LimitedStatus of a refused call; 0: 429.
+	LimitedStatus int
+	// Latency is the time from a call's arrival to its answer.
+	Latency time.Duration
+	// LatencyFunc gives the latency of each call from its number and the status of
+	// its answer; it takes the place of Latency. It must not call the API.
+	LatencyFunc func(n, status int) time.Duration
+	// Script decides about single calls; see SetScript.
+	Script Script
+	// Dedupe makes an accepted call with the Idempotency-Key of an earlier one a
+	// duplicate, which is answered but has no effect. Without it the key is only noted.
+	Dedupe bool
+	// Light leaves headers and bodies out of receipts, for very many calls.
+	Light bool
+	// Now is the clock of limits and receipts; nil: time.Now. Latency always runs on
+	// the real clock.
+	Now func() time.Time
+}
+
+// Script decides about the n-th call, counted from 1; nil leaves it to the limiter.
+// It is called for one call at a time and must neither block nor call the API.
+type Script func(n int, r *http.Request) *Answer
+
+// Answer is a scripted answer.
+type Answer struct {
+	// Status is sent as it is, without hints and without using up the limit; 0: the
+	// limiter decides as if there were no script.
+	Status int
+	// Header is added to the answer's.
+	Header http.Header
+	// Body takes the place of the usual one, unless empty.
+	Body string
+	// Delay comes on top of the latency.
+	Delay time.Duration
+	// Drop closes the connection instead of answering.
+	Drop bool
+}
+
+// API is a fake API; see [New]. Its methods may be called at any time.
+type API struct {
+	control http.Handler
+
+	mu       sync.Mutex
+	opts     Options
+	budgets  map[string]budget // by Auth if PerToken, else only ""
+	queue    []Answer          // for the next calls, before the script
+	receipts []*Receipt
+	accepted map[string]int
+	stats    Stats
+	changed  chan struct{} // closed at the next change; nil if nobody waits
+
+	lifeMu sync.Mutex // held by Start and Close
+	srv    *server    // nil while not started
+}
+
+// New returns an API that does not listen yet. It panics on options that make no
+// sense.
+func New(opts Options) *API {
+	if err := validateLimiter(opts.Limiter); err != nil {
+		panic("fakeapi: " + err.Error())
+	}
+	if opts.Status == 0 {
+		opts.Status = http.StatusCreated
+	}
+	if opts.LimitedStatus == 0 {
+		opts.LimitedStatus = http.StatusTooManyRequests
+	}
+	if opts.Now == nil {
+		opts.Now = time.Now
+	}
+	a := &API{opts: opts}
+	a.control = a.controlHandler()
+	a.clear()
+	return a
+}
+
+// SetLimiter replaces the limit; all budgets are whole again. It panics on figures
+// that make no sense.
+func (a *API) SetLimiter(l Limiter) {
+	if err := validateLimiter(l); err != nil {
+		panic("fakeapi: " + err.Error())
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.opts.Limiter, a.budgets = l, map[string]budget{}
+}
+
+// SetHints replaces the headers that tell of the limit.
+func (a *API) SetHints(hints Hint) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.opts.Hints = hints
+}
+
+// SetLatency replaces the latency.
+func (a *API) SetLatency(d time.Duration) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.opts.Latency, a.opts.LatencyFunc = d, nil
+}
+
+// SetScript replaces the script; nil: none.
+func (a *API) SetScript(s Script) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.opts.Script = s
+}
+
+// Queue gives the answers, in order, to the next calls; the script is not asked
+// about those.
+func (a *API) Queue(answers ...Answer) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.queue = append(a.queue, answers...)
+}
+
+// Reset forgets all receipts, counts and queued answers and makes all budgets whole.
+// Options stay, and calls in flight end without a trace.
+func (a *API) Reset() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.clear()
+	a.wake()
+}
+
+// clear forgets what happened; the caller holds mu.
+func (a *API) clear() {
+	inFlight := a.stats.InFlight
+	a.budgets, a.queue, a.receipts = map[string]budget{}, nil, nil
+	a.accepted = map[string]int{}
+	a.stats = Stats{InFlight: inFlight, MaxInFlight: inFlight}
+}

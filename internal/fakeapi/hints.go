@@ -1,0 +1,86 @@
+package fakeapi
+
+import (
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+)
+
+// Hint is a set of headers in which the API tells of its limit.
+type Hint uint8
+
+const (
+	// RetryAfter sends Retry-After in whole seconds with each refusal
+	// (RFC 9110, section 10.2.3).
+	RetryAfter Hint = 1 << iota
+	// RetryAfterDate sends Retry-After as an HTTP date with each refusal
+	// (RFC 9110, sections 5.6.7 and 10.2.3); it takes the place of RetryAfter.
+	RetryAfterDate
+	// RateLimit sends RateLimit-Policy and RateLimit with every answer
+	// (draft-ietf-httpapi-ratelimit-headers-10): quota, remaining calls, and the
+	// seconds until the reset.
+	RateLimit
+	// XRateLimit sends X-RateLimit-Limit, -Remaining and -Reset with every answer;
+	// the reset is in seconds since 1970, as with GitHub.
+	XRateLimit
+)
+
+// NoHints is an API that says no more than 429.
+const NoHints Hint = 0
+
+// hintNames are the names of hints in the control endpoints.
+var hintNames = map[string]Hint{
+	"retry-after":      RetryAfter,
+	"retry-after-date": RetryAfterDate,
+	"ratelimit":        RateLimit,
+	"x-ratelimit":      XRateLimit,
+}
+
+// hintsByName returns the set of the named hints.
+func hintsByName(names []string) (Hint, error) {
+	set := NoHints
+	for _, name := range names {
+		h, ok := hintNames[name]
+		if !ok {
+			return 0, fmt.Errorf("unknown hint %q: want retry-after, retry-after-date, ratelimit or x-ratelimit", name)
+		}
+		set |= h
+	}
+	return set, nil
+}
+
+// write sets the headers for a verdict at an instant. Times are rounded up to whole
+// seconds, so that who obeys them never comes too early.
+func (hints Hint) write(h http.Header, v verdict, now time.Time) {
+	reset := strconv.FormatInt(seconds(v.reset), 10)
+	if !v.ok {
+		switch {
+		case hints&RetryAfterDate != 0:
+			h.Set("Retry-After", ceilSecond(now.Add(v.reset)).UTC().Format(http.TimeFormat))
+		case hints&RetryAfter != 0:
+			h.Set("Retry-After", reset)
+		}
+	}
+	if hints&RateLimit != 0 {
+		h.Set("RateLimit-Policy", fmt.Sprintf(`"default";q=%d;w=%d`, v.limit, seconds(v.window)))
+		h.Set("RateLimit", fmt.Sprintf(`"default";r=%d;t=%s`, v.remaining, reset))
+	}
+	if hints&XRateLimit != 0 {
+		h.Set("X-RateLimit-Limit", strconv.Itoa(v.limit))
+		h.Set("X-RateLimit-Remaining", strconv.Itoa(v.remaining))
+		h.Set("X-RateLimit-Reset", strconv.FormatInt(ceilSecond(now.Add(v.reset)).Unix(), 10))
+	}
+}
+
+// seconds rounds up.
+func seconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}
+
+func ceilSecond(t time.Time) time.Time {
+	if cut := t.Truncate(time.Second); cut.Before(t) {
+		return cut.Add(time.Second)
+	}
+	return t
+}

@@ -1,0 +1,78 @@
+package record
+
+import "strings"
+
+// queuePrefix marks asynq queues that belong to Tidegate.
+const queuePrefix = "tidegate:"
+
+// Priority is the suffix-bearing part of a queue name.
+type Priority string
+
+// The priorities of a job. Default has no suffix in the queue's name.
+const (
+	High    Priority = "high"
+	Default Priority = "default"
+	Low     Priority = "low"
+)
+
+// Priorities lists all priorities, the most urgent first.
+var Priorities = []Priority{High, Default, Low}
+
+// QueuesKey is asynq's set of queue names. Whoever writes to a queue adds it.
+const QueuesKey = "asynq:queues"
+
+// DestinationsKey is the hash of destinations that workers have served:
+// name → unix milliseconds of the last sign of life.
+const DestinationsKey = "tidegate:destinations"
+
+// Queue returns the asynq queue of a destination's jobs of one priority.
+func Queue(destination string, p Priority) string {
+	if p == Default || p == "" {
+		return queuePrefix + destination
+	}
+	return queuePrefix + destination + ":" + string(p)
+}
+
+// Queues returns the queues of a destination, the most urgent first.
+func Queues(destination string) []string {
+	out := make([]string, len(Priorities))
+	for i, p := range Priorities {
+		out[i] = Queue(destination, p)
+	}
+	return out
+}
+
+// ParseQueue is the inverse of Queue; ok is false for queues that are not ours.
+func ParseQueue(queue string) (destination string, p Priority, ok bool) {
+	rest, found := strings.CutPrefix(queue, queuePrefix)
+	if !found || rest == "" {
+		return "", "", false
+	}
+	name, suffix, found := strings.Cut(rest, ":")
+	switch {
+	case !found:
+		return name, Default, true
+	case Priority(suffix) == High, Priority(suffix) == Low:
+		return name, Priority(suffix), true
+	}
+	return "", "", false
+}
+
+// TaskPrefix is the prefix of the task hashes of a queue.
+func TaskPrefix(queue string) string { return "asynq:{" + queue + "}:t:" }
+
+// Task is the key of one task hash.
+func Task(queue, id string) string { return TaskPrefix(queue) + id }
+
+// The sets and lists that asynq keeps for a queue.
+func Pending(queue string) string   { return "asynq:{" + queue + "}:pending" }   // LIST of ids, the next one rightmost
+func Active(queue string) string    { return "asynq:{" + queue + "}:active" }    // LIST of ids in hand
+func Lease(queue string) string     { return "asynq:{" + queue + "}:lease" }     // ZSET id → unix s
+func Scheduled(queue string) string { return "asynq:{" + queue + "}:scheduled" } // ZSET id → unix s, fractional
+func Retry(queue string) string     { return "asynq:{" + queue + "}:retry" }     // ZSET id → unix s, fractional
+func Completed(queue string) string { return "asynq:{" + queue + "}:completed" } // ZSET id → unix s of deletion
+func Paused(queue string) string    { return "asynq:{" + queue + "}:paused" }    // STRING, exists while the operator pauses
+
+// Failed is our own index of failed jobs: ZSET id → unix milliseconds of the
+// end. asynq's archive would drop all but 10,000 of them.
+func Failed(queue string) string { return "tidegate:{" + queue + "}:failed" }

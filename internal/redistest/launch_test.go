@@ -1,0 +1,93 @@
+package redistest
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strings"
+	"testing"
+)
+
+func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
+	t.Parallel()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	s := &Server{path: binary(t), dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
+	if err := s.run(); !errors.Is(err, errPortTaken) {
+		t.Errorf("start on a taken port: %v, want errPortTaken", err)
+	}
+}
+
+func TestAnotherServerOnThePortIsNotMistakenForOurs(t *testing.T) {
+	t.Parallel()
+	first := Start(t)
+	second := &Server{path: first.path, dir: t.TempDir(), port: first.port}
+	if err := second.run(); !errors.Is(err, errPortTaken) {
+		t.Errorf("start on the port of another redis-server: %v, want errPortTaken", err)
+	}
+}
+
+func TestFailedStartTellsTheServersOwnWords(t *testing.T) {
+	t.Parallel()
+	_, err := launch(binary(t), t.TempDir(), []Option{WithArgs("--no-such-option", "1")})
+	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
+		t.Errorf("start with a wrong option: %v, want an error that names it", err)
+	}
+}
+
+// fakeTB records how a test was ended.
+type fakeTB struct {
+	testing.TB
+	fatal, skip string
+}
+
+func (f *fakeTB) Helper()           {}
+func (f *fakeTB) Fatal(args ...any) { f.fatal = fmt.Sprint(args...); panic(f) }
+func (f *fakeTB) Skip(args ...any)  { f.skip = fmt.Sprint(args...); panic(f) }
+
+func TestMissingServerFailsInCIAndSkipsElsewhere(t *testing.T) {
+	t.Setenv("PATH", t.TempDir())
+	end := func() (f *fakeTB) {
+		f = &fakeTB{TB: t}
+		defer func() {
+			if recover() != f {
+				t.Error("the test went on without a server")
+			}
+		}()
+		binary(f)
+		return f
+	}
+	t.Setenv("CI", "true")
+	if f := end(); f.fatal != "redistest: "+installHint || f.skip != "" {
+		t.Errorf("with CI set: %+v, want a failure that says how to install", f)
+	}
+	t.Setenv("CI", "")
+	// The warning on standard error is for a person; keep it out of this run's output.
+	stderr := os.Stderr
+	null, err := os.Open(os.DevNull)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer null.Close()
+	os.Stderr = null
+	f := end()
+	os.Stderr = stderr
+	if f.skip != "redistest: "+installHint || f.fatal != "" {
+		t.Errorf("without CI: %+v, want a skip that says how to install", f)
+	}
+}
+
+func TestParseCommandStats(t *testing.T) {
+	t.Parallel()
+	got, err := parseCommandStats("# Commandstats\r\ncmdstat_get:calls=2,usec=3\r\ncmdstat_config|get:calls=1,usec=1\r\ncmdstat_set:calls=0,usec=0\r\n")
+	if err != nil || len(got) != 2 || got["get"] != 2 || got["config|get"] != 1 {
+		t.Errorf("parse = %v, %v; want get 2, config|get 1", got, err)
+	}
+	if _, err := parseCommandStats("cmdstat_get:calls=many,usec=3\r\n"); err == nil {
+		t.Error("a count that is no number was taken")
+	}
+}

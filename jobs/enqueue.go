@@ -1,0 +1,334 @@
+package jobs
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+//go:embed lua/enqueue.lua
+var enqueueSource string
+
+var enqueueScript = redis.NewScript(enqueueSource)
+
+// Sizes of a bulk enqueue. A script of 200 jobs keeps Redis busy for about a
+// millisecond; twenty of them share a round trip.
+const (
+	jobsPerScript     = 200
+	scriptsPerRequest = 20
+)
+
+// Result is the answer to one job of EnqueueMany: either Job or Err.
+type Result struct {
+	Job *Job
+	Err error
+}
+
+// Enqueue accepts one job. It costs what asynq's own enqueue costs: one round
+// trip. Errors match ErrInvalid (nothing was written; see ValidationError) or
+// come from Redis, in which case the job may or may not have been accepted: an
+// enqueue with an ID can be repeated safely.
+func (c *Client) Enqueue(ctx context.Context, s *Spec) (*Job, error) {
+	results, err := c.EnqueueMany(ctx, []*Spec{s})
+	if err != nil {
+		return nil, err
+	}
+	return results[0].Job, results[0].Err
+}
+
+// prepared is a job on its way into Redis.
+type prepared struct {
+	index int
+	job   *Job
+	queue string
+	args  [3]any // of enqueue.lua
+	given bool   // the id was given, so it may exist
+}
+
+// EnqueueMany accepts many jobs in few round trips, in the order given. A bad
+// job is answered in its Result and stops no other. The error is for what
+// concerns all of them: results then tell which jobs were accepted before it.
+func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
+	results := make([]Result, len(specs))
+	byQueue := map[string][]*prepared{}
+	var order []string
+	var given []*prepared
+	now := c.now()
+	for i, s := range specs {
+		p, err := c.prepare(ctx, s, now)
+		if err != nil {
+			results[i].Err = fmt.Errorf("jobs: enqueue: %w", err)
+			if !errors.Is(err, ErrInvalid) {
+				return results, results[i].Err
+			}
+			continue
+		}
+		p.index = i
+		if p.given {
+			given = append(given, p)
+		}
+		if byQueue[p.queue] == nil {
+			order = append(order, p.queue)
+		}
+		byQueue[p.queue] = append(byQueue[p.queue], p)
+	}
+	elsewhere, err := c.findElsewhere(ctx, given)
+	if err != nil {
+		return results, fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
+	}
+	for _, queue := range order {
+		if err := c.publish(ctx, queue); err != nil {
+			return results, fmt.Errorf("jobs: enqueue: %w", err)
+		}
+		if err := c.send(ctx, queue, byQueue[queue], elsewhere, results); err != nil {
+			return results, fmt.Errorf("jobs: enqueue: %w", err)
+		}
+	}
+	return results, nil
+}
+
+// prepare checks a description and encodes it.
+func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared, error) {
+	if s == nil {
+		return nil, &ValidationError{Fields: []FieldError{{Field: "job", Message: "is nil; make one with New"}}}
+	}
+	if err := s.Validate(c.limits); err != nil {
+		return nil, err
+	}
+	if err := c.checkDestination(ctx, s.Destination); err != nil {
+		return nil, err
+	}
+	id := s.ID
+	if id == "" {
+		u, err := uuid.NewV7()
+		if err != nil {
+			return nil, fmt.Errorf("make an id: %w", err)
+		}
+		id = u.String()
+	}
+	at := s.At
+	if s.Delay > 0 {
+		at = now.Add(s.Delay)
+	}
+	job := &Job{
+		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
+		Payload: s.Payload, Request: s.Request, After: []string{}, Retry: s.Retry, MaxReschedules: s.MaxReschedules,
+		CreatedAt: now.UTC().Truncate(time.Millisecond),
+	}
+	if job.Priority == "" {
+		job.Priority = PriorityDefault
+	}
+	job.AvailableAt = job.CreatedAt
+	available := ""
+	if at.After(now) {
+		// Round up, so that the job never starts early.
+		at = at.Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
+		job.AvailableAt = at
+		available = strconv.FormatInt(at.UnixMilli(), 10)
+	}
+	headers, err := headersOf(job)
+	if err != nil {
+		return nil, err
+	}
+	p := &prepared{job: job, queue: record.Queue(job.Destination, record.Priority(job.Priority)), given: s.ID != ""}
+	msg := record.Message{
+		Type: record.TaskType, Payload: job.Payload, Headers: headers, ID: id, Queue: p.queue,
+		Retry: record.MaxRetry, Timeout: record.TaskTimeout, Retention: int64(c.retention / time.Second),
+	}
+	p.args = [3]any{id, msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), available}
+	return p, nil
+}
+
+// headersOf holds what never changes after the enqueue.
+func headersOf(j *Job) (map[string]string, error) {
+	h := make(map[string]string, 4)
+	set := func(name, value string) {
+		if value != "" {
+			h[name] = value
+		}
+	}
+	set(record.HeaderCreated, strconv.FormatInt(j.CreatedAt.UnixMilli(), 10))
+	set(record.HeaderKey, j.Key)
+	set(record.HeaderPath, j.Request.Path)
+	set(record.HeaderQuery, j.Request.Query)
+	if j.MaxReschedules != nil {
+		set(record.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
+	}
+	if len(j.Request.Headers) > 0 {
+		b, err := json.Marshal(j.Request.Headers)
+		if err != nil {
+			return nil, fmt.Errorf("encode headers: %w", err)
+		}
+		set(record.HeaderHeaders, string(b))
+	}
+	if j.Retry != nil {
+		b, err := json.Marshal(j.Retry)
+		if err != nil {
+			return nil, fmt.Errorf("encode retry policy: %w", err)
+		}
+		set(record.HeaderRetry, string(b))
+	}
+	return h, nil
+}
+
+// findElsewhere looks given ids up in the queues that they are not for; the
+// enqueue script itself checks the one they are for.
+func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*prepared]string, error) {
+	if len(given) == 0 {
+		return nil, nil
+	}
+	queues, err := c.ourQueues(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	type probe struct {
+		p     *prepared
+		queue string
+		cmd   *redis.IntCmd
+	}
+	found := map[*prepared]string{}
+	for len(given) > 0 {
+		n := min(len(given), 500)
+		chunk := given[:n]
+		given = given[n:]
+		var probes []probe
+		_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, p := range chunk {
+				for _, q := range queues {
+					if q != p.queue {
+						probes = append(probes, probe{p, q, pipe.Exists(ctx, record.Task(q, p.job.ID))})
+					}
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return nil, err
+		}
+		for _, pr := range probes {
+			if pr.cmd.Val() == 1 {
+				found[pr.p] = pr.queue
+			}
+		}
+	}
+	return found, nil
+}
+
+// send enqueues the jobs of one queue and fills in their results.
+func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) error {
+	keys := []string{record.Pending(queue), record.Scheduled(queue)}
+	prefix := record.TaskPrefix(queue)
+	var fresh []*prepared
+	for _, p := range ps {
+		if q, ok := elsewhere[p]; ok {
+			if err := c.answerDuplicate(ctx, p, q, results); err != nil {
+				return err
+			}
+			continue
+		}
+		fresh = append(fresh, p)
+	}
+	for len(fresh) > 0 {
+		n := min(len(fresh), jobsPerScript*scriptsPerRequest)
+		verdicts, err := c.run(ctx, keys, prefix, fresh[:n])
+		for i, v := range verdicts {
+			p := fresh[i]
+			switch {
+			case v == 1 || (v == 0 && !p.given):
+				// A new UUID that exists is our own: an earlier try was
+				// stored and its reply lost.
+				results[p.index].Job = p.job
+			case v == 0:
+				if derr := c.answerDuplicate(ctx, p, queue, results); derr != nil {
+					return derr
+				}
+			}
+		}
+		if err != nil {
+			return fmt.Errorf("write to Redis: %w", err)
+		}
+		fresh = fresh[n:]
+	}
+	return nil
+}
+
+// answerDuplicate returns the job that has the id already.
+func (c *Client) answerDuplicate(ctx context.Context, p *prepared, queue string, results []Result) error {
+	existing, err := c.read(ctx, queue, p.job.ID)
+	if errors.Is(err, ErrNotFound) {
+		// It was deleted between the check and this read.
+		results[p.index].Err = fmt.Errorf("jobs: enqueue: id %s was just deleted; try again", p.job.ID)
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	existing.Duplicate = true
+	results[p.index].Job = existing
+	return nil
+}
+
+// run sends prepared jobs in one round trip and returns a verdict for each: 1
+// enqueued, 0 exists, -1 not sent. On an error the verdicts tell what came
+// through before it.
+func (c *Client) run(ctx context.Context, keys []string, prefix string, ps []*prepared) ([]int64, error) {
+	verdicts := make([]int64, len(ps))
+	for i := range verdicts {
+		verdicts[i] = -1
+	}
+	type call struct {
+		from int
+		args []any
+		cmd  *redis.Cmd
+	}
+	var calls []*call
+	nowNS := c.now().UnixNano()
+	for from := 0; from < len(ps); from += jobsPerScript {
+		chunk := ps[from:min(from+jobsPerScript, len(ps))]
+		args := make([]any, 0, 2+3*len(chunk))
+		args = append(args, prefix, nowNS)
+		for _, p := range chunk {
+			args = append(args, p.args[0], p.args[1], p.args[2])
+		}
+		calls = append(calls, &call{from: from, args: args})
+	}
+	if len(calls) > 1 {
+		// A pipeline cannot fall back to EVAL by itself.
+		if err := enqueueScript.Load(ctx, c.rdb).Err(); err != nil {
+			return verdicts, err
+		}
+		_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, cl := range calls {
+				cl.cmd = enqueueScript.EvalSha(ctx, pipe, keys, cl.args...)
+			}
+			return nil
+		})
+		if err != nil && calls[0].cmd == nil {
+			return verdicts, err
+		}
+	} else {
+		calls[0].cmd = enqueueScript.Run(ctx, c.rdb, keys, calls[0].args...)
+	}
+	var firstErr error
+	for _, cl := range calls {
+		got, err := cl.cmd.Int64Slice()
+		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
+			got, err = enqueueScript.Run(ctx, c.rdb, keys, cl.args...).Int64Slice()
+		}
+		if err != nil {
+			firstErr = errors.Join(firstErr, err)
+			continue
+		}
+		copy(verdicts[cl.from:], got)
+	}
+	return verdicts, firstErr
+}

@@ -1,0 +1,196 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Get returns the job with the id, from whichever destination. It costs one
+// round trip (a second one when the list of queues is older than 5 s).
+// Errors: ErrNotFound, or Redis's.
+func (c *Client) Get(ctx context.Context, id string) (*Job, error) {
+	if !ValidName(id) {
+		return nil, fmt.Errorf("jobs: get %q: %w", clip(id), ErrNotFound)
+	}
+	for _, fresh := range []bool{false, true} {
+		queues, err := c.ourQueues(ctx, fresh)
+		if err != nil {
+			return nil, fmt.Errorf("jobs: get %s: %w", id, err)
+		}
+		found, err := c.readAll(ctx, queues, []string{id})
+		if err != nil {
+			return nil, fmt.Errorf("jobs: get %s: %w", id, err)
+		}
+		if len(found) > 0 {
+			return found[0], nil
+		}
+	}
+	return nil, fmt.Errorf("jobs: get %s: %w", id, ErrNotFound)
+}
+
+// read returns one job of a known queue.
+func (c *Client) read(ctx context.Context, queue, id string) (*Job, error) {
+	found, err := c.readAll(ctx, []string{queue}, []string{id})
+	if err != nil {
+		return nil, err
+	}
+	if len(found) == 0 {
+		return nil, ErrNotFound
+	}
+	return found[0], nil
+}
+
+// readAll looks every id up in every queue, in one pipeline. Ids that exist in
+// none of them are left out; the order is that of the ids.
+func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, error) {
+	if len(queues) == 0 || len(ids) == 0 {
+		return nil, nil
+	}
+	cmds := make([]*redis.MapStringStringCmd, 0, len(queues)*len(ids))
+	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, id := range ids {
+			for _, q := range queues {
+				cmds = append(cmds, pipe.HGetAll(ctx, record.Task(q, id)))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	var out []*Job
+	for _, cmd := range cmds {
+		fields := cmd.Val()
+		if fields[record.FieldMsg] == "" {
+			continue
+		}
+		j, err := FromRecord(fields)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, j)
+	}
+	return out, nil
+}
+
+// statusOf translates the state of the hash.
+var statusOf = map[string]Status{
+	record.StatePending:   Pending,
+	record.StateScheduled: Pending,
+	record.StateActive:    Running,
+	record.StateRetry:     RetryPending,
+	record.StateCompleted: Completed,
+	record.StateFailed:    Failed,
+}
+
+// FromRecord makes a Job of the fields of its hash. It is for Tidegate's own
+// packages; applications use Client.Get.
+func FromRecord(fields map[string]string) (*Job, error) {
+	msg, err := record.DecodeMessage([]byte(fields[record.FieldMsg]))
+	if err != nil {
+		return nil, err
+	}
+	j, err := fromMessage(msg)
+	if err != nil {
+		return nil, err
+	}
+	status, ok := statusOf[fields[record.FieldState]]
+	if !ok {
+		return nil, fmt.Errorf("job %s: state %q is not known to this version", j.ID, clip(fields[record.FieldState]))
+	}
+	j.Status = status
+	j.apply(fields)
+	return j, nil
+}
+
+// FromMessage makes a Job of asynq's message and the changing fields that were
+// read with it. It is for Tidegate's own packages.
+func FromMessage(msg *record.Message, fields map[string]string) (*Job, error) {
+	j, err := fromMessage(msg)
+	if err != nil {
+		return nil, err
+	}
+	j.Status = Running
+	j.apply(fields)
+	return j, nil
+}
+
+func fromMessage(msg *record.Message) (*Job, error) {
+	destination, priority, ok := record.ParseQueue(msg.Queue)
+	if !ok {
+		return nil, fmt.Errorf("job %s: queue %q is none of Tidegate's", clip(msg.ID), clip(msg.Queue))
+	}
+	h := msg.Headers
+	j := &Job{
+		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[record.HeaderKey],
+		Payload: msg.Payload, Batch: h[record.HeaderBatch], After: []string{},
+		Request: Request{Path: h[record.HeaderPath], Query: h[record.HeaderQuery]},
+	}
+	if len(j.Payload) == 0 {
+		j.Payload = json.RawMessage("null")
+	}
+	if ms, err := strconv.ParseInt(h[record.HeaderCreated], 10, 64); err == nil {
+		j.CreatedAt = time.UnixMilli(ms).UTC()
+	}
+	j.AvailableAt = j.CreatedAt
+	var errs []error
+	decode := func(name string, into any) {
+		if v := h[name]; v != "" {
+			if err := json.Unmarshal([]byte(v), into); err != nil {
+				errs = append(errs, fmt.Errorf("job %s: header %s: %w", j.ID, name, err))
+			}
+		}
+	}
+	decode(record.HeaderHeaders, &j.Request.Headers)
+	decode(record.HeaderMaxReschedules, &j.MaxReschedules)
+	decode(record.HeaderRetry, &j.Retry)
+	decode(record.HeaderAfter, &j.After)
+	return j, errors.Join(errs...)
+}
+
+// apply fills in what changes during the life of a job.
+func (j *Job) apply(f map[string]string) {
+	number := func(name string) int { n, _ := strconv.Atoi(f[name]); return n }
+	instant := func(name string) *time.Time {
+		ms, err := strconv.ParseInt(f[name], 10, 64)
+		if err != nil {
+			return nil
+		}
+		t := time.UnixMilli(ms).UTC()
+		return &t
+	}
+	j.Attempt = number(record.FieldAttempt)
+	j.RescheduleCount = number(record.FieldReschedules)
+	j.Crashes = number(record.FieldCrashes)
+	j.LastError = f[record.FieldLastError]
+	j.Worker = f[record.FieldBy]
+	j.StartedAt = instant(record.FieldStartedAt)
+	j.ExpiresAt = instant(record.FieldExpiresAt)
+	if at := instant(record.FieldAvailableAt); at != nil {
+		j.AvailableAt = *at
+	}
+	switch j.Status {
+	case RetryPending:
+		at := j.AvailableAt
+		j.NextRetryAt = &at
+		j.Reason = f[record.FieldReason]
+	case Pending:
+		j.Reason = f[record.FieldReason]
+	case Completed:
+		j.CompletedAt = instant(record.FieldEndedAt)
+	}
+	if j.Status.Final() {
+		j.EndedAt = instant(record.FieldEndedAt)
+	}
+	if _, ok := f[record.FieldResponseStatus]; ok {
+		j.Response = &Response{Status: number(record.FieldResponseStatus), Body: f[record.FieldResponseBody]}
+	}
+}

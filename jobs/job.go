@@ -1,0 +1,126 @@
+package jobs
+
+import (
+	"encoding/json"
+	"time"
+)
+
+// Status is where a job stands in its life.
+type Status string
+
+// The statuses of a job. Completed, Failed, Cancelled and Expired are final.
+const (
+	// Waiting for its parents to complete.
+	Waiting Status = "waiting"
+	// Pending: in the queue, or to be there at AvailableAt (scheduled,
+	// rescheduled, held by a breaker).
+	Pending Status = "pending"
+	// Running: in the hands of a worker.
+	Running Status = "running"
+	// RetryPending: failed, to be called again at NextRetryAt.
+	RetryPending Status = "retry_pending"
+	// Paused by a person, until resumed.
+	Paused Status = "paused"
+	// Completed: the destination accepted it.
+	Completed Status = "completed"
+	// Failed: will not be called again by itself.
+	Failed Status = "failed"
+	// Cancelled by a person or because a parent did not complete.
+	Cancelled Status = "cancelled"
+	// Expired: its ExpiresAt passed before it was started.
+	Expired Status = "expired"
+)
+
+// Statuses lists every status, in the order of a job's life.
+var Statuses = []Status{Waiting, Pending, Running, RetryPending, Paused, Completed, Failed, Cancelled, Expired}
+
+// Final reports whether a job stays in s for good, unless a person retries it.
+func (s Status) Final() bool {
+	switch s {
+	case Completed, Failed, Cancelled, Expired:
+		return true
+	}
+	return false
+}
+
+// Priority orders the jobs of one destination among each other.
+type Priority string
+
+// The priorities. High is served first, but never alone: low is not starved.
+const (
+	PriorityHigh    Priority = "high"
+	PriorityDefault Priority = "default"
+	PriorityLow     Priority = "low"
+)
+
+// Job is a job as it stands in Redis at the time of the read. Its JSON form is
+// the same for the CLI, the HTTP API and Go; times are RFC 3339 in UTC.
+type Job struct {
+	// ID is a UUIDv7 unless it was given at enqueue.
+	ID          string   `json:"id"`
+	Destination string   `json:"destination"`
+	Key         string   `json:"key"`
+	Status      Status   `json:"status"`
+	Priority    Priority `json:"priority"`
+	// Payload is sent as it was given, byte for byte.
+	Payload json.RawMessage `json:"payload"`
+	Request Request         `json:"request"`
+	Batch   string          `json:"batch"`
+	After   []string        `json:"after"`
+
+	// Attempt counts the retries made; 0 means that none was needed yet.
+	Attempt int `json:"attempt"`
+	// Retry is nil for a job that is called once.
+	Retry       *RetryPolicy `json:"retry"`
+	NextRetryAt *time.Time   `json:"next_retry_at"`
+
+	// RescheduleCount counts how often the job was put off. It is no failure.
+	RescheduleCount int `json:"reschedule_count"`
+	// MaxReschedules is nil for a job that may be put off for ever.
+	MaxReschedules *int `json:"max_reschedules"`
+	// AvailableAt is the earliest instant at which it may be started.
+	AvailableAt time.Time `json:"available_at"`
+
+	CreatedAt time.Time  `json:"created_at"`
+	StartedAt *time.Time `json:"started_at"`
+	ExpiresAt *time.Time `json:"expires_at"`
+	// MarkedExpiredAt is when the job was taken out because it had expired.
+	MarkedExpiredAt *time.Time `json:"expired_at"`
+	CompletedAt     *time.Time `json:"completed_at"`
+	EndedAt         *time.Time `json:"ended_at"`
+
+	// Response is what the destination last answered, nil before that.
+	Response  *Response `json:"response"`
+	LastError string    `json:"last_error"`
+	// Reason says why the job waits, if a worker put it off.
+	Reason string `json:"reason"`
+	// Worker has the job in hand, or had it last: host:pid.
+	Worker string `json:"worker"`
+	// Crashes counts the workers that died with the job in hand.
+	Crashes int `json:"crashes"`
+	// Duplicate is true in the answer to an enqueue with an id that existed.
+	Duplicate bool `json:"duplicate"`
+}
+
+// Request is the part of an HTTP request that a job may set for itself.
+type Request struct {
+	// Path is appended to the destination's URL; it starts with a slash.
+	Path string `json:"path,omitempty"`
+	// Query is appended to the destination's query, without a question mark.
+	Query string `json:"query,omitempty"`
+	// Headers are sent with the call. Some names are refused: Authorization,
+	// Host, Idempotency-Key and those that frame the message.
+	Headers map[string]string `json:"headers,omitempty"`
+}
+
+// Response is the destination's answer to the latest call.
+type Response struct {
+	// Status is the HTTP status; 0 where the publisher is no HTTP one.
+	Status int `json:"status"`
+	// Body is kept up to 4 KiB, without control characters.
+	Body string `json:"body"`
+}
+
+// ExpiredAt reports whether the job must not be started at t or later, because
+// its ExpiresAt has come. A job without ExpiresAt never expires.
+func (j *Job) ExpiredAt(t time.Time) bool { return j.ExpiresAt != nil && !t.Before(*j.ExpiresAt) }

@@ -1,0 +1,202 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"sort"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// ourQueues lists the queues of all destinations, the most urgent first within
+// each. fresh reads them anew.
+func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
+	q := &c.queues
+	q.mu.Lock()
+	if !fresh && q.queues != nil && c.now().Sub(q.readAt) < cacheFor {
+		defer q.mu.Unlock()
+		return q.queues, nil
+	}
+	q.mu.Unlock()
+	names, err := c.rdb.SMembers(ctx, record.QueuesKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read queues: %w", err)
+	}
+	found := map[string]bool{}
+	for _, name := range names {
+		if destination, _, ok := record.ParseQueue(name); ok {
+			found[destination] = true
+		}
+	}
+	destinations := make([]string, 0, len(found))
+	for d := range found {
+		destinations = append(destinations, d)
+	}
+	sort.Strings(destinations)
+	queues := make([]string, 0, len(destinations)*len(record.Priorities))
+	for _, d := range destinations {
+		queues = append(queues, record.Queues(d)...)
+	}
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queues, q.readAt = queues, c.now()
+	return queues, nil
+}
+
+// publish adds the queue to asynq's set, once per client as asynq does.
+func (c *Client) publish(ctx context.Context, queue string) error {
+	c.queues.mu.Lock()
+	done := c.queues.published[queue]
+	c.queues.mu.Unlock()
+	if done {
+		return nil
+	}
+	if err := c.rdb.SAdd(ctx, record.QueuesKey, queue).Err(); err != nil {
+		return fmt.Errorf("register queue %s: %w", queue, err)
+	}
+	c.queues.mu.Lock()
+	defer c.queues.mu.Unlock()
+	if c.queues.published == nil {
+		c.queues.published = map[string]bool{}
+	}
+	c.queues.published[queue] = true
+	c.queues.queues = nil // a new queue may be among them
+	return nil
+}
+
+// destinationCache remembers destinations that are known to exist.
+type destinationCache struct {
+	mu     sync.Mutex
+	names  map[string]bool
+	warned map[string]bool
+	readAt time.Time
+}
+
+func (d *destinationCache) add(names ...string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.names == nil {
+		d.names = map[string]bool{}
+	}
+	for _, n := range names {
+		d.names[n] = true
+	}
+}
+
+func (d *destinationCache) has(name string) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.names[name]
+}
+
+func (d *destinationCache) list() []string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	out := make([]string, 0, len(d.names))
+	for n := range d.names {
+		out = append(out, n)
+	}
+	sort.Strings(out)
+	return out
+}
+
+// Destination is an API that workers have served.
+type Destination struct {
+	Name string `json:"name"`
+	// SeenAt is the last sign of life of a worker that serves it; zero if it is
+	// known from the configuration only.
+	SeenAt time.Time `json:"seen_at"`
+}
+
+// Destinations lists the destinations that are known from WithDestinations or
+// because workers registered them, by name.
+func (c *Client) Destinations(ctx context.Context) ([]Destination, error) {
+	seen, err := c.rdb.HGetAll(ctx, record.DestinationsKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("jobs: read destinations: %w", err)
+	}
+	names := make([]string, 0, len(seen))
+	for n := range seen {
+		names = append(names, n)
+	}
+	c.known.add(names...)
+	var out []Destination
+	for _, n := range c.known.list() {
+		d := Destination{Name: n}
+		if ms, err := strconv.ParseInt(seen[n], 10, 64); err == nil {
+			d.SeenAt = time.UnixMilli(ms).UTC()
+		}
+		out = append(out, d)
+	}
+	return out, nil
+}
+
+// checkDestination refuses a destination that is not known while others are.
+// Known ones cost nothing; the list is read again at most once a second.
+func (c *Client) checkDestination(ctx context.Context, name string) error {
+	if c.known.has(name) {
+		return nil
+	}
+	c.known.mu.Lock()
+	stale := c.now().Sub(c.known.readAt) >= time.Second
+	if stale {
+		c.known.readAt = c.now()
+	}
+	c.known.mu.Unlock()
+	if stale {
+		if _, err := c.Destinations(ctx); err != nil {
+			return err
+		}
+	}
+	if c.known.has(name) {
+		return nil
+	}
+	known := c.known.list()
+	if len(known) == 0 {
+		c.known.mu.Lock()
+		defer c.known.mu.Unlock()
+		if c.known.warned == nil {
+			c.known.warned = map[string]bool{}
+		}
+		if !c.known.warned[name] {
+			c.known.warned[name] = true
+			c.log.WarnContext(ctx, "no worker has served this destination yet; its jobs wait until one does", "destination", name)
+		}
+		return nil
+	}
+	return &UnknownDestinationError{Name: name, Known: known}
+}
+
+// UnknownDestinationError says which destinations there are. It matches
+// ErrUnknownDestination and ErrInvalid.
+type UnknownDestinationError struct {
+	Name  string
+	Known []string
+}
+
+func (e *UnknownDestinationError) Error() string {
+	return fmt.Sprintf("destination %q is not known; known are %s", clip(e.Name), joinSome(e.Known))
+}
+
+// Is makes errors.Is work with ErrUnknownDestination and ErrInvalid.
+func (e *UnknownDestinationError) Is(target error) bool {
+	return target == ErrUnknownDestination || target == ErrInvalid
+}
+
+func joinSome(names []string) string {
+	const most = 10
+	out := ""
+	for i, n := range names {
+		if i == most {
+			return fmt.Sprintf("%s and %d more", out, len(names)-most)
+		}
+		if i > 0 {
+			out += ", "
+		}
+		out += n
+	}
+	return out
+}

@@ -1,0 +1,101 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// Spec says what to enqueue. Make one with New; it is checked as a whole by
+// Client.Enqueue.
+type Spec struct {
+	ID             string
+	Destination    string
+	Key            string
+	Payload        json.RawMessage
+	Request        Request
+	Priority       Priority
+	Retry          *RetryPolicy
+	MaxReschedules *int
+	// At is the earliest instant of the first call; zero means at once.
+	At time.Time
+	// Delay is At relative to the enqueue. At and Delay exclude each other.
+	Delay time.Duration
+
+	err error // of New: kept until the enqueue, which can report it
+}
+
+// Option sets one property of a job to be enqueued.
+type Option func(*Spec)
+
+// New describes a job for a destination. A payload of type []byte or
+// json.RawMessage is sent byte for byte and must be JSON; anything else is
+// encoded with encoding/json. Errors are reported by the enqueue.
+func New(destination string, payload any, opts ...Option) *Spec {
+	s := &Spec{Destination: destination, Priority: PriorityDefault}
+	switch p := payload.(type) {
+	case nil:
+		s.Payload = json.RawMessage("null")
+	case json.RawMessage:
+		s.Payload = p
+	case []byte:
+		s.Payload = p
+	default:
+		b, err := json.Marshal(payload)
+		if err != nil {
+			s.err = fmt.Errorf("payload: cannot be encoded as JSON: %w", err)
+		}
+		s.Payload = b
+	}
+	for _, o := range opts {
+		o(s)
+	}
+	return s
+}
+
+// ID gives the job its id instead of a new UUIDv7. An id that exists already,
+// in any destination, enqueues nothing: the existing job is returned with
+// Duplicate set. The look-up costs one more round trip to Redis.
+func ID(id string) Option { return func(s *Spec) { s.ID = id } }
+
+// Key names the owner of the budget inside the destination, a user or a tenant
+// for instance. It is a name, never a token.
+func Key(key string) Option { return func(s *Spec) { s.Key = key } }
+
+// Path is appended to the destination's URL. It must start with a slash.
+func Path(path string) Option { return func(s *Spec) { s.Request.Path = path } }
+
+// Query is appended to the destination's query: "a=b&c=d".
+func Query(query string) Option { return func(s *Spec) { s.Request.Query = query } }
+
+// Header adds a header to the call.
+func Header(name, value string) Option {
+	return func(s *Spec) {
+		if s.Request.Headers == nil {
+			s.Request.Headers = map[string]string{}
+		}
+		s.Request.Headers[name] = value
+	}
+}
+
+// Prioritize puts the job before or behind the others of its destination.
+func Prioritize(p Priority) Option { return func(s *Spec) { s.Priority = p } }
+
+// MaxReschedules fails the job when it would be put off once more after n
+// times. Without it a job may be put off for ever.
+func MaxReschedules(n int) Option { return func(s *Spec) { s.MaxReschedules = &n } }
+
+// Retry calls the job again after failures by the given policy. Zero fields of
+// the policy take their defaults. Without it a job is called once.
+func Retry(p RetryPolicy) Option {
+	return func(s *Spec) {
+		p = p.withDefaults()
+		s.Retry = &p
+	}
+}
+
+// At holds the job until t.
+func At(t time.Time) Option { return func(s *Spec) { s.At = t } }
+
+// Delay holds the job for d after the enqueue.
+func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }

@@ -1,0 +1,65 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/hibiken/asynq"
+)
+
+// asynqLogger passes asynq's log on. asynq repeats the same complaint with each
+// beat while Redis is away, which Tidegate itself reports once; so its warnings
+// are let through once in a while per kind, the rest at debug level.
+type asynqLogger struct {
+	log  *slog.Logger
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+var _ asynq.Logger = (*asynqLogger)(nil)
+
+const (
+	asynqLogEvery = 30 * time.Second
+	asynqLogKind  = 24 // so many characters tell one kind of message from another
+)
+
+func newAsynqLogger(l *slog.Logger) *asynqLogger {
+	return &asynqLogger{log: l, last: map[string]time.Time{}}
+}
+
+func (a *asynqLogger) Debug(args ...any) { a.write(slog.LevelDebug, args) }
+func (a *asynqLogger) Info(args ...any)  { a.write(slog.LevelDebug, args) }
+func (a *asynqLogger) Warn(args ...any)  { a.sometimes(args) }
+func (a *asynqLogger) Error(args ...any) { a.sometimes(args) }
+
+// Fatal is called by asynq where it cannot go on; it must not return.
+func (a *asynqLogger) Fatal(args ...any) {
+	a.write(slog.LevelError, args)
+	os.Exit(1)
+}
+
+func (a *asynqLogger) sometimes(args []any) {
+	kind := fmt.Sprint(args...)
+	if len(kind) > asynqLogKind {
+		kind = kind[:asynqLogKind]
+	}
+	level := slog.LevelDebug
+	a.mu.Lock()
+	if now := time.Now(); now.Sub(a.last[kind]) >= asynqLogEvery && len(a.last) < 100 {
+		a.last[kind] = now
+		level = slog.LevelWarn
+	}
+	a.mu.Unlock()
+	a.write(level, args)
+}
+
+func (a *asynqLogger) write(level slog.Level, args []any) {
+	ctx := context.Background()
+	if a.log.Enabled(ctx, level) {
+		a.log.Log(ctx, level, "asynq: "+fmt.Sprint(args...))
+	}
+}

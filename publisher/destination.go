@@ -1,0 +1,147 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// destination serves one destination: its asynq Server, the client under it,
+// the breaker and the gate.
+type destination struct {
+	name    string
+	handler Handler
+	s       settings
+	rdb     redis.UniversalClient
+	o       Options
+	log     *slog.Logger
+
+	breaker *breaker.Breaker
+	client  *asynqx.Client
+	server  *asynq.Server
+
+	calls    context.Context // parent of every call; cancelled when the time to shut down is over
+	cutCalls context.CancelCauseFunc
+}
+
+// longestHold is how far ahead jobs are looked for that wait for a breaker which
+// has closed: a cooldown of a day is beyond what anybody configures.
+const longestHold = 24 * time.Hour
+
+// errShutdown is the cause of calls cut at the end of a shutdown.
+var errShutdown = errors.New("the worker is shutting down")
+
+func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
+	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: o.Logger.With("destination", name)}
+}
+
+// start begins to publish. stop is called with the reason if it cannot go on.
+func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) error {
+	queues := record.Queues(d.name)
+	g := &gate{}
+	d.client = asynqx.New(d.rdb, asynqx.Options{
+		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,
+		Gate:      g,
+		Retention: d.o.Retention, RetentionFailed: d.o.RetentionFailed,
+		HeldReason: heldReason(d.name), RecoverSpread: d.o.RecoverSpread,
+		Logger: d.log,
+		Fatal:  func(err error) { stop(err) },
+		Recovered: func(id string, s asynqx.Settled) {
+			d.log.Warn("job taken back from a worker that died", "job", id, "crashes", s.Count, "result", string(s.Kind))
+		},
+	})
+	b, err := d.newBreaker(ctx)
+	if err != nil {
+		return fmt.Errorf("destination %s: %w", d.name, err)
+	}
+	d.breaker, g.b = b, b
+	d.calls, d.cutCalls = context.WithCancelCause(context.WithoutCancel(ctx))
+	weights := map[string]int{}
+	for i, q := range queues {
+		weights[q] = len(queues) - i
+	}
+	d.server = asynq.NewServerFromRedisClient(d.client, asynq.Config{
+		Concurrency:    d.s.concurrency,
+		Queues:         weights,
+		StrictPriority: true, // the client itself shares among the queues
+		// Waiting is done by the client; asynq only needs a pause for the time
+		// of a shutdown.
+		TaskCheckInterval:        5 * time.Millisecond,
+		DelayedTaskCheckInterval: d.o.RetryLoopInterval,
+		// Later than our own bound, so that our cut comes first.
+		ShutdownTimeout: d.o.ShutdownTimeout + 5*time.Second,
+		RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 0 },
+		IsFailure:       func(error) bool { return false },
+		Logger:          newAsynqLogger(d.log),
+		LogLevel:        asynq.DebugLevel,
+	})
+	if err := d.server.Start(asynq.HandlerFunc(d.process)); err != nil {
+		return errors.Join(fmt.Errorf("destination %s: start: %w", d.name, err), b.Close())
+	}
+	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout, "breaker", !d.s.breaker.Disabled)
+	return nil
+}
+
+// newBreaker joins the destination's breaker. It outlives ctx, because calls in
+// flight report to it during a shutdown.
+func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) {
+	o := d.s.breaker
+	o.Destination, o.Instance, o.Logger = d.name, d.o.Worker, d.o.Logger
+	if o.ProbeTimeout == 0 {
+		o.ProbeTimeout = d.s.timeout + 5*time.Second
+	}
+	onEvent := o.OnEvent
+	o.OnEvent = func(e breaker.Event) {
+		d.logTransition(e)
+		if e.To == breaker.Closed {
+			d.client.ReleaseHeld(longestHold)
+		}
+		if onEvent != nil {
+			onEvent(e)
+		}
+	}
+	return breaker.New(ctx, d.rdb, o)
+}
+
+// shutdown stops fetching, lets calls in flight finish, cuts them when the time
+// is over, and returns when nothing of the destination runs any more.
+func (d *destination) shutdown() {
+	// Time for bookkeeping that follows the calls.
+	ctx, cancel := context.WithTimeout(context.Background(), d.o.ShutdownTimeout+5*time.Second)
+	defer cancel()
+	if err := d.client.CloseGate(ctx); err != nil {
+		d.log.Warn("shutdown: not everything could be given back; it comes back by itself", "error", err)
+	}
+	cut := time.AfterFunc(d.o.ShutdownTimeout, func() { d.cutCalls(errShutdown) })
+	defer cut.Stop()
+	d.server.Stop()
+	d.server.Shutdown()
+	d.cutCalls(errShutdown)
+	if err := d.breaker.Close(); err != nil {
+		d.log.Warn("shutdown: breaker", "error", err)
+	}
+	d.log.Info("stopped")
+}
+
+// logTransition writes one line per incident at info level, the steps within
+// it at debug level.
+func (d *destination) logTransition(e breaker.Event) {
+	attrs := []any{"incident", e.Incident, "from", e.From.String(), "to", e.To.String(), "by", e.By}
+	switch {
+	case e.To == breaker.Open && e.From == breaker.Closed:
+		d.log.Warn("circuit breaker opened; jobs are kept until it closes", append(attrs, "cause", e.Cause, "failures", e.Failures, "open_until", e.OpenUntil)...)
+	case e.To == breaker.Closed && e.From != breaker.Closed:
+		d.log.Info("circuit breaker closed; publishing goes on", append(attrs, "probes", e.Probes, "wasted", e.Wasted)...)
+	default:
+		d.log.Debug("circuit breaker", attrs...)
+	}
+}

@@ -1,0 +1,49 @@
+package publisher
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Handler makes the call for one job.
+//
+// The context ends at the destination's timeout, or when the worker shuts down
+// and SHUTDOWN_TIMEOUT is over. A handler that ignores it is waited for; a job
+// is never run twice at the same time in one process. A handler may set
+// job.Response, which is kept with the job; other changes to job are lost.
+//
+// A job can be run more than once: after a crash, or when its lease in Redis
+// was lost. Send job.ID as the idempotency key of the call.
+type Handler interface {
+	Publish(ctx context.Context, job *jobs.Job) error
+}
+
+// Func makes a Handler of a function.
+type Func func(ctx context.Context, job *jobs.Job) error
+
+// Publish calls f.
+func (f Func) Publish(ctx context.Context, job *jobs.Job) error { return f(ctx, job) }
+
+// settings of one destination.
+type settings struct {
+	concurrency int
+	timeout     time.Duration
+	breaker     breaker.Options
+}
+
+// HandleOption changes how a destination is served.
+type HandleOption func(*settings)
+
+// Concurrency is how many calls this process makes at once. Default 10.
+func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency = n } }
+
+// Timeout bounds one call. Default 30 s.
+func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }
+
+// Breaker sets the rules of the destination's circuit breaker. All instances
+// should be given the same ones. Destination, Instance and Logger are filled
+// in; a ProbeTimeout of 0 becomes the destination's timeout plus 5 s.
+func Breaker(o breaker.Options) HandleOption { return func(s *settings) { s.breaker = o } }

@@ -1,0 +1,262 @@
+package publisher
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// HTTPOptions describe an HTTP destination.
+type HTTPOptions struct {
+	// URL that calls go to; a job's path and query are appended. Required,
+	// absolute, http or https.
+	URL string
+	// Method of the calls. Default POST.
+	Method string
+	// AuthToken, unless empty, is sent as "Authorization: Bearer …". It is
+	// removed from everything that is kept or logged.
+	AuthToken string
+	// Header is sent with every call; a job's own headers replace it by name.
+	Header http.Header
+	// RateLimitedStatus are the answers that mean "rate limited". Default 429.
+	RateLimitedStatus []int
+	// PermanentStatus fail a job at once. Default 400, 401, 404, 409, 410, 413,
+	// 415, 422.
+	PermanentStatus []int
+	// PerAttemptKey appends ":N", the number of retries made, to the
+	// Idempotency-Key. Default: the key is the job's id in every call.
+	PerAttemptKey bool
+	// Connections is how many idle connections are kept for reuse; it should be
+	// the destination's concurrency. Default 10.
+	Connections int
+	// Transport replaces the one that HTTP makes for itself.
+	Transport http.RoundTripper
+}
+
+// DefaultPermanentStatus are the answers that no retry would change.
+var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 415, 422}
+
+// userAgent names us to the API.
+const userAgent = "tidegate"
+
+// HTTP is a Handler that sends a job's payload in an HTTP request.
+//
+// 2xx completes the job, RateLimitedStatus counts against the breaker,
+// PermanentStatus and redirects fail it, and anything else is a failure that
+// its retry policy may answer. The answer's status and the first 4 KiB of its
+// body are kept with the job.
+type HTTP struct {
+	o      HTTPOptions
+	base   *url.URL
+	client *http.Client
+	own    *http.Transport
+}
+
+var _ Handler = (*HTTP)(nil)
+
+// NewHTTP checks the options, all errors together, and returns the handler.
+func NewHTTP(o HTTPOptions) (*HTTP, error) {
+	var errs []error
+	base, err := url.Parse(o.URL)
+	switch {
+	case err != nil:
+		errs = append(errs, errors.New("URL: cannot be parsed; expected https://host/path"))
+	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
+		errs = append(errs, errors.New("URL: must be absolute and start with http:// or https://"))
+	case base.User != nil:
+		errs = append(errs, errors.New("URL: must not hold a user or a password; use AuthToken"))
+	}
+	if o.Method == "" {
+		o.Method = http.MethodPost
+	}
+	if !httpguts.ValidHeaderFieldName(o.Method) {
+		errs = append(errs, fmt.Errorf("Method: %q is no HTTP method", o.Method))
+	}
+	if !httpguts.ValidHeaderFieldValue(o.AuthToken) {
+		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
+	}
+	if o.RateLimitedStatus == nil {
+		o.RateLimitedStatus = []int{http.StatusTooManyRequests}
+	}
+	if o.PermanentStatus == nil {
+		o.PermanentStatus = DefaultPermanentStatus
+	}
+	if o.Connections == 0 {
+		o.Connections = 10
+	}
+	if len(errs) > 0 {
+		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
+	}
+	h := &HTTP{o: o, base: base}
+	rt := o.Transport
+	if rt == nil {
+		h.own = newTransport(o.Connections)
+		rt = h.own
+	}
+	h.client = &http.Client{
+		Transport: rt,
+		// A redirect could carry the token to another host.
+		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+	}
+	return h, nil
+}
+
+// newTransport keeps as many connections as there can be calls at once; the
+// default of two per host would close and open the others all the time.
+func newTransport(connections int) *http.Transport {
+	return &http.Transport{
+		Proxy:                  http.ProxyFromEnvironment,
+		DialContext:            (&net.Dialer{Timeout: 10 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
+		ForceAttemptHTTP2:      true,
+		MaxIdleConns:           connections,
+		MaxIdleConnsPerHost:    connections,
+		IdleConnTimeout:        90 * time.Second,
+		TLSHandshakeTimeout:    10 * time.Second,
+		ExpectContinueTimeout:  time.Second,
+		MaxResponseHeaderBytes: 64 << 10,
+	}
+}
+
+// Close drops idle connections.
+func (h *HTTP) Close() error {
+	if h.own != nil {
+		h.own.CloseIdleConnections()
+	}
+	return nil
+}
+
+// Publish implements Handler.
+func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
+	req, err := h.request(ctx, job)
+	if err != nil {
+		return jobs.Discard(err)
+	}
+	resp, err := h.client.Do(req)
+	if err != nil {
+		return h.withoutSecrets(callError(ctx, err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	// The status has arrived, so the API has decided; a body that breaks off
+	// does not change that.
+	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+	job.Response = &jobs.Response{Status: resp.StatusCode, Body: clean(h.redact(string(body)), maxKept)}
+	return h.classify(resp)
+}
+
+// request builds the call for a job.
+func (h *HTTP) request(ctx context.Context, job *jobs.Job) (*http.Request, error) {
+	if problem := jobs.PathProblem(job.Request.Path); problem != "" {
+		// It was checked at the enqueue, but records can be written by others.
+		return nil, fmt.Errorf("request.path: %s", problem)
+	}
+	var body io.Reader
+	withBody := h.o.Method != http.MethodGet && h.o.Method != http.MethodHead
+	if withBody {
+		body = bytes.NewReader(job.Payload)
+	}
+	req, err := http.NewRequestWithContext(ctx, h.o.Method, h.target(job), body)
+	if err != nil {
+		return nil, errors.New("the request's URL cannot be built from the destination's URL and the job's path and query")
+	}
+	if withBody {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	req.Header.Set("User-Agent", userAgent)
+	for name, values := range h.o.Header {
+		req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+	}
+	for name, value := range job.Request.Headers {
+		if !jobs.DeniedHeader(name) && httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value) {
+			req.Header.Set(name, value)
+		}
+	}
+	if h.o.AuthToken != "" {
+		req.Header.Set("Authorization", "Bearer "+h.o.AuthToken)
+	}
+	key := job.ID
+	if h.o.PerAttemptKey {
+		key += ":" + strconv.Itoa(job.Attempt)
+	}
+	req.Header.Set("Idempotency-Key", key)
+	return req, nil
+}
+
+// target is the destination's URL with the job's path and query appended.
+func (h *HTTP) target(job *jobs.Job) string {
+	u := *h.base
+	u.Fragment, u.RawFragment = "", ""
+	if p := job.Request.Path; p != "" {
+		joined := strings.TrimSuffix(u.EscapedPath(), "/") + p
+		if decoded, err := url.PathUnescape(joined); err == nil {
+			u.Path, u.RawPath = decoded, joined
+		}
+	}
+	if q := job.Request.Query; q != "" {
+		if u.RawQuery != "" {
+			u.RawQuery += "&"
+		}
+		u.RawQuery += q
+	}
+	return u.String()
+}
+
+// classify turns the answer's status into an outcome.
+func (h *HTTP) classify(resp *http.Response) error {
+	code := resp.StatusCode
+	switch {
+	case slices.Contains(h.o.RateLimitedStatus, code):
+		return jobs.RateLimited(retryAfter(resp.Header, time.Now()))
+	case code >= 200 && code < 300:
+		return nil
+	case code >= 300 && code < 400 && code != http.StatusNotModified:
+		return jobs.Discard(fmt.Errorf("answered %s: redirects are not followed; set the destination's URL to the final address", statusText(code)))
+	case slices.Contains(h.o.PermanentStatus, code):
+		return jobs.Discard(fmt.Errorf("answered %s", statusText(code)))
+	}
+	return fmt.Errorf("answered %s", statusText(code))
+}
+
+func statusText(code int) string {
+	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+}
+
+// callError names what went wrong without the URL, which could hold secrets.
+func callError(ctx context.Context, err error) error {
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return fmt.Errorf("no answer within the destination's timeout: %w", context.DeadlineExceeded)
+	}
+	var ue *url.Error
+	if errors.As(err, &ue) {
+		err = ue.Err
+	}
+	return fmt.Errorf("call failed: %w", err)
+}
+
+// redact removes the token, in case the API repeats it.
+func (h *HTTP) redact(s string) string {
+	if h.o.AuthToken == "" {
+		return s
+	}
+	return strings.ReplaceAll(s, h.o.AuthToken, "[redacted]")
+}
+
+// withoutSecrets drops the chain of an error whose text repeats the token.
+func (h *HTTP) withoutSecrets(err error) error {
+	if text := err.Error(); h.redact(text) != text {
+		return errors.New(h.redact(text))
+	}
+	return err
+}

@@ -1,0 +1,174 @@
+package publisher_test
+
+import (
+	"context"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// bench is one destination on the shared Redis with everything to look at it.
+type bench struct {
+	t      *testing.T
+	dest   string
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	events chan publisher.JobEvent
+}
+
+func newBench(t *testing.T) *bench {
+	return benchOn(t, redistest.Shared(t))
+}
+
+func benchOn(t *testing.T, s *redistest.Server) *bench {
+	t.Helper()
+	rdb := s.Client(t)
+	b := &bench{t: t, dest: redistest.Name(t, "d"), rdb: rdb, events: make(chan publisher.JobEvent, 10000)}
+	var err error
+	b.client, err = jobs.NewClient(rdb, jobs.WithDestinations(b.dest), jobs.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bench) options() publisher.Options {
+	return publisher.Options{
+		Logger: testLogger(b.t), RetryLoopInterval: 50 * time.Millisecond,
+		ShutdownTimeout: 5 * time.Second, RecoverSpread: 10 * time.Millisecond,
+		OnJob: func(e publisher.JobEvent) { b.events <- e },
+	}
+}
+
+// run starts a publisher and returns how to stop it; it is stopped at the end
+// of the test in any case.
+func (b *bench) run(o publisher.Options, f func(context.Context, *jobs.Job) error, opts ...publisher.HandleOption) (stop func()) {
+	b.t.Helper()
+	p, err := publisher.New(b.rdb, o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if err := p.Handle(b.dest, publisher.Func(f), opts...); err != nil {
+		b.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	stopped := false
+	stop = func() {
+		if stopped {
+			return
+		}
+		stopped = true
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				b.t.Errorf("Run: %v", err)
+			}
+		case <-time.After(20 * time.Second):
+			b.t.Error("Run did not return within 20 s of the end of its context")
+		}
+	}
+	b.t.Cleanup(stop)
+	return stop
+}
+
+func (b *bench) enqueue(opts ...jobs.Option) *jobs.Job {
+	b.t.Helper()
+	j, err := b.client.Enqueue(context.Background(), jobs.New(b.dest, map[string]int{"n": 1}, opts...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return j
+}
+
+func (b *bench) get(id string) *jobs.Job {
+	b.t.Helper()
+	j, err := b.client.Get(context.Background(), id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return j
+}
+
+// event waits for the next thing that a publisher says of a job.
+func (b *bench) event() publisher.JobEvent {
+	b.t.Helper()
+	select {
+	case e := <-b.events:
+		return e
+	case <-time.After(15 * time.Second):
+		b.t.Fatal("nothing was said of any job for 15 s")
+		panic("unreachable")
+	}
+}
+
+// result waits until the job is through and returns what became of it.
+func (b *bench) result(id string) publisher.JobEvent {
+	b.t.Helper()
+	for {
+		if e := b.event(); e.Job.ID == id {
+			return e
+		}
+	}
+}
+
+// redisNow is the time by which the breaker and the queues go.
+func (b *bench) redisNow() time.Time {
+	t, err := b.rdb.Time(context.Background()).Result()
+	if err != nil {
+		b.t.Error(err)
+	}
+	return t
+}
+
+func (b *bench) breaker() breaker.Status {
+	b.t.Helper()
+	s, err := breaker.Get(context.Background(), b.rdb, b.dest)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+func (b *bench) queueLen() int64 {
+	n, err := b.rdb.LLen(context.Background(), record.Pending(record.Queue(b.dest, record.Default))).Result()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return n
+}
+
+// eventually polls what cannot be waited for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(15 * time.Second)
+	for !ok() {
+		if time.Now().After(deadline) {
+			t.Fatalf("not within 15 s: %s", what)
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+}
+
+// rules of a breaker that is fast enough for tests.
+func rules(cooldown time.Duration) publisher.HandleOption {
+	return publisher.Breaker(breaker.Options{FailureThreshold: 3, Cooldown: cooldown})
+}
+
+// testLogger shows the log of a test that has failed.
+func testLogger(t *testing.T) *slog.Logger {
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}

@@ -1,0 +1,300 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1})
+	answered := func(j *jobs.Job, status int) { j.Response = &jobs.Response{Status: status, Body: "said\x1b[31m so"} }
+	for _, tc := range []struct {
+		name    string
+		opts    []jobs.Option
+		handler func(context.Context, *jobs.Job) error
+		events  []string // results, in order
+		want    jobs.Status
+		check   func(*testing.T, *jobs.Job)
+	}{
+		{
+			name: "nil completes, with response and worker",
+			handler: func(_ context.Context, j *jobs.Job) error {
+				answered(j, 201)
+				return nil
+			},
+			events: []string{publisher.Completed}, want: jobs.Completed,
+			check: func(t *testing.T, j *jobs.Job) {
+				if j.Response == nil || j.Response.Status != 201 || j.Response.Body != "said[31m so" {
+					t.Errorf("response %+v", j.Response)
+				}
+				if j.CompletedAt == nil || j.Worker != "the-worker" || j.Attempt != 0 || j.RescheduleCount != 0 {
+					t.Errorf("job %+v", j)
+				}
+			},
+		},
+		{
+			name:    "an error without a policy fails",
+			handler: func(context.Context, *jobs.Job) error { return errors.New("boom") },
+			events:  []string{publisher.FailedFinal}, want: jobs.Failed,
+			check: func(t *testing.T, j *jobs.Job) {
+				if j.LastError != "boom" || j.Attempt != 0 || j.EndedAt == nil {
+					t.Errorf("last error %q, attempt %d, ended %v", j.LastError, j.Attempt, j.EndedAt)
+				}
+			},
+		},
+		{
+			name:    "an error with a policy is retried, then fails",
+			opts:    []jobs.Option{policy},
+			handler: func(context.Context, *jobs.Job) error { return errors.New("boom") },
+			events:  []string{publisher.Retried, publisher.FailedFinal}, want: jobs.Failed,
+			check: func(t *testing.T, j *jobs.Job) {
+				if j.Attempt != 1 || j.RescheduleCount != 0 {
+					t.Errorf("attempt %d, reschedules %d", j.Attempt, j.RescheduleCount)
+				}
+			},
+		},
+		{
+			name:    "Discard is not retried",
+			opts:    []jobs.Option{policy},
+			handler: func(context.Context, *jobs.Job) error { return jobs.Discard(errors.New("never")) },
+			events:  []string{publisher.FailedFinal}, want: jobs.Failed,
+		},
+		{
+			name:    "Fail is retried as explicit",
+			opts:    []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnExplicit}})},
+			handler: func(context.Context, *jobs.Job) error { return jobs.Fail(errors.New("not good")) },
+			events:  []string{publisher.Retried, publisher.FailedFinal}, want: jobs.Failed,
+		},
+		{
+			name:    "a trigger that is not named is not retried",
+			opts:    []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
+			handler: func(context.Context, *jobs.Job) error { return errors.New("refused") },
+			events:  []string{publisher.FailedFinal}, want: jobs.Failed,
+		},
+		{
+			name: "the timeout is a trigger of its own",
+			opts: []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
+			handler: func(ctx context.Context, _ *jobs.Job) error {
+				<-ctx.Done()
+				return ctx.Err()
+			},
+			events: []string{publisher.Retried, publisher.FailedFinal}, want: jobs.Failed,
+		},
+		{
+			name:    "a panic is a failure",
+			handler: func(context.Context, *jobs.Job) error { panic("ouch") },
+			events:  []string{publisher.FailedFinal}, want: jobs.Failed,
+			check: func(t *testing.T, j *jobs.Job) {
+				if !strings.Contains(j.LastError, "ouch") {
+					t.Errorf("last error %q", j.LastError)
+				}
+			},
+		},
+		{
+			name:    "reschedules are bounded and no failures",
+			opts:    []jobs.Option{jobs.MaxReschedules(2), policy},
+			handler: func(context.Context, *jobs.Job) error { return jobs.Reschedule(0) },
+			events:  []string{publisher.Rescheduled, publisher.Rescheduled, publisher.FailedFinal}, want: jobs.Failed,
+			check: func(t *testing.T, j *jobs.Job) {
+				if j.LastError != "max reschedules (2) exceeded" || j.RescheduleCount != 2 || j.Attempt != 0 {
+					t.Errorf("last error %q, reschedules %d, attempt %d", j.LastError, j.RescheduleCount, j.Attempt)
+				}
+			},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			o := b.options()
+			o.Worker = "the-worker"
+			job := b.enqueue(tc.opts...)
+			b.run(o, tc.handler, publisher.Timeout(200*time.Millisecond))
+			for i, want := range tc.events {
+				if got := b.event(); got.Result != want || got.Job.ID != job.ID {
+					t.Fatalf("event %d: %s (%v), want %s", i, got.Result, got.Err, want)
+				}
+			}
+			got := b.get(job.ID)
+			if got.Status != tc.want {
+				t.Errorf("status %s, want %s", got.Status, tc.want)
+			}
+			if tc.check != nil {
+				tc.check(t, got)
+			}
+		})
+	}
+}
+
+func TestRescheduleWaitsAndKeepsRetries(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var calls atomic.Int32
+	var first, second time.Time
+	job := b.enqueue()
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		if calls.Add(1) == 1 {
+			first = b.redisNow()
+			return jobs.Reschedule(700 * time.Millisecond)
+		}
+		second = b.redisNow()
+		return nil
+	})
+	if e := b.event(); e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonPublisher {
+		t.Fatalf("event %+v", e)
+	}
+	waiting := b.get(job.ID)
+	if waiting.Status != jobs.Pending || waiting.RescheduleCount != 1 || waiting.AvailableAt.Before(first.Add(700*time.Millisecond).Truncate(time.Millisecond)) {
+		t.Errorf("while it waits: %s, count %d, available %s after %s", waiting.Status, waiting.RescheduleCount, waiting.AvailableAt, first)
+	}
+	if e := b.event(); e.Result != publisher.Completed {
+		t.Fatalf("event %+v", e)
+	}
+	if wait := second.Sub(first); wait < 700*time.Millisecond || wait > 1200*time.Millisecond {
+		t.Errorf("started again after %s, want 700 ms and little more", wait)
+	}
+}
+
+// A job without retries that meets a rate limit is put off, never failed: asynq
+// by itself would archive it.
+func TestRateLimitOpensForAllAndFailsNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const n, cooldown = 30, 800 * time.Millisecond
+	ids := map[string]bool{}
+	for range n {
+		ids[b.enqueue().ID] = true
+	}
+	var limited atomic.Bool
+	limited.Store(true)
+	var calls atomic.Int32
+	starts := make(chan time.Time, 1000)
+	handler := func(context.Context, *jobs.Job) error {
+		calls.Add(1)
+		starts <- b.redisNow()
+		if limited.Load() {
+			return jobs.RateLimited(0)
+		}
+		return nil
+	}
+	// Two instances that only share Redis.
+	b.run(b.options(), handler, publisher.Concurrency(4), rules(cooldown))
+	b.run(b.options(), handler, publisher.Concurrency(4), rules(cooldown))
+	eventually(t, "the breaker is open", func() bool { return b.breaker().State == breaker.Open })
+	status := b.breaker()
+	limited.Store(false)
+	done := 0
+	for done < n {
+		e := b.event()
+		switch e.Result {
+		case publisher.Completed:
+			done++
+			delete(ids, e.Job.ID)
+		case publisher.Rescheduled:
+		default:
+			t.Fatalf("job %s: %s (%v)", e.Job.ID, e.Result, e.Err)
+		}
+	}
+	if len(ids) != 0 {
+		t.Errorf("%d jobs were not published", len(ids))
+	}
+	close(starts)
+	var before, early int
+	for s := range starts {
+		switch {
+		case !s.Before(status.OpenUntilRedis):
+		case s.After(status.OpenedAt.Add(50 * time.Millisecond)):
+			early++
+		default:
+			before++
+		}
+	}
+	if early != 0 {
+		t.Errorf("%d calls began during the cooldown", early)
+	}
+	if before > 8 {
+		t.Errorf("%d calls before the opening; 8 slots can only have made 8", before)
+	}
+	history, err := breaker.History(context.Background(), b.rdb, b.dest, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var states []string
+	for _, e := range history {
+		states = append(states, e.To.String())
+	}
+	if got := strings.Join(states, " "); got != "OPEN HALF_OPEN CLOSED" {
+		t.Errorf("history %s", got)
+	}
+	for _, e := range history {
+		if e.To == breaker.HalfOpen && e.At.Before(status.OpenUntilRedis) {
+			t.Errorf("HALF_OPEN at %s, before %s", e.At, status.OpenUntilRedis)
+		}
+	}
+}
+
+func TestRateLimitBelowThreshold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var calls atomic.Int32
+	job := b.enqueue()
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		if calls.Add(1) == 1 {
+			return jobs.RateLimited(0)
+		}
+		return nil
+	}, rules(time.Minute))
+	e := b.event()
+	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonRateLimited {
+		t.Fatalf("event %+v", e)
+	}
+	if s := b.breaker(); s.State != breaker.Closed || s.Failures != 1 {
+		t.Errorf("breaker %s with %d failures after one 429", s.State, s.Failures)
+	}
+	if e := b.event(); e.Result != publisher.Completed {
+		t.Fatalf("event %+v", e)
+	}
+	if got := b.get(job.ID); got.RescheduleCount != 1 || got.Attempt != 0 {
+		t.Errorf("reschedules %d, attempt %d", got.RescheduleCount, got.Attempt)
+	}
+	eventually(t, "the success resets the count", func() bool { return b.breaker().Failures == 0 })
+}
+
+// What was put off until the end of a cooldown comes back when somebody ends
+// the cooldown early.
+func TestResetReleasesWhatWasPutOff(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var limited atomic.Bool
+	limited.Store(true)
+	for range 3 {
+		b.enqueue()
+	}
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		if limited.Load() {
+			return jobs.RateLimited(0)
+		}
+		return nil
+	}, publisher.Concurrency(3), rules(time.Hour))
+	eventually(t, "open", func() bool { return b.breaker().State == breaker.Open })
+	for range 3 {
+		b.event()
+	}
+	limited.Store(false)
+	if _, err := breaker.Reset(context.Background(), b.rdb, b.dest, "a person"); err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if e := b.event(); e.Result != publisher.Completed {
+			t.Fatalf("event %+v", e)
+		}
+	}
+}

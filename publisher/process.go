@@ -1,0 +1,293 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime/debug"
+	"time"
+
+	"github.com/hibiken/asynq"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// errNotCompleted tells asynq that the job did not complete. What becomes of it
+// stands in the delivery.
+var errNotCompleted = errors.New("not completed")
+
+// lateAck is how long the completion of a job is tried whose lease was lost.
+const lateAck = 30 * time.Second
+
+// process runs one job: from the permit to the outcome.
+func (d *destination) process(ctx context.Context, task *asynq.Task) error {
+	id, _ := asynq.GetTaskID(ctx)
+	queue, _ := asynq.GetQueueName(ctx)
+	delivery := d.client.Delivery(id)
+	if delivery == nil {
+		return fmt.Errorf("publisher: job %s is not in hand", id)
+	}
+	job, err := jobs.FromMessage(&record.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
+	if err != nil {
+		d.returnUnused(delivery)
+		delivery.Decide(asynqx.Outcome{Kind: asynqx.Fail, Error: clean(err.Error(), maxError)})
+		return errNotCompleted
+	}
+	outcome, event := d.run(job, delivery)
+	held := outcome.Kind == asynqx.Reschedule && outcome.Reason == heldReason(d.name)
+	if observed := d.o.OnJob != nil || d.log.Enabled(ctx, slog.LevelDebug); held || observed {
+		outcome.Settled = func(s asynqx.Settled) {
+			if held && d.breaker.View().State == breaker.Closed {
+				// It closed while the job was put off until later.
+				d.client.ReleaseHeld(longestHold)
+			}
+			if observed {
+				d.settled(job, event, s)
+			}
+		}
+	}
+	delivery.Decide(outcome)
+	if outcome.Kind != asynqx.Complete {
+		return errNotCompleted
+	}
+	if ctx.Err() != nil {
+		// The lease was lost and asynq has given the job up; its success is
+		// worth recording all the same.
+		late, cancel := context.WithTimeout(d.calls, lateAck)
+		defer cancel()
+		if err := d.client.CompleteLate(late, delivery, outcome.Response); err != nil {
+			d.log.Error("a published job could not be recorded and will be published again", "job", id, "error", err)
+		}
+	}
+	return nil
+}
+
+// run makes the call if the breaker allows it and says what becomes of the job.
+func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outcome, JobEvent) {
+	event := JobEvent{Job: job}
+	permit, err := d.permit(delivery)
+	if err != nil {
+		event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
+		return d.refused(job, err), event
+	}
+	started := time.Now()
+	verdict := d.call(job)
+	event.Called, event.Took, event.Err = true, time.Since(started), verdict.err
+	status := d.report(permit, verdict)
+	return d.outcome(job, verdict, status, &event), event
+}
+
+// permit returns the gate's permit for this job, or takes one.
+func (d *destination) permit(delivery *asynqx.Delivery) (breaker.Permit, error) {
+	if p, ok := delivery.Permit.(breaker.Permit); ok {
+		return p, nil
+	}
+	return d.breaker.Allow(d.calls)
+}
+
+// returnUnused gives a permit back that came with a job which makes no call.
+func (d *destination) returnUnused(delivery *asynqx.Delivery) {
+	p, ok := delivery.Permit.(breaker.Permit)
+	if !ok {
+		return
+	}
+	if err := p.Release(d.calls); err != nil {
+		d.log.Debug("permit not given back; its lease ends by itself", "error", err)
+	}
+}
+
+// refused puts a job off that the breaker did not let through.
+func (d *destination) refused(job *jobs.Job, err error) asynqx.Outcome {
+	o := asynqx.Outcome{
+		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
+		Reason: "breaker " + d.name + " could not be asked",
+	}
+	var open *breaker.OpenError
+	if errors.As(err, &open) {
+		o.At, o.Reason = later(open.Until), heldReason(d.name)
+	}
+	return o
+}
+
+// heldReason marks jobs that a breaker has put off; they come back early when it
+// closes early.
+func heldReason(destination string) string { return "breaker " + destination + " open" }
+
+// unknownPause is how long a job is put off where nobody knows for how long:
+// after a 429 that did not open the breaker and had no hint, and when the
+// breaker cannot be asked.
+const unknownPause = time.Second
+
+// later returns t, or a moment from now where t has passed or is not known: an
+// instance that lost the race for the probe is told to come back soon, and what
+// comes back while the breaker is still open waits untouched in the queue.
+func later(t time.Time) time.Time {
+	if now := time.Now(); !t.After(now) {
+		return now.Add(unknownPause)
+	}
+	return t
+}
+
+// verdict is the classified result of a call.
+type verdict struct {
+	kind    verdictKind
+	err     error
+	trigger jobs.Trigger
+	hint    time.Duration
+	put     *jobs.RescheduleError
+}
+
+type verdictKind int
+
+const (
+	succeeded verdictKind = iota
+	rateLimited
+	failed    // may be retried
+	permanent // never retried
+	putOff    // the publisher asked for a reschedule
+	cut       // by our shutdown: whether the API saw it is unknown
+)
+
+// call runs the handler within the destination's timeout.
+func (d *destination) call(job *jobs.Job) verdict {
+	ctx, cancel := context.WithTimeout(d.calls, d.s.timeout)
+	defer cancel()
+	err := d.publish(ctx, job)
+	return classify(ctx, err)
+}
+
+// publish turns a panic of the handler into an error.
+func (d *destination) publish(ctx context.Context, job *jobs.Job) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			d.log.Error("the publisher panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
+			err = fmt.Errorf("the publisher panicked: %v", r)
+		}
+	}()
+	return d.handler.Publish(ctx, job)
+}
+
+func classify(ctx context.Context, err error) verdict {
+	var limited *jobs.RateLimitedError
+	var put *jobs.RescheduleError
+	var fail *jobs.FailError
+	switch {
+	case err == nil:
+		return verdict{kind: succeeded}
+	case errors.As(err, &limited):
+		return verdict{kind: rateLimited, err: err, hint: limited.RetryAfter}
+	case errors.As(err, &put):
+		return verdict{kind: putOff, err: err, put: put}
+	case errors.As(err, &fail) && fail.Permanent:
+		return verdict{kind: permanent, err: err}
+	case errors.As(err, &fail):
+		return verdict{kind: failed, err: err, trigger: jobs.OnExplicit}
+	case errors.Is(context.Cause(ctx), errShutdown):
+		return verdict{kind: cut, err: err}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return verdict{kind: failed, err: err, trigger: jobs.OnTimeout}
+	}
+	return verdict{kind: failed, err: err, trigger: jobs.OnFailure}
+}
+
+// reportTimeout bounds the report of a result to the breaker. The result of the
+// call stands whether or not it could be reported.
+const reportTimeout = 2 * time.Second
+
+// report tells the breaker how the call went and returns its view of things.
+func (d *destination) report(permit breaker.Permit, v verdict) breaker.Status {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	var status breaker.Status
+	var err error
+	switch v.kind {
+	case succeeded:
+		status, err = permit.Report(ctx, breaker.Success())
+	case rateLimited:
+		status, err = permit.Report(ctx, breaker.RateLimited(v.hint))
+	case cut:
+		err = permit.Release(ctx)
+	default:
+		status, err = permit.Report(ctx, breaker.Failure())
+	}
+	if err != nil {
+		d.log.Warn("the breaker could not be told of a result", "error", err)
+	}
+	return status
+}
+
+// outcome says what becomes of the job after a call.
+func (d *destination) outcome(job *jobs.Job, v verdict, status breaker.Status, event *JobEvent) asynqx.Outcome {
+	o := asynqx.Outcome{}
+	if r := job.Response; r != nil {
+		o.Response = &asynqx.Response{Status: r.Status, Body: clean(r.Body, maxKept)}
+	}
+	if v.err != nil {
+		o.Error = clean(v.err.Error(), maxError)
+	}
+	switch v.kind {
+	case succeeded:
+		o.Kind, event.Result = asynqx.Complete, Completed
+	case cut:
+		o.Kind, o.Error, event.Result = asynqx.Requeue, "", Requeued
+	case permanent:
+		o.Kind, event.Result = asynqx.Fail, FailedFinal
+	case putOff:
+		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, v.put.ExtendExpiration
+		o.Error, o.Reason = "", "put off by its publisher"
+		if v.put.Delay > 0 {
+			o.At = time.Now().Add(v.put.Delay)
+		}
+		event.Result, event.Reason = Rescheduled, ReasonPublisher
+	case rateLimited:
+		o.Kind, o.Limit = asynqx.Reschedule, job.MaxReschedules
+		o.At, o.Reason = d.afterLimit(v, status)
+		event.Result, event.Reason = Rescheduled, ReasonRateLimited
+	case failed:
+		if !job.Retry.Retries(job.Attempt, v.trigger) {
+			o.Kind, event.Result = asynqx.Fail, FailedFinal
+			break
+		}
+		o.Kind, event.Result = asynqx.Retry, Retried
+		o.At = time.Now().Add(job.Retry.Delay(job.Attempt))
+		o.Reason = fmt.Sprintf("retry %d of %d after %s", job.Attempt+1, job.Retry.MaxRetries, v.trigger)
+	}
+	return o
+}
+
+// afterLimit says until when a rate-limited job is put off.
+func (d *destination) afterLimit(v verdict, status breaker.Status) (time.Time, string) {
+	if status.State == breaker.Open || status.State == breaker.HalfOpen {
+		return later(status.OpenUntil), heldReason(d.name)
+	}
+	pause := unknownPause
+	if v.hint > 0 {
+		pause = v.hint
+	}
+	return time.Now().Add(pause), "rate limited by " + d.name
+}
+
+// settled tells observers what Redis made of the outcome.
+func (d *destination) settled(job *jobs.Job, event JobEvent, s asynqx.Settled) {
+	if s.Kind == asynqx.Fail {
+		event.Result = FailedFinal
+	}
+	if d.o.OnJob != nil {
+		d.o.OnJob(event)
+	}
+	attrs := []any{"job", job.ID, "result", event.Result}
+	if event.Reason != "" {
+		attrs = append(attrs, "reason", event.Reason)
+	}
+	if !s.AvailableAt.IsZero() {
+		attrs = append(attrs, "available_at", s.AvailableAt)
+	}
+	if event.Err != nil {
+		attrs = append(attrs, "error", event.Err)
+	}
+	d.log.Debug("job", attrs...)
+}

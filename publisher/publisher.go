@@ -1,0 +1,212 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sort"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Options configure a Publisher. The zero value is ready for use.
+type Options struct {
+	// Logger gets one line per incident and per loss of Redis, and one line per
+	// job at debug level. Default: slog.Default().
+	Logger *slog.Logger
+	// Worker names this process in records. Default: host:pid.
+	Worker string
+	// ShutdownTimeout is how long calls in flight may go on after Run's context
+	// has ended. Default 30 s.
+	ShutdownTimeout time.Duration
+	// RetryLoopInterval is how often due retries and reschedules move to the
+	// queue. Default 1 s.
+	RetryLoopInterval time.Duration
+	// Retention is how long completed jobs are kept, RetentionFailed how long
+	// failed ones are. Defaults 24 h and 2160 h (90 days). Negative: they are
+	// deleted at once.
+	Retention, RetentionFailed time.Duration
+	// RecoverSpread is the time over which the jobs of a dead worker come back
+	// once their lease has been found lost. Default 30 s.
+	RecoverSpread time.Duration
+	// OnJob, if set, is told what became of each job after a run. It is called
+	// by many goroutines at once and must return quickly.
+	OnJob func(JobEvent)
+}
+
+// JobEvent says what became of a job after a run.
+type JobEvent struct {
+	Job *jobs.Job
+	// Result is "completed", "rescheduled", "retry", "failed" or "requeued".
+	Result string
+	// Reason of a reschedule: "breaker", "rate_limited" or "publisher".
+	Reason string
+	// Called is true if the handler was called, Took how long that was.
+	Called bool
+	Took   time.Duration
+	Err    error
+}
+
+// The results of a run.
+const (
+	Completed   = "completed"
+	Rescheduled = "rescheduled"
+	Retried     = "retry"
+	FailedFinal = "failed"
+	Requeued    = "requeued"
+)
+
+// The reasons of a reschedule.
+const (
+	ReasonBreaker     = "breaker"
+	ReasonRateLimited = "rate_limited"
+	ReasonPublisher   = "publisher"
+)
+
+func (o Options) withDefaults() Options {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.Worker == "" {
+		host, err := os.Hostname()
+		if err != nil {
+			host = "unknown"
+		}
+		o.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+	}
+	defaultTo(&o.ShutdownTimeout, 30*time.Second)
+	defaultTo(&o.RetryLoopInterval, time.Second)
+	defaultTo(&o.Retention, 24*time.Hour)
+	defaultTo(&o.RetentionFailed, 90*24*time.Hour)
+	defaultTo(&o.RecoverSpread, 30*time.Second)
+	o.Retention = max(0, o.Retention)
+	if o.RetentionFailed < 0 {
+		o.RetentionFailed = time.Millisecond
+	}
+	return o
+}
+
+func defaultTo(d *time.Duration, value time.Duration) {
+	if *d == 0 {
+		*d = value
+	}
+}
+
+// Publisher runs the handlers of destinations in this process.
+type Publisher struct {
+	rdb redis.UniversalClient
+	o   Options
+
+	mu           sync.Mutex
+	destinations map[string]*destination
+	ran          bool
+}
+
+// New returns a Publisher on rdb, which stays the caller's to close after Run.
+// Nothing is sent before Run.
+func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
+	if rdb == nil {
+		return nil, errors.New("publisher: new: the Redis client is nil")
+	}
+	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
+		return nil, errors.New("publisher: new: ShutdownTimeout and RetryLoopInterval must not be negative")
+	}
+	return &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}}, nil
+}
+
+// Handle serves the destination with h once Run is called. It fails for a name
+// that is no destination's, one that is handled already, a nil handler, options
+// out of range, and after Run.
+func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
+	s := settings{concurrency: 10, timeout: 30 * time.Second}
+	for _, o := range opts {
+		o(&s)
+	}
+	var errs []error
+	if !jobs.ValidDestination(name) {
+		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))
+	}
+	if h == nil {
+		errs = append(errs, errors.New("the handler is nil"))
+	}
+	if s.concurrency < 1 {
+		errs = append(errs, fmt.Errorf("concurrency must be at least 1, is %d", s.concurrency))
+	}
+	if s.timeout <= 0 {
+		errs = append(errs, fmt.Errorf("timeout must be positive, is %s", s.timeout))
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.ran {
+		errs = append(errs, errors.New("Run was called already"))
+	}
+	if p.destinations[name] != nil {
+		errs = append(errs, errors.New("it is handled already"))
+	}
+	if len(errs) > 0 {
+		return fmt.Errorf("publisher: handle %s: %w", name, errors.Join(errs...))
+	}
+	p.destinations[name] = newDestination(name, h, s, p.rdb, p.o)
+	return nil
+}
+
+// Run publishes until ctx ends, then lets calls in flight finish within
+// ShutdownTimeout and returns nil. Jobs whose calls were cut go back to the head
+// of their queue. An error means that it could not start or had to stop. It can
+// be called once.
+func (p *Publisher) Run(ctx context.Context) error {
+	p.mu.Lock()
+	if p.ran {
+		p.mu.Unlock()
+		return errors.New("publisher: run: it was called before")
+	}
+	p.ran = true
+	names := make([]string, 0, len(p.destinations))
+	for n := range p.destinations {
+		names = append(names, n)
+	}
+	p.mu.Unlock()
+	sort.Strings(names)
+	if len(names) == 0 {
+		return errors.New("publisher: run: no destination is handled; call Handle first")
+	}
+	if err := asynqx.CheckVersion(); err != nil {
+		return fmt.Errorf("publisher: run: %w", err)
+	}
+
+	ctx, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	var started []*destination
+	var startErr error
+	for _, n := range names {
+		d := p.destinations[n]
+		if startErr = d.start(ctx, stop); startErr != nil {
+			break
+		}
+		started = append(started, d)
+	}
+	if startErr == nil {
+		p.register(ctx, names)
+	}
+
+	var wg sync.WaitGroup
+	for _, d := range started {
+		wg.Go(d.shutdown)
+	}
+	wg.Wait()
+	if startErr != nil {
+		return fmt.Errorf("publisher: run: %w", startErr)
+	}
+	var fatal *asynqx.UnknownScriptError
+	if errors.As(context.Cause(ctx), &fatal) {
+		return fmt.Errorf("publisher: run: %w", fatal)
+	}
+	return nil
+}

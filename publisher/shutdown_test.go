@@ -1,0 +1,181 @@
+package publisher_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+func TestShutdownWhileTheGateWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{Reason: "test", By: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	job := b.enqueue()
+	stop := b.run(b.options(), func(context.Context, *jobs.Job) error {
+		t.Error("called while the breaker was open")
+		return nil
+	})
+	// It serves the destination once it has registered itself.
+	eventually(t, "registered", func() bool {
+		return b.rdb.HExists(context.Background(), record.DestinationsKey, b.dest).Val()
+	})
+	started := time.Now()
+	stop()
+	if took := time.Since(started); took > 3*time.Second {
+		t.Errorf("stopping took %s", took)
+	}
+	if got := b.get(job.ID); got.Status != jobs.Pending || got.RescheduleCount != 0 {
+		t.Errorf("the job is %s with %d reschedules; it should not have been touched", got.Status, got.RescheduleCount)
+	}
+}
+
+func TestShutdownLetsCallsFinish(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job, next := b.enqueue(), b.enqueue()
+	inCall, goOn := make(chan struct{}), make(chan struct{})
+	o := b.options()
+	stop := b.run(o, func(_ context.Context, j *jobs.Job) error {
+		if j.ID != job.ID {
+			t.Error("a job was started after the shutdown had begun")
+		}
+		close(inCall)
+		<-goOn
+		return nil
+	}, publisher.Concurrency(1))
+	<-inCall
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	select {
+	case <-stopped:
+		t.Error("it stopped before the call had ended")
+	case <-time.After(300 * time.Millisecond):
+	}
+	close(goOn)
+	<-stopped
+	if got := b.get(job.ID); got.Status != jobs.Completed {
+		t.Errorf("the job in flight is %s", got.Status)
+	}
+	if got := b.get(next.ID); got.Status != jobs.Pending {
+		t.Errorf("the next job is %s", got.Status)
+	}
+}
+
+// A call that is cut at the end of the shutdown goes back to the head of its
+// queue, uncounted, and another worker takes it at once.
+func TestShutdownCutsSlowCalls(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job, later := b.enqueue(), b.enqueue()
+	inCall := make(chan struct{})
+	o := b.options()
+	o.ShutdownTimeout = 300 * time.Millisecond
+	stop := b.run(o, func(ctx context.Context, _ *jobs.Job) error {
+		close(inCall)
+		<-ctx.Done()
+		return ctx.Err()
+	}, publisher.Concurrency(1))
+	<-inCall
+	started := time.Now()
+	stop()
+	if took := time.Since(started); took < 250*time.Millisecond || took > 3*time.Second {
+		t.Errorf("stopping took %s, want the 300 ms of ShutdownTimeout and little more", took)
+	}
+	if e := b.event(); e.Result != publisher.Requeued {
+		t.Fatalf("event %+v", e)
+	}
+	got := b.get(job.ID)
+	if got.Status != jobs.Pending || got.RescheduleCount != 0 || got.Attempt != 0 || got.LastError != "" {
+		t.Errorf("cut job: %+v", got)
+	}
+	var order []string
+	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+		order = append(order, j.ID)
+		return nil
+	}, publisher.Concurrency(1))
+	b.event()
+	b.event()
+	if len(order) != 2 || order[0] != job.ID || order[1] != later.ID {
+		t.Errorf("order %v, want the cut job first", order)
+	}
+}
+
+// A Server that stops while it holds the probe's permit gives it back, so that
+// another one need not wait for the lease to end.
+func TestShutdownGivesTheProbeBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	trip := func() {
+		if _, err := breaker.Trip(ctx, b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	slow := publisher.Breaker(breaker.Options{Cooldown: time.Minute, ProbeTimeout: time.Minute})
+	var calls atomic.Int32
+	inProbe := make(chan struct{})
+	o := b.options()
+	o.ShutdownTimeout = 50 * time.Millisecond
+	trip()
+	job := b.enqueue()
+	stop := b.run(o, func(ctx context.Context, _ *jobs.Job) error {
+		calls.Add(1)
+		close(inProbe)
+		<-ctx.Done()
+		return ctx.Err()
+	}, slow)
+	<-inProbe
+	if s := b.breaker(); s.State != breaker.HalfOpen || s.ProbeBy == "" {
+		t.Fatalf("while it probes the breaker is %s, probe by %q", s.State, s.ProbeBy)
+	}
+	stop()
+	if s := b.breaker(); s.ProbeBy != "" {
+		t.Errorf("after the stop the probe is still held by %q until %s", s.ProbeBy, s.ProbeUntil)
+	}
+	b.run(b.options(), func(context.Context, *jobs.Job) error { return nil }, slow)
+	started := time.Now()
+	if e := b.result(job.ID); e.Result == publisher.Requeued {
+		e = b.result(job.ID)
+		if e.Result != publisher.Completed {
+			t.Fatalf("event %+v", e)
+		}
+	}
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the next probe came after %s", took)
+	}
+	eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
+}
+
+// A publisher that ignores its context is waited for and never run twice.
+func TestIgnoredTimeoutRunsOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var running, most, calls atomic.Int32
+	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1}))
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		calls.Add(1)
+		most.Store(max(most.Load(), running.Add(1)))
+		defer running.Add(-1)
+		<-time.After(500 * time.Millisecond) // longer than the timeout, deaf to it
+		return context.DeadlineExceeded
+	}, publisher.Timeout(100*time.Millisecond), publisher.Concurrency(5))
+	for _, want := range []string{publisher.Retried, publisher.Retried, publisher.FailedFinal} {
+		if e := b.event(); e.Result != want {
+			t.Fatalf("event %+v, want %s", e, want)
+		}
+	}
+	if most.Load() != 1 || calls.Load() != 3 {
+		t.Errorf("%d at once, %d calls; want 1 and 3", most.Load(), calls.Load())
+	}
+	if got := b.get(job.ID); got.Status != jobs.Failed || got.Attempt != 2 {
+		t.Errorf("job %s, attempt %d", got.Status, got.Attempt)
+	}
+}
