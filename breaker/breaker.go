@@ -146,29 +146,26 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 		if b.options.Disabled {
 			return Permit{}, nil
 		}
-		return Permit{b: b, id: rand.Uint64(), generation: v.version}, nil
+		return Permit{b: b, id: newID(), generation: v.version}, nil
 	}
-	if permit, err, decided := b.decide(v); decided {
+	if permit, decided, err := b.decide(v); decided {
 		return permit, err
 	}
 	return b.acquire(ctx)
 }
 
 // decide answers from the view, if it can.
-func (b *Breaker) decide(v *view) (Permit, error, bool) {
+func (b *Breaker) decide(v *view) (permit Permit, decided bool, err error) {
 	switch {
 	case v.closed:
-		return Permit{}, ErrClosed, true
+		return Permit{}, true, ErrClosed
 	case v.free() || !v.known && v.state == Closed && !b.options.FailClosed:
-		return Permit{b: b, id: rand.Uint64(), generation: v.version}, nil, true
+		return Permit{b: b, id: newID(), generation: v.version}, true, nil
 	case !v.known && v.state == Closed:
-		return Permit{}, fmt.Errorf("breaker: allow %s: %w: Redis has not been reached since the start", b.place.name, ErrUnavailable), true
+		return Permit{}, true, fmt.Errorf("breaker: allow %s: %w: Redis has not been reached since the start", b.place.name, ErrUnavailable)
 	}
-	now := b.clock.now()
-	if err := b.refusal(v, now); err != nil {
-		return Permit{}, err, true
-	}
-	return Permit{}, nil, false
+	err = b.refusal(v, b.clock.now())
+	return Permit{}, err != nil, err
 }
 
 // refusal is the error of a view that lets nothing through at now, or nil.
@@ -203,10 +200,10 @@ func (b *Breaker) acquire(ctx context.Context) (Permit, error) {
 		return Permit{}, unavailable("allow", b.place.name, ctx.Err())
 	}
 	// The goroutine before this one may have brought the answer.
-	if permit, err, decided := b.decide(b.view.Load()); decided {
+	if permit, decided, err := b.decide(b.view.Load()); decided {
 		return permit, err
 	}
-	id := rand.Uint64()
+	id := newID()
 	r, v, err := b.run(ctx, acquireScript, func() { b.giveBack(id) }, token(id), millis(b.options.ProbeTimeout))
 	if err != nil {
 		return Permit{}, unavailable("allow", b.place.name, err)
@@ -220,7 +217,7 @@ func (b *Breaker) acquire(ctx context.Context) (Permit, error) {
 			until: b.clock.now().Add(r.record.left(r.record.ProbeUntil, r.now)),
 		}, nil
 	}
-	if permit, err, decided := b.decide(v); decided {
+	if permit, decided, err := b.decide(v); decided {
 		return permit, err
 	}
 	// The refusal was right when it was given; meanwhile the time has come.
@@ -328,6 +325,11 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 		return ctx, func() {}
 	}
 	return context.WithTimeout(ctx, DefaultTimeout)
+}
+
+// newID returns the id of a permit. It has to be unique, not secret.
+func newID() uint64 {
+	return rand.Uint64() //nolint:gosec // see above
 }
 
 // token is a permit's id as the scripts know it.

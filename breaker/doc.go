@@ -15,8 +15,7 @@
 //	defer b.Close()
 //
 //	permit, err := b.Allow(ctx)
-//	var open *breaker.OpenError
-//	if errors.As(err, &open) {
+//	if open, ok := errors.AsType[*breaker.OpenError](err); ok {
 //		return later(open.RetryAfter)
 //	}
 //	if err != nil {

@@ -30,6 +30,7 @@ type OpenError struct {
 	// was tripped until it is reset.
 	Until time.Time
 	// UntilRedis is Until on Redis's clock, for times that are kept in Redis.
+	// Zero also if this instance alone opened, Redis being away.
 	UntilRedis time.Time
 	// RetryAfter is how long to wait before asking again; always positive.
 	// The MaxCooldown if the breaker was tripped until it is reset;
@@ -71,7 +72,10 @@ func roundWait(d time.Duration) time.Duration {
 	if d > 10*time.Second {
 		unit = time.Second
 	}
-	return (d + unit - 1) / unit * unit
+	if whole := d.Truncate(unit); whole < d {
+		return whole + unit
+	}
+	return d
 }
 
 // unavailable marks err, which came from talking to Redis.

@@ -155,7 +155,7 @@ func (e *events) run(ctx context.Context) {
 			event := e.queue[0]
 			e.queue = e.queue[1:]
 			e.mu.Unlock()
-			e.log.Info("breaker changed", "breaker", event.Name, "from", event.From, "to", event.To,
+			e.log.Debug("breaker changed", "breaker", event.Name, "from", event.From, "to", event.To,
 				"cause", event.Cause, "incident", event.Incident, "open_until", event.OpenUntil,
 				"wasted", event.Wasted, "by", event.By)
 			if e.handle != nil {

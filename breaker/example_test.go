@@ -40,8 +40,7 @@ func Example() {
 	answers := []int{201, 429, 429, 201}
 	for _, answer := range answers {
 		permit, err := b.Allow(ctx)
-		var open *breaker.OpenError
-		if errors.As(err, &open) {
+		if open, ok := errors.AsType[*breaker.OpenError](err); ok {
 			fmt.Println("not called:", open.State, "because of the", open.Cause)
 			continue
 		}
@@ -107,8 +106,7 @@ func ExampleBreaker_Changed() {
 	for {
 		changed := b.Changed() // before the question, so that nothing is missed
 		permit, err := b.Allow(ctx)
-		var open *breaker.OpenError
-		if errors.As(err, &open) {
+		if open, ok := errors.AsType[*breaker.OpenError](err); ok {
 			waited = true
 			select {
 			case <-changed:

@@ -9,7 +9,7 @@ import (
 )
 
 // healthyCall is what a call costs that succeeds while the breaker is CLOSED.
-func healthyCall(b *Breaker, ctx context.Context) error {
+func healthyCall(ctx context.Context, b *Breaker) error {
 	permit, err := b.Allow(ctx)
 	if err != nil {
 		return err
@@ -27,7 +27,7 @@ func TestHealthyPathCostsNoAllocationAndNoCommand(t *testing.T) {
 	ctx := t.Context()
 	var err error
 	allocations := testing.AllocsPerRun(1000, func() {
-		if e := healthyCall(b, ctx); e != nil {
+		if e := healthyCall(ctx, b); e != nil {
 			err = e
 		}
 	})
@@ -49,7 +49,7 @@ func BenchmarkHealthyPath(b *testing.B) {
 	b.Run("single", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			if err := healthyCall(br, ctx); err != nil {
+			if err := healthyCall(ctx, br); err != nil {
 				b.Fatal(err)
 			}
 		}
@@ -58,7 +58,7 @@ func BenchmarkHealthyPath(b *testing.B) {
 		b.ReportAllocs()
 		b.RunParallel(func(pb *testing.PB) {
 			for pb.Next() {
-				if err := healthyCall(br, ctx); err != nil {
+				if err := healthyCall(ctx, br); err != nil {
 					b.Error(err)
 					return
 				}

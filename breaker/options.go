@@ -70,7 +70,7 @@ type Options struct {
 	// broken. 0 means 1 second; at least 10 ms.
 	RefreshInterval time.Duration
 
-	// Logger gets transitions (info) and lost connections (warn). nil discards.
+	// Logger gets transitions (debug) and lost connections (warn). nil discards.
 	Logger *slog.Logger
 
 	// OnEvent is told of every transition of the breaker, whichever instance

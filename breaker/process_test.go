@@ -84,8 +84,7 @@ func race(ctx context.Context, rdb *redis.Client, destination string) error {
 				}
 				changed := b.Changed()
 				permit, err := b.Allow(ctx)
-				var open *OpenError
-				if errors.As(err, &open) {
+				if open, ok := errors.AsType[*OpenError](err); ok {
 					timer := time.NewTimer(open.RetryAfter)
 					select {
 					case <-stop:

@@ -28,7 +28,9 @@ const (
 func (b *Breaker) keepFresh(ctx context.Context) {
 	ticker := time.NewTicker(b.options.RefreshInterval)
 	defer ticker.Stop()
-	trouble := trouble{b: b, what: "breaker cannot read its state from Redis; the last known state holds"}
+	trouble := trouble{b: b, warn: func(err error) {
+		b.log.Warn("breaker cannot read its state from Redis; the last known state holds", "breaker", b.place.name, "error", err)
+	}}
 	for reads := 1; ; reads++ {
 		select {
 		case <-ctx.Done():
@@ -86,7 +88,9 @@ func (b *Breaker) askRefresh() {
 // subscribe listens to the breaker's channel until ctx ends. What it misses is
 // found by keepFresh.
 func (b *Breaker) subscribe(ctx context.Context) {
-	trouble := trouble{b: b, what: "breaker's subscription is broken; changes are seen with the next read"}
+	trouble := trouble{b: b, warn: func(err error) {
+		b.log.Warn("breaker has lost its subscription; changes are seen with the next read", "breaker", b.place.name, "error", err)
+	}}
 	for ctx.Err() == nil {
 		b.listen(ctx, &trouble)
 	}
@@ -175,7 +179,7 @@ func wait(ctx context.Context, d time.Duration) {
 // meanwhile now and then.
 type trouble struct {
 	b      *Breaker
-	what   string
+	warn   func(error)
 	logged time.Time // of the last warning; zero while all is well
 	since  time.Time
 }
@@ -190,7 +194,7 @@ func (t *trouble) report(err error) {
 		t.since = now
 		fallthrough
 	case err != nil && now.Sub(t.logged) >= logEvery:
-		t.b.log.Warn(t.what, "breaker", t.b.place.name, "error", err)
+		t.warn(err)
 		t.logged = now
 	}
 }

@@ -30,7 +30,8 @@ type Status struct {
 	// OpenUntilRedis is OpenUntil on Redis's clock, for times that are kept in
 	// Redis.
 	OpenUntilRedis time.Time
-	// Remaining is the time left until OpenUntil, never negative.
+	// Remaining is the time left until OpenUntil, never negative. It begins up to
+	// 1 ms above the cooldown, since breakers end at whole milliseconds.
 	Remaining time.Duration
 	// Incident is the id of the incident, from opening to closing; "" in CLOSED.
 	Incident string
@@ -82,7 +83,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(statusJSON{
 		Name: s.Name, State: s.State, Failures: s.Failures, LastFailure: utc(s.LastFailure),
 		Generation: s.Generation, OpenUntil: utc(s.OpenUntilRedis), UntilReset: s.UntilReset(),
-		Remaining: millis(s.Remaining), Incident: s.Incident, Cause: s.Cause, Reason: s.Reason,
+		Remaining: wholeMillis(s.Remaining), Incident: s.Incident, Cause: s.Cause, Reason: s.Reason,
 		TrippedBy: s.TrippedBy, OpenedAt: utc(s.OpenedAt), Probes: s.Probes, Wasted: s.Wasted,
 		ProbeBy: s.ProbeBy, ProbeUntil: utc(s.ProbeUntil),
 	})
@@ -103,6 +104,15 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 		Wasted: j.Wasted, ProbeBy: j.ProbeBy, ProbeUntil: value(j.ProbeUntil),
 	}
 	return nil
+}
+
+// wholeMillis is d for people: it shows no more than a cooldown has, and 0 only
+// when it is over.
+func wholeMillis(d time.Duration) int64 {
+	if d > 0 && d < time.Millisecond {
+		return 1
+	}
+	return d.Milliseconds()
 }
 
 func utc(t time.Time) *time.Time {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"sync"
 	"time"
 
 	"github.com/google/uuid"
@@ -21,10 +22,10 @@ var enqueueSource string
 var enqueueScript = redis.NewScript(enqueueSource)
 
 // Sizes of a bulk enqueue. A script of 200 jobs keeps Redis busy for about a
-// millisecond; twenty of them share a round trip.
+// millisecond; five of them share a round trip.
 const (
-	jobsPerScript     = 200
-	scriptsPerRequest = 20
+	jobsPerScript  = 200
+	jobsPerRequest = 1000
 )
 
 // Result is the answer to one job of EnqueueMany: either Job or Err.
@@ -59,41 +60,99 @@ type prepared struct {
 // concerns all of them: results then tell which jobs were accepted before it.
 func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
 	results := make([]Result, len(specs))
-	byQueue := map[string][]*prepared{}
-	var order []string
-	var given []*prepared
+	if len(specs) <= jobsPerRequest {
+		return results, c.sendPortion(ctx, c.preparePortion(ctx, specs, results), results)
+	}
+	// The next portion is checked and encoded while one is on its way.
+	ctx, cancel := context.WithCancel(ctx)
+	portions := make(chan *portion)
+	var preparing sync.WaitGroup
+	preparing.Go(func() {
+		defer close(portions)
+		for from := 0; from < len(specs); from += jobsPerRequest {
+			to := min(from+jobsPerRequest, len(specs))
+			p := c.preparePortion(ctx, specs[from:to], results[from:to])
+			p.shift(from)
+			select {
+			case portions <- p:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	defer preparing.Wait()
+	defer cancel()
+	for p := range portions {
+		if err := c.sendPortion(ctx, p, results); err != nil {
+			return results, err
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return results, fmt.Errorf("jobs: enqueue: %w", err)
+	}
+	return results, nil
+}
+
+// portion is a part of the jobs of EnqueueMany, ready to be sent.
+type portion struct {
+	byQueue map[string][]*prepared
+	order   []string // of the queues
+	given   []*prepared
+	err     error // concerns all of EnqueueMany
+}
+
+func (p *portion) shift(by int) {
+	for _, ps := range p.byQueue {
+		for _, one := range ps {
+			one.index += by
+		}
+	}
+}
+
+// preparePortion answers jobs that cannot be accepted and encodes the others.
+func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Result) *portion {
+	out := &portion{byQueue: map[string][]*prepared{}}
 	now := c.now()
 	for i, s := range specs {
 		p, err := c.prepare(ctx, s, now)
 		if err != nil {
 			results[i].Err = fmt.Errorf("jobs: enqueue: %w", err)
 			if !errors.Is(err, ErrInvalid) {
-				return results, results[i].Err
+				out.err = results[i].Err
+				return out
 			}
 			continue
 		}
 		p.index = i
 		if p.given {
-			given = append(given, p)
+			out.given = append(out.given, p)
 		}
-		if byQueue[p.queue] == nil {
-			order = append(order, p.queue)
+		if out.byQueue[p.queue] == nil {
+			out.order = append(out.order, p.queue)
 		}
-		byQueue[p.queue] = append(byQueue[p.queue], p)
+		out.byQueue[p.queue] = append(out.byQueue[p.queue], p)
 	}
-	elsewhere, err := c.findElsewhere(ctx, given)
+	return out
+}
+
+// sendPortion enqueues what was prepared.
+func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) error {
+	if p.err != nil {
+		return p.err
+	}
+	elsewhere, err := c.findElsewhere(ctx, p.given)
 	if err != nil {
-		return results, fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
+		return fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
 	}
-	for _, queue := range order {
+	for _, queue := range p.order {
 		if err := c.publish(ctx, queue); err != nil {
-			return results, fmt.Errorf("jobs: enqueue: %w", err)
+			return fmt.Errorf("jobs: enqueue: %w", err)
 		}
-		if err := c.send(ctx, queue, byQueue[queue], elsewhere, results); err != nil {
-			return results, fmt.Errorf("jobs: enqueue: %w", err)
+		if err := c.send(ctx, queue, p.byQueue[queue], elsewhere, results); err != nil {
+			return fmt.Errorf("jobs: enqueue: %w", err)
 		}
 	}
-	return results, nil
+	return nil
 }
 
 // prepare checks a description and encodes it.
@@ -238,7 +297,7 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 		fresh = append(fresh, p)
 	}
 	for len(fresh) > 0 {
-		n := min(len(fresh), jobsPerScript*scriptsPerRequest)
+		n := min(len(fresh), jobsPerRequest)
 		verdicts, err := c.run(ctx, keys, prefix, fresh[:n])
 		for i, v := range verdicts {
 			p := fresh[i]

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -243,7 +244,7 @@ func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int)
 			}
 		}
 		return nil
-	}); err != nil && err != redis.Nil {
+	}); err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {

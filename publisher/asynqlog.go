@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -36,11 +35,9 @@ func (a *asynqLogger) Info(args ...any)  { a.write(slog.LevelDebug, args) }
 func (a *asynqLogger) Warn(args ...any)  { a.sometimes(args) }
 func (a *asynqLogger) Error(args ...any) { a.sometimes(args) }
 
-// Fatal is called by asynq where it cannot go on; it must not return.
-func (a *asynqLogger) Fatal(args ...any) {
-	a.write(slog.LevelError, args)
-	os.Exit(1)
-}
+// Fatal is part of the interface. asynq calls it in its scheduler only, which
+// Tidegate does not use.
+func (a *asynqLogger) Fatal(args ...any) { a.write(slog.LevelError, args) }
 
 func (a *asynqLogger) sometimes(args []any) {
 	kind := fmt.Sprint(args...)
@@ -60,6 +57,6 @@ func (a *asynqLogger) sometimes(args []any) {
 func (a *asynqLogger) write(level slog.Level, args []any) {
 	ctx := context.Background()
 	if a.log.Enabled(ctx, level) {
-		a.log.Log(ctx, level, "asynq: "+fmt.Sprint(args...))
+		a.log.Log(ctx, level, "asynq", "said", fmt.Sprint(args...))
 	}
 }

@@ -83,7 +83,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		o.Method = http.MethodPost
 	}
 	if !httpguts.ValidHeaderFieldName(o.Method) {
-		errs = append(errs, fmt.Errorf("Method: %q is no HTTP method", o.Method))
+		errs = append(errs, fmt.Errorf("method %q is no HTTP method", o.Method))
 	}
 	if !httpguts.ValidHeaderFieldValue(o.AuthToken) {
 		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
@@ -190,7 +190,10 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job) (*http.Request, error
 	if h.o.PerAttemptKey {
 		key += ":" + strconv.Itoa(job.Attempt)
 	}
-	req.Header.Set("Idempotency-Key", key)
+	// Not in its canonical form: net/http would take a call with that header for
+	// one that it may repeat by itself when a connection breaks, unseen by the
+	// breaker. Names of headers have no case (RFC 9110, section 5.1).
+	req.Header["idempotency-key"] = []string{key}
 	return req, nil
 }
 
@@ -238,8 +241,7 @@ func callError(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return fmt.Errorf("no answer within the destination's timeout: %w", context.DeadlineExceeded)
 	}
-	var ue *url.Error
-	if errors.As(err, &ue) {
+	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err
 	}
 	return fmt.Errorf("call failed: %w", err)

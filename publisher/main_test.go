@@ -155,11 +155,13 @@ func (b *bench) queueLen() int64 {
 func eventually(t *testing.T, what string, ok func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(15 * time.Second)
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
 	for !ok() {
 		if time.Now().After(deadline) {
 			t.Fatalf("not within 15 s: %s", what)
 		}
-		time.Sleep(2 * time.Millisecond)
+		<-tick.C
 	}
 }
 

@@ -83,9 +83,12 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outc
 
 // permit returns the gate's permit for this job, or takes one.
 func (d *destination) permit(delivery *asynqx.Delivery) (breaker.Permit, error) {
-	if p, ok := delivery.Permit.(breaker.Permit); ok {
+	p, ok := delivery.Permit.(breaker.Permit)
+	if ok && (!p.Probe() || time.Now().Before(p.Until())) {
 		return p, nil
 	}
+	// None came with the job, or its lease has ended while this process stood
+	// still, so that somebody else may be probing.
 	return d.breaker.Allow(d.calls)
 }
 
@@ -106,8 +109,7 @@ func (d *destination) refused(job *jobs.Job, err error) asynqx.Outcome {
 		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
 		Reason: "breaker " + d.name + " could not be asked",
 	}
-	var open *breaker.OpenError
-	if errors.As(err, &open) {
+	if open, ok := errors.AsType[*breaker.OpenError](err); ok {
 		o.At, o.Reason = later(open.Until), heldReason(d.name)
 	}
 	return o

@@ -204,8 +204,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	if startErr != nil {
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}
-	var fatal *asynqx.UnknownScriptError
-	if errors.As(context.Cause(ctx), &fatal) {
+	if fatal, ok := errors.AsType[*asynqx.UnknownScriptError](context.Cause(ctx)); ok {
 		return fmt.Errorf("publisher: run: %w", fatal)
 	}
 	return nil

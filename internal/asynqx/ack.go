@@ -32,7 +32,6 @@ type committer struct {
 	mu      sync.Mutex
 	waiting []*completion
 	busy    bool
-	flying  sync.WaitGroup
 }
 
 // maxCompletions bounds one call, so that it stays short for Redis.
@@ -44,7 +43,6 @@ func (k *committer) do(a *completion) error {
 	k.waiting = append(k.waiting, a)
 	if !k.busy {
 		k.busy = true
-		k.flying.Add(1)
 		go k.run()
 	}
 	k.mu.Unlock()
@@ -52,7 +50,6 @@ func (k *committer) do(a *completion) error {
 }
 
 func (k *committer) run() {
-	defer k.flying.Done()
 	for {
 		// Jobs that were fetched together often end together: let the others
 		// that are ready to run come along.
@@ -115,6 +112,8 @@ func (c *Client) CompleteLate(ctx context.Context, d *Delivery, r *Response) err
 // flushCompletions sends completions that share a queue in one call each, and
 // with them, in the same round trip, fetches as many jobs as become free.
 func (c *Client) flushCompletions(batch []*completion) {
+	c.flushing.Lock()
+	defer c.flushing.Unlock()
 	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
 	defer cancel()
 	byQueue := map[string][]*completion{}
@@ -150,7 +149,7 @@ func (c *Client) flushCompletions(batch []*completion) {
 func (c *Client) completionArgs(queue string, as []*completion) (keys []string, args []any) {
 	keys = []string{
 		record.Active(queue), record.Lease(queue), record.Completed(queue), as[0].statsKey,
-		"asynq:{" + queue + "}:processed", record.Scheduled(queue), record.Retry(queue),
+		"asynq:{" + queue + "}:processed", record.Scheduled(queue), record.Retry(queue), record.Failed(queue),
 	}
 	args = make([]any, 0, 4+3*len(as))
 	args = append(args, as[0].statsTTL, record.TaskPrefix(queue), int64(c.o.Retention/time.Second), c.o.Worker)
@@ -215,6 +214,12 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 			// somebody cancels the task through asynq itself.
 			o = Outcome{Kind: Fail, Error: msg.ErrorMsg}
 		}
+	}
+	if _, bounded := ctx.Deadline(); !bounded {
+		// asynq's recoverer, which comes by again; a shutdown must not wait for it.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(c.ctx, redisTimeout)
+		defer cancel()
 	}
 	var s Settled
 	err := c.repeat(ctx, func() (err error) {
@@ -304,7 +309,9 @@ func (c *Client) repeat(ctx context.Context, f func() error) error {
 		if errors.As(err, &reply) && !transient(reply) {
 			return err
 		}
-		c.health.failed(err)
+		if !errors.Is(err, context.Canceled) {
+			c.health.failed(err)
+		}
 		t := time.NewTimer(pause)
 		select {
 		case <-ctx.Done():

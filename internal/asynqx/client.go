@@ -81,8 +81,10 @@ type Client struct {
 	ctx    context.Context // ends when fetching is to stop
 	cancel context.CancelFunc
 	wake   chan struct{}
-	fetch  sync.Mutex // held while a dequeue is under way
 	fatal  sync.Once
+
+	fetch    sync.Mutex // held while a dequeue is under way
+	flushing sync.Mutex // held while completions are sent
 }
 
 // New returns a client for one Server, on top of rdb, which stays the caller's.
@@ -123,13 +125,11 @@ func (c *Client) CloseGate(ctx context.Context) error {
 	c.cancel()
 	c.fetch.Lock() // wait for the dequeue under way
 	defer c.fetch.Unlock()
+	c.flushing.Lock() // and for a completion that fetches on its way
+	defer c.flushing.Unlock()
 	var errs []error
-	c.acks.flying.Wait() // a completion may be fetching
-	for d := c.popBuffer(); d != nil; d = c.popBuffer() {
-		if _, err := c.settle(ctx, d.Queue, d.ID, Outcome{Kind: Requeue}); err != nil {
-			errs = append(errs, fmt.Errorf("asynqx: put job %s back: %w", d.ID, err))
-		}
-		c.inHand.remove(d.ID)
+	if err := c.putBack(ctx); err != nil {
+		errs = append(errs, fmt.Errorf("asynqx: put jobs back: %w", err))
 	}
 	if err := c.gate.Close(ctx); err != nil {
 		errs = append(errs, err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -24,6 +25,9 @@ const (
 	emptyFor = 100 * time.Millisecond
 	// redisTimeout bounds a call whose context has no end of its own.
 	redisTimeout = 5 * time.Second
+	// maxFetch bounds one call, so that it stays short for Redis and within what
+	// a script can unpack.
+	maxFetch = 100
 )
 
 // weights are the shares of the queues, the most urgent first, when all of them
@@ -72,7 +76,6 @@ func (c *Client) next() *Delivery {
 		if n == 0 {
 			c.gate.Unused(c.ctx, grant)
 		}
-
 		switch {
 		case err != nil:
 			c.health.failed(err)
@@ -100,33 +103,48 @@ func (c *Client) rest(pause time.Duration) time.Duration {
 	return c.o.PollMin
 }
 
-// popBuffer takes the next job out of the buffer, nil if it is empty.
-func (c *Client) popBuffer() *Delivery {
+// fromBuffer returns a job that was fetched with others, nil if there is none.
+func (c *Client) fromBuffer() *Delivery {
 	c.bufferMu.Lock()
-	defer c.bufferMu.Unlock()
 	if len(c.buffer) == 0 {
+		c.bufferMu.Unlock()
 		return nil
 	}
 	d := c.buffer[0]
-	c.buffer = c.buffer[1:]
-	return d
-}
-
-// fromBuffer returns a job that was fetched with others.
-func (c *Client) fromBuffer() *Delivery {
-	for d := c.popBuffer(); d != nil; d = c.popBuffer() {
-		if time.Since(d.fetched) < staleAfter {
-			return d
-		}
-		// Redis or this process stood still: give the job to whoever is ready.
-		ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-		if _, err := c.settle(ctx, d.Queue, d.ID, Outcome{Kind: Requeue}); err != nil {
-			c.health.failed(err)
-		}
-		cancel()
-		c.inHand.remove(d.ID)
+	if time.Since(d.fetched) < staleAfter {
+		c.buffer = c.buffer[1:]
+		c.bufferMu.Unlock()
+		return d
+	}
+	c.bufferMu.Unlock()
+	// Redis or this process stood still: give the jobs to whoever is ready.
+	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	defer cancel()
+	if err := c.putBack(ctx); err != nil {
+		c.health.failed(err)
 	}
 	return nil
+}
+
+// putBack returns what was fetched but not handed out to the head of its queue,
+// the job that is to run next as the last one, so that the order stays, and a
+// permit to the gate. What Redis does not take comes back when its lease ends.
+func (c *Client) putBack(ctx context.Context) error {
+	c.bufferMu.Lock()
+	buffer := c.buffer
+	c.buffer = nil
+	c.bufferMu.Unlock()
+	var errs []error
+	for _, d := range slices.Backward(buffer) {
+		if _, err := c.settle(ctx, d.Queue, d.ID, Outcome{Kind: Requeue}); err != nil {
+			errs = append(errs, err)
+		}
+		c.inHand.remove(d.ID)
+		if d.Permit != nil {
+			c.gate.Unused(ctx, Grant{Max: 1, Permit: d.Permit})
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // free is how many jobs may be fetched: asynq has a slot ready for the one that
@@ -142,7 +160,7 @@ func (c *Client) free() int {
 
 // take fetches jobs into the buffer and returns how many.
 func (c *Client) take(grant Grant) (int, error) {
-	want := c.free()
+	want := min(c.free(), maxFetch)
 	if grant.Max > 0 {
 		want = min(want, grant.Max)
 	}
@@ -155,14 +173,13 @@ func (c *Client) take(grant Grant) (int, error) {
 			continue
 		}
 		n, err := c.takeFrom(queue, want, grant.Permit)
-		if err != nil {
-			return 0, err
-		}
 		if n > 0 {
 			c.bufferMu.Lock()
 			c.flowing, c.flowingUntil = queue, now.Add(emptyFor)
 			c.bufferMu.Unlock()
-			return n, nil
+		}
+		if n > 0 || err != nil {
+			return n, err
 		}
 		c.empty[queue] = now.Add(emptyFor)
 	}

@@ -4,11 +4,12 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"log/slog"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -18,6 +19,7 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/cli"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -168,6 +170,42 @@ func BenchmarkEnqueueMany(b *testing.B) {
 		})
 }
 
+// BenchmarkEnqueueFile: tidegate enqueue --file with 100,000 lines, against a
+// loop of asynq's Enqueue from one goroutine.
+func BenchmarkEnqueueFile(b *testing.B) {
+	const n = 100000
+	server := redistest.Start(b)
+	rdb := server.Client(b)
+	ctx := context.Background()
+	line := `{"destination":"d","payload":` + string(payload) + "}\n"
+	file := filepath.Join(b.TempDir(), "jobs.jsonl")
+	if err := os.WriteFile(file, []byte(strings.Repeat(line, n)), 0o600); err != nil {
+		b.Fatal(err)
+	}
+	compare(b, "jobs/s",
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			client := asynq.NewClientFromRedisClient(rdb)
+			started := time.Now()
+			fillAsynq(b, client, n)
+			return n / time.Since(started).Seconds()
+		},
+		func(b *testing.B) float64 {
+			defer rdb.FlushAll(ctx)
+			var out bytes.Buffer
+			started := time.Now()
+			code := cli.Run(ctx, cli.Process{
+				Args: []string{"enqueue", "--file", file}, Environ: []string{"REDIS_URL=" + server.URL()},
+				Stdin: strings.NewReader(""), Stdout: &out, Stderr: &out,
+			})
+			took := time.Since(started)
+			if code != 0 {
+				b.Fatalf("exit status %d: %s", code, out.String())
+			}
+			return n / took.Seconds()
+		})
+}
+
 // BenchmarkEnqueue: one job a call, from one goroutine.
 func BenchmarkEnqueue(b *testing.B) {
 	const n = 10000
@@ -208,10 +246,12 @@ func fillAsynq(b *testing.B, client *asynq.Client, n int) {
 func waitFor(b *testing.B, rdb redis.UniversalClient, key string, n int64) {
 	b.Helper()
 	deadline := time.Now().Add(time.Minute)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
 	for rdb.ZCard(context.Background(), key).Val() != n {
 		if time.Now().After(deadline) {
-			b.Fatal(fmt.Sprintf("%s has not %d members after a minute", key, n))
+			b.Fatalf("%s has not %d members after a minute", key, n)
 		}
-		time.Sleep(time.Millisecond)
+		<-tick.C
 	}
 }

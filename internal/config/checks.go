@@ -8,8 +8,9 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/redisconn"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/internal/redisconn"
 )
 
 var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
@@ -113,8 +114,7 @@ func (l *loader) checkRedis(r redisVars) {
 	target, err := redisconn.Parse(r.URL.Reveal())
 	if err != nil {
 		problem, fix := err.Error(), ""
-		var bad *redisconn.URLError
-		if errors.As(err, &bad) {
+		if bad, ok := errors.AsType[*redisconn.URLError](err); ok {
 			problem, fix = bad.Problem, bad.Fix
 		}
 		l.found.fail("REDIS_URL", fix, "%s", problem)

@@ -258,7 +258,9 @@ func TestLoadWarnings(t *testing.T) {
 		environ []string
 		want    []string
 	}{
-		{"near misses", []string{"REDIS_URI=x", "LOGLEVEL=x", "redis_url=x", "DESTINATIONS_0_NAME=x", "MAX_PAYLOAD_BYTE=1", "REDIS_URL_FILES=x"},
+		{
+			"near misses",
+			[]string{"REDIS_URI=x", "LOGLEVEL=x", "redis_url=x", "DESTINATIONS_0_NAME=x", "MAX_PAYLOAD_BYTE=1", "REDIS_URL_FILES=x"},
 			[]string{
 				"DESTINATIONS_0_NAME: is not a variable of Tidegate; did you mean DESTINATION_0_NAME?",
 				"LOGLEVEL: is not a variable of Tidegate; did you mean LOG_LEVEL?",
@@ -266,7 +268,8 @@ func TestLoadWarnings(t *testing.T) {
 				"REDIS_URI: is not a variable of Tidegate; did you mean REDIS_URL?",
 				"REDIS_URL_FILES: is not a variable of Tidegate; did you mean REDIS_URL_FILE?",
 				"redis_url: is not a variable of Tidegate; did you mean REDIS_URL?",
-			}},
+			},
+		},
 		{"what orchestrators and shells set", []string{
 			"REDIS_PORT=tcp://10.0.0.1:6379", "REDIS_SERVICE_HOST=10.0.0.1", "REDIS_SERVICE_PORT=6379", "REDIS_PORT_6379_TCP=tcp://10.0.0.1:6379",
 			"REDIS_HOST=x", "REDIS_DB=0", "REDIS_TLS=1", "LISTEN_FDS=1", "LISTEN_PID=1", "PATH=/bin", "HOME=/root", "PWD=/", "_=/bin/env",
@@ -290,10 +293,15 @@ func TestLoadWarnings(t *testing.T) {
 			"DESTINATION_2_NAME=c", "DESTINATION_2_URL=http://[::1]:8080", "DESTINATION_2_AUTH_TOKEN=t",
 			"DESTINATION_3_NAME=d", "DESTINATION_3_URL=http://api.example.com",
 		}, []string{"DESTINATION_0_URL: is http: the token of this destination is sent unencrypted; use https if the API has it"}},
-		{"probe lease", with("DESTINATION_0_TIMEOUT=5s", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=5000"),
-			[]string{"DESTINATION_0_TIMEOUT: is not shorter than the probe's lease (PROBE_TIMEOUT_MS, 5000): a slow probe may be joined by a second one"}},
-		{"embedded", []string{"REDIS_URL=embedded:"},
-			[]string{"REDIS_URL: is the embedded Redis: jobs live in this process only and end with it"}},
+		{
+			"probe lease", with("DESTINATION_0_TIMEOUT=5s", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=5000"),
+			[]string{"DESTINATION_0_TIMEOUT: is not shorter than the probe's lease (PROBE_TIMEOUT_MS, 5000): a slow probe may be joined by a second one"},
+		},
+		{
+			"embedded",
+			[]string{"REDIS_URL=embedded:"},
+			[]string{"REDIS_URL: is the embedded Redis: jobs live in this process only and end with it"},
+		},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {

@@ -105,8 +105,7 @@ func readSecretFile(path string) (string, error) {
 
 // reason takes the path out of a file error; it is in the message already.
 func reason(err error) error {
-	var pathError *fs.PathError
-	if errors.As(err, &pathError) {
+	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		return pathError.Err
 	}
 	return err

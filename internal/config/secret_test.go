@@ -49,9 +49,17 @@ func TestParseDuration(t *testing.T) {
 		in   string
 		want time.Duration
 	}{
-		{"0", 0}, {"500ms", 500 * time.Millisecond}, {"30s", 30 * time.Second}, {"1h30m", 90 * time.Minute},
-		{"7d", 168 * time.Hour}, {"2w", 336 * time.Hour}, {"1.5d", 36 * time.Hour}, {".5w", 84 * time.Hour}, {"1w2d3h", 219 * time.Hour},
-		{"-1d", -24 * time.Hour}, {"106751d", 106751 * 24 * time.Hour},
+		{"0", 0},
+		{"500ms", 500 * time.Millisecond},
+		{"30s", 30 * time.Second},
+		{"1h30m", 90 * time.Minute},
+		{"7d", 168 * time.Hour},
+		{"2w", 336 * time.Hour},
+		{"1.5d", 36 * time.Hour},
+		{".5w", 84 * time.Hour},
+		{"1w2d3h", 219 * time.Hour},
+		{"-1d", -24 * time.Hour},
+		{"106751d", 106751 * 24 * time.Hour},
 	}
 	for _, tt := range tests {
 		if got, err := ParseDuration(tt.in); err != nil || got != tt.want {

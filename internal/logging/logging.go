@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"slices"
 	"strings"
 	"unicode"
 
 	"github.com/lmittmann/tint"
+
 	"github.com/tidegate/tidegate/internal/config"
 )
 
@@ -39,25 +41,15 @@ func NewLogger(w io.Writer, isTerminal bool, l config.Log) *slog.Logger {
 var credentialNames = []string{"token", "secret", "password", "passwd", "authorization", "credential", "api_key", "apikey", "cookie"}
 
 func redact(groups []string, a slog.Attr) slog.Attr {
-	if isCredential(a.Key) {
+	if isCredential(a.Key) || slices.ContainsFunc(groups, isCredential) {
 		return slog.String(a.Key, config.Redacted)
-	}
-	for _, group := range groups {
-		if isCredential(group) {
-			return slog.String(a.Key, config.Redacted)
-		}
 	}
 	return a
 }
 
 func isCredential(name string) bool {
 	name = strings.ToLower(name)
-	for _, part := range credentialNames {
-		if strings.Contains(name, part) {
-			return true
-		}
-	}
-	return false
+	return slices.ContainsFunc(credentialNames, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // clean takes out of an attribute what a terminal would act on.

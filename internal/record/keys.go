@@ -45,11 +45,13 @@ func Queues(destination string) []string {
 // ParseQueue is the inverse of Queue; ok is false for queues that are not ours.
 func ParseQueue(queue string) (destination string, p Priority, ok bool) {
 	rest, found := strings.CutPrefix(queue, queuePrefix)
-	if !found || rest == "" {
+	if !found {
 		return "", "", false
 	}
 	name, suffix, found := strings.Cut(rest, ":")
 	switch {
+	case name == "":
+		return "", "", false
 	case !found:
 		return name, Default, true
 	case Priority(suffix) == High, Priority(suffix) == Low:
@@ -64,14 +66,30 @@ func TaskPrefix(queue string) string { return "asynq:{" + queue + "}:t:" }
 // Task is the key of one task hash.
 func Task(queue, id string) string { return TaskPrefix(queue) + id }
 
-// The sets and lists that asynq keeps for a queue.
-func Pending(queue string) string   { return "asynq:{" + queue + "}:pending" }   // LIST of ids, the next one rightmost
-func Active(queue string) string    { return "asynq:{" + queue + "}:active" }    // LIST of ids in hand
-func Lease(queue string) string     { return "asynq:{" + queue + "}:lease" }     // ZSET id → unix s
-func Scheduled(queue string) string { return "asynq:{" + queue + "}:scheduled" } // ZSET id → unix s, fractional
-func Retry(queue string) string     { return "asynq:{" + queue + "}:retry" }     // ZSET id → unix s, fractional
-func Completed(queue string) string { return "asynq:{" + queue + "}:completed" } // ZSET id → unix s of deletion
-func Paused(queue string) string    { return "asynq:{" + queue + "}:paused" }    // STRING, exists while the operator pauses
+// Pending is asynq's LIST of the ids that are ready, the next one rightmost.
+func Pending(queue string) string { return "asynq:{" + queue + "}:pending" }
+
+// Active is asynq's LIST of the ids in hand.
+func Active(queue string) string { return "asynq:{" + queue + "}:active" }
+
+// Lease is asynq's ZSET of the ids in hand by the end of their lease, unix
+// seconds.
+func Lease(queue string) string { return "asynq:{" + queue + "}:lease" }
+
+// Scheduled is asynq's ZSET of what waits for a time, in unix seconds with a
+// fraction.
+func Scheduled(queue string) string { return "asynq:{" + queue + "}:scheduled" }
+
+// Retry is asynq's ZSET of what waits for its next call, in unix seconds with a
+// fraction.
+func Retry(queue string) string { return "asynq:{" + queue + "}:retry" }
+
+// Completed is asynq's ZSET of completed ids by when they are deleted, unix
+// seconds.
+func Completed(queue string) string { return "asynq:{" + queue + "}:completed" }
+
+// Paused is asynq's key that exists while the operator pauses the queue.
+func Paused(queue string) string { return "asynq:{" + queue + "}:paused" }
 
 // Failed is our own index of failed jobs: ZSET id → unix milliseconds of the
 // end. asynq's archive would drop all but 10,000 of them.

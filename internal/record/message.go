@@ -31,7 +31,7 @@ type Message struct {
 // a failure at all.
 const MaxRetry = math.MaxInt32
 
-// TaskTimeout, in seconds, is asynq's bound of a run. It is far above any call,
+// TaskTimeout is asynq's bound of a run, in seconds. It is far above any call,
 // because asynq frees the slot at that instant while the handler still runs;
 // calls are bounded by the destination's own timeout.
 const TaskTimeout = 7 * 24 * 3600

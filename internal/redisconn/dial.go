@@ -42,7 +42,8 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	defer context.AfterFunc(d.life, cancel)()
+	forget := context.AfterFunc(d.life, cancel)
+	defer forget()
 	if d.tls == nil {
 		return d.net.DialContext(ctx, network, addr)
 	}

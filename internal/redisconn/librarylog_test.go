@@ -36,9 +36,15 @@ func TestLibraryLoggerIsLimited(t *testing.T) {
 		dropped int
 		ok      bool
 	}{
-		{0, 0, true}, {1, 0, true}, {2, 0, true}, {3, 0, true}, {4, 0, true},
-		{5, 0, false}, {time.Second - 1, 0, false},
-		{time.Second, 2, true}, {time.Second + 1, 0, true},
+		{0, 0, true},
+		{1, 0, true},
+		{2, 0, true},
+		{3, 0, true},
+		{4, 0, true},
+		{5, 0, false},
+		{time.Second - 1, 0, false},
+		{time.Second, 2, true},
+		{time.Second + 1, 0, true},
 		{time.Hour, 0, true},
 	}
 	for i, step := range steps {

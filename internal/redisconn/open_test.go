@@ -20,8 +20,9 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/tidegate/tidegate/internal/redistest"
 	"go.uber.org/goleak"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -138,12 +139,7 @@ func TestOpenPasswordAndDatabase(t *testing.T) {
 
 func TestOpenSocket(t *testing.T) {
 	t.Parallel()
-	dir, err := os.MkdirTemp("", "sock") // t.TempDir may be too long for a socket
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = os.RemoveAll(dir) })
-	path := filepath.Join(dir, "redis.sock")
+	path := filepath.Join(t.TempDir(), "r.sock")
 	redistest.Start(t, redistest.WithArgs("--unixsocket", path), redistest.WithPassword("pw"))
 	roundTrip(t, open(t, "redis-socket://:pw@"+path+"?db=1"))
 }

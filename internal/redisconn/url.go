@@ -37,7 +37,7 @@ type Target struct {
 	// MasterName is the name that the Sentinels know the master by.
 	MasterName string
 	// TLS is nil for an unencrypted connection.
-	TLS *tls.Config
+	TLS *tls.Config `json:"-"`
 	// PoolSize is the pool_size of the URL, 0 if it has none.
 	PoolSize int
 

@@ -46,7 +46,7 @@ func Wait(ctx context.Context, client redis.UniversalClient, log *slog.Logger, p
 		}
 		if err == nil {
 			if tries > 0 {
-				log.InfoContext(ctx, fmt.Sprintf("Redis reachable at %s after %s", addr, time.Since(start).Round(time.Millisecond)))
+				log.InfoContext(ctx, "Redis reachable", "addr", addr, "after", time.Since(start).Round(time.Millisecond).String())
 			}
 			return inspect(ctx, client, log, addr)
 		}
@@ -61,7 +61,8 @@ func Wait(ctx context.Context, client redis.UniversalClient, log *slog.Logger, p
 			return fmt.Errorf("redisconn: Redis not reachable at %s for %s (%w); check REDIS_URL or start Redis", addr, patience, short(last, useTLS))
 		}
 		if tries == 0 {
-			log.WarnContext(ctx, fmt.Sprintf("Redis not reachable at %s (%s); trying for %s; check REDIS_URL or start Redis", addr, short(err, useTLS), patience))
+			log.WarnContext(ctx, "Redis not reachable; check REDIS_URL or start Redis",
+				"addr", addr, "reason", short(err, useTLS).Error(), "trying_for", patience.String())
 		}
 		if err := sleep(ctx, min(pause, left)); err != nil {
 			return fmt.Errorf("redisconn: wait for Redis at %s: %w", addr, err)
@@ -199,7 +200,8 @@ func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger
 	const setting = "maxmemory-policy"
 	config, err := client.ConfigGet(ctx, setting).Result()
 	if policy := config[setting]; err == nil && policy != "" && policy != "noeviction" {
-		log.WarnContext(ctx, fmt.Sprintf("Redis at %s has %s %s: it may drop jobs when its memory is full; set it to noeviction", addr, setting, policy))
+		log.WarnContext(ctx, "Redis may drop jobs when its memory is full; set its maxmemory-policy to noeviction",
+			"addr", addr, "maxmemory_policy", policy)
 	}
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -37,11 +38,12 @@ func TestWaitUntilStarted(t *testing.T) {
 	if len(lines) != 2 {
 		t.Fatalf("logged %q, want two lines", lines)
 	}
-	want := fmt.Sprintf("level=WARN msg=\"Redis not reachable at %s (connect: connection refused); trying for 30s; check REDIS_URL or start Redis\"\n", server.Addr())
+	want := "level=WARN msg=\"Redis not reachable; check REDIS_URL or start Redis\" addr=" + server.Addr() +
+		" reason=\"connect: connection refused\" trying_for=30s\n"
 	if diff := cmp.Diff(want, lines[0]); diff != "" {
 		t.Errorf("first line (-want +got):\n%s", diff)
 	}
-	reachable := regexp.MustCompile(`^level=INFO msg="Redis reachable at ` + server.Addr() + ` after [0-9.]+m?s"\n$`)
+	reachable := regexp.MustCompile(`^level=INFO msg="Redis reachable" addr=` + server.Addr() + ` after=[0-9.]+m?s\n$`)
 	if !reachable.MatchString(lines[1]) {
 		t.Errorf("second line %q", lines[1])
 	}
@@ -209,7 +211,8 @@ func TestWaitWarnsOfEviction(t *testing.T) {
 	if err := Wait(t.Context(), open(t, server.URL()), l.logger(), time.Second); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{fmt.Sprintf("level=WARN msg=\"Redis at %s has maxmemory-policy allkeys-lru: it may drop jobs when its memory is full; set it to noeviction\"\n", server.Addr())}
+	want := []string{"level=WARN msg=\"Redis may drop jobs when its memory is full; set its maxmemory-policy to noeviction\" addr=" +
+		server.Addr() + " maxmemory_policy=allkeys-lru\n"}
 	if diff := cmp.Diff(want, l.lines()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -3,6 +3,7 @@
 --
 -- KEYS[1] active   KEYS[2] lease   KEYS[3] completed
 -- KEYS[4] processed:<date>   KEYS[5] processed   KEYS[6] scheduled   KEYS[7] retry
+-- KEYS[8] failed
 -- ARGV[1] expiry of KEYS[4], unix seconds   ARGV[2] task key prefix
 -- ARGV[3] retention in seconds              ARGV[4] worker
 -- ARGV[5...] per job: id, response status ('' = none), response body
@@ -21,11 +22,9 @@ for i = 5, #ARGV, 3 do
   local id = ARGV[i]
   local key = ARGV[2] .. id
   local mine = redis.call('LREM', KEYS[1], 1, id)
-  local state = 'active'
-  if mine == 0 then
-    state = redis.call('HGET', key, 'state')
-  end
+  local state = redis.call('HGET', key, 'state')
   if not state then
+    redis.call('ZREM', KEYS[2], id)
     results[#results + 1] = 0
   elseif state == 'completed' then
     results[#results + 1] = 2
@@ -33,6 +32,7 @@ for i = 5, #ARGV, 3 do
     if mine == 0 then
       redis.call('ZREM', KEYS[6], id)
       redis.call('ZREM', KEYS[7], id)
+      redis.call('ZREM', KEYS[8], id)
     end
     done[#done + 1] = expiry
     done[#done + 1] = id

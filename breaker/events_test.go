@@ -1,0 +1,72 @@
+package breaker
+
+import (
+	"log/slog"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// queued are the generations of the events that wait to be told.
+func (e *events) queued() []uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var generations []uint64
+	for _, event := range e.queue {
+		generations = append(generations, event.Generation)
+	}
+	return generations
+}
+
+func TestMissingMessageIsNoticed(t *testing.T) {
+	t.Parallel()
+	change := func(version, previous uint64) *message {
+		return &message{Version: version, Record: record{Generation: version}, Event: &transition{Generation: version, Previous: previous}}
+	}
+	count := func(version, generation uint64) *message {
+		return &message{Version: version, Record: record{Generation: generation}}
+	}
+	e := newEvents(slog.New(slog.DiscardHandler), nil)
+	step := func(what string, got, want bool, queue ...uint64) {
+		t.Helper()
+		if got != want {
+			t.Errorf("%s: contiguous %v, want %v", what, got, want)
+		}
+		if diff := cmp.Diff(queue, e.queued()); diff != "" {
+			t.Errorf("%s: queue (-want +got):\n%s", what, diff)
+		}
+	}
+	step("nothing is known yet", e.message(change(5, 0)), false)
+	e.start(10)
+	step("before the start", e.message(change(9, 5)), true)
+	step("the next transition", e.message(change(20, 9)), true, 20)
+	step("the same again", e.message(change(20, 9)), true, 20)
+	step("a count", e.message(count(21, 20)), true, 20)
+	step("a transition after one that was missed", e.message(change(40, 30)), false, 20)
+	step("a count after it", e.message(count(41, 40)), false, 20)
+	if !e.missed(41) || e.missed(21) {
+		t.Error("a later version is not said to be missed, or an earlier one is")
+	}
+	e.add(41, []transition{{Generation: 20}, {Generation: 30, Previous: 20}, {Generation: 40, Previous: 30}})
+	step("read from the history", e.message(count(41, 40)), true, 20, 30, 40)
+	step("the next transition", e.message(change(50, 40)), true, 20, 30, 40, 50)
+}
+
+func TestDeletedHashIsNoticedByItself(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	d := redistest.Name(t, "deleted")
+	b := start(t, rdb, Options{Destination: d, RefreshInterval: 20 * time.Millisecond})
+	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
+	// Nobody would ask a breaker that is open until it is reset.
+	if err := rdb.Del(t.Context(), placeOf(d).keys[0]).Err(); err != nil {
+		t.Fatal(err)
+	}
+	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
+}

@@ -1,0 +1,23 @@
+package app
+
+import (
+	"errors"
+	"slices"
+)
+
+// teardown remembers how to take down what was built, so that a start that fails
+// halfway cleans up too.
+type teardown struct{ steps []func() error }
+
+// add registers the step that undoes what was just built.
+func (t *teardown) add(step func() error) { t.steps = append(t.steps, step) }
+
+// run takes down the last built first and returns all errors together.
+func (t *teardown) run() error {
+	var errs []error
+	for _, step := range slices.Backward(t.steps) {
+		errs = append(errs, step())
+	}
+	t.steps = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,122 @@
+// Package app holds what runs until it is told to stop, with the order in which
+// its parts start and stop.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// redisPatience is how long a worker waits for Redis at its start.
+const redisPatience = 30 * time.Second
+
+// RunWorker publishes the jobs of cfg's destinations until ctx ends and returns
+// nil after a stop in order, also if ctx ends before everything has started.
+//
+// It starts Redis, then the HTTP destinations, then the publisher, and stops them
+// the other way round. Errors: Redis cannot be reached within 30 s, a destination
+// cannot be served (config.Errors), or the publisher had to give up.
+func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, version string) (err error) {
+	var stop teardown
+	defer func() { err = errors.Join(err, stop.run()) }()
+
+	rdb, err := openRedis(ctx, cfg, log, &stop)
+	if err != nil {
+		if ctx.Err() != nil {
+			log.InfoContext(ctx, "stopped before Redis was reached")
+			return nil
+		}
+		return err
+	}
+	p, err := publisher.New(rdb, publisher.Options{
+		Logger:            log,
+		ShutdownTimeout:   cfg.ShutdownTimeout,
+		RetryLoopInterval: cfg.Retry.LoopInterval,
+		Retention:         atOnce(cfg.JobRetention),
+		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
+	})
+	if err != nil {
+		return fmt.Errorf("app: worker: %w", err)
+	}
+	for i, d := range cfg.Destinations {
+		if err := serve(p, i, d, cfg, &stop); err != nil {
+			return err
+		}
+	}
+	log.InfoContext(ctx, "worker started", "version", version, "destinations", len(cfg.Destinations))
+	if err := p.Run(ctx); err != nil {
+		return fmt.Errorf("app: worker: %w", err)
+	}
+	log.InfoContext(ctx, "worker stopped")
+	return nil
+}
+
+// openRedis connects and waits until Redis answers.
+func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *teardown) (redis.UniversalClient, error) {
+	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-worker", Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("app: open Redis: %w", err)
+	}
+	stop.add(closer.Close)
+	if err := redisconn.Wait(ctx, rdb, log, redisPatience); err != nil {
+		return nil, err
+	}
+	return rdb, nil
+}
+
+// serve adds an HTTP destination to the publisher.
+func serve(p *publisher.Publisher, index int, d config.Destination, cfg *config.Config, stop *teardown) error {
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{
+		URL:               d.URL,
+		Method:            d.Method,
+		AuthToken:         d.AuthToken.Reveal(),
+		Header:            d.Headers,
+		RateLimitedStatus: d.RateLimitedStatus,
+		PermanentStatus:   d.PermanentStatus,
+		PerAttemptKey:     cfg.IdempotencyScope == "attempt",
+		Connections:       d.Concurrency,
+	})
+	if err == nil {
+		stop.add(h.Close)
+		err = p.Handle(d.Name, h,
+			publisher.Concurrency(d.Concurrency),
+			publisher.Timeout(d.Timeout),
+			publisher.Breaker(breakerOptions(d.Breaker)))
+	}
+	if err != nil {
+		// The configuration was checked, but not as strictly as here.
+		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d", index), Problem: err.Error()}}
+	}
+	return nil
+}
+
+func breakerOptions(b config.Breaker) breaker.Options {
+	return breaker.Options{
+		Disabled:           !b.Enabled,
+		FailureThreshold:   b.FailureThreshold,
+		Cooldown:           b.Cooldown,
+		CooldownMultiplier: b.CooldownMultiplier,
+		MaxCooldown:        b.MaxCooldown,
+		IgnoreHints:        !b.TrustHints,
+		ProbeTimeout:       b.ProbeTimeout,
+	}
+}
+
+// atOnce translates a retention: 0 is "not at all" in the configuration and "the
+// default" to the publisher.
+func atOnce(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}

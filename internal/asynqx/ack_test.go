@@ -1,0 +1,475 @@
+package asynqx
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Completions that come while a call is under way share the next ones.
+func TestCompletionsShareCalls(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: n, Retention: time.Hour, Worker: "host:1"})
+	defer c.CloseGate(context.Background())
+	var first sync.Once
+	w.answer = func(under call) *redis.Cmd {
+		first.Do(func() {
+			// Until all the others wait behind this call.
+			eventually(t, "all wait", func() bool {
+				c.acks.mu.Lock()
+				defer c.acks.mu.Unlock()
+				return len(c.acks.waiting)+(len(under.args)-4)/3 == n
+			})
+		})
+		return nil
+	}
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("j%03d", i)
+	}
+	s.active(ids...)
+	var wg sync.WaitGroup
+	for _, id := range ids {
+		wg.Go(func() {
+			if err := asDone(context.Background(), c, s.queue, id); err != nil {
+				t.Errorf("%s: %v", id, err)
+			}
+		})
+	}
+	wg.Wait()
+	calls := w.sent("complete")
+	if len(calls) > 3 {
+		t.Errorf("%d calls for %d jobs, want at most 3: the first one and two of 100", len(calls), n)
+	}
+	seen := map[string]int{}
+	for _, call := range calls {
+		if jobs := (len(call.args) - 4) / 3; jobs > maxCompletions {
+			t.Errorf("a call of %d jobs, want at most %d", jobs, maxCompletions)
+		}
+		for i := 4; i < len(call.args); i += 3 {
+			seen[fmt.Sprint(call.args[i])]++
+		}
+	}
+	for _, id := range ids {
+		if seen[id] != 1 {
+			t.Errorf("%s was sent %d times", id, seen[id])
+		}
+	}
+	if got := s.rdb.ZCard(context.Background(), record.Completed(s.queue)).Val(); got != n {
+		t.Errorf("%d of %d jobs are completed", got, n)
+	}
+}
+
+// Jobs of several queues are not mixed up: each is completed in its own.
+func TestCompletionsOfSeveralQueues(t *testing.T) {
+	t.Parallel()
+	high, low := realShelf(t), realShelf(t)
+	c := New(high.rdb, Options{Queues: []string{high.queue, low.queue}, Concurrency: 10, Retention: time.Hour})
+	defer c.CloseGate(context.Background())
+	high.active("a", "b")
+	low.active("c", "d")
+	var wg sync.WaitGroup
+	for id, s := range map[string]*shelf{"a": high, "b": high, "c": low, "d": low} {
+		wg.Go(func() {
+			if err := asDone(context.Background(), c, s.queue, id); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if diff := cmp.Diff(map[string]string{"completed": "a b", "a": "completed", "b": "completed"}, high.look()); diff != "" {
+		t.Errorf("high (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]string{"completed": "c d", "c": "completed", "d": "completed"}, low.look()); diff != "" {
+		t.Errorf("low (-want +got):\n%s", diff)
+	}
+}
+
+// What Redis refuses for good is not repeated, and all who shared the call are
+// told.
+func TestRefusedCompletionReachesAll(t *testing.T) {
+	t.Parallel()
+	const n = 200
+	w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, refusal("WRONGTYPE of a test")) }}
+	c := New(w, Options{Queues: []string{"q"}, Concurrency: n})
+	var told atomic.Int32
+	var wg sync.WaitGroup
+	for i := range n {
+		id := fmt.Sprint("j", i)
+		d := &Delivery{Queue: "q", ID: id}
+		c.inHand.add(d)
+		d.Decide(Outcome{Kind: Complete, Settled: func(s Settled) {
+			if s.Kind == "" {
+				told.Add(1)
+			}
+		}})
+		wg.Go(func() {
+			var reply refusal
+			if err := asDone(context.Background(), c, "q", id); !errors.As(err, &reply) || reply != "WRONGTYPE of a test" {
+				t.Errorf("%s: %v", id, err)
+			}
+		})
+	}
+	wg.Wait()
+	jobs := 0
+	for _, call := range w.sent("complete") {
+		jobs += (len(call.args) - 4) / 3
+	}
+	if jobs != n {
+		t.Errorf("%d jobs were sent, want each of %d once", jobs, n)
+	}
+	if told.Load() != n {
+		t.Errorf("%d of %d outcomes were told that nothing came of them", told.Load(), n)
+	}
+	if c.InHand() != 0 {
+		t.Errorf("%d jobs are still in hand", c.InHand())
+	}
+	if err := c.CloseGate(context.Background()); err != nil {
+		t.Error(err)
+	}
+}
+
+// An acknowledgement is repeated while the lease lives, less and less often.
+func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
+	t.Parallel()
+	message := (&record.Message{ID: "a", Queue: "q", ErrorMsg: "boom"}).AppendTo(nil)
+	for _, tc := range []struct {
+		name string
+		ack  func(ctx context.Context, c *Client) error
+	}{
+		{"complete", func(ctx context.Context, c *Client) error { return asDone(ctx, c, "q", "a") }},
+		{"complete late", func(ctx context.Context, c *Client) error {
+			return c.CompleteLate(ctx, &Delivery{Queue: "q", ID: "a"}, nil)
+		}},
+		{"retry", func(ctx context.Context, c *Client) error {
+			return c.EvalSha(ctx, sha("retryCmd"), []string{record.Task("q", "a")}, "a", message).Err()
+		}},
+		{"archive", func(ctx context.Context, c *Client) error {
+			return c.EvalSha(ctx, sha("archiveCmd"), []string{record.Task("q", "a")}, "a", message).Err()
+		}},
+		{"requeue", func(ctx context.Context, c *Client) error {
+			return c.EvalSha(ctx, sha("requeueCmd"), []string{record.Active("q")}, "a").Err()
+		}},
+	} {
+		for problem, want := range map[error]int{
+			errGone:                           14, // at 0, 50, 150, 350, 750, 1550 ms, then every second
+			refusal("LOADING from disk"):      14,
+			refusal("OOM command not allowed"): 14,
+			refusal("MISCONF cannot write"):   14,
+			refusal("ERR for good"):           1,
+		} {
+			t.Run(tc.name+"/"+problem.Error(), func(t *testing.T) {
+				t.Parallel()
+				synctest.Test(t, func(t *testing.T) {
+					w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, problem) }}
+					c := New(w, Options{Queues: []string{"q"}})
+					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+					defer cancel()
+					if err := tc.ack(ctx, c); !errors.Is(err, problem) {
+						t.Errorf("error %v, want %v", err, problem)
+					}
+					if got := len(w.calls); got != want {
+						t.Errorf("%d calls in 10 s, want %d", got, want)
+					}
+					c.cancel()
+				})
+			})
+		}
+	}
+}
+
+// An outage that ends before the lease does leaves nothing behind.
+func TestCompletionAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	var tries atomic.Int32
+	w.answer = func(call) *redis.Cmd {
+		if tries.Add(1) <= 3 {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}
+	var log bytes.Buffer
+	c := New(w, Options{
+		Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1",
+		Logger: slog.New(slog.NewTextHandler(&log, nil)),
+	})
+	defer c.CloseGate(context.Background())
+	s.active("a")
+	d := &Delivery{Queue: s.queue, ID: "a"}
+	c.inHand.add(d)
+	var settled []Settled
+	d.Decide(Outcome{Kind: Complete, Response: &Response{Status: 201, Body: "ok"}, Settled: func(s Settled) { settled = append(settled, s) }})
+	s.must(asDone(context.Background(), c, s.queue, "a"))
+	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if got := s.fields("a"); got[record.FieldResponseStatus] != "201" || got[record.FieldResponseBody] != "ok" {
+		t.Errorf("record %v", got)
+	}
+	if diff := cmp.Diff([]Settled{{Kind: Complete}}, settled); diff != "" {
+		t.Errorf("the outcome was told (-want +got):\n%s", diff)
+	}
+	if c.InHand() != 0 || tries.Load() != 4 {
+		t.Errorf("%d in hand after %d tries, want none after 4", c.InHand(), tries.Load())
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "redis does not answer") || !strings.Contains(lines[1], "redis answers again") {
+		t.Errorf("three failures and a success were logged as\n%s", log.String())
+	}
+}
+
+// A success whose lease was lost is recorded as asynq's own would be.
+func TestCompleteLate(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1"})
+	defer c.CloseGate(context.Background())
+	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Minute), record.FieldCrashes, 1)
+	d := &Delivery{Queue: s.queue, ID: "a"}
+	c.inHand.add(d)
+	day := time.Now().UTC().Format(time.DateOnly)
+	s.must(c.CompleteLate(context.Background(), d, &Response{Status: 200}))
+	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if c.InHand() != 0 {
+		t.Error("it is still in hand")
+	}
+	if next := time.Now().UTC().Format(time.DateOnly); next != day {
+		day = next // midnight has passed
+	}
+	ttl := s.rdb.TTL(context.Background(), s.stats(":"+day)).Val()
+	if ttl < 90*24*time.Hour-time.Minute || ttl > 90*24*time.Hour {
+		t.Errorf("asynq's counter of the day lives for %s, want 90 days", ttl)
+	}
+}
+
+// What becomes of a job that asynq gives back: what its handler decided, or, if
+// it did not, what asynq says.
+func TestRetryCarriesOut(t *testing.T) {
+	t.Parallel()
+	const spread = 10 * time.Second
+	for _, tc := range []struct {
+		name    string
+		inHand  bool
+		decided *Outcome
+		problem string // asynq's
+		want    map[string]string
+		fields  map[string]string // without times
+		left    int               // in hand
+		told    []Kind            // Recovered
+	}{
+		{
+			name: "decided", inHand: true, decided: &Outcome{Kind: Fail, Error: "boom"}, problem: "not completed",
+			want: map[string]string{"failed": "a", "a": "failed"}, fields: map[string]string{"state": "failed", "last_error": "boom"},
+		},
+		{
+			// The lease was lost, so that asynq did not acknowledge; its
+			// recoverer finds the job.
+			name: "decided, acknowledged by the recoverer", inHand: true, decided: &Outcome{Kind: Reschedule, Reason: "later"}, problem: leaseExpired,
+			want: map[string]string{"pending": "a", "a": "pending"}, fields: map[string]string{"state": "pending", "reschedules": "1", "reason": "later"},
+		},
+		{
+			name: "its worker died", problem: leaseExpired,
+			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
+			fields: map[string]string{"state": "scheduled", "crashes": "1", "reason": "its worker died; it runs again"},
+			told:   []Kind{recovered},
+		},
+		{
+			name: "this worker outlived the lease and still runs it", inHand: true, problem: leaseExpired,
+			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
+			fields: map[string]string{"state": "scheduled", "crashes": "1", "reason": "its worker died; it runs again"},
+			left:   1, told: []Kind{recovered},
+		},
+		{
+			name: "cancelled through asynq while it runs", inHand: true, problem: "context canceled",
+			want: map[string]string{"failed": "a", "a": "failed"}, fields: map[string]string{"state": "failed", "last_error": "context canceled"},
+			left: 1,
+		},
+	} {
+		for _, script := range []string{"retryCmd", "archiveCmd"} {
+			t.Run(tc.name+"/"+script, func(t *testing.T) {
+				t.Parallel()
+				s := realShelf(t)
+				ctx := context.Background()
+				var told []Kind
+				c := New(s.rdb, Options{
+					Queues: []string{s.queue}, Concurrency: 1, RecoverSpread: spread,
+					Recovered: func(id string, st Settled) {
+						if id != "a" || st.Count != 1 {
+							t.Errorf("told of %s: %+v", id, st)
+						}
+						told = append(told, st.Kind)
+					},
+				})
+				defer c.CloseGate(ctx)
+				s.active("a")
+				var settled []Kind
+				if tc.inHand {
+					d := &Delivery{Queue: s.queue, ID: "a"}
+					c.inHand.add(d)
+					if tc.decided != nil {
+						o := *tc.decided
+						o.Settled = func(s Settled) { settled = append(settled, s.Kind) }
+						d.Decide(o)
+					}
+				}
+				msg := (&record.Message{Type: record.TaskType, ID: "a", Queue: s.queue, ErrorMsg: tc.problem}).AppendTo(nil)
+				before := s.now()
+				s.must(c.EvalSha(ctx, sha(script), []string{record.Task(s.queue, "a"), record.Active(s.queue)}, "a", msg).Err())
+				if diff := cmp.Diff(tc.want, s.look()); diff != "" {
+					t.Errorf("afterwards (-want +got):\n%s", diff)
+				}
+				fields := s.fields("a")
+				if tc.told != nil {
+					s.between("available_at", fields[record.FieldAvailableAt], before, s.now().Add(spread))
+				}
+				for _, at := range []string{record.FieldAvailableAt, record.FieldEndedAt, record.FieldPendingSince} {
+					delete(fields, at)
+				}
+				if diff := cmp.Diff(tc.fields, fields); diff != "" {
+					t.Errorf("record (-want +got):\n%s", diff)
+				}
+				if c.InHand() != tc.left {
+					t.Errorf("%d in hand, want %d", c.InHand(), tc.left)
+				}
+				if diff := cmp.Diff(tc.told, told); diff != "" {
+					t.Errorf("recovered (-want +told):\n%s", diff)
+				}
+				if tc.decided != nil && (len(settled) != 1 || settled[0] != tc.decided.Kind) {
+					t.Errorf("the outcome was told %v", settled)
+				}
+			})
+		}
+	}
+}
+
+// Jobs of a dead worker do not come back all together.
+func TestRecoveredJobsAreSpread(t *testing.T) {
+	t.Parallel()
+	const spread = 30 * time.Second
+	c := New(nil, Options{Queues: []string{"q"}})
+	defer c.cancel()
+	var first, second, third int
+	for range 3000 {
+		at := time.Until(c.recoverOutcome().At)
+		switch {
+		case at < -time.Second || at > spread:
+			t.Fatalf("a job comes back in %s", at)
+		case at < spread/3:
+			first++
+		case at < 2*spread/3:
+			second++
+		default:
+			third++
+		}
+	}
+	for _, n := range []int{first, second, third} {
+		if n < 850 || n > 1150 {
+			t.Fatalf("by thirds of the spread: %d, %d, %d; want about 1000 each", first, second, third)
+		}
+	}
+}
+
+// asynq's recoverer has no deadline, and its Server's shutdown waits for it.
+func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
+	t.Parallel()
+	recover := func(c *Client) time.Duration {
+		started := time.Now()
+		msg := (&record.Message{ID: "a", Queue: "q", ErrorMsg: leaseExpired}).AppendTo(nil)
+		_ = c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task("q", "a")}, "a", msg)
+		return time.Since(started)
+	}
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }}
+		c := New(w, Options{Queues: []string{"q"}})
+		if took := recover(c); took > redisTimeout {
+			t.Errorf("it was tried for %s, want at most %s: it comes by again", took, redisTimeout)
+		}
+		ended := make(chan time.Duration)
+		go func() { ended <- recover(c) }()
+		<-time.After(time.Second)
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Error(err)
+		}
+		if took := <-ended; took != time.Second {
+			t.Errorf("it ended after %s, want with the gate after 1s", took)
+		}
+	})
+}
+
+// A message that cannot be decoded is refused, not lost: it stays in hand until
+// somebody looks.
+func TestRetryOfGarbage(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer c.CloseGate(context.Background())
+	s.active("a")
+	for _, garbage := range []any{[]byte{0xff}, nil, "text"} {
+		if err := c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, "a")}, "a", garbage).Err(); err == nil {
+			t.Errorf("%v was accepted", garbage)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}
+
+func TestRequeue(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer c.CloseGate(context.Background())
+	s.pending("waiting")
+	s.active("a")
+	c.inHand.add(&Delivery{Queue: s.queue, ID: "a"})
+	s.must(c.EvalSha(context.Background(), sha("requeueCmd"),
+		[]string{record.Active(s.queue), record.Lease(s.queue), record.Pending(s.queue), record.Task(s.queue, "a")}, "a").Err())
+	if diff := cmp.Diff(map[string]string{"pending": "a waiting", "a": "pending", "waiting": "pending"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if c.InHand() != 0 {
+		t.Error("it is still in hand")
+	}
+}
+
+// A delivery whose handler has returned and that asynq never acknowledged is
+// dropped after a while, so that its slot is free.
+func TestForgottenDeliveries(t *testing.T) {
+	t.Parallel()
+	c := New(nil, Options{Queues: []string{"q"}, Concurrency: 2})
+	defer c.cancel()
+	returned, running := &Delivery{ID: "returned"}, &Delivery{ID: "running"}
+	c.inHand.add(returned)
+	c.inHand.add(running)
+	returned.Decide(Outcome{Kind: Fail})
+	if got := c.free(); got != 1 {
+		t.Errorf("asynq has a slot, so that at least one may be fetched; free is %d", got)
+	}
+	for after, want := range map[time.Duration]int{forgetAfter - time.Second: 2, forgetAfter + time.Second: 1} {
+		h := inHand{jobs: map[string]*Delivery{"returned": returned, "running": running}}
+		h.forget(time.Now().Add(after))
+		if h.len() != want || h.get("running") == nil {
+			t.Errorf("after %s: %d in hand, want %d, the running one among them", after, h.len(), want)
+		}
+	}
+}

@@ -1,0 +1,182 @@
+package asynqx
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// dequeueIDs runs the script and returns the ids that it hands out.
+func dequeueIDs(s *shelf, count int) []string {
+	s.t.Helper()
+	var ids []string
+	for _, r := range dequeueReply(s, count) {
+		ids = append(ids, r.([]any)[0].(string))
+	}
+	return ids
+}
+
+func dequeueReply(s *shelf, count int) []any {
+	s.t.Helper()
+	reply, err := dequeueScript.Run(context.Background(), s.rdb,
+		[]string{record.Pending(s.queue), record.Paused(s.queue), record.Active(s.queue), record.Lease(s.queue)},
+		4000000000, record.TaskPrefix(s.queue), count, "host:1").Slice()
+	s.must(err)
+	return reply
+}
+
+func TestDequeueScript(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name  string
+		setup func(s *shelf)
+		count int
+		want  []string
+		look  map[string]string
+	}{
+		{
+			name: "no queue", setup: func(*shelf) {}, count: 5,
+			look: map[string]string{},
+		},
+		{
+			name: "one of three, the one that came first", setup: func(s *shelf) { s.pending("a", "b", "c") }, count: 1,
+			want: []string{"a"},
+			look: map[string]string{"pending": "b c", "active": "a", "lease": "a", "a": "active", "b": "pending", "c": "pending"},
+		},
+		{
+			name: "two of three, in order", setup: func(s *shelf) { s.pending("a", "b", "c") }, count: 2,
+			want: []string{"a", "b"},
+			look: map[string]string{"pending": "c", "active": "a b", "lease": "a b", "a": "active", "b": "active", "c": "pending"},
+		},
+		{
+			name: "more than there are", setup: func(s *shelf) { s.pending("a", "b") }, count: 10,
+			want: []string{"a", "b"},
+			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
+		},
+		{
+			name: "beside what others have in hand", setup: func(s *shelf) { s.active("x"); s.pending("a") }, count: 10,
+			want: []string{"a"},
+			look: map[string]string{"active": "x a", "lease": "a x", "x": "active", "a": "active"},
+		},
+		{
+			name: "paused", setup: func(s *shelf) {
+				s.pending("a")
+				s.must(s.rdb.Set(context.Background(), record.Paused(s.queue), "1", 0).Err())
+			}, count: 10,
+			look: map[string]string{"pending": "a", "a": "pending"},
+		},
+		{
+			name: "ids without a record are dropped", setup: func(s *shelf) {
+				s.pending("a", "ghost", "b")
+				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "ghost")).Err())
+			}, count: 3,
+			want: []string{"a", "b"},
+			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
+		},
+		{
+			name: "a record without a message is none", setup: func(s *shelf) {
+				s.pending("a", "b")
+				s.must(s.rdb.HDel(context.Background(), record.Task(s.queue, "a"), record.FieldMsg).Err())
+			}, count: 3,
+			want: []string{"b"},
+			look: map[string]string{"active": "b", "lease": "b", "a": "pending", "b": "active"},
+		},
+		{
+			name: "ids that are not pending any more are dropped and their records left alone", setup: func(s *shelf) {
+				s.pending("done", "failed", "scheduled", "elsewhere", "a")
+				for id, state := range map[string]string{"done": "completed", "failed": "failed", "scheduled": "scheduled", "elsewhere": "active"} {
+					s.hash(id, state)
+				}
+			}, count: 5,
+			want: []string{"a"},
+			look: map[string]string{
+				"active": "a", "lease": "a", "a": "active",
+				"done": "completed", "failed": "failed", "scheduled": "scheduled", "elsewhere": "active",
+			},
+		},
+		{
+			name: "an id that stands there twice is handed out once", setup: func(s *shelf) {
+				s.pending("a", "b")
+				s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), "a").Err())
+			}, count: 5,
+			want: []string{"a", "b"},
+			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
+		},
+		{
+			name: "many ids to drop do not hide what comes behind them", setup: func(s *shelf) {
+				for i := range 50 {
+					s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), fmt.Sprint("ghost", i)).Err())
+				}
+				s.pending("a")
+			}, count: 1,
+			want: []string{"a"},
+			look: map[string]string{"active": "a", "lease": "a", "a": "active"},
+		},
+		{
+			name: "one call stays short however many there are to drop", setup: func(s *shelf) {
+				for i := range 250 {
+					s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), fmt.Sprint("ghost", i)).Err())
+				}
+				s.pending("a")
+				s.must(s.rdb.LTrim(context.Background(), record.Pending(s.queue), 0, 200).Err()) // a and 200 ghosts
+			}, count: 2,
+			look: map[string]string{"pending": "a", "a": "pending"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, s *shelf) {
+				tc.setup(s)
+				if diff := cmp.Diff(tc.want, dequeueIDs(s, tc.count)); diff != "" {
+					t.Errorf("handed out (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff(tc.look, s.look()); diff != "" {
+					t.Errorf("afterwards (-want +got):\n%s", diff)
+				}
+			})
+		})
+	}
+}
+
+// What comes with a job, and what its record says once it is in hand.
+func TestDequeueScriptFields(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		s.pending("plain", "used")
+		s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "used"),
+			record.FieldAttempt, 1, record.FieldReschedules, 20, record.FieldCrashes, 3, record.FieldExpiresAt, "4000000000000",
+			record.FieldReason, "kept", record.FieldBy, "other:9").Err())
+		before := s.now()
+		reply := dequeueReply(s, 2)
+		after := s.now()
+		want := []any{
+			[]any{"plain", s.message("plain"), nil, nil, nil, nil},
+			[]any{"used", s.message("used"), "1", "20", "3", "4000000000000"},
+		}
+		if diff := cmp.Diff(want, reply); diff != "" {
+			t.Errorf("reply (-want +got):\n%s", diff)
+		}
+		for _, id := range []string{"plain", "used"} {
+			s.millis(id, record.FieldStartedAt, before, after)
+			if by := s.fields(id)[record.FieldBy]; by != "host:1" {
+				t.Errorf("%s is in the hands of %q", id, by)
+			}
+			if score := s.rdb.ZScore(context.Background(), record.Lease(s.queue), id).Val(); score != 4e9 {
+				t.Errorf("the lease of %s ends at %f", id, score)
+			}
+		}
+		d, err := deliveryOf(s.queue, reply[1], before)
+		s.must(err)
+		if diff := cmp.Diff(Fields{Attempt: 1, Reschedules: 20, Crashes: 3, ExpiresAt: "4000000000000"}, d.Fields); diff != "" {
+			t.Errorf("fields of the delivery (-want +got):\n%s", diff)
+		}
+		wantMap := map[string]string{"attempt": "1", "reschedules": "20", "crashes": "3", "expires_at": "4000000000000"}
+		if diff := cmp.Diff(wantMap, d.Fields.Map()); diff != "" {
+			t.Errorf("fields by name (-want +got):\n%s", diff)
+		}
+	})
+}

@@ -1,0 +1,336 @@
+package asynqx
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// forwardJobs runs the script by way of a client.
+func forwardJobs(s *shelf, held time.Duration) int64 {
+	s.t.Helper()
+	c := New(s.rdb, Options{Queues: []string{s.queue}, HeldReason: "breaker d open"})
+	n, err := c.forwardQueue(context.Background(), s.queue, held)
+	s.must(err)
+	return n
+}
+
+func TestForwardScript(t *testing.T) {
+	t.Parallel()
+	const past, minute = -time.Second, time.Minute
+	scheduled := func(s *shelf, id string, in time.Duration, fields ...any) {
+		s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.Now().Add(in), fields...)
+	}
+	retry := func(s *shelf, id string, in time.Duration) {
+		s.at(record.Retry(s.queue), id, record.StateRetry, time.Now().Add(in))
+	}
+	held := []any{record.FieldReason, "breaker d open"}
+	for _, tc := range []struct {
+		name  string
+		setup func(s *shelf)
+		held  time.Duration
+		want  int64
+		look  map[string]string
+	}{
+		{name: "nothing", setup: func(*shelf) {}, look: map[string]string{}},
+		{
+			name: "due jobs go behind the others, the one that was due first before the next",
+			setup: func(s *shelf) {
+				s.pending("p")
+				scheduled(s, "s2", 2*past)
+				scheduled(s, "s3", past)
+				scheduled(s, "s1", 3*past)
+				retry(s, "r1", 9*past)
+				scheduled(s, "later", minute)
+				retry(s, "r-later", minute)
+			},
+			want: 4,
+			look: map[string]string{
+				"pending": "p s1 s2 s3 r1", "scheduled": "later", "retry": "r-later", "p": "pending",
+				"s1": "pending", "s2": "pending", "s3": "pending", "r1": "pending", "later": "scheduled", "r-later": "retry",
+			},
+		},
+		{
+			name: "of one instant, by id, which is first in, first out",
+			setup: func(s *shelf) {
+				for _, id := range []string{"c", "a", "b"} {
+					s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.UnixMilli(1700000000123))
+				}
+			},
+			want: 3,
+			look: map[string]string{"pending": "a b c", "a": "pending", "b": "pending", "c": "pending"},
+		},
+		{
+			name: "an id without a record is dropped",
+			setup: func(s *shelf) {
+				scheduled(s, "a", past)
+				scheduled(s, "ghost", past)
+				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "ghost")).Err())
+			},
+			want: 2,
+			look: map[string]string{"pending": "a", "a": "pending"},
+		},
+		{
+			name:  "what was put off stays while nothing is released",
+			setup: func(s *shelf) { scheduled(s, "h", minute, held...) },
+			look:  map[string]string{"scheduled": "h", "h": "scheduled"},
+		},
+		{
+			name: "what was put off for this reason is released up to the bound, what is due comes first",
+			setup: func(s *shelf) {
+				scheduled(s, "h2", 2*minute, held...)
+				scheduled(s, "h1", minute, held...)
+				scheduled(s, "beyond", time.Hour, held...)
+				scheduled(s, "other", minute, record.FieldReason, "rate limited by d")
+				scheduled(s, "none", minute)
+				scheduled(s, "due", past)
+				retry(s, "r", minute)
+			},
+			held: 10 * minute, want: 3,
+			look: map[string]string{
+				"pending": "due h1 h2", "scheduled": "none other beyond", "retry": "r",
+				"due": "pending", "h1": "pending", "h2": "pending",
+				"beyond": "scheduled", "other": "scheduled", "none": "scheduled", "r": "retry",
+			},
+		},
+		{
+			name: "a record of what was put off is gone",
+			setup: func(s *shelf) {
+				scheduled(s, "h", minute, held...)
+				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "h")).Err())
+			},
+			held: time.Hour,
+			look: map[string]string{"scheduled": "h"},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, s *shelf) {
+				tc.setup(s)
+				before := s.now()
+				if got := forwardJobs(s, tc.held); got != tc.want {
+					t.Errorf("moved %d, want %d", got, tc.want)
+				}
+				after := s.now()
+				look := s.look()
+				if diff := cmp.Diff(tc.look, look); diff != "" {
+					t.Errorf("afterwards (-want +got):\n%s", diff)
+				}
+				for id, state := range look {
+					if since := s.fields(id)[record.FieldPendingSince]; state == record.StatePending && id != "p" {
+						ns, err := strconv.ParseInt(since, 10, 64)
+						if err != nil || ns < before.UnixNano() || ns > after.UnixNano() {
+							t.Errorf("%s is pending since %q, want unix nanoseconds between %d and %d", id, since, before.UnixNano(), after.UnixNano())
+						}
+					}
+				}
+			})
+		})
+	}
+}
+
+// One call moves at most 100 of each set, so that it stays short; the caller
+// repeats it until there are none.
+func TestForwardScriptMovesInPortions(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		var want []string
+		for i := range 250 {
+			id := fmt.Sprintf("%03d", i)
+			want = append(want, id)
+			s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.UnixMilli(1700000000000+int64(i)))
+			s.at(record.Retry(s.queue), "r"+id, record.StateRetry, time.UnixMilli(1700000000000+int64(i)))
+		}
+		for _, n := range []int64{200, 200, 100, 0} {
+			if got := forwardJobs(s, 0); got != n {
+				t.Fatalf("moved %d, want %d", got, n)
+			}
+		}
+		var got []string
+		for _, id := range dequeueIDs(s, 1000) {
+			if id[0] != 'r' {
+				got = append(got, id)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("order of what was scheduled (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A job is moved at its millisecond by Redis's clock: not a microsecond before,
+// and no later.
+func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
+	t.Parallel()
+	m := miniredis.RunT(t)
+	rdb := redis.NewClient(&redis.Options{Addr: m.Addr(), MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	s := shelfIn(t, rdb)
+	// All digits behind the point, around the change of the second, far ahead.
+	instants := []int64{1700000000000, 1700000000001, 1700000000999, 1699999999999, 4102444800000, 4102444799999}
+	for range 300 {
+		instants = append(instants, 1700000000000+rand.Int64N(1e11)) //nolint:gosec // any will do
+	}
+	for i, ms := range instants {
+		id, at := fmt.Sprint("j", i), time.UnixMilli(ms)
+		s.at(record.Scheduled(s.queue), id, record.StateScheduled, at)
+		m.SetTime(at.Add(-time.Microsecond))
+		if n := forwardJobs(s, 0); n != 0 {
+			t.Fatalf("a job of %d ms was moved a microsecond early", ms)
+		}
+		m.SetTime(at)
+		if n := forwardJobs(s, 0); n != 1 {
+			t.Fatalf("a job of %d ms was not moved at its time", ms)
+		}
+		if got := s.fields(id)[record.FieldPendingSince]; got != fmt.Sprint(at.UnixNano()) {
+			t.Errorf("pending since %s, want %d", got, at.UnixNano())
+		}
+	}
+}
+
+// The same with what settle writes and a real clock.
+func TestSettledJobsAreNeverEarly(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	const n = 200
+	available := map[string]time.Time{}
+	for i := range n {
+		id := fmt.Sprint("j", i)
+		s.active(id)
+		o := Outcome{Kind: Reschedule, At: time.Now().Add(time.Duration(20+rand.IntN(200)) * time.Millisecond)} //nolint:gosec // any will do
+		if i%2 == 1 {
+			o.Kind = Retry
+		}
+		available[id] = settleJob(s, id, o).AvailableAt
+	}
+	moved := int64(0)
+	eventually(t, "all are moved", func() bool {
+		moved += forwardJobs(s, 0)
+		return moved == n
+	})
+	for id, at := range available {
+		ns, _ := strconv.ParseInt(s.fields(id)[record.FieldPendingSince], 10, 64)
+		if early := at.Sub(time.Unix(0, ns)); early > 0 {
+			t.Errorf("%s was in the queue %s before its time", id, early)
+		}
+	}
+}
+
+// asynq's call for the first set moves both; its other calls cost nothing.
+func TestForwardAnswersAsynq(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}})
+	defer c.CloseGate(context.Background())
+	asForward := func(set string) int64 {
+		t.Helper()
+		n, err := c.EvalSha(context.Background(), sha("forwardCmd"), []string{set, record.Pending(s.queue)},
+			time.Now().Unix(), record.TaskPrefix(s.queue), time.Now().UnixNano(), "asynq:{"+s.queue+"}:g:").Int64()
+		s.must(err)
+		return n
+	}
+	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Unix(1, 0))
+	s.at(record.Retry(s.queue), "b", record.StateRetry, time.Unix(1, 0))
+	if n := asForward(record.Retry(s.queue)); n != 0 || len(w.calls) != 0 {
+		t.Errorf("the call for retry moved %d with %d calls to Redis, want none", n, len(w.calls))
+	}
+	c.waiting.Store(true)
+	if n := asForward(record.Scheduled(s.queue)); n != 0 || len(w.calls) != 0 {
+		t.Errorf("while the gate waits: moved %d with %d calls to Redis, want none", n, len(w.calls))
+	}
+	c.waiting.Store(false)
+	if n := asForward(record.Scheduled(s.queue)); n != 2 {
+		t.Errorf("moved %d, want 2", n)
+	}
+	select {
+	case <-c.wake:
+	default:
+		t.Error("the fetching was not woken")
+	}
+	// asynq repeats its call until it moves nothing, and would log an error each time.
+	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
+	if n := asForward(record.Scheduled(s.queue)); n != 0 {
+		t.Errorf("without Redis: moved %d", n)
+	}
+}
+
+func TestPurgeScript(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		ctx := context.Background()
+		now := s.now()
+		failed := func(id string, age time.Duration) {
+			s.hash(id, record.StateFailed)
+			s.must(s.rdb.ZAdd(ctx, record.Failed(s.queue), redis.Z{Score: float64(now.Add(-age).UnixMilli()), Member: id}).Err())
+		}
+		purge := func(atMost int) int64 {
+			t.Helper()
+			n, err := purgeScript.Run(ctx, s.rdb, []string{record.Failed(s.queue)}, record.TaskPrefix(s.queue), time.Hour.Milliseconds(), atMost).Int64()
+			s.must(err)
+			return n
+		}
+		if n := purge(10); n != 0 {
+			t.Errorf("purged %d of nothing", n)
+		}
+		failed("old1", 3*time.Hour)
+		failed("old2", 2*time.Hour)
+		failed("just", time.Hour)
+		failed("young", time.Hour-time.Minute)
+		s.pending("p")
+		if n := purge(1); n != 1 {
+			t.Errorf("purged %d, want 1", n)
+		}
+		want := map[string]string{"failed": "old2 just young", "old2": "failed", "just": "failed", "young": "failed", "pending": "p", "p": "pending"}
+		if diff := cmp.Diff(want, s.look()); diff != "" {
+			t.Errorf("after the first one, the oldest (-want +got):\n%s", diff)
+		}
+		if n := purge(100); n != 2 {
+			t.Errorf("purged %d, want 2", n)
+		}
+		want = map[string]string{"failed": "young", "young": "failed", "pending": "p", "p": "pending"}
+		if diff := cmp.Diff(want, s.look()); diff != "" {
+			t.Errorf("after all (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// The janitor's call deletes failed jobs too, all that are due, and not more
+// often than once a minute.
+func TestJanitorPurges(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	ctx := context.Background()
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
+	defer c.CloseGate(ctx)
+	for i := range 250 {
+		id := fmt.Sprint("f", i)
+		s.hash(id, record.StateFailed)
+		s.must(s.rdb.ZAdd(ctx, record.Failed(s.queue), redis.Z{Score: 1, Member: id}).Err())
+	}
+	s.at(record.Completed(s.queue), "c", record.StateCompleted, time.Unix(1, 0))
+	janitor := redis.NewScript(scriptsOf(t, parse(t, asynqDir(t)+"/internal/rdb/rdb.go"))["deleteExpiredCompletedTasksCmd"])
+	for _, want := range []int64{1, 0} {
+		n, err := janitor.Run(ctx, c, []string{record.Completed(s.queue)}, time.Now().Unix(), record.TaskPrefix(s.queue), 100).Int64()
+		s.must(err)
+		if n != want {
+			t.Errorf("asynq's own script deleted %d, want %d", n, want)
+		}
+	}
+	if diff := cmp.Diff(map[string]string{}, s.look()); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	if n := len(w.sent("purge")); n != 3 {
+		t.Errorf("%d calls to purge 250 jobs, want 3", n)
+	}
+}

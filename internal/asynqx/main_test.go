@@ -1,0 +1,308 @@
+package asynqx
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it reports every refused connection
+	status := redistest.Main(m)
+	if status == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "after all tests:", err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// shelf is one queue in a Redis and everything to fill it and to look at it.
+type shelf struct {
+	t     *testing.T
+	rdb   redis.UniversalClient
+	queue string
+}
+
+// realShelf is a queue of its own in the package's redis-server.
+func realShelf(t *testing.T) *shelf {
+	t.Helper()
+	return shelfIn(t, redistest.Shared(t).Client(t))
+}
+
+func shelfIn(t *testing.T, rdb redis.UniversalClient) *shelf {
+	t.Helper()
+	return &shelf{t: t, rdb: rdb, queue: record.Queue(redistest.Name(t, "d"), record.Default)}
+}
+
+// bothRedises runs a test on a real Redis and on the embedded one, which the
+// demo uses.
+func bothRedises(t *testing.T, test func(t *testing.T, s *shelf)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, realShelf(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		rdb := redis.NewClient(&redis.Options{
+			Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,
+			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		})
+		t.Cleanup(func() { _ = rdb.Close() })
+		test(t, shelfIn(t, rdb))
+	})
+}
+
+// message is what stands in the hash of a job of this queue.
+func (s *shelf) message(id string) string {
+	m := record.Message{Type: record.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: record.MaxRetry, Timeout: record.TaskTimeout}
+	return string(m.AppendTo(nil))
+}
+
+// hash writes the record of a job without putting it anywhere.
+func (s *shelf) hash(id, state string, fields ...any) {
+	s.t.Helper()
+	fields = append([]any{record.FieldMsg, s.message(id), record.FieldState, state}, fields...)
+	s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, id), fields...).Err())
+}
+
+// pending puts jobs into the queue, the first one to run first.
+func (s *shelf) pending(ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		s.hash(id, record.StatePending, record.FieldPendingSince, "1")
+		s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), id).Err())
+	}
+}
+
+// active puts jobs into a worker's hands, as dequeue does.
+func (s *shelf) active(ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		s.hash(id, record.StateActive)
+		s.must(s.rdb.LPush(context.Background(), record.Active(s.queue), id).Err())
+		s.must(s.rdb.ZAdd(context.Background(), record.Lease(s.queue), redis.Z{Score: 4e9, Member: id}).Err())
+	}
+}
+
+// at puts a job into the scheduled or the retry set.
+func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
+	s.t.Helper()
+	s.hash(id, state, fields...)
+	s.must(s.rdb.ZAdd(context.Background(), key, redis.Z{Score: float64(at.UnixMilli()) / 1000, Member: id}).Err())
+}
+
+// look is where every job of the queue is: the lists, the next one first, and
+// the sets, the first one first; and the state of each record.
+func (s *shelf) look() map[string]string {
+	s.t.Helper()
+	ctx := context.Background()
+	out := map[string]string{}
+	put := func(name string, ids []string) {
+		if len(ids) > 0 {
+			out[name] = strings.Join(ids, " ")
+		}
+	}
+	for name, key := range map[string]string{"pending": record.Pending(s.queue), "active": record.Active(s.queue)} {
+		ids := s.rdb.LRange(ctx, key, 0, -1).Val()
+		slices.Reverse(ids)
+		put(name, ids)
+	}
+	for name, key := range map[string]string{
+		"lease": record.Lease(s.queue), "scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue),
+		"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
+	} {
+		put(name, s.rdb.ZRange(ctx, key, 0, -1).Val())
+	}
+	prefix := record.TaskPrefix(s.queue)
+	for _, key := range s.rdb.Keys(ctx, strings.NewReplacer("{", "[{]", "}", "[}]").Replace(prefix)+"*").Val() {
+		out[strings.TrimPrefix(key, prefix)] = s.rdb.HGet(ctx, key, record.FieldState).Val()
+	}
+	return out
+}
+
+// fields returns the record of a job without its message.
+func (s *shelf) fields(id string) map[string]string {
+	s.t.Helper()
+	m, err := s.rdb.HGetAll(context.Background(), record.Task(s.queue, id)).Result()
+	s.must(err)
+	delete(m, record.FieldMsg)
+	return m
+}
+
+// now is the time by which the scripts go.
+func (s *shelf) now() time.Time {
+	s.t.Helper()
+	t, err := s.rdb.Time(context.Background()).Result()
+	s.must(err)
+	return t
+}
+
+// millis reads a field that holds unix milliseconds and checks that it lies
+// between two readings of the clock.
+func (s *shelf) millis(id, field string, from, to time.Time) {
+	s.t.Helper()
+	s.between(field+" of "+id, s.rdb.HGet(context.Background(), record.Task(s.queue, id), field).Val(), from, to)
+}
+
+func (s *shelf) between(what, millis string, from, to time.Time) {
+	s.t.Helper()
+	ms, err := strconv.ParseInt(millis, 10, 64)
+	if err != nil {
+		s.t.Errorf("%s is %q, want unix milliseconds", what, millis)
+		return
+	}
+	if ms < from.UnixMilli() || ms > to.UnixMilli() {
+		s.t.Errorf("%s is %d, want %d to %d", what, ms, from.UnixMilli(), to.UnixMilli())
+	}
+}
+
+func (s *shelf) must(err error) {
+	s.t.Helper()
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// eventually polls what cannot be waited for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(15 * time.Second)
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within 15 s: %s", what)
+		}
+	}
+}
+
+// call is one script that was sent to Redis.
+type call struct {
+	sha  string
+	keys []string
+	args []any
+}
+
+// script names the script, one of asynq's or one of ours.
+func (c call) script() string {
+	if s, ok := asynqScripts[c.sha]; ok {
+		return s.name
+	}
+	for name, s := range ourScripts {
+		if s.Hash() == c.sha {
+			return name
+		}
+	}
+	return c.sha
+}
+
+var ourScripts = map[string]*redis.Script{
+	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript, "purge": purgeScript,
+}
+
+// wire stands between a client and Redis: it keeps what scripts are sent, and
+// may answer instead of Redis.
+type wire struct {
+	redis.UniversalClient
+	answer func(call) *redis.Cmd // nil: Redis answers; a nil answer as well
+
+	mu    sync.Mutex
+	calls []call
+}
+
+func (w *wire) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	c := call{sha, keys, args}
+	w.mu.Lock()
+	w.calls = append(w.calls, c)
+	w.mu.Unlock()
+	if w.answer != nil {
+		if cmd := w.answer(c); cmd != nil {
+			return cmd
+		}
+	}
+	return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
+}
+
+// sent returns what was sent of one script.
+func (w *wire) sent(script string) []call {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var out []call
+	for _, c := range w.calls {
+		if c.script() == script {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// refusal is an error reply of Redis.
+type refusal string
+
+func (e refusal) Error() string { return string(e) }
+func (refusal) RedisError()     {}
+
+var errGone = errors.New("connection refused")
+
+// sha returns the SHA-1 of one of asynq's scripts by its name.
+func sha(name string) string {
+	for sha, s := range asynqScripts {
+		if s.name == name {
+			return sha
+		}
+	}
+	panic("no such script: " + name)
+}
+
+// asDequeue asks as asynq does for the next job of a queue and returns its id,
+// "" if there is none.
+func asDequeue(t *testing.T, c *Client, queue string) string {
+	t.Helper()
+	msg, err := c.EvalSha(context.Background(), sha("dequeueCmd"),
+		[]string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)},
+		time.Now().Add(30*time.Second).Unix(), record.TaskPrefix(queue)).Text()
+	if errors.Is(err, redis.Nil) {
+		return ""
+	}
+	if err != nil {
+		t.Fatalf("dequeue: %v", err)
+	}
+	m, err := record.DecodeMessage([]byte(msg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m.ID
+}
+
+// asDone acknowledges a job as asynq does.
+func asDone(ctx context.Context, c *Client, queue, id string) error {
+	now := time.Now().UTC()
+	return c.EvalSha(ctx, sha("doneCmd"), []string{
+		record.Active(queue), record.Lease(queue), record.Task(queue, id),
+		"asynq:{" + queue + "}:processed:" + now.Format(time.DateOnly), "asynq:{" + queue + "}:processed",
+	}, id, now.Add(90*24*time.Hour).Unix(), int64(1<<63-1)).Err()
+}

@@ -1,0 +1,112 @@
+// Package cli is the command line of tidegate: its grammar, and a body for each
+// command.
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/alecthomas/kong"
+)
+
+// Process is what a command has of the process that it runs in.
+type Process struct {
+	// Args are the arguments without the name of the program.
+	Args []string
+	// Environ are NAME=value entries, as os.Environ returns them.
+	Environ []string
+	Stdin   io.Reader
+	// Stdout gets the data. Terminals are recognised by being an *os.File.
+	Stdout io.Writer
+	// Stderr gets errors, warnings, logs and the progress bar.
+	Stderr io.Writer
+	// Version and Commit of the build; what is empty is taken from the build
+	// information that Go puts into a binary.
+	Version, Commit string
+}
+
+// grammar is the command line. The help of a command is in its Help method.
+type grammar struct {
+	Version versionFlag `name:"version" help:"Print the version and exit."`
+
+	Demo    demoCmd       `cmd:"" help:"See it all work in half a minute, with nothing installed."`
+	Worker  workerCmd     `cmd:"" help:"Publish jobs until SIGTERM."`
+	Enqueue enqueueCmd    `cmd:"" help:"Enqueue a job, or a file of jobs."`
+	Get     getCmd        `cmd:"" help:"Show a job, and why it waits."`
+	List    listCmd       `cmd:"" help:"List jobs, the newest first."`
+	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
+	Config  configCmds    `cmd:"" help:"Look at the configuration."`
+	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
+}
+
+const description = `Publishes jobs to rate-limited APIs and wastes no call on a limit that is already known.
+
+Apps enqueue jobs, workers send them over HTTP, and a circuit breaker that all
+workers share in Redis stops them when the API says 429. First steps:
+
+    tidegate demo              see it work; needs nothing
+    tidegate config check      what the environment configures
+    tidegate worker            publish jobs
+    tidegate enqueue --help    enqueue them
+
+Configuration comes from environment variables such as REDIS_URL,
+DESTINATION_0_NAME and DESTINATION_0_URL.
+
+Exit status: 0 ok, 1 failed, 2 wrong input, 4 not found, 78 configuration.`
+
+// Run runs the command that the arguments name and returns the exit status. ctx
+// ends when the process is to stop.
+func Run(ctx context.Context, p Process) int {
+	err := p.run(ctx)
+	for _, line := range errorLines(err) {
+		fmt.Fprintln(p.Stderr, "tidegate: "+line)
+	}
+	return exitStatus(err)
+}
+
+func (p *Process) run(ctx context.Context) error {
+	exited := false
+	parser, err := kong.New(&grammar{},
+		kong.Name("tidegate"),
+		kong.Description(description),
+		kong.Writers(p.Stdout, p.Stderr),
+		kong.Exit(func(int) { exited = true }),
+		kong.Help(printHelp),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
+		kong.BindTo(ctx, (*context.Context)(nil)),
+		kong.Bind(p),
+		kong.Vars{"statuses": statusNames()},
+		kong.Vars(demoVars()),
+	)
+	if err != nil {
+		return fmt.Errorf("build the command line: %w", err)
+	}
+	command, err := parser.Parse(p.Args)
+	switch {
+	case exited: // --help and --version have said all there is
+		return nil
+	case err != nil:
+		return usageErrorOf(err, p.Args)
+	}
+	return command.Run()
+}
+
+// printHelp is kong's own help, with examples left as they are written.
+func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
+	node := ctx.Selected()
+	if node == nil {
+		return kong.DefaultHelpPrinter(options, ctx)
+	}
+	detail := node.Detail
+	node.Detail = ""
+	defer func() { node.Detail = detail }()
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
+		return fmt.Errorf("print help: %w", err)
+	}
+	if detail != "" {
+		fmt.Fprintf(ctx.Stdout, "\n%s\n", strings.TrimSpace(detail))
+	}
+	return nil
+}

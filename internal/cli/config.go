@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"bytes"
+	"fmt"
+)
+
+type configCmds struct {
+	Check configCheckCmd `cmd:"" help:"Print the effective configuration, or all that is wrong with it."`
+}
+
+type configCheckCmd struct{ outputFlag }
+
+// Help implements kong.HelpProvider.
+func (configCheckCmd) Help() string {
+	return `Examples:
+  tidegate config check
+  tidegate config check -o json | jq -r '.items[] | select(.source=="set").name'
+
+Secrets are masked. Everything that is wrong is printed at once, and the exit
+status is then 78; config.example.env lists all variables.`
+}
+
+// Run prints the configuration.
+func (c *configCheckCmd) Run(p *Process) error {
+	cfg, err := p.loadConfig()
+	if err != nil {
+		return err
+	}
+	if len(cfg.Destinations) == 0 {
+		p.warn("no destination is configured, and a worker needs one; set DESTINATION_0_NAME and DESTINATION_0_URL")
+	}
+	if c.json() {
+		return p.printJSON(cfg.Document())
+	}
+	var b bytes.Buffer
+	if err := cfg.Print(&b); err != nil {
+		return fmt.Errorf("config check: %w", err)
+	}
+	return p.write(cleanLines(b.Bytes()))
+}
+
+// cleanLines cleans each line.
+func cleanLines(b []byte) []byte {
+	var out bytes.Buffer
+	for line := range bytes.Lines(b) {
+		out.WriteString(clean(string(bytes.TrimRight(line, "\n"))))
+		out.WriteByte('\n')
+	}
+	return out.Bytes()
+}

@@ -1,0 +1,73 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"runtime"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/demo"
+)
+
+type demoCmd struct {
+	Jobs        int           `default:"${demo_jobs}" placeholder:"N" help:"Jobs to publish. Default: ${default}."`
+	Workers     int           `default:"${demo_workers}" placeholder:"N" help:"Workers, as separate processes would be. Default: ${default}."`
+	Concurrency int           `default:"${demo_concurrency}" placeholder:"N" help:"Calls at a time of each worker. Default: ${default}."`
+	Quota       int           `default:"${demo_quota}" placeholder:"N" help:"Calls that the API accepts in a window. Default: ${default}."`
+	Window      time.Duration `default:"${demo_window}" placeholder:"10s" help:"The API's window. Default: ${default}."`
+	Latency     time.Duration `default:"${demo_latency}" placeholder:"400ms" help:"Time that the API takes for an answer. Default: ${default}."`
+	Threshold   int           `default:"${demo_threshold}" placeholder:"N" help:"Answers of 429 in a row that open the breaker. Default: ${default}."`
+	Cooldown    time.Duration `default:"${demo_cooldown}" placeholder:"5s" help:"How long the breaker then stays open. Default: ${default}."`
+	Plain       bool          `help:"Plain lines instead of a picture that is redrawn; the default where stdout is no terminal."`
+}
+
+// Help implements kong.HelpProvider.
+func (demoCmd) Help() string {
+	return `Nothing has to be installed or configured: Redis, the rate-limited API and the
+workers all run in this process, and end with it. Ctrl-C stops early.
+
+Examples:
+  tidegate demo
+  tidegate demo --jobs 40 --quota 20 --window 5s --cooldown 2s
+  tidegate demo --workers 8 --plain`
+}
+
+// demoVars are the defaults of the flags.
+func demoVars() map[string]string {
+	d := demo.Defaults()
+	return map[string]string{
+		"demo_jobs": fmt.Sprint(d.Jobs), "demo_workers": fmt.Sprint(d.Workers),
+		"demo_concurrency": fmt.Sprint(d.Concurrency), "demo_quota": fmt.Sprint(d.Quota),
+		"demo_window": d.Window.String(), "demo_latency": d.Latency.String(),
+		"demo_threshold": fmt.Sprint(d.Threshold), "demo_cooldown": d.Cooldown.String(),
+	}
+}
+
+// The smallest terminal that a picture is drawn on.
+const (
+	minColumns = 60
+	minLines   = 12
+)
+
+// Run gives the show.
+func (c *demoCmd) Run(ctx context.Context, p *Process) error {
+	o := demo.Options{
+		Jobs: c.Jobs, Workers: c.Workers, Concurrency: c.Concurrency, Quota: c.Quota,
+		Window: c.Window, Latency: c.Latency, Threshold: c.Threshold, Cooldown: c.Cooldown,
+	}
+	if err := o.Validate(); err != nil {
+		return inputErrorf("demo: %w", err)
+	}
+	columns, lines := terminalSize(p.Stdout)
+	// Older consoles of Windows print escape sequences instead of obeying them.
+	obeys := p.env("TERM") != "dumb" && (runtime.GOOS != "windows" || p.env("WT_SESSION") != "")
+	return demo.Run(ctx, o, demo.Screen{
+		Out:    p.Stdout,
+		Live:   !c.Plain && obeys && isTerminal(p.Stdout) && columns >= minColumns && lines >= minLines,
+		Colour: p.env("NO_COLOR") == "",
+		Columns: func() int {
+			columns, _ := terminalSize(p.Stdout)
+			return columns
+		},
+	})
+}

@@ -1,0 +1,310 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+type enqueueCmd struct {
+	Destination    string   `short:"d" placeholder:"NAME" help:"Destination that the job is published to. With --file: of lines that name none."`
+	Key            string   `placeholder:"KEY" help:"Owner of the budget inside the destination, such as a user; a name, never a token."`
+	Payload        string   `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or - for stdin. Sent byte for byte. Default: ${default}."`
+	Path           string   `placeholder:"/PATH" help:"Appended to the destination's URL."`
+	Query          string   `placeholder:"A=B" help:"Appended to the destination's query, without a question mark."`
+	Header         []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the call; may be repeated."`
+	ID             string   `name:"id" placeholder:"ID" help:"Id of the job; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is printed."`
+	At             string   `placeholder:"TIME" help:"Not before this instant: RFC 3339, such as 2026-01-31T14:35:00Z."`
+	Delay          string   `placeholder:"5m" help:"Not before this time from now: 30s, 5m, 2h, 7d."`
+	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than put it off more often than this."`
+	Priority       string   `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
+	Retry          string   `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
+	File           string   `short:"f" placeholder:"JOBS.jsonl" help:"Enqueue a file, one job a line; - for stdin."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (enqueueCmd) Help() string {
+	return `Examples:
+  tidegate enqueue -d deviantart --payload '{"title":"Sunset"}'
+  tidegate enqueue -d deviantart --payload @post.json --key alice --id post-7
+  generate | tidegate enqueue -d deviantart --payload -
+  tidegate enqueue -d deviantart --delay 2h --retry max=3,initial=10s
+  tidegate enqueue --file jobs.jsonl
+
+A line of a file is a job in the form that "get -o json" prints, with what you
+choose of it:
+  {"destination":"deviantart","payload":{"title":"Sunset"}}
+  {"id":"post-7","destination":"deviantart","key":"alice","payload":{},
+   "request":{"path":"/items/7","query":"a=b","headers":{"X-A":"b"}},
+   "priority":"high","max_reschedules":100,"available_at":"2026-01-31T14:35:00Z",
+   "retry":{"max_retries":3,"initial_delay_secs":5,"retry_on":["timeout"]}}
+(each on one line). A bad line is named by its number and stops no other; the
+exit status is then 2. Lines with an id can be enqueued again safely.`
+}
+
+// Run enqueues.
+func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
+	if c.File != "" {
+		return c.file(ctx, p)
+	}
+	cfg, err := p.loadConfig()
+	if err != nil {
+		return err
+	}
+	spec, err := c.spec(p, cfg)
+	if err != nil {
+		return err
+	}
+	s, err := p.connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	job, err := s.client.Enqueue(ctx, spec)
+	if err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
+	if c.json() {
+		return p.printJSON(job)
+	}
+	r := newRows()
+	r.add("id", job.ID)
+	r.add("destination", job.Destination)
+	r.add("status", string(job.Status))
+	if now := time.Now(); job.Status == jobs.Pending && job.AvailableAt.After(now) {
+		r.add("starts", "in "+explain.Duration(job.AvailableAt.Sub(now))+", at "+explain.At(job.AvailableAt, now))
+	}
+	if job.Duplicate {
+		r.add("duplicate", "this id exists already; nothing was enqueued")
+	}
+	return r.print(p)
+}
+
+// spec makes a checked job of the flags. The error names all that is wrong.
+func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
+	var wrong []jobs.FieldError
+	bad := func(flag string, err error) {
+		if err != nil {
+			wrong = append(wrong, jobs.FieldError{Field: flag, Message: err.Error()})
+		}
+	}
+	spec := &jobs.Spec{
+		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
+		Request: jobs.Request{Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
+		Payload: json.RawMessage("{}"),
+	}
+	payload, err := c.payload(p, cfg.MaxPayloadBytes)
+	if err != nil {
+		bad("--payload", err)
+	} else {
+		spec.Payload = payload
+	}
+	for _, h := range c.Header {
+		name, value, found := strings.Cut(h, ":")
+		if !found {
+			// It is not repeated: it may be a value that belongs to a name.
+			bad("--header", errors.New("is not of the form NAME:VALUE"))
+			continue
+		}
+		jobs.Header(strings.TrimSpace(name), strings.TrimSpace(value))(spec)
+	}
+	if c.At != "" {
+		spec.At, err = parseTime(c.At)
+		bad("--at", err)
+	}
+	if c.Delay != "" {
+		spec.Delay, err = config.ParseDuration(c.Delay)
+		bad("--delay", err)
+	}
+	if c.Retry != "" {
+		spec.Retry, err = parseRetry(c.Retry)
+		bad("--retry", err)
+	}
+	var invalid *jobs.ValidationError
+	if err := spec.Validate(limits(cfg)); errors.As(err, &invalid) {
+		wrong = append(wrong, invalid.Fields...)
+	} else if err != nil {
+		return nil, fmt.Errorf("enqueue: %w", err)
+	}
+	if len(wrong) > 0 {
+		return nil, &jobs.ValidationError{Fields: wrong}
+	}
+	return spec, nil
+}
+
+// payload reads what --payload names.
+func (c *enqueueCmd) payload(p *Process, limit int) ([]byte, error) {
+	var in io.Reader
+	switch path, isFile := strings.CutPrefix(c.Payload, "@"); {
+	case c.Payload == "-":
+		in = p.Stdin
+	case isFile:
+		f, err := os.Open(path)
+		if err != nil {
+			return nil, fileError(err)
+		}
+		defer func() { _ = f.Close() }()
+		in = f
+	default:
+		return []byte(c.Payload), nil
+	}
+	b, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
+	if err != nil {
+		return nil, fileError(err)
+	}
+	if len(b) > limit {
+		return nil, fmt.Errorf("has more than %d bytes, which is the most that is accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference", limit)
+	}
+	return b, nil
+}
+
+// fileError says what the system says of a file, without "open".
+func fileError(err error) error {
+	var path *os.PathError
+	if errors.As(err, &path) {
+		return fmt.Errorf("cannot read %s: %w", path.Path, path.Err)
+	}
+	return fmt.Errorf("cannot be read: %w", err)
+}
+
+// parseRetry reads the flag's form of a retry policy. The policy's own bounds are
+// checked with the job.
+func parseRetry(s string) (*jobs.RetryPolicy, error) {
+	const form = "write it like max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure"
+	policy := &jobs.RetryPolicy{InitialDelaySecs: jobs.DefaultInitialDelaySecs, BackoffMultiplier: jobs.DefaultBackoffMultiplier}
+	seen := map[string]bool{}
+	for part := range strings.SplitSeq(s, ",") {
+		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
+		if !found || value == "" {
+			return nil, fmt.Errorf("%q is not of the form name=value; %s", clip(part, 40), form)
+		}
+		if seen[name] {
+			return nil, fmt.Errorf("%s is given twice", clip(name, 40))
+		}
+		seen[name] = true
+		var err error
+		switch name {
+		case "max":
+			policy.MaxRetries, err = strconv.Atoi(value)
+		case "initial":
+			policy.InitialDelaySecs, err = wholeSeconds(value)
+		case "multiplier":
+			policy.BackoffMultiplier, err = strconv.ParseFloat(value, 64)
+		case "max-delay":
+			policy.MaxDelaySecs, err = wholeSeconds(value)
+		case "on":
+			for t := range strings.SplitSeq(value, "+") {
+				policy.RetryOn = append(policy.RetryOn, jobs.Trigger(t))
+			}
+		default:
+			return nil, fmt.Errorf("%q is not known; %s", clip(name, 40), form)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s=%s cannot be read; %s", name, clip(value, 40), form)
+		}
+	}
+	if !seen["max"] {
+		return nil, errors.New("max is missing: how often to call again; " + form)
+	}
+	if !seen["max-delay"] {
+		policy.MaxDelaySecs = max(jobs.DefaultMaxDelaySecs, policy.InitialDelaySecs)
+	}
+	return policy, nil
+}
+
+func wholeSeconds(s string) (int, error) {
+	d, err := config.ParseDuration(s)
+	if err == nil && d%time.Second != 0 {
+		err = errors.New("is not whole seconds")
+	}
+	return int(d / time.Second), err
+}
+
+// file enqueues the jobs of a file.
+func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
+	if c.Key != "" || c.Payload != "{}" || c.Path != "" || c.Query != "" || len(c.Header) > 0 || c.ID != "" || c.At != "" ||
+		c.Delay != "" || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" {
+		return inputErrorf("with --file only --destination may be given, as the default of lines that name none; put the rest into the lines")
+	}
+	cfg, err := p.loadConfig()
+	if err != nil {
+		return err
+	}
+	in, size := p.Stdin, int64(0)
+	if c.File != "-" {
+		f, err := os.Open(c.File)
+		if err != nil {
+			return inputErrorf("--file: %w", fileError(err))
+		}
+		defer func() { _ = f.Close() }()
+		info, err := f.Stat()
+		switch {
+		case err != nil:
+			return inputErrorf("--file: %w", fileError(err))
+		case info.IsDir():
+			return inputErrorf("--file: %s is a directory", c.File)
+		}
+		in, size = f, info.Size()
+	}
+	s, err := p.connect(ctx, cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+
+	started := time.Now()
+	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, progress: p.newProgress(size)}
+	result, err := b.run(ctx, in)
+	b.progress.end()
+	if printErr := c.printResult(p, result, time.Since(started)); printErr != nil {
+		return errors.Join(err, printErr)
+	}
+	switch n := len(result.Rejected); {
+	case err != nil:
+		return err
+	case n > 0:
+		return inputErrorf("%s rejected; correct and enqueue those again", plural(n, "line was", "lines were"))
+	}
+	return nil
+}
+
+// mostRejections is how many bad lines the text output shows.
+const mostRejections = 20
+
+func (c *enqueueCmd) printResult(p *Process, r *bulkResult, took time.Duration) error {
+	if c.json() {
+		return p.printJSON(r)
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "accepted %s", plural(r.Accepted, "job", "jobs"))
+	if r.Duplicates > 0 {
+		fmt.Fprintf(&b, ", %d whose id existed already", r.Duplicates)
+	}
+	fmt.Fprintf(&b, ", rejected %s, in %s\n", plural(len(r.Rejected), "line", "lines"), took.Round(time.Millisecond))
+	for i, bad := range r.Rejected {
+		if i == mostRejections {
+			fmt.Fprintf(&b, "… and %d more; -o json shows all\n", len(r.Rejected)-i)
+			break
+		}
+		fmt.Fprintf(&b, "line %d: %s\n", bad.Line, bad.Error)
+	}
+	return p.write([]byte(b.String()))
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return strconv.Itoa(n) + " " + many
+}

@@ -1,0 +1,164 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"slices"
+	"strings"
+
+	"github.com/alecthomas/kong"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// The exit statuses.
+const (
+	exitOK       = 0
+	exitFailed   = 1
+	exitInput    = 2
+	exitNotFound = 4
+	exitConfig   = config.ExitCode
+)
+
+// inputError is about what was given on the command line or in a file.
+type inputError struct{ err error }
+
+func (e *inputError) Error() string { return e.err.Error() }
+func (e *inputError) Unwrap() error { return e.err }
+
+func inputErrorf(format string, args ...any) error {
+	return &inputError{fmt.Errorf(format, args...)}
+}
+
+// notFoundError is about something that is not there.
+type notFoundError struct{ text string }
+
+func (e *notFoundError) Error() string { return e.text }
+
+// exitStatus translates what a command returned.
+func exitStatus(err error) int {
+	var (
+		input    *inputError
+		notFound *notFoundError
+		wrong    config.Errors
+	)
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &wrong):
+		return exitConfig
+	case errors.As(err, &notFound), errors.Is(err, jobs.ErrNotFound):
+		return exitNotFound
+	case errors.As(err, &input), errors.Is(err, jobs.ErrInvalid):
+		return exitInput
+	}
+	return exitFailed
+}
+
+// errorLines says what went wrong: one line, or one per mistake in the
+// configuration.
+func errorLines(err error) []string {
+	var wrong config.Errors
+	switch {
+	case err == nil:
+		return nil
+	case errors.As(err, &wrong):
+		lines := make([]string, len(wrong))
+		for i, e := range wrong {
+			lines[i] = clean(e.Error())
+		}
+		return lines
+	}
+	text := problem(err)
+	if exitStatus(err) == exitFailed {
+		switch {
+		case errors.Is(err, context.Canceled):
+			text = "interrupted"
+		case redisTrouble(err) && !strings.Contains(text, "REDIS_URL"):
+			text += "; check that Redis is up and that REDIS_URL is right, then try again"
+		}
+	}
+	return []string{clean(text)}
+}
+
+// problem is the text of an error without the names of our packages, as far as
+// people can do without them.
+func problem(err error) string {
+	var (
+		invalid *jobs.ValidationError
+		unknown *jobs.UnknownDestinationError
+	)
+	switch {
+	case errors.As(err, &invalid):
+		return invalid.Error()
+	case errors.As(err, &unknown):
+		return unknown.Error()
+	}
+	text := err.Error()
+	for _, prefix := range []string{"redisconn: ", "jobs: ", "breaker: ", "explain: ", "publisher: ", "app: "} {
+		text = strings.TrimPrefix(text, prefix)
+	}
+	return text
+}
+
+// redisTrouble reports whether an error comes from talking to Redis.
+func redisTrouble(err error) bool {
+	var (
+		network net.Error
+		reply   redis.Error
+	)
+	return errors.As(err, &network) || errors.As(err, &reply) || errors.Is(err, io.EOF) ||
+		errors.Is(err, breaker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
+}
+
+// usageErrorOf makes one line of kong's error, with the command whose help to
+// read.
+func usageErrorOf(err error, args []string) error {
+	path, text := "tidegate", err.Error()
+	var parse *kong.ParseError
+	if errors.As(err, &parse) && parse.Context != nil {
+		node := parse.Context.Selected()
+		if node != nil {
+			path = commandPath(node)
+		} else {
+			node = parse.Context.Model.Node
+		}
+		if len(node.Children) > 0 {
+			text = commandError(text, node, args)
+		} else if argument, missing := strings.CutPrefix(text, "expected \"<"); missing {
+			text = strings.ToUpper(strings.TrimSuffix(argument, ">\"")) + " is missing"
+		}
+	}
+	return inputErrorf("%s; run %q", text, path+" --help")
+}
+
+// commandError says what is wrong where a command should have been named.
+func commandError(text string, node *kong.Node, args []string) string {
+	var names []string
+	for _, child := range node.Children {
+		names = append(names, child.Name)
+	}
+	switch name, unexpected := strings.CutPrefix(text, "unexpected argument "); {
+	case unexpected:
+		return "unknown command " + name
+	case len(args) == 0 || strings.HasPrefix(text, "expected one of"):
+		return "no command given; there are " + strings.Join(names, ", ")
+	}
+	return text
+}
+
+// commandPath is the command as it is typed, without its flags and arguments.
+func commandPath(node *kong.Node) string {
+	var names []string
+	for n := node; n != nil; n = n.Parent {
+		names = append(names, n.Name)
+	}
+	slices.Reverse(names)
+	return strings.Join(names, " ")
+}

@@ -1,0 +1,119 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+type getCmd struct {
+	ID string `arg:"" name:"id" help:"Id of the job."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (getCmd) Help() string {
+	return `Examples:
+  tidegate get post-7
+  tidegate get post-7 -o json | jq .status
+
+The line "waits" says why a job does not run now and until when.`
+}
+
+// jobDocument is a job in JSON, with the reason why it waits (null if it does not).
+type jobDocument struct {
+	*jobs.Job
+	Waiting *explain.Waiting `json:"waiting"`
+}
+
+// Run shows a job.
+func (c *getCmd) Run(ctx context.Context, p *Process) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	job, err := s.client.Get(ctx, c.ID)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return &notFoundError{fmt.Sprintf("no job has the id %q; it never existed, or its retention has ended", clip(c.ID, 140))}
+	}
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	waiting, err := explain.New(s.rdb, s.client).Waiting(ctx, job)
+	if err != nil {
+		return fmt.Errorf("get: %w", err)
+	}
+	if c.json() {
+		return p.printJSON(jobDocument{Job: job, Waiting: waiting})
+	}
+	return printJob(p, job, waiting, time.Now())
+}
+
+// mostShown bounds payloads and answers in the text output, in characters.
+const mostShown = 300
+
+// printJob writes what there is to say of a job, for people.
+func printJob(p *Process, j *jobs.Job, waiting *explain.Waiting, now time.Time) error {
+	r := newRows()
+	r.add("id", j.ID)
+	r.add("destination", j.Destination)
+	r.addIf("key", j.Key)
+	r.add("status", string(j.Status))
+	if waiting != nil {
+		r.add("waits", waiting.Text)
+	}
+	if j.Priority != jobs.PriorityDefault {
+		r.add("priority", string(j.Priority))
+	}
+	r.addIf("batch", j.Batch)
+	r.addIf("after", strings.Join(j.After, ", "))
+	r.add("created", ago(&j.CreatedAt, now))
+	if j.AvailableAt.After(now) {
+		r.add("available", explain.At(j.AvailableAt, now)+" (in "+explain.Duration(j.AvailableAt.Sub(now))+")")
+	}
+	r.addIf("started", ago(j.StartedAt, now))
+	if j.ExpiresAt != nil && !j.Status.Final() {
+		r.add("expires", explain.At(*j.ExpiresAt, now)+" (in "+explain.Duration(j.ExpiresAt.Sub(now))+")")
+	}
+	r.addIf("ended", ago(j.EndedAt, now))
+	r.addIf("worker", j.Worker)
+	if j.Retry != nil {
+		r.add("retries", fmt.Sprintf("%d of %d", j.Attempt, j.Retry.MaxRetries))
+	}
+	if limit := j.MaxReschedules; limit != nil {
+		r.add("reschedules", fmt.Sprintf("%d of %d", j.RescheduleCount, *limit))
+	} else if j.RescheduleCount > 0 {
+		r.add("reschedules", strconv.Itoa(j.RescheduleCount))
+	}
+	if j.Crashes > 0 {
+		r.add("crashes", strconv.Itoa(j.Crashes))
+	}
+	r.addIf("last error", j.LastError)
+	if a := j.Response; a != nil {
+		r.add("answer", strings.TrimSpace(strconv.Itoa(a.Status)+" "+clip(strings.TrimSpace(a.Body), mostShown)))
+	}
+	r.addIf("path", j.Request.Path)
+	r.addIf("query", j.Request.Query)
+	for _, name := range slices.Sorted(maps.Keys(j.Request.Headers)) {
+		r.add("header", name+": "+j.Request.Headers[name])
+	}
+	r.add("payload", clip(strings.TrimSpace(string(j.Payload)), mostShown))
+	return r.print(p)
+}
+
+// ago is an instant with how long it is past; "" for none.
+func ago(t *time.Time, now time.Time) string {
+	if t == nil || t.IsZero() {
+		return ""
+	}
+	return explain.At(*t, now) + " (" + explain.Duration(now.Sub(*t)) + " ago)"
+}

@@ -1,0 +1,143 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os/user"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// patience is how long a command waits for Redis. Somebody is watching, so it is
+// far less than a worker's.
+const patience = 2 * time.Second
+
+// session is what commands have that look at jobs and breakers, or change them.
+type session struct {
+	cfg    *config.Config
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	closer io.Closer
+}
+
+// loadConfig reads the configuration and prints its warnings.
+func (p *Process) loadConfig() (*config.Config, error) {
+	cfg, warnings, err := config.Load(p.Environ)
+	for _, w := range warnings {
+		p.warn(w.String())
+	}
+	if err != nil {
+		return nil, fmt.Errorf("configuration: %w", err)
+	}
+	return cfg, nil
+}
+
+// connect opens Redis and waits a moment for it. close must be called.
+func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, error) {
+	// One line tells of a failure, which is the error that is returned.
+	quiet := slog.New(slog.DiscardHandler)
+	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-cli"})
+	if err != nil {
+		return nil, fmt.Errorf("open Redis: %w", err)
+	}
+	s := &session{cfg: cfg, rdb: rdb, closer: closer}
+	if err := redisconn.Wait(ctx, rdb, quiet, patience); err != nil {
+		return nil, errors.Join(err, closer.Close())
+	}
+	names := make([]string, len(cfg.Destinations))
+	for i, d := range cfg.Destinations {
+		names[i] = d.Name
+	}
+	s.client, err = jobs.NewClient(rdb,
+		jobs.WithLimits(limits(cfg)),
+		jobs.WithDestinations(names...),
+		jobs.WithRetention(cfg.JobRetention),
+		jobs.WithLogger(slog.New(&warnHandler{p: p})),
+	)
+	if err != nil {
+		return nil, errors.Join(err, closer.Close())
+	}
+	return s, nil
+}
+
+// open loads the configuration and connects.
+func (p *Process) open(ctx context.Context) (*session, error) {
+	cfg, err := p.loadConfig()
+	if err != nil {
+		return nil, err
+	}
+	return p.connect(ctx, cfg)
+}
+
+// close ends the session. What it could not close ends with the process.
+func (s *session) close() { _ = s.closer.Close() }
+
+func limits(cfg *config.Config) jobs.Limits {
+	return jobs.Limits{
+		MaxPayloadBytes: cfg.MaxPayloadBytes,
+		RetryMaxRetries: cfg.Retry.MaxRetriesLimit,
+		RetryMaxDelay:   cfg.Retry.MaxDelayLimit,
+	}
+}
+
+// env returns the value of an environment variable.
+func (p *Process) env(name string) string {
+	for _, entry := range p.Environ {
+		if value, found := strings.CutPrefix(entry, name+"="); found {
+			return value
+		}
+	}
+	return ""
+}
+
+// operator is who uses the command: user@host.
+func (p *Process) operator(host string) string {
+	name := p.env("USER")
+	if u, err := user.Current(); err == nil {
+		name = u.Username
+	}
+	if name == "" {
+		name = "unknown"
+	}
+	return clean(name) + "@" + clean(host)
+}
+
+// warnHandler prints warnings of our libraries as the command's own.
+type warnHandler struct {
+	p     *Process
+	attrs []slog.Attr
+}
+
+var _ slog.Handler = (*warnHandler)(nil)
+
+func (h *warnHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelWarn }
+
+func (h *warnHandler) Handle(_ context.Context, r slog.Record) error {
+	var b strings.Builder
+	b.WriteString(r.Message)
+	add := func(a slog.Attr) bool {
+		fmt.Fprintf(&b, " (%s: %s)", a.Key, a.Value)
+		return true
+	}
+	for _, a := range h.attrs {
+		add(a)
+	}
+	r.Attrs(add)
+	h.p.warn(b.String())
+	return nil
+}
+
+func (h *warnHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &warnHandler{p: h.p, attrs: append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)}
+}
+
+func (h *warnHandler) WithGroup(string) slog.Handler { return h }

@@ -1,0 +1,48 @@
+package cli
+
+import (
+	"context"
+
+	"github.com/tidegate/tidegate/internal/app"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/logging"
+)
+
+type workerCmd struct{}
+
+// Help implements kong.HelpProvider.
+func (workerCmd) Help() string {
+	return `Publishes the jobs of all destinations in the environment until SIGTERM or SIGINT;
+then calls in flight get SHUTDOWN_TIMEOUT to finish. A second signal ends it at
+once. Run as many workers as you like, on as many machines: they share the
+circuit breakers. Logs go to stderr (LOG_LEVEL, LOG_FORMAT).
+
+Example:
+  export REDIS_URL=redis://127.0.0.1:6379/0
+  export DESTINATION_0_NAME=deviantart
+  export DESTINATION_0_URL=https://api.example.com/v1/posts
+  export DESTINATION_0_AUTH_TOKEN_FILE=/run/secrets/deviantart
+  tidegate worker
+
+Redis that cannot be reached is tried for 30 seconds. "tidegate config check"
+shows the configuration.`
+}
+
+// Run publishes jobs until ctx ends.
+func (c *workerCmd) Run(ctx context.Context, p *Process) error {
+	cfg, warnings, err := config.Load(p.Environ)
+	if err != nil {
+		for _, w := range warnings {
+			p.warn(w.String())
+		}
+		return err
+	}
+	if err := cfg.RequireDestinations(); err != nil {
+		return err
+	}
+	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log)
+	for _, w := range warnings {
+		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
+	}
+	return app.RunWorker(ctx, cfg, log, p.version().Version)
+}

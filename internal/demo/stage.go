@@ -1,0 +1,185 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/redisconn/embedded"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// destination is what the jobs are published to.
+const destination = "pictures"
+
+// Times of the show that nobody asks for.
+const (
+	// grace is how long calls in flight get at the end.
+	grace = 5 * time.Second
+	// forward is how often jobs whose time has come move to the queue.
+	forward = 200 * time.Millisecond
+	// callMargin is the time that a call may take beyond the API's latency.
+	callMargin = 10 * time.Second
+)
+
+// stage holds all that the show needs, in this process: Redis, the API, a client
+// that enqueues, an observer of the breaker, and the workers.
+type stage struct {
+	o        Options
+	redis    *embedded.Server
+	api      *fakeapi.API
+	rdb      redis.UniversalClient
+	client   *jobs.Client
+	observer *breaker.Breaker
+
+	workers errgroup.Group
+	stop    context.CancelFunc
+	closers []func() error
+}
+
+// newStage builds everything but the workers. onEvent is told of the breaker's
+// transitions, whichever worker causes them.
+func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *stage, err error) {
+	s = &stage{o: o, stop: func() {}}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.close())
+		}
+	}()
+	if s.redis, err = embedded.Start(); err != nil {
+		return s, err
+	}
+	s.closers = append(s.closers, s.redis.Close)
+	s.api = fakeapi.New(fakeapi.Options{
+		Limiter: fakeapi.FixedWindow{Quota: o.Quota, Window: o.Window},
+		Latency: o.Latency,
+		Light:   true,
+	})
+	if s.rdb, err = s.connect(ctx, "demo"); err != nil {
+		return s, err
+	}
+	if s.client, err = jobs.NewClient(s.rdb, jobs.WithDestinations(destination)); err != nil {
+		return s, err
+	}
+	rules := s.rules()
+	rules.Destination, rules.Instance, rules.OnEvent = destination, "observer", onEvent
+	if s.observer, err = breaker.New(ctx, s.rdb, rules); err != nil {
+		return s, err
+	}
+	s.closers = append(s.closers, s.observer.Close)
+	return s, nil
+}
+
+// connect opens connections of their own to the embedded Redis.
+func (s *stage) connect(ctx context.Context, name string) (redis.UniversalClient, error) {
+	rdb, closer, err := redisconn.Open(ctx, s.redis.URL(), redisconn.Options{ClientName: name})
+	if err != nil {
+		return nil, err
+	}
+	s.closers = append(s.closers, closer.Close)
+	return rdb, nil
+}
+
+// rules are the breaker's, alike for all who share it.
+func (s *stage) rules() breaker.Options {
+	return breaker.Options{FailureThreshold: s.o.Threshold, Cooldown: s.o.Cooldown, ProbeTimeout: s.timeout() + time.Second}
+}
+
+func (s *stage) timeout() time.Duration { return s.o.Latency + callMargin }
+
+// enqueue enqueues the jobs and returns their ids.
+func (s *stage) enqueue(ctx context.Context) ([]string, error) {
+	specs := make([]*jobs.Spec, s.o.Jobs)
+	for i := range specs {
+		specs[i] = jobs.New(destination, map[string]any{"title": fmt.Sprintf("Picture %d", i+1)})
+	}
+	results, err := s.client.EnqueueMany(ctx, specs)
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
+	ids := make([]string, len(results))
+	for i, r := range results {
+		if r.Err != nil {
+			return nil, fmt.Errorf("demo: %w", r.Err)
+		}
+		ids[i] = r.Job.ID
+	}
+	return ids, nil
+}
+
+// workerName is how a worker is called in the breaker's records.
+func workerName(n int) string { return fmt.Sprintf("worker %d", n) }
+
+// start starts the API and the workers. Each worker's calls go through wrap.
+func (s *stage) start(ctx context.Context, wrap func(worker int, h publisher.Handler) publisher.Handler, onJob func(publisher.JobEvent)) error {
+	url, err := s.api.Start("")
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s.closers = append(s.closers, s.api.Close)
+	// They are stopped by close, so that what they have in hand is finished also
+	// when ctx ends.
+	running, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	for n := 1; n <= s.o.Workers; n++ {
+		if err := s.startWorker(running, n, url, wrap, onJob); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(int, publisher.Handler) publisher.Handler, onJob func(publisher.JobEvent)) error {
+	rdb, err := s.connect(ctx, fmt.Sprintf("demo-worker-%d", n))
+	if err != nil {
+		return err
+	}
+	p, err := publisher.New(rdb, publisher.Options{
+		Logger: slog.New(slog.DiscardHandler), Worker: workerName(n),
+		ShutdownTimeout: grace, RetryLoopInterval: forward, OnJob: onJob,
+	})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url + "/pictures", Connections: s.o.Concurrency})
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s.closers = append(s.closers, h.Close)
+	err = p.Handle(destination, wrap(n, h),
+		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(s.rules()))
+	if err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	s.workers.Go(func() error { return p.Run(ctx) })
+	return nil
+}
+
+// halt stops the workers and waits until they have ended.
+func (s *stage) halt() error {
+	s.stop()
+	if err := s.workers.Wait(); err != nil {
+		return fmt.Errorf("demo: %w", err)
+	}
+	return nil
+}
+
+// close takes everything down, the last built first.
+func (s *stage) close() error {
+	errs := []error{s.halt()}
+	for _, c := range slices.Backward(s.closers) {
+		errs = append(errs, c())
+	}
+	s.closers = nil
+	return errors.Join(errs...)
+}

@@ -1,0 +1,176 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// A worker that is killed loses no job: they run again when their leases are
+// found lost, and only those which were in flight are sent twice, with the same
+// Idempotency-Key.
+func TestKilledWorkerLosesNothing(t *testing.T) {
+	t.Parallel()
+	const n = 120
+	f := newFleet(t, redistest.Start(t), fakeapi.Options{Latency: 150 * time.Millisecond})
+	victim := f.start()
+	other := f.start()
+	ids := f.enqueue(n)
+	f.waitAccepted(30, 20*time.Second)
+	if code, _ := victim.stop(syscall.SIGKILL); code != -1 {
+		t.Fatalf("killed worker exited with %d", code)
+	}
+	inFlight := f.heldBy(ids, fmt.Sprintf(":%d", victim.pid()))
+	if len(inFlight) == 0 {
+		t.Fatal("the worker had nothing in hand when it was killed")
+	}
+	// Their leases would be found lost within two minutes; age them, and let a
+	// new worker look, which it does when it starts.
+	queue := record.Queue(f.dest, record.Default)
+	for _, id := range inFlight {
+		if err := f.rdb.ZAddXX(context.Background(), record.Lease(queue), redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f.start()
+	f.waitCompleted(ids, 60*time.Second)
+	accepted := f.api.Accepted()
+	suspects := map[string]bool{}
+	for _, id := range inFlight {
+		suspects[id] = true
+		if j, err := f.client.Get(t.Context(), id); err != nil || j.Crashes != 1 {
+			t.Errorf("job %s: crashes %d, want 1 (%v)", id, j.Crashes, err)
+		}
+	}
+	for _, id := range ids {
+		switch times := accepted[id]; {
+		case times == 0:
+			t.Errorf("job %s was never accepted", id)
+		case times > 2, times == 2 && !suspects[id]:
+			t.Errorf("job %s was accepted %d times; in flight at the kill: %v", id, times, suspects[id])
+		}
+		delete(accepted, id)
+	}
+	if len(accepted) != 0 {
+		t.Errorf("calls with other keys than the jobs' ids: %v", accepted)
+	}
+	if code, _ := other.stop(syscall.SIGTERM); code != 0 {
+		t.Errorf("the other worker exited with %d", code)
+	}
+}
+
+// heldBy lists the jobs in the hands of a worker.
+func (f *fleet) heldBy(ids []string, worker string) []string {
+	f.t.Helper()
+	var out []string
+	for _, id := range ids {
+		j, err := f.client.Get(context.Background(), id)
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		if j.Status == jobs.Running && strings.HasSuffix(j.Worker, worker) {
+			out = append(out, id)
+		}
+	}
+	return out
+}
+
+// Redis goes away for ten seconds and comes back with its data: the workers go
+// on by themselves, nothing is lost, nothing is sent twice, and the logs stay
+// readable.
+func TestRedisAwayForTenSeconds(t *testing.T) {
+	t.Parallel()
+	const n, workers = 100, 3
+	server := redistest.Start(t, redistest.WithAOF())
+	f := newFleet(t, server, fakeapi.Options{Latency: 700 * time.Millisecond})
+	var ws []*worker
+	for range workers {
+		ws = append(ws, f.start())
+	}
+	ids := f.enqueue(n)
+	f.waitAccepted(20, 20*time.Second)
+	before := make([]int, workers)
+	for i, w := range ws {
+		before[i] = len(w.lines())
+	}
+	server.Stop()
+	atStop := f.api.Stats()
+	<-time.After(10 * time.Second) // the outage itself
+	during := f.api.Stats()
+	server.Restart()
+	f.waitCompleted(ids, 60*time.Second)
+	f.exactlyOnce(ids)
+	if grown := during.Calls - atStop.Calls; grown > workers*10 {
+		t.Errorf("%d calls were begun while Redis was away", grown)
+	}
+	for i, w := range ws {
+		if got := len(w.lines()) - before[i]; got > 25 {
+			t.Errorf("worker %d wrote %d log lines about an outage of 10 s", i, got)
+		}
+	}
+	t.Logf("calls finished during the outage: %d; log lines of worker 0: %d", during.Accepted-atStop.Accepted+atStop.InFlight, len(ws[0].lines())-before[0])
+}
+
+// SIGTERM under load, one worker after the other: every call that was begun is
+// finished, nothing is sent twice, nothing is lost.
+func TestSIGTERMUnderLoad(t *testing.T) {
+	t.Parallel()
+	const n = 150
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 300 * time.Millisecond})
+	first, second := f.start(), f.start()
+	ids := f.enqueue(n)
+	f.waitAccepted(20, 20*time.Second)
+	for _, w := range []*worker{first, second} {
+		replacement := f.start()
+		code, took := w.stop(syscall.SIGTERM)
+		if code != 0 || took > 3*time.Second {
+			t.Errorf("exit code %d after %s; calls take 300 ms", code, took)
+		}
+		_ = replacement
+	}
+	f.waitCompleted(ids, 60*time.Second)
+	f.exactlyOnce(ids)
+	for _, r := range f.api.Receipts() {
+		if r.Gone {
+			t.Errorf("the call for %s was cut", r.Key)
+		}
+	}
+}
+
+// SIGTERM while the gate waits touches nothing.
+func TestSIGTERMWhileOpen(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
+	if _, stderr, code := f.tidegate("breaker", "trip", f.dest); code != 0 {
+		t.Fatalf("trip: exit %d: %s", code, stderr)
+	}
+	w := f.start()
+	ids := f.enqueue(5)
+	code, took := w.stop(syscall.SIGTERM)
+	if code != 0 || took > 2*time.Second {
+		t.Errorf("exit code %d after %s", code, took)
+	}
+	if s := f.api.Stats(); s.Calls != 0 {
+		t.Errorf("%d calls were made while the breaker was open", s.Calls)
+	}
+	if f.state() != breaker.Open {
+		t.Errorf("the breaker is %s", f.state())
+	}
+	if _, stderr, code := f.tidegate("breaker", "reset", f.dest); code != 0 {
+		t.Fatalf("reset: exit %d: %s", code, stderr)
+	}
+	f.start()
+	f.waitCompleted(ids, 20*time.Second)
+	f.exactlyOnce(ids)
+}

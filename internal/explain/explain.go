@@ -1,0 +1,111 @@
+// Package explain says in words why a job waits and until when.
+package explain
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// The reasons of [Waiting].
+const (
+	// BreakerOpen: the destination's rate limit is reached.
+	BreakerOpen = "breaker_open"
+	// BreakerTripped: a person has opened the destination's breaker.
+	BreakerTripped = "breaker_tripped"
+	// BreakerProbing: one call tests whether the destination answers again.
+	BreakerProbing = "breaker_probing"
+	// Scheduled: it was enqueued for a time that has not come.
+	Scheduled = "scheduled"
+	// Rescheduled: it was put off and its time has not come.
+	Rescheduled = "rescheduled"
+	// Retry: its last call failed and the next one is not due.
+	Retry = "retry"
+	// NoWorker: nobody serves the destination.
+	NoWorker = "no_worker"
+	// Queued: it is due and waits for its turn.
+	Queued = "queued"
+	// Paused: a person has paused it.
+	Paused = "paused"
+	// Parents: the jobs that it comes after have not completed.
+	Parents = "parents"
+)
+
+// Waiting says why a job does not run now.
+type Waiting struct {
+	// Reason is one of the constants of this package.
+	Reason string `json:"reason"`
+	// Text is one sentence for people, with times in the local time zone. It
+	// repeats what operators and APIs said: whoever prints it takes out control
+	// characters.
+	Text string `json:"text"`
+	// Until is when that ends as far as is known, on Redis's clock; nil if nobody
+	// can tell.
+	Until *time.Time `json:"until"`
+	// Breaker names the breaker that holds the job, "" if none does.
+	Breaker string `json:"breaker"`
+}
+
+// Explainer explains the waiting of jobs as of one moment: it reads the clock,
+// the workers and each destination's breaker once, when they are first needed.
+// Make a new one for each page; it is not safe for concurrent use.
+type Explainer struct {
+	rdb    redis.UniversalClient
+	client *jobs.Client
+
+	now      time.Time // Redis's clock in local time; zero until read
+	seen     map[string]time.Time
+	breakers map[string]breaker.Status
+}
+
+// New returns an Explainer that has read nothing yet.
+func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
+	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}}
+}
+
+// Waiting says why the job waits; nil if it does not, because it runs or has
+// ended. Errors are Redis's.
+func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error) {
+	if job.Status == jobs.Running || job.Status.Final() {
+		return nil, nil
+	}
+	if err := e.look(ctx); err != nil {
+		return nil, err
+	}
+	status, ok := e.breakers[job.Destination]
+	if !ok {
+		var err error
+		if status, err = breaker.Get(ctx, e.rdb, job.Destination); err != nil {
+			return nil, fmt.Errorf("explain: %w", err)
+		}
+		e.breakers[job.Destination] = status
+	}
+	f := facts{now: e.now, breaker: status, seen: e.seen[job.Destination]}
+	return f.waiting(job), nil
+}
+
+// look reads the clock and the workers' signs of life.
+func (e *Explainer) look(ctx context.Context) error {
+	if !e.now.IsZero() {
+		return nil
+	}
+	destinations, err := e.client.Destinations(ctx)
+	if err != nil {
+		return fmt.Errorf("explain: %w", err)
+	}
+	e.seen = make(map[string]time.Time, len(destinations))
+	for _, d := range destinations {
+		e.seen[d.Name] = d.SeenAt
+	}
+	now, err := e.client.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("explain: %w", err)
+	}
+	e.now = now.Local()
+	return nil
+}

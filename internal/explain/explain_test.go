@@ -1,0 +1,80 @@
+package explain
+
+import (
+	"regexp"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestExplainer(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	client, err := jobs.NewClient(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := func(d string) *jobs.Job {
+		return &jobs.Job{ID: "x", Destination: d, Status: jobs.Pending, AvailableAt: time.Now().Add(-time.Second)}
+	}
+	if _, err := breaker.Trip(t.Context(), rdb, "deviantart", breaker.TripOptions{For: time.Hour, By: "ops@host", Reason: "tea"}); err != nil {
+		t.Fatal(err)
+	}
+
+	e := New(rdb, client)
+	for range 20 {
+		w, err := e.Waiting(t.Context(), job("deviantart"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := regexp.MustCompile(`^opened by hand by ops@host \(tea\); deviantart reopens in (1h|59m59s), at [0-9: -]+; but no worker has served deviantart yet: start one with: tidegate worker$`)
+		if !want.MatchString(w.Text) || w.Reason != BreakerTripped {
+			t.Fatalf("reason %s, text %q, want one like %s", w.Reason, w.Text, want)
+		}
+		if left := time.Until(*w.Until); left < 59*time.Minute || left > time.Hour {
+			t.Errorf("until %v, want an hour from now", w.Until)
+		}
+	}
+	server.ResetStats(t)
+	for range 20 {
+		for _, d := range []string{"deviantart", "mastodon"} {
+			if _, err := e.Waiting(t.Context(), job(d)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if stats := server.CommandStats(t); stats["evalsha"]+stats["eval"] > 2 || stats["time"] > 2 {
+		t.Errorf("commands for two destinations of which one was known: %v, want one look at a breaker", stats)
+	}
+}
+
+// What is running or has ended does not wait, and costs no look at Redis.
+func TestNotWaiting(t *testing.T) {
+	t.Parallel()
+	e := New(nil, nil)
+	for _, status := range []jobs.Status{jobs.Running, jobs.Completed, jobs.Failed, jobs.Cancelled, jobs.Expired} {
+		w, err := e.Waiting(t.Context(), &jobs.Job{Status: status})
+		if w != nil || err != nil {
+			t.Errorf("%s: %v, %v, want nothing", status, w, err)
+		}
+	}
+}
+
+func TestRedisGone(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	client, err := jobs.NewClient(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server.Kill()
+	w, err := New(rdb, client).Waiting(t.Context(), &jobs.Job{Destination: "deviantart", Status: jobs.Pending})
+	if w != nil || err == nil {
+		t.Errorf("%v, %v, want an error", w, err)
+	}
+}

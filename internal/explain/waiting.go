@@ -1,0 +1,148 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// silence is how long a worker may give no sign of life before it counts as
+// gone. Workers give one every ten seconds.
+const silence = 30 * time.Second
+
+// facts are what the explanation of a job depends on besides the job.
+type facts struct {
+	now     time.Time // Redis's clock, in the location in which times are written
+	breaker breaker.Status
+	seen    time.Time // last sign of life of a worker; zero if there never was one
+}
+
+// waiting returns why a job waits that neither runs nor has ended.
+func (f facts) waiting(j *jobs.Job) *Waiting {
+	switch j.Status {
+	case jobs.Paused:
+		return &Waiting{Reason: Paused, Text: "paused until it is resumed"}
+	case jobs.Waiting:
+		return &Waiting{Reason: Parents, Text: "waiting for its parents to complete: " + strings.Join(j.After, ", ")}
+	}
+	w := f.byBreaker(j)
+	if w == nil {
+		w = f.byTime(j)
+	}
+	missing := f.noWorker(j.Destination)
+	switch {
+	case w == nil && missing != "":
+		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
+	case w == nil:
+		return &Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"}
+	case missing != "":
+		w.Text += "; but " + missing + ": start one with: tidegate worker"
+	}
+	return w
+}
+
+// byBreaker returns the explanation if the breaker is what holds the job longest.
+func (f facts) byBreaker(j *jobs.Job) *Waiting {
+	b := f.breaker
+	due := dueAt(j)
+	w := &Waiting{Breaker: j.Destination}
+	switch b.State {
+	case breaker.Open:
+		until := b.OpenUntilRedis
+		// A job that the breaker has put off comes at the first whole second after
+		// the opening's end.
+		if !b.UntilReset() && due.After(until) && !(heldByBreaker(j) && due.Sub(until) <= time.Second) {
+			return nil
+		}
+		w.Reason, w.Text = BreakerOpen, "rate limit reached"
+		if b.Cause == breaker.CauseManual {
+			w.Reason, w.Text = BreakerTripped, "opened by hand"+by(b)
+		}
+		if b.UntilReset() {
+			w.Text += fmt.Sprintf("; jobs of %s wait until: tidegate breaker reset %s", j.Destination, j.Destination)
+			return w
+		}
+		w.Until = instant(until)
+		w.Text += fmt.Sprintf("; %s reopens %s", j.Destination, inAt(until, f.now))
+		return w
+	case breaker.HalfOpen:
+		if due.After(f.now) && !heldByBreaker(j) {
+			return nil
+		}
+		w.Reason = BreakerProbing
+		w.Text = fmt.Sprintf("testing recovery of %s: the next call is the probe", j.Destination)
+		if b.ProbeBy != "" && b.ProbeUntil.After(f.now) {
+			w.Text = fmt.Sprintf("testing recovery of %s: one probe is under way", j.Destination)
+		}
+		return w
+	}
+	return nil
+}
+
+// byTime returns the explanation if the job's own time has not come.
+func (f facts) byTime(j *jobs.Job) *Waiting {
+	due := dueAt(j)
+	if !due.After(f.now) {
+		return nil
+	}
+	w := &Waiting{Until: instant(due)}
+	when := inAt(due, f.now)
+	switch {
+	case j.Status == jobs.RetryPending:
+		w.Reason, w.Text = Retry, "retry "+when
+		if j.Retry != nil {
+			w.Text = fmt.Sprintf("retry %d of %d %s", j.Attempt, j.Retry.MaxRetries, when)
+		}
+	case heldByBreaker(j):
+		w.Reason, w.Text = Rescheduled, "put off by the breaker, which has closed since: starts "+when
+	case j.Reason != "":
+		w.Reason, w.Text = Rescheduled, j.Reason+": starts "+when
+	case j.RescheduleCount > 0:
+		w.Reason, w.Text = Rescheduled, "put off: starts "+when
+	default:
+		w.Reason, w.Text = Scheduled, "scheduled: starts "+when
+	}
+	return w
+}
+
+// noWorker says that nobody serves the destination, or "".
+func (f facts) noWorker(destination string) string {
+	switch gone := f.now.Sub(f.seen); {
+	case f.seen.IsZero():
+		return "no worker has served " + destination + " yet"
+	case gone > silence:
+		return fmt.Sprintf("no worker has served %s for %s", destination, Duration(gone))
+	}
+	return ""
+}
+
+func dueAt(j *jobs.Job) time.Time {
+	if j.Status == jobs.RetryPending && j.NextRetryAt != nil {
+		return *j.NextRetryAt
+	}
+	return j.AvailableAt
+}
+
+// heldByBreaker reports whether a breaker put the job off, as the publisher
+// notes it.
+func heldByBreaker(j *jobs.Job) bool { return j.Reason == "breaker "+j.Destination+" open" }
+
+// by says who opened the breaker by hand, and why.
+func by(b breaker.Status) string {
+	out := ""
+	if b.TrippedBy != "" {
+		out += " by " + b.TrippedBy
+	}
+	if b.Reason != "" {
+		out += " (" + b.Reason + ")"
+	}
+	return out
+}
+
+func instant(t time.Time) *time.Time {
+	t = t.UTC()
+	return &t
+}

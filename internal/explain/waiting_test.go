@@ -1,0 +1,122 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestWaiting(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 14, 30, 48, 0, time.FixedZone("here", 2*3600))
+	in := func(d time.Duration) time.Time { return now.Add(d).UTC() }
+	at := func(d time.Duration) *time.Time { u := in(d); return &u }
+	open := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseThreshold, OpenUntilRedis: in(4*time.Minute + 12*time.Second)}
+	tripped := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, TrippedBy: "ops@host", Reason: "maintenance", OpenUntilRedis: in(9 * time.Minute)}
+	untilReset := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, TrippedBy: "ops@host"}
+	probing := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(time.Second)}
+	lapsed := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(-time.Second)}
+	three := &jobs.RetryPolicy{MaxRetries: 3}
+
+	for _, row := range []struct {
+		name    string
+		job     jobs.Job
+		breaker breaker.Status
+		seen    time.Duration // ago; -1: never
+		want    Waiting
+	}{{
+		name: "breaker open", breaker: open,
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
+		name: "put off by the open breaker to the next whole second", breaker: open,
+		job:  jobs.Job{AvailableAt: in(252*time.Second + 900*time.Millisecond), Reason: "breaker deviantart open"},
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
+		name: "scheduled for after the opening", breaker: open,
+		job:  jobs.Job{AvailableAt: in(2 * time.Hour)},
+		want: Waiting{Reason: Scheduled, Text: "scheduled: starts in 2h, at 16:30:48", Until: at(2 * time.Hour)},
+	}, {
+		name: "scheduled, but the breaker holds it longer", breaker: open,
+		job:  jobs.Job{AvailableAt: in(time.Minute)},
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
+		name: "tripped", breaker: tripped,
+		want: Waiting{Reason: BreakerTripped, Text: "opened by hand by ops@host (maintenance); deviantart reopens in 9m, at 14:39:48", Until: at(9 * time.Minute), Breaker: "deviantart"},
+	}, {
+		name: "tripped until reset", breaker: untilReset,
+		job:  jobs.Job{AvailableAt: in(time.Hour)},
+		want: Waiting{Reason: BreakerTripped, Text: "opened by hand by ops@host; jobs of deviantart wait until: tidegate breaker reset deviantart", Breaker: "deviantart"},
+	}, {
+		name: "probe under way", breaker: probing,
+		want: Waiting{Reason: BreakerProbing, Text: "testing recovery of deviantart: one probe is under way", Breaker: "deviantart"},
+	}, {
+		name: "probe lost", breaker: lapsed,
+		want: Waiting{Reason: BreakerProbing, Text: "testing recovery of deviantart: the next call is the probe", Breaker: "deviantart"},
+	}, {
+		name: "scheduled while probing", breaker: probing,
+		job:  jobs.Job{AvailableAt: in(time.Minute)},
+		want: Waiting{Reason: Scheduled, Text: "scheduled: starts in 1m, at 14:31:48", Until: at(time.Minute)},
+	}, {
+		name: "put off by a breaker that has closed since",
+		job:  jobs.Job{AvailableAt: in(5 * time.Second), Reason: "breaker deviantart open", RescheduleCount: 1},
+		want: Waiting{Reason: Rescheduled, Text: "put off by the breaker, which has closed since: starts in 5s, at 14:30:53", Until: at(5 * time.Second)},
+	}, {
+		name: "put off by its publisher",
+		job:  jobs.Job{AvailableAt: in(50 * time.Second), Reason: "put off by its publisher", RescheduleCount: 2},
+		want: Waiting{Reason: Rescheduled, Text: "put off by its publisher: starts in 50s, at 14:31:38", Until: at(50 * time.Second)},
+	}, {
+		name: "retry",
+		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Retry: three, Reason: "retry 2 of 3 after timeout"},
+		want: Waiting{Reason: Retry, Text: "retry 2 of 3 in 8s, at 14:30:56", Until: at(8 * time.Second)},
+	}, {
+		name: "retry held by the breaker", breaker: open,
+		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Retry: three},
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
+		name: "next in line",
+		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
+	}, {
+		name: "never a worker", seen: -1,
+		want: Waiting{Reason: NoWorker, Text: "no worker has served deviantart yet; start one with: tidegate worker"},
+	}, {
+		name: "worker gone", seen: 3 * time.Minute,
+		want: Waiting{Reason: NoWorker, Text: "no worker has served deviantart for 3m; start one with: tidegate worker"},
+	}, {
+		name: "breaker open and worker gone", breaker: open, seen: 3 * time.Minute,
+		want: Waiting{
+			Reason: BreakerOpen, Until: at(252 * time.Second), Breaker: "deviantart",
+			Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00; but no worker has served deviantart for 3m: start one with: tidegate worker",
+		},
+	}, {
+		name: "worker silent for a moment", seen: silence,
+		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
+	}, {
+		name: "paused", seen: -1,
+		job:  jobs.Job{Status: jobs.Paused},
+		want: Waiting{Reason: Paused, Text: "paused until it is resumed"},
+	}, {
+		name: "parents", seen: -1,
+		job:  jobs.Job{Status: jobs.Waiting, After: []string{"a", "b"}},
+		want: Waiting{Reason: Parents, Text: "waiting for its parents to complete: a, b"},
+	}} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			job := row.job
+			job.Destination = "deviantart"
+			if job.Status == "" {
+				job.Status = jobs.Pending
+			}
+			f := facts{now: now, breaker: row.breaker}
+			if row.seen >= 0 {
+				f.seen = now.Add(-row.seen)
+			}
+			if diff := cmp.Diff(&row.want, f.waiting(&job)); diff != "" {
+				t.Errorf("(-want +got)\n%s", diff)
+			}
+		})
+	}
+}

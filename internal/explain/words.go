@@ -1,0 +1,68 @@
+package explain
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+const day = 24 * time.Hour
+
+// trifle is too short to count as a second that has begun: Redis's times are
+// rounded to milliseconds, and read a moment apart.
+const trifle = 20 * time.Millisecond
+
+// Duration writes a time span for people: in seconds, rounded up, from an hour on
+// in two units, rounded: 8s, 4m12s, 2h5m, 3d4h. Nothing and less is 0s.
+func Duration(d time.Duration) string {
+	seconds := ceil(d, time.Second)
+	if seconds-d > time.Second-trifle && seconds > time.Second {
+		seconds -= time.Second
+	}
+	minutes, hours := seconds.Round(time.Minute), seconds.Round(time.Hour)
+	switch {
+	case seconds <= 0:
+		return "0s"
+	case seconds < time.Minute:
+		return unit(seconds, time.Second, "s")
+	case seconds < time.Hour:
+		return unit(seconds, time.Minute, "m") + unit(seconds%time.Minute, time.Second, "s")
+	case minutes < 2*day:
+		return unit(minutes, time.Hour, "h") + unit(minutes%time.Hour, time.Minute, "m")
+	}
+	return unit(hours, day, "d") + unit(hours%day, time.Hour, "h")
+}
+
+// unit writes how many whole units d has; "" for none.
+func unit(d, size time.Duration, name string) string {
+	if d < size {
+		return ""
+	}
+	return strconv.FormatInt(int64(d/size), 10) + name
+}
+
+// At writes an instant for people in the location of now, rounded up to whole
+// seconds: the time alone on the day of now, else with the date.
+func At(t, now time.Time) string {
+	t = t.In(now.Location())
+	if cut := t.Truncate(time.Second); cut.Before(t) {
+		t = cut.Add(time.Second)
+	}
+	y, m, d := t.Date()
+	if ny, nm, nd := now.Date(); y == ny && m == nm && d == nd {
+		return t.Format(time.TimeOnly)
+	}
+	return t.Format(time.DateTime)
+}
+
+// inAt is "in 4m12s, at 14:35:00".
+func inAt(t, now time.Time) string {
+	return fmt.Sprintf("in %s, at %s", Duration(t.Sub(now)), At(t, now))
+}
+
+func ceil(d, unit time.Duration) time.Duration {
+	if cut := d.Truncate(unit); cut < d {
+		return cut + unit
+	}
+	return d
+}
