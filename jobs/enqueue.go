@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -144,13 +145,19 @@ func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) 
 	if err != nil {
 		return fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
 	}
+	var duplicates []duplicate
 	for _, queue := range p.order {
 		if err := c.publish(ctx, queue); err != nil {
 			return fmt.Errorf("jobs: enqueue: %w", err)
 		}
-		if err := c.send(ctx, queue, p.byQueue[queue], elsewhere, results); err != nil {
+		found, err := c.send(ctx, queue, p.byQueue[queue], elsewhere, results)
+		if err != nil {
 			return fmt.Errorf("jobs: enqueue: %w", err)
 		}
+		duplicates = append(duplicates, found...)
+	}
+	if err := c.answerDuplicates(ctx, duplicates, results); err != nil {
+		return fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
 	}
 	return nil
 }
@@ -239,12 +246,13 @@ func headersOf(j *Job) (map[string]string, error) {
 	return h, nil
 }
 
-// findElsewhere looks given ids up in the queues that they are not for; the
-// enqueue script itself checks the one they are for.
+// findElsewhere looks given ids up in the queues that they are not for, and among
+// themselves; the enqueue script itself checks the one that they are for.
 func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*prepared]string, error) {
 	if len(given) == 0 {
 		return nil, nil
 	}
+	all := given
 	queues, err := c.ourQueues(ctx, true)
 	if err != nil {
 		return nil, err
@@ -279,19 +287,35 @@ func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*pre
 			}
 		}
 	}
+	first := map[string]*prepared{}
+	for _, p := range all {
+		earlier := first[p.job.ID]
+		switch {
+		case earlier == nil:
+			first[p.job.ID] = p
+		case earlier.queue != p.queue && found[earlier] == "" && found[p] == "":
+			found[p] = earlier.queue
+		}
+	}
 	return found, nil
 }
 
-// send enqueues the jobs of one queue and fills in their results.
-func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) error {
+// duplicate is a job whose id exists in queue already.
+type duplicate struct {
+	p     *prepared
+	queue string
+}
+
+// send enqueues the jobs of one queue and fills in the results of those that
+// were accepted; the others are returned.
+func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
 	keys := []string{record.Pending(queue), record.Scheduled(queue)}
 	prefix := record.TaskPrefix(queue)
 	var fresh []*prepared
+	var duplicates []duplicate
 	for _, p := range ps {
 		if q, ok := elsewhere[p]; ok {
-			if err := c.answerDuplicate(ctx, p, q, results); err != nil {
-				return err
-			}
+			duplicates = append(duplicates, duplicate{p, q})
 			continue
 		}
 		fresh = append(fresh, p)
@@ -307,32 +331,47 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 				// stored and its reply lost.
 				results[p.index].Job = p.job
 			case v == 0:
-				if derr := c.answerDuplicate(ctx, p, queue, results); derr != nil {
-					return derr
-				}
+				duplicates = append(duplicates, duplicate{p, queue})
 			}
 		}
 		if err != nil {
-			return fmt.Errorf("write to Redis: %w", err)
+			return duplicates, fmt.Errorf("write to Redis: %w", err)
 		}
 		fresh = fresh[n:]
 	}
-	return nil
+	return duplicates, nil
 }
 
-// answerDuplicate returns the job that has the id already.
-func (c *Client) answerDuplicate(ctx context.Context, p *prepared, queue string, results []Result) error {
-	existing, err := c.read(ctx, queue, p.job.ID)
-	if errors.Is(err, ErrNotFound) {
-		// It was deleted between the check and this read.
-		results[p.index].Err = fmt.Errorf("jobs: enqueue: id %s was just deleted; try again", p.job.ID)
-		return nil
+// answerDuplicates returns the jobs that have the ids already.
+func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results []Result) error {
+	const perRequest = 500
+	for chunk := range slices.Chunk(ds, perRequest) {
+		cmds := make([]*redis.MapStringStringCmd, len(chunk))
+		if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, d := range chunk {
+				cmds[i] = pipe.HGetAll(ctx, record.Task(d.queue, d.p.job.ID))
+			}
+			return nil
+		}); err != nil {
+			return err
+		}
+		for i, d := range chunk {
+			result := &results[d.p.index]
+			fields := cmds[i].Val()
+			if fields[record.FieldMsg] == "" {
+				// It was deleted between the check and this read.
+				result.Err = fmt.Errorf("jobs: enqueue: id %s was just deleted; try again", d.p.job.ID)
+				continue
+			}
+			existing, err := FromRecord(fields)
+			if err != nil {
+				result.Err = fmt.Errorf("jobs: enqueue: id %s exists: %w", d.p.job.ID, err)
+				continue
+			}
+			existing.Duplicate = true
+			result.Job = existing
+		}
 	}
-	if err != nil {
-		return err
-	}
-	existing.Duplicate = true
-	results[p.index].Job = existing
 	return nil
 }
 

@@ -36,18 +36,6 @@ func (c *Client) Get(ctx context.Context, id string) (*Job, error) {
 	return nil, fmt.Errorf("jobs: get %s: %w", id, ErrNotFound)
 }
 
-// read returns one job of a known queue.
-func (c *Client) read(ctx context.Context, queue, id string) (*Job, error) {
-	found, err := c.readAll(ctx, []string{queue}, []string{id})
-	if err != nil {
-		return nil, err
-	}
-	if len(found) == 0 {
-		return nil, ErrNotFound
-	}
-	return found[0], nil
-}
-
 // readAll looks every id up in every queue, in one pipeline. Ids that exist in
 // none of them are left out; the order is that of the ids.
 func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, error) {
@@ -123,6 +111,10 @@ func FromMessage(msg *record.Message, fields map[string]string) (*Job, error) {
 	return j, nil
 }
 
+// storedPolicy is read without the checks of input: a later version may have
+// written more than this one knows.
+type storedPolicy RetryPolicy
+
 func fromMessage(msg *record.Message) (*Job, error) {
 	destination, priority, ok := record.ParseQueue(msg.Queue)
 	if !ok {
@@ -151,7 +143,9 @@ func fromMessage(msg *record.Message) (*Job, error) {
 	}
 	decode(record.HeaderHeaders, &j.Request.Headers)
 	decode(record.HeaderMaxReschedules, &j.MaxReschedules)
-	decode(record.HeaderRetry, &j.Retry)
+	var policy *storedPolicy
+	decode(record.HeaderRetry, &policy)
+	j.Retry = (*RetryPolicy)(policy)
 	decode(record.HeaderAfter, &j.After)
 	return j, errors.Join(errs...)
 }

@@ -1,11 +1,13 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
+	_ "embed"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"sort"
 	"strconv"
@@ -25,7 +27,14 @@ const (
 	// there is no index for (key, batch). The page may then be short, or empty,
 	// and still have a next one.
 	scanPerPage = 2000
+	// scanAtOnce is how many of them are read in one round trip at least.
+	scanAtOnce = 100
 )
+
+//go:embed lua/page.lua
+var pageSource string
+
+var pageScript = redis.NewScript(pageSource)
 
 // Filter selects jobs. Zero fields select all.
 type Filter struct {
@@ -73,17 +82,22 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	page := &Page{Items: []*Job{}}
 	scanned := 0
 	for len(page.Items) < o.Limit && scanned < scanPerPage {
-		heads, err := c.heads(ctx, sources, cur, o.Limit-len(page.Items))
+		want := o.Limit - len(page.Items)
+		if o.Key != "" || o.Batch != "" {
+			want = max(want, scanAtOnce)
+		}
+		heads, err := c.heads(ctx, sources, cur, want)
 		if err != nil {
 			return nil, fmt.Errorf("jobs: list: %w", err)
 		}
-		n := merge(heads, o.Limit-len(page.Items), func(h *head, i int) {
+		n := merge(heads, want, func(h *head, i int) (more bool) {
 			scanned++
 			cur[h.source.name] = h.after(i)
 			if j := h.jobs[i]; j != nil && o.matches(j) {
 				j.Payload = nil
 				page.Items = append(page.Items, j)
 			}
+			return len(page.Items) < o.Limit
 		})
 		if n == 0 {
 			return page, nil
@@ -166,8 +180,10 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 			}
 		}
 		add(Running, "a", record.Active(q), unsorted)
-		add(Pending, "p", record.Pending(q), list)
+		// In the order in which they are read: what moves to the queue meanwhile
+		// is then seen in one of the two.
 		add(Pending, "s", record.Scheduled(q), zset)
+		add(Pending, "p", record.Pending(q), list)
 		add(RetryPending, "r", record.Retry(q), zset)
 		add(Completed, "c", record.Completed(q), zset)
 		add(Failed, "f", record.Failed(q), zset)
@@ -177,9 +193,10 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 
 // position is how far a source has been listed.
 type position struct {
-	Offset int    `json:"o,omitempty"` // of a list
-	Score  string `json:"s,omitempty"` // of a sorted set, with Member
-	Member string `json:"m,omitempty"` // last one listed
+	// Member is the last one listed; of a list the leftmost of those that were.
+	Member string `json:"m,omitempty"`
+	Offset int    `json:"o,omitempty"` // of a list: how many were listed from Member on
+	Score  string `json:"s,omitempty"` // of a sorted set: Member's
 }
 
 type cursor map[string]position
@@ -198,16 +215,30 @@ func decodeCursor(s string) (cursor, error) {
 	if err == nil {
 		err = json.Unmarshal(b, &c)
 	}
-	if err != nil {
+	if err != nil || !c.valid() {
 		return nil, &ValidationError{Fields: []FieldError{{"cursor", "is none that a list has returned; start without one"}}}
 	}
 	return c, nil
+}
+
+// valid reports whether Redis will understand the positions; null is none.
+func (c cursor) valid() bool {
+	for _, p := range c {
+		if p.Offset < 0 || p.Offset > math.MaxInt32 {
+			return false
+		}
+		if score, err := strconv.ParseFloat(cmp.Or(p.Score, "0"), 64); err != nil || math.IsNaN(score) {
+			return false
+		}
+	}
+	return c != nil
 }
 
 // head is the next part of a source.
 type head struct {
 	source source
 	from   position
+	newer  int // of a list: how many of the ids have come since on the left
 	ids    []string
 	scores []string
 	jobs   []*Job // nil where the id has no record
@@ -218,7 +249,16 @@ type head struct {
 func (h *head) after(i int) position {
 	switch h.source.kind {
 	case list:
-		return position{Offset: h.from.Offset + i + 1}
+		p := position{Member: h.from.Member, Offset: h.from.Offset + i + 1}
+		switch {
+		case i < h.newer:
+			p.Member = h.ids[i]
+		case h.newer > 0:
+			p.Member = h.ids[h.newer-1]
+		case p.Member == "":
+			p.Member = h.ids[0]
+		}
+		return p
 	case unsorted:
 		return position{Member: h.ids[i]}
 	}
@@ -227,68 +267,82 @@ func (h *head) after(i int) position {
 
 // heads reads the next n of each source.
 func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
-	heads := make([]*head, len(sources))
-	lists := make([]*redis.StringSliceCmd, len(sources))
-	sets := make([]*redis.ZSliceCmd, len(sources))
-	ranks := make([]*redis.IntCmd, len(sources))
 	if len(sources) == 0 {
 		return nil, nil
 	}
-	// Where the last member still is in its set, what follows it is known by
-	// rank, however many share its score.
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, s := range sources {
-			heads[i] = &head{source: s, from: cur[s.name]}
-			if s.kind == zset && heads[i].from.Member != "" {
-				ranks[i] = pipe.ZRevRank(ctx, s.key, heads[i].from.Member)
-			}
+	heads, err := c.nextIDs(ctx, sources, cur, n)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		// A pipeline cannot fall back to EVAL by itself.
+		if err := pageScript.Load(ctx, c.rdb).Err(); err != nil {
+			return nil, err
 		}
-		return nil
-	}); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
+		heads, err = c.nextIDs(ctx, sources, cur, n)
 	}
-	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, s := range sources {
-			from := heads[i].from
-			switch {
-			case s.kind == list:
-				lists[i] = pipe.LRange(ctx, s.key, int64(from.Offset), int64(from.Offset+n-1))
-			case s.kind == unsorted:
-				lists[i] = pipe.LRange(ctx, s.key, 0, -1)
-			case from.Member == "":
-				sets[i] = pipe.ZRevRangeWithScores(ctx, s.key, 0, int64(n-1))
-			case ranks[i].Err() == nil:
-				r := ranks[i].Val()
-				sets[i] = pipe.ZRevRangeWithScores(ctx, s.key, r+1, r+int64(n))
-			default:
-				sets[i] = pipe.ZRevRangeByScoreWithScores(ctx, s.key, &redis.ZRangeBy{Max: from.Score, Min: "-inf", Count: int64(n)})
-			}
-		}
-		return nil
-	})
 	if err != nil {
 		return nil, err
 	}
+	return heads, c.fill(ctx, heads)
+}
+
+// nextIDs reads the next n ids of each source in one pipeline.
+func (c *Client) nextIDs(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
+	heads := make([]*head, len(sources))
+	actives := make([]*redis.StringSliceCmd, len(sources))
+	pages := make([]*redis.Cmd, len(sources))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, s := range sources {
+			from := cur[s.name]
+			heads[i] = &head{source: s, from: from}
+			switch s.kind {
+			case unsorted:
+				actives[i] = pipe.LRange(ctx, s.key, 0, -1)
+			case list:
+				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "list", n, from.Member, from.Offset)
+			case zset:
+				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "set", n, from.Member, cmp.Or(from.Score, "+inf"))
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
 	for i, h := range heads {
-		switch {
-		case h.source.kind == unsorted:
-			h.ids = lists[i].Val()
+		if h.source.kind == unsorted {
+			h.ids = actives[i].Val()
 			sort.Sort(sort.Reverse(sort.StringSlice(h.ids)))
 			if m := h.from.Member; m != "" {
 				h.ids = h.ids[sort.Search(len(h.ids), func(k int) bool { return h.ids[k] < m }):]
 			}
 			h.ids = h.ids[:min(n, len(h.ids))]
-		case h.source.kind == list:
-			h.ids = lists[i].Val()
-		default:
-			for _, z := range sets[i].Val() {
-				member, _ := z.Member.(string)
-				h.ids = append(h.ids, member)
-				h.scores = append(h.scores, strconv.FormatFloat(z.Score, 'f', -1, 64))
-			}
+			continue
+		}
+		reply, err := pages[i].Slice()
+		if err != nil {
+			return nil, err
+		}
+		h.take(reply)
+	}
+	return heads, nil
+}
+
+// take reads what page.lua has returned.
+func (h *head) take(reply []any) {
+	if h.source.kind == list && len(reply) >= 2 {
+		if found, _ := reply[0].(int64); found == 0 {
+			h.from = position{} // the queue has turned over: all of it is new
+		}
+		newer, _ := reply[1].(int64)
+		h.newer, reply = int(newer), reply[2:]
+	}
+	for i := 0; i < len(reply); i++ {
+		id, _ := reply[i].(string)
+		h.ids = append(h.ids, id)
+		if h.source.kind == zset && i+1 < len(reply) {
+			i++
+			score, _ := reply[i].(string)
+			h.scores = append(h.scores, score)
 		}
 	}
-	return heads, c.fill(ctx, heads)
 }
 
 // fill reads the records of all heads in one pipeline.
@@ -322,9 +376,9 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 	return nil
 }
 
-// merge takes up to n jobs from the heads, the newest of them each time, and
-// returns how many it took.
-func merge(heads []*head, n int, take func(h *head, i int)) int {
+// merge takes up to n jobs from the heads, the newest of them each time, as long
+// as take wants more, and returns how many it took.
+func merge(heads []*head, n int, take func(h *head, i int) (more bool)) int {
 	for taken := 0; ; taken++ {
 		if taken == n {
 			return taken
@@ -345,7 +399,9 @@ func merge(heads []*head, n int, take func(h *head, i int)) int {
 		if best == nil {
 			return taken
 		}
-		take(best, best.next)
 		best.next++
+		if !take(best, best.next-1) {
+			return taken + 1
+		}
 	}
 }

@@ -64,14 +64,15 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 // UnmarshalJSON fills absent fields with their defaults; an explicit zero is
 // kept and refused by the validation.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
+	const absent = math.MinInt
 	type plain RetryPolicy
-	v := plain{BackoffMultiplier: DefaultBackoffMultiplier, InitialDelaySecs: DefaultInitialDelaySecs, MaxDelaySecs: -1}
+	v := plain{BackoffMultiplier: DefaultBackoffMultiplier, InitialDelaySecs: DefaultInitialDelaySecs, MaxDelaySecs: absent}
 	dec := json.NewDecoder(strings.NewReader(string(b)))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
 		return fmt.Errorf("retry: %w", err)
 	}
-	if v.MaxDelaySecs == -1 {
+	if v.MaxDelaySecs == absent {
 		v.MaxDelaySecs = max(DefaultMaxDelaySecs, v.InitialDelaySecs)
 	}
 	*p = RetryPolicy(v)

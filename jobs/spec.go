@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"encoding/json"
-	"fmt"
 	"time"
 )
 
@@ -43,7 +42,7 @@ func New(destination string, payload any, opts ...Option) *Spec {
 	default:
 		b, err := json.Marshal(payload)
 		if err != nil {
-			s.err = fmt.Errorf("payload: cannot be encoded as JSON: %w", err)
+			s.err = err
 		}
 		s.Payload = b
 	}
@@ -83,14 +82,19 @@ func Prioritize(p Priority) Option { return func(s *Spec) { s.Priority = p } }
 
 // MaxReschedules fails the job when it would be put off once more after n
 // times. Without it a job may be put off for ever.
-func MaxReschedules(n int) Option { return func(s *Spec) { s.MaxReschedules = &n } }
+func MaxReschedules(n int) Option {
+	return func(s *Spec) {
+		limit := n // of its own: an option can be used for many jobs
+		s.MaxReschedules = &limit
+	}
+}
 
 // Retry calls the job again after failures by the given policy. Zero fields of
 // the policy take their defaults. Without it a job is called once.
 func Retry(p RetryPolicy) Option {
 	return func(s *Spec) {
-		p = p.withDefaults()
-		s.Retry = &p
+		policy := p.withDefaults() // of its own: an option can be used for many jobs
+		s.Retry = &policy
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"sort"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
 )
@@ -152,6 +153,9 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 	switch {
 	case len(r.Query) > maxQueryBytes:
 		bad("request.query", "has %d bytes, at most %d are accepted", len(r.Query), maxQueryBytes)
+	case !utf8.ValidString(r.Query):
+		// asynq's encoding holds UTF-8 only: it could not read such a job.
+		bad("request.query", "is not valid UTF-8; encode it, for instance a=b&c=d%%20e")
 	case strings.HasPrefix(r.Query, "?"):
 		bad("request.query", "must not start with a question mark")
 	default:
@@ -165,14 +169,19 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 		names = append(names, name)
 	}
 	sort.Strings(names)
+	spelled := map[string]string{}
 	for _, name := range names {
 		value := r.Headers[name]
 		total += len(name) + len(value)
+		other, again := spelled[strings.ToLower(name)]
+		spelled[strings.ToLower(name)] = name
 		switch {
+		case again && httpguts.ValidHeaderFieldName(name):
+			bad("request.headers", "%s and %s are the same header; give it once", clip(other), clip(name))
 		case !httpguts.ValidHeaderFieldName(name):
 			bad("request.headers", "%q is no header name", clip(name))
-		case !httpguts.ValidHeaderFieldValue(value):
-			bad("request.headers", "the value of %s has characters that a header must not have (line breaks?)", name)
+		case !httpguts.ValidHeaderFieldValue(value) || !utf8.ValidString(value):
+			bad("request.headers", "the value of %s has characters that a header must not have (line breaks?)", clip(name))
 		case DeniedHeader(name):
 			bad("request.headers", "%s is set by Tidegate or by the connection and cannot be set by a job", name)
 		}
@@ -193,6 +202,10 @@ func PathProblem(path string) string {
 	}
 	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
 		return "must start with exactly one slash; it is appended to the destination's URL"
+	}
+	if !utf8.ValidString(path) {
+		// asynq's encoding holds UTF-8 only: it could not read such a job.
+		return "is not valid UTF-8; encode it (%C3%A9)"
 	}
 	if strings.ContainsAny(path, "?#\\") {
 		return "must not contain ?, # or a backslash; a query goes into request.query"

@@ -168,11 +168,11 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 		}},
 	} {
 		for problem, want := range map[error]int{
-			errGone:                           14, // at 0, 50, 150, 350, 750, 1550 ms, then every second
-			refusal("LOADING from disk"):      14,
+			errGone:                            14, // at 0, 50, 150, 350, 750, 1550 ms, then every second
+			refusal("LOADING from disk"):       14,
 			refusal("OOM command not allowed"): 14,
-			refusal("MISCONF cannot write"):   14,
-			refusal("ERR for good"):           1,
+			refusal("MISCONF cannot write"):    14,
+			refusal("ERR for good"):            1,
 		} {
 			t.Run(tc.name+"/"+problem.Error(), func(t *testing.T) {
 				t.Parallel()
@@ -392,7 +392,7 @@ func TestRecoveredJobsAreSpread(t *testing.T) {
 // asynq's recoverer has no deadline, and its Server's shutdown waits for it.
 func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
 	t.Parallel()
-	recover := func(c *Client) time.Duration {
+	recoverOne := func(c *Client) time.Duration {
 		started := time.Now()
 		msg := (&record.Message{ID: "a", Queue: "q", ErrorMsg: leaseExpired}).AppendTo(nil)
 		_ = c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task("q", "a")}, "a", msg)
@@ -401,11 +401,11 @@ func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }}
 		c := New(w, Options{Queues: []string{"q"}})
-		if took := recover(c); took > redisTimeout {
+		if took := recoverOne(c); took > redisTimeout {
 			t.Errorf("it was tried for %s, want at most %s: it comes by again", took, redisTimeout)
 		}
 		ended := make(chan time.Duration)
-		go func() { ended <- recover(c) }()
+		go func() { ended <- recoverOne(c) }()
 		<-time.After(time.Second)
 		if err := c.CloseGate(context.Background()); err != nil {
 			t.Error(err)

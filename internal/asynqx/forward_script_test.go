@@ -91,13 +91,13 @@ func TestForwardScript(t *testing.T) {
 				scheduled(s, "h1", minute, held...)
 				scheduled(s, "beyond", time.Hour, held...)
 				scheduled(s, "other", minute, record.FieldReason, "rate limited by d")
-				scheduled(s, "none", minute)
+				scheduled(s, "none", 2*minute)
 				scheduled(s, "due", past)
 				retry(s, "r", minute)
 			},
 			held: 10 * minute, want: 3,
 			look: map[string]string{
-				"pending": "due h1 h2", "scheduled": "none other beyond", "retry": "r",
+				"pending": "due h1 h2", "scheduled": "other none beyond", "retry": "r",
 				"due": "pending", "h1": "pending", "h2": "pending",
 				"beyond": "scheduled", "other": "scheduled", "none": "scheduled", "r": "retry",
 			},

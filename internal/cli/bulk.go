@@ -1,20 +1,14 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/tidegate/tidegate/jobs"
-)
-
-// Bounds of what is sent to Redis at once.
-const (
-	chunkJobs  = 4000
-	chunkBytes = 4 << 20
 )
 
 // lineSlack is how much longer than its payload a line may be: path, query,
@@ -37,49 +31,6 @@ type bulkResult struct {
 // lines is how many lines were answered.
 func (r *bulkResult) lines() int { return r.Accepted + r.Duplicates + len(r.Rejected) }
 
-// chunk is a part of a file on its way to Redis.
-type chunk struct {
-	specs    []*jobs.Spec
-	lines    []int // of the specs
-	rejected []rejection
-	size     int   // bytes of its lines
-	end      int64 // offset in the file
-	arena    []byte
-}
-
-func (c *chunk) empty() bool { return len(c.specs)+len(c.rejected) == 0 }
-
-func (c *chunk) full() bool {
-	return len(c.specs)+len(c.rejected) >= chunkJobs || c.size >= chunkBytes
-}
-
-// last is the number of its last line.
-func (c *chunk) last() int {
-	last := 0
-	if n := len(c.lines); n > 0 {
-		last = c.lines[n-1]
-	}
-	if n := len(c.rejected); n > 0 {
-		last = max(last, c.rejected[n-1].Line)
-	}
-	return last
-}
-
-// keep copies a line to where it stays valid.
-func (c *chunk) keep(line []byte) []byte {
-	const block = 256 << 10
-	if cap(c.arena)-len(c.arena) < len(line) {
-		c.arena = make([]byte, 0, max(block, len(line)))
-	}
-	from := len(c.arena)
-	c.arena = append(c.arena, line...)
-	return c.arena[from:len(c.arena):len(c.arena)]
-}
-
-func (c *chunk) reject(line int, text string) {
-	c.rejected = append(c.rejected, rejection{Line: line, Error: clean(text)})
-}
-
 // bulk enqueues a file of jobs, one a line.
 type bulk struct {
 	client      *jobs.Client
@@ -91,56 +42,60 @@ type bulk struct {
 // run reads to the end of in. The error says what stopped it earlier; the result
 // counts what was done until then.
 //
-// The next chunk is read and parsed while one is on its way, and chunks follow
+// While one chunk is on its way the next is read and parsed, and chunks follow
 // each other, so that jobs are enqueued in the order of the file. When ctx ends,
 // the chunk on its way is finished.
 func (b *bulk) run(ctx context.Context, in io.Reader) (*bulkResult, error) {
 	result := &bulkResult{Rejected: []rejection{}}
+	defer func() {
+		slices.SortFunc(result.Rejected, func(x, y rejection) int { return cmp.Compare(x.Line, y.Line) })
+	}()
 	stop, cancel := context.WithCancel(ctx)
 	defer cancel()
-	chunks := make(chan *chunk)
-	var readErr error // settled when chunks is closed
-	go func() {
-		// A read from a pipe cannot be interrupted: after a cancel this may
-		// outlive run, but not the process, which is about to end.
-		defer close(chunks)
-		readErr = b.parse(stop, in, chunks)
-	}()
-	defer func() { slices.SortFunc(result.Rejected, func(x, y rejection) int { return x.Line - y.Line }) }()
+	h := newHandover()
+	// A read from a pipe cannot be interrupted: after a cancel this may outlive
+	// run, but not the process, which is about to end.
+	go func() { h.close(b.parse(stop, in, h)) }()
 	last := 0 // line up to which all have been answered
 	for {
 		select {
-		case c, more := <-chunks:
-			if !more {
-				if readErr != nil {
-					return result, b.stopped(result, last, 0, readErr)
-				}
-				return result, nil
-			}
+		case <-h.ready:
+		case <-ctx.Done():
+			return result, &bulkError{text: stopped(result, last, last, "interrupted")}
+		}
+		c, closed, err := h.take()
+		if c != nil {
 			done, err := b.send(ctx, c, result)
 			if err != nil {
-				return result, b.stopped(result, done, c.last(), err)
+				return result, &bulkError{text: stopped(result, done, c.last(), problem(err)), cause: err}
 			}
 			last = done
-		case <-ctx.Done():
-			return result, b.stopped(result, last, 0, context.Cause(ctx))
+		}
+		switch {
+		case closed && err != nil:
+			return result, &bulkError{text: stopped(result, last, last, err.Error())}
+		case closed:
+			return result, nil
 		}
 	}
 }
 
 // stopped says how far it came and how to go on: all lines to done are answered,
 // those after it up to unknown may be enqueued.
-func (b *bulk) stopped(r *bulkResult, done, unknown int, cause error) error {
-	var text strings.Builder
-	fmt.Fprintf(&text, "stopped (%s)", problem(cause))
-	fmt.Fprintf(&text, "; %d jobs were accepted; lines 1 to %d are done; go on with: tail -n +%d FILE | tidegate enqueue --file -", r.Accepted, done, done+1)
-	if unknown > done {
-		fmt.Fprintf(&text, "; lines %d to %d may be enqueued already: only those with an id can be repeated safely", done+1, unknown)
+func stopped(r *bulkResult, done, unknown int, why string) string {
+	text := fmt.Sprintf("stopped (%s); accepted so far: %s; go on with: tail -n +%d FILE | tidegate enqueue --file -",
+		why, plural(r.Accepted, "job", "jobs"), done+1)
+	switch {
+	case unknown == done+1:
+		text += fmt.Sprintf("; line %d may be enqueued already: it can be repeated safely if it has an id", unknown)
+	case unknown > done:
+		text += fmt.Sprintf("; lines %d to %d may be enqueued already: only those with an id can be repeated safely", done+1, unknown)
 	}
-	return &bulkError{text: text.String(), cause: cause}
+	return text
 }
 
-// bulkError is an enqueue of a file that ended early.
+// bulkError is an enqueue of a file that ended early. The cause is what Redis
+// said, nil if it was not Redis.
 type bulkError struct {
 	text  string
 	cause error
@@ -149,30 +104,24 @@ type bulkError struct {
 func (e *bulkError) Error() string { return e.text }
 func (e *bulkError) Unwrap() error { return e.cause }
 
-// parse turns lines into chunks.
-func (b *bulk) parse(ctx context.Context, in io.Reader, chunks chan<- *chunk) error {
+// parse reads lines and hands them over, parsed, until in ends or ctx does.
+func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
 	lines := newLineReader(in, b.maxPayload+lineSlack)
+	var store arena
 	c := &chunk{}
 	flush := func() bool {
-		c.end = lines.offset
-		select {
-		case chunks <- c:
-			c = &chunk{}
+		if c.empty() {
 			return true
-		case <-ctx.Done():
-			return false
 		}
+		c.end = lines.offset
+		ok := h.put(ctx, c)
+		c = &chunk{}
+		return ok
 	}
 	for {
-		if lines.starved() && !c.empty() {
-			// Nothing is at hand to be parsed: if Redis has nothing to do either,
-			// it gets what there is.
-			c.end = lines.offset
-			select {
-			case chunks <- c:
-				c = &chunk{}
-			default:
-			}
+		// What was read goes on its way before more is waited for.
+		if (c.full() || lines.starved()) && !flush() {
+			return nil
 		}
 		line, err := lines.next()
 		switch {
@@ -182,28 +131,17 @@ func (b *bulk) parse(ctx context.Context, in io.Reader, chunks chan<- *chunk) er
 		case errors.Is(err, errLongLine):
 			c.reject(lines.number, fmt.Sprintf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", lines.limit, b.maxPayload))
 		case err != nil:
+			flush()
 			return fmt.Errorf("read line %d: %w", lines.number+1, err)
-		case len(line) == 0:
-			continue
-		default:
-			b.add(c, lines.number, line)
-		}
-		if c.full() && !flush() {
-			return nil
+		case len(line) > 0:
+			spec := &jobs.Spec{Destination: b.destination}
+			if err := parseJobLine(store.keep(line), spec); err != nil {
+				c.reject(lines.number, err.Error())
+			} else {
+				c.add(lines.number, spec, len(line))
+			}
 		}
 	}
-}
-
-// add parses a line into the chunk.
-func (b *bulk) add(c *chunk, number int, line []byte) {
-	c.size += len(line)
-	spec := &jobs.Spec{Destination: b.destination}
-	if err := parseJobLine(c.keep(line), spec); err != nil {
-		c.reject(number, err.Error())
-		return
-	}
-	c.specs = append(c.specs, spec)
-	c.lines = append(c.lines, number)
 }
 
 // send enqueues a chunk and returns the line up to which all are answered.

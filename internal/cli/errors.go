@@ -77,8 +77,9 @@ func errorLines(err error) []string {
 	}
 	text := problem(err)
 	if exitStatus(err) == exitFailed {
+		var early *bulkError
 		switch {
-		case errors.Is(err, context.Canceled):
+		case errors.Is(err, context.Canceled) && !errors.As(err, &early):
 			text = "interrupted"
 		case redisTrouble(err) && !strings.Contains(text, "REDIS_URL"):
 			text += "; check that Redis is up and that REDIS_URL is right, then try again"

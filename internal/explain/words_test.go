@@ -24,7 +24,7 @@ func TestDuration(t *testing.T) {
 		47*time.Hour + 59*time.Minute + 31*time.Second: "2d",
 		71*time.Hour + 31*time.Minute:                  "3d",
 		48 * time.Hour:                                 "2d",
-		75*time.Hour + 1*time.Minute:                   "3d4h",
+		75*time.Hour + 30*time.Minute:                  "3d4h",
 		90*24*time.Hour + 30*time.Minute:               "90d1h",
 	} {
 		if got := Duration(d); got != want {

@@ -1,0 +1,759 @@
+package asynqx
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// runServer starts an asynq Server on a client until the test ends, and returns
+// how to end it earlier: the gate first.
+func runServer(t *testing.T, c *Client, h asynq.HandlerFunc) (stop func()) {
+	t.Helper()
+	queues := map[string]int{}
+	for i, q := range c.o.Queues {
+		queues[q] = len(c.o.Queues) - i
+	}
+	server := asynq.NewServerFromRedisClient(c, asynq.Config{
+		Concurrency: c.o.Concurrency, Queues: queues, StrictPriority: true, TaskCheckInterval: 5 * time.Millisecond,
+		DelayedTaskCheckInterval: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
+		IsFailure:      func(error) bool { return false },
+		LogLevel:       asynq.FatalLevel,
+	})
+	if err := server.Start(h); err != nil {
+		t.Fatal(err)
+	}
+	stop = sync.OnceFunc(func() {
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Errorf("close the gate: %v", err)
+		}
+		server.Stop()
+		server.Shutdown()
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// completing is a handler that completes its job after f.
+func completing(c *Client, f func(id string)) asynq.HandlerFunc {
+	return func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		f(id)
+		c.Delivery(id).Decide(Outcome{Kind: Complete})
+		return nil
+	}
+}
+
+func numbered(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("j%04d", i)
+	}
+	return ids
+}
+
+// A Server never holds more jobs than it has slots, however it fetches, and
+// runs each one once.
+func TestNeverMoreInHandThanSlots(t *testing.T) {
+	t.Parallel()
+	const n, slots = 600, 7
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
+	s.pending(numbered(n)...)
+	var running, atOnce, inHand, done atomic.Int64
+	var mu sync.Mutex
+	runs := map[string]int{}
+	all := make(chan struct{})
+	highest := func(a *atomic.Int64, n int64) {
+		for was := a.Load(); n > was && !a.CompareAndSwap(was, n); was = a.Load() {
+		}
+	}
+	stop := runServer(t, c, completing(c, func(id string) {
+		highest(&atOnce, running.Add(1))
+		defer running.Add(-1)
+		highest(&inHand, s.rdb.LLen(context.Background(), record.Active(s.queue)).Val())
+		mu.Lock()
+		runs[id]++
+		mu.Unlock()
+		if done.Add(1) == n {
+			close(all)
+		}
+	}))
+	select {
+	case <-all:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%d of %d jobs were run", done.Load(), n)
+	}
+	stop()
+	if inHand.Load() > slots || atOnce.Load() > slots {
+		t.Errorf("up to %d in hand and %d running at once, with %d slots", inHand.Load(), atOnce.Load(), slots)
+	}
+	for id, times := range runs {
+		if times != 1 {
+			t.Errorf("%s was run %d times", id, times)
+		}
+	}
+	if got := s.rdb.ZCard(context.Background(), record.Completed(s.queue)).Val(); got != n {
+		t.Errorf("%d of %d jobs are completed", got, n)
+	}
+	if c.InHand() != 0 {
+		t.Errorf("%d still in hand at the end", c.InHand())
+	}
+}
+
+// Several jobs come with one call: as many as there are free slots, within
+// bounds.
+func TestFetchesWhatThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name          string
+		slots, inHand int
+		grant         Grant
+		want          int // asked for
+		wantOfThree   string
+	}{
+		{name: "one slot", slots: 1, want: 1, wantOfThree: "j0000"},
+		{name: "two of five are taken", slots: 5, inHand: 2, want: 3, wantOfThree: "j0000 j0001 j0002"},
+		{name: "all are taken, but asynq asks", slots: 5, inHand: 5, want: 1, wantOfThree: "j0000"},
+		{name: "very many slots", slots: 100000, want: maxFetch, wantOfThree: "j0000 j0001 j0002"},
+		{name: "the gate says two", slots: 5, grant: Grant{Max: 2}, want: 2, wantOfThree: "j0000 j0001"},
+		{name: "a permit is for one", slots: 5, grant: Grant{Permit: "p"}, want: 1, wantOfThree: "j0000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			w := &wire{UniversalClient: s.rdb}
+			c := New(w, Options{Queues: []string{s.queue}, Concurrency: tc.slots, Worker: "host:1", Gate: &fakeGate{grant: tc.grant}})
+			defer c.CloseGate(context.Background())
+			for i := range tc.inHand {
+				c.inHand.add(&Delivery{ID: fmt.Sprint("other", i)})
+			}
+			s.pending(numbered(3)...)
+			first := asDequeue(t, c, s.queue)
+			asked := w.sent("dequeue")
+			if len(asked) != 1 || asked[0].args[2] != tc.want {
+				t.Fatalf("Redis was asked with %v, want once for %d", asked, tc.want)
+			}
+			got := []string{first}
+			for _, d := range c.buffer {
+				got = append(got, d.ID)
+			}
+			if strings.Join(got, " ") != tc.wantOfThree {
+				t.Errorf("fetched %v, want %s", got, tc.wantOfThree)
+			}
+			if d := c.Delivery("j0000"); d == nil || d.Permit != tc.grant.Permit || d.Queue != s.queue {
+				t.Errorf("delivery %+v, want one of %s with permit %v", d, s.queue, tc.grant.Permit)
+			}
+			if c.InHand() != tc.inHand+len(got) {
+				t.Errorf("%d in hand, want %d", c.InHand(), tc.inHand+len(got))
+			}
+		})
+	}
+}
+
+// While jobs are plenty, completing and fetching share a round trip; more than
+// were completed are not fetched.
+func TestFetchesAlongWithCompletions(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
+	defer c.CloseGate(context.Background())
+	s.pending("a", "b", "c", "d")
+	a, b := asDequeue(t, c, s.queue), asDequeue(t, c, s.queue)
+	s.must(asDone(context.Background(), c, s.queue, a))
+	want := map[string]string{
+		"completed": "a", "active": "b c", "lease": "b c", "pending": "d",
+		"a": "completed", "b": "active", "c": "active", "d": "pending",
+	}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("after one was completed (-want +got):\n%s", diff)
+	}
+	if got := asDequeue(t, c, s.queue); got != "c" || b != "b" {
+		t.Errorf("fetched %s, then %s; want b, then c", b, got)
+	}
+	// Once the gate is closed nothing is fetched any more.
+	s.must(c.CloseGate(context.Background()))
+	s.must(asDone(context.Background(), c, s.queue, b))
+	if got := s.look()["pending"]; got != "d" {
+		t.Errorf("the queue is %q after the gate was closed, want d", got)
+	}
+}
+
+// A gate that is not open for all keeps completions from fetching.
+func TestNothingIsFetchedAlongAGateThatIsNotFlowing(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: g})
+	defer c.CloseGate(context.Background())
+	s.pending("a", "b", "c")
+	a := asDequeue(t, c, s.queue)
+	asDequeue(t, c, s.queue)
+	g.dammed.Store(true)
+	s.must(asDone(context.Background(), c, s.queue, a))
+	if got := s.look()["pending"]; got != "c" {
+		t.Errorf("the queue is %q, want c: the gate has closed", got)
+	}
+}
+
+// What was fetched but not handed out goes back to the head, in its order.
+func TestCloseGatePutsBackInOrder(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, Gate: g})
+	s.pending("a", "b", "c", "d", "e", "f")
+	if got := asDequeue(t, c, s.queue); got != "a" {
+		t.Fatalf("fetched %s", got)
+	}
+	for range 2 { // the second time does nothing
+		s.must(c.CloseGate(context.Background()))
+		want := map[string]string{
+			"active": "a", "lease": "a", "pending": "b c d e f",
+			"a": "active", "b": "pending", "c": "pending", "d": "pending", "e": "pending", "f": "pending",
+		}
+		if diff := cmp.Diff(want, s.look()); diff != "" {
+			t.Errorf("after the gate was closed (-want +got):\n%s", diff)
+		}
+	}
+	if c.InHand() != 1 {
+		t.Errorf("%d in hand, want the one that was handed out", c.InHand())
+	}
+	if got := asDequeue(t, c, s.queue); got != "" {
+		t.Errorf("%s was fetched through a closed gate", got)
+	}
+	if got := g.told(); got != "close close" {
+		t.Errorf("the gate was told %q", got)
+	}
+}
+
+// What Redis does not take back is said; it comes back when its lease ends.
+func TestCloseGateWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 3})
+	s.pending("a", "b", "c")
+	asDequeue(t, c, s.queue)
+	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
+	err := c.CloseGate(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "job b") || !strings.Contains(err.Error(), "job c") {
+		t.Errorf("error %v, want both jobs named", err)
+	}
+}
+
+// A permit whose job was fetched but not handed out goes back to the gate, which
+// then gives it back for good.
+func TestCloseGateReturnsThePermitOfABufferedJob(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	g := &fakeGate{grant: Grant{Max: 1, Permit: "the probe"}}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
+	s.pending("a")
+	w.answer = func(under call) *redis.Cmd {
+		if under.sha == dequeueScript.Hash() {
+			c.cancel() // the shutdown begins while the fetch is under way
+		}
+		return nil
+	}
+	if got := asDequeue(t, c, s.queue); got != "" {
+		t.Fatalf("%s was handed out after the shutdown had begun", got)
+	}
+	s.must(c.CloseGate(context.Background()))
+	if got := g.told(); got != "unused(the probe) close" {
+		t.Errorf("the gate was told %q", got)
+	}
+	if diff := cmp.Diff(map[string]string{"pending": "a", "a": "pending"}, s.look()); diff != "" {
+		t.Errorf("the queue (-want +got):\n%s", diff)
+	}
+}
+
+// A grant without a job is given back each time.
+func TestUnusedGrants(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{grant: Grant{Max: 1, Permit: "p"}}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond, PollMax: time.Millisecond})
+	ended := make(chan string)
+	go func() { ended <- asDequeue(t, c, s.queue) }()
+	eventually(t, "the permit was given back twice", func() bool { return strings.HasPrefix(g.told(), "unused(p) unused(p)") })
+	s.pending("a")
+	if got := <-ended; got != "a" {
+		t.Fatalf("fetched %q", got)
+	}
+	before := g.told()
+	s.must(c.CloseGate(context.Background()))
+	if got := g.told(); got != before+" close" {
+		t.Errorf("the gate was told %q after %q: the permit went with the job", got, before)
+	}
+}
+
+// A job that waited too long in this process for a slot is given to whoever is
+// ready, in its order: asynq extends its lease only from when it is handed out.
+func TestStaleJobsAreNotRun(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, PollMin: time.Millisecond})
+	s.pending("a", "b", "c", "d", "e")
+	asDequeue(t, c, s.queue)
+	for _, d := range c.buffer {
+		d.fetched = d.fetched.Add(-staleAfter)
+	}
+	// Another worker is quicker.
+	back := make(chan struct{})
+	w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
+		if under.sha == dequeueScript.Hash() {
+			select {
+			case <-back:
+			default:
+				close(back)
+				if diff := cmp.Diff("b c d e", s.look()["pending"]); diff != "" {
+					t.Errorf("the queue after the stale jobs were put back (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff([]string{"b", "c"}, dequeueIDs(s, 2)); diff != "" {
+					t.Errorf("what another worker gets (-want +got):\n%s", diff)
+				}
+			}
+		}
+		return nil
+	}}
+	c.UniversalClient = w
+	if got := asDequeue(t, c, s.queue); got != "d" {
+		t.Errorf("fetched %s, want d: b and c are in other hands", got)
+	}
+	if c.InHand() != 3 { // a, d, e
+		t.Errorf("%d in hand, want a, d and e", c.InHand())
+	}
+	s.must(c.CloseGate(context.Background()))
+}
+
+// A job that comes back while its handler still runs is put off, not run twice.
+func TestJobInHandIsNotRunTwice(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	ctx := context.Background()
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 3, Worker: "host:1", Retention: time.Hour})
+	s.pending("a")
+	asDequeue(t, c, s.queue)
+	first := c.Delivery("a")
+	// Its lease was lost, it was recovered and is in the queue again.
+	s.must(s.rdb.LRem(ctx, record.Active(s.queue), 1, "a").Err())
+	s.must(s.rdb.ZRem(ctx, record.Lease(s.queue), "a").Err())
+	s.pending("a", "b")
+	before := s.now()
+	if got := asDequeue(t, c, s.queue); got != "b" {
+		t.Fatalf("fetched %s, want b: a is still run", got)
+	}
+	want := map[string]string{"active": "b", "lease": "b", "b": "active", "scheduled": "a", "a": "scheduled"}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	s.millis("a", record.FieldAvailableAt, before.Add(staleAfter-100*time.Millisecond), s.now().Add(staleAfter+100*time.Millisecond))
+	got := s.fields("a")
+	if got[record.FieldReason] != "still in the hands of host:1" || got[record.FieldReschedules] != "" || got[record.FieldAttempt] != "" {
+		t.Errorf("record %v; it should say why it waits and count nothing", got)
+	}
+	if c.Delivery("a") != first || c.InHand() != 2 {
+		t.Errorf("%d in hand; a must be the delivery that is run", c.InHand())
+	}
+	// The handler that outlived its lease ends well.
+	s.must(c.CompleteLate(ctx, first, nil))
+	want = map[string]string{"active": "b", "lease": "b", "b": "active", "completed": "a", "a": "completed"}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("after its handler ended (-want +got):\n%s", diff)
+	}
+	s.must(c.CloseGate(ctx))
+}
+
+// Trouble with one job of a reply keeps no other of it from being run.
+func TestOneBadJobDoesNotLoseTheOthers(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
+		if under.sha == settleScript.Hash() {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 4, PollMin: time.Millisecond})
+	defer c.cancel()
+	c.inHand.add(&Delivery{ID: "a"})
+	s.pending("a", "b", "c")
+	for _, want := range []string{"b", "c"} {
+		if got := asDequeue(t, c, s.queue); got != want {
+			t.Errorf("fetched %s, want %s", got, want)
+		}
+	}
+}
+
+// The queues are looked at by weighted chance: 6 to 3 to 1.
+func TestOrderOfQueues(t *testing.T) {
+	t.Parallel()
+	queues := []string{"high", "default", "low"}
+	c := New(nil, Options{Queues: queues})
+	defer c.cancel()
+	const n = 60000
+	first, orders := map[string]int{}, map[string]int{}
+	for range n {
+		o := c.order()
+		first[o[0]]++
+		orders[strings.Join(o, " ")]++
+	}
+	near := func(what string, got int, share float64) {
+		t.Helper()
+		if got := float64(got) / n; got < share-0.015 || got > share+0.015 {
+			t.Errorf("%s in %.3f of the draws, want %.3f", what, got, share)
+		}
+	}
+	near("high first", first["high"], 0.6)
+	near("default first", first["default"], 0.3)
+	near("low first", first["low"], 0.1)
+	near("high, default, low", orders["high default low"], 0.6*3/4)
+	near("low, high, default", orders["low high default"], 0.1*6/9)
+	if diff := cmp.Diff(queues, c.o.Queues); diff != "" {
+		t.Errorf("the queues of the options were changed (-want +got):\n%s", diff)
+	}
+	if len(orders) != 6 {
+		t.Errorf("orders %v, want all 6", slices.Sorted(maps.Keys(orders)))
+	}
+	one := New(nil, Options{Queues: []string{"only"}})
+	defer one.cancel()
+	if diff := cmp.Diff([]string{"only"}, one.order()); diff != "" {
+		t.Errorf("one queue (-want +got):\n%s", diff)
+	}
+	four := New(nil, Options{Queues: []string{"a", "b", "c", "d"}})
+	defer four.cancel()
+	if got := len(four.order()); got != 4 {
+		t.Errorf("%d of four queues", got)
+	}
+}
+
+// A full urgent queue does not starve the others.
+func TestLowPriorityIsNotStarved(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	high := realShelf(t)
+	def, low := *high, *high
+	def.queue, low.queue = high.queue+":b", high.queue+":c"
+	c := New(high.rdb, Options{Queues: []string{high.queue, def.queue, low.queue}, Concurrency: 1, Retention: time.Hour})
+	defer c.CloseGate(context.Background())
+	for i, s := range []*shelf{high, &def, &low} {
+		ids := numbered(n)
+		for k := range ids {
+			ids[k] = fmt.Sprint("hdl"[i:i+1], ids[k])
+		}
+		s.pending(ids...)
+	}
+	got, firstLow := map[byte]int{}, 0
+	for i := range n {
+		id := asDequeue(t, c, high.queue)
+		got[id[0]]++
+		if id[0] == 'l' && firstLow == 0 {
+			firstLow = i + 1
+		}
+		c.inHand.remove(id) // its slot is free again
+	}
+	// Means of 240, 120 and 40; the bounds are six standard deviations away.
+	for queue, bounds := range map[byte][2]int{'h': {180, 300}, 'd': {65, 175}, 'l': {5, 76}} {
+		if n := got[queue]; n < bounds[0] || n > bounds[1] {
+			t.Errorf("%d jobs of queue %c, want %d to %d; all: %v", n, queue, bounds[0], bounds[1], got)
+		}
+	}
+	t.Logf("the first job of low priority was the %dth", firstLow)
+}
+
+// asynq asks for one queue after the other; all but the first are told at once
+// that theirs is empty, without a call to Redis.
+func TestOtherQueuesAreAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	w := &wire{answer: func(call) *redis.Cmd { panic("no call to Redis is needed") }}
+	c := New(w, Options{Queues: []string{"high", "default"}})
+	defer c.cancel()
+	if got := asDequeue(t, c, "default"); got != "" {
+		t.Errorf("fetched %s", got)
+	}
+}
+
+// Without Redis, or with a Redis that refuses, the looks become rare.
+func TestFetchErrorsBackOff(t *testing.T) {
+	t.Parallel()
+	for _, problem := range []error{errGone, refusal("OOM command not allowed"), refusal("NOPERM this user")} {
+		t.Run(problem.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, problem) }}
+				c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
+				ended := make(chan string)
+				go func() { ended <- asDequeue(t, c, "a") }()
+				<-time.After(2 * time.Second)
+				synctest.Wait()
+				// At 0, 100, 300, 700 and 1500 ms.
+				if n := len(w.sent("dequeue")); n != 5 {
+					t.Errorf("%d calls in 2 s, want 5", n)
+				}
+				if err := c.CloseGate(context.Background()); err != nil {
+					t.Error(err)
+				}
+				if got := <-ended; got != "" {
+					t.Errorf("fetched %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A gate that cannot be asked is not asked without end either.
+func TestGateErrorsBackOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &fakeGate{problem: errGone}
+		c := New(nil, Options{Queues: []string{"a"}, Concurrency: 1, Gate: g})
+		ended := make(chan string)
+		go func() { ended <- asDequeue(t, c, "a") }()
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if n := g.asked.Load(); n != 5 {
+			t.Errorf("the gate was asked %d times in 2 s, want 5", n)
+		}
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// Empty queues are looked at less and less often; a wake ends the pause.
+func TestEmptyQueuesAreLookedAtRarely(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult([]any{}, nil) }}
+		c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
+		ended := make(chan string)
+		go func() { ended <- asDequeue(t, c, "a") }()
+		<-time.After(10*time.Second + 10*time.Millisecond)
+		synctest.Wait()
+		// At 0, 100, 300, 700 and 1500 ms, then every second: 13 looks at three
+		// queues.
+		looks := len(w.sent("dequeue"))
+		if looks != 39 {
+			t.Errorf("%d calls in 10 s, want 39", looks)
+		}
+		c.Wake()
+		synctest.Wait()
+		if n := len(w.sent("dequeue")); n != looks+3 {
+			t.Errorf("%d calls right after the wake, want 3", n-looks)
+		}
+		<-time.After(110 * time.Millisecond)
+		synctest.Wait()
+		if n := len(w.sent("dequeue")); n != looks+6 {
+			t.Errorf("%d calls within 110 ms of the wake, want 6: the pause starts small again", n-looks)
+		}
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// A job enqueued while the Server waits for its gate is fetched as soon as it
+// opens, and so is what became due meanwhile.
+func TestGateHoldsAndReleases(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{held: make(chan struct{}), grant: Grant{Opened: true}}
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
+	defer c.CloseGate(context.Background())
+	ended := make(chan string)
+	go func() { ended <- asDequeue(t, c, s.queue) }()
+	eventually(t, "it waits", func() bool { return g.asked.Load() > 0 })
+	s.at(record.Scheduled(s.queue), "due", record.StateScheduled, time.Unix(1, 0))
+	if n := len(w.sent("dequeue")); n != 0 {
+		t.Errorf("%d calls through a closed gate", n)
+	}
+	close(g.held)
+	select {
+	case got := <-ended:
+		if got != "due" {
+			t.Errorf("fetched %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was fetched when the gate opened")
+	}
+}
+
+// What a gate is told about the backlog: whether there is anything to fetch,
+// after what is due was moved there.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1, HeldReason: "held"})
+	defer c.CloseGate(context.Background())
+	backlog := func() bool {
+		t.Helper()
+		more, err := c.backlog(context.Background())
+		s.must(err)
+		return more
+	}
+	if backlog() {
+		t.Error("a backlog in empty queues")
+	}
+	s.at(record.Scheduled(s.queue), "held", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "held")
+	if backlog() {
+		t.Error("a job of the future is no backlog")
+	}
+	c.ReleaseHeld(24 * time.Hour)
+	if !backlog() {
+		t.Error("what was put off and is released is a backlog")
+	}
+	if got := s.look()["pending"]; got != "held" {
+		t.Errorf("the queue is %q", got)
+	}
+	dequeueIDs(s, 1)
+	s.at(record.Retry(s.queue), "due", record.StateRetry, time.Unix(1, 0))
+	if !backlog() {
+		t.Error("a retry that is due is a backlog")
+	}
+}
+
+// A release that meets an outage is not forgotten.
+func TestReleaseHeldSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	var gone atomic.Bool
+	gone.Store(true)
+	w := &wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+		if gone.Load() {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, HeldReason: "held", PollMin: time.Millisecond, PollMax: 10 * time.Millisecond})
+	defer c.CloseGate(context.Background())
+	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "held")
+	c.ReleaseHeld(24 * time.Hour)
+	ended := make(chan string)
+	go func() { ended <- asDequeue(t, c, s.queue) }()
+	eventually(t, "it was tried", func() bool { return len(w.sent("forward")) > 2 })
+	gone.Store(false)
+	select {
+	case got := <-ended:
+		if got != "a" {
+			t.Errorf("fetched %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("the release was forgotten")
+	}
+}
+
+// Servers that stop in the middle of their work leave nothing in anybody's
+// hands and lose nothing.
+func TestStoppingUnderLoad(t *testing.T) {
+	t.Parallel()
+	const n, rounds, slots = 300, 6, 5
+	s := realShelf(t)
+	s.pending(numbered(n)...)
+	var mu sync.Mutex
+	runs := map[string]int{}
+	for round := range rounds {
+		c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
+		reached := make(chan struct{})
+		var here atomic.Int64
+		stop := runServer(t, c, completing(c, func(id string) {
+			mu.Lock()
+			runs[id]++
+			mu.Unlock()
+			if here.Add(1) == n/rounds/2 {
+				close(reached)
+			}
+		}))
+		<-reached
+		stop()
+		look := s.look()
+		if look["active"] != "" || look["lease"] != "" || c.InHand() != 0 {
+			t.Fatalf("round %d: active %q, lease %q, %d in hand", round, look["active"], look["lease"], c.InHand())
+		}
+		// Two fetches of one Server can overtake each other, by no more than it
+		// has slots.
+		pending := strings.Fields(look["pending"])
+		for i, id := range slices.Sorted(slices.Values(pending)) {
+			if at := slices.Index(pending, id); at-i > slots || i-at > slots {
+				t.Errorf("round %d: %s is %dth in the queue, should be %dth", round, id, at, i)
+			}
+		}
+		if completed := len(strings.Fields(look["completed"])); completed+len(pending) != n {
+			t.Fatalf("round %d: %d completed and %d pending of %d", round, completed, len(pending), n)
+		}
+	}
+	for id, times := range runs {
+		if times != 1 {
+			t.Errorf("%s was run %d times", id, times)
+		}
+	}
+}
+
+// fakeGate grants the same each time, once it is open, and keeps what it is told.
+type fakeGate struct {
+	grant   Grant
+	problem error
+	held    chan struct{} // closed: open; nil: always open
+	asked   atomic.Int64
+	dammed  atomic.Bool
+
+	mu  sync.Mutex
+	log []string
+}
+
+func (g *fakeGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	g.asked.Add(1)
+	if g.held != nil {
+		select {
+		case <-g.held:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return Grant{}, err
+	}
+	return g.grant, g.problem
+}
+
+func (g *fakeGate) Flowing() bool { return !g.dammed.Load() && g.grant == Grant{} }
+
+func (g *fakeGate) Unused(_ context.Context, r Grant) {
+	if r.Permit != nil {
+		g.tell(fmt.Sprintf("unused(%v)", r.Permit))
+	}
+}
+
+func (g *fakeGate) Close(context.Context) error {
+	g.tell("close")
+	return nil
+}
+
+func (g *fakeGate) tell(what string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.log = append(g.log, what)
+}
+
+func (g *fakeGate) told() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return strings.Join(g.log, " ")
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		args   string
+		stderr string
+	}{
+		{"", `no command given; there are demo, worker, enqueue, get, list, breaker, config, version; run "tidegate --help"`},
+		{"foo", `unknown command foo; run "tidegate --help"`},
+		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
+		{"--foo", `unknown flag --foo; run "tidegate --help"`},
+		{"breaker", `no command given; there are list, get, trip, reset, history; run "tidegate breaker --help"`},
+		{"breaker foo", `unknown command foo; run "tidegate breaker --help"`},
+		{"breaker get", `NAME is missing; run "tidegate breaker get --help"`},
+		{"breaker get a b", `unexpected argument b; run "tidegate breaker get --help"`},
+		{"get", `ID is missing; run "tidegate get --help"`},
+		{"enqueue --ttl 1h", `unknown flag --ttl, did you mean "--at"?; run "tidegate enqueue --help"`},
+		{"enqueue --batch b", `unknown flag --batch, did you mean "--path"?; run "tidegate enqueue --help"`},
+		{"enqueue --max-reschedules many", `--max-reschedules: expected a valid 64 bit int but got "many"; run "tidegate enqueue --help"`},
+		{"list -o xml", `--output must be one of "text","json" but got "xml"; run "tidegate list --help"`},
+		{"list --limit", `--limit: expected int value but got "EOL" (<EOL>); run "tidegate list --help"`},
+		{"worker -o json", `unknown flag -o, did you mean "-h"?; run "tidegate worker --help"`},
+		{"demo --jobs 0 --window 1ms", `demo: jobs must be from 1 to 10000, is 0; window must be from 100ms to 10m0s, is 1ms`},
+		{"demo --workers 21 --concurrency 0 --quota 0 --cooldown 11m --threshold 0 --latency -1s", `--latency: expected duration value but got "-1s" (short flag); perhaps try --latency="-1s"?; run "tidegate demo --help"`},
+		{"demo --workers 21 --concurrency 0 --quota 0 --cooldown 11m --threshold 0", `demo: workers must be from 1 to 20, is 21; concurrency must be from 1 to 100, is 0; quota must be from 1 to 1000000, is 0; threshold must be from 1 to 1000, is 0; cooldown must be from 100ms to 10m0s, is 11m0s`},
+	} {
+		t.Run(row.args, func(t *testing.T) {
+			t.Parallel()
+			runIn(t, nil, "", strings.Fields(row.args)...).want(t, 2, "", "tidegate: "+row.stderr+"\n")
+		})
+	}
+}
+
+func TestHelp(t *testing.T) {
+	t.Parallel()
+	for _, command := range []string{
+		"", "demo", "worker", "enqueue", "get", "list", "breaker", "breaker list", "breaker get", "breaker trip",
+		"breaker reset", "breaker history", "config", "config check", "version",
+	} {
+		t.Run(command, func(t *testing.T) {
+			t.Parallel()
+			out := runIn(t, nil, "", append(strings.Fields(command), "--help")...).ok(t)
+			if want := strings.TrimSpace("Usage: tidegate " + command); !strings.HasPrefix(out, want) {
+				t.Errorf("does not begin with %q:\n%s", want, out)
+			}
+			// Commands whose use is not plain from their name show it.
+			if strings.Contains("demo worker enqueue get list breaker get trip reset config check", command) && command != "" &&
+				command != "breaker" && command != "config" && !strings.Contains(out, "Example") {
+				t.Errorf("no example:\n%s", out)
+			}
+		})
+	}
+}
+
+// Help is asked for by people who have not yet found the other arguments.
+func TestHelpNeedsNothing(t *testing.T) {
+	t.Parallel()
+	runIn(t, []string{"REDIS_URL=nonsense"}, "", "breaker", "get", "-h").ok(t)
+}
+
+func TestVersion(t *testing.T) {
+	t.Parallel()
+	p := Process{Version: "v1.2.3", Commit: "0123456789abcdef0123456789abcdef01234567"}
+	want := "tidegate v1.2.3 (0123456789ab) " + runtime.Version() + " " + runtime.GOOS + "/" + runtime.GOARCH
+	if got := p.version().String(); got != want {
+		t.Errorf("version %q, want %q", got, want)
+	}
+	for _, args := range [][]string{{"version"}, {"--version"}} {
+		if out := runIn(t, nil, "", args...).ok(t); !strings.HasPrefix(out, "tidegate ") || !strings.HasSuffix(out, runtime.GOARCH+"\n") {
+			t.Errorf("%v printed %q", args, out)
+		}
+	}
+	doc := decode[versionDocument](t, runIn(t, nil, "", "version", "-o", "json").ok(t))
+	if doc.Version == "" || doc.Go != runtime.Version() {
+		t.Errorf("document %+v", doc)
+	}
+}
+
+// Every command that needs Redis says so in one line, soon.
+func TestRedisDown(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	server.Stop()
+	env := append([]string{"REDIS_URL=" + server.URL()}, shop...)
+	want := "tidegate: Redis not reachable at " + server.Addr() +
+		" for 2s (connect: connection refused); check REDIS_URL or start Redis\n"
+	// Not parallel subtests: they only wait, and would wait for each other.
+	var all sync.WaitGroup
+	for _, args := range []string{
+		"enqueue -d shop", "get x", "list", "breaker list", "breaker get shop", "breaker trip shop", "breaker reset shop",
+		"breaker history shop", "enqueue --file -",
+	} {
+		all.Go(func() {
+			started := time.Now()
+			runIn(t, env, "", strings.Fields(args)...).want(t, 1, "", want)
+			if took := time.Since(started); took > 5*time.Second {
+				t.Errorf("%s took %v, want about 2 s", args, took)
+			}
+		})
+	}
+	all.Wait()
+}
+
+func TestConfigurationErrors(t *testing.T) {
+	t.Parallel()
+	env := []string{
+		"REDIS_URL=http://user:hunter2@host",
+		"DESTINATION_0_NAME={shop}", "DESTINATION_0_URL=api.example.com",
+		"DESTINATION_0_AUTH_TOKEN=hunter2", "DESTINATION_0_AUTH_TOKEN_FILE=/run/secrets/shop",
+		"DESTINATION_1_NAME=my shop", "DESTINATION_1_URL=https://hunter2@api.example.com",
+		"CIRCUIT_BREAKER_TRESHOLD=3", "MAX_PAYLOAD_BYTES=lots",
+	}
+	for _, args := range []string{"config check", "config check -o json", "worker", "enqueue -d shop", "get x", "list", "breaker list", "breaker get shop"} {
+		t.Run(args, func(t *testing.T) {
+			t.Parallel()
+			got := runIn(t, env, "", strings.Fields(args)...)
+			if got.status != 78 || got.stdout != "" || strings.Contains(got.stderr, "hunter2") {
+				t.Errorf("exit status %d, stdout %q, stderr:\n%s\nwant 78, nothing, and no secret", got.status, got.stdout, got.stderr)
+			}
+			var variables []string
+			for line := range strings.Lines(got.stderr) {
+				rest, found := strings.CutPrefix(line, "tidegate: ")
+				variable, problem, _ := strings.Cut(rest, ": ")
+				if !found || strings.TrimSpace(problem) == "" {
+					t.Errorf("line %q is not of the form tidegate: VARIABLE: problem", line)
+				}
+				variables = append(variables, variable)
+			}
+			want := "CIRCUIT_BREAKER_TRESHOLD DESTINATION_0_AUTH_TOKEN DESTINATION_0_NAME DESTINATION_0_URL DESTINATION_1_NAME DESTINATION_1_URL MAX_PAYLOAD_BYTES REDIS_URL"
+			if got := strings.Join(variables, " "); got != want {
+				t.Errorf("lines for %s\nwant one each for %s\n%s", got, want, strings.Join(variables, "\n"))
+			}
+		})
+	}
+}

@@ -1,0 +1,47 @@
+package cli
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/config"
+)
+
+func TestConfigCheck(t *testing.T) {
+	t.Parallel()
+	env := append([]string{"REDIS_URL=redis://:hunter2@127.0.0.1:6380/0", "DESTINATION_0_AUTH_TOKEN=hunter2", "DESTINATION_0_CONCURRENCY=7"}, shop...)
+
+	out := runIn(t, env, "", "config", "check").ok(t)
+	for _, line := range []string{
+		"DESTINATION_0_NAME=shop  # set", "DESTINATION_0_CONCURRENCY=7  # set", "DESTINATION_0_TIMEOUT=30s  # default",
+		"DESTINATION_0_AUTH_TOKEN=[redacted]  # set", "CIRCUIT_BREAKER_COOLDOWN_MS=300000  # default",
+	} {
+		if !strings.Contains(out, line+"\n") {
+			t.Errorf("no line %q in\n%s", line, out)
+		}
+	}
+	asJSON := runIn(t, env, "", "config", "check", "-o", "json").ok(t)
+	if strings.Contains(out+asJSON, "hunter2") {
+		t.Errorf("shows a secret:\n%s\n%s", out, asJSON)
+	}
+	found := false
+	for _, e := range decode[config.Document](t, asJSON).Items {
+		found = found || e == config.Entry{Name: "DESTINATION_0_CONCURRENCY", Value: "7", Source: "set"}
+	}
+	if !found {
+		t.Errorf("no entry of DESTINATION_0_CONCURRENCY in\n%s", asJSON)
+	}
+}
+
+func TestConfigCheckWarns(t *testing.T) {
+	t.Parallel()
+	got := runIn(t, []string{"REDIS_ULR=redis://x"}, "", "config", "check")
+	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
+	if got.status != 0 || len(lines) != 2 || !strings.HasPrefix(lines[0], "tidegate: warning: REDIS_ULR: ") ||
+		lines[1] != "tidegate: warning: no destination is configured, and a worker needs one; set DESTINATION_0_NAME and DESTINATION_0_URL" {
+		t.Errorf("exit status %d, stderr:\n%s", got.status, got.stderr)
+	}
+	if !strings.HasPrefix(got.stdout, "REDIS_URL=") {
+		t.Errorf("stdout:\n%s", got.stdout)
+	}
+}

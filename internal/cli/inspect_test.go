@@ -1,0 +1,276 @@
+package cli
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestGetNotFound(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, id := range []string{"nope", "a b", "\x1b[2J"} {
+		got := b.run(t, "get", id)
+		if want := fmt.Sprintf("tidegate: no job has the id %q; it never existed, or its retention has ended\n", clean(id)); got.status != 4 || got.stderr != want || got.stdout != "" {
+			t.Errorf("get %q: exit status %d, stderr %q, want 4 and %q", id, got.status, got.stderr, want)
+		}
+	}
+}
+
+// serve says in Redis that a worker serves a destination now.
+func (b *bench) serve(t *testing.T, name string) {
+	t.Helper()
+	if err := b.server.Client(t).HSet(t.Context(), "tidegate:destinations", name, time.Now().UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestGetSaysWhyAJobWaits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "enqueue", "-d", "shop", "--id", "post-7", "--key", "alice", "--payload", `{"a":1}`, "--header", "X-A:b").ok(t)
+
+	waits := func() string {
+		t.Helper()
+		for line := range strings.Lines(b.run(t, "get", "post-7").ok(t)) {
+			if text, found := strings.CutPrefix(line, "waits"); found {
+				return strings.TrimSpace(text)
+			}
+		}
+		return ""
+	}
+	if got, want := waits(), "no worker has served shop yet; start one with: tidegate worker"; got != want {
+		t.Errorf("waits %q, want %q", got, want)
+	}
+	b.serve(t, "shop")
+	if got, want := waits(), "next in line; waiting for a free worker"; got != want {
+		t.Errorf("waits %q, want %q", got, want)
+	}
+	b.run(t, "breaker", "trip", "shop", "--for", "252s").ok(t)
+	if got, want := waits(), regexp.MustCompile(`^opened by hand by \S+@\S+; shop reopens in 4m(12|11|10)s, at ([0-9-]+ )?[0-9:]{8}$`); !want.MatchString(got) {
+		t.Errorf("waits %q, want %s", got, want)
+	}
+	doc := decode[document](t, b.run(t, "get", "post-7", "-o", "json").ok(t))
+	if w := doc.Waiting; w == nil || w.Reason != explain.BreakerTripped || w.Breaker != "shop" || w.Until == nil {
+		t.Errorf("waiting %+v", w)
+	}
+	if list := b.run(t, "list").ok(t); !strings.Contains(list, "shop reopens in 4m") {
+		t.Errorf("list does not say why it waits:\n%s", list)
+	}
+}
+
+func TestGetText(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "enqueue", "-d", "shop", "--id", "post-7", "--key", "alice", "--payload", `{"a":1}`, "--header", "X-A:b", "--path", "/p", "--query", "a=b",
+		"--retry", "max=3", "--max-reschedules", "9", "--priority", "low").ok(t)
+	// What an API answered must not reach the terminal as it is.
+	hash := "asynq:{tidegate:shop:low}:t:post-7"
+	err := b.server.Client(t).HSet(t.Context(), hash, "attempt", "1", "reschedules", "2", "crashes", "1", "last_error", "boom\x1b[31m\n!",
+		"response_status", "503", "response_body", "<b>\u202e sorry\u0007").Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`^id           post-7
+destination  shop
+key          alice
+status       pending
+waits        no worker has served shop yet; start one with: tidegate worker
+priority     low
+created      ([0-9-]+ )?[0-9:]{8} \([0-9]s ago\)
+retries      1 of 3
+reschedules  2 of 9
+crashes      1
+last error   boom\[31m !
+answer       503 <b> sorry
+path         /p
+query        a=b
+header       X-A: b
+payload      {"a":1}
+$`)
+	if out := b.run(t, "get", "post-7").ok(t); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	asJSON := b.run(t, "get", "post-7", "-o", "json").ok(t)
+	if strings.ContainsAny(asJSON, "\x1b\x07\u202e") {
+		t.Errorf("a control character in %q", asJSON)
+	}
+	if doc := decode[document](t, asJSON); doc.LastError != "boom\x1b[31m\n!" || doc.Response.Body != "<b>\u202e sorry\u0007" {
+		t.Errorf("the JSON document changed what it holds: %+v", doc)
+	}
+}
+
+func TestList(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "list").want(t, 0, "no jobs\n", "")
+	if out := b.run(t, "list", "-o", "json").ok(t); out != "{\"items\":[],\"next\":\"\"}\n" {
+		t.Errorf("empty list %q", out)
+	}
+	for i := range 5 {
+		b.run(t, "enqueue", "-d", "shop", "--id", fmt.Sprintf("job-%d", i), "--key", []string{"alice", "bob"}[i%2], "--payload", `"secret"`).ok(t)
+	}
+	b.run(t, "enqueue", "-d", "shop", "--id", "later", "--delay", "2h").ok(t)
+	b.serve(t, "shop")
+
+	var ids []string
+	cursor, pages := "", 0
+	for {
+		pages++
+		out := b.run(t, "list", "-o", "json", "--limit", "2", "--cursor", cursor).ok(t)
+		if strings.Contains(out, "payload") {
+			t.Fatalf("a list shows payloads: %s", out)
+		}
+		doc := decode[page[jobs.Job]](t, out)
+		for _, j := range doc.Items {
+			ids = append(ids, j.ID)
+		}
+		if cursor = doc.Next; cursor == "" {
+			break
+		}
+	}
+	if got, want := strings.Join(ids, " "), "later job-4 job-3 job-2 job-1 job-0"; got != want || pages < 3 {
+		t.Errorf("%d pages with %s, want %s", pages, got, want)
+	}
+
+	out := b.run(t, "list", "--key", "bob", "--status", "pending,running", "--destination", "shop").ok(t)
+	want := regexp.MustCompile(`^ID     DESTINATION  KEY  STATUS   AGE  DETAIL
+job-3  shop         bob  pending  [0-9]s   next in line; waiting for a free worker
+job-1  shop         bob  pending  [0-9]s   next in line; waiting for a free worker
+$`)
+	if !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	if out := b.run(t, "list", "--limit", "1").ok(t); !strings.Contains(out, "scheduled: starts in 2h, at ") || !strings.Contains(out, "\nmore: --cursor ") {
+		t.Errorf("first page:\n%s", out)
+	}
+	b.run(t, "list", "--status", "completed").want(t, 0, "no jobs\n", "")
+}
+
+func TestListBadInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for args, want := range map[string]string{
+		"--status done":       `status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
+		"--limit 0":           "--limit must be from 1 to 1000",
+		"--limit 1001":        "limit: must be from 1 to 1000",
+		"--cursor garbage":    "cursor: is none that a list has returned; start without one",
+		"--cursor !":          "cursor: is none that a list has returned; start without one",
+		"--destination {shop": `destination: "{shop" cannot be the name of a destination`,
+	} {
+		b.run(t, append([]string{"list"}, strings.Fields(args)...)...).want(t, 2, "", "tidegate: "+want+"\n")
+	}
+}
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "breaker", "list").want(t, 0, "NAME  STATE   FAILURES  DETAIL\nshop  CLOSED  0\n", "")
+	b.run(t, "breaker", "get", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
+	b.run(t, "breaker", "history", "shop").want(t, 0, "no transitions: it has been CLOSED all the time\n", "")
+	if out := b.run(t, "breaker", "history", "shop", "-o", "json").ok(t); out != "{\"items\":[],\"next\":\"\"}\n" {
+		t.Errorf("empty history %q", out)
+	}
+
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := me.Username + "@" + host
+	before := time.Now()
+	tripped := decode[breaker.Status](t, b.run(t, "breaker", "trip", "shop", "--for", "10m", "--reason", "tea\x1b[2J", "-o", "json").ok(t))
+	if tripped.State != breaker.Open || tripped.Cause != breaker.CauseManual || tripped.TrippedBy != by || tripped.Reason != "tea\x1b[2J" ||
+		tripped.OpenUntilRedis.Sub(before).Round(time.Minute) != 10*time.Minute {
+		t.Errorf("tripped %+v, want by %s for 10m", tripped, by)
+	}
+	want := regexp.MustCompile(`^breaker        shop
+state          OPEN
+reopens        in (10m|9m5[0-9]s), at ([0-9-]+ )?[0-9:]{8}
+next probe     then, by the first worker that has a job
+failures       0 in a row
+cause          opened by hand
+by             ` + regexp.QuoteMeta(by) + `
+reason         tea\[2J
+since          ([0-9-]+ )?[0-9:]{8} \([0-9]s ago\)
+failed probes  0
+wasted calls   0
+incident       ` + regexp.QuoteMeta(tripped.Incident) + `
+$`)
+	if out := b.run(t, "breaker", "get", "shop").ok(t); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	list := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t))
+	if len(list.Items) != 1 || list.Items[0].State != breaker.Open || list.Next != "" {
+		t.Errorf("list %+v", list)
+	}
+	if out := b.run(t, "breaker", "list").ok(t); !strings.Contains(out, "shop  OPEN   0         reopens in ") {
+		t.Errorf("list:\n%s", out)
+	}
+
+	if out := b.run(t, "breaker", "trip", "shop").ok(t); !strings.Contains(out, "reopens        never by itself; close it with: tidegate breaker reset shop\n") {
+		t.Errorf("tripped until reset:\n%s", out)
+	}
+	if out := b.run(t, "breaker", "list").ok(t); !strings.Contains(out, "shop  OPEN   0         opened by hand until it is reset\n") {
+		t.Errorf("list:\n%s", out)
+	}
+	b.run(t, "breaker", "reset", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
+
+	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))
+	var states []string
+	for _, e := range history.Items {
+		states = append(states, e.From.String()+">"+e.To.String()+" "+e.Cause+" "+e.By)
+	}
+	if got, want := strings.Join(states, ", "), "CLOSED>OPEN manual "+by+", OPEN>OPEN manual "+by+", OPEN>CLOSED reset "+by; got != want {
+		t.Errorf("history %s\nwant %s", got, want)
+	}
+	out := b.run(t, "breaker", "history", "shop", "--limit", "1").ok(t)
+	if want := regexp.MustCompile(`^AT +FROM  TO      WHY             BY +INCIDENT +WASTED\n([0-9-]+ )?[0-9:]{8}  OPEN  CLOSED  closed by hand  \S+ +\S+ +0\n$`); !want.MatchString(out) {
+		t.Errorf("history\n%s\nwant\n%s", out, want)
+	}
+}
+
+func TestBreakerBadInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	for _, row := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"get", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"trip", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"reset", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"history", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"get", "shop/alice"}, 2, `"shop/alice" names a key's breaker; keys are not supported by this version yet`},
+		{[]string{"get", "{shop}"}, 2, `"{shop}" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
+		{[]string{"trip", "my shop"}, 2, `"my shop" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
+		{[]string{"trip", "shop", "--for", "soon"}, 2, `--for: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{[]string{"trip", "shop", "--for", "0s"}, 2, `--for must be more than 0, such as 10m; leave it out to open the breaker until it is reset`},
+		{[]string{"trip", "shop", "--reason", strings.Repeat("x", 501)}, 2, `--reason has more than 500 characters`},
+		{[]string{"history", "shop", "--limit", "0"}, 2, `--limit must be at least 1`},
+	} {
+		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
+			t.Parallel()
+			b.run(t, append([]string{"breaker"}, row.args...)...).want(t, row.status, "", "tidegate: "+row.want+"\n")
+		})
+	}
+}
+
+func TestBreakerNobodyKnows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run(t, "breaker", "list").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")
+	b.run(t, "breaker", "get", "shop").want(t, 4, "", "tidegate: destination \"shop\" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too\n")
+}

@@ -1,0 +1,190 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io"
+	"slices"
+	"strings"
+	"testing"
+	"testing/iotest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestParseJobLine(t *testing.T) {
+	t.Parallel()
+	seven, none := 7, 0
+	for _, row := range []struct {
+		line string
+		want jobs.Spec
+	}{
+		{`{"payload":{"a":[1,"]}\\\"",{}]}}`, jobs.Spec{Payload: []byte(`{"a":[1,"]}\\\"",{}]}`)}},
+		{" { \"payload\" :\t1.5e3 , \"id\" : \"\\u0061\\\"é\" } ", jobs.Spec{Payload: []byte(`1.5e3`), ID: `a"é`}},
+		{`{"payload":false,"id":null,"key":null,"priority":null,"request":null,"retry":null,"max_reschedules":null,"available_at":null}`, jobs.Spec{Payload: []byte(`false`)}},
+		{`{"payload":"","max_reschedules":7}`, jobs.Spec{Payload: []byte(`""`), MaxReschedules: &seven}},
+		{`{"payload":[],"max_reschedules":0,"available_at":"2026-01-31T14:35:00+01:00"}`, jobs.Spec{Payload: []byte(`[]`), MaxReschedules: &none, At: time.Date(2026, 1, 31, 13, 35, 0, 0, time.UTC)}},
+		{`{"payload":0,"retry":{"max_retries":2,"initial_delay_secs":400}}`, jobs.Spec{Payload: []byte(`0`), Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 400, BackoffMultiplier: 2, MaxDelaySecs: 400}}},
+	} {
+		var got jobs.Spec
+		if err := parseJobLine([]byte(row.line), &got); err != nil {
+			t.Errorf("%s: %v", row.line, err)
+			continue
+		}
+		if diff := cmp.Diff(row.want, got, cmpopts.IgnoreUnexported(jobs.Spec{}), cmpopts.EquateApproxTime(0)); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", row.line, diff)
+		}
+	}
+}
+
+func TestParseJobLineRefuses(t *testing.T) {
+	t.Parallel()
+	for line, want := range map[string]string{
+		``:                                        `is not valid JSON: unexpected end of JSON input`,
+		`{`:                                       `is not valid JSON: unexpected end of JSON input`,
+		`{}`:                                      `payload: is missing; give JSON, for instance {} or null`,
+		`null`:                                    `is not valid JSON`,
+		`"x"`:                                     noObject,
+		`{"payload":1}{`:                          `is not valid JSON: invalid character '{' after top-level value`,
+		`{"payload":1,}`:                          `is not valid JSON: invalid character '}' looking for beginning of object key string`,
+		`{"payload":,"id":"a"}`:                   `is not valid JSON: invalid character ',' looking for beginning of value`,
+		`{payload:1}`:                             `is not valid JSON: invalid character 'p' looking for beginning of object key string`,
+		`{"payload" 1}`:                           `is not valid JSON: invalid character '1' after object key`,
+		`{"payload":1 "id":"a"}`:                  `is not valid JSON: invalid character '"' after object key:value pair`,
+		`{"payload":"a`:                           `is not valid JSON: unexpected end of JSON input`,
+		`{"payload":[1`:                           `is not valid JSON: unexpected end of JSON input`,
+		`{"payload":1,"payload":2}`:               `payload: is given twice`,
+		`{"id":"a","id":"b","payload":2}`:         `id: is given twice`,
+		`{"payload":1,"id":7}`:                    `id: must be a string`,
+		`{"payload":1,"id":nul}`:                  `is not valid JSON: invalid character '}' in literal null (expecting 'l')`,
+		`{"payload":1,"id":"\x"}`:                 `is not valid JSON: invalid character 'x' in string escape code`,
+		`{"payload":1,"request":"/x"}`:            `request: must be an object`,
+		`{"payload":1,"request":{"body":1}}`:      `request: unknown field "body"`,
+		`{"payload":1,"request":{"path":7}}`:      `request: cannot unmarshal number into Go struct field Request.path of type string`,
+		`{"payload":1,"request":{"path":}}`:       `is not valid JSON: invalid character '}' looking for beginning of value`,
+		`{"payload":1,"max_reschedules":1.5}`:     `max_reschedules: must be a whole number`,
+		`{"payload":1,"max_reschedules":"7"}`:     `max_reschedules: must be a whole number`,
+		`{"payload":1,"max_reschedules":007}`:     `is not valid JSON: invalid character '0' after object key:value pair`,
+		`{"payload":1,"available_at":"tomorrow"}`: `available_at: "tomorrow" is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`,
+		`{"payload":1,"available_at":1700000000}`: `available_at: must be a string`,
+		`{"payload":1,"Destination":"shop"}`:      `Destination: ` + unknownField,
+		`{"payload":1,"` + strings.Repeat("x", 50) + `":1}`: strings.Repeat("x", 39) + `…: ` + unknownField,
+	} {
+		var spec jobs.Spec
+		err := parseJobLine([]byte(line), &spec)
+		if err == nil || err.Error() != want {
+			t.Errorf("%s\n got %v\nwant %s", line, err, want)
+		}
+	}
+}
+
+// The parser by hand agrees with encoding/json.
+func FuzzParseJobLine(f *testing.F) {
+	text, _ := mixed()
+	for line := range strings.Lines(text) {
+		if len(line) < 1000 {
+			f.Add([]byte(line))
+		}
+	}
+	f.Add([]byte(`{"payload":1,"max_reschedules":-0,"id":"\ud800"}`))
+	f.Fuzz(func(t *testing.T, line []byte) {
+		var spec jobs.Spec
+		err := parseJobLine(line, &spec)
+		if err == nil {
+			// Whether the payload is JSON is Validate's to check.
+			if !json.Valid(line) && json.Valid(spec.Payload) {
+				t.Fatalf("accepted, but it is not JSON: %q", line)
+			}
+			if !json.Valid(line) {
+				return
+			}
+			var want struct {
+				ID             string           `json:"id"`
+				Destination    string           `json:"destination"`
+				Key            string           `json:"key"`
+				Payload        json.RawMessage  `json:"payload"`
+				Request        jobs.Request     `json:"request"`
+				Priority       jobs.Priority    `json:"priority"`
+				Retry          *json.RawMessage `json:"retry"`
+				MaxReschedules *int             `json:"max_reschedules"`
+				AvailableAt    *json.RawMessage `json:"available_at"`
+			}
+			dec := json.NewDecoder(bytes.NewReader(line))
+			dec.DisallowUnknownFields()
+			if err := dec.Decode(&want); err != nil {
+				t.Fatalf("accepted %q, encoding/json says %v", line, err)
+			}
+			got := jobs.Spec{ID: want.ID, Destination: want.Destination, Key: want.Key, Payload: want.Payload, Request: want.Request, Priority: want.Priority, MaxReschedules: want.MaxReschedules, Retry: spec.Retry, At: spec.At}
+			if diff := cmp.Diff(got, spec, cmpopts.IgnoreUnexported(jobs.Spec{})); diff != "" {
+				t.Fatalf("%q (-encoding/json +ours)\n%s", line, diff)
+			}
+			return
+		}
+		if !json.Valid(line) {
+			return
+		}
+		if text := err.Error(); strings.Contains(text, "is not valid JSON:") {
+			t.Fatalf("%q is valid JSON, but: %v", line, err)
+		}
+	})
+}
+
+func TestLineReader(t *testing.T) {
+	t.Parallel()
+	long := strings.Repeat("x", readBuffer+5)
+	in := "\ufeffone\r\n\n  two \n" + strings.Repeat("y", 11) + "\n" + long + "\n" + long + long + long + "\nlast"
+	for name, r := range map[string]io.Reader{"at once": strings.NewReader(in), "by the byte": iotest.OneByteReader(strings.NewReader(in))} {
+		lines := newLineReader(r, 10)
+		var got []string
+		for {
+			line, err := lines.next()
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			switch {
+			case errors.Is(err, errLongLine):
+				got = append(got, "TOO LONG")
+			case err != nil:
+				t.Fatal(err)
+			default:
+				got = append(got, string(line))
+			}
+		}
+		if want := []string{"one", "", "two", "TOO LONG", "TOO LONG", "TOO LONG", "last"}; !slices.Equal(got, want) || lines.number != len(want) {
+			t.Errorf("%s: %q and number %d, want %q", name, got, lines.number, want)
+		}
+		if lines.offset != int64(len(in)) {
+			t.Errorf("%s: offset %d, want %d", name, lines.offset, len(in))
+		}
+	}
+	// A line that is as long as allowed, and longer than the buffer.
+	lines := newLineReader(strings.NewReader(long+"\n"), len(long))
+	if line, err := lines.next(); err != nil || string(line) != long {
+		t.Errorf("%d bytes, %v, want all %d", len(line), err, len(long))
+	}
+	boom := errors.New("boom")
+	lines = newLineReader(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(boom)), 10)
+	if line, err := lines.next(); string(line) != "a" || err != nil {
+		t.Errorf("%q, %v", line, err)
+	}
+	if _, err := lines.next(); !errors.Is(err, boom) {
+		t.Errorf("error %v, want %v", err, boom)
+	}
+}
+
+func BenchmarkParseJobLine(b *testing.B) {
+	line := []byte(`{"destination":"deviantart","key":"user-7","payload":{"title":"Sunset over the sea","tags":["a","b","c"],"body":"` + strings.Repeat("x", 100) + `"}}`)
+	b.SetBytes(int64(len(line)))
+	b.ReportAllocs()
+	for b.Loop() {
+		var spec jobs.Spec
+		if err := parseJobLine(line, &spec); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,276 @@
+package demo
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+func TestMain(m *testing.M) {
+	status := m.Run()
+	if status == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "after all tests:", err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+// small is a show of two seconds with one incident.
+func small() Options {
+	return Options{
+		Jobs: 30, Workers: 2, Concurrency: 2, Quota: 15, Window: time.Second, Latency: 10 * time.Millisecond,
+		Threshold: 2, Cooldown: 600 * time.Millisecond,
+	}
+}
+
+func TestValidate(t *testing.T) {
+	t.Parallel()
+	if err := Defaults().Validate(); err != nil {
+		t.Errorf("the defaults: %v", err)
+	}
+	want := "jobs must be from 1 to 10000, is 0; workers must be from 1 to 20, is 0; concurrency must be from 1 to 100, is 0; " +
+		"quota must be from 1 to 1000000, is 0; threshold must be from 1 to 1000, is 0; window must be from 100ms to 10m0s, is 0s; " +
+		"cooldown must be from 100ms to 10m0s, is 0s; latency must be from 0s to 1m0s, is 2m0s"
+	if err := (Options{Latency: 2 * time.Minute}).Validate(); err == nil || err.Error() != want {
+		t.Errorf("error %v\n want %s", err, want)
+	}
+	if err := Run(t.Context(), Options{}, Screen{Out: &bytes.Buffer{}}); err == nil {
+		t.Error("Run accepts options that are not valid")
+	}
+}
+
+// The default show ends in about half a minute: what it waits for adds up to that.
+func TestDefaultsLastHalfAMinute(t *testing.T) {
+	t.Parallel()
+	o := Defaults()
+	windows := (o.Jobs + o.Quota - 1) / o.Quota
+	// A window that is used up costs the cooldowns that reach its end.
+	perWindow := (o.Window + o.Cooldown - 1) / o.Cooldown * o.Cooldown
+	if total := time.Duration(windows-1)*perWindow + time.Duration(windows)*2*time.Second; windows != 3 || total > 32*time.Second {
+		t.Errorf("%d windows, about %v", windows, total)
+	}
+}
+
+func TestRunPlain(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	started := time.Now()
+	if err := Run(t.Context(), small(), Screen{Out: &out}); err != nil {
+		t.Fatalf("%v\n%s", err, out.String())
+	}
+	took := time.Since(started)
+	// Retries of timing are allowed for (a slow machine may see a second incident).
+	want := regexp.MustCompile(`(?s)^Tidegate demo: 30 jobs for an API that accepts 15 calls in 1s and then says 429, no
+more\. 2 workers share one circuit breaker: 2 answers of 429 in a row open it for all
+of them for 600ms, then one call tests whether the API accepts again\.
+
+[0-9:]{8}  30 jobs enqueued; 2 workers start, 2 calls at a time each
+.*[0-9:]{8}  the API answered 429 to worker [12] \(1 of 2\)
+.*[0-9:]{8}  the API answered 429 to worker [12] \(2 of 2\)
+.*[0-9:]{8}  breaker OPEN for all 2 workers: no calls for 600ms
+.*[0-9:]{8}  cooldown over: worker [12] sends one call for all, the probe
+.*[0-9:]{8}  the API accepted the probe
+.*[0-9:]{8}  breaker CLOSED, recovered after [0-9.]+s: [0-9]+ waiting jobs leave
+.*[0-9:]{8}  all 30 jobs are published
+
+Summary
+  published        30 of 30 jobs, each accepted by the API exactly once \(checked\)
+  took             [0-9.]+s
+  calls            [0-9]+
+  wasted calls     [0-9]+ answered 429
+  rescheduled      [0-9]+ times, [0-9]+ jobs in hand; the others stayed in the queue
+  time to recover  [0-9.]+s \((no|[0-9]+) failed probes?\).*
+  without breaker  15 wasted calls \(simulated; refused jobs retried after 1s\)
+$`)
+	if !want.MatchString(out.String()) {
+		t.Errorf("after %v:\n%s\nwant\n%s", took, out.String(), want)
+	}
+	if strings.Contains(out.String(), "\x1b") {
+		t.Errorf("escape codes in plain output:\n%q", out.String())
+	}
+}
+
+func TestRunLive(t *testing.T) {
+	t.Parallel()
+	o := small()
+	o.Quota = 1000 // no limit: this is about the screen
+	var out bytes.Buffer
+	if err := Run(t.Context(), o, Screen{Out: &out, Live: true, Colour: true, Columns: func() int { return 80 }}); err != nil {
+		t.Fatal(err)
+	}
+	text := out.String()
+	for _, part := range []string{
+		"\x1b[6A\r\x1b[J", // the picture of six lines is drawn over
+		"  breaker    \x1b[1m\x1b[32mCLOSED\x1b[0m     calls go through\n",
+		"  published  \x1b[32m██████████████████████████████\x1b[0m 30 of 30\n",
+		"\x1b[32mall 30 jobs are published\x1b[0m\n",
+		"time to recover  the limit was never reached; try a smaller --quota\n",
+		"without breaker  0 wasted calls",
+	} {
+		if !strings.Contains(text, part) {
+			t.Errorf("no %q in\n%q", part, text)
+		}
+	}
+	if after := text[strings.Index(text, "\nSummary\n"):]; strings.Contains(after, "\x1b") {
+		t.Errorf("the summary is drawn over: %q", after)
+	}
+}
+
+// Ctrl-C ends the show with what there is to say, and nothing is left behind.
+func TestRunStopped(t *testing.T) {
+	t.Parallel()
+	o := small()
+	o.Window, o.Cooldown = time.Minute, time.Minute
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var out bytes.Buffer
+	screen := Screen{Out: writerFunc(func(b []byte) (int, error) {
+		if bytes.Contains(b, []byte("breaker OPEN")) {
+			stop()
+		}
+		return out.Write(b)
+	})}
+	if err := Run(ctx, o, screen); err != nil {
+		t.Fatal(err)
+	}
+	want := regexp.MustCompile(`(?s)  stopping\n.*\nSummary so far \(stopped early\)\n  published        15 of 30 jobs\n.*  time to recover  not yet\n$`)
+	if !want.MatchString(out.String()) {
+		t.Errorf("%s\nwant %s", out.String(), want)
+	}
+}
+
+type writerFunc func([]byte) (int, error)
+
+func (f writerFunc) Write(b []byte) (int, error) { return f(b) }
+
+func TestRunCannotWrite(t *testing.T) {
+	t.Parallel()
+	broken := writerFunc(func([]byte) (int, error) { return 0, os.ErrClosed })
+	if err := Run(t.Context(), small(), Screen{Out: broken}); err == nil {
+		t.Error("no error although nothing can be written")
+	}
+}
+
+// The check finds jobs that were accepted twice, or never.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	o := small()
+	o.Quota = 1000
+	st, err := newStage(t.Context(), o, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := st.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	url, err := st.api.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	st.closers = append(st.closers, st.api.Close)
+	client := &http.Client{}
+	defer client.CloseIdleConnections()
+	for _, key := range []string{"twice", "twice", "unknown"} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Idempotency-Key", key)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+	}
+	err = st.verify(t.Context(), []string{"twice", "never"})
+	want := "demo: the check at the end failed: 1 jobs never reached the API; 1 jobs were accepted more than once; " +
+		"1 calls had an unknown idempotency key; 0 of 2 jobs are completed in Redis"
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v\n want %s", err, want)
+	}
+	r := result{o: o, verified: err, published: 3}
+	if !strings.Contains(r.text(), "3 of 30 jobs; THE CHECK FAILED\n") {
+		t.Errorf("summary\n%s", r.text())
+	}
+}
+
+func TestNaive(t *testing.T) {
+	t.Parallel()
+	base := Options{Jobs: 1, Workers: 1, Concurrency: 1, Quota: 1, Window: 10 * time.Second, Latency: 100 * time.Millisecond}
+	for _, row := range []struct {
+		name   string
+		change func(*Options)
+		want   int
+	}{
+		{"within the quota", func(o *Options) { o.Jobs, o.Quota = 5, 5 }, 0},
+		// The second job is tried at 0.1 s, then every 1.1 s: 0.1, 1.2, … 9.0, 10.1.
+		{"one job too many", func(o *Options) { o.Jobs = 2 }, 9},
+		// Both windows are used up in turn, each with one waiting job.
+		{"two windows", func(o *Options) { o.Jobs = 3 }, 9 + 9 + 9},
+		{"short window", func(o *Options) { o.Jobs, o.Window = 2, 100*time.Millisecond }, 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			o := base
+			row.change(&o)
+			if got := naive(o); got != row.want {
+				t.Errorf("%d wasted calls, want %d", got, row.want)
+			}
+		})
+	}
+	if got := naive(Defaults()); got < 300 {
+		t.Errorf("the default show: %d wasted calls without a breaker", got)
+	}
+}
+
+func TestIncidents(t *testing.T) {
+	t.Parallel()
+	at := func(s int) time.Time { return time.Unix(int64(1000+s), 0) }
+	history := []breaker.Event{
+		{From: breaker.Closed, To: breaker.Open, At: at(0), OpenedAt: at(0)},
+		{From: breaker.Open, To: breaker.HalfOpen, At: at(5), OpenedAt: at(0)},
+		{From: breaker.HalfOpen, To: breaker.Open, At: at(6), OpenedAt: at(0)},
+		{From: breaker.Open, To: breaker.HalfOpen, At: at(11), OpenedAt: at(0)},
+		{From: breaker.HalfOpen, To: breaker.Closed, At: at(12), OpenedAt: at(0), Probes: 1},
+		{From: breaker.Closed, To: breaker.Open, At: at(20), OpenedAt: at(20)},
+	}
+	got := incidentsOf(history)
+	want := []incident{{took: 12 * time.Second, probes: 1, ended: true}, {}}
+	if diff := cmp.Diff(want, got, cmp.AllowUnexported(incident{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	r := result{incidents: got}
+	if text := r.recovery(); text != "12s (1 failed probe), then not yet" {
+		t.Errorf("recovery %q", text)
+	}
+}
+
+func TestPictureFitsTheTerminal(t *testing.T) {
+	t.Parallel()
+	s := Screen{Live: true, Columns: func() int { return 40 }}
+	o := Options{Jobs: 100, Workers: 20, Concurrency: 100}
+	for _, l := range s.picture(o, frame{inFlight: make([]int, 20)}, time.Now()) {
+		if strings.HasPrefix(l, "  workers") {
+			t.Errorf("a line of workers is too long for 40 columns: %q", l)
+		}
+	}
+	long := event{at: time.Date(2026, 11, 21, 10, 2, 11, 0, time.UTC), text: strings.Repeat("ü", 100)}
+	if got, want := s.line(long), "10:02:11  "+strings.Repeat("ü", 29); got != want {
+		t.Errorf("line %q, want %q", got, want)
+	}
+}

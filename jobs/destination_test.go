@@ -1,0 +1,118 @@
+package jobs_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Where no destination is known any name is accepted, with one warning each.
+func TestUnknownDestinationIsAcceptedWhereNoneIsKnown(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	c, err := jobs.NewClient(embedded(t), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "a", "b", "a"} {
+		if _, err := c.Enqueue(context.Background(), jobs.New(name, 1)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	if len(lines) != 2 || !strings.Contains(lines[0], "destination=a") || !strings.Contains(lines[1], "destination=b") || !strings.Contains(lines[0], "level=WARN") {
+		t.Errorf("log:\n%s", log.String())
+	}
+}
+
+// Where some are known, from the options or from workers, others are refused.
+func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	ctx := context.Background()
+	if err := rdb.HSet(ctx, record.DestinationsKey, "deviantart", "1700000000123").Err(); err != nil {
+		t.Fatal(err)
+	}
+	c, err := jobs.NewClient(rdb, jobs.WithDestinations("mastodon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"deviantart", "mastodon"} {
+		if _, err := c.Enqueue(ctx, jobs.New(name, 1)); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	_, err = c.Enqueue(ctx, jobs.New("devianart", 1))
+	want := `jobs: enqueue: destination "devianart" is not known; known are deviantart, mastodon`
+	if err == nil || err.Error() != want || !errors.Is(err, jobs.ErrUnknownDestination) || !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); !ok || unknown.Name != "devianart" || len(unknown.Known) != 2 {
+		t.Errorf("error %+v", err)
+	}
+	got, err := c.Destinations(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantList := []jobs.Destination{{Name: "deviantart", SeenAt: time.UnixMilli(1700000000123).UTC()}, {Name: "mastodon"}}
+	if diff := cmp.Diff(wantList, got); diff != "" {
+		t.Errorf("destinations (-want +got):\n%s", diff)
+	}
+
+	// A worker that has just come is found without a restart.
+	if err := rdb.HSet(ctx, record.DestinationsKey, "devianart", "1700000000123").Err(); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new destination is known", func() bool {
+		_, err := c.Enqueue(ctx, jobs.New("devianart", 1))
+		return err == nil
+	})
+}
+
+// Asking for a destination that does not exist, again and again, does not read
+// the list each time.
+func TestUnknownDestinationsAreCheap(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	c, err := jobs.NewClient(rdb, jobs.WithDestinations("a"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trips := countTrips(rdb)
+	started := time.Now()
+	for range 200 {
+		if _, err := c.Enqueue(context.Background(), jobs.New("b", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
+			t.Fatal(err)
+		}
+	}
+	if got, most := trips(), 1+int(time.Since(started)/time.Second); got > most {
+		t.Errorf("%d reads, want at most one a second", got)
+	}
+}
+
+func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
+	t.Parallel()
+	var names []string
+	for i := range 13 {
+		names = append(names, fmt.Sprintf("d%02d", i))
+	}
+	c, err := jobs.NewClient(embedded(t), jobs.WithDestinations(names...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = c.Enqueue(context.Background(), jobs.New("x", 1))
+	want := `jobs: enqueue: destination "x" is not known; known are d00, d01, d02, d03, d04, d05, d06, d07, d08, d09 and 3 more`
+	if err == nil || err.Error() != want {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

@@ -1,0 +1,438 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/uuid"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Every property that is given comes back, from the enqueue and from a look.
+func TestEnqueueAndGet(t *testing.T) {
+	t.Parallel()
+	policy := jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, BackoffMultiplier: 1.5, MaxDelaySecs: 120, RetryOn: []jobs.Trigger{jobs.OnTimeout}}
+	seven := 7
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		before := time.Now().UTC().Truncate(time.Millisecond)
+		payload := []byte(" {\"b\": 1, \"a\": [1e400, \"\xff\"]}\n")
+		job, err := b.Enqueue(ctx, jobs.New(b.dest, payload, jobs.ID(b.dest+":1"), jobs.Key("alice@example.com"),
+			jobs.Path("/items/%C3%BC"), jobs.Query("q=1&r=%20"), jobs.Header("X-A", "ü\tx"), jobs.Header("Content-Type", "text/plain"),
+			jobs.Prioritize(jobs.PriorityHigh), jobs.MaxReschedules(7), jobs.Retry(policy), jobs.Delay(time.Hour)))
+		b.must(err)
+		after := time.Now().UTC()
+		want := &jobs.Job{
+			ID: b.dest + ":1", Destination: b.dest, Key: "alice@example.com", Status: jobs.Pending, Priority: jobs.PriorityHigh,
+			Payload: payload, After: []string{},
+			Request: jobs.Request{Path: "/items/%C3%BC", Query: "q=1&r=%20", Headers: map[string]string{"X-A": "ü\tx", "Content-Type": "text/plain"}},
+			Retry:   &policy, MaxReschedules: &seven, CreatedAt: job.CreatedAt, AvailableAt: job.AvailableAt,
+		}
+		if diff := cmp.Diff(want, job); diff != "" {
+			t.Errorf("enqueued (-want +got):\n%s", diff)
+		}
+		if diff := cmp.Diff(want, b.get(job.ID)); diff != "" {
+			t.Errorf("looked up (-want +got):\n%s", diff)
+		}
+		if job.CreatedAt.Before(before) || job.CreatedAt.After(after) {
+			t.Errorf("created at %s, not between %s and %s", job.CreatedAt, before, after)
+		}
+		if wait := job.AvailableAt.Sub(job.CreatedAt); wait < time.Hour || wait > time.Hour+2*time.Millisecond {
+			t.Errorf("available %s after its creation, want 1h", wait)
+		}
+	})
+}
+
+// A job of which nothing is given but the destination.
+func TestEnqueueDefaults(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job, err := b.Enqueue(context.Background(), jobs.New(b.dest, nil))
+	b.must(err)
+	want := &jobs.Job{
+		ID: job.ID, Destination: b.dest, Status: jobs.Pending, Priority: jobs.PriorityDefault,
+		Payload: json.RawMessage("null"), After: []string{}, CreatedAt: job.CreatedAt, AvailableAt: job.CreatedAt,
+	}
+	if diff := cmp.Diff(want, job); diff != "" {
+		t.Errorf("enqueued (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, b.get(job.ID)); diff != "" {
+		t.Errorf("looked up (-want +got):\n%s", diff)
+	}
+	if id, err := uuid.Parse(job.ID); err != nil || id.Version() != 7 {
+		t.Errorf("id %s is no UUIDv7: %v", job.ID, err)
+	}
+	zone, offset := job.CreatedAt.Zone()
+	if zone != "UTC" || offset != 0 || job.CreatedAt.Nanosecond()%int(time.Millisecond) != 0 {
+		t.Errorf("created at %s, want UTC and whole milliseconds", job.CreatedAt)
+	}
+}
+
+// To asynq's own tools a job is a task that can be retried without end.
+func TestEnqueuedJobIsAnAsynqTask(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, jobs.WithRetention(2*time.Hour))
+	job := b.enqueue(jobs.Key("k"))
+	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
+	info, err := inspector.GetTaskInfo(b.queue(), job.ID)
+	b.must(err)
+	if info.Type != "tidegate:publish" || info.State != asynq.TaskStatePending || string(info.Payload) != "{}" ||
+		info.MaxRetry != 1<<31-1 || info.Retried != 0 || info.Timeout != 7*24*time.Hour || info.Retention != 2*time.Hour {
+		t.Errorf("asynq sees %+v", info)
+	}
+	want := map[string]string{"created": strconv.FormatInt(job.CreatedAt.UnixMilli(), 10), "key": "k"}
+	if diff := cmp.Diff(want, info.Headers); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	queues, err := inspector.Queues()
+	b.must(err)
+	if !slices.Contains(queues, b.queue()) {
+		t.Errorf("asynq does not know the queue %s", b.queue())
+	}
+	stats, err := inspector.GetQueueInfo(b.queue())
+	b.must(err)
+	if stats.Pending != 1 || stats.Latency < 0 || stats.Latency > time.Minute {
+		t.Errorf("asynq's queue: %d pending, latency %s", stats.Pending, stats.Latency)
+	}
+}
+
+// Jobs of one client run in the order of their enqueue, and their ids sort so.
+func TestFirstInFirstOut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var want []string
+	for range 300 {
+		want = append(want, b.enqueue().ID)
+	}
+	specs := make([]*jobs.Spec, 1500)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	results, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	for i, r := range results {
+		if r.Err != nil || string(r.Job.Payload) != strconv.Itoa(i) {
+			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
+		}
+		want = append(want, r.Job.ID)
+	}
+	if diff := cmp.Diff(want, b.waiting(b.queue())); diff != "" {
+		t.Errorf("queue (-enqueued +waiting):\n%s", diff)
+	}
+	if !slices.IsSorted(want) {
+		t.Error("ids do not sort in the order of the enqueue")
+	}
+}
+
+// A job never starts before its time by Redis's clock, which moves it when its
+// millisecond has come.
+func TestAtAndDelayAreNeverEarly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	now := time.Now()
+	for _, tc := range []struct {
+		name     string
+		option   func() jobs.Option
+		earliest time.Time // zero: at once
+	}{
+		{"at a whole millisecond", func() jobs.Option { return jobs.At(time.UnixMilli(4102444800123)) }, time.UnixMilli(4102444800123)},
+		{"at a nanosecond after it", func() jobs.Option { return jobs.At(time.UnixMilli(4102444800123).Add(1)) }, time.UnixMilli(4102444800124)},
+		{"at a nanosecond before the next", func() jobs.Option { return jobs.At(time.UnixMilli(4102444800124).Add(-1)) }, time.UnixMilli(4102444800124)},
+		{"in another time zone", func() jobs.Option {
+			return jobs.At(time.UnixMilli(4102444800000).In(time.FixedZone("east", 5*3600)))
+		}, time.UnixMilli(4102444800000)},
+		{"now", func() jobs.Option { return jobs.At(now) }, time.Time{}},
+		{"in the past", func() jobs.Option { return jobs.At(now.Add(-time.Hour)) }, time.Time{}},
+		{"no delay", func() jobs.Option { return jobs.Delay(0) }, time.Time{}},
+	} {
+		job := b.enqueue(tc.option())
+		score, err := b.rdb.ZScore(ctx, record.Scheduled(b.queue()), job.ID).Result()
+		if tc.earliest.IsZero() {
+			if !errors.Is(err, redis.Nil) || !slices.Contains(b.waiting(b.queue()), job.ID) || !job.AvailableAt.Equal(job.CreatedAt) {
+				t.Errorf("%s: not at once: available at %s, created at %s", tc.name, job.AvailableAt, job.CreatedAt)
+			}
+			continue
+		}
+		if err != nil || score != float64(tc.earliest.UnixMilli())/1000 || !job.AvailableAt.Equal(tc.earliest) || job.AvailableAt.Location() != time.UTC {
+			t.Errorf("%s: set says %.3f (%v), job says %s; want %s", tc.name, score, err, job.AvailableAt, tc.earliest)
+		}
+		if got := b.get(job.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(tc.earliest) {
+			t.Errorf("%s: looked up as %s, available at %s", tc.name, got.Status, got.AvailableAt)
+		}
+	}
+	for _, d := range []time.Duration{time.Nanosecond, time.Millisecond, 1500 * time.Microsecond, time.Hour} {
+		before := time.Now()
+		job := b.enqueue(jobs.Delay(d))
+		if early := before.Add(d).Sub(job.AvailableAt); early > 0 {
+			t.Errorf("with a delay of %s the job is available %s early", d, early)
+		}
+	}
+}
+
+// One plain enqueue costs one call, as asynq's own does.
+func TestEnqueueCostsOneCall(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := benchOn(t, server.Client(t))
+	b.enqueue() // registers the queue, loads the script
+	server.ResetStats(t)
+	for range 10 {
+		b.enqueue(jobs.Key("k"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1}))
+	}
+	want := map[string]int64{"evalsha": 10, "exists": 10, "hset": 10, "lpush": 10} // the last three inside the script
+	if diff := cmp.Diff(want, server.CommandStats(t)); diff != "" {
+		t.Errorf("commands of ten enqueues (-want +got):\n%s", diff)
+	}
+	server.ResetStats(t)
+	b.enqueue(jobs.Delay(time.Hour))
+	want = map[string]int64{"evalsha": 1, "exists": 1, "hset": 1, "zadd": 1}
+	if diff := cmp.Diff(want, server.CommandStats(t)); diff != "" {
+		t.Errorf("commands of an enqueue for later (-want +got):\n%s", diff)
+	}
+}
+
+// Ten thousand jobs share round trips and scripts.
+func TestEnqueueManyCostsFewCalls(t *testing.T) {
+	t.Parallel()
+	const n = 10000
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	trips := countTrips(rdb)
+	b := benchOn(t, rdb)
+	b.enqueue()
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	server.ResetStats(t)
+	before := trips()
+	results, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	stats := server.CommandStats(t)
+	if stats["evalsha"] != n/200 {
+		t.Errorf("%d scripts for %d jobs, want one for 200", stats["evalsha"], n)
+	}
+	if stats["hset"] != n || stats["lpush"] != n/200 || stats["eval"] != 0 || stats["sadd"] != 0 {
+		t.Errorf("commands %v", stats)
+	}
+	if got := trips() - before; got > 2*n/1000 {
+		t.Errorf("%d round trips for %d jobs, want at most 2 for 1000", got, n)
+	}
+	if got := len(b.waiting(b.queue())); got != n+1 {
+		t.Errorf("%d jobs wait, want %d", got, n+1)
+	}
+	for i, r := range results {
+		if r.Err != nil || string(r.Job.Payload) != strconv.Itoa(i) {
+			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
+		}
+	}
+}
+
+// Bad jobs are answered in their place and stop no other.
+func TestEnqueueManyAnswersEachJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	later := time.Now().Add(time.Hour)
+	for _, n := range []int{8, 2500} { // within one request, and in several
+		specs := make([]*jobs.Spec, n)
+		for i := range specs {
+			switch i % 8 {
+			case 1:
+				specs[i] = nil
+			case 3:
+				specs[i] = jobs.New(b.dest, []byte("{"))
+			case 4:
+				specs[i] = jobs.New(b.dest, i, jobs.Prioritize(jobs.PriorityLow))
+			case 5:
+				specs[i] = jobs.New("elsewhere-"+b.dest, i)
+			case 6:
+				specs[i] = jobs.New(b.dest, i, jobs.At(later))
+			default:
+				specs[i] = jobs.New(b.dest, i)
+			}
+		}
+		results, err := b.EnqueueMany(context.Background(), specs)
+		b.must(err)
+		if len(results) != n {
+			t.Fatalf("%d results for %d jobs", len(results), n)
+		}
+		for i, r := range results {
+			want := map[int]string{
+				1: "jobs: enqueue: job: is nil; make one with New",
+				3: "jobs: enqueue: payload: is not valid JSON: unexpected end of JSON input",
+				5: fmt.Sprintf("jobs: enqueue: destination %q is not known; known are ", "elsewhere-"+b.dest),
+			}[i%8]
+			if want != "" {
+				if r.Job != nil || !errors.Is(r.Err, jobs.ErrInvalid) || !strings.HasPrefix(fmt.Sprint(r.Err), want) {
+					t.Errorf("result %d of %d: job %v, error %v; want %s", i, n, r.Job, r.Err, want)
+				}
+				continue
+			}
+			if r.Err != nil || r.Job == nil || string(r.Job.Payload) != strconv.Itoa(i) {
+				t.Fatalf("result %d of %d: %+v, %v", i, n, r.Job, r.Err)
+			}
+			if got := b.get(r.Job.ID); string(got.Payload) != strconv.Itoa(i) {
+				t.Errorf("result %d of %d: looked up as %+v", i, n, got)
+			}
+		}
+	}
+	if results, err := b.EnqueueMany(context.Background(), nil); err != nil || len(results) != 0 {
+		t.Errorf("nothing to enqueue: %v, %v", results, err)
+	}
+	if _, err := b.Enqueue(context.Background(), nil); !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("no job: %v", err)
+	}
+}
+
+// Redis may forget its scripts at any time.
+func TestEnqueueAfterScriptFlush(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	b := benchOn(t, rdb)
+	ctx := context.Background()
+	flush := func() {
+		t.Helper()
+		b.must(rdb.ScriptFlush(ctx).Err())
+	}
+	for range 3 {
+		b.enqueue()
+		flush()
+	}
+	specs := make([]*jobs.Spec, 1000)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	results, err := b.EnqueueMany(ctx, specs)
+	b.must(err)
+	for i, r := range results {
+		if r.Err != nil {
+			t.Fatalf("result %d: %v", i, r.Err)
+		}
+	}
+	flush()
+	page, err := b.List(ctx, jobs.ListOptions{})
+	b.must(err)
+	if len(page.Items) != jobs.DefaultPage {
+		t.Errorf("%d jobs listed", len(page.Items))
+	}
+	// In the middle of a pipeline: after the load, before the scripts.
+	rdb.AddHook(pipelineHook(func([]redis.Cmder) { flush() }))
+	results, err = b.EnqueueMany(ctx, specs)
+	b.must(err)
+	for i, r := range results {
+		if r.Err != nil || r.Job == nil {
+			t.Fatalf("flushed in the middle: result %d: %v", i, r.Err)
+		}
+	}
+	if got := len(b.waiting(b.queue())); got != 2003 {
+		t.Errorf("%d jobs wait, want 2003", got)
+	}
+}
+
+func TestEnqueueWithACancelledContext(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.enqueue()
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if _, err := b.Enqueue(ctx, jobs.New(b.dest, 1)); !errors.Is(err, context.Canceled) || errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("one job: %v", err)
+	}
+	specs := make([]*jobs.Spec, 5000)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	if _, err := b.EnqueueMany(ctx, specs); !errors.Is(err, context.Canceled) {
+		t.Errorf("many jobs: %v", err)
+	}
+	if _, err := b.Get(ctx, "some-id"); !errors.Is(err, context.Canceled) {
+		t.Errorf("get: %v", err)
+	}
+	if _, err := b.List(ctx, jobs.ListOptions{}); !errors.Is(err, context.Canceled) {
+		t.Errorf("list: %v", err)
+	}
+	if got := len(b.waiting(b.queue())); got != 1 {
+		t.Errorf("%d jobs wait, want the one from before", got)
+	}
+}
+
+// What was accepted before the context ended is told.
+func TestEnqueueManyCancelledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	b := benchOn(t, rdb)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	requests := 0
+	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
+		if requests++; requests == 3 {
+			cancel()
+		}
+	}))
+	specs := make([]*jobs.Spec, 5000)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	results, err := b.EnqueueMany(ctx, specs)
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	var accepted []string
+	for _, r := range results {
+		if r.Job != nil {
+			accepted = append(accepted, r.Job.ID)
+		}
+	}
+	if len(accepted) != 2000 {
+		t.Errorf("%d jobs are said to be accepted, want those of two requests", len(accepted))
+	}
+	if diff := cmp.Diff(accepted, b.waiting(b.queue())); diff != "" {
+		t.Errorf("queue (-told +waiting):\n%s", diff)
+	}
+}
+
+func TestEnqueueWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := benchOn(t, server.Client(t))
+	b.enqueue()
+	server.Kill()
+	_, err := b.Enqueue(context.Background(), jobs.New(b.dest, 1))
+	if err == nil || errors.Is(err, jobs.ErrInvalid) || !strings.HasPrefix(err.Error(), "jobs: enqueue: write to Redis: ") {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNewClientWithoutRedis(t *testing.T) {
+	t.Parallel()
+	if _, err := jobs.NewClient(nil); err == nil || err.Error() != "jobs: new client: the Redis client is nil" {
+		t.Errorf("error %v", err)
+	}
+}
+
+func TestNow(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	before := time.Now().Add(-time.Millisecond)
+	now, err := b.Now(context.Background())
+	b.must(err)
+	if now.Before(before) || now.After(time.Now().Add(time.Millisecond)) || now.Location() != time.UTC {
+		t.Errorf("now is %s, here it is %s", now, time.Now())
+	}
+}

@@ -1,0 +1,173 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/alicebob/miniredis/v2"
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/maintnotifications"
+	"go.uber.org/goleak"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it reports every refused connection
+	status := redistest.Main(m)
+	if status == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "after all tests:", err)
+			status = 1
+		}
+	}
+	os.Exit(status)
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// bench is a client and one destination of its own.
+type bench struct {
+	*jobs.Client
+	t    *testing.T
+	rdb  redis.UniversalClient
+	dest string
+}
+
+// newBench works on the package's redis-server.
+func newBench(t *testing.T, opts ...jobs.ClientOption) *bench {
+	t.Helper()
+	return benchOn(t, redistest.Shared(t).Client(t), opts...)
+}
+
+func benchOn(t *testing.T, rdb redis.UniversalClient, opts ...jobs.ClientOption) *bench {
+	t.Helper()
+	b := &bench{t: t, rdb: rdb, dest: redistest.Name(t, "d")}
+	opts = append([]jobs.ClientOption{jobs.WithDestinations(b.dest), jobs.WithLogger(slog.New(slog.DiscardHandler))}, opts...)
+	var err error
+	if b.Client, err = jobs.NewClient(rdb, opts...); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// embedded is a Redis in this process, empty and of the test's own.
+func embedded(t *testing.T) redis.UniversalClient {
+	t.Helper()
+	rdb := redis.NewClient(&redis.Options{
+		Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,
+		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	return rdb
+}
+
+// bothRedises runs a test on a real Redis and on the embedded one, which the
+// demo uses.
+func bothRedises(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, redistest.Shared(t).Client(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		test(t, embedded(t))
+	})
+}
+
+// enqueue accepts a job with the payload {}.
+func (b *bench) enqueue(opts ...jobs.Option) *jobs.Job {
+	b.t.Helper()
+	j, err := b.Enqueue(context.Background(), jobs.New(b.dest, struct{}{}, opts...))
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return j
+}
+
+func (b *bench) get(id string) *jobs.Job {
+	b.t.Helper()
+	j, err := b.Get(context.Background(), id)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return j
+}
+
+// queue is the destination's queue of default priority.
+func (b *bench) queue() string { return record.Queue(b.dest, record.Default) }
+
+// waiting returns the ids of a queue, the next one to run first.
+func (b *bench) waiting(queue string) []string {
+	b.t.Helper()
+	ids, err := b.rdb.LRange(context.Background(), record.Pending(queue), 0, -1).Result()
+	b.must(err)
+	out := make([]string, 0, len(ids))
+	for i := len(ids) - 1; i >= 0; i-- {
+		out = append(out, ids[i])
+	}
+	return out
+}
+
+// set writes fields of a job's record as a worker would.
+func (b *bench) set(id string, fields ...any) {
+	b.t.Helper()
+	b.must(b.rdb.HSet(context.Background(), record.Task(b.queue(), id), fields...).Err())
+}
+
+// take moves the job that is next into a worker's hands.
+func (b *bench) take() (id string) {
+	b.t.Helper()
+	id, err := b.rdb.LMove(context.Background(), record.Pending(b.queue()), record.Active(b.queue()), "RIGHT", "LEFT").Result()
+	b.must(err)
+	b.set(id, record.FieldState, record.StateActive)
+	return id
+}
+
+// end takes a job out of a worker's hands into one of the sets.
+func (b *bench) end(id, key, state string, score float64) {
+	b.t.Helper()
+	ctx := context.Background()
+	b.must(b.rdb.LRem(ctx, record.Active(b.queue()), 1, id).Err())
+	b.must(b.rdb.ZAdd(ctx, key, redis.Z{Score: score, Member: id}).Err())
+	b.set(id, record.FieldState, state)
+}
+
+func (b *bench) must(err error) {
+	b.t.Helper()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+// eventually polls what cannot be waited for.
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(15 * time.Second)
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for !ok() {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatalf("not within 15 s: %s", what)
+		}
+	}
+}
+
+func idsOf(js []*jobs.Job) []string {
+	out := make([]string, len(js))
+	for i, j := range js {
+		out[i] = j.ID
+	}
+	return out
+}

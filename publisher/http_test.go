@@ -1,0 +1,1055 @@
+package publisher_test
+
+import (
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// token is the secret that must show up nowhere but at the API.
+const token = `s3cr3t/+"tok&n"=`
+
+// seen is a request as the API saw it.
+type seen struct {
+	*http.Request
+	body string
+}
+
+// api is an external API that remembers its requests.
+type api struct {
+	*httptest.Server
+	mu   sync.Mutex
+	reqs []seen
+}
+
+// newAPI starts an API that answers as told, with 204 if answer is nil.
+func newAPI(t *testing.T, answer http.HandlerFunc) *api {
+	t.Helper()
+	a := &api{}
+	a.Server = httptest.NewServer(a.remember(answer))
+	t.Cleanup(a.Close)
+	return a
+}
+
+func (a *api) remember(answer http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		b, _ := io.ReadAll(r.Body)
+		a.mu.Lock()
+		a.reqs = append(a.reqs, seen{r, string(b)})
+		a.mu.Unlock()
+		if answer == nil {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		answer(w, r)
+	}
+}
+
+func (a *api) requests() []seen {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return append([]seen(nil), a.reqs...)
+}
+
+// only returns the one request that must have been made.
+func (a *api) only(t *testing.T) seen {
+	t.Helper()
+	reqs := a.requests()
+	if len(reqs) != 1 {
+		t.Fatalf("%d requests, want 1", len(reqs))
+	}
+	return reqs[0]
+}
+
+func newHTTP(t *testing.T, o publisher.HTTPOptions) *publisher.HTTP {
+	t.Helper()
+	h, err := publisher.NewHTTP(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	return h
+}
+
+// aJob is a job that a worker has in hand.
+func aJob(r jobs.Request) *jobs.Job {
+	return &jobs.Job{ID: "job-1", Destination: "d", Payload: []byte(`{}`), Request: r}
+}
+
+func answerWith(status int, body string) http.HandlerFunc {
+	return func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+}
+
+func TestHTTPCallByDefault(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil)
+	// Neither compact nor escaped as Go would do it.
+	const payload = "{ \"b\" : 1.0,\n\t\"a\":\"\\u00e9<&>é\" }\n"
+	job := aJob(jobs.Request{})
+	job.Payload = []byte(payload)
+	if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1/posts", AuthToken: token}).Publish(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	r := a.only(t)
+	if r.Method != "POST" || r.RequestURI != "/v1/posts" {
+		t.Errorf("%s %s, want POST /v1/posts", r.Method, r.RequestURI)
+	}
+	if r.body != payload || r.ContentLength != int64(len(payload)) {
+		t.Errorf("body %q of length %d, want it untouched: %q", r.body, r.ContentLength, payload)
+	}
+	want := http.Header{
+		"Accept-Encoding": {"gzip"}, // by net/http, which unpacks the answer
+		"Authorization":   {"Bearer " + token},
+		"Content-Length":  {fmt.Sprint(len(payload))},
+		"Content-Type":    {"application/json"},
+		"Idempotency-Key": {"job-1"},
+		"User-Agent":      {"tidegate"},
+	}
+	if diff := cmp.Diff(want, r.Header); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+	if job.Response == nil || *job.Response != (jobs.Response{Status: 204}) {
+		t.Errorf("response %+v, want status 204 without a body", job.Response)
+	}
+}
+
+func TestHTTPMethods(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		method      string
+		body        string
+		contentType []string
+	}{
+		{"PUT", `{"n":1}`, []string{"application/json"}},
+		{"PATCH", `{"n":1}`, []string{"application/json"}},
+		{"DELETE", `{"n":1}`, []string{"application/json"}},
+		{"GET", "", nil},
+		{"HEAD", "", nil},
+	} {
+		for _, proto := range []string{"HTTP/1.1", "HTTP/2.0"} {
+			t.Run(tc.method+" "+proto, func(t *testing.T) {
+				t.Parallel()
+				a := &api{}
+				a.Server = httptest.NewUnstartedServer(a.remember(nil))
+				o := publisher.HTTPOptions{Method: tc.method}
+				if proto == "HTTP/2.0" {
+					a.EnableHTTP2 = true
+					a.StartTLS()
+					o.Transport = a.Client().Transport
+				} else {
+					a.Start()
+				}
+				t.Cleanup(a.Close)
+				o.URL = a.URL
+				job := aJob(jobs.Request{Path: "/x"})
+				job.Payload = []byte(`{"n":1}`)
+				if err := newHTTP(t, o).Publish(t.Context(), job); err != nil {
+					t.Fatal(err)
+				}
+				r := a.only(t)
+				if r.Method != tc.method || r.Proto != proto || r.RequestURI != "/x" {
+					t.Errorf("%s %s %s", r.Method, r.RequestURI, r.Proto)
+				}
+				if r.body != tc.body || r.Header.Get("Content-Length") != contentLength(tc.body) || len(r.TransferEncoding) != 0 {
+					t.Errorf("body %q, Content-Length %q, Transfer-Encoding %q; want body %q", r.body, r.Header.Get("Content-Length"), r.TransferEncoding, tc.body)
+				}
+				if diff := cmp.Diff(tc.contentType, r.Header["Content-Type"]); diff != "" {
+					t.Errorf("Content-Type (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// contentLength is the field that goes with a body; without one there is none.
+func contentLength(body string) string {
+	if body == "" {
+		return ""
+	}
+	return fmt.Sprint(len(body))
+}
+
+func TestHTTPJoinsURLs(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Got", r.RequestURI)
+		_, _ = io.WriteString(w, r.RequestURI)
+	})
+	for _, tc := range []struct{ base, path, query, want string }{
+		{"", "", "", "/"},
+		{"/", "", "", "/"},
+		{"", "/items/7", "", "/items/7"},
+		{"/", "/items/7", "", "/items/7"},
+		{"/v1", "", "", "/v1"},
+		{"/v1/", "", "", "/v1/"},
+		{"/v1", "/items/7", "", "/v1/items/7"},
+		{"/v1/", "/items/7", "", "/v1/items/7"},
+		{"/v1", "/items/", "", "/v1/items/"},
+		{"/v1", "/", "", "/v1/"},
+		{"/v1/", "/", "", "/v1/"},
+		{"/v1#part", "/items", "", "/v1/items"},
+
+		{"", "", "a=b&c=d", "/?a=b&c=d"},
+		{"/v1", "/items", "a=b", "/v1/items?a=b"},
+		{"/v1?key=1", "", "", "/v1?key=1"},
+		{"/v1?key=1", "/items", "", "/v1/items?key=1"},
+		{"/v1?key=1", "/items", "a=b&key=2", "/v1/items?key=1&a=b&key=2"},
+		{"/v1?", "/items", "a=b", "/v1/items?a=b"},
+		{"/v1", "/items", "q=%26%2b+x%20y&e", "/v1/items?q=%26%2b+x%20y&e"},
+
+		{"/v1", "/a%2Fb", "", "/v1/a%2Fb"},
+		{"/v1", "/a%2fb%20c%C3%A9", "", "/v1/a%2fb%20c%C3%A9"},
+		{"/v%2F1/", "/a%2Fb", "", "/v%2F1/a%2Fb"},
+		{"/v1", "/100%25", "", "/v1/100%25"},
+		{"/v1", "/a;v=1,2:3@x/(b)!$&'*+=~._-[0]", "", "/v1/a;v=1,2:3@x/(b)!$&'*+=~._-[0]"},
+		{"/v1", "/%61", "", "/v1/%61"},
+		// What has to be encoded is, and the rest stays as it is.
+		{"/v1", "/é", "", "/v1/%C3%A9"},
+		{"/v1", "/é/a%2Fb", "", "/v1/%C3%A9/a%2Fb"},
+		{"/v1", "/{id}/a%2Fb", "", "/v1/%7Bid%7D/a%2Fb"},
+		{"/v1", "/<a>\"^`|/%61", "", "/v1/%3Ca%3E%22%5E%60%7C/%61"},
+	} {
+		t.Run(tc.base+" "+tc.path+" "+tc.query, func(t *testing.T) {
+			t.Parallel()
+			if problem := jobs.PathProblem(tc.path); problem != "" {
+				t.Fatalf("no job can have the path %s: %s", tc.path, problem)
+			}
+			job := aJob(jobs.Request{Path: tc.path, Query: tc.query})
+			if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL + tc.base}).Publish(t.Context(), job); err != nil {
+				t.Fatal(err)
+			}
+			if job.Response.Body != tc.want {
+				t.Errorf("called %s, want %s", job.Response.Body, tc.want)
+			}
+		})
+	}
+}
+
+// A record can be written by others than our client: what leads out of the
+// destination fails the job without a call.
+func TestHTTPRefusesPathsThatLeaveTheDestination(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil)
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1", AuthToken: token})
+	for path, want := range map[string]string{
+		"//evil.example/x": "request.path: must start with exactly one slash; it is appended to the destination's URL",
+		"@evil.example/x":  "request.path: must start with exactly one slash; it is appended to the destination's URL",
+		"/../admin":        "request.path: must not contain . or .. as a segment, encoded or not",
+		"/%2e%2E/admin":    "request.path: must not contain . or .. as a segment, encoded or not",
+		"/x?admin=1":       "request.path: must not contain ?, # or a backslash; a query goes into request.query",
+		"/x y":             "request.path: must not contain spaces or control characters; encode them (%20)",
+		"/x%0d%0aHost:e":   "request.path: must not contain control characters, encoded or not",
+		"/%zz":             "request.path: has a malformed percent encoding",
+	} {
+		err := h.Publish(t.Context(), aJob(jobs.Request{Path: path}))
+		wantPermanent(t, path, err, want)
+	}
+	err := h.Publish(t.Context(), aJob(jobs.Request{Query: "a=\r\nHost: evil.example"}))
+	wantPermanent(t, "query with a line break", err, "the request's URL cannot be built from the destination's URL and the job's path and query")
+	if n := len(a.requests()); n != 0 {
+		t.Errorf("%d requests were made", n)
+	}
+}
+
+// wantPermanent checks for a failure that no retry answers.
+func wantPermanent(t *testing.T, what string, err error, want string) {
+	t.Helper()
+	fail, ok := errors.AsType[*jobs.FailError](err)
+	if !ok || !fail.Permanent || err.Error() != want {
+		t.Errorf("%s: %v (%T), want for good: %s", what, err, err, want)
+	}
+}
+
+func TestHTTPHeaderPrecedence(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil)
+	o := publisher.HTTPOptions{
+		URL: a.URL,
+		Header: http.Header{
+			"content-type":      {"application/vnd.api+json"},
+			"User-Agent":        {"ours/1"},
+			"X-From":            {"destination"},
+			"X-List":            {"1", "2"},
+			"X-Only":            {"destination"},
+			"X-Idempotency-Key": {"destination"},
+		},
+	}
+	h := newHTTP(t, o)
+	o.Header.Set("X-Only", "changed afterwards")
+	job := aJob(jobs.Request{Headers: map[string]string{"x-from": "job", "USER-AGENT": "theirs/2", "X-List": "3", "x-idempotency-key": "job"}})
+	for range 2 { // the first call must leave nothing behind for the second
+		if err := h.Publish(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		job.Request.Headers = map[string]string{}
+	}
+	want := []http.Header{{
+		"Accept-Encoding": {"gzip"}, "Content-Length": {"2"}, "Idempotency-Key": {"job-1"},
+		"Content-Type": {"application/vnd.api+json"}, "User-Agent": {"theirs/2"}, "X-From": {"job"}, "X-List": {"3"}, "X-Only": {"destination"}, "X-Idempotency-Key": {"job"},
+	}, {
+		"Accept-Encoding": {"gzip"}, "Content-Length": {"2"}, "Idempotency-Key": {"job-1"},
+		"Content-Type": {"application/vnd.api+json"}, "User-Agent": {"ours/1"}, "X-From": {"destination"}, "X-List": {"1", "2"}, "X-Only": {"destination"}, "X-Idempotency-Key": {"destination"},
+	}}
+	var got []http.Header
+	for _, r := range a.requests() {
+		got = append(got, r.Header)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("headers (-want +got):\n%s", diff)
+	}
+}
+
+func TestHTTPDeniedHeadersAreNeverSent(t *testing.T) {
+	t.Parallel()
+	const value = "from-the-job"
+	headers := map[string]string{
+		"bad name": value, "": value, "X-Bad\r\nX-Injected": value, // no names
+		"X-Break": value + "\r\nX-Injected: " + value, "X-Null": value + "\x00", // no values
+		"X-Good": "good",
+	}
+	for _, name := range []string{
+		"Authorization", "Host", "Idempotency-Key", "Content-Length", "Transfer-Encoding", "Connection", "Keep-Alive",
+		"Proxy-Authenticate", "Proxy-Authorization", "Proxy-Connection", "TE", "Trailer", "Upgrade", "Expect", "Accept-Encoding",
+	} {
+		headers[name], headers[strings.ToLower(name)], headers[strings.ToUpper(name)] = value, value, value
+	}
+	for _, secret := range []string{"", token} {
+		a := newAPI(t, nil)
+		if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: secret}).Publish(t.Context(), aJob(jobs.Request{Headers: headers})); err != nil {
+			t.Fatal(err)
+		}
+		r := a.only(t)
+		want := http.Header{
+			"Accept-Encoding": {"gzip"}, "Content-Length": {"2"}, "Content-Type": {"application/json"},
+			"Idempotency-Key": {"job-1"}, "User-Agent": {"tidegate"}, "X-Good": {"good"},
+		}
+		if secret != "" {
+			want.Set("Authorization", "Bearer "+secret)
+		}
+		if diff := cmp.Diff(want, r.Header); diff != "" {
+			t.Errorf("headers (-want +got):\n%s", diff)
+		}
+		if "http://"+r.Host != a.URL || len(r.TransferEncoding) != 0 || len(r.Trailer) != 0 || r.Close {
+			t.Errorf("host %s, transfer encoding %q, trailer %v, close %t", r.Host, r.TransferEncoding, r.Trailer, r.Close)
+		}
+	}
+}
+
+func TestHTTPIdempotencyKey(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		perAttempt bool
+		want       []string
+	}{
+		{false, []string{"job-1", "job-1", "job-1"}},
+		{true, []string{"job-1:0", "job-1:1", "job-1:2"}},
+	} {
+		a := newAPI(t, answerWith(500, ""))
+		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PerAttemptKey: tc.perAttempt})
+		for attempt := range 3 {
+			job := aJob(jobs.Request{})
+			job.Attempt = attempt
+			_ = h.Publish(t.Context(), job) // answered 500
+		}
+		var got []string
+		for _, r := range a.requests() {
+			got = append(got, r.Header.Values("Idempotency-Key")...)
+		}
+		if diff := cmp.Diff(tc.want, got); diff != "" {
+			t.Errorf("per attempt %t: keys (-want +got):\n%s", tc.perAttempt, diff)
+		}
+	}
+}
+
+func TestHTTPRedirectsAreNotFollowed(t *testing.T) {
+	t.Parallel()
+	other := newAPI(t, nil)
+	for status, name := range map[int]string{
+		301: "Moved Permanently", 302: "Found", 303: "See Other", 307: "Temporary Redirect", 308: "Permanent Redirect", 300: "Multiple Choices",
+	} {
+		for _, location := range []string{other.URL + "/", "/elsewhere", "", "http://[::1/broken?" + token} {
+			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+				if location != "" {
+					w.Header().Set("Location", location)
+				}
+				w.WriteHeader(status)
+				_, _ = io.WriteString(w, "gone away")
+			})
+			job := aJob(jobs.Request{})
+			err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token}).Publish(t.Context(), job)
+			wantPermanent(t, fmt.Sprintf("%d to %q", status, location), err,
+				fmt.Sprintf("answered %d %s: redirects are not followed; set the destination's URL to the final address", status, name))
+			if job.Response == nil || *job.Response != (jobs.Response{Status: status, Body: "gone away"}) {
+				t.Errorf("%d to %q: response %+v", status, location, job.Response)
+			}
+			a.only(t)
+		}
+	}
+	if n := len(other.requests()); n != 0 {
+		t.Errorf("%d requests reached the other host", n)
+	}
+}
+
+func TestHTTPStatuses(t *testing.T) {
+	t.Parallel()
+	const (
+		done = iota
+		limited
+		failed
+		forGood
+	)
+	custom := publisher.HTTPOptions{RateLimitedStatus: []int{403, 429}, PermanentStatus: []int{418, 503, 599}}
+	for _, tc := range []struct {
+		o      publisher.HTTPOptions
+		status int
+		want   int
+		text   string
+	}{
+		{status: 200, want: done},
+		{status: 201, want: done},
+		{status: 202, want: done},
+		{status: 204, want: done},
+		{status: 299, want: done},
+		{status: 304, want: failed, text: "answered 304 Not Modified"},
+		{status: 400, want: forGood, text: "answered 400 Bad Request"},
+		{status: 401, want: forGood, text: "answered 401 Unauthorized"},
+		{status: 403, want: failed, text: "answered 403 Forbidden"},
+		{status: 404, want: forGood, text: "answered 404 Not Found"},
+		{status: 408, want: failed, text: "answered 408 Request Timeout"},
+		{status: 409, want: forGood, text: "answered 409 Conflict"},
+		{status: 410, want: forGood, text: "answered 410 Gone"},
+		{status: 413, want: forGood, text: "answered 413 Request Entity Too Large"},
+		{status: 415, want: forGood, text: "answered 415 Unsupported Media Type"},
+		{status: 422, want: forGood, text: "answered 422 Unprocessable Entity"},
+		{status: 429, want: limited, text: "rate limited, retry after 7s"},
+		{status: 500, want: failed, text: "answered 500 Internal Server Error"},
+		{status: 502, want: failed, text: "answered 502 Bad Gateway"},
+		{status: 503, want: failed, text: "answered 503 Service Unavailable"},
+		{status: 599, want: failed, text: "answered 599"},
+
+		{o: custom, status: 200, want: done},
+		{o: custom, status: 403, want: limited, text: "rate limited, retry after 7s"},
+		{o: custom, status: 429, want: limited, text: "rate limited, retry after 7s"},
+		{o: custom, status: 404, want: failed, text: "answered 404 Not Found"},
+		{o: custom, status: 418, want: forGood, text: "answered 418 I'm a teapot"},
+		{o: custom, status: 503, want: forGood, text: "answered 503 Service Unavailable"},
+		{o: custom, status: 599, want: forGood, text: "answered 599"},
+		{o: publisher.HTTPOptions{RateLimitedStatus: []int{503}}, status: 429, want: failed, text: "answered 429 Too Many Requests"},
+		// None at all: everything else is a failure.
+		{o: publisher.HTTPOptions{RateLimitedStatus: []int{}, PermanentStatus: []int{}}, status: 429, want: failed, text: "answered 429 Too Many Requests"},
+		{o: publisher.HTTPOptions{RateLimitedStatus: []int{}, PermanentStatus: []int{}}, status: 400, want: failed, text: "answered 400 Bad Request"},
+	} {
+		t.Run(fmt.Sprint(tc.status, tc.o.RateLimitedStatus, tc.o.PermanentStatus), func(t *testing.T) {
+			t.Parallel()
+			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+				w.Header().Set("Retry-After", "7")
+				w.WriteHeader(tc.status)
+			})
+			tc.o.URL = a.URL
+			job := aJob(jobs.Request{})
+			err := newHTTP(t, tc.o).Publish(t.Context(), job)
+			var rateLimited *jobs.RateLimitedError
+			var fail *jobs.FailError
+			got, text := done, ""
+			switch {
+			case errors.As(err, &rateLimited):
+				got = limited
+			case errors.As(err, &fail) && fail.Permanent:
+				got = forGood
+			case err != nil:
+				got = failed
+			}
+			if err != nil {
+				text = err.Error()
+			}
+			if got != tc.want || text != tc.text {
+				t.Errorf("outcome %d %q, want %d %q", got, text, tc.want, tc.text)
+			}
+			if job.Response == nil || job.Response.Status != tc.status {
+				t.Errorf("response %+v, want status %d", job.Response, tc.status)
+			}
+		})
+	}
+}
+
+// metered counts the bytes of answers that are taken from it.
+type metered struct {
+	http.RoundTripper
+	read *atomic.Int64
+}
+
+type meteredBody struct {
+	io.ReadCloser
+	read *atomic.Int64
+}
+
+func (m metered) RoundTrip(r *http.Request) (*http.Response, error) {
+	resp, err := m.RoundTripper.RoundTrip(r)
+	if err == nil {
+		resp.Body = meteredBody{resp.Body, m.read}
+	}
+	return resp, err
+}
+
+func (m meteredBody) Read(p []byte) (int, error) {
+	n, err := m.ReadCloser.Read(p)
+	m.read.Add(int64(n))
+	return n, err
+}
+
+func TestHTTPReadsAndKeepsLittleOfAnswers(t *testing.T) {
+	t.Parallel()
+	// 4096 bytes end in the middle of a character.
+	huge := "x" + strings.Repeat("é", 5<<20)
+	want := huge[:4095]
+	for _, packed := range []bool{false, true} {
+		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+			out := io.Writer(w)
+			if packed { // a few KB on the wire
+				w.Header().Set("Content-Encoding", "gzip")
+				z := gzip.NewWriter(w)
+				defer z.Close()
+				out = z
+			}
+			_, _ = io.WriteString(out, huge) // fails when the client has had enough
+		})
+		own := http.DefaultTransport.(*http.Transport).Clone()
+		t.Cleanup(own.CloseIdleConnections)
+		var read atomic.Int64
+		job := aJob(jobs.Request{})
+		if err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, Transport: metered{own, &read}}).Publish(t.Context(), job); err != nil {
+			t.Fatal(err)
+		}
+		if got := job.Response.Body; got != want || !utf8.ValidString(got) {
+			t.Errorf("packed %t: kept %d bytes, %q…, want %d bytes of valid UTF-8", packed, len(got), got[:min(len(got), 20)], len(want))
+		}
+		if n := read.Load(); n > 64<<10 {
+			t.Errorf("packed %t: read %d bytes of the answer, want at most 64 KiB", packed, n)
+		}
+	}
+}
+
+func TestHTTPKeptAnswerIsClean(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct{ name, body, want string }{
+		{"control characters", "a\x00b\x07c\r\nd\te\x7ff\u0085g", "abc\nd\tefg"},
+		{"terminal escapes", "\x1b[31mred\x1b[0m \x1b]0;title\x07\u009b2J", "[31mred[0m ]0;title2J"},
+		{"reordered text", "a\u202eb\u2066c\u2028d", "abcd"},
+		{"broken UTF-8", "a\xff\xfeb", "a\ufffdb"},
+		{"token", "Bearer " + token + "; " + token, "Bearer [redacted]; [redacted]"},
+		{"token in JSON", `{"got":"s3cr3t/+\"tok&n\"="}`, `{"got":"[redacted]"}`},
+		{"token in JSON with escaped slashes", `{"got":"s3cr3t\/+\"tok&n\"="}`, `{"got":"[redacted]"}`},
+		{"token in Go's JSON", `{"got":"s3cr3t/+\"tok\u0026n\"="}`, `{"got":"[redacted]"}`},
+		{"token in a URL", "/?t=s3cr3t%2F%2B%22tok%26n%22%3D", "/?t=[redacted]"},
+		{"token in HTML", "<b>s3cr3t/+&#34;tok&amp;n&#34;=</b>", "<b>[redacted]</b>"},
+		{"token with controls in it", "s3cr3t/\x00+\"tok\x1b&n\"=", "[redacted]"},
+		{"token at the cut", strings.Repeat("x", 4090) + token, strings.Repeat("x", 4090) + "[redac"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			for _, status := range []int{200, 404, 429, 500} {
+				a := newAPI(t, answerWith(status, tc.body))
+				job := aJob(jobs.Request{})
+				err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token}).Publish(t.Context(), job)
+				if (err == nil) != (status == 200) {
+					t.Errorf("answer %d: %v", status, err)
+				}
+				if job.Response == nil || *job.Response != (jobs.Response{Status: status, Body: tc.want}) {
+					t.Errorf("answer %d: kept %+v, want %q", status, job.Response, tc.want)
+				}
+			}
+		})
+	}
+}
+
+// The status has arrived: what happens to the body does not change the outcome.
+func TestHTTPBodyThatBreaksOff(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name, answer string
+		stall        bool
+		want         string // error
+		status       int
+	}{
+		{name: "too short", answer: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart", status: 200},
+		{name: "in a chunk", answer: "HTTP/1.1 201 Created\r\nTransfer-Encoding: chunked\r\n\r\n64\r\npart", status: 201},
+		{name: "no gzip", answer: "HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: 4\r\n\r\npart", status: 200},
+		{name: "never ends", answer: "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\npart", stall: true, status: 200},
+		{name: "of an error", answer: "HTTP/1.1 500 Oops\r\nContent-Length: 100\r\n\r\npart", status: 500, want: "answered 500 Internal Server Error"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			url := rawServer(t, func(c net.Conn, _, _ int) bool {
+				_, _ = io.WriteString(c, tc.answer)
+				if tc.stall {
+					_, _ = c.Read(make([]byte, 1)) // until the client hangs up
+				}
+				return false
+			})
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			if tc.stall {
+				ctx, cancel = context.WithTimeout(t.Context(), 200*time.Millisecond)
+			}
+			defer cancel()
+			job := aJob(jobs.Request{})
+			err := newHTTP(t, publisher.HTTPOptions{URL: url}).Publish(ctx, job)
+			if got := errorText(err); got != tc.want {
+				t.Errorf("error %q, want %q", got, tc.want)
+			}
+			body := "part"
+			if tc.name == "no gzip" {
+				body = ""
+			}
+			if job.Response == nil || *job.Response != (jobs.Response{Status: tc.status, Body: body}) {
+				t.Errorf("response %+v, want %d %q", job.Response, tc.status, body)
+			}
+		})
+	}
+}
+
+func errorText(err error) string {
+	if err == nil {
+		return ""
+	}
+	return err.Error()
+}
+
+// rawServer speaks HTTP by hand. For each request that it has read in full it
+// calls answer with the numbers, from 1, of the connection and of the request
+// on it; false closes the connection.
+func rawServer(t *testing.T, answer func(c net.Conn, connection, request int) bool) (url string) {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var wg sync.WaitGroup
+	ctx, cancel := context.WithCancel(context.Background())
+	t.Cleanup(func() {
+		cancel()
+		l.Close()
+		wg.Wait()
+	})
+	wg.Go(func() {
+		for connection := 1; ; connection++ {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			wg.Go(func() {
+				defer stop()
+				defer c.Close()
+				in := bufio.NewReader(c)
+				for request := 1; ; request++ {
+					r, err := http.ReadRequest(in)
+					if err != nil {
+						return
+					}
+					if _, err := io.Copy(io.Discard, r.Body); err != nil || !answer(c, connection, request) {
+						return
+					}
+				}
+			})
+		}
+	})
+	return "http://" + l.Addr().String()
+}
+
+// net/http repeats some calls by itself when a reused connection breaks, which
+// neither the breaker nor the retry policy would know of.
+func TestHTTPNeverRepeatsACallByItself(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		o    publisher.HTTPOptions
+		r    jobs.Request
+	}{
+		{name: "POST"},
+		{name: "PUT", o: publisher.HTTPOptions{Method: "PUT"}},
+		{name: "GET", o: publisher.HTTPOptions{Method: "GET"}},
+		{name: "HEAD", o: publisher.HTTPOptions{Method: "HEAD"}},
+		{name: "OPTIONS", o: publisher.HTTPOptions{Method: "OPTIONS"}},
+		{name: "a job's own key", r: jobs.Request{Headers: map[string]string{"X-Idempotency-Key": "theirs"}}},
+		{name: "a destination's own key", o: publisher.HTTPOptions{Header: http.Header{"X-Idempotency-Key": {"theirs"}}}},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			var requests, connections atomic.Int32
+			url := rawServer(t, func(c net.Conn, connection, request int) bool {
+				requests.Add(1)
+				connections.Store(int32(connection))
+				if connection == 1 && request == 2 {
+					return false // read, perhaps acted upon, and not answered
+				}
+				_, _ = io.WriteString(c, "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+				return true
+			})
+			tc.o.URL = url
+			h := newHTTP(t, tc.o)
+			if err := h.Publish(t.Context(), aJob(tc.r)); err != nil {
+				t.Fatal(err)
+			}
+			job := aJob(tc.r)
+			err := h.Publish(t.Context(), job)
+			if requests.Load() != 2 || connections.Load() != 1 {
+				t.Errorf("%d requests on %d connections for two calls, want 2 on 1", requests.Load(), connections.Load())
+			}
+			var fail *jobs.FailError
+			if err == nil || errors.As(err, &fail) || !strings.HasPrefix(err.Error(), "call failed: ") {
+				t.Errorf("the call that was not answered: %v (%T), want a failure that may be retried", err, err)
+			}
+			if job.Response != nil {
+				t.Errorf("response %+v to a call without an answer", job.Response)
+			}
+			if err := h.Publish(t.Context(), aJob(tc.r)); err != nil {
+				t.Errorf("the next call: %v", err)
+			}
+		})
+	}
+}
+
+func TestHTTPErrorsHoldNoSecrets(t *testing.T) {
+	t.Parallel()
+	garbage := rawServer(t, func(c net.Conn, _, _ int) bool {
+		_, _ = io.WriteString(c, "you said \x1b[31m"+token+"\r\n\r\n")
+		return false
+	})
+	silent := rawServer(t, func(net.Conn, int, int) bool { return false })
+	for _, tc := range []struct {
+		name, base, want string
+		is               error
+	}{
+		// Nothing listens on port 1.
+		{"connection refused", "http://127.0.0.1:1", "call failed: dial tcp 127.0.0.1:1: connect: connection refused", syscall.ECONNREFUSED},
+		{"no answer", silent, "call failed: EOF", io.EOF},
+		{"no HTTP", garbage, `call failed: net/http: HTTP/1.x transport connection broken: malformed HTTP response "you said \x1b[31m[redacted]"`, nil},
+		{"TLS expected", strings.Replace(newAPI(t, nil).URL, "http:", "https:", 1), "call failed: http: server gave HTTP response to HTTPS client", nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHTTP(t, publisher.HTTPOptions{URL: tc.base + "/hidden-path?key=hidden-query", AuthToken: token, Header: http.Header{"X-Api-Key": {"hidden-header"}}})
+			job := aJob(jobs.Request{Path: "/hidden-job", Query: "q=hidden-too"})
+			err := h.Publish(t.Context(), job)
+			if got := errorText(err); got != tc.want {
+				t.Errorf("error %q, want %q", got, tc.want)
+			}
+			if tc.is != nil && !errors.Is(err, tc.is) {
+				t.Errorf("%v is not %v", err, tc.is)
+			}
+			var fail *jobs.FailError
+			if errors.As(err, &fail) || job.Response != nil {
+				t.Errorf("%T with response %+v, want a failure that may be retried and no response", err, job.Response)
+			}
+			for _, format := range []string{"%v", "%+v", "%#v"} {
+				if s := fmt.Sprintf(format, err); strings.Contains(s, "hidden") || strings.Contains(s, "s3cr3t") || strings.Contains(s, "\x1b") {
+					t.Errorf("printed with %s it tells %q", format, s)
+				}
+			}
+		})
+	}
+}
+
+func TestHTTPTimeoutAndCancellation(t *testing.T) {
+	t.Parallel()
+	arrived := make(chan struct{}, 2)
+	a := newAPI(t, func(_ http.ResponseWriter, r *http.Request) {
+		arrived <- struct{}{}
+		<-r.Context().Done() // the client has hung up
+	})
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: token})
+
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	err := h.Publish(ctx, aJob(jobs.Request{}))
+	if !errors.Is(err, context.DeadlineExceeded) || errorText(err) != "no answer within the destination's timeout: context deadline exceeded" {
+		t.Errorf("after the timeout: %v", err)
+	}
+	<-arrived
+
+	reason := errors.New("the worker is shutting down")
+	cancelled, cut := context.WithCancelCause(t.Context())
+	go func() { <-arrived; cut(reason) }()
+	err = h.Publish(cancelled, aJob(jobs.Request{}))
+	if !errors.Is(err, reason) || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("cut by a shutdown: %v", err)
+	}
+}
+
+func TestHTTPReusesConnections(t *testing.T) {
+	t.Parallel()
+	const calls, concurrency = 100, 10
+	var connections, requests atomic.Int32
+	all := make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		// The first answers come when there is a connection for everybody, since
+		// net/http dials for who has to wait even when another one becomes free.
+		if requests.Add(1) == concurrency {
+			close(all)
+		}
+		<-all
+		_, _ = io.Copy(w, r.Body)
+	}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateNew {
+			connections.Add(1)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL, Connections: concurrency})
+	var wg sync.WaitGroup
+	for range concurrency {
+		wg.Go(func() {
+			for range calls / concurrency {
+				job := aJob(jobs.Request{})
+				job.Payload = bytes.Repeat([]byte("1"), 10<<10) // more is answered than is kept
+				if err := h.Publish(t.Context(), job); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if n := connections.Load(); n > concurrency || requests.Load() != calls {
+		t.Errorf("%d connections for %d calls, %d at once; want at most %d", n, requests.Load(), concurrency, concurrency)
+	}
+}
+
+func TestHTTPCloseDropsIdleConnections(t *testing.T) {
+	t.Parallel()
+	closed := make(chan struct{})
+	s := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
+		if state == http.StateClosed {
+			close(closed)
+		}
+	}
+	s.Start()
+	t.Cleanup(s.Close)
+	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL})
+	if err := h.Publish(t.Context(), aJob(jobs.Request{})); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	select {
+	case <-closed:
+	case <-time.After(10 * time.Second):
+		t.Error("the connection is still open")
+	}
+}
+
+func TestNewHTTPNamesAllThatIsWrong(t *testing.T) {
+	t.Parallel()
+	const prefix = "publisher: new HTTP destination: "
+	for _, tc := range []struct {
+		name string
+		o    publisher.HTTPOptions
+		want string
+	}{
+		{"no URL", publisher.HTTPOptions{}, prefix + "URL: must be absolute and start with http:// or https://"},
+		{"no scheme", publisher.HTTPOptions{URL: "api.example.com/v1"}, prefix + "URL: must be absolute and start with http:// or https://"},
+		{"another scheme", publisher.HTTPOptions{URL: "ftp://api.example.com"}, prefix + "URL: must be absolute and start with http:// or https://"},
+		{"no host", publisher.HTTPOptions{URL: "https:///v1"}, prefix + "URL: must be absolute and start with http:// or https://"},
+		{"only a port", publisher.HTTPOptions{URL: "https://:443/v1"}, prefix + "URL: must be absolute and start with http:// or https://"},
+		{"unreadable", publisher.HTTPOptions{URL: "https://s3cr3t:x y@host/%zz"}, prefix + "URL: cannot be parsed; expected https://host/path"},
+		{"credentials", publisher.HTTPOptions{URL: "https://user:s3cr3t@host"}, prefix + "URL: must not hold a user or a password; use AuthToken"},
+		{"all at once", publisher.HTTPOptions{
+			URL: "https://user:s3cr3t@host", Method: "PO ST", AuthToken: "s3cr3t\n", Connections: -1,
+			Header: http.Header{"X-B": {"s3cr3t\r\n"}, "X A": {"1"}, "host": {"other"}, "Idempotency-Key": {"1"}},
+		}, prefix + strings.Join([]string{
+			"URL: must not hold a user or a password; use AuthToken",
+			`method "PO ST" is no HTTP method`,
+			"AuthToken: has characters that a header must not have (a line break at its end?)",
+			"Header: Idempotency-Key is set by Tidegate; take it out",
+			`Header: "X A" is no header name`,
+			"Header: the value of X-B has characters that a header must not have (a line break at its end?)",
+			"Header: host is taken from the URL; take it out",
+			"Connections: must not be negative, is -1",
+		}, "\n")},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h, err := publisher.NewHTTP(tc.o)
+			if h != nil || errorText(err) != tc.want {
+				t.Errorf("NewHTTP: %v, want %s", err, tc.want)
+			}
+		})
+	}
+}
+
+// From here on the whole way, through a Publisher on a real Redis.
+
+func TestHTTPAnswerIsKeptWithTheJob(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name      string
+		status    int
+		body      string
+		result    string
+		want      jobs.Status
+		response  jobs.Response
+		lastError string
+	}{
+		{
+			name: "completed", status: 201, body: `{"id":42,` + "\x1b[31m" + `"by":"` + token + `"}`, result: publisher.Completed,
+			want: jobs.Completed, response: jobs.Response{Status: 201, Body: `{"id":42,[31m"by":"[redacted]"}`},
+		},
+		{
+			name: "failed for good", status: 422, body: "title is missing", result: publisher.FailedFinal,
+			want: jobs.Failed, response: jobs.Response{Status: 422, Body: "title is missing"}, lastError: "answered 422 Unprocessable Entity",
+		},
+		{
+			name: "failed", status: 500, body: "oops", result: publisher.FailedFinal,
+			want: jobs.Failed, response: jobs.Response{Status: 500, Body: "oops"}, lastError: "answered 500 Internal Server Error",
+		},
+		{
+			name: "redirected", status: 308, result: publisher.FailedFinal,
+			want: jobs.Failed, response: jobs.Response{Status: 308},
+			lastError: "answered 308 Permanent Redirect: redirects are not followed; set the destination's URL to the final address",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAPI(t, answerWith(tc.status, tc.body))
+			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1?k=1", AuthToken: token})
+			b := newBench(t)
+			job := b.enqueue(jobs.Path("/items/a%2Fb"), jobs.Query("a=b"), jobs.Header("X-A", "b"))
+			b.run(b.options(), h.Publish)
+			if e := b.result(job.ID); e.Result != tc.result || !e.Called {
+				t.Fatalf("event %+v", e)
+			}
+			r := a.only(t)
+			if r.RequestURI != "/v1/items/a%2Fb?k=1&a=b" || r.Header.Get("X-A") != "b" || r.Header.Get("Idempotency-Key") != job.ID || r.body != `{"n":1}` {
+				t.Errorf("called %s with %v and %q", r.RequestURI, r.Header, r.body)
+			}
+			got := b.get(job.ID)
+			if got.Status != tc.want || got.LastError != tc.lastError || got.Attempt != 0 || got.RescheduleCount != 0 {
+				t.Errorf("%s, last error %q, attempt %d, reschedules %d", got.Status, got.LastError, got.Attempt, got.RescheduleCount)
+			}
+			if got.Response == nil || *got.Response != tc.response {
+				t.Errorf("response %+v, want %+v", got.Response, tc.response)
+			}
+			stored := b.rdb.HGetAll(context.Background(), record.Task(record.Queue(b.dest, record.Default), job.ID)).Val()
+			if len(stored) == 0 || strings.Contains(fmt.Sprint(stored), "s3cr3t") {
+				t.Errorf("the record is empty or holds the token: %q", stored)
+			}
+		})
+	}
+}
+
+// The timeout is a trigger of its own, and every attempt of a job has its key.
+func TestHTTPTimeoutIsRetriedWithTheSameKey(t *testing.T) {
+	t.Parallel()
+	for _, perAttempt := range []bool{false, true} {
+		t.Run(fmt.Sprintf("per attempt %t", perAttempt), func(t *testing.T) {
+			t.Parallel()
+			var calls atomic.Int32
+			a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+				if calls.Add(1) == 1 {
+					<-r.Context().Done()
+				}
+			})
+			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PerAttemptKey: perAttempt})
+			b := newBench(t)
+			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{
+				MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnTimeout},
+			}))
+			b.run(b.options(), h.Publish, publisher.Timeout(500*time.Millisecond))
+			if e := b.result(job.ID); e.Result != publisher.Retried {
+				t.Fatalf("event %+v", e)
+			}
+			const lastError = "no answer within the destination's timeout: context deadline exceeded"
+			if got := b.get(job.ID); got.LastError != lastError || got.Attempt != 1 || got.Response != nil {
+				t.Errorf("last error %q, attempt %d, response %+v", got.LastError, got.Attempt, got.Response)
+			}
+			if e := b.result(job.ID); e.Result != publisher.Completed {
+				t.Fatalf("event %+v", e)
+			}
+			want := []string{job.ID, job.ID}
+			if perAttempt {
+				want = []string{job.ID + ":0", job.ID + ":1"}
+			}
+			var keys []string
+			for _, r := range a.requests() {
+				keys = append(keys, r.Header.Get("Idempotency-Key"))
+			}
+			if diff := cmp.Diff(want, keys); diff != "" {
+				t.Errorf("keys (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// One 429 that says how long to wait opens the breaker at once, until then.
+func TestHTTPRetryAfterOpensTheBreaker(t *testing.T) {
+	t.Parallel()
+	const hint = 1500 * time.Millisecond
+	b := newBench(t)
+	starts := make(chan time.Time, 10)
+	var calls atomic.Int32
+	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		starts <- b.redisNow()
+		if calls.Add(1) == 1 {
+			w.Header().Set("Retry-After", "1.5")
+			w.WriteHeader(http.StatusTooManyRequests)
+			_, _ = io.WriteString(w, "slow down")
+		}
+	})
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
+	job := b.enqueue()
+	b.run(b.options(), h.Publish, publisher.Breaker(breaker.Options{FailureThreshold: 3, Cooldown: time.Hour}))
+	if e := b.result(job.ID); e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonRateLimited {
+		t.Fatalf("event %+v", e)
+	}
+	status, waiting := b.breaker(), b.get(job.ID)
+	if status.State != breaker.Open || status.Cause != breaker.CauseHint {
+		t.Errorf("breaker %s because of %q, want OPEN because of the hint", status.State, status.Cause)
+	}
+	if open := status.OpenUntilRedis.Sub(status.OpenedAt); open < hint || open > hint+2*time.Millisecond {
+		t.Errorf("open for %s, want %s", open, hint)
+	}
+	if waiting.Status != jobs.Pending || waiting.RescheduleCount != 1 || waiting.AvailableAt.Before(status.OpenUntilRedis) {
+		t.Errorf("the job is %s, rescheduled %d times until %s; the breaker opens at %s", waiting.Status, waiting.RescheduleCount, waiting.AvailableAt, status.OpenUntilRedis)
+	}
+	if waiting.Response == nil || *waiting.Response != (jobs.Response{Status: 429, Body: "slow down"}) {
+		t.Errorf("response %+v", waiting.Response)
+	}
+	if e := b.result(job.ID); e.Result != publisher.Completed {
+		t.Fatalf("event %+v", e)
+	}
+	<-starts
+	if second := <-starts; second.Before(status.OpenUntilRedis) {
+		t.Errorf("called again at %s, before %s", second, status.OpenUntilRedis)
+	}
+	if got := b.get(job.ID); got.Attempt != 0 || got.RescheduleCount != 1 || got.Response == nil || got.Response.Status != 200 {
+		t.Errorf("attempt %d, reschedules %d, response %+v", got.Attempt, got.RescheduleCount, got.Response)
+	}
+	eventually(t, "the breaker is closed", func() bool { return b.breaker().State == breaker.Closed })
+}

@@ -1,0 +1,93 @@
+package publisher
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestRetryAfter(t *testing.T) {
+	t.Parallel()
+	const year = 365 * 24 * time.Hour
+	// The API's clock is far from ours: only its own Date counts.
+	const date = "Sun, 06 Nov 1994 08:49:37 GMT"
+	now := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+	for _, tc := range []struct {
+		name, value, date string
+		want              time.Duration
+	}{
+		{name: "absent"},
+		{name: "blank", value: "  "},
+		{name: "seconds", value: "120", want: 2 * time.Minute},
+		{name: "seconds with spaces", value: " 7\t", want: 7 * time.Second},
+		{name: "leading zeros", value: "007", want: 7 * time.Second},
+		{name: "seconds need no date", value: "120", date: "yesterday", want: 2 * time.Minute},
+		{name: "decimals", value: "1.5", want: 1500 * time.Millisecond},
+		{name: "decimals are rounded up", value: "1.0001", want: 1001 * time.Millisecond},
+		{name: "the least", value: "0.0000001", want: time.Millisecond},
+		{name: "no digit before the point", value: ".5", want: 500 * time.Millisecond},
+		{name: "no digit behind the point", value: "5.", want: 5 * time.Second},
+		{name: "zero", value: "0"},
+		{name: "zero with decimals", value: "0.000"},
+		{name: "negative", value: "-5"},
+		{name: "negative zero", value: "-0"},
+		{name: "a year", value: "31536000", want: year},
+		{name: "more than a year", value: "31536001", want: year},
+		{name: "beyond a Duration", value: "9223372037", want: year},
+		{name: "beyond an int64", value: "99999999999999999999", want: year},
+		{name: "beyond a float64", value: strings.Repeat("9", 400), want: year},
+		{name: "NaN", value: "NaN"},
+		{name: "Inf", value: "Inf"},
+		{name: "+Inf", value: "+Inf"},
+		{name: "-Inf", value: "-Inf"},
+		{name: "infinity", value: "infinity"},
+		{name: "hexadecimal", value: "0x10p4"},
+		{name: "exponent", value: "1e3"},
+		{name: "sign", value: "+5"},
+		{name: "two points", value: "1.2.3"},
+		{name: "only a point", value: "."},
+		{name: "comma", value: "1,5"},
+		{name: "list", value: "5, 10"},
+		{name: "unit", value: "10s"},
+		{name: "words", value: "soon"},
+		{name: "control characters", value: "5\x00"},
+
+		{name: "IMF-fixdate", value: "Sun, 06 Nov 1994 08:50:07 GMT", date: date, want: 30 * time.Second},
+		{name: "RFC 850", value: "Sunday, 06-Nov-94 08:50:07 GMT", date: date, want: 30 * time.Second},
+		{name: "asctime", value: "Sun Nov  6 08:50:07 1994", date: date, want: 30 * time.Second},
+		{name: "the date in another form", value: "Sun, 06 Nov 1994 08:50:07 GMT", date: "Sun Nov  6 08:49:37 1994", want: 30 * time.Second},
+		{name: "the same instant", value: date, date: date},
+		{name: "before the answer", value: "Sun, 06 Nov 1994 08:49:36 GMT", date: date},
+		{name: "far ahead", value: "Sat, 06 Nov 2094 08:49:37 GMT", date: date, want: year},
+		{name: "further than a Duration", value: "Fri, 31 Dec 9999 23:59:59 GMT", date: date, want: year},
+		{name: "without the answer's date: our clock", value: "Sat, 21 Nov 2026 12:01:00 GMT", want: time.Minute},
+		{name: "with an unreadable one: our clock", value: "Sat, 21 Nov 2026 12:01:00 GMT", date: "today", want: time.Minute},
+		{name: "past by our clock", value: "Sat, 21 Nov 2026 11:59:00 GMT"},
+		{name: "no date of HTTP", value: "2026-11-21T12:01:00Z"},
+		{name: "no such day", value: "Sun, 31 Feb 2027 08:50:07 GMT"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			h := http.Header{}
+			if tc.value != "" {
+				h.Set("Retry-After", tc.value)
+			}
+			if tc.date != "" {
+				h.Set("Date", tc.date)
+			}
+			if got := retryAfter(h, now); got != tc.want {
+				t.Errorf("Retry-After %q at Date %q: %s, want %s", tc.value, tc.date, got, tc.want)
+			}
+		})
+	}
+}
+
+// Of several fields the first one counts.
+func TestRetryAfterGivenTwice(t *testing.T) {
+	t.Parallel()
+	h := http.Header{"Retry-After": {"3", "600"}}
+	if got := retryAfter(h, time.Now()); got != 3*time.Second {
+		t.Errorf("%s, want 3s", got)
+	}
+}
