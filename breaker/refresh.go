@@ -188,7 +188,7 @@ func (t *trouble) report(err error) {
 	now := time.Now()
 	switch {
 	case err == nil && !t.logged.IsZero():
-		t.b.log.Info("breaker is in touch with Redis again", "breaker", t.b.place.name, "after", now.Sub(t.since).Round(time.Millisecond))
+		t.b.log.Info("breaker is in touch with Redis again", "breaker", t.b.place.name, "after", now.Sub(t.since).Round(time.Millisecond).String())
 		t.logged = time.Time{}
 	case err != nil && t.logged.IsZero():
 		t.since = now

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"testing"
 	"time"
 
@@ -111,11 +112,8 @@ func (b *bench) waiting(queue string) []string {
 	b.t.Helper()
 	ids, err := b.rdb.LRange(context.Background(), record.Pending(queue), 0, -1).Result()
 	b.must(err)
-	out := make([]string, 0, len(ids))
-	for i := len(ids) - 1; i >= 0; i-- {
-		out = append(out, ids[i])
-	}
-	return out
+	slices.Reverse(ids)
+	return ids
 }
 
 // set writes fields of a job's record as a worker would.

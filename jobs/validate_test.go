@@ -47,8 +47,10 @@ func TestValidate(t *testing.T) {
 		{"two values", jobs.New("d", []byte("1 2")), "payload: is not valid JSON: invalid character '2' after top-level value"},
 		{"cut short", jobs.New("d", []byte(`{"a":`)), "payload: is not valid JSON: unexpected end of JSON input"},
 		{"largest payload", jobs.New("d", []byte(`"`+strings.Repeat("x", 262142)+`"`)), ""},
-		{"payload too large", jobs.New("d", []byte(`"`+strings.Repeat("x", 262143)+`"`)),
-			"payload: has 262145 bytes, at most 262144 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference"},
+		{
+			"payload too large", jobs.New("d", []byte(`"`+strings.Repeat("x", 262143)+`"`)),
+			"payload: has 262145 bytes, at most 262144 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference",
+		},
 		{"payload that cannot be encoded", jobs.New("d", make(chan int)), "payload: cannot be encoded as JSON: json: unsupported type: chan int"},
 		{"payload that is not a number", jobs.New("d", math.NaN()), "payload: cannot be encoded as JSON: json: unsupported value: NaN"},
 
@@ -64,16 +66,24 @@ func TestValidate(t *testing.T) {
 		{"shrinking", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, BackoffMultiplier: 0.5})), "retry.backoff_multiplier: must be at least 1.0, is 0.5"},
 		{"multiplier that is no number", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, BackoffMultiplier: math.NaN()})), "retry.backoff_multiplier: must be at least 1.0, is NaN"},
 		{"infinite multiplier", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, BackoffMultiplier: math.Inf(1)})), "retry.backoff_multiplier: must be at least 1.0, is +Inf"},
-		{"cap below the first delay", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 10, MaxDelaySecs: 9})),
-			"retry.max_delay_secs: must be from initial_delay_secs (10) to 3600, is 9"},
-		{"cap above the limit", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, MaxDelaySecs: 3601})),
-			"retry.max_delay_secs: must be from initial_delay_secs (5) to 3600, is 3601"},
+		{
+			"cap below the first delay", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 10, MaxDelaySecs: 9})),
+			"retry.max_delay_secs: must be from initial_delay_secs (10) to 3600, is 9",
+		},
+		{
+			"cap above the limit", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, MaxDelaySecs: 3601})),
+			"retry.max_delay_secs: must be from initial_delay_secs (5) to 3600, is 3601",
+		},
 		{"cap at its bounds", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 10, InitialDelaySecs: 3600, MaxDelaySecs: 3600, BackoffMultiplier: 1})), ""},
 		{"a first delay above the default cap", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 900})), ""},
-		{"no trigger", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{}})),
-			"retry.retry_on: must name at least one of timeout, failure, explicit; leave it out for all"},
-		{"unknown trigger", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{"timeout", "429"}})),
-			`retry.retry_on: "429" is none of timeout, failure, explicit`},
+		{
+			"no trigger", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{}})),
+			"retry.retry_on: must name at least one of timeout, failure, explicit; leave it out for all",
+		},
+		{
+			"unknown trigger", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{"timeout", "429"}})),
+			`retry.retry_on: "429" is none of timeout, failure, explicit`,
+		},
 
 		{"query with a question mark", jobs.New("d", nil, jobs.Query("?a=b")), "request.query: must not start with a question mark"},
 		{"query with a fragment", jobs.New("d", nil, jobs.Query("a=b#c")), "request.query: is no URL query; encode it, for instance a=b&c=d%20e"},
@@ -86,14 +96,20 @@ func TestValidate(t *testing.T) {
 
 		{"header without a name", jobs.New("d", nil, jobs.Header("", "v")), `request.headers: "" is no header name`},
 		{"header name with a space", jobs.New("d", nil, jobs.Header("X A", "v")), `request.headers: "X A" is no header name`},
-		{"header smuggled into a value", jobs.New("d", nil, jobs.Header("X-A", "v\r\nX-B: w")),
-			"request.headers: the value of X-A has characters that a header must not have (line breaks?)"},
-		{"header value that is no UTF-8", jobs.New("d", nil, jobs.Header("X-A", "\xff")),
-			"request.headers: the value of X-A has characters that a header must not have (line breaks?)"},
+		{
+			"header smuggled into a value", jobs.New("d", nil, jobs.Header("X-A", "v\r\nX-B: w")),
+			"request.headers: the value of X-A has characters that a header must not have (line breaks?)",
+		},
+		{
+			"header value that is no UTF-8", jobs.New("d", nil, jobs.Header("X-A", "\xff")),
+			"request.headers: the value of X-A has characters that a header must not have (line breaks?)",
+		},
 		{"header given twice", jobs.New("d", nil, jobs.Header("x-a", "1"), jobs.Header("X-A", "2")), "request.headers: X-A and x-a are the same header; give it once"},
 		{"longest headers", jobs.New("d", nil, jobs.Header("X", strings.Repeat("v", 8191))), ""},
-		{"headers too long together", jobs.New("d", nil, jobs.Header("X", strings.Repeat("v", 4096)), jobs.Header("Y", strings.Repeat("v", 4096))),
-			"request.headers: have 8194 bytes together, at most 8192 are accepted"},
+		{
+			"headers too long together", jobs.New("d", nil, jobs.Header("X", strings.Repeat("v", 4096)), jobs.Header("Y", strings.Repeat("v", 4096))),
+			"request.headers: have 8194 bytes together, at most 8192 are accepted",
+		},
 
 		{
 			"everything at once, sorted by field",

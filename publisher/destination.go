@@ -87,7 +87,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	if err := d.server.Start(asynq.HandlerFunc(d.process)); err != nil {
 		return errors.Join(fmt.Errorf("destination %s: start: %w", d.name, err), b.Close())
 	}
-	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout, "breaker", !d.s.breaker.Disabled)
+	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout.String(), "breaker", !d.s.breaker.Disabled)
 	return nil
 }
 

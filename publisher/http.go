@@ -3,9 +3,12 @@ package publisher
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -30,6 +33,7 @@ type HTTPOptions struct {
 	// removed from everything that is kept or logged.
 	AuthToken string
 	// Header is sent with every call; a job's own headers replace it by name.
+	// Host and Idempotency-Key are refused.
 	Header http.Header
 	// RateLimitedStatus are the answers that mean "rate limited". Default 429.
 	RateLimitedStatus []int
@@ -59,10 +63,11 @@ const userAgent = "tidegate"
 // its retry policy may answer. The answer's status and the first 4 KiB of its
 // body are kept with the job.
 type HTTP struct {
-	o      HTTPOptions
-	base   *url.URL
-	client *http.Client
-	own    *http.Transport
+	o       HTTPOptions
+	base    *url.URL
+	client  *http.Client
+	own     *http.Transport
+	secrets *strings.Replacer
 }
 
 var _ Handler = (*HTTP)(nil)
@@ -74,7 +79,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	switch {
 	case err != nil:
 		errs = append(errs, errors.New("URL: cannot be parsed; expected https://host/path"))
-	case base.Scheme != "http" && base.Scheme != "https", base.Host == "":
+	case base.Scheme != "http" && base.Scheme != "https", base.Hostname() == "":
 		errs = append(errs, errors.New("URL: must be absolute and start with http:// or https://"))
 	case base.User != nil:
 		errs = append(errs, errors.New("URL: must not hold a user or a password; use AuthToken"))
@@ -88,6 +93,10 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if !httpguts.ValidHeaderFieldValue(o.AuthToken) {
 		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
 	}
+	errs = append(errs, headerProblems(o.Header)...)
+	if o.Connections < 0 {
+		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
+	}
 	if o.RateLimitedStatus == nil {
 		o.RateLimitedStatus = []int{http.StatusTooManyRequests}
 	}
@@ -100,18 +109,46 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if len(errs) > 0 {
 		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
 	}
-	h := &HTTP{o: o, base: base}
+	o.Header = o.Header.Clone()
+	h := &HTTP{o: o, base: base, secrets: newSecrets(o.AuthToken)}
 	rt := o.Transport
 	if rt == nil {
 		h.own = newTransport(o.Connections)
 		rt = h.own
 	}
-	h.client = &http.Client{
-		Transport: rt,
-		// A redirect could carry the token to another host.
-		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
-	}
+	h.client = &http.Client{Transport: finalAnswers{rt}}
 	return h, nil
+}
+
+// headerProblems never quotes a value, which can be a credential.
+func headerProblems(header http.Header) []error {
+	var errs []error
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		switch {
+		case !httpguts.ValidHeaderFieldName(name):
+			errs = append(errs, fmt.Errorf("header %q: is no header name", name))
+		case strings.EqualFold(name, "Host"):
+			errs = append(errs, fmt.Errorf("header %s: is taken from the URL; take it out", name))
+		case strings.EqualFold(name, "Idempotency-Key"):
+			errs = append(errs, fmt.Errorf("header %s: is set by Tidegate; take it out", name))
+		case slices.ContainsFunc(header[name], func(v string) bool { return !httpguts.ValidHeaderFieldValue(v) }):
+			errs = append(errs, fmt.Errorf("header %s: has characters that a header must not have (a line break at its end?)", name))
+		}
+	}
+	return errs
+}
+
+// finalAnswers takes away where an answer points to. A redirect could carry the
+// token to another host, and http.Client reports a Location that it cannot parse
+// as a failed call even where it is told not to follow it.
+type finalAnswers struct{ http.RoundTripper }
+
+func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := t.RoundTripper.RoundTrip(req)
+	if resp != nil {
+		resp.Header.Del("Location")
+	}
+	return resp, err
 }
 
 // newTransport keeps as many connections as there can be calls at once; the
@@ -152,7 +189,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	// The status has arrived, so the API has decided; a body that breaks off
 	// does not change that.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
-	job.Response = &jobs.Response{Status: resp.StatusCode, Body: clean(h.redact(string(body)), maxKept)}
+	job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(h.redact(printable(h.redact(string(body)))), maxKept)}
 	return h.classify(resp)
 }
 
@@ -190,11 +227,31 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job) (*http.Request, error
 	if h.o.PerAttemptKey {
 		key += ":" + strconv.Itoa(job.Attempt)
 	}
-	// Not in its canonical form: net/http would take a call with that header for
-	// one that it may repeat by itself when a connection breaks, unseen by the
-	// breaker. Names of headers have no case (RFC 9110, section 5.1).
-	req.Header["idempotency-key"] = []string{key}
+	req.Header.Set("Idempotency-Key", key)
+	sendOnce(req)
 	return req, nil
+}
+
+// sendOnce keeps net/http from repeating a call by itself when a reused
+// connection breaks, unseen by the breaker and the retry policy.
+func sendOnce(req *http.Request) {
+	// It repeats calls with these headers, but knows their canonical form only.
+	// Names of headers have no case (RFC 9110, section 5.1).
+	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
+		if values := req.Header[name]; values != nil {
+			delete(req.Header, name)
+			req.Header[strings.ToLower(name)] = values
+		}
+	}
+	// It repeats calls with these methods unless there is a body which can be
+	// read only once. An empty one is not sent.
+	switch req.Method {
+	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
+		if req.Body == nil || req.Body == http.NoBody {
+			req.Body = io.NopCloser(strings.NewReader(""))
+		}
+		req.GetBody = nil
+	}
 }
 
 // target is the destination's URL with the job's path and query appended.
@@ -202,7 +259,7 @@ func (h *HTTP) target(job *jobs.Job) string {
 	u := *h.base
 	u.Fragment, u.RawFragment = "", ""
 	if p := job.Request.Path; p != "" {
-		joined := strings.TrimSuffix(u.EscapedPath(), "/") + p
+		joined := strings.TrimSuffix(u.EscapedPath(), "/") + encodePath(p)
 		if decoded, err := url.PathUnescape(joined); err == nil {
 			u.Path, u.RawPath = decoded, joined
 		}
@@ -214,6 +271,21 @@ func (h *HTTP) target(job *jobs.Job) string {
 		u.RawQuery += q
 	}
 	return u.String()
+}
+
+// encodePath encodes what a URL must not hold and leaves everything else as it
+// is. Of a path that holds such a character net/url would decode the rest, too,
+// and make a slash of %2F.
+func encodePath(p string) string {
+	var b strings.Builder
+	for _, c := range []byte(p) {
+		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
+			fmt.Fprintf(&b, "%%%02X", c)
+		} else {
+			b.WriteByte(c)
+		}
+	}
+	return b.String()
 }
 
 // classify turns the answer's status into an outcome.
@@ -247,13 +319,30 @@ func callError(ctx context.Context, err error) error {
 	return fmt.Errorf("call failed: %w", err)
 }
 
-// redact removes the token, in case the API repeats it.
-func (h *HTTP) redact(s string) string {
-	if h.o.AuthToken == "" {
-		return s
+// newSecrets finds the token as it is and as it is written in JSON, in quoted
+// text, in a URL and in HTML.
+func newSecrets(token string) *strings.Replacer {
+	if token == "" {
+		return strings.NewReplacer()
 	}
-	return strings.ReplaceAll(s, h.o.AuthToken, "[redacted]")
+	quoted := strconv.Quote(token)
+	quoted = quoted[1 : len(quoted)-1]
+	forms := []string{
+		token, quoted, strings.ReplaceAll(quoted, "/", `\/`),
+		url.QueryEscape(token), url.PathEscape(token), html.EscapeString(token),
+	}
+	if b, err := json.Marshal(token); err == nil {
+		forms = append(forms, string(b[1:len(b)-1]))
+	}
+	var pairs []string
+	for _, form := range forms {
+		pairs = append(pairs, form, "[redacted]")
+	}
+	return strings.NewReplacer(pairs...)
 }
+
+// redact removes the token, in case the API repeats it.
+func (h *HTTP) redact(s string) string { return h.secrets.Replace(s) }
 
 // withoutSecrets drops the chain of an error whose text repeats the token.
 func (h *HTTP) withoutSecrets(err error) error {

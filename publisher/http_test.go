@@ -115,7 +115,7 @@ func TestHTTPCallByDefault(t *testing.T) {
 		t.Fatal(err)
 	}
 	r := a.only(t)
-	if r.Method != "POST" || r.RequestURI != "/v1/posts" {
+	if r.Method != http.MethodPost || r.RequestURI != "/v1/posts" {
 		t.Errorf("%s %s, want POST /v1/posts", r.Method, r.RequestURI)
 	}
 	if r.body != payload || r.ContentLength != int64(len(payload)) {
@@ -537,7 +537,7 @@ func TestHTTPReadsAndKeepsLittleOfAnswers(t *testing.T) {
 			}
 			_, _ = io.WriteString(out, huge) // fails when the client has had enough
 		})
-		own := http.DefaultTransport.(*http.Transport).Clone()
+		own := &http.Transport{}
 		t.Cleanup(own.CloseIdleConnections)
 		var read atomic.Int64
 		job := aJob(jobs.Request{})
@@ -736,7 +736,7 @@ func TestHTTPNeverRepeatsACallByItself(t *testing.T) {
 func TestHTTPErrorsHoldNoSecrets(t *testing.T) {
 	t.Parallel()
 	garbage := rawServer(t, func(c net.Conn, _, _ int) bool {
-		_, _ = io.WriteString(c, "you said \x1b[31m"+token+"\r\n\r\n")
+		_, _ = io.WriteString(c, "unauthorized:\x1b[31m"+token+"\r\n\r\n")
 		return false
 	})
 	silent := rawServer(t, func(net.Conn, int, int) bool { return false })
@@ -747,7 +747,7 @@ func TestHTTPErrorsHoldNoSecrets(t *testing.T) {
 		// Nothing listens on port 1.
 		{"connection refused", "http://127.0.0.1:1", "call failed: dial tcp 127.0.0.1:1: connect: connection refused", syscall.ECONNREFUSED},
 		{"no answer", silent, "call failed: EOF", io.EOF},
-		{"no HTTP", garbage, `call failed: net/http: HTTP/1.x transport connection broken: malformed HTTP response "you said \x1b[31m[redacted]"`, nil},
+		{"no HTTP", garbage, `call failed: net/http: HTTP/1.x transport connection broken: malformed HTTP response "unauthorized:\x1b[31m[redacted]"`, nil},
 		{"TLS expected", strings.Replace(newAPI(t, nil).URL, "http:", "https:", 1), "call failed: http: server gave HTTP response to HTTPS client", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -802,17 +802,17 @@ func TestHTTPTimeoutAndCancellation(t *testing.T) {
 
 func TestHTTPReusesConnections(t *testing.T) {
 	t.Parallel()
-	const calls, concurrency = 100, 10
-	var connections, requests atomic.Int32
-	all := make(chan struct{})
+	const rounds, concurrency = 10, 10
+	arrived, goOn := make(chan struct{}, concurrency), make(chan struct{})
+	var connections atomic.Int32
 	s := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		// The first answers come when there is a connection for everybody, since
-		// net/http dials for who has to wait even when another one becomes free.
-		if requests.Add(1) == concurrency {
-			close(all)
+		body, _ := io.ReadAll(r.Body)
+		arrived <- struct{}{}
+		select {
+		case <-goOn:
+		case <-r.Context().Done():
 		}
-		<-all
-		_, _ = io.Copy(w, r.Body)
+		_, _ = w.Write(body)
 	}))
 	s.Config.ConnState = func(_ net.Conn, state http.ConnState) {
 		if state == http.StateNew {
@@ -822,21 +822,33 @@ func TestHTTPReusesConnections(t *testing.T) {
 	s.Start()
 	t.Cleanup(s.Close)
 	h := newHTTP(t, publisher.HTTPOptions{URL: s.URL, Connections: concurrency})
-	var wg sync.WaitGroup
-	for range concurrency {
-		wg.Go(func() {
-			for range calls / concurrency {
+	for range rounds {
+		var wg sync.WaitGroup
+		for range concurrency {
+			wg.Go(func() {
 				job := aJob(jobs.Request{})
 				job.Payload = bytes.Repeat([]byte("1"), 10<<10) // more is answered than is kept
 				if err := h.Publish(t.Context(), job); err != nil {
 					t.Error(err)
 				}
+			})
+		}
+		// No answer before all calls are there: each needs a connection, and
+		// afterwards all of them are idle at once.
+		for range concurrency {
+			select {
+			case <-arrived:
+			case <-time.After(15 * time.Second):
+				t.Fatal("a call did not reach the API within 15 s")
 			}
-		})
+		}
+		for range concurrency {
+			goOn <- struct{}{}
+		}
+		wg.Wait()
 	}
-	wg.Wait()
-	if n := connections.Load(); n > concurrency || requests.Load() != calls {
-		t.Errorf("%d connections for %d calls, %d at once; want at most %d", n, requests.Load(), concurrency, concurrency)
+	if n := connections.Load(); n != concurrency {
+		t.Errorf("%d connections for %d calls, %d at once; want %d", n, rounds*concurrency, concurrency, concurrency)
 	}
 }
 
@@ -887,11 +899,11 @@ func TestNewHTTPNamesAllThatIsWrong(t *testing.T) {
 			"URL: must not hold a user or a password; use AuthToken",
 			`method "PO ST" is no HTTP method`,
 			"AuthToken: has characters that a header must not have (a line break at its end?)",
-			"Header: Idempotency-Key is set by Tidegate; take it out",
-			`Header: "X A" is no header name`,
-			"Header: the value of X-B has characters that a header must not have (a line break at its end?)",
-			"Header: host is taken from the URL; take it out",
-			"Connections: must not be negative, is -1",
+			"header Idempotency-Key: is set by Tidegate; take it out",
+			`header "X A": is no header name`,
+			"header X-B: has characters that a header must not have (a line break at its end?)",
+			"header host: is taken from the URL; take it out",
+			"connections must not be negative, is -1",
 		}, "\n")},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

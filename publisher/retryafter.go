@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"errors"
 	"math"
 	"net/http"
 	"strconv"
@@ -21,12 +22,14 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if value == "" {
 		return 0
 	}
-	if secs, err := strconv.ParseFloat(value, 64); err == nil {
+	// ParseFloat knows more than numbers of seconds: exponents, Inf, NaN.
+	if strings.Trim(value, "0123456789.") == "" {
+		secs, err := strconv.ParseFloat(value, 64)
 		switch {
-		case math.IsNaN(secs), secs <= 0:
-			return 0
-		case secs > maxHint.Seconds():
+		case errors.Is(err, strconv.ErrRange), secs > maxHint.Seconds():
 			return maxHint
+		case err != nil:
+			return 0
 		}
 		return time.Duration(math.Ceil(secs*1000)) * time.Millisecond
 	}

@@ -26,6 +26,7 @@ func TestRetryAfter(t *testing.T) {
 		{name: "decimals", value: "1.5", want: 1500 * time.Millisecond},
 		{name: "decimals are rounded up", value: "1.0001", want: 1001 * time.Millisecond},
 		{name: "the least", value: "0.0000001", want: time.Millisecond},
+		{name: "too little for a float64", value: "0." + strings.Repeat("0", 400) + "1"},
 		{name: "no digit before the point", value: ".5", want: 500 * time.Millisecond},
 		{name: "no digit behind the point", value: "5.", want: 5 * time.Second},
 		{name: "zero", value: "0"},

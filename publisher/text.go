@@ -15,14 +15,10 @@ const (
 
 // clean makes a foreign text safe to keep and to show: valid UTF-8, without
 // control characters other than line breaks and tabs, at most limit bytes.
-func clean(s string, limit int) string {
-	if len(s) > limit {
-		cutAt := limit
-		for cutAt > 0 && !utf8.RuneStart(s[cutAt]) {
-			cutAt--
-		}
-		s = s[:cutAt]
-	}
+func clean(s string, limit int) string { return shorten(printable(s), limit) }
+
+// printable makes a text valid UTF-8 without control characters.
+func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		switch {
 		case r == '\n', r == '\t':
@@ -33,4 +29,15 @@ func clean(s string, limit int) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// shorten cuts valid UTF-8 to at most limit bytes, in front of a character.
+func shorten(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
 }

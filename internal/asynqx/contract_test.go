@@ -1,7 +1,7 @@
 package asynqx
 
 import (
-	"crypto/sha1" //nolint:gosec // it is how Redis names scripts
+	"crypto/sha1" // it is how Redis names scripts
 	"encoding/hex"
 	"go/ast"
 	"go/parser"
@@ -63,7 +63,7 @@ func TestScriptsOfAsynqAreKnown(t *testing.T) {
 	inSource := map[string]string{} // name → SHA-1
 	rdb := parse(t, filepath.Join(dir, "internal", "rdb", "rdb.go"))
 	for name, src := range scriptsOf(t, rdb) {
-		sum := sha1.Sum([]byte(src)) //nolint:gosec // it is how Redis names scripts
+		sum := sha1.Sum([]byte(src))
 		inSource[name] = hex.EncodeToString(sum[:])
 	}
 	if len(inSource) != 25 {
@@ -98,7 +98,7 @@ func TestScriptsOfAsynqAreKnown(t *testing.T) {
 
 	// The Inspector's scripts must not be mistaken for a Server's.
 	for name, src := range scriptsOf(t, parse(t, filepath.Join(dir, "internal", "rdb", "inspect.go"))) {
-		sum := sha1.Sum([]byte(src)) //nolint:gosec // it is how Redis names scripts
+		sum := sha1.Sum([]byte(src))
 		if s, ok := asynqScripts[hex.EncodeToString(sum[:])]; ok {
 			t.Errorf("the Inspector's %s is known as %s", name, s.name)
 		}

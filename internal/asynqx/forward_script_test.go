@@ -178,7 +178,7 @@ func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
 	// All digits behind the point, around the change of the second, far ahead.
 	instants := []int64{1700000000000, 1700000000001, 1700000000999, 1699999999999, 4102444800000, 4102444799999}
 	for range 300 {
-		instants = append(instants, 1700000000000+rand.Int64N(1e11)) //nolint:gosec // any will do
+		instants = append(instants, 1700000000000+rand.Int64N(1e11))
 	}
 	for i, ms := range instants {
 		id, at := fmt.Sprint("j", i), time.UnixMilli(ms)
@@ -206,7 +206,7 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 	for i := range n {
 		id := fmt.Sprint("j", i)
 		s.active(id)
-		o := Outcome{Kind: Reschedule, At: time.Now().Add(time.Duration(20+rand.IntN(200)) * time.Millisecond)} //nolint:gosec // any will do
+		o := Outcome{Kind: Reschedule, At: time.Now().Add(time.Duration(20+rand.IntN(200)) * time.Millisecond)}
 		if i%2 == 1 {
 			o.Kind = Retry
 		}

@@ -34,6 +34,6 @@ func (h *health) worked() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.down.CompareAndSwap(true, false) {
-		h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond))
+		h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond).String())
 	}
 }

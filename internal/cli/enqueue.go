@@ -171,8 +171,7 @@ func (c *enqueueCmd) payload(p *Process, limit int) ([]byte, error) {
 
 // fileError says what the system says of a file, without "open".
 func fileError(err error) error {
-	var path *os.PathError
-	if errors.As(err, &path) {
+	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("cannot read %s: %w", path.Path, path.Err)
 	}
 	return fmt.Errorf("cannot be read: %w", err)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"strconv"
 	"strings"
 	"time"
@@ -34,16 +35,11 @@ var errSyntax = errors.New("syntax")
 
 // syntaxProblem describes what is wrong in the words of encoding/json.
 func syntaxProblem(line []byte) error {
-	var fields map[string]json.RawMessage
-	err := json.Unmarshal(line, &fields)
-	var wrongType *json.UnmarshalTypeError
-	switch {
-	case errors.As(err, &wrongType):
-		return errors.New(`is not a JSON object; write a job such as {"destination":"example","payload":{}}`)
-	case err != nil:
+	var anything any
+	if err := json.Unmarshal(line, &anything); err != nil {
 		return fmt.Errorf("is not valid JSON: %w", err)
 	}
-	return errors.New("is not valid JSON")
+	return errors.New(`is not a JSON object; write a job such as {"destination":"example","payload":{}}`)
 }
 
 // lineParser is a position in a line.
@@ -304,9 +300,28 @@ func setStrict(value []byte, into any) error {
 		if !json.Valid(value) {
 			return errSyntax
 		}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return fmt.Errorf("%s: %s found where %s is expected", wrong.Field, wrong.Value, kindWord(wrong.Type))
+		}
 		return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: "))
 	}
 	return nil
+}
+
+// kindWord names what JSON calls a Go type.
+func kindWord(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	default:
+		return "an object"
+	}
 }
 
 // wrongKind says what was expected, unless the value is none at all.

@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"os/user"
+	"slices"
 	"strings"
 	"time"
 
@@ -137,7 +138,7 @@ func (h *warnHandler) Handle(_ context.Context, r slog.Record) error {
 }
 
 func (h *warnHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &warnHandler{p: h.p, attrs: append(h.attrs[:len(h.attrs):len(h.attrs)], attrs...)}
+	return &warnHandler{p: h.p, attrs: append(slices.Clip(h.attrs), attrs...)}
 }
 
 func (h *warnHandler) WithGroup(string) slog.Handler { return h }

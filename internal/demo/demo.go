@@ -32,6 +32,7 @@ func Run(ctx context.Context, o Options, screen Screen) (err error) {
 	}
 	defer func() { err = errors.Join(err, st.close()) }()
 	sh.view = st.observer.View
+	st.follow(ctx, sh)
 
 	ids, err := st.enqueue(ctx)
 	if err != nil {

@@ -39,9 +39,9 @@ type show struct {
 	events    []event // not yet told
 	wake      chan struct{}
 	inFlight  []int // by worker, from 0
-	refused   int   // in a row, as the breaker counts
-	opening   bool  // refused so often that the breaker opens, until it closes
-	late      int   // refused since the opening, not yet told
+	refused   []int // workers that got 429, not yet told
+	counted   int   // of those in a row that the breaker has counted, how many are told
+	open      bool  // told, until it is told that it has closed
 	completed int
 	failed    int
 	putOff    int // reschedules
@@ -110,25 +110,17 @@ func (s *show) callEnds(worker int, probe bool, err error) {
 	defer s.mu.Unlock()
 	s.inFlight[worker-1]--
 	var limited *jobs.RateLimitedError
-	refused := errors.As(err, &limited)
-	closed := s.view().State == breaker.Closed
-	switch {
+	switch refused := errors.As(err, &limited); {
 	case probe && refused:
 		s.tell(bad, "the API answered 429 to the probe")
 	case probe && err == nil:
 		s.tell(good, "the API accepted the probe")
-	case refused && closed && !s.opening:
-		s.refused++
-		s.opening = s.refused == s.o.Threshold
-		s.tell(caution, "the API answered 429 to %s (%d of %d)", workerName(worker), s.refused, s.o.Threshold)
 	case refused:
-		s.late++
+		s.refused = append(s.refused, worker) // told when the breaker has counted it
 	case err != nil:
 		s.tell(bad, "a call of %s failed: %v", workerName(worker), err)
-	case closed && !s.opening:
-		s.refused = 0
 	}
-	if s.calling() == 0 && !closed {
+	if s.calling() == 0 && s.view().State != breaker.Closed {
 		s.tellLate()
 	}
 }
@@ -142,12 +134,40 @@ func (s *show) calling() int {
 	return n
 }
 
+// follow watches the breaker's count until ctx ends.
+func (s *show) follow(ctx context.Context, b *breaker.Breaker) {
+	for {
+		changed := b.Changed()
+		s.mu.Lock()
+		if v := s.view(); v.State == breaker.Closed {
+			s.tellCounted(v.Failures)
+		}
+		s.mu.Unlock()
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// tellCounted tells of the rate-limited answers that the breaker has counted up to
+// now; s.mu is held.
+func (s *show) tellCounted(failures int) {
+	for s.counted < failures && len(s.refused) > 0 {
+		s.counted++
+		s.tell(caution, "the API answered 429 to %s (%d of %d)", workerName(s.refused[0]), s.counted, s.o.Threshold)
+		s.refused = s.refused[1:]
+	}
+	s.counted = failures // also where a success has set it back
+}
+
 // tellLate tells of calls that had started before the breaker opened; s.mu is
 // held.
 func (s *show) tellLate() {
-	if s.late > 0 {
-		s.tell(neutral, "calls under way when it opened that got 429 too: %d", s.late)
-		s.late = 0
+	if n := len(s.refused); n > 0 && s.open {
+		s.tell(neutral, "calls under way when it opened that got 429 too: %d", n)
+		s.refused = nil
 	}
 }
 
@@ -157,7 +177,8 @@ func (s *show) transition(e breaker.Event) {
 	defer s.mu.Unlock()
 	switch {
 	case e.To == breaker.Open && e.From == breaker.Closed:
-		s.opening = true
+		s.tellCounted(e.Failures)
+		s.open = true
 		s.tell(bad, "breaker OPEN for all %d workers: no calls for %s", s.o.Workers, s.o.Cooldown)
 		if s.calling() == 0 {
 			s.tellLate()
@@ -165,7 +186,7 @@ func (s *show) transition(e breaker.Event) {
 	case e.To == breaker.Open:
 		s.tell(bad, "breaker OPEN again for %s", s.o.Cooldown)
 	case e.To == breaker.Closed:
-		s.refused, s.opening = 0, false
+		s.open, s.counted = false, 0
 		s.tell(good, "breaker CLOSED, recovered after %s: %d waiting jobs leave", round(e.At.Sub(e.OpenedAt)), s.o.Jobs-s.completed-s.failed)
 	}
 }

@@ -80,6 +80,21 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 	return s, nil
 }
 
+// follow lets the show watch the observer's view until the stage is closed.
+func (s *stage) follow(ctx context.Context, sh *show) {
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		sh.follow(ctx, s.observer)
+	}()
+	s.closers = append(s.closers, func() error {
+		stop()
+		<-done
+		return nil
+	})
+}
+
 // connect opens connections of their own to the embedded Redis.
 func (s *stage) connect(ctx context.Context, name string) (redis.UniversalClient, error) {
 	rdb, closer, err := redisconn.Open(ctx, s.redis.URL(), redisconn.Options{ClientName: name})

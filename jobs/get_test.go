@@ -1,0 +1,93 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestGetNotFound(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		job := b.enqueue()
+		b.must(rdb.Del(context.Background(), record.Task(b.queue(), job.ID)).Err())
+		for _, id := range []string{"0199a0b1-0000-7000-8000-000000000000", job.ID, "never", ""} {
+			j, err := b.Get(context.Background(), id)
+			if j != nil || !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("get %q: %+v, %v", id, j, err)
+			}
+		}
+		_, err := b.Get(context.Background(), "never")
+		if want := "jobs: get never: job not found"; err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	})
+}
+
+// What cannot be an id is not looked for.
+func TestGetOfWhatIsNoID(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	trips := countTrips(rdb)
+	b := benchOn(t, rdb)
+	for _, id := range []string{"", "*", "a b", "a}:t:b", "../x", "ä"} {
+		if _, err := b.Get(context.Background(), id); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("get %q: %v", id, err)
+		}
+	}
+	if trips() != 0 {
+		t.Errorf("%d round trips for ids that cannot be", trips())
+	}
+}
+
+// A client finds jobs of queues that did not exist when it began.
+func TestGetFindsNewQueues(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	reader := benchOn(t, rdb)
+	if _, err := reader.Get(context.Background(), "nothing-yet"); !errors.Is(err, jobs.ErrNotFound) {
+		t.Fatal(err)
+	}
+	writer := benchOn(t, rdb)
+	job := writer.enqueue(jobs.Prioritize(jobs.PriorityLow))
+	if got := reader.get(job.ID); got.Destination != writer.dest || got.Priority != jobs.PriorityLow {
+		t.Errorf("found %+v", got)
+	}
+}
+
+// Once the queues are known a look costs one round trip.
+func TestGetCostsOneRoundTrip(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	b := benchOn(t, rdb)
+	job := b.enqueue()
+	b.get(job.ID)
+	trips := countTrips(rdb)
+	started := time.Now()
+	for range 20 {
+		b.get(job.ID)
+	}
+	if got := trips(); got > 21 || got > 20 && time.Since(started) < 4*time.Second {
+		t.Errorf("%d round trips for 20 looks", got)
+	}
+}
+
+func TestGetOfARecordThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job := b.enqueue()
+	b.set(job.ID, record.FieldState, "archived")
+	_, err := b.Get(context.Background(), job.ID)
+	want := "jobs: get " + job.ID + ": job " + job.ID + `: state "archived" is not known to this version`
+	if err == nil || err.Error() != want || errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("error %v, want %s", err, want)
+	}
+}

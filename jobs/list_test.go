@@ -1,0 +1,298 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/base64"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// list returns one page.
+func (b *bench) list(o jobs.ListOptions) *jobs.Page {
+	b.t.Helper()
+	page, err := b.List(context.Background(), o)
+	b.must(err)
+	return page
+}
+
+// listAll follows the cursors to the end and returns the ids page by page.
+func (b *bench) listAll(o jobs.ListOptions, between func(page int)) [][]string {
+	b.t.Helper()
+	var pages [][]string
+	for {
+		page := b.list(o)
+		pages = append(pages, idsOf(page.Items))
+		if o.Cursor = page.Next; o.Cursor == "" {
+			return pages
+		}
+		if len(pages) > 10000 {
+			b.t.Fatal("the list has no end")
+		}
+		if between != nil {
+			between(len(pages))
+		}
+	}
+}
+
+func filter(dest string, statuses ...jobs.Status) jobs.ListOptions {
+	return jobs.ListOptions{Filter: jobs.Filter{Destination: dest, Statuses: statuses}}
+}
+
+// Each status lists its own jobs, the newest first, and nothing of their
+// payloads.
+func TestListByStatus(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		want := map[jobs.Status][]string{}
+		add := func(s jobs.Status, id string) { want[s] = append([]string{id}, want[s]...) }
+		for i := range 3 {
+			id := b.enqueue(jobs.Key("k")).ID
+			b.take()
+			b.end(id, record.Completed(b.queue()), record.StateCompleted, float64(4e9+i))
+			add(jobs.Completed, id)
+			id = b.enqueue().ID
+			b.take()
+			b.end(id, record.Failed(b.queue()), record.StateFailed, float64(17e11+i))
+			add(jobs.Failed, id)
+			id = b.enqueue().ID
+			b.take()
+			b.end(id, record.Retry(b.queue()), record.StateRetry, 4e9+float64(i)/1000)
+			add(jobs.RetryPending, id)
+			add(jobs.Running, b.enqueue().ID)
+			b.take()
+		}
+		for range 3 {
+			add(jobs.Pending, b.enqueue().ID)
+			add(jobs.Pending, b.enqueue(jobs.Delay(time.Hour)).ID)
+			add(jobs.Pending, b.enqueue(jobs.Prioritize(jobs.PriorityHigh)).ID)
+		}
+		var all []string
+		for _, s := range jobs.Statuses {
+			page := b.list(filter(b.dest, s))
+			if diff := cmp.Diff(want[s], idsOf(page.Items), cmp.Transformer("nil", func(ids []string) []string { return append([]string{}, ids...) })); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", s, diff)
+			}
+			for _, j := range page.Items {
+				if j.Status != s || j.Payload != nil || j.Destination != b.dest {
+					t.Errorf("%s: listed %+v", s, j)
+				}
+			}
+			if page.Next != "" {
+				t.Errorf("%s: a page of %d has another one", s, len(page.Items))
+			}
+			all = append(all, want[s]...)
+		}
+		got := idsOf(b.list(filter(b.dest)).Items)
+		slices.Sort(got)
+		slices.Sort(all)
+		if diff := cmp.Diff(all, got); diff != "" {
+			t.Errorf("all statuses, in any order (-want +got):\n%s", diff)
+		}
+		some := append(slices.Clone(want[jobs.Completed]), want[jobs.Running]...)
+		got = idsOf(b.list(filter(b.dest, jobs.Completed, jobs.Running)).Items)
+		slices.Sort(some)
+		slices.Sort(got)
+		if diff := cmp.Diff(some, got); diff != "" {
+			t.Errorf("two statuses, in any order (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Without a destination the jobs of all of them are listed, the newest first.
+func TestListOfAllDestinations(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	a, b := benchOn(t, rdb), benchOn(t, rdb)
+	var want []string
+	for i := range 40 {
+		from := []*bench{a, b}[i%2]
+		want = append([]string{from.enqueue(jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityDefault, jobs.PriorityLow}[i%3])).ID}, want...)
+	}
+	if diff := cmp.Diff(want, idsOf(a.list(jobs.ListOptions{}).Items)); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+	if got := a.list(filter("no-such-destination")); len(got.Items) != 0 || got.Next != "" {
+		t.Errorf("a destination without jobs: %+v", got)
+	}
+	if page, err := benchOn(t, embedded(t)).List(context.Background(), jobs.ListOptions{}); err != nil || page.Items == nil || len(page.Items) != 0 {
+		t.Errorf("an empty Redis: %+v, %v; want an empty list", page, err)
+	}
+}
+
+func TestListPages(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		const n = 120
+		var want []string
+		for range n {
+			want = append([]string{b.enqueue().ID}, want...)
+		}
+		for _, limit := range []int{1, 7, 60, 119, 120, 121, 1000} {
+			o := filter(b.dest)
+			o.Limit = limit
+			pages := b.listAll(o, nil)
+			for i, p := range pages {
+				if rest := n - i*limit; len(p) != min(limit, max(0, rest)) {
+					t.Errorf("limit %d: page %d has %d jobs", limit, i+1, len(p))
+				}
+			}
+			if diff := cmp.Diff(want, slices.Concat(pages...)); diff != "" {
+				t.Errorf("limit %d (-want +got):\n%s", limit, diff)
+			}
+		}
+		if got := len(b.list(filter(b.dest)).Items); got != jobs.DefaultPage {
+			t.Errorf("without a limit a page has %d jobs, want %d", got, jobs.DefaultPage)
+		}
+	})
+}
+
+// Ids without a record, and records that cannot be read, are passed over.
+func TestListPassesOverGhosts(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := context.Background()
+		b := benchOn(t, rdb)
+		a := b.enqueue().ID
+		b.must(rdb.LPush(ctx, record.Pending(b.queue()), "ghost").Err())
+		broken := b.enqueue().ID
+		b.must(rdb.HSet(ctx, record.Task(b.queue(), broken), record.FieldMsg, "\xff").Err())
+		c := b.enqueue().ID
+		b.must(rdb.ZAdd(ctx, record.Scheduled(b.queue()), redis.Z{Score: 4e9, Member: "ghost2"}).Err())
+		o := filter(b.dest)
+		o.Limit = 1
+		if diff := cmp.Diff([]string{c, a}, slices.Concat(b.listAll(o, nil)...)); diff != "" {
+			t.Errorf("listed (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A filter without an index looks at a bounded number of jobs a page, in few
+// round trips, and finds all in the end.
+func TestListByKey(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	rdb := redistest.Start(t).Client(t)
+	b := benchOn(t, rdb)
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i, jobs.Key("many"))
+		if i%1000 == 0 { // the oldest one of each thousand
+			specs[i] = jobs.New(b.dest, i, jobs.Key("few"))
+		}
+	}
+	results, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	var want []string
+	for i := n - 1000; i >= 0; i -= 1000 {
+		want = append(want, results[i].Job.ID)
+	}
+	trips := countTrips(rdb)
+	for _, limit := range []int{1, 3, 50} {
+		o := jobs.ListOptions{Filter: jobs.Filter{Key: "few", Destination: b.dest}, Limit: limit}
+		var pages [][]string
+		for {
+			before := trips()
+			page := b.list(o)
+			if got := trips() - before; got > 2*20+2 {
+				t.Errorf("limit %d: %d round trips for a page", limit, got)
+			}
+			pages = append(pages, idsOf(page.Items))
+			if len(page.Items) > limit {
+				t.Errorf("limit %d: a page has %d jobs", limit, len(page.Items))
+			}
+			if o.Cursor = page.Next; o.Cursor == "" {
+				break
+			}
+		}
+		if diff := cmp.Diff(want, slices.Concat(pages...)); diff != "" {
+			t.Errorf("limit %d (-want +got):\n%s", limit, diff)
+		}
+		if len(pages) > 9 {
+			t.Errorf("limit %d: %d pages for %d jobs of %d", limit, len(pages), len(want), n)
+		}
+	}
+	o := jobs.ListOptions{Filter: jobs.Filter{Key: "nobody"}}
+	page := b.list(o)
+	if len(page.Items) != 0 || page.Next == "" {
+		t.Errorf("a page without a match has %d jobs and next %q; want none, and another page", len(page.Items), page.Next)
+	}
+	if pages := b.listAll(o, nil); len(slices.Concat(pages...)) != 0 || len(pages) != 3 {
+		t.Errorf("%d pages to find nothing among %d, want 3 of 2000 at most", len(pages), n)
+	}
+	if got := len(b.list(jobs.ListOptions{Filter: jobs.Filter{Key: "many"}, Limit: 1000}).Items); got != 1000 {
+		t.Errorf("%d jobs of a frequent key, want a full page", got)
+	}
+}
+
+func TestListRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.enqueue()
+	encoded := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
+	const noCursor = "cursor: is none that a list has returned; start without one"
+	for _, tc := range []struct {
+		name string
+		o    jobs.ListOptions
+		want string
+	}{
+		{"limit", jobs.ListOptions{Limit: 1001}, "limit: must be from 1 to 1000"},
+		{"negative limit", jobs.ListOptions{Limit: -1}, "limit: must be from 1 to 1000"},
+		{
+			"status", filter("", "done"),
+			`status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
+		},
+		{"destination", filter("Not A Name"), `destination: "Not A Name" cannot be the name of a destination`},
+		{"all of it", jobs.ListOptions{Limit: -1, Filter: jobs.Filter{Destination: "*"}}, `limit: must be from 1 to 1000; destination: "*" cannot be the name of a destination`},
+		{"cursor of other letters", jobs.ListOptions{Cursor: "***"}, noCursor},
+		{"cursor of garbage", jobs.ListOptions{Cursor: "garbage"}, noCursor},
+		{"cursor of null", jobs.ListOptions{Cursor: encoded("null")}, noCursor},
+		{"cursor of a list", jobs.ListOptions{Cursor: encoded("[]")}, noCursor},
+		{"cursor of a number", jobs.ListOptions{Cursor: encoded(`{"a":1}`)}, noCursor},
+		{"cursor cut short", jobs.ListOptions{Cursor: encoded(`{"a":{"m":"x"`)}, noCursor},
+		{"cursor with a negative offset", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/p":{"m":"x","o":-5}}`)}, noCursor},
+		{"cursor with a score that is none", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/s":{"m":"x","s":"(1"}}`)}, noCursor},
+		{"cursor with NaN", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/s":{"m":"x","s":"NaN"}}`)}, noCursor},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			page, err := b.List(context.Background(), tc.o)
+			if page != nil || !errors.Is(err, jobs.ErrInvalid) || err.Error() != tc.want {
+				t.Errorf("page %+v, error %v; want %s", page, err, tc.want)
+			}
+		})
+	}
+	// A cursor that is well-formed but of another list does no harm.
+	for _, c := range []string{"{}", `{"nothing/p":{"m":"x","o":3}}`, `{"` + b.queue() + `/p":{"m":"gone","o":3}}`, `{"` + b.queue() + `/s":{"m":"gone"}}`} {
+		page := b.list(jobs.ListOptions{Cursor: encoded(c), Filter: jobs.Filter{Destination: b.dest}})
+		if len(page.Items) != 1 {
+			t.Errorf("cursor %s: %d jobs", c, len(page.Items))
+		}
+	}
+}
+
+// A cursor can be passed on in a URL.
+func TestCursorIsSafeInAURL(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for range 3 {
+		b.enqueue()
+	}
+	o := filter(b.dest)
+	o.Limit = 1
+	next := b.list(o).Next
+	if strings.Trim(next, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
+		t.Errorf("cursor %s", next)
+	}
+}

@@ -1,0 +1,207 @@
+package jobs
+
+import (
+	"cmp"
+	"context"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"math"
+	"sort"
+	"strconv"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+//go:embed lua/page.lua
+var pageSource string
+
+var pageScript = redis.NewScript(pageSource)
+
+// position is how far a source has been listed.
+type position struct {
+	// Member is the last one listed; of a list the leftmost of those that were.
+	Member string `json:"m,omitempty"`
+	Offset int    `json:"o,omitempty"` // of a list: how many were listed from Member on
+	Score  string `json:"s,omitempty"` // of a sorted set: Member's
+}
+
+type cursor map[string]position
+
+func (c cursor) encode() string {
+	b, _ := json.Marshal(c) //nolint:errchkjson // strings and ints only
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+func decodeCursor(s string) (cursor, error) {
+	c := cursor{}
+	if s == "" {
+		return c, nil
+	}
+	b, err := base64.RawURLEncoding.DecodeString(s)
+	if err == nil {
+		err = json.Unmarshal(b, &c)
+	}
+	if err != nil || !c.valid() {
+		return nil, &ValidationError{Fields: []FieldError{{"cursor", "is none that a list has returned; start without one"}}}
+	}
+	return c, nil
+}
+
+// valid reports whether Redis will understand the positions; null is none.
+func (c cursor) valid() bool {
+	for _, p := range c {
+		if p.Offset < 0 || p.Offset > math.MaxInt32 {
+			return false
+		}
+		if score, err := strconv.ParseFloat(cmp.Or(p.Score, "0"), 64); err != nil || math.IsNaN(score) {
+			return false
+		}
+	}
+	return c != nil
+}
+
+// head is the next part of a source.
+type head struct {
+	source source
+	from   position
+	newer  int // of a list: how many of the ids have come since on the left
+	ids    []string
+	scores []string
+	jobs   []*Job // nil where the id has no record
+	next   int    // of merge
+}
+
+// after is the position once the i-th of the head has been listed.
+func (h *head) after(i int) position {
+	switch h.source.kind {
+	case list:
+		p := position{Member: h.from.Member, Offset: h.from.Offset + i + 1}
+		switch {
+		case i < h.newer:
+			p.Member = h.ids[i]
+		case h.newer > 0:
+			p.Member = h.ids[h.newer-1]
+		case p.Member == "":
+			p.Member = h.ids[0]
+		}
+		return p
+	case unsorted:
+		return position{Member: h.ids[i]}
+	}
+	return position{Score: h.scores[i], Member: h.ids[i]}
+}
+
+// heads reads the next n of each source.
+func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
+	if len(sources) == 0 {
+		return nil, nil
+	}
+	heads, err := c.nextIDs(ctx, sources, cur, n)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		// A pipeline cannot fall back to EVAL by itself.
+		if err := pageScript.Load(ctx, c.rdb).Err(); err != nil {
+			return nil, err
+		}
+		heads, err = c.nextIDs(ctx, sources, cur, n)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return heads, c.fill(ctx, heads)
+}
+
+// nextIDs reads the next n ids of each source in one pipeline.
+func (c *Client) nextIDs(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
+	heads := make([]*head, len(sources))
+	actives := make([]*redis.StringSliceCmd, len(sources))
+	pages := make([]*redis.Cmd, len(sources))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, s := range sources {
+			from := cur[s.name]
+			heads[i] = &head{source: s, from: from}
+			switch s.kind {
+			case unsorted:
+				actives[i] = pipe.LRange(ctx, s.key, 0, -1)
+			case list:
+				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "list", n, from.Member, from.Offset)
+			case zset:
+				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "set", n, from.Member, cmp.Or(from.Score, "+inf"))
+			}
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	for i, h := range heads {
+		if h.source.kind == unsorted {
+			h.ids = actives[i].Val()
+			sort.Sort(sort.Reverse(sort.StringSlice(h.ids)))
+			if m := h.from.Member; m != "" {
+				h.ids = h.ids[sort.Search(len(h.ids), func(k int) bool { return h.ids[k] < m }):]
+			}
+			h.ids = h.ids[:min(n, len(h.ids))]
+			continue
+		}
+		reply, err := pages[i].Slice()
+		if err != nil {
+			return nil, err
+		}
+		h.take(reply)
+	}
+	return heads, nil
+}
+
+// take reads what page.lua has returned.
+func (h *head) take(reply []any) {
+	if h.source.kind == list && len(reply) >= 2 {
+		if found, _ := reply[0].(int64); found == 0 {
+			h.from = position{} // the queue has turned over: all of it is new
+		}
+		newer, _ := reply[1].(int64)
+		h.newer, reply = int(newer), reply[2:]
+	}
+	for i := 0; i < len(reply); i++ {
+		id, _ := reply[i].(string)
+		h.ids = append(h.ids, id)
+		if h.source.kind == zset && i+1 < len(reply) {
+			i++
+			score, _ := reply[i].(string)
+			h.scores = append(h.scores, score)
+		}
+	}
+}
+
+// fill reads the records of all heads in one pipeline.
+func (c *Client) fill(ctx context.Context, heads []*head) error {
+	var cmds []*redis.MapStringStringCmd
+	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, h := range heads {
+			for _, id := range h.ids {
+				cmds = append(cmds, pipe.HGetAll(ctx, record.Task(h.source.queue, id)))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("read records: %w", err)
+	}
+	for _, h := range heads {
+		h.jobs = make([]*Job, len(h.ids))
+		for i := range h.ids {
+			fields := cmds[0].Val()
+			cmds = cmds[1:]
+			if fields[record.FieldMsg] == "" {
+				continue
+			}
+			// A record that cannot be read is left out of the list; get shows why.
+			if j, err := FromRecord(fields); err == nil {
+				h.jobs[i] = j
+			}
+		}
+	}
+	return nil
+}

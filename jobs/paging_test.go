@@ -1,0 +1,278 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Nothing that stays pending is missed while workers take, finish, put off,
+// retry and forward jobs between the pages, and others enqueue.
+func TestNothingThatStaysIsMissed(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int{7, 40, 300} {
+		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				m := newMover(t, rdb)
+				stayed := m.pendingNow()
+				m.moved = func(id string) { delete(stayed, id) }
+				moves := 0
+				o := filter(m.dest, jobs.Pending)
+				o.Limit = limit
+				pages := m.listAll(o, func(int) {
+					if moves++; moves > 400 {
+						return // let the list come to its end
+					}
+					for range 1 + rand.IntN(3) {
+						m.move()
+					}
+				})
+				listed := map[string]bool{}
+				for _, id := range slices.Concat(pages...) {
+					listed[id] = true
+				}
+				if len(stayed) < 300 {
+					t.Fatalf("only %d jobs stayed pending", len(stayed))
+				}
+				for id := range stayed {
+					if !listed[id] {
+						t.Errorf("%s was pending all the time and is in none of %d pages", id, len(pages))
+					}
+				}
+			})
+		})
+	}
+}
+
+// The same while the moves happen at any time.
+func TestNothingThatStaysIsMissedUnderway(t *testing.T) {
+	t.Parallel()
+	m := newMover(t, redistest.Shared(t).Client(t))
+	stayed := m.pendingNow()
+	var moved sync.Map
+	m.moved = func(id string) { moved.Store(id, true) }
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for range 1500 {
+			select {
+			case <-stop:
+				return
+			default:
+				m.move()
+			}
+		}
+	}()
+	o := filter(m.dest, jobs.Pending)
+	o.Limit = 23
+	listed := map[string]bool{}
+	for _, id := range slices.Concat(m.listAll(o, nil)...) {
+		listed[id] = true
+	}
+	close(stop)
+	<-ended
+	for id := range stayed {
+		if _, gone := moved.Load(id); !gone && !listed[id] {
+			t.Errorf("%s was pending all the time and is not listed", id)
+		}
+	}
+}
+
+// mover does to the jobs of a destination what workers and producers do.
+type mover struct {
+	*bench
+	soon  []string        // scheduled, due next first
+	moved func(id string) // is told of each job that a worker takes
+}
+
+// newMover has 1000 jobs: 500 in the queue, 200 for later that will be forwarded
+// bit by bit, 300 for much later.
+func newMover(t *testing.T, rdb redis.UniversalClient) *mover {
+	t.Helper()
+	m := &mover{bench: benchOn(t, rdb), moved: func(string) {}}
+	specs := make([]*jobs.Spec, 1000)
+	for i := range specs {
+		switch {
+		case i%2 == 0:
+			specs[i] = jobs.New(m.dest, i)
+		case i%5 < 2:
+			specs[i] = jobs.New(m.dest, i, jobs.At(time.UnixMilli(4102444800000+int64(i))))
+		default:
+			specs[i] = jobs.New(m.dest, i, jobs.At(time.UnixMilli(4202444800000+int64(i))))
+		}
+	}
+	results, err := m.EnqueueMany(context.Background(), specs)
+	m.must(err)
+	for i, r := range results {
+		if i%2 == 1 && i%5 < 2 {
+			m.soon = append(m.soon, r.Job.ID)
+		}
+	}
+	return m
+}
+
+// move does one thing, chosen by chance.
+func (m *mover) move() {
+	ctx := context.Background()
+	switch rand.IntN(6) {
+	case 0: // a new job
+		m.enqueue()
+	case 1, 2: // what is due is forwarded to the queue; it stays pending
+		if len(m.soon) > 0 {
+			id := m.soon[0]
+			m.soon = m.soon[1:]
+			_, err := m.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
+				p.ZRem(ctx, record.Scheduled(m.queue()), id)
+				p.LPush(ctx, record.Pending(m.queue()), id)
+				p.HSet(ctx, record.Task(m.queue(), id), record.FieldState, record.StatePending)
+				return nil
+			})
+			m.must(err)
+		}
+	default: // a worker takes a job and does something with it
+		if m.rdb.LLen(ctx, record.Pending(m.queue())).Val() < 300 {
+			return
+		}
+		m.moved(m.rdb.LIndex(ctx, record.Pending(m.queue()), -1).Val())
+		id := m.take()
+		switch rand.IntN(4) {
+		case 0:
+			m.end(id, record.Completed(m.queue()), record.StateCompleted, 5e9)
+		case 1:
+			m.end(id, record.Retry(m.queue()), record.StateRetry, 5e9)
+		case 2: // put off
+			m.end(id, record.Scheduled(m.queue()), record.StateScheduled, 4102444800+float64(rand.IntN(2e8)))
+		case 3: // put back to the head
+			m.must(m.rdb.LRem(ctx, record.Active(m.queue()), 1, id).Err())
+			m.must(m.rdb.RPush(ctx, record.Pending(m.queue()), id).Err())
+			m.set(id, record.FieldState, record.StatePending)
+		}
+	}
+}
+
+// pendingNow is what has the status pending.
+func (m *mover) pendingNow() map[string]bool {
+	m.t.Helper()
+	out := map[string]bool{}
+	ids := append(m.waiting(m.queue()), m.rdb.ZRange(context.Background(), record.Scheduled(m.queue()), 0, -1).Val()...)
+	for _, id := range ids {
+		out[id] = true
+	}
+	return out
+}
+
+// A job that leaves a set between two pages takes no other with it, where the
+// cursor stands on it and where many share its time.
+func TestPagesOfASetThatChanges(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := context.Background()
+		b := benchOn(t, rdb)
+		var ids []string
+		for i := range 60 {
+			id := b.enqueue().ID
+			b.take()
+			b.end(id, record.Failed(b.queue()), record.StateFailed, float64(17e11+i/20)) // twenty of each millisecond
+			ids = append(ids, id)
+		}
+		o := filter(b.dest, jobs.Failed)
+		o.Limit = 7
+		gone, listed := map[string]bool{}, map[string]bool{}
+		var last []string
+		for {
+			page := b.list(o)
+			last = idsOf(page.Items)
+			for _, id := range last {
+				listed[id] = true
+			}
+			if o.Cursor = page.Next; o.Cursor == "" {
+				break
+			}
+			if len(last) == 0 {
+				continue
+			}
+			// The one that the cursor stands on, and one of those listed before.
+			for _, id := range []string{last[len(last)-1], last[0]} {
+				if len(gone) < 16 {
+					gone[id] = true
+					b.must(rdb.ZRem(ctx, record.Failed(b.queue()), id).Err())
+				}
+			}
+		}
+		for _, id := range ids {
+			if !listed[id] && !gone[id] {
+				t.Errorf("%s stayed and was missed", id)
+			}
+		}
+	})
+}
+
+// Removing newer members while a page is read does not make it skip.
+func TestPageWhileNewerOnesLeave(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	b := benchOn(t, rdb)
+	var ids []string
+	for i := range 30 {
+		id := b.enqueue().ID
+		b.take()
+		b.end(id, record.Failed(b.queue()), record.StateFailed, float64(17e11+i))
+		ids = append([]string{id}, ids...)
+	}
+	o := filter(b.dest, jobs.Failed)
+	o.Limit = 10
+	page := b.list(o)
+	got := idsOf(page.Items)
+	// In each pipeline of the next page another of the newer ones leaves.
+	remover := redistest.Shared(t).Client(t)
+	left := slices.Clone(got)
+	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
+		if len(left) > 1 {
+			b.must(remover.ZRem(context.Background(), record.Failed(b.queue()), left[0]).Err())
+			left = left[1:]
+		}
+	}))
+	for o.Cursor = page.Next; o.Cursor != ""; o.Cursor = page.Next {
+		page = b.list(o)
+		got = append(got, idsOf(page.Items)...)
+	}
+	if diff := cmp.Diff(ids, got); diff != "" {
+		t.Errorf("listed (-want +got):\n%s", diff)
+	}
+}
+
+// A queue that has turned over since the last page is listed from its start.
+func TestPageOfAQueueThatHasTurnedOver(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		for range 10 {
+			b.enqueue()
+		}
+		o := filter(b.dest, jobs.Pending)
+		o.Limit = 5
+		o.Cursor = b.list(o).Next
+		for range 10 {
+			b.take()
+		}
+		var want []string
+		for range 5 {
+			want = append([]string{b.enqueue().ID}, want...)
+		}
+		if diff := cmp.Diff(want, idsOf(b.list(o).Items)); diff != "" {
+			t.Errorf("next page (-want +got):\n%s", diff)
+		}
+	})
+}
