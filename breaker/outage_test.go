@@ -299,11 +299,12 @@ func TestScriptsSurviveAScriptFlush(t *testing.T) {
 	}
 }
 
-func TestRedisRefusesToWrite(t *testing.T) {
+// A Redis that is full takes what the breaker has to say all the same.
+func TestFullRedis(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
 	rdb := s.Client(t)
-	b := start(t, rdb, Options{Destination: "api", FailureThreshold: 1, RefreshInterval: time.Hour})
+	b := start(t, rdb, fastRefresh(Options{Destination: "api", FailureThreshold: 1, Cooldown: 200 * time.Millisecond}))
 	permit, err := b.Allow(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -311,14 +312,51 @@ func TestRedisRefusesToWrite(t *testing.T) {
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
-	if status, err := permit.Report(t.Context(), RateLimited(0)); !errors.Is(err, ErrUnavailable) || status.State != Open {
+	if err := rdb.Set(t.Context(), "probe", "x", 0).Err(); err == nil {
+		t.Fatal("Redis is not full")
+	}
+	if status, err := permit.Report(t.Context(), RateLimited(0)); err != nil || status.State != Open || b.View().Local {
 		t.Errorf("report to a full Redis: %+v, %v", status, err)
 	}
-	if err := rdb.ConfigSet(t.Context(), "maxmemory", "0").Err(); err != nil {
+	awaitView(t, b, "HALF_OPEN", func(v View) bool { return v.State == HalfOpen })
+	probe, err := b.Allow(t.Context())
+	if err != nil || !probe.Probe() {
+		t.Fatalf("the probe in a full Redis: %+v, %v", probe, err)
+	}
+	if status, err := probe.Report(t.Context(), Success()); err != nil || status.State != Closed {
+		t.Errorf("the probe's report: %+v, %v", status, err)
+	}
+}
+
+// A Redis that can be read but not written, as after a failover, does not close
+// what it could not be told of.
+func TestReadOnlyRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	rdb := s.Client(t)
+	b := start(t, rdb, fastRefresh(Options{Destination: "api", FailureThreshold: 1}))
+	permit, err := b.Allow(t.Context())
+	if err != nil {
 		t.Fatal(err)
 	}
-	if status, err := permit.Report(t.Context(), RateLimited(0)); err != nil || status.Failures != 1 || status.Wasted != 1 {
-		t.Errorf("the same report when there is room: %+v, %v; want it to count", status, err)
+	if err := rdb.SlaveOf(t.Context(), "127.0.0.1", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := permit.Report(t.Context(), RateLimited(0)); !errors.Is(err, ErrUnavailable) || status.State != Open {
+		t.Fatalf("report: %+v, %v", status, err)
+	}
+	reads := func() int64 { return s.CommandStats(t)["hgetall"] + s.CommandStats(t)["hmget"] }
+	for from := reads(); reads() < from+3; {
+		if v := b.View(); v.State != Open || !v.Local {
+			t.Fatalf("after a read the view is %+v", v)
+		}
+	}
+	// It can be written again; the report counts, and its truth holds.
+	if err := rdb.SlaveOf(t.Context(), "NO", "ONE").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if status, err := permit.Report(t.Context(), RateLimited(0)); err != nil || status.State != Open || b.View().Local {
+		t.Errorf("report when it can be written: %+v, %v, local %v", status, err, b.View().Local)
 	}
 }
 

@@ -89,7 +89,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 		case o.kind != limited && !(o.kind == success && v.state == Closed):
 			return v.statusAt(b.clock.now()), nil
 		case o.kind == success && b.down.Load():
-			return b.countLocally(o), nil
+			return b.countLocally(o, false), nil
 		}
 	}
 	if o.kind == neutral {
@@ -118,7 +118,7 @@ func (b *Breaker) tell(ctx context.Context, o Outcome, s *script, args ...any) (
 	now := b.clock.now()
 	switch {
 	case err != nil:
-		return b.countLocally(o), unavailable(s.operation, b.place.name, err)
+		return b.countLocally(o, refused(err)), unavailable(s.operation, b.place.name, err)
 	case v.closed:
 		return r.status(now), nil
 	default:
@@ -127,7 +127,7 @@ func (b *Breaker) tell(ctx context.Context, o Outcome, s *script, args ...any) (
 }
 
 // countLocally counts for this instance alone what Redis could not be told.
-func (b *Breaker) countLocally(o Outcome) Status {
+func (b *Breaker) countLocally(o Outcome, refused bool) Status {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	now := b.clock.now()
@@ -140,7 +140,7 @@ func (b *Breaker) countLocally(o Outcome) Status {
 		if b.options.IgnoreHints {
 			hint = 0
 		}
-		next = v.countLocally(now, b.options.FailureThreshold, b.options.Cooldown, hint)
+		next = v.countLocally(now, b.options.FailureThreshold, b.options.Cooldown, hint, refused)
 	case o.kind == success && v.record.Failures > 0:
 		next = v.clearLocally(now)
 	}

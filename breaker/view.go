@@ -10,6 +10,7 @@ type view struct {
 	known   bool // Redis has been asked at least once
 	closed  bool // the Breaker was closed
 	local   bool // opened (or counted) by this instance alone, Redis being away
+	refused bool // and Redis was there, but did not take the report
 	behind  bool // Redis's clock went backwards since the last change
 	state   State
 	version uint64
@@ -67,6 +68,9 @@ func (v *view) after(o observation) (next *view, lost bool) {
 	fresh := !o.started.IsZero() && o.started.After(v.at)
 	switch {
 	case v.closed:
+		return v, false
+	case v.refused && v.state == Open && o.version == v.version && o.received.Before(v.until):
+		// Redis can be read, but not be told: it is read-only, for instance.
 		return v, false
 	case !v.known || o.version > v.version || v.local && fresh:
 		return o.view(v), o.version < v.version
@@ -136,8 +140,9 @@ func (o observation) refine(at time.Time, left time.Duration) time.Time {
 
 // countLocally is v after a rate-limited answer that Redis could not be told
 // of: the threshold, or a hint, opens it for this instance alone.
-func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Duration) *view {
+func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Duration, refused bool) *view {
 	next := *v
+	next.refused = refused
 	next.local, next.at, next.changed = true, now, make(chan struct{})
 	next.record.Failures++
 	cause := CauseThreshold

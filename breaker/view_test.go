@@ -59,7 +59,7 @@ func TestLocalCountGivesWayToRedis(t *testing.T) {
 	t.Parallel()
 	start := &view{changed: make(chan struct{})}
 	known, _ := start.after(sight(5, 0, 1, record{}))
-	local := known.countLocally(sight(0, 0, 10, record{}).received, 1, time.Minute, 0)
+	local := known.countLocally(sight(0, 0, 10, record{}).received, 1, time.Minute, 0, false)
 	if local.state != Open || !local.local {
 		t.Fatalf("one local failure with a threshold of one: %+v", local)
 	}

@@ -7,12 +7,14 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -114,5 +116,29 @@ func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
 	want := `jobs: enqueue: destination "x" is not known; known are d00, d01, d02, d03, d04, d05, d06, d07, d08, d09 and 3 more`
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
+	}
+}
+
+// Many who ask at once, with a list that nobody has read yet, are all refused.
+func TestUnknownDestinationUnderConcurrency(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	if err := rdb.HSet(t.Context(), record.DestinationsKey, "real", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		c, err := jobs.NewClient(rdb)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var wg sync.WaitGroup
+		for range 20 {
+			wg.Go(func() {
+				if _, err := c.Enqueue(t.Context(), jobs.New("typo", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
+					t.Errorf("error %v, want ErrUnknownDestination", err)
+				}
+			})
+		}
+		wg.Wait()
 	}
 }

@@ -24,8 +24,10 @@ var enqueueScript = redis.NewScript(enqueueSource)
 // Sizes of a bulk enqueue. A script of 200 jobs keeps Redis busy for about a
 // millisecond; five of them share a round trip.
 const (
-	jobsPerScript  = 200
-	jobsPerRequest = 1000
+	jobsPerScript   = 200
+	jobsPerRequest  = 1000
+	bytesPerScript  = 1 << 20 // of payloads; a larger one goes alone
+	bytesPerRequest = 4 << 20
 )
 
 // Result is the answer to one job of EnqueueMany: either Job or Err.
@@ -60,7 +62,7 @@ type prepared struct {
 // concerns all of them: results then tell which jobs were accepted before it.
 func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
 	results := make([]Result, len(specs))
-	if len(specs) <= jobsPerRequest {
+	if portionOf(specs) == len(specs) {
 		return results, c.sendPortion(ctx, c.preparePortion(ctx, specs, results), results)
 	}
 	// The next portion is checked and encoded while one is on its way.
@@ -69,10 +71,11 @@ func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 	var preparing sync.WaitGroup
 	preparing.Go(func() {
 		defer close(portions)
-		for from := 0; from < len(specs); from += jobsPerRequest {
-			to := min(from+jobsPerRequest, len(specs))
+		for from := 0; from < len(specs); {
+			to := from + portionOf(specs[from:])
 			p := c.preparePortion(ctx, specs[from:to], results[from:to])
 			p.shift(from)
+			from = to
 			select {
 			case portions <- p:
 			case <-ctx.Done():
@@ -91,6 +94,23 @@ func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 		return results, fmt.Errorf("jobs: enqueue: %w", err)
 	}
 	return results, nil
+}
+
+// portionOf returns how many of the first jobs share a request.
+func portionOf(specs []*Spec) int {
+	size := 0
+	for i, s := range specs {
+		if i == jobsPerRequest {
+			return i
+		}
+		if s != nil {
+			size += len(s.Payload)
+		}
+		if size > bytesPerRequest && i > 0 {
+			return i
+		}
+	}
+	return len(specs)
 }
 
 // portion is a part of the jobs of EnqueueMany, ready to be sent.
@@ -296,14 +316,21 @@ func (c *Client) run(ctx context.Context, keys []string, prefix string, ps []*pr
 	}
 	var calls []*call
 	nowNS := c.now().UnixNano()
-	for from := 0; from < len(ps); from += jobsPerScript {
-		chunk := ps[from:min(from+jobsPerScript, len(ps))]
+	for from := 0; from < len(ps); {
+		to, size := from, 0
+		for ; to < len(ps) && to-from < jobsPerScript; to++ {
+			if size += len(ps[to].job.Payload); size > bytesPerScript && to > from {
+				break
+			}
+		}
+		chunk := ps[from:to]
 		args := make([]any, 0, 2+3*len(chunk))
 		args = append(args, prefix, nowNS)
 		for _, p := range chunk {
 			args = append(args, p.args[0], p.args[1], p.args[2])
 		}
 		calls = append(calls, &call{from: from, args: args})
+		from = to
 	}
 	if len(calls) > 1 {
 		// A pipeline cannot fall back to EVAL by itself.

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"sort"
 	"strconv"
 
@@ -175,31 +176,41 @@ func (h *head) take(reply []any) {
 	}
 }
 
-// fill reads the records of all heads in one pipeline.
+// recordsAtOnce bounds what is in memory of records, which hold payloads.
+const recordsAtOnce = 100
+
+// fill reads the records of all heads, without their payloads.
 func (c *Client) fill(ctx context.Context, heads []*head) error {
-	var cmds []*redis.MapStringStringCmd
-	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, h := range heads {
-			for _, id := range h.ids {
-				cmds = append(cmds, pipe.HGetAll(ctx, record.Task(h.source.queue, id)))
-			}
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("read records: %w", err)
+	type place struct {
+		h *head
+		i int
 	}
+	var places []place
 	for _, h := range heads {
 		h.jobs = make([]*Job, len(h.ids))
 		for i := range h.ids {
-			fields := cmds[0].Val()
-			cmds = cmds[1:]
+			places = append(places, place{h, i})
+		}
+	}
+	for chunk := range slices.Chunk(places, recordsAtOnce) {
+		cmds := make([]*redis.MapStringStringCmd, len(chunk))
+		if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for k, p := range chunk {
+				cmds[k] = pipe.HGetAll(ctx, record.Task(p.h.source.queue, p.h.ids[p.i]))
+			}
+			return nil
+		}); err != nil {
+			return fmt.Errorf("read records: %w", err)
+		}
+		for k, p := range chunk {
+			fields := cmds[k].Val()
 			if fields[record.FieldMsg] == "" {
 				continue
 			}
 			// A record that cannot be read is left out of the list; get shows why.
 			if j, err := FromRecord(fields); err == nil {
-				h.jobs[i] = j
+				j.Payload = nil
+				p.h.jobs[p.i] = j
 			}
 		}
 	}

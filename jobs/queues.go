@@ -72,7 +72,9 @@ type destinationCache struct {
 	mu     sync.Mutex
 	names  map[string]bool
 	warned map[string]bool
-	readAt time.Time
+
+	reading sync.Mutex // held while the list is read
+	readAt  time.Time  // under reading
 }
 
 func (d *destinationCache) add(names ...string) {
@@ -140,16 +142,8 @@ func (c *Client) checkDestination(ctx context.Context, name string) error {
 	if c.known.has(name) {
 		return nil
 	}
-	c.known.mu.Lock()
-	stale := c.now().Sub(c.known.readAt) >= time.Second
-	if stale {
-		c.known.readAt = c.now()
-	}
-	c.known.mu.Unlock()
-	if stale {
-		if _, err := c.Destinations(ctx); err != nil {
-			return err
-		}
+	if err := c.refreshDestinations(ctx); err != nil {
+		return err
 	}
 	if c.known.has(name) {
 		return nil
@@ -168,6 +162,21 @@ func (c *Client) checkDestination(ctx context.Context, name string) error {
 		return nil
 	}
 	return &UnknownDestinationError{Name: name, Known: known}
+}
+
+// refreshDestinations reads the list anew unless that was done within the last
+// second. Whoever comes while it is read waits for it.
+func (c *Client) refreshDestinations(ctx context.Context) error {
+	c.known.reading.Lock()
+	defer c.known.reading.Unlock()
+	if c.now().Sub(c.known.readAt) < time.Second {
+		return nil
+	}
+	if _, err := c.Destinations(ctx); err != nil {
+		return err
+	}
+	c.known.readAt = c.now()
+	return nil
 }
 
 // UnknownDestinationError says which destinations there are. It matches

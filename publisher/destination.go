@@ -37,6 +37,9 @@ type destination struct {
 // has closed: a cooldown of a day is beyond what anybody configures.
 const longestHold = 24 * time.Hour
 
+// bookkeeping is the time that a shutdown leaves for what follows the calls.
+const bookkeeping = 3 * time.Second
+
 // errShutdown is the cause of calls cut at the end of a shutdown.
 var errShutdown = errors.New("the worker is shutting down")
 
@@ -78,7 +81,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		TaskCheckInterval:        5 * time.Millisecond,
 		DelayedTaskCheckInterval: d.o.RetryLoopInterval,
 		// Later than our own bound, so that our cut comes first.
-		ShutdownTimeout: d.o.ShutdownTimeout + 5*time.Second,
+		ShutdownTimeout: d.o.ShutdownTimeout + bookkeeping,
 		RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 0 },
 		IsFailure:       func(error) bool { return false },
 		Logger:          newAsynqLogger(d.log),
@@ -115,16 +118,20 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 // shutdown stops fetching, lets calls in flight finish, cuts them when the time
 // is over, and returns when nothing of the destination runs any more.
 func (d *destination) shutdown() {
-	// Time for bookkeeping that follows the calls.
-	ctx, cancel := context.WithTimeout(context.Background(), d.o.ShutdownTimeout+5*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), d.o.ShutdownTimeout+bookkeeping)
 	defer cancel()
+	cut := time.AfterFunc(d.o.ShutdownTimeout, func() { d.cutCalls(errShutdown) })
+	defer cut.Stop()
+	// Where Redis does not answer, bookkeeping is not waited for: what it leaves
+	// undone comes back when leases end.
+	abort := time.AfterFunc(d.o.ShutdownTimeout+bookkeeping, d.client.Abort)
+	defer abort.Stop()
 	if err := d.client.CloseGate(ctx); err != nil {
 		d.log.Warn("shutdown: not everything could be given back; it comes back by itself", "error", err)
 	}
-	cut := time.AfterFunc(d.o.ShutdownTimeout, func() { d.cutCalls(errShutdown) })
-	defer cut.Stop()
 	d.server.Stop()
 	d.server.Shutdown()
+	d.client.Finish()
 	d.cutCalls(errShutdown)
 	if err := d.breaker.Close(); err != nil {
 		d.log.Warn("shutdown: breaker", "error", err)

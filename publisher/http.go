@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -110,7 +111,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
 	}
 	o.Header = o.Header.Clone()
-	h := &HTTP{o: o, base: base, secrets: newSecrets(o.AuthToken)}
+	h := &HTTP{o: o, base: base, secrets: newSecrets(secretsOf(o, base)...)}
 	rt := o.Transport
 	if rt == nil {
 		h.own = newTransport(o.Connections)
@@ -319,12 +320,36 @@ func callError(ctx context.Context, err error) error {
 	return fmt.Errorf("call failed: %w", err)
 }
 
-// newSecrets finds the token as it is and as it is written in JSON, in quoted
-// text, in a URL and in HTML.
-func newSecrets(token string) *strings.Replacer {
-	if token == "" {
-		return strings.NewReplacer()
+// credentialName matches names of headers and parameters that hold credentials.
+var credentialName = regexp.MustCompile(`(?i)auth|token|secret|passw|api-?_?key|cookie|signature|session`)
+
+// secretsOf lists what must not be kept or logged of the options: the token, and
+// header and query values that are credentials by their name.
+func secretsOf(o HTTPOptions, base *url.URL) []string {
+	out := []string{o.AuthToken}
+	for _, values := range []map[string][]string{o.Header, base.Query()} {
+		for name, list := range values {
+			if credentialName.MatchString(name) {
+				out = append(out, list...)
+			}
+		}
 	}
+	return out
+}
+
+// newSecrets finds secrets as they are and as they are written in JSON, in
+// quoted text, in a URL and in HTML.
+func newSecrets(secrets ...string) *strings.Replacer {
+	var pairs []string
+	for _, s := range secrets {
+		if s != "" {
+			pairs = append(pairs, formsOf(s)...)
+		}
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+func formsOf(token string) (pairs []string) {
 	quoted := strconv.Quote(token)
 	quoted = quoted[1 : len(quoted)-1]
 	forms := []string{
@@ -334,11 +359,10 @@ func newSecrets(token string) *strings.Replacer {
 	if b, err := json.Marshal(token); err == nil {
 		forms = append(forms, string(b[1:len(b)-1]))
 	}
-	var pairs []string
 	for _, form := range forms {
 		pairs = append(pairs, form, "[redacted]")
 	}
-	return strings.NewReplacer(pairs...)
+	return pairs
 }
 
 // redact removes the token, in case the API repeats it.

@@ -20,9 +20,6 @@ import (
 // stands in the delivery.
 var errNotCompleted = errors.New("not completed")
 
-// lateAck is how long the completion of a job is tried whose lease was lost.
-const lateAck = 30 * time.Second
-
 // process runs one job: from the permit to the outcome.
 func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
@@ -54,15 +51,6 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	if outcome.Kind != asynqx.Complete {
 		return errNotCompleted
 	}
-	if ctx.Err() != nil {
-		// The lease was lost and asynq has given the job up; its success is
-		// worth recording all the same.
-		late, cancel := context.WithTimeout(d.calls, lateAck)
-		defer cancel()
-		if err := d.client.CompleteLate(late, delivery, outcome.Response); err != nil {
-			d.log.Error("a published job could not be recorded and will be published again", "job", id, "error", err)
-		}
-	}
 	return nil
 }
 
@@ -75,7 +63,7 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outc
 		return d.refused(job, err), event
 	}
 	started := time.Now()
-	verdict := d.call(job)
+	verdict := d.call(job, permit)
 	event.Called, event.Took, event.Err = true, time.Since(started), verdict.err
 	status := d.report(permit, verdict)
 	return d.outcome(job, verdict, status, &event), event
@@ -154,9 +142,14 @@ const (
 	cut       // by our shutdown: whether the API saw it is unknown
 )
 
-// call runs the handler within the destination's timeout.
-func (d *destination) call(job *jobs.Job) verdict {
-	ctx, cancel := context.WithTimeout(d.calls, d.s.timeout)
+// call runs the handler within the destination's timeout, and a probe within its
+// lease: when that ends, another one may start.
+func (d *destination) call(job *jobs.Job, permit breaker.Permit) verdict {
+	deadline := time.Now().Add(d.s.timeout)
+	if permit.Probe() && permit.Until().Before(deadline) {
+		deadline = permit.Until()
+	}
+	ctx, cancel := context.WithDeadline(d.calls, deadline)
 	defer cancel()
 	err := d.publish(ctx, job)
 	return classify(ctx, err)
@@ -267,8 +260,12 @@ func (d *destination) afterLimit(v verdict, status breaker.Status) (time.Time, s
 		return later(status.OpenUntil), heldReason(d.name)
 	}
 	pause := unknownPause
-	if v.hint > 0 {
-		pause = v.hint
+	if v.hint > 0 && !d.s.breaker.IgnoreHints {
+		longest := d.s.breaker.MaxCooldown
+		if longest == 0 {
+			longest = breaker.DefaultMaxCooldown
+		}
+		pause = min(v.hint, longest)
 	}
 	return time.Now().Add(pause), "rate limited by " + d.name
 }

@@ -6,8 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -178,4 +181,38 @@ func TestIgnoredTimeoutRunsOnce(t *testing.T) {
 	if got := b.get(job.ID); got.Status != jobs.Failed || got.Attempt != 2 {
 		t.Errorf("job %s, attempt %d", got.Status, got.Attempt)
 	}
+}
+
+// A Redis that hangs does not hold a shutdown up: what it leaves undone comes
+// back when leases end.
+func TestShutdownWhileRedisHangs(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := benchOn(t, server)
+	// Bounded as the worker's client is; go-redis's defaults wait for longer.
+	rdb := redis.NewClient(&redis.Options{
+		Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,
+		DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second,
+	})
+	t.Cleanup(func() { _ = rdb.Close() })
+	b.rdb = rdb
+	b.enqueue()
+	inCall := make(chan struct{})
+	o := b.options()
+	o.ShutdownTimeout = time.Second
+	stop := b.run(o, func(ctx context.Context, _ *jobs.Job) error {
+		close(inCall)
+		<-ctx.Done()
+		return ctx.Err()
+	}, publisher.Concurrency(2))
+	<-inCall
+	server.Pause()
+	started := time.Now()
+	stop()
+	// The second of ShutdownTimeout, three for bookkeeping, and what the
+	// client's own timeouts add.
+	if took := time.Since(started); took > 12*time.Second {
+		t.Errorf("stopping took %s", took)
+	}
+	server.Resume()
 }

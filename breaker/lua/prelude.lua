@@ -161,9 +161,17 @@ local function probe_failed(b, earliest)
   b.dirty = true
 end
 
+-- prepare makes Redis take what the script writes even when it is full: it
+-- refuses a script's first write then, unless that frees memory, and lets it
+-- finish otherwise. This one does neither.
+local function prepare()
+  redis.call('ZREM', REPORTS, '')
+end
+
 -- first_time says whether this report has not been counted yet: clients resend
 -- a command whose reply was lost.
 local function first_time(id)
+  prepare()
   if redis.call('ZADD', REPORTS, 'NX', int(math.floor(now)), id) == 0 then
     return false
   end
@@ -210,6 +218,7 @@ end
 -- a generation. Neither is ever below TIME, so that what was issued before the
 -- keys were lost stays older than what comes after.
 local function write(b)
+  prepare()
   b.revision = math.max(b.version + 1, now_us)
   b.version = b.revision
   b.updated_at = math.floor(now)

@@ -75,38 +75,73 @@ func (c *Client) complete(ctx context.Context, keys []string, args []any) *redis
 	queue, id := queueOf(keys[0]), fmt.Sprint(args[0])
 	a := &completion{queue: queue, id: id, statsKey: keys[len(keys)-2], statsTTL: args[1]}
 	d := c.inHand.get(id)
-	defer c.inHand.remove(id)
-	if d != nil {
-		if o := d.decided(); o != nil {
-			a.response = o.Response
-			if o.Settled != nil {
-				defer func() {
-					s := Settled{}
-					if a.result > 0 {
-						s.Kind = Complete
-					}
-					o.Settled(s)
-				}()
-			}
-		}
-	}
-	if err := c.repeat(ctx, func() error { return c.acks.do(a) }); err != nil {
+	if err := c.completeDelivery(ctx, d, a); err != nil {
 		return redis.NewCmdResult(nil, err)
 	}
 	return redis.NewCmdResult("OK", nil)
 }
 
-// CompleteLate records that the destination accepted a job whose lease was
-// lost meanwhile, which asynq would forget. It tries until ctx ends.
-func (c *Client) CompleteLate(ctx context.Context, d *Delivery, r *Response) error {
-	defer c.inHand.remove(d.ID)
+// completeDelivery lets go of the delivery once the completion is on record. d is
+// nil for a job that this process does not know of.
+func (c *Client) completeDelivery(ctx context.Context, d *Delivery, a *completion) error {
+	var o *Outcome
+	if d != nil {
+		d.setAcking(true)
+		defer d.setAcking(false)
+		if o = d.decided(); o != nil {
+			a.response = o.Response
+		}
+	}
+	err := c.repeat(ctx, func() error { return c.acks.do(a) })
+	if err != nil && !final(err) {
+		return err // settleForgotten will try again
+	}
+	c.inHand.remove(d)
+	if o != nil && o.Settled != nil {
+		s := Settled{}
+		if a.result > 0 {
+			s.Kind = Complete
+		}
+		o.Settled(s)
+	}
+	return err
+}
+
+// completeLate records that the destination accepted a job whose lease was lost
+// meanwhile, which asynq forgets.
+func (c *Client) completeLate(ctx context.Context, d *Delivery) error {
 	now := time.Now().UTC()
 	a := &completion{
-		queue: d.Queue, id: d.ID, response: r,
+		queue: d.Queue, id: d.ID,
 		statsKey: "asynq:{" + d.Queue + "}:processed:" + now.Format(time.DateOnly),
 		statsTTL: now.Add(90 * 24 * time.Hour).Unix(),
 	}
-	return c.repeat(ctx, func() error { return c.acks.do(a) })
+	return c.completeDelivery(ctx, d, a)
+}
+
+// settleForgotten deals with jobs whose handlers have returned and that asynq will
+// not acknowledge, because it found their lease lost. A success is recorded all
+// the same, for as long as that takes; anything else is left to whoever recovers
+// the job.
+func (c *Client) settleForgotten() {
+	c.settleReturned(time.Now())
+}
+
+// settleReturned deals with those that had returned ackWithin before now.
+func (c *Client) settleReturned(now time.Time) {
+	for _, d := range c.inHand.forgotten(now) {
+		if o := d.decided(); o == nil || o.Kind != Complete {
+			c.inHand.remove(d)
+			continue
+		}
+		ctx, cancel := context.WithTimeout(c.hard, time.Second)
+		err := c.completeLate(ctx, d)
+		cancel()
+		if err != nil {
+			c.health.failed(err)
+			return // the next beat tries again
+		}
+	}
 }
 
 // flushCompletions sends completions that share a queue in one call each, and
@@ -114,7 +149,7 @@ func (c *Client) CompleteLate(ctx context.Context, d *Delivery, r *Response) err
 func (c *Client) flushCompletions(batch []*completion) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	ctx, cancel := c.bounded()
 	defer cancel()
 	byQueue := map[string][]*completion{}
 	for _, a := range batch {
@@ -166,24 +201,22 @@ func (c *Client) completionArgs(queue string, as []*completion) (keys []string, 
 // completeAndFetch completes jobs and fetches up to n from queue in one round
 // trip. What is fetched is in the buffer before anybody learns of a free slot.
 func (c *Client) completeAndFetch(ctx context.Context, keys []string, args []any, queue string, n int) *redis.Cmd {
-	now := time.Now()
+	f := fetch{queue: queue, run: c.nextRun(), at: time.Now()}
 	var completed, fetched *redis.Cmd
 	_, _ = c.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		completed = completeScript.EvalSha(ctx, pipe, keys, args...)
-		fetchKeys, fetchArgs := c.fetchArgs(queue, n, now)
+		fetchKeys, fetchArgs := c.fetchArgs(f, n)
 		fetched = dequeueScript.EvalSha(ctx, pipe, fetchKeys, fetchArgs...)
 		return nil
 	})
 	if reply, err := fetched.Slice(); err == nil {
-		n, err := c.receive(queue, reply, now, nil)
+		ds, err := c.receive(f, reply)
 		if err != nil {
 			c.health.failed(err)
 		}
-		if n == 0 {
-			c.bufferMu.Lock()
-			c.flowing = ""
-			c.bufferMu.Unlock()
-		}
+		c.keepPrefetched(ds)
+	} else {
+		c.noteLost(f, err)
 	}
 	if redis.HasErrorPrefix(completed.Err(), "NOSCRIPT") {
 		return completeScript.Run(ctx, c.UniversalClient, keys, args...)
@@ -199,9 +232,16 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 	encoded, _ := args[1].([]byte)
 	d := c.inHand.get(id)
 	var o Outcome
+	run := ""
 	if d != nil && d.decided() != nil {
-		o = *d.decided()
-		defer c.inHand.remove(id)
+		o, run = *d.decided(), d.run
+		if o.Kind == Complete {
+			// asynq's recoverer found the lease lost before the success was on
+			// record; settleForgotten records it.
+			return redis.NewCmdResult("OK", nil)
+		}
+		d.setAcking(true)
+		defer c.inHand.remove(d)
 	} else {
 		msg, err := record.DecodeMessage(encoded)
 		switch {
@@ -223,7 +263,7 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 	}
 	var s Settled
 	err := c.repeat(ctx, func() (err error) {
-		s, err = c.settle(ctx, queue, id, o)
+		s, err = c.settle(ctx, queue, id, run, o)
 		return err
 	})
 	if err != nil {
@@ -241,10 +281,24 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 // requeue stands in for asynq's: at the end of a shutdown it puts jobs whose
 // handlers still run back to the head of the queue.
 func (c *Client) requeue(ctx context.Context, keys []string, args []any) *redis.Cmd {
-	id := fmt.Sprint(args[0])
-	defer c.inHand.remove(id)
+	queue, id := queueOf(keys[0]), fmt.Sprint(args[0])
+	d := c.inHand.get(id)
+	o, run := Outcome{Kind: Requeue}, ""
+	if d != nil {
+		defer c.inHand.remove(d)
+		run = d.run
+		if decided := d.decided(); decided != nil {
+			// The handler returned at the same moment.
+			if o = *decided; o.Kind == Complete {
+				if err := c.completeLate(ctx, d); err != nil {
+					return redis.NewCmdResult(nil, err)
+				}
+				return redis.NewCmdResult("OK", nil)
+			}
+		}
+	}
 	err := c.repeat(ctx, func() error {
-		_, err := c.settle(ctx, queueOf(keys[0]), id, Outcome{Kind: Requeue})
+		_, err := c.settle(ctx, queue, id, run, o)
 		return err
 	})
 	if err != nil {
@@ -253,8 +307,9 @@ func (c *Client) requeue(ctx context.Context, keys []string, args []any) *redis.
 	return redis.NewCmdResult("OK", nil)
 }
 
-// settle carries one outcome out.
-func (c *Client) settle(ctx context.Context, queue, id string, o Outcome) (Settled, error) {
+// settle carries one outcome out, if the job is still in the hands of the fetch
+// named run; "" means whichever has it.
+func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (Settled, error) {
 	keys := []string{
 		record.Task(queue, id), record.Active(queue), record.Lease(queue), record.Scheduled(queue),
 		record.Retry(queue), record.Pending(queue), record.Failed(queue),
@@ -275,7 +330,7 @@ func (c *Client) settle(ctx context.Context, queue, id string, o Outcome) (Settl
 		extend = strconv.FormatInt(o.Extend.Milliseconds(), 10)
 	}
 	reply, err := settleScript.Run(ctx, c.UniversalClient, keys,
-		id, string(o.Kind), delay, o.Reason, o.Error, limit, status, body, extend).Slice()
+		id, string(o.Kind), delay, o.Reason, o.Error, limit, status, body, extend, run).Slice()
 	if err != nil {
 		return Settled{}, fmt.Errorf("asynqx: %s job %s: %w", o.Kind, id, err)
 	}
@@ -305,8 +360,7 @@ func (c *Client) repeat(ctx context.Context, f func() error) error {
 			c.health.worked()
 			return nil
 		}
-		var reply redis.Error
-		if errors.As(err, &reply) && !transient(reply) {
+		if final(err) {
 			return err
 		}
 		if !errors.Is(err, context.Canceled) {
@@ -317,16 +371,25 @@ func (c *Client) repeat(ctx context.Context, f func() error) error {
 		case <-ctx.Done():
 			t.Stop()
 			return err
+		case <-c.hard.Done():
+			t.Stop()
+			return err
 		case <-t.C:
 		}
 		pause = min(2*pause, time.Second)
 	}
 }
 
-// transient reports whether a reply of Redis may be another one soon.
-func transient(err redis.Error) bool {
-	for _, prefix := range []string{"LOADING", "READONLY", "MASTERDOWN", "CLUSTERDOWN", "TRYAGAIN", "MISCONF", "OOM", "BUSY", "NOREPLICAS"} {
-		if redis.HasErrorPrefix(err, prefix) {
+// final reports whether repeating the call cannot help: Redis refuses the call
+// itself. Everything else (loading, failing over, moving slots, full, changing
+// its rules) may pass while the lease lives.
+func final(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	for _, prefix := range []string{"WRONGTYPE", "ERR Error compiling", "ERR user_script", "ERR unknown command", "ERR settle"} {
+		if redis.HasErrorPrefix(reply, prefix) {
 			return true
 		}
 	}

@@ -155,7 +155,7 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 	}{
 		{"complete", func(ctx context.Context, c *Client) error { return asDone(ctx, c, "q", "a") }},
 		{"complete late", func(ctx context.Context, c *Client) error {
-			return c.CompleteLate(ctx, &Delivery{Queue: "q", ID: "a"}, nil)
+			return c.completeLate(ctx, &Delivery{Queue: "q", ID: "a"})
 		}},
 		{"retry", func(ctx context.Context, c *Client) error {
 			return c.EvalSha(ctx, sha("retryCmd"), []string{record.Task("q", "a")}, "a", message).Err()
@@ -168,11 +168,13 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 		}},
 	} {
 		for problem, want := range map[error]int{
-			errGone:                            14, // at 0, 50, 150, 350, 750, 1550 ms, then every second
-			refusal("LOADING from disk"):       14,
-			refusal("OOM command not allowed"): 14,
-			refusal("MISCONF cannot write"):    14,
-			refusal("ERR for good"):            1,
+			errGone:                              14, // at 0, 50, 150, 350, 750, 1550 ms, then every second
+			refusal("LOADING from disk"):         14,
+			refusal("OOM command not allowed"):   14,
+			refusal("MISCONF cannot write"):      14,
+			refusal("WRONGTYPE for good"):        1,
+			refusal("MOVED 1 127.0.0.1:1"):       14,
+			refusal("ERR max number of clients"): 14,
 		} {
 			t.Run(tc.name+"/"+problem.Error(), func(t *testing.T) {
 				t.Parallel()
@@ -245,8 +247,9 @@ func TestCompleteLate(t *testing.T) {
 	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Minute), record.FieldCrashes, 1)
 	d := &Delivery{Queue: s.queue, ID: "a"}
 	c.inHand.add(d)
+	d.Decide(Outcome{Kind: Complete, Response: &Response{Status: 200}})
 	day := time.Now().UTC().Format(time.DateOnly)
-	s.must(c.CompleteLate(context.Background(), d, &Response{Status: 200}))
+	c.settleReturned(time.Now().Add(2 * ackWithin))
 	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
@@ -331,6 +334,9 @@ func TestRetryCarriesOut(t *testing.T) {
 						o.Settled = func(s Settled) { settled = append(settled, s.Kind) }
 						d.Decide(o)
 					}
+				}
+				if tc.problem == leaseExpired {
+					s.must(s.rdb.ZAdd(ctx, record.Lease(s.queue), redis.Z{Score: 1, Member: "a"}).Err())
 				}
 				msg := (&record.Message{Type: record.TaskType, ID: "a", Queue: s.queue, ErrorMsg: tc.problem}).AppendTo(nil)
 				before := s.now()
@@ -465,11 +471,12 @@ func TestForgottenDeliveries(t *testing.T) {
 	if got := c.free(); got != 1 {
 		t.Errorf("asynq has a slot, so that at least one may be fetched; free is %d", got)
 	}
-	for after, want := range map[time.Duration]int{forgetAfter - time.Second: 2, forgetAfter + time.Second: 1} {
-		h := inHand{jobs: map[string]*Delivery{"returned": returned, "running": running}}
-		h.forget(time.Now().Add(after))
-		if h.len() != want || h.get("running") == nil {
-			t.Errorf("after %s: %d in hand, want %d, the running one among them", after, h.len(), want)
-		}
+	c.settleReturned(time.Now())
+	if got := c.InHand(); got != 2 {
+		t.Errorf("%d in hand at once, want 2: asynq may still acknowledge", got)
+	}
+	c.settleReturned(time.Now().Add(2 * ackWithin))
+	if c.InHand() != 1 || c.Delivery("running") == nil {
+		t.Errorf("%d in hand, want the running one only", c.InHand())
 	}
 }

@@ -15,6 +15,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -78,8 +80,14 @@ type Client struct {
 	heldFor atomic.Int64
 	health  health
 
+	name string              // of this client, for the names of its fetches
+	runs atomic.Uint64       // counts them
+	lost map[string][]string // by queue: fetches whose reply was lost; under bufferMu
+
 	ctx    context.Context // ends when fetching is to stop
 	cancel context.CancelFunc
+	hard   context.Context // ends when nothing may be waited for any more
+	abort  context.CancelFunc
 	wake   chan struct{}
 	fatal  sync.Once
 
@@ -109,11 +117,14 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 		inHand: inHand{jobs: map[string]*Delivery{}},
 		empty:  map[string]time.Time{},
 		purged: map[string]time.Time{},
+		lost:   map[string][]string{},
+		name:   strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
 		wake:   make(chan struct{}, 1),
 	}
 	c.acks.flush = c.flushCompletions
 	c.health.log = o.Logger
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.hard, c.abort = context.WithCancel(context.Background())
+	c.ctx, c.cancel = context.WithCancel(c.hard)
 	return c
 }
 
@@ -135,6 +146,22 @@ func (c *Client) CloseGate(ctx context.Context) error {
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// Finish records what is left to record once the Server has been shut down, and
+// ends everything else.
+func (c *Client) Finish() {
+	c.settleReturned(time.Now().Add(2 * ackWithin))
+	c.abort()
+}
+
+// Abort ends what still waits for Redis: the time to shut down is over. What it
+// cuts comes back by itself when its lease ends.
+func (c *Client) Abort() { c.abort() }
+
+// bounded returns a context for a call of our own.
+func (c *Client) bounded() (context.Context, context.CancelFunc) {
+	return context.WithTimeout(c.hard, redisTimeout)
 }
 
 // InHand is how many jobs this Server holds.
@@ -175,12 +202,46 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case doJanitor:
 		c.purge(ctx, keys)
 	}
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+}
+
+// within bounds what asynq asks for without a bound of its own, so that a Redis
+// that hangs cannot hold a shutdown up.
+func (c *Client) within(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return c.bounded()
+}
+
+// ZAdd bounds asynq's call; see within.
+func (c *Client) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
+	return c.UniversalClient.ZAdd(ctx, key, members...)
+}
+
+// ZAddXX bounds asynq's call; see within.
+func (c *Client) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
+	return c.UniversalClient.ZAddXX(ctx, key, members...)
+}
+
+// ZRem bounds asynq's call; see within.
+func (c *Client) ZRem(ctx context.Context, key string, members ...any) *redis.IntCmd {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
+	return c.UniversalClient.ZRem(ctx, key, members...)
 }
 
 // Eval is what go-redis falls back to where Redis does not know a script yet.
 // Only scripts that are passed on get here.
 func (c *Client) Eval(ctx context.Context, src string, keys []string, args ...any) *redis.Cmd {
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	return c.UniversalClient.Eval(ctx, src, keys, args...)
 }
 
@@ -202,10 +263,14 @@ func queueOf(key string) string {
 // Nothing is moved while the gate is closed.
 func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	queue := queueOf(keys[0])
-	if keys[0] != record.Scheduled(queue) || c.waiting.Load() {
+	if keys[0] != record.Scheduled(queue) {
 		return redis.NewCmdResult(int64(0), nil)
 	}
-	n, err := c.forwardQueue(ctx, queue, 0)
+	c.settleForgotten()
+	if c.waiting.Load() {
+		return redis.NewCmdResult(int64(0), nil)
+	}
+	n, err := c.forwardQueue(ctx, queue)
 	if err != nil {
 		c.health.failed(err)
 		// asynq would log this every second; the outage is logged once.
@@ -214,9 +279,9 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	return redis.NewCmdResult(n, nil)
 }
 
-func (c *Client) forwardQueue(ctx context.Context, queue string, held time.Duration) (int64, error) {
+func (c *Client) forwardQueue(ctx context.Context, queue string) (int64, error) {
 	keys := []string{record.Scheduled(queue), record.Retry(queue), record.Pending(queue)}
-	n, err := forwardScript.Run(ctx, c.UniversalClient, keys, record.TaskPrefix(queue), held.Milliseconds(), c.o.HeldReason).Int64()
+	n, err := forwardScript.Run(ctx, c.UniversalClient, keys, record.TaskPrefix(queue)).Int64()
 	if err != nil {
 		return 0, fmt.Errorf("asynqx: forward %s: %w", queue, err)
 	}
@@ -224,6 +289,27 @@ func (c *Client) forwardQueue(ctx context.Context, queue string, held time.Durat
 		c.Wake()
 	}
 	return n, nil
+}
+
+// releaseQueue makes due what was put off because the gate was closed, up to
+// ahead from now.
+func (c *Client) releaseQueue(ctx context.Context, queue string, ahead time.Duration) error {
+	const atOnce = 500
+	keys := []string{record.Scheduled(queue), record.Pending(queue)}
+	for passed := int64(0); ; {
+		r, err := releaseScript.Run(ctx, c.UniversalClient, keys,
+			record.TaskPrefix(queue), ahead.Milliseconds(), c.o.HeldReason, passed, atOnce).Int64Slice()
+		if err != nil || len(r) != 2 {
+			return fmt.Errorf("asynqx: release what was held in %s: %w", queue, err)
+		}
+		if r[0] > 0 {
+			c.Wake()
+		}
+		if r[1] < atOnce {
+			return nil
+		}
+		passed += r[1] - r[0]
+	}
 }
 
 // purge deletes failed jobs beyond their retention, once in a while when asynq's

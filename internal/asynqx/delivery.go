@@ -24,11 +24,13 @@ type Delivery struct {
 	Permit any
 
 	msg     string
+	run     string // the fetch that it came with
 	fetched time.Time
 
 	mu       sync.Mutex
 	outcome  *Outcome
 	returned time.Time // when the handler returned; zero before
+	acking   bool      // asynq's acknowledgement is under way
 }
 
 // Decide records what is to become of the job; asynq's acknowledgement, which
@@ -38,6 +40,27 @@ func (d *Delivery) Decide(o Outcome) {
 	defer d.mu.Unlock()
 	d.outcome = &o
 	d.returned = time.Now()
+}
+
+// over reports whether the handler has returned.
+func (d *Delivery) over() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.returned.IsZero()
+}
+
+func (d *Delivery) setAcking(b bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.acking = b
+}
+
+// forgotten reports whether the handler returned a while ago and asynq does not
+// acknowledge it.
+func (d *Delivery) forgotten(now time.Time) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !d.returned.IsZero() && !d.acking && now.Sub(d.returned) > ackWithin
 }
 
 func (d *Delivery) decided() *Outcome {
@@ -105,13 +128,15 @@ type inHand struct {
 	jobs map[string]*Delivery // by id: UUIDs, or given ids that are unique
 }
 
+// add takes a job in hand, unless its handler still runs from an earlier fetch.
 func (h *inHand) add(d *Delivery) (running bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, running = h.jobs[d.ID]; !running {
-		h.jobs[d.ID] = d
+	if earlier := h.jobs[d.ID]; earlier != nil && !earlier.over() {
+		return true
 	}
-	return running
+	h.jobs[d.ID] = d
+	return false
 }
 
 func (h *inHand) get(id string) *Delivery {
@@ -120,10 +145,16 @@ func (h *inHand) get(id string) *Delivery {
 	return h.jobs[id]
 }
 
-func (h *inHand) remove(id string) {
+// remove lets go of a delivery, and of no later one of the same job.
+func (h *inHand) remove(d *Delivery) {
+	if d == nil {
+		return
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	delete(h.jobs, id)
+	if h.jobs[d.ID] == d {
+		delete(h.jobs, d.ID)
+	}
 }
 
 func (h *inHand) len() int {
@@ -132,23 +163,21 @@ func (h *inHand) len() int {
 	return len(h.jobs)
 }
 
-// forgetAfter is how long a finished handler is waited for to be acknowledged.
-// asynq says nothing where it found the lease lost; the lease is 30 s.
-const forgetAfter = 40 * time.Second
+// ackWithin is how soon after the handler's return asynq acknowledges. It says
+// nothing where it found the lease lost.
+const ackWithin = time.Second
 
-// forget drops deliveries whose handler has returned and that asynq will not
-// acknowledge any more.
-func (h *inHand) forget(now time.Time) {
+// forgotten returns the deliveries that asynq will not acknowledge any more.
+func (h *inHand) forgotten(now time.Time) []*Delivery {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, d := range h.jobs {
-		d.mu.Lock()
-		stale := !d.returned.IsZero() && now.Sub(d.returned) > forgetAfter
-		d.mu.Unlock()
-		if stale {
-			delete(h.jobs, id)
+	var out []*Delivery
+	for _, d := range h.jobs {
+		if d.forgotten(now) {
+			out = append(out, d)
 		}
 	}
+	return out
 }
 
 // Map returns the fields under their names in the record.

@@ -169,7 +169,7 @@ func TestDequeueScriptFields(t *testing.T) {
 				t.Errorf("the lease of %s ends at %f", id, score)
 			}
 		}
-		d, err := deliveryOf(s.queue, reply[1], before)
+		d, err := deliveryOf(fetch{queue: s.queue, at: before}, reply[1])
 		s.must(err)
 		if diff := cmp.Diff(Fields{Attempt: 1, Reschedules: 20, Crashes: 3, ExpiresAt: "4000000000000"}, d.Fields); diff != "" {
 			t.Errorf("fields of the delivery (-want +got):\n%s", diff)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -59,7 +60,9 @@ func (c *Client) next() *Delivery {
 		if d := c.fromBuffer(); d != nil {
 			return d
 		}
-		c.waiting.Store(true)
+		if !c.startWaiting() {
+			continue
+		}
 		grant, err := c.gate.Wait(c.ctx, c.backlog)
 		c.waiting.Store(false)
 		if err != nil {
@@ -72,6 +75,7 @@ func (c *Client) next() *Delivery {
 		if grant.Opened || c.heldFor.Load() != 0 {
 			c.forwardAll()
 		}
+		c.reclaim()
 		n, err := c.take(grant)
 		if n == 0 {
 			c.gate.Unused(c.ctx, grant)
@@ -81,6 +85,7 @@ func (c *Client) next() *Delivery {
 			c.health.failed(err)
 			pause = c.rest(pause)
 		case n == 0:
+			c.health.worked()
 			pause = c.rest(pause)
 		default:
 			c.health.worked()
@@ -88,6 +93,18 @@ func (c *Client) next() *Delivery {
 		}
 	}
 	return nil
+}
+
+// startWaiting announces that the fetching is at the gate, so that nothing is put
+// into the buffer behind its back; false if there is something already.
+func (c *Client) startWaiting() bool {
+	c.bufferMu.Lock()
+	defer c.bufferMu.Unlock()
+	if len(c.buffer) > 0 {
+		return false
+	}
+	c.waiting.Store(true)
+	return true
 }
 
 // rest waits for a pause, or until woken, and returns the next, longer pause.
@@ -118,7 +135,7 @@ func (c *Client) fromBuffer() *Delivery {
 	}
 	c.bufferMu.Unlock()
 	// Redis or this process stood still: give the jobs to whoever is ready.
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	ctx, cancel := c.bounded()
 	defer cancel()
 	if err := c.putBack(ctx); err != nil {
 		c.health.failed(err)
@@ -134,12 +151,16 @@ func (c *Client) putBack(ctx context.Context) error {
 	buffer := c.buffer
 	c.buffer = nil
 	c.bufferMu.Unlock()
+	return c.returnJobs(ctx, buffer)
+}
+
+func (c *Client) returnJobs(ctx context.Context, ds []*Delivery) error {
 	var errs []error
-	for _, d := range slices.Backward(buffer) {
-		if _, err := c.settle(ctx, d.Queue, d.ID, Outcome{Kind: Requeue}); err != nil {
+	for _, d := range slices.Backward(ds) {
+		if _, err := c.settle(ctx, d.Queue, d.ID, d.run, Outcome{Kind: Requeue}); err != nil {
 			errs = append(errs, err)
 		}
-		c.inHand.remove(d.ID)
+		c.inHand.remove(d)
 		if d.Permit != nil {
 			c.gate.Unused(ctx, Grant{Max: 1, Permit: d.Permit})
 		}
@@ -150,12 +171,7 @@ func (c *Client) putBack(ctx context.Context) error {
 // free is how many jobs may be fetched: asynq has a slot ready for the one that
 // it asks for, and the rest follows from what is in hand.
 func (c *Client) free() int {
-	n := c.o.Concurrency - c.inHand.len()
-	if n < 1 {
-		c.inHand.forget(time.Now())
-		n = c.o.Concurrency - c.inHand.len()
-	}
-	return max(1, n)
+	return max(1, c.o.Concurrency-c.inHand.len())
 }
 
 // take fetches jobs into the buffer and returns how many.
@@ -220,47 +236,123 @@ func (c *Client) order() []string {
 }
 
 func (c *Client) takeFrom(queue string, want int, permit any) (int, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
+	ctx, cancel := c.bounded()
 	defer cancel()
-	now := time.Now()
-	keys, args := c.fetchArgs(queue, want, now)
+	f := fetch{queue: queue, run: c.nextRun(), at: time.Now(), permit: permit}
+	keys, args := c.fetchArgs(f, want)
 	reply, err := dequeueScript.Run(ctx, c.UniversalClient, keys, args...).Slice()
 	if err != nil {
+		c.noteLost(f, err)
 		return 0, fmt.Errorf("asynqx: dequeue %s: %w", queue, err)
 	}
-	return c.receive(queue, reply, now, permit)
+	ds, err := c.receive(f, reply)
+	c.bufferMu.Lock()
+	c.buffer = append(c.buffer, ds...)
+	c.bufferMu.Unlock()
+	return len(ds), err
 }
 
-func (c *Client) fetchArgs(queue string, want int, now time.Time) (keys []string, args []any) {
+// fetch is one call for jobs.
+type fetch struct {
+	queue  string
+	run    string
+	at     time.Time
+	permit any
+}
+
+// nextRun names a fetch as no other is named.
+func (c *Client) nextRun() string {
+	return c.name + "-" + strconv.FormatUint(c.runs.Add(1), 36)
+}
+
+// noteLost remembers a fetch that may have taken jobs although its reply did not
+// come. A reply that is an error took none.
+func (c *Client) noteLost(f fetch, err error) {
+	if _, ok := errors.AsType[redis.Error](err); ok {
+		return
+	}
+	const most = 100 // beyond that, their leases bring them back
+	c.bufferMu.Lock()
+	defer c.bufferMu.Unlock()
+	if len(c.lost[f.queue]) < most {
+		c.lost[f.queue] = append(c.lost[f.queue], f.run)
+	}
+}
+
+// reclaim puts back what fetches took whose replies were lost.
+func (c *Client) reclaim() {
+	c.bufferMu.Lock()
+	lost := c.lost
+	if len(lost) > 0 {
+		c.lost = map[string][]string{}
+	}
+	c.bufferMu.Unlock()
+	for queue, runs := range lost {
+		ctx, cancel := c.bounded()
+		args := []any{record.TaskPrefix(queue)}
+		for _, r := range runs {
+			args = append(args, r)
+		}
+		keys := []string{record.Active(queue), record.Lease(queue), record.Pending(queue)}
+		if err := reclaimScript.Run(ctx, c.UniversalClient, keys, args...).Err(); err != nil {
+			c.health.failed(err)
+			c.bufferMu.Lock()
+			c.lost[queue] = append(c.lost[queue], runs...)
+			c.bufferMu.Unlock()
+		}
+		cancel()
+	}
+}
+
+func (c *Client) fetchArgs(f fetch, want int) (keys []string, args []any) {
+	queue := f.queue
 	keys = []string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)}
-	return keys, []any{now.Add(leaseDuration).Unix(), record.TaskPrefix(queue), want, c.o.Worker}
+	return keys, []any{f.at.Add(leaseDuration).Unix(), record.TaskPrefix(queue), want, c.o.Worker, f.run}
 }
 
-// receive puts the jobs of a reply into the buffer and returns how many. All of
-// them are tried; an error tells of those that could not be taken.
-func (c *Client) receive(queue string, reply []any, now time.Time, permit any) (taken int, err error) {
+// receive takes the jobs of a reply in hand. An error tells of those that could
+// not be taken.
+func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, err error) {
 	for _, r := range reply {
-		d, problem := deliveryOf(queue, r, now)
+		d, problem := deliveryOf(f, r)
 		if problem != nil {
 			err = errors.Join(err, problem)
 			continue
 		}
-		d.Permit = permit
 		if c.inHand.add(d) {
 			// The job outlived its lease here and came back while its handler
 			// still runs. It is never run twice in one process.
-			ctx, cancel := context.WithTimeout(context.Background(), redisTimeout)
-			_, problem := c.settle(ctx, queue, d.ID, Outcome{Kind: deferred, At: now.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker})
+			ctx, cancel := c.bounded()
+			_, problem := c.settle(ctx, f.queue, d.ID, d.run, Outcome{Kind: deferred, At: f.at.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker})
 			cancel()
 			err = errors.Join(err, problem)
 			continue
 		}
-		c.bufferMu.Lock()
-		c.buffer = append(c.buffer, d)
-		c.bufferMu.Unlock()
-		taken++
+		ds = append(ds, d)
 	}
-	return taken, err
+	return ds, err
+}
+
+// keepPrefetched puts jobs that came along with completions into the buffer, or
+// back to the head of the queue if the gate has closed meanwhile.
+func (c *Client) keepPrefetched(ds []*Delivery) {
+	c.bufferMu.Lock()
+	keep := !c.waiting.Load() && c.ctx.Err() == nil
+	if keep {
+		c.buffer = append(c.buffer, ds...)
+	}
+	if len(ds) == 0 {
+		c.flowing = ""
+	}
+	c.bufferMu.Unlock()
+	if keep {
+		return
+	}
+	ctx, cancel := c.bounded()
+	defer cancel()
+	if err := c.returnJobs(ctx, ds); err != nil {
+		c.health.failed(err)
+	}
 }
 
 // prefetchFrom returns the queue to fetch from while jobs are completed, or ""
@@ -268,7 +360,7 @@ func (c *Client) receive(queue string, reply []any, now time.Time, permit any) (
 // not let jobs flow freely, when jobs are at hand, or when it is time to look at
 // the other queues.
 func (c *Client) prefetchFrom() string {
-	if c.ctx.Err() != nil || !c.gate.Flowing() {
+	if c.ctx.Err() != nil || c.waiting.Load() || !c.gate.Flowing() {
 		return ""
 	}
 	c.bufferMu.Lock()
@@ -279,14 +371,14 @@ func (c *Client) prefetchFrom() string {
 	return c.flowing
 }
 
-func deliveryOf(queue string, reply any, now time.Time) (*Delivery, error) {
+func deliveryOf(f fetch, reply any) (*Delivery, error) {
 	values, ok := reply.([]any)
 	if !ok || len(values) != 6 {
-		return nil, fmt.Errorf("asynqx: dequeue %s: unexpected reply %T", queue, reply)
+		return nil, fmt.Errorf("asynqx: dequeue %s: unexpected reply %T", f.queue, reply)
 	}
 	text := func(i int) string { s, _ := values[i].(string); return s }
 	return &Delivery{
-		Queue: queue, ID: text(0), msg: text(1), fetched: now,
+		Queue: f.queue, ID: text(0), msg: text(1), run: f.run, fetched: f.at, Permit: f.permit,
 		Fields: Fields{
 			Attempt: atoi(text(2)), Reschedules: atoi(text(3)), Crashes: atoi(text(4)), ExpiresAt: text(5),
 		},
@@ -310,18 +402,19 @@ func (c *Client) backlog(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	c.forwardAll()
-	var lens []*redis.IntCmd
+	var lens, paused []*redis.IntCmd
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, q := range c.o.Queues {
 			lens = append(lens, pipe.LLen(ctx, record.Pending(q)))
+			paused = append(paused, pipe.Exists(ctx, record.Paused(q)))
 		}
 		return nil
 	})
 	if err != nil {
 		return false, fmt.Errorf("asynqx: look at the queues: %w", err)
 	}
-	for _, n := range lens {
-		if n.Val() > 0 {
+	for i, n := range lens {
+		if n.Val() > 0 && paused[i].Val() == 0 {
 			return true, nil
 		}
 	}
@@ -343,7 +436,11 @@ func (c *Client) forwardAll() {
 	ctx, cancel := context.WithTimeout(c.ctx, redisTimeout)
 	defer cancel()
 	for _, q := range c.o.Queues {
-		if _, err := c.forwardQueue(ctx, q, held); err != nil {
+		_, err := c.forwardQueue(ctx, q)
+		if err == nil && held > 0 {
+			err = c.releaseQueue(ctx, q, held)
+		}
+		if err != nil {
 			c.heldFor.CompareAndSwap(0, int64(held))
 			c.health.failed(err)
 			return

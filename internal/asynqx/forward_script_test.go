@@ -19,7 +19,13 @@ import (
 func forwardJobs(s *shelf, held time.Duration) int64 {
 	s.t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, HeldReason: "breaker d open"})
-	n, err := c.forwardQueue(context.Background(), s.queue, held)
+	ctx := context.Background()
+	n, err := c.forwardQueue(ctx, s.queue)
+	if err == nil && held > 0 {
+		before := s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
+		err = c.releaseQueue(ctx, s.queue, held)
+		n += before - s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
+	}
 	s.must(err)
 	return n
 }

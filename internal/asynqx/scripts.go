@@ -24,6 +24,8 @@ var (
 	settleScript   = script("settle")
 	forwardScript  = script("forward")
 	purgeScript    = script("purge")
+	reclaimScript  = script("reclaim")
+	releaseScript  = script("release")
 )
 
 // AsynqVersion is the version of asynq whose scripts are known here.

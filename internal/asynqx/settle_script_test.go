@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/record"
 )
@@ -15,7 +16,10 @@ import (
 // settleJob runs the script by way of the client.
 func settleJob(s *shelf, id string, o Outcome) Settled {
 	s.t.Helper()
-	got, err := (&Client{UniversalClient: s.rdb}).settle(context.Background(), s.queue, id, o)
+	if o.Kind == recovered {
+		s.must(s.rdb.ZAddXX(context.Background(), record.Lease(s.queue), redis.Z{Score: 1, Member: id}).Err())
+	}
+	got, err := (&Client{UniversalClient: s.rdb}).settle(context.Background(), s.queue, id, "", o)
 	s.must(err)
 	return got
 }

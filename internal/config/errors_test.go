@@ -169,7 +169,7 @@ func TestLoadErrors(t *testing.T) {
 			"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=0.5", "CIRCUIT_BREAKER_MAX_COOLDOWN_MS=1h", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=0",
 		}, []string{
 			`CIRCUIT_BREAKER_COOLDOWN_MS: "0" is too small; use a whole number of milliseconds, 1 or more`,
-			`CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER: "0.5" is too small; use a number, 1 or more`,
+			`CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER: "0.5" is too small; use a number from 1 to 1000`,
 			`CIRCUIT_BREAKER_ENABLED: "yes" is neither true nor false; use true or false`,
 			`CIRCUIT_BREAKER_FAILURE_THRESHOLD: "0" is too small; use a whole number, 1 or more`,
 			`CIRCUIT_BREAKER_MAX_COOLDOWN_MS: "1h" has a unit; write it in milliseconds: 3600000`,
@@ -178,7 +178,7 @@ func TestLoadErrors(t *testing.T) {
 		{
 			"multiplier not finite",
 			[]string{"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=NaN"},
-			[]string{`CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER: "NaN" is not a finite number; use a number, 1 or more`},
+			[]string{`CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER: "NaN" is not a finite number; use a number from 1 to 1000`},
 		},
 		{
 			"too many digits",

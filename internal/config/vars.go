@@ -96,7 +96,7 @@ type breakerVars struct {
 	Cooldown millis `env:"COOLDOWN_MS" envDefault:"300000" min:"1"`
 	// Each failed probe multiplies the next cooldown by this. 2 suits APIs that
 	// punish calls made while limited.
-	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1"`
+	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1" max:"1000"`
 	// Longest cooldown, in milliseconds; also caps what the API asks for.
 	MaxCooldown millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
 	// A rate-limited answer that says how long to wait opens the breaker at once,

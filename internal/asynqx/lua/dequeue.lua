@@ -4,6 +4,8 @@
 -- KEYS[1] pending   KEYS[2] paused   KEYS[3] active   KEYS[4] lease
 -- ARGV[1] lease expiry, unix seconds   ARGV[2] task key prefix
 -- ARGV[3] how many jobs at most        ARGV[4] worker
+-- ARGV[5] the run: a name for this fetch that no other has, so that what comes
+--         of it later can be told from what comes of an earlier or later one
 -- returns per job: {id, msg, attempt, reschedules, crashes, expires_at}
 --
 -- Ids whose hash is gone or is no longer pending (it was completed by a worker
@@ -24,7 +26,8 @@ repeat
     local key = ARGV[2] .. id
     local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at')
     if f[1] and f[2] == 'pending' then
-      redis.call('HSET', key, 'state', 'active', 'started_at', now, 'by', ARGV[4])
+      redis.call('HSET', key, 'state', 'active', 'started_at', now, 'by', ARGV[4],
+        'run', ARGV[5] or '')
       active[#active + 1] = id
       leases[#leases + 1] = ARGV[1]
       leases[#leases + 1] = id

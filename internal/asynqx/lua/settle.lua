@@ -10,9 +10,27 @@
 -- ARGV[6] bound of the counter of this kind ('' = none)
 -- ARGV[7] response status ('' = none)   ARGV[8] response body
 -- ARGV[9] ms to add to expires_at ('' = none)
+-- ARGV[10] the run that this comes of ('' = whichever it is)
 -- returns {what happened, counter of the kind, available_at in ms}; what
 --   happened is the kind, "fail" where the bound was reached, or "gone" where
---   the job is not in anybody's hands (a repeated call, or it was recovered)
+--   the job is not in the hands that this comes of: a repeated call, or it was
+--   recovered and perhaps runs again, somewhere else
+local kinds = { reschedule = true, retry = true, fail = true, requeue = true, defer = true, recover = true }
+if not kinds[ARGV[2]] then
+  return redis.error_reply('ERR settle: unknown kind ' .. ARGV[2])
+end
+local run = ARGV[10] or ''
+if run ~= '' and redis.call('HGET', KEYS[1], 'run') ~= run then
+  return { 'gone', 0, 0 }
+end
+if ARGV[2] == 'recover' then
+  -- The list of lost leases may be old: another worker may have recovered the
+  -- job, and a third may have it now.
+  local lease = redis.call('ZSCORE', KEYS[3], ARGV[1])
+  if lease and (tonumber(lease) or 0) > tonumber(redis.call('TIME')[1]) then
+    return { 'gone', 0, 0 }
+  end
+end
 if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 0 then
   return { 'gone', 0, 0 }
 end
