@@ -209,6 +209,7 @@ func TestShutdownWhileRedisHangs(t *testing.T) {
 	server.Pause()
 	started := time.Now()
 	stop()
+	t.Logf("stopping took %s", time.Since(started))
 	// The second of ShutdownTimeout, three for bookkeeping, and what the
 	// client's own timeouts add.
 	if took := time.Since(started); took > 12*time.Second {

@@ -188,6 +188,9 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 		}
 		return redis.NewCmdResult(nil, err)
 	}
+	if err := c.hard.Err(); err != nil {
+		return redis.NewCmdResult(nil, err)
+	}
 	switch s.action {
 	case doDequeue:
 		return c.dequeue(keys)
@@ -218,6 +221,9 @@ func (c *Client) within(ctx context.Context) (context.Context, context.CancelFun
 
 // ZAdd bounds asynq's call; see within.
 func (c *Client) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	if err := c.hard.Err(); err != nil {
+		return redis.NewIntResult(0, err)
+	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	return c.UniversalClient.ZAdd(ctx, key, members...)
@@ -225,6 +231,9 @@ func (c *Client) ZAdd(ctx context.Context, key string, members ...redis.Z) *redi
 
 // ZAddXX bounds asynq's call; see within.
 func (c *Client) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
+	if err := c.hard.Err(); err != nil {
+		return redis.NewIntResult(0, err)
+	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	return c.UniversalClient.ZAddXX(ctx, key, members...)
@@ -232,6 +241,9 @@ func (c *Client) ZAddXX(ctx context.Context, key string, members ...redis.Z) *re
 
 // ZRem bounds asynq's call; see within.
 func (c *Client) ZRem(ctx context.Context, key string, members ...any) *redis.IntCmd {
+	if err := c.hard.Err(); err != nil {
+		return redis.NewIntResult(0, err)
+	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	return c.UniversalClient.ZRem(ctx, key, members...)
@@ -270,6 +282,8 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	if c.waiting.Load() {
 		return redis.NewCmdResult(int64(0), nil)
 	}
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	n, err := c.forwardQueue(ctx, queue)
 	if err != nil {
 		c.health.failed(err)
@@ -321,6 +335,8 @@ func (c *Client) purge(ctx context.Context, keys []string) {
 		return
 	}
 	c.purged[queue] = time.Now()
+	ctx, cancel := c.within(ctx)
+	defer cancel()
 	for {
 		n, err := purgeScript.Run(ctx, c.UniversalClient, []string{record.Failed(queue)},
 			record.TaskPrefix(queue), c.o.RetentionFailed.Milliseconds(), batch).Int64()
