@@ -279,6 +279,7 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 		return redis.NewCmdResult(int64(0), nil)
 	}
 	c.settleForgotten()
+	c.returnStranded()
 	if c.waiting.Load() {
 		return redis.NewCmdResult(int64(0), nil)
 	}

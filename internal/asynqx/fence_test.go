@@ -114,6 +114,7 @@ func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
 	t.Parallel()
 	s := realShelf(t)
 	c := s.client()
+	c.gate = &fakeGate{grant: Grant{Max: 1}} // not flowing
 	s.pending("a", "b")
 	f := fetch{queue: s.queue, run: c.nextRun(), at: time.Now()}
 	keys, args := c.fetchArgs(f, 2)
@@ -130,6 +131,25 @@ func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
 	}
 	if c.InHand() != 0 {
 		t.Errorf("%d in hand", c.InHand())
+	}
+}
+
+// The same where the gate closes in the instant after: the next beat finds it.
+func TestStrandedBehindAClosedGateGoesBack(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	s.pending("a", "b")
+	if n, err := c.takeFrom(s.queue, 2, nil); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	c.waiting.Store(true)
+	for _, d := range c.buffer {
+		d.fetched = d.fetched.Add(-time.Second)
+	}
+	c.returnStranded()
+	if diff := cmp.Diff(map[string]string{"pending": "a b", "a": "pending", "b": "pending"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
 }
 

@@ -21,6 +21,8 @@ const (
 	// staleAfter is how old a fetched job may be when it is handed out. asynq
 	// extends its lease only from then on.
 	staleAfter = 5 * time.Second
+	// strandedAfter is how long a fetched job may lie while the gate is closed.
+	strandedAfter = 500 * time.Millisecond
 	// emptyFor is how long a queue found empty is passed over while another
 	// queue of the Server has jobs.
 	emptyFor = 100 * time.Millisecond
@@ -157,10 +159,11 @@ func (c *Client) putBack(ctx context.Context) error {
 func (c *Client) returnJobs(ctx context.Context, ds []*Delivery) error {
 	var errs []error
 	for _, d := range slices.Backward(ds) {
+		// First: it may be fetched again the moment that it is back.
+		c.inHand.remove(d)
 		if _, err := c.settle(ctx, d.Queue, d.ID, d.run, Outcome{Kind: Requeue}); err != nil {
 			errs = append(errs, err)
 		}
-		c.inHand.remove(d)
 		if d.Permit != nil {
 			c.gate.Unused(ctx, Grant{Max: 1, Permit: d.Permit})
 		}
@@ -337,7 +340,7 @@ func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, err error) {
 // back to the head of the queue if the gate has closed meanwhile.
 func (c *Client) keepPrefetched(ds []*Delivery) {
 	c.bufferMu.Lock()
-	keep := !c.waiting.Load() && c.ctx.Err() == nil
+	keep := c.ctx.Err() == nil && (!c.waiting.Load() || c.gate.Flowing())
 	if keep {
 		c.buffer = append(c.buffer, ds...)
 	}
@@ -351,6 +354,22 @@ func (c *Client) keepPrefetched(ds []*Delivery) {
 	ctx, cancel := c.bounded()
 	defer cancel()
 	if err := c.returnJobs(ctx, ds); err != nil {
+		c.health.failed(err)
+	}
+}
+
+// returnStranded puts jobs back that came into the buffer just as the gate closed,
+// so that the fetching waits there and does not hand them out.
+func (c *Client) returnStranded() {
+	c.bufferMu.Lock()
+	stranded := c.waiting.Load() && len(c.buffer) > 0 && time.Since(c.buffer[0].fetched) > strandedAfter
+	c.bufferMu.Unlock()
+	if !stranded {
+		return
+	}
+	ctx, cancel := c.bounded()
+	defer cancel()
+	if err := c.putBack(ctx); err != nil {
 		c.health.failed(err)
 	}
 }
