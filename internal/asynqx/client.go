@@ -22,8 +22,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Options configure a Client.
@@ -269,84 +267,4 @@ func queueOf(key string) string {
 		}
 	}
 	return ""
-}
-
-// forward moves due jobs of both sets at asynq's call for the first of them.
-// Nothing is moved while the gate is closed.
-func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
-	queue := queueOf(keys[0])
-	if keys[0] != record.Scheduled(queue) {
-		return redis.NewCmdResult(int64(0), nil)
-	}
-	c.settleForgotten()
-	c.returnStranded()
-	if c.waiting.Load() {
-		return redis.NewCmdResult(int64(0), nil)
-	}
-	ctx, cancel := c.within(ctx)
-	defer cancel()
-	n, err := c.forwardQueue(ctx, queue)
-	if err != nil {
-		c.health.failed(err)
-		// asynq would log this every second; the outage is logged once.
-		return redis.NewCmdResult(int64(0), nil)
-	}
-	return redis.NewCmdResult(n, nil)
-}
-
-func (c *Client) forwardQueue(ctx context.Context, queue string) (int64, error) {
-	keys := []string{record.Scheduled(queue), record.Retry(queue), record.Pending(queue)}
-	n, err := forwardScript.Run(ctx, c.UniversalClient, keys, record.TaskPrefix(queue)).Int64()
-	if err != nil {
-		return 0, fmt.Errorf("asynqx: forward %s: %w", queue, err)
-	}
-	if n > 0 {
-		c.Wake()
-	}
-	return n, nil
-}
-
-// releaseQueue makes due what was put off because the gate was closed, up to
-// ahead from now.
-func (c *Client) releaseQueue(ctx context.Context, queue string, ahead time.Duration) error {
-	const atOnce = 500
-	keys := []string{record.Scheduled(queue), record.Pending(queue)}
-	for passed := int64(0); ; {
-		r, err := releaseScript.Run(ctx, c.UniversalClient, keys,
-			record.TaskPrefix(queue), ahead.Milliseconds(), c.o.HeldReason, passed, atOnce).Int64Slice()
-		if err != nil || len(r) != 2 {
-			return fmt.Errorf("asynqx: release what was held in %s: %w", queue, err)
-		}
-		if r[0] > 0 {
-			c.Wake()
-		}
-		if r[1] < atOnce {
-			return nil
-		}
-		passed += r[1] - r[0]
-	}
-}
-
-// purge deletes failed jobs beyond their retention, once in a while when asynq's
-// janitor comes by for the completed ones.
-func (c *Client) purge(ctx context.Context, keys []string) {
-	const batch, every = 100, time.Minute
-	queue := queueOf(keys[0])
-	if now := time.Now(); c.o.RetentionFailed <= 0 || now.Sub(c.purged[queue]) < every {
-		return
-	}
-	c.purged[queue] = time.Now()
-	ctx, cancel := c.within(ctx)
-	defer cancel()
-	for {
-		n, err := purgeScript.Run(ctx, c.UniversalClient, []string{record.Failed(queue)},
-			record.TaskPrefix(queue), c.o.RetentionFailed.Milliseconds(), batch).Int64()
-		if err != nil {
-			c.health.failed(err)
-			return
-		}
-		if n < batch {
-			return
-		}
-	}
 }

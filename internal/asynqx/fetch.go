@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"slices"
 	"strconv"
 	"time"
@@ -32,10 +31,6 @@ const (
 	// a script can unpack.
 	maxFetch = 100
 )
-
-// weights are the shares of the queues, the most urgent first, when all of them
-// have jobs: the less urgent are not starved.
-var weights = []int{6, 3, 1}
 
 // dequeue answers asynq's dequeue of one queue. asynq asks for each queue in
 // turn; the first call fetches from all of them and waits until there is a job,
@@ -207,37 +202,6 @@ func (c *Client) take(grant Grant) (int, error) {
 	return 0, nil
 }
 
-// order returns the queues by weighted chance.
-func (c *Client) order() []string {
-	queues := c.o.Queues
-	if len(queues) == 1 {
-		return queues
-	}
-	left := make([]int, len(queues))
-	total := 0
-	for i := range queues {
-		left[i] = 1
-		if i < len(weights) {
-			left[i] = weights[i]
-		}
-		total += left[i]
-	}
-	out := make([]string, 0, len(queues))
-	for len(out) < len(queues) {
-		n := rand.IntN(total) //nolint:gosec // fairness needs no secrecy
-		for i, w := range left {
-			if n < w {
-				out = append(out, queues[i])
-				total -= w
-				left[i] = 0
-				break
-			}
-			n -= w
-		}
-	}
-	return out
-}
-
 func (c *Client) takeFrom(queue string, want int, permit any) (int, error) {
 	ctx, cancel := c.bounded()
 	defer cancel()
@@ -266,45 +230,6 @@ type fetch struct {
 // nextRun names a fetch as no other is named.
 func (c *Client) nextRun() string {
 	return c.name + "-" + strconv.FormatUint(c.runs.Add(1), 36)
-}
-
-// noteLost remembers a fetch that may have taken jobs although its reply did not
-// come. A reply that is an error took none.
-func (c *Client) noteLost(f fetch, err error) {
-	if _, ok := errors.AsType[redis.Error](err); ok {
-		return
-	}
-	const most = 100 // beyond that, their leases bring them back
-	c.bufferMu.Lock()
-	defer c.bufferMu.Unlock()
-	if len(c.lost[f.queue]) < most {
-		c.lost[f.queue] = append(c.lost[f.queue], f.run)
-	}
-}
-
-// reclaim puts back what fetches took whose replies were lost.
-func (c *Client) reclaim() {
-	c.bufferMu.Lock()
-	lost := c.lost
-	if len(lost) > 0 {
-		c.lost = map[string][]string{}
-	}
-	c.bufferMu.Unlock()
-	for queue, runs := range lost {
-		ctx, cancel := c.bounded()
-		args := []any{record.TaskPrefix(queue)}
-		for _, r := range runs {
-			args = append(args, r)
-		}
-		keys := []string{record.Active(queue), record.Lease(queue), record.Pending(queue)}
-		if err := reclaimScript.Run(ctx, c.UniversalClient, keys, args...).Err(); err != nil {
-			c.health.failed(err)
-			c.bufferMu.Lock()
-			c.lost[queue] = append(c.lost[queue], runs...)
-			c.bufferMu.Unlock()
-		}
-		cancel()
-	}
 }
 
 func (c *Client) fetchArgs(f fetch, want int) (keys []string, args []any) {
@@ -336,60 +261,6 @@ func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, err error) {
 	return ds, err
 }
 
-// keepPrefetched puts jobs that came along with completions into the buffer, or
-// back to the head of the queue if the gate has closed meanwhile.
-func (c *Client) keepPrefetched(ds []*Delivery) {
-	c.bufferMu.Lock()
-	keep := c.ctx.Err() == nil && (!c.waiting.Load() || c.gate.Flowing())
-	if keep {
-		c.buffer = append(c.buffer, ds...)
-	}
-	if len(ds) == 0 {
-		c.flowing = ""
-	}
-	c.bufferMu.Unlock()
-	if keep {
-		return
-	}
-	ctx, cancel := c.bounded()
-	defer cancel()
-	if err := c.returnJobs(ctx, ds); err != nil {
-		c.health.failed(err)
-	}
-}
-
-// returnStranded puts jobs back that came into the buffer just as the gate closed,
-// so that the fetching waits there and does not hand them out.
-func (c *Client) returnStranded() {
-	c.bufferMu.Lock()
-	stranded := c.waiting.Load() && len(c.buffer) > 0 && time.Since(c.buffer[0].fetched) > strandedAfter
-	c.bufferMu.Unlock()
-	if !stranded {
-		return
-	}
-	ctx, cancel := c.bounded()
-	defer cancel()
-	if err := c.putBack(ctx); err != nil {
-		c.health.failed(err)
-	}
-}
-
-// prefetchFrom returns the queue to fetch from while jobs are completed, or ""
-// if nothing is to be fetched now: when fetching has stopped, when the gate does
-// not let jobs flow freely, when jobs are at hand, or when it is time to look at
-// the other queues.
-func (c *Client) prefetchFrom() string {
-	if c.ctx.Err() != nil || c.waiting.Load() || !c.gate.Flowing() {
-		return ""
-	}
-	c.bufferMu.Lock()
-	defer c.bufferMu.Unlock()
-	if len(c.buffer) > 0 || time.Now().After(c.flowingUntil) {
-		return ""
-	}
-	return c.flowing
-}
-
 func deliveryOf(f fetch, reply any) (*Delivery, error) {
 	values, ok := reply.([]any)
 	if !ok || len(values) != 6 {
@@ -413,56 +284,4 @@ func atoi(s string) int {
 		n = n*10 + int(r-'0')
 	}
 	return n
-}
-
-// backlog reports whether any queue has a job that is ready, after moving due
-// ones there.
-func (c *Client) backlog(ctx context.Context) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
-	defer cancel()
-	c.forwardAll()
-	var lens, paused []*redis.IntCmd
-	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, q := range c.o.Queues {
-			lens = append(lens, pipe.LLen(ctx, record.Pending(q)))
-			paused = append(paused, pipe.Exists(ctx, record.Paused(q)))
-		}
-		return nil
-	})
-	if err != nil {
-		return false, fmt.Errorf("asynqx: look at the queues: %w", err)
-	}
-	for i, n := range lens {
-		if n.Val() > 0 && paused[i].Val() == 0 {
-			return true, nil
-		}
-	}
-	return false, nil
-}
-
-// ReleaseHeld brings back what was put off because the gate was closed, up to
-// maximum ahead: the gate is open, perhaps before its time. It returns at once;
-// the fetching does it.
-func (c *Client) ReleaseHeld(maximum time.Duration) {
-	c.heldFor.Store(int64(maximum))
-	c.Wake()
-}
-
-// forwardAll moves due jobs to the queues now instead of within a second, and
-// those that ReleaseHeld is about.
-func (c *Client) forwardAll() {
-	held := time.Duration(c.heldFor.Swap(0))
-	ctx, cancel := context.WithTimeout(c.ctx, redisTimeout)
-	defer cancel()
-	for _, q := range c.o.Queues {
-		_, err := c.forwardQueue(ctx, q)
-		if err == nil && held > 0 {
-			err = c.releaseQueue(ctx, q, held)
-		}
-		if err != nil {
-			c.heldFor.CompareAndSwap(0, int64(held))
-			c.health.failed(err)
-			return
-		}
-	}
 }

@@ -1,0 +1,48 @@
+package asynqx
+
+import (
+	"errors"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// noteLost remembers a fetch that may have taken jobs although its reply did not
+// come. A reply that is an error took none.
+func (c *Client) noteLost(f fetch, err error) {
+	if _, ok := errors.AsType[redis.Error](err); ok {
+		return
+	}
+	const most = 100 // beyond that, their leases bring them back
+	c.bufferMu.Lock()
+	defer c.bufferMu.Unlock()
+	if len(c.lost[f.queue]) < most {
+		c.lost[f.queue] = append(c.lost[f.queue], f.run)
+	}
+}
+
+// reclaim puts back what fetches took whose replies were lost.
+func (c *Client) reclaim() {
+	c.bufferMu.Lock()
+	lost := c.lost
+	if len(lost) > 0 {
+		c.lost = map[string][]string{}
+	}
+	c.bufferMu.Unlock()
+	for queue, runs := range lost {
+		ctx, cancel := c.bounded()
+		args := []any{record.TaskPrefix(queue)}
+		for _, r := range runs {
+			args = append(args, r)
+		}
+		keys := []string{record.Active(queue), record.Lease(queue), record.Pending(queue)}
+		if err := reclaimScript.Run(ctx, c.UniversalClient, keys, args...).Err(); err != nil {
+			c.health.failed(err)
+			c.bufferMu.Lock()
+			c.lost[queue] = append(c.lost[queue], runs...)
+			c.bufferMu.Unlock()
+		}
+		cancel()
+	}
+}
