@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"time"
 
@@ -40,13 +41,15 @@ func (a *asynqLogger) Error(args ...any) { a.sometimes(args) }
 func (a *asynqLogger) Fatal(args ...any) { a.write(slog.LevelError, args) }
 
 func (a *asynqLogger) sometimes(args []any) {
-	kind := fmt.Sprint(args...)
+	whole := fmt.Sprint(args...)
+	kind := whole
 	if len(kind) > asynqLogKind {
 		kind = kind[:asynqLogKind]
 	}
 	level := slog.LevelDebug
 	a.mu.Lock()
-	if now := time.Now(); now.Sub(a.last[kind]) >= asynqLogEvery && len(a.last) < 100 {
+	// Redis's failures are reported by Tidegate itself, once.
+	if now := time.Now(); !strings.Contains(whole, "redis") && now.Sub(a.last[kind]) >= asynqLogEvery && len(a.last) < 100 {
 		a.last[kind] = now
 		level = slog.LevelWarn
 	}

@@ -104,6 +104,9 @@ type bulkError struct {
 func (e *bulkError) Error() string { return e.text }
 func (e *bulkError) Unwrap() error { return e.cause }
 
+// errInterrupted says that the end of the file was not reached.
+var errInterrupted = errors.New("interrupted")
+
 // parse reads lines and hands them over, parsed, until in ends or ctx does.
 func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
 	lines := newLineReader(in, b.maxPayload+lineSlack)
@@ -121,12 +124,14 @@ func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
 	for {
 		// What was read goes on its way before more is waited for.
 		if (c.full() || lines.starved()) && !flush() {
-			return nil
+			return errInterrupted
 		}
 		line, err := lines.next()
 		switch {
 		case errors.Is(err, io.EOF):
-			flush()
+			if !flush() {
+				return errInterrupted
+			}
 			return nil
 		case errors.Is(err, errLongLine):
 			c.reject(lines.number, fmt.Sprintf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", lines.limit, b.maxPayload))

@@ -42,8 +42,8 @@ func (enqueueCmd) Help() string {
   tidegate enqueue -d deviantart --delay 2h --retry max=3,initial=10s
   tidegate enqueue --file jobs.jsonl
 
-A line of a file is a job in the form that "get -o json" prints, with what you
-choose of it:
+A line of a file is a job: the fields of "get -o json" that are yours to choose,
+and no others:
   {"destination":"deviantart","payload":{"title":"Sunset"}}
   {"id":"post-7","destination":"deviantart","key":"alice","payload":{},
    "request":{"path":"/items/7","query":"a=b","headers":{"X-A":"b"}},

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"slices"
 	"strings"
@@ -81,6 +82,8 @@ func errorLines(err error) []string {
 		switch {
 		case errors.Is(err, context.Canceled) && !errors.As(err, &early):
 			text = "interrupted"
+		case strings.Contains(text, "OOM command not allowed"):
+			text += "; Redis is full: raise its maxmemory, or let workers drain the queues, then try again"
 		case redisTrouble(err) && !strings.Contains(text, "REDIS_URL"):
 			text += "; check that Redis is up and that REDIS_URL is right, then try again"
 		}
@@ -113,7 +116,11 @@ func redisTrouble(err error) bool {
 	var (
 		network net.Error
 		reply   redis.Error
+		file    *fs.PathError
 	)
+	if errors.As(err, &file) { // what the system says of a file is a net.Error too
+		return false
+	}
 	return errors.As(err, &network) || errors.As(err, &reply) || errors.Is(err, io.EOF) ||
 		errors.Is(err, breaker.ErrUnavailable) || errors.Is(err, context.DeadlineExceeded)
 }

@@ -1,0 +1,24 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+)
+
+// A file that is cut short by an interrupt must not look like one that has ended.
+func TestInterruptedFileIsNotAtItsEnd(t *testing.T) {
+	t.Parallel()
+	line := `{"destination":"d","payload":{}}` + "\n"
+	for _, n := range []int{100000, 1} {
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		h := newHandover()
+		h.pending = &chunk{size: 1 << 40} // nobody takes it, and nothing can be added
+		b := &bulk{maxPayload: 1000}
+		if err := b.parse(ctx, strings.NewReader(strings.Repeat(line, n)), h); !errors.Is(err, errInterrupted) {
+			t.Errorf("%d lines: error %v, want errInterrupted", n, err)
+		}
+	}
+}
