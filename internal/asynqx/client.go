@@ -58,7 +58,6 @@ type Options struct {
 type Client struct {
 	redis.UniversalClient
 	o    Options
-	log  *slog.Logger
 	gate Gate
 
 	inHand   inHand
@@ -111,7 +110,7 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 		o.RecoverSpread = 30 * time.Second
 	}
 	c := &Client{
-		UniversalClient: rdb, o: o, log: o.Logger, gate: o.Gate,
+		UniversalClient: rdb, o: o, gate: o.Gate,
 		inHand: inHand{jobs: map[string]*Delivery{}},
 		empty:  map[string]time.Time{},
 		purged: map[string]time.Time{},
