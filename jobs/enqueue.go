@@ -19,7 +19,7 @@ import (
 //go:embed lua/enqueue.lua
 var enqueueSource string
 
-var enqueueScript = redis.NewScript(enqueueSource)
+var enqueueScript = record.Script(enqueueSource)
 
 // Sizes of a bulk enqueue. A script of 200 jobs keeps Redis busy for about a
 // millisecond; five of them share a round trip.
@@ -117,8 +117,11 @@ func portionOf(specs []*Spec) int {
 type portion struct {
 	byQueue map[string][]*prepared
 	order   []string // of the queues
-	given   []*prepared
-	err     error // concerns all of EnqueueMany
+	// children have parents, which may be among the others, or earlier ones of
+	// these: they come last.
+	children []*prepared
+	given    []*prepared
+	err      error // concerns all of EnqueueMany
 }
 
 func (p *portion) shift(by int) {
@@ -126,6 +129,9 @@ func (p *portion) shift(by int) {
 		for _, one := range ps {
 			one.index += by
 		}
+	}
+	for _, one := range p.children {
+		one.index += by
 	}
 }
 
@@ -147,6 +153,10 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 		if p.given {
 			out.given = append(out.given, p)
 		}
+		if len(p.job.After) > 0 {
+			out.children = append(out.children, p)
+			continue
+		}
 		if out.byQueue[p.queue] == nil {
 			out.order = append(out.order, p.queue)
 		}
@@ -166,17 +176,22 @@ func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) 
 	}
 	var duplicates []duplicate
 	for _, queue := range p.order {
-		if err := c.publish(ctx, queue); err != nil {
-			return fmt.Errorf("jobs: enqueue: %w", err)
-		}
-		found, err := c.send(ctx, queue, p.byQueue[queue], elsewhere, results)
+		found, err := c.sendTo(ctx, queue, p.byQueue[queue], elsewhere, results)
 		if err != nil {
 			return fmt.Errorf("jobs: enqueue: %w", err)
 		}
 		duplicates = append(duplicates, found...)
 	}
+	found, err := c.sendChildren(ctx, p.children, elsewhere, results)
+	if err != nil {
+		return fmt.Errorf("jobs: enqueue: %w", err)
+	}
+	duplicates = append(duplicates, found...)
 	if err := c.answerDuplicates(ctx, duplicates, results); err != nil {
 		return fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
+	}
+	if err := c.registerAgain(ctx, duplicates, results); err != nil {
+		return fmt.Errorf("jobs: enqueue: %w", err)
 	}
 	return nil
 }
@@ -200,25 +215,19 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		}
 		id = u.String()
 	}
-	at := s.At
-	if s.Delay > 0 {
-		at = now.Add(s.Delay)
-	}
 	job := &Job{
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
-		Payload: s.Payload, Request: s.Request, After: []string{}, Retry: s.Retry, MaxReschedules: s.MaxReschedules,
+		Payload: s.Payload, Request: s.Request, Retry: s.Retry, MaxReschedules: s.MaxReschedules,
+		Batch: s.Batch, After: unique(s.After),
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
 	if job.Priority == "" {
 		job.Priority = PriorityDefault
 	}
 	job.AvailableAt = job.CreatedAt
-	available := ""
-	if at.After(now) {
-		// Round up, so that the job never starts early.
-		at = at.Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
-		job.AvailableAt = at
-		available = strconv.FormatInt(at.UnixMilli(), 10)
+	more, err := moreOf(job, s, now)
+	if err != nil {
+		return nil, err
 	}
 	headers, err := headersOf(job)
 	if err != nil {
@@ -229,7 +238,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		Type: record.TaskType, Payload: job.Payload, Headers: headers, ID: id, Queue: p.queue,
 		Retry: record.MaxRetry, Timeout: record.TaskTimeout, Retention: int64(c.retention / time.Second),
 	}
-	p.args = [3]any{id, msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), available}
+	p.args = [3]any{id, msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), more}
 	return p, nil
 }
 
@@ -245,6 +254,14 @@ func headersOf(j *Job) (map[string]string, error) {
 	set(record.HeaderKey, j.Key)
 	set(record.HeaderPath, j.Request.Path)
 	set(record.HeaderQuery, j.Request.Query)
+	set(record.HeaderBatch, j.Batch)
+	if len(j.After) > 0 {
+		b, err := json.Marshal(j.After)
+		if err != nil {
+			return nil, fmt.Errorf("encode parents: %w", err)
+		}
+		set(record.HeaderAfter, string(b))
+	}
 	if j.MaxReschedules != nil {
 		set(record.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
 	}
@@ -265,11 +282,18 @@ func headersOf(j *Job) (map[string]string, error) {
 	return h, nil
 }
 
+// sendTo enqueues the jobs of one queue, which asynq then knows of.
+func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
+	if err := c.publish(ctx, queue); err != nil {
+		return nil, err
+	}
+	return c.send(ctx, queue, ps, elsewhere, results)
+}
+
 // send enqueues the jobs of one queue and fills in the results of those that
 // were accepted; the others are returned.
 func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
 	keys := []string{record.Pending(queue), record.Scheduled(queue)}
-	prefix := record.TaskPrefix(queue)
 	var fresh []*prepared
 	var duplicates []duplicate
 	for _, p := range ps {
@@ -281,7 +305,7 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 	}
 	for len(fresh) > 0 {
 		n := min(len(fresh), jobsPerRequest)
-		verdicts, err := c.run(ctx, keys, prefix, fresh[:n])
+		verdicts, err := c.run(ctx, keys, queue, fresh[:n])
 		for i, v := range verdicts {
 			p := fresh[i]
 			switch {
@@ -304,7 +328,7 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 // run sends prepared jobs in one round trip and returns a verdict for each: 1
 // enqueued, 0 exists, -1 not sent. On an error the verdicts tell what came
 // through before it.
-func (c *Client) run(ctx context.Context, keys []string, prefix string, ps []*prepared) ([]int64, error) {
+func (c *Client) run(ctx context.Context, keys []string, queue string, ps []*prepared) ([]int64, error) {
 	verdicts := make([]int64, len(ps))
 	for i := range verdicts {
 		verdicts[i] = -1
@@ -325,7 +349,7 @@ func (c *Client) run(ctx context.Context, keys []string, prefix string, ps []*pr
 		}
 		chunk := ps[from:to]
 		args := make([]any, 0, 2+3*len(chunk))
-		args = append(args, prefix, nowNS)
+		args = append(args, queue, nowNS)
 		for _, p := range chunk {
 			args = append(args, p.args[0], p.args[1], p.args[2])
 		}
@@ -351,15 +375,44 @@ func (c *Client) run(ctx context.Context, keys []string, prefix string, ps []*pr
 	}
 	var firstErr error
 	for _, cl := range calls {
-		got, err := cl.cmd.Int64Slice()
+		got, err := cl.cmd.Slice()
 		if err != nil && redis.HasErrorPrefix(err, "NOSCRIPT") {
-			got, err = enqueueScript.Run(ctx, c.rdb, keys, cl.args...).Int64Slice()
+			got, err = enqueueScript.Run(ctx, c.rdb, keys, cl.args...).Slice()
 		}
 		if err != nil {
 			firstErr = errors.Join(firstErr, err)
 			continue
 		}
-		copy(verdicts[cl.from:], got)
+		for i, answer := range got {
+			verdicts[cl.from+i] = ps[cl.from+i].answered(answer)
+		}
 	}
 	return verdicts, firstErr
+}
+
+// answered takes the answer of enqueue.lua for one job.
+func (p *prepared) answered(answer any) int64 {
+	values, ok := answer.([]any)
+	if !ok {
+		n, _ := answer.(int64)
+		return n
+	}
+	if len(values) != 4 {
+		return -1
+	}
+	instant := func(i int) (t time.Time, ok bool) {
+		text, _ := values[i].(string)
+		ms, err := strconv.ParseInt(text, 10, 64)
+		return time.UnixMilli(ms).UTC(), err == nil
+	}
+	if t, ok := instant(1); ok {
+		p.job.AvailableAt = t
+	}
+	if t, ok := instant(2); ok {
+		p.job.ExpiresAt = &t
+	}
+	if t, ok := instant(3); ok {
+		p.job.Status, p.job.MarkedExpiredAt, p.job.EndedAt = Expired, &t, &t
+	}
+	return 1
 }

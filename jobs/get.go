@@ -30,7 +30,7 @@ func (c *Client) Get(ctx context.Context, id string) (*Job, error) {
 			return nil, fmt.Errorf("jobs: get %s: %w", id, err)
 		}
 		if len(found) > 0 {
-			return found[0], nil
+			return c.expireSeen(ctx, found)[0], nil
 		}
 	}
 	return nil, fmt.Errorf("jobs: get %s: %w", id, ErrNotFound)
@@ -77,6 +77,10 @@ var statusOf = map[string]Status{
 	record.StateRetry:     RetryPending,
 	record.StateCompleted: Completed,
 	record.StateFailed:    Failed,
+	record.StateCancelled: Cancelled,
+	record.StateExpired:   Expired,
+	record.StatePaused:    Paused,
+	record.StateWaiting:   Waiting,
 }
 
 // FromRecord makes a Job of the fields of its hash. It is for Tidegate's own
@@ -176,13 +180,20 @@ func (j *Job) apply(f map[string]string) {
 		at := j.AvailableAt
 		j.NextRetryAt = &at
 		j.Reason = f[record.FieldReason]
-	case Pending:
+	case Pending, Paused, Waiting:
 		j.Reason = f[record.FieldReason]
 	case Completed:
 		j.CompletedAt = instant(record.FieldEndedAt)
 	}
 	if j.Status.Final() {
 		j.EndedAt = instant(record.FieldEndedAt)
+	}
+	if j.Status == Expired {
+		j.MarkedExpiredAt = j.EndedAt
+	}
+	if j.Status == Paused && f[record.FieldResume] == record.StateRetry {
+		at := j.AvailableAt
+		j.NextRetryAt = &at
 	}
 	if _, ok := f[record.FieldResponseStatus]; ok {
 		j.Response = &Response{Status: number(record.FieldResponseStatus), Body: f[record.FieldResponseBody]}

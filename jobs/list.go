@@ -67,17 +67,27 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: list: %w", err)
 	}
+	if slices.Contains(o.Statuses, Expired) && o.Cursor == "" {
+		for _, s := range sources {
+			if s.key == record.Parked(s.queue, record.StateExpired) {
+				if err := c.sweep(ctx, s.queue, sweepsPerLook); err != nil {
+					return nil, fmt.Errorf("jobs: list: %w", err)
+				}
+			}
+		}
+	}
 	page := &Page{Items: []*Job{}}
 	scanned := 0
 	for len(page.Items) < o.Limit && scanned < scanPerPage {
 		want := o.Limit - len(page.Items)
-		if o.Key != "" || o.Batch != "" {
+		if o.Key != "" || o.Batch != "" && len(o.Statuses) > 0 {
 			want = max(want, scanAtOnce)
 		}
 		heads, err := c.heads(ctx, sources, cur, want)
 		if err != nil {
 			return nil, fmt.Errorf("jobs: list: %w", err)
 		}
+		c.expireHeads(ctx, heads)
 		n := merge(heads, want, func(h *head, i int) (more bool) {
 			scanned++
 			cur[h.source.name] = h.after(i)
@@ -88,10 +98,13 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 			return len(page.Items) < o.Limit
 		})
 		if n == 0 {
-			return page, nil
+			cur = nil
+			break
 		}
 	}
-	page.Next = cur.encode()
+	if cur != nil {
+		page.Next = cur.encode()
+	}
 	return page, nil
 }
 
@@ -161,6 +174,12 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	}
 	want := func(s Status) bool { return len(f.Statuses) == 0 || slices.Contains(f.Statuses, s) }
 	var out []source
+	if f.Batch != "" {
+		for _, q := range queues {
+			out = append(out, source{name: q + "/b", queue: q, key: record.Batch(q, f.Batch), kind: zset})
+		}
+		return out, nil
+	}
 	for _, q := range queues {
 		add := func(s Status, name, key string, kind sourceKind) {
 			if want(s) {
@@ -171,10 +190,14 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 		// In the order in which they are read: what moves to the queue meanwhile
 		// is then seen in one of the two.
 		add(Pending, "s", record.Scheduled(q), zset)
+		add(Waiting, "w", record.Parked(q, record.StateWaiting), zset)
+		add(Paused, "z", record.Parked(q, record.StatePaused), zset)
 		add(Pending, "p", record.Pending(q), list)
 		add(RetryPending, "r", record.Retry(q), zset)
 		add(Completed, "c", record.Completed(q), zset)
 		add(Failed, "f", record.Failed(q), zset)
+		add(Cancelled, "x", record.Parked(q, record.StateCancelled), zset)
+		add(Expired, "e", record.Parked(q, record.StateExpired), zset)
 	}
 	return out, nil
 }

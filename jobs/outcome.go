@@ -88,6 +88,9 @@ var (
 	ErrNotFound = errors.New("job not found")
 	// ErrInvalid: the input cannot be accepted. The error is a *ValidationError.
 	ErrInvalid = errors.New("invalid input")
+	// ErrStatus: the job's status does not allow the action. The error is a
+	// *StatusError.
+	ErrStatus = errors.New("not possible in this status")
 	// ErrUnknownDestination: destinations are known and this is none of them.
 	ErrUnknownDestination = errors.New("unknown destination")
 )

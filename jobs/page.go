@@ -101,6 +101,15 @@ func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int)
 	if len(sources) == 0 {
 		return nil, nil
 	}
+	heads, err := c.nextHeads(ctx, sources, cur, n)
+	if err != nil {
+		return nil, err
+	}
+	return heads, c.fill(ctx, heads)
+}
+
+// nextHeads reads the ids of the next n of each source.
+func (c *Client) nextHeads(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
 	heads, err := c.nextIDs(ctx, sources, cur, n)
 	if redis.HasErrorPrefix(err, "NOSCRIPT") {
 		// A pipeline cannot fall back to EVAL by itself.
@@ -109,10 +118,7 @@ func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int)
 		}
 		heads, err = c.nextIDs(ctx, sources, cur, n)
 	}
-	if err != nil {
-		return nil, err
-	}
-	return heads, c.fill(ctx, heads)
+	return heads, err
 }
 
 // nextIDs reads the next n ids of each source in one pipeline.
@@ -204,8 +210,8 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 		}
 		for k, p := range chunk {
 			fields := cmds[k].Val()
-			if fields[record.FieldMsg] == "" {
-				continue
+			if fields[record.FieldMsg] == "" || p.h.source.kind == list && fields[record.FieldGhost] != "" {
+				continue // gone, or elsewhere
 			}
 			// A record that cannot be read is left out of the list; get shows why.
 			if j, err := FromRecord(fields); err == nil {

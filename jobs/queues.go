@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"slices"
 	"sort"
 	"strconv"
 	"sync"
@@ -164,6 +165,45 @@ func (c *Client) checkDestination(ctx context.Context, name string) error {
 	return &UnknownDestinationError{Name: name, Known: known}
 }
 
+// checkExisting refuses a name that is neither a known destination nor one that has
+// queues.
+func (c *Client) checkExisting(ctx context.Context, name string) error {
+	if !ValidDestination(name) {
+		return &UnknownDestinationError{Name: name, Known: c.known.list()}
+	}
+	if _, err := c.Destinations(ctx); err != nil {
+		return err
+	}
+	if c.known.has(name) {
+		return nil
+	}
+	queues, err := c.ourQueues(ctx, true)
+	if err != nil {
+		return err
+	}
+	names := c.known.list()
+	for _, q := range queues {
+		if d, _, _ := record.ParseQueue(q); d != "" {
+			names = append(names, d)
+		}
+	}
+	_, err = only(name, sortedUnique(names))
+	return err
+}
+
+func sortedUnique(names []string) []string {
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// only returns the name alone if it is one of the known ones.
+func only(name string, known []string) ([]string, error) {
+	if !slices.Contains(known, name) {
+		return nil, &UnknownDestinationError{Name: name, Known: known}
+	}
+	return []string{name}, nil
+}
+
 // refreshDestinations reads the list anew unless that was done within the last
 // second. Whoever comes while it is read waits for it.
 func (c *Client) refreshDestinations(ctx context.Context) error {
@@ -187,6 +227,9 @@ type UnknownDestinationError struct {
 }
 
 func (e *UnknownDestinationError) Error() string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("destination %q is not known; none is", clip(e.Name))
+	}
 	return fmt.Sprintf("destination %q is not known; known are %s", clip(e.Name), joinSome(e.Known))
 }
 

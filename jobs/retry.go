@@ -98,10 +98,12 @@ func (p *RetryPolicy) Retries(attempt int, t Trigger) bool {
 // made attempt retries: initial × multiplier^attempt, ±10 % of jitter, then
 // not above MaxDelaySecs and not below one second.
 func (p *RetryPolicy) Delay(attempt int) time.Duration {
-	return p.delay(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
+	return p.DelayWith(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }
 
-func (p *RetryPolicy) delay(attempt int, random float64) time.Duration {
+// DelayWith is Delay with a number from 0 to 1 in place of chance: 0 gives the
+// shortest delay, 0.5 the one without jitter, 1 the longest.
+func (p *RetryPolicy) DelayWith(attempt int, random float64) time.Duration {
 	secs := float64(p.InitialDelaySecs) * math.Pow(p.BackoffMultiplier, float64(attempt))
 	secs *= 0.9 + 0.2*random
 	secs = max(1, min(secs, float64(p.MaxDelaySecs)))

@@ -18,8 +18,19 @@ type Spec struct {
 	MaxReschedules *int
 	// At is the earliest instant of the first call; zero means at once.
 	At time.Time
-	// Delay is At relative to the enqueue. At and Delay exclude each other.
+	// Delay is At relative to the enqueue, by Redis's clock. At and Delay exclude
+	// each other.
 	Delay time.Duration
+	// ExpiresAt is the instant from which the job must not be started any more;
+	// zero means never.
+	ExpiresAt time.Time
+	// TTL is ExpiresAt relative to the enqueue, by Redis's clock; nil means never.
+	// ExpiresAt and TTL exclude each other.
+	TTL *time.Duration
+	// Batch names the batch that the job belongs to, if any.
+	Batch string
+	// After are the ids of the job's parents: it waits until all have completed.
+	After []string
 
 	err error // of New: kept until the enqueue, which can report it
 }
@@ -103,3 +114,28 @@ func At(t time.Time) Option { return func(s *Spec) { s.At = t } }
 
 // Delay holds the job for d after the enqueue.
 func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }
+
+// TTL keeps the job from being started d after the enqueue or later: it ends as
+// expired then, which is no failure. TTL(0) expires it at once. A call under way
+// at that instant is not cut.
+func TTL(d time.Duration) Option {
+	return func(s *Spec) {
+		ttl := d // of its own: an option can be used for many jobs
+		s.TTL = &ttl
+	}
+}
+
+// ExpiresAt keeps the job from being started at t or later; see TTL.
+func ExpiresAt(t time.Time) Option { return func(s *Spec) { s.ExpiresAt = t } }
+
+// Batch makes the job one of a named batch, which can be counted, listed, waited
+// for and cancelled as a whole. Jobs can be added to it at any time.
+func Batch(name string) Option { return func(s *Spec) { s.Batch = name } }
+
+// After makes the job wait until the jobs with these ids have completed. If one of
+// them ends otherwise, this one is cancelled, and so are those that wait for it.
+// They may be in other destinations, and must exist, or come earlier in the same
+// EnqueueMany; so nothing can wait for itself.
+func After(ids ...string) Option {
+	return func(s *Spec) { s.After = append(s.After, ids...) }
+}

@@ -113,9 +113,30 @@ func (s *Spec) Validate(l Limits) error {
 	if s.Delay < 0 {
 		bad("delay", "must not be negative")
 	}
+	if s.Delay > longest {
+		bad("delay", "must not be more than 100 years")
+	}
+	for field, at := range map[string]time.Time{"at": s.At, "expires_at": s.ExpiresAt} {
+		if at.Unix() >= endOfTime {
+			bad(field, "must be before the year 10000")
+		}
+	}
+	if s.TTL != nil && *s.TTL > longest {
+		bad("ttl", "must not be more than 100 years; leave it out for a job that never expires")
+	}
 	if s.Delay != 0 && !s.At.IsZero() {
 		bad("delay", "give either a delay or a time, not both")
 	}
+	if s.TTL != nil && *s.TTL < 0 {
+		bad("ttl", "must not be negative; 0 expires the job at once")
+	}
+	if s.TTL != nil && !s.ExpiresAt.IsZero() {
+		bad("ttl", "give either a ttl or expires_at, not both")
+	}
+	if s.Batch != "" && !ValidName(s.Batch) {
+		bad("batch", "%q %s", clip(s.Batch), rule)
+	}
+	s.validateParents(bad)
 	if s.Retry != nil {
 		s.Retry.validate(l, bad)
 	}
@@ -125,6 +146,30 @@ func (s *Spec) Validate(l Limits) error {
 	}
 	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Field < fields[j].Field })
 	return &ValidationError{Fields: fields}
+}
+
+// longest bounds durations, far below where they overflow.
+const longest = 100 * 365 * 24 * time.Hour
+
+// endOfTime is the start of the year 10000, which RFC 3339 cannot express.
+const endOfTime = 253402300800
+
+// maxParents bounds what one job can wait for.
+const maxParents = 1000
+
+func (s *Spec) validateParents(bad func(string, string, ...any)) {
+	if len(s.After) > maxParents {
+		bad("after", "has %d ids, at most %d are accepted", len(s.After), maxParents)
+		return
+	}
+	for _, id := range s.After {
+		switch {
+		case !ValidName(id):
+			bad("after", "%q cannot be the id of a job", clip(id))
+		case id == s.ID:
+			bad("after", "a job cannot wait for itself")
+		}
+	}
 }
 
 func validatePayload(p []byte, l Limits, bad func(string, string, ...any)) {

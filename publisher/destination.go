@@ -37,11 +37,19 @@ type destination struct {
 // has closed: a cooldown of a day is beyond what anybody configures.
 const longestHold = 24 * time.Hour
 
+// beatEvery is how often at least a worker with jobs in hand looks for marks whose
+// word was lost, and one without, every other time, for jobs to expire and children
+// to release. The call of a cancelled job is to be cut within a second.
+const beatEvery = 500 * time.Millisecond
+
 // bookkeeping is the time that a shutdown leaves for what follows the calls.
 const bookkeeping = 3 * time.Second
 
 // errShutdown is the cause of calls cut at the end of a shutdown.
 var errShutdown = errors.New("the worker is shutting down")
+
+// errCancelled is the cause of calls of jobs that somebody has cancelled.
+var errCancelled = errors.New("cancelled")
 
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
 	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: o.Logger.With("destination", name)}
@@ -56,6 +64,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		Gate:      g,
 		Retention: d.o.Retention, RetentionFailed: d.o.RetentionFailed,
 		HeldReason: heldReason(d.name), RecoverSpread: d.o.RecoverSpread,
+		MaxCrashes: d.o.MaxCrashes, ForwardEvery: d.o.RetryLoopInterval,
 		Logger: d.log,
 		Fatal:  func(err error) { stop(err) },
 		Recovered: func(id string, s asynqx.Settled) {
@@ -79,7 +88,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		// Waiting is done by the client; asynq only needs a pause for the time
 		// of a shutdown.
 		TaskCheckInterval:        5 * time.Millisecond,
-		DelayedTaskCheckInterval: d.o.RetryLoopInterval,
+		DelayedTaskCheckInterval: min(d.o.RetryLoopInterval, beatEvery),
 		// Later than our own bound, so that our cut comes first.
 		ShutdownTimeout: d.o.ShutdownTimeout + bookkeeping,
 		RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 0 },

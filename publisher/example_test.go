@@ -208,3 +208,63 @@ func ExamplePublisher() {
 	// Dawn is pending after 1 reschedules
 	// Noon is pending after 0 reschedules
 }
+
+// How a destination is served: by whom, how many calls at once, for how long each,
+// and when its circuit breaker opens. All mistakes are told at once.
+func ExamplePublisher_Handle() {
+	rdb, disconnect := embeddedRedis()
+	defer disconnect()
+	p, err := publisher.New(rdb, publisher.Options{})
+	if err != nil {
+		log.Fatal(err)
+	}
+	h := publisher.Func(func(context.Context, *jobs.Job) error { return nil })
+	err = p.Handle("deviantart", h,
+		publisher.Concurrency(5),
+		publisher.Timeout(10*time.Second),
+		publisher.Breaker(breaker.Options{FailureThreshold: 5, Cooldown: time.Minute}))
+	fmt.Println(err)
+	fmt.Println(p.Handle("DeviantArt", h, publisher.Timeout(-time.Second)))
+	// Output:
+	// <nil>
+	// publisher: handle DeviantArt: name "DeviantArt" must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit
+	// timeout must be positive, is -1s
+}
+
+// Run publishes until its context ends: in a program that is the one of
+// signal.NotifyContext, for SIGTERM. Calls in flight get ShutdownTimeout to finish.
+func ExamplePublisher_Run() {
+	rdb, disconnect := embeddedRedis()
+	defer disconnect()
+	ctx, stop := context.WithCancel(context.Background())
+	defer stop()
+
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations("gallery"))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if _, err := client.Enqueue(ctx, jobs.New("gallery", "Dusk", jobs.ID("dusk"))); err != nil {
+		log.Fatal(err)
+	}
+
+	p, err := publisher.New(rdb, publisher.Options{Logger: slog.New(slog.DiscardHandler), ShutdownTimeout: 10 * time.Second})
+	if err != nil {
+		log.Fatal(err)
+	}
+	err = p.Handle("gallery", publisher.Func(func(_ context.Context, job *jobs.Job) error {
+		stop() // as SIGTERM would, in the middle of a call
+		return nil
+	}))
+	if err != nil {
+		log.Fatal(err)
+	}
+	if err := p.Run(ctx); err != nil {
+		log.Fatal(err) // it could not start, or had to stop
+	}
+	job, err := client.Get(context.Background(), "dusk")
+	if err != nil {
+		log.Fatal(err)
+	}
+	fmt.Println(job.ID, "is", job.Status)
+	// Output: dusk is completed
+}

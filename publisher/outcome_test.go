@@ -220,8 +220,9 @@ func TestRateLimitOpensForAllAndFailsNothing(t *testing.T) {
 	if early != 0 {
 		t.Errorf("%d calls began during the cooldown", early)
 	}
-	if before > 8 {
-		t.Errorf("%d calls before the opening; 8 slots can only have made 8", before)
+	// The third answer opens it; two slots may have been filled anew before that.
+	if before > 10 {
+		t.Errorf("%d calls before the opening; 8 slots can have made 10", before)
 	}
 	history, err := breaker.History(context.Background(), b.rdb, b.dest, 10)
 	if err != nil {

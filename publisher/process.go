@@ -57,16 +57,23 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 // run makes the call if the breaker allows it and says what becomes of the job.
 func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outcome, JobEvent) {
 	event := JobEvent{Job: job}
+	calls, cut := context.WithCancelCause(d.calls)
+	defer cut(nil)
+	if !delivery.OnCancel(func() { cut(errCancelled) }) {
+		d.returnUnused(delivery)
+		event.Result = Cancelled
+		return asynqx.Outcome{Kind: asynqx.Cancel, Error: errCancelled.Error()}, event
+	}
 	permit, err := d.permit(delivery)
 	if err != nil {
 		event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
 		return d.refused(job, err), event
 	}
 	started := time.Now()
-	verdict := d.call(job, permit)
+	verdict := d.call(calls, job, permit)
 	event.Called, event.Took, event.Err = true, time.Since(started), verdict.err
 	status := d.report(permit, verdict)
-	return d.outcome(job, verdict, status, &event), event
+	return d.outcome(time.Now(), job, verdict, status, &event), event
 }
 
 // permit returns the gate's permit for this job, or takes one.
@@ -98,7 +105,7 @@ func (d *destination) refused(job *jobs.Job, err error) asynqx.Outcome {
 		Reason: "breaker " + d.name + " could not be asked",
 	}
 	if open, ok := errors.AsType[*breaker.OpenError](err); ok {
-		o.At, o.Reason = later(open.Until), heldReason(d.name)
+		o.At, o.Reason = later(time.Now(), open.Until), heldReason(d.name)
 	}
 	return o
 }
@@ -115,8 +122,8 @@ const unknownPause = time.Second
 // later returns t, or a moment from now where t has passed or is not known: an
 // instance that lost the race for the probe is told to come back soon, and what
 // comes back while the breaker is still open waits untouched in the queue.
-func later(t time.Time) time.Time {
-	if now := time.Now(); !t.After(now) {
+func later(now, t time.Time) time.Time {
+	if !t.After(now) {
 		return now.Add(unknownPause)
 	}
 	return t
@@ -140,16 +147,17 @@ const (
 	permanent // never retried
 	putOff    // the publisher asked for a reschedule
 	cut       // by our shutdown: whether the API saw it is unknown
+	cancelled // by a person: likewise
 )
 
 // call runs the handler within the destination's timeout, and a probe within its
 // lease: when that ends, another one may start.
-func (d *destination) call(job *jobs.Job, permit breaker.Permit) verdict {
+func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit) verdict {
 	deadline := time.Now().Add(d.s.timeout)
 	if permit.Probe() && permit.Until().Before(deadline) {
 		deadline = permit.Until()
 	}
-	ctx, cancel := context.WithDeadline(d.calls, deadline)
+	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
 	err := d.publish(ctx, job)
 	return classify(ctx, err)
@@ -181,6 +189,8 @@ func classify(ctx context.Context, err error) verdict {
 		return verdict{kind: permanent, err: err}
 	case errors.As(err, &fail):
 		return verdict{kind: failed, err: err, trigger: jobs.OnExplicit}
+	case errors.Is(context.Cause(ctx), errCancelled):
+		return verdict{kind: cancelled, err: err}
 	case errors.Is(context.Cause(ctx), errShutdown):
 		return verdict{kind: cut, err: err}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -204,7 +214,7 @@ func (d *destination) report(permit breaker.Permit, v verdict) breaker.Status {
 		status, err = permit.Report(ctx, breaker.Success())
 	case rateLimited:
 		status, err = permit.Report(ctx, breaker.RateLimited(v.hint))
-	case cut:
+	case cut, cancelled:
 		err = permit.Release(ctx)
 	default:
 		status, err = permit.Report(ctx, breaker.Failure())
@@ -215,8 +225,8 @@ func (d *destination) report(permit breaker.Permit, v verdict) breaker.Status {
 	return status
 }
 
-// outcome says what becomes of the job after a call.
-func (d *destination) outcome(job *jobs.Job, v verdict, status breaker.Status, event *JobEvent) asynqx.Outcome {
+// outcome says what becomes of the job after a call that has ended now.
+func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status breaker.Status, event *JobEvent) asynqx.Outcome {
 	o := asynqx.Outcome{}
 	if r := job.Response; r != nil {
 		o.Response = &asynqx.Response{Status: r.Status, Body: clean(r.Body, maxKept)}
@@ -229,18 +239,20 @@ func (d *destination) outcome(job *jobs.Job, v verdict, status breaker.Status, e
 		o.Kind, event.Result = asynqx.Complete, Completed
 	case cut:
 		o.Kind, o.Error, event.Result = asynqx.Requeue, "", Requeued
+	case cancelled:
+		o.Kind, o.Error, event.Result = asynqx.Cancel, errCancelled.Error(), Cancelled
 	case permanent:
 		o.Kind, event.Result = asynqx.Fail, FailedFinal
 	case putOff:
 		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, v.put.ExtendExpiration
 		o.Error, o.Reason = "", "put off by its publisher"
 		if v.put.Delay > 0 {
-			o.At = time.Now().Add(v.put.Delay)
+			o.At = now.Add(v.put.Delay)
 		}
 		event.Result, event.Reason = Rescheduled, ReasonPublisher
 	case rateLimited:
 		o.Kind, o.Limit = asynqx.Reschedule, job.MaxReschedules
-		o.At, o.Reason = d.afterLimit(v, status)
+		o.At, o.Reason = d.afterLimit(now, v, status)
 		event.Result, event.Reason = Rescheduled, ReasonRateLimited
 	case failed:
 		if !job.Retry.Retries(job.Attempt, v.trigger) {
@@ -248,16 +260,16 @@ func (d *destination) outcome(job *jobs.Job, v verdict, status breaker.Status, e
 			break
 		}
 		o.Kind, event.Result = asynqx.Retry, Retried
-		o.At = time.Now().Add(job.Retry.Delay(job.Attempt))
+		o.At = now.Add(job.Retry.Delay(job.Attempt))
 		o.Reason = fmt.Sprintf("retry %d of %d after %s", job.Attempt+1, job.Retry.MaxRetries, v.trigger)
 	}
 	return o
 }
 
 // afterLimit says until when a rate-limited job is put off.
-func (d *destination) afterLimit(v verdict, status breaker.Status) (time.Time, string) {
+func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status) (time.Time, string) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
-		return later(status.OpenUntil), heldReason(d.name)
+		return later(now, status.OpenUntil), heldReason(d.name)
 	}
 	pause := unknownPause
 	if v.hint > 0 && !d.s.breaker.IgnoreHints {
@@ -267,13 +279,18 @@ func (d *destination) afterLimit(v verdict, status breaker.Status) (time.Time, s
 		}
 		pause = min(v.hint, longest)
 	}
-	return time.Now().Add(pause), "rate limited by " + d.name
+	return now.Add(pause), "rate limited by " + d.name
 }
 
 // settled tells observers what Redis made of the outcome.
 func (d *destination) settled(job *jobs.Job, event JobEvent, s asynqx.Settled) {
-	if s.Kind == asynqx.Fail {
+	switch s.Kind {
+	case asynqx.Fail:
 		event.Result = FailedFinal
+	case asynqx.Cancel:
+		event.Result = Cancelled
+	case asynqx.Pause:
+		event.Result = Paused
 	}
 	if d.o.OnJob != nil {
 		d.o.OnJob(event)

@@ -36,6 +36,10 @@ type Options struct {
 	// RecoverSpread is the time over which the jobs of a dead worker come back
 	// once their lease has been found lost. Default 30 s.
 	RecoverSpread time.Duration
+	// MaxCrashes is how many workers may die with a job in hand before it fails as
+	// poison. A job that one has died with runs beside no other such job of the
+	// same process. Default 3; negative: no limit.
+	MaxCrashes int
 	// OnJob, if set, is told what became of each job after a run. It is called
 	// by many goroutines at once and must return quickly.
 	OnJob func(JobEvent)
@@ -44,7 +48,8 @@ type Options struct {
 // JobEvent says what became of a job after a run.
 type JobEvent struct {
 	Job *jobs.Job
-	// Result is "completed", "rescheduled", "retry", "failed" or "requeued".
+	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
+	// or "requeued".
 	Result string
 	// Reason of a reschedule: "breaker", "rate_limited" or "publisher".
 	Reason string
@@ -60,6 +65,8 @@ const (
 	Rescheduled = "rescheduled"
 	Retried     = "retry"
 	FailedFinal = "failed"
+	Cancelled   = "cancelled"
+	Paused      = "paused"
 	Requeued    = "requeued"
 )
 
@@ -87,6 +94,10 @@ func (o Options) withDefaults() Options {
 	defaultTo(&o.RetentionFailed, 90*24*time.Hour)
 	defaultTo(&o.RecoverSpread, 30*time.Second)
 	o.Retention = max(0, o.Retention)
+	if o.MaxCrashes == 0 {
+		o.MaxCrashes = 3
+	}
+	o.MaxCrashes = max(0, o.MaxCrashes)
 	if o.RetentionFailed < 0 {
 		o.RetentionFailed = time.Millisecond
 	}
@@ -193,9 +204,13 @@ func (p *Publisher) Run(ctx context.Context) error {
 		started = append(started, d)
 	}
 	if startErr == nil {
+		stopListening := p.startListening(ctx)
+		defer stopListening()
+		var sweeping sync.WaitGroup
+		defer sweeping.Wait()
+		sweeping.Go(func() { p.sweep(ctx) })
 		p.register(ctx, names)
 	}
-
 	var wg sync.WaitGroup
 	for _, d := range started {
 		wg.Go(d.shutdown)

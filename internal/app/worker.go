@@ -20,9 +20,6 @@ import (
 // redisPatience is how long a worker waits for Redis at its start.
 const redisPatience = 30 * time.Second
 
-// defaultMaxCrashes is the default of MAX_CRASHES.
-const defaultMaxCrashes = 3
-
 // RunWorker publishes the jobs of cfg's destinations until ctx ends and returns
 // nil after a stop in order, also if ctx ends before everything has started.
 //
@@ -47,6 +44,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 		RetryLoopInterval: cfg.Retry.LoopInterval,
 		Retention:         atOnce(cfg.JobRetention),
 		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
+		MaxCrashes:        cfg.MaxCrashes,
 	})
 	if err != nil {
 		return fmt.Errorf("app: worker: %w", err)
@@ -55,9 +53,6 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 		if err := serve(p, i, d, cfg, &stop); err != nil {
 			return err
 		}
-	}
-	if cfg.MaxCrashes != defaultMaxCrashes {
-		log.WarnContext(ctx, "MAX_CRASHES is set, but this version only counts the crashes of a job", "value", cfg.MaxCrashes)
 	}
 	log.InfoContext(ctx, "worker started", "version", version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {

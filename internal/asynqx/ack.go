@@ -34,6 +34,9 @@ type committer struct {
 	busy    bool
 }
 
+// completedWithChildren is complete.lua's word for a job that has children to tell.
+const completedWithChildren = 3
+
 // maxCompletions bounds one call, so that it stays short for Redis.
 const maxCompletions = 100
 
@@ -97,6 +100,9 @@ func (c *Client) completeDelivery(ctx context.Context, d *Delivery, a *completio
 		return err // settleForgotten will try again
 	}
 	c.inHand.remove(d)
+	if a.result == completedWithChildren {
+		c.tell(a.queue)
+	}
 	if o != nil && o.Settled != nil {
 		s := Settled{}
 		if a.result > 0 {
@@ -105,43 +111,6 @@ func (c *Client) completeDelivery(ctx context.Context, d *Delivery, a *completio
 		o.Settled(s)
 	}
 	return err
-}
-
-// completeLate records that the destination accepted a job whose lease was lost
-// meanwhile, which asynq forgets.
-func (c *Client) completeLate(ctx context.Context, d *Delivery) error {
-	now := time.Now().UTC()
-	a := &completion{
-		queue: d.Queue, id: d.ID,
-		statsKey: "asynq:{" + d.Queue + "}:processed:" + now.Format(time.DateOnly),
-		statsTTL: now.Add(90 * 24 * time.Hour).Unix(),
-	}
-	return c.completeDelivery(ctx, d, a)
-}
-
-// settleForgotten deals with jobs whose handlers have returned and that asynq will
-// not acknowledge, because it found their lease lost. A success is recorded all
-// the same, for as long as that takes; anything else is left to whoever recovers
-// the job.
-func (c *Client) settleForgotten() {
-	c.settleReturned(time.Now())
-}
-
-// settleReturned deals with those that had returned ackWithin before now.
-func (c *Client) settleReturned(now time.Time) {
-	for _, d := range c.inHand.forgotten(now) {
-		if o := d.decided(); o == nil || o.Kind != Complete {
-			c.inHand.remove(d)
-			continue
-		}
-		ctx, cancel := context.WithTimeout(c.hard, time.Second)
-		err := c.completeLate(ctx, d)
-		cancel()
-		if err != nil {
-			c.health.failed(err)
-			return // the next beat tries again
-		}
-	}
 }
 
 // flushCompletions sends completions that share a queue in one call each, and
@@ -184,10 +153,10 @@ func (c *Client) flushCompletions(batch []*completion) {
 func (c *Client) completionArgs(queue string, as []*completion) (keys []string, args []any) {
 	keys = []string{
 		record.Active(queue), record.Lease(queue), record.Completed(queue), as[0].statsKey,
-		"asynq:{" + queue + "}:processed", record.Scheduled(queue), record.Retry(queue), record.Failed(queue),
+		"asynq:{" + queue + "}:processed",
 	}
 	args = make([]any, 0, 4+3*len(as))
-	args = append(args, as[0].statsTTL, record.TaskPrefix(queue), int64(c.o.Retention/time.Second), c.o.Worker)
+	args = append(args, queue, as[0].statsTTL, int64(c.o.Retention/time.Second), c.o.Worker)
 	for _, a := range as {
 		status, body := "", ""
 		if a.response != nil {
@@ -210,11 +179,11 @@ func (c *Client) completeAndFetch(ctx context.Context, keys []string, args []any
 		return nil
 	})
 	if reply, err := fetched.Slice(); err == nil {
-		ds, err := c.receive(f, reply)
+		ds, _, err := c.receive(f, reply)
 		if err != nil {
 			c.health.failed(err)
 		}
-		c.keepPrefetched(ds)
+		c.keepPrefetched(queue, ds)
 	} else {
 		c.noteLost(f, err)
 	}
@@ -249,6 +218,10 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 			return redis.NewCmdResult(nil, err)
 		case msg.ErrorMsg == leaseExpired:
 			o = c.recoverOutcome()
+		case d == nil:
+			// This process stood still after the handler had returned, and
+			// settleForgotten was quicker.
+			return redis.NewCmdResult("OK", nil)
 		default:
 			// asynq gave up waiting for the handler, which only happens when
 			// somebody cancels the task through asynq itself.
@@ -310,10 +283,7 @@ func (c *Client) requeue(ctx context.Context, keys []string, args []any) *redis.
 // settle carries one outcome out, if the job is still in the hands of the fetch
 // named run; "" means whichever has it.
 func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (Settled, error) {
-	keys := []string{
-		record.Task(queue, id), record.Active(queue), record.Lease(queue), record.Scheduled(queue),
-		record.Retry(queue), record.Pending(queue), record.Failed(queue),
-	}
+	keys := []string{record.Task(queue, id), record.Active(queue), record.Lease(queue)}
 	delay := int64(0)
 	if !o.At.IsZero() {
 		// Rounded up, so that nothing starts early.
@@ -330,12 +300,12 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 		extend = strconv.FormatInt(o.Extend.Milliseconds(), 10)
 	}
 	reply, err := settleScript.Run(ctx, c.UniversalClient, keys,
-		id, string(o.Kind), delay, o.Reason, o.Error, limit, status, body, extend, run).Slice()
+		queue, id, string(o.Kind), delay, o.Reason, o.Error, limit, status, body, extend, run).Slice()
 	if err != nil {
 		return Settled{}, fmt.Errorf("asynqx: %s job %s: %w", o.Kind, id, err)
 	}
 	var s Settled
-	if len(reply) == 3 {
+	if len(reply) == 4 {
 		if kind, _ := reply[0].(string); kind != "gone" {
 			s.Kind = Kind(kind)
 		}
@@ -346,6 +316,9 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 			if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
 				s.AvailableAt = time.UnixMilli(ms)
 			}
+		}
+		if n, _ := reply[3].(int64); n == 1 {
+			c.tell(queue)
 		}
 	}
 	return s, nil

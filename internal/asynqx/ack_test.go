@@ -181,6 +181,7 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, problem) }}
 					c := New(w, Options{Queues: []string{"q"}})
+					c.inHand.add(&Delivery{Queue: "q", ID: "a"})
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
 					if err := tc.ack(ctx, c); !errors.Is(err, problem) {
@@ -293,13 +294,13 @@ func TestRetryCarriesOut(t *testing.T) {
 		{
 			name: "its worker died", problem: leaseExpired,
 			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "1", "reason": "its worker died; it runs again"},
+			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "its worker died; it runs again"},
 			told:   []Kind{recovered},
 		},
 		{
 			name: "this worker outlived the lease and still runs it", inHand: true, problem: leaseExpired,
 			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "1", "reason": "its worker died; it runs again"},
+			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "its worker died; it runs again"},
 			left:   1, told: []Kind{recovered},
 		},
 		{
@@ -440,6 +441,27 @@ func TestRetryOfGarbage(t *testing.T) {
 	}
 }
 
+// An acknowledgement that comes after a stall, when the job was settled without it,
+// takes it from nobody.
+func TestRetryOfASettledJob(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer c.CloseGate(context.Background())
+	s.pending("a")
+	asDequeue(t, c, s.queue)
+	c.Delivery("a").Decide(Outcome{Kind: Reschedule})
+	c.settleReturned(time.Now().Add(2 * ackWithin))
+	if got := dequeueIDs(s, 1); len(got) != 1 { // another worker takes it
+		t.Fatalf("took %v", got)
+	}
+	msg := (&record.Message{ID: "a", Queue: s.queue, ErrorMsg: "not completed"}).AppendTo(nil)
+	s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, "a")}, "a", msg).Err())
+	if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}
+
 func TestRequeue(t *testing.T) {
 	t.Parallel()
 	s := realShelf(t)
@@ -459,10 +481,12 @@ func TestRequeue(t *testing.T) {
 }
 
 // A delivery whose handler has returned and that asynq never acknowledged is
-// dropped after a while, so that its slot is free.
+// dropped after a while, so that its slot is free, and not before Redis knows.
 func TestForgottenDeliveries(t *testing.T) {
 	t.Parallel()
-	c := New(nil, Options{Queues: []string{"q"}, Concurrency: 2})
+	var problem error
+	w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult([]any{"gone", int64(0), int64(0), int64(0)}, problem) }}
+	c := New(w, Options{Queues: []string{"q"}, Concurrency: 2})
 	defer c.cancel()
 	returned, running := &Delivery{ID: "returned"}, &Delivery{ID: "running"}
 	c.inHand.add(returned)
@@ -475,6 +499,12 @@ func TestForgottenDeliveries(t *testing.T) {
 	if got := c.InHand(); got != 2 {
 		t.Errorf("%d in hand at once, want 2: asynq may still acknowledge", got)
 	}
+	problem = errGone
+	c.settleReturned(time.Now().Add(2 * ackWithin))
+	if got := c.InHand(); got != 2 {
+		t.Errorf("%d in hand without Redis, want 2", got)
+	}
+	problem = nil
 	c.settleReturned(time.Now().Add(2 * ackWithin))
 	if c.InHand() != 1 || c.Delivery("running") == nil {
 		t.Errorf("%d in hand, want the running one only", c.InHand())

@@ -40,6 +40,12 @@ type Options struct {
 	// HeldReason is the reason of jobs that were put off because the gate was
 	// closed.
 	HeldReason string
+	// MaxCrashes is how many times a job may be in the hands of a worker that dies
+	// before it fails as poison. 0 means that there is no limit.
+	MaxCrashes int
+	// ForwardEvery is how often due jobs are moved to their queue. The Server
+	// must be told to look at least as often.
+	ForwardEvery time.Duration
 	// RecoverSpread is the time over which jobs of a dead worker come back.
 	// Default 30 s.
 	RecoverSpread time.Duration
@@ -50,6 +56,8 @@ type Options struct {
 	Logger *slog.Logger
 	// Fatal is told of a script that is not known. It must stop the Server.
 	Fatal func(error)
+	// Expired, if set, is told how many waiting jobs of a queue have expired.
+	Expired func(queue string, n int)
 	// Recovered, if set, is told of each job that was taken from a dead worker.
 	Recovered func(id string, s Settled)
 }
@@ -63,19 +71,22 @@ type Client struct {
 	inHand   inHand
 	bufferMu sync.Mutex
 	buffer   []*Delivery // fetched, not yet handed out
-	// flowing is the queue that the last look found jobs in; until flowingUntil
-	// more are fetched from it along with completions.
-	flowing      string
-	flowingUntil time.Time
-	empty        map[string]time.Time
-	purged       map[string]time.Time // only the janitor's goroutine uses it
-	acks         committer
+	// The next three are under bufferMu too.
+	flowing   bool                 // the last fetch found jobs: more come along with completions
+	turn      uint64               // counts fetches
+	empty     map[string]time.Time // until when a queue that was found empty is passed over
+	purged    map[string]time.Time // only the janitor's goroutine uses it
+	forwarded map[string]time.Time // only the forwarder's goroutine uses it
+	looked    map[string]time.Time // likewise
+	acks      committer
 	// waiting is true while the gate lets nothing through: then what is due may
 	// as well stay where it is, and is moved when the gate opens.
 	waiting atomic.Bool
 	// heldFor, unless 0, asks the fetching to bring back what was put off.
 	heldFor atomic.Int64
 	health  health
+	chores  chores
+	beats   atomic.Uint64
 
 	name string              // of this client, for the names of its fetches
 	runs atomic.Uint64       // counts them
@@ -111,12 +122,14 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 	}
 	c := &Client{
 		UniversalClient: rdb, o: o, gate: o.Gate,
-		inHand: inHand{jobs: map[string]*Delivery{}},
-		empty:  map[string]time.Time{},
-		purged: map[string]time.Time{},
-		lost:   map[string][]string{},
-		name:   strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
-		wake:   make(chan struct{}, 1),
+		inHand:    inHand{jobs: map[string]*Delivery{}},
+		empty:     map[string]time.Time{},
+		purged:    map[string]time.Time{},
+		forwarded: map[string]time.Time{},
+		looked:    map[string]time.Time{},
+		lost:      map[string][]string{},
+		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
+		wake:      make(chan struct{}, 1),
 	}
 	c.acks.flush = c.flushCompletions
 	c.health.log = o.Logger
@@ -150,6 +163,7 @@ func (c *Client) CloseGate(ctx context.Context) error {
 func (c *Client) Finish() {
 	c.settleReturned(time.Now().Add(2 * ackWithin))
 	c.abort()
+	c.chores.wait()
 }
 
 // Abort ends what still waits for Redis: the time to shut down is over. What it
@@ -200,7 +214,7 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case doForward:
 		return c.forward(ctx, keys)
 	case doJanitor:
-		c.purge(ctx, keys)
+		return c.purge(ctx, keys)
 	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 // completeJobs runs the script for jobs given as "id" or "id status body".
 func completeJobs(s *shelf, retention int, jobs ...string) []int64 {
 	s.t.Helper()
-	args := []any{time.Now().Add(time.Hour).Unix(), record.TaskPrefix(s.queue), retention, "host:2"}
+	args := []any{s.queue, time.Now().Add(time.Hour).Unix(), retention, "host:2"}
 	for _, j := range jobs {
 		parts := append(strings.SplitN(j, " ", 3), "", "")
 		args = append(args, parts[0], parts[1], parts[2])
@@ -89,7 +89,7 @@ func TestCompleteScript(t *testing.T) {
 		{
 			name: "recovered meanwhile, in the queue again", setup: func(s *shelf) { s.pending("a", "b") },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
-			look: map[string]string{"pending": "a b", "completed": "a", "a": "completed", "b": "pending"},
+			look: map[string]string{"pending": "a b", "ghosts": "1", "completed": "a", "a": "completed", "b": "pending"},
 		},
 		{
 			name: "recovered meanwhile, in other hands", setup: func(s *shelf) { s.active("a") },
@@ -139,6 +139,7 @@ func TestCompleteScriptFields(t *testing.T) {
 		s.active("bare", "answered", "lost")
 		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "lost"), record.FieldState, record.StatePending, record.FieldBy, "host:1", record.FieldAttempt, "2").Err())
 		s.must(s.rdb.LRem(ctx, record.Active(s.queue), 1, "lost").Err())
+		s.must(s.rdb.LPush(ctx, record.Pending(s.queue), "lost").Err())
 		before := s.now()
 		body := "two words\nand \x00 \xff"
 		completeJobs(s, 3600, "bare", "answered 201 "+body, "lost 200 late")
@@ -146,7 +147,7 @@ func TestCompleteScriptFields(t *testing.T) {
 		for id, want := range map[string]map[string]string{
 			"bare":     {"state": "completed", "by": "host:2"},
 			"answered": {"state": "completed", "by": "host:2", "response_status": "201", "response_body": body},
-			"lost":     {"state": "completed", "by": "host:2", "response_status": "200", "response_body": "late", "attempt": "2"},
+			"lost":     {"state": "completed", "by": "host:2", "response_status": "200", "response_body": "late", "attempt": "2", "ghost": "1"},
 		} {
 			s.millis(id, record.FieldEndedAt, before, after)
 			got := s.fields(id)

@@ -31,6 +31,9 @@ type Delivery struct {
 	outcome  *Outcome
 	returned time.Time // when the handler returned; zero before
 	acking   bool      // asynq's acknowledgement is under way
+
+	cancelled bool   // somebody has cancelled the job
+	cut       func() // cuts its call
 }
 
 // Decide records what is to become of the job; asynq's acknowledgement, which
@@ -78,6 +81,8 @@ const (
 	Reschedule Kind = "reschedule" // not now, later: counts in reschedules
 	Retry      Kind = "retry"      // failed, again later: counts in attempt
 	Fail       Kind = "fail"       // failed for good
+	Cancel     Kind = "cancel"     // cancelled while it ran
+	Pause      Kind = "pause"      // only of Settled: paused while it ran
 	Requeue    Kind = "requeue"    // back to the head, nothing counted
 	deferred   Kind = "defer"      // later, nothing counted
 	recovered  Kind = "recover"    // its worker died: counts in crashes
@@ -113,8 +118,9 @@ type Response struct {
 
 // Settled is what Redis made of an outcome.
 type Settled struct {
-	// Kind is the outcome's, or Fail where a limit was exceeded, or "" where
-	// the job was no longer in this process's hands.
+	// Kind is the outcome's, or Fail where a limit was exceeded, Cancel or Pause
+	// where that was asked for while it ran, or "" where the job was no longer in
+	// this process's hands.
 	Kind Kind
 	// Count is the new value of the kind's counter.
 	Count int
@@ -124,19 +130,35 @@ type Settled struct {
 
 // inHand holds the deliveries of one Server.
 type inHand struct {
-	mu   sync.Mutex
-	jobs map[string]*Delivery // by id: UUIDs, or given ids that are unique
+	mu      sync.Mutex
+	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
+	suspect *Delivery            // the one job in hand that a worker has died with
 }
 
-// add takes a job in hand, unless its handler still runs from an earlier fetch.
-func (h *inHand) add(d *Delivery) (running bool) {
+// added says whether a job is in hand.
+type added int
+
+const (
+	taken        added = iota
+	runsStill          // its handler still runs from an earlier fetch
+	suspectWaits       // another suspect is in hand
+)
+
+// add takes a job in hand, unless it must not be now.
+func (h *inHand) add(d *Delivery) added {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if earlier := h.jobs[d.ID]; earlier != nil && !earlier.over() {
-		return true
+		return runsStill
+	}
+	if d.Fields.Crashes > 0 {
+		if s := h.suspect; s != nil && s.ID != d.ID && h.jobs[s.ID] == s {
+			return suspectWaits
+		}
+		h.suspect = d
 	}
 	h.jobs[d.ID] = d
-	return false
+	return taken
 }
 
 func (h *inHand) get(id string) *Delivery {
@@ -154,6 +176,9 @@ func (h *inHand) remove(d *Delivery) {
 	defer h.mu.Unlock()
 	if h.jobs[d.ID] == d {
 		delete(h.jobs, d.ID)
+	}
+	if h.suspect == d {
+		h.suspect = nil
 	}
 }
 

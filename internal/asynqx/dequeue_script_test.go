@@ -14,19 +14,31 @@ import (
 func dequeueIDs(s *shelf, count int) []string {
 	s.t.Helper()
 	var ids []string
-	for _, r := range dequeueReply(s, count) {
+	_, reply := dequeueReply(s, count)
+	for _, r := range reply {
 		ids = append(ids, r.([]any)[0].(string))
 	}
 	return ids
 }
 
-func dequeueReply(s *shelf, count int) []any {
+// dequeueReply returns how many ids were dropped, and the jobs.
+func dequeueReply(s *shelf, count int) (dropped int64, jobs []any) {
 	s.t.Helper()
 	reply, err := dequeueScript.Run(context.Background(), s.rdb,
 		[]string{record.Pending(s.queue), record.Paused(s.queue), record.Active(s.queue), record.Lease(s.queue)},
-		4000000000, record.TaskPrefix(s.queue), count, "host:1").Slice()
+		s.queue, 4000000000, count, "host:1").Slice()
 	s.must(err)
-	return reply
+	return reply[0].(int64), reply[1:]
+}
+
+// strays puts ids into the queue that no job has.
+func (s *shelf) strays(n int) {
+	s.t.Helper()
+	ids := make([]any, n)
+	for i := range ids {
+		ids[i] = fmt.Sprint("stray", i)
+	}
+	s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), ids...).Err())
 }
 
 func TestDequeueScript(t *testing.T) {
@@ -108,9 +120,7 @@ func TestDequeueScript(t *testing.T) {
 		},
 		{
 			name: "many ids to drop do not hide what comes behind them", setup: func(s *shelf) {
-				for i := range 50 {
-					s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), fmt.Sprint("ghost", i)).Err())
-				}
+				s.strays(998)
 				s.pending("a")
 			}, count: 1,
 			want: []string{"a"},
@@ -118,11 +128,8 @@ func TestDequeueScript(t *testing.T) {
 		},
 		{
 			name: "one call stays short however many there are to drop", setup: func(s *shelf) {
-				for i := range 250 {
-					s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), fmt.Sprint("ghost", i)).Err())
-				}
+				s.strays(1000)
 				s.pending("a")
-				s.must(s.rdb.LTrim(context.Background(), record.Pending(s.queue), 0, 200).Err()) // a and 200 ghosts
 			}, count: 2,
 			look: map[string]string{"pending": "a", "a": "pending"},
 		},
@@ -151,7 +158,7 @@ func TestDequeueScriptFields(t *testing.T) {
 			record.FieldAttempt, 1, record.FieldReschedules, 20, record.FieldCrashes, 3, record.FieldExpiresAt, "4000000000000",
 			record.FieldReason, "kept", record.FieldBy, "other:9").Err())
 		before := s.now()
-		reply := dequeueReply(s, 2)
+		_, reply := dequeueReply(s, 2)
 		after := s.now()
 		want := []any{
 			[]any{"plain", s.message("plain"), nil, nil, nil, nil},

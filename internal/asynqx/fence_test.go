@@ -98,7 +98,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 	s.lease("j", time.Now().Add(-time.Hour))
 	s.asLost(b, "j") // another process recovers it; asynq never asks a again
 	eventually(t, "it is due", func() bool {
-		if _, err := b.forwardQueue(context.Background(), s.queue); err != nil {
+		if _, err := b.beat(context.Background(), s.queue, true); err != nil {
 			t.Fatal(err)
 		}
 		return s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val() == 1
@@ -120,12 +120,12 @@ func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
 	keys, args := c.fetchArgs(f, 2)
 	reply, err := dequeueScript.Run(context.Background(), s.rdb, keys, args...).Slice()
 	s.must(err)
-	ds, err := c.receive(f, reply)
+	ds, _, err := c.receive(f, reply)
 	s.must(err)
 	if !c.startWaiting() {
 		t.Fatal("the buffer is not empty")
 	}
-	c.keepPrefetched(ds)
+	c.keepPrefetched(s.queue, ds)
 	if diff := cmp.Diff(map[string]string{"pending": "a b", "a": "pending", "b": "pending"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}

@@ -182,27 +182,42 @@ func (c *Client) take(grant Grant) (int, error) {
 		want = 1
 	}
 	now := time.Now()
-	for _, queue := range c.order() {
-		if until, ok := c.empty[queue]; ok && now.Before(until) {
-			continue
-		}
+	c.bufferMu.Lock()
+	queues := c.order(now)
+	c.bufferMu.Unlock()
+	for _, queue := range queues {
 		n, err := c.takeFrom(queue, want, grant.Permit)
-		if n > 0 {
-			c.bufferMu.Lock()
-			c.flowing, c.flowingUntil = queue, now.Add(emptyFor)
-			c.bufferMu.Unlock()
+		c.bufferMu.Lock()
+		c.flowing = n > 0
+		if n == 0 && err == nil {
+			c.foundEmpty(queue, now)
 		}
+		c.bufferMu.Unlock()
 		if n > 0 || err != nil {
 			return n, err
 		}
-		c.empty[queue] = now.Add(emptyFor)
 	}
 	// All are empty, or were a moment ago: look at each of them next time.
+	c.bufferMu.Lock()
 	clear(c.empty)
+	c.bufferMu.Unlock()
 	return 0, nil
 }
 
 func (c *Client) takeFrom(queue string, want int, permit any) (int, error) {
+	for {
+		n, dropped, err := c.takeOnce(queue, want, permit)
+		if dropped > 0 {
+			c.tell(queue) // some may have expired that had children
+		}
+		// Behind what was dropped there may be jobs.
+		if n > 0 || err != nil || dropped == 0 || c.ctx.Err() != nil {
+			return n, err
+		}
+	}
+}
+
+func (c *Client) takeOnce(queue string, want int, permit any) (n, dropped int, err error) {
 	ctx, cancel := c.bounded()
 	defer cancel()
 	f := fetch{queue: queue, run: c.nextRun(), at: time.Now(), permit: permit}
@@ -210,13 +225,13 @@ func (c *Client) takeFrom(queue string, want int, permit any) (int, error) {
 	reply, err := dequeueScript.Run(ctx, c.UniversalClient, keys, args...).Slice()
 	if err != nil {
 		c.noteLost(f, err)
-		return 0, fmt.Errorf("asynqx: dequeue %s: %w", queue, err)
+		return 0, 0, fmt.Errorf("asynqx: dequeue %s: %w", queue, err)
 	}
-	ds, err := c.receive(f, reply)
+	ds, dropped, err := c.receive(f, reply)
 	c.bufferMu.Lock()
 	c.buffer = append(c.buffer, ds...)
 	c.bufferMu.Unlock()
-	return len(ds), err
+	return len(ds), dropped, err
 }
 
 // fetch is one call for jobs.
@@ -235,30 +250,50 @@ func (c *Client) nextRun() string {
 func (c *Client) fetchArgs(f fetch, want int) (keys []string, args []any) {
 	queue := f.queue
 	keys = []string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)}
-	return keys, []any{f.at.Add(leaseDuration).Unix(), record.TaskPrefix(queue), want, c.o.Worker, f.run}
+	return keys, []any{queue, f.at.Add(leaseDuration).Unix(), want, c.o.Worker, f.run}
 }
 
-// receive takes the jobs of a reply in hand. An error tells of those that could
-// not be taken.
-func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, err error) {
+// receive takes the jobs of a reply in hand. dropped is how many ids were thrown
+// away or put off on the way; an error tells of jobs that could not be taken.
+func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, dropped int, err error) {
+	if len(reply) > 0 {
+		n, _ := reply[0].(int64)
+		dropped, reply = int(n), reply[1:]
+	}
 	for _, r := range reply {
 		d, problem := deliveryOf(f, r)
 		if problem != nil {
 			err = errors.Join(err, problem)
 			continue
 		}
-		if c.inHand.add(d) {
-			// The job outlived its lease here and came back while its handler
-			// still runs. It is never run twice in one process.
+		if refusal := c.refusal(d); refusal != nil {
 			ctx, cancel := c.bounded()
-			_, problem := c.settle(ctx, f.queue, d.ID, d.run, Outcome{Kind: deferred, At: f.at.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker})
+			_, problem := c.settle(ctx, f.queue, d.ID, d.run, *refusal)
 			cancel()
 			err = errors.Join(err, problem)
+			dropped++
 			continue
 		}
 		ds = append(ds, d)
 	}
-	return ds, err
+	return ds, dropped, err
+}
+
+// refusal takes the job in hand, or says what becomes of it instead.
+func (c *Client) refusal(d *Delivery) *Outcome {
+	if err := record.CheckMessage(d.msg); err != nil {
+		// asynq could not read it, and would keep the slot for ever.
+		return &Outcome{Kind: Fail, Error: err.Error()}
+	}
+	switch c.inHand.add(d) {
+	case runsStill:
+		// The job outlived its lease here and came back while its handler still
+		// runs. It is never run twice in one process.
+		return &Outcome{Kind: deferred, At: d.fetched.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker}
+	case suspectWaits:
+		return c.suspectOutcome()
+	}
+	return nil
 }
 
 func deliveryOf(f fetch, reply any) (*Delivery, error) {

@@ -402,45 +402,38 @@ func TestOneBadJobDoesNotLoseTheOthers(t *testing.T) {
 	}
 }
 
-// The queues are looked at by weighted chance: 6 to 3 to 1.
+// The most urgent queue comes first, the second one at each eighth fetch, the third
+// one at each sixteenth; what was found empty is passed over for a moment.
 func TestOrderOfQueues(t *testing.T) {
 	t.Parallel()
-	queues := []string{"high", "default", "low"}
-	c := New(nil, Options{Queues: queues})
+	now := time.Now()
+	c := New(nil, Options{Queues: []string{"high", "default", "low"}})
 	defer c.cancel()
-	const n = 60000
-	first, orders := map[string]int{}, map[string]int{}
-	for range n {
-		o := c.order()
-		first[o[0]]++
-		orders[strings.Join(o, " ")]++
-	}
-	near := func(what string, got int, share float64) {
-		t.Helper()
-		if got := float64(got) / n; got < share-0.015 || got > share+0.015 {
-			t.Errorf("%s in %.3f of the draws, want %.3f", what, got, share)
+	for n := 1; n <= 64; n++ {
+		want := "high default low"
+		switch {
+		case n%16 == 0:
+			want = "low high default"
+		case n%8 == 0:
+			want = "default high low"
+		}
+		if got := strings.Join(c.order(now), " "); got != want {
+			t.Errorf("fetch %d looks at %s, want %s", n, got, want)
 		}
 	}
-	near("high first", first["high"], 0.6)
-	near("default first", first["default"], 0.3)
-	near("low first", first["low"], 0.1)
-	near("high, default, low", orders["high default low"], 0.6*3/4)
-	near("low, high, default", orders["low high default"], 0.1*6/9)
-	if diff := cmp.Diff(queues, c.o.Queues); diff != "" {
-		t.Errorf("the queues of the options were changed (-want +got):\n%s", diff)
+	c.foundEmpty("high", now)
+	if got := strings.Join(c.order(now.Add(emptyFor-1)), " "); got != "default low" {
+		t.Errorf("right after high was found empty: %s", got)
 	}
-	if len(orders) != 6 {
-		t.Errorf("orders %v, want all 6", slices.Sorted(maps.Keys(orders)))
+	if got := strings.Join(c.order(now.Add(emptyFor)), " "); got != "high default low" {
+		t.Errorf("a while after high was found empty: %s", got)
 	}
 	one := New(nil, Options{Queues: []string{"only"}})
 	defer one.cancel()
-	if diff := cmp.Diff([]string{"only"}, one.order()); diff != "" {
-		t.Errorf("one queue (-want +got):\n%s", diff)
-	}
-	four := New(nil, Options{Queues: []string{"a", "b", "c", "d"}})
-	defer four.cancel()
-	if got := len(four.order()); got != 4 {
-		t.Errorf("%d of four queues", got)
+	for range 16 {
+		if diff := cmp.Diff([]string{"only"}, one.order(now)); diff != "" {
+			t.Errorf("one queue (-want +got):\n%s", diff)
+		}
 	}
 }
 
@@ -469,13 +462,13 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 		}
 		c.inHand.remove(c.Delivery(id)) // its slot is free again
 	}
-	// Means of 240, 120 and 40; the bounds are six standard deviations away.
-	for queue, bounds := range map[byte][2]int{'h': {180, 300}, 'd': {65, 175}, 'l': {5, 76}} {
-		if n := got[queue]; n < bounds[0] || n > bounds[1] {
-			t.Errorf("%d jobs of queue %c, want %d to %d; all: %v", n, queue, bounds[0], bounds[1], got)
-		}
+	// One fetch each: exact.
+	if want := map[byte]int{'h': 350, 'd': 25, 'l': 25}; !maps.Equal(got, want) {
+		t.Errorf("jobs by queue: %v, want %v", got, want)
 	}
-	t.Logf("the first job of low priority was the %dth", firstLow)
+	if firstLow != 16 {
+		t.Errorf("the first job of low priority was the %dth, want the 16th", firstLow)
+	}
 }
 
 // asynq asks for one queue after the other; all but the first are told at once

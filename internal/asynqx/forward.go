@@ -10,7 +10,7 @@ import (
 	"github.com/tidegate/tidegate/internal/record"
 )
 
-// forward moves due jobs of both sets at asynq's call for the first of them.
+// forward is the beat of a queue, at asynq's call for the first of its two sets.
 // Nothing is moved while the gate is closed.
 func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	queue := queueOf(keys[0])
@@ -19,30 +19,71 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	}
 	c.settleForgotten()
 	c.returnStranded()
-	if c.waiting.Load() {
+	now := time.Now()
+	// A tenth less, because the beat comes by at about that interval.
+	move := !c.waiting.Load() && now.Sub(c.forwarded[queue]) >= c.o.ForwardEvery-c.o.ForwardEvery/10
+	if !move && c.inHand.len() == 0 && now.Sub(c.looked[queue]) < idleBeat {
 		return redis.NewCmdResult(int64(0), nil)
 	}
+	c.looked[queue] = now
 	ctx, cancel := c.within(ctx)
 	defer cancel()
-	n, err := c.forwardQueue(ctx, queue)
+	n, err := c.beat(ctx, queue, move)
 	if err != nil {
 		c.health.failed(err)
 		// asynq would log this every second; the outage is logged once.
 		return redis.NewCmdResult(int64(0), nil)
 	}
+	if move && n == 0 {
+		c.forwarded[queue] = now // until then, asynq asks again at once
+	}
 	return redis.NewCmdResult(n, nil)
 }
 
-func (c *Client) forwardQueue(ctx context.Context, queue string) (int64, error) {
+// beat moves what is due, if that is wanted, and sees to the rest of what the
+// queue needs.
+func (c *Client) beat(ctx context.Context, queue string, move bool) (int64, error) {
 	keys := []string{record.Scheduled(queue), record.Retry(queue), record.Pending(queue)}
-	n, err := forwardScript.Run(ctx, c.UniversalClient, keys, record.TaskPrefix(queue)).Int64()
-	if err != nil {
+	// Who ends a parent tells its children; this finds what a crash has left over,
+	// and the marks of jobs that had ended before they could be heeded.
+	leftOver := c.beats.Add(1)/uint64(len(c.o.Queues))%lookForLeftOvers == 0
+	marks := leftOver || c.inHand.len() > 0
+	reply, err := forwardScript.Run(ctx, c.UniversalClient, keys, queue, flag(move), flag(leftOver), flag(marks)).Slice()
+	if err != nil || len(reply) < 3 {
 		return 0, fmt.Errorf("asynqx: forward %s: %w", queue, err)
 	}
+	n, _ := reply[0].(int64)
 	if n > 0 {
 		c.Wake()
 	}
+	if due, _ := reply[1].(int64); due == 1 {
+		c.add(chore{queue, sweepExpired})
+	}
+	if ended, _ := reply[2].(int64); ended == 1 {
+		c.add(chore{queue, tellChildren})
+	}
+	for i := 3; i+1 < len(reply); i += 2 {
+		id, _ := reply[i].(string)
+		mark, _ := reply[i+1].(string)
+		c.Mark(id, mark)
+	}
 	return n, nil
+}
+
+// idleBeat is how often a queue is looked at while nothing is in hand. With jobs in
+// hand each beat looks, because a lost word on a cancelled one is to be found within
+// a second.
+const idleBeat = 900 * time.Millisecond
+
+// lookForLeftOvers is how many beats come between two looks at the outbox and other
+// leftovers.
+const lookForLeftOvers = 5
+
+func flag(b bool) string {
+	if b {
+		return "1"
+	}
+	return "0"
 }
 
 // releaseQueue makes due what was put off because the gate was closed, up to
@@ -52,7 +93,7 @@ func (c *Client) releaseQueue(ctx context.Context, queue string, ahead time.Dura
 	keys := []string{record.Scheduled(queue), record.Pending(queue)}
 	for passed := int64(0); ; {
 		r, err := releaseScript.Run(ctx, c.UniversalClient, keys,
-			record.TaskPrefix(queue), ahead.Milliseconds(), c.o.HeldReason, passed, atOnce).Int64Slice()
+			queue, ahead.Milliseconds(), c.o.HeldReason, passed, atOnce).Int64Slice()
 		if err != nil || len(r) != 2 {
 			return fmt.Errorf("asynqx: release what was held in %s: %w", queue, err)
 		}
@@ -81,7 +122,7 @@ func (c *Client) forwardAll() {
 	ctx, cancel := context.WithTimeout(c.ctx, redisTimeout)
 	defer cancel()
 	for _, q := range c.o.Queues {
-		_, err := c.forwardQueue(ctx, q)
+		_, err := c.beat(ctx, q, true)
 		if err == nil && held > 0 {
 			err = c.releaseQueue(ctx, q, held)
 		}

@@ -20,7 +20,7 @@ func forwardJobs(s *shelf, held time.Duration) int64 {
 	s.t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, HeldReason: "breaker d open"})
 	ctx := context.Background()
-	n, err := c.forwardQueue(ctx, s.queue)
+	n, err := c.beat(ctx, s.queue, true)
 	if err == nil && held > 0 {
 		before := s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
 		err = c.releaseQueue(ctx, s.queue, held)
@@ -251,8 +251,8 @@ func TestForwardAnswersAsynq(t *testing.T) {
 		t.Errorf("the call for retry moved %d with %d calls to Redis, want none", n, len(w.calls))
 	}
 	c.waiting.Store(true)
-	if n := asForward(record.Scheduled(s.queue)); n != 0 || len(w.calls) != 0 {
-		t.Errorf("while the gate waits: moved %d with %d calls to Redis, want none", n, len(w.calls))
+	if n := asForward(record.Scheduled(s.queue)); n != 0 || len(w.calls) != 1 || s.look()["scheduled"] != "a" {
+		t.Errorf("while the gate waits: moved %d with %d calls to Redis, left %v; want one that only looks", n, len(w.calls), s.look())
 	}
 	c.waiting.Store(false)
 	if n := asForward(record.Scheduled(s.queue)); n != 2 {
@@ -267,76 +267,5 @@ func TestForwardAnswersAsynq(t *testing.T) {
 	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
 	if n := asForward(record.Scheduled(s.queue)); n != 0 {
 		t.Errorf("without Redis: moved %d", n)
-	}
-}
-
-func TestPurgeScript(t *testing.T) {
-	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
-		ctx := context.Background()
-		now := s.now()
-		failed := func(id string, age time.Duration) {
-			s.hash(id, record.StateFailed)
-			s.must(s.rdb.ZAdd(ctx, record.Failed(s.queue), redis.Z{Score: float64(now.Add(-age).UnixMilli()), Member: id}).Err())
-		}
-		purge := func(atMost int) int64 {
-			t.Helper()
-			n, err := purgeScript.Run(ctx, s.rdb, []string{record.Failed(s.queue)}, record.TaskPrefix(s.queue), time.Hour.Milliseconds(), atMost).Int64()
-			s.must(err)
-			return n
-		}
-		if n := purge(10); n != 0 {
-			t.Errorf("purged %d of nothing", n)
-		}
-		failed("old1", 3*time.Hour)
-		failed("old2", 2*time.Hour)
-		failed("just", time.Hour)
-		failed("young", time.Hour-time.Minute)
-		s.pending("p")
-		if n := purge(1); n != 1 {
-			t.Errorf("purged %d, want 1", n)
-		}
-		want := map[string]string{"failed": "old2 just young", "old2": "failed", "just": "failed", "young": "failed", "pending": "p", "p": "pending"}
-		if diff := cmp.Diff(want, s.look()); diff != "" {
-			t.Errorf("after the first one, the oldest (-want +got):\n%s", diff)
-		}
-		if n := purge(100); n != 2 {
-			t.Errorf("purged %d, want 2", n)
-		}
-		want = map[string]string{"failed": "young", "young": "failed", "pending": "p", "p": "pending"}
-		if diff := cmp.Diff(want, s.look()); diff != "" {
-			t.Errorf("after all (-want +got):\n%s", diff)
-		}
-	})
-}
-
-// The janitor's call deletes failed jobs too, all that are due, and not more
-// often than once a minute.
-func TestJanitorPurges(t *testing.T) {
-	t.Parallel()
-	s := realShelf(t)
-	ctx := context.Background()
-	w := &wire{UniversalClient: s.rdb}
-	c := New(w, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
-	defer c.CloseGate(ctx)
-	for i := range 250 {
-		id := fmt.Sprint("f", i)
-		s.hash(id, record.StateFailed)
-		s.must(s.rdb.ZAdd(ctx, record.Failed(s.queue), redis.Z{Score: 1, Member: id}).Err())
-	}
-	s.at(record.Completed(s.queue), "c", record.StateCompleted, time.Unix(1, 0))
-	janitor := redis.NewScript(scriptsOf(t, parse(t, asynqDir(t)+"/internal/rdb/rdb.go"))["deleteExpiredCompletedTasksCmd"])
-	for _, want := range []int64{1, 0} {
-		n, err := janitor.Run(ctx, c, []string{record.Completed(s.queue)}, time.Now().Unix(), record.TaskPrefix(s.queue), 100).Int64()
-		s.must(err)
-		if n != want {
-			t.Errorf("asynq's own script deleted %d, want %d", n, want)
-		}
-	}
-	if diff := cmp.Diff(map[string]string{}, s.look()); diff != "" {
-		t.Errorf("left (-want +got):\n%s", diff)
-	}
-	if n := len(w.sent("purge")); n != 3 {
-		t.Errorf("%d calls to purge 250 jobs, want 3", n)
 	}
 }

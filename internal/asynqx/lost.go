@@ -32,7 +32,7 @@ func (c *Client) reclaim() {
 	c.bufferMu.Unlock()
 	for queue, runs := range lost {
 		ctx, cancel := c.bounded()
-		args := []any{record.TaskPrefix(queue)}
+		args := []any{queue}
 		for _, r := range runs {
 			args = append(args, r)
 		}

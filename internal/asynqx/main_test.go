@@ -114,7 +114,8 @@ func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
 }
 
 // look is where every job of the queue is: the lists, the next one first, and
-// the sets, the first one first; and the state of each record.
+// the sets, the first one first; how many ghosts the queue counts; and the state
+// of each record.
 func (s *shelf) look() map[string]string {
 	s.t.Helper()
 	ctx := context.Background()
@@ -132,8 +133,15 @@ func (s *shelf) look() map[string]string {
 	for name, key := range map[string]string{
 		"lease": record.Lease(s.queue), "scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue),
 		"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
+		"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
+		"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
+		"expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
 	} {
 		put(name, s.rdb.ZRange(ctx, key, 0, -1).Val())
+	}
+	put("marked", slices.Sorted(slices.Values(s.rdb.SMembers(ctx, record.Marked(s.queue)).Val())))
+	if n, err := s.rdb.Get(ctx, record.Ghosts(s.queue)).Result(); err == nil {
+		out["ghosts"] = n
 	}
 	prefix := record.TaskPrefix(s.queue)
 	for _, key := range s.rdb.Keys(ctx, strings.NewReplacer("{", "[{]", "}", "[}]").Replace(prefix)+"*").Val() {
@@ -142,12 +150,14 @@ func (s *shelf) look() map[string]string {
 	return out
 }
 
-// fields returns the record of a job without its message.
+// fields returns the record of a job without its message and its history.
 func (s *shelf) fields(id string) map[string]string {
 	s.t.Helper()
 	m, err := s.rdb.HGetAll(context.Background(), record.Task(s.queue, id)).Result()
 	s.must(err)
 	delete(m, record.FieldMsg)
+	delete(m, record.FieldHistory)
+	delete(m, record.FieldVersions)
 	return m
 }
 
@@ -164,6 +174,14 @@ func (s *shelf) now() time.Time {
 func (s *shelf) millis(id, field string, from, to time.Time) {
 	s.t.Helper()
 	s.between(field+" of "+id, s.rdb.HGet(context.Background(), record.Task(s.queue, id), field).Val(), from, to)
+}
+
+// millisOf parses unix milliseconds.
+func (s *shelf) millisOf(text string) int64 {
+	s.t.Helper()
+	ms, err := strconv.ParseInt(text, 10, 64)
+	s.must(err)
+	return ms
 }
 
 func (s *shelf) between(what, millis string, from, to time.Time) {
@@ -221,7 +239,8 @@ func (c call) script() string {
 }
 
 var ourScripts = map[string]*redis.Script{
-	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript, "purge": purgeScript,
+	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript,
+	"release": releaseScript, "reclaim": reclaimScript,
 }
 
 // wire stands between a client and Redis: it keeps what scripts are sent, and
@@ -306,3 +325,5 @@ func asDone(ctx context.Context, c *Client, queue, id string) error {
 		"asynq:{" + queue + "}:processed:" + now.Format(time.DateOnly), "asynq:{" + queue + "}:processed",
 	}, id, now.Add(90*24*time.Hour).Unix(), int64(1<<63-1)).Err()
 }
+
+func zAt(id string, score float64) redis.Z { return redis.Z{Score: score, Member: id} }

@@ -1,40 +1,44 @@
 package asynqx
 
 import (
-	"math/rand/v2"
+	"time"
 )
 
-// weights are the shares of the queues, the most urgent first, when all of them
-// have jobs: the less urgent are not starved.
-var weights = []int{6, 3, 1}
+// Turns of the less urgent queues, so that the urgent one is served first and the
+// others are not starved: each eighth fetch looks at the second queue first, every
+// other one of these at the third instead.
+const (
+	secondsTurn = 8
+	thirdsTurn  = 16
+)
 
-// order returns the queues by weighted chance.
-func (c *Client) order() []string {
+// order returns the queues in the order in which the next fetch looks at them,
+// without those that were found empty a moment ago. bufferMu is held.
+func (c *Client) order(now time.Time) []string {
 	queues := c.o.Queues
-	if len(queues) == 1 {
-		return queues
+	c.turn++
+	first := 0
+	switch {
+	case c.turn%thirdsTurn == 0:
+		first = 2
+	case c.turn%secondsTurn == 0:
+		first = 1
 	}
-	left := make([]int, len(queues))
-	total := 0
-	for i := range queues {
-		left[i] = 1
-		if i < len(weights) {
-			left[i] = weights[i]
-		}
-		total += left[i]
-	}
+	first = min(first, len(queues)-1)
 	out := make([]string, 0, len(queues))
-	for len(out) < len(queues) {
-		n := rand.IntN(total) //nolint:gosec // fairness needs no secrecy
-		for i, w := range left {
-			if n < w {
-				out = append(out, queues[i])
-				total -= w
-				left[i] = 0
-				break
-			}
-			n -= w
+	add := func(queue string) {
+		if !now.Before(c.empty[queue]) {
+			out = append(out, queue)
+		}
+	}
+	add(queues[first])
+	for i, q := range queues {
+		if i != first {
+			add(q)
 		}
 	}
 	return out
 }
+
+// foundEmpty passes the queue over for a moment. bufferMu is held.
+func (c *Client) foundEmpty(queue string, now time.Time) { c.empty[queue] = now.Add(emptyFor) }

@@ -1,35 +1,41 @@
 package asynqx
 
 import (
+	"slices"
 	"time"
 )
 
 // prefetchFrom returns the queue to fetch from while jobs are completed, or ""
 // if nothing is to be fetched now: when fetching has stopped, when the gate does
-// not let jobs flow freely, when jobs are at hand, or when it is time to look at
-// the other queues.
+// not let jobs flow freely, when jobs are at hand, or when the last look found
+// none.
 func (c *Client) prefetchFrom() string {
 	if c.ctx.Err() != nil || c.waiting.Load() || !c.gate.Flowing() {
 		return ""
 	}
 	c.bufferMu.Lock()
 	defer c.bufferMu.Unlock()
-	if len(c.buffer) > 0 || time.Now().After(c.flowingUntil) {
+	if len(c.buffer) > 0 || !c.flowing {
 		return ""
 	}
-	return c.flowing
+	queues := c.order(time.Now())
+	if len(queues) == 0 {
+		return ""
+	}
+	return queues[0]
 }
 
 // keepPrefetched puts jobs that came along with completions into the buffer, or
-// back to the head of the queue if the gate has closed meanwhile.
-func (c *Client) keepPrefetched(ds []*Delivery) {
+// back to the head of their queue if the gate has closed meanwhile.
+func (c *Client) keepPrefetched(queue string, ds []*Delivery) {
 	c.bufferMu.Lock()
 	keep := c.ctx.Err() == nil && (!c.waiting.Load() || c.gate.Flowing())
 	if keep {
 		c.buffer = append(c.buffer, ds...)
 	}
-	if len(ds) == 0 {
-		c.flowing = ""
+	if now := time.Now(); len(ds) == 0 {
+		c.foundEmpty(queue, now)
+		c.flowing = slices.ContainsFunc(c.o.Queues, func(q string) bool { return !now.Before(c.empty[q]) })
 	}
 	c.bufferMu.Unlock()
 	if keep {

@@ -4,29 +4,54 @@ import (
 	"context"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
 	"github.com/tidegate/tidegate/internal/record"
 )
 
-// purge deletes failed jobs beyond their retention, once in a while when asynq's
-// janitor comes by for the completed ones.
-func (c *Client) purge(ctx context.Context, keys []string) {
-	const batch, every = 100, time.Minute
+// purge stands in for asynq's deletion of completed jobs, because more belongs to
+// a job of ours than its hash, and deletes the others that have ended once in a
+// while.
+func (c *Client) purge(ctx context.Context, keys []string) *redis.Cmd {
 	queue := queueOf(keys[0])
+	if err := c.purgeQueue(ctx, queue); err != nil {
+		c.health.failed(err)
+	}
+	return redis.NewCmdResult(int64(0), nil) // nothing is left for asynq to do
+}
+
+func (c *Client) purgeQueue(ctx context.Context, queue string) error {
+	const every = time.Minute
+	if err := c.repeatPurge(ctx, func(ctx context.Context) (bool, error) {
+		return lifecycle.PurgeCompleted(ctx, c.UniversalClient, queue)
+	}); err != nil {
+		return err
+	}
 	if now := time.Now(); c.o.RetentionFailed <= 0 || now.Sub(c.purged[queue]) < every {
-		return
+		return nil
 	}
 	c.purged[queue] = time.Now()
-	ctx, cancel := c.within(ctx)
-	defer cancel()
-	for {
-		n, err := purgeScript.Run(ctx, c.UniversalClient, []string{record.Failed(queue)},
-			record.TaskPrefix(queue), c.o.RetentionFailed.Milliseconds(), batch).Int64()
-		if err != nil {
-			c.health.failed(err)
-			return
-		}
-		if n < batch {
-			return
+	for _, state := range []string{record.StateFailed, record.StateCancelled, record.StateExpired} {
+		if err := c.repeatPurge(ctx, func(ctx context.Context) (bool, error) {
+			return lifecycle.PurgeEnded(ctx, c.UniversalClient, queue, state, c.o.RetentionFailed)
+		}); err != nil {
+			return err
 		}
 	}
+	return nil
+}
+
+// repeatPurge calls one portion after the other, until there are no more or the
+// worker stops.
+func (c *Client) repeatPurge(ctx context.Context, portion func(context.Context) (more bool, err error)) error {
+	for c.ctx.Err() == nil {
+		ctx, cancel := c.within(ctx)
+		more, err := portion(ctx)
+		cancel()
+		if err != nil || !more {
+			return err
+		}
+	}
+	return nil
 }

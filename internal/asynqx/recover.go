@@ -15,5 +15,18 @@ var leaseExpired = asynq.ErrLeaseExpired.Error()
 // not take the same others with it again.
 func (c *Client) recoverOutcome() Outcome {
 	spread := time.Duration(rand.Int64N(int64(c.o.RecoverSpread) + 1)) //nolint:gosec // spreading needs no secrecy
-	return Outcome{Kind: recovered, At: time.Now().Add(spread), Reason: "its worker died; it runs again"}
+	o := Outcome{Kind: recovered, At: time.Now().Add(spread), Reason: "its worker died; it runs again"}
+	if c.o.MaxCrashes > 0 {
+		o.Limit = &c.o.MaxCrashes
+	}
+	return o
+}
+
+// suspectOutcome puts a job off that a worker has died with while another such job
+// is in hand: they run one at a time, so that the guilty one does not take the
+// others with it again and again.
+func (c *Client) suspectOutcome() *Outcome {
+	const from, to = time.Second, 3 * time.Second
+	pause := from + time.Duration(rand.Int64N(int64(to-from))) //nolint:gosec // spreading needs no secrecy
+	return &Outcome{Kind: deferred, At: time.Now().Add(pause), Reason: "a worker died with it; such jobs run one at a time"}
 }

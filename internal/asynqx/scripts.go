@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 //go:embed lua/*.lua
@@ -15,7 +17,7 @@ func script(name string) *redis.Script {
 	if err != nil {
 		panic(err) // embedded at build time: cannot be missing
 	}
-	return redis.NewScript(string(src))
+	return record.Script(string(src))
 }
 
 var (
@@ -23,7 +25,6 @@ var (
 	completeScript = script("complete")
 	settleScript   = script("settle")
 	forwardScript  = script("forward")
-	purgeScript    = script("purge")
 	reclaimScript  = script("reclaim")
 	releaseScript  = script("release")
 )

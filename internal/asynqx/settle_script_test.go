@@ -96,7 +96,7 @@ func TestSettleScript(t *testing.T) {
 			name: "extended", had: []any{"expires_at", expires},
 			outcome: Outcome{Kind: Reschedule, Extend: 90 * time.Second}, delay: time.Second,
 			want: Settled{Kind: Reschedule, Count: 1}, at: true,
-			look:   map[string]string{"scheduled": "a", "a": "scheduled"},
+			look:   map[string]string{"scheduled": "a", "expiry": "a", "a": "scheduled"},
 			fields: map[string]string{"state": "scheduled", "reschedules": "1", "reason": "", "expires_at": "4000000090000"},
 		},
 		{
@@ -108,7 +108,7 @@ func TestSettleScript(t *testing.T) {
 		{
 			name: "not extended", had: []any{"expires_at", expires}, outcome: Outcome{Kind: Retry}, delay: time.Second,
 			want: Settled{Kind: Retry, Count: 1}, at: true,
-			look:   map[string]string{"retry": "a", "a": "retry"},
+			look:   map[string]string{"retry": "a", "expiry": "a", "a": "retry"},
 			fields: map[string]string{"state": "retry", "attempt": "1", "reason": "", "expires_at": expires},
 		},
 		{
@@ -147,19 +147,19 @@ func TestSettleScript(t *testing.T) {
 			name: "recover", had: []any{"attempt", 1}, outcome: Outcome{Kind: recovered, Reason: "died"}, delay: 5 * time.Second,
 			want: Settled{Kind: recovered, Count: 1}, at: true,
 			look:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "attempt": "1", "crashes": "1", "reason": "died"},
+			fields: map[string]string{"state": "scheduled", "attempt": "1", "crashes": "1", "crash_run": "", "reason": "died"},
 		},
 		{
 			name: "recover below the bound", had: []any{"crashes", 1}, outcome: Outcome{Kind: recovered, Limit: limit(3)}, delay: 5 * time.Second,
 			want: Settled{Kind: recovered, Count: 2}, at: true,
 			look:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "2", "reason": ""},
+			fields: map[string]string{"state": "scheduled", "crashes": "2", "crash_run": "", "reason": ""},
 		},
 		{
 			name: "recover for the last time", had: []any{"crashes", 2}, outcome: Outcome{Kind: recovered, Limit: limit(3)}, delay: 5 * time.Second,
 			want: Settled{Kind: Fail, Count: 3}, ended: true,
 			look:   map[string]string{"failed": "a", "a": "failed"},
-			fields: map[string]string{"state": "failed", "crashes": "3", "last_error": "its worker died 3 times with this job in hand"},
+			fields: map[string]string{"state": "failed", "crashes": "3", "crash_run": "", "last_error": "poison: its worker died 3 times with this job in hand"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -235,7 +235,7 @@ func TestSettleScript(t *testing.T) {
 // A job whose record is gone is taken out of the hands and put nowhere.
 func TestSettleScriptWithoutARecord(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Reschedule, Retry, Fail, Requeue, deferred, recovered} {
+	for _, kind := range []Kind{Reschedule, Retry, Fail, Cancel, Requeue, deferred, recovered} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			bothRedises(t, func(t *testing.T, s *shelf) {

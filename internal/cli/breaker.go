@@ -39,23 +39,16 @@ func (n breakerName) check(ctx context.Context, s *session) error {
 		return inputErrorf("%q names a key's breaker; keys are not supported by this version yet", clip(n.Name, 80))
 	}
 	if !jobs.ValidDestination(n.Name) {
-		return inputErrorf("%q cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", clip(n.Name, 80))
+		return &inputError{badDestination(n.Name)}
 	}
-	known, err := s.client.Destinations(ctx)
+	names, err := s.destinations(ctx)
 	if err != nil {
 		return fmt.Errorf("breaker: %w", err)
 	}
-	names := make([]string, len(known))
-	for i, d := range known {
-		names[i] = d.Name
+	if !slices.Contains(names, n.Name) {
+		return noDestination(n.Name, names)
 	}
-	switch {
-	case slices.Contains(names, n.Name):
-		return nil
-	case len(names) == 0:
-		return &notFoundError{fmt.Sprintf("destination %q is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too", n.Name)}
-	}
-	return &notFoundError{fmt.Sprintf("destination %q is not known; known are %s", n.Name, strings.Join(names, ", "))}
+	return nil
 }
 
 // open connects and checks the name.

@@ -36,6 +36,7 @@ type bulk struct {
 	client      *jobs.Client
 	maxPayload  int
 	destination string // of lines that name none
+	batch       string // of lines that name none
 	progress    *progress
 }
 
@@ -139,7 +140,7 @@ func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
 			flush()
 			return fmt.Errorf("read line %d: %w", lines.number+1, err)
 		case len(line) > 0:
-			spec := &jobs.Spec{Destination: b.destination}
+			spec := &jobs.Spec{Destination: b.destination, Batch: b.batch}
 			if err := parseJobLine(store.keep(line), spec); err != nil {
 				c.reject(lines.number, err.Error())
 			} else {

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -18,7 +19,7 @@ import (
 )
 
 const (
-	unknownField = "is no field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at"
+	unknownField = "is no field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
 	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
@@ -40,11 +41,15 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"id":"b","payload":null}`+"\r", "")
 	add(`{"destination":"blog","payload":1}`, `destination "blog" is not known; known are shop, stock`)
 	add(`{"destination":"shop"}`, `payload: is missing; give JSON, for instance {} or null`)
-	add(`{"payload":1,"ttl":60}`, `ttl: is not supported by this version`)
-	add(`{"payload":1,"expires_at":null}`, `expires_at: is not supported by this version`)
-	add(`{"payload":1,"batch":"b"}`, `batch: is not supported by this version`)
-	add(`{"payload":1,"after":[]}`, `after: is not supported by this version`)
-	add(`{"payload":1,"status":"completed"}`, `status: `+unknownField)
+	add(`{"destination":"shop","status":"completed"}`, `payload: is missing; "list" leaves payloads out, "get ID -o json" has them`)
+	add(`{"payload":1,"ttl":"soon"}`, `ttl: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`)
+	add(`{"payload":1,"ttl":-1}`, `ttl: must not be negative; 0 expires the job at once`)
+	add(`{"payload":1,"ttl":60,"expires_at":"2099-01-31T14:35:00Z"}`, `ttl: give either a ttl or expires_at, not both`)
+	add(`{"payload":1,"expires_at":1700000000}`, `expires_at: must be a string`)
+	add(`{"payload":1,"batch":"a b"}`, `batch: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`)
+	add(`{"payload":1,"after":"a"}`, `after: must be a list of strings`)
+	add(`{"payload":1,"after":["{a}"]}`, `after: "{a}" cannot be the id of a job`)
+	add(`{"payload":1,"expire_at":null}`, `expire_at: is no field of a job to enqueue; did you mean expires_at?`)
 	add(`{"payload":1,"\u001b[2J":1}`, `[2J: `+unknownField)
 	add(`{"payload":{"a":]}}`, `is not valid JSON: invalid character ']' looking for beginning of value`)
 	add(`[1]`, noObject)
@@ -55,6 +60,9 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"payload":"`+strings.Repeat("x", 400<<10)+`"}`, `is longer than 65636 bytes, which no line with a payload of at most 100 bytes is (MAX_PAYLOAD_BYTES)`)
 	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"available_at":"2099-01-31T14:35:00Z",`+
 		`"request":{"path":"/x","query":"a=b","headers":{"X-A":"b"}},"retry":{"max_retries":2,"retry_on":["timeout"]}}`, "")
+	add(`{"id":"e","destination":"shop","payload":1,"batch":"tuesday","after":["c","a"],"ttl":"7d"}`, "")
+	add(`{"id":"f","destination":"shop","payload":1,"after":["nope"]}`, `after: there is no job nope; enqueue parents before their children`)
+	add(`{"id":"g","destination":"shop","payload":1,"batch":"","ttl":60,"status":"failed","attempt":3,"available_at":"2001-01-31T14:35:00Z","response":{"status":500},"waiting":null}`, "")
 	b.WriteString(`{"id":"d","payload":4}`) // no end of line
 	return b.String(), rejected
 }
@@ -72,11 +80,11 @@ func TestFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	got := b.run(t, "enqueue", "--file", file, "-d", "shop", "-o", "json")
+	got := b.run(t, "enqueue", "--file", file, "-d", "shop", "--batch", "monday", "-o", "json")
 	if want := fmt.Sprintf("tidegate: %d lines were rejected; correct and enqueue those again\n", len(rejected)); got.status != 2 || got.stderr != want {
 		t.Errorf("exit status %d, stderr %q, want 2 and %q", got.status, got.stderr, want)
 	}
-	want := bulkResult{Accepted: 4, Rejected: rejected}
+	want := bulkResult{Accepted: 6, Rejected: rejected}
 	if diff := cmp.Diff(want, decode[bulkResult](t, got.stdout)); diff != "" {
 		t.Errorf("result (-want +got)\n%s", diff)
 	}
@@ -88,7 +96,7 @@ func TestFile(t *testing.T) {
 	seven := 7
 	c := decode[document](t, b.run(t, "get", "c", "-o", "json").ok(t)).Job
 	c2 := jobs.Job{
-		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Payload: []byte("3"), After: []string{},
+		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Payload: []byte("3"), Batch: "monday", After: []string{},
 		Request: jobs.Request{Path: "/x", Query: "a=b", Headers: map[string]string{"X-A": "b"}}, MaxReschedules: &seven,
 		Retry:       &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
 		AvailableAt: c.AvailableAt, CreatedAt: c.CreatedAt,
@@ -96,10 +104,18 @@ func TestFile(t *testing.T) {
 	if diff := cmp.Diff(c2, c); diff != "" || c.AvailableAt.Year() != 2099 {
 		t.Errorf("job c (-want +got)\n%s", diff)
 	}
+	e, g := b.job(t, "e"), b.job(t, "g")
+	if e.Batch != "tuesday" || e.Status != jobs.Waiting || !slices.Equal(e.After, []string{"c", "a"}) || e.ExpiresAt == nil || e.ExpiresAt.Sub(e.CreatedAt).Round(time.Hour) != 7*24*time.Hour {
+		t.Errorf("job e %+v", e)
+	}
+	if g.Batch != "monday" || g.Status != jobs.Pending || g.Attempt != 0 || g.Response != nil || g.AvailableAt.Before(g.CreatedAt) || g.ExpiresAt == nil ||
+		g.ExpiresAt.Sub(g.CreatedAt).Round(time.Second) != time.Minute {
+		t.Errorf("job g %+v", g)
+	}
 	// All with an id are there already; the exit status is about the bad lines.
 	again := decode[bulkResult](t, b.run(t, "enqueue", "--file", file, "-d", "shop", "-o", "json").stdout)
-	if again.Accepted != 0 || again.Duplicates != 4 {
-		t.Errorf("the second time %d accepted and %d duplicates, want 0 and 4", again.Accepted, again.Duplicates)
+	if again.Accepted != 0 || again.Duplicates != 6 {
+		t.Errorf("the second time %d accepted and %d duplicates, want 0 and 6", again.Accepted, again.Duplicates)
 	}
 }
 
@@ -237,4 +253,20 @@ func TestFileUnreadable(t *testing.T) {
 	f.CloseWithError(os.ErrDeadlineExceeded)
 	(<-f.done).want(t, 1, "{\"accepted\":1,\"duplicates\":0,\"rejected\":[]}\n",
 		"tidegate: stopped (read line 2: i/o timeout); accepted so far: 1 job; go on with: tail -n +2 FILE | tidegate enqueue --file -\n")
+}
+
+// Parents may be in an earlier part of the file, also where it is sent in parts.
+func TestFileOfFamilies(t *testing.T) {
+	t.Parallel()
+	b := newFileBench(t)
+	const n = chunkJobs + 10
+	var file strings.Builder
+	file.WriteString("{\"id\":\"parent\",\"destination\":\"stock\",\"payload\":0}\n")
+	for i := range n {
+		fmt.Fprintf(&file, "{\"destination\":\"shop\",\"payload\":%d,\"after\":[\"parent\"]}\n", i)
+	}
+	runIn(t, b.env, file.String(), "enqueue", "--file", "-", "--batch", "family", "-o", "json").want(t, 0, fmt.Sprintf("{\"accepted\":%d,\"duplicates\":0,\"rejected\":[]}\n", n+1), "")
+	b.run(t, "cancel", "parent").want(t, 0, "cancelled 1 job\n", "")
+	b.run(t, "batch", "get", "family", "-w").want(t, 1, fmt.Sprintf("batch      family\njobs       %d\nended      %[1]d (100 %%)\ncancelled  %[1]d\n", n+1),
+		fmt.Sprintf("tidegate: not all jobs of the batch completed: %d cancelled; see: tidegate list --batch family --status cancelled\n", n+1))
 }

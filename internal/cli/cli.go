@@ -9,6 +9,8 @@ import (
 	"strings"
 
 	"github.com/alecthomas/kong"
+
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Process is what a command has of the process that it runs in.
@@ -36,7 +38,16 @@ type grammar struct {
 	Enqueue enqueueCmd    `cmd:"" help:"Enqueue a job, or a file of jobs."`
 	Get     getCmd        `cmd:"" help:"Show a job, and why it waits."`
 	List    listCmd       `cmd:"" help:"List jobs, the newest first."`
+	History historyCmd    `cmd:"" help:"Show what happened to a job."`
+	Batch   batchCmds     `cmd:"" help:"Look at batches of jobs."`
+	Stats   statsCmd      `cmd:"" help:"Count the jobs of each destination."`
+	Cancel  cancelCmd     `cmd:"" help:"Cancel jobs: they never start, and running calls are cut."`
+	Pause   pauseCmd      `cmd:"" help:"Keep jobs from running until they are resumed."`
+	Resume  resumeCmd     `cmd:"" help:"Let paused jobs go on."`
+	Retry   retryCmd      `cmd:"" help:"Run failed and cancelled jobs again."`
+	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
+	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 }
@@ -77,7 +88,7 @@ func (p *Process) run(ctx context.Context) error {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(p),
-		kong.Vars{"statuses": statusNames()},
+		kong.Vars{"statuses": joinStatuses(jobs.Statuses)},
 		kong.Vars(demoVars()),
 	)
 	if err != nil {

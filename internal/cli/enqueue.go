@@ -26,6 +26,10 @@ type enqueueCmd struct {
 	ID             string   `name:"id" placeholder:"ID" help:"Id of the job; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is printed."`
 	At             string   `placeholder:"TIME" help:"Not before this instant: RFC 3339, such as 2026-01-31T14:35:00Z."`
 	Delay          string   `placeholder:"5m" help:"Not before this time from now: 30s, 5m, 2h, 7d."`
+	TTL            string   `name:"ttl" placeholder:"1h" help:"Expire the job if it has not started within this time: 30s, 1h, 7d; 0 expires it at once."`
+	ExpiresAt      string   `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
+	Batch          string   `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
+	After          []string `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
 	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than put it off more often than this."`
 	Priority       string   `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
 	Retry          string   `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
@@ -40,17 +44,20 @@ func (enqueueCmd) Help() string {
   tidegate enqueue -d deviantart --payload @post.json --key alice --id post-7
   generate | tidegate enqueue -d deviantart --payload -
   tidegate enqueue -d deviantart --delay 2h --retry max=3,initial=10s
-  tidegate enqueue --file jobs.jsonl
+  tidegate enqueue -d deviantart --batch monday --after post-7 --ttl 7d
+  tidegate enqueue --file jobs.jsonl --batch monday
 
-A line of a file is a job: the fields of "get -o json" that are yours to choose,
-and no others:
+A line of a file is a job as "get -o json" prints it; what is not yours to choose,
+such as its status, is passed over, and so is an available_at that is past:
   {"destination":"deviantart","payload":{"title":"Sunset"}}
   {"id":"post-7","destination":"deviantart","key":"alice","payload":{},
    "request":{"path":"/items/7","query":"a=b","headers":{"X-A":"b"}},
-   "priority":"high","max_reschedules":100,"available_at":"2026-01-31T14:35:00Z",
+   "priority":"high","max_reschedules":100,"available_at":"2030-01-31T14:35:00Z",
+   "batch":"monday","after":["post-6"],"expires_at":"2030-02-01T00:00:00Z",
    "retry":{"max_retries":3,"initial_delay_secs":5,"retry_on":["timeout"]}}
-(each on one line). A bad line is named by its number and stops no other; the
-exit status is then 2. Lines with an id can be enqueued again safely.`
+(each on one line). Instead of expires_at there may be a ttl: "7d", or a number of
+seconds. Parents may be earlier lines. A bad line is named by its number and stops
+no other; the exit status is then 2. Lines with an id can be enqueued again safely.`
 }
 
 // Run enqueues.
@@ -85,6 +92,9 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if now := time.Now(); job.Status == jobs.Pending && job.AvailableAt.After(now) {
 		r.add("starts", "in "+explain.Duration(job.AvailableAt.Sub(now))+", at "+explain.At(job.AvailableAt, now))
 	}
+	if now := time.Now(); job.ExpiresAt != nil && job.ExpiresAt.After(now) && !job.Status.Final() {
+		r.add("expires", "in "+explain.Duration(job.ExpiresAt.Sub(now))+", at "+explain.At(*job.ExpiresAt, now))
+	}
 	if job.Duplicate {
 		r.add("duplicate", "this id exists already; nothing was enqueued")
 	}
@@ -102,7 +112,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
 		Request: jobs.Request{Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
-		Payload: json.RawMessage("{}"),
+		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After,
 	}
 	payload, err := c.payload(p, cfg.MaxPayloadBytes)
 	if err != nil {
@@ -126,6 +136,15 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	if c.Delay != "" {
 		spec.Delay, err = config.ParseDuration(c.Delay)
 		bad("--delay", err)
+	}
+	if c.TTL != "" {
+		ttl, err := config.ParseDuration(c.TTL)
+		spec.TTL = &ttl
+		bad("--ttl", err)
+	}
+	if c.ExpiresAt != "" {
+		spec.ExpiresAt, err = parseTime(c.ExpiresAt)
+		bad("--expires-at", err)
 	}
 	if c.Retry != "" {
 		spec.Retry, err = parseRetry(c.Retry)
@@ -233,8 +252,11 @@ func wholeSeconds(s string) (int, error) {
 // file enqueues the jobs of a file.
 func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	if c.Key != "" || c.Payload != "{}" || c.Path != "" || c.Query != "" || len(c.Header) > 0 || c.ID != "" || c.At != "" ||
-		c.Delay != "" || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" {
-		return inputErrorf("with --file only --destination may be given, as the default of lines that name none; put the rest into the lines")
+		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" {
+		return inputErrorf("with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines")
+	}
+	if c.Batch != "" && !jobs.ValidName(c.Batch) {
+		return inputErrorf("--batch: %w", badBatch(c.Batch))
 	}
 	cfg, err := p.loadConfig()
 	if err != nil {
@@ -263,7 +285,7 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	defer s.close()
 
 	started := time.Now()
-	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, progress: p.newProgress(size)}
+	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, progress: p.newProgress(size)}
 	result, err := b.run(ctx, in)
 	b.progress.end()
 	if printErr := c.printResult(p, result, time.Since(started)); printErr != nil {

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,6 +52,58 @@ func TestEnqueueAllFlags(t *testing.T) {
 	if w := read.Waiting; w == nil || w.Reason != explain.Scheduled || w.Until == nil || !w.Until.Equal(at) {
 		t.Errorf("waiting %+v, want scheduled until %v", w, at)
 	}
+}
+
+func TestEnqueueExpiry(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	left := func(id string, flags ...string) time.Duration {
+		t.Helper()
+		printed := decode[jobs.Job](t, b.run(t, append([]string{"enqueue", "-d", "shop", "--id", id, "-o", "json"}, flags...)...).ok(t))
+		read := b.job(t, id)
+		if diff := cmp.Diff(printed, read); diff != "" || read.ExpiresAt == nil {
+			t.Fatalf("expires at %v; get (-enqueue +get)\n%s", read.ExpiresAt, diff)
+		}
+		return read.ExpiresAt.Sub(read.CreatedAt)
+	}
+	for ttl, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 7 * 24 * time.Hour, "1w": 7 * 24 * time.Hour, "1500ms": 1500 * time.Millisecond} {
+		if got := left("in-"+ttl, "--ttl", ttl); (got - want).Abs() > time.Minute {
+			t.Errorf("--ttl %s leaves %v", ttl, got)
+		}
+	}
+	left("at", "--expires-at", "2099-01-31T15:35:00+01:00")
+	if got, want := b.job(t, "at").ExpiresAt, time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC); !got.Equal(want) {
+		t.Errorf("expires at %v, want %v", got, want)
+	}
+	for _, ttl := range []string{"0", "0s"} {
+		left("none-"+ttl, "--ttl", ttl)
+		if j := b.job(t, "none-"+ttl); j.Status != jobs.Expired || j.MarkedExpiredAt == nil || j.LastError != "" {
+			t.Errorf("--ttl %s: %+v, want it expired, which is no failure", ttl, j)
+		}
+	}
+	b.run(t, "enqueue", "-d", "shop", "--id", "past", "--expires-at", "2001-01-31T14:35:00Z").want(t, 0, "id           past\ndestination  shop\nstatus       expired\n", "")
+
+	out := b.run(t, "enqueue", "-d", "shop", "--id", "text", "--ttl", "1h", "--delay", "5m").ok(t)
+	if want := regexp.MustCompile(`^id           text
+destination  shop
+status       pending
+starts       in 5m, at ([0-9-]+ )?[0-9:]{8}
+expires      in 1h, at ([0-9-]+ )?[0-9:]{8}
+$`); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+}
+
+func TestEnqueueAfter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "--batch monday", "a", "b")
+	b.run(t, "enqueue", "-d", "shop", "--id", "c", "--after", "a,b", "--batch", "monday").want(t, 0, "id           c\ndestination  shop\nstatus       waiting\n", "")
+	if j := b.job(t, "c"); j.Status != jobs.Waiting || !slices.Equal(j.After, []string{"a", "b"}) || j.Batch != "monday" {
+		t.Errorf("job %+v", j)
+	}
+	b.run(t, "enqueue", "-d", "shop", "--id", "d", "--after", "a,nope").want(t, 2, "", "tidegate: after: there is no job nope; enqueue parents before their children\n")
+	b.run(t, "get", "d").want(t, 4, "", "tidegate: no job has the id \"d\"; it never existed, or its retention has ended\n")
 }
 
 func TestEnqueueText(t *testing.T) {
@@ -153,6 +206,14 @@ func TestEnqueueBadInput(t *testing.T) {
 		{[]string{"-d", "shop", "--delay", "5"}, `--delay: "5" is not a duration; write one such as 30s, 5m, 24h or 7d`},
 		{[]string{"-d", "shop", "--delay=-5m"}, `delay: must not be negative`},
 		{[]string{"-d", "shop", "--delay", "5m", "--at", "2099-01-31T14:35:00Z"}, `delay: give either a delay or a time, not both`},
+		{[]string{"-d", "shop", "--ttl", "60"}, `--ttl: "60" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{[]string{"-d", "shop", "--ttl=-1s"}, `ttl: must not be negative; 0 expires the job at once`},
+		{[]string{"-d", "shop", "--ttl", "99999d"}, `ttl: must not be more than 100 years; leave it out for a job that never expires`},
+		{[]string{"-d", "shop", "--ttl", "1h", "--expires-at", "2099-01-31T14:35:00Z"}, `ttl: give either a ttl or expires_at, not both`},
+		{[]string{"-d", "shop", "--expires-at", "tomorrow"}, `--expires-at: "tomorrow" is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
+		{[]string{"-d", "shop", "--batch", "a b"}, `batch: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`},
+		{[]string{"-d", "shop", "--after", "a,b c"}, `after: "b c" cannot be the id of a job`},
+		{[]string{"-d", "shop", "--id", "a", "--after", "a"}, `after: a job cannot wait for itself`},
 		{[]string{"-d", "shop", "--retry", "3"}, `--retry: "3" is not of the form name=value; ` + retryForm},
 		{[]string{"-d", "shop", "--retry", "initial=3s"}, `--retry: max is missing: how often to call again; ` + retryForm},
 		{[]string{"-d", "shop", "--retry", "max=3,max=4"}, `--retry: max is given twice`},
@@ -160,7 +221,11 @@ func TestEnqueueBadInput(t *testing.T) {
 		{[]string{"-d", "shop", "--retry", "max=3,initial=1500ms"}, `--retry: initial=1500ms cannot be read; ` + retryForm},
 		{[]string{"-d", "shop", "--retry", "max=3,jitter=1"}, `--retry: "jitter" is not known; ` + retryForm},
 		{[]string{"-d", "shop", "--retry", "max=99,initial=0s,multiplier=0,max-delay=2h,on=rain"}, `retry.backoff_multiplier: must be at least 1.0, is 0; retry.initial_delay_secs: must be at least 1, is 0; retry.max_delay_secs: must be from initial_delay_secs (0) to 3600, is 7200; retry.max_retries: must be from 1 to 10, is 99; retry.retry_on: "rain" is none of timeout, failure, explicit`},
-		{[]string{"--file", "jobs.jsonl", "--id", "x"}, `with --file only --destination may be given, as the default of lines that name none; put the rest into the lines`},
+		{[]string{"--file", "jobs.jsonl", "--batch", "a b"}, `--batch: "a b" cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`},
+		{[]string{"--file", "jobs.jsonl", "--ttl", "1h"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
+		{[]string{"--file", "jobs.jsonl", "--after", "a"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
+		{[]string{"--file", "jobs.jsonl", "--expires-at", "2099-01-31T14:35:00Z"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
+		{[]string{"--file", "jobs.jsonl", "--id", "x"}, `with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines`},
 		{[]string{"--file", dir + "/none"}, `--file: cannot read ` + dir + `/none: no such file or directory`},
 		{[]string{"--file", dir}, `--file: ` + dir + ` is a directory`},
 	} {

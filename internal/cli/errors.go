@@ -42,6 +42,20 @@ type notFoundError struct{ text string }
 
 func (e *notFoundError) Error() string { return e.text }
 
+// refusedError lists the jobs that nothing was done to, and why.
+type refusedError struct{ lines []string }
+
+func (e *refusedError) Error() string { return strings.Join(e.lines, "; ") }
+
+// shown are the lines to print: the first ones if there are many.
+func (e *refusedError) shown() []string {
+	if len(e.lines) <= mostRejections {
+		return e.lines
+	}
+	more := fmt.Sprintf("… and %d more; -o json shows all", len(e.lines)-mostRejections)
+	return append(slices.Clone(e.lines[:mostRejections]), more)
+}
+
 // exitStatus translates what a command returned.
 func exitStatus(err error) int {
 	var (
@@ -63,9 +77,12 @@ func exitStatus(err error) int {
 }
 
 // errorLines says what went wrong: one line, or one per mistake in the
-// configuration.
+// configuration and per job that was refused.
 func errorLines(err error) []string {
-	var wrong config.Errors
+	var (
+		wrong   config.Errors
+		refused *refusedError
+	)
 	switch {
 	case err == nil:
 		return nil
@@ -75,6 +92,8 @@ func errorLines(err error) []string {
 			lines[i] = clean(e.Error())
 		}
 		return lines
+	case errors.As(err, &refused):
+		return refused.shown()
 	}
 	text := problem(err)
 	if exitStatus(err) == exitFailed {
@@ -155,7 +174,7 @@ func commandError(text string, node *kong.Node, args []string) string {
 	switch name, unexpected := strings.CutPrefix(text, "unexpected argument "); {
 	case unexpected:
 		return "unknown command " + name
-	case len(args) == 0 || strings.HasPrefix(text, "expected one of"):
+	case len(args) == 0 || strings.HasPrefix(text, "expected "):
 		return "no command given; there are " + strings.Join(names, ", ")
 	}
 	return text

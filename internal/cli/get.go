@@ -43,7 +43,7 @@ func (c *getCmd) Run(ctx context.Context, p *Process) error {
 	defer s.close()
 	job, err := s.client.Get(ctx, c.ID)
 	if errors.Is(err, jobs.ErrNotFound) {
-		return &notFoundError{fmt.Sprintf("no job has the id %q; it never existed, or its retention has ended", clip(c.ID, 140))}
+		return &notFoundError{noJob(c.ID)}
 	}
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
@@ -77,14 +77,14 @@ func printJob(p *Process, j *jobs.Job, waiting *explain.Waiting, now time.Time) 
 	r.addIf("batch", j.Batch)
 	r.addIf("after", strings.Join(j.After, ", "))
 	r.add("created", ago(&j.CreatedAt, now))
-	if j.AvailableAt.After(now) {
+	if j.AvailableAt.After(now) && !j.Status.Final() {
 		r.add("available", explain.At(j.AvailableAt, now)+" (in "+explain.Duration(j.AvailableAt.Sub(now))+")")
 	}
 	r.addIf("started", ago(j.StartedAt, now))
 	if j.ExpiresAt != nil && !j.Status.Final() {
-		r.add("expires", explain.At(*j.ExpiresAt, now)+" (in "+explain.Duration(j.ExpiresAt.Sub(now))+")")
+		r.add("expires", expiry(j, now))
 	}
-	r.addIf("ended", ago(j.EndedAt, now))
+	r.addIf(endWord(j.Status), ago(j.EndedAt, now))
 	r.addIf("worker", j.Worker)
 	if j.Retry != nil {
 		r.add("retries", fmt.Sprintf("%d of %d", j.Attempt, j.Retry.MaxRetries))
@@ -108,6 +108,26 @@ func printJob(p *Process, j *jobs.Job, waiting *explain.Waiting, now time.Time) 
 	}
 	r.add("payload", clip(strings.TrimSpace(string(j.Payload)), mostShown))
 	return r.print(p)
+}
+
+// expiry says when a job expires that has not ended, and how much time is left.
+func expiry(j *jobs.Job, now time.Time) string {
+	at := explain.At(*j.ExpiresAt, now)
+	switch left := j.ExpiresAt.Sub(now); {
+	case left > 0:
+		return at + " (in " + explain.Duration(left) + ")"
+	case j.Status == jobs.Running:
+		return at + " (passed, but a call that has begun may finish)"
+	}
+	return at + " (passed: it will not start)"
+}
+
+// endWord names the instant of a job's end.
+func endWord(s jobs.Status) string {
+	if s.Final() {
+		return string(s)
+	}
+	return "ended"
 }
 
 // ago is an instant with how long it is past; "" for none.

@@ -1,21 +1,17 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"reflect"
-	"strconv"
-	"strings"
-	"time"
 
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// parseJobLine reads one job in the form of the JSON that get prints, reduced to
-// what may be chosen at an enqueue. The payload is a part of line, byte for byte;
-// whether it is JSON is checked with the job's other values, by Spec.Validate.
+// parseJobLine reads one job in the form of the JSON that get prints. What cannot
+// be chosen at an enqueue is passed over. The payload is a part of line, byte for
+// byte; whether it is JSON is checked with the job's other values, by
+// Spec.Validate.
 //
 // It goes over the line once and by hand: encoding/json would go over it three
 // times, which is most of the work of a large file.
@@ -79,7 +75,11 @@ func (p *lineParser) object(spec *jobs.Spec) error {
 	if p.space(); p.i != len(p.line) {
 		return errSyntax
 	}
-	if !seen.payload {
+	switch {
+	case seen.payload:
+	case seen.reported:
+		return errors.New("payload: is missing; \"list\" leaves payloads out, \"get ID -o json\" has them")
+	default:
 		return errors.New("payload: is missing; give JSON, for instance {} or null")
 	}
 	return nil
@@ -200,143 +200,4 @@ func unquote(quoted []byte) (string, error) {
 		}
 	}
 	return string(quoted[1 : len(quoted)-1]), nil
-}
-
-// seenFields are the fields that a line has had so far.
-type seenFields struct {
-	id, destination, key, payload, request, priority, retry, maxReschedules, availableAt bool
-}
-
-// set puts the value of a field into spec.
-func (s *seenFields) set(name string, value []byte, spec *jobs.Spec) error {
-	var err error
-	var seen *bool
-	switch name {
-	case "id":
-		seen, err = &s.id, setText(value, &spec.ID)
-	case "destination":
-		seen, err = &s.destination, setText(value, &spec.Destination)
-	case "key":
-		seen, err = &s.key, setText(value, &spec.Key)
-	case "priority":
-		var text string
-		seen, err = &s.priority, setText(value, &text)
-		spec.Priority = jobs.Priority(text)
-	case "payload":
-		seen, spec.Payload = &s.payload, value
-	case "request":
-		seen, err = &s.request, setStrict(value, &spec.Request)
-	case "retry":
-		seen, err = &s.retry, setStrict(value, &spec.Retry)
-	case "max_reschedules":
-		seen, err = &s.maxReschedules, setNumber(value, &spec.MaxReschedules)
-	case "available_at":
-		seen, err = &s.availableAt, setTime(value, &spec.At)
-	case "ttl", "expires_at", "batch", "after":
-		return fmt.Errorf("%s: is not supported by this version", name)
-	default:
-		return fmt.Errorf("%s: is no field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at", clip(name, 40))
-	}
-	switch {
-	case errors.Is(err, errSyntax):
-		return err
-	case err != nil:
-		return fmt.Errorf("%s: %w", name, err)
-	case *seen:
-		return fmt.Errorf("%s: is given twice", name)
-	}
-	*seen = true
-	return nil
-}
-
-// setText takes a string, or null for none.
-func setText(value []byte, into *string) error {
-	if string(value) == "null" {
-		return nil
-	}
-	if value[0] != '"' {
-		return wrongKind(value, "a string")
-	}
-	text, err := unquote(value)
-	*into = text
-	return err
-}
-
-// setNumber takes a whole number, or null for none.
-func setNumber(value []byte, into **int) error {
-	if string(value) == "null" {
-		return nil
-	}
-	n, err := strconv.Atoi(string(value))
-	if err != nil || !json.Valid(value) {
-		return wrongKind(value, "a whole number")
-	}
-	*into = &n
-	return nil
-}
-
-func setTime(value []byte, into *time.Time) error {
-	var text string
-	if err := setText(value, &text); err != nil || text == "" {
-		return err
-	}
-	at, err := parseTime(text)
-	*into = at
-	return err
-}
-
-// setStrict decodes an object, or null for none, and refuses fields that it does
-// not know.
-func setStrict(value []byte, into any) error {
-	if string(value) == "null" {
-		return nil
-	}
-	if value[0] != '{' {
-		return wrongKind(value, "an object")
-	}
-	dec := json.NewDecoder(bytes.NewReader(value))
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(into); err != nil {
-		if !json.Valid(value) {
-			return errSyntax
-		}
-		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return fmt.Errorf("%s: %s found where %s is expected", wrong.Field, wrong.Value, kindWord(wrong.Type))
-		}
-		return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: "))
-	}
-	return nil
-}
-
-// kindWord names what JSON calls a Go type.
-func kindWord(t reflect.Type) string {
-	switch t.Kind() {
-	case reflect.String:
-		return "a string"
-	case reflect.Int:
-		return "a whole number"
-	case reflect.Float64:
-		return "a number"
-	case reflect.Slice:
-		return "a list"
-	default:
-		return "an object"
-	}
-}
-
-// wrongKind says what was expected, unless the value is none at all.
-func wrongKind(value []byte, want string) error {
-	if !json.Valid(value) {
-		return errSyntax
-	}
-	return errors.New("must be " + want)
-}
-
-// parseTime reads an instant.
-func parseTime(s string) (time.Time, error) {
-	at, err := time.Parse(time.RFC3339, s)
-	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", clip(s, 40))
-	}
-	return at, nil
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"io"
@@ -14,24 +13,33 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 func TestParseJobLine(t *testing.T) {
 	t.Parallel()
 	seven, none := 7, 0
+	after := func(d time.Duration) *time.Duration { return &d }
 	for _, row := range []struct {
 		line string
 		want jobs.Spec
 	}{
-		{`{"payload":{"a":[1,"]}\\\"",{}]}}`, jobs.Spec{Payload: []byte(`{"a":[1,"]}\\\"",{}]}`)}},
-		{" { \"payload\" :\t1.5e3 , \"id\" : \"\\u0061\\\"é\" } ", jobs.Spec{Payload: []byte(`1.5e3`), ID: `a"é`}},
-		{`{"payload":false,"id":null,"key":null,"priority":null,"request":null,"retry":null,"max_reschedules":null,"available_at":null}`, jobs.Spec{Payload: []byte(`false`)}},
-		{`{"payload":"","max_reschedules":7}`, jobs.Spec{Payload: []byte(`""`), MaxReschedules: &seven}},
-		{`{"payload":[],"max_reschedules":0,"available_at":"2026-01-31T14:35:00+01:00"}`, jobs.Spec{Payload: []byte(`[]`), MaxReschedules: &none, At: time.Date(2026, 1, 31, 13, 35, 0, 0, time.UTC)}},
-		{`{"payload":0,"retry":{"max_retries":2,"initial_delay_secs":400}}`, jobs.Spec{Payload: []byte(`0`), Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 400, BackoffMultiplier: 2, MaxDelaySecs: 400}}},
+		{`{"payload":{"a":[1,"]}\\\"",{}]}}`, jobs.Spec{Payload: []byte(`{"a":[1,"]}\\\"",{}]}`), Batch: "default"}},
+		{" { \"payload\" :\t1.5e3 , \"id\" : \"\\u0061\\\"é\" } ", jobs.Spec{Payload: []byte(`1.5e3`), ID: `a"é`, Batch: "default"}},
+		{`{"payload":false,"id":null,"key":null,"priority":null,"request":null,"retry":null,"max_reschedules":null,"available_at":null,"batch":null,"after":null,"ttl":null,"expires_at":null}`, jobs.Spec{Payload: []byte(`false`), Batch: "default"}},
+		{`{"payload":"","max_reschedules":7}`, jobs.Spec{Payload: []byte(`""`), MaxReschedules: &seven, Batch: "default"}},
+		{`{"payload":1,"batch":"","after":[]}`, jobs.Spec{Payload: []byte(`1`), Batch: "default"}},
+		{`{"payload":1,"batch":"b","after":["x","y"],"ttl":"7d"}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", After: []string{"x", "y"}, TTL: after(7 * 24 * time.Hour)}},
+		{`{"payload":1,"batch":"b","ttl":0,"expires_at":null}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", TTL: after(0)}},
+		{`{"payload":1,"batch":"b","ttl":"0"}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", TTL: after(0)}},
+		{`{"payload":1,"batch":"b","ttl":1.5}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", TTL: after(1500 * time.Millisecond)}},
+		{`{"payload":1,"batch":"b","ttl":-3}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", TTL: after(-3 * time.Second)}}, // Validate's to refuse
+		{`{"payload":1,"batch":"b","expires_at":"2026-01-31T14:35:00+01:00"}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", ExpiresAt: time.Date(2026, 1, 31, 13, 35, 0, 0, time.UTC)}},
+		{`{"payload":[],"max_reschedules":0,"available_at":"2026-01-31T14:35:00+01:00"}`, jobs.Spec{Payload: []byte(`[]`), Batch: "default", MaxReschedules: &none, At: time.Date(2026, 1, 31, 13, 35, 0, 0, time.UTC)}},
+		{`{"payload":0,"retry":{"max_retries":2,"initial_delay_secs":400}}`, jobs.Spec{Payload: []byte(`0`), Batch: "default", Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 400, BackoffMultiplier: 2, MaxDelaySecs: 400}}},
 	} {
-		var got jobs.Spec
+		got := jobs.Spec{Batch: "default"}
 		if err := parseJobLine([]byte(row.line), &got); err != nil {
 			t.Errorf("%s: %v", row.line, err)
 			continue
@@ -80,7 +88,27 @@ func TestParseJobLineRefuses(t *testing.T) {
 		{`{"payload":1,"max_reschedules":007}`, `is not valid JSON: invalid character '0' after object key:value pair`},
 		{`{"payload":1,"available_at":"tomorrow"}`, `available_at: "tomorrow" is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
 		{`{"payload":1,"available_at":1700000000}`, `available_at: must be a string`},
-		{`{"payload":1,"Destination":"shop"}`, `Destination: ` + unknownField},
+		{`{"payload":1,"Destination":"shop"}`, `Destination: is no field of a job to enqueue; did you mean destination?`},
+		{`{"payload":1,"kye":"a"}`, `kye: is no field of a job to enqueue; did you mean key?`},
+		{`{"payload":1,"delay":"5m"}`, `delay: ` + unknownField},
+		{`{"payload":1,"Status":"pending"}`, `Status: ` + unknownField},
+		{`{"payload":1,"status":nonsense}`, `is not valid JSON: invalid character 'o' in literal null (expecting 'u')`},
+		{`{"payload":1,"response":{"status":}}`, `is not valid JSON: invalid character '}' looking for beginning of value`},
+		{`{"status":"pending"}`, `payload: is missing; "list" leaves payloads out, "get ID -o json" has them`},
+		{`{"payload":1,"batch":7}`, `batch: must be a string`},
+		{`{"payload":1,"batch":"a","batch":"b"}`, `batch: is given twice`},
+		{`{"payload":1,"after":"a,b"}`, `after: must be a list of strings`},
+		{`{"payload":1,"after":[1]}`, `after: must be a list of strings`},
+		{`{"payload":1,"after":[}`, `is not valid JSON: invalid character '}' looking for beginning of value`},
+		{`{"payload":1,"ttl":"soon"}`, `ttl: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{`{"payload":1,"ttl":""}`, `ttl: "" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{`{"payload":1,"ttl":true}`, `ttl: must be a duration such as "7d", or a number of seconds`},
+		{`{"payload":1,"ttl":[60]}`, `ttl: must be a duration such as "7d", or a number of seconds`},
+		{`{"payload":1,"ttl":1e12}`, `ttl: is too long`},
+		{`{"payload":1,"ttl":1e999}`, `ttl: must be a duration such as "7d", or a number of seconds`},
+		{`{"payload":1,"ttl":0x10}`, `is not valid JSON: invalid character 'x' after object key:value pair`},
+		{`{"payload":1,"expires_at":"tomorrow"}`, `expires_at: "tomorrow" is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
+		{`{"payload":1,"expires_at":60}`, `expires_at: must be a string`},
 	}
 	for _, row := range rows {
 		line, want := row[0], row[1]
@@ -101,6 +129,7 @@ func FuzzParseJobLine(f *testing.F) {
 		}
 	}
 	f.Add([]byte(`{"payload":1,"max_reschedules":-0,"id":"\ud800"}`))
+	f.Add([]byte(`{"payload":1,"batch":"b","after":["x",null],"ttl":1e-9,"status":"pending","response":{"body":[]},"waiting":null}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var spec jobs.Spec
 		err := parseJobLine(line, &spec)
@@ -122,13 +151,25 @@ func FuzzParseJobLine(f *testing.F) {
 				Retry          *json.RawMessage `json:"retry"`
 				MaxReschedules *int             `json:"max_reschedules"`
 				AvailableAt    *json.RawMessage `json:"available_at"`
+				Batch          string           `json:"batch"`
+				After          []string         `json:"after"`
 			}
-			dec := json.NewDecoder(bytes.NewReader(line))
-			dec.DisallowUnknownFields()
-			if err := dec.Decode(&want); err != nil {
+			if err := json.Unmarshal(line, &want); err != nil {
 				t.Fatalf("accepted %q, encoding/json says %v", line, err)
 			}
-			got := jobs.Spec{ID: want.ID, Destination: want.Destination, Key: want.Key, Payload: want.Payload, Request: want.Request, Priority: want.Priority, MaxReschedules: want.MaxReschedules, Retry: spec.Retry, At: spec.At}
+			var fields map[string]json.RawMessage
+			if err := json.Unmarshal(line, &fields); err != nil {
+				t.Fatalf("accepted %q, encoding/json says %v", line, err)
+			}
+			for name := range fields {
+				if !slices.Contains(chosen, name) && !reported[name] {
+					t.Fatalf("accepted %q with %q", line, name)
+				}
+			}
+			if len(want.After) == 0 {
+				want.After = nil
+			}
+			got := jobs.Spec{Batch: want.Batch, After: want.After, TTL: spec.TTL, ExpiresAt: spec.ExpiresAt, ID: want.ID, Destination: want.Destination, Key: want.Key, Payload: want.Payload, Request: want.Request, Priority: want.Priority, MaxReschedules: want.MaxReschedules, Retry: spec.Retry, At: spec.At}
 			if diff := cmp.Diff(got, spec, cmpopts.IgnoreUnexported(jobs.Spec{})); diff != "" {
 				t.Fatalf("%q (-encoding/json +ours)\n%s", line, diff)
 			}
@@ -195,5 +236,35 @@ func BenchmarkParseJobLine(b *testing.B) {
 		if err := parseJobLine(line, &spec); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// What get prints can be enqueued again: the fields that are not the caller's to
+// choose are passed over.
+func TestParseJobLineTakesWhatGetPrints(t *testing.T) {
+	t.Parallel()
+	limit, at := 7, time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
+	job := jobs.Job{
+		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Failed, Priority: jobs.PriorityHigh, Payload: []byte(`{"a":1}`),
+		Request: jobs.Request{Path: "/7", Headers: map[string]string{"X-A": "b"}}, Batch: "monday", After: []string{"post-6"},
+		Attempt: 2, Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
+		RescheduleCount: 3, MaxReschedules: &limit, AvailableAt: at, CreatedAt: at, StartedAt: &at, ExpiresAt: &at, MarkedExpiredAt: &at, CompletedAt: &at,
+		EndedAt: &at, NextRetryAt: &at, Response: &jobs.Response{Status: 500, Body: `{"payload":"}`}, LastError: "boom", Reason: "breaker shop open",
+		Worker: "host:7", Crashes: 1, Duplicate: true,
+	}
+	line, err := json.Marshal(jobDocument{Job: &job, Waiting: &explain.Waiting{Reason: explain.Queued, Until: &at}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got jobs.Spec
+	if err := parseJobLine(line, &got); err != nil {
+		t.Fatalf("%s\n%v", line, err)
+	}
+	want := jobs.Spec{
+		ID: job.ID, Destination: job.Destination, Key: job.Key, Priority: job.Priority, Payload: job.Payload, Request: job.Request, Batch: job.Batch,
+		After: job.After, Retry: job.Retry, MaxReschedules: job.MaxReschedules, At: at, ExpiresAt: at,
+	}
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(jobs.Spec{})); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

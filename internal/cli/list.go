@@ -12,12 +12,9 @@ import (
 )
 
 type listCmd struct {
-	Status      []string `short:"s" placeholder:"STATUS" help:"Only jobs in this status; several are separated by commas: ${statuses}."`
-	Destination string   `short:"d" placeholder:"NAME" help:"Only jobs for this destination."`
-	Key         string   `placeholder:"KEY" help:"Only jobs of this key."`
-	Batch       string   `placeholder:"NAME" help:"Only jobs of this batch."`
-	Limit       int      `short:"n" default:"50" placeholder:"N" help:"Jobs on a page, 1 to 1000. Default: ${default}."`
-	Cursor      string   `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
+	filterFlags
+	Limit  int    `short:"n" default:"50" placeholder:"N" help:"Jobs on a page, 1 to 1000. Default: ${default}."`
+	Cursor string `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
 	outputFlag
 }
 
@@ -40,15 +37,9 @@ type listedJob struct {
 
 // Run lists jobs.
 func (c *listCmd) Run(ctx context.Context, p *Process) error {
-	o := jobs.ListOptions{
-		Filter: jobs.Filter{Destination: c.Destination, Key: c.Key, Batch: c.Batch},
-		Limit:  c.Limit, Cursor: c.Cursor,
-	}
+	o := jobs.ListOptions{Filter: c.filter(), Limit: c.Limit, Cursor: c.Cursor}
 	if c.Limit < 1 { // 0 is the library's word for its default
 		return inputErrorf("--limit must be from 1 to %d", jobs.MaxPage)
-	}
-	for _, s := range c.Status {
-		o.Statuses = append(o.Statuses, jobs.Status(s))
 	}
 	s, err := p.open(ctx)
 	if err != nil {
@@ -58,6 +49,11 @@ func (c *listCmd) Run(ctx context.Context, p *Process) error {
 	found, err := s.client.List(ctx, o)
 	if err != nil {
 		return fmt.Errorf("list: %w", err)
+	}
+	if len(found.Items) == 0 && found.Next == "" && c.Cursor == "" {
+		if err := s.checkKnown(ctx, o.Destination); err != nil {
+			return fmt.Errorf("list: %w", err)
+		}
 	}
 	if c.json() {
 		out := page[listedJob]{Items: make([]listedJob, len(found.Items)), Next: found.Next}
@@ -86,7 +82,7 @@ func (c *listCmd) print(ctx context.Context, p *Process, s *session, found *jobs
 		if err != nil {
 			return fmt.Errorf("list: %w", err)
 		}
-		r.add(j.ID, j.Destination, dash(j.Key), string(j.Status), explain.Duration(now.Sub(j.CreatedAt)), detail(j, waiting))
+		r.add(j.ID, j.Destination, dash(j.Key), string(j.Status), explain.Duration(now.Sub(j.CreatedAt)), detail(j, waiting, now))
 	}
 	if found.Next != "" {
 		r.add("more: --cursor " + found.Next)
@@ -95,12 +91,14 @@ func (c *listCmd) print(ctx context.Context, p *Process, s *session, found *jobs
 }
 
 // detail is the most interesting thing about a job.
-func detail(j *jobs.Job, waiting *explain.Waiting) string {
+func detail(j *jobs.Job, waiting *explain.Waiting, now time.Time) string {
 	switch {
 	case waiting != nil:
 		return waiting.Text
 	case j.Status == jobs.Running:
 		return "on " + j.Worker
+	case j.Status == jobs.Expired && j.MarkedExpiredAt != nil:
+		return "expired " + explain.At(*j.MarkedExpiredAt, now)
 	case j.Status != jobs.Completed && j.LastError != "":
 		return clip(j.LastError, 120)
 	case j.Response != nil && j.Response.Status != 0:
@@ -116,9 +114,10 @@ func dash(s string) string {
 	return s
 }
 
-func statusNames() string {
-	names := make([]string, len(jobs.Statuses))
-	for i, s := range jobs.Statuses {
+// joinStatuses lists statuses in a text.
+func joinStatuses(statuses []jobs.Status) string {
+	names := make([]string, len(statuses))
+	for i, s := range statuses {
 		names[i] = string(s)
 	}
 	return strings.Join(names, ", ")

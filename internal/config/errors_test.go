@@ -249,8 +249,23 @@ func TestLoadErrors(t *testing.T) {
 		},
 		{
 			"typing error in the breaker",
-			[]string{"CIRCUIT_BREAKER_TRESHOLD=5"},
-			[]string{"CIRCUIT_BREAKER_TRESHOLD: is not a variable of Tidegate; see config.example.env for all names"},
+			[]string{"CIRCUIT_BREAKER_MERCY=5"},
+			[]string{"CIRCUIT_BREAKER_MERCY: is not a variable of Tidegate; see config.example.env for all names"},
+		},
+		{
+			"a word of a name is missing",
+			with("CIRCUIT_BREAKER_THRESHOLD=5", "CIRCUIT_BREAKER_TRESHOLD=5", "CIRCUIT_BREAKER_TIMEOUT=5", "CIRCUIT_BREAKER_Multiplier=2",
+				"CIRCUIT_BREAKER_MAX=5", "DESTINATION_0_THRESHOLD=5", "DESTINATION_0_CIRCUIT_BREAKER_THRESHOLD=5", "DESTINATION_0_CALLBACK=5"),
+			[]string{
+				"CIRCUIT_BREAKER_MAX: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_MAX_COOLDOWN_MS?",
+				"CIRCUIT_BREAKER_Multiplier: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER?",
+				"CIRCUIT_BREAKER_THRESHOLD: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+				"CIRCUIT_BREAKER_TIMEOUT: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_PROBE_TIMEOUT_MS?",
+				"CIRCUIT_BREAKER_TRESHOLD: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+				"DESTINATION_0_CALLBACK: is not a variable of Tidegate; did you mean DESTINATION_0_CALLBACK_URL?",
+				"DESTINATION_0_CIRCUIT_BREAKER_THRESHOLD: is not a variable of Tidegate; did you mean DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+				"DESTINATION_0_THRESHOLD: is not a variable of Tidegate; did you mean DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+			},
 		},
 		{
 			"typing error near a name",

@@ -89,20 +89,58 @@ func suggest(name, index string, known []string) string {
 		return "only a secret can come from a file: set " + plain
 	}
 	own := strings.TrimPrefix(strings.TrimPrefix(name, "DESTINATION_"+index+"_"), "CIRCUIT_BREAKER_")
-	if near := nearest(name, index, known, max(3, len(own)/3)); near != "" {
+	near := nearest(name, index, known, max(3, len(own)/3))
+	if near == "" {
+		near = fuller(strings.TrimSuffix(name, own), own, index, known)
+	}
+	if near != "" {
 		return "did you mean " + near + "?"
 	}
 	return "see config.example.env for all names"
+}
+
+// fuller returns the shortest known name that own is a part of, in whole words
+// and behind the prefix: THRESHOLD is one of FAILURE_THRESHOLD. A few edits are
+// allowed here too. It returns "" if there is none, or no prefix.
+func fuller(prefix, own, index string, known []string) string {
+	best, bestDistance := "", len(own)/4+1
+	for _, candidate := range known {
+		candidate = strings.Replace(candidate, "<i>", index, 1)
+		rest, found := strings.CutPrefix(candidate, prefix)
+		if !found || prefix == "" {
+			continue
+		}
+		words := strings.Split(rest, "_")
+		for from := range words {
+			for to := from + 1; to <= len(words); to++ {
+				d := editDistance(strings.ToUpper(own), strings.Join(words[from:to], "_"), len(own)/4+1)
+				if d < bestDistance || d == bestDistance && best != "" && len(candidate) < len(best) {
+					best, bestDistance = candidate, d
+				}
+			}
+		}
+	}
+	return best
 }
 
 // nearest returns the known name closest to name, with index in place of <i>, or
 // "" if all differ by more than limit edits. Case does not count as a
 // difference, but a name that differs by nothing else is near.
 func nearest(name, index string, known []string, limit int) string {
+	candidates := make([]string, len(known))
+	for i, candidate := range known {
+		candidates[i] = strings.Replace(candidate, "<i>", index, 1)
+	}
+	return Nearest(name, candidates, limit)
+}
+
+// Nearest returns the candidate closest to name, or "" if all differ by more than
+// limit edits: insertions, deletions, replacements, swaps of neighbours. Case does
+// not count. Of equally close ones it is the first.
+func Nearest(name string, candidates []string, limit int) string {
 	best, bestDistance := "", limit+1
-	for _, candidate := range known {
-		candidate = strings.Replace(candidate, "<i>", index, 1)
-		if d := editDistance(strings.ToUpper(name), candidate, bestDistance); d < bestDistance {
+	for _, candidate := range candidates {
+		if d := editDistance(strings.ToUpper(name), strings.ToUpper(candidate), bestDistance); d < bestDistance {
 			best, bestDistance = candidate, d
 		}
 	}

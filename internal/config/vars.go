@@ -128,7 +128,6 @@ type jobVars struct {
 	RetentionFailed time.Duration `env:"JOB_RETENTION_FAILED" envDefault:"2160h" min:"0s"`
 	// A job that was running this many times when its worker died fails as
 	// poison.
-	// This version counts the crashes, and does not fail jobs for them yet.
 	MaxCrashes int `env:"MAX_CRASHES" envDefault:"3" min:"1"`
 	// Largest payload of a job, in bytes.
 	MaxPayloadBytes int `env:"MAX_PAYLOAD_BYTES" envDefault:"262144" min:"1" max:"16777216"`

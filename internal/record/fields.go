@@ -18,7 +18,20 @@ const (
 	FieldExpiresAt      = "expires_at" // unix ms
 	FieldResponseStatus = "response_status"
 	FieldResponseBody   = "response_body"
+	FieldBatch          = "batch"     // of a job in a batch, beside the header
+	FieldGhost          = "ghost"     // set while the pending list holds the id of a job that is not pending
+	FieldMark           = "mark"      // asked of it while it ran: cancel or pause
+	FieldResume         = "resume"    // state that a paused job returns to
+	FieldHistory        = "history"   // JSON lines; see jobs.HistoryEntry
+	FieldVersions       = "versions"  // number of the last line in history
+	FieldWaits          = "waits"     // parents that have not completed
+	FieldChildren       = "children"  // set while the job may have children to tell
+	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
 )
+
+// FieldAfterPrefix begins the field that a job has for each of its parents: "1"
+// until the parent has completed, then "0".
+const FieldAfterPrefix = "after:"
 
 // States of a task hash: asynq's, and those of jobs that we park.
 const (
@@ -28,6 +41,10 @@ const (
 	StateRetry     = "retry"
 	StateCompleted = "completed"
 	StateFailed    = "failed"
+	StateCancelled = "cancelled"
+	StateExpired   = "expired"
+	StatePaused    = "paused"
+	StateWaiting   = "waiting"
 )
 
 // Headers of asynq's message that hold what never changes after the enqueue.

@@ -91,6 +91,40 @@ func Completed(queue string) string { return "asynq:{" + queue + "}:completed" }
 // Paused is asynq's key that exists while the operator pauses the queue.
 func Paused(queue string) string { return "asynq:{" + queue + "}:paused" }
 
-// Failed is our own index of failed jobs: ZSET id → unix milliseconds of the
-// end. asynq's archive would drop all but 10,000 of them.
-func Failed(queue string) string { return "tidegate:{" + queue + "}:failed" }
+// Our own keys of a queue, in the queue's slot.
+func ours(queue, name string) string { return "tidegate:{" + queue + "}:" + name }
+
+// Parked is our own index of the jobs in one of our states: ZSET id → unix
+// milliseconds of when they got there. asynq's archive would drop all but 10,000
+// of the failed ones.
+func Parked(queue, state string) string { return ours(queue, state) }
+
+// Failed is the index of failed jobs.
+func Failed(queue string) string { return Parked(queue, StateFailed) }
+
+// Expiry is the ZSET of the ids that expire by when they do, unix milliseconds.
+// One that is in hand or has ended may be missing, or still there.
+func Expiry(queue string) string { return ours(queue, "expiry") }
+
+// Batch is the ZSET of the ids of a batch by when they were created, unix
+// milliseconds.
+func Batch(queue, batch string) string { return ours(queue, "batch:"+batch) }
+
+// Batches is the ZSET of the batches that have jobs in the queue, by when the last
+// one was enqueued, unix milliseconds.
+func Batches(queue string) string { return ours(queue, "batches") }
+
+// Ghosts counts the ids in the pending list whose jobs are not pending.
+func Ghosts(queue string) string { return ours(queue, "ghosts") }
+
+// Marked is the SET of the ids in hand of which something is asked.
+func Marked(queue string) string { return ours(queue, "marked") }
+
+// Children is the SET of a job's children, as "<queue> <id>".
+func Children(queue, id string) string { return ours(queue, "children:"+id) }
+
+// Outbox is the ZSET of the ids that have ended and whose children do not know.
+func Outbox(queue string) string { return ours(queue, "outbox") }
+
+// MarksChannel tells workers what is asked of jobs in hand: "<queue> <id> <mark>".
+const MarksChannel = "tidegate:marks"

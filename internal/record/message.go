@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 )
@@ -198,4 +199,59 @@ func (m *Message) setHeader(b []byte) error {
 	}
 	m.Headers[key] = value
 	return nil
+}
+
+var errNoUTF8 = errors.New("it has text that is not valid UTF-8")
+
+// CheckMessage says what would keep asynq from decoding a task message, or nil.
+// asynq leaves a task that it cannot decode where it is, and stops looking after
+// the others of its queue.
+func CheckMessage(msg string) error {
+	b := []byte(msg)
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return fmt.Errorf("record: task message: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+		if typ == protowire.BytesType && num != numPayload {
+			v, n := protowire.ConsumeBytes(b)
+			if n < 0 {
+				return fmt.Errorf("record: task message field %d: %w", num, protowire.ParseError(n))
+			}
+			// The entry of a header is no text, but its framing of short lengths is
+			// checked along with it, and of long ones by itself.
+			if !validText(num, v) {
+				return fmt.Errorf("record: task message field %d: %w", num, errNoUTF8)
+			}
+			b = b[n:]
+			continue
+		}
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return fmt.Errorf("record: task message field %d: %w", num, protowire.ParseError(n))
+		}
+		b = b[n:]
+	}
+	return nil
+}
+
+func validText(num protowire.Number, v []byte) bool {
+	if utf8.Valid(v) {
+		return true
+	}
+	if num != numHeaders {
+		return false
+	}
+	for len(v) > 0 {
+		_, typ, n := protowire.ConsumeTag(v)
+		if n < 0 || typ != protowire.BytesType {
+			return false
+		}
+		text, m := protowire.ConsumeBytes(v[n:])
+		if m < 0 || !utf8.Valid(text) {
+			return false
+		}
+		v = v[n+m:]
+	}
+	return true
 }

@@ -1,16 +1,80 @@
 -- Enqueues jobs of one queue, in the order given.
 --
 -- KEYS[1] pending list   KEYS[2] scheduled set
--- ARGV[1] task key prefix
--- ARGV[2] now, unix nanoseconds (asynq's pending_since)
--- ARGV[3...] per job: id, encoded message, available_at in unix ms ("" = now)
--- returns per job: 1 enqueued, 0 the id exists already
+-- ARGV[1] queue
+-- ARGV[2] now by the client's clock, unix nanoseconds (asynq's pending_since)
+-- ARGV[3...] per job: id, encoded message, what else there is as a JSON object ('' =
+--   nothing): delay and ttl in ms, at and expires_at in unix ms, batch, created in
+--   unix ms, after (ids of its parents)
+-- returns per job: 1 enqueued, 0 the id exists already; with a delay or a ttl, which
+--   count from now by this clock, and for one that has expired at once, {1,
+--   available_at, expires_at, when it expired} in unix ms ('' = none)
 --
 -- The fields written are asynq's own enqueue and schedule scripts' (v0.26.0),
 -- so that a job is an asynq task to asynq's tools.
 local results, ready = {}, {}
+
+-- A job with more to it than a place in the queue.
+local function special(id, key, message, more)
+  local o = cjson.decode(more)
+  local fields = { 'msg', message }
+  local function set(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  local at, expires = o.at, o.expires_at
+  if o.delay then
+    at = math.ceil(clock[1] * 1000 + clock[2] / 1000 + o.delay) -- never early
+  end
+  if o.ttl then
+    expires = now + o.ttl
+  end
+  if at and at > now then
+    set('available_at', int(at))
+  else
+    at = nil
+  end
+  if expires then
+    set('expires_at', int(expires))
+  end
+  if o.batch then
+    set('batch', o.batch)
+  end
+  for _, parent in ipairs(o.after or {}) do
+    set('after:' .. parent, '1')
+  end
+  if o.after then
+    set('waits', #o.after)
+  end
+  redis.call('HSET', key, unpack(fields))
+  if o.batch then
+    redis.call('ZADD', ours .. 'batch:' .. o.batch, int(o.created), id)
+    redis.call('ZADD', ours .. 'batches', now_ms, o.batch)
+  end
+  local expired = expires and expires <= now
+  if expired then
+    expire(id, key, 'pending', 'at once')
+  else
+    if expires then
+      redis.call('ZADD', ours .. 'expiry', int(expires), id)
+    end
+    if o.after then
+      park(id, key, 'waiting')
+    elseif at then
+      to_timed(id, key, 'scheduled', at)
+    else
+      redis.call('HSET', key, 'state', 'pending', 'pending_since', ARGV[2])
+      ready[#ready + 1] = id
+    end
+  end
+  if o.delay or o.ttl or expired then
+    return { 1, at and int(at) or '', expires and int(expires) or '', expired and now_ms or '' }
+  end
+  return 1
+end
+
 for i = 3, #ARGV, 3 do
-  local id, key = ARGV[i], ARGV[1] .. ARGV[i]
+  local id, key = ARGV[i], task(ARGV[i])
   if redis.call('EXISTS', key) == 1 then
     results[#results + 1] = 0
   elseif ARGV[i + 2] == '' then
@@ -18,9 +82,7 @@ for i = 3, #ARGV, 3 do
     ready[#ready + 1] = id
     results[#results + 1] = 1
   else
-    redis.call('HSET', key, 'msg', ARGV[i + 1], 'state', 'scheduled', 'available_at', ARGV[i + 2])
-    redis.call('ZADD', KEYS[2], string.format('%.3f', tonumber(ARGV[i + 2]) / 1000), id)
-    results[#results + 1] = 1
+    results[#results + 1] = special(id, key, ARGV[i + 1], ARGV[i + 2])
   end
 end
 if #ready > 0 then

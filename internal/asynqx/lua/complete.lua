@@ -2,27 +2,24 @@
 -- doneCmd; several workers' completions share one call.
 --
 -- KEYS[1] active   KEYS[2] lease   KEYS[3] completed
--- KEYS[4] processed:<date>   KEYS[5] processed   KEYS[6] scheduled   KEYS[7] retry
--- KEYS[8] failed
--- ARGV[1] expiry of KEYS[4], unix seconds   ARGV[2] task key prefix
+-- KEYS[4] processed:<date>   KEYS[5] processed
+-- ARGV[1] queue   ARGV[2] expiry of KEYS[4], unix seconds
 -- ARGV[3] retention in seconds              ARGV[4] worker
 -- ARGV[5...] per job: id, response status ('' = none), response body
 -- returns per job: 1 completed, 2 was completed before (a repeated call),
---   0 there is no such job any more
+--   3 completed, and it has children to tell, 0 there is no such job any more
 --
 -- A job that is not in our hands any more, because the lease was lost, was
--- accepted by the destination all the same: it is completed wherever it is. In
--- the pending list its id stays behind and is dropped by dequeue.lua.
-local time = redis.call('TIME')
-local seconds = tonumber(time[1])
-local now = string.format('%.0f', seconds * 1000 + math.floor(time[2] / 1000))
-local expiry = string.format('%.0f', seconds + tonumber(ARGV[3]))
+-- accepted by the destination all the same: it is completed wherever it is, and
+-- the crash that was counted was none.
+local expiry = int(tonumber(clock[1]) + tonumber(ARGV[3]))
 local results, done, n = {}, {}, 0
 for i = 5, #ARGV, 3 do
   local id = ARGV[i]
-  local key = ARGV[2] .. id
+  local key = task(id)
   local mine = redis.call('LREM', KEYS[1], 1, id)
-  local state = redis.call('HGET', key, 'state')
+  local f = redis.call('HMGET', key, 'state', 'children')
+  local state = f[1]
   if not state then
     redis.call('ZREM', KEYS[2], id)
     results[#results + 1] = 0
@@ -30,20 +27,27 @@ for i = 5, #ARGV, 3 do
     results[#results + 1] = 2
   else
     if mine == 0 then
-      redis.call('ZREM', KEYS[6], id)
-      redis.call('ZREM', KEYS[7], id)
-      redis.call('ZREM', KEYS[8], id)
+      leave(id, key, state)
+      redis.call('HDEL', key, 'resume')
+      if redis.call('HDEL', key, 'crash_run') == 1 then
+        redis.call('HINCRBY', key, 'crashes', -1)
+      end
     end
     done[#done + 1] = expiry
     done[#done + 1] = id
     if ARGV[i + 1] == '' then
-      redis.call('HSET', key, 'state', 'completed', 'ended_at', now, 'by', ARGV[4])
+      redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', ARGV[4])
     else
-      redis.call('HSET', key, 'state', 'completed', 'ended_at', now, 'by', ARGV[4],
+      redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', ARGV[4],
         'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
     end
     n = n + 1
-    results[#results + 1] = 1
+    if f[2] then
+      redis.call('ZADD', ours .. 'outbox', now_ms, id)
+      results[#results + 1] = 3
+    else
+      results[#results + 1] = 1
+    end
   end
 end
 if n > 0 then
@@ -54,7 +58,7 @@ if n > 0 then
   redis.call('ZREM', KEYS[2], unpack(ids))
   redis.call('ZADD', KEYS[3], unpack(done))
   if redis.call('INCRBY', KEYS[4], n) == n then
-    redis.call('EXPIREAT', KEYS[4], ARGV[1])
+    redis.call('EXPIREAT', KEYS[4], ARGV[2])
   end
   redis.call('INCRBY', KEYS[5], n)
 end

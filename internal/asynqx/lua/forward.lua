@@ -1,23 +1,23 @@
--- Moves jobs whose time has come to the back of the queue, up to 100 of each
--- set. Stands in for asynq's forwardCmd, which knows whole seconds only and
--- believes the worker's clock.
+-- The beat of a queue: moves jobs whose time has come to the back of the queue, up
+-- to 100 of each set, and looks what else is to be done. Stands in for asynq's
+-- forwardCmd, which knows whole seconds only and believes the worker's clock.
 --
 -- KEYS[1] scheduled   KEYS[2] retry   KEYS[3] pending
--- ARGV[1] task key prefix
--- returns how many were taken out of the sets
+-- ARGV[1] queue   ARGV[2] '1' to move, '0' to look only
+-- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for marks too
+-- returns {how many were taken out of the sets, 1 if a job's expiry has come,
+--   1 if a parent that has ended has children to tell, id and mark of each job in
+--   hand of which something is asked, ...}
 --
--- Each worker calls this every second for each queue; where both sets are empty
--- it costs no more than looking.
-if not redis.call('ZRANGE', KEYS[1], 0, 0)[1] and not redis.call('ZRANGE', KEYS[2], 0, 0)[1] then
-  return 0
-end
-local time = redis.call('TIME')
-local seconds = string.format('%.3f', time[1] + math.floor(time[2] / 1000) / 1000)
-local ns = time[1] .. string.format('%06d', tonumber(time[2])) .. '000'
+-- Each worker calls this every second for each queue; where there is nothing to
+-- do it costs no more than looking.
+local seconds = string.format('%.3f', now / 1000)
 local moved = 0
 for i = 1, 2 do
-  local ids = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', seconds, 'LIMIT', 0, 100)
-  local ready = {}
+  local ids = {}
+  if ARGV[2] == '1' and redis.call('ZRANGE', KEYS[i], 0, 0)[1] then
+    ids = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', seconds, 'LIMIT', 0, 100)
+  end
   if #ids > 0 then
     -- First, because a Redis that is full refuses a script's first write unless
     -- it frees memory, and lets it finish otherwise.
@@ -25,14 +25,25 @@ for i = 1, 2 do
     moved = moved + #ids
   end
   for _, id in ipairs(ids) do
-    local key = ARGV[1] .. id
-    if redis.call('EXISTS', key) == 1 then
-      redis.call('HSET', key, 'state', 'pending', 'pending_since', ns)
-      ready[#ready + 1] = id
+    local key = task(id)
+    local state = redis.call('HGET', key, 'state')
+    if state == 'scheduled' or state == 'retry' then
+      to_pending(id, key)
     end
   end
-  if #ready > 0 then
-    redis.call('LPUSH', KEYS[3], unpack(ready))
+end
+local next = redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES')
+local out = { moved, next[2] and tonumber(next[2]) <= now and 1 or 0, 0 }
+if ARGV[3] == '1' then
+  out[3] = redis.call('EXISTS', ours .. 'outbox')
+end
+for _, id in ipairs(ARGV[4] == '1' and redis.call('SMEMBERS', ours .. 'marked') or {}) do
+  local f = redis.call('HMGET', task(id), 'state', 'mark')
+  if f[1] == 'active' and f[2] then
+    out[#out + 1] = id
+    out[#out + 1] = f[2]
+  else
+    redis.call('SREM', ours .. 'marked', id)
   end
 end
-return moved
+return out

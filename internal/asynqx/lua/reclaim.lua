@@ -2,7 +2,7 @@
 -- lost: they are in hand by Redis's account, and nobody has them.
 --
 -- KEYS[1] active   KEYS[2] lease   KEYS[3] pending
--- ARGV[1] task key prefix   ARGV[2...] runs of the fetches
+-- ARGV[1] queue   ARGV[2...] runs of the fetches
 -- returns how many were put back
 local lost = {}
 for i = 2, #ARGV do
@@ -11,13 +11,19 @@ end
 local n = 0
 -- The list's left end is the latest: put that back first, so that order stays.
 for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
-  local key = ARGV[1] .. id
-  local run = redis.call('HGET', key, 'run')
-  if run and lost[run] then
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'run', 'mark', 'expires_at')
+  if f[1] and lost[f[1]] then
     redis.call('LREM', KEYS[1], 1, id)
     redis.call('ZREM', KEYS[2], id)
-    redis.call('RPUSH', KEYS[3], id)
-    redis.call('HSET', key, 'state', 'pending')
+    if f[3] then
+      redis.call('ZADD', ours .. 'expiry', f[3], id)
+    end
+    redis.call('SREM', ours .. 'marked', id)
+    if not (f[2] and honour(id, key, f[2], 'pending')) then
+      redis.call('RPUSH', KEYS[3], id)
+      redis.call('HSET', key, 'state', 'pending')
+    end
     n = n + 1
   end
 end

@@ -1,98 +1,160 @@
 -- Takes one job out of a worker's hands, any way but completed. Stands in for
 -- asynq's retryCmd, requeueCmd and archiveCmd.
 --
--- KEYS[1] task hash   KEYS[2] active   KEYS[3] lease   KEYS[4] scheduled
--- KEYS[5] retry   KEYS[6] pending   KEYS[7] failed
--- ARGV[1] id
--- ARGV[2] kind: reschedule, retry, fail, requeue, defer, recover
--- ARGV[3] delay in ms, by Redis's clock from now
--- ARGV[4] reason (why it waits)   ARGV[5] error ('' leaves last_error alone)
--- ARGV[6] bound of the counter of this kind ('' = none)
--- ARGV[7] response status ('' = none)   ARGV[8] response body
--- ARGV[9] ms to add to expires_at ('' = none)
--- ARGV[10] the run that this comes of ('' = whichever it is)
--- returns {what happened, counter of the kind, available_at in ms}; what
---   happened is the kind, "fail" where the bound was reached, or "gone" where
---   the job is not in the hands that this comes of: a repeated call, or it was
---   recovered and perhaps runs again, somewhere else
-local kinds = { reschedule = true, retry = true, fail = true, requeue = true, defer = true, recover = true }
-if not kinds[ARGV[2]] then
-  return redis.error_reply('ERR settle: unknown kind ' .. ARGV[2])
+-- KEYS[1] task hash   KEYS[2] active   KEYS[3] lease
+-- ARGV[1] queue   ARGV[2] id
+-- ARGV[3] kind: reschedule, retry, fail, cancel, requeue, defer, recover
+-- ARGV[4] delay in ms, by Redis's clock from now
+-- ARGV[5] reason (why it waits)   ARGV[6] error ('' leaves last_error alone)
+-- ARGV[7] bound of the counter of this kind ('' = none)
+-- ARGV[8] response status ('' = none)   ARGV[9] response body
+-- ARGV[10] ms to add to expires_at ('' = none)
+-- ARGV[11] the run that this comes of ('' = whichever it is)
+-- returns {what happened, counter of the kind, available_at in ms, 1 if it has
+--   children to tell}; what happened is the kind, "fail" where the bound was
+--   reached, "cancel" or "pause" where that was asked for meanwhile, or "gone"
+--   where the job is not in the hands that this comes of: a repeated call, or it
+--   was recovered and perhaps runs again, somewhere else
+local id, kind, run = ARGV[2], ARGV[3], ARGV[11] or ''
+local kinds = { reschedule = true, retry = true, fail = true, cancel = true, requeue = true, defer = true, recover = true }
+if not kinds[kind] then
+  return redis.error_reply('ERR settle: unknown kind ' .. kind)
 end
-local run = ARGV[10] or ''
-if run ~= '' and redis.call('HGET', KEYS[1], 'run') ~= run then
-  return { 'gone', 0, 0 }
-end
-if ARGV[2] == 'recover' then
-  -- The list of lost leases may be old: another worker may have recovered the
-  -- job, and a third may have it now.
-  local lease = redis.call('ZSCORE', KEYS[3], ARGV[1])
-  if lease and (tonumber(lease) or 0) > tonumber(redis.call('TIME')[1]) then
-    return { 'gone', 0, 0 }
+if run ~= '' then
+  local f = redis.call('HMGET', KEYS[1], 'run', 'crash_run')
+  if f[2] == run then
+    -- Its worker was taken for dead, and is not.
+    redis.call('HDEL', KEYS[1], 'crash_run')
+    redis.call('HINCRBY', KEYS[1], 'crashes', -1)
+  end
+  if f[1] ~= run then
+    return { 'gone', 0, 0, 0 }
   end
 end
-if redis.call('LREM', KEYS[2], 1, ARGV[1]) == 0 then
-  return { 'gone', 0, 0 }
+if kind == 'recover' then
+  -- The list of lost leases may be old: another worker may have recovered the
+  -- job, and a third may have it now.
+  local lease = redis.call('ZSCORE', KEYS[3], id)
+  if lease and (tonumber(lease) or 0) > tonumber(clock[1]) then
+    return { 'gone', 0, 0, 0 }
+  end
 end
-redis.call('ZREM', KEYS[3], ARGV[1])
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  return { 'gone', 0, 0 }
+if redis.call('LREM', KEYS[2], 1, id) == 0 then
+  return { 'gone', 0, 0, 0 }
 end
+redis.call('ZREM', KEYS[3], id)
+local f = redis.call('HMGET', KEYS[1], 'msg', 'mark', 'started_at', 'by', 'expires_at', 'run')
+if not f[1] then
+  return { 'gone', 0, 0, 0 }
+end
+local mark, by, expires = f[2], f[4] or '', tonumber(f[5] or '')
 
-local time = redis.call('TIME')
-local now = time[1] * 1000 + math.floor(time[2] / 1000)
-local kind, count, at = ARGV[2], 0, now + math.max(0, tonumber(ARGV[3]))
-local reason, problem = ARGV[4], ARGV[5]
+local count, delay = 0, math.max(0, tonumber(ARGV[4]))
+local at = now + delay
+local reason, problem = ARGV[5], ARGV[6]
 
 local counters = { reschedule = 'reschedules', retry = 'attempt', recover = 'crashes' }
 local counter = counters[kind]
+local recovered = kind == 'recover'
 if counter then
   count = tonumber(redis.call('HGET', KEYS[1], counter) or 0) + 1
-  if ARGV[6] ~= '' and kind == 'reschedule' and count > tonumber(ARGV[6]) then
-    problem = 'max reschedules (' .. ARGV[6] .. ') exceeded'
+  if ARGV[7] ~= '' and kind == 'reschedule' and count > tonumber(ARGV[7]) then
+    problem = 'max reschedules (' .. ARGV[7] .. ') exceeded'
     kind, count = 'fail', count - 1
   else
     redis.call('HSET', KEYS[1], counter, count)
-    if ARGV[6] ~= '' and kind == 'recover' and count >= tonumber(ARGV[6]) then
-      problem = 'its worker died ' .. count .. ' times with this job in hand'
-      kind = 'fail'
+    if recovered then
+      redis.call('HSET', KEYS[1], 'crash_run', f[6] or '')
+      if ARGV[7] ~= '' and count >= tonumber(ARGV[7]) then
+        problem = 'poison: its worker died ' .. count .. ' times with this job in hand'
+        kind = 'fail'
+      end
     end
   end
 end
 
-if ARGV[7] ~= '' then
-  redis.call('HSET', KEYS[1], 'response_status', ARGV[7], 'response_body', ARGV[8])
+if ARGV[8] ~= '' then
+  redis.call('HSET', KEYS[1], 'response_status', ARGV[8], 'response_body', ARGV[9])
 end
 if problem ~= '' then
   redis.call('HSET', KEYS[1], 'last_error', problem)
 end
-if ARGV[9] ~= '' then
-  local expires = redis.call('HGET', KEYS[1], 'expires_at')
-  if expires then
-    redis.call('HSET', KEYS[1], 'expires_at', string.format('%.0f', tonumber(expires) + tonumber(ARGV[9])))
-  end
+if expires and ARGV[10] ~= '' then
+  expires = expires + tonumber(ARGV[10])
+  redis.call('HSET', KEYS[1], 'expires_at', int(expires))
 end
 
-local at_ms = string.format('%.0f', at)
-local function waits(set, state)
-  redis.call('ZADD', set, string.format('%.3f', at / 1000), ARGV[1])
-  redis.call('HSET', KEYS[1], 'state', state, 'available_at', at_ms, 'reason', reason)
+-- History. A run that ends as planned is told with its end; what the queue does
+-- on its own account (a worker that stops, a job put back) leaves no trace.
+local entries = {}
+if kind ~= 'requeue' and kind ~= 'defer' then
+  entries[1] = { status = 'running', event = 'started', by = by, at = f[3] }
 end
-if kind == 'fail' then
-  redis.call('ZADD', KEYS[7], string.format('%.0f', now), ARGV[1])
-  redis.call('HSET', KEYS[1], 'state', 'failed', 'ended_at', string.format('%.0f', now))
-elseif kind == 'requeue' then
+local function told(status, event, detail)
+  entries[#entries + 1] = { status = status, event = event, detail = detail }
+  note(KEYS[1], entries)
+end
+if recovered then
+  entries[2] = { status = 'running', event = 'worker_lost', detail = 'crash ' .. count, by = by }
+end
+local ahead = '_at +' .. string.gsub(string.format('%.1f', delay / 1000), '%.0$', '') .. 's'
+local because = reason ~= '' and ', ' .. reason or ''
+
+-- It waits again, in state at its time: unless something else was asked for.
+local function waits_again(state)
+  if expires then
+    redis.call('ZADD', ours .. 'expiry', int(expires), id)
+  end
+  if mark then
+    redis.call('HSET', KEYS[1], 'available_at', int(at), 'reason', reason)
+    redis.call('SREM', ours .. 'marked', id)
+    return honour(id, KEYS[1], mark, state)
+  end
+end
+local function children()
+  return redis.call('HEXISTS', KEYS[1], 'children')
+end
+
+if kind == 'fail' or kind == 'cancel' then
+  local state = kind == 'fail' and 'failed' or 'cancelled'
+  redis.call('SREM', ours .. 'marked', id)
+  if kind == 'cancel' then
+    local why = redis.call('HMGET', KEYS[1], 'mark_by', 'mark_reason')
+    problem = why[2] or problem
+    entries[#entries + 1] = { status = state, event = state, detail = why[2] or '', by = why[1] or nil }
+    note(KEYS[1], entries)
+  else
+    told(state, state, problem)
+  end
+  finish(id, KEYS[1], state, problem)
+  return { kind, count, 0, children() }
+end
+
+local target = 'scheduled'
+if kind == 'retry' then
+  target = 'retry'
+  told('retry_pending', 'retry_scheduled', 'next_retry' .. ahead .. because)
+elseif kind == 'reschedule' then
+  told('pending', 'rescheduled', 'available' .. ahead .. ', count ' .. count .. because)
+elseif kind == 'recover' then
+  told('pending', 'recovered', 'available' .. ahead)
+end
+if kind == 'requeue' or (kind == 'reschedule' and delay == 0) then
+  target = 'pending'
+end
+local asked = waits_again(target)
+if asked then
+  return { asked == 'paused' and 'pause' or 'cancel', count, 0, children() }
+end
+if kind == 'requeue' then
   -- Back to the head: it is the next to run.
-  redis.call('RPUSH', KEYS[6], ARGV[1])
+  redis.call('RPUSH', asynq .. 'pending', id)
   redis.call('HSET', KEYS[1], 'state', 'pending')
-elseif kind == 'reschedule' and at <= now then
-  -- To the back of the queue.
-  redis.call('LPUSH', KEYS[6], ARGV[1])
-  redis.call('HSET', KEYS[1], 'state', 'pending', 'available_at', at_ms, 'reason', reason,
-    'pending_since', string.format('%.0f', now) .. '000000')
-elseif kind == 'retry' then
-  waits(KEYS[5], 'retry')
+elseif target == 'pending' then
+  redis.call('HSET', KEYS[1], 'available_at', int(at), 'reason', reason)
+  to_pending(id, KEYS[1])
 else
-  waits(KEYS[4], 'scheduled')
+  redis.call('HSET', KEYS[1], 'available_at', int(at), 'reason', reason)
+  to_timed(id, KEYS[1], target, at)
 end
-return { kind, count, at_ms }
+return { kind, count, int(at), 0 }

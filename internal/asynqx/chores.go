@@ -1,0 +1,128 @@
+package asynqx
+
+import (
+	"context"
+	"slices"
+	"sync"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+)
+
+// chores are what a worker does besides publishing, for whoever needs it: it ends
+// jobs whose time is over, and tells children how their parents ended. One
+// goroutine does them, as long as there are any.
+type chores struct {
+	mu   sync.Mutex
+	todo []chore
+	busy bool
+	done sync.WaitGroup
+}
+
+type chore struct {
+	queue string
+	kind  choreKind
+}
+
+type choreKind int
+
+const (
+	sweepExpired choreKind = iota
+	tellChildren
+)
+
+func (k *chores) wait() { k.done.Wait() }
+
+// add queues a chore unless it is queued already.
+func (c *Client) add(one chore) {
+	k := &c.chores
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if slices.Contains(k.todo, one) || c.hard.Err() != nil {
+		return
+	}
+	k.todo = append(k.todo, one)
+	if !k.busy {
+		k.busy = true
+		k.done.Go(c.doChores)
+	}
+}
+
+// tell queues the telling of children of jobs of the queue that have ended.
+func (c *Client) tell(queue string) { c.add(chore{queue, tellChildren}) }
+
+func (c *Client) doChores() {
+	k := &c.chores
+	for {
+		k.mu.Lock()
+		if len(k.todo) == 0 || c.hard.Err() != nil {
+			k.todo, k.busy = nil, false
+			k.mu.Unlock()
+			return
+		}
+		one := k.todo[0]
+		k.todo = k.todo[1:]
+		k.mu.Unlock()
+		if err := c.do(one); err != nil {
+			c.health.failed(err) // the next beat finds it again
+		}
+	}
+}
+
+func (c *Client) do(one chore) error {
+	switch one.kind {
+	case sweepExpired:
+		return c.sweep(one.queue)
+	case tellChildren:
+		return c.tellFrom(one.queue)
+	}
+	return nil
+}
+
+// sweep ends the jobs of a queue whose time is over.
+func (c *Client) sweep(queue string) error {
+	for {
+		ctx, cancel := c.bounded()
+		n, more, err := lifecycle.Sweep(ctx, c.UniversalClient, queue)
+		cancel()
+		if n > 0 {
+			c.tell(queue)
+			if c.o.Expired != nil {
+				c.o.Expired(queue, n)
+			}
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}
+
+// tellFrom tells the children of jobs of a queue that have ended.
+func (c *Client) tellFrom(queue string) error {
+	const atOnce = 100
+	for {
+		ctx, cancel := c.bounded()
+		parents, err := lifecycle.Undelivered(ctx, c.UniversalClient, queue, atOnce)
+		cancel()
+		if err != nil {
+			return err
+		}
+		for _, p := range parents {
+			if err := c.tellOne(p); err != nil {
+				return err
+			}
+		}
+		if len(parents) < atOnce {
+			return nil
+		}
+	}
+}
+
+func (c *Client) tellOne(p lifecycle.Ref) error {
+	ctx, cancel := context.WithTimeout(c.hard, 12*redisTimeout) // it may have many children
+	defer cancel()
+	if err := lifecycle.Tell(ctx, c.UniversalClient, p); err != nil {
+		return err
+	}
+	c.Wake()
+	return nil
+}

@@ -1,0 +1,331 @@
+package asynqx
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// expiring gives jobs an end, as enqueueing does.
+func (s *shelf) expiring(at time.Time, ids ...string) {
+	s.t.Helper()
+	ctx := context.Background()
+	for _, id := range ids {
+		s.must(s.rdb.HSet(ctx, record.Task(s.queue, id), record.FieldExpiresAt, at.UnixMilli()).Err())
+		s.must(s.rdb.ZAdd(ctx, record.Expiry(s.queue), redis.Z{Score: float64(at.UnixMilli()), Member: id}).Err())
+	}
+}
+
+// noGhosts checks that no record says that the pending list still holds its id.
+func (s *shelf) noGhosts(ids ...string) {
+	s.t.Helper()
+	for _, id := range ids {
+		if s.rdb.HExists(context.Background(), record.Task(s.queue, id), record.FieldGhost).Val() {
+			s.t.Errorf("%s is still taken for a ghost", id)
+		}
+	}
+}
+
+// Jobs that people take out of the queue stay in its list as ghosts, which the
+// dequeue drops; their number is known exactly at any time.
+func TestDequeueDropsGhosts(t *testing.T) {
+	t.Parallel()
+	type step struct {
+		take    int
+		want    []string
+		dropped int64
+		look    map[string]string
+	}
+	for _, tc := range []struct {
+		name  string
+		setup func(s *shelf)
+		look  map[string]string // after setup
+		steps []step
+	}{
+		{
+			name: "cancelled, paused, expired", setup: func(s *shelf) {
+				s.pending("a", "b", "c", "d")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a")
+				s.act(lifecycle.Pause, lifecycle.Done, "b")
+				s.act(lifecycle.Expire, lifecycle.Done, "c")
+			},
+			look: map[string]string{
+				"pending": "a b c d", "ghosts": "3", "cancelled": "a", "paused": "b", "expired": "c",
+				"a": "cancelled", "b": "paused", "c": "expired", "d": "pending",
+			},
+			steps: []step{{
+				take: 10, want: []string{"d"}, dropped: 3,
+				look: map[string]string{
+					"active": "d", "lease": "d", "cancelled": "a", "paused": "b", "expired": "c",
+					"a": "cancelled", "b": "paused", "c": "expired", "d": "active",
+				},
+			}},
+		},
+		{
+			name: "some now, some later", setup: func(s *shelf) {
+				s.pending("a", "x", "b", "c", "y", "d")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a", "b", "c", "d")
+			},
+			look: map[string]string{
+				"pending": "a x b c y d", "ghosts": "4", "cancelled": "a b c d",
+				"a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled", "x": "pending", "y": "pending",
+			},
+			steps: []step{
+				{
+					take: 2, want: []string{"x"}, dropped: 1,
+					look: map[string]string{
+						"pending": "b c y d", "ghosts": "3", "active": "x", "lease": "x", "cancelled": "a b c d",
+						"a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled", "x": "active", "y": "pending",
+					},
+				},
+				{
+					take: 1, want: []string{"y"}, dropped: 2,
+					look: map[string]string{
+						"pending": "d", "ghosts": "1", "active": "x y", "lease": "x y", "cancelled": "a b c d",
+						"a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled", "x": "active", "y": "active",
+					},
+				},
+				{
+					take: 1, dropped: 1,
+					look: map[string]string{
+						"active": "x y", "lease": "x y", "cancelled": "a b c d",
+						"a": "cancelled", "b": "cancelled", "c": "cancelled", "d": "cancelled", "x": "active", "y": "active",
+					},
+				},
+			},
+		},
+		{
+			name: "back before its ghost was dropped, it lives where it was", setup: func(s *shelf) {
+				s.pending("a", "b", "c")
+				s.act(lifecycle.Pause, lifecycle.Done, "a")
+				s.act(lifecycle.Cancel, lifecycle.Done, "b")
+				s.act(lifecycle.Resume, lifecycle.Done, "a")
+				s.act(lifecycle.Retry, lifecycle.Done, "b")
+			},
+			look: map[string]string{"pending": "a b c", "a": "pending", "b": "pending", "c": "pending"},
+			steps: []step{{
+				take: 10, want: []string{"a", "b", "c"},
+				look: map[string]string{"active": "a b c", "lease": "a b c", "a": "active", "b": "active", "c": "active"},
+			}},
+		},
+		{
+			name: "back after its ghost was dropped, it is the last", setup: func(s *shelf) {
+				s.pending("a", "b", "c")
+				s.act(lifecycle.Pause, lifecycle.Done, "a")
+				dequeueIDs(s, 1)
+				s.act(lifecycle.Resume, lifecycle.Done, "a")
+			},
+			look: map[string]string{"pending": "c a", "active": "b", "lease": "b", "a": "pending", "b": "active", "c": "pending"},
+			steps: []step{{
+				take: 10, want: []string{"c", "a"},
+				look: map[string]string{"active": "b c a", "lease": "a b c", "a": "active", "b": "active", "c": "active"},
+			}},
+		},
+		{
+			name: "in and out again and again, it is one ghost", setup: func(s *shelf) {
+				s.pending("a", "b")
+				for range 3 {
+					s.act(lifecycle.Pause, lifecycle.Done, "a")
+					s.act(lifecycle.Resume, lifecycle.Done, "a")
+				}
+				s.act(lifecycle.Pause, lifecycle.Done, "a")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a")
+			},
+			look: map[string]string{"pending": "a b", "ghosts": "1", "cancelled": "a", "a": "cancelled", "b": "pending"},
+			steps: []step{{
+				take: 10, want: []string{"b"}, dropped: 1,
+				look: map[string]string{"active": "b", "lease": "b", "cancelled": "a", "a": "cancelled", "b": "active"},
+			}},
+		},
+		{
+			name: "its record was deleted meanwhile", setup: func(s *shelf) {
+				s.pending("a", "b")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a")
+				_, err := lifecycle.PurgeEnded(context.Background(), s.rdb, s.queue, record.StateCancelled, -time.Minute)
+				s.must(err)
+			},
+			look: map[string]string{"pending": "a b", "ghosts": "1", "b": "pending"},
+			steps: []step{{
+				take: 10, want: []string{"b"}, dropped: 1,
+				look: map[string]string{"active": "b", "lease": "b", "b": "active"},
+			}},
+		},
+		{
+			name: "its record was deleted, and its id was given to another job", setup: func(s *shelf) {
+				s.pending("a", "b")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a")
+				_, err := lifecycle.PurgeEnded(context.Background(), s.rdb, s.queue, record.StateCancelled, -time.Minute)
+				s.must(err)
+				s.pending("a")
+			},
+			look: map[string]string{"pending": "a b a", "ghosts": "1", "a": "pending", "b": "pending"},
+			steps: []step{{
+				take: 10, want: []string{"a", "b"}, dropped: 1,
+				look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
+			}},
+		},
+		{
+			name: "nothing but ghosts", setup: func(s *shelf) {
+				s.pending("a", "b")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a", "b")
+			},
+			look: map[string]string{"pending": "a b", "ghosts": "2", "cancelled": "a b", "a": "cancelled", "b": "cancelled"},
+			steps: []step{{
+				take: 1, dropped: 2,
+				look: map[string]string{"cancelled": "a b", "a": "cancelled", "b": "cancelled"},
+			}},
+		},
+		{
+			name: "an operator's pause drops nothing", setup: func(s *shelf) {
+				s.pending("a", "b")
+				s.act(lifecycle.Cancel, lifecycle.Done, "a")
+				s.must(s.rdb.Set(context.Background(), record.Paused(s.queue), "1", 0).Err())
+			},
+			look: map[string]string{"pending": "a b", "ghosts": "1", "cancelled": "a", "a": "cancelled", "b": "pending"},
+			steps: []step{{
+				take: 10,
+				look: map[string]string{"pending": "a b", "ghosts": "1", "cancelled": "a", "a": "cancelled", "b": "pending"},
+			}},
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, s *shelf) {
+				tc.setup(s)
+				if diff := cmp.Diff(tc.look, s.look()); diff != "" {
+					t.Errorf("before (-want +got):\n%s", diff)
+				}
+				for i, step := range tc.steps {
+					dropped, reply := dequeueReply(s, step.take)
+					var got []string
+					for _, r := range reply {
+						got = append(got, r.([]any)[0].(string))
+					}
+					if diff := cmp.Diff(step.want, got); diff != "" || dropped != step.dropped {
+						t.Errorf("step %d: %d dropped, want %d; handed out (-want +got):\n%s", i+1, dropped, step.dropped, diff)
+					}
+					look := s.look()
+					if diff := cmp.Diff(step.look, look); diff != "" {
+						t.Errorf("step %d: afterwards (-want +got):\n%s", i+1, diff)
+					}
+					if look["pending"] == "" {
+						s.noGhosts("a", "b", "c", "d", "x", "y")
+					}
+				}
+			})
+		})
+	}
+}
+
+// The stats do not count ghosts as pending.
+func TestGhostsAreNotCounted(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	s.pending("a", "b", "c", "d")
+	s.act(lifecycle.Cancel, lifecycle.Done, "a", "b")
+	for _, want := range []int{2, 1} {
+		got, err := lifecycle.Stats(context.Background(), s.rdb, s.queue)
+		s.must(err)
+		if got.States[record.StatePending] != want {
+			t.Errorf("%d pending, want %d: %v", got.States[record.StatePending], want, s.look())
+		}
+		dequeueIDs(s, 1)
+	}
+}
+
+// However many ghosts lie before it, the next job is found by one request.
+func TestJobBehindManyGhosts(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	for _, slots := range []int{1, 10} {
+		t.Run(fmt.Sprint(slots, " slots"), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			ctx := context.Background()
+			ids := numbered(n)
+			pipe := s.rdb.Pipeline()
+			for _, id := range ids {
+				pipe.HSet(ctx, record.Task(s.queue, id), record.FieldMsg, s.message(id), record.FieldState, record.StatePending)
+				pipe.LPush(ctx, record.Pending(s.queue), id)
+			}
+			_, err := pipe.Exec(ctx)
+			s.must(err)
+			s.act(lifecycle.Cancel, lifecycle.Done, ids[:n/2]...)
+			s.act(lifecycle.Pause, lifecycle.Done, ids[n/2:]...)
+			s.pending("last")
+			w := &wire{UniversalClient: s.rdb}
+			// A pause between two looks would be longer than the test.
+			c := New(w, Options{Queues: []string{s.queue}, Concurrency: slots, PollMin: time.Hour, PollMax: time.Hour})
+			defer c.Finish()
+			defer c.CloseGate(ctx)
+			if got := asDequeue(t, c, s.queue); got != "last" {
+				t.Fatalf("fetched %q", got)
+			}
+			if calls := len(w.sent("dequeue")); calls > n/1000+1 {
+				t.Errorf("%d calls to pass over %d ghosts, want at most one for each thousand", calls, n)
+			}
+			if got := s.rdb.Exists(ctx, record.Ghosts(s.queue), record.Pending(s.queue)).Val(); got != 0 {
+				t.Error("the queue is empty, and ghosts are counted")
+			}
+			s.noGhosts(ids...)
+		})
+	}
+}
+
+// A job whose time is over ends where the queue would have handed it out.
+func TestDequeueExpires(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		now := s.now()
+		s.pending("over", "long over", "now", "fresh", "a")
+		s.expiring(now.Add(-time.Second), "over")
+		s.expiring(now.Add(-1000*time.Hour), "long over")
+		s.expiring(now, "now")
+		s.expiring(now.Add(time.Minute), "fresh")
+		before := s.now()
+		dropped, reply := dequeueReply(s, 10)
+		if dropped != 3 || len(reply) != 2 {
+			t.Errorf("%d dropped, %d handed out; want 3 and 2", dropped, len(reply))
+		}
+		look := s.look()
+		want := map[string]string{
+			"active": "fresh a", "lease": "a fresh", "expiry": "fresh", "expired": "long over now over",
+			"over": "expired", "long over": "expired", "now": "expired", "fresh": "active", "a": "active",
+		}
+		if diff := cmp.Diff(want, look); diff != "" {
+			t.Errorf("afterwards (-want +got):\n%s", diff)
+		}
+		for _, id := range []string{"over", "long over", "now"} {
+			s.millis(id, record.FieldEndedAt, before, s.now())
+			if diff := cmp.Diff([]string{"2 expired expired: while pending"}, s.story(id)); diff != "" {
+				t.Errorf("history of %s (-want +got):\n%s", id, diff)
+			}
+			if f := s.fields(id); f[record.FieldLastError] != "" || f[record.FieldGhost] != "" || f[record.FieldStartedAt] != "" {
+				t.Errorf("record of %s: %v; it is no failure, no ghost and was never started", id, f)
+			}
+		}
+	})
+}
+
+// Nothing but jobs whose time is over: they end, and nothing is handed out.
+func TestDequeueExpiresAll(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		ids := numbered(250)
+		s.pending(ids...)
+		s.expiring(s.now().Add(-time.Second), ids...)
+		if dropped, reply := dequeueReply(s, 1); dropped != 250 || len(reply) != 0 {
+			t.Errorf("%d dropped and %d handed out", dropped, len(reply))
+		}
+		if n := s.rdb.ZCard(context.Background(), record.Parked(s.queue, record.StateExpired)).Val(); n != 250 {
+			t.Errorf("%d have expired", n)
+		}
+	})
+}

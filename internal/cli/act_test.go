@@ -1,0 +1,302 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/http"
+	"os/user"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// enqueue enqueues a job for the shop under each id.
+func (b *bench) enqueue(t *testing.T, flags string, ids ...string) {
+	t.Helper()
+	for _, id := range ids {
+		b.run(t, append([]string{"enqueue", "-d", "shop", "--id", id}, strings.Fields(flags)...)...).ok(t)
+	}
+}
+
+// job reads a job.
+func (b *bench) job(t *testing.T, id string) jobs.Job {
+	t.Helper()
+	return decode[document](t, b.run(t, "get", id, "-o", "json").ok(t)).Job
+}
+
+// wantStatuses checks statuses, given as "id status" pairs.
+func (b *bench) wantStatuses(t *testing.T, pairs ...string) {
+	t.Helper()
+	for _, pair := range pairs {
+		id, want, _ := strings.Cut(pair, " ")
+		if got := b.job(t, id).Status; string(got) != want {
+			t.Errorf("%s is %s, want %s", id, got, want)
+		}
+	}
+}
+
+// operator is how history names whoever runs the tests.
+func operator(t *testing.T) string {
+	t.Helper()
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return me.Username + "@" + hostname()
+}
+
+func TestActOnIDs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a", "b", "c", "d")
+
+	b.run(t, "pause", "a", "b", "--reason", "tea").want(t, 0, "paused 2 jobs\n", "")
+	b.wantStatuses(t, "a paused", "b paused", "c pending")
+	b.run(t, "resume", "a").want(t, 0, "resumed 1 job\n", "")
+	b.wantStatuses(t, "a pending", "b paused")
+	b.run(t, "cancel", "b", "c", "b", "--reason", "wrong\x1b[2J file").want(t, 0, "cancelled 2 jobs\n", "")
+	if j := b.job(t, "c"); j.Status != jobs.Cancelled || j.LastError != "wrong\x1b[2J file" || j.EndedAt == nil {
+		t.Errorf("job %+v, want it cancelled with the reason as last error", j)
+	}
+	b.run(t, "retry", "b", "c").want(t, 0, "retried 2 jobs\n", "")
+	b.wantStatuses(t, "b pending", "c pending")
+
+	b.run(t, "cancel", "a", "-o", "json").want(t, 0,
+		`{"done":1,"asked":0,"refused":0,"items":[{"id":"a","done":true,"asked":false,"status":"pending","error":""}]}`+"\n", "")
+	last := b.history(t, "c")
+	if by := last[1].By; by != operator(t) {
+		t.Errorf("paused by %q, want %q", by, operator(t))
+	}
+}
+
+// What cannot be done is said of each job, and stops no other.
+func TestActRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a", "b", "c")
+	b.enqueue(t, "--ttl 0", "gone")
+
+	const unknown = "no job has the id \"nope\"; it never existed, or its retention has ended"
+	b.run(t, "cancel", "nope").want(t, 4, "", "tidegate: "+unknown+"\n")
+	b.run(t, "cancel", "nope", "-o", "json").want(t, 4,
+		`{"done":0,"asked":0,"refused":1,"items":[{"id":"nope","done":false,"asked":false,"status":"","error":"no job has the id \"nope\"; it never existed, or its retention has ended"}]}`+"\n",
+		"tidegate: "+unknown+"\n")
+	b.run(t, "pause", "a b\x1b[2J").want(t, 4, "", "tidegate: no job has the id \"a b[2J\"; it never existed, or its retention has ended\n")
+	b.run(t, "resume", "a").want(t, 1, "", "tidegate: job a cannot be resumed: it is pending\n")
+	b.run(t, "retry", "gone").want(t, 1, "", "tidegate: job gone cannot be retried: it is expired and expired jobs cannot be run again; enqueue a new one\n")
+	b.run(t, "cancel", "gone").want(t, 1, "", "tidegate: job gone cannot be cancelled: it is expired\n")
+	b.run(t, "pause", "a", "nope", "gone", "b").want(t, 1, "paused 2 jobs; refused 2\n",
+		"tidegate: "+unknown+"\ntidegate: job gone cannot be paused: it is expired\n")
+	b.wantStatuses(t, "a paused", "b paused", "gone expired")
+	b.run(t, "pause", "c", "a", "-o", "json").want(t, 1,
+		`{"done":1,"asked":0,"refused":1,"items":[{"id":"c","done":true,"asked":false,"status":"pending","error":""},{"id":"a","done":false,"asked":false,"status":"paused","error":"job a cannot be paused: it is paused"}]}`+"\n",
+		"tidegate: job a cannot be paused: it is paused\n")
+
+	var many []string
+	for i := range 25 {
+		many = append(many, fmt.Sprintf("nope-%02d", i))
+	}
+	got := b.run(t, append([]string{"cancel", "c"}, many...)...)
+	lines := strings.Split(strings.TrimSpace(got.stderr), "\n")
+	if got.status != 1 || got.stdout != "cancelled 1 job; refused 25\n" || len(lines) != 21 || lines[20] != "tidegate: … and 5 more; -o json shows all" {
+		t.Errorf("exit status %d, stdout %q, stderr:\n%s", got.status, got.stdout, got.stderr)
+	}
+}
+
+func TestActOnFilter(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, append([]string{"DESTINATION_1_NAME=blog", "DESTINATION_1_URL=https://blog.example.com"}, shop...)...)
+	b.enqueue(t, "--key alice", "a1", "a2")
+	b.enqueue(t, "--key bob --batch monday", "b1", "b2")
+	b.enqueue(t, "--batch monday --delay 2h", "later")
+	b.run(t, "enqueue", "-d", "blog", "--id", "post").ok(t)
+
+	for args, want := range map[string]int{
+		"pause --destination shop": 5, "pause --destination blog": 1, "pause --key alice": 2, "cancel --batch monday": 3, "cancel --batch tuesday": 0,
+		"cancel --status pending": 6, "cancel --status paused,retry_pending": 0, "cancel -d shop -s pending --key bob --batch monday": 2, "retry --batch monday": 0,
+	} {
+		b.run(t, append(strings.Fields(args), "--dry-run", "-o", "json")...).want(t, 0, fmt.Sprintf("{\"matched\":%d}\n", want), "")
+	}
+	b.run(t, "pause", "--key", "alice", "--dry-run").want(t, 0, "would pause 2 jobs\n", "")
+	b.run(t, "pause", "--key", "alice", "--reason", "tea").want(t, 0, "paused 2 jobs\n", "")
+	b.wantStatuses(t, "a1 paused", "a2 paused", "b1 pending")
+	b.run(t, "pause", "-d", "shop", "-o", "json").want(t, 0, `{"done":3,"asked":0,"refused":0}`+"\n", "")
+	b.run(t, "resume", "--status", "paused", "--batch", "monday").want(t, 0, "resumed 3 jobs\n", "")
+	b.wantStatuses(t, "a1 paused", "b1 pending", "b2 pending", "later pending", "post pending")
+	if j := b.job(t, "later"); time.Until(j.AvailableAt) < time.Hour {
+		t.Errorf("resumed for %v, want the time that it had", j.AvailableAt)
+	}
+	b.run(t, "cancel", "--batch", "monday").want(t, 0, "cancelled 3 jobs\n", "")
+	b.run(t, "cancel", "--batch", "monday").want(t, 0, "cancelled 0 jobs\n", "")
+	b.run(t, "retry", "--status", "cancelled", "--key", "bob").want(t, 0, "retried 2 jobs\n", "")
+	b.wantStatuses(t, "a1 paused", "b1 pending", "b2 pending", "later cancelled", "post pending")
+	if e := b.history(t, "a1"); len(e) != 2 || e[1].Detail != "tea" || e[1].By != operator(t) {
+		t.Errorf("history %+v, want a pause for tea", e)
+	}
+}
+
+// A destination that nobody knows is no empty result, unless none is known.
+func TestActOnUnknownDestination(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run(t, "cancel", "-d", "blog").want(t, 0, "cancelled 0 jobs\n", "")
+	b.run(t, "enqueue", "-d", "blog", "--id", "old") // with a warning
+	b.env = append(b.env, shop...)
+	const unknown = "tidegate: destination \"bolg\" is not known; known are shop\n"
+	b.run(t, "cancel", "-d", "bolg").want(t, 2, "", unknown)
+	b.run(t, "retry", "-d", "bolg", "-o", "json").want(t, 2, "", unknown)
+	b.run(t, "pause", "-d", "bolg", "--dry-run").want(t, 2, "", unknown)
+	b.run(t, "cancel", "-d", "{bolg").want(t, 2, "", "tidegate: destination: \"{bolg\" cannot be the name of a destination\n")
+	// The jobs of one that nobody serves any more can still be acted on.
+	b.run(t, "pause", "-d", "blog").want(t, 0, "paused 1 job\n", "")
+	b.run(t, "cancel", "-d", "blog").want(t, 0, "cancelled 1 job\n", "")
+}
+
+// Nothing is done, and Redis is not asked, where it is not clear what was meant.
+func TestActBadInput(t *testing.T) {
+	t.Parallel()
+	env := append([]string{"REDIS_URL=redis://127.0.0.1:1"}, shop...)
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"cancel"}, `name the jobs by their ids, or by --status, --destination, --key or --batch; run "tidegate cancel --help"`},
+		{[]string{"pause", "--dry-run"}, `name the jobs by their ids, or by --status, --destination, --key or --batch; run "tidegate pause --help"`},
+		{[]string{"resume", "a", "--batch", "b"}, `give either ids or filters, not both; run "tidegate resume --help"`},
+		{[]string{"retry", "a", "--status", "failed"}, `give either ids or filters, not both; run "tidegate retry --help"`},
+		{[]string{"retry", "a", "--dry-run"}, `--dry-run goes with filters; look at single jobs with: tidegate get ID`},
+		// What a script's unset variable leaves must not act on more.
+		{[]string{"cancel", "--destination", "shop", "--batch", ""}, `--batch is empty; give it a value or leave it out`},
+		{[]string{"cancel", "--batch", "b", "--destination", ""}, `--destination is empty; give it a value or leave it out`},
+		{[]string{"cancel", "--batch", "b", "--key="}, `--key is empty; give it a value or leave it out`},
+		{[]string{"cancel", "--batch", "b", "--status", ""}, `--status is empty; give it a value or leave it out`},
+		{[]string{"cancel", "--status", "completed"}, `--status: completed jobs cannot be cancelled; waiting, pending, running, retry_pending, paused ones can`},
+		{[]string{"pause", "--status", "pending,paused"}, `--status: paused jobs cannot be paused; waiting, pending, running, retry_pending ones can`},
+		{[]string{"resume", "--status", "waiting"}, `--status: waiting jobs cannot be resumed; paused, running ones can`},
+		{[]string{"retry", "--status", "expired"}, `--status: expired jobs cannot be retried; failed, cancelled ones can`},
+		{[]string{"cancel", "a", "--reason", strings.Repeat("é", 501)}, `--reason has more than 500 characters`},
+	} {
+		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
+			t.Parallel()
+			runIn(t, env, "", row.args...).want(t, 2, "", "tidegate: "+row.want+"\n")
+		})
+	}
+	b := newBench(t)
+	b.run(t, "cancel", "--status", "done").want(t, 2, "",
+		"tidegate: status: \"done\" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired\n")
+}
+
+// serveAPI starts an API that answers by the path of a call: /slow after a while,
+// /bad with 400, anything else at once. It returns the environment of its
+// destination.
+func serveAPI(t *testing.T) []string {
+	t.Helper()
+	api := fakeapi.New(fakeapi.Options{Script: func(_ int, r *http.Request) *fakeapi.Answer {
+		switch r.URL.Path {
+		case "/slow":
+			return &fakeapi.Answer{Status: 200, Delay: time.Minute}
+		case "/soon":
+			return &fakeapi.Answer{Status: 200, Delay: 700 * time.Millisecond}
+		case "/bad":
+			return &fakeapi.Answer{Status: 400}
+		}
+		return nil
+	}})
+	url, err := api.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	return []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=" + url, "SHUTDOWN_TIMEOUT=100ms", "LOG_FORMAT=json"}
+}
+
+// work runs a worker until the test ends.
+func (b *bench) work(t *testing.T) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	var stderr bytes.Buffer
+	status := make(chan int, 1)
+	go func() {
+		status <- Run(ctx, Process{Args: []string{"worker"}, Environ: b.env, Stdin: strings.NewReader(""), Stdout: &stderr, Stderr: &stderr})
+	}()
+	t.Cleanup(func() {
+		stop()
+		if got := <-status; got != 0 {
+			t.Errorf("worker: exit status %d:\n%s", got, stderr.String())
+		}
+	})
+}
+
+// await waits until a job has a status.
+func (b *bench) await(t *testing.T, id string, want jobs.Status) {
+	t.Helper()
+	poll(t, id+" is "+string(want), func() bool { return b.job(t, id).Status == want })
+}
+
+// A running job is asked; what becomes of it is seen afterwards.
+func TestActOnRunning(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, serveAPI(t)...)
+	b.enqueue(t, "--path /slow --batch b", "one", "two", "three")
+	b.work(t)
+	for _, id := range []string{"one", "two", "three"} {
+		b.await(t, id, jobs.Running)
+	}
+	b.run(t, "retry", "one").want(t, 1, "", "tidegate: job one cannot be retried: it is running\n")
+	b.run(t, "pause", "one").want(t, 0, "paused 0 jobs; asked 1 running one to pause after its call\n", "")
+	b.run(t, "resume", "--batch", "b").want(t, 0, "resumed 1 job\n", "")
+	b.run(t, "pause", "--batch", "b").want(t, 0, "paused 0 jobs; asked 3 running ones to pause after their calls\n", "")
+	b.run(t, "cancel", "one", "-o", "json").want(t, 0,
+		`{"done":0,"asked":1,"refused":0,"items":[{"id":"one","done":false,"asked":true,"status":"running","error":""}]}`+"\n", "")
+	b.await(t, "one", jobs.Cancelled)
+	b.run(t, "cancel", "--batch", "b", "--reason", "wrong file").want(t, 0, "cancelled 0 jobs; asked 2 running ones to stop\n", "")
+	b.await(t, "two", jobs.Cancelled)
+	b.await(t, "three", jobs.Cancelled)
+	if got := b.job(t, "three").LastError; got != "wrong file" {
+		t.Errorf("last error %q, want the reason", got)
+	}
+}
+
+// A failed job runs again.
+func TestRetryRunsAgain(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, serveAPI(t)...)
+	b.enqueue(t, "--path /bad", "post-7")
+	b.work(t)
+	b.await(t, "post-7", jobs.Failed)
+	b.run(t, "retry", "--status", "failed", "-d", "shop").want(t, 0, "retried 1 job\n", "")
+	poll(t, "it has failed twice", func() bool {
+		n := 0
+		for _, e := range b.history(t, "post-7") {
+			if e.Event == "failed" {
+				n++
+			}
+		}
+		return n == 2
+	})
+	b.await(t, "post-7", jobs.Failed)
+	if out := b.run(t, "get", "post-7").ok(t); !strings.Contains(out, "\nfailed       ") || !strings.Contains(out, "\nanswer       400") {
+		t.Errorf("get:\n%s", out)
+	}
+}
+
+// What was interrupted before it began has done nothing.
+func TestActInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a")
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	status := Run(ctx, Process{Args: []string{"cancel", "a"}, Environ: b.env, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr})
+	if diff := cmp.Diff("tidegate: interrupted\n", stderr.String()); status != 1 || stdout.Len() > 0 || diff != "" {
+		t.Errorf("exit status %d, stdout %q, stderr (-want +got)\n%s", status, stdout.String(), diff)
+	}
+	b.wantStatuses(t, "a pending")
+}

@@ -1,0 +1,129 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+type batchCmds struct {
+	Get batchGetCmd `cmd:"" help:"Count the jobs of a batch by status, or wait for its end."`
+}
+
+type batchGetCmd struct {
+	Name string `arg:"" name:"batch" help:"Name of the batch."`
+	Wait bool   `short:"w" help:"Wait until all jobs have ended; the exit status is 1 if any did not complete."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (batchGetCmd) Help() string {
+	return `Examples:
+  tidegate batch get monday
+  tidegate batch get monday --wait && echo "all published"
+  tidegate list --batch monday --status failed
+
+A batch is the jobs that were enqueued with its name; it needs not be created.
+While one waits, more jobs may be enqueued: they are waited for too.`
+}
+
+// badBatch says that a name is none that a batch can have.
+func badBatch(name string) error {
+	return fmt.Errorf("%q cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit", clip(name, 140))
+}
+
+// Run shows a batch.
+func (c *batchGetCmd) Run(ctx context.Context, p *Process) error {
+	if !jobs.ValidName(c.Name) {
+		return &inputError{badBatch(c.Name)}
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	b, err := c.read(ctx, p, s)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return &notFoundError{fmt.Sprintf("no job of a batch %q is known; none was enqueued, or their retention has ended", c.Name)}
+	}
+	if err != nil {
+		return fmt.Errorf("batch get: %w", err)
+	}
+	if err := c.print(p, b); err != nil {
+		return err
+	}
+	if c.Wait {
+		return notCompleted(b)
+	}
+	return nil
+}
+
+// read returns the state of the batch: now, or once all have ended.
+func (c *batchGetCmd) read(ctx context.Context, p *Process, s *session) (*jobs.BatchStatus, error) {
+	if !c.Wait {
+		return s.client.Batch(ctx, c.Name)
+	}
+	bar := p.newBatchBar(c.Name)
+	defer bar.end()
+	return s.client.WaitBatch(ctx, c.Name, bar.reached)
+}
+
+func (c *batchGetCmd) print(p *Process, b *jobs.BatchStatus) error {
+	if c.json() {
+		return p.printJSON(b)
+	}
+	r := newRows()
+	r.add("batch", b.Batch)
+	r.add("jobs", strconv.Itoa(b.Total))
+	r.add("ended", fmt.Sprintf("%d (%s)", endedOf(b), percent(b.Progress)))
+	for _, status := range jobs.Statuses {
+		if n := b.Counts[status]; n > 0 {
+			r.add(string(status), strconv.Itoa(n))
+		}
+	}
+	return r.print(p)
+}
+
+// endedOf counts the jobs that have ended.
+func endedOf(b *jobs.BatchStatus) int {
+	n := 0
+	for status, count := range b.Counts {
+		if status.Final() {
+			n += count
+		}
+	}
+	return n
+}
+
+// percent writes a part of 1. It says 100 % only of all, and 0 % only of nothing.
+func percent(part float64) string {
+	whole := math.Round(part * 100)
+	switch {
+	case whole >= 100 && part < 1:
+		whole = 99
+	case whole <= 0 && part > 0:
+		whole = 1
+	}
+	return strconv.Itoa(int(whole)) + " %"
+}
+
+// notCompleted is the error of a batch that has ended otherwise than completed.
+func notCompleted(b *jobs.BatchStatus) error {
+	var counts, statuses []string
+	for _, status := range jobs.Statuses {
+		if n := b.Counts[status]; n > 0 && status != jobs.Completed {
+			counts = append(counts, fmt.Sprintf("%d %s", n, status))
+			statuses = append(statuses, string(status))
+		}
+	}
+	if len(counts) == 0 {
+		return nil
+	}
+	return fmt.Errorf("not all jobs of the batch completed: %s; see: tidegate list --batch %s --status %s",
+		strings.Join(counts, ", "), b.Batch, strings.Join(statuses, ","))
+}

@@ -1,0 +1,97 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/tidegate/tidegate/internal/doctor"
+)
+
+type doctorCmd struct {
+	DryRun bool `help:"Say what is wrong, and repair nothing."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (doctorCmd) Help() string {
+	return `Examples:
+  tidegate doctor
+  tidegate doctor --dry-run -o json
+
+Looks for what a Redis that lost its last writes, asynq's own tools or people can
+leave behind, and repairs it: jobs in hand of nobody, jobs in no index, entries of
+indexes without a job, children that were not told of their parents' end. It also
+tells of queues with jobs that no worker serves or an operator has paused. Safe
+while workers run; they do the same on the side. The exit status is 1 if something
+is left that is not repaired.`
+}
+
+// Run looks for damage and repairs it.
+func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	report, err := doctor.Run(ctx, s.rdb, doctor.Options{
+		DryRun: c.DryRun, By: "doctor, " + p.operator(hostname()), Retention: s.cfg.JobRetention,
+	})
+	if report == nil || err != nil && len(report.Findings) == 0 {
+		return fmt.Errorf("doctor: %w", err)
+	}
+	if printErr := c.print(p, report); printErr != nil {
+		return errors.Join(err, printErr)
+	}
+	left := 0
+	for _, f := range report.Findings {
+		if repaired(f) == "no" {
+			left++
+		}
+	}
+	switch {
+	case err != nil:
+		return fmt.Errorf("doctor: %w", err)
+	case left == 0:
+		return nil
+	case c.DryRun:
+		return errors.New("nothing was repaired; run it without --dry-run")
+	}
+	return fmt.Errorf("%s not repaired: see to it", plural(left, "finding was", "findings were"))
+}
+
+// repaired says whether a finding was repaired: "-" where there is nothing to
+// repair.
+func repaired(f doctor.Finding) string {
+	switch {
+	case f.Repaired:
+		return "yes"
+	case f.Kind == doctor.KindPaused:
+		return "-"
+	}
+	return "no"
+}
+
+func (c *doctorCmd) print(p *Process, report *doctor.Report) error {
+	if c.json() {
+		return p.printJSON(report)
+	}
+	r := newRows()
+	if len(report.Findings) > 0 {
+		r.add("FOUND", "QUEUE", "COUNT", "REPAIRED", "EXAMPLE", "DETAIL")
+	}
+	for _, f := range report.Findings {
+		example := f.ID
+		if example == "" && len(f.Examples) > 0 {
+			example = f.Examples[0]
+		}
+		r.add(f.Kind, dash(f.Queue), strconv.Itoa(f.Count), repaired(f), dash(example), f.Detail)
+	}
+	found := "all is well"
+	if n := len(report.Findings); n > 0 {
+		found = plural(n, "finding", "findings")
+	}
+	r.add("looked at " + plural(report.Checked, "job", "jobs") + ": " + found)
+	return r.print(p)
+}

@@ -1,0 +1,87 @@
+package cli
+
+import (
+	"bytes"
+	"context"
+	"strings"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestDoctor(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "doctor").want(t, 0, "looked at 0 jobs: all is well\n", "")
+	b.run(t, "doctor", "-o", "json").want(t, 0, "{\"findings\":[],\"checked\":0}\n", "")
+	b.serve(t, "shop")
+	b.enqueue(t, "", "a", "b")
+	b.run(t, "doctor").want(t, 0, "looked at 2 jobs: all is well\n", "")
+
+	// What a Redis that has lost its last writes may leave: a job that is in no list.
+	rdb := b.server.Client(t)
+	const queue = "tidegate:shop"
+	if err := rdb.LRem(t.Context(), record.Pending(queue), 1, "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	found := func(repaired string) string {
+		return "FOUND  QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n" +
+			"lost   tidegate:shop  1      " + repaired + "  a        in no index; goes back to where its record says\n" +
+			"looked at 2 jobs: 1 finding\n"
+	}
+	for range 2 { // a dry run changes nothing
+		b.run(t, "doctor", "--dry-run").want(t, 1, found("no      "), "tidegate: nothing was repaired; run it without --dry-run\n")
+	}
+	got := b.run(t, "doctor", "--dry-run", "-o", "json")
+	if doc := decode[doctor.Report](t, got.stdout); got.status != 1 || doc.Checked != 2 || len(doc.Findings) != 1 || doc.Findings[0].ID != "a" || doc.Findings[0].Repaired {
+		t.Errorf("exit status %d, report %+v", got.status, doc)
+	}
+	b.run(t, "doctor").want(t, 0, found("yes     "), "")
+	b.run(t, "doctor").want(t, 0, "looked at 2 jobs: all is well\n", "")
+	b.wantStatuses(t, "a pending")
+	if n := rdb.LLen(t.Context(), record.Pending(queue)).Val(); n != 2 {
+		t.Errorf("%d jobs in the list, want 2", n)
+	}
+}
+
+// What needs a person is told, and is a failure unless a person wanted it.
+func TestDoctorTellsOfQueuesThatNobodyServes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a", "b")
+	b.run(t, "doctor").want(t, 1, "FOUND      QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
+		"no_worker  tidegate:shop  2      no        -        jobs wait, and no worker has ever served shop; start one\n"+
+		"looked at 2 jobs: 1 finding\n", "tidegate: 1 finding was not repaired: see to it\n")
+	b.serve(t, "shop")
+	b.run(t, "queue", "pause", "shop").ok(t)
+	b.run(t, "doctor").want(t, 0, "FOUND   QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
+		"paused  tidegate:shop  2      -         -        jobs wait, because an operator has paused shop; tidegate queue resume shop\n"+
+		"looked at 2 jobs: 1 finding\n", "")
+}
+
+// It changes nothing that workers have in hand.
+func TestDoctorBesideAWorker(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, serveAPI(t)...)
+	b.enqueue(t, "--path /soon --batch b", "a", "b", "c")
+	b.enqueue(t, "--batch b --after a,b", "child")
+	b.work(t)
+	b.await(t, "a", jobs.Running)
+	b.run(t, "doctor").want(t, 0, "looked at 4 jobs: all is well\n", "")
+	b.run(t, "batch", "get", "b", "--wait").ok(t)
+	b.run(t, "doctor").want(t, 0, "looked at 4 jobs: all is well\n", "")
+}
+
+func TestDoctorInterrupted(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	var stdout, stderr bytes.Buffer
+	status := Run(ctx, Process{Args: []string{"doctor"}, Environ: b.env, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr})
+	if status != 1 || stdout.Len() > 0 || stderr.String() != "tidegate: interrupted\n" {
+		t.Errorf("exit status %d, stdout %q, stderr %q", status, stdout.String(), stderr.String())
+	}
+}

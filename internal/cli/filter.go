@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// filterFlags select jobs. A name that is not given is nil, so that an empty one,
+// of a variable that a script forgot to set, can be told from it.
+type filterFlags struct {
+	Status      []string `short:"s" placeholder:"STATUS" help:"Only jobs in this status; several are separated by commas: ${statuses}."`
+	Destination *string  `short:"d" placeholder:"NAME" help:"Only jobs for this destination."`
+	Key         *string  `placeholder:"KEY" help:"Only jobs of this key."`
+	Batch       *string  `placeholder:"NAME" help:"Only jobs of this batch."`
+}
+
+// given reports whether any of the flags was given.
+func (f *filterFlags) given() bool {
+	return f.Status != nil || f.Destination != nil || f.Key != nil || f.Batch != nil
+}
+
+// empty names a flag that was given without a value, "" if none was.
+func (f *filterFlags) empty() string {
+	switch {
+	case f.Status != nil && (len(f.Status) == 0 || slices.Contains(f.Status, "")):
+		return "--status"
+	case f.Destination != nil && *f.Destination == "":
+		return "--destination"
+	case f.Key != nil && *f.Key == "":
+		return "--key"
+	case f.Batch != nil && *f.Batch == "":
+		return "--batch"
+	}
+	return ""
+}
+
+func (f *filterFlags) filter() jobs.Filter {
+	value := func(s *string) string {
+		if s == nil {
+			return ""
+		}
+		return *s
+	}
+	out := jobs.Filter{Destination: value(f.Destination), Key: value(f.Key), Batch: value(f.Batch)}
+	for _, s := range f.Status {
+		out.Statuses = append(out.Statuses, jobs.Status(s))
+	}
+	return out
+}
+
+// checkKnown refuses a destination that is not known while others are. It is for
+// those of whom no job was found: the jobs of one that nobody serves any more can
+// still be looked up.
+func (s *session) checkKnown(ctx context.Context, destination string) error {
+	if destination == "" {
+		return nil
+	}
+	names, err := s.destinations(ctx)
+	if err != nil {
+		return err
+	}
+	if len(names) == 0 || slices.Contains(names, destination) {
+		return nil
+	}
+	return &jobs.UnknownDestinationError{Name: destination, Known: names}
+}
+
+// destinations are the names of those that are known.
+func (s *session) destinations(ctx context.Context) ([]string, error) {
+	known, err := s.client.Destinations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
+	names := make([]string, len(known))
+	for i, d := range known {
+		names[i] = d.Name
+	}
+	return names, nil
+}

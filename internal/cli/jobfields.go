@@ -1,0 +1,259 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// seenFields are the fields that a line has had so far.
+type seenFields struct {
+	id, destination, key, payload, request, priority, retry, maxReschedules, availableAt bool
+	batch, after, ttl, expiresAt                                                         bool
+
+	reported bool // one that only Tidegate sets
+}
+
+// chosen are the fields that set knows.
+var chosen = []string{
+	"id", "destination", "key", "payload", "request", "priority", "retry", "max_reschedules", "available_at",
+	"batch", "after", "ttl", "expires_at",
+}
+
+// reported are the other fields that get prints.
+var reported = func() map[string]bool {
+	out := map[string]bool{}
+	add := func(t reflect.Type) {
+		for field := range t.Fields() {
+			name, _, _ := strings.Cut(field.Tag.Get("json"), ",")
+			if name != "" && !slices.Contains(chosen, name) {
+				out[name] = true
+			}
+		}
+	}
+	add(reflect.TypeFor[jobs.Job]())
+	add(reflect.TypeFor[jobDocument]())
+	return out
+}()
+
+// noSuchField says that a field is none of a job.
+func noSuchField(name string) error {
+	if near := config.Nearest(name, chosen, max(1, len(name)/3)); near != "" {
+		return fmt.Errorf("%s: is no field of a job to enqueue; did you mean %s?", clip(name, 40), near)
+	}
+	return fmt.Errorf("%s: is no field of a job to enqueue; there are %s", clip(name, 40), strings.Join(chosen, ", "))
+}
+
+// set puts the value of a field into spec.
+func (s *seenFields) set(name string, value []byte, spec *jobs.Spec) error {
+	var err error
+	var seen *bool
+	switch name {
+	case "id":
+		seen, err = &s.id, setText(value, &spec.ID)
+	case "destination":
+		seen, err = &s.destination, setText(value, &spec.Destination)
+	case "key":
+		seen, err = &s.key, setText(value, &spec.Key)
+	case "priority":
+		var text string
+		seen, err = &s.priority, setText(value, &text)
+		spec.Priority = jobs.Priority(text)
+	case "payload":
+		seen, spec.Payload = &s.payload, value
+	case "request":
+		seen, err = &s.request, setStrict(value, &spec.Request)
+	case "retry":
+		seen, err = &s.retry, setStrict(value, &spec.Retry)
+	case "max_reschedules":
+		seen, err = &s.maxReschedules, setNumber(value, &spec.MaxReschedules)
+	case "available_at":
+		seen, err = &s.availableAt, setTime(value, &spec.At)
+	case "batch":
+		seen, err = &s.batch, setGiven(value, &spec.Batch)
+	case "after":
+		seen, err = &s.after, setTexts(value, &spec.After)
+	case "ttl":
+		seen, err = &s.ttl, setTTL(value, &spec.TTL)
+	case "expires_at":
+		seen, err = &s.expiresAt, setTime(value, &spec.ExpiresAt)
+	default:
+		switch {
+		case !reported[name]:
+			return noSuchField(name)
+		case !json.Valid(value):
+			return errSyntax
+		}
+		s.reported = true
+		return nil
+	}
+	switch {
+	case errors.Is(err, errSyntax):
+		return err
+	case err != nil:
+		return fmt.Errorf("%s: %w", name, err)
+	case *seen:
+		return fmt.Errorf("%s: is given twice", name)
+	}
+	*seen = true
+	return nil
+}
+
+// setText takes a string, or null for none.
+func setText(value []byte, into *string) error {
+	if string(value) == "null" {
+		return nil
+	}
+	if value[0] != '"' {
+		return wrongKind(value, "a string")
+	}
+	text, err := unquote(value)
+	*into = text
+	return err
+}
+
+// setGiven takes a string that replaces a default, unless it is "" or null.
+func setGiven(value []byte, into *string) error {
+	var text string
+	err := setText(value, &text)
+	if text != "" {
+		*into = text
+	}
+	return err
+}
+
+// setTexts takes a list of strings, or null for none.
+func setTexts(value []byte, into *[]string) error {
+	var texts []string
+	if err := json.Unmarshal(value, &texts); err != nil {
+		return wrongKind(value, "a list of strings")
+	}
+	if len(texts) > 0 {
+		*into = texts
+	}
+	return nil
+}
+
+// setTTL takes a duration: a string such as "7d", a number of seconds, or null
+// for none.
+func setTTL(value []byte, into **time.Duration) error {
+	if string(value) == "null" {
+		return nil
+	}
+	var ttl time.Duration
+	var err error
+	if value[0] == '"' {
+		var text string
+		if text, err = unquote(value); err == nil {
+			ttl, err = config.ParseDuration(text)
+		}
+	} else {
+		ttl, err = secondsOf(value)
+	}
+	if err == nil {
+		*into = &ttl
+	}
+	return err
+}
+
+// secondsOf reads a number of seconds.
+func secondsOf(value []byte) (time.Duration, error) {
+	n, err := strconv.ParseFloat(string(value), 64)
+	if err != nil || !json.Valid(value) {
+		return 0, wrongKind(value, `a duration such as "7d", or a number of seconds`)
+	}
+	const most = math.MaxInt64 / int64(time.Second)
+	if math.Abs(n) >= float64(most) {
+		return 0, errors.New("is too long")
+	}
+	return time.Duration(n * float64(time.Second)), nil
+}
+
+// setNumber takes a whole number, or null for none.
+func setNumber(value []byte, into **int) error {
+	if string(value) == "null" {
+		return nil
+	}
+	n, err := strconv.Atoi(string(value))
+	if err != nil || !json.Valid(value) {
+		return wrongKind(value, "a whole number")
+	}
+	*into = &n
+	return nil
+}
+
+func setTime(value []byte, into *time.Time) error {
+	var text string
+	if err := setText(value, &text); err != nil || text == "" {
+		return err
+	}
+	at, err := parseTime(text)
+	*into = at
+	return err
+}
+
+// setStrict decodes an object, or null for none, and refuses fields that it does
+// not know.
+func setStrict(value []byte, into any) error {
+	if string(value) == "null" {
+		return nil
+	}
+	if value[0] != '{' {
+		return wrongKind(value, "an object")
+	}
+	dec := json.NewDecoder(bytes.NewReader(value))
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(into); err != nil {
+		if !json.Valid(value) {
+			return errSyntax
+		}
+		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+			return fmt.Errorf("%s: %s found where %s is expected", wrong.Field, wrong.Value, kindWord(wrong.Type))
+		}
+		return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: "))
+	}
+	return nil
+}
+
+// kindWord names what JSON calls a Go type.
+func kindWord(t reflect.Type) string {
+	switch t.Kind() {
+	case reflect.String:
+		return "a string"
+	case reflect.Int:
+		return "a whole number"
+	case reflect.Float64:
+		return "a number"
+	case reflect.Slice:
+		return "a list"
+	default:
+		return "an object"
+	}
+}
+
+// wrongKind says what was expected, unless the value is none at all.
+func wrongKind(value []byte, want string) error {
+	if !json.Valid(value) {
+		return errSyntax
+	}
+	return errors.New("must be " + want)
+}
+
+// parseTime reads an instant.
+func parseTime(s string) (time.Time, error) {
+	at, err := time.Parse(time.RFC3339, s)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", clip(s, 40))
+	}
+	return at, nil
+}

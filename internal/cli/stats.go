@@ -1,0 +1,105 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+type statsCmd struct {
+	Destination string `short:"d" placeholder:"NAME" help:"Only this destination."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (statsCmd) Help() string {
+	return `Examples:
+  tidegate stats
+  tidegate stats --destination deviantart -o json | jq '.items[0].counts.failed'
+
+BACKLOG counts the jobs that have not ended. OLDEST is how long the job waits that
+has been in the queue longest, of those that are due. A status that no job is in
+has no column. QUEUE is paused by "tidegate queue pause NAME".`
+}
+
+// destinationStats is a destination in JSON, with its breaker as "breaker get"
+// prints it.
+type destinationStats struct {
+	jobs.DestinationStats
+	Breaker breaker.Status `json:"breaker"`
+}
+
+// Run shows figures of the destinations.
+func (c *statsCmd) Run(ctx context.Context, p *Process) error {
+	if c.Destination != "" && !jobs.ValidDestination(c.Destination) {
+		return inputErrorf("--destination: %w", badDestination(c.Destination))
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	found, err := s.client.Stats(ctx, c.Destination)
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	out := page[destinationStats]{Items: make([]destinationStats, len(found))}
+	for i, d := range found {
+		out.Items[i].DestinationStats = d
+		if out.Items[i].Breaker, err = breaker.Get(ctx, s.rdb, d.Destination); err != nil {
+			return fmt.Errorf("stats: %w", err)
+		}
+	}
+	if c.json() {
+		return p.printJSON(out)
+	}
+	now, err := s.client.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	return printStats(p, out.Items, now.Local())
+}
+
+// printStats writes a table with a line for each destination.
+func printStats(p *Process, items []destinationStats, now time.Time) error {
+	if len(items) == 0 {
+		return p.write([]byte("no destination is known; start one with: tidegate worker\n"))
+	}
+	var shown []jobs.Status
+	for _, status := range jobs.Statuses {
+		if slices.ContainsFunc(items, func(d destinationStats) bool { return d.Counts[status] > 0 }) {
+			shown = append(shown, status)
+		}
+	}
+	r := newRows()
+	head := []string{"DESTINATION", "BREAKER", "QUEUE", "WORKER SEEN", "BACKLOG", "OLDEST"}
+	for _, status := range shown {
+		head = append(head, strings.ToUpper(string(status)))
+	}
+	r.add(append(head, "DETAIL")...)
+	for _, d := range items {
+		queue, seen, oldest := "open", "never", "-"
+		if d.Paused {
+			queue = "paused"
+		}
+		if at := d.WorkersSeenAt; at != nil && !at.IsZero() {
+			seen = explain.Duration(now.Sub(*at)) + " ago"
+		}
+		if d.OldestPendingAt != nil {
+			oldest = explain.Duration(time.Duration(d.OldestPendingAge * float64(time.Second)))
+		}
+		line := []string{d.Destination, d.Breaker.State.String(), queue, seen, strconv.Itoa(d.Backlog), oldest}
+		for _, status := range shown {
+			line = append(line, strconv.Itoa(d.Counts[status]))
+		}
+		r.add(append(line, breakerDetail(d.Breaker, now))...)
+	}
+	return r.print(p)
+}

@@ -1,0 +1,99 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestStats(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run(t, "stats").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")
+	if out := b.run(t, "stats", "-o", "json").ok(t); out != "{\"items\":[],\"next\":\"\"}\n" {
+		t.Errorf("empty stats %q", out)
+	}
+	b.run(t, "stats", "-d", "blog").want(t, 2, "", "tidegate: destination \"blog\" is not known; none is\n")
+
+	b.env = append(b.env, append([]string{"DESTINATION_1_NAME=blog", "DESTINATION_1_URL=https://blog.example.com"}, shop...)...)
+	b.serve(t, "shop")
+	b.enqueue(t, "", "a", "b")
+	b.enqueue(t, "--priority high", "c")
+	b.enqueue(t, "--delay 2h", "d")
+	b.enqueue(t, "--ttl 0", "e")
+	b.run(t, "pause", "b").ok(t)
+	b.run(t, "cancel", "c").ok(t)
+	b.run(t, "breaker", "trip", "shop").ok(t)
+	b.run(t, "queue", "pause", "blog").ok(t)
+
+	want := regexp.MustCompile(`^DESTINATION  BREAKER  QUEUE   WORKER SEEN  BACKLOG  OLDEST  PENDING  PAUSED  CANCELLED  EXPIRED  DETAIL
+blog         CLOSED   paused  never        0        -       0        0       0          0
+shop         OPEN     open    [0-9]s ago       3        [0-9]s      2        1       1          1        opened by hand until it is reset
+$`)
+	if out := b.run(t, "stats").ok(t); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	if out := b.run(t, "stats", "--destination", "shop").ok(t); strings.Contains(out, "blog") || !strings.Contains(out, "\nshop ") {
+		t.Errorf("printed\n%s", out)
+	}
+
+	doc := decode[page[destinationStats]](t, b.run(t, "stats", "-o", "json").ok(t))
+	if len(doc.Items) != 2 || doc.Next != "" {
+		t.Fatalf("document %+v", doc)
+	}
+	blog, shop := doc.Items[0], doc.Items[1]
+	if blog.Destination != "blog" || !blog.Paused || blog.WorkersSeenAt != nil || blog.OldestPendingAt != nil || blog.Breaker.State != breaker.Closed {
+		t.Errorf("blog %+v", blog)
+	}
+	if shop.Backlog != 3 || shop.Paused || shop.WorkersSeenAt == nil || shop.OldestPendingAt == nil || shop.OldestPendingAge < 0 || shop.OldestPendingAge > 60 ||
+		shop.Counts[jobs.Pending] != 2 || shop.Counts[jobs.Expired] != 1 || shop.Breaker.State != breaker.Open || !shop.Breaker.UntilReset() {
+		t.Errorf("shop %+v", shop)
+	}
+}
+
+func TestStatsBadInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "stats", "-d", "blog").want(t, 2, "", "tidegate: destination \"blog\" is not known; known are shop\n")
+	b.run(t, "stats", "-d", "{shop}").want(t, 2, "", "tidegate: --destination: \"{shop}\" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit\n")
+}
+
+func TestQueuePause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "queue", "resume", "shop").want(t, 0, "shop was not paused\n", "")
+	b.run(t, "queue", "pause", "shop").want(t, 0, "shop is paused: its jobs wait until: tidegate queue resume shop\n", "")
+	b.run(t, "queue", "pause", "shop").want(t, 0, "shop was paused already; its jobs wait until: tidegate queue resume shop\n", "")
+	b.run(t, "queue", "pause", "shop", "-o", "json").want(t, 0, `{"destination":"shop","paused":true,"changed":false}`+"\n", "")
+	b.run(t, "queue", "resume", "shop", "-o", "json").want(t, 0, `{"destination":"shop","paused":false,"changed":true}`+"\n", "")
+	b.run(t, "queue", "pause", "shop").ok(t)
+	b.run(t, "queue", "resume", "shop").want(t, 0, "shop is resumed\n", "")
+}
+
+func TestQueuePauseHoldsJobs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, serveAPI(t)...)
+	b.run(t, "queue", "pause", "shop").ok(t)
+	b.enqueue(t, "", "a")
+	b.work(t)
+	poll(t, "the worker has registered", func() bool {
+		return !strings.Contains(b.run(t, "stats").ok(t), "never")
+	})
+	b.wantStatuses(t, "a pending")
+	b.run(t, "queue", "resume", "shop").ok(t)
+	b.await(t, "a", jobs.Completed)
+}
+
+func TestQueueBadInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	for _, verb := range []string{"pause", "resume"} {
+		b.run(t, "queue", verb, "blog").want(t, 4, "", "tidegate: destination \"blog\" is not known; known are shop\n")
+		b.run(t, "queue", verb, "my shop").want(t, 2, "", "tidegate: \"my shop\" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit\n")
+		newBench(t).run(t, "queue", verb, "shop").want(t, 4, "",
+			"tidegate: destination \"shop\" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too\n")
+	}
+}

@@ -1,0 +1,507 @@
+package doctor_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Each kind of damage, done by hand, is found and repaired.
+func TestDamage(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		damage func(*patient)
+		want   []string
+		after  func(*patient)
+	}{
+		"in hand without a lease": {
+			damage: func(p *patient) {
+				p.enqueue("old")
+				p.enqueue("older-is-left") // pending all the time
+				p.take("old")
+				p.enqueue("new")
+				p.take("new")
+			},
+			want: []string{"active_without_lease new old"},
+			after: func(p *patient) {
+				p.wantPending("older-is-left", "new", "old")
+				p.wantState("old", "pending")
+				p.wantNote("old", "pending")
+			},
+		},
+		"in hand without a lease, to be cancelled": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.take("a")
+				p.must(p.client.Cancel(p.ctx, "a", jobs.By("me"), jobs.Because("enough")))
+			},
+			want: []string{"active_without_lease a"},
+			after: func(p *patient) {
+				p.wantState("a", "cancelled")
+				if got := p.field("a", "last_error"); got != "enough" {
+					p.t.Errorf("last error %q", got)
+				}
+			},
+		},
+		"in hand without a lease, to be paused": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.take("a")
+				p.must(p.client.Pause(p.ctx, "a"))
+			},
+			want: []string{"active_without_lease a"},
+			after: func(p *patient) {
+				p.wantState("a", "paused")
+				p.must(p.client.Resume(p.ctx, "a"))
+				p.wantPending("a")
+			},
+		},
+		"in hand without a lease, its time over": {
+			damage: func(p *patient) {
+				p.enqueue("a", jobs.TTL(time.Hour))
+				p.take("a")
+				p.set("a", "expires_at", time.Now().Add(-time.Second).UnixMilli())
+			},
+			want:  []string{"active_without_lease a"},
+			after: func(p *patient) { p.wantState("a", "expired") },
+		},
+		"in the list of those in hand and not in hand": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.must(p.rdb.LPush(p.ctx, record.Active(p.queue), "a", "gone").Err())
+				p.lease("a", time.Minute)
+				p.in(record.StateActive, "b")
+			},
+			want: []string{"active_stale a gone"},
+			after: func(p *patient) {
+				p.wantPending("a")
+				if ids := p.rdb.LRange(p.ctx, record.Active(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "b" {
+					p.t.Errorf("in hand %v, want b", ids)
+				}
+				if p.rdb.ZCard(p.ctx, record.Lease(p.queue)).Val() != 1 {
+					p.t.Error("the lease is still there")
+				}
+			},
+		},
+		"a lease of nothing": {
+			damage: func(p *patient) { p.enqueue("a"); p.lease("a", time.Minute); p.lease("gone", -time.Hour) },
+			want:   []string{"lease_stale a gone"},
+			after:  func(p *patient) { p.wantPending("a") },
+		},
+		"in hand, with a lease, missing in the list": {
+			damage: func(p *patient) {
+				p.in(record.StateActive, "a")
+				p.must(p.rdb.Del(p.ctx, record.Active(p.queue)).Err())
+			},
+			want: []string{"lost a"},
+			after: func(p *patient) {
+				p.wantState("a", "active") // its worker, or the end of the lease, goes on
+				if ids := p.rdb.LRange(p.ctx, record.Active(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "a" {
+					p.t.Errorf("in hand %v, want a", ids)
+				}
+			},
+		},
+		"in hand and nowhere": {
+			damage: func(p *patient) {
+				p.in(record.StateActive, "a")
+				p.must(p.rdb.Del(p.ctx, record.Active(p.queue), record.Lease(p.queue)).Err())
+			},
+			want:  []string{"lost a"},
+			after: func(p *patient) { p.wantPending("a"); p.wantState("a", "pending"); p.wantNote("a", "pending") },
+		},
+		"archived with asynq's tools": {
+			damage: func(p *patient) {
+				for _, id := range []string{"a", "b"} {
+					p.enqueue(id, jobs.Batch("x"))
+					p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, id).Err())
+					p.set(id, "state", "archived")
+				}
+				p.set("b", "last_error", "boom")
+				p.zadd("asynq:{"+p.queue+"}:archived", float64(time.Now().Unix()), "a")
+				p.zadd("asynq:{"+p.queue+"}:archived", float64(time.Now().Unix()), "gone")
+				// b was dropped by asynq, which keeps 10,000.
+			},
+			want: []string{"archived a b", "entry_without_job gone"},
+			after: func(p *patient) {
+				for id, want := range map[string]string{"a": "archived with asynq's tools", "b": "archived with asynq's tools; before that: boom"} {
+					j, err := p.client.Get(p.ctx, id)
+					p.must(err)
+					if j.Status != jobs.Failed || j.LastError != want || j.EndedAt == nil {
+						p.t.Errorf("%s is %s with %q, ended %v", id, j.Status, j.LastError, j.EndedAt)
+					}
+					p.must(p.client.Retry(p.ctx, id))
+				}
+			},
+		},
+		"pending and nowhere": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.enqueue("b")
+				p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, "a").Err())
+			},
+			want:  []string{"lost a"},
+			after: func(p *patient) { p.wantPending("b", "a"); p.wantNote("a", "pending") },
+		},
+		"a ghost that does not know it": {
+			damage: func(p *patient) {
+				p.in(record.StateCompleted, "a")
+				p.must(p.rdb.LPush(p.ctx, record.Pending(p.queue), "a").Err())
+				p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), 1, 0).Err())
+			},
+			want: []string{"ghost_unmarked a"},
+		},
+		"a ghost that is none": {
+			damage: func(p *patient) {
+				p.in(record.StatePaused, "a")
+				p.set("a", "ghost", "1")
+			},
+			want: []string{"ghost_stale a"},
+			after: func(p *patient) {
+				p.must(p.client.Resume(p.ctx, "a"))
+				p.wantPending("a")
+			},
+		},
+		"pending and a ghost": {
+			damage: func(p *patient) { p.enqueue("a"); p.set("a", "ghost", "1") },
+			want:   []string{"ghost_stale a"},
+			after:  func(p *patient) { p.wantPending("a") },
+		},
+		"too many ghosts counted": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.enqueue("b")
+				p.must(p.client.Pause(p.ctx, "b"))
+				p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), 7, 0).Err())
+			},
+			want: []string{"ghost_count"},
+			after: func(p *patient) {
+				if got := p.rdb.Get(p.ctx, record.Ghosts(p.queue)).Val(); got != "1" {
+					p.t.Errorf("%s ghosts, want 1", got)
+				}
+			},
+		},
+		"ghosts of jobs that are gone not counted": {
+			damage: func(p *patient) { p.must(p.rdb.LPush(p.ctx, record.Pending(p.queue), "gone", "gone2").Err()) },
+			want:   []string{"ghost_count"},
+		},
+		"ghosts counted and no list": {
+			damage: func(p *patient) { p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), 3, 0).Err()) },
+			want:   []string{"ghost_count"},
+			after: func(p *patient) {
+				if p.rdb.Exists(p.ctx, record.Ghosts(p.queue)).Val() != 0 {
+					p.t.Error("the count of no ghosts is still there")
+				}
+			},
+		},
+		"expires and would not": {
+			damage: func(p *patient) {
+				p.enqueue("a", jobs.TTL(time.Hour))
+				p.zrem(record.Expiry(p.queue), "a")
+				p.in(record.StatePaused, "b", jobs.TTL(time.Hour))
+				p.zadd(record.Expiry(p.queue), float64(time.Now().Add(2*time.Hour).UnixMilli()), "b")
+			},
+			want: []string{"expiry_missing a b"},
+			after: func(p *patient) {
+				for _, id := range []string{"a", "b"} {
+					at := p.rdb.ZScore(p.ctx, record.Expiry(p.queue), id).Val()
+					j, err := p.client.Get(p.ctx, id)
+					p.must(err)
+					if int64(at) != j.ExpiresAt.UnixMilli() {
+						p.t.Errorf("%s expires at %v by the index, at %v by its record", id, int64(at), j.ExpiresAt.UnixMilli())
+					}
+				}
+			},
+		},
+		"to be cancelled and nobody hears": {
+			damage: func(p *patient) {
+				p.in(record.StateActive, "a")
+				p.must(p.client.Cancel(p.ctx, "a"))
+				p.must(p.rdb.Del(p.ctx, record.Marked(p.queue)).Err())
+			},
+			want: []string{"mark_missing a"},
+			after: func(p *patient) {
+				if !p.rdb.SIsMember(p.ctx, record.Marked(p.queue), "a").Val() {
+					p.t.Error("it is not marked")
+				}
+			},
+		},
+		"missing in its batch": {
+			damage: func(p *patient) {
+				p.enqueue("a", jobs.Batch("x"))
+				p.must(p.rdb.Del(p.ctx, record.Batch(p.queue, "x"), record.Batches(p.queue)).Err())
+			},
+			want: []string{"batch_missing a"},
+			after: func(p *patient) {
+				b, err := p.client.Batch(p.ctx, "x")
+				p.must(err)
+				if b.Total != 1 {
+					p.t.Errorf("batch of %d", b.Total)
+				}
+				j, err := p.client.Get(p.ctx, "a")
+				p.must(err)
+				if at := p.rdb.ZScore(p.ctx, record.Batch(p.queue, "x"), "a").Val(); int64(at) != j.CreatedAt.UnixMilli() {
+					p.t.Errorf("in the batch since %v, created at %v", int64(at), j.CreatedAt.UnixMilli())
+				}
+			},
+		},
+		"a batch that is not listed": {
+			damage: func(p *patient) {
+				p.enqueue("a", jobs.Batch("x"))
+				p.zrem(record.Batches(p.queue), "x")
+			},
+			want: []string{"batch_unlisted x"},
+		},
+		"a batch without jobs": {
+			damage: func(p *patient) { p.zadd(record.Batches(p.queue), 1, "x") },
+			want:   []string{"batch_empty x"},
+		},
+		"a batch with jobs that are gone or not of it": {
+			damage: func(p *patient) {
+				p.enqueue("a", jobs.Batch("x"))
+				p.enqueue("b")
+				p.zadd(record.Batch(p.queue, "x"), 1, "gone")
+				p.zadd(record.Batch(p.queue, "x"), 1, "b")
+				p.zadd(record.Batch(p.queue, "y"), 1, "gone")
+				p.zadd(record.Batches(p.queue), 1, "y")
+			},
+			want: []string{"entry_stale b", "entry_without_job gone gone"},
+			after: func(p *patient) {
+				if got := p.rdb.ZRange(p.ctx, record.Batches(p.queue), 0, -1).Val(); len(got) != 1 || got[0] != "x" {
+					p.t.Errorf("batches %v, want x", got)
+				}
+			},
+		},
+		"children that would not be told": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.enqueue("child", jobs.After("a"))
+				p.must(p.client.Cancel(p.ctx, "a"))
+				p.must(p.rdb.Del(p.ctx, record.Outbox(p.queue)).Err())
+				p.must(p.rdb.SAdd(p.ctx, record.Children(p.queue, "a"), p.queue+" child").Err())
+				p.enqueue("b")
+				p.must(p.rdb.SAdd(p.ctx, record.Children(p.queue, "b"), p.queue+" x").Err())
+			},
+			want: []string{"children_untold a b"},
+			after: func(p *patient) {
+				if p.field("b", "children") != "1" {
+					p.t.Error("b does not say that it has children")
+				}
+				if _, err := p.rdb.ZScore(p.ctx, record.Outbox(p.queue), "a").Result(); err != nil {
+					p.t.Errorf("a is not among those whose children are told: %v", err)
+				}
+			},
+		},
+		"children of a job that is gone": {
+			damage: func(p *patient) { p.must(p.rdb.SAdd(p.ctx, record.Children(p.queue, "gone"), p.queue+" x").Err()) },
+			want:   []string{"children_orphaned gone"},
+		},
+		"waits counted wrong": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.enqueue("b")
+				p.enqueue("child", jobs.After("a", "b"))
+				p.set("child", "waits", 5)
+				p.enqueue("free", jobs.After("a"))
+				p.set("free", "after:a", "0")
+				p.enqueue("stuck", jobs.After("a"))
+				p.set("stuck", "after:a", "0", "waits", "0")
+				p.must(p.rdb.SRem(p.ctx, record.Children(p.queue, "a"), p.queue+" free", p.queue+" stuck").Err())
+			},
+			want: []string{"waits_wrong child free stuck"},
+			after: func(p *patient) {
+				p.wantState("child", "waiting")
+				if got := p.field("child", "waits"); got != "2" {
+					p.t.Errorf("it waits for %s, want 2", got)
+				}
+				p.wantState("free", "pending")
+				p.wantState("stuck", "pending")
+				p.wantNote("free", "pending")
+			},
+		},
+		"a queue that is not listed": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.must(p.rdb.Del(p.ctx, record.Pending(p.queue)).Err())
+				p.must(p.rdb.SRem(p.ctx, record.QueuesKey, p.queue).Err())
+				p.must(p.rdb.LPush(p.ctx, record.Active(p.queue), "gone").Err())
+			},
+			want: []string{"active_stale gone", "lost a", "queue_unlisted tidegate:shop"},
+			after: func(p *patient) {
+				p.wantPending("a")
+				if !p.rdb.SIsMember(p.ctx, record.QueuesKey, p.queue).Val() {
+					p.t.Error("the queue is not listed")
+				}
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t)
+			p.must(p.rdb.SAdd(p.ctx, record.QueuesKey, p.queue).Err())
+			tc.damage(p)
+			p.heal(tc.want...)
+			if tc.after != nil {
+				tc.after(p)
+			}
+		})
+	}
+}
+
+// indexed are the states whose jobs are in a sorted set.
+var indexed = []string{
+	record.StateScheduled, record.StateRetry, record.StateCompleted, record.StateFailed, record.StateCancelled,
+	record.StateExpired, record.StatePaused, record.StateWaiting,
+}
+
+func TestLostEntriesComeBack(t *testing.T) {
+	t.Parallel()
+	for _, state := range indexed {
+		t.Run(state, func(t *testing.T) {
+			t.Parallel()
+			p := newPatient(t)
+			p.in(state, "a")
+			p.in(state, "b")
+			was := p.rdb.ZScore(p.ctx, p.index(state), "a").Val()
+			p.zrem(p.index(state), "a")
+			p.heal("lost a")
+			p.wantState("a", state)
+			now, err := p.rdb.ZScore(p.ctx, p.index(state), "a").Result()
+			p.must(err)
+			// In seconds or milliseconds: the time it was put off until or ended,
+			// and of a completed job how long it is kept.
+			tolerated := 5000.0
+			if state == record.StateCompleted {
+				was, tolerated = float64(time.Now().Add(24*time.Hour).Unix()), 5
+			} else if state == record.StateScheduled || state == record.StateRetry {
+				tolerated = 2
+			}
+			if now < was-tolerated || now > was+tolerated {
+				t.Errorf("score %f, want about %f", now, was)
+			}
+		})
+	}
+}
+
+func TestEntriesInTheWrongPlace(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.in(record.StatePaused, "here")
+	p.in(record.StateScheduled, "there")
+	for _, state := range indexed {
+		other := "here"
+		if state == record.StatePaused {
+			other = "there"
+		}
+		p.zadd(p.index(state), score(state), "gone")
+		p.zadd(p.index(state), score(state), other)
+	}
+	p.zadd(record.Expiry(p.queue), 1, "gone")
+	p.zadd(record.Expiry(p.queue), 1, "here") // any job may be there
+	p.must(p.rdb.SAdd(p.ctx, record.Marked(p.queue), "gone", "here").Err())
+	p.zadd(record.Outbox(p.queue), 1, "gone")
+	p.zadd(record.Outbox(p.queue), 1, "here")
+	found := p.run(doctor.Options{})
+	got := map[string]int{}
+	for _, f := range found.Findings {
+		got[f.Kind] += f.Count
+		if !f.Repaired || f.Detail == "" || strings.Contains(f.Detail, "%") {
+			t.Errorf("finding %+v", f)
+		}
+	}
+	if got["entry_without_job"] != 11 || got["entry_stale"] != 10 || len(got) != 2 {
+		t.Errorf("found %v, want 11 without a job and 10 of a job that is somewhere else", got)
+	}
+	if again := p.run(doctor.Options{}); len(again.Findings) > 0 {
+		t.Errorf("after the repair there is still: %+v", again.Findings)
+	}
+	p.wantState("here", "paused")
+	p.must(p.client.Resume(p.ctx, "here"))
+}
+
+// What is as it should be is left alone, and what is not ours.
+func TestHealthyIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	for _, state := range append([]string{record.StatePending, record.StateActive}, indexed...) {
+		p.in(state, "one-"+state, jobs.TTL(time.Hour), jobs.Batch("b"))
+		p.in(state, "two-"+state)
+	}
+	p.enqueue("cancelled-in-the-queue")
+	p.must(p.client.Cancel(p.ctx, "cancelled-in-the-queue"))
+	p.enqueue("purged")
+	p.must(p.client.Cancel(p.ctx, "purged"))
+	p.must(p.rdb.Del(p.ctx, record.Task(p.queue, "purged")).Err())
+	p.zrem(record.Parked(p.queue, "cancelled"), "purged")
+	p.enqueue("purged") // again: its ghost is there besides
+	p.enqueue("parent")
+	p.enqueue("child", jobs.After("parent"))
+	// Another program's queues, as wrong as can be.
+	for _, queue := range []string{"default", "tidegate-alerts", "tidegate:shop:urgent", "x:tidegate:shop"} {
+		p.must(p.rdb.SAdd(p.ctx, record.QueuesKey, queue).Err())
+		p.must(p.rdb.LPush(p.ctx, record.Active(queue), "x").Err())
+		p.must(p.rdb.HSet(p.ctx, record.Task(queue, "y"), "state", "retry", "msg", "?").Err())
+		p.zadd(record.Failed(queue), 1, "z")
+	}
+	before := p.everything()
+	r := p.run(doctor.Options{})
+	if len(r.Findings) > 0 {
+		t.Errorf("found %+v", r.Findings)
+	}
+	if r.Checked != 2*(len(indexed)+2)+4 {
+		t.Errorf("%d jobs checked, there are %d", r.Checked, 2*(len(indexed)+2)+4)
+	}
+	for key, value := range p.everything() {
+		if before[key] != value {
+			t.Errorf("%s has changed", key)
+		}
+	}
+}
+
+// What a person must look at is reported and left alone.
+func TestReported(t *testing.T) {
+	t.Parallel()
+	p := newPatient(t)
+	p.enqueue("a")
+	p.set("half", "state", "completed")
+	p.enqueue("odd")
+	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, "odd").Err())
+	p.set("odd", "state", "upside-down")
+	p.alive(p.dest, 31*time.Second)
+	if _, err := p.client.Enqueue(p.ctx, jobs.New("other", 1, jobs.Delay(time.Hour))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.client.PauseDestination(p.ctx, p.dest); err != nil {
+		t.Fatal(err)
+	}
+	before := p.everything()
+	r := p.run(doctor.Options{})
+	var got []string
+	for _, f := range r.Findings {
+		if f.Repaired || f.Count == 0 {
+			t.Errorf("finding %+v", f)
+		}
+		got = append(got, f.Kind+" "+f.Queue)
+	}
+	want := "no_worker tidegate:other, no_worker tidegate:shop, paused tidegate:shop, unreadable tidegate:shop"
+	if text := strings.Join(got, ", "); text != want {
+		t.Errorf("found %s", text)
+	}
+	after := p.everything()
+	for key, value := range after {
+		if before[key] != value {
+			t.Errorf("%s has changed", key)
+		}
+	}
+	p.alive(p.dest, 0)
+	p.alive("other", 0)
+	if _, err := p.client.ResumeDestination(p.ctx, p.dest); err != nil {
+		t.Fatal(err)
+	}
+	if text := strings.Join(short(p.run(doctor.Options{})), ", "); text != "unreadable half odd" {
+		t.Errorf("with workers and without the pause: %s", text)
+	}
+}

@@ -1,0 +1,287 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// scanner is a Redis with keys of its own: the only one, or a master of a Cluster.
+type scanner interface {
+	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
+}
+
+// cluster is what tells a Cluster from a single Redis.
+type cluster interface {
+	ForEachMaster(ctx context.Context, fn func(ctx context.Context, client *redis.Client) error) error
+}
+
+// keyspace goes through all keys of our queues, of all masters.
+func (p *pass) keyspace(ctx context.Context) error {
+	if _, ok := p.rdb.(cluster); !ok {
+		p.push(p.keys("", 0))
+		return nil
+	}
+	if err := p.findMasters(ctx); err != nil {
+		return err
+	}
+	names := slices.Sorted(maps.Keys(p.masters))
+	for _, name := range names {
+		p.push(p.keys(name, 0))
+	}
+	return nil
+}
+
+// findMasters asks a Cluster for its masters.
+func (p *pass) findMasters(ctx context.Context) error {
+	c, ok := p.rdb.(cluster)
+	if !ok || p.masters != nil {
+		return nil
+	}
+	var mu sync.Mutex
+	found := map[string]*redis.Client{}
+	if err := c.ForEachMaster(ctx, func(_ context.Context, client *redis.Client) error {
+		mu.Lock()
+		defer mu.Unlock()
+		found[client.Options().Addr] = client
+		return nil
+	}); err != nil {
+		return fmt.Errorf("find the masters: %w", err)
+	}
+	p.masters = found
+	return nil
+}
+
+// master returns the Redis to scan, nil if the Cluster has it no more.
+func (p *pass) master(ctx context.Context, addr string) (scanner, error) {
+	if addr == "" {
+		return p.rdb, nil
+	}
+	if err := p.findMasters(ctx); err != nil {
+		return nil, err
+	}
+	if client := p.masters[addr]; client != nil {
+		return client, nil
+	}
+	return nil, nil
+}
+
+const (
+	// ourKeys matches the keys of our queues, asynq's and our own.
+	ourKeys = "*{tidegate:*}:*"
+	// scanCount is how many keys Redis passes in one SCAN.
+	scanCount = perScript
+)
+
+// keys goes through the keys of one master from cursor on.
+func (p *pass) keys(addr string, cursor uint64) step {
+	return func(ctx context.Context) error {
+		master, err := p.master(ctx, addr)
+		if err != nil || master == nil {
+			return err // without it the next pass will see its keys, elsewhere
+		}
+		keys, next, err := master.Scan(ctx, cursor, ourKeys, scanCount).Result()
+		if err != nil {
+			return fmt.Errorf("scan keys: %w", err)
+		}
+		if next != 0 {
+			p.push(p.keys(addr, next))
+		}
+		return p.lookAt(ctx, keys)
+	}
+}
+
+// ofQueue splits a key of one of our queues.
+func ofQueue(key string) (queue, rest string, asynqs bool) {
+	rest, asynqs = strings.CutPrefix(key, "asynq:{")
+	if !asynqs {
+		var ours bool
+		if rest, ours = strings.CutPrefix(key, "tidegate:{"); !ours {
+			return "", "", false
+		}
+	}
+	queue, rest, ok := strings.Cut(rest, "}:")
+	if _, _, known := record.ParseQueue(queue); !ok || !known {
+		return "", "", false
+	}
+	return queue, rest, asynqs
+}
+
+// lookAt looks at what SCAN has returned: jobs at once, batches and families in
+// steps of their own.
+func (p *pass) lookAt(ctx context.Context, keys []string) error {
+	byQueue := map[string][]any{}
+	parents := map[string][]any{}
+	var order, parentOrder []string
+	var batches []call
+	for _, key := range keys {
+		queue, rest, asynqs := ofQueue(key)
+		if id, ok := strings.CutPrefix(rest, "t:"); ok && asynqs {
+			if byQueue[queue] == nil {
+				order = append(order, queue)
+			}
+			byQueue[queue] = append(byQueue[queue], id)
+		} else if batch, ok := strings.CutPrefix(rest, "batch:"); ok && !asynqs {
+			batches = append(batches, call{batchScript, queue, []any{batch, "0", perSet}})
+		} else if parent, ok := strings.CutPrefix(rest, "children:"); ok && !asynqs {
+			if parents[queue] == nil {
+				parentOrder = append(parentOrder, queue)
+			}
+			parents[queue] = append(parents[queue], parent)
+		}
+	}
+	for chunk := range slices.Chunk(batches, perTrip) {
+		p.push(p.lookAtBatches(chunk))
+	}
+	if err := p.lookAtJobs(ctx, order, byQueue); err != nil {
+		return err
+	}
+	var calls []call
+	for _, queue := range parentOrder {
+		calls = append(calls, call{childrenScript, queue, parents[queue]})
+	}
+	replies, err := p.runAll(ctx, calls)
+	if err != nil {
+		return fmt.Errorf("look at families: %w", err)
+	}
+	for i, values := range replies {
+		r := reply{values: values}
+		p.take(calls[i].queue, "children", r.texts(1))
+		if err := r.err("look at families", calls[i].queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lookAtBatches looks at the beginnings of some batches, and goes on with those that
+// have more.
+func (p *pass) lookAtBatches(calls []call) step {
+	return func(ctx context.Context) error {
+		replies, err := p.runAll(ctx, calls)
+		if err != nil {
+			return fmt.Errorf("look at batches: %w", err)
+		}
+		for i, c := range calls {
+			next, err := p.scanned(c.queue, inBatch, replies[i])
+			if err != nil {
+				return err
+			}
+			if next != "0" {
+				p.push(p.setStep(batchScript, c.queue, inBatch, next, perSet, c.args[0]))
+			}
+		}
+		return nil
+	}
+}
+
+// inBatch is where the index of a batch is, for people.
+const inBatch = "a batch"
+
+// lookAtJobs looks at jobs of some queues in one round trip.
+func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][]any) error {
+	var calls []call
+	for _, queue := range queues {
+		if p.known[queue] == nil {
+			if err := p.stranger(ctx, queue, ids[queue]); err != nil {
+				return err
+			}
+			continue
+		}
+		for chunk := range slices.Chunk(ids[queue], perScript) {
+			args := append([]any{p.since.UnixNano(), p.o.Retention.Milliseconds()}, chunk...)
+			calls = append(calls, call{lookScript, queue, args})
+		}
+	}
+	replies, err := p.runAll(ctx, calls)
+	if err != nil {
+		return fmt.Errorf("look at jobs: %w", err)
+	}
+	for i, values := range replies {
+		if err := p.looked(ctx, calls[i], values); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stranger takes up a queue that was not listed when the pass began: it is new, or
+// its place in asynq's list was lost.
+func (p *pass) stranger(ctx context.Context, name string, ids []any) error {
+	listed, err := p.rdb.SIsMember(ctx, record.QueuesKey, name).Result()
+	if err == nil && !listed {
+		p.found.add(KindQueueUnlisted, name, "", name)
+		if !p.o.DryRun {
+			err = p.rdb.SAdd(ctx, record.QueuesKey, name).Err()
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("look for queue %s: %w", name, err)
+	}
+	q := p.meet(name)
+	p.queues = append(p.queues, name)
+	p.push(
+		func(ctx context.Context) error { return p.inHand(ctx, []string{name}) },
+		p.indexes(name), p.pendingList(q),
+		func(ctx context.Context) error {
+			return p.lookAtJobs(ctx, []string{name}, map[string][]any{name: ids})
+		})
+	return nil
+}
+
+// looked takes the answer of look.lua.
+func (p *pass) looked(ctx context.Context, c call, values []any) error {
+	r := reply{values: values}
+	codes, jobs, pairs := r.text(0), r.int(1), r.texts(2)
+	ids := c.args[2:]
+	if err := r.err("look at jobs", c.queue); err != nil || len(codes) != len(ids) {
+		return fmt.Errorf("look at jobs of %s: %w", c.queue, errReply)
+	}
+	p.found.checked += jobs
+	p.take(c.queue, "", pairs)
+	for i := 0; i+1 < len(pairs); i += 2 {
+		if pairs[i] == KindBatchMissing && !p.o.DryRun {
+			if err := p.rebatch(ctx, c.queue, pairs[i+1]); err != nil {
+				return err
+			}
+		}
+	}
+	q := p.known[c.queue]
+	for i := range ids {
+		if id, ok := ids[i].(string); ok && codes[i] == '?' && !q.pending.has(id) {
+			q.suspects = append(q.suspects, id)
+		}
+	}
+	if len(q.suspects) >= maxSuspects {
+		p.push(p.suspectsOf(q))
+	}
+	return nil
+}
+
+// rebatch puts a job back into the index of its batch, by when it was created.
+func (p *pass) rebatch(ctx context.Context, queue, id string) error {
+	msg, err := p.rdb.HGet(ctx, record.Task(queue, id), record.FieldMsg).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("read job %s: %w", id, err)
+	}
+	created := ""
+	if m, err := record.DecodeMessage([]byte(msg)); err == nil {
+		if ms, err := strconv.ParseInt(m.Headers[record.HeaderCreated], 10, 64); err == nil {
+			created = strconv.FormatInt(ms, 10)
+		}
+	}
+	if err := rebatchScript.Run(ctx, p.rdb, []string{record.Pending(queue)},
+		p.all(call{queue: queue, args: []any{id, created}})...).Err(); err != nil {
+		return fmt.Errorf("put job %s into its batch: %w", id, err)
+	}
+	return nil
+}

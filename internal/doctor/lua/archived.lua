@@ -1,0 +1,26 @@
+-- Looks at asynq's archive, where only asynq's own tools put jobs, and which drops
+-- all but 10,000.
+--
+-- KEYS[1] pending
+-- ARGV[4] cursor   ARGV[5] how many at most, about
+-- returns {cursor to go on with ('0' = that was all), how many were looked at, found}
+local r = redis.call('ZSCAN', asynq .. 'archived', ARGV[4], 'COUNT', ARGV[5])
+for i = 1, #r[2], 2 do
+  local id = r[2][i]
+  local key = task(id)
+  local state = redis.call('HGET', key, 'state')
+  local kind = 'archived'
+  if not state then
+    kind = 'entry_without_job'
+  elseif state ~= 'archived' then
+    kind = 'entry_stale'
+  end
+  report(kind, id)
+  if not dry then
+    redis.call('ZREM', asynq .. 'archived', id)
+    if kind == 'archived' then
+      adopt(id, key)
+    end
+  end
+end
+return { r[1], #r[2] / 2, found }

@@ -1,0 +1,39 @@
+-- Reads a part of the pending list, from its back to its head. Ids may come in at the
+-- back meanwhile, so the id read last tells where to go on. One that is in the list
+-- although its job is not pending is a ghost, and the job must know.
+--
+-- KEYS[1] pending
+-- ARGV[4] index to start at   ARGV[5] how many at most
+-- ARGV[6] the id before it, '' = none
+-- returns {1 if nothing was passed over or read twice, index to go on at,
+--   the ghosts that are counted, per id 'p' pending or 'g' ghost in one text, ids,
+--   found}
+local start, n, anchor = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
+local exact = 1
+if anchor ~= '' and redis.call('LINDEX', KEYS[1], start - 1) ~= anchor then
+  exact = 0
+  for i, id in ipairs(redis.call('LRANGE', KEYS[1], start, start + 999)) do
+    if id == anchor then
+      start, exact = start + i, 1
+      break
+    end
+  end
+  if exact == 0 then
+    -- Somebody has removed ids: rather read some twice.
+    start = math.max(0, start - 100)
+  end
+end
+local ids = redis.call('LRANGE', KEYS[1], start, start + n - 1)
+local kinds = {}
+for i, id in ipairs(ids) do
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'state', 'ghost')
+  kinds[i] = f[1] == 'pending' and 'p' or 'g'
+  if f[1] and f[1] ~= 'pending' and not f[2] then
+    report('ghost_unmarked', id)
+    if not dry then
+      redis.call('HSET', key, 'ghost', '1')
+    end
+  end
+end
+return { exact, start + #ids, tonumber(redis.call('GET', ours .. 'ghosts') or 0), table.concat(kinds), ids, found }

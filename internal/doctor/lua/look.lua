@@ -1,0 +1,122 @@
+-- Looks at jobs, whether they are where their state says, and puts back there those
+-- that are nowhere. The pending list cannot be asked cheaply for one id: who calls
+-- this knows what is in it.
+--
+-- KEYS[1] pending
+-- ARGV[4] since when that is known, unix ns   ARGV[5] retention of completed jobs, ms
+-- ARGV[6...] ids
+-- returns {per id '?' if it must be in the pending list, else '.', in one text;
+--   how many jobs there were; found}
+local known = tonumber(ARGV[4])
+local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
+  expired = ours, paused = ours, waiting = ours }
+
+local function put_back(id, key, state, available, ended)
+  if state == 'scheduled' or state == 'retry' then
+    to_timed(id, key, state, tonumber(available or '') or now)
+  elseif state == 'completed' then
+    local until_ms = (tonumber(ended or '') or now) + tonumber(ARGV[5])
+    redis.call('ZADD', asynq .. 'completed', int(math.ceil(until_ms / 1000)), id)
+  else
+    redis.call('ZADD', ours .. state, tonumber(ended or '') and ended or now_ms, id)
+  end
+  repaired(key, state, 'was in no index')
+end
+
+-- A job waits for as many parents as it has fields that say so.
+local function count_parents(id, key, state, count)
+  local left = 0
+  for _, field in ipairs(redis.call('HKEYS', key)) do
+    if string.sub(field, 1, 6) == 'after:' and redis.call('HGET', key, field) ~= '0' then
+      left = left + 1
+    end
+  end
+  local free = state == 'waiting' and left == 0
+  if left ~= (tonumber(count or '') or 0) or free then
+    report('waits_wrong', id)
+    if not dry then
+      redis.call('HSET', key, 'waits', left)
+      if free then
+        leave(id, key, state)
+        to_due(id, key)
+        repaired(key, 'pending', 'waited for no parent')
+      end
+    end
+  end
+end
+
+local codes, jobs = {}, 0
+for i = 6, #ARGV do
+  local id = ARGV[i]
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'state', 'ghost', 'pending_since', 'available_at', 'ended_at', 'expires_at',
+    'batch', 'waits', 'mark')
+  local state, ghost = f[1], f[2]
+  local code = '.'
+  local whole = redis.call('HEXISTS', key, 'msg') == 1
+  if whole or redis.call('EXISTS', key) == 1 then
+    jobs = jobs + 1
+    if not whole then
+      report('unreadable', id)
+    elseif state == 'pending' then
+      if ghost then
+        report('ghost_stale', id)
+        if not dry then
+          redis.call('HDEL', key, 'ghost')
+        end
+      end
+      if (tonumber(f[3] or '') or 0) < known then
+        code = '?'
+      end
+    elseif state == 'active' then
+      if not redis.call('ZSCORE', asynq .. 'lease', id) and not redis.call('LPOS', asynq .. 'active', id) then
+        report('lost', id)
+        if not dry then
+          to_head(id, key, 'was in nobody\'s hands')
+        end
+      elseif f[9] and redis.call('SISMEMBER', ours .. 'marked', id) == 0 then
+        report('mark_missing', id)
+        if not dry then
+          redis.call('SADD', ours .. 'marked', id)
+          redis.call('PUBLISH', 'tidegate:marks', queue .. ' ' .. id .. ' ' .. f[9])
+        end
+      end
+    elseif state == 'archived' then
+      if not redis.call('ZSCORE', asynq .. 'archived', id) then
+        report('archived', id) -- asynq's archive has dropped it
+        if not dry then
+          adopt(id, key)
+        end
+      end
+    elseif sets[state or ''] then
+      if not redis.call('ZSCORE', sets[state] .. state, id) then
+        report('lost', id)
+        if not dry then
+          put_back(id, key, state, f[4], f[5])
+        end
+      end
+      if ghost then
+        code = '?'
+      end
+    else
+      report('unreadable', id)
+    end
+    if whole and waits[state or ''] and f[6] then
+      local at = redis.call('ZSCORE', ours .. 'expiry', id)
+      if not at or tonumber(at) > tonumber(f[6]) then
+        report('expiry_missing', id)
+        if not dry then
+          redis.call('ZADD', ours .. 'expiry', f[6], id)
+        end
+      end
+    end
+    if whole and f[7] and not redis.call('ZSCORE', ours .. 'batch:' .. f[7], id) then
+      report('batch_missing', id) -- who calls this puts it back, by its message
+    end
+    if whole and (state == 'waiting' or (state == 'paused' and f[8])) then
+      count_parents(id, key, state, f[8])
+    end
+  end
+  codes[#codes + 1] = code
+end
+return { table.concat(codes), jobs, found }

@@ -1,0 +1,33 @@
+-- Puts jobs back to the head of the queue that were looked for in all of the pending
+-- list and were not there, if they have not moved meanwhile and did not get to one of
+-- its ends; takes the ghost from jobs that have none.
+--
+-- KEYS[1] pending
+-- ARGV[4] how far to look from both ends   ARGV[5...] id, what suspect.lua said of it
+-- returns found
+local function in_list(id)
+  return redis.call('LPOS', KEYS[1], id, 'MAXLEN', ARGV[4])
+    or redis.call('LPOS', KEYS[1], id, 'RANK', -1, 'MAXLEN', ARGV[4])
+end
+for i = 5, #ARGV, 2 do
+  local id = ARGV[i]
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'state', 'ghost', 'pending_since', 'started_at', 'run', 'versions')
+  local now_is = (f[1] or '') .. (f[2] and ' g ' or ' - ')
+    .. table.concat({ f[3] or '', f[4] or '', f[5] or '', f[6] or '' }, ' ')
+  if now_is == ARGV[i + 1] and not in_list(id) then
+    if f[1] == 'pending' then
+      report('lost', id)
+      if not dry then
+        redis.call('HDEL', key, 'ghost')
+        to_head(id, key, 'was in no index')
+      end
+    else
+      report('ghost_stale', id)
+      if not dry then
+        redis.call('HDEL', key, 'ghost')
+      end
+    end
+  end
+end
+return found

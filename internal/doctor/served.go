@@ -1,0 +1,82 @@
+package doctor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// silence is how long the workers of a destination may say nothing before it
+// counts as served by none. They say something every ten seconds.
+const silence = 30 * time.Second
+
+// served tells of queues with jobs that nobody will run: no worker serves them, or
+// an operator has paused them.
+func (p *pass) served(ctx context.Context) error {
+	now, err := p.serverTime(ctx)
+	if err != nil {
+		return err
+	}
+	seen, err := p.rdb.HGetAll(ctx, record.DestinationsKey).Result()
+	if err != nil {
+		return fmt.Errorf("read destinations: %w", err)
+	}
+	for _, queue := range p.queues {
+		n, paused, err := p.backlog(ctx, queue)
+		if err != nil {
+			return fmt.Errorf("count jobs of %s: %w", queue, err)
+		}
+		if n == 0 {
+			continue
+		}
+		destination, _, _ := record.ParseQueue(queue)
+		if paused {
+			p.found.say(KindPaused, queue, fmt.Sprintf(
+				"jobs wait, because an operator has paused %s; tidegate queue resume %s", destination, destination), n)
+		}
+		ms, err := strconv.ParseInt(seen[destination], 10, 64)
+		switch last := time.UnixMilli(ms); {
+		case err != nil:
+			p.found.say(KindNoWorker, queue, "jobs wait, and no worker has ever served "+destination+"; start one", n)
+		case now.Sub(last) > silence:
+			p.found.say(KindNoWorker, queue, fmt.Sprintf("jobs wait, and no worker has served %s since %s; start one",
+				destination, last.UTC().Format(time.RFC3339)), n)
+		}
+	}
+	return nil
+}
+
+// backlog counts the jobs of a queue that need a worker, and tells whether it is
+// paused.
+func (p *pass) backlog(ctx context.Context, queue string) (int, bool, error) {
+	var pending, active, paused *redis.IntCmd
+	var ghosts *redis.StringCmd
+	var timed []*redis.IntCmd
+	if _, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pending, active = pipe.LLen(ctx, record.Pending(queue)), pipe.LLen(ctx, record.Active(queue))
+		timed = []*redis.IntCmd{
+			pipe.ZCard(ctx, record.Scheduled(queue)), pipe.ZCard(ctx, record.Retry(queue)),
+			pipe.ZCard(ctx, record.Parked(queue, record.StateWaiting)),
+		}
+		paused = pipe.Exists(ctx, record.Paused(queue))
+		ghosts = pipe.Get(ctx, record.Ghosts(queue))
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return 0, false, err
+	}
+	dropped, err := ghosts.Int64()
+	if err != nil {
+		dropped = 0
+	}
+	n := max(0, pending.Val()-dropped) + active.Val()
+	for _, cmd := range timed {
+		n += cmd.Val()
+	}
+	return int(n), paused.Val() == 1, nil
+}

@@ -1,0 +1,112 @@
+package lifecycle
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+var (
+	countScript = script("count")
+	statsScript = script("stats")
+)
+
+// countAtOnce bounds one call of the counting: it takes Redis about 1 ms.
+const countAtOnce = 1000
+
+// CountBatch counts the jobs of a batch in one queue by their state.
+func CountBatch(ctx context.Context, rdb redis.UniversalClient, queue, batch string) (map[string]int, error) {
+	counts := map[string]int{}
+	id, score := "", ""
+	for {
+		reply, err := countScript.Run(ctx, rdb, []string{record.Batch(queue, batch)}, queue, id, score, countAtOnce).Slice()
+		if err != nil || len(reply) < 2 {
+			return nil, fmt.Errorf("count batch %s in %s: %w", batch, queue, err)
+		}
+		for i := 2; i+1 < len(reply); i += 2 {
+			state, _ := reply[i].(string)
+			n, _ := reply[i+1].(int64)
+			counts[state] += int(n)
+		}
+		id, _ = reply[0].(string)
+		score, _ = reply[1].(string)
+		if id == "" {
+			return counts, nil
+		}
+	}
+}
+
+// Standing is what decides whether an action on a job does something.
+type Standing struct {
+	State     string // "" for a job that does not exist
+	Mark      string
+	ExpiresAt time.Time // zero: never
+	Ghost     bool
+}
+
+// Look reads how jobs of one queue stand.
+func Look(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) ([]Standing, error) {
+	cmds := make([]*redis.SliceCmd, len(ids))
+	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range ids {
+			cmds[i] = pipe.HMGet(ctx, record.Task(queue, id), record.FieldState, record.FieldMark, record.FieldExpiresAt, record.FieldGhost)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read states in %s: %w", queue, err)
+	}
+	out := make([]Standing, len(ids))
+	for i, cmd := range cmds {
+		var f [4]string
+		for k, v := range cmd.Val() {
+			f[k], _ = v.(string)
+		}
+		out[i] = Standing{State: f[0], Mark: f[1], Ghost: f[3] != ""}
+		if ms, err := strconv.ParseInt(f[2], 10, 64); err == nil {
+			out[i].ExpiresAt = time.UnixMilli(ms).UTC()
+		}
+	}
+	return out, nil
+}
+
+// QueueStats is what a queue holds.
+type QueueStats struct {
+	States map[string]int // by state of the record
+	// OldestPending is since when the job waits that is next in line; zero without
+	// one.
+	OldestPending time.Time
+	Paused        bool // by an operator
+}
+
+// countedStates are in the order in which stats.lua counts them.
+var countedStates = []string{
+	record.StatePending, record.StateScheduled, record.StateActive, record.StateRetry, record.StateCompleted,
+	record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
+}
+
+// Stats counts the jobs of a queue. It takes the same time whatever their number.
+func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
+	reply, err := statsScript.Run(ctx, rdb, []string{record.Pending(queue)}, queue).Slice()
+	if err != nil || len(reply) != len(countedStates)+2 {
+		return QueueStats{}, fmt.Errorf("count jobs of %s: %w", queue, err)
+	}
+	s := QueueStats{States: map[string]int{}}
+	for i, state := range countedStates {
+		n, _ := reply[i].(int64)
+		s.States[state] = int(n)
+	}
+	if text, _ := reply[len(countedStates)].(string); text != "" {
+		if ns, err := strconv.ParseInt(text, 10, 64); err == nil {
+			s.OldestPending = time.Unix(0, ns).UTC()
+		}
+	}
+	n, _ := reply[len(countedStates)+1].(int64)
+	s.Paused = n == 1
+	return s, nil
+}

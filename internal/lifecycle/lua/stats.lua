@@ -1,0 +1,29 @@
+-- Counts the jobs of one queue by where they are, and looks for the oldest one in
+-- the pending list. It reads only.
+--
+-- KEYS[1] pending
+-- ARGV[1] queue
+-- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
+--   paused, waiting, pending_since of the oldest in ns ('' = none), 1 if an operator
+--   has paused the queue}
+local pending = redis.call('LLEN', KEYS[1])
+local ghosts = tonumber(redis.call('GET', ours .. 'ghosts') or 0)
+local out = { math.max(0, pending - ghosts) }
+out[2] = redis.call('ZCARD', asynq .. 'scheduled')
+out[3] = redis.call('LLEN', asynq .. 'active')
+out[4] = redis.call('ZCARD', asynq .. 'retry')
+out[5] = redis.call('ZCARD', asynq .. 'completed')
+for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting' }) do
+  out[5 + i] = redis.call('ZCARD', ours .. name)
+end
+out[11] = ''
+if out[1] > 0 then
+  for _, id in ipairs(redis.call('LRANGE', KEYS[1], -100, -1)) do
+    local f = redis.call('HMGET', task(id), 'state', 'pending_since')
+    if f[1] == 'pending' and f[2] then
+      out[11] = f[2] -- the list's right end is the head: the last one wins
+    end
+  end
+end
+out[12] = redis.call('EXISTS', asynq .. 'paused')
+return out

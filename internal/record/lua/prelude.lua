@@ -1,0 +1,140 @@
+-- Stands in front of every script that changes jobs: where a job can be, and how
+-- it moves from one place to another. ARGV[1] of each is the queue; all keys of a
+-- queue share its slot, so the ones that are not in KEYS are derived from it.
+--
+-- A job that leaves the pending list stays in it as a ghost, because removing
+-- from the middle of a list of a million takes 18 ms: its hash says that it is no
+-- longer pending, dequeue.lua drops the id, and `ghosts` counts them.
+local queue = ARGV[1]
+local asynq, ours = 'asynq:{' .. queue .. '}:', 'tidegate:{' .. queue .. '}:'
+
+local function int(n)
+  return string.format('%.0f', n)
+end
+
+local clock = redis.call('TIME')
+local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
+local now_ms = int(now)
+
+local function task(id)
+  return asynq .. 't:' .. id
+end
+
+-- Appends to the history: entries of {status, event, detail, by, at}. The first
+-- version, "created", is not stored but read from the message; of the others the
+-- last 99 are kept.
+local function note(key, entries)
+  local f = redis.call('HMGET', key, 'history', 'versions')
+  local history, version = f[1], tonumber(f[2]) or 1
+  for _, e in ipairs(entries) do
+    version = version + 1
+    local line = cjson.encode({ version = version, at = tonumber(e.at) or now, status = e.status,
+      event = e.event, detail = e.detail, by = e.by })
+    history = history and history .. '\n' .. line or line
+    if version > 100 then
+      history = string.sub(history, string.find(history, '\n', 1, true) + 1)
+    end
+  end
+  redis.call('HSET', key, 'history', history, 'versions', version)
+end
+
+-- What the state of a hash is called by people.
+local statuses = { active = 'running', scheduled = 'pending', retry = 'retry_pending' }
+local function status_of(state)
+  return statuses[state] or state
+end
+
+-- States in which a job waits, and can expire, be paused or cancelled.
+local waits = { pending = true, scheduled = true, retry = true, waiting = true, paused = true }
+
+-- Takes a job out of where it is by its state.
+local function leave(id, key, state)
+  if state == 'pending' then
+    redis.call('HSET', key, 'ghost', '1')
+    redis.call('INCR', ours .. 'ghosts')
+  elseif state == 'scheduled' or state == 'retry' or state == 'completed' then
+    redis.call('ZREM', asynq .. state, id)
+  elseif state ~= 'active' then
+    redis.call('ZREM', ours .. state, id)
+  end
+end
+
+-- Counts ids down that were dropped from the pending list.
+local function dropped(n)
+  if n > 0 and (redis.call('LLEN', asynq .. 'pending') == 0 or redis.call('DECRBY', ours .. 'ghosts', n) <= 0) then
+    redis.call('DEL', ours .. 'ghosts')
+  end
+end
+
+-- Puts a job at the back of the queue, or lets it live again where its ghost is.
+local function to_pending(id, key)
+  if redis.call('HDEL', key, 'ghost') == 1 then
+    dropped(1)
+  else
+    redis.call('LPUSH', asynq .. 'pending', id)
+  end
+  redis.call('HSET', key, 'state', 'pending', 'pending_since', clock[1] .. string.format('%06d', tonumber(clock[2])) .. '000')
+end
+
+-- Puts a job where it waits for an instant: 'scheduled' or 'retry'.
+local function to_timed(id, key, state, at)
+  redis.call('ZADD', asynq .. state, string.format('%.3f', at / 1000), id)
+  redis.call('HSET', key, 'state', state)
+end
+
+-- Puts a job to where it was paused or was to wait for its parents: back to
+-- pending or to scheduled by its own time.
+local function to_due(id, key)
+  local at = tonumber(redis.call('HGET', key, 'available_at') or '')
+  if at and at > now then
+    to_timed(id, key, 'scheduled', at)
+  else
+    to_pending(id, key)
+  end
+end
+
+-- Puts a job aside: 'paused' or 'waiting'.
+local function park(id, key, state)
+  redis.call('ZADD', ours .. state, now_ms, id)
+  redis.call('HSET', key, 'state', state)
+end
+
+-- Ends a job other than completed: 'failed', 'cancelled' or 'expired'. Its
+-- children are told from the outbox.
+local function finish(id, key, state, problem)
+  redis.call('ZADD', ours .. state, now_ms, id)
+  redis.call('HSET', key, 'state', state, 'ended_at', now_ms)
+  redis.call('HDEL', key, 'mark', 'resume')
+  if problem and problem ~= '' then
+    redis.call('HSET', key, 'last_error', problem)
+  end
+  if redis.call('HEXISTS', key, 'children') == 1 then
+    redis.call('ZADD', ours .. 'outbox', now_ms, id)
+  end
+end
+
+-- Ends a job whose time is over; it must have left where it was.
+local function expire(id, key, state, detail, by)
+  finish(id, key, 'expired', '')
+  redis.call('ZREM', ours .. 'expiry', id)
+  note(key, { { status = 'expired', event = 'expired', detail = detail or ('while ' .. status_of(state)), by = by } })
+end
+
+-- Carries out what was asked of a job while it ran, now that it does not any more
+-- and would go back to target. Returns the new state, or nil without a mark.
+local function honour(id, key, mark, target)
+  if mark == 'cancel' then
+    local why = redis.call('HMGET', key, 'mark_by', 'mark_reason')
+    finish(id, key, 'cancelled', why[2] or 'cancelled')
+    note(key, { { status = 'cancelled', event = 'cancelled', detail = why[2] or '', by = why[1] or nil } })
+    redis.call('HDEL', key, 'mark_by', 'mark_reason')
+    return 'cancelled'
+  elseif mark == 'pause' then
+    local why = redis.call('HMGET', key, 'mark_by', 'mark_reason')
+    park(id, key, 'paused')
+    redis.call('HSET', key, 'resume', target)
+    redis.call('HDEL', key, 'mark', 'mark_by', 'mark_reason')
+    note(key, { { status = 'paused', event = 'paused', detail = why[2] or '', by = why[1] or nil } })
+    return 'paused'
+  end
+end

@@ -1,0 +1,261 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Action is something that people do to jobs.
+type Action string
+
+// The actions.
+const (
+	// ActionCancel ends a job that has not ended. The call of a running one is cut
+	// within a second; if the destination had accepted it already, the job
+	// completes.
+	ActionCancel Action = "cancel"
+	// ActionPause keeps a job from running until it is resumed. A running one is
+	// paused after its call, if it is not finished by it.
+	ActionPause Action = "pause"
+	// ActionResume puts a paused job back to where it was, with the time it had.
+	ActionResume Action = "resume"
+	// ActionRetry runs a failed or cancelled job again, with its counters at 0. One
+	// that was cancelled because of a parent waits for that parent again.
+	ActionRetry Action = "retry"
+	// ActionExpire ends a job that waits as expired, before its time.
+	ActionExpire Action = "expire"
+)
+
+// ActOption says more about an action.
+type ActOption func(*lifecycle.Order)
+
+// By says who acts, for the history of the jobs.
+func By(name string) ActOption { return func(o *lifecycle.Order) { o.By = name } }
+
+// Because says why, for the history and, of a cancelled job, for its last error.
+func Because(reason string) ActOption { return func(o *lifecycle.Order) { o.Reason = reason } }
+
+// ActResult is what an action came to for one job.
+type ActResult struct {
+	ID string `json:"id"`
+	// Done is true if the job is now what it was to be.
+	Done bool `json:"done"`
+	// Asked is true if the job was running: its worker has been asked, and the job
+	// may still end otherwise.
+	Asked bool `json:"asked"`
+	// Status before the action; "" if there is no such job.
+	Status Status `json:"status"`
+	// Err is ErrNotFound or a *StatusError where nothing was done, or says that the
+	// job was not reached because of the error of the whole call.
+	Err error `json:"-"`
+}
+
+// StatusError says that the status of a job does not allow an action. It matches
+// ErrStatus.
+type StatusError struct {
+	ID     string
+	Action Action
+	// Status of the job when the action was tried.
+	Status Status
+	// Detail says more, or is empty.
+	Detail string
+}
+
+func (e *StatusError) Error() string {
+	verb := map[Action]string{
+		ActionCancel: "cancelled", ActionPause: "paused", ActionResume: "resumed", ActionRetry: "retried", ActionExpire: "expired",
+	}[e.Action]
+	s := fmt.Sprintf("job %s cannot be %s: it is %s", clip(e.ID), verb, e.Status)
+	if e.Detail != "" {
+		s += " " + e.Detail
+	}
+	return s
+}
+
+// Is makes errors.Is(err, ErrStatus) true.
+func (e *StatusError) Is(target error) bool { return target == ErrStatus }
+
+// Cancel ends a job that has not ended. nil means that it will not be started any
+// more: it is cancelled, or, if it was running, its worker has been told to cut the
+// call, and what the destination accepted before that counts as completed. Children
+// are cancelled too. Errors: ErrNotFound, a *StatusError, or Redis's.
+func (c *Client) Cancel(ctx context.Context, id string, opts ...ActOption) error {
+	return c.actOne(ctx, ActionCancel, id, opts)
+}
+
+// Pause keeps a job from running until Resume. It still expires. A running one is
+// paused after its call if that does not finish it. Errors as of Cancel.
+func (c *Client) Pause(ctx context.Context, id string, opts ...ActOption) error {
+	return c.actOne(ctx, ActionPause, id, opts)
+}
+
+// Resume puts a paused job back to where it was: in its place in the queue if that
+// has not moved on, or to the time that it waited for. Errors as of Cancel.
+func (c *Client) Resume(ctx context.Context, id string, opts ...ActOption) error {
+	return c.actOne(ctx, ActionResume, id, opts)
+}
+
+// Retry runs a failed or cancelled job again, with its counters at 0; its children
+// that were cancelled stay so. An expired job cannot be retried. Errors as of
+// Cancel.
+func (c *Client) Retry(ctx context.Context, id string, opts ...ActOption) error {
+	return c.actOne(ctx, ActionRetry, id, opts)
+}
+
+// MarkExpired ends a job that waits as expired, whether or not its time has come.
+// Jobs with ExpiresAt expire by themselves: this is for those that their owner
+// knows to be of no use any more. Errors as of Cancel.
+func (c *Client) MarkExpired(ctx context.Context, id string, opts ...ActOption) error {
+	return c.actOne(ctx, ActionExpire, id, opts)
+}
+
+var errUnreached = errors.New("not reached, because of an error before it")
+
+func (c *Client) actOne(ctx context.Context, a Action, id string, opts []ActOption) error {
+	results, err := c.Act(ctx, a, []string{id}, opts...)
+	if err != nil {
+		return err
+	}
+	if err := results[0].Err; err != nil {
+		return fmt.Errorf("jobs: %s: %w", a, err)
+	}
+	return nil
+}
+
+// Act does the same to many jobs and answers for each of them, in their order. The
+// error is for what concerns all of them: results then tell what was reached before
+// it.
+func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOption) ([]ActResult, error) {
+	order, err := orderOf(a, opts)
+	if err != nil {
+		return nil, err
+	}
+	results := make([]ActResult, len(ids))
+	known := make([]string, 0, len(ids))
+	for i, id := range ids {
+		results[i] = ActResult{ID: id, Err: errUnreached}
+		if ValidName(id) {
+			known = append(known, id)
+		}
+	}
+	where, err := c.locate(ctx, unique(known))
+	if err != nil {
+		return results, fmt.Errorf("jobs: %s: %w", a, err)
+	}
+	byQueue := map[string][]int{}
+	for i, id := range ids {
+		if q := where[id]; q != "" {
+			byQueue[q] = append(byQueue[q], i)
+		} else {
+			results[i].take(a, lifecycle.Verdict{Outcome: lifecycle.NotFound})
+		}
+	}
+	for queue, places := range byQueue {
+		some := make([]string, len(places))
+		for k, i := range places {
+			some[k] = ids[i]
+		}
+		verdicts, err := c.act(ctx, order, queue, some)
+		err = errors.Join(err, c.tellChildren(ctx, queue))
+		for k, i := range places {
+			results[i].take(a, verdicts[k])
+		}
+		if err != nil {
+			return results, fmt.Errorf("jobs: %s: %w", a, err)
+		}
+	}
+	return results, nil
+}
+
+func orderOf(a Action, opts []ActOption) (lifecycle.Order, error) {
+	switch a {
+	case ActionCancel, ActionPause, ActionResume, ActionRetry, ActionExpire:
+	default:
+		return lifecycle.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
+	}
+	order := lifecycle.Order{Action: lifecycle.Action(a)}
+	for _, o := range opts {
+		o(&order)
+	}
+	return order, nil
+}
+
+// act carries an order out in one queue. Of what follows from it only parents are
+// asked here; children are to be told: see tellChildren.
+func (c *Client) act(ctx context.Context, order lifecycle.Order, queue string, ids []string) ([]lifecycle.Verdict, error) {
+	verdicts, err := lifecycle.Act(ctx, c.rdb, queue, order, ids)
+	for i, v := range verdicts {
+		if v.Outcome == lifecycle.Orphan {
+			err = errors.Join(err, c.readopt(ctx, lifecycle.Ref{Queue: queue, ID: ids[i]}, &verdicts[i]))
+		}
+	}
+	return verdicts, err
+}
+
+// readopt makes a job that is to run again known to its parents. One of them may
+// cancel it at once.
+func (c *Client) readopt(ctx context.Context, ref lifecycle.Ref, v *lifecycle.Verdict) error {
+	if err := lifecycle.Readopt(ctx, c.rdb, ref, c.locate); err != nil {
+		return err
+	}
+	now, err := lifecycle.Look(ctx, c.rdb, ref.Queue, []string{ref.ID})
+	if err == nil && now[0].State == record.StateCancelled {
+		*v = lifecycle.Verdict{Outcome: lifecycle.ParentDead, State: record.StateCancelled}
+	}
+	return err
+}
+
+// tellChildren tells the children of jobs of the queue that have ended. Workers
+// would do it too, within a second.
+func (c *Client) tellChildren(ctx context.Context, queue string) error {
+	const atOnce = 100
+	for {
+		parents, err := lifecycle.Undelivered(ctx, c.rdb, queue, atOnce)
+		if err != nil {
+			return err
+		}
+		for _, p := range parents {
+			if err := lifecycle.Tell(ctx, c.rdb, p); err != nil {
+				return err
+			}
+		}
+		if len(parents) < atOnce {
+			return nil
+		}
+	}
+}
+
+// take translates a verdict.
+func (r *ActResult) take(a Action, v lifecycle.Verdict) {
+	detail := ""
+	if v.State == "cancelling" {
+		v.State, detail = record.StateActive, "and about to be cancelled"
+	}
+	r.Status = statusOf[v.State]
+	switch v.Outcome {
+	case lifecycle.Unreached:
+		return
+	case lifecycle.NotFound:
+		r.Err = fmt.Errorf("%s: %w", clip(r.ID), ErrNotFound)
+		return
+	case lifecycle.Done, lifecycle.Orphan:
+		r.Done, r.Err = true, nil
+		return
+	case lifecycle.Asked:
+		r.Asked, r.Err = true, nil
+		return
+	case lifecycle.ParentDead:
+		detail = "because of a parent, which has not completed; retry that one first"
+	case lifecycle.TooLate:
+		detail = "and its expires_at has passed"
+	case lifecycle.Refused, lifecycle.Skipped:
+	}
+	if r.Status == Expired && a == ActionRetry {
+		detail = "and expired jobs cannot be run again; enqueue a new one"
+	}
+	r.Err = &StatusError{ID: r.ID, Action: a, Status: r.Status, Detail: detail}
+}

@@ -1,0 +1,312 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// actionTable says what comes of each action in each state: "done" or "asked" and
+// the status after, or why it is refused.
+var actionTable = []struct{ life, cancel, pause, resume, retry, expire string }{
+	{"waiting", "done cancelled", "done paused", "it is waiting", "it is waiting", "done expired"},
+	{"pending", "done cancelled", "done paused", "it is pending", "it is pending", "done expired"},
+	{"scheduled", "done cancelled", "done paused", "it is pending", "it is pending", "done expired"},
+	{"rescheduled", "done cancelled", "done paused", "it is pending", "it is pending", "done expired"},
+	{"retry_pending", "done cancelled", "done paused", "it is retry_pending", "it is retry_pending", "done expired"},
+	{"running", "asked running", "asked running", "it is running", "it is running", "it is running"},
+	{"running, cancel asked", "asked running", "it is running and about to be cancelled", "it is running", "it is running", "it is running"},
+	{"running, pause asked", "asked running", "asked running", "done running", "it is running", "it is running"},
+	{"paused while waiting", "done cancelled", "it is paused", "done waiting", "it is paused", "done expired"},
+	{"paused while pending", "done cancelled", "it is paused", "done pending", "it is paused", "done expired"},
+	{"paused while scheduled", "done cancelled", "it is paused", "done pending", "it is paused", "done expired"},
+	{"paused while rescheduled", "done cancelled", "it is paused", "done pending", "it is paused", "done expired"},
+	{"paused while retry_pending", "done cancelled", "it is paused", "done retry_pending", "it is paused", "done expired"},
+	{"completed", "it is completed", "it is completed", "it is completed", "it is completed", "it is completed"},
+	{"failed", "it is failed", "it is failed", "it is failed", "done pending", "it is failed"},
+	{"cancelled", "it is cancelled", "it is cancelled", "it is cancelled", "done pending", "it is cancelled"},
+	{"cancelled while retry_pending", "it is cancelled", "it is cancelled", "it is cancelled", "done pending", "it is cancelled"},
+	{"cancelled while waiting", "it is cancelled", "it is cancelled", "it is cancelled", "done waiting", "it is cancelled"},
+	{
+		"expired", "it is expired", "it is expired", "it is expired",
+		"it is expired and expired jobs cannot be run again; enqueue a new one", "it is expired",
+	},
+}
+
+// verbs are how errors and histories call what was done.
+var verbs = map[jobs.Action]string{
+	jobs.ActionCancel: "cancelled", jobs.ActionPause: "paused", jobs.ActionResume: "resumed",
+	jobs.ActionRetry: "retried", jobs.ActionExpire: "expired",
+}
+
+// Every action in every state: what is answered, what the job is then, and what
+// its history says.
+func TestActions(t *testing.T) {
+	t.Parallel()
+	if len(actionTable) != len(lives) {
+		t.Fatalf("the table has %d states, there are %d", len(actionTable), len(lives))
+	}
+	for i, row := range actionTable {
+		l := lives[i]
+		if row.life != l.name {
+			t.Fatalf("row %d is of %s, the state is %s", i, row.life, l.name)
+		}
+		for a, want := range map[jobs.Action]string{
+			jobs.ActionCancel: row.cancel, jobs.ActionPause: row.pause, jobs.ActionResume: row.resume,
+			jobs.ActionRetry: row.retry, jobs.ActionExpire: row.expire,
+		} {
+			t.Run(fmt.Sprintf("%s %s", a, l.name), func(t *testing.T) {
+				t.Parallel()
+				bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+					testAction(t, benchOn(t, rdb), l, a, want)
+				})
+			})
+		}
+	}
+}
+
+func testAction(t *testing.T, b *bench, l life, a jobs.Action, want string) {
+	t.Helper()
+	id := l.make(b).ID
+	before, history := b.get(id), b.history(id)
+	if before.Status != l.status {
+		t.Fatalf("the job is %s, want %s", before.Status, l.status)
+	}
+	got := b.act(a, id, jobs.By("alice"), jobs.Because("a reason"))
+	now := b.get(id)
+	if got.ID != id || got.Status != l.status {
+		t.Errorf("answer for %s in status %s, want %s, %s", got.ID, got.Status, id, l.status)
+	}
+	verb, status, _ := strings.Cut(want, " ")
+	if verb == "it" { // refused
+		sentence := fmt.Sprintf("job %s cannot be %s: %s", id, verbs[a], want)
+		refused, ok := errors.AsType[*jobs.StatusError](got.Err)
+		if got.Done || got.Asked || !ok || got.Err.Error() != sentence || !errors.Is(got.Err, jobs.ErrStatus) ||
+			refused.ID != id || refused.Action != a || refused.Status != l.status {
+			t.Errorf("answer %+v, want %q", got, sentence)
+		}
+		if diff := cmp.Diff(before, now); diff != "" {
+			t.Errorf("a refused %s changed the job (-before +after):\n%s", a, diff)
+		}
+		if diff := cmp.Diff(history, b.history(id)); diff != "" {
+			t.Errorf("a refused %s changed the history (-before +after):\n%s", a, diff)
+		}
+		return
+	}
+	if got.Done != (verb == "done") || got.Asked != (verb == "asked") || got.Err != nil || string(now.Status) != status {
+		t.Errorf("answer %+v and the job is %s, want %s", got, now.Status, want)
+	}
+	testHistoryOfAction(t, history, b.history(id), a, now.Status)
+}
+
+// testHistoryOfAction checks that the history has become longer by what was done.
+// What is asked of a running job is told when its worker has done it.
+func testHistoryOfAction(t *testing.T, before, after []jobs.HistoryEntry, a jobs.Action, s jobs.Status) {
+	t.Helper()
+	if s == jobs.Running {
+		if diff := cmp.Diff(before, after); diff != "" {
+			t.Errorf("history (-before +after):\n%s", diff)
+		}
+		return
+	}
+	if len(after) != len(before)+1 {
+		t.Fatalf("history %+v after %s, was %+v", after, a, before)
+	}
+	last := after[len(after)-1]
+	want := jobs.HistoryEntry{
+		Version: len(after), At: last.At, Status: s, Event: verbs[a], Detail: "a reason", By: "alice",
+	}
+	if diff := cmp.Diff(want, last); diff != "" {
+		t.Errorf("last entry (-want +got):\n%s", diff)
+	}
+}
+
+// The methods for one job: nil where it was done or asked for, and an error that
+// says which action on which job was refused and why.
+func TestActionsOnOneJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	type method func(context.Context, string, ...jobs.ActOption) error
+	for _, tc := range []struct {
+		name    string
+		do      method
+		on, not func(*bench) *jobs.Job
+		after   jobs.Status
+		refused string
+	}{
+		{"cancel", b.Cancel, pending, ended("completed"), jobs.Cancelled, "cancelled: it is completed"},
+		{"cancel", b.Cancel, running, ended("failed"), jobs.Running, "cancelled: it is failed"},
+		{"pause", b.Pause, pending, after(jobs.ActionPause, pending), jobs.Paused, "paused: it is paused"},
+		{"resume", b.Resume, after(jobs.ActionPause, pending), pending, jobs.Pending, "resumed: it is pending"},
+		{"retry", b.Retry, ended("failed"), running, jobs.Pending, "retried: it is running"},
+		{"expire", b.MarkExpired, pending, running, jobs.Expired, "expired: it is running"},
+	} {
+		id := tc.on(b).ID
+		if err := tc.do(ctx, id); err != nil || b.get(id).Status != tc.after {
+			t.Errorf("%s: %v, and the job is %s, want %s", tc.name, err, b.get(id).Status, tc.after)
+		}
+		id = tc.not(b).ID
+		err := tc.do(ctx, id)
+		want := fmt.Sprintf("jobs: %s: job %s cannot be %s", tc.name, id, tc.refused)
+		if err == nil || err.Error() != want || !errors.Is(err, jobs.ErrStatus) || errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("%s: error %v, want %s", tc.name, err, want)
+		}
+		for _, id := range []string{"nobody", "", "a b", "*"} {
+			err := tc.do(ctx, id)
+			if want := fmt.Sprintf("jobs: %s: %s: job not found", tc.name, id); err == nil || err.Error() != want || !errors.Is(err, jobs.ErrNotFound) {
+				t.Errorf("%s: error %v, want %s", tc.name, err, want)
+			}
+		}
+	}
+}
+
+// Without a reason the history and the last error still say what happened.
+func TestActionsWithoutAReason(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, tc := range []struct {
+		a                 jobs.Action
+		of                func(*bench) *jobs.Job
+		detail, lastError string
+	}{
+		{jobs.ActionCancel, pending, "", "cancelled"},
+		{jobs.ActionPause, pending, "", ""},
+		{jobs.ActionExpire, retryPending, "by hand, while retry_pending", "boom"},
+		{jobs.ActionExpire, after(jobs.ActionPause, pending), "by hand, while paused", ""},
+	} {
+		id := tc.of(b).ID
+		if r := b.act(tc.a, id); r.Err != nil {
+			t.Fatal(r.Err)
+		}
+		h := b.history(id)
+		last := h[len(h)-1]
+		if last.Detail != tc.detail || last.By != "" || b.get(id).LastError != tc.lastError {
+			t.Errorf("%s: last entry %+v, last error %q", tc.a, last, b.get(id).LastError)
+		}
+	}
+	id := b.enqueue().ID
+	b.must(b.Cancel(context.Background(), id, jobs.Because("customer left")))
+	if got := b.get(id).LastError; got != "customer left" {
+		t.Errorf("last error of a cancelled job is %q", got)
+	}
+}
+
+// Many ids in one call: an answer for each in their order, also for those that
+// are unknown, given twice, or in other destinations and priorities.
+func TestActOnMany(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b, other := benchOn(t, rdb), benchOn(t, rdb)
+		ids := []string{
+			b.enqueue().ID, "nobody", other.enqueue().ID, "not an id",
+			b.enqueue(jobs.Prioritize(jobs.PriorityLow)).ID, running(b).ID, b.enqueue(jobs.TTL(0)).ID,
+		}
+		ids = append(ids, ids[0])
+		results, err := b.Act(context.Background(), jobs.ActionPause, ids)
+		b.must(err)
+		var got []string
+		for i, r := range results {
+			if r.ID != ids[i] {
+				t.Errorf("answer %d is for %s, want %s", i, r.ID, ids[i])
+			}
+			got = append(got, fmt.Sprintf("%t %t %s %v", r.Done, r.Asked, r.Status, r.Err))
+		}
+		want := []string{
+			"true false pending <nil>",
+			"false false  nobody: job not found",
+			"true false pending <nil>",
+			"false false  not an id: job not found",
+			"true false pending <nil>",
+			"false true running <nil>",
+			"false false expired job " + ids[6] + " cannot be paused: it is expired",
+			"false false paused job " + ids[0] + " cannot be paused: it is paused",
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("answers (-want +got):\n%s", diff)
+		}
+		if results, err := b.Act(context.Background(), jobs.ActionPause, nil); err != nil || len(results) != 0 {
+			t.Errorf("no ids: %v, %v", results, err)
+		}
+	})
+}
+
+// Thousands of ids cost few round trips.
+func TestActOnManyCostsFewCalls(t *testing.T) {
+	t.Parallel()
+	const n = 5000
+	rdb := redistest.Start(t).Client(t)
+	b := benchOn(t, rdb)
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	results, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	ids := make([]string, n)
+	for i, r := range results {
+		ids[i] = r.Job.ID
+	}
+	trips := countTrips(rdb)
+	answers, err := b.Act(context.Background(), jobs.ActionCancel, ids)
+	b.must(err)
+	for _, r := range answers {
+		if !r.Done {
+			t.Fatalf("answer %+v", r)
+		}
+	}
+	// The ids are looked up 500 at a time and cancelled 200 at a time.
+	if got, most := trips(), n/500+n/200+10; got > most {
+		t.Errorf("%d round trips for %d jobs, want at most %d", got, n, most)
+	}
+}
+
+func TestActRefusesWhatIsNoAction(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx, id := context.Background(), b.enqueue().ID
+	want := `action: "delete" is none of cancel, pause, resume, retry, expire`
+	if _, err := b.Act(ctx, "delete", []string{id}); err == nil || err.Error() != want || !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("act: %v, want %s", err, want)
+	}
+	some := jobs.Filter{Destination: b.dest}
+	if _, err := b.ActWhere(ctx, "delete", some); !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("act where: %v", err)
+	}
+	if _, err := b.CountWhere(ctx, "delete", some); !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("count where: %v", err)
+	}
+	if got := b.get(id).Status; got != jobs.Pending {
+		t.Errorf("the job is %s", got)
+	}
+}
+
+// A Redis that is gone is an error of its own, and does not mean that jobs do not
+// exist.
+func TestActWithoutRedis(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := benchOn(t, server.Client(t))
+	id := b.enqueue().ID
+	server.Kill()
+	results, err := b.Act(context.Background(), jobs.ActionCancel, []string{id})
+	if err == nil || !strings.HasPrefix(err.Error(), "jobs: cancel: ") || errors.Is(err, jobs.ErrNotFound) {
+		t.Errorf("error %v", err)
+	}
+	for _, r := range results {
+		if r.Done || r.Asked || r.Err == nil || errors.Is(r.Err, jobs.ErrNotFound) {
+			t.Errorf("answer %+v for a job that was not reached", r)
+		}
+	}
+	if err := b.Cancel(context.Background(), id); err == nil || errors.Is(err, jobs.ErrNotFound) || errors.Is(err, jobs.ErrStatus) {
+		t.Errorf("cancel: %v", err)
+	}
+}

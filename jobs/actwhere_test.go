@@ -1,0 +1,539 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// place moves many pending jobs to where workers or people would have put them.
+func (b *bench) place(js []*jobs.Job, state string) {
+	b.t.Helper()
+	ctx := context.Background()
+	later := time.Now().Add(hour)
+	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, j := range js {
+			q := queueOf(j)
+			p.LRem(ctx, record.Pending(q), 1, j.ID)
+			fields := []any{record.FieldState, state}
+			switch state {
+			case record.StateActive:
+				p.LPush(ctx, record.Active(q), j.ID)
+				fields = append(fields, record.FieldStartedAt, time.Now().UnixMilli(), record.FieldBy, "w:1")
+			case record.StateRetry, record.StateScheduled:
+				p.ZAdd(ctx, map[string]string{record.StateRetry: record.Retry(q), record.StateScheduled: record.Scheduled(q)}[state],
+					redis.Z{Score: float64(later.Unix() + int64(i)), Member: j.ID})
+				fields = append(fields, record.FieldAvailableAt, (later.Unix()+int64(i))*1000)
+			case record.StateCompleted:
+				p.ZAdd(ctx, record.Completed(q), redis.Z{Score: float64(later.Unix() + int64(i)), Member: j.ID})
+				fields = append(fields, record.FieldEndedAt, time.Now().UnixMilli())
+			default:
+				p.ZAdd(ctx, record.Parked(q, state), redis.Z{Score: float64(time.Now().UnixMilli() - int64(i/3)), Member: j.ID})
+				fields = append(fields, record.FieldEndedAt, time.Now().UnixMilli(), record.FieldLastError, "boom")
+			}
+			p.HSet(ctx, record.Task(q, j.ID), fields...)
+		}
+		return nil
+	})
+	b.must(err)
+}
+
+// crowd is a batch of jobs over three destinations and all priorities, in every
+// status.
+type crowd struct {
+	*bench // whose client knows all destinations
+	dests  []string
+	batch  string
+	jobs   []*jobs.Job
+}
+
+// newCrowd has n jobs. Every tenth has the key "odd", every third is not of the
+// batch.
+func newCrowd(t *testing.T, rdb redis.UniversalClient, n int) *crowd {
+	t.Helper()
+	var dests []string
+	for range 3 {
+		dests = append(dests, redistest.Name(t, "crowd"))
+	}
+	c := &crowd{bench: benchOn(t, rdb, jobs.WithDestinations(dests...)), dests: dests, batch: dests[0]}
+	ctx := context.Background()
+	parent, err := c.Enqueue(ctx, jobs.New(c.dest, "parent"))
+	c.must(err)
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(dests[i%3], i, jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityDefault, jobs.PriorityLow}[i/3%3]))
+		if i%3 != 2 {
+			jobs.Batch(c.batch)(specs[i])
+		}
+		if i%10 == 1 {
+			jobs.Key("odd")(specs[i])
+		}
+		switch i % 11 {
+		case 0:
+			jobs.After(parent.ID)(specs[i])
+		case 1:
+			jobs.Delay(hour)(specs[i])
+		case 2:
+			jobs.TTL(0)(specs[i])
+		}
+	}
+	results, err := c.EnqueueMany(ctx, specs)
+	c.must(err)
+	groups := map[string][]*jobs.Job{}
+	var pause, cancel []string
+	for i, r := range results {
+		c.must(r.Err)
+		c.jobs = append(c.jobs, r.Job)
+		switch i % 11 {
+		case 3:
+			groups[record.StateActive] = append(groups[record.StateActive], r.Job)
+		case 4:
+			groups[record.StateRetry] = append(groups[record.StateRetry], r.Job)
+		case 5:
+			groups[record.StateCompleted] = append(groups[record.StateCompleted], r.Job)
+		case 6:
+			groups[record.StateFailed] = append(groups[record.StateFailed], r.Job)
+		case 7, 1:
+			pause = append(pause, r.Job.ID)
+		case 8:
+			cancel = append(cancel, r.Job.ID)
+		}
+	}
+	for state, js := range groups {
+		c.place(js, state)
+	}
+	for a, ids := range map[jobs.Action][]string{jobs.ActionPause: pause, jobs.ActionCancel: cancel} {
+		answers, err := c.Act(ctx, a, ids)
+		c.must(err)
+		for _, r := range answers {
+			c.must(r.Err)
+		}
+	}
+	return c
+}
+
+// now reads all jobs of the crowd.
+func (c *crowd) now() map[string]*jobs.Job {
+	c.t.Helper()
+	out := map[string]*jobs.Job{}
+	for _, j := range c.jobs {
+		out[j.ID] = c.get(j.ID)
+	}
+	return out
+}
+
+// selects reports whether a filter is for a job.
+func selects(f jobs.Filter, j *jobs.Job) bool {
+	status := len(f.Statuses) == 0
+	for _, s := range f.Statuses {
+		status = status || j.Status == s
+	}
+	return status && (f.Destination == "" || j.Destination == f.Destination) && (f.Key == "" || j.Key == f.Key) && (f.Batch == "" || j.Batch == f.Batch)
+}
+
+// becomes says what an action makes of a job: its status after, and whether that is
+// counted as done or as asked; neither where the action is not for it.
+func becomes(a jobs.Action, j *jobs.Job) (after jobs.Status, done, asked bool) {
+	s := j.Status
+	switch {
+	case a == jobs.ActionRetry && (s == jobs.Failed || s == jobs.Cancelled):
+		return jobs.Pending, true, false
+	case a == jobs.ActionResume && s == jobs.Paused:
+		return jobs.Pending, true, false
+	case a == jobs.ActionRetry, a == jobs.ActionResume, s.Final():
+	case s == jobs.Running:
+		return s, false, a != jobs.ActionExpire
+	case a == jobs.ActionPause && s != jobs.Paused:
+		return jobs.Paused, true, false
+	case a == jobs.ActionCancel:
+		return jobs.Cancelled, true, false
+	case a == jobs.ActionExpire:
+		return jobs.Expired, true, false
+	}
+	return s, false, false
+}
+
+// Every action with every kind of filter, on jobs in every status: those that the
+// filter selects and the action is for are acted on, the others are untouched, and
+// the dry run had said how many.
+func TestActWhere(t *testing.T) {
+	t.Parallel()
+	const n = 132
+	for name, of := range map[string]func(c *crowd) jobs.Filter{
+		"batch":              func(c *crowd) jobs.Filter { return jobs.Filter{Batch: c.batch} },
+		"destination":        func(c *crowd) jobs.Filter { return jobs.Filter{Destination: c.dests[1]} },
+		"key":                func(*crowd) jobs.Filter { return jobs.Filter{Key: "odd"} },
+		"batch and key":      func(c *crowd) jobs.Filter { return jobs.Filter{Batch: c.batch, Key: "odd"} },
+		"batch, destination": func(c *crowd) jobs.Filter { return jobs.Filter{Batch: c.batch, Destination: c.dests[1]} },
+		"destination, key":   func(c *crowd) jobs.Filter { return jobs.Filter{Destination: c.dests[2], Key: "odd"} },
+		"all of them": func(c *crowd) jobs.Filter {
+			return jobs.Filter{Batch: c.batch, Destination: c.dests[0], Key: "odd", Statuses: jobs.Statuses}
+		},
+		"pending": func(c *crowd) jobs.Filter {
+			return jobs.Filter{Destination: c.dests[0], Statuses: []jobs.Status{jobs.Pending}}
+		},
+		"pending and paused": func(c *crowd) jobs.Filter {
+			return jobs.Filter{Destination: c.dests[0], Statuses: []jobs.Status{jobs.Pending, jobs.Paused}}
+		},
+		"failed, in batch": func(c *crowd) jobs.Filter {
+			return jobs.Filter{Batch: c.batch, Statuses: []jobs.Status{jobs.Failed}}
+		},
+		"running or cancelled": func(c *crowd) jobs.Filter {
+			return jobs.Filter{Destination: c.dests[2], Statuses: []jobs.Status{jobs.Running, jobs.Cancelled}}
+		},
+		"batch of another": func(*crowd) jobs.Filter { return jobs.Filter{Batch: "nobody"} },
+	} {
+		for _, a := range []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume, jobs.ActionRetry, jobs.ActionExpire} {
+			t.Run(name+", "+string(a), func(t *testing.T) {
+				t.Parallel()
+				c := newCrowd(t, embedded(t), n)
+				testActWhere(t, c, a, of(c))
+			})
+		}
+	}
+}
+
+func testActWhere(t *testing.T, c *crowd, a jobs.Action, f jobs.Filter) {
+	t.Helper()
+	ctx := context.Background()
+	before := c.now()
+	var want jobs.ActSummary
+	after := map[string]jobs.Status{}
+	for id, j := range before {
+		after[id] = j.Status
+		if !selects(f, j) {
+			continue
+		}
+		s, done, asked := becomes(a, j)
+		after[id] = s
+		if done {
+			want.Done++
+		}
+		if asked {
+			want.Asked++
+		}
+	}
+	if a == jobs.ActionResume { // what waited goes back to waiting
+		for id, j := range before {
+			if j.Status == jobs.Paused && after[id] == jobs.Pending && j.NextRetryAt != nil {
+				after[id] = jobs.RetryPending
+			}
+		}
+	}
+	count, err := c.CountWhere(ctx, a, f)
+	c.must(err)
+	if diff := cmp.Diff(before, c.now()); diff != "" {
+		t.Errorf("the dry run changed jobs:\n%s", diff)
+	}
+	sum, err := c.ActWhere(ctx, a, f, jobs.By("alice"))
+	c.must(err)
+	if sum != want || count != want.Done+want.Asked {
+		t.Errorf("%+v, dry run %d, want %+v", sum, count, want)
+	}
+	got := map[string]jobs.Status{}
+	for id, j := range c.now() {
+		got[id] = j.Status
+	}
+	if diff := cmp.Diff(after, got); diff != "" {
+		t.Errorf("statuses (-want +got):\n%s", diff)
+	}
+	again, err := c.CountWhere(ctx, a, f)
+	c.must(err)
+	if again != want.Asked {
+		t.Errorf("a second dry run says %d, want %d", again, want.Asked)
+	}
+}
+
+// The same on a batch of thousands on a real Redis, in few round trips.
+func TestActWhereOnALargeBatch(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	c := newCrowd(t, rdb, 5000)
+	ctx := context.Background()
+	f := jobs.Filter{Batch: c.batch}
+	trips := countTrips(rdb)
+	sum, err := c.ActWhere(ctx, jobs.ActionCancel, f)
+	c.must(err)
+	// Nine queues, two passes; each thousand is read once and cancelled 200 at a time.
+	if got := trips(); got > 150 {
+		t.Errorf("%d round trips", got)
+	}
+	want := map[jobs.Status]int{}
+	total := 0
+	for _, j := range c.jobs {
+		if j.Batch == c.batch {
+			total++
+		}
+	}
+	s, err := c.Batch(ctx, c.batch)
+	c.must(err)
+	for status, n := range s.Counts {
+		want[status] = n
+	}
+	if s.Total != total || s.Counts[jobs.Running] != sum.Asked || sum.Refused != 0 ||
+		s.Counts[jobs.Pending]+s.Counts[jobs.Waiting]+s.Counts[jobs.RetryPending]+s.Counts[jobs.Paused] != 0 {
+		t.Errorf("%+v, and the batch of %d is %+v", sum, total, s)
+	}
+	counted := map[jobs.Status]int{}
+	for _, j := range c.now() {
+		if j.Batch == c.batch {
+			counted[j.Status]++
+		}
+	}
+	if !maps.Equal(counted, s.Counts) {
+		t.Errorf("the batch counts %v, jobs looked up one by one %v", s.Counts, counted)
+	}
+}
+
+// A filter that selects everything is refused, as are others that List refuses, by
+// the dry run too.
+func TestActWhereRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := b.enqueue().ID
+	for want, f := range map[string]jobs.Filter{
+		"filter: selects every job there is; give a status, a destination, a key or a batch": {},
+		`status: "done" is no status; there are`:                                             {Statuses: []jobs.Status{"done"}},
+		`destination: "A b" cannot be the name of a destination`:                             {Destination: "A b"},
+	} {
+		_, err := b.ActWhere(context.Background(), jobs.ActionCancel, f)
+		_, err2 := b.CountWhere(context.Background(), jobs.ActionCancel, f)
+		for _, err := range []error{err, err2} {
+			if !errors.Is(err, jobs.ErrInvalid) || !strings.Contains(err.Error(), want) {
+				t.Errorf("error %v, want %s", err, want)
+			}
+		}
+	}
+	b.wantStatus(&jobs.Job{ID: id}, jobs.Pending)
+}
+
+// What has expired, unseen by any worker, is neither acted on nor counted, and what
+// cannot be retried any more is told as refused.
+func TestActWhereOnOverdueJobs(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for _, tc := range []struct {
+		a         jobs.Action
+		of        func(*bench, ...jobs.Option) *jobs.Job
+		want      jobs.ActSummary
+		countsDue int
+	}{
+		{jobs.ActionCancel, (*bench).enqueue, jobs.ActSummary{Done: 1, Refused: 1}, 1},
+		{jobs.ActionPause, (*bench).enqueue, jobs.ActSummary{Done: 1, Refused: 1}, 1},
+		{jobs.ActionExpire, (*bench).enqueue, jobs.ActSummary{Done: 2}, 2},
+		{jobs.ActionRetry, func(b *bench, o ...jobs.Option) *jobs.Job {
+			j := b.enqueue(o...)
+			b.run(j, record.StateFailed)
+			return j
+		}, jobs.ActSummary{Done: 1, Refused: 1}, 1},
+	} {
+		t.Run(string(tc.a), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			tc.of(b, jobs.TTL(hour))
+			b.overdue(tc.of(b, jobs.TTL(hour)))
+			f := jobs.Filter{Destination: b.dest}
+			n, err := b.CountWhere(ctx, tc.a, f)
+			b.must(err)
+			sum, err := b.ActWhere(ctx, tc.a, f)
+			b.must(err)
+			if n != tc.countsDue || sum != tc.want {
+				t.Errorf("dry run %d, %+v; want %d, %+v", n, sum, tc.countsDue, tc.want)
+			}
+		})
+	}
+}
+
+// Running jobs of which a pause was asked are resumed by a filter, others are not
+// counted.
+func TestActWhereOnRunningJobs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	f := jobs.Filter{Destination: b.dest}
+	running(b)
+	after(jobs.ActionCancel, running)(b)
+	after(jobs.ActionPause, running)(b)
+	for _, step := range []struct {
+		a     jobs.Action
+		want  jobs.ActSummary
+		count int
+	}{
+		{jobs.ActionExpire, jobs.ActSummary{}, 0},
+		{jobs.ActionResume, jobs.ActSummary{Done: 1}, 1},
+		{jobs.ActionResume, jobs.ActSummary{}, 0},
+		{jobs.ActionPause, jobs.ActSummary{Asked: 2, Refused: 1}, 2},
+		{jobs.ActionCancel, jobs.ActSummary{Asked: 3}, 3},
+		{jobs.ActionPause, jobs.ActSummary{Refused: 3}, 0},
+		{jobs.ActionResume, jobs.ActSummary{}, 0},
+	} {
+		n, err := b.CountWhere(ctx, step.a, f)
+		b.must(err)
+		sum, err := b.ActWhere(ctx, step.a, f)
+		b.must(err)
+		if n != step.count || sum != step.want {
+			t.Errorf("%s: dry run %d, %+v; want %d, %+v", step.a, n, sum, step.count, step.want)
+		}
+	}
+}
+
+// Families are counted by those that the filter selects, whichever of them is met
+// first, and can be retried as a whole though children wait for their parents.
+func TestActWhereOnFamilies(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		a, b := benchOn(t, rdb), benchOn(t, rdb)
+		ctx := context.Background()
+		var family []*jobs.Job
+		for i := range 6 {
+			at := []*bench{a, b}[i%2] // parents now in the queue that is met first, now in the other
+			opts := []jobs.Option{jobs.Batch(a.dest)}
+			if i > 0 {
+				opts = append(opts, jobs.After(family[i-1].ID))
+			}
+			family = append(family, at.enqueue(opts...))
+		}
+		outside := b.enqueue(jobs.After(family[5].ID))
+		f := jobs.Filter{Batch: a.dest}
+		n, err := a.CountWhere(ctx, jobs.ActionCancel, f)
+		a.must(err)
+		sum, err := a.ActWhere(ctx, jobs.ActionCancel, f)
+		a.must(err)
+		if n != 6 || sum != (jobs.ActSummary{Done: 6}) {
+			t.Errorf("cancel: dry run %d, %+v; want 6", n, sum)
+		}
+		a.wantStatus(outside, jobs.Cancelled)
+		if sum, err = a.ActWhere(ctx, jobs.ActionRetry, f); err != nil || sum != (jobs.ActSummary{Done: 6}) {
+			t.Errorf("retry: %+v, %v; want 6", sum, err)
+		}
+		for i, j := range family {
+			a.wantStatus(j, []jobs.Status{jobs.Pending, jobs.Waiting}[min(i, 1)])
+		}
+		a.wantStatus(outside, jobs.Cancelled)
+		for i, j := range family {
+			a.wantStatus(j, jobs.Pending)
+			a.complete(j)
+			if i == 2 {
+				break
+			}
+		}
+		// From the fourth on: their parent is not among those to be retried.
+		a.must(a.Cancel(ctx, family[3].ID))
+		f.Destination = a.dest
+		if sum, err = a.ActWhere(ctx, jobs.ActionRetry, f); err != nil || sum != (jobs.ActSummary{Refused: 1}) {
+			t.Errorf("retry of a child whose parent stays cancelled: %+v, %v", sum, err)
+		}
+	})
+}
+
+// Workers and producers go on while a destination is cancelled: what stays in the
+// queue is cancelled, nothing is lost, and it comes to an end.
+func TestActWhereWhileJobsMove(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	const n = 3000
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	results, err := b.EnqueueMany(ctx, specs)
+	b.must(err)
+	stop := make(chan struct{})
+	var others sync.WaitGroup
+	taken := map[string]bool{}
+	others.Go(func() { // a worker puts jobs off, or completes them
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			id, err := b.rdb.LMove(ctx, record.Pending(b.queue()), record.Active(b.queue()), "RIGHT", "LEFT").Result()
+			if errors.Is(err, redis.Nil) {
+				continue
+			}
+			if b.rdb.HGet(ctx, record.Task(b.queue(), id), record.FieldState).Val() != record.StatePending {
+				_ = b.rdb.LRem(ctx, record.Active(b.queue()), 1, id).Err()
+				continue
+			}
+			taken[id] = true
+			_ = b.rdb.LRem(ctx, record.Active(b.queue()), 1, id).Err()
+			_ = b.rdb.ZAdd(ctx, record.Completed(b.queue()), redis.Z{Score: 5e9, Member: id}).Err()
+			_ = b.rdb.HSet(ctx, record.Task(b.queue(), id), record.FieldState, record.StateCompleted).Err()
+		}
+	})
+	var produced []string
+	others.Go(func() {
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			j, err := b.Enqueue(ctx, jobs.New(b.dest, "new"))
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			produced = append(produced, j.ID)
+		}
+	})
+	sum, err := b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Destination: b.dest})
+	b.must(err)
+	close(stop)
+	others.Wait()
+	for _, r := range results {
+		s := b.get(r.Job.ID).Status
+		if s != jobs.Cancelled && !taken[r.Job.ID] {
+			t.Errorf("%s was in the queue all the time and is %s", r.Job.ID, s)
+		}
+	}
+	cancelled := len(produced)
+	if sum.Done < n-len(taken) || sum.Done > n+cancelled {
+		t.Errorf("%+v of %d jobs, %d were taken and %d came", sum, n, len(taken), len(produced))
+	}
+}
+
+// It stops when its context ends, and says what was done before.
+func TestActWhereCancelledInTheMiddle(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	b := benchOn(t, rdb)
+	specs := make([]*jobs.Spec, 5000)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	_, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	pages := 0
+	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
+		if pages++; pages == 9 { // of many empty sets, and of the list
+			cancel()
+		}
+	}))
+	sum, err := b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Destination: b.dest})
+	if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "jobs: cancel: ") {
+		t.Errorf("error %v", err)
+	}
+	s, err := lifecycle.Stats(context.Background(), b.rdb, b.queue())
+	b.must(err)
+	if got := s.States[record.StateCancelled]; got != sum.Done {
+		t.Errorf("%+v is told, %d are cancelled", sum, got)
+	}
+}

@@ -1,0 +1,262 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// ActSummary is what an action came to for the jobs of a filter.
+type ActSummary struct {
+	// Done and Asked count as in ActResult.
+	Done  int `json:"done"`
+	Asked int `json:"asked"`
+	// Refused counts those that moved to a status which does not allow the action, or
+	// whose expiry has passed, or that are kept from running by a parent.
+	Refused int `json:"refused"`
+}
+
+// actable are the statuses in which an action does something.
+var actable = map[Action][]Status{
+	ActionCancel: {Waiting, Pending, Running, RetryPending, Paused},
+	ActionPause:  {Waiting, Pending, Running, RetryPending},
+	ActionResume: {Paused, Running},
+	ActionRetry:  {Failed, Cancelled},
+	ActionExpire: {Waiting, Pending, RetryPending, Paused},
+}
+
+// statesOf are the states of records behind a status.
+func statesOf(statuses []Status) []string {
+	var out []string
+	for state, s := range statusOf {
+		if slices.Contains(statuses, s) {
+			out = append(out, state)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// actAtOnce is how many jobs one round of ActWhere is about.
+const actAtOnce = 1000
+
+// mostPasses bounds ActWhere where jobs are enqueued faster than it comes to an end.
+const mostPasses = 10
+
+// ActWhere does something to all jobs that a filter selects, however many there
+// are. A filter that names statuses acts on jobs in one of them only, also if they
+// move meanwhile. Jobs that are enqueued while it works may be left out. Errors:
+// ErrInvalid, for a filter that selects everything for instance, or Redis's, with
+// the count of what was done before it.
+func (c *Client) ActWhere(ctx context.Context, a Action, f Filter, opts ...ActOption) (ActSummary, error) {
+	order, err := orderOf(a, opts)
+	if err != nil {
+		return ActSummary{}, err
+	}
+	b := bulk{c: c, order: order, told: map[string]bool{}, queues: map[string]bool{}}
+	err = b.run(ctx, a, f)
+	// Only now, so that children which the filter selects too are counted.
+	for queue := range b.queues {
+		err = errors.Join(err, c.tellChildren(ctx, queue))
+	}
+	if err != nil {
+		return b.sum, fmt.Errorf("jobs: %s: %w", a, err)
+	}
+	return b.sum, nil
+}
+
+// bulk is one ActWhere.
+type bulk struct {
+	c       *Client
+	order   lifecycle.Order
+	sum     ActSummary
+	changed int             // since the pass began
+	told    map[string]bool // ids that were counted as asked or refused
+	queues  map[string]bool // that were acted in
+	orphans []lifecycle.Ref // retried, and cancelled again by a parent
+}
+
+func (b *bulk) run(ctx context.Context, a Action, f Filter) error {
+	// Jobs move while they are looked for: a job that left a place before it was
+	// looked at, for one that had been, is found in the next pass.
+	for range mostPasses {
+		b.changed = 0
+		err := b.c.walk(ctx, a, f, func(s source, states, ids []string) error {
+			b.order.States = states
+			return b.act(ctx, s.queue, ids)
+		})
+		if err != nil {
+			return err
+		}
+		if a == ActionRetry { // another pass would retry what has failed again
+			return b.retryOrphans(ctx)
+		}
+		if b.changed == 0 {
+			return nil
+		}
+	}
+	return nil
+}
+
+func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
+	b.queues[queue] = true
+	verdicts, err := b.c.act(ctx, b.order, queue, ids)
+	for i, v := range verdicts {
+		switch v.Outcome {
+		case lifecycle.Done, lifecycle.Orphan:
+			b.sum.Done++
+			b.changed++
+		case lifecycle.Asked:
+			b.once(ids[i], &b.sum.Asked)
+		case lifecycle.Refused, lifecycle.TooLate:
+			b.once(ids[i], &b.sum.Refused)
+		case lifecycle.ParentDead:
+			b.orphans = append(b.orphans, lifecycle.Ref{Queue: queue, ID: ids[i]})
+		case lifecycle.Skipped, lifecycle.NotFound, lifecycle.Unreached:
+		}
+	}
+	return err
+}
+
+// once counts a job that may be met again in a later pass.
+func (b *bulk) once(id string, n *int) {
+	if !b.told[id] {
+		b.told[id] = true
+		*n++
+	}
+}
+
+// retryOrphans tries those again whose parents may have been retried after them,
+// the oldest first because parents are older than their children.
+func (b *bulk) retryOrphans(ctx context.Context) error {
+	for b.changed > 0 && len(b.orphans) > 0 {
+		again := b.orphans
+		slices.Reverse(again)
+		b.orphans, b.changed = nil, 0
+		for len(again) > 0 {
+			n := 1
+			for n < len(again) && n < actAtOnce && again[n].Queue == again[0].Queue {
+				n++
+			}
+			ids := make([]string, n)
+			for i, ref := range again[:n] {
+				ids[i] = ref.ID
+			}
+			if err := b.act(ctx, again[0].Queue, ids); err != nil {
+				return err
+			}
+			again = again[n:]
+		}
+		slices.Reverse(b.orphans)
+	}
+	b.sum.Refused += len(b.orphans)
+	return nil
+}
+
+// CountWhere is how many jobs ActWhere would act on now. Of jobs to be retried it
+// counts those too whose parents will not let them.
+func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error) {
+	if _, err := orderOf(a, nil); err != nil {
+		return 0, err
+	}
+	now, err := c.Now(ctx)
+	if err != nil {
+		return 0, err
+	}
+	n := 0
+	err = c.walk(ctx, a, f, func(s source, states, ids []string) error {
+		found, err := lifecycle.Look(ctx, c.rdb, s.queue, ids)
+		for _, st := range found {
+			elsewhere := s.kind == list && st.Ghost
+			if !elsewhere && slices.Contains(states, st.State) && possible(a, st, now) {
+				n++
+			}
+		}
+		return err
+	})
+	if err != nil {
+		return n, fmt.Errorf("jobs: count: %w", err)
+	}
+	return n, nil
+}
+
+// possible reports whether the action does something to a job in one of its states.
+func possible(a Action, st lifecycle.Standing, now time.Time) bool {
+	overdue := !st.ExpiresAt.IsZero() && !now.Before(st.ExpiresAt)
+	if st.State == record.StateActive {
+		return a == ActionCancel || a == ActionPause && st.Mark != "cancel" || a == ActionResume && st.Mark == "pause"
+	}
+	return !overdue || a == ActionExpire
+}
+
+// walk hands out the ids that the filter selects and the action may be for, by
+// source, with the states in which they are meant.
+func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s source, states, ids []string) error) error {
+	o := ListOptions{Filter: f, Limit: MaxPage}
+	if err := o.validate(); err != nil {
+		return err
+	}
+	if len(f.Statuses) == 0 && f.Destination == "" && f.Key == "" && f.Batch == "" {
+		return &ValidationError{Fields: []FieldError{{"filter", "selects every job there is; give a status, a destination, a key or a batch"}}}
+	}
+	statuses := actable[a]
+	if len(f.Statuses) > 0 {
+		// What the action cannot be for is not looked for.
+		statuses = slices.DeleteFunc(slices.Clone(f.Statuses), func(s Status) bool { return !slices.Contains(actable[a], s) })
+		if len(statuses) == 0 {
+			return nil
+		}
+	}
+	states := statesOf(statuses)
+	f.Statuses = statuses
+	sources, err := c.sources(ctx, f)
+	if err != nil {
+		return err
+	}
+	for _, s := range sources {
+		if err := c.walkSource(ctx, s, f, states, visit); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// walkSource hands out what one source holds. Records are read only to filter by
+// key: states are checked where they are acted on.
+func (c *Client) walkSource(ctx context.Context, s source, f Filter, states []string, visit func(s source, states, ids []string) error) error {
+	cur := cursor{}
+	for {
+		heads, err := c.nextHeads(ctx, []source{s}, cur, actAtOnce)
+		if err != nil {
+			return err
+		}
+		h := heads[0]
+		if len(h.ids) == 0 {
+			return nil
+		}
+		ids := h.ids
+		if f.Key != "" {
+			if err := c.fill(ctx, heads); err != nil {
+				return err
+			}
+			ids = nil
+			for i, j := range h.jobs {
+				if j != nil && j.Key == f.Key {
+					ids = append(ids, h.ids[i])
+				}
+			}
+		}
+		cur[s.name] = h.after(len(h.ids) - 1)
+		if len(ids) == 0 {
+			continue
+		}
+		if err := visit(s, states, ids); err != nil {
+			return err
+		}
+	}
+}

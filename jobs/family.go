@@ -1,0 +1,182 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+)
+
+// registerAtOnce is how many parents are told of their children at a time.
+const registerAtOnce = 8
+
+// sendChildren enqueues jobs that have parents, in the order given, because a job
+// may be the parent of a later one.
+func (c *Client) sendChildren(ctx context.Context, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
+	var duplicates []duplicate
+	for len(ps) > 0 {
+		n := independent(ps)
+		found, err := c.sendSiblings(ctx, ps[:n], elsewhere, results)
+		if err != nil {
+			return duplicates, err
+		}
+		duplicates = append(duplicates, found...)
+		ps = ps[n:]
+	}
+	return duplicates, nil
+}
+
+// independent is how many of the first jobs do not wait for one another.
+func independent(ps []*prepared) int {
+	ids := map[string]bool{}
+	for i, p := range ps {
+		if slices.ContainsFunc(p.job.After, func(id string) bool { return ids[id] }) {
+			return i
+		}
+		ids[p.job.ID] = true
+	}
+	return len(ps)
+}
+
+// sendSiblings enqueues jobs whose parents have been enqueued. They are written
+// first and made known to their parents then: a parent that ends in between is
+// found ended, and a crash in between is repaired by the workers' sweep.
+func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
+	var parents []string
+	for _, p := range ps {
+		parents = append(parents, p.job.After...)
+	}
+	where, err := c.locate(ctx, unique(parents))
+	if err != nil {
+		return nil, fmt.Errorf("look up parents: %w", err)
+	}
+	byQueue := map[string][]*prepared{}
+	var order []string
+	for _, p := range ps {
+		if problem := unknownParents(p.job.After, where); problem != nil {
+			results[p.index].Err = fmt.Errorf("jobs: enqueue: %w", problem)
+			continue
+		}
+		if byQueue[p.queue] == nil {
+			order = append(order, p.queue)
+		}
+		byQueue[p.queue] = append(byQueue[p.queue], p)
+	}
+	var duplicates []duplicate
+	children := map[string][]lifecycle.Ref{}
+	byRef := map[lifecycle.Ref]*Result{}
+	var failed error
+	for _, queue := range order {
+		found, err := c.sendTo(ctx, queue, byQueue[queue], elsewhere, results)
+		failed = errors.Join(failed, err)
+		duplicates = append(duplicates, found...)
+		for _, p := range byQueue[queue] {
+			if results[p.index].Job != p.job || p.job.Status != Waiting {
+				continue // a duplicate, or expired at once
+			}
+			ref := lifecycle.Ref{Queue: queue, ID: p.job.ID}
+			byRef[ref] = &results[p.index]
+			for _, parent := range p.job.After {
+				children[parent] = append(children[parent], ref)
+			}
+		}
+	}
+	return duplicates, errors.Join(failed, c.register(ctx, children, where, byRef))
+}
+
+// registerAgain makes jobs known to their parents that existed and wait: perhaps
+// their first enqueue was cut off before that.
+func (c *Client) registerAgain(ctx context.Context, ds []duplicate, results []Result) error {
+	children := map[string][]lifecycle.Ref{}
+	byRef := map[lifecycle.Ref]*Result{}
+	var parents []string
+	for _, d := range ds {
+		j := results[d.p.index].Job
+		if j == nil || j.Status != Waiting {
+			continue
+		}
+		ref := lifecycle.Ref{Queue: d.queue, ID: j.ID}
+		byRef[ref] = &results[d.p.index]
+		for _, parent := range j.After {
+			children[parent] = append(children[parent], ref)
+			parents = append(parents, parent)
+		}
+	}
+	if len(children) == 0 {
+		return nil
+	}
+	where, err := c.locate(ctx, unique(parents))
+	if err != nil {
+		return fmt.Errorf("look up parents: %w", err)
+	}
+	maps.DeleteFunc(children, func(parent string, _ []lifecycle.Ref) bool { return where[parent] == "" })
+	return c.register(ctx, children, where, byRef)
+}
+
+// register makes the children known to their parents, and reads those again that
+// were released or cancelled at once.
+func (c *Client) register(ctx context.Context, children map[string][]lifecycle.Ref, where map[string]string, results map[lifecycle.Ref]*Result) error {
+	var mu sync.Mutex
+	changed := map[string][]string{} // queue → ids
+	group, groupCtx := errgroup.WithContext(ctx)
+	group.SetLimit(registerAtOnce)
+	for parent, refs := range children {
+		group.Go(func() error {
+			ended, err := lifecycle.Register(groupCtx, c.rdb, lifecycle.Ref{Queue: where[parent], ID: parent}, refs)
+			if ended {
+				mu.Lock()
+				defer mu.Unlock()
+				for _, ref := range refs {
+					changed[ref.Queue] = append(changed[ref.Queue], ref.ID)
+				}
+			}
+			return err
+		})
+	}
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	for queue, ids := range changed {
+		for chunk := range slices.Chunk(unique(ids), recordsAtOnce) {
+			found, err := c.readAll(ctx, []string{queue}, chunk)
+			if err != nil {
+				return err
+			}
+			for _, j := range found {
+				if r := results[lifecycle.Ref{Queue: queue, ID: j.ID}]; r != nil {
+					j.Duplicate = r.Job.Duplicate
+					r.Job = j
+				}
+			}
+		}
+	}
+	return nil
+}
+
+func unknownParents(ids []string, where map[string]string) error {
+	var fields []FieldError
+	for _, id := range ids {
+		if where[id] == "" {
+			fields = append(fields, FieldError{"after", "there is no job " + clip(id) + "; enqueue parents before their children"})
+		}
+	}
+	if fields == nil {
+		return nil
+	}
+	return &ValidationError{Fields: fields}
+}
+
+// locate returns the queue of each id that exists.
+func (c *Client) locate(ctx context.Context, ids []string) (map[string]string, error) {
+	queues, err := c.ourQueues(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	return lifecycle.Locate(ctx, c.rdb, queues, ids)
+}

@@ -1,0 +1,323 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// The parents of a job may have ended before it is enqueued: the answer to the
+// enqueue says what became of it by that.
+func TestParentsThatHaveEnded(t *testing.T) {
+	t.Parallel()
+	completed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateCompleted); return j }
+	failed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateFailed); return j }
+	cancelled := after(jobs.ActionCancel, pending)
+	expired := func(b *bench) *jobs.Job { return b.enqueue(jobs.TTL(0)) }
+	type ways []func(*bench) *jobs.Job
+	for name, tc := range map[string]struct {
+		parents ways
+		opts    []jobs.Option
+		want    jobs.Status
+		reason  string // about the first parent
+	}{
+		"completed":              {ways{completed}, nil, jobs.Pending, ""},
+		"all completed":          {ways{completed, completed}, nil, jobs.Pending, ""},
+		"completed, for later":   {ways{completed}, []jobs.Option{jobs.Delay(hour)}, jobs.Pending, ""},
+		"completed, urgent":      {ways{completed}, []jobs.Option{jobs.Prioritize(jobs.PriorityHigh)}, jobs.Pending, ""},
+		"completed and pending":  {ways{completed, pending}, nil, jobs.Waiting, ""},
+		"failed":                 {ways{failed}, nil, jobs.Cancelled, "failed: boom"},
+		"failed and completed":   {ways{failed, completed}, nil, jobs.Cancelled, "failed: boom"},
+		"failed and pending":     {ways{failed, pending}, nil, jobs.Cancelled, "failed: boom"},
+		"cancelled":              {ways{cancelled}, nil, jobs.Cancelled, "was cancelled"},
+		"expired":                {ways{expired}, nil, jobs.Cancelled, "expired"},
+		"expired, in a batch":    {ways{expired}, []jobs.Option{jobs.Batch("b")}, jobs.Cancelled, "expired"},
+		"failed, expired itself": {ways{failed}, []jobs.Option{jobs.TTL(0)}, jobs.Expired, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				b, other := benchOn(t, rdb), benchOn(t, rdb)
+				var parents []*jobs.Job
+				for _, way := range tc.parents {
+					parents = append(parents, way(other))
+				}
+				job := b.enqueue(append(tc.opts, jobs.After(idsOf(parents)...))...)
+				if job.Status != tc.want {
+					t.Errorf("the enqueue says %s, want %s", job.Status, tc.want)
+				}
+				if diff := cmp.Diff(job, b.get(job.ID)); diff != "" {
+					t.Errorf("(-enqueued +looked up):\n%s", diff)
+				}
+				if tc.want == jobs.Cancelled {
+					b.wantCancelled(job, "parent "+parents[0].ID+" "+tc.reason)
+				}
+				inQueue := slices.Contains(b.waiting(queueOf(job)), job.ID)
+				if want := tc.want == jobs.Pending && job.AvailableAt.Before(time.Now().Add(time.Minute)); inQueue != want {
+					t.Errorf("in the queue: %t", inQueue)
+				}
+				b.history(job.ID)
+			})
+		})
+	}
+}
+
+// A parent that does not exist is refused, with all that are missing named, and
+// nothing is written. The others of the same call are accepted.
+func TestUnknownParents(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		known := b.enqueue()
+		results, err := b.EnqueueMany(ctx, []*jobs.Spec{
+			jobs.New(b.dest, 0, jobs.After("nobody-1", known.ID, "nobody-2"), jobs.Batch("lost"), jobs.TTL(hour)),
+			jobs.New(b.dest, 1, jobs.ID(b.dest+"-lost"), jobs.After("nobody-1")),
+			jobs.New(b.dest, 2, jobs.After(b.dest+"-lost")), // of a job that was refused
+			jobs.New(b.dest, 3, jobs.After(known.ID)),
+			jobs.New(b.dest, 4),
+		})
+		b.must(err)
+		const hint = "; enqueue parents before their children"
+		for i, want := range []string{
+			"jobs: enqueue: after: there is no job nobody-1" + hint + "; after: there is no job nobody-2" + hint,
+			"jobs: enqueue: after: there is no job nobody-1" + hint,
+			"jobs: enqueue: after: there is no job " + b.dest + "-lost" + hint,
+		} {
+			invalid, ok := errors.AsType[*jobs.ValidationError](results[i].Err)
+			if results[i].Job != nil || !ok || !errors.Is(results[i].Err, jobs.ErrInvalid) || results[i].Err.Error() != want || invalid.Fields[0].Field != "after" {
+				t.Errorf("result %d: %+v, %v; want %s", i, results[i].Job, results[i].Err, want)
+			}
+		}
+		want := []string{results[4].Job.ID, results[3].Job.ID, known.ID}
+		if diff := cmp.Diff(want, idsOf(b.list(filter(b.dest)).Items)); diff != "" {
+			t.Errorf("jobs (-want +got):\n%s", diff)
+		}
+		if _, err := b.Batch(ctx, "lost"); !errors.Is(err, jobs.ErrNotFound) {
+			t.Errorf("batch of a refused job: %v", err)
+		}
+		for _, set := range []string{record.Expiry(b.queue()), record.Batch(b.queue(), "lost")} {
+			if n := rdb.Exists(ctx, set).Val(); n != 0 {
+				t.Errorf("%s was written", set)
+			}
+		}
+	})
+}
+
+func TestAfterIsValidated(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	parent := b.enqueue()
+	for want, opts := range map[string][]jobs.Option{
+		"after: a job cannot wait for itself":                                                       {jobs.ID("me"), jobs.After("me")},
+		`after: "a b" cannot be the id of a job; after: "" cannot be the id of a job`:               {jobs.After("a b", "")},
+		"after: has 1001 ids, at most 1000 are accepted":                                            {jobs.After(slices.Repeat([]string{"a"}, 1001)...)},
+		`batch: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`: {jobs.Batch("a b")},
+	} {
+		_, err := b.Enqueue(context.Background(), jobs.New(b.dest, 1, opts...))
+		if err == nil || err.Error() != "jobs: enqueue: "+want || !errors.Is(err, jobs.ErrInvalid) {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+	// A parent that is named twice is waited for once.
+	child := b.enqueue(jobs.After(parent.ID, parent.ID), jobs.After(parent.ID))
+	if diff := cmp.Diff([]string{parent.ID}, child.After); diff != "" {
+		t.Errorf("after (-want +got):\n%s", diff)
+	}
+	b.complete(parent)
+	b.wantStatus(child, jobs.Pending)
+}
+
+// The most parents that a job can have.
+func TestAThousandParents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	specs := make([]*jobs.Spec, 1000)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i)
+	}
+	results, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	var ids []string
+	for _, r := range results {
+		ids = append(ids, r.Job.ID)
+	}
+	child := b.enqueue(jobs.After(ids...))
+	for i, r := range results {
+		if i == len(results)-1 {
+			b.wantStatus(child, jobs.Waiting)
+		}
+		b.complete(r.Job)
+	}
+	b.wantStatus(child, jobs.Pending)
+	if got := b.history(child.ID)[0].Detail; !strings.HasSuffix(got, " and 990 more") {
+		t.Errorf("created %s", got)
+	}
+}
+
+// Families enqueued in one call, in the order of their generations, also where the
+// call is large.
+func TestEnqueueManyWithFamilies(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b, other := benchOn(t, rdb), benchOn(t, rdb)
+		both := benchOn(t, rdb, jobs.WithDestinations(b.dest, other.dest))
+		job := func(name string, dest string, after ...string) *jobs.Spec {
+			for i := range after {
+				after[i] = b.dest + after[i]
+			}
+			return jobs.New(dest, name, jobs.ID(b.dest+name), jobs.After(after...))
+		}
+		// A diamond, and a chain that hangs on it; unrelated jobs stand between them.
+		specs := []*jobs.Spec{
+			job("top", b.dest), job("left", b.dest, "top"), job("right", other.dest, "top"),
+			job("bottom", b.dest, "left", "right"), job("tail", other.dest, "bottom"),
+		}
+		for range 1100 {
+			specs = slices.Insert(specs, 3, jobs.New(b.dest, "other"))
+		}
+		results, err := both.EnqueueMany(context.Background(), specs)
+		b.must(err)
+		named := map[string]*jobs.Job{}
+		for i, r := range results {
+			if r.Err != nil {
+				t.Fatalf("result %d: %v", i, r.Err)
+			}
+			if name := strings.Trim(string(r.Job.Payload), `"`); name != "other" {
+				named[name] = r.Job
+			}
+		}
+		statuses := func() string {
+			var out []string
+			for _, name := range []string{"top", "left", "right", "bottom", "tail"} {
+				out = append(out, fmt.Sprint(name, " ", b.get(named[name].ID).Status))
+			}
+			return strings.Join(out, ", ")
+		}
+		for _, step := range []struct{ complete, want string }{
+			{"", "top pending, left waiting, right waiting, bottom waiting, tail waiting"},
+			{"top", "top completed, left pending, right pending, bottom waiting, tail waiting"},
+			{"right", "top completed, left pending, right completed, bottom waiting, tail waiting"},
+			{"left", "top completed, left completed, right completed, bottom pending, tail waiting"},
+			{"bottom", "top completed, left completed, right completed, bottom completed, tail pending"},
+		} {
+			if step.complete != "" {
+				b.complete(named[step.complete])
+			}
+			if got := statuses(); got != step.want {
+				t.Errorf("after %q: %s\nwant %s", step.complete, got, step.want)
+			}
+		}
+	})
+}
+
+// A diamond that is cut on one side is cancelled once, whoever tells first.
+func TestDiamondThatIsCut(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	top := b.enqueue()
+	left, right := b.enqueue(jobs.After(top.ID)), b.enqueue(jobs.After(top.ID))
+	bottom := b.enqueue(jobs.After(left.ID, right.ID))
+	b.fail(top)
+	got := b.get(bottom.ID)
+	if got.Status != jobs.Cancelled || !strings.HasSuffix(got.LastError, " was cancelled: parent "+top.ID+" failed: boom") {
+		t.Errorf("it is %s, last error %q", got.Status, got.LastError)
+	}
+	if h := b.history(bottom.ID); len(h) != 2 {
+		t.Errorf("history %+v", h)
+	}
+}
+
+// A parent that expires at once takes its children of the same call with it.
+func TestFamilyOfAParentThatExpiresAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	id := func(i int) string { return fmt.Sprint(b.dest, "-", i) }
+	results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{
+		jobs.New(b.dest, 0, jobs.ID(id(0)), jobs.TTL(0)),
+		jobs.New(b.dest, 1, jobs.ID(id(1)), jobs.After(id(0))),
+		jobs.New(b.dest, 2, jobs.ID(id(2)), jobs.After(id(1))),
+	})
+	b.must(err)
+	for i, want := range []jobs.Status{jobs.Expired, jobs.Cancelled, jobs.Cancelled} {
+		if r := results[i]; r.Err != nil || r.Job.Status != want {
+			t.Errorf("result %d: %+v, %v; want %s", i, r.Job, r.Err, want)
+		}
+	}
+}
+
+// An id that exists is answered with the job that has it, whatever parents the new
+// one names; nothing about the old one changes.
+func TestDuplicateWithParents(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b, other := benchOn(t, rdb), benchOn(t, rdb)
+		parent := b.enqueue()
+		plain := b.enqueue(jobs.ID(b.dest + "-plain"))
+		child := b.enqueue(jobs.ID(b.dest+"-child"), jobs.After(parent.ID))
+		for _, tc := range []struct {
+			b    *bench
+			of   *jobs.Job
+			opts []jobs.Option
+		}{
+			{b, plain, []jobs.Option{jobs.After(parent.ID)}},
+			{b, plain, []jobs.Option{jobs.After(child.ID), jobs.TTL(0), jobs.Batch("b")}},
+			{other, plain, []jobs.Option{jobs.After(parent.ID)}},
+			{b, child, nil},
+			{b, child, []jobs.Option{jobs.After(parent.ID)}},
+			{b, child, []jobs.Option{jobs.After(plain.ID)}},
+			{other, child, []jobs.Option{jobs.After(plain.ID), jobs.Prioritize(jobs.PriorityLow)}},
+		} {
+			got := tc.b.enqueue(append(tc.opts, jobs.ID(tc.of.ID))...)
+			want := *tc.of
+			want.Duplicate = true
+			if diff := cmp.Diff(&want, got); diff != "" {
+				t.Errorf("(-existing +answer):\n%s", diff)
+			}
+		}
+		// Its first enqueue counts: it waits for the parent, and for no other job.
+		b.run(plain, record.StateCompleted)
+		b.tell(plain)
+		b.wantStatus(child, jobs.Waiting)
+		b.complete(parent)
+		b.wantStatus(child, jobs.Pending)
+		if diff := cmp.Diff([]string{child.ID}, b.waiting(b.queue())); diff != "" {
+			t.Errorf("queue (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Many children in one call cost few round trips.
+func TestManyChildrenCostFewCalls(t *testing.T) {
+	t.Parallel()
+	const n = 2000
+	rdb := redistest.Start(t).Client(t)
+	b := benchOn(t, rdb)
+	parents := []*jobs.Job{b.enqueue(), b.enqueue()}
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i, jobs.After(idsOf(parents)...))
+	}
+	trips := countTrips(rdb)
+	results, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	for i, r := range results {
+		if r.Err != nil || r.Job.Status != jobs.Waiting {
+			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
+		}
+	}
+	if got := trips(); got > 20 {
+		t.Errorf("%d round trips for %d children", got, n)
+	}
+}

@@ -1,0 +1,397 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// tell does what a worker does when a job with children has ended.
+func (b *bench) tell(j *jobs.Job) {
+	b.t.Helper()
+	b.must(lifecycle.Tell(context.Background(), b.rdb, lifecycle.Ref{Queue: queueOf(j), ID: j.ID}))
+}
+
+// complete has a worker publish a job, and tell its children.
+func (b *bench) complete(j *jobs.Job) {
+	b.t.Helper()
+	b.run(j, record.StateCompleted)
+	b.tell(j)
+}
+
+// fail has a worker fail a job with the error "boom", and tell its children.
+func (b *bench) fail(j *jobs.Job) {
+	b.t.Helper()
+	b.run(j, record.StateFailed)
+	b.tell(j)
+}
+
+func (b *bench) wantStatus(j *jobs.Job, want jobs.Status) {
+	b.t.Helper()
+	if got := b.get(j.ID).Status; got != want {
+		b.t.Errorf("%s is %s, want %s", j.ID, got, want)
+	}
+}
+
+// wantCancelled checks that a job is cancelled with the reason as its last error and
+// in its history.
+func (b *bench) wantCancelled(j *jobs.Job, reason string) {
+	b.t.Helper()
+	got := b.get(j.ID)
+	if got.Status != jobs.Cancelled || got.LastError != reason || got.EndedAt == nil {
+		b.t.Errorf("%s is %s with last error %q, want cancelled, %q", j.ID, got.Status, got.LastError, reason)
+	}
+	h := b.history(j.ID)
+	if e := h[len(h)-1]; e.Status != jobs.Cancelled || e.Event != "cancelled" || e.Detail != reason || e.By != "" {
+		b.t.Errorf("%s: last entry %+v, want %q", j.ID, e, reason)
+	}
+}
+
+// A job waits until all its parents have completed, wherever they are.
+func TestChildWaitsForAllParents(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b, other := benchOn(t, rdb), benchOn(t, rdb)
+		parents := []*jobs.Job{b.enqueue(), b.enqueue(jobs.Prioritize(jobs.PriorityLow)), other.enqueue(jobs.Prioritize(jobs.PriorityHigh))}
+		ids := idsOf(parents)
+		child := b.enqueue(jobs.After(ids...), jobs.Prioritize(jobs.PriorityHigh))
+		if child.Status != jobs.Waiting {
+			t.Fatalf("enqueued as %s", child.Status)
+		}
+		if diff := cmp.Diff(child, b.get(child.ID)); diff != "" {
+			t.Errorf("(-enqueued +looked up):\n%s", diff)
+		}
+		if diff := cmp.Diff(ids, child.After); diff != "" {
+			t.Errorf("after (-want +got):\n%s", diff)
+		}
+		for i, p := range parents {
+			b.wantStatus(child, jobs.Waiting)
+			if n := len(b.waiting(queueOf(child))); n != 0 {
+				t.Fatalf("%d jobs in the queue while %d parents have completed", n, i)
+			}
+			b.complete(p)
+			b.tell(p) // a repeated call changes nothing
+		}
+		b.wantStatus(child, jobs.Pending)
+		if diff := cmp.Diff([]string{child.ID}, b.waiting(queueOf(child))); diff != "" {
+			t.Errorf("queue (-want +got):\n%s", diff)
+		}
+		h := b.history(child.ID)
+		want := []jobs.HistoryEntry{
+			{Version: 1, At: h[0].At, Status: jobs.Waiting, Event: "created", Detail: "after " + strings.Join(ids, ", ")},
+			{Version: 2, At: h[len(h)-1].At, Status: jobs.Pending, Event: "released", Detail: "all parents completed"},
+		}
+		if diff := cmp.Diff(want, h); diff != "" {
+			t.Errorf("history (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A parent that is put off or is to be called again, or was paused, releases nothing
+// and cancels nothing.
+func TestParentThatHasNotEnded(t *testing.T) {
+	t.Parallel()
+	for _, l := range lives {
+		if l.status.Final() {
+			continue
+		}
+		t.Run(l.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			parent := l.make(b)
+			child := b.enqueue(jobs.After(parent.ID))
+			b.tell(parent)
+			b.wantStatus(child, jobs.Waiting)
+			b.wantStatus(parent, l.status)
+		})
+	}
+}
+
+// A parent that ends otherwise than completed cancels its children, and theirs, with
+// the reason; also those that are paused or wait for others still.
+func TestParentThatDoesNotComplete(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	for name, tc := range map[string]struct {
+		end    func(b *bench, parent *jobs.Job)
+		reason string
+	}{
+		"failed":                  {func(b *bench, p *jobs.Job) { b.fail(p) }, "failed: boom"},
+		"cancelled":               {func(b *bench, p *jobs.Job) { b.must(b.Cancel(ctx, p.ID)) }, "was cancelled"},
+		"cancelled with a reason": {func(b *bench, p *jobs.Job) { b.must(b.Cancel(ctx, p.ID, jobs.Because("too late"))) }, "was cancelled: too late"},
+		"expired":                 {func(b *bench, p *jobs.Job) { b.overdue(p); b.get(p.ID) }, "expired"},
+		"marked expired":          {func(b *bench, p *jobs.Job) { b.must(b.MarkExpired(ctx, p.ID)) }, "expired"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				b, other := benchOn(t, rdb), benchOn(t, rdb)
+				parent, late := b.enqueue(), b.enqueue(jobs.Delay(hour))
+				children := []*jobs.Job{
+					b.enqueue(jobs.After(parent.ID)),
+					other.enqueue(jobs.After(parent.ID), jobs.Prioritize(jobs.PriorityLow)),
+					b.enqueue(jobs.After(late.ID, parent.ID), jobs.Delay(2*hour)),
+				}
+				paused := other.enqueue(jobs.After(parent.ID))
+				b.must(b.Pause(ctx, paused.ID))
+				children = append(children, paused)
+				grandchild := b.enqueue(jobs.After(children[1].ID))
+				great := other.enqueue(jobs.After(grandchild.ID))
+				cousin := b.enqueue(jobs.After(late.ID))
+				tc.end(b, parent)
+				why := "parent " + parent.ID + " " + tc.reason
+				for _, c := range children {
+					b.wantCancelled(c, why)
+				}
+				b.wantCancelled(grandchild, "parent "+children[1].ID+" was cancelled: "+why)
+				b.wantCancelled(great, "parent "+grandchild.ID+" was cancelled: "+why)
+				b.wantStatus(cousin, jobs.Waiting)
+				b.wantStatus(late, jobs.Pending)
+			})
+		})
+	}
+}
+
+// The children of a running parent are cancelled when its worker has cut the call,
+// not when it was asked to.
+func TestChildrenOfARunningParent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	parent := running(b)
+	child := b.enqueue(jobs.After(parent.ID))
+	b.must(b.Cancel(context.Background(), parent.ID))
+	b.wantStatus(child, jobs.Waiting)
+	b.finish(parent, record.StateCompleted, time.Now()) // the destination had accepted it
+	b.tell(parent)
+	b.wantStatus(child, jobs.Pending)
+}
+
+// A child that is paused stays so when its parents have completed, and is free to
+// run once it is resumed.
+func TestPausedChildOfCompletedParents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	parents := []*jobs.Job{b.enqueue(), b.enqueue()}
+	child := b.enqueue(jobs.After(idsOf(parents)...))
+	later := b.enqueue(jobs.After(parents[0].ID), jobs.At(time.Now().Add(hour)))
+	b.must(b.Pause(ctx, child.ID))
+	b.must(b.Pause(ctx, later.ID))
+	b.complete(parents[0])
+	b.must(b.Resume(ctx, child.ID))
+	b.wantStatus(child, jobs.Waiting) // for the other one
+	b.must(b.Pause(ctx, child.ID))
+	b.complete(parents[1])
+	b.wantStatus(child, jobs.Paused)
+	b.must(b.Resume(ctx, child.ID))
+	b.wantStatus(child, jobs.Pending)
+	b.must(b.Resume(ctx, later.ID))
+	if got := b.get(later.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(later.AvailableAt) {
+		t.Errorf("it is %s, available at %s", got.Status, got.AvailableAt)
+	}
+	if diff := cmp.Diff([]string{child.ID}, b.waiting(b.queue())); diff != "" {
+		t.Errorf("queue (-want +got):\n%s", diff)
+	}
+}
+
+// A child can have a time of its own, before which it does not run though it was
+// released, and one after which it expires though it waits.
+func TestChildWithATime(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		parent := b.enqueue()
+		at := time.Now().Add(hour).Truncate(time.Millisecond).UTC()
+		scheduled := b.enqueue(jobs.After(parent.ID), jobs.At(at))
+		delayed := b.enqueue(jobs.After(parent.ID), jobs.Delay(hour))
+		passed := b.enqueue(jobs.After(parent.ID), jobs.Delay(time.Millisecond))
+		short := b.enqueue(jobs.After(parent.ID), jobs.TTL(time.Millisecond))
+		long := b.enqueue(jobs.After(parent.ID), jobs.TTL(hour), jobs.At(at))
+		grandchild := b.enqueue(jobs.After(short.ID))
+		eventually(t, "the short one has expired", func() bool { return b.get(short.ID).Status == jobs.Expired })
+		b.wantCancelled(grandchild, "parent "+short.ID+" expired")
+		for _, j := range []*jobs.Job{scheduled, delayed, passed, long} {
+			b.wantStatus(j, jobs.Waiting)
+		}
+		b.complete(parent)
+		b.wantStatus(short, jobs.Expired)
+		for _, j := range []*jobs.Job{scheduled, delayed, long} {
+			got := b.get(j.ID)
+			score := rdb.ZScore(context.Background(), record.Scheduled(b.queue()), j.ID).Val()
+			if got.Status != jobs.Pending || !got.AvailableAt.Equal(j.AvailableAt) || score != float64(j.AvailableAt.UnixMilli())/1000 {
+				t.Errorf("released as %s, available at %s, due at %f; want %s", got.Status, got.AvailableAt, score, j.AvailableAt)
+			}
+		}
+		if diff := cmp.Diff([]string{passed.ID}, b.waiting(b.queue())); diff != "" {
+			t.Errorf("queue (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// Retrying a failed parent does not revive its cancelled children. They can be
+// retried once the parent is alive again, and wait for it.
+func TestRetryOfAFamily(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b, other := benchOn(t, rdb), benchOn(t, rdb)
+		ctx := context.Background()
+		parent, second := b.enqueue(), other.enqueue()
+		child := other.enqueue(jobs.After(parent.ID, second.ID))
+		grandchild := b.enqueue(jobs.After(child.ID))
+		b.complete(second)
+		b.fail(parent)
+		why := "parent " + parent.ID + " failed: boom"
+		b.wantCancelled(child, why)
+
+		err := b.Retry(ctx, child.ID)
+		want := fmt.Sprintf("jobs: retry: job %s cannot be retried: it is cancelled because of a parent, which has not completed; retry that one first", child.ID)
+		if err == nil || err.Error() != want || !errors.Is(err, jobs.ErrStatus) {
+			t.Errorf("retry of a child whose parent has failed: %v, want %s", err, want)
+		}
+		b.wantCancelled(child, why)
+
+		b.must(b.Retry(ctx, parent.ID))
+		b.wantCancelled(child, why)
+		b.must(b.Retry(ctx, child.ID))
+		b.must(b.Retry(ctx, grandchild.ID))
+		b.wantStatus(child, jobs.Waiting)
+		b.wantStatus(grandchild, jobs.Waiting)
+		if got := b.get(child.ID); got.LastError != "" || got.EndedAt != nil {
+			t.Errorf("a retried child has last error %q, ended at %v", got.LastError, got.EndedAt)
+		}
+		b.complete(parent)
+		b.wantStatus(child, jobs.Pending)
+		b.wantStatus(grandchild, jobs.Waiting)
+		b.complete(child)
+		b.wantStatus(grandchild, jobs.Pending)
+	})
+}
+
+// A child that was cancelled by hand is not revived by its parent's completion; it
+// runs at once when it is retried after that.
+func TestCancelledChildOfACompletedParent(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	parent := b.enqueue()
+	before, during := b.enqueue(jobs.After(parent.ID)), b.enqueue(jobs.After(parent.ID))
+	for _, c := range []*jobs.Job{before, during} {
+		b.must(b.Cancel(ctx, c.ID))
+	}
+	b.must(b.Retry(ctx, during.ID))
+	b.wantStatus(during, jobs.Waiting)
+	b.complete(parent)
+	b.wantStatus(before, jobs.Cancelled)
+	b.wantStatus(during, jobs.Pending)
+	b.must(b.Retry(ctx, before.ID))
+	b.wantStatus(before, jobs.Pending)
+	if diff := cmp.Diff([]string{during.ID, before.ID}, b.waiting(b.queue())); diff != "" {
+		t.Errorf("queue (-want +got):\n%s", diff)
+	}
+}
+
+// A child whose parent is not there any more cannot run.
+func TestRetryOfAChildWhoseParentIsGone(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	parent := b.enqueue()
+	child := b.enqueue(jobs.After(parent.ID))
+	b.fail(parent)
+	b.must(b.rdb.Del(ctx, record.Task(b.queue(), parent.ID)).Err()) // its retention has ended
+	if err := b.Retry(ctx, child.ID); !errors.Is(err, jobs.ErrStatus) {
+		t.Errorf("retry: %v", err)
+	}
+	b.wantCancelled(child, "parent "+parent.ID+" does not exist any more")
+}
+
+// A chain of 200 jobs is cancelled from its top by the time that the cancel is
+// acknowledged, and nobody's reason is longer for it.
+func TestCancelOfALongChain(t *testing.T) {
+	t.Parallel()
+	b, other := newBench(t), newBench(t)
+	const n = 200
+	id := func(i int) string { return fmt.Sprint(b.dest, "-", i) }
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New([]string{b.dest, other.dest}[i%2], i, jobs.ID(id(i)))
+		if i > 0 {
+			jobs.After(id(i - 1))(specs[i])
+		}
+	}
+	client := newBench(t, jobs.WithDestinations(b.dest, other.dest))
+	results, err := client.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	for i, r := range results {
+		if want := []jobs.Status{jobs.Pending, jobs.Waiting}[min(i, 1)]; r.Err != nil || r.Job.Status != want {
+			t.Fatalf("result %d: %+v, %v", i, r.Job, r.Err)
+		}
+	}
+	b.must(b.Cancel(context.Background(), id(0), jobs.Because("enough")))
+	top := "parent " + id(0) + " was cancelled: enough"
+	b.wantCancelled(results[1].Job, top)
+	for i, r := range results[2:] {
+		b.wantCancelled(r.Job, "parent "+id(i+1)+" was cancelled: "+top)
+	}
+	if n := b.rdb.Exists(context.Background(), record.Outbox(b.queue()), record.Outbox(other.queue())).Val(); n != 0 {
+		t.Error("somebody has something to tell still")
+	}
+}
+
+// A thousand children of one parent, in several queues, are released together, in
+// few round trips.
+func TestManyChildrenOfOneParent(t *testing.T) {
+	t.Parallel()
+	for _, end := range []string{record.StateCompleted, record.StateFailed} {
+		t.Run(end, func(t *testing.T) {
+			t.Parallel()
+			b, other := newBench(t), newBench(t)
+			both := newBench(t, jobs.WithDestinations(b.dest, other.dest))
+			const n = 1000
+			parent := b.enqueue()
+			specs := make([]*jobs.Spec, n)
+			for i := range specs {
+				specs[i] = jobs.New([]string{b.dest, other.dest}[i%2], i, jobs.After(parent.ID),
+					jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityDefault, jobs.PriorityLow}[i%3]))
+			}
+			results, err := both.EnqueueMany(context.Background(), specs)
+			b.must(err)
+			b.run(parent, end)
+			trips := countTrips(b.rdb)
+			b.tell(parent)
+			// A hundred at a time: read them, tell each of six queues, strike them off;
+			// cancelled ones are asked for children of their own.
+			most := n/100*(1+6+1) + 10
+			if end == record.StateFailed {
+				most += n
+			}
+			if got := trips(); got > most {
+				t.Errorf("%d round trips for %d children, want at most %d", got, n, most)
+			}
+			want := map[string]jobs.Status{record.StateCompleted: jobs.Pending, record.StateFailed: jobs.Cancelled}[end]
+			page := both.list(jobs.ListOptions{Limit: 1000, Filter: jobs.Filter{Destination: b.dest, Statuses: []jobs.Status{want}}})
+			rest := both.list(jobs.ListOptions{Limit: 1000, Filter: jobs.Filter{Destination: other.dest, Statuses: []jobs.Status{want}}})
+			got := append(idsOf(page.Items), idsOf(rest.Items)...)
+			var ids []string
+			for _, r := range results {
+				ids = append(ids, r.Job.ID)
+			}
+			slices.Sort(got)
+			slices.Sort(ids)
+			if diff := cmp.Diff(ids, got); diff != "" {
+				t.Errorf("%s jobs (-want +got):\n%s", want, diff)
+			}
+		})
+	}
+}

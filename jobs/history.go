@@ -1,0 +1,107 @@
+package jobs
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// HistoryEntry is one version of a job.
+type HistoryEntry struct {
+	// Version counts from 1. Of the versions after the first the last 99 are kept.
+	Version int       `json:"version"`
+	At      time.Time `json:"at"`
+	// Status that the job had from then on.
+	Status Status `json:"status"`
+	// Event is what happened: created, started, rescheduled, retry_scheduled,
+	// completed, failed, cancelled, expired, paused, resumed, retried, released
+	// (its parents completed), worker_lost, recovered.
+	Event string `json:"event"`
+	// Detail says more, for people.
+	Detail string `json:"detail"`
+	// By is who did it: a worker or a person; empty if it happened by itself.
+	By string `json:"by,omitempty"`
+}
+
+// mostVersions is how many versions of a job are kept.
+const mostVersions = 100
+
+// History returns what happened to a job, the oldest first: its creation and at
+// most 99 later versions. A job that is published at its first call costs no write
+// for it: its start and its end are read from the record. Errors: ErrNotFound, or
+// Redis's.
+func (c *Client) History(ctx context.Context, id string) ([]HistoryEntry, error) {
+	if !ValidName(id) {
+		return nil, fmt.Errorf("jobs: history of %q: %w", clip(id), ErrNotFound)
+	}
+	where, err := c.locate(ctx, []string{id})
+	if err != nil {
+		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)
+	}
+	if where[id] == "" {
+		return nil, fmt.Errorf("jobs: history of %s: %w", id, ErrNotFound)
+	}
+	fields, err := c.rdb.HGetAll(ctx, record.Task(where[id], id)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)
+	}
+	if fields[record.FieldMsg] == "" {
+		return nil, fmt.Errorf("jobs: history of %s: %w", id, ErrNotFound)
+	}
+	j, err := FromRecord(fields)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)
+	}
+	return historyOf(j, fields), nil
+}
+
+// historyOf puts the history together: what is not stored follows from the record.
+func historyOf(j *Job, fields map[string]string) []HistoryEntry {
+	created := HistoryEntry{Version: 1, At: j.CreatedAt, Status: Pending, Event: "created"}
+	if len(j.After) > 0 {
+		created.Status = Waiting
+		created.Detail = "after " + joinSome(j.After)
+	}
+	out := []HistoryEntry{created}
+	version := 1
+	for line := range strings.Lines(fields[record.FieldHistory]) {
+		var e struct {
+			HistoryEntry
+			At int64 `json:"at"`
+		}
+		if err := json.Unmarshal([]byte(line), &e); err != nil {
+			continue // of a later version of this program, perhaps
+		}
+		e.HistoryEntry.At = time.UnixMilli(e.At).UTC()
+		out = append(out, e.HistoryEntry)
+		version = e.Version
+	}
+	add := func(at *time.Time, s Status, event, detail string) {
+		version++
+		e := HistoryEntry{Version: version, Status: s, Event: event, Detail: detail, By: j.Worker}
+		if at != nil {
+			e.At = *at
+		}
+		out = append(out, e)
+	}
+	switch j.Status {
+	case Running:
+		add(j.StartedAt, Running, "started", "")
+	case Completed:
+		add(j.StartedAt, Running, "started", "")
+		detail := ""
+		if r := j.Response; r != nil && r.Status != 0 {
+			detail = fmt.Sprintf("answered %d", r.Status)
+		}
+		add(j.CompletedAt, Completed, "completed", detail)
+	case Waiting, Pending, RetryPending, Paused, Failed, Cancelled, Expired:
+	}
+	if over := len(out) - mostVersions; over > 0 {
+		out = append(out[:1], out[1+over:]...)
+	}
+	return out
+}

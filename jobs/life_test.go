@@ -1,0 +1,218 @@
+package jobs_test
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func queueOf(j *jobs.Job) string { return record.Queue(j.Destination, record.Priority(j.Priority)) }
+
+// start moves a job from the queue into a worker's hands.
+func (b *bench) start(j *jobs.Job) {
+	b.t.Helper()
+	ctx, q := context.Background(), queueOf(j)
+	n, err := b.rdb.LRem(ctx, record.Pending(q), 1, j.ID).Result()
+	b.must(err)
+	if n != 1 {
+		b.t.Fatalf("%s is not in the queue", j.ID)
+	}
+	b.must(b.rdb.LPush(ctx, record.Active(q), j.ID).Err())
+	b.change(j, record.FieldState, record.StateActive, record.FieldStartedAt, time.Now().UnixMilli(), record.FieldBy, "w:1")
+}
+
+// change writes fields of a job's record.
+func (b *bench) change(j *jobs.Job, fields ...any) {
+	b.t.Helper()
+	b.must(b.rdb.HSet(context.Background(), record.Task(queueOf(j), j.ID), fields...).Err())
+}
+
+// finish takes a job out of a worker's hands as workers do: to one of the states
+// in which it has ended, or to where it waits for at. Its children are not told
+// yet.
+func (b *bench) finish(j *jobs.Job, state string, at time.Time, fields ...any) {
+	b.t.Helper()
+	ctx, q := context.Background(), queueOf(j)
+	b.must(b.rdb.LRem(ctx, record.Active(q), 1, j.ID).Err())
+	b.change(j, append(fields, record.FieldState, state)...)
+	seconds := float64(at.UnixMilli()) / 1000
+	switch state {
+	case record.StateScheduled, record.StateRetry:
+		b.change(j, record.FieldAvailableAt, at.UnixMilli())
+		set := map[string]string{record.StateScheduled: record.Scheduled(q), record.StateRetry: record.Retry(q)}[state]
+		b.must(b.rdb.ZAdd(ctx, set, redis.Z{Score: seconds, Member: j.ID}).Err())
+		return
+	case record.StateCompleted:
+		b.must(b.rdb.ZAdd(ctx, record.Completed(q), redis.Z{Score: seconds + 86400, Member: j.ID}).Err())
+	default:
+		b.must(b.rdb.ZAdd(ctx, record.Parked(q, state), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
+	}
+	b.change(j, record.FieldEndedAt, at.UnixMilli())
+	children, err := b.rdb.HExists(ctx, record.Task(q, j.ID), record.FieldChildren).Result()
+	b.must(err)
+	if children {
+		b.must(b.rdb.ZAdd(ctx, record.Outbox(q), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
+	}
+}
+
+// run has a worker take a job and end it.
+func (b *bench) run(j *jobs.Job, state string) {
+	b.t.Helper()
+	b.start(j)
+	if state == record.StateFailed {
+		b.finish(j, state, time.Now(), record.FieldLastError, "boom")
+		return
+	}
+	b.finish(j, state, time.Now())
+}
+
+// dequeueGhosts drops what a fetching worker would drop from the head of the
+// queue.
+func (b *bench) dequeueGhosts() {
+	b.t.Helper()
+	ctx := context.Background()
+	for _, id := range b.waiting(b.queue()) {
+		key := record.Task(b.queue(), id)
+		if b.rdb.HGet(ctx, key, record.FieldState).Val() == record.StatePending {
+			return
+		}
+		b.must(b.rdb.RPop(ctx, record.Pending(b.queue())).Err())
+		b.must(b.rdb.HDel(ctx, key, record.FieldGhost).Err())
+		b.must(b.rdb.Decr(ctx, record.Ghosts(b.queue())).Err())
+	}
+}
+
+// ghosts is how many ids of the queue are said to be of jobs that are elsewhere.
+func (b *bench) ghosts(queue string) int {
+	b.t.Helper()
+	n, err := b.rdb.Get(context.Background(), record.Ghosts(queue)).Int()
+	if !errors.Is(err, redis.Nil) {
+		b.must(err)
+	}
+	return n
+}
+
+// act does something to one job and returns the answer.
+func (b *bench) act(a jobs.Action, id string, opts ...jobs.ActOption) jobs.ActResult {
+	b.t.Helper()
+	results, err := b.Act(context.Background(), a, []string{id}, opts...)
+	b.must(err)
+	return results[0]
+}
+
+// history returns what happened to a job and checks what is so of any history.
+func (b *bench) history(id string) []jobs.HistoryEntry {
+	b.t.Helper()
+	entries, err := b.History(context.Background(), id)
+	b.must(err)
+	checkHistory(b.t, entries)
+	return entries
+}
+
+// checkHistory checks what is so of the history of any job: its creation comes
+// first, versions go up by one unless the oldest were dropped, and time does not run
+// backwards.
+func checkHistory(t *testing.T, entries []jobs.HistoryEntry) {
+	t.Helper()
+	if len(entries) == 0 || len(entries) > 100 || entries[0].Version != 1 || entries[0].Event != "created" {
+		t.Fatalf("history does not begin with the creation, or has more than 100 entries: %+v", entries)
+	}
+	for i, e := range entries[1:] {
+		before := entries[i]
+		dropped := i == 0 && len(entries) == 100
+		if e.Version != before.Version+1 && !(dropped && e.Version > before.Version) {
+			t.Errorf("version %d comes after version %d", e.Version, before.Version)
+		}
+		if e.At.Before(before.At.Add(-2 * time.Second)) { // two clocks, and whole milliseconds
+			t.Errorf("version %d is of %s, version %d of %s", before.Version, before.At, e.Version, e.At)
+		}
+		if !slices.Contains(jobs.Statuses, e.Status) || e.Event == "" || e.At.Location() != time.UTC {
+			t.Errorf("entry %+v", e)
+		}
+	}
+}
+
+// life is a way into one of the states of a job.
+type life struct {
+	name   string
+	status jobs.Status
+	make   func(b *bench) *jobs.Job
+}
+
+const hour = time.Hour
+
+func pending(b *bench) *jobs.Job   { return b.enqueue() }
+func scheduled(b *bench) *jobs.Job { return b.enqueue(jobs.Delay(hour)) }
+
+func waiting(b *bench) *jobs.Job { return b.enqueue(jobs.After(b.enqueue().ID)) }
+
+func running(b *bench) *jobs.Job {
+	j := b.enqueue()
+	b.start(j)
+	return j
+}
+
+func rescheduled(b *bench) *jobs.Job {
+	j := running(b)
+	b.finish(j, record.StateScheduled, time.Now().Add(hour), record.FieldReschedules, 2, record.FieldReason, "breaker open")
+	return j
+}
+
+func retryPending(b *bench) *jobs.Job {
+	j := running(b)
+	b.finish(j, record.StateRetry, time.Now().Add(hour), record.FieldAttempt, 1, record.FieldLastError, "boom", record.FieldReason, "failure")
+	return j
+}
+
+// after is the life of a job to which something was done.
+func after(a jobs.Action, way func(*bench) *jobs.Job) func(*bench) *jobs.Job {
+	return func(b *bench) *jobs.Job {
+		b.t.Helper()
+		j := way(b)
+		if r := b.act(a, j.ID); r.Err != nil {
+			b.t.Fatal(r.Err)
+		}
+		return j
+	}
+}
+
+// ended is the life of a job that a worker has ended, after some trouble.
+func ended(state string) func(*bench) *jobs.Job {
+	return func(b *bench) *jobs.Job {
+		b.t.Helper()
+		j := running(b)
+		b.finish(j, state, time.Now(), record.FieldAttempt, 3, record.FieldReschedules, 2, record.FieldCrashes, 1,
+			record.FieldReason, "failure", record.FieldLastError, "boom")
+		return j
+	}
+}
+
+// lives are all states of a job, with the ways into those that remember theirs.
+var lives = []life{
+	{"waiting", jobs.Waiting, waiting},
+	{"pending", jobs.Pending, pending},
+	{"scheduled", jobs.Pending, scheduled},
+	{"rescheduled", jobs.Pending, rescheduled},
+	{"retry_pending", jobs.RetryPending, retryPending},
+	{"running", jobs.Running, running},
+	{"running, cancel asked", jobs.Running, after(jobs.ActionCancel, running)},
+	{"running, pause asked", jobs.Running, after(jobs.ActionPause, running)},
+	{"paused while waiting", jobs.Paused, after(jobs.ActionPause, waiting)},
+	{"paused while pending", jobs.Paused, after(jobs.ActionPause, pending)},
+	{"paused while scheduled", jobs.Paused, after(jobs.ActionPause, scheduled)},
+	{"paused while rescheduled", jobs.Paused, after(jobs.ActionPause, rescheduled)},
+	{"paused while retry_pending", jobs.Paused, after(jobs.ActionPause, retryPending)},
+	{"completed", jobs.Completed, func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateCompleted); return j }},
+	{"failed", jobs.Failed, ended(record.StateFailed)},
+	{"cancelled", jobs.Cancelled, after(jobs.ActionCancel, pending)},
+	{"cancelled while retry_pending", jobs.Cancelled, after(jobs.ActionCancel, retryPending)},
+	{"cancelled while waiting", jobs.Cancelled, after(jobs.ActionCancel, waiting)},
+	{"expired", jobs.Expired, func(b *bench) *jobs.Job { return b.enqueue(jobs.TTL(0)) }},
+}

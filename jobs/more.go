@@ -1,0 +1,81 @@
+package jobs
+
+import (
+	"encoding/json"
+	"fmt"
+	"time"
+)
+
+// more is what enqueue.lua is told of a job that is more than a place in the queue.
+// Instants and durations are in milliseconds.
+type more struct {
+	At        *int64   `json:"at,omitempty"`
+	Delay     *int64   `json:"delay,omitempty"`
+	ExpiresAt *int64   `json:"expires_at,omitempty"`
+	TTL       *int64   `json:"ttl,omitempty"`
+	Batch     string   `json:"batch,omitempty"`
+	Created   int64    `json:"created,omitempty"`
+	After     []string `json:"after,omitempty"`
+}
+
+// moreOf encodes it, "" for a plain job, and completes the job with what is known
+// before Redis has answered.
+func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
+	m := more{Batch: s.Batch, After: j.After}
+	if s.Batch != "" {
+		m.Created = j.CreatedAt.UnixMilli()
+	}
+	switch {
+	case s.Delay > 0:
+		ms := roundUp(s.Delay)
+		m.Delay = &ms
+		j.AvailableAt = j.CreatedAt.Add(time.Duration(ms) * time.Millisecond)
+	case s.At.After(now):
+		ms := instantUp(s.At)
+		m.At = &ms
+		j.AvailableAt = time.UnixMilli(ms).UTC()
+	}
+	switch {
+	case s.TTL != nil:
+		ms := roundUp(*s.TTL)
+		m.TTL = &ms
+		at := j.CreatedAt.Add(time.Duration(ms) * time.Millisecond)
+		j.ExpiresAt = &at
+	case !s.ExpiresAt.IsZero():
+		ms := s.ExpiresAt.UnixMilli()
+		m.ExpiresAt = &ms
+		at := time.UnixMilli(ms).UTC()
+		j.ExpiresAt = &at
+	}
+	if len(m.After) > 0 {
+		j.Status = Waiting
+	}
+	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && len(m.After) == 0 {
+		return "", nil
+	}
+	b, err := json.Marshal(m)
+	if err != nil {
+		return "", fmt.Errorf("encode the options: %w", err)
+	}
+	return string(b), nil
+}
+
+// roundUp returns milliseconds, rounded up so that nothing starts early.
+func roundUp(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}
+
+func instantUp(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+
+// unique returns ids without repetitions, never nil.
+func unique(ids []string) []string {
+	out := make([]string, 0, len(ids))
+	seen := make(map[string]struct{}, len(ids))
+	for _, id := range ids {
+		if _, ok := seen[id]; !ok {
+			seen[id] = struct{}{}
+			out = append(out, id)
+		}
+	}
+	return out
+}

@@ -1,0 +1,233 @@
+package jobs_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// ready returns the ids that workers would fetch from a queue, the next one first:
+// those in the list whose jobs are pending.
+func (b *bench) ready(queue string) []string {
+	b.t.Helper()
+	return slices.DeleteFunc(b.waiting(queue), func(id string) bool {
+		return b.rdb.HGet(context.Background(), record.Task(queue, id), record.FieldState).Val() != record.StatePending
+	})
+}
+
+// A paused job keeps its place in the queue as long as the queue has not come to
+// it; after that it goes to the back.
+func TestResumeKeepsThePlace(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		ctx := context.Background()
+		b := benchOn(t, rdb)
+		ids := make([]string, 6)
+		for i := range ids {
+			ids[i] = b.enqueue().ID
+		}
+		for _, i := range []int{0, 2, 5} {
+			b.must(b.Pause(ctx, ids[i]))
+		}
+		if diff := cmp.Diff([]string{ids[1], ids[3], ids[4]}, b.ready(b.queue())); diff != "" {
+			t.Errorf("while three are paused (-want +ready):\n%s", diff)
+		}
+		b.must(b.Resume(ctx, ids[5]))
+		b.must(b.Resume(ctx, ids[2]))
+		b.must(b.Pause(ctx, ids[2])) // again and again
+		b.must(b.Resume(ctx, ids[2]))
+		if diff := cmp.Diff(ids[1:], b.ready(b.queue())); diff != "" {
+			t.Errorf("in its place (-want +ready):\n%s", diff)
+		}
+		b.dequeueGhosts()
+		b.must(b.Resume(ctx, ids[0]))
+		want := append(slices.Clone(ids[1:]), ids[0])
+		if diff := cmp.Diff(want, b.waiting(b.queue())); diff != "" {
+			t.Errorf("after the queue has passed it (-want +waiting):\n%s", diff)
+		}
+		if got := b.ghosts(b.queue()); got != 0 {
+			t.Errorf("%d ghosts are counted where there are none", got)
+		}
+	})
+}
+
+// A job that waited for an instant when it was paused waits for the same one after
+// it was resumed.
+func TestResumeKeepsTheTime(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		for name, tc := range map[string]struct {
+			of  func(*bench) *jobs.Job
+			set string
+		}{
+			"scheduled":     {scheduled, record.Scheduled(b.queue())},
+			"rescheduled":   {rescheduled, record.Scheduled(b.queue())},
+			"retry_pending": {retryPending, record.Retry(b.queue())},
+		} {
+			id := tc.of(b).ID
+			before := b.get(id)
+			score := rdb.ZScore(context.Background(), tc.set, id).Val()
+			b.must(b.Pause(context.Background(), id))
+			paused := b.get(id)
+			if diff := cmp.Diff(before.NextRetryAt, paused.NextRetryAt); diff != "" || !paused.AvailableAt.Equal(before.AvailableAt) {
+				t.Errorf("%s: while paused available at %s, was %s; next retry (-before +paused):\n%s", name, paused.AvailableAt, before.AvailableAt, diff)
+			}
+			if n := rdb.ZScore(context.Background(), tc.set, id).Val(); n != 0 {
+				t.Errorf("%s: paused, and in the set as well", name)
+			}
+			b.must(b.Resume(context.Background(), id))
+			if diff := cmp.Diff(before, b.get(id)); diff != "" {
+				t.Errorf("%s (-before the pause +after it):\n%s", name, diff)
+			}
+			if got := rdb.ZScore(context.Background(), tc.set, id).Val(); got != score {
+				t.Errorf("%s: due at %f, was %f", name, got, score)
+			}
+		}
+	})
+}
+
+// What was due while it was paused runs soon after it was resumed: a retry as a
+// retry, anything else from the back of the queue.
+func TestResumeAfterTheTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	past := time.Now().Add(-time.Minute).Truncate(time.Millisecond).UTC()
+
+	later := b.enqueue(jobs.Delay(hour))
+	b.must(b.Pause(ctx, later.ID))
+	b.change(later, record.FieldAvailableAt, past.UnixMilli())
+	b.must(b.Resume(ctx, later.ID))
+	if got := b.get(later.ID); got.Status != jobs.Pending || !slices.Contains(b.ready(b.queue()), later.ID) {
+		t.Errorf("a job that was due is %s, ready are %v", got.Status, b.ready(b.queue()))
+	}
+	if n := b.rdb.ZCard(ctx, record.Scheduled(b.queue())).Val(); n != 0 {
+		t.Errorf("%d jobs are scheduled", n)
+	}
+
+	retry := retryPending(b)
+	b.must(b.Pause(ctx, retry.ID))
+	b.change(retry, record.FieldAvailableAt, past.UnixMilli())
+	b.must(b.Resume(ctx, retry.ID))
+	got := b.get(retry.ID)
+	if got.Status != jobs.RetryPending || got.NextRetryAt == nil || !got.NextRetryAt.Equal(past) || got.Attempt != 1 {
+		t.Errorf("a retry that was due is %+v", got)
+	}
+	if score := b.rdb.ZScore(ctx, record.Retry(b.queue()), retry.ID).Val(); score != float64(past.UnixMilli())/1000 {
+		t.Errorf("a retry that was due is due at %f", score)
+	}
+}
+
+// A retried job begins anew: nothing is left of its failures, and it runs from the
+// back of the queue, by its own policy, however long ago it was to be scheduled.
+func TestRetryBeginsAnew(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, RetryOn: []jobs.Trigger{jobs.OnTimeout}}), jobs.MaxReschedules(2), jobs.Key("k"), jobs.Batch(b.dest))
+		other := b.enqueue()
+		b.start(job)
+		b.finish(job, record.StateFailed, time.Now(), record.FieldAttempt, 3, record.FieldReschedules, 2, record.FieldCrashes, 1,
+			record.FieldReason, "failure", record.FieldLastError, "boom", record.FieldAvailableAt, time.Now().Add(hour).UnixMilli())
+		b.must(b.Retry(ctx, job.ID))
+		got := b.get(job.ID)
+		want := *job
+		want.StartedAt, want.Worker = got.StartedAt, "w:1" // of its last run
+		if diff := cmp.Diff(&want, got); diff != "" {
+			t.Errorf("retried (-enqueued +got):\n%s", diff)
+		}
+		if diff := cmp.Diff([]string{other.ID, job.ID}, b.waiting(b.queue())); diff != "" {
+			t.Errorf("queue (-want +got):\n%s", diff)
+		}
+		for _, s := range []string{record.StateFailed, record.StateCancelled} {
+			if n := rdb.ZCard(ctx, record.Parked(b.queue(), s)).Val(); n != 0 {
+				t.Errorf("%d jobs are kept as %s", n, s)
+			}
+		}
+		// A cancelled one whose ghost is in the queue still: it has one place, not two.
+		b.must(b.Cancel(ctx, other.ID))
+		b.must(b.Retry(ctx, other.ID))
+		if diff := cmp.Diff([]string{other.ID, job.ID}, b.waiting(b.queue())); diff != "" {
+			t.Errorf("queue after a cancel and a retry (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// A job that was cancelled and retried while its time had not come runs at once.
+func TestRetryOfAScheduledJobRunsAtOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := context.Background()
+	job := b.enqueue(jobs.Delay(hour))
+	b.must(b.Cancel(ctx, job.ID))
+	b.must(b.Retry(ctx, job.ID))
+	if got := b.get(job.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(got.CreatedAt) {
+		t.Errorf("it is %s, available at %s", got.Status, got.AvailableAt)
+	}
+	if diff := cmp.Diff([]string{job.ID}, b.waiting(b.queue())); diff != "" {
+		t.Errorf("queue (-want +got):\n%s", diff)
+	}
+}
+
+// The reasons of what was asked of a running job are kept for its worker, and those
+// of a pause do not become those of a cancel.
+func TestWhatIsAskedOfARunningJob(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	b := benchOn(t, rdb)
+	ctx := context.Background()
+	told := rdb.Subscribe(ctx, record.MarksChannel)
+	defer told.Close()
+	if _, err := told.Receive(ctx); err != nil {
+		t.Fatal(err)
+	}
+	job := running(b)
+	marks := func() []any {
+		return rdb.HMGet(ctx, record.Task(b.queue(), job.ID), record.FieldMark, "mark_by", "mark_reason").Val()
+	}
+	for _, step := range []struct {
+		do   jobs.Action
+		opts []jobs.ActOption
+		want []any
+		told string
+	}{
+		{jobs.ActionPause, []jobs.ActOption{jobs.By("alice"), jobs.Because("lunch")}, []any{"pause", "alice", "lunch"}, "pause"},
+		{jobs.ActionResume, nil, []any{nil, nil, nil}, ""},
+		{jobs.ActionPause, []jobs.ActOption{jobs.By("bob")}, []any{"pause", "bob", nil}, "pause"},
+		{jobs.ActionResume, nil, []any{nil, nil, nil}, ""},
+		{jobs.ActionPause, []jobs.ActOption{jobs.Because("lunch")}, []any{"pause", "", "lunch"}, "pause"},
+		{jobs.ActionPause, []jobs.ActOption{jobs.By("carol")}, []any{"pause", "", "lunch"}, ""}, // the first one counts
+		{jobs.ActionCancel, []jobs.ActOption{jobs.By("dave")}, []any{"cancel", "dave", nil}, "cancel"},
+		{jobs.ActionCancel, []jobs.ActOption{jobs.By("eve"), jobs.Because("late")}, []any{"cancel", "dave", nil}, ""},
+	} {
+		if r := b.act(step.do, job.ID, step.opts...); r.Err != nil {
+			t.Fatalf("%s: %v", step.do, r.Err)
+		}
+		if diff := cmp.Diff(step.want, marks()); diff != "" {
+			t.Errorf("after %s: mark, by, reason (-want +got):\n%s", step.do, diff)
+		}
+		if marked := rdb.SIsMember(ctx, record.Marked(b.queue()), job.ID).Val(); marked != (step.want[0] != nil) {
+			t.Errorf("after %s: among the marked: %t", step.do, marked)
+		}
+		if step.told == "" {
+			continue
+		}
+		for want := b.queue() + " " + job.ID + " " + step.told; ; {
+			m, err := told.ReceiveMessage(ctx)
+			b.must(err)
+			if m.Payload == want {
+				break // others of this package tell theirs
+			}
+		}
+	}
+}

@@ -1,0 +1,139 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// DestinationStats is what the queues of a destination hold.
+type DestinationStats struct {
+	Destination string `json:"destination"`
+	// Counts by status; all statuses are there.
+	Counts map[Status]int `json:"counts"`
+	// Backlog is how many jobs have not ended.
+	Backlog int `json:"backlog"`
+	// OldestPendingAt is since when the job waits that is next in line, nil without
+	// one; OldestPendingAge is that in seconds. Jobs that wait for a time are not
+	// in line.
+	OldestPendingAt  *time.Time `json:"oldest_pending_at"`
+	OldestPendingAge float64    `json:"oldest_pending_age_secs"`
+	// Paused is true while an operator has paused the destination.
+	Paused bool `json:"paused"`
+	// WorkersSeenAt is the last sign of life of a worker that serves it, nil if
+	// there never was one.
+	WorkersSeenAt *time.Time `json:"workers_seen_at"`
+}
+
+// Stats counts the jobs of one destination, or of all for "", by name. It takes the
+// same time whatever the number of jobs. Errors: ErrUnknownDestination, or Redis's.
+func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationStats, error) {
+	known, err := c.Destinations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := c.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	seen := map[string]time.Time{}
+	var names []string
+	for _, d := range known {
+		seen[d.Name] = d.SeenAt
+		names = append(names, d.Name)
+	}
+	queues, err := c.ourQueues(ctx, true)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: stats: %w", err)
+	}
+	for _, q := range queues {
+		if d, _, _ := record.ParseQueue(q); d != "" {
+			names = append(names, d)
+		}
+	}
+	names = sortedUnique(names)
+	if destination != "" {
+		if names, err = only(destination, names); err != nil {
+			return nil, fmt.Errorf("jobs: stats: %w", err)
+		}
+	}
+	out := make([]DestinationStats, 0, len(names))
+	for _, name := range names {
+		s, err := c.statsOf(ctx, name, now)
+		if err != nil {
+			return nil, fmt.Errorf("jobs: stats: %w", err)
+		}
+		if at := seen[name]; !at.IsZero() {
+			s.WorkersSeenAt = &at
+		}
+		out = append(out, s)
+	}
+	return out, nil
+}
+
+func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (DestinationStats, error) {
+	s := DestinationStats{Destination: name, Counts: map[Status]int{}}
+	for _, status := range Statuses {
+		s.Counts[status] = 0
+	}
+	for _, q := range record.Queues(name) {
+		if err := c.sweep(ctx, q, sweepsPerLook); err != nil {
+			return s, err
+		}
+		qs, err := lifecycle.Stats(ctx, c.rdb, q)
+		if err != nil {
+			return s, err
+		}
+		for state, n := range qs.States {
+			status := statusOf[state]
+			s.Counts[status] += n
+			if !status.Final() {
+				s.Backlog += n
+			}
+		}
+		if at := qs.OldestPending; !at.IsZero() && (s.OldestPendingAt == nil || at.Before(*s.OldestPendingAt)) {
+			s.OldestPendingAt = &at
+			s.OldestPendingAge = max(0, now.Sub(at).Seconds())
+		}
+		s.Paused = s.Paused || qs.Paused
+	}
+	return s, nil
+}
+
+// PauseDestination stops the publishing of all jobs of a destination until
+// ResumeDestination; calls under way finish. It is kept in Redis, independent of
+// the circuit breaker and of the pause of single jobs. changed is false if it was
+// paused already. Errors: ErrUnknownDestination, or Redis's.
+func (c *Client) PauseDestination(ctx context.Context, name string) (changed bool, err error) {
+	if err := c.checkExisting(ctx, name); err != nil {
+		return false, fmt.Errorf("jobs: pause destination: %w", err)
+	}
+	for _, q := range record.Queues(name) {
+		// The value is asynq's own: since when, unix seconds.
+		set, err := c.rdb.SetNX(ctx, record.Paused(q), c.now().Unix(), 0).Result()
+		if err != nil {
+			return changed, fmt.Errorf("jobs: pause destination %s: %w", name, err)
+		}
+		changed = changed || set
+	}
+	return changed, nil
+}
+
+// ResumeDestination ends the pause of a destination. changed is false if it was not
+// paused. Errors as of PauseDestination.
+func (c *Client) ResumeDestination(ctx context.Context, name string) (changed bool, err error) {
+	if err := c.checkExisting(ctx, name); err != nil {
+		return false, fmt.Errorf("jobs: resume destination: %w", err)
+	}
+	for _, q := range record.Queues(name) {
+		n, err := c.rdb.Del(ctx, record.Paused(q)).Result()
+		if err != nil {
+			return changed, fmt.Errorf("jobs: resume destination %s: %w", name, err)
+		}
+		changed = changed || n == 1
+	}
+	return changed, nil
+}

@@ -1,0 +1,293 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// cutWithin is how soon the call of a running job that is cancelled must have ended.
+const cutWithin = time.Second
+
+// deaf is a Redis whose word on cancelled jobs never comes.
+type deaf struct{ redis.UniversalClient }
+
+func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
+	for i, c := range channels {
+		if c == record.MarksChannel {
+			channels[i] = "nobody publishes here"
+		}
+	}
+	return d.UniversalClient.Subscribe(ctx, channels...)
+}
+
+// runHTTP publishes to a fake API over HTTP.
+func (b *bench) runHTTP(o fakeapi.Options, opts ...publisher.HandleOption) *fakeapi.API {
+	b.t.Helper()
+	api := fakeapi.New(o)
+	url, err := api.Start("")
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = api.Close() })
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() { _ = h.Close() })
+	po := b.options()
+	po.RetryLoopInterval = 0 // the default
+	b.run(po, h.Publish, opts...)
+	return api
+}
+
+// waitAPI waits for the API's counts.
+func waitAPI(t *testing.T, api *fakeapi.API, cond func(fakeapi.Stats) bool) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	defer cancel()
+	if err := api.Wait(ctx, cond); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// The cancel of a running job ends its HTTP call within a second, also where the
+// word of it is lost and the next beat has to find it.
+func TestCancelCutsARunningCall(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name string
+		lost bool
+	}{{"told at once", false}, {"word lost", true}} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			if tc.lost {
+				b.rdb = deaf{b.rdb}
+			}
+			api := b.runHTTP(fakeapi.Options{Latency: time.Hour}, publisher.Concurrency(10))
+			var slowest time.Duration
+			for round := range 6 {
+				job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
+				waitAPI(t, api, func(s fakeapi.Stats) bool { return s.InFlight == 1 })
+				// At any instant between two beats.
+				<-time.After(time.Duration(round) * 170 * time.Millisecond)
+				started := time.Now()
+				if err := b.client.Cancel(context.Background(), job.ID, jobs.By("ann"), jobs.Because("not wanted any more")); err != nil {
+					t.Fatal(err)
+				}
+				waitAPI(t, api, func(s fakeapi.Stats) bool { return s.InFlight == 0 })
+				slowest = max(slowest, time.Since(started))
+				if e := b.want(publisher.Cancelled); !e.Called {
+					t.Error("the event says that there was no call")
+				}
+				got := b.get(job.ID)
+				if got.Status != jobs.Cancelled || got.LastError != "not wanted any more" || got.EndedAt == nil || got.Attempt != 0 {
+					t.Errorf("%s, last error %q, ended %v, attempt %d", got.Status, got.LastError, got.EndedAt, got.Attempt)
+				}
+				entries, err := b.client.History(context.Background(), job.ID)
+				if err != nil {
+					t.Fatal(err)
+				}
+				last := entries[len(entries)-1]
+				if last.Event != "cancelled" || last.By != "ann" || last.Detail != "not wanted any more" {
+					t.Errorf("the history ends with %+v", last)
+				}
+			}
+			for _, r := range api.Receipts() {
+				if !r.Gone {
+					t.Errorf("the call for %s was answered", r.Key)
+				}
+			}
+			t.Logf("slowest of 6: %s", slowest)
+			if slowest >= cutWithin {
+				t.Errorf("a call ended %s after its cancel, want less than %s", slowest, cutWithin)
+			}
+			if s := b.breaker(); s.State != breaker.Closed || s.Failures != 0 {
+				t.Errorf("cancelled calls changed the breaker: %s, %d failures", s.State, s.Failures)
+			}
+		})
+	}
+}
+
+// What the API had accepted when the cancel came completes the job, and its
+// children run.
+func TestCancelAfterTheAnswer(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job := b.enqueue()
+	child := b.enqueue(jobs.After(job.ID))
+	inCall := make(chan struct{}, 1)
+	b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
+		if j.ID == job.ID {
+			inCall <- struct{}{}
+			<-ctx.Done()
+		}
+		return nil // the answer had come at the same moment
+	})
+	signal(t, "the call", inCall)
+	if err := b.client.Cancel(context.Background(), job.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.waitStatus(job.ID, jobs.Completed)
+	b.waitStatus(child.ID, jobs.Completed)
+	b.mustBeEmpty()
+}
+
+// A job that is cancelled while it runs ends so whatever its call came to, except
+// accepted: no retry, no reschedule, no pause.
+func TestCancelOutweighsOtherOutcomes(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]error{
+		"failure":     errors.New("boom"),
+		"fail":        jobs.Fail(errors.New("boom")),
+		"reschedule":  jobs.Reschedule(time.Hour),
+		"back":        jobs.Reschedule(0),
+		"rate limit":  jobs.RateLimited(time.Hour),
+		"interrupted": context.Canceled,
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
+			child := b.enqueue(jobs.After(job.ID))
+			inCall := make(chan struct{}, 10)
+			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error {
+				inCall <- struct{}{}
+				<-ctx.Done()
+				return outcome
+			}, publisher.Breaker(breaker.Options{IgnoreHints: true}))
+			signal(t, "the call", inCall)
+			ctx := context.Background()
+			if err := b.client.Pause(ctx, job.ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.client.Cancel(ctx, job.ID); err != nil {
+				t.Fatal(err)
+			}
+			if err := b.client.Pause(ctx, job.ID); !errors.Is(err, jobs.ErrStatus) {
+				t.Errorf("pause after the cancel: %v", err)
+			}
+			b.want(publisher.Cancelled)
+			b.waitStatus(job.ID, jobs.Cancelled)
+			b.waitStatus(child.ID, jobs.Cancelled)
+			if len(inCall) != 0 {
+				t.Error("it was called again")
+			}
+			b.mustBeEmpty()
+		})
+	}
+}
+
+// A running job that is paused finishes its call; what is to be called again waits
+// until it is resumed, with the time it had.
+func TestPauseWhileRunning(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name    string
+		outcome error
+		want    jobs.Status
+		back    jobs.Status // after the resume
+	}{
+		{"accepted", nil, jobs.Completed, ""},
+		{"failed for good", jobs.Discard(errors.New("boom")), jobs.Failed, ""},
+		{"to be retried", errors.New("boom"), jobs.Paused, jobs.RetryPending},
+		{"rescheduled", jobs.Reschedule(time.Hour), jobs.Paused, jobs.Pending},
+		{"rate limited", jobs.RateLimited(0), jobs.Paused, jobs.Pending},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 60}))
+			inCall, goOn := make(chan struct{}, 10), make(chan struct{})
+			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error {
+				inCall <- struct{}{}
+				select {
+				case <-goOn:
+				case <-ctx.Done():
+					t.Error("the pause cut the call")
+				}
+				return tc.outcome
+			})
+			signal(t, "the call", inCall)
+			ctx := context.Background()
+			if err := b.client.Pause(ctx, job.ID, jobs.By("ann")); err != nil {
+				t.Fatal(err)
+			}
+			close(goOn)
+			e := b.event()
+			got := b.record(job.ID)
+			if got.Status != tc.want {
+				t.Fatalf("%s, want %s", got.Status, tc.want)
+			}
+			if tc.want != jobs.Paused {
+				return
+			}
+			if e.Result != publisher.Paused {
+				t.Errorf("event %s", e.Result)
+			}
+			available := got.AvailableAt
+			if err := b.client.Resume(ctx, job.ID); err != nil {
+				t.Fatal(err)
+			}
+			got = b.record(job.ID)
+			if got.Status == jobs.Running && tc.name == "rate limited" {
+				return // its second was over
+			}
+			if got.Status != tc.back || !got.AvailableAt.Equal(available) {
+				t.Errorf("after the resume: %s, available at %s; want %s, %s", got.Status, got.AvailableAt, tc.back, available)
+			}
+			if tc.back == jobs.RetryPending && (got.NextRetryAt == nil || got.Attempt != 1) {
+				t.Errorf("after the resume: attempt %d, next retry %v", got.Attempt, got.NextRetryAt)
+			}
+		})
+	}
+}
+
+// A probe that is cancelled gives its permit back: another job probes at once,
+// not when the lease of the first one ends.
+func TestCancelledProbeGivesItsPermitBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	probe, next := b.enqueue(), b.enqueue()
+	inCall := make(chan string, 10)
+	b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
+		inCall <- j.ID
+		if j.ID == probe.ID {
+			<-ctx.Done()
+			return ctx.Err()
+		}
+		return nil
+	}, publisher.Breaker(breaker.Options{Cooldown: time.Hour, ProbeTimeout: time.Hour}), publisher.Timeout(time.Hour))
+	if id := signal(t, "a probe", inCall); id != probe.ID {
+		t.Fatalf("%s probes, want %s", id, probe.ID)
+	}
+	if s := b.breaker(); s.State != breaker.HalfOpen || s.ProbeBy == "" {
+		t.Fatalf("%s, probe by %q", s.State, s.ProbeBy)
+	}
+	started := time.Now()
+	if err := b.client.Cancel(context.Background(), probe.ID); err != nil {
+		t.Fatal(err)
+	}
+	b.want(publisher.Cancelled)
+	b.want(publisher.Completed)
+	if took := time.Since(started); took > 5*time.Second {
+		t.Errorf("the next probe ended %s after the cancel", took)
+	}
+	if got := b.record(next.ID); got.RescheduleCount != 0 {
+		t.Errorf("the next job was put off %d times", got.RescheduleCount)
+	}
+	eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
+}

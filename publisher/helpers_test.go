@@ -1,0 +1,177 @@
+package publisher_test
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// queue is the destination's queue of the default priority.
+func (b *bench) queue() string { return record.Queue(b.dest, record.Default) }
+
+// enqueueMany enqueues n jobs alike and returns their ids.
+func (b *bench) enqueueMany(n int, opts ...jobs.Option) []string {
+	b.t.Helper()
+	specs := make([]*jobs.Spec, n)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i, opts...)
+	}
+	results, err := b.client.EnqueueMany(context.Background(), specs)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	ids := make([]string, n)
+	for i, r := range results {
+		if r.Err != nil {
+			b.t.Fatal(r.Err)
+		}
+		ids[i] = r.Job.ID
+	}
+	return ids
+}
+
+// record reads a job as it stands. Client.Get would first end it if its time is
+// over, which is for the workers to do where it matters who does it.
+func (b *bench) record(id string) *jobs.Job {
+	b.t.Helper()
+	fields, err := b.rdb.HGetAll(context.Background(), record.Task(b.queue(), id)).Result()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	j, err := jobs.FromRecord(fields)
+	if err != nil {
+		b.t.Fatalf("job %s: %v", id, err)
+	}
+	return j
+}
+
+// waitStatus waits until the workers have brought a job to a status.
+func (b *bench) waitStatus(id string, want jobs.Status) *jobs.Job {
+	b.t.Helper()
+	var j *jobs.Job
+	eventually(b.t, "job "+id+" is "+string(want), func() bool {
+		j = b.record(id)
+		return j.Status == want
+	})
+	return j
+}
+
+// makeDue brings a job forward that waits for its next call.
+func (b *bench) makeDue(id string) {
+	b.t.Helper()
+	n := int64(0)
+	for _, key := range []string{record.Retry(b.queue()), record.Scheduled(b.queue())} {
+		changed, err := b.rdb.ZAddArgs(context.Background(), key, redis.ZAddArgs{
+			XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: id}},
+		}).Result()
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		n += changed
+	}
+	if n != 1 {
+		b.t.Fatalf("job %s waits for no time: it is %s", id, b.record(id).Status)
+	}
+}
+
+// want waits for the next event and checks its result.
+func (b *bench) want(result string) publisher.JobEvent {
+	b.t.Helper()
+	e := b.event()
+	if e.Result != result {
+		b.t.Fatalf("job %s: %s (reason %q, error %v), want %s", e.Job.ID, e.Result, e.Reason, e.Err, result)
+	}
+	return e
+}
+
+// mustBeEmpty checks that nothing is left of jobs on the way: none in hand, no
+// ghosts beyond those in the list, nobody marked, nobody to be told.
+func (b *bench) mustBeEmpty() {
+	b.t.Helper()
+	stats, err := b.client.Stats(context.Background(), b.dest)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	if stats[0].Backlog != 0 {
+		b.t.Errorf("a backlog of %d is left: %v", stats[0].Backlog, stats[0].Counts)
+	}
+	var left string
+	deadline := time.Now().Add(10 * time.Second)
+	for left = b.leftovers(); left != "" && time.Now().Before(deadline); left = b.leftovers() {
+		<-time.After(10 * time.Millisecond)
+	}
+	if left != "" {
+		b.t.Errorf("left over: %s", left)
+	}
+}
+
+// leftovers names what the queue's bookkeeping still holds.
+func (b *bench) leftovers() string {
+	b.t.Helper()
+	ctx, q := context.Background(), b.queue()
+	var out []string
+	ghosts, _ := strconv.ParseInt(b.rdb.Get(ctx, record.Ghosts(q)).Val(), 10, 64)
+	if n := b.queueLen(); n != ghosts {
+		out = append(out, fmt.Sprintf("%d ghosts by the count, %d ids in the list", ghosts, n))
+	}
+	for _, key := range []string{record.Marked(q), record.Outbox(q), record.Lease(q), record.Active(q), record.Scheduled(q), record.Retry(q)} {
+		if b.rdb.Exists(ctx, key).Val() == 1 {
+			out = append(out, key)
+		}
+	}
+	return strings.Join(out, "; ")
+}
+
+// tally counts calls by job.
+type tally struct {
+	mu sync.Mutex
+	n  map[string]int
+}
+
+func (c *tally) add(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.n == nil {
+		c.n = map[string]int{}
+	}
+	c.n[id]++
+	return c.n[id]
+}
+
+func (c *tally) of(id string) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.n[id]
+}
+
+func (c *tally) total() int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	total := 0
+	for _, n := range c.n {
+		total += n
+	}
+	return total
+}
+
+// signal receives from c, or ends the test.
+func signal[T any](t *testing.T, what string, c <-chan T) T {
+	t.Helper()
+	select {
+	case v := <-c:
+		return v
+	case <-time.After(15 * time.Second):
+		t.Fatalf("not within 15 s: %s", what)
+		panic("unreachable")
+	}
+}

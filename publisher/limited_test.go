@@ -1,0 +1,245 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"math/rand/v2"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// Half of the calls are rate limited, at random: nothing is lost, nothing is
+// published twice, and every worker goes on afterwards.
+func TestHalfOfTheCallsRateLimited(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name              string
+		workers, parallel int
+	}{
+		{"one process with 20 slots", 1, 20},
+		{"four processes with 5 slots", 4, 5},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			const n, slots = 100, 20
+			ids := b.enqueueMany(n)
+			// A job is limited three times at most, so that chance cannot make
+			// the test long: each time costs it a second.
+			const most = 3
+			var limited, published tally
+			var meeting atomic.Bool
+			inHand, goOn := make(chan int, slots), make(chan struct{})
+			for w := range tc.workers {
+				b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
+					if meeting.Load() {
+						inHand <- w
+						select {
+						case <-goOn:
+							return nil
+						case <-ctx.Done():
+							return ctx.Err()
+						}
+					}
+					if limited.of(j.ID) < most && rand.IntN(2) == 0 {
+						limited.add(j.ID)
+						return jobs.RateLimited(0)
+					}
+					published.add(j.ID)
+					return nil
+				}, publisher.Concurrency(tc.parallel), rules(100*time.Millisecond))
+			}
+			putOff := map[string]int{}
+			for done := 0; done < n; {
+				e := b.event()
+				switch e.Result {
+				case publisher.Completed:
+					done++
+				case publisher.Rescheduled:
+					putOff[e.Job.ID]++
+				default:
+					t.Fatalf("job %s: %s (%v)", e.Job.ID, e.Result, e.Err)
+				}
+			}
+			for _, id := range ids {
+				j := b.record(id)
+				if j.Status != jobs.Completed || published.of(id) != 1 {
+					t.Errorf("job %s is %s and was published %d times", id, j.Status, published.of(id))
+				}
+				if j.Attempt != 0 || j.RescheduleCount != putOff[id] || j.RescheduleCount < limited.of(id) {
+					t.Errorf("job %s: attempt %d; %d reschedules, of which %d were heard of, after %d refusals",
+						id, j.Attempt, j.RescheduleCount, putOff[id], limited.of(id))
+				}
+			}
+			openings := 0
+			for _, e := range b.breakerHistory() {
+				if e.To == breaker.Open {
+					openings++
+				}
+			}
+			if openings == 0 {
+				t.Error("the breaker never opened")
+			}
+			t.Logf("%d calls, %d limited, %d openings", limited.total()+published.total(), limited.total(), openings)
+			// Each slot goes on: twenty jobs are in hand at the same time.
+			eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
+			meeting.Store(true)
+			b.enqueueMany(slots)
+			at := map[int]int{}
+			for range slots {
+				at[signal(t, "every slot has a job in hand", inHand)]++
+			}
+			close(goOn)
+			for w := range tc.workers {
+				if at[w] != tc.parallel {
+					t.Errorf("process %d has %d jobs in hand, want %d", w, at[w], tc.parallel)
+				}
+			}
+			for range slots {
+				b.want(publisher.Completed)
+			}
+			b.mustBeEmpty()
+		})
+	}
+}
+
+func (b *bench) breakerHistory() []breaker.Event {
+	b.t.Helper()
+	history, err := breaker.History(context.Background(), b.rdb, b.dest, 1000)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return history
+}
+
+func TestTheHundredAndFirstRescheduleFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var calls atomic.Int32
+	job := b.enqueue(jobs.MaxReschedules(100), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		calls.Add(1)
+		return jobs.Reschedule(0)
+	})
+	for range 100 {
+		b.want(publisher.Rescheduled)
+	}
+	b.want(publisher.FailedFinal)
+	got := b.get(job.ID)
+	if got.Status != jobs.Failed || got.LastError != "max reschedules (100) exceeded" {
+		t.Errorf("%s, last error %q", got.Status, got.LastError)
+	}
+	if got.RescheduleCount != 100 || got.Attempt != 0 || calls.Load() != 101 {
+		t.Errorf("%d reschedules, attempt %d, %d calls", got.RescheduleCount, got.Attempt, calls.Load())
+	}
+}
+
+// A job that is in hand when the breaker opens is put off without a call, and that
+// counts like any other reschedule.
+func TestReschedulesByTheBreakerCount(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	limited := b.enqueue(jobs.MaxReschedules(1))
+	healthy := b.enqueue()
+	var calls tally
+	opened := make(chan struct{}, 1)
+	o := b.options()
+	o.OnJob = func(e publisher.JobEvent) {
+		if e.Job.ID == healthy.ID {
+			// The next job came along with the completion. Before its turn the
+			// breaker opens.
+			if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: time.Hour, By: "test"}); err != nil {
+				t.Error(err)
+			}
+			signal(t, "this process knows that the breaker is open", opened)
+		}
+		b.events <- e
+	}
+	b.run(o, func(_ context.Context, j *jobs.Job) error {
+		calls.add(j.ID)
+		if j.ID == limited.ID {
+			return jobs.Reschedule(0)
+		}
+		return nil
+	}, publisher.Concurrency(1), publisher.Breaker(breaker.Options{
+		OnEvent: func(e breaker.Event) {
+			if e.To == breaker.Open {
+				opened <- struct{}{}
+			}
+		},
+	}))
+	if e := b.want(publisher.Rescheduled); e.Reason != publisher.ReasonPublisher {
+		t.Errorf("the first reschedule is by %q", e.Reason)
+	}
+	b.want(publisher.Completed)
+	if e := b.want(publisher.FailedFinal); e.Called {
+		t.Error("the job was called while the breaker was open")
+	}
+	got := b.get(limited.ID)
+	if got.Status != jobs.Failed || got.LastError != "max reschedules (1) exceeded" || got.RescheduleCount != 1 {
+		t.Errorf("%s after %d reschedules, last error %q", got.Status, got.RescheduleCount, got.LastError)
+	}
+	if n := calls.of(limited.ID); n != 1 {
+		t.Errorf("%d calls, want the one before the opening", n)
+	}
+}
+
+// Reschedules cost no retries, and retries no reschedules; nor does either change
+// when the other comes.
+func TestRetriesAndReschedulesCountApart(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	boom := errors.New("boom")
+	steps := []struct {
+		outcome               error
+		result                string
+		attempt, reschedules  int
+		atLeast, atMost       time.Duration // until the next call
+		nextStatus            jobs.Status
+		lastError, lastReason string
+	}{
+		{jobs.Reschedule(time.Hour), publisher.Rescheduled, 0, 1, time.Hour, time.Hour, jobs.Pending, "", "put off by its publisher"},
+		{boom, publisher.Retried, 1, 1, 9 * time.Second, 11 * time.Second, jobs.RetryPending, "boom", "retry 1 of 2 after failure"},
+		{jobs.Reschedule(48 * time.Hour), publisher.Rescheduled, 1, 2, 48 * time.Hour, 48 * time.Hour, jobs.Pending, "boom", "put off by its publisher"},
+		{jobs.RateLimited(0), publisher.Rescheduled, 1, 3, time.Second, time.Second, jobs.Pending, "rate limited", "rate limited by " + b.dest},
+		{jobs.Fail(boom), publisher.Retried, 2, 3, 18 * time.Second, 22 * time.Second, jobs.RetryPending, "boom", "retry 2 of 2 after explicit"},
+		{jobs.Reschedule(time.Minute), publisher.Rescheduled, 2, 4, time.Minute, time.Minute, jobs.Pending, "boom", "put off by its publisher"},
+		{boom, publisher.FailedFinal, 2, 4, 0, 0, jobs.Failed, "boom", ""},
+	}
+	outcomes := make(chan error, len(steps))
+	job := b.enqueue(jobs.MaxReschedules(4), jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 10, BackoffMultiplier: 2}))
+	var mu atomic.Pointer[time.Time]
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		now := b.redisNow()
+		mu.Store(&now)
+		return <-outcomes
+	})
+	for i, step := range steps {
+		outcomes <- step.outcome
+		b.want(step.result)
+		ended := b.redisNow()
+		got := b.record(job.ID)
+		if got.Status != step.nextStatus || got.Attempt != step.attempt || got.RescheduleCount != step.reschedules {
+			t.Fatalf("step %d: %s, attempt %d, %d reschedules; want %s, %d, %d", i,
+				got.Status, got.Attempt, got.RescheduleCount, step.nextStatus, step.attempt, step.reschedules)
+		}
+		if got.LastError != step.lastError || got.Reason != step.lastReason {
+			t.Errorf("step %d: last error %q, reason %q; want %q, %q", i, got.LastError, got.Reason, step.lastError, step.lastReason)
+		}
+		if step.nextStatus == jobs.Failed {
+			break
+		}
+		if (got.NextRetryAt != nil) != (step.nextStatus == jobs.RetryPending) {
+			t.Errorf("step %d: next_retry_at is %v while %s", i, got.NextRetryAt, got.Status)
+		}
+		if from, to := mu.Load().Add(step.atLeast-time.Millisecond), ended.Add(step.atMost+time.Millisecond); got.AvailableAt.Before(from) || got.AvailableAt.After(to) {
+			t.Errorf("step %d: available at %s, want from %s to %s", i, got.AvailableAt, from, to)
+		}
+		b.makeDue(job.ID)
+	}
+}

@@ -1,0 +1,232 @@
+package publisher_test
+
+import (
+	"context"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// A test that needs a worker which dies runs this test binary again.
+const (
+	victimAddr        = "PUBLISHER_TEST_ADDR"
+	victimDestination = "PUBLISHER_TEST_DESTINATION"
+	victimPoison      = "PUBLISHER_TEST_POISON"
+)
+
+// exitPoisoned is the exit status of a worker that its job has killed.
+const exitPoisoned = 66
+
+// crowd is how many jobs there are, and how many one worker can have in hand.
+const crowd = 10
+
+// TestVictim is the process of a worker that one job kills; by itself it does
+// nothing. The job does so once all have been started, so that at first all of them
+// are in hand.
+func TestVictim(t *testing.T) {
+	addr := os.Getenv(victimAddr)
+	if addr == "" {
+		t.Skip("runs in processes of other tests only")
+	}
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin)
+		os.Exit(0) // the test is over
+	}()
+	rdb := redis.NewClient(&redis.Options{Addr: addr})
+	defer rdb.Close()
+	p, err := publisher.New(rdb, publisher.Options{
+		Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)), RetryLoopInterval: 50 * time.Millisecond,
+		RecoverSpread: 10 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var inHand atomic.Int32
+	all := make(chan struct{})
+	err = p.Handle(os.Getenv(victimDestination), publisher.Func(func(ctx context.Context, j *jobs.Job) error {
+		poison := j.ID == os.Getenv(victimPoison)
+		if j.Crashes == 0 {
+			if inHand.Add(1) == crowd {
+				close(all)
+			}
+			select {
+			case <-all:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+			if !poison {
+				<-ctx.Done() // it is still in hand when the process ends
+			}
+		}
+		if poison {
+			os.Exit(exitPoisoned)
+		}
+		return nil
+	}), publisher.Concurrency(crowd))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// dieOfPoison runs a worker until it is dead and returns what it had in hand.
+func (b *bench) dieOfPoison(s *redistest.Server, poison string) []string {
+	b.t.Helper()
+	cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$", "-test.count=1")
+	cmd.Env = append(os.Environ(), victimAddr+"="+s.Addr(), victimDestination+"="+b.dest, victimPoison+"="+poison)
+	var out strings.Builder
+	cmd.Stdout, cmd.Stderr = &out, &out
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	defer stdin.Close()
+	if err := cmd.Start(); err != nil {
+		b.t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- cmd.Wait() }()
+	select {
+	case <-ended:
+	case <-time.After(30 * time.Second):
+		_ = cmd.Process.Kill()
+		<-ended
+		b.t.Fatalf("the job did not kill its worker within 30 s:\n%s", &out)
+	}
+	if code := cmd.ProcessState.ExitCode(); code != exitPoisoned {
+		b.t.Fatalf("the worker ended with %d:\n%s", code, &out)
+	}
+	return b.ageLeases()
+}
+
+// ageLeases makes the leases of all jobs in hand look lost, which takes asynq up to
+// two minutes, and returns these jobs. The next worker that starts looks for them.
+func (b *bench) ageLeases() []string {
+	b.t.Helper()
+	ctx := context.Background()
+	ids, err := b.rdb.LRange(ctx, record.Active(b.queue()), 0, -1).Result()
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, id := range ids {
+		z := redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}
+		if err := b.rdb.ZAddXX(ctx, record.Lease(b.queue()), z).Err(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	return ids
+}
+
+// One job among ten kills its worker: it fails as poison after the third time, and
+// those that were in hand with it at the first time complete.
+func TestPoisonJobAmongTen(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	b := benchOn(t, s)
+	ids := b.enqueueMany(crowd)
+	poison := ids[3]
+	if got := b.dieOfPoison(s, poison); len(got) != crowd {
+		t.Fatalf("%d jobs were in hand at the first crash, want all %d", len(got), crowd)
+	}
+	for n := 2; n <= 3; n++ {
+		// From now on it is a suspect, and suspects run alone.
+		if got := b.dieOfPoison(s, poison); !slices.Equal(got, []string{poison}) {
+			t.Errorf("in hand at crash %d: %v, want only the poison job %s", n, got, poison)
+		}
+	}
+	var called tally
+	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+		called.add(j.ID)
+		return nil
+	})
+	for _, id := range ids {
+		want, crashes := jobs.Completed, 1
+		if id == poison {
+			want, crashes = jobs.Failed, 3
+		}
+		if got := b.waitStatus(id, want); got.Crashes != crashes || got.Attempt != 0 || got.RescheduleCount != 0 {
+			t.Errorf("job %s is %s: crashes %d, attempt %d, %d reschedules; want %d, 0, 0",
+				id, got.Status, got.Crashes, got.Attempt, got.RescheduleCount, crashes)
+		}
+	}
+	if got := b.get(poison); got.LastError != "poison: its worker died 3 times with this job in hand" {
+		t.Errorf("last error of the poison job: %q", got.LastError)
+	}
+	if n := called.of(poison); n != 0 {
+		t.Errorf("the poison job was called %d times after its third crash", n)
+	}
+	entries, err := b.client.History(context.Background(), poison)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	for _, e := range entries {
+		events = append(events, e.Event)
+	}
+	want := "created" + strings.Repeat(" started worker_lost recovered", 2) + " started worker_lost failed"
+	if got := strings.Join(events, " "); got != want {
+		t.Errorf("history of the poison job: %s\nwant %s", got, want)
+	}
+	b.mustBeEmpty()
+
+	// Somebody has mended what killed the worker: it runs again, with a clean slate.
+	if err := b.client.Retry(context.Background(), poison); err != nil {
+		t.Fatal(err)
+	}
+	if got := b.waitStatus(poison, jobs.Completed); got.Crashes != 0 || called.of(poison) != 1 {
+		t.Errorf("after the retry: crashes %d, %d calls", got.Crashes, called.of(poison))
+	}
+}
+
+// A worker that is taken for dead and is not takes the crash back, also the last
+// one that its job may have.
+func TestWorkerThatOutlivesItsLeaseTakesTheCrashBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	job := b.enqueue()
+	inCall, goOn := make(chan struct{}, 1), make(chan struct{})
+	slow := b.options()
+	slow.Worker, slow.MaxCrashes = "slow:1", 1 // it too may find the lease lost
+	b.run(slow, func(context.Context, *jobs.Job) error {
+		inCall <- struct{}{}
+		<-goOn
+		return nil
+	}, publisher.Concurrency(1))
+	signal(t, "the call", inCall)
+	if got := b.ageLeases(); len(got) != 1 {
+		t.Fatalf("%d jobs in hand", len(got))
+	}
+	recovering := b.options()
+	recovering.Worker, recovering.MaxCrashes = "other:2", 1
+	recovering.OnJob = nil
+	stop := b.run(recovering, func(context.Context, *jobs.Job) error {
+		t.Error("the job was called a second time")
+		return nil
+	})
+	if got := b.waitStatus(job.ID, jobs.Failed); got.Crashes != 1 {
+		t.Errorf("taken for dead: crashes %d", got.Crashes)
+	}
+	stop()
+	close(goOn)
+	if got := b.waitStatus(job.ID, jobs.Completed); got.Crashes != 0 {
+		t.Errorf("crashes %d although its worker lives", got.Crashes)
+	}
+	if got := b.get(job.ID).Worker; got != "slow:1" {
+		t.Errorf("completed by %s", got)
+	}
+}

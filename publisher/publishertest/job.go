@@ -1,0 +1,117 @@
+package publishertest
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// NewJob is the job that a client makes of spec now. It panics if no client would
+// accept it; bounds that are set where the app runs, such as
+// RETRY_MAX_RETRIES_LIMIT, are not checked. Parents (jobs.After) count as
+// completed.
+//
+// Change the job for what its life has brought so far: Attempt (retries made),
+// RescheduleCount, Crashes, ExpiresAt.
+func NewJob(spec *jobs.Spec) *jobs.Job {
+	if spec == nil {
+		panic("publishertest: new job: the spec is nil; make one with jobs.New")
+	}
+	unbounded := jobs.Limits{MaxPayloadBytes: math.MaxInt, RetryMaxRetries: math.MaxInt, RetryMaxDelay: math.MaxInt64}
+	if err := spec.Validate(unbounded); err != nil {
+		panic(fmt.Sprintf("publishertest: new job: %v", err))
+	}
+	job := &jobs.Job{
+		ID: spec.ID, Destination: spec.Destination, Key: spec.Key, Status: jobs.Pending, Priority: spec.Priority,
+		Payload: spec.Payload, Request: spec.Request, Batch: spec.Batch, After: append([]string{}, spec.After...),
+		Retry: stored(spec.Retry), MaxReschedules: spec.MaxReschedules,
+		CreatedAt: time.Now().UTC().Truncate(time.Millisecond),
+	}
+	if job.ID == "" {
+		job.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	if job.Priority == "" {
+		job.Priority = jobs.PriorityDefault
+	}
+	job.AvailableAt = job.CreatedAt
+	switch {
+	case spec.Delay > 0:
+		job.AvailableAt = job.CreatedAt.Add(roundUp(spec.Delay))
+	case spec.At.After(job.CreatedAt):
+		job.AvailableAt = spec.At.Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
+	}
+	switch {
+	case spec.TTL != nil:
+		at := job.CreatedAt.Add(roundUp(*spec.TTL))
+		job.ExpiresAt = &at
+	case !spec.ExpiresAt.IsZero():
+		at := spec.ExpiresAt.UTC().Truncate(time.Millisecond)
+		job.ExpiresAt = &at
+	}
+	return clone(job)
+}
+
+// roundUp returns whole milliseconds, which is how exact the record of a job is.
+func roundUp(d time.Duration) time.Duration {
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
+}
+
+// stored is a policy as it comes back from the record, where the triggers are
+// written out.
+func stored(p *jobs.RetryPolicy) *jobs.RetryPolicy {
+	if p == nil {
+		return nil
+	}
+	b, err := json.Marshal(p)
+	if err == nil {
+		p = &jobs.RetryPolicy{}
+		err = json.Unmarshal(b, p)
+	}
+	if err != nil {
+		panic(fmt.Sprintf("publishertest: new job: %v", err))
+	}
+	return p
+}
+
+// clone copies a job with everything it points to.
+func clone(j *jobs.Job) *jobs.Job {
+	c := *j
+	c.Payload = bytes.Clone(j.Payload)
+	c.Request.Headers = maps.Clone(j.Request.Headers)
+	c.After = slices.Clone(j.After)
+	c.MaxReschedules = copied(j.MaxReschedules)
+	if c.Retry = copied(j.Retry); c.Retry != nil {
+		c.Retry.RetryOn = slices.Clone(j.Retry.RetryOn)
+	}
+	c.Response = copied(j.Response)
+	for _, t := range []**time.Time{&c.NextRetryAt, &c.StartedAt, &c.ExpiresAt, &c.MarkedExpiredAt, &c.CompletedAt, &c.EndedAt} {
+		*t = copied(*t)
+	}
+	return &c
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
+}
+
+// inHand is the job as a worker hands it out: of what it went through, only the
+// counters and the expiry are read with it.
+func inHand(j *jobs.Job) *jobs.Job {
+	c := clone(j)
+	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
+	c.LastError, c.Reason, c.Worker, c.Response = "", "", "", nil
+	c.NextRetryAt, c.StartedAt = nil, nil
+	return c
+}

@@ -1,0 +1,70 @@
+package publishertest
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// Life is what Play saw.
+type Life struct {
+	// Calls are the results of the calls, in order. Their At is on Play's clock.
+	Calls []Result
+	// Job is the job in the end. Its Status is final unless the calls were used
+	// up or the context ended.
+	Job *jobs.Job
+
+	start time.Time
+}
+
+// Play plays the life of a job: it calls h when the job becomes available, and
+// again after each reschedule and retry, until the job has ended, calls have been
+// made, or ctx has ended. No time passes for that: the clock jumps from the
+// job's AvailableAt to the next one, retries come without jitter, and calls take
+// no time on it. A job that is not called before its ExpiresAt expires.
+//
+// Options and panics are those of Publish.
+func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, opts ...publisher.HandleOption) Life {
+	check(job)
+	if calls < 1 {
+		panic(fmt.Sprintf("publishertest: play: calls is %d; give how many to make at most", calls))
+	}
+	life := Life{Job: clone(job), start: job.CreatedAt}
+	now := latest(job.CreatedAt, job.AvailableAt)
+	for !life.Job.Status.Final() {
+		now = latest(now, life.Job.AvailableAt)
+		if life.Job.ExpiredAt(now) || cancelled(ctx) {
+			life.Job = publishAt(ctx, now, h, life.Job, opts).Job // without a call
+			break
+		}
+		if len(life.Calls) == calls || ctx.Err() != nil {
+			break
+		}
+		r := publishAt(ctx, now, h, life.Job, opts)
+		life.Calls = append(life.Calls, r)
+		life.Job = clone(r.Job)
+	}
+	return life
+}
+
+// String is one line for each call, with the time since the job was created, and
+// one for what came after the last of them.
+func (l Life) String() string {
+	var b strings.Builder
+	for i, c := range l.Calls {
+		fmt.Fprintf(&b, "+%s call %d: %s\n", c.At.Sub(l.start), i+1, c)
+	}
+	if n := len(l.Calls); n > 0 && l.Calls[n-1].Job.Status.Final() {
+		return b.String()
+	}
+	at := l.Job.AvailableAt
+	if l.Job.EndedAt != nil {
+		at = *l.Job.EndedAt
+	}
+	fmt.Fprintf(&b, "+%s %s\n", at.Sub(l.start), l.Job.Status)
+	return b.String()
+}

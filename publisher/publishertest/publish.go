@@ -1,0 +1,194 @@
+package publishertest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/trial"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// ErrCancelled is the cause of a context with which Publish and Play take the job
+// to be cancelled by somebody:
+//
+//	ctx, cancel := context.WithCancelCause(t.Context())
+//	cancel(publishertest.ErrCancelled)
+var ErrCancelled = trial.ErrCancelled
+
+// Result says what became of a job after a call, or instead of one.
+type Result struct {
+	// At is the instant of the call: now, or the job's AvailableAt if that is
+	// later.
+	At time.Time
+	// Called is false if a worker would not have called, because the job had
+	// expired or was cancelled before.
+	Called bool
+	// Took is how long the handler ran. A worker waits for one that ignores the
+	// end of its context.
+	Took time.Duration
+
+	// Result and Reason are those of publisher.JobEvent: publisher.Completed and
+	// so on. Result is "" for a job that had expired.
+	Result, Reason string
+	// Err is what the handler returned. A panic is an error, too.
+	Err error
+
+	// RateLimited is true if the call counts against the circuit breaker, with
+	// the Hint when to come back, if the API gave one.
+	RateLimited bool
+	Hint        time.Duration
+	// Trigger is the kind of a failure which the job's policy may retry; "" for
+	// other results and for failures that are final.
+	Trigger jobs.Trigger
+
+	// Delay is the time until the job may run again, of a retry without jitter;
+	// 0 is the back of the queue.
+	Delay time.Duration
+	// MinDelay and MaxDelay are what jitter makes of it, equal to Delay for all
+	// but retries.
+	MinDelay, MaxDelay time.Duration
+
+	// Job is the job afterwards: its Status, counters, AvailableAt, ExpiresAt,
+	// LastError, Response. The one that was given is not changed.
+	Job *jobs.Job
+}
+
+// Publish calls h for the job, once, as a worker would that was set up with
+// publisher.Handle(job.Destination, h, opts...), and says what becomes of the
+// job. The Job of the result can be published again for the next call of its life.
+//
+// When ctx ends, the call is cut as at the end of SHUTDOWN_TIMEOUT, or, with the
+// cause ErrCancelled, as by a cancel of the job.
+//
+// Publish panics for options that Handle refuses and for a job that is to be
+// called by no worker, because it has ended, waits or is paused.
+func Publish(ctx context.Context, h publisher.Handler, job *jobs.Job, opts ...publisher.HandleOption) Result {
+	check(job)
+	return publishAt(ctx, latest(time.Now(), job.AvailableAt), h, job, opts)
+}
+
+func check(job *jobs.Job) {
+	switch {
+	case job == nil:
+		panic("publishertest: the job is nil; make one with NewJob")
+	case job.Status != jobs.Pending && job.Status != jobs.RetryPending && job.Status != jobs.Running:
+		panic(fmt.Sprintf("publishertest: job %s is %s, so no worker would call it; start with a job of NewJob", job.ID, job.Status))
+	}
+}
+
+// latest cuts to milliseconds, which is how exact the record of a job is.
+func latest(a, b time.Time) time.Time {
+	if a.Before(b) {
+		a = b
+	}
+	return a.UTC().Truncate(time.Millisecond)
+}
+
+func publishAt(ctx context.Context, at time.Time, h publisher.Handler, job *jobs.Job, opts []publisher.HandleOption) Result {
+	r := Result{At: at, Job: clone(job)}
+	if job.ExpiredAt(at) {
+		expire(r.Job)
+		return r
+	}
+	if cancelled(ctx) {
+		r.cancel()
+		return r
+	}
+	a, err := trial.Call(ctx, trial.Request{Handler: h, Options: opts, Job: inHand(job), Now: at})
+	if err != nil {
+		panic(fmt.Sprintf("publishertest: %v", err))
+	}
+	r.Called, r.Took, r.Result, r.Reason, r.Err = true, a.Took, a.Result, a.Reason, a.Err
+	r.RateLimited, r.Hint, r.Trigger = a.RateLimited, a.Hint, a.Trigger
+	r.settle(a)
+	if cancelled(ctx) && !r.Job.Status.Final() {
+		r.cancel() // whatever the handler wanted
+	}
+	return r
+}
+
+func cancelled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), ErrCancelled) }
+
+func (r *Result) cancel() {
+	r.Result, r.Reason = publisher.Cancelled, ""
+	r.MinDelay, r.Delay, r.MaxDelay = 0, 0, 0
+	r.Job.NextRetryAt, r.Job.Reason, r.Job.LastError = nil, "", "cancelled"
+	r.end(jobs.Cancelled)
+}
+
+// settle applies to the job what Redis would.
+func (r *Result) settle(a trial.Answer) {
+	j := r.Job
+	j.Status, j.NextRetryAt, j.Reason = jobs.Pending, nil, ""
+	j.StartedAt = copied(&r.At)
+	if a.Response != nil {
+		j.Response = a.Response
+	}
+	if a.LastError != "" {
+		j.LastError = a.LastError
+	}
+	if j.ExpiresAt != nil {
+		*j.ExpiresAt = j.ExpiresAt.Add(a.Extend)
+	}
+	switch a.Result {
+	case publisher.Completed:
+		j.CompletedAt = copied(&r.At)
+		r.end(jobs.Completed)
+	case publisher.FailedFinal:
+		r.end(jobs.Failed)
+	case publisher.Rescheduled:
+		if limit := j.MaxReschedules; limit != nil && j.RescheduleCount >= *limit {
+			r.Result, r.Reason = publisher.FailedFinal, ""
+			j.LastError = fmt.Sprintf("max reschedules (%d) exceeded", *limit)
+			r.end(jobs.Failed)
+			return
+		}
+		j.RescheduleCount++
+		d := time.Duration(0)
+		if !a.At.IsZero() {
+			d = a.At.Sub(r.At)
+		}
+		r.again(d, d, d)
+		j.Reason = a.Waits
+	case publisher.Retried:
+		shortest, without, longest := j.Retry.DelayWith(j.Attempt, 0), j.Retry.DelayWith(j.Attempt, 0.5), j.Retry.DelayWith(j.Attempt, 1)
+		j.Attempt++
+		r.again(shortest, without, longest)
+		j.Status, j.Reason, j.NextRetryAt = jobs.RetryPending, a.Waits, copied(&j.AvailableAt)
+	}
+}
+
+func (r *Result) again(shortest, d, longest time.Duration) {
+	r.MinDelay, r.Delay, r.MaxDelay = shortest, d, longest
+	r.Job.AvailableAt = r.At.Add(d)
+}
+
+func (r *Result) end(s jobs.Status) {
+	r.Job.Status, r.Job.EndedAt = s, copied(&r.At)
+}
+
+// expire ends a job whose time is over.
+func expire(j *jobs.Job) {
+	j.Status, j.NextRetryAt, j.Reason = jobs.Expired, nil, ""
+	j.MarkedExpiredAt, j.EndedAt = copied(j.ExpiresAt), copied(j.ExpiresAt)
+}
+
+// String is one line for the log of a test.
+func (r Result) String() string {
+	switch {
+	case !r.Called:
+		return string(r.Job.Status) + " before it was called"
+	case r.Result == publisher.Rescheduled && r.RateLimited:
+		return fmt.Sprintf("rescheduled by %s, counts against the breaker: %v", r.Delay, r.Err)
+	case r.Result == publisher.Rescheduled:
+		return fmt.Sprintf("rescheduled by %s", r.Delay)
+	case r.Result == publisher.Retried:
+		return fmt.Sprintf("retry in %s (%s to %s) after %s: %v", r.Delay, r.MinDelay, r.MaxDelay, r.Trigger, r.Err)
+	case r.Result == publisher.FailedFinal:
+		return "failed: " + r.Job.LastError
+	}
+	return r.Result
+}
