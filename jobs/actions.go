@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
+	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/lifecycle"
 	"github.com/tidegate/tidegate/internal/record"
@@ -33,11 +35,32 @@ const (
 // ActOption says more about an action.
 type ActOption func(*lifecycle.Order)
 
-// By says who acts, for the history of the jobs.
-func By(name string) ActOption { return func(o *lifecycle.Order) { o.By = name } }
+// Bounds of what is kept of an action, in bytes.
+const (
+	maxBy     = 128
+	maxReason = 1024
+)
 
-// Because says why, for the history and, of a cancelled job, for its last error.
-func Because(reason string) ActOption { return func(o *lifecycle.Order) { o.Reason = reason } }
+// By says who acts, for the history of the jobs: up to 128 bytes of it.
+func By(name string) ActOption { return func(o *lifecycle.Order) { o.By = cut(name, maxBy) } }
+
+// Because says why, for the history, in which texts are cut to 300 bytes, and for the
+// last error of a cancelled job: up to 1024 bytes of it.
+func Because(reason string) ActOption {
+	return func(o *lifecycle.Order) { o.Reason = cut(reason, maxReason) }
+}
+
+// cut shortens text to be stored, between characters.
+func cut(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\uFFFD")
+	if len(s) <= limit {
+		return s
+	}
+	for limit -= len("…"); !utf8.RuneStart(s[limit]); {
+		limit--
+	}
+	return s[:limit] + "…"
+}
 
 // ActResult is what an action came to for one job.
 type ActResult struct {

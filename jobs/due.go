@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"slices"
 
 	"github.com/tidegate/tidegate/internal/lifecycle"
 	"github.com/tidegate/tidegate/internal/record"
@@ -15,6 +16,7 @@ import (
 func (c *Client) expireSeen(ctx context.Context, seen []*Job) []*Job {
 	due := map[string][]int{}
 	now := c.now()
+	seen = slices.Clone(seen)
 	for i, j := range seen {
 		if !j.Status.Final() && j.Status != Running && j.ExpiredAt(now) {
 			queue := record.Queue(j.Destination, record.Priority(j.Priority))

@@ -57,8 +57,8 @@ func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*pre
 		switch {
 		case earlier == nil:
 			first[p.job.ID] = p
-		case earlier.queue != p.queue && found[earlier] == "" && found[p] == "":
-			found[p] = earlier.queue
+		case found[earlier] == "" && found[p] == "" && (earlier.queue != p.queue || len(earlier.job.After) > 0 && len(p.job.After) == 0):
+			found[p] = earlier.queue // one with parents is sent after those without
 		}
 	}
 	return found, nil

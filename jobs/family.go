@@ -51,6 +51,9 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 	var parents []string
 	for _, p := range ps {
 		parents = append(parents, p.job.After...)
+		if p.given {
+			parents = append(parents, p.job.ID)
+		}
 	}
 	where, err := c.locate(ctx, unique(parents))
 	if err != nil {
@@ -58,7 +61,13 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 	}
 	byQueue := map[string][]*prepared{}
 	var order []string
+	var duplicates []duplicate
 	for _, p := range ps {
+		if queue := where[p.job.ID]; p.given && queue != "" {
+			// Whatever has become of the parents since.
+			duplicates = append(duplicates, duplicate{p, queue})
+			continue
+		}
 		if problem := unknownParents(p.job.After, where); problem != nil {
 			results[p.index].Err = fmt.Errorf("jobs: enqueue: %w", problem)
 			continue
@@ -68,7 +77,6 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 		}
 		byQueue[p.queue] = append(byQueue[p.queue], p)
 	}
-	var duplicates []duplicate
 	children := map[string][]lifecycle.Ref{}
 	byRef := map[lifecycle.Ref]*Result{}
 	var failed error

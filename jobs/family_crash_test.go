@@ -69,22 +69,19 @@ func (h *deathHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 // until one lives to its end. do returns the error that it has met.
 func diesAnywhere(t *testing.T, do func(t *testing.T, dying redis.UniversalClient) error) {
 	t.Helper()
-	for n := 0; ; n++ {
-		ended := false
-		t.Run(fmt.Sprint("after ", n, " calls"), func(t *testing.T) {
-			err := do(t, dieAfter(redistest.Shared(t).Client(t), n))
-			if err != nil && !errors.Is(err, errDead) {
-				t.Errorf("error %v", err)
-			}
-			ended = err == nil
-		})
-		if ended || t.Failed() {
+	for n := range 100 {
+		err := do(t, dieAfter(redistest.Shared(t).Client(t), n))
+		if err != nil && !errors.Is(err, errDead) {
+			t.Errorf("error %v", err)
+		}
+		if t.Failed() {
+			t.Fatalf("where the process died after %d calls", n)
+		}
+		if err == nil {
 			return
 		}
-		if n > 100 {
-			t.Fatal("it has no end")
-		}
 	}
+	t.Fatal("it has no end")
 }
 
 // work does what workers do every second: tells children of jobs that have ended.

@@ -19,7 +19,7 @@ type HistoryEntry struct {
 	Status Status `json:"status"`
 	// Event is what happened: created, started, rescheduled, retry_scheduled,
 	// completed, failed, cancelled, expired, paused, resumed, retried, released
-	// (its parents completed), worker_lost, recovered.
+	// (its parents completed), worker_lost, recovered, repaired (by the doctor).
 	Event string `json:"event"`
 	// Detail says more, for people.
 	Detail string `json:"detail"`
@@ -45,18 +45,27 @@ func (c *Client) History(ctx context.Context, id string) ([]HistoryEntry, error)
 	if where[id] == "" {
 		return nil, fmt.Errorf("jobs: history of %s: %w", id, ErrNotFound)
 	}
-	fields, err := c.rdb.HGetAll(ctx, record.Task(where[id], id)).Result()
-	if err != nil {
-		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)
+	j, fields, err := c.readFields(ctx, where[id], id)
+	if err == nil && c.expireSeen(ctx, []*Job{j})[0] != j {
+		j, fields, err = c.readFields(ctx, where[id], id)
 	}
-	if fields[record.FieldMsg] == "" {
-		return nil, fmt.Errorf("jobs: history of %s: %w", id, ErrNotFound)
-	}
-	j, err := FromRecord(fields)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)
 	}
 	return historyOf(j, fields), nil
+}
+
+// readFields reads a job with its record.
+func (c *Client) readFields(ctx context.Context, queue, id string) (*Job, map[string]string, error) {
+	fields, err := c.rdb.HGetAll(ctx, record.Task(queue, id)).Result()
+	if err != nil {
+		return nil, nil, fmt.Errorf("read record: %w", err)
+	}
+	if fields[record.FieldMsg] == "" {
+		return nil, nil, ErrNotFound
+	}
+	j, err := FromRecord(fields)
+	return j, fields, err
 }
 
 // historyOf puts the history together: what is not stored follows from the record.
@@ -88,11 +97,16 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 		}
 		out = append(out, e)
 	}
+	// The start of a run that was told of before, because its worker was taken for
+	// dead, is not told again.
+	started := j.StartedAt != nil && !j.StartedAt.Before(out[len(out)-1].At)
 	switch j.Status {
 	case Running:
 		add(j.StartedAt, Running, "started", "")
 	case Completed:
-		add(j.StartedAt, Running, "started", "")
+		if started {
+			add(j.StartedAt, Running, "started", "")
+		}
 		detail := ""
 		if r := j.Response; r != nil && r.Status != 0 {
 			detail = fmt.Sprintf("answered %d", r.Status)

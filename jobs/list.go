@@ -20,6 +20,9 @@ const (
 	// there is no index for (key, batch). The page may then be short, or empty,
 	// and still have a next one.
 	scanPerPage = 2000
+	// passPerPage bounds how many ids a page passes over that have left the list
+	// they still stand in.
+	passPerPage = 100_000
 	// scanAtOnce is how many of them are read in one round trip at least.
 	scanAtOnce = 100
 )
@@ -77,9 +80,10 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 		}
 	}
 	page := &Page{Items: []*Job{}}
-	scanned := 0
-	for len(page.Items) < o.Limit && scanned < scanPerPage {
-		want := o.Limit - len(page.Items)
+	scanned, passed, atOnce := 0, 0, 0
+	for len(page.Items) < o.Limit && scanned < scanPerPage && passed < passPerPage {
+		want := max(o.Limit-len(page.Items), atOnce)
+		before := scanned
 		if o.Key != "" || o.Batch != "" && len(o.Statuses) > 0 {
 			want = max(want, scanAtOnce)
 		}
@@ -89,9 +93,14 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 		}
 		c.expireHeads(ctx, heads)
 		n := merge(heads, want, func(h *head, i int) (more bool) {
-			scanned++
 			cur[h.source.name] = h.after(i)
-			if j := h.jobs[i]; j != nil && o.matches(j) {
+			j := h.jobs[i]
+			if j == nil {
+				passed++
+				return true
+			}
+			scanned++
+			if o.matches(j) {
 				j.Payload = nil
 				page.Items = append(page.Items, j)
 			}
@@ -100,6 +109,10 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 		if n == 0 {
 			cur = nil
 			break
+		}
+		if scanned == before {
+			// Many that were cancelled stand together: look further at once.
+			atOnce = min(max(2*atOnce, scanAtOnce), MaxPage)
 		}
 	}
 	if cur != nil {
@@ -119,6 +132,11 @@ func (o *ListOptions) validate() error {
 	for _, s := range o.Statuses {
 		if !slices.Contains(Statuses, s) {
 			bad("status", "%q is no status; there are %s", clip(string(s)), joinStatuses())
+		}
+	}
+	for field, name := range map[string]string{"key": o.Key, "batch": o.Batch} {
+		if name != "" && !ValidName(name) {
+			bad(field, "%q cannot be the name of a %s", clip(name), field)
 		}
 	}
 	if o.Destination != "" && !ValidDestination(o.Destination) {

@@ -104,9 +104,10 @@ func (p *RetryPolicy) Delay(attempt int) time.Duration {
 // DelayWith is Delay with a number from 0 to 1 in place of chance: 0 gives the
 // shortest delay, 0.5 the one without jitter, 1 the longest.
 func (p *RetryPolicy) DelayWith(attempt int, random float64) time.Duration {
-	secs := float64(p.InitialDelaySecs) * math.Pow(p.BackoffMultiplier, float64(attempt))
+	policy := p.withDefaults()
+	secs := float64(policy.InitialDelaySecs) * math.Pow(policy.BackoffMultiplier, float64(attempt))
 	secs *= 0.9 + 0.2*random
-	secs = max(1, min(secs, float64(p.MaxDelaySecs)))
+	secs = max(1, min(secs, float64(policy.MaxDelaySecs)))
 	return time.Duration(secs * float64(time.Second))
 }
 

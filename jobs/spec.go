@@ -66,6 +66,10 @@ func New(destination string, payload any, opts ...Option) *Spec {
 // ID gives the job its id instead of a new UUIDv7. An id that exists already,
 // in any destination, enqueues nothing: the existing job is returned with
 // Duplicate set. The look-up costs one more round trip to Redis.
+//
+// Two clients that enqueue the same new id at the same instant for different
+// destinations or priorities can both be accepted: give an id always with the same
+// ones.
 func ID(id string) Option { return func(s *Spec) { s.ID = id } }
 
 // Key names the owner of the budget inside the destination, a user or a tenant

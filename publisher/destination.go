@@ -25,6 +25,7 @@ type destination struct {
 	o       Options
 	log     *slog.Logger
 
+	suspect *asynqx.Suspect
 	breaker *breaker.Breaker
 	client  *asynqx.Client
 	server  *asynq.Server
@@ -37,10 +38,13 @@ type destination struct {
 // has closed: a cooldown of a day is beyond what anybody configures.
 const longestHold = 24 * time.Hour
 
-// beatEvery is how often at least a worker with jobs in hand looks for marks whose
-// word was lost, and one without, every other time, for jobs to expire and children
-// to release. The call of a cancelled job is to be cut within a second.
-const beatEvery = 500 * time.Millisecond
+// beatEvery is how often at least a worker looks for jobs that were cancelled while
+// they run, in case it has not heard of it: their calls are to be cut within a second.
+// lookEvery is how often it looks for jobs to expire and children to release.
+const (
+	beatEvery = 500 * time.Millisecond
+	lookEvery = time.Second
+)
 
 // bookkeeping is the time that a shutdown leaves for what follows the calls.
 const bookkeeping = 3 * time.Second
@@ -64,7 +68,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		Gate:      g,
 		Retention: d.o.Retention, RetentionFailed: d.o.RetentionFailed,
 		HeldReason: heldReason(d.name), RecoverSpread: d.o.RecoverSpread,
-		MaxCrashes: d.o.MaxCrashes, ForwardEvery: d.o.RetryLoopInterval,
+		MaxCrashes: d.o.MaxCrashes, Suspect: d.suspect, ForwardEvery: d.o.RetryLoopInterval, LookEvery: lookEvery,
 		Logger: d.log,
 		Fatal:  func(err error) { stop(err) },
 		Recovered: func(id string, s asynqx.Settled) {

@@ -39,7 +39,7 @@ func TestWaitingJobsExpire(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
 			ctx := context.Background()
-			expiry := b.redisNow().Add(2 * time.Second)
+			expiry := b.redisNow().Add(3 * time.Second)
 			until := jobs.ExpiresAt(expiry)
 			kinds := map[string]string{}
 			add := func(kind string, opts ...jobs.Option) string {
@@ -168,7 +168,7 @@ func TestExpiredJobsAreNotStarted(t *testing.T) {
 func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	const ttl = 500 * time.Millisecond
+	const ttl = 1500 * time.Millisecond
 	finishes := b.enqueue(jobs.TTL(ttl)).ID
 	fails := b.enqueue(jobs.TTL(ttl)).ID
 	retries := b.enqueue(jobs.TTL(ttl), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 60})).ID

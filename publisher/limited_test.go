@@ -122,10 +122,12 @@ func TestTheHundredAndFirstRescheduleFails(t *testing.T) {
 	b := newBench(t)
 	var calls atomic.Int32
 	job := b.enqueue(jobs.MaxReschedules(100), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
-	b.run(b.options(), func(context.Context, *jobs.Job) error {
-		calls.Add(1)
-		return jobs.Reschedule(0)
-	})
+	for range 4 { // whichever process it runs in
+		b.run(b.options(), func(context.Context, *jobs.Job) error {
+			calls.Add(1)
+			return jobs.Reschedule(0)
+		})
+	}
 	for range 100 {
 		b.want(publisher.Rescheduled)
 	}

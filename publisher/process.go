@@ -64,6 +64,12 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outc
 		event.Result = Cancelled
 		return asynqx.Outcome{Kind: asynqx.Cancel, Error: errCancelled.Error()}, event
 	}
+	if !delivery.Expires.IsZero() && !time.Now().Before(delivery.Expires) {
+		// Its time ended on the way here: the next sweep takes it out.
+		d.returnUnused(delivery)
+		event.Result = Requeued
+		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: "its time ended before it was started"}, event
+	}
 	permit, err := d.permit(delivery)
 	if err != nil {
 		event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
@@ -285,6 +291,8 @@ func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status
 // settled tells observers what Redis made of the outcome.
 func (d *destination) settled(job *jobs.Job, event JobEvent, s asynqx.Settled) {
 	switch s.Kind {
+	case "":
+		return // it was taken for lost meanwhile: what becomes of it is decided elsewhere
 	case asynqx.Fail:
 		event.Result = FailedFinal
 	case asynqx.Cancel:

@@ -115,13 +115,29 @@ type Publisher struct {
 	rdb redis.UniversalClient
 	o   Options
 
+	suspect asynqx.Suspect // of all destinations: they run in one process
+
 	mu           sync.Mutex
 	destinations map[string]*destination
 	ran          bool
 }
 
+// maxRetries is how often the client repeats a command by itself.
+func maxRetries(rdb redis.UniversalClient) int {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return c.Options().MaxRetries
+	case *redis.ClusterClient:
+		return c.Options().MaxRetries
+	}
+	return 0
+}
+
 // New returns a Publisher on rdb, which stays the caller's to close after Run.
 // Nothing is sent before Run.
+//
+// The client's MaxRetries should be -1: the publisher repeats what may be repeated
+// itself, and go-redis would also repeat the taking of jobs whose reply was lost.
 func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if rdb == nil {
 		return nil, errors.New("publisher: new: the Redis client is nil")
@@ -129,7 +145,11 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
 		return nil, errors.New("publisher: new: ShutdownTimeout and RetryLoopInterval must not be negative")
 	}
-	return &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}}, nil
+	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}}
+	if retries := maxRetries(rdb); retries > 0 {
+		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection that can leave a job in nobody's hands for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
+	}
+	return p, nil
 }
 
 // Handle serves the destination with h once Run is called. It fails for a name
@@ -164,7 +184,9 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if len(errs) > 0 {
 		return fmt.Errorf("publisher: handle %s: %w", name, errors.Join(errs...))
 	}
-	p.destinations[name] = newDestination(name, h, s, p.rdb, p.o)
+	d := newDestination(name, h, s, p.rdb, p.o)
+	d.suspect = &p.suspect
+	p.destinations[name] = d
 	return nil
 }
 

@@ -15,6 +15,22 @@ const (
 	sweepLock  = "tidegate:sweep"
 )
 
+// holdSweepLock takes the lock, or keeps it: a round of the sweep takes many
+// portions where there are many jobs, and only who began it can go on with it. Two
+// workers that hold it for a moment do no harm.
+func (p *Publisher) holdSweepLock(ctx context.Context) bool {
+	const lease = 3 * sweepEvery / 2
+	mine, err := p.rdb.SetNX(ctx, sweepLock, p.o.Worker, lease).Result()
+	if err != nil || mine {
+		return mine
+	}
+	holder, err := p.rdb.Get(ctx, sweepLock).Result()
+	if err != nil || holder != p.o.Worker {
+		return false
+	}
+	return p.rdb.PExpire(ctx, sweepLock, lease).Err() == nil
+}
+
 // sweep repairs, in portions, what a crash or a foreign tool has left behind, until
 // ctx ends. It does what tidegate doctor does.
 func (p *Publisher) sweep(ctx context.Context) {
@@ -29,9 +45,7 @@ func (p *Publisher) sweep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		// A little less than the interval, so that it is free at the next tick.
-		mine, err := p.rdb.SetNX(ctx, sweepLock, p.o.Worker, sweepEvery*9/10).Result()
-		if err != nil || !mine {
+		if !p.holdSweepLock(ctx) {
 			continue
 		}
 		report, _, err := sweeper.Sweep(ctx, 0)

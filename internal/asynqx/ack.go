@@ -179,7 +179,10 @@ func (c *Client) completeAndFetch(ctx context.Context, keys []string, args []any
 		return nil
 	})
 	if reply, err := fetched.Slice(); err == nil {
-		ds, _, err := c.receive(f, reply)
+		ds, dropped, err := c.receive(f, reply)
+		if dropped > 0 {
+			c.tell(f.queue) // some may have expired that had children
+		}
 		if err != nil {
 			c.health.failed(err)
 		}

@@ -83,6 +83,45 @@ func TestForwardAfterAnOutage(t *testing.T) {
 	}
 }
 
+// A worker with nothing in hand looks at a queue no more often than it was asked to;
+// with jobs in hand at each call, because somebody may have cancelled one.
+func TestLookEvery(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
+			t.Parallel()
+			s, other := realShelf(t), realShelf(t)
+			w := &wire{UniversalClient: s.rdb}
+			c := New(w, Options{Queues: []string{s.queue, other.queue}, ForwardEvery: time.Hour, LookEvery: time.Hour})
+			defer c.CloseGate(context.Background())
+			c.waiting.Store(closed)
+			expect := func(what string, want int) {
+				t.Helper()
+				before := len(w.sent("forward"))
+				for range 5 {
+					asForward(t, c, s.queue)
+				}
+				if got := len(w.sent("forward")) - before; got != want {
+					t.Errorf("%s: %d looks at 5 calls, want %d", what, got, want)
+				}
+			}
+			expect("idle", 1)
+			expect("idle, soon after", 0)
+			asForward(t, c, other.queue)
+			if got := len(w.sent("forward")); got != 2 {
+				t.Errorf("%d looks, want one at the other queue too", got)
+			}
+			d := &Delivery{Queue: s.queue, ID: "a"}
+			c.inHand.add(d)
+			expect("with a job in hand", 5)
+			c.inHand.remove(d)
+			expect("idle again", 0)
+			c.looked[s.queue] = time.Now().Add(-time.Hour)
+			expect("an interval later", 1)
+		})
+	}
+}
+
 // waitsAs puts one job of each state in which a job can wait, with names of the
 // states, and gives them an end.
 func (s *shelf) waitsAs(expires time.Time) (ids []string) {

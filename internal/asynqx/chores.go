@@ -2,8 +2,12 @@ package asynqx
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/lifecycle"
 )
@@ -15,6 +19,7 @@ type chores struct {
 	mu   sync.Mutex
 	todo []chore
 	busy bool
+	told time.Time // when an error was last logged
 	done sync.WaitGroup
 }
 
@@ -63,8 +68,27 @@ func (c *Client) doChores() {
 		k.todo = k.todo[1:]
 		k.mu.Unlock()
 		if err := c.do(one); err != nil {
-			c.health.failed(err) // the next beat finds it again
+			c.choreFailed(err) // the next beat finds it again
 		}
+	}
+}
+
+// choreFailed tells of an error. What Redis itself refuses, because it is full for
+// instance, does not mean that it is gone.
+func (c *Client) choreFailed(err error) {
+	if _, refused := errors.AsType[redis.Error](err); !refused {
+		c.health.failed(err)
+		return
+	}
+	k := &c.chores
+	k.mu.Lock()
+	quiet := time.Since(k.told) < time.Minute
+	if !quiet {
+		k.told = time.Now()
+	}
+	k.mu.Unlock()
+	if !quiet {
+		c.o.Logger.Warn("jobs could not be expired, or children not released; it is tried again", "error", err)
 	}
 }
 

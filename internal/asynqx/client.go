@@ -43,9 +43,16 @@ type Options struct {
 	// MaxCrashes is how many times a job may be in the hands of a worker that dies
 	// before it fails as poison. 0 means that there is no limit.
 	MaxCrashes int
+	// Suspect is shared by all Servers of a process; see MaxCrashes. Nil means one
+	// of its own.
+	Suspect *Suspect
 	// ForwardEvery is how often due jobs are moved to their queue. The Server
 	// must be told to look at least as often.
 	ForwardEvery time.Duration
+	// LookEvery is how often a queue is looked at that has nothing to move, while
+	// nothing is in hand. 0 means whenever the Server asks; with jobs in hand it is
+	// always so, because one of them may have been cancelled.
+	LookEvery time.Duration
 	// RecoverSpread is the time over which jobs of a dead worker come back.
 	// Default 30 s.
 	RecoverSpread time.Duration
@@ -99,8 +106,10 @@ type Client struct {
 	wake   chan struct{}
 	fatal  sync.Once
 
-	fetch    sync.Mutex // held while a dequeue is under way
-	flushing sync.Mutex // held while completions are sent
+	fetch    sync.Mutex    // held while a dequeue is under way
+	pause    time.Duration // until the next look at empty queues; under fetch
+	patience time.Duration // fetchPatience, but for tests
+	flushing sync.Mutex    // held while completions are sent
 }
 
 // New returns a client for one Server, on top of rdb, which stays the caller's.
@@ -117,12 +126,15 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 	if o.PollMax == 0 {
 		o.PollMax = time.Second
 	}
+	if o.Suspect == nil {
+		o.Suspect = &Suspect{}
+	}
 	if o.RecoverSpread == 0 {
 		o.RecoverSpread = 30 * time.Second
 	}
 	c := &Client{
 		UniversalClient: rdb, o: o, gate: o.Gate,
-		inHand:    inHand{jobs: map[string]*Delivery{}},
+		inHand:    inHand{jobs: map[string]*Delivery{}, suspect: o.Suspect},
 		empty:     map[string]time.Time{},
 		purged:    map[string]time.Time{},
 		forwarded: map[string]time.Time{},
@@ -130,6 +142,7 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 		lost:      map[string][]string{},
 		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
 		wake:      make(chan struct{}, 1),
+		pause:     o.PollMin, patience: fetchPatience,
 	}
 	c.acks.flush = c.flushCompletions
 	c.health.log = o.Logger

@@ -20,6 +20,9 @@ type Fields struct {
 type Delivery struct {
 	Queue, ID string
 	Fields    Fields
+	// Expires is when the job must not be started any more, by the local clock;
+	// zero for never.
+	Expires time.Time
 	// Permit is what the gate granted for this job, nil without one.
 	Permit any
 
@@ -83,8 +86,8 @@ const (
 	Fail       Kind = "fail"       // failed for good
 	Cancel     Kind = "cancel"     // cancelled while it ran
 	Pause      Kind = "pause"      // only of Settled: paused while it ran
+	Unstarted  Kind = "defer"      // it was not started; nothing counted
 	Requeue    Kind = "requeue"    // back to the head, nothing counted
-	deferred   Kind = "defer"      // later, nothing counted
 	recovered  Kind = "recover"    // its worker died: counts in crashes
 )
 
@@ -132,7 +135,33 @@ type Settled struct {
 type inHand struct {
 	mu      sync.Mutex
 	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
-	suspect *Delivery            // the one job in hand that a worker has died with
+	suspect *Suspect
+}
+
+// Suspect is the one job in the hands of a process that a worker has died with.
+// All Servers of the process share it.
+type Suspect struct {
+	mu sync.Mutex
+	d  *Delivery
+}
+
+// take reserves the place for d, and reports whether it was free.
+func (s *Suspect) take(d *Delivery) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d != nil && s.d != d {
+		return false
+	}
+	s.d = d
+	return true
+}
+
+func (s *Suspect) leave(d *Delivery) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.d == d {
+		s.d = nil
+	}
 }
 
 // added says whether a job is in hand.
@@ -148,14 +177,15 @@ const (
 func (h *inHand) add(d *Delivery) added {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if earlier := h.jobs[d.ID]; earlier != nil && !earlier.over() {
+	earlier := h.jobs[d.ID]
+	if earlier != nil && !earlier.over() {
 		return runsStill
 	}
-	if d.Fields.Crashes > 0 {
-		if s := h.suspect; s != nil && s.ID != d.ID && h.jobs[s.ID] == s {
-			return suspectWaits
-		}
-		h.suspect = d
+	if earlier != nil {
+		h.suspect.leave(earlier)
+	}
+	if d.Fields.Crashes > 0 && !h.suspect.take(d) {
+		return suspectWaits
 	}
 	h.jobs[d.ID] = d
 	return taken
@@ -177,9 +207,7 @@ func (h *inHand) remove(d *Delivery) {
 	if h.jobs[d.ID] == d {
 		delete(h.jobs, d.ID)
 	}
-	if h.suspect == d {
-		h.suspect = nil
-	}
+	h.suspect.leave(d)
 }
 
 func (h *inHand) len() int {

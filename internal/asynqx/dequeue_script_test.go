@@ -3,7 +3,9 @@ package asynqx
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -161,8 +163,16 @@ func TestDequeueScriptFields(t *testing.T) {
 		_, reply := dequeueReply(s, 2)
 		after := s.now()
 		want := []any{
-			[]any{"plain", s.message("plain"), nil, nil, nil, nil},
+			[]any{"plain", s.message("plain"), nil, nil, nil, nil, nil},
 			[]any{"used", s.message("used"), "1", "20", "3", "4000000000000"},
+		}
+		if used, ok := reply[1].([]any); ok && len(used) == 7 {
+			left, _ := used[6].(string)
+			ms, err := strconv.ParseInt(left, 10, 64)
+			if err != nil || ms < 4000000000000-after.UnixMilli() || ms > 4000000000000-before.UnixMilli() {
+				t.Errorf("time left %q", left)
+			}
+			want[1] = append(want[1].([]any), used[6])
 		}
 		if diff := cmp.Diff(want, reply); diff != "" {
 			t.Errorf("reply (-want +got):\n%s", diff)
@@ -178,6 +188,9 @@ func TestDequeueScriptFields(t *testing.T) {
 		}
 		d, err := deliveryOf(fetch{queue: s.queue, at: before}, reply[1])
 		s.must(err)
+		if off := d.Expires.Sub(time.UnixMilli(4000000000000)); off < -time.Minute || off > time.Minute {
+			t.Errorf("it expires at %s by the local clock", d.Expires)
+		}
 		if diff := cmp.Diff(Fields{Attempt: 1, Reschedules: 20, Crashes: 3, ExpiresAt: "4000000000000"}, d.Fields); diff != "" {
 			t.Errorf("fields of the delivery (-want +got):\n%s", diff)
 		}

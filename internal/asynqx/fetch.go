@@ -20,6 +20,9 @@ const (
 	// staleAfter is how old a fetched job may be when it is handed out. asynq
 	// extends its lease only from then on.
 	staleAfter = 5 * time.Second
+	// fetchPatience bounds asynq's wait for a job: asynq sets the end of the job's
+	// lease when it begins to wait, and never extends a lease that has ended.
+	fetchPatience = 5 * time.Second
 	// strandedAfter is how long a fetched job may lie while the gate is closed.
 	strandedAfter = 500 * time.Millisecond
 	// emptyFor is how long a queue found empty is passed over while another
@@ -50,23 +53,25 @@ func (c *Client) dequeue(keys []string) *redis.Cmd {
 	return redis.NewCmdResult(msg, nil)
 }
 
-// next returns a job, or nil when fetching is to stop.
+// next returns a job, or nil when there was none for a while or fetching is to stop.
 func (c *Client) next() *Delivery {
-	pause := c.o.PollMin
-	for c.ctx.Err() == nil {
+	ctx, cancel := context.WithTimeout(c.ctx, c.patience)
+	defer cancel()
+	for ctx.Err() == nil {
 		if d := c.fromBuffer(); d != nil {
 			return d
 		}
 		if !c.startWaiting() {
 			continue
 		}
-		grant, err := c.gate.Wait(c.ctx, c.backlog)
+		grant, err := c.gate.Wait(ctx, c.backlog)
+		if err != nil && ctx.Err() != nil {
+			continue // asynq asks again in a moment: still at the gate
+		}
 		c.waiting.Store(false)
 		if err != nil {
-			if c.ctx.Err() == nil {
-				c.health.failed(err)
-				pause = c.rest(pause)
-			}
+			c.health.failed(err)
+			c.rest(ctx)
 			continue
 		}
 		if grant.Opened || c.heldFor.Load() != 0 {
@@ -80,13 +85,13 @@ func (c *Client) next() *Delivery {
 		switch {
 		case err != nil:
 			c.health.failed(err)
-			pause = c.rest(pause)
+			c.rest(ctx)
 		case n == 0:
 			c.health.worked()
-			pause = c.rest(pause)
+			c.rest(ctx)
 		default:
 			c.health.worked()
-			pause = c.o.PollMin
+			c.pause = c.o.PollMin
 		}
 	}
 	return nil
@@ -104,17 +109,17 @@ func (c *Client) startWaiting() bool {
 	return true
 }
 
-// rest waits for a pause, or until woken, and returns the next, longer pause.
-func (c *Client) rest(pause time.Duration) time.Duration {
-	t := time.NewTimer(pause)
+// rest waits for a pause, or until woken. The next pause is longer, unless woken.
+func (c *Client) rest(ctx context.Context) {
+	t := time.NewTimer(c.pause)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		return min(2*pause, c.o.PollMax)
+		c.pause = min(2*c.pause, c.o.PollMax)
 	case <-c.wake:
-	case <-c.ctx.Done():
+		c.pause = c.o.PollMin
+	case <-ctx.Done():
 	}
-	return c.o.PollMin
 }
 
 // fromBuffer returns a job that was fetched with others, nil if there is none.
@@ -289,7 +294,7 @@ func (c *Client) refusal(d *Delivery) *Outcome {
 	case runsStill:
 		// The job outlived its lease here and came back while its handler still
 		// runs. It is never run twice in one process.
-		return &Outcome{Kind: deferred, At: d.fetched.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker}
+		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker}
 	case suspectWaits:
 		return c.suspectOutcome()
 	}
@@ -298,12 +303,18 @@ func (c *Client) refusal(d *Delivery) *Outcome {
 
 func deliveryOf(f fetch, reply any) (*Delivery, error) {
 	values, ok := reply.([]any)
-	if !ok || len(values) != 6 {
+	if !ok || len(values) != 7 {
 		return nil, fmt.Errorf("asynqx: dequeue %s: unexpected reply %T", f.queue, reply)
 	}
 	text := func(i int) string { s, _ := values[i].(string); return s }
+	expires := time.Time{}
+	if left := text(6); left != "" {
+		// From before the call on, so that it is never too late.
+		expires = f.at.Add(time.Duration(atoi(left)) * time.Millisecond)
+	}
 	return &Delivery{
-		Queue: f.queue, ID: text(0), msg: text(1), run: f.run, fetched: f.at, Permit: f.permit,
+		Expires: expires,
+		Queue:   f.queue, ID: text(0), msg: text(1), run: f.run, fetched: f.at, Permit: f.permit,
 		Fields: Fields{
 			Attempt: atoi(text(2)), Reschedules: atoi(text(3)), Crashes: atoi(text(4)), ExpiresAt: text(5),
 		},

@@ -537,6 +537,7 @@ func TestEmptyQueuesAreLookedAtRarely(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult([]any{}, nil) }}
 		c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
+		c.patience = time.Hour // one call of asynq's
 		ended := make(chan string)
 		go func() { ended <- asDequeue(t, c, "a") }()
 		<-time.After(10*time.Second + 10*time.Millisecond)
@@ -751,3 +752,42 @@ func (g *fakeGate) told() string {
 	defer g.mu.Unlock()
 	return strings.Join(g.log, " ")
 }
+
+// asynq sets the end of a job's lease before it asks for the job, so it is never
+// kept waiting for long: it is told that there is none, and asks again.
+func TestDequeueDoesNotOutliveItsLease(t *testing.T) {
+	t.Parallel()
+	for name, g := range map[string]Gate{"no jobs": openGate{}, "gate closed": closedGate{}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond})
+			defer c.CloseGate(context.Background())
+			if c.patience > leaseDuration/4 {
+				t.Fatalf("asynq may wait for %s, and leases last %s", c.patience, leaseDuration)
+			}
+			c.patience = 50 * time.Millisecond
+			begin := time.Now()
+			for range 3 {
+				if got := asDequeue(t, c, s.queue); got != "" {
+					t.Fatalf("fetched %s", got)
+				}
+			}
+			if took := time.Since(begin); took < 150*time.Millisecond {
+				t.Errorf("three times in %s, want 50 ms each", took)
+			}
+			if closed := name == "gate closed"; c.waiting.Load() != closed {
+				t.Errorf("between two calls at the gate: %t, want %t", c.waiting.Load(), closed)
+			}
+		})
+	}
+}
+
+// closedGate lets nothing pass.
+type closedGate struct{ openGate }
+
+func (closedGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	<-ctx.Done()
+	return Grant{}, ctx.Err()
+}
+func (closedGate) Flowing() bool { return false }

@@ -22,7 +22,7 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	now := time.Now()
 	// A tenth less, because the beat comes by at about that interval.
 	move := !c.waiting.Load() && now.Sub(c.forwarded[queue]) >= c.o.ForwardEvery-c.o.ForwardEvery/10
-	if !move && c.inHand.len() == 0 && now.Sub(c.looked[queue]) < idleBeat {
+	if !move && c.inHand.len() == 0 && now.Sub(c.looked[queue]) < c.o.LookEvery-c.o.LookEvery/10 {
 		return redis.NewCmdResult(int64(0), nil)
 	}
 	c.looked[queue] = now
@@ -69,11 +69,6 @@ func (c *Client) beat(ctx context.Context, queue string, move bool) (int64, erro
 	}
 	return n, nil
 }
-
-// idleBeat is how often a queue is looked at while nothing is in hand. With jobs in
-// hand each beat looks, because a lost word on a cancelled one is to be found within
-// a second.
-const idleBeat = 900 * time.Millisecond
 
 // lookForLeftOvers is how many beats come between two looks at the outbox and other
 // leftovers.

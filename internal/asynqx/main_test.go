@@ -44,10 +44,27 @@ type shelf struct {
 	queue string
 }
 
-// realShelf is a queue of its own in the package's redis-server.
+// realShelf is a queue of its own in the package's redis-server. Its jobs are
+// deleted when the test ends: to look at a queue takes the longer, the more keys
+// there are.
 func realShelf(t *testing.T) *shelf {
 	t.Helper()
-	return shelfIn(t, redistest.Shared(t).Client(t))
+	s := shelfIn(t, redistest.Shared(t).Client(t))
+	t.Cleanup(func() {
+		for keys := range slices.Chunk(s.records(), 1000) {
+			s.must(s.rdb.Del(context.Background(), keys...).Err())
+		}
+	})
+	return s
+}
+
+// records are the keys of all jobs of the queue.
+func (s *shelf) records() []string {
+	s.t.Helper()
+	prefix := strings.NewReplacer("{", "[{]", "}", "[}]").Replace(record.TaskPrefix(s.queue))
+	keys, err := s.rdb.Keys(context.Background(), prefix+"*").Result()
+	s.must(err)
+	return keys
 }
 
 func shelfIn(t *testing.T, rdb redis.UniversalClient) *shelf {
@@ -144,8 +161,18 @@ func (s *shelf) look() map[string]string {
 		out["ghosts"] = n
 	}
 	prefix := record.TaskPrefix(s.queue)
-	for _, key := range s.rdb.Keys(ctx, strings.NewReplacer("{", "[{]", "}", "[}]").Replace(prefix)+"*").Val() {
-		out[strings.TrimPrefix(key, prefix)] = s.rdb.HGet(ctx, key, record.FieldState).Val()
+	states := map[string]*redis.StringCmd{}
+	keys := s.records()
+	if _, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, key := range keys {
+			states[strings.TrimPrefix(key, prefix)] = pipe.HGet(ctx, key, record.FieldState)
+		}
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		s.t.Fatal(err)
+	}
+	for id, state := range states {
+		out[id] = state.Val()
 	}
 	return out
 }
@@ -326,4 +353,5 @@ func asDone(ctx context.Context, c *Client, queue, id string) error {
 	}, id, now.Add(90*24*time.Hour).Unix(), int64(1<<63-1)).Err()
 }
 
+// zAt is a member of a set of instants.
 func zAt(id string, score float64) redis.Z { return redis.Z{Score: score, Member: id} }

@@ -28,5 +28,5 @@ func (c *Client) recoverOutcome() Outcome {
 func (c *Client) suspectOutcome() *Outcome {
 	const from, to = time.Second, 3 * time.Second
 	pause := from + time.Duration(rand.Int64N(int64(to-from))) //nolint:gosec // spreading needs no secrecy
-	return &Outcome{Kind: deferred, At: time.Now().Add(pause), Reason: "a worker died with it; such jobs run one at a time"}
+	return &Outcome{Kind: Unstarted, At: time.Now().Add(pause), Reason: "a worker died with it; such jobs run one at a time"}
 }

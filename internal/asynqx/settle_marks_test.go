@@ -128,8 +128,8 @@ func TestSettleHonoursMarks(t *testing.T) {
 			pause:  result{kind: Pause, state: "paused", resume: "pending", story: []string{"2 paused paused: why by ann"}},
 		},
 		{
-			name: "defer", outcome: Outcome{Kind: deferred, Reason: "busy"}, delay: 5 * time.Second,
-			none:   result{kind: deferred, state: "scheduled"},
+			name: "defer", outcome: Outcome{Kind: Unstarted, Reason: "busy"}, delay: 5 * time.Second,
+			none:   result{kind: Unstarted, state: "scheduled"},
 			cancel: result{kind: Cancel, state: "cancelled", err: "why", story: []string{"2 cancelled cancelled: why by ann"}},
 			pause:  result{kind: Pause, state: "paused", resume: "scheduled", story: []string{"2 paused paused: why by ann"}},
 		},
@@ -277,13 +277,14 @@ func TestCompleteOverrulesMarks(t *testing.T) {
 				dequeueIDs(s, 1)
 				s.act(mark, lifecycle.Asked, "a")
 				completeJobs(s, 60, "a 200 ok")
-				want := map[string]string{"completed": "a", "a": "completed", "marked": "a"}
+				want := map[string]string{"completed": "a", "a": "completed"}
 				if diff := cmp.Diff(want, s.look()); diff != "" {
 					t.Errorf("afterwards (-want +got):\n%s", diff)
 				}
-				if mark == lifecycle.Cancel {
-					s.act(lifecycle.Cancel, lifecycle.Refused, "a")
+				if f := s.fields("a"); f[record.FieldMark] != "" || f["mark_by"] != "" || f["mark_reason"] != "" {
+					t.Errorf("what was asked is still there: %v", f)
 				}
+				s.act(mark, lifecycle.Refused, "a")
 			})
 		})
 	}
@@ -376,7 +377,7 @@ func TestSettleKeepsTheExpiry(t *testing.T) {
 		{"over, but extended", now.Add(-time.Hour), Outcome{Kind: Reschedule, Extend: 2 * time.Hour}, now.Add(time.Hour)},
 		{"retried", now.Add(time.Hour), Outcome{Kind: Retry}, now.Add(time.Hour)},
 		{"requeued", now.Add(time.Hour), Outcome{Kind: Requeue}, now.Add(time.Hour)},
-		{"deferred", now.Add(time.Hour), Outcome{Kind: deferred}, now.Add(time.Hour)},
+		{"deferred", now.Add(time.Hour), Outcome{Kind: Unstarted}, now.Add(time.Hour)},
 		{"recovered", now.Add(time.Hour), Outcome{Kind: recovered}, now.Add(time.Hour)},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

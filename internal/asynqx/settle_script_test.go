@@ -138,8 +138,8 @@ func TestSettleScript(t *testing.T) {
 			fields:  map[string]string{"state": "pending", "attempt": "1", "reschedules": "2", "reason": "old"},
 		},
 		{
-			name: "defer counts nothing", had: []any{"reschedules", 2}, outcome: Outcome{Kind: deferred, Reason: "busy"}, delay: 5 * time.Second,
-			want: Settled{Kind: deferred}, at: true,
+			name: "defer counts nothing", had: []any{"reschedules", 2}, outcome: Outcome{Kind: Unstarted, Reason: "busy"}, delay: 5 * time.Second,
+			want: Settled{Kind: Unstarted}, at: true,
 			look:   map[string]string{"scheduled": "a", "a": "scheduled"},
 			fields: map[string]string{"state": "scheduled", "reschedules": "2", "reason": "busy"},
 		},
@@ -235,7 +235,7 @@ func TestSettleScript(t *testing.T) {
 // A job whose record is gone is taken out of the hands and put nowhere.
 func TestSettleScriptWithoutARecord(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []Kind{Reschedule, Retry, Fail, Cancel, Requeue, deferred, recovered} {
+	for _, kind := range []Kind{Reschedule, Retry, Fail, Cancel, Requeue, Unstarted, recovered} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
 			bothRedises(t, func(t *testing.T, s *shelf) {

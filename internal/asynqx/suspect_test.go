@@ -123,8 +123,7 @@ func TestSuspectIsPutOff(t *testing.T) {
 func TestTheNextSuspect(t *testing.T) {
 	t.Parallel()
 	crashed := func(id string) *Delivery { return &Delivery{ID: id, Fields: Fields{Crashes: 1}} }
-	var h inHand
-	h.jobs = map[string]*Delivery{}
+	h := inHand{jobs: map[string]*Delivery{}, suspect: &Suspect{}}
 	first := crashed("a")
 	expect := func(want added, d *Delivery) {
 		t.Helper()
@@ -146,6 +145,14 @@ func TestTheNextSuspect(t *testing.T) {
 	expect(taken, crashed("b"))
 	if h.len() != 2 {
 		t.Errorf("%d in hand, want b and the innocent one", h.len())
+	}
+	// Another Server of this process has the suspect in hand.
+	other := inHand{jobs: map[string]*Delivery{}, suspect: h.suspect}
+	if got := other.add(crashed("c")); got != suspectWaits {
+		t.Errorf("a second suspect in another Server of the process: %d, want %d", got, suspectWaits)
+	}
+	if got := other.add(&Delivery{ID: "d"}); got != taken {
+		t.Errorf("a job that is no suspect: %d, want %d", got, taken)
 	}
 }
 

@@ -240,7 +240,7 @@ func (c *actFlags) actWhere(ctx context.Context, p *Process, s *session, action 
 		return fmt.Errorf("%s: %w", action, err)
 	}
 	if n := summary.Refused; n > 0 {
-		return &refusedError{lines: []string{plural(n, "job was", "jobs were") + " refused: their status had changed, or their expiry has passed"}}
+		return &refusedError{lines: []string{plural(n, "job was", "jobs were") + " refused: the status had changed, the expiry has passed, or a parent has not completed"}}
 	}
 	return nil
 }

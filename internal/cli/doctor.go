@@ -7,6 +7,7 @@ import (
 	"strconv"
 
 	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/lifecycle"
 )
 
 type doctorCmd struct {
@@ -37,6 +38,7 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 	defer s.close()
 	report, err := doctor.Run(ctx, s.rdb, doctor.Options{
 		DryRun: c.DryRun, By: "doctor, " + p.operator(hostname()), Retention: s.cfg.JobRetention,
+		Family: lifecycle.AskParents(s.rdb),
 	})
 	if report == nil || err != nil && len(report.Findings) == 0 {
 		return fmt.Errorf("doctor: %w", err)

@@ -95,6 +95,7 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if now := time.Now(); job.ExpiresAt != nil && job.ExpiresAt.After(now) && !job.Status.Final() {
 		r.add("expires", "in "+explain.Duration(job.ExpiresAt.Sub(now))+", at "+explain.At(*job.ExpiresAt, now))
 	}
+	r.addIf("why", job.LastError)
 	if job.Duplicate {
 		r.add("duplicate", "this id exists already; nothing was enqueued")
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -22,6 +23,59 @@ import (
 // looks; and nothing is lost or published twice because of the looking.
 func TestNothingFoundWhileBusy(t *testing.T) {
 	t.Parallel()
+	busy(t, func(_ *patient, r *doctor.Report) {
+		if len(r.Findings) > 0 {
+			t.Errorf("found in a healthy system: %+v", r.Findings)
+		}
+	}, nil)
+}
+
+// Whatever somebody does to the indexes meanwhile, each job ends, and is published
+// once at most.
+func TestSabotageWhileBusy(t *testing.T) {
+	t.Parallel()
+	var found, repaired atomic.Int32
+	busy(t, func(_ *patient, r *doctor.Report) {
+		for _, f := range r.Findings {
+			found.Add(1)
+			if f.Repaired {
+				repaired.Add(1)
+			}
+		}
+	}, sabotage)
+	t.Logf("%d findings, %d of them repaired", found.Load(), repaired.Load())
+	if repaired.Load() == 0 {
+		t.Error("nothing was repaired: the test shows nothing")
+	}
+}
+
+// sabotage takes jobs out of the indexes at random.
+func sabotage(p *patient, n int, stop <-chan struct{}) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-stop:
+			return
+		case <-tick.C:
+		}
+		id := "j" + strconv.Itoa(rand.IntN(n))
+		for _, queue := range record.Queues(p.dest) {
+			p.rdb.LRem(p.ctx, record.Pending(queue), 1, id)
+			for _, key := range []string{
+				record.Scheduled(queue), record.Retry(queue), record.Parked(queue, record.StatePaused),
+				record.Parked(queue, record.StateWaiting), record.Failed(queue), record.Completed(queue),
+				record.Expiry(queue), record.Batch(queue, "b1"), record.Outbox(queue),
+			} {
+				p.rdb.ZRem(p.ctx, key, id)
+			}
+		}
+	}
+}
+
+// busy publishes a few thousand jobs, with people acting on them and the doctor
+// looking all the time, until all have ended.
+func busy(t *testing.T, looked func(*patient, *doctor.Report), harm func(p *patient, n int, stop <-chan struct{})) {
 	const n = 3000
 	p := patientOn(t, redistest.Start(t).Client(t))
 	api := newBusyAPI(t)
@@ -32,12 +86,15 @@ func TestNothingFoundWhileBusy(t *testing.T) {
 	stop := make(chan struct{})
 	var others sync.WaitGroup
 	var looks atomic.Int32
-	others.Go(func() { lookAllTheTime(p, stop, &looks, func() looker { return runs{p} }) })
+	others.Go(func() { lookAllTheTime(p, stop, &looks, runs{p}, looked) })
 	others.Go(func() {
 		s := doctor.NewSweeper(p.rdb, doctor.Options{})
-		lookAllTheTime(p, stop, &looks, func() looker { return sweeps{p, s} })
+		lookAllTheTime(p, stop, &looks, sweeps{p, s}, looked)
 	})
 	others.Go(func() { actAtRandom(p, n, stop) })
+	if harm != nil {
+		others.Go(func() { harm(p, n, stop) })
+	}
 	for i := 0; i < n; i += 50 {
 		specs := make([]*jobs.Spec, 50)
 		for k := range specs {
@@ -55,6 +112,9 @@ func TestNothingFoundWhileBusy(t *testing.T) {
 	<-time.After(3 * time.Second) // for the actions to meet jobs of all kinds
 	close(stop)
 	others.Wait()
+	if harm != nil {
+		p.run(doctor.Options{})
+	}
 
 	var last *jobs.DestinationStats
 	deadline := time.Now().Add(60 * time.Second)
@@ -107,22 +167,20 @@ func (l sweeps) look() (*doctor.Report, error) {
 	return r, err
 }
 
-func lookAllTheTime(p *patient, stop <-chan struct{}, looks *atomic.Int32, by func() looker) {
+func lookAllTheTime(p *patient, stop <-chan struct{}, looks *atomic.Int32, by looker, looked func(*patient, *doctor.Report)) {
 	for {
 		select {
 		case <-stop:
 			return
 		default:
 		}
-		r, err := by().look()
+		r, err := by.look()
 		if err != nil {
 			p.t.Error(err)
 			return
 		}
 		looks.Add(1)
-		if len(r.Findings) > 0 {
-			p.t.Errorf("found in a healthy system: %+v", r.Findings)
-		}
+		looked(p, r)
 	}
 }
 

@@ -1,6 +1,7 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -19,9 +20,6 @@ const familyAge = time.Minute
 // long.
 func (p *pass) families(queue string) step {
 	return func(ctx context.Context) error {
-		if p.familiesEnd {
-			return nil
-		}
 		now, err := p.serverTime(ctx)
 		if err != nil {
 			return err
@@ -44,7 +42,9 @@ func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 		for _, z := range waiting {
 			id, _ := z.Member.(string)
 			if err := p.o.Family(ctx, queue, id); err != nil {
-				return p.noFamily(ctx, fmt.Errorf("ask the parents of job %s: %w", id, err))
+				if err := p.noFamily(ctx, fmt.Errorf("ask the parents of job %s: %w", id, err)); err != nil {
+					return err
+				}
 			}
 			score := strconv.FormatFloat(z.Score, 'f', -1, 64)
 			if score != from {
@@ -59,8 +59,8 @@ func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 	}
 }
 
-// noFamily remembers the first error, which ends the asking but not the pass.
+// noFamily remembers the first error; the others are asked all the same.
 func (p *pass) noFamily(ctx context.Context, err error) error {
-	p.familiesEnd, p.familyErr = true, err
+	p.familyErr = cmp.Or(p.familyErr, err)
 	return ctx.Err()
 }

@@ -42,9 +42,8 @@ type pass struct {
 	// masters are the clients of a Cluster's masters by address, kept for one
 	// portion: they are closed when the Cluster changes.
 	masters map[string]*redis.Client
-	// familyErr is the first error of Options.Family, which ends its use.
-	familyErr   error
-	familiesEnd bool
+	// familyErr is the first error of Options.Family.
+	familyErr error
 }
 
 // queueState is what a pass knows of a queue.

@@ -3,13 +3,22 @@
 package e2e
 
 import (
+	"context"
+	"fmt"
 	"math/rand/v2"
+	"os/exec"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Workers are killed all the time, leases are found lost at asynq's own pace,
@@ -86,4 +95,142 @@ func TestSoakRedisKills(t *testing.T) {
 		}
 	}
 	t.Logf("%d jobs, %d kills of Redis: %d accepted more than once", n, kills, twice)
+}
+
+// A million jobs while workers publish: enqueued, listed page by page, a batch of
+// 100,000 cancelled, 100,000 expired at the same instant. No command keeps Redis from
+// the others for long.
+func TestSoakMillionWhileWorkersRun(t *testing.T) {
+	const (
+		n, part = 1_000_000, 100_000
+		slowest = 20 * time.Millisecond
+		ahead   = 2 * time.Minute // of the expiry: what comes before takes half a minute
+	)
+	server := redistest.Start(t, redistest.WithArgs("--slowlog-log-slower-than", "10000", "--slowlog-max-len", "10000"))
+	f := newFleet(t, server, fakeapi.Options{Latency: 50 * time.Millisecond, Light: true})
+	ctx := context.Background()
+	favour(t, f.rdb)
+	var logged []redis.SlowLog
+	step := func(what string, do func()) {
+		t.Helper()
+		started := time.Now()
+		do()
+		took := time.Since(started)
+		logs, err := f.rdb.SlowLogGet(ctx, -1).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.rdb.Do(ctx, "SLOWLOG", "RESET").Err(); err != nil {
+			t.Fatal(err)
+		}
+		logged = append(logged, logs...)
+		t.Logf("%s: %s; %d commands of 10 ms or more; %d accepted by then", what, took.Round(10*time.Millisecond), len(logs), f.api.Stats().Accepted)
+	}
+	memory := func() int64 {
+		info, err := f.rdb.Info(ctx, "memory").Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, rest, _ := strings.Cut(info, "used_memory:")
+		var bytes int64
+		if _, err := fmt.Sscan(rest, &bytes); err != nil {
+			t.Fatal(err)
+		}
+		return bytes
+	}
+	fill := func(n int, opts ...jobs.Option) {
+		for ; n > 0; n -= 10_000 {
+			f.enqueue(min(n, 10_000), opts...)
+		}
+	}
+	counts := func() map[jobs.Status]int {
+		s, err := f.client.Stats(ctx, f.dest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s[0].Counts
+	}
+
+	workers := []*worker{f.start(), f.start()}
+	empty := memory()
+	step("enqueue 700,000", func() { fill(n - 3*part) })
+	step("enqueue a batch of 100,000", func() { fill(part, jobs.Batch("large")) })
+	expiry := time.Now().Add(ahead)
+	step("enqueue 100,000 that expire together", func() { fill(part, jobs.ExpiresAt(expiry)) })
+	step("enqueue 100,000", func() { fill(part) })
+	t.Logf("memory: %d MB, %d bytes a job", (memory()-empty)>>20, (memory()-empty)/n)
+	step("list all by pages of 1000", func() {
+		seen := make(map[string]bool, n)
+		pages := 0
+		for o := (jobs.ListOptions{Filter: jobs.Filter{Destination: f.dest}, Limit: 1000}); ; pages++ {
+			page, err := f.client.List(ctx, o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, j := range page.Items {
+				seen[j.ID] = true
+			}
+			if o.Cursor = page.Next; o.Cursor == "" {
+				break
+			}
+		}
+		// Those that a worker took or ended meanwhile may be missed.
+		if moving := f.api.Stats().Accepted + 100; len(seen) < n-moving {
+			t.Errorf("%d of %d jobs are listed", len(seen), n)
+		}
+		t.Logf("%d pages, %d jobs", pages, len(seen))
+	})
+	step("cancel the batch of 100,000 by filter", func() {
+		sum, err := f.client.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Batch: "large"})
+		if err != nil || sum != (jobs.ActSummary{Done: part}) {
+			t.Errorf("%+v, %v", sum, err)
+		}
+	})
+	step("count the batch", func() {
+		b, err := f.client.Batch(ctx, "large")
+		if err != nil || b.Counts[jobs.Cancelled] != part || !b.Done {
+			t.Errorf("%+v, %v", b, err)
+		}
+	})
+	expired := record.Parked(record.Queue(f.dest, record.Default), record.StateExpired)
+	early, err := f.rdb.ZCard(ctx, expired).Result()
+	if err != nil || early != 0 || time.Now().After(expiry) {
+		t.Fatalf("%d have expired, %s before their time (%v)", early, time.Until(expiry), err)
+	}
+	<-time.After(time.Until(expiry)) // the time that they have
+	step("sweep 100,000 that expire together", func() {
+		eventually(t, time.Minute, "all have expired", func() bool { return f.rdb.ZCard(ctx, expired).Val() == part })
+	})
+	for _, w := range workers {
+		if code, took := w.stop(syscall.SIGTERM); code != 0 || took > 5*time.Second {
+			t.Errorf("the worker ended with %d after %s", code, took)
+		}
+	}
+	got := counts()
+	if got[jobs.Completed]+got[jobs.Pending] != n-2*part || got[jobs.Cancelled] != part || got[jobs.Expired] != part {
+		t.Errorf("at the end: %v", got)
+	}
+	slices.SortFunc(logged, func(a, b redis.SlowLog) int { return int(b.Duration - a.Duration) })
+	for _, l := range logged[:min(5, len(logged))] {
+		t.Logf("slow: %s %.100q", l.Duration, l.Args[:min(5, len(l.Args))])
+	}
+	if len(logged) > 0 && logged[0].Duration > slowest {
+		t.Errorf("a command took %s, more than %s", logged[0].Duration, slowest)
+	}
+}
+
+// favour has redis-server run before everything else on the machine, if we may: the
+// slow log goes by the clock, and a command that was made to wait for a processor in
+// its middle looks slow.
+func favour(t *testing.T, rdb redis.UniversalClient) {
+	t.Helper()
+	info, err := rdb.Info(context.Background(), "server").Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(info, "process_id:")
+	pid, _, _ := strings.Cut(rest, "\r")
+	if out, err := exec.Command("chrt", "--all-tasks", "--rr", "--pid", "1", pid).CombinedOutput(); err != nil {
+		t.Logf("redis-server has no priority (chrt: %v %s): on a busy machine commands look slower than they are", err, out)
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -32,6 +33,8 @@ const (
 	Queued = "queued"
 	// Paused: a person has paused it.
 	Paused = "paused"
+	// QueuePaused: an operator has paused the whole destination.
+	QueuePaused = "queue_paused"
 	// Parents: the jobs that it comes after have not completed.
 	Parents = "parents"
 )
@@ -61,11 +64,12 @@ type Explainer struct {
 	now      time.Time // Redis's clock in local time; zero until read
 	seen     map[string]time.Time
 	breakers map[string]breaker.Status
+	paused   map[string]bool // by queue
 }
 
 // New returns an Explainer that has read nothing yet.
 func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
-	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}}
+	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]bool{}}
 }
 
 // Waiting says why the job waits; nil if it does not, because it runs or has
@@ -85,7 +89,17 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		}
 		e.breakers[job.Destination] = status
 	}
-	f := facts{now: e.now, breaker: status, seen: e.seen[job.Destination]}
+	queue := record.Queue(job.Destination, record.Priority(job.Priority))
+	paused, ok := e.paused[queue]
+	if !ok {
+		n, err := e.rdb.Exists(ctx, record.Paused(queue)).Result()
+		if err != nil {
+			return nil, fmt.Errorf("explain: %w", err)
+		}
+		paused = n == 1
+		e.paused[queue] = paused
+	}
+	f := facts{now: e.now, breaker: status, seen: e.seen[job.Destination], paused: paused}
 	return f.waiting(job), nil
 }
 

@@ -52,6 +52,34 @@ func TestExplainer(t *testing.T) {
 	}
 }
 
+// An operator's pause holds every job of the destination, whatever else does.
+func TestPausedDestination(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations("deviantart", "mastodon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.PauseDestination(t.Context(), "deviantart"); err != nil {
+		t.Fatal(err)
+	}
+	e := New(rdb, client)
+	for destination, want := range map[string]string{"deviantart": QueuePaused, "mastodon": NoWorker} {
+		for _, priority := range []jobs.Priority{jobs.PriorityDefault, jobs.PriorityHigh} {
+			w, err := e.Waiting(t.Context(), &jobs.Job{ID: "x", Destination: destination, Priority: priority, Status: jobs.Pending})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if w.Reason != want {
+				t.Errorf("%s, %s: %s (%s), want %s", destination, priority, w.Reason, w.Text, want)
+			}
+			if destination == "deviantart" && w.Text != "an operator has paused deviantart; its jobs wait until: tidegate queue resume deviantart" {
+				t.Errorf("text %q", w.Text)
+			}
+		}
+	}
+}
+
 // What is running or has ended does not wait, and costs no look at Redis.
 func TestNotWaiting(t *testing.T) {
 	t.Parallel()

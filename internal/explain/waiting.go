@@ -17,6 +17,7 @@ const silence = 30 * time.Second
 type facts struct {
 	now     time.Time // Redis's clock, in the location in which times are written
 	breaker breaker.Status
+	paused  bool      // an operator has paused the job's queue
 	seen    time.Time // last sign of life of a worker; zero if there never was one
 }
 
@@ -27,6 +28,12 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		return &Waiting{Reason: Paused, Text: "paused until it is resumed"}
 	case jobs.Waiting:
 		return &Waiting{Reason: Parents, Text: "waiting for its parents to complete: " + strings.Join(j.After, ", ")}
+	}
+	if f.paused {
+		return &Waiting{
+			Reason: QueuePaused,
+			Text:   fmt.Sprintf("an operator has paused %s; its jobs wait until: tidegate queue resume %s", j.Destination, j.Destination),
+		}
 	}
 	w := f.byBreaker(j)
 	if w == nil {

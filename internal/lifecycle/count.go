@@ -90,11 +90,34 @@ var countedStates = []string{
 	record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
 }
 
-// Stats counts the jobs of a queue. It takes the same time whatever their number.
+// Bounds of the look for the oldest pending job, past ids whose jobs are elsewhere.
+const (
+	passedAtOnce = 1000 // as in stats.lua
+	passedAtMost = 100_000
+)
+
+// Stats counts the jobs of a queue. It takes the same time whatever their number,
+// but longer where many that are at the head of the queue were cancelled or paused.
 func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
-	reply, err := statsScript.Run(ctx, rdb, []string{record.Pending(queue)}, queue).Slice()
-	if err != nil || len(reply) != len(countedStates)+2 {
+	var s QueueStats
+	for pass := 0; ; pass += passedAtOnce {
+		var err error
+		if s, err = stats(ctx, rdb, queue, pass); err != nil {
+			return QueueStats{}, err
+		}
+		if s.States[record.StatePending] == 0 || !s.OldestPending.IsZero() || pass >= passedAtMost {
+			return s, nil
+		}
+	}
+}
+
+func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass int) (QueueStats, error) {
+	reply, err := statsScript.Run(ctx, rdb, []string{record.Pending(queue)}, queue, pass).Slice()
+	if err != nil {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %w", queue, err)
+	}
+	if len(reply) != len(countedStates)+2 {
+		return QueueStats{}, fmt.Errorf("count jobs of %s: %d values", queue, len(reply))
 	}
 	s := QueueStats{States: map[string]int{}}
 	for i, state := range countedStates {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -124,10 +125,10 @@ func tell(ctx context.Context, rdb redis.UniversalClient, parent Ref) ([]Ref, er
 	var endedToo []Ref
 	for {
 		reply, err := outboxScript.Run(ctx, rdb, []string{record.Pending(parent.Queue)}, parent.Queue, parent.ID, childrenAtOnce).StringSlice()
-		if err != nil || len(reply) < 2 {
+		if err != nil || len(reply) < 3 {
 			return nil, fmt.Errorf("read children of %s: %w", parent.ID, err)
 		}
-		state, problem, names := reply[0], reply[1], reply[2:]
+		state, problem, endedAt, names := reply[0], reply[1], reply[2], reply[3:]
 		if len(names) == 0 {
 			return endedToo, nil
 		}
@@ -137,14 +138,17 @@ func tell(ctx context.Context, rdb redis.UniversalClient, parent Ref) ([]Ref, er
 				children = append(children, r)
 			}
 		}
+		// A set has no order. Our ids have that of the enqueue, in which siblings are
+		// to run.
+		slices.SortFunc(children, func(a, b Ref) int { return strings.Compare(a.ID, b.ID) })
 		if err := tellAll(ctx, rdb, parent.ID, state, problem, children); err != nil {
 			return nil, err
 		}
 		if state != record.StateCompleted {
 			endedToo = append(endedToo, children...)
 		}
-		args := make([]any, 0, 2+len(names))
-		args = append(args, parent.Queue, parent.ID)
+		args := make([]any, 0, 3+len(names))
+		args = append(args, parent.Queue, parent.ID, endedAt)
 		for _, n := range names {
 			args = append(args, n)
 		}
@@ -203,7 +207,8 @@ func cancelReason(parent, state, problem string) string {
 // do not grow down the tree.
 func rootCause(problem string) string {
 	if rest, ok := strings.CutPrefix(problem, "parent "); ok {
-		if _, cause, ok := strings.Cut(rest, " was cancelled: "); ok && strings.HasPrefix(cause, "parent ") {
+		_, rest, _ = strings.Cut(rest, " ") // its id
+		if cause, ok := strings.CutPrefix(rest, "was cancelled: "); ok && strings.HasPrefix(cause, "parent ") {
 			return cause
 		}
 	}

@@ -64,6 +64,18 @@ func TestKeys(t *testing.T) {
 		"asynq:{tidegate:d:low}:completed": record.Completed("tidegate:d:low"),
 		"asynq:{tidegate:d:low}:paused":    record.Paused("tidegate:d:low"),
 		"tidegate:{tidegate:d:low}:failed": record.Failed("tidegate:d:low"),
+		// Our own, in the same slot, which the scripts derive from the queue.
+		"tidegate:{tidegate:d:low}:cancelled":  record.Parked("tidegate:d:low", record.StateCancelled),
+		"tidegate:{tidegate:d:low}:expired":    record.Parked("tidegate:d:low", record.StateExpired),
+		"tidegate:{tidegate:d:low}:paused":     record.Parked("tidegate:d:low", record.StatePaused),
+		"tidegate:{tidegate:d:low}:waiting":    record.Parked("tidegate:d:low", record.StateWaiting),
+		"tidegate:{tidegate:d:low}:expiry":     record.Expiry("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:batch:b":    record.Batch("tidegate:d:low", "b"),
+		"tidegate:{tidegate:d:low}:batches":    record.Batches("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:ghosts":     record.Ghosts("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:marked":     record.Marked("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:children:i": record.Children("tidegate:d:low", "i"),
+		"tidegate:{tidegate:d:low}:outbox":     record.Outbox("tidegate:d:low"),
 	} {
 		if got != want {
 			t.Errorf("%s, want %s", got, want)

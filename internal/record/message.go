@@ -47,7 +47,9 @@ const (
 	numRetried   = 6
 	numErrorMsg  = 7
 	numTimeout   = 8
+	numUniqueKey = 10
 	numRetention = 12
+	numGroupKey  = 14
 	numHeaders   = 15
 )
 
@@ -201,57 +203,72 @@ func (m *Message) setHeader(b []byte) error {
 	return nil
 }
 
-var errNoUTF8 = errors.New("it has text that is not valid UTF-8")
+var (
+	errNoUTF8 = errors.New("it has text that is not valid UTF-8")
+	errNumber = errors.New("invalid field number")
+)
 
 // CheckMessage says what would keep asynq from decoding a task message, or nil.
 // asynq leaves a task that it cannot decode where it is, and stops looking after
 // the others of its queue.
 func CheckMessage(msg string) error {
-	b := []byte(msg)
-	for len(b) > 0 {
-		num, typ, n := protowire.ConsumeTag(b)
-		if n < 0 {
-			return fmt.Errorf("record: task message: %w", protowire.ParseError(n))
+	num, err := checkFields([]byte(msg), func(num protowire.Number, v []byte) error {
+		switch num {
+		case numType, numID, numQueue, numErrorMsg, numUniqueKey, numGroupKey:
+			return checkText(v)
+		case numHeaders:
+			_, err := checkFields(v, checkHeader)
+			return err
 		}
-		b = b[n:]
-		if typ == protowire.BytesType && num != numPayload {
-			v, n := protowire.ConsumeBytes(b)
-			if n < 0 {
-				return fmt.Errorf("record: task message field %d: %w", num, protowire.ParseError(n))
-			}
-			// The entry of a header is no text, but its framing of short lengths is
-			// checked along with it, and of long ones by itself.
-			if !validText(num, v) {
-				return fmt.Errorf("record: task message field %d: %w", num, errNoUTF8)
-			}
-			b = b[n:]
-			continue
-		}
-		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
-			return fmt.Errorf("record: task message field %d: %w", num, protowire.ParseError(n))
-		}
-		b = b[n:]
+		return nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case num == 0:
+		return fmt.Errorf("record: task message: %w", err)
+	}
+	return fmt.Errorf("record: task message field %d: %w", num, err)
+}
+
+// checkHeader checks the name or the value of a header.
+func checkHeader(num protowire.Number, v []byte) error {
+	if num == 1 || num == 2 {
+		return checkText(v)
 	}
 	return nil
 }
 
-func validText(num protowire.Number, v []byte) bool {
-	if utf8.Valid(v) {
-		return true
+func checkText(v []byte) error {
+	if !utf8.Valid(v) {
+		return errNoUTF8
 	}
-	if num != numHeaders {
-		return false
-	}
-	for len(v) > 0 {
-		_, typ, n := protowire.ConsumeTag(v)
-		if n < 0 || typ != protowire.BytesType {
-			return false
+	return nil
+}
+
+// checkFields goes through what is encoded in b, and has the fields of bytes
+// checked. It returns the number of the field that is wrong, 0 where that cannot be
+// read.
+func checkFields(b []byte, check func(num protowire.Number, v []byte) error) (protowire.Number, error) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
 		}
-		text, m := protowire.ConsumeBytes(v[n:])
-		if m < 0 || !utf8.Valid(text) {
-			return false
+		if num > protowire.MaxValidNumber {
+			return 0, errNumber
 		}
-		v = v[n+m:]
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return num, protowire.ParseError(n)
+		}
+		if typ == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b)
+			if err := check(num, v); err != nil {
+				return num, err
+			}
+		}
+		b = b[n:]
 	}
-	return true
+	return 0, nil
 }

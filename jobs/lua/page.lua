@@ -12,16 +12,41 @@
 -- What has come to the left of a list since is read from right to left, so that
 -- all that was read stays one stretch.
 local n, known = tonumber(ARGV[2]), ARGV[3]
+
+-- Whether a comes before b, byte by byte as in a set; < goes by the server's locale.
+local function less(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then
+      return x < y
+    end
+  end
+  return #a < #b
+end
+
 if ARGV[1] == 'set' then
   if known == '' then
     return redis.call('ZREVRANGE', KEYS[1], 0, n - 1, 'WITHSCORES')
   end
-  local rank = redis.call('ZREVRANK', KEYS[1], known)
-  if rank then
+  if redis.call('ZSCORE', KEYS[1], known) == ARGV[4] then
+    local rank = redis.call('ZREVRANK', KEYS[1], known)
     return redis.call('ZREVRANGE', KEYS[1], rank + 1, rank + n, 'WITHSCORES')
   end
-  -- It has moved: what shares its score may be read again.
-  return redis.call('ZREVRANGEBYSCORE', KEYS[1], ARGV[4], '-inf', 'WITHSCORES', 'LIMIT', 0, n)
+  -- It has moved, perhaps within the set: look for where it was, between what was
+  -- read and what was not.
+  local score = tonumber(ARGV[4]) or math.huge
+  local low, high = 0, redis.call('ZCARD', KEYS[1])
+  while low < high do
+    local middle = math.floor((low + high) / 2)
+    local at = redis.call('ZREVRANGE', KEYS[1], middle, middle, 'WITHSCORES')
+    local s = tonumber(at[2])
+    if s > score or s == score and not less(at[1], known) then
+      low = middle + 1
+    else
+      high = middle
+    end
+  end
+  return redis.call('ZREVRANGE', KEYS[1], low, low + n - 1, 'WITHSCORES')
 end
 local from, out = 0, { 0, 0 }
 if known ~= '' then

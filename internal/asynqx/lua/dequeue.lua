@@ -6,8 +6,8 @@
 -- ARGV[3] how many jobs at most        ARGV[4] worker
 -- ARGV[5] the run: a name for this fetch that no other has, so that what comes
 --         of it later can be told from what comes of an earlier or later one
--- returns {how many ids were dropped, job, ...}, each job as
---   {id, msg, attempt, reschedules, crashes, expires_at}
+-- returns {how many ids were dropped, job, ...}, each job as {id, msg, attempt,
+--   reschedules, crashes, expires_at, ms until then (nil = it never expires)}
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or
 -- completed by a worker that had outlived its lease) are dropped here, and jobs
@@ -38,10 +38,10 @@ repeat
       active[#active + 1] = id
       leases[#leases + 1] = ARGV[2]
       leases[#leases + 1] = id
-      jobs[#jobs + 1] = { id, f[1], f[3], f[4], f[5], f[6] }
+      jobs[#jobs + 1] = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now) }
     end
   end
-until not ids or #active > 0 or rounds * ARGV[3] >= 1000
+until not ids or #active > 0 or rounds * ARGV[3] >= 1000 or jobs[1] >= 100
 if #active > 0 then
   redis.call('LPUSH', KEYS[3], unpack(active))
   redis.call('ZADD', KEYS[4], unpack(leases))

@@ -101,14 +101,14 @@ local ahead = '_at +' .. string.gsub(string.format('%.1f', delay / 1000), '%.0$'
 local because = reason ~= '' and ', ' .. reason or ''
 
 -- It waits again, in state at its time: unless something else was asked for.
-local function waits_again(state)
+local function instead(state)
   if expires then
     redis.call('ZADD', ours .. 'expiry', int(expires), id)
   end
   if mark then
     redis.call('HSET', KEYS[1], 'available_at', int(at), 'reason', reason)
     redis.call('SREM', ours .. 'marked', id)
-    return honour(id, KEYS[1], mark, state)
+    return honour(id, KEYS[1], mark, state) == 'paused' and 'pause' or 'cancel'
   end
 end
 local function children()
@@ -142,9 +142,9 @@ end
 if kind == 'requeue' or (kind == 'reschedule' and delay == 0) then
   target = 'pending'
 end
-local asked = waits_again(target)
-if asked then
-  return { asked == 'paused' and 'pause' or 'cancel', count, 0, children() }
+local other = instead(target)
+if other then
+  return { other, count, 0, children() }
 end
 if kind == 'requeue' then
   -- Back to the head: it is the next to run.

@@ -7,6 +7,7 @@
 -- returns per job: what happened, its state before ('-' if there is no such job);
 --   what happened is 1 done, 2 asked for, 0 nothing: its state does not allow it,
 --   3 passed over: not in the wanted state
+also_when_full()
 local out = {}
 for i = 5, #ARGV do
   local id = ARGV[i]

@@ -4,18 +4,37 @@
 -- ARGV[1] queue   ARGV[2] the last id counted before, '' = none
 -- ARGV[3] its score   ARGV[4] how many at most
 -- returns {id, score to go on with ('' = all were counted), state, count, ...}
-local ids
-local n = tonumber(ARGV[4])
-if ARGV[2] == '' then
-  ids = redis.call('ZRANGE', KEYS[1], 0, n - 1, 'WITHSCORES')
-else
-  local rank = redis.call('ZRANK', KEYS[1], ARGV[2])
-  if rank then
-    ids = redis.call('ZRANGE', KEYS[1], rank + 1, rank + n, 'WITHSCORES')
-  else
-    ids = redis.call('ZRANGEBYSCORE', KEYS[1], ARGV[3], '+inf', 'WITHSCORES', 'LIMIT', 0, n)
+local n, known, score = tonumber(ARGV[4]), ARGV[2], tonumber(ARGV[3])
+
+-- Whether a is not after b, byte by byte as in a set; <= goes by the server's locale.
+local function not_after(a, b)
+  for i = 1, math.min(#a, #b) do
+    local x, y = string.byte(a, i), string.byte(b, i)
+    if x ~= y then
+      return x < y
+    end
+  end
+  return #a <= #b
+end
+
+local from = 0
+if known ~= '' then
+  local rank = redis.call('ZRANK', KEYS[1], known)
+  from = rank and rank + 1 or 0
+  -- It has been deleted: look for where it was.
+  local high = rank and 0 or redis.call('ZCARD', KEYS[1])
+  while from < high do
+    local middle = math.floor((from + high) / 2)
+    local at = redis.call('ZRANGE', KEYS[1], middle, middle, 'WITHSCORES')
+    local s = tonumber(at[2])
+    if s < score or s == score and not_after(at[1], known) then
+      from = middle + 1
+    else
+      high = middle
+    end
   end
 end
+local ids = redis.call('ZRANGE', KEYS[1], from, from + n - 1, 'WITHSCORES')
 local counts = {}
 for i = 1, #ids, 2 do
   local state = redis.call('HGET', task(ids[i]), 'state')

@@ -6,6 +6,7 @@
 -- ARGV[1] queue   ARGV[2] parent   ARGV[3] its state   ARGV[4] reason of a cancel
 -- ARGV[5...] children
 -- returns how many were released or cancelled
+also_when_full()
 local changed = 0
 for i = 5, #ARGV do
   local id = ARGV[i]

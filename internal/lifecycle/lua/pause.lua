@@ -6,6 +6,7 @@
 -- ARGV[4] states in which to act, as ',pending,retry,' ('' = all)
 -- ARGV[5...] ids
 -- returns per job: what happened, its state before; see cancel.lua
+also_when_full()
 local out = {}
 for i = 5, #ARGV do
   local id = ARGV[i]

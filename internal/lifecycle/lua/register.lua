@@ -4,6 +4,7 @@
 -- ARGV[1] queue   ARGV[2] parent   ARGV[3...] children, as '<queue> <id>'
 -- returns {the parent's state ('-' if there is none), its last error}; the
 --   children were added unless the state is final
+also_when_full()
 local key = task(ARGV[2])
 local f = redis.call('HMGET', key, 'state', 'last_error')
 local state = f[1] or '-'

@@ -2,7 +2,7 @@
 -- the pending list. It reads only.
 --
 -- KEYS[1] pending
--- ARGV[1] queue
+-- ARGV[1] queue   ARGV[2] how many ids to pass over at the head of the list
 -- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
 --   paused, waiting, pending_since of the oldest in ns ('' = none), 1 if an operator
 --   has paused the queue}
@@ -17,13 +17,18 @@ for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting' })
   out[5 + i] = redis.call('ZCARD', ours .. name)
 end
 out[11] = ''
-if out[1] > 0 then
-  for _, id in ipairs(redis.call('LRANGE', KEYS[1], -100, -1)) do
-    local f = redis.call('HMGET', task(id), 'state', 'pending_since')
+-- The list's right end is the head. Ghosts can be many there, where nothing fetches.
+local from, last = tonumber(ARGV[2]), tonumber(ARGV[2]) + 1000
+while out[1] > 0 and out[11] == '' and from < last and from < pending do
+  local ids = redis.call('LRANGE', KEYS[1], -from - 50, -from - 1)
+  for i = #ids, 1, -1 do
+    local f = redis.call('HMGET', task(ids[i]), 'state', 'pending_since')
     if f[1] == 'pending' and f[2] then
-      out[11] = f[2] -- the list's right end is the head: the last one wins
+      out[11] = f[2]
+      break
     end
   end
+  from = from + 50
 end
 out[12] = redis.call('EXISTS', asynq .. 'paused')
 return out

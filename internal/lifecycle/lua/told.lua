@@ -1,11 +1,16 @@
 -- Strikes children off that know how their parent has ended. The last one takes
--- the parent out of the outbox.
+-- the parent out of the outbox. Where the parent has been retried meanwhile nobody is
+-- struck off: the children may wait for it again.
 --
 -- KEYS[1] pending
--- ARGV[1] queue   ARGV[2] parent   ARGV[3...] children, as '<queue> <id>'
--- returns how many are left
+-- ARGV[1] queue   ARGV[2] parent   ARGV[3] when it ended, as outbox.lua said
+-- ARGV[4...] children, as '<queue> <id>'
+-- returns how many are left to be told
+if (redis.call('HGET', task(ARGV[2]), 'ended_at') or '') ~= ARGV[3] then
+  return 0
+end
 local set = ours .. 'children:' .. ARGV[2]
-for i = 3, #ARGV do
+for i = 4, #ARGV do
   redis.call('SREM', set, ARGV[i])
 end
 local left = redis.call('SCARD', set)

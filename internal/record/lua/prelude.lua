@@ -20,6 +20,21 @@ local function task(id)
   return asynq .. 't:' .. id
 end
 
+-- A Redis that is full refuses a script's first write unless it frees memory, and
+-- lets the script finish otherwise. Scripts that people call for help, and those that
+-- let jobs flow on, begin with a write that it takes.
+local function also_when_full()
+  redis.call('DEL', ours .. 'none')
+end
+
+-- Texts in the history are short: it is read and written as a whole.
+local function short(text)
+  if not text or #text <= 300 then
+    return text
+  end
+  return string.gsub(string.sub(text, 1, 300), '[\192-\255][\128-\191]*$', '') .. '...'
+end
+
 -- Appends to the history: entries of {status, event, detail, by, at}. The first
 -- version, "created", is not stored but read from the message; of the others the
 -- last 99 are kept.
@@ -29,7 +44,7 @@ local function note(key, entries)
   for _, e in ipairs(entries) do
     version = version + 1
     local line = cjson.encode({ version = version, at = tonumber(e.at) or now, status = e.status,
-      event = e.event, detail = e.detail, by = e.by })
+      event = e.event, detail = short(e.detail), by = e.by })
     history = history and history .. '\n' .. line or line
     if version > 100 then
       history = string.sub(history, string.find(history, '\n', 1, true) + 1)

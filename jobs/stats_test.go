@@ -1,0 +1,305 @@
+package jobs_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// All statuses are counted over all priorities, and the backlog is what has not
+// ended.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		want := map[jobs.Status]int{}
+		for _, s := range jobs.Statuses {
+			want[s] = 0
+		}
+		if diff := cmp.Diff(jobs.DestinationStats{Destination: b.dest, Counts: want}, b.stats()); diff != "" {
+			t.Errorf("without jobs (-want +got):\n%s", diff)
+		}
+		for _, l := range lives {
+			l.make(b)
+			want[l.status]++
+		}
+		want[jobs.Pending] += 3 // the parents of those that wait
+		b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
+		b.enqueue(jobs.Prioritize(jobs.PriorityLow))
+		b.must(b.Cancel(context.Background(), b.enqueue(jobs.Prioritize(jobs.PriorityLow)).ID))
+		want[jobs.Pending] += 2
+		want[jobs.Cancelled]++
+		got := b.stats()
+		if diff := cmp.Diff(want, got.Counts); diff != "" {
+			t.Errorf("counts (-want +got):\n%s", diff)
+		}
+		backlog := want[jobs.Waiting] + want[jobs.Pending] + want[jobs.Running] + want[jobs.RetryPending] + want[jobs.Paused]
+		if got.Backlog != backlog || got.Paused || got.WorkersSeenAt != nil {
+			t.Errorf("backlog %d, want %d: %+v", got.Backlog, backlog, got)
+		}
+		for _, s := range jobs.Statuses {
+			if n := len(b.list(filter(b.dest, s)).Items); n != want[s] {
+				t.Errorf("%d jobs of status %s are listed, want %d", n, s, want[s])
+			}
+		}
+	})
+}
+
+func TestStatsAsJSON(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1700000000123).UTC()
+	s := jobs.DestinationStats{
+		Destination: "d", Counts: map[jobs.Status]int{jobs.Pending: 2}, Backlog: 2, OldestPendingAt: &at,
+		OldestPendingAge: 1.5, Paused: true,
+	}
+	got, err := json.Marshal(s)
+	want := `{"destination":"d","counts":{"pending":2},"backlog":2,"oldest_pending_at":"2023-11-14T22:13:20.123Z","oldest_pending_age_secs":1.5,"paused":true,"workers_seen_at":null}`
+	if err != nil || string(got) != want {
+		t.Errorf("JSON %s, %v; want %s", got, err, want)
+	}
+}
+
+// The oldest pending job is the one that is next in line, in whichever priority,
+// however many were cancelled or paused before it. Jobs for later are not in line.
+func TestOldestPending(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		b.enqueue(jobs.Delay(hour))
+		specs := make([]*jobs.Spec, 2300)
+		for i := range specs {
+			specs[i] = jobs.New(b.dest, i, jobs.Batch(b.dest))
+		}
+		_, err := b.EnqueueMany(ctx, specs)
+		b.must(err)
+		oldest := func(j *jobs.Job, ago time.Duration) {
+			since := strconv.FormatInt(time.Now().Add(-ago).UnixNano(), 10)
+			b.change(j, record.FieldPendingSince, since)
+		}
+		kept := b.enqueue()
+		oldest(kept, 3*hour)
+		oldest(b.enqueue(), hour)
+		low := b.enqueue(jobs.Prioritize(jobs.PriorityLow))
+		oldest(low, 2*hour)
+		check := func(what string, age time.Duration) {
+			t.Helper()
+			got := b.stats()
+			if age == 0 {
+				if got.OldestPendingAt != nil || got.OldestPendingAge != 0 {
+					t.Errorf("%s: oldest since %s, %g s", what, got.OldestPendingAt, got.OldestPendingAge)
+				}
+				return
+			}
+			if got.OldestPendingAt == nil || got.OldestPendingAge < age.Seconds()-1 || got.OldestPendingAge > age.Seconds()+600 ||
+				got.OldestPendingAt.Location() != time.UTC {
+				t.Errorf("%s: oldest since %s, %g s; want %s", what, got.OldestPendingAt, got.OldestPendingAge, age)
+			}
+		}
+		check("at first", 2*hour)
+		_, err = b.ActWhere(ctx, jobs.ActionCancel, jobs.Filter{Batch: b.dest})
+		b.must(err)
+		check("behind many that were cancelled", 3*hour)
+		b.must(b.Pause(ctx, kept.ID))
+		check("behind a paused one", 2*hour)
+		b.must(b.Cancel(ctx, low.ID))
+		check("in the other queue", hour)
+		_, err = b.ActWhere(ctx, jobs.ActionExpire, jobs.Filter{Destination: b.dest})
+		b.must(err)
+		check("with none", 0)
+	})
+}
+
+// Without a name all destinations are told, by name; an unknown name is refused.
+func TestStatsOfAllDestinations(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	ctx := context.Background()
+	a, b := benchOn(t, rdb), benchOn(t, rdb)
+	a.enqueue()
+	b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
+	at := time.UnixMilli(1700000000123).UTC()
+	a.must(rdb.HSet(ctx, record.DestinationsKey, b.dest, at.UnixMilli(), "served-only", at.UnixMilli()).Err())
+	stats, err := a.Stats(ctx, "")
+	a.must(err)
+	var got []string
+	for _, s := range stats {
+		got = append(got, s.Destination+" "+strconv.Itoa(s.Backlog))
+		if seen := s.WorkersSeenAt; (s.Destination == a.dest) != (seen == nil) || seen != nil && !seen.Equal(at) {
+			t.Errorf("%s: workers seen at %s", s.Destination, seen)
+		}
+	}
+	want := []string{a.dest + " 1", b.dest + " 1", "served-only 0"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("destinations and backlogs (-want +got):\n%s", diff)
+	}
+	for _, name := range []string{"nobody", "No Name", "*"} {
+		_, err = a.Stats(ctx, name)
+		if !errors.Is(err, jobs.ErrUnknownDestination) || !strings.Contains(err.Error(), "known are "+a.dest) {
+			t.Errorf("stats of %q: %v", name, err)
+		}
+	}
+	if stats, err = benchOn(t, embedded(t)).Client.Stats(ctx, ""); err != nil || len(stats) != 1 {
+		t.Errorf("an empty Redis: %+v, %v", stats, err)
+	}
+}
+
+// Counting costs the same whatever the number of jobs.
+func TestStatsAreCheap(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	b := benchOn(t, server.Client(t))
+	b.enqueue()
+	b.stats()
+	server.ResetStats(t)
+	b.stats()
+	one := server.CommandStats(t)
+	specs := make([]*jobs.Spec, 5000)
+	for i := range specs {
+		specs[i] = jobs.New(b.dest, i, jobs.TTL(hour))
+	}
+	_, err := b.EnqueueMany(context.Background(), specs)
+	b.must(err)
+	server.ResetStats(t)
+	b.stats()
+	if diff := cmp.Diff(one, server.CommandStats(t)); diff != "" {
+		t.Errorf("commands for 5001 jobs (-for 1 +got):\n%s", diff)
+	}
+}
+
+// Whatever is done to jobs in whatever order, the counts are those of the jobs.
+func TestStatsStayExact(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		var ids []string
+		seed := rand.Uint64()
+		r := rand.New(rand.NewPCG(seed, 1))
+		some := func() string { return ids[r.IntN(len(ids))] }
+		for range 30 {
+			ids = append(ids, b.enqueue().ID)
+		}
+		actions := []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionPause, jobs.ActionResume, jobs.ActionResume, jobs.ActionRetry, jobs.ActionRetry, jobs.ActionExpire}
+		for step := range 600 {
+			switch n := r.IntN(10); n {
+			case 0:
+				ids = append(ids, b.enqueue([]jobs.Option{jobs.Delay(hour), jobs.TTL(hour)}[r.IntN(2)]).ID)
+			case 1:
+				b.dequeueGhosts()
+				if len(b.waiting(b.queue())) > 0 {
+					j := b.get(b.waiting(b.queue())[0])
+					b.start(j)
+					b.finish(j, []string{record.StateScheduled, record.StateRetry, record.StateFailed}[r.IntN(3)], time.Now().Add(hour))
+				}
+			default:
+				b.act(actions[r.IntN(len(actions))], some())
+			}
+			if step%20 > 0 {
+				continue
+			}
+			want := map[jobs.Status]int{}
+			for _, s := range jobs.Statuses {
+				want[s] = 0
+			}
+			for _, id := range ids {
+				want[b.get(id).Status]++
+			}
+			if diff := cmp.Diff(want, b.stats().Counts); diff != "" {
+				t.Fatalf("step %d of seed %d: counts (-want +got):\n%s", step, seed, diff)
+			}
+		}
+		if _, err := b.ActWhere(ctx, jobs.ActionResume, jobs.Filter{Destination: b.dest}); err != nil {
+			t.Error(err)
+		}
+		b.dequeueGhosts()
+		if got := b.stats(); got.Counts[jobs.Paused] != 0 {
+			t.Errorf("counts %v", got.Counts)
+		}
+	})
+}
+
+// An operator's pause of a destination is kept in Redis where asynq looks for it, for
+// all priorities, and is no pause of its jobs.
+func TestPauseDestination(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	rdb := redistest.Shared(t).Client(t)
+	b, other := benchOn(t, rdb), benchOn(t, rdb)
+	job := b.enqueue()
+	b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
+	other.enqueue()
+	inspector := asynq.NewInspectorFromRedisClient(rdb)
+	paused := func(want bool) {
+		t.Helper()
+		if got := b.stats().Paused; got != want {
+			t.Errorf("the destination is paused: %t, want %t", got, want)
+		}
+		for _, p := range []record.Priority{record.High, record.Default} {
+			info, err := inspector.GetQueueInfo(record.Queue(b.dest, p))
+			if err != nil || info.Paused != want {
+				t.Errorf("asynq's queue is paused: %t, want %t (%v)", info.Paused, want, err)
+			}
+		}
+		if n := rdb.Exists(ctx, record.Paused(record.Queue(b.dest, record.Low))).Val(); (n == 1) != want {
+			t.Errorf("the queue of low priority is paused: %t, want %t", n == 1, want)
+		}
+		if other.stats().Paused {
+			t.Error("another destination is paused")
+		}
+		b.wantStatus(job, jobs.Pending)
+	}
+	paused(false)
+	for _, step := range []struct {
+		do      func(context.Context, string) (bool, error)
+		changed bool
+		paused  bool
+	}{
+		{b.ResumeDestination, false, false},
+		{b.PauseDestination, true, true},
+		{b.PauseDestination, false, true},
+		{other.PauseDestination, false, true}, // by name, whoever asks
+		{b.ResumeDestination, true, false},
+		{b.ResumeDestination, false, false},
+	} {
+		changed, err := step.do(ctx, b.dest)
+		if err != nil || changed != step.changed {
+			t.Errorf("changed %t, %v; want %t", changed, err, step.changed)
+		}
+		paused(step.paused)
+	}
+	// One of its queues only, by asynq's own tools: the destination counts as paused
+	// and can be resumed.
+	b.must(inspector.PauseQueue(b.queue()))
+	if !b.stats().Paused {
+		t.Error("a destination of which asynq has paused a queue does not count as paused")
+	}
+	if changed, err := b.PauseDestination(ctx, b.dest); err != nil || !changed {
+		t.Errorf("pause of the rest: %t, %v", changed, err)
+	}
+	if changed, err := b.ResumeDestination(ctx, b.dest); err != nil || !changed {
+		t.Errorf("resume: %t, %v", changed, err)
+	}
+	paused(false)
+	for name, do := range map[string]func(context.Context, string) (bool, error){"pause": b.PauseDestination, "resume": b.ResumeDestination} {
+		for _, dest := range []string{"nobody", "No Name", ""} {
+			changed, err := do(ctx, dest)
+			if changed || !errors.Is(err, jobs.ErrUnknownDestination) || !strings.HasPrefix(err.Error(), "jobs: "+name+" destination: destination ") {
+				t.Errorf("%s of %q: %t, %v", name, dest, changed, err)
+			}
+		}
+	}
+}
