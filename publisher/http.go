@@ -20,6 +20,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -294,7 +295,7 @@ func (h *HTTP) classify(resp *http.Response) error {
 	code := resp.StatusCode
 	switch {
 	case slices.Contains(h.o.RateLimitedStatus, code):
-		return jobs.RateLimited(retryAfter(resp.Header, time.Now()))
+		return jobs.RateLimited(hint.Parse(resp.Header, true, time.Now()).Wait)
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400 && code != http.StatusNotModified:

@@ -1,10 +1,12 @@
-package publisher
+package hint_test
 
 import (
 	"net/http"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
 )
 
 func TestRetryAfter(t *testing.T) {
@@ -77,18 +79,18 @@ func TestRetryAfter(t *testing.T) {
 			if tc.date != "" {
 				h.Set("Date", tc.date)
 			}
-			if got := retryAfter(h, now); got != tc.want {
+			if got := hint.Parse(h, true, now, hint.RetryAfter).Wait; got != tc.want {
 				t.Errorf("Retry-After %q at Date %q: %s, want %s", tc.value, tc.date, got, tc.want)
 			}
 		})
 	}
 }
 
-// Of several fields the first one counts.
+// Of several fields the longest wait counts.
 func TestRetryAfterGivenTwice(t *testing.T) {
 	t.Parallel()
 	h := http.Header{"Retry-After": {"3", "600"}}
-	if got := retryAfter(h, time.Now()); got != 3*time.Second {
-		t.Errorf("%s, want 3s", got)
+	if got := hint.Parse(h, true, time.Now()).Wait; got != 10*time.Minute {
+		t.Errorf("%s, want 10m0s", got)
 	}
 }
