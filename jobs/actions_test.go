@@ -54,6 +54,7 @@ func TestActions(t *testing.T) {
 	if len(actionTable) != len(lives) {
 		t.Fatalf("the table has %d states, there are %d", len(actionTable), len(lives))
 	}
+	server := redistest.Start(t)
 	for i, row := range actionTable {
 		l := lives[i]
 		if row.life != l.name {
@@ -65,7 +66,7 @@ func TestActions(t *testing.T) {
 		} {
 			t.Run(fmt.Sprintf("%s %s", a, l.name), func(t *testing.T) {
 				t.Parallel()
-				bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
 					testAction(t, benchOn(t, rdb), l, a, want)
 				})
 			})

@@ -77,7 +77,7 @@ func TestBatch(t *testing.T) {
 
 func TestBatchAsJSON(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := benchOn(t, embedded(t))
 	b.enqueue(jobs.Batch("import-7"))
 	b.enqueue(jobs.Batch("import-7"), jobs.TTL(0))
 	got, err := json.Marshal(b.batch("import-7"))

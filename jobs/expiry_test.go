@@ -68,6 +68,7 @@ var expirable = []struct {
 func TestExpiredJobsAreSeenAsExpired(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
+	server := redistest.Start(t)
 	looks := map[string]func(b *bench, j *jobs.Job) jobs.Status{
 		"get": func(b *bench, j *jobs.Job) jobs.Status { return b.get(j.ID).Status },
 		"list": func(b *bench, j *jobs.Job) jobs.Status {
@@ -90,7 +91,7 @@ func TestExpiredJobsAreSeenAsExpired(t *testing.T) {
 		for look, see := range looks {
 			t.Run(state.name+", "+look, func(t *testing.T) {
 				t.Parallel()
-				bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
 					b := benchOn(t, rdb)
 					job := state.make(b, jobs.TTL(hour), jobs.Batch(b.dest))
 					b.overdue(job)
@@ -156,11 +157,12 @@ func (b *bench) stats() jobs.DestinationStats {
 // What is asked of a job whose time is over is refused, because it has expired.
 func TestActionsOnAnOverdueJob(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
 	for _, state := range expirable {
 		for _, a := range []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume} {
 			t.Run(fmt.Sprint(a, " ", state.name), func(t *testing.T) {
 				t.Parallel()
-				b := newBench(t)
+				b := benchOn(t, server.Client(t))
 				job := state.make(b, jobs.TTL(hour))
 				b.overdue(job)
 				r := b.act(a, job.ID)

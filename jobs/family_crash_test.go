@@ -66,11 +66,14 @@ func (h *deathHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pr
 }
 
 // diesAnywhere runs do with clients that die after 0, 1, 2, ... calls to Redis,
-// until one lives to its end. do returns the error that it has met.
-func diesAnywhere(t *testing.T, do func(t *testing.T, dying redis.UniversalClient) error) {
+// until one lives to its end. do returns the error that it has met; the others of its
+// clients, on alive, do not die.
+func diesAnywhere(t *testing.T, do func(t *testing.T, alive, dying redis.UniversalClient) error) {
 	t.Helper()
+	server := redistest.Start(t)
+	alive := server.Client(t)
 	for n := range 100 {
-		err := do(t, dieAfter(redistest.Shared(t).Client(t), n))
+		err := do(t, alive, dieAfter(server.Client(t), n))
 		if err != nil && !errors.Is(err, errDead) {
 			t.Errorf("error %v", err)
 		}
@@ -121,9 +124,9 @@ func TestDeathWhileChildrenAreTold(t *testing.T) {
 	for _, end := range []string{record.StateCompleted, record.StateFailed} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
-			diesAnywhere(t, func(t *testing.T, dying redis.UniversalClient) error {
+			diesAnywhere(t, func(t *testing.T, alive, dying redis.UniversalClient) error {
 				t.Helper()
-				b, other := newBench(t), newBench(t)
+				b, other := benchOn(t, alive), benchOn(t, alive)
 				parent, second := b.enqueue(), b.enqueue()
 				children := []*jobs.Job{
 					b.enqueue(jobs.After(parent.ID)), other.enqueue(jobs.After(parent.ID)), other.enqueue(jobs.After(parent.ID)),
@@ -173,9 +176,9 @@ func TestNextActionTellsChildren(t *testing.T) {
 // too, in the end.
 func TestDeathInACancel(t *testing.T) {
 	t.Parallel()
-	diesAnywhere(t, func(t *testing.T, dying redis.UniversalClient) error {
+	diesAnywhere(t, func(t *testing.T, alive, dying redis.UniversalClient) error {
 		t.Helper()
-		b := newBench(t)
+		b := benchOn(t, alive)
 		parent := b.enqueue()
 		child := b.enqueue(jobs.After(parent.ID))
 		grandchild := b.enqueue(jobs.After(child.ID))
@@ -219,9 +222,9 @@ func TestDeathInAnEnqueue(t *testing.T) {
 		for _, end := range []string{record.StatePending, record.StateCompleted, record.StateFailed} {
 			t.Run(name+", parent "+end, func(t *testing.T) {
 				t.Parallel()
-				diesAnywhere(t, func(t *testing.T, dying redis.UniversalClient) error {
+				diesAnywhere(t, func(t *testing.T, alive, dying redis.UniversalClient) error {
 					t.Helper()
-					b, other := newBench(t), newBench(t)
+					b, other := benchOn(t, alive), benchOn(t, alive)
 					parents := []*jobs.Job{b.enqueue(), other.enqueue()}
 					for _, p := range parents {
 						if end != record.StatePending {
@@ -266,9 +269,9 @@ func TestDeathInAnEnqueue(t *testing.T) {
 // Whoever retries a child may die before its parents know of it again.
 func TestDeathInARetry(t *testing.T) {
 	t.Parallel()
-	diesAnywhere(t, func(t *testing.T, dying redis.UniversalClient) error {
+	diesAnywhere(t, func(t *testing.T, alive, dying redis.UniversalClient) error {
 		t.Helper()
-		b := newBench(t)
+		b := benchOn(t, alive)
 		ctx := context.Background()
 		parent := b.enqueue()
 		child := b.enqueue(jobs.After(parent.ID))

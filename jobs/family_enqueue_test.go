@@ -21,6 +21,7 @@ import (
 // enqueue says what became of it by that.
 func TestParentsThatHaveEnded(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
 	completed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateCompleted); return j }
 	failed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateFailed); return j }
 	cancelled := after(jobs.ActionCancel, pending)
@@ -47,7 +48,7 @@ func TestParentsThatHaveEnded(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+			ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
 				b, other := benchOn(t, rdb), benchOn(t, rdb)
 				var parents []*jobs.Job
 				for _, way := range tc.parents {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/lifecycle"
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -102,13 +103,14 @@ func TestChildWaitsForAllParents(t *testing.T) {
 // and cancels nothing.
 func TestParentThatHasNotEnded(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
 	for _, l := range lives {
 		if l.status.Final() {
 			continue
 		}
 		t.Run(l.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := benchOn(t, server.Client(t))
 			parent := l.make(b)
 			child := b.enqueue(jobs.After(parent.ID))
 			b.tell(parent)
@@ -122,6 +124,7 @@ func TestParentThatHasNotEnded(t *testing.T) {
 // the reason; also those that are paused or wait for others still.
 func TestParentThatDoesNotComplete(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
 	ctx := context.Background()
 	for name, tc := range map[string]struct {
 		end    func(b *bench, parent *jobs.Job)
@@ -135,7 +138,7 @@ func TestParentThatDoesNotComplete(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+			ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
 				b, other := benchOn(t, rdb), benchOn(t, rdb)
 				parent, late := b.enqueue(), b.enqueue(jobs.Delay(hour))
 				children := []*jobs.Job{

@@ -10,8 +10,23 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
+
+// ownRedises is bothRedises with a server of the test's own, for tests with many
+// destinations: the more of them there are, the more a look for an id costs.
+func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, rdb redis.UniversalClient)) {
+	t.Helper()
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, server.Client(t))
+	})
+	t.Run("miniredis", func(t *testing.T) {
+		t.Parallel()
+		test(t, embedded(t))
+	})
+}
 
 func queueOf(j *jobs.Job) string { return record.Queue(j.Destination, record.Priority(j.Priority)) }
 

@@ -123,11 +123,12 @@ func TestScheduledJobWithAGhostIsListedOnce(t *testing.T) {
 // have.
 func TestListWhileJobsAreActedOn(t *testing.T) {
 	t.Parallel()
+	server := redistest.Start(t)
 	for _, s := range []jobs.Status{jobs.Pending, jobs.Paused, jobs.Cancelled, jobs.Failed} {
 		for _, limit := range []int{1, 7, 60} {
 			t.Run(fmt.Sprint(s, " by ", limit), func(t *testing.T) {
 				t.Parallel()
-				bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
 					testListWhileJobsAreActedOn(t, benchOn(t, rdb), s, limit)
 				})
 			})

@@ -84,7 +84,7 @@ of them for 600ms, then one call tests whether the API accepts again\.
 .*[0-9:]{8}  breaker OPEN for all 2 workers: no calls for 600ms
 .*[0-9:]{8}  cooldown over: worker [12] sends one call for all, the probe
 .*[0-9:]{8}  the API accepted the probe
-.*[0-9:]{8}  breaker CLOSED, recovered after [0-9.]+s: [0-9]+ waiting jobs leave
+.*[0-9:]{8}  breaker CLOSED, recovered after [0-9.]+m?s: [0-9]+ waiting jobs leave
 .*[0-9:]{8}  all 30 jobs are published
 
 Summary
@@ -93,7 +93,7 @@ Summary
   calls            [0-9]+
   wasted calls     [0-9]+ answered 429
   rescheduled      [0-9]+ times, [0-9]+ jobs in hand; the others stayed in the queue
-  time to recover  [0-9.]+s \((no|[0-9]+) failed probes?\).*
+  time to recover  [0-9.]+m?s \((no|[0-9]+) failed probes?\).*
   without breaker  15 wasted calls \(simulated; refused jobs retried after 1s\)
 $`)
 	if !want.MatchString(out.String()) {

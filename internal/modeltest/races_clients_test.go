@@ -1,0 +1,206 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// play has one client do this and that until ctx ends.
+func (r *race) play(over context.Context, rng *rand.Rand) {
+	for n := 0; over.Err() == nil; n++ {
+		var err error
+		switch i := rng.IntN(20); {
+		case i < 6:
+			err = r.enqueueSome(rng)
+		case i < 16:
+			err = r.actOnOne(rng)
+		case i < 18:
+			err = r.actOnMany(rng)
+		case i < 19:
+			err = r.readSome(rng)
+		default:
+			err = r.pauseOne(rng)
+		}
+		if err != nil {
+			r.t.Error(err)
+		}
+		select { // not all clients always at it: workers are to have their turn too
+		case <-over.Done():
+		case <-time.After(time.Duration(rng.IntN(3)) * time.Millisecond):
+		}
+	}
+}
+
+func (r *race) some(rng *rand.Rand) *raced {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if len(r.ids) == 0 {
+		return nil
+	}
+	return r.jobs[r.ids[rng.IntN(len(r.ids))]]
+}
+
+// enqueueSome enqueues up to five jobs. They are known before: a worker may be
+// quicker than the answer.
+func (r *race) enqueueSome(rng *rand.Rand) error {
+	var specs []*jobs.Spec
+	r.mu.Lock()
+	for range 1 + rng.IntN(5) {
+		if float64(len(r.ids)) > jobsPerSecond*time.Since(r.start).Seconds() {
+			break
+		}
+		s := r.spec(rng)
+		specs = append(specs, s)
+		r.jobs[s.ID] = &raced{id: s.ID, batch: s.Batch, after: s.After}
+		r.ids = append(r.ids, s.ID)
+	}
+	r.mu.Unlock()
+	if len(specs) == 0 {
+		return nil
+	}
+	results, err := r.client.EnqueueMany(ctx, specs)
+	for i, result := range results {
+		if err == nil && (result.Err != nil || result.Job.Duplicate) {
+			err = fmt.Errorf("enqueue %s: %+v", specs[i].ID, result)
+		}
+	}
+	return err
+}
+
+// spec describes a job. The ids of the ones that exist are known to it.
+func (r *race) spec(rng *rand.Rand) *jobs.Spec {
+	options := []jobs.Option{jobs.ID(fmt.Sprintf("r%03d", len(r.ids)))}
+	add := func(o jobs.Option) { options = append(options, o) }
+	chance := func(n int) bool { return rng.IntN(n) == 0 }
+	if chance(5) {
+		add(jobs.TTL(time.Duration(rng.IntN(300)) * time.Millisecond))
+	}
+	if chance(4) {
+		add(jobs.Delay(time.Duration(rng.IntN(200)) * time.Millisecond))
+	}
+	if chance(2) {
+		add(jobs.Batch(batches[rng.IntN(2)]))
+	}
+	if chance(3) {
+		add(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, MaxDelaySecs: 1}))
+	}
+	if chance(3) {
+		add(jobs.MaxReschedules(rng.IntN(5)))
+	}
+	if chance(4) {
+		add(jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityLow}[rng.IntN(2)]))
+	}
+	for range rng.IntN(3) {
+		// An earlier one, that may be about to be enqueued only.
+		if n := len(r.ids); n > 50 {
+			add(jobs.After(r.ids[rng.IntN(n-50)]))
+		}
+	}
+	return jobs.New(destinations[rng.IntN(2)], nil, options...)
+}
+
+// undoes are the actions that let a job start again that another has stopped.
+var undoes = map[jobs.Action]bool{jobs.ActionResume: true, jobs.ActionRetry: true}
+
+// undo notes that an action begins which lets a job start again, or any job for "".
+func (r *race) undo(id string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, j := range r.jobs {
+		if id == "" || j.id == id {
+			j.undone++
+			j.stopped = ""
+		}
+	}
+}
+
+func (r *race) begun(a jobs.Action, id string) (undone int) {
+	if undoes[a] {
+		r.undo(id)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.asked[a]++
+	if j := r.jobs[id]; j != nil {
+		return j.undone
+	}
+	return 0
+}
+
+// actOnOne does something to a job. Once it is acknowledged that a job which waits
+// was cancelled, paused or expired, it is not to be called any more.
+func (r *race) actOnOne(rng *rand.Rand) error {
+	j := r.some(rng)
+	if j == nil {
+		return nil
+	}
+	a := actions[rng.IntN(len(actions))]
+	undone := r.begun(a, j.id)
+	results, err := r.client.Act(ctx, a, []string{j.id}, jobs.By("racer"))
+	if err != nil {
+		return err
+	}
+	result := results[0]
+	if result.Err != nil && !errors.Is(result.Err, jobs.ErrStatus) && !errors.Is(result.Err, jobs.ErrNotFound) {
+		return result.Err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if result.Done && !undoes[a] && j.undone == undone {
+		j.stopped = a
+	}
+	return nil
+}
+
+// actOnMany does something to all jobs of a filter.
+func (r *race) actOnMany(rng *rand.Rand) error {
+	a := actions[rng.IntN(len(actions))]
+	f := jobs.Filter{Batch: batches[rng.IntN(2)]}
+	if rng.IntN(2) == 0 {
+		f = jobs.Filter{Destination: destinations[rng.IntN(2)], Statuses: []jobs.Status{jobs.Statuses[rng.IntN(len(jobs.Statuses))]}}
+	}
+	if !undoes[a] && rng.IntN(3) > 0 {
+		return nil // else hardly a job is left to the workers
+	}
+	if undoes[a] {
+		r.undo("")
+	}
+	r.begun(a, "")
+	_, err := r.client.ActWhere(ctx, a, f, jobs.By("racer"))
+	if err == nil && undoes[a] {
+		r.undo("") // what was enqueued or stopped meanwhile
+	}
+	return err
+}
+
+// readSome looks at jobs, which ends those whose time is over.
+func (r *race) readSome(rng *rand.Rand) error {
+	j := r.some(rng)
+	if j == nil {
+		return nil
+	}
+	_, getErr := r.client.Get(ctx, j.id)
+	_, historyErr := r.client.History(ctx, j.id)
+	_, batchErr := r.client.Batch(ctx, batches[rng.IntN(2)])
+	for _, err := range []error{getErr, historyErr, batchErr} {
+		if err != nil && !errors.Is(err, jobs.ErrNotFound) {
+			return err
+		}
+	}
+	_, listErr := r.client.List(ctx, jobs.ListOptions{Filter: jobs.Filter{Destination: destinations[rng.IntN(2)]}})
+	_, statsErr := r.client.Stats(ctx, "")
+	return errors.Join(listErr, statsErr)
+}
+
+// pauseOne pauses a destination for a moment.
+func (r *race) pauseOne(rng *rand.Rand) error {
+	d := destinations[rng.IntN(2)]
+	_, pauseErr := r.client.PauseDestination(ctx, d)
+	_, resumeErr := r.client.ResumeDestination(ctx, d)
+	return errors.Join(pauseErr, resumeErr)
+}

@@ -1,0 +1,235 @@
+package modeltest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// Who takes part in a race.
+const (
+	racingClients = 4
+	racingWorkers = 3
+	jobsPerSecond = 150 // at most
+)
+
+// race is a Redis on which clients and workers race for the same jobs.
+type race struct {
+	t      *testing.T
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	start  time.Time
+	drain  atomic.Bool // handlers succeed from now on
+
+	mu   sync.Mutex
+	ids  []string
+	jobs map[string]*raced
+	// asked are what people have asked of any job so far.
+	asked map[jobs.Action]int
+}
+
+// raced is what was seen of a job.
+type raced struct {
+	id, batch string
+	after     []string
+	calls     int
+	running   bool
+	succeeded int
+	// stopped is what keeps the job from being started, by an acknowledged action
+	// that none has undone.
+	stopped jobs.Action
+	undone  int // actions that could undo one, begun so far
+}
+
+// Clients and workers race for the same jobs, and workers come and go: no call is
+// made that an acknowledged action forbids, none twice at a time, none before its
+// parents' ones succeeded, and in the end everything is where it belongs.
+func TestRaces(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations(destinations...), jobs.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &race{
+		t: t, rdb: rdb, client: client, start: time.Now(),
+		jobs: map[string]*raced{}, asked: map[jobs.Action]int{},
+	}
+	over, cancel := context.WithTimeout(t.Context(), racing)
+	defer cancel()
+	var clients, workers sync.WaitGroup
+	stopWorkers := make(chan struct{})
+	for range racingWorkers {
+		workers.Go(func() { r.workers(stopWorkers) })
+	}
+	for i := range racingClients {
+		seed := rand.Uint64()
+		t.Logf("client %d has seed %d", i, seed)
+		clients.Go(func() { r.play(over, rand.New(rand.NewPCG(seed, 0))) })
+	}
+	clients.Wait()
+	r.settle()
+	close(stopWorkers)
+	workers.Wait()
+	r.check()
+}
+
+// workers runs one publisher after the other.
+func (r *race) workers(stop <-chan struct{}) {
+	for {
+		ctx, cancel := context.WithCancel(context.Background())
+		ended := make(chan error, 1)
+		p := r.publisher()
+		go func() { ended <- p.Run(ctx) }()
+		last := false
+		select {
+		case <-stop:
+			last = true
+		case <-time.After(200*time.Millisecond + rand.N(time.Second)):
+		}
+		for r.drain.Load() && !last { // the last one sees it through
+			<-stop
+			last = true
+		}
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Errorf("a worker ended: %v", err)
+		}
+		if last {
+			return
+		}
+	}
+}
+
+func (r *race) publisher() *publisher.Publisher {
+	p, err := publisher.New(r.rdb, publisher.Options{
+		Logger: slog.New(slog.DiscardHandler), RetryLoopInterval: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Millisecond,
+	})
+	if err != nil {
+		r.t.Error(err)
+		return nil
+	}
+	for _, d := range destinations {
+		if err := p.Handle(d, publisher.Func(r.publish), publisher.Concurrency(4), publisher.Breaker(breaker.Options{Disabled: true})); err != nil {
+			r.t.Error(err)
+		}
+	}
+	return p
+}
+
+// publish is the call of a job, with a result by chance.
+func (r *race) publish(ctx context.Context, job *jobs.Job) (err error) {
+	if err := r.begin(job); err != nil {
+		r.t.Error(err)
+	}
+	defer func() { r.end(job.ID, err == nil) }()
+	if r.drain.Load() {
+		return nil
+	}
+	pause := time.NewTimer(rand.N(10 * time.Millisecond))
+	if rand.IntN(8) == 0 {
+		pause.Reset(100 * time.Millisecond)
+	}
+	defer pause.Stop()
+	select {
+	case <-pause.C:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	switch n := rand.IntN(20); {
+	case n < 8:
+		return nil
+	case n < 11:
+		return jobs.Reschedule(0)
+	case n < 14:
+		return jobs.Reschedule(rand.N(50*time.Millisecond), jobs.ExtendExpiration(100*time.Millisecond))
+	case n < 16:
+		return errors.New("boom")
+	case n < 18:
+		return jobs.Fail(errors.New("no good"))
+	}
+	return jobs.Discard(errors.New("no use"))
+}
+
+// begin notes a call and says what forbids it.
+func (r *race) begin(job *jobs.Job) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j := r.jobs[job.ID]
+	switch {
+	case j == nil:
+		return fmt.Errorf("%s is called, which nobody has enqueued", job.ID)
+	case j.running:
+		return fmt.Errorf("%s is called twice at a time", j.id)
+	case j.succeeded > 0:
+		return fmt.Errorf("%s is called again after it succeeded", j.id)
+	case j.stopped != "":
+		return fmt.Errorf("%s is called after %s was acknowledged", j.id, j.stopped)
+	}
+	for _, parent := range j.after {
+		if r.jobs[parent].succeeded == 0 {
+			return fmt.Errorf("%s is called before its parent %s succeeded", j.id, parent)
+		}
+	}
+	j.running = true
+	j.calls++
+	return nil
+}
+
+func (r *race) end(id string, succeeded bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	j := r.jobs[id]
+	if j == nil {
+		return // begin has complained
+	}
+	j.running = false
+	if succeeded {
+		j.succeeded++
+	}
+}
+
+// settle lets everything come to its end.
+func (r *race) settle() {
+	r.drain.Store(true)
+	deadline := time.Now().Add(30 * time.Second)
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		backlog := 0
+		for _, d := range destinations {
+			if _, err := r.client.ResumeDestination(ctx, d); err != nil {
+				r.t.Error(err)
+			}
+			if _, err := r.client.ActWhere(ctx, jobs.ActionResume, jobs.Filter{Destination: d}); err != nil {
+				r.t.Error(err)
+			}
+			r.undo("")
+			s, err := r.client.Stats(ctx, d)
+			if err != nil {
+				r.t.Fatal(err)
+			}
+			backlog += s[0].Backlog
+		}
+		if backlog == 0 {
+			return
+		}
+		if time.Now().After(deadline) {
+			r.t.Fatalf("%d jobs have not come to an end", backlog)
+		}
+		<-tick.C
+	}
+}

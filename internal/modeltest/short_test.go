@@ -1,0 +1,11 @@
+//go:build !soak
+
+package modeltest
+
+import "time"
+
+// sequences is how many TestModel plays, racing how long TestRaces takes.
+const (
+	sequences = 100
+	racing    = 3 * time.Second
+)

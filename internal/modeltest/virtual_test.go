@@ -1,0 +1,89 @@
+package modeltest
+
+import (
+	"flag"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"pgregory.net/rapid"
+)
+
+// parts is in how many parts the sequences are played at the same time.
+const parts = 2
+
+// Random sequences of what people, applications, workers and time do leave Redis as
+// the model says, after each step.
+func TestModel(t *testing.T) {
+	t.Parallel()
+	setDefault(t, "rapid.checks", sequences/parts)
+	setDefault(t, "rapid.steps", 50)
+	t.Cleanup(func() { reportPlayed(t) })
+	for i := range parts {
+		t.Run(strconv.Itoa(i), func(t *testing.T) {
+			t.Parallel()
+			rapid.Check(t, func(t *rapid.T) { rapid.SyncTest(t, play) })
+		})
+	}
+}
+
+// setDefault sets a flag unless it was given.
+func setDefault(t *testing.T, name string, value int) {
+	t.Helper()
+	given := false
+	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	if !given {
+		if err := flag.Set(name, strconv.Itoa(value)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// play plays one sequence.
+func play(t *rapid.T) {
+	w := newWorld(t)
+	defer w.close()
+	ops := slices.Concat(w.clientOps(), w.workerOps())
+	t.Repeat(map[string]func(*rapid.T){
+		"step": func(t *rapid.T) {
+			o := drawOp(t, ops)
+			t.Logf("%s:", o.name)
+			o.do(t)
+		},
+		"": func(*rapid.T) { w.check() },
+	})
+	w.checkAll()
+	for _, j := range w.model.jobs {
+		for _, e := range j.asHistory() {
+			countPlayed(e.name)
+		}
+		if strings.HasPrefix(j.problem, "poison") || strings.HasPrefix(j.problem, "max resch") {
+			countPlayed(j.problem)
+		}
+	}
+}
+
+// played counts what happened in all sequences, so that one can see that they are
+// about something.
+var played struct {
+	sync.Mutex
+	times map[string]int
+}
+
+func countPlayed(what string) {
+	played.Lock()
+	defer played.Unlock()
+	if played.times == nil {
+		played.times = map[string]int{}
+	}
+	played.times[what]++
+}
+
+func reportPlayed(t *testing.T) {
+	for _, what := range slices.Sorted(maps.Keys(played.times)) {
+		t.Logf("%7d × %s", played.times[what], what)
+	}
+}
