@@ -60,8 +60,8 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 	fi
 
 .PHONY: soak
-soak: redis ## Run the long end-to-end tests
-	$(GO) test -tags soak -count=1 -timeout 60m -v $(ARGS) ./internal/e2e/...
+soak: redis ## Run the long tests: end to end, and against the model
+	$(GO) test -tags soak -count=1 -p 1 -timeout 60m -v $(ARGS) ./internal/e2e/... ./internal/modeltest/...
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format the code
