@@ -236,9 +236,14 @@ func TestFileRedisDies(t *testing.T) {
 	b.server.Kill()
 	f.line(t, 3)
 	got := <-f.done
-	want := regexp.MustCompile(`^tidegate: stopped \(.*\); accepted so far: 2 jobs; go on with: tail -n \+3 FILE \| tidegate enqueue --file -; ` +
-		`line 3 may be enqueued already: it can be repeated safely if it has an id; check that Redis is up and that REDIS_URL is right, then try again\n$`)
-	if got.status != 1 || got.stdout != "{\"accepted\":2,\"duplicates\":0,\"rejected\":[]}\n" || !want.MatchString(got.stderr) {
+	// Redis may have died with the second job and before its answer.
+	accepted, counted := 2, "2 jobs"
+	if strings.Contains(got.stdout, `"accepted":1,`) {
+		accepted, counted = 1, "1 job"
+	}
+	want := regexp.MustCompile(fmt.Sprintf(`^tidegate: stopped \(.*\); accepted so far: %s; go on with: tail -n \+%[2]d FILE \| tidegate enqueue --file -; `+
+		`line %[2]d may be enqueued already: it can be repeated safely if it has an id; check that Redis is up and that REDIS_URL is right, then try again\n$`, counted, accepted+1))
+	if got.status != 1 || got.stdout != fmt.Sprintf("{\"accepted\":%d,\"duplicates\":0,\"rejected\":[]}\n", accepted) || !want.MatchString(got.stderr) {
 		t.Errorf("exit status %d, stdout %q, stderr:\n%s\nwant 1 and %s", got.status, got.stdout, got.stderr, want)
 	}
 }
