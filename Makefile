@@ -58,6 +58,8 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 			echo "==> $$cmd"; $(GO) run "$$cmd"; \
 		done; \
 	fi
+	@# Other breakers are no dependencies of ours: that comparison is a module of its own.
+	@echo "==> internal/bench/peers"; cd internal/bench/peers && $(GO) run .
 
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the model

@@ -30,7 +30,7 @@ RefreshInterval is 1ms: want at least 10ms`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	for _, name := range []string{"", "-a", "a b", "a/b", "ä", strings.Repeat("a", 64)} {
+	for _, name := range []string{"", "-a", "a b", "a/", "ä", strings.Repeat("a", 64)} {
 		if _, err := New(t.Context(), nil, Options{Destination: name}); err == nil {
 			t.Errorf("destination %q is accepted", name)
 		}
@@ -128,6 +128,7 @@ func TestStatusAsJSON(t *testing.T) {
 		Name: "deviantart", State: Open, Failures: 3, LastFailure: at, Generation: 1_763_690_400_123_457,
 		OpenUntil: time.Now(), OpenUntilRedis: at.Add(5 * time.Minute), Remaining: 4*time.Minute + 12*time.Second + time.Microsecond,
 		Incident: "deviantart-1763690400123457", Cause: CauseThreshold, OpenedAt: at, Probes: 1, Wasted: 4,
+		Level: 2, Rescheduled: 7, Instances: []string{"a:1", "b:2"},
 	}
 	data, err := json.Marshal(open)
 	if err != nil {
@@ -136,7 +137,8 @@ func TestStatusAsJSON(t *testing.T) {
 	want := `{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
 		`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
 		`"incident":"deviantart-1763690400123457","cause":"threshold","reason":"","tripped_by":"",` +
-		`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null}`
+		`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,"budget":null,"forced":"","forced_until":null,` +
+		`"rescheduled":7,"instances":["a:1","b:2"]}`
 	if string(data) != want {
 		t.Errorf("got\n%s\nwant\n%s", data, want)
 	}
@@ -174,12 +176,12 @@ func TestEventAsJSON(t *testing.T) {
 		{
 			Event{At: at, Name: "a", From: Closed, To: Open, Cause: CauseManual, Incident: "a-7", By: "ann", Reason: "x", Generation: 7, OpenedAt: at},
 			`{"at":"2025-12-21T14:30:00Z","name":"a","from":"CLOSED","to":"OPEN","cause":"manual","incident":"a-7","by":"ann","reason":"x",` +
-				`"generation":7,"failures":0,"opened_at":"2025-12-21T14:30:00Z","probes":0,"wasted":0}`,
+				`"generation":7,"failures":0,"opened_at":"2025-12-21T14:30:00Z","probes":0,"wasted":0,"rescheduled":0}`,
 		},
 		{
 			Event{At: at, Name: "a", From: HalfOpen, To: Open, OpenUntil: at},
 			`{"at":"2025-12-21T14:30:00Z","name":"a","from":"HALF_OPEN","to":"OPEN","cause":"","incident":"","by":"",` +
-				`"generation":0,"failures":0,"open_until":"2025-12-21T14:30:00Z","probes":0,"wasted":0}`,
+				`"generation":0,"failures":0,"open_until":"2025-12-21T14:30:00Z","probes":0,"wasted":0,"rescheduled":0}`,
 		},
 	} {
 		data, err := json.Marshal(c.event)
@@ -196,19 +198,19 @@ func TestErrorsSayWhatToDo(t *testing.T) {
 		want string
 	}{
 		{
-			OpenError{Destination: "api", State: Open, Until: time.Now(), RetryAfter: 4*time.Minute + 11*time.Second + 1, Cause: CauseThreshold},
+			OpenError{Name: "api", Destination: "api", State: Open, Until: time.Now(), RetryAfter: 4*time.Minute + 11*time.Second + 1, Cause: CauseThreshold},
 			"breaker api is OPEN (threshold): ask again in 4m12s",
 		},
 		{
-			OpenError{Destination: "api", State: Open, Until: time.Now(), RetryAfter: 1500 * time.Microsecond, Cause: CauseHint},
+			OpenError{Name: "api", Destination: "api", State: Open, Until: time.Now(), RetryAfter: 1500 * time.Microsecond, Cause: CauseHint},
 			"breaker api is OPEN (hint): ask again in 2ms",
 		},
 		{
-			OpenError{Destination: "api", State: Open, RetryAfter: time.Hour, Cause: CauseManual, Reason: "maintenance"},
+			OpenError{Name: "api", Destination: "api", State: Open, RetryAfter: time.Hour, Cause: CauseManual, Reason: "maintenance"},
 			"breaker api is OPEN until it is reset (manual: maintenance)",
 		},
 		{
-			OpenError{Destination: "api", State: HalfOpen, Until: time.Now(), RetryAfter: 30 * time.Second},
+			OpenError{Name: "api", Destination: "api", State: HalfOpen, Until: time.Now(), RetryAfter: 30 * time.Second},
 			"breaker api is HALF_OPEN and its probe is taken: ask again in 30s",
 		},
 	} {
@@ -262,6 +264,8 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			"probe_by": "", "probe_token": "", "failures": "1", "last_failure": "1763690400123", "generation": generation,
 			"revision": generation, "open_until": "1763690401124", "opened_at": "1763690400123", "probes": "0", "wasted": "1",
 			"probe_started": "0", "probe_until": "0", "probe_after": "0", "probe_retries": "0", "updated_at": "1763690400123",
+			"forced": "", "forced_until": "0", "instances": "worker-1", "rescheduled": "0", "closed_at": "0", "level": "0",
+			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0",
 		}
 		if diff := cmp.Diff(want, hash); diff != "" {
 			t.Errorf("hash (-want +got):\n%s", diff)
@@ -287,7 +291,7 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 
 func TestKeysAreInOneSlotAndNoKeyCanCollide(t *testing.T) {
 	t.Parallel()
-	p := placeOf("deviantart")
+	p := placeOf("deviantart", "")
 	for _, key := range append(p.keys, p.channel) {
 		if !strings.HasPrefix(key, "tidegate:{deviantart}:") {
 			t.Errorf("%s is not in the destination's slot", key)
@@ -314,7 +318,10 @@ func TestUnusedBreakerLeavesNothingInRedis(t *testing.T) {
 	if s, err := Get(t.Context(), rdb, "api"); err != nil || s.State != Closed || s.Name != "api" {
 		t.Errorf("status: %+v, %v", s, err)
 	}
-	if n := rdb.DBSize(t.Context()).Val(); n != 0 {
-		t.Errorf("%d keys", n)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if keys := rdb.Keys(t.Context(), "*").Val(); len(keys) != 0 {
+		t.Errorf("left in Redis: %v", keys)
 	}
 }

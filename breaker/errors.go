@@ -21,10 +21,13 @@ var (
 // OpenError is returned by [Breaker.Allow] when no call may be made now.
 // errors.Is(err, ErrOpen) holds.
 type OpenError struct {
-	// Destination is the breaker's name.
+	// Name is the breaker that let nothing through: the destination's, or the
+	// key's as "destination/key".
+	Name string
+	// Destination is the destination's name.
 	Destination string
 	// State is Open, or HalfOpen while another call probes or the next probe is
-	// not due.
+	// not due, or Closed where there is no room for a call just now: see Cause.
 	State State
 	// Until is when to ask again, on this process's clock. Zero if the breaker
 	// was tripped until it is reset.
@@ -38,7 +41,9 @@ type OpenError struct {
 	RetryAfter time.Duration
 	// Incident is the id of the incident.
 	Incident string
-	// Cause is why it opened: one of the Cause constants.
+	// Cause is why it opened: one of the Cause constants. It is CauseRate in
+	// any state if that is all that is in the way, and in Closed CauseSlowStart or
+	// CauseBudget: why there is no room.
 	Cause string
 	// Reason is what the operator who tripped it said, or "".
 	Reason string
@@ -47,12 +52,14 @@ type OpenError struct {
 // Error says what is open, why, and when to ask again.
 func (e *OpenError) Error() string {
 	switch {
+	case e.State == Closed || e.Cause == CauseRate:
+		return fmt.Sprintf("breaker %s has no room for a call now (%s): ask again in %v", e.Name, e.why(), roundWait(e.RetryAfter))
 	case e.State == HalfOpen:
-		return fmt.Sprintf("breaker %s is HALF_OPEN and its probe is taken: ask again in %v", e.Destination, roundWait(e.RetryAfter))
+		return fmt.Sprintf("breaker %s is HALF_OPEN and its probe is taken: ask again in %v", e.Name, roundWait(e.RetryAfter))
 	case e.Until.IsZero():
-		return fmt.Sprintf("breaker %s is OPEN until it is reset (%s)", e.Destination, e.why())
+		return fmt.Sprintf("breaker %s is OPEN until it is reset (%s)", e.Name, e.why())
 	default:
-		return fmt.Sprintf("breaker %s is OPEN (%s): ask again in %v", e.Destination, e.why(), roundWait(e.RetryAfter))
+		return fmt.Sprintf("breaker %s is OPEN (%s): ask again in %v", e.Name, e.why(), roundWait(e.RetryAfter))
 	}
 }
 

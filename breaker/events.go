@@ -16,8 +16,10 @@ import (
 type Event struct {
 	// At is when it happened.
 	At time.Time `json:"at"`
-	// Name is the destination.
+	// Name is the breaker's: the destination, or "destination/key".
 	Name string `json:"name"`
+	// Key is the key, "" for the destination's own breaker.
+	Key string `json:"key,omitempty"`
 	// From and To are the states; equal if an OPEN breaker was tripped, or a
 	// CLOSED one with failures was reset.
 	From State `json:"from"`
@@ -42,6 +44,9 @@ type Event struct {
 	// answers so far.
 	Probes int `json:"probes"`
 	Wasted int `json:"wasted"`
+	// Rescheduled counts the jobs put off because of the incident, as far as the
+	// instances have told of them.
+	Rescheduled int `json:"rescheduled"`
 }
 
 // historyPage is how many transitions are read at once.
@@ -55,7 +60,7 @@ type events struct {
 
 	mu      sync.Mutex
 	started bool
-	seen    uint64 // all transitions up to this version are queued
+	seen    uint64 // all transitions up to this one are queued
 	queue   []Event
 	wake    chan struct{}
 }
@@ -64,13 +69,20 @@ func newEvents(log *slog.Logger, handle func(Event)) *events {
 	return &events{log: log, handle: handle, wake: make(chan struct{}, 1)}
 }
 
-// start sets the version after which transitions are told.
-func (e *events) start(version uint64) {
+// start sets the transition after which others are told.
+func (e *events) start(transition uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.started {
-		e.started, e.seen = true, version
+		e.started, e.seen = true, transition
 	}
+}
+
+// restart does so again, after Redis has lost what it knew.
+func (e *events) restart(transition uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.seen = min(e.seen, transition)
 }
 
 // message takes note of m. It returns false if a transition before m's has not
@@ -81,52 +93,50 @@ func (e *events) message(m *message) bool {
 	switch {
 	case !e.started:
 		return false
-	case m.Version <= e.seen:
+	case m.Transition <= e.seen:
 		return true
-	case m.Event != nil && m.Event.Previous <= e.seen:
-		e.push(m.Event.event())
-	case m.Event != nil || m.Record.Generation > e.seen:
+	case m.Event == nil || m.Before > e.seen:
 		return false
 	}
-	e.seen = m.Version
+	e.push(m.Event.event())
+	e.seen = m.Transition
 	return true
 }
 
-// missed says that there may be transitions up to version not seen yet.
-func (e *events) missed(version uint64) bool {
+// missed says that there are transitions up to this one not seen yet.
+func (e *events) missed(transition uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.started && version > e.seen
+	return e.started && transition > e.seen
 }
 
-// add takes the transitions read from the history, of which none up to version
+// add takes the transitions read from the history, of which none up to the last
 // is missing.
-func (e *events) add(version uint64, history []transition) {
+func (e *events) add(last uint64, history []transition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range history {
 		if t := &history[i]; t.Generation > e.seen {
 			e.push(t.event())
-			version = max(version, t.Generation)
+			last = max(last, t.Generation)
 		}
 	}
-	e.seen = max(e.seen, version)
+	e.seen = max(e.seen, last)
 }
 
 // lost tells of a breaker that was not CLOSED and has no data any more: its
 // incident would never end otherwise.
-func (e *events) lost(was, is *view, at time.Time) {
+func (e *events) lost(key string, was, is *view, at time.Time) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if was.state != Closed && is.state == Closed {
 		r := &was.record
 		e.push(Event{
-			At: at.UTC(), Name: r.Name, From: was.state, To: Closed, Cause: CauseLost,
+			At: at.UTC(), Name: r.Name, Key: key, From: was.state, To: Closed, Cause: CauseLost,
 			Incident: r.Incident, Generation: r.Generation, OpenedAt: instant(r.OpenedAt),
-			Probes: r.Probes, Wasted: r.Wasted,
+			Probes: r.Probes, Wasted: r.Wasted, Rescheduled: r.Rescheduled,
 		})
 	}
-	e.seen = is.version
 }
 
 // push queues an event. e.mu is held.
@@ -166,42 +176,43 @@ func (e *events) run(ctx context.Context) {
 }
 
 // catchUp reads from the history what happened after the last event seen.
-func (b *Breaker) catchUp(ctx context.Context, version uint64) error {
-	b.events.mu.Lock()
-	seen := b.events.seen
-	b.events.mu.Unlock()
+func (c *core) catchUp(ctx context.Context, last uint64) error {
+	c.events.mu.Lock()
+	seen := c.events.seen
+	c.events.mu.Unlock()
 	var missed []transition // newest first
 	for from := int64(0); ; from += historyPage {
-		page, err := readHistory(ctx, b.rdb, b.place, from, from+historyPage-1)
+		page, err := readHistory(ctx, c.rdb, c.place.name, c.place.events, from, from+historyPage-1)
 		if err != nil {
 			return err
 		}
+		full := len(page) == historyPage
 		for _, t := range page {
 			if t.Generation <= seen {
-				page = nil
+				full = false
 				break
 			}
 			missed = append(missed, t)
 		}
-		if len(page) < historyPage {
+		if !full {
 			break
 		}
 	}
 	slices.Reverse(missed)
-	b.events.add(version, missed)
+	c.events.add(last, missed)
 	return nil
 }
 
-// readHistory returns transitions from the list, newest first.
-func readHistory(ctx context.Context, rdb redis.Cmdable, p place, from, to int64) ([]transition, error) {
-	entries, err := rdb.LRange(ctx, p.history, from, to).Result()
+// readHistory returns transitions from a list, newest first.
+func readHistory(ctx context.Context, rdb redis.Cmdable, name, list string, from, to int64) ([]transition, error) {
+	entries, err := rdb.LRange(ctx, list, from, to).Result()
 	if err != nil {
-		return nil, unavailable("read history of", p.name, err)
+		return nil, unavailable("read history of", name, err)
 	}
 	history := make([]transition, len(entries))
 	for i, entry := range entries {
 		if err := json.Unmarshal([]byte(entry), &history[i]); err != nil {
-			return nil, fmt.Errorf("breaker: read history of %s: entry %d: %w", p.name, from+int64(i), err)
+			return nil, fmt.Errorf("breaker: read history of %s: entry %d: %w", name, from+int64(i), err)
 		}
 	}
 	return history, nil

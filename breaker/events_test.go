@@ -24,10 +24,10 @@ func (e *events) queued() []uint64 {
 func TestMissingMessageIsNoticed(t *testing.T) {
 	t.Parallel()
 	change := func(version, previous uint64) *message {
-		return &message{Version: version, Record: record{Generation: version}, Event: &transition{Generation: version, Previous: previous}}
+		return &message{Version: version, Before: previous, Transition: version, Event: &transition{Generation: version, Previous: previous}}
 	}
 	count := func(version, generation uint64) *message {
-		return &message{Version: version, Record: record{Generation: generation}}
+		return &message{Version: version, Before: generation, Transition: generation}
 	}
 	e := newEvents(slog.New(slog.DiscardHandler), nil)
 	step := func(what string, got, want bool, queue ...uint64) {
@@ -47,8 +47,8 @@ func TestMissingMessageIsNoticed(t *testing.T) {
 	step("a count", e.message(count(21, 20)), true, 20)
 	step("a transition after one that was missed", e.message(change(40, 30)), false, 20)
 	step("a count after it", e.message(count(41, 40)), false, 20)
-	if !e.missed(41) || e.missed(21) {
-		t.Error("a later version is not said to be missed, or an earlier one is")
+	if !e.missed(40) || e.missed(20) {
+		t.Error("a later transition is not said to be missed, or an earlier one is")
 	}
 	e.add(41, []transition{{Generation: 20}, {Generation: 30, Previous: 20}, {Generation: 40, Previous: 30}})
 	step("read from the history", e.message(count(41, 40)), true, 20, 30, 40)
@@ -65,7 +65,7 @@ func TestDeletedHashIsNoticedByItself(t *testing.T) {
 	}
 	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
 	// Nobody would ask a breaker that is open until it is reset.
-	if err := rdb.Del(t.Context(), placeOf(d).keys[0]).Err(); err != nil {
+	if err := rdb.Del(t.Context(), placeOf(d, "").keys[0]).Err(); err != nil {
 		t.Fatal(err)
 	}
 	awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })

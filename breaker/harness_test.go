@@ -32,6 +32,9 @@ type harness struct {
 	clock   *fakeClock
 	b       *Breaker
 	permits map[string]Permit
+
+	options   Options
+	instances map[string]*Breaker // beside the first
 }
 
 // fakeClock stands still until it is set.
@@ -85,6 +88,15 @@ func runRows(t *testing.T, o Options, rows ...row) {
 	})
 }
 
+// newTestBreaker makes a Breaker that does nothing by itself.
+func newTestBreaker(rdb redis.UniversalClient, o Options, c clock) (*Breaker, error) {
+	core, err := newCore(rdb, o, c)
+	if err != nil {
+		return nil, err
+	}
+	return &Breaker{core: core}, nil
+}
+
 func newHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
 	t.Helper()
 	o.Destination = redistest.Name(t, "rules")
@@ -92,12 +104,17 @@ func newHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
 		o.Instance = "worker-1"
 	}
 	c := newFakeClock()
-	b, err := newBreaker(rdb, o, c.clock()) // not started: nothing moves but what a row does
+	b, err := newTestBreaker(rdb, o, c.clock()) // not started: nothing moves but what a row does
 	if err != nil {
 		t.Fatal(err)
 	}
 	closeAtEnd(t, b)
-	h := &harness{t: t, rdb: rdb, place: placeOf(o.Destination), clock: c, b: b, permits: map[string]Permit{}}
+	h := &harness{t: t, rdb: rdb, place: placeOf(o.Destination, ""), clock: c, b: b, permits: map[string]Permit{}, options: o, instances: map[string]*Breaker{}}
+	// As if there were one instance with MaxInFlight calls, by default one: then
+	// there is no slow start.
+	if err := rdb.HSet(t.Context(), h.place.keys[1], ":capacity", max(1, o.MaxInFlight)).Err(); err != nil {
+		t.Fatal(err)
+	}
 	look(h)
 	return h
 }
@@ -121,6 +138,15 @@ func describe(s Status) string {
 	}
 	if s.Wasted > 0 {
 		parts = append(parts, fmt.Sprintf("wasted=%d", s.Wasted))
+	}
+	if s.SlowStart > 0 {
+		parts = append(parts, fmt.Sprintf("slow=%d", s.SlowStart))
+	}
+	if s.Budget != nil {
+		parts = append(parts, fmt.Sprintf("left=%d/%v of %d", s.Budget.Remaining, s.Budget.Reset.Round(time.Microsecond), s.Budget.Limit))
+	}
+	if s.Forced != "" {
+		parts = append(parts, "forced "+s.Forced)
 	}
 	return strings.Join(parts, " ")
 }
@@ -190,7 +216,7 @@ func get(h *harness) string { return describe(h.operate(statusScript, "")) }
 
 func (h *harness) operate(s *script, who string, own ...any) Status {
 	h.t.Helper()
-	status, err := operate(h.t.Context(), h.rdb, h.place.name, s, caller{now: h.clock.redisNow(), who: who}, own...)
+	status, err := operate(h.t.Context(), h.rdb, h.name(), s, caller{now: h.clock.redisNow(), who: who}, own...)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -265,7 +291,7 @@ func jump(d time.Duration) action {
 
 // story is the history in the words of the rows.
 func story(h *harness) string {
-	events, err := History(h.t.Context(), h.rdb, h.place.name, 0)
+	events, err := History(h.t.Context(), h.rdb, h.name(), 0)
 	if err != nil {
 		h.t.Fatal(err)
 	}

@@ -123,7 +123,7 @@ func awaitView(t testing.TB, b *Breaker, what string, cond func(View) bool) {
 // awaitSubscribers waits until n subscriptions to the breaker's events exist.
 func awaitSubscribers(t testing.TB, rdb redis.UniversalClient, destination string, n int64) {
 	t.Helper()
-	channel := placeOf(destination).channel
+	channel := placeOf(destination, "").channel
 	eventually(t, fmt.Sprintf("%d subscriptions to %s", n, channel), func() bool {
 		got, err := rdb.PubSubNumSub(context.Background(), channel).Result()
 		return err == nil && got[channel] >= n

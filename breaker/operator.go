@@ -26,40 +26,103 @@ type TripOptions struct {
 	By string
 }
 
-// Get reads the breaker of a destination. A breaker that nobody has used is
-// CLOSED. The error is of an invalid name, or wraps [ErrUnavailable].
-func Get(ctx context.Context, rdb redis.UniversalClient, destination string) (Status, error) {
-	return operate(ctx, rdb, destination, statusScript, caller{})
+// ForceOptions say how an operator keeps a breaker CLOSED.
+type ForceOptions struct {
+	// For is how long, in whole milliseconds; 0: until it is reset.
+	For time.Duration
+	// Reason is shown to everybody who asks why; at most 500 characters.
+	Reason string
+	// By is who does it. "" means host:pid of this process.
+	By string
 }
 
-// Trip opens the breaker of a destination for all instances, whatever state it
-// is in. Later hints do not shorten that. An OPEN breaker's incident goes on
-// under the same id.
-func Trip(ctx context.Context, rdb redis.UniversalClient, destination string, o TripOptions) (Status, error) {
-	var errs []error
-	if o.For < 0 {
-		errs = append(errs, fmt.Errorf("the time is %v: want more than 0, or 0 for \"until it is reset\"", o.For))
+// Get reads a breaker: that of a destination by its name, that of a key as
+// "destination/key". A breaker that nobody has used is CLOSED. The error is of an
+// invalid name, or wraps [ErrUnavailable].
+func Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, error) {
+	return operate(ctx, rdb, name, statusScript, caller{})
+}
+
+// List reads the breaker of a destination, and behind it those of its keys that
+// are not plainly CLOSED, by name.
+func List(ctx context.Context, rdb redis.UniversalClient, destination string) ([]Status, error) {
+	first, err := Get(ctx, rdb, destination)
+	if err != nil {
+		return nil, err
 	}
-	if n := utf8.RuneCountInString(o.Reason); n > maxReason {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	p := placeOf(first.Name, "")
+	var keys []Status
+	for since := uint64(0); ; {
+		own := []any{since, "1", snapshotPage}
+		values, err := snapshotScript.Run(ctx, rdb, p.keys, p.args(caller{}, own)...).StringSlice()
+		if err != nil {
+			return nil, unavailable("list", first.Name, err)
+		}
+		s, err := parseSnapshot(values)
+		if err != nil {
+			return nil, fmt.Errorf("breaker: list %s: %w", first.Name, err)
+		}
+		received := time.Now()
+		for _, c := range s.changes {
+			since = c.revision
+			if c.name != first.Name && !c.record.plain() {
+				keys = append(keys, c.record.statusAt(s.now, received))
+			}
+		}
+		if len(s.changes) < snapshotPage {
+			break
+		}
+	}
+	slices.SortFunc(keys, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
+	keys = slices.CompactFunc(keys, func(a, b Status) bool { return a.Name == b.Name }) // changed while it was read
+	return append([]Status{first}, keys...), nil
+}
+
+// Trip opens a breaker ("destination" or "destination/key") for all instances,
+// whatever state it is in. Later hints do not shorten that. An OPEN breaker's
+// incident goes on under the same id. A tripped destination holds all of its keys.
+func Trip(ctx context.Context, rdb redis.UniversalClient, name string, o TripOptions) (Status, error) {
+	if err := validByHand(o.For, o.Reason); err != nil {
+		return Status{}, fmt.Errorf("breaker: trip %s: %w", name, err)
+	}
+	return operate(ctx, rdb, name, tripScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+}
+
+// ForceClosed closes a breaker for all instances and keeps it CLOSED whatever the
+// API answers, for a time or until it is reset or tripped.
+func ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o ForceOptions) (Status, error) {
+	if err := validByHand(o.For, o.Reason); err != nil {
+		return Status{}, fmt.Errorf("breaker: force %s: %w", name, err)
+	}
+	return operate(ctx, rdb, name, forceScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+}
+
+func validByHand(length time.Duration, reason string) error {
+	var errs []error
+	if length < 0 {
+		errs = append(errs, fmt.Errorf("the time is %v: want more than 0, or 0 for \"until it is reset\"", length))
+	}
+	if n := utf8.RuneCountInString(reason); n > maxReason {
 		errs = append(errs, fmt.Errorf("the reason has %d characters: want at most %d", n, maxReason))
 	}
-	if err := errors.Join(errs...); err != nil {
-		return Status{}, fmt.Errorf("breaker: trip %s: %w", destination, err)
-	}
-	return operate(ctx, rdb, destination, tripScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+	return errors.Join(errs...)
 }
 
-// Reset closes the breaker of a destination for all instances, whatever state
-// it is in, and forgets its failures. by is who resets it; "" means host:pid of
-// this process.
-func Reset(ctx context.Context, rdb redis.UniversalClient, destination, by string) (Status, error) {
-	return operate(ctx, rdb, destination, resetScript, caller{who: by})
+// Reset closes a breaker for all instances, whatever state it is in, and forgets
+// its failures, what an operator has asked of it, and how far its cooldown has
+// grown. Calls start slowly after an incident; a second Reset ends that. by is who
+// resets it; "" means host:pid of this process.
+func Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
+	return operate(ctx, rdb, name, resetScript, caller{who: by})
 }
 
-// History returns the last limit transitions of the breaker of a destination,
-// oldest first; all that are kept (1,000) if limit is not above 0.
-func History(ctx context.Context, rdb redis.UniversalClient, destination string, limit int) ([]Event, error) {
-	if err := validDestination(destination); err != nil {
+// History returns the last limit transitions of a breaker, oldest first; all that
+// are kept (1,000, of a key 50) if limit is not above 0.
+func History(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Event, error) {
+	destination, key, err := ParseName(name)
+	if err != nil {
 		return nil, fmt.Errorf("breaker: history: %w", err)
 	}
 	ctx, cancel := bounded(ctx)
@@ -68,7 +131,7 @@ func History(ctx context.Context, rdb redis.UniversalClient, destination string,
 	if limit > 0 {
 		last = int64(limit) - 1
 	}
-	history, err := readHistory(ctx, rdb, placeOf(destination), 0, last)
+	history, err := readHistory(ctx, rdb, name, placeOf(destination, key).history, 0, last)
 	if err != nil {
 		return nil, err
 	}
@@ -81,9 +144,10 @@ func History(ctx context.Context, rdb redis.UniversalClient, destination string,
 }
 
 // operate runs a script for somebody who needs no Breaker.
-func operate(ctx context.Context, rdb redis.UniversalClient, destination string, s *script, c caller, own ...any) (Status, error) {
-	if err := validDestination(destination); err != nil {
-		return Status{}, fmt.Errorf("breaker: %s: %w", s.operation, err)
+func operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
+	destination, key, err := ParseName(name)
+	if err != nil {
+		return Status{}, err
 	}
 	if c.who == "" {
 		c.who = processName()
@@ -91,9 +155,9 @@ func operate(ctx context.Context, rdb redis.UniversalClient, destination string,
 	c.who = strings.ToValidUTF8(c.who, "\uFFFD")
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	r, err := s.run(ctx, rdb, placeOf(destination), c, own...)
+	r, err := s.run(ctx, rdb, placeOf(destination, key), c, own...)
 	if err != nil {
-		return Status{}, unavailable(s.operation, destination, err)
+		return Status{}, unavailable(s.operation, name, err)
 	}
-	return r.status(time.Now()), nil
+	return r.of(key).statusAt(r.now, time.Now()), nil
 }

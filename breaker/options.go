@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"regexp"
+	"strings"
 	"time"
 )
 
@@ -14,6 +14,7 @@ const (
 	DefaultFailureThreshold   = 3
 	DefaultCooldown           = 5 * time.Minute
 	DefaultCooldownMultiplier = 1.0
+	DefaultCooldownJitter     = 0.1
 	DefaultMaxCooldown        = time.Hour
 	DefaultProbeTimeout       = 35 * time.Second
 	DefaultRefreshInterval    = time.Second
@@ -40,18 +41,34 @@ type Options struct {
 	// least 1 ms.
 	Cooldown time.Duration
 
-	// CooldownMultiplier multiplies the cooldown for each failed probe of an
-	// incident: Cooldown × CooldownMultiplier^probes. 0 means 1 (always the
+	// CooldownMultiplier multiplies the cooldown for each failed probe, and for
+	// each reopening in slow start. It falls back to Cooldown once the breaker has
+	// been CLOSED for as long as its last cooldown was. 0 means 1 (always the
 	// same); 1 to 1000. 2 suits APIs that punish calls while limited.
 	CooldownMultiplier float64
+
+	// CooldownJitter is added at random to cooldowns that have grown, as a part of
+	// them, so that breakers that opened together do not probe together. 0 means
+	// 0.1, that is up to a tenth; negative none; at most 1. MaxCooldown holds.
+	CooldownJitter float64
 
 	// MaxCooldown is the longest cooldown, and the longest wait that a hint of
 	// the API can ask for. 0 means 1 hour; at least Cooldown.
 	MaxCooldown time.Duration
 
-	// IgnoreHints leaves the durations given to [RateLimited] unused. By
-	// default a hint opens the breaker at once, until the hinted time.
+	// IgnoreHints leaves the durations given to [RateLimited] and the budgets
+	// given to [Outcome.WithBudget] unused. By default a hint opens the breaker at
+	// once, until the hinted time.
 	IgnoreHints bool
+
+	// Rate is a configured limit of all instances' calls to the destination. It
+	// costs a Redis command per call. Zero: none.
+	Rate Rate
+
+	// MaxInFlight is how many calls this instance makes at once at most. Together
+	// the instances' tell how far a slow start goes, and when so few calls are
+	// left that they are counted. 0: the most that it has made so far.
+	MaxInFlight int
 
 	// ProbeTimeout is how long the probe is waited for: the lease of the one
 	// permit in HALF_OPEN. It must be longer than a call can take, or two
@@ -73,8 +90,11 @@ type Options struct {
 	// Logger gets transitions (debug) and lost connections (warn). nil discards.
 	Logger *slog.Logger
 
-	// OnEvent is told of every transition of the breaker, whichever instance
-	// caused it, once and in order, from one goroutine. What happened before
+	// Judge says how a call of [Breaker.Do] ended. nil means [Judge].
+	Judge func(error) Outcome
+
+	// OnEvent is told of every transition of the breaker and of those of its keys,
+	// whichever instance caused it, once and in order, from one goroutine. What happened before
 	// New is not told. It may block: that holds up later events and Close, and
 	// nothing else. It must not call Close.
 	OnEvent func(Event)
@@ -84,15 +104,6 @@ type Options struct {
 	// [ErrUnavailable], otherwise a permit, as in CLOSED. Once the state is
 	// known, the last known state holds while Redis is away.
 	FailClosed bool
-}
-
-var destinationPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
-
-func validDestination(name string) error {
-	if !destinationPattern.MatchString(name) {
-		return fmt.Errorf("destination %q is not valid: want 1 to 63 of a-z, 0-9 and '-', not starting with '-'", name)
-	}
-	return nil
 }
 
 func (o Options) withDefaults() Options {
@@ -108,6 +119,12 @@ func (o Options) withDefaults() Options {
 	if o.MaxCooldown == 0 {
 		o.MaxCooldown = DefaultMaxCooldown
 	}
+	if o.CooldownJitter == 0 {
+		o.CooldownJitter = DefaultCooldownJitter
+	}
+	if o.Judge == nil {
+		o.Judge = Judge
+	}
 	if o.ProbeTimeout == 0 {
 		o.ProbeTimeout = DefaultProbeTimeout
 	}
@@ -117,6 +134,7 @@ func (o Options) withDefaults() Options {
 	if o.Instance == "" {
 		o.Instance = processName()
 	}
+	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas part the names in an incident
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
@@ -140,6 +158,15 @@ func (o Options) validate() error {
 	}
 	if !(o.CooldownMultiplier >= 1 && o.CooldownMultiplier <= maxMultiplier) { // also NaN
 		wrong("CooldownMultiplier is %v: want 1 to %d", o.CooldownMultiplier, maxMultiplier)
+	}
+	if !(o.CooldownJitter <= 1) { // also NaN
+		wrong("CooldownJitter is %v: want at most 1", o.CooldownJitter)
+	}
+	if err := o.Rate.validate(); err != nil {
+		wrong("Rate: %w", err)
+	}
+	if o.MaxInFlight < 0 {
+		wrong("MaxInFlight is %d: want 1 or more, or 0 if it is not known", o.MaxInFlight)
 	}
 	if o.MaxCooldown < o.Cooldown {
 		wrong("MaxCooldown is %v, less than Cooldown (%v): raise it, or lower Cooldown", o.MaxCooldown, o.Cooldown)

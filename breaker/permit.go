@@ -2,148 +2,251 @@ package breaker
 
 import (
 	"context"
+	"fmt"
+	"strings"
 	"time"
 )
 
 // Permit is the leave for one call. It is a value: copies are the same permit.
 // The zero Permit is valid and does nothing.
 type Permit struct {
-	b          *Breaker
+	c          *core
 	id         uint64
+	key        string
 	generation uint64
-	probe      bool
+	seat       seat
+	holds      holds
 	until      time.Time
 }
 
+// holds is what a permit has in Redis.
+type holds uint8
+
+const (
+	holdsProbe holds = 1 << iota
+	holdsKeyProbe
+	holdsCounted
+	holdsKeyCounted
+	holdsRate
+)
+
+// holdWords are what the scripts call it.
+var holdWords = map[string]holds{
+	"probe": holdsProbe, "key-probe": holdsKeyProbe,
+	"counted": holdsCounted, "key-counted": holdsKeyCounted,
+	"rate": holdsRate, "key-rate": holdsRate,
+}
+
+func (p *Permit) take(words string) {
+	for word := range strings.FieldsSeq(words) {
+		p.holds |= holdWords[word]
+	}
+}
+
+func (p Permit) probes() bool  { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
+func (p Permit) counted() bool { return p.holds&(holdsCounted|holdsKeyCounted) != 0 }
+
+// known and keyKnown say that Redis knows of the call, for the destination and for
+// the key.
+func (p Permit) known() bool    { return p.holds&(holdsProbe|holdsCounted) != 0 }
+func (p Permit) keyKnown() bool { return p.holds&(holdsKeyProbe|holdsKeyCounted) != 0 }
+
 // Probe says that the call tests recovery: it is the only one of the fleet.
-func (p Permit) Probe() bool { return p.probe }
+func (p Permit) Probe() bool { return p.probes() }
+
+// Metered says that Redis counts the call while it is in flight: in slow start,
+// and when the API has little left.
+func (p Permit) Metered() bool { return p.counted() }
+
+// Key is the key that the permit is for; "" for the destination's own.
+func (p Permit) Key() string { return p.key }
 
 // Generation is what fences the permit: a report counts only if the breaker has
 // made no transition since.
 func (p Permit) Generation() uint64 { return p.generation }
 
-// Until is when the lease of a probe ends on this process's clock: the call
-// must be over by then. Zero for other permits.
+// Until is when the lease of a probe, or of a call that Redis counts, ends on this
+// process's clock: the call must be over by then. Zero for other permits.
 func (p Permit) Until() time.Time { return p.until }
 
-// Outcome is how a call ended, as far as the breaker cares. The zero Outcome is
-// neutral: the call told nothing, for it was cancelled or never made.
-type Outcome struct {
-	kind outcomeKind
-	hint time.Duration
-}
-
-type outcomeKind uint8
-
-const (
-	neutral outcomeKind = iota
-	success
-	failure
-	limited
-)
-
-var outcomeNames = [...]string{neutral: "neutral", success: "success", failure: "failure", limited: "limited"}
-
-// Success says that the API accepted the call. It resets the count of failures
-// and, from the probe, closes the breaker.
-func Success() Outcome { return Outcome{kind: success} }
-
-// RateLimited says that the API refused the call because of its limit (429). A
-// hint above 0 is how long the API asked to wait: it opens the breaker at once
-// for that long, at most for MaxCooldown.
-func RateLimited(hint time.Duration) Outcome {
-	return Outcome{kind: limited, hint: max(0, hint)}
-}
-
-// Failure says that the call failed otherwise (500, timeout). It neither counts
-// nor resets; after a failed probe the next one waits, longer each time.
-func Failure() Outcome { return Outcome{kind: failure} }
-
-// String names the outcome.
-func (o Outcome) String() string {
-	if o.hint > 0 {
-		return outcomeNames[o.kind] + " " + o.hint.String()
+// ForKey makes of a destination's permit, taken before the key was known, one for
+// a call under the key. It costs no Redis command while the key's breaker is
+// plainly CLOSED. An [*OpenError] says that the key lets nothing through: then p
+// is still the destination's, to be used for another call or to be released. It
+// takes p's place otherwise.
+func (p Permit) ForKey(ctx context.Context, key string) (Permit, error) {
+	c := p.c
+	if c == nil || key == p.key {
+		return p, nil
 	}
-	return outcomeNames[o.kind]
+	if p.key != "" {
+		return Permit{}, fmt.Errorf("breaker: permit for key %s: it is one for key %s already", key, p.key)
+	}
+	if err := validKey(key); err != nil {
+		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
+	}
+	if at, ok := c.flights.enter(p.id, p.seat, key, func() bool { return c.keys.free(key) }); ok {
+		p.seat = at
+		return p.joined(key, "", p.until), nil
+	}
+	if v := c.keys.get(key); v != nil {
+		if err := c.refusal(v, c.clock.now()); err != nil {
+			return Permit{}, err
+		}
+	}
+	return c.acquire(ctx, key, p)
 }
 
-// Report tells how the call ended and returns the breaker's status after it, so
-// that the caller learns of an opening at once. A success costs no Redis command
-// while there are no failures to reset, a failure or a neutral outcome none
-// outside of a probe. Reporting the same permit again counts nothing.
+// joined is the destination's permit p with what the key gave.
+func (p Permit) joined(key, words string, until time.Time) Permit {
+	p.key = key
+	p.take(words)
+	p.generation = max(p.generation, p.c.latest.Load())
+	if words != "" && (p.until.IsZero() || until.Before(p.until)) {
+		p.until = until
+	}
+	return p
+}
+
+// Report tells how the call ended and returns the status after it of the breaker
+// that the outcome counts for, so that the caller learns of an opening at once. A
+// success costs no Redis command while there are no failures to reset, a failure
+// or a neutral outcome none, except for probes and for calls that Redis counts.
+// Reporting the same permit again counts nothing.
 //
 // An error says that Redis could not be told (it wraps [ErrUnavailable]), never
 // that the call failed: a call that succeeded has succeeded. Rate-limited
 // answers are then counted by this instance alone, and open its view, until
 // Redis is back.
 func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
-	b := p.b
-	if b == nil {
+	c := p.c
+	if c == nil {
 		return Status{}, nil
 	}
-	v := b.view.Load()
-	if !p.probe {
-		switch {
-		case o.kind == success && v.state == Closed && v.record.Failures == 0:
-			return v.status, nil
-		case o.kind != limited && !(o.kind == success && v.state == Closed):
-			return v.statusAt(b.clock.now()), nil
-		case o.kind == success && b.down.Load():
-			return b.countLocally(o, false), nil
-		}
+	c.flights.land(p.id, p.seat)
+	owner := p.key
+	if o.scope == ScopeGlobal {
+		owner = ""
 	}
-	if o.kind == neutral {
-		return b.tell(ctx, o, releaseScript, token(p.id))
+	if p.holds&^holdsRate == 0 && !c.mustTell(p.key, owner, &o) {
+		return c.statusOf(owner), nil
 	}
-	hint := o.hint
-	if b.options.IgnoreHints {
-		hint = 0
-	}
-	return b.tell(ctx, o, reportScript, token(p.id), p.generation, outcomeNames[o.kind], millis(hint), b.options.FailureThreshold)
+	return p.tell(ctx, owner, o)
 }
 
-// Release gives the permit back unused, or after a call that was cancelled. The
-// lease of a probe is given back, so that another may start at once; other
-// permits cost nothing.
-func (p Permit) Release(ctx context.Context) error {
-	_, err := p.Report(ctx, Outcome{})
-	return err
-}
-
-// tell runs a script about a permit.
-func (b *Breaker) tell(ctx context.Context, o Outcome, s *script, args ...any) (Status, error) {
+// tell reports to Redis. It stands apart so that the report of a success in CLOSED
+// has a small frame.
+func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, error) {
+	c := p.c
+	if o.kind == success && c.down.Load() && p.holds&^holdsRate == 0 {
+		return c.countLocally(owner, o, false), nil
+	}
+	if o.kind == limited && o.hint == 0 && o.told && o.budget.Remaining == 0 {
+		o.hint = o.budget.Reset // it says as much
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	r, v, err := b.run(ctx, s, nil, args...)
-	now := b.clock.now()
-	switch {
-	case err != nil:
-		return b.countLocally(o, refused(err)), unavailable(s.operation, b.place.name, err)
-	case v.closed:
-		return r.status(now), nil
-	default:
-		return v.statusAt(now), nil
+	hint := o.hint
+	if c.options.IgnoreHints {
+		hint = 0
 	}
+	left, reset, limit := o.left(c.options.IgnoreHints)
+	if o.told && c.options.MaxInFlight == 0 && c.flights.highest() > int(c.enrolledAs.Load()) {
+		_ = c.register(ctx, registered) // the report says whether Redis can be told
+	}
+	sequence, out, keyed := c.flights.count(p.key)
+	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
+		c.options.FailureThreshold, string(o.scope), left, reset, limit, sequence, out, keyed)
+	if err != nil {
+		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
+	}
+	if c.view.Load().closed {
+		return r.of(owner).statusAt(r.now, c.clock.now()), nil
+	}
+	return c.statusOf(owner), nil
+}
+
+// mustTell says whether Redis must be told of the outcome of a call that it does
+// not know of.
+func (c *core) mustTell(key, owner string, o *Outcome) bool {
+	parent, child := c.view.Load(), c.keys.get(key)
+	if o.kind == limited {
+		return true
+	}
+	for _, v := range []*view{parent, child} {
+		switch {
+		case v == nil || v.state != Closed:
+		case o.kind == success && v.record.Failures > 0, v.record.Metered != 0:
+			return true
+		}
+	}
+	if !o.told || c.options.IgnoreHints || o.budget.Remaining > c.little() {
+		return false
+	}
+	of := parent
+	if owner != "" {
+		of = child
+	}
+	return of == nil || of.state == Closed
+}
+
+// little is how many calls left are so few that the fleet counts what it starts;
+// see calls.lua.
+func (c *core) little() int {
+	calls := c.options.MaxInFlight
+	if calls == 0 {
+		calls = c.flights.highest()
+	}
+	return 2 * max(1, int(c.capacity.Load()), calls)
+}
+
+// Release gives the permit back unused, so that another call may start in its
+// place: the lease of a probe, the place in a slow start, and what the configured
+// rate has counted. It is no report: a call that was made and cancelled is
+// reported as [Neutral].
+func (p Permit) Release(ctx context.Context) error {
+	c := p.c
+	if c == nil {
+		return nil
+	}
+	first := c.flights.land(p.id, p.seat)
+	if p.holds == 0 {
+		if c.mustTell(p.key, p.key, &Outcome{}) {
+			_, err := p.Report(ctx, Outcome{})
+			return err
+		}
+		return nil
+	}
+	back := ""
+	if p.holds&holdsRate != 0 {
+		back, _ = c.options.Rate.script()
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if _, err := c.run(ctx, p.key, releaseScript, nil, token(p.id), back, flag(first)); err != nil {
+		return unavailable("release", c.name(p.key), err)
+	}
+	return nil
 }
 
 // countLocally counts for this instance alone what Redis could not be told.
-func (b *Breaker) countLocally(o Outcome, refused bool) Status {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	now := b.clock.now()
-	v := b.view.Load()
+func (c *core) countLocally(key string, o Outcome, refused bool) Status {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.now()
+	v := c.viewOf(key)
 	next := v
 	switch {
-	case v.closed || v.state != Closed:
+	case v.closed || v.state != Closed || v.record.Forced != "":
 	case o.kind == limited:
-		hint := min(o.hint, b.options.MaxCooldown)
-		if b.options.IgnoreHints {
+		hint := min(o.hint, c.options.MaxCooldown)
+		if c.options.IgnoreHints {
 			hint = 0
 		}
-		next = v.countLocally(now, b.options.FailureThreshold, b.options.Cooldown, hint, refused)
+		next = v.countLocally(now, c.options.FailureThreshold, c.options.Cooldown, hint, refused)
 	case o.kind == success && v.record.Failures > 0:
 		next = v.clearLocally(now)
 	}
-	b.replace(v, next)
+	c.put(key, v, next)
 	return next.statusAt(now)
 }

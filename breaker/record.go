@@ -14,6 +14,8 @@ type record struct {
 	Incident     string `json:"incident"`
 	Reason       string `json:"reason"`
 	TrippedBy    string `json:"tripped_by"`
+	Forced       string `json:"forced"`
+	Instances    string `json:"instances"` // separated by commas
 	ProbeBy      string `json:"probe_by"`
 	Failures     int    `json:"failures"`
 	LastFailure  int64  `json:"last_failure"`
@@ -21,16 +23,27 @@ type record struct {
 	Revision     uint64 `json:"revision"`
 	OpenUntil    int64  `json:"open_until"`
 	OpenedAt     int64  `json:"opened_at"`
+	ClosedAt     int64  `json:"closed_at"`
 	Probes       int    `json:"probes"`
 	Wasted       int    `json:"wasted"`
+	Rescheduled  int    `json:"rescheduled"`
+	Level        int    `json:"level"`
+	Ramp         int    `json:"ramp"`
+	ForcedUntil  int64  `json:"forced_until"`
+	Metered      int64  `json:"metered"`
+	BudgetLeft   int    `json:"budget_left"`
+	BudgetReset  int64  `json:"budget_reset"`
+	BudgetLimit  int    `json:"budget_limit"`
 	ProbeStarted int64  `json:"probe_started"`
 	ProbeUntil   int64  `json:"probe_until"`
 	ProbeAfter   int64  `json:"probe_after"`
 	UpdatedAt    int64  `json:"updated_at"`
 }
 
-// healthy says that there is nothing to know: CLOSED without failures.
-func (r *record) healthy() bool { return r.State == Closed && r.Failures == 0 }
+// plain says that there is nothing to know: CLOSED, and any call may start.
+func (r *record) plain() bool {
+	return r.State == Closed && r.Failures == 0 && r.Ramp == 0 && r.Metered == 0 && r.Forced == ""
+}
 
 func (r *record) untilReset() bool {
 	return r.State == Open && r.OpenUntil == 0 && r.Cause == CauseManual
@@ -61,16 +74,19 @@ func (r *record) behind(now int64) bool {
 // message is one publication: a record, and the transition that made it, if
 // any.
 type message struct {
-	Now     int64       `json:"now"` // µs
-	Version uint64      `json:"version"`
-	Record  record      `json:"record"`
-	Event   *transition `json:"event"`
+	Now        int64       `json:"now"` // µs
+	Version    uint64      `json:"version"`
+	Before     uint64      `json:"before"`     // the destination's last transition before it
+	Transition uint64      `json:"transition"` // and after it
+	Record     record      `json:"record"`
+	Event      *transition `json:"event"`
 }
 
 // transition is one entry of the history.
 type transition struct {
 	At         int64  `json:"at"`
 	Name       string `json:"name"`
+	Key        string `json:"key"`
 	From       State  `json:"from"`
 	To         State  `json:"to"`
 	Cause      string `json:"cause"`
@@ -84,14 +100,16 @@ type transition struct {
 	OpenUntil  int64  `json:"open_until"`
 	Probes     int    `json:"probes"`
 	Wasted     int    `json:"wasted"`
+
+	Rescheduled int `json:"rescheduled"`
 }
 
 func (t *transition) event() Event {
 	return Event{
-		At: instant(t.At), Name: t.Name, From: t.From, To: t.To, Cause: t.Cause,
+		At: instant(t.At), Name: t.Name, Key: t.Key, From: t.From, To: t.To, Cause: t.Cause,
 		Incident: t.Incident, By: t.By, Reason: t.Reason, Generation: t.Generation,
 		Failures: t.Failures, OpenedAt: instant(t.OpenedAt), OpenUntil: instant(t.OpenUntil),
-		Probes: t.Probes, Wasted: t.Wasted,
+		Probes: t.Probes, Wasted: t.Wasted, Rescheduled: t.Rescheduled,
 	}
 }
 

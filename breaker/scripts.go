@@ -4,6 +4,7 @@ import (
 	"context"
 	"embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -14,7 +15,7 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is one file of lua/ behind the prelude. It runs by EVALSHA, and by
+// script is one file of lua/ behind the prelude and what else it shares. It runs by EVALSHA, and by
 // EVAL where Redis does not know it yet.
 type script struct {
 	operation string // for errors
@@ -22,17 +23,22 @@ type script struct {
 }
 
 var (
-	acquireScript  = newScript("acquire")
+	acquireScript  = newScript("acquire", "calls")
 	advanceScript  = newScript("advance")
-	reportScript   = newScript("report")
+	reportScript   = newScript("report", "calls")
 	releaseScript  = newScript("release")
 	tripScript     = newScript("trip")
 	resetScript    = newScript("reset")
 	statusScript   = newScript("status")
 	snapshotScript = newScript("snapshot")
+	forceScript    = newScript("force")
+	joinScript     = newScript("join", "calls")
+	registerScript = newScript("register")
+
+	rescheduledScript = newScript("rescheduled")
 )
 
-func newScript(name string) *script {
+func newScript(name string, shared ...string) *script {
 	source := func(file string) string {
 		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
@@ -40,35 +46,52 @@ func newScript(name string) *script {
 		}
 		return string(text)
 	}
-	return &script{operation: name, Script: redis.NewScript(source("prelude") + "\n" + source(name))}
+	text := source("prelude")
+	for _, file := range append(shared, name) {
+		text += "\n" + source(file)
+	}
+	return &script{operation: name, Script: redis.NewScript(text)}
 }
 
 // place is where one breaker lives in Redis. All keys are in one slot.
 type place struct {
-	name    string
-	keys    []string // KEYS of every script, as in the prelude
-	history string
-	channel string
+	name      string // of the destination
+	key       string
+	keys      []string // KEYS of every script, as in the prelude
+	events    string   // transitions of all breakers of the destination
+	history   string   // of this one
+	incidents string
+	channel   string
 }
 
-func placeOf(destination string) place {
+func placeOf(destination, key string) place {
 	prefix := "tidegate:{" + destination + "}:"
-	history := prefix + "breaker-history"
-	return place{
-		name:    destination,
-		keys:    []string{prefix + "breaker", prefix + "notclosed", history, prefix + "breaker-reports"},
-		history: history,
-		channel: prefix + "breaker:events",
+	at := func(what string) string { return prefix + "breaker-" + what }
+	p := place{
+		name: destination, key: key, events: at("events"),
+		history: at("history"), incidents: at("incidents"), channel: prefix + "breaker:events",
 	}
+	p.keys = []string{
+		prefix + "breaker", prefix + "notclosed", p.events, at("reports"), at("changes"), at("idle"),
+		at("instances"), at("rate"), p.history, p.incidents, at("inflight"), at("joined"),
+	}
+	if key != "" {
+		of := func(what string) string { return at(what) + ":" + key }
+		p.history, p.incidents = of("history"), of("incidents")
+		p.keys = append(p.keys, prefix+"breaker:"+key, p.history, p.incidents, of("inflight"), of("joined"))
+	}
+	return p
 }
 
-// caller is what a script learns of who runs it: ARGV 1 and 4 to 7.
+// caller is what a script learns of who runs it: ARGV 1 and 5 to 10.
 type caller struct {
 	now         string // "" is Redis TIME; tests pass µs
 	who         string
+	id          string // of an instance, "" for an operator
 	cooldown    time.Duration
 	multiplier  float64
 	maxCooldown time.Duration
+	jitter      float64
 }
 
 // result is the first value of a reply.
@@ -77,23 +100,40 @@ type result string
 const (
 	resultClosed  result = "closed"
 	resultGranted result = "granted"
+	resultDenied  result = "denied"
 )
 
-// reply is what every script returns.
+// reply is what most scripts return.
 type reply struct {
 	result  result
-	now     int64  // Redis's clock, µs; 0 if the script did not read it
+	now     int64  // Redis's clock, µs
 	version uint64 // highest revision of the destination's breakers
-	record  record // zero for CLOSED without failures
+	name    string // who decided
+	more    string
+	record  record // of the destination's breaker
+	keyed   record // of the key's
+}
+
+// of is the record of the breaker that was asked for.
+func (r *reply) of(key string) *record {
+	if key == "" {
+		return &r.record
+	}
+	return &r.keyed
+}
+
+// args are ARGV of a script.
+func (p place) args(c caller, own []any) []any {
+	return append([]any{
+		c.now, p.name, p.key, p.channel, c.who,
+		millis(c.cooldown), strconv.FormatFloat(c.multiplier, 'f', -1, 64), millis(c.maxCooldown),
+		strconv.FormatFloat(c.jitter, 'f', -1, 64), c.id,
+	}, own...)
 }
 
 // run runs the script. Its error is Redis's.
 func (s *script) run(ctx context.Context, rdb redis.Scripter, p place, c caller, own ...any) (reply, error) {
-	args := append([]any{
-		c.now, p.name, p.channel, c.who,
-		millis(c.cooldown), strconv.FormatFloat(c.multiplier, 'f', -1, 64), millis(c.maxCooldown),
-	}, own...)
-	values, err := s.Run(ctx, rdb, p.keys, args...).StringSlice()
+	values, err := s.Run(ctx, rdb, p.keys, p.args(c, own)...).StringSlice()
 	if err != nil {
 		return reply{}, err
 	}
@@ -101,10 +141,10 @@ func (s *script) run(ctx context.Context, rdb redis.Scripter, p place, c caller,
 }
 
 func parseReply(values []string) (reply, error) {
-	if len(values) != 4 {
-		return reply{}, fmt.Errorf("reply has %d values, want 4", len(values))
+	if len(values) != 7 {
+		return reply{}, fmt.Errorf("reply has %d values, want 7", len(values))
 	}
-	r := reply{result: result(values[0])}
+	r := reply{result: result(values[0]), name: values[3], more: values[4]}
 	var err error
 	if r.now, err = strconv.ParseInt(values[1], 10, 64); err != nil {
 		return reply{}, fmt.Errorf("reply: time: %w", err)
@@ -112,12 +152,61 @@ func parseReply(values []string) (reply, error) {
 	if r.version, err = strconv.ParseUint(values[2], 10, 64); err != nil {
 		return reply{}, fmt.Errorf("reply: version: %w", err)
 	}
-	if values[3] != "" {
-		if err := json.Unmarshal([]byte(values[3]), &r.record); err != nil {
-			return reply{}, fmt.Errorf("reply: record: %w", err)
+	for i, record := range []*record{&r.record, &r.keyed} {
+		if text := values[5+i]; text != "" {
+			if err := json.Unmarshal([]byte(text), record); err != nil {
+				return reply{}, fmt.Errorf("reply: record: %w", err)
+			}
 		}
 	}
 	return r, nil
+}
+
+// snapshot is what snapshot.lua returns.
+type snapshot struct {
+	now        int64 // µs; 0 if it was not read
+	version    uint64
+	floor      uint64
+	transition uint64
+	capacity   int64
+	changes    []change
+}
+
+// change is one breaker in a snapshot.
+type change struct {
+	name     string
+	revision uint64
+	record   record // zero for a plainly CLOSED one
+}
+
+func parseSnapshot(values []string) (snapshot, error) {
+	if len(values) < 6 || len(values)%3 != 0 {
+		return snapshot{}, fmt.Errorf("snapshot has %d values, want a multiple of 3", len(values))
+	}
+	var s snapshot
+	var errs [5]error
+	s.now, errs[0] = strconv.ParseInt(values[1], 10, 64)
+	s.version, errs[1] = strconv.ParseUint(values[2], 10, 64)
+	s.floor, errs[2] = strconv.ParseUint(values[3], 10, 64)
+	s.transition, errs[3] = strconv.ParseUint(values[4], 10, 64)
+	s.capacity, errs[4] = strconv.ParseInt(values[5], 10, 64)
+	if err := errors.Join(errs[:]...); err != nil {
+		return snapshot{}, fmt.Errorf("snapshot: %w", err)
+	}
+	for i := 6; i < len(values); i += 3 {
+		c := change{name: values[i]}
+		var err error
+		if c.revision, err = strconv.ParseUint(values[i+1], 10, 64); err != nil {
+			return snapshot{}, fmt.Errorf("snapshot: revision: %w", err)
+		}
+		if values[i+2] != "" {
+			if err := json.Unmarshal([]byte(values[i+2]), &c.record); err != nil {
+				return snapshot{}, fmt.Errorf("snapshot: record of %s: %w", c.name, err)
+			}
+		}
+		s.changes = append(s.changes, c)
+	}
+	return s, nil
 }
 
 // millis is d in whole milliseconds, rounded up: nothing ends early.

@@ -44,7 +44,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("breaker: unknown state %q, want CLOSED, OPEN or HALF_OPEN", text)
 }
 
-// Causes of transitions, as in [Event.Cause]; the first four are causes of an
+// Causes of transitions, as in [Event.Cause]; the first six are causes of an
 // opening, and so of [Status.Cause].
 const (
 	// CauseThreshold opened the breaker: enough consecutive rate-limited answers.
@@ -53,6 +53,10 @@ const (
 	CauseHint = "hint"
 	// CauseProbe opened it again: the probe was answered "rate limited".
 	CauseProbe = "probe"
+	// CauseRamp opened it again: an answer in slow start was "rate limited".
+	CauseRamp = "ramp"
+	// CauseBudget opened it ahead of time: the API said that no call is left.
+	CauseBudget = "budget"
 	// CauseManual opened it: an operator tripped it.
 	CauseManual = "manual"
 	// CauseCooldown made it HALF_OPEN: its time had come.
@@ -61,8 +65,19 @@ const (
 	CauseSuccess = "success"
 	// CauseReset closed it: an operator reset it.
 	CauseReset = "reset"
+	// CauseForced closed it for good: an operator forced it.
+	CauseForced = "forced"
 	// CauseLost closed it: its data in Redis was lost (FLUSHALL, a failover to
 	// a replica that was behind). Only in events, never in the history, which
 	// was lost as well.
 	CauseLost = "lost"
+)
+
+// Causes of an [OpenError] of a CLOSED breaker, beside [CauseBudget]: there the
+// calls left are all taken by calls in flight.
+const (
+	// CauseSlowStart: after an incident 1, 2, 4 … calls may be in flight.
+	CauseSlowStart = "slow_start"
+	// CauseRate: the configured Rate.
+	CauseRate = "rate"
 )

@@ -3,6 +3,7 @@ package breaker
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 )
 
@@ -11,7 +12,7 @@ import (
 // As JSON, times are RFC 3339 in UTC on Redis's clock (null if there is none),
 // and Remaining is cooldown_remaining_ms.
 type Status struct {
-	// Name is the destination.
+	// Name is the breaker's: the destination, or "destination/key".
 	Name string
 	// State is the effective state: HALF_OPEN also when an OPEN breaker's time
 	// has come and nobody has asked since.
@@ -35,8 +36,8 @@ type Status struct {
 	Remaining time.Duration
 	// Incident is the id of the incident, from opening to closing; "" in CLOSED.
 	Incident string
-	// Cause is why it opened last: CauseThreshold, CauseHint, CauseProbe or
-	// CauseManual.
+	// Cause is why it opened last: CauseThreshold, CauseHint, CauseProbe,
+	// CauseRamp, CauseBudget or CauseManual.
 	Cause string
 	// Reason and TrippedBy are what the operator said, and who it was.
 	Reason, TrippedBy string
@@ -51,6 +52,22 @@ type Status struct {
 	// on Redis's clock.
 	ProbeBy    string
 	ProbeUntil time.Time
+	// Level is how many failed probes the cooldown has grown by.
+	Level int
+	// SlowStart is how many calls may be in flight after an incident; 0 outside of
+	// a slow start.
+	SlowStart int
+	// Budget is what the API said is left, while that is so little that calls are
+	// counted; nil otherwise. Its Reset is what is left of the window.
+	Budget *Budget
+	// Forced is Closed's name while an operator keeps it CLOSED, ForcedUntil until
+	// when; zero until it is reset.
+	Forced      string
+	ForcedUntil time.Time
+	// Rescheduled counts the incident's jobs that were put off, Instances names
+	// those that took part in it.
+	Rescheduled int
+	Instances   []string
 }
 
 // UntilReset says that the breaker was tripped until it is reset.
@@ -76,16 +93,35 @@ type statusJSON struct {
 	Wasted      int        `json:"wasted"`
 	ProbeBy     string     `json:"probe_by"`
 	ProbeUntil  *time.Time `json:"probe_until"`
+	Level       int        `json:"level"`
+	SlowStart   int        `json:"slow_start"`
+	Budget      *leftJSON  `json:"budget"`
+	Forced      string     `json:"forced"`
+	ForcedUntil *time.Time `json:"forced_until"`
+	Rescheduled int        `json:"rescheduled"`
+	Instances   []string   `json:"instances"`
+}
+
+type leftJSON struct {
+	Remaining int   `json:"remaining"`
+	Reset     int64 `json:"reset_ms"`
+	Limit     int   `json:"limit"`
 }
 
 // MarshalJSON gives the form that the commands and the HTTP API print.
 func (s Status) MarshalJSON() ([]byte, error) {
+	var left *leftJSON
+	if b := s.Budget; b != nil {
+		left = &leftJSON{Remaining: b.Remaining, Reset: wholeMillis(b.Reset), Limit: b.Limit}
+	}
 	return json.Marshal(statusJSON{
 		Name: s.Name, State: s.State, Failures: s.Failures, LastFailure: utc(s.LastFailure),
 		Generation: s.Generation, OpenUntil: utc(s.OpenUntilRedis), UntilReset: s.UntilReset(),
 		Remaining: wholeMillis(s.Remaining), Incident: s.Incident, Cause: s.Cause, Reason: s.Reason,
 		TrippedBy: s.TrippedBy, OpenedAt: utc(s.OpenedAt), Probes: s.Probes, Wasted: s.Wasted,
-		ProbeBy: s.ProbeBy, ProbeUntil: utc(s.ProbeUntil),
+		ProbeBy: s.ProbeBy, ProbeUntil: utc(s.ProbeUntil), Level: s.Level, SlowStart: s.SlowStart,
+		Budget: left, Forced: s.Forced, ForcedUntil: utc(s.ForcedUntil), Rescheduled: s.Rescheduled,
+		Instances: append([]string{}, s.Instances...),
 	})
 }
 
@@ -101,7 +137,12 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 		Generation: j.Generation, OpenUntilRedis: value(j.OpenUntil),
 		Remaining: time.Duration(j.Remaining) * time.Millisecond, Incident: j.Incident, Cause: j.Cause,
 		Reason: j.Reason, TrippedBy: j.TrippedBy, OpenedAt: value(j.OpenedAt), Probes: j.Probes,
-		Wasted: j.Wasted, ProbeBy: j.ProbeBy, ProbeUntil: value(j.ProbeUntil),
+		Wasted: j.Wasted, ProbeBy: j.ProbeBy, ProbeUntil: value(j.ProbeUntil), Level: j.Level,
+		SlowStart: j.SlowStart, Forced: j.Forced, ForcedUntil: value(j.ForcedUntil),
+		Rescheduled: j.Rescheduled, Instances: slices.Clip(append([]string(nil), j.Instances...)),
+	}
+	if b := j.Budget; b != nil {
+		s.Budget = &Budget{Remaining: b.Remaining, Reset: time.Duration(b.Reset) * time.Millisecond, Limit: b.Limit}
 	}
 	return nil
 }
@@ -132,19 +173,29 @@ func value(t *time.Time) time.Time {
 
 // status is what is the same at every instant; the rest depends on the time.
 func (r *record) status() Status {
-	return Status{
+	s := Status{
 		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
 		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), Incident: r.Incident,
 		Cause: r.Cause, Reason: r.Reason, TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
 		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
+		Level: r.Level, SlowStart: r.Ramp, Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),
+		Rescheduled: r.Rescheduled, Instances: names(r.Instances),
 	}
+	if r.Metered != 0 {
+		s.Budget = &Budget{Remaining: r.BudgetLeft, Limit: r.BudgetLimit}
+	}
+	return s
 }
 
-// status is the reply's breaker for a caller that keeps no view.
-func (r *reply) status(received time.Time) Status {
-	s := r.record.status()
-	if s.State == Open && !r.record.untilReset() {
-		s.Remaining = r.record.left(r.record.OpenUntil, r.now)
+// statusAt is the record's breaker for a caller that keeps no view, at now (µs) on
+// Redis's clock, which was read just before received.
+func (r *record) statusAt(now int64, received time.Time) Status {
+	s := r.status()
+	if s.Budget != nil {
+		s.Budget.Reset = r.left(r.BudgetReset, now)
+	}
+	if s.State == Open && !r.untilReset() {
+		s.Remaining = r.left(r.OpenUntil, now)
 		s.OpenUntil = received.Add(s.Remaining)
 		if s.Remaining == 0 {
 			s.State = HalfOpen

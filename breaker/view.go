@@ -18,6 +18,8 @@ type view struct {
 	status  Status    // of record, without what depends on the time
 	until   time.Time // local end of OPEN; zero if until reset
 	probeAt time.Time // local start of the next probe; zero if at once
+	window  time.Time // local end of the window that the API told of
+	forced  time.Time // local end of the time for which an operator has closed it
 	at      time.Time // when this version was first heard of
 	changed chan struct{}
 }
@@ -31,16 +33,14 @@ type observation struct {
 	received time.Time
 }
 
-func (r *reply) observed(started, received time.Time) observation {
-	return observation{version: r.version, now: r.now, record: r.record, started: started, received: received}
-}
-
 // precision is how much a better estimate of a local instant must differ to be
 // worth telling everybody who waits.
 const precision = 2 * time.Millisecond
 
 // free says that a call needs neither Redis nor a lease.
-func (v *view) free() bool { return v.known && v.state == Closed }
+func (v *view) free() bool {
+	return v.known && v.state == Closed && (v.record.Ramp == 0 && v.record.Metered == 0 || v.record.Forced != "")
+}
 
 // effective is the state at now: OPEN ends by itself.
 func (v *view) effective(now time.Time) State {
@@ -56,6 +56,14 @@ func (v *view) statusAt(now time.Time) Status {
 	if v.state == Open && !v.until.IsZero() {
 		s.State, s.OpenUntil = v.effective(now), v.until
 		s.Remaining = max(0, v.until.Sub(now))
+	}
+	if s.Budget != nil && !v.window.IsZero() {
+		left := *s.Budget
+		left.Reset = max(0, v.window.Sub(now))
+		s.Budget = &left
+	}
+	if !v.forced.IsZero() && !now.Before(v.forced) {
+		s.Forced, s.ForcedUntil, s.Reason, s.TrippedBy = "", time.Time{}, "", ""
 	}
 	return s
 }
@@ -92,14 +100,20 @@ func (o observation) view(previous *view) *view {
 		known: true, state: o.record.State, version: o.version, record: o.record,
 		at: o.received, changed: make(chan struct{}),
 	}
-	if v.record.healthy() {
-		// Nothing is kept of a healthy breaker but its version.
+	if v.record.plain() {
+		// Nothing is kept of such a breaker but its version.
 		v.record = record{Name: previous.record.Name, Generation: o.version}
 	}
 	v.status = v.record.status()
 	v.behind = v.record.behind(o.now)
 	if v.state == Open && !v.record.untilReset() {
 		v.until = o.received.Add(v.record.left(v.record.OpenUntil, o.now))
+	}
+	if v.record.Metered != 0 && v.record.BudgetReset != 0 {
+		v.window = o.received.Add(v.record.left(v.record.BudgetReset, o.now))
+	}
+	if v.record.Forced != "" && v.record.ForcedUntil != 0 {
+		v.forced = o.received.Add(v.record.left(v.record.ForcedUntil, o.now))
 	}
 	if at := v.record.nextProbe(); v.state == HalfOpen && at != 0 {
 		v.probeAt = o.received.Add(v.record.left(at, o.now))
@@ -166,77 +180,4 @@ func (v *view) clearLocally(now time.Time) *view {
 	next.record.Failures = 0
 	next.status = next.record.status()
 	return &next
-}
-
-// View is what an instance knows of its breaker without asking Redis.
-type View struct {
-	// State is the effective state: HALF_OPEN once an OPEN breaker's time has
-	// come.
-	State State
-	// Failures counts consecutive rate-limited answers.
-	Failures int
-	// OpenUntil is when an OPEN breaker's time comes, or came, on this
-	// process's monotonic clock; zero if it was tripped until reset, and once it
-	// has been moved to HALF_OPEN.
-	OpenUntil time.Time
-	// OpenUntilRedis is OpenUntil on Redis's clock; zero also if Local.
-	OpenUntilRedis time.Time
-	// ProbeAt is when the next probe may start in HALF_OPEN, as far as is
-	// known; zero or past if at once. A probe that ends sooner changes it.
-	ProbeAt time.Time
-	// Version grows with every change of the destination's breakers.
-	Version uint64
-	// Known is false until Redis could be asked for the first time.
-	Known bool
-	// Local says that this instance alone counted or opened, Redis being away.
-	Local bool
-	// Incident, Cause and Reason are as in Status.
-	Incident, Cause, Reason string
-}
-
-// View returns what this instance knows. It is cheap and asks nobody.
-func (b *Breaker) View() View {
-	v := b.view.Load()
-	return View{
-		State: v.effective(b.clock.now()), Failures: v.record.Failures, OpenUntil: v.until,
-		OpenUntilRedis: v.status.OpenUntilRedis, ProbeAt: v.probeAt, Version: v.version,
-		Known: v.known, Local: v.local, Incident: v.record.Incident, Cause: v.record.Cause,
-		Reason: v.record.Reason,
-	}
-}
-
-// Status returns what this instance knows, in the form of Get.
-func (b *Breaker) Status() Status {
-	return b.view.Load().statusAt(b.clock.now())
-}
-
-// Changed returns a channel that is closed when the view next changes, also by
-// Close. An OPEN breaker whose time comes is no change: use a timer on
-// [View.OpenUntil]. Ask for the channel before you look at the view.
-func (b *Breaker) Changed() <-chan struct{} {
-	return b.view.Load().changed
-}
-
-// observe takes note of o and returns the view after it.
-func (b *Breaker) observe(o observation) *view {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	current := b.view.Load()
-	next, lost := current.after(o)
-	if lost {
-		b.events.lost(current, next, o.received)
-		b.log.Warn("breaker data in Redis was lost; going on with what is there",
-			"breaker", b.place.name, "was", current.state, "is", next.state)
-	}
-	b.replace(current, next)
-	return next
-}
-
-// replace puts next in the place of current. b.mu is held.
-func (b *Breaker) replace(current, next *view) {
-	if next == current {
-		return
-	}
-	b.view.Store(next)
-	close(current.changed)
 }

@@ -114,14 +114,14 @@ func TestInstantsAreRefined(t *testing.T) {
 
 func TestChangedIsClosedByEveryChangeAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b, err := newBreaker(nil, Options{Destination: "api"}, realClock)
+	b, err := newTestBreaker(nil, Options{Destination: "api"}, realClock)
 	if err != nil {
 		t.Fatal(err)
 	}
 	changed := b.Changed()
 	step := func(what string, o observation, want bool) {
 		t.Helper()
-		b.observe(o)
+		b.observe("", o)
 		select {
 		case <-changed:
 			if !want {

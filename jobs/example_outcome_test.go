@@ -56,6 +56,36 @@ func ExampleDiscard() {
 	// Output: true a picture needs a title
 }
 
+// A limit of all callers together stops the whole destination, not only the jobs
+// of the key whose call was refused.
+func ExampleScope() {
+	publish := func(context.Context, *jobs.Job) error {
+		return jobs.RateLimited(time.Minute, jobs.ScopeGlobal)
+	}
+	err := publish(context.Background(), &jobs.Job{Key: "alice"})
+	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok {
+		fmt.Println(limited.Scope, limited.RetryAfter)
+	}
+	fmt.Println(err)
+	// Output:
+	// global 1m0s
+	// rate limited (global limit), retry after 1m0s
+}
+
+// A publisher that learns how many calls are left tells of it, also when all went
+// well: before the last one is used up, the fleet stops by itself.
+func ExampleBudget() {
+	publish := func(_ context.Context, job *jobs.Job) error {
+		// … the call; its answer says: 7 of 100 left, for 40 seconds.
+		job.Budget = &jobs.Budget{Remaining: 7, Reset: 40 * time.Second, Limit: 100}
+		return nil
+	}
+	job := &jobs.Job{}
+	err := publish(context.Background(), job)
+	fmt.Println(err, job.Budget.Remaining, "of", job.Budget.Limit, "left for", job.Budget.Reset)
+	// Output: <nil> 7 of 100 left for 40s
+}
+
 // A job with an end can be looked at as of any instant.
 func ExampleJob_ExpiredAt() {
 	client, stop := exampleClient()

@@ -54,7 +54,7 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 	if err != nil {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
-	var out []*Job
+	var out, held []*Job
 	for _, cmd := range cmds {
 		fields := cmd.Val()
 		if fields[record.FieldMsg] == "" {
@@ -65,13 +65,43 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 			return nil, err
 		}
 		out = append(out, j)
+		if fields[record.FieldState] == record.StateHeld {
+			held = append(held, j)
+		}
+	}
+	if err := c.heldUntil(ctx, held); err != nil {
+		return nil, err
 	}
 	return out, nil
+}
+
+// heldUntil reads until when jobs wait that are held because of their keys.
+func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
+	if len(held) == 0 {
+		return nil
+	}
+	scores := make([]*redis.FloatCmd, len(held))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, j := range held {
+			scores[i] = pipe.ZScore(ctx, record.HeldKeys(record.Queue(j.Destination, record.Priority(j.Priority))), j.Key)
+		}
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return fmt.Errorf("read until when jobs are held: %w", err)
+	}
+	now := c.now()
+	for i, j := range held {
+		if at := time.UnixMilli(int64(scores[i].Val())).UTC(); at.After(now) {
+			j.AvailableAt = at
+		}
+	}
+	return nil
 }
 
 // statusOf translates the state of the hash.
 var statusOf = map[string]Status{
 	record.StatePending:   Pending,
+	record.StateHeld:      Pending,
 	record.StateScheduled: Pending,
 	record.StateActive:    Running,
 	record.StateRetry:     RetryPending,
@@ -100,7 +130,16 @@ func FromRecord(fields map[string]string) (*Job, error) {
 	}
 	j.Status = status
 	j.apply(fields)
+	if fields[record.FieldState] == record.StateHeld {
+		j.Reason = HeldReason(j.Destination, j.Key)
+	}
 	return j, nil
+}
+
+// HeldReason is the reason of a job that waits for the breaker of its key. It is for
+// Tidegate's own packages.
+func HeldReason(destination, key string) string {
+	return "breaker " + destination + "/" + key + " lets nothing through"
 }
 
 // FromMessage makes a Job of asynq's message and the changing fields that were

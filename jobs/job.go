@@ -90,8 +90,12 @@ type Job struct {
 	EndedAt         *time.Time `json:"ended_at"`
 
 	// Response is what the destination last answered, nil before that.
-	Response  *Response `json:"response"`
-	LastError string    `json:"last_error"`
+	Response *Response `json:"response"`
+	// Budget is what the API said is left of its limit after the call. A handler
+	// may set it; it is told to the breaker, not kept with the job, and nil in
+	// every job that is looked up.
+	Budget    *Budget `json:"-"`
+	LastError string  `json:"last_error"`
 	// Reason says why the job waits, if a worker put it off.
 	Reason string `json:"reason"`
 	// Worker has the job in hand, or had it last: host:pid.

@@ -177,6 +177,7 @@ const (
 	list     sourceKind = iota // pushed on the left, popped from the right
 	unsorted                   // a short list in any order
 	zset
+	growing // a zset into which jobs of the same status come at its top
 )
 
 // sources lists where jobs of the wanted statuses are.
@@ -211,6 +212,11 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 		add(Waiting, "w", record.Parked(q, record.StateWaiting), zset)
 		add(Paused, "z", record.Parked(q, record.StatePaused), zset)
 		add(Pending, "p", record.Pending(q), list)
+		held := record.Held(q)
+		if f.Key != "" {
+			held = record.HeldOf(q, f.Key)
+		}
+		add(Pending, "h", held, growing)
 		add(RetryPending, "r", record.Retry(q), zset)
 		add(Completed, "c", record.Completed(q), zset)
 		add(Failed, "f", record.Failed(q), zset)

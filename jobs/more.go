@@ -16,12 +16,13 @@ type more struct {
 	Batch     string   `json:"batch,omitempty"`
 	Created   int64    `json:"created,omitempty"`
 	After     []string `json:"after,omitempty"`
+	Key       string   `json:"key,omitempty"`
 }
 
 // moreOf encodes it, "" for a plain job, and completes the job with what is known
 // before Redis has answered.
 func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
-	m := more{Batch: s.Batch, After: j.After}
+	m := more{Batch: s.Batch, After: j.After, Key: s.Key}
 	if s.Batch != "" {
 		m.Created = j.CreatedAt.UnixMilli()
 	}
@@ -50,7 +51,7 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	if len(m.After) > 0 {
 		j.Status = Waiting
 	}
-	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && len(m.After) == 0 {
+	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && len(m.After) == 0 {
 		return "", nil
 	}
 	b, err := json.Marshal(m)

@@ -40,22 +40,65 @@ func Reschedule(delay time.Duration, opts ...RescheduleOption) error {
 type RateLimitedError struct {
 	// RetryAfter is the API's hint, 0 if it gave none.
 	RetryAfter time.Duration
+	// Scope says whose limit was reached, ScopeUnknown if the API did not tell.
+	Scope Scope
 	// Response of the API, nil if unknown.
 	Response *Response
 }
 
 func (e *RateLimitedError) Error() string {
-	if e.RetryAfter > 0 {
-		return fmt.Sprintf("rate limited, retry after %s", e.RetryAfter)
+	text := "rate limited"
+	if e.Scope != ScopeUnknown {
+		text += " (" + string(e.Scope) + " limit)"
 	}
-	return "rate limited"
+	if e.RetryAfter > 0 {
+		text += fmt.Sprintf(", retry after %s", e.RetryAfter)
+	}
+	return text
 }
 
 // RateLimited says that the API refused the call because of a rate limit. It
 // counts against the circuit breaker; the job is rescheduled, which is no
 // failure and costs no retry. retryAfter is the API's hint, 0 without one.
-func RateLimited(retryAfter time.Duration) error {
-	return &RateLimitedError{RetryAfter: max(0, retryAfter)}
+//
+// scope, of which there is at most one, says whose limit it is, if the API tells:
+// it matters for jobs with a key. Without it the limit counts as the key's own.
+func RateLimited(retryAfter time.Duration, scope ...Scope) error {
+	e := &RateLimitedError{RetryAfter: max(0, retryAfter)}
+	if len(scope) > 0 {
+		e.Scope = scope[0]
+	}
+	return e
+}
+
+// Scope is whose limit it is that an API tells of.
+type Scope string
+
+// The scopes of a limit. For a job without a key they make no difference: its
+// limits are the destination's.
+const (
+	// ScopeUnknown counts as ScopeUser.
+	ScopeUnknown Scope = ""
+	// ScopeUser is the limit of the caller's credentials, which are the key's: the
+	// jobs of other keys go on.
+	ScopeUser Scope = "user"
+	// ScopeGlobal is a limit of all callers together: the whole destination waits.
+	ScopeGlobal Scope = "global"
+)
+
+// Budget is what an API said is left of a limit after a call. A handler sets it in
+// Job.Budget, whatever the call came to, and the fleet then makes no more calls
+// than are left. The HTTP destination does that by itself.
+type Budget struct {
+	// Remaining calls until Reset, 0 or more.
+	Remaining int
+	// Reset is how long from now on the window lasts. A budget without a Reset,
+	// or with one that is not positive, is ignored.
+	Reset time.Duration
+	// Limit is the calls of a whole window, 0 if unknown.
+	Limit int
+	// Scope says whose budget it is.
+	Scope Scope
 }
 
 // FailError is what Fail and Discard return.

@@ -1,6 +1,7 @@
 package jobs_test
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"testing"
@@ -32,17 +33,39 @@ func TestReschedule(t *testing.T) {
 func TestRateLimited(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
-		given, want time.Duration
-		text        string
+		err   error
+		after time.Duration
+		scope jobs.Scope
+		text  string
 	}{
-		{90 * time.Second, 90 * time.Second, "rate limited, retry after 1m30s"},
-		{0, 0, "rate limited"},
-		{-1, 0, "rate limited"},
+		{jobs.RateLimited(90 * time.Second), 90 * time.Second, jobs.ScopeUnknown, "rate limited, retry after 1m30s"},
+		{jobs.RateLimited(0), 0, jobs.ScopeUnknown, "rate limited"},
+		{jobs.RateLimited(-1), 0, jobs.ScopeUnknown, "rate limited"},
+		{jobs.RateLimited(time.Second, jobs.ScopeUnknown), time.Second, jobs.ScopeUnknown, "rate limited, retry after 1s"},
+		{jobs.RateLimited(time.Second, jobs.ScopeUser), time.Second, jobs.ScopeUser, "rate limited (user limit), retry after 1s"},
+		{jobs.RateLimited(0, jobs.ScopeGlobal), 0, jobs.ScopeGlobal, "rate limited (global limit)"},
 	} {
-		got, ok := errors.AsType[*jobs.RateLimitedError](fmt.Errorf("wrapped: %w", jobs.RateLimited(tc.given)))
-		if !ok || got.RetryAfter != tc.want || got.Error() != tc.text || got.Response != nil {
-			t.Errorf("%s: %+v, want %s, %q", tc.given, got, tc.want, tc.text)
+		got, ok := errors.AsType[*jobs.RateLimitedError](fmt.Errorf("wrapped: %w", tc.err))
+		if !ok || got.RetryAfter != tc.after || got.Scope != tc.scope || got.Error() != tc.text || got.Response != nil {
+			t.Errorf("%+v, want %s, scope %q, %q", got, tc.after, tc.scope, tc.text)
 		}
+	}
+}
+
+// What an API says of its limit is for the breaker and no part of a job that
+// people look at.
+func TestBudgetIsNotShown(t *testing.T) {
+	t.Parallel()
+	with, err := json.Marshal(jobs.Job{ID: "a", Budget: &jobs.Budget{Remaining: 3, Reset: time.Minute}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	without, err := json.Marshal(jobs.Job{ID: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(with) != string(without) {
+		t.Errorf("%s, want %s", with, without)
 	}
 }
 

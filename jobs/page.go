@@ -28,6 +28,7 @@ type position struct {
 	Member string `json:"m,omitempty"`
 	Offset int    `json:"o,omitempty"` // of a list: how many were listed from Member on
 	Score  string `json:"s,omitempty"` // of a sorted set: Member's
+	Top    string `json:"t,omitempty"` // of a growing set: the highest score that was listed
 }
 
 type cursor map[string]position
@@ -58,8 +59,10 @@ func (c cursor) valid() bool {
 		if p.Offset < 0 || p.Offset > math.MaxInt32 {
 			return false
 		}
-		if score, err := strconv.ParseFloat(cmp.Or(p.Score, "0"), 64); err != nil || math.IsNaN(score) {
-			return false
+		for _, text := range []string{p.Score, p.Top} {
+			if score, err := strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || math.IsNaN(score) {
+				return false
+			}
 		}
 	}
 	return c != nil
@@ -69,7 +72,7 @@ func (c cursor) valid() bool {
 type head struct {
 	source source
 	from   position
-	newer  int // of a list: how many of the ids have come since on the left
+	newer  int // of a list or a growing set: how many of the ids have come since
 	ids    []string
 	scores []string
 	jobs   []*Job // nil where the id has no record
@@ -92,6 +95,20 @@ func (h *head) after(i int) position {
 		return p
 	case unsorted:
 		return position{Member: h.ids[i]}
+	case growing:
+		p := h.from
+		switch {
+		case i < h.newer:
+			p.Top = h.scores[i]
+			return p
+		case h.newer > 0:
+			p.Top = h.scores[h.newer-1]
+		case p.Top == "":
+			p.Top = h.scores[0]
+		}
+		p.Member, p.Score = h.ids[i], h.scores[i]
+		return p
+	case zset:
 	}
 	return position{Score: h.scores[i], Member: h.ids[i]}
 }
@@ -137,6 +154,8 @@ func (c *Client) nextIDs(ctx context.Context, sources []source, cur cursor, n in
 				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "list", n, from.Member, from.Offset)
 			case zset:
 				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "set", n, from.Member, cmp.Or(from.Score, "+inf"))
+			case growing:
+				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "growing", n, from.Member, cmp.Or(from.Score, "+inf"), from.Top)
 			}
 		}
 		return nil
@@ -171,10 +190,14 @@ func (h *head) take(reply []any) {
 		newer, _ := reply[1].(int64)
 		h.newer, reply = int(newer), reply[2:]
 	}
+	if h.source.kind == growing && len(reply) > 0 {
+		newer, _ := reply[0].(int64)
+		h.newer, reply = int(newer), reply[1:]
+	}
 	for i := 0; i < len(reply); i++ {
 		id, _ := reply[i].(string)
 		h.ids = append(h.ids, id)
-		if h.source.kind == zset && i+1 < len(reply) {
+		if h.source.kind != list && i+1 < len(reply) {
 			i++
 			score, _ := reply[i].(string)
 			h.scores = append(h.scores, score)
@@ -198,6 +221,7 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 			places = append(places, place{h, i})
 		}
 	}
+	var held []*Job
 	for chunk := range slices.Chunk(places, recordsAtOnce) {
 		cmds := make([]*redis.MapStringStringCmd, len(chunk))
 		if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -217,8 +241,11 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 			if j, err := FromRecord(fields); err == nil {
 				j.Payload = nil
 				p.h.jobs[p.i] = j
+				if fields[record.FieldState] == record.StateHeld {
+					held = append(held, j)
+				}
 			}
 		}
 	}
-	return nil
+	return c.heldUntil(ctx, held)
 }

@@ -111,14 +111,17 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 // flight report to it during a shutdown.
 func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) {
 	o := d.s.breaker
-	o.Destination, o.Instance, o.Logger = d.name, d.o.Worker, d.o.Logger
+	o.Destination, o.Instance, o.Logger, o.MaxInFlight = d.name, d.o.Worker, d.o.Logger, d.s.concurrency
 	if o.ProbeTimeout == 0 {
 		o.ProbeTimeout = d.s.timeout + 5*time.Second
 	}
 	onEvent := o.OnEvent
 	o.OnEvent = func(e breaker.Event) {
 		d.logTransition(e)
-		if e.To == breaker.Closed {
+		switch {
+		case e.To == breaker.Closed && e.Key != "":
+			d.client.KeyOpened(e.Key)
+		case e.To == breaker.Closed:
 			d.client.ReleaseHeld(longestHold)
 		}
 		if onEvent != nil {
@@ -155,8 +158,10 @@ func (d *destination) shutdown() {
 // logTransition writes one line per incident at info level, the steps within
 // it at debug level.
 func (d *destination) logTransition(e breaker.Event) {
-	attrs := []any{"incident", e.Incident, "from", e.From.String(), "to", e.To.String(), "by", e.By}
+	attrs := []any{"breaker", e.Name, "incident", e.Incident, "from", e.From.String(), "to", e.To.String(), "by", e.By}
 	switch {
+	case e.Key != "": // there can be thousands
+		d.log.Debug("circuit breaker of a key", append(attrs, "cause", e.Cause, "open_until", e.OpenUntil)...)
 	case e.To == breaker.Open && e.From == breaker.Closed:
 		d.log.Warn("circuit breaker opened; jobs are kept until it closes", append(attrs, "cause", e.Cause, "failures", e.Failures, "open_until", e.OpenUntil)...)
 	case e.To == breaker.Closed && e.From != breaker.Closed:

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -12,26 +13,31 @@ import (
 
 // Times of the gate.
 const (
-	// keepProbe is how long an unused permit is kept before it is given back.
-	keepProbe = time.Second
-	// askAgain bounds the wait for somebody else's probe: giving a permit back
-	// is no transition, so nobody is told of it.
+	// keepPermit is how long an unused permit is kept before it is given back.
+	keepPermit = time.Second
+	// askAgain bounds the wait for somebody else's probe, and for room: giving a
+	// permit back is no transition, so nobody is told of it.
 	askAgain = time.Second
 	// lookMin and lookMax bound the pause between looks at empty queues.
 	lookMin, lookMax = 100 * time.Millisecond, time.Second
+	// untilReset is how long a key that was tripped until it is reset is left alone;
+	// its reset tells sooner.
+	untilReset = time.Minute
 )
 
 // gate lets a Server fetch as its destination's breaker allows: CLOSED always,
-// OPEN never, HALF_OPEN one job with the probe's permit, which is taken before
-// the fetch, so that the backlog is not touched. Only the Server's fetching
-// goroutine uses it.
+// OPEN never, and in HALF_OPEN, in slow start, when little is left and under a
+// configured rate with a permit that is taken before the fetch, so that the backlog
+// is not touched.
 type gate struct {
 	b *breaker.Breaker
 
-	probe   breaker.Permit // held without a job
-	probeAt time.Time
-	holding bool
-	waited  bool // since the last grant
+	waited bool // since the last grant; only the fetching goroutine uses it
+
+	mu     sync.Mutex
+	kept   breaker.Permit // held without a job
+	keptAt time.Time
+	keeps  bool
 }
 
 // Wait implements asynqx.Gate.
@@ -43,13 +49,13 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		}
 		changed := g.b.Changed() // before the view, so that no change is missed
 		view := g.b.View()
-		switch view.State {
-		case breaker.Closed:
+		switch {
+		case view.Free:
 			if err := g.giveBack(ctx); err != nil {
 				return asynqx.Grant{}, err
 			}
 			return g.grant(asynqx.Grant{}), nil
-		case breaker.Open:
+		case view.State == breaker.Open:
 			g.waited = true
 			if view.OpenUntil.IsZero() { // tripped until it is reset
 				wait(ctx, time.Hour, changed)
@@ -57,11 +63,11 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 				wait(ctx, time.Until(view.OpenUntil), changed)
 			}
 			continue
+		case view.State == breaker.HalfOpen:
+			g.waited = true
 		}
-		g.waited = true
-		if g.holding && time.Since(g.probeAt) < keepProbe {
-			g.holding = false
-			return g.grant(asynqx.Grant{Max: 1, Permit: g.probe}), nil
+		if p, ok := g.takeKept(); ok {
+			return g.grant(asynqx.Grant{Max: 1, Permit: p}), nil
 		}
 		if err := g.giveBack(ctx); err != nil {
 			return asynqx.Grant{}, err
@@ -72,8 +78,10 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		}
 		if !more {
 			// Nobody needs the permit, but people look at the state.
-			if _, err := g.b.Advance(ctx); err != nil {
-				return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
+			if view.State == breaker.HalfOpen {
+				if _, err := g.b.Advance(ctx); err != nil {
+					return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
+				}
 			}
 			wait(ctx, pause, changed)
 			pause = min(2*pause, lookMax)
@@ -84,47 +92,120 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		switch {
 		case errors.As(err, &open):
 			// Never less than a moment: the view may be about to change.
-			wait(ctx, max(time.Millisecond, min(open.RetryAfter, askAgain)), changed)
+			wait(ctx, max(time.Millisecond, g.patience(open)), changed)
 			continue
 		case err != nil:
 			return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 		}
-		if !permit.Probe() {
-			return g.grant(asynqx.Grant{}), nil
-		}
-		g.probe, g.probeAt = permit, time.Now()
 		return g.grant(asynqx.Grant{Max: 1, Permit: permit}), nil
 	}
 }
 
+// patience is how long to wait after a refusal before asking again.
+func (g *gate) patience(open *breaker.OpenError) time.Duration {
+	if open.Cause == breaker.CauseRate {
+		return open.RetryAfter // nothing makes that shorter
+	}
+	return min(open.RetryAfter, askAgain)
+}
+
 func (g *gate) grant(r asynqx.Grant) asynqx.Grant {
 	r.Opened = g.waited
-	if r.Permit == nil {
+	p, _ := r.Permit.(breaker.Permit)
+	if !p.Probe() {
 		g.waited = false
 	}
 	return r
 }
 
-// Flowing implements asynqx.Gate.
-func (g *gate) Flowing() bool { return g.b.View().State == breaker.Closed }
-
-// Unused implements asynqx.Gate: the permit is kept for a moment.
-func (g *gate) Unused(_ context.Context, r asynqx.Grant) {
-	if r.Permit != nil {
-		g.holding = true
+// Admit implements asynqx.Gate.
+func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at time.Time, ok bool) {
+	of := g.b.Key(key)
+	var p breaker.Permit
+	var err error
+	if have, granted := permit.(breaker.Permit); granted {
+		p, err = have.ForKey(ctx, key)
+	} else {
+		if of.View().Free {
+			return nil, time.Time{}, true // the call itself asks again, at no cost
+		}
+		p, err = of.Allow(ctx)
 	}
+	open, refused := errors.AsType[*breaker.OpenError](err)
+	switch {
+	case err == nil:
+		return p, time.Time{}, true
+	case refused && open.Name != of.Name():
+		return permit, time.Time{}, true // the destination has closed its gate meanwhile: it is put off as any other
+	case refused && open.Until.IsZero() && open.State == breaker.Open:
+		return nil, time.Now().Add(untilReset), false
+	case refused && open.State == breaker.Open:
+		return nil, open.Until, false
+	case refused:
+		return nil, time.Now().Add(g.patience(open)), false
+	}
+	return nil, time.Time{}, false
+}
+
+// Flowing implements asynqx.Gate.
+func (g *gate) Flowing() bool { return g.b.View().Free }
+
+// Unused implements asynqx.Gate: a permit is kept for a moment, if it is the
+// destination's and no other is kept.
+func (g *gate) Unused(ctx context.Context, r asynqx.Grant) {
+	p, ok := r.Permit.(breaker.Permit)
+	if !ok {
+		return
+	}
+	if g.keep(p) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	_ = p.Release(ctx) // its lease ends anyway
+}
+
+// keep keeps a permit for the next job.
+func (g *gate) keep(p breaker.Permit) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.keeps && g.kept == p {
+		return true
+	}
+	if g.keeps || p.Key() != "" {
+		return false
+	}
+	if g.kept != p {
+		g.kept, g.keptAt = p, time.Now()
+	}
+	g.keeps = true
+	return true
+}
+
+// takeKept returns the permit that is kept, unless it is too old.
+func (g *gate) takeKept() (breaker.Permit, bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if !g.keeps || time.Since(g.keptAt) >= keepPermit {
+		return breaker.Permit{}, false
+	}
+	g.keeps = false
+	return g.kept, true
 }
 
 // Close implements asynqx.Gate.
 func (g *gate) Close(ctx context.Context) error { return g.giveBack(ctx) }
 
 func (g *gate) giveBack(ctx context.Context) error {
-	if !g.holding {
+	g.mu.Lock()
+	p, keeps := g.kept, g.keeps
+	g.keeps = false
+	g.mu.Unlock()
+	if !keeps {
 		return nil
 	}
-	g.holding = false
-	if err := g.probe.Release(ctx); err != nil {
-		return fmt.Errorf("publisher: give the probe's permit back: %w", err)
+	if err := p.Release(ctx); err != nil {
+		return fmt.Errorf("publisher: give a permit back: %w", err)
 	}
 	return nil
 }

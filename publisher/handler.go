@@ -13,7 +13,8 @@ import (
 // The context ends at the destination's timeout, or when the worker shuts down
 // and SHUTDOWN_TIMEOUT is over. A handler that ignores it is waited for; a job
 // is never run twice at the same time in one process. A handler may set
-// job.Response, which is kept with the job; other changes to job are lost.
+// job.Response, which is kept with the job, and job.Budget, what the API said is
+// left; other changes to job are lost.
 //
 // A job can be run more than once: after a crash, or when its lease in Redis
 // was lost. Send job.ID as the idempotency key of the call.
@@ -44,6 +45,6 @@ func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency 
 func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }
 
 // Breaker sets the rules of the destination's circuit breaker. All instances
-// should be given the same ones. Destination, Instance and Logger are filled
-// in; a ProbeTimeout of 0 becomes the destination's timeout plus 5 s.
+// should be given the same ones. Destination, Instance, Logger and MaxInFlight are
+// filled in; a ProbeTimeout of 0 becomes the destination's timeout plus 5 s.
 func Breaker(o breaker.Options) HandleOption { return func(s *settings) { s.breaker = o } }

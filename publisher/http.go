@@ -3,16 +3,13 @@ package publisher
 import (
 	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"html"
 	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -32,13 +29,21 @@ type HTTPOptions struct {
 	// Method of the calls. Default POST.
 	Method string
 	// AuthToken, unless empty, is sent as "Authorization: Bearer …". It is
-	// removed from everything that is kept or logged.
+	// removed from everything that is kept or logged. With Tokens it is for jobs
+	// without a key.
 	AuthToken string
+	// Tokens, unless nil, gives jobs with a key the token of that key; OpenTokens
+	// reads them from a file. A job whose key has none fails without a call.
+	Tokens Tokens
 	// Header is sent with every call; a job's own headers replace it by name.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
 	// RateLimitedStatus are the answers that mean "rate limited". Default 429.
 	RateLimitedStatus []int
+	// Hints are the headers that are believed about the API's limit, in their order
+	// of precedence: until when it refuses calls, how many are left, and whose limit
+	// it is. nil is hint.Default; without any, but not nil, none is read.
+	Hints []hint.Dialect
 	// PermanentStatus fail a job at once. Default 400, 401, 404, 409, 410, 413,
 	// 415, 422.
 	PermanentStatus []int
@@ -63,13 +68,14 @@ const userAgent = "tidegate"
 // 2xx completes the job, RateLimitedStatus counts against the breaker,
 // PermanentStatus and redirects fail it, and anything else is a failure that
 // its retry policy may answer. The answer's status and the first 4 KiB of its
-// body are kept with the job.
+// body are kept with the job. What the answer's headers tell of the API's limit
+// goes to the breaker.
 type HTTP struct {
 	o       HTTPOptions
 	base    *url.URL
 	client  *http.Client
 	own     *http.Transport
-	secrets *strings.Replacer
+	secrets *secrets
 }
 
 var _ Handler = (*HTTP)(nil)
@@ -96,6 +102,11 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
 	}
 	errs = append(errs, headerProblems(o.Header)...)
+	for _, d := range o.Hints {
+		if d.Read == nil {
+			errs = append(errs, fmt.Errorf("hints: dialect %q has no Read", d.Name))
+		}
+	}
 	if o.Connections < 0 {
 		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
 	}
@@ -104,6 +115,9 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	}
 	if o.PermanentStatus == nil {
 		o.PermanentStatus = DefaultPermanentStatus
+	}
+	if o.Hints == nil {
+		o.Hints = hint.Default
 	}
 	if o.Connections == 0 {
 		o.Connections = 10
@@ -179,24 +193,37 @@ func (h *HTTP) Close() error {
 
 // Publish implements Handler.
 func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
-	req, err := h.request(ctx, job)
+	job.Budget = nil
+	token, err := h.token(job)
 	if err != nil {
-		return jobs.Discard(err)
+		return jobs.Discard(&noCallError{err})
 	}
+	req, err := h.request(ctx, job, token)
+	if err != nil {
+		return jobs.Discard(&noCallError{err})
+	}
+	r := h.secrets.with(token)
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return h.withoutSecrets(callError(ctx, err))
+		return r.withoutSecrets(callError(ctx, err))
 	}
+	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
 	// The status has arrived, so the API has decided; a body that breaks off
 	// does not change that.
 	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
-	job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(h.redact(printable(h.redact(string(body)))), maxKept)}
-	return h.classify(resp)
+	job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(r.redact(printable(r.redact(string(body)))), maxKept)}
+	limited := slices.Contains(h.o.RateLimitedStatus, resp.StatusCode)
+	said := h.hints(resp.Header, limited, received)
+	job.Budget = said.budget
+	if limited {
+		return jobs.RateLimited(said.wait, said.scope)
+	}
+	return h.classify(resp.StatusCode)
 }
 
 // request builds the call for a job.
-func (h *HTTP) request(ctx context.Context, job *jobs.Job) (*http.Request, error) {
+func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
 	if problem := jobs.PathProblem(job.Request.Path); problem != "" {
 		// It was checked at the enqueue, but records can be written by others.
 		return nil, fmt.Errorf("request.path: %s", problem)
@@ -222,8 +249,8 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job) (*http.Request, error
 			req.Header.Set(name, value)
 		}
 	}
-	if h.o.AuthToken != "" {
-		req.Header.Set("Authorization", "Bearer "+h.o.AuthToken)
+	if token != "" {
+		req.Header.Set("Authorization", "Bearer "+token)
 	}
 	key := job.ID
 	if h.o.PerAttemptKey {
@@ -290,12 +317,9 @@ func encodePath(p string) string {
 	return b.String()
 }
 
-// classify turns the answer's status into an outcome.
-func (h *HTTP) classify(resp *http.Response) error {
-	code := resp.StatusCode
+// classify turns the status of an answer that is not rate limited into an outcome.
+func (h *HTTP) classify(code int) error {
 	switch {
-	case slices.Contains(h.o.RateLimitedStatus, code):
-		return jobs.RateLimited(hint.Parse(resp.Header, true, time.Now()).Wait)
 	case code >= 200 && code < 300:
 		return nil
 	case code >= 300 && code < 400 && code != http.StatusNotModified:
@@ -319,60 +343,4 @@ func callError(ctx context.Context, err error) error {
 		err = ue.Err
 	}
 	return fmt.Errorf("call failed: %w", err)
-}
-
-// credentialName matches names of headers and parameters that hold credentials.
-var credentialName = regexp.MustCompile(`(?i)auth|token|secret|passw|api-?_?key|cookie|signature|session`)
-
-// secretsOf lists what must not be kept or logged of the options: the token, and
-// header and query values that are credentials by their name.
-func secretsOf(o HTTPOptions, base *url.URL) []string {
-	out := []string{o.AuthToken}
-	for _, values := range []map[string][]string{o.Header, base.Query()} {
-		for name, list := range values {
-			if credentialName.MatchString(name) {
-				out = append(out, list...)
-			}
-		}
-	}
-	return out
-}
-
-// newSecrets finds secrets as they are and as they are written in JSON, in
-// quoted text, in a URL and in HTML.
-func newSecrets(secrets ...string) *strings.Replacer {
-	var pairs []string
-	for _, s := range secrets {
-		if s != "" {
-			pairs = append(pairs, formsOf(s)...)
-		}
-	}
-	return strings.NewReplacer(pairs...)
-}
-
-func formsOf(token string) (pairs []string) {
-	quoted := strconv.Quote(token)
-	quoted = quoted[1 : len(quoted)-1]
-	forms := []string{
-		token, quoted, strings.ReplaceAll(quoted, "/", `\/`),
-		url.QueryEscape(token), url.PathEscape(token), html.EscapeString(token),
-	}
-	if b, err := json.Marshal(token); err == nil {
-		forms = append(forms, string(b[1:len(b)-1]))
-	}
-	for _, form := range forms {
-		pairs = append(pairs, form, "[redacted]")
-	}
-	return pairs
-}
-
-// redact removes the token, in case the API repeats it.
-func (h *HTTP) redact(s string) string { return h.secrets.Replace(s) }
-
-// withoutSecrets drops the chain of an error whose text repeats the token.
-func (h *HTTP) withoutSecrets(err error) error {
-	if text := err.Error(); h.redact(text) != text {
-		return errors.New(h.redact(text))
-	}
-	return err
 }

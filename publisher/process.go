@@ -70,27 +70,26 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outc
 		event.Result = Requeued
 		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: "its time ended before it was started"}, event
 	}
-	permit, err := d.permit(delivery)
+	permit, err := d.permit(job, delivery)
 	if err != nil {
-		event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
-		return d.refused(job, err), event
+		return d.refused(job, err, &event), event
 	}
 	started := time.Now()
 	verdict := d.call(calls, job, permit)
-	event.Called, event.Took, event.Err = true, time.Since(started), verdict.err
-	status := d.report(permit, verdict)
+	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
+	status := d.report(permit, job, verdict)
 	return d.outcome(time.Now(), job, verdict, status, &event), event
 }
 
 // permit returns the gate's permit for this job, or takes one.
-func (d *destination) permit(delivery *asynqx.Delivery) (breaker.Permit, error) {
+func (d *destination) permit(job *jobs.Job, delivery *asynqx.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
-	if ok && (!p.Probe() || time.Now().Before(p.Until())) {
+	if ok && (p.Until().IsZero() || time.Now().Before(p.Until())) {
 		return p, nil
 	}
 	// None came with the job, or its lease has ended while this process stood
 	// still, so that somebody else may be probing.
-	return d.breaker.Allow(d.calls)
+	return d.breaker.Key(job.Key).Allow(d.calls)
 }
 
 // returnUnused gives a permit back that came with a job which makes no call.
@@ -105,20 +104,36 @@ func (d *destination) returnUnused(delivery *asynqx.Delivery) {
 }
 
 // refused puts a job off that the breaker did not let through.
-func (d *destination) refused(job *jobs.Job, err error) asynqx.Outcome {
+func (d *destination) refused(job *jobs.Job, err error, event *JobEvent) asynqx.Outcome {
+	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
 	o := asynqx.Outcome{
 		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
 		Reason: "breaker " + d.name + " could not be asked",
 	}
-	if open, ok := errors.AsType[*breaker.OpenError](err); ok {
-		o.At, o.Reason = later(time.Now(), open.Until), heldReason(d.name)
+	open, ok := errors.AsType[*breaker.OpenError](err)
+	switch {
+	case ok && (open.State == breaker.Closed || open.Cause == breaker.CauseRate):
+		// There was room for it when it was fetched, and is none just now: it is the
+		// next one that the gate fetches.
+		event.Result = Requeued
+		return asynqx.Outcome{Kind: asynqx.Requeue}
+	case ok:
+		o.At, o.Reason = later(time.Now(), open.Until), heldReason(open.Name)
+		d.countPutOff(open.Name, open.Incident)
 	}
 	return o
 }
 
+// countPutOff counts a job that was put off because of an incident.
+func (d *destination) countPutOff(name, incident string) {
+	if _, key, err := breaker.ParseName(name); err == nil {
+		d.breaker.Key(key).Rescheduled(incident, 1)
+	}
+}
+
 // heldReason marks jobs that a breaker has put off; they come back early when it
 // closes early.
-func heldReason(destination string) string { return "breaker " + destination + " open" }
+func heldReason(name string) string { return "breaker " + name + " open" }
 
 // unknownPause is how long a job is put off where nobody knows for how long:
 // after a 429 that did not open the breaker and had no hint, and when the
@@ -141,6 +156,7 @@ type verdict struct {
 	err     error
 	trigger jobs.Trigger
 	hint    time.Duration
+	scope   jobs.Scope
 	put     *jobs.RescheduleError
 }
 
@@ -151,6 +167,7 @@ const (
 	rateLimited
 	failed    // may be retried
 	permanent // never retried
+	uncalled  // never retried, and no call was made
 	putOff    // the publisher asked for a reschedule
 	cut       // by our shutdown: whether the API saw it is unknown
 	cancelled // by a person: likewise
@@ -160,7 +177,7 @@ const (
 // lease: when that ends, another one may start.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit) verdict {
 	deadline := time.Now().Add(d.s.timeout)
-	if permit.Probe() && permit.Until().Before(deadline) {
+	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
 		deadline = permit.Until()
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
@@ -188,9 +205,11 @@ func classify(ctx context.Context, err error) verdict {
 	case err == nil:
 		return verdict{kind: succeeded}
 	case errors.As(err, &limited):
-		return verdict{kind: rateLimited, err: err, hint: limited.RetryAfter}
+		return verdict{kind: rateLimited, err: err, hint: limited.RetryAfter, scope: limited.Scope}
 	case errors.As(err, &put):
 		return verdict{kind: putOff, err: err, put: put}
+	case isNoCall(err):
+		return verdict{kind: uncalled, err: err}
 	case errors.As(err, &fail) && fail.Permanent:
 		return verdict{kind: permanent, err: err}
 	case errors.As(err, &fail):
@@ -210,23 +229,38 @@ func classify(ctx context.Context, err error) verdict {
 const reportTimeout = 2 * time.Second
 
 // report tells the breaker how the call went and returns its view of things.
-func (d *destination) report(permit breaker.Permit, v verdict) breaker.Status {
+func (d *destination) report(permit breaker.Permit, job *jobs.Job, v verdict) breaker.Status {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
-	var status breaker.Status
-	var err error
+	var o breaker.Outcome
 	switch v.kind {
+	case uncalled:
+		if err := permit.Release(ctx); err != nil {
+			d.log.Warn("a permit could not be given back; its lease ends by itself", "error", err)
+		}
+		return d.breaker.Key(job.Key).Status()
 	case succeeded:
-		status, err = permit.Report(ctx, breaker.Success())
+		o = breaker.Success()
 	case rateLimited:
-		status, err = permit.Report(ctx, breaker.RateLimited(v.hint))
+		o = breaker.RateLimited(v.hint).WithScope(breaker.Scope(v.scope))
 	case cut, cancelled:
-		err = permit.Release(ctx)
+		o = breaker.Neutral()
 	default:
-		status, err = permit.Report(ctx, breaker.Failure())
+		o = breaker.Failure()
 	}
+	if left := job.Budget; left != nil {
+		o = o.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
+		if v.kind != rateLimited {
+			o = o.WithScope(breaker.Scope(left.Scope))
+		}
+	}
+	status, err := permit.Report(ctx, o)
 	if err != nil {
 		d.log.Warn("the breaker could not be told of a result", "error", err)
+	}
+	if permit.Metered() && permit.Key() != "" {
+		// Its end made room, of which those that are held for the key hear only now.
+		d.client.KeyOpened(permit.Key())
 	}
 	return status
 }
@@ -247,7 +281,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		o.Kind, o.Error, event.Result = asynqx.Requeue, "", Requeued
 	case cancelled:
 		o.Kind, o.Error, event.Result = asynqx.Cancel, errCancelled.Error(), Cancelled
-	case permanent:
+	case permanent, uncalled:
 		o.Kind, event.Result = asynqx.Fail, FailedFinal
 	case putOff:
 		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, v.put.ExtendExpiration
@@ -275,7 +309,8 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 // afterLimit says until when a rate-limited job is put off.
 func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status) (time.Time, string) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
-		return later(now, status.OpenUntil), heldReason(d.name)
+		d.countPutOff(status.Name, status.Incident)
+		return later(now, status.OpenUntil), heldReason(status.Name)
 	}
 	pause := unknownPause
 	if v.hint > 0 && !d.s.breaker.IgnoreHints {

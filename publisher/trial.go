@@ -45,7 +45,7 @@ func try(ctx context.Context, r trial.Request) (trial.Answer, error) {
 	o := d.outcome(r.Now, r.Job, verdict, breaker.Status{State: breaker.Closed}, &event)
 	a := trial.Answer{
 		Result: event.Result, Reason: event.Reason, Err: event.Err, Took: event.Took,
-		RateLimited: verdict.kind == rateLimited, Hint: verdict.hint, Trigger: verdict.trigger,
+		RateLimited: verdict.kind == rateLimited, Hint: verdict.hint, Scope: verdict.scope, Budget: r.Job.Budget, Trigger: verdict.trigger,
 		At: o.At, Waits: o.Reason, Extend: o.Extend, LastError: o.Error,
 	}
 	if o.Response != nil {

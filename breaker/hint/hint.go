@@ -2,9 +2,9 @@
 // how long to wait, and how many calls are left.
 //
 // It knows Retry-After (RFC 9110, section 10.2.3), RateLimit and RateLimit-Policy
-// (draft-ietf-httpapi-ratelimit-headers-10), the three split fields of that draft's
-// earlier versions, and the X-RateLimit-… and X-Rate-Limit-… fields that APIs have
-// made up. Others can be added as a [Dialect].
+// (draft-ietf-httpapi-ratelimit-headers-10) with the forms of that draft's earlier
+// versions, and the X-RateLimit-… and X-Rate-Limit-… fields that APIs have made up.
+// Others can be added as a [Dialect].
 //
 // Headers come from outside: whatever stands in them, Parse answers, and what is
 // malformed, negative or in the past counts as not there.
@@ -18,6 +18,10 @@ import (
 
 // Longest is what longer waits are cut to. Callers clamp to their own maximum.
 const Longest = 365 * 24 * time.Hour
+
+// soonest stands for "no calls are left, and the window ends now": who came back
+// at once would probably be too early, as such times are cut to whole seconds.
+const soonest = time.Second
 
 // Hint is what an answer says. The zero value says nothing.
 type Hint struct {
@@ -43,6 +47,21 @@ type Budget struct {
 	Limit int
 }
 
+// tighter reports whether a says more of what may still be called than b, which
+// may be nil: one without a reset cannot be kept account of, and of two the one
+// with fewer calls, or for longer, binds.
+func (a *Budget) tighter(b *Budget) bool {
+	switch {
+	case b == nil:
+		return true
+	case (a.Reset > 0) != (b.Reset > 0):
+		return a.Reset > 0
+	case a.Remaining != b.Remaining:
+		return a.Remaining < b.Remaining
+	}
+	return a.Reset > b.Reset
+}
+
 // Scope is whose limit it is.
 type Scope string
 
@@ -60,19 +79,43 @@ type Answer struct {
 	Header http.Header
 	// Limited is true for an answer that refuses the call because of a limit.
 	Limited bool
-	// At is when the API gave the answer by its own clock, where it says, else by
-	// ours: epochs are meant relative to it.
-	At time.Time
+	// Received is when the answer arrived, by our clock.
+	Received time.Time
+}
+
+// At is when the API gave the answer by its own clock, where it says (Date), else
+// by ours: instants in its headers are meant relative to it.
+func (a Answer) At() time.Time {
+	if date := a.Header["Date"]; len(date) > 0 {
+		if at, err := http.ParseTime(date[0]); err == nil {
+			return at
+		}
+	}
+	return a.Received
 }
 
 // Dialect reads one kind of header fields.
 type Dialect struct {
+	// Name in Hint.Dialect, and in DESTINATION_<i>_HINTS for those of Default.
 	Name string
+	// Read returns what the answer says, the zero Hint if that is nothing. Of its
+	// result Hint.Dialect is not looked at, a negative Wait or Budget.Remaining
+	// counts as not there, and Wait only if the answer is Limited.
 	Read func(Answer) Hint
 }
 
 // Default are the dialects in their order of precedence.
 var Default = []Dialect{RetryAfter, RateLimit, XRateLimit}
+
+// ByName returns the dialect of Default that has the name.
+func ByName(name string) (Dialect, bool) {
+	for _, d := range Default {
+		if d.Name == name {
+			return d, true
+		}
+	}
+	return Dialect{}, false
+}
 
 // Parse reads an answer that arrived at now. The first dialect that tells how long
 // to wait wins; of the budgets the one with the fewest calls left. No dialects
@@ -81,10 +124,7 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 	if len(dialects) == 0 {
 		dialects = Default
 	}
-	a := Answer{Header: h, Limited: limited, At: now}
-	if date, err := http.ParseTime(h.Get("Date")); err == nil {
-		a.At = date
-	}
+	a := Answer{Header: h, Limited: limited, Received: now}
 	var out Hint
 	for _, d := range dialects {
 		got := d.Read(a)
@@ -94,8 +134,12 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 		if out.Scope == ScopeUnknown {
 			out.Scope = got.Scope
 		}
-		if b := got.Budget; b != nil && b.Remaining >= 0 && (out.Budget == nil || b.Remaining < out.Budget.Remaining) {
-			out.Budget = &Budget{Remaining: b.Remaining, Reset: min(max(0, b.Reset), Longest), Limit: max(0, b.Limit)}
+		if got.Budget == nil || got.Budget.Remaining < 0 {
+			continue
+		}
+		b := Budget{Remaining: got.Budget.Remaining, Reset: min(max(0, got.Budget.Reset), Longest), Limit: max(0, got.Budget.Limit)}
+		if b.tighter(out.Budget) {
+			out.Budget = &b
 			if out.Wait == 0 {
 				out.Dialect = d.Name
 			}

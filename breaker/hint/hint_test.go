@@ -169,9 +169,12 @@ func FuzzParse(f *testing.F) {
 	f.Add("30", `"default";r=0;t=30`, "0", "1795262415", "0.5")
 	f.Add("Sat, 21 Nov 2026 12:00:45 GMT", `"a";q=1`, "98.0", "1795262415000", "1e9")
 	f.Add("-1", "", "", "99999999999999999999999999", "NaN")
+	f.Add("0", "limit=100, remaining=0, reset=0", "0, 3", "2026-11-21T12:00:45Z", "0")
+	f.Add("Sat Nov 21 12:00:45 2026", `a;l=3;r=0;t=0;qu="content-bytes"`, "0.5;w=3", "Saturday, 21-Nov-26 12:00:45 GMT", "1e400")
 	f.Fuzz(func(t *testing.T, after, structured, remaining, reset, resetAfter string) {
-		h := header("Retry-After", after, "RateLimit", structured, "RateLimit-Policy", structured, "RateLimit-Reset", reset,
-			"X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", reset, "X-RateLimit-Reset-After", resetAfter)
+		h := header("Retry-After", after, "RateLimit", structured, "RateLimit-Policy", structured, "RateLimit-Remaining", remaining, "RateLimit-Reset", reset,
+			"X-RateLimit-Remaining", remaining, "X-RateLimit-Reset", reset, "X-RateLimit-Reset-After", resetAfter,
+			"X-Rate-Limit-Remaining", remaining, "X-Rate-Limit-Reset", after, "X-RateLimit-Next", after)
 		for _, limited := range []bool{true, false} {
 			got := hint.Parse(h, limited, ours)
 			if got.Wait < 0 || got.Wait > hint.Longest || got.Wait > 0 && !limited {

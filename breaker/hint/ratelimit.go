@@ -7,67 +7,140 @@ import (
 )
 
 // RateLimit reads RateLimit and RateLimit-Policy (draft-ietf-httpapi-ratelimit-
-// headers-10), and RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset of its
-// versions up to 06. A refused call's wait is the longest reset of the limits that
-// are used up.
+// headers-10), and what that draft's earlier versions had in their place: RateLimit
+// as a dictionary (07), or RateLimit-Limit, RateLimit-Remaining and RateLimit-Reset
+// (up to 06). A refused call's wait is the longest reset of the limits that are
+// used up.
 var RateLimit = Dialect{Name: "ratelimit", Read: func(a Answer) Hint {
-	if values := a.Header.Values("RateLimit"); len(values) > 0 {
-		if h, ok := structured(values, a.Header.Values("RateLimit-Policy")); ok {
+	if lines := a.Header["Ratelimit"]; len(lines) > 0 {
+		if h, ok := structured(lines, a.Header["Ratelimit-Policy"]); ok {
+			return h
+		}
+		if h, ok := dictionary(lines); ok {
 			return h
 		}
 	}
-	return split(a, "RateLimit-", func(s float64) float64 { return s })
+	return splitFields.read(a)
 }}
+
+var splitFields = fields{limit: "Ratelimit-Limit", remaining: "Ratelimit-Remaining", reset: "Ratelimit-Reset"}
 
 // structured reads the current draft's fields, which are lists of items with
 // parameters (RFC 9651). A malformed list counts as not there, as a whole.
-func structured(values, policies []string) (Hint, bool) {
-	list, err := httpsfv.UnmarshalList(values)
+func structured(lines, policyLines []string) (Hint, bool) {
+	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
 		return Hint{}, false
 	}
-	limits := quotas(policies)
-	var out Hint
+	policies := readPolicies(policyLines)
+	var (
+		out   Hint
+		known bool
+	)
 	for _, member := range list {
 		item, ok := member.(httpsfv.Item)
 		if !ok {
 			continue
 		}
-		name, _ := item.Value.(string)
 		remaining, ok := integer(item.Params, "r")
 		if !ok {
 			continue
 		}
-		b := Budget{Remaining: remaining, Limit: limits[name]}
+		known = true
+		p := policies[name(item)]
+		b := Budget{Remaining: remaining, Limit: p.quota}
+		if limit, ok := integer(item.Params, "l"); ok && b.Limit == 0 { // of versions in between
+			b.Limit = limit
+		}
 		if t, ok := integer(item.Params, "t"); ok {
 			b.Reset, _ = seconds(float64(t))
+			if t == 0 && remaining == 0 {
+				b.Reset = soonest
+			}
 		}
-		if b.Remaining == 0 {
+		if remaining == 0 {
 			out.Wait = max(out.Wait, b.Reset)
 		}
-		if out.Budget == nil || b.Remaining < out.Budget.Remaining ||
-			b.Remaining == out.Budget.Remaining && b.Reset > out.Budget.Reset {
+		// What is left in bytes is no number of calls.
+		if !p.otherUnit && b.tighter(out.Budget) {
 			out.Budget = &b
 		}
 	}
-	return out, out.Budget != nil
+	return out, known
 }
 
-// quotas reads the policies' q by their names.
-func quotas(policies []string) map[string]int {
-	out := map[string]int{}
-	list, err := httpsfv.UnmarshalList(policies)
+// dictionary reads RateLimit: limit=100, remaining=50, reset=5.
+func dictionary(lines []string) (Hint, bool) {
+	dict, err := httpsfv.UnmarshalDictionary(lines)
 	if err != nil {
-		return out
+		return Hint{}, false
 	}
-	for _, member := range list {
-		if item, ok := member.(httpsfv.Item); ok {
-			if name, ok := item.Value.(string); ok {
-				out[name], _ = integer(item.Params, "q")
-			}
+	get := func(key string) (int, bool) {
+		member, _ := dict.Get(key)
+		item, ok := member.(httpsfv.Item)
+		if !ok {
+			return 0, false
+		}
+		return nonNegative(item.Value)
+	}
+	remaining, ok := get("remaining")
+	if !ok {
+		return Hint{}, false
+	}
+	out := Hint{Budget: &Budget{Remaining: remaining}}
+	out.Budget.Limit, _ = get("limit")
+	if t, ok := get("reset"); ok {
+		out.Budget.Reset, _ = seconds(float64(t))
+		if t == 0 && remaining == 0 {
+			out.Budget.Reset = soonest
 		}
 	}
+	if remaining == 0 {
+		out.Wait = out.Budget.Reset
+	}
+	return out, true
+}
+
+// policy is what RateLimit-Policy says of a limit.
+type policy struct {
+	quota     int
+	otherUnit bool // the quota counts something else than requests
+}
+
+func readPolicies(lines []string) map[string]policy {
+	if len(lines) == 0 {
+		return nil
+	}
+	list, err := httpsfv.UnmarshalList(lines)
+	if err != nil {
+		return nil
+	}
+	out := make(map[string]policy, len(list))
+	for _, member := range list {
+		item, ok := member.(httpsfv.Item)
+		if !ok {
+			continue
+		}
+		var p policy
+		p.quota, _ = integer(item.Params, "q")
+		if unit, ok := item.Params.Get("qu"); ok {
+			text, _ := unit.(string)
+			p.otherUnit = !strings.EqualFold(text, "requests") && !strings.EqualFold(text, "request")
+		}
+		out[name(item)] = p
+	}
 	return out
+}
+
+// name of a limit: a string, or a token in earlier versions.
+func name(item httpsfv.Item) string {
+	switch v := item.Value.(type) {
+	case string:
+		return v
+	case httpsfv.Token:
+		return string(v)
+	}
+	return ""
 }
 
 // integer reads a parameter that must be a non-negative integer.
@@ -76,50 +149,13 @@ func integer(p *httpsfv.Params, name string) (int, bool) {
 	if !ok {
 		return 0, false
 	}
-	n, ok := v.(int64)
+	return nonNegative(v)
+}
+
+func nonNegative(bare any) (int, bool) {
+	n, ok := bare.(int64)
 	if !ok || n < 0 {
 		return 0, false
 	}
 	return clampInt(float64(n)), true
-}
-
-// split reads the fields <prefix>Limit, <prefix>Remaining and <prefix>Reset; reset
-// makes seconds from the answer on of the last one's number.
-func split(a Answer, prefix string, reset func(float64) float64) Hint {
-	var out Hint
-	remaining, hasRemaining := first(a, prefix+"Remaining")
-	if s, ok := first(a, prefix+"Reset"); ok {
-		if d, ok := seconds(reset(s)); ok {
-			// Not where calls are left: then it was refused for another reason.
-			if !hasRemaining || remaining < 1 {
-				out.Wait = d
-			}
-			if hasRemaining {
-				out.Budget = &Budget{Reset: d}
-			}
-		}
-	}
-	if !hasRemaining {
-		return out
-	}
-	if out.Budget == nil {
-		out.Budget = &Budget{}
-	}
-	out.Budget.Remaining = clampInt(remaining)
-	if limit, ok := first(a, prefix+"Limit"); ok {
-		out.Budget.Limit = clampInt(limit)
-	}
-	return out
-}
-
-// first reads a field's first number: "100, 100;w=60" is 100.
-func first(a Answer, name string) (float64, bool) {
-	value, _, _ := strings.Cut(a.Header.Get(name), ",")
-	value, _, _ = strings.Cut(value, ";")
-	return decimal(strings.TrimSpace(value))
-}
-
-func clampInt(f float64) int {
-	const most = 1 << 31
-	return int(max(0, min(f, most)))
 }

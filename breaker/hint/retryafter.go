@@ -11,7 +11,7 @@ import (
 // which is taken relative to the answer's own Date and not to our clock.
 var RetryAfter = Dialect{Name: "retry-after", Read: func(a Answer) Hint {
 	var out Hint
-	for _, value := range a.Header.Values("Retry-After") {
+	for _, value := range a.Header["Retry-After"] {
 		value = strings.TrimSpace(value)
 		if s, ok := decimal(value); ok {
 			if d, ok := seconds(s); ok {
@@ -23,7 +23,7 @@ var RetryAfter = Dialect{Name: "retry-after", Read: func(a Answer) Hint {
 		if err != nil {
 			continue
 		}
-		if d, ok := seconds(at.Sub(a.At).Seconds()); ok {
+		if d, ok := seconds(at.Sub(a.At()).Seconds()); ok {
 			out.Wait = max(out.Wait, d)
 		}
 	}

@@ -3,14 +3,15 @@
 -- too long by a clock that went backwards, and a lost hash.
 --
 -- KEYS  as in the prelude
--- ARGV  1…7 as in the prelude
+-- ARGV  1…10 as in the prelude
 -- Returns result
 --   "advanced"   it is HALF_OPEN now, by this call
 --   "unchanged"  it is not OPEN, or its time has not come
 
-local b = read_breaker()
+local parent, child = read_breakers()
+local b = child or parent
 if cooled(b) then
   half_open(b)
-  return finish(b, 'advanced')
+  return finish('advanced', parent, child)
 end
-return finish(b, 'unchanged')
+return finish('unchanged', parent, child)

@@ -1,17 +1,35 @@
--- release: gives the lease of a probe back that made no call, or whose call
--- was cancelled; the next probe may start at once. No transition.
+-- release: gives a permit back that made no call. The next probe may start at
+-- once, and the rate counts one less. No transition.
 --
 -- KEYS  as in the prelude
--- ARGV  1…7 as in the prelude
---       8   token of the lease
+-- ARGV  1…10 as in the prelude
+--       11  token of the permit
+--       12  µs that the rate is to be set back by, '' for none
+--       13  '1' if the caller knows that this is the first time; otherwise the rate
+--           is set back if the permit held something else
 -- Returns result
 --   "released"
---   "stale"     the lease is not this token's (any more)
+--   "stale"     the permit held nothing (any more)
 
-local b = read_breaker()
-if b.state == 'HALF_OPEN' and b.probe_token == ARGV[8] then
-  clear_probe(b)
-  b.dirty = true
-  return finish(b, 'released')
+prepare()
+local result = 'stale'
+local parent, child = read_breakers()
+for _, b in ipairs({ parent, child }) do
+  if redis.call('ZREM', b.inflight_key, ARGV[11]) == 1 then
+    result, b.dirty = 'released', true
+  end
+  if b.state == 'HALF_OPEN' and b.probe_token == ARGV[11] then
+    clear_probe(b)
+    result, b.dirty = 'released', true
+  end
 end
-return finish(b, 'stale')
+if ARGV[12] ~= '' and (ARGV[13] == '1' or result == 'released') then
+  local at = number(redis.call('GET', KEYS[8])) - tonumber(ARGV[12])
+  if at > now_us then
+    redis.call('SET', KEYS[8], int(at), 'KEEPTTL')
+  else
+    redis.call('DEL', KEYS[8])
+  end
+  result = 'released'
+end
+return finish(result, parent, child)

@@ -1,15 +1,22 @@
--- reset: an operator closes the breaker, whatever state it is in. Reports of
--- calls that started before do not count any more.
+-- reset: an operator closes the breaker, whatever state it is in, and ends a slow
+-- start. Reports of calls that started before do not count any more.
 --
 -- KEYS  as in the prelude
--- ARGV  1…7 as in the prelude (5…7 unused)
+-- ARGV  1…10 as in the prelude (6…10 unused)
 -- Returns result
 --   "reset"
---   "unchanged"  it was CLOSED without failures
+--   "unchanged"  it was plainly CLOSED
 
-local b = read_breaker()
-if b.state == 'CLOSED' and b.failures == 0 then
-  return finish(b, 'unchanged')
+local parent, child = read_breakers()
+local b = child or parent
+if plain(b) then
+  return finish('unchanged', parent, child)
 end
+local was = b.state
+b.forced, b.forced_until, b.level = '', 0, 0
 close(b, 'reset')
-return finish(b, 'reset')
+clear_budget(b)
+if was == 'CLOSED' then
+  b.ramp = 0
+end
+return finish('reset', parent, child)

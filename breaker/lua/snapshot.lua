@@ -1,15 +1,37 @@
 -- snapshot: what an instance mirrors, read once per second by each: one HMGET
--- while the breaker is CLOSED without failures, and TIME otherwise.
+-- while nothing has changed since its last read.
 --
--- KEYS  as in the prelude (only 2 is read)
--- ARGV  1…7 as in the prelude (4…7 unused)
--- Returns result "snapshot"; now is 0 and the record empty when the breaker is
--- not listed, that is CLOSED without failures
+-- KEYS  as in the prelude (2 and 5 are read)
+-- ARGV  1…10 as in the prelude (5…10 unused)
+--       11  version up to which the instance knows all, '0' for nothing
+--       12  '1' if it wants to know the time: it waits for something
+--       13  how many breakers at most
+-- Returns {"snapshot", now in µs (0 if it does not matter), version, floor,
+--   last transition, capacity, name, revision, record ('' = plainly CLOSED), …},
+--   the breakers changed since, in the order of their revisions
 
-local listed = redis.call('HMGET', NOTCLOSED, VERSION, NAME)
-local version = int(number(listed[1]))
-if not listed[2] then
-  return { 'snapshot', '0', version, '' }
+local about = redis.call('HMGET', NOTCLOSED, VERSION, FLOOR, TRANSITION, CAPACITY)
+local since = tonumber(ARGV[11])
+local changed = number(about[1]) ~= since
+now_us = 0
+if changed or ARGV[12] == '1' then
+  read_clock()
 end
-read_clock()
-return { 'snapshot', int(now_us), version, listed[2] }
+local out = { 'snapshot', int(now_us), int(number(about[1])), int(number(about[2])), int(number(about[3])), int(number(about[4])) }
+if not changed then
+  return out
+end
+local names = redis.call('ZRANGEBYSCORE', CHANGES, '(' .. ARGV[11], '+inf', 'WITHSCORES', 'LIMIT', '0', ARGV[13])
+local asked = {}
+for i = 1, #names, 2 do
+  asked[#asked + 1] = names[i]
+end
+if #asked > 0 then
+  local records = redis.call('HMGET', NOTCLOSED, unpack(asked))
+  for i, name in ipairs(asked) do
+    out[#out + 1] = name
+    out[#out + 1] = int(number(names[2 * i]))
+    out[#out + 1] = records[i] or ''
+  end
+end
+return out

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/publisher"
@@ -50,7 +51,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		if err := serve(p, i, d, cfg, &stop); err != nil {
+		if err := serve(p, i, d, cfg, log, &stop); err != nil {
 			return err
 		}
 	}
@@ -76,13 +77,27 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p *publisher.Publisher, index int, d config.Destination, cfg *config.Config, stop *teardown) error {
+func serve(p *publisher.Publisher, index int, d config.Destination, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+	// The configuration was checked, but not as strictly as here, and files change.
+	refused := func(variable string, err error) error {
+		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
+	}
+	var tokens publisher.Tokens
+	if d.AuthTokensFile != "" {
+		file, err := publisher.OpenTokens(d.AuthTokensFile, publisher.TokensFileOptions{Logger: log.With("destination", d.Name)})
+		if err != nil {
+			return refused("_AUTH_TOKENS_FILE", err)
+		}
+		tokens = file
+	}
 	h, err := publisher.NewHTTP(publisher.HTTPOptions{
 		URL:               d.URL,
 		Method:            d.Method,
 		AuthToken:         d.AuthToken.Reveal(),
+		Tokens:            tokens,
 		Header:            d.Headers,
 		RateLimitedStatus: d.RateLimitedStatus,
+		Hints:             dialects(d.Hints),
 		PermanentStatus:   d.PermanentStatus,
 		PerAttemptKey:     cfg.IdempotencyScope == "attempt",
 		Connections:       d.Concurrency,
@@ -92,24 +107,41 @@ func serve(p *publisher.Publisher, index int, d config.Destination, cfg *config.
 		err = p.Handle(d.Name, h,
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
-			publisher.Breaker(breakerOptions(d.Breaker)))
+			publisher.Breaker(breakerOptions(d)))
 	}
 	if err != nil {
-		// The configuration was checked, but not as strictly as here.
-		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d", index), Problem: err.Error()}}
+		return refused("", err)
 	}
 	return nil
 }
 
-func breakerOptions(b config.Breaker) breaker.Options {
+// dialects is never nil, which would mean the default.
+func dialects(names []string) []hint.Dialect {
+	out := []hint.Dialect{}
+	for _, name := range names {
+		if d, ok := hint.ByName(name); ok {
+			out = append(out, d)
+		}
+	}
+	return out
+}
+
+func breakerOptions(d config.Destination) breaker.Options {
+	b := d.Breaker
+	jitter := b.CooldownJitter
+	if jitter == 0 {
+		jitter = -1 // none; 0 would be the default
+	}
 	return breaker.Options{
 		Disabled:           !b.Enabled,
 		FailureThreshold:   b.FailureThreshold,
 		Cooldown:           b.Cooldown,
 		CooldownMultiplier: b.CooldownMultiplier,
+		CooldownJitter:     jitter,
 		MaxCooldown:        b.MaxCooldown,
 		IgnoreHints:        !b.TrustHints,
 		ProbeTimeout:       b.ProbeTimeout,
+		Rate:               d.Rate,
 	}
 }
 

@@ -179,14 +179,14 @@ func (c *Client) completeAndFetch(ctx context.Context, keys []string, args []any
 		return nil
 	})
 	if reply, err := fetched.Slice(); err == nil {
-		ds, dropped, err := c.receive(f, reply)
-		if dropped > 0 {
+		ds, passed, err := c.receive(f, reply)
+		if passed.dropped > 0 {
 			c.tell(f.queue) // some may have expired that had children
 		}
 		if err != nil {
 			c.health.failed(err)
 		}
-		c.keepPrefetched(queue, ds)
+		c.keepPrefetched(f, ds, passed)
 	} else {
 		c.noteLost(f, err)
 	}

@@ -89,6 +89,9 @@ type Client struct {
 	// waiting is true while the gate lets nothing through: then what is due may
 	// as well stay where it is, and is moved when the gate opens.
 	waiting atomic.Bool
+	due     map[string]dueKeys // by queue; under bufferMu too
+	opening opening
+	unheld  []unheld // under bufferMu
 	// heldFor, unless 0, asks the fetching to bring back what was put off.
 	heldFor atomic.Int64
 	health  health
@@ -140,6 +143,8 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 		forwarded: map[string]time.Time{},
 		looked:    map[string]time.Time{},
 		lost:      map[string][]string{},
+		due:       map[string]dueKeys{},
+		opening:   opening{all: true},
 		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
 		wake:      make(chan struct{}, 1),
 		pause:     o.PollMin, patience: fetchPatience,

@@ -19,15 +19,19 @@ type Fields struct {
 // Delivery is one job in the hands of this process.
 type Delivery struct {
 	Queue, ID string
-	Fields    Fields
+	// Key of the job, "" without one.
+	Key    string
+	Fields Fields
 	// Expires is when the job must not be started any more, by the local clock;
 	// zero for never.
 	Expires time.Time
-	// Permit is what the gate granted for this job, nil without one.
+	// Permit is what the gate granted for this job, and Admit for its key; nil without
+	// one.
 	Permit any
 
 	msg     string
 	run     string // the fetch that it came with
+	place   string // among the jobs of its key
 	fetched time.Time
 
 	mu       sync.Mutex

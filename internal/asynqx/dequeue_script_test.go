@@ -30,7 +30,7 @@ func dequeueReply(s *shelf, count int) (dropped int64, jobs []any) {
 		[]string{record.Pending(s.queue), record.Paused(s.queue), record.Active(s.queue), record.Lease(s.queue)},
 		s.queue, 4000000000, count, "host:1").Slice()
 	s.must(err)
-	return reply[0].(int64), reply[1:]
+	return reply[0].(int64), reply[3:]
 }
 
 // strays puts ids into the queue that no job has.
@@ -163,16 +163,16 @@ func TestDequeueScriptFields(t *testing.T) {
 		_, reply := dequeueReply(s, 2)
 		after := s.now()
 		want := []any{
-			[]any{"plain", s.message("plain"), nil, nil, nil, nil, nil},
+			[]any{"plain", s.message("plain"), nil, nil, nil, nil, nil, nil},
 			[]any{"used", s.message("used"), "1", "20", "3", "4000000000000"},
 		}
-		if used, ok := reply[1].([]any); ok && len(used) == 7 {
+		if used, ok := reply[1].([]any); ok && len(used) == 8 {
 			left, _ := used[6].(string)
 			ms, err := strconv.ParseInt(left, 10, 64)
 			if err != nil || ms < 4000000000000-after.UnixMilli() || ms > 4000000000000-before.UnixMilli() {
 				t.Errorf("time left %q", left)
 			}
-			want[1] = append(want[1].([]any), used[6])
+			want[1] = append(want[1].([]any), used[6], nil)
 		}
 		if diff := cmp.Diff(want, reply); diff != "" {
 			t.Errorf("reply (-want +got):\n%s", diff)

@@ -120,12 +120,12 @@ func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
 	keys, args := c.fetchArgs(f, 2)
 	reply, err := dequeueScript.Run(context.Background(), s.rdb, keys, args...).Slice()
 	s.must(err)
-	ds, _, err := c.receive(f, reply)
+	ds, passed, err := c.receive(f, reply)
 	s.must(err)
 	if !c.startWaiting() {
 		t.Fatal("the buffer is not empty")
 	}
-	c.keepPrefetched(s.queue, ds)
+	c.keepPrefetched(f, ds, passed)
 	if diff := cmp.Diff(map[string]string{"pending": "a b", "a": "pending", "b": "pending"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}

@@ -78,8 +78,10 @@ func (c *Client) next() *Delivery {
 			c.forwardAll()
 		}
 		c.reclaim()
-		n, err := c.take(grant)
-		if n == 0 {
+		c.openKeys()
+		l := &leave{Grant: grant}
+		n, err := c.take(l)
+		if n == 0 && !l.spent {
 			c.gate.Unused(c.ctx, grant)
 		}
 		switch {
@@ -88,7 +90,7 @@ func (c *Client) next() *Delivery {
 			c.rest(ctx)
 		case n == 0:
 			c.health.worked()
-			c.rest(ctx)
+			c.restUntilDue(ctx)
 		default:
 			c.health.worked()
 			c.pause = c.o.PollMin
@@ -110,12 +112,25 @@ func (c *Client) startWaiting() bool {
 }
 
 // rest waits for a pause, or until woken. The next pause is longer, unless woken.
-func (c *Client) rest(ctx context.Context) {
-	t := time.NewTimer(c.pause)
+func (c *Client) rest(ctx context.Context) { c.restFor(ctx, c.pause) }
+
+// restUntilDue is rest, but ends when a held key is due.
+func (c *Client) restUntilDue(ctx context.Context) {
+	pause := c.pause
+	if at, ok := c.nextDue(); ok {
+		pause = min(pause, max(0, time.Until(at)))
+	}
+	c.restFor(ctx, pause)
+}
+
+func (c *Client) restFor(ctx context.Context, pause time.Duration) {
+	t := time.NewTimer(pause)
 	defer t.Stop()
 	select {
 	case <-t.C:
-		c.pause = min(2*c.pause, c.o.PollMax)
+		if pause == c.pause {
+			c.pause = min(2*c.pause, c.o.PollMax)
+		}
 	case <-c.wake:
 		c.pause = c.o.PollMin
 	case <-ctx.Done():
@@ -177,13 +192,21 @@ func (c *Client) free() int {
 	return max(1, c.o.Concurrency-c.inHand.len())
 }
 
+// leave is a grant on its way to a job.
+type leave struct {
+	Grant
+	// spent is true once its permit has been given back as a part of what the gate
+	// made of it for a key.
+	spent bool
+}
+
 // take fetches jobs into the buffer and returns how many.
-func (c *Client) take(grant Grant) (int, error) {
+func (c *Client) take(l *leave) (int, error) {
 	want := min(c.free(), maxFetch)
-	if grant.Max > 0 {
-		want = min(want, grant.Max)
+	if l.Max > 0 {
+		want = min(want, l.Max)
 	}
-	if grant.Permit != nil {
+	if l.Permit != nil {
 		want = 1
 	}
 	now := time.Now()
@@ -191,14 +214,14 @@ func (c *Client) take(grant Grant) (int, error) {
 	queues := c.order(now)
 	c.bufferMu.Unlock()
 	for _, queue := range queues {
-		n, err := c.takeFrom(queue, want, grant.Permit)
+		n, err := c.takeQueue(queue, want, l)
 		c.bufferMu.Lock()
 		c.flowing = n > 0
 		if n == 0 && err == nil {
 			c.foundEmpty(queue, now)
 		}
 		c.bufferMu.Unlock()
-		if n > 0 || err != nil {
+		if n > 0 || err != nil || l.spent {
 			return n, err
 		}
 	}
@@ -209,39 +232,63 @@ func (c *Client) take(grant Grant) (int, error) {
 	return 0, nil
 }
 
-func (c *Client) takeFrom(queue string, want int, permit any) (int, error) {
-	for {
-		n, dropped, err := c.takeOnce(queue, want, permit)
-		if dropped > 0 {
-			c.tell(queue) // some may have expired that had children
+// takeQueue fetches from the pending jobs of a queue and from the held ones of keys
+// that are due, in turn.
+func (c *Client) takeQueue(queue string, want int, l *leave) (int, error) {
+	if c.turnOfHeld(queue) {
+		if n, err := c.takeHeld(queue, want, l); n > 0 || err != nil || l.spent {
+			return n, err
 		}
-		// Behind what was dropped there may be jobs.
-		if n > 0 || err != nil || dropped == 0 || c.ctx.Err() != nil {
+	}
+	if n, err := c.takeFrom(queue, want, l.Permit); n > 0 || err != nil {
+		return n, err
+	}
+	return c.takeHeld(queue, want, l)
+}
+
+// takeFrom fetches pending jobs of a queue.
+func (c *Client) takeFrom(queue string, want int, permit any) (int, error) {
+	return c.takeAny(fetch{queue: queue, permit: permit}, want)
+}
+
+// takeAny looks until it finds jobs or there are none.
+func (c *Client) takeAny(f fetch, want int) (int, error) {
+	for {
+		n, passed, err := c.takeOnce(f, want)
+		if passed.dropped > 0 {
+			c.tell(f.queue) // some may have expired that had children
+		}
+		if n > 0 {
+			c.served(f)
+		}
+		// Behind what was passed over there may be jobs.
+		if n > 0 || err != nil || passed == (passedOver{}) || c.ctx.Err() != nil {
 			return n, err
 		}
 	}
 }
 
-func (c *Client) takeOnce(queue string, want int, permit any) (n, dropped int, err error) {
+func (c *Client) takeOnce(f fetch, want int) (n int, passed passedOver, err error) {
 	ctx, cancel := c.bounded()
 	defer cancel()
-	f := fetch{queue: queue, run: c.nextRun(), at: time.Now(), permit: permit}
+	f.run, f.at = c.nextRun(), time.Now()
 	keys, args := c.fetchArgs(f, want)
 	reply, err := dequeueScript.Run(ctx, c.UniversalClient, keys, args...).Slice()
 	if err != nil {
 		c.noteLost(f, err)
-		return 0, 0, fmt.Errorf("asynqx: dequeue %s: %w", queue, err)
+		return 0, passed, fmt.Errorf("asynqx: dequeue %s: %w", f.queue, err)
 	}
-	ds, dropped, err := c.receive(f, reply)
+	ds, passed, err := c.receive(f, reply)
 	c.bufferMu.Lock()
 	c.buffer = append(c.buffer, ds...)
 	c.bufferMu.Unlock()
-	return len(ds), dropped, err
+	return len(ds), passed, err
 }
 
 // fetch is one call for jobs.
 type fetch struct {
 	queue  string
+	key    string // whose held jobs are fetched; "" for pending ones
 	run    string
 	at     time.Time
 	permit any
@@ -255,79 +302,5 @@ func (c *Client) nextRun() string {
 func (c *Client) fetchArgs(f fetch, want int) (keys []string, args []any) {
 	queue := f.queue
 	keys = []string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)}
-	return keys, []any{queue, f.at.Add(leaseDuration).Unix(), want, c.o.Worker, f.run}
-}
-
-// receive takes the jobs of a reply in hand. dropped is how many ids were thrown
-// away or put off on the way; an error tells of jobs that could not be taken.
-func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, dropped int, err error) {
-	if len(reply) > 0 {
-		n, _ := reply[0].(int64)
-		dropped, reply = int(n), reply[1:]
-	}
-	for _, r := range reply {
-		d, problem := deliveryOf(f, r)
-		if problem != nil {
-			err = errors.Join(err, problem)
-			continue
-		}
-		if refusal := c.refusal(d); refusal != nil {
-			ctx, cancel := c.bounded()
-			_, problem := c.settle(ctx, f.queue, d.ID, d.run, *refusal)
-			cancel()
-			err = errors.Join(err, problem)
-			dropped++
-			continue
-		}
-		ds = append(ds, d)
-	}
-	return ds, dropped, err
-}
-
-// refusal takes the job in hand, or says what becomes of it instead.
-func (c *Client) refusal(d *Delivery) *Outcome {
-	if err := record.CheckMessage(d.msg); err != nil {
-		// asynq could not read it, and would keep the slot for ever.
-		return &Outcome{Kind: Fail, Error: err.Error()}
-	}
-	switch c.inHand.add(d) {
-	case runsStill:
-		// The job outlived its lease here and came back while its handler still
-		// runs. It is never run twice in one process.
-		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker}
-	case suspectWaits:
-		return c.suspectOutcome()
-	}
-	return nil
-}
-
-func deliveryOf(f fetch, reply any) (*Delivery, error) {
-	values, ok := reply.([]any)
-	if !ok || len(values) != 7 {
-		return nil, fmt.Errorf("asynqx: dequeue %s: unexpected reply %T", f.queue, reply)
-	}
-	text := func(i int) string { s, _ := values[i].(string); return s }
-	expires := time.Time{}
-	if left := text(6); left != "" {
-		// From before the call on, so that it is never too late.
-		expires = f.at.Add(time.Duration(atoi(left)) * time.Millisecond)
-	}
-	return &Delivery{
-		Expires: expires,
-		Queue:   f.queue, ID: text(0), msg: text(1), run: f.run, fetched: f.at, Permit: f.permit,
-		Fields: Fields{
-			Attempt: atoi(text(2)), Reschedules: atoi(text(3)), Crashes: atoi(text(4)), ExpiresAt: text(5),
-		},
-	}, nil
-}
-
-func atoi(s string) int {
-	n := 0
-	for _, r := range s {
-		if r < '0' || r > '9' {
-			return 0
-		}
-		n = n*10 + int(r-'0')
-	}
-	return n
+	return keys, []any{queue, f.at.Add(leaseDuration).Unix(), want, c.o.Worker, f.run, f.key}
 }

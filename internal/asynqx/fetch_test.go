@@ -535,7 +535,12 @@ func TestGateErrorsBackOff(t *testing.T) {
 func TestEmptyQueuesAreLookedAtRarely(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult([]any{}, nil) }}
+		w := &wire{answer: func(under call) *redis.Cmd {
+			if under.script() == "heldkeys" {
+				return redis.NewCmdResult([]any{""}, nil)
+			}
+			return redis.NewCmdResult([]any{int64(0), int64(0), int64(0)}, nil)
+		}}
 		c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
 		c.patience = time.Hour // one call of asynq's
 		ended := make(chan string)
@@ -709,9 +714,17 @@ type fakeGate struct {
 	held    chan struct{} // closed: open; nil: always open
 	asked   atomic.Int64
 	dammed  atomic.Bool
+	admit   func(key string, permit any) (any, time.Time, bool) // nil: lets everything pass
 
 	mu  sync.Mutex
 	log []string
+}
+
+func (g *fakeGate) Admit(_ context.Context, key string, permit any) (any, time.Time, bool) {
+	if g.admit == nil {
+		return permit, time.Time{}, true
+	}
+	return g.admit(key, permit)
 }
 
 func (g *fakeGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {

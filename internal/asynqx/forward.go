@@ -130,24 +130,31 @@ func (c *Client) forwardAll() {
 }
 
 // backlog reports whether any queue has a job that is ready, after moving due
-// ones there.
+// ones there, or a held one whose key may be asked for.
 func (c *Client) backlog(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	c.forwardAll()
 	var lens, paused []*redis.IntCmd
+	var held []*redis.ZSliceCmd
+	var clock *redis.TimeCmd
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, q := range c.o.Queues {
 			lens = append(lens, pipe.LLen(ctx, record.Pending(q)))
 			paused = append(paused, pipe.Exists(ctx, record.Paused(q)))
+			held = append(held, pipe.ZRangeWithScores(ctx, record.HeldKeys(q), 0, 0))
 		}
+		clock = pipe.Time(ctx)
 		return nil
 	})
 	if err != nil {
 		return false, fmt.Errorf("asynqx: look at the queues: %w", err)
 	}
+	now := float64(clock.Val().UnixMilli())
 	for i, n := range lens {
-		if n.Val() > 0 && paused[i].Val() == 0 {
+		first := held[i].Val()
+		due := len(first) > 0 && first[0].Score <= now
+		if (n.Val() > 0 || due) && paused[i].Val() == 0 {
 			return true, nil
 		}
 	}

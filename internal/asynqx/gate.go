@@ -1,6 +1,9 @@
 package asynqx
 
-import "context"
+import (
+	"context"
+	"time"
+)
 
 // Gate decides when a Server may fetch jobs.
 type Gate interface {
@@ -12,7 +15,13 @@ type Gate interface {
 	// Flowing reports, at once, whether jobs may be fetched without asking Wait,
 	// any number and without a permit.
 	Flowing() bool
-	// Unused takes a grant back for which there was no job.
+	// Admit decides about one job of a key that is about to be handed out. permit is
+	// what was granted for it, nil without one. If ok, the job is handed out with out,
+	// which stands for permit too. If not, the key lets nothing through before at, by
+	// the local clock (zero: nobody knows when, ask again in a second), and permit
+	// stays with the caller. It may be called from several goroutines at once.
+	Admit(ctx context.Context, key string, permit any) (out any, at time.Time, ok bool)
+	// Unused takes a grant back for which there was no job, or what Admit returned.
 	Unused(ctx context.Context, g Grant)
 	// Close gives back what the gate still holds.
 	Close(ctx context.Context) error
@@ -35,6 +44,10 @@ type openGate struct{}
 
 func (openGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
 	return Grant{}, ctx.Err()
+}
+
+func (openGate) Admit(_ context.Context, _ string, permit any) (any, time.Time, bool) {
+	return permit, time.Time{}, true
 }
 func (openGate) Flowing() bool                 { return true }
 func (openGate) Unused(context.Context, Grant) {}

@@ -22,8 +22,10 @@ func (c *Client) noteLost(f fetch, err error) {
 	}
 }
 
-// reclaim puts back what fetches took whose replies were lost.
+// reclaim puts back what fetches took whose replies were lost, and holds what could
+// not be held when it was fetched.
 func (c *Client) reclaim() {
+	c.holdAgain()
 	c.bufferMu.Lock()
 	lost := c.lost
 	if len(lost) > 0 {

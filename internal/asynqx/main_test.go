@@ -152,6 +152,7 @@ func (s *shelf) look() map[string]string {
 		"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
 		"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
 		"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
+		"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
 		"expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
 	} {
 		put(name, s.rdb.ZRange(ctx, key, 0, -1).Val())
@@ -267,7 +268,7 @@ func (c call) script() string {
 
 var ourScripts = map[string]*redis.Script{
 	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript,
-	"release": releaseScript, "reclaim": reclaimScript,
+	"release": releaseScript, "reclaim": reclaimScript, "hold": holdScript, "heldkeys": heldKeysScript,
 }
 
 // wire stands between a client and Redis: it keeps what scripts are sent, and

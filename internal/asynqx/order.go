@@ -40,5 +40,10 @@ func (c *Client) order(now time.Time) []string {
 	return out
 }
 
-// foundEmpty passes the queue over for a moment. bufferMu is held.
-func (c *Client) foundEmpty(queue string, now time.Time) { c.empty[queue] = now.Add(emptyFor) }
+// foundEmpty passes the queue over for a moment, unless held jobs of it are due.
+// bufferMu is held.
+func (c *Client) foundEmpty(queue string, now time.Time) {
+	if len(c.due[queue].keys) == 0 {
+		c.empty[queue] = now.Add(emptyFor)
+	}
+}

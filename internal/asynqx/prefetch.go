@@ -7,10 +7,10 @@ import (
 
 // prefetchFrom returns the queue to fetch from while jobs are completed, or ""
 // if nothing is to be fetched now: when fetching has stopped, when the gate does
-// not let jobs flow freely, when jobs are at hand, or when the last look found
-// none.
+// not let jobs flow freely, when jobs are at hand, when the last look found none, or
+// when it is the turn of jobs that are held.
 func (c *Client) prefetchFrom() string {
-	if c.ctx.Err() != nil || c.waiting.Load() || !c.gate.Flowing() {
+	if c.ctx.Err() != nil || c.waiting.Load() || c.opening.pending() || !c.gate.Flowing() {
 		return ""
 	}
 	c.bufferMu.Lock()
@@ -22,22 +22,29 @@ func (c *Client) prefetchFrom() string {
 	if len(queues) == 0 {
 		return ""
 	}
+	if due := c.due[queues[0]]; due.turn && len(due.keys) > 0 {
+		c.turn-- // the fetching goes on with this queue
+		return ""
+	}
 	return queues[0]
 }
 
 // keepPrefetched puts jobs that came along with completions into the buffer, or
 // back to the head of their queue if the gate has closed meanwhile.
-func (c *Client) keepPrefetched(queue string, ds []*Delivery) {
+func (c *Client) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 	c.bufferMu.Lock()
 	keep := c.ctx.Err() == nil && (!c.waiting.Load() || c.gate.Flowing())
 	if keep {
 		c.buffer = append(c.buffer, ds...)
 	}
-	if now := time.Now(); len(ds) == 0 {
-		c.foundEmpty(queue, now)
+	if now := time.Now(); len(ds) == 0 && passed == (passedOver{}) {
+		c.foundEmpty(f.queue, now)
 		c.flowing = slices.ContainsFunc(c.o.Queues, func(q string) bool { return !now.Before(c.empty[q]) })
 	}
 	c.bufferMu.Unlock()
+	if len(ds) > 0 {
+		c.served(f)
+	}
 	if keep {
 		return
 	}

@@ -27,6 +27,8 @@ var (
 	forwardScript  = script("forward")
 	reclaimScript  = script("reclaim")
 	releaseScript  = script("release")
+	holdScript     = script("hold")
+	heldKeysScript = script("heldkeys")
 )
 
 // AsynqVersion is the version of asynq whose scripts are known here.

@@ -3,15 +3,12 @@ package cli
 import (
 	"context"
 	"fmt"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -21,32 +18,36 @@ type breakerCmds struct {
 	Get     breakerGetCmd     `cmd:"" help:"Show a breaker: state, countdown, why, since when."`
 	Trip    breakerTripCmd    `cmd:"" help:"Open a breaker by hand: no worker calls the destination."`
 	Reset   breakerResetCmd   `cmd:"" help:"Close a breaker by hand: jobs flow at once."`
+	Force   breakerForceCmd   `cmd:"" help:"Keep a breaker open or closed by hand, whatever the API answers."`
 	History breakerHistoryCmd `cmd:"" help:"Show a breaker's last transitions, oldest first."`
+
+	Incidents breakerIncidentsCmd `cmd:"" help:"Show a breaker's last incidents, from opening to closing."`
 }
 
 // breakerName is the argument that names a breaker.
 type breakerName struct {
-	Name string `arg:"" name:"name" help:"Name of the destination."`
+	Name string `arg:"" name:"name" help:"Name of the destination, or destination/key for the breaker of a key."`
 }
-
-// maxTripReason is what breaker.Trip accepts, in characters.
-const maxTripReason = 500
 
 // check refuses names that are no destination's, and destinations that nobody
 // knows.
 func (n breakerName) check(ctx context.Context, s *session) error {
-	if strings.Contains(n.Name, "/") {
-		return inputErrorf("%q names a key's breaker; keys are not supported by this version yet", clip(n.Name, 80))
+	destination, key, keyed := strings.Cut(n.Name, "/")
+	if !jobs.ValidDestination(destination) {
+		return &inputError{badDestination(destination)}
 	}
-	if !jobs.ValidDestination(n.Name) {
-		return &inputError{badDestination(n.Name)}
+	if _, _, err := breaker.ParseName(n.Name); err != nil {
+		if keyed && key == "" {
+			return inputErrorf("%q: the key after the slash is missing", clip(n.Name, 80))
+		}
+		return inputErrorf("%q: a key has 1 to 128 characters: letters, digits and ._:@-, beginning with a letter or digit", clip(n.Name, 80))
 	}
 	names, err := s.destinations(ctx)
 	if err != nil {
 		return fmt.Errorf("breaker: %w", err)
 	}
-	if !slices.Contains(names, n.Name) {
-		return noDestination(n.Name, names)
+	if !slices.Contains(names, destination) {
+		return noDestination(destination, names)
 	}
 	return nil
 }
@@ -64,7 +65,18 @@ func (n breakerName) open(ctx context.Context, p *Process) (*session, error) {
 	return s, nil
 }
 
-type breakerListCmd struct{ outputFlag }
+type breakerListCmd struct {
+	Destination string `placeholder:"D" help:"Only this destination's breaker and those of its keys."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (breakerListCmd) Help() string {
+	return `Example:
+  tidegate breaker list --destination deviantart
+
+Breakers of keys are listed while they are not plainly CLOSED.`
+}
 
 // Run lists breakers.
 func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
@@ -77,11 +89,21 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker list: %w", err)
 	}
-	out := page[breaker.Status]{Items: make([]breaker.Status, len(known))}
-	for i, d := range known {
-		if out.Items[i], err = breaker.Get(ctx, s.rdb, d.Name); err != nil {
+	if c.Destination != "" {
+		if err := (breakerName{c.Destination}).check(ctx, s); err != nil {
+			return err
+		}
+	}
+	out := page[breaker.Status]{Items: []breaker.Status{}}
+	for _, d := range known {
+		if c.Destination != "" && d.Name != c.Destination {
+			continue
+		}
+		list, err := breaker.List(ctx, s.rdb, d.Name)
+		if err != nil {
 			return fmt.Errorf("breaker list: %w", err)
 		}
+		out.Items = append(out.Items, list...)
 	}
 	if c.json() {
 		return p.printJSON(out)
@@ -109,8 +131,35 @@ func breakerDetail(b breaker.Status, now time.Time) string {
 		return "one probe is under way, by " + b.ProbeBy
 	case b.State == breaker.HalfOpen:
 		return "the next call is the probe"
+	case b.Forced != "":
+		return "kept closed by hand" + forcedUntil(b, now)
+	case b.SlowStart > 0:
+		return fmt.Sprintf("slow start: %d in flight at most", b.SlowStart)
+	case b.Budget != nil:
+		return budgetWords(b)
 	}
 	return ""
+}
+
+// forcedUntil says how long a breaker is kept closed.
+func forcedUntil(b breaker.Status, now time.Time) string {
+	if b.ForcedUntil.IsZero() {
+		return " until it is reset"
+	}
+	return " until " + explain.At(b.ForcedUntil, now)
+}
+
+// budgetWords says what the API has left.
+func budgetWords(b breaker.Status) string {
+	text := "the API has " + strconv.Itoa(b.Budget.Remaining)
+	if b.Budget.Limit > 0 {
+		text += " of " + strconv.Itoa(b.Budget.Limit)
+	}
+	text += " calls left"
+	if b.Budget.Reset > 0 {
+		text += " for " + explain.Duration(b.Budget.Reset)
+	}
+	return text
 }
 
 type breakerGetCmd struct {
@@ -162,6 +211,17 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 	case b.State == breaker.HalfOpen:
 		r.add("next probe", "now, by the first worker that has a job")
 	}
+	if b.State == breaker.Closed && b.Forced != "" {
+		r.add("forced", "closed"+forcedUntil(b, now)+"; end it with: tidegate breaker reset "+b.Name)
+		r.addIf("by", b.TrippedBy)
+		r.addIf("reason", b.Reason)
+	}
+	if b.SlowStart > 0 {
+		r.add("slow start", strconv.Itoa(b.SlowStart)+" calls in flight at most; doubles as they succeed")
+	}
+	if b.Budget != nil {
+		r.add("left", budgetWords(b))
+	}
 	r.add("failures", strconv.Itoa(b.Failures)+" in a row")
 	if !b.LastFailure.IsZero() {
 		r.add("last failure", ago(&b.LastFailure, now))
@@ -175,6 +235,8 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		}
 		r.add("failed probes", strconv.Itoa(b.Probes))
 		r.add("wasted calls", strconv.Itoa(b.Wasted))
+		r.add("rescheduled", strconv.Itoa(b.Rescheduled)+" jobs")
+		r.addIf("instances", strings.Join(b.Instances, ", "))
 		r.addIf("incident", b.Incident)
 	}
 	return r.print(p)
@@ -184,6 +246,10 @@ var causeTexts = map[string]string{
 	breaker.CauseThreshold: "too many rate-limited answers in a row",
 	breaker.CauseHint:      "the API said how long to wait",
 	breaker.CauseProbe:     "the probe was rate-limited",
+	breaker.CauseRamp:      "a call was rate-limited in slow start",
+	breaker.CauseBudget:    "the API said that no call is left",
+	breaker.CauseForced:    "kept closed by hand",
+	breaker.CauseLost:      "its data in Redis was lost",
 	breaker.CauseManual:    "opened by hand",
 	breaker.CauseCooldown:  "its time had come",
 	breaker.CauseSuccess:   "the probe succeeded",
@@ -196,123 +262,4 @@ func causeWords(cause string) string {
 		return text
 	}
 	return cause
-}
-
-type breakerTripCmd struct {
-	breakerName
-	For    string `placeholder:"10m" help:"Reopen after this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
-	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
-	outputFlag
-}
-
-// Help implements kong.HelpProvider.
-func (breakerTripCmd) Help() string {
-	return `Examples:
-  tidegate breaker trip deviantart --for 10m --reason "maintenance"
-  tidegate breaker trip deviantart
-
-Jobs stay in their queue meanwhile; calls in flight finish. After the time one
-call tests whether the destination answers.`
-}
-
-// Run opens a breaker.
-func (c *breakerTripCmd) Run(ctx context.Context, p *Process) error {
-	o := breaker.TripOptions{Reason: c.Reason, By: p.operator(hostname())}
-	if utf8.RuneCountInString(c.Reason) > maxTripReason {
-		return inputErrorf("--reason has more than %d characters", maxTripReason)
-	}
-	if c.For != "" {
-		d, err := config.ParseDuration(c.For)
-		if err != nil {
-			return inputErrorf("--for: %w", err)
-		}
-		if d < time.Millisecond {
-			return inputErrorf("--for must be more than 0, such as 10m; leave it out to open the breaker until it is reset")
-		}
-		o.For = d
-	}
-	s, err := c.open(ctx, p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	b, err := breaker.Trip(ctx, s.rdb, c.Name, o)
-	if err != nil {
-		return fmt.Errorf("breaker trip: %w", err)
-	}
-	return c.printBreaker(p, b)
-}
-
-func hostname() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		return "unknown"
-	}
-	return host
-}
-
-type breakerResetCmd struct {
-	breakerName
-	outputFlag
-}
-
-// Help implements kong.HelpProvider.
-func (breakerResetCmd) Help() string {
-	return `Example:
-  tidegate breaker reset deviantart
-
-If the API still limits, the next answers open the breaker again.`
-}
-
-// Run closes a breaker.
-func (c *breakerResetCmd) Run(ctx context.Context, p *Process) error {
-	s, err := c.open(ctx, p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	b, err := breaker.Reset(ctx, s.rdb, c.Name, p.operator(hostname()))
-	if err != nil {
-		return fmt.Errorf("breaker reset: %w", err)
-	}
-	return c.printBreaker(p, b)
-}
-
-type breakerHistoryCmd struct {
-	breakerName
-	Limit int `short:"n" default:"50" placeholder:"N" help:"How many at most. Default: ${default}; 1000 are kept."`
-	outputFlag
-}
-
-// Run shows transitions.
-func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process) error {
-	if c.Limit < 1 {
-		return inputErrorf("--limit must be at least 1")
-	}
-	s, err := c.open(ctx, p)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	events, err := breaker.History(ctx, s.rdb, c.Name, c.Limit)
-	if err != nil {
-		return fmt.Errorf("breaker history: %w", err)
-	}
-	if c.json() {
-		return p.printJSON(page[breaker.Event]{Items: append([]breaker.Event{}, events...)})
-	}
-	if len(events) == 0 {
-		return p.write([]byte("no transitions: it has been CLOSED all the time\n"))
-	}
-	r := newRows()
-	r.add("AT", "FROM", "TO", "WHY", "BY", "INCIDENT", "WASTED")
-	now := time.Now()
-	for _, e := range events {
-		why := causeWords(e.Cause)
-		if e.Reason != "" {
-			why += " (" + e.Reason + ")"
-		}
-		r.add(explain.At(e.At, now), e.From.String(), e.To.String(), why, dash(e.By), dash(e.Incident), strconv.Itoa(e.Wasted))
-	}
-	return r.print(p)
 }

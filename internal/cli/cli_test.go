@@ -21,7 +21,7 @@ func TestUsage(t *testing.T) {
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},
-		{"breaker", `no command given; there are list, get, trip, reset, history; run "tidegate breaker --help"`},
+		{"breaker", `no command given; there are list, get, trip, reset, force, history, incidents; run "tidegate breaker --help"`},
 		{"breaker foo", `unknown command foo; run "tidegate breaker --help"`},
 		{"breaker get", `NAME is missing; run "tidegate breaker get --help"`},
 		{"breaker get a b", `unexpected argument b; run "tidegate breaker get --help"`},

@@ -2,14 +2,11 @@ package cli
 
 import (
 	"fmt"
-	"os"
-	"os/user"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -168,109 +165,4 @@ func TestListBadInput(t *testing.T) {
 	} {
 		b.run(t, append([]string{"list"}, strings.Fields(args)...)...).want(t, 2, "", "tidegate: "+want+"\n")
 	}
-}
-
-func TestBreaker(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	b.run(t, "breaker", "list").want(t, 0, "NAME  STATE   FAILURES  DETAIL\nshop  CLOSED  0\n", "")
-	b.run(t, "breaker", "get", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
-	b.run(t, "breaker", "history", "shop").want(t, 0, "no transitions: it has been CLOSED all the time\n", "")
-	if out := b.run(t, "breaker", "history", "shop", "-o", "json").ok(t); out != "{\"items\":[],\"next\":\"\"}\n" {
-		t.Errorf("empty history %q", out)
-	}
-
-	me, err := user.Current()
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, err := os.Hostname()
-	if err != nil {
-		t.Fatal(err)
-	}
-	by := me.Username + "@" + host
-	before := time.Now()
-	tripped := decode[breaker.Status](t, b.run(t, "breaker", "trip", "shop", "--for", "10m", "--reason", "tea\x1b[2J", "-o", "json").ok(t))
-	if tripped.State != breaker.Open || tripped.Cause != breaker.CauseManual || tripped.TrippedBy != by || tripped.Reason != "tea\x1b[2J" ||
-		tripped.OpenUntilRedis.Sub(before).Round(time.Minute) != 10*time.Minute {
-		t.Errorf("tripped %+v, want by %s for 10m", tripped, by)
-	}
-	want := regexp.MustCompile(`^breaker        shop
-state          OPEN
-reopens        in (10m|9m5[0-9]s), at ([0-9-]+ )?[0-9:]{8}
-next probe     then, by the first worker that has a job
-failures       0 in a row
-cause          opened by hand
-by             ` + regexp.QuoteMeta(by) + `
-reason         tea\[2J
-since          ([0-9-]+ )?[0-9:]{8} \([0-9]s ago\)
-failed probes  0
-wasted calls   0
-incident       ` + regexp.QuoteMeta(tripped.Incident) + `
-$`)
-	if out := b.run(t, "breaker", "get", "shop").ok(t); !want.MatchString(out) {
-		t.Errorf("printed\n%s\nwant\n%s", out, want)
-	}
-	list := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t))
-	if len(list.Items) != 1 || list.Items[0].State != breaker.Open || list.Next != "" {
-		t.Errorf("list %+v", list)
-	}
-	if out := b.run(t, "breaker", "list").ok(t); !strings.Contains(out, "shop  OPEN   0         reopens in ") {
-		t.Errorf("list:\n%s", out)
-	}
-
-	if out := b.run(t, "breaker", "trip", "shop").ok(t); !strings.Contains(out, "reopens        never by itself; close it with: tidegate breaker reset shop\n") {
-		t.Errorf("tripped until reset:\n%s", out)
-	}
-	if out := b.run(t, "breaker", "list").ok(t); !strings.Contains(out, "shop  OPEN   0         opened by hand until it is reset\n") {
-		t.Errorf("list:\n%s", out)
-	}
-	b.run(t, "breaker", "reset", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
-
-	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))
-	var states []string
-	for _, e := range history.Items {
-		states = append(states, e.From.String()+">"+e.To.String()+" "+e.Cause+" "+e.By)
-	}
-	if got, want := strings.Join(states, ", "), "CLOSED>OPEN manual "+by+", OPEN>OPEN manual "+by+", OPEN>CLOSED reset "+by; got != want {
-		t.Errorf("history %s\nwant %s", got, want)
-	}
-	out := b.run(t, "breaker", "history", "shop", "--limit", "1").ok(t)
-	if want := regexp.MustCompile(`^AT +FROM  TO      WHY             BY +INCIDENT +WASTED\n([0-9-]+ )?[0-9:]{8}  OPEN  CLOSED  closed by hand  \S+ +\S+ +0\n$`); !want.MatchString(out) {
-		t.Errorf("history\n%s\nwant\n%s", out, want)
-	}
-}
-
-func TestBreakerBadInput(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, shop...)
-	for _, row := range []struct {
-		args   []string
-		status int
-		want   string
-	}{
-		{[]string{"get", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"trip", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"reset", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"history", "blog"}, 4, `destination "blog" is not known; known are shop`},
-		{[]string{"get", "shop/alice"}, 2, `"shop/alice" names a key's breaker; keys are not supported by this version yet`},
-		{[]string{"get", "{shop}"}, 2, `"{shop}" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
-		{[]string{"trip", "my shop"}, 2, `"my shop" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
-		{[]string{"trip", "shop", "--for", "soon"}, 2, `--for: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
-		{[]string{"trip", "shop", "--for", "0s"}, 2, `--for must be more than 0, such as 10m; leave it out to open the breaker until it is reset`},
-		{[]string{"trip", "shop", "--reason", strings.Repeat("x", 501)}, 2, `--reason has more than 500 characters`},
-		{[]string{"history", "shop", "--limit", "0"}, 2, `--limit must be at least 1`},
-	} {
-		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
-			t.Parallel()
-			b.run(t, append([]string{"breaker"}, row.args...)...).want(t, row.status, "", "tidegate: "+row.want+"\n")
-		})
-	}
-}
-
-func TestBreakerNobodyKnows(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	b.run(t, "breaker", "list").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")
-	b.run(t, "breaker", "get", "shop").want(t, 4, "", "tidegate: destination \"shop\" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too\n")
 }

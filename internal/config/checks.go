@@ -11,6 +11,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/tokens"
 )
 
 var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
@@ -42,6 +43,10 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 	if name := prefix + "AUTH_TOKEN"; l.found.ok(name) && d.AuthToken != "" {
 		l.checkToken(name, d.AuthToken.Reveal())
 	}
+	if name := prefix + "AUTH_TOKENS_FILE"; l.found.ok(name) && d.AuthTokensFile != "" {
+		l.checkTokensFile(name, d.AuthTokensFile)
+	}
+	l.checkRate(d, prefix)
 	for _, status := range d.PermanentStatus {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {
 			l.found.fail(prefix+"RATE_LIMITED_STATUS", "take it out of one of the two; set "+prefix+"PERMANENT_STATUS without it to mean rate limited",
@@ -77,15 +82,8 @@ func checkURL(raw string) (problem, fix string) {
 func validToken(s string) bool { return httpguts.ValidHeaderFieldName(s) }
 
 func (l *loader) checkToken(name, token string) {
-	fix := "give the token alone, on one line"
-	if len(token) > 7 && strings.EqualFold(token[:7], "bearer ") {
-		fix = "give the token alone, without Bearer before it"
-	}
-	for _, r := range token {
-		if r <= ' ' || r >= 0x7f {
-			l.found.fail(name, fix, "holds a space, a line break or a character that is not ASCII")
-			return
-		}
+	if problem, fix := tokens.Check(token); problem != "" {
+		l.found.fail(name, fix, "%s", problem)
 	}
 }
 
@@ -132,7 +130,7 @@ func (l *loader) warnDestination(d destinationVars, prefix string) {
 		l.found.warn(prefix+"TIMEOUT", "is not shorter than the probe's lease (PROBE_TIMEOUT_MS, %d): a slow probe may be joined by a second one",
 			d.Breaker.ProbeTimeout)
 	}
-	if u, err := url.Parse(string(d.URL)); err == nil && u.Scheme == "http" && d.AuthToken != "" && !loopback(u.Hostname()) {
+	if u, err := url.Parse(string(d.URL)); err == nil && u.Scheme == "http" && (d.AuthToken != "" || d.AuthTokensFile != "") && !loopback(u.Hostname()) {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")
 	}
 }

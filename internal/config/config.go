@@ -6,6 +6,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker"
 )
 
 // Config is the checked configuration of a process. [Load] makes it.
@@ -51,10 +53,18 @@ type Destination struct {
 	Concurrency int
 	// AuthToken is the bearer token, empty for none.
 	AuthToken Secret
+	// AuthTokensFile is a file with a token for each key, empty for none. It could
+	// be used when the configuration was loaded.
+	AuthTokensFile string
 	// Headers go with every call; nil for none. Their values may be credentials.
 	Headers http.Header
 	// RateLimitedStatus and PermanentStatus are sorted and do not overlap.
 	RateLimitedStatus, PermanentStatus []int
+	// Hints are the names of the header dialects that are believed, in their order
+	// of precedence: those of hint.Default. Not nil, but empty for none.
+	Hints []string
+	// Rate is the configured rate with its burst; zero for none.
+	Rate breaker.Rate
 	// Breaker holds the effective values: the destination's own where set, else
 	// the global ones.
 	Breaker Breaker
@@ -71,6 +81,8 @@ type Breaker struct {
 	Cooldown time.Duration
 	// CooldownMultiplier is 1 or more.
 	CooldownMultiplier float64
+	// CooldownJitter is 0 (none) to 1.
+	CooldownJitter float64
 	// MaxCooldown is Cooldown or more.
 	MaxCooldown time.Duration
 	// TrustHints opens at the first answer that says how long to wait.
@@ -194,6 +206,7 @@ func (b breakerVars) effective(timeout time.Duration) Breaker {
 		FailureThreshold:   b.FailureThreshold,
 		Cooldown:           b.Cooldown.duration(),
 		CooldownMultiplier: b.CooldownMultiplier,
+		CooldownJitter:     b.CooldownJitter,
 		MaxCooldown:        b.MaxCooldown.duration(),
 		TrustHints:         b.TrustHints,
 		ProbeTimeout:       probe,
@@ -208,9 +221,12 @@ func (d destinationVars) destination() Destination {
 		Timeout:           d.Timeout,
 		Concurrency:       d.Concurrency,
 		AuthToken:         d.AuthToken,
+		AuthTokensFile:    d.AuthTokensFile,
 		Headers:           http.Header(d.Headers),
 		RateLimitedStatus: d.RateLimitedStatus,
 		PermanentStatus:   d.PermanentStatus,
+		Hints:             d.Hints,
+		Rate:              d.rate(),
 		Breaker:           d.Breaker.effective(d.Timeout),
 	}
 }

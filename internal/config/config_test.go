@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/tidegate/tidegate/breaker"
 )
 
 // ignoreEntries leaves out what Print prints; it has tests of its own.
@@ -42,15 +44,16 @@ func with(more ...string) []string { return append(slices.Clone(one), more...) }
 func TestLoadDefaults(t *testing.T) {
 	t.Parallel()
 	cfg, warnings := load(t, one...)
-	breaker := Breaker{
+	global := Breaker{
 		Enabled:            true,
 		FailureThreshold:   3,
 		Cooldown:           5 * time.Minute,
 		CooldownMultiplier: 1,
+		CooldownJitter:     0.1,
 		MaxCooldown:        time.Hour,
 		TrustHints:         true,
 	}
-	own := breaker
+	own := global
 	own.ProbeTimeout = 35 * time.Second
 	want := &Config{
 		RedisURL: "redis://127.0.0.1:6379/0",
@@ -62,9 +65,10 @@ func TestLoadDefaults(t *testing.T) {
 			Concurrency:       10,
 			RateLimitedStatus: []int{429},
 			PermanentStatus:   []int{400, 401, 404, 409, 410, 413, 415, 422},
+			Hints:             []string{"retry-after", "ratelimit", "x-ratelimit"},
 			Breaker:           own,
 		}},
-		Breaker:            breaker,
+		Breaker:            global,
 		Retry:              Retry{MaxRetriesLimit: 10, MaxDelayLimit: time.Hour, LoopInterval: time.Second},
 		JobRetention:       24 * time.Hour,
 		JobRetentionFailed: 2160 * time.Hour,
@@ -84,6 +88,7 @@ func TestLoadDefaults(t *testing.T) {
 
 func TestLoadEveryVariable(t *testing.T) {
 	t.Parallel()
+	tokens := writeFile(t, `{"alice":"hunter2"}`, 0o600)
 	cfg, warnings := load(t,
 		"REDIS_URL=rediss://user:pw@redis.example:6380/2",
 		"DESTINATION_0_NAME=shop",
@@ -92,17 +97,25 @@ func TestLoadEveryVariable(t *testing.T) {
 		"DESTINATION_0_TIMEOUT=1m30s",
 		"DESTINATION_0_CONCURRENCY=25",
 		"DESTINATION_0_AUTH_TOKEN=abc.def-123\n",
+		"DESTINATION_0_AUTH_TOKENS_FILE= "+tokens,
 		"DESTINATION_0_HEADERS=x-a: 1 ,X-B:c:d,X-A:2",
+		"DESTINATION_0_HINTS=X-RateLimit, retry-after,x-ratelimit",
+		"DESTINATION_0_RATE=600/10m",
+		"DESTINATION_0_BURST=5",
 		"DESTINATION_0_RATE_LIMITED_STATUS=429, 403,429",
 		"DESTINATION_0_PERMANENT_STATUS=400",
 		"DESTINATION_0_CIRCUIT_BREAKER_ENABLED=false",
 		"DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS=2000",
 		"DESTINATION_1_NAME=other",
 		"DESTINATION_1_URL=https://other.example",
+		"DESTINATION_1_HINTS=None",
+		"DESTINATION_1_RATE=10/s",
 		"DESTINATION_1_CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=60000",
+		"DESTINATION_1_CIRCUIT_BREAKER_COOLDOWN_JITTER=0",
 		"CIRCUIT_BREAKER_FAILURE_THRESHOLD=5",
 		"CIRCUIT_BREAKER_COOLDOWN_MS=1000",
 		"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=2.5",
+		"CIRCUIT_BREAKER_COOLDOWN_JITTER=1",
 		"CIRCUIT_BREAKER_MAX_COOLDOWN_MS=4000",
 		"CIRCUIT_BREAKER_TRUST_HINTS=FALSE",
 		"CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=95000",
@@ -123,12 +136,13 @@ func TestLoadEveryVariable(t *testing.T) {
 		FailureThreshold:   5,
 		Cooldown:           time.Second,
 		CooldownMultiplier: 2.5,
+		CooldownJitter:     1,
 		MaxCooldown:        4 * time.Second,
 		ProbeTimeout:       95 * time.Second,
 	}
 	first, second := global, global
 	first.Enabled, first.Cooldown = false, 2*time.Second
-	second.ProbeTimeout = time.Minute
+	second.ProbeTimeout, second.CooldownJitter = time.Minute, 0
 	want := &Config{
 		RedisURL: "rediss://user:pw@redis.example:6380/2",
 		Destinations: []Destination{
@@ -139,9 +153,12 @@ func TestLoadEveryVariable(t *testing.T) {
 				Timeout:           90 * time.Second,
 				Concurrency:       25,
 				AuthToken:         "abc.def-123",
+				AuthTokensFile:    tokens,
 				Headers:           http.Header{"X-A": {"1", "2"}, "X-B": {"c:d"}},
 				RateLimitedStatus: []int{403, 429},
 				PermanentStatus:   []int{400},
+				Hints:             []string{"x-ratelimit", "retry-after"},
+				Rate:              breaker.Rate{Calls: 600, Per: 10 * time.Minute, Burst: 5},
 				Breaker:           first,
 			},
 			{
@@ -152,6 +169,8 @@ func TestLoadEveryVariable(t *testing.T) {
 				Concurrency:       10,
 				RateLimitedStatus: []int{429},
 				PermanentStatus:   []int{400, 401, 404, 409, 410, 413, 415, 422},
+				Hints:             []string{},
+				Rate:              breaker.Rate{Calls: 10, Per: time.Second, Burst: 1},
 				Breaker:           second,
 			},
 		},
@@ -277,12 +296,10 @@ func TestLoadWarnings(t *testing.T) {
 		}, nil},
 		{"not used yet", []string{
 			"SLACK_BOT_TOKEN=hunter2", "SLACK_WEBHOOK_URL_FILE=/nowhere", "OPS_ADDR=:9090", "LISTEN_ADDR=", "API_TOKENS_FILE=/x",
-			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_RATE=60/1h", "DESTINATION_0_AUTH_TOKENS_FILE=/x", "DESTINATION_0_CALLBACK_SECRET=hunter2",
+			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_CALLBACK_SECRET=hunter2",
 		}, []string{
 			"API_TOKENS_FILE: is set, but this version does not use it yet",
-			"DESTINATION_0_AUTH_TOKENS_FILE: is set, but this version does not use it yet",
 			"DESTINATION_0_CALLBACK_SECRET: is set, but this version does not use it yet",
-			"DESTINATION_0_RATE: is set, but this version does not use it yet",
 			"OPS_ADDR: is set, but this version does not use it yet",
 			"SLACK_BOT_TOKEN: is set, but this version does not use it yet",
 			"SLACK_WEBHOOK_URL_FILE: is set, but this version does not use it yet",

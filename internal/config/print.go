@@ -66,6 +66,7 @@ func (l *loader) entries(vars variables, destinations []destinationVars) []Entry
 	add(vars.Redis, "")
 	for i, d := range destinations {
 		prefix := blockName(i, "")
+		d.Burst = calls(d.rate().Burst)
 		add(d, prefix)
 		d.Breaker.ProbeTimeout = millis(d.Breaker.effective(d.Timeout).ProbeTimeout.Milliseconds())
 		add(d.Breaker, prefix+"CIRCUIT_BREAKER_")
@@ -95,6 +96,16 @@ func printed(value any) string {
 			return "" // only a probe timeout that is not set
 		}
 		return strconv.FormatInt(int64(x), 10)
+	case calls:
+		if x == 0 {
+			return ""
+		}
+		return strconv.Itoa(int(x))
+	case hintList:
+		if len(x) == 0 {
+			return noHints
+		}
+		return strings.Join(x, ",")
 	case urlText:
 		return maskURL(string(x))
 	case statusList:

@@ -45,6 +45,9 @@ var parsers = map[reflect.Type]env.ParserFunc{
 	reflect.TypeFor[secs]():          readSecs,
 	reflect.TypeFor[statusList]():    readStatuses,
 	reflect.TypeFor[headerList]():    readHeaders,
+	reflect.TypeFor[rateText]():      readRate,
+	reflect.TypeFor[calls]():         readCalls,
+	reflect.TypeFor[hintList]():      readHints,
 	reflect.TypeFor[urlText]():       func(s string) (any, error) { return urlText(strings.TrimSpace(s)), nil },
 	reflect.TypeFor[string]():        func(s string) (any, error) { return strings.TrimSpace(s), nil },
 }
@@ -224,6 +227,12 @@ func (v variable) allowed() string {
 		return "use HTTP statuses from 100 to 599 separated by commas, such as 429,503"
 	case reflect.TypeFor[headerList]():
 		return "use Name:Value pairs separated by commas"
+	case reflect.TypeFor[rateText]():
+		return "use calls per time, such as 60/1h, 10/s or 100/15m"
+	case reflect.TypeFor[calls]():
+		return "use a whole number" + bounds
+	case reflect.TypeFor[hintList]():
+		return "use " + strings.Join(hintNames(), ", ") + ", separated by commas, or " + noHints
 	}
 	if len(v.oneOf) > 0 {
 		return "use " + strings.Join(v.oneOf[:len(v.oneOf)-1], ", ") + " or " + v.oneOf[len(v.oneOf)-1]

@@ -57,11 +57,12 @@ type destinationVars struct {
 	Timeout time.Duration `env:"TIMEOUT" envDefault:"30s" min:"1ms"`
 	// Calls that one worker process makes at the same time.
 	Concurrency int `env:"CONCURRENCY" envDefault:"10" min:"1" max:"10000"`
-	// Sent as "Authorization: Bearer TOKEN".
+	// Sent as "Authorization: Bearer TOKEN"; with AUTH_TOKENS_FILE, by jobs
+	// without a key.
 	AuthToken Secret `env:"AUTH_TOKEN" example:"replace-me"`
 	// File with a JSON object from key to token, read again when it changes:
-	// each key's jobs use its token.
-	AuthTokensFile string `env:"AUTH_TOKENS_FILE" later:"true" example:"/etc/tidegate/tokens.json"`
+	// each key's jobs use its token. A job whose key has none fails at once.
+	AuthTokensFile string `env:"AUTH_TOKENS_FILE" example:"/etc/tidegate/tokens.json"`
 	// Headers sent with every call, as Name:Value pairs separated by commas; a
 	// value cannot hold a comma. Authorization, Host, Content-Length,
 	// Idempotency-Key and the hop-by-hop headers are refused.
@@ -70,10 +71,15 @@ type destinationVars struct {
 	RateLimitedStatus statusList `env:"RATE_LIMITED_STATUS" envDefault:"429"`
 	// HTTP statuses that make a job fail at once, without a retry.
 	PermanentStatus statusList `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
-	// Calls per time that the whole fleet makes at most.
-	Rate string `env:"RATE" later:"true" example:"60/1h"`
-	// Calls that may leave at once under the rate.
-	Burst string `env:"BURST" later:"true" example:"5"`
+	// Headers that are believed about the API's limit, in their order of
+	// precedence: retry-after, ratelimit (RateLimit, RateLimit-Policy and the
+	// fields of earlier drafts), x-ratelimit (X-RateLimit-… and X-Rate-Limit-…);
+	// or none.
+	Hints hintList `env:"HINTS" envDefault:"retry-after,ratelimit,x-ratelimit"`
+	// Calls per time that the whole fleet makes at most, spaced evenly.
+	Rate rateText `env:"RATE" example:"60/1h"`
+	// Calls that may leave at once under the rate, after a pause; 1 unless set.
+	Burst calls `env:"BURST" min:"1" example:"5"`
 	// Receives a signed webhook at the end of each job.
 	CallbackURL urlText `env:"CALLBACK_URL" later:"true" example:"https://app.example.com/hooks/tidegate"`
 	// Signs these webhooks.
@@ -97,6 +103,9 @@ type breakerVars struct {
 	// Each failed probe multiplies the next cooldown by this. 2 suits APIs that
 	// punish calls made while limited.
 	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1" max:"1000"`
+	// Part of a cooldown that is added at random once it has grown, so that what
+	// opened together does not come back together.
+	CooldownJitter float64 `env:"COOLDOWN_JITTER" envDefault:"0.1" min:"0" max:"1"`
 	// Longest cooldown, in milliseconds; also caps what the API asks for.
 	MaxCooldown millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
 	// A rate-limited answer that says how long to wait opens the breaker at once,

@@ -275,6 +275,93 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
+		"held, and not among those of its key": {
+			damage: func(p *patient) {
+				p.in(record.StateHeld, "a")
+				p.in(record.StateHeld, "b")
+				p.zrem(record.HeldOf(p.queue, "k"), "a")
+			},
+			want: []string{"lost a"},
+			after: func(p *patient) {
+				all := p.rdb.ZScore(p.ctx, record.Held(p.queue), "a").Val()
+				if at := p.rdb.ZScore(p.ctx, record.HeldOf(p.queue, "k"), "a").Val(); at != all*1000 {
+					p.t.Errorf("its place is %f, and it is held since %f", at, all)
+				}
+				p.wantNote("a", "pending")
+			},
+		},
+		"held, and its key is gone with all that was known of it": {
+			damage: func(p *patient) {
+				p.in(record.StateHeld, "a")
+				p.must(p.rdb.Del(p.ctx, record.Held(p.queue), record.HeldOf(p.queue, "k"), record.HeldKeys(p.queue)).Err())
+			},
+			want: []string{"lost a"},
+			after: func(p *patient) {
+				p.wantState("a", "held")
+				if n := p.rdb.Exists(p.ctx, record.Held(p.queue), record.HeldOf(p.queue, "k"), record.HeldKeys(p.queue)).Val(); n != 3 {
+					p.t.Errorf("%d of its three places are back", n)
+				}
+			},
+		},
+		"held without a key": {
+			damage: func(p *patient) {
+				p.in(record.StateHeld, "a")
+				p.must(p.rdb.HDel(p.ctx, record.Task(p.queue, "a"), "key").Err())
+			},
+			want: []string{"entry_stale a", "lost a"},
+			after: func(p *patient) {
+				p.wantPending("a")
+				if n := p.rdb.Exists(p.ctx, record.Held(p.queue), record.HeldOf(p.queue, "k"), record.HeldKeys(p.queue)).Val(); n != 0 {
+					p.t.Errorf("%d of its places are left", n)
+				}
+			},
+		},
+		"held, and nobody would ask for its key": {
+			damage: func(p *patient) {
+				p.in(record.StateHeld, "a")
+				p.zrem(record.HeldKeys(p.queue), "k")
+			},
+			want: []string{"key_unlisted k"},
+			after: func(p *patient) {
+				if at := p.rdb.ZScore(p.ctx, record.HeldKeys(p.queue), "k").Val(); at == 0 || at > float64(time.Now().UnixMilli()) {
+					p.t.Errorf("it may be asked for at %f, want now", at)
+				}
+			},
+		},
+		"a key without held jobs": {
+			damage: func(p *patient) { p.zadd(record.HeldKeys(p.queue), 1, "k") },
+			want:   []string{"key_empty k"},
+		},
+		"held jobs of a key that are gone, or not of it": {
+			damage: func(p *patient) {
+				p.in(record.StateHeld, "a")
+				p.enqueue("b")
+				p.zadd(record.HeldOf(p.queue, "k"), 1, "gone")
+				p.zadd(record.HeldOf(p.queue, "k"), 1, "b")
+				p.zadd(record.HeldOf(p.queue, "other"), 1, "a")
+				p.zadd(record.HeldKeys(p.queue), 1, "other")
+			},
+			want: []string{"entry_stale a b", "entry_without_job gone"},
+			after: func(p *patient) {
+				if got := p.rdb.ZRange(p.ctx, record.HeldKeys(p.queue), 0, -1).Val(); len(got) != 1 || got[0] != "k" {
+					p.t.Errorf("held keys %v, want k", got)
+				}
+			},
+		},
+		"in hand without a lease, while others of its key are held": {
+			damage: func(p *patient) {
+				p.enqueue("a", jobs.Key("k"))
+				p.take("a")
+				p.in(record.StateHeld, "late")
+				p.zadd(record.HeldOf(p.queue, "k"), 5e15, "late")
+			},
+			want: []string{"active_without_lease a"},
+			after: func(p *patient) {
+				if got := p.rdb.ZRange(p.ctx, record.HeldOf(p.queue, "k"), 0, -1).Val(); len(got) != 2 || got[0] != "a" {
+					p.t.Errorf("held %v, want a before the other", got)
+				}
+			},
+		},
 		"children that would not be told": {
 			damage: func(p *patient) {
 				p.enqueue("a")
@@ -354,7 +441,7 @@ func TestDamage(t *testing.T) {
 // indexed are the states whose jobs are in a sorted set.
 var indexed = []string{
 	record.StateScheduled, record.StateRetry, record.StateCompleted, record.StateFailed, record.StateCancelled,
-	record.StateExpired, record.StatePaused, record.StateWaiting,
+	record.StateExpired, record.StatePaused, record.StateWaiting, record.StateHeld,
 }
 
 func TestLostEntriesComeBack(t *testing.T) {
@@ -412,8 +499,8 @@ func TestEntriesInTheWrongPlace(t *testing.T) {
 			t.Errorf("finding %+v", f)
 		}
 	}
-	if got["entry_without_job"] != 11 || got["entry_stale"] != 10 || len(got) != 2 {
-		t.Errorf("found %v, want 11 without a job and 10 of a job that is somewhere else", got)
+	if got["entry_without_job"] != 12 || got["entry_stale"] != 11 || len(got) != 2 {
+		t.Errorf("found %v, want 12 without a job and 11 of a job that is somewhere else", got)
 	}
 	if again := p.run(doctor.Options{}); len(again.Findings) > 0 {
 		t.Errorf("after the repair there is still: %+v", again.Findings)

@@ -109,10 +109,12 @@ func (p *pass) indexesOf(queue string) []index {
 	jobs(record.Completed(queue), "completed", record.StateCompleted)
 	for _, state := range []string{
 		record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
+		record.StateHeld,
 	} {
 		jobs(record.Parked(queue, state), state, state)
 	}
 	jobs(record.Expiry(queue), "expiry", "")
+	add(record.HeldKeys(queue), p.setStep(heldKeysScript, queue, "heldkeys", "0", perSet))
 	add(record.Marked(queue), p.setStep(markedScript, queue, "marked", "0", perSet))
 	add(record.Outbox(queue), p.setStep(outboxScript, queue, "outbox", "0", perSet))
 	add(record.Batches(queue), p.setStep(batchesScript, queue, "batches", "0", perSet))

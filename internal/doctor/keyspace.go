@@ -116,13 +116,13 @@ func ofQueue(key string) (queue, rest string, asynqs bool) {
 	return queue, rest, asynqs
 }
 
-// lookAt looks at what SCAN has returned: jobs at once, batches and families in
-// steps of their own.
+// lookAt looks at what SCAN has returned: jobs and families at once, batches and the
+// held jobs of keys in steps of their own.
 func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	byQueue := map[string][]any{}
 	parents := map[string][]any{}
 	var order, parentOrder []string
-	var batches []call
+	var batches, held []call
 	for _, key := range keys {
 		queue, rest, asynqs := ofQueue(key)
 		if id, ok := strings.CutPrefix(rest, "t:"); ok && asynqs {
@@ -132,6 +132,8 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 			byQueue[queue] = append(byQueue[queue], id)
 		} else if batch, ok := strings.CutPrefix(rest, "batch:"); ok && !asynqs {
 			batches = append(batches, call{batchScript, queue, []any{batch, "0", perSet}})
+		} else if name, ok := strings.CutPrefix(rest, "held:"); ok && !asynqs {
+			held = append(held, call{heldScript, queue, []any{name, "0", perSet}})
 		} else if parent, ok := strings.CutPrefix(rest, "children:"); ok && !asynqs {
 			if parents[queue] == nil {
 				parentOrder = append(parentOrder, queue)
@@ -140,7 +142,10 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 		}
 	}
 	for chunk := range slices.Chunk(batches, perTrip) {
-		p.push(p.lookAtBatches(chunk))
+		p.push(p.lookAtSets(inBatch, chunk))
+	}
+	for chunk := range slices.Chunk(held, perTrip) {
+		p.push(p.lookAtSets(inHeld, chunk))
 	}
 	if err := p.lookAtJobs(ctx, order, byQueue); err != nil {
 		return err
@@ -163,29 +168,32 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	return nil
 }
 
-// lookAtBatches looks at the beginnings of some batches, and goes on with those that
-// have more.
-func (p *pass) lookAtBatches(calls []call) step {
+// lookAtSets looks at the beginnings of some sets, and goes on with those that have
+// more.
+func (p *pass) lookAtSets(where string, calls []call) step {
 	return func(ctx context.Context) error {
 		replies, err := p.runAll(ctx, calls)
 		if err != nil {
-			return fmt.Errorf("look at batches: %w", err)
+			return fmt.Errorf("look at %s: %w", where, err)
 		}
 		for i, c := range calls {
-			next, err := p.scanned(c.queue, inBatch, replies[i])
+			next, err := p.scanned(c.queue, where, replies[i])
 			if err != nil {
 				return err
 			}
 			if next != "0" {
-				p.push(p.setStep(batchScript, c.queue, inBatch, next, perSet, c.args[0]))
+				p.push(p.setStep(c.script, c.queue, where, next, perSet, c.args[0]))
 			}
 		}
 		return nil
 	}
 }
 
-// inBatch is where the index of a batch is, for people.
-const inBatch = "a batch"
+// Where the index of a batch and the held jobs of a key are, for people.
+const (
+	inBatch = "a batch"
+	inHeld  = "the held jobs of a key"
+)
 
 // lookAtJobs looks at jobs of some queues in one round trip.
 func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][]any) error {

@@ -131,6 +131,11 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 		p.set(id, "ended_at", time.Now().UnixMilli())
 	}
 	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, id).Err())
+	if state == record.StateHeld {
+		p.set(id, "key", "k")
+		p.zadd(record.HeldOf(p.queue, "k"), 1000*score(state), id)
+		p.zadd(record.HeldKeys(p.queue), score(state), "k")
+	}
 	p.set(id, "state", state)
 	p.zadd(p.index(state), score(state), id)
 	return id

@@ -48,6 +48,8 @@ const (
 	KindBatchMissing       = "batch_missing"  // a job that is not in the index of its batch
 	KindBatchUnlisted      = "batch_unlisted" // a batch whose name is not in the list of batches
 	KindBatchEmpty         = "batch_empty"    // a name of a batch without jobs
+	KindKeyUnlisted        = "key_unlisted"   // a key with held jobs that nobody would ask for
+	KindKeyEmpty           = "key_empty"      // a key that is listed without held jobs
 	KindChildrenUntold     = "children_untold"
 	KindChildrenOrphaned   = "children_orphaned" // children of a job that is gone
 	KindWaitsWrong         = "waits_wrong"
@@ -74,6 +76,8 @@ var details = map[string]string{
 	KindBatchMissing:       "missing in the index of its batch; added",
 	KindBatchUnlisted:      "a batch that is not listed; added",
 	KindBatchEmpty:         "a batch that is listed without jobs; leaves the list",
+	KindKeyUnlisted:        "a key whose jobs are held, and that nobody would ask for; added",
+	KindKeyEmpty:           "a key that is listed without held jobs; leaves the list",
 	KindChildrenUntold:     "has children that would not hear how it ends; now they will",
 	KindChildrenOrphaned:   "is gone, and its children wait for it; they will be told",
 	KindWaitsWrong:         "counts its parents wrong; counted again",

@@ -34,6 +34,8 @@ var (
 	markedScript   = script("marked")
 	outboxScript   = script("outbox")
 	batchesScript  = script("batches")
+	heldKeysScript = script("heldkeys")
+	heldScript     = script("held")
 	batchScript    = script("batch")
 	rebatchScript  = script("rebatch")
 	childrenScript = script("children")

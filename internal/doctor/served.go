@@ -62,7 +62,7 @@ func (p *pass) backlog(ctx context.Context, queue string) (int, bool, error) {
 		pending, active = pipe.LLen(ctx, record.Pending(queue)), pipe.LLen(ctx, record.Active(queue))
 		timed = []*redis.IntCmd{
 			pipe.ZCard(ctx, record.Scheduled(queue)), pipe.ZCard(ctx, record.Retry(queue)),
-			pipe.ZCard(ctx, record.Parked(queue, record.StateWaiting)),
+			pipe.ZCard(ctx, record.Parked(queue, record.StateWaiting)), pipe.ZCard(ctx, record.Held(queue)),
 		}
 		paused = pipe.Exists(ctx, record.Paused(queue))
 		ghosts = pipe.Get(ctx, record.Ghosts(queue))

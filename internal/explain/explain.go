@@ -15,9 +15,9 @@ import (
 
 // The reasons of [Waiting].
 const (
-	// BreakerOpen: the destination's rate limit is reached.
+	// BreakerOpen: the rate limit of the destination, or of the job's key, is reached.
 	BreakerOpen = "breaker_open"
-	// BreakerTripped: a person has opened the destination's breaker.
+	// BreakerTripped: a person has opened the breaker.
 	BreakerTripped = "breaker_tripped"
 	// BreakerProbing: one call tests whether the destination answers again.
 	BreakerProbing = "breaker_probing"
@@ -55,7 +55,7 @@ type Waiting struct {
 }
 
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,
-// the workers and each destination's breaker once, when they are first needed.
+// the workers and each breaker once, when they are first needed.
 // Make a new one for each page; it is not safe for concurrent use.
 type Explainer struct {
 	rdb    redis.UniversalClient
@@ -81,13 +81,17 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if err := e.look(ctx); err != nil {
 		return nil, err
 	}
-	status, ok := e.breakers[job.Destination]
-	if !ok {
-		var err error
-		if status, err = breaker.Get(ctx, e.rdb, job.Destination); err != nil {
-			return nil, fmt.Errorf("explain: %w", err)
+	status, err := e.breaker(ctx, job.Destination)
+	if err != nil {
+		return nil, err
+	}
+	var key *breaker.Status
+	if held(job) {
+		s, err := e.breaker(ctx, job.Destination+"/"+job.Key)
+		if err != nil {
+			return nil, err
 		}
-		e.breakers[job.Destination] = status
+		key = &s
 	}
 	queue := record.Queue(job.Destination, record.Priority(job.Priority))
 	paused, ok := e.paused[queue]
@@ -99,8 +103,21 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		paused = n == 1
 		e.paused[queue] = paused
 	}
-	f := facts{now: e.now, breaker: status, seen: e.seen[job.Destination], paused: paused}
+	f := facts{now: e.now, breaker: status, key: key, seen: e.seen[job.Destination], paused: paused}
 	return f.waiting(job), nil
+}
+
+// breaker reads a breaker once.
+func (e *Explainer) breaker(ctx context.Context, name string) (breaker.Status, error) {
+	status, ok := e.breakers[name]
+	if !ok {
+		var err error
+		if status, err = breaker.Get(ctx, e.rdb, name); err != nil {
+			return status, fmt.Errorf("explain: %w", err)
+		}
+		e.breakers[name] = status
+	}
+	return status, nil
 }
 
 // look reads the clock and the workers' signs of life.

@@ -17,8 +17,9 @@ const silence = 30 * time.Second
 type facts struct {
 	now     time.Time // Redis's clock, in the location in which times are written
 	breaker breaker.Status
-	paused  bool      // an operator has paused the job's queue
-	seen    time.Time // last sign of life of a worker; zero if there never was one
+	key     *breaker.Status // of the job's key, if that is what holds it
+	paused  bool            // an operator has paused the job's queue
+	seen    time.Time       // last sign of life of a worker; zero if there never was one
 }
 
 // waiting returns why a job waits that neither runs nor has ended.
@@ -36,7 +37,10 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		}
 	}
 	w := f.byBreaker(j)
-	if w == nil {
+	switch {
+	case w == nil && f.key != nil:
+		w = f.byKey(j)
+	case w == nil:
 		w = f.byTime(j)
 	}
 	missing := f.noWorker(j.Destination)
@@ -55,34 +59,53 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 func (f facts) byBreaker(j *jobs.Job) *Waiting {
 	b := f.breaker
 	due := dueAt(j)
-	w := &Waiting{Breaker: j.Destination}
 	switch b.State {
 	case breaker.Open:
 		until := b.OpenUntilRedis
 		// A job that the breaker has put off comes at the first whole second after
 		// the opening's end.
-		if !b.UntilReset() && due.After(until) && !(heldByBreaker(j) && due.Sub(until) <= time.Second) {
+		if f.key == nil && !b.UntilReset() && due.After(until) && !(heldByBreaker(j) && due.Sub(until) <= time.Second) {
 			return nil
 		}
+	case breaker.HalfOpen:
+		if f.key == nil && due.After(f.now) && !heldByBreaker(j) {
+			return nil
+		}
+	}
+	return f.describe(b, j.Destination)
+}
+
+// byKey returns the explanation of a job that waits for the breaker of its key.
+func (f facts) byKey(j *jobs.Job) *Waiting {
+	if w := f.describe(*f.key, j.Destination+"/"+j.Key); w != nil {
+		return w
+	}
+	return &Waiting{Reason: Queued, Text: fmt.Sprintf("next in line among the jobs of key %s", j.Key)}
+}
+
+// describe says what the breaker called name does to those who wait for it, nil if
+// it does nothing.
+func (f facts) describe(b breaker.Status, name string) *Waiting {
+	w := &Waiting{Breaker: name}
+	switch b.State {
+	case breaker.Open:
+		until := b.OpenUntilRedis
 		w.Reason, w.Text = BreakerOpen, "rate limit reached"
 		if b.Cause == breaker.CauseManual {
 			w.Reason, w.Text = BreakerTripped, "opened by hand"+by(b)
 		}
 		if b.UntilReset() {
-			w.Text += fmt.Sprintf("; jobs of %s wait until: tidegate breaker reset %s", j.Destination, j.Destination)
+			w.Text += fmt.Sprintf("; jobs of %s wait until: tidegate breaker reset %s", name, name)
 			return w
 		}
 		w.Until = instant(until)
-		w.Text += fmt.Sprintf("; %s reopens %s", j.Destination, inAt(until, f.now))
+		w.Text += fmt.Sprintf("; %s reopens %s", name, inAt(until, f.now))
 		return w
 	case breaker.HalfOpen:
-		if due.After(f.now) && !heldByBreaker(j) {
-			return nil
-		}
 		w.Reason = BreakerProbing
-		w.Text = fmt.Sprintf("testing recovery of %s: the next call is the probe", j.Destination)
+		w.Text = fmt.Sprintf("testing recovery of %s: the next call is the probe", name)
 		if b.ProbeBy != "" && b.ProbeUntil.After(f.now) {
-			w.Text = fmt.Sprintf("testing recovery of %s: one probe is under way", j.Destination)
+			w.Text = fmt.Sprintf("testing recovery of %s: one probe is under way", name)
 		}
 		return w
 	}
@@ -131,6 +154,11 @@ func dueAt(j *jobs.Job) time.Time {
 		return *j.NextRetryAt
 	}
 	return j.AvailableAt
+}
+
+// held reports whether the job waits for the breaker of its key.
+func held(j *jobs.Job) bool {
+	return j.Status == jobs.Pending && j.Key != "" && j.Reason == jobs.HeldReason(j.Destination, j.Key)
 }
 
 // heldByBreaker reports whether a breaker put the job off, as the publisher

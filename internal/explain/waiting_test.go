@@ -26,6 +26,7 @@ func TestWaiting(t *testing.T) {
 		name    string
 		job     jobs.Job
 		breaker breaker.Status
+		key     *breaker.Status
 		seen    time.Duration // ago; -1: never
 		want    Waiting
 	}{{
@@ -92,6 +93,26 @@ func TestWaiting(t *testing.T) {
 			Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00; but no worker has served deviantart for 3m: start one with: tidegate worker",
 		},
 	}, {
+		name: "held by its key", key: &breaker.Status{State: breaker.Open, OpenUntilRedis: in(time.Minute)},
+		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Minute)},
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart/alice reopens in 1m, at 14:31:48", Until: at(time.Minute), Breaker: "deviantart/alice"},
+	}, {
+		name: "held by its key until it is reset", key: &breaker.Status{State: breaker.Open, Cause: breaker.CauseManual, TrippedBy: "ops@host"},
+		job:  jobs.Job{Key: "alice"},
+		want: Waiting{Reason: BreakerTripped, Text: "opened by hand by ops@host; jobs of deviantart/alice wait until: tidegate breaker reset deviantart/alice", Breaker: "deviantart/alice"},
+	}, {
+		name: "held by its key, which is probed", key: &probing,
+		job:  jobs.Job{Key: "alice"},
+		want: Waiting{Reason: BreakerProbing, Text: "testing recovery of deviantart/alice: one probe is under way", Breaker: "deviantart/alice"},
+	}, {
+		name: "held by its key, and by the destination all the same", breaker: open, key: &breaker.Status{State: breaker.Open, OpenUntilRedis: in(time.Minute)},
+		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Minute)},
+		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
+		name: "among the jobs of a key that has opened", key: &breaker.Status{},
+		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Second)},
+		want: Waiting{Reason: Queued, Text: "next in line among the jobs of key alice"},
+	}, {
 		name: "worker silent for a moment", seen: silence,
 		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
 	}, {
@@ -110,7 +131,7 @@ func TestWaiting(t *testing.T) {
 			if job.Status == "" {
 				job.Status = jobs.Pending
 			}
-			f := facts{now: now, breaker: row.breaker}
+			f := facts{now: now, breaker: row.breaker, key: row.key}
 			if row.seen >= 0 {
 				f.seen = now.Add(-row.seen)
 			}

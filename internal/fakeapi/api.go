@@ -11,6 +11,7 @@
 package fakeapi
 
 import (
+	"errors"
 	"net/http"
 	"sync"
 	"time"
@@ -22,6 +23,9 @@ type Options struct {
 	Limiter Limiter
 	// PerToken gives each Authorization header a budget of its own.
 	PerToken bool
+	// Global is a limit of all callers together, beside Limiter; nil: none. A call
+	// that it refuses has used up the caller's own budget.
+	Global Limiter
 	// Hints are the headers that tell of the limit.
 	Hints Hint
 	// Status of an accepted call; 0: 201.
@@ -70,8 +74,9 @@ type API struct {
 
 	mu       sync.Mutex
 	opts     Options
-	budgets  map[string]budget // by Auth if PerToken, else only ""
-	queue    []Answer          // for the next calls, before the script
+	budgets  map[string]*account // by Auth if PerToken, else only ""
+	global   *account            // nil without a global limit
+	queue    []Answer            // for the next calls, before the script
 	receipts []*Receipt
 	accepted map[string]int
 	stats    Stats
@@ -84,7 +89,7 @@ type API struct {
 // New returns an API that does not listen yet. It panics on options that make no
 // sense.
 func New(opts Options) *API {
-	if err := validateLimiter(opts.Limiter); err != nil {
+	if err := errors.Join(validateLimiter(opts.Limiter), validateLimiter(opts.Global)); err != nil {
 		panic("fakeapi: " + err.Error())
 	}
 	if opts.Status == 0 {
@@ -102,7 +107,7 @@ func New(opts Options) *API {
 	return a
 }
 
-// SetLimiter replaces the limit; all budgets are whole again. It panics on figures
+// SetLimiter replaces Options.Limiter; all budgets are whole again. It panics on figures
 // that make no sense.
 func (a *API) SetLimiter(l Limiter) {
 	if err := validateLimiter(l); err != nil {
@@ -110,7 +115,8 @@ func (a *API) SetLimiter(l Limiter) {
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.opts.Limiter, a.budgets = l, map[string]budget{}
+	a.opts.Limiter = l
+	a.refill()
 }
 
 // SetHints replaces the headers that tell of the limit.
@@ -154,7 +160,16 @@ func (a *API) Reset() {
 // clear forgets what happened; the caller holds mu.
 func (a *API) clear() {
 	inFlight := a.stats.InFlight
-	a.budgets, a.queue, a.receipts = map[string]budget{}, nil, nil
+	a.refill()
+	a.queue, a.receipts = nil, nil
 	a.accepted = map[string]int{}
 	a.stats = Stats{InFlight: inFlight, MaxInFlight: inFlight}
+}
+
+// refill makes all budgets whole; the caller holds mu.
+func (a *API) refill() {
+	a.budgets, a.global = map[string]*account{}, nil
+	if a.opts.Global != nil {
+		a.global = &account{budget: a.opts.Global.newBudget()}
+	}
 }

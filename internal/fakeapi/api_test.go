@@ -161,7 +161,7 @@ func TestLimitIsEnforcedAndLifted(t *testing.T) {
 	if diff := cmp.Diff([]int{201, 201, 429}, c.statuses(3)); diff != "" {
 		t.Errorf("second window (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(fakeapi.Stats{Calls: 7, Accepted: 4, Limited: 3, MaxInFlight: 1}, api.Stats()); diff != "" {
+	if diff := cmp.Diff(fakeapi.Stats{Calls: 7, Accepted: 4, Limited: 3, Wasted: 1, MaxInFlight: 1}, api.Stats()); diff != "" {
 		t.Errorf("stats (-want +got):\n%s", diff)
 	}
 	api.SetLimiter(nil)

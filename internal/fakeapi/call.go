@@ -23,6 +23,7 @@ type reply struct {
 	body   string
 	delay  time.Duration
 	drop   bool
+	tells  []told
 }
 
 // ServeHTTP answers a call of the API or, under /_fake/, of its controls:
@@ -32,7 +33,7 @@ type reply struct {
 //	GET  /_fake/accepted    {"<idempotency key>": how often accepted}
 //	POST /_fake/limit       {"kind":"fixed-window","quota":5,"window":"2s"}; kinds none, fixed-window,
 //	                        sliding-window, token-bucket ("rate", a second, and "burst"), penalty ("extend")
-//	POST /_fake/hints       ["retry-after"], and retry-after-date, ratelimit, x-ratelimit
+//	POST /_fake/hints       ["retry-after"], and retry-after-date, ratelimit, x-ratelimit, scope
 //	POST /_fake/latency     "20ms"
 //	POST /_fake/script      [{"status":500,"header":{"X-A":["b"]},"body":"…","delay":"1s","drop":false,"times":3}]
 //	POST /_fake/reset       as Reset
@@ -48,7 +49,7 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	receipt, rep := a.arrive(r, body)
 	answered := sleep(r.Context(), rep.delay) && !rep.drop
-	a.leave(receipt, answered)
+	a.leave(receipt, rep, answered)
 	if !answered {
 		panic(http.ErrAbortHandler) // closes the connection, quietly
 	}
@@ -108,11 +109,13 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	rep := reply{status: answer.Status, header: http.Header{}, delay: answer.Delay, drop: answer.Drop}
 	if rep.status == 0 {
 		rep.status = a.opts.Status
-		if v, limited := a.take(receipt); limited {
+		v, limited, tells := a.take(receipt)
+		if limited {
 			a.opts.Hints.write(rep.header, v, receipt.At)
 			if !v.ok {
 				rep.status = a.opts.LimitedStatus
 			}
+			rep.tells = tells
 		}
 	}
 	receipt.Status = rep.status
@@ -135,21 +138,31 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	return rep
 }
 
-// take asks the call's budget; limited is false where there is no limit.
-func (a *API) take(receipt *Receipt) (v verdict, limited bool) {
-	if a.opts.Limiter == nil {
-		return verdict{}, false
+// take asks the call's budgets; limited is false where there is no limit. tells is
+// what the answer will make known of them.
+func (a *API) take(receipt *Receipt) (v verdict, limited bool, tells []told) {
+	v.ok = true
+	if a.opts.Limiter != nil {
+		owner := ""
+		if a.opts.PerToken {
+			owner = receipt.Auth
+		}
+		own := a.budgets[owner]
+		if own == nil {
+			own = &account{budget: a.opts.Limiter.newBudget()}
+			a.budgets[owner] = own
+		}
+		v, limited = own.take(receipt, a.opts.Hints, &tells), true
 	}
-	owner := ""
-	if a.opts.PerToken {
-		owner = receipt.Auth
+	if a.global != nil && v.ok {
+		of := a.global.take(receipt, a.opts.Hints, &tells)
+		of.global = true
+		if !limited || !of.ok || of.remaining < v.remaining {
+			v = of
+		}
+		limited = true
 	}
-	b := a.budgets[owner]
-	if b == nil {
-		b = a.opts.Limiter.newBudget()
-		a.budgets[owner] = b
-	}
-	return b.take(receipt.At), true
+	return v, limited, tells
 }
 
 // body is the usual body of an answer.
@@ -180,6 +193,9 @@ func (a *API) count(receipt *Receipt) {
 		a.accepted[receipt.Key]++
 	case a.refused(receipt.Status):
 		a.stats.Limited++
+		if receipt.Wasted {
+			a.stats.Wasted++
+		}
 	default:
 		a.stats.Failed++
 	}
@@ -192,11 +208,16 @@ func (a *API) refused(status int) bool {
 
 // leave notes that the call has ended. That is before its answer is written, so that
 // a caller which has the answer finds the call ended.
-func (a *API) leave(receipt *Receipt, answered bool) {
+func (a *API) leave(receipt *Receipt, rep reply, answered bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	receipt.Done = a.opts.Now()
 	receipt.Gone = !answered
+	if answered {
+		for _, t := range rep.tells {
+			t.tell()
+		}
+	}
 	a.stats.InFlight--
 	a.wake()
 }

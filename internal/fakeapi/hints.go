@@ -24,7 +24,13 @@ const (
 	// XRateLimit sends X-RateLimit-Limit, -Remaining and -Reset with every answer;
 	// the reset is in seconds since 1970, as with GitHub.
 	XRateLimit
+	// Scope sends X-RateLimit-Scope, user or global, with each refusal, and
+	// X-RateLimit-Global with those of the global limit, as Discord does.
+	Scope
 )
+
+// counts are the hints that tell how many calls are left.
+const counts = RateLimit | XRateLimit
 
 // NoHints is an API that says no more than 429.
 const NoHints Hint = 0
@@ -35,6 +41,7 @@ var hintNames = map[string]Hint{
 	"retry-after-date": RetryAfterDate,
 	"ratelimit":        RateLimit,
 	"x-ratelimit":      XRateLimit,
+	"scope":            Scope,
 }
 
 // hintsByName returns the set of the named hints.
@@ -43,7 +50,7 @@ func hintsByName(names []string) (Hint, error) {
 	for _, name := range names {
 		h, ok := hintNames[name]
 		if !ok {
-			return 0, fmt.Errorf("unknown hint %q: want retry-after, retry-after-date, ratelimit or x-ratelimit", name)
+			return 0, fmt.Errorf("unknown hint %q: want retry-after, retry-after-date, ratelimit, x-ratelimit or scope", name)
 		}
 		set |= h
 	}
@@ -60,6 +67,13 @@ func (hints Hint) write(h http.Header, v verdict, now time.Time) {
 			h.Set("Retry-After", ceilSecond(now.Add(v.reset)).UTC().Format(http.TimeFormat))
 		case hints&RetryAfter != 0:
 			h.Set("Retry-After", reset)
+		}
+	}
+	if !v.ok && hints&Scope != 0 {
+		h.Set("X-RateLimit-Scope", "user")
+		if v.global {
+			h.Set("X-RateLimit-Scope", "global")
+			h.Set("X-RateLimit-Global", "true")
 		}
 	}
 	if hints&RateLimit != 0 {

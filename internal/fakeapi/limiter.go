@@ -28,6 +28,7 @@ type verdict struct {
 	limit     int           // calls per window
 	window    time.Duration // of the limit
 	remaining int           // calls left
+	global    bool          // the limit is of all callers together
 	// reset is the time until the budget is whole again while calls remain, and
 	// until one more call is accepted when none does.
 	reset time.Duration

@@ -37,6 +37,10 @@ type Receipt struct {
 	Duplicate bool `json:"duplicate,omitempty"`
 	// Gone: the caller left before the answer, or never got it (Answer.Drop).
 	Gone bool `json:"gone,omitempty"`
+	// Wasted: refused although an earlier answer had told that nothing is left, and
+	// the limit had not ended since. Telling are a refusal and, with RateLimit or
+	// XRateLimit, a call's remaining 0. An answer tells from when it was handed out.
+	Wasted bool `json:"wasted,omitempty"`
 	// InFlight counts the calls in flight on arrival, this one included.
 	InFlight int `json:"in_flight"`
 }
@@ -49,6 +53,8 @@ type Stats struct {
 	Accepted int `json:"accepted"`
 	// Limited calls were refused: Options.LimitedStatus or 429.
 	Limited int `json:"limited"`
+	// Wasted are those of them that could have been known to be; see Receipt.
+	Wasted int `json:"wasted"`
 	// Duplicates were answered without effect (Options.Dedupe).
 	Duplicates int `json:"duplicates"`
 	// Failed calls were answered otherwise by a script.
@@ -56,6 +62,25 @@ type Stats struct {
 	// InFlight and MaxInFlight count calls that have no answer yet, now and at most.
 	InFlight    int `json:"in_flight"`
 	MaxInFlight int `json:"max_in_flight"`
+}
+
+// Spread counts the receipts' arrivals in spans of time that follow one another,
+// the first of which begins at from. Earlier ones are left out. The last span is the
+// one with the last arrival.
+func Spread(receipts []Receipt, from time.Time, span time.Duration) []int {
+	var counts []int
+	for _, r := range receipts {
+		since := r.At.Sub(from)
+		if since < 0 {
+			continue
+		}
+		i := int(since / span)
+		for len(counts) <= i {
+			counts = append(counts, 0)
+		}
+		counts[i]++
+	}
+	return counts
 }
 
 // Receipts returns the receipts so far in order of arrival.

@@ -29,6 +29,11 @@ func (c *cellar) wait(id, state string, fields ...any) {
 		c.must(c.rdb.ZAdd(ctx, record.Scheduled(c.queue), redis.Z{Score: 4e9, Member: id}).Err())
 	case record.StateRetry:
 		c.must(c.rdb.ZAdd(ctx, record.Retry(c.queue), redis.Z{Score: 4e9, Member: id}).Err())
+	case record.StateHeld:
+		c.must(c.rdb.HSet(ctx, record.Task(c.queue, id), record.FieldKey, "k").Err())
+		c.must(c.rdb.ZAdd(ctx, record.Held(c.queue), redis.Z{Score: 17e11, Member: id}).Err())
+		c.must(c.rdb.ZAdd(ctx, record.HeldOf(c.queue, "k"), redis.Z{Score: 17e14, Member: id}).Err())
+		c.must(c.rdb.ZAdd(ctx, record.HeldKeys(c.queue), redis.Z{Score: 4e12, Member: "k"}).Err())
 	default:
 		c.must(c.rdb.ZAdd(ctx, record.Parked(c.queue, state), redis.Z{Score: 17e11, Member: id}).Err())
 	}
@@ -82,6 +87,7 @@ func TestActInSomeStates(t *testing.T) {
 	all := []string{
 		record.StatePending, record.StateScheduled, record.StateRetry, record.StateActive, record.StateWaiting,
 		record.StatePaused, record.StateCompleted, record.StateFailed, record.StateCancelled, record.StateExpired,
+		record.StateHeld,
 	}
 	for _, a := range []lifecycle.Action{lifecycle.Cancel, lifecycle.Pause, lifecycle.Resume, lifecycle.Retry, lifecycle.Expire} {
 		t.Run(string(a), func(t *testing.T) {

@@ -88,6 +88,7 @@ type QueueStats struct {
 var countedStates = []string{
 	record.StatePending, record.StateScheduled, record.StateActive, record.StateRetry, record.StateCompleted,
 	record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
+	record.StateHeld,
 }
 
 // Bounds of the look for the oldest pending job, past ids whose jobs are elsewhere.

@@ -121,6 +121,7 @@ func TestStats(t *testing.T) {
 		for i, state := range []string{
 			record.StatePending, record.StateScheduled, record.StateActive, record.StateRetry, record.StateFailed,
 			record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
+			record.StateHeld,
 		} {
 			want[state] = i + 1
 			for k := range i + 1 {

@@ -19,6 +19,7 @@ import (
 // parkedStates are kept in sets of ours, the others in asynq's.
 var parkedStates = []string{
 	record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
+	record.StateHeld,
 }
 
 // check compares Redis with the model: all of it as it lies there, which changes

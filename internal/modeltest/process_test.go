@@ -102,6 +102,10 @@ func (g *gate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) 
 		return asynqx.Grant{}, ctx.Err()
 	}
 }
+
+func (*gate) Admit(_ context.Context, _ string, permit any) (any, time.Time, bool) {
+	return permit, time.Time{}, true
+}
 func (*gate) Flowing() bool                        { return false }
 func (*gate) Unused(context.Context, asynqx.Grant) {}
 func (*gate) Close(context.Context) error          { return nil }

@@ -7,6 +7,8 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -15,6 +17,8 @@ func (r *race) play(over context.Context, rng *rand.Rand) {
 	for n := 0; over.Err() == nil; n++ {
 		var err error
 		switch i := rng.IntN(20); {
+		case r.keyed && rng.IntN(6) == 0:
+			err = r.tripOne(rng)
 		case i < 6:
 			err = r.enqueueSome(rng)
 		case i < 16:
@@ -95,6 +99,9 @@ func (r *race) spec(rng *rand.Rand) *jobs.Spec {
 	if chance(4) {
 		add(jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityLow}[rng.IntN(2)]))
 	}
+	if r.keyed && !chance(3) {
+		add(jobs.Key(keys[rng.IntN(len(keys))]))
+	}
 	for range rng.IntN(3) {
 		// An earlier one, that may be about to be enqueued only.
 		if n := len(r.ids); n > 50 {
@@ -107,10 +114,12 @@ func (r *race) spec(rng *rand.Rand) *jobs.Spec {
 // undoes are the actions that let a job start again that another has stopped.
 var undoes = map[jobs.Action]bool{jobs.ActionResume: true, jobs.ActionRetry: true}
 
-// undo notes that an action begins which lets a job start again, or any job for "".
-func (r *race) undo(id string) {
+// undo notes that an action begins or ends which lets a job start again, or any job
+// for "": it may have been done in between, at whichever time.
+func (r *race) undo(id string, underWay int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	r.undoing[id] += underWay
 	for _, j := range r.jobs {
 		if id == "" || j.id == id {
 			j.undone++
@@ -119,9 +128,11 @@ func (r *race) undo(id string) {
 	}
 }
 
+// begun notes that an action begins, and returns what tells whether another one could
+// undo it meanwhile.
 func (r *race) begun(a jobs.Action, id string) (undone int) {
 	if undoes[a] {
-		r.undo(id)
+		r.undo(id, 1)
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,6 +141,13 @@ func (r *race) begun(a jobs.Action, id string) (undone int) {
 		return j.undone
 	}
 	return 0
+}
+
+// ended notes that an action that was begun has ended.
+func (r *race) ended(a jobs.Action, id string) {
+	if undoes[a] {
+		r.undo(id, -1)
+	}
 }
 
 // actOnOne does something to a job. Once it is acknowledged that a job which waits
@@ -142,6 +160,7 @@ func (r *race) actOnOne(rng *rand.Rand) error {
 	a := actions[rng.IntN(len(actions))]
 	undone := r.begun(a, j.id)
 	results, err := r.client.Act(ctx, a, []string{j.id}, jobs.By("racer"))
+	r.ended(a, j.id)
 	if err != nil {
 		return err
 	}
@@ -151,7 +170,7 @@ func (r *race) actOnOne(rng *rand.Rand) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if result.Done && !undoes[a] && j.undone == undone {
+	if result.Done && !undoes[a] && j.undone == undone && r.undoing[j.id]+r.undoing[""] == 0 {
 		j.stopped = a
 	}
 	return nil
@@ -167,14 +186,9 @@ func (r *race) actOnMany(rng *rand.Rand) error {
 	if !undoes[a] && rng.IntN(3) > 0 {
 		return nil // else hardly a job is left to the workers
 	}
-	if undoes[a] {
-		r.undo("")
-	}
 	r.begun(a, "")
 	_, err := r.client.ActWhere(ctx, a, f, jobs.By("racer"))
-	if err == nil && undoes[a] {
-		r.undo("") // what was enqueued or stopped meanwhile
-	}
+	r.ended(a, "")
 	return err
 }
 
@@ -203,4 +217,37 @@ func (r *race) pauseOne(rng *rand.Rand) error {
 	_, pauseErr := r.client.PauseDestination(ctx, d)
 	_, resumeErr := r.client.ResumeDestination(ctx, d)
 	return errors.Join(pauseErr, resumeErr)
+}
+
+// tripOne opens the breaker of a key for a moment, or until somebody resets it, or
+// closes it.
+func (r *race) tripOne(rng *rand.Rand) error {
+	name := destinations[rng.IntN(2)] + "/" + keys[rng.IntN(len(keys))]
+	var err error
+	switch rng.IntN(4) {
+	case 0:
+		_, err = breaker.Trip(ctx, r.rdb, name, breaker.TripOptions{By: "racer"})
+	case 1:
+		_, err = breaker.Reset(ctx, r.rdb, name, "racer")
+	default:
+		_, err = breaker.Trip(ctx, r.rdb, name, breaker.TripOptions{For: time.Duration(1+rng.IntN(200)) * time.Millisecond, By: "racer"})
+	}
+	held := int64(0)
+	for _, d := range destinations {
+		held += r.rdb.ZCard(ctx, record.Held(record.Queue(d, record.Default))).Val()
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trips++
+	r.held = max(r.held, held)
+	return err
+}
+
+// resetAll closes the breakers of all keys.
+func (r *race) resetAll(destination string) {
+	for _, key := range keys {
+		if _, err := breaker.Reset(ctx, r.rdb, destination+"/"+key, "racer"); err != nil {
+			r.t.Error(err)
+		}
+	}
 }

@@ -32,6 +32,7 @@ type race struct {
 	rdb    redis.UniversalClient
 	client *jobs.Client
 	start  time.Time
+	keyed  bool        // jobs have keys, whose breakers people open and close
 	drain  atomic.Bool // handlers succeed from now on
 
 	mu   sync.Mutex
@@ -39,6 +40,10 @@ type race struct {
 	jobs map[string]*raced
 	// asked are what people have asked of any job so far.
 	asked map[jobs.Action]int
+	// undoing are the actions under way that could undo one, by job, "" for all.
+	undoing map[string]int
+	trips   int
+	held    int64 // at most, in a queue
 }
 
 // raced is what was seen of a job.
@@ -51,7 +56,7 @@ type raced struct {
 	// stopped is what keeps the job from being started, by an acknowledged action
 	// that none has undone.
 	stopped jobs.Action
-	undone  int // actions that could undo one, begun so far
+	undone  int // beginnings and ends of actions that could undo one
 }
 
 // Clients and workers race for the same jobs, and workers come and go: no call is
@@ -59,14 +64,26 @@ type raced struct {
 // parents' ones succeeded, and in the end everything is where it belongs.
 func TestRaces(t *testing.T) {
 	t.Parallel()
+	testRaces(t, false)
+}
+
+// The same where jobs are held because the breakers of their keys are open, which
+// people trip and reset all the time.
+func TestRacesOfKeys(t *testing.T) {
+	t.Parallel()
+	testRaces(t, true)
+}
+
+func testRaces(t *testing.T, keyed bool) {
+	t.Helper()
 	rdb := redistest.Start(t).Client(t)
 	client, err := jobs.NewClient(rdb, jobs.WithDestinations(destinations...), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	r := &race{
-		t: t, rdb: rdb, client: client, start: time.Now(),
-		jobs: map[string]*raced{}, asked: map[jobs.Action]int{},
+		t: t, rdb: rdb, client: client, start: time.Now(), keyed: keyed,
+		jobs: map[string]*raced{}, asked: map[jobs.Action]int{}, undoing: map[string]int{},
 	}
 	over, cancel := context.WithTimeout(t.Context(), racing)
 	defer cancel()
@@ -123,7 +140,7 @@ func (r *race) publisher() *publisher.Publisher {
 		return nil
 	}
 	for _, d := range destinations {
-		if err := p.Handle(d, publisher.Func(r.publish), publisher.Concurrency(4), publisher.Breaker(breaker.Options{Disabled: true})); err != nil {
+		if err := p.Handle(d, publisher.Func(r.publish), publisher.Concurrency(4), publisher.Breaker(breaker.Options{Disabled: !r.keyed})); err != nil {
 			r.t.Error(err)
 		}
 	}
@@ -214,10 +231,13 @@ func (r *race) settle() {
 			if _, err := r.client.ResumeDestination(ctx, d); err != nil {
 				r.t.Error(err)
 			}
+			r.undo("", 0) // nobody stops one any more
 			if _, err := r.client.ActWhere(ctx, jobs.ActionResume, jobs.Filter{Destination: d}); err != nil {
 				r.t.Error(err)
 			}
-			r.undo("")
+			if r.keyed {
+				r.resetAll(d)
+			}
 			s, err := r.client.Stats(ctx, d)
 			if err != nil {
 				r.t.Fatal(err)

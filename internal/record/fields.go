@@ -19,6 +19,8 @@ const (
 	FieldResponseStatus = "response_status"
 	FieldResponseBody   = "response_body"
 	FieldBatch          = "batch"     // of a job in a batch, beside the header
+	FieldKey            = "key"       // of a job with a key, beside the header
+	FieldPlace          = "place"     // "<run> <score>": where it was among the held jobs of its key when that run took it
 	FieldGhost          = "ghost"     // set while the pending list holds the id of a job that is not pending
 	FieldMark           = "mark"      // asked of it while it ran: cancel or pause
 	FieldResume         = "resume"    // state that a paused job returns to
@@ -45,6 +47,7 @@ const (
 	StateExpired   = "expired"
 	StatePaused    = "paused"
 	StateWaiting   = "waiting"
+	StateHeld      = "held" // its key lets nothing through; pending for people
 )
 
 // Headers of asynq's message that hold what never changes after the enqueue.

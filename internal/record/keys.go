@@ -102,6 +102,18 @@ func Parked(queue, state string) string { return ours(queue, state) }
 // Failed is the index of failed jobs.
 func Failed(queue string) string { return Parked(queue, StateFailed) }
 
+// Held is the index of all jobs that wait for their key: ZSET id → unix
+// milliseconds, with a fraction, of when they left the pending list.
+func Held(queue string) string { return Parked(queue, StateHeld) }
+
+// HeldOf is the ZSET of the held jobs of one key in their order: id → unix
+// microseconds of when they left the pending list.
+func HeldOf(queue, key string) string { return ours(queue, "held:"+key) }
+
+// HeldKeys is the ZSET of the keys that have held jobs: key → unix milliseconds
+// before which nobody need ask for it.
+func HeldKeys(queue string) string { return ours(queue, "heldkeys") }
+
 // Expiry is the ZSET of the ids that expire by when they do, unix milliseconds.
 // One that is in hand or has ended may be missing, or still there.
 func Expiry(queue string) string { return ours(queue, "expiry") }

@@ -33,6 +33,8 @@ type Answer struct {
 
 	RateLimited bool
 	Hint        time.Duration // of a rate-limited answer
+	Scope       jobs.Scope    // likewise
+	Budget      *jobs.Budget  // that the handler set
 	Trigger     jobs.Trigger  // of a failure that could be retried
 
 	At        time.Time // when a rescheduled job may run again; zero for at once

@@ -5,7 +5,7 @@
 -- ARGV[2] now by the client's clock, unix nanoseconds (asynq's pending_since)
 -- ARGV[3...] per job: id, encoded message, what else there is as a JSON object ('' =
 --   nothing): delay and ttl in ms, at and expires_at in unix ms, batch, created in
---   unix ms, after (ids of its parents)
+--   unix ms, after (ids of its parents), key
 -- returns per job: 1 enqueued, 0 the id exists already; with a delay or a ttl, which
 --   count from now by this clock, and for one that has expired at once, {1,
 --   available_at, expires_at, when it expired} in unix ms ('' = none)
@@ -40,18 +40,27 @@ local function special(id, key, message, more)
   if o.batch then
     set('batch', o.batch)
   end
+  if o.key then
+    set('key', o.key)
+  end
   for _, parent in ipairs(o.after or {}) do
     set('after:' .. parent, '1')
   end
   if o.after then
     set('waits', #o.after)
   end
+  local expired = expires and expires <= now
+  local is_ready = not (o.after or at or expired)
+  if is_ready then
+    set('state', 'pending')
+    set('pending_since', ARGV[2])
+    ready[#ready + 1] = id
+  end
   redis.call('HSET', key, unpack(fields))
   if o.batch then
     redis.call('ZADD', ours .. 'batch:' .. o.batch, int(o.created), id)
     redis.call('ZADD', ours .. 'batches', now_ms, o.batch)
   end
-  local expired = expires and expires <= now
   if expired then
     expire(id, key, 'pending', 'at once')
   else
@@ -62,9 +71,6 @@ local function special(id, key, message, more)
       park(id, key, 'waiting')
     elseif at then
       to_timed(id, key, 'scheduled', at)
-    else
-      redis.call('HSET', key, 'state', 'pending', 'pending_since', ARGV[2])
-      ready[#ready + 1] = id
     end
   end
   if o.delay or o.ttl or expired then

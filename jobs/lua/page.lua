@@ -2,15 +2,19 @@
 -- that were read before. In one step, so that nothing can move in between.
 --
 -- KEYS[1] the list (pushed on the left, popped from the right) or the set
--- ARGV[1] 'list' or 'set'   ARGV[2] how many at most
+-- ARGV[1] 'list', 'set', or 'growing' for a set into which jobs come at its top
+-- ARGV[2] how many at most
 -- ARGV[3] an id that was read before, '' = none was:
 --         of a list the leftmost one, of a set the last one
 -- ARGV[4] of a list how many were read from that one on, of a set its score
+-- ARGV[5] of a growing set the highest score that was read, '' = none was
 -- returns of a list {1 if that id is still there, how many of the following came
---   since on its left, id, ...}; of a set {id, score, ...}
+--   since on its left, id, ...}; of a set {id, score, ...}, and before
+--   them, of a growing one, how many of the following came since at its top
 --
--- What has come to the left of a list since is read from right to left, so that
--- all that was read stays one stretch.
+-- What has come to the left of a list since is read from right to left, and what has
+-- come to the top of a growing set from the bottom up, so that all that was read
+-- stays one stretch.
 local n, known = tonumber(ARGV[2]), ARGV[3]
 
 -- Whether a comes before b, byte by byte as in a set; < goes by the server's locale.
@@ -24,13 +28,14 @@ local function less(a, b)
   return #a < #b
 end
 
-if ARGV[1] == 'set' then
+-- The next of a set, from the highest score down.
+local function page(count)
   if known == '' then
-    return redis.call('ZREVRANGE', KEYS[1], 0, n - 1, 'WITHSCORES')
+    return redis.call('ZREVRANGE', KEYS[1], 0, count - 1, 'WITHSCORES')
   end
   if redis.call('ZSCORE', KEYS[1], known) == ARGV[4] then
     local rank = redis.call('ZREVRANK', KEYS[1], known)
-    return redis.call('ZREVRANGE', KEYS[1], rank + 1, rank + n, 'WITHSCORES')
+    return redis.call('ZREVRANGE', KEYS[1], rank + 1, rank + count, 'WITHSCORES')
   end
   -- It has moved, perhaps within the set: look for where it was, between what was
   -- read and what was not.
@@ -46,7 +51,24 @@ if ARGV[1] == 'set' then
       high = middle
     end
   end
-  return redis.call('ZREVRANGE', KEYS[1], low, low + n - 1, 'WITHSCORES')
+  return redis.call('ZREVRANGE', KEYS[1], low, low + count - 1, 'WITHSCORES')
+end
+
+if ARGV[1] == 'set' then
+  return page(n)
+end
+if ARGV[1] == 'growing' then
+  local out = { 0 }
+  if ARGV[5] ~= '' then
+    local newer = redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. ARGV[5], '+inf', 'WITHSCORES', 'LIMIT', 0, n)
+    out = { #newer / 2, unpack(newer) }
+  end
+  if out[1] < n then
+    for _, value in ipairs(page(n - out[1])) do
+      out[#out + 1] = value
+    end
+  end
+  return out
 end
 local from, out = 0, { 0, 0 }
 if known ~= '' then

@@ -91,7 +91,7 @@ func clone(j *jobs.Job) *jobs.Job {
 	if c.Retry = copied(j.Retry); c.Retry != nil {
 		c.Retry.RetryOn = slices.Clone(j.Retry.RetryOn)
 	}
-	c.Response = copied(j.Response)
+	c.Response, c.Budget = copied(j.Response), copied(j.Budget)
 	for _, t := range []**time.Time{&c.NextRetryAt, &c.StartedAt, &c.ExpiresAt, &c.MarkedExpiredAt, &c.CompletedAt, &c.EndedAt} {
 		*t = copied(*t)
 	}
@@ -111,7 +111,7 @@ func copied[T any](p *T) *T {
 func inHand(j *jobs.Job) *jobs.Job {
 	c := clone(j)
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
-	c.LastError, c.Reason, c.Worker, c.Response = "", "", "", nil
+	c.LastError, c.Reason, c.Worker, c.Response, c.Budget = "", "", "", nil, nil
 	c.NextRetryAt, c.StartedAt = nil, nil
 	return c
 }

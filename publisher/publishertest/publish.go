@@ -37,9 +37,12 @@ type Result struct {
 	Err error
 
 	// RateLimited is true if the call counts against the circuit breaker, with
-	// the Hint when to come back, if the API gave one.
+	// the Hint when to come back, if the API gave one, and whose limit it is.
 	RateLimited bool
 	Hint        time.Duration
+	Scope       jobs.Scope
+	// Budget is what the handler said is left of the API's limit, nil if nothing.
+	Budget *jobs.Budget
 	// Trigger is the kind of a failure which the job's policy may retry; "" for
 	// other results and for failures that are final.
 	Trigger jobs.Trigger
@@ -102,7 +105,7 @@ func publishAt(ctx context.Context, at time.Time, h publisher.Handler, job *jobs
 		panic(fmt.Sprintf("publishertest: %v", err))
 	}
 	r.Called, r.Took, r.Result, r.Reason, r.Err = true, a.Took, a.Result, a.Reason, a.Err
-	r.RateLimited, r.Hint, r.Trigger = a.RateLimited, a.Hint, a.Trigger
+	r.RateLimited, r.Hint, r.Scope, r.Budget, r.Trigger = a.RateLimited, a.Hint, a.Scope, a.Budget, a.Trigger
 	r.settle(a)
 	if cancelled(ctx) && !r.Job.Status.Final() {
 		r.cancel() // whatever the handler wanted

@@ -1,51 +1,134 @@
--- Takes up to ARGV[3] jobs from the head of the queue into a worker's hands.
--- Stands in for asynq's dequeueCmd and does the same writes for each job.
+-- Takes up to ARGV[3] jobs into a worker's hands, from the head of the queue or from
+-- the held ones of a key. Stands in for asynq's dequeueCmd and does the same writes
+-- for each job.
 --
 -- KEYS[1] pending   KEYS[2] paused   KEYS[3] active   KEYS[4] lease
 -- ARGV[1] queue     ARGV[2] lease expiry, unix seconds
 -- ARGV[3] how many jobs at most        ARGV[4] worker
 -- ARGV[5] the run: a name for this fetch that no other has, so that what comes
 --         of it later can be told from what comes of an earlier or later one
--- returns {how many ids were dropped, job, ...}, each job as {id, msg, attempt,
---   reschedules, crashes, expires_at, ms until then (nil = it never expires)}
+-- ARGV[6] the key whose held jobs to take ('' = from the head of the queue)
+-- returns {how many ids were dropped, how many jobs were held, the held keys that are
+--   due (see due_keys; 0 without held keys), job, ...}, each job as {id, msg, attempt,
+--   reschedules, crashes, expires_at, ms until then (nil = it never expires), its key
+--   and, with a key, its place among the jobs of it}
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or
 -- completed by a worker that had outlived its lease) are dropped here, and jobs
--- whose time is over end here.
-if redis.call('EXISTS', KEYS[2]) == 1 then
-  return { 0 }
+-- whose time is over end here. Jobs of a held key go behind those that are held.
+local want, name = tonumber(ARGV[3]), ARGV[6] or ''
+local source = name == '' and 'pending' or 'held'
+local jobs, active, leases = { 0, 0, 0 }, {}, {}
+
+-- What follows is only needed while jobs are held, so it is only made then.
+local put_aside, pop_held
+local aside, held = nil, 0 -- the jobs to hold, by key, and how many
+-- Both are rare: one look is enough.
+if redis.call('EXISTS', KEYS[2], ours .. 'heldkeys') > 0 then
+  if redis.call('EXISTS', KEYS[2]) == 1 then
+    return { 0, 0, 0 }
+  end
+  local now_us = clock[1] * 1000000 + clock[2]
+  local key_held = {}
+  aside = {}
+
+  -- Holds a job if others of its key are held: behind them, whatever the clock does.
+  put_aside = function(id, key, of)
+    if key_held[of] == nil then
+      key_held[of] = redis.call('ZSCORE', ours .. 'heldkeys', of) and true or false
+    end
+    if not key_held[of] then
+      return false
+    end
+    local list = aside[of]
+    if not list then
+      local last = redis.call('ZRANGE', held_of(of), -1, -1, 'WITHSCORES')[2]
+      list = { last = last and tonumber(last) or 0 }
+      aside[of] = list
+    end
+    list.last = math.max(list.last + 1, now_us + held)
+    list[#list + 1] = int(list.last)
+    list[#list + 1] = id
+    held = held + 1
+    redis.call('HSET', key, 'state', 'held')
+    return true
+  end
 end
-local jobs, active, leases = { 0 }, {}, {}
--- Where nothing but ids to drop was found, look further, though not for ever:
+if name ~= '' then
+  pop_held = function(n)
+    local ids, places = {}, {}
+    local first = redis.call('ZRANGE', held_of(name), 0, n - 1, 'WITHSCORES')
+    for i = 1, #first, 2 do
+      ids[#ids + 1] = first[i]
+      places[#places + 1] = tonumber(first[i + 1])
+    end
+    if #ids > 0 then
+      redis.call('ZREM', held_of(name), unpack(ids))
+      redis.call('ZREM', ours .. 'held', unpack(ids))
+    end
+    return ids, places
+  end
+end
+
+-- Where nothing was found that can be handed out, look further, though not for ever:
 -- there can be many of them together.
 local rounds, gone = 0, 0
 repeat
   rounds = rounds + 1
-  local ids = redis.call('RPOP', KEYS[1], ARGV[3])
-  for _, id in ipairs(ids or {}) do
+  local ids, places
+  if pop_held then
+    ids, places = pop_held(want - #active)
+  else
+    ids = redis.call('RPOP', KEYS[1], want - #active)
+  end
+  for i, id in ipairs(ids or {}) do
     local key = task(id)
-    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at')
-    if not f[1] or f[2] ~= 'pending' then
+    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key')
+    if not f[1] or f[2] ~= source then
       gone = gone + 1
-      if f[2] then
+      if f[2] and not pop_held then
         redis.call('HDEL', key, 'ghost')
       end
     elseif f[6] and tonumber(f[6]) <= now then
-      expire(id, key, 'pending')
+      expire(id, key, source)
       jobs[1] = jobs[1] + 1
-    else
-      redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', ARGV[4], 'run', ARGV[5] or '')
+    elseif not (aside and f[7] and not pop_held and put_aside(id, key, f[7])) then
+      local job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
+      if f[7] then
+        job[9] = int(places and places[i] or clock[1] * 1000000 + clock[2] + #active)
+      end
+      if pop_held then
+        redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', ARGV[4], 'run', ARGV[5],
+          'place', ARGV[5] .. ' ' .. job[9])
+      else
+        redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', ARGV[4], 'run', ARGV[5] or '')
+      end
       active[#active + 1] = id
       leases[#leases + 1] = ARGV[2]
       leases[#leases + 1] = id
-      jobs[#jobs + 1] = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now) }
+      jobs[#jobs + 1] = job
     end
   end
-until not ids or #active > 0 or rounds * ARGV[3] >= 1000 or jobs[1] >= 100
+until not ids or #ids == 0 or #active >= want or (#active > 0 and held == 0)
+  or rounds * want >= 1000 or jobs[1] >= 100 or held >= 100
 if #active > 0 then
   redis.call('LPUSH', KEYS[3], unpack(active))
   redis.call('ZADD', KEYS[4], unpack(leases))
 end
-dropped(gone)
+if pop_held then
+  drop_key(name)
+else
+  dropped(gone)
+end
 jobs[1] = jobs[1] + gone
+if aside then
+  for of, list in pairs(aside) do
+    redis.call('ZADD', held_of(of), unpack(list))
+    for i = 1, #list, 2 do
+      list[i] = string.format('%.3f', list[i] / 1000)
+    end
+    redis.call('ZADD', ours .. 'held', unpack(list))
+  end
+  jobs[2], jobs[3] = held, due_keys(name ~= '' and name)
+end
 return jobs

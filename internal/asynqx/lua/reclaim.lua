@@ -1,5 +1,5 @@
--- Puts jobs back to the head of the queue that a fetch took whose reply was
--- lost: they are in hand by Redis's account, and nobody has them.
+-- Puts jobs back to where they were that a fetch took whose reply was lost: they are
+-- in hand by Redis's account, and nobody has them.
 --
 -- KEYS[1] active   KEYS[2] lease   KEYS[3] pending
 -- ARGV[1] queue   ARGV[2...] runs of the fetches
@@ -21,8 +21,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
     end
     redis.call('SREM', ours .. 'marked', id)
     if not (f[2] and honour(id, key, f[2], 'pending')) then
-      redis.call('RPUSH', KEYS[3], id)
-      redis.call('HSET', key, 'state', 'pending')
+      to_front(id, key)
     end
     n = n + 1
   end

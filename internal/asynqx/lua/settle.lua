@@ -147,9 +147,7 @@ if other then
   return { other, count, 0, children() }
 end
 if kind == 'requeue' then
-  -- Back to the head: it is the next to run.
-  redis.call('RPUSH', asynq .. 'pending', id)
-  redis.call('HSET', KEYS[1], 'state', 'pending')
+  to_front(id, KEYS[1])
 elseif target == 'pending' then
   redis.call('HSET', KEYS[1], 'available_at', int(at), 'reason', reason)
   to_pending(id, KEYS[1])

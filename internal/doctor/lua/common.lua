@@ -34,10 +34,10 @@ local function to_head(id, key, detail)
   end
   if redis.call('HDEL', key, 'ghost') == 1 then
     dropped(1) -- it lives again where its ghost is
+    redis.call('HSET', key, 'state', 'pending')
   else
-    redis.call('RPUSH', asynq .. 'pending', id)
+    to_front(id, key)
   end
-  redis.call('HSET', key, 'state', 'pending')
 end
 
 -- Makes a failed job of ours of one that asynq's tools have archived.

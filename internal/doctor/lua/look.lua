@@ -11,6 +11,26 @@ local known = tonumber(ARGV[4])
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
   expired = ours, paused = ours, waiting = ours }
 
+-- A held job is among all of them, and among those of its key.
+local function held_well(id, name)
+  return name and redis.call('ZSCORE', ours .. 'held', id) and redis.call('ZSCORE', held_of(name), id)
+end
+
+local function hold_again(id, key, name, since)
+  if not name then
+    redis.call('ZREM', ours .. 'held', id)
+    to_pending(id, key)
+  else
+    -- Where it was is known from the one set or the other, else by when it was due.
+    local in_all = redis.call('ZSCORE', ours .. 'held', id)
+    local place = redis.call('ZSCORE', held_of(name), id) or in_all and tonumber(in_all) * 1000
+      or (tonumber(since or '') or 0) / 1000
+    hold(id, key, name, tonumber(place))
+    redis.call('ZADD', ours .. 'heldkeys', 'NX', now_ms, name)
+  end
+  repaired(key, 'pending', 'was not among the held jobs of its key')
+end
+
 local function put_back(id, key, state, available, ended)
   if state == 'scheduled' or state == 'retry' then
     to_timed(id, key, state, tonumber(available or '') or now)
@@ -50,7 +70,7 @@ for i = 6, #ARGV do
   local id = ARGV[i]
   local key = task(id)
   local f = redis.call('HMGET', key, 'state', 'ghost', 'pending_since', 'available_at', 'ended_at', 'expires_at',
-    'batch', 'waits', 'mark')
+    'batch', 'waits', 'mark', 'key')
   local state, ghost = f[1], f[2]
   local code = '.'
   local whole = redis.call('HEXISTS', key, 'msg') == 1
@@ -87,6 +107,16 @@ for i = 6, #ARGV do
         if not dry then
           adopt(id, key)
         end
+      end
+    elseif state == 'held' then
+      if not held_well(id, f[10]) then
+        report('lost', id)
+        if not dry then
+          hold_again(id, key, f[10], f[3])
+        end
+      end
+      if ghost then
+        code = '?'
       end
     elseif sets[state or ''] then
       if not redis.call('ZSCORE', sets[state] .. state, id) then

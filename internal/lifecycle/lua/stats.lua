@@ -4,7 +4,7 @@
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] how many ids to pass over at the head of the list
 -- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
---   paused, waiting, pending_since of the oldest in ns ('' = none), 1 if an operator
+--   paused, waiting, held, pending_since of the oldest in ns ('' = none), 1 if an operator
 --   has paused the queue}
 local pending = redis.call('LLEN', KEYS[1])
 local ghosts = tonumber(redis.call('GET', ours .. 'ghosts') or 0)
@@ -13,22 +13,22 @@ out[2] = redis.call('ZCARD', asynq .. 'scheduled')
 out[3] = redis.call('LLEN', asynq .. 'active')
 out[4] = redis.call('ZCARD', asynq .. 'retry')
 out[5] = redis.call('ZCARD', asynq .. 'completed')
-for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting' }) do
+for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting', 'held' }) do
   out[5 + i] = redis.call('ZCARD', ours .. name)
 end
-out[11] = ''
+out[12] = ''
 -- The list's right end is the head. Ghosts can be many there, where nothing fetches.
 local from, last = tonumber(ARGV[2]), tonumber(ARGV[2]) + 1000
-while out[1] > 0 and out[11] == '' and from < last and from < pending do
+while out[1] > 0 and out[12] == '' and from < last and from < pending do
   local ids = redis.call('LRANGE', KEYS[1], -from - 50, -from - 1)
   for i = #ids, 1, -1 do
     local f = redis.call('HMGET', task(ids[i]), 'state', 'pending_since')
     if f[1] == 'pending' and f[2] then
-      out[11] = f[2]
+      out[12] = f[2]
       break
     end
   end
   from = from + 50
 end
-out[12] = redis.call('EXISTS', asynq .. 'paused')
+out[13] = redis.call('EXISTS', asynq .. 'paused')
 return out

@@ -54,13 +54,48 @@ local function note(key, entries)
 end
 
 -- What the state of a hash is called by people.
-local statuses = { active = 'running', scheduled = 'pending', retry = 'retry_pending' }
+local statuses = { active = 'running', scheduled = 'pending', held = 'pending', retry = 'retry_pending' }
 local function status_of(state)
   return statuses[state] or state
 end
 
 -- States in which a job waits, and can expire, be paused or cancelled.
-local waits = { pending = true, scheduled = true, retry = true, waiting = true, paused = true }
+local waits = { pending = true, scheduled = true, retry = true, waiting = true, paused = true, held = true }
+
+-- Jobs whose key lets nothing through are held: out of the way of the others, in the
+-- order in which they came to the head of the queue. That is their place: unix
+-- microseconds. `heldkeys` has the keys of which jobs are held, and until when it is
+-- no use to ask for them.
+local function held_of(name)
+  return ours .. 'held:' .. name
+end
+
+-- Holds a job of the key called name. Whoever calls this sees to `heldkeys`.
+local function hold(id, key, name, place)
+  redis.call('ZADD', ours .. 'held', string.format('%.3f', place / 1000), id)
+  redis.call('ZADD', held_of(name), int(place), id)
+  redis.call('HSET', key, 'state', 'held')
+end
+
+-- A key of which no jobs are held any more is like any other.
+local function drop_key(name)
+  if redis.call('EXISTS', held_of(name)) == 0 then
+    redis.call('ZREM', ours .. 'heldkeys', name)
+  end
+end
+
+-- The held keys that are due, up to 10 of them, after the ms until the first of the
+-- others is ('' = there are no others). The key called served, if any, comes after the
+-- others that are due.
+local function due_keys(served)
+  local exactly = string.format('%.3f', clock[1] * 1000 + clock[2] / 1000)
+  if served then
+    redis.call('ZADD', ours .. 'heldkeys', 'XX', 'GT', exactly, served)
+  end
+  local due = redis.call('ZRANGEBYSCORE', ours .. 'heldkeys', '-inf', exactly, 'LIMIT', 0, 10)
+  local later = redis.call('ZRANGEBYSCORE', ours .. 'heldkeys', '(' .. exactly, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', unpack(due) }
+end
 
 -- Takes a job out of where it is by its state.
 local function leave(id, key, state)
@@ -69,6 +104,11 @@ local function leave(id, key, state)
     redis.call('INCR', ours .. 'ghosts')
   elseif state == 'scheduled' or state == 'retry' or state == 'completed' then
     redis.call('ZREM', asynq .. state, id)
+  elseif state == 'held' then
+    local name = redis.call('HGET', key, 'key') or ''
+    redis.call('ZREM', ours .. 'held', id)
+    redis.call('ZREM', held_of(name), id)
+    drop_key(name)
   elseif state ~= 'active' then
     redis.call('ZREM', ours .. state, id)
   end
@@ -89,6 +129,23 @@ local function to_pending(id, key)
     redis.call('LPUSH', asynq .. 'pending', id)
   end
   redis.call('HSET', key, 'state', 'pending', 'pending_since', clock[1] .. string.format('%06d', tonumber(clock[2])) .. '000')
+end
+
+-- Puts a job back that was in hand and has not run: it is the next to run, or, while
+-- jobs of its key are held, the next of these.
+local function to_front(id, key)
+  local f = redis.call('HMGET', key, 'key', 'run', 'place', 'started_at')
+  if f[1] and redis.call('ZSCORE', ours .. 'heldkeys', f[1]) then
+    local run, place = string.match(f[3] or '', '^(%S*) (%d+)$')
+    if run ~= (f[2] or '') then
+      -- It came from the pending list, at the time at which it was taken.
+      place = (tonumber(f[4] or '') or 0) * 1000
+    end
+    hold(id, key, f[1], tonumber(place))
+  else
+    redis.call('RPUSH', asynq .. 'pending', id)
+    redis.call('HSET', key, 'state', 'pending')
+  end
 end
 
 -- Puts a job where it waits for an instant: 'scheduled' or 'retry'.

@@ -1,0 +1,111 @@
+package breakerhttp
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"sync/atomic"
+	"time"
+)
+
+// call is one request on its way. That of a probe, and one that Redis counts, is cut
+// at the end of the permit's lease unless its header has arrived by then.
+//
+// A deadline of the context would cut the body too, so a timer cancels it; and as
+// the body is read after RoundTrip, the context ends with the body.
+type call struct {
+	req    *http.Request // the caller's, or a copy with a context of ours
+	origin *http.Request
+	cancel context.CancelCauseFunc // nil without a lease
+	timer  *time.Timer
+	over   atomic.Bool // the header has arrived or the lease has ended, whichever was first
+}
+
+func newCall(req *http.Request, until time.Time) *call {
+	c := &call{req: req, origin: req}
+	if until.IsZero() {
+		return c
+	}
+	ctx, cancel := context.WithCancelCause(req.Context())
+	c.req, c.cancel = req.WithContext(ctx), cancel
+	c.timer = time.AfterFunc(time.Until(until), func() {
+		if c.over.CompareAndSwap(false, true) {
+			cancel(context.DeadlineExceeded)
+		}
+	})
+	return c
+}
+
+// answered ends the wait for the header and says whether the lease still ran.
+func (c *call) answered() bool {
+	if c.timer == nil {
+		return true
+	}
+	c.timer.Stop()
+	return c.over.CompareAndSwap(false, true)
+}
+
+// handOver leaves the call's context to the body.
+func (c *call) handOver(resp *http.Response) {
+	if resp.Request == c.req {
+		resp.Request = c.origin
+	}
+	if c.cancel == nil {
+		return
+	}
+	if resp.Body == nil || resp.Body == http.NoBody {
+		c.end()
+		return
+	}
+	body := &body{ReadCloser: resp.Body, end: c.end}
+	resp.Body = body
+	if w, ok := body.ReadCloser.(io.Writer); ok { // 101 Switching Protocols
+		resp.Body = writableBody{body, w}
+	}
+}
+
+// end frees what the call's context holds.
+func (c *call) end() {
+	if c.cancel != nil {
+		c.timer.Stop()
+		c.cancel(nil)
+	}
+}
+
+// body ends the call when it has been read or closed.
+type body struct {
+	io.ReadCloser
+	end func()
+}
+
+func (b *body) Read(p []byte) (int, error) {
+	n, err := b.ReadCloser.Read(p)
+	if err != nil {
+		b.end()
+	}
+	return n, err
+}
+
+func (b *body) Close() error {
+	err := b.ReadCloser.Close()
+	b.end()
+	return err
+}
+
+type writableBody struct {
+	*body
+	io.Writer
+}
+
+// leaseError is that of a request that was cut because its permit's lease ended.
+type leaseError struct{ cut error }
+
+func (e *leaseError) Error() string {
+	return "breakerhttp: no answer within the lease of the breaker's permit (ProbeTimeout): " + e.cut.Error()
+}
+
+// Timeout makes http.Client's errors say that it was one.
+func (e *leaseError) Timeout() bool { return true }
+
+// Unwrap returns what the RoundTripper behind it said, and what that amounts to.
+func (e *leaseError) Unwrap() []error { return []error{context.DeadlineExceeded, e.cut} }

@@ -1,0 +1,40 @@
+// Package breakerhttp puts a shared circuit breaker in front of an HTTP client: a
+// [Transport] asks it before each request and tells it what the answer says.
+//
+//	b, err := breaker.New(ctx, rdb, breaker.Options{Destination: "deviantart"})
+//	…
+//	client := &http.Client{
+//		Transport: breakerhttp.New(b, nil, breakerhttp.Wait(5*time.Second)),
+//		Timeout:   30 * time.Second,
+//	}
+//
+// A request that the breaker does not let through is not sent: its error wraps
+// [ErrNotSent] and, if the breaker was asked, the [*breaker.OpenError] that says for
+// how long.
+//
+// # What an answer means
+//
+//	429 (RateLimitedStatus, RateLimitedIf)   rate limited, with the hint of its headers
+//	5xx, no answer                           a failure
+//	the request's context was cancelled      neutral
+//	any other status                         a success
+//
+// Headers that tell of the limit (package hint) are read from every answer: how
+// long to wait from those that are rate limited, how many calls are left from all.
+//
+// The breaker is told when the header of the answer has arrived, before RoundTrip
+// returns. The body is passed on as it is, and nothing is read from it. If Redis
+// cannot be told, the answer stands; that can hold it up for at most
+// [breaker.DefaultTimeout].
+//
+// A probe must end with its lease (see [breaker.Permit.Until]): the header has to
+// arrive by then, or the request is cut and counts as a failure. The body may take
+// longer.
+//
+// # One request, several calls
+//
+// What sits above a Transport and sends again, such as redirects followed by
+// http.Client, asks the breaker for each request. What sits below it does not:
+// [http.Transport] by itself repeats a request without a body, or with an
+// Idempotency-Key, if the connection that it had kept turns out to be broken.
+package breakerhttp

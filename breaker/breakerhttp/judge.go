@@ -1,0 +1,71 @@
+package breakerhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/hint"
+)
+
+// judge says what an answer that arrived at received tells the breaker.
+func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outcome {
+	limited := t.limited(resp)
+	var said hint.Hint
+	if len(t.dialects) > 0 { // hint.Parse takes none for the default ones
+		said = hint.Parse(resp.Header, limited, received, t.dialects...)
+	}
+	outcome := breaker.Success()
+	switch {
+	case limited:
+		outcome = breaker.RateLimited(said.Wait)
+	case resp.StatusCode >= http.StatusInternalServerError:
+		outcome = breaker.Failure()
+	}
+	if left := said.Budget; left != nil {
+		outcome = outcome.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
+	}
+	return outcome.WithScope(breaker.Scope(said.Scope))
+}
+
+// judgeError says what a call without an answer tells the breaker. A caller that
+// gave up tells nothing about the API; a deadline that has passed is a timeout.
+func judgeError(ctx context.Context, err error, inTime bool) (breaker.Outcome, error) {
+	switch end := ctx.Err(); {
+	case errors.Is(end, context.Canceled): // whatever the cause that err is
+		return breaker.Neutral(), err
+	case end != nil:
+		return breaker.Failure(), err
+	case !inTime && err != nil:
+		return breaker.Failure(), &leaseError{err}
+	case errors.Is(err, context.Canceled):
+		return breaker.Neutral(), err
+	}
+	return breaker.Failure(), err
+}
+
+// openResponse is the 503 of [OpenResponse].
+func openResponse(req *http.Request, open *breaker.OpenError) *http.Response {
+	text := open.Error() + "\n"
+	seconds := (open.RetryAfter + time.Second - 1) / time.Second
+	return &http.Response{
+		StatusCode: http.StatusServiceUnavailable,
+		Status:     fmt.Sprintf("%d %s", http.StatusServiceUnavailable, http.StatusText(http.StatusServiceUnavailable)),
+		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
+		Header: http.Header{
+			"Content-Type":      {"text/plain; charset=utf-8"},
+			"Content-Length":    {strconv.Itoa(len(text))},
+			"Retry-After":       {strconv.FormatInt(int64(seconds), 10)},
+			"X-Circuit-Breaker": {open.Name},
+		},
+		ContentLength: int64(len(text)),
+		Body:          io.NopCloser(strings.NewReader(text)),
+		Request:       req,
+	}
+}

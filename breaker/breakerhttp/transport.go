@@ -1,0 +1,130 @@
+package breakerhttp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/hint"
+)
+
+// ErrNotSent is wrapped by the errors of requests that were not sent, so that it is
+// safe to send them later: the breaker did not let them through, or could not be
+// asked, or their context ended before.
+var ErrNotSent = errors.New("request not sent")
+
+// Transport is an [http.RoundTripper] that asks a breaker before each request. It
+// may be used by any number of goroutines at once.
+type Transport struct {
+	breaker  *breaker.Breaker
+	next     http.RoundTripper
+	log      *slog.Logger
+	key      func(*http.Request) string
+	limited  func(*http.Response) bool
+	dialects []hint.Dialect
+	answers  bool
+	patience time.Duration // 0: as long as the request's context
+	lines    *lines        // nil: nobody waits
+}
+
+// New puts b in front of next, which makes the calls; nil means
+// [http.DefaultTransport], which waits for an answer without end: give the
+// http.Client a Timeout. Options apply in order. Closing b is left to the caller;
+// after that no request is sent any more.
+func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transport {
+	t := &Transport{
+		breaker: b, next: next, dialects: hint.Default,
+		log: slog.New(slog.DiscardHandler),
+	}
+	if next == nil {
+		t.next = http.DefaultTransport //nolint:forbidigo // what nil means everywhere in net/http
+	}
+	RateLimitedStatus(http.StatusTooManyRequests)(t)
+	for _, option := range options {
+		option(t)
+	}
+	return t
+}
+
+// CloseIdleConnections passes on what [http.Client.CloseIdleConnections] asks for.
+func (t *Transport) CloseIdleConnections() {
+	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
+		closer.CloseIdleConnections()
+	}
+}
+
+// RoundTrip sends the request if the breaker lets it through, and tells the breaker
+// how that went. Errors of requests that were not sent wrap [ErrNotSent]; answers
+// and other errors are those of the RoundTripper behind it, except for a probe that
+// outlasts its lease.
+func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
+	permit, err := t.allow(req)
+	if err != nil {
+		if req.Body != nil {
+			_ = req.Body.Close() // a RoundTripper's duty also where it sends nothing
+		}
+		return t.refuse(req, err)
+	}
+	call := newCall(req, permit.Until())
+	outcome := breaker.Failure() // unless more is known; also if next panics
+	defer func() {
+		if resp == nil {
+			call.end()
+		}
+		t.report(req, permit, outcome)
+	}()
+	resp, err = t.next.RoundTrip(call.req)
+	inTime := call.answered()
+	if resp != nil {
+		outcome = t.judge(resp, time.Now())
+		call.handOver(resp)
+		return resp, err
+	}
+	outcome, err = judgeError(req.Context(), err, inTime)
+	return nil, err
+}
+
+// allow asks for the leave to send the request, and waits for it if it may.
+func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
+	ctx := req.Context()
+	if err := ctx.Err(); err != nil {
+		return breaker.Permit{}, err
+	}
+	b := t.breaker
+	if t.key != nil {
+		b = b.Key(t.key(req))
+	}
+	if t.lines == nil {
+		return ask(ctx, b)
+	}
+	return t.wait(ctx, b)
+}
+
+// ask bounds the question to Redis also where the request has a longer deadline.
+func ask(ctx context.Context, b *breaker.Breaker) (breaker.Permit, error) {
+	ctx, cancel := context.WithTimeout(ctx, breaker.DefaultTimeout)
+	defer cancel()
+	return b.Allow(ctx)
+}
+
+// refuse is the answer to a request that is not sent.
+func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error) {
+	if open, ok := errors.AsType[*breaker.OpenError](err); ok && t.answers && req.Context().Err() == nil {
+		return openResponse(req, open), nil
+	}
+	return nil, fmt.Errorf("breakerhttp: %w: %w", ErrNotSent, err)
+}
+
+// report tells the breaker. The request's context may have ended with the call; the
+// breaker has to hear of it all the same.
+func (t *Transport) report(req *http.Request, permit breaker.Permit, outcome breaker.Outcome) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), breaker.DefaultTimeout)
+	defer cancel()
+	if _, err := permit.Report(ctx, outcome); err != nil {
+		t.log.Warn("breaker could not be told of a request", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
+	}
+}

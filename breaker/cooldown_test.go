@@ -1,0 +1,94 @@
+package breaker
+
+import (
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func TestCooldownLevel(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 3, CooldownJitter: -1, MaxCooldown: time.Hour},
+		row{0, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+		row{0, level, "0"},
+		row{10 * second, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
+		row{10 * second, level, "1"},
+		// A probe that failed otherwise says nothing about the limit.
+		row{40 * second, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
+		row{40 * second, level, "1"},
+		row{41 * second, call(RateLimited(5 * second)), "OPEN 5s failures=1 hint probes=2 wasted=3"},
+		row{41 * second, level, "2"},
+		row{46 * second, call(RateLimited(0)), "OPEN 4m30s failures=1 probe probes=3 wasted=4"},
+		row{316 * second, call(Success()), "CLOSED"},
+		row{316 * second, level, "3"},
+		// CLOSED for less than the last cooldown: it goes on where it was.
+		row{585*second + 999*time.Millisecond, call(RateLimited(0)), "OPEN 4m30s failures=1 threshold wasted=1"},
+		row{900 * second, call(Success()), "CLOSED"},
+		row{1170 * second, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+		row{1170 * second, level, "0"},
+		// An operator's reset forgets it at once.
+		row{1180 * second, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
+		row{1180 * second, reset, "CLOSED"},
+		row{1180 * second, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+	)
+}
+
+func TestJitterIsAddedToCooldownsThatHaveGrown(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name      string
+		jitter    float64
+		low, high time.Duration // of the second cooldown
+	}{
+		{"default", 0, 20 * second, 22 * second},
+		{"none", -1, 20 * second, 20 * second},
+		{"half", 0.5, 20 * second, 30 * second},
+		{"capped", 1, 20 * second, 35 * second},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				o := Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, MaxCooldown: 35 * second, CooldownJitter: c.jitter}
+				h := newHarness(t, rdb, o)
+				seen := map[time.Duration]bool{}
+				for range 50 {
+					if s := report(t, h.b, RateLimited(0)); s.Remaining != 10*second {
+						t.Fatalf("the first cooldown is %v", s.Remaining)
+					}
+					h.clock.advance(10*second, 10*second)
+					s := report(t, h.b, RateLimited(0))
+					if s.Remaining < c.low || s.Remaining > c.high {
+						t.Fatalf("the second cooldown is %v, want %v to %v", s.Remaining, c.low, c.high)
+					}
+					seen[s.Remaining] = true
+					reset(h)
+				}
+				if spread := len(seen) > 20; spread != (c.jitter >= 0) {
+					t.Errorf("%d cooldowns of 50 differ", len(seen))
+				}
+			})
+		})
+	}
+}
+
+func TestJitterDoesNotTouchHints(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: 1},
+		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
+		row{minute, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint probes=1 wasted=2"},
+		row{2 * minute, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint probes=2 wasted=3"},
+	)
+}
+
+func TestFailedProbesWaitNoLongerThanAGrownCooldown(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond, CooldownMultiplier: 4, CooldownJitter: -1},
+		row{0, call(RateLimited(0)), "OPEN 100ms failures=1 threshold wasted=1"},
+		row{100 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 threshold wasted=1"},
+		row{100 * time.Millisecond, ask("x"), "HALF_OPEN for 100ms"},
+		row{200 * time.Millisecond, call(RateLimited(0)), "OPEN 400ms failures=1 probe probes=1 wasted=2"},
+		row{600 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
+		row{600 * time.Millisecond, ask("x"), "HALF_OPEN for 400ms"},
+	)
+}

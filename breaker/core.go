@@ -1,0 +1,235 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// core is one instance's part in a destination's breaker and in those of its
+// keys: what it knows of them, and what keeps that fresh. The Breakers of a
+// destination and of its keys share it.
+type core struct {
+	options Options
+	rdb     redis.UniversalClient
+	place   place // of the destination's own breaker
+	id      string
+	clock   clock
+	log     *slog.Logger
+	events  *events
+	flights *flights
+	tally   tally
+
+	view atomic.Pointer[view] // of the destination's own breaker
+	keys keyViews
+	mu   sync.Mutex // one writer of views at a time
+	down atomic.Bool
+
+	synced     atomic.Uint64 // version up to which a read has told everything
+	latest     atomic.Uint64 // highest version ever seen
+	latestAt   time.Time     // when that was heard of; guarded by mu
+	enrolled   atomic.Bool   // Redis has counted this instance in,
+	enrolledAs atomic.Int64  // with so many calls at once
+	capacity   atomic.Int64  // calls that all instances make at once, as registered
+
+	asking    keyLocks      // one at a time asks for the leave under a name
+	refresh   chan struct{} // asks for a read of the snapshot now
+	joins     joins
+	whole     atomic.Bool                   // the next read of the snapshot is to be of all
+	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
+	heard     atomic.Int64                  // when the subscription last gave a sign, unix ns
+	pubsub    atomic.Pointer[redis.PubSub]
+
+	stop    context.CancelFunc // ends what runs in the background
+	work    sync.WaitGroup
+	workMu  sync.Mutex // orders work.Add before work.Wait
+	stopped bool
+}
+
+// clock is time as a core sees it; tests replace it.
+type clock struct {
+	now   func() time.Time // local
+	redis func() string    // "" lets the scripts read Redis TIME
+}
+
+var realClock = clock{now: time.Now, redis: func() string { return "" }}
+
+// newCore makes a core that knows nothing yet and does nothing by itself.
+func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
+	o = o.withDefaults()
+	if err := o.validate(); err != nil {
+		return nil, err
+	}
+	k := &core{
+		options: o, rdb: rdb, place: placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
+		events:  newEvents(o.Logger, o.OnEvent),
+		flights: newFlights(),
+		refresh: make(chan struct{}, 1),
+		joins:   newJoins(),
+		stop:    func() {},
+	}
+	first := &view{known: o.Disabled, changed: make(chan struct{})}
+	first.record.Name = k.place.name
+	first.status = first.record.status()
+	k.view.Store(first)
+	changed := make(chan struct{})
+	k.anyChange.Store(&changed)
+	return k, nil
+}
+
+// start reads the state, and starts what keeps it fresh.
+func (c *core) start(ctx context.Context) {
+	if c.options.Disabled {
+		return
+	}
+	err := c.register(ctx, registered)
+	if err == nil {
+		err = c.readSnapshot(ctx)
+	}
+	if err != nil {
+		c.log.Warn("breaker cannot ask Redis, and keeps trying", "breaker", c.place.name, "error", err)
+	}
+	background, stop := context.WithCancel(context.Background())
+	c.stop = stop
+	c.spawn(func() { c.keepFresh(background) })
+	c.spawn(func() { c.subscribe(background) })
+	c.spawn(func() { c.events.run(background) })
+}
+
+// close stops what runs in the background and waits for it.
+func (c *core) close() {
+	c.workMu.Lock()
+	already := c.stopped
+	c.stopped = true
+	c.workMu.Unlock()
+	c.stop()
+
+	c.mu.Lock()
+	current := c.view.Load()
+	if !current.closed {
+		last := *current
+		last.closed, last.known, last.changed = true, false, make(chan struct{})
+		c.replace(current, &last)
+		c.tellKeys()
+	}
+	c.mu.Unlock()
+
+	c.work.Wait()
+	if !already && c.enrolled.Load() && !c.down.Load() {
+		ctx, cancel := context.WithTimeout(context.Background(), leaveTimeout)
+		defer cancel()
+		c.flushRescheduled(ctx)
+		_ = c.register(ctx, 0) // its registration ends by itself, too
+	}
+}
+
+// leaveTimeout bounds what a closed core still tells Redis.
+const leaveTimeout = 500 * time.Millisecond
+
+// spawn runs f in the background, unless close was called; close waits for it.
+func (c *core) spawn(f func()) bool {
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	if c.stopped {
+		return false
+	}
+	c.work.Go(f)
+	return true
+}
+
+// run runs a script about one name and takes note of what it answers. It returns
+// when ctx ends, even if the client does not; abandoned is called when the script
+// may have run without its answer being returned.
+func (c *core) run(ctx context.Context, key string, s *script, abandoned func(), own ...any) (reply, error) {
+	type answer struct {
+		reply reply
+		err   error
+	}
+	ask := func() answer {
+		started := c.clock.now()
+		r, err := s.run(ctx, c.rdb, placeOf(c.options.Destination, key), c.caller(), own...)
+		if err != nil {
+			if !errors.Is(ctx.Err(), context.Canceled) {
+				c.down.Store(true)
+			}
+			return answer{err: err}
+		}
+		c.down.Store(false)
+		c.observeReply(key, &r, started, c.clock.now())
+		return answer{reply: r}
+	}
+	var given atomic.Bool // whoever sets it first decides what becomes of the answer
+	answers := make(chan answer, 1)
+	background := func() {
+		a := ask()
+		if given.CompareAndSwap(false, true) {
+			answers <- a
+		} else if abandoned != nil && !refused(a.err) {
+			abandoned()
+		}
+	}
+	if !c.spawn(background) {
+		background() // closed: nothing may run behind the caller's back
+	}
+	var a answer
+	select {
+	case a = <-answers:
+	case <-ctx.Done():
+		if given.CompareAndSwap(false, true) {
+			return reply{}, ctx.Err()
+		}
+		a = <-answers
+	}
+	if a.err != nil && abandoned != nil && !refused(a.err) {
+		abandoned()
+	}
+	return a.reply, a.err
+}
+
+// refused says that Redis answered, with an error: the script did not run.
+func refused(err error) bool {
+	var reply redis.Error
+	return errors.As(err, &reply)
+}
+
+func (c *core) caller() caller {
+	jitter := max(0, c.options.CooldownJitter)
+	return caller{
+		now: c.clock.redis(), who: c.options.Instance, id: c.id, cooldown: c.options.Cooldown,
+		multiplier: c.options.CooldownMultiplier, maxCooldown: c.options.MaxCooldown,
+		jitter: jitter * rand.Float64(), //nolint:gosec // it spreads cooldowns, and hides nothing
+	}
+}
+
+// name is the breaker's of a key; of the destination for "".
+func (c *core) name(key string) string {
+	if key == "" {
+		return c.place.name
+	}
+	return c.place.name + "/" + key
+}
+
+// bounded gives ctx a deadline if it has none.
+func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	if _, ok := ctx.Deadline(); ok {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, DefaultTimeout)
+}
+
+// newID returns the id of a permit. It has to be unique, not secret.
+func newID() uint64 {
+	return rand.Uint64() //nolint:gosec // see above
+}
+
+// token is a permit's id as the scripts know it.
+func token(id uint64) string {
+	return strconv.FormatUint(id, 16)
+}

@@ -1,0 +1,217 @@
+package breaker
+
+import (
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+func outOf(f *flights, key string) [2]int {
+	_, out, keyed := f.count(key)
+	return [2]int{out, keyed}
+}
+
+func TestFlightsCountWhatIsOut(t *testing.T) {
+	t.Parallel()
+	f := newFlights()
+	step := func(what string, out, a, b int) {
+		t.Helper()
+		if gotA, gotB := outOf(f, "a"), outOf(f, "b"); gotA != [2]int{out, a} || gotB != [2]int{out, b} {
+			t.Errorf("%s: %v and %v, want %d out, %d of a, %d of b", what, gotA, gotB, out, a, b)
+		}
+	}
+	one, _ := f.depart(1, true, "", always)
+	two, _ := f.depart(2, true, "a", always)
+	three, _ := f.depart(3, false, "b", always)
+	step("three have departed, one for its key alone", 2, 1, 1)
+	if at, ok := f.depart(4, true, "a", func() bool { return false }); ok || at != (seat{}) {
+		t.Errorf("departed without leave: %v", at)
+	}
+	step("one was not allowed", 2, 1, 1)
+	if at, ok := f.enter(1, one, "b", func() bool { return false }); ok || at != one {
+		t.Errorf("entered without leave: %v", at)
+	}
+	step("one was not allowed under a key", 2, 1, 1)
+	f.enter(1, one, "b", always)
+	f.enter(1, one, "a", always) // it is under a key already
+	step("the first is under a key", 2, 1, 2)
+	for range 2 {
+		f.land(2, two)
+	}
+	step("the second has landed, once", 1, 0, 2)
+	again, _ := f.depart(34, true, "a", always) // in the slot of 2
+	if again.slot != two.slot || again.turn == two.turn {
+		t.Fatalf("slots: %v after %v", again, two)
+	}
+	if f.land(2, two) {
+		t.Error("a permit of before took the slot's place")
+	}
+	step("the slot is in use again", 2, 1, 2)
+	f.enter(2, two, "b", always)
+	step("a permit of before does not enter", 2, 1, 2)
+	if f.land(9, seat{}) {
+		t.Error("a permit without a seat has landed")
+	}
+	at, _ := f.enter(5, seat{}, "a", always)
+	step("one that Redis has counted is under a key", 2, 2, 2)
+	for id, s := range map[uint64]seat{1: one, 3: three, 34: again, 5: at} {
+		if !f.land(id, s) {
+			t.Errorf("%d was not out", id)
+		}
+	}
+	step("all have landed", 0, 0, 0)
+	if n := f.highest(); n != 2 {
+		t.Errorf("the most at once is %d, want 2", n)
+	}
+}
+
+// Sixteen goroutines come and go, and report twice; the counts stay right.
+func TestFlightsUnderManyGoroutines(t *testing.T) {
+	t.Parallel()
+	b := start(t, embedded(t), Options{Destination: "api", RefreshInterval: time.Hour})
+	var group sync.WaitGroup
+	const goroutines, rounds = 16, 500
+	kept := make([]Permit, goroutines)
+	for g := range goroutines {
+		group.Go(func() {
+			key := fmt.Sprint("key-", g%4)
+			for i := range rounds {
+				p, err := b.Key([]string{"", key}[i%2]).Allow(t.Context())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if i%2 == 0 {
+					if p, err = p.ForKey(t.Context(), key); err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				if i == rounds-1 {
+					kept[g] = p
+					return
+				}
+				for range 2 {
+					if i%3 == 0 {
+						err = p.Release(t.Context())
+					} else {
+						_, err = p.Report(t.Context(), Success())
+					}
+					if err != nil {
+						t.Error(err)
+						return
+					}
+				}
+				if i%50 == 0 {
+					if _, out, keyed := b.flights.count(key); out > goroutines || keyed > goroutines/4 || out < 0 || keyed < 0 {
+						t.Errorf("%d out, %d of %s", out, keyed, key)
+					}
+				}
+			}
+		})
+	}
+	group.Wait()
+	if got := outOf(b.flights, "key-0"); got != [2]int{goroutines, goroutines / 4} {
+		t.Errorf("%v are out, want %d and %d", got, goroutines, goroutines/4)
+	}
+	for _, p := range kept {
+		for range 3 {
+			if _, err := p.Report(t.Context(), Success()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if got := outOf(b.flights, "key-0"); got != [2]int{0, 0} {
+		t.Errorf("%v are out after all reports", got)
+	}
+}
+
+// Not parallel: it counts allocations. A healthy keyed call costs what one without a
+// key does, and the name in the status that Report returns; so does a permit that
+// becomes a key's.
+func TestHealthyKeyedPathCostsOneAllocationAndNoCommand(t *testing.T) {
+	s := redistest.Start(t)
+	b := start(t, s.Client(t), Options{Destination: "api", RefreshInterval: time.Hour})
+	rdb := s.Client(t)
+	if _, err := Trip(t.Context(), rdb, "api/open", TripOptions{}); err != nil { // one key of others is not healthy
+		t.Fatal(err)
+	}
+	awaitView(t, b.Key("open"), "OPEN", func(v View) bool { return v.State == Open })
+	settle(t, s)
+	key := b.Key("healthy")
+	ctx := t.Context()
+	for _, c := range []struct {
+		name string
+		call func() error
+		want float64 // the name in the status that Report returns, of a breaker with nothing to remember
+	}{
+		{"keyed", func() error { return healthyCall(ctx, key) }, 1},
+		{"the key is made anew", func() error { return healthyCall(ctx, b.Key("healthy")) }, 1},
+		{"for a key", func() error {
+			p, err := b.Allow(ctx)
+			if err != nil {
+				return err
+			}
+			if p, err = p.ForKey(ctx, "healthy"); err != nil {
+				return err
+			}
+			_, err = p.Report(ctx, Success())
+			return err
+		}, 1},
+		{"another outcome", func() error {
+			p, err := key.Allow(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = p.Report(ctx, Failure())
+			return err
+		}, 1},
+		{"much is left", func() error {
+			p, err := key.Allow(ctx)
+			if err != nil {
+				return err
+			}
+			_, err = p.Report(ctx, told(1000, time.Minute, 5000))
+			return err
+		}, 1},
+		{"released", func() error {
+			p, err := key.Allow(ctx)
+			if err != nil {
+				return err
+			}
+			return p.Release(ctx)
+		}, 0},
+	} {
+		s.ResetStats(t)
+		var failed error
+		got := testing.AllocsPerRun(1000, func() {
+			if err := c.call(); err != nil {
+				failed = err
+			}
+		})
+		if failed != nil {
+			t.Fatalf("%s: %v", c.name, failed)
+		}
+		if got != c.want {
+			t.Errorf("%s: %v allocations per call, want %v", c.name, got, c.want)
+		}
+		if stats := s.CommandStats(t); len(stats) != 0 {
+			t.Errorf("%s: commands for 1000 calls: %v, want none", c.name, stats)
+		}
+	}
+}
+
+func BenchmarkHealthyKeyedPath(b *testing.B) {
+	s := redistest.Start(b)
+	br := start(b, s.Client(b), Options{Destination: "api"})
+	ctx := b.Context()
+	b.ReportAllocs()
+	for b.Loop() {
+		if err := healthyCall(ctx, br.Key("healthy")); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,435 @@
+package breaker
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/anishathalye/porcupine"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// Many clients change a destination's breaker and that of a key under it at once.
+// What each of them was told must be explained by some order of their steps, each
+// done at one instant between its question and its answer (linearizability).
+
+const (
+	linearClients   = 10
+	linearSteps     = 60
+	linearThreshold = 3
+	linearCooldown  = 3 * time.Millisecond
+)
+
+// linearInput is one step.
+type linearInput struct {
+	kind   string // "acquire", "report", "release", "trip", "reset"
+	keyed  bool
+	token  string
+	who    string
+	permit uint64 // generation of the permit
+	failed bool   // the report says "limited", else "success"
+}
+
+// linearOutput is what the client was told.
+type linearOutput struct {
+	result  string
+	version uint64
+	parent  seen
+	child   seen // if keyed
+}
+
+// seen is a breaker after the step.
+type seen struct {
+	state      State
+	failures   int
+	generation uint64
+	probeBy    string
+}
+
+// linearStore makes the steps.
+type linearStore interface {
+	do(ctx context.Context, in linearInput) (linearOutput, error)
+}
+
+// --- the model: the rules of the breakers, with time left open
+
+type linearBreaker struct {
+	seen
+	token string // of the probe
+}
+
+type linearState struct{ parent, child linearBreaker }
+
+// moved is b after a transition. Its generation is known from the answer only, and
+// must have grown.
+func (b linearBreaker) moved(to State, told seen) (linearBreaker, bool) {
+	grown := told.generation > b.generation
+	b.state, b.generation, b.probeBy, b.token = to, told.generation, "", ""
+	if to == Closed {
+		b.failures = 0
+	}
+	return b, grown
+}
+
+// asked are the ways in which a breaker can answer who asks for leave: time passes,
+// so that one that is OPEN may let a probe through or not.
+func (b linearBreaker) asked(told seen) []linearAnswer {
+	switch b.state {
+	case Closed:
+		return []linearAnswer{{"closed", b}}
+	case HalfOpen:
+		if b.token != "" {
+			return []linearAnswer{{"denied", b}}
+		}
+		return []linearAnswer{{"probe", b}}
+	}
+	answers := []linearAnswer{{"denied", b}}
+	if half, ok := b.moved(HalfOpen, told); ok {
+		answers = append(answers, linearAnswer{"probe", half})
+	}
+	return answers
+}
+
+type linearAnswer struct {
+	decision string
+	then     linearBreaker
+}
+
+func (a linearAnswer) taken(in linearInput) linearBreaker {
+	b := a.then
+	if a.decision == "probe" {
+		b.token, b.probeBy = in.token, in.who
+	}
+	return b
+}
+
+func linearAcquire(s linearState, in linearInput, out linearOutput) (next []linearState) {
+	add := func(result string, s linearState) {
+		if result == out.result {
+			next = append(next, s)
+		}
+	}
+	for _, p := range s.parent.asked(out.parent) {
+		switch {
+		case p.decision == "denied":
+			add("denied", linearState{p.then, s.child})
+		case !in.keyed:
+			add(map[string]string{"probe": "granted", "closed": "closed"}[p.decision], linearState{p.taken(in), s.child})
+		default:
+			for _, c := range s.child.asked(out.child) {
+				switch {
+				case c.decision == "denied":
+					add("denied", linearState{p.then, c.then})
+				case c.decision == "probe" || p.decision == "probe":
+					add("granted", linearState{p.taken(in), c.taken(in)})
+				default:
+					add("closed", linearState{p.taken(in), c.taken(in)})
+				}
+			}
+		}
+	}
+	return next
+}
+
+// reported is b after a report; owner is whether the answer counts for it.
+func (b linearBreaker) reported(in linearInput, owner bool, told seen) (linearBreaker, bool) {
+	switch {
+	case b.state == HalfOpen && b.token == in.token && in.failed:
+		return b.moved(Open, told)
+	case b.state == HalfOpen && b.token == in.token:
+		return b.moved(Closed, told)
+	case b.state == Closed && in.permit >= b.generation && in.failed && owner:
+		b.failures++
+		if b.failures >= linearThreshold {
+			return b.moved(Open, told)
+		}
+	case b.state == Closed && in.permit >= b.generation && !in.failed:
+		b.failures = 0
+	}
+	return b, true
+}
+
+// linearStep are the states that a step can lead to, given what it answered.
+func linearStep(s linearState, in linearInput, out linearOutput) []linearState {
+	var next []linearState
+	ok := true
+	one, told := &s.parent, out.parent
+	if in.keyed {
+		one, told = &s.child, out.child
+	}
+	switch in.kind {
+	case "acquire":
+		next = linearAcquire(s, in, out)
+	case "report":
+		var grown bool
+		s.parent, ok = s.parent.reported(in, !in.keyed, out.parent)
+		if in.keyed {
+			s.child, grown = s.child.reported(in, true, out.child)
+			ok = ok && grown
+		}
+	case "release":
+		for _, b := range []*linearBreaker{&s.parent, one} {
+			if b.state == HalfOpen && b.token == in.token {
+				b.token, b.probeBy = "", ""
+			}
+		}
+	case "trip":
+		*one, ok = one.moved(Open, told)
+	case "reset":
+		if one.state != Closed || one.failures != 0 {
+			*one, ok = one.moved(Closed, told)
+		}
+	}
+	if in.kind != "acquire" && ok {
+		next = []linearState{s}
+	}
+	var agreed []linearState
+	for _, s := range next {
+		if s.parent.seen == out.parent && (!in.keyed || s.child.seen == out.child) {
+			agreed = append(agreed, s)
+		}
+	}
+	return agreed
+}
+
+func linearModel() porcupine.Model {
+	model := porcupine.NondeterministicModel{
+		Init: func() []any { return []any{linearState{}} },
+		Step: func(state, input, output any) []any {
+			var next []any
+			for _, s := range linearStep(state.(linearState), input.(linearInput), output.(linearOutput)) {
+				next = append(next, s)
+			}
+			return next
+		},
+	}
+	return model.ToModel()
+}
+
+// --- the breaker itself
+
+type scriptStore struct {
+	rdb         redis.UniversalClient
+	destination string
+}
+
+func (s scriptStore) do(ctx context.Context, in linearInput) (linearOutput, error) {
+	key := ""
+	if in.keyed {
+		key = "k"
+	}
+	c := caller{who: in.who, id: in.who, cooldown: linearCooldown, multiplier: 1, maxCooldown: time.Minute}
+	place := placeOf(s.destination, key)
+	var r reply
+	var err error
+	switch in.kind {
+	case "acquire":
+		r, err = acquireScript.run(ctx, s.rdb, place, c, in.token, 3_600_000, 1, 0, 0, "", 0, "0")
+	case "report":
+		outcome := map[bool]string{true: "limited", false: "success"}[in.failed]
+		r, err = reportScript.run(ctx, s.rdb, place, c, in.token, in.permit, outcome, 0, linearThreshold, "", "", 0, 0, 1, 0, 0)
+	case "release":
+		r, err = releaseScript.run(ctx, s.rdb, place, c, in.token, "", "0")
+	case "trip":
+		r, err = tripScript.run(ctx, s.rdb, place, c, millis(linearCooldown), "")
+	case "reset":
+		r, err = resetScript.run(ctx, s.rdb, place, c)
+	}
+	if err != nil {
+		return linearOutput{}, err
+	}
+	see := func(r *record) seen {
+		return seen{state: r.State, failures: r.Failures, generation: r.Generation, probeBy: r.ProbeBy}
+	}
+	out := linearOutput{result: string(r.result), version: r.version, parent: see(&r.record)}
+	if in.keyed {
+		out.child = see(&r.keyed)
+	}
+	return out, nil
+}
+
+// --- the mutant: it reads, thinks, and writes, as breakers without scripts do
+
+type splitStore struct {
+	rdb         redis.UniversalClient
+	destination string
+}
+
+type splitHash map[string]string
+
+func (h splitHash) number(field string) uint64 {
+	n, _ := strconv.ParseUint(h[field], 10, 64)
+	return n
+}
+
+func (h splitHash) move(to State) {
+	h["state"], h["probe_token"], h["probe_by"] = to.String(), "", ""
+	h["generation"] = strconv.FormatUint(max(h.number("generation")+1, uint64(time.Now().UnixMicro())), 10) //nolint:gosec // after 1970
+	if to == Closed {
+		h["failures"] = "0"
+	}
+	h["until"] = strconv.FormatInt(time.Now().Add(linearCooldown).UnixNano(), 10)
+}
+
+func (h splitHash) seen() seen {
+	var state State
+	_ = state.UnmarshalText([]byte(h["state"])) // "" is CLOSED
+	return seen{
+		state: state, failures: int(h.number("failures")), generation: h.number("generation"), //nolint:gosec // small
+		probeBy: h["probe_by"],
+	}
+}
+
+// do knows the destination's breaker only.
+func (s splitStore) do(ctx context.Context, in linearInput) (linearOutput, error) {
+	name := placeOf(s.destination, "").keys[0]
+	read, err := s.rdb.HGetAll(ctx, name).Result()
+	if err != nil {
+		return linearOutput{}, err
+	}
+	h, result := splitHash(maps.Clone(read)), "applied"
+	b := h.seen()
+	probes := b.state == HalfOpen && h["probe_token"] == in.token
+	switch in.kind {
+	case "acquire":
+		result = "closed"
+		if b.state == Open && h.number("until") <= uint64(time.Now().UnixNano()) { //nolint:gosec // after 1970
+			h.move(HalfOpen)
+			b = h.seen()
+		}
+		switch {
+		case b.state == Open || b.state == HalfOpen && h["probe_token"] != "":
+			result = "denied"
+		case b.state == HalfOpen:
+			result, h["probe_token"], h["probe_by"] = "granted", in.token, in.who
+		}
+	case "report":
+		switch {
+		case probes && in.failed:
+			h.move(Open)
+		case probes:
+			h.move(Closed)
+		case b.state == Closed && in.permit >= b.generation && !in.failed:
+			h["failures"] = "0"
+		case b.state == Closed && in.permit >= b.generation:
+			h["failures"] = strconv.Itoa(b.failures + 1)
+			if b.failures+1 >= linearThreshold {
+				h.move(Open)
+			}
+		}
+	case "release":
+		if probes {
+			h["probe_token"], h["probe_by"] = "", ""
+		}
+	case "trip":
+		h.move(Open)
+	case "reset":
+		if b.state != Closed || b.failures != 0 {
+			h.move(Closed)
+		}
+	}
+	if !maps.Equal(read, h) {
+		if err := s.rdb.HSet(ctx, name, map[string]string(h)).Err(); err != nil {
+			return linearOutput{}, err
+		}
+	}
+	return linearOutput{result: result, version: h.number("generation"), parent: h.seen()}, nil
+}
+
+// --- the check
+
+// linearHistory has clients make steps at once and returns what they saw.
+func linearHistory(t *testing.T, store linearStore, keys bool) []porcupine.Operation {
+	t.Helper()
+	began := time.Now()
+	histories := make([][]porcupine.Operation, linearClients)
+	var group sync.WaitGroup
+	for client := range linearClients {
+		group.Go(func() {
+			random := rand.New(rand.NewPCG(rand.Uint64(), 1)) //nolint:gosec // a test
+			step := func(in linearInput) linearOutput {
+				in.who = fmt.Sprint("client-", client)
+				call := time.Since(began).Nanoseconds()
+				out, err := store.do(t.Context(), in)
+				if err != nil {
+					t.Error(err)
+				}
+				histories[client] = append(histories[client], porcupine.Operation{
+					ClientId: client, Input: in, Call: call, Output: out, Return: time.Since(began).Nanoseconds(),
+				})
+				return out
+			}
+			for i := range linearSteps {
+				in := linearInput{keyed: keys && random.IntN(2) == 0, token: fmt.Sprintf("%d-%d", client, i)}
+				switch random.IntN(20) {
+				case 0:
+					in.kind = "trip"
+					step(in)
+					continue
+				case 1:
+					in.kind = "reset"
+					step(in)
+					continue
+				}
+				in.kind = "acquire"
+				out := step(in)
+				if out.result == "denied" {
+					continue
+				}
+				in.permit = out.version
+				in.kind, in.failed = "report", random.IntN(3) > 0
+				if random.IntN(10) == 0 {
+					in.kind = "release"
+				}
+				step(in)
+			}
+		})
+	}
+	group.Wait()
+	var all []porcupine.Operation
+	for _, h := range histories {
+		all = append(all, h...)
+	}
+	return all
+}
+
+func TestTransitionsAreLinearizable(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for round := range 3 {
+		d := redistest.Name(t, "linear")
+		rdb := s.Client(t)
+		// One call at once: there is no slow start.
+		if err := rdb.HSet(t.Context(), placeOf(d, "").keys[1], ":capacity", 1).Err(); err != nil {
+			t.Fatal(err)
+		}
+		history := linearHistory(t, scriptStore{rdb, d}, round > 0)
+		result := porcupine.CheckOperationsTimeout(linearModel(), history, time.Minute)
+		t.Logf("round %d: %d steps: %s", round, len(history), result)
+		if result != porcupine.Ok {
+			t.Errorf("round %d: the steps have no order: %s", round, result)
+		}
+	}
+}
+
+// The check is worth something: it finds a breaker that reads and writes apart.
+func TestReadingAndWritingApartIsFoundOut(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	for round := range 3 {
+		store := splitStore{s.Client(t), redistest.Name(t, "split")}
+		history := linearHistory(t, store, false)
+		result := porcupine.CheckOperationsTimeout(linearModel(), history, time.Minute)
+		t.Logf("round %d: %d steps: %s", round, len(history), result)
+		if result != porcupine.Illegal {
+			t.Errorf("round %d: the mutant was not found out: %s", round, result)
+		}
+	}
+}

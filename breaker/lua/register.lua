@@ -1,0 +1,43 @@
+-- register: an instance says that it lives and how many calls it makes at once
+-- at most, or (with 0 ms) that it is gone. Now and then this also tidies up: it
+-- forgets idle keys, and mends the list of changes if that was lost alone.
+--
+-- KEYS  as in the prelude
+-- ARGV  1…10 as in the prelude
+--       11  calls at once   12  for how long this holds, ms
+-- Returns {"registered", calls at once of all instances}
+
+prepare()
+read_clock()
+local sum = 0
+if ARGV[12] == '0' then
+  redis.call('HDEL', INSTANCES, INSTANCE)
+else
+  redis.call('HSET', INSTANCES, INSTANCE, ARGV[11] .. ' ' .. int(math.ceil(now + tonumber(ARGV[12]))))
+end
+local instances = redis.call('HGETALL', INSTANCES)
+for i = 1, #instances, 2 do
+  local can, expiry = string.match(instances[i + 1], '^(%d+) (%d+)$')
+  if number(expiry) > now then
+    sum = sum + number(can)
+  else
+    redis.call('HDEL', INSTANCES, instances[i])
+  end
+end
+redis.call('PEXPIRE', INSTANCES, '60000')
+if sum == 0 then
+  redis.call('HDEL', NOTCLOSED, CAPACITY)
+else
+  redis.call('HSET', NOTCLOSED, CAPACITY, int(sum))
+end
+forget_idle(100)
+if redis.call('EXISTS', CHANGES) == 0 then
+  local listed = redis.call('HGETALL', NOTCLOSED)
+  for i = 1, #listed, 2 do
+    local revision = string.match(listed[i + 1], '"revision":(%d+)')
+    if revision then
+      redis.call('ZADD', CHANGES, revision, listed[i])
+    end
+  end
+end
+return { 'registered', int(sum) }

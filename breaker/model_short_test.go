@@ -1,0 +1,5 @@
+//go:build !soak
+
+package breaker
+
+const modelChecks = 100

@@ -1,0 +1,101 @@
+package breaker
+
+import (
+	"strconv"
+	"time"
+)
+
+// Outcome is how a call ended, as far as the breaker cares. The zero Outcome is
+// neutral: the call told nothing, for it was cancelled or never made.
+type Outcome struct {
+	kind   outcomeKind
+	told   bool // what is left, in budget
+	hint   time.Duration
+	scope  Scope
+	budget Budget
+}
+
+type outcomeKind uint8
+
+const (
+	neutral outcomeKind = iota
+	success
+	failure
+	limited
+)
+
+var outcomeNames = [...]string{neutral: "neutral", success: "success", failure: "failure", limited: "limited"}
+
+// Success says that the API accepted the call. It resets the count of failures
+// and, from the probe, closes the breaker.
+func Success() Outcome { return Outcome{kind: success} }
+
+// RateLimited says that the API refused the call because of its limit (429). A
+// hint above 0 is how long the API asked to wait: it opens the breaker at once
+// for that long, at most for MaxCooldown.
+func RateLimited(hint time.Duration) Outcome {
+	return Outcome{kind: limited, hint: max(0, hint)}
+}
+
+// Failure says that the call failed otherwise (500, timeout). It neither counts
+// nor resets; after a failed probe the next one waits, longer each time.
+func Failure() Outcome { return Outcome{kind: failure} }
+
+// Neutral says that the call told nothing about the API: it was cancelled.
+func Neutral() Outcome { return Outcome{} }
+
+// Scope is whose limit an API speaks of.
+type Scope string
+
+// The scopes. Without one, and with ScopeUser, the outcome of a keyed call counts
+// for its key, with ScopeGlobal for the destination. That of a call without a key
+// counts for the destination.
+const (
+	ScopeUnknown Scope = ""
+	ScopeUser    Scope = "user"
+	ScopeGlobal  Scope = "global"
+)
+
+// WithScope adds whose limit the API spoke of.
+func (o Outcome) WithScope(s Scope) Outcome {
+	o.scope = s
+	return o
+}
+
+// Budget is what an API says is left of its limit.
+type Budget struct {
+	// Remaining is how many more calls the window has.
+	Remaining int
+	// Reset is how long it lasts from now on.
+	Reset time.Duration
+	// Limit is how many calls a whole window has; 0 if unknown.
+	Limit int
+}
+
+// WithBudget adds what the API said is left. While that is more than twice what
+// the instances can have in flight, it costs nothing. Then calls are counted in
+// Redis, and one may start only if it is sure to be within what is left; when
+// nothing is left the breaker opens until the window ends. A budget without a
+// Reset, or with a negative Remaining, is ignored.
+func (o Outcome) WithBudget(b Budget) Outcome {
+	if b.Remaining >= 0 && b.Reset > 0 {
+		o.budget, o.told = b, true
+	}
+	return o
+}
+
+// left is the budget as the report takes it.
+func (o Outcome) left(ignore bool) (left string, reset int64, limit int) {
+	if !o.told || ignore {
+		return "", 0, 0
+	}
+	return strconv.Itoa(o.budget.Remaining), millis(o.budget.Reset), max(0, o.budget.Limit)
+}
+
+// String names the outcome.
+func (o Outcome) String() string {
+	if o.hint > 0 {
+		return outcomeNames[o.kind] + " " + o.hint.String()
+	}
+	return outcomeNames[o.kind]
+}

@@ -1,0 +1,196 @@
+package breaker
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+func rated(text string, burst int) Options {
+	r, err := ParseRate(text)
+	if err != nil {
+		panic(err)
+	}
+	r.Burst = burst
+	return Options{Rate: r, FailureThreshold: 1, Cooldown: minute}
+}
+
+func TestRateSpacesCallsEvenly(t *testing.T) {
+	t.Parallel()
+	runRows(t, rated("60/1h", 0),
+		row{0, try("a"), "rate"},
+		row{0, try("x"), "D CLOSED rate for 1m0s"},
+		row{45 * second, try("x"), "D CLOSED rate for 15s"},
+		row{45 * second, on("worker-2", try("x")), "D CLOSED rate for 15s"},
+		row{minute - time.Millisecond, try("x"), "D CLOSED rate for 1ms"},
+		row{minute, on("worker-2", try("b")), "rate"},
+		row{minute, try("x"), "D CLOSED rate for 1m0s"},
+		// What was not used is not saved.
+		row{time.Hour, try("c"), "rate"},
+		row{time.Hour, try("x"), "D CLOSED rate for 1m0s"},
+	)
+}
+
+func TestBurst(t *testing.T) {
+	t.Parallel()
+	runRows(t, rated("10/s", 3),
+		row{0, tries(9, "a"), "3, then D CLOSED rate for 100ms"},
+		row{100 * time.Millisecond, tries(9, "b"), "1, then D CLOSED rate for 100ms"},
+		row{300 * time.Millisecond, tries(9, "c"), "2, then D CLOSED rate for 100ms"},
+		row{time.Hour, tries(9, "d"), "3, then D CLOSED rate for 100ms"},
+	)
+}
+
+func TestReleaseGivesTheRateBack(t *testing.T) {
+	t.Parallel()
+	runRows(t, rated("60/1h", 2),
+		row{0, tries(9, "a"), "2, then D CLOSED rate for 1m0s"},
+		row{0, release("a0"), "CLOSED"},
+		row{0, release("a0"), "CLOSED"}, // once
+		row{0, tries(9, "b"), "1, then D CLOSED rate for 1m0s"},
+		row{0, tell("b0", Success()), "CLOSED"},
+		row{0, release("b0"), "CLOSED"}, // it was made
+		row{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
+		row{0, tell("a1", Neutral()), "CLOSED"}, // made and cancelled
+		row{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
+	)
+}
+
+// A permit that the breaker has counted as well gives back the rate once, too.
+func TestReleaseOfACountedCallGivesTheRateBackOnce(t *testing.T) {
+	t.Parallel()
+	o := rated("60/1h", 3)
+	o.MaxInFlight = 8
+	runRows(t, o,
+		row{0, trip(0), "OPEN until reset manual"},
+		row{0, reset, "CLOSED slow=1"},
+		row{0, try("a"), "counted rate"},
+		row{0, release("a"), "CLOSED slow=1"},
+		row{0, release("a"), "CLOSED slow=1"},
+		row{0, try("b"), "counted rate"},
+		row{0, tell("b", Success()), "CLOSED slow=2"},
+		row{0, release("b"), "CLOSED slow=2"},
+		row{0, reset, "CLOSED"},
+		row{0, tries(9, "c"), "2, then D CLOSED rate for 1m0s"},
+	)
+}
+
+// Who is refused for another reason takes nothing from the rate, and who is refused
+// by the rate takes neither lease nor place.
+func TestRateAndBreaker(t *testing.T) {
+	t.Parallel()
+	o := rated("60/1h", 1)
+	o.MaxInFlight, o.Cooldown = 8, 10*second
+	runRows(t, o,
+		row{0, of("k", trip(0)), "OPEN until reset manual"},
+		row{0, of("k", try("x")), "D/k OPEN manual for 1h0m0s"},
+		row{0, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+		row{0, try("x"), "D OPEN threshold for 10s"},
+		row{10 * second, try("x"), "D HALF_OPEN rate for 50s"},
+		row{10 * second, get, "HALF_OPEN failures=1 threshold wasted=1"},
+		row{minute, try("probe"), "probe rate"},
+		row{minute, try("x"), "D HALF_OPEN threshold for 35s"},
+		row{minute, release("probe"), "HALF_OPEN failures=1 threshold wasted=1"},
+		row{minute, try("probe"), "probe rate"},
+		row{2 * minute, tell("probe", Success()), "CLOSED slow=1"},
+		row{2 * minute, try("a"), "counted rate"},
+		row{2 * minute, try("x"), "D CLOSED slow_start for 1s"},
+		row{2 * minute, tell("a", Success()), "CLOSED slow=2"},
+		row{2 * minute, try("x"), "D CLOSED rate for 1m0s"},
+		row{3 * minute, of("other", try("b")), "counted rate"},
+		row{3 * minute, forKey("b", "other", "c"), "counted rate"},
+	)
+}
+
+func TestForKeyTakesNoRateOfItsOwn(t *testing.T) {
+	t.Parallel()
+	runRows(t, rated("60/1h", 2),
+		row{0, of("k", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
+		row{minute, try("p"), "rate"},
+		row{minute, forKey("p", "k", "pk"), "key-probe rate"},
+		row{minute, try("q"), "rate"},
+		row{minute, try("x"), "D CLOSED rate for 1m0s"},
+		row{minute, of("k", release("pk")), "HALF_OPEN failures=1 hint wasted=1"},
+		row{minute, try("r"), "rate"},
+	)
+}
+
+// However many ask, and whenever: no more than burst + N calls start in any window.
+func TestRateHoldsInEveryWindow(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		const n, burst = 7, 3
+		per := time.Second
+		h := newHarness(t, rdb, Options{Rate: Rate{Calls: n, Per: per, Burst: burst}})
+		random := rand.New(rand.NewPCG(1, 2))
+		var at time.Duration
+		var started []time.Duration
+		for at < 20*per {
+			b := h.instance(fmt.Sprint("worker-", random.IntN(3)))
+			_, err := b.Allow(t.Context())
+			var open *OpenError
+			switch {
+			case err == nil:
+				started = append(started, at)
+			case errors.As(err, &open) && open.Cause == CauseRate && open.RetryAfter > 0:
+			default:
+				t.Fatal(err)
+			}
+			d := time.Duration(random.IntN(40)) * time.Millisecond
+			at += d
+			h.clock.advance(d, d)
+		}
+		most := 0
+		for i := range started {
+			in := 0
+			for _, s := range started[i:] {
+				if s < started[i]+per {
+					in++
+				}
+			}
+			most = max(most, in)
+		}
+		if want := n + burst - 1; most > want {
+			t.Errorf("%d calls within one window, want at most %d", most, want)
+		}
+		if least := 20*n - 1; len(started) < least {
+			t.Errorf("%d calls in 20 windows of %d, want at least %d", len(started), n, least)
+		}
+	})
+}
+
+func TestParseRate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]Rate{
+		"60/1h": {Calls: 60, Per: time.Hour}, "10/s": {Calls: 10, Per: second}, "1000/15m": {Calls: 1000, Per: 15 * minute},
+		" 5/d ": {Calls: 5, Per: 24 * time.Hour}, "5/7d": {Calls: 5, Per: 7 * 24 * time.Hour}, "1/1500ms": {Calls: 1, Per: 1500 * time.Millisecond},
+		"1/h": {Calls: 1, Per: time.Hour}, "2/1h30m": {Calls: 2, Per: 90 * minute},
+	} {
+		got, err := ParseRate(text)
+		if err != nil || got != want {
+			t.Errorf("%q: %+v, %v; want %+v", text, got, err, want)
+		}
+		if again, err := ParseRate(got.String()); err != nil || again != want {
+			t.Errorf("%q prints as %q: %+v, %v", text, got, again, err)
+		}
+	}
+	for _, text := range []string{
+		"", "/", "60", "60/", "/1h", "x/1h", "60/x", "0/1h", "-1/1h", "60/0s", "60/-1h", "60/1us", "1.5/s", "60/1h/1",
+		"60/0d", "60/367d", "60/8785h", "1000000001/s", "99999999999999999999/s", "60 / 1h", "60/1 h", "1e3/s",
+	} {
+		if r, err := ParseRate(text); err == nil {
+			t.Errorf("%q is accepted as %+v", text, r)
+		}
+	}
+	for r, want := range map[Rate]string{
+		{Calls: 60, Per: time.Hour}: "60/1h", {Calls: 10, Per: second}: "10/1s", {Calls: 3, Per: minute}: "3/1m", {}: "",
+	} {
+		if got := r.String(); got != want {
+			t.Errorf("%+v is %q, want %q", r, got, want)
+		}
+	}
+}

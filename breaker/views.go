@@ -1,0 +1,242 @@
+package breaker
+
+import (
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// keyViews are the views of keys that are not plainly CLOSED; all others are.
+type keyViews struct {
+	n  atomic.Int32 // of entries, so that a healthy destination costs one load
+	mu sync.RWMutex
+	m  map[string]*view
+}
+
+// get returns the view of a key, nil if it is plainly CLOSED and for "".
+func (k *keyViews) get(key string) *view {
+	if key == "" || k.n.Load() == 0 {
+		return nil
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	return k.m[key]
+}
+
+// free says that a call needs neither Redis nor a lease because of the key.
+func (k *keyViews) free(key string) bool {
+	v := k.get(key)
+	return v == nil || v.free()
+}
+
+func (k *keyViews) closed(key string) bool {
+	v := k.get(key)
+	return v == nil || v.state == Closed
+}
+
+func (k *keyViews) set(key string, v *view) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.m == nil {
+		k.m = map[string]*view{}
+	}
+	k.m[key] = v
+	k.n.Store(int32(len(k.m))) //nolint:gosec // bounded by memory
+}
+
+// all returns the entries.
+func (k *keyViews) all() map[string]*view {
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	out := make(map[string]*view, len(k.m))
+	for key, v := range k.m {
+		out[key] = v
+	}
+	return out
+}
+
+// prune drops views that tell nothing: plainly CLOSED by a revision up to synced,
+// so that no older message can bring back what was before.
+func (k *keyViews) prune(synced uint64) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for key, v := range k.m {
+		if v.record.plain() && !v.local && v.version <= synced {
+			delete(k.m, key)
+		}
+	}
+	k.n.Store(int32(len(k.m))) //nolint:gosec // bounded by memory
+}
+
+// viewOf returns what is known of a name. c.mu is held where it is to be replaced.
+func (c *core) viewOf(key string) *view {
+	parent := c.view.Load()
+	if key == "" {
+		return parent
+	}
+	if v := c.keys.get(key); v != nil {
+		return v
+	}
+	v := &view{known: parent.known, closed: parent.closed, changed: make(chan struct{})}
+	v.record.Name = c.name(key)
+	v.status = v.record.status()
+	return v
+}
+
+// put makes next the view of a name in the place of current. c.mu is held.
+func (c *core) put(key string, current, next *view) {
+	if next == current {
+		return
+	}
+	if key == "" {
+		c.replace(current, next)
+	} else {
+		c.keys.set(key, next)
+	}
+	if next.record.Metered != 0 && next.record.Metered != current.record.Metered {
+		c.joins.add(key)
+	}
+	c.tellKeys()
+}
+
+// replace puts next in the place of the destination's own view. c.mu is held.
+func (c *core) replace(current, next *view) {
+	if next == current {
+		return
+	}
+	c.view.Store(next)
+	close(current.changed)
+}
+
+// tellKeys wakes who waits for a change of any view. c.mu is held.
+func (c *core) tellKeys() {
+	changed := make(chan struct{})
+	close(*c.anyChange.Swap(&changed))
+}
+
+// keyOf is the key of a breaker's full name, and whether it is one of ours.
+func (c *core) keyOf(name string) (key string, ok bool) {
+	destination, key, _ := strings.Cut(name, "/")
+	return key, destination == c.place.name
+}
+
+// observe takes note of what was seen of one breaker.
+func (c *core) observe(key string, o observation) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	current := c.viewOf(key)
+	if o.record.Name == "" {
+		o.record.Name = current.record.Name
+	}
+	next, lost := current.after(o)
+	if lost {
+		c.events.lost(key, current, next, o.received)
+		if current.state != Closed || next.state != Closed {
+			c.log.Warn("breaker data in Redis was lost; going on with what is there",
+				"breaker", c.name(key), "was", current.state, "is", next.state)
+		}
+		c.askRefresh()
+	}
+	c.put(key, current, next)
+}
+
+// observeReply takes note of what a script answered about a name.
+func (c *core) observeReply(key string, r *reply, started, received time.Time) {
+	c.raise(r.version, received)
+	see := func(key string, r *record, now int64) {
+		c.observe(key, observation{version: r.Revision, now: now, record: *r, started: started, received: received})
+	}
+	see("", &r.record, r.now)
+	if key != "" {
+		see(key, &r.keyed, r.now)
+	}
+}
+
+// raise notes the highest version heard of.
+func (c *core) raise(version uint64, at time.Time) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if version > c.latest.Load() {
+		c.latest.Store(version)
+		c.latestAt = at
+	}
+}
+
+// statusOf is what is known of a name.
+func (c *core) statusOf(key string) Status {
+	v := c.view.Load()
+	if key != "" {
+		if v = c.keys.get(key); v == nil {
+			return Status{Name: c.name(key), Generation: c.latest.Load()}
+		}
+	}
+	if v.state == Closed && v.window.IsZero() && v.forced.IsZero() {
+		return v.status
+	}
+	return v.statusAt(c.clock.now())
+}
+
+// View is what an instance knows of its breaker without asking Redis.
+type View struct {
+	// Name is the breaker's.
+	Name string
+	// State is the effective state: HALF_OPEN once an OPEN breaker's time has
+	// come.
+	State State
+	// Free says that calls may start without asking Redis: CLOSED, and neither
+	// slow start, nor little left, nor a configured rate. A key's view speaks of
+	// the key alone.
+	Free bool
+	// Failures counts consecutive rate-limited answers.
+	Failures int
+	// OpenUntil is when an OPEN breaker's time comes, or came, on this
+	// process's monotonic clock; zero if it was tripped until reset, and once it
+	// has been moved to HALF_OPEN.
+	OpenUntil time.Time
+	// OpenUntilRedis is OpenUntil on Redis's clock; zero also if Local.
+	OpenUntilRedis time.Time
+	// ProbeAt is when the next probe may start in HALF_OPEN, as far as is
+	// known; zero or past if at once. A probe that ends sooner changes it.
+	ProbeAt time.Time
+	// Version grows with every change of the breaker.
+	Version uint64
+	// Known is false until Redis could be asked for the first time.
+	Known bool
+	// Local says that this instance alone counted or opened, Redis being away.
+	Local bool
+	// Incident, Cause and Reason are as in Status.
+	Incident, Cause, Reason string
+}
+
+// View returns what this instance knows. It is cheap and asks nobody.
+func (b *Breaker) View() View {
+	c := b.core
+	v := c.view.Load()
+	if b.key != "" {
+		if v = c.keys.get(b.key); v == nil {
+			return View{Name: b.Name(), Free: true, Known: c.view.Load().known}
+		}
+	}
+	return View{
+		Name: v.record.Name, State: v.effective(c.clock.now()), Failures: v.record.Failures, OpenUntil: v.until,
+		Free:           v.free() && (b.key != "" || !c.options.Rate.set()),
+		OpenUntilRedis: v.status.OpenUntilRedis, ProbeAt: v.probeAt, Version: v.version,
+		Known: v.known, Local: v.local, Incident: v.record.Incident, Cause: v.record.Cause,
+		Reason: v.record.Reason,
+	}
+}
+
+// Status returns what this instance knows, in the form of Get.
+func (b *Breaker) Status() Status { return b.statusOf(b.key) }
+
+// Changed returns a channel that is closed when the view next changes, also by
+// Close. That of a key's breaker is closed by any change of the destination's
+// breakers. An OPEN breaker whose time comes is no change: use a timer on
+// [View.OpenUntil]. Ask for the channel before you look at the view.
+func (b *Breaker) Changed() <-chan struct{} {
+	if b.key == "" {
+		return b.view.Load().changed
+	}
+	return *b.anyChange.Load()
+}

@@ -1,0 +1,155 @@
+package main
+
+import (
+	"context"
+	"encoding/xml"
+	"errors"
+	"io"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/bench/rig"
+)
+
+// TestMain lets the test binary be the workers, as the command is its own.
+func TestMain(m *testing.M) {
+	if os.Getenv(workerEnv) != "" {
+		main()
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// TestEachContenderPublishesEverythingOnce runs a backlog that the API takes at once,
+// with real processes.
+func TestEachContenderPublishesEverythingOnce(t *testing.T) {
+	t.Parallel()
+	const few = 20
+	for _, c := range contenders {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			var o outcome
+			one := &cell{api: apis()[0], hints: true, contender: c, jobs: few}
+			err := rig.Do(t.Context(), c.name, func(s testing.TB) (err error) {
+				o, err = measure(s.Context(), s, one)
+				return err
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if o.published != few || o.calls != few || o.twice != 0 || o.wasted != 0 || o.putOff != 0 || o.archived != 0 {
+				t.Errorf("outcome = %+v, want %d jobs published by as many calls", o, few)
+			}
+			if len(o.at) != few || o.took != o.at[few-1] || o.trips < 1 || o.commands < few {
+				t.Errorf("outcome = %+v, want the instants of all and commands of Redis", o)
+			}
+		})
+	}
+}
+
+func TestMeasureEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	err := rig.Do(ctx, "cancelled", func(s testing.TB) error {
+		_, err := measure(ctx, s, &cell{api: apis()[0], contender: contenders[0], jobs: 1})
+		return err
+	})
+	if !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want cancelled", err)
+	}
+}
+
+func TestIdealsAreTheLimitersOwn(t *testing.T) {
+	t.Parallel()
+	want := map[string][3]time.Duration{ // of calls quota-1, quota and 2*quota
+		"fixed window":   {0, window, 2 * window},
+		"sliding window": {0, window, 2 * window},
+		"token bucket":   {0, window / quota, window + window/quota},
+		"penalty":        {0, window, 2 * window},
+	}
+	for _, a := range apis() {
+		got := [3]time.Duration{a.earliest(quota - 1), a.earliest(quota), a.earliest(2 * quota)}
+		if got != want[a.name] {
+			t.Errorf("%s: %v, want %v", a.name, got, want[a.name])
+		}
+	}
+}
+
+func TestWholeSecondIsNeverEarlierAndAtMostOneLater(t *testing.T) {
+	t.Parallel()
+	base := time.Unix(1000, 0)
+	for _, tc := range []struct{ now, delay, want time.Duration }{
+		{0, time.Second, time.Second},
+		{0, time.Millisecond, time.Second},
+		{300 * time.Millisecond, 700 * time.Millisecond, 700 * time.Millisecond},
+		{300 * time.Millisecond, 701 * time.Millisecond, 1700 * time.Millisecond},
+	} {
+		if got := wholeSecond(base.Add(tc.now), tc.delay); got != tc.want {
+			t.Errorf("wholeSecond(+%s, %s) = %s, want %s", tc.now, tc.delay, got, tc.want)
+		}
+	}
+}
+
+func TestTheMiddleRunCountsUnfinishedOnesAsTheSlowest(t *testing.T) {
+	t.Parallel()
+	run := func(published int, took time.Duration) outcome { return outcome{published: published, took: took} }
+	for _, tc := range []struct {
+		runs []outcome
+		want outcome
+	}{
+		{[]outcome{run(9, 3), run(9, 1), run(9, 2)}, run(9, 2)},
+		{[]outcome{run(5, 0), run(9, 1), run(9, 2)}, run(9, 2)},
+		{[]outcome{run(5, 0), run(9, 1), run(4, 0)}, run(5, 0)},
+	} {
+		c := &cell{runs: tc.runs, jobs: 9}
+		if diff := cmp.Diff(tc.want, c.middle(), cmp.AllowUnexported(outcome{})); diff != "" {
+			t.Errorf("middle of %v (-want +got):\n%s", tc.runs, diff)
+		}
+	}
+}
+
+func TestPlotIsXMLAndSaysInWordsWhatItShows(t *testing.T) {
+	t.Parallel()
+	all := cells("")
+	for _, c := range all {
+		o := outcome{published: jobCount, took: 30 * time.Second}
+		if c.api.punishes {
+			o = outcome{published: jobCount / 2}
+		}
+		for n := range o.published {
+			o.at = append(o.at, time.Duration(n)*30*time.Second/time.Duration(jobCount-1))
+		}
+		c.runs = []outcome{o}
+	}
+	svg := plot(panels(all))
+	paths := 0
+	for d := xml.NewDecoder(strings.NewReader(svg)); ; {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if e, ok := token.(xml.StartElement); ok && e.Name.Local == "path" {
+			paths++
+		}
+	}
+	// Two panels of four lines and six lines of the grid each, and four in the legend.
+	if want := 2*(4+6) + 4; paths != want {
+		t.Errorf("%d paths, want %d", paths, want)
+	}
+	for _, want := range []string{
+		"fixed window, no hints: ideal ends after 20.0 seconds, asynq ends after 30.0 seconds",
+		"Tidegate has published 150 of 300 jobs when it is given up.",
+	} {
+		if !strings.Contains(svg, want) {
+			t.Errorf("the plot does not say %q", want)
+		}
+	}
+}

@@ -1,0 +1,183 @@
+package cli
+
+import (
+	"os"
+	"os/user"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+func TestBreaker(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "breaker", "list").want(t, 0, "NAME  STATE   FAILURES  DETAIL\nshop  CLOSED  0\n", "")
+	b.run(t, "breaker", "get", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
+	b.run(t, "breaker", "history", "shop").want(t, 0, "no transitions: it has been CLOSED all the time\n", "")
+	if out := b.run(t, "breaker", "history", "shop", "-o", "json").ok(t); out != "{\"items\":[],\"next\":\"\"}\n" {
+		t.Errorf("empty history %q", out)
+	}
+
+	me, err := user.Current()
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		t.Fatal(err)
+	}
+	by := me.Username + "@" + host
+	before := time.Now()
+	tripped := decode[breaker.Status](t, b.run(t, "breaker", "trip", "shop", "--for", "10m", "--reason", "tea\x1b[2J", "-o", "json").ok(t))
+	if tripped.State != breaker.Open || tripped.Cause != breaker.CauseManual || tripped.TrippedBy != by || tripped.Reason != "tea\x1b[2J" ||
+		tripped.OpenUntilRedis.Sub(before).Round(time.Minute) != 10*time.Minute {
+		t.Errorf("tripped %+v, want by %s for 10m", tripped, by)
+	}
+	want := regexp.MustCompile(`^breaker        shop
+state          OPEN
+reopens        in (10m|9m5[0-9]s), at ([0-9-]+ )?[0-9:]{8}
+next probe     then, by the first worker that has a job
+failures       0 in a row
+cause          opened by hand
+by             ` + regexp.QuoteMeta(by) + `
+reason         tea\[2J
+since          ([0-9-]+ )?[0-9:]{8} \([0-9]s ago\)
+failed probes  0
+wasted calls   0
+rescheduled    0 jobs
+incident       ` + regexp.QuoteMeta(tripped.Incident) + `
+$`)
+	if out := b.run(t, "breaker", "get", "shop").ok(t); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	list := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t))
+	if len(list.Items) != 1 || list.Items[0].State != breaker.Open || list.Next != "" {
+		t.Errorf("list %+v", list)
+	}
+	if out := b.run(t, "breaker", "list").ok(t); !strings.Contains(out, "shop  OPEN   0         reopens in ") {
+		t.Errorf("list:\n%s", out)
+	}
+
+	if out := b.run(t, "breaker", "trip", "shop").ok(t); !strings.Contains(out, "reopens        never by itself; close it with: tidegate breaker reset shop\n") {
+		t.Errorf("tripped until reset:\n%s", out)
+	}
+	if out := b.run(t, "breaker", "list").ok(t); !strings.Contains(out, "shop  OPEN   0         opened by hand until it is reset\n") {
+		t.Errorf("list:\n%s", out)
+	}
+	b.run(t, "breaker", "reset", "shop").want(t, 0,
+		"breaker     shop\nstate       CLOSED\nslow start  1 calls in flight at most; doubles as they succeed\nfailures    0 in a row\n", "")
+	b.run(t, "breaker", "reset", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
+
+	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))
+	var states []string
+	for _, e := range history.Items {
+		states = append(states, e.From.String()+">"+e.To.String()+" "+e.Cause+" "+e.By)
+	}
+	if got, want := strings.Join(states, ", "), "CLOSED>OPEN manual "+by+", OPEN>OPEN manual "+by+", OPEN>CLOSED reset "+by+", CLOSED>CLOSED reset "+by; got != want {
+		t.Errorf("history %s\nwant %s", got, want)
+	}
+	out := b.run(t, "breaker", "history", "shop", "--limit", "1").ok(t)
+	if want := regexp.MustCompile(`^AT +FROM    TO      WHY             BY +INCIDENT +WASTED\n([0-9-]+ )?[0-9:]{8}  CLOSED  CLOSED  closed by hand  \S+ +- +0\n$`); !want.MatchString(out) {
+		t.Errorf("history\n%s\nwant\n%s", out, want)
+	}
+}
+
+func TestBreakerBadInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	for _, row := range []struct {
+		args   []string
+		status int
+		want   string
+	}{
+		{[]string{"get", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"trip", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"reset", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"history", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"get", "blog/alice"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"get", "shop/"}, 2, `"shop/": the key after the slash is missing`},
+		{[]string{"trip", "shop/a b"}, 2, `"shop/a b": a key has 1 to 128 characters: letters, digits and ._:@-, beginning with a letter or digit`},
+		{[]string{"list", "--destination", "blog"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"force", "shop", "closed", "--for=-1s"}, 2, `--for must be more than 0, such as 10m; leave it out for "until it is reset"`},
+		{[]string{"force", "blog", "closed"}, 4, `destination "blog" is not known; known are shop`},
+		{[]string{"incidents", "shop", "--limit", "0"}, 2, `--limit must be at least 1`},
+		{[]string{"get", "{shop}"}, 2, `"{shop}" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
+		{[]string{"trip", "my shop"}, 2, `"my shop" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
+		{[]string{"trip", "shop", "--for", "soon"}, 2, `--for: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{[]string{"trip", "shop", "--for", "0s"}, 2, `--for must be more than 0, such as 10m; leave it out for "until it is reset"`},
+		{[]string{"trip", "shop", "--reason", strings.Repeat("x", 501)}, 2, `--reason has more than 500 characters`},
+		{[]string{"history", "shop", "--limit", "0"}, 2, `--limit must be at least 1`},
+	} {
+		t.Run(strings.Join(row.args, " "), func(t *testing.T) {
+			t.Parallel()
+			b.run(t, append([]string{"breaker"}, row.args...)...).want(t, row.status, "", "tidegate: "+row.want+"\n")
+		})
+	}
+}
+
+func TestBreakerNobodyKnows(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run(t, "breaker", "list").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")
+	b.run(t, "breaker", "get", "shop").want(t, 4, "", "tidegate: destination \"shop\" is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too\n")
+}
+
+func TestBreakerOfAKey(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	tripped := decode[breaker.Status](t, b.run(t, "breaker", "trip", "shop/alice@example.com", "-o", "json").ok(t))
+	if tripped.Name != "shop/alice@example.com" || !tripped.UntilReset() {
+		t.Errorf("tripped %+v", tripped)
+	}
+	b.run(t, "breaker", "list").want(t, 0, "NAME                    STATE   FAILURES  DETAIL\n"+
+		"shop                    CLOSED  0\nshop/alice@example.com  OPEN    0         opened by hand until it is reset\n", "")
+	if s := decode[breaker.Status](t, b.run(t, "breaker", "get", "shop", "-o", "json").ok(t)); s.State != breaker.Closed {
+		t.Errorf("the destination's: %+v", s)
+	}
+	b.run(t, "breaker", "reset", "shop/alice@example.com").ok(t)
+	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop/alice@example.com", "-o", "json").ok(t))
+	if n := len(history.Items); n != 2 || history.Items[1].To != breaker.Closed || history.Items[1].Key != "alice@example.com" {
+		t.Errorf("history %+v", history.Items)
+	}
+}
+
+func TestBreakerForce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	forced := decode[breaker.Status](t, b.run(t, "breaker", "force", "shop", "closed", "--for", "1h", "--reason", "tea", "-o", "json").ok(t))
+	if left := time.Until(forced.ForcedUntil); forced.State != breaker.Closed || forced.Forced != "closed" || left < 59*time.Minute || left > time.Hour+time.Second {
+		t.Errorf("forced %+v", forced)
+	}
+	out := b.run(t, "breaker", "get", "shop").ok(t)
+	if want := regexp.MustCompile(`(?m)^forced +closed until ([0-9-]+ )?[0-9:]{8}; end it with: tidegate breaker reset shop\nby +\S+\nreason +tea$`); !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	b.run(t, "breaker", "force", "shop", "closed").ok(t)
+	b.run(t, "breaker", "list").want(t, 0, "NAME  STATE   FAILURES  DETAIL\nshop  CLOSED  0         kept closed by hand until it is reset\n", "")
+	if s := decode[breaker.Status](t, b.run(t, "breaker", "force", "shop", "open", "-o", "json").ok(t)); !s.UntilReset() || s.Forced != "" {
+		t.Errorf("forced open %+v", s)
+	}
+}
+
+func TestBreakerIncidents(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "breaker", "incidents", "shop").want(t, 0, "no incidents: it has been CLOSED all the time\n", "")
+	b.run(t, "breaker", "trip", "shop", "--reason", "tea").ok(t)
+	b.run(t, "breaker", "reset", "shop").ok(t)
+	b.run(t, "breaker", "trip", "shop").ok(t)
+	list := decode[page[breaker.Incident]](t, b.run(t, "breaker", "incidents", "shop", "-o", "json").ok(t)).Items
+	if len(list) != 2 || list[0].Reason != "tea" || list[0].EndedBy != breaker.CauseReset || list[0].Ended.IsZero() ||
+		!list[1].Ended.IsZero() || list[1].Cause != breaker.CauseManual || list[0].ID == list[1].ID {
+		t.Errorf("incidents %+v", list)
+	}
+	out := b.run(t, "breaker", "incidents", "shop").ok(t)
+	want := regexp.MustCompile(`^STARTED +LASTED +WHY +ENDED BY +PROBES +WASTED +RESCHEDULED +INSTANCES\n` +
+		`\S.* opened by hand \(tea\) +closed by hand +0 +0 +0 +-\n\S.* still lasts +opened by hand +- +0 +0 +0 +-\n$`)
+	if !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+}

@@ -1,0 +1,146 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/config"
+)
+
+// maxTripReason is what breaker.Trip accepts, in characters.
+const maxTripReason = 500
+
+type breakerTripCmd struct {
+	breakerName
+	For    string `placeholder:"10m" help:"Reopen after this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
+	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (breakerTripCmd) Help() string {
+	return `Examples:
+  tidegate breaker trip deviantart --for 10m --reason "maintenance"
+  tidegate breaker trip deviantart
+
+Jobs stay in their queue meanwhile; calls in flight finish. After the time one
+call tests whether the destination answers.`
+}
+
+// Run opens a breaker.
+func (c *breakerTripCmd) Run(ctx context.Context, p *Process) error {
+	length, err := byHand(c.For, c.Reason)
+	if err != nil {
+		return err
+	}
+	s, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	b, err := breaker.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: p.operator(hostname())})
+	if err != nil {
+		return fmt.Errorf("breaker trip: %w", err)
+	}
+	return c.printBreaker(p, b)
+}
+
+// byHand checks --for and --reason; no time means until it is reset.
+func byHand(length, reason string) (time.Duration, error) {
+	if utf8.RuneCountInString(reason) > maxTripReason {
+		return 0, inputErrorf("--reason has more than %d characters", maxTripReason)
+	}
+	if length == "" {
+		return 0, nil
+	}
+	d, err := config.ParseDuration(length)
+	if err != nil {
+		return 0, inputErrorf("--for: %w", err)
+	}
+	if d < time.Millisecond {
+		return 0, inputErrorf("--for must be more than 0, such as 10m; leave it out for \"until it is reset\"")
+	}
+	return d, nil
+}
+
+type breakerForceCmd struct {
+	breakerName
+	State  string `arg:"" enum:"open,closed" help:"open: no call is made; closed: calls go out whatever the API answers."`
+	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
+	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (breakerForceCmd) Help() string {
+	return `Examples:
+  tidegate breaker force deviantart closed --for 1h --reason "their limiter is broken"
+  tidegate breaker force deviantart/alice open
+
+Forced closed, rate-limited answers still put their own jobs off, and open nothing.
+Forced open is the same as a trip. End either with: tidegate breaker reset NAME`
+}
+
+// Run forces a breaker.
+func (c *breakerForceCmd) Run(ctx context.Context, p *Process) error {
+	length, err := byHand(c.For, c.Reason)
+	if err != nil {
+		return err
+	}
+	s, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	who := p.operator(hostname())
+	var b breaker.Status
+	if c.State == "open" {
+		b, err = breaker.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: who})
+	} else {
+		b, err = breaker.ForceClosed(ctx, s.rdb, c.Name, breaker.ForceOptions{For: length, Reason: c.Reason, By: who})
+	}
+	if err != nil {
+		return fmt.Errorf("breaker force: %w", err)
+	}
+	return c.printBreaker(p, b)
+}
+
+func hostname() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		return "unknown"
+	}
+	return host
+}
+
+type breakerResetCmd struct {
+	breakerName
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (breakerResetCmd) Help() string {
+	return `Example:
+  tidegate breaker reset deviantart
+
+Jobs leave slowly at first, 1, 2, 4 … calls in flight; a second reset ends that. If
+the API still limits, the next answers open the breaker again.`
+}
+
+// Run closes a breaker.
+func (c *breakerResetCmd) Run(ctx context.Context, p *Process) error {
+	s, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	b, err := breaker.Reset(ctx, s.rdb, c.Name, p.operator(hostname()))
+	if err != nil {
+		return fmt.Errorf("breaker reset: %w", err)
+	}
+	return c.printBreaker(p, b)
+}

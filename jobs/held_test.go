@@ -1,0 +1,167 @@
+package jobs_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// hold takes so many jobs from the head of the queue and holds those that have a key,
+// as a worker does; the others go back to its end.
+func (b *bench) hold(n int, until time.Time) {
+	b.t.Helper()
+	ctx := context.Background()
+	for range n {
+		id, err := b.rdb.RPop(ctx, record.Pending(b.queue())).Result()
+		b.must(err)
+		key := b.rdb.HGet(ctx, record.Task(b.queue(), id), record.FieldKey).Val()
+		if key == "" {
+			b.must(b.rdb.LPush(ctx, record.Pending(b.queue()), id).Err())
+			continue
+		}
+		now, err := b.rdb.Time(ctx).Result()
+		b.must(err)
+		us := float64(now.UnixMicro())
+		b.set(id, record.FieldState, record.StateHeld)
+		for set, z := range map[string]redis.Z{
+			record.Held(b.queue()):        {Score: us / 1000, Member: id},
+			record.HeldOf(b.queue(), key): {Score: us, Member: id},
+			record.HeldKeys(b.queue()):    {Score: float64(until.UnixMilli()), Member: key},
+		} {
+			b.must(b.rdb.ZAdd(ctx, set, z).Err())
+		}
+	}
+}
+
+// A job that waits for its key is pending: looked up, listed, counted and cancelled
+// as such.
+func TestHeldJobIsPending(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		held := b.enqueue(jobs.Key("alice"), jobs.Batch("b"))
+		later := b.enqueue(jobs.Key("alice"))
+		free := b.enqueue(jobs.Key("bob"))
+		until := time.Now().Add(hour).Truncate(time.Millisecond)
+		b.hold(2, until)
+
+		got := b.get(held.ID)
+		if got.Status != jobs.Pending || !got.AvailableAt.Equal(until) || got.Reason != "breaker "+b.dest+"/alice lets nothing through" {
+			t.Errorf("it is %s, available at %s because of %q; want pending until %s", got.Status, got.AvailableAt, got.Reason, until)
+		}
+		for key, want := range map[string][]string{"": {free.ID, later.ID, held.ID}, "alice": {later.ID, held.ID}, "bob": {free.ID}} {
+			o := filter(b.dest, jobs.Pending)
+			o.Key = key
+			page := b.list(o)
+			if diff := cmp.Diff(want, idsOf(page.Items)); diff != "" {
+				t.Errorf("listed of %q (-want +got):\n%s", key, diff)
+			}
+			for _, j := range page.Items {
+				if j.Key == "alice" && !j.AvailableAt.Equal(until) {
+					t.Errorf("%s is listed as available at %s", j.ID, j.AvailableAt)
+				}
+			}
+		}
+		if s := b.stats(); s.Counts[jobs.Pending] != 3 || s.Backlog != 3 {
+			t.Errorf("stats %+v", s)
+		}
+		if s := b.batch("b"); s.Counts[jobs.Pending] != 1 || s.Done {
+			t.Errorf("batch %+v", s)
+		}
+		f := jobs.Filter{Destination: b.dest, Key: "alice"}
+		if n, err := b.CountWhere(ctx, jobs.ActionCancel, f); n != 2 || err != nil {
+			t.Errorf("%d to cancel, %v", n, err)
+		}
+		b.must(b.Cancel(ctx, held.ID))
+		if s, err := b.ActWhere(ctx, jobs.ActionPause, f); s.Done != 1 || err != nil {
+			t.Errorf("paused %+v, %v", s, err)
+		}
+		if n := rdb.Exists(ctx, record.Held(b.queue()), record.HeldOf(b.queue(), "alice"), record.HeldKeys(b.queue())).Val(); n != 0 {
+			t.Errorf("%d indexes of held jobs are left", n)
+		}
+		b.wantStatus(held, jobs.Cancelled)
+		b.wantStatus(later, jobs.Paused)
+
+		// The key may be asked for again: nobody knows of a time.
+		b.must(b.Resume(ctx, later.ID))
+		b.hold(2, time.Now().Add(-time.Second))
+		if got := b.get(later.ID); got.Status != jobs.Pending || !got.AvailableAt.Equal(got.CreatedAt) {
+			t.Errorf("it is %s, available at %s", got.Status, got.AvailableAt)
+		}
+	})
+}
+
+// A held job expires like any that waits, also where no worker runs.
+func TestHeldJobExpires(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		job := b.enqueue(jobs.Key("alice"), jobs.TTL(hour))
+		b.hold(1, time.Now().Add(hour))
+		b.overdue(job)
+		b.wantStatus(job, jobs.Expired)
+		if n := rdb.Exists(context.Background(), record.Held(b.queue()), record.HeldKeys(b.queue())).Val(); n != 0 {
+			t.Errorf("%d indexes of held jobs are left", n)
+		}
+	})
+}
+
+// While workers hold jobs of a key, whose status stays what it is, each is listed all
+// the same.
+func TestListWhileJobsAreHeld(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "alice"} {
+		for _, limit := range []int{1, 7, 60} {
+			t.Run(fmt.Sprintf("key %q by %d", key, limit), func(t *testing.T) {
+				t.Parallel()
+				bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+					b := benchOn(t, rdb)
+					listed := map[string]int{}
+					ids := idsOf(b.enqueueMany(200, jobs.Key("alice")))
+					b.hold(20, time.Now())
+					o := filter(b.dest, jobs.Pending)
+					o.Key, o.Limit = key, limit
+					for pages := 0; ; pages++ {
+						page := b.list(o)
+						for _, j := range page.Items {
+							listed[j.ID]++
+						}
+						if o.Cursor = page.Next; o.Cursor == "" {
+							break
+						}
+						if pages > 1000 {
+							t.Fatal("the list has no end")
+						}
+						b.hold(min(5, len(b.waiting(b.queue()))), time.Now())
+					}
+					for _, id := range ids {
+						if listed[id] == 0 {
+							t.Errorf("%s is not listed", id)
+						}
+					}
+				})
+			})
+		}
+	}
+}
+
+// A job without a key costs what it did: the key of one with it is a field more.
+func TestKeyOnRecord(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		for id, want := range map[string]string{b.enqueue().ID: "", b.enqueue(jobs.Key("k")).ID: "k", b.enqueue(jobs.Key("k"), jobs.Delay(hour)).ID: "k"} {
+			if got := rdb.HGet(context.Background(), record.Task(b.queue(), id), record.FieldKey).Val(); got != want {
+				t.Errorf("key on record %q, want %q", got, want)
+			}
+		}
+	})
+}

@@ -1,0 +1,40 @@
+package publisher
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// said is what an answer says about the API's limit.
+type said struct {
+	wait   time.Duration
+	scope  jobs.Scope
+	budget *jobs.Budget
+}
+
+// hints reads the headers of an answer that came in at received.
+func (h *HTTP) hints(header http.Header, limited bool, received time.Time) said {
+	if len(h.o.Hints) == 0 {
+		return said{}
+	}
+	got := hint.Parse(header, limited, received, h.o.Hints...)
+	out := said{wait: got.Wait, scope: scopeOf(got.Scope)}
+	// Without a reset nobody knows for how long it is to be reckoned with.
+	if b := got.Budget; b != nil && b.Reset > 0 {
+		out.budget = &jobs.Budget{Remaining: b.Remaining, Reset: b.Reset, Limit: b.Limit, Scope: out.scope}
+	}
+	return out
+}
+
+func scopeOf(s hint.Scope) jobs.Scope {
+	switch s {
+	case hint.ScopeUser:
+		return jobs.ScopeUser
+	case hint.ScopeGlobal:
+		return jobs.ScopeGlobal
+	}
+	return jobs.ScopeUnknown
+}

@@ -1,0 +1,51 @@
+package publisher_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// A job that cannot be sent at all is no probe: the next one is.
+func TestJobWithoutATokenIsNoProbe(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	api := fakeapi.New(fakeapi.Options{})
+	url, err := api.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Close() })
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: url, Tokens: publisher.TokensFunc(func(key string) (string, bool) {
+		return "secret", key == "alice"
+	})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = h.Close() })
+	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 300 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	unknown := b.enqueue(jobs.Key("bob"))
+	known := b.enqueue(jobs.Key("alice"))
+	b.run(b.options(), h.Publish, publisher.Concurrency(1), rules(time.Hour))
+
+	if e := b.event(); e.Job.ID != unknown.ID || e.Result != publisher.FailedFinal || e.Called {
+		t.Errorf("the job without a token: %s, called %v (%v)", e.Result, e.Called, e.Err)
+	}
+	if e := b.event(); e.Job.ID != known.ID || e.Result != publisher.Completed {
+		t.Errorf("the job with one: %s (%v)", e.Result, e.Err)
+	}
+	history := b.breakerHistory()
+	last := history[len(history)-1]
+	if last.To != breaker.Closed || last.Cause != breaker.CauseSuccess || last.Probes != 0 {
+		t.Errorf("closed by %+v", last)
+	}
+	if began, ended := history[len(history)-2], last; ended.At.Sub(began.At) > 900*time.Millisecond {
+		t.Errorf("the probe was held up for %v", ended.At.Sub(began.At))
+	}
+}
