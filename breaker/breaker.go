@@ -156,45 +156,51 @@ func (c *core) refusal(v *view, now time.Time) error {
 func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	unlock, err := c.asking.lock(ctx, key)
+	turn, err := c.asking.lock(ctx, key)
 	if err != nil {
 		return Permit{}, unavailable("allow", c.name(key), err)
 	}
-	defer unlock()
+	defer turn.unlock()
 	under := have.c != nil
 	if !under {
 		// The goroutine before this one may have brought the answer.
 		if p, decided, err := c.decide(key); decided {
 			return p, err
 		}
+		if err := turn.refusal(c.seen(key), c.clock.now()); err != nil {
+			return Permit{}, err
+		}
 	}
 	id := have.id
-	abandoned := func() {}
 	if !under {
 		id = newID()
-		abandoned = func() { c.giveBack(id, key) }
 	}
+	abandoned := func() { c.giveBack(id, key, under) }
+	started := c.clock.now()
+	looked := c.seen(key)
 	sequence, out, keyed := c.flights.count(key)
 	interval, burst := c.options.Rate.script()
 	r, err := c.run(ctx, key, acquireScript, abandoned, token(id), millis(c.options.ProbeTimeout),
 		sequence, out, keyed, interval, burst, flag(under))
 	if err != nil {
-		if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) && !refused(err) {
+		if v := c.view.Load(); ctx.Err() == nil && !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) && !refused(err) {
 			return c.unasked(key), nil // the last known state holds
 		}
 		return Permit{}, unavailable("allow", c.name(key), err)
 	}
 	if r.result == resultDenied {
-		return Permit{}, c.denied(&r)
+		refusal := c.denied(&r)
+		turn.refused(looked, refusal)
+		return Permit{}, refusal
 	}
 	if under {
-		p := have.joined(key, r.more, c.leaseEnd(&r))
+		p := have.joined(key, r.more, c.leaseEnd(&r, started))
 		if !p.keyKnown() {
 			p.seat, _ = c.flights.enter(id, p.seat, key, always)
 		}
 		return p, nil
 	}
-	p := Permit{c: c, id: id, key: key, generation: r.version, until: c.leaseEnd(&r)}
+	p := Permit{c: c, id: id, key: key, generation: r.version, until: c.leaseEnd(&r, started)}
 	p.take(r.more)
 	if p.keyKnown() {
 		key = ""
@@ -210,18 +216,19 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 
 func always() bool { return true }
 
-// leaseEnd is when a lease that was given now ends, by the local clock.
-func (c *core) leaseEnd(r *reply) time.Time {
+// leaseEnd is when a lease ends, by the local clock, that was asked for at started:
+// never later than by Redis's, even if this process has stood still since.
+func (c *core) leaseEnd(r *reply, started time.Time) time.Time {
 	for _, record := range []*record{&r.record, &r.keyed} {
 		if until := record.ProbeUntil; until != 0 && record.State == HalfOpen {
-			return c.clock.now().Add(record.left(until, r.now))
+			return started.Add(record.left(until, r.now))
 		}
 	}
-	return c.clock.now().Add(c.options.ProbeTimeout)
+	return started.Add(c.options.ProbeTimeout)
 }
 
 // denied is the error of a refusal: the name that refused, why, and for how long.
-func (c *core) denied(r *reply) error {
+func (c *core) denied(r *reply) *OpenError {
 	why, wait, _ := strings.Cut(r.more, " ")
 	ms, _ := strconv.ParseInt(wait, 10, 64)
 	record := &r.record
@@ -246,11 +253,11 @@ func (c *core) denied(r *reply) error {
 }
 
 // giveBack releases a permit that may have been granted without anybody knowing.
-func (c *core) giveBack(id uint64, key string) {
+func (c *core) giveBack(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
 		ctx, cancel := bounded(context.Background())
 		defer cancel()
-		_, _ = c.run(ctx, key, releaseScript, nil, token(id), "", "0") // its lease ends anyway
+		_, _ = c.run(ctx, key, releaseScript, nil, token(id), "", "0", flag(keyOnly)) // its lease ends anyway
 	})
 }
 

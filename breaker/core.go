@@ -39,7 +39,7 @@ type core struct {
 	enrolledAs atomic.Int64  // with so many calls at once
 	capacity   atomic.Int64  // calls that all instances make at once, as registered
 
-	asking    keyLocks      // one at a time asks for the leave under a name
+	asking    turns         // one at a time asks for the leave under a name
 	refresh   chan struct{} // asks for a read of the snapshot now
 	joins     joins
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all

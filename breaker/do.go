@@ -68,9 +68,7 @@ func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) er
 	defer func() {
 		// The caller's context may have ended with the call; the report has to come
 		// through all the same.
-		told, cancel := context.WithTimeout(context.WithoutCancel(ctx), DefaultTimeout)
-		defer cancel()
-		if _, err := p.Report(told, outcome); err != nil {
+		if _, err := p.Report(context.WithoutCancel(ctx), outcome); err != nil {
 			b.log.Warn("breaker could not be told of a call", "breaker", b.Name(), "error", err)
 		}
 	}()

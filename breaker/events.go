@@ -111,14 +111,14 @@ func (e *events) missed(transition uint64) bool {
 }
 
 // add takes the transitions read from the history, of which none up to the last
-// is missing.
+// is missing. Some may be there twice: pages shift while there are new ones.
 func (e *events) add(last uint64, history []transition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	for i := range history {
 		if t := &history[i]; t.Generation > e.seen {
 			e.push(t.event())
-			last = max(last, t.Generation)
+			e.seen = t.Generation
 		}
 	}
 	e.seen = max(e.seen, last)
@@ -177,6 +177,8 @@ func (e *events) run(ctx context.Context) {
 
 // catchUp reads from the history what happened after the last event seen.
 func (c *core) catchUp(ctx context.Context, last uint64) error {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
 	c.events.mu.Lock()
 	seen := c.events.seen
 	c.events.mu.Unlock()

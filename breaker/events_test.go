@@ -55,6 +55,23 @@ func TestMissingMessageIsNoticed(t *testing.T) {
 	step("the next transition", e.message(change(50, 40)), true, 20, 30, 40, 50)
 }
 
+// The pages of a history shift while new transitions come in front of it.
+func TestTransitionsReadTwiceAreToldOnce(t *testing.T) {
+	t.Parallel()
+	e := newEvents(slog.New(slog.DiscardHandler), nil)
+	e.start(10)
+	e.add(60, []transition{
+		{Generation: 20}, {Generation: 30}, {Generation: 40}, // the older page, read later
+		{Generation: 30}, {Generation: 40}, {Generation: 50}, {Generation: 70},
+	})
+	if diff := cmp.Diff([]uint64{20, 30, 40, 50, 70}, e.queued()); diff != "" {
+		t.Errorf("queue (-want +got):\n%s", diff)
+	}
+	if e.missed(70) || !e.missed(71) {
+		t.Error("what was told last is not known")
+	}
+}
+
 func TestDeletedHashIsNoticedByItself(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Shared(t).Client(t)

@@ -254,6 +254,10 @@ func TestNoDeletedKeyWedges(t *testing.T) {
 					of(key, lose(i))(h)
 					goesOn(t, h, key, fmt.Sprintf("without %s", placeOf("d", key).keys[i]))
 				}
+				h := newHarness(t, rdb, Options{MaxInFlight: 2, Cooldown: minute, ProbeTimeout: 30 * second})
+				of(key, situation)(h)
+				of(key, lose())(h)
+				goesOn(t, h, key, "without anything")
 			})
 		}
 	}

@@ -162,7 +162,7 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 	}
 	b := start(t, s.Client(t), Options{Destination: d, RefreshInterval: 50 * time.Millisecond})
 	if n := b.keys.n.Load(); n != keys {
-		t.Fatalf("%d keys are known after the first read, want %d", n, keys)
+		t.Fatalf("%d keys are known after New, want %d", n, keys)
 	}
 	perKey := (usedMemory(t, rdb) - empty) / keys
 	count := redisKeys(t, rdb)

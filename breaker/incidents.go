@@ -91,7 +91,7 @@ type incident struct {
 
 // Incidents returns the last limit incidents of a breaker ("destination" or
 // "destination/key"), oldest first, the one that lasts included; all that are kept
-// (200, of a key 50) if limit is not above 0.
+// (200, of a key 20) if limit is not above 0.
 func Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
 	destination, key, err := ParseName(name)
 	if err != nil {

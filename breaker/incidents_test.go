@@ -100,7 +100,7 @@ func TestIncidentsAreKeptInBounds(t *testing.T) {
 	t.Parallel()
 	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
 		d := redistest.Name(t, "bounds")
-		for name, want := range map[string]int{d: 200, d + "/k": 50} {
+		for name, want := range map[string]int{d: 200, d + "/k": 20} {
 			for i := range want + 3 {
 				if _, err := Trip(t.Context(), rdb, name, TripOptions{Reason: fmt.Sprint(i)}); err != nil {
 					t.Fatal(err)

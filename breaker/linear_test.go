@@ -271,7 +271,7 @@ func (h splitHash) number(field string) uint64 {
 
 func (h splitHash) move(to State) {
 	h["state"], h["probe_token"], h["probe_by"] = to.String(), "", ""
-	h["generation"] = strconv.FormatUint(max(h.number("generation")+1, uint64(time.Now().UnixMicro())), 10) //nolint:gosec // after 1970
+	h["generation"] = strconv.FormatUint(max(h.number("generation")+1, uint64(time.Now().UnixMicro())), 10)
 	if to == Closed {
 		h["failures"] = "0"
 	}
@@ -282,7 +282,7 @@ func (h splitHash) seen() seen {
 	var state State
 	_ = state.UnmarshalText([]byte(h["state"])) // "" is CLOSED
 	return seen{
-		state: state, failures: int(h.number("failures")), generation: h.number("generation"), //nolint:gosec // small
+		state: state, failures: int(h.number("failures")), generation: h.number("generation"),
 		probeBy: h["probe_by"],
 	}
 }
@@ -300,7 +300,7 @@ func (s splitStore) do(ctx context.Context, in linearInput) (linearOutput, error
 	switch in.kind {
 	case "acquire":
 		result = "closed"
-		if b.state == Open && h.number("until") <= uint64(time.Now().UnixNano()) { //nolint:gosec // after 1970
+		if b.state == Open && h.number("until") <= uint64(time.Now().UnixNano()) {
 			h.move(HalfOpen)
 			b = h.seen()
 		}
@@ -353,7 +353,7 @@ func linearHistory(t *testing.T, store linearStore, keys bool) []porcupine.Opera
 	var group sync.WaitGroup
 	for client := range linearClients {
 		group.Go(func() {
-			random := rand.New(rand.NewPCG(rand.Uint64(), 1)) //nolint:gosec // a test
+			random := rand.New(rand.NewPCG(rand.Uint64(), 1))
 			step := func(in linearInput) linearOutput {
 				in.who = fmt.Sprint("client-", client)
 				call := time.Since(began).Nanoseconds()

@@ -108,6 +108,8 @@ func (m *model) open(b *modelBreaker, cause string, length time.Duration) {
 	b.cause, b.forced, b.ramp, b.metered = cause, false, 0, false
 	if length < 0 {
 		length = b.cooldown()
+	}
+	if length > 0 && cause != CauseManual {
 		b.lastCooldown = length
 	}
 	b.until = time.Time{}
@@ -154,18 +156,35 @@ func (m *model) uncounted(key string) (n int) {
 	return n
 }
 
+func (m *model) refusal(b *modelBreaker, cause string, until time.Time) string {
+	wait := modelOptions.MaxCooldown
+	if !until.IsZero() {
+		wait = until.Sub(m.now)
+	}
+	return fmt.Sprintf("%s %s %s for %v", b.name, b.state, cause, wait)
+}
+
+// closedTo says why the breaker of a key lets nothing through, if that is plain to
+// see: nothing changes by asking. Both breakers are looked at before any is asked.
+func (m *model) closedTo(key string) string {
+	b := m.breakers[key]
+	switch {
+	case b.state == Open && (b.until.IsZero() || m.now.Before(b.until)):
+		return m.refusal(b, b.cause, b.until)
+	case b.state == HalfOpen && b.probe != nil && m.now.Before(b.probeEnd):
+		return m.refusal(b, b.cause, b.probeEnd)
+	case b.state == HalfOpen && b.probe == nil && m.now.Before(b.probeAfter):
+		return m.refusal(b, b.cause, b.probeAfter)
+	}
+	return ""
+}
+
 // ask says why the breaker of a key lets nothing through, or what a call takes from
 // it: "counted", "probe" or nothing.
 func (m *model) ask(key string) (refused, takes string) {
 	b := m.breakers[key]
 	m.tidy(b)
-	refuse := func(cause string, until time.Time) (string, string) {
-		wait := modelOptions.MaxCooldown
-		if !until.IsZero() {
-			wait = until.Sub(m.now)
-		}
-		return fmt.Sprintf("%s %s %s for %v", b.name, b.state, cause, wait), ""
-	}
+	refuse := func(cause string, until time.Time) (string, string) { return m.refusal(b, cause, until), "" }
 	if b.forced {
 		return "", ""
 	}
@@ -231,6 +250,14 @@ func (m *model) take(p *modelPermit, key, takes string) {
 
 // allow is Allow for a key, "" for none.
 func (m *model) allow(id int, key string) (answer string) {
+	if refused := m.closedTo(""); refused != "" {
+		return refused
+	}
+	if key != "" {
+		if refused := m.closedTo(key); refused != "" {
+			return refused
+		}
+	}
 	refused, takes := m.ask("")
 	if refused != "" {
 		return refused
@@ -352,7 +379,7 @@ func (m *model) ended(b *modelBreaker, o Outcome, counted, stale, owner, first b
 		if b.rampOK++; b.rampOK >= b.ramp {
 			b.ramp, b.rampOK = 2*b.ramp, 0
 			if b.ramp >= modelOptions.MaxInFlight {
-				b.ramp = 0
+				b.ramp, b.level = 0, 0
 			}
 		}
 	}
@@ -384,8 +411,8 @@ func (m *model) budget(b *modelBreaker, said Budget) {
 	ends := m.now.Add(said.Reset)
 	current := b.metered && b.reset.After(m.now)
 	switch {
-	case current && ends.Before(b.reset.Add(-2*second)):
-		return
+	case current && ends.Before(b.reset.Add(-2*second)): // of another window, but it cost one
+		b.left = max(0, b.left-1)
 	case current && !ends.After(b.reset.Add(2*second)):
 		b.left = min(b.left, said.Remaining)
 	default:

@@ -2,7 +2,7 @@ package breaker
 
 import (
 	"errors"
-	"flag"
+	flags "flag"
 	"fmt"
 	"maps"
 	"slices"
@@ -32,9 +32,9 @@ func TestModel(t *testing.T) {
 func setDefault(t *testing.T, name, value string) {
 	t.Helper()
 	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == name })
+	flags.Visit(func(f *flags.Flag) { given = given || f.Name == name })
 	if !given {
-		if err := flag.Set(name, value); err != nil {
+		if err := flags.Set(name, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -195,7 +195,7 @@ func (p *play) outcome(rt *rapid.T, m *modelPermit) Outcome {
 		o := rapid.SampledFrom([]Outcome{Success(), Success(), Failure()}).Draw(rt, "told by")
 		return o.WithScope(scope).WithBudget(Budget{
 			Remaining: rapid.SampledFrom([]int{0, 1, 2, 3, 5, 8, 9, 50}).Draw(rt, "left"),
-			Reset:     rapid.SampledFrom([]time.Duration{second, 5 * second, 20 * second, 30 * second, 2 * minute}).Draw(rt, "reset"),
+			Reset:     rapid.SampledFrom([]time.Duration{second, 5 * second, 20 * second, 28 * second, 30 * second, 32 * second, 2 * minute}).Draw(rt, "reset"),
 			Limit:     p.limits[owner],
 		})
 	case "limited":

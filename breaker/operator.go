@@ -119,7 +119,7 @@ func Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Sta
 }
 
 // History returns the last limit transitions of a breaker, oldest first; all that
-// are kept (1,000, of a key 50) if limit is not above 0.
+// are kept (1,000, of a key 20) if limit is not above 0.
 func History(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Event, error) {
 	destination, key, err := ParseName(name)
 	if err != nil {

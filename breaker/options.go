@@ -42,8 +42,9 @@ type Options struct {
 	Cooldown time.Duration
 
 	// CooldownMultiplier multiplies the cooldown for each failed probe, and for
-	// each reopening in slow start. It falls back to Cooldown once the breaker has
-	// been CLOSED for as long as its last cooldown was. 0 means 1 (always the
+	// each reopening in slow start. It falls back to Cooldown once a slow start has
+	// been got through, or the breaker has been CLOSED for as long as its last
+	// cooldown was. 0 means 1 (always the
 	// same); 1 to 1000. 2 suits APIs that punish calls while limited.
 	CooldownMultiplier float64
 
@@ -62,7 +63,8 @@ type Options struct {
 	IgnoreHints bool
 
 	// Rate is a configured limit of all instances' calls to the destination. It
-	// costs a Redis command per call. Zero: none.
+	// costs a Redis command per call; while Redis is away it is kept only with
+	// FailClosed. Zero: none.
 	Rate Rate
 
 	// MaxInFlight is how many calls this instance makes at once at most. Together
@@ -99,10 +101,12 @@ type Options struct {
 	// nothing else. It must not call Close.
 	OnEvent func(Event)
 
-	// FailClosed decides what Allow answers as long as Redis could not be asked
-	// even once since New: with FailClosed an error that wraps
-	// [ErrUnavailable], otherwise a permit, as in CLOSED. Once the state is
-	// known, the last known state holds while Redis is away.
+	// FailClosed decides what Allow answers while Redis is away and its leave would be
+	// needed: as long as Redis could not be asked even once since New, and in CLOSED
+	// for slow start, little left and a Rate. With FailClosed that is an error that
+	// wraps [ErrUnavailable], otherwise a permit, so that those limits are not kept
+	// meanwhile. In every other case the last known state holds, and a probe always
+	// needs Redis.
 	FailClosed bool
 }
 

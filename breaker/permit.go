@@ -139,6 +139,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, error) {
 	c := p.c
 	if o.kind == success && c.down.Load() && p.holds&^holdsRate == 0 {
+		c.tellLater(p.key)
 		return c.countLocally(owner, o, false), nil
 	}
 	if o.kind == limited && o.hint == 0 && o.told && o.budget.Remaining == 0 {
@@ -158,12 +159,22 @@ func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, erro
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
 		c.options.FailureThreshold, string(o.scope), left, reset, limit, sequence, out, keyed)
 	if err != nil {
+		c.tellLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
 	if c.view.Load().closed {
 		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
 	return c.statusOf(owner), nil
+}
+
+// tellLater has Redis told, as soon as it can be, how many calls are in flight that
+// it has not counted: one that it was to hear of is not any more.
+func (c *core) tellLater(key string) {
+	c.joins.later("")
+	if key != "" {
+		c.joins.later(key)
+	}
 }
 
 // mustTell says whether Redis must be told of the outcome of a call that it does
@@ -223,7 +234,9 @@ func (p Permit) Release(ctx context.Context) error {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	if _, err := c.run(ctx, p.key, releaseScript, nil, token(p.id), back, flag(first)); err != nil {
+	sequence, out, keyed := c.flights.count(p.key)
+	if _, err := c.run(ctx, p.key, releaseScript, nil, token(p.id), back, flag(first), "0", sequence, out, keyed); err != nil {
+		c.tellLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
 	return nil

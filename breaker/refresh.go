@@ -52,6 +52,9 @@ func (c *core) keepFresh(ctx context.Context) {
 		case <-c.refresh:
 		}
 		lost, err := c.readChanges(ctx, reads%timeEvery == 0)
+		if err == nil && lost {
+			err = c.heal(ctx, "")
+		}
 		if err == nil {
 			err = c.healSome(ctx, reads)
 		}
@@ -83,8 +86,6 @@ func (c *core) readSnapshot(ctx context.Context) error {
 // by which instants are corrected that are waited for. lost says that Redis has lost
 // what was known here.
 func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
 	since := c.synced.Load()
 	if c.anyLocal() || c.whole.Swap(false) && c.waits() {
 		since = 0 // to see the truth beside what is known here
@@ -125,6 +126,8 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 
 // askSnapshot reads one page of the snapshot.
 func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
+	ctx, cancel := bounded(ctx) // each page: all of them may be many
+	defer cancel()
 	type answer struct {
 		s   snapshot
 		err error

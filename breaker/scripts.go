@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -26,7 +27,7 @@ var (
 	acquireScript  = newScript("acquire", "calls")
 	advanceScript  = newScript("advance")
 	reportScript   = newScript("report", "calls")
-	releaseScript  = newScript("release")
+	releaseScript  = newScript("release", "calls")
 	tripScript     = newScript("trip")
 	resetScript    = newScript("reset")
 	statusScript   = newScript("status")
@@ -46,11 +47,11 @@ func newScript(name string, shared ...string) *script {
 		}
 		return string(text)
 	}
-	text := source("prelude")
+	texts := []string{source("prelude")}
 	for _, file := range append(shared, name) {
-		text += "\n" + source(file)
+		texts = append(texts, source(file))
 	}
-	return &script{operation: name, Script: redis.NewScript(text)}
+	return &script{operation: name, Script: redis.NewScript(strings.Join(texts, "\n"))}
 }
 
 // place is where one breaker lives in Redis. All keys are in one slot.
@@ -209,7 +210,13 @@ func parseSnapshot(values []string) (snapshot, error) {
 	return s, nil
 }
 
+// longest is what longer times are cut to, so that sums of them do not overflow.
+const longest = 100 * 365 * 24 * time.Hour
+
 // millis is d in whole milliseconds, rounded up: nothing ends early.
 func millis(d time.Duration) int64 {
+	if d > longest {
+		d = longest
+	}
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }

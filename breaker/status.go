@@ -60,8 +60,8 @@ type Status struct {
 	// Budget is what the API said is left, while that is so little that calls are
 	// counted; nil otherwise. Its Reset is what is left of the window.
 	Budget *Budget
-	// Forced is Closed's name while an operator keeps it CLOSED, ForcedUntil until
-	// when; zero until it is reset.
+	// Forced is "closed" while an operator keeps it CLOSED, else ""; ForcedUntil says
+	// until when, zero until it is reset.
 	Forced      string
 	ForcedUntil time.Time
 	// Rescheduled counts the incident's jobs that were put off, Instances names

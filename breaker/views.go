@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"maps"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -49,11 +50,7 @@ func (k *keyViews) set(key string, v *view) {
 func (k *keyViews) all() map[string]*view {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	out := make(map[string]*view, len(k.m))
-	for key, v := range k.m {
-		out[key] = v
-	}
-	return out
+	return maps.Clone(k.m)
 }
 
 // prune drops views that tell nothing: plainly CLOSED by a revision up to synced,

@@ -67,8 +67,8 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate:      g,
 		Retention: d.o.Retention, RetentionFailed: d.o.RetentionFailed,
-		HeldReason: heldReason(d.name), RecoverSpread: d.o.RecoverSpread,
-		MaxCrashes: d.o.MaxCrashes, Suspect: d.suspect, ForwardEvery: d.o.RetryLoopInterval, LookEvery: lookEvery,
+		RecoverSpread: d.o.RecoverSpread,
+		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect, ForwardEvery: d.o.RetryLoopInterval, LookEvery: lookEvery,
 		Logger: d.log,
 		Fatal:  func(err error) { stop(err) },
 		Recovered: func(id string, s asynqx.Settled) {
@@ -121,8 +121,11 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		switch {
 		case e.To == breaker.Closed && e.Key != "":
 			d.client.KeyOpened(e.Key)
+			if e.Cause != breaker.CauseSuccess { // else they come at their time
+				d.client.ReleaseHeld(heldReason(e.Name), longestHold)
+			}
 		case e.To == breaker.Closed:
-			d.client.ReleaseHeld(longestHold)
+			d.client.ReleaseHeld(heldReason(d.name), longestHold)
 		}
 		if onEvent != nil {
 			onEvent(e)

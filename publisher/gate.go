@@ -57,6 +57,9 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			return g.grant(asynqx.Grant{}), nil
 		case view.State == breaker.Open:
 			g.waited = true
+			if err := g.giveBack(ctx); err != nil {
+				return asynqx.Grant{}, err
+			}
 			if view.OpenUntil.IsZero() { // tripped until it is reset
 				wait(ctx, time.Hour, changed)
 			} else {
@@ -136,7 +139,7 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 	case err == nil:
 		return p, time.Time{}, true
 	case refused && open.Name != of.Name():
-		return permit, time.Time{}, true // the destination has closed its gate meanwhile: it is put off as any other
+		return nil, time.Now().Add(askAgain), false // the destination has closed its gate meanwhile
 	case refused && open.Until.IsZero() && open.State == breaker.Open:
 		return nil, time.Now().Add(untilReset), false
 	case refused && open.State == breaker.Open:

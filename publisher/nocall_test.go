@@ -1,6 +1,7 @@
 package publisher_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -47,5 +48,37 @@ func TestJobWithoutATokenIsNoProbe(t *testing.T) {
 	}
 	if began, ended := history[len(history)-2], last; ended.At.Sub(began.At) > 900*time.Millisecond {
 		t.Errorf("the probe was held up for %v", ended.At.Sub(began.At))
+	}
+}
+
+// A job in hand that was put off because of its key comes back when the key's breaker
+// is reset, as one of the destination's does.
+func TestResetOfAKeyBringsBackItsJobsInHand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	first := true
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		if first {
+			first = false
+			return jobs.RateLimited(time.Hour)
+		}
+		return nil
+	}, publisher.Concurrency(1))
+	b.enqueue(jobs.Key("alice"))
+	if e := b.event(); e.Result != publisher.Rescheduled {
+		t.Fatalf("the limited job: %s", e.Result)
+	}
+	name := b.dest + "/alice"
+	if s, err := breaker.Get(t.Context(), b.rdb, name); err != nil || s.State != breaker.Open {
+		t.Fatalf("the key's breaker: %+v, %v", s, err)
+	}
+	if s := b.breaker(); s.State != breaker.Closed {
+		t.Errorf("the destination's: %+v", s)
+	}
+	if _, err := breaker.Reset(t.Context(), b.rdb, name, "test"); err != nil {
+		t.Fatal(err)
+	}
+	if e := b.event(); e.Result != publisher.Completed {
+		t.Errorf("after the reset: %s (%v)", e.Result, e.Err)
 	}
 }

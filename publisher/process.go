@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -35,12 +36,12 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 		return errNotCompleted
 	}
 	outcome, event := d.run(job, delivery)
-	held := outcome.Kind == asynqx.Reschedule && outcome.Reason == heldReason(d.name)
+	held := outcome.Kind == asynqx.Reschedule && event.heldBy != ""
 	if observed := d.o.OnJob != nil || d.log.Enabled(ctx, slog.LevelDebug); held || observed {
 		outcome.Settled = func(s asynqx.Settled) {
-			if held && d.breaker.View().State == breaker.Closed {
+			if held && d.breaker.Key(keyOf(event.heldBy)).View().State == breaker.Closed {
 				// It closed while the job was put off until later.
-				d.client.ReleaseHeld(longestHold)
+				d.client.ReleaseHeld(heldReason(event.heldBy), longestHold)
 			}
 			if observed {
 				d.settled(job, event, s)
@@ -89,6 +90,7 @@ func (d *destination) permit(job *jobs.Job, delivery *asynqx.Delivery) (breaker.
 	}
 	// None came with the job, or its lease has ended while this process stood
 	// still, so that somebody else may be probing.
+	d.release(p)
 	return d.breaker.Key(job.Key).Allow(d.calls)
 }
 
@@ -98,7 +100,14 @@ func (d *destination) returnUnused(delivery *asynqx.Delivery) {
 	if !ok {
 		return
 	}
-	if err := p.Release(d.calls); err != nil {
+	d.release(p)
+}
+
+// release gives a permit back; the zero permit is none.
+func (d *destination) release(p breaker.Permit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	if err := p.Release(ctx); err != nil {
 		d.log.Debug("permit not given back; its lease ends by itself", "error", err)
 	}
 }
@@ -119,16 +128,21 @@ func (d *destination) refused(job *jobs.Job, err error, event *JobEvent) asynqx.
 		return asynqx.Outcome{Kind: asynqx.Requeue}
 	case ok:
 		o.At, o.Reason = later(time.Now(), open.Until), heldReason(open.Name)
-		d.countPutOff(open.Name, open.Incident)
+		d.countPutOff(open.Name, open.Incident, event)
 	}
 	return o
 }
 
 // countPutOff counts a job that was put off because of an incident.
-func (d *destination) countPutOff(name, incident string) {
-	if _, key, err := breaker.ParseName(name); err == nil {
-		d.breaker.Key(key).Rescheduled(incident, 1)
-	}
+func (d *destination) countPutOff(name, incident string, event *JobEvent) {
+	event.heldBy = name
+	d.breaker.Key(keyOf(name)).Rescheduled(incident, 1)
+}
+
+// keyOf is the key in the name of a breaker.
+func keyOf(name string) string {
+	_, key, _ := strings.Cut(name, "/")
+	return key
 }
 
 // heldReason marks jobs that a breaker has put off; they come back early when it
@@ -235,9 +249,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, v verdict) br
 	var o breaker.Outcome
 	switch v.kind {
 	case uncalled:
-		if err := permit.Release(ctx); err != nil {
-			d.log.Warn("a permit could not be given back; its lease ends by itself", "error", err)
-		}
+		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
 	case succeeded:
 		o = breaker.Success()
@@ -292,7 +304,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		event.Result, event.Reason = Rescheduled, ReasonPublisher
 	case rateLimited:
 		o.Kind, o.Limit = asynqx.Reschedule, job.MaxReschedules
-		o.At, o.Reason = d.afterLimit(now, v, status)
+		o.At, o.Reason = d.afterLimit(now, v, status, event)
 		event.Result, event.Reason = Rescheduled, ReasonRateLimited
 	case failed:
 		if !job.Retry.Retries(job.Attempt, v.trigger) {
@@ -307,9 +319,9 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 }
 
 // afterLimit says until when a rate-limited job is put off.
-func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status) (time.Time, string) {
+func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status, event *JobEvent) (time.Time, string) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
-		d.countPutOff(status.Name, status.Incident)
+		d.countPutOff(status.Name, status.Incident, event)
 		return later(now, status.OpenUntil), heldReason(status.Name)
 	}
 	pause := unknownPause

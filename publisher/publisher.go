@@ -57,6 +57,8 @@ type JobEvent struct {
 	Called bool
 	Took   time.Duration
 	Err    error
+
+	heldBy string // the breaker that it was put off by
 }
 
 // The results of a run.

@@ -80,6 +80,9 @@ local function rate()
   end
   local interval, burst = tonumber(ARGV[16]), tonumber(ARGV[17])
   local at = math.max(number(redis.call('GET', KEYS[8])), now_us)
+  if at > now_us + burst * interval then
+    at = now_us -- the clock went back, or the rate was another one
+  end
   local early = at - (burst - 1) * interval - now_us
   if early > 0 then
     return 'rate', math.ceil(early / 1000)

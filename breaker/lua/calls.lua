@@ -12,16 +12,21 @@ end
 
 -- join takes note of how many calls of this instance are in flight that were
 -- started before the breaker counted. A note that comes late replaces no later one.
+-- It returns whether that may make room: fewer are in flight than were taken to be.
 local function join(b, sequence, count)
   if b.metered == 0 or INSTANCE == '' or sequence == '' then
-    return
+    return false
   end
   local noted = redis.call('HGET', b.joined_key, INSTANCE)
   if noted and number(string.match(noted, '^%d+')) >= tonumber(sequence) then
-    return
+    return false
   end
+  prepare()
   redis.call('HSET', b.joined_key, INSTANCE, sequence .. ' ' .. count)
   redis.call('PEXPIRE', b.joined_key, int(IDLE_AFTER))
+  local was = noted and string.match(noted, '%d+$') or
+    string.match(redis.call('HGET', INSTANCES, INSTANCE) or '', '^%d+')
+  return number(was) > tonumber(count)
 end
 
 -- uncounted is how many calls may be in flight that the breaker has not counted:

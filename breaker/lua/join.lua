@@ -9,6 +9,7 @@
 prepare()
 local parent, child = read_breakers()
 local b = child or parent
-join(b, ARGV[11], b.key and ARGV[13] or ARGV[12])
-b.dirty = true -- whoever waits for room is to hear of it
+if join(b, ARGV[11], b.key and ARGV[13] or ARGV[12]) then
+  b.dirty = true -- whoever waits for room is to hear of it
+end
 return finish('joined', parent, child)

@@ -49,8 +49,8 @@ local JITTER = tonumber(ARGV[9])
 local VERSION, TRANSITION, CAPACITY, FLOOR = ':version', ':transition', ':capacity', ':floor' -- no name has a colon first
 local EVENTS_LIMIT = 1000     -- transitions kept
 local INCIDENTS_LIMIT = 200   -- incidents kept
-local KEY_LIMIT = 50          -- of either, for a key
-local KEY_KEPT = 2592000000   -- ms that a key's history is kept: 30 days
+local KEY_LIMIT = 20          -- of either, for a key
+local KEY_KEPT = 604800000    -- ms that a key's history is kept: 7 days
 local IDLE_AFTER = 3600000    -- ms after which a key that nobody asks for is forgotten
 local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 local PROBE_BACKOFF = 1000    -- ms before the probe after one that told nothing
@@ -115,6 +115,9 @@ local function mend_clock(b)
       b[field] = math.max(1, math.ceil(b[field] - back))
     end
   end
+  if back > 1000 then
+    redis.call('DEL', b.inflight_key) -- their leases would not end for as long
+  end
   b.updated_at, b.dirty = math.floor(now), true
 end
 
@@ -144,8 +147,8 @@ local function read(name, places, listed)
   if b.forced ~= '' and b.forced_until > 0 and now >= b.forced_until then
     b.forced, b.forced_until, b.reason, b.tripped_by, b.dirty = '', 0, '', '', true
   end
-  if plain(b) and listed then
-    b.dirty = true -- the hash was lost, and instances still mirror what it said
+  if plain(b) == (listed and true or false) then
+    b.dirty = true -- one of both was lost, and instances mirror what is not so
   end
   return b
 end
@@ -239,6 +242,8 @@ local function open(b, cause, length)
   clear_budget(b)
   if length == 'cooldown' then
     length = cooldown(b)
+  end
+  if length and cause ~= 'manual' then
     b.last_cooldown = math.ceil(length)
   end
   b.open_until = length and math.ceil(now + length) or 0
@@ -379,7 +384,7 @@ local function keep(b)
   if not b.key then
     return
   end
-  local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until)
+  local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until, b.budget_reset)
   if until_reset(b) or b.forced ~= '' and b.forced_until == 0 then
     redis.call('PERSIST', b.hash_key)
     redis.call('ZREM', IDLE, b.name)

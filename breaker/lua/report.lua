@@ -75,21 +75,29 @@ local function ended(b, was_counted)
     if b.ramp_ok >= b.ramp then
       b.ramp, b.ramp_ok = 2 * b.ramp, 0
       if b.ramp >= ramp_end() then
-        b.ramp = 0
+        b.ramp, b.level = 0, 0 -- it has recovered
       end
     end
   end
   b.dirty = true -- whoever waits for room is to hear of it
 end
 
+local LONGEST_WINDOW = 86400000 -- ms that a window is taken to last at most
+
 -- budget takes note of what the API says is left. A window is told by its end.
 local function budget(b)
-  local left, reset, limit = tonumber(ARGV[17]), now + tonumber(ARGV[18]), tonumber(ARGV[19])
+  local left, limit = tonumber(ARGV[17]), tonumber(ARGV[19])
+  local reset = now + math.min(tonumber(ARGV[18]), math.max(MAX_COOLDOWN, LONGEST_WINDOW))
   local rest = b.budget_reset > now and b.budget_reset or 0
-  if rest > 0 and reset < rest - SAME_WINDOW then
-    return -- of a window before
-  end
-  if rest > 0 and reset <= rest + SAME_WINDOW then
+  local other = rest > 0 and reset < rest - SAME_WINDOW
+  if other then
+    -- Of a window before, or of another limit that the API has: of the one that is
+    -- counted it has cost one all the same.
+    if b.budget_left > 0 then
+      b.budget_left, b.dirty = b.budget_left - 1, true
+    end
+    limit = 0
+  elseif rest > 0 and reset <= rest + SAME_WINDOW then
     if left < b.budget_left then
       b.budget_left, b.dirty = left, true
     end
@@ -105,7 +113,7 @@ local function budget(b)
     b.metered = b.metered > 0 and b.metered or math.floor(now)
     b.budget_left, b.budget_reset, b.dirty = left, math.ceil(reset), true
   end
-  if limit > 0 and limit ~= b.budget_limit then
+  if not other and limit > 0 and limit ~= b.budget_limit then
     b.budget_limit, b.dirty = limit, true
   end
   join(b, ARGV[20], b.key and ARGV[22] or ARGV[21])

@@ -37,9 +37,6 @@ type Options struct {
 	Gate Gate
 	// Retention of completed and of failed jobs.
 	Retention, RetentionFailed time.Duration
-	// HeldReason is the reason of jobs that were put off because the gate was
-	// closed.
-	HeldReason string
 	// MaxCrashes is how many times a job may be in the hands of a worker that dies
 	// before it fails as poison. 0 means that there is no limit.
 	MaxCrashes int
@@ -88,15 +85,14 @@ type Client struct {
 	acks      committer
 	// waiting is true while the gate lets nothing through: then what is due may
 	// as well stay where it is, and is moved when the gate opens.
-	waiting atomic.Bool
-	due     map[string]dueKeys // by queue; under bufferMu too
-	opening opening
-	unheld  []unheld // under bufferMu
-	// heldFor, unless 0, asks the fetching to bring back what was put off.
-	heldFor atomic.Int64
-	health  health
-	chores  chores
-	beats   atomic.Uint64
+	waiting  atomic.Bool
+	due      map[string]dueKeys // by queue; under bufferMu too
+	opening  opening
+	unheld   []unheld // under bufferMu
+	releases releases // asks the fetching to bring back what was put off
+	health   health
+	chores   chores
+	beats    atomic.Uint64
 
 	name string              // of this client, for the names of its fetches
 	runs atomic.Uint64       // counts them

@@ -74,7 +74,7 @@ func (c *Client) next() *Delivery {
 			c.rest(ctx)
 			continue
 		}
-		if grant.Opened || c.heldFor.Load() != 0 {
+		if grant.Opened || c.releases.pending() {
 			c.forwardAll()
 		}
 		c.reclaim()

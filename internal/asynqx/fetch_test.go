@@ -602,7 +602,7 @@ func TestGateHoldsAndReleases(t *testing.T) {
 func TestBacklog(t *testing.T) {
 	t.Parallel()
 	s := realShelf(t)
-	c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1, HeldReason: "held"})
+	c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1})
 	defer c.CloseGate(context.Background())
 	backlog := func() bool {
 		t.Helper()
@@ -617,7 +617,7 @@ func TestBacklog(t *testing.T) {
 	if backlog() {
 		t.Error("a job of the future is no backlog")
 	}
-	c.ReleaseHeld(24 * time.Hour)
+	c.ReleaseHeld("held", 24*time.Hour)
 	if !backlog() {
 		t.Error("what was put off and is released is a backlog")
 	}
@@ -643,10 +643,10 @@ func TestReleaseHeldSurvivesAnOutage(t *testing.T) {
 		}
 		return nil
 	}}
-	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, HeldReason: "held", PollMin: time.Millisecond, PollMax: 10 * time.Millisecond})
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, PollMin: time.Millisecond, PollMax: 10 * time.Millisecond})
 	defer c.CloseGate(context.Background())
 	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "held")
-	c.ReleaseHeld(24 * time.Hour)
+	c.ReleaseHeld("held", 24*time.Hour)
 	ended := make(chan string)
 	go func() { ended <- asDequeue(t, c, s.queue) }()
 	eventually(t, "it was tried", func() bool { return len(w.sent("forward")) > 2 })

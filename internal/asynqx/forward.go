@@ -81,60 +81,36 @@ func flag(b bool) string {
 	return "0"
 }
 
-// releaseQueue makes due what was put off because the gate was closed, up to
-// ahead from now.
-func (c *Client) releaseQueue(ctx context.Context, queue string, ahead time.Duration) error {
-	const atOnce = 500
-	keys := []string{record.Scheduled(queue), record.Pending(queue)}
-	for passed := int64(0); ; {
-		r, err := releaseScript.Run(ctx, c.UniversalClient, keys,
-			queue, ahead.Milliseconds(), c.o.HeldReason, passed, atOnce).Int64Slice()
-		if err != nil || len(r) != 2 {
-			return fmt.Errorf("asynqx: release what was held in %s: %w", queue, err)
-		}
-		if r[0] > 0 {
-			c.Wake()
-		}
-		if r[1] < atOnce {
-			return nil
-		}
-		passed += r[1] - r[0]
-	}
-}
-
-// ReleaseHeld brings back what was put off because the gate was closed, up to
-// maximum ahead: the gate is open, perhaps before its time. It returns at once;
-// the fetching does it.
-func (c *Client) ReleaseHeld(maximum time.Duration) {
-	c.heldFor.Store(int64(maximum))
-	c.Wake()
-}
-
 // forwardAll moves due jobs to the queues now instead of within a second, and
 // those that ReleaseHeld is about.
 func (c *Client) forwardAll() {
-	held := time.Duration(c.heldFor.Swap(0))
 	ctx, cancel := context.WithTimeout(c.ctx, redisTimeout)
 	defer cancel()
 	for _, q := range c.o.Queues {
-		_, err := c.beat(ctx, q, true)
-		if err == nil && held > 0 {
-			err = c.releaseQueue(ctx, q, held)
-		}
-		if err != nil {
-			c.heldFor.CompareAndSwap(0, int64(held))
+		if _, err := c.beat(ctx, q, true); err != nil {
 			c.health.failed(err)
 			return
 		}
 	}
+	if err := c.releaseAll(ctx); err != nil {
+		c.health.failed(err)
+	}
 }
 
-// backlog reports whether any queue has a job that is ready, after moving due
-// ones there, or a held one whose key may be asked for.
+// backlog reports whether any queue has a job that is ready, after moving due ones
+// there if there is none, or a held one whose key may be asked for.
 func (c *Client) backlog(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
+	if more, err := c.ready(ctx); more || err != nil {
+		return more, err
+	}
 	c.forwardAll()
+	return c.ready(ctx)
+}
+
+// ready does so without moving anything.
+func (c *Client) ready(ctx context.Context) (bool, error) {
 	var lens, paused []*redis.IntCmd
 	var held []*redis.ZSliceCmd
 	var clock *redis.TimeCmd

@@ -18,12 +18,12 @@ import (
 // forwardJobs runs the script by way of a client.
 func forwardJobs(s *shelf, held time.Duration) int64 {
 	s.t.Helper()
-	c := New(s.rdb, Options{Queues: []string{s.queue}, HeldReason: "breaker d open"})
+	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	ctx := context.Background()
 	n, err := c.beat(ctx, s.queue, true)
 	if err == nil && held > 0 {
 		before := s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
-		err = c.releaseQueue(ctx, s.queue, held)
+		err = c.releaseQueue(ctx, s.queue, "breaker d open", held)
 		n += before - s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
 	}
 	s.must(err)

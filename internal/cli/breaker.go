@@ -17,7 +17,7 @@ type breakerCmds struct {
 	List    breakerListCmd    `cmd:"" help:"List the breakers of all known destinations."`
 	Get     breakerGetCmd     `cmd:"" help:"Show a breaker: state, countdown, why, since when."`
 	Trip    breakerTripCmd    `cmd:"" help:"Open a breaker by hand: no worker calls the destination."`
-	Reset   breakerResetCmd   `cmd:"" help:"Close a breaker by hand: jobs flow at once."`
+	Reset   breakerResetCmd   `cmd:"" help:"Close a breaker by hand: jobs flow again."`
 	Force   breakerForceCmd   `cmd:"" help:"Keep a breaker open or closed by hand, whatever the API answers."`
 	History breakerHistoryCmd `cmd:"" help:"Show a breaker's last transitions, oldest first."`
 

@@ -52,7 +52,7 @@ func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process) error {
 
 type breakerIncidentsCmd struct {
 	breakerName
-	Limit int `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 50 of a key."`
+	Limit int `short:"n" default:"20" placeholder:"N" help:"How many at most. Default: ${default}; 200 are kept, 20 of a key."`
 	outputFlag
 }
 

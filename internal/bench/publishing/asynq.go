@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"net/http"
 	"strconv"
 	"strings"
@@ -102,7 +103,7 @@ func (p *poster) post(ctx context.Context, id string) error {
 func serveAsynq(ctx context.Context, rdb redis.UniversalClient, t task, putOff *atomic.Int64) error {
 	p := newPoster(t.URL)
 	defer p.client.CloseIdleConnections()
-	return runAsynq(ctx, rdb, putOff,
+	return runAsynq(ctx, rdb, t, putOff,
 		func(ctx context.Context, id string) error { return p.post(ctx, id) },
 		func(n int, err error, task *asynq.Task) time.Duration {
 			if limited, ok := errors.AsType[*limitedError](err); ok && limited.retryAfter > 0 {
@@ -122,7 +123,7 @@ func serveNaive(ctx context.Context, rdb redis.UniversalClient, t task, putOff *
 	p := newPoster(t.URL)
 	defer p.client.CloseIdleConnections()
 	b := naive.New(rdb, "circuit-breaker", threshold, t.Cooldown)
-	return runAsynq(ctx, rdb, putOff,
+	return runAsynq(ctx, rdb, t, putOff,
 		func(ctx context.Context, id string) error {
 			ok, until, err := b.Allow(ctx)
 			if err != nil {
@@ -157,15 +158,17 @@ func serveNaive(ctx context.Context, rdb redis.UniversalClient, t task, putOff *
 }
 
 // runAsynq runs an asynq server until ctx ends.
-func runAsynq(ctx context.Context, rdb redis.UniversalClient, putOff *atomic.Int64,
+func runAsynq(ctx context.Context, rdb redis.UniversalClient, t task, putOff *atomic.Int64,
 	handle func(ctx context.Context, id string) error,
 	delay asynq.RetryDelayFunc, failure func(error) bool,
 ) error {
 	server := asynq.NewServerFromRedisClient(rdb, asynq.Config{
 		Concurrency: concurrency, LogLevel: asynq.FatalLevel, ShutdownTimeout: callTimeout,
 		TaskCheckInterval: lookEvery, DelayedTaskCheckInterval: forwardEvery,
-		IsFailure:      failure,
-		RetryDelayFunc: delay,
+		IsFailure: failure,
+		RetryDelayFunc: func(n int, err error, task *asynq.Task) time.Duration {
+			return delay(n, err, task) + rand.N(t.Jitter+1) //nolint:gosec // a pause needs no secrecy
+		},
 	})
 	err := server.Start(asynq.HandlerFunc(func(ctx context.Context, _ *asynq.Task) error {
 		id, _ := asynq.GetTaskID(ctx)

@@ -42,6 +42,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	runs := flags.Int("runs", 3, "runs of each; medians are printed")
 	parallel := flags.Int("parallel", 8, "how many run at the same time")
 	only := flags.String("only", "", "only the API whose name contains this")
+	jitter := flags.Duration("jitter", 0, "the longest random pause that bare asynq adds to each retry")
 	write := flags.Bool("write", false, "write docs/benchmarks.md and docs/images/publishing.svg")
 	if err := flags.Parse(args); err != nil {
 		if errors.Is(err, flag.ErrHelp) {
@@ -49,17 +50,17 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		}
 		return err
 	}
-	if *runs < 1 || *parallel < 1 || flags.NArg() > 0 {
-		return errors.New("want -runs and -parallel above 0, and no other arguments")
+	if *runs < 1 || *parallel < 1 || *jitter < 0 || flags.NArg() > 0 {
+		return errors.New("want -runs and -parallel above 0, -jitter not below, and no other arguments")
 	}
-	if *write && *only != "" {
-		return errors.New("-write needs all APIs: leave -only out")
+	if *write && (*only != "" || *jitter != 0) {
+		return errors.New("-write is for the whole comparison: leave -only and -jitter out")
 	}
 	cells := cells(*only)
 	if len(cells) == 0 {
 		return fmt.Errorf("no API's name contains %q", *only)
 	}
-	if err := measureAll(ctx, cells, *runs, *parallel, stderr); err != nil {
+	if err := measureAll(ctx, cells, *runs, *parallel, *jitter, stderr); err != nil {
 		return err
 	}
 	text := report(cells, *runs, *parallel)

@@ -35,7 +35,7 @@ func TestEachContenderPublishesEverythingOnce(t *testing.T) {
 			var o outcome
 			one := &cell{api: apis()[0], hints: true, contender: c, jobs: few}
 			err := rig.Do(t.Context(), c.name, func(s testing.TB) (err error) {
-				o, err = measure(s.Context(), s, one)
+				o, err = measure(s.Context(), s, one, 0)
 				return err
 			})
 			if err != nil {
@@ -56,7 +56,7 @@ func TestMeasureEndsWithItsContext(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	err := rig.Do(ctx, "cancelled", func(s testing.TB) error {
-		_, err := measure(ctx, s, &cell{api: apis()[0], contender: contenders[0], jobs: 1})
+		_, err := measure(ctx, s, &cell{api: apis()[0], contender: contenders[0], jobs: 1}, 0)
 		return err
 	})
 	if !errors.Is(err, context.Canceled) {

@@ -25,6 +25,8 @@ type task struct {
 	Punishes  bool          `json:"punishes"`
 	Hints     bool          `json:"hints"`
 	Cooldown  time.Duration `json:"cooldown"`
+	// Jitter is the longest random pause that bare asynq adds to each retry.
+	Jitter time.Duration `json:"jitter"`
 }
 
 // tally is what a worker tells in the end.
