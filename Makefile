@@ -63,7 +63,7 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the model
-	$(GO) test -tags soak -count=1 -p 1 -timeout 60m -v $(ARGS) ./internal/e2e/... ./internal/modeltest/...
+	$(GO) test -tags soak -count=1 -p 1 -timeout 60m -v $(ARGS) ./internal/e2e/... ./internal/modeltest/... ./breaker
 
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format the code

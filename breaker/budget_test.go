@@ -68,14 +68,15 @@ func TestAWindowIsToldByItsEnd(t *testing.T) {
 		row{0, live, "4"},
 		row{0, call(told(8, minute, 100)), "CLOSED left=8/1m0s of 100"},
 		row{0, try("x"), "counted"},
-		row{0, tell("x", told(7, minute+2*second, 100)), "CLOSED left=7/1m0s of 100"},
-		row{0, call(told(6, minute-2*second, 100)), "CLOSED left=6/1m0s of 100"},
-		row{0, call(told(6, minute, 120)), "CLOSED left=6/1m0s of 120"},
+		// The later end holds: that of a bucket moves on with each call.
+		row{0, tell("x", told(7, minute+2*second, 100)), "CLOSED left=7/1m2s of 100"},
+		row{0, call(told(6, minute, 100)), "CLOSED left=6/1m2s of 100"},
+		row{0, call(told(6, minute, 120)), "CLOSED left=6/1m2s of 120"},
 		// An answer of a window before, or of another limit: it has cost one.
-		row{0, call(told(1, minute-2*second-just, 100)), "CLOSED left=5/1m0s of 120"},
-		row{0, call(told(80, second, 100)), "CLOSED left=4/1m0s of 120"},
+		row{0, call(told(1, minute-just, 100)), "CLOSED left=5/1m2s of 120"},
+		row{0, call(told(80, second, 100)), "CLOSED left=4/1m2s of 120"},
 		// One of the next.
-		row{0, call(told(7, minute+2*second+just, 120)), "CLOSED left=7/1m2.001s of 120"},
+		row{0, call(told(7, minute+4*second+just, 120)), "CLOSED left=7/1m4.001s of 120"},
 		row{0, call(told(80, 3*minute, 120)), "CLOSED"},
 		row{0, get, "CLOSED"},
 	)

@@ -52,14 +52,13 @@ func TestFullRedisTakesEverything(t *testing.T) {
 		if _, err := Trip(t.Context(), rdb, name, TripOptions{For: time.Millisecond}); err != nil {
 			t.Errorf("%s: trip: %v", name, err)
 		}
-		var open *OpenError
 		eventually(t, "a probe", func() bool {
 			if err := b.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 			p, err := of.Allow(t.Context())
 			if err != nil {
-				if !errors.As(err, &open) {
+				if !errors.Is(err, ErrOpen) {
 					t.Fatal(err)
 				}
 				return false

@@ -415,6 +415,9 @@ func (m *model) budget(b *modelBreaker, said Budget) {
 		b.left = max(0, b.left-1)
 	case current && !ends.After(b.reset.Add(2*second)):
 		b.left = min(b.left, said.Remaining)
+		if ends.After(b.reset) {
+			b.reset = ends
+		}
 	default:
 		b.metered, b.left, b.reset = said.Remaining <= little, said.Remaining, ends
 	}

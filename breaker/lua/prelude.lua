@@ -149,6 +149,16 @@ local function read(name, places, listed)
   end
   if plain(b) == (listed and true or false) then
     b.dirty = true -- one of both was lost, and instances mirror what is not so
+    local was = listed and cjson.decode(listed)
+    if was and (was.state == 'OPEN' or was.state == 'HALF_OPEN') then
+      -- Its incident is over, and whoever waits for that is to hear of it.
+      b.incident, b.instances, b.cause = was.incident or '', was.instances or '', was.cause or ''
+      for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled' }) do
+        b[field] = was[field] or 0
+      end
+      b.opened = { was.reason or '', was.tripped_by or '' }
+      b.event = { from = was.state, cause = 'lost' }
+    end
   end
   return b
 end

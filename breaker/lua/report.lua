@@ -98,8 +98,9 @@ local function budget(b)
     end
     limit = 0
   elseif rest > 0 and reset <= rest + SAME_WINDOW then
-    if left < b.budget_left then
-      b.budget_left, b.dirty = left, true
+    if left < b.budget_left or reset > rest then
+      -- The limit of a sliding window, or of a bucket, is whole later with each call.
+      b.budget_left, b.budget_reset, b.dirty = math.min(left, b.budget_left), math.max(rest, math.ceil(reset)), true
     end
   elseif left > little() then
     if b.metered > 0 then

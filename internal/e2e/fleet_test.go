@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -32,6 +33,12 @@ var binary string
 func TestMain(m *testing.M) { os.Exit(run(m)) }
 
 func run(m *testing.M) int {
+	if role := os.Getenv(herdVariable); role != "" {
+		return herdMember(role)
+	}
+	if addr := os.Getenv(pingVariable); addr != "" {
+		return pingRedis(addr)
+	}
 	dir, err := os.MkdirTemp("", "tidegate-e2e-")
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
@@ -42,6 +49,11 @@ func run(m *testing.M) int {
 	out, err := exec.Command("go", "build", "-o", binary, "github.com/tidegate/tidegate/cmd/tidegate").CombinedOutput()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "build tidegate: %v\n%s", err, out)
+		return 1
+	}
+	// They wait more than they work.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return redistest.Main(m)

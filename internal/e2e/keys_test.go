@@ -1,0 +1,217 @@
+package e2e
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// token is that of a key in these tests.
+func token(key string) string { return "canary-token-of-" + key }
+
+// withTokens gives keys tokens that the workers read from a file.
+func (f *fleet) withTokens(keys ...string) {
+	f.t.Helper()
+	tokens := map[string]string{}
+	for _, key := range keys {
+		tokens[key] = token(key)
+	}
+	text, err := json.Marshal(tokens)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	path := filepath.Join(f.t.TempDir(), "tokens.json")
+	if err := os.WriteFile(path, text, 0o600); err != nil {
+		f.t.Fatal(err)
+	}
+	f.env["DESTINATION_0_AUTH_TOKENS_FILE"] = path
+}
+
+// callsOf are the calls that were made with the token of a key.
+func (f *fleet) callsOf(key string) []fakeapi.Receipt {
+	auth := fakeapi.HashAuth("Bearer " + token(key))
+	return slices.DeleteFunc(f.api.Receipts(), func(r fakeapi.Receipt) bool { return r.Auth != auth })
+}
+
+// historyOf returns the transitions of a key's breaker.
+func (f *fleet) historyOf(key string) []breaker.Event {
+	f.t.Helper()
+	events, err := breaker.History(f.t.Context(), f.rdb, f.dest+"/"+key, 0)
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	return events
+}
+
+// quiet checks that none of the calls arrived while a breaker was OPEN, and that in
+// HALF_OPEN one did at most. It returns how often it opened.
+func quiet(t *testing.T, events []breaker.Event, calls []fakeapi.Receipt) (openings int) {
+	t.Helper()
+	for i, e := range events {
+		end := time.Now()
+		if i+1 < len(events) {
+			end = events[i+1].At
+		}
+		n := 0
+		for _, r := range calls {
+			if r.At.After(e.At.Add(propagation)) && r.At.Before(end) {
+				n++
+			}
+		}
+		switch {
+		case e.To == breaker.Open && n > 0:
+			t.Errorf("%d calls arrived while %s was OPEN (%s) from %s to %s", n, e.Name, e.Cause, e.At, end)
+		case e.To == breaker.HalfOpen && n > 1:
+			t.Errorf("%d calls arrived while %s was HALF_OPEN", n, e.Name)
+		}
+		if e.To == breaker.Open {
+			openings++
+		}
+	}
+	return openings
+}
+
+// A user who is limited waits alone: the others are published meanwhile with their
+// own tokens, and what none has a token for fails without a call.
+func TestLimitedUserStopsNobodyElse(t *testing.T) {
+	t.Parallel()
+	const workers, perUser = 3, 15
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+		Limiter: fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, PerToken: true,
+		Hints: fakeapi.RetryAfter, Latency: 40 * time.Millisecond,
+	})
+	f.withTokens("alice", "bob", "carol")
+	owner := map[string]string{}
+	byKey := map[string][]string{}
+	add := func(key string, n int) {
+		for _, id := range f.enqueue(n, jobs.Key(key)) {
+			owner[id] = key
+			byKey[key] = append(byKey[key], id)
+		}
+	}
+	add("alice", 80)
+	add("bob", perUser)
+	add("carol", perUser)
+	add("mallory", 1)
+	byKey[""] = f.enqueue(perUser)
+	for range workers {
+		f.start()
+	}
+	for _, key := range []string{"bob", "carol", ""} {
+		f.waitCompleted(byKey[key], 10*time.Second)
+	}
+	if got := f.api.Stats().Accepted; got > 3*perUser+40 {
+		t.Errorf("%d calls were accepted before the users with few jobs were done: they waited for alice", got)
+	}
+	f.waitCompleted(byKey["alice"], 30*time.Second)
+	f.exactlyOnce(slices.Concat(byKey["alice"], byKey["bob"], byKey["carol"], byKey[""]))
+	eventually(t, 5*time.Second, "mallory's job has failed", func() bool { return f.job(byKey["mallory"][0]).Status == jobs.Failed })
+	if j := f.job(byKey["mallory"][0]); !strings.Contains(j.LastError, "mallory") || j.Attempt != 0 {
+		t.Errorf("mallory's job: %q after %d retries", j.LastError, j.Attempt)
+	}
+
+	for _, r := range f.api.Receipts() {
+		bearer := "canary-token"
+		if key := owner[r.Key]; key != "" {
+			bearer = token(key)
+		}
+		if r.Auth != fakeapi.HashAuth("Bearer "+bearer) {
+			t.Errorf("a job of %q was sent with somebody else's token", owner[r.Key])
+		}
+		if r.Status == 429 && owner[r.Key] != "alice" {
+			t.Errorf("a job of %q was refused", owner[r.Key])
+		}
+	}
+	if openings := quiet(t, f.historyOf("alice"), f.callsOf("alice")); openings < 3 {
+		t.Errorf("alice's breaker opened %d times with 80 jobs and 20 calls in a window", openings)
+	}
+	if events := f.history(); len(events) != 0 {
+		t.Errorf("the destination's own breaker moved: %v", events)
+	}
+	if limited, most := f.api.Stats().Limited, 4*workers*10; limited > most {
+		t.Errorf("%d calls were refused, want at most %d", limited, most)
+	}
+	t.Logf("%d calls, %d refused", f.api.Stats().Calls, f.api.Stats().Limited)
+}
+
+// A limit that the API says is everybody's stops all keys.
+func TestGlobalLimitStopsAllKeys(t *testing.T) {
+	t.Parallel()
+	const workers, users, perUser = 3, 6, 15
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+		Global: fakeapi.FixedWindow{Quota: 40, Window: 2 * time.Second}, PerToken: true,
+		Hints: fakeapi.RetryAfter | fakeapi.Scope, Latency: 40 * time.Millisecond,
+	})
+	var ids, keys []string
+	for i := range users {
+		keys = append(keys, "user"+string(rune('a'+i)))
+	}
+	f.withTokens(keys...)
+	for _, key := range keys {
+		ids = append(ids, f.enqueue(perUser, jobs.Key(key))...)
+	}
+	for range workers {
+		f.start()
+	}
+	f.waitCompleted(ids, 30*time.Second)
+	f.exactlyOnce(ids)
+	if openings := quiet(t, f.history(), f.api.Receipts()); openings < 2 {
+		t.Errorf("%d openings with %d jobs and 40 calls in a window", openings, users*perUser)
+	}
+	for _, key := range keys {
+		if events := f.historyOf(key); len(events) != 0 {
+			t.Errorf("the breaker of %s moved: %v", key, events)
+		}
+	}
+	t.Logf("%d calls, %d refused", f.api.Stats().Calls, f.api.Stats().Limited)
+}
+
+// A trip of the destination holds the jobs of all keys and none; a trip of a key holds
+// that key's.
+func TestTripHoldsTheKeysUnderIt(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
+	f.withTokens("alice", "bob")
+	f.start()
+	f.start()
+	command := func(args ...string) {
+		t.Helper()
+		if _, stderr, code := f.tidegate(args...); code != 0 {
+			t.Fatalf("%v: exit %d: %s", args, code, stderr)
+		}
+	}
+	// A view that is a second old would do as an excuse.
+	settled := func() { <-time.After(propagation) }
+
+	command("breaker", "trip", f.dest+"/alice", "--reason", "tea")
+	settled()
+	alices := f.enqueue(5, jobs.Key("alice"))
+	others := slices.Concat(f.enqueue(5, jobs.Key("bob")), f.enqueue(5))
+	f.waitCompleted(others, 5*time.Second)
+	if calls := f.callsOf("alice"); len(calls) != 0 {
+		t.Errorf("%d calls for alice, who was tripped", len(calls))
+	}
+
+	command("breaker", "trip", f.dest)
+	settled()
+	before := f.api.Stats().Calls
+	more := slices.Concat(f.enqueue(5, jobs.Key("bob")), f.enqueue(5))
+	command("breaker", "reset", f.dest+"/alice")
+	<-time.After(1500 * time.Millisecond) // the time in which nothing is to happen
+	if got := f.api.Stats().Calls - before; got != 0 {
+		t.Errorf("%d calls while the destination was tripped", got)
+	}
+
+	command("breaker", "reset", f.dest)
+	f.waitCompleted(slices.Concat(alices, more), 10*time.Second)
+	f.exactlyOnce(slices.Concat(alices, others, more))
+}

@@ -1,0 +1,6 @@
+//go:build !soak
+
+package e2e
+
+// long makes tests go on for longer.
+const long = false

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// slowStart is how many calls may be in flight when so many have succeeded since the
+// probe.
+func slowStart(succeeded, most int) int {
+	allowed := 1
+	for succeeded >= allowed && allowed < most {
+		succeeded -= allowed
+		allowed *= 2
+	}
+	if allowed >= most {
+		return most
+	}
+	return allowed
+}
+
+// After an incident the fleet begins with one call, then 2, 4, 8 … in flight, each
+// round after the successes of the one before; the probe comes alone.
+func TestRecoveryBringsNoBurst(t *testing.T) {
+	t.Parallel()
+	const n, workers, most = 300, 3, 30
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 100 * time.Millisecond})
+	f.trip(500 * time.Millisecond)
+	ids := f.enqueue(n)
+	for range workers {
+		f.start()
+	}
+	f.waitAccepted(n, 30*time.Second)
+	f.waitCompleted(ids, 10*time.Second)
+	receipts := f.api.Receipts()
+	checkSlowStart(t, receipts, most)
+	peak := 0
+	for _, r := range receipts {
+		peak = max(peak, r.InFlight)
+	}
+	if peak < most/2 {
+		t.Errorf("at most %d calls were in flight; the slow start goes on to %d", peak, most)
+	}
+	// Rounds of 1, 1, 2, 4, 8 and 16 calls at 100 ms.
+	if took := receipts[31].At.Sub(receipts[0].At); took > 3*time.Second {
+		t.Errorf("the first 32 calls took %s", took)
+	}
+	t.Logf("calls in each 100 ms: %v", fakeapi.Spread(receipts, receipts[0].At, 100*time.Millisecond))
+	for _, id := range ids {
+		if j := f.job(id); j.RescheduleCount != 0 {
+			t.Errorf("job %s was put off %d times; the backlog is not to be touched", id, j.RescheduleCount)
+		}
+	}
+}
+
+// checkSlowStart holds the calls in flight at each arrival, the first of which is the
+// probe's, against what the successes before it allow.
+func checkSlowStart(t *testing.T, receipts []fakeapi.Receipt, most int) {
+	t.Helper()
+	var ends []time.Time
+	for _, r := range receipts {
+		ends = append(ends, r.Done)
+	}
+	slices.SortFunc(ends, time.Time.Compare)
+	for i, r := range receipts[1:] {
+		succeeded, _ := slices.BinarySearchFunc(ends, r.At, time.Time.Compare)
+		if succeeded == 0 {
+			t.Fatalf("call %d arrived before the probe was answered", i+2)
+		}
+		if allowed := slowStart(succeeded-1, most); r.InFlight > allowed {
+			t.Errorf("call %d makes %d in flight after %d successes; %d are allowed", i+2, r.InFlight, succeeded-1, allowed)
+		}
+	}
+}
+
+// A refusal in the slow start opens the breaker at once, with the next cooldown.
+func TestRefusalInSlowStartReopens(t *testing.T) {
+	t.Parallel()
+	const n, workers, refused = 100, 3, 6 // the sixth call finds 4 allowed
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 100 * time.Millisecond})
+	f.env["CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER"] = "2"
+	f.env["CIRCUIT_BREAKER_COOLDOWN_JITTER"] = "0"
+	f.api.SetScript(func(n int, _ *http.Request) *fakeapi.Answer {
+		if n == refused {
+			return &fakeapi.Answer{Status: http.StatusTooManyRequests}
+		}
+		return nil
+	})
+	f.trip(300 * time.Millisecond)
+	ids := f.enqueue(n)
+	for range workers {
+		f.start()
+	}
+	f.waitCompleted(ids, 30*time.Second)
+	f.exactlyOnce(ids)
+	if got := f.api.Stats().Limited; got != 1 {
+		t.Errorf("%d calls were refused, want 1", got)
+	}
+	var reopened breaker.Event
+	for _, e := range f.history() {
+		if e.To == breaker.Open && e.From == breaker.Closed && e.Cause == breaker.CauseRamp {
+			reopened = e
+		}
+	}
+	if want := 1400 * time.Millisecond; reopened.OpenUntil.Sub(reopened.At).Round(10*time.Millisecond) != want {
+		t.Fatalf("the refusal led to %+v, want an opening for %s: a cooldown that has grown", reopened, want)
+	}
+	receipts := f.api.Receipts()
+	if late := reopened.At.Sub(receipts[refused-1].Done); late > propagation {
+		t.Errorf("it opened %s after the refusal", late)
+	}
+	after := slices.IndexFunc(receipts, func(r fakeapi.Receipt) bool { return r.At.After(reopened.At.Add(propagation)) })
+	if after > refused+4 || receipts[after].At.Before(reopened.OpenUntil) {
+		t.Errorf("%d calls until the opening was known, the next one %s before its end", after, reopened.OpenUntil.Sub(receipts[after].At))
+	}
+	checkSlowStart(t, receipts[after:], workers*10)
+}

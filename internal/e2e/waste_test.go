@@ -1,0 +1,205 @@
+package e2e
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// incident is what the API saw from an opening of the breaker to its closing.
+type incident struct {
+	opened, closed breaker.Event
+	first          fakeapi.Receipt   // the refusal that came first
+	limited        []fakeapi.Receipt // all refusals
+	probes         int               // of them, those that the breaker counts
+}
+
+// incidents splits the refused calls by incident: to each belong those that came
+// after the closing before it.
+func (f *fleet) incidents() []incident {
+	f.t.Helper()
+	var out []incident
+	var current *incident
+	for _, e := range f.history() {
+		switch {
+		case e.From == breaker.Closed && e.To == breaker.Open:
+			out = append(out, incident{opened: e})
+			current = &out[len(out)-1]
+		case e.To == breaker.Closed && current != nil:
+			current.closed, current.probes = e, e.Probes
+			current = nil
+		}
+	}
+	i := 0
+	for _, r := range f.api.Receipts() {
+		if r.Status != http.StatusTooManyRequests {
+			continue
+		}
+		for i < len(out) && !out[i].closed.At.IsZero() && r.At.After(out[i].closed.At) {
+			i++
+		}
+		if i == len(out) {
+			f.t.Errorf("call %d was refused at %s, after the last incident", r.N, r.At)
+			break
+		}
+		if len(out[i].limited) == 0 {
+			out[i].first = r
+		}
+		out[i].limited = append(out[i].limited, r)
+	}
+	return out
+}
+
+// publishAll publishes n jobs with some workers and checks that all were accepted
+// once.
+func (f *fleet) publishAll(n, workers int, within time.Duration) {
+	f.t.Helper()
+	ids := f.enqueue(n)
+	for range workers {
+		f.start()
+	}
+	f.waitAccepted(n, within)
+	f.waitCompleted(ids, 10*time.Second)
+	f.exactlyOnce(ids)
+	for _, id := range ids {
+		if j := f.job(id); j.Attempt != 0 {
+			f.t.Errorf("job %s has made %d retries; a limit costs none", id, j.Attempt)
+		}
+	}
+}
+
+// With Retry-After a limit costs at most the calls that were in flight when it was
+// reached: none starts once the first refusal is known until the time it names.
+func TestWasteWithRetryAfter(t *testing.T) {
+	t.Parallel()
+	const workers, concurrency = 3, 10
+	for name, hints := range map[string]fakeapi.Hint{"seconds": fakeapi.RetryAfter, "date": fakeapi.RetryAfterDate} {
+		if !long && hints != fakeapi.RetryAfter {
+			continue
+		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+				Limiter: fakeapi.FixedWindow{Quota: 70, Window: 2500 * time.Millisecond},
+				Latency: 40 * time.Millisecond, Hints: hints,
+			})
+			f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "60000" // not what it goes by
+			f.publishAll(250, workers, time.Minute)
+			incidents := f.incidents()
+			if len(incidents) < 3 {
+				t.Fatalf("%d incidents with 250 jobs and 70 calls in a window", len(incidents))
+			}
+			for _, in := range incidents {
+				if n := len(in.limited); n == 0 || n > workers*concurrency || in.probes != 0 {
+					t.Errorf("%d calls were refused, %d of them probes; at most %d were in flight", n, in.probes, workers*concurrency)
+				}
+				if in.opened.Cause != breaker.CauseHint && in.opened.Cause != breaker.CauseRamp {
+					t.Errorf("opened because of %s", in.opened.Cause)
+				}
+				for _, r := range in.limited {
+					if late := r.At.Sub(in.first.Done); late > propagation {
+						t.Errorf("a refused call began %s after the first refusal was known", late)
+					}
+				}
+			}
+			t.Logf("%d incidents, %d calls refused", len(incidents), f.api.Stats().Limited)
+		})
+	}
+}
+
+// With remaining counts no call is refused at all, whatever the quota and however it
+// comes back.
+func TestNoWasteWithRemainingCounts(t *testing.T) {
+	t.Parallel()
+	const workers = 3
+	type api struct {
+		name    string
+		limiter fakeapi.Limiter
+		hints   fakeapi.Hint
+		jobs    int
+	}
+	apis := []api{
+		{"RateLimit, 50", fakeapi.FixedWindow{Quota: 50, Window: 3 * time.Second}, fakeapi.RateLimit, 200},
+		{"X-RateLimit, 60", fakeapi.FixedWindow{Quota: 60, Window: 2 * time.Second}, fakeapi.XRateLimit, 200},
+		{"RateLimit, 20", fakeapi.FixedWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.RateLimit, 75},
+		{"sliding window", fakeapi.SlidingWindow{Quota: 50, Window: 2 * time.Second}, fakeapi.RateLimit, 170},
+		{"token bucket", fakeapi.TokenBucket{Rate: 20, Burst: 40}, fakeapi.RateLimit, 140},
+	}
+	if long {
+		apis = append(apis,
+			api{"X-RateLimit, 50", fakeapi.FixedWindow{Quota: 50, Window: 3 * time.Second}, fakeapi.XRateLimit, 1000},
+			api{"RateLimit and Retry-After, 60", fakeapi.FixedWindow{Quota: 60, Window: 3 * time.Second}, fakeapi.RateLimit | fakeapi.RetryAfter, 1000},
+			api{"RateLimit, 150", fakeapi.FixedWindow{Quota: 150, Window: 3 * time.Second}, fakeapi.RateLimit, 2000},
+			api{"sliding window, 20", fakeapi.SlidingWindow{Quota: 20, Window: 2 * time.Second}, fakeapi.XRateLimit, 500},
+			api{"token bucket, 60", fakeapi.TokenBucket{Rate: 30, Burst: 60}, fakeapi.XRateLimit, 1000},
+		)
+	}
+	for _, c := range apis {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, redistest.Shared(t), fakeapi.Options{Limiter: c.limiter, Hints: c.hints, Latency: 40 * time.Millisecond})
+			f.publishAll(c.jobs, workers, 5*time.Minute)
+			s := f.api.Stats()
+			if s.Limited != 0 {
+				t.Errorf("%d of %d calls were refused, %d of which could have been known to be", s.Limited, s.Calls, s.Wasted)
+			}
+			receipts := f.api.Receipts()
+			t.Logf("%d calls, at most %d in flight, %s", s.Calls, s.MaxInFlight, receipts[len(receipts)-1].At.Sub(receipts[0].At))
+		})
+	}
+}
+
+// Without hints a limit costs the calls in flight and the threshold, then one for each
+// failed probe.
+func TestWasteWithoutHints(t *testing.T) {
+	t.Parallel()
+	const workers, concurrency, threshold = 3, 10, 3
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+		Limiter: fakeapi.FixedWindow{Quota: 70, Window: 3 * time.Second}, Latency: 40 * time.Millisecond,
+	})
+	f.publishAll(300, workers, time.Minute)
+	incidents := f.incidents()
+	failed := 0
+	for _, in := range incidents {
+		failed += in.probes
+		if most := workers*concurrency + threshold + in.probes; len(in.limited) == 0 || len(in.limited) > most {
+			t.Errorf("%d calls were refused in an incident with %d failed probes, want at most %d", len(in.limited), in.probes, most)
+		}
+		late := slices.DeleteFunc(slices.Clone(in.limited), func(r fakeapi.Receipt) bool { return !r.At.After(in.opened.At.Add(propagation)) })
+		if len(late) != in.probes {
+			t.Errorf("%d calls were refused after the opening, want one for each of %d failed probes", len(late), in.probes)
+		}
+	}
+	if len(incidents) < 3 || failed == 0 {
+		t.Errorf("%d incidents with %d failed probes prove nothing", len(incidents), failed)
+	}
+	t.Logf("%d incidents, %d calls refused, %d of them probes", len(incidents), f.api.Stats().Limited, failed)
+}
+
+// One worker with one call at a time and a cooldown of a quarter of the window: its
+// calls fill most of the window, and fewer than 5 are refused per incident.
+func TestWasteOfOneWorkerWithoutHints(t *testing.T) {
+	t.Parallel()
+	const window = 3 * time.Second
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+		Limiter: fakeapi.FixedWindow{Quota: 30, Window: window}, Latency: 60 * time.Millisecond,
+	})
+	f.env["DESTINATION_0_CONCURRENCY"] = "1"
+	f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "750"
+	f.publishAll(100, 1, time.Minute)
+	incidents := f.incidents()
+	if len(incidents) < 3 {
+		t.Errorf("%d incidents with 100 jobs and 30 calls in a window", len(incidents))
+	}
+	for _, in := range incidents {
+		if n := len(in.limited); n == 0 || n >= 5 {
+			t.Errorf("%d calls were refused in an incident, %d of them probes; want fewer than 5", n, in.probes)
+		}
+	}
+	t.Logf("%d incidents, %d calls refused", len(incidents), f.api.Stats().Limited)
+}
