@@ -191,7 +191,7 @@ func (c *core) mustTell(key, owner string, o *Outcome) bool {
 			return true
 		}
 	}
-	if !o.told || c.options.IgnoreHints || o.budget.Remaining > c.little() {
+	if !o.told || c.options.IgnoreHints || o.budget.Remaining > c.few() {
 		return false
 	}
 	of := parent
@@ -201,14 +201,15 @@ func (c *core) mustTell(key, owner string, o *Outcome) bool {
 	return of == nil || of.state == Closed
 }
 
-// little is how many calls left are so few that the fleet counts what it starts;
-// see calls.lua.
-func (c *core) little() int {
+// few is how many calls left are so few that Redis is asked whether they are to be
+// counted; see little in calls.lua, which knows all instances. It is twice as many,
+// because instances may have started that are not known here yet.
+func (c *core) few() int {
 	calls := c.options.MaxInFlight
 	if calls == 0 {
 		calls = c.flights.highest()
 	}
-	return 2 * max(1, int(c.capacity.Load()), calls)
+	return 4 * max(1, int(c.capacity.Load()), calls)
 }
 
 // Release gives the permit back unused, so that another call may start in its

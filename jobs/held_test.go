@@ -47,7 +47,7 @@ func TestHeldJobIsPending(t *testing.T) {
 	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
-		held := b.enqueue(jobs.Key("alice"), jobs.Batch("b"))
+		held := b.enqueue(jobs.Key("alice"), jobs.Batch(b.dest)) // batches are of all destinations
 		later := b.enqueue(jobs.Key("alice"))
 		free := b.enqueue(jobs.Key("bob"))
 		until := time.Now().Add(hour).Truncate(time.Millisecond)
@@ -73,7 +73,7 @@ func TestHeldJobIsPending(t *testing.T) {
 		if s := b.stats(); s.Counts[jobs.Pending] != 3 || s.Backlog != 3 {
 			t.Errorf("stats %+v", s)
 		}
-		if s := b.batch("b"); s.Counts[jobs.Pending] != 1 || s.Done {
+		if s := b.batch(b.dest); s.Counts[jobs.Pending] != 1 || s.Done {
 			t.Errorf("batch %+v", s)
 		}
 		f := jobs.Filter{Destination: b.dest, Key: "alice"}
