@@ -1,0 +1,205 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"time"
+)
+
+// readSnapshot reads what the fleet knows, and the transitions missed so far.
+func (c *core) readSnapshot(ctx context.Context) error {
+	_, err := c.readChanges(ctx, true)
+	return err
+}
+
+// readChanges reads what has changed since the last read, and if wanted the time,
+// by which instants are corrected that are waited for. lost says that Redis has lost
+// what was known here.
+func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err error) {
+	since := c.synced.Load()
+	if c.anyLocal() || c.whole.Swap(false) && c.waits() {
+		since = 0 // to see the truth beside what is known here
+	}
+	started := c.clock.now()
+	timed = timed && c.waits()
+	s, err := c.askSnapshot(ctx, since, timed)
+	if err != nil {
+		return false, err
+	}
+	c.events.start(s.transition)
+	full := since == 0
+	if since > 0 && (s.version < since || s.floor > since || c.ahead(s.version, started)) {
+		// Redis knows less than before, or not any more what changed since.
+		full = true
+		started = c.clock.now()
+		if s, err = c.askSnapshot(ctx, 0, timed); err != nil {
+			return false, err
+		}
+	}
+	seen, err := c.readPages(ctx, s, started)
+	if err != nil {
+		return false, err
+	}
+	// First what happened, then what is gone: an incident begins before it ends.
+	if !c.view.Load().closed && c.events.missed(s.transition) {
+		if err := c.catchUp(ctx, s.transition); err != nil {
+			return false, err
+		}
+	}
+	if full {
+		lost = c.settle(s, seen, started)
+	}
+	c.synced.Store(s.version)
+	c.keys.prune(s.version)
+	return lost, nil
+}
+
+// askSnapshot reads one page of the snapshot.
+func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
+	ctx, cancel := bounded(ctx) // each page: all of them may be many
+	defer cancel()
+	type answer struct {
+		s   snapshot
+		err error
+	}
+	answers := make(chan answer, 1)
+	ask := func() {
+		own := []any{since, flag(timed), snapshotPage}
+		values, err := snapshotScript.Run(ctx, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
+		var s snapshot
+		if err == nil {
+			s, err = parseSnapshot(values)
+		}
+		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
+			c.down.Store(true)
+		}
+		answers <- answer{s, err}
+	}
+	if !c.spawn(ask) {
+		ask()
+	}
+	select {
+	case a := <-answers:
+		if a.err == nil {
+			c.down.Store(false)
+			c.capacity.Store(a.s.capacity)
+			c.raise(a.s.version, c.clock.now())
+		}
+		return a.s, a.err
+	case <-ctx.Done():
+		return snapshot{}, ctx.Err()
+	}
+}
+
+// readPages takes note of a snapshot and reads what did not fit into one page. It
+// returns the names that it told of.
+func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (map[string]bool, error) {
+	seen := map[string]bool{}
+	for {
+		received := c.clock.now()
+		for _, change := range s.changes {
+			seen[change.name] = true
+			if key, ours := c.keyOf(change.name); ours {
+				c.observe(key, observation{
+					version: change.revision, now: s.now, record: change.record, started: started, received: received,
+				})
+			}
+		}
+		if len(s.changes) < snapshotPage {
+			c.refine(s.now, seen, started, received)
+			return seen, nil
+		}
+		var err error
+		started = received
+		if s, err = c.askSnapshot(ctx, s.changes[len(s.changes)-1].revision, true); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// refine corrects the local instants of views that a snapshot did not tell of.
+func (c *core) refine(now int64, seen map[string]bool, started, received time.Time) {
+	if now == 0 {
+		if !c.view.Load().known {
+			c.observe("", observation{started: started, received: received})
+		}
+		return
+	}
+	again := func(key string, v *view) {
+		if v.known && !v.local && v.state != Closed && !seen[v.record.Name] {
+			c.observe(key, observation{version: v.version, now: now, record: v.record, started: started, received: received})
+		}
+	}
+	parent := c.view.Load()
+	if !parent.known && !seen[c.place.name] {
+		c.observe("", observation{started: started, received: received})
+	}
+	again("", parent)
+	for key, v := range c.keys.all() {
+		again(key, v)
+	}
+}
+
+// ahead says that a message told of a later version than a read that was asked for
+// after it: Redis has lost what came between.
+func (c *core) ahead(version uint64, started time.Time) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return version < c.latest.Load() && started.After(c.latestAt)
+}
+
+// settle gives up what is known here and Redis does not know any more, after all
+// of it has been read.
+func (c *core) settle(s snapshot, seen map[string]bool, started time.Time) (lost bool) {
+	received := c.clock.now()
+	c.mu.Lock()
+	if s.version < c.latest.Load() && started.After(c.latestAt) {
+		lost = true
+		c.latest.Store(s.version)
+		c.latestAt = received
+		c.events.restart(s.transition)
+	}
+	c.mu.Unlock()
+	gone := func(key string, v *view) {
+		switch {
+		case seen[c.name(key)]:
+		case !lost && v.version > 0 && v.version <= s.floor && !v.local:
+			// Nobody has asked for it in so long that it was forgotten.
+			c.mu.Lock()
+			if c.viewOf(key) == v {
+				plain := observation{version: v.version, received: received}.view(v)
+				c.events.lost(key, v, plain, received)
+				c.put(key, v, plain)
+			}
+			c.mu.Unlock()
+		default:
+			c.observe(key, observation{started: started, received: received})
+		}
+	}
+	gone("", c.view.Load())
+	for key, v := range c.keys.all() {
+		gone(key, v)
+	}
+	return lost
+}
+
+// waits says that something known here has an instant to wait for.
+func (c *core) waits() bool {
+	return c.keys.n.Load() > 0 || c.view.Load().state != Closed || !c.view.Load().known
+}
+
+// anyLocal says that something was counted here that Redis could not be told.
+func (c *core) anyLocal() bool {
+	if c.view.Load().local {
+		return true
+	}
+	if c.keys.n.Load() == 0 {
+		return false
+	}
+	for _, v := range c.keys.all() {
+		if v.local {
+			return true
+		}
+	}
+	return false
+}
