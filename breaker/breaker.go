@@ -178,7 +178,7 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 	abandoned := func() { c.giveBack(id, key, under) }
 	started := c.clock.now()
 	looked := c.seen(key)
-	sequence, out, keyed := c.flights.count(key)
+	sequence, out, keyed := c.uncounted(key)
 	interval, burst := c.options.Rate.script()
 	r, err := c.run(ctx, key, acquireScript, abandoned, token(id), millis(c.options.ProbeTimeout),
 		sequence, out, keyed, interval, burst, flag(under))

@@ -103,7 +103,7 @@ func (j *joins) later(key string) {
 func (c *core) sendJoins(ctx context.Context) {
 	keys := c.joins.take()
 	for i, key := range keys {
-		sequence, out, keyed := c.flights.count(key)
+		sequence, out, keyed := c.uncounted(key)
 		ctx, cancel := bounded(ctx)
 		_, err := c.run(ctx, key, joinScript, nil, sequence, out, keyed)
 		cancel()
@@ -114,4 +114,21 @@ func (c *core) sendJoins(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// uncounted is how many permits are out that Redis has not counted, for the
+// destination and for a key, as the scripts take it. It says nothing ("") of a name as
+// long as this instance does not know that its calls are counted: it could still let
+// uncounted ones start after it has said so.
+func (c *core) uncounted(key string) (sequence uint64, out, keyed any) {
+	parent, child := c.view.Load(), c.keys.get(key) // before the count
+	sequence, n, of := c.flights.count(key)
+	out, keyed = "", ""
+	if parent.record.Metered != 0 {
+		out = n
+	}
+	if child != nil && child.record.Metered != 0 {
+		keyed = of
+	}
+	return sequence, out, keyed
 }

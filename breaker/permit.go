@@ -155,7 +155,7 @@ func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, erro
 	if o.told && c.options.MaxInFlight == 0 && c.flights.highest() > int(c.enrolledAs.Load()) {
 		_ = c.register(ctx, registered) // the report says whether Redis can be told
 	}
-	sequence, out, keyed := c.flights.count(p.key)
+	sequence, out, keyed := c.uncounted(p.key)
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
 		c.options.FailureThreshold, string(o.scope), left, reset, limit, sequence, out, keyed)
 	if err != nil {
@@ -235,7 +235,7 @@ func (p Permit) Release(ctx context.Context) error {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	sequence, out, keyed := c.flights.count(p.key)
+	sequence, out, keyed := c.uncounted(p.key)
 	if _, err := c.run(ctx, p.key, releaseScript, nil, token(p.id), back, flag(first), "0", sequence, out, keyed); err != nil {
 		c.tellLater(p.key)
 		return unavailable("release", c.name(p.key), err)

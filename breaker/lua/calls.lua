@@ -11,10 +11,11 @@ local function counted(b)
 end
 
 -- join takes note of how many calls of this instance are in flight that were
--- started before the breaker counted. A note that comes late replaces no later one.
+-- started before the breaker counted; '' says nothing. A note that comes late
+-- replaces no later one.
 -- It returns whether that may make room: fewer are in flight than were taken to be.
 local function join(b, sequence, count)
-  if b.metered == 0 or INSTANCE == '' or sequence == '' then
+  if b.metered == 0 or INSTANCE == '' or sequence == '' or (count or '') == '' then
     return false
   end
   local noted = redis.call('HGET', b.joined_key, INSTANCE)
