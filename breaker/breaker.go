@@ -208,7 +208,7 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 	if !p.known() || key != "" {
 		p.seat, _ = c.flights.depart(id, !p.known(), key, always)
 	}
-	if !p.counted() && !p.probes() {
+	if !p.known() && !p.keyKnown() {
 		p.until = time.Time{} // there is no lease
 	}
 	return p, nil

@@ -144,34 +144,36 @@ func (c *core) spawn(f func()) bool {
 	return true
 }
 
-// run runs a script about one name and takes note of what it answers. It returns
-// when ctx ends, even if the client does not; abandoned is called when the script
-// may have run without its answer being returned.
+// run runs a script about one name and takes note of what it answers. abandoned is
+// as in await.
 func (c *core) run(ctx context.Context, key string, s *script, abandoned func(), own ...any) (reply, error) {
-	type answer struct {
-		reply reply
-		err   error
-	}
-	ask := func() answer {
+	return await(ctx, c, abandoned, func() (reply, error) {
 		started := c.clock.now()
-		r, err := s.run(ctx, c.rdb, placeOf(c.options.Destination, key), c.caller(), own...)
+		r, err := s.run(ctx, c.rdb, c.placeOf(key), c.caller(), own...)
+		c.reached(ctx, err)
 		if err != nil {
-			if !errors.Is(ctx.Err(), context.Canceled) {
-				c.down.Store(true)
-			}
-			return answer{err: err}
+			return reply{}, err
 		}
-		c.down.Store(false)
 		c.observeReply(key, &r, started, c.clock.now())
-		return answer{reply: r}
+		return r, nil
+	})
+}
+
+// await returns what ask answers, or when ctx ends, even if the client does not.
+// abandoned, if any, is called when a script may have run without its answer being
+// returned.
+func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T, error)) (T, error) {
+	type answer struct {
+		value T
+		err   error
 	}
 	var given atomic.Bool // whoever sets it first decides what becomes of the answer
 	answers := make(chan answer, 1)
 	background := func() {
-		a := ask()
+		value, err := ask()
 		if given.CompareAndSwap(false, true) {
-			answers <- a
-		} else if abandoned != nil && !refused(a.err) {
+			answers <- answer{value, err}
+		} else if abandoned != nil && !refused(err) {
 			abandoned()
 		}
 	}
@@ -183,14 +185,32 @@ func (c *core) run(ctx context.Context, key string, s *script, abandoned func(),
 	case a = <-answers:
 	case <-ctx.Done():
 		if given.CompareAndSwap(false, true) {
-			return reply{}, ctx.Err()
+			return a.value, ctx.Err()
 		}
 		a = <-answers
 	}
 	if a.err != nil && abandoned != nil && !refused(a.err) {
 		abandoned()
 	}
-	return a.reply, a.err
+	return a.value, a.err
+}
+
+// reached notes whether Redis could be asked.
+func (c *core) reached(ctx context.Context, err error) {
+	switch {
+	case err == nil:
+		c.down.Store(false)
+	case !errors.Is(ctx.Err(), context.Canceled):
+		c.down.Store(true)
+	}
+}
+
+// placeOf is where the breaker of a key lives; of the destination for "".
+func (c *core) placeOf(key string) place {
+	if key == "" {
+		return c.place
+	}
+	return placeOf(c.place.name, key)
 }
 
 // refused says that Redis answered, with an error: the script did not run.
@@ -232,4 +252,12 @@ func newID() uint64 {
 // token is a permit's id as the scripts know it.
 func token(id uint64) string {
 	return strconv.FormatUint(id, 16)
+}
+
+// poke wakes whoever waits for ch, now or the next time; ch holds one.
+func poke(ch chan struct{}) {
+	select {
+	case ch <- struct{}{}:
+	default:
+	}
 }

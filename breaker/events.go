@@ -142,10 +142,7 @@ func (e *events) lost(key string, was, is *view, at time.Time) {
 // push queues an event. e.mu is held.
 func (e *events) push(event Event) {
 	e.queue = append(e.queue, event)
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	poke(e.wake)
 }
 
 // run hands events out until ctx ends.

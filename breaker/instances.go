@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"sync"
 	"time"
 )
@@ -19,35 +20,35 @@ const (
 // register tells Redis how many calls this instance makes at once, for a time; 0
 // takes that back.
 func (c *core) register(ctx context.Context, valid time.Duration) error {
-	calls := c.options.MaxInFlight
-	if calls == 0 {
-		calls = max(1, c.flights.highest())
-	}
+	calls := max(1, c.atOnce())
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	own := []any{calls, millis(valid)}
-	ended := make(chan error, 1)
-	ask := func() {
-		reply, err := registerScript.Run(ctx, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).Slice()
-		if err == nil && len(reply) == 2 {
-			var sum int64
-			if _, err = fmt.Sscan(fmt.Sprint(reply[1]), &sum); err == nil {
-				c.capacity.Store(sum)
-				c.enrolled.Store(true)
-				c.enrolledAs.Store(int64(calls))
-			}
+	_, err := await(ctx, c, nil, func() (int64, error) {
+		own := []any{calls, millis(valid)}
+		values, err := registerScript.Run(ctx, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
+		if err != nil {
+			return 0, err
 		}
-		ended <- err
+		if len(values) != 2 {
+			return 0, fmt.Errorf("register: reply has %d values, want 2", len(values))
+		}
+		sum, err := strconv.ParseInt(values[1], 10, 64)
+		if err == nil {
+			c.capacity.Store(sum)
+			c.enrolled.Store(true)
+			c.enrolledAs.Store(int64(calls))
+		}
+		return sum, err
+	})
+	return err
+}
+
+// atOnce is how many calls this instance makes at once, as far as is known.
+func (c *core) atOnce() int {
+	if n := c.options.MaxInFlight; n > 0 {
+		return n
 	}
-	if !c.spawn(ask) {
-		ask()
-	}
-	select {
-	case err := <-ended:
-		return err
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	return c.flights.highest()
 }
 
 // joins are the names of which Redis has begun to count calls: it has to be told
@@ -62,14 +63,16 @@ func newJoins() joins {
 	return joins{names: map[string]bool{}, wake: make(chan struct{}, 1)}
 }
 
+// add has a name told at once, later with the next read.
 func (j *joins) add(key string) {
+	j.later(key)
+	poke(j.wake)
+}
+
+func (j *joins) later(key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.names[key] = true
-	select {
-	case j.wake <- struct{}{}:
-	default:
-	}
 }
 
 // take returns some of the names.
@@ -79,23 +82,13 @@ func (j *joins) take() []string {
 	var keys []string
 	for key := range j.names {
 		if len(keys) == maxJoins {
-			select {
-			case j.wake <- struct{}{}:
-			default:
-			}
+			poke(j.wake)
 			break
 		}
 		keys = append(keys, key)
 		delete(j.names, key)
 	}
 	return keys
-}
-
-// later puts a name back that could not be told.
-func (j *joins) later(key string) {
-	j.mu.Lock()
-	defer j.mu.Unlock()
-	j.names[key] = true
 }
 
 // sendJoins tells Redis. A report or the next call under the name would do so, too;

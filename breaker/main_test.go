@@ -11,7 +11,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -25,14 +24,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	status := redistest.Main(m)
-	if status == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 type silent struct{}

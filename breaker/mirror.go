@@ -2,7 +2,6 @@ package breaker
 
 import (
 	"context"
-	"errors"
 	"time"
 )
 
@@ -58,37 +57,21 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snapshot, error) {
 	ctx, cancel := bounded(ctx) // each page: all of them may be many
 	defer cancel()
-	type answer struct {
-		s   snapshot
-		err error
-	}
-	answers := make(chan answer, 1)
-	ask := func() {
+	s, err := await(ctx, c, nil, func() (snapshot, error) {
 		own := []any{since, flag(timed), snapshotPage}
 		values, err := snapshotScript.Run(ctx, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
 		var s snapshot
 		if err == nil {
 			s, err = parseSnapshot(values)
 		}
-		if err != nil && !errors.Is(ctx.Err(), context.Canceled) {
-			c.down.Store(true)
-		}
-		answers <- answer{s, err}
+		c.reached(ctx, err)
+		return s, err
+	})
+	if err == nil {
+		c.capacity.Store(s.capacity)
+		c.raise(s.version, c.clock.now())
 	}
-	if !c.spawn(ask) {
-		ask()
-	}
-	select {
-	case a := <-answers:
-		if a.err == nil {
-			c.down.Store(false)
-			c.capacity.Store(a.s.capacity)
-			c.raise(a.s.version, c.clock.now())
-		}
-		return a.s, a.err
-	case <-ctx.Done():
-		return snapshot{}, ctx.Err()
-	}
+	return s, err
 }
 
 // readPages takes note of a snapshot and reads what did not fit into one page. It
@@ -119,20 +102,17 @@ func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (ma
 
 // refine corrects the local instants of views that a snapshot did not tell of.
 func (c *core) refine(now int64, seen map[string]bool, started, received time.Time) {
+	parent := c.view.Load()
+	if !parent.known && !seen[c.place.name] {
+		c.observe("", observation{started: started, received: received})
+	}
 	if now == 0 {
-		if !c.view.Load().known {
-			c.observe("", observation{started: started, received: received})
-		}
-		return
+		return // the time was not read
 	}
 	again := func(key string, v *view) {
 		if v.known && !v.local && v.state != Closed && !seen[v.record.Name] {
 			c.observe(key, observation{version: v.version, now: now, record: v.record, started: started, received: received})
 		}
-	}
-	parent := c.view.Load()
-	if !parent.known && !seen[c.place.name] {
-		c.observe("", observation{started: started, received: received})
 	}
 	again("", parent)
 	for key, v := range c.keys.all() {
@@ -145,6 +125,11 @@ func (c *core) refine(now int64, seen map[string]bool, started, received time.Ti
 func (c *core) ahead(version uint64, started time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	return c.older(version, started)
+}
+
+// older does so where c.mu is held.
+func (c *core) older(version uint64, started time.Time) bool {
 	return version < c.latest.Load() && started.After(c.latestAt)
 }
 
@@ -153,7 +138,7 @@ func (c *core) ahead(version uint64, started time.Time) bool {
 func (c *core) settle(s snapshot, seen map[string]bool, started time.Time) (lost bool) {
 	received := c.clock.now()
 	c.mu.Lock()
-	if s.version < c.latest.Load() && started.After(c.latestAt) {
+	if c.older(s.version, started) {
 		lost = true
 		c.latest.Store(s.version)
 		c.latestAt = received

@@ -43,20 +43,17 @@ func (p *Permit) take(words string) {
 	}
 }
 
-func (p Permit) probes() bool  { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
-func (p Permit) counted() bool { return p.holds&(holdsCounted|holdsKeyCounted) != 0 }
-
 // known and keyKnown say that Redis knows of the call, for the destination and for
 // the key.
 func (p Permit) known() bool    { return p.holds&(holdsProbe|holdsCounted) != 0 }
 func (p Permit) keyKnown() bool { return p.holds&(holdsKeyProbe|holdsKeyCounted) != 0 }
 
 // Probe says that the call tests recovery: it is the only one of the fleet.
-func (p Permit) Probe() bool { return p.probes() }
+func (p Permit) Probe() bool { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
 
 // Metered says that Redis counts the call while it is in flight: in slow start,
 // and when the API has little left.
-func (p Permit) Metered() bool { return p.counted() }
+func (p Permit) Metered() bool { return p.holds&(holdsCounted|holdsKeyCounted) != 0 }
 
 // Key is the key that the permit is for; "" for the destination's own.
 func (p Permit) Key() string { return p.key }
@@ -205,11 +202,7 @@ func (c *core) mustTell(key, owner string, o *Outcome) bool {
 // counted; see little in calls.lua, which knows all instances. It is twice as many,
 // because instances may have started that are not known here yet.
 func (c *core) few() int {
-	calls := c.options.MaxInFlight
-	if calls == 0 {
-		calls = c.flights.highest()
-	}
-	return 4 * max(1, int(c.capacity.Load()), calls)
+	return 4 * max(1, int(c.capacity.Load()), c.atOnce())
 }
 
 // Release gives the permit back unused, so that another call may start in its

@@ -104,10 +104,7 @@ func (c *core) heal(ctx context.Context, key string) error {
 
 // askRefresh asks for a read of the snapshot as soon as possible.
 func (c *core) askRefresh() {
-	select {
-	case c.refresh <- struct{}{}:
-	default:
-	}
+	poke(c.refresh)
 }
 
 // subscribe listens to the breaker's channel until ctx ends. What it misses is

@@ -99,9 +99,6 @@ func (c *core) put(key string, current, next *view) {
 
 // replace puts next in the place of the destination's own view. c.mu is held.
 func (c *core) replace(current, next *view) {
-	if next == current {
-		return
-	}
 	c.view.Store(next)
 	close(current.changed)
 }

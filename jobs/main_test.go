@@ -2,7 +2,6 @@ package jobs_test
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -12,7 +11,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -21,14 +19,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // it reports every refused connection
-	status := redistest.Main(m)
-	if status == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 type silent struct{}

@@ -95,7 +95,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		switch {
 		case errors.As(err, &open):
 			// Never less than a moment: the view may be about to change.
-			wait(ctx, max(time.Millisecond, g.patience(open)), changed)
+			wait(ctx, max(time.Millisecond, patience(open)), changed)
 			continue
 		case err != nil:
 			return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
@@ -105,7 +105,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 }
 
 // patience is how long to wait after a refusal before asking again.
-func (g *gate) patience(open *breaker.OpenError) time.Duration {
+func patience(open *breaker.OpenError) time.Duration {
 	if open.Cause == breaker.CauseRate {
 		return open.RetryAfter // nothing makes that shorter
 	}
@@ -145,7 +145,7 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 	case refused && open.State == breaker.Open:
 		return nil, open.Until, false
 	case refused:
-		return nil, time.Now().Add(g.patience(open)), false
+		return nil, time.Now().Add(patience(open)), false
 	}
 	return nil, time.Time{}, false
 }

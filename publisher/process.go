@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -96,10 +95,7 @@ func (d *destination) permit(job *jobs.Job, delivery *asynqx.Delivery) (breaker.
 
 // returnUnused gives a permit back that came with a job which makes no call.
 func (d *destination) returnUnused(delivery *asynqx.Delivery) {
-	p, ok := delivery.Permit.(breaker.Permit)
-	if !ok {
-		return
-	}
+	p, _ := delivery.Permit.(breaker.Permit)
 	d.release(p)
 }
 
@@ -141,7 +137,7 @@ func (d *destination) countPutOff(name, incident string, event *JobEvent) {
 
 // keyOf is the key in the name of a breaker.
 func keyOf(name string) string {
-	_, key, _ := strings.Cut(name, "/")
+	_, key, _ := breaker.ParseName(name) // it comes from the breaker itself
 	return key
 }
 

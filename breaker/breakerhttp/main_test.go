@@ -13,7 +13,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
@@ -36,14 +35,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	status := redistest.Main(m)
-	if status == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 type silent struct{}

@@ -96,7 +96,6 @@ local function budget(b)
     if b.budget_left > 0 then
       b.budget_left, b.dirty = b.budget_left - 1, true
     end
-    limit = 0
   elseif rest > 0 and reset <= rest + SAME_WINDOW then
     if left < b.budget_left or reset > rest then
       -- The limit of a sliding window, or of a bucket, is whole later with each call.

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"strings"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
@@ -24,14 +22,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redisconn.SetLibraryLogger(nil)
-	status := redistest.Main(m)
-	if status == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 var silent = slog.New(slog.DiscardHandler)

@@ -3,7 +3,6 @@ package asynqx
 import (
 	"context"
 	"errors"
-	"fmt"
 	"os"
 	"slices"
 	"strconv"
@@ -15,7 +14,6 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -23,14 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redis.SetLogger(silent{}) // it reports every refused connection
-	status := redistest.Main(m)
-	if status == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 type silent struct{}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 )
@@ -19,17 +21,9 @@ type breakerHistoryCmd struct {
 
 // Run shows transitions.
 func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process) error {
-	if c.Limit < 1 {
-		return inputErrorf("--limit must be at least 1")
-	}
-	s, err := c.open(ctx, p)
+	events, err := lastOf(ctx, p, "history", c.breakerName, c.Limit, breaker.History)
 	if err != nil {
 		return err
-	}
-	defer s.close()
-	events, err := breaker.History(ctx, s.rdb, c.Name, c.Limit)
-	if err != nil {
-		return fmt.Errorf("breaker history: %w", err)
 	}
 	if c.json() {
 		return p.printJSON(page[breaker.Event]{Items: append([]breaker.Event{}, events...)})
@@ -68,17 +62,9 @@ the jobs that were put off because of it.`
 
 // Run shows incidents.
 func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
-	if c.Limit < 1 {
-		return inputErrorf("--limit must be at least 1")
-	}
-	s, err := c.open(ctx, p)
+	incidents, err := lastOf(ctx, p, "incidents", c.breakerName, c.Limit, breaker.Incidents)
 	if err != nil {
 		return err
-	}
-	defer s.close()
-	incidents, err := breaker.Incidents(ctx, s.rdb, c.Name, c.Limit)
-	if err != nil {
-		return fmt.Errorf("breaker incidents: %w", err)
 	}
 	if c.json() {
 		return p.printJSON(page[breaker.Incident]{Items: append([]breaker.Incident{}, incidents...)})
@@ -102,4 +88,23 @@ func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
 			strconv.Itoa(i.Rescheduled), dash(strings.Join(i.Instances, ", ")))
 	}
 	return r.print(p)
+}
+
+// lastOf reads the last of what is kept of a breaker.
+func lastOf[T any](ctx context.Context, p *Process, what string, n breakerName, limit int,
+	read func(context.Context, redis.UniversalClient, string, int) ([]T, error),
+) ([]T, error) {
+	if limit < 1 {
+		return nil, inputErrorf("--limit must be at least 1")
+	}
+	s, err := n.open(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	defer s.close()
+	items, err := read(ctx, s.rdb, n.Name, limit)
+	if err != nil {
+		return nil, fmt.Errorf("breaker %s: %w", what, err)
+	}
+	return items, nil
 }

@@ -4,13 +4,10 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"strings"
 	"testing"
 	"time"
-
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -18,14 +15,7 @@ import (
 
 func TestMain(m *testing.M) {
 	redisconn.SetLibraryLogger(nil)
-	status := redistest.Main(m)
-	if status == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
-		}
-	}
-	os.Exit(status)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 // shop is the environment of one destination.

@@ -20,20 +20,12 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	code := redistest.Main(m)
-	if code == 0 {
-		if err := goleak.Find(); err != nil {
-			fmt.Fprintln(os.Stderr, "a client or server did not end its goroutines:", err)
-			code = 1
-		}
-	}
-	os.Exit(code)
+	os.Exit(redistest.MainWithoutLeaks(m))
 }
 
 // open opens a client that is closed with the test.

@@ -31,6 +31,22 @@ func TestAnotherServerOnThePortIsNotMistakenForOurs(t *testing.T) {
 	}
 }
 
+func TestPortOfAServerThatIsDownIsKept(t *testing.T) {
+	t.Parallel()
+	s := Start(t)
+	s.Kill()
+	if held, ok := reserve(s.port); ok {
+		_ = held.Close()
+		t.Error("another server may take the port of one that is down")
+	}
+	s.end()
+	held, ok := reserve(s.port)
+	if !ok {
+		t.Fatal("the port is not free after the end")
+	}
+	_ = held.Close()
+}
+
 func TestFailedStartTellsTheServersOwnWords(t *testing.T) {
 	t.Parallel()
 	_, err := launch(binary(t), t.TempDir(), []Option{WithArgs("--no-such-option", "1")})

@@ -24,6 +24,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"go.uber.org/goleak"
 )
 
 // Option changes how a server is started.
@@ -113,6 +115,19 @@ func Main(m interface{ Run() int }) int {
 		}
 	}()
 	return m.Run()
+}
+
+// MainWithoutLeaks is Main for a package whose tests must leave no goroutine behind:
+// one that is left after all of them makes the status 1.
+func MainWithoutLeaks(m interface{ Run() int }) int {
+	status := Main(m)
+	if status == 0 {
+		if err := goleak.Find(); err != nil {
+			fmt.Fprintln(os.Stderr, "after all tests:", err)
+			status = 1
+		}
+	}
+	return status
 }
 
 // names numbers what Name hands out; run tells test binaries apart.

@@ -3,6 +3,7 @@ package redistest
 import (
 	"errors"
 	"fmt"
+	"io"
 	"math/rand/v2"
 	"net"
 	"net/url"
@@ -44,6 +45,7 @@ type Server struct {
 	password string
 	args     []string
 	port     int
+	held     io.Closer // keeps the port
 
 	mu   sync.Mutex
 	proc *process // nil before the first start
@@ -60,12 +62,17 @@ func launch(path, dir string, opts []Option) (*Server, error) {
 	}
 	for range portTries {
 		s.port = randomPort()
-		if !free(s.port) {
+		held, ok := reserve(s.port)
+		if !ok {
 			continue
 		}
-		if err := s.run(); err == nil {
+		err := s.run()
+		if err == nil {
+			s.held = held
 			return s, nil
-		} else if !errors.Is(err, errPortTaken) {
+		}
+		_ = held.Close()
+		if !errors.Is(err, errPortTaken) {
 			return nil, err
 		}
 	}
@@ -76,11 +83,21 @@ func launch(path, dir string, opts []Option) (*Server, error) {
 // so that none of those takes the port while the server is down.
 func randomPort() int { return 20000 + rand.IntN(12000) } //nolint:gosec // a port needs no secrecy
 
-// free reports whether nothing listens on the port at this moment. The server may
-// still come second to it, and then says so.
-func free(port int) bool {
+// reserve takes a port that nothing listens on at this moment. What it returns keeps
+// the servers of other test binaries from it, also while this one is down: the UDP
+// port of the same number, which Redis has no use for. Something else may still take
+// the port; the server then says so.
+func reserve(port int) (io.Closer, bool) {
+	held, err := net.ListenPacket("udp4", loopback(port))
+	if err != nil {
+		return nil, false
+	}
 	l, err := net.Listen("tcp4", loopback(port))
-	return err == nil && l.Close() == nil
+	if err != nil || l.Close() != nil {
+		_ = held.Close()
+		return nil, false
+	}
+	return held, true
 }
 
 func loopback(port int) string {
@@ -252,4 +269,5 @@ func (s *Server) end() {
 	if err := s.process().kill(); err != nil {
 		fmt.Fprintln(os.Stderr, "redistest: end:", err)
 	}
+	_ = s.held.Close()
 }

@@ -29,9 +29,7 @@ for i = 5, #ARGV, 3 do
     if mine == 0 then
       leave(id, key, state)
       redis.call('HDEL', key, 'resume')
-      if redis.call('HDEL', key, 'crash_run') == 1 then
-        redis.call('HINCRBY', key, 'crashes', -1)
-      end
+      survived(key)
     end
     done[#done + 1] = expiry
     done[#done + 1] = id

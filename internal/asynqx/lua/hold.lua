@@ -14,17 +14,11 @@ for i = 3, #ARGV, 4 do
   local key = task(id)
   local f = redis.call('HMGET', key, 'run', 'crash_run', 'mark', 'expires_at', 'children')
   if f[2] == ARGV[2] then
-    -- This worker was taken for dead, and is not.
-    redis.call('HDEL', key, 'crash_run')
-    redis.call('HINCRBY', key, 'crashes', -1)
+    survived(key)
   end
   if f[1] == ARGV[2] and redis.call('LREM', KEYS[1], 1, id) == 1 then
     redis.call('ZREM', KEYS[2], id)
-    if f[4] then
-      redis.call('ZADD', ours .. 'expiry', f[4], id)
-    end
-    redis.call('SREM', ours .. 'marked', id)
-    local other = f[3] and honour(id, key, f[3], 'pending')
+    local other = out_of_hand(id, key, f[4], f[3])
     if not other then
       hold(id, key, name, place)
       redis.call('ZADD', ours .. 'heldkeys', int(now + tonumber(ARGV[i + 3])), name)

@@ -16,11 +16,7 @@ for _, id in ipairs(redis.call('LRANGE', KEYS[1], 0, -1)) do
   if f[1] and lost[f[1]] then
     redis.call('LREM', KEYS[1], 1, id)
     redis.call('ZREM', KEYS[2], id)
-    if f[3] then
-      redis.call('ZADD', ours .. 'expiry', f[3], id)
-    end
-    redis.call('SREM', ours .. 'marked', id)
-    if not (f[2] and honour(id, key, f[2], 'pending')) then
+    if not out_of_hand(id, key, f[3], f[2]) then
       to_front(id, key)
     end
     n = n + 1

@@ -23,9 +23,7 @@ end
 if run ~= '' then
   local f = redis.call('HMGET', KEYS[1], 'run', 'crash_run')
   if f[2] == run then
-    -- Its worker was taken for dead, and is not.
-    redis.call('HDEL', KEYS[1], 'crash_run')
-    redis.call('HINCRBY', KEYS[1], 'crashes', -1)
+    survived(KEYS[1])
   end
   if f[1] ~= run then
     return { 'gone', 0, 0, 0 }

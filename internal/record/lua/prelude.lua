@@ -210,3 +210,21 @@ local function honour(id, key, mark, target)
     return 'paused'
   end
 end
+
+-- Takes a crash back: the worker that had the job in hand was taken for dead, and is
+-- not.
+local function survived(key)
+  if redis.call('HDEL', key, 'crash_run') == 1 then
+    redis.call('HINCRBY', key, 'crashes', -1)
+  end
+end
+
+-- Lets a job wait again that was in hand and has not been started: it can expire once
+-- more, and what was asked of it meanwhile is done. Returns the new state then.
+local function out_of_hand(id, key, expires, mark)
+  if expires then
+    redis.call('ZADD', ours .. 'expiry', expires, id)
+  end
+  redis.call('SREM', ours .. 'marked', id)
+  return mark and honour(id, key, mark, 'pending')
+end
