@@ -70,9 +70,10 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 	return b, nil
 }
 
-// queuesOfBatch lists the queues that have jobs of the batch.
+// queuesOfBatch lists the queues that have jobs of the batch; Tidegate's own jobs are
+// in none.
 func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, error) {
-	queues, err := c.ourQueues(ctx, true)
+	queues, err := c.listedQueues(ctx)
 	if err != nil {
 		return nil, err
 	}

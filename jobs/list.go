@@ -27,7 +27,8 @@ const (
 	scanAtOnce = 100
 )
 
-// Filter selects jobs. Zero fields select all.
+// Filter selects jobs. Zero fields select all, except that the jobs which Tidegate
+// itself delivers are selected only where their destination is named.
 type Filter struct {
 	Statuses    []Status
 	Destination string
@@ -187,7 +188,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 		queues = record.Queues(f.Destination)
 	} else {
 		var err error
-		if queues, err = c.ourQueues(ctx, true); err != nil {
+		if queues, err = c.listedQueues(ctx); err != nil {
 			return nil, err
 		}
 	}

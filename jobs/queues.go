@@ -47,6 +47,16 @@ func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
 	return queues, nil
 }
 
+// listedQueues is ourQueues, read anew, without those of Tidegate's own destinations:
+// what is about no destination in particular does not touch these.
+func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
+	queues, err := c.ourQueues(ctx, true)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(slices.Clone(queues), record.SystemQueue), nil
+}
+
 // publish adds the queue to asynq's set, once per client as asynq does.
 func (c *Client) publish(ctx context.Context, queue string) error {
 	c.queues.mu.Lock()
@@ -95,12 +105,15 @@ func (d *destinationCache) has(name string) bool {
 	return d.names[name]
 }
 
+// list leaves Tidegate's own destinations out.
 func (d *destinationCache) list() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	out := make([]string, 0, len(d.names))
 	for n := range d.names {
-		out = append(out, n)
+		if !record.System(n) {
+			out = append(out, n)
+		}
 	}
 	sort.Strings(out)
 	return out
@@ -115,31 +128,57 @@ type Destination struct {
 }
 
 // Destinations lists the destinations that are known from WithDestinations or
-// because workers registered them, by name.
+// because workers registered them, by name. Those that Tidegate itself delivers
+// through are not among them.
 func (c *Client) Destinations(ctx context.Context) ([]Destination, error) {
-	seen, err := c.rdb.HGetAll(ctx, record.DestinationsKey).Result()
+	seen, err := c.readDestinations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var out []Destination
+	for _, n := range c.known.list() {
+		out = append(out, Destination{Name: n, SeenAt: seen[n]})
+	}
+	return out, nil
+}
+
+// Destination returns one destination that is known. It finds those too that Tidegate
+// itself delivers through, once a worker has served them. Errors:
+// ErrUnknownDestination, or Redis's.
+func (c *Client) Destination(ctx context.Context, name string) (Destination, error) {
+	seen, err := c.readDestinations(ctx)
+	if err != nil {
+		return Destination{}, err
+	}
+	if !c.known.has(name) {
+		return Destination{}, fmt.Errorf("jobs: read destination: %w", &UnknownDestinationError{Name: name, Known: c.known.list()})
+	}
+	return Destination{Name: name, SeenAt: seen[name]}, nil
+}
+
+// readDestinations reads when workers last served each destination, and remembers the
+// names.
+func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, error) {
+	stored, err := c.rdb.HGetAll(ctx, record.DestinationsKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("jobs: read destinations: %w", err)
 	}
-	names := make([]string, 0, len(seen))
-	for n := range seen {
-		names = append(names, n)
-	}
-	c.known.add(names...)
-	var out []Destination
-	for _, n := range c.known.list() {
-		d := Destination{Name: n}
-		if ms, err := strconv.ParseInt(seen[n], 10, 64); err == nil {
-			d.SeenAt = time.UnixMilli(ms).UTC()
+	seen := make(map[string]time.Time, len(stored))
+	for n, text := range stored {
+		c.known.add(n)
+		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
+			seen[n] = time.UnixMilli(ms).UTC()
 		}
-		out = append(out, d)
 	}
-	return out, nil
+	return seen, nil
 }
 
 // checkDestination refuses a destination that is not known while others are.
 // Known ones cost nothing; the list is read again at most once a second.
 func (c *Client) checkDestination(ctx context.Context, name string) error {
+	if record.System(name) {
+		return c.checkSystem(name)
+	}
 	if c.known.has(name) {
 		return nil
 	}
@@ -171,7 +210,7 @@ func (c *Client) checkExisting(ctx context.Context, name string) error {
 	if !ValidDestination(name) {
 		return &UnknownDestinationError{Name: name, Known: c.known.list()}
 	}
-	if _, err := c.Destinations(ctx); err != nil {
+	if _, err := c.readDestinations(ctx); err != nil {
 		return err
 	}
 	if c.known.has(name) {
@@ -181,17 +220,27 @@ func (c *Client) checkExisting(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	names := c.known.list()
+	_, err = only(name, withQueues(c.known.list(), queues))
+	return err
+}
+
+// checkSystem refuses Tidegate's own destinations to those who have not asked for
+// them.
+func (c *Client) checkSystem(name string) error {
+	if c.system {
+		return nil
+	}
+	return &ValidationError{Fields: []FieldError{{"destination", fmt.Sprintf("%q is reserved for Tidegate's own jobs; name one of your destinations", name)}}}
+}
+
+// withQueues adds the destinations of the queues to the names, in order and without
+// repetitions.
+func withQueues(names, queues []string) []string {
 	for _, q := range queues {
 		if d, _, _ := record.ParseQueue(q); d != "" {
 			names = append(names, d)
 		}
 	}
-	_, err = only(name, sortedUnique(names))
-	return err
-}
-
-func sortedUnique(names []string) []string {
 	slices.Sort(names)
 	return slices.Compact(names)
 }
@@ -199,10 +248,13 @@ func sortedUnique(names []string) []string {
 // only returns the name alone if it is one of the known ones.
 func only(name string, known []string) ([]string, error) {
 	if !slices.Contains(known, name) {
-		return nil, &UnknownDestinationError{Name: name, Known: known}
+		return nil, &UnknownDestinationError{Name: name, Known: withoutSystem(known)}
 	}
 	return []string{name}, nil
 }
+
+// withoutSystem leaves Tidegate's own destinations out.
+func withoutSystem(names []string) []string { return slices.DeleteFunc(names, record.System) }
 
 // refreshDestinations reads the list anew unless that was done within the last
 // second. Whoever comes while it is read waits for it.
@@ -212,7 +264,7 @@ func (c *Client) refreshDestinations(ctx context.Context) error {
 	if c.now().Sub(c.known.readAt) < time.Second {
 		return nil
 	}
-	if _, err := c.Destinations(ctx); err != nil {
+	if _, err := c.readDestinations(ctx); err != nil {
 		return err
 	}
 	c.known.readAt = c.now()

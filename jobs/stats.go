@@ -3,6 +3,8 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/lifecycle"
@@ -28,10 +30,11 @@ type DestinationStats struct {
 	WorkersSeenAt *time.Time `json:"workers_seen_at"`
 }
 
-// Stats counts the jobs of one destination, or of all for "", by name. It takes the
-// same time whatever the number of jobs. Errors: ErrUnknownDestination, or Redis's.
+// Stats counts the jobs of one destination, or of all for "", by name; those that
+// Tidegate itself delivers through must be named. It takes the same time whatever the
+// number of jobs. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationStats, error) {
-	known, err := c.Destinations(ctx)
+	seen, err := c.readDestinations(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -39,26 +42,15 @@ func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationSt
 	if err != nil {
 		return nil, err
 	}
-	seen := map[string]time.Time{}
-	var names []string
-	for _, d := range known {
-		seen[d.Name] = d.SeenAt
-		names = append(names, d.Name)
-	}
 	queues, err := c.ourQueues(ctx, true)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: stats: %w", err)
 	}
-	for _, q := range queues {
-		if d, _, _ := record.ParseQueue(q); d != "" {
-			names = append(names, d)
-		}
-	}
-	names = sortedUnique(names)
-	if destination != "" {
-		if names, err = only(destination, names); err != nil {
-			return nil, fmt.Errorf("jobs: stats: %w", err)
-		}
+	names := withQueues(append(c.known.list(), slices.Sorted(maps.Keys(seen))...), queues)
+	if destination == "" {
+		names = withoutSystem(names)
+	} else if names, err = only(destination, names); err != nil {
+		return nil, fmt.Errorf("jobs: stats: %w", err)
 	}
 	out := make([]DestinationStats, 0, len(names))
 	for _, name := range names {

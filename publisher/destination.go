@@ -56,6 +56,10 @@ var errShutdown = errors.New("the worker is shutting down")
 var errCancelled = errors.New("cancelled")
 
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
+	if record.System(name) {
+		// Who counts jobs, or tells people of them, does it through such a destination.
+		o.OnJob, o.OnAnswer, o.OnExpired = nil, nil, nil
+	}
 	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: o.Logger.With("destination", name)}
 }
 
@@ -69,11 +73,11 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		Retention: d.o.Retention, RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect, ForwardEvery: d.o.RetryLoopInterval, LookEvery: lookEvery,
-		Logger: d.log,
-		Fatal:  func(err error) { stop(err) },
-		Recovered: func(id string, s asynqx.Settled) {
-			d.log.Warn("job taken back from a worker that died", "job", id, "crashes", s.Count, "result", string(s.Kind))
-		},
+		Logger:     d.log,
+		Fatal:      func(err error) { stop(err) },
+		Expired:    d.expired,
+		Recovered:  d.recovered,
+		Unreadable: d.unreadable,
 	})
 	b, err := d.newBreaker(ctx)
 	if err != nil {

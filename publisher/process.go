@@ -31,7 +31,10 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	job, err := jobs.FromMessage(&record.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
 	if err != nil {
 		d.returnUnused(delivery)
-		delivery.Decide(asynqx.Outcome{Kind: asynqx.Fail, Error: clean(err.Error(), maxError)})
+		delivery.Decide(asynqx.Outcome{
+			Kind: asynqx.Fail, Error: clean(err.Error(), maxError),
+			Settled: func(s asynqx.Settled) { d.unreadable(queue, id, delivery.Key, s) },
+		})
 		return errNotCompleted
 	}
 	outcome, event := d.run(job, delivery)
@@ -43,7 +46,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 				d.client.ReleaseHeld(heldReason(event.heldBy), longestHold)
 			}
 			if observed {
-				d.settled(job, event, s)
+				d.settled(event, s)
 			}
 		}
 	}
@@ -77,6 +80,9 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outc
 	started := time.Now()
 	verdict := d.call(calls, job, permit)
 	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
+	if verdict.kind == rateLimited && d.o.OnAnswer != nil {
+		d.o.OnAnswer(d.answerOf(job, verdict)) // first, so that it is known why the breaker opens
+	}
 	status := d.report(permit, job, verdict)
 	return d.outcome(time.Now(), job, verdict, status, &event), event
 }
@@ -329,32 +335,4 @@ func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status
 		pause = min(v.hint, longest)
 	}
 	return now.Add(pause), "rate limited by " + d.name
-}
-
-// settled tells observers what Redis made of the outcome.
-func (d *destination) settled(job *jobs.Job, event JobEvent, s asynqx.Settled) {
-	switch s.Kind {
-	case "":
-		return // it was taken for lost meanwhile: what becomes of it is decided elsewhere
-	case asynqx.Fail:
-		event.Result = FailedFinal
-	case asynqx.Cancel:
-		event.Result = Cancelled
-	case asynqx.Pause:
-		event.Result = Paused
-	}
-	if d.o.OnJob != nil {
-		d.o.OnJob(event)
-	}
-	attrs := []any{"job", job.ID, "result", event.Result}
-	if event.Reason != "" {
-		attrs = append(attrs, "reason", event.Reason)
-	}
-	if !s.AvailableAt.IsZero() {
-		attrs = append(attrs, "available_at", s.AvailableAt)
-	}
-	if event.Err != nil {
-		attrs = append(attrs, "error", event.Err)
-	}
-	d.log.Debug("job", attrs...)
 }

@@ -40,44 +40,21 @@ type Options struct {
 	// poison. A job that one has died with runs beside no other such job of the
 	// same process. Default 3; negative: no limit.
 	MaxCrashes int
-	// OnJob, if set, is told what became of each job after a run. It is called
-	// by many goroutines at once and must return quickly.
+	// OnJob, if set, is told what became of each job after a run, and of those that
+	// fail without one: as poison, or because their record cannot be read. Of several
+	// workers one is told of each. It is called by many goroutines at once and must
+	// return quickly.
 	OnJob func(JobEvent)
+	// OnAnswer, if set, is told of each call that was rate limited, before the circuit
+	// breaker hears of it. It is called by many goroutines at once and must return
+	// quickly: the call's slot waits for it.
+	OnAnswer func(Answer)
+	// OnExpired, if set, is told how many jobs of a destination this process has ended
+	// because they have expired: as it took them from the queue, or in one of the
+	// sweeps that all workers share. Those that clients have ended, who look at jobs or
+	// expire them by hand, are not among them. It must return quickly.
+	OnExpired func(destination string, n int)
 }
-
-// JobEvent says what became of a job after a run.
-type JobEvent struct {
-	Job *jobs.Job
-	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
-	// or "requeued".
-	Result string
-	// Reason of a reschedule: "breaker", "rate_limited" or "publisher".
-	Reason string
-	// Called is true if the handler was called, Took how long that was.
-	Called bool
-	Took   time.Duration
-	Err    error
-
-	heldBy string // the breaker that it was put off by
-}
-
-// The results of a run.
-const (
-	Completed   = "completed"
-	Rescheduled = "rescheduled"
-	Retried     = "retry"
-	FailedFinal = "failed"
-	Cancelled   = "cancelled"
-	Paused      = "paused"
-	Requeued    = "requeued"
-)
-
-// The reasons of a reschedule.
-const (
-	ReasonBreaker     = "breaker"
-	ReasonRateLimited = "rate_limited"
-	ReasonPublisher   = "publisher"
-)
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {

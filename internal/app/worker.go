@@ -24,8 +24,8 @@ const redisPatience = 30 * time.Second
 // RunWorker publishes the jobs of cfg's destinations until ctx ends and returns
 // nil after a stop in order, also if ctx ends before everything has started.
 //
-// It starts Redis, then the HTTP destinations, then the publisher, and stops them
-// the other way round. Errors: Redis cannot be reached within 30 s, a destination
+// It starts Redis, then the HTTP destinations, the alerting and the publisher, and stops
+// them the other way round. Errors: Redis cannot be reached within 30 s, a destination
 // cannot be served (config.Errors), or the publisher had to give up.
 func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, version string) (err error) {
 	var stop teardown
@@ -39,21 +39,32 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 		}
 		return err
 	}
-	p, err := publisher.New(rdb, publisher.Options{
+	told, err := newTelling(cfg, rdb, log, &stop)
+	if err != nil {
+		return err
+	}
+	options := publisher.Options{
 		Logger:            log,
 		ShutdownTimeout:   cfg.ShutdownTimeout,
 		RetryLoopInterval: cfg.Retry.LoopInterval,
 		Retention:         atOnce(cfg.JobRetention),
 		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
 		MaxCrashes:        cfg.MaxCrashes,
-	})
+	}
+	told.observe(&options)
+	p, err := publisher.New(rdb, options)
 	if err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		if err := serve(p, i, d, cfg, log, &stop); err != nil {
+		rules := breakerOptions(d)
+		rules.OnEvent = told.onEvent()
+		if err := serve(p, i, d, rules, cfg, log, &stop); err != nil {
 			return err
 		}
+	}
+	if err := told.serve(ctx, p, &stop); err != nil {
+		return err
 	}
 	log.InfoContext(ctx, "worker started", "version", version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {
@@ -77,7 +88,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p *publisher.Publisher, index int, d config.Destination, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p *publisher.Publisher, index int, d config.Destination, rules breaker.Options, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
@@ -107,7 +118,7 @@ func serve(p *publisher.Publisher, index int, d config.Destination, cfg *config.
 		err = p.Handle(d.Name, h,
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
-			publisher.Breaker(breakerOptions(d)))
+			publisher.Breaker(rules))
 	}
 	if err != nil {
 		return refused("", err)

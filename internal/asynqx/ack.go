@@ -204,6 +204,7 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 	encoded, _ := args[1].([]byte)
 	d := c.inHand.get(id)
 	var o Outcome
+	var msg *record.Message
 	run := ""
 	if d != nil && d.decided() != nil {
 		o, run = *d.decided(), d.run
@@ -215,7 +216,8 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 		d.setAcking(true)
 		defer c.inHand.remove(d)
 	} else {
-		msg, err := record.DecodeMessage(encoded)
+		var err error
+		msg, err = record.DecodeMessage(encoded)
 		switch {
 		case err != nil:
 			return redis.NewCmdResult(nil, err)
@@ -249,7 +251,7 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 		o.Settled(s)
 	}
 	if o.Kind == recovered && s.Kind != "" && c.o.Recovered != nil {
-		c.o.Recovered(id, s)
+		c.o.Recovered(msg, s)
 	}
 	return redis.NewCmdResult("OK", nil)
 }
@@ -308,7 +310,7 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 		return Settled{}, fmt.Errorf("asynqx: %s job %s: %w", o.Kind, id, err)
 	}
 	var s Settled
-	if len(reply) == 4 {
+	if len(reply) >= 4 {
 		if kind, _ := reply[0].(string); kind != "gone" {
 			s.Kind = Kind(kind)
 		}
@@ -322,6 +324,9 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 		}
 		if n, _ := reply[3].(int64); n == 1 {
 			c.tell(queue)
+		}
+		if s.Kind == Fail && len(reply) > 4 {
+			s.Error, _ = reply[4].(string)
 		}
 	}
 	return s, nil

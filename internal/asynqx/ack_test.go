@@ -317,9 +317,9 @@ func TestRetryCarriesOut(t *testing.T) {
 				var told []Kind
 				c := New(s.rdb, Options{
 					Queues: []string{s.queue}, Concurrency: 1, RecoverSpread: spread,
-					Recovered: func(id string, st Settled) {
-						if id != "a" || st.Count != 1 {
-							t.Errorf("told of %s: %+v", id, st)
+					Recovered: func(msg *record.Message, st Settled) {
+						if msg.ID != "a" || msg.Queue != s.queue || st.Count != 1 || st.Error != "" {
+							t.Errorf("told of %s in %s: %+v", msg.ID, msg.Queue, st)
 						}
 						told = append(told, st.Kind)
 					},

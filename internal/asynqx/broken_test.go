@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -71,6 +72,46 @@ func TestUndecodableJobFails(t *testing.T) {
 		if got := s.story(id); len(got) != 2 || !strings.Contains(got[1], "3 failed failed: ") {
 			t.Errorf("history of %s: %q", id, got)
 		}
+	}
+}
+
+// Of two workers one is told of each job that asynq could not have read.
+func TestUndecodableJobsAreToldOnce(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	ctx := context.Background()
+	ids := numbered(40)
+	s.broken(ids...)
+	s.must(s.rdb.HSet(ctx, record.Task(s.queue, ids[0]), record.FieldKey, "alice").Err())
+	var mu sync.Mutex
+	var told []string
+	fetched := make(chan string, 2)
+	for range 2 {
+		c := New(s.rdb, Options{
+			Queues: []string{s.queue}, Concurrency: 1, PollMin: time.Millisecond, PollMax: time.Millisecond,
+			Unreadable: func(queue, id, key string, st Settled) {
+				mu.Lock()
+				defer mu.Unlock()
+				if queue != s.queue || st.Kind != Fail || (key == "alice") != (id == ids[0]) || !strings.Contains(st.Error, "not valid UTF-8") {
+					t.Errorf("told of %s in %s, key %q: %+v", id, queue, key, st)
+				}
+				told = append(told, id)
+			},
+		})
+		t.Cleanup(func() {
+			s.must(c.CloseGate(context.Background()))
+			c.Finish()
+		})
+		go func() { fetched <- asDequeue(t, c, s.queue) }()
+	}
+	eventually(t, "all have failed", func() bool { return s.rdb.ZCard(ctx, record.Failed(s.queue)).Val() == int64(len(ids)) })
+	s.pending("a", "b") // behind these nobody is told of anything any more
+	<-fetched
+	<-fetched
+	mu.Lock()
+	defer mu.Unlock()
+	if diff := cmp.Diff(slices.Sorted(slices.Values(ids)), slices.Sorted(slices.Values(told))); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
 	}
 }
 

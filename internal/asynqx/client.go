@@ -22,6 +22,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Options configure a Client.
@@ -60,10 +62,15 @@ type Options struct {
 	Logger *slog.Logger
 	// Fatal is told of a script that is not known. It must stop the Server.
 	Fatal func(error)
-	// Expired, if set, is told how many waiting jobs of a queue have expired.
+	// Expired, if set, is told how many waiting jobs of a queue this Client has ended,
+	// because they have expired.
 	Expired func(queue string, n int)
-	// Recovered, if set, is told of each job that was taken from a dead worker.
-	Recovered func(id string, s Settled)
+	// Recovered, if set, is told of each job that was taken from a dead worker. Of
+	// several Clients one is told.
+	Recovered func(msg *record.Message, s Settled)
+	// Unreadable, if set, is told of each job that was failed because asynq could not
+	// have read its message. Of several Clients one is told.
+	Unreadable func(queue, id, key string, s Settled)
 }
 
 // Client is the redis.UniversalClient of one asynq Server.

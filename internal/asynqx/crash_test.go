@@ -3,6 +3,7 @@ package asynqx
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,7 +45,9 @@ func TestPoison(t *testing.T) {
 			var told []string
 			c := New(s.rdb, Options{
 				Queues: []string{s.queue}, Concurrency: 1, Worker: "host:1", RecoverSpread: time.Nanosecond, MaxCrashes: most,
-				Recovered: func(id string, st Settled) { told = append(told, fmt.Sprint(id, " ", st.Kind, " ", st.Count)) },
+				Recovered: func(msg *record.Message, st Settled) {
+					told = append(told, strings.TrimSpace(fmt.Sprint(msg.ID, " ", st.Kind, " ", st.Count, " ", st.Error)))
+				},
 			})
 			defer c.CloseGate(context.Background())
 			s.pending("a")
@@ -66,7 +69,7 @@ func TestPoison(t *testing.T) {
 				}
 			}
 			problem := fmt.Sprintf("poison: its worker died %d times with this job in hand", most)
-			want = append(want, fmt.Sprint("a fail ", most))
+			want = append(want, fmt.Sprint("a fail ", most, " ", problem))
 			add("failed failed: " + problem)
 			if diff := cmp.Diff(map[string]string{"failed": "a", "a": "failed"}, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)

@@ -133,6 +133,8 @@ type Settled struct {
 	Count int
 	// AvailableAt is when it may run again, by Redis's clock; zero if never.
 	AvailableAt time.Time
+	// Error is what is kept as last_error where Kind is Fail.
+	Error string
 }
 
 // inHand holds the deliveries of one Server.

@@ -30,7 +30,7 @@ func dequeueReply(s *shelf, count int) (dropped int64, jobs []any) {
 		[]string{record.Pending(s.queue), record.Paused(s.queue), record.Active(s.queue), record.Lease(s.queue)},
 		s.queue, 4000000000, count, "host:1").Slice()
 	s.must(err)
-	return reply[0].(int64), reply[3:]
+	return reply[0].(int64), reply[4:]
 }
 
 // strays puts ids into the queue that no job has.

@@ -539,7 +539,7 @@ func TestEmptyQueuesAreLookedAtRarely(t *testing.T) {
 			if under.script() == "heldkeys" {
 				return redis.NewCmdResult([]any{""}, nil)
 			}
-			return redis.NewCmdResult([]any{int64(0), int64(0), int64(0)}, nil)
+			return redis.NewCmdResult([]any{int64(0), int64(0), int64(0), int64(0)}, nil)
 		}}
 		c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
 		c.patience = time.Hour // one call of asynq's

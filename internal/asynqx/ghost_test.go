@@ -296,7 +296,7 @@ func TestDequeueExpires(t *testing.T) {
 		}
 		look := s.look()
 		want := map[string]string{
-			"active": "fresh a", "lease": "a fresh", "expiry": "fresh", "expired": "long over now over",
+			"active": "fresh a", "lease": "a fresh", "expired": "long over now over",
 			"over": "expired", "long over": "expired", "now": "expired", "fresh": "active", "a": "active",
 		}
 		if diff := cmp.Diff(want, look); diff != "" {
@@ -311,6 +311,67 @@ func TestDequeueExpires(t *testing.T) {
 				t.Errorf("record of %s: %v; it is no failure, no ghost and was never started", id, f)
 			}
 		}
+	})
+}
+
+// How many jobs a fetch has ended is told, and how many ids it has dropped besides is
+// not among them.
+func TestFetchTellsOfTheExpired(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	var told []string
+	c := New(s.rdb, Options{
+		Queues: []string{s.queue}, Concurrency: 1, PollMin: time.Millisecond, PollMax: time.Millisecond,
+		Expired: func(queue string, n int) { told = append(told, fmt.Sprint(queue, " ", n)) },
+	})
+	defer c.Finish()
+	defer c.CloseGate(context.Background())
+	s.pending("over", "cancelled", "long over", "a", "b")
+	s.expiring(s.now().Add(-time.Second), "over", "long over")
+	s.act(lifecycle.Cancel, lifecycle.Done, "cancelled")
+	for _, want := range []string{"a", "b"} {
+		if got := asDequeue(t, c, s.queue); got != want {
+			t.Errorf("fetched %s, want %s", got, want)
+		}
+	}
+	if diff := cmp.Diff([]string{s.queue + " 2"}, told); diff != "" {
+		t.Errorf("told (-want +got):\n%s", diff)
+	}
+}
+
+// A job stands in the index of those that will expire while it waits, and then only.
+func TestExpiryIndexHoldsWhatWaits(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		ctx := context.Background()
+		index := func(want string) {
+			t.Helper()
+			if got := s.look()["expiry"]; got != want {
+				t.Errorf("the index has %q, want %q", got, want)
+			}
+		}
+		s.pending("done", "failed", "again", "back", "late")
+		s.expiring(s.now().Add(time.Hour), "done", "failed", "again", "back", "late")
+		index("again back done failed late")
+		dequeueIDs(s, 3)
+		index("back late") // the others are in hand
+		c := &Client{UniversalClient: s.rdb}
+		complete := func(id string) {
+			t.Helper()
+			keys, args := c.completionArgs(s.queue, []*completion{{id: id, statsKey: "asynq:{" + s.queue + "}:processed:today", statsTTL: 4000000000}})
+			s.must(completeScript.Run(ctx, s.rdb, keys, args...).Err())
+		}
+		complete("done")
+		settleJob(s, "failed", Outcome{Kind: Fail})
+		index("back late")
+		settleJob(s, "again", Outcome{Kind: Retry, At: time.Now().Add(time.Minute)})
+		index("again back late")
+		dequeueIDs(s, 1)
+		index("again late")
+		settleJob(s, "back", Outcome{Kind: Requeue})
+		index("again back late")
+		complete("late") // by a worker that had outlived its lease
+		index("again back")
 	})
 }
 

@@ -57,7 +57,7 @@ func (s *shelf) take(run, key string, n int) (dropped, held int64, due any, ids 
 	reply, err := dequeueScript.Run(context.Background(), s.rdb, keys, args...).Slice()
 	s.must(err)
 	places = map[string]string{}
-	for _, r := range reply[3:] {
+	for _, r := range reply[4:] {
 		values := r.([]any)
 		id := values[0].(string)
 		ids = append(ids, id)

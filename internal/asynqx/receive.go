@@ -17,15 +17,18 @@ type passedOver struct {
 // receive takes the jobs of a reply in hand, and holds those whose keys let nothing
 // through. An error tells of jobs that could not be taken.
 func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, passed passedOver, err error) {
-	if len(reply) < 3 {
+	if len(reply) < 4 {
 		return nil, passed, fmt.Errorf("asynqx: dequeue %s: a reply of %d values", f.queue, len(reply))
 	}
 	dropped, _ := reply[0].(int64)
 	held, _ := reply[1].(int64)
 	passed = passedOver{dropped: int(dropped), held: int(held)}
 	c.noteDue(f.queue, reply[2])
+	if expired, _ := reply[3].(int64); expired > 0 && c.o.Expired != nil {
+		c.o.Expired(f.queue, int(expired))
+	}
 	a := admission{c: c, f: f, opened: c.opening.count()}
-	for _, r := range reply[3:] {
+	for _, r := range reply[4:] {
 		d, problem := deliveryOf(f, r)
 		if problem != nil {
 			err = errors.Join(err, problem)
@@ -33,9 +36,12 @@ func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, passed passedOve
 		}
 		if refusal := c.refusal(d); refusal != nil {
 			ctx, cancel := c.bounded()
-			_, problem := c.settle(ctx, f.queue, d.ID, d.run, *refusal)
+			s, problem := c.settle(ctx, f.queue, d.ID, d.run, *refusal)
 			cancel()
 			err = errors.Join(err, problem)
+			if s.Kind == Fail && c.o.Unreadable != nil {
+				c.o.Unreadable(f.queue, d.ID, d.Key, s)
+			}
 			passed.dropped++
 			continue
 		}

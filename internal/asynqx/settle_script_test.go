@@ -68,13 +68,13 @@ func TestSettleScript(t *testing.T) {
 		{
 			name: "one reschedule too many", had: []any{"reschedules", 5},
 			outcome: Outcome{Kind: Reschedule, Reason: "more", Error: "limited", Limit: limit(5), Response: answer}, delay: time.Hour,
-			want: Settled{Kind: Fail, Count: 5}, ended: true,
+			want: Settled{Kind: Fail, Count: 5, Error: "max reschedules (5) exceeded"}, ended: true,
 			look:   map[string]string{"failed": "a", "a": "failed"},
 			fields: map[string]string{"state": "failed", "reschedules": "5", "last_error": "max reschedules (5) exceeded", "response_status": "503", "response_body": "busy"},
 		},
 		{
 			name: "no reschedule allowed at all", outcome: Outcome{Kind: Reschedule, Limit: limit(0)}, delay: time.Hour,
-			want: Settled{Kind: Fail}, ended: true,
+			want: Settled{Kind: Fail, Error: "max reschedules (0) exceeded"}, ended: true,
 			look:   map[string]string{"failed": "a", "a": "failed"},
 			fields: map[string]string{"state": "failed", "last_error": "max reschedules (0) exceeded"},
 		},
@@ -126,7 +126,7 @@ func TestSettleScript(t *testing.T) {
 		},
 		{
 			name: "fail", had: []any{"attempt", 3}, outcome: Outcome{Kind: Fail, Error: "boom", Response: answer},
-			want: Settled{Kind: Fail}, ended: true,
+			want: Settled{Kind: Fail, Error: "boom"}, ended: true,
 			look:   map[string]string{"failed": "a", "a": "failed"},
 			fields: map[string]string{"state": "failed", "attempt": "3", "last_error": "boom", "response_status": "503", "response_body": "busy"},
 		},
@@ -157,7 +157,7 @@ func TestSettleScript(t *testing.T) {
 		},
 		{
 			name: "recover for the last time", had: []any{"crashes", 2}, outcome: Outcome{Kind: recovered, Limit: limit(3)}, delay: 5 * time.Second,
-			want: Settled{Kind: Fail, Count: 3}, ended: true,
+			want: Settled{Kind: Fail, Count: 3, Error: "poison: its worker died 3 times with this job in hand"}, ended: true,
 			look:   map[string]string{"failed": "a", "a": "failed"},
 			fields: map[string]string{"state": "failed", "crashes": "3", "crash_run": "", "last_error": "poison: its worker died 3 times with this job in hand"},
 		},

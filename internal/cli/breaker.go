@@ -42,7 +42,7 @@ func (n breakerName) check(ctx context.Context, s *session) error {
 		}
 		return inputErrorf("%q: a key has 1 to 128 characters: letters, digits and ._:@-, beginning with a letter or digit", clip(n.Name, 80))
 	}
-	names, err := s.destinations(ctx)
+	names, err := s.destinationsWith(ctx, destination)
 	if err != nil {
 		return fmt.Errorf("breaker: %w", err)
 	}
@@ -85,21 +85,18 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	known, err := s.client.Destinations(ctx)
-	if err != nil {
-		return fmt.Errorf("breaker list: %w", err)
-	}
+	var known []string
 	if c.Destination != "" {
 		if err := (breakerName{c.Destination}).check(ctx, s); err != nil {
 			return err
 		}
+		known = []string{c.Destination}
+	} else if known, err = s.destinations(ctx); err != nil {
+		return fmt.Errorf("breaker list: %w", err)
 	}
 	out := page[breaker.Status]{Items: []breaker.Status{}}
-	for _, d := range known {
-		if c.Destination != "" && d.Name != c.Destination {
-			continue
-		}
-		list, err := breaker.List(ctx, s.rdb, d.Name)
+	for _, name := range known {
+		list, err := breaker.List(ctx, s.rdb, name)
 		if err != nil {
 			return fmt.Errorf("breaker list: %w", err)
 		}

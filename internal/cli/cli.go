@@ -48,6 +48,7 @@ type grammar struct {
 	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
 	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`
+	Alerts  alertsCmds    `cmd:"" help:"Try the alerts."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -58,7 +59,7 @@ func (s *session) checkKnown(ctx context.Context, destination string) error {
 	if destination == "" {
 		return nil
 	}
-	names, err := s.destinations(ctx)
+	names, err := s.destinationsWith(ctx, destination)
 	if err != nil {
 		return err
 	}
@@ -66,6 +67,23 @@ func (s *session) checkKnown(ctx context.Context, destination string) error {
 		return nil
 	}
 	return &jobs.UnknownDestinationError{Name: destination, Known: names}
+}
+
+// destinationsWith are those that are known, and the named one also if it is one of
+// Tidegate's own, which are known to those only who name them.
+func (s *session) destinationsWith(ctx context.Context, name string) ([]string, error) {
+	names, err := s.destinations(ctx)
+	if err != nil || slices.Contains(names, name) {
+		return names, err
+	}
+	switch _, err := s.client.Destination(ctx, name); {
+	case err == nil:
+		return append(names, name), nil
+	case errors.Is(err, jobs.ErrUnknownDestination):
+		return names, nil
+	default:
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
 }
 
 // destinations are the names of those that are known.

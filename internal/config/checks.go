@@ -14,6 +14,10 @@ import (
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
+// reservedNames are destinations of Tidegate's own: their queues hold alerts and
+// callbacks.
+var reservedNames = []string{"tidegate-alerts", "tidegate-callbacks"}
+
 var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
 // readDestination reads and checks one block. global supplies the breaker's
@@ -31,8 +35,14 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 		}
 		l.found.fail(name, fix, "%s is not a name for a destination", quote(d.Name))
 	}
+	if name := prefix + "NAME"; l.found.ok(name) && slices.Contains(reservedNames, d.Name) {
+		l.found.fail(name, "give this destination another name", "%s is reserved for Tidegate itself", quote(d.Name))
+	}
 	if name := prefix + "URL"; l.found.ok(name) {
-		if problem, fix := checkURL(string(d.URL)); problem != "" {
+		if problem, fix := checkURL(string(d.URL), "https://api.example.com/v1/posts"); problem != "" {
+			if problem == holdsUser {
+				fix = "take it out and set the AUTH_TOKEN of this destination"
+			}
 			l.found.fail(name, fix, "%s", problem)
 		}
 	}
@@ -58,11 +68,14 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 	return d
 }
 
-// checkURL returns what is wrong with a destination's URL, never the URL: people
-// put credentials into it.
-func checkURL(raw string) (problem, fix string) {
+// holdsUser is the problem of a URL with credentials before its host.
+const holdsUser = "holds a user or password"
+
+// checkURL returns what is wrong with a URL that is called, never the URL: people
+// put credentials into it. like is a URL as it should be.
+func checkURL(raw, like string) (problem, fix string) {
 	u, err := url.Parse(raw)
-	const form = "write it like https://api.example.com/v1/posts"
+	form := "write it like " + like
 	switch {
 	case err != nil:
 		return "is not a URL", form + ", with special characters percent-encoded"
@@ -71,7 +84,7 @@ func checkURL(raw string) (problem, fix string) {
 	case u.Hostname() == "":
 		return "has no host", form
 	case u.User != nil:
-		return "holds a user or password", "take it out and set the AUTH_TOKEN of this destination"
+		return holdsUser, "take it out"
 	case u.Fragment != "" || strings.Contains(raw, "#"):
 		return "has a fragment (#…), which is never sent", "take it out"
 	}

@@ -35,6 +35,11 @@ type Config struct {
 	ShutdownTimeout time.Duration
 	// Log says what is logged, and how.
 	Log Log
+	// Alerts says who is told of what.
+	Alerts Alerts
+	// PublicURL is the base of links to this Tidegate: absolute, http or https,
+	// without a slash at its end. Empty for none.
+	PublicURL string
 
 	entries []Entry
 }
@@ -125,8 +130,12 @@ func Load(environ []string) (*Config, []Warning, error) {
 	l.read(&vars.Jobs, "", true)
 	l.read(&vars.Worker, "", true)
 	l.read(&vars.Log, "LOG_", true)
+	l.read(&vars.Alerts, "", true)
+	l.read(&vars.API, "", true)
 	l.checkRedis(vars.Redis)
 	l.checkBreaker(vars.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
+	l.checkAlerts(&vars.Alerts)
+	l.checkPublicURL(&vars.API)
 
 	cfg := &Config{
 		RedisURL: vars.Redis.URL,
@@ -143,6 +152,8 @@ func Load(environ []string) (*Config, []Warning, error) {
 		IdempotencyScope:   vars.Jobs.IdempotencyScope,
 		ShutdownTimeout:    vars.Worker.ShutdownTimeout,
 		Log:                Log{Level: level(vars.Log.Level), Format: vars.Log.Format},
+		Alerts:             vars.Alerts.alerts(),
+		PublicURL:          string(vars.API.PublicURL),
 	}
 
 	names := map[string]int{}

@@ -77,6 +77,11 @@ func TestLoadDefaults(t *testing.T) {
 		IdempotencyScope:   "job",
 		ShutdownTimeout:    30 * time.Second,
 		Log:                Log{Level: slog.LevelInfo, Format: "auto"},
+		Alerts: Alerts{
+			SlackAPIURL:     "https://slack.com/api/",
+			OpenTooLong:     15 * time.Minute,
+			PagerDutyAPIURL: "https://events.pagerduty.com/v2/enqueue",
+		},
 	}
 	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
@@ -130,6 +135,17 @@ func TestLoadEveryVariable(t *testing.T) {
 		"SHUTDOWN_TIMEOUT=1m",
 		"LOG_LEVEL=WARN",
 		"LOG_FORMAT=json",
+		"SLACK_BOT_TOKEN=xoxb-1-a\n",
+		"SLACK_CHANNEL= #ops ",
+		"SLACK_WEBHOOK_URL=https://hooks.slack.com/services/T0/B0/x",
+		"SLACK_API_URL=http://127.0.0.1:9999/api",
+		"ALERT_OPEN_TOO_LONG=2d",
+		"ALERT_ONCALL_MENTION= <!subteam^S0123ABCD>",
+		"PAGERDUTY_ROUTING_KEY=0123456789abcdef0123456789ABCDEF",
+		"PAGERDUTY_API_URL=http://localhost:9998/v2/enqueue?x=1",
+		"ALERT_FAILED_BURST=50/5m",
+		"ALERT_OLDEST_PENDING=1h",
+		"PUBLIC_URL=https://ops.example.com/tidegate//",
 	)
 	global := Breaker{
 		Enabled:            true,
@@ -183,6 +199,19 @@ func TestLoadEveryVariable(t *testing.T) {
 		IdempotencyScope:   "attempt",
 		ShutdownTimeout:    time.Minute,
 		Log:                Log{Level: slog.LevelWarn, Format: "json"},
+		Alerts: Alerts{
+			SlackBotToken:       "xoxb-1-a",
+			SlackChannel:        "#ops",
+			SlackWebhookURL:     "https://hooks.slack.com/services/T0/B0/x",
+			SlackAPIURL:         "http://127.0.0.1:9999/api/",
+			OpenTooLong:         48 * time.Hour,
+			OncallMention:       "<!subteam^S0123ABCD>",
+			PagerDutyRoutingKey: "0123456789abcdef0123456789ABCDEF",
+			PagerDutyAPIURL:     "http://localhost:9998/v2/enqueue?x=1",
+			FailedBurst:         Burst{Jobs: 50, Within: 5 * time.Minute},
+			OldestPending:       time.Hour,
+		},
+		PublicURL: "https://ops.example.com/tidegate",
 	}
 	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -208,7 +237,10 @@ func TestLoadSetButEmpty(t *testing.T) {
 	wantWarnings := []string{
 		"DESTINATION_0_AUTH_TOKEN: is set but empty; it counts as not set",
 		"DESTINATION_0_HEADERS: is set but empty; it counts as not set",
+		"PAGERDUTY_ROUTING_KEY: is set but empty; it counts as not set",
 		"REDIS_URL: is set but empty; it counts as not set",
+		"SLACK_BOT_TOKEN: is set but empty; it counts as not set",
+		"SLACK_WEBHOOK_URL: is set but empty; it counts as not set",
 	}
 	if diff := cmp.Diff(wantWarnings, warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
@@ -295,14 +327,14 @@ func TestLoadWarnings(t *testing.T) {
 			"HOSTNAME=x", "JOURNAL_STREAM=8:1", "INVOCATION_ID=x", "PUBLIC_IP=1.2.3.4", "LOG_DIR=/x", "=C:=x", "noequals", "KUBERNETES_PORT=x",
 		}, nil},
 		{"not used yet", []string{
-			"SLACK_BOT_TOKEN=hunter2", "SLACK_WEBHOOK_URL_FILE=/nowhere", "OPS_ADDR=:9090", "LISTEN_ADDR=", "API_TOKENS_FILE=/x",
+			"OPS_ADDR=:9090", "LISTEN_ADDR=", "API_TOKENS_FILE=/x",
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_CALLBACK_SECRET=hunter2",
+			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://b.example", "DESTINATION_1_CALLBACK_SECRET_FILE=/nowhere",
 		}, []string{
 			"API_TOKENS_FILE: is set, but this version does not use it yet",
 			"DESTINATION_0_CALLBACK_SECRET: is set, but this version does not use it yet",
+			"DESTINATION_1_CALLBACK_SECRET_FILE: is set, but this version does not use it yet",
 			"OPS_ADDR: is set, but this version does not use it yet",
-			"SLACK_BOT_TOKEN: is set, but this version does not use it yet",
-			"SLACK_WEBHOOK_URL_FILE: is set, but this version does not use it yet",
 		}},
 		{"token in the clear", []string{
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=http://api.example.com", "DESTINATION_0_AUTH_TOKEN=t",

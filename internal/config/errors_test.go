@@ -36,6 +36,14 @@ func TestLoadErrors(t *testing.T) {
 			[]string{`DESTINATION_1_NAME: "shop" is already the name of DESTINATION_0; give each destination its own name`},
 		},
 		{
+			"names of Tidegate's own",
+			[]string{"DESTINATION_0_NAME=tidegate-alerts", one[1], "DESTINATION_1_NAME=tidegate-callbacks", "DESTINATION_1_URL=https://b.example"},
+			[]string{
+				`DESTINATION_0_NAME: "tidegate-alerts" is reserved for Tidegate itself; give this destination another name`,
+				`DESTINATION_1_NAME: "tidegate-callbacks" is reserved for Tidegate itself; give this destination another name`,
+			},
+		},
+		{
 			"required missing",
 			[]string{"DESTINATION_0_METHOD=PUT"},
 			[]string{"DESTINATION_0_NAME: is required but not set; set it", "DESTINATION_0_URL: is required but not set; set it"},

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
@@ -103,6 +104,14 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Destinations[0].Rate = cfg.Destinations[0].Rate
 	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers
 	defaults.Breaker.ProbeTimeout = cfg.Breaker.ProbeTimeout
+	defaults.Alerts.SlackBotToken = "xoxb-replace-me"
+	defaults.Alerts.SlackChannel = "#publishing"
+	defaults.Alerts.SlackWebhookURL = "https://hooks.slack.com/services/replace/me"
+	defaults.Alerts.OncallMention = "@oncall"
+	defaults.Alerts.PagerDutyRoutingKey = "replace0me0with0the0routing0key0"
+	defaults.Alerts.FailedBurst = Burst{Jobs: 50, Within: 5 * time.Minute}
+	defaults.Alerts.OldestPending = time.Hour
+	defaults.PublicURL = "https://tidegate.example.com"
 	if diff := cmp.Diff(defaults, cfg, ignoreEntries); diff != "" {
 		t.Errorf("shown values are not the defaults (-default +shown):\n%s", diff)
 	}

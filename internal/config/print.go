@@ -76,6 +76,8 @@ func (l *loader) entries(vars variables, destinations []destinationVars) []Entry
 	add(vars.Jobs, "")
 	add(vars.Worker, "")
 	add(vars.Log, "LOG_")
+	add(vars.Alerts, "")
+	add(vars.API, "")
 	for i := range out {
 		if out[i].Name == "REDIS_URL" {
 			out[i].Value = redisconn.Redact(vars.Redis.URL.Reveal())
@@ -89,6 +91,11 @@ func printed(value any) string {
 	switch x := value.(type) {
 	case time.Duration:
 		return FormatDuration(x)
+	case offDuration:
+		if x == 0 {
+			return off
+		}
+		return FormatDuration(time.Duration(x))
 	case float64:
 		return strconv.FormatFloat(x, 'g', -1, 64)
 	case millis:

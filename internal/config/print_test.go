@@ -25,7 +25,10 @@ func TestPrint(t *testing.T) {
 		"DESTINATION_0_AUTH_TOKEN_FILE="+token, "DESTINATION_0_TIMEOUT=90s",
 		"DESTINATION_0_HEADERS=X-Api-Key:hunter2,Accept:text/plain",
 		"DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=1", "DESTINATION_0_RATE=60/h",
-		"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=1.5", "JOB_RETENTION=7d", "SLACK_BOT_TOKEN=hunter2")
+		"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=1.5", "JOB_RETENTION=7d",
+		"SLACK_BOT_TOKEN_FILE="+token, "SLACK_CHANNEL=#ops", "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/hunter2",
+		"SLACK_API_URL=http://127.0.0.1:9999/api", "PAGERDUTY_ROUTING_KEY=hunter2", "PAGERDUTY_API_URL=https://pd.example/v2?key=hunter2",
+		"ALERT_OPEN_TOO_LONG=off", "ALERT_FAILED_BURST=50/300s", "PUBLIC_URL=https://ops.example.com/")
 	var out bytes.Buffer
 	if err := cfg.Print(&out); err != nil {
 		t.Fatal(err)
@@ -71,6 +74,17 @@ IDEMPOTENCY_SCOPE=job  # default
 SHUTDOWN_TIMEOUT=30s  # default
 LOG_LEVEL=info  # default
 LOG_FORMAT=auto  # default
+SLACK_BOT_TOKEN=[redacted]  # file
+SLACK_CHANNEL=#ops  # set
+SLACK_WEBHOOK_URL=[redacted]  # set
+SLACK_API_URL=http://127.0.0.1:9999/api/  # set
+ALERT_OPEN_TOO_LONG=off  # set
+ALERT_ONCALL_MENTION=  # default
+PAGERDUTY_ROUTING_KEY=[redacted]  # set
+PAGERDUTY_API_URL=https://pd.example/v2?key=[redacted]  # set
+ALERT_FAILED_BURST=50/5m  # set
+ALERT_OLDEST_PENDING=off  # default
+PUBLIC_URL=https://ops.example.com  # set
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -102,7 +116,8 @@ LOG_FORMAT=auto  # default
 // TestConfigHidesSecrets prints a Config in every way that a debug line might.
 func TestConfigHidesSecrets(t *testing.T) {
 	t.Parallel()
-	cfg, _ := load(t, with("REDIS_URL=redis://:hunter2@h/0", "DESTINATION_0_AUTH_TOKEN=hunter2")...)
+	cfg, _ := load(t, with("REDIS_URL=redis://:hunter2@h/0", "DESTINATION_0_AUTH_TOKEN=hunter2",
+		"SLACK_BOT_TOKEN=xoxb-hunter2", "SLACK_CHANNEL=ops", "SLACK_WEBHOOK_URL=https://h/hunter2", "PAGERDUTY_ROUTING_KEY=hunter2")...)
 	document, err := json.Marshal(cfg)
 	if err != nil {
 		t.Fatal(err)

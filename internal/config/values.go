@@ -48,6 +48,10 @@ var parsers = map[reflect.Type]env.ParserFunc{
 	reflect.TypeFor[rateText]():      readRate,
 	reflect.TypeFor[calls]():         readCalls,
 	reflect.TypeFor[hintList]():      readHints,
+	reflect.TypeFor[offDuration]():   readOffDuration,
+	reflect.TypeFor[burstText]():     readBurst,
+	reflect.TypeFor[channelText]():   readChannel,
+	reflect.TypeFor[mentionText]():   readMention,
 	reflect.TypeFor[urlText]():       func(s string) (any, error) { return urlText(strings.TrimSpace(s)), nil },
 	reflect.TypeFor[string]():        func(s string) (any, error) { return strings.TrimSpace(s), nil },
 }
@@ -223,6 +227,14 @@ func (v variable) allowed() string {
 		return "use a whole number of seconds" + bounds
 	case reflect.TypeFor[time.Duration]():
 		return "use a duration" + bounds + ", such as 30s, 5m, 24h or 7d"
+	case reflect.TypeFor[offDuration]():
+		return "use off or a duration" + bounds + ", such as 30s, 5m, 24h or 7d"
+	case reflect.TypeFor[burstText]():
+		return "use off or failed jobs in a time from 1s to 24h, such as 50/5m"
+	case reflect.TypeFor[channelText]():
+		return "use the name or the id of a channel, such as #publishing or C0123ABCD"
+	case reflect.TypeFor[mentionText]():
+		return "use a mention, such as @oncall, @here, <!subteam^S0123ABCD> or the id of a person or user group"
 	case reflect.TypeFor[statusList]():
 		return "use HTTP statuses from 100 to 599 separated by commas, such as 429,503"
 	case reflect.TypeFor[headerList]():
@@ -251,6 +263,9 @@ func (v variable) check(field reflect.Value) (problem string) {
 		field.SetString(word)
 		return ""
 	}
+	if field.Type() == reflect.TypeFor[offDuration]() && field.Int() == 0 {
+		return ""
+	}
 	if v.min != "" && compare(field, v.min) < 0 {
 		return "is too small"
 	}
@@ -263,13 +278,13 @@ func (v variable) check(field reflect.Value) (problem string) {
 // compare orders a value against a bound in a tag.
 func compare(field reflect.Value, bound string) int {
 	var diff float64
-	switch x := field.Interface().(type) {
-	case time.Duration:
+	switch field.Type() {
+	case reflect.TypeFor[time.Duration](), reflect.TypeFor[offDuration]():
 		b, err := ParseDuration(bound)
 		if err != nil {
 			panic("config: bad bound in a tag: " + bound)
 		}
-		diff = float64(x - b)
+		diff = float64(field.Int() - int64(b))
 	default:
 		b, err := strconv.ParseFloat(bound, 64)
 		if err != nil {

@@ -45,7 +45,8 @@ type redisVars struct {
 // One block of variables per destination; `<i>` counts from 0 without gaps.
 type destinationVars struct {
 	// Name that jobs are enqueued for: lower-case letters, digits and hyphens,
-	// 1 to 63 characters, not starting with a hyphen. Each name once.
+	// 1 to 63 characters, not starting with a hyphen. Each name once;
+	// tidegate-alerts and tidegate-callbacks are Tidegate's own.
 	Name string `env:"NAME,required,notEmpty" example:"example"`
 	// Address that jobs are published to: absolute, http or https, without user,
 	// password or fragment.
@@ -163,28 +164,38 @@ type logVars struct {
 }
 
 // Alerts
+//
+// Nobody is told of anything unless there is a receiver: Slack (bot token and
+// channel, or a webhook) or PagerDuty. Both may be set.
 type alertVars struct {
-	// Bot token of the Slack app that posts alerts, together with SLACK_CHANNEL.
-	SlackBotToken Secret `env:"SLACK_BOT_TOKEN" later:"true" example:"xoxb-replace-me"`
-	// Channel that alerts are posted to.
-	SlackChannel string `env:"SLACK_CHANNEL" later:"true" example:"#publishing"`
-	// Slack webhook, instead of bot token and channel: messages are not updated
-	// and have no threads.
-	SlackWebhookURL Secret `env:"SLACK_WEBHOOK_URL" later:"true" example:"https://hooks.slack.com/services/replace/me"`
+	// Bot token (`xoxb-…`) of the Slack app that posts alerts, together with
+	// SLACK_CHANNEL: one message per incident, which is updated and has a thread.
+	SlackBotToken Secret `env:"SLACK_BOT_TOKEN" example:"xoxb-replace-me"`
+	// Channel that alerts are posted to: its name (`#publishing`) or id
+	// (`C0123ABCD`).
+	SlackChannel channelText `env:"SLACK_CHANNEL" example:"#publishing"`
+	// Incoming webhook of Slack: short separate messages, which are not updated
+	// and have no threads. With a bot token, the webhook is used for what the
+	// token could not deliver.
+	SlackWebhookURL Secret `env:"SLACK_WEBHOOK_URL" example:"https://hooks.slack.com/services/replace/me"`
 	// Base address of Slack's API; for tests.
-	SlackAPIURL urlText `env:"SLACK_API_URL" later:"true" example:"https://slack.com/api/"`
-	// A breaker open for longer than this pages on-call.
-	OpenTooLong string `env:"ALERT_OPEN_TOO_LONG" envDefault:"15m" later:"true"`
-	// Whom the page mentions in Slack.
-	OncallMention string `env:"ALERT_ONCALL_MENTION" later:"true" example:"@oncall"`
-	// Routing key of the PagerDuty service that is paged.
-	PagerDutyRoutingKey Secret `env:"PAGERDUTY_ROUTING_KEY" later:"true" example:"replace-me"`
-	// Full URL that PagerDuty events are posted to.
-	PagerDutyAPIURL urlText `env:"PAGERDUTY_API_URL" later:"true" example:"https://events.pagerduty.com/v2/enqueue"`
-	// Alert when this many jobs failed in a short time; off unless set.
-	FailedBurst string `env:"ALERT_FAILED_BURST" later:"true" example:"50/5m"`
-	// Alert when the oldest pending job is older than this; off unless set.
-	OldestPending string `env:"ALERT_OLDEST_PENDING" later:"true" example:"1h"`
+	SlackAPIURL urlText `env:"SLACK_API_URL" envDefault:"https://slack.com/api/"`
+	// A breaker open for longer than this pages on-call; with `off` or 0 none
+	// does.
+	OpenTooLong offDuration `env:"ALERT_OPEN_TOO_LONG" envDefault:"15m" min:"0s"`
+	// Whom the page mentions in Slack: `@name`, `@here`, `@channel`, `@everyone`,
+	// the id of a person or user group (`U…`, `W…`, `S…`), or the form that Slack
+	// has for one of them (`<@U…>`, `<!subteam^S…>`, `<!here>`).
+	OncallMention mentionText `env:"ALERT_ONCALL_MENTION" example:"@oncall"`
+	// Integration key (Events API v2) of the PagerDuty service that is paged.
+	PagerDutyRoutingKey Secret `env:"PAGERDUTY_ROUTING_KEY" example:"replace0me0with0the0routing0key0"`
+	// Full URL that PagerDuty events are posted to. Accounts in PagerDuty's EU
+	// region have one on events.eu.pagerduty.com.
+	PagerDutyAPIURL urlText `env:"PAGERDUTY_API_URL" envDefault:"https://events.pagerduty.com/v2/enqueue"`
+	// Alert when this many jobs failed within this time, such as `50/5m`.
+	FailedBurst burstText `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
+	// Alert when the oldest pending job is older than this.
+	OldestPending offDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
 }
 
 // HTTP API
@@ -193,6 +204,6 @@ type apiVars struct {
 	ListenAddr string `env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080" later:"true"`
 	// File with the API's tokens: name, scopes and hash of each.
 	TokensFile string `env:"API_TOKENS_FILE" later:"true" example:"/etc/tidegate/api-tokens.json"`
-	// Base of the links in alerts.
-	PublicURL urlText `env:"PUBLIC_URL" later:"true" example:"https://tidegate.example.com"`
+	// Base of the links in alerts: where people's browsers reach `tidegate api`.
+	PublicURL urlText `env:"PUBLIC_URL" example:"https://tidegate.example.com"`
 }

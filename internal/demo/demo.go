@@ -50,6 +50,9 @@ func Run(ctx context.Context, o Options, screen Screen) (err error) {
 		return err
 	}
 	r := result{o: o, took: time.Since(started), stopped: !sh.ended()}
+	if !r.stopped {
+		st.office.settled(ctx)
+	}
 	if err := st.halt(); err != nil {
 		return err
 	}
@@ -113,6 +116,7 @@ func (r *result) collect(st *stage, sh *show, ids []string) error {
 	stats := st.api.Stats()
 	r.published, r.calls, r.wasted = stats.Accepted, stats.Calls, stats.Limited
 	r.reschedules, r.heldJobs = sh.reschedules()
+	r.messages, r.edits, r.replies = st.office.counts()
 	if !r.stopped {
 		r.verified = st.verify(ctx, ids)
 	}
@@ -140,7 +144,7 @@ func (s *show) reschedules() (times, different int) {
 func (s *Screen) intro(o Options) error {
 	_, err := fmt.Fprintf(s.Out, `Tidegate demo: %d jobs for an API that accepts %d calls in %s and then says 429, no
 more. %d workers share one circuit breaker: %d answers of 429 in a row open it for all
-of them for %s, then one call tests whether the API accepts again.
+of them for %s, then one call tests whether the API accepts again. A Slack is told.
 
 `, o.Jobs, o.Quota, o.Window, o.Workers, o.Threshold, o.Cooldown)
 	if err != nil {

@@ -76,7 +76,7 @@ func TestRunPlain(t *testing.T) {
 	// Retries of timing are allowed for (a slow machine may see a second incident).
 	want := regexp.MustCompile(`(?s)^Tidegate demo: 30 jobs for an API that accepts 15 calls in 1s and then says 429, no
 more\. 2 workers share one circuit breaker: 2 answers of 429 in a row open it for all
-of them for 600ms, then one call tests whether the API accepts again\.
+of them for 600ms, then one call tests whether the API accepts again\. A Slack is told\.
 
 [0-9:]{8}  30 jobs enqueued; 2 workers start, 2 calls at a time each
 .*[0-9:]{8}  the API answered 429 to worker [12] \(1 of 2\)
@@ -86,7 +86,7 @@ of them for 600ms, then one call tests whether the API accepts again\.
 .*[0-9:]{8}  the API accepted the probe
 .*[0-9:]{8}  breaker CLOSED, recovered after [0-9.]+m?s: [0-9]+ waiting jobs leave
 .*[0-9:]{8}  all 30 jobs are published
-
+.*
 Summary
   published        30 of 30 jobs, each accepted by the API exactly once \(checked\)
   took             [0-9.]+s
@@ -94,10 +94,20 @@ Summary
   wasted calls     [0-9]+ answered 429
   rescheduled      [0-9]+ times, [0-9]+ jobs in hand; the others stayed in the queue
   time to recover  [0-9.]+m?s \((no|[0-9]+) failed probes?\).*
+  Slack            1 message, updated [0-9]+ times?, [12] repl(y|ies) in its thread
   without breaker  15 wasted calls \(simulated; refused jobs retried after 1s\)
 $`)
 	if !want.MatchString(out.String()) {
 		t.Errorf("after %v:\n%s\nwant\n%s", took, out.String(), want)
+	}
+	for _, line := range []string{
+		"  Slack #alerts: pictures is rate limited until ",
+		"  Slack #alerts, the same message now: pictures has recovered after ",
+		"  Slack #alerts, in the thread: pictures has recovered after ",
+	} {
+		if !strings.Contains(out.String(), line) {
+			t.Errorf("%q is missing in\n%s", line, out.String())
+		}
 	}
 	if strings.Contains(out.String(), "\x1b") {
 		t.Errorf("escape codes in plain output:\n%q", out.String())

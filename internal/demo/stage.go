@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/tidegate/tidegate/alerts"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -32,7 +34,7 @@ const (
 	callMargin = 10 * time.Second
 )
 
-// stage holds all that the show needs, in this process: Redis, the API, a client
+// stage holds all that the show needs, in this process: Redis, the API, Slack, a client
 // that enqueues, an observer of the breaker, and the workers.
 type stage struct {
 	o        Options
@@ -41,6 +43,7 @@ type stage struct {
 	rdb      redis.UniversalClient
 	client   *jobs.Client
 	observer *breaker.Breaker
+	office   *office
 
 	workers errgroup.Group
 	stop    context.CancelFunc
@@ -65,6 +68,10 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 		Latency: o.Latency,
 		Light:   true,
 	})
+	if s.office, err = newOffice(o); err != nil {
+		return s, err
+	}
+	s.closers = append(s.closers, s.office.slack.Close)
 	if s.rdb, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
@@ -80,17 +87,16 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 	return s, nil
 }
 
-// follow lets the show watch the observer's view until the stage is closed.
+// follow lets the show watch the observer's view and read Slack until the stage is
+// closed.
 func (s *stage) follow(ctx context.Context, sh *show) {
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		sh.follow(ctx, s.observer)
-	}()
+	var watching sync.WaitGroup
+	watching.Go(func() { sh.follow(ctx, s.observer) })
+	watching.Go(func() { s.office.follow(ctx, sh.say) })
 	s.closers = append(s.closers, func() error {
 		stop()
-		<-done
+		watching.Wait()
 		return nil
 	})
 }
@@ -159,9 +165,16 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(in
 	if err != nil {
 		return err
 	}
+	alerting, err := s.office.alerts(rdb, workerName(n))
+	if err != nil {
+		return err
+	}
 	p, err := publisher.New(rdb, publisher.Options{
 		Logger: slog.New(slog.DiscardHandler), Worker: workerName(n),
 		ShutdownTimeout: grace, RetryLoopInterval: forward, OnJob: onJob,
+		OnAnswer: func(x publisher.Answer) {
+			alerting.OnAnswer(alerts.Answer{At: x.At, Destination: x.Destination, Job: x.Job, Status: x.Status, Body: x.Body})
+		},
 	})
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -171,11 +184,18 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(in
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.closers = append(s.closers, h.Close)
+	rules := s.rules()
+	rules.OnEvent = alerting.OnEvent
 	err = p.Handle(destination, wrap(n, h),
-		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(s.rules()))
+		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(rules))
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}
+	stop, err := s.office.employ(ctx, alerting, p)
+	if err != nil {
+		return err
+	}
+	s.closers = append(s.closers, stop)
 	s.workers.Go(func() error { return p.Run(ctx) })
 	return nil
 }

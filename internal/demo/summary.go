@@ -28,6 +28,9 @@ type result struct {
 	wasted      int
 	reschedules int
 	heldJobs    int
+	messages    int // in Slack
+	edits       int
+	replies     int
 	incidents   []incident
 	verified    error
 	stopped     bool // before the end
@@ -129,10 +132,22 @@ func (r *result) text() string {
 	row("rescheduled", "%d times, %d jobs in hand; the others stayed in the queue", r.reschedules, r.heldJobs)
 	row("time to recover", "%s", r.recovery())
 	if !r.stopped {
+		row("Slack", "%s, updated %s, %s in its thread", plural(r.messages, "message"), plural(r.edits, "time"), plural(r.replies, "reply"))
 		row("without breaker", "%d wasted calls (simulated; refused jobs retried after %s)", naive(r.o), naivePause)
 	}
 	_ = w.Flush() // to memory
 	return b.String()
+}
+
+func plural(n int, what string) string {
+	switch {
+	case n == 1:
+	case strings.HasSuffix(what, "y"):
+		what = strings.TrimSuffix(what, "y") + "ies"
+	default:
+		what += "s"
+	}
+	return fmt.Sprintf("%d %s", n, what)
 }
 
 func (r *result) recovery() string {

@@ -3,6 +3,7 @@ package explain
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -103,7 +104,11 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		paused = n == 1
 		e.paused[queue] = paused
 	}
-	f := facts{now: e.now, breaker: status, key: key, seen: e.seen[job.Destination], paused: paused}
+	seen, err := e.seenAt(ctx, job.Destination)
+	if err != nil {
+		return nil, err
+	}
+	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused}
 	return f.waiting(job), nil
 }
 
@@ -118,6 +123,19 @@ func (e *Explainer) breaker(ctx context.Context, name string) (breaker.Status, e
 		e.breakers[name] = status
 	}
 	return status, nil
+}
+
+// seenAt is the last sign of life of a worker that serves the destination.
+func (e *Explainer) seenAt(ctx context.Context, destination string) (time.Time, error) {
+	if !record.System(destination) {
+		return e.seen[destination], nil
+	}
+	// One of our own is not among all.
+	d, err := e.client.Destination(ctx, destination)
+	if err != nil && !errors.Is(err, jobs.ErrUnknownDestination) {
+		return time.Time{}, fmt.Errorf("explain: %w", err)
+	}
+	return d.SeenAt, nil
 }
 
 // look reads the clock and the workers' signs of life.

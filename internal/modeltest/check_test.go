@@ -140,6 +140,9 @@ func (w *world) checkIndexes(q *queue) {
 		if m.get(ref{q.name, id}) == nil {
 			w.t.Fatalf("%s is gone and still in the index of expiries of %s", id, q.name)
 		}
+		if j := m.get(ref{q.name, id}); !j.waits() {
+			w.t.Fatalf("%s is %s and still in the index of expiries of %s", id, j.state, q.name)
+		}
 	}
 	outbox := map[string]float64{}
 	for id, at := range q.outbox {

@@ -114,8 +114,9 @@ func HeldOf(queue, key string) string { return ours(queue, "held:"+key) }
 // before which nobody need ask for it.
 func HeldKeys(queue string) string { return ours(queue, "heldkeys") }
 
-// Expiry is the ZSET of the ids that expire by when they do, unix milliseconds.
-// One that is in hand or has ended may be missing, or still there.
+// Expiry is the ZSET of the ids that wait and will expire, by when they do, unix
+// milliseconds. Ids that are in hand or have ended are not in it, but for those that
+// an older version has left there, until their time comes.
 func Expiry(queue string) string { return ours(queue, "expiry") }
 
 // Batch is the ZSET of the ids of a batch by when they were created, unix

@@ -28,6 +28,7 @@ for i = 5, #ARGV, 3 do
   else
     if mine == 0 then
       leave(id, key, state)
+      redis.call('ZREM', ours .. 'expiry', id)
       redis.call('HDEL', key, 'resume')
       survived(key)
     end

@@ -8,17 +8,19 @@
 -- ARGV[5] the run: a name for this fetch that no other has, so that what comes
 --         of it later can be told from what comes of an earlier or later one
 -- ARGV[6] the key whose held jobs to take ('' = from the head of the queue)
--- returns {how many ids were dropped, how many jobs were held, the held keys that are
---   due (see due_keys; 0 without held keys), job, ...}, each job as {id, msg, attempt,
---   reschedules, crashes, expires_at, ms until then (nil = it never expires), its key
---   and, with a key, its place among the jobs of it}
+-- returns {how many ids were dropped, expired ones included, how many jobs were held,
+--   the held keys that are due (see due_keys; 0 without held keys), how many jobs
+--   expired, job, ...}, each job as {id, msg, attempt, reschedules, crashes, expires_at,
+--   ms until then (nil = it never expires), its key and, with a key, its place among the
+--   jobs of it}
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or
 -- completed by a worker that had outlived its lease) are dropped here, and jobs
 -- whose time is over end here. Jobs of a held key go behind those that are held.
 local want, name = tonumber(ARGV[3]), ARGV[6] or ''
 local source = name == '' and 'pending' or 'held'
-local jobs, active, leases = { 0, 0, 0 }, {}, {}
+local jobs, active, leases = { 0, 0, 0, 0 }, {}, {}
+local mortal = {} -- those that would expire if they waited
 
 -- What follows is only needed while jobs are held, so it is only made then.
 local put_aside, pop_held
@@ -26,7 +28,7 @@ local aside, held = nil, 0 -- the jobs to hold, by key, and how many
 -- Both are rare: one look is enough.
 if redis.call('EXISTS', KEYS[2], ours .. 'heldkeys') > 0 then
   if redis.call('EXISTS', KEYS[2]) == 1 then
-    return { 0, 0, 0 }
+    return { 0, 0, 0, 0 }
   end
   local now_us = clock[1] * 1000000 + clock[2]
   local key_held = {}
@@ -91,7 +93,7 @@ repeat
       end
     elseif f[6] and tonumber(f[6]) <= now then
       expire(id, key, source)
-      jobs[1] = jobs[1] + 1
+      jobs[4] = jobs[4] + 1
     elseif not (aside and f[7] and not pop_held and put_aside(id, key, f[7])) then
       local job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
       if f[7] then
@@ -103,6 +105,9 @@ repeat
       else
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', ARGV[4], 'run', ARGV[5] or '')
       end
+      if f[6] then
+        mortal[#mortal + 1] = id
+      end
       active[#active + 1] = id
       leases[#leases + 1] = ARGV[2]
       leases[#leases + 1] = id
@@ -110,17 +115,20 @@ repeat
     end
   end
 until not ids or #ids == 0 or #active >= want or (#active > 0 and held == 0)
-  or rounds * want >= 1000 or jobs[1] >= 100 or held >= 100
+  or rounds * want >= 1000 or jobs[4] >= 100 or held >= 100
 if #active > 0 then
   redis.call('LPUSH', KEYS[3], unpack(active))
   redis.call('ZADD', KEYS[4], unpack(leases))
+  if #mortal > 0 then
+    redis.call('ZREM', ours .. 'expiry', unpack(mortal))
+  end
 end
 if pop_held then
   drop_key(name)
 else
   dropped(gone)
 end
-jobs[1] = jobs[1] + gone
+jobs[1] = jobs[4] + gone
 if aside then
   for of, list in pairs(aside) do
     redis.call('ZADD', held_of(of), unpack(list))

@@ -11,10 +11,10 @@
 -- ARGV[10] ms to add to expires_at ('' = none)
 -- ARGV[11] the run that this comes of ('' = whichever it is)
 -- returns {what happened, counter of the kind, available_at in ms, 1 if it has
---   children to tell}; what happened is the kind, "fail" where the bound was
---   reached, "cancel" or "pause" where that was asked for meanwhile, or "gone"
---   where the job is not in the hands that this comes of: a repeated call, or it
---   was recovered and perhaps runs again, somewhere else
+--   children to tell, the problem it failed with}; what happened is the kind, "fail"
+--   where the bound was reached, "cancel" or "pause" where that was asked for meanwhile,
+--   or "gone" where the job is not in the hands that this comes of: a repeated call, or
+--   it was recovered and perhaps runs again, somewhere else
 local id, kind, run = ARGV[2], ARGV[3], ARGV[11] or ''
 local kinds = { reschedule = true, retry = true, fail = true, cancel = true, requeue = true, defer = true, recover = true }
 if not kinds[kind] then
@@ -125,7 +125,7 @@ if kind == 'fail' or kind == 'cancel' then
     told(state, state, problem)
   end
   finish(id, KEYS[1], state, problem)
-  return { kind, count, 0, children() }
+  return { kind, count, 0, children(), problem }
 end
 
 local target = 'scheduled'

@@ -175,6 +175,7 @@ end
 -- children are told from the outbox.
 local function finish(id, key, state, problem)
   redis.call('ZADD', ours .. state, now_ms, id)
+  redis.call('ZREM', ours .. 'expiry', id)
   redis.call('HSET', key, 'state', state, 'ended_at', now_ms)
   redis.call('HDEL', key, 'mark', 'resume')
   if problem and problem ~= '' then
@@ -188,7 +189,6 @@ end
 -- Ends a job whose time is over; it must have left where it was.
 local function expire(id, key, state, detail, by)
   finish(id, key, 'expired', '')
-  redis.call('ZREM', ours .. 'expiry', id)
   note(key, { { status = 'expired', event = 'expired', detail = detail or ('while ' .. status_of(state)), by = by } })
 end
 

@@ -1,0 +1,98 @@
+package alerts
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// pagedSaid is what PagerDuty has been told of a case. Triggering says that it may have
+// been: a resolve of what was not triggered does no harm.
+type pagedSaid struct {
+	Triggering bool `json:"triggering,omitempty"`
+	Triggered  bool `json:"triggered,omitempty"`
+	Resolved   bool `json:"resolved,omitempty"`
+}
+
+// deliverPages pages on-call for the cases of a breaker that are open for too long, and
+// resolves the pages of those that are over. A case that is over before its page could
+// be sent is not paged for.
+func (a *Alerts) deliverPages(ctx context.Context, job *jobs.Job, what alertJob) error {
+	name := what.Subject
+	now, err := a.client.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	s, err := a.update(ctx, name, now)
+	if err != nil {
+		return err
+	}
+	if err := a.setTimers(ctx, s, name, now); err != nil {
+		return err
+	}
+	turn, err := a.store.lock(ctx, key("lock", "pager", name), job.ID)
+	if err != nil {
+		return err
+	}
+	defer turn.unlock(ctx)
+	if s, err = a.update(ctx, name, now); err != nil {
+		return err
+	}
+	err = eachCase(s, paged, now, func(c *incidentCase, newest, over bool) error {
+		if err := a.page(ctx, turn, name, c, newest, over, now); err != nil || c.open() || !over {
+			return err
+		}
+		return a.finish(ctx, name, *c, paged)
+	})
+	if err != nil {
+		return err
+	}
+	return a.untilDue(what, s, now)
+}
+
+func (a *Alerts) page(ctx context.Context, turn *lock, name string, c *incidentCase, newest, over bool, now time.Time) error {
+	told := pagedSaid{}
+	place := key("paged", c.ID)
+	if err := a.store.load(ctx, place, &told); err != nil {
+		return err
+	}
+	if !told.Triggered && !over && c.pageDue(now, a.o.OpenTooLong) {
+		s, err := a.situation(ctx, name, c, newest, now)
+		if err != nil {
+			return err
+		}
+		told.Triggering = true
+		if err := turn.save(ctx, place, &told); err != nil {
+			return err
+		}
+		if err := turn.extend(ctx); err != nil {
+			return err
+		}
+		payload := pagerPayload{
+			Summary: a.write.pagerSummary(*s, a.o.OpenTooLong), Source: "tidegate/" + name, Severity: severityCritical,
+			Component: name, Group: "tidegate", Class: "circuit breaker open", Details: a.write.pagerDetails(*s),
+		}
+		if err := a.pager.trigger(ctx, c.ID, payload, c.Since, "/breakers/"+name); err != nil {
+			return err
+		}
+		a.heard(ctx, toPager)
+		told.Triggered = true
+		if err := turn.save(ctx, place, &told); err != nil {
+			return err
+		}
+	}
+	if (told.Triggering || told.Triggered) && !told.Resolved && over && !c.open() {
+		if err := turn.extend(ctx); err != nil {
+			return err
+		}
+		if err := a.pager.resolve(ctx, c.ID); err != nil {
+			return err
+		}
+		a.heard(ctx, toPager)
+		told.Resolved = true
+		return turn.save(ctx, place, &told)
+	}
+	return nil
+}

@@ -1,0 +1,2 @@
+// Package alerts tells people about incidents.
+package alerts

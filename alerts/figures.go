@@ -1,0 +1,121 @@
+package alerts
+
+import (
+	"fmt"
+	"strconv"
+	"time"
+)
+
+// thousands writes 1204 as 1,204.
+func thousands(n int) string {
+	s := strconv.Itoa(n)
+	start := 0
+	if n < 0 {
+		start = 1
+	}
+	for i := len(s) - 3; i > start; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}
+
+// count is "1 job" and "1,204 jobs".
+func count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return thousands(n) + " " + many
+}
+
+// jobsWait is "1 job waits" and "1,204 jobs wait".
+func jobsWait(n int) string { return count(n, "job waits", "jobs wait") }
+
+// ordinal is 1st, 2nd, 3rd, 4th, … 11th.
+func ordinal(n int) string {
+	suffix := "th"
+	if tens := n / 10 % 10; tens != 1 {
+		switch n % 10 {
+		case 1:
+			suffix = "st"
+		case 2:
+			suffix = "nd"
+		case 3:
+			suffix = "rd"
+		}
+	}
+	return thousands(n) + suffix
+}
+
+// span writes a time span as people say it, in two units: 32 s, 14 min 32 s,
+// 2 h 5 min, 3 d 4 h. Nothing and less is 0 s.
+func span(d time.Duration) string {
+	const day = 24 * time.Hour
+	seconds, minutes, hours := d.Round(time.Second), d.Round(time.Minute), d.Round(time.Hour)
+	switch {
+	case d <= 0:
+		return "0 s"
+	case d < time.Second:
+		return "less than 1 s"
+	case seconds < time.Minute:
+		return units(seconds, time.Second, "s", 0, "")
+	case seconds < time.Hour:
+		return units(seconds, time.Minute, "min", time.Second, "s")
+	case minutes < 2*day:
+		return units(minutes, time.Hour, "h", time.Minute, "min")
+	}
+	return units(hours, day, "d", time.Hour, "h")
+}
+
+func units(d, big time.Duration, bigName string, small time.Duration, smallName string) string {
+	out := thousands(int(d/big)) + " " + bigName
+	if small > 0 && d%big >= small {
+		out += " " + strconv.Itoa(int(d%big/small)) + " " + smallName
+	}
+	return out
+}
+
+// wholeSecond rounds up: an API must not be expected back before its time.
+func wholeSecond(t time.Time) time.Time {
+	t = t.UTC()
+	if whole := t.Truncate(time.Second); whole.Before(t) {
+		return whole.Add(time.Second)
+	}
+	return t
+}
+
+// clock writes an instant where Slack cannot show it in the reader's time zone:
+// the time alone on the day of now, else with the date.
+func clock(t, now time.Time) string {
+	t, now = wholeSecond(t), now.UTC()
+	if y, m, d := t.Date(); y == now.Year() && m == now.Month() && d == now.Day() {
+		return t.Format(time.TimeOnly) + " UTC"
+	}
+	return fullClock(t)
+}
+
+// fullClock is an instant with its date.
+func fullClock(t time.Time) string { return wholeSecond(t).Format(time.DateTime) + " UTC" }
+
+// dateFormat is how Slack shows an instant, in the reader's time zone: "today
+// 12:34:56".
+const dateFormat = "{date_short_pretty} {time_secs}"
+
+// date is an instant in mrkdwn; "–" if it is not known.
+func date(t time.Time) string {
+	if t.IsZero() {
+		return "–"
+	}
+	t = wholeSecond(t)
+	if t.Unix() <= 0 || t.Year() > 9999 { // a broken clock: Slack would refuse it
+		return fullClock(t)
+	}
+	return fmt.Sprintf("<!date^%d^%s|%s>", t.Unix(), dateFormat, fullClock(t))
+}
+
+// rfc3339 is an instant for programs, "" if it is not known.
+func rfc3339(t time.Time) string {
+	if t.IsZero() {
+		return ""
+	}
+	return wholeSecond(t).Format(time.RFC3339)
+}

@@ -1,0 +1,93 @@
+package alerts
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// keyIncidents are incidents of keys, by destination and id.
+type keyIncidents map[string]map[string]keyIncident
+
+// While one lasts, its counts are 0: the breaker knows them.
+type keyIncident struct {
+	ended bool
+	counts
+}
+
+// add takes more in; what is final stays.
+func (k keyIncidents) add(more keyIncidents) {
+	for destination, incidents := range more {
+		of := k[destination]
+		if of == nil {
+			of = map[string]keyIncident{}
+			k[destination] = of
+		}
+		for id, in := range incidents {
+			if was, known := of[id]; (known || len(of) < mostTriggers) && !was.ended {
+				of[id] = in
+			}
+		}
+	}
+}
+
+// keysSeen sums up the incidents of keys in a case.
+type keysSeen struct {
+	Incidents int
+	counts
+}
+
+// addKeys keeps what is known of incidents of keys, for the message about all of them.
+func (s store) addKeys(ctx context.Context, keys keyIncidents) error {
+	if len(keys) == 0 {
+		return nil
+	}
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for destination, incidents := range keys {
+			k := key("keys-seen", destination)
+			for id, in := range incidents {
+				raw, err := json.Marshal(in.counts)
+				if err != nil {
+					return err
+				}
+				if in.ended {
+					pipe.HSet(ctx, k, id, raw)
+				} else {
+					pipe.HSetNX(ctx, k, id, raw) // somebody else may know how it ended
+				}
+			}
+			pipe.Expire(ctx, k, 24*time.Hour)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("alerts: count incidents of keys: %w", err)
+	}
+	return nil
+}
+
+// seenKeys sums up what addKeys has kept.
+func (s store) seenKeys(ctx context.Context, destination string) (keysSeen, error) {
+	values, err := s.rdb.HVals(ctx, key("keys-seen", destination)).Result()
+	if err != nil {
+		return keysSeen{}, fmt.Errorf("alerts: count incidents of keys: %w", err)
+	}
+	sum := keysSeen{Incidents: len(values)}
+	for _, v := range values {
+		var c counts
+		if err := json.Unmarshal([]byte(v), &c); err == nil {
+			sum.counts = sum.plus(c)
+		}
+	}
+	return sum, nil
+}
+
+func (s store) forgetKeys(ctx context.Context, destination string) error {
+	if err := s.rdb.Del(ctx, key("keys-seen", destination)).Err(); err != nil {
+		return fmt.Errorf("alerts: count incidents of keys: %w", err)
+	}
+	return nil
+}

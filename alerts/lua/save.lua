@@ -1,0 +1,8 @@
+-- Writes a value if a lock is still held.
+-- KEYS: 1 the lock, 2 the value. ARGV: 1 the lock's token, 2 the value, 3 how long it is
+-- kept (ms). Returns 1 if it was written.
+if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+  return 0
+end
+redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
+return 1

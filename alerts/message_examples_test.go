@@ -1,0 +1,185 @@
+package alerts
+
+import (
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// example is a message as it may be in real life: the golden tests hold its JSON, the
+// pictures of the documentation are made of it.
+type example struct {
+	name    string // of its file
+	title   string // of its picture; "" for none
+	thread  string // what it replies to
+	posted  time.Time
+	message message
+}
+
+// noon is when the stories of the examples begin.
+var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
+
+func afterNoon(d time.Duration) time.Time { return noon.Add(d) }
+
+// shopLimited is a breaker that the API has opened.
+func shopLimited() situation {
+	return situation{
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop",
+		Case: "0199a1b2", Incident: "0199a1b2", State: breaker.Open, Cause: breaker.CauseThreshold, By: "worker-2:4711",
+		Since: afterNoon(0), Until: afterNoon(5 * time.Minute), Openings: 1, Wasted: 3, Rescheduled: 3, Backlog: 1204, Expiring: 17,
+		Answers: []Answer{
+			{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-7", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
+			{At: afterNoon(-400 * time.Millisecond), Destination: "shop", Job: "post-6", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
+			{At: afterNoon(-900 * time.Millisecond), Destination: "shop", Job: "post-5", Status: 429},
+		},
+	}
+}
+
+func changed(s situation, change func(*situation)) situation {
+	s.Answers, s.Keys = slices.Clone(s.Answers), slices.Clone(s.Keys)
+	change(&s)
+	return s
+}
+
+func shopHinted() situation {
+	return changed(shopLimited(), func(s *situation) {
+		s.Cause, s.Until, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseHint, afterNoon(12*time.Minute+30*time.Second), 1, 1, 0
+		s.Answers = []Answer{{
+			At: afterNoon(0), Destination: "shop", Job: "post-7", Status: 429, RetryAfter: 12*time.Minute + 30*time.Second,
+			Body: `<html><head><title>429 Too Many Requests</title></head></html>`,
+		}}
+	})
+}
+
+func shopProbeFailed() situation {
+	return changed(shopLimited(), func(s *situation) {
+		s.Now, s.Until = afterNoon(10*time.Minute+2*time.Second), afterNoon(15*time.Minute+2*time.Second)
+		s.Cause, s.Probes, s.Wasted, s.Rescheduled, s.Backlog, s.Expiring = breaker.CauseProbe, 2, 5, 5, 1377, 1
+		s.Answers[0].At = afterNoon(10 * time.Minute)
+		s.Answers[1].At = afterNoon(5 * time.Minute)
+		s.Answers[2].At = afterNoon(-100 * time.Millisecond)
+	})
+}
+
+func shopOnTrial() situation {
+	return changed(shopLimited(), func(s *situation) { s.State, s.Now = breaker.HalfOpen, afterNoon(5*time.Minute) })
+}
+
+func shopTripped() situation {
+	return changed(shopLimited(), func(s *situation) {
+		s.Cause, s.By, s.Reason, s.Until = breaker.CauseManual, "ann@laptop", "They move their servers until about two o'clock", time.Time{}
+		s.Wasted, s.Rescheduled, s.Expiring, s.Answers, s.Backlog = 0, 0, -1, nil, 1
+	})
+}
+
+func shopFlaps() situation {
+	return changed(shopLimited(), func(s *situation) {
+		s.Now, s.Until = afterNoon(9*time.Minute), afterNoon(14*time.Minute)
+		s.Openings, s.Cause, s.Wasted, s.Rescheduled, s.Probes = 4, breaker.CauseRamp, 14, 21, 0
+		for i := range s.Answers {
+			s.Answers[i].At = afterNoon(9*time.Minute - time.Duration(i+1)*time.Second)
+		}
+	})
+}
+
+func shopRecovered() situation {
+	return changed(shopProbeFailed(), func(s *situation) {
+		s.Now, s.State, s.Until = afterNoon(15*time.Minute+4*time.Second), breaker.Closed, time.Time{}
+		s.Ended, s.EndedBy, s.Expiring, s.Backlog = afterNoon(15*time.Minute+3*time.Second), breaker.CauseSuccess, -1, 1377
+		s.Answers = nil
+	})
+}
+
+func keysLimited() situation {
+	s := situation{
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Case: "keys-1", State: breaker.Open, Cause: breaker.CauseHint,
+		Since: afterNoon(-6 * time.Minute), Openings: 1, Wasted: 14, Probes: 2, Backlog: 3310, Expiring: -1, KeysOpen: 12, KeysSeen: 14,
+		Answers: []Answer{{
+			At: afterNoon(0), Destination: "shop", Key: "alice", Job: "post-7", Status: 429, RetryAfter: 10 * time.Minute, Body: `{"error":"user_limit"}`,
+		}},
+	}
+	for i, k := range []string{"alice", "bob", "customer-4711", "dora@example.com", "emil"} {
+		s.Keys = append(s.Keys, keySituation{
+			Key: k, Since: afterNoon(time.Duration(i-6) * time.Minute), Until: afterNoon(time.Duration(10+i) * time.Minute), Cause: breaker.CauseHint, Held: 40 - 13*i,
+		})
+	}
+	s.Keys[2].Cause, s.Keys[2].Held = breaker.CauseThreshold, 1
+	s.Keys[3].Held, s.Keys[4].Held = 1800, -1
+	s.Keys[4].Until, s.Keys[4].Cause = time.Time{}, breaker.CauseManual
+	return s
+}
+
+func keysOver() situation {
+	return changed(keysLimited(), func(s *situation) {
+		s.State, s.KeysOpen, s.Keys, s.Answers, s.Wasted, s.Probes = breaker.Closed, 0, nil, nil, 0, 0
+		s.Now, s.Ended, s.Backlog = afterNoon(20*time.Minute), afterNoon(14*time.Minute), 120
+	})
+}
+
+var (
+	exampleBurst  = burst{"shop", 57, 5 * time.Minute, afterNoon(0), `dial tcp 203.0.113.9:443: connect: connection refused`, "post-57"}
+	examplePoison = poisoned{"shop", "alice", "post-13", 3, "the worker died with the job in hand", afterNoon(0)}
+	exampleLate   = overdue{
+		Destination: "shop", Since: afterNoon(-65 * time.Minute), Bound: time.Hour, At: afterNoon(0), Backlog: 1204,
+		WorkersSeen: afterNoon(-12 * time.Minute),
+	}
+	exampleLost = outage{"worker-2:4711", afterNoon(0), time.Time{}, "dial tcp 10.0.0.5:6379: connect: connection refused"}
+	exampleGone = undelivered{7, afterNoon(-26 * time.Hour), "channel_not_found: the channel does not exist, or the app is not in it", "Slack"}
+)
+
+// examples are one message of each kind, in each state.
+func examples() []example {
+	w := writer{publicURL: "https://tidegate.example.com", mention: "S0123ABCD"}
+	const tooLong = 15 * time.Minute
+	late := changed(shopProbeFailed(), func(s *situation) { s.Now = afterNoon(15 * time.Minute) })
+	parent := headline(&late).inTitle("shop")
+	budget := changed(shopLimited(), func(s *situation) {
+		s.Cause, s.Answers, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseBudget, nil, 0, 0, 0
+	})
+	short := changed(shopTripped(), func(s *situation) { s.Until = afterNoon(24 * time.Hour) })
+	reset := changed(shopRecovered(), func(s *situation) { s.EndedBy = breaker.CauseReset })
+	paused := exampleLate
+	paused.Paused = true
+	held := exampleLate
+	held.WorkersSeen, held.State, held.Until = held.At, breaker.Open, afterNoon(20*time.Minute)
+	slow := exampleLate
+	slow.WorkersSeen = slow.At
+	back := exampleLost
+	back.Back = afterNoon(3*time.Minute + 2*time.Second)
+	return []example{
+		{"opened", "Message: shop is rate limited", "", shopLimited().Now, w.incident(shopLimited())},
+		{"opened-with-hint", "Message: shop is rate limited, the API said until when", "", shopHinted().Now, w.incident(shopHinted())},
+		{"opened-nothing-left", "", "", budget.Now, w.incident(budget)},
+		{"probing", "Message: one call tests whether shop accepts calls again", "", shopLimited().Now, w.incident(shopOnTrial())},
+		{"probe-failed", "Message: shop is still rate limited, two probes have failed", "", shopLimited().Now, w.incident(shopProbeFailed())},
+		{"tripped", "Message: an operator has opened the breaker of shop", "", shopTripped().Now, w.incident(shopTripped())},
+		{"tripped-for-a-day", "", "", short.Now, w.incident(short)},
+		{"flapping", "Message: the breaker of shop opens again and again", "", shopLimited().Now, w.incident(shopFlaps())},
+		{"closed", "Message: shop has recovered", "", shopLimited().Now, w.incident(shopRecovered())},
+		{"closed-by-hand", "", "", reset.Now, w.incident(reset)},
+		{"closed-forced", "", "", reset.Now, w.incident(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseForced }))},
+		{"closed-lost", "", "", reset.Now, w.incident(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseLost }))},
+		{"keys", "Message: twelve keys of shop are rate limited", "", keysLimited().Now, w.incident(keysLimited())},
+		{"keys-over", "", "", keysOver().Now, w.incident(keysOver())},
+		{"page", "Page: shop has been rate limited for 15 minutes", parent, late.Now, w.page(late, tooLong)},
+		{"page-too-late", "", parent, shopRecovered().Now, w.page(shopRecovered(), tooLong)},
+		{"page-tripped", "", parent, shopTripped().Now, w.page(changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), tooLong)},
+		{"page-keys", "", parent, keysLimited().Now, w.page(keysLimited(), tooLong)},
+		{"recovery", "Reply: shop has recovered", "", shopRecovered().Now, w.recovery(shopRecovered())},
+		{"recovery-keys", "", parent, keysOver().Now, w.recovery(keysOver())},
+		{"short-opened", "Through a webhook: shop is rate limited", "", shopLimited().Now, w.shortOpened(shopLimited())},
+		{"short-page", "", "", late.Now, w.shortPage(late, tooLong)},
+		{"short-recovery", "", "", shopRecovered().Now, w.shortRecovery(shopRecovered())},
+		{"short-keys", "", "", keysLimited().Now, w.shortOpened(keysLimited())},
+		{"failed-burst", "Message: many jobs for shop have failed", "", noon, w.failedBurst(exampleBurst)},
+		{"poison-job", "Message: a job killed three workers", "", noon, w.poisonJob(examplePoison)},
+		{"oldest-pending", "Message: the oldest job for shop has waited for more than an hour", "", noon, w.oldestPending(exampleLate)},
+		{"oldest-pending-paused", "", "", noon, w.oldestPending(paused)},
+		{"oldest-pending-open", "", "", noon, w.oldestPending(held)},
+		{"oldest-pending-slow", "", "", noon, w.oldestPending(slow)},
+		{"redis-lost", "Message: a worker cannot reach Redis", "", noon, w.redisLost(exampleLost)},
+		{"redis-back", "Message: Redis is back", "", back.Back, w.redisBack(back)},
+		{"undelivered", "Message: alerts could not be delivered", "", noon, w.undeliveredAlerts(exampleGone)},
+	}
+}

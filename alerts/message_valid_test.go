@@ -1,0 +1,205 @@
+package alerts
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf16"
+	"unicode/utf8"
+)
+
+// allowed is the markup that may be in a text: dates, links to our pages and mentions.
+var (
+	allowedDate = regexp.MustCompile(`^!date\^[1-9][0-9]*\^\{date_short_pretty\} \{time_secs\}\|\d{4}-\d\d-\d\d \d\d:\d\d:\d\d UTC$`)
+	allowedLink = regexp.MustCompile(`^https?://[^<>|\s]+\|Open in Tidegate$`)
+	markup      = regexp.MustCompile(`<([^<>]*)>`)
+)
+
+// checkMessage says what Slack, or a reader, would refuse about a message. mention is the one
+// that may be in it, as Slack writes it.
+func checkMessage(m message, mention string) error {
+	if m.Text == "" || strings.ContainsAny(m.Text, "\n\r") || length(m.Text) > 4000 {
+		return fmt.Errorf("text of %d characters: %.200q", length(m.Text), m.Text)
+	}
+	if err := checkMarkup(m.Text, mention); err != nil {
+		return err
+	}
+	if len(m.Blocks) == 0 || len(m.Blocks) > 50 {
+		return fmt.Errorf("%d blocks", len(m.Blocks))
+	}
+	raw, err := json.Marshal(m.Blocks)
+	if err != nil {
+		return fmt.Errorf("encode: %w", err)
+	}
+	if len(raw) > 40_000 {
+		return fmt.Errorf("%d bytes of blocks", len(raw))
+	}
+	var tree any
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.UseNumber()
+	if err := d.Decode(&tree); err != nil {
+		return fmt.Errorf("decode: %w", err)
+	}
+	return checkNode(tree, "", mention)
+}
+
+// checkNode looks at all objects and strings of a block.
+func checkNode(node any, parent, mention string) error {
+	switch x := node.(type) {
+	case []any:
+		for _, e := range x {
+			if err := checkNode(e, parent, mention); err != nil {
+				return err
+			}
+		}
+	case map[string]any:
+		kind, _ := x["type"].(string)
+		if err := checkObject(x, kind, parent, mention); err != nil {
+			return fmt.Errorf("%s: %w", kind, err)
+		}
+		for name, e := range x {
+			if name == "url" || name == "text" && isString(e) {
+				continue // looked at with their object
+			}
+			within := kind
+			if name == "fields" {
+				within = name
+			}
+			if err := checkNode(e, within, mention); err != nil {
+				return err
+			}
+		}
+	case string:
+		return checkInert(x)
+	}
+	return nil
+}
+
+func isString(x any) bool { _, ok := x.(string); return ok }
+
+func checkObject(x map[string]any, kind, parent, mention string) error {
+	content, _ := x["text"].(string)
+	if isString(x["text"]) && content == "" {
+		return fmt.Errorf("empty text")
+	}
+	if fields, ok := x["fields"].([]any); ok && (len(fields) == 0 || len(fields) > 10) {
+		return fmt.Errorf("%d fields", len(fields))
+	}
+	if elements, ok := x["elements"].([]any); ok && len(elements) == 0 {
+		return fmt.Errorf("no elements")
+	}
+	if address, ok := x["url"].(string); ok && (length(address) > 3000 || !strings.HasPrefix(address, "http")) {
+		return fmt.Errorf("URL %.100q", address)
+	}
+	limit := 3000
+	switch {
+	case parent == "header":
+		limit = 150
+	case parent == "button":
+		limit = 75
+	case parent == "fields":
+		limit = 2000
+	}
+	if length(content) > limit {
+		return fmt.Errorf("%d characters of text", length(content))
+	}
+	if kind == "mrkdwn" {
+		if verbatim, _ := x["verbatim"].(bool); !verbatim && (content != mention || !strings.HasPrefix(mention, "@")) {
+			return fmt.Errorf("not verbatim: %.100q", content)
+		}
+		return checkMarkup(content, mention)
+	}
+	return checkInert(content)
+}
+
+// checkMarkup looks at text that Slack parses.
+func checkMarkup(s, mention string) error {
+	if err := checkCharacters(s); err != nil {
+		return err
+	}
+	for _, m := range markup.FindAllStringSubmatch(s, -1) {
+		if m[0] != mention && !allowedDate.MatchString(m[1]) && !allowedLink.MatchString(m[1]) {
+			return fmt.Errorf("markup %q in %.200q", m[0], s)
+		}
+	}
+	rest := markup.ReplaceAllString(s, "")
+	if strings.ContainsAny(rest, "<>") {
+		return fmt.Errorf("not escaped: %.200q", s)
+	}
+	if strings.Count(rest, "`")%2 != 0 || strings.Contains(rest, "```") {
+		return fmt.Errorf("code is not closed in %.200q", s)
+	}
+	return nil
+}
+
+// checkInert looks at text that Slack shows as it is.
+func checkInert(s string) error {
+	if strings.Contains(s, "<!") || strings.Contains(s, "<@") || strings.Contains(s, "<#") {
+		return fmt.Errorf("mention in %.200q", s)
+	}
+	return checkCharacters(s)
+}
+
+func checkCharacters(s string) error {
+	if !utf8.ValidString(s) {
+		return fmt.Errorf("not UTF-8: %.200q", s)
+	}
+	for _, r := range s {
+		if r >= ' ' && r < 0x7f {
+			continue
+		}
+		if r != '\n' && r != '\u2060' && unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp) {
+			return fmt.Errorf("character %U in %.200q", r, s)
+		}
+	}
+	return nil
+}
+
+// length counts as JavaScript does, which is never less than characters.
+func length(s string) int { return len(utf16.Encode([]rune(s))) }
+
+func mustBeValid(t testing.TB, m message, mention string) {
+	t.Helper()
+	if err := checkMessage(m, mention); err != nil {
+		t.Errorf("%v\ntext: %.300s", err, m.Text)
+	}
+}
+
+// A validator that finds nothing would hold nothing.
+func TestCheckFinds(t *testing.T) {
+	t.Parallel()
+	for name, build := range map[string]func(*sheet){
+		"mention in mrkdwn":    func(b *sheet) { b.section("see <!channel>") },
+		"mention in rich text": func(b *sheet) { b.rich(richLine(richText("<!channel>"))) },
+		"link":                 func(b *sheet) { b.section("<https://evil.example|Open>") },
+		"not escaped":          func(b *sheet) { b.section("a < b") },
+		"control character":    func(b *sheet) { b.rich(richLine(richText("a\x00b"))) },
+		"bidi override":        func(b *sheet) { b.header("a\u202eb") },
+		"empty text":           func(b *sheet) { b.header("") },
+		"open code":            func(b *sheet) { b.section("a `b") },
+		"long text":            func(b *sheet) { b.rich(richLine(richText(strings.Repeat("a", 3001)))) },
+		"many blocks": func(b *sheet) {
+			for range 51 {
+				b.section("a")
+			}
+		},
+	} {
+		var b sheet
+		build(&b)
+		if checkMessage(compose(&b, "text"), "") == nil {
+			t.Errorf("%s: found nothing wrong", name)
+		}
+	}
+	var b sheet
+	b.section("fine")
+	if err := checkMessage(compose(&b, "text <!here>"), ""); err == nil {
+		t.Error("mention in the text: found nothing wrong")
+	}
+	if err := checkMessage(compose(&b, "<!here> text"), "<!here>"); err != nil {
+		t.Errorf("the configured mention: %v", err)
+	}
+}

@@ -1,0 +1,121 @@
+package alerts
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// mostKeysNamed is how many keys a message names.
+const mostKeysNamed = 10
+
+// situation reads what a message about a case tells. Only the newest case can be open.
+func (a *Alerts) situation(ctx context.Context, name string, c *incidentCase, newest bool, now time.Time) (*situation, error) {
+	sum := c.Before.plus(c.Last)
+	s := &situation{
+		Now: now, Destination: name, Name: name, Case: c.ID, Incident: c.Incident,
+		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By,
+		Since: c.Since, Ended: c.Ended, EndedBy: c.EndedBy, Openings: c.Openings,
+		Probes: sum.Probes, Wasted: sum.Wasted, Rescheduled: sum.Rescheduled,
+		Backlog: -1, Expiring: -1,
+	}
+	if !newest {
+		return s, nil
+	}
+	if err := a.readBacklog(ctx, s); err != nil {
+		return nil, err
+	}
+	if !c.open() {
+		return s, nil
+	}
+	status, err := breaker.Get(ctx, a.rdb, name)
+	if err != nil {
+		return nil, fmt.Errorf("alerts: %w", err)
+	}
+	if status.State == breaker.Closed {
+		return s, nil // it has closed just now: the next job tells
+	}
+	s.State, s.Until = status.State, status.OpenUntilRedis
+	s.Rescheduled = c.Before.Rescheduled + max(c.Last.Rescheduled, status.Rescheduled)
+	if s.Answers, err = a.answersSince(ctx, name, c.Since); err != nil {
+		return nil, err
+	}
+	if !s.Until.IsZero() {
+		if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {
+			return nil, fmt.Errorf("alerts: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// readBacklog counts the jobs that wait. A destination without queues has none.
+func (a *Alerts) readBacklog(ctx context.Context, s *situation) error {
+	n, err := a.client.Backlog(ctx, s.Destination)
+	if errors.Is(err, jobs.ErrUnknownDestination) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("alerts: %w", err)
+	}
+	s.Backlog = n
+	return nil
+}
+
+// answersSince are the refusals that belong to a case: some came before it opened.
+func (a *Alerts) answersSince(ctx context.Context, name string, since time.Time) ([]Answer, error) {
+	all, err := a.store.answers(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	return slices.DeleteFunc(all, func(x Answer) bool { return x.At.Before(since.Add(-10 * time.Minute)) }), nil
+}
+
+// keysSituation reads what the message about a destination's keys tells.
+func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysCase, open []breaker.Status, seen keysSeen, now time.Time) (*situation, error) {
+	s := &situation{
+		Now: now, Destination: destination, Name: destination + allKeys, Case: c.ID,
+		State: breaker.Closed, Since: c.Since, Ended: c.Ended, Openings: 1,
+		Backlog: -1, Expiring: -1, KeysOpen: len(open), KeysSeen: max(seen.Incidents, len(open)),
+		Probes: seen.Probes, Wasted: seen.Wasted, Rescheduled: seen.Rescheduled,
+	}
+	if len(open) > 0 {
+		s.State, s.Cause, s.Incident = breaker.Open, open[0].Cause, open[0].Incident
+	}
+	if err := a.readBacklog(ctx, s); err != nil {
+		return nil, err
+	}
+	slices.SortFunc(open, func(x, y breaker.Status) int {
+		return cmp.Or(x.OpenedAt.Compare(y.OpenedAt), strings.Compare(x.Name, y.Name))
+	})
+	for i, o := range open {
+		s.Probes += o.Probes
+		s.Wasted += o.Wasted
+		s.Rescheduled += o.Rescheduled
+		if i >= mostKeysNamed {
+			continue
+		}
+		_, key, err := breaker.ParseName(o.Name)
+		if err != nil {
+			continue
+		}
+		held, err := a.client.HeldCount(ctx, destination, key)
+		if err != nil {
+			return nil, fmt.Errorf("alerts: %w", err)
+		}
+		s.Keys = append(s.Keys, keySituation{Key: key, Since: o.OpenedAt, Until: o.OpenUntilRedis, Cause: o.Cause, Held: held})
+	}
+	if len(open) > 0 {
+		var err error
+		if s.Answers, err = a.answersSince(ctx, open[0].Name, c.Since); err != nil {
+			return nil, err
+		}
+	}
+	return s, nil
+}

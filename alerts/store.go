@@ -1,0 +1,276 @@
+package alerts
+
+import (
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// keep is how long what is known of a subject, and what was said of it, outlives its
+// last change.
+const keep = 30 * 24 * time.Hour
+
+// store keeps in Redis what the alerting of all workers knows. All of its keys share
+// one slot with the queue that delivers.
+type store struct {
+	rdb redis.UniversalClient
+	log *slog.Logger
+}
+
+func key(parts ...string) string {
+	return "tidegate:{" + record.AlertsDestination + "}:" + strings.Join(parts, ":")
+}
+
+var (
+	//go:embed lua/swap.lua
+	swapLua string
+	//go:embed lua/unlock.lua
+	unlockLua string
+	//go:embed lua/extend.lua
+	extendLua string
+	//go:embed lua/save.lua
+	saveLua string
+	//go:embed lua/claim.lua
+	claimLua string
+	//go:embed lua/burst.lua
+	burstLua string
+
+	swapScript   = redis.NewScript(swapLua)
+	unlockScript = redis.NewScript(unlockLua)
+	extendScript = redis.NewScript(extendLua)
+	saveScript   = redis.NewScript(saveLua)
+	claimScript  = redis.NewScript(claimLua)
+	burstScript  = redis.NewScript(burstLua)
+)
+
+// load reads a value; one that does not exist leaves v as it is.
+func (s store) load(ctx context.Context, name string, v any) error {
+	raw, err := s.rdb.Get(ctx, name).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("alerts: read %s: %w", name, err)
+	}
+	s.parse(ctx, name, raw, v)
+	return nil
+}
+
+// parse reads a value. One that cannot be read is none: alerting has to go on.
+func (s store) parse(ctx context.Context, name, raw string, v any) {
+	if err := json.Unmarshal([]byte(raw), v); err != nil {
+		s.log.WarnContext(ctx, "what alerting had kept cannot be read, and is taken for lost", "key", name, "error", err)
+	}
+}
+
+// swapTries bounds how often change is tried against others who do the same.
+const swapTries = 50
+
+// change reads a value into a new V, lets f change it, and writes it if f says so and
+// nobody else has written meanwhile; else it begins anew. It returns the value. What f
+// takes into it must be read by f: what was read before may be older than the value.
+func change[V any](ctx context.Context, s store, name string, f func(*V) (bool, error)) (*V, error) {
+	for range swapTries {
+		raw, err := s.rdb.Get(ctx, name).Result()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			return nil, fmt.Errorf("alerts: read %s: %w", name, err)
+		}
+		v := new(V)
+		if raw != "" {
+			s.parse(ctx, name, raw, v)
+		}
+		if changed, err := f(v); err != nil || !changed {
+			return v, err
+		}
+		next, err := json.Marshal(v)
+		if err != nil {
+			return nil, fmt.Errorf("alerts: write %s: %w", name, err)
+		}
+		ok, err := swapScript.Run(ctx, s.rdb, []string{name}, raw, next, keep.Milliseconds()).Bool()
+		if err != nil {
+			return nil, fmt.Errorf("alerts: write %s: %w", name, err)
+		}
+		if ok {
+			return v, nil
+		}
+	}
+	return nil, fmt.Errorf("alerts: write %s: others write it all the time", name)
+}
+
+// errLocked says that another job is telling the same people of the same thing.
+var errLocked = errors.New("another worker is at it")
+
+// lockFor is how long a lock is held without a sign of life: longer than any call that
+// is made under it.
+const lockFor = slackTimeout + 5*time.Second
+
+// lock is one worker's turn to speak about a subject.
+type lock struct {
+	s     store
+	name  string
+	token string
+}
+
+func (s store) lock(ctx context.Context, name, who string) (*lock, error) {
+	// A job that was taken back from a worker which stalled may run twice.
+	token := fmt.Sprintf("%s %016x", who, rand.Uint64()) //nolint:gosec // it has to be unique, not secret
+	ok, err := s.rdb.SetNX(ctx, name, token, lockFor).Result()
+	if err != nil {
+		return nil, fmt.Errorf("alerts: lock: %w", err)
+	}
+	if !ok {
+		return nil, errLocked
+	}
+	return &lock{s, name, token}, nil
+}
+
+// extend must be called before each call to somebody outside: it makes sure that
+// nobody else speaks meanwhile.
+func (l *lock) extend(ctx context.Context) error {
+	ok, err := extendScript.Run(ctx, l.s.rdb, []string{l.name}, l.token, lockFor.Milliseconds()).Bool()
+	if err != nil {
+		return fmt.Errorf("alerts: extend lock: %w", err)
+	}
+	if !ok {
+		return errLocked
+	}
+	return nil
+}
+
+// save writes a value while the turn lasts: whoever has it afterwards knows better.
+func (l *lock) save(ctx context.Context, name string, v any) error {
+	raw, err := json.Marshal(v)
+	if err != nil {
+		return fmt.Errorf("alerts: write %s: %w", name, err)
+	}
+	ok, err := saveScript.Run(ctx, l.s.rdb, []string{l.name, name}, l.token, raw, keep.Milliseconds()).Bool()
+	if err != nil {
+		return fmt.Errorf("alerts: write %s: %w", name, err)
+	}
+	if !ok {
+		return errLocked
+	}
+	return nil
+}
+
+// unlock ends the turn also if ctx has ended.
+func (l *lock) unlock(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
+	defer cancel()
+	_ = unlockScript.Run(ctx, l.s.rdb, []string{l.name}, l.token).Err() // else it ends by itself
+}
+
+// claim makes somebody the holder of a key, or lets it stay that for longer. It says
+// whether it is.
+func (s store) claim(ctx context.Context, name, who string, period time.Duration) (bool, error) {
+	ok, err := claimScript.Run(ctx, s.rdb, []string{name}, who, period.Milliseconds()).Bool()
+	if err != nil {
+		return false, fmt.Errorf("alerts: claim: %w", err)
+	}
+	return ok, nil
+}
+
+// once says whether something may be done that is to be done at most once per period,
+// by whichever worker asks first.
+func (s store) once(ctx context.Context, period time.Duration, what ...string) (bool, error) {
+	ok, err := s.rdb.SetNX(ctx, key(append([]string{"limit"}, what...)...), "1", period).Result()
+	if err != nil {
+		return false, fmt.Errorf("alerts: limit: %w", err)
+	}
+	return ok, nil
+}
+
+// done says whether something was done within its period.
+func (s store) done(ctx context.Context, what ...string) (bool, error) {
+	n, err := s.rdb.Exists(ctx, key(append([]string{"limit"}, what...)...)).Result()
+	if err != nil {
+		return false, fmt.Errorf("alerts: limit: %w", err)
+	}
+	return n > 0, nil
+}
+
+// failed counts n failed jobs of a destination and returns how many there were within
+// the time.
+func (s store) failed(ctx context.Context, destination string, n int, within time.Duration) (int, error) {
+	sum, err := burstScript.Run(ctx, s.rdb, []string{key("failed", destination)}, n, within.Milliseconds()).Int()
+	if err != nil {
+		return 0, fmt.Errorf("alerts: count failed jobs: %w", err)
+	}
+	return sum, nil
+}
+
+// mostAnswers is how many refusals of an API are kept for a breaker.
+const mostAnswers = 3
+
+// addAnswer keeps a refusal as the reason of an incident.
+func (s store) addAnswer(ctx context.Context, a Answer) error {
+	raw, err := json.Marshal(a)
+	if err != nil {
+		return fmt.Errorf("alerts: keep an answer: %w", err)
+	}
+	names := []string{a.Destination}
+	if a.Key != "" {
+		names = append(names, a.Destination+"/"+a.Key)
+	}
+	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, name := range names {
+			k := key("answers", name)
+			pipe.LPush(ctx, k, raw)
+			pipe.LTrim(ctx, k, 0, mostAnswers-1)
+			pipe.Expire(ctx, k, 24*time.Hour)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("alerts: keep an answer: %w", err)
+	}
+	return nil
+}
+
+// answers returns the last refusals, the newest first.
+func (s store) answers(ctx context.Context, name string) ([]Answer, error) {
+	raw, err := s.rdb.LRange(ctx, key("answers", name), 0, -1).Result()
+	if err != nil {
+		return nil, fmt.Errorf("alerts: read answers: %w", err)
+	}
+	var out []Answer
+	for _, r := range raw {
+		var a Answer
+		if json.Unmarshal([]byte(r), &a) == nil {
+			out = append(out, a)
+		}
+	}
+	return out, nil
+}
+
+// firstRun is since when there has been alerting without a gap of an hour: what ended
+// before is not told of.
+func (s store) firstRun(ctx context.Context, now time.Time) (time.Time, error) {
+	k := key("since")
+	var since *redis.StringCmd
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.SetNX(ctx, k, now.UnixMilli(), time.Hour)
+		pipe.Expire(ctx, k, time.Hour)
+		since = pipe.Get(ctx, k)
+		return nil
+	})
+	if err != nil {
+		return time.Time{}, fmt.Errorf("alerts: read since when: %w", err)
+	}
+	ms, err := strconv.ParseInt(since.Val(), 10, 64)
+	if err != nil {
+		return time.Time{}, fmt.Errorf("alerts: read since when: %w", err)
+	}
+	return time.UnixMilli(ms), nil
+}

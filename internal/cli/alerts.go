@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+
+	"github.com/tidegate/tidegate/alerts"
+	"github.com/tidegate/tidegate/internal/app"
+	"github.com/tidegate/tidegate/internal/config"
+)
+
+// alertsCmds are the commands about alerts.
+type alertsCmds struct {
+	Test alertsTestCmd `cmd:"" help:"Send one alert of each kind, and say what is wrong."`
+}
+
+type alertsTestCmd struct{ outputFlag }
+
+// Help implements kong.HelpProvider.
+func (alertsTestCmd) Help() string {
+	return `Sends one alert of each kind to whoever the environment names (SLACK_BOT_TOKEN and
+SLACK_CHANNEL, SLACK_WEBHOOK_URL, PAGERDUTY_ROUTING_KEY), marked as a test, and says
+of each whether it arrived, and of what did not what is wrong. On-call is paged and
+the page resolved at once. It needs no Redis.
+
+Example:
+  export SLACK_BOT_TOKEN=xoxb-…
+  export SLACK_CHANNEL='#publishing'
+  tidegate alerts test`
+}
+
+// alertStep is a step as JSON.
+type alertStep struct {
+	Of      string `json:"of"`
+	What    string `json:"what"`
+	OK      bool   `json:"ok"`
+	Problem string `json:"problem"`
+}
+
+// Run sends test alerts.
+func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
+	cfg, warnings, err := config.Load(p.Environ)
+	for _, w := range warnings {
+		p.warn(w.String())
+	}
+	if err != nil {
+		return err
+	}
+	if !cfg.Alerts.Enabled() {
+		return inputErrorf("nobody is told of anything: set SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY")
+	}
+	a, err := alerts.New(nil, app.AlertOptions(cfg, slog.New(slog.DiscardHandler)))
+	if err != nil {
+		return fmt.Errorf("alerts test: %w", err)
+	}
+	defer a.Close()
+	steps := []alertStep{}
+	failed := a.Test(ctx, func(s alerts.Step) {
+		steps = append(steps, alertStep{Of: s.Of, What: s.What, OK: s.Problem == "", Problem: s.Problem})
+		if c.json() {
+			return
+		}
+		if s.Problem != "" {
+			fmt.Fprintf(p.Stdout, "FAILED  %s: %s: %s\n", s.Of, s.What, s.Problem)
+			return
+		}
+		fmt.Fprintf(p.Stdout, "ok      %s: %s\n", s.Of, s.What)
+	})
+	if c.json() {
+		if err := p.printJSON(page[alertStep]{Items: steps}); err != nil {
+			return err
+		}
+	}
+	if failed != nil {
+		return fmt.Errorf("alerts test: %w", failed)
+	}
+	return nil
+}

@@ -1,0 +1,212 @@
+package fakehttp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+)
+
+// Kind says how a call goes wrong.
+type Kind string
+
+// The kinds of faults.
+const (
+	// Status answers with an HTTP status instead of the usual answer.
+	Status Kind = "status"
+	// Error answers with an error of the API's own form, such as Slack's
+	// {"ok":false,"error":"…"}.
+	Error Kind = "error"
+	// Hang never answers: the call lasts until the caller leaves or the server stops.
+	Hang Kind = "hang"
+	// Drop closes the connection without an answer.
+	Drop Kind = "drop"
+	// Slow answers as usual, after Delay.
+	Slow Kind = "slow"
+)
+
+// Left as a fault's RetryAfter is the time until the fault ends by its For, in whole
+// seconds, rounded up.
+const Left = "left"
+
+// Fault makes calls go wrong: all of them, or those that its Methods, Next and For
+// leave. As JSON it is what POST /_fault takes.
+type Fault struct {
+	Kind Kind `json:"kind"`
+	// Methods are the API's methods that it affects; empty: all.
+	Methods []string `json:"methods,omitempty"`
+	// Acts lets the call take effect before it goes wrong, so that the caller cannot
+	// know that it did. With Slow it always does, after the delay.
+	Acts bool `json:"acts,omitempty"`
+	// Next is how many calls it affects; 0: no bound.
+	Next int `json:"next,omitempty"`
+	// For is how long it lasts from when it is set, by the fake's clock; 0: until
+	// lifted.
+	For Duration `json:"for,omitempty"`
+
+	// Status is that of the answer; 0: 503. Of Error it is the API's choice if 0.
+	Status int `json:"status,omitempty"`
+	// RetryAfter is the header's text, which need not be a number, or Left; empty: no
+	// header.
+	RetryAfter string `json:"retry_after,omitempty"`
+	// Code is the error of Error, such as "channel_not_found".
+	Code string `json:"code,omitempty"`
+	// Body and ContentType are those of Status; empty: the name of the status, as text.
+	Body        string `json:"body,omitempty"`
+	ContentType string `json:"content_type,omitempty"`
+	// Delay is that of Slow.
+	Delay Duration `json:"delay,omitempty"`
+}
+
+// RateLimited answers 429 with a Retry-After in whole seconds, rounded up.
+func RateLimited(retryAfter time.Duration) Fault {
+	return Fault{Kind: Status, Status: http.StatusTooManyRequests, RetryAfter: seconds(retryAfter)}
+}
+
+// RateLimitedFor answers 429 for a time, with a Retry-After that ends with it.
+func RateLimitedFor(d time.Duration) Fault {
+	return Fault{Kind: Status, Status: http.StatusTooManyRequests, RetryAfter: Left, For: Duration(d)}
+}
+
+// RateLimitedBare answers 429 without a Retry-After.
+func RateLimitedBare() Fault {
+	return Fault{Kind: Status, Status: http.StatusTooManyRequests}
+}
+
+// WithStatus answers with an HTTP status and no more than its name.
+func WithStatus(status int) Fault { return Fault{Kind: Status, Status: status} }
+
+// HTML answers with a status and an HTML page, as proxies and gateways do.
+func HTML(status int) Fault {
+	return Fault{
+		Kind: Status, Status: status, ContentType: "text/html; charset=utf-8",
+		Body: "<!DOCTYPE html><html><head><title>Oops</title></head><body><h1>Something went wrong</h1></body></html>\n",
+	}
+}
+
+// WithError answers with an error of the API's own form.
+func WithError(code string) Fault { return Fault{Kind: Error, Code: code} }
+
+// Hanging never answers.
+func Hanging() Fault { return Fault{Kind: Hang} }
+
+// Dropping closes the connection without an answer.
+func Dropping() Fault { return Fault{Kind: Drop} }
+
+// Slowly answers as usual after a delay.
+func Slowly(d time.Duration) Fault { return Fault{Kind: Slow, Delay: Duration(d)} }
+
+// AfterActing returns the fault that lets the call take effect first.
+func (f Fault) AfterActing() Fault { f.Acts = true; return f }
+
+// On returns the fault for some methods only.
+func (f Fault) On(methods ...string) Fault { f.Methods = methods; return f }
+
+// Times returns the fault for the next n calls.
+func (f Fault) Times(n int) Fault { f.Next = n; return f }
+
+// During returns the fault for a time.
+func (f Fault) During(d time.Duration) Fault { f.For = Duration(d); return f }
+
+// validate says what is wrong with a fault.
+func (f Fault) validate() error {
+	switch f.Kind {
+	case Status, Error, Hang, Drop, Slow:
+	default:
+		return fmt.Errorf("unknown kind %q: want status, error, hang, drop or slow", f.Kind)
+	}
+	switch {
+	case f.Status != 0 && (f.Status < 200 || f.Status > 599):
+		return fmt.Errorf("status is %d: it must be 200 to 599", f.Status)
+	case f.Kind == Error && f.Code == "":
+		return errors.New("kind error needs a code")
+	case f.Kind == Slow && f.Delay <= 0:
+		return errors.New("kind slow needs a delay")
+	case f.Next < 0 || f.For < 0:
+		return errors.New("next and for must not be negative")
+	case f.RetryAfter == Left && f.For == 0:
+		return errors.New("retry_after left needs a for")
+	}
+	return nil
+}
+
+// active is a fault between its beginning and its end.
+type active struct {
+	Fault
+	left  int       // calls; with Next
+	until time.Time // with For
+}
+
+// SetFault makes calls go wrong from now on, and returns what lifts it. Where several
+// faults fit a call, the one that was set first has it. It panics on a fault that makes
+// no sense.
+func (f *Fake) SetFault(fault Fault) (lift func()) {
+	if err := fault.validate(); err != nil {
+		panic(f.name + ": fault: " + err.Error())
+	}
+	a := &active{Fault: fault, left: fault.Next}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if fault.For > 0 {
+		a.until = f.now().Add(time.Duration(fault.For))
+	}
+	f.faults = append(f.faults, a)
+	return func() {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.faults = slices.DeleteFunc(f.faults, func(other *active) bool { return other == a })
+	}
+}
+
+// LiftFaults ends all faults. Calls that hang already are not answered.
+func (f *Fake) LiftFaults() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.faults = nil
+}
+
+// fault returns the fault that a call of method meets, and counts it; the caller holds
+// mu.
+func (f *Fake) fault(method string, now time.Time) (Fault, bool) {
+	f.faults = slices.DeleteFunc(f.faults, func(a *active) bool {
+		return a.For > 0 && !now.Before(a.until) || a.Next > 0 && a.left == 0
+	})
+	for _, a := range f.faults {
+		if len(a.Methods) > 0 && !slices.Contains(a.Methods, method) {
+			continue
+		}
+		a.left--
+		fault := a.Fault
+		if fault.RetryAfter == Left {
+			fault.RetryAfter = seconds(a.until.Sub(now))
+		}
+		return fault, true
+	}
+	return Fault{}, false
+}
+
+// seconds is d in whole seconds, rounded up.
+func seconds(d time.Duration) string {
+	return strconv.Itoa(int(math.Ceil(d.Seconds())))
+}
+
+// Duration is a time.Duration that is written in Go's notation, "1.5s", as JSON.
+type Duration time.Duration
+
+// UnmarshalText reads what time.ParseDuration does.
+func (d *Duration) UnmarshalText(text []byte) error {
+	parsed, err := time.ParseDuration(string(text))
+	if err != nil {
+		return err
+	}
+	*d = Duration(parsed)
+	return nil
+}
+
+// MarshalText writes Go's notation.
+func (d Duration) MarshalText() ([]byte, error) {
+	return []byte(time.Duration(d).String()), nil
+}

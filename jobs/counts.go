@@ -1,0 +1,102 @@
+package jobs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Backlog is how many jobs of the destination have not ended, as Stats counts them,
+// for whoever asks often: it costs one round trip whatever their number and changes
+// nothing. Jobs whose time is over count until somebody has ended them as expired,
+// which takes workers up to two seconds. A destination that nobody knows has none.
+// Errors: ErrUnknownDestination for what cannot be a name, or Redis's.
+func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
+	var cards []*redis.IntCmd
+	var pending []*redis.IntCmd
+	var ghosts []*redis.StringCmd
+	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
+		pending = append(pending, pipe.LLen(ctx, record.Pending(queue)))
+		ghosts = append(ghosts, pipe.Get(ctx, record.Ghosts(queue)))
+		cards = append(cards, pipe.LLen(ctx, record.Active(queue)))
+		for _, key := range []string{
+			record.Scheduled(queue), record.Retry(queue), record.Held(queue),
+			record.Parked(queue, record.StatePaused), record.Parked(queue, record.StateWaiting),
+		} {
+			cards = append(cards, pipe.ZCard(ctx, key))
+		}
+	})
+	if err != nil {
+		return 0, fmt.Errorf("jobs: backlog: %w", err)
+	}
+	n := sum(cards)
+	for i := range pending {
+		dead, _ := strconv.Atoi(ghosts[i].Val()) // without any there is no count
+		n += max(0, int(pending[i].Val())-dead)
+	}
+	return n, nil
+}
+
+// Expiring is how many jobs of the destination wait, for whatever it is, and will
+// expire at the given time or before unless they have started by then. Running jobs
+// are not among them. It costs one round trip whatever their number. A destination
+// that nobody knows has none. Errors as of Backlog.
+func (c *Client) Expiring(ctx context.Context, destination string, until time.Time) (int, error) {
+	var counts []*redis.IntCmd
+	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
+		counts = append(counts, pipe.ZCount(ctx, record.Expiry(queue), "-inf", strconv.FormatInt(until.UnixMilli(), 10)))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("jobs: expiring: %w", err)
+	}
+	return sum(counts), nil
+}
+
+// HeldCount is how many jobs of the destination wait because the breaker of their key
+// lets nothing through. They are a part of the backlog. It costs one round trip
+// whatever their number. Errors: ErrInvalid for what cannot be a key, else as of
+// Backlog.
+func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, error) {
+	if !ValidName(key) {
+		return 0, &ValidationError{Fields: []FieldError{{"key", fmt.Sprintf("%q cannot be the name of a key", clip(key))}}}
+	}
+	var counts []*redis.IntCmd
+	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
+		counts = append(counts, pipe.ZCard(ctx, record.HeldOf(queue, key)))
+	})
+	if err != nil {
+		return 0, fmt.Errorf("jobs: held jobs: %w", err)
+	}
+	return sum(counts), nil
+}
+
+// countIn asks for counts of each queue of a destination in one round trip.
+func (c *Client) countIn(ctx context.Context, destination string, ask func(pipe redis.Pipeliner, queue string)) error {
+	if !ValidDestination(destination) {
+		return &UnknownDestinationError{Name: destination, Known: c.known.list()}
+	}
+	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, q := range record.Queues(destination) {
+			ask(pipe, q)
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return err
+	}
+	return nil
+}
+
+func sum(counts []*redis.IntCmd) int {
+	n := 0
+	for _, c := range counts {
+		n += int(c.Val())
+	}
+	return n
+}
