@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -48,6 +49,7 @@ type Alerts struct {
 	rdb    redis.UniversalClient
 	store  store
 	client *jobs.Client
+	now    func(context.Context) (time.Time, error) // Redis's clock; tests replace it
 	log    *slog.Logger
 	write  writer
 
@@ -101,6 +103,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 		if a.client, err = jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithLogger(o.Logger)); err != nil {
 			return nil, fmt.Errorf("alerts: new: %w", err)
 		}
+		a.now = a.client.Now
 	}
 	return a, nil
 }

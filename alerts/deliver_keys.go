@@ -20,7 +20,7 @@ func (a *Alerts) deliverKeys(ctx context.Context, job *jobs.Job, what alertJob) 
 		return err
 	}
 	defer turn.unlock(ctx)
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}

@@ -21,7 +21,7 @@ type pagedSaid struct {
 // be sent is not paged for.
 func (a *Alerts) deliverPages(ctx context.Context, job *jobs.Job, what alertJob) error {
 	name := what.Subject
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}

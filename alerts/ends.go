@@ -118,7 +118,7 @@ func (a *Alerts) tellEnds(ctx context.Context, failed map[string]*burst, poison 
 	if len(failed)+len(poison) == 0 {
 		return nil
 	}
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}

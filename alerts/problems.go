@@ -74,7 +74,7 @@ func (a *Alerts) troubled(ctx context.Context, to string, cause error) (pause ti
 }
 
 func (a *Alerts) noteTrouble(ctx context.Context, to string, cause error) (time.Duration, error) {
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return time.Second, fmt.Errorf("alerts: %w", err)
 	}

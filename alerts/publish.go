@@ -116,7 +116,7 @@ func (a *Alerts) giveUp(ctx context.Context, job *jobs.Job, what alertJob) {
 	if job.Key == toPager {
 		done = paged
 	}
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err == nil {
 		_, err = change(ctx, a.store, key("subject", what.Subject), func(s *subject) (bool, error) {
 			return s.giveUp(now.Add(-giveUpAfter), done), nil
@@ -135,7 +135,7 @@ func isFinal(err error) bool {
 
 // tooOld says that the alert is not worth being told any more.
 func (a *Alerts) tooOld(ctx context.Context, job *jobs.Job) bool {
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	// Pages are enqueued long before they are due.
 	return err == nil && now.Sub(job.CreatedAt) > giveUpAfter+max(0, a.o.OpenTooLong)
 }
@@ -204,7 +204,7 @@ func paged(c *incidentCase) *bool { return &c.Paged }
 // deliverIncidents tells Slack all that is news of a breaker, in order.
 func (a *Alerts) deliverIncidents(ctx context.Context, job *jobs.Job, what alertJob) error {
 	name := what.Subject
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}

@@ -85,7 +85,7 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 // happened while no worker watched, or got lost on the way; and about numbers that have
 // changed. One of the workers does so each minute, and notes that somebody watches.
 func (a *Alerts) lookAround(ctx context.Context) error {
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return err
 	}

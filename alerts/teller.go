@@ -36,7 +36,7 @@ func (t *teller) post(ctx context.Context, p post, short message) error {
 		return t.hook(ctx, short)
 	}
 	p.Thread = t.said.At
-	now, err := a.client.Now(ctx)
+	now, err := a.now(ctx)
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
