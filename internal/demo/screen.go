@@ -33,10 +33,11 @@ const (
 	escRed    = "\x1b[31m"
 	escGreen  = "\x1b[32m"
 	escYellow = "\x1b[33m"
+	escCyan   = "\x1b[36m"
 	escClear  = "\x1b[J" // from the cursor to the end
 )
 
-var tones = map[tone]string{good: escGreen, bad: escRed, caution: escYellow}
+var tones = map[tone]string{good: escGreen, bad: escRed, caution: escYellow, aloud: escCyan}
 
 // paint colours a text.
 func (s *Screen) paint(colour, text string) string {

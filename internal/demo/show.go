@@ -20,6 +20,7 @@ const (
 	good
 	bad
 	caution
+	aloud // what people are told
 )
 
 // event is a line of the story.

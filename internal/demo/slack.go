@@ -84,7 +84,7 @@ func (f *office) readAloud(say func(t tone, format string, args ...any)) {
 		case m.ThreadTS != "":
 			how += ", in the thread"
 		}
-		say(neutral, "%s: %s", how, html.UnescapeString(m.Text))
+		say(aloud, "%s: %s", how, html.UnescapeString(m.Text))
 	}
 }
 
