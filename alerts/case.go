@@ -75,10 +75,12 @@ func (c *incidentCase) overAt() time.Time {
 	return c.Ended.Add(min(max(c.Cooldown, quietAtLeast), quietAtMost))
 }
 
-// pageAt is when on-call is paged if it is still open, or still flaps, then.
-func (c *incidentCase) pageAt(tooLong time.Duration) time.Time { return c.Since.Add(tooLong) }
+// pageAt is when on-call is paged if the last incident is still open then. One that was
+// closed for a moment counts anew: where a backlog uses an hour's quota up in a minute,
+// hour after hour, nothing is wrong.
+func (c *incidentCase) pageAt(tooLong time.Duration) time.Time { return c.Started.Add(tooLong) }
 
-// pageDue says whether the case was open at its pageAt, or later while it flapped.
+// pageDue says whether the last incident was open at its pageAt.
 func (c *incidentCase) pageDue(now time.Time, tooLong time.Duration) bool {
 	if tooLong <= 0 {
 		return false

@@ -167,8 +167,11 @@ func TestPageIsDue(t *testing.T) {
 		"now":                                   {incidents([2]time.Duration{0, 0}), 15 * minute, true},
 		"closed before":                         {incidents([2]time.Duration{0, 15*minute - 1}), time.Hour, false},
 		"closed after, and nobody was told yet": {incidents([2]time.Duration{0, 15 * minute}), time.Hour, true},
-		"flaps for as long": {
-			incidents([2]time.Duration{0, 8 * minute}, [2]time.Duration{8*minute + second, 0}), 15 * minute, true,
+		"open again, not for as long": {
+			incidents([2]time.Duration{0, 8 * minute}, [2]time.Duration{8*minute + second, 0}), 23*minute + second - 1, false,
+		},
+		"open again for as long": {
+			incidents([2]time.Duration{0, 8 * minute}, [2]time.Duration{8*minute + second, 0}), 23*minute + second, true,
 		},
 		"flapped, and closed before": {
 			incidents([2]time.Duration{0, 8 * minute}, [2]time.Duration{8*minute + second, 14 * minute}), time.Hour, false,

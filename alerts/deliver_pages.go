@@ -53,10 +53,13 @@ func (a *Alerts) deliverPages(ctx context.Context, job *jobs.Job, what alertJob)
 }
 
 func (a *Alerts) page(ctx context.Context, turn *lock, name string, c *incidentCase, newest, over bool, now time.Time) error {
-	told := pagedSaid{}
 	place := key("paged", c.ID)
-	if err := a.store.load(ctx, place, &told); err != nil {
+	told, _, err := load[pagedSaid](ctx, a.store, place)
+	if err != nil {
 		return err
+	}
+	if c.open() && told.Resolved {
+		told = &pagedSaid{} // it is open again: so is the page
 	}
 	if !told.Triggered && !over && c.pageDue(now, a.o.OpenTooLong) {
 		s, err := a.situation(ctx, name, c, newest, now)
@@ -64,7 +67,7 @@ func (a *Alerts) page(ctx context.Context, turn *lock, name string, c *incidentC
 			return err
 		}
 		told.Triggering = true
-		if err := turn.save(ctx, place, &told); err != nil {
+		if err := turn.save(ctx, place, told); err != nil {
 			return err
 		}
 		if err := turn.extend(ctx); err != nil {
@@ -79,7 +82,7 @@ func (a *Alerts) page(ctx context.Context, turn *lock, name string, c *incidentC
 		}
 		a.heard(ctx, toPager)
 		told.Triggered = true
-		if err := turn.save(ctx, place, &told); err != nil {
+		if err := turn.save(ctx, place, told); err != nil {
 			return err
 		}
 	}
@@ -92,7 +95,7 @@ func (a *Alerts) page(ctx context.Context, turn *lock, name string, c *incidentC
 		}
 		a.heard(ctx, toPager)
 		told.Resolved = true
-		return turn.save(ctx, place, &told)
+		return turn.save(ctx, place, told)
 	}
 	return nil
 }

@@ -13,7 +13,8 @@ type notice struct {
 	Poison      *poisoned    `json:"poison,omitempty"`
 	Overdue     *overdue     `json:"overdue,omitempty"`
 	Undelivered *undelivered `json:"undelivered,omitempty"`
-	// Trouble is the dedup key of what PagerDuty is told of trouble with Slack.
+	// Trouble is the id of the trouble that one of them is told of who can be reached; it
+	// may be over by then.
 	Trouble string `json:"trouble,omitempty"`
 }
 
@@ -60,6 +61,12 @@ func (a *Alerts) deliverNotice(ctx context.Context, job *jobs.Job, n *notice) er
 	if job.Key == toPager {
 		return a.pageNotice(ctx, job, n, m)
 	}
+	if n.Trouble != "" {
+		now, _, err := load[trouble](ctx, a.store, troubleKey(toPager))
+		if err != nil || now.Told != n.Trouble {
+			return err // it is over
+		}
+	}
 	turn, err := a.store.lock(ctx, key("lock", "notice", job.ID), job.ID)
 	if err != nil {
 		return err
@@ -85,8 +92,8 @@ func (a *Alerts) pageNotice(ctx context.Context, job *jobs.Job, n *notice, m *me
 	dedup := job.ID
 	if n.Trouble != "" {
 		dedup = n.Trouble
-		now := trouble{}
-		if err := a.store.load(ctx, troubleKey(toSlack), &now); err != nil {
+		now, _, err := load[trouble](ctx, a.store, troubleKey(toSlack))
+		if err != nil {
 			return err
 		}
 		if now.Told != dedup {
@@ -95,7 +102,7 @@ func (a *Alerts) pageNotice(ctx context.Context, job *jobs.Job, n *notice, m *me
 	}
 	source, class := n.about()
 	err := a.pager.trigger(ctx, dedup, pagerPayload{
-		Summary: cut(m.Text, 1024), Source: "tidegate/" + source, Severity: severityWarning, Group: "tidegate", Class: class,
+		Summary: cutBytes(plain(m.Text), mostSummary), Source: "tidegate/" + source, Severity: severityWarning, Group: "tidegate", Class: class,
 	}, job.CreatedAt, "")
 	if err == nil {
 		a.heard(ctx, toPager)

@@ -144,20 +144,26 @@ func (w writer) redisBack(o outage) message {
 	return compose(&b, "worker ", inert(o.Worker, mostBy), " reaches Redis again after ", lasted)
 }
 
-// undeliveredAlerts says that people were not told of something.
+// undeliveredAlerts says that people were not told of something, or, with a Count of 0,
+// that they cannot be told now.
 func (w writer) undeliveredAlerts(u undelivered) message {
 	through := plainName(u.Through)
 	if u.Through == "" {
 		through = "Slack"
 	}
 	what := count(u.Count, "alert", "alerts") + " could not be delivered through " + through
+	happens := "*What happens now:* the next alerts are tried as always. Those that were given up are not sent again: look at what happened since then."
+	if u.Count == 0 {
+		what = "alerts cannot be delivered through " + through
+		happens = "*What happens now:* they are tried again until they are a day old."
+	}
 	var b sheet
 	b.header(emojiTrouble + " " + breakColons(what))
 	b.rich(
 		richLine(richBold("Since: "), richDate(u.Since)),
 		richLine(richBold("Problem: "), richCode(u.Problem, mostReason)),
 	)
-	b.section("*What happens now:* the next alerts are tried as always. Those that were given up are not sent again: look at what happened since then.")
+	b.section(happens)
 	b.commands("To look and to act", []command{
 		{"", "tidegate list --destination tidegate-alerts --status failed"},
 		{"", "tidegate breaker list"},

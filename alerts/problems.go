@@ -19,7 +19,7 @@ type trouble struct {
 	Problem string `json:"problem"`
 	// GivenUp counts alerts that are not tried any more.
 	GivenUp int `json:"given_up,omitempty"`
-	// Told is the dedup key under which PagerDuty was told.
+	// Told is the id under which those were told who can be reached.
 	Told string `json:"told,omitempty"`
 }
 
@@ -56,9 +56,10 @@ func (a *Alerts) notKept(ctx context.Context, err error) {
 }
 
 // troubled notes that somebody could not be told, has others told if that lasts, and
-// says when to try again: after half of the time that it has lasted, from a second to a
-// minute.
-func (a *Alerts) troubled(ctx context.Context, to string, cause error) (pause time.Duration) {
+// says when to try again: after half of the time that it has lasted, for this job or at
+// all, from a second to a minute.
+func (a *Alerts) troubled(ctx context.Context, job *jobs.Job, cause error) (pause time.Duration) {
+	to := job.Key
 	_, isLimited := limited(cause)
 	switch {
 	case needsAPerson(cause):
@@ -66,14 +67,15 @@ func (a *Alerts) troubled(ctx context.Context, to string, cause error) (pause ti
 	case !isLimited && a.logOnce(to+" passing"):
 		a.log.WarnContext(ctx, "an alert could not be delivered yet; it is tried again", "to", nameOf(to), "problem", inWords(cause))
 	}
-	pause, err := a.noteTrouble(ctx, to, cause)
+	pause, err := a.noteTrouble(ctx, job, cause)
 	if err != nil {
 		a.notKept(ctx, err)
 	}
 	return pause
 }
 
-func (a *Alerts) noteTrouble(ctx context.Context, to string, cause error) (time.Duration, error) {
+func (a *Alerts) noteTrouble(ctx context.Context, job *jobs.Job, cause error) (time.Duration, error) {
+	to := job.Key
 	now, err := a.now(ctx)
 	if err != nil {
 		return time.Second, fmt.Errorf("alerts: %w", err)
@@ -84,26 +86,34 @@ func (a *Alerts) noteTrouble(ctx context.Context, to string, cause error) (time.
 			t.Since = now
 		}
 		t.Problem = inWords(cause)
-		if a.pager != nil && to == toSlack && t.Told == "" && now.Sub(t.Since) >= undeliveredAfter {
-			t.Told = "tidegate-alerts-" + timeID(t.Since)
+		other := a.pager != nil && to == toSlack || a.o.slack() && to == toPager
+		// That nobody can be paged is worth knowing at once.
+		if other && t.Told == "" && (now.Sub(t.Since) >= undeliveredAfter || to == toPager && needsAPerson(cause)) {
+			t.Told = "tidegate-alerts-" + to + "-" + timeID(t.Since)
 		}
 		return *t != was, nil
 	})
 	if err != nil {
 		return time.Second, err
 	}
-	pause := min(max(now.Sub(t.Since)/2, time.Second), time.Minute)
+	// A page is enqueued long before its first try.
+	own := min(now.Sub(job.CreatedAt)/2, time.Duration(job.RescheduleCount)*2*time.Second)
+	pause := min(max(now.Sub(t.Since)/2, own, time.Second), time.Minute)
 	if t.Told == "" {
 		return pause, nil
 	}
-	return pause, a.send(ctx, []trigger{a.troubleTrigger(t.Told, "", t)})
+	return pause, a.send(ctx, []trigger{troubleTrigger(to, t.Told, "", t)})
 }
 
 // troubleTrigger is the job that tells PagerDuty that Slack cannot be told, or, when that
-// is over, that it can again.
-func (a *Alerts) troubleTrigger(id, suffix string, t *trouble) trigger {
-	return trigger{id: id + suffix, key: toPager, job: alertJob{Kind: kindNotice, Notice: &notice{
-		Undelivered: &undelivered{Count: t.GivenUp, Since: t.Since, Problem: t.Problem, Through: nameOf(toSlack)}, Trouble: id,
+// is over, that it can again; or Slack that PagerDuty cannot.
+func troubleTrigger(to, id, suffix string, t *trouble) trigger {
+	other := toPager
+	if to == toPager {
+		other = toSlack
+	}
+	return trigger{id: id + suffix, key: other, job: alertJob{Kind: kindNotice, Notice: &notice{
+		Undelivered: &undelivered{Count: t.GivenUp, Since: t.Since, Problem: t.Problem, Through: nameOf(to)}, Trouble: id,
 	}}}
 }
 
@@ -123,8 +133,8 @@ func (a *Alerts) relieved(ctx context.Context, to string) error {
 	a.mu.Unlock()
 	a.log.InfoContext(ctx, "alerts are delivered again", "to", nameOf(to), "since", over.Since)
 	var list []trigger
-	if over.Told != "" {
-		list = append(list, a.troubleTrigger(over.Told, ".over", &over))
+	if over.Told != "" && to == toSlack {
+		list = append(list, troubleTrigger(to, over.Told, ".over", &over))
 	}
 	if over.GivenUp > 0 {
 		list = append(list, a.noticeTrigger(fmt.Sprintf("undelivered.%s.%s", to, timeID(over.Since)), &notice{

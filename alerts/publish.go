@@ -37,6 +37,10 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 			return jobs.Reschedule(time.Second)
 		}
 	}
+	// From here on this job does not stand in for others: what they know it may not read.
+	if err := a.store.unclaim(ctx, job.ID, a.claims(job, what)...); err != nil {
+		return jobs.Reschedule(time.Second)
+	}
 	err := a.deliver(ctx, job, what)
 	if err == nil {
 		return nil
@@ -46,7 +50,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 	hint, isLimited := limited(err)
 	switch {
 	case errors.Is(err, errLocked):
-		return a.standIn(ctx, "waiting", job, what, time.Second)
+		return a.standIn(ctx, job, what, claimWaiting, time.Second)
 	case errors.Is(ctx.Err(), context.Canceled):
 		return err // the worker is shutting down: the job comes back by itself
 	case ctx.Err() != nil:
@@ -61,7 +65,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 		}
 		return jobs.Reschedule(time.Second)
 	}
-	pause := a.troubled(ctx, job.Key, failure)
+	pause := a.troubled(ctx, job, failure)
 	switch {
 	case isLimited:
 		return jobs.RateLimited(hint)
@@ -70,17 +74,29 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 		a.giveUp(ctx, job, what)
 		return jobs.Discard(fmt.Errorf("given up after %s: %w", giveUpAfter, failure))
 	}
-	return a.standIn(ctx, "retrying", job, what, pause)
+	return a.standIn(ctx, job, what, claimRetrying, pause)
+}
+
+// A job that is put off stands in for the others of its subject, because it waits for
+// its turn or because somebody could not be told.
+const (
+	claimWaiting = iota
+	claimRetrying
+)
+
+// claims are the keys by which a job stands in for others.
+func (a *Alerts) claims(job *jobs.Job, what alertJob) []string {
+	return []string{key("waiting", job.Key, what.Subject), key("retrying", job.Key, what.Subject)}
 }
 
 // standIn puts a job off, unless another one of its subject is put off in the same way:
 // that will do all that there is to do.
-func (a *Alerts) standIn(ctx context.Context, how string, job *jobs.Job, what alertJob, pause time.Duration) error {
+func (a *Alerts) standIn(ctx context.Context, job *jobs.Job, what alertJob, claim int, pause time.Duration) error {
 	if what.Kind != kindIncident {
 		return jobs.Reschedule(pause)
 	}
 	// By the time the key ends, a job that has died is missed.
-	first, err := a.store.claim(ctx, key(how, job.Key, what.Subject), job.ID, pause+time.Minute)
+	first, err := a.store.claim(ctx, a.claims(job, what)[claim], job.ID, pause+time.Minute)
 	if err == nil && !first {
 		return nil
 	}
@@ -170,15 +186,20 @@ func (a *Alerts) update(ctx context.Context, name string, now time.Time) (*subje
 			return false, fmt.Errorf("alerts: history of %s: %w", name, err)
 		}
 		changed := s.merge(incidents, cooldownsOf(events), since, now)
-		// Whoever this worker does not tell may be told by others, but is not waited for.
-		if !a.o.slack() {
-			changed = s.giveUp(now.Add(-news), told) || changed
-		}
-		if !a.pages() {
-			changed = s.giveUp(now.Add(-news), paged) || changed
-		}
+		changed = s.giveUp(now.Add(-patience(a.o.slack())), told) || changed
+		changed = s.giveUp(now.Add(-patience(a.pages())), paged) || changed
 		return s.forget() || changed, nil
 	})
+}
+
+// patience is how long after its end a case may be told of. Whoever this worker does not
+// tell may be told by others, but is not waited for. For those that it does tell, it is
+// so long that a job which could not has been given up meanwhile.
+func patience(told bool) time.Duration {
+	if told {
+		return 2 * giveUpAfter
+	}
+	return news
 }
 
 // pages says whether PagerDuty is told of breakers.
@@ -312,11 +333,11 @@ func (a *Alerts) setTimers(ctx context.Context, s *subject, name string, now tim
 type said struct {
 	// At is where the message is.
 	At place `json:"at"`
-	// Posted and Paged say that the message and the page are there. Recovered is the
-	// opening of which the recovery was told last, Reopened the one that was told to have
-	// followed a recovery.
+	// Posted says that the message is there. Paged is the opening in which was paged last,
+	// Recovered the one of which the recovery was told last, Reopened the one that was told
+	// to have followed a recovery; all count from 1.
 	Posted    bool `json:"posted,omitempty"`
-	Paged     bool `json:"paged,omitempty"`
+	Paged     int  `json:"paged,omitempty"`
 	Recovered int  `json:"recovered,omitempty"`
 	Reopened  int  `json:"reopened,omitempty"`
 	// Shown is a digest of the message as it was last shown.
@@ -344,13 +365,32 @@ func (a *Alerts) tellCase(ctx context.Context, turn *lock, c *incidentCase, s *s
 		if err := t.save(ctx); err != nil {
 			return err
 		}
+		if openedByRefusals(c.Cause) && len(s.Answers) == 0 && c.open() {
+			// The reason may be on its way.
+			if err := a.send(ctx, []trigger{{
+				id: c.Incident + ".why", key: toSlack, at: s.Now.Add(answersLate),
+				job: alertJob{Kind: kindIncident, Subject: s.Name, Event: "why", Incident: c.Incident},
+			}}); err != nil {
+				return err
+			}
+		}
 	}
-	if c.pageDue(s.Now, a.o.OpenTooLong) && !t.said.Paged {
-		p := post{message: a.write.page(*s, a.o.OpenTooLong), ID: c.ID + ".page", Broadcast: true, Names: true}
+	// Who was told that it has recovered is paged again.
+	again := t.said.Paged > 0 && c.open() && t.said.Recovered >= t.said.Paged
+	if c.pageDue(s.Now, a.o.OpenTooLong) && (t.said.Paged == 0 || again) {
+		p := post{
+			message: a.write.page(*s, a.o.OpenTooLong), ID: c.ID + ".page", Broadcast: true, Names: true,
+		}
+		if again {
+			p.ID = fmt.Sprintf("%s.page-%d", c.ID, c.Openings)
+		}
 		if err := t.post(ctx, p, a.write.shortPage(*s, a.o.OpenTooLong)); err != nil {
 			return err
 		}
-		t.said.Paged = true
+		t.said.Paged = c.Openings
+		if t.said.Recovered > 0 {
+			t.said.Reopened = c.Openings
+		}
 		if err := t.save(ctx); err != nil {
 			return err
 		}
@@ -379,4 +419,16 @@ func (a *Alerts) tellCase(ctx context.Context, turn *lock, c *incidentCase, s *s
 		}
 	}
 	return notShown
+}
+
+// answersLate is how long the answers that opened a breaker can be on their way to Redis.
+const answersLate = time.Second
+
+// openedByRefusals says that the API's answers opened the breaker.
+func openedByRefusals(cause string) bool {
+	switch cause {
+	case breaker.CauseThreshold, breaker.CauseHint, breaker.CauseRamp:
+		return true
+	}
+	return false
 }

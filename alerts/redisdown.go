@@ -45,7 +45,8 @@ type redisWatch struct {
 func (a *Alerts) watchRedis(ctx context.Context) {
 	w := &redisWatch{
 		a: a, now: time.Now,
-		ping: func(ctx context.Context) error { return a.rdb.Ping(ctx).Err() },
+		// A Redis that takes nothing any more is as bad as none.
+		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, key("alive"), 1, time.Minute).Err() },
 		wait: func(ctx context.Context, d time.Duration) {
 			select {
 			case <-ctx.Done():
@@ -110,7 +111,7 @@ func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	var errs []error
 	if a.pager != nil {
 		errs = append(errs, a.pager.trigger(ctx, w.id(), pagerPayload{
-			Summary: cut(m.Text, 1024), Source: "tidegate", Severity: severityCritical, Group: "tidegate", Class: "Redis unreachable",
+			Summary: cutBytes(plain(m.Text), mostSummary), Source: "tidegate", Severity: severityCritical, Group: "tidegate", Class: "Redis unreachable",
 		}, w.lostAt, ""))
 	}
 	errs = append(errs, w.lostInSlack(ctx, m))
@@ -184,6 +185,9 @@ func (w *redisWatch) back(ctx context.Context, now time.Time) {
 func redisInWords(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "it does not answer within " + pingFor.String()
+	}
+	if refused, ok := errors.AsType[redis.Error](err); ok {
+		return "it refuses to write: " + clean(refused.Error(), 200)
 	}
 	return connectionInWords(err)
 }

@@ -119,8 +119,8 @@ func (a *Alerts) lookAt(ctx context.Context, destination string, since, now time
 	if err != nil {
 		return err
 	}
-	known := subject{}
-	if err := a.store.load(ctx, key("subject", destination), &known); err != nil {
+	known, _, err := load[subject](ctx, a.store, key("subject", destination))
+	if err != nil {
 		return err
 	}
 	c := known.last()
@@ -132,8 +132,8 @@ func (a *Alerts) lookAt(ctx context.Context, destination string, since, now time
 	if untold || all[0].State != breaker.Closed {
 		a.due.add(a.incidentTriggers(destination, destination, "look-"+timeID(now), time.Time{})...)
 	}
-	keys := keysSubject{}
-	if err := a.store.load(ctx, key("subject", destination+allKeys), &keys); err != nil {
+	keys, _, err := load[keysSubject](ctx, a.store, key("subject", destination+allKeys))
+	if err != nil {
 		return err
 	}
 	if a.o.slack() && (len(all) > 1 || keys.Case != nil && !keys.Case.Told) {

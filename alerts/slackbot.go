@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -166,7 +167,8 @@ func (b *bot) find(ctx context.Context, id string, thread place, since time.Time
 			break
 		}
 	}
-	if _, isLimited := limited(err); err != nil && (isLimited || slackCode(err) == "" && !mayNot(err)) {
+	code := slackCode(err)
+	if err != nil && (isRateLimit(err) || code == "" && !mayNot(err) || slices.Contains(unclear, code)) {
 		return place{}, false, &tellError{"look for a message in Slack", err}
 	}
 	return at, ok, nil

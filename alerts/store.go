@@ -54,24 +54,22 @@ var (
 	burstScript  = redis.NewScript(burstLua)
 )
 
-// load reads a value; one that does not exist leaves v as it is.
-func (s store) load(ctx context.Context, name string, v any) error {
-	raw, err := s.rdb.Get(ctx, name).Result()
-	if errors.Is(err, redis.Nil) {
-		return nil
+// load reads a value, the zero one if there is none. It returns it as it is written, too.
+func load[V any](ctx context.Context, s store, name string) (v *V, raw string, err error) {
+	raw, err = s.rdb.Get(ctx, name).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, "", fmt.Errorf("alerts: read %s: %w", name, err)
 	}
-	if err != nil {
-		return fmt.Errorf("alerts: read %s: %w", name, err)
+	v = new(V)
+	if raw == "" {
+		return v, raw, nil
 	}
-	s.parse(ctx, name, raw, v)
-	return nil
-}
-
-// parse reads a value. One that cannot be read is none: alerting has to go on.
-func (s store) parse(ctx context.Context, name, raw string, v any) {
 	if err := json.Unmarshal([]byte(raw), v); err != nil {
+		// Alerting has to go on.
 		s.log.WarnContext(ctx, "what alerting had kept cannot be read, and is taken for lost", "key", name, "error", err)
+		v = new(V) // not half of it
 	}
+	return v, raw, nil
 }
 
 // swapTries bounds how often change is tried against others who do the same.
@@ -82,13 +80,9 @@ const swapTries = 50
 // takes into it must be read by f: what was read before may be older than the value.
 func change[V any](ctx context.Context, s store, name string, f func(*V) (bool, error)) (*V, error) {
 	for range swapTries {
-		raw, err := s.rdb.Get(ctx, name).Result()
-		if err != nil && !errors.Is(err, redis.Nil) {
-			return nil, fmt.Errorf("alerts: read %s: %w", name, err)
-		}
-		v := new(V)
-		if raw != "" {
-			s.parse(ctx, name, raw, v)
+		v, raw, err := load[V](ctx, s, name)
+		if err != nil {
+			return nil, err
 		}
 		if changed, err := f(v); err != nil || !changed {
 			return v, err
@@ -179,6 +173,20 @@ func (s store) claim(ctx context.Context, name, who string, period time.Duration
 		return false, fmt.Errorf("alerts: claim: %w", err)
 	}
 	return ok, nil
+}
+
+// unclaim lets go of keys that somebody may hold.
+func (s store) unclaim(ctx context.Context, who string, names ...string) error {
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for _, name := range names {
+			unlockScript.Eval(ctx, pipe, []string{name}, who)
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("alerts: let go of a claim: %w", err)
+	}
+	return nil
 }
 
 // once says whether something may be done that is to be done at most once per period,

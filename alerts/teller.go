@@ -20,7 +20,14 @@ type teller struct {
 	said said
 }
 
-func (t *teller) load(ctx context.Context) error { return t.a.store.load(ctx, t.name, &t.said) }
+func (t *teller) load(ctx context.Context) error {
+	said, _, err := load[said](ctx, t.a.store, t.name)
+	if err == nil {
+		t.said = *said
+	}
+	return err
+}
+
 func (t *teller) save(ctx context.Context) error { return t.turn.save(ctx, t.name, &t.said) }
 
 // post sends a message, as a reply if there is one already. It notes where the first
@@ -114,7 +121,7 @@ func (t *teller) find(ctx context.Context, p post, now time.Time) (found bool, e
 	at, ok, err := t.a.bot.find(ctx, p.ID, p.Thread, t.said.PostingSince)
 	if err != nil {
 		if hint, isLimited := limited(err); isLimited {
-			return false, jobs.Reschedule(max(hint, time.Second)) // that says nothing of posts
+			return false, jobs.Reschedule(bounded(hint)) // that says nothing of posts
 		}
 		if now.Sub(t.said.PostingSince) < blindAfter {
 			return false, err
@@ -124,8 +131,14 @@ func (t *teller) find(ctx context.Context, p post, now time.Time) (found bool, e
 	}
 	if ok {
 		t.arrived(at, "") // it may tell of earlier things
+		t.a.heard(ctx, toSlack)
 	}
 	return ok, nil
+}
+
+// bounded is how long a hint is heeded where no breaker does that.
+func bounded(hint time.Duration) time.Duration {
+	return min(max(hint, time.Second), BreakerOptions().MaxCooldown)
 }
 
 // arrived notes that a post is there, and if it is the first one what it shows; "" if
@@ -163,7 +176,9 @@ func (t *teller) show(ctx context.Context, m message) error {
 	case err == nil:
 		t.a.heard(ctx, toSlack)
 	case isLimited:
-		return jobs.Reschedule(max(hint, time.Second)) // that says nothing of posts
+		return jobs.Reschedule(bounded(hint)) // that says nothing of posts
+	case needsAPerson(err) && t.a.hook != nil:
+		t.a.complain(ctx, toSlack, err) // what there is to say, the webhook says
 	case !orphaned(err):
 		return err
 	}

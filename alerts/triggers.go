@@ -180,6 +180,10 @@ func (a *Alerts) incidentTriggers(name, incident, event string, at time.Time) []
 
 // sendTriggers writes what is due to Redis; what could not be written is due again.
 func (a *Alerts) sendTriggers(ctx context.Context) error {
+	// The reasons come before what tells of them.
+	if err := a.sendAnswers(ctx); err != nil {
+		return err
+	}
 	list, keys := a.due.take()
 	if err := a.store.addKeys(ctx, keys); err != nil {
 		a.due.heard(keys)

@@ -1,0 +1,509 @@
+package alerts
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakepager"
+	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// bench is where incidents are played in no time: a Redis, a Slack, a PagerDuty, workers,
+// and a clock that all of them go by and that only the test moves.
+type bench struct {
+	t     *testing.T
+	clock *fakeClock
+	addr  string
+	db    int
+	rdb   *redis.Client // by the clock
+	slack *fakeslack.Slack
+	pager *fakepager.Pager
+	log   *logBuffer
+	line  *line
+
+	workers []*Alerts
+	turn    int
+	heard   map[string]uint64 // the last transition of each breaker that the workers were told
+	tasks   []*task
+	gates   map[string]time.Time // by key: its breaker is open until then
+
+	twice bool // each job is run again after it has succeeded
+	dead  bool // workers hear of nothing
+}
+
+// task is a job in the hands of what stands in for the publisher.
+type task struct {
+	job  *jobs.Job
+	due  time.Time
+	done bool
+	err  error // with which it ended
+	runs []time.Time
+}
+
+// configured is how the workers of a bench are, unless a test says otherwise.
+func configured(b *bench) Options {
+	return Options{
+		SlackToken: fakeslack.DefaultToken, SlackChannel: "#alerts", SlackAPI: b.slack.APIURL(),
+		PagerDutyKey: fakepager.DefaultKey, PagerDutyAPI: b.pager.EnqueueURL(),
+		Mention: "@ann", Destinations: []string{"shop"}, Worker: "worker-1",
+		Logger: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Transport: b.line,
+	}
+}
+
+// newBench returns a bench with n workers.
+func newBench(t *testing.T, n int, change ...func(*Options)) *bench {
+	t.Helper()
+	b := &bench{
+		t: t, clock: &fakeClock{now: start}, log: &logBuffer{}, heard: map[string]uint64{}, gates: map[string]time.Time{},
+	}
+	b.addr, b.db = ownDatabase(t)
+	b.rdb = connect(t, b.addr, b.db, b.clock)
+	b.slack = fakeslack.New(fakeslack.Options{Now: b.clock.Now})
+	b.pager = fakepager.New(fakepager.Options{Now: b.clock.Now})
+	b.line = &line{b: b, next: newTransport()}
+	for _, f := range []interface {
+		Start(string) (string, error)
+		Close() error
+	}{b.slack, b.pager} {
+		if _, err := f.Start(""); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := f.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	t.Cleanup(b.line.next.CloseIdleConnections)
+	for range n {
+		b.worker(change...)
+	}
+	return b
+}
+
+// worker adds one.
+func (b *bench) worker(change ...func(*Options)) *Alerts {
+	b.t.Helper()
+	o := configured(b)
+	for _, f := range change {
+		f(&o)
+	}
+	a, err := New(b.rdb, o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.workers = append(b.workers, a)
+	return a
+}
+
+// logBuffer keeps what is logged.
+type logBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *logBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *logBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// line is the way to Slack and PagerDuty. A call that they leave hanging ends at once
+// as if its time were up.
+type line struct {
+	b     *bench
+	next  *http.Transport
+	hangs bool // some calls do
+	// instead takes a call, if it is not nil and does not return nil twice.
+	instead func(*http.Request) (*http.Response, error)
+}
+
+func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
+	if l.instead != nil {
+		if resp, err := l.instead(req); resp != nil || err != nil {
+			return resp, err
+		}
+	}
+	if !l.hangs {
+		return l.next.RoundTrip(req)
+	}
+	fake := l.b.slack.Fake
+	if !strings.HasPrefix(fake.URL(), "http://"+req.URL.Host) {
+		fake = l.b.pager.Fake
+	}
+	ctx, cancel := context.WithCancel(req.Context())
+	l.b.t.Cleanup(cancel) // the answer may still have to be read
+	before := len(fake.Requests())
+	type answer struct {
+		resp *http.Response
+		err  error
+	}
+	answered := make(chan answer, 1)
+	go func() {
+		resp, err := l.next.RoundTrip(req.WithContext(ctx)) //nolint:bodyclose // the caller's to close
+		answered <- answer{resp, err}
+	}()
+	var mine fakehttp.Request
+	look := func(done func(fakehttp.Request) bool) error {
+		return fake.AwaitRequests(req.Context(), func(list []fakehttp.Request) bool {
+			if len(list) > before {
+				mine = list[before]
+			}
+			return len(list) > before && done(mine)
+		})
+	}
+	if err := look(func(r fakehttp.Request) bool { return r.Fault == fakehttp.Hang || !r.Done.IsZero() }); err != nil {
+		return nil, err
+	}
+	if mine.Fault != fakehttp.Hang {
+		got := <-answered
+		return got.resp, got.err
+	}
+	cancel()
+	// What the call has done, it has done by then.
+	err := look(func(r fakehttp.Request) bool { return !r.Done.IsZero() })
+	<-answered
+	return nil, errors.Join(context.DeadlineExceeded, err)
+}
+
+func (l *line) CloseIdleConnections() { l.next.CloseIdleConnections() }
+
+// answer is one that nobody of those who are called gives.
+func answer(status int, body string, header ...string) func(*http.Request) (*http.Response, error) {
+	return func(req *http.Request) (*http.Response, error) {
+		h := http.Header{}
+		for i := 0; i+1 < len(header); i += 2 {
+			h.Set(header[i], header[i+1])
+		}
+		return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: req, ProtoMajor: 1, ProtoMinor: 1}, nil
+	}
+}
+
+// --- time and what happens
+
+func (b *bench) now() time.Time { return b.clock.Now() }
+
+// elapsed is how long the test has lasted.
+func (b *bench) elapsed() time.Duration { return b.now().Sub(start) }
+
+// moveTo sets the clock, and lets what Redis keeps for a time grow old.
+func (b *bench) moveTo(t time.Time) {
+	b.t.Helper()
+	if d := t.Sub(b.now()); d > 0 {
+		if err := age.Run(b.t.Context(), b.rdb, nil, d.Milliseconds()).Err(); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.clock.set(t)
+}
+
+// trip opens a breaker until it is reset and returns the incident.
+func (b *bench) trip(name string) string {
+	b.t.Helper()
+	s, err := breaker.Trip(b.t.Context(), b.rdb, name, breaker.TripOptions{By: "ann"})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.tell(name)
+	return s.Incident
+}
+
+func (b *bench) reset(name string) {
+	b.t.Helper()
+	if _, err := breaker.Reset(b.t.Context(), b.rdb, name, "ann"); err != nil {
+		b.t.Fatal(err)
+	}
+	b.tell(name)
+}
+
+// call makes one call through a breaker, as a worker of a fleet does that has just
+// started, and returns the incident that there is then.
+func (b *bench) call(name string, outcome breaker.Outcome) string {
+	b.t.Helper()
+	destination, key, err := breaker.ParseName(name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	all, err := breaker.New(b.t.Context(), b.rdb, breaker.Options{
+		Destination: destination, FailureThreshold: 1, Cooldown: time.Minute, Instance: "worker-1", Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	br := all
+	if key != "" {
+		br = all.Key(key)
+	}
+	permit, err := br.Allow(b.t.Context())
+	if err != nil {
+		b.t.Fatalf("a call of %s at +%v: %v", name, b.elapsed(), err)
+	}
+	if _, err := permit.Report(b.t.Context(), outcome); err != nil {
+		b.t.Fatal(err)
+	}
+	if err := all.Close(); err != nil {
+		b.t.Fatal(err)
+	}
+	b.tell(name)
+	s, err := breaker.Get(b.t.Context(), b.rdb, name)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return s.Incident
+}
+
+// tell brings the workers what has become of a breaker, and to Redis what they make of
+// that.
+func (b *bench) tell(name string) {
+	b.t.Helper()
+	events, err := breaker.History(b.t.Context(), b.rdb, name, 100)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, e := range events {
+		if e.Generation <= b.heard[name] {
+			continue
+		}
+		b.heard[name] = e.Generation
+		for _, a := range b.workers {
+			if !b.dead {
+				a.OnEvent(e)
+			}
+		}
+	}
+	b.send()
+}
+
+func (b *bench) send() {
+	b.t.Helper()
+	for _, a := range b.workers {
+		if err := a.sendTriggers(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+}
+
+// --- jobs
+
+// fetch takes note of the jobs that have been enqueued.
+func (b *bench) fetch() {
+	b.t.Helper()
+	if !b.clock.enqueues() {
+		return
+	}
+	client := b.workers[0].client
+	for cursor := ""; ; {
+		page, err := client.List(b.t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: Destination}, Cursor: cursor, Limit: 100})
+		if err != nil {
+			b.t.Fatal(err)
+		}
+		for _, listed := range slices.Backward(page.Items) {
+			if b.task(listed.ID) != nil {
+				continue
+			}
+			j, err := client.Get(b.t.Context(), listed.ID)
+			if err != nil {
+				b.t.Fatal(err)
+			}
+			due := j.AvailableAt
+			if due.Before(b.now()) {
+				due = b.now() // by the machine's clock
+			}
+			j.CreatedAt = b.now()
+			b.tasks = append(b.tasks, &task{job: j, due: due})
+		}
+		if cursor = page.Next; cursor == "" {
+			b.clock.enqueues() // to list them looks like it
+			return
+		}
+	}
+}
+
+func (b *bench) task(id string) *task {
+	for _, t := range b.tasks {
+		if t.job.ID == id {
+			return t
+		}
+	}
+	return nil
+}
+
+// next is the job that is to be run next, if it is due by then.
+func (b *bench) next(until time.Time) *task {
+	b.fetch()
+	var first *task
+	for _, t := range b.tasks {
+		if gate := b.gates[t.job.Key]; t.due.Before(gate) {
+			t.due = gate
+		}
+		if !t.done && !t.due.After(until) && (first == nil || t.due.Before(first.due)) {
+			first = t
+		}
+	}
+	return first
+}
+
+// play runs the jobs that become due until an instant after start, each at its time.
+func (b *bench) play(until time.Duration) {
+	b.t.Helper()
+	end := start.Add(until)
+	for n := 0; ; n++ {
+		t := b.next(end)
+		if t == nil {
+			break
+		}
+		if n > 20_000 {
+			b.t.Fatalf("at +%v there is no end of jobs; the next one is %s", b.elapsed(), t.job.ID)
+		}
+		if t.due.After(b.now()) {
+			b.moveTo(t.due)
+		}
+		b.run(t)
+	}
+	if end.After(b.now()) {
+		b.moveTo(end)
+	}
+}
+
+// settle runs what is due now.
+func (b *bench) settle() { b.t.Helper(); b.play(b.elapsed()) }
+
+// run has the next worker run a job.
+func (b *bench) run(t *task) {
+	b.t.Helper()
+	a := b.workers[(b.turn+len(t.runs)/2)%len(b.workers)] // not in step with the jobs
+	b.turn++
+	job := *t.job
+	job.RescheduleCount = len(t.runs)
+	t.runs = append(t.runs, b.now())
+	err := a.Publish(b.t.Context(), &job)
+	if err == nil && b.twice {
+		if err := b.workers[b.turn%len(b.workers)].Publish(b.t.Context(), &job); err != nil {
+			b.t.Errorf("%s is run again: %v", job.ID, err)
+		}
+	}
+	b.after(t, err)
+}
+
+// after does with a job what the publisher does with it.
+func (b *bench) after(t *task, err error) {
+	b.t.Helper()
+	later, putOff := errors.AsType[*jobs.RescheduleError](err)
+	limited, isLimited := errors.AsType[*jobs.RateLimitedError](err)
+	failed, isFailed := errors.AsType[*jobs.FailError](err)
+	switch {
+	case err == nil:
+		t.done = true
+	case putOff:
+		t.due = b.now().Add(max(later.Delay, time.Millisecond))
+	case isLimited:
+		t.due = b.now().Add(max(limited.RetryAfter, BreakerOptions().Cooldown))
+		b.gates[t.job.Key] = t.due
+	case isFailed && failed.Permanent:
+		t.done, t.err = true, err
+	default:
+		b.t.Errorf("%s ends with %T: %v", t.job.ID, err, err)
+		t.done, t.err = true, err
+	}
+}
+
+// waiting lists the jobs that have not ended: id and time after start.
+func (b *bench) waiting() []string {
+	b.fetch()
+	var out []string
+	for _, t := range b.tasks {
+		if !t.done {
+			out = append(out, fmt.Sprintf("%s +%v", t.job.ID, t.due.Sub(start)))
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// --- what people see
+
+// seen is a message of ours in Slack.
+type seen struct {
+	ID        string // of the post
+	At        time.Duration
+	Reply     string // id of the post that it replies to
+	Broadcast bool
+	Edits     int
+	Text      string
+}
+
+// channel are our messages, the oldest first, without those that were deleted.
+func (b *bench) channel() []seen {
+	b.t.Helper()
+	var out []seen
+	byTS := map[string]string{}
+	for _, m := range b.slack.Messages() {
+		id := "webhook"
+		if m.Metadata != nil {
+			id, _ = m.Metadata.EventPayload["id"].(string)
+			if m.Metadata.EventType != metadataType {
+				b.t.Errorf("metadata of type %q", m.Metadata.EventType)
+			}
+		}
+		byTS[m.TS] = id
+		if m.Deleted {
+			continue
+		}
+		s := seen{ID: id, At: m.PostedAt.Sub(start), Broadcast: m.Broadcast, Edits: m.Edits, Text: m.Text}
+		if m.ThreadTS != "" {
+			s.Reply = byTS[m.ThreadTS]
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// told are the ids of our messages in order.
+func (b *bench) told() []string {
+	b.t.Helper()
+	var out []string
+	for _, s := range b.channel() {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+// texts are what our messages say, in order.
+func (b *bench) texts() []string {
+	b.t.Helper()
+	var out []string
+	for _, s := range b.channel() {
+		out = append(out, s.Text)
+	}
+	return out
+}
+
+// paged are PagerDuty's events in order: action, dedup key, time after start.
+func (b *bench) paged() []string {
+	var out []string
+	for _, e := range b.pager.Events() {
+		out = append(out, fmt.Sprintf("%s %s +%v", e.Action, e.DedupKey, e.At.Sub(start)))
+	}
+	return out
+}

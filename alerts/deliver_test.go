@@ -1,0 +1,331 @@
+package alerts
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+func same(t *testing.T, what string, want, got any) {
+	t.Helper()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", what, diff)
+	}
+}
+
+// withoutPager leaves PagerDuty out of what a worker is configured for.
+func withoutPager(o *Options) { o.PagerDutyKey = "" }
+
+// A whole incident, from its opening through a failed probe and the page to the
+// recovery.
+func TestIncident(t *testing.T) {
+	t.Parallel()
+	for _, twice := range []bool{false, true} {
+		t.Run(fmt.Sprintf("each job run twice is %v", twice), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 2)
+			b.twice = twice
+			id := b.call("shop", breaker.RateLimited(0))
+			b.play(time.Minute)
+			b.call("shop", breaker.RateLimited(0))
+			b.play(15*time.Minute - time.Millisecond)
+			same(t, "before the page", []seen{{
+				ID: id + ".message", Edits: 1, Text: "shop is still rate limited until 12:02:00 UTC: 2 rate-limited answers; 0 jobs wait",
+			}}, b.channel())
+			if len(b.paged()) > 0 {
+				t.Errorf("PagerDuty was told %v", b.paged())
+			}
+			page := fmt.Sprintf("%s.page-%d", id, start.Add(15*time.Minute).Unix())
+			same(t, "waiting", []string{page + " +15m0s", page + ".pager +15m0s"}, b.waiting())
+			b.play(20 * time.Minute)
+			b.call("shop", breaker.Success())
+			b.play(time.Hour)
+			same(t, "channel", []seen{
+				{ID: id + ".message", Edits: 3, Text: "shop has recovered after 20 min: 0 jobs wait"},
+				{
+					ID: id + ".page", At: 15 * time.Minute, Reply: id + ".message", Broadcast: true,
+					Text: "@ann shop has been rate limited for 15 min: 2 rate-limited answers; 0 jobs wait",
+				},
+				{
+					ID: id + ".recovery-1", At: 20 * time.Minute, Reply: id + ".message",
+					Text: "shop has recovered after 20 min: 2 wasted calls, 1 failed probe, 0 jobs rescheduled; 0 jobs wait",
+				},
+			}, b.channel())
+			same(t, "pages", []string{"trigger " + id + " +15m0s", "resolve " + id + " +20m0s"}, b.paged())
+			if left := b.waiting(); len(left) > 0 {
+				t.Errorf("jobs are left: %v", left)
+			}
+		})
+	}
+}
+
+func TestTwoIncidentsAreTwoMessages(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	first := b.trip("shop")
+	b.play(5 * time.Minute)
+	b.reset("shop")
+	b.play(time.Hour)
+	second := b.trip("shop")
+	b.play(65 * time.Minute)
+	b.reset("shop")
+	b.play(2 * time.Hour)
+	same(t, "channel", []string{
+		first + ".message", first + ".recovery-1", second + ".message", second + ".recovery-1",
+	}, b.told())
+	for _, m := range b.channel() {
+		if m.Edits != min(1, len(m.ID)-len(m.Reply)) && m.Reply == "" {
+			t.Errorf("%s was edited %d times, want once", m.ID, m.Edits)
+		}
+	}
+	same(t, "pages", []string(nil), b.paged())
+}
+
+// Twenty openings within twenty minutes: one message for the first, which nobody could
+// know to be one of many, and one for all others.
+func TestFlappingIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	var ids []string
+	for i := range 20 {
+		b.play(time.Duration(i) * time.Minute)
+		ids = append(ids, b.trip("shop"))
+		b.play(time.Duration(i)*time.Minute + 10*time.Second)
+		b.reset("shop")
+		b.settle()
+	}
+	b.play(2 * time.Hour)
+	first, second := ids[0], ids[1]
+	type brief struct {
+		ID        string
+		At        time.Duration
+		Reply     string
+		Broadcast bool
+	}
+	var got []brief
+	for _, s := range b.channel() {
+		got = append(got, brief{s.ID, s.At, s.Reply, s.Broadcast})
+	}
+	same(t, "channel", []brief{
+		{first + ".message", 0, "", false},
+		{first + ".recovery-1", 10 * time.Second, first + ".message", false},
+		{second + ".message", time.Minute, "", false},
+		{second + ".recovery-1", 70 * time.Second, second + ".message", false},
+		{second + ".reopened-2", 2 * time.Minute, second + ".message", false},
+		{second + ".recovery-19", 20*time.Minute + 10*time.Second, second + ".message", false},
+	}, got)
+	same(t, "pages", []string(nil), b.paged()) // it was never open for long
+}
+
+// On-call was told that it has recovered, and a moment later it has not: there is a page
+// again if that lasts, too.
+func TestReopenedAfterItsPage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	id := b.call("shop", breaker.RateLimited(0))
+	b.play(20 * time.Minute)
+	b.call("shop", breaker.Success())
+	b.play(20*time.Minute + 10*time.Second)
+	b.trip("shop")
+	b.play(40 * time.Minute)
+	b.reset("shop")
+	b.play(time.Hour)
+	same(t, "channel", []string{
+		id + ".message", id + ".page", id + ".recovery-1", id + ".reopened-2", id + ".page-2", id + ".recovery-2",
+	}, b.told())
+	same(t, "pages", []string{
+		"trigger " + id + " +15m0s", "resolve " + id + " +20m0s", "trigger " + id + " +35m10s", "resolve " + id + " +41m0s",
+	}, b.paged())
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// Five workers hear of everything and each of them runs each job, all at once.
+func TestFiveWorkersTellOnce(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 5)
+	id := b.trip("shop")
+	other := b.trip("blog")
+	b.storm()
+	b.moveTo(start.Add(15 * time.Minute))
+	b.storm()
+	b.reset("shop")
+	b.reset("blog")
+	b.storm()
+	for _, id := range []string{id, other} {
+		var got []string
+		for _, told := range b.told() {
+			if len(told) > len(id) && told[:len(id)] == id {
+				got = append(got, told)
+			}
+		}
+		same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, got)
+	}
+	var triggers, resolves []string
+	for _, e := range b.pager.Events() {
+		if e.Action == "trigger" {
+			triggers = append(triggers, e.DedupKey)
+		} else {
+			resolves = append(resolves, e.DedupKey)
+		}
+	}
+	slices.Sort(triggers)
+	slices.Sort(resolves)
+	want := []string{id, other}
+	slices.Sort(want)
+	same(t, "triggers", want, triggers)
+	same(t, "resolves", want, resolves)
+}
+
+// storm has all workers run all due jobs at once, until none is left.
+func (b *bench) storm() {
+	b.t.Helper()
+	for range 200 {
+		b.fetch()
+		type run struct {
+			task *task
+			err  error
+		}
+		var due []*task
+		for _, t := range b.tasks {
+			if !t.done && !t.due.After(b.now()) {
+				due = append(due, t)
+			}
+		}
+		if len(due) == 0 {
+			return
+		}
+		results := make(chan run, len(due)*len(b.workers))
+		var all sync.WaitGroup
+		for _, t := range due {
+			for _, a := range b.workers {
+				all.Go(func() {
+					job := *t.job
+					results <- run{t, a.Publish(b.t.Context(), &job)}
+				})
+			}
+		}
+		all.Wait()
+		close(results)
+		ends := map[*task]bool{}
+		for r := range results {
+			b.after(r.task, r.err)
+			ends[r.task] = ends[r.task] || r.err == nil
+		}
+		for t, done := range ends {
+			t.done = done // in one worker it has come to its end
+		}
+		b.moveTo(b.now().Add(time.Second))
+	}
+	b.t.Errorf("there is no end of jobs: %v", b.waiting())
+}
+
+// The workers that were told of an opening die before they have told Redis. One that
+// starts afterwards looks around.
+func TestWhatNobodyHasTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	b.lookAround() // somebody watched
+	b.dead = true
+	b.play(time.Minute)
+	id := b.trip("shop")
+	b.play(2 * time.Minute)
+	same(t, "channel", []string(nil), b.told())
+	b.worker()
+	b.lookAround()
+	b.play(16 * time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".page"}, b.told())
+	b.reset("shop")
+	b.play(18 * time.Minute)
+	b.lookAround()
+	b.play(20 * time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, b.told())
+	same(t, "pages", []string{"trigger " + id + " +16m0s", "resolve " + id + " +18m0s"}, b.paged())
+	// There is nothing more to find.
+	b.play(30 * time.Minute)
+	b.lookAround()
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("a look at what is told makes the jobs %v", left)
+	}
+}
+
+func (b *bench) lookAround() {
+	b.t.Helper()
+	for _, a := range b.workers {
+		if err := a.lookAround(b.t.Context()); err != nil {
+			b.t.Fatal(err)
+		}
+	}
+	b.send()
+}
+
+// Incidents of more than an hour ago are no news: neither those that the list of a
+// month holds, nor those that ended before alerting was switched on.
+func TestOldIncidentsAreNotTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	b.lookAround()
+	b.dead = true
+	for i := range 5 {
+		b.play(time.Duration(i) * 24 * time.Hour)
+		b.trip("shop")
+		b.play(time.Duration(i)*24*time.Hour + 20*time.Minute)
+		b.reset("shop")
+		b.tasks = nil
+	}
+	if err := b.rdb.Del(t.Context(), key("subject", "shop")).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.play(6 * 24 * time.Hour)
+	if err := b.rdb.Set(t.Context(), key("since"), start.UnixMilli(), time.Hour).Err(); err != nil { // without a gap
+		t.Fatal(err)
+	}
+	before := b.told()
+	id := b.trip("shop")
+	b.lookAround()
+	b.settle()
+	same(t, "channel", append(before, id+".message"), b.told())
+}
+
+// A webhook can neither edit nor reply: each step is a message of its own, the
+// re-opening after a recovery too.
+func TestWebhookOnly(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 0)
+	b.worker(withoutPager, func(o *Options) { o.SlackToken, o.SlackChannel, o.SlackWebhook = "", "", b.slack.WebhookURL() })
+	b.trip("shop")
+	b.play(15 * time.Minute)
+	b.reset("shop")
+	b.play(30 * time.Minute)
+	same(t, "channel", []string{
+		"shop: opened by hand until it is reset, by ann; 0 jobs wait",
+		"@ann shop: open by hand for 15 min, by ann; 0 jobs wait; it stays open until it is reset",
+		"shop was closed by hand after 15 min: 0 wasted calls, 0 failed probes, 0 jobs rescheduled; 0 jobs wait",
+	}, b.texts())
+	before := len(b.channel())
+	for i := range 4 {
+		b.play(30*time.Minute + time.Duration(i)*30*time.Second)
+		b.trip("shop")
+		b.settle()
+		b.moveTo(b.now().Add(10 * time.Second))
+		b.reset("shop")
+		b.settle()
+	}
+	b.play(time.Hour)
+	opened := "shop: opened by hand until it is reset, by ann; 0 jobs wait"
+	closed := func(after string) string {
+		return "shop was closed by hand after " + after + ": 0 wasted calls, 0 failed probes, 0 jobs rescheduled; 0 jobs wait"
+	}
+	same(t, "what four openings are told with", []string{
+		opened, closed("10 s"), // one of its own
+		opened, closed("10 s"), // the second, which the others join
+		opened, closed("1 min 10 s"), // the third and the fourth
+	}, b.texts()[before:])
+}

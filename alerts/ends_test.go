@@ -1,0 +1,234 @@
+package alerts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func bursts(o *Options) { o.FailedBurst, o.FailedWithin = 50, 5*time.Minute }
+
+// flaky lets the first commands of a Redis client fail in turn: every second one of the
+// first twelve, those that follow not.
+type flaky struct{ n int }
+
+var errFlaky = errors.New("the connection is broken")
+
+func (f *flaky) fails() bool { f.n++; return f.n <= 12 && f.n%2 == 0 }
+
+func (f *flaky) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (f *flaky) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if f.fails() {
+			cmd.SetErr(errFlaky)
+			return errFlaky
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (f *flaky) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		if f.fails() {
+			for _, cmd := range cmds {
+				cmd.SetErr(errFlaky)
+			}
+			return errFlaky
+		}
+		return next(ctx, cmds)
+	}
+}
+
+// ended has all workers tell Redis of failed jobs, again and again until they have.
+func (b *bench) ended() {
+	b.t.Helper()
+	tellAll(b.t, b.workers...)
+	b.settle()
+}
+
+// broken is a worker whose Redis breaks at first.
+func (b *bench) broken(change ...func(*Options)) *Alerts {
+	b.t.Helper()
+	o := configured(b)
+	for _, f := range change {
+		f(&o)
+	}
+	a, err := New(connect(b.t, b.addr, b.db, b.clock, &flaky{}), o)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return a
+}
+
+// tellAll has workers tell Redis of failed jobs until they have, and returns how often
+// they could not.
+func tellAll(t *testing.T, workers ...*Alerts) (failures int) {
+	t.Helper()
+	for _, a := range workers {
+		for a.sendEnds(t.Context()) != nil {
+			if failures++; failures > 100 {
+				t.Fatal("it is never told")
+			}
+		}
+	}
+	return failures
+}
+
+func TestBurstOfTwoWorkers(t *testing.T) {
+	t.Parallel()
+	for _, breaks := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Redis breaks is %v", breaks), func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 1, bursts)
+			one, two := b.workers[0], b.worker(bursts)
+			if breaks {
+				one, two = b.broken(bursts), b.broken(bursts)
+			}
+			fail := func(a *Alerts, n int) {
+				for i := range n {
+					a.OnJob(JobEnd{Destination: "shop", Job: fmt.Sprint("job-", i), LastError: "status 500"})
+				}
+			}
+			counted := func() int {
+				n, err := store{rdb: b.rdb}.failed(t.Context(), "shop", 0, 5*time.Minute)
+				if err != nil {
+					t.Fatal(err)
+				}
+				return n
+			}
+			fail(one, 29)
+			fail(two, 20)
+			if failures := tellAll(t, one, two); breaks != (failures > 0) {
+				t.Fatalf("Redis failed %d times", failures)
+			}
+			same(t, "counted", 49, counted())
+			b.fetchAll()
+			b.settle()
+			same(t, "below the bound", []string(nil), b.texts())
+			fail(two, 1)
+			tellAll(t, two)
+			fail(one, 30)
+			tellAll(t, one)
+			same(t, "counted", 80, counted())
+			b.fetchAll()
+			b.settle()
+			same(t, "channel", []string{"shop: 50 jobs failed within 5 min; the last one: status 500"}, b.texts())
+		})
+	}
+}
+
+// Poison jobs are told at once, and those of one destination every ten minutes at most.
+func TestPoisonJobs(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	poison := func(at time.Duration, destination, job string) {
+		b.play(at)
+		for _, a := range b.workers { // two are told of it: the job ran into both
+			a.OnJob(JobEnd{Destination: destination, Job: job, Poison: true, Crashes: 3, LastError: "killed"})
+		}
+		b.ended()
+	}
+	poison(9*time.Minute, "shop", "job-1")
+	poison(9*time.Minute, "blog", "job-2")
+	poison(10*time.Minute, "shop", "job-3")
+	poison(19*time.Minute, "shop", "job-4")
+	same(t, "channel", []string{
+		"shop: a job killed 3 workers and was stopped: job-1",
+		"blog: a job killed 3 workers and was stopped: job-2",
+		"shop: a job killed 3 workers and was stopped: job-4",
+	}, b.texts())
+	same(t, "calls of PagerDuty", 0, b.pager.Calls())
+}
+
+// Without Slack, PagerDuty gets these alerts.
+func TestPoisonJobInPagerDuty(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutSlack)
+	b.workers[0].OnJob(JobEnd{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
+	b.ended()
+	if e := b.pager.Events(); len(e) != 1 || e[0].Action != "trigger" || e[0].Payload.Severity != "warning" || e[0].Payload.Class != "poison job" {
+		t.Errorf("PagerDuty: %v", b.paged())
+	}
+}
+
+// Redis fails at each point of telling of a poison job: it is told once.
+func TestPoisonWhileRedisBreaks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	broken := b.broken()
+	broken.OnJob(JobEnd{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
+	if tellAll(t, broken) == 0 {
+		t.Fatal("Redis did not break")
+	}
+	b.fetchAll()
+	b.settle()
+	same(t, "channel", []string{"shop: a job killed 3 workers and was stopped: job-1"}, b.texts())
+}
+
+// fetchAll looks for jobs that were enqueued past the bench's own client.
+func (b *bench) fetchAll() {
+	b.clock.mu.Lock()
+	b.clock.enqueued = true
+	b.clock.mu.Unlock()
+	b.fetch()
+}
+
+// The last refusals are the reason that an alert gives.
+func TestAnswersAreTheReason(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	for i := range 5 {
+		b.workers[0].OnAnswer(Answer{At: b.now(), Destination: "shop", Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
+	}
+	if err := b.workers[0].sendAnswers(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	b.call("shop", breaker.RateLimited(0))
+	b.settle()
+	blocks := string(b.slack.Messages()[0].Blocks)
+	for i := range 5 {
+		if has := strings.Contains(blocks, fmt.Sprint("too many, ", i)); has != (i >= 2) {
+			t.Errorf("answer %d is shown: %v, want the last three", i, has)
+		}
+	}
+}
+
+func TestOldestPendingJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2, func(o *Options) { o.OldestPending = time.Hour })
+	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	job, err := client.Enqueue(t.Context(), jobs.New("shop", "x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	from := job.CreatedAt
+	look := func(after time.Duration) []string {
+		t.Helper()
+		b.moveTo(from.Add(after))
+		for _, a := range b.workers {
+			if err := a.tellOverdue(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.settle()
+		return b.texts()
+	}
+	b.clock.set(from)
+	same(t, "after an hour", []string(nil), look(time.Hour))
+	first := []string{"shop: the oldest job has waited for 1 h 1 min: no worker has served it yet; 1 job waits"}
+	same(t, "after a minute more", first, look(61*time.Minute))
+	same(t, "half an hour later", first, look(91*time.Minute))
+	same(t, "an hour later", 2, len(look(2*time.Hour+2*time.Minute)))
+}

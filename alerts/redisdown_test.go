@@ -1,0 +1,149 @@
+package alerts
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/fakehttp"
+)
+
+// redisBench is some workers that ask a Redis which is lost when the test says so.
+type redisBench struct {
+	*bench
+	down    bool
+	watches []*redisWatch
+}
+
+func newRedisBench(t *testing.T, n int, change ...func(*Options)) *redisBench {
+	t.Helper()
+	r := &redisBench{bench: newBench(t, n, change...)}
+	for _, a := range r.workers {
+		r.watches = append(r.watches, &redisWatch{
+			a: a, now: r.clock.Now, wait: func(context.Context, time.Duration) {},
+			ping: func(context.Context) error {
+				if r.down {
+					return errors.New("dial tcp: connection refused")
+				}
+				return nil
+			},
+		})
+	}
+	return r
+}
+
+// look has all workers look at an instant.
+func (r *redisBench) look(at time.Duration) {
+	r.t.Helper()
+	r.moveTo(start.Add(at))
+	for _, w := range r.watches {
+		w.look(r.t.Context())
+	}
+}
+
+func TestRedisLostAndBack(t *testing.T) {
+	t.Parallel()
+	r := newRedisBench(t, 2)
+	r.look(0)
+	r.down = true
+	r.look(10 * time.Second)
+	r.look(40*time.Second - time.Millisecond)
+	same(t, "calls within 30 seconds", 0, r.slack.Calls()+r.pager.Calls())
+	for at := 40 * time.Second; at < 2*time.Minute; at += 5 * time.Second {
+		r.look(at)
+	}
+	id := r.watches[0].id()
+	lost := seen{ID: id, At: 40 * time.Second, Text: r.texts()[0]}
+	same(t, "channel", []seen{lost}, r.channel())
+	if !strings.HasPrefix(lost.Text, "worker worker-1 cannot reach Redis since 12:00:10 UTC: ") {
+		t.Errorf("text %q", lost.Text)
+	}
+	same(t, "open in PagerDuty", 1, len(r.pager.Open()))
+	r.down = false
+	r.look(2 * time.Minute)
+	r.look(3 * time.Minute)
+	same(t, "channel", []seen{lost, {
+		ID: id + "-back", At: 2 * time.Minute, Reply: id, Broadcast: true, Text: "worker worker-1 reaches Redis again after 1 min 50 s",
+	}}, r.channel())
+	if incidents := r.pager.Incidents(); len(incidents) != 1 || incidents[0].State != "resolved" {
+		t.Errorf("PagerDuty: %v", r.paged())
+	}
+}
+
+// Two workers post at the same time: the later one takes its message back, and the
+// answer to it that Redis is back goes to the one that stays.
+func TestTwoWorkersTellOfRedisAtOnce(t *testing.T) {
+	t.Parallel()
+	r := newRedisBench(t, 2, withoutPager)
+	r.down = true
+	r.look(0)
+	r.moveTo(start.Add(time.Minute))
+	r.line.instead = func(req *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(req.URL.Path, "chat.postMessage") {
+			r.line.instead = nil
+			r.watches[1].look(t.Context())
+		}
+		return nil, nil //nolint:nilnil // the call goes its way
+	}
+	r.watches[0].look(t.Context())
+	same(t, "posts", 2, len(r.slack.Messages()))
+	first := r.slack.Messages()[0]
+	if first.Deleted || !r.slack.Messages()[1].Deleted {
+		t.Error("the message that stays is not the first one")
+	}
+	r.down = false
+	r.look(2 * time.Minute)
+	got := r.slack.Messages()
+	if len(got) != 3 || got[2].ThreadTS != first.TS {
+		t.Errorf("%d messages, the last in thread %q", len(got), got[len(got)-1].ThreadTS)
+	}
+}
+
+// An outage that is over within 30 seconds is nobody's business.
+func TestShortOutageOfRedis(t *testing.T) {
+	t.Parallel()
+	r := newRedisBench(t, 2)
+	for at := time.Duration(0); at < 10*time.Minute; at += 5 * time.Second {
+		r.down = at%(30*time.Second) >= 5*time.Second
+		r.look(at)
+	}
+	same(t, "calls", 0, r.slack.Calls()+r.pager.Calls())
+}
+
+// Slack is away together with Redis, as when the network is: it is told as soon as
+// Slack can be reached.
+func TestRedisAndSlackLost(t *testing.T) {
+	t.Parallel()
+	for _, f := range []fakehttp.Fault{fakehttp.Dropping(), fakehttp.Dropping().AfterActing(), fakehttp.WithStatus(503).AfterActing()} {
+		r := newRedisBench(t, 2, withoutPager)
+		r.slack.SetFault(f.During(3 * time.Minute))
+		r.down = true
+		for at := time.Duration(0); at < 5*time.Minute; at += 5 * time.Second {
+			r.look(at)
+		}
+		r.down = false
+		r.look(5 * time.Minute)
+		id := r.watches[0].id()
+		same(t, "channel", []string{id, id + "-back"}, r.told())
+	}
+}
+
+// With a webhook, each worker tells for itself, and once.
+func TestRedisLostThroughAWebhook(t *testing.T) {
+	t.Parallel()
+	r := newRedisBench(t, 1, withoutPager, func(o *Options) { withoutSlack(o); o.SlackWebhook = o.SlackAPI })
+	r.workers[0].hook.url = r.slack.WebhookURL()
+	r.down = true
+	for at := time.Duration(0); at < 5*time.Minute; at += 5 * time.Second {
+		r.look(at)
+	}
+	r.down = false
+	r.look(5 * time.Minute)
+	r.look(6 * time.Minute)
+	if got := r.texts(); len(got) != 2 || !strings.Contains(got[0], "cannot reach Redis") || !strings.Contains(got[1], "reaches Redis again") {
+		t.Errorf("channel: %q", got)
+	}
+}

@@ -1,0 +1,237 @@
+package alerts
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// before calls f once, before the first command that has such an argument.
+type before struct {
+	argument string
+	f        func()
+}
+
+func (h *before) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *before) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if f := h.f; f != nil && strings.Contains(fmt.Sprint(cmd.Args()), h.argument) {
+			h.f = nil
+			f()
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// A worker stalls after it has read the incidents; meanwhile another one hears of a new
+// one and tells it. What the first has read is old, and must not end the new one.
+func TestStaleIncidentsEndNothing(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	b.trip("shop")
+	b.settle()
+	b.reset("shop")
+	b.play(time.Hour)
+	h := &before{argument: "breaker-history"}
+	a, err := New(connect(t, b.addr, b.db, b.clock, h), configured(b))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var id string
+	h.f = func() {
+		id = b.trip("shop")
+		b.settle()
+	}
+	s, err := a.update(t.Context(), "shop", b.now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := s.last(); c.ID != id || !c.open() {
+		t.Errorf("the case is %+v, want that of %s, open", c, id)
+	}
+}
+
+// What lies in Redis cannot be read: it counts as nothing, and alerting goes on.
+func TestRecordsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	for _, raw := range []string{"", "no JSON", "[]", `{"cases":"of another version"}`, `{"cases":[{"id":7}]}`, `{"cases":[{"openings":"x"},{}]}`, "null", `"\u0000"`} {
+		t.Run(raw, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 1)
+			for _, name := range []string{"shop", "shop/*"} {
+				if err := b.rdb.Set(t.Context(), key("subject", name), raw, 0).Err(); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := b.rdb.Set(t.Context(), troubleKey(toSlack), raw, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			b.lookAround()
+			id := b.trip("shop")
+			if err := b.rdb.Set(t.Context(), key("said", id), raw, 0).Err(); err != nil {
+				t.Fatal(err)
+			}
+			b.trip("shop/ann")
+			b.play(20 * time.Minute)
+			b.reset("shop")
+			b.reset("shop/ann")
+			b.play(time.Hour)
+			var of []string
+			for _, told := range b.told() {
+				if strings.HasPrefix(told, id) {
+					of = append(of, told)
+				}
+			}
+			same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, of)
+			same(t, "messages", 5, len(b.told()))
+		})
+	}
+}
+
+// A failover brings a Redis whose clock is ten minutes behind: what happens next is told.
+func TestClockSetBack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	b.play(time.Hour)
+	first := b.trip("shop")
+	b.settle()
+	b.reset("shop")
+	b.settle()
+	b.clock.set(b.now().Add(-10 * time.Minute))
+	second := b.trip("shop")
+	b.settle()
+	b.play(b.elapsed() + 5*time.Minute)
+	b.reset("shop")
+	b.play(3 * time.Hour)
+	got := b.told()
+	for _, want := range []string{first + ".message", first + ".recovery-1"} {
+		if len(only(got, want)) != 1 {
+			t.Errorf("%s is told %d times", want, len(only(got, want)))
+		}
+	}
+	// It may be a case of its own or join the first: people hear of both.
+	if len(only(got, second)) == 0 && len(only(got, first+".reopened-2")) == 0 {
+		t.Errorf("the second incident is not told: %v", got)
+	}
+	if last := b.channel()[len(got)-1]; !strings.Contains(last.Text, "closed by hand") {
+		t.Errorf("the last word is %q", last.Text)
+	}
+}
+
+// A breaker's data is lost while it is open: it does not stay open in people's eyes.
+func TestLostBreakerIsToldToBeOver(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	id := b.trip("shop")
+	b.play(time.Minute)
+	keys, err := b.rdb.Keys(t.Context(), "tidegate:{shop}:*").Result()
+	if err != nil || len(keys) == 0 {
+		t.Fatal(keys, err)
+	}
+	if err := b.rdb.Del(t.Context(), keys...).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.play(2 * time.Minute)
+	b.lookAround()
+	b.play(10 * time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	if last := b.channel()[1].Text; !strings.Contains(last, "lost") {
+		t.Errorf("the last word is %q", last)
+	}
+}
+
+// Secrets that answers repeat get nowhere: not into the log, an error, Redis or a message.
+func TestSecretsStaySecret(t *testing.T) {
+	t.Parallel()
+	const canary, routing = "CANARYcanaryCANARYcanary", "c0ffeec0ffeec0ffeec0ffeec0ffee00"
+	token := "xoxb-" + canary
+	hostile := []string{
+		"<h1>Not Found</h1>The requested URL /services/T0/B0/" + canary + " was not found; you sent " + routing + " with Bearer " + token,
+		`{"ok":false,"error":"` + token + `","needed":"` + token + `"}`,
+		`{"ok":false,"error":"missing_scope","needed":"` + strings.ToLower(canary) + " " + token + `"}`,
+		`{"status":"invalid event","message":"` + routing + `","errors":["no such key ` + routing + `"]}`,
+		`{"ok":true,"channel":"` + canary + `"}`, canary,
+	}
+	for i, body := range hostile {
+		for _, status := range []int{200, 302, 404, 429} {
+			t.Run(fmt.Sprint(i, " with status ", status), func(t *testing.T) {
+				t.Parallel()
+				b := newBench(t, 0)
+				b.worker(func(o *Options) {
+					o.SlackToken, o.PagerDutyKey = token, routing
+					o.SlackWebhook = strings.TrimSuffix(b.slack.APIURL(), "/api/") + "/services/T0/B0/" + canary
+				})
+				b.line.instead = answer(status, body, "Location", "/services/T0/B0/"+canary, "Retry-After", canary) //nolint:bodyclose // the caller's to close
+				b.workers[0].sayProblems(t.Context())
+				b.call("shop", breaker.RateLimited(0))
+				for _, at := range []time.Duration{0, 6 * time.Minute, 15 * time.Minute, 25 * time.Hour} {
+					b.moveTo(start.Add(at))
+					b.settle()
+				}
+				_ = b.workers[0].Test(t.Context(), func(s Step) { _, _ = fmt.Fprintln(b.log, s) })
+				seen := b.log.String()
+				for _, task := range b.tasks {
+					seen += fmt.Sprint(task.err)
+				}
+				values, err := dump(t.Context(), b.rdb)
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, secret := range []string{canary, strings.ToLower(canary), routing} {
+					if at := strings.Index(seen, secret); at >= 0 {
+						t.Errorf("a log or an error has a secret: …%s", seen[max(0, at-200):at+len(secret)])
+					}
+					for name, value := range values {
+						if strings.Contains(value, secret) {
+							t.Errorf("in Redis, %s has a secret: %s", name, value)
+						}
+					}
+				}
+			})
+		}
+	}
+}
+
+// dump returns all that is in a Redis.
+func dump(ctx context.Context, rdb *redis.Client) (map[string]string, error) {
+	names, err := rdb.Keys(ctx, "*").Result()
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]string{}
+	for _, name := range names {
+		kind, err := rdb.Type(ctx, name).Result()
+		if err != nil {
+			return nil, err
+		}
+		var value any
+		switch kind {
+		case "string":
+			value, err = rdb.Get(ctx, name).Result()
+		case "hash":
+			value, err = rdb.HGetAll(ctx, name).Result()
+		case "list":
+			value, err = rdb.LRange(ctx, name, 0, -1).Result()
+		case "zset":
+			value, err = rdb.ZRange(ctx, name, 0, -1).Result()
+		case "set":
+			value, err = rdb.SMembers(ctx, name).Result()
+		}
+		if err != nil {
+			return nil, err
+		}
+		out[name] = fmt.Sprint(value)
+	}
+	return out, nil
+}

@@ -1,0 +1,223 @@
+package alerts
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Slack takes a post after its caller has given up. Whoever looks too soon would not find
+// it, and post it twice.
+func TestPostIsTakenLate(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	var late *http.Request
+	var body strings.Builder
+	b.line.instead = func(req *http.Request) (*http.Response, error) {
+		if late != nil || !strings.HasSuffix(req.URL.Path, "chat.postMessage") {
+			return nil, nil //nolint:nilnil // the call goes its way
+		}
+		late = req.Clone(context.Background())
+		buf := make([]byte, 1<<16)
+		for {
+			n, err := req.Body.Read(buf)
+			body.Write(buf[:n])
+			if err != nil {
+				return nil, context.DeadlineExceeded
+			}
+		}
+	}
+	id := b.trip("shop")
+	b.play(11 * time.Second)
+	late, b.line.instead = nil, func(*http.Request) (*http.Response, error) { return nil, nil } //nolint:nilnil // all calls go their way
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.slack.APIURL()+"chat.postMessage", strings.NewReader(body.String()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
+	resp, err := b.line.next.RoundTrip(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = resp.Body.Close()
+	b.play(5 * time.Minute)
+	same(t, "channel", []string{id + ".message"}, b.told())
+	if calls := b.slack.Calls("conversations.history"); calls != 1 {
+		t.Errorf("the channel was looked through %d times, want once", calls)
+	}
+}
+
+// A gateway answers 504 to all, though Slack takes what it is sent: what cannot be looked
+// for is posted again, but rarely.
+func TestBlindPostsAreRare(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	b.trip("shop")
+	b.slack.SetFault(fakehttp.WithStatus(http.StatusGatewayTimeout).AfterActing())
+	b.play(time.Hour)
+	if n := len(b.told()); n > 6 {
+		t.Errorf("posted %d times in an hour", n)
+	}
+}
+
+// An outage that begins with a lost answer: nothing is posted without a look as long as
+// nobody could look.
+func TestLostAnswerThenAnOutage(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2, withoutPager)
+	b.slack.SetFault(fakehttp.Dropping().AfterActing().Times(1))
+	b.slack.SetFault(fakehttp.WithStatus(503).During(5 * time.Minute))
+	id := b.trip("shop")
+	b.play(10 * time.Minute)
+	same(t, "channel", []string{id + ".message"}, b.told())
+}
+
+// Whatever Slack says of one message, those of other incidents are told.
+func TestOneMessageIsNotInTheWayOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, code := range []string{"invalid_blocks", "msg_too_long", "metadata_too_large", "channel_not_found", "invalid_arguments", "brand_new_error"} {
+		t.Run(code, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 1, withoutPager)
+			first := b.trip("shop")
+			b.play(time.Minute)
+			b.reset("shop")
+			b.line.instead = func(req *http.Request) (*http.Response, error) {
+				// Of the first incident, nothing more can be said.
+				if err := req.ParseForm(); err != nil {
+					return nil, err
+				}
+				text := req.PostForm.Encode()
+				req.Body = http.NoBody
+				if strings.HasSuffix(req.URL.Path, "chat.postMessage") && strings.Contains(text, first) {
+					return answer(http.StatusOK, `{"ok":false,"error":"`+code+`"}`, "Content-Type", "application/json")(req)
+				}
+				again, err := http.NewRequestWithContext(req.Context(), req.Method, req.URL.String(), strings.NewReader(text))
+				if err != nil {
+					return nil, err
+				}
+				again.Header = req.Header
+				return b.line.next.RoundTrip(again)
+			}
+			b.play(20 * time.Minute)
+			second := b.trip("shop")
+			b.play(25 * time.Minute)
+			same(t, "channel", []string{first + ".message", second + ".message"}, b.told())
+		})
+	}
+}
+
+// A limit of edits, or of looks, says nothing of posts.
+func TestLimitsOfOtherMethods(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	id := b.trip("shop")
+	b.play(time.Minute)
+	b.slack.SetFault(fakehttp.RateLimited(time.Minute).On("chat.update").During(time.Hour))
+	b.reset("shop")
+	b.play(2 * time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "gates", 0, len(b.gates))
+	b.play(2 * time.Hour)
+	same(t, "edits", 1, b.channel()[0].Edits)
+}
+
+// The message is posted although the app cannot find the channel to look for it.
+func TestChannelThatTheAppCannotSee(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 0)
+	b.slack.SetChannel(fakeslack.Channel{ID: "C0PRIVATE1", Name: "private", Private: true})
+	b.worker(withoutPager, func(o *Options) { o.SlackChannel = "#private" })
+	b.slack.SetFault(fakehttp.WithStatus(503).Times(1))
+	id := b.trip("shop")
+	b.play(time.Minute)
+	same(t, "channel", []string{id + ".message"}, b.told())
+}
+
+// Slack hangs while forty breakers open: three of the four slots wait for it, and
+// PagerDuty has the fourth.
+func TestPagerDutyDoesNotWaitForSlack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, func(o *Options) { o.OpenTooLong = time.Nanosecond })
+	entered, release := make(chan struct{}, 100), make(chan struct{})
+	b.line.instead = func(req *http.Request) (*http.Response, error) {
+		if !strings.Contains(req.URL.Path, "/api/") {
+			return nil, nil //nolint:nilnil // the call goes its way
+		}
+		entered <- struct{}{}
+		<-release
+		return nil, context.DeadlineExceeded
+	}
+	for i := range 40 {
+		b.trip(fmt.Sprint("d", i))
+	}
+	b.moveTo(start.Add(time.Second))
+	b.fetch()
+	var hanging sync.WaitGroup
+	putOff := make(chan error, len(b.tasks))
+	for _, task := range b.tasks {
+		if task.job.Key == toSlack {
+			hanging.Go(func() { putOff <- b.workers[0].Publish(t.Context(), task.job) })
+		}
+	}
+	for range Concurrency - 1 {
+		<-entered
+	}
+	for range 37 {
+		later, ok := errors.AsType[*jobs.RescheduleError](<-putOff)
+		if !ok || later.Delay != time.Second {
+			t.Fatalf("a job without a slot: %v", later)
+		}
+	}
+	for _, task := range b.tasks {
+		if task.job.Key == toPager {
+			if err := b.workers[0].Publish(t.Context(), task.job); err != nil {
+				t.Errorf("%s: %v", task.job.ID, err)
+			}
+			if task.job.Priority != jobs.PriorityHigh {
+				t.Errorf("%s has priority %s", task.job.ID, task.job.Priority)
+			}
+		}
+	}
+	same(t, "pages", 40, len(b.pager.Open()))
+	close(release)
+	hanging.Wait()
+}
+
+// The publisher's own time is up while Slack is slow: the job comes back. It is
+// shutting down: the job is the publisher's.
+func TestContextEnds(t *testing.T) {
+	t.Parallel()
+	for cause, want := range map[error]string{context.DeadlineExceeded: "*jobs.RescheduleError", context.Canceled: "cancelled"} {
+		b := newBench(t, 1, withoutPager)
+		b.trip("shop")
+		b.fetch()
+		ctx, cancel := context.WithCancel(t.Context())
+		if errors.Is(cause, context.DeadlineExceeded) {
+			ctx, cancel = context.WithDeadline(t.Context(), time.Now().Add(200*time.Millisecond))
+		}
+		b.line.instead = func(req *http.Request) (*http.Response, error) {
+			if errors.Is(cause, context.Canceled) {
+				cancel()
+			}
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		}
+		err := b.workers[0].Publish(ctx, b.tasks[0].job)
+		got := fmt.Sprintf("%T", err)
+		if errors.Is(err, context.Canceled) {
+			got = "cancelled"
+		}
+		same(t, cause.Error(), want, got)
+		cancel()
+	}
+}

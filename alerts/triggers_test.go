@@ -1,0 +1,230 @@
+package alerts
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// stuck is a connection to a Redis that does not answer.
+type stuck struct{ entered chan struct{} }
+
+func (s *stuck) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (s *stuck) wait(ctx context.Context) error {
+	select {
+	case s.entered <- struct{}{}:
+	default:
+	}
+	<-ctx.Done()
+	return ctx.Err()
+}
+
+func (s *stuck) ProcessHook(redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := s.wait(ctx)
+		cmd.SetErr(err)
+		return err
+	}
+}
+
+func (s *stuck) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := s.wait(ctx)
+		for _, cmd := range cmds {
+			cmd.SetErr(err)
+		}
+		return err
+	}
+}
+
+func opened(i int) breaker.Event {
+	return breaker.Event{
+		At: start, Name: fmt.Sprint("d", i), From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("i", i), Generation: uint64(i) + 1,
+	}
+}
+
+// Those who report what happens never wait, not even for a Redis that hangs, and up to
+// the bounds nothing of it is lost.
+func TestReportsDoNotBlock(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	hook := &stuck{make(chan struct{}, 1)}
+	a, err := New(connect(t, b.addr, b.db, hook), func() Options { o := configured(b); bursts(&o); return o }())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan struct{})
+	go func() { defer close(ran); _ = a.Run(ctx) }()
+	<-hook.entered
+	const each = 300
+	reported := make(chan struct{})
+	go func() {
+		defer close(reported)
+		for i := range each {
+			a.OnEvent(opened(i))
+			a.OnEvent(breaker.Event{At: start, Name: fmt.Sprintf("d%d/k", i), Key: "k", From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("k", i)})
+			a.OnJob(JobEnd{Destination: fmt.Sprint("d", i), Job: "j", Poison: true, Crashes: 3})
+			a.OnAnswer(Answer{At: start, Destination: fmt.Sprint("d", i), Job: "j", Status: 429})
+		}
+	}()
+	select {
+	case <-reported:
+	case <-time.After(10 * time.Second):
+		t.Fatal("reports wait for Redis")
+	}
+	cancel()
+	<-ran
+	// All of it is still there, once Redis answers.
+	a.rdb, a.store.rdb, a.client, a.now = b.rdb, b.rdb, b.workers[0].client, b.workers[0].now
+	for n := 0; ; n++ {
+		if a.sendTriggers(t.Context()) == nil && a.sendEnds(t.Context()) == nil {
+			break
+		}
+		if n > 10 {
+			t.Fatal("Redis takes nothing")
+		}
+	}
+	b.fetch()
+	kinds := map[string]int{}
+	for _, task := range b.tasks {
+		kinds[task.job.Key]++
+	}
+	// For each: opened, the keys, the poison job; and opened for PagerDuty.
+	same(t, "jobs", map[string]int{toSlack: 3 * each, toPager: each}, kinds)
+}
+
+// What is remembered while Redis is away is bounded.
+func TestReportsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	a := b.workers[0]
+	for i := range mostTriggers + 1000 {
+		a.OnEvent(opened(i))
+		a.OnAnswer(Answer{Destination: fmt.Sprint("d", i), Job: "j"})
+	}
+	for range 100 {
+		a.OnAnswer(Answer{Destination: "d0", Job: "j"})
+	}
+	list, _ := a.due.take()
+	same(t, "triggers", mostTriggers, len(list))
+	same(t, "answers", mostNames, len(a.ends.answers))
+	same(t, "answers of one", mostAnswers, len(a.ends.answers["d0/"]))
+}
+
+// All workers make the same jobs of the same events.
+func TestTriggersOfEvents(t *testing.T) {
+	t.Parallel()
+	at := start.Add(7 * time.Second)
+	tests := map[string]struct {
+		event breaker.Event
+		want  []string
+	}{
+		"opened": {
+			breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Open, Incident: "i1", Generation: 5},
+			[]string{"i1.opened slack", "i1.opened.pager pagerduty"},
+		},
+		"a failed probe is nothing for PagerDuty": {
+			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Open, Incident: "i1", Generation: 7, Probes: 1},
+			[]string{"i1.probe-7 slack"},
+		},
+		"many failed probes are summed up": {
+			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Open, Incident: "i1", Generation: 70, Probes: 21},
+			[]string{fmt.Sprintf("i1.probes-%d slack +30s", start.Add(30*time.Second).Unix())},
+		},
+		"closed": {
+			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Closed, Incident: "i1", Generation: 8},
+			[]string{"i1.closed slack", "i1.closed.pager pagerduty"},
+		},
+		"half open is nobody's business": {breaker.Event{Name: "shop", From: breaker.Open, To: breaker.HalfOpen, Incident: "i1"}, nil},
+		"a reset of one that is CLOSED":  {breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Closed}, nil},
+		"a key": {
+			breaker.Event{Name: "shop/ann", Key: "ann", From: breaker.Closed, To: breaker.Open, Incident: "i1"},
+			[]string{fmt.Sprintf("shop.keys.%d slack +10s", start.Add(10*time.Second).Unix())},
+		},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			a, err := New(nil, Options{SlackToken: "xoxb-1", SlackChannel: "#a", PagerDutyKey: "k"})
+			if err != nil {
+				t.Fatal(err)
+			}
+			for range 3 { // heard of again and again
+				e := test.event
+				e.At = at
+				a.OnEvent(e)
+			}
+			var got []string
+			list, _ := a.due.take()
+			for _, one := range list {
+				s := one.id + " " + one.key
+				if !one.at.IsZero() {
+					s += fmt.Sprintf(" +%v", one.at.Sub(start))
+				}
+				got = append(got, s)
+			}
+			same(t, "jobs", test.want, got)
+		})
+	}
+}
+
+// Run tells Redis of what happens, of the last too, and leaves nothing behind: that no
+// goroutine is left is seen at the end of all tests.
+func TestRun(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	a := b.workers[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	ran := make(chan error)
+	go func() { ran <- a.Run(ctx) }()
+	a.OnEvent(opened(1))
+	deadline := time.After(10 * time.Second)
+	for {
+		if _, err := a.client.Get(t.Context(), "i1.opened"); err == nil {
+			break
+		}
+		select {
+		case <-deadline:
+			t.Fatal("the job does not come to be")
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	cancel()
+	a.OnEvent(opened(2))
+	if err := <-ran; err != nil {
+		t.Errorf("Run: %v", err)
+	}
+	if _, err := a.client.Get(t.Context(), "i2.opened"); err != nil {
+		t.Errorf("what happened at the end: %v", err)
+	}
+}
+
+// A look around sees what is open, and one of the workers looks each minute.
+func TestOneWorkerLooksEachMinute(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 3, withoutPager)
+	b.lookAround()
+	b.trip("shop")
+	b.settle()
+	for i := range 3 {
+		b.play(time.Duration(i+1) * time.Minute)
+		b.lookAround()
+		b.settle()
+	}
+	var looks []string
+	for _, task := range b.tasks {
+		if task.job.ID[:9] == "shop.look" {
+			looks = append(looks, task.job.ID)
+		}
+	}
+	slices.Sort(looks)
+	same(t, "looks", 3, len(looks))
+}

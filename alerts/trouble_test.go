@@ -1,0 +1,300 @@
+package alerts
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeslack"
+)
+
+func only(list []string, part string) []string {
+	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !strings.Contains(s, part) })
+}
+
+// While Slack cannot be told anything, PagerDuty is told so after five minutes, and of
+// its end.
+func TestPagerDutyIsToldOfTroubleWithSlack(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	b.play(time.Minute)
+	id := b.trip("shop")
+	lift := b.slack.SetFault(fakehttp.WithStatus(http.StatusServiceUnavailable))
+	b.play(6*time.Minute - time.Millisecond)
+	same(t, "within five minutes", []string(nil), b.paged())
+	b.play(8 * time.Minute)
+	trouble := "tidegate-alerts-slack-20500101T120100.000"
+	if got := only(b.paged(), trouble); len(got) != 1 || !strings.HasPrefix(got[0], "trigger") {
+		t.Fatalf("events after 7 minutes: %v", b.paged())
+	}
+	e := b.pager.Events()[0]
+	same(t, "summary", "alerts cannot be delivered through Slack: it answered with status 503", e.Payload.Summary)
+	same(t, "severity", "warning", e.Payload.Severity)
+	b.reset("shop")
+	b.play(10 * time.Minute)
+	lift()
+	b.play(30 * time.Minute)
+	events := only(b.paged(), trouble)
+	if len(events) != 2 || !strings.HasPrefix(events[1], "resolve") {
+		t.Errorf("events of the trouble: %v", events)
+	}
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	if n := strings.Count(b.log.String(), "alerts are delivered again"); n != 1 {
+		t.Errorf("it is logged %d times that alerts are delivered again", n)
+	}
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// PagerDuty cannot be told of the trouble before it is over: then it is not told.
+func TestTroubleThatIsOverIsNotPaged(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	b.trip("shop")
+	slackLift, pagerLift := b.slack.SetFault(fakehttp.Dropping()), b.pager.SetFault(fakehttp.Dropping())
+	b.play(12 * time.Minute)
+	slackLift()
+	b.play(14 * time.Minute)
+	pagerLift()
+	b.reset("shop")
+	b.play(time.Hour)
+	if open := b.pager.Open(); len(open) > 0 {
+		t.Errorf("still open in PagerDuty: %v", open)
+	}
+}
+
+// Slack takes nothing for more than a day: what happened meanwhile is given up, counted,
+// and told once it works again; what is new is told as ever.
+func TestGivenUpAfterADay(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	first := b.trip("shop")
+	lift := b.slack.SetFault(fakehttp.WithError("channel_not_found"))
+	b.play(20 * time.Minute)
+	b.reset("shop")
+	b.play(30 * time.Minute)
+	b.moveTo(start.Add(20 * time.Hour)) // the tries between are all the same
+	second := b.trip("shop")
+	b.settle()
+	b.moveTo(start.Add(24*time.Hour + 21*time.Minute))
+	b.settle()
+	b.lookAround()
+	var given []string
+	for _, task := range b.tasks {
+		if task.err != nil {
+			given = append(given, task.job.ID)
+		}
+	}
+	if len(given) == 0 || !strings.HasPrefix(given[0], first) {
+		t.Fatalf("given up after 25 hours: %v; waiting: %v", given, b.waiting())
+	}
+	lift()
+	b.play(27 * time.Hour)
+	got := b.told()
+	for _, id := range got {
+		if strings.HasPrefix(id, first) {
+			t.Errorf("%s is told a day late", id)
+		}
+	}
+	same(t, "of the second incident", []string{second + ".message", second + ".page"}, only(got, second))
+	undelivered := only(b.texts(), "could not be delivered")
+	if len(undelivered) != 1 || !strings.HasPrefix(undelivered[0], fmt.Sprintf("%d alert", len(given))) {
+		t.Errorf("what is told of the %d alerts given up: %q", len(given), undelivered)
+	}
+	if n := strings.Count(b.log.String(), "an alert is given up"); n != len(given) {
+		t.Errorf("%d alerts given up are logged %d times", len(given), n)
+	}
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// While one job of an incident waits for Slack, there is no second one that does.
+func TestOneJobTriesForAll(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2, withoutPager)
+	b.slack.SetFault(fakehttp.WithStatus(503))
+	for i := range 10 {
+		b.play(time.Duration(i) * time.Minute)
+		b.trip("shop")
+		b.play(b.elapsed() + 10*time.Second)
+		b.reset("shop")
+	}
+	b.play(30 * time.Minute)
+	waiting := b.waiting()
+	if len(waiting) != 1 {
+		t.Errorf("%d jobs try: %v", len(waiting), waiting)
+	}
+	calls := b.slack.Calls()
+	b.play(90 * time.Minute)
+	if n := b.slack.Calls() - calls; n > 60*2+2 {
+		t.Errorf("%d calls in an hour, want one or two a minute", n)
+	}
+	b.slack.LiftFaults()
+	b.play(2 * time.Hour)
+	if len(b.told()) == 0 || len(b.waiting()) > 0 {
+		t.Errorf("told %v, waiting %v", b.told(), b.waiting())
+	}
+}
+
+// The job that stands in for the others dies with its worker: another one takes over.
+func TestWhoStandsInMayDie(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1, withoutPager)
+	b.slack.SetFault(fakehttp.WithStatus(503))
+	id := b.trip("shop")
+	b.play(10 * time.Second)
+	for _, task := range b.tasks {
+		task.done = true
+	}
+	b.play(time.Minute)
+	b.slack.LiftFaults()
+	b.reset("shop")
+	b.play(10 * time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+}
+
+// The token is revoked in the middle of an incident: what follows comes through the
+// webhook, in short messages.
+func TestRevokedTokenFallsBackToTheWebhook(t *testing.T) {
+	t.Parallel()
+	for name, spoil := range map[string]func(b *bench){
+		"token revoked": func(b *bench) { b.slack.SetToken("xoxb-another") },
+		"channel archived": func(b *bench) {
+			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts", Archived: true})
+		},
+		"scope taken away": func(b *bench) { b.slack.SetScopes("channels:read") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 0)
+			b.slack.SetChannel(fakeslack.Channel{ID: "C0HOOK0001", Name: "hook"})
+			hook := fakeslack.New(fakeslack.Options{Now: b.clock.Now})
+			if _, err := hook.Start(""); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { _ = hook.Close() })
+			b.worker(withoutPager, func(o *Options) { o.SlackWebhook = hook.WebhookURL() })
+			id := b.trip("shop")
+			b.play(5 * time.Minute)
+			spoil(b)
+			hook.SetFault(fakehttp.WithStatus(500).Times(2)) // it fails too, for a moment
+			b.play(20 * time.Minute)
+			b.reset("shop")
+			b.play(time.Hour)
+			same(t, "channel", []string{id + ".message"}, b.told())
+			var texts []string
+			for _, m := range hook.Messages() {
+				texts = append(texts, m.Text)
+			}
+			same(t, "webhook", []string{
+				"@ann shop: open by hand for 15 min 3 s, by ann; 0 jobs wait; it stays open until it is reset",
+				"shop was closed by hand after 20 min: 0 wasted calls, 0 failed probes, 0 jobs rescheduled; 0 jobs wait",
+			}, texts)
+			if !strings.Contains(b.log.String(), `msg="alerts cannot be delivered" to=Slack`) {
+				t.Error("nothing is logged of it")
+			}
+			if left := b.waiting(); len(left) > 0 {
+				t.Errorf("jobs are left: %v", left)
+			}
+		})
+	}
+}
+
+// People delete the message, or archive its channel and make another one of that name.
+// What follows is told all the same.
+func TestMessageIsGone(t *testing.T) {
+	t.Parallel()
+	const second = "C0ALERTS02"
+	for name, test := range map[string]struct {
+		channel string
+		spoil   func(t *testing.T, b *bench)
+		want    string // channel of page and recovery
+	}{
+		"message deleted": {"#alerts", func(t *testing.T, b *bench) {
+			t.Helper()
+			m := b.slack.Messages()[0]
+			if err := b.workers[0].bot.remove(t.Context(), place{m.Channel, m.TS}); err != nil {
+				t.Fatal(err)
+			}
+		}, fakeslack.DefaultChannel},
+		"another channel of that name": {"#alerts", func(_ *testing.T, b *bench) {
+			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts-old", Archived: true})
+			b.slack.SetChannel(fakeslack.Channel{ID: second, Name: "alerts"})
+		}, second},
+		"channel set anew": {fakeslack.DefaultChannel, func(_ *testing.T, b *bench) {
+			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts", Archived: true})
+			b.slack.SetChannel(fakeslack.Channel{ID: second, Name: "alerts-new"})
+			b.workers = nil
+			b.worker(withoutPager, func(o *Options) { o.SlackChannel = second })
+		}, second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 0)
+			b.worker(withoutPager, func(o *Options) { o.SlackChannel = test.channel })
+			id := b.trip("shop")
+			b.play(time.Minute)
+			test.spoil(t, b)
+			b.play(20 * time.Minute)
+			b.reset("shop")
+			b.play(time.Hour)
+			var got []string
+			for _, m := range b.slack.Messages()[1:] {
+				got = append(got, fmt.Sprint(m.Channel, " ", m.Metadata.EventPayload["id"]))
+			}
+			same(t, "what follows", []string{test.want + " " + id + ".page", test.want + " " + id + ".recovery-1"}, got)
+			// And the next incident is as any other.
+			next := b.trip("shop")
+			b.settle()
+			same(t, "the next", next+".message", b.told()[len(b.told())-1])
+			if left := b.waiting(); len(left) > 1 {
+				t.Errorf("jobs are left: %v", left)
+			}
+		})
+	}
+}
+
+// That on-call cannot be paged is told in Slack: at once if somebody has to mend it,
+// otherwise if it lasts.
+func TestSlackIsToldOfTroubleWithPagerDuty(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		fault fakehttp.Fault
+		after time.Duration // from the page on
+		text  string
+	}{
+		"a wrong key": {fakehttp.WithError("no such key"), 0, "alerts cannot be delivered through PagerDuty: it answered with status 400: Event object is invalid: no such key"},
+		"away":        {fakehttp.WithStatus(503), 5 * time.Minute, "alerts cannot be delivered through PagerDuty: it answered with status 503"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t, 2)
+			id := b.trip("shop")
+			b.play(10 * time.Minute)
+			lift := b.pager.SetFault(test.fault)
+			b.play(15*time.Minute + max(0, test.after-time.Second))
+			if test.after > 0 {
+				same(t, "before", 0, len(only(b.texts(), "PagerDuty")))
+			}
+			b.play(15*time.Minute + test.after + 2*time.Minute)
+			same(t, "channel", []string{test.text}, only(b.texts(), "PagerDuty"))
+			lift()
+			b.play(30 * time.Minute)
+			b.reset("shop")
+			b.play(time.Hour)
+			same(t, "channel", 1, len(only(b.texts(), "PagerDuty")))
+			if incidents := b.pager.Incidents(); len(incidents) != 1 || incidents[0].DedupKey != id || incidents[0].State != "resolved" {
+				t.Errorf("PagerDuty: %v", b.paged())
+			}
+			if left := b.waiting(); len(left) > 0 {
+				t.Errorf("jobs are left: %v", left)
+			}
+		})
+	}
+}

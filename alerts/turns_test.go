@@ -1,0 +1,142 @@
+package alerts
+
+import (
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+// during calls f once, in the middle of the next call of a method of Slack: before it
+// gets there.
+func (b *bench) during(method string, f func()) {
+	b.line.instead = func(req *http.Request) (*http.Response, error) {
+		if strings.HasSuffix(req.URL.Path, method) {
+			b.line.instead = nil
+			f()
+		}
+		return nil, nil //nolint:nilnil // the call goes its way
+	}
+}
+
+// A job waits for its turn and stands in for those that come meanwhile. Once it has its
+// turn, it does not: what comes while it speaks is told by who comes.
+func TestNewsWhileAnotherOneSpeaks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2, withoutPager)
+	turn, err := b.workers[0].store.lock(t.Context(), key("lock", "slack", "shop"), "somebody")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := b.trip("shop")
+	b.settle() // it has to wait
+	turn.unlock(t.Context())
+	b.during("chat.postMessage", func() {
+		b.reset("shop")
+		b.fetch()
+		b.run(b.task(id + ".closed"))
+	})
+	b.play(time.Minute)
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	b.play(time.Hour)
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// A worker stalls in the middle of a post for so long that its turn ends and its job is
+// taken back from it. Whoever has the job then waits until it can be seen whether the
+// post has arrived, and what the first one knows does not count any more.
+func TestStalledWorker(t *testing.T) {
+	t.Parallel()
+	for _, stall := range []time.Duration{16 * time.Second, 2 * time.Minute} {
+		b := newBench(t, 2, withoutPager)
+		id := b.trip("shop")
+		b.during("chat.postMessage", func() {
+			b.moveTo(b.now().Add(stall))
+			t := b.task(id + ".opened")
+			t.due = b.now()
+			if stall < 20*time.Second {
+				b.run(t) // it is too early to look, and to post
+			}
+		})
+		b.play(10 * time.Minute)
+		b.reset("shop")
+		b.play(20 * time.Minute)
+		same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+		if left := b.waiting(); len(left) > 0 {
+			t.Errorf("jobs are left: %v", left)
+		}
+	}
+}
+
+// News comes while somebody is told that it is over: it is not over then.
+func TestReopenedWhileTheEndIsTold(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	id := b.trip("shop")
+	b.play(16 * time.Minute)
+	b.reset("shop")
+	var second string
+	b.during("chat.postMessage", func() {
+		second = b.trip("shop")
+		b.reset("shop")
+		b.fetch()
+		b.run(b.task(second + ".opened"))
+		b.run(b.task(second + ".closed"))
+	})
+	b.play(time.Hour)
+	if second == "" {
+		t.Fatal("the end was not told")
+	}
+	got := b.channel()
+	last := got[len(got)-1]
+	if len(only(b.told(), id+".recovery-1")) != 1 || last.ID == id+".recovery-1" || !strings.Contains(last.ID, "recovery") {
+		t.Errorf("channel: %+v", got)
+	}
+	if open := b.pager.Open(); len(open) > 0 {
+		t.Errorf("still open in PagerDuty: %v", open)
+	}
+}
+
+// A turn that has ended says and changes nothing any more, whoever has it now.
+func TestTurnEnds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	s, ctx, name := b.workers[0].store, t.Context(), key("lock", "slack", "shop")
+	first, err := s.lock(ctx, name, "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.lock(ctx, name, "job"); !errors.Is(err, errLocked) {
+		t.Errorf("the same job has the turn twice: %v", err)
+	}
+	b.moveTo(start.Add(lockFor - time.Second))
+	if err := first.extend(ctx); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	b.moveTo(start.Add(2*lockFor - 2*time.Second))
+	if err := first.save(ctx, "value", "first"); err != nil {
+		t.Errorf("save: %v", err)
+	}
+	b.moveTo(start.Add(2 * lockFor))
+	second, err := s.lock(ctx, name, "job")
+	if err != nil {
+		t.Fatalf("the next one: %v", err)
+	}
+	if err := second.save(ctx, "value", "second"); err != nil {
+		t.Errorf("save: %v", err)
+	}
+	if err := first.save(ctx, "value", "late"); !errors.Is(err, errLocked) {
+		t.Errorf("save after the end: %v", err)
+	}
+	if err := first.extend(ctx); !errors.Is(err, errLocked) {
+		t.Errorf("extend after the end: %v", err)
+	}
+	first.unlock(ctx)
+	if err := second.extend(ctx); err != nil {
+		t.Errorf("the one before has ended the turn: %v", err)
+	}
+	same(t, "value", `"second"`, b.rdb.Get(ctx, "value").Val())
+}
