@@ -102,7 +102,7 @@ func (a *Alerts) pageNotice(ctx context.Context, job *jobs.Job, n *notice, m *me
 	}
 	source, class := n.about()
 	err := a.pager.trigger(ctx, dedup, pagerPayload{
-		Summary: cutBytes(plain(m.Text), mostSummary), Source: "tidegate/" + source, Severity: severityWarning, Group: "tidegate", Class: class,
+		Summary: cutSummary(plain(m.Text)), Source: "tidegate/" + source, Severity: severityWarning, Group: "tidegate", Class: class,
 	}, job.CreatedAt, "")
 	if err == nil {
 		a.heard(ctx, toPager)

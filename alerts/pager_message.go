@@ -12,7 +12,7 @@ const mostSummary = 1024
 // pagerSummary is the headline of an incident in PagerDuty, in plain text. The span
 // after which it pages is not repeated: PagerDuty shows that it has paged.
 func (w writer) pagerSummary(s situation, _ time.Duration) string {
-	return cutBytes(plain(pageText(&s)), mostSummary)
+	return cutSummary(plain(pageText(&s)))
 }
 
 // plain takes out what is meant for Slack.
@@ -20,12 +20,12 @@ func plain(s string) string { return plainer.Replace(s) }
 
 var plainer = strings.NewReplacer(joiner, "", "&lt;", "<", "&gt;", ">", "&amp;", "&")
 
-// cutBytes shortens a text to so many bytes, whole characters only.
-func cutBytes(s string, most int) string {
-	if len(s) <= most {
+// cutSummary shortens a text to what PagerDuty takes, whole characters only.
+func cutSummary(s string) string {
+	if len(s) <= mostSummary {
 		return s
 	}
-	s = s[:most-len("…")]
+	s = s[:mostSummary-len("…")]
 	for !utf8.ValidString(s) {
 		s = s[:len(s)-1]
 	}

@@ -26,7 +26,7 @@ func TestPagerSummary(t *testing.T) {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
 	}
-	if got := cutBytes(strings.Repeat("😀", 300), mostSummary); len(got) != 255*4+len("…") {
+	if got := cutSummary(strings.Repeat("😀", 300)); len(got) != 255*4+len("…") {
 		t.Errorf("cut to %d bytes: …%q", len(got), got[len(got)-8:])
 	}
 }

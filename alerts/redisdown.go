@@ -111,7 +111,7 @@ func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	var errs []error
 	if a.pager != nil {
 		errs = append(errs, a.pager.trigger(ctx, w.id(), pagerPayload{
-			Summary: cutBytes(plain(m.Text), mostSummary), Source: "tidegate", Severity: severityCritical, Group: "tidegate", Class: "Redis unreachable",
+			Summary: cutSummary(plain(m.Text)), Source: "tidegate", Severity: severityCritical, Group: "tidegate", Class: "Redis unreachable",
 		}, w.lostAt, ""))
 	}
 	errs = append(errs, w.lostInSlack(ctx, m))
