@@ -2,14 +2,10 @@ package alerts
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
-	"net/http"
 	"slices"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -17,7 +13,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
 	"github.com/tidegate/tidegate/jobs"
@@ -127,77 +122,6 @@ func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.b.String()
-}
-
-// line is the way to Slack and PagerDuty. A call that they leave hanging ends at once
-// as if its time were up.
-type line struct {
-	b     *bench
-	next  *http.Transport
-	hangs bool // some calls do
-	// instead takes a call, if it is not nil and does not return nil twice.
-	instead func(*http.Request) (*http.Response, error)
-}
-
-func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
-	if l.instead != nil {
-		if resp, err := l.instead(req); resp != nil || err != nil {
-			return resp, err
-		}
-	}
-	if !l.hangs {
-		return l.next.RoundTrip(req)
-	}
-	fake := l.b.slack.Fake
-	if !strings.HasPrefix(fake.URL(), "http://"+req.URL.Host) {
-		fake = l.b.pager.Fake
-	}
-	ctx, cancel := context.WithCancel(req.Context())
-	l.b.t.Cleanup(cancel) // the answer may still have to be read
-	before := len(fake.Requests())
-	type answer struct {
-		resp *http.Response
-		err  error
-	}
-	answered := make(chan answer, 1)
-	go func() {
-		resp, err := l.next.RoundTrip(req.WithContext(ctx)) //nolint:bodyclose // the caller's to close
-		answered <- answer{resp, err}
-	}()
-	var mine fakehttp.Request
-	look := func(done func(fakehttp.Request) bool) error {
-		return fake.AwaitRequests(req.Context(), func(list []fakehttp.Request) bool {
-			if len(list) > before {
-				mine = list[before]
-			}
-			return len(list) > before && done(mine)
-		})
-	}
-	if err := look(func(r fakehttp.Request) bool { return r.Fault == fakehttp.Hang || !r.Done.IsZero() }); err != nil {
-		return nil, err
-	}
-	if mine.Fault != fakehttp.Hang {
-		got := <-answered
-		return got.resp, got.err
-	}
-	cancel()
-	// What the call has done, it has done by then.
-	err := look(func(r fakehttp.Request) bool { return !r.Done.IsZero() })
-	<-answered
-	return nil, errors.Join(context.DeadlineExceeded, err)
-}
-
-func (l *line) CloseIdleConnections() { l.next.CloseIdleConnections() }
-
-// answer is one that nobody of those who are called gives.
-func answer(status int, body string, header ...string) func(*http.Request) (*http.Response, error) {
-	return func(req *http.Request) (*http.Response, error) {
-		h := http.Header{}
-		for i := 0; i+1 < len(header); i += 2 {
-			h.Set(header[i], header[i+1])
-		}
-		return &http.Response{StatusCode: status, Header: h, Body: io.NopCloser(strings.NewReader(body)), Request: req, ProtoMajor: 1, ProtoMinor: 1}, nil
-	}
 }
 
 // --- time and what happens
@@ -438,72 +362,5 @@ func (b *bench) waiting() []string {
 		}
 	}
 	slices.Sort(out)
-	return out
-}
-
-// --- what people see
-
-// seen is a message of ours in Slack.
-type seen struct {
-	ID        string // of the post
-	At        time.Duration
-	Reply     string // id of the post that it replies to
-	Broadcast bool
-	Edits     int
-	Text      string
-}
-
-// channel are our messages, the oldest first, without those that were deleted.
-func (b *bench) channel() []seen {
-	b.t.Helper()
-	var out []seen
-	byTS := map[string]string{}
-	for _, m := range b.slack.Messages() {
-		id := "webhook"
-		if m.Metadata != nil {
-			id, _ = m.Metadata.EventPayload["id"].(string)
-			if m.Metadata.EventType != metadataType {
-				b.t.Errorf("metadata of type %q", m.Metadata.EventType)
-			}
-		}
-		byTS[m.TS] = id
-		if m.Deleted {
-			continue
-		}
-		s := seen{ID: id, At: m.PostedAt.Sub(start), Broadcast: m.Broadcast, Edits: m.Edits, Text: m.Text}
-		if m.ThreadTS != "" {
-			s.Reply = byTS[m.ThreadTS]
-		}
-		out = append(out, s)
-	}
-	return out
-}
-
-// told are the ids of our messages in order.
-func (b *bench) told() []string {
-	b.t.Helper()
-	var out []string
-	for _, s := range b.channel() {
-		out = append(out, s.ID)
-	}
-	return out
-}
-
-// texts are what our messages say, in order.
-func (b *bench) texts() []string {
-	b.t.Helper()
-	var out []string
-	for _, s := range b.channel() {
-		out = append(out, s.Text)
-	}
-	return out
-}
-
-// paged are PagerDuty's events in order: action, dedup key, time after start.
-func (b *bench) paged() []string {
-	var out []string
-	for _, e := range b.pager.Events() {
-		out = append(out, fmt.Sprintf("%s %s +%v", e.Action, e.DedupKey, e.At.Sub(start)))
-	}
 	return out
 }

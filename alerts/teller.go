@@ -12,6 +12,26 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
+// said is what Slack has been told of a case.
+type said struct {
+	// At is where the message is.
+	At place `json:"at"`
+	// Posted says that the message is there. Paged is the opening in which was paged last,
+	// Recovered the one of which the recovery was told last, Reopened the one that was told
+	// to have followed a recovery; all count from 1.
+	Posted    bool `json:"posted,omitempty"`
+	Paged     int  `json:"paged,omitempty"`
+	Recovered int  `json:"recovered,omitempty"`
+	Reopened  int  `json:"reopened,omitempty"`
+	// Shown is a digest of the message as it was last shown.
+	Shown string `json:"shown,omitempty"`
+	// Posting is the id of a post that may have arrived, since when it may have, and from
+	// when on it can be looked for.
+	Posting      string    `json:"posting,omitempty"`
+	PostingSince time.Time `json:"posting_since,omitzero"`
+	LookAt       time.Time `json:"look_at,omitzero"`
+}
+
 // teller posts to Slack what belongs to one message, under a lock, and remembers it.
 type teller struct {
 	a    *Alerts

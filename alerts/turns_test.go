@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker"
 )
 
 // during calls f once, in the middle of the next call of a method of Slack: before it
@@ -71,32 +73,28 @@ func TestStalledWorker(t *testing.T) {
 	}
 }
 
-// News comes while somebody is told that it is over: it is not over then.
+// The breaker opens and closes again while somebody is told that it has recovered: that
+// is told too.
 func TestReopenedWhileTheEndIsTold(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 2)
-	id := b.trip("shop")
+	id := b.call("shop", breaker.RateLimited(0))
 	b.play(16 * time.Minute)
-	b.reset("shop")
-	var second string
+	b.call("shop", breaker.Success())
 	b.during("chat.postMessage", func() {
-		second = b.trip("shop")
+		second := b.trip("shop")
 		b.reset("shop")
 		b.fetch()
 		b.run(b.task(second + ".opened"))
 		b.run(b.task(second + ".closed"))
 	})
 	b.play(time.Hour)
-	if second == "" {
-		t.Fatal("the end was not told")
-	}
-	got := b.channel()
-	last := got[len(got)-1]
-	if len(only(b.told(), id+".recovery-1")) != 1 || last.ID == id+".recovery-1" || !strings.Contains(last.ID, "recovery") {
-		t.Errorf("channel: %+v", got)
-	}
+	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1", id + ".recovery-2"}, b.told())
 	if open := b.pager.Open(); len(open) > 0 {
 		t.Errorf("still open in PagerDuty: %v", open)
+	}
+	if left := b.waiting(); len(left) > 0 {
+		t.Errorf("jobs are left: %v", left)
 	}
 }
 

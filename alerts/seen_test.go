@@ -1,0 +1,71 @@
+package alerts
+
+import (
+	"fmt"
+	"time"
+)
+
+// seen is a message of ours in Slack.
+type seen struct {
+	ID        string // of the post
+	At        time.Duration
+	Reply     string // id of the post that it replies to
+	Broadcast bool
+	Edits     int
+	Text      string
+}
+
+// channel are our messages, the oldest first, without those that were deleted.
+func (b *bench) channel() []seen {
+	b.t.Helper()
+	var out []seen
+	byTS := map[string]string{}
+	for _, m := range b.slack.Messages() {
+		id := "webhook"
+		if m.Metadata != nil {
+			id, _ = m.Metadata.EventPayload["id"].(string)
+			if m.Metadata.EventType != metadataType {
+				b.t.Errorf("metadata of type %q", m.Metadata.EventType)
+			}
+		}
+		byTS[m.TS] = id
+		if m.Deleted {
+			continue
+		}
+		s := seen{ID: id, At: m.PostedAt.Sub(start), Broadcast: m.Broadcast, Edits: m.Edits, Text: m.Text}
+		if m.ThreadTS != "" {
+			s.Reply = byTS[m.ThreadTS]
+		}
+		out = append(out, s)
+	}
+	return out
+}
+
+// told are the ids of our messages in order.
+func (b *bench) told() []string {
+	b.t.Helper()
+	var out []string
+	for _, s := range b.channel() {
+		out = append(out, s.ID)
+	}
+	return out
+}
+
+// texts are what our messages say, in order.
+func (b *bench) texts() []string {
+	b.t.Helper()
+	var out []string
+	for _, s := range b.channel() {
+		out = append(out, s.Text)
+	}
+	return out
+}
+
+// paged are PagerDuty's events in order: action, dedup key, time after start.
+func (b *bench) paged() []string {
+	var out []string
+	for _, e := range b.pager.Events() {
+		out = append(out, fmt.Sprintf("%s %s +%v", e.Action, e.DedupKey, e.At.Sub(start)))
+	}
+	return out
+}
