@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -100,13 +101,13 @@ func (b *bot) send(ctx context.Context, p post) (place, error) {
 	if err != nil {
 		return place{}, &tellError{"post to Slack", err}
 	}
-	if ts == "" || channel == "" {
+	if ts == "" {
 		return place{}, &tellError{"post to Slack", errNotTheAPI}
 	}
 	if p.Thread.TS == "" {
 		b.learn(channel)
 	}
-	return place{channel, ts}, nil
+	return place{cmp.Or(channel, b.where()), ts}, nil
 }
 
 // update shows another message in the place of one.

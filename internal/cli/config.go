@@ -3,6 +3,8 @@ package cli
 import (
 	"bytes"
 	"fmt"
+
+	"github.com/tidegate/tidegate/internal/config"
 )
 
 type configCmds struct {
@@ -23,7 +25,7 @@ status is then 78; config.example.env lists all variables.`
 
 // Run prints the configuration.
 func (c *configCheckCmd) Run(p *Process) error {
-	cfg, err := p.loadConfig()
+	cfg, err := p.loadWarning(func(config.Warning) bool { return true })
 	if err != nil {
 		return err
 	}

@@ -45,3 +45,16 @@ func TestConfigCheckWarns(t *testing.T) {
 		t.Errorf("stdout:\n%s", got.stdout)
 	}
 }
+
+// What only those who send alerts need to know is not said by each command.
+func TestWarningsAboutAlerts(t *testing.T) {
+	t.Parallel()
+	const odd = "tidegate: warning: ALERT_FAILED_BURST: is set, but nobody would get the alert"
+	b := newBench(t, "ALERT_FAILED_BURST=5/1m")
+	if got := b.run(t, "stats"); got.status != 0 || got.stderr != "" {
+		t.Errorf("stats: exit status %d, stderr:\n%s", got.status, got.stderr)
+	}
+	if got := b.run(t, "config", "check"); got.status != 0 || !strings.Contains(got.stderr, odd) {
+		t.Errorf("config check: exit status %d, stderr:\n%s", got.status, got.stderr)
+	}
+}

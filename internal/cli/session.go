@@ -30,11 +30,19 @@ type session struct {
 	closer io.Closer
 }
 
-// loadConfig reads the configuration and prints its warnings.
+// loadConfig reads the configuration and prints its warnings, but for those that this
+// command has nothing to do with.
 func (p *Process) loadConfig() (*config.Config, error) {
+	return p.loadWarning(func(w config.Warning) bool { return !w.AboutAlerts() })
+}
+
+// loadWarning reads the configuration and prints the warnings that are wanted.
+func (p *Process) loadWarning(wanted func(config.Warning) bool) (*config.Config, error) {
 	cfg, warnings, err := config.Load(p.Environ)
 	for _, w := range warnings {
-		p.warn(w.String())
+		if wanted(w) {
+			p.warn(w.String())
+		}
 	}
 	if err != nil {
 		return nil, fmt.Errorf("configuration: %w", err)

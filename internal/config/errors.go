@@ -57,6 +57,11 @@ type Warning struct {
 // String returns one line: VARIABLE: message.
 func (w Warning) String() string { return w.Variable + ": " + w.Message }
 
+// AboutAlerts says that the warning concerns only those who send alerts.
+func (w Warning) AboutAlerts() bool {
+	return strings.HasPrefix(w.Variable, "SLACK_") || strings.HasPrefix(w.Variable, "ALERT_") || strings.HasPrefix(w.Variable, "PAGERDUTY_")
+}
+
 // findings collects errors and warnings while a configuration is read.
 type findings struct {
 	errors   []*Error
