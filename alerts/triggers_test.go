@@ -197,8 +197,8 @@ func TestRun(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	cancel()
 	a.OnEvent(opened(2))
+	cancel()
 	if err := <-ran; err != nil {
 		t.Errorf("Run: %v", err)
 	}
