@@ -13,6 +13,20 @@ import (
 
 // deliverIncidents tells Slack all that is news of a breaker, in order.
 func (a *Alerts) deliverIncidents(ctx context.Context, job *jobs.Job, what alertJob) error {
+	return a.deliverCases(ctx, job, what, told, func(turn *lock, c *incidentCase, newest, over bool, now time.Time) error {
+		situation, err := a.situation(ctx, what.Subject, c, newest, now)
+		if err != nil {
+			return err
+		}
+		return a.tellCase(ctx, turn, c, situation, over)
+	})
+}
+
+// deliverCases brings what is known of a breaker up to date, and has tell say what
+// somebody has not been told of each of its cases, while nobody else does.
+func (a *Alerts) deliverCases(ctx context.Context, job *jobs.Job, what alertJob, done func(*incidentCase) *bool,
+	tell func(turn *lock, c *incidentCase, newest, over bool, now time.Time) error,
+) error {
 	name := what.Subject
 	now, err := a.now(ctx)
 	if err != nil {
@@ -25,7 +39,7 @@ func (a *Alerts) deliverIncidents(ctx context.Context, job *jobs.Job, what alert
 	if err := a.setTimers(ctx, s, name, now); err != nil {
 		return err
 	}
-	turn, err := a.store.lock(ctx, key("lock", "slack", name), job.ID)
+	turn, err := a.store.lock(ctx, key("lock", job.Key, name), job.ID)
 	if err != nil {
 		return err
 	}
@@ -34,15 +48,11 @@ func (a *Alerts) deliverIncidents(ctx context.Context, job *jobs.Job, what alert
 	if s, err = a.update(ctx, name, now); err != nil {
 		return err
 	}
-	err = eachCase(s, told, now, func(c *incidentCase, newest, over bool) error {
-		situation, err := a.situation(ctx, name, c, newest, now)
-		if err != nil {
+	err = eachCase(s, done, now, func(c *incidentCase, newest, over bool) error {
+		if err := tell(turn, c, newest, over, now); err != nil || c.open() || !over {
 			return err
 		}
-		if err := a.tellCase(ctx, turn, c, situation, over); err != nil || c.open() || !over {
-			return err
-		}
-		return a.finish(ctx, name, *c, told)
+		return a.finish(ctx, name, *c, done)
 	})
 	if err != nil {
 		return err

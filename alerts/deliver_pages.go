@@ -2,7 +2,6 @@ package alerts
 
 import (
 	"context"
-	"fmt"
 	"time"
 
 	"github.com/tidegate/tidegate/jobs"
@@ -20,36 +19,9 @@ type pagedSaid struct {
 // resolves the pages of those that are over. A case that is over before its page could
 // be sent is not paged for.
 func (a *Alerts) deliverPages(ctx context.Context, job *jobs.Job, what alertJob) error {
-	name := what.Subject
-	now, err := a.now(ctx)
-	if err != nil {
-		return fmt.Errorf("alerts: %w", err)
-	}
-	s, err := a.update(ctx, name, now)
-	if err != nil {
-		return err
-	}
-	if err := a.setTimers(ctx, s, name, now); err != nil {
-		return err
-	}
-	turn, err := a.store.lock(ctx, key("lock", "pager", name), job.ID)
-	if err != nil {
-		return err
-	}
-	defer turn.unlock(ctx)
-	if s, err = a.update(ctx, name, now); err != nil {
-		return err
-	}
-	err = eachCase(s, paged, now, func(c *incidentCase, newest, over bool) error {
-		if err := a.page(ctx, turn, name, c, newest, over, now); err != nil || c.open() || !over {
-			return err
-		}
-		return a.finish(ctx, name, *c, paged)
+	return a.deliverCases(ctx, job, what, paged, func(turn *lock, c *incidentCase, newest, over bool, now time.Time) error {
+		return a.page(ctx, turn, what.Subject, c, newest, over, now)
 	})
-	if err != nil {
-		return err
-	}
-	return a.untilDue(what, s, now)
 }
 
 func (a *Alerts) page(ctx context.Context, turn *lock, name string, c *incidentCase, newest, over bool, now time.Time) error {

@@ -40,10 +40,7 @@ type alertStep struct {
 
 // Run sends test alerts.
 func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
-	cfg, warnings, err := config.Load(p.Environ)
-	for _, w := range warnings {
-		p.warn(w.String())
-	}
+	cfg, err := p.loadWarning(func(config.Warning) bool { return true })
 	if err != nil {
 		return err
 	}
