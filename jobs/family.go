@@ -32,11 +32,12 @@ func (c *Client) sendChildren(ctx context.Context, ps []*prepared, elsewhere map
 	return duplicates, nil
 }
 
-// independent is how many of the first jobs do not wait for one another.
+// independent is how many of the first jobs do not wait for one another and have
+// different ids: of an id that comes again it has to be known whether it exists by then.
 func independent(ps []*prepared) int {
 	ids := map[string]bool{}
 	for i, p := range ps {
-		if slices.ContainsFunc(p.job.After, func(id string) bool { return ids[id] }) {
+		if ids[p.job.ID] || slices.ContainsFunc(p.job.After, func(id string) bool { return ids[id] }) {
 			return i
 		}
 		ids[p.job.ID] = true

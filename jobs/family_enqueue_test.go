@@ -299,6 +299,32 @@ func TestDuplicateWithParents(t *testing.T) {
 	})
 }
 
+// Of an id that comes twice in one call the second is a duplicate, also where the parents
+// that it names do not exist.
+func TestIDTwiceInOneCallWithUnknownParents(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b := benchOn(t, rdb)
+		results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{
+			jobs.New(b.dest, 1, jobs.ID(b.dest+"-x")),
+			jobs.New(b.dest, 2, jobs.ID(b.dest+"-x"), jobs.After(b.dest+"-gone")),
+			jobs.New(b.dest, 3, jobs.After(b.dest+"-gone")),
+		})
+		b.must(err)
+		for i, r := range results[:2] {
+			if r.Err != nil || r.Job.Duplicate != (i == 1) || string(r.Job.Payload) != "1" {
+				t.Errorf("result %d: %+v, %v; want the first, as a duplicate: %t", i, r.Job, r.Err, i == 1)
+			}
+		}
+		if !errors.Is(results[2].Err, jobs.ErrInvalid) {
+			t.Errorf("an unknown parent: %v", results[2].Err)
+		}
+		if got := len(b.waiting(b.queue())); got != 1 {
+			t.Errorf("%d jobs wait, want 1", got)
+		}
+	})
+}
+
 // Many children in one call cost few round trips.
 func TestManyChildrenCostFewCalls(t *testing.T) {
 	t.Parallel()
