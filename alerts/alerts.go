@@ -93,10 +93,10 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 		a.bot = newBot(o, a.http)
 	}
 	if o.SlackWebhook != "" {
-		a.hook = &webhook{client: a.http, url: o.SlackWebhook}
+		a.hook = &webhook{client: a.http, url: o.SlackWebhook, told: o.OnDelivery}
 	}
 	if o.PagerDutyKey != "" {
-		a.pager = &pagerDuty{client: a.http, url: o.PagerDutyAPI, key: o.PagerDutyKey, publicURL: o.PublicURL}
+		a.pager = &pagerDuty{client: a.http, url: o.PagerDutyAPI, key: o.PagerDutyKey, publicURL: o.PublicURL, told: o.OnDelivery}
 	}
 	if rdb != nil {
 		var err error

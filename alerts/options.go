@@ -58,6 +58,10 @@ type Options struct {
 	Logger *slog.Logger
 	// Worker names this process. Default host:pid.
 	Worker string
+	// OnDelivery, if set, is told of each message, update or event that was sent to
+	// people, or could not be. It is called by several goroutines at once and must return
+	// quickly.
+	OnDelivery func(Delivery)
 	// Transport makes the HTTP calls. Default: one of its own.
 	Transport http.RoundTripper
 }

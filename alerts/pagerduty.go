@@ -51,6 +51,7 @@ type pagerDuty struct {
 	url       string
 	key       string
 	publicURL string
+	told      observer
 }
 
 func (p *pagerDuty) trigger(ctx context.Context, dedup string, payload pagerPayload, at time.Time, link string) error {
@@ -66,7 +67,8 @@ func (p *pagerDuty) resolve(ctx context.Context, dedup string) error {
 	return p.send(ctx, pagerEvent{Action: pagerResolve, DedupKey: dedup})
 }
 
-func (p *pagerDuty) send(ctx context.Context, e pagerEvent) error {
+func (p *pagerDuty) send(ctx context.Context, e pagerEvent) (err error) {
+	defer func() { p.told.tell(ReceiverPagerDuty, e.Action, err) }()
 	e.RoutingKey = p.key
 	if err := postJSON(ctx, p.client, p.url, e, p.problem); err != nil {
 		return &tellError{"send an event to PagerDuty", err}

@@ -36,6 +36,7 @@ type post struct {
 type bot struct {
 	api     *slack.Client
 	channel string
+	told    observer
 
 	mu sync.Mutex
 	id string // of the channel, as Slack's answers give it
@@ -46,7 +47,7 @@ func newBot(o Options, client *http.Client) *bot {
 	readable.Transport = readableLimits{client.Transport}
 	// slack-go's own repetitions are off: they could post twice.
 	api := slack.New(o.SlackToken, slack.OptionHTTPClient(&readable), slack.OptionAPIURL(o.SlackAPI))
-	return &bot{api: api, channel: o.SlackChannel}
+	return &bot{api: api, channel: o.SlackChannel, told: o.OnDelivery}
 }
 
 // readableLimits takes a Retry-After away that slack-go cannot read: to it, such an
@@ -76,7 +77,8 @@ type place struct {
 }
 
 // send posts a message and returns where it is.
-func (b *bot) send(ctx context.Context, p post) (place, error) {
+func (b *bot) send(ctx context.Context, p post) (at place, err error) {
+	defer func() { b.told.tell(ReceiverSlack, KindMessage, err) }()
 	ctx, cancel := context.WithTimeout(ctx, slackTimeout)
 	defer cancel()
 	options := append(b.content(p.message), slack.MsgOptionMetadata(slack.SlackMetadata{
@@ -111,7 +113,8 @@ func (b *bot) send(ctx context.Context, p post) (place, error) {
 }
 
 // update shows another message in the place of one.
-func (b *bot) update(ctx context.Context, at place, m message) error {
+func (b *bot) update(ctx context.Context, at place, m message) (err error) {
+	defer func() { b.told.tell(ReceiverSlack, KindUpdate, err) }()
 	ctx, cancel := context.WithTimeout(ctx, slackTimeout)
 	defer cancel()
 	_, ts, _, err := b.api.UpdateMessageContext(ctx, at.Channel, at.TS, b.content(m)...)

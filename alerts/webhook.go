@@ -68,9 +68,11 @@ func retryAfter(h http.Header) time.Duration {
 type webhook struct {
 	client *http.Client
 	url    string
+	told   observer
 }
 
-func (w *webhook) send(ctx context.Context, m message) error {
+func (w *webhook) send(ctx context.Context, m message) (err error) {
+	defer func() { w.told.tell(ReceiverWebhook, KindMessage, err) }()
 	off := false
 	body := slack.WebhookMessage{Text: m.Text, Blocks: &slack.Blocks{BlockSet: m.Blocks}, UnfurlLinks: &off, UnfurlMedia: &off}
 	if err := postJSON(ctx, w.client, w.url, body, webhookProblem); err != nil {

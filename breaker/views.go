@@ -171,6 +171,19 @@ func (c *core) statusOf(key string) Status {
 	return v.statusAt(c.clock.now())
 }
 
+// OpenKeys is how many keys' breakers are OPEN or HALF_OPEN, as far as this instance
+// knows. It asks nobody.
+func (b *Breaker) OpenKeys() int {
+	n := 0
+	now := b.clock.now()
+	for _, v := range b.keys.all() {
+		if v.effective(now) != Closed {
+			n++
+		}
+	}
+	return n
+}
+
 // View is what an instance knows of its breaker without asking Redis.
 type View struct {
 	// Name is the breaker's.

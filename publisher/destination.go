@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -29,6 +30,7 @@ type destination struct {
 	breaker *breaker.Breaker
 	client  *asynqx.Client
 	server  *asynq.Server
+	phase   atomic.Int32 // of phaseNew, phaseStarted, phaseStopping
 
 	calls    context.Context // parent of every call; cancelled when the time to shut down is over
 	cutCalls context.CancelCauseFunc
@@ -58,7 +60,7 @@ var errCancelled = errors.New("cancelled")
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
 	if record.System(name) {
 		// Who counts jobs, or tells people of them, does it through such a destination.
-		o.OnJob, o.OnAnswer, o.OnExpired = nil, nil, nil
+		o.OnJob, o.OnAnswer, o.OnExpired, o.OnCall, o.OnReleased, o.Trace = nil, nil, nil, nil, nil, nil
 	}
 	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: o.Logger.With("destination", name)}
 }
@@ -76,6 +78,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		Logger:     d.log,
 		Fatal:      func(err error) { stop(err) },
 		Expired:    d.expired,
+		Released:   d.released,
 		Recovered:  d.recovered,
 		Unreadable: d.unreadable,
 	})
@@ -107,6 +110,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	if err := d.server.Start(asynq.HandlerFunc(d.process)); err != nil {
 		return errors.Join(fmt.Errorf("destination %s: start: %w", d.name, err), b.Close())
 	}
+	d.phase.Store(phaseStarted)
 	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout.String(), "breaker", !d.s.breaker.Disabled)
 	return nil
 }
@@ -141,6 +145,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 // shutdown stops fetching, lets calls in flight finish, cuts them when the time
 // is over, and returns when nothing of the destination runs any more.
 func (d *destination) shutdown() {
+	d.phase.Store(phaseStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), d.o.ShutdownTimeout+bookkeeping)
 	defer cancel()
 	cut := time.AfterFunc(d.o.ShutdownTimeout, func() { d.cutCalls(errShutdown) })

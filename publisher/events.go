@@ -32,6 +32,15 @@ type JobEvent struct {
 	// LastError is what is kept with a failed job as its last error; "" with other
 	// results.
 	LastError string
+	// Outcome is how the call went, as in Call; "" without one.
+	Outcome string
+	// Exhausted is true of a failed job whose retries are used up.
+	Exhausted bool
+	// AvailableAt is when a job that was rescheduled or is to be retried may run again;
+	// zero for others.
+	AvailableAt time.Time
+	// Incident of the breaker that the job was put off by; "" without one.
+	Incident string
 
 	heldBy string // the breaker that it was put off by
 }
@@ -99,10 +108,14 @@ func (d *destination) settled(event JobEvent, s asynqx.Settled) {
 	case asynqx.Pause:
 		event.Result = Paused
 	}
+	event.AvailableAt = s.AvailableAt
 	d.tell(event)
 	attrs := []any{"job", event.Job.ID, "result", event.Result}
 	if event.Reason != "" {
 		attrs = append(attrs, "reason", event.Reason)
+	}
+	if event.Incident != "" {
+		attrs = append(attrs, "incident", event.Incident)
 	}
 	if !s.AvailableAt.IsZero() {
 		attrs = append(attrs, "available_at", s.AvailableAt)
@@ -115,7 +128,6 @@ func (d *destination) settled(event JobEvent, s asynqx.Settled) {
 
 func (d *destination) tell(event JobEvent) {
 	if d.o.OnJob != nil {
-		event.Destination = d.name
 		d.o.OnJob(event)
 	}
 }
@@ -131,7 +143,7 @@ func (d *destination) recovered(msg *record.Message, s asynqx.Settled) {
 		job = stub(msg.Queue, msg.ID, msg.Headers[record.HeaderKey])
 	}
 	job.Status, job.Crashes, job.LastError = jobs.Failed, s.Count, s.Error
-	d.tell(JobEvent{Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
+	d.tell(JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
 }
 
 // unreadable tells of a job whose record cannot be read, and which failed of that.
@@ -142,13 +154,21 @@ func (d *destination) unreadable(queue, id, key string, s asynqx.Settled) {
 	d.log.Warn("job failed because its record cannot be read", "job", id, "error", s.Error)
 	job := stub(queue, id, key)
 	job.Status, job.LastError = jobs.Failed, s.Error
-	d.tell(JobEvent{Job: job, Result: FailedFinal, LastError: s.Error})
+	d.tell(JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})
 }
 
 // expired tells how many jobs this process has ended whose time was over.
 func (d *destination) expired(_ string, n int) {
 	if d.o.OnExpired != nil {
 		d.o.OnExpired(d.name, n)
+	}
+	d.log.Debug("jobs expired", "jobs", n)
+}
+
+// released tells how many jobs this process has taken that were held.
+func (d *destination) released(_ string, n int) {
+	if d.o.OnReleased != nil {
+		d.o.OnReleased(d.name, n)
 	}
 }
 

@@ -58,8 +58,8 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 }
 
 // run makes the call if the breaker allows it and says what becomes of the job.
-func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outcome, JobEvent) {
-	event := JobEvent{Job: job}
+func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Outcome, event JobEvent) {
+	event = JobEvent{Destination: d.name, Job: job}
 	calls, cut := context.WithCancelCause(d.calls)
 	defer cut(nil)
 	if !delivery.OnCancel(func() { cut(errCancelled) }) {
@@ -77,14 +77,22 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (asynqx.Outc
 	if err != nil {
 		return d.refused(job, err, &event), event
 	}
+	calls, ended := d.trace(calls, job)
+	defer func() { ended(event) }()
 	started := time.Now()
 	verdict := d.call(calls, job, permit)
 	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
+	event.Outcome = verdict.outcome()
+	if event.Called && d.o.OnCall != nil {
+		d.o.OnCall(callOf(d.name, job, permit, event))
+	}
 	if verdict.kind == rateLimited && d.o.OnAnswer != nil {
 		d.o.OnAnswer(d.answerOf(job, verdict)) // first, so that it is known why the breaker opens
 	}
 	status := d.report(permit, job, verdict)
-	return d.outcome(time.Now(), job, verdict, status, &event), event
+	o := d.outcome(time.Now(), job, verdict, status, &event)
+	event.AvailableAt = o.At
+	return o, event
 }
 
 // permit returns the gate's permit for this job, or takes one.
@@ -132,12 +140,13 @@ func (d *destination) refused(job *jobs.Job, err error, event *JobEvent) asynqx.
 		o.At, o.Reason = later(time.Now(), open.Until), heldReason(open.Name)
 		d.countPutOff(open.Name, open.Incident, event)
 	}
+	event.AvailableAt = o.At
 	return o
 }
 
 // countPutOff counts a job that was put off because of an incident.
 func (d *destination) countPutOff(name, incident string, event *JobEvent) {
-	event.heldBy = name
+	event.heldBy, event.Incident = name, incident
 	d.breaker.Key(keyOf(name)).Rescheduled(incident, 1)
 }
 
@@ -311,6 +320,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 	case failed:
 		if !job.Retry.Retries(job.Attempt, v.trigger) {
 			o.Kind, event.Result = asynqx.Fail, FailedFinal
+			event.Exhausted = job.Retry != nil && job.Attempt >= job.Retry.MaxRetries
 			break
 		}
 		o.Kind, event.Result = asynqx.Retry, Retried

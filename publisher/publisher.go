@@ -49,6 +49,18 @@ type Options struct {
 	// breaker hears of it. It is called by many goroutines at once and must return
 	// quickly: the call's slot waits for it.
 	OnAnswer func(Answer)
+	// OnCall, if set, is told of each call as it has ended, before anything becomes of
+	// its job. It is called by many goroutines at once and must return quickly.
+	OnCall func(Call)
+	// OnReleased, if set, is told how many jobs of a destination this process has taken
+	// that had been held because of their keys. It must return quickly.
+	OnReleased func(destination string, n int)
+	// Trace, if set, is called before each call. The handler gets the context that it
+	// returns, which must be made of ctx, and the function is told, when the call has
+	// ended, what is to become of the job; a pause or cancellation that somebody asks for
+	// at the same moment may still change that. Both are called by many goroutines at
+	// once and must return quickly. See publisher/tracing.
+	Trace func(ctx context.Context, job *jobs.Job) (context.Context, func(JobEvent))
 	// OnExpired, if set, is told how many jobs of a destination this process has ended
 	// because they have expired: as it took them from the queue, or in one of the
 	// sweeps that all workers share. Those that clients have ended, who look at jobs or
@@ -99,6 +111,7 @@ type Publisher struct {
 	mu           sync.Mutex
 	destinations map[string]*destination
 	ran          bool
+	started      chan struct{}
 }
 
 // maxRetries is how often the client repeats a command by itself.
@@ -124,7 +137,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
 		return nil, errors.New("publisher: new: ShutdownTimeout and RetryLoopInterval must not be negative")
 	}
-	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}}
+	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{})}
 	if retries := maxRetries(rdb); retries > 0 {
 		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection that can leave a job in nobody's hands for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
 	}
@@ -205,6 +218,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		started = append(started, d)
 	}
 	if startErr == nil {
+		close(p.started)
 		stopListening := p.startListening(ctx)
 		defer stopListening()
 		var sweeping sync.WaitGroup

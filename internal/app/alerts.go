@@ -12,6 +12,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
 // AlertOptions are the alerts that cfg asks for. They may be told to nobody; see
@@ -38,11 +39,13 @@ func AlertOptions(cfg *config.Config, log *slog.Logger) alerts.Options {
 type telling struct{ alerts *alerts.Alerts }
 
 // newTelling prepares the alerting, if somebody is to be told.
-func newTelling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger, stop *teardown) (*telling, error) {
+func newTelling(cfg *config.Config, rdb redis.UniversalClient, counted *metrics.Metrics, log *slog.Logger, stop *teardown) (*telling, error) {
 	if !cfg.Alerts.Enabled() {
 		return nil, nil //nolint:nilnil // nil is none
 	}
-	a, err := alerts.New(rdb, AlertOptions(cfg, log))
+	options := AlertOptions(cfg, log)
+	options.OnDelivery = func(d alerts.Delivery) { counted.OnDelivery(d.Receiver, d.Kind, d.Err) }
+	a, err := alerts.New(rdb, options)
 	if err != nil {
 		return nil, fmt.Errorf("app: alerts: %w", err)
 	}
@@ -70,12 +73,11 @@ func (t *telling) observe(o *publisher.Options) {
 	}
 }
 
-// onEvent is what a destination's breaker tells of its transitions.
-func (t *telling) onEvent() func(breaker.Event) {
-	if t == nil {
-		return nil
+// onEvent is told of the transitions of a destination's breakers.
+func (t *telling) onEvent(e breaker.Event) {
+	if t != nil {
+		t.alerts.OnEvent(e)
 	}
-	return t.alerts.OnEvent
 }
 
 // serve has this worker deliver alerts, and watches until stop is run.

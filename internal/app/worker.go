@@ -16,21 +16,30 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
 // redisPatience is how long a worker waits for Redis at its start.
 const redisPatience = 30 * time.Second
 
+// Build is what runs.
+type Build struct{ Version, Commit string }
+
 // RunWorker publishes the jobs of cfg's destinations until ctx ends and returns
 // nil after a stop in order, also if ctx ends before everything has started.
 //
-// It starts Redis, then the HTTP destinations, the alerting and the publisher, and stops
-// them the other way round. Errors: Redis cannot be reached within 30 s, a destination
-// cannot be served (config.Errors), or the publisher had to give up.
-func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, version string) (err error) {
+// It starts health and metrics, Redis, then the HTTP destinations, the alerting and the
+// publisher, and stops them the other way round. Errors: the address of health and
+// metrics cannot be used, Redis cannot be reached within 30 s, a destination cannot be
+// served (config.Errors), or the publisher had to give up.
+func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, build Build) (err error) {
 	var stop teardown
 	defer func() { err = errors.Join(err, stop.run()) }()
 
+	seen, err := newWatched(ctx, cfg, log, &stop)
+	if err != nil {
+		return err
+	}
 	rdb, err := openRedis(ctx, cfg, log, &stop)
 	if err != nil {
 		if ctx.Err() != nil {
@@ -39,7 +48,12 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 		}
 		return err
 	}
-	told, err := newTelling(cfg, rdb, log, &stop)
+	seen.ready.opened(rdb)
+	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: build.Version, Commit: build.Commit, Logger: log})
+	if err != nil {
+		return fmt.Errorf("app: worker: %w", err)
+	}
+	told, err := newTelling(cfg, rdb, counted, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -52,13 +66,17 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 		MaxCrashes:        cfg.MaxCrashes,
 	}
 	told.observe(&options)
+	counted.Observe(&options)
 	p, err := publisher.New(rdb, options)
 	if err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
 		rules := breakerOptions(d)
-		rules.OnEvent = told.onEvent()
+		rules.OnEvent = func(e breaker.Event) {
+			counted.OnEvent(e)
+			told.onEvent(e)
+		}
 		if err := serve(p, i, d, rules, cfg, log, &stop); err != nil {
 			return err
 		}
@@ -66,7 +84,8 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, versio
 	if err := told.serve(ctx, p, &stop); err != nil {
 		return err
 	}
-	log.InfoContext(ctx, "worker started", "version", version, "destinations", len(cfg.Destinations))
+	seen.follow(ctx, p, counted, &stop)
+	log.InfoContext(ctx, "worker started", "version", build.Version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}

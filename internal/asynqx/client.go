@@ -65,6 +65,9 @@ type Options struct {
 	// Expired, if set, is told how many waiting jobs of a queue this Client has ended,
 	// because they have expired.
 	Expired func(queue string, n int)
+	// Released, if set, is told how many held jobs of a queue this Client has fetched,
+	// because their keys let them through.
+	Released func(queue string, n int)
 	// Recovered, if set, is told of each job that was taken from a dead worker. Of
 	// several Clients one is told.
 	Recovered func(msg *record.Message, s Settled)
@@ -195,6 +198,10 @@ func (c *Client) Abort() { c.abort() }
 func (c *Client) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(c.hard, redisTimeout)
 }
+
+// Trouble is why nothing can be fetched at present: what Redis said last, and since
+// when. It is nil while fetching works, or has not been tried.
+func (c *Client) Trouble() (since time.Time, err error) { return c.health.trouble() }
 
 // InHand is how many jobs this Server holds.
 func (c *Client) InHand() int { return c.inHand.len() }

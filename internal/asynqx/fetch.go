@@ -261,6 +261,9 @@ func (c *Client) takeAny(f fetch, want int) (int, error) {
 		if n > 0 {
 			c.served(f)
 		}
+		if n > 0 && f.key != "" && c.o.Released != nil {
+			c.o.Released(f.queue, n)
+		}
 		// Behind what was passed over there may be jobs.
 		if n > 0 || err != nil || passed == (passedOver{}) || c.ctx.Err() != nil {
 			return n, err

@@ -35,6 +35,7 @@ type grammar struct {
 
 	Demo    demoCmd       `cmd:"" help:"See it all work in half a minute, with nothing installed."`
 	Worker  workerCmd     `cmd:"" help:"Publish jobs until SIGTERM."`
+	Health  healthCmd     `cmd:"" help:"Ask the worker of this machine or container how it is."`
 	Enqueue enqueueCmd    `cmd:"" help:"Enqueue a job, or a file of jobs."`
 	Get     getCmd        `cmd:"" help:"Show a job, and why it waits."`
 	List    listCmd       `cmd:"" help:"List jobs, the newest first."`
@@ -49,6 +50,7 @@ type grammar struct {
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
 	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`
 	Alerts  alertsCmds    `cmd:"" help:"Try the alerts."`
+	FakeAPI fakeAPICmd    `cmd:"" name:"fake-api" help:"Stand in for a rate-limited API in trials, until SIGTERM."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 }

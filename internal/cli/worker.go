@@ -44,5 +44,6 @@ func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 	for _, w := range warnings {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}
-	return app.RunWorker(ctx, cfg, log, p.version().Version)
+	v := p.version()
+	return app.RunWorker(ctx, cfg, log, app.Build{Version: v.Version, Commit: v.Commit})
 }

@@ -33,6 +33,8 @@ type Config struct {
 	IdempotencyScope string
 	// ShutdownTimeout is the time that calls in flight get after SIGTERM.
 	ShutdownTimeout time.Duration
+	// OpsAddr is where a worker serves health and metrics: host:port, "" for nowhere.
+	OpsAddr string
 	// Log says what is logged, and how.
 	Log Log
 	// Alerts says who is told of what.
@@ -136,6 +138,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 	l.checkBreaker(vars.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.checkAlerts(&vars.Alerts)
 	l.checkPublicURL(&vars.API)
+	l.checkOpsAddr(&vars.Worker)
 
 	cfg := &Config{
 		RedisURL: vars.Redis.URL,
@@ -151,6 +154,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 		MaxPayloadBytes:    vars.Jobs.MaxPayloadBytes,
 		IdempotencyScope:   vars.Jobs.IdempotencyScope,
 		ShutdownTimeout:    vars.Worker.ShutdownTimeout,
+		OpsAddr:            vars.Worker.OpsAddr,
 		Log:                Log{Level: level(vars.Log.Level), Format: vars.Log.Format},
 		Alerts:             vars.Alerts.alerts(),
 		PublicURL:          string(vars.API.PublicURL),

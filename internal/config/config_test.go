@@ -76,6 +76,7 @@ func TestLoadDefaults(t *testing.T) {
 		MaxPayloadBytes:    262144,
 		IdempotencyScope:   "job",
 		ShutdownTimeout:    30 * time.Second,
+		OpsAddr:            "127.0.0.1:9090",
 		Log:                Log{Level: slog.LevelInfo, Format: "auto"},
 		Alerts: Alerts{
 			SlackAPIURL:     "https://slack.com/api/",
@@ -198,6 +199,7 @@ func TestLoadEveryVariable(t *testing.T) {
 		MaxPayloadBytes:    16777216,
 		IdempotencyScope:   "attempt",
 		ShutdownTimeout:    time.Minute,
+		OpsAddr:            "127.0.0.1:9090",
 		Log:                Log{Level: slog.LevelWarn, Format: "json"},
 		Alerts: Alerts{
 			SlackBotToken:       "xoxb-1-a",
@@ -327,14 +329,13 @@ func TestLoadWarnings(t *testing.T) {
 			"HOSTNAME=x", "JOURNAL_STREAM=8:1", "INVOCATION_ID=x", "PUBLIC_IP=1.2.3.4", "LOG_DIR=/x", "=C:=x", "noequals", "KUBERNETES_PORT=x",
 		}, nil},
 		{"not used yet", []string{
-			"OPS_ADDR=:9090", "LISTEN_ADDR=", "API_TOKENS_FILE=/x",
+			"LISTEN_ADDR=", "API_TOKENS_FILE=/x",
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_CALLBACK_SECRET=hunter2",
 			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://b.example", "DESTINATION_1_CALLBACK_SECRET_FILE=/nowhere",
 		}, []string{
 			"API_TOKENS_FILE: is set, but this version does not use it yet",
 			"DESTINATION_0_CALLBACK_SECRET: is set, but this version does not use it yet",
 			"DESTINATION_1_CALLBACK_SECRET_FILE: is set, but this version does not use it yet",
-			"OPS_ADDR: is set, but this version does not use it yet",
 		}},
 		{"token in the clear", []string{
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=http://api.example.com", "DESTINATION_0_AUTH_TOKEN=t",

@@ -72,6 +72,7 @@ MAX_CRASHES=3  # default
 MAX_PAYLOAD_BYTES=262144  # default
 IDEMPOTENCY_SCOPE=job  # default
 SHUTDOWN_TIMEOUT=30s  # default
+OPS_ADDR=127.0.0.1:9090  # default
 LOG_LEVEL=info  # default
 LOG_FORMAT=auto  # default
 SLACK_BOT_TOKEN=[redacted]  # file

@@ -150,9 +150,9 @@ type jobVars struct {
 type workerVars struct {
 	// Time that calls in flight get to finish after SIGTERM.
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" min:"1ms"`
-	// Address of the worker's /healthz, /readyz and /metrics. If the default is
-	// taken: a warning, and a free port.
-	OpsAddr string `env:"OPS_ADDR" envDefault:"127.0.0.1:9090" later:"true"`
+	// Address of the worker's /healthz, /readyz and /metrics: host:port, `:9090` for
+	// all interfaces, or `off`. If the default is taken: a warning, and a free port.
+	OpsAddr string `env:"OPS_ADDR" envDefault:"127.0.0.1:9090"`
 }
 
 // Logging

@@ -59,11 +59,17 @@ func run(m *testing.M) int {
 	return redistest.Main(m)
 }
 
+// store is the Redis of a fleet: one server, a Cluster, or one behind Sentinels.
+type store interface {
+	URL() string
+	Client(testing.TB) redis.UniversalClient
+}
+
 // fleet is one destination with its API, its Redis and its workers.
 type fleet struct {
 	t      *testing.T
 	dest   string
-	server *redistest.Server
+	server *redistest.Server // nil if the store is no single server
 	rdb    redis.UniversalClient
 	api    *fakeapi.API
 	url    string
@@ -71,7 +77,7 @@ type fleet struct {
 	env    map[string]string
 }
 
-func newFleet(t *testing.T, server *redistest.Server, o fakeapi.Options) *fleet {
+func newFleet(t *testing.T, store store, o fakeapi.Options) *fleet {
 	t.Helper()
 	api := fakeapi.New(o)
 	url, err := api.Start("")
@@ -79,14 +85,15 @@ func newFleet(t *testing.T, server *redistest.Server, o fakeapi.Options) *fleet 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	f := &fleet{t: t, dest: redistest.Name(t, "api"), server: server, rdb: server.Client(t), api: api, url: url}
+	f := &fleet{t: t, dest: redistest.Name(t, "api"), rdb: store.Client(t), api: api, url: url}
+	f.server, _ = store.(*redistest.Server)
 	f.client, err = jobs.NewClient(f.rdb, jobs.WithDestinations(f.dest), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.env = map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"),
-		"REDIS_URL":                   server.URL(),
+		"REDIS_URL":                   store.URL(),
 		"DESTINATION_0_NAME":          f.dest,
 		"DESTINATION_0_URL":           url,
 		"DESTINATION_0_CONCURRENCY":   "10",
@@ -95,6 +102,7 @@ func newFleet(t *testing.T, server *redistest.Server, o fakeapi.Options) *fleet 
 		"CIRCUIT_BREAKER_COOLDOWN_MS": "700",
 		"LOG_FORMAT":                  "json",
 		"SHUTDOWN_TIMEOUT":            "5s",
+		"OPS_ADDR":                    "127.0.0.1:0",
 	}
 	return f
 }

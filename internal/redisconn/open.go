@@ -119,6 +119,9 @@ func Open(ctx context.Context, rawURL string, opts Options) (redis.UniversalClie
 	dial := newDialer(options.DialTimeout, options.TLSConfig)
 	options.Dialer = dial.dial
 	client := redis.NewUniversalClient(options)
+	if cluster, is := client.(*redis.ClusterClient); is {
+		cluster.AddHook(slotsAnew{cluster})
+	}
 	return client, &closer{client: client, dialer: dial, server: server}, nil
 }
 

@@ -1,0 +1,89 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/coreos/go-systemd/v22/daemon"
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/metrics"
+)
+
+// scrapesAtOnce bounds what is served at the same time; more are told to come again.
+const scrapesAtOnce = 4
+
+// watched is what others see of a worker: health, metrics, and what its service manager
+// is told.
+type watched struct {
+	log      *slog.Logger
+	registry *prometheus.Registry
+	ready    readiness
+}
+
+// newWatched serves health and metrics, if cfg wants that, until stop is run.
+func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *teardown) (*watched, error) {
+	w := &watched{log: log, registry: prometheus.NewRegistry()}
+	w.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	if cfg.OpsAddr == "" {
+		return w, nil
+	}
+	server, err := ops.Start(ctx, ops.Options{
+		Addr: cfg.OpsAddr, OrFree: cfg.OpsAddr == config.DefaultOpsAddr,
+		Ready: w.ready.report,
+		Metrics: promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{
+			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+			MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true,
+		}),
+		Logger: log,
+	})
+	if err != nil {
+		return nil, config.Errors{&config.Error{
+			Variable: "OPS_ADDR", Problem: err.Error(), Fix: "set it to an address of this machine with a free port, or to off",
+		}}
+	}
+	stop.add(server.Close)
+	return w, nil
+}
+
+// follow tells the service manager, if there is one, when the publisher has started and
+// that it stops, until stop is run.
+func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics.Metrics, stop *teardown) {
+	m.Watch(p)
+	w.ready.made(p)
+	done := make(chan struct{})
+	over := make(chan struct{})
+	go func() {
+		defer close(done)
+		select {
+		case <-p.Started():
+			w.notify(daemon.SdNotifyReady)
+		case <-ctx.Done():
+		case <-over:
+			return
+		}
+		select {
+		case <-ctx.Done():
+			w.ready.stops()
+			w.notify(daemon.SdNotifyStopping)
+		case <-over:
+		}
+	}()
+	stop.add(func() error {
+		close(over)
+		<-done
+		return nil
+	})
+}
+
+// notify tells systemd, where it asks for that; see sd_notify(3).
+func (w *watched) notify(state string) {
+	if _, err := daemon.SdNotify(false, state); err != nil {
+		w.log.Warn("systemd could not be notified", "error", err)
+	}
+}

@@ -1,0 +1,156 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/ops"
+)
+
+type healthCmd struct {
+	Live    bool          `help:"Ask only whether the worker lives (/healthz), not whether it can work (/readyz)."`
+	Addr    string        `placeholder:"HOST:PORT" help:"Where the worker serves health; default OPS_ADDR."`
+	Timeout time.Duration `default:"5s" help:"How long to wait for the answer."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (healthCmd) Help() string {
+	return `Asks the worker that runs in the same container or on the same machine how it is,
+for container health checks and people. It needs nothing but OPS_ADDR.
+
+Examples:
+  tidegate health
+  tidegate health --live
+  tidegate health --addr 127.0.0.1:9091 -o json
+
+The exit status is 0 if the worker is well, 1 if it is not or does not answer. A
+worker that waits for an open circuit breaker, or whose destinations are paused, is
+well.`
+}
+
+// maxHealth bounds what is read of an answer, in bytes.
+const maxHealth = 1 << 20
+
+// Run asks the worker.
+func (c *healthCmd) Run(ctx context.Context, p *Process) error {
+	addr, err := c.where(p)
+	if err != nil {
+		return err
+	}
+	if c.Timeout <= 0 {
+		return inputErrorf("--timeout must be positive")
+	}
+	path := "/readyz"
+	if c.Live {
+		path = "/healthz"
+	}
+	ctx, cancel := context.WithTimeout(ctx, c.Timeout)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, http.NoBody)
+	if err != nil {
+		return inputErrorf("%q is no address of a worker; write it like 127.0.0.1:9090", addr)
+	}
+	// No proxy of the environment: it is this machine that is asked.
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	resp, err := client.Do(req)
+	if err != nil {
+		return fmt.Errorf("no worker answers at %s (%w); is it running, and is OPS_ADDR the same here?", addr, withoutURL(err))
+	}
+	defer func() { _ = resp.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealth))
+	if err != nil {
+		return fmt.Errorf("read the answer of the worker at %s: %w", addr, err)
+	}
+	if c.Live {
+		return c.alive(p, resp, body)
+	}
+	return c.ready(p, addr, resp, body)
+}
+
+// where is the address to ask.
+func (c *healthCmd) where(p *Process) (string, error) {
+	addr := c.Addr
+	if addr == "" {
+		var err error
+		if addr, err = config.OpsAddr(p.Environ); err != nil {
+			return "", err
+		}
+		if addr == "" {
+			return "", inputErrorf("OPS_ADDR is off: the worker serves no health; set it, or use --addr")
+		}
+	}
+	host, port, err := net.SplitHostPort(addr)
+	if err != nil {
+		return "", inputErrorf("%q is no address of a worker; write it like 127.0.0.1:9090", addr)
+	}
+	if port == "0" {
+		return "", inputErrorf("OPS_ADDR has port 0, so the worker listens on a port that nobody knows beforehand; its log says which: use --addr")
+	}
+	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
+		addr = net.JoinHostPort("127.0.0.1", port) // all interfaces: this one too
+	}
+	return addr, nil
+}
+
+func (c *healthCmd) alive(p *Process, resp *http.Response, body []byte) error {
+	if resp.StatusCode != http.StatusOK {
+		return fmt.Errorf("what answers is not well: %s", resp.Status)
+	}
+	if c.json() {
+		return p.printJSON(map[string]string{"status": "alive"})
+	}
+	return p.write([]byte(clean(strings.TrimSpace(string(body))) + "\n"))
+}
+
+func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []byte) error {
+	var report ops.Report
+	if err := json.Unmarshal(body, &report); err != nil || report.Status == "" {
+		return fmt.Errorf("what answers at %s is no worker of Tidegate: %s", addr, resp.Status)
+	}
+	var err error
+	if c.json() {
+		err = p.printJSON(report)
+	} else {
+		err = printHealth(p, report)
+	}
+	if report.Status != ops.Ready {
+		return errors.Join(err, fmt.Errorf("the worker is not ready: %s", report.Reason))
+	}
+	return err
+}
+
+// printHealth prints the report for people.
+func printHealth(p *Process, report ops.Report) error {
+	r := newRows()
+	r.add("status", report.Status)
+	r.add("redis", report.Redis)
+	for _, d := range report.Destinations {
+		text := fmt.Sprintf("%s, %d of %d calls in hand", d.State, d.InHand, d.Concurrency)
+		if d.Reason != "" {
+			text += "; " + d.Reason
+		}
+		if d.Until != nil {
+			text += ", until " + d.Until.Format(time.RFC3339)
+		}
+		r.add(d.Name, text)
+	}
+	return r.print(p)
+}
+
+// withoutURL is the cause of a failed request.
+func withoutURL(err error) error {
+	if failed, ok := errors.AsType[*url.Error](err); ok {
+		return failed.Err
+	}
+	return err
+}

@@ -1,0 +1,43 @@
+package config
+
+import (
+	"net"
+	"strconv"
+)
+
+// DefaultOpsAddr is the default of OPS_ADDR. If it is taken, a free port will do.
+const DefaultOpsAddr = "127.0.0.1:9090"
+
+// checkOpsAddr checks the address, and makes "off" none.
+func (l *loader) checkOpsAddr(w *workerVars) {
+	const name = "OPS_ADDR"
+	if !l.found.ok(name) {
+		return
+	}
+	if isOff(w.OpsAddr) {
+		w.OpsAddr = ""
+		return
+	}
+	_, port, err := net.SplitHostPort(w.OpsAddr)
+	if err == nil {
+		_, err = strconv.ParseUint(port, 10, 16)
+	}
+	if err != nil {
+		l.found.fail(name, "write it like 127.0.0.1:9090 or :9090, with a port from 0 (a free one) to 65535, or off",
+			"%s is no address to listen on", quote(w.OpsAddr))
+	}
+}
+
+// OpsAddr returns OPS_ADDR alone, as [Config] holds it, whatever the rest of the
+// environment is like.
+func OpsAddr(environ []string) (string, error) {
+	l := &loader{env: newEnvironment(environ)}
+	var vars workerVars
+	l.read(&vars, "", true)
+	l.checkOpsAddr(&vars)
+	if !l.found.ok("OPS_ADDR") {
+		_, err := l.found.result()
+		return "", err
+	}
+	return vars.OpsAddr, nil
+}

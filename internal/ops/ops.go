@@ -1,0 +1,175 @@
+// Package ops serves what orchestrators and Prometheus ask a process for: /healthz
+// (it lives), /readyz (it can work, or why not) and /metrics.
+package ops
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Addr is host:port; port 0 is a free one.
+	Addr string
+	// OrFree takes a free port, with a warning, where that of Addr is taken.
+	OrFree bool
+	// Ready answers /readyz. It is asked at most once a second.
+	Ready func(context.Context) Report
+	// Metrics answers /metrics.
+	Metrics http.Handler
+	// Logger gets the address, and what goes wrong.
+	Logger *slog.Logger
+}
+
+// The words of Report.Status.
+const (
+	Ready    = "ready"
+	NotReady = "not ready"
+)
+
+// Report says whether a worker can work.
+type Report struct {
+	// Status is Ready or NotReady.
+	Status string `json:"status"`
+	// Reason says why it is not ready; "" if it is.
+	Reason string `json:"reason,omitempty"`
+	// Redis is "ok", or what is wrong with it.
+	Redis string `json:"redis"`
+	// Destinations are those that the worker serves.
+	Destinations []Destination `json:"destinations"`
+}
+
+// Destination is what a worker does for a destination.
+type Destination struct {
+	Name string `json:"destination"`
+	// State is "starting", "fetching", "waiting", "paused", "failing" or "stopping".
+	State string `json:"state"`
+	// Reason says why jobs are not taken, Until when that ends as far as is known.
+	Reason string     `json:"reason,omitempty"`
+	Until  *time.Time `json:"until,omitempty"`
+	// InHand is how many jobs the worker holds, Concurrency how many calls it makes at
+	// once at most.
+	InHand      int `json:"in_hand"`
+	Concurrency int `json:"concurrency"`
+}
+
+// Times of the server. Its answers are small.
+const (
+	readTimeout  = 5 * time.Second
+	writeTimeout = 30 * time.Second
+	idleTimeout  = 2 * time.Minute
+	// readyFor is how long a report is given again, notReadyFor one that may be about to
+	// change for the better.
+	readyFor    = time.Second
+	notReadyFor = 100 * time.Millisecond
+	// readyTimeout bounds the making of a report.
+	readyTimeout = 3 * time.Second
+)
+
+// Server serves until it is closed.
+type Server struct {
+	o        Options
+	listener net.Listener
+	http     *http.Server
+	done     chan struct{}
+
+	making sync.Mutex // held while a report is made; who waits gets it
+	report Report
+	madeAt time.Time
+}
+
+// Start listens and serves. Errors: the address cannot be listened on.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", o.Addr)
+	if err != nil && o.OrFree && errors.Is(err, syscall.EADDRINUSE) {
+		host, _, _ := net.SplitHostPort(o.Addr) // it was listened on
+		taken := o.Addr
+		if l, err = config.Listen(ctx, "tcp", net.JoinHostPort(host, "0")); err == nil {
+			o.Logger.WarnContext(ctx, "the default of OPS_ADDR is taken; a free port is used: set OPS_ADDR", "taken", taken, "addr", l.Addr().String())
+		}
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ops: listen: %w", err)
+	}
+	s := &Server{o: o, listener: l, done: make(chan struct{})}
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", s.healthz)
+	mux.HandleFunc("GET /readyz", s.readyz)
+	mux.Handle("GET /metrics", o.Metrics)
+	s.http = &http.Server{
+		Handler:           mux,
+		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		MaxHeaderBytes: 16 << 10,
+		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	o.Logger.InfoContext(ctx, "health and metrics", "addr", l.Addr().String())
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			o.Logger.Error("health and metrics are not served any more", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close stops serving; requests under way get a second to end.
+func (s *Server) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	defer cancel()
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = s.http.Close()
+	}
+	<-s.done
+	if err != nil {
+		return fmt.Errorf("ops: close: %w", err)
+	}
+	return nil
+}
+
+// healthz says that the process lives. It asks nobody, so that no outage of Redis has
+// all workers restarted.
+func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "ok")
+}
+
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	report := s.ready(r.Context())
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	if report.Status != Ready {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	body := json.NewEncoder(w)
+	body.SetIndent("", "  ")
+	_ = body.Encode(report) // whoever asked has left
+}
+
+func (s *Server) ready(ctx context.Context) Report {
+	s.making.Lock()
+	defer s.making.Unlock()
+	fresh := readyFor
+	if s.report.Status != Ready {
+		fresh = notReadyFor
+	}
+	if s.madeAt.IsZero() || time.Since(s.madeAt) >= fresh {
+		// Others may wait for it too: it is made whether or not this one does.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readyTimeout)
+		defer cancel()
+		s.report, s.madeAt = s.o.Ready(ctx), time.Now()
+	}
+	return s.report
+}

@@ -1,0 +1,113 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// counters are what this process counts.
+type counters struct {
+	attempts, probes                        *prometheus.CounterVec // by destination and result
+	incidents, wasted                       *prometheus.CounterVec
+	finished                                *prometheus.CounterVec // by destination and status
+	rescheduled                             *prometheus.CounterVec // by destination and reason
+	expired, exhausted, poisoned, released  *prometheus.CounterVec
+	retries                                 *prometheus.CounterVec // by destination and attempt
+	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
+	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
+}
+
+func newCounters() counters {
+	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: name, Help: help}, labels)
+	}
+	histogram := func(name, help string, buckets []float64) *prometheus.HistogramVec {
+		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"destination"})
+	}
+	const destination = "destination"
+	return counters{
+		attempts: counter("tidegate_publish_attempts_total",
+			"Calls to destinations by how they ended.", destination, "result"),
+		probes: counter("tidegate_circuit_breaker_probes_total",
+			"Calls that were to find out whether a circuit breaker may close, those of keys included, by how they ended.", destination, "result"),
+		incidents: counter("tidegate_circuit_breaker_incidents_total",
+			"Openings of a destination's CLOSED circuit breaker; each is counted by one process.", destination),
+		wasted: counter("tidegate_wasted_calls_total",
+			"Calls that the API answered with its rate limit.", destination),
+		finished: counter("tidegate_jobs_finished_total",
+			"Jobs that this process has ended, by status.", destination, "status"),
+		rescheduled: counter("tidegate_jobs_rescheduled_total",
+			"Jobs that were put off, which is no failure: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it).", destination, "reason"),
+		expired: counter("tidegate_jobs_expired_total",
+			"Jobs that workers have ended because they had expired.", destination),
+		exhausted: counter("tidegate_job_retries_exhausted_total",
+			"Jobs that failed with their retries used up.", destination),
+		poisoned: counter("tidegate_jobs_poisoned_total",
+			"Jobs that failed because too many workers died with them.", destination),
+		released: counter("tidegate_jobs_released_total",
+			"Jobs that were held because of their keys' circuit breakers and that were let through.", destination),
+		retries: counter("tidegate_job_retries_total",
+			"Retries that were put into the queue, by their number: 1 to 10, or more.", destination, "attempt"),
+		alertsSent: counter("tidegate_alerts_sent_total",
+			"Messages, updates and events that people were sent.", "receiver", "kind"),
+		alertsFailed: counter("tidegate_alerts_failed_total",
+			"Tries to send people a message, an update or an event that failed; they are repeated.", "receiver", "kind"),
+		publishSeconds: histogram("tidegate_publish_duration_seconds",
+			"Time that calls to destinations took.",
+			[]float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60}),
+		delaySeconds: histogram("tidegate_reschedule_delay_seconds",
+			"Time by which jobs were put off.",
+			[]float64{1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}),
+		ttlSecond: histogram("tidegate_job_ttl_seconds",
+			"Time from enqueue to expiry of jobs that expire, at their first call.",
+			[]float64{60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}),
+	}
+}
+
+func (c *counters) all() []prometheus.Collector {
+	return []prometheus.Collector{
+		c.attempts, c.probes, c.incidents, c.wasted, c.finished, c.rescheduled, c.expired, c.exhausted,
+		c.poisoned, c.released, c.retries, c.alertsSent, c.alertsFailed, c.publishSeconds, c.delaySeconds, c.ttlSecond,
+	}
+}
+
+// reasons and statuses are all that the labels can say.
+var (
+	reasons  = []string{publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher}
+	statuses = []string{string(jobs.Completed), string(jobs.Failed), string(jobs.Cancelled)}
+)
+
+// start makes a destination's series, so that the first of their kind is an increase.
+func (c *counters) start(destination string) {
+	for _, outcome := range publisher.Outcomes {
+		c.attempts.WithLabelValues(destination, outcome)
+	}
+	for _, outcome := range []string{publisher.OutcomeSuccess, publisher.OutcomeRateLimited, publisher.OutcomeFailure, publisher.OutcomeTimeout} {
+		c.probes.WithLabelValues(destination, outcome)
+	}
+	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released} {
+		v.WithLabelValues(destination)
+	}
+	for _, status := range statuses {
+		c.finished.WithLabelValues(destination, status)
+	}
+	for _, reason := range reasons {
+		c.rescheduled.WithLabelValues(destination, reason)
+	}
+	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {
+		v.WithLabelValues(destination)
+	}
+}
+
+// attemptLabel keeps the number of series small whatever RETRY_MAX_RETRIES_LIMIT is.
+func attemptLabel(n int) string {
+	const most = 10
+	if n > most {
+		return "more"
+	}
+	return strconv.Itoa(n)
+}

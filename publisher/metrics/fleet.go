@@ -1,0 +1,225 @@
+package metrics
+
+import (
+	"context"
+	"math"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+func gauge(name, help string, labels ...string) *prometheus.Desc {
+	return prometheus.NewDesc(name, help, labels, nil)
+}
+
+// What is collected at a scrape.
+var (
+	stateDesc = gauge("tidegate_circuit_breaker_state",
+		"1 for the state that the destination's circuit breaker is in, 0 for the others: closed, open, half_open.", "destination", "state")
+	failuresDesc = gauge("tidegate_circuit_breaker_failures",
+		"Consecutive rate-limited answers.", "destination")
+	remainingDesc = gauge("tidegate_circuit_breaker_cooldown_remaining_seconds",
+		"Time until an OPEN circuit breaker probes; 0 if it is not OPEN, +Inf if it was tripped until somebody resets it.", "destination")
+	openKeysDesc = gauge("tidegate_circuit_breaker_open_keys",
+		"Keys whose own circuit breakers are OPEN or HALF_OPEN.", "destination")
+
+	inHandDesc = gauge("tidegate_jobs_in_hand",
+		"Jobs in the hands of this process.", "destination")
+	concurrencyDesc = gauge("tidegate_worker_concurrency",
+		"Calls that this process makes at once at most.", "destination")
+	fetchingDesc = gauge("tidegate_worker_fetching",
+		"0 if this process cannot take jobs, because Redis does not answer or refuses, because it starts or because it shuts down; else 1, also while a circuit breaker is open.", "destination")
+
+	upDesc = gauge("tidegate_redis_up",
+		"1 if Redis could be read for this scrape.")
+	jobsDesc = gauge("tidegate_jobs",
+		"Jobs in Redis by status.", "destination", "status")
+	readyDesc = gauge("tidegate_jobs_ready",
+		"Pending jobs that wait for nothing but a worker and the destination's circuit breaker.", "destination")
+	heldDesc = gauge("tidegate_jobs_held",
+		"Pending jobs that wait because of the circuit breakers of their keys.", "destination")
+	nearDesc = gauge("tidegate_jobs_near_expiration",
+		"Waiting jobs that will expire soon: within 5 minutes, unless set otherwise.", "destination")
+	oldestDesc = gauge("tidegate_oldest_pending_age_seconds",
+		"How long the job has been waiting that is next in line; 0 without one.", "destination")
+	pausedDesc = gauge("tidegate_destination_paused",
+		"1 while an operator has paused the destination.", "destination")
+)
+
+var fleetDescs = []*prometheus.Desc{
+	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, concurrencyDesc, fetchingDesc,
+	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc,
+}
+
+// atOnce is how many destinations are read from Redis at the same time.
+const atOnce = 8
+
+// fleet collects what is known of a publisher, without asking anybody, and of the
+// queues, from Redis.
+type fleet struct {
+	o      Options
+	client *jobs.Client // nil without Redis
+
+	mu        sync.Mutex
+	publisher *publisher.Publisher
+
+	reading sync.Mutex // held while Redis is read; who waits gets what was read
+	readAt  time.Time
+	last    []survey
+	up      bool
+}
+
+// survey is what was read of one destination.
+type survey struct {
+	destination string
+	oldest      time.Duration
+	jobs.Survey
+}
+
+func (f *fleet) watch(p *publisher.Publisher) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.publisher = p
+}
+
+func (f *fleet) watched() *publisher.Publisher {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.publisher
+}
+
+// worker is the name of the publisher's process in the events of breakers.
+func (f *fleet) worker() string {
+	if p := f.watched(); p != nil {
+		return p.Worker()
+	}
+	return ""
+}
+
+// destinations are those of users.
+func (f *fleet) destinations() []string {
+	p := f.watched()
+	if p == nil {
+		return nil
+	}
+	return slices.DeleteFunc(p.Destinations(), record.System)
+}
+
+// Describe implements prometheus.Collector.
+func (f *fleet) Describe(out chan<- *prometheus.Desc) {
+	for _, d := range fleetDescs {
+		out <- d
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (f *fleet) Collect(out chan<- prometheus.Metric) {
+	p := f.watched()
+	if p == nil {
+		return
+	}
+	send := func(d *prometheus.Desc, v float64, labels ...string) {
+		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
+	}
+	for _, s := range p.Status() {
+		if record.System(s.Destination) {
+			continue
+		}
+		fetching := s.State == publisher.StateFetching || s.State == publisher.StateWaiting
+		send(inHandDesc, float64(s.InHand), s.Destination)
+		send(concurrencyDesc, float64(s.Concurrency), s.Destination)
+		send(fetchingDesc, number(fetching), s.Destination)
+		if b := p.Breaker(s.Destination); b != nil {
+			collectBreaker(send, s.Destination, b)
+		}
+	}
+	if f.client == nil {
+		return
+	}
+	surveys, up := f.read()
+	send(upDesc, number(up))
+	for _, s := range surveys {
+		for _, status := range jobs.Statuses {
+			send(jobsDesc, float64(s.Counts[status]), s.destination, string(status))
+		}
+		send(readyDesc, float64(s.Ready), s.destination)
+		send(heldDesc, float64(s.Held), s.destination)
+		send(nearDesc, float64(s.Expiring), s.destination)
+		send(oldestDesc, s.oldest.Seconds(), s.destination)
+		send(pausedDesc, number(s.Paused), s.destination)
+	}
+}
+
+var stateLabels = map[breaker.State]string{breaker.Closed: "closed", breaker.Open: "open", breaker.HalfOpen: "half_open"}
+
+func collectBreaker(send func(*prometheus.Desc, float64, ...string), destination string, b *breaker.Breaker) {
+	view := b.View()
+	for state, label := range stateLabels {
+		send(stateDesc, number(view.State == state), destination, label)
+	}
+	remaining := 0.0
+	if view.State == breaker.Open {
+		remaining = math.Inf(1)
+		if !view.OpenUntil.IsZero() {
+			remaining = max(0, time.Until(view.OpenUntil).Seconds())
+		}
+	}
+	send(failuresDesc, float64(view.Failures), destination)
+	send(remainingDesc, remaining, destination)
+	send(openKeysDesc, float64(b.OpenKeys()), destination)
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+// read returns what Redis holds, as of MaxAge ago at most; nothing if it cannot be read.
+func (f *fleet) read() (surveys []survey, up bool) {
+	f.reading.Lock()
+	defer f.reading.Unlock()
+	if !f.readAt.IsZero() && time.Since(f.readAt) < f.o.MaxAge {
+		return f.last, f.up
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), f.o.Timeout)
+	defer cancel()
+	surveys, err := f.survey(ctx)
+	if err != nil {
+		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
+		surveys = nil
+	}
+	f.last, f.up, f.readAt = surveys, err == nil, time.Now()
+	return f.last, f.up
+}
+
+func (f *fleet) survey(ctx context.Context) ([]survey, error) {
+	now, err := f.client.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := f.destinations()
+	out := make([]survey, len(names))
+	work, ctx := errgroup.WithContext(ctx)
+	work.SetLimit(atOnce)
+	for i, name := range names {
+		work.Go(func() error {
+			s, err := f.client.Survey(ctx, name, f.o.NearExpiration)
+			out[i] = survey{destination: name, Survey: s}
+			if !s.OldestPending.IsZero() {
+				out[i].oldest = max(0, now.Sub(s.OldestPending))
+			}
+			return err
+		})
+	}
+	return out, work.Wait()
+}

@@ -1,0 +1,137 @@
+package metrics
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"runtime"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Defaults of Options.
+const (
+	DefaultMaxAge         = 5 * time.Second
+	DefaultTimeout        = 2 * time.Second
+	DefaultNearExpiration = 5 * time.Minute
+)
+
+// Options configure Metrics. The zero value is ready for use.
+type Options struct {
+	// Redis is where the jobs are. Without it the metrics of queues are left out, and
+	// incidents that were begun by hand are counted by every process.
+	Redis redis.UniversalClient
+	// MaxAge is how old what was read from Redis may be in a scrape. Default 5 s;
+	// negative: it is read for each scrape.
+	MaxAge time.Duration
+	// Timeout bounds the reading for a scrape. Where it is not enough, because Redis is
+	// away, the metrics of queues are missing and tidegate_redis_up is 0. Default 2 s.
+	Timeout time.Duration
+	// NearExpiration is how soon a waiting job expires that is counted in
+	// tidegate_jobs_near_expiration. Default 5 minutes.
+	NearExpiration time.Duration
+	// Version and Commit are shown by tidegate_build_info. Default "unknown".
+	Version, Commit string
+	// Logger gets a line when Redis cannot be read, at debug level. Default:
+	// slog.Default().
+	Logger *slog.Logger
+}
+
+func (o Options) withDefaults() Options {
+	if o.MaxAge == 0 {
+		o.MaxAge = DefaultMaxAge
+	}
+	if o.Timeout == 0 {
+		o.Timeout = DefaultTimeout
+	}
+	if o.NearExpiration == 0 {
+		o.NearExpiration = DefaultNearExpiration
+	}
+	if o.Version == "" {
+		o.Version = "unknown"
+	}
+	if o.Commit == "" {
+		o.Commit = "unknown"
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	return o
+}
+
+// Metrics observes one publisher.
+type Metrics struct {
+	o     Options
+	fleet *fleet
+	counters
+}
+
+// New registers the metrics with reg. Errors: one of them is registered already, or an
+// option is out of range.
+func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
+	if reg == nil {
+		return nil, errors.New("metrics: new: the registerer is nil")
+	}
+	if o.Timeout < 0 || o.NearExpiration < 0 {
+		return nil, errors.New("metrics: new: Timeout and NearExpiration must not be negative")
+	}
+	o = o.withDefaults()
+	m := &Metrics{o: o, counters: newCounters(), fleet: &fleet{o: o}}
+	if o.Redis != nil {
+		client, err := jobs.NewClient(o.Redis, jobs.WithLogger(o.Logger))
+		if err != nil {
+			return nil, fmt.Errorf("metrics: new: %w", err)
+		}
+		m.fleet.client = client
+	}
+	build := prometheus.NewGauge(prometheus.GaugeOpts{
+		Name: "tidegate_build_info", Help: "The version that runs; always 1.",
+		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "goversion": runtime.Version()},
+	})
+	build.Set(1)
+	var done []prometheus.Collector
+	for _, c := range append(m.all(), build, m.fleet) {
+		if err := reg.Register(c); err != nil {
+			for _, c := range done {
+				reg.Unregister(c)
+			}
+			return nil, fmt.Errorf("metrics: new: %w", err)
+		}
+		done = append(done, c)
+	}
+	return m, nil
+}
+
+// claimFor is how long it is remembered that an incident was counted.
+const claimFor = time.Hour
+
+// OnEvent counts incidents. It is to be told of every transition of a destination's
+// breakers, as breaker.Options.OnEvent is.
+func (m *Metrics) OnEvent(e breaker.Event) {
+	if e.Key != "" || e.From == breaker.Open || e.From == breaker.HalfOpen || e.To != breaker.Open {
+		return
+	}
+	// Every instance hears of it, and one is to count it: whose call it was.
+	if e.By != m.fleet.worker() && (e.Cause != breaker.CauseManual || !m.claim(e.Incident)) {
+		return
+	}
+	m.incidents.WithLabelValues(e.Name).Inc()
+}
+
+// claim is true for the first who asks: nobody's call began an incident that was begun
+// by hand.
+func (m *Metrics) claim(incident string) bool {
+	if m.o.Redis == nil {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
+	defer cancel()
+	first, err := m.o.Redis.SetNX(ctx, "tidegate:counted:"+incident, 1, claimFor).Result()
+	return err == nil && first
+}

@@ -1,0 +1,109 @@
+package publisher
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// The phases of a destination in this process.
+const (
+	phaseNew = iota
+	phaseStarted
+	phaseStopping
+)
+
+// The states of a DestinationStatus.
+const (
+	// StateStarting: Run has not come to it yet.
+	StateStarting = "starting"
+	// StateFetching: jobs are taken as they come.
+	StateFetching = "fetching"
+	// StateWaiting: its circuit breaker lets nothing through, or one probe.
+	StateWaiting = "waiting"
+	// StateFailing: Redis cannot be asked for jobs.
+	StateFailing = "failing"
+	// StateStopping: the worker shuts down.
+	StateStopping = "stopping"
+)
+
+// DestinationStatus is what this process does for a destination.
+type DestinationStatus struct {
+	Destination string
+	// State is one of the State constants.
+	State string
+	// Reason says in words why jobs are not taken; "" while they are.
+	Reason string
+	// Until is when that ends, as far as is known; zero otherwise.
+	Until time.Time
+	// InHand is how many jobs this process holds, Concurrency how many calls it makes at
+	// once at most.
+	InHand, Concurrency int
+}
+
+// Destinations are the names that Handle was called with, sorted.
+func (p *Publisher) Destinations() []string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return slices.Sorted(maps.Keys(p.destinations))
+}
+
+// Worker is the name of this process in records; see Options.
+func (p *Publisher) Worker() string { return p.o.Worker }
+
+// Started is closed when Run has begun to serve all destinations.
+func (p *Publisher) Started() <-chan struct{} { return p.started }
+
+// Breaker is the circuit breaker of a destination; nil for one that is not handled, and
+// before Run has come to it. It stays Run's to close.
+func (p *Publisher) Breaker(destination string) *breaker.Breaker {
+	d := p.destination(destination)
+	if d == nil || d.phase.Load() == phaseNew {
+		return nil
+	}
+	return d.breaker
+}
+
+func (p *Publisher) destination(name string) *destination {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.destinations[name]
+}
+
+// Status says what this process does for each destination, by name. It asks nobody.
+func (p *Publisher) Status() []DestinationStatus {
+	var out []DestinationStatus
+	for _, name := range p.Destinations() {
+		out = append(out, p.destination(name).status())
+	}
+	return out
+}
+
+func (d *destination) status() DestinationStatus {
+	s := DestinationStatus{Destination: d.name, State: StateStarting, Concurrency: d.s.concurrency}
+	phase := d.phase.Load()
+	if phase == phaseNew {
+		s.Reason = "the worker starts"
+		return s
+	}
+	s.InHand = d.client.InHand()
+	if phase == phaseStopping {
+		s.State, s.Reason = StateStopping, "the worker shuts down"
+		return s
+	}
+	if _, err := d.client.Trouble(); err != nil {
+		s.State, s.Reason = StateFailing, "Redis: "+clean(err.Error(), maxTold)
+		return s
+	}
+	s.State = StateFetching
+	switch view := d.breaker.View(); {
+	case d.s.breaker.Disabled:
+	case view.State == breaker.Open:
+		s.State, s.Reason, s.Until = StateWaiting, "its circuit breaker is OPEN", view.OpenUntil.Round(0)
+	case view.State == breaker.HalfOpen:
+		s.State, s.Reason = StateWaiting, "its circuit breaker is HALF_OPEN: one probe in the whole fleet"
+	}
+	return s
+}
