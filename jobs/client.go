@@ -23,6 +23,7 @@ type Client struct {
 	system    bool // may enqueue to Tidegate's own destinations
 	queues    queueCache
 	known     destinationCache
+	trace     TraceFunc // unless it is nil
 }
 
 // ClientOption changes a client.

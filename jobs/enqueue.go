@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"sync"
 	"time"
@@ -51,6 +52,8 @@ type prepared struct {
 	queue string
 	args  [3]any // of enqueue.lua
 	given bool   // the id was given, so it may exist
+
+	endTrace func(error) // unless it is nil
 }
 
 // EnqueueMany accepts many jobs in few round trips, in the order given. A bad
@@ -59,7 +62,10 @@ type prepared struct {
 func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
 	results := make([]Result, len(specs))
 	if portionOf(specs) == len(specs) {
-		return results, c.sendPortion(ctx, c.preparePortion(ctx, specs, results), results)
+		p := c.preparePortion(ctx, specs, results)
+		err := c.sendPortion(ctx, p, results)
+		p.endTraces(results, err)
+		return results, err
 	}
 	// The next portion is checked and encoded while one is on its way.
 	ctx, cancel := context.WithCancel(ctx)
@@ -75,6 +81,7 @@ func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 			select {
 			case portions <- p:
 			case <-ctx.Done():
+				p.endTraces(results, ctx.Err())
 				return
 			}
 		}
@@ -82,7 +89,9 @@ func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 	defer preparing.Wait()
 	defer cancel()
 	for p := range portions {
-		if err := c.sendPortion(ctx, p, results); err != nil {
+		err := c.sendPortion(ctx, p, results)
+		p.endTraces(results, err)
+		if err != nil {
 			return results, err
 		}
 	}
@@ -117,6 +126,7 @@ type portion struct {
 	// these: they come last.
 	children []*prepared
 	given    []*prepared
+	traced   []*prepared
 	err      error // concerns all of EnqueueMany
 }
 
@@ -146,6 +156,9 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 			continue
 		}
 		p.index = i
+		if p.endTrace != nil {
+			out.traced = append(out.traced, p)
+		}
 		if p.given {
 			out.given = append(out.given, p)
 		}
@@ -229,7 +242,11 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	if err != nil {
 		return nil, err
 	}
-	p := &prepared{job: job, queue: record.Queue(job.Destination, record.Priority(job.Priority)), given: s.ID != ""}
+	p := &prepared{
+		job: job, queue: record.Queue(job.Destination, record.Priority(job.Priority)), given: s.ID != "",
+		endTrace: c.startTrace(ctx, job),
+	}
+	maps.Copy(headers, job.Trace)
 	msg := record.Message{
 		Type: record.TaskType, Payload: job.Payload, Headers: headers, ID: id, Queue: p.queue,
 		Retry: record.MaxRetry, Timeout: record.TaskTimeout, Retention: int64(c.retention / time.Second),

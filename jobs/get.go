@@ -167,7 +167,7 @@ func fromMessage(msg *record.Message) (*Job, error) {
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[record.HeaderKey],
 		Payload: msg.Payload, Batch: h[record.HeaderBatch], After: []string{},
-		Request: Request{Path: h[record.HeaderPath], Query: h[record.HeaderQuery]},
+		Request: Request{Path: h[record.HeaderPath], Query: h[record.HeaderQuery]}, Trace: traceOf(h),
 	}
 	if len(j.Payload) == 0 {
 		j.Payload = json.RawMessage("null")

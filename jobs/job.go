@@ -104,6 +104,9 @@ type Job struct {
 	Crashes int `json:"crashes"`
 	// Duplicate is true in the answer to an enqueue with an id that existed.
 	Duplicate bool `json:"duplicate"`
+	// Trace is the trace context that the job was enqueued with, in the form of its
+	// propagation format, such as traceparent; nil without one. See WithTrace.
+	Trace map[string]string `json:"-"`
 }
 
 // Request is the part of an HTTP request that a job may set for itself.

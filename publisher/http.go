@@ -55,6 +55,9 @@ type HTTPOptions struct {
 	Connections int
 	// Transport replaces the one that HTTP makes for itself.
 	Transport http.RoundTripper
+	// Wrap, if set, is given the transport and returns the one that is used: to observe
+	// calls, for instance. See publisher/tracing.
+	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
 // DefaultPermanentStatus are the answers that no retry would change.
@@ -131,6 +134,9 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if rt == nil {
 		h.own = newTransport(o.Connections)
 		rt = h.own
+	}
+	if o.Wrap != nil {
+		rt = o.Wrap(rt)
 	}
 	h.client = &http.Client{Transport: finalAnswers{rt}}
 	return h, nil

@@ -77,6 +77,9 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Ou
 	if err != nil {
 		return d.refused(job, err, &event), event
 	}
+	if d.log.Enabled(calls, slog.LevelDebug) {
+		d.log.Debug("job", "job", job.ID, "result", "started", "attempt", job.Attempt)
+	}
 	calls, ended := d.trace(calls, job)
 	defer func() { ended(event) }()
 	started := time.Now()

@@ -117,7 +117,7 @@ func TestTokensFileGone(t *testing.T) {
 	replace(t, path, `{"alice":"hunter2"}`)
 	cfg := load(t, "REDIS_URL="+server.URL(), "DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com", "DESTINATION_0_AUTH_TOKENS_FILE="+path)
 	replace(t, path, `{"alice":"hunter2`)
-	err := RunWorker(t.Context(), cfg, silent, Build{Version: "v1"})
+	err := RunWorker(t.Context(), cfg, silent, Process{Version: "v1"})
 	if _, wrong := errors.AsType[config.Errors](err); !wrong || !strings.HasPrefix(err.Error(), "DESTINATION_0_AUTH_TOKENS_FILE: ") || strings.Contains(err.Error(), "hunter2") {
 		t.Errorf("error %v, want config.Errors about the file", err)
 	}

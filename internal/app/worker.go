@@ -22,8 +22,16 @@ import (
 // redisPatience is how long a worker waits for Redis at its start.
 const redisPatience = 30 * time.Second
 
-// Build is what runs.
-type Build struct{ Version, Commit string }
+// flushWithin is how long a worker's end waits for the collector of traces.
+const flushWithin = 5 * time.Second
+
+// Process is what a worker has of the process that it runs in.
+type Process struct {
+	// Version and Commit of the build.
+	Version, Commit string
+	// Environ are NAME=value entries, of which the OTEL_* ones are read.
+	Environ []string
+}
 
 // RunWorker publishes the jobs of cfg's destinations until ctx ends and returns
 // nil after a stop in order, also if ctx ends before everything has started.
@@ -32,10 +40,12 @@ type Build struct{ Version, Commit string }
 // publisher, and stops them the other way round. Errors: the address of health and
 // metrics cannot be used, Redis cannot be reached within 30 s, a destination cannot be
 // served (config.Errors), or the publisher had to give up.
-func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, build Build) (err error) {
+func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, process Process) (err error) {
 	var stop teardown
 	defer func() { err = errors.Join(err, stop.run()) }()
 
+	traced := StartTracing(ctx, process.Environ, process.Version, log)
+	stop.add(func() error { traced.Stop(flushWithin); return nil })
 	seen, err := newWatched(ctx, cfg, log, &stop)
 	if err != nil {
 		return err
@@ -49,7 +59,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, build 
 		return err
 	}
 	seen.ready.opened(rdb)
-	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: build.Version, Commit: build.Commit, Logger: log})
+	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: process.Version, Commit: process.Commit, Logger: log})
 	if err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
@@ -67,6 +77,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, build 
 	}
 	told.observe(&options)
 	counted.Observe(&options)
+	traced.observe(&options)
 	p, err := publisher.New(rdb, options)
 	if err != nil {
 		return fmt.Errorf("app: worker: %w", err)
@@ -77,7 +88,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, build 
 			counted.OnEvent(e)
 			told.onEvent(e)
 		}
-		if err := serve(p, i, d, rules, cfg, log, &stop); err != nil {
+		if err := serve(p, i, d, rules, traced, cfg, log, &stop); err != nil {
 			return err
 		}
 	}
@@ -85,7 +96,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, build 
 		return err
 	}
 	seen.follow(ctx, p, counted, &stop)
-	log.InfoContext(ctx, "worker started", "version", build.Version, "destinations", len(cfg.Destinations))
+	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
@@ -107,7 +118,7 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p *publisher.Publisher, index int, d config.Destination, rules breaker.Options, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p *publisher.Publisher, index int, d config.Destination, rules breaker.Options, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
@@ -120,7 +131,7 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rules breake
 		}
 		tokens = file
 	}
-	h, err := publisher.NewHTTP(publisher.HTTPOptions{
+	options := publisher.HTTPOptions{
 		URL:               d.URL,
 		Method:            d.Method,
 		AuthToken:         d.AuthToken.Reveal(),
@@ -131,7 +142,9 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rules breake
 		PermanentStatus:   d.PermanentStatus,
 		PerAttemptKey:     cfg.IdempotencyScope == "attempt",
 		Connections:       d.Concurrency,
-	})
+	}
+	traced.wrap(&options)
+	h, err := publisher.NewHTTP(options)
 	if err == nil {
 		stop.add(h.Close)
 		err = p.Handle(d.Name, h,

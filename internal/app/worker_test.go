@@ -52,7 +52,7 @@ func run(t *testing.T, cfg *config.Config) (stop func() error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
-	go func() { ended <- RunWorker(ctx, cfg, silent, Build{Version: "v1"}) }()
+	go func() { ended <- RunWorker(ctx, cfg, silent, Process{Version: "v1"}) }()
 	t.Cleanup(cancel)
 	return func() error {
 		cancel()
@@ -138,7 +138,7 @@ func TestStopBeforeRedis(t *testing.T) {
 		return log.Write(b)
 	})
 	cfg := load(t, "REDIS_URL="+server.URL(), "DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com")
-	if err := RunWorker(ctx, cfg, slog.New(slog.NewTextHandler(waiting, nil)), Build{Version: "v1"}); err != nil {
+	if err := RunWorker(ctx, cfg, slog.New(slog.NewTextHandler(waiting, nil)), Process{Version: "v1"}); err != nil {
 		t.Errorf("error %v, want none", err)
 	}
 	if !strings.Contains(log.String(), "stopped before Redis was reached") {
@@ -157,7 +157,7 @@ func TestRefusedDestination(t *testing.T) {
 	server := redistest.Start(t)
 	cfg := load(t, "REDIS_URL="+server.URL(), "DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com")
 	cfg.Destinations[0].Concurrency = 0
-	err := RunWorker(t.Context(), cfg, silent, Build{Version: "v1"})
+	err := RunWorker(t.Context(), cfg, silent, Process{Version: "v1"})
 	var wrong config.Errors
 	if !errors.As(err, &wrong) || !strings.HasPrefix(err.Error(), "DESTINATION_0: ") {
 		t.Errorf("error %v, want config.Errors about DESTINATION_0", err)

@@ -13,12 +13,13 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// patience is how long a command waits for Redis. Somebody is watching, so it is
+// patience is how long a command waits for Redis, and for a collector of traces. Somebody is watching, so it is
 // far less than a worker's.
 const patience = 2 * time.Second
 
@@ -27,6 +28,7 @@ type session struct {
 	cfg    *config.Config
 	rdb    redis.UniversalClient
 	client *jobs.Client
+	traced *app.Tracing // nil unless it is wanted
 	closer io.Closer
 }
 
@@ -66,13 +68,16 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 	for i, d := range cfg.Destinations {
 		names[i] = d.Name
 	}
-	s.client, err = jobs.NewClient(rdb,
+	log := slog.New(&warnHandler{p: p})
+	s.traced = app.StartTracing(ctx, p.Environ, p.version().Version, log)
+	s.client, err = jobs.NewClient(rdb, append(s.traced.ClientOptions(),
 		jobs.WithLimits(limits(cfg)),
 		jobs.WithDestinations(names...),
 		jobs.WithRetention(cfg.JobRetention),
-		jobs.WithLogger(slog.New(&warnHandler{p: p})),
-	)
+		jobs.WithLogger(log),
+	)...)
 	if err != nil {
+		s.traced.Stop(patience)
 		return nil, errors.Join(err, closer.Close())
 	}
 	return s, nil
@@ -88,7 +93,10 @@ func (p *Process) open(ctx context.Context) (*session, error) {
 }
 
 // close ends the session. What it could not close ends with the process.
-func (s *session) close() { _ = s.closer.Close() }
+func (s *session) close() {
+	s.traced.Stop(patience)
+	_ = s.closer.Close()
+}
 
 func limits(cfg *config.Config) jobs.Limits {
 	return jobs.Limits{

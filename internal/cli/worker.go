@@ -45,5 +45,5 @@ func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}
 	v := p.version()
-	return app.RunWorker(ctx, cfg, log, app.Build{Version: v.Version, Commit: v.Commit})
+	return app.RunWorker(ctx, cfg, log, app.Process{Version: v.Version, Commit: v.Commit, Environ: p.Environ})
 }

@@ -64,5 +64,16 @@ const (
 	HeaderAfter          = "after" // JSON array
 )
 
+// OwnHeader reports whether a header of asynq's message is one of those above. The
+// others hold the job's trace context, under the names of its propagation format.
+func OwnHeader(name string) bool {
+	switch name {
+	case HeaderCreated, HeaderKey, HeaderPath, HeaderQuery, HeaderHeaders, HeaderMaxReschedules,
+		HeaderRetry, HeaderBatch, HeaderAfter:
+		return true
+	}
+	return false
+}
+
 // TaskType is the asynq task type of every publish job.
 const TaskType = "tidegate:publish"

@@ -1,0 +1,108 @@
+package telemetry
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+)
+
+// Bounds of what is said about a collector in trouble.
+const (
+	repeatAfter = 5 * time.Minute // until the same trouble is told again
+	maxProblem  = 300             // bytes of its text
+)
+
+// exporter stands between the SDK and what sends: it tells of trouble once in a while,
+// where the SDK would tell of each batch, and can be stopped in the middle of one.
+type exporter struct {
+	next    sdktrace.SpanExporter
+	secrets []string
+	log     *slog.Logger
+	now     func() time.Time
+
+	life    context.Context // ends with abort
+	end     context.CancelFunc
+	stopped chan struct{} // closed when the SDK is done with it
+
+	mu     sync.Mutex
+	toldAt time.Time // zero unless there is trouble
+	lost   int       // spans, since the last batch that arrived
+}
+
+var _ sdktrace.SpanExporter = (*exporter)(nil)
+
+func newExporter(next sdktrace.SpanExporter, secrets []string, log *slog.Logger) *exporter {
+	e := &exporter{next: next, secrets: secrets, log: log, now: time.Now, stopped: make(chan struct{})}
+	e.life, e.end = context.WithCancel(context.Background())
+	return e
+}
+
+// ExportSpans sends a batch. Trouble is told here, so that the SDK hears of none.
+func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	defer context.AfterFunc(e.life, cancel)()
+	err := e.next.ExportSpans(ctx, spans)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if err == nil {
+		if !e.toldAt.IsZero() {
+			e.log.Info("tracing: spans are sent again", "lost", e.lost)
+		}
+		e.toldAt, e.lost = time.Time{}, 0
+		return nil
+	}
+	e.lost += len(spans)
+	if e.life.Err() != nil {
+		return nil // Telemetry.Shutdown tells of it
+	}
+	if now := e.now(); e.toldAt.IsZero() || now.Sub(e.toldAt) >= repeatAfter {
+		e.toldAt = now
+		e.log.Warn("tracing: spans could not be sent, and are lost", "error", e.describe(err), "lost", e.lost)
+	}
+	return nil
+}
+
+// Shutdown is called by the SDK when it sends nothing more.
+func (e *exporter) Shutdown(ctx context.Context) error {
+	defer close(e.stopped)
+	return e.next.Shutdown(ctx)
+}
+
+// abort ends what is being sent and waits until the SDK has noticed. It returns how many
+// spans were lost since the last batch that arrived.
+func (e *exporter) abort() (lost int) {
+	e.end()
+	<-e.stopped
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.lost
+}
+
+// describe says what went wrong, without secrets, which a collector's answer might repeat,
+// and without a URL, which might hold some.
+func (e *exporter) describe(err error) string {
+	if u, ok := errors.AsType[*url.Error](err); ok {
+		err = u.Err
+	}
+	text := err.Error()
+	for _, secret := range e.secrets {
+		text = strings.ReplaceAll(text, secret, "[redacted]")
+	}
+	text = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return ' '
+		}
+		return r
+	}, text)
+	if len(text) > maxProblem {
+		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
+	}
+	return text
+}

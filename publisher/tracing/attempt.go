@@ -1,0 +1,74 @@
+package tracing
+
+import (
+	"context"
+	"time"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/propagation"
+	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// Attempt starts the span of an attempt; it is for publisher.Options.Trace. The span is a
+// child of the job's enqueue, or the root of a trace of its own if the job was enqueued
+// without one, and ends when it is known what is to become of the job.
+//
+// Attempts that fail have the status error, also if the job is retried. A job that was
+// put off, cancelled or handed back by a worker that stops has not failed.
+func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, func(publisher.JobEvent)) {
+	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(job.Trace))
+	attrs := append(attributesOf(job, "process", semconv.MessagingOperationTypeProcess),
+		attemptKey.Int(job.Attempt), reschedulesKey.Int(job.RescheduleCount))
+	if job.Crashes > 0 {
+		attrs = append(attrs, crashesKey.Int(job.Crashes))
+	}
+	ctx, span := t.tracer.Start(ctx, "process "+job.Destination,
+		trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(attrs...))
+	return ctx, func(e publisher.JobEvent) {
+		span.SetAttributes(attributesOfEvent(e)...)
+		if e.Result == publisher.Retried || e.Result == publisher.FailedFinal {
+			kind := e.Outcome
+			if kind == "" {
+				kind = "not_called"
+			}
+			span.SetAttributes(semconv.ErrorTypeKey.String(kind))
+			span.SetStatus(codes.Error, statusOf(e))
+		}
+		span.End()
+	}
+}
+
+// attributesOfEvent says what becomes of the job.
+func attributesOfEvent(e publisher.JobEvent) []attribute.KeyValue {
+	out := make([]attribute.KeyValue, 0, 5)
+	add := func(key attribute.Key, value string) {
+		if value != "" {
+			out = append(out, key.String(value))
+		}
+	}
+	add(resultKey, e.Result)
+	add(outcomeKey, e.Outcome)
+	add(reasonKey, e.Reason)
+	add(incidentKey, e.Incident)
+	if !e.AvailableAt.IsZero() {
+		add(availableAtKey, e.AvailableAt.UTC().Format(time.RFC3339Nano))
+	}
+	return out
+}
+
+// statusOf describes a failure. What the API answered and the text of errors can quote
+// the payload, and are left out.
+func statusOf(e publisher.JobEvent) string {
+	switch {
+	case e.Result == publisher.Retried:
+		return "failed, to be retried"
+	case e.Exhausted:
+		return "failed, no retries left"
+	}
+	return "failed for good"
+}
