@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"sync"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/fakehttp"
 )
 
 // Options say how the API behaves. The zero value accepts every call at once.
@@ -82,8 +84,7 @@ type API struct {
 	stats    Stats
 	changed  chan struct{} // closed at the next change; nil if nobody waits
 
-	lifeMu sync.Mutex // held by Start and Close
-	srv    *server    // nil while not started
+	server *fakehttp.Server
 }
 
 // New returns an API that does not listen yet. It panics on options that make no
@@ -103,6 +104,7 @@ func New(opts Options) *API {
 	}
 	a := &API{opts: opts}
 	a.control = a.controlHandler()
+	a.server = fakehttp.NewServer("fakeapi", a)
 	a.clear()
 	return a
 }

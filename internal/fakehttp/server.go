@@ -29,6 +29,11 @@ type Server struct {
 	run  *running   // nil while nothing listens
 }
 
+// NewServer returns one that does not listen yet. name begins its errors.
+func NewServer(name string, handler http.Handler) *Server {
+	return &Server{name: name, handler: handler}
+}
+
 // running is the time between the beginning of listening and its end.
 type running struct {
 	http   *http.Server
