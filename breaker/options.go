@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -81,7 +82,9 @@ type Options struct {
 	// never uses Redis.
 	Disabled bool
 
-	// Instance names this process in the history. "" means host:pid.
+	// Instance names this process in the history, and must be its alone. "" means
+	// host:pid, with some random characters in a container, where every pid is 1 and the
+	// host can be the same.
 	Instance string
 
 	// RefreshInterval is how often the state is read from Redis, and so the
@@ -192,5 +195,9 @@ func processName() string {
 	if err != nil || host == "" {
 		host = "unknown"
 	}
-	return fmt.Sprintf("%s:%d", host, os.Getpid())
+	name := fmt.Sprintf("%s:%d", host, os.Getpid())
+	if os.Getpid() == 1 {
+		name += "-" + strings.ToLower(rand.Text()[:6])
+	}
+	return name
 }

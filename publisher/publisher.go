@@ -2,11 +2,13 @@ package publisher
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"sort"
+	"strings"
 	"sync"
 	"time"
 
@@ -21,7 +23,9 @@ type Options struct {
 	// Logger gets one line per incident and per loss of Redis, and one line per
 	// job at debug level. Default: slog.Default().
 	Logger *slog.Logger
-	// Worker names this process in records. Default: host:pid.
+	// Worker names this process in records, and must be its alone. Default: host:pid, with
+	// some random characters in a container, where every pid is 1 and the host can be the
+	// same.
 	Worker string
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
 	// has ended. Default 30 s.
@@ -78,6 +82,9 @@ func (o Options) withDefaults() Options {
 			host = "unknown"
 		}
 		o.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+		if os.Getpid() == 1 {
+			o.Worker += "-" + strings.ToLower(rand.Text()[:6])
+		}
 	}
 	defaultTo(&o.ShutdownTimeout, 30*time.Second)
 	defaultTo(&o.RetryLoopInterval, time.Second)

@@ -64,10 +64,13 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 			}
 		}
 	}
-	if rdb == nil {
+	switch {
+	case stopping:
+		out.Redis = "not asked" // it may be closed already
+	case rdb == nil:
 		out.Redis = "not connected yet"
 		unready("the worker starts: Redis has not been reached yet")
-	} else {
+	default:
 		var err error
 		if paused, err = pausedOf(ctx, rdb, statuses); err != nil {
 			out.Redis = strings.Join(strings.Fields(err.Error()), " ")

@@ -2,7 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/http"
+	"strings"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/prometheus/client_golang/prometheus"
@@ -37,7 +42,7 @@ func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop 
 		Addr: cfg.OpsAddr, OrFree: cfg.OpsAddr == config.DefaultOpsAddr,
 		Ready: w.ready.report,
 		Metrics: promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{
-			ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn), ErrorHandling: promhttp.ContinueOnError,
+			ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError,
 			MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true,
 		}),
 		Logger: log,
@@ -49,6 +54,23 @@ func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop 
 	}
 	stop.add(server.Close)
 	return w, nil
+}
+
+// scrapeLog gets what goes wrong in a scrape. Who hangs up in the middle of one is worth
+// no line for each metric.
+type scrapeLog struct{ log *slog.Logger }
+
+// Println implements promhttp.Logger.
+func (l scrapeLog) Println(args ...any) {
+	level := slog.LevelWarn
+	for _, arg := range args {
+		if err, ok := arg.(error); ok {
+			if _, network := errors.AsType[net.Error](err); network || errors.Is(err, http.ErrHandlerTimeout) {
+				level = slog.LevelDebug
+			}
+		}
+	}
+	l.log.Log(context.Background(), level, "metrics", "problem", strings.TrimSpace(fmt.Sprintln(args...)))
 }
 
 // follow tells the service manager, if there is one, when the publisher has started and

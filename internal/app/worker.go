@@ -114,6 +114,9 @@ func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *
 	if err := redisconn.Wait(ctx, rdb, log, redisPatience); err != nil {
 		return nil, err
 	}
+	if err := redisconn.CheckRights(ctx, rdb); err != nil {
+		return nil, err
+	}
 	return rdb, nil
 }
 

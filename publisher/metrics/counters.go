@@ -63,7 +63,7 @@ func newCounters() counters {
 			"Time by which jobs were put off.",
 			[]float64{1, 5, 15, 60, 300, 900, 3600, 4 * 3600, 24 * 3600}),
 		ttlSecond: histogram("tidegate_job_ttl_seconds",
-			"Time from enqueue to expiry of jobs that expire, at their first call.",
+			"Time from enqueue to expiry of jobs that had one when this process ended them; those that expired are not among them.",
 			[]float64{60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}),
 	}
 }

@@ -47,16 +47,13 @@ func (m *Metrics) onCall(c publisher.Call) {
 
 func (m *Metrics) onJob(e publisher.JobEvent) {
 	d := e.Destination
-	if j := e.Job; e.Called && j.ExpiresAt != nil && j.Attempt == 0 && j.RescheduleCount == 0 && j.Crashes == 0 {
-		m.ttlSecond.WithLabelValues(d).Observe(j.ExpiresAt.Sub(j.CreatedAt).Seconds())
-	}
 	switch e.Result {
 	case publisher.Completed:
-		m.finished.WithLabelValues(d, string(jobs.Completed)).Inc()
+		m.ended(e, jobs.Completed)
 	case publisher.Cancelled:
-		m.finished.WithLabelValues(d, string(jobs.Cancelled)).Inc()
+		m.ended(e, jobs.Cancelled)
 	case publisher.FailedFinal:
-		m.finished.WithLabelValues(d, string(jobs.Failed)).Inc()
+		m.ended(e, jobs.Failed)
 		if e.Exhausted {
 			m.exhausted.WithLabelValues(d).Inc()
 		}
@@ -68,6 +65,14 @@ func (m *Metrics) onJob(e publisher.JobEvent) {
 		m.delaySeconds.WithLabelValues(d).Observe(max(0, time.Until(e.AvailableAt).Seconds()))
 	case publisher.Retried:
 		m.retries.WithLabelValues(d, attemptLabel(e.Job.Attempt+1)).Inc()
+	}
+}
+
+func (m *Metrics) ended(e publisher.JobEvent, status jobs.Status) {
+	m.finished.WithLabelValues(e.Destination, string(status)).Inc()
+	if j := e.Job; j.ExpiresAt != nil {
+		// Whole seconds: a TTL of just an hour belongs to those up to an hour.
+		m.ttlSecond.WithLabelValues(e.Destination).Observe(j.ExpiresAt.Sub(j.CreatedAt).Round(time.Second).Seconds())
 	}
 }
 
