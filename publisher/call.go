@@ -2,6 +2,8 @@ package publisher
 
 import (
 	"context"
+	"errors"
+	"runtime/debug"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -78,16 +80,47 @@ func callOf(destination string, job *jobs.Job, permit breaker.Permit, e JobEvent
 		Destination: destination, Key: job.Key, Job: job.ID,
 		Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took,
 	}
-	if job.Response != nil {
-		c.Status = job.Response.Status
+	if r := responseOf(job, e.Err); r != nil {
+		c.Status = r.Status
 	}
 	return c
 }
 
-// trace has the observer take note of a call that is about to start.
-func (d *destination) trace(ctx context.Context, job *jobs.Job) (context.Context, func(JobEvent)) {
-	if d.o.Trace == nil {
-		return ctx, func(JobEvent) {}
+// responseOf is the answer to a call, wherever its handler put it; nil without one.
+func responseOf(job *jobs.Job, err error) *jobs.Response {
+	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && job.Response == nil {
+		return limited.Response
 	}
-	return d.o.Trace(ctx, job)
+	return job.Response
+}
+
+// trace has the observer take note of a call that is about to start.
+func (d *destination) trace(ctx context.Context, job *jobs.Job) (traced context.Context, ended func(JobEvent)) {
+	traced, ended = ctx, func(JobEvent) {}
+	if d.o.Trace == nil {
+		return traced, ended
+	}
+	d.hook("Trace", func() {
+		inner, end := d.o.Trace(ctx, job)
+		if inner != nil {
+			traced = inner //nolint:fatcontext // once for each call
+		}
+		if end != nil {
+			ended = func(e JobEvent) { d.hook("Trace", func() { end(e) }) }
+		}
+	})
+	return traced, ended
+}
+
+// hook calls what somebody has set in the options. That it panics must not change what
+// becomes of jobs.
+func (d *destination) hook(name string, f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, told := d.panicked.LoadOrStore(name, true); !told {
+				d.log.Error("a function of the publisher's options panicked; that is told once", "option", name, "panic", r, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	f()
 }

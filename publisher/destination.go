@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -31,6 +32,8 @@ type destination struct {
 	client  *asynqx.Client
 	server  *asynq.Server
 	phase   atomic.Int32 // of phaseNew, phaseStarted, phaseStopping
+
+	panicked sync.Map // names of options that have
 
 	calls    context.Context // parent of every call; cancelled when the time to shut down is over
 	cutCalls context.CancelCauseFunc
@@ -136,7 +139,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			d.client.ReleaseHeld(heldReason(d.name), longestHold)
 		}
 		if onEvent != nil {
-			onEvent(e)
+			d.hook("OnEvent", func() { onEvent(e) })
 		}
 	}
 	return breaker.New(ctx, d.rdb, o)

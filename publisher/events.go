@@ -1,7 +1,6 @@
 package publisher
 
 import (
-	"errors"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
@@ -86,11 +85,7 @@ const maxTold = 300
 // answerOf makes an Answer of a call that was rate limited.
 func (d *destination) answerOf(job *jobs.Job, v verdict) Answer {
 	a := Answer{Destination: d.name, Key: job.Key, Job: job.ID, At: time.Now(), RetryAfter: v.hint, Err: v.err}
-	r := job.Response
-	if limited, ok := errors.AsType[*jobs.RateLimitedError](v.err); ok && r == nil {
-		r = limited.Response
-	}
-	if r != nil {
+	if r := responseOf(job, v.err); r != nil {
 		a.Status, a.Body = r.Status, clean(r.Body, maxTold)
 	}
 	return a
@@ -128,7 +123,7 @@ func (d *destination) settled(event JobEvent, s asynqx.Settled) {
 
 func (d *destination) tell(event JobEvent) {
 	if d.o.OnJob != nil {
-		d.o.OnJob(event)
+		d.hook("OnJob", func() { d.o.OnJob(event) })
 	}
 }
 
@@ -160,7 +155,7 @@ func (d *destination) unreadable(queue, id, key string, s asynqx.Settled) {
 // expired tells how many jobs this process has ended whose time was over.
 func (d *destination) expired(_ string, n int) {
 	if d.o.OnExpired != nil {
-		d.o.OnExpired(d.name, n)
+		d.hook("OnExpired", func() { d.o.OnExpired(d.name, n) })
 	}
 	d.log.Debug("jobs expired", "jobs", n)
 }
@@ -168,7 +163,7 @@ func (d *destination) expired(_ string, n int) {
 // released tells how many jobs this process has taken that were held.
 func (d *destination) released(_ string, n int) {
 	if d.o.OnReleased != nil {
-		d.o.OnReleased(d.name, n)
+		d.hook("OnReleased", func() { d.o.OnReleased(d.name, n) })
 	}
 }
 

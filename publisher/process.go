@@ -87,10 +87,11 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Ou
 	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
 	event.Outcome = verdict.outcome()
 	if event.Called && d.o.OnCall != nil {
-		d.o.OnCall(callOf(d.name, job, permit, event))
+		d.hook("OnCall", func() { d.o.OnCall(callOf(d.name, job, permit, event)) })
 	}
 	if verdict.kind == rateLimited && d.o.OnAnswer != nil {
-		d.o.OnAnswer(d.answerOf(job, verdict)) // first, so that it is known why the breaker opens
+		// First, so that it is known why the breaker opens.
+		d.hook("OnAnswer", func() { d.o.OnAnswer(d.answerOf(job, verdict)) })
 	}
 	status := d.report(permit, job, verdict)
 	o := d.outcome(time.Now(), job, verdict, status, &event)

@@ -87,7 +87,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 			d.Until = &until
 		}
 		switch s.State {
-		case publisher.StateStarting, publisher.StateFailing:
+		case publisher.StateStarting, publisher.StateFailing, publisher.StateStopping:
 			unready(s.Destination + ": " + s.Reason)
 		case publisher.StateFetching, publisher.StateWaiting:
 			if paused[s.Destination] {

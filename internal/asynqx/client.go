@@ -157,6 +157,9 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 	}
 	c.acks.flush = c.flushCompletions
 	c.health.log = o.Logger
+	if _, cluster := c.UniversalClient.(*redis.ClusterClient); cluster {
+		c.health.settled = settledOnCluster
+	}
 	c.hard, c.abort = context.WithCancel(context.Background())
 	c.ctx, c.cancel = context.WithCancel(c.hard)
 	return c

@@ -34,6 +34,8 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 		// asynq would log this every second; the outage is logged once.
 		return redis.NewCmdResult(int64(0), nil)
 	}
+	// At a closed gate nothing else would show that Redis is back.
+	c.health.answered()
 	if move && n == 0 {
 		c.forwarded[queue] = now // until then, asynq asks again at once
 	}

@@ -10,26 +10,40 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// settledOnCluster is longer than the beat of a queue, which fails meanwhile if the
+// queue's node is gone.
+const settledOnCluster = 2 * time.Second
+
 // health logs the loss of Redis once and its return once, however many calls
 // fail in between.
 type health struct {
-	log  *slog.Logger
-	down atomic.Bool
-	mu   sync.Mutex
-	at   time.Time
-	last error
+	log *slog.Logger
+	// settled is how long nothing may have failed before Redis counts as back. On
+	// a Cluster queues lie on different nodes: while one of those is gone, some of
+	// the work fails and some succeeds.
+	settled time.Duration
+
+	down     atomic.Bool
+	mu       sync.Mutex
+	at       time.Time // of the first failure
+	failedAt time.Time // of the latest one
+	last     error
+	// refused says that Redis answered when it went down: only doing what it
+	// refused shows that it does it again.
+	refused atomic.Bool
 }
 
 func (h *health) failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.last = err
+	h.last, h.failedAt = err, time.Now()
 	if h.down.Load() {
 		return
 	}
 	h.down.Store(true)
-	h.at = time.Now()
-	if _, refused := errors.AsType[redis.Error](err); refused {
+	h.at = h.failedAt
+	h.refused.Store(isRefusal(err))
+	if h.refused.Load() {
 		h.log.Error("redis refuses what a worker needs; work in hand goes on, nothing new is fetched until it does it again", "error", err)
 		return
 	}
@@ -42,10 +56,27 @@ func (h *health) worked() {
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.down.CompareAndSwap(true, false) {
+	if time.Since(h.failedAt) >= h.settled && h.down.CompareAndSwap(true, false) {
 		h.last = nil
 		h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond).String())
 	}
+}
+
+// answered says that Redis has answered to something: enough for one that did not
+// answer, and not for one that refused something else.
+func (h *health) answered() {
+	if h.down.Load() && !h.refused.Load() {
+		h.worked()
+	}
+}
+
+// isRefusal reports whether an error is Redis's answer to what was asked. One that
+// serves nobody at the moment, while a new master is elected for instance, says so
+// too, and is as good as gone.
+func isRefusal(err error) bool {
+	_, said := errors.AsType[redis.Error](err)
+	return said && !redis.IsClusterDownError(err) && !redis.IsLoadingError(err) &&
+		!redis.IsMasterDownError(err) && !redis.IsReadOnlyError(err)
 }
 
 // trouble is the last failure, nil if what came after it has worked.

@@ -73,7 +73,7 @@ Exit status: 0 ok, 1 failed, 2 wrong input, 4 not found, 78 configuration.`
 // Run runs the command that the arguments name and returns the exit status. ctx
 // ends when the process is to stop.
 func Run(ctx context.Context, p Process) int {
-	err := p.run(ctx)
+	err := p.explainRefusal(ctx, p.run(ctx))
 	for _, line := range errorLines(err) {
 		fmt.Fprintln(p.Stderr, "tidegate: "+line)
 	}

@@ -90,14 +90,18 @@ func (c *fakeAPICmd) Run(ctx context.Context, p *Process) error {
 		ReadHeaderTimeout: 10 * time.Second,
 		ErrorLog:          slog.NewLogLogger(slog.DiscardHandler, slog.LevelError),
 	}
-	served := make(chan error, 1)
-	go func() { served <- srv.Serve(l) }()
+	var failed error
+	served := make(chan struct{})
+	go func() {
+		defer close(served)
+		failed = srv.Serve(l)
+	}()
 	fmt.Fprintf(p.Stderr, "tidegate: fake API at http://%s, limit %s, hints %s; counts at /_stats\n",
 		l.Addr(), c.Limit, strings.Join(c.Hints, ","))
 	select {
-	case err := <-served:
+	case <-served:
 		// Not wrapped: as an error of the network it would be taken for one of Redis.
-		return errors.New("fake-api: " + err.Error())
+		return errors.New("fake-api: " + failed.Error())
 	case <-ctx.Done():
 	}
 	if shutdown(srv, fakeAPIPatience) != nil {

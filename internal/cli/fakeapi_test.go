@@ -50,11 +50,33 @@ func startFakeAPI(t *testing.T, args ...string) *fakeProcess {
 	return f
 }
 
-func call(t *testing.T, method, url, key string) (*http.Response, string) {
+// counts asks for /_stats.
+func (f *fakeProcess) counts(t *testing.T) fakeStats {
 	t.Helper()
-	req, err := http.NewRequestWithContext(t.Context(), method, url, strings.NewReader("{}"))
+	return decode[fakeStats](t, call(t, http.MethodGet, f.url+"/_stats", "").body)
+}
+
+// reply is what a call got.
+type reply struct {
+	status     int
+	retryAfter string
+	body       string
+}
+
+// call sends an empty job, with an Idempotency-Key unless it is "".
+func call(t *testing.T, method, url, key string) reply {
+	t.Helper()
+	got, err := tryCall(t.Context(), method, url, key)
 	if err != nil {
 		t.Fatal(err)
+	}
+	return got
+}
+
+func tryCall(ctx context.Context, method, url, key string) (reply, error) {
+	req, err := http.NewRequestWithContext(ctx, method, url, strings.NewReader("{}"))
+	if err != nil {
+		return reply{}, err
 	}
 	if key != "" {
 		req.Header.Set("Idempotency-Key", key)
@@ -62,14 +84,11 @@ func call(t *testing.T, method, url, key string) (*http.Response, string) {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		t.Fatal(err)
+		return reply{}, err
 	}
 	defer resp.Body.Close()
 	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return resp, string(body)
+	return reply{resp.StatusCode, resp.Header.Get("Retry-After"), string(body)}, err
 }
 
 func TestFakeAPICounts(t *testing.T) {
@@ -89,24 +108,22 @@ func TestFakeAPICounts(t *testing.T) {
 		{"/", "c", 429, "3600"},
 		{"/", "c", 429, "3600"}, // was told
 	} {
-		resp, _ := call(t, http.MethodPost, f.url+row.path, row.key)
-		if got := resp.Header.Get("Retry-After"); resp.StatusCode != row.status || got != row.retryAfter {
-			t.Errorf("call %d: %d, Retry-After %q, want %d, %q", i+1, resp.StatusCode, got, row.status, row.retryAfter)
+		if got := call(t, http.MethodPost, f.url+row.path, row.key); got.status != row.status || got.retryAfter != row.retryAfter {
+			t.Errorf("call %d: %d, Retry-After %q, want %d, %q", i+1, got.status, got.retryAfter, row.status, row.retryAfter)
 		}
 	}
-	if resp, body := call(t, http.MethodGet, f.url+"/healthz", ""); resp.StatusCode != 200 || body != "ok\n" {
-		t.Errorf("healthz: %d %q", resp.StatusCode, body)
+	if got := call(t, http.MethodGet, f.url+"/healthz", ""); got.status != 200 || got.body != "ok\n" {
+		t.Errorf("healthz: %d %q", got.status, got.body)
 	}
 	want := fakeStats{Stats: fakeapi.Stats{Calls: 5, Accepted: 2, Duplicates: 1, Limited: 2, Wasted: 1, MaxInFlight: 1}, Distinct: 2}
-	_, body := call(t, http.MethodGet, f.url+"/_stats", "")
-	if diff := cmp.Diff(want, decode[fakeStats](t, body)); diff != "" {
+	if diff := cmp.Diff(want, f.counts(t)); diff != "" {
 		t.Errorf("counts (-want +got):\n%s", diff)
 	}
-	if resp, body := call(t, http.MethodPost, f.url+"/_fake/reset", ""); resp.StatusCode != 204 {
-		t.Errorf("the controls answer %d %s", resp.StatusCode, body)
+	if got := call(t, http.MethodPost, f.url+"/_fake/reset", ""); got.status != 204 {
+		t.Errorf("the controls answer %d %s", got.status, got.body)
 	}
-	if resp, _ := call(t, http.MethodPost, f.url, "d"); resp.StatusCode != 201 {
-		t.Errorf("after a reset: %d", resp.StatusCode)
+	if got := call(t, http.MethodPost, f.url, "d"); got.status != 201 {
+		t.Errorf("after a reset: %d", got.status)
 	}
 	f.stop()
 	if got := <-f.status; got != 0 {
@@ -124,18 +141,10 @@ func TestFakeAPIAnswersCallsInFlightAtItsEnd(t *testing.T) {
 	f := startFakeAPI(t, "--limit", "none", "--hints", "none", "--latency", "500ms")
 	status := make(chan int, 1)
 	go func() {
-		resp, err := http.Post(f.url, "application/json", strings.NewReader("{}"))
-		if err != nil {
-			status <- 0
-			return
-		}
-		resp.Body.Close()
-		status <- resp.StatusCode
+		got, _ := tryCall(t.Context(), http.MethodPost, f.url, "a") // no status if it was cut
+		status <- got.status
 	}()
-	poll(t, "the call has arrived", func() bool {
-		_, body := call(t, http.MethodGet, f.url+"/_stats", "")
-		return decode[fakeStats](t, body).InFlight == 1
-	})
+	poll(t, "the call has arrived", func() bool { return f.counts(t).InFlight == 1 })
 	f.stop()
 	if got := <-status; got != 201 {
 		t.Errorf("the call in flight got %d, want 201", got)

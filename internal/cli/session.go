@@ -92,6 +92,23 @@ func (p *Process) open(ctx context.Context) (*session, error) {
 	return p.connect(ctx, cfg)
 }
 
+// explainRefusal adds to an error of Redis that the user may not do something which
+// rights are missing: Redis itself does not say it of what a script does.
+func (p *Process) explainRefusal(ctx context.Context, err error) error {
+	if _, told := errors.AsType[*redisconn.RightsError](err); told || !redisconn.Refused(err) {
+		return err
+	}
+	s, failed := p.open(ctx)
+	if failed != nil {
+		return err
+	}
+	defer s.close()
+	if missing := redisconn.CheckRights(ctx, s.rdb); missing != nil {
+		return fmt.Errorf("%w; %s", err, problem(missing))
+	}
+	return err
+}
+
 // close ends the session. What it could not close ends with the process.
 func (s *session) close() {
 	s.traced.Stop(patience)

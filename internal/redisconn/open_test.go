@@ -154,21 +154,21 @@ func freePort(t *testing.T) int {
 
 func TestOpenTLS(t *testing.T) {
 	t.Parallel()
-	c := newCertificates(t)
-	port := strconv.Itoa(freePort(t))
-	server := redistest.Start(t, redistest.WithArgs("--tls-port", port, "--tls-cert-file", c.certFile,
-		"--tls-key-file", c.keyFile, "--tls-ca-cert-file", c.caFile, "--tls-auth-clients", "no"))
-	roundTrip(t, open(t, "rediss://127.0.0.1:"+port+"/0?ca_file="+c.caFile))
+	server := redistest.StartTLS(t)
+	roundTrip(t, open(t, server.URL()))
+	addr, caFile := server.TLSAddr(), server.Certs.CAFile
 
 	for _, tt := range []struct {
 		url, want string
 		patience  time.Duration
 	}{
-		{"rediss://127.0.0.1:" + port, "redisconn: Redis at 127.0.0.1:" + port +
+		{"rediss://" + addr, "redisconn: Redis at " + addr +
 			" cannot be used (tls: failed to verify certificate: x509: certificate signed by unknown authority); check the host name, and ca_file in REDIS_URL", time.Minute},
 		{"rediss://" + server.Addr(), "redisconn: Redis not reachable at " + server.Addr() +
 			" for 300ms (no answer; a server without TLS gives none: then use redis://); check REDIS_URL or start Redis", 300 * time.Millisecond},
-		{"redis://127.0.0.1:" + port, "redisconn: Redis not reachable at 127.0.0.1:" + port +
+		{"rediss://" + addr + "?ca_file=" + caFile, "redisconn: Redis at " + addr +
+			" cannot be used (tls: certificate required); give cert_file and key_file in REDIS_URL", time.Minute},
+		{"redis://" + addr, "redisconn: Redis not reachable at " + addr +
 			" for 1s (the connection is closed at once; a server with TLS does that: then use rediss://); check REDIS_URL or start Redis", time.Second},
 	} {
 		err := Wait(t.Context(), open(t, tt.url), slog.New(slog.DiscardHandler), tt.patience)

@@ -89,10 +89,10 @@ type scheme struct {
 
 var schemes = map[string]scheme{
 	"redis":          {kind: Single, port: "6379", params: []string{"db", "pool_size"}},
-	"rediss":         {kind: Single, tls: true, port: "6379", params: []string{"db", "pool_size", "ca_file"}},
+	"rediss":         {kind: Single, tls: true, port: "6379", params: []string{"db", "pool_size", "ca_file", "cert_file", "key_file"}},
 	"redis-socket":   {kind: Socket, params: []string{"db", "pool_size"}},
-	"redis-sentinel": {kind: Sentinel, port: "26379", params: []string{"db", "pool_size", "master", "sentinel_username", "sentinel_password", "tls", "ca_file"}},
-	"redis-cluster":  {kind: Cluster, port: "6379", params: []string{"pool_size", "tls", "ca_file"}},
+	"redis-sentinel": {kind: Sentinel, port: "26379", params: []string{"db", "pool_size", "master", "sentinel_username", "sentinel_password", "tls", "ca_file", "cert_file", "key_file"}},
+	"redis-cluster":  {kind: Cluster, port: "6379", params: []string{"pool_size", "tls", "ca_file", "cert_file", "key_file"}},
 }
 
 // Parse reads a REDIS_URL:
@@ -105,11 +105,12 @@ var schemes = map[string]scheme{
 //	embedded:                                    a server in this process
 //
 // Query parameters: db; pool_size (connections, see [Options]); ca_file (PEM
-// file of a private CA, for TLS); tls=true (Sentinel and Cluster);
-// sentinel_username and sentinel_password, if the Sentinels ask for them. User,
-// password and path are percent-decoded. TLS is 1.2 or later.
+// file of a private CA, for TLS); cert_file and key_file (PEM files of a client's
+// certificate and its key, for servers that ask for one); tls=true (Sentinel and
+// Cluster); sentinel_username and sentinel_password, if the Sentinels ask for them.
+// User, password and path are percent-decoded. TLS is 1.2 or later.
 //
-// The error is a [*URLError]. Parse reads ca_file, and nothing else.
+// The error is a [*URLError]. Parse reads these files, and nothing else.
 func Parse(rawURL string) (*Target, error) {
 	parts, err := split(rawURL)
 	if err != nil {
@@ -310,11 +311,16 @@ func (t *Target) setParams(p urlParts) error {
 			return bad("use tls=true or tls=false", "has a tls that is neither true nor false")
 		}
 	}
-	if query.Has("ca_file") && !useTLS {
-		return bad("add tls=true", "has a ca_file and no TLS")
+	for _, name := range []string{"ca_file", "cert_file", "key_file"} {
+		if query.Has(name) && !useTLS {
+			return bad("add tls=true", "has a %s and no TLS", name)
+		}
 	}
 	if useTLS {
 		if t.TLS, err = tlsConfig(query.Get("ca_file")); err != nil {
+			return err
+		}
+		if err := addCertificate(t.TLS, query.Get("cert_file"), query.Get("key_file")); err != nil {
 			return err
 		}
 		if t.Kind == Single { // the others take the name from each address
@@ -348,8 +354,32 @@ func tlsConfig(caFile string) (*tls.Config, error) {
 	return config, nil
 }
 
-// maxCAFile bounds what is read of a ca_file, in bytes.
-const maxCAFile = 4 << 20
+// addCertificate makes a client show its certificate.
+func addCertificate(config *tls.Config, certFile, keyFile string) error {
+	switch {
+	case certFile == "" && keyFile == "":
+		return nil
+	case certFile == "" || keyFile == "":
+		return bad("give cert_file and key_file", "has only one of cert_file and key_file")
+	}
+	cert, err := readFile(certFile)
+	if err != nil {
+		return bad("check the path and its permissions", "has a cert_file that cannot be read: %v", err)
+	}
+	key, err := readFile(keyFile)
+	if err != nil {
+		return bad("check the path and its permissions", "has a key_file that cannot be read: %v", err)
+	}
+	pair, err := tls.X509KeyPair(cert, key)
+	if err != nil {
+		return bad("give a certificate and its key in PEM form", "has a cert_file and a key_file that do not go together: %v", err)
+	}
+	config.Certificates = []tls.Certificate{pair}
+	return nil
+}
+
+// maxPEMFile bounds what is read of a file, in bytes.
+const maxPEMFile = 4 << 20
 
 func readFile(path string) ([]byte, error) {
 	f, err := os.Open(path)
@@ -357,5 +387,5 @@ func readFile(path string) ([]byte, error) {
 		return nil, err
 	}
 	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, maxCAFile))
+	return io.ReadAll(io.LimitReader(f, maxPEMFile))
 }

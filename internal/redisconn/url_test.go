@@ -15,11 +15,13 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestParse(t *testing.T) {
 	t.Parallel()
-	certificates := newCertificates(t)
+	certificates := redistest.NewCertificates(t)
 	tests := []struct {
 		url     string
 		want    Target
@@ -34,13 +36,13 @@ func TestParse(t *testing.T) {
 		{url: "redis://[::1]?db=4", want: Target{Kind: Single, Addrs: []string{"[::1]:6379"}, DB: 4}, text: "[::1]:6379"},
 		{url: "redis://:pw@h", want: Target{Kind: Single, Addrs: []string{"h:6379"}, password: "pw"}, text: "h:6379"},
 		{url: "redis://us%40er:p%2Fw%25@d:x@h:1/1", want: Target{Kind: Single, Addrs: []string{"h:1"}, DB: 1, user: "us@er", password: "p/w%@d:x"}, text: "h:1"},
-		{url: "rediss://:pw@h:6380/2?ca_file=" + certificates.caFile, want: Target{Kind: Single, Addrs: []string{"h:6380"}, DB: 2, password: "pw"}, text: "h:6380", useTLS: true, tlsName: "h"},
+		{url: "rediss://:pw@h:6380/2?ca_file=" + certificates.CAFile, want: Target{Kind: Single, Addrs: []string{"h:6380"}, DB: 2, password: "pw"}, text: "h:6380", useTLS: true, tlsName: "h"},
 		{url: "redis-socket:///run/redis.sock?db=1", want: Target{Kind: Socket, Addrs: []string{"/run/redis.sock"}, DB: 1}, text: "/run/redis.sock"},
 		{url: "redis-socket://u:pw@/run/a%20b.sock", want: Target{Kind: Socket, Addrs: []string{"/run/a b.sock"}, user: "u", password: "pw"}, text: "/run/a b.sock"},
 		{url: "redis-sentinel://h1:1,h2/5?master=main", want: Target{Kind: Sentinel, Addrs: []string{"h1:1", "h2:26379"}, DB: 5, MasterName: "main"}, text: "master main of Sentinel h1:1,h2:26379"},
 		{url: "redis-sentinel://u:pw@h1?master=m&sentinel_username=su&sentinel_password=s%26p&tls=true", want: Target{Kind: Sentinel, Addrs: []string{"h1:26379"}, MasterName: "m", user: "u", password: "pw", sentinelUser: "su", sentinelPassword: "s&p"}, text: "master m of Sentinel h1:26379", useTLS: true},
 		{url: "redis-cluster://h1:7000,h2:7001", want: Target{Kind: Cluster, Addrs: []string{"h1:7000", "h2:7001"}}, text: "Cluster h1:7000,h2:7001"},
-		{url: "redis-cluster://:pw@h1/0?tls=1&ca_file=" + certificates.caFile + "&pool_size=7", want: Target{Kind: Cluster, Addrs: []string{"h1:6379"}, password: "pw", PoolSize: 7}, text: "Cluster h1:6379", useTLS: true},
+		{url: "redis-cluster://:pw@h1/0?tls=1&ca_file=" + certificates.CAFile + "&pool_size=7", want: Target{Kind: Cluster, Addrs: []string{"h1:6379"}, password: "pw", PoolSize: 7}, text: "Cluster h1:6379", useTLS: true},
 		{url: "embedded:", want: Target{Kind: Embedded}, text: "embedded"},
 		{url: "embedded://", want: Target{Kind: Embedded}, text: "embedded"},
 	}
@@ -69,6 +71,7 @@ func TestParse(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	t.Parallel()
+	certs := redistest.NewCertificates(t)
 	noCert := filepath.Join(t.TempDir(), "ca.pem")
 	if err := os.WriteFile(noCert, []byte("hello"), 0o600); err != nil {
 		t.Fatal(err)
@@ -111,6 +114,13 @@ func TestParseErrors(t *testing.T) {
 		{"redis://h?pool_size=0", "has a pool_size out of range; use a number from 1 to 10000"},
 		{"redis://h?pool_size=10001", "has a pool_size out of range; use a number from 1 to 10000"},
 		{"redis-cluster://h?tls=yes", "has a tls that is neither true nor false; use tls=true or tls=false"},
+		{"redis-cluster://h?cert_file=/x&key_file=/y", "has a cert_file and no TLS; add tls=true"},
+		{"rediss://h?cert_file=" + certs.ClientCertFile, "has only one of cert_file and key_file; give cert_file and key_file"},
+		{"rediss://h?key_file=" + certs.ClientKeyFile, "has only one of cert_file and key_file; give cert_file and key_file"},
+		{"rediss://h?cert_file=/nowhere/c.pem&key_file=" + certs.ClientKeyFile, "has a cert_file that cannot be read: open /nowhere/c.pem: no such file or directory; check the path and its permissions"},
+		{"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=/nowhere/k.pem", "has a key_file that cannot be read: open /nowhere/k.pem: no such file or directory; check the path and its permissions"},
+		{"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=" + certs.ServerKeyFile,
+			"has a cert_file and a key_file that do not go together: tls: private key does not match public key; give a certificate and its key in PEM form"},
 		{"redis-cluster://h?ca_file=/x", "has a ca_file and no TLS; add tls=true"},
 		{"rediss://h?ca_file=/nowhere/ca.pem", "has a ca_file that cannot be read: open /nowhere/ca.pem: no such file or directory; check the path and its permissions"},
 		{"rediss://h?ca_file=" + noCert, "has a ca_file without a certificate: " + noCert + "; give certificates in PEM form"},

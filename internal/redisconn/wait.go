@@ -146,6 +146,8 @@ func hopeless(err error) string {
 		return "check the host name, and ca_file in REDIS_URL"
 	case errors.As(err, &record):
 		return "the server does not speak TLS: check the form of REDIS_URL"
+	case containsAny(text, "tls: certificate required"):
+		return "give cert_file and key_file in REDIS_URL"
 	case containsAny(text, "NOAUTH", "WRONGPASS", "invalid password", "without any password configured"):
 		return "check user and password in REDIS_URL"
 	case containsAny(text, "NOPERM"):
@@ -198,6 +200,9 @@ func inspect(ctx context.Context, client redis.UniversalClient, log *slog.Logger
 		return fmt.Errorf("redisconn: Redis %s at %s is too old; use %d.%d or later", version, addr, minMajor, minMinor)
 	}
 	const setting = "maxmemory-policy"
+	if !mayAsk(ctx, client, "config get") {
+		return nil
+	}
 	config, err := client.ConfigGet(ctx, setting).Result()
 	if policy := config[setting]; err == nil && policy != "" && policy != "noeviction" {
 		log.WarnContext(ctx, "Redis may drop jobs when its memory is full; set its maxmemory-policy to noeviction",

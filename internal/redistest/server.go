@@ -43,6 +43,7 @@ type Server struct {
 	path     string     // of the program
 	dir      string
 	password string
+	config   string // a file that it reads first, "" for none
 	args     []string
 	port     int
 	held     io.Closer // keeps the port
@@ -109,6 +110,9 @@ func (s *Server) run() error {
 	args := []string{
 		"--port", strconv.Itoa(s.port), "--bind", "127.0.0.1", "--dir", s.dir,
 		"--save", "", "--appendonly", "no", "--daemonize", "no", "--logfile", "",
+	}
+	if s.config != "" {
+		args = append([]string{s.config}, args...)
 	}
 	if s.password != "" {
 		args = append(args, "--requirepass", s.password)

@@ -103,7 +103,7 @@ func (s *Server) command(timeout time.Duration, args ...string) (string, error) 
 	return reply, nil
 }
 
-// exchange sends a command and reads its reply, which must be a string.
+// exchange sends a command and reads its reply, which must be a string or a number.
 func exchange(w io.Writer, r *bufio.Reader, args ...string) (string, error) {
 	var b strings.Builder
 	fmt.Fprintf(&b, "*%d\r\n", len(args))
@@ -122,7 +122,7 @@ func exchange(w io.Writer, r *bufio.Reader, args ...string) (string, error) {
 		return "", errors.New("empty reply")
 	}
 	switch rest := line[1:]; line[0] {
-	case '+':
+	case '+', ':':
 		return rest, nil
 	case '-':
 		return "", errors.New(rest)

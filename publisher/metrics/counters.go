@@ -35,7 +35,7 @@ func newCounters() counters {
 		probes: counter("tidegate_circuit_breaker_probes_total",
 			"Calls that were to find out whether a circuit breaker may close, those of keys included, by how they ended.", destination, "result"),
 		incidents: counter("tidegate_circuit_breaker_incidents_total",
-			"Openings of a destination's CLOSED circuit breaker; each is counted by one process.", destination),
+			"Openings of a destination's CLOSED circuit breaker; each is counted by one process, whoever began it.", destination),
 		wasted: counter("tidegate_wasted_calls_total",
 			"Calls that the API answered with its rate limit.", destination),
 		finished: counter("tidegate_jobs_finished_total",

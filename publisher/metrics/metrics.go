@@ -25,7 +25,7 @@ const (
 // Options configure Metrics. The zero value is ready for use.
 type Options struct {
 	// Redis is where the jobs are. Without it the metrics of queues are left out, and
-	// incidents that were begun by hand are counted by every process.
+	// incidents are counted only if a call of this process began them.
 	Redis redis.UniversalClient
 	// MaxAge is how old what was read from Redis may be in a scrape. Default 5 s;
 	// negative: it is read for each scrape.
@@ -117,21 +117,23 @@ func (m *Metrics) OnEvent(e breaker.Event) {
 	if e.Key != "" || e.From == breaker.Open || e.From == breaker.HalfOpen || e.To != breaker.Open {
 		return
 	}
-	// Every instance hears of it, and one is to count it: whose call it was.
-	if e.By != m.fleet.worker() && (e.Cause != breaker.CauseManual || !m.claim(e.Incident)) {
-		return
+	if m.claim(e) {
+		m.incidents.WithLabelValues(e.Name).Inc()
 	}
-	m.incidents.WithLabelValues(e.Name).Inc()
 }
 
-// claim is true for the first who asks: nobody's call began an incident that was begun
-// by hand.
-func (m *Metrics) claim(incident string) bool {
+// claim is true for the first who asks. Every instance hears of an incident, and one is
+// to count it, whether whoever began it is a worker, has died since, or is a person.
+func (m *Metrics) claim(e breaker.Event) bool {
+	mine := e.By == m.fleet.worker()
 	if m.o.Redis == nil {
-		return true
+		return mine
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
 	defer cancel()
-	first, err := m.o.Redis.SetNX(ctx, "tidegate:counted:"+incident, 1, claimFor).Result()
-	return err == nil && first
+	first, err := m.o.Redis.SetNX(ctx, "tidegate:counted:"+e.Incident, 1, claimFor).Result()
+	if err != nil {
+		return mine
+	}
+	return first
 }

@@ -1,0 +1,81 @@
+package asynqx
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverError is what Redis answers.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+var _ redis.Error = serverError("")
+
+// A Redis that did not answer is back with any answer; one that refused something,
+// when it does that again.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	const gone, refuses, back = "redis does not answer", "redis refuses what a worker needs", "redis answers again"
+	for _, tc := range []struct {
+		err      error
+		says     string
+		answered bool // whether any answer will do
+	}{
+		{errors.New("dial tcp: connection refused"), gone, true},
+		{serverError("CLUSTERDOWN The cluster is down"), gone, true},
+		{serverError("LOADING Redis is loading the dataset in memory"), gone, true},
+		{serverError("READONLY You can't write against a read only replica."), gone, true},
+		{serverError("MASTERDOWN Link with MASTER is down"), gone, true},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), refuses, false},
+		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), refuses, false},
+	} {
+		var log bytes.Buffer
+		h := health{log: slog.New(slog.NewTextHandler(&log, nil))}
+		h.answered()
+		h.failed(tc.err)
+		h.failed(tc.err)
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, tc.says) {
+			t.Errorf("%v: logged %q", tc.err, got)
+		}
+		h.answered()
+		if _, err := h.trouble(); (err == nil) != tc.answered {
+			t.Errorf("%v: in trouble after an answer: %v", tc.err, err)
+		}
+		h.worked()
+		h.worked()
+		if _, err := h.trouble(); err != nil {
+			t.Errorf("%v: in trouble after it worked: %v", tc.err, err)
+		}
+		if got := log.String(); strings.Count(got, back) != 1 {
+			t.Errorf("%v: logged %q", tc.err, got)
+		}
+	}
+}
+
+// While some of the work fails and some succeeds, Redis is not back.
+func TestHealthOfACluster(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: time.Minute}
+	for range 3 {
+		h.failed(errors.New("dial tcp: connection refused"))
+		h.worked()
+		h.answered()
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 {
+		t.Errorf("logged %q, want one line", got)
+	}
+	h.failedAt = h.failedAt.Add(-time.Minute)
+	h.worked()
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "redis answers again") {
+		t.Errorf("a minute after the last failure: logged %q", got)
+	}
+}
