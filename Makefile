@@ -65,6 +65,14 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 soak: redis ## Run the long tests: end to end, and against the model
 	$(GO) test -tags soak -count=1 -p 1 -timeout 60m -v $(ARGS) ./internal/e2e/... ./internal/modeltest/... ./breaker
 
+.PHONY: image
+image: ## Build the container image tidegate:local with docker, podman or buildah
+	@deploy/image.sh
+
+.PHONY: validate
+validate: ## Check chart, rules and compose file with helm, promtool and the like; installs them into .bin
+	@scripts/validate.sh
+
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format the code
 	$(GOLANGCI) fmt

@@ -171,13 +171,14 @@ func (c *core) statusOf(key string) Status {
 	return v.statusAt(c.clock.now())
 }
 
-// OpenKeys is how many keys' breakers are OPEN or HALF_OPEN, as far as this instance
-// knows. It asks nobody.
+// OpenKeys is how many keys' breakers are OPEN, as far as this instance knows. Those
+// whose time has come are not among them, which may wait for their next call for long. It
+// asks nobody.
 func (b *Breaker) OpenKeys() int {
 	n := 0
 	now := b.clock.now()
 	for _, v := range b.keys.all() {
-		if v.effective(now) != Closed {
+		if v.effective(now) == Open {
 			n++
 		}
 	}

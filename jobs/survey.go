@@ -19,7 +19,8 @@ type Survey struct {
 	Ready, Held int
 	// Expiring is how many waiting jobs will expire within the time asked for.
 	Expiring int
-	// OldestPending is since when the job waits that is next in line; zero without one.
+	// OldestPending is since when the job waits that is next in line; zero without one, and
+	// where it could not be found at once, because a thousand before it were cancelled.
 	OldestPending time.Time
 	// Paused is true while an operator has paused the destination.
 	Paused bool
@@ -41,7 +42,7 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 	}
 	s.Expiring = expiring
 	for _, queue := range record.Queues(destination) {
-		q, err := lifecycle.Stats(ctx, c.rdb, queue)
+		q, err := lifecycle.Glance(ctx, c.rdb, queue)
 		if err != nil {
 			return Survey{}, fmt.Errorf("jobs: survey: %w", err)
 		}

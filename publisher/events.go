@@ -1,6 +1,8 @@
 package publisher
 
 import (
+	"context"
+	"log/slog"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
@@ -105,6 +107,9 @@ func (d *destination) settled(event JobEvent, s asynqx.Settled) {
 	}
 	event.AvailableAt = s.AvailableAt
 	d.tell(event)
+	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
+		return
+	}
 	attrs := []any{"job", event.Job.ID, "result", event.Result}
 	if event.Reason != "" {
 		attrs = append(attrs, "reason", event.Reason)

@@ -23,9 +23,7 @@ type Options struct {
 	// Logger gets one line per incident and per loss of Redis, and one line per
 	// job at debug level. Default: slog.Default().
 	Logger *slog.Logger
-	// Worker names this process in records, and must be its alone. Default: host:pid, with
-	// some random characters in a container, where every pid is 1 and the host can be the
-	// same.
+	// Worker names this process in records, and must be its alone. Default: WorkerName.
 	Worker string
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
 	// has ended. Default 30 s.
@@ -72,19 +70,28 @@ type Options struct {
 	OnExpired func(destination string, n int)
 }
 
+// WorkerName is the name of this process unless it is given one: host:pid, with some
+// random characters in a container, where every pid is 1 and the host can be the same.
+func WorkerName() string { return workerName() }
+
+var workerName = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil {
+		host = "unknown"
+	}
+	name := fmt.Sprintf("%s:%d", host, os.Getpid())
+	if os.Getpid() == 1 {
+		name += "-" + strings.ToLower(rand.Text()[:6])
+	}
+	return name
+})
+
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	if o.Worker == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		o.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
-		if os.Getpid() == 1 {
-			o.Worker += "-" + strings.ToLower(rand.Text()[:6])
-		}
+		o.Worker = WorkerName()
 	}
 	defaultTo(&o.ShutdownTimeout, 30*time.Second)
 	defaultTo(&o.RetryLoopInterval, time.Second)

@@ -44,6 +44,7 @@ func newTelling(cfg *config.Config, rdb redis.UniversalClient, counted *metrics.
 		return nil, nil //nolint:nilnil // nil is none
 	}
 	options := AlertOptions(cfg, log)
+	options.Worker = publisher.WorkerName()
 	options.OnDelivery = func(d alerts.Delivery) { counted.OnDelivery(d.Receiver, d.Kind, d.Err) }
 	a, err := alerts.New(rdb, options)
 	if err != nil {

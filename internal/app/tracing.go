@@ -20,7 +20,7 @@ type Tracing struct {
 // StartTracing starts what the OTEL_* variables ask for: nil unless they name a
 // collector. Stop must be called.
 func StartTracing(ctx context.Context, environ []string, version string, log *slog.Logger) *Tracing {
-	t := telemetry.Start(ctx, telemetry.Options{Environ: environ, Version: version, Logger: log})
+	t := telemetry.Start(ctx, telemetry.Options{Environ: environ, Version: version, Instance: publisher.WorkerName(), Logger: log})
 	if t == nil {
 		return nil
 	}

@@ -39,7 +39,7 @@ func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop 
 		return w, nil
 	}
 	server, err := ops.Start(ctx, ops.Options{
-		Addr: cfg.OpsAddr, OrFree: cfg.OpsAddr == config.DefaultOpsAddr,
+		Addr: cfg.OpsAddr, OrFree: !cfg.IsSet("OPS_ADDR"),
 		Ready: w.ready.report,
 		Metrics: promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{
 			ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError,

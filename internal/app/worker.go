@@ -50,8 +50,17 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
-	rdb, err := openRedis(ctx, cfg, log, &stop)
+	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-worker", Logger: log})
 	if err != nil {
+		return fmt.Errorf("app: open Redis: %w", err)
+	}
+	stop.add(closer.Close)
+	// From here on a scrape says that Redis is away, should it be.
+	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: process.Version, Commit: process.Commit, Logger: log})
+	if err != nil {
+		return fmt.Errorf("app: worker: %w", err)
+	}
+	if err := awaitRedis(ctx, rdb, log); err != nil {
 		if ctx.Err() != nil {
 			log.InfoContext(ctx, "stopped before Redis was reached")
 			return nil
@@ -59,10 +68,6 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return err
 	}
 	seen.ready.opened(rdb)
-	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: process.Version, Commit: process.Commit, Logger: log})
-	if err != nil {
-		return fmt.Errorf("app: worker: %w", err)
-	}
 	told, err := newTelling(cfg, rdb, counted, log, &stop)
 	if err != nil {
 		return err
@@ -104,20 +109,13 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	return nil
 }
 
-// openRedis connects and waits until Redis answers.
-func openRedis(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *teardown) (redis.UniversalClient, error) {
-	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-worker", Logger: log})
-	if err != nil {
-		return nil, fmt.Errorf("app: open Redis: %w", err)
-	}
-	stop.add(closer.Close)
+// awaitRedis waits until Redis answers, and asks it whether this process may do what it
+// has to.
+func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
 	if err := redisconn.Wait(ctx, rdb, log, redisPatience); err != nil {
-		return nil, err
+		return err
 	}
-	if err := redisconn.CheckRights(ctx, rdb); err != nil {
-		return nil, err
-	}
-	return rdb, nil
+	return redisconn.CheckRights(ctx, rdb)
 }
 
 // serve adds an HTTP destination to the publisher.

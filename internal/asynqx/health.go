@@ -71,12 +71,12 @@ func (h *health) answered() {
 }
 
 // isRefusal reports whether an error is Redis's answer to what was asked. One that
-// serves nobody at the moment, while a new master is elected for instance, says so
-// too, and is as good as gone.
+// serves nobody at the moment, while a new master is elected or a slot moves for
+// instance, says so too, and is as good as gone.
 func isRefusal(err error) bool {
 	_, said := errors.AsType[redis.Error](err)
 	return said && !redis.IsClusterDownError(err) && !redis.IsLoadingError(err) &&
-		!redis.IsMasterDownError(err) && !redis.IsReadOnlyError(err)
+		!redis.IsMasterDownError(err) && !redis.IsReadOnlyError(err) && !redis.IsTryAgainError(err)
 }
 
 // trouble is the last failure, nil if what came after it has worked.

@@ -34,6 +34,7 @@ func TestHealth(t *testing.T) {
 		{serverError("LOADING Redis is loading the dataset in memory"), gone, true},
 		{serverError("READONLY You can't write against a read only replica."), gone, true},
 		{serverError("MASTERDOWN Link with MASTER is down"), gone, true},
+		{serverError("TRYAGAIN Multiple keys request during rehashing of slot"), gone, true},
 		{serverError("OOM command not allowed when used memory > 'maxmemory'."), refuses, false},
 		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), refuses, false},
 	} {

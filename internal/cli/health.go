@@ -64,12 +64,14 @@ func (c *healthCmd) Run(ctx context.Context, p *Process) error {
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	resp, err := client.Do(req)
 	if err != nil {
-		return fmt.Errorf("no worker answers at %s (%w); is it running, and is OPS_ADDR the same here?", addr, withoutURL(err))
+		// Not wrapped, here and below: as an error of the network it would be taken for one
+		// of Redis.
+		return fmt.Errorf("no worker answers at %s (%s); is it running, and is OPS_ADDR the same here?", addr, withoutURL(err).Error())
 	}
 	defer func() { _ = resp.Body.Close() }()
 	body, err := io.ReadAll(io.LimitReader(resp.Body, maxHealth))
 	if err != nil {
-		return fmt.Errorf("read the answer of the worker at %s: %w", addr, err)
+		return fmt.Errorf("the answer of what listens at %s breaks off (%s); is it a worker?", addr, withoutURL(err).Error())
 	}
 	if c.Live {
 		return c.alive(p, resp, body)
@@ -90,7 +92,7 @@ func (c *healthCmd) where(p *Process) (string, error) {
 		}
 	}
 	host, port, err := net.SplitHostPort(addr)
-	if err != nil {
+	if err != nil || strings.ContainsAny(port, "/?# ") {
 		return "", inputErrorf("%q is no address of a worker; write it like 127.0.0.1:9090", addr)
 	}
 	if port == "0" {

@@ -128,12 +128,14 @@ func TestHealthOfNobody(t *testing.T) {
 	}{
 		{
 			"off",
-			[]string{"OPS_ADDR=off"}, nil, 2,
+			[]string{"OPS_ADDR=off"},
+			nil, 2,
 			"tidegate: OPS_ADDR is off: the worker serves no health; set it, or use --addr\n",
 		},
 		{
 			"port 0",
-			[]string{"OPS_ADDR=127.0.0.1:0"}, nil, 2,
+			[]string{"OPS_ADDR=127.0.0.1:0"},
+			nil, 2,
 			"tidegate: OPS_ADDR has port 0, so the worker listens on a port that nobody knows beforehand; its log says which: use --addr\n",
 		},
 		{"no port", nil, []string{"--addr", "localhost"}, 2, `tidegate: "localhost"` + badAddress},
@@ -141,7 +143,8 @@ func TestHealthOfNobody(t *testing.T) {
 		{"a timeout of nothing", nil, []string{"--timeout", "0s"}, 2, "tidegate: --timeout must be positive\n"},
 		{
 			"nobody",
-			[]string{"OPS_ADDR=" + nobody}, nil, 1,
+			[]string{"OPS_ADDR=" + nobody},
+			nil, 1,
 			"tidegate: no worker answers at " + nobody + " (dial tcp " + nobody + ": connect: connection refused); is it running, and is OPS_ADDR the same here?\n",
 		},
 	} {
@@ -165,14 +168,14 @@ func TestHealthOfAnotherServer(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			other := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, body) }))
-			defer other.Close()
+			t.Cleanup(other.Close)
 			addr := strings.TrimPrefix(other.URL, "http://")
 			runIn(t, []string{"OPS_ADDR=" + addr}, "", "health").want(t, 1, "",
 				"tidegate: what answers at "+addr+" is no worker of Tidegate: 200 OK\n")
 		})
 	}
 	missing := httptest.NewServer(http.NotFoundHandler())
-	defer missing.Close()
+	t.Cleanup(missing.Close)
 	addr := strings.TrimPrefix(missing.URL, "http://")
 	if got := runIn(t, nil, "", "health", "--live", "--addr", addr); got.status != 1 || got.stdout != "" || !strings.Contains(got.stderr, "404 Not Found") {
 		t.Errorf("--live of a server without /healthz: %+v", got)

@@ -5,9 +5,6 @@ import (
 	"strconv"
 )
 
-// DefaultOpsAddr is the default of OPS_ADDR. If it is taken, a free port will do.
-const DefaultOpsAddr = "127.0.0.1:9090"
-
 // checkOpsAddr checks the address, and makes "off" none.
 func (l *loader) checkOpsAddr(w *workerVars) {
 	const name = "OPS_ADDR"

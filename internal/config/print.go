@@ -47,6 +47,11 @@ func (c *Config) Print(w io.Writer) error {
 	return nil
 }
 
+// IsSet reports whether the environment sets a variable, itself or by its file.
+func (c *Config) IsSet(name string) bool {
+	return slices.ContainsFunc(c.entries, func(e Entry) bool { return e.Name == name && e.Source != sourceDefault })
+}
+
 // entries lists the effective values in the order of the table.
 func (l *loader) entries(vars variables, destinations []destinationVars) []Entry {
 	var out []Entry

@@ -112,6 +112,12 @@ func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueS
 	}
 }
 
+// Glance is Stats in one call: where those thousand that are next in line were all
+// cancelled or paused, it does not say since when the oldest job waits.
+func Glance(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
+	return stats(ctx, rdb, queue, 0)
+}
+
 func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass int) (QueueStats, error) {
 	reply, err := statsScript.Run(ctx, rdb, []string{record.Pending(queue)}, queue, pass).Slice()
 	if err != nil {

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/net/netutil"
 )
 
 // Options configure a Server.
@@ -65,7 +67,10 @@ type Destination struct {
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 30 * time.Second
-	idleTimeout  = 2 * time.Minute
+	idleTimeout  = 30 * time.Second
+	// connections is how many may be open at once: they are taken from what the process
+	// needs for Redis and its calls.
+	connections = 64
 	// readyFor is how long a report is given again, notReadyFor one that may be about to
 	// change for the better.
 	readyFor    = time.Second
@@ -114,7 +119,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	o.Logger.InfoContext(ctx, "health and metrics", "addr", l.Addr().String())
 	go func() {
 		defer close(s.done)
-		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		if err := s.http.Serve(netutil.LimitListener(l, connections)); !errors.Is(err, http.ErrServerClosed) {
 			o.Logger.Error("health and metrics are not served any more", "error", err)
 		}
 	}()

@@ -119,8 +119,10 @@ func TestParseErrors(t *testing.T) {
 		{"rediss://h?key_file=" + certs.ClientKeyFile, "has only one of cert_file and key_file; give cert_file and key_file"},
 		{"rediss://h?cert_file=/nowhere/c.pem&key_file=" + certs.ClientKeyFile, "has a cert_file that cannot be read: open /nowhere/c.pem: no such file or directory; check the path and its permissions"},
 		{"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=/nowhere/k.pem", "has a key_file that cannot be read: open /nowhere/k.pem: no such file or directory; check the path and its permissions"},
-		{"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=" + certs.ServerKeyFile,
-			"has a cert_file and a key_file that do not go together: tls: private key does not match public key; give a certificate and its key in PEM form"},
+		{
+			"rediss://h?cert_file=" + certs.ClientCertFile + "&key_file=" + certs.ServerKeyFile,
+			"has a cert_file and a key_file that do not go together: tls: private key does not match public key; give a certificate and its key in PEM form",
+		},
 		{"redis-cluster://h?ca_file=/x", "has a ca_file and no TLS; add tls=true"},
 		{"rediss://h?ca_file=/nowhere/ca.pem", "has a ca_file that cannot be read: open /nowhere/ca.pem: no such file or directory; check the path and its permissions"},
 		{"rediss://h?ca_file=" + noCert, "has a ca_file without a certificate: " + noCert + "; give certificates in PEM form"},

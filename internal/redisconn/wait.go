@@ -41,7 +41,7 @@ func Wait(ctx context.Context, client redis.UniversalClient, log *slog.Logger, p
 	var last error // the latest that tells more than that the time was up
 	for tries := 0; ; tries++ {
 		err := ping(ctx, client, deadline)
-		if err != nil && (last == nil || !errors.Is(err, context.DeadlineExceeded)) {
+		if err != nil && (last == nil || !timedOut(err)) {
 			last = err
 		}
 		if err == nil {
@@ -77,6 +77,12 @@ func ping(ctx context.Context, client redis.UniversalClient, deadline time.Time)
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	return client.Ping(ctx).Err()
+}
+
+// timedOut says that the time was up, which tells less than anything else.
+func timedOut(err error) bool {
+	network, ok := errors.AsType[net.Error](err)
+	return errors.Is(err, context.DeadlineExceeded) || ok && network.Timeout()
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -20,8 +20,9 @@ const (
 	// sentinels is how many watch; two of them make a quorum.
 	sentinels = 3
 	// downAfter is how long a master may be silent before a Sentinel takes it for
-	// dead, and failoverTimeout how long a failover may take.
-	downAfter       = time.Second
+	// dead, which it must not do because a machine is busy; failoverTimeout is how
+	// long a failover may take.
+	downAfter       = 2 * time.Second
 	failoverTimeout = 5 * time.Second
 	// formTimeout bounds the time in which servers must find each other.
 	formTimeout = 30 * time.Second
@@ -36,7 +37,7 @@ type Sentinel struct {
 }
 
 // StartSentinel runs a master, so many replicas of it and three Sentinels that take
-// a master for dead after a second of silence. It returns when the replicas have
+// a master for dead after two seconds of silence. It returns when the replicas have
 // the master's data and all Sentinels know all others. The options are for the
 // master and the replicas; one that sets a password is not supported.
 func StartSentinel(t testing.TB, replicas int, opts ...Option) *Sentinel {

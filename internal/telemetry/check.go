@@ -33,10 +33,8 @@ func (e environment) check() ([]problem, bool) {
 	c.headers()
 	c.choices()
 	c.certificates()
-	for _, name := range []string{"TIMEOUT"} {
-		if variable, value := c.setting(name); variable != "" {
-			c.milliseconds(variable, value)
-		}
+	if variable, value := c.setting("TIMEOUT"); variable != "" {
+		c.milliseconds(variable, value)
 	}
 	for _, variable := range []string{"OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT", "OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE"} {
 		if value := c.environment[variable]; value != "" {
@@ -56,6 +54,9 @@ func (c *checks) endpoint() {
 	}
 	if u.User != nil || u.RawQuery != "" {
 		c.add(variable, "its user, password and query are not sent; set "+prefix+"HEADERS")
+	}
+	if u.Port() == "4317" {
+		c.add(variable, "4317 is usually the port for gRPC, which is not built in; that for HTTP is usually 4318")
 	}
 }
 

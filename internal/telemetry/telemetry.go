@@ -7,10 +7,8 @@ package telemetry
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"net/url"
-	"os"
 	"time"
 
 	"github.com/go-logr/logr"
@@ -32,6 +30,8 @@ type Options struct {
 	Environ []string
 	// Version of this program: service.version.
 	Version string
+	// Instance names this process: service.instance.id. "": it is left out.
+	Instance string
 	// Logger gets warnings: settings that cannot be used, and a collector that cannot be
 	// reached. Required.
 	Logger *slog.Logger
@@ -92,9 +92,8 @@ func silence(log *slog.Logger) {
 // describe names this process. The environment has the last word.
 func describe(ctx context.Context, o Options) *resource.Resource {
 	attrs := []resource.Option{resource.WithAttributes(semconv.ServiceName("tidegate"), semconv.ServiceVersion(o.Version))}
-	if host, err := os.Hostname(); err == nil {
-		// As workers call themselves in a job's history.
-		attrs = append(attrs, resource.WithAttributes(semconv.ServiceInstanceID(fmt.Sprintf("%s:%d", host, os.Getpid()))))
+	if o.Instance != "" {
+		attrs = append(attrs, resource.WithAttributes(semconv.ServiceInstanceID(o.Instance)))
 	}
 	attrs = append(attrs, resource.WithTelemetrySDK(), resource.WithFromEnv())
 	r, err := resource.New(ctx, attrs...)

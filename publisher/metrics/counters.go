@@ -81,6 +81,12 @@ var (
 	statuses = []string{string(jobs.Completed), string(jobs.Failed), string(jobs.Cancelled)}
 )
 
+// deliveries are the receivers and kinds of an alerts.Delivery, which this package does
+// not import: it would have everybody link a client of Slack.
+var deliveries = [][2]string{
+	{"slack", "message"}, {"slack", "update"}, {"webhook", "message"}, {"pagerduty", "trigger"}, {"pagerduty", "resolve"},
+}
+
 // start makes a destination's series, so that the first of their kind is an increase.
 func (c *counters) start(destination string) {
 	for _, outcome := range publisher.Outcomes {

@@ -29,7 +29,7 @@ var (
 	remainingDesc = gauge("tidegate_circuit_breaker_cooldown_remaining_seconds",
 		"Time until an OPEN circuit breaker probes; 0 if it is not OPEN, +Inf if it was tripped until somebody resets it.", "destination")
 	openKeysDesc = gauge("tidegate_circuit_breaker_open_keys",
-		"Keys whose own circuit breakers are OPEN or HALF_OPEN.", "destination")
+		"Keys whose own circuit breakers are OPEN.", "destination")
 
 	inHandDesc = gauge("tidegate_jobs_in_hand",
 		"Jobs in the hands of this process.", "destination")
@@ -39,7 +39,7 @@ var (
 		"0 if this process cannot take jobs, because Redis does not answer or refuses, because it starts or because it shuts down; else 1, also while a circuit breaker is open.", "destination")
 
 	upDesc = gauge("tidegate_redis_up",
-		"1 if Redis could be read for this scrape.")
+		"1 if Redis has answered to this process.")
 	jobsDesc = gauge("tidegate_jobs",
 		"Jobs in Redis by status.", "destination", "status")
 	readyDesc = gauge("tidegate_jobs_ready",
@@ -49,7 +49,7 @@ var (
 	nearDesc = gauge("tidegate_jobs_near_expiration",
 		"Waiting jobs that will expire soon: within 5 minutes, unless set otherwise.", "destination")
 	oldestDesc = gauge("tidegate_oldest_pending_age_seconds",
-		"How long the job has been waiting that is next in line; 0 without one.", "destination")
+		"How long the job has been waiting that is next in line; 0 without one, missing if a thousand cancelled ones are before it.", "destination")
 	pausedDesc = gauge("tidegate_destination_paused",
 		"1 while an operator has paused the destination.", "destination")
 )
@@ -122,13 +122,19 @@ func (f *fleet) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (f *fleet) Collect(out chan<- prometheus.Metric) {
-	p := f.watched()
-	if p == nil {
-		return
-	}
 	send := func(d *prometheus.Desc, v float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(d, prometheus.GaugeValue, v, labels...)
 	}
+	if p := f.watched(); p != nil {
+		collectProcess(send, p)
+	}
+	if f.client != nil {
+		f.collectQueues(send)
+	}
+}
+
+// collectProcess tells what this process does, and what it knows of circuit breakers.
+func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publisher.Publisher) {
 	for _, s := range p.Status() {
 		if record.System(s.Destination) {
 			continue
@@ -141,9 +147,10 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 			collectBreaker(send, s.Destination, b)
 		}
 	}
-	if f.client == nil {
-		return
-	}
+}
+
+// collectQueues tells what is in Redis.
+func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
 	surveys, up := f.read()
 	send(upDesc, number(up))
 	for _, s := range surveys {
@@ -153,7 +160,9 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 		send(readyDesc, float64(s.Ready), s.destination)
 		send(heldDesc, float64(s.Held), s.destination)
 		send(nearDesc, float64(s.Expiring), s.destination)
-		send(oldestDesc, s.oldest.Seconds(), s.destination)
+		if s.oldest > 0 || s.Ready == 0 {
+			send(oldestDesc, s.oldest.Seconds(), s.destination)
+		}
 		send(pausedDesc, number(s.Paused), s.destination)
 	}
 }
@@ -193,20 +202,20 @@ func (f *fleet) read() (surveys []survey, up bool) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), f.o.Timeout)
 	defer cancel()
-	surveys, err := f.survey(ctx)
+	now, err := f.client.Now(ctx)
+	up = err == nil
+	if up {
+		surveys, err = f.survey(ctx, now)
+	}
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
 		surveys = nil
 	}
-	f.last, f.up, f.readAt = surveys, err == nil, time.Now()
+	f.last, f.up, f.readAt = surveys, up, time.Now()
 	return f.last, f.up
 }
 
-func (f *fleet) survey(ctx context.Context) ([]survey, error) {
-	now, err := f.client.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
+func (f *fleet) survey(ctx context.Context, now time.Time) ([]survey, error) {
 	names := f.destinations()
 	out := make([]survey, len(names))
 	work, ctx := errgroup.WithContext(ctx)
@@ -216,7 +225,7 @@ func (f *fleet) survey(ctx context.Context) ([]survey, error) {
 			s, err := f.client.Survey(ctx, name, f.o.NearExpiration)
 			out[i] = survey{destination: name, Survey: s}
 			if !s.OldestPending.IsZero() {
-				out[i].oldest = max(0, now.Sub(s.OldestPending))
+				out[i].oldest = max(time.Millisecond, now.Sub(s.OldestPending))
 			}
 			return err
 		})

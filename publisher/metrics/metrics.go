@@ -90,6 +90,10 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 		}
 		m.fleet.client = client
 	}
+	for _, d := range deliveries {
+		m.alertsSent.WithLabelValues(d[0], d[1])
+		m.alertsFailed.WithLabelValues(d[0], d[1])
+	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tidegate_build_info", Help: "The version that runs; always 1.",
 		ConstLabels: prometheus.Labels{"version": o.Version, "commit": o.Commit, "goversion": runtime.Version()},

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/baggage"
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/propagation"
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
@@ -21,6 +22,8 @@ import (
 // Attempts that fail have the status error, also if the job is retried. A job that was
 // put off, cancelled or handed back by a worker that stops has not failed.
 func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, func(publisher.JobEvent)) {
+	// Run's context may have a span and baggage of its own, which are not the job's.
+	ctx = baggage.ContextWithoutBaggage(trace.ContextWithSpanContext(ctx, trace.SpanContext{}))
 	ctx = t.propagator.Extract(ctx, propagation.MapCarrier(job.Trace))
 	attrs := append(attributesOf(job, "process", semconv.MessagingOperationTypeProcess),
 		attemptKey.Int(job.Attempt), reschedulesKey.Int(job.RescheduleCount))

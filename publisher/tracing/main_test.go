@@ -175,4 +175,3 @@ func (r recording) noCanaries(t *testing.T) {
 		}
 	}
 }
-

@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"net/url"
 	"strconv"
+	"strings"
 	"sync"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -23,7 +24,7 @@ import (
 // body has been read or closed. As the conventions for HTTP clients want it, answers from
 // 400 have the status error, 429 included.
 //
-// The span has the URL without user, query and fragment. A nil next is
+// The span has the scheme, host and port of the URL, and REDACTED for a path. A nil next is
 // http.DefaultTransport.
 func (t *Tracing) Transport(next http.RoundTripper) http.RoundTripper {
 	if next == nil {
@@ -87,9 +88,13 @@ func versionOf(resp *http.Response) attribute.KeyValue {
 	return semconv.NetworkProtocolVersion(version)
 }
 
-// target is where a request goes, without what can be a credential.
+// target is where a request goes, without what can be a credential: APIs of bots and
+// webhooks have theirs in the path.
 func target(u *url.URL) []attribute.KeyValue {
-	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: u.Path, RawPath: u.RawPath}
+	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"}
+	if strings.Trim(u.Path, "/") != "" {
+		plain.Path += "REDACTED"
+	}
 	out := make([]attribute.KeyValue, 0, 4)
 	out = append(out, semconv.URLFull(plain.String()), semconv.ServerAddress(u.Hostname()))
 	port, err := strconv.Atoi(u.Port())

@@ -1,0 +1,198 @@
+package deploy_test
+
+import (
+	"bytes"
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"unicode"
+
+	"go.yaml.in/yaml/v3"
+)
+
+const chart = "helm/tidegate/"
+
+func decodeJSON(t *testing.T, path string, into any) {
+	t.Helper()
+	if err := json.Unmarshal(read(t, path), into); err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+}
+
+func TestChartShipsCopiesOfTheSource(t *testing.T) {
+	t.Parallel()
+	for source, copied := range map[string]string{
+		rulesFile:     chart + "files/rules.yml",
+		dashboardFile: chart + "files/tidegate.json",
+	} {
+		if !bytes.Equal(read(t, source), read(t, copied)) {
+			t.Errorf("deploy/%s differs from its source: run cp deploy/%s deploy/%s", copied, source, copied)
+		}
+	}
+}
+
+// schema is what the tests look at of a JSON schema.
+type schema struct {
+	Ref                  string `json:"$ref"`
+	Type                 any
+	Properties           map[string]*schema
+	AdditionalProperties any
+	Defs                 map[string]*schema `json:"$defs"`
+}
+
+func (s *schema) closed() bool { return s.AdditionalProperties == false }
+
+func loadSchema(t *testing.T) *schema {
+	t.Helper()
+	s := new(schema)
+	decodeJSON(t, chart+"values.schema.json", s)
+	return s
+}
+
+// Every variable can be set by the chart, and every value of the chart that stands for a
+// variable has one.
+func TestChartKnowsEveryVariable(t *testing.T) {
+	t.Parallel()
+	s := loadSchema(t)
+	elsewhere := map[string]string{
+		"REDIS_URL":             "redis",
+		"SHUTDOWN_TIMEOUT":      "worker.shutdownTimeoutSeconds",
+		"OPS_ADDR":              "worker.opsPort",
+		"SLACK_BOT_TOKEN":       "existingSecret",
+		"SLACK_WEBHOOK_URL":     "existingSecret",
+		"PAGERDUTY_ROUTING_KEY": "existingSecret",
+		"LISTEN_ADDR":           "the API's, not the worker's",
+		"API_TOKENS_FILE":       "the API's, not the worker's",
+	}
+	secrets := map[string]string{
+		"authToken": "authToken", "authTokensFile": "authTokens", "callbackSecret": "callbackSecret", "headers": "headers",
+	}
+	config := maps.Clone(s.Defs["config"].Properties)
+	destination := maps.Clone(s.Defs["destination"].Properties)
+	breaker := maps.Clone(s.Defs["breaker"].Properties)
+	delete(destination, "circuitBreaker")
+	delete(destination, "headersSecret") // Another way to say headers.
+
+	name := regexp.MustCompile(`(?m)^#?([A-Z][A-Z0-9_]+)=`)
+	for _, m := range name.FindAllStringSubmatch(string(read(t, "../config.example.env")), -1) {
+		variable := m[1]
+		suffix, ofDestination := strings.CutPrefix(variable, "DESTINATION_0_")
+		ofBreaker := false
+		if ofDestination {
+			suffix, ofBreaker = strings.CutPrefix(suffix, "CIRCUIT_BREAKER_")
+		}
+		key := camel(suffix)
+		var known map[string]*schema
+		switch {
+		case ofBreaker:
+			known = breaker
+		case ofDestination:
+			known = destination
+			if s, ok := secrets[key]; ok {
+				key = s
+			}
+		case elsewhere[variable] != "":
+			continue
+		default:
+			known, key = config, variable
+		}
+		if known[key] == nil {
+			t.Errorf("%s: values.schema.json has no %s; add it, and to the comments of values.yaml", variable, key)
+		}
+		delete(known, key)
+	}
+	for _, rest := range []map[string]*schema{config, destination, breaker} {
+		for key := range rest {
+			t.Errorf("values.schema.json: %s stands for no variable of config.example.env", key)
+		}
+	}
+}
+
+// camel turns COOLDOWN_MS into cooldownMs.
+func camel(name string) string {
+	var b strings.Builder
+	upper := false
+	for _, r := range strings.ToLower(name) {
+		switch {
+		case r == '_':
+			upper = true
+		case upper:
+			b.WriteRune(unicode.ToUpper(r))
+			upper = false
+		default:
+			b.WriteRune(r)
+		}
+	}
+	return b.String()
+}
+
+func TestValuesAreExplainedAndChecked(t *testing.T) {
+	t.Parallel()
+	var doc yaml.Node
+	parse(t, chart+"values.yaml", &doc, false)
+	s := loadSchema(t)
+	// Not a value of ours: Helm hands it to subcharts.
+	delete(s.Properties, "global")
+	checkValues(t, "", doc.Content[0], s)
+}
+
+// checkValues holds a mapping of values.yaml against its schema, key by key.
+func checkValues(t *testing.T, path string, values *yaml.Node, s *schema) {
+	t.Helper()
+	if !s.closed() {
+		t.Errorf("values.schema.json: %s allows any key, so that a misspelt one would be taken", path)
+	}
+	var keys []string
+	for i := 0; i < len(values.Content); i += 2 {
+		key, value := values.Content[i], values.Content[i+1]
+		at := strings.TrimPrefix(path+"."+key.Value, ".")
+		keys = append(keys, key.Value)
+		if key.HeadComment == "" {
+			t.Errorf("values.yaml: %s has no comment", at)
+		}
+		sub := s.Properties[key.Value]
+		if sub == nil {
+			t.Errorf("values.schema.json: has no %s", at)
+			continue
+		}
+		// Objects with keys of their own; those of Kubernetes are its to check.
+		if value.Kind == yaml.MappingNode && len(value.Content) > 0 && sub.Properties != nil {
+			checkValues(t, at, value, sub)
+		}
+	}
+	for _, key := range slices.Sorted(maps.Keys(s.Properties)) {
+		// What has no default is left out of values.yaml.
+		optional := []string{"claims"}
+		if !slices.Contains(keys, key) && !slices.Contains(optional, key) {
+			t.Errorf("values.yaml: %s.%s of the schema has no default", path, key)
+		}
+	}
+}
+
+// Pods get the restricted profile without a value being set.
+func TestDefaultsAreRestricted(t *testing.T) {
+	t.Parallel()
+	var v struct {
+		Pod struct {
+			NonRoot bool                  `yaml:"runAsNonRoot"`
+			User    int                   `yaml:"runAsUser"`
+			Seccomp struct{ Type string } `yaml:"seccompProfile"`
+		} `yaml:"podSecurityContext"`
+		Container struct {
+			Escalate     *bool `yaml:"allowPrivilegeEscalation"`
+			ReadOnly     bool  `yaml:"readOnlyRootFilesystem"`
+			Capabilities struct{ Drop, Add []string }
+		} `yaml:"containerSecurityContext"`
+	}
+	parse(t, chart+"values.yaml", &v, false)
+	if !v.Pod.NonRoot || v.Pod.User != 65532 || v.Pod.Seccomp.Type != "RuntimeDefault" {
+		t.Errorf("pods run as %+v", v.Pod)
+	}
+	c := v.Container
+	if c.Escalate == nil || *c.Escalate || !c.ReadOnly || !slices.Equal(c.Capabilities.Drop, []string{"ALL"}) || c.Capabilities.Add != nil {
+		t.Errorf("containers run as %+v", c)
+	}
+}

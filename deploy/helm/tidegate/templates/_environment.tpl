@@ -1,0 +1,129 @@
+{{/* The environment that all components share. */}}
+
+{{/* A value as text. Numbers of a values file are floats, which would come out as 3.6e+06. */}}
+{{- define "tidegate.text" -}}
+{{- if kindIs "slice" . -}}
+{{- $words := list -}}
+{{- range . }}{{ $words = append $words (include "tidegate.text" .) }}{{ end -}}
+{{- join "," $words -}}
+{{- else if kindIs "map" . -}}
+{{- $pairs := list -}}
+{{- range $name, $value := . }}{{ $pairs = append $pairs (printf "%s:%s" $name $value) }}{{ end -}}
+{{- join "," $pairs -}}
+{{- else if kindIs "float64" . -}}
+{{- if eq (floor .) . }}{{ printf "%.0f" . }}{{ else }}{{ . }}{{ end -}}
+{{- else -}}
+{{- toString . -}}
+{{- end -}}
+{{- end -}}
+
+{{/* What is no secret: the data of the ConfigMap. */}}
+{{- define "tidegate.configData" -}}
+{{- if and .Values.redis.url (not .Values.redis.secret.name) }}
+REDIS_URL: {{ .Values.redis.url | quote }}
+{{- end }}
+{{- range $name, $value := .Values.config }}
+{{ $name }}: {{ include "tidegate.text" $value | quote }}
+{{- end }}
+{{- range $i, $d := .Values.destinations }}
+{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "circuitBreaker" }}
+DESTINATION_{{ $i }}_{{ $key | snakecase | upper }}: {{ include "tidegate.text" $value | quote }}
+{{- end }}
+{{- range $key, $value := $d.circuitBreaker }}
+DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include "tidegate.text" $value | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* What comes from Secrets, as a container's env. */}}
+{{- define "tidegate.secretEnv" -}}
+{{- with .Values.redis.secret }}
+{{- if .name }}
+- name: REDIS_URL
+  valueFrom: {secretKeyRef: {name: {{ .name | quote }}, key: {{ .key | quote }}}}
+{{- end }}
+{{- end }}
+{{- range $i, $d := .Values.destinations }}
+{{- range $key, $suffix := dict "authToken" "AUTH_TOKEN" "headersSecret" "HEADERS" "callbackSecret" "CALLBACK_SECRET" }}
+{{- with index $d $key }}
+- name: DESTINATION_{{ $i }}_{{ $suffix }}
+  valueFrom: {secretKeyRef: {name: {{ .secret | quote }}, key: {{ .key | quote }}}}
+{{- end }}
+{{- end }}
+{{- with $d.authTokens }}
+- name: DESTINATION_{{ $i }}_AUTH_TOKENS_FILE
+  value: {{ printf "/etc/tidegate/tokens-%d/%s" $i .key | quote }}
+{{- end }}
+{{- end }}
+{{- end -}}
+
+{{/* A container's envFrom; what env says wins over it. */}}
+{{- define "tidegate.envFrom" -}}
+- configMapRef:
+    name: {{ include "tidegate.fullname" . }}
+{{- with .Values.existingSecret }}
+- secretRef:
+    name: {{ . }}
+{{- end }}
+{{- with .Values.extraEnvFrom }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* Files. No subPath: Kubernetes would not update them when the Secret changes. */}}
+{{- define "tidegate.volumes" -}}
+{{- with .Values.redis.ca }}
+{{- if .secretName }}
+- name: redis-ca
+  secret:
+    secretName: {{ .secretName }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
+{{- end }}
+{{- end }}
+{{- range $i, $d := .Values.destinations }}
+{{- with $d.authTokens }}
+- name: tokens-{{ $i }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
+{{- end }}
+{{- end }}
+{{- with .Values.extraVolumes }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{- define "tidegate.volumeMounts" -}}
+{{- if .Values.redis.ca.secretName }}
+- name: redis-ca
+  mountPath: /etc/tidegate/redis-ca
+  readOnly: true
+{{- end }}
+{{- range $i, $d := .Values.destinations }}
+{{- if $d.authTokens }}
+- name: tokens-{{ $i }}
+  mountPath: /etc/tidegate/tokens-{{ $i }}
+  readOnly: true
+{{- end }}
+{{- end }}
+{{- with .Values.extraVolumeMounts }}
+{{ toYaml . }}
+{{- end }}
+{{- end -}}
+
+{{/* GOMEMLIMIT for (resources): 90 % of the memory limit, which leaves room for stacks and the
+runtime's own; empty without a limit. */}}
+{{- define "tidegate.goMemLimit" -}}
+{{- $limit := include "tidegate.text" (dig "limits" "memory" "" .) -}}
+{{- if $limit -}}
+{{- $unit := regexFind "[A-Za-z]+$" $limit -}}
+{{- $factors := dict "" 1 "k" 1000 "M" 1000000 "G" 1000000000 "Ki" 1024 "Mi" 1048576 "Gi" 1073741824 -}}
+{{- if not (and (hasKey $factors $unit) (regexMatch "^[0-9]+$" (trimSuffix $unit $limit))) -}}
+{{- fail (printf "resources.limits.memory: %s is not an integer with Ki, Mi, Gi, k, M, G or no unit" $limit) -}}
+{{- end -}}
+{{- $bytes := mul (trimSuffix $unit $limit | int64) (index $factors $unit) -}}
+{{- printf "%dKiB" (div (mul (div $bytes 1024) 9) 10) -}}
+{{- end -}}
+{{- end -}}

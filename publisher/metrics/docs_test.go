@@ -1,0 +1,108 @@
+package metrics_test
+
+import (
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/publisher/metrics"
+)
+
+// described is what a metric is said to be.
+type described struct {
+	Kind   string // counter, gauge or histogram
+	Labels string // in alphabetical order
+}
+
+// collected is a registry that keeps what is registered.
+type collected struct{ all []prometheus.Collector }
+
+func (c *collected) Register(one prometheus.Collector) error {
+	c.all = append(c.all, one)
+	return nil
+}
+
+func (c *collected) MustRegister(some ...prometheus.Collector)  { c.all = append(c.all, some...) }
+func (c *collected) Unregister(prometheus.Collector) (was bool) { return false }
+
+var aDesc = regexp.MustCompile(`^Desc\{fqName: "([^"]+)".* constLabels: \{(.*)\}, variableLabels: \{(.*)\}\}$`)
+
+// registered asks the collectors what they collect: a metric whose labels have no
+// values yet is in no scrape.
+func registered(t *testing.T) map[string]described {
+	t.Helper()
+	var c collected
+	if _, err := metrics.New(&c, metrics.Options{Redis: redistest.Shared(t).Client(t), Logger: silent}); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]described{}
+	for _, collector := range c.all {
+		kind := "gauge"
+		switch collector.(type) {
+		case *prometheus.CounterVec:
+			kind = "counter"
+		case *prometheus.HistogramVec:
+			kind = "histogram"
+		}
+		descs := make(chan *prometheus.Desc, 100)
+		collector.Describe(descs)
+		close(descs)
+		for d := range descs {
+			parts := aDesc.FindStringSubmatch(d.String())
+			if parts == nil {
+				t.Fatalf("cannot read %s", d)
+			}
+			labels := strings.FieldsFunc(parts[3], func(r rune) bool { return r == ',' })
+			for constant := range strings.SplitSeq(parts[2], ",") {
+				if name, _, ok := strings.Cut(constant, "="); ok {
+					labels = append(labels, name)
+				}
+			}
+			slices.Sort(labels)
+			out[parts[1]] = described{kind, strings.Join(labels, ", ")}
+		}
+	}
+	return out
+}
+
+// row is a line of the table: name without the prefix, type, labels, how processes are
+// put together, meaning.
+var row = regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (counter|gauge|histogram) \\|([^|]*)\\| ([a-z]+) \\| ([^|]+) \\|$")
+
+// The table in docs/operations.md has each metric, and no other.
+func TestEachMetricIsDocumented(t *testing.T) {
+	t.Parallel()
+	doc, err := os.ReadFile("../../docs/operations.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]described{}
+	for _, cells := range row.FindAllStringSubmatch(string(doc), -1) {
+		name, kind, together := "tidegate_"+cells[1], cells[2], cells[4]
+		if _, twice := got[name]; twice {
+			t.Errorf("%s is there twice", name)
+		}
+		labels := strings.FieldsFunc(cells[3], func(r rune) bool { return strings.ContainsRune("`, ", r) })
+		slices.Sort(labels)
+		got[name] = described{kind, strings.Join(labels, ", ")}
+		// What a process counts is added up; of gauges only the table knows.
+		switch together {
+		case "sum":
+		case "max", "each":
+			if kind != "gauge" {
+				t.Errorf("%s is a %s: processes are added up, not %q", name, kind, together)
+			}
+		default:
+			t.Errorf("%s: %q is no way to put processes together", name, together)
+		}
+	}
+	if diff := cmp.Diff(registered(t), got); diff != "" {
+		t.Errorf("the table (-registered +documented):\n%s", diff)
+	}
+}

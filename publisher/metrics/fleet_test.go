@@ -1,0 +1,188 @@
+package metrics_test
+
+import (
+	"context"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher/metrics"
+)
+
+// What waits is shown by where it waits and for what.
+func TestWhatWaits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	in := r.make(metrics.Options{NearExpiration: 10 * time.Minute}, nil, breaker.Options{}) // does not run
+	parent := r.enqueue(nil, jobs.TTL(10*time.Minute-time.Second))
+	r.enqueue(nil, jobs.After(parent), jobs.TTL(time.Hour))
+	r.enqueueMany(2, jobs.Prioritize(jobs.PriorityHigh))
+	r.enqueueMany(3, jobs.Prioritize(jobs.PriorityLow))
+	r.enqueueMany(4, jobs.Delay(time.Hour), jobs.TTL(2*time.Hour))
+	paused := r.enqueue(nil, jobs.TTL(time.Minute))
+	r.must(r.client.Pause(t.Context(), paused))
+	r.must(r.client.Cancel(t.Context(), r.enqueue(nil)))
+	_, err := r.client.PauseDestination(t.Context(), r.dest)
+	r.must(err)
+	want := map[string]float64{
+		`jobs{status="pending"}`: 1 + 2 + 3 + 4, `jobs{status="waiting"}`: 1, `jobs{status="paused"}`: 1, `jobs{status="cancelled"}`: 1,
+		"jobs_ready": 1 + 2 + 3, "jobs_near_expiration": 2, "destination_paused": 1, "redis_up": 1, "worker_concurrency": 10,
+	}
+	waitedFor := func() (map[string]float64, float64) {
+		got := nonzero(in.values())
+		age := got["oldest_pending_age_seconds"]
+		delete(got, "oldest_pending_age_seconds")
+		return got, age
+	}
+	got, age := waitedFor()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metrics (-want +got)\n%s", diff)
+	}
+	if age <= 0 || age > 20 {
+		t.Errorf("the oldest pending job waits for %v s", age)
+	}
+	// A second is a second.
+	<-time.After(time.Second)
+	if _, later := waitedFor(); later-age < 1 || later-age > 10 {
+		t.Errorf("a second later it waits for %v s, after %v s", later, age)
+	}
+}
+
+// The statuses are the nine of the contract, the states three: all are there from the
+// first scrape on, as are counters that can be told beforehand.
+func TestSeriesAreThereFromTheStart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
+	want := map[string]float64{
+		"redis_up": 1, "worker_fetching": 1, "worker_concurrency": 10, "jobs_in_hand": 0,
+		`circuit_breaker_state{state="closed"}`: 1, `circuit_breaker_state{state="open"}`: 0, `circuit_breaker_state{state="half_open"}`: 0,
+		"circuit_breaker_failures": 0, "circuit_breaker_cooldown_remaining_seconds": 0, "circuit_breaker_open_keys": 0,
+		"circuit_breaker_incidents_total": 0, "wasted_calls_total": 0, "jobs_expired_total": 0, "job_retries_exhausted_total": 0,
+		"jobs_poisoned_total": 0, "jobs_released_total": 0, "jobs_ready": 0, "jobs_held": 0, "jobs_near_expiration": 0,
+		"oldest_pending_age_seconds": 0, "destination_paused": 0,
+		"publish_duration_seconds_count": 0, "reschedule_delay_seconds_count": 0, "job_ttl_seconds_count": 0,
+	}
+	for _, status := range []string{"waiting", "pending", "running", "retry_pending", "paused", "completed", "failed", "cancelled", "expired"} {
+		want[`jobs{status="`+status+`"}`] = 0
+	}
+	for _, result := range []string{"success", "rate_limited", "failure", "timeout", "permanent", "rescheduled", "interrupted", "cancelled"} {
+		want[`publish_attempts_total{result="`+result+`"}`] = 0
+	}
+	for _, result := range []string{"success", "rate_limited", "failure", "timeout"} {
+		want[`circuit_breaker_probes_total{result="`+result+`"}`] = 0
+	}
+	for _, status := range []string{"completed", "failed", "cancelled"} {
+		want[`jobs_finished_total{status="`+status+`"}`] = 0
+	}
+	for _, reason := range []string{"breaker", "rate_limited", "publisher"} {
+		want[`jobs_rescheduled_total{reason="`+reason+`"}`] = 0
+	}
+	if diff := cmp.Diff(want, in.values()); diff != "" {
+		t.Errorf("metrics (-want +got)\n%s", diff)
+	}
+}
+
+// The breaker's state, its failures, what remains of its cooldown.
+func TestBreakerGauges(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	answers := make(chan error)
+	in := r.make(metrics.Options{}, func(ctx context.Context, _ *jobs.Job) error {
+		select {
+		case err := <-answers:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, breaker.Options{FailureThreshold: 3, Cooldown: 500 * time.Millisecond}).run()
+	shows := func(what string, want map[string]float64) {
+		t.Helper()
+		var got map[string]float64
+		eventually(t, what, func() bool {
+			all := in.values()
+			got = map[string]float64{}
+			for name := range want {
+				got[name] = all[name]
+			}
+			return cmp.Equal(want, got)
+		})
+	}
+	const closed, open, half = `circuit_breaker_state{state="closed"}`, `circuit_breaker_state{state="open"}`, `circuit_breaker_state{state="half_open"}`
+	r.enqueueMany(3)
+	answers <- jobs.RateLimited(0)
+	shows("one failure", map[string]float64{closed: 1, open: 0, half: 0, "circuit_breaker_failures": 1})
+	answers <- jobs.RateLimited(0)
+	shows("two failures", map[string]float64{closed: 1, open: 0, half: 0, "circuit_breaker_failures": 2})
+	answers <- jobs.RateLimited(0)
+	shows("HALF_OPEN, with the probe under way", map[string]float64{
+		closed: 0, open: 0, half: 1, "circuit_breaker_failures": 3, "circuit_breaker_cooldown_remaining_seconds": 0,
+		"jobs_in_hand": 1, "worker_fetching": 1,
+	})
+	answers <- nil
+	shows("closed", map[string]float64{closed: 1, open: 0, half: 0, "circuit_breaker_failures": 0})
+	answers <- nil
+	answers <- nil
+
+	trip := func(name string, length time.Duration) {
+		t.Helper()
+		_, err := breaker.Trip(t.Context(), r.rdb, name, breaker.TripOptions{For: length})
+		r.must(err)
+	}
+	trip(r.dest, time.Hour)
+	shows("open", map[string]float64{closed: 0, open: 1, half: 0, "worker_fetching": 1})
+	if left := in.values()["circuit_breaker_cooldown_remaining_seconds"]; left < 3500 || left > 3600 {
+		t.Errorf("%v s remain of an hour", left)
+	}
+	trip(r.dest, 0)
+	shows("open until reset", map[string]float64{open: 1, "circuit_breaker_cooldown_remaining_seconds": math.Inf(1)})
+	_, err := breaker.Reset(t.Context(), r.rdb, r.dest, "test")
+	r.must(err)
+	shows("reset", map[string]float64{closed: 1, open: 0, "circuit_breaker_cooldown_remaining_seconds": 0, "circuit_breaker_open_keys": 0})
+
+	trip(r.dest+"/alice", time.Hour)
+	trip(r.dest+"/bob", time.Hour)
+	shows("keys", map[string]float64{closed: 1, open: 0, "circuit_breaker_open_keys": 2})
+	_, err = breaker.Reset(t.Context(), r.rdb, r.dest+"/bob", "test")
+	r.must(err)
+	shows("one key", map[string]float64{"circuit_breaker_open_keys": 1})
+}
+
+// Jobs that are held for their keys, and let through.
+func TestHeldAndReleased(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
+	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
+	r.must(err)
+	eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+	held := r.enqueueMany(5, jobs.Key("alice"))
+	r.ended(r.enqueue(nil, jobs.Key("bob")), jobs.Completed)
+	eventually(t, "held", func() bool { return in.values()["jobs_held"] == 5 })
+	got := in.values()
+	if got[`jobs{status="pending"}`] != 5 || got["jobs_ready"] != 0 || got["jobs_released_total"] != 0 {
+		t.Errorf("with 5 held: %v pending, %v ready, %v released", got[`jobs{status="pending"}`], got["jobs_ready"], got["jobs_released_total"])
+	}
+	_, err = breaker.Reset(t.Context(), r.rdb, r.dest+"/alice", "test")
+	r.must(err)
+	for _, id := range held {
+		r.ended(id, jobs.Completed)
+	}
+	want := map[string]float64{
+		"jobs_held": 0, "jobs_released_total": 5, "circuit_breaker_open_keys": 0, "circuit_breaker_incidents_total": 0,
+		`publish_attempts_total{result="success"}`: 6, `jobs_finished_total{status="completed"}`: 6,
+	}
+	eventuallySame(t, want, func() map[string]float64 {
+		all, out := in.values(), map[string]float64{}
+		for name := range want {
+			out[name] = all[name]
+		}
+		return out
+	})
+}

@@ -1,0 +1,159 @@
+package metrics_test
+
+import (
+	"net/http"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/metrics"
+)
+
+// sum adds a series up over instances.
+func sum(instances []*instance, name string) float64 {
+	total := 0.0
+	for _, in := range instances {
+		total += in.values()[name]
+	}
+	return total
+}
+
+const incidentsTotal = "circuit_breaker_incidents_total"
+
+// Three publishers hear of every incident, and one of them counts it: whose call it
+// was, or any of them if it was nobody's call.
+func TestIncidentsAreCountedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{Latency: 5 * time.Millisecond})
+	rules := breaker.Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond}
+	var fleet []*instance
+	for range 3 {
+		fleet = append(fleet, r.make(metrics.Options{}, nil, rules).run())
+	}
+	everybody := func(what, series string) {
+		t.Helper()
+		for _, in := range fleet {
+			eventually(t, what, func() bool { return in.values()[`circuit_breaker_state{state="`+series+`"}`] == 1 })
+		}
+	}
+	counted := func(want float64) {
+		t.Helper()
+		// Each instance is told by a goroutine of its own: it has been once the
+		// state that follows is seen, and a moment has passed.
+		eventually(t, "the incident is counted", func() bool { return sum(fleet, incidentsTotal) >= want })
+		for range 20 {
+			if got := sum(fleet, incidentsTotal); got != want {
+				t.Fatalf("%v incidents are counted, want %v", got, want)
+			}
+		}
+	}
+	const by = 4.0
+	for i := range int(by) { // by a call, with a probe that fails
+		r.api.Queue(fakeapi.Answer{Status: http.StatusTooManyRequests}, fakeapi.Answer{Status: http.StatusTooManyRequests})
+		r.ended(r.enqueue(nil), jobs.Completed)
+		everybody("closed", "closed")
+		counted(float64(i) + 1)
+	}
+	if got := sum(fleet, `circuit_breaker_probes_total{result="rate_limited"}`); got != by {
+		t.Errorf("%v probes have failed, want %v", got, by)
+	}
+	for i := range 4 { // by hand
+		_, err := breaker.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: time.Hour})
+		r.must(err)
+		everybody("open", "open")
+		counted(by + float64(i) + 1)
+		_, err = breaker.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: 2 * time.Hour}) // longer, and no other incident
+		r.must(err)
+		_, err = breaker.Reset(t.Context(), r.rdb, r.dest, "test")
+		r.must(err)
+		everybody("closed", "closed")
+		counted(by + float64(i) + 1)
+	}
+	// Those of keys are none of the destination's.
+	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
+	r.must(err)
+	for _, in := range fleet {
+		eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+	}
+	counted(by + 4)
+}
+
+// Probes of keys are probes, and incidents of keys none of the destination's.
+func TestProbesOfKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
+	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: 300 * time.Millisecond})
+	r.must(err)
+	eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+	for _, id := range r.enqueueMany(3, jobs.Key("alice")) {
+		r.ended(id, jobs.Completed)
+	}
+	eventually(t, "the key is closed", func() bool { return in.values()["circuit_breaker_open_keys"] == 0 })
+	want := map[string]float64{
+		`circuit_breaker_probes_total{result="success"}`: 1, incidentsTotal: 0, `publish_attempts_total{result="success"}`: 3,
+	}
+	eventuallySame(t, want, func() map[string]float64 {
+		all, out := in.values(), map[string]float64{}
+		for name := range want {
+			out[name] = all[name]
+		}
+		return out
+	})
+}
+
+// Without Redis nobody can agree on who counts: each process counts the incidents that
+// calls of its own have begun.
+func TestIncidentsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	m := newBare(t)
+	p, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{Logger: silent, Worker: "me:1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Watch(p)
+	opened := breaker.Event{Name: "d", From: breaker.Closed, To: breaker.Open, Cause: breaker.CauseThreshold, By: "me:1", Incident: "i1"}
+	with := func(change func(*breaker.Event)) breaker.Event {
+		e := opened
+		change(&e)
+		return e
+	}
+	for _, e := range []breaker.Event{
+		opened,
+		with(func(e *breaker.Event) { e.By = "other:1" }),
+		with(func(e *breaker.Event) { e.By, e.Cause = "ann", breaker.CauseManual }),
+		with(func(e *breaker.Event) { e.From = breaker.HalfOpen }),
+		with(func(e *breaker.Event) { e.From = breaker.Open }),
+		with(func(e *breaker.Event) { e.To = breaker.HalfOpen }),
+		with(func(e *breaker.Event) { e.To = breaker.Closed }),
+		with(func(e *breaker.Event) { e.Name, e.Key = "d/k", "k" }),
+	} {
+		m.OnEvent(e)
+	}
+	if got := m.count("tidegate_circuit_breaker_incidents_total"); got != 1 {
+		t.Errorf("%v incidents, want 1", got)
+	}
+}
+
+// Whoever began an incident may have died before it could count it: one of the others
+// does, and one only.
+func TestIncidentOfADeadWorkerIsCounted(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	fleet := []*instance{
+		r.make(metrics.Options{}, nil, breaker.Options{}), r.make(metrics.Options{}, nil, breaker.Options{}),
+	}
+	for _, in := range slices.Concat(fleet, fleet) {
+		in.m.OnEvent(breaker.Event{
+			Name: r.dest, From: breaker.Closed, To: breaker.Open, Cause: breaker.CauseThreshold, By: "dead:1", Incident: r.dest + "-1",
+		})
+	}
+	if got := sum(fleet, incidentsTotal); got != 1 {
+		t.Errorf("%v incidents, want 1", got)
+	}
+}

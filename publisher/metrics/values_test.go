@@ -1,0 +1,316 @@
+package metrics_test
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+	"github.com/tidegate/tidegate/publisher/metrics"
+)
+
+// atRest is what a destination shows where nothing happens.
+var atRest = map[string]float64{
+	"redis_up": 1, "worker_fetching": 1, "worker_concurrency": 10, `circuit_breaker_state{state="closed"}`: 1,
+}
+
+// check waits until what is not 0 is what is wanted: a publisher counts a moment after
+// the record of a job says so.
+func (in *instance) check(want map[string]float64) {
+	in.r.t.Helper()
+	var diff string
+	deadline := time.Now().Add(5 * time.Second)
+	for {
+		if diff = cmp.Diff(want, nonzero(in.values())); diff == "" || time.Now().After(deadline) {
+			break
+		}
+	}
+	if diff != "" {
+		in.r.t.Errorf("metrics (-want +got)\n%s", diff)
+	}
+}
+
+// with is a map of both.
+func with(a, b map[string]float64) map[string]float64 {
+	out := maps.Clone(a)
+	maps.Copy(out, b)
+	return out
+}
+
+// ended waits until a job has the status.
+func (r *rig) ended(id string, want jobs.Status) {
+	r.t.Helper()
+	eventually(r.t, "job "+id+" is "+string(want), func() bool {
+		j, err := r.client.Get(context.Background(), id)
+		return err == nil && j.Status == want
+	})
+}
+
+// All that can become of a call, each counted once and nowhere else.
+func TestEachOutcomeOfACall(t *testing.T) {
+	t.Parallel()
+	retry := jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1})
+	once := map[string]float64{"publish_duration_seconds_count": 1}
+	for _, row := range []struct {
+		name string
+		job  []jobs.Option
+		call func(ctx context.Context, n int) error // of the n-th
+		then jobs.Status
+		want map[string]float64
+	}{
+		{
+			"success",
+			[]jobs.Option{jobs.TTL(30 * time.Minute)},
+			func(context.Context, int) error { return nil }, jobs.Completed,
+			map[string]float64{
+				`publish_attempts_total{result="success"}`: 1, `jobs_finished_total{status="completed"}`: 1, `jobs{status="completed"}`: 1,
+				"job_ttl_seconds_count": 1, "job_ttl_seconds_bucket{le=3600}": 1,
+			},
+		},
+		{
+			"permanent",
+			[]jobs.Option{retry},
+			func(context.Context, int) error { return jobs.Discard(errors.New("no")) }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="permanent"}`: 1, `jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1,
+			},
+		},
+		{
+			"failure without retries", nil,
+			func(context.Context, int) error { return errors.New("boom") }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="failure"}`: 1, `jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1,
+			},
+		},
+		{
+			"panic", nil,
+			func(context.Context, int) error { panic("boom") }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="failure"}`: 1, `jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1,
+			},
+		},
+		{
+			"timeout", nil,
+			func(ctx context.Context, _ int) error { <-ctx.Done(); return ctx.Err() }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="timeout"}`: 1, `jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1,
+			},
+		},
+		{
+			"retries that help",
+			[]jobs.Option{retry, jobs.TTL(time.Minute)},
+			func(_ context.Context, n int) error {
+				if n == 1 {
+					return jobs.Fail(errors.New("boom"))
+				}
+				return nil
+			}, jobs.Completed,
+			map[string]float64{
+				`publish_attempts_total{result="failure"}`: 1, `publish_attempts_total{result="success"}`: 1, `job_retries_total{attempt="1"}`: 1,
+				`jobs_finished_total{status="completed"}`: 1, `jobs{status="completed"}`: 1, "publish_duration_seconds_count": 2,
+				"job_ttl_seconds_count": 1, "job_ttl_seconds_bucket{le=60}": 1,
+			},
+		},
+		{
+			"retries used up",
+			[]jobs.Option{retry},
+			func(context.Context, int) error { return errors.New("boom") }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="failure"}`: 3, `job_retries_total{attempt="1"}`: 1, `job_retries_total{attempt="2"}`: 1,
+				"job_retries_exhausted_total": 1, `jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1,
+				"publish_duration_seconds_count": 3,
+			},
+		},
+		{
+			"rate limited",
+			[]jobs.Option{jobs.TTL(2 * time.Minute)},
+			func(_ context.Context, n int) error {
+				if n == 1 {
+					return jobs.RateLimited(0)
+				}
+				return nil
+			}, jobs.Completed,
+			map[string]float64{
+				`publish_attempts_total{result="rate_limited"}`: 1, `publish_attempts_total{result="success"}`: 1, "wasted_calls_total": 1,
+				`jobs_rescheduled_total{reason="rate_limited"}`: 1, "reschedule_delay_seconds_count": 1, "reschedule_delay_seconds_bucket{le=1}": 1,
+				`jobs_finished_total{status="completed"}`: 1, `jobs{status="completed"}`: 1, "publish_duration_seconds_count": 2,
+				"job_ttl_seconds_count": 1, "job_ttl_seconds_bucket{le=300}": 1,
+			},
+		},
+		{
+			"put off by its publisher", nil,
+			func(_ context.Context, n int) error {
+				switch n {
+				case 1:
+					return jobs.Reschedule(2 * time.Second)
+				case 2:
+					return jobs.Reschedule(0)
+				}
+				return nil
+			}, jobs.Completed,
+			map[string]float64{
+				`publish_attempts_total{result="rescheduled"}`: 2, `publish_attempts_total{result="success"}`: 1,
+				`jobs_rescheduled_total{reason="publisher"}`: 2, "reschedule_delay_seconds_count": 2,
+				"reschedule_delay_seconds_bucket{le=1}": 1, "reschedule_delay_seconds_bucket{le=5}": 1,
+				`jobs_finished_total{status="completed"}`: 1, `jobs{status="completed"}`: 1, "publish_duration_seconds_count": 3,
+			},
+		},
+		{
+			"put off too often",
+			[]jobs.Option{jobs.MaxReschedules(1)},
+			func(context.Context, int) error { return jobs.Reschedule(0) }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="rescheduled"}`: 2, `jobs_rescheduled_total{reason="publisher"}`: 1,
+				"reschedule_delay_seconds_count": 1, "reschedule_delay_seconds_bucket{le=1}": 1,
+				`jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1, "publish_duration_seconds_count": 2,
+			},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+			n := 0
+			in := r.make(metrics.Options{}, func(ctx context.Context, _ *jobs.Job) error {
+				n++ // one job, and one call at a time
+				return row.call(ctx, n)
+			}, breaker.Options{FailureThreshold: 100}, publisher.Timeout(200*time.Millisecond)).run()
+			in.check(atRest)
+			id := r.enqueue(nil, row.job...)
+			r.ended(id, row.then)
+			want := with(with(atRest, once), row.want)
+			got := func() map[string]float64 {
+				out := nonzero(in.values())
+				for name := range out {
+					// How long a call took is the machine's affair.
+					if strings.HasPrefix(name, "publish_duration_seconds_bucket") {
+						delete(out, name)
+					}
+				}
+				return out
+			}
+			eventuallySame(t, want, got)
+		})
+	}
+}
+
+// eventuallySame waits for a moment until both are the same.
+func eventuallySame(t *testing.T, want map[string]float64, got func() map[string]float64) {
+	t.Helper()
+	var diff string
+	for deadline := time.Now().Add(5 * time.Second); ; {
+		if diff = cmp.Diff(want, got()); diff == "" || time.Now().After(deadline) {
+			break
+		}
+	}
+	if diff != "" {
+		t.Errorf("metrics (-want +got)\n%s", diff)
+	}
+}
+
+// Jobs that workers end without a call, calls that are cut, and what others end.
+func TestEndsWithoutAnAnswer(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	inCall := make(chan string, 10)
+	in := r.make(metrics.Options{}, func(ctx context.Context, j *jobs.Job) error {
+		inCall <- j.ID
+		<-ctx.Done()
+		return ctx.Err()
+	}, breaker.Options{}).run()
+	cancelled := r.enqueue(nil)
+	<-inCall
+	stays := r.enqueue(nil)
+	<-inCall
+	r.must(r.client.Cancel(t.Context(), cancelled))
+	r.ended(cancelled, jobs.Cancelled)
+	never := r.enqueue(nil, jobs.Delay(time.Hour))
+	r.must(r.client.Cancel(t.Context(), never)) // by a client: no worker ends it
+	expired := r.enqueue(nil, jobs.Delay(time.Hour), jobs.TTL(50*time.Millisecond))
+	eventually(t, "expired", func() bool {
+		s, err := r.client.Survey(t.Context(), r.dest, 0) // Get would end it
+		return err == nil && s.Counts[jobs.Expired] == 1
+	})
+	in.check(with(atRest, map[string]float64{
+		`publish_attempts_total{result="cancelled"}`: 1, `jobs_finished_total{status="cancelled"}`: 1,
+		"publish_duration_seconds_count": 1, in.bucketOfOnly(): 1,
+		"jobs_expired_total": 1, "jobs_in_hand": 1,
+		`jobs{status="cancelled"}`: 2, `jobs{status="expired"}`: 1, `jobs{status="running"}`: 1,
+	}))
+	in.end()
+	got := in.values()
+	if n := got[`publish_attempts_total{result="interrupted"}`]; n != 1 {
+		t.Errorf("%v calls were interrupted, want 1", n)
+	}
+	if n := got["worker_fetching"]; n != 0 || got["jobs_in_hand"] != 0 {
+		t.Errorf("stopped: fetching %v with %v in hand", n, got["jobs_in_hand"])
+	}
+	if got[`jobs{status="pending"}`] != 1 || got["jobs_ready"] != 1 {
+		t.Errorf("%v pending, %v ready; want %s back in the queue", got[`jobs{status="pending"}`], got["jobs_ready"], stays)
+	}
+	_ = expired
+}
+
+// bucketOfOnly is the series of the bucket that holds the only call.
+func (in *instance) bucketOfOnly() string {
+	for name := range in.values() {
+		if strings.HasPrefix(name, "publish_duration_seconds_bucket") {
+			return name
+		}
+	}
+	return "publish_duration_seconds_bucket"
+}
+
+// What a real API counts of calls at its limit, the metrics count too: refusals,
+// probes, incidents, jobs put off, by HTTP.
+func TestIncidentWithTheAPI(t *testing.T) {
+	t.Parallel()
+	const n, cooldown = 12, 400 * time.Millisecond
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	in := r.make(metrics.Options{}, nil, breaker.Options{FailureThreshold: 1, Cooldown: cooldown}, publisher.Concurrency(1)).run()
+	r.api.Queue(
+		fakeapi.Answer{}, fakeapi.Answer{}, fakeapi.Answer{Status: http.StatusTooManyRequests}, // opens
+		fakeapi.Answer{Status: http.StatusTooManyRequests}, fakeapi.Answer{Status: http.StatusTooManyRequests}, // two probes fail
+	)
+	for _, id := range r.enqueueMany(n) {
+		r.ended(id, jobs.Completed)
+	}
+	if got := r.api.Stats(); got.Accepted != n || got.Limited != 3 || got.Calls != n+3 {
+		t.Fatalf("the API has counted %+v", got)
+	}
+	got := func() map[string]float64 {
+		out := nonzero(in.values())
+		for name := range out {
+			if strings.Contains(name, "_bucket{") {
+				delete(out, name)
+			}
+		}
+		return out
+	}
+	putOff := 0
+	jobsOf, err := r.client.List(t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: r.dest}, Limit: 100})
+	r.must(err)
+	for _, j := range jobsOf.Items {
+		putOff += j.RescheduleCount
+	}
+	want := with(with(atRest, map[string]float64{"worker_concurrency": 1}), map[string]float64{
+		`publish_attempts_total{result="success"}`: n, `publish_attempts_total{result="rate_limited"}`: 3,
+		`circuit_breaker_probes_total{result="rate_limited"}`: 2, `circuit_breaker_probes_total{result="success"}`: 1,
+		"circuit_breaker_incidents_total": 1, "wasted_calls_total": 3, "publish_duration_seconds_count": n + 3,
+		`jobs_rescheduled_total{reason="rate_limited"}`: 3, "reschedule_delay_seconds_count": float64(putOff),
+		`jobs_finished_total{status="completed"}`: n, `jobs{status="completed"}`: n,
+	})
+	if putOff > 3 {
+		want[`jobs_rescheduled_total{reason="breaker"}`] = float64(putOff - 3)
+	}
+	eventuallySame(t, want, got)
+}
