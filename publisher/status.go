@@ -34,7 +34,7 @@ type DestinationStatus struct {
 	Destination string
 	// State is one of the State constants.
 	State string
-	// Reason says in words why jobs are not taken; "" while they are.
+	// Reason says in words why jobs are not taken, or not freely; "" while they are.
 	Reason string
 	// Until is when that ends, as far as is known; zero otherwise.
 	Until time.Time
@@ -104,6 +104,8 @@ func (d *destination) status() DestinationStatus {
 		s.State, s.Reason, s.Until = StateWaiting, "its circuit breaker is OPEN", view.OpenUntil.Round(0)
 	case view.State == breaker.HalfOpen:
 		s.State, s.Reason = StateWaiting, "its circuit breaker is HALF_OPEN: one probe in the whole fleet"
+	case !view.Free:
+		s.Reason = "calls are let through one at a time: because of its rate, because little is left of the API's limit, or in the slow start after an incident"
 	}
 	return s
 }

@@ -249,7 +249,11 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()
-	return c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	cmd := c.UniversalClient.EvalSha(ctx, sha, keys, args...)
+	if cmd.Err() == nil {
+		c.health.wrote() // what is passed on writes: it is asynq's sign of life
+	}
+	return cmd
 }
 
 // within bounds what asynq asks for without a bound of its own, so that a Redis

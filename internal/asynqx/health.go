@@ -28,22 +28,28 @@ type health struct {
 	at       time.Time // of the first failure
 	failedAt time.Time // of the latest one
 	last     error
-	// refused says that Redis answered when it went down: only doing what it
-	// refused shows that it does it again.
-	refused atomic.Bool
+	// refused is what kind of refusal the latest failure was.
+	refused atomic.Int32
 }
+
+// The kinds of refusals.
+const (
+	unanswered int32 = iota // none: any answer shows that Redis is back
+	noWrites                // any write that Redis takes shows it
+	noRights                // only doing what it refused shows it
+)
 
 func (h *health) failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.last, h.failedAt = err, time.Now()
+	h.refused.Store(refusalOf(err))
 	if h.down.Load() {
 		return
 	}
 	h.down.Store(true)
 	h.at = h.failedAt
-	h.refused.Store(isRefusal(err))
-	if h.refused.Load() {
+	if h.refused.Load() != unanswered {
 		h.log.Error("redis refuses what a worker needs; work in hand goes on, nothing new is fetched until it does it again", "error", err)
 		return
 	}
@@ -65,18 +71,32 @@ func (h *health) worked() {
 // answered says that Redis has answered to something: enough for one that did not
 // answer, and not for one that refused something else.
 func (h *health) answered() {
-	if h.down.Load() && !h.refused.Load() {
+	if h.down.Load() && h.refused.Load() == unanswered {
 		h.worked()
 	}
 }
 
-// isRefusal reports whether an error is Redis's answer to what was asked. One that
-// serves nobody at the moment, while a new master is elected or a slot moves for
-// instance, says so too, and is as good as gone.
-func isRefusal(err error) bool {
+// wrote says that Redis has taken something that is of no matter here: at a closed gate
+// nothing else would show that it takes writes again.
+func (h *health) wrote() {
+	if h.down.Load() && h.refused.Load() != noRights {
+		h.worked()
+	}
+}
+
+// refusalOf tells whether an error is Redis's answer to what was asked, and of which kind.
+// One that serves nobody at the moment, while a new master is elected or a slot moves
+// for instance, says so too, and is as good as gone.
+func refusalOf(err error) int32 {
 	_, said := errors.AsType[redis.Error](err)
-	return said && !redis.IsClusterDownError(err) && !redis.IsLoadingError(err) &&
-		!redis.IsMasterDownError(err) && !redis.IsReadOnlyError(err) && !redis.IsTryAgainError(err)
+	switch {
+	case !said, redis.IsClusterDownError(err), redis.IsLoadingError(err), redis.IsMasterDownError(err),
+		redis.IsReadOnlyError(err), redis.IsTryAgainError(err):
+		return unanswered
+	case redis.IsOOMError(err), redis.HasErrorPrefix(err, "MISCONF"), redis.HasErrorPrefix(err, "NOREPLICAS"):
+		return noWrites
+	}
+	return noRights
 }
 
 // trouble is the last failure, nil if what came after it has worked.

@@ -28,15 +28,18 @@ func TestHealth(t *testing.T) {
 		err      error
 		says     string
 		answered bool // whether any answer will do
+		wrote    bool // whether any write will
 	}{
-		{errors.New("dial tcp: connection refused"), gone, true},
-		{serverError("CLUSTERDOWN The cluster is down"), gone, true},
-		{serverError("LOADING Redis is loading the dataset in memory"), gone, true},
-		{serverError("READONLY You can't write against a read only replica."), gone, true},
-		{serverError("MASTERDOWN Link with MASTER is down"), gone, true},
-		{serverError("TRYAGAIN Multiple keys request during rehashing of slot"), gone, true},
-		{serverError("OOM command not allowed when used memory > 'maxmemory'."), refuses, false},
-		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), refuses, false},
+		{errors.New("dial tcp: connection refused"), gone, true, true},
+		{serverError("CLUSTERDOWN The cluster is down"), gone, true, true},
+		{serverError("LOADING Redis is loading the dataset in memory"), gone, true, true},
+		{serverError("READONLY You can't write against a read only replica."), gone, true, true},
+		{serverError("MASTERDOWN Link with MASTER is down"), gone, true, true},
+		{serverError("TRYAGAIN Multiple keys request during rehashing of slot"), gone, true, true},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), refuses, false, true},
+		{serverError("NOREPLICAS Not enough good replicas to write."), refuses, false, true},
+		{serverError("MISCONF Redis is configured to save RDB snapshots"), refuses, false, true},
+		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), refuses, false, false},
 	} {
 		var log bytes.Buffer
 		h := health{log: slog.New(slog.NewTextHandler(&log, nil))}
@@ -49,6 +52,10 @@ func TestHealth(t *testing.T) {
 		h.answered()
 		if _, err := h.trouble(); (err == nil) != tc.answered {
 			t.Errorf("%v: in trouble after an answer: %v", tc.err, err)
+		}
+		h.wrote()
+		if _, err := h.trouble(); (err == nil) != tc.wrote {
+			t.Errorf("%v: in trouble after a write: %v", tc.err, err)
 		}
 		h.worked()
 		h.worked()

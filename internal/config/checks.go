@@ -143,6 +143,9 @@ func (l *loader) warnDestination(d destinationVars, prefix string) {
 		l.found.warn(prefix+"TIMEOUT", "is not shorter than the probe's lease (PROBE_TIMEOUT_MS, %d): a slow probe may be joined by a second one",
 			d.Breaker.ProbeTimeout)
 	}
+	if d.Rate != "" && !d.Breaker.Enabled {
+		l.found.warn(prefix+"RATE", "is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it")
+	}
 	if u, err := url.Parse(string(d.URL)); err == nil && u.Scheme == "http" && (d.AuthToken != "" || d.AuthTokensFile != "") && !loopback(u.Hostname()) {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")
 	}

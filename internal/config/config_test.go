@@ -218,7 +218,8 @@ func TestLoadEveryVariable(t *testing.T) {
 	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if warnings != nil {
+	// What is set besides goes together.
+	if len(warnings) != 1 || warnings[0].Variable != "DESTINATION_0_RATE" {
 		t.Errorf("warnings: %q", warnings)
 	}
 }
@@ -337,6 +338,12 @@ func TestLoadWarnings(t *testing.T) {
 			"DESTINATION_0_CALLBACK_SECRET: is set, but this version does not use it yet",
 			"DESTINATION_1_CALLBACK_SECRET_FILE: is set, but this version does not use it yet",
 		}},
+		{"a rate that nothing keeps", []string{
+			"CIRCUIT_BREAKER_ENABLED=false",
+			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_RATE=60/1h",
+			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://b.example", "DESTINATION_1_RATE=60/1h", "DESTINATION_1_CIRCUIT_BREAKER_ENABLED=true",
+			"DESTINATION_2_NAME=c", "DESTINATION_2_URL=https://c.example",
+		}, []string{"DESTINATION_0_RATE: is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it"}},
 		{"token in the clear", []string{
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=http://api.example.com", "DESTINATION_0_AUTH_TOKEN=t",
 			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=http://localhost:8080", "DESTINATION_1_AUTH_TOKEN=t",

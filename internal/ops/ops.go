@@ -67,7 +67,6 @@ type Destination struct {
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 30 * time.Second
-	idleTimeout  = 30 * time.Second
 	// connections is how many may be open at once: they are taken from what the process
 	// needs for Redis and its calls.
 	connections = 64
@@ -112,10 +111,12 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	mux.Handle("GET /metrics", o.Metrics)
 	s.http = &http.Server{
 		Handler:           mux,
-		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
 		MaxHeaderBytes: 16 << 10,
 		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
+	// Whoever keeps a connection keeps it from others, and nobody asks often.
+	s.http.SetKeepAlivesEnabled(false)
 	o.Logger.InfoContext(ctx, "health and metrics", "addr", l.Addr().String())
 	go func() {
 		defer close(s.done)

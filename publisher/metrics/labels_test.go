@@ -3,6 +3,8 @@ package metrics_test
 import (
 	"context"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"testing"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
@@ -115,6 +118,24 @@ func TestPoison(t *testing.T) {
 	o.OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{Crashes: 3}, Result: publisher.FailedFinal, Poison: true})
 	if n, all := m.count("tidegate_jobs_poisoned_total"), m.count("tidegate_jobs_finished_total"); n != 1 || all != 1 {
 		t.Errorf("%v poisoned of %v finished, want 1 of 1", n, all)
+	}
+}
+
+// A TTL is counted as it was given, though a job is made a moment before its expiry is
+// reckoned.
+func TestTTLOfARoundTime(t *testing.T) {
+	t.Parallel()
+	m := newBare(t)
+	var o publisher.Options
+	m.Observe(&o)
+	made := time.Now()
+	expires := made.Add(time.Hour + 7*time.Millisecond)
+	o.OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{CreatedAt: made, ExpiresAt: &expires}, Result: publisher.Completed})
+	want := "tidegate_job_ttl_seconds_bucket{destination=\"d\",le=\"3600\"} 1"
+	w := httptest.NewRecorder()
+	promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))
+	if !strings.Contains(w.Body.String(), want) {
+		t.Errorf("want %s in\n%s", want, w.Body)
 	}
 }
 

@@ -25,7 +25,8 @@ const (
 // Options configure Metrics. The zero value is ready for use.
 type Options struct {
 	// Redis is where the jobs are. Without it the metrics of queues are left out, and
-	// incidents are counted only if a call of this process began them.
+	// incidents are counted only if a call of this process began them. Set its
+	// ContextTimeoutEnabled, or Timeout does not bound what go-redis waits for.
 	Redis redis.UniversalClient
 	// MaxAge is how old what was read from Redis may be in a scrape. Default 5 s;
 	// negative: it is read for each scrape.
@@ -112,8 +113,9 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// claimFor is how long it is remembered that an incident was counted.
-const claimFor = time.Hour
+// claimFor is how long it is remembered that an incident was counted, by those who hear of
+// it late too.
+const claimFor = 24 * time.Hour
 
 // OnEvent counts incidents. It is to be told of every transition of a destination's
 // breakers, as breaker.Options.OnEvent is.

@@ -164,6 +164,26 @@ func TestScrapeCostsTheSameWhateverTheBacklog(t *testing.T) {
 	t.Logf("commands of a scrape, those in scripts included: %v", few)
 }
 
+// Where more than a thousand cancelled jobs lie before the one that is next in line,
+// nobody knows its age: better none than 0.
+func TestAgeThatNobodyKnows(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	in := r.make(metrics.Options{}, nil, breaker.Options{})
+	age := func() (float64, bool) {
+		v, known := in.values()["oldest_pending_age_seconds"]
+		return v, known
+	}
+	if v, known := age(); v != 0 || !known {
+		t.Errorf("without a job: %v (%v), want 0", v, known)
+	}
+	fill(t, r.rdb, r.dest, 2000) // of which Redis has no record, as of those that are gone
+	r.enqueue(nil)
+	if v, known := age(); known {
+		t.Errorf("behind 2000 that are gone: %v, want none", v)
+	}
+}
+
 // What was read is good for MaxAge, and scrapes that come together share one reading.
 func TestScrapesShareAReading(t *testing.T) {
 	t.Parallel()
