@@ -390,7 +390,9 @@ func TestReadyWhileItWaits(t *testing.T) {
 	expect("half open", blog, ops.Destination{
 		Name: "shop", State: "waiting", Reason: "its circuit breaker is HALF_OPEN: one probe in the whole fleet", InHand: 1, Concurrency: 10,
 	})
-	expect("closed", blog, fetching)
+	slow := fetching
+	slow.Reason = "calls are let through one at a time: because of its rate, because little is left of the API's limit, or in the slow start after an incident"
+	expect("closed, and in slow start", blog, slow)
 }
 
 // A worker that stops is not ready and lives until its calls have ended.

@@ -250,8 +250,8 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	cmd := c.UniversalClient.EvalSha(ctx, sha, keys, args...)
-	if cmd.Err() == nil {
-		c.health.wrote() // what is passed on writes: it is asynq's sign of life
+	if s.action == signOfLife && cmd.Err() == nil {
+		c.health.wrote()
 	}
 	return cmd
 }

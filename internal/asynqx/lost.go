@@ -1,17 +1,12 @@
 package asynqx
 
-import (
-	"errors"
-
-	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
-)
+import "github.com/tidegate/tidegate/internal/record"
 
 // noteLost remembers a fetch that may have taken jobs although its reply did not
-// come. A reply that is an error took none.
+// come. A refusal took none; on a Cluster the client may have repeated the fetch, so
+// that another error is not the answer to all of its tries.
 func (c *Client) noteLost(f fetch, err error) {
-	if _, ok := errors.AsType[redis.Error](err); ok {
+	if refusalOf(err) != unanswered {
 		return
 	}
 	const most = 100 // beyond that, their leases bring them back

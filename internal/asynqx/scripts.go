@@ -39,6 +39,7 @@ type action int
 
 const (
 	passThrough action = iota + 1
+	signOfLife // passed through; it writes
 	doDequeue
 	doComplete
 	doRetry
@@ -63,7 +64,7 @@ var asynqScripts = map[string]struct {
 	"49c4326d80c1db9c476da2aa7f4438d03688f82b": {"deleteExpiredCompletedTasksCmd", doJanitor},
 	"16988a462595f6ee317be300951533b004f27f5c": {"listLeaseExpiredCmd", passThrough},
 	"7c08714194a1ed81153180b36590c51f1ccd7d42": {"reclaimStateAggregationSetsCmd", passThrough},
-	"3c8548ad44d0dfcfde50f07ea9271d77f656042c": {"writeServerStateCmd", passThrough},
+	"3c8548ad44d0dfcfde50f07ea9271d77f656042c": {"writeServerStateCmd", signOfLife},
 	"79cf8dbc80deca37314fdfdeb9fe33a12c9baad7": {"clearServerStateCmd", passThrough},
 }
 

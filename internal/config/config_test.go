@@ -219,7 +219,7 @@ func TestLoadEveryVariable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// What is set besides goes together.
-	if len(warnings) != 1 || warnings[0].Variable != "DESTINATION_0_RATE" {
+	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "DESTINATION_0_RATE: ") {
 		t.Errorf("warnings: %q", warnings)
 	}
 }

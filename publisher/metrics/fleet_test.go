@@ -84,6 +84,12 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	for _, reason := range []string{"breaker", "rate_limited", "publisher"} {
 		want[`jobs_rescheduled_total{reason="`+reason+`"}`] = 0
 	}
+	for _, labels := range []string{
+		`kind="message",receiver="slack"`, `kind="update",receiver="slack"`, `kind="message",receiver="webhook"`,
+		`kind="trigger",receiver="pagerduty"`, `kind="resolve",receiver="pagerduty"`,
+	} {
+		want["alerts_sent_total{"+labels+"}"], want["alerts_failed_total{"+labels+"}"] = 0, 0
+	}
 	if diff := cmp.Diff(want, in.values()); diff != "" {
 		t.Errorf("metrics (-want +got)\n%s", diff)
 	}

@@ -121,8 +121,7 @@ func TestOptionsOutOfRange(t *testing.T) {
 	}
 }
 
-// The version is a label of a 1, and before anything is watched nothing else is said of
-// Redis or breakers.
+// The version is a label of a 1.
 func TestBuildInfo(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
@@ -140,7 +139,7 @@ func TestBuildInfo(t *testing.T) {
 # TYPE tidegate_build_info gauge
 tidegate_build_info{commit="` + row.commit + `",goversion="` + runtime.Version() + `",version="` + row.version + `"} 1
 `
-		if err := testutil.GatherAndCompare(reg, strings.NewReader(want)); err != nil {
+		if err := testutil.GatherAndCompare(reg, strings.NewReader(want), "tidegate_build_info"); err != nil {
 			t.Error(err)
 		}
 	}

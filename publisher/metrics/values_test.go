@@ -122,6 +122,14 @@ func TestEachOutcomeOfACall(t *testing.T) {
 			},
 		},
 		{
+			"a failure that is not retried",
+			[]jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
+			func(context.Context, int) error { return errors.New("boom") }, jobs.Failed,
+			map[string]float64{
+				`publish_attempts_total{result="failure"}`: 1, `jobs_finished_total{status="failed"}`: 1, `jobs{status="failed"}`: 1,
+			},
+		},
+		{
 			"retries used up",
 			[]jobs.Option{retry},
 			func(context.Context, int) error { return errors.New("boom") }, jobs.Failed,
