@@ -152,6 +152,16 @@ func (w *worker) lines() []string {
 // start runs a worker and returns once it serves its destination.
 func (f *fleet) start() *worker {
 	f.t.Helper()
+	w := f.begin()
+	eventually(f.t, 15*time.Second, "worker serves "+f.dest, func() bool {
+		return strings.Contains(w.log.String(), `"publishing"`)
+	})
+	return w
+}
+
+// begin starts a worker and does not wait for it.
+func (f *fleet) begin() *worker {
+	f.t.Helper()
 	w := &worker{t: f.t, cmd: exec.Command(binary, "worker"), log: &buffer{}, done: make(chan error, 1)}
 	w.cmd.Env = f.environ()
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
@@ -169,9 +179,6 @@ func (f *fleet) start() *worker {
 		if strings.Contains(w.log.String(), "canary-token") {
 			f.t.Error("the token stands in a worker's log")
 		}
-	})
-	eventually(f.t, 15*time.Second, "worker serves "+f.dest, func() bool {
-		return strings.Contains(w.log.String(), `"publishing"`)
 	})
 	return w
 }

@@ -1,0 +1,454 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"os/exec"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Bounds of a stop. Nothing of it depends on the length of calls.
+const (
+	// soon is how long after its last call a worker may take to be gone. It takes some
+	// milliseconds, but for a second at most if somebody asks for its health just then.
+	soon = 1500 * time.Millisecond
+	// unreadyWithin is how old the report of a worker that was ready may be.
+	unreadyWithin = time.Second
+)
+
+// startNamed starts a worker whose calls say that they are its.
+func (f *fleet) startNamed(name string) *worker {
+	f.t.Helper()
+	f.env["DESTINATION_0_HEADERS"] = "X-Worker:" + name
+	return f.start()
+}
+
+// callsBy are the calls that a worker has made so far.
+func (f *fleet) callsBy(name string) []fakeapi.Receipt {
+	var out []fakeapi.Receipt
+	for _, r := range f.api.Receipts() {
+		if r.Header.Get("X-Worker") == name {
+			out = append(out, r)
+		}
+	}
+	return out
+}
+
+// inFlight are those of the calls that have no answer yet.
+func inFlight(calls []fakeapi.Receipt) int {
+	n := 0
+	for _, r := range calls {
+		if r.Done.IsZero() {
+			n++
+		}
+	}
+	return n
+}
+
+// stopped is how a worker has ended.
+type stopped struct {
+	told, gone time.Time // SIGTERM, and the end of the process
+	code       int
+}
+
+// terminate sends SIGTERM, follows what the worker says of itself until it is gone, and
+// checks that: it lives to the end, and is not ready from then on.
+func (w *worker) terminate() stopped {
+	w.t.Helper()
+	addr := w.ops()
+	s := stopped{told: time.Now()}
+	if err := w.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+		w.t.Fatal(err)
+	}
+	ended := make(chan stopped, 1)
+	go func() {
+		err := <-w.done
+		s.gone = time.Now()
+		w.done <- err
+		if exit, ok := errors.AsType[*exec.ExitError](err); ok {
+			s.code = exit.ExitCode()
+		}
+		ended <- s
+	}()
+	poll := time.NewTicker(20 * time.Millisecond)
+	defer poll.Stop()
+	overdue := time.After(30 * time.Second)
+	var unready, silent time.Time
+	for {
+		select {
+		case s := <-ended:
+			if took := s.gone.Sub(s.told); unready.IsZero() && took > unreadyWithin+200*time.Millisecond {
+				w.t.Errorf("it was ready all the time that it took to stop, %s", took)
+			}
+			if !silent.IsZero() && s.gone.Sub(silent) > soon {
+				w.t.Errorf("it served no health for the last %s", s.gone.Sub(silent))
+			}
+			return s
+		case <-overdue:
+			w.t.Fatal("the worker did not stop within 30 s")
+		case <-poll.C:
+			asked := time.Now()
+			if status, body := getFrom(w.t, addr, "/healthz"); status == 0 {
+				if silent.IsZero() {
+					silent = asked
+				}
+				continue
+			} else if status != http.StatusOK || body != "ok\n" {
+				w.t.Errorf("/healthz while it stops: %d %q", status, body)
+			}
+			status, body := getFrom(w.t, addr, "/readyz")
+			var report ops.Report
+			if status == 0 || json.Unmarshal([]byte(body), &report) != nil {
+				continue
+			}
+			switch {
+			case status == http.StatusServiceUnavailable:
+				if unready.IsZero() {
+					unready = asked
+				}
+				if report.Status != ops.NotReady || report.Reason != "the worker shuts down" {
+					w.t.Errorf("/readyz while it stops: %s", body)
+				}
+			case !unready.IsZero():
+				w.t.Errorf("it was ready again while it stopped: %s", body)
+			case asked.Sub(s.told) > unreadyWithin+200*time.Millisecond:
+				w.t.Errorf("it is ready %s after SIGTERM: %s", asked.Sub(s.told), body)
+			}
+		}
+	}
+}
+
+// gently checks that a worker stopped in order: it began no call after SIGTERM, and was
+// gone once its calls had ended.
+func (f *fleet) gently(name string, s stopped, inHand int) {
+	f.t.Helper()
+	if s.code != 0 {
+		f.t.Errorf("worker %s exited with %d", name, s.code)
+	}
+	end := s.told
+	for _, r := range f.callsBy(name) {
+		if late := r.At.Sub(s.told); late > propagation {
+			f.t.Errorf("worker %s began a call %s after SIGTERM", name, late)
+		}
+		if r.Done.IsZero() {
+			f.t.Errorf("worker %s is gone, and its call for %s is not", name, r.Key)
+		}
+		if r.Done.After(end) {
+			end = r.Done
+		}
+	}
+	after := s.gone.Sub(end)
+	if after > soon {
+		f.t.Errorf("worker %s was gone %s after its last call, want at most %s", name, after, soon)
+	}
+	f.t.Logf("worker %s had %d calls in flight, which took %s to end; it was gone %s later", name, inHand, end.Sub(s.told), after)
+}
+
+// untouched checks that the jobs have been run once and nothing else has befallen them.
+func (f *fleet) untouched(ids []string) {
+	f.t.Helper()
+	f.exactlyOnce(ids)
+	for _, id := range ids {
+		if j := f.job(id); j.Status != jobs.Completed || j.Attempt != 0 || j.RescheduleCount != 0 || j.Crashes != 0 {
+			f.t.Errorf("job %s is %s after %d retries, %d reschedules, %d crashes", id, j.Status, j.Attempt, j.RescheduleCount, j.Crashes)
+		}
+	}
+	for _, r := range f.api.Receipts() {
+		if r.Gone {
+			f.t.Errorf("the call for %s was cut", r.Key)
+		}
+	}
+}
+
+// An update of three workers under load, with calls of one to two seconds in flight:
+// none is cut, none is made twice, nothing is lost, and nobody waits for longer than
+// the calls take.
+func TestRollingUpdate(t *testing.T) {
+	t.Parallel()
+	for _, order := range []string{"replaced before", "replaced after"} {
+		t.Run(order, func(t *testing.T) {
+			t.Parallel()
+			const n, concurrency = 70, 4
+			f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+				LatencyFunc: func(n, _ int) time.Duration { return time.Second + time.Duration(n*7%11)*100*time.Millisecond },
+			})
+			f.env["DESTINATION_0_CONCURRENCY"] = fmt.Sprint(concurrency)
+			f.env["SHUTDOWN_TIMEOUT"] = "20s"
+			old := map[string]*worker{}
+			for _, name := range []string{"a", "b", "c"} {
+				old[name] = f.startNamed(name)
+			}
+			ids := f.enqueue(n)
+			f.waitAccepted(3*concurrency, 10*time.Second)
+			for _, name := range []string{"a", "b", "c"} {
+				eventually(t, 10*time.Second, "calls in flight", func() bool { return inFlight(f.callsBy(name)) > 0 })
+				if order == "replaced before" {
+					f.startNamed("new-" + name)
+				}
+				inHand := inFlight(f.callsBy(name))
+				f.gently(name, old[name].terminate(), inHand)
+				if order == "replaced after" {
+					f.startNamed("new-" + name)
+				}
+			}
+			if f.api.Stats().Calls == n {
+				t.Error("there was no load until the end of the update")
+			}
+			f.waitCompleted(ids, 30*time.Second)
+			f.untouched(ids)
+		})
+	}
+}
+
+// Calls that take longer than SHUTDOWN_TIMEOUT are cut when that is over and not
+// before, and their jobs are the next ones that another worker takes.
+func TestRollingUpdateCutsWhatTakesTooLong(t *testing.T) {
+	t.Parallel()
+	const n, stuck, patience = 35, 3, 1500 * time.Millisecond
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+		LatencyFunc: func(n, _ int) time.Duration {
+			if n <= stuck {
+				return time.Hour
+			}
+			return 100 * time.Millisecond
+		},
+		Dedupe: true,
+	})
+	f.env["DESTINATION_0_TIMEOUT"] = "30s"
+	f.env["DESTINATION_0_CONCURRENCY"] = fmt.Sprint(stuck)
+	f.env["SHUTDOWN_TIMEOUT"] = patience.String()
+	old := f.startNamed("old")
+	ids := f.enqueue(n)
+	f.waitAccepted(stuck, 10*time.Second)
+	f.env["DESTINATION_0_CONCURRENCY"] = "1"
+	f.startNamed("new")
+	f.waitAccepted(stuck+2, 10*time.Second)
+	s := old.terminate()
+
+	cut := map[string]fakeapi.Receipt{}
+	var last time.Time
+	for _, r := range f.callsBy("old") {
+		if late := r.Done.Sub(s.told) - patience; !r.Gone || late < -50*time.Millisecond || late > 300*time.Millisecond {
+			t.Errorf("the call for %s (cut: %v) ended %s after SIGTERM, want it cut after %s", r.Key, r.Gone, r.Done.Sub(s.told), patience)
+		}
+		cut[r.Key] = r
+		last = maxTime(last, r.Done)
+	}
+	if len(cut) != stuck {
+		t.Fatalf("%d calls were cut, want %d", len(cut), stuck)
+	}
+	if took := s.gone.Sub(last); s.code != 0 || took > soon {
+		t.Errorf("exit code %d, %s after the cut; want at most %s", s.code, took, soon)
+	}
+	f.waitCompleted(ids, 30*time.Second)
+	if got := f.api.Stats(); got.Accepted != n || got.Duplicates != stuck {
+		t.Errorf("the API has counted %+v, want each of %d once, and the %d that it has seen twice as duplicates", got, n, stuck)
+	}
+	// One job was in the other worker's hands, and one more may have been on its way there.
+	var after []fakeapi.Receipt
+	for _, r := range f.callsBy("new") {
+		if r.At.After(last) {
+			after = append(after, r)
+		}
+	}
+	again := 0
+	for i, r := range after {
+		if _, was := cut[r.Key]; was {
+			again++
+			if i >= stuck+2 {
+				t.Errorf("a job that was cut ran as number %d after that, %s later", i+1, r.At.Sub(last))
+			}
+		}
+	}
+	if again != stuck {
+		t.Errorf("%d of %d jobs that were cut ran again", again, stuck)
+	}
+	for _, id := range ids {
+		if j := f.job(id); j.Attempt != 0 || j.RescheduleCount != 0 || j.Crashes != 0 {
+			t.Errorf("job %s: %d retries, %d reschedules, %d crashes", id, j.Attempt, j.RescheduleCount, j.Crashes)
+		}
+	}
+}
+
+func maxTime(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+// tripAll opens the breaker and returns once all workers have heard of it, so that
+// none takes a job before it has.
+func (f *fleet) tripAll(length time.Duration, workers map[string]*worker) {
+	f.t.Helper()
+	f.trip(length)
+	for name, w := range workers {
+		eventually(f.t, 5*time.Second, "worker "+name+" knows that the breaker is open", func() bool {
+			return w.scrape().of("tidegate_circuit_breaker_state", f.dest)["closed"] == 0
+		})
+	}
+}
+
+// An update while the breaker is open touches neither the jobs nor the breaker, and
+// when its time has come there is one probe.
+func TestRollingUpdateWhileOpen(t *testing.T) {
+	t.Parallel()
+	const n = 40
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 50 * time.Millisecond})
+	f.env["SHUTDOWN_TIMEOUT"] = "20s"
+	old := map[string]*worker{}
+	for _, name := range []string{"a", "b", "c"} {
+		old[name] = f.startNamed(name)
+	}
+	f.tripAll(4*time.Second, old)
+	ids := f.enqueue(n)
+	for _, name := range []string{"a", "b", "c"} {
+		f.startNamed("new-" + name)
+		f.gently(name, old[name].terminate(), 0)
+	}
+	if f.state() != breaker.Open || f.api.Stats().Calls != 0 {
+		t.Fatalf("after the update the breaker is %s, and %d calls were made", f.state(), f.api.Stats().Calls)
+	}
+	f.waitCompleted(ids, 30*time.Second)
+	f.untouched(ids)
+	f.oneProbe(breaker.Closed)
+}
+
+// oneProbe checks that the history is one incident with one probe, after which the
+// breaker went to the given state, and that no call was under way beside the probe.
+// It returns who made it.
+func (f *fleet) oneProbe(then breaker.State) (by string) {
+	f.t.Helper()
+	history := f.history()
+	states := make([]breaker.State, len(history))
+	for i, e := range history {
+		states[i] = e.To
+	}
+	want := []breaker.State{breaker.Open, breaker.HalfOpen, then}
+	if fmt.Sprint(states[:min(len(states), len(want))]) != fmt.Sprint(want) {
+		f.t.Fatalf("the breaker went through %v, want %v", states, want)
+	}
+	probe := f.api.Receipts()[0]
+	if late := probe.At.Sub(history[0].OpenUntil); late < 0 {
+		f.t.Errorf("the first call came %s before the end of the cooldown", -late)
+	}
+	for _, r := range f.api.Receipts()[1:] {
+		if r.At.Before(probe.Done) {
+			f.t.Errorf("call %d began %s before the end of the probe", r.N, probe.Done.Sub(r.At))
+		}
+	}
+	if history[1].By != history[2].By {
+		f.t.Errorf("%s moved the breaker to HALF_OPEN and %s to %s", history[1].By, history[2].By, then)
+	}
+	return probe.Header.Get("X-Worker")
+}
+
+// The worker that has the probe in its hands is told to stop: its answer counts, and
+// nobody else probes meanwhile.
+func TestRollingUpdateWithTheProbeInHand(t *testing.T) {
+	t.Parallel()
+	const n, slow = 30, 1500 * time.Millisecond
+	for _, row := range []struct {
+		name   string
+		status int
+		then   breaker.State
+	}{
+		{"it passes", http.StatusCreated, breaker.Closed},
+		{"it is refused", http.StatusTooManyRequests, breaker.Open},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
+			f.env["SHUTDOWN_TIMEOUT"] = "20s"
+			f.api.Queue(fakeapi.Answer{Status: row.status, Delay: slow})
+			workers := map[string]*worker{}
+			for _, name := range []string{"a", "b", "c"} {
+				workers[name] = f.startNamed(name)
+			}
+			f.tripAll(time.Second, workers)
+			ids := f.enqueue(n)
+			eventually(t, 10*time.Second, "the probe", func() bool { return f.api.Stats().Calls == 1 })
+			prober := f.api.Receipts()[0].Header.Get("X-Worker")
+			f.gently(prober, workers[prober].terminate(), 1)
+			f.startNamed("new-" + prober)
+			f.waitCompleted(ids, 30*time.Second)
+			if by := f.oneProbe(row.then); by != prober {
+				t.Errorf("worker %s probed, and %s was told to stop", by, prober)
+			}
+			if row.status == http.StatusCreated {
+				f.untouched(ids)
+				return
+			}
+			f.exactlyOnce(ids)
+			if got := f.api.Stats(); got.Limited != 1 || got.Calls != n+1 {
+				t.Errorf("the API has counted %+v, want one refusal", got)
+			}
+			history := f.history()
+			if again := f.api.Receipts()[1]; again.At.Before(history[2].OpenUntil) {
+				t.Errorf("the second probe came %s before the end of the second cooldown", history[2].OpenUntil.Sub(again.At))
+			}
+			if j := f.job(f.api.Receipts()[0].Key); j.RescheduleCount != 1 || j.Attempt != 0 || j.Crashes != 0 {
+				t.Errorf("the job of the probe: %d reschedules, %d retries, %d crashes; want 1, 0, 0", j.RescheduleCount, j.Attempt, j.Crashes)
+			}
+		})
+	}
+}
+
+// A probe that is cut at the end of the shutdown says nothing of the API: another
+// worker probes at once, and not when a lease has ended.
+func TestRollingUpdateCutsTheProbe(t *testing.T) {
+	t.Parallel()
+	const n, patience = 20, time.Second
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{
+		LatencyFunc: func(n, _ int) time.Duration {
+			if n == 1 {
+				return time.Hour
+			}
+			return 20 * time.Millisecond
+		},
+		Dedupe: true,
+	})
+	f.env["DESTINATION_0_TIMEOUT"] = "30s"
+	f.env["SHUTDOWN_TIMEOUT"] = patience.String()
+	workers := map[string]*worker{}
+	for _, name := range []string{"a", "b", "c"} {
+		workers[name] = f.startNamed(name)
+	}
+	f.tripAll(time.Second, workers)
+	ids := f.enqueue(n)
+	eventually(t, 10*time.Second, "the probe", func() bool { return f.api.Stats().Calls == 1 })
+	prober := f.api.Receipts()[0].Header.Get("X-Worker")
+	s := workers[prober].terminate()
+	f.waitCompleted(ids, 30*time.Second)
+	first, second := f.api.Receipts()[0], f.api.Receipts()[1]
+	if late := first.Done.Sub(s.told) - patience; !first.Gone || late < -50*time.Millisecond || late > 300*time.Millisecond {
+		t.Errorf("the probe (cut: %v) ended %s after SIGTERM, want it cut after %s", first.Gone, first.Done.Sub(s.told), patience)
+	}
+	if took := s.gone.Sub(first.Done); s.code != 0 || took > soon {
+		t.Errorf("exit code %d, %s after the cut; want at most %s", s.code, took, soon)
+	}
+	if pause := second.At.Sub(first.Done); pause < 0 || pause > 500*time.Millisecond {
+		t.Errorf("the next probe began %s after the first was cut, want at once", pause)
+	}
+	for _, r := range f.api.Receipts()[2:] {
+		if r.At.Before(second.Done) {
+			t.Errorf("call %d began %s before the end of the second probe", r.N, second.Done.Sub(r.At))
+		}
+	}
+	if got := f.api.Stats(); got.Accepted != n || got.Duplicates != 1 {
+		t.Errorf("the API has counted %+v, want each of %d once and one duplicate", got, n)
+	}
+	if j := f.job(first.Key); j.RescheduleCount != 0 || j.Attempt != 0 || j.Crashes != 0 {
+		t.Errorf("the job of the probe: %d reschedules, %d retries, %d crashes; want none", j.RescheduleCount, j.Attempt, j.Crashes)
+	}
+}
