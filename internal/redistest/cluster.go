@@ -90,9 +90,11 @@ func (c *Cluster) URL() string {
 func (c *Cluster) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
 	client := redis.NewClusterClient(&redis.ClusterOptions{
-		Addrs:                    addrs(c.nodes),
-		ContextTimeoutEnabled:    true,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
+		Addrs:                 addrs(c.nodes),
+		ContextTimeoutEnabled: true,
+		// Of itself it would ask who owns the slots of a dead master once a minute.
+		ClusterStateReloadInterval: 500 * time.Millisecond,
+		MaintNotificationsConfig:   &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	closeLater(t, client)
 	return client
