@@ -70,11 +70,10 @@ type fleet struct {
 
 	mu        sync.Mutex
 	publisher *publisher.Publisher
-
-	reading sync.Mutex // held while Redis is read; who waits gets what was read
-	readAt  time.Time
-	last    []survey
-	up      bool
+	reading   chan struct{} // closed when what is being read is there; nil while nothing is
+	readAt    time.Time
+	last      []survey
+	up        bool
 }
 
 // survey is what was read of one destination.
@@ -195,15 +194,37 @@ func number(b bool) float64 {
 
 // read returns what Redis holds, as of MaxAge ago at most; nothing if it cannot be read.
 func (f *fleet) read() (surveys []survey, up bool) {
-	f.reading.Lock()
-	defer f.reading.Unlock()
+	f.mu.Lock()
 	if !f.readAt.IsZero() && time.Since(f.readAt) < f.o.MaxAge {
+		defer f.mu.Unlock()
 		return f.last, f.up
 	}
+	if f.reading == nil {
+		f.reading = make(chan struct{})
+		go f.refresh(f.reading)
+	}
+	reading := f.reading
+	f.mu.Unlock()
+	// A client of go-redis may wait for longer than its context lets it.
+	patience := time.NewTimer(f.o.Timeout + f.o.Timeout/10)
+	defer patience.Stop()
+	select {
+	case <-reading:
+	case <-patience.C:
+		return nil, false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.last, f.up
+}
+
+// refresh reads what Redis holds, and ends with the client's own timeouts at the latest.
+func (f *fleet) refresh(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.o.Timeout)
 	defer cancel()
+	var surveys []survey
 	now, err := f.client.Now(ctx)
-	up = err == nil
+	up := err == nil
 	if up {
 		surveys, err = f.survey(ctx, now)
 	}
@@ -211,8 +232,10 @@ func (f *fleet) read() (surveys []survey, up bool) {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
 		surveys = nil
 	}
-	f.last, f.up, f.readAt = surveys, up, time.Now()
-	return f.last, f.up
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.up, f.readAt, f.reading = surveys, up, time.Now(), nil
+	close(done)
 }
 
 func (f *fleet) survey(ctx context.Context, now time.Time) ([]survey, error) {

@@ -25,8 +25,7 @@ const (
 // Options configure Metrics. The zero value is ready for use.
 type Options struct {
 	// Redis is where the jobs are. Without it the metrics of queues are left out, and
-	// incidents are counted only if a call of this process began them. Set its
-	// ContextTimeoutEnabled, or Timeout does not bound what go-redis waits for.
+	// incidents are counted only if a call of this process began them.
 	Redis redis.UniversalClient
 	// MaxAge is how old what was read from Redis may be in a scrape. Default 5 s;
 	// negative: it is read for each scrape.

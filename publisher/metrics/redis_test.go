@@ -112,6 +112,31 @@ func TestScrapeWithoutRedis(t *testing.T) {
 	}
 }
 
+// A client as go-redis makes it waits for longer than its context lets it; a scrape does
+// not.
+func TestScrapeWithAClientThatIgnoresDeadlines(t *testing.T) {
+	t.Parallel()
+	const timeout = 300 * time.Millisecond
+	server := redistest.Start(t)
+	r := newRig(t, server, fakeapi.Options{})
+	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 2 * time.Second, MaxRetries: -1})
+	t.Cleanup(func() { _ = rdb.Close() })
+	in := r.make(metrics.Options{Redis: rdb, Timeout: timeout, MaxAge: time.Nanosecond}, nil, breaker.Options{}).run()
+	if got := in.values(); got["redis_up"] != 1 {
+		t.Fatalf("redis_up %v", got["redis_up"])
+	}
+	server.Pause()
+	for range 2 {
+		began := time.Now()
+		got := in.values()
+		if took := time.Since(began); took > 4*timeout || got["redis_up"] != 0 {
+			t.Errorf("a scrape took %s and says redis_up %v; want at most %s and 0", took, got["redis_up"], timeout)
+		}
+	}
+	server.Resume()
+	eventually(t, "it is back", func() bool { return in.values()["redis_up"] == 1 })
+}
+
 // fill puts n jobs into each list of a queue, by their ids alone.
 func fill(t testing.TB, rdb redis.UniversalClient, destination string, n int) {
 	t.Helper()
