@@ -39,7 +39,7 @@ type action int
 
 const (
 	passThrough action = iota + 1
-	signOfLife // passed through; it writes
+	signOfLife         // passed through; it writes
 	doDequeue
 	doComplete
 	doRetry
