@@ -54,24 +54,13 @@ func (s *Server) Start(addr string) (string, error) {
 	if s.addr != "" {
 		return "", fmt.Errorf("%s: start: already started", s.name)
 	}
-	var held io.Closer
-	if addr == "" {
-		var err error
-		if addr, held, err = freeAddress(); err != nil {
-			return "", fmt.Errorf("%s: start: %w", s.name, err)
-		}
-	} else if err := checkLoopback(addr); err != nil {
-		return "", fmt.Errorf("%s: start: %w", s.name, err)
-	}
-	bound, err := s.listen(addr)
+	l, held, err := listen(addr)
 	if err != nil {
-		if held != nil {
-			_ = held.Close()
-		}
 		return "", fmt.Errorf("%s: start: %w", s.name, err)
 	}
-	s.addr, s.held = bound, held
-	return "http://" + bound, nil
+	s.serve(l)
+	s.addr, s.held = l.Addr().String(), held
+	return "http://" + s.addr, nil
 }
 
 // URL is the base URL while the server is started, also while it is down; empty
@@ -104,9 +93,11 @@ func (s *Server) Up() error {
 	case s.run != nil:
 		return nil
 	}
-	if _, err := s.listen(s.addr); err != nil {
+	l, _, err := listen(s.addr)
+	if err != nil {
 		return fmt.Errorf("%s: up: %w", s.name, err)
 	}
+	s.serve(l)
 	return nil
 }
 
@@ -123,14 +114,22 @@ func (s *Server) Close() error {
 	return err
 }
 
-// listen serves on addr and returns it with the port that was bound; the caller holds
-// mu.
-func (s *Server) listen(addr string) (string, error) {
-	var listen net.ListenConfig
-	l, err := listen.Listen(context.Background(), "tcp", addr)
-	if err != nil {
-		return "", err
+// listen listens on a loopback address, or for "" on a port that is kept until held is
+// closed.
+func listen(addr string) (l net.Listener, held io.Closer, err error) {
+	if addr == "" {
+		return listenAnywhere()
 	}
+	if err := checkLoopback(addr); err != nil {
+		return nil, nil, err
+	}
+	var config net.ListenConfig
+	l, err = config.Listen(context.Background(), "tcp", addr)
+	return l, nil, err
+}
+
+// serve begins to serve; the caller holds mu.
+func (s *Server) serve(l net.Listener) {
 	ctx, cancel := context.WithCancel(context.Background())
 	run := &running{served: make(chan struct{}), cancel: cancel}
 	run.http = &http.Server{
@@ -144,10 +143,9 @@ func (s *Server) listen(addr string) (string, error) {
 		_ = run.http.Serve(l) // returns when closed, with nothing to report
 	}()
 	s.run = run
-	return l.Addr().String(), nil
 }
 
-// stop ends what listen began; the caller holds mu.
+// stop ends what serve began; the caller holds mu.
 func (s *Server) stop() error {
 	run := s.run
 	if run == nil {
@@ -182,11 +180,11 @@ func (r *running) track(h http.Handler) http.Handler {
 	})
 }
 
-// freeAddress chooses a port that nothing listens on, below the range that systems
-// hand out to outgoing connections, so that none of those takes it while the server is
-// down. What it returns keeps the port from other fakes: the UDP port of the same
-// number, which nothing else has a use for.
-func freeAddress() (string, io.Closer, error) {
+// listenAnywhere chooses a port below the range that systems hand out to outgoing
+// connections, so that none of those takes it while the server is down. held keeps the
+// port from other fakes: it is the UDP port of the same number, which nothing else has a
+// use for.
+func listenAnywhere() (l net.Listener, held io.Closer, err error) {
 	var config net.ListenConfig
 	var last error
 	for range portTries {
@@ -199,15 +197,12 @@ func freeAddress() (string, io.Closer, error) {
 		}
 		l, err := config.Listen(context.Background(), "tcp4", addr)
 		if err == nil {
-			err = l.Close()
-		}
-		if err == nil {
-			return addr, held, nil
+			return l, held, nil
 		}
 		last = err
 		_ = held.Close()
 	}
-	return "", nil, fmt.Errorf("find a free port: %w", last)
+	return nil, nil, fmt.Errorf("find a free port: %w", last)
 }
 
 // checkLoopback refuses addresses that other machines could reach: the control
