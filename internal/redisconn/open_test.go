@@ -238,47 +238,12 @@ func TestOpenSentinel(t *testing.T) {
 	}
 }
 
-// startCluster makes a Cluster of three masters and returns their addresses.
-func startCluster(t *testing.T) []string {
-	t.Helper()
-	const nodes = 3
-	var (
-		addrs   []string
-		clients []redis.UniversalClient
-	)
-	for range nodes {
-		s := redistest.Start(t, redistest.WithArgs("--cluster-enabled", "yes", "--cluster-config-file", "nodes.conf"))
-		addrs, clients = append(addrs, s.Addr()), append(clients, s.Client(t))
-	}
-	const slots = 16384
-	for i, c := range clients {
-		if err := c.ClusterAddSlotsRange(t.Context(), i*slots/nodes, (i+1)*slots/nodes-1).Err(); err != nil {
-			t.Fatal(err)
-		}
-		host, port, _ := net.SplitHostPort(addrs[(i+1)%nodes])
-		if err := c.ClusterMeet(t.Context(), host, port).Err(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
-	defer cancel()
-	for _, c := range clients {
-		for {
-			info, err := c.ClusterInfo(ctx).Result()
-			if err == nil && strings.Contains(info, "cluster_state:ok") && strings.Contains(info, "cluster_known_nodes:3") {
-				break
-			}
-			if sleep(ctx, 20*time.Millisecond) != nil {
-				t.Fatalf("the Cluster did not form: %v\n%s", err, info)
-			}
-		}
-	}
-	return addrs
-}
-
 func TestOpenCluster(t *testing.T) {
 	t.Parallel()
-	addrs := startCluster(t)
+	var addrs []string
+	for _, node := range redistest.StartCluster(t).Nodes() {
+		addrs = append(addrs, node.Addr())
+	}
 	client := open(t, "redis-cluster://"+addrs[0]+","+addrs[1])
 	for range 10 { // keys of several slots
 		roundTrip(t, client)
