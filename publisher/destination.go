@@ -174,11 +174,14 @@ func (d *destination) shutdown() {
 // it at debug level.
 func (d *destination) logTransition(e breaker.Event) {
 	attrs := []any{"breaker", e.Name, "incident", e.Incident, "from", e.From.String(), "to", e.To.String(), "by", e.By}
+	if !e.OpenUntil.IsZero() {
+		attrs = append(attrs, "open_until", e.OpenUntil)
+	}
 	switch {
 	case e.Key != "": // there can be thousands
-		d.log.Debug("circuit breaker of a key", append(attrs, "cause", e.Cause, "open_until", e.OpenUntil)...)
+		d.log.Debug("circuit breaker of a key", append(attrs, "cause", e.Cause)...)
 	case e.To == breaker.Open && e.From == breaker.Closed:
-		d.log.Warn("circuit breaker opened; jobs are kept until it closes", append(attrs, "cause", e.Cause, "failures", e.Failures, "open_until", e.OpenUntil)...)
+		d.log.Warn("circuit breaker opened; jobs are kept until it closes", append(attrs, "cause", e.Cause, "failures", e.Failures)...)
 	case e.To == breaker.Closed && e.From != breaker.Closed:
 		d.log.Info("circuit breaker closed; publishing goes on", append(attrs, "probes", e.Probes, "wasted", e.Wasted)...)
 	default:

@@ -250,8 +250,8 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	cmd := c.UniversalClient.EvalSha(ctx, sha, keys, args...)
-	if s.action == signOfLife && cmd.Err() == nil {
-		c.health.wrote()
+	if s.action == signOfLife {
+		c.health.lives(cmd.Err())
 	}
 	return cmd
 }

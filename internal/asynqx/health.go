@@ -49,7 +49,7 @@ func (h *health) failed(err error) {
 	}
 	h.down.Store(true)
 	h.at = h.failedAt
-	if h.refused.Load() != unanswered {
+	if h.refused.Load() != unanswered && !redis.IsReadOnlyError(err) {
 		h.log.Error("redis refuses what a worker needs; work in hand goes on, nothing new is fetched until it does it again", "error", err)
 		return
 	}
@@ -84,6 +84,18 @@ func (h *health) wrote() {
 	}
 }
 
+// lives takes note of how asynq's sign of life went, which is written every few seconds
+// whether or not there is anything to do. Of a full Redis it says nothing: jobs can be
+// taken from it.
+func (h *health) lives(err error) {
+	switch {
+	case err == nil:
+		h.wrote()
+	case refusalOf(err) == noWrites && !redis.IsOOMError(err):
+		h.failed(err)
+	}
+}
+
 // refusalOf tells whether an error is Redis's answer to what was asked, and of which kind.
 // One that serves nobody at the moment, while a new master is elected or a slot moves
 // for instance, says so too, and is as good as gone.
@@ -91,9 +103,9 @@ func refusalOf(err error) int32 {
 	_, said := errors.AsType[redis.Error](err)
 	switch {
 	case !said, redis.IsClusterDownError(err), redis.IsLoadingError(err), redis.IsMasterDownError(err),
-		redis.IsReadOnlyError(err), redis.IsTryAgainError(err):
+		redis.IsTryAgainError(err):
 		return unanswered
-	case redis.IsOOMError(err), redis.HasErrorPrefix(err, "MISCONF"), redis.HasErrorPrefix(err, "NOREPLICAS"):
+	case redis.IsOOMError(err), redis.IsReadOnlyError(err), redis.HasErrorPrefix(err, "MISCONF"), redis.HasErrorPrefix(err, "NOREPLICAS"):
 		return noWrites
 	}
 	return noRights

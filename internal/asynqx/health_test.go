@@ -33,7 +33,7 @@ func TestHealth(t *testing.T) {
 		{errors.New("dial tcp: connection refused"), gone, true, true},
 		{serverError("CLUSTERDOWN The cluster is down"), gone, true, true},
 		{serverError("LOADING Redis is loading the dataset in memory"), gone, true, true},
-		{serverError("READONLY You can't write against a read only replica."), gone, true, true},
+		{serverError("READONLY You can't write against a read only replica."), gone, false, true},
 		{serverError("MASTERDOWN Link with MASTER is down"), gone, true, true},
 		{serverError("TRYAGAIN Multiple keys request during rehashing of slot"), gone, true, true},
 		{serverError("OOM command not allowed when used memory > 'maxmemory'."), refuses, false, true},
@@ -64,6 +64,33 @@ func TestHealth(t *testing.T) {
 		}
 		if got := log.String(); strings.Count(got, back) != 1 {
 			t.Errorf("%v: logged %q", tc.err, got)
+		}
+	}
+}
+
+// Asynq's sign of life shows what a Redis does not take, and when it takes it again,
+// also where there is nothing to fetch. One that is full still gives jobs away.
+func TestSignsOfLife(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err     error
+		trouble bool
+	}{
+		{serverError("NOREPLICAS Not enough good replicas to write."), true},
+		{serverError("MISCONF Redis is configured to save RDB snapshots"), true},
+		{serverError("READONLY You can't write against a read only replica."), true},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), false},
+		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), false},
+		{errors.New("dial tcp: connection refused"), false}, // whoever fetches tells
+	} {
+		h := health{log: slog.New(slog.DiscardHandler)}
+		h.lives(tc.err)
+		if _, err := h.trouble(); (err != nil) != tc.trouble {
+			t.Errorf("%v: in trouble: %v", tc.err, err)
+		}
+		h.lives(nil)
+		if _, err := h.trouble(); err != nil {
+			t.Errorf("%v: in trouble after a sign of life: %v", tc.err, err)
 		}
 	}
 }

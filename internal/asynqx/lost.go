@@ -1,12 +1,16 @@
 package asynqx
 
-import "github.com/tidegate/tidegate/internal/record"
+import (
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
 
 // noteLost remembers a fetch that may have taken jobs although its reply did not
 // come. A refusal took none; on a Cluster the client may have repeated the fetch, so
 // that another error is not the answer to all of its tries.
 func (c *Client) noteLost(f fetch, err error) {
-	if refusalOf(err) != unanswered {
+	if refusalOf(err) != unanswered && !redis.IsReadOnlyError(err) {
 		return
 	}
 	const most = 100 // beyond that, their leases bring them back

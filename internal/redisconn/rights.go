@@ -37,7 +37,7 @@ type RightsError struct {
 // Error returns one line.
 func (e *RightsError) Error() string {
 	return "redisconn: the Redis user of REDIS_URL lacks rights: " + strings.Join(e.Missing, " ") +
-		"; give it those that docs/operations.md lists"
+		"; give it those of deploy/redis/users.acl"
 }
 
 // CheckRights asks Redis, in one round trip, whether its user may do all that workers
