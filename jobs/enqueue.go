@@ -159,7 +159,8 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 		if p.endTrace != nil {
 			out.traced = append(out.traced, p)
 		}
-		if p.given {
+		// Ids of Tidegate's own jobs are made for one queue.
+		if p.given && !record.System(p.job.Destination) {
 			out.given = append(out.given, p)
 		}
 		if len(p.job.After) > 0 {

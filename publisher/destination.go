@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -75,7 +76,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	d.client = asynqx.New(d.rdb, asynqx.Options{
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate:      g,
-		Retention: d.o.Retention, RetentionFailed: d.o.RetentionFailed,
+		Retention: cmp.Or(d.s.retention, d.o.Retention), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect, ForwardEvery: d.o.RetryLoopInterval, LookEvery: lookEvery,
 		Logger:     d.log,

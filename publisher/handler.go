@@ -33,6 +33,7 @@ type settings struct {
 	concurrency int
 	timeout     time.Duration
 	breaker     breaker.Options
+	retention   time.Duration // 0: the publisher's
 }
 
 // HandleOption changes how a destination is served.
@@ -43,6 +44,10 @@ func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency 
 
 // Timeout bounds one call. Default 30 s.
 func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }
+
+// Retention is how long completed jobs of this destination are kept, in place of
+// Options.Retention; 0 is that.
+func Retention(d time.Duration) HandleOption { return func(s *settings) { s.retention = d } }
 
 // Breaker sets the rules of the destination's circuit breaker. All instances
 // should be given the same ones. Destination, Instance, Logger and MaxInFlight are

@@ -245,6 +245,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		wg.Go(d.shutdown)
 	}
 	wg.Wait()
+	p.leave(ctx)
 	if startErr != nil {
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}

@@ -2,10 +2,13 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/ends"
 	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 // sweepEvery is how often one worker of the fleet looks for jobs that would be
@@ -48,6 +51,9 @@ func (p *Publisher) sweep(ctx context.Context) {
 		if !p.holdSweepLock(ctx) {
 			continue
 		}
+		if err := errors.Join(p.forgetWorkers(ctx), p.trimEnds(ctx)); err != nil && ctx.Err() == nil {
+			p.o.Logger.DebugContext(ctx, "what is out of date could not be forgotten", "error", err)
+		}
 		report, _, err := sweeper.Sweep(ctx, 0)
 		if err != nil && ctx.Err() == nil {
 			p.o.Logger.WarnContext(ctx, "the sweep for stranded jobs was cut off; it goes on in a minute", "error", err)
@@ -58,4 +64,21 @@ func (p *Publisher) sweep(ctx context.Context) {
 			}
 		}
 	}
+}
+
+// trimEnds bounds the streams of the ends of jobs, of whichever destination.
+func (p *Publisher) trimEnds(ctx context.Context) error {
+	queues, err := p.rdb.SMembers(ctx, record.QueuesKey).Result()
+	if err != nil {
+		return err
+	}
+	for _, q := range queues {
+		if _, _, ours := record.ParseQueue(q); !ours {
+			continue
+		}
+		if err := ends.Trim(ctx, p.rdb, q); err != nil {
+			return err
+		}
+	}
+	return nil
 }

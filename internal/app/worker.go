@@ -72,6 +72,14 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
+	called, err := newCalling(cfg, rdb, log, &stop)
+	if err != nil {
+		return err
+	}
+	counting, err := newCounting(rdb, log)
+	if err != nil {
+		return err
+	}
 	options := publisher.Options{
 		Logger:            log,
 		ShutdownTimeout:   cfg.ShutdownTimeout,
@@ -82,6 +90,8 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	}
 	told.observe(&options)
 	counted.Observe(&options)
+	counting.observe(&options)
+	called.observe(&options)
 	traced.observe(&options)
 	p, err := publisher.New(rdb, options)
 	if err != nil {
@@ -100,6 +110,10 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err := told.serve(ctx, p, &stop); err != nil {
 		return err
 	}
+	if err := called.serve(ctx, p, &stop); err != nil {
+		return err
+	}
+	counting.run(ctx, p, &stop)
 	seen.follow(ctx, p, counted, &stop)
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 
+	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -110,41 +111,41 @@ var errInterrupted = errors.New("interrupted")
 
 // parse reads lines and hands them over, parsed, until in ends or ctx does.
 func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
-	lines := newLineReader(in, b.maxPayload+lineSlack)
+	lines := jobjson.NewLines(in, b.maxPayload+lineSlack)
 	var store arena
 	c := &chunk{}
 	flush := func() bool {
 		if c.empty() {
 			return true
 		}
-		c.end = lines.offset
+		c.end = lines.Offset()
 		ok := h.put(ctx, c)
 		c = &chunk{}
 		return ok
 	}
 	for {
 		// What was read goes on its way before more is waited for.
-		if (c.full() || lines.starved()) && !flush() {
+		if (c.full() || lines.Starved()) && !flush() {
 			return errInterrupted
 		}
-		line, err := lines.next()
+		line, err := lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
 			if !flush() {
 				return errInterrupted
 			}
 			return nil
-		case errors.Is(err, errLongLine):
-			c.reject(lines.number, fmt.Sprintf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", lines.limit, b.maxPayload))
+		case errors.Is(err, jobjson.ErrLongLine):
+			c.reject(lines.Number(), fmt.Sprintf("is longer than %d bytes, which no line with a payload of at most %d bytes is (MAX_PAYLOAD_BYTES)", b.maxPayload+lineSlack, b.maxPayload))
 		case err != nil:
 			flush()
-			return fmt.Errorf("read line %d: %w", lines.number+1, err)
+			return fmt.Errorf("read line %d: %w", lines.Number()+1, err)
 		case len(line) > 0:
 			spec := &jobs.Spec{Destination: b.destination, Batch: b.batch}
-			if err := parseJobLine(store.keep(line), spec); err != nil {
-				c.reject(lines.number, err.Error())
+			if err := jobjson.Parse(store.keep(line), spec); err != nil {
+				c.reject(lines.Number(), err.Error())
 			} else {
-				c.add(lines.number, spec, len(line))
+				c.add(lines.Number(), spec, len(line))
 			}
 		}
 	}

@@ -35,6 +35,7 @@ type grammar struct {
 
 	Demo    demoCmd       `cmd:"" help:"See it all work in half a minute, with nothing installed."`
 	Worker  workerCmd     `cmd:"" help:"Publish jobs until SIGTERM."`
+	API     apiCmd        `cmd:"" name:"api" help:"Serve the HTTP API and the dashboard until SIGTERM."`
 	Health  healthCmd     `cmd:"" help:"Ask the worker of this machine or container how it is."`
 	Enqueue enqueueCmd    `cmd:"" help:"Enqueue a job, or a file of jobs."`
 	Get     getCmd        `cmd:"" help:"Show a job, and why it waits."`
@@ -51,6 +52,7 @@ type grammar struct {
 	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`
 	Alerts  alertsCmds    `cmd:"" help:"Try the alerts."`
 	FakeAPI fakeAPICmd    `cmd:"" name:"fake-api" help:"Stand in for a rate-limited API in trials, until SIGTERM."`
+	Token   tokenCmds     `cmd:"" help:"Make and remove tokens for the HTTP API and the dashboard."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`
 }
@@ -63,6 +65,7 @@ workers share in Redis stops them when the API says 429. First steps:
     tidegate demo              see it work; needs nothing
     tidegate config check      what the environment configures
     tidegate worker            publish jobs
+    tidegate api               serve the HTTP API and the dashboard
     tidegate enqueue --help    enqueue them
 
 Configuration comes from environment variables such as REDIS_URL,

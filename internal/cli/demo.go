@@ -2,11 +2,21 @@ package cli
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"log/slog"
+	"net"
 	"runtime"
+	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/demo"
+	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 type demoCmd struct {
@@ -18,6 +28,8 @@ type demoCmd struct {
 	Latency     time.Duration `default:"${demo_latency}" placeholder:"400ms" help:"Time that the API takes for an answer. Default: ${default}."`
 	Threshold   int           `default:"${demo_threshold}" placeholder:"N" help:"Answers of 429 in a row that open the breaker. Default: ${default}."`
 	Cooldown    time.Duration `default:"${demo_cooldown}" placeholder:"5s" help:"How long the breaker then stays open. Default: ${default}."`
+	Keep        bool          `help:"Serve the dashboard beside it, and go on after the summary until Ctrl-C."`
+	Listen      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"With --keep: where the dashboard is served. Default: ${default}, or a free port."`
 	Plain       bool          `help:"Plain lines instead of a picture that is redrawn; the default where stdout is no terminal."`
 }
 
@@ -29,7 +41,8 @@ workers all run in this process, and end with it. Ctrl-C stops early.
 Examples:
   tidegate demo
   tidegate demo --jobs 40 --quota 20 --window 5s --cooldown 2s
-  tidegate demo --workers 8 --plain`
+  tidegate demo --workers 8 --plain
+  tidegate demo --keep`
 }
 
 // demoVars are the defaults of the flags.
@@ -58,6 +71,9 @@ func (c *demoCmd) Run(ctx context.Context, p *Process) error {
 	if err := o.Validate(); err != nil {
 		return inputErrorf("demo: %w", err)
 	}
+	if c.Keep {
+		o.Serve = c.serve(p)
+	}
 	columns, lines := terminalSize(p.Stdout)
 	// Older consoles of Windows print escape sequences instead of obeying them.
 	obeys := p.env("TERM") != "dumb" && (runtime.GOOS != "windows" || p.env("WT_SESSION") != "")
@@ -70,4 +86,34 @@ func (c *demoCmd) Run(ctx context.Context, p *Process) error {
 			return columns
 		},
 	})
+}
+
+// serve serves the dashboard of a show: on this machine only, where everybody may do
+// everything.
+func (c *demoCmd) serve(p *Process) func(context.Context, redis.UniversalClient, *jobs.Client) (string, func() error, error) {
+	return func(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client) (string, func() error, error) {
+		if err := access.CheckAddress(c.Listen, false); err != nil {
+			return "", nil, inputErrorf("--listen: the dashboard of a demo asks for no token; give it an address such as 127.0.0.1:8080")
+		}
+		log := slog.New(&warnHandler{p: p})
+		served, err := app.APIHandler(ctx, app.APIOptions{Redis: rdb, Client: client, Version: p.version().Version, Logger: log})
+		if err != nil {
+			return "", nil, err
+		}
+		o := webserver.Options{Addr: c.Listen, Handler: served, Logger: log}
+		server, err := webserver.Start(ctx, o)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			host, _, _ := net.SplitHostPort(c.Listen) // it was listened on
+			o.Addr = net.JoinHostPort(host, "0")
+			server, err = webserver.Start(ctx, o)
+		}
+		if err != nil {
+			served.Close()
+			return "", nil, err
+		}
+		return "http://" + server.Addr(), func() error {
+			served.Close()
+			return server.Close()
+		}, nil
+	}
 }

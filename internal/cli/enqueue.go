@@ -11,8 +11,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -33,6 +35,8 @@ type enqueueCmd struct {
 	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than put it off more often than this."`
 	Priority       string   `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
 	Retry          string   `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
+	Wait           bool     `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
+	Timeout        string   `placeholder:"5m" help:"With --wait: how long at most; for ever unless given."`
 	File           string   `short:"f" placeholder:"JOBS.jsonl" help:"Enqueue a file, one job a line; - for stdin."`
 	outputFlag
 }
@@ -45,6 +49,7 @@ func (enqueueCmd) Help() string {
   generate | tidegate enqueue -d deviantart --payload -
   tidegate enqueue -d deviantart --delay 2h --retry max=3,initial=10s
   tidegate enqueue -d deviantart --batch monday --after post-7 --ttl 7d
+  tidegate enqueue -d deviantart --wait --timeout 5m
   tidegate enqueue --file jobs.jsonl --batch monday
 
 A line of a file is a job as "get -o json" prints it; what is not yours to choose,
@@ -73,6 +78,9 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return err
 	}
+	if _, err := c.patience(); err != nil {
+		return err
+	}
 	s, err := p.connect(ctx, cfg)
 	if err != nil {
 		return err
@@ -81,6 +89,9 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	job, err := s.client.Enqueue(ctx, spec)
 	if err != nil {
 		return fmt.Errorf("enqueue: %w", err)
+	}
+	if c.Wait {
+		return c.await(ctx, p, s, job)
 	}
 	if c.json() {
 		return p.printJSON(job)
@@ -131,7 +142,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		jobs.Header(strings.TrimSpace(name), strings.TrimSpace(value))(spec)
 	}
 	if c.At != "" {
-		spec.At, err = parseTime(c.At)
+		spec.At, err = jobjson.ParseTime(c.At)
 		bad("--at", err)
 	}
 	if c.Delay != "" {
@@ -144,7 +155,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		bad("--ttl", err)
 	}
 	if c.ExpiresAt != "" {
-		spec.ExpiresAt, err = parseTime(c.ExpiresAt)
+		spec.ExpiresAt, err = jobjson.ParseTime(c.ExpiresAt)
 		bad("--expires-at", err)
 	}
 	if c.Retry != "" {
@@ -152,7 +163,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		bad("--retry", err)
 	}
 	var invalid *jobs.ValidationError
-	if err := spec.Validate(limits(cfg)); errors.As(err, &invalid) {
+	if err := spec.Validate(app.Limits(cfg)); errors.As(err, &invalid) {
 		wrong = append(wrong, invalid.Fields...)
 	} else if err != nil {
 		return nil, fmt.Errorf("enqueue: %w", err)
@@ -253,7 +264,8 @@ func wholeSeconds(s string) (int, error) {
 // file enqueues the jobs of a file.
 func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	if c.Key != "" || c.Payload != "{}" || c.Path != "" || c.Query != "" || len(c.Header) > 0 || c.ID != "" || c.At != "" ||
-		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" {
+		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" ||
+		c.Wait || c.Timeout != "" {
 		return inputErrorf("with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines")
 	}
 	if c.Batch != "" && !jobs.ValidName(c.Batch) {

@@ -48,7 +48,11 @@ func (c *getCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
-	waiting, err := explain.New(s.rdb, s.client).Waiting(ctx, job)
+	explainer := explain.New(s.rdb, s.client)
+	waiting, err := explainer.Waiting(ctx, job)
+	if err == nil {
+		err = explainer.Place(ctx, job, waiting)
+	}
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}

@@ -71,7 +71,7 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 	log := slog.New(&warnHandler{p: p})
 	s.traced = app.StartTracing(ctx, p.Environ, p.version().Version, log)
 	s.client, err = jobs.NewClient(rdb, append(s.traced.ClientOptions(),
-		jobs.WithLimits(limits(cfg)),
+		jobs.WithLimits(app.Limits(cfg)),
 		jobs.WithDestinations(names...),
 		jobs.WithRetention(cfg.JobRetention),
 		jobs.WithLogger(log),
@@ -113,14 +113,6 @@ func (p *Process) explainRefusal(ctx context.Context, err error) error {
 func (s *session) close() {
 	s.traced.Stop(patience)
 	_ = s.closer.Close()
-}
-
-func limits(cfg *config.Config) jobs.Limits {
-	return jobs.Limits{
-		MaxPayloadBytes: cfg.MaxPayloadBytes,
-		RetryMaxRetries: cfg.Retry.MaxRetriesLimit,
-		RetryMaxDelay:   cfg.Retry.MaxDelayLimit,
-	}
 }
 
 // env returns the value of an environment variable.

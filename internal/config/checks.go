@@ -10,13 +10,10 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
 )
-
-// reservedNames are destinations of Tidegate's own: their queues hold alerts and
-// callbacks.
-var reservedNames = []string{"tidegate-alerts", "tidegate-callbacks"}
 
 var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 
@@ -35,7 +32,7 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 		}
 		l.found.fail(name, fix, "%s is not a name for a destination", quote(d.Name))
 	}
-	if name := prefix + "NAME"; l.found.ok(name) && slices.Contains(reservedNames, d.Name) {
+	if name := prefix + "NAME"; l.found.ok(name) && record.System(d.Name) {
 		l.found.fail(name, "give this destination another name", "%s is reserved for Tidegate itself", quote(d.Name))
 	}
 	if name := prefix + "URL"; l.found.ok(name) {
@@ -57,6 +54,7 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 		l.checkTokensFile(name, d.AuthTokensFile)
 	}
 	l.checkRate(d, prefix)
+	l.checkCallback(d, prefix)
 	for _, status := range d.PermanentStatus {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {
 			l.found.fail(prefix+"RATE_LIMITED_STATUS", "take it out of one of the two; set "+prefix+"PERMANENT_STATUS without it to mean rate limited",

@@ -39,6 +39,8 @@ type Config struct {
 	Log Log
 	// Alerts says who is told of what.
 	Alerts Alerts
+	// API says where and to whom the HTTP API is served.
+	API API
 	// PublicURL is the base of links to this Tidegate: absolute, http or https,
 	// without a slash at its end. Empty for none.
 	PublicURL string
@@ -75,6 +77,18 @@ type Destination struct {
 	// Breaker holds the effective values: the destination's own where set, else
 	// the global ones.
 	Breaker Breaker
+	// CallbackURL receives a webhook at the end of each job, signed with each of
+	// CallbackSecrets; empty for none.
+	CallbackURL     string
+	CallbackSecrets []Secret
+}
+
+// API is how the HTTP API and the dashboard are served.
+type API struct {
+	// ListenAddr is host:port; port 0 is a free one.
+	ListenAddr string
+	// TokensFile is a file of tokens, empty for none.
+	TokensFile string
 }
 
 // Breaker is how a circuit breaker behaves.
@@ -123,7 +137,7 @@ type Log struct {
 func Load(environ []string) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
 	blocks := l.env.checkNames(&l.found)
-	l.warnUnused()
+	l.warnEmpty()
 
 	var vars variables
 	l.read(&vars.Redis, "", true)
@@ -139,6 +153,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 	l.checkAlerts(&vars.Alerts)
 	l.checkPublicURL(&vars.API)
 	l.checkOpsAddr(&vars.Worker)
+	l.checkListenAddr(vars.API)
 
 	cfg := &Config{
 		RedisURL: vars.Redis.URL,
@@ -157,6 +172,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 		OpsAddr:            vars.Worker.OpsAddr,
 		Log:                Log{Level: level(vars.Log.Level), Format: vars.Log.Format},
 		Alerts:             vars.Alerts.alerts(),
+		API:                API{ListenAddr: vars.API.ListenAddr, TokensFile: vars.API.TokensFile},
 		PublicURL:          string(vars.API.PublicURL),
 	}
 
@@ -243,6 +259,8 @@ func (d destinationVars) destination() Destination {
 		Hints:             d.Hints,
 		Rate:              d.rate(),
 		Breaker:           d.Breaker.effective(d.Timeout),
+		CallbackURL:       string(d.CallbackURL),
+		CallbackSecrets:   callbackSecrets(d.CallbackSecret),
 	}
 }
 

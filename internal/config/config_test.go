@@ -83,6 +83,7 @@ func TestLoadDefaults(t *testing.T) {
 			OpenTooLong:     15 * time.Minute,
 			PagerDutyAPIURL: "https://events.pagerduty.com/v2/enqueue",
 		},
+		API: API{ListenAddr: "127.0.0.1:8080"},
 	}
 	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
 		t.Errorf("defaults (-want +got):\n%s", diff)
@@ -106,6 +107,10 @@ func TestLoadEveryVariable(t *testing.T) {
 		"DESTINATION_0_AUTH_TOKENS_FILE= "+tokens,
 		"DESTINATION_0_HEADERS=x-a: 1 ,X-B:c:d,X-A:2",
 		"DESTINATION_0_HINTS=X-RateLimit, retry-after,x-ratelimit",
+		"DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks?from=tidegate",
+		"DESTINATION_0_CALLBACK_SECRET=whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=, whsec_YW5vdGhlci1zZWNyZXQtb2YtZW5vdWdo",
+		"LISTEN_ADDR=:8443",
+		"API_TOKENS_FILE=/run/secrets/tokens.json",
 		"DESTINATION_0_RATE=600/10m",
 		"DESTINATION_0_BURST=5",
 		"DESTINATION_0_RATE_LIMITED_STATUS=429, 403,429",
@@ -171,6 +176,8 @@ func TestLoadEveryVariable(t *testing.T) {
 				Concurrency:       25,
 				AuthToken:         "abc.def-123",
 				AuthTokensFile:    tokens,
+				CallbackURL:       "https://app.example.com/hooks?from=tidegate",
+				CallbackSecrets:   []Secret{"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=", "whsec_YW5vdGhlci1zZWNyZXQtb2YtZW5vdWdo"},
 				Headers:           http.Header{"X-A": {"1", "2"}, "X-B": {"c:d"}},
 				RateLimitedStatus: []int{403, 429},
 				PermanentStatus:   []int{400},
@@ -213,6 +220,7 @@ func TestLoadEveryVariable(t *testing.T) {
 			FailedBurst:         Burst{Jobs: 50, Within: 5 * time.Minute},
 			OldestPending:       time.Hour,
 		},
+		API:       API{ListenAddr: ":8443", TokensFile: "/run/secrets/tokens.json"},
 		PublicURL: "https://ops.example.com/tidegate",
 	}
 	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
@@ -239,6 +247,7 @@ func TestLoadSetButEmpty(t *testing.T) {
 	}
 	wantWarnings := []string{
 		"DESTINATION_0_AUTH_TOKEN: is set but empty; it counts as not set",
+		"DESTINATION_0_CALLBACK_SECRET: is set but empty; it counts as not set",
 		"DESTINATION_0_HEADERS: is set but empty; it counts as not set",
 		"PAGERDUTY_ROUTING_KEY: is set but empty; it counts as not set",
 		"REDIS_URL: is set but empty; it counts as not set",
@@ -329,15 +338,6 @@ func TestLoadWarnings(t *testing.T) {
 			"REDIS_HOST=x", "REDIS_DB=0", "REDIS_TLS=1", "LISTEN_FDS=1", "LISTEN_PID=1", "PATH=/bin", "HOME=/root", "PWD=/", "_=/bin/env",
 			"HOSTNAME=x", "JOURNAL_STREAM=8:1", "INVOCATION_ID=x", "PUBLIC_IP=1.2.3.4", "LOG_DIR=/x", "=C:=x", "noequals", "KUBERNETES_PORT=x",
 		}, nil},
-		{"not used yet", []string{
-			"LISTEN_ADDR=", "API_TOKENS_FILE=/x",
-			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_CALLBACK_SECRET=hunter2",
-			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://b.example", "DESTINATION_1_CALLBACK_SECRET_FILE=/nowhere",
-		}, []string{
-			"API_TOKENS_FILE: is set, but this version does not use it yet",
-			"DESTINATION_0_CALLBACK_SECRET: is set, but this version does not use it yet",
-			"DESTINATION_1_CALLBACK_SECRET_FILE: is set, but this version does not use it yet",
-		}},
 		{"a rate that nothing keeps", []string{
 			"CIRCUIT_BREAKER_ENABLED=false",
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=https://a.example", "DESTINATION_0_RATE=60/1h",

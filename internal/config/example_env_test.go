@@ -87,14 +87,8 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	tokens := slices.Index(names, "DESTINATION_0_AUTH_TOKENS_FILE")
 	environ[tokens] = names[tokens] + "=" + writeFile(t, `{"alice":"a1"}`, 0o600)
 	cfg, warnings := load(t, environ...)
-	later := 0
-	for _, v := range table() {
-		if v.later {
-			later++
-		}
-	}
-	if len(warnings) != later {
-		t.Errorf("%d warnings, want one for each of the %d variables not used yet:\n%s", len(warnings), later, strings.Join(warnings, "\n"))
+	if len(warnings) != 0 {
+		t.Errorf("warnings:\n%s", strings.Join(warnings, "\n"))
 	}
 
 	plain, _ := readExample(t, false)
@@ -111,6 +105,9 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Alerts.PagerDutyRoutingKey = "replace0me0with0the0routing0key0"
 	defaults.Alerts.FailedBurst = Burst{Jobs: 50, Within: 5 * time.Minute}
 	defaults.Alerts.OldestPending = time.Hour
+	defaults.Destinations[0].CallbackURL = "https://app.example.com/hooks/tidegate"
+	defaults.Destinations[0].CallbackSecrets = []Secret{"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="}
+	defaults.API.TokensFile = "/etc/tidegate/api-tokens.json"
 	defaults.PublicURL = "https://tidegate.example.com"
 	if diff := cmp.Diff(defaults, cfg, ignoreEntries); diff != "" {
 		t.Errorf("shown values are not the defaults (-default +shown):\n%s", diff)

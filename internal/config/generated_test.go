@@ -60,7 +60,6 @@ func compareGenerated(t *testing.T, templateFile, file string) {
 type (
 	docs struct {
 		Groups []docGroup
-		Later  []docVariable
 	}
 	docGroup struct {
 		Title, Intro, IntroLines string
@@ -94,10 +93,6 @@ func documentation(t *testing.T) docs {
 			Doc:        strings.ReplaceAll(text, "\n", " "),
 			DocLines:   commentLines(v, text, override),
 			Assignment: assignment(v),
-		}
-		if v.later {
-			d.Later = append(d.Later, dv)
-			continue
 		}
 		title, intro, _ := strings.Cut(comments[groupOf(v).Name()], "\n\n")
 		if n := len(d.Groups); n == 0 || d.Groups[n-1].Title != title {

@@ -25,7 +25,7 @@ func (l *loader) read(group any, prefix string, defaults bool) {
 	value := reflect.ValueOf(group).Elem()
 	vars := groupRows(value.Type(), prefix)
 	for _, v := range vars {
-		if v.secret && !v.later {
+		if v.secret {
 			l.env.resolveFile(v.name, &l.found)
 		}
 	}
@@ -45,7 +45,7 @@ func (l *loader) read(group any, prefix string, defaults bool) {
 	for _, v := range vars {
 		field := value.FieldByName(v.field)
 		hasValue := l.env.set(v.name) || (defaults && v.def != "")
-		if v.later || !hasValue || !l.found.ok(v.name) {
+		if !hasValue || !l.found.ok(v.name) {
 			continue
 		}
 		if problem := v.check(field); problem != "" {
@@ -94,9 +94,9 @@ func (l *loader) reject(v variable, problem, fix string) {
 	l.found.fail(v.name, fix, "%s", problem)
 }
 
-// warnUnused warns of known variables that do nothing yet, and of secrets that
-// are set but empty: what is meant to fill them probably failed.
-func (l *loader) warnUnused() {
+// warnEmpty warns of secrets that are set but empty: what is meant to fill them
+// probably failed.
+func (l *loader) warnEmpty() {
 	rows := map[string]variable{}
 	for _, v := range table() {
 		rows[v.name] = v
@@ -111,11 +111,7 @@ func (l *loader) warnUnused() {
 			v, known = rows[strings.TrimSuffix(row, fileSuffix)]
 			known = known && v.secret
 		}
-		switch {
-		case !known:
-		case v.later && l.env.set(name):
-			l.found.warn(name, "is set, but this version does not use it yet")
-		case !v.later && v.secret && !l.env.set(name) && row == v.name && !l.env.set(name+fileSuffix):
+		if known && v.secret && !l.env.set(name) && row == v.name && !l.env.set(name+fileSuffix) {
 			l.found.warn(name, "is set but empty; it counts as not set")
 		}
 	}

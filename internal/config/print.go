@@ -58,14 +58,12 @@ func (l *loader) entries(vars variables, destinations []destinationVars) []Entry
 	add := func(group any, prefix string) {
 		value := reflect.ValueOf(group)
 		for _, v := range groupRows(value.Type(), prefix) {
-			if !v.later {
-				out = append(out, Entry{
-					Name:   v.name,
-					Value:  printed(value.FieldByName(v.field).Interface()),
-					Source: l.env.source(v.name),
-					Secret: v.secret,
-				})
-			}
+			out = append(out, Entry{
+				Name:   v.name,
+				Value:  printed(value.FieldByName(v.field).Interface()),
+				Source: l.env.source(v.name),
+				Secret: v.secret,
+			})
 		}
 	}
 	add(vars.Redis, "")

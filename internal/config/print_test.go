@@ -24,6 +24,8 @@ func TestPrint(t *testing.T) {
 		"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com/items?api_key=hunter2&v=1",
 		"DESTINATION_0_AUTH_TOKEN_FILE="+token, "DESTINATION_0_TIMEOUT=90s",
 		"DESTINATION_0_HEADERS=X-Api-Key:hunter2,Accept:text/plain",
+		"DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks?token=hunter2",
+		"DESTINATION_0_CALLBACK_SECRET=whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
 		"DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=1", "DESTINATION_0_RATE=60/h",
 		"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=1.5", "JOB_RETENTION=7d",
 		"SLACK_BOT_TOKEN_FILE="+token, "SLACK_CHANNEL=#ops", "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/hunter2",
@@ -47,6 +49,8 @@ DESTINATION_0_PERMANENT_STATUS=400,401,404,409,410,413,415,422  # default
 DESTINATION_0_HINTS=retry-after,ratelimit,x-ratelimit  # default
 DESTINATION_0_RATE=60/1h  # set
 DESTINATION_0_BURST=1  # default
+DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks?token=[redacted]  # set
+DESTINATION_0_CALLBACK_SECRET=[redacted]  # set
 DESTINATION_0_CIRCUIT_BREAKER_ENABLED=true  # default
 DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD=1  # set
 DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS=300000  # default
@@ -85,6 +89,8 @@ PAGERDUTY_ROUTING_KEY=[redacted]  # set
 PAGERDUTY_API_URL=https://pd.example/v2?key=[redacted]  # set
 ALERT_FAILED_BURST=50/5m  # set
 ALERT_OLDEST_PENDING=off  # default
+LISTEN_ADDR=127.0.0.1:8080  # default
+API_TOKENS_FILE=  # default
 PUBLIC_URL=https://ops.example.com  # set
 `
 	if diff := cmp.Diff(want, out.String()); diff != "" {

@@ -18,7 +18,6 @@ type variable struct {
 	example  string
 	typ      reflect.Type
 	secret   bool
-	later    bool
 	required bool
 	min, max string
 	oneOf    []string
@@ -54,7 +53,6 @@ func groupRows(group reflect.Type, prefix string) []variable {
 			example:  f.Tag.Get("example"),
 			typ:      f.Type,
 			secret:   f.Type == reflect.TypeFor[Secret]() || f.Tag.Get("secret") == "true",
-			later:    f.Tag.Get("later") == "true",
 			required: strings.Contains(options, "required"),
 			min:      f.Tag.Get("min"),
 			max:      f.Tag.Get("max"),

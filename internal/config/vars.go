@@ -3,8 +3,7 @@ package config
 import "time"
 
 // variables is the one table of every environment variable. To add one, add a
-// field; to put a variable into service that is only known so far, delete its
-// later tag and give the field its type.
+// field.
 //
 // Tags of a field:
 //
@@ -14,7 +13,6 @@ import "time"
 //	oneof       allowed words
 //	secret      value is never printed and may come from X_FILE
 //	            (implied by the type Secret)
-//	later       known name that this version does not use: setting it is a warning
 //	example     value in config.example.env where the default would not do
 //
 // The comment of a field is its documentation.
@@ -81,10 +79,11 @@ type destinationVars struct {
 	Rate rateText `env:"RATE" example:"60/1h"`
 	// Calls that may leave at once under the rate, after a pause; 1 unless set.
 	Burst calls `env:"BURST" min:"1" example:"5"`
-	// Receives a signed webhook at the end of each job.
-	CallbackURL urlText `env:"CALLBACK_URL" later:"true" example:"https://app.example.com/hooks/tidegate"`
-	// Signs these webhooks.
-	CallbackSecret Secret `env:"CALLBACK_SECRET" later:"true" example:"replace-me"`
+	// Receives a signed webhook at the end of each job. See docs/callbacks.md.
+	CallbackURL urlText `env:"CALLBACK_URL" example:"https://app.example.com/hooks/tidegate"`
+	// Signs these webhooks: whsec_ and 24 to 64 random bytes in base64. Several, with
+	// commas between them, all sign, so that one can replace another.
+	CallbackSecret Secret `env:"CALLBACK_SECRET" example:"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="`
 	// Overrides of the circuit breaker for this destination; each one that is
 	// not set takes the global value.
 	Breaker breakerVars `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
@@ -201,10 +200,13 @@ type alertVars struct {
 
 // HTTP API
 type apiVars struct {
-	// Address of the HTTP API and the dashboard.
-	ListenAddr string `env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080" later:"true"`
-	// File with the API's tokens: name, scopes and hash of each.
-	TokensFile string `env:"API_TOKENS_FILE" later:"true" example:"/etc/tidegate/api-tokens.json"`
+	// Address of the HTTP API and the dashboard of `tidegate api`. One that is not
+	// loopback needs API_TOKENS_FILE.
+	ListenAddr string `env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080"`
+	// File with the API's tokens: name, scopes and hash of each, read again when it
+	// changes. `tidegate token new` writes it. Not set: whoever reaches LISTEN_ADDR may
+	// do everything.
+	TokensFile string `env:"API_TOKENS_FILE" example:"/etc/tidegate/api-tokens.json"`
 	// Base of the links in alerts: where people's browsers reach `tidegate api`.
 	PublicURL urlText `env:"PUBLIC_URL" example:"https://tidegate.example.com"`
 }

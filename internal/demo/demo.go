@@ -41,6 +41,9 @@ func Run(ctx context.Context, o Options, screen Screen) (err error) {
 	if err := screen.intro(o); err != nil {
 		return err
 	}
+	if err := st.serve(ctx, &screen); err != nil {
+		return err
+	}
 	sh.say(neutral, "%d jobs enqueued; %d workers start, %d calls at a time each", o.Jobs, o.Workers, o.Concurrency)
 	started := time.Now()
 	if err := st.start(ctx, sh.watch, sh.jobEnded); err != nil {
@@ -53,8 +56,11 @@ func Run(ctx context.Context, o Options, screen Screen) (err error) {
 	if !r.stopped {
 		st.office.settled(ctx)
 	}
-	if err := st.halt(); err != nil {
-		return err
+	keep := o.Serve != nil && !r.stopped
+	if !keep {
+		if err := st.halt(); err != nil {
+			return err
+		}
 	}
 	if err := r.collect(st, sh, ids); err != nil {
 		return err
@@ -64,6 +70,9 @@ func Run(ctx context.Context, o Options, screen Screen) (err error) {
 	}
 	if _, err := fmt.Fprint(screen.Out, r.text()); err != nil {
 		return fmt.Errorf("demo: write: %w", err)
+	}
+	if keep && r.verified == nil {
+		return st.keep(ctx, &screen)
 	}
 	return r.verified
 }

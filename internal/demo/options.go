@@ -3,10 +3,15 @@
 package demo
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // Options are the figures of the show. The zero value is not valid; see
@@ -29,6 +34,9 @@ type Options struct {
 	// 1000. Cooldown is how long it then stays open, 100 ms to 10 minutes.
 	Threshold int
 	Cooldown  time.Duration
+	// Serve, if set, serves a dashboard of what is in Redis and returns where. The show
+	// then goes on with more jobs after its summary, until its context ends.
+	Serve func(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client) (url string, stop func() error, err error)
 }
 
 // Defaults are figures that show two incidents in about half a minute: the quota

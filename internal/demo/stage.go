@@ -17,6 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redisconn/embedded"
+	"github.com/tidegate/tidegate/internal/series"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -44,6 +45,8 @@ type stage struct {
 	client   *jobs.Client
 	observer *breaker.Breaker
 	office   *office
+	counts   *series.Recorder // for the charts of the dashboard
+	url      string           // of the dashboard
 
 	workers errgroup.Group
 	stop    context.CancelFunc
@@ -78,6 +81,7 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 	if s.client, err = jobs.NewClient(s.rdb, jobs.WithDestinations(destination)); err != nil {
 		return s, err
 	}
+	s.counts = series.NewRecorder(s.rdb, s.client, slog.New(slog.DiscardHandler))
 	rules := s.rules()
 	rules.Destination, rules.Instance, rules.OnEvent = destination, "observer", onEvent
 	if s.observer, err = breaker.New(ctx, s.rdb, rules); err != nil {
@@ -152,6 +156,7 @@ func (s *stage) start(ctx context.Context, wrap func(worker int, h publisher.Han
 	// when ctx ends.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
+	s.workers.Go(func() error { s.counts.Run(running, []string{destination}); return nil })
 	for n := 1; n <= s.o.Workers; n++ {
 		if err := s.startWorker(running, n, url, wrap, onJob); err != nil {
 			return err
@@ -169,13 +174,15 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(in
 	if err != nil {
 		return err
 	}
-	p, err := publisher.New(rdb, publisher.Options{
+	options := publisher.Options{
 		Logger: slog.New(slog.DiscardHandler), Worker: workerName(n),
 		ShutdownTimeout: grace, RetryLoopInterval: forward, OnJob: onJob,
 		OnAnswer: func(x publisher.Answer) {
 			alerting.OnAnswer(alerts.Answer{At: x.At, Destination: x.Destination, Job: x.Job, Status: x.Status, Body: x.Body})
 		},
-	})
+	}
+	s.counts.Observe(&options)
+	p, err := publisher.New(rdb, options)
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -53,6 +53,12 @@ type Waiting struct {
 	Until *time.Time `json:"until"`
 	// Breaker names the breaker that holds the job, "" if none does.
 	Breaker string `json:"breaker"`
+	// Ahead is how many jobs stand before it in its queue, nil if it stands in none
+	// or was not looked for; see [Explainer.Place].
+	Ahead *int `json:"ahead"`
+	// AheadAtLeast is how many were looked through without finding it; nil unless
+	// Ahead is nil for that.
+	AheadAtLeast *int `json:"ahead_at_least"`
 }
 
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,

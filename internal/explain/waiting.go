@@ -13,6 +13,9 @@ import (
 // gone. Workers give one every ten seconds.
 const silence = 30 * time.Second
 
+// nextInLine is said of a job that waits for nothing but a worker.
+const nextInLine = "next in line; waiting for a free worker"
+
 // facts are what the explanation of a job depends on besides the job.
 type facts struct {
 	now     time.Time // Redis's clock, in the location in which times are written
@@ -48,7 +51,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case w == nil && missing != "":
 		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
 	case w == nil:
-		return &Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"}
+		return &Waiting{Reason: Queued, Text: nextInLine}
 	case missing != "":
 		w.Text += "; but " + missing + ": start one with: tidegate worker"
 	}

@@ -28,6 +28,8 @@ const (
 	FieldVersions       = "versions"  // number of the last line in history
 	FieldWaits          = "waits"     // parents that have not completed
 	FieldChildren       = "children"  // set while the job may have children to tell
+	FieldEnds           = "ends"      // set if the stream of ends was there at its start
+	FieldTold           = "told"      // children that were told of its end, up to 50: "<queue> <id>" lines
 	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
 )
 

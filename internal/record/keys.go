@@ -1,6 +1,9 @@
 package record
 
-import "strings"
+import (
+	"strconv"
+	"strings"
+)
 
 // queuePrefix marks asynq queues that belong to Tidegate.
 const queuePrefix = "tidegate:"
@@ -24,6 +27,9 @@ const QueuesKey = "asynq:queues"
 // DestinationsKey is the hash of destinations that workers have served:
 // name → unix milliseconds of the last sign of life.
 const DestinationsKey = "tidegate:destinations"
+
+// WorkersKey is the hash of the workers: name → JSON of what it says of itself.
+const WorkersKey = "tidegate:workers"
 
 // Queue returns the asynq queue of a destination's jobs of one priority.
 func Queue(destination string, p Priority) string {
@@ -138,6 +144,25 @@ func Children(queue, id string) string { return ours(queue, "children:"+id) }
 
 // Outbox is the ZSET of the ids that have ended and whose children do not know.
 func Outbox(queue string) string { return ours(queue, "outbox") }
+
+// Ends is the stream of the ends of jobs. It exists only where somebody wants to hear of
+// them; see internal/ends.
+func Ends(queue string) string { return ours(queue, "ends") }
+
+// EndsWanted is the key that exists while a process of ours reads Ends.
+func EndsWanted(queue string) string { return ours(queue, "ends:wanted") }
+
+// EndsTold is the id of the last entry of Ends of which callbacks have been made.
+func EndsTold(queue string) string { return ours(queue, "ends:told") }
+
+// EndsRelay is the key that who makes callbacks of Ends holds meanwhile.
+func EndsRelay(queue string) string { return ours(queue, "ends:relay") }
+
+// Minutes is the HASH of what happened in one hour to the jobs of a destination, by
+// minute. It is in the slot of the destination's default queue.
+func Minutes(destination string, hour int64) string {
+	return ours(Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
+}
 
 // MarksChannel tells workers what is asked of jobs in hand: "<queue> <id> <mark>".
 const MarksChannel = "tidegate:marks"

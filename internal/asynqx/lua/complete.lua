@@ -18,7 +18,7 @@ for i = 5, #ARGV, 3 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', KEYS[1], 1, id)
-  local f = redis.call('HMGET', key, 'state', 'children', 'mark')
+  local f = redis.call('HMGET', key, 'state', 'children', 'mark', 'ends')
   local state = f[1]
   if not state then
     redis.call('ZREM', KEYS[2], id)
@@ -41,6 +41,9 @@ for i = 5, #ARGV, 3 do
         'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
     end
     n = n + 1
+    if f[4] then
+      publish_end(id, key, 'completed')
+    end
     if f[3] then
       redis.call('HDEL', key, 'mark', 'mark_by', 'mark_reason')
       redis.call('SREM', ours .. 'marked', id)

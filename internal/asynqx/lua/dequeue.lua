@@ -16,7 +16,8 @@
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or
 -- completed by a worker that had outlived its lease) are dropped here, and jobs
--- whose time is over end here. Jobs of a held key go behind those that are held.
+-- whose time is over end here. Jobs of a held key go behind those that are held. Jobs of
+-- whose end somebody wants to hear say so, for complete.lua, which then need not look.
 local want, name = tonumber(ARGV[3]), ARGV[6] or ''
 local source = name == '' and 'pending' or 'held'
 local jobs, active, leases = { 0, 0, 0, 0 }, {}, {}
@@ -25,8 +26,13 @@ local mortal = {} -- those that would expire if they waited
 -- What follows is only needed while jobs are held, so it is only made then.
 local put_aside, pop_held
 local aside, held = nil, 0 -- the jobs to hold, by key, and how many
--- Both are rare: one look is enough.
-if redis.call('EXISTS', KEYS[2], ours .. 'heldkeys') > 0 then
+local told = false -- whether somebody wants to hear of the ends of jobs
+-- All of them are rare: one look is enough.
+local rare = redis.call('EXISTS', KEYS[2], ours .. 'heldkeys', ours .. 'ends')
+if rare > 0 then
+  told = redis.call('EXISTS', ours .. 'ends') == 1
+end
+if rare > (told and 1 or 0) then
   if redis.call('EXISTS', KEYS[2]) == 1 then
     return { 0, 0, 0, 0 }
   end
@@ -104,6 +110,9 @@ repeat
           'place', ARGV[5] .. ' ' .. job[9])
       else
         redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', ARGV[4], 'run', ARGV[5] or '')
+      end
+      if told then
+        redis.call('HSET', key, 'ends', '1')
       end
       if f[6] then
         mortal[#mortal + 1] = id

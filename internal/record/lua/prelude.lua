@@ -171,6 +171,30 @@ local function park(id, key, state)
   redis.call('HSET', key, 'state', state)
 end
 
+-- Appends the end of a job to the stream of ends, where somebody wants to hear of ends:
+-- only then does the stream exist. What is empty is left out.
+local stream -- false: nobody
+local function publish_end(id, key, status)
+  if stream == nil then
+    stream = redis.call('EXISTS', ours .. 'ends') == 1
+  end
+  if not stream then
+    return
+  end
+  local names = { 'key', 'batch', 'attempt', 'reschedules', 'crashes', 'response_status', 'last_error' }
+  local values = redis.call('HMGET', key, unpack(names))
+  local entry = { 'id', id, 'status', status, 'at', now_ms }
+  for i, name in ipairs(names) do
+    local value = values[i]
+    -- What an earlier call failed of is not why the job is completed.
+    if value and value ~= '' and not (status == 'completed' and name == 'last_error') then
+      entry[#entry + 1] = name
+      entry[#entry + 1] = short(value)
+    end
+  end
+  redis.call('XADD', ours .. 'ends', '*', unpack(entry))
+end
+
 -- Ends a job other than completed: 'failed', 'cancelled' or 'expired'. Its
 -- children are told from the outbox.
 local function finish(id, key, state, problem)
@@ -184,6 +208,7 @@ local function finish(id, key, state, problem)
   if redis.call('HEXISTS', key, 'children') == 1 then
     redis.call('ZADD', ours .. 'outbox', now_ms, id)
   end
+  publish_end(id, key, state)
 end
 
 -- Ends a job whose time is over; it must have left where it was.

@@ -1,4 +1,4 @@
-package cli
+package jobjson
 
 import (
 	"bufio"
@@ -7,29 +7,36 @@ import (
 	"io"
 )
 
-// lineReader reads lines of bounded length and goes on after one that is longer.
-type lineReader struct {
+// Lines reads lines of bounded length and goes on after one that is longer.
+type Lines struct {
 	in     *bufio.Reader
-	limit  int   // longest line, in bytes, without its end
-	number int   // of the line that was read last, from 1
-	offset int64 // bytes read so far
+	limit  int // longest line, in bytes, without its end
+	number int
+	offset int64
 	buf    []byte
 }
 
+// Number is that of the line which was read last, from 1.
+func (l *Lines) Number() int { return l.number }
+
+// Offset is how many bytes were read so far.
+func (l *Lines) Offset() int64 { return l.offset }
+
 const readBuffer = 256 << 10
 
-func newLineReader(r io.Reader, limit int) *lineReader {
-	return &lineReader{in: bufio.NewReaderSize(r, readBuffer), limit: limit}
+// NewLines reads lines of at most limit bytes, without their ends, from r.
+func NewLines(r io.Reader, limit int) *Lines {
+	return &Lines{in: bufio.NewReaderSize(r, readBuffer), limit: limit}
 }
 
-// errLongLine says that a line is longer than the limit; it has been passed over.
-var errLongLine = errors.New("line too long")
+// ErrLongLine says that a line is longer than the limit; it has been passed over.
+var ErrLongLine = errors.New("line too long")
 
 var byteOrderMark = []byte("\ufeff")
 
-// next returns the next line without the white space around it. It is valid
+// Next returns the next line without the white space around it. It is valid
 // until the next call. After the last line the error is io.EOF.
-func (l *lineReader) next() ([]byte, error) {
+func (l *Lines) Next() ([]byte, error) {
 	l.buf = l.buf[:0]
 	long := false
 	for {
@@ -48,7 +55,7 @@ func (l *lineReader) next() ([]byte, error) {
 		if whole { // the usual case: no copy
 			l.number++
 			if part = bytes.TrimSpace(part); len(part) > l.limit {
-				return nil, errLongLine
+				return nil, ErrLongLine
 			}
 			return part, nil
 		}
@@ -62,12 +69,12 @@ func (l *lineReader) next() ([]byte, error) {
 			l.number++
 			line := bytes.TrimSpace(l.buf)
 			if long || len(line) > l.limit {
-				return nil, errLongLine
+				return nil, ErrLongLine
 			}
 			return line, nil
 		}
 	}
 }
 
-// starved reports whether the next line is likely to be waited for.
-func (l *lineReader) starved() bool { return l.in.Buffered() == 0 }
+// Starved reports whether the next line is likely to be waited for.
+func (l *Lines) Starved() bool { return l.in.Buffered() == 0 }

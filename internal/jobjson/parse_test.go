@@ -1,4 +1,4 @@
-package cli
+package jobjson
 
 import (
 	"encoding/json"
@@ -13,11 +13,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
-	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-func TestParseJobLine(t *testing.T) {
+const (
+	unknownField = "is no field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
+	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
+)
+
+func TestParse(t *testing.T) {
 	t.Parallel()
 	seven, none := 7, 0
 	after := func(d time.Duration) *time.Duration { return &d }
@@ -40,7 +44,7 @@ func TestParseJobLine(t *testing.T) {
 		{`{"payload":0,"retry":{"max_retries":2,"initial_delay_secs":400}}`, jobs.Spec{Payload: []byte(`0`), Batch: "default", Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 400, BackoffMultiplier: 2, MaxDelaySecs: 400}}},
 	} {
 		got := jobs.Spec{Batch: "default"}
-		if err := parseJobLine([]byte(row.line), &got); err != nil {
+		if err := Parse([]byte(row.line), &got); err != nil {
 			t.Errorf("%s: %v", row.line, err)
 			continue
 		}
@@ -50,7 +54,7 @@ func TestParseJobLine(t *testing.T) {
 	}
 }
 
-func TestParseJobLineRefuses(t *testing.T) {
+func TestParseRefuses(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 50)
 	rows := [][2]string{
@@ -75,13 +79,13 @@ func TestParseJobLineRefuses(t *testing.T) {
 		{`{"payload":1,"id":nul}`, `is not valid JSON: invalid character '}' in literal null (expecting 'l')`},
 		{`{"payload":1,"id":"\x"}`, `is not valid JSON: invalid character 'x' in string escape code`},
 		{`{"payload":1,"request":"/x"}`, `request: must be an object`},
-		{`{"payload":1,"request":{"body":1}}`, `request: unknown field "body"`},
-		{`{"payload":1,"request":{"path":7}}`, `request: path: number found where a string is expected`},
-		{`{"payload":1,"request":{"headers":[]}}`, `request: headers: array found where an object is expected`},
-		{`{"payload":1,"request":{"headers":{"X-A":7}}}`, `request: headers: number found where a string is expected`},
-		{`{"payload":1,"retry":{"max_retries":1.5}}`, `retry: max_retries: number 1.5 found where a whole number is expected`},
-		{`{"payload":1,"retry":{"backoff_multiplier":"2"}}`, `retry: backoff_multiplier: string found where a number is expected`},
-		{`{"payload":1,"retry":{"retry_on":"timeout"}}`, `retry: retry_on: string found where a list is expected`},
+		{`{"payload":1,"request":{"body":1}}`, `request.body: is not known`},
+		{`{"payload":1,"request":{"path":7}}`, `request.path: number found where a string is expected`},
+		{`{"payload":1,"request":{"headers":[]}}`, `request.headers: array found where an object is expected`},
+		{`{"payload":1,"request":{"headers":{"X-A":7}}}`, `request.headers: number found where a string is expected`},
+		{`{"payload":1,"retry":{"max_retries":1.5}}`, `retry.max_retries: number 1.5 found where a whole number is expected`},
+		{`{"payload":1,"retry":{"backoff_multiplier":"2"}}`, `retry.backoff_multiplier: string found where a number is expected`},
+		{`{"payload":1,"retry":{"retry_on":"timeout"}}`, `retry.retry_on: string found where a list is expected`},
 		{`{"payload":1,"request":{"path":}}`, `is not valid JSON: invalid character '}' looking for beginning of value`},
 		{`{"payload":1,"max_reschedules":1.5}`, `max_reschedules: must be a whole number`},
 		{`{"payload":1,"max_reschedules":"7"}`, `max_reschedules: must be a whole number`},
@@ -113,7 +117,7 @@ func TestParseJobLineRefuses(t *testing.T) {
 	for _, row := range rows {
 		line, want := row[0], row[1]
 		var spec jobs.Spec
-		err := parseJobLine([]byte(line), &spec)
+		err := Parse([]byte(line), &spec)
 		if err == nil || err.Error() != want {
 			t.Errorf("%s\n got %v\nwant %s", line, err, want)
 		}
@@ -121,18 +125,20 @@ func TestParseJobLineRefuses(t *testing.T) {
 }
 
 // The parser by hand agrees with encoding/json.
-func FuzzParseJobLine(f *testing.F) {
-	text, _ := mixed()
-	for line := range strings.Lines(text) {
-		if len(line) < 1000 {
-			f.Add([]byte(line))
-		}
+func FuzzParse(f *testing.F) {
+	for _, line := range []string{
+		`{"id":"a","destination":"shop","payload":{"n": 1}}`, `nonsense`, `{"payload":1,"ttl":60,"expires_at":"2099-01-31T14:35:00Z"}`,
+		`{"payload":1,"retry":{"max_retries":3,"often":true}}`, `{"payload":{"a":]}}`, `[1]`, `{"payload":1,"expire_at":null}`,
+		`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"available_at":"2099-01-31T14:35:00Z",` +
+			`"request":{"path":"/x","query":"a=b","headers":{"X-A":"b"}},"retry":{"max_retries":2,"retry_on":["timeout"]}}`,
+	} {
+		f.Add([]byte(line))
 	}
 	f.Add([]byte(`{"payload":1,"max_reschedules":-0,"id":"\ud800"}`))
 	f.Add([]byte(`{"payload":1,"batch":"b","after":["x",null],"ttl":1e-9,"status":"pending","response":{"body":[]},"waiting":null}`))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		var spec jobs.Spec
-		err := parseJobLine(line, &spec)
+		err := Parse(line, &spec)
 		if err == nil {
 			// Whether the payload is JSON is Validate's to check.
 			if !json.Valid(line) && json.Valid(spec.Payload) {
@@ -189,15 +195,15 @@ func TestLineReader(t *testing.T) {
 	long := strings.Repeat("x", readBuffer+5)
 	in := "\ufeffone\r\n\n  two \n" + strings.Repeat("y", 11) + "\n" + long + "\n" + long + long + long + "\nlast"
 	for name, r := range map[string]io.Reader{"at once": strings.NewReader(in), "by the byte": iotest.OneByteReader(strings.NewReader(in))} {
-		lines := newLineReader(r, 10)
+		lines := NewLines(r, 10)
 		var got []string
 		for {
-			line, err := lines.next()
+			line, err := lines.Next()
 			if errors.Is(err, io.EOF) {
 				break
 			}
 			switch {
-			case errors.Is(err, errLongLine):
+			case errors.Is(err, ErrLongLine):
 				got = append(got, "TOO LONG")
 			case err != nil:
 				t.Fatal(err)
@@ -213,27 +219,27 @@ func TestLineReader(t *testing.T) {
 		}
 	}
 	// A line that is as long as allowed, and longer than the buffer.
-	lines := newLineReader(strings.NewReader(long+"\n"), len(long))
-	if line, err := lines.next(); err != nil || string(line) != long {
+	lines := NewLines(strings.NewReader(long+"\n"), len(long))
+	if line, err := lines.Next(); err != nil || string(line) != long {
 		t.Errorf("%d bytes, %v, want all %d", len(line), err, len(long))
 	}
 	boom := errors.New("boom")
-	lines = newLineReader(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(boom)), 10)
-	if line, err := lines.next(); string(line) != "a" || err != nil {
+	lines = NewLines(io.MultiReader(strings.NewReader("a\nb"), iotest.ErrReader(boom)), 10)
+	if line, err := lines.Next(); string(line) != "a" || err != nil {
 		t.Errorf("%q, %v", line, err)
 	}
-	if _, err := lines.next(); !errors.Is(err, boom) {
+	if _, err := lines.Next(); !errors.Is(err, boom) {
 		t.Errorf("error %v, want %v", err, boom)
 	}
 }
 
-func BenchmarkParseJobLine(b *testing.B) {
+func BenchmarkParse(b *testing.B) {
 	line := []byte(`{"destination":"deviantart","key":"user-7","payload":{"title":"Sunset over the sea","tags":["a","b","c"],"body":"` + strings.Repeat("x", 100) + `"}}`)
 	b.SetBytes(int64(len(line)))
 	b.ReportAllocs()
 	for b.Loop() {
 		var spec jobs.Spec
-		if err := parseJobLine(line, &spec); err != nil {
+		if err := Parse(line, &spec); err != nil {
 			b.Fatal(err)
 		}
 	}
@@ -241,7 +247,7 @@ func BenchmarkParseJobLine(b *testing.B) {
 
 // What get prints can be enqueued again: the fields that are not the caller's to
 // choose are passed over.
-func TestParseJobLineTakesWhatGetPrints(t *testing.T) {
+func TestParseTakesWhatGetPrints(t *testing.T) {
 	t.Parallel()
 	limit, at := 7, time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
 	job := jobs.Job{
@@ -252,12 +258,16 @@ func TestParseJobLineTakesWhatGetPrints(t *testing.T) {
 		EndedAt: &at, NextRetryAt: &at, Response: &jobs.Response{Status: 500, Body: `{"payload":"}`}, LastError: "boom", Reason: "breaker shop open",
 		Worker: "host:7", Crashes: 1, Duplicate: true,
 	}
-	line, err := json.Marshal(jobDocument{Job: &job, Waiting: &explain.Waiting{Reason: explain.Queued, Until: &at}})
+	line, err := json.Marshal(struct {
+		*jobs.Job
+		Waiting  map[string]any `json:"waiting"`
+		Redacted bool           `json:"redacted"`
+	}{Job: &job, Waiting: map[string]any{"reason": "queued"}})
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got jobs.Spec
-	if err := parseJobLine(line, &got); err != nil {
+	if err := Parse(line, &got); err != nil {
 		t.Fatalf("%s\n%v", line, err)
 	}
 	want := jobs.Spec{
@@ -266,5 +276,33 @@ func TestParseJobLineTakesWhatGetPrints(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(jobs.Spec{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// All that is wrong is said at once, each under the name of its field.
+func TestParseNamesEachField(t *testing.T) {
+	t.Parallel()
+	const line = `{"destination":7,"kye":"a","retry":{"max_retries":"3"},"request":{"path":"x"},"after":["-"],"ttl":"soon"}`
+	var spec jobs.Spec
+	err := Complete(Parse([]byte(line), &spec), &spec, jobs.Limits{})
+	want := []jobs.FieldError{
+		{Field: "destination", Message: "must be a string"},
+		{Field: "kye", Message: "is no field of a job to enqueue; did you mean key?"},
+		{Field: "retry.max_retries", Message: "string found where a whole number is expected"},
+		{Field: "ttl", Message: `"soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
+		{Field: "payload", Message: "is missing; give JSON, for instance {} or null"},
+		{Field: "after", Message: `"-" cannot be the id of a job`},
+		{Field: "request.path", Message: "must start with exactly one slash; it is appended to the destination's URL"},
+	}
+	invalid, ok := errors.AsType[*jobs.ValidationError](err)
+	if !ok {
+		t.Fatalf("error %v, want a *jobs.ValidationError", err)
+	}
+	if diff := cmp.Diff(want, invalid.Fields); diff != "" {
+		t.Errorf("fields (-want +got)\n%s", diff)
+	}
+	var syntax *SyntaxError
+	if err := Complete(Parse([]byte(`{"ttl":"soon"`), &spec), &spec, jobs.Limits{}); !errors.As(err, &syntax) || !errors.Is(err, jobs.ErrInvalid) {
+		t.Errorf("error %v, want a *SyntaxError", err)
 	}
 }

@@ -1,4 +1,4 @@
-package cli
+package jobjson
 
 import (
 	"bytes"
@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/jobs"
@@ -42,20 +43,24 @@ var reported = func() map[string]bool {
 		}
 	}
 	add(reflect.TypeFor[jobs.Job]())
-	add(reflect.TypeFor[jobDocument]())
+	// What is added to a job where it is printed.
+	out["waiting"], out["redacted"] = true, true
 	return out
 }()
 
 // noSuchField says that a field is none of a job.
-func noSuchField(name string) error {
-	if near := config.Nearest(name, chosen, max(1, len(name)/3)); near != "" {
-		return fmt.Errorf("%s: is no field of a job to enqueue; did you mean %s?", clip(name, 40), near)
+func noSuchField(name string) string {
+	if len(name) <= longestQuote {
+		if near := config.Nearest(name, chosen, max(1, len(name)/3)); near != "" {
+			return "is no field of a job to enqueue; did you mean " + near + "?"
+		}
 	}
-	return fmt.Errorf("%s: is no field of a job to enqueue; there are %s", clip(name, 40), strings.Join(chosen, ", "))
+	return "is no field of a job to enqueue; there are " + strings.Join(chosen, ", ")
 }
 
-// set puts the value of a field into spec.
-func (s *seenFields) set(name string, value []byte, spec *jobs.Spec) error {
+// set puts the value of a field into spec, and tells p what is wrong with it. The
+// error is errSyntax.
+func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) error {
 	var err error
 	var seen *bool
 	switch name {
@@ -88,26 +93,33 @@ func (s *seenFields) set(name string, value []byte, spec *jobs.Spec) error {
 	case "expires_at":
 		seen, err = &s.expiresAt, setTime(value, &spec.ExpiresAt)
 	default:
-		switch {
-		case !reported[name]:
-			return noSuchField(name)
-		case !json.Valid(value):
+		if !json.Valid(value) {
 			return errSyntax
 		}
-		s.reported = true
+		if s.reported = s.reported || reported[name]; !reported[name] {
+			p.bad(clip(name), noSuchField(name))
+		}
 		return nil
 	}
+	part, inside := errors.AsType[*partError](err)
 	switch {
 	case errors.Is(err, errSyntax):
 		return err
+	case inside:
+		p.bad(name+"."+part.field, part.text)
 	case err != nil:
-		return fmt.Errorf("%s: %w", name, err)
+		p.bad(name, err.Error())
 	case *seen:
-		return fmt.Errorf("%s: is given twice", name)
+		p.bad(name, "is given twice")
 	}
 	*seen = true
 	return nil
 }
+
+// partError is what is wrong with a field of an object.
+type partError struct{ field, text string }
+
+func (e *partError) Error() string { return e.field + ": " + e.text }
 
 // setText takes a string, or null for none.
 func setText(value []byte, into *string) error {
@@ -197,7 +209,7 @@ func setTime(value []byte, into *time.Time) error {
 	if err := setText(value, &text); err != nil || text == "" {
 		return err
 	}
-	at, err := parseTime(text)
+	at, err := ParseTime(text)
 	*into = at
 	return err
 }
@@ -218,9 +230,15 @@ func setStrict(value []byte, into any) error {
 			return errSyntax
 		}
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return fmt.Errorf("%s: %s found where %s is expected", wrong.Field, wrong.Value, kindWord(wrong.Type))
+			return &partError{wrong.Field, fmt.Sprintf("%s found where %s is expected", wrong.Value, kindWord(wrong.Type))}
 		}
-		return errors.New(strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: "))
+		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: ")
+		if quoted, ok := strings.CutPrefix(text, "unknown field "); ok {
+			if field, err := strconv.Unquote(quoted); err == nil {
+				return &partError{clip(field), "is not known"}
+			}
+		}
+		return errors.New(text)
 	}
 	return nil
 }
@@ -249,11 +267,22 @@ func wrongKind(value []byte, want string) error {
 	return errors.New("must be " + want)
 }
 
-// parseTime reads an instant.
-func parseTime(s string) (time.Time, error) {
+// ParseTime reads an instant in RFC 3339; the error says so in words for people.
+func ParseTime(s string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", clip(s, 40))
+		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", clip(s))
 	}
 	return at, nil
+}
+
+// longestQuote is how much of the input a message repeats, in characters.
+const longestQuote = 40
+
+// clip shortens what a message quotes.
+func clip(s string) string {
+	if utf8.RuneCountInString(s) <= longestQuote {
+		return s
+	}
+	return string([]rune(s)[:longestQuote-1]) + "…"
 }

@@ -1,0 +1,47 @@
+// Receives Tidegate's callbacks and verifies them. Node.js 18 or later, nothing else.
+//
+//   WEBHOOK_SECRET=whsec_… PORT=8000 node receive.mjs
+
+import { createHmac, timingSafeEqual } from 'node:crypto'
+import { createServer } from 'node:http'
+
+// verify throws unless the callback was signed with the secret, within the last five
+// minutes. body is a Buffer.
+export function verify(secret, headers, body) {
+  const key = Buffer.from(secret.replace(/^whsec_/, ''), 'base64')
+  const stamp = headers['webhook-timestamp'] ?? ''
+  if (!/^\d+$/.test(stamp) || Math.abs(Date.now() / 1000 - Number(stamp)) > 300) {
+    throw new Error('the timestamp is missing, too old or in the future')
+  }
+  const mac = createHmac('sha256', key).update(`${headers['webhook-id']}.${stamp}.`).update(body)
+  const want = Buffer.from('v1,' + mac.digest('base64'))
+  for (const signature of (headers['webhook-signature'] ?? '').split(' ')) {
+    const given = Buffer.from(signature)
+    // It takes as long whatever differs, and only lengths may tell.
+    if (given.length === want.length && timingSafeEqual(given, want)) return
+  }
+  throw new Error('no signature is by this secret')
+}
+
+const server = createServer(async (request, response) => {
+  const chunks = []
+  for await (const chunk of request) chunks.push(chunk)
+  // The bytes as they came: JSON that was parsed and written again is signed no more.
+  const body = Buffer.concat(chunks)
+  try {
+    verify(process.env.WEBHOOK_SECRET, request.headers, body)
+  } catch (problem) {
+    response.writeHead(401).end(problem.message)
+    return
+  }
+  const event = JSON.parse(body)
+  // Here: do nothing if this webhook-id was handled before, else handle it, or put it
+  // into a queue of your own, and remember the id.
+  console.log(request.headers['webhook-id'], event.type, event.data.id)
+  response.writeHead(204).end()
+})
+
+server.listen(Number(process.env.PORT ?? 0), '127.0.0.1', () => {
+  const { address, port } = server.address()
+  console.log(`listening on ${address}:${port}`)
+})

@@ -1,0 +1,147 @@
+// Package access decides who may do what over HTTP: tokens with scopes from a file,
+// sessions of the dashboard, protection against other sites, and a line in the log for
+// each action.
+package access
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Scope is a kind of things that a token allows.
+type Scope string
+
+// The scopes of a token. ScopeOperate includes ScopePayloads, which includes
+// ScopeRead.
+const (
+	// ScopeEnqueue is to enqueue jobs.
+	ScopeEnqueue Scope = "enqueue"
+	// ScopeRead is to see jobs, breakers, destinations, figures and events, but not what
+	// jobs carry.
+	ScopeRead Scope = "read"
+	// ScopePayloads is to see what jobs carry too: payloads, headers of requests, answers.
+	ScopePayloads Scope = "payloads"
+	// ScopeOperate is to act on jobs, breakers and destinations.
+	ScopeOperate Scope = "operate"
+)
+
+// Scopes are all there are.
+var Scopes = []Scope{ScopeEnqueue, ScopeRead, ScopePayloads, ScopeOperate}
+
+// ParseScopes reads scopes separated by commas. Errors name what is no scope.
+func ParseScopes(text string) ([]Scope, error) {
+	var out []Scope
+	for part := range strings.SplitSeq(text, ",") {
+		scope := Scope(strings.TrimSpace(part))
+		switch {
+		case !slices.Contains(Scopes, scope):
+			return nil, fmt.Errorf("%q is no scope; there are %s", cut(string(scope)), joined(Scopes))
+		case !slices.Contains(out, scope):
+			out = append(out, scope)
+		}
+	}
+	return out, nil
+}
+
+func joined(scopes []Scope) string {
+	words := make([]string, len(scopes))
+	for i, s := range scopes {
+		words[i] = string(s)
+	}
+	return strings.Join(words, ", ")
+}
+
+// Identity is who makes a request. The zero value may do nothing.
+type Identity struct {
+	// Name is that of the token; "local" where there are no tokens.
+	Name string
+	// Scopes are those of the token.
+	Scopes []Scope
+
+	hash   hash
+	tokens *Tokens // nil for Local and in tests
+}
+
+// Local is who makes requests where there are no tokens, which is on a loopback
+// address only.
+var Local = Identity{Name: "local", Scopes: []Scope{ScopeEnqueue, ScopeOperate}}
+
+// Can says whether who this is may do things of a scope.
+func (i Identity) Can(scope Scope) bool {
+	for _, has := range i.Scopes {
+		switch {
+		case has == scope,
+			has == ScopeOperate && (scope == ScopePayloads || scope == ScopeRead),
+			has == ScopePayloads && scope == ScopeRead:
+			return true
+		}
+	}
+	return false
+}
+
+// Valid says whether the token is still in the file and has not expired. What goes on
+// for long asks it from time to time.
+func (i Identity) Valid() bool {
+	if i.tokens == nil {
+		return i.Name != ""
+	}
+	now, ok := i.tokens.byHash(i.hash)
+	return ok && now.Name == i.Name && slices.Equal(now.Scopes, i.Scopes)
+}
+
+// By is how the history of jobs and breakers names who acts.
+func (i Identity) By() string {
+	if i.tokens == nil && i.Name == Local.Name {
+		return i.Name
+	}
+	return "token:" + i.Name
+}
+
+type identityKey struct{}
+
+// With returns a context of requests by id.
+func With(ctx context.Context, id Identity) context.Context {
+	return context.WithValue(ctx, identityKey{}, id)
+}
+
+// From returns who makes the request; ok is false if nobody has been recognised.
+func From(ctx context.Context) (id Identity, ok bool) {
+	id, ok = ctx.Value(identityKey{}).(Identity)
+	return id, ok
+}
+
+// ScopeError says that a token does not allow something.
+type ScopeError struct {
+	// Name of the token.
+	Name string
+	// Scope that it lacks.
+	Scope Scope
+}
+
+// Error returns one line.
+func (e *ScopeError) Error() string {
+	return fmt.Sprintf("the token %q lacks the scope %q", e.Name, string(e.Scope))
+}
+
+// errNobody is the error of Check without an identity.
+var errNobody = errors.New("access: nobody has been recognised")
+
+// Check says whether who makes the request may do things of a scope. The error is a
+// *[ScopeError] if not.
+func Check(ctx context.Context, scope Scope) error {
+	id, ok := From(ctx)
+	switch {
+	case !ok:
+		return errNobody
+	case !id.Can(scope):
+		return &ScopeError{id.Name, scope}
+	}
+	return nil
+}
+
+// clock is time.Now, or that of a test.
+type clock func() time.Time

@@ -1,0 +1,199 @@
+package access
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Times of sessions.
+const (
+	// SessionIdle is how long a session lives that nobody uses.
+	SessionIdle = 12 * time.Hour
+	// SessionMost is how long a session lives at most.
+	SessionMost = 7 * 24 * time.Hour
+	// freshFor is how long Redis is not asked again: what another process ended is
+	// noticed so late at most.
+	freshFor = 5 * time.Second
+	// graceFor is how long a session is good while Redis is away.
+	graceFor = 10 * time.Minute
+	// askWithin bounds asking Redis, and awayFor is how long it is not asked again
+	// after it was away.
+	askWithin = time.Second
+	awayFor   = 2 * time.Second
+	// maxRemembered bounds the sessions that are remembered here.
+	maxRemembered = 10_000
+)
+
+// errAway is that Redis could not be asked.
+var errAway = errors.New("access: Redis cannot be reached")
+
+// errNoSession is that the session does not exist, or not any more.
+var errNoSession = errors.New("access: no such session")
+
+// sessions are kept in Redis: tidegate:session:<SHA-256 of the cookie's value> has the
+// hash of the token and when the session began, unix seconds. What has just been read
+// is remembered here.
+type sessions struct {
+	rdb redis.UniversalClient
+	now clock
+
+	mu        sync.Mutex
+	known     map[string]*session // by key
+	awayUntil time.Time
+}
+
+// session is one as it was last read.
+type session struct {
+	token   hash
+	began   time.Time
+	checked time.Time
+	asking  bool // somebody asks Redis; others take it as it is
+}
+
+func newSessions(rdb redis.UniversalClient, now clock) *sessions {
+	return &sessions{rdb: rdb, now: now, known: map[string]*session{}}
+}
+
+// sessionKey is the key of a cookie's value: whoever reads Redis cannot use it.
+func sessionKey(cookie string) string {
+	sum := sha256.Sum256([]byte(cookie))
+	return "tidegate:session:" + hex.EncodeToString(sum[:])
+}
+
+// begin makes a session and returns the cookie's value. The error is errAway.
+func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err error) {
+	cookie = randomText()
+	now := s.now()
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	value := token.String() + " " + strconv.FormatInt(now.Unix(), 10)
+	if err := s.rdb.Set(ctx, sessionKey(cookie), value, SessionIdle).Err(); err != nil {
+		return "", fmt.Errorf("%w: %w", errAway, err)
+	}
+	s.remember(sessionKey(cookie), &session{token: token, began: now, checked: now})
+	return cookie, nil
+}
+
+// end ends a session. It is forgotten here even if the error is errAway.
+func (s *sessions) end(ctx context.Context, cookie string) error {
+	s.mu.Lock()
+	delete(s.known, sessionKey(cookie))
+	s.mu.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	if err := s.rdb.Del(ctx, sessionKey(cookie)).Err(); err != nil {
+		return fmt.Errorf("%w: %w", errAway, err)
+	}
+	return nil
+}
+
+// token returns the hash of a session's token. Errors: errNoSession, errAway.
+func (s *sessions) token(ctx context.Context, cookie string) (hash, error) {
+	key, now := sessionKey(cookie), s.now()
+	token, good, ask := s.recall(key, now)
+	if !ask {
+		if !good {
+			return hash{}, errAway
+		}
+		return token, nil
+	}
+	found, err := s.read(ctx, key, now)
+	switch {
+	case err == nil:
+		s.remember(key, found)
+		return found.token, nil
+	case errors.Is(err, errNoSession):
+		s.forget(key)
+		return hash{}, err
+	}
+	s.away(key, now)
+	if !good {
+		return hash{}, err
+	}
+	return token, nil
+}
+
+// recall looks a session up here. good says that it may be used, ask that Redis must
+// be asked first, if it can be.
+func (s *sessions) recall(key string, now time.Time) (token hash, good, ask bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	known, found := s.known[key]
+	away := now.Before(s.awayUntil)
+	if !found {
+		return hash{}, false, !away
+	}
+	age := now.Sub(known.checked)
+	good = age < graceFor && now.Sub(known.began) < SessionMost
+	switch {
+	case good && (age < freshFor || known.asking || away):
+		return known.token, true, false
+	case away:
+		return hash{}, false, false
+	}
+	known.asking = true
+	return known.token, good, true
+}
+
+// read asks Redis, which puts the session's end off.
+func (s *sessions) read(ctx context.Context, key string, now time.Time) (*session, error) {
+	// A browser that leaves has no say in what others wait for.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
+	defer cancel()
+	pipe := s.rdb.Pipeline()
+	value := pipe.Get(ctx, key)
+	pipe.PExpire(ctx, key, SessionIdle)
+	_, err := pipe.Exec(ctx)
+	text, found := value.Val(), value.Err()
+	switch {
+	case errors.Is(found, redis.Nil):
+		return nil, errNoSession
+	case found != nil:
+		return nil, fmt.Errorf("%w: %w", errAway, err)
+	}
+	// A Redis that takes no writes cannot put the end off, and that is all.
+	hashed, seconds, _ := strings.Cut(text, " ")
+	token, ok := parseHash(hashed)
+	unix, err := strconv.ParseInt(seconds, 10, 64)
+	if began := time.Unix(unix, 0); ok && err == nil && now.Sub(began) < SessionMost {
+		return &session{token: token, began: began, checked: now}, nil
+	}
+	return nil, errNoSession
+}
+
+func (s *sessions) remember(key string, found *session) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awayUntil = time.Time{}
+	if _, there := s.known[key]; !there && len(s.known) >= maxRemembered {
+		for other := range s.known { // any: Redis knows it
+			delete(s.known, other)
+			break
+		}
+	}
+	s.known[key] = found
+}
+
+func (s *sessions) forget(key string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.known, key)
+}
+
+func (s *sessions) away(key string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.awayUntil = now.Add(awayFor)
+	if known, found := s.known[key]; found {
+		known.asking = false
+	}
+}

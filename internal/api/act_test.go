@@ -1,0 +1,207 @@
+package api
+
+import (
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+func TestActOnOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.add(t, "shop", nil, "a")
+	for _, step := range []struct {
+		verb, body string
+		before     jobs.Status
+		after      jobs.Status
+	}{
+		{"pause", `{"reason":"tea"}`, jobs.Pending, jobs.Paused},
+		{"resume", ``, jobs.Paused, jobs.Pending},
+		{"cancel", `{}`, jobs.Pending, jobs.Cancelled},
+		{"retry", ` `, jobs.Cancelled, jobs.Pending},
+	} {
+		got := decode[ActedOne](t, b.post(t, "/v1/jobs/a/"+step.verb, step.body).ok(t, http.StatusOK))
+		if diff := cmp.Diff(ActedOne{ID: "a", Done: true, Status: string(step.before)}, got); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", step.verb, diff)
+		}
+		if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != step.after {
+			t.Errorf("after %s: %s, %v, want %s", step.verb, job.Status, err, step.after)
+		}
+	}
+	if p := b.post(t, "/v1/jobs/a/resume", ``).problem(t, http.StatusConflict); !strings.Contains(p.Detail, "pending") {
+		t.Errorf("detail %q", p.Detail)
+	}
+	b.post(t, "/v1/jobs/nope/cancel", ``).problem(t, http.StatusNotFound)
+	b.post(t, "/v1/jobs/a/cancel", `{"reason":"x"}`, "Content-Type", "text/plain").problem(t, http.StatusUnsupportedMediaType)
+	b.post(t, "/v1/jobs/a/cancel", `{"reason":"x"}`, "Content-Type", "").problem(t, http.StatusUnsupportedMediaType)
+	b.post(t, "/v1/jobs/a/cancel", `{"reason":`).problem(t, http.StatusBadRequest)
+	for body, location := range map[string]string{
+		`{"reason":"` + strings.Repeat("x", 501) + `"}`: "body.reason", `{"reason":7}`: "body.reason", `{"raeson":"x"}`: "body.raeson", `[]`: "body",
+	} {
+		if p := b.post(t, "/v1/jobs/a/cancel", body).problem(t, http.StatusUnprocessableEntity); len(p.Errors) == 0 || p.Errors[0].Location != location {
+			t.Errorf("%.40s: %+v, want it to be about %s", body, p.Errors, location)
+		}
+	}
+	if lines := b.log.lines("msg=audit"); len(lines) != 4 || !strings.Contains(lines[0], `action="job pause" name=ann job=a done=true asked=false reason=tea`) {
+		t.Errorf("audit lines\n%s", strings.Join(lines, ""))
+	}
+}
+
+func TestActOnMany(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.add(t, "shop", []jobs.Option{jobs.Key("alice"), jobs.Batch("monday")}, "a1", "a2", "a3")
+	b.add(t, "stock", []jobs.Option{jobs.Key("bob")}, "b1")
+	one, three := 1, 3
+	for i, step := range []struct {
+		verb, body string
+		want       Acted
+	}{
+		{"pause", `{"destination":"shop","dry_run":true}`, Acted{Matched: &three}},
+		{"cancel", `{"key":"bob","status":["pending","paused"],"dry_run":true}`, Acted{Matched: &one}},
+		{"pause", `{"batch":"monday","reason":"tea"}`, Acted{Done: 3}},
+		{"pause", `{"batch":"monday"}`, Acted{}},
+		{"resume", `{"destination":"shop","key":"alice"}`, Acted{Done: 3}},
+		{"cancel", `{"status":["pending"]}`, Acted{Done: 4}},
+		{"retry", `{"status":["cancelled","failed"],"destination":"stock"}`, Acted{Done: 1}},
+		{"cancel", `{"batch":"tuesday"}`, Acted{}},
+	} {
+		if diff := cmp.Diff(step.want, decode[Acted](t, b.post(t, "/v1/jobs/"+step.verb, step.body).ok(t, http.StatusOK))); diff != "" {
+			t.Errorf("step %d, %s %s (-want +got)\n%s", i, step.verb, step.body, diff)
+		}
+	}
+	for _, row := range [][3]string{
+		{"cancel", `{}`, "body.filter"},
+		{"cancel", `{"reason":"x"}`, "body.filter"},
+		{"cancel", `{"status":[]}`, "body.status"},
+		{"cancel", `{"status":["completed"]}`, "body.status"},
+		{"retry", `{"status":["pending"]}`, "body.status"},
+		{"cancel", `{"status":["done"]}`, "body.status[0]"},
+		{"cancel", `{"status":"pending"}`, "body.status"},
+		{"cancel", `{"destination":""}`, "body.destination"},
+		{"cancel", `{"key":""}`, "body.key"},
+		{"cancel", `{"destination":"blog"}`, "body.destination"},
+		{"cancel", `{"destination":"blog","dry_run":true}`, "body.destination"},
+		{"cancel", `{"batch":"a b"}`, "body.batch"},
+		{"cancel", `{"destination":"shop","dryrun":true}`, "body.dryrun"},
+		{"cancel", `{"destination":"shop","dry_run":"false"}`, "body.dry_run"},
+	} {
+		if p := b.post(t, "/v1/jobs/"+row[0], row[1]).problem(t, http.StatusUnprocessableEntity); len(p.Errors) != 1 || p.Errors[0].Location != row[2] {
+			t.Errorf("%s %s: %+v, want it to be about %s", row[0], row[1], p.Errors, row[2])
+		}
+	}
+	b.post(t, "/v1/jobs/cancel", ``).problem(t, http.StatusBadRequest)
+	if lines := b.log.lines("msg=audit"); len(lines) != 6 || !strings.Contains(lines[0], `action="jobs pause" name=ann batch=monday done=3 asked=0 refused=0 complete=true reason=tea`) {
+		t.Errorf("audit lines\n%s", strings.Join(lines, ""))
+	}
+}
+
+func TestBreakers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	status := func(g got) breaker.Status { return decode[breaker.Status](t, g.ok(t, http.StatusOK)) }
+	if s := status(b.get(t, "/v1/breakers/shop")); s.Name != "shop" || s.State != breaker.Closed {
+		t.Errorf("%+v", s)
+	}
+	s := status(b.post(t, "/v1/breakers/shop/trip", `{"for":"10m","reason":"maintenance"}`))
+	if s.State != breaker.Open || s.Reason != "maintenance" || s.TrippedBy != "token:ann" || s.Remaining > 10*time.Minute+time.Millisecond || s.Remaining < 9*time.Minute {
+		t.Errorf("%+v", s)
+	}
+	// The breaker of a key goes by two names.
+	if s := status(b.post(t, "/v1/breakers/shop%2Falice/trip", ``)); s.Name != "shop/alice" || !s.UntilReset() {
+		t.Errorf("%+v", s)
+	}
+	if s := status(b.get(t, "/v1/breakers/shop?key=alice")); s.Name != "shop/alice" || s.State != breaker.Open {
+		t.Errorf("%+v", s)
+	}
+	var named []string
+	for _, s := range decode[list[breaker.Status]](t, b.get(t, "/v1/breakers").ok(t, http.StatusOK)).Items {
+		named = append(named, s.Name+" "+s.State.String())
+	}
+	if want := []string{"shop OPEN", "shop/alice OPEN", "stock CLOSED"}; !slices.Equal(named, want) {
+		t.Errorf("breakers %v, want %v", named, want)
+	}
+	if items := decode[list[breaker.Status]](t, b.get(t, "/v1/breakers?destination=stock").ok(t, http.StatusOK)).Items; len(items) != 1 || items[0].Name != "stock" {
+		t.Errorf("of stock: %+v", items)
+	}
+	if s := status(b.post(t, "/v1/breakers/shop/reset", `{"reason":"done"}`)); s.State != breaker.Closed {
+		t.Errorf("%+v", s)
+	}
+	incidents := decode[list[breaker.Incident]](t, b.get(t, "/v1/breakers/shop/incidents").ok(t, http.StatusOK)).Items
+	if len(incidents) != 1 || incidents[0].Cause != breaker.CauseManual || incidents[0].EndedBy != breaker.CauseReset || incidents[0].Reason != "maintenance" || incidents[0].By != "token:ann" {
+		t.Errorf("incidents %+v", incidents)
+	}
+	events := decode[list[breaker.Event]](t, b.get(t, "/v1/breakers/shop/history?limit=2").ok(t, http.StatusOK)).Items
+	if len(events) != 2 || events[0].To != breaker.Open || events[1].To != breaker.Closed || events[1].By != "token:ann" {
+		t.Errorf("history %+v", events)
+	}
+	if body := b.get(t, "/v1/breakers/stock/incidents").ok(t, http.StatusOK).body; strings.TrimSpace(body) != `{"items":[]}` {
+		t.Errorf("incidents of none: %s", body)
+	}
+	for body, location := range map[string]string{
+		`{"for":"soon"}`: "body.for", `{"for":"0"}`: "body.for", `{"for":"-5m"}`: "body.for", `{"for":7}`: "body.for", `{"reason":"` + strings.Repeat("x", 501) + `"}`: "body.reason",
+	} {
+		if p := b.post(t, "/v1/breakers/shop/trip", body).problem(t, http.StatusUnprocessableEntity); len(p.Errors) != 1 || p.Errors[0].Location != location {
+			t.Errorf("%.40s: %+v", body, p.Errors)
+		}
+	}
+	if lines := b.log.lines("msg=audit"); len(lines) != 3 || !strings.Contains(lines[0], `action="breaker trip" name=ann breaker=shop for=10m0s reason=maintenance`) {
+		t.Errorf("audit lines\n%s", strings.Join(lines, ""))
+	}
+}
+
+func TestDestinations(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.add(t, "shop", nil, "a", "b")
+	for i, step := range []struct {
+		verb string
+		want PausedDestination
+	}{
+		{"pause", PausedDestination{"shop", true, true}}, {"pause", PausedDestination{"shop", true, false}},
+		{"resume", PausedDestination{"shop", false, true}}, {"resume", PausedDestination{"shop", false, false}}, {"pause", PausedDestination{"shop", true, true}},
+	} {
+		if got := decode[PausedDestination](t, b.post(t, "/v1/destinations/shop/"+step.verb, ``).ok(t, http.StatusOK)); got != step.want {
+			t.Errorf("step %d: %+v, want %+v", i, got, step.want)
+		}
+	}
+	b.post(t, "/v1/destinations/blog/pause", ``).problem(t, http.StatusNotFound)
+	b.post(t, "/v1/destinations/Blog/pause", ``).problem(t, http.StatusUnprocessableEntity)
+	if diff := cmp.Diff([]Destination{{Name: "shop", Paused: true, Backlog: 2}, {Name: "stock"}}, decode[list[Destination]](t, b.get(t, "/v1/destinations").ok(t, http.StatusOK)).Items); diff != "" {
+		t.Errorf("destinations (-want +got)\n%s", diff)
+	}
+	stats := decode[list[destinationStats]](t, b.get(t, "/v1/stats").ok(t, http.StatusOK)).Items
+	if len(stats) != 2 || stats[0].Destination != "shop" || stats[0].Counts[jobs.Pending] != 2 || stats[0].Breaker.Name != "shop" || !stats[0].Paused || stats[1].Backlog != 0 {
+		t.Errorf("stats %+v", stats)
+	}
+	if stats := decode[list[destinationStats]](t, b.get(t, "/v1/stats?destination=stock").ok(t, http.StatusOK)).Items; len(stats) != 1 || stats[0].Destination != "stock" {
+		t.Errorf("stats of stock %+v", stats)
+	}
+	if body := b.get(t, "/v1/workers").ok(t, http.StatusOK).body; strings.TrimSpace(body) != `{"items":[]}` {
+		t.Errorf("workers %s", body)
+	}
+}
+
+// Names that a header could carry further stay within the body.
+func TestNothingIsReflectedIntoHeaders(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	for _, path := range []string{"/v1/jobs/x%0d%0aX-Evil:1", "/v1/jobs?status=x%0d%0aX-Evil:1", "/v1/breakers/x%0d%0aX-Evil:1", "/v1/%0d%0aX-Evil:1"} {
+		if answer := b.get(t, path); answer.header.Get("X-Evil") != "" || answer.status < 400 {
+			t.Errorf("%s: %d %v", path, answer.status, answer.header)
+		}
+	}
+	answer := b.post(t, "/v1/jobs", fmt.Sprintf(`{"id":%q,"destination":"shop","payload":1}`, "x\r\nX-Evil: 1"))
+	answer.problem(t, http.StatusUnprocessableEntity)
+	if answer.header.Get("Location") != "" || answer.header.Get("X-Evil") != "" {
+		t.Errorf("header %v", answer.header)
+	}
+}

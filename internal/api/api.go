@@ -1,0 +1,221 @@
+// Package api is the HTTP API: jobs are enqueued, looked at and acted on, breakers
+// and destinations are seen and operated, and events are streamed. It is described by
+// an OpenAPI document, which it serves.
+//
+// Who makes a request is found out before it comes here, by internal/access; here it
+// is decided what that one may do.
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"mime"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/semaphore"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Options are what an API works with.
+type Options struct {
+	// Redis is where everything is. Required.
+	Redis redis.UniversalClient
+	// Client on Redis. Required.
+	Client *jobs.Client
+	// Limits of the client, for its errors and the size of bodies.
+	Limits jobs.Limits
+	// Events is where GET /v1/events gets them from; without it the answer is 503.
+	Events *feed.Hub
+	// Heartbeat is how often a silent stream of events says that it lives.
+	// Default 15 s.
+	Heartbeat time.Duration
+	// Logger for what goes wrong and for what people do. Default: none.
+	Logger *slog.Logger
+}
+
+// Bounds of what is taken in.
+const (
+	// mostItems of an array, and mostArrayBytes of its body.
+	mostItems      = 10_000
+	mostArrayBytes = 32 << 20
+	// jobSlack is how much longer than its payload a job may be: path, query, headers
+	// and names.
+	jobSlack = 64 << 10
+	// mostActionBytes is the longest body of any other request.
+	mostActionBytes = 64 << 10
+	// mostBodyBytes bounds the memory that bodies on their way to Redis take together.
+	mostBodyBytes = 128 << 20
+)
+
+// Times after which requests are given up that Redis does not answer.
+const (
+	lookTimeout = 20 * time.Second
+	bulkTimeout = 10 * time.Minute
+)
+
+// api is the API.
+type api struct {
+	rdb       redis.UniversalClient
+	client    *jobs.Client
+	limits    jobs.Limits
+	events    *feed.Hub
+	heartbeat time.Duration
+	log       *slog.Logger
+	memory    *semaphore.Weighted // of bodies, in bytes
+
+	mux      *http.ServeMux
+	huma     huma.API
+	document []byte
+}
+
+// New returns the handler of /v1/…, /openapi.json and /docs. Requests to /v1/… come
+// with an [access.Identity] in their context.
+func New(o Options) http.Handler {
+	a := build(o)
+	return a
+}
+
+// build makes an API with all its operations.
+func build(o Options) *api {
+	a := &api{
+		rdb: o.Redis, client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
+		memory: semaphore.NewWeighted(mostBodyBytes), mux: http.NewServeMux(),
+	}
+	if a.limits.MaxPayloadBytes == 0 {
+		a.limits.MaxPayloadBytes = 262144
+	}
+	if a.heartbeat == 0 {
+		a.heartbeat = 15 * time.Second
+	}
+	if a.log == nil {
+		a.log = slog.New(slog.DiscardHandler)
+	}
+	a.huma = humago.New(a.mux, humaConfig())
+	a.enqueueOperations()
+	a.jobOperations()
+	a.actOperations()
+	a.breakerOperations()
+	a.destinationOperations()
+	a.eventOperations()
+	a.document = document(a.huma)
+	a.mux.HandleFunc("GET /openapi.json", a.serveDocument)
+	a.docsOperations()
+	a.mux.HandleFunc("/", a.noSuchRoute)
+	return a
+}
+
+// ServeHTTP implements http.Handler.
+func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	h := w.Header()
+	h.Set("X-Content-Type-Options", "nosniff")
+	if strings.HasPrefix(r.URL.Path, "/v1/") {
+		h.Set("Cache-Control", "no-store")
+	}
+	// The mux would redirect to the path that it takes this one for.
+	if clean := path.Clean(r.URL.Path); clean != r.URL.Path {
+		noRoute().write(w)
+		return
+	}
+	if r.Method == http.MethodPost && r.URL.Path != "/v1/jobs" {
+		p := a.takeBody(w, r)
+		if p != nil {
+			p.write(w)
+			return
+		}
+	}
+	webserver.Routed(a.mux).ServeHTTP(w, r)
+}
+
+// takeBody reads the small body of an action, so that nothing waits for it later.
+func (a *api) takeBody(w http.ResponseWriter, r *http.Request) *Problem {
+	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostActionBytes))
+	if err != nil {
+		return bodyProblem(err, mostActionBytes)
+	}
+	if b = bytes.TrimSpace(b); len(b) > 0 {
+		if kind := contentType(r); kind != jsonType {
+			return wrongType(kind, jsonType)
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(b))
+	return nil
+}
+
+// bodyProblem says what is wrong with a body that could not be read.
+func bodyProblem(err error, most int) *Problem {
+	var large *http.MaxBytesError
+	switch {
+	case errors.As(err, &large):
+		return newProblem(http.StatusRequestEntityTooLarge, "the body has more than %d bytes, which is the most that is accepted here", most)
+	case errors.Is(err, webserver.ErrSlowBody), errors.Is(err, os.ErrDeadlineExceeded):
+		return newProblem(http.StatusRequestTimeout, "the body came too slowly")
+	}
+	return newProblem(http.StatusBadRequest, "the body could not be read to its end")
+}
+
+// contentType is what the body of a request is, "" if it does not say.
+func contentType(r *http.Request) string {
+	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return ""
+	}
+	if charset := params["charset"]; charset != "" && !strings.EqualFold(charset, "utf-8") {
+		return kind + "; charset=" + charset
+	}
+	return kind
+}
+
+func wrongType(kind string, want ...string) *Problem {
+	if kind == "" {
+		return newProblem(http.StatusUnsupportedMediaType, "the header Content-Type is missing; it must be %s", strings.Join(want, " or "))
+	}
+	return newProblem(http.StatusUnsupportedMediaType, "the Content-Type is not accepted here; it must be %s", strings.Join(want, " or "))
+}
+
+func noRoute() *Problem {
+	return newProblem(http.StatusNotFound, "there is nothing at this path; /docs and /openapi.json say what there is")
+}
+
+// noSuchRoute answers what no operation is for.
+func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
+	var allowed []string
+	for _, method := range []string{http.MethodGet, http.MethodPost} {
+		other := r.Clone(r.Context())
+		other.Method = method
+		if _, pattern := a.mux.Handler(other); pattern != "/" {
+			allowed = append(allowed, method)
+		}
+	}
+	if len(allowed) == 0 {
+		noRoute().write(w)
+		return
+	}
+	w.Header().Set("Allow", strings.Join(allowed, ", "))
+	newProblem(http.StatusMethodNotAllowed, "this path takes %s only", strings.Join(allowed, " and ")).write(w)
+}
+
+// may answers a request whose token does not allow it, and returns false.
+func (a *api) may(ctx context.Context, scope access.Scope) *Problem {
+	if err := access.Check(ctx, scope); err != nil {
+		var lacks *access.ScopeError
+		if !errors.As(err, &lacks) {
+			return newProblem(http.StatusUnauthorized, "send a token: Authorization: Bearer …")
+		}
+		return newProblem(http.StatusForbidden, "%s", err.Error())
+	}
+	return nil
+}

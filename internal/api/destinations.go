@@ -1,0 +1,110 @@
+package api
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// destinationOperations are those about destinations, workers and figures.
+func (a *api) destinationOperations() {
+	register(a, operation{
+		method: http.MethodGet, path: "/v1/destinations", id: "list-destinations", tag: tagDestinations, scope: access.ScopeRead,
+		summary:     "List destinations",
+		description: "Those that are known from the configuration, or because workers serve or served them.",
+	}, a.destinations)
+	register(a, operation{
+		method: http.MethodPost, path: "/v1/destinations/{destination}/pause", id: "pause-destination", tag: tagDestinations, scope: access.ScopeOperate, missing: true, where: "path",
+		summary:     "Pause a destination",
+		description: "No job of it starts until it is resumed; calls in flight finish, and jobs can still be enqueued. It survives restarts, and has nothing to do with the circuit breaker: whichever of the two is closed holds the jobs.",
+	}, func(ctx context.Context, in *pauseInput) (*answer[PausedDestination], error) {
+		return a.pause(ctx, in, true)
+	})
+	register(a, operation{
+		method: http.MethodPost, path: "/v1/destinations/{destination}/resume", id: "resume-destination", tag: tagDestinations, scope: access.ScopeOperate, missing: true, where: "path",
+		summary:     "Resume a destination",
+		description: "Ends the pause of a destination.",
+	}, func(ctx context.Context, in *pauseInput) (*answer[PausedDestination], error) {
+		return a.pause(ctx, in, false)
+	})
+	register(a, operation{
+		method: http.MethodGet, path: "/v1/workers", id: "list-workers", tag: tagDestinations, scope: access.ScopeRead,
+		summary:     "List workers",
+		description: "Those that gave a sign of life in the last 30 seconds.",
+	}, a.workers)
+	register(a, operation{
+		method: http.MethodGet, path: "/v1/stats", id: "get-stats", tag: tagDestinations, scope: access.ScopeRead, where: "query",
+		summary:     "Get figures",
+		description: "Of each destination: its jobs by status, its backlog, how long the oldest waits, and its breaker. It takes the same time whatever the number of jobs.",
+	}, a.stats)
+}
+
+func (a *api) destinations(ctx context.Context, _ *struct{}) (*answer[List[Destination]], error) {
+	found, err := a.client.Stats(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	out := list[Destination]{Items: make([]Destination, len(found))}
+	for i, d := range found {
+		out.Items[i] = Destination{Name: d.Destination, WorkersSeenAt: d.WorkersSeenAt, Paused: d.Paused, Backlog: d.Backlog}
+	}
+	return answerOf[List[Destination]](out), nil
+}
+
+type pauseInput struct {
+	Destination string  `path:"destination" maxLength:"63" pattern:"^[a-z0-9][a-z0-9-]*$" patternDescription:"1 to 63 of a-z, 0-9 and -, starting with a letter or digit" doc:"Name of the destination." example:"deviantart"`
+	Body        *Reason `doc:"May be left out."`
+}
+
+func (a *api) pause(ctx context.Context, in *pauseInput, pause bool) (*answer[PausedDestination], error) {
+	set, action := a.client.ResumeDestination, "destination resume"
+	if pause {
+		set, action = a.client.PauseDestination, "destination pause"
+	}
+	changed, err := set(ctx, in.Destination)
+	if err != nil {
+		return nil, notFoundIfUnknown(err)
+	}
+	reason := ""
+	if in.Body != nil {
+		reason = in.Body.Reason
+	}
+	a.audit(ctx, action, slog.String("destination", in.Destination), slog.Bool("changed", changed), slog.String("reason", reason))
+	return answerOf[PausedDestination](PausedDestination{Destination: in.Destination, Paused: pause, Changed: changed}), nil
+}
+
+func (a *api) workers(ctx context.Context, _ *struct{}) (*answer[List[Worker]], error) {
+	found, err := a.client.Workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return answerOf[List[Worker]](list[jobs.WorkerInfo]{found}), nil
+}
+
+// destinationStats is a destination with its breaker.
+type destinationStats struct {
+	jobs.DestinationStats
+	Breaker breaker.Status `json:"breaker"`
+}
+
+func (a *api) stats(ctx context.Context, in *destinationFilter) (*answer[List[Stats]], error) {
+	if in.Destination != "" && !jobs.ValidDestination(in.Destination) {
+		return nil, badDestination("query.destination")
+	}
+	found, err := a.client.Stats(ctx, in.Destination)
+	if err != nil {
+		return nil, err
+	}
+	out := list[destinationStats]{Items: make([]destinationStats, len(found))}
+	for i, d := range found {
+		out.Items[i].DestinationStats = d
+		if out.Items[i].Breaker, err = breaker.Get(ctx, a.rdb, d.Destination); err != nil {
+			return nil, err
+		}
+	}
+	return answerOf[List[Stats]](out), nil
+}

@@ -1,0 +1,223 @@
+package api
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"reflect"
+	"slices"
+	"strconv"
+
+	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tidegate/tidegate/internal/access"
+)
+
+//go:generate go test -run ^TestOpenAPI$ -count=1 . -args -update
+
+// securityName is what the document calls the way of being recognised.
+const securityName = "token"
+
+// The groups of operations.
+const (
+	tagEnqueue      = "Enqueue"
+	tagJobs         = "Jobs"
+	tagActions      = "Actions"
+	tagBreakers     = "Breakers"
+	tagDestinations = "Destinations"
+	tagEvents       = "Events"
+)
+
+const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows what becomes of them, and works breakers and destinations.
+
+**Who may do what.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token.
+
+**Errors** are problems of RFC 9457, application/problem+json: ` + "`detail`" + ` says what is wrong and what to do, ` + "`errors`" + ` names each wrong field at once. 503 comes with Retry-After: Redis is away, or full.
+
+**Times** are RFC 3339 in UTC. **Ids, keys and batches** match ` + "`[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}`" + `, **destinations** ` + "`[a-z0-9][a-z0-9-]{0,62}`" + `.`
+
+func humaConfig() huma.Config {
+	config := huma.DefaultConfig("Tidegate", "1")
+	config.CreateHooks = nil // no $schema in answers
+	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
+	config.Info.Description = introduction
+	config.Info.License = &huma.License{Name: "MIT", Identifier: "MIT"}
+	config.Servers = []*huma.Server{{URL: "/", Description: "where this document comes from"}}
+	config.Components.SecuritySchemes = map[string]*huma.SecurityScheme{
+		securityName: {Type: "http", Scheme: "bearer", Description: "A token of the file API_TOKENS_FILE; make one with: tidegate token new. The names behind it in an operation are the scopes that it needs. Without a tokens file, which is possible on a loopback address only, none is needed."},
+	}
+	config.Tags = []*huma.Tag{
+		{Name: tagEnqueue, Description: "Hand jobs over."},
+		{Name: tagJobs, Description: "See what becomes of them."},
+		{Name: tagActions, Description: "Cancel, pause, resume and retry jobs."},
+		{Name: tagBreakers, Description: "The circuit breakers of destinations and keys."},
+		{Name: tagDestinations, Description: "Destinations, their workers and figures."},
+		{Name: tagEvents, Description: "Hear of what happens as it happens."},
+	}
+	return config
+}
+
+func init() { //nolint:gochecknoinits // the router has no other place for it
+	huma.NewError = problemOfHuma
+	huma.DefaultArrayNullable = false // an empty list is []
+}
+
+// document is the OpenAPI document, in JSON for people.
+func document(h huma.API) []byte {
+	doc := h.OpenAPI()
+	for _, item := range doc.Paths {
+		for _, op := range []*huma.Operation{item.Get, item.Post} {
+			if op != nil {
+				explainAnswers(op)
+			}
+		}
+	}
+	for name, schema := range doc.Components.Schemas.Map() {
+		if !slices.Contains(strict, name) {
+			schema.AdditionalProperties = nil // there may be more one day
+		}
+	}
+	raw, err := json.Marshal(doc)
+	if err != nil {
+		panic("api: the OpenAPI document cannot be written: " + err.Error()) // it is our own text
+	}
+	var out bytes.Buffer
+	if err := json.Indent(&out, raw, "", "  "); err != nil {
+		panic("api: the OpenAPI document is no JSON: " + err.Error())
+	}
+	out.WriteByte('\n')
+	return out.Bytes()
+}
+
+// strict are the schemas of bodies in which nothing else may stand.
+var strict = []string{"Reason", "Selection", "Trip"}
+
+// errorTexts say when an answer is given.
+var errorTexts = map[int]string{
+	http.StatusBadRequest:            "The body is no JSON, or the query is malformed.",
+	http.StatusUnauthorized:          "The token is missing, unknown or has expired.",
+	http.StatusForbidden:             "The token lacks the scope.",
+	http.StatusNotFound:              "There is no such thing.",
+	http.StatusRequestTimeout:        "The body came too slowly.",
+	http.StatusConflict:              "The job's status does not allow it.",
+	http.StatusRequestEntityTooLarge: "The body is too large, or the array too long.",
+	http.StatusUnsupportedMediaType:  "The Content-Type is missing or not accepted.",
+	http.StatusUnprocessableEntity:   "What was sent cannot be accepted; errors names each wrong field.",
+	http.StatusTooManyRequests:       "Too many wrong tokens came from this address; Retry-After says when to try again.",
+	http.StatusInternalServerError:   "Something went wrong that should not.",
+	http.StatusServiceUnavailable:    "Redis is away or full; Retry-After says when to try again.",
+}
+
+// explainAnswers says of each answer of an operation when it is given.
+func explainAnswers(op *huma.Operation) {
+	for status, response := range op.Responses {
+		code, err := strconv.Atoi(status)
+		if err != nil || code < http.StatusBadRequest {
+			if response.Description == http.StatusText(code) {
+				response.Description = "Here it is."
+			}
+			continue
+		}
+		response.Description = errorTexts[code]
+		if code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests {
+			response.Headers = map[string]*huma.Param{
+				"Retry-After": {Description: "Seconds.", Schema: &huma.Schema{Type: huma.TypeInteger}, Example: retrySoon},
+			}
+		}
+	}
+}
+
+// addByHand adds an operation to the document whose handler is our own.
+func (a *api) addByHand(o operation, body *huma.RequestBody, answers map[int]*huma.Response, params ...*huma.Param) {
+	op := a.describe(o)
+	op.RequestBody, op.Parameters = body, params
+	op.Responses = map[string]*huma.Response{}
+	for status, response := range answers {
+		op.Responses[strconv.Itoa(status)] = response
+	}
+	for _, status := range append(op.Errors, http.StatusInternalServerError) {
+		op.Responses[strconv.Itoa(status)] = &huma.Response{
+			Description: errorTexts[status],
+			Content:     map[string]*huma.MediaType{problemType: {Schema: schemaOf[Problem](a)}},
+		}
+	}
+	a.huma.OpenAPI().AddOperation(&op)
+}
+
+func schemaOf[D any](a *api) *huma.Schema {
+	return a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[D](), true, "")
+}
+
+// enqueueOperations are POST /v1/jobs.
+func (a *api) enqueueOperations() {
+	one, many := schemaOf[NewJob](a), schemaOf[Enqueued](a)
+	example := map[string]any{"destination": "deviantart", "payload": map[string]any{"title": "Sunset"}, "id": "post-7", "ttl": "24h"}
+	answer := func(text string) *huma.Response {
+		return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
+			jsonType: {Schema: &huma.Schema{OneOf: []*huma.Schema{schemaOf[Job](a), many}}},
+		}}
+	}
+	created := answer("It was enqueued. Of many: at least one was, and items says what became of each.")
+	created.Headers = map[string]*huma.Param{
+		"Location": {Description: "Of one job: its path.", Schema: &huma.Schema{Type: huma.TypeString}, Example: "/v1/jobs/post-7"},
+	}
+	a.addByHand(operation{
+		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue,
+		summary: "Enqueue jobs",
+		description: "Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.\n\n" +
+			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. " +
+			"Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.\n\n" +
+			"Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. " +
+			"After a 503 or a broken connection jobs with an id can be sent again safely.",
+	}, &huma.RequestBody{
+		Required: true, Description: "Jobs.",
+		Content: map[string]*huma.MediaType{
+			jsonType: {
+				Schema: &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one, MaxItems: new(mostItems)}}},
+				Examples: map[string]*huma.Example{
+					"a-job":    {Summary: "One job", Value: example},
+					"an-array": {Summary: "An array", Value: []any{example, map[string]any{"destination": "deviantart", "payload": 7, "key": "alice"}}},
+				},
+			},
+			ndjsonType: {Schema: &huma.Schema{
+				Type: huma.TypeString, Description: "Lines, each a job. Empty lines are passed over; a bad line stops no other.",
+				Examples: []any{"{\"destination\":\"deviantart\",\"payload\":1}\n{\"destination\":\"deviantart\",\"payload\":2}\n"},
+			}},
+		},
+	}, map[int]*huma.Response{
+		http.StatusCreated: created,
+		http.StatusOK:      answer("Its id existed: duplicate is true, and nothing was enqueued. Of many: all that are not refused existed."),
+	})
+	a.mux.HandleFunc("POST /v1/jobs", a.enqueue)
+}
+
+// eventOperations are GET /v1/events.
+func (a *api) eventOperations() {
+	text := func() *huma.Schema { return &huma.Schema{Type: huma.TypeString} }
+	a.addByHand(operation{
+		method: http.MethodGet, path: "/v1/events", id: "stream-events", tag: tagEvents, scope: access.ScopeRead,
+		summary: "Stream events",
+		description: "Server-sent events of jobs that end, breakers that change, and destinations that are paused or resumed. Each has its type in `event`, an `id`, and JSON in `data`: of a job id, destination, key, batch, status, at, attempt, reschedule_count, response_status and last_error; of a breaker as in its history.\n\n" +
+			"A comment comes every 15 s while nothing happens. Who comes back with Last-Event-ID, as browsers do by themselves, hears what was missed; an event may be heard twice, with the same id. " +
+			"`event: gap` says that events may be missing before the next. Too slow a reader is cut off, and can come back in the same way.",
+	}, nil, map[int]*huma.Response{
+		http.StatusOK: {Description: "Events, without an end.", Content: map[string]*huma.MediaType{"text/event-stream": {
+			Schema:  text(),
+			Example: "event: job.completed\nid: 1896186900000-0\ndata: {\"id\":\"post-7\",\"destination\":\"deviantart\",\"status\":\"completed\"}\n\n",
+		}}},
+	},
+		&huma.Param{Name: "type", In: "query", Description: "Only events of this type: job, job.completed, job.failed, job.cancelled, job.expired, breaker, destination. Several may be given, each by itself or separated by commas.", Explode: new(true), Schema: &huma.Schema{Type: huma.TypeArray, Items: text()}, Example: []string{"job", "breaker"}},
+		&huma.Param{Name: "destination", In: "query", Description: "Only of this destination.", Schema: text(), Example: "deviantart"},
+		&huma.Param{Name: "after", In: "query", Description: "As Last-Event-ID, for those who cannot set a header.", Schema: text(), Example: "1896186900000-0"},
+		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "The id of the last event that was heard; without it events come from now on.", Schema: text(), Example: "1896186900000-0"},
+	)
+	a.mux.HandleFunc("GET /v1/events", a.streamEvents)
+}
+
+// serveDocument is GET /openapi.json.
+func (a *api) serveDocument(w http.ResponseWriter, _ *http.Request) {
+	h := w.Header()
+	h.Set("Content-Type", jsonType)
+	h.Set("Content-Length", strconv.Itoa(len(a.document)))
+	_, _ = w.Write(a.document)
+}

@@ -1,0 +1,180 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// enqueueTimeout is how long what has begun to be enqueued may take: it goes on when
+// the client has left, so that it is not left half done.
+const enqueueTimeout = 30 * time.Second
+
+// enqueue is POST /v1/jobs. The body is read by hand, not through reflection: this is
+// what is done many times a second.
+func (a *api) enqueue(w http.ResponseWriter, r *http.Request) {
+	p := a.may(r.Context(), access.ScopeEnqueue)
+	if p == nil && r.URL.RawQuery != "" {
+		p = newProblem(http.StatusUnprocessableEntity, "this request takes no query")
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	switch kind := contentType(r); kind {
+	case jsonType:
+		a.enqueueDocument(w, r)
+	case ndjsonType:
+		a.enqueueLines(w, r)
+	default:
+		wrongType(kind, jsonType, ndjsonType).write(w)
+	}
+}
+
+// enqueueDocument takes a job, or an array of jobs.
+func (a *api) enqueueDocument(w http.ResponseWriter, r *http.Request) {
+	data, free, p := a.readDocument(w, r)
+	if p != nil {
+		p.write(w)
+		return
+	}
+	defer free()
+	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '[' {
+		a.enqueueArray(w, r, data)
+		return
+	}
+	a.enqueueOne(w, r, data)
+}
+
+// enqueueOne takes one job.
+func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
+	if most := a.mostJobBytes(); len(data) > most {
+		tooLarge(most).write(w)
+		return
+	}
+	ctx, cancel := begun(r.Context())
+	defer cancel()
+	spec := &jobs.Spec{}
+	err := a.parse(data, spec)
+	var job *jobs.Job
+	if err == nil {
+		job, err = a.client.Enqueue(ctx, spec)
+	}
+	if err != nil {
+		p := a.problem(ctx, "body", err)
+		if syntax, ok := errors.AsType[*jobjson.SyntaxError](err); ok {
+			p = syntaxProblem(syntax)
+		}
+		p.write(w)
+		return
+	}
+	// What was sent is no secret to the sender; what stood there before may be.
+	doc, status := jobDocument{Job: job}, http.StatusCreated
+	if job.Duplicate {
+		doc, status = redact(ctx, job), http.StatusOK
+	}
+	w.Header().Set("Location", "/v1/jobs/"+job.ID)
+	a.writeJSON(ctx, w, status, doc)
+}
+
+// syntaxProblem is for a body that is no JSON.
+func syntaxProblem(err error) *Problem {
+	p := newProblem(http.StatusBadRequest, "the body %s", err.Error())
+	p.Errors = []ProblemField{{Location: "body", Message: err.Error()}}
+	return p
+}
+
+// parse reads a job. The error names all that is wrong with it.
+func (a *api) parse(data []byte, spec *jobs.Spec) error {
+	if err := jobjson.Parse(data, spec); err != nil {
+		return jobjson.Complete(err, spec, a.limits) //nolint:wrapcheck
+	}
+	return nil
+}
+
+// begun is the context of what is finished when the client has left.
+func begun(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
+}
+
+// mostJobBytes is the longest JSON of one job.
+func (a *api) mostJobBytes() int { return a.limits.MaxPayloadBytes + jobSlack }
+
+func tooLarge(most int) *Problem {
+	return newProblem(http.StatusRequestEntityTooLarge, "the job has more than %d bytes, which is the most that is accepted (MAX_PAYLOAD_BYTES and room for the rest); store the payload elsewhere and send a reference", most)
+}
+
+// errBusy says that too much is on its way to Redis already.
+func errBusy() *Problem {
+	p := newProblem(http.StatusServiceUnavailable, "too much is being enqueued here at the moment; try again in a second")
+	p.retryAfter = 1
+	return p
+}
+
+// readDocument reads a body, whose memory is counted until free is called. One job is
+// told from an array by its first character, so that too long a one is noticed early.
+func (a *api) readDocument(w http.ResponseWriter, r *http.Request) (data []byte, free func(), p *Problem) {
+	held := int64(0)
+	release := func() { a.memory.Release(held) }
+	defer func() {
+		if p != nil {
+			release()
+		}
+	}()
+	if r.ContentLength > mostArrayBytes {
+		return nil, nil, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
+	}
+	body := http.MaxBytesReader(w, r.Body, mostArrayBytes)
+	size := int64(16 << 10)
+	if n := r.ContentLength; n >= 0 {
+		size = min(n, 1<<20) + 1 // the byte tells that no more comes
+	}
+	buf := make([]byte, 0, size)
+	for array := false; ; {
+		if len(buf) == cap(buf) {
+			// The old block lives until it is copied.
+			grown := int64(cap(buf)) * 2
+			buf = append(make([]byte, 0, grown), buf...)
+		}
+		if more := int64(cap(buf)) - held; more > 0 {
+			if !a.memory.TryAcquire(more) {
+				return nil, nil, errBusy()
+			}
+			held += more
+		}
+		n, err := body.Read(buf[len(buf):cap(buf)])
+		buf = buf[:len(buf)+n]
+		array = array || bytes.HasPrefix(bytes.TrimLeft(buf[:min(len(buf), 512)], " \t\r\n"), []byte("["))
+		switch {
+		case errors.Is(err, io.EOF):
+			return buf, release, nil
+		case err != nil:
+			return nil, nil, bodyProblem(err, mostArrayBytes)
+		case !array && len(buf) > a.mostJobBytes():
+			return nil, nil, tooLarge(a.mostJobBytes())
+		}
+	}
+}
+
+// writeJSON answers with a document.
+func (a *api) writeJSON(ctx context.Context, w http.ResponseWriter, status int, doc any) {
+	b, err := json.Marshal(doc)
+	if err != nil {
+		a.problem(ctx, "body", err).write(w)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", jsonType)
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(status)
+	_, _ = w.Write(b)
+}

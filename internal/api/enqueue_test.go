@@ -1,0 +1,416 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// jobAnswer is a job as the API prints it.
+type jobAnswer struct {
+	jobs.Job
+	Waiting *struct {
+		Reason, Text string
+		Ahead        *int
+		AheadAtLeast *int `json:"ahead_at_least"`
+	}
+	Redacted bool
+}
+
+// total is how many jobs there are.
+func (b *bench) total(t testing.TB) int {
+	t.Helper()
+	stats, err := b.client.Stats(context.Background(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	for _, d := range stats {
+		for _, count := range d.Counts {
+			n += count
+		}
+	}
+	return n
+}
+
+func TestEnqueueOne(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const body = ` {"id":"post-7","destination":"shop","key":"alice","payload":{"n": 1,"s":"<é>"},"priority":"high","batch":"monday",
+		"request":{"path":"/x","query":"a=b","headers":{"X-A":"b"}},"retry":{"max_retries":2,"retry_on":["timeout"]},
+		"max_reschedules":7,"available_at":"2099-01-31T14:35:00+01:00","ttl":"7d"} `
+	answer := b.post(t, "/v1/jobs", body, "As", "enqueue").ok(t, http.StatusCreated)
+	if place, kind, cache := answer.header.Get("Location"), answer.header.Get("Content-Type"), answer.header.Get("Cache-Control"); place != "/v1/jobs/post-7" || kind != "application/json" || cache != "no-store" {
+		t.Errorf("Location %q, Content-Type %q, Cache-Control %q", place, kind, cache)
+	}
+	got := decode[jobAnswer](t, answer)
+	if got.Redacted || got.Duplicate || got.Status != jobs.Pending || got.ExpiresAt == nil || string(got.Payload) != `{"n":1,"s":"\u003cé\u003e"}` || got.Request.Headers["X-A"] != "b" {
+		t.Errorf("answer %s", answer.body)
+	}
+	stored, err := b.client.Get(t.Context(), "post-7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(stored.Payload) != `{"n": 1,"s":"<é>"}` || stored.Key != "alice" || stored.Batch != "monday" || stored.Priority != jobs.PriorityHigh ||
+		stored.Retry.MaxRetries != 2 || *stored.MaxReschedules != 7 || !stored.AvailableAt.Equal(time.Date(2099, 1, 31, 13, 35, 0, 0, time.UTC)) {
+		t.Errorf("stored %+v", stored)
+	}
+
+	// The same id again: what stands there is seen by those only who may.
+	for scopes, redacted := range map[string]bool{"enqueue": true, "enqueue,read": true, "enqueue,payloads": false, "enqueue,operate": false} {
+		again := decode[jobAnswer](t, b.post(t, "/v1/jobs", `{"id":"post-7","destination":"shop","payload":2}`, "As", scopes).ok(t, http.StatusOK))
+		if !again.Duplicate || again.Redacted != redacted || (string(again.Payload) == "null") != redacted || (again.Request.Headers == nil) != redacted || again.Request.Path != "/x" {
+			t.Errorf("with %s: %+v, redacted must be %v", scopes, again, redacted)
+		}
+	}
+	if n := b.total(t); n != 1 {
+		t.Errorf("%d jobs, want 1", n)
+	}
+}
+
+func TestEnqueueRefuses(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const json, lines = "application/json", "application/x-ndjson"
+	field := func(pairs ...string) (out []ProblemField) {
+		for i := 0; i < len(pairs); i += 2 {
+			out = append(out, ProblemField{pairs[i], pairs[i+1]})
+		}
+		return out
+	}
+	for name, row := range map[string]struct {
+		path, kind, body string
+		status           int
+		errors           []ProblemField
+	}{
+		"no content type":    {kind: "", body: `{"destination":"shop","payload":1}`, status: 415},
+		"another type":       {kind: "text/plain", body: `{"destination":"shop","payload":1}`, status: 415},
+		"a form":             {kind: "application/x-www-form-urlencoded", body: `destination=shop`, status: 415},
+		"another charset":    {kind: "application/json; charset=latin1", body: `{"destination":"shop","payload":1}`, status: 415},
+		"a malformed type":   {kind: ";", body: `{"destination":"shop","payload":1}`, status: 415},
+		"a query":            {path: "?x=1", kind: json, body: `{"destination":"shop","payload":1}`, status: 422},
+		"nothing":            {kind: json, body: ``, status: 400, errors: field("body", "is not valid JSON: unexpected end of JSON input")},
+		"no JSON":            {kind: json, body: `{"destination":"shop"`, status: 400, errors: field("body", "is not valid JSON: unexpected end of JSON input")},
+		"two documents":      {kind: json, body: `{"destination":"shop","payload":1}{}`, status: 400, errors: field("body", "is not valid JSON: invalid character '{' after top-level value")},
+		"a text":             {kind: json, body: `"x"`, status: 400, errors: field("body", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`)},
+		"a broken array":     {kind: json, body: `[{"destination":"shop","payload":1},{"destination"]`, status: 400, errors: field("body", "is not valid JSON: invalid character ']' after object key")},
+		"a broken payload":   {kind: json, body: `{"destination":"shop","payload":{a:1}}`, status: 422, errors: field("body.payload", "is not valid JSON: invalid character 'a' looking for beginning of object key string")},
+		"an unknown one":     {kind: json, body: `{"destination":"blog","payload":1}`, status: 422, errors: field("body.destination", `"blog" is not known; known are shop, stock`)},
+		"an unknown parent":  {kind: json, body: `{"destination":"shop","payload":1,"after":["nope"]}`, status: 422, errors: field("body.after", "there is no job nope; enqueue parents before their children")},
+		"a misspelt field":   {kind: json, body: `{"destination":"shop","payload":1,"kye":"a"}`, status: 422, errors: field("body.kye", "is no field of a job to enqueue; did you mean key?")},
+		"a time too far":     {kind: json, body: `{"destination":"shop","payload":1,"available_at":"9999-12-31T23:59:59-02:00"}`, status: 422, errors: field("body.available_at", "must be before the year 10000")},
+		"everything at once": {kind: json, body: `{"destination":"shop","retry":{"max_retries":99},"ttl":-1,"id":7,"request":{"path":"x"}}`, status: 422, errors: field("body.id", "must be a string", "body.payload", "is missing; give JSON, for instance {} or null", "body.request.path", "must start with exactly one slash; it is appended to the destination's URL", "body.retry.max_retries", "must be from 1 to 10, is 99", "body.ttl", "must not be negative; 0 expires the job at once")},
+		"a line break in a header": {kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A":"b\r\nX-Evil: 1"}}}`, status: 422,
+			errors: field("body.request.headers", "the value of X-A has characters that a header must not have (line breaks?)")},
+		"a header's name with a break": {kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A: b\r\nX-Evil":"1"}}}`, status: 422,
+			errors: field("body.request.headers", `"X-A: b\r\nX-Evil" is no header name`)},
+		"a token of another": {kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"authorization":"Bearer x"}}}`, status: 422,
+			errors: field("body.request.headers", "authorization is set by Tidegate or by the connection and cannot be set by a job")},
+		"a path out of the destination": {kind: json, body: `{"destination":"shop","payload":1,"request":{"path":"/a/%2e%2e/b"}}`, status: 422,
+			errors: field("body.request.path", "must not contain . or .. as a segment, encoded or not")},
+		"all of an array": {kind: json, body: `[{"destination":"shop"},{"destination":"blog","payload":1}]`, status: 422,
+			errors: field("body[0].payload", "is missing; give JSON, for instance {} or null", "body[1].destination", `"blog" is not known; known are shop, stock`)},
+		"all lines": {kind: lines, body: "x\n\n{\"destination\":\"blog\",\"payload\":1}", status: 422,
+			errors: field("body[0]", "is not valid JSON: invalid character 'x' looking for beginning of value", "body[1].destination", `"blog" is not known; known are shop, stock`)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p := b.post(t, "/v1/jobs"+row.path, row.body, "Content-Type", row.kind).problem(t, row.status)
+			slices.SortStableFunc(p.Errors, byLocation)
+			if diff := cmp.Diff(row.errors, p.Errors); diff != "" {
+				t.Errorf("errors (-want +got)\n%s", diff)
+			}
+		})
+	}
+	t.Cleanup(func() {
+		if n := b.total(t); n != 0 {
+			t.Errorf("%d jobs were enqueued, want none", n)
+		}
+	})
+}
+
+func TestEnqueueArray(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.post(t, "/v1/jobs", `{"id":"a","destination":"shop","payload":1}`).ok(t, http.StatusCreated)
+	answer := b.post(t, "/v1/jobs", "\n"+`[ {"id":"a","destination":"shop","payload":2} , {"id":"b","destination":"stock","payload":"],["},{"destination":"shop","payload":1,"retry":{"max_retries":"3"}},
+		7,{"id":"c","destination":"shop","payload":{},"after":["b"]}]`).ok(t, http.StatusCreated)
+	want := Enqueued{Accepted: 2, Duplicates: 1, Rejected: 2, Items: []EnqueuedItem{
+		{Index: 0, ID: "a", Status: "pending", Duplicate: true},
+		{Index: 1, ID: "b", Status: "pending"},
+		{Index: 2, Errors: []ProblemField{{"body[2].retry.max_retries", "string found where a whole number is expected"}}},
+		{Index: 3, Errors: []ProblemField{{"body[3]", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`}}},
+		{Index: 4, ID: "c", Status: "waiting"},
+	}}
+	if diff := cmp.Diff(want, decode[Enqueued](t, answer)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(Enqueued{Duplicates: 1, Items: []EnqueuedItem{{ID: "b", Status: "pending", Duplicate: true}}}, decode[Enqueued](t, b.post(t, "/v1/jobs", `[{"id":"b","destination":"stock","payload":1}]`).ok(t, http.StatusOK))); diff != "" {
+		t.Errorf("of a repeated one (-want +got)\n%s", diff)
+	}
+	if diff := cmp.Diff(Enqueued{Items: []EnqueuedItem{}}, decode[Enqueued](t, b.post(t, "/v1/jobs", ` [ ] `).ok(t, http.StatusOK))); diff != "" {
+		t.Errorf("of an empty one (-want +got)\n%s", diff)
+	}
+	job, err := b.client.Get(t.Context(), "b")
+	if err != nil || string(job.Payload) != `"],["` {
+		t.Errorf("payload %s, %v", job.Payload, err)
+	}
+}
+
+// jsonOf repeats a job.
+func jsonOf(n int, job string) string {
+	return "[" + strings.TrimSuffix(strings.Repeat(job+",", n), ",") + "]"
+}
+
+// What is too large is refused as a whole.
+func TestEnqueueTooMuch(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const small = `{"destination":"shop","payload":1}`
+	large := `{"destination":"shop","payload":"` + strings.Repeat("x", 10<<20) + `"}`
+	for name, body := range map[string]string{
+		"10,001 items":              jsonOf(10_001, small),
+		"100,000 items":             jsonOf(100_000, small),
+		"a job of 10 MB":            large,
+		"an array of more than 32M": "[" + large + "," + large + "," + large + "," + large + "]",
+	} {
+		for how, reader := range map[string]io.Reader{"with its length": strings.NewReader(body), "without": io.MultiReader(strings.NewReader(body))} {
+			p := b.send(t, http.MethodPost, "/v1/jobs", reader).problem(t, http.StatusRequestEntityTooLarge)
+			if p.Progress != nil {
+				t.Errorf("%s, %s: %+v", name, how, p.Progress)
+			}
+		}
+	}
+	if n := b.total(t); n != 0 {
+		t.Fatalf("%d jobs were enqueued, want none", n)
+	}
+	// One of an array that is too large stops no other.
+	got := decode[Enqueued](t, b.post(t, "/v1/jobs", "["+large+","+small+"]").ok(t, http.StatusCreated))
+	if got.Accepted != 1 || got.Rejected != 1 || len(got.Items[0].Errors) != 1 || got.Items[0].Errors[0].Location != "body[0]" {
+		t.Errorf("%+v", got)
+	}
+	if got := decode[Enqueued](t, b.post(t, "/v1/jobs", jsonOf(10_000, small)).ok(t, http.StatusCreated)); got.Accepted != 10_000 || len(got.Items) != 10_000 {
+		t.Errorf("%d accepted, %d items, want 10000", got.Accepted, len(got.Items))
+	}
+	p := b.post(t, "/v1/jobs/cancel", `{"destination":"shop","reason":"`+strings.Repeat("x", 10<<20)+`"}`).problem(t, http.StatusRequestEntityTooLarge)
+	if !strings.Contains(p.Detail, "65536 bytes") {
+		t.Errorf("detail %q", p.Detail)
+	}
+}
+
+// The memory of bodies is bounded: what is too much at once is put off.
+func TestEnqueueBusy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := build(Options{Redis: b.rdb, Client: b.client})
+	if !a.memory.TryAcquire(mostBodyBytes) {
+		t.Fatal("memory is taken already")
+	}
+	for _, kind := range []string{jsonType, ndjsonType} {
+		b := &bench{url: serve(t, as(a))}
+		answer := b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", kind)
+		answer.problem(t, http.StatusServiceUnavailable)
+		if after := answer.header.Get("Retry-After"); after != "1" {
+			t.Errorf("Retry-After %q, want 1", after)
+		}
+	}
+	a.memory.Release(mostBodyBytes)
+	again := &bench{url: serve(t, as(a))}
+	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`).ok(t, http.StatusCreated)
+	again.post(t, "/v1/jobs", `{"destination":"shop","payload":}`).ok(t, http.StatusBadRequest)
+	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated)
+	if !a.memory.TryAcquire(mostBodyBytes) {
+		t.Error("memory of bodies was not given back")
+	}
+}
+
+func serve(t testing.TB, h http.Handler) string {
+	t.Helper()
+	server, err := webserver.Start(t.Context(), webserver.Options{Addr: "127.0.0.1:0", Handler: h, CloseWithin: time.Second, Logger: discard})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		http.DefaultClient.CloseIdleConnections()
+		if err := server.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return "http://" + server.Addr()
+}
+
+func TestEnqueueLines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{limits: jobs.Limits{MaxPayloadBytes: 1000}})
+	var body strings.Builder
+	line := func(format string, args ...any) { fmt.Fprintf(&body, format+"\n", args...) }
+	line(`{"id":"a","destination":"shop","payload":{"n": 1}}`)
+	line(``)
+	line(`nonsense`)
+	line(`  {"id":"b","destination":"shop","payload":2,"after":["a"]}` + "\r")
+	line(`{"destination":"blog","payload":1}`)
+	line(`{"destination":"shop","payload":"%s"}`, strings.Repeat("x", 100<<10))
+	line(`{"destination":"shop","payload":"%s"}`, strings.Repeat("x", 2000))
+	line(`{"id":"a","destination":"shop","payload":3}`)
+	line(`[{"destination":"shop","payload":3}]`)
+	body.WriteString(`{"id":"c","destination":"stock","payload":4}`) // no end of line
+	answer := b.post(t, "/v1/jobs", body.String(), "Content-Type", "application/x-ndjson; charset=utf-8").ok(t, http.StatusCreated)
+	want := Enqueued{Accepted: 3, Duplicates: 1, Rejected: 5, Items: []EnqueuedItem{
+		{Index: 1, Line: 3, Errors: []ProblemField{{"body[1]", "is not valid JSON: invalid character 'o' in literal null (expecting 'u')"}}},
+		{Index: 3, Line: 5, Errors: []ProblemField{{"body[3].destination", `"blog" is not known; known are shop, stock`}}},
+		{Index: 4, Line: 6, Errors: []ProblemField{{"body[4]", "is longer than 66536 bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}}},
+		{Index: 5, Line: 7, Errors: []ProblemField{{"body[5].payload", "has 2002 bytes, at most 1000 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference"}}},
+		{Index: 7, Line: 9, Errors: []ProblemField{{"body[7]", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`}}},
+	}}
+	if diff := cmp.Diff(want, decode[Enqueued](t, answer)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	if job, err := b.client.Get(t.Context(), "b"); err != nil || job.Status != jobs.Waiting {
+		t.Errorf("b: %+v, %v", job, err)
+	}
+	b.post(t, "/v1/jobs", "\n\n", "Content-Type", ndjsonType).ok(t, http.StatusOK)
+}
+
+// 30,000 lines, of which each fiftieth is bad, come in pieces.
+func TestEnqueueManyLines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const lines = 30_000
+	in, out := io.Pipe()
+	go func() {
+		for i := range lines {
+			text := fmt.Sprintf(`{"id":"job-%d","destination":"shop","payload":{"n":%d}}`+"\n", i, i)
+			if i%50 == 7 {
+				text = "{}\n"
+			}
+			if _, err := io.WriteString(out, text); err != nil {
+				return
+			}
+		}
+		_ = out.Close()
+	}()
+	got := decode[Enqueued](t, b.send(t, http.MethodPost, "/v1/jobs", in, "Content-Type", ndjsonType).ok(t, http.StatusCreated))
+	if got.Accepted != lines-lines/50 || got.Rejected != lines/50 || got.Duplicates != 0 || len(got.Items) != lines/50 {
+		t.Errorf("accepted %d, rejected %d, duplicates %d, %d items", got.Accepted, got.Rejected, got.Duplicates, len(got.Items))
+	}
+	if last := got.Items[lines/50-1]; last.Index != lines-50+7 || last.Line != last.Index+1 {
+		t.Errorf("the last one of the answer is %+v", last)
+	}
+	// They are in the order of the lines.
+	page, err := b.client.List(t.Context(), jobs.ListOptions{Limit: 1000})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, j := range page.Items[1:] {
+		if before := page.Items[i]; before.CreatedAt.Before(j.CreatedAt) {
+			t.Fatalf("%s of %v is listed before %s of %v", before.ID, before.CreatedAt, j.ID, j.CreatedAt)
+		}
+	}
+}
+
+// The answer to lines tells of the first 1,000 that were refused.
+func TestEnqueueManyBadLines(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	body := strings.Repeat("{}\n", 5000)
+	p := b.post(t, "/v1/jobs", body, "Content-Type", ndjsonType).problem(t, http.StatusUnprocessableEntity)
+	if len(p.Errors) < mostRejections || len(p.Errors) > 2*mostRejections || p.Progress == nil || p.Rejected != 5000 {
+		t.Errorf("%d errors, progress %+v", len(p.Errors), p.Progress)
+	}
+	got := decode[Enqueued](t, b.post(t, "/v1/jobs", body+`{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated))
+	if got.Accepted != 1 || got.Rejected != 5000 || len(got.Items) != mostRejections || got.Items[mostRejections-1].Line != mostRejections {
+		t.Errorf("accepted %d, rejected %d, %d items", got.Accepted, got.Rejected, len(got.Items))
+	}
+}
+
+// A body that does not come is given up; what came before it is enqueued, and the
+// answer says how much that is.
+func TestSlowBody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, setup{server: webserver.Limits{Stall: 100 * time.Millisecond}})
+	for kind, first := range map[string]string{jsonType: `{"destination":"shop",`, ndjsonType: `{"id":"a","destination":"shop","payload":1}` + "\n" + `{"id"`} {
+		in, out := io.Pipe()
+		go func() { _, _ = io.WriteString(out, first) }()
+		p := b.send(t, http.MethodPost, "/v1/jobs", in, "Content-Type", kind).problem(t, http.StatusRequestTimeout)
+		_ = out.Close()
+		if kind == ndjsonType {
+			if diff := cmp.Diff(&Progress{Answered: 1, Accepted: 1}, p.Progress); diff != "" {
+				t.Errorf("progress (-want +got)\n%s", diff)
+			}
+		}
+	}
+	in, out := io.Pipe()
+	go func() { _, _ = io.WriteString(out, `{"reason":`) }()
+	b.send(t, http.MethodPost, "/v1/jobs/a/cancel", in).problem(t, http.StatusRequestTimeout)
+	_ = out.Close()
+	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
+		t.Errorf("%+v, %v", job, err)
+	}
+}
+
+// A client that leaves in the middle of its lines leaves those enqueued that came.
+func TestClientLeaves(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	in, out := io.Pipe()
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/v1/jobs", in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Header.Set("Content-Type", ndjsonType)
+	go func() {
+		_, _ = io.WriteString(out, `{"id":"a","destination":"shop","payload":1}`+"\n"+`{"id":"b"`)
+		_ = out.CloseWithError(fmt.Errorf("left"))
+	}()
+	if answer, err := http.DefaultClient.Do(r); err == nil {
+		_ = answer.Body.Close()
+		t.Error("the request succeeded")
+	}
+	waitFor(t, "job a", func() bool {
+		_, err := b.client.Get(t.Context(), "a")
+		return err == nil
+	})
+}
+
+// waitFor polls until ok.
+func waitFor(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	deadline := time.After(10 * time.Second)
+	for !ok() {
+		select {
+		case <-deadline:
+			t.Fatal("waited in vain for " + what)
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+}
+
+// What get prints can be enqueued again.
+func TestEnqueueWhatGetPrints(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.post(t, "/v1/jobs", `{"id":"a","destination":"shop","payload":{"x":1},"key":"k"}`).ok(t, http.StatusCreated)
+	var doc map[string]any
+	if err := json.Unmarshal([]byte(b.get(t, "/v1/jobs/a").ok(t, http.StatusOK).body), &doc); err != nil {
+		t.Fatal(err)
+	}
+	doc["id"] = "b"
+	again, err := json.Marshal(doc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := decode[jobAnswer](t, b.post(t, "/v1/jobs", string(again)).ok(t, http.StatusCreated)); got.ID != "b" || string(got.Payload) != `{"x":1}` || got.Key != "k" {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,172 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// eventTypes are those that can be asked for.
+var eventTypes = []string{"job", "job.completed", "job.failed", "job.cancelled", "job.expired", feed.Breaker, feed.Destination}
+
+// mostEventBytes is how much of what has happened is written at once.
+const mostEventBytes = 64 << 10
+
+// eventsOf is what a request wants to hear.
+func eventsOf(r *http.Request) (feed.SubscribeOptions, *Problem) {
+	if p := checkQuery(r); p != nil {
+		return feed.SubscribeOptions{}, p
+	}
+	p := newProblem(http.StatusUnprocessableEntity, "the request cannot be accepted")
+	bad := func(location, message string) {
+		p.Errors = append(p.Errors, ProblemField{location, message})
+	}
+	query := r.URL.Query()
+	o := feed.SubscribeOptions{Destination: query.Get("destination"), After: r.Header.Get("Last-Event-ID")}
+	if o.After == "" { // that of a browser which has lost the connection is newer
+		o.After = query.Get("after")
+	}
+	for name := range query {
+		if !slices.Contains([]string{"destination", "type", "after"}, name) {
+			bad("query."+name, "unknown query parameter")
+		}
+	}
+	if o.Destination != "" && !jobs.ValidDestination(o.Destination) {
+		bad("query.destination", "must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit")
+	}
+	for _, several := range query["type"] {
+		for name := range strings.SplitSeq(several, ",") {
+			if !slices.Contains(eventTypes, name) {
+				bad("query.type", "there are "+strings.Join(eventTypes, ", "))
+				break
+			}
+			o.Types = append(o.Types, name)
+		}
+	}
+	if len(p.Errors) > 0 {
+		slices.SortFunc(p.Errors, byLocation)
+		return o, p
+	}
+	return o, nil
+}
+
+// streamEvents is GET /v1/events.
+func (a *api) streamEvents(w http.ResponseWriter, r *http.Request) {
+	p := a.may(r.Context(), access.ScopeRead)
+	var o feed.SubscribeOptions
+	if p == nil {
+		o, p = eventsOf(r)
+	}
+	if p != nil {
+		p.write(w)
+		return
+	}
+	ctx, cancel := webserver.Stream(r.Context())
+	defer cancel()
+	sub, err := a.subscribe(ctx, o)
+	if err != nil {
+		a.eventsProblem(ctx, err).write(w)
+		return
+	}
+	defer sub.Close()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream")
+	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
+	w.WriteHeader(http.StatusOK)
+	a.tell(ctx, w, sub)
+}
+
+// errNoEvents is the error of an API without a feed.
+var errNoEvents = errors.New("no events here")
+
+func (a *api) subscribe(ctx context.Context, o feed.SubscribeOptions) (*feed.Subscription, error) {
+	if a.events == nil {
+		return nil, errNoEvents
+	}
+	ctx, cancel := context.WithTimeout(ctx, lookTimeout)
+	defer cancel()
+	return a.events.Subscribe(ctx, o)
+}
+
+func (a *api) eventsProblem(ctx context.Context, err error) *Problem {
+	var p *Problem
+	switch {
+	case errors.Is(err, feed.ErrBadID):
+		return invalid("header.Last-Event-ID", "is no id of an event")
+	case errors.Is(err, feed.ErrTooMany):
+		p = newProblem(http.StatusServiceUnavailable, "too many listen to events here already; try again later, or ask another instance")
+	case errors.Is(err, feed.ErrClosed), errors.Is(err, errNoEvents):
+		p = newProblem(http.StatusServiceUnavailable, "there are no events here at the moment")
+	default:
+		return a.problem(ctx, "query", err)
+	}
+	p.retryAfter = retrySoon
+	return p
+}
+
+// tell writes events until the client leaves, is too slow, or may not hear them any
+// more. What has gathered is written at once.
+func (a *api) tell(ctx context.Context, w http.ResponseWriter, sub *feed.Subscription) {
+	id, _ := access.From(ctx)
+	control := http.NewResponseController(w)
+	var out bytes.Buffer
+	send := func() bool {
+		_, err := w.Write(out.Bytes())
+		out.Reset()
+		return err == nil && control.Flush() == nil
+	}
+	out.WriteString("retry: 2000\n: this stream goes on until you leave it\n\n")
+	if !send() {
+		return
+	}
+	beat := time.NewTicker(a.heartbeat)
+	defer beat.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-beat.C:
+			if !id.Valid() {
+				return
+			}
+			out.WriteString(": still here\n\n")
+		case e, ok := <-sub.C:
+			for more := true; ok && more; {
+				writeEvent(&out, e)
+				select {
+				case e, ok = <-sub.C:
+					more = out.Len() < mostEventBytes
+					if ok && !more {
+						writeEvent(&out, e)
+					}
+				default:
+					more = false
+				}
+			}
+			if !ok {
+				_ = send()
+				return
+			}
+		}
+		if !send() {
+			return
+		}
+	}
+}
+
+// writeEvent writes an event in the form of server-sent events. Its data is JSON of
+// ours on one line.
+func writeEvent(out *bytes.Buffer, e feed.Event) {
+	out.WriteString("event: " + e.Type + "\nid: " + e.ID + "\ndata: ")
+	out.Write(e.Data)
+	out.WriteString("\n\n")
+}

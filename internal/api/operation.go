@@ -1,0 +1,119 @@
+package api
+
+import (
+	"context"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/danielgtaylor/huma/v2/adapters/humago"
+
+	"github.com/tidegate/tidegate/internal/access"
+)
+
+// operation is what the API can be asked for.
+type operation struct {
+	method, path string
+	id           string // unique, for generated clients
+	tag          string
+	summary      string
+	description  string
+	scope        access.Scope
+	timeout      time.Duration // of all it does; 0: lookTimeout
+	where        at            // what errors about the input are about; "": the body
+	conflict     bool          // 409 is possible
+	missing      bool          // 404 is possible
+	example      any           // of the body
+}
+
+// answer is what an operation answers: JSON that is described as D.
+type answer[D any] struct{ Body shown[D] }
+
+func answerOf[D any](value any) *answer[D] { return &answer[D]{Body: shown[D]{value}} }
+
+// register adds an operation whose input is I.
+func register[I, D any](a *api, o operation, do func(ctx context.Context, in *I) (*answer[D], error)) {
+	op := a.describe(o)
+	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
+		r, w := humago.Unwrap(ctx)
+		p := a.may(ctx.Context(), o.scope)
+		if p == nil {
+			p = checkQuery(r)
+		}
+		if p != nil {
+			p.write(w)
+			return
+		}
+		next(ctx)
+	}}
+	where, timeout := o.where, o.timeout
+	if where == "" {
+		where = "body"
+	}
+	if timeout == 0 {
+		timeout = lookTimeout
+	}
+	huma.Register(a.huma, op, func(ctx context.Context, in *I) (*answer[D], error) {
+		ctx, cancel := context.WithTimeout(ctx, timeout)
+		defer cancel()
+		out, err := do(ctx, in)
+		if err != nil {
+			return nil, a.problem(ctx, where, err)
+		}
+		return out, nil
+	})
+}
+
+// describe is the operation for the document.
+func (a *api) describe(o operation) huma.Operation {
+	op := huma.Operation{
+		Method: o.method, Path: o.path, OperationID: o.id, Tags: []string{o.tag}, Summary: o.summary,
+		Description:                  o.description + "\n\nScope: `" + string(o.scope) + "`.",
+		Security:                     []map[string][]string{{securityName: {string(o.scope)}}},
+		RejectUnknownQueryParameters: true,
+		BodyReadTimeout:              -1, // it has been read
+		Errors:                       []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusTooManyRequests, http.StatusServiceUnavailable},
+	}
+	if o.missing {
+		op.Errors = append(op.Errors, http.StatusNotFound)
+	}
+	if o.conflict {
+		op.Errors = append(op.Errors, http.StatusConflict)
+	}
+	if o.method == http.MethodPost {
+		op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+	}
+	op.Errors = append(op.Errors, http.StatusUnprocessableEntity)
+	slices.Sort(op.Errors)
+	op.Errors = slices.Compact(op.Errors)
+	return op
+}
+
+// repeatable are the parameters that may be given more than once.
+var repeatable = []string{"status", "type"}
+
+// checkQuery refuses parameters without a value, as of a variable that a script
+// forgot to set, and such that say two things.
+func checkQuery(r *http.Request) *Problem {
+	query, err := url.ParseQuery(r.URL.RawQuery)
+	if err != nil {
+		return newProblem(http.StatusBadRequest, "the query of the URL is malformed")
+	}
+	p := newProblem(http.StatusUnprocessableEntity, "the query cannot be accepted")
+	for name, values := range query {
+		switch {
+		case slices.Contains(values, ""):
+			p.Errors = append(p.Errors, ProblemField{"query." + name, "is empty; give it a value or leave it out"})
+		case len(values) > 1 && !slices.Contains(repeatable, name):
+			p.Errors = append(p.Errors, ProblemField{"query." + name, "is given " + strconv.Itoa(len(values)) + " times"})
+		}
+	}
+	if len(p.Errors) == 0 {
+		return nil
+	}
+	slices.SortFunc(p.Errors, byLocation)
+	return p
+}

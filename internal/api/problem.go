@@ -1,0 +1,233 @@
+package api
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"strings"
+
+	"github.com/danielgtaylor/huma/v2"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Problem is an error as RFC 9457 has it. It never repeats what was sent but for
+// names and short values that are no payload.
+type Problem struct {
+	Type   string         `json:"type" doc:"Always about:blank: status and title say what kind of problem it is." example:"about:blank"`
+	Title  string         `json:"title" doc:"The status in words." example:"Unprocessable Entity"`
+	Status int            `json:"status" doc:"The HTTP status." example:"422"`
+	Detail string         `json:"detail" doc:"What is wrong and what to do, for people." example:"the job cannot be accepted"`
+	Errors []ProblemField `json:"errors,omitempty" doc:"Everything that is wrong with what was sent, each with its place."`
+
+	// Of an enqueue of many that ended early.
+	*Progress
+
+	retryAfter int // seconds; 0: no header
+}
+
+// ProblemField is one thing that is wrong.
+type ProblemField struct {
+	Location string `json:"location" doc:"Where it is: body, path or query, then the field; elements of an array by their index." example:"body.retry.max_retries"`
+	Message  string `json:"message" doc:"What is wrong with it." example:"must be from 1 to 10, is 99"`
+}
+
+// Progress is how far an enqueue of many came that ended early.
+type Progress struct {
+	Answered   int `json:"answered" required:"false" doc:"Enqueues of many that ended early: this many jobs, from the first, are answered for certain. Of those after them some may have been enqueued: only those with an id can be sent again safely." example:"12"`
+	Accepted   int `json:"accepted" required:"false" doc:"How many of them were enqueued." example:"12"`
+	Duplicates int `json:"duplicates" required:"false" doc:"How many of them existed already." example:"0"`
+	Rejected   int `json:"rejected" required:"false" doc:"How many of them were refused." example:"0"`
+}
+
+// Error returns the detail.
+func (p *Problem) Error() string { return p.Detail }
+
+// GetStatus returns the HTTP status.
+func (p *Problem) GetStatus() int { return p.Status }
+
+// GetHeaders returns what the answer has to say besides.
+func (p *Problem) GetHeaders() http.Header {
+	if p.retryAfter == 0 {
+		return nil
+	}
+	return http.Header{"Retry-After": {strconv.Itoa(p.retryAfter)}}
+}
+
+// ContentType is that of problems.
+func (p *Problem) ContentType(string) string { return problemType }
+
+const (
+	problemType = "application/problem+json"
+	jsonType    = "application/json"
+	ndjsonType  = "application/x-ndjson"
+)
+
+// retrySoon is after how many seconds a caller may try again what Redis could not
+// take.
+const retrySoon = 5
+
+func newProblem(status int, format string, args ...any) *Problem {
+	return &Problem{Type: "about:blank", Title: http.StatusText(status), Status: status, Detail: fmt.Sprintf(format, args...)}
+}
+
+// invalid is a problem with one field.
+func invalid(location, format string, args ...any) *Problem {
+	p := newProblem(http.StatusUnprocessableEntity, "%s cannot be accepted", location)
+	p.Errors = []ProblemField{{Location: location, Message: fmt.Sprintf(format, args...)}}
+	return p
+}
+
+// problemOfHuma makes a problem of what the router finds wrong with a request. The
+// values that it found are left out: they may be secrets.
+func problemOfHuma(status int, text string, errs ...error) huma.StatusError {
+	p := newProblem(status, "%s", text)
+	for _, err := range errs {
+		if err == nil {
+			continue
+		}
+		field := ProblemField{Message: err.Error()}
+		if d, ok := errors.AsType[*huma.ErrorDetail](err); ok {
+			field = ProblemField{Location: d.Location, Message: d.Message}
+		}
+		p.Errors = append(p.Errors, field)
+	}
+	if status == http.StatusUnprocessableEntity {
+		p.Detail = "the request cannot be accepted"
+	}
+	return p
+}
+
+// at says where the fields of a job, a filter or another input come from.
+type at string
+
+// of is the location of a field.
+func (a at) of(field string) string {
+	switch field {
+	case "at":
+		field = "available_at"
+	case "":
+		return string(a)
+	}
+	return string(a) + "." + field
+}
+
+// fields says what is wrong with an input, nil if that is not what the error is
+// about.
+func (a at) fields(err error) []ProblemField {
+	var (
+		wrong   *jobs.ValidationError
+		unknown *jobs.UnknownDestinationError
+	)
+	switch {
+	case errors.As(err, &wrong):
+		out := make([]ProblemField, len(wrong.Fields))
+		for i, f := range wrong.Fields {
+			out[i] = ProblemField{Location: a.of(f.Field), Message: f.Message}
+		}
+		return out
+	case errors.As(err, &unknown):
+		return []ProblemField{{Location: a.of("destination"), Message: unknownDestination(unknown)}}
+	case errors.Is(err, jobs.ErrInvalid):
+		return []ProblemField{{Location: string(a), Message: strings.TrimPrefix(err.Error(), "jobs: ")}}
+	}
+	return nil
+}
+
+func unknownDestination(e *jobs.UnknownDestinationError) string {
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("%q is not known, and no other is: start a worker that serves it", e.Name)
+	}
+	const most = 20
+	names, more := e.Known, ""
+	if len(names) > most {
+		names, more = names[:most], fmt.Sprintf(" and %d more", len(names)-most)
+	}
+	return fmt.Sprintf("%q is not known; known are %s%s", e.Name, strings.Join(names, ", "), more)
+}
+
+// problem says what an error of ours means to the caller. where is the place of the
+// input that it may be about.
+func (a *api) problem(ctx context.Context, where at, err error) *Problem {
+	var (
+		known  *Problem
+		status *jobs.StatusError
+		scope  *access.ScopeError
+	)
+	fields := where.fields(err)
+	switch {
+	case errors.As(err, &known):
+		return known
+	case fields != nil:
+		p := newProblem(http.StatusUnprocessableEntity, "what was sent cannot be accepted; errors says what is wrong with it")
+		p.Errors = fields
+		return p
+	case errors.Is(err, jobs.ErrNotFound):
+		return newProblem(http.StatusNotFound, "no such job is known: it was never enqueued, or its retention has ended")
+	case errors.As(err, &status):
+		return newProblem(http.StatusConflict, "%s", status.Error())
+	case errors.As(err, &scope):
+		return newProblem(http.StatusForbidden, "%s", scope.Error())
+	}
+	if p := redisProblem(err); p != nil {
+		if !errors.Is(err, context.Canceled) {
+			a.log.WarnContext(ctx, "request failed because of Redis", "error", err)
+		}
+		return p
+	}
+	a.log.ErrorContext(ctx, "request failed", "error", err)
+	return newProblem(http.StatusInternalServerError, "something went wrong that should not; the server's log says what")
+}
+
+// redisProblem is the answer where Redis is away or does not take what it is given,
+// nil if that is not what the error is about. Its own words are for the log: they
+// name hosts.
+func redisProblem(err error) *Problem {
+	var (
+		network net.Error
+		reply   redis.Error
+	)
+	text := err.Error()
+	unavailable := func(detail string) *Problem {
+		p := newProblem(http.StatusServiceUnavailable, "%s", detail)
+		p.retryAfter = retrySoon
+		return p
+	}
+	switch {
+	case strings.Contains(text, "OOM command not allowed"):
+		return unavailable("Redis is full and takes nothing new; try again later")
+	case strings.Contains(text, "READONLY"), strings.Contains(text, "MISCONF"), strings.Contains(text, "NOREPLICAS"):
+		return unavailable("Redis refuses to write at the moment; try again later")
+	case errors.Is(err, context.DeadlineExceeded):
+		return unavailable("Redis did not answer in time; try again later")
+	case errors.As(err, &network), errors.As(err, &reply), errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF),
+		errors.Is(err, breaker.ErrUnavailable), errors.Is(err, redis.ErrClosed), errors.Is(err, redis.ErrPoolTimeout),
+		errors.Is(err, context.Canceled):
+		return unavailable("Redis cannot be reached at the moment; try again later")
+	}
+	return nil
+}
+
+// write sends a problem.
+func (p *Problem) write(w http.ResponseWriter) {
+	for name, values := range p.GetHeaders() {
+		w.Header()[name] = values
+	}
+	b, err := json.Marshal(p)
+	if err != nil { // of strings and numbers
+		b = nil
+	}
+	h := w.Header()
+	h.Set("Content-Type", problemType)
+	h.Set("Content-Length", strconv.Itoa(len(b)))
+	w.WriteHeader(p.Status)
+	_, _ = w.Write(b)
+}

@@ -1,0 +1,302 @@
+package api
+
+import (
+	"encoding/json"
+	"reflect"
+	"time"
+
+	"github.com/danielgtaylor/huma/v2"
+)
+
+// The types of this file describe JSON for the OpenAPI document; most of what is
+// sent is marshalled from the types of the packages that know the things. A test
+// holds both together.
+
+// shown is a value that is described as D.
+type shown[D any] struct{ value any }
+
+// MarshalJSON gives the value's own form.
+func (s shown[D]) MarshalJSON() ([]byte, error) { return json.Marshal(s.value) }
+
+// Schema implements huma.SchemaProvider.
+func (shown[D]) Schema(r huma.Registry) *huma.Schema { return r.Schema(reflect.TypeFor[D](), true, "") }
+
+// orNull describes a D that may be null.
+type orNull[D any] struct{}
+
+// Schema implements huma.SchemaProvider.
+func (orNull[D]) Schema(r huma.Registry) *huma.Schema {
+	return &huma.Schema{OneOf: []*huma.Schema{r.Schema(reflect.TypeFor[D](), true, ""), {Type: "null"}}}
+}
+
+// anyJSON describes a value of any kind.
+type anyJSON struct{}
+
+// Schema implements huma.SchemaProvider.
+func (anyJSON) Schema(huma.Registry) *huma.Schema { return &huma.Schema{} }
+
+// Job is a job as it stands.
+type Job struct {
+	ID              string          `json:"id" doc:"A UUIDv7 unless it was given." example:"post-7"`
+	Destination     string          `json:"destination" doc:"The API that it is published to." example:"deviantart"`
+	Key             string          `json:"key" doc:"Whose budget it is inside the destination; empty for none." example:"alice"`
+	Status          string          `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, put off or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
+	Priority        string          `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
+	Payload         anyJSON         `json:"payload" doc:"The body of the call, any JSON. Null in lists, and where redacted."`
+	Request         Request         `json:"request" doc:"The rest of the call that the job sets for itself; without headers where redacted."`
+	Batch           string          `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
+	After           []string        `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
+	Attempt         int             `json:"attempt" doc:"How many retries were made." example:"0"`
+	Retry           orNull[Retry]   `json:"retry" doc:"How it is called again after failures; null: it is called once."`
+	NextRetryAt     *time.Time      `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
+	RescheduleCount int             `json:"reschedule_count" doc:"How often it was put off; that is no failure." example:"5"`
+	MaxReschedules  *int            `json:"max_reschedules" doc:"It fails rather than be put off more often; null: no limit." example:"100"`
+	AvailableAt     time.Time       `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
+	CreatedAt       time.Time       `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
+	StartedAt       *time.Time      `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
+	ExpiresAt       *time.Time      `json:"expires_at" doc:"It is not started then or later; null: it never expires." example:"2030-02-01T00:00:00Z"`
+	ExpiredAt       *time.Time      `json:"expired_at" doc:"When it was taken out because it had expired." example:"2030-02-01T00:00:01Z"`
+	CompletedAt     *time.Time      `json:"completed_at" doc:"When the destination had accepted it." example:"2030-01-31T14:35:01Z"`
+	EndedAt         *time.Time      `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
+	Response        orNull[Answer]  `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
+	LastError       string          `json:"last_error" doc:"What went wrong last." example:""`
+	Reason          string          `json:"reason" doc:"Why it was put off last." example:"breaker deviantart open"`
+	Worker          string          `json:"worker" doc:"Who has it in hand, or had it last." example:"host:4711"`
+	Crashes         int             `json:"crashes" doc:"How many workers died with it in hand." example:"0"`
+	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
+	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now; null if it runs or has ended, and in lists and answers to an enqueue."`
+	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, headers and response are left out because the token lacks the scope payloads." example:"false"`
+}
+
+// Request is the part of the call that a job sets for itself.
+type Request struct {
+	Path    string            `json:"path,omitempty" doc:"Appended to the destination's URL; begins with a slash." example:"/items/7"`
+	Query   string            `json:"query,omitempty" doc:"Appended to the destination's query, without a question mark." example:"a=b"`
+	Headers map[string]string `json:"headers,omitempty" doc:"Headers of the call. Authorization, Host, Idempotency-Key and those that frame the message are refused." example:"{\"X-A\":\"b\"}"`
+}
+
+// Retry says how a job is called again after failures.
+type Retry struct {
+	MaxRetries        int      `json:"max_retries" minimum:"1" doc:"Calls after the first, at most; up to RETRY_MAX_RETRIES_LIMIT, 10 unless configured." example:"3"`
+	InitialDelaySecs  int      `json:"initial_delay_secs,omitempty" minimum:"1" doc:"Seconds before the first retry; 5 unless given." example:"5"`
+	BackoffMultiplier float64  `json:"backoff_multiplier,omitempty" minimum:"1" doc:"Each retry's delay is the one before it times this; 2 unless given." example:"2"`
+	MaxDelaySecs      int      `json:"max_delay_secs,omitempty" minimum:"1" doc:"No delay is longer; 300 unless given. Up to RETRY_MAX_DELAY_LIMIT, 3600 unless configured." example:"300"`
+	RetryOn           []string `json:"retry_on,omitempty" enum:"timeout,failure,explicit" doc:"Which failures are retried; all unless given." example:"[\"timeout\",\"failure\"]"`
+}
+
+// Answer is what a destination said.
+type Answer struct {
+	Status int    `json:"status" doc:"The HTTP status; 0 where the publisher is no HTTP one." example:"201"`
+	Body   string `json:"body" doc:"The body, up to 4 KiB of it." example:"{\"id\":7}"`
+}
+
+// Waiting says why a job does not run now.
+type Waiting struct {
+	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,breaker_probing,scheduled,rescheduled,retry,no_worker,queued,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
+	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
+	Until        *time.Time `json:"until" doc:"Until when, if anybody can tell." example:"2030-01-31T14:35:00Z"`
+	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
+	Ahead        *int       `json:"ahead" doc:"How many jobs stand before it in its queue; null if it stands in none, or farther than was looked." example:"12"`
+	AheadAtLeast *int       `json:"ahead_at_least" doc:"How many were looked through without finding it; null unless it stands farther." example:"10000"`
+}
+
+// NewJob is a job to be enqueued.
+type NewJob struct {
+	Destination    string     `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
+	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
+	ID             string     `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
+	Key            string     `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
+	Request        *Request   `json:"request,omitempty" doc:"The rest of the call."`
+	Priority       string     `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
+	Batch          string     `json:"batch,omitempty" doc:"A batch to count, list or cancel it with; needs not be created." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"monday"`
+	After          []string   `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
+	Retry          *Retry     `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is no failure."`
+	MaxReschedules *int       `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
+	AvailableAt    *time.Time `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
+	TTL            ttl        `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
+	ExpiresAt      *time.Time `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
+}
+
+// ttl is a duration: seconds, or a text.
+type ttl struct{}
+
+// Schema implements huma.SchemaProvider.
+func (ttl) Schema(huma.Registry) *huma.Schema {
+	return &huma.Schema{
+		OneOf: []*huma.Schema{
+			{Type: huma.TypeString, Description: "Such as 30s, 5m, 24h or 7d."},
+			{Type: huma.TypeNumber, Description: "Seconds."},
+		},
+		Examples: []any{"24h"},
+	}
+}
+
+// Page is a page of a list.
+type Page[D any] struct {
+	Items []D    `json:"items" doc:"What was found."`
+	Next  string `json:"next" doc:"The cursor of the next page, empty after the last one. A page may have fewer items than asked for, even none, and a next one all the same." example:""`
+}
+
+// List is a list that is answered as a whole.
+type List[D any] struct {
+	Items []D `json:"items" doc:"What there is."`
+}
+
+// HistoryEntry is one version of a job.
+type HistoryEntry struct {
+	Version int       `json:"version" doc:"Counts from 1. The first and the last 99 are kept." example:"3"`
+	At      time.Time `json:"at" doc:"When." example:"2030-01-31T14:35:00Z"`
+	Status  string    `json:"status" doc:"The status from then on." example:"pending"`
+	Event   string    `json:"event" doc:"What happened: created, started, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, worker_lost, recovered, repaired." example:"rescheduled"`
+	Detail  string    `json:"detail" doc:"More, for people." example:"available_at +60s, count 1, breaker deviantart open"`
+	By      string    `json:"by,omitempty" doc:"Who did it: a worker, or a person by the name of the token; left out if it happened by itself." example:"token:shop"`
+}
+
+// Enqueued is the answer to an enqueue of many.
+type Enqueued struct {
+	Accepted   int            `json:"accepted" doc:"How many were enqueued." example:"2"`
+	Duplicates int            `json:"duplicates" doc:"How many had an id that existed." example:"0"`
+	Rejected   int            `json:"rejected" doc:"How many were refused." example:"1"`
+	Items      []EnqueuedItem `json:"items" doc:"Of an array: what became of each, in its order. Of lines: the first 1,000 that were refused."`
+}
+
+// EnqueuedItem is what became of one job of many.
+type EnqueuedItem struct {
+	Index     int            `json:"index" doc:"Its place among the jobs that were sent, from 0." example:"0"`
+	Line      int            `json:"line,omitempty" doc:"Its line, from 1, where lines were sent." example:"1"`
+	ID        string         `json:"id,omitempty" doc:"Its id, if it is known." example:"post-7"`
+	Status    string         `json:"status,omitempty" doc:"Its status, if it is known." example:"pending"`
+	Duplicate bool           `json:"duplicate" doc:"True if its id existed: nothing was enqueued." example:"false"`
+	Errors    []ProblemField `json:"errors,omitempty" doc:"Why it was refused: all that is wrong with it."`
+}
+
+// Acted is what an action came to.
+type Acted struct {
+	Matched *int `json:"matched,omitempty" doc:"Of a dry run: how many jobs the action would be about." example:"1200"`
+	Done    int  `json:"done" doc:"How many are now what they were to be." example:"1198"`
+	Asked   int  `json:"asked" doc:"How many were running: their workers have been asked, and they may still end otherwise." example:"2"`
+	Refused int  `json:"refused" doc:"How many moved to a status that does not allow it, have expired, or are kept from running by a parent." example:"0"`
+}
+
+// ActedOne is what an action came to for one job.
+type ActedOne struct {
+	ID     string `json:"id" doc:"The job's id." example:"post-7"`
+	Done   bool   `json:"done" doc:"True if the job is now what it was to be." example:"true"`
+	Asked  bool   `json:"asked" doc:"True if the job was running: its worker has been asked, and it may still end otherwise." example:"false"`
+	Status string `json:"status" doc:"The status before the action." example:"pending"`
+}
+
+// Batch is how far a batch is.
+type Batch struct {
+	Batch    string         `json:"batch" doc:"Its name." example:"monday"`
+	Total    int            `json:"total" doc:"Its jobs." example:"120"`
+	Counts   map[string]int `json:"counts" doc:"Its jobs by status; statuses without jobs are left out." example:"{\"completed\":90,\"pending\":30}"`
+	Progress float64        `json:"progress" doc:"The part that has ended, however it did." example:"0.75"`
+	Done     bool           `json:"done" doc:"True when all have ended." example:"false"`
+}
+
+// Breaker is a circuit breaker as it stands.
+type Breaker struct {
+	Name        string         `json:"name" doc:"The destination, or destination/key." example:"deviantart"`
+	State       string         `json:"state" enum:"CLOSED,OPEN,HALF_OPEN" doc:"CLOSED lets calls through, OPEN none, HALF_OPEN one: the probe." example:"OPEN"`
+	Failures    int            `json:"failures" doc:"Rate-limited answers in a row." example:"3"`
+	LastFailure *time.Time     `json:"last_failure" doc:"When the last of them came." example:"2030-01-31T14:30:00Z"`
+	Generation  int64          `json:"generation" doc:"Grows from each transition to the next." example:"17"`
+	OpenUntil   *time.Time     `json:"open_until" doc:"When an OPEN breaker's time comes." example:"2030-01-31T14:35:00Z"`
+	UntilReset  bool           `json:"until_reset" doc:"True if it was opened by hand until it is reset." example:"false"`
+	Remaining   int64          `json:"cooldown_remaining_ms" doc:"Milliseconds until open_until." example:"299000"`
+	Incident    string         `json:"incident" doc:"The id of the incident, the same from opening to closing; empty in CLOSED." example:"4f2a"`
+	Cause       string         `json:"cause" doc:"Why it opened last: threshold, hint, probe, ramp, budget or manual." example:"hint"`
+	Reason      string         `json:"reason" doc:"What the person said who opened it." example:""`
+	TrippedBy   string         `json:"tripped_by" doc:"Who that was." example:""`
+	OpenedAt    *time.Time     `json:"opened_at" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
+	Probes      int            `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
+	Wasted      int            `json:"wasted" doc:"All calls of the incident that were rate limited." example:"3"`
+	ProbeBy     string         `json:"probe_by" doc:"The instance that probes now." example:""`
+	ProbeUntil  *time.Time     `json:"probe_until" doc:"When the probe is given up at the latest." example:"2030-01-31T14:35:35Z"`
+	Level       int            `json:"level" doc:"How many failed probes the cooldown has grown by." example:"0"`
+	SlowStart   int            `json:"slow_start" doc:"How many calls may be in flight after an incident; 0 outside of a slow start." example:"0"`
+	Budget      orNull[Budget] `json:"budget" doc:"What the API said is left, while that is so little that calls are counted."`
+	Forced      string         `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
+	ForcedUntil *time.Time     `json:"forced_until" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
+	Rescheduled int            `json:"rescheduled" doc:"Jobs of the incident that were put off." example:"12"`
+	Instances   []string       `json:"instances" doc:"Instances that had a part in the incident." example:"[\"host:4711\"]"`
+}
+
+// Budget is what an API said is left.
+type Budget struct {
+	Remaining int   `json:"remaining" doc:"Calls that are left." example:"7"`
+	Reset     int64 `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
+	Limit     int   `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
+}
+
+// Incident is what happened from a breaker's opening to its closing.
+type Incident struct {
+	ID          string     `json:"id" doc:"The same in the events of the incident." example:"4f2a"`
+	Name        string     `json:"name" doc:"The breaker." example:"deviantart"`
+	Started     *time.Time `json:"started" doc:"When it opened." example:"2030-01-31T14:30:00Z"`
+	Ended       *time.Time `json:"ended" doc:"When it closed; null while it lasts." example:"2030-01-31T14:35:01Z"`
+	Cause       string     `json:"cause" doc:"Why it opened last." example:"hint"`
+	EndedBy     string     `json:"ended_by" doc:"Why it closed." example:"success"`
+	Reason      string     `json:"reason" doc:"What the person said who opened it." example:""`
+	By          string     `json:"by" doc:"Who that was." example:""`
+	Probes      int        `json:"probes" doc:"Probes that were rate limited." example:"0"`
+	Wasted      int        `json:"wasted" doc:"All calls that were rate limited." example:"3"`
+	Rescheduled int        `json:"rescheduled" doc:"Jobs that were put off." example:"12"`
+	Instances   []string   `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
+}
+
+// BreakerEvent is one transition of a breaker.
+type BreakerEvent struct {
+	At          time.Time  `json:"at" doc:"When." example:"2030-01-31T14:30:00Z"`
+	Name        string     `json:"name" doc:"The breaker." example:"deviantart"`
+	Key         string     `json:"key,omitempty" doc:"The key, of a key's breaker." example:"alice"`
+	From        string     `json:"from" enum:"CLOSED,OPEN,HALF_OPEN" doc:"The state before." example:"CLOSED"`
+	To          string     `json:"to" enum:"CLOSED,OPEN,HALF_OPEN" doc:"The state after." example:"OPEN"`
+	Cause       string     `json:"cause" doc:"Why." example:"hint"`
+	Incident    string     `json:"incident" doc:"The incident, from opening to closing." example:"4f2a"`
+	By          string     `json:"by" doc:"The instance, or the person, that made it." example:"host:4711"`
+	Reason      string     `json:"reason,omitempty" doc:"What the person said." example:"maintenance"`
+	Generation  int64      `json:"generation" doc:"Grows from each transition to the next." example:"17"`
+	Failures    int        `json:"failures" doc:"Rate-limited answers in a row after it." example:"3"`
+	OpenedAt    *time.Time `json:"opened_at,omitempty" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
+	OpenUntil   *time.Time `json:"open_until,omitempty" doc:"When an OPEN breaker's time comes; left out: not before it is reset." example:"2030-01-31T14:35:00Z"`
+	Probes      int        `json:"probes" doc:"The incident's failed probes so far." example:"0"`
+	Wasted      int        `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
+	Rescheduled int        `json:"rescheduled" doc:"Jobs put off because of it so far." example:"12"`
+}
+
+// Destination is one that is known.
+type Destination struct {
+	Name          string     `json:"name" doc:"Its name." example:"deviantart"`
+	WorkersSeenAt *time.Time `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
+	Paused        bool       `json:"paused" doc:"True while a person has paused it." example:"false"`
+	Backlog       int        `json:"backlog" doc:"How many of its jobs have not ended." example:"42"`
+}
+
+// PausedDestination is what a pause or resume of a destination came to.
+type PausedDestination struct {
+	Destination string `json:"destination" doc:"Its name." example:"deviantart"`
+	Paused      bool   `json:"paused" doc:"True if it is paused now." example:"true"`
+	Changed     bool   `json:"changed" doc:"False if it was so already." example:"true"`
+}
+
+// Stats is what a destination's queues hold.
+type Stats struct {
+	Destination      string         `json:"destination" doc:"Its name." example:"deviantart"`
+	Counts           map[string]int `json:"counts" doc:"Jobs by status; all statuses are there." example:"{\"pending\":42,\"completed\":1200}"`
+	Backlog          int            `json:"backlog" doc:"How many have not ended." example:"42"`
+	OldestPendingAt  *time.Time     `json:"oldest_pending_at" doc:"Since when the job waits that is next in line; null without one." example:"2030-01-31T14:30:00Z"`
+	OldestPendingAge float64        `json:"oldest_pending_age_secs" doc:"How many seconds that is ago." example:"12.5"`
+	Paused           bool           `json:"paused" doc:"True while a person has paused it." example:"false"`
+	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
+	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
+}
+
+// Worker is one that lives.
+type Worker struct {
+	Name         string    `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
+	StartedAt    time.Time `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
+	SeenAt       time.Time `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
+	Destinations []string  `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
+}

@@ -1,0 +1,238 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/api"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/dashboard"
+	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// RunAPI serves the HTTP API and the dashboard of cfg until ctx ends and returns nil
+// after a stop in order. It serves also while Redis is away: then it says so.
+//
+// Errors: the address cannot be listened on, or is open to others without tokens; the
+// file of tokens is not in order (config.Errors).
+func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process Process) (err error) {
+	var stop teardown
+	defer func() { err = errors.Join(err, stop.run()) }()
+
+	traced := StartTracing(ctx, process.Environ, process.Version, log)
+	stop.add(func() error { traced.Stop(flushWithin); return nil })
+	if err := access.CheckAddress(cfg.API.ListenAddr, cfg.API.TokensFile != ""); err != nil {
+		return config.Errors{&config.Error{
+			Variable: "API_TOKENS_FILE", Problem: err.Error(),
+			Fix: "make one with: tidegate token new --name NAME --scope operate --file tokens.json",
+		}}
+	}
+	known, err := openTokens(cfg, log)
+	if err != nil {
+		return err
+	}
+	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-api", Logger: log})
+	if err != nil {
+		return fmt.Errorf("app: open Redis: %w", err)
+	}
+	stop.add(closer.Close)
+	names := make([]string, len(cfg.Destinations))
+	for i, d := range cfg.Destinations {
+		names[i] = d.Name
+	}
+	client, err := jobs.NewClient(rdb, append(traced.ClientOptions(),
+		jobs.WithLimits(Limits(cfg)), jobs.WithDestinations(names...), jobs.WithRetention(cfg.JobRetention), jobs.WithLogger(log),
+	)...)
+	if err != nil {
+		return fmt.Errorf("app: api: %w", err)
+	}
+	seen := newRequests(process)
+	served, err := APIHandler(ctx, APIOptions{
+		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.PublicURL,
+		Metrics: seen.handler(log), Version: process.Version, Logger: log,
+	})
+	if err != nil {
+		return err
+	}
+	stop.add(func() error { served.Close(); return nil })
+	server, err := webserver.Start(ctx, webserver.Options{Addr: cfg.API.ListenAddr, Handler: served, Logger: log, OnRequest: seen.observe})
+	if err != nil {
+		return config.Errors{&config.Error{
+			Variable: "LISTEN_ADDR", Problem: err.Error(), Fix: "set it to an address of this machine with a free port",
+		}}
+	}
+	stop.add(server.Close)
+	if known == nil {
+		log.WarnContext(ctx, "there are no tokens: whoever reaches this address may do everything; set API_TOKENS_FILE", "addr", server.Addr())
+	}
+	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
+	<-ctx.Done()
+	log.Info("api stops")
+	return nil
+}
+
+// Limits are those of jobs that cfg sets.
+func Limits(cfg *config.Config) jobs.Limits {
+	return jobs.Limits{
+		MaxPayloadBytes: cfg.MaxPayloadBytes,
+		RetryMaxRetries: cfg.Retry.MaxRetriesLimit,
+		RetryMaxDelay:   cfg.Retry.MaxDelayLimit,
+	}
+}
+
+// openTokens reads the file of tokens; nil if there is none.
+func openTokens(cfg *config.Config, log *slog.Logger) (*access.Tokens, error) {
+	if cfg.API.TokensFile == "" {
+		return nil, nil //nolint:nilnil // nil is none
+	}
+	known, err := access.OpenTokens(cfg.API.TokensFile, access.Options{Logger: log})
+	if err == nil {
+		return known, nil
+	}
+	problems, ok := errors.AsType[tokens.Errors](err)
+	if !ok {
+		return nil, config.Errors{&config.Error{Variable: "API_TOKENS_FILE", Problem: err.Error(), Fix: "see tidegate token new --help"}}
+	}
+	var all config.Errors
+	for _, p := range problems {
+		all = append(all, &config.Error{Variable: "API_TOKENS_FILE", Problem: fmt.Sprintf("file %q: %s", cfg.API.TokensFile, p.What), Fix: p.Fix})
+	}
+	return nil, all
+}
+
+// APIOptions are what the API and the dashboard are made of.
+type APIOptions struct {
+	// Redis and Client on it are required.
+	Redis  redis.UniversalClient
+	Client *jobs.Client
+	// Limits of the client.
+	Limits jobs.Limits
+	// Tokens that are good. Nil: whoever asks may do everything.
+	Tokens *access.Tokens
+	// PublicURL is PUBLIC_URL.
+	PublicURL string
+	// Metrics answers /metrics; nil: there are none.
+	Metrics http.Handler
+	// Version of the build.
+	Version string
+	Logger  *slog.Logger
+}
+
+// Served is the API and the dashboard. Close ends what works for them.
+type Served struct {
+	http.Handler
+	stop    context.CancelFunc
+	working sync.WaitGroup
+}
+
+// Close ends streams of events and waits for what works in the background.
+func (s *Served) Close() {
+	s.stop()
+	s.working.Wait()
+}
+
+// APIHandler puts the API and the dashboard together.
+func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
+	var board *dashboard.Dashboard // it draws the guard's errors, and needs the guard
+	guard, err := access.NewGuard(access.GuardOptions{
+		Tokens: o.Tokens, Redis: o.Redis, PublicURL: o.PublicURL, Logger: o.Logger,
+		PageError: func(w http.ResponseWriter, r *http.Request, status int, message string) {
+			board.PageError(w, r, status, message)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("app: api: %w", err)
+	}
+	hub := feed.New(o.Redis, o.Client, feed.Options{Logger: o.Logger})
+	board, err = dashboard.New(dashboard.Options{
+		Redis: o.Redis, Client: o.Client, Guard: guard, Hub: hub, Version: o.Version, Logger: o.Logger,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("app: api: %w", err)
+	}
+	rest := api.New(api.Options{Redis: o.Redis, Client: o.Client, Limits: o.Limits, Events: hub, Logger: o.Logger})
+	health := &apiHealth{rdb: o.Redis}
+	mux := http.NewServeMux()
+	mux.Handle("/v1/", guard.API(rest))
+	mux.Handle("GET /openapi.json", guard.Public(rest))
+	mux.Handle("GET /docs", guard.Public(rest))
+	mux.HandleFunc("GET /healthz", health.live)
+	mux.HandleFunc("GET /readyz", health.ready)
+	if o.Metrics != nil {
+		mux.Handle("GET /metrics", guard.API(guard.RequireAPI(access.ScopeRead, o.Metrics)))
+	}
+	mux.Handle("/", board)
+
+	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Served{Handler: webserver.Routed(mux), stop: cancel}
+	s.working.Go(func() { hub.Run(working) })
+	s.working.Go(func() { awaitRights(working, o.Redis, o.Logger) })
+	return s, nil
+}
+
+// awaitRights waits for Redis and says which rights are missing, if any.
+func awaitRights(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) {
+	for ctx.Err() == nil {
+		if redisconn.Wait(ctx, rdb, log, redisPatience) == nil {
+			break
+		}
+	}
+	if err := redisconn.CheckRights(ctx, rdb); err != nil && ctx.Err() == nil {
+		log.ErrorContext(ctx, "Redis refuses some of what is needed", "error", err)
+	}
+}
+
+// apiHealth answers orchestrators.
+type apiHealth struct {
+	rdb redis.UniversalClient
+
+	mu      sync.Mutex // held while Redis is asked; who waits gets the answer
+	problem error
+	askedAt time.Time
+}
+
+// How long an answer of Redis is given again, and how long Redis has for it.
+const (
+	healthFor     = time.Second
+	healthTimeout = 3 * time.Second
+)
+
+// live says that the process lives; it asks nobody.
+func (h *apiHealth) live(w http.ResponseWriter, _ *http.Request) {
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	fmt.Fprintln(w, "ok")
+}
+
+// ready says whether Redis answers, which is all that it takes.
+func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
+	w.Header().Set("Content-Type", "application/json")
+	if err := h.ask(r.Context()); err != nil {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, `{"status":"not ready","reason":"Redis does not answer"}`)
+		return
+	}
+	fmt.Fprintln(w, `{"status":"ready"}`)
+}
+
+func (h *apiHealth) ask(ctx context.Context) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.askedAt.IsZero() || time.Since(h.askedAt) >= healthFor {
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), healthTimeout)
+		defer cancel()
+		h.problem, h.askedAt = h.rdb.Ping(ctx).Err(), time.Now()
+	}
+	return h.problem
+}

@@ -1,0 +1,80 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/callbacks"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// calling is a worker's part in the callbacks; nil is none.
+type calling struct{ callbacks *callbacks.Callbacks }
+
+// newCalling prepares the callbacks, if somebody wants any.
+func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger, stop *teardown) (*calling, error) {
+	o := callbacks.Options{Worker: publisher.WorkerName(), Logger: log}
+	for _, d := range cfg.Destinations {
+		if d.CallbackURL == "" {
+			continue
+		}
+		r := callbacks.Receiver{Destination: d.Name, URL: d.CallbackURL}
+		for _, s := range d.CallbackSecrets {
+			r.Secrets = append(r.Secrets, s.Reveal())
+		}
+		o.Receivers = append(o.Receivers, r)
+	}
+	if len(o.Receivers) == 0 {
+		return nil, nil //nolint:nilnil // nil is none
+	}
+	c, err := callbacks.New(rdb, o)
+	if err != nil {
+		return nil, fmt.Errorf("app: callbacks: %w", err)
+	}
+	stop.add(c.Close)
+	return &calling{c}, nil
+}
+
+// observe has the relay look when a job has ended here.
+func (c *calling) observe(o *publisher.Options) {
+	if c == nil {
+		return
+	}
+	onJob := o.OnJob
+	o.OnJob = func(e publisher.JobEvent) {
+		if onJob != nil {
+			onJob(e)
+		}
+		switch e.Result {
+		case publisher.Completed, publisher.FailedFinal, publisher.Cancelled:
+			c.callbacks.Poke(e.Destination)
+		}
+	}
+}
+
+// serve has this worker make callbacks, and deliver them, until stop is run.
+func (c *calling) serve(ctx context.Context, p *publisher.Publisher, stop *teardown) error {
+	if c == nil {
+		return nil
+	}
+	err := p.Handle(callbacks.Destination, publisher.Func(c.callbacks.Publish),
+		publisher.Concurrency(c.callbacks.Concurrency()), publisher.Timeout(callbacks.Timeout),
+		publisher.Breaker(callbacks.BreakerOptions()), publisher.Retention(callbacks.Retention))
+	if err != nil {
+		return fmt.Errorf("app: callbacks: %w", err)
+	}
+	relaying, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() { _ = c.callbacks.Run(relaying) })
+	stop.add(func() error {
+		cancel()
+		work.Wait()
+		return nil
+	})
+	return nil
+}

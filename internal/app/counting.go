@@ -1,0 +1,40 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/series"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// counting is a worker's part in the charts of the dashboard.
+type counting struct{ recorder *series.Recorder }
+
+func newCounting(rdb redis.UniversalClient, log *slog.Logger) (*counting, error) {
+	client, err := jobs.NewClient(rdb, jobs.WithLogger(log))
+	if err != nil {
+		return nil, fmt.Errorf("app: charts: %w", err)
+	}
+	return &counting{series.NewRecorder(rdb, client, log)}, nil
+}
+
+func (c *counting) observe(o *publisher.Options) { c.recorder.Observe(o) }
+
+// run keeps what is counted in Redis until stop is run, which is after the publisher's
+// end, so that its last jobs count.
+func (c *counting) run(ctx context.Context, p *publisher.Publisher, stop *teardown) {
+	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	var work sync.WaitGroup
+	work.Go(func() { c.recorder.Run(counting, p.Destinations()) })
+	stop.add(func() error {
+		cancel()
+		work.Wait()
+		return nil
+	})
+}

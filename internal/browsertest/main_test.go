@@ -1,0 +1,73 @@
+package browsertest
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"testing"
+
+	"github.com/chromedp/chromedp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+var pictures = flag.String("pictures", "", "directory that pictures of all states are written to")
+
+func TestMain(m *testing.M) {
+	redis.SetLogger(silent{}) // it reports every refused connection
+	os.Exit(redistest.Main(withBrowser{m}))
+}
+
+type silent struct{}
+
+func (silent) Printf(context.Context, string, ...any) {}
+
+// browser is the one that all tests share; nil without one.
+var browser context.Context
+
+// withBrowser runs the tests with a browser.
+type withBrowser struct{ m *testing.M }
+
+func (b withBrowser) Run() int {
+	path := findBrowser()
+	if path == "" {
+		if os.Getenv("CI") != "" {
+			fmt.Fprintln(os.Stderr, "no Chromium in PATH: run scripts/ensure-chromium.sh")
+			return 1
+		}
+		return b.m.Run() // which says so
+	}
+	opts := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.DisableGPU,
+		chromedp.Flag("host-resolver-rules", "MAP * ~NOTFOUND, EXCLUDE 127.0.0.1"),
+		chromedp.Flag("disable-component-update", true),
+		chromedp.Flag("font-render-hinting", "none"),
+		chromedp.WindowSize(1280, 900),
+	)
+	if os.Geteuid() == 0 {
+		opts = append(opts, chromedp.NoSandbox) // it cannot sandbox itself for root
+	}
+	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
+	defer cancel()
+	ctx, stop := chromedp.NewContext(ctx)
+	defer stop()
+	if err := chromedp.Do(ctx); err != nil {
+		fmt.Fprintln(os.Stderr, "Chromium does not start:", err)
+		return 1
+	}
+	browser = ctx
+	return b.m.Run()
+}
+
+// findBrowser is the path of Chromium, or of a browser made of it; "" without one.
+func findBrowser() string {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
+		if path, err := exec.LookPath(name); err == nil {
+			return path
+		}
+	}
+	return ""
+}

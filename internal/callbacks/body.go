@@ -1,0 +1,137 @@
+package callbacks
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/ends"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// event is the body of a callback.
+type event struct {
+	Type      string    `json:"type"` // "job." and the status
+	Timestamp time.Time `json:"timestamp"`
+	Data      ended     `json:"data"`
+}
+
+// ended is a job that has ended. Its names are those of jobs.Job.
+type ended struct {
+	ID              string `json:"id"`
+	Destination     string `json:"destination"`
+	Key             string `json:"key"`
+	Batch           string `json:"batch"`
+	Status          string `json:"status"`
+	Attempt         int    `json:"attempt"`
+	RescheduleCount int    `json:"reschedule_count"`
+	Crashes         int    `json:"crashes"`
+	// CreatedAt is nil if the job's record is gone by the time.
+	CreatedAt *time.Time `json:"created_at"`
+	EndedAt   time.Time  `json:"ended_at"`
+	LastError string     `json:"last_error"`
+	Response  *response  `json:"response"`
+}
+
+// response is the last answer of the job's API.
+type response struct {
+	Status int `json:"status"`
+	// Body is nil if it is not known any more.
+	Body *string `json:"body"`
+}
+
+// recordsAtOnce bounds how many records are in memory: each has its payload.
+const recordsAtOnce = 25
+
+// recordFields are those that a body is made of.
+var recordFields = []string{
+	record.FieldMsg, record.FieldState, record.FieldEndedAt, record.FieldLastError,
+	record.FieldResponseStatus, record.FieldResponseBody,
+}
+
+// specs makes the jobs that tell of the ends of a queue's jobs. Errors: Redis's.
+func (c *Callbacks) specs(ctx context.Context, destination string, priority record.Priority, list []ends.End) ([]*jobs.Spec, error) {
+	out := make([]*jobs.Spec, 0, len(list))
+	for chunk := range slices.Chunk(list, recordsAtOnce) {
+		found, err := c.records(ctx, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for i, e := range chunk {
+			body, err := json.Marshal(eventOf(e, found[i]))
+			if err != nil {
+				return nil, fmt.Errorf("callbacks: encode the end of %s: %w", e.ID, err)
+			}
+			out = append(out, jobs.New(Destination, json.RawMessage(body),
+				jobs.ID(callbackID(destination, priority, e.Stream)), jobs.Key(destination),
+				jobs.TTL(GiveUpAfter), jobs.Retry(c.retries)))
+		}
+	}
+	return out, nil
+}
+
+// callbackID is the id of a callback, whoever makes it and however often.
+func callbackID(destination string, priority record.Priority, stream string) string {
+	return destination + ":" + string(priority) + ":" + stream
+}
+
+// records reads the jobs that have ended; nil where one is gone, or cannot be read.
+func (c *Callbacks) records(ctx context.Context, list []ends.End) ([]*jobs.Job, error) {
+	cmds := make([]*redis.SliceCmd, len(list))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, e := range list {
+			cmds[i] = pipe.HMGet(ctx, record.Task(e.Queue, e.ID), recordFields...)
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("callbacks: read records: %w", err)
+	}
+	out := make([]*jobs.Job, len(list))
+	for i, cmd := range cmds {
+		fields := make(map[string]string, len(recordFields))
+		for k, value := range cmd.Val() {
+			if text, ok := value.(string); ok {
+				fields[recordFields[k]] = text
+			}
+		}
+		if fields[record.FieldMsg] == "" {
+			continue
+		}
+		if job, err := jobs.FromRecord(fields); err == nil {
+			out[i] = job
+		}
+	}
+	return out, nil
+}
+
+// eventOf puts together what the stream says of an end and what the job's record adds to
+// that, if there is one.
+func eventOf(e ends.End, job *jobs.Job) event {
+	d := ended{
+		ID: e.ID, Destination: e.Destination(), Key: e.Key, Batch: e.Batch, Status: e.Status,
+		Attempt: e.Attempt, RescheduleCount: e.Reschedules, Crashes: e.Crashes,
+		EndedAt: e.At, LastError: e.LastError,
+	}
+	if e.ResponseStatus != 0 {
+		d.Response = &response{Status: e.ResponseStatus}
+	}
+	// A job may have been deleted, and another one have got its id.
+	if job != nil && !job.CreatedAt.IsZero() && !job.CreatedAt.After(e.At) {
+		d.CreatedAt = &job.CreatedAt
+		// Or it was run again since, and has another answer now.
+		if job.EndedAt != nil && job.EndedAt.Equal(e.At) && string(job.Status) == e.Status {
+			if r := job.Response; r != nil {
+				d.Response = &response{Status: r.Status, Body: &r.Body}
+			}
+			if e.LastError != "" {
+				d.LastError = job.LastError // the whole of it
+			}
+		}
+	}
+	return event{Type: "job." + e.Status, Timestamp: e.At, Data: d}
+}

@@ -1,0 +1,160 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Destination is the reserved one whose jobs are callbacks; the key of each is the
+// destination of the job that it tells of. Its handler is a [Callbacks].
+const Destination = record.CallbacksDestination
+
+const (
+	// callTimeout bounds one call to a receiver, from the connection to its answer.
+	callTimeout = 10 * time.Second
+	// Timeout is the handler's: later than its own, so that this one decides.
+	Timeout = callTimeout + 5*time.Second
+	// GiveUpAfter is how long a callback is tried to be delivered.
+	GiveUpAfter = 72 * time.Hour
+	// Retention is how long one that was delivered should be kept: long enough for it to
+	// be known if a relay that died is repeated. See publisher.Options.
+	Retention = time.Hour
+)
+
+// retries are spaced 5 s, 10 s, … up to an hour: of these there are more than GiveUpAfter
+// has room for.
+var retries = jobs.RetryPolicy{
+	MaxRetries: 100, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: int(time.Hour / time.Second),
+}
+
+// limits of the client that enqueues callbacks: what they hold was bounded before.
+var limits = jobs.Limits{MaxPayloadBytes: math.MaxInt32, RetryMaxRetries: retries.MaxRetries, RetryMaxDelay: time.Hour}
+
+// BreakerOptions are the rules of the receivers' breakers: three calls without an answer
+// in turn, or a pause that is asked for, open one, and it is tried again soon.
+func BreakerOptions() breaker.Options {
+	return breaker.Options{
+		FailureThreshold: 3, Cooldown: 5 * time.Second, CooldownMultiplier: 2, MaxCooldown: 5 * time.Minute,
+	}
+}
+
+const (
+	// mostCalls is how many calls a worker makes at once, of all receivers, unless there
+	// are even more of these.
+	mostCalls = 64
+	// mostPerReceiver is how many it makes to one of them.
+	mostPerReceiver = 8
+	// spare slots are for jobs whose receiver has no room, on their way back.
+	spare = 4
+)
+
+// perReceiver is how many calls at once a worker makes to one of n receivers.
+func perReceiver(n int) int { return min(mostPerReceiver, max(1, mostCalls/max(1, n))) }
+
+// Callbacks tells of the ends of jobs. It relays while Run runs and delivers where
+// [Callbacks.Publish] is the handler of [Destination]; each may be in another process.
+type Callbacks struct {
+	o         Options
+	rdb       redis.UniversalClient
+	client    *jobs.Client
+	log       *slog.Logger
+	receivers map[string]*receiver // by destination
+	relays    []*relay
+	trouble   trouble
+
+	// but for tests
+	watchEvery time.Duration
+	retries    jobs.RetryPolicy
+
+	mu     sync.Mutex
+	logged map[string]time.Time // when a problem was last logged
+}
+
+// New returns a Callbacks on rdb, which stays the caller's to close. It sends nothing.
+// The error is of invalid options, all of them together; it holds no secret and no
+// address.
+func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
+	o = o.withDefaults()
+	receivers, err := receiversOf(o)
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("callbacks: new: %w", err)
+	case rdb == nil:
+		return nil, errors.New("callbacks: new: the Redis client is nil")
+	}
+	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries, logged: map[string]time.Time{}}
+	c.trouble = trouble{log: o.Logger, bad: map[*relay]bool{}}
+	c.client, err = jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithLimits(limits),
+		jobs.WithRetention(Retention), jobs.WithLogger(o.Logger))
+	if err != nil {
+		return nil, fmt.Errorf("callbacks: new: %w", err)
+	}
+	for _, r := range o.Receivers {
+		for _, queue := range record.Queues(r.Destination) {
+			c.relays = append(c.relays, newRelay(c, r.Destination, queue))
+		}
+	}
+	return c, nil
+}
+
+// Concurrency is how many callbacks a worker should deliver at once: so many that
+// receivers that are slow leave room for the others.
+func (c *Callbacks) Concurrency() int {
+	n := max(1, len(c.receivers))
+	return perReceiver(n)*n + spare
+}
+
+// Close drops idle connections. Run and Publish must have returned.
+func (c *Callbacks) Close() error {
+	for _, r := range c.receivers {
+		r.close()
+	}
+	return nil
+}
+
+// logOnce says whether a problem is to be logged: it was not within the last ten minutes.
+func (c *Callbacks) logOnce(what string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := time.Now()
+	if at, ok := c.logged[what]; ok && now.Sub(at) < 10*time.Minute {
+		return false
+	}
+	c.logged[what] = now
+	return true
+}
+
+// Run relays until ctx ends: it enqueues a callback for each job that has ended. What
+// goes wrong is logged and tried again. It returns nil.
+func (c *Callbacks) Run(ctx context.Context) error {
+	var work sync.WaitGroup
+	defer work.Wait()
+	for _, r := range c.relays {
+		work.Go(func() { r.run(ctx) })
+	}
+	if len(c.receivers) > 0 {
+		work.Go(func() { c.watch(ctx) })
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// Poke has the relay look at once for jobs of a destination that have ended.
+func (c *Callbacks) Poke(destination string) {
+	for _, r := range c.relays {
+		if r.destination == destination {
+			r.poke()
+		}
+	}
+}

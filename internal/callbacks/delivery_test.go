@@ -1,0 +1,392 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// hangUp is a receiver that cannot be reached.
+func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
+
+// A receiver is away, comes back with an error, and is well at last: it hears of every
+// end, each under the same id however often that was tried.
+func TestAReceiverInTrouble(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := listen(t, hangUp, secretOne, secretTwo)
+	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
+	ids := b.many("shop", 40)
+	state := func() breaker.State {
+		all, err := breaker.List(t.Context(), b.rdb, Destination)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, one := range all {
+			if one.Name == Destination+"/shop" {
+				return one.State
+			}
+		}
+		return breaker.Closed
+	}
+	b.eventually("that its breaker is open", func() bool { return state() != breaker.Closed })
+	b.eventually("that the others wait untouched", func() bool {
+		waiting := 0
+		for _, j := range b.callbacks() {
+			if j.Status == jobs.Pending && j.AvailableAt.After(time.Now().Add(-time.Minute)) {
+				waiting++
+			}
+			if j.Attempt != 0 {
+				t.Errorf("%s: that nobody listens has cost a retry", j.ID)
+			}
+		}
+		return waiting == len(ids)
+	})
+	ids = append(ids, b.many("shop", 10)...)
+	e.awaitWithin(10*time.Second, "some probes", func() bool { return len(e.all()) >= 6 })
+	if n := len(e.all()); n > 40 {
+		t.Errorf("%d calls to a receiver that cannot be reached", n)
+	}
+	e.answers(status(500))
+	e.await("some errors", func() bool {
+		n := 0
+		for _, h := range e.all() {
+			if h.status == 500 {
+				n++
+			}
+		}
+		return n >= 3
+	})
+	e.answers(nil)
+	b.toldAll(e, ids...)
+	b.eventually("that the breaker is closed", func() bool { return state() == breaker.Closed })
+	for _, line := range []string{
+		`level=WARN msg="a receiver takes no callbacks; they wait and are tried again" destination=shop why="the receiver cannot be reached: EOF"`,
+		`level=INFO msg="a receiver takes callbacks again" destination=shop`,
+	} {
+		if n := strings.Count(b.log.String(), line); n != 1 {
+			t.Errorf("logged %d times, want once: %s", n, line)
+		}
+	}
+	byJob, again := map[string]map[string]bool{}, 0
+	for _, h := range e.all() {
+		if byJob[h.key] == nil {
+			byJob[h.key] = map[string]bool{}
+		} else {
+			again++
+		}
+		byJob[h.key][h.id] = true
+	}
+	for key, ids := range byJob {
+		if len(ids) != 1 {
+			t.Errorf("the end of %s was told under the ids %v", key, ids)
+		}
+	}
+	if again == 0 {
+		t.Error("nothing was tried twice")
+	}
+	b.eventually("that all callbacks are completed", func() bool {
+		for _, j := range b.callbacks() {
+			if j.Status != jobs.Completed {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// quickRetries shortens the first retries for the test; these are whole seconds.
+func quickRetries(t *testing.T) func(*Callbacks) {
+	t.Helper()
+	return func(c *Callbacks) { c.retries.InitialDelaySecs, c.retries.MaxDelaySecs = 1, 2 }
+}
+
+// A receiver that asks for a pause is left alone for so long, by all workers.
+func TestAReceiverThatAsksForAPause(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := listen(t, status(429, "Retry-After", "2"))
+	for range 2 {
+		b.start(worker{receivers: []Receiver{e.receiver("shop")}, breaker: func(o *breaker.Options) { o.MaxCooldown = time.Minute }})
+	}
+	ids := b.many("shop", 100)
+	b.eventually("that its breaker is open and no call is under way", func() bool {
+		v, err := breaker.Get(t.Context(), b.rdb, Destination+"/shop")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return v.State == breaker.Open && e.open == 0
+	})
+	refused := e.all() // by what the workers had in hand at the first one
+	if len(refused) > 2*(mostPerReceiver+spare) {
+		t.Errorf("%d calls to a receiver that asks for a pause", len(refused))
+	}
+	e.answers(nil)
+	b.toldAll(e, ids...)
+	// Those that were on their way when the other worker heard of it still come.
+	last := refused[len(refused)-1].at
+	for _, h := range e.all()[len(refused):] {
+		if pause := h.at.Sub(last); pause > 200*time.Millisecond && pause < 1500*time.Millisecond {
+			t.Errorf("it was called %s after it had asked for 2 s", pause)
+			break
+		}
+	}
+}
+
+// One receiver takes its time, another one never answers, and a third one is told in
+// time all the same.
+func TestSlowReceiversStarveNobody(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const takes = 400 * time.Millisecond
+	over := make(chan struct{})
+	slow := listen(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-time.After(takes):
+		case <-over:
+		}
+		w.WriteHeader(http.StatusOK)
+	})
+	dead := listen(t, func(_ http.ResponseWriter, r *http.Request) {
+		select {
+		case <-r.Context().Done():
+		case <-over:
+		}
+	})
+	quick := listen(t, nil)
+	b.start(worker{
+		receivers: []Receiver{slow.receiver("slow"), dead.receiver("dead"), quick.receiver("quick")},
+		change:    func(c *Callbacks) { c.receivers["dead"].timeout = time.Second },
+	})
+	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("slow", "dead", "quick"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.client = client
+	b.many("dead", 300)
+	ofSlow := b.many("slow", 300)
+	slow.await("that it is busy", func() bool { return len(slow.all()) > 0 })
+	began := time.Now()
+	var ofQuick []string
+	for range 10 {
+		ofQuick = append(ofQuick, b.many("quick", 20)...)
+	}
+	b.toldAll(quick, ofQuick...)
+	took := time.Since(began)
+	done := len(slow.taken())
+	if done == len(ofSlow) || took > 8*time.Second {
+		t.Errorf("the quick one had heard all after %s, when the slow one had heard %d of %d", took, done, len(ofSlow))
+	}
+	t.Logf("the quick one had heard all after %s, when the slow one had heard %d of %d", took, done, len(ofSlow))
+	if slow.most > mostPerReceiver || dead.most > mostPerReceiver {
+		t.Errorf("%d and %d calls at once, want at most %d", slow.most, dead.most, mostPerReceiver)
+	}
+	for _, h := range quick.all() {
+		if late := h.at.Sub(h.body.Timestamp); late > 5*time.Second {
+			t.Errorf("%s came %s after the end", h.id, late)
+			break
+		}
+	}
+	// The slow one hears of all its ends, too, at its pace.
+	slow.awaitWithin(60*time.Second, "the rest", func() bool { return len(slow.taken()) == len(ofSlow) })
+	moved := 0
+	for _, j := range b.callbacks() {
+		if j.Key == "slow" {
+			moved += j.RescheduleCount
+		}
+	}
+	if moved > 5*len(ofSlow) {
+		t.Errorf("%d callbacks were put off %d times", len(ofSlow), moved)
+	}
+	t.Logf("%d callbacks of the slow one were put off %d times", len(ofSlow), moved)
+	close(over)
+}
+
+// Who wants no more callbacks, and what nobody took for days, is logged once for each
+// receiver; what has failed can be retried.
+func TestCallbacksThatAreGivenUp(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	ctx := t.Context()
+	e := listen(t, status(410))
+	b.start(worker{receivers: []Receiver{e.receiver("shop"), e.receiver("blog")}})
+	b.eventually("a first look", func() bool { return b.rdb.Exists(ctx, watchedKey).Val() == 1 })
+	id := b.enqueue("shop")
+	b.many("shop", 4)
+	b.eventually("a line", func() bool { return strings.Contains(b.log.String(), "callbacks were given up") })
+	e.await("five calls", func() bool { return len(e.all()) == 5 })
+	var failed *jobs.Job
+	b.eventually("that all have failed", func() bool {
+		n := 0
+		for _, j := range b.callbacks() {
+			if j.Status == jobs.Failed {
+				n++
+				failed = j
+			}
+		}
+		return n == 5
+	})
+	if want := "the receiver answered 410 Gone: it wants no more of these callbacks"; failed.LastError != want {
+		t.Errorf("last error %q, want %q", failed.LastError, want)
+	}
+	old := "blog:default:1763762400000-0"
+	if _, err := b.own.Enqueue(ctx, jobs.New(Destination, 1, jobs.ID(old), jobs.Key("blog"), jobs.TTL(0))); err != nil {
+		t.Fatal(err)
+	}
+	b.eventually("a line on the other one", func() bool {
+		return strings.Contains(b.log.String(), "destination=blog failed=0 expired=1 example="+old)
+	})
+	sum := 0
+	for line := range strings.Lines(b.log.String()) {
+		if _, rest, ok := strings.Cut(line, "destination=shop failed="); ok && strings.Contains(line, "level=WARN") {
+			n := 0
+			if _, err := fmt.Sscanf(rest, "%d expired=0", &n); err != nil || !strings.Contains(line, "410 Gone") ||
+				!strings.Contains(line, `look="tidegate list --destination tidegate-callbacks --key shop"`) {
+				t.Errorf("line %s", line)
+			}
+			sum += n
+		}
+	}
+	if sum != 5 {
+		t.Errorf("%d were logged, want 5", sum)
+	}
+	e.answers(nil)
+	for cid, j := range b.callbacks() {
+		if j.Status == jobs.Failed {
+			if err := b.own.Retry(ctx, cid); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.toldAll(e, id)
+	e.await("all of them", func() bool { return len(e.taken()) == 5 })
+}
+
+// A worker that is stopped with calls in flight leaves them to others, and nothing is
+// lost.
+func TestStoppedInTheMiddle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	release := make(chan struct{})
+	e := listen(t, func(w http.ResponseWriter, r *http.Request) {
+		select {
+		case <-release:
+			w.WriteHeader(http.StatusNoContent)
+		case <-r.Context().Done():
+		}
+	})
+	_, stop := b.start(worker{receivers: []Receiver{e.receiver("shop")}})
+	ids := b.many("shop", 30)
+	b.eventually("calls", func() bool { e.mu.Lock(); defer e.mu.Unlock(); return e.open == mostPerReceiver })
+	stopped := make(chan struct{})
+	go func() { stop(); close(stopped) }()
+	select {
+	case <-stopped: // it cuts the calls when its time to shut down is over
+	case <-time.After(20 * time.Second):
+		t.Fatal("it has not stopped within 20 s")
+	}
+	close(release)
+	b.start(worker{receivers: []Receiver{e.receiver("shop")}})
+	e.await("all ends", func() bool { return len(e.taken()) == len(ids) })
+}
+
+// A receiver that comes and goes fills no log.
+func TestStandingIsToldNowAndThen(t *testing.T) {
+	t.Parallel()
+	var log syncBuffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	var s standing
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	for i := range 600 { // three minutes
+		var err error
+		if i%6 < 4 {
+			err = errors.New("no")
+		}
+		s.note(t.Context(), logger, "shop", err, now.Add(time.Duration(i)*300*time.Millisecond))
+	}
+	for line, want := range map[string]int{"takes no callbacks": 3, "takes callbacks again": 3} {
+		if n := strings.Count(log.String(), line); n != want {
+			t.Errorf("%q was logged %d times, want %d:\n%s", line, n, want, log.String())
+		}
+	}
+	if want := `since=2026-11-21T10:00:00.000Z breaker=tidegate-callbacks/shop`; !strings.Contains(log.String(), want) {
+		t.Errorf("no %s in %s", want, log.String())
+	}
+}
+
+// The turns that are given away while there is no room follow the receiver's pace.
+func TestTurns(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
+	after := func(d time.Duration) time.Time { return now.Add(d) }
+	turns := newTurns(2)
+	turns.took = time.Second
+	for i, tc := range []struct {
+		at   time.Duration
+		call time.Duration // how long one has been in flight, 0 for none
+		want time.Duration
+	}{
+		{0, 0, 500 * time.Millisecond},
+		{0, 0, time.Second},
+		{0, 0, 1500 * time.Millisecond},
+		{time.Second, 0, time.Second},
+		{time.Second, 0, 1500 * time.Millisecond},
+		{time.Second, 8 * time.Second, 5500 * time.Millisecond}, // it has become slower
+		{time.Minute, 0, 500 * time.Millisecond},                // those turns are over
+		{time.Minute, 20 * time.Minute, 5 * time.Minute},
+		{time.Minute, 20 * time.Minute, 5 * time.Minute},
+	} {
+		delete(turns.started, 1)
+		if tc.call > 0 {
+			turns.started[1] = after(tc.at - tc.call)
+		}
+		if got := turns.turn(after(tc.at)); got != tc.want {
+			t.Errorf("turn %d, at %s: in %s, want %s", i, tc.at, got, tc.want)
+		}
+	}
+}
+
+// For a receiver that answers at once the next free slot is waited for; nothing is put
+// off because ten callbacks come at the same time.
+func TestQuickReceiversAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	turns := newTurns(1)
+	end, _ := turns.enter(t.Context())
+	if again, later := turns.enter(t.Context()); again != nil || later > time.Second {
+		t.Fatalf("a slot that is taken: %v, in %s", again != nil, later)
+	}
+	end()
+	end, _ = turns.enter(t.Context())
+	waiting := make(chan bool)
+	go func() {
+		next, _ := turns.enter(context.WithoutCancel(t.Context()))
+		waiting <- next != nil
+	}()
+	end()
+	if !<-waiting {
+		t.Error("the next slot was not waited for")
+	}
+}
+
+func TestRoomForAll(t *testing.T) {
+	t.Parallel()
+	for n, want := range map[int][2]int{0: {8, 12}, 1: {8, 12}, 3: {8, 28}, 8: {8, 68}, 9: {7, 67}, 64: {1, 68}, 200: {1, 204}} {
+		c := &Callbacks{receivers: map[string]*receiver{}}
+		for i := range n {
+			c.receivers[fmt.Sprint(i)] = nil
+		}
+		if got := [2]int{perReceiver(n), c.Concurrency()}; got != want {
+			t.Errorf("%d receivers: %v calls to each, of all, want %v", n, got, want)
+		}
+	}
+}

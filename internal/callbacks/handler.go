@@ -1,0 +1,110 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Publish delivers one callback. It makes a Callbacks the handler of [Destination].
+//
+// 2xx delivers it and 410 ends it. A receiver that cannot be reached, does not answer
+// within 10 s or asks for a pause (429, 503 with Retry-After) opens its breaker sooner or
+// later, which costs no retry. Any other answer, redirects among them, is a failure.
+func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
+	r := c.receivers[job.Key]
+	if r == nil {
+		return c.leave(ctx, job)
+	}
+	end, later := r.turns.enter(ctx)
+	if end == nil {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		return jobs.Reschedule(max(later, time.Second))
+	}
+	defer end()
+	a, err := r.post(ctx, job.ID, job.Payload)
+	if err != nil {
+		err = r.unanswered(ctx, err)
+	} else {
+		job.Response = &jobs.Response{Status: a.status, Body: a.body}
+		err = r.classify(a, time.Now())
+	}
+	if ctx.Err() == nil {
+		r.standing.note(ctx, c.log, job.Key, err, time.Now())
+	}
+	return err
+}
+
+// leave leaves a callback to workers that know its receiver.
+func (c *Callbacks) leave(ctx context.Context, job *jobs.Job) error {
+	if c.logOnce("leave " + job.Key) {
+		c.log.WarnContext(ctx, "callbacks are left to other workers: this one has no CALLBACK_URL for their destination", "destination", job.Key, "job", job.ID)
+	}
+	return jobs.Reschedule(time.Minute)
+}
+
+// unanswered is of a call without an answer.
+func (r *receiver) unanswered(ctx context.Context, err error) error {
+	switch {
+	case errors.Is(ctx.Err(), context.Canceled):
+		// The worker shuts down, or somebody has cancelled the job.
+		return fmt.Errorf("the call was cut: %w", context.Canceled)
+	case errors.Is(err, context.DeadlineExceeded):
+		return &pauseError{text: fmt.Sprintf("the receiver did not answer within %s", r.timeout)}
+	}
+	return &pauseError{text: "the receiver cannot be reached: " + r.reason(err)}
+}
+
+// classify says what an answer means.
+func (r *receiver) classify(a answer, now time.Time) error {
+	pause := hint.Parse(a.header, true, now, hint.RetryAfter).Wait
+	text := "the receiver answered " + statusText(a.status)
+	switch {
+	case a.status >= 200 && a.status < 300:
+		return nil
+	case a.status == http.StatusGone:
+		return jobs.Discard(errors.New(text + ": it wants no more of these callbacks"))
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && pause > 0:
+		return &pauseError{text: text, pause: pause}
+	case a.status >= 300 && a.status < 400 && a.header.Get(notFollowed) != "":
+		return errors.New(text + ", a redirect" + r.target(a.header.Get(notFollowed)) +
+			": redirects are not followed; set CALLBACK_URL to the final address")
+	}
+	return errors.New(text)
+}
+
+// target names the host that a redirect points to; the rest of it may be secret.
+func (r *receiver) target(location string) string {
+	to, err := r.url.Parse(location)
+	if err != nil || to.Hostname() == "" {
+		return ""
+	}
+	host := url.URL{Scheme: to.Scheme, Host: to.Host}
+	text := r.clean(host.String())
+	return " to " + text[:min(len(text), 200)]
+}
+
+func statusText(code int) string {
+	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+}
+
+// pauseError says that a receiver takes nothing now, in its own words. To the publisher
+// it is a limit of this receiver's alone.
+type pauseError struct {
+	text  string
+	pause time.Duration // that it asked for, 0 if it did not
+}
+
+func (e *pauseError) Error() string { return e.text }
+
+func (e *pauseError) Unwrap() error { return jobs.RateLimited(e.pause, jobs.ScopeUser) }

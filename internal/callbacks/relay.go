@@ -1,0 +1,224 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/ends"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+const (
+	// batch is how many ends are read and told of at once.
+	batch = 100
+	// shortPause is between two looks while jobs end, longPause while none do.
+	shortPause, longPause = 250 * time.Millisecond, time.Second
+	// pokedPause is how soon a poke is heard at the earliest.
+	pokedPause = 50 * time.Millisecond
+	// defaultLease is how long a relay has a queue for itself; it is taken again, or tried to be
+	// taken, every third of it.
+	defaultLease = 9 * time.Second
+	// defaultWantEvery is how often it is said that the stream is wanted.
+	defaultWantEvery = time.Minute
+	// stepWithin bounds one batch.
+	stepWithin = 5 * time.Second
+	// longestRest is the longest pause while Redis fails.
+	longestRest = 5 * time.Second
+)
+
+// relay makes callbacks of the ends of one queue's jobs.
+type relay struct {
+	c           *Callbacks
+	destination string
+	priority    record.Priority
+	queue       string
+	wake        chan struct{}
+	// defaultLease and defaultWantEvery, but for tests
+	lease, wantEvery time.Duration
+
+	lockAt time.Time // when the lock is to be taken, or tried to be
+	wantAt time.Time
+	mine   bool
+	told   string // how far it has come, if it is mine
+}
+
+func newRelay(c *Callbacks, destination, queue string) *relay {
+	_, priority, _ := record.ParseQueue(queue)
+	return &relay{c: c, destination: destination, priority: priority, queue: queue, wake: make(chan struct{}, 1), lease: defaultLease, wantEvery: defaultWantEvery}
+}
+
+func (r *relay) poke() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
+	}
+}
+
+// run relays until ctx ends.
+func (r *relay) run(ctx context.Context) {
+	defer r.giveUp(ctx)
+	pause, rest := shortPause, shortPause
+	for {
+		n, err := r.step(ctx)
+		if ctx.Err() != nil {
+			return
+		}
+		r.c.trouble.note(ctx, r, err)
+		var wake <-chan struct{}
+		switch {
+		case err != nil:
+			pause = rest/2 + rand.N(rest) //nolint:gosec // it spreads calls
+			rest = min(2*rest, longestRest)
+		case !r.mine:
+			pause, rest = time.Until(r.lockAt), shortPause
+		case n >= batch:
+			pause, rest = 0, shortPause
+		case n > 0:
+			pause, rest, wake = shortPause, shortPause, r.wake
+		default:
+			pause, rest, wake = min(max(2*pause, shortPause), longPause), shortPause, r.wake
+		}
+		if !wait(ctx, pause, wake) {
+			return
+		}
+	}
+}
+
+// wait waits for a time, or until it is woken. It returns false if ctx ends.
+func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
+	if d <= 0 {
+		return ctx.Err() == nil
+	}
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	case <-wake:
+	}
+	// Those that come at the same time are told of together.
+	timer.Reset(min(d, pokedPause))
+	select {
+	case <-ctx.Done():
+		return false
+	case <-timer.C:
+		return true
+	}
+}
+
+// giveUp lets another relay have the queue at once.
+func (r *relay) giveUp(ctx context.Context) {
+	if !r.mine {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	_, _ = ends.Lock(ctx, r.c.rdb, r.queue, r.c.o.Worker, 0) // or it ends by itself
+}
+
+// step tells of one batch, if the queue is this relay's, and returns how many entries it
+// has read.
+func (r *relay) step(ctx context.Context) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
+	if err := r.hold(ctx); err != nil || !r.mine {
+		return 0, err
+	}
+	messages, err := r.read(ctx)
+	if err != nil || len(messages) == 0 {
+		return 0, err
+	}
+	list := ends.Parse(r.queue, messages)
+	specs, err := r.c.specs(ctx, r.destination, r.priority, list)
+	if err != nil {
+		return 0, err
+	}
+	if err := r.enqueue(ctx, specs); err != nil {
+		return 0, err
+	}
+	last := messages[len(messages)-1].ID
+	moved, err := ends.SetTold(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.told, last)
+	if err != nil {
+		r.mine, r.lockAt = false, time.Time{} // it may have been moved
+		return 0, err
+	}
+	if !moved {
+		// Another relay has taken over meanwhile, and told the same under the same ids.
+		r.mine, r.lockAt = false, time.Now().Add(r.lease/3)
+		return 0, nil
+	}
+	r.told = last
+	return len(messages), nil
+}
+
+// hold takes the queue, or keeps it.
+func (r *relay) hold(ctx context.Context) error {
+	now := time.Now()
+	if now.After(r.lockAt) {
+		mine, err := ends.Lock(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.lease)
+		if err != nil {
+			r.mine = false
+			return err
+		}
+		if mine && !r.mine {
+			r.wantAt, r.told = time.Time{}, ""
+		}
+		r.mine, r.lockAt = mine, now.Add(r.lease/3)
+	}
+	if !r.mine || now.Before(r.wantAt) {
+		return nil
+	}
+	if err := ends.WantTold(ctx, r.c.rdb, r.queue); err != nil {
+		return err
+	}
+	// Redis may have lost everything since the last time.
+	told, err := ends.Told(ctx, r.c.rdb, r.queue)
+	if err != nil {
+		return err
+	}
+	r.told, r.wantAt = told, now.Add(r.wantEvery)
+	return nil
+}
+
+// read returns the next entries.
+func (r *relay) read(ctx context.Context) ([]redis.XMessage, error) {
+	var cmd *redis.XMessageSliceCmd
+	if _, err := r.c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmd = ends.Queue(ctx, pipe, r.queue, r.told, batch)
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("callbacks: read the ends of %s: %w", r.queue, err)
+	}
+	return cmd.Val(), nil
+}
+
+// enqueue enqueues callbacks. Those that exist already have been enqueued before.
+func (r *relay) enqueue(ctx context.Context, specs []*jobs.Spec) error {
+	if len(specs) == 0 {
+		return nil
+	}
+	results, err := r.c.client.EnqueueMany(ctx, specs)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for i, result := range results {
+		switch {
+		case result.Err == nil:
+		case errors.Is(result.Err, jobs.ErrInvalid):
+			// It would be the same another time, and keep others from being told.
+			r.c.log.ErrorContext(ctx, "a callback cannot be enqueued; it is left out", "callback", specs[i].ID, "error", result.Err)
+		default:
+			errs = append(errs, result.Err)
+		}
+	}
+	return errors.Join(errs...)
+}

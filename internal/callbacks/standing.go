@@ -1,0 +1,47 @@
+package callbacks
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+const (
+	// refusals in a row are told.
+	refusals = 3
+	// tellEvery is how often at most that is.
+	tellEvery = time.Minute
+)
+
+// standing is what this worker has last seen of a receiver, to log when it takes no
+// callbacks and when it takes them again.
+type standing struct {
+	mu      sync.Mutex
+	refused int       // calls in a row
+	since   time.Time // of the first of them
+	told    time.Time // when that was logged last
+	open    bool      // it was logged, and not yet that it is over
+}
+
+func (s *standing) note(ctx context.Context, log *slog.Logger, destination string, err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		if s.open {
+			log.InfoContext(ctx, "a receiver takes callbacks again", "destination", destination, "since", s.since.UTC())
+		}
+		s.refused, s.open = 0, false
+		return
+	}
+	if s.refused == 0 {
+		s.since = now
+	}
+	s.refused++
+	if s.refused < refusals || s.open || now.Sub(s.told) < tellEvery {
+		return
+	}
+	s.open, s.told = true, now
+	log.WarnContext(ctx, "a receiver takes no callbacks; they wait and are tried again",
+		"destination", destination, "why", err, "since", s.since.UTC(), "breaker", Destination+"/"+destination)
+}

@@ -1,0 +1,101 @@
+package callbacks
+
+import (
+	"context"
+	"sync"
+	"time"
+)
+
+const (
+	// quick is how long calls take, and how long ago the last one ended, of a receiver
+	// for whose next free slot it is worth to wait.
+	quick = 100 * time.Millisecond
+	// waitForQuick is how long that is waited for.
+	waitForQuick = 200 * time.Millisecond
+	// longestTurn bounds how long a callback is put off because its receiver has no room:
+	// one that has become quick again gets the next ones by then.
+	longestTurn = 5 * time.Minute
+)
+
+// turns bounds the calls that are made at once to one receiver. Callbacks for which
+// there is no room are put off, each to the time at which its turn will come at the
+// receiver's present pace, so that a long queue of them is not looked at all the time.
+type turns struct {
+	slots chan struct{}
+
+	mu       sync.Mutex
+	started  map[uint64]time.Time // calls in flight
+	last     uint64
+	took     time.Duration // of recent calls, the latest counting most
+	ended    time.Time     // the last one
+	promised time.Time     // the turn that was given away last
+}
+
+func newTurns(limit int) *turns {
+	return &turns{slots: make(chan struct{}, limit), started: map[uint64]time.Time{}}
+}
+
+// enter takes a slot; end gives it back. Without one, end is nil and later is in how
+// long the callback's turn comes.
+func (t *turns) enter(ctx context.Context) (end func(), later time.Duration) {
+	select {
+	case t.slots <- struct{}{}:
+		return t.start(time.Now()), 0
+	default:
+	}
+	if t.isQuick(time.Now()) {
+		timer := time.NewTimer(waitForQuick)
+		defer timer.Stop()
+		select {
+		case t.slots <- struct{}{}:
+			return t.start(time.Now()), 0
+		case <-timer.C:
+		case <-ctx.Done():
+		}
+	}
+	return nil, t.turn(time.Now())
+}
+
+func (t *turns) start(now time.Time) (end func()) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.last++
+	n := t.last
+	t.started[n] = now
+	return func() {
+		t.mu.Lock()
+		defer t.mu.Unlock()
+		t.ended = time.Now()
+		took := t.ended.Sub(t.started[n])
+		if t.took == 0 {
+			t.took = took
+		}
+		t.took += (took - t.took) / 4
+		delete(t.started, n)
+		<-t.slots
+	}
+}
+
+func (t *turns) isQuick(now time.Time) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.took < quick && now.Sub(t.ended) < quick
+}
+
+// turn gives the next turn away.
+func (t *turns) turn(now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	took := t.took
+	for _, at := range t.started {
+		took = max(took, now.Sub(at)) // it has become slower
+	}
+	if t.promised.Before(now) {
+		t.promised = now
+	}
+	t.promised = t.promised.Add(took / time.Duration(cap(t.slots)))
+	if t.promised.Sub(now) > longestTurn {
+		t.promised = now.Add(longestTurn)
+	}
+	return t.promised.Sub(now)
+}

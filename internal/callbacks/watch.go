@@ -1,0 +1,97 @@
+package callbacks
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+const (
+	// watchEvery is how often one of the workers looks for callbacks that were given up.
+	watchEvery = time.Minute
+	// mostSeen bounds how many of them it looks at.
+	mostSeen = 1000
+)
+
+// The keys of it: one worker looks at a time, and from where the last one came to.
+const (
+	watchKey   = "tidegate:{" + Destination + "}:watch"
+	watchedKey = "tidegate:{" + Destination + "}:watched"
+)
+
+// watch logs callbacks that have failed for good or expired, until ctx ends.
+func (c *Callbacks) watch(ctx context.Context) {
+	for {
+		call, cancel := context.WithTimeout(ctx, stepWithin)
+		err := c.look(call)
+		cancel()
+		if err != nil && ctx.Err() == nil {
+			c.log.DebugContext(ctx, "callbacks that were given up could not be looked for", "error", err)
+		}
+		if !wait(ctx, c.watchEvery, nil) {
+			return
+		}
+	}
+}
+
+// lost are the callbacks of one receiver that were given up.
+type lost struct {
+	failed, expired int
+	example         string
+}
+
+// look logs one line for each receiver of which callbacks were given up since the last
+// look, whichever worker that made.
+func (c *Callbacks) look(ctx context.Context) error {
+	mine, err := c.rdb.SetNX(ctx, watchKey, c.o.Worker, c.watchEvery*9/10).Result()
+	if err != nil || !mine {
+		return err
+	}
+	now, err := c.client.Now(ctx)
+	if err != nil {
+		return err
+	}
+	until := fmt.Sprint(now.UnixMilli() - 1) // of this millisecond more may come
+	since, err := c.rdb.SetArgs(ctx, watchedKey, until, redis.SetArgs{Get: true}).Result()
+	if errors.Is(err, redis.Nil) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	found := map[string]*lost{}
+	queue := record.Queue(Destination, record.Default)
+	for state, count := range map[string]func(*lost){
+		record.StateFailed: func(l *lost) { l.failed++ }, record.StateExpired: func(l *lost) { l.expired++ },
+	} {
+		ids, err := c.rdb.ZRangeByScore(ctx, record.Parked(queue, state), &redis.ZRangeBy{
+			Min: "(" + since, Max: until, Count: mostSeen,
+		}).Result()
+		if err != nil {
+			return err
+		}
+		for _, id := range ids {
+			destination, _, _ := strings.Cut(id, ":")
+			if found[destination] == nil {
+				found[destination] = &lost{example: id}
+			}
+			count(found[destination])
+		}
+	}
+	for _, destination := range slices.Sorted(maps.Keys(found)) {
+		l := found[destination]
+		why, _ := c.rdb.HGet(ctx, record.Task(queue, l.example), record.FieldLastError).Result()
+		c.log.WarnContext(ctx, "callbacks were given up; those that failed can be retried",
+			"destination", destination, "failed", l.failed, "expired", l.expired, "example", l.example, "why", why,
+			"look", "tidegate list --destination "+Destination+" --key "+destination)
+	}
+	return nil
+}

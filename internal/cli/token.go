@@ -1,0 +1,264 @@
+package cli
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/tokens"
+)
+
+type tokenCmds struct {
+	New    tokenNewCmd    `cmd:"" help:"Make a token for the HTTP API and the dashboard."`
+	List   tokenListCmd   `cmd:"" help:"List the tokens of a file."`
+	Remove tokenRemoveCmd `cmd:"" help:"Remove tokens from a file: they and their sessions end at once."`
+}
+
+type tokenNewCmd struct {
+	Name    string `required:"" placeholder:"NAME" help:"Whose it is: an app or a person, for the log and the history."`
+	Scope   string `required:"" placeholder:"SCOPE,SCOPE" help:"What it allows: enqueue, read, payloads, operate."`
+	Expires string `placeholder:"90d" help:"How long it is good: 12h, 90d, 52w. For good unless given."`
+	File    string `placeholder:"FILE" help:"Add its entry to this file, which is made if it is not there."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (tokenNewCmd) Help() string {
+	return `Examples:
+  tidegate token new --name shop --scope enqueue --file tokens.json
+  tidegate token new --name alice --scope read,operate --expires 90d --file tokens.json
+  tidegate token new --name ci --scope enqueue,read -o json | jq -r .token
+
+Scopes:
+  enqueue   enqueue jobs
+  read      see jobs, breakers, figures and events, but not what jobs carry
+  payloads  see that too: payloads, headers of requests, answers; includes read
+  operate   act on jobs, breakers and destinations; includes read and payloads
+
+The file is for API_TOKENS_FILE and holds a hash of the token, never the token itself,
+which is shown this once. A running API reads the file again by itself. To replace a
+token make another one with the same name, give it out, then remove the old one:
+both are good meanwhile.`
+}
+
+// newToken is the output of token new in JSON.
+type newToken struct {
+	Token string       `json:"token"`
+	Entry access.Entry `json:"entry"`
+	// File that the entry was added to, "" for none.
+	File string `json:"file,omitempty"`
+}
+
+// Run makes a token.
+func (c *tokenNewCmd) Run(p *Process) error {
+	scopes, err := access.ParseScopes(c.Scope)
+	if err != nil {
+		return inputErrorf("--scope: %w", err)
+	}
+	now := time.Now().UTC()
+	token, entry, err := access.NewToken(c.Name, scopes, now)
+	if err != nil {
+		return inputErrorf("--name: %w", err)
+	}
+	if c.Expires != "" {
+		length, err := config.ParseDuration(c.Expires)
+		if err != nil {
+			return inputErrorf("--expires: %w", err)
+		}
+		if length < time.Second {
+			return inputErrorf("--expires must be more than 0, such as 90d; leave it out for a token that is good for good")
+		}
+		at := now.Add(length).Truncate(time.Second)
+		entry.ExpiresAt = &at
+	}
+	if c.File != "" {
+		err := access.UpdateFile(c.File, func(all []access.Entry) ([]access.Entry, error) { return append(all, entry), nil })
+		if err != nil {
+			return tokensFileError("token new", err)
+		}
+	}
+	if c.json() {
+		return p.printJSON(newToken{token, entry, c.File})
+	}
+	return c.print(p, token, entry)
+}
+
+func (c *tokenNewCmd) print(p *Process, token string, entry access.Entry) error {
+	var b bytes.Buffer
+	fmt.Fprintf(&b, "%s\n\nThis is the token; it is not shown again.\n", token)
+	if c.File != "" {
+		fmt.Fprintf(&b, "Its entry is in %s, where it is called %s.\n", clean(c.File), entry.ID())
+		return p.write(b.Bytes())
+	}
+	line, err := json.Marshal(entry)
+	if err != nil {
+		return fmt.Errorf("token new: %w", err)
+	}
+	fmt.Fprintf(&b, "Its entry, for the list \"tokens\" of API_TOKENS_FILE (--file does that):\n\n%s\n", line)
+	return p.write(b.Bytes())
+}
+
+// tokensFile is part of the commands that look at a file of tokens.
+type tokensFile struct {
+	File string `placeholder:"FILE" help:"The file; default API_TOKENS_FILE."`
+}
+
+// path is the file's.
+func (f tokensFile) path(p *Process) (string, error) {
+	if path := cmp.Or(f.File, p.env("API_TOKENS_FILE")); path != "" {
+		return path, nil
+	}
+	return "", inputErrorf("which file? Give --file, or set API_TOKENS_FILE")
+}
+
+type tokenListCmd struct {
+	tokensFile
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (tokenListCmd) Help() string {
+	return `Examples:
+  tidegate token list --file tokens.json
+  tidegate token list --file tokens.json -o json | jq -r '.items[] | select(.expired).id'
+
+ID are the first digits of the token's hash; "tidegate token remove" takes it.`
+}
+
+// listedToken is a token in JSON.
+type listedToken struct {
+	ID string `json:"id"`
+	access.Entry
+	Expired bool `json:"expired"`
+}
+
+// Run lists the tokens.
+func (c *tokenListCmd) Run(p *Process) error {
+	path, err := c.path(p)
+	if err != nil {
+		return err
+	}
+	entries, _, err := access.ReadFile(path)
+	if err != nil {
+		return tokensFileError("token list", fmt.Errorf("file %q: %w", path, err))
+	}
+	now := time.Now()
+	items := make([]listedToken, len(entries))
+	for i, e := range entries {
+		items[i] = listedToken{e.ID(), e, e.Expired(now)}
+	}
+	if c.json() {
+		return p.printJSON(page[listedToken]{Items: items})
+	}
+	if len(items) == 0 {
+		return p.write([]byte("there are no tokens; make one with: tidegate token new\n"))
+	}
+	r := newRows()
+	r.add("ID", "NAME", "SCOPES", "CREATED", "EXPIRES")
+	for _, item := range items {
+		scopes := make([]string, len(item.Scopes))
+		for i, s := range item.Scopes {
+			scopes[i] = string(s)
+		}
+		expires := day(item.ExpiresAt, "never")
+		if item.Expired {
+			expires += " (expired)"
+		}
+		r.add(item.ID, item.Name, strings.Join(scopes, ","), day(item.Created, "-"), expires)
+	}
+	return r.print(p)
+}
+
+// day is a time to the minute, in UTC.
+func day(t *time.Time, none string) string {
+	if t == nil {
+		return none
+	}
+	return t.UTC().Format("2006-01-02 15:04Z")
+}
+
+type tokenRemoveCmd struct {
+	IDs []string `arg:"" optional:"" name:"id" help:"The tokens' ids, as \"tidegate token list\" prints them."`
+	tokensFile
+	Name    string `placeholder:"NAME" help:"All tokens of this name."`
+	Expired bool   `help:"All tokens that have expired."`
+	outputFlag
+}
+
+// Help implements kong.HelpProvider.
+func (tokenRemoveCmd) Help() string {
+	return `Examples:
+  tidegate token remove --file tokens.json 1f0c9a77d2e4
+  tidegate token remove --file tokens.json --name alice
+  tidegate token remove --file tokens.json --expired
+
+A running API notices within a second; sessions of the dashboard that began with the
+token end with it.`
+}
+
+// removedTokens is the output of token remove in JSON.
+type removedTokens struct {
+	Removed int `json:"removed"`
+	Left    int `json:"left"`
+}
+
+// Run removes tokens.
+func (c *tokenRemoveCmd) Run(p *Process) error {
+	if len(c.IDs) == 0 && c.Name == "" && !c.Expired {
+		return inputErrorf("which ones? Give ids, --name or --expired")
+	}
+	path, err := c.path(p)
+	if err != nil {
+		return err
+	}
+	// A file that is not there would be made.
+	if _, _, err := access.ReadFile(path); err != nil {
+		return tokensFileError("token remove", fmt.Errorf("file %q: %w", path, err))
+	}
+	var out removedTokens
+	now := time.Now()
+	err = access.UpdateFile(path, func(all []access.Entry) ([]access.Entry, error) {
+		for _, id := range c.IDs {
+			if !slices.ContainsFunc(all, func(e access.Entry) bool { return e.ID() == id }) {
+				return nil, &notFoundError{fmt.Sprintf("no token %q is in %q; nothing was removed", id, path)}
+			}
+		}
+		left := slices.DeleteFunc(slices.Clone(all), func(e access.Entry) bool {
+			return slices.Contains(c.IDs, e.ID()) || c.Name != "" && e.Name == c.Name || c.Expired && e.Expired(now)
+		})
+		out = removedTokens{len(all) - len(left), len(left)}
+		if out.Removed == 0 && c.Name != "" {
+			return nil, &notFoundError{fmt.Sprintf("no token of the name %q is in %q", c.Name, path)}
+		}
+		return left, nil
+	})
+	if err != nil {
+		return tokensFileError("token remove", err)
+	}
+	if c.json() {
+		return p.printJSON(out)
+	}
+	return p.write(fmt.Appendf(nil, "%s removed, %d left\n", plural(out.Removed, "token was", "tokens were"), out.Left))
+}
+
+// tokensFileError is wrong input where the file is not in order, or cannot be used.
+func tokensFileError(command string, err error) error {
+	if _, ok := errors.AsType[tokens.Errors](err); ok {
+		return inputErrorf("%w", err)
+	}
+	if _, ok := errors.AsType[*notFoundError](err); ok {
+		return err
+	}
+	if path, ok := errors.AsType[*fs.PathError](err); ok {
+		return inputErrorf("file %q cannot be written: %w", path.Path, path.Err)
+	}
+	return fmt.Errorf("%s: %w", command, err)
+}

@@ -1,0 +1,79 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// patience is how long --wait waits; 0: for ever.
+func (c *enqueueCmd) patience() (time.Duration, error) {
+	if c.Timeout == "" {
+		return 0, nil
+	}
+	d, err := config.ParseDuration(c.Timeout)
+	switch {
+	case err != nil:
+		return 0, inputErrorf("--timeout: %w", err)
+	case d <= 0:
+		return 0, inputErrorf("--timeout must be positive")
+	case !c.Wait:
+		return 0, inputErrorf("--timeout goes with --wait")
+	}
+	return d, nil
+}
+
+// await prints the job when it has ended.
+func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *jobs.Job) error {
+	timeout, err := c.patience()
+	if err != nil {
+		return err
+	}
+	waiting := ctx
+	if timeout > 0 {
+		var cancel context.CancelFunc
+		waiting, cancel = context.WithTimeout(ctx, timeout)
+		defer cancel()
+	}
+	ended, err := s.client.Wait(waiting, job.ID)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
+		return c.tooLong(ctx, s, job.ID, timeout)
+	}
+	if err != nil {
+		return fmt.Errorf("enqueue: %w", err)
+	}
+	ended.Duplicate = job.Duplicate
+	if c.json() {
+		err = p.printJSON(ended)
+	} else {
+		err = printJob(p, ended, nil, time.Now())
+	}
+	if err == nil && ended.Status != jobs.Completed {
+		err = fmt.Errorf("job %s is %s%s", ended.ID, ended.Status, because(ended.LastError))
+	}
+	return err
+}
+
+// tooLong says why the job has not ended.
+func (c *enqueueCmd) tooLong(ctx context.Context, s *session, id string, after time.Duration) error {
+	why := ""
+	if job, err := s.client.Get(ctx, id); err == nil {
+		why = "it is " + string(job.Status)
+		if w, err := explain.New(s.rdb, s.client).Waiting(ctx, job); err == nil && w != nil {
+			why += ": " + w.Text
+		}
+	}
+	return fmt.Errorf("job %s has not ended after %s; it goes on without this command%s", id, explain.Duration(after), because(why))
+}
+
+func because(why string) string {
+	if why == "" {
+		return ""
+	}
+	return ": " + why
+}

@@ -1,0 +1,139 @@
+package dashboard
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// actOnBreaker opens or closes a breaker by hand, after it has asked.
+func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	reason, err := d.form(w, r)
+	if err != nil {
+		return err
+	}
+	if _, _, err := d.parseBreaker(r.Context(), name); err != nil {
+		return err
+	}
+	length, words, err := lengthOf(r.PostFormValue("for"))
+	if err != nil {
+		return err
+	}
+	what := r.PostFormValue("action")
+	if what != "trip" && what != "reset" && what != "force" {
+		return wrong("There is no such action.")
+	}
+	if !confirmed(r) {
+		return d.askAboutBreaker(w, r, name, what, words, reason)
+	}
+	by := d.viewerOf(r.Context()).By
+	var text string
+	switch what {
+	case "trip":
+		_, err = breaker.Trip(r.Context(), d.rdb, name, breaker.TripOptions{For: length, Reason: reason, By: by})
+		text = "Opened " + name + " " + words + "."
+	case "force":
+		_, err = breaker.ForceClosed(r.Context(), d.rdb, name, breaker.ForceOptions{For: length, Reason: reason, By: by})
+		text = "Keeping " + name + " closed " + words + "."
+	default:
+		_, err = breaker.Reset(r.Context(), d.rdb, name, by)
+		text = "Reset " + name + ": it is closed."
+	}
+	d.audit(r.Context(), what+" breaker", slog.String("target", name), slog.String("for", words), result(err), slog.String("reason", reason))
+	if err != nil {
+		return fmt.Errorf("%s %s: %w", what, name, err)
+	}
+	d.cache.forget()
+	say(w, r, flash{Text: text})
+	http.Redirect(w, r, "/breakers/"+name, http.StatusSeeOther)
+	return nil
+}
+
+// lengthOf reads for how long, of those that can be chosen, with words for it.
+func lengthOf(value string) (time.Duration, string, error) {
+	i := slices.IndexFunc(tripLengths, func(l tripLength) bool { return l.Value == value })
+	if i < 0 {
+		return 0, "", wrong("“%s” is none of the times that can be chosen.", clip(visible(value), 20))
+	}
+	if value == "" {
+		return 0, tripLengths[i].Text, nil
+	}
+	length, err := time.ParseDuration(value)
+	if err != nil {
+		return 0, "", &broken{err} // they are all durations
+	}
+	return length, "for " + tripLengths[i].Text, nil
+}
+
+func result(err error) slog.Attr {
+	if err != nil {
+		return slog.String("result", "failed")
+	}
+	return slog.String("result", "ok")
+}
+
+// askAboutBreaker says what it would mean, and asks.
+func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name, what, words, reason string) error {
+	b, err := d.readBreaker(r.Context(), name)
+	if err != nil {
+		return err
+	}
+	p := confirmPage{
+		Action: "/breakers/" + name, Back: "/breakers/" + name, Reason: reason, AskReason: what != "reset", Danger: what == "trip",
+		Fields: []field{{"action", what}, {"for", r.PostFormValue("for")}},
+		Lead:   fmt.Sprintf("%s is %s now; %s.", name, stateWords(b.Breaker), plural(b.Waiting, "job waits", "jobs wait")),
+	}
+	switch what {
+	case "trip":
+		p.Title = "Open " + name + " " + words + "?"
+		p.Submit = "Open " + name
+		p.Points = []string{
+			"No worker calls it meanwhile. Calls in flight finish, and jobs stay in their queue.",
+			"Jobs that expire before then end as expired.",
+		}
+		if b.Expiring > 0 {
+			p.Points[1] = "Jobs that expire before then end as expired: " + plural(b.Expiring, "job does", "jobs do") + " within the hour."
+		}
+		if words == tripLengths[len(tripLengths)-1].Text {
+			p.Points = append(p.Points, "It does not close by itself: somebody has to reset it.")
+		} else {
+			p.Points = append(p.Points, "After the time one call tests whether the API answers.")
+		}
+		if b.Key == "" {
+			p.Points = append(p.Points, "All keys of "+name+" are held, too.")
+		}
+	case "force":
+		p.Title = "Keep " + name + " closed " + words + "?"
+		p.Submit = "Keep " + name + " closed"
+		p.Points = []string{"Calls go out whatever the API answers. Rate-limited answers still put their own jobs off, and open nothing."}
+	default:
+		p.Title = "Reset " + name + "?"
+		p.Submit = "Reset " + name
+		p.Points = []string{
+			"It is closed at once, and jobs leave slowly at first: 1, 2, 4 and so on at a time. A second reset ends that.",
+			"If the API still limits, its next answers open the breaker again.",
+		}
+		if b.Breaker.Forced != "" {
+			p.Points = []string{"It is not kept closed any more: rate-limited answers open it again."}
+		}
+	}
+	d.confirm(w, r, p)
+	return nil
+}
+
+// stateWords are a breaker's state inside a sentence.
+func stateWords(b breaker.Status) string {
+	switch b.State {
+	case breaker.Open:
+		return "open"
+	case breaker.HalfOpen:
+		return "being probed"
+	case breaker.Closed:
+	}
+	return "closed"
+}

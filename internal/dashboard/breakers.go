@@ -1,0 +1,150 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"net/http"
+	"slices"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// mostEvents is how many transitions a page shows.
+const mostEvents = 50
+
+// breakers leads to where all of them are.
+func (d *Dashboard) breakers(w http.ResponseWriter, r *http.Request) error {
+	http.Redirect(w, r, "/destinations", http.StatusSeeOther)
+	return nil
+}
+
+// breakerPage is the data of one breaker.
+type breakerPage struct {
+	Name, Destination, Key string
+	Breaker                breaker.Status
+	// Parent is the destination's breaker, of a key's.
+	Parent *breaker.Status
+	Keys   []breaker.Status
+	// KeyCount is how many there are, of which Keys are shown.
+	KeyCount int
+	// Waiting are the jobs that it holds, or would; Expiring those of them that expire
+	// within the hour, -1 if that is not known of a key.
+	Waiting, Expiring int
+	Events            []breaker.Event
+	Incidents         []breaker.Incident
+	Strip             template.HTML
+	Lengths           []tripLength
+}
+
+// tripLength is for how long a breaker can be opened by hand.
+type tripLength struct{ Value, Text string }
+
+var tripLengths = []tripLength{
+	{"10m", "10 minutes"},
+	{"30m", "30 minutes"},
+	{"1h", "1 hour"},
+	{"6h", "6 hours"},
+	{"24h", "24 hours"},
+	{"", "until it is reset"},
+}
+
+func (d *Dashboard) breaker(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	a, err := read(r.Context(), d.cache, "breaker "+clip(name, 200), func(ctx context.Context) (*breakerPage, error) {
+		return d.readBreaker(ctx, name)
+	})
+	if err != nil {
+		return err
+	}
+	title := name + ": " + stateBadge(a.value.Breaker).Text
+	d.render(w, r, "breaker", show{title: title, live: true, data: a.value, since: a.since})
+	return nil
+}
+
+// parseBreaker takes a breaker's name apart, of a destination that is known.
+func (d *Dashboard) parseBreaker(ctx context.Context, name string) (destination, key string, err error) {
+	destination, key, err = breaker.ParseName(name)
+	if err != nil {
+		return "", "", absent("There is no such breaker", "A breaker is called like its destination, or destination/key.")
+	}
+	_, err = d.find(ctx, destination)
+	return destination, key, err
+}
+
+func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage, error) {
+	if err := d.setClock(ctx); err != nil {
+		return nil, err
+	}
+	p := &breakerPage{Name: name, Expiring: -1, Lengths: tripLengths}
+	var err error
+	if p.Destination, p.Key, err = d.parseBreaker(ctx, name); err != nil {
+		return nil, err
+	}
+	if p.Key == "" {
+		err = d.readOwn(ctx, p)
+	} else {
+		err = d.readKey(ctx, p)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if p.Events, err = breaker.History(ctx, d.rdb, name, mostEvents); err != nil {
+		return nil, fmt.Errorf("read the history of %s: %w", name, err)
+	}
+	slices.Reverse(p.Events)
+	if p.Incidents, err = breaker.Incidents(ctx, d.rdb, name, 0); err != nil {
+		return nil, fmt.Errorf("read incidents of %s: %w", name, err)
+	}
+	slices.Reverse(p.Incidents)
+	now := d.now()
+	strip := chart.Strip{Title: "Incidents of the last 24 hours", From: now.Add(-stripLength), To: now, Spans: incidentSpans(p.Incidents, now)}
+	if p.Strip, err = strip.SVG(); err != nil {
+		return nil, &broken{err}
+	}
+	if len(p.Incidents) > 20 {
+		p.Incidents = p.Incidents[:20]
+	}
+	return p, nil
+}
+
+// readOwn reads the breaker of a destination.
+func (d *Dashboard) readOwn(ctx context.Context, p *breakerPage) error {
+	list, err := breaker.List(ctx, d.rdb, p.Destination)
+	if err != nil {
+		return fmt.Errorf("read breakers of %s: %w", p.Destination, err)
+	}
+	p.Breaker, p.Keys = list[0], list[1:]
+	p.KeyCount = len(p.Keys)
+	if len(p.Keys) > mostKeys {
+		p.Keys = p.Keys[:mostKeys]
+	}
+	survey, err := d.client.Survey(ctx, p.Destination, soon)
+	if err != nil {
+		return fmt.Errorf("count jobs of %s: %w", p.Destination, err)
+	}
+	for _, s := range []jobs.Status{jobs.Pending, jobs.RetryPending} {
+		p.Waiting += survey.Counts[s]
+	}
+	p.Expiring = survey.Expiring
+	return nil
+}
+
+// readKey reads the breaker of a key, and its destination's, which comes before it.
+func (d *Dashboard) readKey(ctx context.Context, p *breakerPage) error {
+	var err error
+	if p.Breaker, err = breaker.Get(ctx, d.rdb, p.Name); err != nil {
+		return fmt.Errorf("read breaker %s: %w", p.Name, err)
+	}
+	parent, err := breaker.Get(ctx, d.rdb, p.Destination)
+	if err != nil {
+		return fmt.Errorf("read breaker %s: %w", p.Destination, err)
+	}
+	p.Parent = &parent
+	if p.Waiting, err = d.client.HeldCount(ctx, p.Destination, p.Key); err != nil {
+		return fmt.Errorf("count jobs of %s: %w", p.Name, err)
+	}
+	return nil
+}

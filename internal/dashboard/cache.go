@@ -1,0 +1,143 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/singleflight"
+)
+
+const (
+	// fresh is how long what was read is good for all viewers.
+	fresh = time.Second
+	// patience bounds one read of a page's data, whoever waits for it.
+	patience = 4 * time.Second
+	// mostKept is how many pages' data are remembered for when Redis is away.
+	mostKept = 256
+)
+
+// cache holds what pages have read. Readers of the same wait for one read.
+type cache struct {
+	now    func() time.Time
+	flight singleflight.Group
+
+	mu   sync.Mutex
+	kept map[string]kept
+}
+
+// kept is the last that was read, and when; or how the reading failed after that.
+type kept struct {
+	value  any
+	at     time.Time // of the value; zero without one
+	err    error
+	failed time.Time
+}
+
+func newCache(now func() time.Time) *cache {
+	return &cache{now: now, kept: map[string]kept{}}
+}
+
+// answer is what a page is made of. Since is not zero if Redis is away: then the value
+// is what was known at that time.
+type answer[T any] struct {
+	value T
+	since time.Time
+	err   error // why it is old
+}
+
+// read returns what is kept under the name, if it is fresh, or reads it. Where that
+// fails it returns what was known before, if anything was.
+func read[T any](ctx context.Context, c *cache, name string, f func(context.Context) (T, error)) (answer[T], error) {
+	var none answer[T]
+	k, ok := c.look(name)
+	if !ok {
+		ch := c.flight.DoChan(name, func() (any, error) {
+			// The first of many viewers must not take the answer away with them.
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+			defer cancel()
+			v, err := f(ctx)
+			return c.keep(name, v, err), nil
+		})
+		select {
+		case r := <-ch:
+			k = r.Val.(kept)
+		case <-ctx.Done():
+			return none, ctx.Err()
+		}
+	}
+	if k.err == nil {
+		return answer[T]{value: k.value.(T)}, nil
+	}
+	if old, ok := k.value.(T); ok && !k.at.IsZero() && !lasting(k.err) {
+		return answer[T]{value: old, since: k.at, err: k.err}, nil
+	}
+	return none, k.err
+}
+
+// lasting reports whether an error is an answer, rather than the lack of one.
+func lasting(err error) bool {
+	var p *problem
+	return errors.As(err, &p)
+}
+
+// look returns what is fresh, a failure included.
+func (c *cache) look(name string) (kept, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k, ok := c.kept[name]
+	if !ok {
+		return kept{}, false
+	}
+	last := k.at
+	if k.err != nil {
+		last = k.failed
+	}
+	age := c.now().Sub(last)
+	return k, age >= 0 && age < fresh
+}
+
+// keep remembers what was read, or that it could not be.
+func (c *cache) keep(name string, v any, err error) kept {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	k := kept{value: v, at: c.now()}
+	if err != nil {
+		k = c.kept[name]
+		k.err, k.failed = err, c.now()
+	}
+	if _, ok := c.kept[name]; !ok && len(c.kept) >= mostKept {
+		c.drop()
+	}
+	c.kept[name] = k
+	return k
+}
+
+// drop forgets what was read longest ago.
+func (c *cache) drop() {
+	oldest, at := "", time.Time{}
+	for name, k := range c.kept {
+		last := k.at
+		if k.failed.After(last) {
+			last = k.failed
+		}
+		if oldest == "" || last.Before(at) {
+			oldest, at = name, last
+		}
+	}
+	delete(c.kept, oldest)
+}
+
+// forget has what follows an action see it.
+func (c *cache) forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for name, k := range c.kept {
+		if !k.at.IsZero() {
+			k.at = k.at.Add(-fresh)
+		}
+		c.kept[name] = k
+		c.flight.Forget(name)
+	}
+}

@@ -1,0 +1,55 @@
+package dashboard
+
+import (
+	"net/http"
+	"strings"
+	"unicode/utf8"
+)
+
+// mostReason is the longest reason, in characters, as of the commands.
+const mostReason = 500
+
+// confirmPage asks before something is done.
+type confirmPage struct {
+	// Title is the question; Lead says what it is about, Points what it means.
+	Title, Lead string
+	Points      []string
+	// Action is where the form goes, Fields what it carries along.
+	Action string
+	Fields []field
+	// Reason is what was given so far; AskReason asks for it.
+	Reason    string
+	AskReason bool
+	// Submit is on the button; Danger paints it. Without it there is nothing to do.
+	Submit string
+	Danger bool
+	// Back leads away from it.
+	Back string
+}
+
+// field is a hidden field of a form.
+type field struct{ Name, Value string }
+
+func (d *Dashboard) confirm(w http.ResponseWriter, r *http.Request, p confirmPage) {
+	p.Fields = append(p.Fields, field{"confirm", "1"}, field{"back", p.Back})
+	d.render(w, r, "confirm", show{title: p.Title, data: p})
+}
+
+// confirmed reports whether the form was sent by the page that asks.
+func confirmed(r *http.Request) bool { return r.PostFormValue("confirm") == "1" }
+
+// form reads what was sent by who may act, and the reason in it.
+func (d *Dashboard) form(w http.ResponseWriter, r *http.Request) (reason string, err error) {
+	if !d.viewerOf(r.Context()).Operate {
+		return "", refused("operate")
+	}
+	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
+	if err := r.ParseForm(); err != nil {
+		return "", wrong("The form could not be read, or is longer than it may be.")
+	}
+	reason = strings.TrimSpace(r.PostFormValue("reason"))
+	if n := utf8.RuneCountInString(reason); n > mostReason {
+		return "", wrong("The reason has %d characters; it may have %d.", n, mostReason)
+	}
+	return reason, nil
+}

@@ -1,0 +1,153 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/webserver"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Options configure a Dashboard. Redis, Client and Guard are required.
+type Options struct {
+	Redis  redis.UniversalClient
+	Client *jobs.Client
+	// Guard says who looks; see also [Dashboard.PageError].
+	Guard *access.Guard
+	// Hub tells when something happens. Without it pages are only looked at again every
+	// few seconds.
+	Hub *feed.Hub
+	// Version of Tidegate, for the foot of the pages.
+	Version string
+	// Logger gets what goes wrong. Default: slog.Default().
+	Logger *slog.Logger
+	// Now is the clock. Default: time.Now.
+	Now func() time.Time
+}
+
+// Dashboard is an http.Handler; see [New].
+type Dashboard struct {
+	rdb     redis.UniversalClient
+	client  *jobs.Client
+	guard   *access.Guard
+	version string
+	log     *slog.Logger
+	clock   func() time.Time
+
+	// ahead is how far Redis's clock is ahead of this process's, in nanoseconds.
+	ahead   atomic.Int64
+	cache   *cache
+	assets  *assets
+	pages   *pages
+	live    *live
+	handler http.Handler
+}
+
+// New makes the dashboard. It asks nobody yet.
+func New(o Options) (*Dashboard, error) {
+	if o.Redis == nil || o.Client == nil || o.Guard == nil {
+		return nil, errors.New("dashboard: Redis, Client and Guard are required")
+	}
+	d := &Dashboard{
+		rdb: o.Redis, client: o.Client, guard: o.Guard, version: o.Version, log: o.Logger, clock: o.Now,
+	}
+	if d.log == nil {
+		d.log = slog.Default()
+	}
+	if d.clock == nil {
+		d.clock = time.Now
+	}
+	d.cache = newCache(d.clock)
+	var err error
+	if d.assets, err = loadAssets(); err != nil {
+		return nil, err
+	}
+	if d.pages, err = loadPages(d); err != nil {
+		return nil, fmt.Errorf("dashboard: %w", err)
+	}
+	d.live = newLive(o.Hub, d.log)
+	d.routes()
+	return d, nil
+}
+
+// ServeHTTP serves all pages.
+func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	secure(w.Header())
+	d.handler.ServeHTTP(w, r)
+}
+
+func (d *Dashboard) routes() {
+	mux := http.NewServeMux()
+	mux.Handle("GET /static/", d.assets)
+	open := func(pattern string, h handler) { mux.Handle(pattern, d.guard.Public(d.handle(h))) }
+	open("GET /login", d.login)
+	open("POST /login", d.signIn)
+	open("POST /logout", d.signOut)
+	open("POST /theme", d.setTheme)
+
+	page := func(pattern string, h handler) { mux.Handle(pattern, d.guard.Pages(d.reader(h))) }
+	page("GET /{$}", d.overview)
+	page("GET /jobs", d.jobList)
+	page("POST /jobs", d.actOnJobs)
+	page("GET /jobs/{id}", d.jobPage)
+	page("GET /incidents", d.incidents)
+	page("GET /incidents/{id...}", d.incident)
+	page("GET /destinations", d.destinations)
+	page("GET /destinations/{name}", d.destination)
+	page("POST /destinations/{name}", d.actOnDestination)
+	page("GET /breakers", d.breakers)
+	page("GET /breakers/{name...}", d.breaker)
+	page("POST /breakers/{name...}", d.actOnBreaker)
+	page("GET /search", d.search)
+	page("GET /live", d.events)
+	page("/", func(http.ResponseWriter, *http.Request) error {
+		return absent("There is no such page", "The address may be mistyped, or of another version of Tidegate.")
+	})
+	d.handler = webserver.Routed(mux)
+}
+
+// handler answers, or says what is wrong.
+type handler func(w http.ResponseWriter, r *http.Request) error
+
+func (d *Dashboard) handle(h handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if err := h(w, r); err != nil {
+			d.fail(w, r, err)
+		}
+	})
+}
+
+// reader is for pages that scope read is needed for.
+func (d *Dashboard) reader(h handler) http.Handler {
+	return d.handle(func(w http.ResponseWriter, r *http.Request) error {
+		if !d.viewerOf(r.Context()).Read {
+			return refused("read")
+		}
+		return h(w, r)
+	})
+}
+
+// secure sets what every answer has. Pages run and load what is served here and nothing
+// else; what they say is nobody's to keep.
+func secure(h http.Header) {
+	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
+		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("X-Frame-Options", "DENY")
+	h.Set("Referrer-Policy", "same-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("Cache-Control", "no-store")
+}
+
+// now is the time by Redis's clock, as far as it is known.
+func (d *Dashboard) now() time.Time {
+	return d.clock().Add(time.Duration(d.ahead.Load())).UTC()
+}

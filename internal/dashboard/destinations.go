@@ -1,0 +1,150 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// destinationsPage is the data of the list of destinations.
+type destinationsPage struct {
+	Targets []*target
+	// System are those that Tidegate itself delivers through.
+	System  []*target
+	Workers []jobs.WorkerInfo
+}
+
+func (d *Dashboard) destinations(w http.ResponseWriter, r *http.Request) error {
+	a, err := read(r.Context(), d.cache, "destinations", d.readDestinations)
+	if err != nil {
+		return err
+	}
+	d.render(w, r, "destinations", show{title: "Destinations", live: true, data: a.value, since: a.since})
+	return nil
+}
+
+func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, error) {
+	if err := d.setClock(ctx); err != nil {
+		return nil, err
+	}
+	p := &destinationsPage{}
+	all, err := d.client.Destinations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
+	if p.Workers, err = d.workers(ctx); err != nil {
+		return nil, err
+	}
+	if p.Targets, err = d.look(ctx, all, p.Workers, spans[0]); err != nil {
+		return nil, err
+	}
+	var own []jobs.Destination
+	for _, name := range []string{record.AlertsDestination, record.CallbacksDestination} {
+		dest, err := d.client.Destination(ctx, name)
+		if errors.Is(err, jobs.ErrUnknownDestination) {
+			continue
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read destination %s: %w", name, err)
+		}
+		own = append(own, dest)
+	}
+	if p.System, err = d.look(ctx, own, p.Workers, spans[0]); err != nil {
+		return nil, err
+	}
+	for _, t := range p.System {
+		t.System = true
+	}
+	return p, nil
+}
+
+// destinationPage is the data of one destination.
+type destinationPage struct {
+	*target
+	Span     span
+	Charts   charts
+	Workers  []jobs.WorkerInfo
+	Statuses []statusCount
+}
+
+// statusCount is how many jobs are in a status.
+type statusCount struct {
+	Status jobs.Status
+	Count  int
+}
+
+// find returns a destination that is known.
+func (d *Dashboard) find(ctx context.Context, name string) (jobs.Destination, error) {
+	if !jobs.ValidDestination(name) {
+		return jobs.Destination{}, noDestination(name)
+	}
+	dest, err := d.client.Destination(ctx, name)
+	if errors.Is(err, jobs.ErrUnknownDestination) {
+		return dest, noDestination(name)
+	}
+	if err != nil {
+		return dest, fmt.Errorf("read destination %s: %w", name, err)
+	}
+	return dest, nil
+}
+
+func noDestination(name string) *problem {
+	p := absent("There is no such destination", fmt.Sprintf("Nobody knows a destination called “%s”: it is in no configuration that this server has, and no worker has served it.", clip(visible(name), 80)))
+	p.hint = "tidegate stats"
+	return p
+}
+
+func (d *Dashboard) destination(w http.ResponseWriter, r *http.Request) error {
+	name, s := r.PathValue("name"), spanNamed(r.FormValue("range"))
+	a, err := read(r.Context(), d.cache, "destination "+clip(name, 200)+" "+s.Name, func(ctx context.Context) (*destinationPage, error) {
+		return d.readDestination(ctx, name, s)
+	})
+	if err != nil {
+		return err
+	}
+	d.render(w, r, "destination", show{title: name, live: true, data: a.value, since: a.since})
+	return nil
+}
+
+func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*destinationPage, error) {
+	if err := d.setClock(ctx); err != nil {
+		return nil, err
+	}
+	dest, err := d.find(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	p := &destinationPage{Span: s}
+	workers, err := d.workers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now := d.now()
+	if p.target, err = d.lookAt(ctx, dest, workers, s, now); err != nil {
+		return nil, err
+	}
+	p.System = record.System(name)
+	for _, w := range workers {
+		if slices.Contains(w.Destinations, name) {
+			p.Workers = append(p.Workers, w)
+		}
+	}
+	for _, status := range jobs.Statuses {
+		p.Statuses = append(p.Statuses, statusCount{status, p.Survey.Counts[status]})
+	}
+	if len(p.Points) > 0 {
+		if p.Charts, err = drawCharts(p.Points, p.Points[0].At, s.Step, incidentSpans(p.Incidents, now)); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// Open reports whether calls are held back by the destination's breaker.
+func (t *target) Open() bool { return t.Breaker.State != breaker.Closed }

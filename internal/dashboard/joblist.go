@@ -1,0 +1,235 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// pageSize is how many jobs a page has.
+const pageSize = 50
+
+// filter is what jobs are chosen by, as it stands in the address.
+type filter struct {
+	Status, Destination, Key, Batch string
+}
+
+func filterOf(r *http.Request) filter {
+	value := func(name string) string { return strings.TrimSpace(r.FormValue(name)) }
+	return filter{Status: value("status"), Destination: value("destination"), Key: value("key"), Batch: value("batch")}
+}
+
+// check says what is wrong with a filter before Redis is asked.
+func (f filter) check() error {
+	switch {
+	case f.Status != "" && !slices.Contains(jobs.Statuses, jobs.Status(f.Status)):
+		return wrong("There is no status “%s”.", clip(visible(f.Status), 40))
+	case f.Destination != "" && !jobs.ValidDestination(f.Destination):
+		return wrong("“%s” cannot be the name of a destination.", clip(visible(f.Destination), 80))
+	case f.Key != "" && !jobs.ValidName(f.Key):
+		return wrong("“%s” cannot be a key: keys have letters, digits and . _ : @ -", clip(visible(f.Key), 80))
+	case f.Batch != "" && !jobs.ValidName(f.Batch):
+		return wrong("“%s” cannot be a batch: batches have letters, digits and . _ : @ -", clip(visible(f.Batch), 80))
+	}
+	return nil
+}
+
+// Given reports whether it leaves anything out.
+func (f filter) Given() bool { return f != filter{} }
+
+func (f filter) jobs() jobs.Filter {
+	out := jobs.Filter{Destination: f.Destination, Key: f.Key, Batch: f.Batch}
+	if f.Status != "" {
+		out.Statuses = []jobs.Status{jobs.Status(f.Status)}
+	}
+	return out
+}
+
+// URL is the address of the list with this filter.
+func (f filter) URL() string { return f.with("", "") }
+
+// with is the address with one value changed.
+func (f filter) with(name, value string) string {
+	v := url.Values{}
+	for _, p := range [][2]string{{"status", f.Status}, {"destination", f.Destination}, {"key", f.Key}, {"batch", f.Batch}} {
+		if p[0] == name {
+			p[1] = value
+		}
+		if p[1] != "" {
+			v.Set(p[0], p[1])
+		}
+	}
+	if name == "cursor" {
+		v.Set(name, value)
+	}
+	if len(v) == 0 {
+		return "/jobs"
+	}
+	return "/jobs?" + v.Encode()
+}
+
+// Words say what the filter selects.
+func (f filter) Words() string {
+	var parts []string
+	if f.Status != "" {
+		parts = append(parts, strings.ToLower(statusBadge(jobs.Status(f.Status)).Text))
+	}
+	parts = append(parts, "jobs")
+	if f.Destination != "" {
+		parts = append(parts, "of "+f.Destination)
+	}
+	if f.Key != "" {
+		parts = append(parts, "with key "+f.Key)
+	}
+	if f.Batch != "" {
+		parts = append(parts, "in batch "+f.Batch)
+	}
+	return strings.Join(parts, " ")
+}
+
+// jobRow is a job in a list.
+type jobRow struct {
+	*jobs.Job
+	Wait *wait
+}
+
+// jobListPage is the data of the list of jobs.
+type jobListPage struct {
+	Filter       filter
+	Rows         []jobRow
+	Next         string // address of the next page, "" after the last one
+	First        bool   // it is the newest page
+	Statuses     []statusChip
+	Destinations []string
+	Batch        *jobs.BatchStatus
+	// Actions that can be done to what the filter selects.
+	Actions []action
+	// Known is false where there is no destination and no job at all: to a newcomer.
+	Known bool
+}
+
+// statusChip leads to the jobs in a status.
+type statusChip struct {
+	badge
+	URL   string
+	Count int // -1: not counted
+	Here  bool
+}
+
+func (d *Dashboard) jobList(w http.ResponseWriter, r *http.Request) error {
+	f, cursor := filterOf(r), r.FormValue("cursor")
+	if err := f.check(); err != nil {
+		return err
+	}
+	a, err := read(r.Context(), d.cache, "jobs "+f.with("cursor", clip(cursor, 500)), func(ctx context.Context) (*jobListPage, error) {
+		return d.readJobList(ctx, f, cursor)
+	})
+	if err != nil {
+		return err
+	}
+	d.render(w, r, "jobs", show{title: "Jobs", live: true, hold: true, data: a.value, since: a.since})
+	return nil
+}
+
+func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*jobListPage, error) {
+	if err := d.setClock(ctx); err != nil {
+		return nil, err
+	}
+	page, err := d.client.List(ctx, jobs.ListOptions{Filter: f.jobs(), Limit: pageSize, Cursor: cursor})
+	if errors.Is(err, jobs.ErrInvalid) {
+		return nil, wrong("The address of this page of the list cannot be used any more. Go back to the newest jobs.")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list jobs: %w", err)
+	}
+	p := &jobListPage{Filter: f, First: cursor == "", Known: len(page.Items) > 0}
+	if page.Next != "" {
+		p.Next = f.with("cursor", page.Next)
+	}
+	e := explain.New(d.rdb, d.client)
+	for _, j := range page.Items {
+		w, err := e.Waiting(ctx, j)
+		if err != nil {
+			return nil, fmt.Errorf("explain jobs: %w", err)
+		}
+		p.Rows = append(p.Rows, jobRow{Job: j, Wait: waitOf(j, w)})
+	}
+	all, err := d.client.Destinations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
+	for _, dest := range all {
+		p.Destinations = append(p.Destinations, dest.Name)
+	}
+	if f.Destination != "" && !slices.Contains(p.Destinations, f.Destination) {
+		p.Destinations = append(p.Destinations, f.Destination)
+	}
+	p.Known = p.Known || len(all) > 0
+	if err := d.countStatuses(ctx, p); err != nil {
+		return nil, err
+	}
+	for _, a := range actions {
+		if f.Given() && (f.Status == "" || a.has(jobs.Status(f.Status))) {
+			p.Actions = append(p.Actions, a)
+		}
+	}
+	return p, nil
+}
+
+// countStatuses counts the jobs in each status, where that is quickly done: of
+// destinations, and of a batch.
+func (d *Dashboard) countStatuses(ctx context.Context, p *jobListPage) error {
+	f := p.Filter
+	counts := map[jobs.Status]int{}
+	known := f.Key == ""
+	switch {
+	case f.Batch != "":
+		b, err := d.client.Batch(ctx, f.Batch)
+		if errors.Is(err, jobs.ErrNotFound) {
+			known = false
+			break
+		}
+		if err != nil {
+			return fmt.Errorf("count batch %s: %w", f.Batch, err)
+		}
+		p.Batch, counts = b, b.Counts
+		known = known && f.Destination == ""
+	case known:
+		names := p.Destinations
+		if f.Destination != "" {
+			names = []string{f.Destination}
+		}
+		for _, name := range names {
+			s, err := d.client.Survey(ctx, name, time.Second)
+			if err != nil {
+				return fmt.Errorf("count jobs of %s: %w", name, err)
+			}
+			for status, n := range s.Counts {
+				counts[status] += n
+			}
+		}
+	}
+	total := 0
+	for _, status := range jobs.Statuses {
+		n := -1
+		if known {
+			n = counts[status]
+			total += n
+		}
+		p.Statuses = append(p.Statuses, statusChip{badge: statusBadge(status), URL: f.with("status", string(status)), Count: n, Here: f.Status == string(status)})
+	}
+	if !known {
+		total = -1
+	}
+	all := statusChip{badge: badge{"all", "All", "Jobs in every status."}, URL: f.with("status", ""), Count: total, Here: f.Status == ""}
+	p.Statuses = append([]statusChip{all}, p.Statuses...)
+	return nil
+}

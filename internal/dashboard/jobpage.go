@@ -1,0 +1,131 @@
+package dashboard
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"maps"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// mostShown bounds a payload on a page, in bytes.
+const mostShown = 32 << 10
+
+// jobPage is the data of one job.
+type jobPage struct {
+	*jobs.Job
+	Wait    *wait
+	History []historyRow
+	Graph   template.HTML
+	// Parents and Children are how many there are.
+	Parents, Children int
+	Payload           string
+	PayloadCut        int // bytes that are not shown
+	PayloadSize       int
+	Headers           [][2]string
+	Actions           []action
+	// CLI is the id as it is written in a command.
+	CLI string
+}
+
+// historyRow is a version of a job, or a gap.
+type historyRow struct {
+	jobs.HistoryEntry
+	// Gap is how many versions before it are not kept.
+	Gap int
+	// Class paints it.
+	Class string
+}
+
+func (d *Dashboard) jobPage(w http.ResponseWriter, r *http.Request) error {
+	id := r.PathValue("id")
+	a, err := read(r.Context(), d.cache, "job "+clip(id, 200), func(ctx context.Context) (*jobPage, error) {
+		return d.readJob(ctx, id)
+	})
+	if err != nil {
+		return err
+	}
+	d.render(w, r, "job", show{title: "Job " + id, live: true, data: a.value, since: a.since})
+	return nil
+}
+
+func noJob(id string) *problem {
+	p := absent("There is no such job", fmt.Sprintf("No job has the id “%s”: it never existed, or its retention has ended. Completed jobs are kept for a day, failed ones for 90, unless configured otherwise.", clip(visible(id), 140)))
+	p.hint = "tidegate list"
+	return p
+}
+
+func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
+	if err := d.setClock(ctx); err != nil {
+		return nil, err
+	}
+	if !jobs.ValidName(id) {
+		return nil, noJob(id)
+	}
+	job, err := d.client.Get(ctx, id)
+	if errors.Is(err, jobs.ErrNotFound) {
+		return nil, noJob(id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read job %s: %w", id, err)
+	}
+	p := &jobPage{Job: job, CLI: id}
+	waiting, err := explain.New(d.rdb, d.client).Waiting(ctx, job)
+	if err != nil {
+		return nil, fmt.Errorf("explain job %s: %w", id, err)
+	}
+	p.Wait = waitOf(job, waiting)
+	history, err := d.client.History(ctx, id)
+	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
+		return nil, fmt.Errorf("read the history of %s: %w", id, err)
+	}
+	p.History = historyRows(history)
+	p.Payload, p.PayloadCut = pretty(job.Payload)
+	p.PayloadSize = len(job.Payload)
+	for _, name := range slices.Sorted(maps.Keys(job.Request.Headers)) {
+		p.Headers = append(p.Headers, [2]string{name, job.Request.Headers[name]})
+	}
+	for _, a := range actions {
+		if a.has(job.Status) {
+			p.Actions = append(p.Actions, a)
+		}
+	}
+	return p, d.family(ctx, p)
+}
+
+// historyRows are the newest first.
+func historyRows(entries []jobs.HistoryEntry) []historyRow {
+	var out []historyRow
+	last := 0
+	for _, e := range entries {
+		row := historyRow{HistoryEntry: e, Class: statusBadge(e.Status).Class}
+		if e.Version > last+1 {
+			row.Gap = e.Version - last - 1
+		}
+		last = e.Version
+		out = append(out, row)
+	}
+	slices.Reverse(out)
+	return out
+}
+
+// pretty is a payload with its lines indented, and how many bytes of it are left out.
+func pretty(raw json.RawMessage) (string, int) {
+	text := string(raw)
+	if len(raw) <= mostShown {
+		var b bytes.Buffer
+		if json.Indent(&b, raw, "", "  ") == nil && b.Len() <= 2*mostShown {
+			text = b.String()
+		}
+		return visible(text), 0
+	}
+	return visible(strings.ToValidUTF8(text[:mostShown], "")), len(raw) - mostShown
+}

@@ -1,0 +1,220 @@
+package dashboard
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/webserver"
+)
+
+const (
+	// mostViewers is how many pages are told of changes at once; others look every few
+	// seconds.
+	mostViewers = 2000
+	// heartbeat keeps proxies from cutting a stream on which nothing happens.
+	heartbeat = 15 * time.Second
+	// between is the least time between two tellings of the same viewer.
+	between = time.Second
+)
+
+// live tells viewers that something has changed: not what, which they see on the page that
+// they fetch. All of them share one subscription.
+type live struct {
+	hub *feed.Hub
+	log *slog.Logger
+
+	mu      sync.Mutex
+	viewers map[*listener]struct{}
+	stop    context.CancelFunc
+	done    chan struct{} // closed when nobody is listening to the hub any more
+}
+
+// listener is a viewer's stream. changed holds at most one change of each kind.
+type listener struct {
+	changed chan struct{}
+	breaker chan struct{} // what must not wait
+	ended   chan struct{} // closed when there is nothing to come
+	once    sync.Once
+}
+
+func newLive(hub *feed.Hub, log *slog.Logger) *live {
+	return &live{hub: hub, log: log, viewers: map[*listener]struct{}{}}
+}
+
+var errTooManyViewers = errors.New("too many look at once")
+
+// join begins to tell a viewer; leave must be called.
+func (l *live) join() (*listener, error) {
+	v := &listener{changed: make(chan struct{}, 1), breaker: make(chan struct{}, 1), ended: make(chan struct{})}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if len(l.viewers) >= mostViewers {
+		return nil, errTooManyViewers
+	}
+	l.viewers[v] = struct{}{}
+	if l.stop == nil {
+		ctx, cancel := context.WithCancel(context.Background())
+		l.stop, l.done = cancel, make(chan struct{})
+		go l.listen(ctx, l.done)
+	}
+	return v, nil
+}
+
+// leave ends it. The last one to leave waits until nobody listens any more.
+func (l *live) leave(v *listener) {
+	l.mu.Lock()
+	delete(l.viewers, v)
+	var done chan struct{}
+	if len(l.viewers) == 0 && l.stop != nil {
+		l.stop()
+		done = l.done
+		l.stop = nil
+	}
+	l.mu.Unlock()
+	if done != nil {
+		<-done
+	}
+}
+
+// listen hears the hub until ctx ends. Where the hub ends, viewers are sent away, to come
+// back by themselves.
+func (l *live) listen(ctx context.Context, done chan struct{}) {
+	defer close(done)
+	for ctx.Err() == nil {
+		err := l.hear(ctx)
+		if err == nil {
+			continue // too slow; from where it is now
+		}
+		if ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
+			l.log.Warn("dashboard: pages are not told of changes", "error", err)
+		}
+		break
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for v := range l.viewers {
+		v.once.Do(func() { close(v.ended) })
+	}
+	if l.done == done && ctx.Err() == nil { // others may join later
+		l.stop()
+		l.stop = nil
+	}
+}
+
+func (l *live) hear(ctx context.Context) error {
+	sub, err := l.hub.Subscribe(ctx, feed.SubscribeOptions{})
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer sub.Close()
+	for {
+		select {
+		case e, ok := <-sub.C:
+			if !ok {
+				if sub.Lost() {
+					l.tell(true)
+					return nil
+				}
+				return feed.ErrClosed
+			}
+			l.tell(e.Type == feed.Breaker || e.Type == feed.Destination || e.Type == feed.Gap)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// tell has all viewers know of a change.
+func (l *live) tell(now bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for v := range l.viewers {
+		c := v.changed
+		if now {
+			c = v.breaker
+		}
+		select {
+		case c <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// events tells the script of changes, by server-sent events.
+func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
+	if d.live.hub == nil {
+		w.WriteHeader(http.StatusNoContent) // which ends the browser's tries
+		return nil
+	}
+	v, err := d.live.join()
+	if err != nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil //nolint:nilerr // the page looks every few seconds instead
+	}
+	defer d.live.leave(v)
+	ctx, cancel := webserver.Stream(r.Context())
+	defer cancel()
+	h := w.Header()
+	h.Set("Content-Type", "text/event-stream; charset=utf-8")
+	h.Set("X-Accel-Buffering", "no")
+	id, _ := access.From(ctx)
+	out := &eventWriter{w: w, flush: http.NewResponseController(w).Flush}
+	out.send("retry: 2000\nevent: ready\ndata: {}\n\n")
+	beat := time.NewTicker(heartbeat)
+	defer beat.Stop()
+	var last time.Time
+	var due <-chan time.Time // when a change that was heard is told
+	for out.err == nil {
+		changed := v.changed
+		if due != nil {
+			changed = nil
+		}
+		select {
+		case <-v.breaker:
+			due, last = nil, time.Now()
+			out.send(change)
+		case <-due:
+			due, last = nil, time.Now()
+			out.send(change)
+		case <-changed:
+			due = time.After(between - time.Since(last))
+		case <-beat.C:
+			if !id.Valid() {
+				return nil // which sends the page to the login
+			}
+			out.send(": \n\n")
+		case <-v.ended:
+			return nil
+		case <-ctx.Done():
+			return nil
+		}
+	}
+	return nil
+}
+
+// change is the one thing that viewers are told.
+const change = "event: change\ndata: {}\n\n"
+
+// eventWriter writes a stream until that fails.
+type eventWriter struct {
+	w     io.Writer
+	flush func() error
+	err   error
+}
+
+func (e *eventWriter) send(text string) {
+	if e.err == nil {
+		_, e.err = io.WriteString(e.w, text)
+	}
+	if e.err == nil {
+		e.err = e.flush()
+	}
+}

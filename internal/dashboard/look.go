@@ -1,0 +1,274 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"html/template"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/series"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+const (
+	// silence is how long a worker may give no sign of life before it counts as gone.
+	silence = 30 * time.Second
+	// soon is the time within which expiring jobs are counted.
+	soon = time.Hour
+	// stripLength is what the strip of incidents shows.
+	stripLength = 24 * time.Hour
+	// atOnce is how many destinations are read at the same time.
+	atOnce = 8
+	// mostKeys is how many keys' breakers are shown of a destination.
+	mostKeys = 50
+)
+
+// target is a destination as it is shown.
+type target struct {
+	Name    string
+	Breaker breaker.Status
+	// Keys are its keys' breakers that are not plainly closed, and how many there are.
+	Keys     []breaker.Status
+	KeyCount int
+	// OpenKeys counts those that let nothing through.
+	OpenKeys  int
+	Survey    jobs.Survey
+	Backlog   int
+	Waiting   int // of them not running
+	Workers   int
+	SeenAt    time.Time
+	Incidents []breaker.Incident
+	Points    []series.Point
+	// Strip is its last day, Spark its throughput.
+	Strip, Spark template.HTML
+	// System is true of those that Tidegate itself delivers through.
+	System bool
+}
+
+// Alive reports whether a worker serves it.
+func (t *target) Alive() bool { return t.Workers > 0 }
+
+// Count is how many of its jobs are in a status.
+func (t *target) Count(s string) int { return t.Survey.Counts[jobs.Status(s)] }
+
+// Refused counts the calls of the points that were rate limited.
+func (t *target) Refused() int {
+	n := 0
+	for _, p := range t.Points {
+		n += p.Limited
+	}
+	return n
+}
+
+// workers are those that gave a sign of life lately, by name.
+func (d *Dashboard) workers(ctx context.Context) ([]jobs.WorkerInfo, error) {
+	all, err := d.client.Workers(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	return all, nil
+}
+
+// setClock finds out how far Redis's clock is ahead.
+func (d *Dashboard) setClock(ctx context.Context) error {
+	before := d.clock()
+	t, err := d.client.Now(ctx)
+	if err != nil {
+		return fmt.Errorf("read the clock: %w", err)
+	}
+	d.ahead.Store(int64(t.Sub(before.Add(d.clock().Sub(before) / 2))))
+	return nil
+}
+
+// look reads all there is to show of destinations.
+func (d *Dashboard) look(ctx context.Context, all []jobs.Destination, workers []jobs.WorkerInfo, s span) ([]*target, error) {
+	now := d.now()
+	out := make([]*target, len(all))
+	g, ctx := errgroup.WithContext(ctx)
+	g.SetLimit(atOnce)
+	for i, dest := range all {
+		g.Go(func() error {
+			t, err := d.lookAt(ctx, dest, workers, s, now)
+			out[i] = t
+			return err
+		})
+	}
+	if err := g.Wait(); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers []jobs.WorkerInfo, s span, now time.Time) (*target, error) {
+	t := &target{Name: dest.Name, SeenAt: dest.SeenAt}
+	list, err := breaker.List(ctx, d.rdb, dest.Name)
+	if err != nil {
+		return nil, fmt.Errorf("read breakers of %s: %w", dest.Name, err)
+	}
+	t.Breaker, t.Keys = list[0], list[1:]
+	t.KeyCount = len(t.Keys)
+	for _, k := range t.Keys {
+		if k.State != breaker.Closed {
+			t.OpenKeys++
+		}
+	}
+	if len(t.Keys) > mostKeys {
+		t.Keys = t.Keys[:mostKeys]
+	}
+	if t.Survey, err = d.client.Survey(ctx, dest.Name, soon); err != nil {
+		return nil, fmt.Errorf("count jobs of %s: %w", dest.Name, err)
+	}
+	for status, n := range t.Survey.Counts {
+		if !status.Final() {
+			t.Backlog += n
+		}
+	}
+	t.Waiting = t.Backlog - t.Survey.Counts[jobs.Running]
+	if t.Incidents, err = breaker.Incidents(ctx, d.rdb, dest.Name, 0); err != nil {
+		return nil, fmt.Errorf("read incidents of %s: %w", dest.Name, err)
+	}
+	slices.Reverse(t.Incidents)
+	if t.Points, err = d.points(ctx, dest.Name, s.begin(now), now, s.Step); err != nil {
+		return nil, err
+	}
+	for _, w := range workers {
+		if slices.Contains(w.Destinations, dest.Name) {
+			t.Workers++
+		}
+	}
+	// Who serves our own destinations does not say so.
+	if t.Workers == 0 && record.System(dest.Name) && now.Sub(t.SeenAt) < silence {
+		t.Workers = 1
+	}
+	return t, t.draw(now)
+}
+
+// points reads what happened, one for each step.
+func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]series.Point, error) {
+	points, err := series.Read(ctx, d.rdb, name, since, until, step)
+	if err != nil {
+		return nil, fmt.Errorf("read counts of %s: %w", name, err)
+	}
+	return points, nil
+}
+
+func (t *target) draw(now time.Time) error {
+	var err error
+	strip := chart.Strip{From: now.Add(-stripLength), To: now, Spans: incidentSpans(t.Incidents, now)}
+	n := 0
+	for _, i := range t.Incidents {
+		if i.Ended.IsZero() || i.Ended.After(strip.From) {
+			n++
+		}
+	}
+	strip.Title = "Last 24 hours: " + plural(n, "incident", "incidents")
+	if t.Strip, err = strip.SVG(); err != nil {
+		return &broken{err}
+	}
+	spark := chart.Spark{Title: "Completed jobs", Class: "ok"}
+	total := 0
+	for _, p := range t.Points {
+		spark.Values = append(spark.Values, p.Completed)
+		total += p.Completed
+	}
+	spark.Title = plural(total, "job", "jobs") + " completed"
+	if t.Spark, err = spark.SVG(); err != nil {
+		return &broken{err}
+	}
+	return nil
+}
+
+// incidentSpans are incidents as they are marked on a band of time.
+func incidentSpans(incidents []breaker.Incident, now time.Time) []chart.Span {
+	var out []chart.Span
+	for _, i := range slices.Backward(incidents) {
+		end, text := i.Ended, " UTC: lasted "+lasted(i.Started, i.Ended)
+		class := "bad"
+		if end.IsZero() {
+			end, text = now, " UTC: still lasts, for "+lasted(i.Started, now)
+		}
+		if i.Cause == breaker.CauseManual {
+			class = "hand"
+		}
+		out = append(out, chart.Span{
+			From: i.Started, To: end, Class: class, Link: incidentPath(i.ID),
+			Title: i.Started.UTC().Format("Jan 2 15:04:05") + text + "; " + causeWords(i.Cause) + "; " + plural(i.Wasted, "refused call", "refused calls"),
+		})
+	}
+	return out
+}
+
+// charts of points, for a page.
+type charts struct {
+	Throughput, Backlog, Refused template.HTML
+}
+
+// drawCharts draws the three that pages show. Without points there is nothing to draw.
+func drawCharts(points []series.Point, start time.Time, step time.Duration, marks []chart.Span) (charts, error) {
+	var out charts
+	if len(points) == 0 {
+		return out, nil
+	}
+	values := func(f func(series.Point) int) []int {
+		v := make([]int, len(points))
+		for i, p := range points {
+			v[i] = f(p)
+		}
+		return v
+	}
+	for _, c := range []struct {
+		to *template.HTML
+		t  chart.Time
+	}{
+		{&out.Throughput, chart.Time{Title: "Jobs that ended", Series: []chart.Series{
+			{Name: "completed", Class: "ok", Values: values(func(p series.Point) int { return p.Completed })},
+			{Name: "failed", Class: "bad", Values: values(func(p series.Point) int { return p.Failed })},
+			{Name: "expired or cancelled", Class: "dim", Values: values(func(p series.Point) int { return p.Expired + p.Cancelled })},
+		}}},
+		{&out.Backlog, chart.Time{Title: "Backlog", Form: chart.Area, Series: []chart.Series{
+			{Name: "jobs in the backlog", Class: "info", Values: values(func(p series.Point) int { return p.Backlog })},
+		}}},
+		{&out.Refused, chart.Time{Title: "Refused calls", Series: []chart.Series{
+			{Name: "refused", Class: "bad", Values: values(func(p series.Point) int { return p.Limited })},
+			{Name: "other calls", Class: "faint", Values: values(func(p series.Point) int { return max(p.Calls-p.Limited, 0) })},
+		}}},
+	} {
+		c.t.Start, c.t.Step, c.t.Mark = start, step, marks
+		svg, err := c.t.SVG()
+		if err != nil {
+			return out, &broken{err}
+		}
+		*c.to = svg
+	}
+	return out, nil
+}
+
+// sumPoints adds up the points of several destinations.
+func sumPoints(targets []*target) []series.Point {
+	var out []series.Point
+	for _, t := range targets {
+		for i, p := range t.Points {
+			if i == len(out) {
+				out = append(out, series.Point{At: p.At, Backlog: -1})
+			}
+			o := &out[i]
+			o.Completed += p.Completed
+			o.Failed += p.Failed
+			o.Cancelled += p.Cancelled
+			o.Expired += p.Expired
+			o.Rescheduled += p.Rescheduled
+			o.Calls += p.Calls
+			o.Limited += p.Limited
+			if p.Backlog >= 0 {
+				o.Backlog = max(o.Backlog, 0) + p.Backlog
+			}
+		}
+	}
+	return out
+}

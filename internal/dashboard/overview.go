@@ -1,0 +1,143 @@
+package dashboard
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+const (
+	// longOpen is when an incident is worth a line at the top, as it is for a page.
+	longOpen = 15 * time.Minute
+	// longWait is when a job that is next in line has waited for too long.
+	longWait = 10 * time.Minute
+)
+
+// overviewPage is the data of the first page.
+type overviewPage struct {
+	Targets []*target
+	Workers []jobs.WorkerInfo
+	Notices []notice
+	Span    span
+	Charts  charts
+
+	Backlog, Running, Failed, Refused, Completed, Expiring int
+	Oldest                                                 time.Time
+	OldestOf                                               string
+	Open                                                   int
+}
+
+// notice is something that a person may have to see to.
+type notice struct {
+	// Class is "bad", "warn" or "info".
+	Class  string
+	Target string
+	Link   string
+	Text   string
+	// Until is when that ends by itself, zero if nobody knows; Since when it began.
+	Until, Since time.Time
+	// Command helps, if there is one.
+	Command string
+	Rank    int
+}
+
+func (d *Dashboard) overview(w http.ResponseWriter, r *http.Request) error {
+	s := spanNamed(r.FormValue("range"))
+	a, err := read(r.Context(), d.cache, "overview "+s.Name, func(ctx context.Context) (*overviewPage, error) {
+		return d.readOverview(ctx, s)
+	})
+	if err != nil {
+		return err
+	}
+	title := "Overview"
+	if a.value.Open > 0 {
+		title = fmt.Sprintf("(%d open) Overview", a.value.Open)
+	}
+	d.render(w, r, "overview", show{title: title, live: true, data: a.value, since: a.since})
+	return nil
+}
+
+func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, error) {
+	if err := d.setClock(ctx); err != nil {
+		return nil, err
+	}
+	p := &overviewPage{Span: s}
+	all, err := d.client.Destinations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("read destinations: %w", err)
+	}
+	if p.Workers, err = d.workers(ctx); err != nil {
+		return nil, err
+	}
+	if p.Targets, err = d.look(ctx, all, p.Workers, s); err != nil {
+		return nil, err
+	}
+	now := d.now()
+	for _, t := range p.Targets {
+		p.add(t, now)
+	}
+	slices.SortStableFunc(p.Notices, func(a, b notice) int { return a.Rank - b.Rank })
+	points := sumPoints(p.Targets)
+	if len(points) > 0 {
+		if p.Charts, err = drawCharts(points, points[0].At, s.Step, nil); err != nil {
+			return nil, err
+		}
+	}
+	return p, nil
+}
+
+// add counts a destination in, and says what there is to see to.
+func (p *overviewPage) add(t *target, now time.Time) {
+	p.Backlog += t.Backlog
+	p.Running += t.Survey.Counts[jobs.Running]
+	p.Failed += t.Survey.Counts[jobs.Failed]
+	p.Completed += t.Survey.Counts[jobs.Completed]
+	p.Expiring += t.Survey.Expiring
+	p.Refused += t.Refused()
+	oldest := t.Survey.OldestPending
+	if !oldest.IsZero() && (p.Oldest.IsZero() || oldest.Before(p.Oldest)) {
+		p.Oldest, p.OldestOf = oldest, t.Name
+	}
+	b := t.Breaker
+	note := func(n notice) {
+		n.Target = t.Name
+		if n.Link == "" {
+			n.Link = "/breakers/" + t.Name
+		}
+		p.Notices = append(p.Notices, n)
+	}
+	if b.State == breaker.Open {
+		p.Open++
+	}
+	switch {
+	case b.UntilReset():
+		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: why(b) + ". It stays open until somebody resets it"})
+	case b.State == breaker.Open && now.Sub(b.OpenedAt) >= longOpen:
+		note(notice{Class: "bad", Rank: 1, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is still rate limited: " + why(b) + ", " + plural(b.Probes, "failed probe", "failed probes")})
+	case b.State == breaker.Open:
+		note(notice{Class: "bad", Rank: 3, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is rate limited: " + why(b)})
+	case b.State == breaker.HalfOpen:
+		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is tested: one call finds out whether the limit is over"})
+	case b.Forced != "":
+		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Text: why(b)})
+	case b.SlowStart > 0:
+		note(notice{Class: "info", Rank: 8, Text: "recovers: " + why(b)})
+	}
+	if t.OpenKeys > 0 {
+		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others flow", Link: "/breakers/" + t.Name})
+	}
+	if t.Survey.Paused {
+		note(notice{Class: "warn", Rank: 5, Text: "was paused by an operator; its jobs wait until it is resumed", Link: "/destinations/" + t.Name})
+	}
+	if !t.Alive() && t.Backlog > 0 {
+		note(notice{Class: "bad", Rank: 0, Text: "has " + plural(t.Backlog, "job", "jobs") + " and no worker", Command: "tidegate worker", Link: "/destinations/" + t.Name})
+	}
+	if b.State == breaker.Closed && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {
+		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "is behind: the job next in line has waited for long", Link: "/jobs?status=pending&destination=" + t.Name})
+	}
+}

@@ -1,0 +1,102 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+)
+
+// problem is an answer other than the page that was asked for.
+type problem struct {
+	status int
+	title  string
+	text   string // a sentence or two: what is wrong and what to do
+	hint   string // a command, "" for none
+}
+
+func (p *problem) Error() string { return p.title + ": " + p.text }
+
+// absent is a page of something that is not there.
+func absent(title, text string) *problem {
+	return &problem{status: http.StatusNotFound, title: title, text: text}
+}
+
+// wrong is an answer to input that cannot be used.
+func wrong(format string, args ...any) *problem {
+	return &problem{status: http.StatusBadRequest, title: "That cannot be used", text: fmt.Sprintf(format, args...)}
+}
+
+// refused is an answer to who may not do this.
+func refused(scope string) *problem {
+	return &problem{
+		status: http.StatusForbidden, title: "Not allowed",
+		text: "The token that you signed in with has no scope “" + scope + "”, which this needs. Sign in with one that has, or ask who runs Tidegate for it.",
+	}
+}
+
+// broken is a mistake of ours, as opposed to Redis being away.
+type broken struct{ err error }
+
+func (b *broken) Error() string { return b.err.Error() }
+func (b *broken) Unwrap() error { return b.err }
+
+// problemPage is the data of the page that tells of a problem.
+type problemPage struct {
+	Title, Text, Hint string
+	Status            int
+	// Retries says that the page comes back by itself.
+	Retries bool
+	// Detail is Redis's error, for operators.
+	Detail string
+}
+
+// fail answers with a page that says what is wrong.
+func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
+	if r.Context().Err() != nil {
+		return // nobody reads it
+	}
+	v := d.viewerOf(r.Context())
+	if p, ok := errors.AsType[*problem](err); ok {
+		d.render(w, r, "problem", show{title: p.title, status: p.status, data: problemPage{Title: p.title, Text: p.text, Hint: p.hint, Status: p.status}})
+		return
+	}
+	if b, ok := errors.AsType[*broken](err); ok {
+		d.log.Error("dashboard: a page could not be made", "path", r.URL.Path, "error", b.err)
+		d.render(w, r, "problem", show{title: "Something is broken", status: http.StatusInternalServerError, data: problemPage{
+			Title: "Something is broken", Status: http.StatusInternalServerError,
+			Text: "This page could not be made, which is a mistake in Tidegate. The log of tidegate api says more.",
+		}})
+		return
+	}
+	d.log.Warn("dashboard: Redis could not be read", "path", r.URL.Path, "error", err)
+	page := problemPage{
+		Title: "Redis cannot be reached", Status: http.StatusServiceUnavailable, Retries: r.Method == http.MethodGet,
+		Text: "Everything that this page shows is kept in Redis, which does not answer now. Workers finish the calls that they have begun, and an open breaker stays open until its time; nothing is lost. This page tries again by itself.",
+		Hint: "tidegate health",
+	}
+	if !page.Retries {
+		page.Text = "Redis does not answer now, so that it is not known whether all of this was done. Nothing was done twice: look, and repeat it when Redis is back."
+	}
+	if v.Operate {
+		page.Detail = err.Error()
+	}
+	w.Header().Set("Retry-After", "2")
+	d.render(w, r, "problem", show{title: page.Title, status: page.Status, live: page.Retries, data: page})
+}
+
+// PageError answers in the place of a page that [access.Guard] lets nobody see.
+func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int, message string) {
+	secure(w.Header())
+	title := "Not allowed"
+	switch status {
+	case http.StatusServiceUnavailable:
+		title = "Redis cannot be reached"
+	case http.StatusUnauthorized:
+		title = "Not signed in"
+	case http.StatusTooManyRequests:
+		title = "Too many tries"
+	}
+	d.render(w, r, "problem", show{title: title, status: status, live: status == http.StatusServiceUnavailable, data: problemPage{
+		Title: title, Text: upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable,
+	}})
+}

@@ -1,0 +1,111 @@
+package dashboard
+
+import (
+	"bytes"
+	"embed"
+	"fmt"
+	"html/template"
+	"net/http"
+	"path"
+	"strings"
+	"time"
+)
+
+//go:embed templates
+var templateFiles embed.FS
+
+// partHeader asks for the changing part of a page alone.
+const partHeader = "X-Tidegate-Part"
+
+// pages are the templates: each page with the layout and the partials.
+type pages struct {
+	byName map[string]*template.Template
+}
+
+func loadPages(d *Dashboard) (*pages, error) {
+	base, err := template.New("").Funcs(d.funcs()).ParseFS(templateFiles, "templates/layout.html", "templates/partials.html", "templates/forms.html")
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	files, err := templateFiles.ReadDir("templates/pages")
+	if err != nil {
+		return nil, fmt.Errorf("templates: %w", err)
+	}
+	p := &pages{byName: map[string]*template.Template{}}
+	for _, f := range files {
+		t, err := base.Clone()
+		if err == nil {
+			t, err = t.ParseFS(templateFiles, path.Join("templates/pages", f.Name()))
+		}
+		if err != nil {
+			return nil, fmt.Errorf("templates: %w", err)
+		}
+		p.byName[strings.TrimSuffix(f.Name(), ".html")] = t
+	}
+	return p, nil
+}
+
+// show is what a page is rendered of.
+type show struct {
+	title  string
+	status int  // 0: 200
+	live   bool // the script keeps it up to date
+	hold   bool // … unless something on it is selected
+	data   any
+	since  time.Time // of the data, if Redis is away now
+}
+
+// document is what the templates see.
+type document struct {
+	Title   string
+	Section string
+	Path    string
+	Query   string
+	Viewer  viewer
+	Theme   string
+	Version string
+	Now     time.Time
+	Live    bool
+	Hold    bool
+	Stale   time.Time
+	Flash   *flash
+	Data    any
+}
+
+// render writes a page, or its changing part if that is what the script asked for.
+func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, s show) {
+	part := r.Header.Get(partHeader) != ""
+	doc := document{
+		Title: s.title, Section: section(r.URL.Path), Path: r.URL.Path, Query: r.URL.RawQuery, Viewer: d.viewerOf(r.Context()),
+		Theme: theme(r), Version: d.version, Now: d.now(), Live: s.live, Hold: s.hold, Stale: s.since, Data: s.data,
+	}
+	if !part {
+		doc.Flash = takeFlash(w, r)
+	}
+	entry := "page"
+	if part {
+		entry = "part"
+	}
+	var b bytes.Buffer
+	if err := d.pages.byName[name].ExecuteTemplate(&b, entry, doc); err != nil {
+		d.log.Error("dashboard: a page could not be rendered", "page", name, "error", err)
+		http.Error(w, "this page could not be made; the log of tidegate api says more", http.StatusInternalServerError)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "text/html; charset=utf-8")
+	h.Set("Vary", "Cookie, "+partHeader+", Accept-Encoding")
+	if s.status == 0 {
+		s.status = http.StatusOK
+	}
+	send(w, r, s.status, b.Bytes())
+}
+
+// section is the entry of the navigation that a path belongs to.
+func section(p string) string {
+	first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
+	if first == "breakers" {
+		return "destinations"
+	}
+	return first
+}

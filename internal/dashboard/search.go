@@ -1,0 +1,78 @@
+package dashboard
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// searchPage is the data of a search that has found nothing.
+type searchPage struct{ Query string }
+
+// search leads to what has the name: a job, a destination, a breaker, an incident, a
+// batch.
+func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) error {
+	q := strings.TrimSpace(r.FormValue("q"))
+	if q == "" {
+		http.Redirect(w, r, "/jobs", http.StatusSeeOther)
+		return nil
+	}
+	to, err := d.resolve(r, q)
+	if err != nil {
+		return err
+	}
+	if to != "" {
+		http.Redirect(w, r, to, http.StatusSeeOther)
+		return nil
+	}
+	d.render(w, r, "search", show{title: "Nothing found", status: http.StatusNotFound, data: searchPage{Query: q}})
+	return nil
+}
+
+// resolve is where the one thing of that name is, "" if there is none.
+func (d *Dashboard) resolve(r *http.Request, q string) (string, error) {
+	ctx := r.Context()
+	if jobs.ValidName(q) {
+		_, err := d.client.Get(ctx, q)
+		if err == nil {
+			return "/jobs/" + q, nil
+		}
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return "", fmt.Errorf("search job %s: %w", q, err)
+		}
+	}
+	if _, _, err := breaker.ParseName(q); err == nil {
+		destination, _, keyed := strings.Cut(q, "/")
+		_, err := d.find(ctx, destination)
+		if err == nil && keyed {
+			return "/breakers/" + q, nil
+		}
+		if err == nil {
+			return "/destinations/" + q, nil
+		}
+		if _, ok := errors.AsType[*problem](err); !ok {
+			return "", err
+		}
+	}
+	if jobs.ValidName(q) {
+		_, err := d.client.Batch(ctx, q)
+		if err == nil {
+			return filter{Batch: q}.URL(), nil
+		}
+		if !errors.Is(err, jobs.ErrNotFound) {
+			return "", fmt.Errorf("search batch %s: %w", q, err)
+		}
+	}
+	_, err := d.readIncident(ctx, q)
+	if err == nil {
+		return incidentPath(q), nil
+	}
+	if _, ok := errors.AsType[*problem](err); !ok {
+		return "", err
+	}
+	return "", nil
+}

@@ -1,0 +1,268 @@
+package dashboard
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// badge is a state in a word, with its colour and what it means.
+type badge struct {
+	Class, Text, Hint string
+}
+
+// stateBadge is the state of a breaker for people.
+func stateBadge(b breaker.Status) badge {
+	switch {
+	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
+		return badge{"open", "Open by hand", "OPEN: a person has stopped all calls."}
+	case b.State == breaker.Open:
+		return badge{"open", "Open", "OPEN: the limit is reached, and no worker calls until the time has come."}
+	case b.State == breaker.HalfOpen:
+		return badge{"half", "Probing", "HALF_OPEN: one call of the whole fleet, the probe, tests whether the limit is over."}
+	case b.Forced != "":
+		return badge{"hand", "Closed by hand", "CLOSED: a person keeps it so, whatever the API answers."}
+	case b.SlowStart > 0:
+		return badge{"slow", "Recovering", "CLOSED again, with few calls at a time at first: 1, 2, 4 and so on."}
+	}
+	return badge{"closed", "Closed", "CLOSED: calls go out as jobs come."}
+}
+
+// causeTexts put the causes of transitions into words.
+var causeTexts = map[string]string{
+	breaker.CauseThreshold: "too many rate-limited answers in a row",
+	breaker.CauseHint:      "the API said how long to wait",
+	breaker.CauseProbe:     "the probe was rate-limited",
+	breaker.CauseRamp:      "a call was rate-limited while it recovered",
+	breaker.CauseBudget:    "the API said that no call is left",
+	breaker.CauseForced:    "kept closed by hand",
+	breaker.CauseLost:      "its data in Redis was lost",
+	breaker.CauseManual:    "opened by hand",
+	breaker.CauseCooldown:  "its time had come",
+	breaker.CauseSuccess:   "the probe succeeded",
+	breaker.CauseReset:     "closed by hand",
+}
+
+func causeWords(cause string) string {
+	if text, ok := causeTexts[cause]; ok {
+		return text
+	}
+	return cause
+}
+
+// why says in a sentence why a breaker is not plainly closed; "" if it is.
+func why(b breaker.Status) string {
+	switch {
+	case b.State != breaker.Closed && b.Cause == breaker.CauseManual:
+		return "Opened by hand" + byWhom(b.TrippedBy, b.Reason)
+	case b.State != breaker.Closed && b.Cause == breaker.CauseThreshold:
+		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row"
+	case b.State != breaker.Closed:
+		return upper(causeWords(b.Cause))
+	case b.Forced != "":
+		return "Kept closed by hand" + byWhom(b.TrippedBy, b.Reason)
+	case b.SlowStart > 0:
+		return plural(b.SlowStart, "call", "calls") + " at a time at most; more as they succeed"
+	case b.Budget != nil:
+		return budgetWords(b)
+	case b.Failures > 0:
+		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row so far"
+	}
+	return ""
+}
+
+func budgetWords(b breaker.Status) string {
+	text := "The API has " + strconv.Itoa(b.Budget.Remaining)
+	if b.Budget.Limit > 0 {
+		text += " of " + strconv.Itoa(b.Budget.Limit)
+	}
+	text += " calls left"
+	if b.Budget.Reset > 0 {
+		text += " for " + explain.Duration(b.Budget.Reset)
+	}
+	return text
+}
+
+func byWhom(name, reason string) string {
+	out := ""
+	if name != "" {
+		out = " by " + name
+	}
+	if reason != "" {
+		out += ": " + reason
+	}
+	return out
+}
+
+// statusWords are the statuses of jobs for people, with what they mean.
+var statusWords = map[jobs.Status]badge{
+	jobs.Waiting:      {"wait", "Waiting", "For the jobs that it comes after."},
+	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, put off, or held by a breaker."},
+	jobs.Running:      {"run", "Running", "In the hands of a worker."},
+	jobs.RetryPending: {"retry", "Retry pending", "Its last call failed; it is called again at its time."},
+	jobs.Paused:       {"paused", "Paused", "By a person, until it is resumed."},
+	jobs.Completed:    {"done", "Completed", "The API has accepted it."},
+	jobs.Failed:       {"fail", "Failed", "It is not called again unless a person retries it."},
+	jobs.Cancelled:    {"cancel", "Cancelled", "By a person, or because a job that it comes after did not complete."},
+	jobs.Expired:      {"expire", "Expired", "Its time was over before it was started."},
+}
+
+func statusBadge(s jobs.Status) badge {
+	if b, ok := statusWords[s]; ok {
+		return b
+	}
+	return badge{"", string(s), ""}
+}
+
+// eventWords are what can happen to a job, for its history.
+var eventWords = map[string]string{
+	"created": "Created", "started": "Started", "rescheduled": "Put off", "retry_scheduled": "Retry scheduled",
+	"completed": "Completed", "failed": "Failed", "cancelled": "Cancelled", "expired": "Expired", "paused": "Paused",
+	"resumed": "Resumed", "retried": "Retried by hand", "released": "Parents completed", "worker_lost": "Worker lost",
+	"recovered": "Recovered", "repaired": "Repaired",
+}
+
+func eventWord(event string) string {
+	if text, ok := eventWords[event]; ok {
+		return text
+	}
+	return upper(strings.ReplaceAll(event, "_", " "))
+}
+
+// action is something that can be done to jobs, in words.
+type action struct {
+	Action jobs.Action
+	// Verb is on buttons, Done in what is said afterwards, Asked what running jobs were
+	// asked to do.
+	Verb, Done, Asked string
+	// Means says what it does, on the page that asks first.
+	Means string
+	// For are the statuses that it is for.
+	For []jobs.Status
+	// Danger paints it, and has it asked for first even for one job.
+	Danger bool
+}
+
+// actions in the order of their buttons.
+var actions = []action{
+	{
+		jobs.ActionRetry, "Retry", "Retried", "",
+		"They run again, with their counters at 0. Jobs that were cancelled because of a parent wait for that parent again.",
+		[]jobs.Status{jobs.Failed, jobs.Cancelled}, false,
+	},
+	{
+		jobs.ActionPause, "Pause", "Paused", "pause after their calls",
+		"They stay where they are until they are resumed, and still expire. Running ones are paused after their calls, unless that completes them.",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending}, false,
+	},
+	{
+		jobs.ActionResume, "Resume", "Resumed", "",
+		"They go back to where they were when they were paused, with the time that they had.",
+		[]jobs.Status{jobs.Paused}, false,
+	},
+	{
+		jobs.ActionCancel, "Cancel", "Cancelled", "stop",
+		"Jobs that have not started never will; the calls of running ones are cut, and what the API has accepted by then counts as completed. Jobs that come after them are cancelled too.",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused}, true,
+	},
+}
+
+func actionNamed(name string) (action, bool) {
+	for _, a := range actions {
+		if string(a.Action) == name {
+			return a, true
+		}
+	}
+	return action{}, false
+}
+
+// has reports whether the action is for jobs in the status.
+func (a action) has(s jobs.Status) bool {
+	for _, f := range a.For {
+		if f == s {
+			return true
+		}
+	}
+	return false
+}
+
+func plural(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return chart.Count(n) + " " + many
+}
+
+// upper begins a sentence.
+func upper(s string) string {
+	for i, r := range s {
+		return string(unicode.ToUpper(r)) + s[i+len(string(r)):]
+	}
+	return s
+}
+
+// visible shows what would otherwise change the text around it: control characters
+// and those that turn its direction.
+func visible(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r == '\n' || r == '\t' {
+			return r
+		}
+		if unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) {
+			return '\uFFFD'
+		}
+		return r
+	}, s)
+}
+
+// clip cuts a text after so many characters.
+func clip(s string, most int) string {
+	r := []rune(s)
+	if len(r) <= most {
+		return s
+	}
+	return string(r[:most-1]) + "…"
+}
+
+// lasted is how long something took that began and ended, in words.
+func lasted(from, to time.Time) string {
+	if to.IsZero() || from.IsZero() {
+		return ""
+	}
+	return explain.Duration(to.Sub(from))
+}
+
+// span is a range of time for charts.
+type span struct {
+	Name, Text   string
+	Length, Step time.Duration
+}
+
+// spans that can be chosen.
+var spans = []span{
+	{"1h", "1 hour", time.Hour, time.Minute},
+	{"6h", "6 hours", 6 * time.Hour, 5 * time.Minute},
+	{"24h", "24 hours", 24 * time.Hour, 20 * time.Minute},
+}
+
+func spanNamed(name string) span {
+	for _, s := range spans {
+		if s.Name == name {
+			return s
+		}
+	}
+	return spans[0]
+}
+
+func (s span) begin(now time.Time) time.Time {
+	return now.Add(-s.Length).Truncate(s.Step).Add(s.Step)
+}
+
+func (s span) String() string { return fmt.Sprintf("the last %s", s.Text) }

@@ -1,0 +1,225 @@
+package ends
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+type stage struct {
+	*testing.T
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	queue  string
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	rdb := redistest.Start(t).Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations("deviantart"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &stage{t, rdb, client, record.Queue("deviantart", record.Default)}
+}
+
+func (s *stage) must(err error) {
+	s.Helper()
+	if err != nil {
+		s.Fatal(err)
+	}
+}
+
+func (s *stage) enqueue(opts ...jobs.Option) {
+	s.Helper()
+	_, err := s.client.Enqueue(s.Context(), jobs.New("deviantart", 1, opts...))
+	s.must(err)
+}
+
+func (s *stage) read(after string) []End {
+	s.Helper()
+	ends, err := Read(s.Context(), s.rdb, s.queue, after, 1000)
+	s.must(err)
+	return ends
+}
+
+// entries puts entries into the stream that are so old.
+func (s *stage) entries(n int, age time.Duration) {
+	s.Helper()
+	_, err := s.rdb.Pipelined(s.Context(), func(pipe redis.Pipeliner) error {
+		for i := range n {
+			id := strconv.FormatInt(time.Now().Add(-age).UnixMilli(), 10) + "-" + strconv.Itoa(i)
+			pipe.XAdd(s.Context(), &redis.XAddArgs{Stream: record.Ends(s.queue), ID: id, Values: []string{"id", id, "status", "completed", "at", "1"}})
+		}
+		return nil
+	})
+	s.must(err)
+}
+
+func (s *stage) length() int64 {
+	s.Helper()
+	n, err := s.rdb.XLen(s.Context(), record.Ends(s.queue)).Result()
+	s.must(err)
+	return n
+}
+
+func TestEndsAreTold(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	s.enqueue(jobs.ID("unheard"), jobs.TTL(0))
+	if n := s.length(); n != 0 {
+		t.Fatalf("%d entries, though nobody wants them", n)
+	}
+	last, err := Want(t.Context(), s.rdb, s.queue)
+	s.must(err)
+	if n := s.length(); n != 0 {
+		t.Fatalf("%d entries at the beginning", n)
+	}
+	s.enqueue(jobs.ID("gone"), jobs.TTL(0), jobs.Key("alice"))
+	s.enqueue(jobs.ID("parent"), jobs.Batch("b1"))
+	s.enqueue(jobs.ID("child"), jobs.After("parent"))
+	s.must(s.client.Cancel(t.Context(), "parent", jobs.Because("tea")))
+	want := []End{
+		{ID: "gone", Status: "expired", Key: "alice"},
+		{ID: "parent", Status: "cancelled", Batch: "b1", LastError: "tea"},
+		{ID: "child", Status: "cancelled", LastError: "parent parent was cancelled: tea"},
+	}
+	for i := range want {
+		want[i].Queue = s.queue
+	}
+	got := s.read(last[0])
+	if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(End{}, "Stream", "At")); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, e := range got {
+		job, err := s.client.Get(t.Context(), e.ID)
+		s.must(err)
+		if !job.EndedAt.Equal(e.At) || e.Destination() != "deviantart" {
+			t.Errorf("%s ended at %v, and the stream says %v of %s", e.ID, job.EndedAt, e.At, e.Destination())
+		}
+	}
+	// A job that is run again ends again.
+	s.must(s.client.Retry(t.Context(), "parent"))
+	s.must(s.client.Cancel(t.Context(), "parent"))
+	if again := s.read(got[2].Stream); len(again) != 1 || again[0].ID != "parent" || again[0].LastError != "cancelled" {
+		t.Errorf("after a retry and a cancel: %+v", again)
+	}
+}
+
+func TestToldAndLock(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	ctx := context.Background()
+	if told, err := Told(ctx, s.rdb, s.queue); err != nil || told != "" {
+		t.Fatalf("told %q, %v, before anybody asked for it", told, err)
+	}
+	s.must(WantTold(ctx, s.rdb, s.queue))
+	first, err := Told(ctx, s.rdb, s.queue)
+	s.must(err)
+	s.enqueue(jobs.TTL(0))
+	s.must(WantTold(ctx, s.rdb, s.queue)) // does not move it
+	if told, err := Told(ctx, s.rdb, s.queue); err != nil || told != first || len(s.read(told)) != 1 {
+		t.Fatalf("told %q, %v, want %q with one behind it", told, err, first)
+	}
+	for _, step := range []struct {
+		who  string
+		ms   time.Duration
+		want bool
+	}{{"a", time.Minute, true}, {"b", time.Minute, false}, {"a", time.Minute, true}, {"a", 0, true}, {"b", time.Minute, true}} {
+		if got, err := Lock(ctx, s.rdb, s.queue, step.who, step.ms); err != nil || got != step.want {
+			t.Errorf("lock of %s for %v: %v, %v", step.who, step.ms, got, err)
+		}
+	}
+	next := s.read(first)[0].Stream
+	for _, step := range []struct {
+		who, from string
+		want      bool
+	}{{"a", first, false}, {"b", "1-0", false}, {"b", first, true}, {"b", first, false}} {
+		if got, err := SetTold(ctx, s.rdb, s.queue, step.who, step.from, next); err != nil || got != step.want {
+			t.Errorf("set by %s from %s: %v, %v, want %v", step.who, step.from, got, err, step.want)
+		}
+	}
+}
+
+func TestTrim(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	trim := func(s *stage, most int, wantLeft int64) {
+		s.Helper()
+		keys := []string{record.Ends(s.queue), record.EndsWanted(s.queue), record.EndsTold(s.queue)}
+		s.must(trimScript.Run(ctx, s.rdb, keys, most, KeptFor.Milliseconds(), KeptUntold.Milliseconds()).Err())
+		// Trimming goes by nodes of a hundred entries.
+		if n := s.length(); n < wantLeft || n > wantLeft+110 {
+			s.Errorf("%d entries are left, want %d", n, wantLeft)
+		}
+	}
+	for name, run := range map[string]func(s *stage){
+		"no stream": func(s *stage) { s.must(Trim(ctx, s.rdb, s.queue)) },
+		"nobody wants it any more": func(s *stage) {
+			s.entries(500, time.Minute)
+			s.must(Trim(ctx, s.rdb, s.queue))
+			if n := s.rdb.Exists(ctx, record.Ends(s.queue)).Val(); n != 0 {
+				s.Error("the stream stays")
+			}
+		},
+		"somebody's consumer group": func(s *stage) {
+			s.entries(500, time.Minute)
+			s.must(s.rdb.XGroupCreate(ctx, record.Ends(s.queue), "theirs", "0").Err())
+			trim(s, 1000, 500)
+		},
+		"too old": func(s *stage) {
+			s.entries(1000, 25*time.Hour)
+			s.entries(300, time.Hour)
+			_, err := Want(ctx, s.rdb, s.queue)
+			s.must(err)
+			trim(s, 10_000, 300)
+		},
+		"too many": func(s *stage) {
+			s.entries(1000, time.Hour)
+			_, err := Want(ctx, s.rdb, s.queue)
+			s.must(err)
+			trim(s, 400, 400)
+		},
+		"old ones that are not told yet stay": func(s *stage) {
+			s.must(s.rdb.Set(ctx, record.EndsTold(s.queue), "1-0", 0).Err())
+			s.entries(1000, 71*time.Hour)
+			s.must(WantTold(ctx, s.rdb, s.queue))
+			trim(s, 400, 1000)
+		},
+		"but not for ever": func(s *stage) {
+			s.must(s.rdb.Set(ctx, record.EndsTold(s.queue), "1-0", 0).Err())
+			s.entries(1000, 73*time.Hour)
+			s.entries(300, time.Hour)
+			s.must(WantTold(ctx, s.rdb, s.queue))
+			trim(s, 400, 300)
+		},
+		"too many that are told": func(s *stage) {
+			s.entries(1000, time.Hour)
+			s.must(WantTold(ctx, s.rdb, s.queue))
+			trim(s, 400, 400)
+		},
+		"callbacks that are configured no more": func(s *stage) {
+			s.entries(1000, 80*time.Hour)
+			s.must(s.rdb.Set(ctx, record.EndsTold(s.queue), fmt.Sprint(time.Now().Add(-79*time.Hour).UnixMilli(), "-0"), 0).Err())
+			s.must(Trim(ctx, s.rdb, s.queue))
+			if n := s.rdb.Exists(ctx, record.Ends(s.queue), record.EndsTold(s.queue)).Val(); n != 0 {
+				s.Errorf("%d keys stay", n)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			run(newStage(t))
+		})
+	}
+}

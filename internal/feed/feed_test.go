@@ -1,0 +1,326 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// stage is a hub that asks often, and who enqueues.
+type stage struct {
+	*testing.T
+	server *redistest.Server
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	hub    *Hub
+}
+
+func newStage(t *testing.T) *stage {
+	server := redistest.Start(t)
+	rdb := server.Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations("deviantart", "mastodon"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stage{T: t, server: server, rdb: rdb, client: client}
+	s.hub = s.newHub()
+	return s
+}
+
+// newHub runs a hub until the test ends.
+func (s *stage) newHub() *Hub {
+	hub := New(s.rdb, s.client, Options{Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { hub.Run(ctx) })
+	s.Cleanup(func() { cancel(); running.Wait() })
+	return hub
+}
+
+func (s *stage) subscribe(hub *Hub, o SubscribeOptions) *Subscription {
+	s.Helper()
+	sub, err := hub.Subscribe(s.Context(), o)
+	if err != nil {
+		s.Fatal(err)
+	}
+	s.Cleanup(sub.Close)
+	return sub
+}
+
+// settled waits until the hub has looked for the first time.
+func (s *stage) settled(sub *Subscription) {
+	s.Helper()
+	// What is tripped and reset before the first look is not told: it is done again
+	// until it is.
+	for i := range 200 {
+		if _, err := breaker.Trip(s.Context(), s.rdb, "mastodon", breaker.TripOptions{By: fmt.Sprint("try ", i)}); err != nil {
+			s.Fatal(err)
+		}
+		select {
+		case <-sub.C:
+			return
+		case <-time.After(50 * time.Millisecond):
+		}
+	}
+	s.Fatal("the hub tells nothing")
+}
+
+func (s *stage) next(sub *Subscription) Event {
+	s.Helper()
+	select {
+	case e, ok := <-sub.C:
+		if !ok {
+			s.Fatal("the subscription was closed")
+		}
+		return e
+	case <-time.After(10 * time.Second):
+		s.Fatal("no event")
+	}
+	return Event{}
+}
+
+// nextOf skips what is left of other destinations.
+func (s *stage) nextOf(sub *Subscription, destination string) Event {
+	s.Helper()
+	for {
+		if e := s.next(sub); e.Destination == destination {
+			return e
+		}
+	}
+}
+
+func (s *stage) end(id string) {
+	s.Helper()
+	if _, err := s.client.Enqueue(s.Context(), jobs.New("deviantart", 1, jobs.ID(id), jobs.Batch("b1"), jobs.Key("alice"))); err != nil {
+		s.Fatal(err)
+	}
+	if err := s.client.Cancel(s.Context(), id, jobs.Because("of the test")); err != nil {
+		s.Fatal(err)
+	}
+}
+
+func TestHubTellsEndsBreakersAndPauses(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	sub := s.subscribe(s.hub, SubscribeOptions{})
+	s.settled(sub)
+
+	s.end("a")
+	e := s.nextOf(sub, "deviantart")
+	var data endData
+	if err := json.Unmarshal(e.Data, &data); err != nil {
+		t.Fatal(err)
+	}
+	want := endData{ID: "a", Destination: "deviantart", Key: "alice", Batch: "b1", Status: "cancelled", At: data.At, LastError: "of the test"}
+	if e.Type != "job.cancelled" || data != want || time.Since(e.At).Abs() > time.Minute {
+		t.Errorf("event %+v with %+v, want %+v", e, data, want)
+	}
+
+	if _, err := breaker.Trip(t.Context(), s.rdb, "deviantart/alice", breaker.TripOptions{By: "ops", Reason: "tea"}); err != nil {
+		t.Fatal(err)
+	}
+	var transition breaker.Event
+	e = s.nextOf(sub, "deviantart")
+	if err := json.Unmarshal(e.Data, &transition); err != nil {
+		t.Fatal(err)
+	}
+	if e.Type != Breaker || transition.Name != "deviantart/alice" || transition.To != breaker.Open || transition.Reason != "tea" {
+		t.Errorf("event %s %+v", e.Type, transition)
+	}
+	if _, err := breaker.Reset(t.Context(), s.rdb, "deviantart/alice", "ops"); err != nil {
+		t.Fatal(err)
+	}
+	e = s.nextOf(sub, "deviantart")
+	if err := json.Unmarshal(e.Data, &transition); err != nil || transition.To != breaker.Closed {
+		t.Errorf("event %s %+v, %v; want the key's breaker CLOSED", e.Type, transition, err)
+	}
+
+	if _, err := s.client.PauseDestination(t.Context(), "deviantart"); err != nil {
+		t.Fatal(err)
+	}
+	if e = s.nextOf(sub, "deviantart"); e.Type != Destination || string(e.Data[:len(`{"at"`)]) != `{"at"` {
+		t.Errorf("event %s %s", e.Type, e.Data)
+	}
+}
+
+func TestFilters(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	all := s.subscribe(s.hub, SubscribeOptions{})
+	s.settled(all)
+	ofJobs := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
+	expired := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job.expired"}})
+	other := s.subscribe(s.hub, SubscribeOptions{Destination: "mastodon"})
+	s.end("a")
+	if _, err := s.client.Enqueue(t.Context(), jobs.New("deviantart", 1, jobs.ID("b"), jobs.TTL(0))); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := breaker.Trip(t.Context(), s.rdb, "mastodon", breaker.TripOptions{By: "last"}); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []struct {
+		sub   *Subscription
+		types []string
+	}{
+		{ofJobs, []string{"job.cancelled", "job.expired"}},
+		{expired, []string{"job.expired"}},
+		{other, []string{"breaker"}},
+	} {
+		for _, typ := range want.types {
+			if e := s.next(want.sub); e.Type != typ {
+				t.Errorf("event %s %s, want %s", e.Type, e.Data, typ)
+			}
+		}
+	}
+}
+
+// Who comes back hears everything that it has missed: exactly from the hub that it had,
+// and from any other one, with some repeats of which the ids tell.
+func TestResume(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	sub := s.subscribe(s.hub, SubscribeOptions{})
+	s.settled(sub)
+	s.end("first")
+	first := s.nextOf(sub, "deviantart")
+	keep := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}}) // so that the hub goes on
+	sub.Close()
+	if _, ok := <-sub.C; ok || sub.Lost() {
+		t.Error("a closed subscription gives events, or says that some are lost")
+	}
+	for i := range 20 {
+		s.end(fmt.Sprint("missed", i))
+	}
+	for range 20 {
+		s.next(keep)
+	}
+	same := s.subscribe(s.hub, SubscribeOptions{After: first.ID, Types: []string{"job"}})
+	for i := range 20 {
+		if e := s.next(same); e.Type != "job.cancelled" || idOf(t, e) != fmt.Sprint("missed", i) {
+			t.Fatalf("event %d is %s of %s, want job.cancelled of missed%d", i, e.Type, idOf(t, e), i)
+		}
+	}
+
+	other := s.subscribe(s.newHub(), SubscribeOptions{After: first.ID, Types: []string{"job"}})
+	s.end("new")
+	got := map[string]bool{}
+	for !got["new"] {
+		e := s.next(other)
+		if e.ID == first.ID {
+			t.Error("the event that was heard last is told again")
+		}
+		if got[idOf(t, e)] {
+			t.Errorf("%s is told twice to one who comes back", idOf(t, e))
+		}
+		got[idOf(t, e)] = true
+	}
+	for i := range 20 {
+		if !got[fmt.Sprint("missed", i)] {
+			t.Errorf("missed%d is lost", i)
+		}
+	}
+}
+
+func idOf(t *testing.T, e Event) string {
+	t.Helper()
+	var d struct{ ID string }
+	if err := json.Unmarshal(e.Data, &d); err != nil {
+		t.Fatal(err)
+	}
+	return d.ID
+}
+
+func TestBadIDsAndTooMany(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	for _, id := range []string{"x", "-1-0:b", "12", "12x-0", "99999999999999999999-0"} {
+		if _, err := s.hub.Subscribe(t.Context(), SubscribeOptions{After: id}); err != ErrBadID { //nolint:errorlint // returned as it is
+			t.Errorf("%q: %v, want ErrBadID", id, err)
+		}
+	}
+	for range MostSubscribers {
+		s.subscribe(s.hub, SubscribeOptions{})
+	}
+	if _, err := s.hub.Subscribe(t.Context(), SubscribeOptions{}); err != ErrTooMany { //nolint:errorlint // returned as it is
+		t.Errorf("%v, want ErrTooMany", err)
+	}
+}
+
+// 200 who listen cost Redis what one costs, and nobody costs nothing.
+func TestManyCostWhatOneCosts(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	count := func() int {
+		s.server.ResetStats(t)
+		<-time.After(time.Second)
+		n := 0
+		for name, calls := range s.server.CommandStats(t) {
+			if name != "info" && name != "config" {
+				n += int(calls)
+			}
+		}
+		return n
+	}
+	if n := count(); n > 2 {
+		t.Errorf("%d commands a second while nobody listens", n)
+	}
+	first := s.subscribe(s.hub, SubscribeOptions{})
+	s.settled(first)
+	one := count()
+	for range 199 {
+		s.subscribe(s.hub, SubscribeOptions{})
+	}
+	many := count()
+	if one == 0 || float64(many) > 1.2*float64(one) {
+		t.Errorf("one subscriber costs %d commands a second, 200 cost %d", one, many)
+	}
+	t.Logf("one %d, two hundred %d commands a second", one, many)
+}
+
+// A reader that is too slow is cut off, and comes back without a loss.
+func TestSlowReader(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	slow := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
+	s.settled(s.subscribe(s.hub, SubscribeOptions{Types: []string{"breaker"}}))
+	specs := make([]*jobs.Spec, 2*buffered)
+	for i := range specs {
+		specs[i] = jobs.New("deviantart", 1, jobs.ID(fmt.Sprint("j", i)), jobs.TTL(0))
+	}
+	if _, err := s.client.EnqueueMany(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	deadline := time.After(30 * time.Second)
+	var last string
+	for cut := false; !cut; {
+		select {
+		case <-deadline:
+			t.Fatal("the slow reader is not cut off")
+		case <-time.After(10 * time.Millisecond):
+			s.hub.mu.Lock()
+			cut = !s.hub.subscribers[slow]
+			s.hub.mu.Unlock()
+		}
+	}
+	for e := range slow.C {
+		got[idOf(t, e)], last = true, e.ID
+	}
+	if !slow.Lost() {
+		t.Error("the reader is not told that events are lost")
+	}
+	again := s.subscribe(s.hub, SubscribeOptions{After: last, Types: []string{"job"}})
+	for len(got) < len(specs) {
+		got[idOf(t, s.next(again))] = true
+	}
+}

@@ -1,0 +1,291 @@
+package feed
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/ends"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// How much is read at once, and how often what changes seldom.
+const (
+	endsAtOnce      = 500
+	transitionsRead = 50
+	rememberNames   = 10 * time.Second
+	wantEvery       = ends.WantedFor / 4
+)
+
+// watcher sees what is new since its last look.
+type watcher struct {
+	rdb    redis.UniversalClient
+	client *jobs.Client
+
+	names    []string // of destinations
+	namesAt  time.Time
+	wantedAt map[string]time.Time       // by queue
+	last     map[string]string          // last entry seen, by queue
+	breakers map[string]map[string]seen // by destination and name
+	told     map[string]uint64          // generation of the last transition told, by breaker
+	paused   map[string]bool            // by destination
+}
+
+// seen is what a breaker was like at the last look.
+type seen struct {
+	state      breaker.State
+	generation uint64
+}
+
+// mostBreakers bounds what is remembered of the breakers of keys.
+const mostBreakers = 10_000
+
+func newWatcher(rdb redis.UniversalClient, client *jobs.Client) *watcher {
+	return &watcher{
+		rdb: rdb, client: client, wantedAt: map[string]time.Time{}, last: map[string]string{},
+		breakers: map[string]map[string]seen{}, told: map[string]uint64{}, paused: map[string]bool{},
+	}
+}
+
+// look returns what has happened since the last look, in the order of time. With an
+// error it may have seen a part of it, and sees the rest next time.
+func (w *watcher) look(ctx context.Context) ([]Event, error) {
+	if time.Since(w.namesAt) > rememberNames {
+		known, err := w.client.Destinations(ctx)
+		if err != nil {
+			return nil, fmt.Errorf("feed: %w", err)
+		}
+		w.names, w.namesAt = nil, time.Now()
+		for _, d := range known {
+			w.names = append(w.names, d.Name)
+		}
+	}
+	var events []Event
+	var problem error
+	for _, name := range w.names {
+		some, err := w.lookAt(ctx, name)
+		events = append(events, some...)
+		problem = cmp.Or(problem, err)
+	}
+	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
+	return events, problem
+}
+
+// lookAt sees one destination.
+func (w *watcher) lookAt(ctx context.Context, name string) ([]Event, error) {
+	events, err := w.newEnds(ctx, name)
+	if err != nil {
+		return events, err
+	}
+	transitions, err := w.transitions(ctx, name)
+	return append(events, transitions...), err
+}
+
+func (w *watcher) newEnds(ctx context.Context, name string) ([]Event, error) {
+	queues := record.Queues(name)
+	for _, q := range queues {
+		if time.Since(w.wantedAt[q]) < wantEvery {
+			continue
+		}
+		last, err := ends.Want(ctx, w.rdb, q)
+		if err != nil {
+			return nil, fmt.Errorf("feed: %w", err)
+		}
+		w.wantedAt[q] = time.Now()
+		if w.last[q] == "" {
+			w.last[q] = last[0]
+		}
+	}
+	found := make([]*redis.XMessageSliceCmd, len(queues))
+	var paused *redis.IntCmd
+	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, q := range queues {
+			found[i] = ends.Queue(ctx, pipe, q, w.last[q], endsAtOnce)
+		}
+		paused = pipe.Exists(ctx, record.Paused(queues[0]))
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("feed: read ends of %s: %w", name, err)
+	}
+	var events []Event
+	for i, q := range queues {
+		messages := found[i].Val()
+		if len(messages) == 0 {
+			continue
+		}
+		w.last[q] = messages[len(messages)-1].ID
+		for _, e := range ends.Parse(q, messages) {
+			events = append(events, ofEnd(e))
+		}
+	}
+	is := paused.Val() > 0
+	was, known := w.paused[name]
+	w.paused[name] = is
+	if known && was != is {
+		events = append(events, ofPause(name, is, time.Now()))
+	}
+	return events, nil
+}
+
+// transitions sees the breakers of a destination. Those of keys are seen while they are
+// not plainly CLOSED, and once more when they have become so.
+func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error) {
+	now, err := breaker.List(ctx, w.rdb, name)
+	if err != nil {
+		return nil, fmt.Errorf("feed: %w", err)
+	}
+	before, known := w.breakers[name]
+	after := make(map[string]seen, len(now))
+	var changed []string
+	for _, s := range now {
+		old, had := before[s.Name]
+		after[s.Name] = seen{state: s.State, generation: s.Generation}
+		switch {
+		case !known:
+			w.told[s.Name] = max(s.Generation, 1) // what was before is not told
+		case !had || old.state != s.State || old.generation != s.Generation:
+			changed = append(changed, s.Name)
+		}
+	}
+	for key := range before {
+		if _, still := after[key]; !still {
+			changed = append(changed, key)
+		}
+	}
+	w.breakers[name] = after
+	if len(w.told) > mostBreakers {
+		w.told = map[string]uint64{}
+	}
+	var events []Event
+	for _, changedName := range changed {
+		history, err := breaker.History(ctx, w.rdb, changedName, transitionsRead)
+		if err != nil {
+			w.breakers[name] = before // it is seen again
+			return events, fmt.Errorf("feed: %w", err)
+		}
+		told := w.told[changedName]
+		for _, e := range history {
+			// Of a key that has not been seen before, only what is new.
+			if e.Generation <= told || told == 0 && time.Since(e.At) > time.Minute {
+				continue
+			}
+			events = append(events, ofTransition(e))
+			w.told[changedName] = max(w.told[changedName], e.Generation)
+		}
+	}
+	return events, nil
+}
+
+// replay tells again what happened from since on, and a Gap before it where that is not
+// all. skip is left out.
+func replay(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client, since time.Time, skip string) ([]Event, error) {
+	known, err := client.Destinations(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("feed: replay: %w", err)
+	}
+	from := strconv.FormatInt(max(0, since.UnixMilli()-1), 10)
+	var events []Event
+	gap := false
+	for _, d := range known {
+		for _, q := range record.Queues(d.Name) {
+			if _, err := ends.Want(ctx, rdb, q); err != nil {
+				return nil, fmt.Errorf("feed: replay: %w", err)
+			}
+			found, err := ends.Read(ctx, rdb, q, from, mostReplayed+1)
+			if err != nil {
+				return nil, fmt.Errorf("feed: replay: %w", err)
+			}
+			gap = gap || len(found) > mostReplayed
+			for _, e := range found {
+				events = append(events, ofEnd(e))
+			}
+		}
+		list, err := breaker.List(ctx, rdb, d.Name)
+		if err != nil {
+			return nil, fmt.Errorf("feed: replay: %w", err)
+		}
+		for _, s := range list {
+			history, err := breaker.History(ctx, rdb, s.Name, transitionsRead)
+			if err != nil {
+				return nil, fmt.Errorf("feed: replay: %w", err)
+			}
+			for _, e := range history {
+				if !e.At.Before(since) {
+					events = append(events, ofTransition(e))
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
+	events = slices.DeleteFunc(events, func(e Event) bool { return e.ID == skip })
+	if over := len(events) - (mostReplayed - 1); over > 0 {
+		events, gap = events[over:], true
+	}
+	if gap || time.Since(since) > ends.WantedFor-wantEvery {
+		events = append([]Event{{ID: skip, Type: Gap, At: since, Data: json.RawMessage(`{}`)}}, events...)
+	}
+	return events, nil
+}
+
+func ofEnd(e ends.End) Event {
+	destination, priority, _ := record.ParseQueue(e.Queue)
+	data, _ := json.Marshal(endData{
+		ID: e.ID, Destination: destination, Key: e.Key, Batch: e.Batch, Status: e.Status, At: e.At,
+		Attempt: e.Attempt, Reschedules: e.Reschedules, ResponseStatus: e.ResponseStatus, LastError: e.LastError,
+	})
+	return Event{
+		ID: e.Stream + ":" + destination + ":" + string(priority), Type: JobPrefix + e.Status,
+		Destination: destination, At: e.At, Data: data,
+	}
+}
+
+// endData is what an event says of a job's end.
+type endData struct {
+	ID             string    `json:"id"`
+	Destination    string    `json:"destination"`
+	Key            string    `json:"key"`
+	Batch          string    `json:"batch"`
+	Status         string    `json:"status"`
+	At             time.Time `json:"at"`
+	Attempt        int       `json:"attempt"`
+	Reschedules    int       `json:"reschedule_count"`
+	ResponseStatus int       `json:"response_status"`
+	LastError      string    `json:"last_error"`
+}
+
+func ofTransition(e breaker.Event) Event {
+	data, _ := json.Marshal(e)
+	destination, _, _ := strings.Cut(e.Name, "/")
+	return Event{
+		ID:   strconv.FormatInt(e.At.UnixMilli(), 10) + "-" + strconv.FormatUint(e.Generation, 10) + ":breaker:" + e.Name,
+		Type: Breaker, Destination: destination, At: e.At, Data: data,
+	}
+}
+
+func ofPause(name string, paused bool, at time.Time) Event {
+	data, _ := json.Marshal(map[string]any{"destination": name, "paused": paused, "at": at.UTC()})
+	return Event{
+		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:destination:" + name,
+		Type: Destination, Destination: name, At: at, Data: data,
+	}
+}
+
+// instantOf is when the event with the id happened.
+func instantOf(id string) (time.Time, bool) {
+	digits, _, ok := strings.Cut(id, "-")
+	ms, err := strconv.ParseInt(digits, 10, 64)
+	if !ok || err != nil || ms < 0 || len(id) > 400 {
+		return time.Time{}, false
+	}
+	return time.UnixMilli(ms), true
+}

@@ -1,0 +1,174 @@
+package series
+
+import (
+	"context"
+	"log/slog"
+	"maps"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// flushEvery is how often Redis is told, backlogEvery how often one worker of the fleet
+// counts what waits.
+const (
+	flushEvery   = 10 * time.Second
+	backlogEvery = 30 * time.Second
+	backlogLock  = "tidegate:series:backlog"
+)
+
+// counter is one number in Redis.
+type counter struct {
+	destination string
+	hour        int64
+	minute      int
+	name        string
+}
+
+// Recorder counts what one worker does.
+type Recorder struct {
+	rdb    redis.UniversalClient
+	client *jobs.Client
+	log    *slog.Logger
+	now    func() time.Time
+
+	mu     sync.Mutex
+	counts map[counter]int
+}
+
+// NewRecorder returns a Recorder that has counted nothing yet.
+func NewRecorder(rdb redis.UniversalClient, client *jobs.Client, log *slog.Logger) *Recorder {
+	return &Recorder{rdb: rdb, client: client, log: log, now: time.Now, counts: map[counter]int{}}
+}
+
+// Observe has the publisher tell of calls and jobs, besides whom it tells already.
+func (r *Recorder) Observe(o *publisher.Options) {
+	onCall, onJob, onExpired := o.OnCall, o.OnJob, o.OnExpired
+	o.OnCall = func(c publisher.Call) {
+		if onCall != nil {
+			onCall(c)
+		}
+		r.add(c.Destination, calls, 1)
+		if c.Outcome == publisher.OutcomeRateLimited {
+			r.add(c.Destination, limited, 1)
+		}
+	}
+	o.OnJob = func(e publisher.JobEvent) {
+		if onJob != nil {
+			onJob(e)
+		}
+		if name := resultNames[e.Result]; name != "" {
+			r.add(e.Destination, name, 1)
+		}
+	}
+	o.OnExpired = func(destination string, n int) {
+		if onExpired != nil {
+			onExpired(destination, n)
+		}
+		r.add(destination, expired, n)
+	}
+}
+
+var resultNames = map[string]string{
+	publisher.Completed: completed, publisher.FailedFinal: failed,
+	publisher.Cancelled: cancelled, publisher.Rescheduled: rescheduled,
+}
+
+func (r *Recorder) add(destination, name string, n int) {
+	if record.System(destination) {
+		return
+	}
+	now := r.now()
+	c := counter{destination, hourOf(now), now.UTC().Minute(), name}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.counts[c] += n
+}
+
+// Run tells Redis every ten seconds until ctx ends, and once more then.
+func (r *Recorder) Run(ctx context.Context, destinations []string) {
+	tick := time.NewTicker(flushEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			last, cancel := context.WithTimeout(context.WithoutCancel(ctx), flushEvery/10)
+			r.flush(last)
+			cancel()
+			return
+		case <-tick.C:
+		}
+		call, cancel := context.WithTimeout(ctx, flushEvery)
+		r.flush(call)
+		r.countBacklogs(call, destinations)
+		cancel()
+	}
+}
+
+// flush adds what was counted to what others have. What Redis does not take is counted
+// on; should it have taken it without saying so, it counts twice.
+func (r *Recorder) flush(ctx context.Context) {
+	r.mu.Lock()
+	counts := r.counts
+	r.counts = map[counter]int{}
+	r.mu.Unlock()
+	if len(counts) == 0 {
+		return
+	}
+	_, err := r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		hashes := map[string]bool{}
+		for c, n := range counts {
+			key := record.Minutes(c.destination, c.hour)
+			pipe.HIncrBy(ctx, key, field(c.minute, c.name), int64(n))
+			hashes[key] = true
+		}
+		for key := range maps.Keys(hashes) {
+			pipe.Expire(ctx, key, Kept+time.Hour)
+		}
+		return nil
+	})
+	if err == nil {
+		return
+	}
+	r.log.DebugContext(ctx, "the counts of the last minute were not kept; they are tried again", "error", err)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	oldest := hourOf(r.now().Add(-time.Hour))
+	for c, n := range counts {
+		if c.hour >= oldest {
+			r.counts[c] += n
+		}
+	}
+}
+
+func field(minute int, name string) string { return strconv.Itoa(minute) + ":" + name }
+
+// countBacklogs notes what waits, if no other worker has of late.
+func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
+	for _, d := range destinations {
+		if record.System(d) {
+			continue
+		}
+		mine, err := r.rdb.SetNX(ctx, backlogLock+":"+d, "1", backlogEvery-flushEvery/2).Result()
+		if err != nil || !mine {
+			continue
+		}
+		n, err := r.client.Backlog(ctx, d)
+		if err != nil {
+			continue // the chart has a gap
+		}
+		now := r.now()
+		key := record.Minutes(d, hourOf(now))
+		_, _ = r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			pipe.HSet(ctx, key, field(now.UTC().Minute(), backlog), n)
+			pipe.Expire(ctx, key, Kept+time.Hour)
+			return nil
+		})
+	}
+}

@@ -1,0 +1,116 @@
+// Package series keeps what happened in each minute, for charts. Workers count for
+// themselves and add that up in Redis now and then, so that it costs a job nothing.
+package series
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Kept is how far back Read can look, at least.
+const Kept = 25 * time.Hour
+
+// The names of what is counted, as in the fields of the hash of an hour: "<minute>:<name>".
+const (
+	completed   = "completed"
+	failed      = "failed"
+	cancelled   = "cancelled"
+	expired     = "expired"
+	rescheduled = "rescheduled"
+	calls       = "calls"
+	limited     = "limited"
+	backlog     = "backlog"
+)
+
+// Point is what happened from At on, in the step that was asked for.
+type Point struct {
+	At time.Time `json:"at"`
+	// Jobs that workers ended, put off ones, calls, and calls that were rate limited.
+	// Jobs that clients ended are not counted.
+	Completed   int `json:"completed"`
+	Failed      int `json:"failed"`
+	Cancelled   int `json:"cancelled"`
+	Expired     int `json:"expired"`
+	Rescheduled int `json:"rescheduled"`
+	Calls       int `json:"calls"`
+	Limited     int `json:"limited"`
+	// Backlog is how many jobs had not ended, at some moment of it: the highest one; -1 if
+	// nobody counted.
+	Backlog int `json:"backlog"`
+}
+
+func (p *Point) add(name string, n int) {
+	switch name {
+	case completed:
+		p.Completed += n
+	case failed:
+		p.Failed += n
+	case cancelled:
+		p.Cancelled += n
+	case expired:
+		p.Expired += n
+	case rescheduled:
+		p.Rescheduled += n
+	case calls:
+		p.Calls += n
+	case limited:
+		p.Limited += n
+	case backlog:
+		p.Backlog = max(p.Backlog, n)
+	}
+}
+
+// Read returns one point for each step from since to until, the oldest first, by the
+// clocks of the workers. since is cut to a whole step, which is a minute at least and
+// divides an hour or is whole hours. It costs one round trip. Errors: a span that has no
+// end, or Redis's.
+func Read(ctx context.Context, rdb redis.UniversalClient, destination string, since, until time.Time, step time.Duration) ([]Point, error) {
+	step = max(step.Truncate(time.Minute), time.Minute)
+	since = since.UTC().Truncate(step)
+	if until.Sub(since) > 2*Kept {
+		return nil, fmt.Errorf("series: %v to %v is more than is kept", since, until)
+	}
+	points := []Point{}
+	for at := since; at.Before(until); at = at.Add(step) {
+		points = append(points, Point{At: at, Backlog: -1})
+	}
+	if len(points) == 0 {
+		return points, nil
+	}
+	first, last := hourOf(since), hourOf(until)
+	cmds := make([]*redis.MapStringStringCmd, 0, last-first+1)
+	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for hour := first; hour <= last; hour++ {
+			cmds = append(cmds, pipe.HGetAll(ctx, record.Minutes(destination, hour)))
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("series: read %s: %w", destination, err)
+	}
+	for i, cmd := range cmds {
+		start := time.Unix((first+int64(i))*3600, 0)
+		for field, value := range cmd.Val() {
+			minute, name, _ := strings.Cut(field, ":")
+			m, err := strconv.Atoi(minute)
+			n, err2 := strconv.Atoi(value)
+			if err != nil || err2 != nil {
+				continue
+			}
+			at := start.Add(time.Duration(m) * time.Minute)
+			if k := int(at.Sub(since) / step); !at.Before(since) && k < len(points) {
+				points[k].add(name, n)
+			}
+		}
+	}
+	return points, nil
+}
+
+func hourOf(t time.Time) int64 { return t.Unix() / 3600 }

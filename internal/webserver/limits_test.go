@@ -1,0 +1,268 @@
+package webserver_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/webserver"
+)
+
+// A header that does not come, or does not end, costs a connection for a moment.
+func TestSlowHeader(t *testing.T) {
+	t.Parallel()
+	s := start(t, webserver.Options{Limits: quick, Handler: http.NotFoundHandler()})
+	began := time.Now()
+	wantEnd(t, s.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-A: "))
+	wantEnd(t, s.dial())
+	if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	// One byte after the other changes nothing.
+	c := s.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ")
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		if n > 200 {
+			t.Fatal("a header of 4 s was waited for")
+		}
+		<-tick.C
+		if _, err := io.WriteString(c, "x"); err != nil {
+			break
+		}
+	}
+}
+
+// A header of 10 MB is refused long before its end.
+func TestLargeHeader(t *testing.T) {
+	t.Parallel()
+	s := start(t, webserver.Options{Handler: http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("it was handled") })})
+	for name, head := range map[string]string{
+		"one field":   "GET / HTTP/1.1\r\nHost: localhost\r\nX-A: ",
+		"the address": "GET /",
+	} {
+		c := s.send(head)
+		sent := 0
+		for part := strings.Repeat("x", 64<<10); sent < 10<<20; {
+			n, err := io.WriteString(c, part)
+			if sent += n; err != nil {
+				break
+			}
+		}
+		if sent == 10<<20 {
+			t.Errorf("%s: all of it was taken", name)
+		}
+	}
+	c := s.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-A: " + strings.Repeat("x", 36<<10) + "\r\n\r\n")
+	if status, body := answer(t, c); status != 431 || body != "431 Request Header Fields Too Large" {
+		t.Errorf("%d %q", status, body)
+	}
+	c = s.send("GET / HTTP/1.1\r\nHost: localhost\r\n" + strings.Repeat("X-A: b\r\n", 6<<10) + "\r\n")
+	if status, _ := answer(t, c); status != 431 {
+		t.Errorf("many fields: %d, want 431", status)
+	}
+}
+
+// reading answers with the length of the body, or 408.
+var reading = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	switch {
+	case errors.Is(err, webserver.ErrSlowBody):
+		webserver.Problem(w, http.StatusRequestTimeout, err.Error())
+	case err != nil:
+		webserver.Problem(w, http.StatusBadRequest, err.Error())
+	default:
+		fmt.Fprint(w, len(body))
+	}
+})
+
+const tooSlow = `{"title":"Request Timeout","status":408,"detail":"webserver: the body of the request came too slowly"}` + "\n"
+
+// A body that stands still is given up.
+func TestStandingBody(t *testing.T) {
+	t.Parallel()
+	s := start(t, webserver.Options{Limits: quick, Handler: reading})
+	for _, head := range []string{"Content-Length: 10\r\n\r\nhello", "Transfer-Encoding: chunked\r\n\r\n5\r\nhello\r\n", "Content-Length: 10\r\n\r\n"} {
+		began := time.Now()
+		c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\n" + head)
+		if status, body := answer(t, c); status != 408 || body != tooSlow {
+			t.Errorf("%d %s", status, body)
+		}
+		if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		wantEnd(t, c)
+	}
+}
+
+// A body that comes in drops is given up although it never stands still; one that comes
+// fast enough may take as long as it likes.
+func TestDrippingBody(t *testing.T) {
+	t.Parallel()
+	limits := quick
+	for _, row := range []struct {
+		rate   int
+		status int
+		body   string
+	}{{1 << 20, 408, tooSlow}, {10, 200, "1000"}} {
+		limits.Rate = row.rate
+		s := start(t, webserver.Options{Limits: limits, Handler: reading})
+		c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+		tick := time.NewTicker(10 * time.Millisecond)
+		for range 100 { // a second
+			<-tick.C
+			if _, err := io.WriteString(c, "0123456789"); err != nil {
+				break
+			}
+		}
+		tick.Stop()
+		if status, body := answer(t, c); status != row.status || body != row.body {
+			t.Errorf("at %d B/s: %d %s, want %d %s", row.rate, status, body, row.status, row.body)
+		}
+	}
+}
+
+// Time that the handler takes is not the client's: neither before it reads nor after.
+func TestSlowHandler(t *testing.T) {
+	t.Parallel()
+	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		longer := 3 * quick.Stall
+		<-time.After(longer)
+		first := make([]byte, 5)
+		if _, err := io.ReadFull(r.Body, first); err != nil {
+			t.Error(err)
+		}
+		<-time.After(longer)
+		reading(w, r)
+		select {
+		case <-time.After(longer):
+		case <-r.Context().Done():
+			t.Error("the request ended before its handler")
+		}
+	})})
+	c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhello")
+	// The rest comes when the handler has begun to ask for it.
+	<-time.After(2*3*quick.Stall + quick.Stall/4)
+	if _, err := io.WriteString(c, "world"); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := answer(t, c); status != 200 || body != "5" {
+		t.Errorf("%d %q", status, body)
+	}
+	// The connection is as good as new.
+	if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 5\r\n\r\nhello"); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := answer(t, c); status != 200 || body != "0" {
+		t.Errorf("the second request: %d %q", status, body)
+	}
+}
+
+// A body that nobody reads is not waited for.
+func TestBodyThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusUnauthorized)
+	})})
+	for _, length := range []int{100, 100 << 20} {
+		began := time.Now()
+		c := s.send(fmt.Sprintf("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: %d\r\n\r\nx", length))
+		if status, _ := answer(t, c); status != 401 {
+			t.Errorf("%d, want 401", status)
+		}
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("it took %v", took)
+		}
+		wantEnd(t, c)
+	}
+}
+
+// A client that takes no answer is not waited for.
+func TestClientThatDoesNotRead(t *testing.T) {
+	t.Parallel()
+	failed := make(chan error, 1)
+	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, err := w.Write(make([]byte, 256<<20))
+		failed <- err
+	})})
+	s.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	err := signal(t, "writing has failed", failed)
+	if timeout, ok := errors.AsType[net.Error](err); !ok || !timeout.Timeout() {
+		t.Errorf("writing ended with %v, want a timeout", err)
+	}
+}
+
+// A large answer may take longer than the limit, as long as it goes on; so may a stream.
+func TestLongAnswers(t *testing.T) {
+	t.Parallel()
+	tick := time.NewTicker(quick.Write / 4)
+	defer tick.Stop()
+	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/large" {
+			_, _ = w.Write(make([]byte, 32<<20))
+			return
+		}
+		ctx, cancel := webserver.Stream(r.Context())
+		defer cancel()
+		for range 20 { // five times the limit
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				fmt.Fprint(w, "x")
+				_ = http.NewResponseController(w).Flush()
+			}
+		}
+	})})
+	c := s.send("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	if status, body := answer(t, c); status != 200 || body != strings.Repeat("x", 20) {
+		t.Errorf("stream: %d %q", status, body)
+	}
+	c = s.send("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	got := 0
+	part := make([]byte, 2<<20)
+	for pause := time.NewTicker(quick.Write / 4); ; <-pause.C {
+		n, err := io.ReadFull(resp.Body, part)
+		got += n
+		if err != nil {
+			pause.Stop()
+			break
+		}
+	}
+	if got != 32<<20 {
+		t.Errorf("%d bytes of the large answer came", got)
+	}
+}
+
+// Whoever only keeps connections open keeps nobody out.
+func TestManyConnections(t *testing.T) {
+	t.Parallel()
+	s := start(t, webserver.Options{Limits: quick, MaxConnections: 8, Handler: reading})
+	// Half of them never send a request, half have had one and stay.
+	for i := range 40 {
+		c := s.dial()
+		if i%2 == 0 {
+			continue
+		}
+		if _, err := io.WriteString(c, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+		if status, body := answer(t, c); status != 200 || body != "0" {
+			t.Errorf("%d %q", status, body)
+		}
+	}
+	if _, _, body := s.get("GET", "/"); body != "0" {
+		t.Errorf("%q", body)
+	}
+}

@@ -1,0 +1,203 @@
+// Package webserver is the HTTP server of `tidegate api` without what it serves: its
+// limits and timeouts, how it ends, the headers that every answer has, what is logged
+// and measured of a request, and how an error is written.
+//
+// It speaks HTTP/1.1 without TLS, which whatever stands in front of it ends.
+package webserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"sync"
+	"time"
+)
+
+// Options configure a Server.
+type Options struct {
+	// Addr is host:port; port 0 is a free one.
+	Addr string
+	// Handler gets the requests.
+	Handler http.Handler
+	// Logger gets the address, each request at debug, and what goes wrong.
+	Logger *slog.Logger
+	// OnRequest is told of each request that a handler answered: the pattern that it
+	// matched without method and host ("other" if none), a known method or "other", the
+	// status, and how long it took; of a [Stream] how long it took to begin. It must
+	// be quick and may be called by many goroutines at once. Nil for none.
+	OnRequest func(route, method string, code int, took time.Duration)
+	// MaxConnections is how many connections may be open at once; more wait until one
+	// ends. Idle ones are closed before that. Default 1024.
+	MaxConnections int
+	// CloseWithin is how long Close waits for requests under way. Default 10 s.
+	CloseWithin time.Duration
+	// Limits are the times that a client has. Zero values take the defaults.
+	Limits Limits
+}
+
+// Limits are the times that a client has.
+type Limits struct {
+	// Header is for sending the header of a request. Default 5 s.
+	Header time.Duration
+	// Idle is how long a connection may be without a request. Default 2 min.
+	Idle time.Duration
+	// Stall is how long a body may stand still, and how long a body may take before
+	// its rate is looked at. Default 10 s.
+	Stall time.Duration
+	// Rate is what a body must bring on average, in bytes a second. Default 1 KiB.
+	Rate int
+	// Write is how long a client may take to accept 64 KiB of an answer, or an event
+	// of a stream. Default 30 s.
+	Write time.Duration
+}
+
+// maxHeader bounds the header of a request, in bytes.
+const maxHeader = 32 << 10
+
+// Server serves until it is closed.
+type Server struct {
+	o        Options
+	listener net.Listener
+	http     *http.Server
+	conns    conns
+	done     chan struct{} // closed when nothing is accepted any more
+
+	closing context.Context // ends first: streams end
+	close   context.CancelFunc
+	base    context.Context // of all requests; ends last
+	cut     context.CancelFunc
+
+	mu       sync.Mutex
+	underWay int
+	idle     chan struct{} // closed when underWay falls to 0 while somebody waits; else nil
+	once     sync.Once
+	err      error
+}
+
+// Start listens and serves. ctx is for listening alone. Errors: the address cannot be
+// listened on.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	o.MaxConnections = cmp.Or(o.MaxConnections, 1024)
+	o.CloseWithin = cmp.Or(o.CloseWithin, 10*time.Second)
+	o.Limits.Header = cmp.Or(o.Limits.Header, 5*time.Second)
+	o.Limits.Idle = cmp.Or(o.Limits.Idle, 2*time.Minute)
+	o.Limits.Stall = cmp.Or(o.Limits.Stall, 10*time.Second)
+	o.Limits.Rate = cmp.Or(o.Limits.Rate, 1<<10)
+	o.Limits.Write = cmp.Or(o.Limits.Write, 30*time.Second)
+
+	var config net.ListenConfig
+	l, err := config.Listen(ctx, "tcp", o.Addr)
+	if err != nil {
+		return nil, fmt.Errorf("webserver: listen: %w", err)
+	}
+	s := &Server{o: o, listener: l, done: make(chan struct{})}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.base, s.cut = context.WithCancel(context.Background())
+	s.conns.crowded = max(1, o.MaxConnections*3/4)
+	s.http = &http.Server{
+		Handler:           http.HandlerFunc(s.serve),
+		ReadHeaderTimeout: o.Limits.Header,
+		IdleTimeout:       o.Limits.Idle,
+		WriteTimeout:      o.Limits.Write, // put off with each write
+		MaxHeaderBytes:    maxHeader,
+		BaseContext:       func(net.Listener) context.Context { return s.base },
+		ConnState:         s.conns.changed,
+		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	}
+	go func() {
+		defer close(s.done)
+		if err := s.http.Serve(limit(l, o.MaxConnections)); !errors.Is(err, http.ErrServerClosed) {
+			o.Logger.Error("requests are not accepted any more", "error", err)
+		}
+	}()
+	return s, nil
+}
+
+// Addr is where the server listens.
+func (s *Server) Addr() string { return s.listener.Addr().String() }
+
+// Close stops serving and returns when all has ended: nothing is accepted any more,
+// streams are told to end, and requests under way get CloseWithin. Those left then
+// are cut off. Errors: a request did not end although its context had.
+func (s *Server) Close() error {
+	s.once.Do(func() { s.err = s.shutdown() })
+	return s.err
+}
+
+// afterCut is how long a handler gets to return once its context has ended.
+const afterCut = 2 * time.Second
+
+// forFresh is how long a connection that has sent nothing is kept once the server
+// closes: a request may be on its way.
+const forFresh = 300 * time.Millisecond
+
+func (s *Server) shutdown() error {
+	defer s.cut()
+	s.close()
+	ctx, cancel := context.WithTimeout(context.Background(), s.o.CloseWithin)
+	defer cancel()
+	// Shutdown would wait for them 5 s.
+	defer time.AfterFunc(forFresh, s.conns.closeFresh).Stop()
+	err := s.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests())
+		s.cut()
+		err = s.http.Close()
+	}
+	<-s.done
+	if left := s.wait(afterCut); left > 0 {
+		err = errors.Join(err, fmt.Errorf("%d requests did not end", left))
+	}
+	if err != nil {
+		return fmt.Errorf("webserver: close: %w", err)
+	}
+	return nil
+}
+
+// enter and leave count the requests under way.
+func (s *Server) enter() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.underWay++
+}
+
+func (s *Server) leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.underWay--; s.underWay == 0 && s.idle != nil {
+		close(s.idle)
+		s.idle = nil
+	}
+}
+
+func (s *Server) requests() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.underWay
+}
+
+// wait waits until no request is under way and returns how many still are.
+func (s *Server) wait(most time.Duration) int {
+	s.mu.Lock()
+	if s.underWay == 0 {
+		s.mu.Unlock()
+		return 0
+	}
+	idle := make(chan struct{})
+	s.idle = idle
+	s.mu.Unlock()
+	timer := time.NewTimer(most)
+	defer timer.Stop()
+	select {
+	case <-idle:
+	case <-timer.C:
+	}
+	return s.requests()
+}

@@ -1,0 +1,49 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// mostChildren is how many children Children names.
+const mostChildren = 50
+
+// Children returns the ids of the jobs that come after this one, sorted, and 50 of them
+// at most; also those that it has released or cancelled by its end. Errors: ErrNotFound,
+// or Redis's.
+func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
+	if !ValidName(id) {
+		return nil, fmt.Errorf("jobs: children of %q: %w", clip(id), ErrNotFound)
+	}
+	where, err := c.locate(ctx, []string{id})
+	if err != nil {
+		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
+	}
+	queue := where[id]
+	if queue == "" {
+		return nil, fmt.Errorf("jobs: children of %s: %w", id, ErrNotFound)
+	}
+	pipe := c.rdb.Pipeline()
+	untold := pipe.SRandMemberN(ctx, record.Children(queue, id), mostChildren)
+	told := pipe.HMGet(ctx, record.Task(queue, id), record.FieldTold)
+	if _, err := pipe.Exec(ctx); err != nil {
+		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
+	}
+	refs := untold.Val()
+	if text, ok := told.Val()[0].(string); ok {
+		refs = append(refs, strings.Split(text, "\n")...)
+	}
+	ids := make([]string, 0, len(refs))
+	for _, ref := range refs {
+		if _, child, ok := strings.Cut(ref, " "); ok {
+			ids = append(ids, child)
+		}
+	}
+	slices.Sort(ids)
+	ids = slices.Compact(ids)
+	return ids[:min(len(ids), mostChildren)], nil
+}

@@ -1,0 +1,58 @@
+package jobs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// Bounds of the pause between two looks of Wait.
+const (
+	waitMin = 20 * time.Millisecond
+	waitMax = time.Second
+)
+
+// Wait waits until a job has ended and returns it as it is then: completed, failed,
+// cancelled or expired. It asks Redis for one field at first every 20 ms and, the longer
+// it takes, every second: who waits for many jobs at once uses callbacks or the stream of
+// ends. A job that people retry has not ended. Errors: ErrNotFound, also if the job's
+// retention ended before it was looked at again, the context's, or Redis's.
+func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
+	if !ValidName(id) {
+		return nil, fmt.Errorf("jobs: wait for %q: %w", clip(id), ErrNotFound)
+	}
+	where, err := c.locate(ctx, []string{id})
+	if err != nil {
+		return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
+	}
+	queue := where[id]
+	if queue == "" {
+		return nil, fmt.Errorf("jobs: wait for %s: %w", id, ErrNotFound)
+	}
+	for pause := waitMin; ; pause = min(pause*3/2, waitMax) {
+		fields, err := c.rdb.HMGet(ctx, record.Task(queue, id), record.FieldState, record.FieldExpiresAt).Result()
+		if err != nil {
+			return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
+		}
+		state, ok := fields[0].(string)
+		if !ok {
+			return nil, fmt.Errorf("jobs: wait for %s: %w", id, ErrNotFound)
+		}
+		if statusOf[state].Final() || fields[1] != nil {
+			// One whose time is over is expired by whoever looks at it.
+			job, err := c.Get(ctx, id)
+			if err != nil || job.Status.Final() {
+				return job, err
+			}
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-t.C:
+		case <-ctx.Done():
+			t.Stop()
+			return nil, fmt.Errorf("jobs: wait for %s: %w", id, ctx.Err())
+		}
+	}
+}
