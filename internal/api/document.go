@@ -148,13 +148,25 @@ func schemaOf[D any](a *api) *huma.Schema {
 	return a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[D](), true, "")
 }
 
+// named puts a schema among the components.
+func (a *api) named(name string, s *huma.Schema) *huma.Schema {
+	a.huma.OpenAPI().Components.Schemas.Map()[name] = s
+	return &huma.Schema{Ref: "#/components/schemas/" + name}
+}
+
 // enqueueOperations are POST /v1/jobs.
 func (a *api) enqueueOperations() {
 	one, many := schemaOf[NewJob](a), schemaOf[Enqueued](a)
+	sent := a.named("JobsToEnqueue", &huma.Schema{
+		Description: "One job, or an array of jobs.", OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one, MaxItems: new(mostItems)}},
+	})
+	answered := a.named("EnqueueAnswer", &huma.Schema{
+		Description: "Of one job the job, of many what became of each.", OneOf: []*huma.Schema{schemaOf[Job](a), many},
+	})
 	example := map[string]any{"destination": "deviantart", "payload": map[string]any{"title": "Sunset"}, "id": "post-7", "ttl": "24h"}
 	answer := func(text string) *huma.Response {
 		return &huma.Response{Description: text, Content: map[string]*huma.MediaType{
-			jsonType: {Schema: &huma.Schema{OneOf: []*huma.Schema{schemaOf[Job](a), many}}},
+			jsonType: {Schema: answered},
 		}}
 	}
 	created := answer("It was enqueued. Of many: at least one was, and items says what became of each.")
@@ -173,7 +185,7 @@ func (a *api) enqueueOperations() {
 		Required: true, Description: "Jobs.",
 		Content: map[string]*huma.MediaType{
 			jsonType: {
-				Schema: &huma.Schema{OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one, MaxItems: new(mostItems)}}},
+				Schema: sent,
 				Examples: map[string]*huma.Example{
 					"a-job":    {Summary: "One job", Value: example},
 					"an-array": {Summary: "An array", Value: []any{example, map[string]any{"destination": "deviantart", "payload": 7, "key": "alice"}}},

@@ -168,6 +168,7 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	mux.Handle("/v1/", guard.API(rest))
 	mux.Handle("GET /openapi.json", guard.Public(rest))
 	mux.Handle("GET /docs", guard.Public(rest))
+	mux.Handle("GET /docs/", guard.Public(rest))
 	mux.HandleFunc("GET /healthz", health.live)
 	mux.HandleFunc("GET /readyz", health.ready)
 	if o.Metrics != nil {

@@ -3,9 +3,12 @@ package browsertest
 import (
 	"context"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -97,9 +100,9 @@ func (s *site) makeTokens(scopes []access.Scope) *access.Tokens {
 	return tokens
 }
 
-// work starts a fake API and a worker that serves it as the destination, until stop is
+// work starts a fake API and a worker that serves it as the destinations, until stop is
 // called or the test ends.
-func (s *site) work(destination string, api fakeapi.Options, rules breaker.Options) (stop func()) {
+func (s *site) work(api fakeapi.Options, rules breaker.Options, destinations ...string) (stop func()) {
 	s.t.Helper()
 	s.api = fakeapi.New(api)
 	var err error
@@ -120,8 +123,10 @@ func (s *site) work(destination string, api fakeapi.Options, rules breaker.Optio
 		s.t.Fatal(err)
 	}
 	s.t.Cleanup(func() { handler.Close() })
-	if err := p.Handle(destination, handler, publisher.Breaker(rules), publisher.Timeout(5*time.Second)); err != nil {
-		s.t.Fatal(err)
+	for _, d := range destinations {
+		if err := p.Handle(d, handler, publisher.Breaker(rules), publisher.Timeout(5*time.Second)); err != nil {
+			s.t.Fatal(err)
+		}
 	}
 	ctx, cancel := context.WithCancel(context.WithoutCancel(s.t.Context()))
 	done := make(chan struct{}, 2)
@@ -159,4 +164,31 @@ func (s *site) enqueue(spec *jobs.Spec) *jobs.Job {
 		s.t.Fatal(err)
 	}
 	return j
+}
+
+// await waits until a job has the status.
+func (s *site) await(id string, status jobs.Status) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	again := time.NewTicker(20 * time.Millisecond)
+	defer again.Stop()
+	var last *jobs.Job
+	for {
+		var err error
+		if last, err = s.client.Get(s.t.Context(), id); err == nil && last.Status == status {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			s.t.Fatalf("job %s is not %s: %+v, %v", id, status, last, err)
+		}
+	}
+}
+
+// fakeRequest is what scripts of the fake API see.
+type fakeRequest = http.Request
+
+func slicesWithout(lines []string, part string) []string {
+	return slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, part) })
 }

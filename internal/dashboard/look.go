@@ -158,6 +158,15 @@ func (d *Dashboard) points(ctx context.Context, name string, since, until time.T
 	return points, nil
 }
 
+// Completed counts the jobs of the points that completed.
+func (t *target) Completed() int {
+	n := 0
+	for _, p := range t.Points {
+		n += p.Completed
+	}
+	return n
+}
+
 func (t *target) draw(now time.Time) error {
 	var err error
 	strip := chart.Strip{From: now.Add(-stripLength), To: now, Spans: incidentSpans(t.Incidents, now)}
@@ -171,13 +180,10 @@ func (t *target) draw(now time.Time) error {
 	if t.Strip, err = strip.SVG(); err != nil {
 		return &broken{err}
 	}
-	spark := chart.Spark{Title: "Completed jobs", Class: "ok"}
-	total := 0
+	spark := chart.Spark{Title: plural(t.Completed(), "job", "jobs") + " completed", Class: "ok"}
 	for _, p := range t.Points {
 		spark.Values = append(spark.Values, p.Completed)
-		total += p.Completed
 	}
-	spark.Title = plural(total, "job", "jobs") + " completed"
 	if t.Spark, err = spark.SVG(); err != nil {
 		return &broken{err}
 	}

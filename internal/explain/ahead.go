@@ -40,7 +40,8 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	var length *redis.IntCmd
 	var index *redis.IntCmd
-	_, err := e.rdb.TxPipelined(ctx, func(pipe redis.Pipeliner) error {
+	// No transaction: a full Redis queues none, and a job more or less matters little.
+	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		length = pipe.LLen(ctx, record.Pending(queue))
 		// Jobs are taken from the list's end.
 		index = pipe.LPos(ctx, record.Pending(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
@@ -49,7 +50,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("explain: %w", err)
 	}
-	switch n := int(length.Val() - 1 - index.Val()); {
+	switch n := max(0, int(length.Val()-1-index.Val())); {
 	case index.Err() == nil:
 		w.Ahead = &n
 	case length.Val() > farthest:
