@@ -17,7 +17,7 @@ ARGS ?=
 
 # Checks build binaries only to throw them away. Without the commit stamped in they
 # also build where git refuses to look at a checkout that another user owns.
-test test-race lint vet bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+test test-race test-client lint vet bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 .PHONY: help
 help: ## List the targets
@@ -32,18 +32,25 @@ build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: redis cc fmt-check vet lint build-check test-race ## Run all checks and all tests, as CI does
+test: redis cc chromium fmt-check vet lint build-check test-race test-client ## Run all checks and all tests, as CI does
 
 .PHONY: test-race
-test-race: redis cc ## Run the tests only, with the race detector
-	@# The end-to-end tests hold instants to milliseconds: they run by themselves.
+test-race: redis cc chromium ## Run the tests only, with the race detector
+	@# The end-to-end tests hold instants to milliseconds, and a browser takes what it
+	@# gets: they run by themselves.
 	@all="$$($(GO) list $(PKGS))"; \
-	rest="$$(grep -v '/internal/e2e$$' <<<"$$all" || true)"; \
+	rest="$$(grep -v -e '/internal/e2e$$' -e '/internal/browsertest$$' <<<"$$all" || true)"; \
 	e2e="$$(grep '/internal/e2e$$' <<<"$$all" || true)"; \
+	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
 	export CGO_ENABLED=1; \
-	for pkgs in "$$rest" "$$e2e"; do \
+	for pkgs in "$$rest" "$$e2e" "$$browser"; do \
 		[ -z "$$pkgs" ] || $(GO) test -race -count=1 -timeout 20m $(ARGS) $$pkgs; \
 	done
+
+.PHONY: test-client
+test-client: redis ## Test the HTTP API with a client that a generator made of its document
+	@# What a generated client needs is no dependency of ours: it is a module of its own.
+	cd internal/api/clienttest && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Run golangci-lint
@@ -78,7 +85,7 @@ fmt: $(GOLANGCI) ## Format the code
 	$(GOLANGCI) fmt
 
 .PHONY: tools
-tools: redis cc $(GOLANGCI) ## Install what the other targets need
+tools: redis cc chromium $(GOLANGCI) ## Install what the other targets need
 
 .PHONY: fmt-check
 fmt-check:
@@ -95,6 +102,10 @@ build-check:
 .PHONY: redis
 redis: ## Install redis-server if it is missing
 	@scripts/ensure-redis.sh
+
+.PHONY: chromium
+chromium: ## Install Chromium, for the tests of the dashboard, if it is missing
+	@scripts/ensure-chromium.sh
 
 .PHONY: cc
 cc:

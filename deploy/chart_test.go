@@ -64,8 +64,8 @@ func TestChartKnowsEveryVariable(t *testing.T) {
 		"SLACK_BOT_TOKEN":       "existingSecret",
 		"SLACK_WEBHOOK_URL":     "existingSecret",
 		"PAGERDUTY_ROUTING_KEY": "existingSecret",
-		"LISTEN_ADDR":           "the API's, not the worker's",
-		"API_TOKENS_FILE":       "the API's, not the worker's",
+		"LISTEN_ADDR":           "api.port",
+		"API_TOKENS_FILE":       "api.tokens",
 	}
 	secrets := map[string]string{
 		"authToken": "authToken", "authTokensFile": "authTokens", "callbackSecret": "callbackSecret", "headers": "headers",

@@ -158,10 +158,22 @@ contains everything 'terminationGracePeriodSeconds: 105' 'value: "90s"' 'value: 
 	'DESTINATION_0_RATE: "1000000/1h"' 'DESTINATION_0_CIRCUIT_BREAKER_COOLDOWN_MS: "3600000"' \
 	'DESTINATION_0_RATE_LIMITED_STATUS: "429,403"' 'DESTINATION_0_HEADERS: "Accept:application/json,X-Client:tidegate"' \
 	'value: "/etc/tidegate/tokens-0/tokens.json"'
+contains everything 'value: "/etc/tidegate/api/api.json"' 'value: ":8888"' 'preStop: {sleep: {seconds: 15}}' \
+	'credentials: {name: "prometheus-reader", key: "token"}' 'terminationGracePeriodSeconds: 35'
 # lacks NAME FILE TEXT
 lacks() { if grep -q -- "$3" "$2"; then fail "$1"; else ok "$1"; fi; }
-lacks "autoscaling leaves replicas alone" "$work/everything.yaml" '^  replicas:'
+# of PATTERN: the parts of the rendered everything that come from these templates.
+of() { sed -n "/^# Source: .*\($1\).yaml/,/^---/p" "$work/everything.yaml" >"$work/part.yaml"; }
+of worker-deployment
+lacks "autoscaling leaves replicas alone" "$work/part.yaml" '^  replicas:'
 render_to "$work/unlimited.yaml" -f "$CHART/ci/minimal-values.yaml" --set worker.resources.limits.memory=null
+lacks "no API unless it is wanted" "$work/minimal.yaml" 'component: api'
+of 'api-configmap\|api-deployment'
+for secret in shop-api shop-users AUTH_TOKEN CALLBACK SLACK; do
+	lacks "the API's pods have nothing of $secret" "$work/part.yaml" "$secret"
+done
+render_to "$work/old.yaml" --kube-version 1.29.0 -f "$CHART/ci/everything-values.yaml"
+lacks "no preStop: sleep before Kubernetes 1.30" "$work/old.yaml" 'preStop: {sleep'
 lacks "no GOMEMLIMIT without a memory limit" "$work/unlimited.yaml" GOMEMLIMIT
 render_to "$work/changed.yaml" -f "$CHART/ci/minimal-values.yaml" --set config.LOG_LEVEL=debug
 lacks "another configuration, other pods" "$work/changed.yaml" "$(grep checksum/config "$work/minimal.yaml")"
@@ -191,6 +203,11 @@ refused "a destination's URL with a password" "url" --set 'destinations[0].url=h
 refused "SHUTDOWN_TIMEOUT behind the chart's back" "extraEnv" --set-json 'extraEnv=[{"name":"SHUTDOWN_TIMEOUT","value":"5m"}]'
 refused "scaling to zero" "minReplicas" --set worker.autoscaling.minReplicas=0
 refused "autoscaling without Prometheus" "serverAddress" --set worker.autoscaling.enabled=true
+refused "the API without tokens" "api.tokens.secret" --set api.enabled=true
+refused "an Ingress without a name" "api.ingress.hosts" --set api.enabled=true,api.tokens.secret=x,api.ingress.enabled=true
+refused "an Ingress without the API" "needs api.enabled" --set api.ingress.enabled=true
+refused "a misspelt value of the API" "replicass" --set api.replicass=3
+refused "LISTEN_ADDR behind the chart's back" "extraEnv" --set-json 'api.extraEnv=[{"name":"LISTEN_ADDR","value":":80"}]'
 refused "an alert that is not there" "there is no alert" --set prometheusRule.enabled=true --set 'prometheusRule.disabledAlerts={TidegateNone}'
 refused "a memory limit of another kind" "is not an integer with" --set worker.resources.limits.memory=1.5Gi
 

@@ -1,8 +1,8 @@
 #!/usr/bin/env bash
 # Validates the container image's recipe, compose.yaml, Prometheus's configuration and the
-# systemd unit. scripts/validate.sh runs it; by itself it wants docker compose and promtool
+# systemd units. scripts/validate.sh runs it; by itself it wants docker compose and promtool
 # in PATH, or their paths in COMPOSE and PROMTOOL. Where hadolint is there, it is asked too;
-# the unit is checked where systemd-analyze is.
+# the units are checked where systemd-analyze is.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/../.."
 
@@ -142,27 +142,30 @@ settings() {
 }
 settings deploy/demo/worker.env DESTINATION_0_AUTH_TOKEN_FILE=deploy/demo/token
 settings deploy/systemd/worker.env.example DESTINATION_0_AUTH_TOKEN_FILE=deploy/demo/token
+settings deploy/systemd/api.env.example API_TOKENS_FILE=deploy/demo/api/tokens.json
 
 # ---- systemd ----
-unit=deploy/systemd/tidegate-worker.service
 above "systemd: TimeoutStopSec above SHUTDOWN_TIMEOUT" \
-	"$(sed -n 's/^TimeoutStopSec=//p' "$unit")" "$(sed -n 's/^SHUTDOWN_TIMEOUT=//p' deploy/systemd/worker.env.example)"
-if command -v systemd-analyze >/dev/null; then
+	"$(sed -n 's/^TimeoutStopSec=//p' deploy/systemd/tidegate-worker.service)" "$(sed -n 's/^SHUTDOWN_TIMEOUT=//p' deploy/systemd/worker.env.example)"
+for unit in deploy/systemd/*.service; do
+	name=$(basename "$unit")
+	if ! command -v systemd-analyze >/dev/null; then
+		echo "skip  $name: systemd-analyze is not here"
+		continue
+	fi
 	mkdir -p "$work/unit"
 	# Without the binary installed; the rest is as it is.
-	sed "s|^ExecStart=/usr/local/bin/tidegate|ExecStart=$work/tidegate|" "$unit" >"$work/unit/tidegate-worker.service"
-	systemd-analyze verify "$work/unit/tidegate-worker.service" >"$work/out" 2>&1 || echo "exit status $?" >>"$work/out"
+	sed "s|^ExecStart=/usr/local/bin/tidegate|ExecStart=$work/tidegate|" "$unit" >"$work/unit/$name"
+	systemd-analyze verify "$work/unit/$name" >"$work/out" 2>&1 || echo "exit status $?" >>"$work/out"
 	# Known from 254 on; before that systemd ignores them.
 	sed -i -E "/Unknown key( name)? '(RestartSteps|RestartMaxDelaySec)'/d" "$work/out"
-	if [ -s "$work/out" ]; then fail "systemd-analyze verify" "$(cat "$work/out")"; else ok "systemd-analyze verify"; fi
+	if [ -s "$work/out" ]; then fail "systemd-analyze verify $name" "$(cat "$work/out")"; else ok "systemd-analyze verify $name"; fi
 	if systemd-analyze security --offline=true --threshold=15 "$unit" >"$work/out" 2>/dev/null; then
-		ok "systemd-analyze security: $(sed -n 's/.*: \([0-9.]*\) .*/\1/p' "$work/out" | tail -1) of 10, at most 1.5"
+		ok "systemd-analyze security $name: $(sed -n 's/.*: \([0-9.]*\) .*/\1/p' "$work/out" | tail -1) of 10, at most 1.5"
 	else
-		fail "systemd-analyze security" "$(tail -1 "$work/out")"
+		fail "systemd-analyze security $name" "$(tail -1 "$work/out")"
 	fi
-else
-	echo "skip  the unit: systemd-analyze is not here"
-fi
+done
 
 if [ "$failures" -gt 0 ]; then
 	echo "$failures failed" >&2

@@ -18,7 +18,7 @@ func CheckAddress(addr string, tokens bool) error {
 	case tokens || isLoopback(host):
 		return nil
 	}
-	return fmt.Errorf("other machines can reach %q, and there are no tokens: set API_TOKENS_FILE (\"tidegate token new\" makes one), or listen on 127.0.0.1:%s", addr, port)
+	return fmt.Errorf("other machines can reach %q, and there are no tokens: set API_TOKENS_FILE, or listen on 127.0.0.1:%s", addr, port)
 }
 
 // isLoopback says whether a host, without port, is this machine and nobody else's.

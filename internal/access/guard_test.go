@@ -347,7 +347,7 @@ func TestLocalPath(t *testing.T) {
 func TestCheckAddress(t *testing.T) {
 	t.Parallel()
 	reached := func(addr, port string) string {
-		return fmt.Sprintf(`other machines can reach %q, and there are no tokens: set API_TOKENS_FILE ("tidegate token new" makes one), or listen on 127.0.0.1:%s`, addr, port)
+		return fmt.Sprintf(`other machines can reach %q, and there are no tokens: set API_TOKENS_FILE, or listen on 127.0.0.1:%s`, addr, port)
 	}
 	for _, row := range []struct {
 		addr   string

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -196,6 +197,30 @@ func TestSessionsSlide(t *testing.T) {
 	}
 	other.now.add(5 * time.Second)
 	other.wantWho("when Redis has forgotten it", cookie, "/login")
+}
+
+// Of Redis a few commands on its own keys are enough.
+func TestSessionsNeedFewRights(t *testing.T) {
+	t.Parallel()
+	text, a := token(t, "alice", access.ScopeRead)
+	server := redistest.Start(t)
+	server.SetUser(t, "api", "pw", "~tidegate:session:*", "+get", "+set", "+pexpire", "+del", "+hello")
+	options, err := redis.ParseURL(redistest.As(server.URL(), "api", "pw"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	rdb := redis.NewClient(options)
+	defer rdb.Close()
+	s := newSite(t, rdb, "", a)
+	cookie := s.signIn(text)
+	s.now.add(5 * time.Second)
+	s.wantWho("later", cookie, "alice")
+	r := httptest.NewRequest(http.MethodPost, "/logout", http.NoBody)
+	r.Header.Set("Cookie", strings.TrimPrefix(cookie, "Cookie: "))
+	if err := s.SignOut(httptest.NewRecorder(), r); err != nil {
+		t.Error(err)
+	}
+	s.wantWho("after", cookie, "/login")
 }
 
 // What one viewer asks for again and again costs Redis one look each 5 s.

@@ -215,13 +215,13 @@ func (a *api) eventOperations() {
 	}, nil, map[int]*huma.Response{
 		http.StatusOK: {Description: "Events, without an end.", Content: map[string]*huma.MediaType{"text/event-stream": {
 			Schema:  text(),
-			Example: "event: job.completed\nid: 1896186900000-0\ndata: {\"id\":\"post-7\",\"destination\":\"deviantart\",\"status\":\"completed\"}\n\n",
+			Example: "event: job.completed\nid: 1896186900000-0:deviantart:default\ndata: {\"id\":\"post-7\",\"destination\":\"deviantart\",\"status\":\"completed\"}\n\n",
 		}}},
 	},
 		&huma.Param{Name: "type", In: "query", Description: "Only events of this type: job, job.completed, job.failed, job.cancelled, job.expired, breaker, destination. Several may be given, each by itself or separated by commas.", Explode: new(true), Schema: &huma.Schema{Type: huma.TypeArray, Items: text()}, Example: []string{"job", "breaker"}},
 		&huma.Param{Name: "destination", In: "query", Description: "Only of this destination.", Schema: text(), Example: "deviantart"},
-		&huma.Param{Name: "after", In: "query", Description: "As Last-Event-ID, for those who cannot set a header.", Schema: text(), Example: "1896186900000-0"},
-		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "The id of the last event that was heard; without it events come from now on.", Schema: text(), Example: "1896186900000-0"},
+		&huma.Param{Name: "after", In: "query", Description: "As Last-Event-ID, for those who cannot set a header.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
+		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "The id of the last event that was heard; without it events come from now on.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
 	)
 	a.mux.HandleFunc("GET /v1/events", a.streamEvents)
 }

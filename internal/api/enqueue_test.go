@@ -279,7 +279,14 @@ func TestEnqueueLines(t *testing.T) {
 	if job, err := b.client.Get(t.Context(), "b"); err != nil || job.Status != jobs.Waiting {
 		t.Errorf("b: %+v, %v", job, err)
 	}
-	b.post(t, "/v1/jobs", "\n\n", "Content-Type", ndjsonType).ok(t, http.StatusOK)
+	for body, want := range map[string]string{
+		"\n\n": `{"accepted":0,"duplicates":0,"rejected":0,"items":[]}`,
+		`{"id":"a","destination":"shop","payload":3}`: `{"accepted":0,"duplicates":1,"rejected":0,"items":[]}`,
+	} {
+		if got := b.post(t, "/v1/jobs", body, "Content-Type", ndjsonType).ok(t, http.StatusOK); got.body != want {
+			t.Errorf("%q: %s, want %s", body, got.body, want)
+		}
+	}
 }
 
 // 30,000 lines, of which each fiftieth is bad, come in pieces.

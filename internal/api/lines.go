@@ -70,6 +70,7 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 	s := &lineStream{
 		api: a, ctx: r.Context(), lines: jobjson.NewLines(r.Body, longest), longest: longest,
 		chunks: make(chan *lineChunk), spare: make(chan *lineChunk, 3), failed: make(chan struct{}),
+		many: many{items: []EnqueuedItem{}},
 	}
 	done := make(chan struct{})
 	go func() {

@@ -58,9 +58,13 @@ func (c *calling) observe(o *publisher.Options) {
 }
 
 // serve has this worker make callbacks, and deliver them, until stop is run.
-func (c *calling) serve(ctx context.Context, p *publisher.Publisher, stop *teardown) error {
+func (c *calling) serve(ctx context.Context, p *publisher.Publisher, log *slog.Logger, stop *teardown) error {
 	if c == nil {
 		return nil
+	}
+	// Before the first job is fetched: how that one ends is to be told.
+	if err := c.callbacks.Prepare(ctx); err != nil {
+		log.WarnContext(ctx, "callbacks begin a little later than publishing", "error", err)
 	}
 	err := p.Handle(callbacks.Destination, publisher.Func(c.callbacks.Publish),
 		publisher.Concurrency(c.callbacks.Concurrency()), publisher.Timeout(callbacks.Timeout),

@@ -110,7 +110,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err := told.serve(ctx, p, &stop); err != nil {
 		return err
 	}
-	if err := called.serve(ctx, p, &stop); err != nil {
+	if err := called.serve(ctx, p, log, &stop); err != nil {
 		return err
 	}
 	counting.run(ctx, p, &stop)

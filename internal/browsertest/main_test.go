@@ -64,7 +64,7 @@ func (b withBrowser) Run() int {
 
 // findBrowser is the path of Chromium, or of a browser made of it; "" without one.
 func findBrowser() string {
-	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome"} {
+	for _, name := range []string{"chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "headless-shell"} {
 		if path, err := exec.LookPath(name); err == nil {
 			return path
 		}

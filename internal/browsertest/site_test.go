@@ -7,8 +7,6 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -188,7 +186,3 @@ func (s *site) await(id string, status jobs.Status) {
 
 // fakeRequest is what scripts of the fake API see.
 type fakeRequest = http.Request
-
-func slicesWithout(lines []string, part string) []string {
-	return slices.DeleteFunc(lines, func(l string) bool { return strings.Contains(l, part) })
-}

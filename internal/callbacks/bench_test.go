@@ -12,8 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -109,6 +107,9 @@ func (b *bench) start(w worker) (c *Callbacks, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var work sync.WaitGroup
 	if !w.noRelay {
+		if err := c.Prepare(ctx); err != nil {
+			b.t.Fatal(err)
+		}
 		work.Go(func() { _ = c.Run(ctx) })
 	}
 	if handled > 0 {
@@ -129,16 +130,6 @@ func (b *bench) start(w worker) (c *Callbacks, stop func()) {
 		_ = c.Close()
 	})
 	b.t.Cleanup(stop)
-	if !w.noRelay {
-		for _, r := range w.receivers {
-			for _, q := range record.Queues(r.Destination) {
-				b.eventually("the stream of "+q+" is relayed", func() bool {
-					told, err := ends.Told(b.t.Context(), b.rdb, q)
-					return err == nil && told != ""
-				})
-			}
-		}
-	}
 	return c, stop
 }
 

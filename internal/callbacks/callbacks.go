@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/ends"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -133,6 +134,18 @@ func (c *Callbacks) logOnce(what string) bool {
 	}
 	c.logged[what] = now
 	return true
+}
+
+// Prepare sees to it that what ends from now on is told. Called before a worker fetches
+// its first job, it has even those told that end before Run has looked at them; where it
+// fails, Run makes up for it a moment later. Errors: Redis's.
+func (c *Callbacks) Prepare(ctx context.Context) error {
+	for _, r := range c.relays {
+		if err := ends.WantTold(ctx, c.rdb, r.queue); err != nil {
+			return fmt.Errorf("callbacks: prepare: %w", err)
+		}
+	}
+	return nil
 }
 
 // Run relays until ctx ends: it enqueues a callback for each job that has ended. What

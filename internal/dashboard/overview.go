@@ -26,7 +26,7 @@ type overviewPage struct {
 	Span    span
 	Charts  charts
 
-	Backlog, Running, Failed, Refused, Completed, Expiring int
+	Backlog, Running, Failed, Refused, Expiring int
 	Oldest                                                 time.Time
 	OldestOf                                               string
 	Open                                                   int
@@ -81,6 +81,8 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 	for _, t := range p.Targets {
 		p.add(t, now)
 	}
+	// What needs a look comes first.
+	slices.SortStableFunc(p.Targets, func(a, b *target) int { return a.rank() - b.rank() })
 	slices.SortStableFunc(p.Notices, func(a, b notice) int { return a.Rank - b.Rank })
 	points := sumPoints(p.Targets)
 	if len(points) > 0 {
@@ -95,8 +97,9 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 func (p *overviewPage) add(t *target, now time.Time) {
 	p.Backlog += t.Backlog
 	p.Running += t.Survey.Counts[jobs.Running]
-	p.Failed += t.Survey.Counts[jobs.Failed]
-	p.Completed += t.Survey.Counts[jobs.Completed]
+	for _, point := range t.Points {
+		p.Failed += point.Failed
+	}
 	p.Expiring += t.Survey.Expiring
 	p.Refused += t.Refused()
 	oldest := t.Survey.OldestPending
@@ -116,17 +119,17 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	}
 	switch {
 	case b.UntilReset():
-		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: why(b) + ". It stays open until somebody resets it"})
+		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: "was " + lower(why(b)) + ". It stays open until somebody resets it"})
 	case b.State == breaker.Open && now.Sub(b.OpenedAt) >= longOpen:
-		note(notice{Class: "bad", Rank: 1, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is still rate limited: " + why(b) + ", " + plural(b.Probes, "failed probe", "failed probes")})
+		note(notice{Class: "bad", Rank: 1, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is still rate limited: " + lower(why(b)) + ", " + plural(b.Probes, "failed probe", "failed probes")})
 	case b.State == breaker.Open:
-		note(notice{Class: "bad", Rank: 3, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is rate limited: " + why(b)})
+		note(notice{Class: "bad", Rank: 3, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is rate limited: " + lower(why(b))})
 	case b.State == breaker.HalfOpen:
 		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is tested: one call finds out whether the limit is over"})
 	case b.Forced != "":
-		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Text: why(b)})
+		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Text: "is " + lower(why(b))})
 	case b.SlowStart > 0:
-		note(notice{Class: "info", Rank: 8, Text: "recovers: " + why(b)})
+		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}
 	if t.OpenKeys > 0 {
 		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others flow", Link: "/breakers/" + t.Name})
@@ -140,4 +143,24 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	if b.State == breaker.Closed && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {
 		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "is behind: the job next in line has waited for long", Link: "/jobs?status=pending&destination=" + t.Name})
 	}
+}
+
+// rank orders destinations, the worst first.
+func (t *target) rank() int {
+	b := t.Breaker
+	switch {
+	case !t.Alive() && t.Backlog > 0:
+		return 0
+	case b.State == breaker.Open:
+		return 1
+	case b.State == breaker.HalfOpen:
+		return 2
+	case t.Survey.Paused, b.Forced != "":
+		return 3
+	case b.SlowStart > 0:
+		return 4
+	case t.OpenKeys > 0:
+		return 5
+	}
+	return 6
 }

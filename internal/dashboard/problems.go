@@ -81,7 +81,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 		page.Detail = err.Error()
 	}
 	w.Header().Set("Retry-After", "2")
-	d.render(w, r, "problem", show{title: page.Title, status: page.Status, live: page.Retries, data: page})
+	d.render(w, r, "problem", show{title: page.Title, status: page.Status, live: page.Retries, away: page.Retries, data: page})
 }
 
 // PageError answers in the place of a page that [access.Guard] lets nobody see.
@@ -96,7 +96,7 @@ func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int
 	case http.StatusTooManyRequests:
 		title = "Too many tries"
 	}
-	d.render(w, r, "problem", show{title: title, status: status, live: status == http.StatusServiceUnavailable, data: problemPage{
+	d.render(w, r, "problem", show{title: title, status: status, live: status == http.StatusServiceUnavailable, away: status == http.StatusServiceUnavailable, data: problemPage{
 		Title: title, Text: upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable,
 	}})
 }

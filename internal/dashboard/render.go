@@ -53,6 +53,7 @@ type show struct {
 	hold   bool // … unless something on it is selected
 	data   any
 	since  time.Time // of the data, if Redis is away now
+	away   bool      // Redis is away, and there is no data
 }
 
 // document is what the templates see.
@@ -67,7 +68,9 @@ type document struct {
 	Now     time.Time
 	Live    bool
 	Hold    bool
-	Stale   time.Time
+	// Stale is when the data was read, if Redis has been Away since.
+	Stale time.Time
+	Away  bool
 	Flash   *flash
 	Data    any
 }
@@ -77,7 +80,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	part := r.Header.Get(partHeader) != ""
 	doc := document{
 		Title: s.title, Section: section(r.URL.Path), Path: r.URL.Path, Query: r.URL.RawQuery, Viewer: d.viewerOf(r.Context()),
-		Theme: theme(r), Version: d.version, Now: d.now(), Live: s.live, Hold: s.hold, Stale: s.since, Data: s.data,
+		Theme: theme(r), Version: d.version, Now: d.now(), Live: s.live, Hold: s.hold, Stale: s.since, Away: s.away || !s.since.IsZero(), Data: s.data,
 	}
 	if !part {
 		doc.Flash = takeFlash(w, r)

@@ -1,7 +1,6 @@
 package dashboard
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 	"time"
@@ -208,6 +207,14 @@ func upper(s string) string {
 	return s
 }
 
+// lower has a sentence go on with s.
+func lower(s string) string {
+	if strings.HasPrefix(s, "The ") || !strings.HasPrefix(s, "API") && s != "" {
+		return strings.ToLower(s[:1]) + s[1:]
+	}
+	return s
+}
+
 // visible shows what would otherwise change the text around it: control characters
 // and those that turn its direction.
 func visible(s string) string {
@@ -265,4 +272,5 @@ func (s span) begin(now time.Time) time.Time {
 	return now.Add(-s.Length).Truncate(s.Step).Add(s.Step)
 }
 
-func (s span) String() string { return fmt.Sprintf("the last %s", s.Text) }
+// String says when, inside a sentence.
+func (s span) String() string { return "the last " + strings.TrimPrefix(s.Text, "1 ") }

@@ -115,7 +115,7 @@ func (f *fleet) environ() []string {
 	return out
 }
 
-// worker is one `tidegate worker` process.
+// worker is one `tidegate worker` process, or one of another kind.
 type worker struct {
 	t    *testing.T
 	cmd  *exec.Cmd
@@ -162,7 +162,13 @@ func (f *fleet) start() *worker {
 // begin starts a worker and does not wait for it.
 func (f *fleet) begin() *worker {
 	f.t.Helper()
-	w := &worker{t: f.t, cmd: exec.Command(binary, "worker"), log: &buffer{}, done: make(chan error, 1)}
+	return f.launch("worker")
+}
+
+// launch starts a process that runs until it is told to stop.
+func (f *fleet) launch(command string) *worker {
+	f.t.Helper()
+	w := &worker{t: f.t, cmd: exec.Command(binary, command), log: &buffer{}, done: make(chan error, 1)}
 	w.cmd.Env = f.environ()
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	dieWithUs(w.cmd)
@@ -174,7 +180,7 @@ func (f *fleet) begin() *worker {
 		_ = w.cmd.Process.Kill()
 		<-w.done
 		if f.t.Failed() {
-			f.t.Logf("worker %d:\n%s", w.cmd.Process.Pid, w.log)
+			f.t.Logf("%s %d:\n%s", command, w.cmd.Process.Pid, w.log)
 		}
 		if strings.Contains(w.log.String(), "canary-token") {
 			f.t.Error("the token stands in a worker's log")

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"strings"
 	"sync"
@@ -62,6 +63,8 @@ const (
 	buffered = 1024
 	// mostReplayed is how many events are told again to one who comes back.
 	mostReplayed = 10_000
+	// firstLook is how long a first subscriber waits for Redis.
+	firstLook = 5 * time.Second
 	// overlap is how far before the last event another hub begins to tell again: events
 	// of different sources are not in the same order everywhere.
 	overlap = 2 * time.Second
@@ -85,7 +88,10 @@ type Hub struct {
 	mu          sync.Mutex
 	closed      bool
 	subscribers map[*Subscription]bool
-	recent      []Event // oldest first
+	recent      []Event       // oldest first
+	looked      chan struct{} // closed when what happens from then on is told; nil: nobody listens
+	trouble     error         // of the last look
+	looks       int
 }
 
 // New returns a Hub; Run makes it work.
@@ -142,7 +148,7 @@ func (h *Hub) poll(ctx context.Context) {
 			h.o.Logger.InfoContext(ctx, "events are read again")
 		}
 		failing = err != nil
-		h.tell(events)
+		h.tell(events, err)
 		select {
 		case <-ctx.Done():
 			return
@@ -161,16 +167,26 @@ func (h *Hub) idle() bool {
 	if len(h.subscribers) > 0 {
 		return false
 	}
-	h.recent = nil
+	h.recent, h.looked = nil, nil
 	return true
 }
 
-func (h *Hub) tell(events []Event) {
+// tell hands out what a look has seen.
+func (h *Hub) tell(events []Event, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.looks++
+	h.trouble = err
+	if err == nil && h.looked != nil {
+		select {
+		case <-h.looked:
+		default:
+			close(h.looked)
+		}
+	}
 	if len(events) == 0 {
 		return
 	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.recent = append(h.recent, events...)
 	if over := len(h.recent) - remembered; over > 0 {
 		h.recent = append([]Event(nil), h.recent[over:]...)
@@ -269,7 +285,7 @@ func (s *Subscription) offer(e Event) bool {
 // Subscribe begins to hear events; Close must be called. With After it begins behind
 // that event: exactly, where this hub has told it, else with some that were heard
 // before, which have the same IDs. Where some may be missing, a Gap comes first. Errors:
-// ErrTooMany, ErrBadID, ErrClosed, or Redis's.
+// ErrTooMany, ErrBadID, ErrClosed, the context's, or Redis's: it must answer once.
 func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription, error) {
 	var since time.Time
 	if o.After != "" {
@@ -288,9 +304,9 @@ func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription,
 	if err != nil {
 		return nil, err
 	}
-	select {
-	case h.wake <- struct{}{}:
-	default:
+	if err := h.awaitLook(ctx); err != nil {
+		s.Close()
+		return nil, err
 	}
 	if o.After == "" || known {
 		return s, nil
@@ -318,6 +334,29 @@ func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription,
 	return s, nil
 }
 
+// awaitLook waits until what happens from now on is told.
+func (h *Hub) awaitLook(ctx context.Context) error {
+	h.mu.Lock()
+	looked := h.looked
+	h.mu.Unlock()
+	if looked == nil {
+		return ErrClosed
+	}
+	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	defer cancel()
+	select {
+	case <-looked:
+		return nil
+	case <-ctx.Done():
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if h.trouble != nil {
+		return h.trouble
+	}
+	return fmt.Errorf("feed: subscribe: %w", ctx.Err())
+}
+
 // add counts a subscriber in, and tells it at once what it has missed, if this hub knows
 // the event that it heard last.
 func (h *Hub) add(s *Subscription) (known bool, err error) {
@@ -330,6 +369,13 @@ func (h *Hub) add(s *Subscription) (known bool, err error) {
 		return false, ErrTooMany
 	}
 	h.subscribers[s] = true
+	if h.looked == nil {
+		h.looked = make(chan struct{})
+	}
+	select {
+	case h.wake <- struct{}{}:
+	default:
+	}
 	if s.o.After == "" {
 		return true, nil
 	}

@@ -26,9 +26,10 @@ func setHeaders(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// problem is an error as RFC 9457 has it; without a type the title is that of the
-// status.
+// problem is an error as RFC 9457 has it; of the type about:blank, which says no more
+// than the status.
 type problem struct {
+	Type   string `json:"type"`
 	Title  string `json:"title"`
 	Status int    `json:"status"`
 	Detail string `json:"detail"`
@@ -38,7 +39,7 @@ type problem struct {
 func Problem(w http.ResponseWriter, status int, detail string) {
 	w.Header().Set("Content-Type", "application/problem+json")
 	w.WriteHeader(status)
-	_ = json.NewEncoder(w).Encode(problem{http.StatusText(status), status, detail}) // the client has left
+	_ = json.NewEncoder(w).Encode(problem{"about:blank", http.StatusText(status), status, detail}) // the client has left
 }
 
 // RetryAfter says in how many seconds to come again, at least one.

@@ -82,7 +82,7 @@ var reading = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 	}
 })
 
-const tooSlow = `{"title":"Request Timeout","status":408,"detail":"webserver: the body of the request came too slowly"}` + "\n"
+const tooSlow = `{"type":"about:blank","title":"Request Timeout","status":408,"detail":"webserver: the body of the request came too slowly"}` + "\n"
 
 // A body that stands still is given up.
 func TestStandingBody(t *testing.T) {

@@ -116,7 +116,7 @@ func TestPanics(t *testing.T) {
 	mux.HandleFunc("GET /meant", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) })
 	s := start(t, webserver.Options{Handler: mux})
 	status, header, body := s.get("GET", "/before")
-	want := `{"title":"Internal Server Error","status":500,"detail":"something went wrong; the server's log says what"}` + "\n"
+	want := `{"type":"about:blank","title":"Internal Server Error","status":500,"detail":"something went wrong; the server's log says what"}` + "\n"
 	if status != http.StatusInternalServerError || body != want || header.Get("Content-Type") != "application/problem+json" ||
 		header.Get("Set-Cookie") != "" || header.Get("X-Frame-Options") != "DENY" {
 		t.Errorf("%d %q, %v", status, body, header)

@@ -1,51 +1,49 @@
-// Keeps the page up to date: hears of changes through /live, fetches the page's changing
-// part from the server and puts into place what differs. Everything works without it.
+// Hears of changes through /live, fetches the changing part of the page, and puts in place
+// what differs. All works without it.
 (() => {
   "use strict";
   const $ = (id) => document.getElementById(id);
-  const all = (sel, f) => document.querySelectorAll(sel).forEach(f);
-  let skew = 0, source = null, live = false, busy = false, again = false, last = Date.now(), lost = false;
+  const list = (sel) => [...document.querySelectorAll(sel)];
+  const all = (sel, f) => list(sel).forEach(f);
+  const on = (type, f) => document.addEventListener(type, f);
+  const has = (name) => $("main").dataset[name] !== undefined;
+  const held = () => has("hold") && list(".pick:checked").length;
+  let skew = 0, source, live, busy, again, lost, last = Date.now();
 
-  // Instants in the viewer's zone, and spans of time that go on.
-  const pad = (n) => String(n).padStart(2, "0");
+  // Times in the viewer's zone, and spans that go on.
   const unit = (n, name) => (n ? n + name : "");
   const span = (s) => {
-    if (s <= 0) return "0s";
-    if (s < 60) return s + "s";
-    if (s < 3600) return unit((s / 60) | 0, "m") + unit(s % 60, "s");
     const m = Math.round(s / 60), h = Math.round(s / 3600);
+    if (s <= 0) return "0s";
+    if (s < 3600) return unit((s / 60) | 0, "m") + unit(s % 60, "s");
     if (m < 2880) return unit((m / 60) | 0, "h") + unit(m % 60, "m");
     return unit((h / 24) | 0, "d") + unit(h % 24, "h");
   };
-  const write = (el, text) => { if (el.textContent !== text) el.textContent = text; };
+  const write = (el, text) => { if (el && el.textContent !== text) el.textContent = text; };
   const localise = () => all("[data-t]", (el) => {
-    const at = new Date(+el.dataset.t), axis = el.classList.contains("axis");
-    const day = at.toDateString() === new Date().toDateString() || axis ? "" :
+    const at = new Date(+el.dataset.t), clock = at.toTimeString();
+    const day = at.toDateString() === new Date().toDateString() || el.matches(".axis") ? "" :
       at.toLocaleString("en", { month: "short", day: "numeric" }) + " ";
-    write(el, el.textContent.replace(/(?:[A-Z][a-z]{2} \d+ )?\d\d:\d\d(:\d\d)?( UTC)?/, (_, seconds) =>
-      day + pad(at.getHours()) + ":" + pad(at.getMinutes()) + (seconds ? ":" + pad(at.getSeconds()) : "")));
+    write(el, el.textContent.replace(/([A-Z][a-z]{2} \d+ )?\d\d:\d\d(:\d\d)?( UTC)?/, (_, d, s) => day + clock.slice(0, s ? 8 : 5)));
   });
   const tick = () => {
-    const now = Date.now() + skew;
+    const now = Date.now() + skew, past = (at) => span(Math.ceil((now - at) / 1000));
     all("[data-until]", (el) => {
       const left = el.dataset.until - now;
       write(el, span(Math.ceil(left / 1000)));
       if (left <= 0 && left > -1500) refresh();
     });
-    all("[data-ago]", (el) => write(el, span(Math.ceil((now - el.dataset.ago) / 1000)) + " ago"));
-    all("[data-since]", (el) => write(el, span(Math.ceil((now - el.dataset.since) / 1000))));
-    const every = lost || $("main").dataset.stale !== undefined ? 2000 : live ? 15000 : 3000;
-    if (Date.now() - last >= every) refresh();
+    all("[data-ago]", (el) => write(el, past(el.dataset.ago) + " ago"));
+    all("[data-since]", (el) => write(el, past(el.dataset.since)));
+    if (Date.now() - last >= (lost || has("stale") ? 2000 : live ? 15000 : 3000)) refresh();
   };
 
-  // What changes is put in place; what stays keeps its focus, its ticks and its place.
+  // What stays keeps focus, ticks and place.
   const key = (el) => el.nodeType === 1 && (el.id || el.dataset.k);
   const morph = (a, b) => {
-    for (const { name } of [...a.attributes])
-      if (!b.hasAttribute(name) && !(name === "open" && a.nodeName === "DETAILS")) a.removeAttribute(name);
+    for (const { name } of [...a.attributes]) if (!b.hasAttribute(name) && !(name === "open" && a.nodeName === "DETAILS")) a.removeAttribute(name);
     for (const { name, value } of b.attributes) if (a.getAttribute(name) !== value) a.setAttribute(name, value);
-    const known = new Map();
-    for (const c of a.children) if (key(c)) known.set(key(c), c);
+    const known = new Map([...a.children].map((c) => [key(c), c]));
     let at = a.firstChild;
     for (const n of [...b.childNodes]) {
       const k = key(n), m = k ? known.get(k) : at && !key(at) ? at : null;
@@ -57,94 +55,82 @@
     }
     while (at) { const next = at.nextSibling; at.remove(); at = next; }
   };
-  const said = () => {
-    const m = new Map();
-    all("[data-say]", (el) => m.set(el.dataset.k, el.dataset.say));
-    return m;
-  };
+  const said = () => new Map(list("[data-say]").map((el) => [el.dataset.k, el.dataset.say]));
   const settle = () => {
-    const main = $("main");
-    skew = main.dataset.now - Date.now();
-    document.title = main.dataset.title;
+    skew = $("main").dataset.now - Date.now();
+    document.title = $("main").dataset.title;
     localise();
-    const box = $("all");
-    if (box) { box.hidden = false; count(); }
+    count();
   };
-  const held = () => $("main").dataset.hold !== undefined && document.querySelector(".pick:checked");
   const status = () => {
-    const text = $("main").dataset.live === undefined ? "" : lost ? "Tidegate does not answer; trying again" :
-      held() ? "Holds still while jobs are ticked" : live ? "Live" : "Looks every 3 s";
-    write($("live"), text);
-    $("live").className = lost ? "lost" : live ? "on" : "";
+    const away = lost || has("stale");
+    write($("live"), !has("live") ? "" : lost ? "Tidegate does not answer; trying again" : away ? "Redis is away; trying again" :
+      held() ? "Stands still while jobs are ticked" : live ? "Live" : "Looks every 3 s");
+    $("live").className = away ? "lost" : live ? "on" : "";
   };
-  async function refresh() {
+  const refresh = async () => {
     if (busy) { again = true; return; }
-    if (document.hidden || $("main").dataset.live === undefined || held()) return;
+    if (document.hidden || !has("live") || held()) return;
     busy = true;
-    last = Date.now();
     try {
       const r = await fetch(location.href, { headers: { "X-Tidegate-Part": "1" }, cache: "no-store", signal: AbortSignal.timeout(15000) });
       if (r.status === 401 || r.redirected) return location.reload();
       const next = new DOMParser().parseFromString(await r.text(), "text/html").getElementById("main");
-      if (!next) throw new Error("no page");
       if (!held()) {
-        const before = said();
+        const before = said(), news = [];
         morph($("main"), next);
         settle();
-        const news = [];
         said().forEach((text, k) => { if (before.has(k) && before.get(k) !== text) news.push(text); });
-        if (news.length) $("say").textContent = news.join(". ");
+        if (news.length) write($("say"), news.join(". "));
       }
       lost = false;
-    } catch (e) {
+    } catch {
       lost = true;
-    } finally {
-      busy = false;
-      last = Date.now();
-      status();
-      if (again) { again = false; refresh(); }
     }
-  }
+    busy = false;
+    last = Date.now();
+    status();
+    if (again) { again = false; refresh(); }
+  };
   const connect = () => {
-    if (source) source.close();
-    source = null;
-    live = false;
-    if (document.hidden || $("main").dataset.live === undefined) return;
+    live = source = source && source.close();
+    if (document.hidden || !has("live")) return;
     source = new EventSource("/live");
-    source.addEventListener("ready", () => { live = true; status(); refresh(); });
+    source.addEventListener("ready", () => { live = true; refresh(); });
     source.addEventListener("change", refresh);
     source.onerror = () => { live = false; status(); };
   };
-  document.addEventListener("visibilitychange", () => { connect(); refresh(); });
-  addEventListener("pagehide", () => source && source.close());
-  addEventListener("pageshow", (e) => { if (e.persisted) { connect(); refresh(); } });
+  on("visibilitychange", () => { connect(); refresh(); });
 
-  // Keys, and the ticks of a list.
+  // Ticks of a list, and keys.
   const count = () => {
-    const n = document.querySelectorAll(".pick:checked").length, boxes = document.querySelectorAll(".pick").length;
-    write($("picked"), n ? "The " + n + " ticked" : "The ticked ones");
-    $("all").checked = n > 0 && n === boxes;
-    $("all").indeterminate = n > 0 && n < boxes;
+    const box = $("all"), boxes = list(".pick").length, n = list(".pick:checked").length;
     status();
+    if (!box) return;
+    box.hidden = false;
+    box.checked = n && n === boxes;
+    box.indeterminate = n && n < boxes;
+    write($("picked"), n ? "The " + n + " ticked" : "The ticked ones");
   };
-  document.addEventListener("change", (e) => {
-    if (e.target.id === "all") all(".pick", (b) => { b.checked = e.target.checked; });
-    if (e.target.id !== "all" && !e.target.classList.contains("pick")) return;
-    const ticked = document.querySelector('#act [name=scope][value=""]');
-    if (ticked) ticked.checked = true;
+  on("change", ({ target }) => {
+    if (target.id === "all") all(".pick", (b) => { b.checked = target.checked; });
+    else if (!target.matches(".pick")) return;
+    all('#act [name=scope][value=""]', (r) => { r.checked = true; });
     count();
-    if (!held()) refresh();
+    refresh();
   });
-  document.addEventListener("keydown", (e) => {
-    const q = $("q"), typing = /^(INPUT|TEXTAREA|SELECT)$/.test(e.target.nodeName) && !/^(checkbox|radio)$/.test(e.target.type);
-    if (e.key === "/" && q && !typing && !e.ctrlKey && !e.metaKey && !e.altKey) { e.preventDefault(); q.focus(); q.select(); }
-    if (e.key === "Escape" && e.target === q) q.blur();
+  on("keydown", (e) => {
+    const q = $("q");
+    if (e.key === "/" && q && !e.target.matches("input:not([type=checkbox], [type=radio]), select") && !(e.ctrlKey || e.metaKey || e.altKey)) {
+      e.preventDefault();
+      q.select();
+    } else if (e.key === "Escape" && e.target === q) q.blur();
   });
 
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  if (zone !== "UTC") all(".zone", (el) => write(el, "Times are in your zone, " + zone + "; where the pointer rests, in UTC."));
   settle();
-  all(".zone", (el) => write(el, "Times are in your zone, " + Intl.DateTimeFormat().resolvedOptions().timeZone + "; in UTC where the pointer rests."));
   tick();
   setInterval(tick, 1000);
   connect();
-  status();
 })();

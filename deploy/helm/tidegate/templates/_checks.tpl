@@ -31,4 +31,14 @@
 {{- if and .Values.serviceMonitor.enabled (not .Values.metricsService.enabled) -}}
 {{- fail "serviceMonitor: needs metricsService.enabled" -}}
 {{- end -}}
+{{- $api := .Values.api -}}
+{{- if and $api.enabled (not $api.tokens.secret) -}}
+{{- fail "api.tokens.secret: is needed, as others in the cluster reach the API: make a file with 'tidegate token new --file tokens.json' and a Secret of it with 'kubectl create secret generic tidegate-api --from-file=tokens.json'" -}}
+{{- end -}}
+{{- if and $api.ingress.enabled (not $api.enabled) -}}
+{{- fail "api.ingress: needs api.enabled" -}}
+{{- end -}}
+{{- if and $api.ingress.enabled (not $api.ingress.hosts) -}}
+{{- fail "api.ingress.hosts: is needed, such as [tidegate.example.com]" -}}
+{{- end -}}
 {{- end -}}

@@ -35,6 +35,23 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 {{- end }}
 {{- end -}}
 
+{{/* The same for the API, which publishes nothing and alerts nobody: of destinations it knows that
+they are there. */}}
+{{- define "tidegate.apiConfigData" -}}
+{{- if and .Values.redis.url (not .Values.redis.secret.name) }}
+REDIS_URL: {{ .Values.redis.url | quote }}
+{{- end }}
+{{- range $name, $value := .Values.config }}
+{{- if not (regexMatch "^(ALERT|SLACK|PAGERDUTY)_" $name) }}
+{{ $name }}: {{ include "tidegate.text" $value | quote }}
+{{- end }}
+{{- end }}
+{{- range $i, $d := .Values.destinations }}
+DESTINATION_{{ $i }}_NAME: {{ $d.name | quote }}
+DESTINATION_{{ $i }}_URL: {{ $d.url | quote }}
+{{- end }}
+{{- end -}}
+
 {{/* What comes from Secrets, as a container's env. */}}
 {{- define "tidegate.secretEnv" -}}
 {{- with .Values.redis.secret }}
@@ -71,7 +88,7 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 {{- end -}}
 
 {{/* Files. No subPath: Kubernetes would not update them when the Secret changes. */}}
-{{- define "tidegate.volumes" -}}
+{{- define "tidegate.redisVolume" -}}
 {{- with .Values.redis.ca }}
 {{- if .secretName }}
 - name: redis-ca
@@ -81,6 +98,18 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
     items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
 {{- end }}
 {{- end }}
+{{- end -}}
+
+{{- define "tidegate.redisVolumeMount" -}}
+{{- if .Values.redis.ca.secretName }}
+- name: redis-ca
+  mountPath: /etc/tidegate/redis-ca
+  readOnly: true
+{{- end }}
+{{- end -}}
+
+{{- define "tidegate.volumes" -}}
+{{- include "tidegate.redisVolume" . }}
 {{- range $i, $d := .Values.destinations }}
 {{- with $d.authTokens }}
 - name: tokens-{{ $i }}
@@ -96,11 +125,7 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 {{- end -}}
 
 {{- define "tidegate.volumeMounts" -}}
-{{- if .Values.redis.ca.secretName }}
-- name: redis-ca
-  mountPath: /etc/tidegate/redis-ca
-  readOnly: true
-{{- end }}
+{{- include "tidegate.redisVolumeMount" . }}
 {{- range $i, $d := .Values.destinations }}
 {{- if $d.authTokens }}
 - name: tokens-{{ $i }}
@@ -126,4 +151,37 @@ runtime's own; empty without a limit. */}}
 {{- $bytes := mul (trimSuffix $unit $limit | int64) (index $factors $unit) -}}
 {{- printf "%dKiB" (div (mul (div $bytes 1024) 9) 10) -}}
 {{- end -}}
+{{- end -}}
+
+{{/* Where pods run: (list $ "worker" .Values.worker). */}}
+{{- define "tidegate.placement" -}}
+{{- $root := index . 0 -}}
+{{- $component := index . 1 -}}
+{{- with index . 2 }}
+{{- if .topologySpread.enabled }}
+{{- $spread := .topologySpread }}
+topologySpreadConstraints:
+  {{- range $spread.topologyKeys }}
+  - topologyKey: {{ . }}
+    maxSkew: {{ $spread.maxSkew }}
+    whenUnsatisfiable: {{ $spread.whenUnsatisfiable }}
+    labelSelector:
+      matchLabels: {{- include "tidegate.selectorLabels" (list $root $component) | nindent 8 }}
+    # Pods of one version among themselves, or a rollout would count those that leave.
+    matchLabelKeys: [pod-template-hash]
+  {{- end }}
+{{- end }}
+{{- with .priorityClassName }}
+priorityClassName: {{ . }}
+{{- end }}
+{{- with .nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- with .tolerations }}
+tolerations: {{- toYaml . | nindent 2 }}
+{{- end }}
+{{- end }}
 {{- end -}}

@@ -1,4 +1,4 @@
-{{/* Names and labels. A component is "worker" now; others take the same helpers. */}}
+{{/* Names and labels. A component is "worker", "api" or "test". */}}
 
 {{- define "tidegate.name" -}}
 {{- default .Chart.Name .Values.nameOverride | trunc 63 | trimSuffix "-" -}}

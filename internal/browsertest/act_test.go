@@ -1,0 +1,194 @@
+package browsertest
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/chromedp"
+	"github.com/chromedp/chromedp/kb"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// counts are the jobs of a batch by their status.
+func (s *site) counts(batch string) map[jobs.Status]int {
+	s.t.Helper()
+	b, err := s.client.Batch(s.t.Context(), batch)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return b.Counts
+}
+
+// held is a site with a worker that holds all jobs, because the breaker was tripped.
+func held(t *testing.T) *site {
+	t.Helper()
+	s := serve(t)
+	s.work(fakeapi.Options{}, breaker.Options{}, "shop")
+	if _, err := breaker.Trip(t.Context(), s.rdb, "shop", breaker.TripOptions{By: "test"}); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// Jobs are filtered, ticked and paused, and all of a filter cancelled, each after a page
+// that says how many.
+func TestFilterAndAct(t *testing.T) {
+	t.Parallel()
+	s := held(t)
+	s.fill(12, func(i int) *jobs.Spec {
+		return jobs.New("shop", i, jobs.ID(fmt.Sprintf("old-%02d", i)), jobs.Batch("monday"))
+	})
+	s.fill(3, func(i int) *jobs.Spec {
+		return jobs.New("shop", i, jobs.ID(fmt.Sprintf("new-%02d", i)), jobs.Batch("tuesday"))
+	})
+	b := s.open("/jobs")
+	b.sees(`document.querySelectorAll("tbody tr").length === 15`)
+	b.do(chromedp.SendKeys("[name=batch]", "monday"))
+	b.follow(".filter button")
+	b.sees(`document.querySelectorAll("tbody tr").length === 12 && location.search === "?destination=&key=&batch=monday"`)
+
+	b.do(chromedp.Click("#j-old-03 .pick"), chromedp.Click("#j-old-05 .pick"))
+	b.reads("The 2 ticked")
+	b.reads("Stands still while jobs are ticked")
+	b.follow("button[value=pause]")
+	b.reads("Pause 2 selected jobs?")
+	if c := s.counts("monday"); c[jobs.Paused] != 0 {
+		t.Fatalf("paused before it was confirmed: %v", c)
+	}
+	b.follow("main button.primary")
+	b.reads("Paused 2 jobs.")
+	if c := s.counts("monday"); c[jobs.Paused] != 2 || c[jobs.Pending] != 10 {
+		t.Errorf("batch: %v, want 2 paused and 10 pending", c)
+	}
+
+	b.visit("/jobs?batch=monday&status=pending")
+	b.do(chromedp.Click("[name=scope][value=all]"))
+	b.follow("button[value=cancel]")
+	b.reads("Cancel 10 jobs?")
+	b.do(chromedp.SendKeys("[name=reason]", "wrong file"))
+	b.follow("main button.danger")
+	b.reads("Cancelled 10 jobs.")
+	if c := s.counts("monday"); c[jobs.Cancelled] != 10 || c[jobs.Paused] != 2 {
+		t.Errorf("batch: %v, want 10 cancelled and 2 paused", c)
+	}
+	if c := s.counts("tuesday"); c[jobs.Pending] != 3 {
+		t.Errorf("the other batch: %v, want 3 pending", c)
+	}
+	history, err := s.client.History(t.Context(), "old-00")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if last := history[len(history)-1]; last.By != "local" || last.Detail != "wrong file" {
+		t.Errorf("history: %+v, want by local because of the wrong file", last)
+	}
+	b.quiet()
+}
+
+// The page of a job that waits follows it to its end, and what is in it stays text.
+func TestJobPage(t *testing.T) {
+	t.Parallel()
+	s := held(t)
+	const nasty = `</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">`
+	s.enqueue(jobs.New("shop", map[string]string{"text": nasty}, jobs.ID("post-1"), jobs.Header("X-A", nasty)))
+	s.enqueue(jobs.New("shop", "after", jobs.ID("post-2"), jobs.After("post-1")))
+	b := s.open("/jobs/post-1")
+	b.reads("Shop was opened by hand, until somebody resets it")
+	b.reads("<img src=x onerror=")
+	b.sees(`document.querySelector("svg.graph a[href='/jobs/post-2']")`)
+	b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`))
+	if _, err := breaker.Reset(t.Context(), s.rdb, "shop", "test"); err != nil {
+		t.Fatal(err)
+	}
+	b.reads("Completed")
+	b.reads("Status 201")
+	b.sees(`[...document.querySelectorAll(".timeline strong")].some((e) => e.textContent === "Completed")`)
+	if !value[bool](b, "window.same === true && window.hacked === undefined") {
+		t.Error("it was loaded again, or a script ran that came with the job")
+	}
+	b.quiet()
+}
+
+// A breaker is opened by hand for a time and a reason, and reset, each after a question.
+func TestTripAndReset(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.work(fakeapi.Options{}, breaker.Options{}, "shop")
+	b := s.open("/breakers/shop")
+	b.reads("Calls go out as jobs come.")
+	b.do(chromedp.SetValue("[name=for]", "30m"), chromedp.SendKeys("[name=reason]", "their maintenance"))
+	b.follow("button[value=trip]")
+	b.reads("Open shop for 30 minutes?")
+	if status := s.breaker("shop"); status.State != breaker.Closed {
+		t.Fatalf("it is %v before it was confirmed", status.State)
+	}
+	b.follow("main button.danger")
+	b.reads("Opened shop for 30 minutes.")
+	b.reads("Opened by hand by local: their maintenance.")
+	if status := s.breaker("shop"); status.State != breaker.Open || status.Remaining > 30*time.Minute || status.Remaining < 29*time.Minute {
+		t.Errorf("it is %v for %v, want OPEN for 30 minutes", status.State, status.Remaining)
+	}
+	b.follow("button[value=reset]")
+	b.reads("Reset shop?")
+	b.follow("main button.primary")
+	b.reads("Reset shop: it is closed.")
+	if status := s.breaker("shop"); status.State != breaker.Closed {
+		t.Errorf("it is %v, want CLOSED", status.State)
+	}
+	b.quiet()
+}
+
+func (s *site) breaker(name string) breaker.Status {
+	s.t.Helper()
+	status, err := breaker.Get(s.t.Context(), s.rdb, name)
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return status
+}
+
+// The keyboard is enough: a slash leads to the search, which finds a job; a link skips the
+// navigation; what has the focus shows it.
+func TestKeyboard(t *testing.T) {
+	t.Parallel()
+	s := held(t)
+	s.enqueue(jobs.New("shop", 1, jobs.ID("post-1")))
+	b := s.open("/")
+	b.do(chromedp.KeyEvent(kb.Tab))
+	b.sees(`document.activeElement.className === "skip" && document.activeElement.getBoundingClientRect().left >= 0`)
+	b.do(chromedp.KeyEvent(kb.Enter))
+	b.sees(`document.activeElement.id === "main"`)
+	b.do(chromedp.KeyEvent("/"))
+	b.sees(`document.activeElement.id === "q" && document.activeElement.value === ""`)
+	b.do(chromedp.KeyEvent(kb.Escape))
+	b.sees(`document.activeElement.id !== "q"`)
+	b.do(chromedp.KeyEvent("/"), chromedp.KeyEvent("post-1"), chromedp.KeyEvent(kb.Enter))
+	b.sees(`location.pathname === "/jobs/post-1"`)
+	b.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Tab))
+	b.sees(`getComputedStyle(document.activeElement).outlineStyle === "solid"`)
+	b.quiet()
+}
+
+// Without script pages are read and jobs cancelled all the same; colours are switched.
+func TestWithoutScript(t *testing.T) {
+	t.Parallel()
+	s := held(t)
+	s.enqueue(jobs.New("shop", 1, jobs.ID("post-1")))
+	b := s.open("/jobs")
+	b.do(chromedp.Func(func(ctx contextT, target *chromedp.Target) error {
+		_, err := cdp.Call(ctx, target, emulation.SetScriptExecutionDisabled, emulation.SetScriptExecutionDisabledParams{Value: true})
+		return err
+	}))
+	b.visit("/jobs")
+	b.do(chromedp.Click("#j-post-1 .pick"))
+	b.do(chromedp.Click("button[value=cancel]"), chromedp.WaitVisible(".confirm"), chromedp.Click(".confirm button.danger"), chromedp.WaitVisible(".flash"))
+	s.await("post-1", jobs.Cancelled)
+	b.do(chromedp.Click(`form[action="/theme"] button`), chromedp.WaitVisible(`html[data-theme=light] main`))
+	b.do(chromedp.Click(`form[action="/theme"] button`), chromedp.WaitVisible(`html[data-theme=dark] main`))
+	b.quiet()
+}
