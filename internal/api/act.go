@@ -23,19 +23,23 @@ type act struct {
 
 var acts = []act{
 	{
-		jobs.ActionCancel, "cancelled", []jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
+		jobs.ActionCancel, "cancelled",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
 		"A job that has not started never starts. The call of a running one is cut within a second; if the API had accepted it already, the job is completed. Jobs that come after a cancelled one are cancelled too.",
 	},
 	{
-		jobs.ActionPause, "paused", []jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending},
+		jobs.ActionPause, "paused",
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending},
 		"A paused job keeps its times: it still expires. A running one is paused after its call, unless the call completes it.",
 	},
 	{
-		jobs.ActionResume, "resumed", []jobs.Status{jobs.Paused, jobs.Running},
+		jobs.ActionResume, "resumed",
+		[]jobs.Status{jobs.Paused, jobs.Running},
 		"A job goes back to where it was when it was paused, with the time it had.",
 	},
 	{
-		jobs.ActionRetry, "retried", []jobs.Status{jobs.Failed, jobs.Cancelled},
+		jobs.ActionRetry, "retried",
+		[]jobs.Status{jobs.Failed, jobs.Cancelled},
 		"Runs failed and cancelled jobs again, with their counters at 0. Jobs that were cancelled because a parent failed have to be named, or filtered, too.",
 	},
 }

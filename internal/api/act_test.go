@@ -166,8 +166,11 @@ func TestDestinations(t *testing.T) {
 		verb string
 		want PausedDestination
 	}{
-		{"pause", PausedDestination{"shop", true, true}}, {"pause", PausedDestination{"shop", true, false}},
-		{"resume", PausedDestination{"shop", false, true}}, {"resume", PausedDestination{"shop", false, false}}, {"pause", PausedDestination{"shop", true, true}},
+		{"pause", PausedDestination{"shop", true, true}},
+		{"pause", PausedDestination{"shop", true, false}},
+		{"resume", PausedDestination{"shop", false, true}},
+		{"resume", PausedDestination{"shop", false, false}},
+		{"pause", PausedDestination{"shop", true, true}},
 	} {
 		if got := decode[PausedDestination](t, b.post(t, "/v1/destinations/shop/"+step.verb, ``).ok(t, http.StatusOK)); got != step.want {
 			t.Errorf("step %d: %+v, want %+v", i, got, step.want)

@@ -211,8 +211,7 @@ func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
 // may answers a request whose token does not allow it, and returns false.
 func (a *api) may(ctx context.Context, scope access.Scope) *Problem {
 	if err := access.Check(ctx, scope); err != nil {
-		var lacks *access.ScopeError
-		if !errors.As(err, &lacks) {
+		if _, lacks := errors.AsType[*access.ScopeError](err); !lacks {
 			return newProblem(http.StatusUnauthorized, "send a token: Authorization: Bearer …")
 		}
 		return newProblem(http.StatusForbidden, "%s", err.Error())

@@ -21,6 +21,9 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
+// web is the client of all tests.
+var web = &http.Client{Timeout: time.Minute, Transport: &http.Transport{MaxIdleConnsPerHost: 10}}
+
 // bench is an API on a Redis of its own, behind the real server.
 type bench struct {
 	redis  *redistest.Server
@@ -91,7 +94,7 @@ func newBench(t testing.TB, with ...setup) *bench {
 	}
 	b.url = "http://" + server.Addr()
 	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
+		web.CloseIdleConnections()
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
@@ -150,7 +153,7 @@ func (b *bench) send(t testing.TB, method, path string, body io.Reader, headers 
 			r.Header.Del(headers[i])
 		}
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := web.Do(r)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -22,7 +22,7 @@ func TestOpenAPI(t *testing.T) {
 	t.Parallel()
 	doc := build(Options{}).document
 	if *update {
-		if err := os.WriteFile("openapi.json", doc, 0o644); err != nil { //nolint:gosec // it is public
+		if err := os.WriteFile("openapi.json", doc, 0o644); err != nil {
 			t.Fatal(err)
 		}
 		return

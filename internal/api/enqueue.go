@@ -96,7 +96,7 @@ func syntaxProblem(err error) *Problem {
 // parse reads a job. The error names all that is wrong with it.
 func (a *api) parse(data []byte, spec *jobs.Spec) error {
 	if err := jobjson.Parse(data, spec); err != nil {
-		return jobjson.Complete(err, spec, a.limits) //nolint:wrapcheck
+		return jobjson.Complete(err, spec, a.limits)
 	}
 	return nil
 }

@@ -111,18 +111,30 @@ func TestEnqueueRefuses(t *testing.T) {
 		"a misspelt field":   {kind: json, body: `{"destination":"shop","payload":1,"kye":"a"}`, status: 422, errors: field("body.kye", "is no field of a job to enqueue; did you mean key?")},
 		"a time too far":     {kind: json, body: `{"destination":"shop","payload":1,"available_at":"9999-12-31T23:59:59-02:00"}`, status: 422, errors: field("body.available_at", "must be before the year 10000")},
 		"everything at once": {kind: json, body: `{"destination":"shop","retry":{"max_retries":99},"ttl":-1,"id":7,"request":{"path":"x"}}`, status: 422, errors: field("body.id", "must be a string", "body.payload", "is missing; give JSON, for instance {} or null", "body.request.path", "must start with exactly one slash; it is appended to the destination's URL", "body.retry.max_retries", "must be from 1 to 10, is 99", "body.ttl", "must not be negative; 0 expires the job at once")},
-		"a line break in a header": {kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A":"b\r\nX-Evil: 1"}}}`, status: 422,
-			errors: field("body.request.headers", "the value of X-A has characters that a header must not have (line breaks?)")},
-		"a header's name with a break": {kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A: b\r\nX-Evil":"1"}}}`, status: 422,
-			errors: field("body.request.headers", `"X-A: b\r\nX-Evil" is no header name`)},
-		"a token of another": {kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"authorization":"Bearer x"}}}`, status: 422,
-			errors: field("body.request.headers", "authorization is set by Tidegate or by the connection and cannot be set by a job")},
-		"a path out of the destination": {kind: json, body: `{"destination":"shop","payload":1,"request":{"path":"/a/%2e%2e/b"}}`, status: 422,
-			errors: field("body.request.path", "must not contain . or .. as a segment, encoded or not")},
-		"all of an array": {kind: json, body: `[{"destination":"shop"},{"destination":"blog","payload":1}]`, status: 422,
-			errors: field("body[0].payload", "is missing; give JSON, for instance {} or null", "body[1].destination", `"blog" is not known; known are shop, stock`)},
-		"all lines": {kind: lines, body: "x\n\n{\"destination\":\"blog\",\"payload\":1}", status: 422,
-			errors: field("body[0]", "is not valid JSON: invalid character 'x' looking for beginning of value", "body[1].destination", `"blog" is not known; known are shop, stock`)},
+		"a line break in a header": {
+			kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A":"b\r\nX-Evil: 1"}}}`, status: 422,
+			errors: field("body.request.headers", "the value of X-A has characters that a header must not have (line breaks?)"),
+		},
+		"a header's name with a break": {
+			kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"X-A: b\r\nX-Evil":"1"}}}`, status: 422,
+			errors: field("body.request.headers", `"X-A: b\r\nX-Evil" is no header name`),
+		},
+		"a token of another": {
+			kind: json, body: `{"destination":"shop","payload":1,"request":{"headers":{"authorization":"Bearer x"}}}`, status: 422,
+			errors: field("body.request.headers", "authorization is set by Tidegate or by the connection and cannot be set by a job"),
+		},
+		"a path out of the destination": {
+			kind: json, body: `{"destination":"shop","payload":1,"request":{"path":"/a/%2e%2e/b"}}`, status: 422,
+			errors: field("body.request.path", "must not contain . or .. as a segment, encoded or not"),
+		},
+		"all of an array": {
+			kind: json, body: `[{"destination":"shop"},{"destination":"blog","payload":1}]`, status: 422,
+			errors: field("body[0].payload", "is missing; give JSON, for instance {} or null", "body[1].destination", `"blog" is not known; known are shop, stock`),
+		},
+		"all lines": {
+			kind: lines, body: "x\n\n{\"destination\":\"blog\",\"payload\":1}", status: 422,
+			errors: field("body[0]", "is not valid JSON: invalid character 'x' looking for beginning of value", "body[1].destination", `"blog" is not known; known are shop, stock`),
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -242,7 +254,7 @@ func serve(t testing.TB, h http.Handler) string {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		http.DefaultClient.CloseIdleConnections()
+		web.CloseIdleConnections()
 		if err := server.Close(); err != nil {
 			t.Error(err)
 		}
@@ -380,7 +392,7 @@ func TestClientLeaves(t *testing.T) {
 		_, _ = io.WriteString(out, `{"id":"a","destination":"shop","payload":1}`+"\n"+`{"id":"b"`)
 		_ = out.CloseWithError(fmt.Errorf("left"))
 	}()
-	if answer, err := http.DefaultClient.Do(r); err == nil {
+	if answer, err := web.Do(r); err == nil {
 		_ = answer.Body.Close()
 		t.Error("the request succeeded")
 	}

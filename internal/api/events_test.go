@@ -29,7 +29,7 @@ func (b *bench) listen(t *testing.T, query string, headers ...string) *stream {
 	for i := 0; i < len(headers); i += 2 {
 		r.Header.Set(headers[i], headers[i+1])
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := web.Do(r) //nolint:bodyclose // close does it
 	if err != nil {
 		t.Fatal(err)
 	}

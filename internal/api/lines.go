@@ -94,8 +94,7 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 
 // problem says why it ended early.
 func (s *lineStream) problem(err error) *Problem {
-	var reading *readError
-	if errors.As(err, &reading) {
+	if reading, ok := errors.AsType[*readError](err); ok {
 		return bodyProblem(reading.err, 0)
 	}
 	return s.api.problem(s.ctx, "body", err)

@@ -26,7 +26,6 @@ type operation struct {
 	where        at            // what errors about the input are about; "": the body
 	conflict     bool          // 409 is possible
 	missing      bool          // 404 is possible
-	example      any           // of the body
 }
 
 // answer is what an operation answers: JSON that is described as D.

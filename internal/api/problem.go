@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"strconv"
@@ -21,7 +22,7 @@ import (
 
 // Problem is an error as RFC 9457 has it. It never repeats what was sent but for
 // names and short values that are no payload.
-type Problem struct {
+type Problem struct { //nolint:errname // it is what the RFC calls it
 	Type   string         `json:"type" doc:"Always about:blank: status and title say what kind of problem it is." example:"about:blank"`
 	Title  string         `json:"title" doc:"The status in words." example:"Unprocessable Entity"`
 	Status int            `json:"status" doc:"The HTTP status." example:"422"`
@@ -218,9 +219,7 @@ func redisProblem(err error) *Problem {
 
 // write sends a problem.
 func (p *Problem) write(w http.ResponseWriter) {
-	for name, values := range p.GetHeaders() {
-		w.Header()[name] = values
-	}
+	maps.Copy(w.Header(), p.GetHeaders())
 	b, err := json.Marshal(p)
 	if err != nil { // of strings and numbers
 		b = nil

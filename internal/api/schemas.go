@@ -113,7 +113,7 @@ type NewJob struct {
 	Retry          *Retry     `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is no failure."`
 	MaxReschedules *int       `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
 	AvailableAt    *time.Time `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
-	TTL            ttl        `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
+	TTL            *ttl       `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
 	ExpiresAt      *time.Time `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
 }
 

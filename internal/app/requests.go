@@ -3,6 +3,7 @@ package app
 import (
 	"log/slog"
 	"net/http"
+	"runtime"
 	"strconv"
 	"time"
 
@@ -31,7 +32,9 @@ func newRequests(process Process) *requests {
 	}
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tidegate_build_info", Help: "The build that runs.",
-		ConstLabels: prometheus.Labels{"version": orUnknown(process.Version), "commit": orUnknown(process.Commit)},
+		ConstLabels: prometheus.Labels{
+			"version": orUnknown(process.Version), "commit": orUnknown(process.Commit), "goversion": runtime.Version(),
+		},
 	})
 	build.Set(1)
 	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

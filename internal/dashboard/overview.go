@@ -27,9 +27,9 @@ type overviewPage struct {
 	Charts  charts
 
 	Backlog, Running, Failed, Refused, Expiring int
-	Oldest                                                 time.Time
-	OldestOf                                               string
-	Open                                                   int
+	Oldest                                      time.Time
+	OldestOf                                    string
+	Open                                        int
 }
 
 // notice is something that a person may have to see to.

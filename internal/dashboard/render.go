@@ -71,8 +71,8 @@ type document struct {
 	// Stale is when the data was read, if Redis has been Away since.
 	Stale time.Time
 	Away  bool
-	Flash   *flash
-	Data    any
+	Flash *flash
+	Data  any
 }
 
 // render writes a page, or its changing part if that is what the script asked for.

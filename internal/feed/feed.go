@@ -114,7 +114,9 @@ func (h *Hub) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.wake:
-			h.poll(ctx)
+			if !h.idle() { // they may have left meanwhile
+				h.poll(ctx)
+			}
 		}
 	}
 }

@@ -306,3 +306,22 @@ func TestParseNamesEachField(t *testing.T) {
 		t.Errorf("error %v, want a *SyntaxError", err)
 	}
 }
+
+func TestElements(t *testing.T) {
+	t.Parallel()
+	for array, want := range map[string][]string{
+		`[]`: nil, " [ ] ": nil, `[1]`: {"1"}, "[\n{\"a\":[1,\"]\"]} ,\t\"x,\" , null,[2] ]": {`{"a":[1,"]"]}`, `"x,"`, "null", "[2]"},
+	} {
+		got, ok := Elements([]byte(array), 4)
+		texts := make([]string, len(got))
+		for i, e := range got {
+			texts[i] = string(e)
+		}
+		if !ok || !slices.Equal(texts, want) {
+			t.Errorf("%s: %q, %v, want %q", array, texts, ok, want)
+		}
+	}
+	if got, ok := Elements([]byte(`[1,2,3]`), 2); ok {
+		t.Errorf("three of at most two: %q", got)
+	}
+}

@@ -1,0 +1,91 @@
+package demo
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// screenText is written by the show and read by the test.
+type screenText struct {
+	mu sync.Mutex
+	b  strings.Builder
+}
+
+func (s *screenText) Write(p []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.Write(p)
+}
+
+func (s *screenText) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.b.String()
+}
+
+// With a dashboard the show says where it is, goes on with jobs of each kind after its
+// summary, and ends without an error when it is told to.
+func TestKeep(t *testing.T) {
+	t.Parallel()
+	ctx, stop := context.WithCancel(t.Context())
+	defer stop()
+	var client *jobs.Client
+	var rdb redis.UniversalClient
+	stopped := false
+	o := small()
+	served := make(chan struct{})
+	o.Serve = func(_ context.Context, r redis.UniversalClient, c *jobs.Client) (string, func() error, error) {
+		client, rdb = c, r
+		close(served)
+		return "http://127.0.0.1:1", func() error { stopped = true; return nil }, nil
+	}
+	var out screenText
+	ended := make(chan error, 1)
+	go func() { ended <- Run(ctx, o, Screen{Out: &out}) }()
+	<-served
+	await := func(what string, ok func() bool) {
+		t.Helper()
+		for deadline := time.After(30 * time.Second); !ok(); {
+			select {
+			case <-deadline:
+				t.Fatalf("never: %s\n%s", what, out.String())
+			case err := <-ended:
+				t.Fatalf("the show ended with %v before: %s\n%s", err, what, out.String())
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}
+	await("it says that it stays", func() bool { return strings.Contains(out.String(), "The dashboard stays at http://127.0.0.1:1") })
+	if !strings.Contains(out.String(), "\nDashboard: http://127.0.0.1:1\n") || !strings.Contains(out.String(), "exactly once") {
+		t.Errorf("before that:\n%s", out.String())
+	}
+	for _, status := range []jobs.Status{jobs.Completed, jobs.Expired} {
+		await("jobs of the second round are "+string(status), func() bool {
+			s, err := client.Stats(t.Context(), destination)
+			return err == nil && len(s) == 1 && s[0].Counts[status] > o.Jobs*map[jobs.Status]int{jobs.Completed: 1}[status]
+		})
+	}
+	await("a gallery's children run", func() bool {
+		j, err := client.Get(t.Context(), "round-0-gallery")
+		if err != nil || j.Status != jobs.Completed {
+			return false
+		}
+		children, err := client.Children(t.Context(), j.ID)
+		return err == nil && len(children) == 2
+	})
+	if n := rdb.Exists(t.Context(), record.WorkersKey).Val(); n != 1 {
+		t.Error("no worker says that it lives")
+	}
+	stop()
+	if err := <-ended; err != nil || !stopped {
+		t.Errorf("the end: %v; dashboard stopped: %v", err, stopped)
+	}
+}
