@@ -74,7 +74,7 @@ func (e End) Destination() string {
 func Want(ctx context.Context, rdb redis.UniversalClient, queues ...string) ([]string, error) {
 	last := make([]string, len(queues))
 	for i, q := range queues {
-		id, err := want(ctx, rdb, q, "")
+		id, err := want(ctx, rdb, q, 0)
 		if err != nil {
 			return nil, err
 		}
@@ -84,15 +84,15 @@ func Want(ctx context.Context, rdb redis.UniversalClient, queues ...string) ([]s
 }
 
 // WantTold is Want of one queue for who makes callbacks of it: what ends from the first
-// one on is to be told.
+// one on is to be told, until nobody has said so for KeptUntold.
 func WantTold(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	_, err := want(ctx, rdb, queue, "1")
+	_, err := want(ctx, rdb, queue, KeptUntold)
 	return err
 }
 
-func want(ctx context.Context, rdb redis.UniversalClient, queue, told string) (string, error) {
+func want(ctx context.Context, rdb redis.UniversalClient, queue string, told time.Duration) (string, error) {
 	keys := []string{record.Ends(queue), record.EndsWanted(queue), record.EndsTold(queue)}
-	id, err := wantScript.Run(ctx, rdb, keys, WantedFor.Milliseconds(), told).Text()
+	id, err := wantScript.Run(ctx, rdb, keys, WantedFor.Milliseconds(), told.Milliseconds()).Text()
 	if err != nil {
 		return "", fmt.Errorf("ends: want the stream of %s: %w", queue, err)
 	}
@@ -155,7 +155,7 @@ func Told(ctx context.Context, rdb redis.UniversalClient, queue string) (string,
 // relay has moved it, or has the lock now. Errors: Redis's.
 func SetTold(ctx context.Context, rdb redis.UniversalClient, queue, who, from, to string) (bool, error) {
 	keys := []string{record.EndsTold(queue), record.EndsRelay(queue)}
-	moved, err := toldScript.Run(ctx, rdb, keys, to, from, who).Int()
+	moved, err := toldScript.Run(ctx, rdb, keys, to, from, who, KeptUntold.Milliseconds()).Int()
 	if err != nil {
 		return false, fmt.Errorf("ends: mark how far %s is told: %w", queue, err)
 	}
@@ -176,9 +176,17 @@ func Lock(ctx context.Context, rdb redis.UniversalClient, queue, who string, lea
 // more: no process of ours for WantedFor, and no consumer group. Errors: Redis's.
 func Trim(ctx context.Context, rdb redis.UniversalClient, queue string) error {
 	keys := []string{record.Ends(queue), record.EndsWanted(queue), record.EndsTold(queue)}
-	err := trimScript.Run(ctx, rdb, keys, Kept, KeptFor.Milliseconds(), KeptUntold.Milliseconds()).Err()
-	if err != nil {
-		return fmt.Errorf("ends: trim the stream of %s: %w", queue, err)
+	for {
+		gone, err := trimScript.Run(ctx, rdb, keys, Kept, KeptFor.Milliseconds(), KeptUntold.Milliseconds()).Int()
+		if err != nil {
+			return fmt.Errorf("ends: trim the stream of %s: %w", queue, err)
+		}
+		if gone < trimmedAtOnce {
+			return nil
+		}
 	}
-	return nil
 }
+
+// trimmedAtOnce is below what Redis drops of a stream at once, so that no step takes it
+// long: where it has dropped so many there may be more.
+const trimmedAtOnce = 5000

@@ -131,6 +131,22 @@ func TestToldAndLock(t *testing.T) {
 	if told, err := Told(ctx, s.rdb, s.queue); err != nil || told != first || len(s.read(told)) != 1 {
 		t.Fatalf("told %q, %v, want %q with one behind it", told, err, first)
 	}
+	// Callbacks that are configured no more are forgotten, whoever else reads the stream.
+	left := func(when string) {
+		t.Helper()
+		if d := s.rdb.PTTL(ctx, record.EndsTold(s.queue)).Val(); d > KeptUntold || d < KeptUntold-time.Minute {
+			t.Errorf("%s the mark stays for %v", when, d)
+		}
+	}
+	left("at first")
+	s.must(s.rdb.PExpire(ctx, record.EndsTold(s.queue), time.Hour).Err())
+	_, err = Want(ctx, s.rdb, s.queue)
+	s.must(err)
+	if d := s.rdb.PTTL(ctx, record.EndsTold(s.queue)).Val(); d > time.Hour {
+		t.Errorf("another reader has the mark stay for %v", d)
+	}
+	s.must(WantTold(ctx, s.rdb, s.queue))
+	left("renewed")
 	for _, step := range []struct {
 		who  string
 		ms   time.Duration
@@ -149,6 +165,7 @@ func TestToldAndLock(t *testing.T) {
 			t.Errorf("set by %s from %s: %v, %v, want %v", step.who, step.from, got, err, step.want)
 		}
 	}
+	left("moved")
 }
 
 func TestTrim(t *testing.T) {
@@ -208,12 +225,13 @@ func TestTrim(t *testing.T) {
 			s.must(WantTold(ctx, s.rdb, s.queue))
 			trim(s, 400, 400)
 		},
-		"callbacks that are configured no more": func(s *stage) {
-			s.entries(1000, 80*time.Hour)
-			s.must(s.rdb.Set(ctx, record.EndsTold(s.queue), fmt.Sprint(time.Now().Add(-79*time.Hour).UnixMilli(), "-0"), 0).Err())
+		"far too many": func(s *stage) {
+			s.entries(Kept+30_000, time.Hour)
+			_, err := Want(ctx, s.rdb, s.queue)
+			s.must(err)
 			s.must(Trim(ctx, s.rdb, s.queue))
-			if n := s.rdb.Exists(ctx, record.Ends(s.queue), record.EndsTold(s.queue)).Val(); n != 0 {
-				s.Errorf("%d keys stay", n)
+			if n := s.length(); n < Kept || n > Kept+110 {
+				s.Errorf("%d entries are left, want %d", n, Kept)
 			}
 		},
 	} {

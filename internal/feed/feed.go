@@ -1,5 +1,5 @@
 // Package feed tells of what happens to jobs and breakers as it happens, to as many as
-// want to hear it for what one costs Redis.
+// want to hear it for what one costs.
 package feed
 
 import (
@@ -56,17 +56,13 @@ var (
 const (
 	// MostSubscribers is how many listen at once at most.
 	MostSubscribers = 1000
-	// remembered is how many events are kept for those who come back.
+	// remembered is how many events are kept for all: who is farther behind reads them
+	// from Redis.
 	remembered = 4096
-	// buffered is how many events a slow reader may be behind.
-	buffered = 1024
-	// mostReplayed is how many events are told again to one who comes back.
-	mostReplayed = 10_000
+	// catchingUp is how many do that at the same time.
+	catchingUp = 4
 	// firstLook is how long a first subscriber waits for Redis.
 	firstLook = 5 * time.Second
-	// overlap is how far before the last event another hub begins to tell again: events
-	// of different sources are not in the same order everywhere.
-	overlap = 2 * time.Second
 )
 
 // Options configure a Hub.
@@ -83,11 +79,15 @@ type Hub struct {
 	client *jobs.Client
 	o      Options
 	wake   chan struct{} // somebody listens
+	pages  chan struct{} // held by those who catch up
 
 	mu          sync.Mutex
 	closed      bool
 	subscribers map[*Subscription]bool
+	pumps       sync.WaitGroup
 	recent      []Event       // oldest first
+	first       uint64        // number of the first of recent
+	news        chan struct{} // closed when there is more than recent has
 	looked      chan struct{} // closed when what happens from then on is told; nil: nobody listens
 	trouble     error         // of the last look
 	looks       int
@@ -101,7 +101,10 @@ func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	return &Hub{rdb: rdb, client: client, o: o, wake: make(chan struct{}, 1), subscribers: map[*Subscription]bool{}}
+	return &Hub{
+		rdb: rdb, client: client, o: o, wake: make(chan struct{}, 1), pages: make(chan struct{}, catchingUp),
+		subscribers: map[*Subscription]bool{}, news: make(chan struct{}),
+	}
 }
 
 // Run asks Redis while somebody listens, until ctx ends. Then it closes all
@@ -122,11 +125,12 @@ func (h *Hub) Run(ctx context.Context) {
 
 func (h *Hub) close() {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	h.closed = true
 	for s := range h.subscribers {
-		h.drop(s, false)
+		s.stop()
 	}
+	h.mu.Unlock()
+	h.pumps.Wait()
 }
 
 // poll asks until nobody listens.
@@ -137,7 +141,7 @@ func (h *Hub) poll(ctx context.Context) {
 	failing := false
 	for {
 		call, cancel := context.WithTimeout(ctx, 10*h.o.Every)
-		events, err := w.look(call)
+		events, more, err := w.look(call)
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -150,6 +154,9 @@ func (h *Hub) poll(ctx context.Context) {
 		}
 		failing = err != nil
 		h.tell(events, err)
+		if more && err == nil {
+			continue
+		}
 		select {
 		case <-ctx.Done():
 			return
@@ -168,6 +175,7 @@ func (h *Hub) idle() bool {
 	if len(h.subscribers) > 0 {
 		return false
 	}
+	h.first += uint64(len(h.recent))
 	h.recent, h.looked = nil, nil
 	return true
 }
@@ -191,130 +199,95 @@ func (h *Hub) tell(events []Event, err error) {
 	h.recent = append(h.recent, events...)
 	if over := len(h.recent) - remembered; over > 0 {
 		h.recent = append([]Event(nil), h.recent[over:]...)
+		h.first += uint64(over) //nolint:gosec // more than 0
 	}
-	for s := range h.subscribers {
-		for _, e := range events {
-			if !s.offer(e) {
-				h.drop(s, true)
-				break
-			}
-		}
-	}
+	close(h.news)
+	h.news = make(chan struct{})
 }
 
-// drop ends a subscription. The hub is locked.
-func (h *Hub) drop(s *Subscription, lost bool) {
-	if h.subscribers[s] {
-		delete(h.subscribers, s)
-		s.lost = lost
-		close(s.c)
+// end is the number of the next event. The hub is locked.
+func (h *Hub) end() uint64 { return h.first + uint64(len(h.recent)) }
+
+// since returns the events from the number on, or waits for more: then it returns none
+// and a channel that is closed when there are some. ok is false if they are not
+// remembered any more.
+func (h *Hub) since(next uint64) (events []Event, more <-chan struct{}, ok bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if next < h.first {
+		return nil, nil, false
 	}
+	return h.recent[min(next, h.end())-h.first:], h.news, true
 }
 
 // Subscribe begins to hear events; Close must be called. With After it begins behind
-// that event: exactly, where this hub has told it, else with some that were heard
-// before, which have the same IDs. Where some may be missing, a Gap comes first. Errors:
-// ErrTooMany, ErrBadID, ErrClosed, the context's, or Redis's: it must answer once.
+// that event: exactly, where this hub remembers it, else with some that were heard
+// before, which have the same IDs. Where some may be missing, a Gap comes first. ctx
+// bounds the beginning only. Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or
+// Redis's: it must answer once.
 func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription, error) {
-	var since time.Time
 	if o.After != "" {
-		at, ok := instantOf(o.After)
-		if !ok {
+		if _, ok := instantOf(o.After); !ok {
 			return nil, ErrBadID
 		}
-		since = at
 	}
-	s := &Subscription{c: make(chan Event, buffered+mostReplayed), hub: h, o: o, told: map[string]bool{}}
-	if o.After == "" {
-		s.c = make(chan Event, buffered)
-	}
+	// It goes on after ctx, which is the beginning's.
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Subscription{c: make(chan Event, buffered), hub: h, o: o, stop: stop, done: make(chan struct{})}
 	s.C = s.c
-	known, err := h.add(s)
-	if err != nil {
+	if err := h.add(ctx, s); err != nil {
+		stop()
 		return nil, err
 	}
-	if err := h.awaitLook(ctx); err != nil {
-		s.Close()
-		return nil, err
-	}
-	if o.After == "" || known {
-		return s, nil
-	}
-	again, err := replay(ctx, h.rdb, h.client, since.Add(-overlap), o.After)
-	if err != nil {
-		s.Close()
-		return nil, err
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	// What came meanwhile comes behind what is told again.
-	var meanwhile []Event
-	for len(s.c) > 0 {
-		meanwhile = append(meanwhile, <-s.c)
-	}
-	s.told = map[string]bool{}
-	for _, e := range again {
-		s.offer(e)
-		s.told[e.ID] = true
-	}
-	for _, e := range meanwhile {
-		s.offer(e)
-	}
+	go func() {
+		defer h.pumps.Done()
+		defer close(s.done)
+		defer close(s.c)
+		s.pump(life)
+	}()
 	return s, nil
 }
 
-// awaitLook waits until what happens from now on is told.
-func (h *Hub) awaitLook(ctx context.Context) error {
+// add counts a subscriber in and waits until what happens from now on is told.
+func (h *Hub) add(ctx context.Context, s *Subscription) error {
 	h.mu.Lock()
-	looked := h.looked
-	h.mu.Unlock()
-	if looked == nil {
-		return ErrClosed
-	}
-	ctx, cancel := context.WithTimeout(ctx, firstLook)
-	defer cancel()
-	select {
-	case <-looked:
-		return nil
-	case <-ctx.Done():
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if h.trouble != nil {
-		return h.trouble
-	}
-	return fmt.Errorf("feed: subscribe: %w", ctx.Err())
-}
-
-// add counts a subscriber in, and tells it at once what it has missed, if this hub knows
-// the event that it heard last.
-func (h *Hub) add(s *Subscription) (known bool, err error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	switch {
-	case h.closed:
-		return false, ErrClosed
-	case len(h.subscribers) >= MostSubscribers:
-		return false, ErrTooMany
+	if h.closed || len(h.subscribers) >= MostSubscribers {
+		defer h.mu.Unlock()
+		if h.closed {
+			return ErrClosed
+		}
+		return ErrTooMany
 	}
 	h.subscribers[s] = true
+	h.pumps.Add(1)
 	if h.looked == nil {
 		h.looked = make(chan struct{})
 	}
+	looked := h.looked
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
-	if s.o.After == "" {
-		return true, nil
+	h.mu.Unlock()
+
+	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	defer cancel()
+	var err error
+	select {
+	case <-looked:
+	case <-ctx.Done():
+		err = fmt.Errorf("feed: subscribe: %w", ctx.Err())
 	}
-	for i, e := range h.recent {
-		if e.ID == s.o.After {
-			for _, missed := range h.recent[i+1:] {
-				s.offer(missed)
-			}
-			return true, nil
-		}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err == nil {
+		s.next, s.last = h.end(), time.Now()
+		return nil
 	}
-	return false, nil
+	delete(h.subscribers, s)
+	h.pumps.Done()
+	if h.trouble != nil {
+		err = h.trouble
+	}
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -56,41 +57,39 @@ func newWatcher(rdb redis.UniversalClient, client *jobs.Client) *watcher {
 	}
 }
 
-// look returns what has happened since the last look, in the order of time. With an
-// error it may have seen a part of it, and sees the rest next time.
-func (w *watcher) look(ctx context.Context) ([]Event, error) {
+// look returns what has happened since the last look, in the order of time; more says
+// that there is more to see at once. With an error it may have seen a part of it, and sees
+// the rest next time.
+func (w *watcher) look(ctx context.Context) (events []Event, more bool, err error) {
 	if time.Since(w.namesAt) > rememberNames {
 		known, err := w.client.Destinations(ctx)
 		if err != nil {
-			return nil, fmt.Errorf("feed: %w", err)
+			return nil, false, fmt.Errorf("feed: %w", err)
 		}
 		w.names, w.namesAt = nil, time.Now()
 		for _, d := range known {
 			w.names = append(w.names, d.Name)
 		}
 	}
-	var events []Event
-	var problem error
 	for _, name := range w.names {
-		some, err := w.lookAt(ctx, name)
-		events = append(events, some...)
-		problem = cmp.Or(problem, err)
+		some, full, problem := w.newEnds(ctx, name)
+		events, more, err = append(events, some...), more || full, cmp.Or(err, problem)
+		if problem == nil {
+			some, problem = w.transitions(ctx, name)
+			events, err = append(events, some...), cmp.Or(err, problem)
+		}
 	}
+	inOrder(events)
+	return events, more, err
+}
+
+func inOrder(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
-	return events, problem
 }
 
-// lookAt sees one destination.
-func (w *watcher) lookAt(ctx context.Context, name string) ([]Event, error) {
-	events, err := w.newEnds(ctx, name)
-	if err != nil {
-		return events, err
-	}
-	transitions, err := w.transitions(ctx, name)
-	return append(events, transitions...), err
-}
-
-func (w *watcher) newEnds(ctx context.Context, name string) ([]Event, error) {
+// newEnds sees which jobs of a destination have ended, and whether it was paused or
+// resumed. full says that there are more ends.
+func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, full bool, err error) {
 	queues := record.Queues(name)
 	for _, q := range queues {
 		if time.Since(w.wantedAt[q]) < wantEvery {
@@ -98,7 +97,7 @@ func (w *watcher) newEnds(ctx context.Context, name string) ([]Event, error) {
 		}
 		last, err := ends.Want(ctx, w.rdb, q)
 		if err != nil {
-			return nil, fmt.Errorf("feed: %w", err)
+			return nil, false, fmt.Errorf("feed: %w", err)
 		}
 		w.wantedAt[q] = time.Now()
 		if w.last[q] == "" {
@@ -107,7 +106,7 @@ func (w *watcher) newEnds(ctx context.Context, name string) ([]Event, error) {
 	}
 	found := make([]*redis.XMessageSliceCmd, len(queues))
 	var paused *redis.IntCmd
-	_, err := w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
 			found[i] = ends.Queue(ctx, pipe, q, w.last[q], endsAtOnce)
 		}
@@ -115,15 +114,15 @@ func (w *watcher) newEnds(ctx context.Context, name string) ([]Event, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("feed: read ends of %s: %w", name, err)
+		return nil, false, fmt.Errorf("feed: read ends of %s: %w", name, err)
 	}
-	var events []Event
 	for i, q := range queues {
 		messages := found[i].Val()
 		if len(messages) == 0 {
 			continue
 		}
 		w.last[q] = messages[len(messages)-1].ID
+		full = full || len(messages) == endsAtOnce
 		for _, e := range ends.Parse(q, messages) {
 			events = append(events, ofEnd(e))
 		}
@@ -134,7 +133,7 @@ func (w *watcher) newEnds(ctx context.Context, name string) ([]Event, error) {
 	if known && was != is {
 		events = append(events, ofPause(name, is, time.Now()))
 	}
-	return events, nil
+	return events, full, nil
 }
 
 // transitions sees the breakers of a destination. Those of keys are seen while they are
@@ -186,57 +185,6 @@ func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error)
 	return events, nil
 }
 
-// replay tells again what happened from since on, and a Gap before it where that is not
-// all. skip is left out.
-func replay(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client, since time.Time, skip string) ([]Event, error) {
-	known, err := client.Destinations(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("feed: replay: %w", err)
-	}
-	from := strconv.FormatInt(max(0, since.UnixMilli()-1), 10)
-	var events []Event
-	gap := false
-	for _, d := range known {
-		for _, q := range record.Queues(d.Name) {
-			if _, err := ends.Want(ctx, rdb, q); err != nil {
-				return nil, fmt.Errorf("feed: replay: %w", err)
-			}
-			found, err := ends.Read(ctx, rdb, q, from, mostReplayed+1)
-			if err != nil {
-				return nil, fmt.Errorf("feed: replay: %w", err)
-			}
-			gap = gap || len(found) > mostReplayed
-			for _, e := range found {
-				events = append(events, ofEnd(e))
-			}
-		}
-		list, err := breaker.List(ctx, rdb, d.Name)
-		if err != nil {
-			return nil, fmt.Errorf("feed: replay: %w", err)
-		}
-		for _, s := range list {
-			history, err := breaker.History(ctx, rdb, s.Name, transitionsRead)
-			if err != nil {
-				return nil, fmt.Errorf("feed: replay: %w", err)
-			}
-			for _, e := range history {
-				if !e.At.Before(since) {
-					events = append(events, ofTransition(e))
-				}
-			}
-		}
-	}
-	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
-	events = slices.DeleteFunc(events, func(e Event) bool { return e.ID == skip })
-	if over := len(events) - (mostReplayed - 1); over > 0 {
-		events, gap = events[over:], true
-	}
-	if gap || time.Since(since) > ends.WantedFor-wantEvery {
-		events = append([]Event{{ID: skip, Type: Gap, At: since, Data: json.RawMessage(`{}`)}}, events...)
-	}
-	return events, nil
-}
-
 func ofEnd(e ends.End) Event {
 	destination, priority, _ := record.ParseQueue(e.Queue)
 	data, _ := json.Marshal(endData{
@@ -280,12 +228,16 @@ func ofPause(name string, paused bool, at time.Time) Event {
 	}
 }
 
+// idForm is that of the ids of events. They go back to whom they came from: nothing
+// else is taken for one.
+var idForm = regexp.MustCompile(`^([0-9]{1,15})-[0-9]{1,20}:[A-Za-z0-9._:@/-]{1,300}$`)
+
 // instantOf is when the event with the id happened.
 func instantOf(id string) (time.Time, bool) {
-	digits, _, ok := strings.Cut(id, "-")
-	ms, err := strconv.ParseInt(digits, 10, 64)
-	if !ok || err != nil || ms < 0 || len(id) > 400 {
+	m := idForm.FindStringSubmatch(id)
+	if m == nil {
 		return time.Time{}, false
 	}
-	return time.UnixMilli(ms), true
+	ms, err := strconv.ParseInt(m[1], 10, 64)
+	return time.UnixMilli(ms), err == nil
 }

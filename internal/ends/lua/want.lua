@@ -1,8 +1,8 @@
 -- Sees to it that the stream of ends exists, and says that somebody reads it.
 --
 -- KEYS[1] stream   KEYS[2] wanted   KEYS[3] told
--- ARGV[1] ms for which it is wanted   ARGV[2] '1' = its ends are to be told from now on,
---   unless they are already
+-- ARGV[1] ms for which it is wanted   ARGV[2] ms for which its ends are to be told, from
+--   now on unless they are already ('0' = they are not)
 -- returns the id of the last entry, or where it is empty one that is before all to come
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[1])
 local last
@@ -19,7 +19,7 @@ else
     last = string.format('%.0f-0', clock[1] * 1000 + math.floor(clock[2] / 1000) - 1)
   end
 end
-if ARGV[2] == '1' then
-  redis.call('SET', KEYS[3], last, 'NX')
+if ARGV[2] ~= '0' and redis.call('PEXPIRE', KEYS[3], ARGV[2]) == 0 then
+  redis.call('SET', KEYS[3], last, 'PX', ARGV[2])
 end
 return last

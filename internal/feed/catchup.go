@@ -1,0 +1,203 @@
+package feed
+
+import (
+	"context"
+	"encoding/json"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/ends"
+	"github.com/tidegate/tidegate/internal/record"
+)
+
+// How who has missed events reads them.
+const (
+	// overlap is how far before the last event that was heard it begins: events of
+	// different sources are not in the same order everywhere.
+	overlap = 2 * time.Second
+	// pageOf is how many ends of a queue are read at once.
+	pageOf = 100
+	// tryAgain is the pause after an error of Redis.
+	tryAgain = time.Second
+)
+
+// catchUp tells what happened since an instant, from Redis, until it has come to what the
+// hub is about to tell. false when ctx has ended.
+func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recently) bool {
+	told.add(s.lastID)
+	// The streams may not have been there all the time.
+	if time.Since(since) > ends.WantedFor-wantEvery && !s.gap(ctx) {
+		return false
+	}
+	began := s.position()
+	p := pager{s: s, from: since.Add(-overlap), at: map[string]string{}}
+	for {
+		// What the hub tells from here on is not in a page that comes out empty.
+		next := s.position()
+		events, more, err := p.page(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return false
+		case err != nil:
+			select {
+			case <-time.After(tryAgain):
+				continue
+			case <-ctx.Done():
+				return false
+			}
+		}
+		for _, e := range events {
+			s.last = e.At
+			if told.has(e.ID) {
+				continue
+			}
+			told.add(e.ID)
+			if !s.give(ctx, e) {
+				return false
+			}
+		}
+		if !more {
+			return s.join(ctx, began, next, told)
+		}
+	}
+}
+
+// gap says that events may be missing.
+func (s *Subscription) gap(ctx context.Context) bool {
+	return s.give(ctx, Event{ID: s.lastID, Type: Gap, At: s.last, Data: json.RawMessage(`{}`)})
+}
+
+// position is the number of the next event of the hub.
+func (s *Subscription) position() uint64 {
+	s.hub.mu.Lock()
+	defer s.hub.mu.Unlock()
+	return s.hub.end()
+}
+
+// join goes on with what the hub tells from next on. Of what it has told since began the
+// pages had the ends of jobs only.
+func (s *Subscription) join(ctx context.Context, began, next uint64, told *recently) bool {
+	events, _, ok := s.hub.since(began)
+	// Where so much has happened meanwhile, something may be missing.
+	if !ok && !s.gap(ctx) {
+		return false
+	}
+	for i, e := range events {
+		if began+uint64(i) >= next { //nolint:gosec // not negative
+			break
+		}
+		if e.Type != Breaker && e.Type != Destination || told.has(e.ID) {
+			continue
+		}
+		if !s.give(ctx, e) {
+			return false
+		}
+	}
+	s.next = next
+	return true
+}
+
+// pager reads what happened from an instant on, page by page.
+type pager struct {
+	s           *Subscription
+	from        time.Time
+	at          map[string]string // last entry read, by queue
+	transitions []Event           // of breakers, that are to be told yet
+	read        bool
+}
+
+// page reads the next page, in the order of time. more is false of the last one, which is
+// empty of ends.
+func (p *pager) page(ctx context.Context) (events []Event, more bool, err error) {
+	h := p.s.hub
+	select {
+	case h.pages <- struct{}{}:
+		defer func() { <-h.pages }()
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	known, err := h.client.Destinations(ctx)
+	if err != nil {
+		return nil, false, err
+	}
+	if !p.read {
+		for _, d := range known {
+			if err := p.readTransitions(ctx, d.Name); err != nil {
+				p.transitions = nil
+				return nil, false, err
+			}
+		}
+		p.read = true
+		inOrder(p.transitions)
+	}
+	queues := []string{}
+	for _, d := range known {
+		queues = append(queues, record.Queues(d.Name)...)
+	}
+	found := make([]*redis.XMessageSliceCmd, len(queues))
+	if len(queues) > 0 {
+		_, err = h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, q := range queues {
+				after := p.at[q]
+				if after == "" {
+					after = strconv.FormatInt(max(1, p.from.UnixMilli()-1), 10)
+				}
+				found[i] = ends.Queue(ctx, pipe, q, after, pageOf)
+			}
+			return nil
+		})
+	}
+	if err != nil {
+		return nil, false, err
+	}
+	for i, q := range queues {
+		messages := found[i].Val()
+		if len(messages) == 0 {
+			continue
+		}
+		p.at[q], more = messages[len(messages)-1].ID, true
+		for _, e := range ends.Parse(q, messages) {
+			events = append(events, ofEnd(e))
+		}
+	}
+	inOrder(events)
+	return p.with(events), more, nil
+}
+
+// with puts the transitions in that are not later than the events; all that are left if
+// there are none.
+func (p *pager) with(events []Event) []Event {
+	n := len(p.transitions)
+	if len(events) > 0 {
+		for n = 0; n < len(p.transitions) && !p.transitions[n].At.After(events[len(events)-1].At); n++ {
+		}
+	}
+	events = append(events, p.transitions[:n]...)
+	p.transitions = p.transitions[n:]
+	inOrder(events)
+	return events
+}
+
+// readTransitions reads what breakers of a destination did: its own, and those of keys
+// that are not plainly CLOSED now.
+func (p *pager) readTransitions(ctx context.Context, name string) error {
+	list, err := breaker.List(ctx, p.s.hub.rdb, name)
+	if err != nil {
+		return err
+	}
+	for _, b := range list {
+		history, err := breaker.History(ctx, p.s.hub.rdb, b.Name, transitionsRead)
+		if err != nil {
+			return err
+		}
+		for _, e := range history {
+			if !e.At.Before(p.from) {
+				p.transitions = append(p.transitions, ofTransition(e))
+			}
+		}
+	}
+	return nil
+}
