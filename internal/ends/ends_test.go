@@ -2,7 +2,6 @@ package ends
 
 import (
 	"context"
-	"fmt"
 	"strconv"
 	"testing"
 	"time"
