@@ -70,6 +70,29 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 	return b, nil
 }
 
+// BatchSize is how many jobs the batch has, ended ones included until their retention
+// ends; 0 for one that nobody knows. It costs two round trips whatever their number.
+// Errors: Redis's.
+func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
+	if !ValidName(name) {
+		return 0, nil
+	}
+	queues, err := c.listedQueues(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("jobs: size of batch %s: %w", name, err)
+	}
+	cmds := make([]*redis.IntCmd, len(queues))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, q := range queues {
+			cmds[i] = pipe.ZCard(ctx, record.Batch(q, name))
+		}
+		return nil
+	}); err != nil {
+		return 0, fmt.Errorf("jobs: size of batch %s: %w", name, err)
+	}
+	return sum(cmds), nil
+}
+
 // queuesOfBatch lists the queues that have jobs of the batch; Tidegate's own jobs are
 // in none.
 func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, error) {

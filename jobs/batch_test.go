@@ -54,6 +54,11 @@ func TestBatch(t *testing.T) {
 		if diff := cmp.Diff(want, a.batch(name)); diff != "" {
 			t.Errorf("batch (-want +got):\n%s", diff)
 		}
+		for of, want := range map[string]int{name: 11, name + "2": 1, name + "3": 0, "no name": 0} {
+			if got, err := a.BatchSize(context.Background(), of); err != nil || got != want {
+				t.Errorf("size of %s: %d, %v, want %d", of, got, err, want)
+			}
+		}
 		if got := b.batch(name + "2"); got.Total != 1 {
 			t.Errorf("the other batch: %+v", got)
 		}
