@@ -127,6 +127,13 @@ func (e *ear) answers(f http.HandlerFunc) {
 	e.answer = f
 }
 
+// mostAtOnce is how many calls it has been answering at the same time.
+func (e *ear) mostAtOnce() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.most
+}
+
 func (e *ear) all() []heard {
 	e.mu.Lock()
 	defer e.mu.Unlock()

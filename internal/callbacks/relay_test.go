@@ -359,6 +359,8 @@ func TestRedisAway(t *testing.T) {
 	b.server.Stop()
 	b.eventually("a line in the log", func() bool { return strings.Contains(b.log.String(), "callbacks wait") })
 	b.server.Restart()
+	// The client of Redis has its own view of that for a second.
+	b.eventually("an answer of Redis", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 	second := b.many("shop", 20)
 	b.eventually("that it goes on", func() bool { return strings.Contains(b.log.String(), "callbacks go on") })
 	b.toldAll(e, append(first, second...)...)

@@ -98,7 +98,7 @@ func (i *instance) events(token, after string) (<-chan event, func()) {
 	if after != "" {
 		req.Header.Set("Last-Event-ID", after)
 	}
-	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req)
+	resp, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(req) //nolint:bodyclose // the goroutine does
 	if err != nil {
 		i.t.Fatal(err)
 	}

@@ -86,7 +86,7 @@ func (s *Subscription) join(ctx context.Context, began, next uint64, told *recen
 		return false
 	}
 	for i, e := range events {
-		if began+uint64(i) >= next { //nolint:gosec // not negative
+		if began+uint64(i) >= next {
 			break
 		}
 		if e.Type != Breaker && e.Type != Destination || told.has(e.ID) {

@@ -199,7 +199,7 @@ func (h *Hub) tell(events []Event, err error) {
 	h.recent = append(h.recent, events...)
 	if over := len(h.recent) - remembered; over > 0 {
 		h.recent = append([]Event(nil), h.recent[over:]...)
-		h.first += uint64(over) //nolint:gosec // more than 0
+		h.first += uint64(over)
 	}
 	close(h.news)
 	h.news = make(chan struct{})

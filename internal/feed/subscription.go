@@ -106,7 +106,7 @@ func (s *Subscription) found() bool {
 	defer s.hub.mu.Unlock()
 	for i, e := range s.hub.recent {
 		if e.ID == s.o.After {
-			s.next = s.hub.first + uint64(i) + 1 //nolint:gosec // not negative
+			s.next = s.hub.first + uint64(i) + 1
 			return true
 		}
 	}
