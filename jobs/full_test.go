@@ -30,6 +30,15 @@ func TestFullRedisLetsJobsEnd(t *testing.T) {
 	b.must(b.Pause(t.Context(), paused.ID))
 	b.must(b.Resume(t.Context(), resumed.ID))
 	b.must(lifecycle.Tell(t.Context(), b.rdb, lifecycle.Ref{Queue: b.queue(), ID: parent.ID}))
+	if changed, err := b.PauseDestination(t.Context(), b.dest); err != nil || !changed {
+		t.Errorf("pause of the destination: %v, %v", changed, err)
+	}
+	if changed, err := b.PauseDestination(t.Context(), b.dest); err != nil || changed {
+		t.Errorf("another pause of the destination: %v, %v", changed, err)
+	}
+	if changed, err := b.ResumeDestination(t.Context(), b.dest); err != nil || !changed {
+		t.Errorf("resume of the destination: %v, %v", changed, err)
+	}
 	for id, want := range map[string]jobs.Status{
 		stopped.ID: jobs.Cancelled, paused.ID: jobs.Paused, resumed.ID: jobs.Pending, child.ID: jobs.Pending,
 	} {

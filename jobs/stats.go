@@ -104,8 +104,7 @@ func (c *Client) PauseDestination(ctx context.Context, name string) (changed boo
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}
 	for _, q := range record.Queues(name) {
-		// The value is asynq's own: since when, unix seconds.
-		set, err := c.rdb.SetNX(ctx, record.Paused(q), c.now().Unix(), 0).Result()
+		set, err := lifecycle.PauseQueue(ctx, c.rdb, q, c.now())
 		if err != nil {
 			return changed, fmt.Errorf("jobs: pause destination %s: %w", name, err)
 		}

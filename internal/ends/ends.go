@@ -99,6 +99,19 @@ func want(ctx context.Context, rdb redis.UniversalClient, queue string, told tim
 	return id, nil
 }
 
+// Last is the id of the last entry; "" of a stream that is empty or does not exist.
+// Errors: Redis's.
+func Last(ctx context.Context, rdb redis.UniversalClient, queue string) (string, error) {
+	newest, err := rdb.XRevRangeN(ctx, record.Ends(queue), "+", "-", 1).Result()
+	if err != nil {
+		return "", fmt.Errorf("ends: read the stream of %s: %w", queue, err)
+	}
+	if len(newest) == 0 {
+		return "", nil
+	}
+	return newest[0].ID, nil
+}
+
 // Read returns up to n entries behind the one called after ("" or "0": from the first
 // that is kept), oldest first. A stream that does not exist has none. Errors: Redis's.
 func Read(ctx context.Context, rdb redis.UniversalClient, queue, after string, n int) ([]End, error) {

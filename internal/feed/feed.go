@@ -138,7 +138,7 @@ func (h *Hub) poll(ctx context.Context) {
 	w := newWatcher(h.rdb, h.client)
 	tick := time.NewTicker(h.o.Every)
 	defer tick.Stop()
-	failing := false
+	failing, blind := false, false
 	for {
 		call, cancel := context.WithTimeout(ctx, 10*h.o.Every)
 		events, more, err := w.look(call)
@@ -153,6 +153,11 @@ func (h *Hub) poll(ctx context.Context) {
 			h.o.Logger.InfoContext(ctx, "events are read again")
 		}
 		failing = err != nil
+		if was := blind; err == nil {
+			if blind = w.unwanted != nil; blind && !was {
+				h.o.Logger.WarnContext(ctx, "ends of jobs may be missing among the events: Redis takes no writes", "error", w.unwanted)
+			}
+		}
 		h.tell(events, err)
 		if more && err == nil {
 			continue

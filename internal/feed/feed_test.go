@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -369,4 +370,42 @@ func TestManyComeBack(t *testing.T) {
 	for i, sub := range back {
 		s.all(fmt.Sprint("number ", i), sub, n)
 	}
+}
+
+// When Redis takes nothing any more people look: what happens is told all the same.
+func TestRedisThatTakesNothing(t *testing.T) {
+	t.Parallel()
+	t.Run("full", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		if _, err := s.client.Enqueue(t.Context(), jobs.New("deviantart", 1, jobs.ID("a"))); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		sub := s.subscribe(s.hub, SubscribeOptions{})
+		if err := s.client.Cancel(t.Context(), "a"); err != nil {
+			t.Fatal(err)
+		}
+		if e := s.next(sub); e.Type != "job.cancelled" || idOf(t, e) != "a" {
+			t.Errorf("event %s %s", e.Type, e.Data)
+		}
+	})
+	t.Run("read-only", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		master := redistest.Start(t)
+		if err := s.rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", strings.TrimPrefix(master.Addr(), "127.0.0.1:")).Err(); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "it follows", func() bool { return strings.Contains(s.rdb.Info(t.Context(), "replication").Val(), "master_link_status:up") })
+		sub := s.subscribe(s.hub, SubscribeOptions{})
+		if _, err := breaker.Trip(t.Context(), master.Client(t), "deviantart", breaker.TripOptions{By: "ops"}); err != nil {
+			t.Fatal(err)
+		}
+		if e := s.next(sub); e.Type != Breaker || e.Destination != "deviantart" {
+			t.Errorf("event %s %s", e.Type, e.Data)
+		}
+	})
 }

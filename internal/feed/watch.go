@@ -25,6 +25,7 @@ const (
 	transitionsRead = 50
 	rememberNames   = 10 * time.Second
 	wantEvery       = ends.WantedFor / 4
+	wantAgain       = 10 * time.Second // after an error
 )
 
 // watcher sees what is new since its last look.
@@ -35,6 +36,7 @@ type watcher struct {
 	names    []string // of destinations
 	namesAt  time.Time
 	wantedAt map[string]time.Time       // by queue
+	unwanted error                      // why streams may be missing; nil if they are not
 	last     map[string]string          // last entry seen, by queue
 	breakers map[string]map[string]seen // by destination and name
 	told     map[string]uint64          // generation of the last transition told, by breaker
@@ -87,6 +89,26 @@ func inOrder(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
 }
 
+// want sees to it that the stream of a queue exists, and begins at its end. Where Redis
+// takes no writes, because it is full for instance, what exists is read all the same.
+func (w *watcher) want(ctx context.Context, queue string) error {
+	last := ""
+	all, err := ends.Want(ctx, w.rdb, queue)
+	if w.unwanted = err; err == nil {
+		last = all[0]
+		w.wantedAt[queue] = time.Now()
+	} else {
+		if last, err = ends.Last(ctx, w.rdb, queue); err != nil {
+			return err
+		}
+		w.wantedAt[queue] = time.Now().Add(wantAgain - wantEvery)
+	}
+	if _, known := w.last[queue]; !known {
+		w.last[queue] = last
+	}
+	return nil
+}
+
 // newEnds sees which jobs of a destination have ended, and whether it was paused or
 // resumed. full says that there are more ends.
 func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, full bool, err error) {
@@ -95,13 +117,8 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 		if time.Since(w.wantedAt[q]) < wantEvery {
 			continue
 		}
-		last, err := ends.Want(ctx, w.rdb, q)
-		if err != nil {
+		if err := w.want(ctx, q); err != nil {
 			return nil, false, fmt.Errorf("feed: %w", err)
-		}
-		w.wantedAt[q] = time.Now()
-		if w.last[q] == "" {
-			w.last[q] = last[0]
 		}
 	}
 	found := make([]*redis.XMessageSliceCmd, len(queues))

@@ -4,6 +4,8 @@
 -- ARGV[1] ms for which it is wanted   ARGV[2] ms for which its ends are to be told, from
 --   now on unless they are already ('0' = they are not)
 -- returns the id of the last entry, or where it is empty one that is before all to come
+-- A Redis that is full takes the rest of a script that began by freeing memory.
+redis.call('DEL', KEYS[2])
 redis.call('SET', KEYS[2], '1', 'PX', ARGV[1])
 local last
 if redis.call('EXISTS', KEYS[1]) == 0 then
