@@ -3,6 +3,7 @@ package jobs
 import (
 	"context"
 	"fmt"
+	"iter"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -21,34 +22,10 @@ func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*pre
 	if err != nil {
 		return nil, err
 	}
-	type probe struct {
-		p     *prepared
-		queue string
-		cmd   *redis.IntCmd
-	}
 	found := map[*prepared]string{}
-	for len(given) > 0 {
-		n := min(len(given), 500)
-		chunk := given[:n]
-		given = given[n:]
-		var probes []probe
-		_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for _, p := range chunk {
-				for _, q := range queues {
-					if q != p.queue {
-						probes = append(probes, probe{p, q, pipe.Exists(ctx, record.Task(q, p.job.ID))})
-					}
-				}
-			}
-			return nil
-		})
-		if err != nil {
+	for chunk := range slices.Chunk(given, 500) {
+		if err := c.findIn(ctx, queues, chunk, found); err != nil {
 			return nil, err
-		}
-		for _, pr := range probes {
-			if pr.cmd.Val() == 1 {
-				found[pr.p] = pr.queue
-			}
 		}
 	}
 	first := map[string]*prepared{}
@@ -62,6 +39,59 @@ func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*pre
 		}
 	}
 	return found, nil
+}
+
+// findIn looks for a chunk of jobs in the queues that they are not for. Mostly there are
+// none, which one question to each queue tells.
+func (c *Client) findIn(ctx context.Context, queues []string, chunk []*prepared, found map[*prepared]string) error {
+	some := make([]*redis.IntCmd, len(queues))
+	elsewhere := func(q string) iter.Seq[*prepared] {
+		return func(yield func(*prepared) bool) {
+			for _, p := range chunk {
+				if p.queue != q && !yield(p) {
+					return
+				}
+			}
+		}
+	}
+	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, q := range queues {
+			var keys []string
+			for p := range elsewhere(q) {
+				keys = append(keys, record.Task(q, p.job.ID))
+			}
+			if len(keys) > 0 {
+				some[i] = pipe.Exists(ctx, keys...)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	type probe struct {
+		p     *prepared
+		queue string
+		cmd   *redis.IntCmd
+	}
+	var probes []probe
+	_, err = c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, q := range queues {
+			if some[i] == nil || some[i].Val() == 0 {
+				continue
+			}
+			for p := range elsewhere(q) {
+				probes = append(probes, probe{p, q, pipe.Exists(ctx, record.Task(q, p.job.ID))})
+			}
+		}
+		return nil
+	})
+	for _, pr := range probes {
+		if pr.cmd.Val() == 1 {
+			found[pr.p] = pr.queue
+		}
+	}
+	return err
 }
 
 // duplicate is a job whose id exists in queue already.

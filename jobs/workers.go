@@ -19,7 +19,7 @@ const workerSilence = 30 * time.Second
 type WorkerInfo struct {
 	// Name is how the worker is called in the records of jobs.
 	Name string `json:"name"`
-	// StartedAt is when it began to serve, SeenAt its last sign of life; both by its own
+	// StartedAt is when it began to serve, SeenAt its last sign of life; both on Redis's
 	// clock.
 	StartedAt time.Time `json:"started_at"`
 	SeenAt    time.Time `json:"seen_at"`

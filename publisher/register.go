@@ -38,7 +38,12 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 }
 
 func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.Time) error {
-	now := time.Now().UnixMilli()
+	// By Redis's clock, as others look at it.
+	clock, err := p.rdb.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
+	now := clock.UnixMilli()
 	seen := make([]any, 0, 2*len(names))
 	var queues []any
 	for _, n := range names {
@@ -47,7 +52,7 @@ func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.T
 			queues = append(queues, q)
 		}
 	}
-	self, err := json.Marshal(record.Worker{StartedAt: started.UnixMilli(), SeenAt: now, Destinations: names})
+	self, err := json.Marshal(record.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names})
 	if err != nil {
 		return err
 	}
@@ -73,10 +78,14 @@ func (p *Publisher) forgetWorkers(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	now, err := p.rdb.Time(ctx).Result()
+	if err != nil {
+		return err
+	}
 	var dead []string
 	for name, text := range said {
 		var w record.Worker
-		if json.Unmarshal([]byte(text), &w) != nil || time.Since(time.UnixMilli(w.SeenAt)) > forgetAfter {
+		if json.Unmarshal([]byte(text), &w) != nil || now.Sub(time.UnixMilli(w.SeenAt)) > forgetAfter {
 			dead = append(dead, name)
 		}
 	}

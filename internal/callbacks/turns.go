@@ -2,6 +2,7 @@ package callbacks
 
 import (
 	"context"
+	"math/rand/v2"
 	"sync"
 	"time"
 )
@@ -12,9 +13,10 @@ const (
 	quick = 100 * time.Millisecond
 	// waitForQuick is how long that is waited for.
 	waitForQuick = 200 * time.Millisecond
-	// longestTurn bounds how long a callback is put off because its receiver has no room:
-	// one that has become quick again gets the next ones by then.
-	longestTurn = 5 * time.Minute
+	// longTurn is from when on a callback is not put off until its turn comes, but for
+	// half of that time: a receiver that has become quick again is not kept waiting for
+	// the rest, and a long queue of them is looked at a few times only.
+	longTurn = 5 * time.Minute
 )
 
 // turns bounds the calls that are made at once to one receiver. Callbacks for which
@@ -59,6 +61,9 @@ func (t *turns) enter(ctx context.Context) (end func(), later time.Duration) {
 func (t *turns) start(now time.Time) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	if t.took < quick {
+		t.promised = time.Time{} // it is quick again
+	}
 	t.last++
 	n := t.last
 	t.started[n] = now
@@ -94,8 +99,11 @@ func (t *turns) turn(now time.Time) time.Duration {
 		t.promised = now
 	}
 	t.promised = t.promised.Add(took / time.Duration(cap(t.slots)))
-	if t.promised.Sub(now) > longestTurn {
-		t.promised = now.Add(longestTurn)
+	wait := t.promised.Sub(now)
+	if wait > longTurn {
+		wait = max(longTurn, wait/2)
+		// Not all at once.
+		wait += time.Duration(rand.Int64N(int64(wait / 4))) //nolint:gosec // no secret
 	}
-	return t.promised.Sub(now)
+	return wait
 }

@@ -28,12 +28,17 @@ const (
 // hub is about to tell. false when ctx has ended.
 func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recently) bool {
 	told.add(s.lastID)
-	// The streams may not have been there all the time.
-	if time.Since(since) > ends.WantedFor-wantEvery && !s.gap(ctx) {
+	// The streams may not have been there all the time; and of pauses, and of the breakers
+	// of keys that have closed since, nobody keeps what is to be told.
+	missing := gapBesideJobs
+	if time.Since(since) > ends.WantedFor-wantEvery {
+		missing = gapOfAll
+	}
+	if !s.gap(ctx, missing) {
 		return false
 	}
 	began := s.position()
-	p := pager{s: s, from: since.Add(-overlap), at: map[string]string{}}
+	p := pager{s: s, from: since.Add(-overlap)}
 	for {
 		// What the hub tells from here on is not in a page that comes out empty.
 		next := s.position()
@@ -49,6 +54,10 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recen
 				return false
 			}
 		}
+		if p.lost && !s.gap(ctx, gapOfAll) {
+			return false
+		}
+		p.lost = false
 		for _, e := range events {
 			s.last = e.At
 			if told.has(e.ID) {
@@ -65,9 +74,15 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recen
 	}
 }
 
+// What a gap says may be missing.
+const (
+	gapOfAll      = `{"of":["job","breaker","destination"]}`
+	gapBesideJobs = `{"of":["breaker","destination"]}`
+)
+
 // gap says that events may be missing.
-func (s *Subscription) gap(ctx context.Context) bool {
-	return s.give(ctx, Event{ID: s.lastID, Type: Gap, At: s.last, Data: json.RawMessage(`{}`)})
+func (s *Subscription) gap(ctx context.Context, missing string) bool {
+	return s.give(ctx, Event{ID: s.lastID, Type: Gap, At: s.last, Data: json.RawMessage(missing)})
 }
 
 // position is the number of the next event of the hub.
@@ -82,7 +97,7 @@ func (s *Subscription) position() uint64 {
 func (s *Subscription) join(ctx context.Context, began, next uint64, told *recently) bool {
 	events, _, ok := s.hub.since(began)
 	// Where so much has happened meanwhile, something may be missing.
-	if !ok && !s.gap(ctx) {
+	if !ok && !s.gap(ctx, gapBesideJobs) {
 		return false
 	}
 	for i, e := range events {
@@ -104,7 +119,8 @@ func (s *Subscription) join(ctx context.Context, began, next uint64, told *recen
 type pager struct {
 	s           *Subscription
 	from        time.Time
-	at          map[string]string // last entry read, by queue
+	at          map[string]string // last entry read, by queue; nil before the first page
+	lost        bool              // some of what is to be told has been trimmed
 	transitions []Event           // of breakers, that are to be told yet
 	read        bool
 }
@@ -136,6 +152,12 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 	queues := []string{}
 	for _, d := range known {
 		queues = append(queues, record.Queues(d.Name)...)
+	}
+	if p.at == nil {
+		if p.lost, err = p.trimmed(ctx, queues); err != nil {
+			return nil, false, err
+		}
+		p.at = map[string]string{}
 	}
 	found := make([]*redis.XMessageSliceCmd, len(queues))
 	if len(queues) > 0 {
@@ -200,4 +222,26 @@ func (p *pager) readTransitions(ctx context.Context, name string) error {
 		}
 	}
 	return nil
+}
+
+// trimmed reports whether a stream may have lost entries from the instant on because it
+// had too many: it is full, and the first one that it has is later.
+func (p *pager) trimmed(ctx context.Context, queues []string) (bool, error) {
+	for _, q := range queues {
+		n, err := p.s.hub.rdb.XLen(ctx, record.Ends(q)).Result()
+		if err != nil || n < ends.Kept {
+			if err != nil {
+				return false, err
+			}
+			continue
+		}
+		first, err := ends.Read(ctx, p.s.hub.rdb, q, "", 1)
+		if err != nil {
+			return false, err
+		}
+		if len(first) == 1 && first[0].At.After(p.from) {
+			return true, nil
+		}
+	}
+	return false, nil
 }

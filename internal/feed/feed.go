@@ -21,8 +21,8 @@ const (
 	JobPrefix   = "job."
 	Breaker     = "breaker"
 	Destination = "destination"
-	// Gap says that events may be missing before the next one: whoever keeps a picture
-	// makes it anew.
+	// Gap says that events may be missing before the next one, and of which kinds:
+	// whoever keeps a picture of them makes it anew.
 	Gap = "gap"
 )
 
@@ -38,7 +38,8 @@ type Event struct {
 	Destination string
 	// At is when it happened, on Redis's clock.
 	At time.Time
-	// Data is a JSON object.
+	// Data is a JSON object. That of a gap is {"of":["breaker","destination"]}, with "job"
+	// where ends of jobs may be missing, too.
 	Data json.RawMessage
 }
 

@@ -209,6 +209,11 @@ func TestResume(t *testing.T) {
 			t.Errorf("missed%d is lost", i)
 		}
 	}
+	// What nobody keeps is said to be missing to those who want it.
+	everything := s.subscribe(s.newHub(), SubscribeOptions{After: first.ID})
+	if e := s.next(everything); e.Type != Gap || string(e.Data) != `{"of":["breaker","destination"]}` || e.ID != first.ID {
+		t.Errorf("first event at another hub: %s %s %s", e.ID, e.Type, e.Data)
+	}
 }
 
 func idOf(t *testing.T, e Event) string {
@@ -399,7 +404,9 @@ func TestRedisThatTakesNothing(t *testing.T) {
 		if err := s.rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", strings.TrimPrefix(master.Addr(), "127.0.0.1:")).Err(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it follows", func() bool { return strings.Contains(s.rdb.Info(t.Context(), "replication").Val(), "master_link_status:up") })
+		eventually(t, "it follows", func() bool {
+			return strings.Contains(s.rdb.Info(t.Context(), "replication").Val(), "master_link_status:up")
+		})
 		sub := s.subscribe(s.hub, SubscribeOptions{})
 		if _, err := breaker.Trip(t.Context(), master.Client(t), "deviantart", breaker.TripOptions{By: "ops"}); err != nil {
 			t.Fatal(err)

@@ -2,6 +2,7 @@ package feed
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"time"
 )
@@ -21,7 +22,7 @@ type SubscribeOptions struct {
 
 func (o *SubscribeOptions) wants(e Event) bool {
 	if e.Type == Gap {
-		return true
+		return string(e.Data) != gapBesideJobs || len(o.Types) == 0 || slices.Contains(o.Types, Breaker) || slices.Contains(o.Types, Destination)
 	}
 	if o.Destination != "" && e.Destination != o.Destination {
 		return false

@@ -148,7 +148,12 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 	was, known := w.paused[name]
 	w.paused[name] = is
 	if known && was != is {
-		events = append(events, ofPause(name, is, time.Now()))
+		now, err := w.client.Now(ctx)
+		if err != nil {
+			w.paused[name] = was // it is seen again
+			return events, full, fmt.Errorf("feed: %w", err)
+		}
+		events = append(events, ofPause(name, is, now))
 	}
 	return events, full, nil
 }
@@ -182,6 +187,14 @@ func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error)
 	if len(w.told) > mostBreakers {
 		w.told = map[string]uint64{}
 	}
+	if len(changed) == 0 {
+		return nil, nil
+	}
+	clock, err := w.client.Now(ctx)
+	if err != nil {
+		w.breakers[name] = before // it is seen again
+		return nil, fmt.Errorf("feed: %w", err)
+	}
 	var events []Event
 	for _, changedName := range changed {
 		history, err := breaker.History(ctx, w.rdb, changedName, transitionsRead)
@@ -192,7 +205,7 @@ func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error)
 		told := w.told[changedName]
 		for _, e := range history {
 			// Of a key that has not been seen before, only what is new.
-			if e.Generation <= told || told == 0 && time.Since(e.At) > time.Minute {
+			if e.Generation <= told || told == 0 && clock.Sub(e.At) > time.Minute {
 				continue
 			}
 			events = append(events, ofTransition(e))

@@ -121,11 +121,12 @@ func (r *Recorder) flush(ctx context.Context) {
 	if len(counts) == 0 {
 		return
 	}
+	added := make(map[counter]*redis.IntCmd, len(counts))
 	_, err := r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		hashes := map[string]bool{}
 		for c, n := range counts {
 			key := record.Minutes(c.destination, c.hour)
-			pipe.HIncrBy(ctx, key, field(c.minute, c.name), int64(n))
+			added[c] = pipe.HIncrBy(ctx, key, field(c.minute, c.name), int64(n))
 			hashes[key] = true
 		}
 		for key := range maps.Keys(hashes) {
@@ -141,7 +142,7 @@ func (r *Recorder) flush(ctx context.Context) {
 	defer r.mu.Unlock()
 	oldest := hourOf(r.now().Add(-time.Hour))
 	for c, n := range counts {
-		if c.hour >= oldest {
+		if c.hour >= oldest && added[c].Err() != nil {
 			r.counts[c] += n
 		}
 	}
