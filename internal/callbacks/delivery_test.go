@@ -339,12 +339,13 @@ func TestTurns(t *testing.T) {
 		{0, 0, 500 * time.Millisecond},
 		{0, 0, time.Second},
 		{0, 0, 1500 * time.Millisecond},
-		{time.Second, 0, time.Second},
+		{time.Second, 0, time.Second}, // two have come back
 		{time.Second, 0, 1500 * time.Millisecond},
-		{time.Second, 8 * time.Second, 5500 * time.Millisecond}, // it has become slower
-		{time.Minute, 0, 500 * time.Millisecond},                // those turns are over
-		{time.Minute, 20 * time.Minute, 5*time.Minute + 250*time.Millisecond}, // of 10m0.5s
-		{time.Minute, 20 * time.Minute, 10*time.Minute + 250*time.Millisecond},
+		{time.Second, 8 * time.Second, 16 * time.Second},  // it has become slower
+		{time.Minute, 0, 500 * time.Millisecond},          // those turns are over
+		{time.Minute, 20 * time.Minute, 10 * time.Minute}, // half of it
+		{time.Minute, 20 * time.Minute, 15 * time.Minute},
+		{time.Minute, 0, 2 * time.Second}, // it is well again
 	} {
 		delete(turns.started, 1)
 		if tc.call > 0 {

@@ -1,6 +1,7 @@
 package callbacks
 
 import (
+	"container/heap"
 	"context"
 	"math/rand/v2"
 	"sync"
@@ -25,12 +26,25 @@ const (
 type turns struct {
 	slots chan struct{}
 
-	mu       sync.Mutex
-	started  map[uint64]time.Time // calls in flight
-	last     uint64
-	took     time.Duration // of recent calls, the latest counting most
-	ended    time.Time     // the last one
-	promised time.Time     // the turn that was given away last
+	mu      sync.Mutex
+	started map[uint64]time.Time // calls in flight
+	last    uint64
+	took    time.Duration // of recent calls, the latest counting most
+	ended   time.Time     // the last one
+	putOff  instants      // when those come back that had no room
+}
+
+// instants is a heap of unix nanoseconds, the earliest first.
+type instants []int64
+
+func (h instants) Len() int           { return len(h) }
+func (h instants) Less(i, j int) bool { return h[i] < h[j] }
+func (h instants) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
+func (h *instants) Push(x any)        { *h = append(*h, x.(int64)) } //nolint:errcheck,forcetypeassert // heap.Push of ours
+func (h *instants) Pop() any {
+	last := (*h)[len(*h)-1]
+	*h = (*h)[:len(*h)-1]
+	return last
 }
 
 func newTurns(limit int) *turns {
@@ -61,9 +75,6 @@ func (t *turns) enter(ctx context.Context) (end func(), later time.Duration) {
 func (t *turns) start(now time.Time) (end func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.took < quick {
-		t.promised = time.Time{} // it is quick again
-	}
 	t.last++
 	n := t.last
 	t.started[n] = now
@@ -95,15 +106,16 @@ func (t *turns) turn(now time.Time) time.Duration {
 	for _, at := range t.started {
 		took = max(took, now.Sub(at)) // it has become slower
 	}
-	if t.promised.Before(now) {
-		t.promised = now
+	for len(t.putOff) > 0 && t.putOff[0] <= now.UnixNano() {
+		heap.Pop(&t.putOff)
 	}
-	t.promised = t.promised.Add(took / time.Duration(cap(t.slots)))
-	wait := t.promised.Sub(now)
+	// Those that were put off and have not come back are before it, at the present pace.
+	wait := took * time.Duration(len(t.putOff)+1) / time.Duration(cap(t.slots))
 	if wait > longTurn {
 		wait = max(longTurn, wait/2)
 		// Not all at once.
 		wait += time.Duration(rand.Int64N(int64(wait / 4))) //nolint:gosec // no secret
 	}
+	heap.Push(&t.putOff, now.Add(wait).UnixNano())
 	return wait
 }

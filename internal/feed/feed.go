@@ -3,6 +3,7 @@
 package feed
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -155,8 +156,9 @@ func (h *Hub) poll(ctx context.Context) {
 		}
 		failing = err != nil
 		if was := blind; err == nil {
-			if blind = w.unwanted != nil; blind && !was {
-				h.o.Logger.WarnContext(ctx, "ends of jobs may be missing among the events: Redis takes no writes", "error", w.unwanted)
+			missing := cmp.Or(w.unseen, w.unwanted)
+			if blind = missing != nil; blind && !was {
+				h.o.Logger.WarnContext(ctx, "some events cannot be read, and are missing until they can be", "error", missing)
 			}
 		}
 		h.tell(events, err)

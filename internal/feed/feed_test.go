@@ -13,6 +13,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -393,6 +394,18 @@ func TestRedisThatTakesNothing(t *testing.T) {
 		if err := s.client.Cancel(t.Context(), "a"); err != nil {
 			t.Fatal(err)
 		}
+		if e := s.next(sub); e.Type != "job.cancelled" || idOf(t, e) != "a" {
+			t.Errorf("event %s %s", e.Type, e.Data)
+		}
+	})
+	t.Run("one destination", func(t *testing.T) {
+		t.Parallel()
+		s := newStage(t)
+		if err := s.rdb.Set(t.Context(), record.Ends(record.Queue("mastodon", record.Default)), "no stream", 0).Err(); err != nil {
+			t.Fatal(err)
+		}
+		sub := s.subscribe(s.hub, SubscribeOptions{})
+		s.end("a")
 		if e := s.next(sub); e.Type != "job.cancelled" || idOf(t, e) != "a" {
 			t.Errorf("event %s %s", e.Type, e.Data)
 		}

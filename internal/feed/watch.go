@@ -37,6 +37,7 @@ type watcher struct {
 	namesAt  time.Time
 	wantedAt map[string]time.Time       // by queue
 	unwanted error                      // why streams may be missing; nil if they are not
+	unseen   error                      // why a destination could not be seen at the last look
 	last     map[string]string          // last entry seen, by queue
 	breakers map[string]map[string]seen // by destination and name
 	told     map[string]uint64          // generation of the last transition told, by breaker
@@ -60,8 +61,8 @@ func newWatcher(rdb redis.UniversalClient, client *jobs.Client) *watcher {
 }
 
 // look returns what has happened since the last look, in the order of time; more says
-// that there is more to see at once. With an error it may have seen a part of it, and sees
-// the rest next time.
+// that there is more to see at once. The error is that no destination could be seen; of
+// those that could not it sees the rest next time.
 func (w *watcher) look(ctx context.Context) (events []Event, more bool, err error) {
 	if time.Since(w.namesAt) > rememberNames {
 		known, err := w.client.Destinations(ctx)
@@ -73,6 +74,7 @@ func (w *watcher) look(ctx context.Context) (events []Event, more bool, err erro
 			w.names = append(w.names, d.Name)
 		}
 	}
+	seen := 0
 	for _, name := range w.names {
 		some, full, problem := w.newEnds(ctx, name)
 		events, more, err = append(events, some...), more || full, cmp.Or(err, problem)
@@ -80,8 +82,14 @@ func (w *watcher) look(ctx context.Context) (events []Event, more bool, err erro
 			some, problem = w.transitions(ctx, name)
 			events, err = append(events, some...), cmp.Or(err, problem)
 		}
+		if problem == nil {
+			seen++
+		}
 	}
 	inOrder(events)
+	if w.unseen = err; seen > 0 {
+		err = nil // the others are told of
+	}
 	return events, more, err
 }
 
