@@ -27,7 +27,7 @@ func isLoopback(host string) bool {
 		return true
 	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
+	return err == nil && ip.IsLoopback()
 }
 
 // addressOf is whom a request's wrong tokens are counted for: an address, or of IPv6

@@ -255,7 +255,10 @@ func TestManyAddresses(t *testing.T) {
 		t.Errorf("%d were refused, want 990", refused)
 	}
 	s.now.add(time.Hour)
-	ask(s.API(whoami), "GET", "/", "Authorization: Bearer tg_wrong", "Remote: 10.1.0.1:1").want(t, "an hour later", 401, unknown)
+	for range 10 {
+		ask(s.API(whoami), "GET", "/", "Authorization: Bearer tg_wrong", "Remote: 10.1.0.1:1").want(t, "an hour later", 401, unknown)
+	}
+	ask(s.API(whoami), "GET", "/", "Authorization: Bearer tg_wrong", "Remote: 10.1.0.2:1").want(t, "another one, an hour later", 401, unknown)
 }
 
 // Without tokens everybody on this machine may do all, but no page from elsewhere.
@@ -357,6 +360,7 @@ func TestCheckAddress(t *testing.T) {
 		{"127.0.0.1:8080", false, ""},
 		{"127.5.5.5:0", false, ""},
 		{"[::1]:8080", false, ""},
+		{"[::ffff:127.0.0.1]:8080", false, ""},
 		{"localhost:8080", false, ""},
 		{":8080", true, ""},
 		{"0.0.0.0:8080", true, ""},

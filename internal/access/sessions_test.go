@@ -361,9 +361,17 @@ func TestRedisAway(t *testing.T) {
 	s.wantWho("after 10 min", cookie, "Service Unavailable")
 
 	server.Restart()
+	s.wantWho("Redis is not asked again at once", unseen, "Service Unavailable")
+	s.signIn(text)
+	s.wantWho("unless it has answered", unseen, "alice")
+	s.wantWho("the first one", cookie, "alice")
+
+	server.Stop()
+	s.now.add(10 * time.Minute)
+	s.wantWho("away again", cookie, "Service Unavailable")
+	server.Restart()
 	s.now.add(2 * time.Second)
-	s.wantWho("when Redis is back", cookie, "alice")
-	s.wantWho("also that one", unseen, "alice")
+	s.wantWho("2 s later it is asked", cookie, "alice")
 }
 
 // A Redis that answers nothing holds a page up once, for a second.
@@ -382,5 +390,25 @@ func TestRedisHangs(t *testing.T) {
 	}
 	if took := time.Since(began); took < time.Second || took > 5*time.Second {
 		t.Errorf("50 pages took %v", took)
+	}
+
+	// Of those that come together one waits.
+	s.now.add(5 * time.Second)
+	done := make(chan string, 20)
+	for range 20 {
+		go func() { done <- s.who(cookie) }()
+	}
+	const soon = 500 * time.Millisecond // Redis is given a second
+	waited := 0
+	for began := time.Now(); waited < 20; waited++ {
+		if got := <-done; got != "alice" {
+			t.Errorf("together: %s", got)
+		}
+		if time.Since(began) > soon {
+			break
+		}
+	}
+	if waited != 19 {
+		t.Errorf("%d of 20 did not wait, want 19", waited)
 	}
 }

@@ -42,6 +42,7 @@ func TestActOnOne(t *testing.T) {
 	b.post(t, "/v1/jobs/nope/cancel", ``).problem(t, http.StatusNotFound)
 	b.post(t, "/v1/jobs/a/cancel", `{"reason":"x"}`, "Content-Type", "text/plain").problem(t, http.StatusUnsupportedMediaType)
 	b.post(t, "/v1/jobs/a/cancel", `{"reason":"x"}`, "Content-Type", "").problem(t, http.StatusUnsupportedMediaType)
+	b.post(t, "/v1/jobs/a/cancel", `{"reason":"x"}`, "Content-Encoding", "gzip").problem(t, http.StatusUnsupportedMediaType)
 	b.post(t, "/v1/jobs/a/cancel", `{"reason":`).problem(t, http.StatusBadRequest)
 	for body, location := range map[string]string{
 		`{"reason":"` + strings.Repeat("x", 501) + `"}`: "body.reason", `{"reason":7}`: "body.reason", `{"raeson":"x"}`: "body.raeson", `[]`: "body",

@@ -147,6 +147,9 @@ func (a *api) takeBody(w http.ResponseWriter, r *http.Request) *Problem {
 		return bodyProblem(err, mostActionBytes)
 	}
 	if b = bytes.TrimSpace(b); len(b) > 0 {
+		if p := encoded(r); p != nil {
+			return p
+		}
 		if kind := contentType(r); kind != jsonType {
 			return wrongType(kind, jsonType)
 		}
@@ -177,6 +180,14 @@ func contentType(r *http.Request) string {
 		return kind + "; charset=" + charset
 	}
 	return kind
+}
+
+// encoded refuses a body that is compressed.
+func encoded(r *http.Request) *Problem {
+	if how := r.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
+		return newProblem(http.StatusUnsupportedMediaType, "a Content-Encoding is not accepted; send the body as it is")
+	}
+	return nil
 }
 
 func wrongType(kind string, want ...string) *Problem {

@@ -69,6 +69,9 @@ func document(h huma.API) []byte {
 		for _, op := range []*huma.Operation{item.Get, item.Post} {
 			if op != nil {
 				explainAnswers(op)
+				for _, p := range op.Parameters {
+					p.Schema.PatternDescription = "" // its message is made; it is no word of JSON Schema
+				}
 			}
 		}
 	}
@@ -173,12 +176,18 @@ func (a *api) enqueueOperations() {
 	created.Headers = map[string]*huma.Param{
 		"Location": {Description: "Of one job: its path.", Schema: &huma.Schema{Type: huma.TypeString}, Example: "/v1/jobs/post-7"},
 	}
+	existed := answer("Its id existed: duplicate is true, and nothing was enqueued. Of many: all that are not refused existed.")
+	existed.Content[ndjsonType] = &huma.MediaType{Schema: &huma.Schema{
+		Type: huma.TypeString, Description: "With Accept: application/x-ndjson, of lines: each an item of Enqueued, and last the counts.",
+		Examples: []any{"{\"index\":0,\"line\":1,\"id\":\"post-7\",\"status\":\"pending\",\"duplicate\":false}\n{\"answered\":1,\"accepted\":1,\"duplicates\":0,\"rejected\":0}\n"},
+	}}
 	a.addByHand(operation{
 		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue,
 		summary: "Enqueue jobs",
 		description: "Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.\n\n" +
 			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. " +
 			"Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.\n\n" +
+			"With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.\n\n" +
 			"Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. " +
 			"After a 503 or a broken connection jobs with an id can be sent again safely.",
 	}, &huma.RequestBody{
@@ -198,7 +207,7 @@ func (a *api) enqueueOperations() {
 		},
 	}, map[int]*huma.Response{
 		http.StatusCreated: created,
-		http.StatusOK:      answer("Its id existed: duplicate is true, and nothing was enqueued. Of many: all that are not refused existed."),
+		http.StatusOK:      existed,
 	})
 	a.mux.HandleFunc("POST /v1/jobs", a.enqueue)
 }

@@ -26,6 +26,9 @@ func (a *api) enqueue(w http.ResponseWriter, r *http.Request) {
 	if p == nil && r.URL.RawQuery != "" {
 		p = newProblem(http.StatusUnprocessableEntity, "this request takes no query")
 	}
+	if p == nil {
+		p = encoded(r)
+	}
 	if p != nil {
 		p.write(w)
 		return

@@ -3,7 +3,6 @@ package api
 import (
 	"context"
 	"encoding/json"
-	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -145,6 +144,7 @@ func TestEnqueueRefuses(t *testing.T) {
 			}
 		})
 	}
+	b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Encoding", "gzip").problem(t, http.StatusUnsupportedMediaType)
 	t.Cleanup(func() {
 		if n := b.total(t); n != 0 {
 			t.Errorf("%d jobs were enqueued, want none", n)
@@ -260,146 +260,6 @@ func serve(t testing.TB, h http.Handler) string {
 		}
 	})
 	return "http://" + server.Addr()
-}
-
-func TestEnqueueLines(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, setup{limits: jobs.Limits{MaxPayloadBytes: 1000}})
-	var body strings.Builder
-	line := func(format string, args ...any) { fmt.Fprintf(&body, format+"\n", args...) }
-	line(`{"id":"a","destination":"shop","payload":{"n": 1}}`)
-	line(``)
-	line(`nonsense`)
-	line(`  {"id":"b","destination":"shop","payload":2,"after":["a"]}` + "\r")
-	line(`{"destination":"blog","payload":1}`)
-	line(`{"destination":"shop","payload":"%s"}`, strings.Repeat("x", 100<<10))
-	line(`{"destination":"shop","payload":"%s"}`, strings.Repeat("x", 2000))
-	line(`{"id":"a","destination":"shop","payload":3}`)
-	line(`[{"destination":"shop","payload":3}]`)
-	body.WriteString(`{"id":"c","destination":"stock","payload":4}`) // no end of line
-	answer := b.post(t, "/v1/jobs", body.String(), "Content-Type", "application/x-ndjson; charset=utf-8").ok(t, http.StatusCreated)
-	want := Enqueued{Accepted: 3, Duplicates: 1, Rejected: 5, Items: []EnqueuedItem{
-		{Index: 1, Line: 3, Errors: []ProblemField{{"body[1]", "is not valid JSON: invalid character 'o' in literal null (expecting 'u')"}}},
-		{Index: 3, Line: 5, Errors: []ProblemField{{"body[3].destination", `"blog" is not known; known are shop, stock`}}},
-		{Index: 4, Line: 6, Errors: []ProblemField{{"body[4]", "is longer than 66536 bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}}},
-		{Index: 5, Line: 7, Errors: []ProblemField{{"body[5].payload", "has 2002 bytes, at most 1000 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference"}}},
-		{Index: 7, Line: 9, Errors: []ProblemField{{"body[7]", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`}}},
-	}}
-	if diff := cmp.Diff(want, decode[Enqueued](t, answer)); diff != "" {
-		t.Errorf("(-want +got)\n%s", diff)
-	}
-	if job, err := b.client.Get(t.Context(), "b"); err != nil || job.Status != jobs.Waiting {
-		t.Errorf("b: %+v, %v", job, err)
-	}
-	for body, want := range map[string]string{
-		"\n\n": `{"accepted":0,"duplicates":0,"rejected":0,"items":[]}`,
-		`{"id":"a","destination":"shop","payload":3}`: `{"accepted":0,"duplicates":1,"rejected":0,"items":[]}`,
-	} {
-		if got := b.post(t, "/v1/jobs", body, "Content-Type", ndjsonType).ok(t, http.StatusOK); got.body != want {
-			t.Errorf("%q: %s, want %s", body, got.body, want)
-		}
-	}
-}
-
-// 30,000 lines, of which each fiftieth is bad, come in pieces.
-func TestEnqueueManyLines(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	const lines = 30_000
-	in, out := io.Pipe()
-	go func() {
-		for i := range lines {
-			text := fmt.Sprintf(`{"id":"job-%d","destination":"shop","payload":{"n":%d}}`+"\n", i, i)
-			if i%50 == 7 {
-				text = "{}\n"
-			}
-			if _, err := io.WriteString(out, text); err != nil {
-				return
-			}
-		}
-		_ = out.Close()
-	}()
-	got := decode[Enqueued](t, b.send(t, http.MethodPost, "/v1/jobs", in, "Content-Type", ndjsonType).ok(t, http.StatusCreated))
-	if got.Accepted != lines-lines/50 || got.Rejected != lines/50 || got.Duplicates != 0 || len(got.Items) != lines/50 {
-		t.Errorf("accepted %d, rejected %d, duplicates %d, %d items", got.Accepted, got.Rejected, got.Duplicates, len(got.Items))
-	}
-	if last := got.Items[lines/50-1]; last.Index != lines-50+7 || last.Line != last.Index+1 {
-		t.Errorf("the last one of the answer is %+v", last)
-	}
-	// They are in the order of the lines.
-	page, err := b.client.List(t.Context(), jobs.ListOptions{Limit: 1000})
-	if err != nil {
-		t.Fatal(err)
-	}
-	for i, j := range page.Items[1:] {
-		if before := page.Items[i]; before.CreatedAt.Before(j.CreatedAt) {
-			t.Fatalf("%s of %v is listed before %s of %v", before.ID, before.CreatedAt, j.ID, j.CreatedAt)
-		}
-	}
-}
-
-// The answer to lines tells of the first 1,000 that were refused.
-func TestEnqueueManyBadLines(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	body := strings.Repeat("{}\n", 5000)
-	p := b.post(t, "/v1/jobs", body, "Content-Type", ndjsonType).problem(t, http.StatusUnprocessableEntity)
-	if len(p.Errors) < mostRejections || len(p.Errors) > 2*mostRejections || p.Progress == nil || p.Rejected != 5000 {
-		t.Errorf("%d errors, progress %+v", len(p.Errors), p.Progress)
-	}
-	got := decode[Enqueued](t, b.post(t, "/v1/jobs", body+`{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated))
-	if got.Accepted != 1 || got.Rejected != 5000 || len(got.Items) != mostRejections || got.Items[mostRejections-1].Line != mostRejections {
-		t.Errorf("accepted %d, rejected %d, %d items", got.Accepted, got.Rejected, len(got.Items))
-	}
-}
-
-// A body that does not come is given up; what came before it is enqueued, and the
-// answer says how much that is.
-func TestSlowBody(t *testing.T) {
-	t.Parallel()
-	b := newBench(t, setup{server: webserver.Limits{Stall: 100 * time.Millisecond}})
-	for kind, first := range map[string]string{jsonType: `{"destination":"shop",`, ndjsonType: `{"id":"a","destination":"shop","payload":1}` + "\n" + `{"id"`} {
-		in, out := io.Pipe()
-		go func() { _, _ = io.WriteString(out, first) }()
-		p := b.send(t, http.MethodPost, "/v1/jobs", in, "Content-Type", kind).problem(t, http.StatusRequestTimeout)
-		_ = out.Close()
-		if kind == ndjsonType {
-			if diff := cmp.Diff(&Progress{Answered: 1, Accepted: 1}, p.Progress); diff != "" {
-				t.Errorf("progress (-want +got)\n%s", diff)
-			}
-		}
-	}
-	in, out := io.Pipe()
-	go func() { _, _ = io.WriteString(out, `{"reason":`) }()
-	b.send(t, http.MethodPost, "/v1/jobs/a/cancel", in).problem(t, http.StatusRequestTimeout)
-	_ = out.Close()
-	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
-		t.Errorf("%+v, %v", job, err)
-	}
-}
-
-// A client that leaves in the middle of its lines leaves those enqueued that came.
-func TestClientLeaves(t *testing.T) {
-	t.Parallel()
-	b := newBench(t)
-	in, out := io.Pipe()
-	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, b.url+"/v1/jobs", in)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.Header.Set("Content-Type", ndjsonType)
-	go func() {
-		_, _ = io.WriteString(out, `{"id":"a","destination":"shop","payload":1}`+"\n"+`{"id":"b"`)
-		_ = out.CloseWithError(fmt.Errorf("left"))
-	}()
-	if answer, err := web.Do(r); err == nil {
-		_ = answer.Body.Close()
-		t.Error("the request succeeded")
-	}
-	waitFor(t, "job a", func() bool {
-		_, err := b.client.Get(t.Context(), "a")
-		return err == nil
-	})
 }
 
 // waitFor polls until ok.

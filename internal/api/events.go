@@ -70,7 +70,11 @@ func (a *api) streamEvents(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	ctx, cancel := webserver.Stream(r.Context())
+	ctx, cancel, err := webserver.Stream(r.Context())
+	if err != nil {
+		a.eventsProblem(r.Context(), err).write(w)
+		return
+	}
 	defer cancel()
 	sub, err := a.subscribe(ctx, o)
 	if err != nil {
@@ -102,7 +106,7 @@ func (a *api) eventsProblem(ctx context.Context, err error) *Problem {
 	switch {
 	case errors.Is(err, feed.ErrBadID):
 		return invalid("header.Last-Event-ID", "is no id of an event")
-	case errors.Is(err, feed.ErrTooMany):
+	case errors.Is(err, feed.ErrTooMany), errors.Is(err, webserver.ErrTooManyStreams):
 		p = newProblem(http.StatusServiceUnavailable, "too many listen to events here already; try again later, or ask another instance")
 	case errors.Is(err, feed.ErrClosed), errors.Is(err, errNoEvents):
 		p = newProblem(http.StatusServiceUnavailable, "there are no events here at the moment")

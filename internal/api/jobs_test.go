@@ -255,7 +255,10 @@ func TestScopes(t *testing.T) {
 			if want := fmt.Sprintf("the token %q lacks the scope %q", "ann", need); p.Detail != want {
 				t.Errorf("%s %s: %q, want %q", method, path, p.Detail, want)
 			}
-			b.call(t, strings.ToUpper(method), target, "", "As", "nobody").problem(t, http.StatusUnauthorized)
+			nobody := b.call(t, strings.ToUpper(method), target, "", "As", "nobody")
+			if nobody.problem(t, http.StatusUnauthorized); nobody.header.Get("WWW-Authenticate") != "Bearer" {
+				t.Errorf("%s %s: header %v", method, path, nobody.header)
+			}
 			if (method == "get") != (need == "read") {
 				t.Errorf("%s %s needs %s", method, path, need)
 			}

@@ -19,10 +19,11 @@ const (
 	// Bounds of what is sent to Redis at once.
 	chunkJobs  = 2000
 	chunkBytes = 1 << 20
-	// streamBytes is the memory of one request with lines: chunks that are read, wait
-	// and are sent, and buffers.
-	streamBytes = 6 << 20
 )
+
+// streamBytes is the memory of one request with lines: chunks that are read, wait and
+// are sent, and what is made of them.
+func (a *api) streamBytes() int64 { return 3 * int64(2*chunkBytes+a.mostJobBytes()) }
 
 // lineChunk is a part of the lines on its way to Redis.
 type lineChunk struct {
@@ -54,6 +55,7 @@ type lineStream struct {
 	failed   chan struct{} // closed after err was set
 	err      error         // of sending
 	many     many          // of those that were answered
+	results  *results      // if each is told of while more come in
 	answered int           // up to this index for certain
 }
 
@@ -61,16 +63,20 @@ type lineStream struct {
 // is on its way to Redis the next is read; chunks follow each other, so that jobs are
 // enqueued in the order of the lines.
 func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
-	if !a.memory.TryAcquire(streamBytes) {
+	held := a.streamBytes()
+	if !a.memory.TryAcquire(held) {
 		errBusy().write(w)
 		return
 	}
-	defer a.memory.Release(streamBytes)
+	defer a.memory.Release(held)
 	longest := a.mostJobBytes()
 	s := &lineStream{
 		api: a, ctx: r.Context(), lines: jobjson.NewLines(r.Body, longest), longest: longest,
 		chunks: make(chan *lineChunk), spare: make(chan *lineChunk, 3), failed: make(chan struct{}),
 		many: many{items: []EnqueuedItem{}},
+	}
+	if wantsLines(r) {
+		s.results = newResults(w)
 	}
 	done := make(chan struct{})
 	go func() {
@@ -83,9 +89,16 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 	if s.err != nil {
 		err = s.err
 	}
+	var p *Problem
 	if err != nil {
-		p := s.problem(err)
+		p = s.problem(err)
 		p.Progress = s.many.progress(s.answered)
+	}
+	switch {
+	case s.results != nil:
+		s.results.end(s.many.progress(s.answered), p)
+		return
+	case p != nil:
 		p.write(w)
 		return
 	}
@@ -96,6 +109,9 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 func (s *lineStream) problem(err error) *Problem {
 	if reading, ok := errors.AsType[*readError](err); ok {
 		return bodyProblem(reading.err, 0)
+	}
+	if left, ok := errors.AsType[*leftError](err); ok {
+		return bodyProblem(left.err, 0)
 	}
 	return s.api.problem(s.ctx, "body", err)
 }
@@ -201,55 +217,44 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 	results, err := s.api.client.EnqueueMany(ctx, c.specs)
 	answered := c.last
 	items := c.refused
-	accepted := make([]linePlace, 0, len(results))
-	duplicates := make([]linePlace, 0)
 	for i, result := range results {
-		at := c.places[i]
+		item := EnqueuedItem{Index: c.places[i].index, Line: c.places[i].line}
 		switch {
-		case result.Job != nil && result.Job.Duplicate:
-			duplicates = append(duplicates, at)
 		case result.Job != nil:
-			accepted = append(accepted, at)
+			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
 		case result.Err != nil && errors.Is(result.Err, jobs.ErrInvalid):
-			items = append(items, EnqueuedItem{Index: at.index, Line: at.line, Errors: place(at.index).fields(result.Err)})
+			item.Errors = place(item.Index).fields(result.Err)
 		default:
-			answered = min(answered, at.index)
+			answered = min(answered, item.Index)
 			if err == nil {
 				err = result.Err
 			}
+			continue
+		}
+		items = append(items, item)
+	}
+	sortItems(items)
+	for len(items) > 0 && items[len(items)-1].Index >= answered {
+		items = items[:len(items)-1]
+	}
+	c.refused = items[:0] // the memory is used again
+	s.answered = answered
+	for i := range items {
+		s.many.count(&items[i])
+		if s.results == nil && items[i].Errors != nil && len(s.many.items) < mostRejections {
+			s.many.items = append(s.many.items, items[i])
 		}
 	}
-	s.answered = answered
-	s.many.add(items, accepted, duplicates, answered)
+	if s.results != nil {
+		if told := s.results.tell(items); err == nil {
+			err = told
+		}
+	}
 	return err
 }
 
-// add counts those before the index up to which all is known.
-func (m *many) add(refused []EnqueuedItem, accepted, duplicates []linePlace, answered int) {
-	for _, p := range accepted {
-		if p.index < answered {
-			m.accepted++
-		}
-	}
-	for _, p := range duplicates {
-		if p.index < answered {
-			m.duplicates++
-		}
-	}
-	sortItems(refused)
-	for _, item := range refused {
-		if item.Index >= answered {
-			continue
-		}
-		m.rejected++
-		if len(m.items) < mostRejections {
-			m.items = append(m.items, item)
-		}
-	}
-}
-
-// sortItems orders what was refused: what could not be read comes before what Redis
-// was asked about.
+// sortItems orders items as they came: those that could not be read are known before
+// those that Redis was asked about.
 func sortItems(items []EnqueuedItem) {
 	slices.SortFunc(items, func(a, b EnqueuedItem) int { return a.Index - b.Index })
 }

@@ -57,10 +57,13 @@ func (p *Problem) GetStatus() int { return p.Status }
 
 // GetHeaders returns what the answer has to say besides.
 func (p *Problem) GetHeaders() http.Header {
-	if p.retryAfter == 0 {
-		return nil
+	switch {
+	case p.Status == http.StatusUnauthorized:
+		return http.Header{"Www-Authenticate": {"Bearer"}}
+	case p.retryAfter > 0:
+		return http.Header{"Retry-After": {strconv.Itoa(p.retryAfter)}}
 	}
-	return http.Header{"Retry-After": {strconv.Itoa(p.retryAfter)}}
+	return nil
 }
 
 // ContentType is that of problems.

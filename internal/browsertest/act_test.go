@@ -50,11 +50,12 @@ func TestFilterAndAct(t *testing.T) {
 	})
 	b := s.open("/jobs")
 	b.sees(`document.querySelectorAll("tbody tr").length === 15`)
-	b.do(chromedp.SendKeys(".filter [name=batch]", "monday"))
+	b.typeIn(".filter [name=batch]", "monday")
 	b.follow(".filter button")
 	b.sees(`document.querySelectorAll("tbody tr").length === 12 && location.search === "?destination=&key=&batch=monday"`)
 
-	b.do(chromedp.Click("#j-old-03 .pick"), chromedp.Click("#j-old-05 .pick"))
+	b.click("#j-old-03 .pick")
+	b.click("#j-old-05 .pick")
 	b.reads("The 2 ticked")
 	b.reads("Stands still while jobs are ticked")
 	b.follow("button[value=pause]")
@@ -69,10 +70,16 @@ func TestFilterAndAct(t *testing.T) {
 	}
 
 	b.visit("/jobs?batch=monday&status=pending")
-	b.do(chromedp.Click("[name=scope][value=all]"))
+	b.click("[name=scope][value=all]")
+	now := value[string](b, `document.getElementById("main").dataset.now`)
+	b.do(chromedp.Evaluate[chromedp.Void](`document.dispatchEvent(new Event("visibilitychange"))`)) // it looks again
+	b.sees(`document.getElementById("main").dataset.now !== "` + now + `"`)
+	if !value[bool](b, `document.querySelector("[name=scope][value=all]").checked`) {
+		t.Fatal("what was chosen is lost when the page is brought up to date")
+	}
 	b.follow("button[value=cancel]")
 	b.reads("Cancel 10 jobs?")
-	b.do(chromedp.SendKeys("[name=reason]", "wrong file"))
+	b.typeIn("[name=reason]", "wrong file")
 	b.follow("main button.danger")
 	b.reads("Cancelled 10 jobs.")
 	if c := s.counts("monday"); c[jobs.Cancelled] != 10 || c[jobs.Paused] != 2 {
@@ -122,7 +129,8 @@ func TestTripAndReset(t *testing.T) {
 	s.work(fakeapi.Options{}, breaker.Options{}, "shop")
 	b := s.open("/breakers/shop")
 	b.reads("Calls go out as jobs come.")
-	b.do(chromedp.SetValue("[name=for]", "30m"), chromedp.SendKeys("[name=reason]", "their maintenance"))
+	b.choose("[name=for]", "30m")
+	b.typeIn("[name=reason]", "their maintenance")
 	b.follow("button[value=trip]")
 	b.reads("Open shop for 30 minutes?")
 	if status := s.breaker("shop"); status.State != breaker.Closed {
@@ -182,7 +190,7 @@ func TestKeyboard(t *testing.T) {
 	b.do(chromedp.KeyEvent(kb.Escape))
 	b.sees(`document.activeElement.id !== "q"`)
 	b.do(slash, chromedp.KeyEvent("post-1"), chromedp.KeyEvent(kb.Enter))
-	b.sees(`location.pathname === "/jobs/post-1"`)
+	b.sees(`location.pathname === "/jobs/post-1" && ` + arrived)
 	b.do(chromedp.KeyEvent(kb.Tab), chromedp.KeyEvent(kb.Tab))
 	b.sees(`getComputedStyle(document.activeElement).outlineStyle === "solid"`)
 	b.quiet()

@@ -36,8 +36,9 @@ func TestLive(t *testing.T) {
 	b := s.open("/")
 	b.sees(stateOf("shop") + ` === "Closed"`)
 	b.sees(`document.getElementById("live").textContent === "Live"`)
-	b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`), chromedp.Click("#keys-shop summary"), chromedp.Focus("#q"),
-		chromedp.SendKeys("#q", "typed"))
+	b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`))
+	b.click("#keys-shop summary")
+	b.typeIn("#q", "typed")
 
 	limited.Store(true)
 	s.enqueue(jobs.New("shop", 1))

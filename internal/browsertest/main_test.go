@@ -50,15 +50,15 @@ func (b withBrowser) Run() int {
 	if os.Geteuid() == 0 {
 		opts = append(opts, chromedp.NoSandbox) // it cannot sandbox itself for root
 	}
-	ctx, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
+	started, cancel := chromedp.NewExecAllocator(context.Background(), opts...)
 	defer cancel()
-	ctx, stop := chromedp.NewContext(ctx)
+	var stop context.CancelFunc
+	browser, stop = chromedp.NewContext(started) //nolint:fatcontext // one for all tests
 	defer stop()
-	if err := chromedp.Do(ctx); err != nil {
+	if err := chromedp.Do(browser); err != nil {
 		fmt.Fprintln(os.Stderr, "Chromium does not start:", err)
 		return 1
 	}
-	browser = ctx
 	return b.m.Run()
 }
 

@@ -18,7 +18,7 @@ func (s *site) past(destination string, perMinute int, incidents map[time.Durati
 	s.t.Helper()
 	ctx := s.t.Context()
 	now := time.Now().UTC()
-	chance := rand.New(rand.NewPCG(7, uint64(len(destination)))) //nolint:gosec // for pictures
+	chance := rand.New(rand.NewPCG(7, uint64(len(destination))))
 	pipe := s.rdb.Pipeline()
 	backlog := 40
 	for at := now.Add(-24 * time.Hour).Truncate(time.Minute); at.Before(now); at = at.Add(time.Minute) {

@@ -135,7 +135,7 @@ func TestPictures(t *testing.T) {
 	b.draw("paused-destination", "/destinations/search-index", "An operator has paused it")
 	b.do(chromedp.EmulateViewport(1280, 800))
 	b.visit("/jobs?destination=shop&status=pending")
-	b.do(chromedp.Click(`[name=scope][value=all]`))
+	b.click(`[name=scope][value=all]`)
 	b.follow(`button[value=cancel]`)
 	b.draw("confirm", "", "?")
 
@@ -162,11 +162,6 @@ func TestPicturesOfRecovery(t *testing.T) {
 	s := serve(t)
 	rules := breaker.Options{Destination: "shop", Instance: "pub-2:7", Cooldown: time.Minute, ProbeTimeout: time.Minute, MaxInFlight: 64}
 	s.past("shop", 60, map[time.Duration]time.Duration{20 * time.Hour: 12 * time.Minute})
-	client, err := jobs.NewClient(s.rdb, jobs.WithDestinations("shop"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.client = client
 	stop := s.work(fakeapi.Options{}, breaker.Options{}, "shop")
 	stop() // it has been seen, and would probe
 	s.limit("shop", "", rules, 50*time.Millisecond)

@@ -14,7 +14,7 @@ import (
 // signIn fills the form of the login and sends it.
 func (b *tab) signIn(token string) {
 	b.t.Helper()
-	b.do(chromedp.SetValue("[name=token]", token))
+	b.typeIn("[name=token]", token)
 	b.follow("main button")
 }
 

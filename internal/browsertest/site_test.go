@@ -151,7 +151,28 @@ func (s *site) work(api fakeapi.Options, rules breaker.Options, destinations ...
 	case <-time.After(patience):
 		s.t.Fatal("the worker does not start")
 	}
+	for _, d := range destinations {
+		s.awaitDestination(d)
+	}
 	return stop
+}
+
+// awaitDestination waits until a worker has registered the destination.
+func (s *site) awaitDestination(name string) {
+	s.t.Helper()
+	deadline := time.After(patience)
+	again := time.NewTicker(10 * time.Millisecond)
+	defer again.Stop()
+	for {
+		if _, err := s.client.Destination(s.t.Context(), name); err == nil {
+			return
+		}
+		select {
+		case <-again.C:
+		case <-deadline:
+			s.t.Fatalf("no worker registers %s", name)
+		}
+	}
 }
 
 // enqueue accepts a job.

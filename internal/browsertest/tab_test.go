@@ -156,7 +156,33 @@ func (b *tab) seen() string {
 // visit goes to a page and waits until it is there.
 func (b *tab) visit(path string) {
 	b.t.Helper()
-	b.do(chromedp.Navigate(b.site.url+path), chromedp.WaitReady("main"))
+	b.do(chromedp.Navigate(b.site.url + path))
+	b.sees(arrived)
+}
+
+// arrived is the script that says whether a page is there, with its style and its script.
+const arrived = "document.readyState === 'complete' && document.querySelector('main')"
+
+// click clicks on what the selector finds, wherever it is just now: pages that are kept
+// up to date move.
+func (b *tab) click(selector string) {
+	b.t.Helper()
+	b.sees(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf("document.querySelector(%q).click()", selector)))
+}
+
+// typeIn has the field hold the text, as if it was typed.
+func (b *tab) typeIn(selector, text string) {
+	b.t.Helper()
+	b.sees(fmt.Sprintf("document.querySelector(%q)", selector))
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).focus()`, selector)), chromedp.KeyEvent(text))
+	b.sees(fmt.Sprintf("document.querySelector(%q).value === %q", selector, text))
+}
+
+// choose chooses an option.
+func (b *tab) choose(selector, option string) {
+	b.t.Helper()
+	b.do(chromedp.Evaluate[chromedp.Void](fmt.Sprintf(`document.querySelector(%q).value = %q`, selector, option)))
 }
 
 // sees waits until the script's condition holds on the page, also if another page comes
@@ -189,8 +215,9 @@ func (b *tab) reads(text string) {
 // follow clicks and waits for the page that comes then.
 func (b *tab) follow(selector string) {
 	b.t.Helper()
-	b.do(chromedp.Evaluate[chromedp.Void]("window.old = true"), chromedp.Click(selector))
-	b.sees("!window.old && document.readyState === 'complete' && document.querySelector('main')")
+	b.do(chromedp.Evaluate[chromedp.Void]("window.old = true"))
+	b.click(selector)
+	b.sees("!window.old && " + arrived)
 }
 
 // value is what a script comes to on the page.

@@ -78,5 +78,5 @@ func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", f.kind)
 	h.Set("Cache-Control", "public, max-age=31536000, immutable")
 	h.Set("X-Content-Type-Options", "nosniff")
-	w.Write(f.data) //nolint:errcheck,gosec // the reader has left
+	w.Write(f.data) //nolint:errcheck // the reader has left
 }

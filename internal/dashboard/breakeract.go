@@ -49,8 +49,8 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%s %s: %w", what, name, err)
 	}
 	d.cache.forget()
-	say(w, r, flash{Text: text})
-	http.Redirect(w, r, "/breakers/"+name, http.StatusSeeOther)
+	say(w, flash{Text: text})
+	redirect(w, r, "/breakers/"+name)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 func lengthOf(value string) (time.Duration, string, error) {
 	i := slices.IndexFunc(tripLengths, func(l tripLength) bool { return l.Value == value })
 	if i < 0 {
-		return 0, "", wrong("“%s” is none of the times that can be chosen.", clip(visible(value), 20))
+		return 0, "", wrong("“%s” is none of the times that can be chosen.", clip(value, 20))
 	}
 	if value == "" {
 		return 0, tripLengths[i].Text, nil

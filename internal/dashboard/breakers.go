@@ -17,7 +17,7 @@ const mostEvents = 50
 
 // breakers leads to where all of them are.
 func (d *Dashboard) breakers(w http.ResponseWriter, r *http.Request) error {
-	http.Redirect(w, r, "/destinations", http.StatusSeeOther)
+	redirect(w, r, "/destinations")
 	return nil
 }
 

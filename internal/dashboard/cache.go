@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"errors"
+	"strconv"
 	"sync"
 	"time"
 
@@ -25,6 +26,8 @@ type cache struct {
 
 	mu   sync.Mutex
 	kept map[string]kept
+	// epoch counts what made all of it old; see forget.
+	epoch int
 }
 
 // kept is the last that was read, and when; or how the reading failed after that.
@@ -33,6 +36,7 @@ type kept struct {
 	at     time.Time // of the value; zero without one
 	err    error
 	failed time.Time
+	old    bool // something has happened since
 }
 
 func newCache(now func() time.Time) *cache {
@@ -51,14 +55,15 @@ type answer[T any] struct {
 // fails it returns what was known before, if anything was.
 func read[T any](ctx context.Context, c *cache, name string, f func(context.Context) (T, error)) (answer[T], error) {
 	var none answer[T]
-	k, ok := c.look(name)
+	k, epoch, ok := c.look(name)
 	if !ok {
-		ch := c.flight.DoChan(name, func() (any, error) {
+		// What began before the epoch does not do for those who come after it.
+		ch := c.flight.DoChan(name+" "+strconv.Itoa(epoch), func() (any, error) {
 			// The first of many viewers must not take the answer away with them.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 			defer cancel()
 			v, err := f(ctx)
-			return c.keep(name, v, err), nil
+			return c.keep(name, epoch, v, err), nil
 		})
 		select {
 		case r := <-ch:
@@ -82,30 +87,31 @@ func lasting(err error) bool {
 	return errors.As(err, &p)
 }
 
-// look returns what is fresh, a failure included.
-func (c *cache) look(name string) (kept, bool) {
+// look returns what is fresh, a failure included, and the epoch.
+func (c *cache) look(name string) (kept, int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.kept[name]
 	if !ok {
-		return kept{}, false
+		return kept{}, c.epoch, false
 	}
 	last := k.at
 	if k.err != nil {
 		last = k.failed
 	}
 	age := c.now().Sub(last)
-	return k, age >= 0 && age < fresh
+	return k, c.epoch, !k.old && age >= 0 && age < fresh
 }
 
-// keep remembers what was read, or that it could not be.
-func (c *cache) keep(name string, v any, err error) kept {
+// keep remembers what was read since the epoch, or that it could not be.
+func (c *cache) keep(name string, epoch int, v any, err error) kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k := kept{value: v, at: c.now()}
+	k.old = epoch != c.epoch
 	if err != nil {
 		k = c.kept[name]
-		k.err, k.failed = err, c.now()
+		k.err, k.failed, k.old = err, c.now(), epoch != c.epoch
 	}
 	if _, ok := c.kept[name]; !ok && len(c.kept) >= mostKept {
 		c.drop()
@@ -129,15 +135,13 @@ func (c *cache) drop() {
 	delete(c.kept, oldest)
 }
 
-// forget has what follows an action see it.
+// forget has what follows an action, or an event, see it.
 func (c *cache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.epoch++
 	for name, k := range c.kept {
-		if !k.at.IsZero() {
-			k.at = k.at.Add(-fresh)
-		}
+		k.old = true
 		c.kept[name] = k
-		c.flight.Forget(name)
 	}
 }

@@ -73,7 +73,7 @@ func New(o Options) (*Dashboard, error) {
 	if d.pages, err = loadPages(d); err != nil {
 		return nil, fmt.Errorf("dashboard: %w", err)
 	}
-	d.live = newLive(o.Hub, d.log)
+	d.live = newLive(o.Hub, d.log, d.cache.forget)
 	d.routes()
 	return d, nil
 }

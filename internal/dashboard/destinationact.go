@@ -39,8 +39,8 @@ func (d *Dashboard) actOnDestination(w http.ResponseWriter, r *http.Request) err
 		text = name + " was " + what + "d already."
 	}
 	d.cache.forget()
-	say(w, r, flash{Text: text})
-	http.Redirect(w, r, "/destinations/"+name, http.StatusSeeOther)
+	say(w, flash{Text: text})
+	redirect(w, r, "/destinations/"+name)
 	return nil
 }
 

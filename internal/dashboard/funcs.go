@@ -19,7 +19,6 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"plural":   plural,
 		"duration": explain.Duration,
 		"clip":     clip,
-		"visible":  visible,
 		"cause":    causeWords,
 		"upper":    upper,
 		"why":      why,

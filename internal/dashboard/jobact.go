@@ -55,8 +55,8 @@ func (d *Dashboard) actOnJobs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d.cache.forget()
-	say(w, r, f)
-	http.Redirect(w, r, o.back, http.StatusSeeOther)
+	say(w, f)
+	redirect(w, r, o.back)
 	return nil
 }
 
@@ -74,7 +74,7 @@ func (o *order) read(r *http.Request) error {
 	}
 	for _, id := range r.PostForm["id"] {
 		if !jobs.ValidName(id) {
-			return wrong("“%s” cannot be the id of a job.", clip(visible(id), 140))
+			return wrong("“%s” cannot be the id of a job.", clip(id, 140))
 		}
 		if !slices.Contains(o.ids, id) {
 			o.ids = append(o.ids, id)

@@ -31,13 +31,13 @@ func filterOf(r *http.Request) filter {
 func (f filter) check() error {
 	switch {
 	case f.Status != "" && !slices.Contains(jobs.Statuses, jobs.Status(f.Status)):
-		return wrong("There is no status “%s”.", clip(visible(f.Status), 40))
+		return wrong("There is no status “%s”.", clip(f.Status, 40))
 	case f.Destination != "" && !jobs.ValidDestination(f.Destination):
-		return wrong("“%s” cannot be the name of a destination.", clip(visible(f.Destination), 80))
+		return wrong("“%s” cannot be the name of a destination.", clip(f.Destination, 80))
 	case f.Key != "" && !jobs.ValidName(f.Key):
-		return wrong("“%s” cannot be a key: keys have letters, digits and . _ : @ -", clip(visible(f.Key), 80))
+		return wrong("“%s” cannot be a key: keys have letters, digits and . _ : @ -", clip(f.Key, 80))
 	case f.Batch != "" && !jobs.ValidName(f.Batch):
-		return wrong("“%s” cannot be a batch: batches have letters, digits and . _ : @ -", clip(visible(f.Batch), 80))
+		return wrong("“%s” cannot be a batch: batches have letters, digits and . _ : @ -", clip(f.Batch, 80))
 	}
 	return nil
 }

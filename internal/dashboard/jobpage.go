@@ -58,7 +58,7 @@ func (d *Dashboard) jobPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 func noJob(id string) *problem {
-	p := absent("There is no such job", fmt.Sprintf("No job has the id “%s”: it never existed, or its retention has ended. Completed jobs are kept for a day, failed ones for 90, unless configured otherwise.", clip(visible(id), 140)))
+	p := absent("There is no such job", fmt.Sprintf("No job has the id “%s”: it never existed, or its retention has ended. Completed jobs are kept for a day, failed ones for 90, unless configured otherwise.", clip(id, 140)))
 	p.hint = "tidegate list"
 	return p
 }
@@ -78,7 +78,11 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 		return nil, fmt.Errorf("read job %s: %w", id, err)
 	}
 	p := &jobPage{Job: job, CLI: id}
-	waiting, err := explain.New(d.rdb, d.client).Waiting(ctx, job)
+	e := explain.New(d.rdb, d.client)
+	waiting, err := e.Waiting(ctx, job)
+	if err == nil {
+		err = e.Place(ctx, job, waiting)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("explain job %s: %w", id, err)
 	}
@@ -125,7 +129,7 @@ func pretty(raw json.RawMessage) (string, int) {
 		if json.Indent(&b, raw, "", "  ") == nil && b.Len() <= 2*mostShown {
 			text = b.String()
 		}
-		return visible(text), 0
+		return text, 0
 	}
-	return visible(strings.ToValidUTF8(text[:mostShown], "")), len(raw) - mostShown
+	return strings.ToValidUTF8(text[:mostShown], ""), len(raw) - mostShown
 }

@@ -21,8 +21,8 @@ const (
 	mostViewers = 2000
 	// heartbeat keeps proxies from cutting a stream on which nothing happens.
 	heartbeat = 15 * time.Second
-	// between is the least time between two tellings of the same viewer.
-	between = time.Second
+	// quick is the least time between two tellings of what must not wait: of breakers.
+	quick = 250 * time.Millisecond
 )
 
 // live tells viewers that something has changed: not what, which they see on the page that
@@ -30,6 +30,8 @@ const (
 type live struct {
 	hub *feed.Hub
 	log *slog.Logger
+	// expire has pages read anew what they show.
+	expire func()
 
 	mu      sync.Mutex
 	viewers map[*listener]struct{}
@@ -45,8 +47,8 @@ type listener struct {
 	once    sync.Once
 }
 
-func newLive(hub *feed.Hub, log *slog.Logger) *live {
-	return &live{hub: hub, log: log, viewers: map[*listener]struct{}{}}
+func newLive(hub *feed.Hub, log *slog.Logger, expire func()) *live {
+	return &live{hub: hub, log: log, expire: expire, viewers: map[*listener]struct{}{}}
 }
 
 var errTooManyViewers = errors.New("too many look at once")
@@ -88,25 +90,19 @@ func (l *live) leave(v *listener) {
 // back by themselves.
 func (l *live) listen(ctx context.Context, done chan struct{}) {
 	defer close(done)
-	for ctx.Err() == nil {
-		err := l.hear(ctx)
-		if err == nil {
-			continue // too slow; from where it is now
-		}
-		if ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
-			l.log.Warn("dashboard: pages are not told of changes", "error", err)
-		}
-		break
+	if err := l.hear(ctx); ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
+		l.log.Debug("dashboard: pages are not told of changes", "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.done != done || l.stop == nil {
+		return // the last viewer has left; those that are here have another listener
+	}
 	for v := range l.viewers {
 		v.once.Do(func() { close(v.ended) })
 	}
-	if l.done == done && ctx.Err() == nil { // others may join later
-		l.stop()
-		l.stop = nil
-	}
+	l.stop()
+	l.stop = nil
 }
 
 func (l *live) hear(ctx context.Context) error {
@@ -115,17 +111,23 @@ func (l *live) hear(ctx context.Context) error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer sub.Close()
+	var soon <-chan time.Time // when viewers are told of what must not wait
+	var last time.Time
 	for {
 		select {
 		case e, ok := <-sub.C:
-			if !ok {
-				if sub.Lost() {
-					l.tell(true)
-					return nil
-				}
+			switch {
+			case !ok:
 				return feed.ErrClosed
+			case e.Type != feed.Breaker && e.Type != feed.Destination && e.Type != feed.Gap:
+				l.tell(false)
+			case soon == nil:
+				soon = time.After(quick - time.Since(last))
 			}
-			l.tell(e.Type == feed.Breaker || e.Type == feed.Destination || e.Type == feed.Gap)
+		case <-soon:
+			soon, last = nil, time.Now()
+			l.expire()
+			l.tell(true)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
@@ -154,14 +156,18 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 		w.WriteHeader(http.StatusNoContent) // which ends the browser's tries
 		return nil
 	}
+	ctx, cancel, err := webserver.Stream(r.Context())
+	if err != nil {
+		w.WriteHeader(http.StatusNoContent)
+		return nil // the page looks every few seconds instead
+	}
+	defer cancel()
 	v, err := d.live.join()
 	if err != nil {
 		w.WriteHeader(http.StatusNoContent)
-		return nil //nolint:nilerr // the page looks every few seconds instead
+		return nil
 	}
 	defer d.live.leave(v)
-	ctx, cancel := webserver.Stream(r.Context())
-	defer cancel()
 	h := w.Header()
 	h.Set("Content-Type", "text/event-stream; charset=utf-8")
 	h.Set("X-Accel-Buffering", "no")
@@ -170,7 +176,6 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	out.send("retry: 2000\nevent: ready\ndata: {}\n\n")
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	var last time.Time
 	var due <-chan time.Time // when a change that was heard is told
 	for out.err == nil {
 		changed := v.changed
@@ -179,13 +184,13 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 		}
 		select {
 		case <-v.breaker:
-			due, last = nil, time.Now()
 			out.send(change)
 		case <-due:
-			due, last = nil, time.Now()
+			due = nil
 			out.send(change)
 		case <-changed:
-			due = time.After(between - time.Since(last))
+			// By then nothing is shown any more that was read before it.
+			due = time.After(fresh)
 		case <-beat.C:
 			if !id.Valid() {
 				return nil // which sends the page to the login

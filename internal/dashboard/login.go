@@ -19,7 +19,7 @@ type loginPage struct {
 func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) error {
 	next := access.LocalPath(r.FormValue("next"))
 	if d.viewerOf(r.Context()).Read {
-		http.Redirect(w, r, next, http.StatusSeeOther)
+		redirect(w, r, next)
 		return nil
 	}
 	d.render(w, r, "login", show{title: "Sign in", data: loginPage{Next: next}})
@@ -35,7 +35,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) error {
 	next := access.LocalPath(r.PostFormValue("next"))
 	err := d.guard.SignIn(w, r, r.PostFormValue("token"))
 	if err == nil {
-		http.Redirect(w, r, next, http.StatusSeeOther)
+		redirect(w, r, next)
 		return nil
 	}
 	page := loginPage{Next: next, Error: "Signing in has failed."}
@@ -58,6 +58,6 @@ func (d *Dashboard) signOut(w http.ResponseWriter, r *http.Request) error {
 		}
 		return err
 	}
-	http.Redirect(w, r, "/login", http.StatusSeeOther)
+	redirect(w, r, "/login")
 	return nil
 }

@@ -39,8 +39,10 @@ type notice struct {
 	Target string
 	Link   string
 	Text   string
-	// Until is when that ends by itself, zero if nobody knows; Since when it began.
+	// Until is when that ends by itself, zero if nobody knows, and Then says what comes
+	// then; Since is when it began.
 	Until, Since time.Time
+	Then         string
 	// Command helps, if there is one.
 	Command string
 	Rank    int
@@ -109,6 +111,9 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	b := t.Breaker
 	note := func(n notice) {
 		n.Target = t.Name
+		if n.Then == "" {
+			n.Then = "Tested again in"
+		}
 		if n.Link == "" {
 			n.Link = "/breakers/" + t.Name
 		}
@@ -120,6 +125,8 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	switch {
 	case b.UntilReset():
 		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: "was " + lower(why(b)) + ". It stays open until somebody resets it"})
+	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
+		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "was " + lower(why(b))})
 	case b.State == breaker.Open && now.Sub(b.OpenedAt) >= longOpen:
 		note(notice{Class: "bad", Rank: 1, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is still rate limited: " + lower(why(b)) + ", " + plural(b.Probes, "failed probe", "failed probes")})
 	case b.State == breaker.Open:
@@ -127,7 +134,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	case b.State == breaker.HalfOpen:
 		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is tested: one call finds out whether the limit is over"})
 	case b.Forced != "":
-		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Text: "is " + lower(why(b))})
+		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Then: "That ends in", Text: "is " + lower(why(b))})
 	case b.SlowStart > 0:
 		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}

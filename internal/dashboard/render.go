@@ -14,8 +14,9 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// partHeader asks for the changing part of a page alone.
-const partHeader = "X-Tidegate-Part"
+// partHeader asks for the changing part of a page alone. Who is not signed in is then not
+// sent to the login; see access.Guard.
+const partHeader = "X-Requested-With"
 
 // pages are the templates: each page with the layout and the partials.
 type pages struct {
@@ -101,7 +102,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	if s.status == 0 {
 		s.status = http.StatusOK
 	}
-	send(w, r, s.status, b.Bytes())
+	send(w, r, s.status, visible(b.Bytes()))
 }
 
 // section is the entry of the navigation that a path belongs to.

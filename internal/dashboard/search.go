@@ -18,7 +18,7 @@ type searchPage struct{ Query string }
 func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) error {
 	q := strings.TrimSpace(r.FormValue("q"))
 	if q == "" {
-		http.Redirect(w, r, "/jobs", http.StatusSeeOther)
+		redirect(w, r, "/jobs")
 		return nil
 	}
 	to, err := d.resolve(r, q)
@@ -26,7 +26,7 @@ func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if to != "" {
-		http.Redirect(w, r, to, http.StatusSeeOther)
+		redirect(w, r, to)
 		return nil
 	}
 	d.render(w, r, "search", show{title: "Nothing found", status: http.StatusNotFound, data: searchPage{Query: q}})

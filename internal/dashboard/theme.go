@@ -36,11 +36,22 @@ func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) error {
 	if !slices.Contains(themes, next) {
 		return wrong("There is no theme of that name.")
 	}
-	http.SetCookie(w, &http.Cookie{
-		Name: themeCookie, Value: next, Path: "/", MaxAge: year, HttpOnly: true, SameSite: http.SameSiteLaxMode, Secure: r.TLS != nil,
-	})
-	http.Redirect(w, r, access.LocalPath(r.FormValue("back")), http.StatusSeeOther)
+	setCookie(w, themeCookie, next, year)
+	redirect(w, r, r.FormValue("back"))
 	return nil
+}
+
+// setCookie sets a cookie that nothing depends on: it may also travel without TLS, which
+// in front of this server is somebody else's.
+func setCookie(w http.ResponseWriter, name, value string, maxAge int) {
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // as said above
+		Name: name, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,
+	})
+}
+
+// redirect leads to a page of this site, to be fetched by GET.
+func redirect(w http.ResponseWriter, r *http.Request, path string) {
+	http.Redirect(w, r, access.LocalPath(path), http.StatusSeeOther) //nolint:gosec // LocalPath leads nowhere else
 }
 
 // flash is what is said once, after an action.
@@ -50,7 +61,7 @@ type flash struct {
 }
 
 // say has the next page say it.
-func say(w http.ResponseWriter, r *http.Request, f flash) {
+func say(w http.ResponseWriter, f flash) {
 	for {
 		raw, err := json.Marshal(f)
 		if err != nil {
@@ -61,9 +72,7 @@ func say(w http.ResponseWriter, r *http.Request, f flash) {
 			f.Text = strings.ToValidUTF8(f.Text[:len(f.Text)*2/3], "") + "…"
 			continue
 		}
-		http.SetCookie(w, &http.Cookie{
-			Name: flashCookie, Value: value, Path: "/", MaxAge: 60, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-		})
+		setCookie(w, flashCookie, value, 60)
 		return
 	}
 }
@@ -74,7 +83,7 @@ func takeFlash(w http.ResponseWriter, r *http.Request) *flash {
 	if err != nil {
 		return nil
 	}
-	http.SetCookie(w, &http.Cookie{Name: flashCookie, Path: "/", MaxAge: -1, HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil})
+	setCookie(w, flashCookie, "", -1)
 	raw, err := base64.RawURLEncoding.DecodeString(c.Value)
 	if err != nil {
 		return nil

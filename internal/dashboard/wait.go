@@ -28,6 +28,12 @@ func waitOf(j *jobs.Job, w *explain.Waiting) *wait {
 		return nil
 	}
 	out := &wait{Until: w.Until, Breaker: w.Breaker, Ahead: -1}
+	switch {
+	case w.Ahead != nil:
+		out.Ahead = *w.Ahead
+	case w.AheadAtLeast != nil:
+		out.Ahead, out.AtLeast = *w.AheadAtLeast, true
+	}
 	switch w.Reason {
 	case explain.BreakerOpen:
 		out.Text = "the limit of " + w.Breaker + " is reached; tested again in"
@@ -56,7 +62,7 @@ func waitOf(j *jobs.Job, w *explain.Waiting) *wait {
 	case explain.NoWorker:
 		out.Text, out.Command = "no worker serves "+j.Destination, "tidegate worker"
 	case explain.Queued:
-		out.Text = "next in line, for a free worker"
+		out.Text = "in line, for a free worker"
 	case explain.Paused:
 		out.Text = "paused until it is resumed"
 	case explain.QueuePaused:

@@ -1,6 +1,8 @@
 package dashboard
 
 import (
+	"bytes"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -154,22 +156,26 @@ var actions = []action{
 	{
 		jobs.ActionRetry, "Retry", "Retried", "",
 		"They run again, with their counters at 0. Jobs that were cancelled because of a parent wait for that parent again.",
-		[]jobs.Status{jobs.Failed, jobs.Cancelled}, false,
+		[]jobs.Status{jobs.Failed, jobs.Cancelled},
+		false,
 	},
 	{
 		jobs.ActionPause, "Pause", "Paused", "pause after their calls",
 		"They stay where they are until they are resumed, and still expire. Running ones are paused after their calls, unless that completes them.",
-		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending}, false,
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending},
+		false,
 	},
 	{
 		jobs.ActionResume, "Resume", "Resumed", "",
 		"They go back to where they were when they were paused, with the time that they had.",
-		[]jobs.Status{jobs.Paused}, false,
+		[]jobs.Status{jobs.Paused},
+		false,
 	},
 	{
 		jobs.ActionCancel, "Cancel", "Cancelled", "stop",
 		"Jobs that have not started never will; the calls of running ones are cut, and what the API has accepted by then counts as completed. Jobs that come after them are cancelled too.",
-		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused}, true,
+		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
+		true,
 	},
 }
 
@@ -183,14 +189,7 @@ func actionNamed(name string) (action, bool) {
 }
 
 // has reports whether the action is for jobs in the status.
-func (a action) has(s jobs.Status) bool {
-	for _, f := range a.For {
-		if f == s {
-			return true
-		}
-	}
-	return false
-}
+func (a action) has(s jobs.Status) bool { return slices.Contains(a.For, s) }
 
 func plural(n int, one, many string) string {
 	if n == 1 {
@@ -215,18 +214,18 @@ func lower(s string) string {
 	return s
 }
 
-// visible shows what would otherwise change the text around it: control characters
-// and those that turn its direction.
-func visible(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == '\n' || r == '\t' {
+// visible shows what would otherwise change the text around it: control characters and
+// those that turn its direction.
+func visible(text []byte) []byte {
+	return bytes.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
 			return r
-		}
-		if unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Cf, r) {
+		case unicode.Is(unicode.Cc, r), unicode.Is(unicode.Bidi_Control, r):
 			return '\uFFFD'
 		}
 		return r
-	}, s)
+	}, text)
 }
 
 // clip cuts a text after so many characters.

@@ -50,9 +50,7 @@ func (b *body) Read(p []byte) (int, error) {
 		b.slow = true
 		return n, fmt.Errorf("webserver: %w", ErrSlowBody)
 	case errors.Is(err, io.EOF):
-		// The server now waits for the client to leave, however long this takes.
-		b.ended = true
-		b.deadline(time.Time{})
+		b.ended = true // the server has taken the deadline back, to wait for the client's end
 	}
 	return n, err //nolint:wrapcheck // io.EOF must stay itself
 }

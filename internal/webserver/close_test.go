@@ -14,13 +14,18 @@ import (
 // Closing ends streams first and lets requests finish.
 func TestClose(t *testing.T) {
 	t.Parallel()
-	inHand, streamEnded := make(chan struct{}), make(chan struct{})
+	inHand, streams, streamEnded := make(chan struct{}), make(chan struct{}), make(chan struct{})
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /events", func(w http.ResponseWriter, r *http.Request) {
-		ctx, cancel := webserver.Stream(r.Context())
+		ctx, cancel, err := webserver.Stream(r.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
 		defer cancel()
 		fmt.Fprint(w, "first;")
 		_ = http.NewResponseController(w).Flush()
+		close(streams)
 		<-ctx.Done()
 		if r.Context().Err() != nil {
 			t.Error("the request was cut off")
@@ -39,6 +44,7 @@ func TestClose(t *testing.T) {
 	s := start(t, webserver.Options{Handler: mux})
 	events := s.send("GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	work := s.send("GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
+	signal(t, "the stream has begun", streams)
 	signal(t, "the work has begun", inHand)
 	s.wantClosed(5 * time.Second)
 	if status, body := answer(t, events); status != 200 || body != "first;last" {
@@ -140,7 +146,10 @@ func TestOutsideOfAServer(t *testing.T) {
 	if remote := webserver.RemoteAddr(ctx); remote != "" {
 		t.Errorf("remote address %q", remote)
 	}
-	stream, free := webserver.Stream(ctx)
+	stream, free, err := webserver.Stream(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
 	defer free()
 	cancel()
 	signal(t, "the stream has ended", stream.Done())

@@ -105,17 +105,19 @@ func TestStandingBody(t *testing.T) {
 // fast enough may take as long as it likes.
 func TestDrippingBody(t *testing.T) {
 	t.Parallel()
-	limits := quick
 	for _, row := range []struct {
 		rate   int
+		stall  time.Duration
 		status int
 		body   string
-	}{{1 << 20, 408, tooSlow}, {10, 200, "1000"}} {
-		limits.Rate = row.rate
-		s := start(t, webserver.Options{Limits: limits, Handler: reading})
-		c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n")
+	}{
+		{1 << 20, 200 * time.Millisecond, 408, tooSlow},
+		{10, 2 * time.Second, 200, "3000"},
+	} {
+		s := start(t, webserver.Options{Limits: webserver.Limits{Rate: row.rate, Stall: row.stall}, Handler: reading})
+		c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n")
 		tick := time.NewTicker(10 * time.Millisecond)
-		for range 100 { // a second
+		for range 300 { // 3 s
 			<-tick.C
 			if _, err := io.WriteString(c, "0123456789"); err != nil {
 				break
@@ -131,14 +133,16 @@ func TestDrippingBody(t *testing.T) {
 // Time that the handler takes is not the client's: neither before it reads nor after.
 func TestSlowHandler(t *testing.T) {
 	t.Parallel()
-	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		longer := 3 * quick.Stall
+	const stall, longer = time.Second, 1200 * time.Millisecond
+	asks := make(chan struct{}, 2)
+	s := start(t, webserver.Options{Limits: webserver.Limits{Stall: stall}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-time.After(longer)
 		first := make([]byte, 5)
 		if _, err := io.ReadFull(r.Body, first); err != nil {
 			t.Error(err)
 		}
 		<-time.After(longer)
+		asks <- struct{}{}
 		reading(w, r)
 		select {
 		case <-time.After(longer):
@@ -148,7 +152,7 @@ func TestSlowHandler(t *testing.T) {
 	})})
 	c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\nhello")
 	// The rest comes when the handler has begun to ask for it.
-	<-time.After(2*3*quick.Stall + quick.Stall/4)
+	signal(t, "the handler asks for the rest", asks)
 	if _, err := io.WriteString(c, "world"); err != nil {
 		t.Fatal(err)
 	}
@@ -198,19 +202,30 @@ func TestClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A large answer may take longer than the limit, as long as it goes on; so may a stream.
+// A large answer may take longer than the limit, as long as it goes on; so may a stream,
+// and what is flushed late has the whole time again.
 func TestLongAnswers(t *testing.T) {
 	t.Parallel()
-	tick := time.NewTicker(quick.Write / 4)
+	const limit = 2 * time.Second
+	tick := time.NewTicker(limit / 4)
 	defer tick.Stop()
-	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/large" {
-			_, _ = w.Write(make([]byte, 32<<20))
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /large", func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write(make([]byte, 32<<20)) })
+	mux.HandleFunc("GET /late", func(w http.ResponseWriter, _ *http.Request) {
+		fmt.Fprint(w, "x")
+		<-time.After(limit * 5 / 4)
+		if err := http.NewResponseController(w).Flush(); err != nil {
+			t.Errorf("a late flush: %v", err)
+		}
+	})
+	mux.HandleFunc("GET /stream", func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel, err := webserver.Stream(r.Context())
+		if err != nil {
+			t.Error(err)
 			return
 		}
-		ctx, cancel := webserver.Stream(r.Context())
 		defer cancel()
-		for range 20 { // five times the limit
+		for range 6 { // longer than the limit
 			select {
 			case <-ctx.Done():
 				return
@@ -219,20 +234,26 @@ func TestLongAnswers(t *testing.T) {
 				_ = http.NewResponseController(w).Flush()
 			}
 		}
-	})})
-	c := s.send("GET /stream HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-	if status, body := answer(t, c); status != 200 || body != strings.Repeat("x", 20) {
+	})
+	s := start(t, webserver.Options{Limits: webserver.Limits{Write: limit}, Handler: mux})
+	ask := func(path string) net.Conn {
+		return s.send("GET " + path + " HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
+	}
+	late := ask("/late")
+	if status, body := answer(t, ask("/stream")); status != 200 || body != "xxxxxx" {
 		t.Errorf("stream: %d %q", status, body)
 	}
-	c = s.send("GET /large HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
-	resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if status, body := answer(t, late); status != 200 || body != "x" {
+		t.Errorf("late: %d %q", status, body)
+	}
+	resp, err := http.ReadResponse(bufio.NewReader(ask("/large")), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer resp.Body.Close()
 	got := 0
-	part := make([]byte, 2<<20)
-	for pause := time.NewTicker(quick.Write / 4); ; <-pause.C {
+	part := make([]byte, 1<<20)
+	for pause := time.NewTicker(100 * time.Millisecond); ; <-pause.C { // 3 s
 		n, err := io.ReadFull(resp.Body, part)
 		got += n
 		if err != nil {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"mime/multipart"
 	"net/http"
 	"runtime/debug"
 	"strings"
@@ -74,22 +75,6 @@ func Routed(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// Stream says that the answer goes on for as long as the client likes. The context
-// that it returns ends with that of the request and when the server closes; each
-// write still has its deadline. The function frees what that takes.
-func Stream(ctx context.Context) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(ctx)
-	n := noteOf(ctx)
-	if n == nil {
-		return ctx, cancel
-	}
-	n.mu.Lock()
-	n.stream = true
-	n.mu.Unlock()
-	stop := context.AfterFunc(n.server.closing, cancel)
-	return ctx, func() { stop(); cancel() }
-}
-
 // serve is all that is around the handler.
 func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.enter()
@@ -99,10 +84,16 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	w := &writer{ResponseWriter: rw, control: control, within: s.o.Limits.Write, began: n.began}
 	r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
 	setHeaders(w.Header())
+	// Forms with files count as parsed: their parts would go to the disk, and nobody who
+	// makes copies of a request, as all do here, sees what there is to remove.
+	r.MultipartForm = new(multipart.Form)
 	if r.Body != nil && r.Body != http.NoBody {
 		b := &body{ReadCloser: r.Body, control: control, stall: s.o.Limits.Stall, rate: s.o.Limits.Rate}
 		b.before() // the server reads what the handler leaves, too
 		r.Body = b
+		if r.Method == http.MethodGet || r.Method == http.MethodHead {
+			r.Body = http.MaxBytesReader(rw, b, maxGetBody) // which no handler bounds
+		}
 		defer b.after()
 	}
 	defer func() {

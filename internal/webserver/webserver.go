@@ -21,7 +21,8 @@ import (
 type Options struct {
 	// Addr is host:port; port 0 is a free one.
 	Addr string
-	// Handler gets the requests.
+	// Handler gets the requests. Those with GET and HEAD have a body of 64 KiB at most;
+	// forms of the type multipart/form-data look empty to it.
 	Handler http.Handler
 	// Logger gets the address, each request at debug, and what goes wrong.
 	Logger *slog.Logger
@@ -31,7 +32,8 @@ type Options struct {
 	// be quick and may be called by many goroutines at once. Nil for none.
 	OnRequest func(route, method string, code int, took time.Duration)
 	// MaxConnections is how many connections may be open at once; more wait until one
-	// ends. Idle ones are closed before that. Default 1024.
+	// ends. Idle ones are closed before that, and a [Stream] gets one of half of them
+	// only. Default 1024.
 	MaxConnections int
 	// CloseWithin is how long Close waits for requests under way. Default 10 s.
 	CloseWithin time.Duration
@@ -58,6 +60,9 @@ type Limits struct {
 // maxHeader bounds the header of a request, in bytes.
 const maxHeader = 32 << 10
 
+// maxGetBody bounds the body of a request that has no use for one, in bytes.
+const maxGetBody = 64 << 10
+
 // Server serves until it is closed.
 type Server struct {
 	o        Options
@@ -73,6 +78,7 @@ type Server struct {
 
 	mu       sync.Mutex
 	underWay int
+	streams  int           // of those under way
 	idle     chan struct{} // closed when underWay falls to 0 while somebody waits; else nil
 	once     sync.Once
 	err      error
@@ -148,8 +154,10 @@ func (s *Server) shutdown() error {
 	err := s.http.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests())
-		s.cut()
+		// The connections first: nobody shall take for an answer what a handler says because
+		// its context has ended.
 		err = s.http.Close()
+		s.cut()
 	}
 	<-s.done
 	if left := s.wait(afterCut); left > 0 {

@@ -1891,6 +1891,8 @@ type ClientInterface interface {
 	//
 	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
+	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
+	//
 	// Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 	//
 	// Scope: `enqueue`.
@@ -1905,6 +1907,8 @@ type ClientInterface interface {
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
 	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	//
+	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
 	// Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 	//
@@ -2456,6 +2460,8 @@ func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditor
 //
 // One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
+// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
+//
 // Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 //
 // Scope: `enqueue`.
@@ -2480,6 +2486,8 @@ func (c *Client) EnqueueJobsWithBody(ctx context.Context, contentType string, bo
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
 // One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+//
+// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
 // Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 //
@@ -4448,6 +4456,8 @@ type ClientWithResponsesInterface interface {
 	//
 	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
+	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
+	//
 	// Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 	//
 	// Scope: `enqueue`.
@@ -4462,6 +4472,8 @@ type ClientWithResponsesInterface interface {
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
 	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	//
+	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
 	// Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 	//
@@ -7895,6 +7907,8 @@ func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *
 //
 // One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
+// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
+//
 // Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 //
 // Scope: `enqueue`.
@@ -7915,6 +7929,8 @@ func (c *ClientWithResponses) EnqueueJobsWithBodyWithResponse(ctx context.Contex
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
 // One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+//
+// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
 // Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. After a 503 or a broken connection jobs with an id can be sent again safely.
 //
@@ -9621,6 +9637,9 @@ func ParseEnqueueJobsResponse(rsp *http.Response) (*EnqueueJobsResponse, error) 
 			return nil, err
 		}
 		response.ApplicationproblemJSON503 = &dest
+
+	case rsp.StatusCode == 200:
+		// Content-type (application/x-ndjson) unsupported
 
 	}
 

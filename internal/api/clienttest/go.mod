@@ -5,6 +5,7 @@ go 1.26.0
 replace github.com/tidegate/tidegate => ../../..
 
 require (
+	github.com/getkin/kin-openapi v0.142.0
 	github.com/oapi-codegen/runtime v1.8.0
 	github.com/tidegate/tidegate v0.0.0-00010101000000-000000000000
 )
@@ -13,7 +14,6 @@ require (
 	github.com/apapsch/go-jsonmerge/v2 v2.0.0 // indirect
 	github.com/cespare/xxhash/v2 v2.3.0 // indirect
 	github.com/dprotaso/go-yit v0.0.0-20220510233725-9ba8df137936 // indirect
-	github.com/getkin/kin-openapi v0.142.0 // indirect
 	github.com/go-openapi/jsonpointer v0.23.1 // indirect
 	github.com/go-openapi/swag/jsonname v0.26.0 // indirect
 	github.com/google/uuid v1.6.0 // indirect

@@ -17,8 +17,8 @@ func Compact(n float64) string {
 		size float64
 		name string
 	}{{1e9, "G"}, {1e6, "M"}, {1e3, "k"}} {
-		// 999,950 is 1M and not 1000k.
-		if n < u.size*0.99995 {
+		// 999,500 is 1M and not 1000k.
+		if n < u.size*0.9995 {
 			continue
 		}
 		digits := 0

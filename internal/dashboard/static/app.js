@@ -10,7 +10,7 @@
   const held = () => has("hold") && list(".pick:checked").length;
   let skew = 0, source, live, busy, again, lost, last = Date.now();
 
-  // Times in the viewer's zone, and spans that go on.
+  // Times, in the viewer's zone.
   const unit = (n, name) => (n ? n + name : "");
   const span = (s) => {
     const m = Math.round(s / 60), h = Math.round(s / 3600);
@@ -38,8 +38,7 @@
     if (Date.now() - last >= (lost || has("stale") ? 2000 : live ? 15000 : 3000)) refresh();
   };
 
-  // What stays keeps focus, ticks and place.
-  const key = (el) => el.nodeType === 1 && (el.id || el.dataset.k);
+  const key = (el) => el.nodeType === 1 && (el.getAttribute("id") || el.dataset.k); // a form may have a field called id
   const morph = (a, b) => {
     for (const { name } of [...a.attributes]) if (!b.hasAttribute(name) && !(name === "open" && a.nodeName === "DETAILS")) a.removeAttribute(name);
     for (const { name, value } of b.attributes) if (a.getAttribute(name) !== value) a.setAttribute(name, value);
@@ -73,7 +72,7 @@
     if (document.hidden || !has("live") || held()) return;
     busy = true;
     try {
-      const r = await fetch(location.href, { headers: { "X-Tidegate-Part": "1" }, cache: "no-store", signal: AbortSignal.timeout(15000) });
+      const r = await fetch(location.href, { headers: { "X-Requested-With": "script" }, cache: "no-store", signal: AbortSignal.timeout(15000) });
       if (r.status === 401 || r.redirected) return location.reload();
       const next = new DOMParser().parseFromString(await r.text(), "text/html").getElementById("main");
       if (!held()) {
@@ -102,7 +101,7 @@
   };
   on("visibilitychange", () => { connect(); refresh(); });
 
-  // Ticks of a list, and keys.
+  // Ticks, and keys.
   const count = () => {
     const box = $("all"), boxes = list(".pick").length, n = list(".pick:checked").length;
     status();
