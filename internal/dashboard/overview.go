@@ -138,7 +138,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	case b.SlowStart > 0:
 		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}
-	if t.OpenKeys > 0 {
+	if t.OpenKeys > 0 && b.State == breaker.Closed {
 		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others flow", Link: "/breakers/" + t.Name})
 	}
 	if t.Survey.Paused {
