@@ -87,6 +87,22 @@ func TestManyJobs(t *testing.T) {
 	if len(seen) != 200 {
 		t.Errorf("four pages have %d different jobs, want 200", len(seen))
 	}
+
+	// To count a batch each of its jobs is looked at: one of this size is shown uncounted.
+	s.redis.ResetStats(t)
+	p := s.get("/jobs?batch=many")
+	p.shows(t, http.StatusOK, "many-099999")
+	p.hides(t, "jobs ended")
+	if p := s.get("/search?q=many"); p.path != "/jobs?batch=many" {
+		t.Errorf("the search leads to %s", p.path)
+	}
+	var commands int64
+	for _, n := range s.redis.CommandStats(t) {
+		commands += n
+	}
+	if commands > 1000 {
+		t.Errorf("the batch of 100,000 jobs cost %d commands", commands)
+	}
 }
 
 // While Redis is away pages that were seen show what was known and say so; others say that

@@ -22,7 +22,7 @@ const (
 	// heartbeat keeps proxies from cutting a stream on which nothing happens.
 	heartbeat = 15 * time.Second
 	// quick is the least time between two tellings of what must not wait: of breakers.
-	quick = 250 * time.Millisecond
+	quick = time.Second
 )
 
 // live tells viewers that something has changed: not what, which they see on the page that

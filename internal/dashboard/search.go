@@ -59,12 +59,12 @@ func (d *Dashboard) resolve(r *http.Request, q string) (string, error) {
 		}
 	}
 	if jobs.ValidName(q) {
-		_, err := d.client.Batch(ctx, q)
-		if err == nil {
-			return filter{Batch: q}.URL(), nil
-		}
-		if !errors.Is(err, jobs.ErrNotFound) {
+		size, err := d.client.BatchSize(ctx, q)
+		if err != nil {
 			return "", fmt.Errorf("search batch %s: %w", q, err)
+		}
+		if size > 0 {
+			return filter{Batch: q}.URL(), nil
 		}
 	}
 	_, err := d.readIncident(ctx, q)
