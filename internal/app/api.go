@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/access"
@@ -78,7 +79,9 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 		log.WarnContext(ctx, "there are no tokens: whoever reaches this address may do everything; set API_TOKENS_FILE", "addr", server.Addr())
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
+	notify(log, daemon.SdNotifyReady)
 	<-ctx.Done()
+	notify(log, daemon.SdNotifyStopping)
 	log.Info("api stops")
 	return nil
 }
@@ -221,10 +224,10 @@ func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := h.ask(r.Context()); err != nil {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		fmt.Fprintln(w, `{"status":"not ready","reason":"Redis does not answer"}`)
+		fmt.Fprintln(w, `{"status":"not ready","reason":"Redis does not answer","redis":"does not answer","destinations":[]}`)
 		return
 	}
-	fmt.Fprintln(w, `{"status":"ready"}`)
+	fmt.Fprintln(w, `{"status":"ready","redis":"ok","destinations":[]}`)
 }
 
 func (h *apiHealth) ask(ctx context.Context) error {

@@ -84,7 +84,7 @@ func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics
 		defer close(done)
 		select {
 		case <-p.Started():
-			w.notify(daemon.SdNotifyReady)
+			notify(w.log, daemon.SdNotifyReady)
 		case <-ctx.Done():
 		case <-over:
 			return
@@ -92,7 +92,7 @@ func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics
 		select {
 		case <-ctx.Done():
 			w.ready.stops()
-			w.notify(daemon.SdNotifyStopping)
+			notify(w.log, daemon.SdNotifyStopping)
 		case <-over:
 		}
 	}()
@@ -104,8 +104,8 @@ func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics
 }
 
 // notify tells systemd, where it asks for that; see sd_notify(3).
-func (w *watched) notify(state string) {
+func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
-		w.log.Warn("systemd could not be notified", "error", err)
+		log.Warn("systemd could not be notified", "error", err)
 	}
 }
