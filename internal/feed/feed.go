@@ -71,6 +71,9 @@ const (
 type Options struct {
 	// Every is how often Redis is asked while somebody listens. Default 500 ms.
 	Every time.Duration
+	// Linger is how long Redis is asked after the last one has left, who may come back
+	// then without having missed anything. Default 30 s; negative: not at all.
+	Linger time.Duration
 	// Logger gets what goes wrong. Default: slog.Default().
 	Logger *slog.Logger
 }
@@ -91,6 +94,7 @@ type Hub struct {
 	first       uint64        // number of the first of recent
 	news        chan struct{} // closed when there is more than recent has
 	looked      chan struct{} // closed when what happens from then on is told; nil: nobody listens
+	left        time.Time     // when the last one left
 	trouble     error         // of the last look
 	looks       int
 }
@@ -99,6 +103,9 @@ type Hub struct {
 func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	if o.Every <= 0 {
 		o.Every = 500 * time.Millisecond
+	}
+	if o.Linger == 0 {
+		o.Linger = 30 * time.Second
 	}
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -176,11 +183,12 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// idle reports that nobody listens, and forgets what was said: it is not gone on with.
+// idle reports that nobody has listened for a while, and forgets what was said: it is not
+// gone on with.
 func (h *Hub) idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.subscribers) > 0 {
+	if len(h.subscribers) > 0 || h.looked != nil && time.Since(h.left) < h.o.Linger {
 		return false
 	}
 	h.first += uint64(len(h.recent))

@@ -41,7 +41,7 @@ func newStage(t *testing.T) *stage {
 
 // newHub runs a hub until the test ends.
 func (s *stage) newHub() *Hub {
-	hub := New(s.rdb, s.client, Options{Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	hub := New(s.rdb, s.client, Options{Every: 20 * time.Millisecond, Linger: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { hub.Run(ctx) })
@@ -214,6 +214,29 @@ func TestResume(t *testing.T) {
 	everything := s.subscribe(s.newHub(), SubscribeOptions{After: first.ID})
 	if e := s.next(everything); e.Type != Gap || string(e.Data) != `{"of":["breaker","destination"]}` || e.ID != first.ID {
 		t.Errorf("first event at another hub: %s %s %s", e.ID, e.Type, e.Data)
+	}
+}
+
+// The only one who listens may leave and come back: nothing is missed, and nothing said to
+// be.
+func TestComeBackAlone(t *testing.T) {
+	t.Parallel()
+	s := newStage(t)
+	hub := New(s.rdb, s.client, Options{Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { hub.Run(ctx) })
+	defer running.Wait()
+	defer cancel()
+	sub := s.subscribe(hub, SubscribeOptions{})
+	s.end("first")
+	first := s.next(sub)
+	sub.Close()
+	s.end("missed")
+	<-time.After(10 * hub.o.Every)
+	back := s.subscribe(hub, SubscribeOptions{After: first.ID})
+	if e := s.next(back); e.Type != "job.cancelled" || idOf(t, e) != "missed" {
+		t.Errorf("event %s %s, want the end that was missed", e.Type, e.Data)
 	}
 }
 

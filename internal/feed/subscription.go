@@ -62,6 +62,7 @@ func (s *Subscription) Close() {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
 	delete(s.hub.subscribers, s)
+	s.hub.left = time.Now()
 }
 
 // pump hands events out until ctx ends.
