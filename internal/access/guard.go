@@ -90,7 +90,7 @@ func (g *Guard) Open() bool { return g.o.Tokens == nil }
 // address sends one wrong token after the other.
 func (g *Guard) API(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := g.identify(w, r)
+		id, err := g.identify(w, r, r.Header.Values("Authorization"))
 		if err != nil {
 			refusal := refusalOf(err)
 			refusal.header(w.Header())
@@ -109,7 +109,7 @@ func (g *Guard) API(next http.Handler) http.Handler {
 // may not read gets 403.
 func (g *Guard) Pages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := g.identify(w, r)
+		id, err := g.identify(w, r, bearers(r))
 		if err == nil && !id.Can(ScopeRead) {
 			err = &ScopeError{id.Name, ScopeRead}
 		}
@@ -131,7 +131,7 @@ func (g *Guard) Pages(next http.Handler) http.Handler {
 // their context if that is known. It is for the login and the like.
 func (g *Guard) Public(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		id, err := g.identify(w, r)
+		id, err := g.identify(w, r, bearers(r))
 		switch refusal := refusalOf(err); {
 		case err == nil:
 			r = g.as(r, id)
@@ -177,17 +177,30 @@ func (g *Guard) as(r *http.Request, id Identity) *http.Request {
 	return r.WithContext(With(r.Context(), id))
 }
 
-// identify finds out who makes a request. The error is made a refusal by refusalOf.
-func (g *Guard) identify(w http.ResponseWriter, r *http.Request) (Identity, error) {
+// bearers are the headers of a request for a page that are about a token of ours.
+// Others are for whatever stands in front of us, which may pass them on.
+func bearers(r *http.Request) []string {
+	var out []string
+	for _, value := range r.Header.Values("Authorization") {
+		if scheme, _, _ := strings.Cut(value, " "); strings.EqualFold(scheme, "Bearer") {
+			out = append(out, value)
+		}
+	}
+	return out
+}
+
+// identify finds out who makes a request, by its headers Authorization if there are any
+// that count. The error is made a refusal by refusalOf.
+func (g *Guard) identify(w http.ResponseWriter, r *http.Request, authorization []string) (Identity, error) {
 	if g.Open() {
 		if err := g.ownName(r); err != nil {
 			return Identity{}, err
 		}
 		return Local, g.sameSite(r)
 	}
-	if values := r.Header.Values("Authorization"); len(values) > 0 {
-		// No other site can make a browser send this, so it needs no further look.
-		return g.bearer(r, values)
+	if len(authorization) > 0 {
+		// No other site can make a browser send a token, so it needs no further look.
+		return g.bearer(r, authorization)
 	}
 	id, err := g.session(w, r)
 	if err != nil {

@@ -64,6 +64,9 @@ type Identity struct {
 
 	hash   hash
 	tokens *Tokens // nil for Local and in tests
+
+	session  string // its key, where there is one
+	sessions *sessions
 }
 
 // Local is who makes requests where there are no tokens, which is on a loopback
@@ -83,14 +86,22 @@ func (i Identity) Can(scope Scope) bool {
 	return false
 }
 
-// Valid says whether the token is still in the file and has not expired. What goes on
-// for long asks it from time to time.
+// Valid says whether the token is still in the file and has not expired, and whether the
+// session, where a request was let in by one, goes on: which may take a second while Redis
+// does not answer, and counts as using it. What goes on for long asks it from time to time.
 func (i Identity) Valid() bool {
 	if i.tokens == nil {
 		return i.Name != ""
 	}
 	now, ok := i.tokens.byHash(i.hash)
-	return ok && now.Name == i.Name && slices.Equal(now.Scopes, i.Scopes)
+	if !ok || now.Name != i.Name || !slices.Equal(now.Scopes, i.Scopes) {
+		return false
+	}
+	if i.sessions == nil {
+		return true
+	}
+	_, err := i.sessions.token(context.Background(), i.session)
+	return err == nil
 }
 
 // By is how the history of jobs and breakers names who acts.

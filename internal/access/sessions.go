@@ -69,6 +69,14 @@ func sessionKey(cookie string) string {
 	return "tidegate:session:" + hex.EncodeToString(sum[:])
 }
 
+// beginScript keeps a session: KEYS[1] its key, ARGV[1] its value, ARGV[2] for how many
+// ms. A Redis that is full, which is when people want to look, takes the rest of a script
+// that began by freeing memory.
+var beginScript = redis.NewScript(`
+redis.call('DEL', KEYS[1])
+return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+`)
+
 // begin makes a session and returns the cookie's value. The error is errAway.
 func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err error) {
 	cookie = randomText()
@@ -76,7 +84,7 @@ func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err er
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	value := token.String() + " " + strconv.FormatInt(now.Unix(), 10)
-	if err := s.rdb.Set(ctx, sessionKey(cookie), value, SessionIdle).Err(); err != nil {
+	if err := beginScript.Run(ctx, s.rdb, []string{sessionKey(cookie)}, value, SessionIdle.Milliseconds()).Err(); err != nil {
 		return "", fmt.Errorf("%w: %w", errAway, err)
 	}
 	s.remember(sessionKey(cookie), &session{token: token, began: now, checked: now})
@@ -96,9 +104,10 @@ func (s *sessions) end(ctx context.Context, cookie string) error {
 	return nil
 }
 
-// token returns the hash of a session's token. Errors: errNoSession, errAway.
-func (s *sessions) token(ctx context.Context, cookie string) (hash, error) {
-	key, now := sessionKey(cookie), s.now()
+// token returns the hash of the token of the session with a key. Errors: errNoSession,
+// errAway.
+func (s *sessions) token(ctx context.Context, key string) (hash, error) {
+	now := s.now()
 	token, good, ask := s.recall(key, now)
 	if !ask {
 		if !good {

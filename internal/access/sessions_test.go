@@ -204,7 +204,7 @@ func TestSessionsNeedFewRights(t *testing.T) {
 	t.Parallel()
 	text, a := token(t, "alice", access.ScopeRead)
 	server := redistest.Start(t)
-	server.SetUser(t, "api", "pw", "~tidegate:session:*", "+get", "+set", "+pexpire", "+del", "+hello")
+	server.SetUser(t, "api", "pw", "~tidegate:session:*", "+get", "+set", "+pexpire", "+del", "+eval", "+evalsha", "+hello")
 	options, err := redis.ParseURL(redistest.As(server.URL(), "api", "pw"))
 	if err != nil {
 		t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -16,8 +17,13 @@ const (
 	plainCookie  = "tidegate"
 )
 
-// cookieLength is that of a cookie's value.
-const cookieLength = 43
+const (
+	// cookieLength is that of a cookie's value.
+	cookieLength = 43
+	// maxCookies is how many cookies of the name are looked at: others on the same host,
+	// at whatever port, may have set theirs.
+	maxCookies = 8
+)
 
 // SignIn makes a session for the owner of a token and sets its cookie. The error is a
 // *[RefusedError] that says how to answer: 400, 401, 403, 429 or 503.
@@ -42,9 +48,7 @@ func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) err
 		return refusalOf(&ScopeError{id.Name, ScopeRead})
 	}
 	// Whoever signs in anew, perhaps as somebody else, leaves nothing behind.
-	if old := g.cookie(r); old != "" {
-		_ = g.sessions.end(r.Context(), old) // it ends by itself
-	}
+	_ = g.endAll(r.Context(), g.cookies(r)) // they end by themselves
 	value, err := g.sessions.begin(r.Context(), id.hash)
 	if err != nil {
 		g.o.Logger.WarnContext(r.Context(), "nobody can sign in", "error", err)
@@ -61,13 +65,16 @@ func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) error {
 	if err := g.sameSite(r); err != nil {
 		return err
 	}
-	value := g.cookie(r)
-	if value == "" {
+	values := g.cookies(r)
+	if g.Open() || len(values) == 0 {
 		return nil
 	}
 	g.setCookie(w, r, "", -1)
-	ctx := g.withOwner(r.Context(), value)
-	if err := g.sessions.end(r.Context(), value); err != nil {
+	ctx := r.Context()
+	if id, err := g.owner(ctx, values); err == nil {
+		ctx = With(ctx, id)
+	}
+	if err := g.endAll(r.Context(), values); err != nil {
 		Audit(ctx, g.o.Logger, "sign out", slog.String("result", "failed: Redis cannot be reached"))
 		return refusedAway()
 	}
@@ -75,34 +82,51 @@ func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// withOwner says whose session it is, if that can be found out.
-func (g *Guard) withOwner(ctx context.Context, cookie string) context.Context {
-	token, err := g.sessions.token(ctx, cookie)
-	if err != nil {
-		return ctx
+// endAll ends sessions, within the time that one has. The error is errAway.
+func (g *Guard) endAll(ctx context.Context, cookies []string) error {
+	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	defer cancel()
+	var failed error
+	for _, cookie := range cookies {
+		failed = errors.Join(failed, g.sessions.end(ctx, cookie))
 	}
-	id, _ := g.o.Tokens.byHash(token)
-	return With(ctx, id)
+	return failed
 }
 
-// session finds out whose session a request belongs to. The token is looked up anew
-// each time: with it its sessions end.
-func (g *Guard) session(w http.ResponseWriter, r *http.Request) (Identity, error) {
-	value := g.cookie(r)
-	if value == "" {
-		return Identity{}, errNoSession
-	}
-	token, err := g.sessions.token(r.Context(), value)
-	if errors.Is(err, errAway) {
-		return Identity{}, refusedAway()
-	}
-	if err == nil {
-		if id, ok := g.o.Tokens.byHash(token); ok {
-			return id, nil
+// owner finds out whose session the first cookie is that is one. The token is looked up
+// anew each time: with it its sessions end. Errors: errNoSession, errAway.
+func (g *Guard) owner(ctx context.Context, cookies []string) (Identity, error) {
+	none := errNoSession
+	for _, cookie := range cookies {
+		key := sessionKey(cookie)
+		token, err := g.sessions.token(ctx, key)
+		switch {
+		case errors.Is(err, errAway):
+			none = err // the others may be remembered
+		case err == nil:
+			if id, ok := g.o.Tokens.byHash(token); ok {
+				id.session, id.sessions = key, g.sessions
+				return id, nil
+			}
 		}
 	}
-	g.setCookie(w, r, "", -1)
-	return Identity{}, errNoSession
+	return Identity{}, none
+}
+
+// session finds out whose session a request belongs to.
+func (g *Guard) session(w http.ResponseWriter, r *http.Request) (Identity, error) {
+	values := g.cookies(r)
+	if len(values) == 0 {
+		return Identity{}, errNoSession
+	}
+	id, err := g.owner(r.Context(), values)
+	switch {
+	case errors.Is(err, errAway):
+		return Identity{}, refusedAway()
+	case err != nil:
+		g.setCookie(w, r, "", -1)
+	}
+	return id, err
 }
 
 func refusedAway() error {
@@ -128,13 +152,15 @@ func (g *Guard) cookieName(r *http.Request) string {
 	return plainCookie
 }
 
-// cookie is the value of the request's cookie; empty if it has none that could be ours.
-func (g *Guard) cookie(r *http.Request) string {
-	c, err := r.Cookie(g.cookieName(r))
-	if err != nil || len(c.Value) != cookieLength {
-		return ""
+// cookies are the values of the request's cookies that could be ours.
+func (g *Guard) cookies(r *http.Request) []string {
+	var out []string
+	for _, c := range r.CookiesNamed(g.cookieName(r)) {
+		if len(c.Value) == cookieLength && len(out) < maxCookies && !slices.Contains(out, c.Value) {
+			out = append(out, c.Value)
+		}
 	}
-	return c.Value
+	return out
 }
 
 // setCookie sets the cookie, or takes it back where maxAge, in seconds, is below 0.

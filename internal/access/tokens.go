@@ -149,7 +149,7 @@ func (t *Tokens) look(thorough bool) {
 		}
 	case changed:
 		t.broken = ""
-		t.log.Info("API_TOKENS_FILE was read again", "tokens", len(*t.current.Load()))
+		t.log.Info("API_TOKENS_FILE was read again", "count", len(*t.current.Load()))
 		t.tell()
 	}
 }
@@ -184,6 +184,9 @@ func (t *Tokens) read() (changed bool, err error) {
 	return true, nil
 }
 
+// trial is the hash of the token in deploy/demo, which the documentation prints.
+const trial = "sha256:151dceb5126a14db2842e2cc072b124383d17c358df5ce24c56dc34efe77347d"
+
 // tell warns of what makes the file useless, or anybody's.
 func (t *Tokens) tell() {
 	const everybody = 0o002
@@ -195,6 +198,9 @@ func (t *Tokens) tell() {
 	for _, e := range *t.current.Load() {
 		if e.expires.IsZero() || now.Before(e.expires) {
 			good++
+			if e.hash.String() == trial {
+				t.log.Warn("API_TOKENS_FILE holds the token of the trial, which everybody knows: it is for this machine only", "name", e.name)
+			}
 		}
 	}
 	if good == 0 {

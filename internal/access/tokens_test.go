@@ -329,14 +329,14 @@ func TestRotation(t *testing.T) {
 
 	// What cannot be used changes nothing, and is told once.
 	want := []map[string]any{
-		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "tokens": 2.0},
-		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "tokens": 1.0},
+		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 2.0},
+		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 1.0},
 		{"level": "WARN", "msg": "API_TOKENS_FILE cannot be used; the tokens read before stay in use", "file": o.path, "error": "is not JSON: look at line 1"},
-		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "tokens": 1.0},
+		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 1.0},
 		{"level": "WARN", "msg": "API_TOKENS_FILE cannot be used; the tokens read before stay in use", "file": o.path, "error": "cannot be read: no such file or directory"},
-		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "tokens": 1.0},
+		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 1.0},
 		{"level": "WARN", "msg": "API_TOKENS_FILE cannot be used; the tokens read before stay in use", "file": o.path, "error": "cannot be read: no such file or directory"},
-		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "tokens": 0.0},
+		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 0.0},
 		{"level": "WARN", "msg": "API_TOKENS_FILE holds no token that is good: nobody can use the API or the dashboard", "file": o.path},
 	}
 	var got []map[string]any
@@ -457,5 +457,61 @@ func TestUpdateFile(t *testing.T) {
 	want = "write " + nowhere + ": no such file or directory"
 	if err := access.UpdateFile(nowhere, add(a)); err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// Of many that change the file at once nobody undoes what another one did, nor what was
+// written by other means meanwhile.
+func TestUpdateFileTogether(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "tokens.json")
+	const writers = 20
+	failed := make(chan error, writers)
+	want := map[string]bool{}
+	for i := range writers {
+		_, e := token(t, fmt.Sprint("a", i), access.ScopeRead)
+		want[e.Name] = true
+		go func() {
+			failed <- access.UpdateFile(path, func(all []access.Entry) ([]access.Entry, error) { return append(all, e), nil })
+		}()
+	}
+	for range writers {
+		if err := <-failed; err != nil {
+			t.Error(err)
+		}
+	}
+	names := func() map[string]bool {
+		t.Helper()
+		entries, _, err := access.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, e := range entries {
+			got[e.Name] = true
+		}
+		return got
+	}
+	if diff := cmp.Diff(want, names()); diff != "" {
+		t.Errorf("names (-want +got)\n%s", diff)
+	}
+
+	_, mine := token(t, "mine", access.ScopeRead)
+	_, theirs := token(t, "theirs", access.ScopeRead)
+	calls := 0
+	err := access.UpdateFile(path, func(all []access.Entry) ([]access.Entry, error) {
+		if calls++; calls == 1 {
+			content, err := access.FormatFile([]access.Entry{theirs})
+			if err := errors.Join(err, os.WriteFile(path, content, 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return append(all, mine), nil
+	})
+	if diff := cmp.Diff(map[string]bool{"mine": true, "theirs": true}, names()); diff != "" || err != nil || calls != 2 {
+		t.Errorf("%v after %d calls; names (-want +got)\n%s", err, calls, diff)
+	}
+	if found, err := os.ReadDir(filepath.Dir(path)); err != nil || len(found) != 1 {
+		t.Errorf("left behind: %v, %v", found, err)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/http"
 	"slices"
 	"strings"
@@ -78,14 +77,25 @@ func (a *api) actOn(ctx context.Context, do act, in *actInput) (*answer[ActedOne
 		reason = in.Body.Reason
 	}
 	results, err := a.client.Act(ctx, do.action, []string{in.ID}, jobs.By(by(ctx)), jobs.Because(reason))
-	if err == nil && len(results) == 1 {
+	var sum jobs.ActSummary
+	if err == nil {
+		switch r := results[0]; {
+		case r.Done:
+			sum.Done = 1
+		case r.Asked:
+			sum.Asked = 1
+		default:
+			sum.Refused = 1
+		}
+	}
+	a.auditJobs(ctx, do, in.ID, sum, err, reason)
+	if err == nil {
 		err = results[0].Err
 	}
 	if err != nil {
 		return nil, err
 	}
 	r := results[0]
-	a.audit(ctx, "job "+string(do.action), slog.String("job", in.ID), slog.Bool("done", r.Done), slog.Bool("asked", r.Asked), slog.String("reason", reason))
 	return answerOf[ActedOne](ActedOne{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: string(r.Status)}), nil
 }
 
@@ -122,13 +132,11 @@ func (a *api) actWhere(ctx context.Context, do act, in *actWhereInput) (*answer[
 		return answerOf[Acted](Acted{Matched: &n}), nil
 	}
 	sum, err := a.client.ActWhere(ctx, do.action, f, jobs.By(by(ctx)), jobs.Because(s.Reason))
+	if !errors.Is(err, jobs.ErrInvalid) {
+		a.auditJobs(ctx, do, s.words(), sum, err, s.Reason)
+	}
 	if err == nil && sum == (jobs.ActSummary{}) {
 		err = a.checkKnown(ctx, s.Destination)
-	}
-	if err == nil || sum != (jobs.ActSummary{}) {
-		a.audit(ctx, "jobs "+string(do.action), slog.String("status", strings.Join(s.Status, ",")), slog.String("destination", s.Destination),
-			slog.String("key", s.Key), slog.String("batch", s.Batch), slog.Int("done", sum.Done), slog.Int("asked", sum.Asked),
-			slog.Int("refused", sum.Refused), slog.Bool("complete", err == nil), slog.String("reason", s.Reason))
 	}
 	if err != nil {
 		p := a.problem(ctx, "body", err)

@@ -18,14 +18,15 @@ import (
 	"path"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"github.com/danielgtaylor/huma/v2"
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/sync/semaphore"
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -57,8 +58,6 @@ const (
 	jobSlack = 64 << 10
 	// mostActionBytes is the longest body of any other request.
 	mostActionBytes = 64 << 10
-	// mostBodyBytes bounds the memory that bodies on their way to Redis take together.
-	mostBodyBytes = 128 << 20
 )
 
 // Times after which requests are given up that Redis does not answer.
@@ -75,7 +74,8 @@ type api struct {
 	events    *feed.Hub
 	heartbeat time.Duration
 	log       *slog.Logger
-	memory    *semaphore.Weighted // of bodies, in bytes
+	memory    *memory // of bodies
+	batches   *batchCounts
 
 	mux      *http.ServeMux
 	huma     huma.API
@@ -93,7 +93,7 @@ func New(o Options) http.Handler {
 func build(o Options) *api {
 	a := &api{
 		rdb: o.Redis, client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
-		memory: semaphore.NewWeighted(mostBodyBytes), mux: http.NewServeMux(),
+		memory: newMemory(mostBodyBytes), batches: newBatchCounts(o.Client), mux: http.NewServeMux(),
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144
@@ -153,6 +153,9 @@ func (a *api) takeBody(w http.ResponseWriter, r *http.Request) *Problem {
 		if kind := contentType(r); kind != jsonType {
 			return wrongType(kind, jsonType)
 		}
+		if !utf8.Valid(b) {
+			return invalid("body", "%s", jobjson.ErrNotUTF8.Error())
+		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(b))
 	return nil
@@ -184,8 +187,10 @@ func contentType(r *http.Request) string {
 
 // encoded refuses a body that is compressed.
 func encoded(r *http.Request) *Problem {
-	if how := r.Header.Get("Content-Encoding"); how != "" && !strings.EqualFold(how, "identity") {
-		return newProblem(http.StatusUnsupportedMediaType, "a Content-Encoding is not accepted; send the body as it is")
+	if how := strings.Join(r.Header.Values("Content-Encoding"), ","); how != "" && !strings.EqualFold(how, "identity") {
+		p := newProblem(http.StatusUnsupportedMediaType, "a Content-Encoding is not accepted; send the body as it is")
+		p.plainOnly = true
+		return p
 	}
 	return nil
 }

@@ -6,17 +6,43 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/jobs"
 )
 
-// audit logs what somebody did. Values that say nothing are left out.
-func (a *api) audit(ctx context.Context, action string, attrs ...slog.Attr) {
-	said := attrs[:0]
-	for _, attr := range attrs {
-		if attr.Value.Kind() != slog.KindString || attr.Value.String() != "" {
-			said = append(said, attr)
-		}
+// The audit's lines have the words of the dashboard's, so that one rule finds both:
+// action, target, count, result, reason.
+
+// auditJobs logs what somebody did to jobs, also where it failed.
+func (a *api) auditJobs(ctx context.Context, do act, target string, sum jobs.ActSummary, err error, reason string) {
+	access.Audit(ctx, a.log, string(do.action)+" jobs", slog.String("target", target), slog.Int("count", sum.Done+sum.Asked),
+		slog.Int("refused", sum.Refused), result(err), slog.String("reason", reason))
+}
+
+// result says how an action ended.
+func result(err error) slog.Attr {
+	if err != nil {
+		return slog.String("result", "failed")
 	}
-	access.Audit(ctx, a.log, action, said...)
+	return slog.String("result", "ok")
+}
+
+// words say which jobs are meant.
+func (s *Selection) words() string {
+	var parts []string
+	if len(s.Status) > 0 {
+		parts = append(parts, strings.ReplaceAll(strings.Join(s.Status, ", "), "_", " "))
+	}
+	parts = append(parts, "jobs")
+	if s.Destination != "" {
+		parts = append(parts, "of "+s.Destination)
+	}
+	if s.Key != "" {
+		parts = append(parts, "with key "+s.Key)
+	}
+	if s.Batch != "" {
+		parts = append(parts, "in batch "+s.Batch)
+	}
+	return strings.Join(parts, " ")
 }
 
 // byLocation orders what is wrong by its place.

@@ -69,7 +69,8 @@ type setup struct {
 }
 
 // newBench starts an API for the destinations shop and stock. Requests name the
-// scopes that they have in the header As; without it they have all.
+// scopes that they have in the header As, and whose token it is in Name; without them
+// they have all scopes, and are ann's.
 func newBench(t testing.TB, with ...setup) *bench {
 	t.Helper()
 	var s setup
@@ -119,6 +120,9 @@ func as(next http.Handler) http.Handler {
 				panic(err)
 			}
 			id.Scopes = scopes
+		}
+		if name := r.Header.Get("Name"); name != "" {
+			id.Name = name
 		}
 		next.ServeHTTP(w, r.WithContext(access.With(r.Context(), id)))
 	})

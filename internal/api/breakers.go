@@ -164,7 +164,7 @@ func (a *api) breakerHistory(ctx context.Context, in *breakerHistoryInput) (*ans
 
 // Trip is the body of opening a breaker by hand.
 type Trip struct {
-	For    string `json:"for,omitempty" maxLength:"32" doc:"For how long: 30s, 10m, 2h, 1d. Until it is reset unless given." example:"10m"`
+	For    string `json:"for,omitempty" minLength:"1" maxLength:"32" doc:"For how long: 30s, 10m, 2h, 1d. Until it is reset unless given." example:"10m"`
 	Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for everybody who asks." example:"maintenance"`
 }
 
@@ -191,10 +191,14 @@ func (a *api) trip(ctx context.Context, in *tripInput) (*answer[Breaker], error)
 		}
 	}
 	status, err := breaker.Trip(ctx, a.rdb, name, o)
+	length := "until it is reset"
+	if o.For > 0 {
+		length = "for " + o.For.String()
+	}
+	access.Audit(ctx, a.log, "trip breaker", slog.String("target", name), slog.String("for", length), result(err), slog.String("reason", o.Reason))
 	if err != nil {
 		return nil, err
 	}
-	a.audit(ctx, "breaker trip", slog.String("breaker", name), slog.String("for", o.For.String()), slog.String("reason", o.Reason))
 	return answerOf[Breaker](status), nil
 }
 
@@ -208,15 +212,15 @@ func (a *api) reset(ctx context.Context, in *resetInput) (*answer[Breaker], erro
 	if err != nil {
 		return nil, err
 	}
-	status, err := breaker.Reset(ctx, a.rdb, name, by(ctx))
-	if err != nil {
-		return nil, err
-	}
 	reason := ""
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	a.audit(ctx, "breaker reset", slog.String("breaker", name), slog.String("reason", reason))
+	status, err := breaker.Reset(ctx, a.rdb, name, by(ctx))
+	access.Audit(ctx, a.log, "reset breaker", slog.String("target", name), result(err), slog.String("reason", reason))
+	if err != nil {
+		return nil, err
+	}
 	return answerOf[Breaker](status), nil
 }
 

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 
@@ -61,19 +62,22 @@ type pauseInput struct {
 }
 
 func (a *api) pause(ctx context.Context, in *pauseInput, pause bool) (*answer[PausedDestination], error) {
-	set, action := a.client.ResumeDestination, "destination resume"
+	set, action := a.client.ResumeDestination, "resume destination"
 	if pause {
-		set, action = a.client.PauseDestination, "destination pause"
-	}
-	changed, err := set(ctx, in.Destination)
-	if err != nil {
-		return nil, notFoundIfUnknown(err)
+		set, action = a.client.PauseDestination, "pause destination"
 	}
 	reason := ""
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	a.audit(ctx, action, slog.String("destination", in.Destination), slog.Bool("changed", changed), slog.String("reason", reason))
+	changed, err := set(ctx, in.Destination)
+	if errors.Is(err, jobs.ErrUnknownDestination) {
+		return nil, notFoundIfUnknown(err)
+	}
+	access.Audit(ctx, a.log, action, slog.String("target", in.Destination), result(err), slog.String("reason", reason))
+	if err != nil {
+		return nil, err
+	}
 	return answerOf[PausedDestination](PausedDestination{Destination: in.Destination, Paused: pause, Changed: changed}), nil
 }
 

@@ -30,7 +30,7 @@ const (
 
 const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows what becomes of them, and works breakers and destinations.
 
-**Who may do what.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token.
+**Who may do what.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, queries, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token.
 
 **Errors** are problems of RFC 9457, application/problem+json: ` + "`detail`" + ` says what is wrong and what to do, ` + "`errors`" + ` names each wrong field at once. 503 comes with Retry-After: Redis is away, or full.
 
@@ -92,8 +92,9 @@ func document(h huma.API) []byte {
 	return out.Bytes()
 }
 
-// strict are the schemas of bodies in which nothing else may stand.
-var strict = []string{"Reason", "Selection", "Trip"}
+// strict are the schemas in which nothing else may stand: of bodies, and of what would
+// otherwise be taken for another answer.
+var strict = []string{"KnownJob", "Reason", "Selection", "Trip"}
 
 // errorTexts say when an answer is given.
 var errorTexts = map[int]string{
@@ -104,7 +105,7 @@ var errorTexts = map[int]string{
 	http.StatusRequestTimeout:        "The body came too slowly.",
 	http.StatusConflict:              "The job's status does not allow it.",
 	http.StatusRequestEntityTooLarge: "The body is too large, or the array too long.",
-	http.StatusUnsupportedMediaType:  "The Content-Type is missing or not accepted.",
+	http.StatusUnsupportedMediaType:  "The Content-Type is missing or not accepted, or the body is encoded; then Accept-Encoding is identity.",
 	http.StatusUnprocessableEntity:   "What was sent cannot be accepted; errors names each wrong field.",
 	http.StatusTooManyRequests:       "Too many wrong tokens came from this address; Retry-After says when to try again.",
 	http.StatusInternalServerError:   "Something went wrong that should not.",
@@ -164,7 +165,7 @@ func (a *api) enqueueOperations() {
 		Description: "One job, or an array of jobs.", OneOf: []*huma.Schema{one, {Type: huma.TypeArray, Items: one, MaxItems: new(mostItems)}},
 	})
 	answered := a.named("EnqueueAnswer", &huma.Schema{
-		Description: "Of one job the job, of many what became of each.", OneOf: []*huma.Schema{schemaOf[Job](a), many},
+		Description: "Of one job the job, or a KnownJob; of many what became of each.", OneOf: []*huma.Schema{schemaOf[Job](a), many, schemaOf[KnownJob](a)},
 	})
 	example := map[string]any{"destination": "deviantart", "payload": map[string]any{"title": "Sunset"}, "id": "post-7", "ttl": "24h"}
 	answer := func(text string) *huma.Response {
@@ -185,7 +186,7 @@ func (a *api) enqueueOperations() {
 		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue,
 		summary: "Enqueue jobs",
 		description: "Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.\n\n" +
-			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. " +
+			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. " +
 			"Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.\n\n" +
 			"With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.\n\n" +
 			"Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. " +

@@ -45,14 +45,15 @@ func (a *api) enqueue(w http.ResponseWriter, r *http.Request) {
 
 // enqueueDocument takes a job, or an array of jobs.
 func (a *api) enqueueDocument(w http.ResponseWriter, r *http.Request) {
-	data, free, p := a.readDocument(w, r)
+	held := a.memory.account(r.Context())
+	defer held.close()
+	data, p := a.readDocument(w, r, held)
 	if p != nil {
 		p.write(w)
 		return
 	}
-	defer free()
 	if data = bytes.TrimSpace(data); len(data) > 0 && data[0] == '[' {
-		a.enqueueArray(w, r, data)
+		a.enqueueArray(w, r, data, held)
 		return
 	}
 	a.enqueueOne(w, r, data)
@@ -74,19 +75,23 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 	if err != nil {
 		p := a.problem(ctx, "body", err)
-		if syntax, ok := errors.AsType[*jobjson.SyntaxError](err); ok {
+		if syntax, ok := errors.AsType[*jobjson.SyntaxError](err); ok && !errors.Is(err, jobjson.ErrNotUTF8) {
 			p = syntaxProblem(syntax)
 		}
 		p.write(w)
 		return
 	}
-	// What was sent is no secret to the sender; what stood there before may be.
-	doc, status := jobDocument{Job: job}, http.StatusCreated
-	if job.Duplicate {
-		doc, status = redact(ctx, job), http.StatusOK
-	}
 	w.Header().Set("Location", "/v1/jobs/"+job.ID)
-	a.writeJSON(ctx, w, status, doc)
+	if !job.Duplicate { // what was sent is no secret to the sender
+		a.writeJSON(ctx, w, http.StatusCreated, jobDocument{Job: job})
+		return
+	}
+	// What stood there before may be.
+	if id, _ := access.From(ctx); !id.Can(access.ScopeRead) {
+		a.writeJSON(ctx, w, http.StatusOK, KnownJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: true, Redacted: true})
+		return
+	}
+	a.writeJSON(ctx, w, http.StatusOK, redact(ctx, job))
 }
 
 // syntaxProblem is for a body that is no JSON.
@@ -123,47 +128,41 @@ func errBusy() *Problem {
 	return p
 }
 
-// readDocument reads a body, whose memory is counted until free is called. One job is
-// told from an array by its first character, so that too long a one is noticed early.
-func (a *api) readDocument(w http.ResponseWriter, r *http.Request) (data []byte, free func(), p *Problem) {
-	held := int64(0)
-	release := func() { a.memory.Release(held) }
-	defer func() {
-		if p != nil {
-			release()
-		}
-	}()
+// readDocument reads a body into memory that is held. One job is told from an array by
+// its first character, so that too long a one is noticed early.
+func (a *api) readDocument(w http.ResponseWriter, r *http.Request, held *account) ([]byte, *Problem) {
 	if r.ContentLength > mostArrayBytes {
-		return nil, nil, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
+		return nil, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
 	}
 	body := http.MaxBytesReader(w, r.Body, mostArrayBytes)
-	size := int64(16 << 10)
+	size := 4 << 10
 	if n := r.ContentLength; n >= 0 {
-		size = min(n, 1<<20) + 1 // the byte tells that no more comes
+		size = int(min(n, 64<<10)) + 1 // the byte tells that no more comes
 	}
-	buf := make([]byte, 0, size)
+	var buf []byte
 	for array := false; ; {
 		if len(buf) == cap(buf) {
 			// The old block lives until it is copied.
-			grown := int64(cap(buf)) * 2
-			buf = append(make([]byte, 0, grown), buf...)
-		}
-		if more := int64(cap(buf)) - held; more > 0 {
-			if !a.memory.TryAcquire(more) {
-				return nil, nil, errBusy()
+			if !held.try(int64(size)) {
+				return nil, errBusy()
 			}
-			held += more
+			old := cap(buf)
+			buf = append(make([]byte, 0, size), buf...)
+			held.give(int64(old))
+			if size *= 2; size >= mostArrayBytes {
+				size = mostArrayBytes + 1
+			}
 		}
 		n, err := body.Read(buf[len(buf):cap(buf)])
 		buf = buf[:len(buf)+n]
 		array = array || bytes.HasPrefix(bytes.TrimLeft(buf[:min(len(buf), 512)], " \t\r\n"), []byte("["))
 		switch {
 		case errors.Is(err, io.EOF):
-			return buf, release, nil
+			return buf, nil
 		case err != nil:
-			return nil, nil, bodyProblem(err, mostArrayBytes)
+			return nil, bodyProblem(err, mostArrayBytes)
 		case !array && len(buf) > a.mostJobBytes():
-			return nil, nil, tooLarge(a.mostJobBytes())
+			return nil, tooLarge(a.mostJobBytes())
 		}
 	}
 }
@@ -175,6 +174,7 @@ func (a *api) writeJSON(ctx context.Context, w http.ResponseWriter, status int, 
 		a.problem(ctx, "body", err).write(w)
 		return
 	}
+	b = append(b, '\n')
 	h := w.Header()
 	h.Set("Content-Type", jsonType)
 	h.Set("Content-Length", strconv.Itoa(len(b)))

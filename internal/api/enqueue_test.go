@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -67,11 +68,16 @@ func TestEnqueueOne(t *testing.T) {
 	}
 
 	// The same id again: what stands there is seen by those only who may.
-	for scopes, redacted := range map[string]bool{"enqueue": true, "enqueue,read": true, "enqueue,payloads": false, "enqueue,operate": false} {
+	for scopes, redacted := range map[string]bool{"enqueue,read": true, "enqueue,payloads": false, "enqueue,operate": false} {
 		again := decode[jobAnswer](t, b.post(t, "/v1/jobs", `{"id":"post-7","destination":"shop","payload":2}`, "As", scopes).ok(t, http.StatusOK))
-		if !again.Duplicate || again.Redacted != redacted || (string(again.Payload) == "null") != redacted || (again.Request.Headers == nil) != redacted || again.Request.Path != "/x" {
+		if !again.Duplicate || again.Redacted != redacted || (string(again.Payload) == "null") != redacted || (again.Request.Headers == nil) != redacted ||
+			(again.Request.Query == "") != redacted || again.Request.Path != "/x" {
 			t.Errorf("with %s: %+v, redacted must be %v", scopes, again, redacted)
 		}
+	}
+	const known = `{"id":"post-7","destination":"shop","status":"pending","duplicate":true,"redacted":true}` + "\n"
+	if again := b.post(t, "/v1/jobs", `{"id":"post-7","destination":"shop","payload":2}`, "As", "enqueue").ok(t, http.StatusOK); again.body != known {
+		t.Errorf("with enqueue alone: %s, want %s", again.body, known)
 	}
 	if n := b.total(t); n != 1 {
 		t.Errorf("%d jobs, want 1", n)
@@ -107,6 +113,8 @@ func TestEnqueueRefuses(t *testing.T) {
 		"a broken payload":   {kind: json, body: `{"destination":"shop","payload":{a:1}}`, status: 422, errors: field("body.payload", "is not valid JSON: invalid character 'a' looking for beginning of object key string")},
 		"an unknown one":     {kind: json, body: `{"destination":"blog","payload":1}`, status: 422, errors: field("body.destination", `"blog" is not known; known are shop, stock`)},
 		"an unknown parent":  {kind: json, body: `{"destination":"shop","payload":1,"after":["nope"]}`, status: 422, errors: field("body.after", "there is no job nope; enqueue parents before their children")},
+		"no UTF-8":           {kind: json, body: "{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}", status: 422, errors: field("body", "is not UTF-8, as JSON is")},
+		"no UTF-8 in arrays": {kind: json, body: "[{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}]", status: 422, errors: field("body[0]", "is not UTF-8, as JSON is")},
 		"a misspelt field":   {kind: json, body: `{"destination":"shop","payload":1,"kye":"a"}`, status: 422, errors: field("body.kye", "is no field of a job to enqueue; did you mean key?")},
 		"a time too far":     {kind: json, body: `{"destination":"shop","payload":1,"available_at":"9999-12-31T23:59:59-02:00"}`, status: 422, errors: field("body.available_at", "must be before the year 10000")},
 		"everything at once": {kind: json, body: `{"destination":"shop","retry":{"max_retries":99},"ttl":-1,"id":7,"request":{"path":"x"}}`, status: 422, errors: field("body.id", "must be a string", "body.payload", "is missing; give JSON, for instance {} or null", "body.request.path", "must start with exactly one slash; it is appended to the destination's URL", "body.retry.max_retries", "must be from 1 to 10, is 99", "body.ttl", "must not be negative; 0 expires the job at once")},
@@ -144,7 +152,12 @@ func TestEnqueueRefuses(t *testing.T) {
 			}
 		})
 	}
-	b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Encoding", "gzip").problem(t, http.StatusUnsupportedMediaType)
+	for _, how := range []string{"gzip", "x", "identity, gzip"} {
+		encoded := b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Encoding", how)
+		if encoded.problem(t, http.StatusUnsupportedMediaType); encoded.header.Get("Accept-Encoding") != "identity" {
+			t.Errorf("%s: header %v", how, encoded.header)
+		}
+	}
 	t.Cleanup(func() {
 		if n := b.total(t); n != 0 {
 			t.Errorf("%d jobs were enqueued, want none", n)
@@ -226,8 +239,11 @@ func TestEnqueueBusy(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	a := build(Options{Redis: b.rdb, Client: b.client})
-	if !a.memory.TryAcquire(mostBodyBytes) {
-		t.Fatal("memory is taken already")
+	holders := []*account{a.memory.account(access.With(t.Context(), access.Identity{Name: "bob"})), a.memory.account(access.With(t.Context(), access.Identity{Name: "eve"}))}
+	for _, h := range holders {
+		if h.try(mostBodyBytes/2+1) || !h.try(mostBodyBytes/2) {
+			t.Fatal("a half is not what there is for one name")
+		}
 	}
 	for _, kind := range []string{jsonType, ndjsonType} {
 		b := &bench{url: serve(t, as(a))}
@@ -237,13 +253,16 @@ func TestEnqueueBusy(t *testing.T) {
 			t.Errorf("Retry-After %q, want 1", after)
 		}
 	}
-	a.memory.Release(mostBodyBytes)
+	holders[0].close()
 	again := &bench{url: serve(t, as(a))}
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`).ok(t, http.StatusCreated)
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":}`).ok(t, http.StatusBadRequest)
 	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated)
-	if !a.memory.TryAcquire(mostBodyBytes) {
-		t.Error("memory of bodies was not given back")
+	// Eve has her half.
+	again.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Name", "eve").problem(t, http.StatusServiceUnavailable)
+	holders[1].close()
+	if a.memory.held != 0 || len(a.memory.by) != 0 {
+		t.Errorf("memory of bodies was not given back: %d, %v", a.memory.held, a.memory.by)
 	}
 }
 

@@ -12,6 +12,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -36,11 +38,11 @@ func TestRedaction(t *testing.T) {
 		if got.Redacted != redacted || strings.Contains(answer.body, "hush") == redacted || strings.Contains(answer.body, "secret") == redacted {
 			t.Errorf("with %s: %s, redacted must be %v", scopes, answer.body, redacted)
 		}
-		if got.Request.Path != "/items/7" || got.Request.Query != "a=b" {
+		if got.Request.Path != "/items/7" || (got.Request.Query == "") != redacted {
 			t.Errorf("with %s: request %+v", scopes, got.Request)
 		}
 		list := b.get(t, "/v1/jobs", "As", scopes).ok(t, http.StatusOK)
-		if strings.Contains(list.body, "hush") == redacted || strings.Contains(list.body, "secret") {
+		if strings.Contains(list.body, "hush") == redacted || strings.Contains(list.body, "a=b") == redacted || strings.Contains(list.body, "secret") {
 			t.Errorf("with %s: list %s", scopes, list.body)
 		}
 	}
@@ -80,6 +82,68 @@ func TestGetSaysWhyAJobWaits(t *testing.T) {
 	}
 	if got := decode[jobAnswer](t, b.get(t, "/v1/jobs/b").ok(t, http.StatusOK)); got.Waiting != nil || got.Status != jobs.Cancelled {
 		t.Errorf("a cancelled one: %+v", got)
+	}
+}
+
+// Jobs in lists say why they wait, too.
+func TestListSaysWhyJobsWait(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.add(t, "shop", nil, "a", "b")
+	b.add(t, "stock", nil, "c")
+	b.add(t, "stock", []jobs.Option{jobs.After("a")}, "child")
+	if _, err := breaker.Trip(t.Context(), b.rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.client.Cancel(t.Context(), "b"); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]string{}
+	for _, j := range decode[page[jobAnswer]](t, b.get(t, "/v1/jobs").ok(t, http.StatusOK)).Items {
+		got[j.ID] = "none"
+		if w := j.Waiting; w != nil {
+			got[j.ID] = w.Reason
+			if w.Ahead != nil || w.Text == "" {
+				t.Errorf("%s: %+v", j.ID, w)
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]string{"a": "breaker_tripped", "b": "none", "c": "no_worker", "child": "parents"}, got); diff != "" {
+		t.Errorf("waiting (-want +got)\n%s", diff)
+	}
+}
+
+// However many keys' breakers hold the jobs of a page, few are looked at.
+func TestAPageCostsFewLooks(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.redis.ResetStats(t)
+	l := newListReasons(build(Options{Redis: b.rdb, Client: b.client}))
+	for i := range 1000 {
+		key := fmt.Sprint("user-", i%500)
+		w, err := l.of(t.Context(), &jobs.Job{
+			Destination: "shop", Key: key, Status: jobs.Pending, Reason: jobs.HeldReason("shop", key), AvailableAt: time.Now().Add(time.Hour), RescheduleCount: 1,
+		})
+		if err != nil || w == nil {
+			t.Fatalf("%d: %+v, %v", i, w, err)
+		}
+		if i >= mostKeysExplained && i < 500 && w.Reason != explain.Rescheduled && w.Reason != explain.NoWorker {
+			t.Errorf("%d: %+v", i, w)
+		}
+	}
+	for range 1000 {
+		if _, err := l.of(t.Context(), &jobs.Job{Destination: record.CallbacksDestination, Status: jobs.Pending}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	stats := b.redis.CommandStats(t)
+	total := int64(0)
+	for _, n := range stats {
+		total += n
+	}
+	// What scripts do is counted, too.
+	if asked := stats["eval"] + stats["evalsha"] + stats["exists"]; asked > mostKeysExplained+10 || total > 200 {
+		t.Errorf("2000 jobs took %v", stats)
 	}
 }
 
@@ -281,8 +345,18 @@ func TestHistoryAndBatch(t *testing.T) {
 	if len(entries) != 2 || entries[0].Event != "created" || entries[1].Event != "cancelled" || entries[1].By != "token:ann" || !strings.Contains(entries[1].Detail, "wrong file") {
 		t.Errorf("%+v", entries)
 	}
+	before := time.Now()
 	want := jobs.BatchStatus{Batch: "monday", Total: 2, Counts: map[jobs.Status]int{jobs.Pending: 1, jobs.Cancelled: 1}, Progress: 0.5}
-	if diff := cmp.Diff(want, decode[jobs.BatchStatus](t, b.get(t, "/v1/batches/monday").ok(t, http.StatusOK))); diff != "" {
-		t.Errorf("batch (-want +got)\n%s", diff)
+	got := decode[batchDocument](t, b.get(t, "/v1/batches/monday").ok(t, http.StatusOK))
+	if diff := cmp.Diff(want, *got.BatchStatus); diff != "" || got.CountedAt.Before(before) || time.Since(got.CountedAt) < 0 {
+		t.Errorf("counted at %v, batch (-want +got)\n%s", got.CountedAt, diff)
+	}
+	// Who asks again soon is given the same.
+	b.redis.ResetStats(t)
+	for range 20 {
+		b.get(t, "/v1/batches/monday").ok(t, http.StatusOK)
+	}
+	if stats := b.redis.CommandStats(t); time.Since(before) < time.Second && stats["eval"]+stats["evalsha"]+stats["zcard"]+stats["zrange"] > 0 {
+		t.Errorf("asked again: %v, want nothing asked of Redis", stats)
 	}
 }

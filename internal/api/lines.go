@@ -19,29 +19,68 @@ const (
 	// Bounds of what is sent to Redis at once.
 	chunkJobs  = 2000
 	chunkBytes = 1 << 20
+	// lineBuffer is what the lines of a request are read into.
+	lineBuffer = 64 << 10
+	// Bounds of the blocks that hold the lines of a chunk.
+	leastBlock = 4 << 10
+	mostBlock  = 256 << 10
+	// jobMemory is about what is made of a job besides its JSON.
+	jobMemory = 1 << 10
 )
-
-// streamBytes is the memory of one request with lines: chunks that are read, wait and
-// are sent, and what is made of them.
-func (a *api) streamBytes() int64 { return 3 * int64(2*chunkBytes+a.mostJobBytes()) }
 
 // lineChunk is a part of the lines on its way to Redis.
 type lineChunk struct {
 	specs   []*jobs.Spec
 	places  []linePlace
 	refused []EnqueuedItem
-	data    []byte
-	last    int // index behind its last job
+	block   []byte // that the next lines go to; specs are parts of it and those before
+	size    int    // of what is in it
+	held    int64  // memory that it takes
+	last    int    // index behind its last job
 }
 
 // linePlace is where a job was.
 type linePlace struct{ index, line int }
 
-func (c *lineChunk) full(longest int) bool {
-	return len(c.specs)+len(c.refused) >= chunkJobs || len(c.data)+longest > cap(c.data)
+func (c *lineChunk) full() bool {
+	return len(c.specs)+len(c.refused) >= chunkJobs || c.size >= chunkBytes
 }
 
 func (c *lineChunk) empty() bool { return len(c.specs)+len(c.refused) == 0 }
+
+// needs is the memory that a line of n bytes takes: a block if there is no room for it,
+// what is sent to Redis, and the job.
+func (c *lineChunk) needs(n int) int64 {
+	need := int64(n + jobMemory)
+	if len(c.block)+n > cap(c.block) {
+		need += int64(c.nextBlock(n))
+	}
+	return need
+}
+
+func (c *lineChunk) nextBlock(n int) int {
+	return max(n, min(max(2*cap(c.block), leastBlock), mostBlock))
+}
+
+// keep copies a line.
+func (c *lineChunk) keep(line []byte) []byte {
+	if len(c.block)+len(line) > cap(c.block) {
+		c.block = make([]byte, 0, c.nextBlock(len(line)))
+	}
+	from := len(c.block)
+	c.block = append(c.block, line...)
+	c.size += len(line)
+	return c.block[from:len(c.block):len(c.block)]
+}
+
+// bytes is about the memory that an item takes.
+func (i *EnqueuedItem) bytes() int64 {
+	n := int64(128)
+	for _, e := range i.Errors {
+		n += int64(64 + len(e.Location) + len(e.Message))
+	}
+	return n
+}
 
 // lineStream enqueues the lines of one request.
 type lineStream struct {
@@ -49,8 +88,9 @@ type lineStream struct {
 	ctx      context.Context //nolint:containedctx // it lives as long as the request
 	lines    *jobjson.Lines
 	longest  int
+	held     *account
+	c        *lineChunk // that lines are added to
 	chunks   chan *lineChunk
-	spare    chan *lineChunk
 	index    int
 	failed   chan struct{} // closed after err was set
 	err      error         // of sending
@@ -63,18 +103,18 @@ type lineStream struct {
 // is on its way to Redis the next is read; chunks follow each other, so that jobs are
 // enqueued in the order of the lines.
 func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
-	held := a.streamBytes()
-	if !a.memory.TryAcquire(held) {
+	held := a.memory.account(r.Context())
+	defer held.close()
+	if !held.try(lineBuffer + 2*leastBlock) {
 		errBusy().write(w)
 		return
 	}
-	defer a.memory.Release(held)
-	longest := a.mostJobBytes()
 	s := &lineStream{
-		api: a, ctx: r.Context(), lines: jobjson.NewLines(r.Body, longest), longest: longest,
-		chunks: make(chan *lineChunk), spare: make(chan *lineChunk, 3), failed: make(chan struct{}),
+		api: a, ctx: r.Context(), longest: a.mostJobBytes(), held: held, c: &lineChunk{},
+		chunks: make(chan *lineChunk), failed: make(chan struct{}),
 		many: many{items: []EnqueuedItem{}},
 	}
+	s.lines = jobjson.NewBookedLines(r.Body, s.longest, lineBuffer, s.book)
 	if wantsLines(r) {
 		s.results = newResults(w)
 	}
@@ -122,75 +162,114 @@ type readError struct{ err error }
 func (e *readError) Error() string { return fmt.Sprintf("read the body: %v", e.err) }
 func (e *readError) Unwrap() error { return e.err }
 
+// errSending says that sending has failed, and why it did is known there.
+var errSending = errors.New("sending has failed")
+
 // read hands over what it reads until the body ends or sending has failed.
 func (s *lineStream) read() error {
-	c := s.chunk()
 	for {
-		if c.full(s.longest) || s.lines.Starved() && !c.empty() {
-			if !s.hand(c) {
-				return nil
+		if s.c.full() || s.lines.Starved() && !s.c.empty() {
+			if err := s.hand(); err != nil {
+				return err
 			}
-			c = s.chunk()
 		}
 		line, err := s.lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			s.hand(c)
-			return nil
+			return s.hand()
 		case errors.Is(err, jobjson.ErrLongLine):
-			s.refuse(c, []ProblemField{{Location: place(s.index).of(""), Message: "is longer than " + strconv.Itoa(s.longest) + " bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}})
+			err = s.refuse([]ProblemField{{Location: place(s.index).of(""), Message: "is longer than " + strconv.Itoa(s.longest) + " bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}})
+		case errors.Is(err, errSending):
 		case err != nil:
-			s.hand(c)
-			return &readError{err}
+			if _, ours := errors.AsType[*Problem](err); !ours {
+				err = &readError{err}
+			}
+			_ = s.hand() // that of reading is said
+			return err
 		case len(line) > 0:
-			s.take(c, line)
+			err = s.take(line)
+		}
+		if err != nil {
+			return err
 		}
 	}
 }
 
-// take adds a job to a chunk.
-func (s *lineStream) take(c *lineChunk, line []byte) {
-	from := len(c.data)
-	c.data = append(c.data, line...)
+// take adds a job to the chunk.
+func (s *lineStream) take(line []byte) error {
+	if err := s.reserve(func() int64 { return s.c.needs(len(line)) }); err != nil {
+		return err
+	}
 	spec := &jobs.Spec{}
-	if err := s.api.parse(c.data[from:len(c.data):len(c.data)], spec); err != nil {
-		s.refuse(c, place(s.index).fields(err))
-		return
+	if err := s.api.parse(s.c.keep(line), spec); err != nil {
+		return s.refuse(place(s.index).fields(err))
 	}
-	c.specs = append(c.specs, spec)
-	c.places = append(c.places, linePlace{s.index, s.lines.Number()})
+	s.c.specs = append(s.c.specs, spec)
+	s.c.places = append(s.c.places, linePlace{s.index, s.lines.Number()})
 	s.index++
+	return nil
 }
 
-func (s *lineStream) refuse(c *lineChunk, errs []ProblemField) {
-	c.refused = append(c.refused, EnqueuedItem{Index: s.index, Line: s.lines.Number(), Errors: errs})
-	s.index++
-}
-
-// chunk is an empty one.
-func (s *lineStream) chunk() *lineChunk {
-	select {
-	case c := <-s.spare:
-		*c = lineChunk{specs: c.specs[:0], places: c.places[:0], refused: c.refused[:0], data: c.data[:0]}
-		return c
-	default:
-		return &lineChunk{data: make([]byte, 0, chunkBytes+s.longest)}
+func (s *lineStream) refuse(errs []ProblemField) error {
+	item := EnqueuedItem{Index: s.index, Line: s.lines.Number(), Errors: errs}
+	if err := s.reserve(item.bytes); err != nil {
+		return err
 	}
+	s.c.refused = append(s.c.refused, item)
+	s.index++
+	return nil
 }
 
-// hand hands a chunk over to be sent; false if sending has failed.
-func (s *lineStream) hand(c *lineChunk) bool {
-	c.last = s.index
+// reserve takes memory for the chunk. Where there is none the chunk is handed over, so
+// that its memory comes back, and what need says of the next one is waited for.
+func (s *lineStream) reserve(need func() int64) error {
+	n := need()
+	if !s.held.try(n) {
+		if err := s.hand(); err != nil {
+			return err
+		}
+		n = need()
+		if !s.held.wait(s.ctx, n) {
+			return errBusy()
+		}
+	}
+	s.c.held += n
+	return nil
+}
+
+// book takes memory for a long line, or gives it back.
+func (s *lineStream) book(more int) error {
+	switch n := int64(more); {
+	case n < 0:
+		s.held.give(-n)
+	case !s.held.try(n):
+		if err := s.hand(); err != nil {
+			return err
+		}
+		if !s.held.wait(s.ctx, n) {
+			return errBusy()
+		}
+	}
+	return nil
+}
+
+// hand hands the chunk over to be sent, unless it is empty, and begins another.
+func (s *lineStream) hand() error {
+	s.c.last = s.index
 	select {
 	case <-s.failed:
-		return false
+		return errSending
 	default:
 	}
+	if s.c.empty() {
+		return nil
+	}
 	select {
-	case s.chunks <- c:
-		return true
+	case s.chunks <- s.c:
+		s.c = &lineChunk{}
+		return nil
 	case <-s.failed:
-		return false
+		return errSending
 	}
 }
 
@@ -202,11 +281,7 @@ func (s *lineStream) send() {
 			close(s.failed)
 			return
 		}
-		clear(c.specs)
-		select {
-		case s.spare <- c:
-		default:
-		}
+		s.held.give(c.held)
 	}
 }
 
@@ -237,12 +312,12 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 	for len(items) > 0 && items[len(items)-1].Index >= answered {
 		items = items[:len(items)-1]
 	}
-	c.refused = items[:0] // the memory is used again
 	s.answered = answered
 	for i := range items {
 		s.many.count(&items[i])
 		if s.results == nil && items[i].Errors != nil && len(s.many.items) < mostRejections {
 			s.many.items = append(s.many.items, items[i])
+			c.held -= items[i].bytes() // it stays
 		}
 	}
 	if s.results != nil {

@@ -32,14 +32,16 @@ func TestEnqueueLines(t *testing.T) {
 	line(`{"destination":"shop","payload":"%s"}`, strings.Repeat("x", 2000))
 	line(`{"id":"a","destination":"shop","payload":3}`)
 	line(`[{"destination":"shop","payload":3}]`)
+	line("{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}")
 	body.WriteString(`{"id":"c","destination":"stock","payload":4}`) // no end of line
 	answer := b.post(t, "/v1/jobs", body.String(), "Content-Type", "application/x-ndjson; charset=utf-8").ok(t, http.StatusCreated)
-	want := Enqueued{Accepted: 3, Duplicates: 1, Rejected: 5, Items: []EnqueuedItem{
+	want := Enqueued{Accepted: 3, Duplicates: 1, Rejected: 6, Items: []EnqueuedItem{
 		{Index: 1, Line: 3, Errors: []ProblemField{{"body[1]", "is not valid JSON: invalid character 'o' in literal null (expecting 'u')"}}},
 		{Index: 3, Line: 5, Errors: []ProblemField{{"body[3].destination", `"blog" is not known; known are shop, stock`}}},
 		{Index: 4, Line: 6, Errors: []ProblemField{{"body[4]", "is longer than 66536 bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}}},
 		{Index: 5, Line: 7, Errors: []ProblemField{{"body[5].payload", "has 2002 bytes, at most 1000 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference"}}},
 		{Index: 7, Line: 9, Errors: []ProblemField{{"body[7]", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`}}},
+		{Index: 8, Line: 10, Errors: []ProblemField{{"body[8]", "is not UTF-8, as JSON is"}}},
 	}}
 	if diff := cmp.Diff(want, decode[Enqueued](t, answer)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
@@ -48,8 +50,8 @@ func TestEnqueueLines(t *testing.T) {
 		t.Errorf("b: %+v, %v", job, err)
 	}
 	for body, want := range map[string]string{
-		"\n\n": `{"accepted":0,"duplicates":0,"rejected":0,"items":[]}`,
-		`{"id":"a","destination":"shop","payload":3}`: `{"accepted":0,"duplicates":1,"rejected":0,"items":[]}`,
+		"\n\n": `{"accepted":0,"duplicates":0,"rejected":0,"items":[]}` + "\n",
+		`{"id":"a","destination":"shop","payload":3}`: `{"accepted":0,"duplicates":1,"rejected":0,"items":[]}` + "\n",
 	} {
 		if got := b.post(t, "/v1/jobs", body, "Content-Type", ndjsonType).ok(t, http.StatusOK); got.body != want {
 			t.Errorf("%q: %s, want %s", body, got.body, want)

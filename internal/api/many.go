@@ -14,8 +14,11 @@ import (
 // enqueueArray takes an array of jobs. It is taken as a whole or not at all as far as
 // its form and its length go: what is no JSON array, or too long a one, enqueues
 // nothing. Within one each job is judged by itself.
-func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte) {
+func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte, held *account) {
 	elements, p := split(data)
+	if p == nil && !held.try(int64(len(elements))*jobMemory) {
+		p = errBusy()
+	}
 	if p != nil {
 		p.write(w)
 		return

@@ -32,7 +32,8 @@ type Problem struct { //nolint:errname // it is what the RFC calls it
 	// Of an enqueue of many that ended early.
 	*Progress
 
-	retryAfter int // seconds; 0: no header
+	retryAfter int  // seconds; 0: no header
+	plainOnly  bool // bodies are not accepted in another encoding
 }
 
 // ProblemField is one thing that is wrong.
@@ -60,6 +61,8 @@ func (p *Problem) GetHeaders() http.Header {
 	switch {
 	case p.Status == http.StatusUnauthorized:
 		return http.Header{"Www-Authenticate": {"Bearer"}}
+	case p.plainOnly:
+		return http.Header{"Accept-Encoding": {"identity"}}
 	case p.retryAfter > 0:
 		return http.Header{"Retry-After": {strconv.Itoa(p.retryAfter)}}
 	}
@@ -227,6 +230,7 @@ func (p *Problem) write(w http.ResponseWriter) {
 	if err != nil { // of strings and numbers
 		b = nil
 	}
+	b = append(b, '\n')
 	h := w.Header()
 	h.Set("Content-Type", problemType)
 	h.Set("Content-Length", strconv.Itoa(len(b)))

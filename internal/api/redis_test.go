@@ -49,6 +49,12 @@ func TestRedisGone(t *testing.T) {
 	if p.Progress == nil || *p.Progress != (Progress{}) {
 		t.Errorf("progress %+v", p.Progress)
 	}
+	// What was tried is told, too.
+	b.audited(t, []string{
+		`action="cancel jobs" name=ann target=a count=0 refused=0 result=failed reason=""`,
+		`action="cancel jobs" name=ann target="jobs of shop" count=0 refused=0 result=failed reason=""`,
+		`action="pause destination" name=ann target=shop result=failed reason=""`,
+	})
 	b.redis.Restart()
 	waitFor(t, "Redis", func() bool { return b.get(t, "/v1/stats").status == http.StatusOK })
 }

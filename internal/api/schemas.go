@@ -43,7 +43,7 @@ type Job struct {
 	Status          string          `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, put off or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
 	Priority        string          `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
 	Payload         anyJSON         `json:"payload" doc:"The body of the call, any JSON. Null in lists, and where redacted."`
-	Request         Request         `json:"request" doc:"The rest of the call that the job sets for itself; without headers where redacted."`
+	Request         Request         `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
 	Batch           string          `json:"batch" doc:"The batch that it belongs to; empty for none." example:"monday"`
 	After           []string        `json:"after" doc:"Ids of its parents: it starts when all have completed." example:"[\"post-6\"]"`
 	Attempt         int             `json:"attempt" doc:"How many retries were made." example:"0"`
@@ -64,8 +64,8 @@ type Job struct {
 	Worker          string          `json:"worker" doc:"Who has it in hand, or had it last." example:"host:4711"`
 	Crashes         int             `json:"crashes" doc:"How many workers died with it in hand." example:"0"`
 	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
-	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now; null if it runs or has ended, and in lists and answers to an enqueue."`
-	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, headers and response are left out because the token lacks the scope payloads." example:"false"`
+	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now; null if it runs or has ended, and in answers to an enqueue."`
+	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, query, headers and response are left out because the token lacks the scope payloads." example:"false"`
 }
 
 // Request is the part of the call that a job sets for itself.
@@ -152,6 +152,16 @@ type HistoryEntry struct {
 	By      string    `json:"by,omitempty" doc:"Who did it: a worker, or a person by the name of the token; left out if it happened by itself." example:"token:shop"`
 }
 
+// KnownJob is what a token that may not read is told of a job whose id it enqueued
+// again: the job may be another's.
+type KnownJob struct {
+	ID          string `json:"id" doc:"The job's id." example:"post-7"`
+	Destination string `json:"destination" doc:"The API that it is published to." example:"deviantart"`
+	Status      string `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands." example:"pending"`
+	Duplicate   bool   `json:"duplicate" doc:"True: nothing was enqueued." example:"true"`
+	Redacted    bool   `json:"redacted" doc:"True: the rest is left out because the token lacks the scope read." example:"true"`
+}
+
 // Enqueued is the answer to an enqueue of many.
 type Enqueued struct {
 	Accepted   int            `json:"accepted" doc:"How many were enqueued." example:"2"`
@@ -193,6 +203,8 @@ type Batch struct {
 	Counts   map[string]int `json:"counts" doc:"Its jobs by status; statuses without jobs are left out." example:"{\"completed\":90,\"pending\":30}"`
 	Progress float64        `json:"progress" doc:"The part that has ended, however it did." example:"0.75"`
 	Done     bool           `json:"done" doc:"True when all have ended." example:"false"`
+
+	CountedAt time.Time `json:"counted_at" doc:"When they were counted." example:"2030-01-31T14:35:00Z"`
 }
 
 // Breaker is a circuit breaker as it stands.

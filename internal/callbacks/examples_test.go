@@ -107,6 +107,7 @@ func TestExamplesOfReceivers(t *testing.T) {
 					t.Errorf("%s: answered %d, want 401", name, code)
 				}
 			}
+			wantBounded(t, address)
 		})
 	}
 }

@@ -22,6 +22,7 @@ type standing struct {
 	since   time.Time // of the first of them
 	told    time.Time // when that was logged last
 	open    bool      // it was logged, and not yet that it is over
+	why     string    // as it was logged
 }
 
 func (s *standing) note(ctx context.Context, log *slog.Logger, destination string, err error, now time.Time) {
@@ -38,10 +39,10 @@ func (s *standing) note(ctx context.Context, log *slog.Logger, destination strin
 		s.since = now
 	}
 	s.refused++
-	if s.refused < refusals || s.open || now.Sub(s.told) < tellEvery {
+	if s.refused < refusals || s.open && s.why == err.Error() || now.Sub(s.told) < tellEvery {
 		return
 	}
-	s.open, s.told = true, now
+	s.open, s.told, s.why = true, now, err.Error()
 	log.WarnContext(ctx, "a receiver takes no callbacks; they wait and are tried again",
 		"destination", destination, "why", err, "since", s.since.UTC(), "breaker", Destination+"/"+destination)
 }

@@ -53,6 +53,7 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"payload":1,"\u001b[2J":1}`, `[2J: `+unknownField)
 	add(`{"payload":{"a":]}}`, `is not valid JSON: invalid character ']' looking for beginning of value`)
 	add(`[1]`, noObject)
+	add("{\"payload\":\"\xff\xfe\"}", `is not UTF-8, as JSON is`)
 	add(`{"payload":1,"retry":{"max_retries":3,"often":true}}`, `retry.often: is not known`)
 	add(`{"payload":1,"retry":{"max_retries":99}}`, `retry.max_retries: must be from 1 to 10, is 99`)
 	add(`{"payload":1,"id":"a b","key":"-"}`, `id: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit; key: "-" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`)

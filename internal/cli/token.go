@@ -35,7 +35,7 @@ func (tokenNewCmd) Help() string {
 	return `Examples:
   tidegate token new --name shop --scope enqueue --file tokens.json
   tidegate token new --name alice --scope read,operate --expires 90d --file tokens.json
-  tidegate token new --name ci --scope enqueue,read -o json | jq -r .token
+  TOKEN=$(tidegate token new --name ci --scope enqueue,read --file tokens.json)
 
 Scopes:
   enqueue   enqueue jobs
@@ -93,17 +93,21 @@ func (c *tokenNewCmd) Run(p *Process) error {
 
 func (c *tokenNewCmd) print(p *Process, token string, entry access.Entry) error {
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "%s\n\nThis is the token; it is not shown again.\n", token)
+	// What is said of it goes where a script does not take it for a part of the token.
+	fmt.Fprintln(&b, "This is the token; it is not shown again.")
 	if c.File != "" {
 		fmt.Fprintf(&b, "Its entry is in %s, where it is called %s.\n", clean(c.File), entry.ID())
-		return p.write(b.Bytes())
+	} else {
+		line, err := json.Marshal(entry)
+		if err != nil {
+			return fmt.Errorf("token new: %w", err)
+		}
+		fmt.Fprintf(&b, "Its entry, for the list \"tokens\" of API_TOKENS_FILE (--file does that):\n\n%s\n", line)
 	}
-	line, err := json.Marshal(entry)
-	if err != nil {
-		return fmt.Errorf("token new: %w", err)
+	if _, err := p.Stderr.Write(b.Bytes()); err != nil {
+		return fmt.Errorf("write: %w", err)
 	}
-	fmt.Fprintf(&b, "Its entry, for the list \"tokens\" of API_TOKENS_FILE (--file does that):\n\n%s\n", line)
-	return p.write(b.Bytes())
+	return p.write([]byte(token + "\n"))
 }
 
 // tokensFile is part of the commands that look at a file of tokens.

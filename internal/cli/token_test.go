@@ -26,32 +26,31 @@ func lookup(t *testing.T, path, token string) string {
 func TestTokenNew(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "tokens.json")
-	printed := regexp.MustCompile(`^(tg_[A-Za-z0-9_-]{43})
-
-This is the token; it is not shown again\.
+	token := regexp.MustCompile(`^(tg_[A-Za-z0-9_-]{43})\n$`) // alone, so that scripts can take it
+	told := regexp.MustCompile(`^This is the token; it is not shown again\.
 Its entry, for the list "tokens" of API_TOKENS_FILE \(--file does that\):
 
 (\{"name":"shop","scopes":\["enqueue"\],"hash":"sha256:[0-9a-f]{64}","created":"[-0-9T:]{19}Z"\})
 $`)
-	out := printed.FindStringSubmatch(runIn(t, nil, "", "token", "new", "--name", "shop", "--scope", "enqueue").ok(t))
-	if out == nil {
-		t.Fatal("printed something else")
+	made := runIn(t, nil, "", "token", "new", "--name", "shop", "--scope", "enqueue")
+	out, entry := token.FindStringSubmatch(made.stdout), told.FindStringSubmatch(made.stderr)
+	if out == nil || entry == nil || made.status != 0 {
+		t.Fatalf("printed %q, %q", made.stdout, made.stderr)
 	}
-	if err := os.WriteFile(path, []byte(`{"tokens":[`+out[2]+`]}`), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte(`{"tokens":[`+entry[1]+`]}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if name := lookup(t, path, out[1]); name != "shop" {
 		t.Errorf("the token is %q's", name)
 	}
 
-	printed = regexp.MustCompile(`^(tg_[A-Za-z0-9_-]{43})
-
-This is the token; it is not shown again\.
+	told = regexp.MustCompile(`^This is the token; it is not shown again\.
 Its entry is in ` + regexp.QuoteMeta(path) + `, where it is called ([0-9a-f]{12})\.
 $`)
-	added := printed.FindStringSubmatch(runIn(t, nil, "", "token", "new", "--name", "alice", "--scope", "read,operate", "--expires", "90d", "--file", path).ok(t))
-	if added == nil {
-		t.Fatal("printed something else")
+	made = runIn(t, nil, "", "token", "new", "--name", "alice", "--scope", "read,operate", "--expires", "90d", "--file", path)
+	added, entry := token.FindStringSubmatch(made.stdout), told.FindStringSubmatch(made.stderr)
+	if added == nil || entry == nil || made.status != 0 {
+		t.Fatalf("printed %q, %q", made.stdout, made.stderr)
 	}
 	doc := decode[newToken](t, runIn(t, nil, "", "token", "new", "--name", "ci", "--scope", "payloads", "--file", path, "-o", "json").ok(t))
 	if doc.File != path || doc.Entry.Name != "ci" || doc.Entry.ExpiresAt != nil {
@@ -66,7 +65,7 @@ $`)
 	if err != nil || len(entries) != 3 || info.Mode().Perm() != 0o600 {
 		t.Fatalf("%d entries, mode %o, %v", len(entries), info.Mode().Perm(), err)
 	}
-	if e := entries[1]; e.ID() != added[2] || e.ExpiresAt == nil || e.ExpiresAt.Sub(*e.Created) != 90*24*time.Hour {
+	if e := entries[1]; e.ID() != entry[1] || e.ExpiresAt == nil || e.ExpiresAt.Sub(*e.Created) != 90*24*time.Hour {
 		t.Errorf("alice's entry is %+v", e)
 	}
 	content, err := os.ReadFile(path)

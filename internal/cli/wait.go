@@ -34,6 +34,7 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 	if err != nil {
 		return err
 	}
+	fmt.Fprintf(p.Stderr, "job %s is enqueued; waiting for its end\n", clean(job.ID))
 	waiting := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc

@@ -135,7 +135,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is tested: one call finds out whether the limit is over"})
 	case b.Forced != "":
 		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Then: "That ends in", Text: "is " + lower(why(b))})
-	case b.SlowStart > 0:
+	case b.SlowStart > 0 && t.Survey.Ready > 0: // it goes on with calls only
 		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}
 	if t.OpenKeys > 0 && b.State == breaker.Closed {

@@ -137,10 +137,14 @@ func (e *Explainer) seenAt(ctx context.Context, destination string) (time.Time, 
 		return e.seen[destination], nil
 	}
 	// One of our own is not among all.
+	if seen, ok := e.seen[destination]; ok {
+		return seen, nil
+	}
 	d, err := e.client.Destination(ctx, destination)
 	if err != nil && !errors.Is(err, jobs.ErrUnknownDestination) {
 		return time.Time{}, fmt.Errorf("explain: %w", err)
 	}
+	e.seen[destination] = d.SeenAt
 	return d.SeenAt, nil
 }
 

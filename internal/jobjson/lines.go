@@ -14,6 +14,7 @@ type Lines struct {
 	number int
 	offset int64
 	buf    []byte
+	book   func(more int) error
 }
 
 // Number is that of the line which was read last, from 1.
@@ -25,8 +26,13 @@ func (l *Lines) Offset() int64 { return l.offset }
 const readBuffer = 256 << 10
 
 // NewLines reads lines of at most limit bytes, without their ends, from r.
-func NewLines(r io.Reader, limit int) *Lines {
-	return &Lines{in: bufio.NewReaderSize(r, readBuffer), limit: limit}
+func NewLines(r io.Reader, limit int) *Lines { return NewBookedLines(r, limit, readBuffer, nil) }
+
+// NewBookedLines is as [NewLines], with a buffer of size bytes. Before a line that is
+// longer takes more memory, or less again, book is told how many bytes. If its error
+// is not nil, so is [Lines.Next]'s.
+func NewBookedLines(r io.Reader, limit, size int, book func(more int) error) *Lines {
+	return &Lines{in: bufio.NewReaderSize(r, size), limit: limit, book: book}
 }
 
 // ErrLongLine says that a line is longer than the limit; it has been passed over.
@@ -54,16 +60,26 @@ func (l *Lines) Next() ([]byte, error) {
 		whole := err == nil && len(l.buf) == 0 && !long
 		if whole { // the usual case: no copy
 			l.number++
+			if cap(l.buf) > l.in.Size() { // of a long line before
+				if err := l.room(0); err != nil {
+					return nil, err
+				}
+			}
 			if part = bytes.TrimSpace(part); len(part) > l.limit {
 				return nil, ErrLongLine
 			}
 			return part, nil
 		}
 		if !long {
+			if need := len(l.buf) + len(part); need > cap(l.buf) {
+				if err := l.room(max(need, min(2*cap(l.buf), l.limit+2*l.in.Size()))); err != nil {
+					return nil, err
+				}
+			}
 			l.buf = append(l.buf, part...)
 			// White space at its end does not count, but its length is known only
 			// there; so there is a little room.
-			long = len(l.buf) > l.limit+readBuffer
+			long = len(l.buf) > l.limit+l.in.Size()
 		}
 		if err == nil {
 			l.number++
@@ -74,6 +90,21 @@ func (l *Lines) Next() ([]byte, error) {
 			return line, nil
 		}
 	}
+}
+
+// room makes the buffer n bytes large.
+func (l *Lines) room(n int) error {
+	if l.book != nil {
+		if err := l.book(n - cap(l.buf)); err != nil {
+			return err
+		}
+	}
+	if n == 0 {
+		l.buf = nil
+		return nil
+	}
+	l.buf = append(make([]byte, 0, n), l.buf...)
+	return nil
 }
 
 // Starved reports whether the next line is likely to be waited for.

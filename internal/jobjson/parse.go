@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -21,19 +22,26 @@ func (e *SyntaxError) Error() string { return e.text }
 // Is makes errors.Is(err, jobs.ErrInvalid) true.
 func (e *SyntaxError) Is(target error) bool { return target == jobs.ErrInvalid }
 
+// ErrNotUTF8 is the error of data in another encoding, or in none: it would make
+// invalid JSON of everything that it becomes a part of.
+var ErrNotUTF8 error = &SyntaxError{"is not UTF-8, as JSON is"}
+
 // Parse reads one job in the form of the JSON that a job is printed in into spec,
 // whose values are the defaults of what the JSON leaves out. What cannot be chosen
 // at an enqueue is passed over. The payload is a part of data, byte for byte, which
 // must stay as it is until the job is enqueued; whether it is JSON is checked with
 // the job's other values, by [jobs.Spec.Validate].
 //
-// Errors: a *SyntaxError where data is no JSON object, else a
+// Errors: [ErrNotUTF8], or another *SyntaxError where data is no JSON object, else a
 // *jobs.ValidationError that names each wrong field, in the order of data, those
 // of objects with their path, such as retry.max_retries.
 //
 // It goes over data once and by hand: encoding/json would go over it three times,
 // which is most of the work of a large file.
 func Parse(data []byte, spec *jobs.Spec) error {
+	if !utf8.Valid(data) {
+		return ErrNotUTF8
+	}
 	p := parser{line: data}
 	err := p.object(spec)
 	switch {

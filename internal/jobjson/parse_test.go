@@ -63,6 +63,9 @@ func TestParseRefuses(t *testing.T) {
 		{`{`, `is not valid JSON: unexpected end of JSON input`},
 		{`{}`, `payload: is missing; give JSON, for instance {} or null`},
 		{`null`, noObject},
+		{"{\"payload\":\"\xff\xfe\"}", `is not UTF-8, as JSON is`},
+		{"{\"payload\":1,\"id\":\"\xc3\"}", `is not UTF-8, as JSON is`},
+		{"\xff", `is not UTF-8, as JSON is`},
 		{`"x"`, noObject},
 		{` [{"payload":1}] `, noObject},
 		{`{"payload":1}{`, `is not valid JSON: invalid character '{' after top-level value`},
@@ -230,6 +233,41 @@ func TestLineReader(t *testing.T) {
 	}
 	if _, err := lines.Next(); !errors.Is(err, boom) {
 		t.Errorf("error %v, want %v", err, boom)
+	}
+}
+
+// The memory of long lines is asked for before it is taken, and given back.
+func TestBookedLines(t *testing.T) {
+	t.Parallel()
+	const limit, size = 10_000, 100
+	held, most := 0, 0
+	book := func(more int) error {
+		held += more
+		most = max(most, held)
+		return nil
+	}
+	lines := NewBookedLines(strings.NewReader("a\n"+strings.Repeat("x", 5000)+"\n"+strings.Repeat("y", 50_000)+"\nb\n"), limit, size, book)
+	for i, want := range []struct{ length, least, most int }{{1, 0, 0}, {5000, 5000, 10_000}, {-1, limit, limit + 2*size}, {1, 0, 0}} {
+		line, err := lines.Next()
+		if want.length < 0 && !errors.Is(err, ErrLongLine) || want.length >= 0 && (err != nil || len(line) != want.length) {
+			t.Errorf("line %d: %d bytes, %v", i, len(line), err)
+		}
+		if held < want.least || held > want.most || held != cap(lines.buf) {
+			t.Errorf("line %d: %d bytes are held, a buffer of %d, want %d to %d", i, held, cap(lines.buf), want.least, want.most)
+		}
+	}
+	if most > limit+2*size {
+		t.Errorf("%d bytes were held", most)
+	}
+	full := errors.New("full")
+	lines = NewBookedLines(strings.NewReader(strings.Repeat("x", 5000)), limit, size, func(more int) error {
+		if more > 1000 {
+			return full
+		}
+		return nil
+	})
+	if _, err := lines.Next(); !errors.Is(err, full) || cap(lines.buf) > 2000 {
+		t.Errorf("%v with a buffer of %d bytes, want that of booking", err, cap(lines.buf))
 	}
 }
 

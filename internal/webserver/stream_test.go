@@ -6,8 +6,10 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/webserver"
 )
@@ -88,4 +90,52 @@ func TestBodyOfGet(t *testing.T) {
 			t.Errorf("%s with %d bytes: %q, want %q", row.method, row.length, body, row.want)
 		}
 	}
+}
+
+// Files of forms reach neither the memory nor the disk, whatever the handler asks for and
+// however many copies of the request were made on the way.
+func TestFormsWithFiles(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("TMPDIR", dir)
+	s := start(t, webserver.Options{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r = r.WithContext(t.Context())
+		_, _, err := r.FormFile("f")
+		next, file := r.FormValue("next"), r.FormValue("f")
+		_, _ = io.Copy(io.Discard, r.Body) // so that the client has sent all before it is answered
+		fmt.Fprintf(w, "%q %q %v", next, file, err)
+	})})
+	const before, after = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n", "\r\n--b--\r\n"
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	for _, row := range []struct {
+		method string
+		size   int
+	}{{"GET", 10}, {"POST", 10}, {"POST", 40 << 20}} { // the last is more than is kept in memory
+		body := io.MultiReader(strings.NewReader(before), io.LimitReader(zeros{}, int64(row.size)), strings.NewReader(after))
+		req, err := http.NewRequestWithContext(t.Context(), row.method, "http://"+s.Addr()+"/?next=there", body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.ContentLength = int64(len(before) + row.size + len(after))
+		req.Header.Set("Content-Type", "multipart/form-data; boundary=b")
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := io.ReadAll(resp.Body)
+		_ = resp.Body.Close()
+		if want := `"there" "" http: no such file`; err != nil || string(got) != want {
+			t.Errorf("%s with %d bytes: %s, %v, want %s", row.method, row.size, got, err, want)
+		}
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("on the disk: %v, %v", left, err)
+	}
+}
+
+// zeros has no end.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
 }

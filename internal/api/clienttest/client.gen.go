@@ -140,6 +140,45 @@ func (e JobStatus) Valid() bool {
 	}
 }
 
+// Defines values for KnownJobStatus.
+const (
+	KnownJobStatusCancelled    KnownJobStatus = "cancelled"
+	KnownJobStatusCompleted    KnownJobStatus = "completed"
+	KnownJobStatusExpired      KnownJobStatus = "expired"
+	KnownJobStatusFailed       KnownJobStatus = "failed"
+	KnownJobStatusPaused       KnownJobStatus = "paused"
+	KnownJobStatusPending      KnownJobStatus = "pending"
+	KnownJobStatusRetryPending KnownJobStatus = "retry_pending"
+	KnownJobStatusRunning      KnownJobStatus = "running"
+	KnownJobStatusWaiting      KnownJobStatus = "waiting"
+)
+
+// Valid indicates whether the value is a known member of the KnownJobStatus enum.
+func (e KnownJobStatus) Valid() bool {
+	switch e {
+	case KnownJobStatusCancelled:
+		return true
+	case KnownJobStatusCompleted:
+		return true
+	case KnownJobStatusExpired:
+		return true
+	case KnownJobStatusFailed:
+		return true
+	case KnownJobStatusPaused:
+		return true
+	case KnownJobStatusPending:
+		return true
+	case KnownJobStatusRetryPending:
+		return true
+	case KnownJobStatusRunning:
+		return true
+	case KnownJobStatusWaiting:
+		return true
+	default:
+		return false
+	}
+}
+
 // Defines values for NewJobPriority.
 const (
 	NewJobPriorityDefault NewJobPriority = "default"
@@ -331,6 +370,11 @@ type Batch struct {
 	//
 	// Examples: monday
 	Batch string `json:"batch"`
+
+	// CountedAt When they were counted.
+	//
+	// Examples: 2030-01-31T14:35:00Z
+	CountedAt time.Time `json:"counted_at"`
 
 	// Counts Its jobs by status; statuses without jobs are left out.
 	//
@@ -613,7 +657,7 @@ type Destination struct {
 	WorkersSeenAt *time.Time `json:"workers_seen_at"`
 }
 
-// EnqueueAnswer Of one job the job, of many what became of each.
+// EnqueueAnswer Of one job the job, or a KnownJob; of many what became of each.
 type EnqueueAnswer struct {
 	union json.RawMessage
 }
@@ -866,12 +910,12 @@ type Job struct {
 	// Examples: breaker deviantart open
 	Reason string `json:"reason"`
 
-	// Redacted True where payload, headers and response are left out because the token lacks the scope payloads.
+	// Redacted True where payload, query, headers and response are left out because the token lacks the scope payloads.
 	//
 	// Examples: false
 	Redacted *bool `json:"redacted,omitempty"`
 
-	// Request The rest of the call that the job sets for itself; without headers where redacted.
+	// Request The rest of the call that the job sets for itself; without query and headers where redacted.
 	Request Request `json:"request"`
 
 	// RescheduleCount How often it was put off; that is no failure.
@@ -895,7 +939,7 @@ type Job struct {
 	// Examples: pending
 	Status JobStatus `json:"status"`
 
-	// Waiting Why it does not run now; null if it runs or has ended, and in lists and answers to an enqueue.
+	// Waiting Why it does not run now; null if it runs or has ended, and in answers to an enqueue.
 	Waiting *Waiting `json:"waiting"`
 
 	// Worker Who has it in hand, or had it last.
@@ -921,6 +965,39 @@ type JobsToEnqueue struct {
 
 // JobsToEnqueue1 defines model for JobsToEnqueue.1.
 type JobsToEnqueue1 = []NewJob
+
+// KnownJob defines model for KnownJob.
+type KnownJob struct {
+	// Destination The API that it is published to.
+	//
+	// Examples: deviantart
+	Destination string `json:"destination"`
+
+	// Duplicate True: nothing was enqueued.
+	//
+	// Examples: true
+	Duplicate bool `json:"duplicate"`
+
+	// Id The job's id.
+	//
+	// Examples: post-7
+	Id string `json:"id"`
+
+	// Redacted True: the rest is left out because the token lacks the scope read.
+	//
+	// Examples: true
+	Redacted bool `json:"redacted"`
+
+	// Status Where it stands.
+	//
+	// Examples: pending
+	Status KnownJobStatus `json:"status"`
+}
+
+// KnownJobStatus Where it stands.
+//
+// Examples: pending
+type KnownJobStatus string
 
 // ListBreaker defines model for ListBreaker.
 type ListBreaker struct {
@@ -1515,6 +1592,32 @@ func (t *EnqueueAnswer) MergeEnqueued(v Enqueued) error {
 	return err
 }
 
+// AsKnownJob returns the union data inside the EnqueueAnswer as a KnownJob
+func (t EnqueueAnswer) AsKnownJob() (KnownJob, error) {
+	var body KnownJob
+	err := json.Unmarshal(t.union, &body)
+	return body, err
+}
+
+// FromKnownJob overwrites any union data inside the EnqueueAnswer as the provided KnownJob
+func (t *EnqueueAnswer) FromKnownJob(v KnownJob) error {
+	b, err := json.Marshal(v)
+	t.union = b
+	return err
+}
+
+// MergeKnownJob performs a merge with any union data inside the EnqueueAnswer, using the provided KnownJob
+func (t *EnqueueAnswer) MergeKnownJob(v KnownJob) error {
+	b, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+
+	merged, err := runtime.JSONMerge(t.union, b)
+	t.union = merged
+	return err
+}
+
 func (t EnqueueAnswer) MarshalJSON() ([]byte, error) {
 	b, err := t.union.MarshalJSON()
 	return b, err
@@ -1725,7 +1828,7 @@ type ClientInterface interface {
 
 	// GetBatch Get a batch
 	//
-	// Counts the jobs of a batch by status. It looks at each of them: 100,000 take about 0.1 s.
+	// Counts the jobs of a batch by status, as of `counted_at`. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.
 	//
 	// Scope: `read`.
 	//
@@ -1878,7 +1981,7 @@ type ClientInterface interface {
 
 	// ListJobs List jobs
 	//
-	// The newest first, without payloads. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
+	// The newest first, without payloads, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
 	//
 	// Scope: `read`.
 	//
@@ -1889,7 +1992,7 @@ type ClientInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -1906,7 +2009,7 @@ type ClientInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -2009,7 +2112,7 @@ type ClientInterface interface {
 
 	// GetJob Get a job
 	//
-	// The job as it stands, with the reason why it waits. Payload, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
+	// The job as it stands, with the reason why it waits. Payload, query, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
 	//
 	// Scope: `read`.
 	//
@@ -2134,7 +2237,7 @@ type ClientInterface interface {
 
 // GetBatch Get a batch
 //
-// Counts the jobs of a batch by status. It looks at each of them: 100,000 take about 0.1 s.
+// Counts the jobs of a batch by status, as of `counted_at`. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.
 //
 // Scope: `read`.
 //
@@ -2437,7 +2540,7 @@ func (c *Client) StreamEvents(ctx context.Context, params *StreamEventsParams, r
 
 // ListJobs List jobs
 //
-// The newest first, without payloads. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
+// The newest first, without payloads, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
 //
 // Scope: `read`.
 //
@@ -2458,7 +2561,7 @@ func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditor
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -2485,7 +2588,7 @@ func (c *Client) EnqueueJobsWithBody(ctx context.Context, contentType string, bo
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -2678,7 +2781,7 @@ func (c *Client) RetryJobs(ctx context.Context, body RetryJobsJSONRequestBody, r
 
 // GetJob Get a job
 //
-// The job as it stands, with the reason why it waits. Payload, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
+// The job as it stands, with the reason why it waits. Payload, query, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
 //
 // Scope: `read`.
 //
@@ -4274,7 +4377,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetBatchWithResponse Get a batch
 	//
-	// Counts the jobs of a batch by status. It looks at each of them: 100,000 take about 0.1 s.
+	// Counts the jobs of a batch by status, as of `counted_at`. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.
 	//
 	// Scope: `read`.
 	//
@@ -4441,7 +4544,7 @@ type ClientWithResponsesInterface interface {
 
 	// ListJobsWithResponse List jobs
 	//
-	// The newest first, without payloads. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
+	// The newest first, without payloads, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
 	//
 	// Scope: `read`.
 	//
@@ -4454,7 +4557,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -4471,7 +4574,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -4574,7 +4677,7 @@ type ClientWithResponsesInterface interface {
 
 	// GetJobWithResponse Get a job
 	//
-	// The job as it stands, with the reason why it waits. Payload, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
+	// The job as it stands, with the reason why it waits. Payload, query, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
 	//
 	// Scope: `read`.
 	//
@@ -7629,7 +7732,7 @@ func (r ListWorkersResponse) ContentType() string {
 
 // GetBatchWithResponse Get a batch
 //
-// Counts the jobs of a batch by status. It looks at each of them: 100,000 take about 0.1 s.
+// Counts the jobs of a batch by status, as of `counted_at`. It looks at each of them: 100,000 take about 0.1 s, and the count is given again for ten times as long as it took, for a second at least.
 //
 // Scope: `read`.
 //
@@ -7886,7 +7989,7 @@ func (c *ClientWithResponses) StreamEventsWithResponse(ctx context.Context, para
 
 // ListJobsWithResponse List jobs
 //
-// The newest first, without payloads. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
+// The newest first, without payloads, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.
 //
 // Scope: `read`.
 //
@@ -7905,7 +8008,7 @@ func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -7928,7 +8031,7 @@ func (c *ClientWithResponses) EnqueueJobsWithBodyWithResponse(ctx context.Contex
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -8085,7 +8188,7 @@ func (c *ClientWithResponses) RetryJobsWithResponse(ctx context.Context, body Re
 
 // GetJobWithResponse Get a job
 //
-// The job as it stands, with the reason why it waits. Payload, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
+// The job as it stands, with the reason why it waits. Payload, query, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.
 //
 // Scope: `read`.
 //

@@ -191,7 +191,7 @@ func TestGraph(t *testing.T) {
 	for _, n := range p.Nodes {
 		got = append(got, fmt.Sprintf("%s@%d,%d", n.Text, n.X, n.Y))
 	}
-	if want := "here@238,35 01a20030-dc…c1370d9d99fe@6,6 p2@6,64"; strings.Join(got, " ") != want {
+	if want := "here@238,35 01a20030-…370d9d99fe@6,6 p2@6,64"; strings.Join(got, " ") != want {
 		t.Errorf("nodes %v, want %s", got, want)
 	}
 	if want := "[M182 28C210 28 204 57 232 57 M182 86C210 86 204 57 232 57]"; fmt.Sprint(p.Edges) != want {

@@ -35,7 +35,7 @@ const (
 	nodeGapX, nodeGapY    = 56, 14
 	graphMargin           = 6
 	// nodeText is how many characters fit in a node.
-	nodeText = 24
+	nodeText = 20
 )
 
 type drawn struct {

@@ -23,11 +23,33 @@ export function verify(secret, headers, body) {
   throw new Error('no signature is by this secret')
 }
 
-const server = createServer(async (request, response) => {
+// Callbacks are far shorter. Nobody has proved anything yet who sends more than this.
+const MOST = 1 << 20
+
+// read returns the body as a Buffer, or null if it is longer than MOST.
+async function read(request) {
   const chunks = []
-  for await (const chunk of request) chunks.push(chunk)
-  // The bytes as they came: JSON that was parsed and written again is signed no more.
-  const body = Buffer.concat(chunks)
+  let length = 0
+  for await (const chunk of request.iterator({ destroyOnReturn: false })) {
+    length += chunk.length
+    if (length > MOST) return null
+    chunks.push(chunk)
+  }
+  return Buffer.concat(chunks)
+}
+
+const server = createServer(async (request, response) => {
+  let body
+  try {
+    // The bytes as they came: JSON that was parsed and written again is signed no more.
+    body = await read(request)
+  } catch {
+    return // the sender has left
+  }
+  if (body === null) {
+    response.writeHead(413, { connection: 'close' }).end('too long')
+    return
+  }
   try {
     verify(process.env.WEBHOOK_SECRET, request.headers, body)
   } catch (problem) {
@@ -41,6 +63,7 @@ const server = createServer(async (request, response) => {
   response.writeHead(204).end()
 })
 
+server.requestTimeout = 10_000 // ms for all of a request
 server.listen(Number(process.env.PORT ?? 0), '127.0.0.1', () => {
   const { address, port } = server.address()
   console.log(`listening on ${address}:${port}`)
