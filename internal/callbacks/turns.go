@@ -40,7 +40,7 @@ type instants []int64
 func (h instants) Len() int           { return len(h) }
 func (h instants) Less(i, j int) bool { return h[i] < h[j] }
 func (h instants) Swap(i, j int)      { h[i], h[j] = h[j], h[i] }
-func (h *instants) Push(x any)        { *h = append(*h, x.(int64)) } //nolint:errcheck,forcetypeassert // heap.Push of ours
+func (h *instants) Push(x any)        { *h = append(*h, x.(int64)) }
 func (h *instants) Pop() any {
 	last := (*h)[len(*h)-1]
 	*h = (*h)[:len(*h)-1]

@@ -100,7 +100,7 @@ func inOrder(events []Event) {
 // want sees to it that the stream of a queue exists, and begins at its end. Where Redis
 // takes no writes, because it is full for instance, what exists is read all the same.
 func (w *watcher) want(ctx context.Context, queue string) error {
-	last := ""
+	var last string
 	all, err := ends.Want(ctx, w.rdb, queue)
 	if w.unwanted = err; err == nil {
 		last = all[0]
