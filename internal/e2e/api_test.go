@@ -299,7 +299,7 @@ func TestEnqueueAndWait(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
 	out, stderr, code := f.tidegate("enqueue", "-d", f.dest, "--wait", "--timeout", "1s")
-	if code != 1 || out != "" || !regexp.MustCompile(`^tidegate: job \S+ has not ended after 1s; it goes on without this command: it is pending: no worker has served `).MatchString(stderr) {
+	if code != 1 || out != "" || !regexp.MustCompile(`^job \S+ is enqueued; waiting for its end\ntidegate: job \S+ has not ended after 1s; it goes on without this command: it is pending: no worker has served `).MatchString(stderr) {
 		t.Errorf("without a worker: %d %q %q", code, out, stderr)
 	}
 	f.start()
