@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -91,13 +90,6 @@ func (t *telling) serve(ctx context.Context, p *publisher.Publisher, stop *teard
 	if err != nil {
 		return fmt.Errorf("app: alerts: %w", err)
 	}
-	watching, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var work sync.WaitGroup
-	work.Go(func() { _ = t.alerts.Run(watching) })
-	stop.add(func() error {
-		cancel()
-		work.Wait()
-		return nil
-	})
+	stop.background(ctx, func(ctx context.Context) { _ = t.alerts.Run(ctx) })
 	return nil
 }

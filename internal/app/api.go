@@ -49,13 +49,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 		return fmt.Errorf("app: open Redis: %w", err)
 	}
 	stop.add(closer.Close)
-	names := make([]string, len(cfg.Destinations))
-	for i, d := range cfg.Destinations {
-		names[i] = d.Name
-	}
-	client, err := jobs.NewClient(rdb, append(traced.ClientOptions(),
-		jobs.WithLimits(Limits(cfg)), jobs.WithDestinations(names...), jobs.WithRetention(cfg.JobRetention), jobs.WithLogger(log),
-	)...)
+	client, err := NewClient(rdb, cfg, traced, log)
 	if err != nil {
 		return fmt.Errorf("app: api: %w", err)
 	}
@@ -93,6 +87,20 @@ func Limits(cfg *config.Config) jobs.Limits {
 		RetryMaxRetries: cfg.Retry.MaxRetriesLimit,
 		RetryMaxDelay:   cfg.Retry.MaxDelayLimit,
 	}
+}
+
+// NewClient returns a client as cfg has it, whose enqueues are traced if traced is not nil.
+func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, log *slog.Logger) (*jobs.Client, error) {
+	names := make([]string, len(cfg.Destinations))
+	for i, d := range cfg.Destinations {
+		names[i] = d.Name
+	}
+	return jobs.NewClient(rdb, append(traced.clientOptions(),
+		jobs.WithLimits(Limits(cfg)),
+		jobs.WithDestinations(names...),
+		jobs.WithRetention(cfg.JobRetention),
+		jobs.WithLogger(log),
+	)...)
 }
 
 // openTokens reads the file of tokens; nil if there is none.

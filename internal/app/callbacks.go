@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -72,13 +71,6 @@ func (c *calling) serve(ctx context.Context, p *publisher.Publisher, log *slog.L
 	if err != nil {
 		return fmt.Errorf("app: callbacks: %w", err)
 	}
-	relaying, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var work sync.WaitGroup
-	work.Go(func() { _ = c.callbacks.Run(relaying) })
-	stop.add(func() error {
-		cancel()
-		work.Wait()
-		return nil
-	})
+	stop.background(ctx, func(ctx context.Context) { _ = c.callbacks.Run(ctx) })
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync"
 
 	"github.com/redis/go-redis/v9"
 
@@ -29,12 +28,5 @@ func (c *counting) observe(o *publisher.Options) { c.recorder.Observe(o) }
 // run keeps what is counted in Redis until stop is run, which is after the publisher's
 // end, so that its last jobs count.
 func (c *counting) run(ctx context.Context, p *publisher.Publisher, stop *teardown) {
-	counting, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	var work sync.WaitGroup
-	work.Go(func() { c.recorder.Run(counting, p.Destinations()) })
-	stop.add(func() error {
-		cancel()
-		work.Wait()
-		return nil
-	})
+	stop.background(ctx, func(ctx context.Context) { c.recorder.Run(ctx, p.Destinations()) })
 }

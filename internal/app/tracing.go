@@ -27,8 +27,8 @@ func StartTracing(ctx context.Context, environ []string, version string, log *sl
 	return &Tracing{t, tracing.New(tracing.Options{TracerProvider: t.TracerProvider(), Propagator: t.Propagator()})}
 }
 
-// ClientOptions have a client make a span of each enqueue.
-func (t *Tracing) ClientOptions() []jobs.ClientOption {
+// clientOptions have a client make a span of each enqueue.
+func (t *Tracing) clientOptions() []jobs.ClientOption {
 	if t == nil {
 		return nil
 	}

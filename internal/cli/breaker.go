@@ -224,7 +224,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
 	if b.State != breaker.Closed {
-		r.addIf("cause", causeWords(b.Cause))
+		r.addIf("cause", explain.Cause(b.Cause))
 		r.addIf("by", b.TrippedBy)
 		r.addIf("reason", b.Reason)
 		if !b.OpenedAt.IsZero() {
@@ -237,26 +237,4 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		r.addIf("incident", b.Incident)
 	}
 	return r.print(p)
-}
-
-var causeTexts = map[string]string{
-	breaker.CauseThreshold: "too many rate-limited answers in a row",
-	breaker.CauseHint:      "the API said how long to wait",
-	breaker.CauseProbe:     "the probe was rate-limited",
-	breaker.CauseRamp:      "a call was rate-limited in slow start",
-	breaker.CauseBudget:    "the API said that no call is left",
-	breaker.CauseForced:    "kept closed by hand",
-	breaker.CauseLost:      "its data in Redis was lost",
-	breaker.CauseManual:    "opened by hand",
-	breaker.CauseCooldown:  "its time had come",
-	breaker.CauseSuccess:   "the probe succeeded",
-	breaker.CauseReset:     "closed by hand",
-}
-
-// causeWords puts a cause in words.
-func causeWords(cause string) string {
-	if text, ok := causeTexts[cause]; ok {
-		return text
-	}
-	return cause
 }

@@ -35,7 +35,7 @@ func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process) error {
 	r.add("AT", "FROM", "TO", "WHY", "BY", "INCIDENT", "WASTED")
 	now := time.Now()
 	for _, e := range events {
-		why := causeWords(e.Cause)
+		why := explain.Cause(e.Cause)
 		if e.Reason != "" {
 			why += " (" + e.Reason + ")"
 		}
@@ -78,9 +78,9 @@ func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
 	for _, i := range incidents {
 		lasted, endedBy := "still lasts", ""
 		if !i.Ended.IsZero() {
-			lasted, endedBy = explain.Duration(i.Ended.Sub(i.Started)), causeWords(i.EndedBy)
+			lasted, endedBy = explain.Duration(i.Ended.Sub(i.Started)), explain.Cause(i.EndedBy)
 		}
-		why := causeWords(i.Cause)
+		why := explain.Cause(i.Cause)
 		if i.Reason != "" {
 			why += " (" + i.Reason + ")"
 		}

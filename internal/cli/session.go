@@ -64,18 +64,9 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 	if err := redisconn.Wait(ctx, rdb, quiet, patience); err != nil {
 		return nil, errors.Join(err, closer.Close())
 	}
-	names := make([]string, len(cfg.Destinations))
-	for i, d := range cfg.Destinations {
-		names[i] = d.Name
-	}
 	log := slog.New(&warnHandler{p: p})
 	s.traced = app.StartTracing(ctx, p.Environ, p.version().Version, log)
-	s.client, err = jobs.NewClient(rdb, append(s.traced.ClientOptions(),
-		jobs.WithLimits(app.Limits(cfg)),
-		jobs.WithDestinations(names...),
-		jobs.WithRetention(cfg.JobRetention),
-		jobs.WithLogger(log),
-	)...)
+	s.client, err = app.NewClient(rdb, cfg, s.traced, log)
 	if err != nil {
 		s.traced.Stop(patience)
 		return nil, errors.Join(err, closer.Close())

@@ -36,26 +36,12 @@ func stateBadge(b breaker.Status) badge {
 	return badge{"closed", "Closed", "CLOSED: calls go out as jobs come."}
 }
 
-// causeTexts put the causes of transitions into words.
-var causeTexts = map[string]string{
-	breaker.CauseThreshold: "too many rate-limited answers in a row",
-	breaker.CauseHint:      "the API said how long to wait",
-	breaker.CauseProbe:     "the probe was rate-limited",
-	breaker.CauseRamp:      "a call was rate-limited while it recovered",
-	breaker.CauseBudget:    "the API said that no call is left",
-	breaker.CauseForced:    "kept closed by hand",
-	breaker.CauseLost:      "its data in Redis was lost",
-	breaker.CauseManual:    "opened by hand",
-	breaker.CauseCooldown:  "its time had come",
-	breaker.CauseSuccess:   "the probe succeeded",
-	breaker.CauseReset:     "closed by hand",
-}
-
+// causeWords puts a cause into words, without the breaker's own.
 func causeWords(cause string) string {
-	if text, ok := causeTexts[cause]; ok {
-		return text
+	if cause == breaker.CauseRamp {
+		return "a call was rate-limited while it recovered"
 	}
-	return cause
+	return explain.Cause(cause)
 }
 
 // why says in a sentence why a breaker is not plainly closed; "" if it is.

@@ -229,10 +229,10 @@ func (p *pager) readTransitions(ctx context.Context, name string) error {
 func (p *pager) trimmed(ctx context.Context, queues []string) (bool, error) {
 	for _, q := range queues {
 		n, err := p.s.hub.rdb.XLen(ctx, record.Ends(q)).Result()
-		if err != nil || n < ends.Kept {
-			if err != nil {
-				return false, err
-			}
+		if err != nil {
+			return false, err
+		}
+		if n < ends.Kept {
 			continue
 		}
 		first, err := ends.Read(ctx, p.s.hub.rdb, q, "", 1)
