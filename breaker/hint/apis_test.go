@@ -181,6 +181,13 @@ func TestResets(t *testing.T) {
 		{"asctime", "Sat Nov 21 12:00:45 2026", 45 * time.Second},
 		{"RFC 3339", "2026-11-21T12:00:45Z", 45 * time.Second},
 		{"RFC 3339 with another offset and a fraction", "2026-11-21T14:00:45.5+02:00", 45500 * time.Millisecond},
+		{"RFC 3339 as JavaScript's toISOString writes it", "2026-11-21T12:00:45.250Z", 45250 * time.Millisecond},
+		{"JavaScript's toString", "Sat Nov 21 2026 12:00:45 GMT+0000 (Coordinated Universal Time)", 45 * time.Second},
+		{"JavaScript's toString, in another zone", "Sat Nov 21 2026 13:00:45 GMT+0100 (Central European Standard Time)", 45 * time.Second},
+		{"JavaScript's toString, zone left out", "Sat Nov 21 2026 07:00:45 GMT-0500", 45 * time.Second},
+		{"JavaScript's toUTCString", "Sat, 21 Nov 2026 12:00:45 GMT", 45 * time.Second},
+		{"JavaScript's toString, past", "Sat Nov 21 2026 11:00:45 GMT+0000 (Coordinated Universal Time)", 0},
+		{"JavaScript's toString of no date", "Invalid Date", 0},
 		{"RFC 3339, past", "2026-11-21T11:00:45Z", 0},
 		{"without an offset nobody knows when it is", "2026-11-21T12:00:45", 0},
 	} {
@@ -237,5 +244,45 @@ func TestPrecedence(t *testing.T) {
 	}
 	if _, ok := hint.ByName("shop"); ok {
 		t.Error("found a dialect that is not there")
+	}
+}
+
+// A Date has whole seconds, and so cuts off up to one. Where our clock agrees with it the
+// rest is known, and a window costs nothing beyond its end.
+func TestInstantsBetweenSeconds(t *testing.T) {
+	t.Parallel()
+	after := func(ms int) time.Time { return date.Add(time.Duration(ms) * time.Millisecond) }
+	for _, row := range []struct {
+		name     string
+		reset    string
+		received time.Time
+		want     time.Duration
+	}{
+		{"early in the second", "1795262415", after(10), 14990 * time.Millisecond},
+		{"late in the second", "1795262415", after(900), 14100 * time.Millisecond},
+		{"the answer took 300 ms", "1795262415", after(1200), 13800 * time.Millisecond},
+		{"milliseconds", "1795262415250", after(900), 14350 * time.Millisecond},
+		{"a date", "Sat, 21 Nov 2026 12:00:15 GMT", after(900), 14100 * time.Millisecond},
+		{"a date of JavaScript", "Sat Nov 21 2026 12:00:15 GMT+0000 (Coordinated Universal Time)", after(900), 14100 * time.Millisecond},
+		{"seconds from now are exact", "15", after(900), 15 * time.Second},
+		{"within this second", "1795262401", after(900), 100 * time.Millisecond},
+		{"over before the answer came, or our clock is ahead", "1795262401", after(1100), time.Second},
+		{"this second, cut off: it ends with it at the latest", "1795262400", after(900), 100 * time.Millisecond},
+		{"our clock is ahead", "1795262415", after(5000), 15 * time.Second},
+		{"our clock is behind", "1795262415", after(-5000), 15 * time.Second},
+		{"past", "1795262399", after(900), 0},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := hint.Parse(header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", row.reset), true, row.received)
+			if got.Wait != row.want || got.Budget == nil || got.Budget.Reset != row.want {
+				t.Errorf("reset %s, received at %s: %+v, %+v, want %s", row.reset, row.received.Format("05.000"), got, got.Budget, row.want)
+			}
+		})
+	}
+	for ms, want := range map[int]time.Duration{900: 44100 * time.Millisecond, 5000: 45 * time.Second} {
+		if got := hint.Parse(header("Retry-After", "Sat, 21 Nov 2026 12:00:45 GMT"), true, after(ms)); got.Wait != want {
+			t.Errorf("Retry-After as a date, received after %d ms: %s, want %s", ms, got.Wait, want)
+		}
 	}
 }

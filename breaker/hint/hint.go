@@ -83,15 +83,42 @@ type Answer struct {
 	Received time.Time
 }
 
-// At is when the API gave the answer by its own clock, where it says (Date), else
-// by ours: instants in its headers are meant relative to it.
+// At is when the API gave the answer by its own clock, where it says (Date), else by
+// ours: instants in its headers are meant relative to it. A Date lacks the fraction of
+// its second; if our clock agrees with it, ours has it.
 func (a Answer) At() time.Time {
+	date := a.date()
+	if late := a.Received.Sub(date); late > 0 && late < agree {
+		return a.Received
+	}
+	return date
+}
+
+// agree is how much later than its Date an answer arrives if the clocks agree: the
+// fraction of a second that Date lacks, and the answer's way.
+const agree = 1500 * time.Millisecond
+
+// date is the answer's Date, else when it arrived.
+func (a Answer) date() time.Time {
 	if date := a.Header["Date"]; len(date) > 0 {
 		if at, err := http.ParseTime(date[0]); err == nil {
 			return at
 		}
 	}
 	return a.Received
+}
+
+// until returns the time from the answer to an instant, rounded up to the millisecond;
+// ok is false if the instant is past.
+func (a Answer) until(t time.Time) (d time.Duration, ok bool) {
+	if d = t.Sub(a.At()); d <= 0 {
+		d = t.Sub(a.date()) // by the API's own clock it may still be ahead
+	}
+	if ok = d >= 0; !ok {
+		return 0, false
+	}
+	d = min(d, Longest)
+	return (d + time.Millisecond - 1).Truncate(time.Millisecond), true
 }
 
 // Dialect reads one kind of header fields.

@@ -23,9 +23,8 @@ var RetryAfter = Dialect{Name: "retry-after", Read: func(a Answer) Hint {
 		if err != nil {
 			continue
 		}
-		if d, ok := seconds(at.Sub(a.At()).Seconds()); ok {
-			out.Wait = max(out.Wait, d)
-		}
+		d, _ := a.until(at)
+		out.Wait = max(out.Wait, d)
 	}
 	return out
 }}

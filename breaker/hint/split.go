@@ -1,6 +1,7 @@
 package hint
 
 import (
+	"math"
 	"net/http"
 	"strings"
 	"time"
@@ -48,43 +49,52 @@ func (f fields) untilReset(a Answer, usedUp bool) (time.Duration, bool) {
 
 // longest returns the longest time that the lines tell.
 func longest(a Answer, lines []string, usedUp bool) (d time.Duration, ok bool) {
+	note := func(got time.Duration, valid bool) { d, ok = max(d, got), ok || valid }
+	ahead := func(t time.Time) (time.Duration, bool) {
+		if got, valid := a.until(t); got > 0 || !usedUp || !valid {
+			return got, valid
+		}
+		return a.until(t.Add(soonest)) // t lacks its fraction of a second
+	}
 	for _, line := range lines {
 		// A date holds a comma of its own.
-		if at, isInstant := instant(line); isInstant {
-			got, valid := seconds(at.Sub(a.At()).Seconds())
-			d, ok = max(d, got), ok || valid
+		if t, isInstant := instant(line); isInstant {
+			note(ahead(t))
 			continue
 		}
 		for item := range strings.SplitSeq(line, ",") {
-			s, valid := number(item)
-			if !valid {
-				continue
+			switch s, valid := number(item); {
+			case !valid:
+			case s > firstInstant:
+				note(ahead(unix(s)))
+			case s == 0 && usedUp:
+				note(soonest, true)
+			default:
+				note(seconds(s))
 			}
-			if s = fromNow(s, a); s == 0 && usedUp {
-				s = soonest.Seconds()
-			}
-			got, valid := seconds(s)
-			d, ok = max(d, got), ok || valid
 		}
 	}
 	return d, ok
 }
 
-// fromNow makes seconds from the answer on of a number of seconds, or of an instant
-// in unix seconds (above 10⁹) or milliseconds (above 10¹²).
-func fromNow(s float64, a Answer) float64 {
-	switch {
-	case s > 1e12:
-		return s/1000 - unix(a.At())
-	case s > 1e9:
-		return s - unix(a.At())
+// Numbers above firstInstant are instants in unix seconds, above firstMilli in
+// milliseconds.
+const (
+	firstInstant = 1e9
+	firstMilli   = 1e12
+)
+
+func unix(s float64) time.Time {
+	if s > firstMilli {
+		s /= 1000
 	}
-	return s
+	return time.UnixMicro(int64(math.Round(min(s, firstMilli) * 1e6)))
 }
 
-func unix(t time.Time) float64 { return float64(t.UnixMilli()) / 1000 }
+// javaScript is a Date of JavaScript as a string, without the zone's name behind it.
+const javaScript = "Mon Jan 02 2006 15:04:05 GMT-0700"
 
-// instant reads a point in time as RFC 3339 or HTTP write it.
+// instant reads a point in time as RFC 3339, HTTP or JavaScript write it.
 func instant(s string) (time.Time, bool) {
 	s = strings.TrimSpace(s)
 	if strings.Trim(s, "0123456789.") == "" {
@@ -93,7 +103,11 @@ func instant(s string) (time.Time, bool) {
 	if t, err := time.Parse(time.RFC3339, s); err == nil {
 		return t, true
 	}
-	t, err := http.ParseTime(s)
+	if t, err := http.ParseTime(s); err == nil {
+		return t, true
+	}
+	s, _, _ = strings.Cut(s, " (")
+	t, err := time.Parse(javaScript, s)
 	return t, err == nil
 }
 
