@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,18 +26,7 @@ func TestAReceiverInTrouble(t *testing.T) {
 	e := listen(t, hangUp, secretOne, secretTwo)
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
 	ids := b.many("shop", 40)
-	state := func() breaker.State {
-		all, err := breaker.List(t.Context(), b.rdb, Destination)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, one := range all {
-			if one.Name == Destination+"/shop" {
-				return one.State
-			}
-		}
-		return breaker.Closed
-	}
+	state := func() breaker.State { return b.breaker("shop") }
 	b.eventually("that its breaker is open", func() bool { return state() != breaker.Closed })
 	b.eventually("that the others wait untouched", func() bool {
 		waiting := 0
@@ -101,6 +91,68 @@ func TestAReceiverInTrouble(t *testing.T) {
 		}
 		return true
 	})
+}
+
+// A receiver that answers 500 to everything is held as one that cannot be reached is, and
+// hears of every end when it is well again.
+func TestAReceiverThatFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	e := listen(t, status(500))
+	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
+	ids := b.many("shop", 500)
+	b.eventually("that it is held, or was called for each", func() bool {
+		return len(b.callbacks()) == len(ids) && (b.breaker("shop") == breaker.Open || len(e.all()) >= len(ids))
+	})
+	e.await("some probes", func() bool { return len(e.all()) >= 2*mostPerReceiver })
+	t.Logf("%d calls to a receiver that answers 500, for %d ends", len(e.all()), len(ids))
+	if n := len(e.all()); n > 50 {
+		t.Errorf("%d calls to a receiver that answers 500, for %d ends", n, len(ids))
+	}
+	e.answers(nil)
+	b.toldAll(e, ids...)
+}
+
+// One callback that its receiver always answers with 500 spends its own retries; the
+// others are not held because of it.
+func TestACallbackThatFails(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var bad atomic.Value
+	e := listen(t, func(w http.ResponseWriter, r *http.Request) {
+		if bad.CompareAndSwap(nil, r.Header.Get("webhook-id")); bad.Load() == r.Header.Get("webhook-id") {
+			w.WriteHeader(http.StatusInternalServerError)
+			return
+		}
+		w.WriteHeader(http.StatusNoContent)
+	})
+	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
+	first := b.enqueue("shop")
+	e.await("four calls for it", func() bool { return len(e.all()) >= 4 })
+	if state := b.breaker("shop"); state != breaker.Closed {
+		t.Errorf("the breaker is %s because of one callback", state)
+	}
+	b.toldAll(e, b.many("shop", 20)...)
+	for _, j := range b.callbacks() {
+		if of := e.all()[0]; j.ID == of.id && (j.Attempt < 3 || of.key != first) {
+			t.Errorf("%s of %s: %d retries after four calls", j.ID, of.key, j.Attempt)
+		}
+	}
+}
+
+// breaker is the state of a receiver's breaker.
+func (b *bench) breaker(destination string) breaker.State {
+	b.t.Helper()
+	all, err := breaker.List(b.t.Context(), b.rdb, Destination)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	for _, one := range all {
+		if one.Name == Destination+"/"+destination {
+			return one.State
+		}
+	}
+	return breaker.Closed
 }
 
 // quickRetries shortens the first retries for the test; these are whole seconds.

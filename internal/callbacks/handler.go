@@ -17,8 +17,9 @@ import (
 // Publish delivers one callback. It makes a Callbacks the handler of [Destination].
 //
 // 2xx delivers it and 410 ends it. A receiver that cannot be reached, does not answer
-// within 10 s or asks for a pause (429, 503 with Retry-After) opens its breaker sooner or
-// later, which costs no retry. Any other answer, redirects among them, is a failure.
+// within 10 s, asks for a pause (429, 503 with Retry-After) or answers different callbacks
+// in a row with 5xx opens its breaker sooner or later, which costs no retry. Any other
+// answer, redirects among them, is a failure.
 func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
 	r := c.receivers[job.Key]
 	if r == nil {
@@ -37,7 +38,7 @@ func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
 		err = r.unanswered(ctx, err)
 	} else {
 		job.Response = &jobs.Response{Status: a.status, Body: a.body}
-		err = r.classify(a, time.Now())
+		err = r.classify(job.ID, a, time.Now())
 	}
 	if ctx.Err() == nil {
 		r.standing.note(ctx, c.log, job.Key, err, time.Now())
@@ -65,8 +66,9 @@ func (r *receiver) unanswered(ctx context.Context, err error) error {
 	return &pauseError{text: "the receiver cannot be reached: " + r.reason(err)}
 }
 
-// classify says what an answer means.
-func (r *receiver) classify(a answer, now time.Time) error {
+// classify says what the answer to a callback means.
+func (r *receiver) classify(id string, a answer, now time.Time) error {
+	failing := r.standing.failing(id, a.status >= 500)
 	pause := hint.Parse(a.header, true, now, hint.RetryAfter).Wait
 	text := "the receiver answered " + statusText(a.status)
 	switch {
@@ -74,7 +76,7 @@ func (r *receiver) classify(a answer, now time.Time) error {
 		return nil
 	case a.status == http.StatusGone:
 		return jobs.Discard(errors.New(text + ": it wants no more of these callbacks"))
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && pause > 0:
+	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && pause > 0, failing:
 		return &pauseError{text: text, pause: pause}
 	case a.status >= 300 && a.status < 400 && a.header.Get(notFollowed) != "":
 		return errors.New(text + ", a redirect" + r.target(a.header.Get(notFollowed)) +

@@ -3,19 +3,20 @@ package callbacks
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 )
 
 const (
-	// refusals in a row are told.
+	// refusals in a row are logged; 5xx for as many callbacks hold a receiver.
 	refusals = 3
 	// tellEvery is how often at most that is.
 	tellEvery = time.Minute
 )
 
-// standing is what this worker has last seen of a receiver, to log when it takes no
-// callbacks and when it takes them again.
+// standing is what this worker has last seen of a receiver: whether it fails, and what
+// was logged of that.
 type standing struct {
 	mu      sync.Mutex
 	refused int       // calls in a row
@@ -23,6 +24,21 @@ type standing struct {
 	told    time.Time // when that was logged last
 	open    bool      // it was logged, and not yet that it is over
 	why     string    // as it was logged
+	errors  []string  // callbacks that were answered with 5xx in a row, refusals at most
+}
+
+// failing notes whether a callback was answered with 5xx, and reports whether so many
+// different ones were in a row that the receiver fails and not the callback.
+func (s *standing) failing(id string, is5xx bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !is5xx:
+		s.errors = nil
+	case len(s.errors) < refusals && !slices.Contains(s.errors, id):
+		s.errors = append(s.errors, id)
+	}
+	return len(s.errors) == refusals
 }
 
 func (s *standing) note(ctx context.Context, log *slog.Logger, destination string, err error, now time.Time) {
