@@ -72,7 +72,8 @@ const userAgent = "tidegate"
 // PermanentStatus and redirects fail it, and anything else is a failure that
 // its retry policy may answer. The answer's status and the first 4 KiB of its
 // body are kept with the job. What the answer's headers tell of the API's limit
-// goes to the breaker.
+// goes to the breaker. A rate-limited answer is reported to it from its header; its
+// body is read for at most a second.
 type HTTP struct {
 	o       HTTPOptions
 	base    *url.URL
@@ -204,6 +205,8 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	if err != nil {
 		return jobs.Discard(&noCallError{err})
 	}
+	ctx, cut := context.WithCancel(ctx)
+	defer cut()
 	req, err := h.request(ctx, job, token)
 	if err != nil {
 		return jobs.Discard(&noCallError{err})
@@ -215,16 +218,25 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	}
 	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
-	// The status has arrived, so the API has decided; a body that breaks off
-	// does not change that.
-	body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
-	job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(r.redact(printable(r.redact(string(body)))), maxKept)}
 	limited := slices.Contains(h.o.RateLimitedStatus, resp.StatusCode)
 	said := h.hints(resp.Header, limited, received)
 	job.Budget = said.budget
-	if limited {
-		return jobs.RateLimited(said.wait, said.scope)
+	job.Response = &jobs.Response{Status: resp.StatusCode}
+	// The status has arrived, so the API has decided; a body that breaks off
+	// does not change that.
+	read := func() []byte {
+		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+		return body
 	}
+	keep := func(body []byte) {
+		job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(r.redact(printable(r.redact(string(body)))), maxKept)}
+	}
+	if limited {
+		err := jobs.RateLimited(said.wait, said.scope)
+		readLimited(ctx, err, read, keep, cut)
+		return err
+	}
+	keep(read())
 	return h.classify(resp.StatusCode)
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
@@ -83,17 +84,25 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Ou
 	calls, ended := d.trace(calls, job)
 	defer func() { ended(event) }()
 	started := time.Now()
+	var once sync.Once
+	var status breaker.Status
+	report := func(v verdict) {
+		once.Do(func() {
+			if v.kind == rateLimited && d.o.OnAnswer != nil {
+				// First, so that it is known why the breaker opens.
+				d.hook("OnAnswer", func() { d.o.OnAnswer(d.answerOf(job, v)) })
+			}
+			status = d.report(permit, job, v)
+		})
+	}
+	calls = withLimited(calls, func(err error) { report(classify(calls, err)) })
 	verdict := d.call(calls, job, permit)
 	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
 	event.Outcome = verdict.outcome()
 	if event.Called && d.o.OnCall != nil {
 		d.hook("OnCall", func() { d.o.OnCall(callOf(d.name, job, permit, event)) })
 	}
-	if verdict.kind == rateLimited && d.o.OnAnswer != nil {
-		// First, so that it is known why the breaker opens.
-		d.hook("OnAnswer", func() { d.o.OnAnswer(d.answerOf(job, verdict)) })
-	}
-	status := d.report(permit, job, verdict)
+	report(verdict)
 	o := d.outcome(time.Now(), job, verdict, status, &event)
 	event.AvailableAt = o.At
 	return o, event
