@@ -131,15 +131,9 @@ func FromRecord(fields map[string]string) (*Job, error) {
 	j.Status = status
 	j.apply(fields)
 	if fields[record.FieldState] == record.StateHeld {
-		j.Reason = HeldReason(j.Destination, j.Key)
+		j.because(record.ReasonOf(record.ReasonHeld, j.Destination+"/"+j.Key))
 	}
 	return j, nil
-}
-
-// HeldReason is the reason of a job that waits for the breaker of its key. It is for
-// Tidegate's own packages.
-func HeldReason(destination, key string) string {
-	return "breaker " + destination + "/" + key + " lets nothing through"
 }
 
 // FromMessage makes a Job of asynq's message and the changing fields that were
@@ -218,9 +212,9 @@ func (j *Job) apply(f map[string]string) {
 	case RetryPending:
 		at := j.AvailableAt
 		j.NextRetryAt = &at
-		j.Reason = f[record.FieldReason]
+		j.because(record.Reason(f[record.FieldReason]))
 	case Pending, Paused, Waiting:
-		j.Reason = f[record.FieldReason]
+		j.because(record.Reason(f[record.FieldReason]))
 	case Completed:
 		j.CompletedAt = instant(record.FieldEndedAt)
 	}
@@ -238,3 +232,5 @@ func (j *Job) apply(f map[string]string) {
 		j.Response = &Response{Status: number(record.FieldResponseStatus), Body: f[record.FieldResponseBody]}
 	}
 }
+
+func (j *Job) because(r record.Reason) { j.Reason, j.ReasonCode = r.Text(), string(r) }

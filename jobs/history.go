@@ -2,9 +2,7 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/record"
@@ -77,17 +75,11 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 	}
 	out := []HistoryEntry{created}
 	version := 1
-	for line := range strings.Lines(fields[record.FieldHistory]) {
-		var e struct {
-			HistoryEntry
-			At int64 `json:"at"`
-		}
-		if err := json.Unmarshal([]byte(line), &e); err != nil {
-			continue // of a later version of this program, perhaps
-		}
-		e.HistoryEntry.At = time.UnixMilli(e.At).UTC()
-		out = append(out, e.HistoryEntry)
-		version = e.Version
+	for _, v := range record.Versions(fields[record.FieldHistory]) {
+		out = append(out, HistoryEntry{
+			Version: v.Version, At: time.UnixMilli(v.At).UTC(), Status: Status(v.Status), Event: v.Event, Detail: v.Text(), By: v.By,
+		})
+		version = v.Version
 	}
 	add := func(at *time.Time, s Status, event, detail string) {
 		version++

@@ -96,8 +96,12 @@ type Job struct {
 	// every job that is looked up.
 	Budget    *Budget `json:"-"`
 	LastError string  `json:"last_error"`
-	// Reason says why the job waits, if a worker put it off.
+	// Reason says in words why the job waits, if a worker deferred it.
 	Reason string `json:"reason"`
+	// ReasonCode is the same for programs: a code and what it is about, such as
+	// "breaker_open deviantart/alice", "rate_limited deviantart", "publisher",
+	// "retry 1 3 timeout"; more codes may come.
+	ReasonCode string `json:"-"`
 	// Worker has the job in hand, or had it last: host:pid.
 	Worker string `json:"worker"`
 	// Crashes counts the workers that died with the job in hand.

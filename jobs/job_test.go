@@ -66,7 +66,7 @@ func TestJobAsJSON(t *testing.T) {
 		},
 		{
 			"to be retried",
-			recordOf(t, map[string]string{"created": "1767323045006"}, ``, "state", "retry", "attempt", "1", "available_at", "1767323050000", "reason", "retry 1 of 3 after timeout"),
+			recordOf(t, map[string]string{"created": "1767323045006"}, ``, "state", "retry", "attempt", "1", "available_at", "1767323050000", "reason", "retry 1 3 timeout"),
 			`{"id":"0199","destination":"deviantart","key":"","status":"retry_pending","priority":"low","payload":null,"request":{},` +
 				`"batch":"","after":[],"attempt":1,"retry":null,"next_retry_at":"2026-01-02T03:04:10Z","reschedule_count":0,"max_reschedules":null,` +
 				`"available_at":"2026-01-02T03:04:10Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"runtime/debug"
+	"strconv"
 	"sync"
 	"time"
 
@@ -72,7 +73,7 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Ou
 		// Its time ended on the way here: the next sweep takes it out.
 		d.returnUnused(delivery)
 		event.Result = Requeued
-		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: "its time ended before it was started"}, event
+		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: record.ReasonExpiring}, event
 	}
 	permit, err := d.permit(job, delivery)
 	if err != nil {
@@ -140,7 +141,7 @@ func (d *destination) refused(job *jobs.Job, err error, event *JobEvent) asynqx.
 	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
 	o := asynqx.Outcome{
 		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
-		Reason: "breaker " + d.name + " could not be asked",
+		Reason: record.ReasonOf(record.ReasonBreakerUnknown, d.name),
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
@@ -169,9 +170,9 @@ func keyOf(name string) string {
 	return key
 }
 
-// heldReason marks jobs that a breaker has put off; they come back early when it
+// heldReason marks jobs that a breaker has deferred; they come back early when it
 // closes early.
-func heldReason(name string) string { return "breaker " + name + " open" }
+func heldReason(name string) record.Reason { return record.ReasonOf(record.ReasonBreakerOpen, name) }
 
 // unknownPause is how long a job is put off where nobody knows for how long:
 // after a 429 that did not open the breaker and had no hint, and when the
@@ -321,7 +322,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		o.Kind, event.Result = asynqx.Fail, FailedFinal
 	case putOff:
 		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, v.put.ExtendExpiration
-		o.Error, o.Reason = "", "put off by its publisher"
+		o.Error, o.Reason = "", record.ReasonPublisher
 		if v.put.Delay > 0 {
 			o.At = now.Add(v.put.Delay)
 		}
@@ -338,13 +339,13 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		}
 		o.Kind, event.Result = asynqx.Retry, Retried
 		o.At = now.Add(job.Retry.Delay(job.Attempt))
-		o.Reason = fmt.Sprintf("retry %d of %d after %s", job.Attempt+1, job.Retry.MaxRetries, v.trigger)
+		o.Reason = record.ReasonOf(record.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(v.trigger))
 	}
 	return o
 }
 
 // afterLimit says until when a rate-limited job is put off.
-func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status, event *JobEvent) (time.Time, string) {
+func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status, event *JobEvent) (time.Time, record.Reason) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
 		d.countPutOff(status.Name, status.Incident, event)
 		return later(now, status.OpenUntil), heldReason(status.Name)
@@ -357,5 +358,5 @@ func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status
 		}
 		pause = min(v.hint, longest)
 	}
-	return now.Add(pause), "rate limited by " + d.name
+	return now.Add(pause), record.ReasonOf(record.ReasonRateLimited, d.name)
 }

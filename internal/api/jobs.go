@@ -143,11 +143,11 @@ func newListReasons(a *api) *listReasons {
 // of says why j waits. Beyond mostKeysExplained a job that its key's breaker holds is
 // said to be put off until its time, which it is, too.
 func (l *listReasons) of(ctx context.Context, j *jobs.Job) (*explain.Waiting, error) {
-	if j.Status == jobs.Pending && j.Key != "" && j.Reason == jobs.HeldReason(j.Destination, j.Key) {
+	if explain.Held(j) {
 		key := j.Destination + "/" + j.Key
 		if !l.keys[key] && len(l.keys) == mostKeysExplained {
 			plain := *j
-			plain.Reason = ""
+			plain.Reason, plain.ReasonCode = "", ""
 			j = &plain
 		} else {
 			l.keys[key] = true

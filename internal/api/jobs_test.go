@@ -122,7 +122,7 @@ func TestAPageCostsFewLooks(t *testing.T) {
 	for i := range 1000 {
 		key := fmt.Sprint("user-", i%500)
 		w, err := l.of(t.Context(), &jobs.Job{
-			Destination: "shop", Key: key, Status: jobs.Pending, Reason: jobs.HeldReason("shop", key), AvailableAt: time.Now().Add(time.Hour), RescheduleCount: 1,
+			Destination: "shop", Key: key, Status: jobs.Pending, ReasonCode: "held shop/" + key, AvailableAt: time.Now().Add(time.Hour), RescheduleCount: 1,
 		})
 		if err != nil || w == nil {
 			t.Fatalf("%d: %+v, %v", i, w, err)

@@ -294,13 +294,13 @@ func TestRetryCarriesOut(t *testing.T) {
 		{
 			name: "its worker died", problem: leaseExpired,
 			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "its worker died; it runs again"},
+			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "worker_lost"},
 			told:   []Kind{recovered},
 		},
 		{
 			name: "this worker outlived the lease and still runs it", inHand: true, problem: leaseExpired,
 			want:   map[string]string{"scheduled": "a", "a": "scheduled"},
-			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "its worker died; it runs again"},
+			fields: map[string]string{"state": "scheduled", "crashes": "1", "crash_run": "", "reason": "worker_lost"},
 			left:   1, told: []Kind{recovered},
 		},
 		{

@@ -102,8 +102,8 @@ type Outcome struct {
 	// Retry. It is turned into a delay when the call to Redis is made, so that
 	// time spent repeating the call is not added.
 	At time.Time
-	// Reason is kept for people: why the job waits.
-	Reason string
+	// Reason is why the job waits.
+	Reason record.Reason
 	// Error is kept as last_error unless empty.
 	Error string
 	// Limit bounds the counter of the kind; nil for none. Reaching beyond it

@@ -365,7 +365,7 @@ func TestJobInHandIsNotRunTwice(t *testing.T) {
 	}
 	s.millis("a", record.FieldAvailableAt, before.Add(staleAfter-100*time.Millisecond), s.now().Add(staleAfter+100*time.Millisecond))
 	got := s.fields("a")
-	if got[record.FieldReason] != "still in the hands of host:1" || got[record.FieldReschedules] != "" || got[record.FieldAttempt] != "" {
+	if got[record.FieldReason] != "still_running host:1" || got[record.FieldReschedules] != "" || got[record.FieldAttempt] != "" {
 		t.Errorf("record %v; it should say why it waits and count nothing", got)
 	}
 	if c.Delivery("a") != first || c.InHand() != 2 {

@@ -23,7 +23,7 @@ func forwardJobs(s *shelf, held time.Duration) int64 {
 	n, err := c.beat(ctx, s.queue, true)
 	if err == nil && held > 0 {
 		before := s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
-		err = c.releaseQueue(ctx, s.queue, "breaker d open", held)
+		err = c.releaseQueue(ctx, s.queue, "breaker_open d", held)
 		n += before - s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
 	}
 	s.must(err)
@@ -39,7 +39,7 @@ func TestForwardScript(t *testing.T) {
 	retry := func(s *shelf, id string, in time.Duration) {
 		s.at(record.Retry(s.queue), id, record.StateRetry, time.Now().Add(in))
 	}
-	held := []any{record.FieldReason, "breaker d open"}
+	held := []any{record.FieldReason, "breaker_open d"}
 	for _, tc := range []struct {
 		name  string
 		setup func(s *shelf)
@@ -96,7 +96,7 @@ func TestForwardScript(t *testing.T) {
 				scheduled(s, "h2", 2*minute, held...)
 				scheduled(s, "h1", minute, held...)
 				scheduled(s, "beyond", time.Hour, held...)
-				scheduled(s, "other", minute, record.FieldReason, "rate limited by d")
+				scheduled(s, "other", minute, record.FieldReason, "rate_limited d")
 				scheduled(s, "none", 2*minute)
 				scheduled(s, "due", past)
 				retry(s, "r", minute)

@@ -2,7 +2,6 @@ package asynqx
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"strconv"
 	"strings"
@@ -14,14 +13,12 @@ import (
 	"github.com/tidegate/tidegate/internal/record"
 )
 
-// entry is one line of a job's history, as it is stored.
+// entry is one line of a job's history, as it is stored, with its text.
 type entry struct {
-	Version int    `json:"version"`
-	At      int64  `json:"at"`
-	Status  string `json:"status"`
-	Event   string `json:"event"`
-	Detail  string `json:"detail"`
-	By      string `json:"by"`
+	Version               int
+	At                    int64
+	Status, Event, Detail string
+	By                    string
 }
 
 func (e entry) String() string {
@@ -43,12 +40,11 @@ func (s *shelf) history(id string) []entry {
 	s.must(err)
 	var out []entry
 	if m[record.FieldHistory] != "" {
-		for line := range strings.SplitSeq(m[record.FieldHistory], "\n") {
-			var e entry
-			if err := json.Unmarshal([]byte(line), &e); err != nil {
-				s.t.Fatalf("history of %s: %q: %v", id, line, err)
-			}
-			out = append(out, e)
+		for _, v := range record.Versions(m[record.FieldHistory]) {
+			out = append(out, entry{v.Version, v.At, v.Status, v.Event, v.Text(), v.By})
+		}
+		if want := strings.Count(m[record.FieldHistory], "\n") + 1; len(out) != want {
+			s.t.Fatalf("history of %s: only %d of %d lines are readable: %q", id, len(out), want, m[record.FieldHistory])
 		}
 	}
 	last := ""
@@ -158,10 +154,10 @@ func TestHistoryDetails(t *testing.T) {
 		want    string
 	}{
 		{Outcome{Kind: Reschedule}, 1500 * time.Millisecond, "available_at {ahead}, count 1"},
-		{Outcome{Kind: Reschedule, Reason: "breaker d open"}, time.Minute, "available_at {ahead}, count 1, breaker d open"},
+		{Outcome{Kind: Reschedule, Reason: "breaker_open d"}, time.Minute, "available_at {ahead}, count 1, breaker d open"},
 		{Outcome{Kind: Reschedule}, 400 * 24 * time.Hour, "available_at {ahead}, count 1"},
 		{Outcome{Kind: Reschedule, Reason: "a \"b\"\n{c}\x01 é"}, time.Second, "available_at {ahead}, count 1, a \"b\"\n{c}\x01 é"},
-		{Outcome{Kind: Retry, Reason: "retry 1 of 3 after failure"}, 10 * time.Second, "next_retry_at {ahead}, retry 1 of 3 after failure"},
+		{Outcome{Kind: Retry, Reason: "retry 1 3 failure"}, 10 * time.Second, "next_retry_at {ahead}, retry 1 of 3 after failure"},
 		{Outcome{Kind: Retry}, 10 * time.Second, "next_retry_at {ahead}"},
 		{Outcome{Kind: Fail, Error: "line 1\nline 2"}, 0, "line 1\nline 2"},
 	} {

@@ -64,7 +64,7 @@ func (c *Client) refusal(d *Delivery) *Outcome {
 	case runsStill:
 		// The job outlived its lease here and came back while its handler still
 		// runs. It is never run twice in one process.
-		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: "still in the hands of " + c.o.Worker}
+		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: record.ReasonOf(record.ReasonStillRunning, c.o.Worker)}
 	case suspectWaits:
 		return c.suspectOutcome()
 	}

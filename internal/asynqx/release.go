@@ -13,14 +13,14 @@ import (
 // that are no more, and how far ahead to look for jobs that were put off for them.
 type releases struct {
 	mu      sync.Mutex
-	reasons map[string]time.Duration
+	reasons map[record.Reason]time.Duration
 }
 
-func (r *releases) add(reason string, ahead time.Duration) {
+func (r *releases) add(reason record.Reason, ahead time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.reasons == nil {
-		r.reasons = map[string]time.Duration{}
+		r.reasons = map[record.Reason]time.Duration{}
 	}
 	r.reasons[reason] = max(ahead, r.reasons[reason])
 }
@@ -31,7 +31,7 @@ func (r *releases) pending() bool {
 	return len(r.reasons) > 0
 }
 
-func (r *releases) take() map[string]time.Duration {
+func (r *releases) take() map[record.Reason]time.Duration {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	reasons := r.reasons
@@ -42,7 +42,7 @@ func (r *releases) take() map[string]time.Duration {
 // ReleaseHeld brings back what was put off for a reason that is no more, up to
 // maximum ahead: the breaker that held it is closed, perhaps before its time. It
 // returns at once; the fetching does it.
-func (c *Client) ReleaseHeld(reason string, maximum time.Duration) {
+func (c *Client) ReleaseHeld(reason record.Reason, maximum time.Duration) {
 	c.releases.add(reason, maximum)
 	c.Wake()
 }
@@ -64,12 +64,12 @@ func (c *Client) releaseAll(ctx context.Context) error {
 }
 
 // releaseQueue makes due what was put off in a queue, up to ahead from now.
-func (c *Client) releaseQueue(ctx context.Context, queue, reason string, ahead time.Duration) error {
+func (c *Client) releaseQueue(ctx context.Context, queue string, reason record.Reason, ahead time.Duration) error {
 	const atOnce = 500
 	keys := []string{record.Scheduled(queue), record.Pending(queue)}
 	for passed := int64(0); ; {
 		r, err := releaseScript.Run(ctx, c.UniversalClient, keys,
-			queue, ahead.Milliseconds(), reason, passed, atOnce).Int64Slice()
+			queue, ahead.Milliseconds(), string(reason), passed, atOnce).Int64Slice()
 		if err != nil || len(r) != 2 {
 			return fmt.Errorf("asynqx: release what was held in %s: %w", queue, err)
 		}

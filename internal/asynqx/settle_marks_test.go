@@ -78,18 +78,18 @@ func TestSettleHonoursMarks(t *testing.T) {
 			},
 		},
 		{
-			name: "retry", outcome: Outcome{Kind: Retry, Reason: "retry 1 of 3", Error: "boom"}, delay: 10 * time.Second,
+			name: "retry", outcome: Outcome{Kind: Retry, Reason: "retry 1 3 failure", Error: "boom"}, delay: 10 * time.Second,
 			none: result{
 				kind: Retry, state: "retry", err: "boom",
-				story: []string{started, "3 retry_pending retry_scheduled: next_retry_at {ahead 0}, retry 1 of 3"},
+				story: []string{started, "3 retry_pending retry_scheduled: next_retry_at {ahead 0}, retry 1 of 3 after failure"},
 			},
 			cancel: result{
 				kind: Cancel, state: "cancelled", err: "why",
-				story: []string{started, "3 retry_pending retry_scheduled: next_retry_at {ahead 1}, retry 1 of 3", "4 cancelled cancelled: why by ann"},
+				story: []string{started, "3 retry_pending retry_scheduled: next_retry_at {ahead 1}, retry 1 of 3 after failure", "4 cancelled cancelled: why by ann"},
 			},
 			pause: result{
 				kind: Pause, state: "paused", resume: "retry", err: "boom",
-				story: []string{started, "3 retry_pending retry_scheduled: next_retry_at {ahead 1}, retry 1 of 3", "4 paused paused: why by ann"},
+				story: []string{started, "3 retry_pending retry_scheduled: next_retry_at {ahead 1}, retry 1 of 3 after failure", "4 paused paused: why by ann"},
 			},
 		},
 		{

@@ -104,7 +104,7 @@ func TestSuspectIsPutOff(t *testing.T) {
 	}
 	for _, id := range []string{"s2", "s3"} {
 		s.millis(id, record.FieldAvailableAt, before.Add(time.Second-100*time.Millisecond), s.now().Add(3*time.Second))
-		if got := s.fields(id)[record.FieldReason]; got != "a worker died with it; such jobs run one at a time" {
+		if got := s.fields(id)[record.FieldReason]; got != record.ReasonSuspect {
 			t.Errorf("%s waits because %q", id, got)
 		}
 	}

@@ -23,7 +23,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		return nil
 	}
 	queue := record.Queue(job.Destination, record.Priority(job.Priority))
-	if held(job) {
+	if Held(job) {
 		rank, err := e.rdb.ZRank(ctx, record.HeldOf(queue, job.Key), job.ID).Result()
 		switch {
 		case errors.Is(err, redis.Nil):

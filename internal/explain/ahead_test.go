@@ -77,7 +77,7 @@ func TestPlace(t *testing.T) {
 			t.Fatal(err)
 		}
 		w := &Waiting{}
-		job := &jobs.Job{ID: id, Destination: "shop", Key: "alice", Priority: jobs.PriorityDefault, Status: jobs.Pending, Reason: jobs.HeldReason("shop", "alice")}
+		job := &jobs.Job{ID: id, Destination: "shop", Key: "alice", Priority: jobs.PriorityDefault, Status: jobs.Pending, ReasonCode: "held shop/alice"}
 		if err := New(rdb, client).Place(t.Context(), job, w); err != nil || w.Ahead == nil || *w.Ahead != i {
 			t.Errorf("%s: %+v, %v, want %d ahead", id, w, err, i)
 		}

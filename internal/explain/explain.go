@@ -93,7 +93,7 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		return nil, err
 	}
 	var key *breaker.Status
-	if held(job) {
+	if Held(job) {
 		s, err := e.breaker(ctx, job.Destination+"/"+job.Key)
 		if err != nil {
 			return nil, err

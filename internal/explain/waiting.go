@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -65,13 +66,13 @@ func (f facts) byBreaker(j *jobs.Job) *Waiting {
 	switch b.State {
 	case breaker.Open:
 		until := b.OpenUntilRedis
-		// A job that the breaker has put off comes at the first whole second after
+		// A job that the breaker has deferred comes at the first whole second after
 		// the opening's end.
-		if f.key == nil && !b.UntilReset() && due.After(until) && !(heldByBreaker(j) && due.Sub(until) <= time.Second) {
+		if f.key == nil && !b.UntilReset() && due.After(until) && !(deferredByBreaker(j) && due.Sub(until) <= time.Second) {
 			return nil
 		}
 	case breaker.HalfOpen:
-		if f.key == nil && due.After(f.now) && !heldByBreaker(j) {
+		if f.key == nil && due.After(f.now) && !deferredByBreaker(j) {
 			return nil
 		}
 	}
@@ -129,8 +130,8 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		if j.Retry != nil {
 			w.Text = fmt.Sprintf("retry %d of %d %s", j.Attempt, j.Retry.MaxRetries, when)
 		}
-	case heldByBreaker(j):
-		w.Reason, w.Text = Rescheduled, "put off by the breaker, which has closed since: starts "+when
+	case deferredByBreaker(j):
+		w.Reason, w.Text = Rescheduled, "deferred by the breaker, which has closed since: starts "+when
 	case j.Reason != "":
 		w.Reason, w.Text = Rescheduled, j.Reason+": starts "+when
 	case j.RescheduleCount > 0:
@@ -159,14 +160,15 @@ func dueAt(j *jobs.Job) time.Time {
 	return j.AvailableAt
 }
 
-// held reports whether the job waits for the breaker of its key.
-func held(j *jobs.Job) bool {
-	return j.Status == jobs.Pending && j.Key != "" && j.Reason == jobs.HeldReason(j.Destination, j.Key)
+// Held reports whether the job waits for the breaker of its key.
+func Held(j *jobs.Job) bool {
+	return record.Reason(j.ReasonCode).Code() == record.ReasonHeld
 }
 
-// heldByBreaker reports whether a breaker put the job off, as the publisher
-// notes it.
-func heldByBreaker(j *jobs.Job) bool { return j.Reason == "breaker "+j.Destination+" open" }
+// deferredByBreaker reports whether the destination's breaker deferred the job.
+func deferredByBreaker(j *jobs.Job) bool {
+	return record.Reason(j.ReasonCode) == record.ReasonOf(record.ReasonBreakerOpen, j.Destination)
+}
 
 // by says who opened the breaker by hand, and why.
 func by(b breaker.Status) string {

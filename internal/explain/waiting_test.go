@@ -34,7 +34,7 @@ func TestWaiting(t *testing.T) {
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
 	}, {
 		name: "put off by the open breaker to the next whole second", breaker: open,
-		job:  jobs.Job{AvailableAt: in(252*time.Second + 900*time.Millisecond), Reason: "breaker deviantart open"},
+		job:  jobs.Job{AvailableAt: in(252*time.Second + 900*time.Millisecond), Reason: "breaker deviantart open", ReasonCode: "breaker_open deviantart"},
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
 	}, {
 		name: "scheduled for after the opening", breaker: open,
@@ -63,12 +63,12 @@ func TestWaiting(t *testing.T) {
 		want: Waiting{Reason: Scheduled, Text: "scheduled: starts in 1m, at 14:31:48", Until: at(time.Minute)},
 	}, {
 		name: "put off by a breaker that has closed since",
-		job:  jobs.Job{AvailableAt: in(5 * time.Second), Reason: "breaker deviantart open", RescheduleCount: 1},
-		want: Waiting{Reason: Rescheduled, Text: "put off by the breaker, which has closed since: starts in 5s, at 14:30:53", Until: at(5 * time.Second)},
+		job:  jobs.Job{AvailableAt: in(5 * time.Second), Reason: "breaker deviantart open", ReasonCode: "breaker_open deviantart", RescheduleCount: 1},
+		want: Waiting{Reason: Rescheduled, Text: "deferred by the breaker, which has closed since: starts in 5s, at 14:30:53", Until: at(5 * time.Second)},
 	}, {
-		name: "put off by its publisher",
-		job:  jobs.Job{AvailableAt: in(50 * time.Second), Reason: "put off by its publisher", RescheduleCount: 2},
-		want: Waiting{Reason: Rescheduled, Text: "put off by its publisher: starts in 50s, at 14:31:38", Until: at(50 * time.Second)},
+		name: "rescheduled by its publisher",
+		job:  jobs.Job{AvailableAt: in(50 * time.Second), Reason: "rescheduled by its publisher", RescheduleCount: 2},
+		want: Waiting{Reason: Rescheduled, Text: "rescheduled by its publisher: starts in 50s, at 14:31:38", Until: at(50 * time.Second)},
 	}, {
 		name: "retry",
 		job:  jobs.Job{Status: jobs.RetryPending, NextRetryAt: at(8 * time.Second), Attempt: 2, Retry: three, Reason: "retry 2 of 3 after timeout"},

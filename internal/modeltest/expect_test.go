@@ -30,7 +30,7 @@ func (j *job) asJob() *jobs.Job {
 		out.AvailableAt = j.available
 	}
 	if j.waits() {
-		out.Reason = j.reason
+		out.Reason, out.ReasonCode = j.reason.Text(), string(j.reason)
 	}
 	if j.state == record.StateRetry || j.state == record.StatePaused && j.resume == record.StateRetry {
 		out.NextRetryAt = instant(out.AvailableAt)

@@ -51,7 +51,8 @@ type job struct {
 	attempt, reschedules, crashes int
 	available, expires            time.Time
 	started, ended, pendingSince  time.Time
-	by, reason, problem           string
+	by, problem                   string
+	reason                        record.Reason
 	// anyParent is true where two parents have ended: either may be the reason.
 	anyParent bool
 	response  *jobs.Response

@@ -194,7 +194,7 @@ func (w *world) recover(t *rapid.T) {
 		w.must(p.sendRecover(j.id))
 		return
 	}
-	s := w.model.settle(j.ref, 0, recovered, asynqx.Outcome{At: present(), Reason: "its worker died; it runs again"})
+	s := w.model.settle(j.ref, 0, recovered, asynqx.Outcome{At: present(), Reason: record.ReasonWorkerLost})
 	w.tellOf(j.ref, s)
 	w.must(p.sendRecover(j.id))
 	w.settleDown()

@@ -169,10 +169,10 @@ func (w *world) refused(p *process, j *job, run int) bool {
 	earlier := p.hands[j.id]
 	switch s := p.suspect; {
 	case earlier != nil && earlier.returned.IsZero():
-		w.model.settle(j.ref, run, deferred, asynqx.Outcome{At: present().Add(5 * time.Second), Reason: "still in the hands of " + p.name})
+		w.model.settle(j.ref, run, deferred, asynqx.Outcome{At: present().Add(5 * time.Second), Reason: record.ReasonOf(record.ReasonStillRunning, p.name)})
 		return true
 	case j.crashes > 0 && s != nil && s.id != j.id && p.hands[s.id] == s:
-		w.model.settle(j.ref, run, deferred, asynqx.Outcome{At: present().Add(time.Second), Reason: "a worker died with it; such jobs run one at a time"})
+		w.model.settle(j.ref, run, deferred, asynqx.Outcome{At: present().Add(time.Second), Reason: record.ReasonSuspect})
 		return true
 	}
 	return false
@@ -233,7 +233,7 @@ func (w *world) drawOutcome(t *rapid.T, j *job, h *hand) asynqx.Outcome {
 	}
 	switch result {
 	case "put off":
-		o.Kind, o.Limit, o.Reason = asynqx.Reschedule, j.maxReschedules, "put off by its publisher"
+		o.Kind, o.Limit, o.Reason = asynqx.Reschedule, j.maxReschedules, record.ReasonPublisher
 		if delay := oneOf(t, "delay", 0, time.Second, 10*time.Second); delay > 0 {
 			o.At = present().Add(delay)
 		}

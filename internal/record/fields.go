@@ -10,7 +10,7 @@ const (
 	FieldReschedules    = "reschedules"  // reschedules made
 	FieldCrashes        = "crashes"      // times its worker died with it in hand
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
-	FieldReason         = "reason"       // why it waits, for people
+	FieldReason         = "reason"       // why it waits; see Reason
 	FieldLastError      = "last_error"
 	FieldStartedAt      = "started_at" // unix ms of the latest start
 	FieldBy             = "by"         // worker that has or had it in hand
@@ -24,7 +24,7 @@ const (
 	FieldGhost          = "ghost"     // set while the pending list holds the id of a job that is not pending
 	FieldMark           = "mark"      // asked of it while it ran: cancel or pause
 	FieldResume         = "resume"    // state that a paused job returns to
-	FieldHistory        = "history"   // JSON lines; see jobs.HistoryEntry
+	FieldHistory        = "history"   // JSON lines; see Version
 	FieldVersions       = "versions"  // number of the last line in history
 	FieldWaits          = "waits"     // parents that have not completed
 	FieldChildren       = "children"  // set while the job may have children to tell

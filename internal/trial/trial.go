@@ -38,7 +38,8 @@ type Answer struct {
 	Trigger     jobs.Trigger  // of a failure that could be retried
 
 	At        time.Time // when a rescheduled job may run again; zero for at once
-	Waits     string    // why it waits
+	Waits     string    // the code of why it waits
+	WaitsText string    // why, in words
 	Extend    time.Duration
 	LastError string // "" leaves it alone
 	Response  *jobs.Response

@@ -111,7 +111,7 @@ func copied[T any](p *T) *T {
 func inHand(j *jobs.Job) *jobs.Job {
 	c := clone(j)
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
-	c.LastError, c.Reason, c.Worker, c.Response, c.Budget = "", "", "", nil, nil
+	c.LastError, c.Reason, c.ReasonCode, c.Worker, c.Response, c.Budget = "", "", "", "", nil, nil
 	c.NextRetryAt, c.StartedAt = nil, nil
 	return c
 }

@@ -118,14 +118,14 @@ func cancelled(ctx context.Context) bool { return errors.Is(context.Cause(ctx), 
 func (r *Result) cancel() {
 	r.Result, r.Reason = publisher.Cancelled, ""
 	r.MinDelay, r.Delay, r.MaxDelay = 0, 0, 0
-	r.Job.NextRetryAt, r.Job.Reason, r.Job.LastError = nil, "", "cancelled"
+	r.Job.NextRetryAt, r.Job.Reason, r.Job.ReasonCode, r.Job.LastError = nil, "", "", "cancelled"
 	r.end(jobs.Cancelled)
 }
 
 // settle applies to the job what Redis would.
 func (r *Result) settle(a trial.Answer) {
 	j := r.Job
-	j.Status, j.NextRetryAt, j.Reason = jobs.Pending, nil, ""
+	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Pending, nil, "", ""
 	j.StartedAt = copied(&r.At)
 	if a.Response != nil {
 		j.Response = a.Response
@@ -155,12 +155,13 @@ func (r *Result) settle(a trial.Answer) {
 			d = a.At.Sub(r.At)
 		}
 		r.again(d, d, d)
-		j.Reason = a.Waits
+		j.Reason, j.ReasonCode = a.WaitsText, a.Waits
 	case publisher.Retried:
 		shortest, without, longest := j.Retry.DelayWith(j.Attempt, 0), j.Retry.DelayWith(j.Attempt, 0.5), j.Retry.DelayWith(j.Attempt, 1)
 		j.Attempt++
 		r.again(shortest, without, longest)
-		j.Status, j.Reason, j.NextRetryAt = jobs.RetryPending, a.Waits, copied(&j.AvailableAt)
+		j.Status, j.NextRetryAt = jobs.RetryPending, copied(&j.AvailableAt)
+		j.Reason, j.ReasonCode = a.WaitsText, a.Waits
 	}
 }
 
@@ -175,7 +176,7 @@ func (r *Result) end(s jobs.Status) {
 
 // expire ends a job whose time is over.
 func expire(j *jobs.Job) {
-	j.Status, j.NextRetryAt, j.Reason = jobs.Expired, nil, ""
+	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Expired, nil, "", ""
 	j.MarkedExpiredAt, j.EndedAt = copied(j.ExpiresAt), copied(j.ExpiresAt)
 }
 

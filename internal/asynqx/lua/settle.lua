@@ -5,7 +5,7 @@
 -- ARGV[1] queue   ARGV[2] id
 -- ARGV[3] kind: reschedule, retry, fail, cancel, requeue, defer, recover
 -- ARGV[4] delay in ms, by Redis's clock from now
--- ARGV[5] reason (why it waits)   ARGV[6] error ('' leaves last_error alone)
+-- ARGV[5] reason (a code, see record.Reason)   ARGV[6] error ('' leaves last_error alone)
 -- ARGV[7] bound of the counter of this kind ('' = none)
 -- ARGV[8] response status ('' = none)   ARGV[9] response body
 -- ARGV[10] ms to add to expires_at ('' = none)
@@ -88,15 +88,13 @@ local entries = {}
 if kind ~= 'requeue' and kind ~= 'defer' then
   entries[1] = { status = 'running', event = 'started', by = by, at = f[3] }
 end
-local function told(status, event, detail)
-  entries[#entries + 1] = { status = status, event = event, detail = detail }
+local function record_event(entry)
+  entries[#entries + 1] = entry
   note(KEYS[1], entries)
 end
 if recovered then
-  entries[2] = { status = 'running', event = 'worker_lost', detail = 'crash ' .. count, by = by }
+  entries[2] = { status = 'running', event = 'worker_lost', count = count, by = by }
 end
-local ahead = '_at +' .. string.gsub(string.format('%.1f', delay / 1000), '%.0$', '') .. 's'
-local because = reason ~= '' and ', ' .. reason or ''
 
 -- It waits again, in state at its time: unless something else was asked for.
 local function instead(state)
@@ -122,7 +120,7 @@ if kind == 'fail' or kind == 'cancel' then
     entries[#entries + 1] = { status = state, event = state, detail = why[2] or '', by = why[1] or nil }
     note(KEYS[1], entries)
   else
-    told(state, state, problem)
+    record_event({ status = state, event = state, detail = problem })
   end
   finish(id, KEYS[1], state, problem)
   return { kind, count, 0, children(), problem }
@@ -131,11 +129,11 @@ end
 local target = 'scheduled'
 if kind == 'retry' then
   target = 'retry'
-  told('retry_pending', 'retry_scheduled', 'next_retry' .. ahead .. because)
+  record_event({ status = 'retry_pending', event = 'retry_scheduled', delay = delay, reason = reason })
 elseif kind == 'reschedule' then
-  told('pending', 'rescheduled', 'available' .. ahead .. ', count ' .. count .. because)
+  record_event({ status = 'pending', event = 'rescheduled', delay = delay, count = count, reason = reason })
 elseif kind == 'recover' then
-  told('pending', 'recovered', 'available' .. ahead)
+  record_event({ status = 'pending', event = 'recovered', delay = delay })
 end
 if kind == 'requeue' or (kind == 'reschedule' and delay == 0) then
   target = 'pending'

@@ -35,7 +35,8 @@ local function short(text)
   return string.gsub(string.sub(text, 1, 300), '[\192-\255][\128-\191]*$', '') .. '...'
 end
 
--- Appends to the history: entries of {status, event, detail, by, at}. The first
+-- Appends to the history: entries of {status, event, by, at}, and detail (a text) or
+-- delay, count and reason, which record.Version puts into words. The first
 -- version, "created", is not stored but read from the message; of the others the
 -- last 99 are kept.
 local function note(key, entries)
@@ -44,7 +45,8 @@ local function note(key, entries)
   for _, e in ipairs(entries) do
     version = version + 1
     local line = cjson.encode({ version = version, at = tonumber(e.at) or now, status = e.status,
-      event = e.event, detail = short(e.detail), by = e.by })
+      event = e.event, detail = short(e.detail), by = e.by,
+      delay = e.delay, count = e.count, reason = short(e.reason) })
     history = history and history .. '\n' .. line or line
     if version > 100 then
       history = string.sub(history, string.find(history, '\n', 1, true) + 1)
