@@ -114,6 +114,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	if err := d.server.Start(asynq.HandlerFunc(d.process)); err != nil {
 		return errors.Join(fmt.Errorf("destination %s: start: %w", d.name, err), b.Close())
 	}
+	d.client.Start()
 	d.phase.Store(phaseStarted)
 	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout.String(), "breaker", !d.s.breaker.Disabled)
 	return nil

@@ -52,6 +52,9 @@ type Options struct {
 	// nothing is in hand. 0 means whenever the Server asks; with jobs in hand it is
 	// always so, because one of them may have been cancelled.
 	LookEvery time.Duration
+	// Lease is how long a job stays this worker's without a heartbeat. It is recovered
+	// once its lease has been over for as long again. Default 30 s.
+	Lease time.Duration
 	// RecoverSpread is the time over which jobs of a dead worker come back.
 	// Default 30 s.
 	RecoverSpread time.Duration
@@ -115,6 +118,8 @@ type Client struct {
 	wake   chan struct{}
 	fatal  sync.Once
 
+	heartbeat sync.WaitGroup
+
 	fetch    sync.Mutex    // held while a dequeue is under way
 	pause    time.Duration // until the next look at empty queues; under fetch
 	patience time.Duration // fetchPatience, but for tests
@@ -137,6 +142,9 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 	}
 	if o.Suspect == nil {
 		o.Suspect = &Suspect{}
+	}
+	if o.Lease == 0 {
+		o.Lease = leaseDuration
 	}
 	if o.RecoverSpread == 0 {
 		o.RecoverSpread = 30 * time.Second
@@ -191,6 +199,7 @@ func (c *Client) Finish() {
 	c.settleReturned(time.Now().Add(2 * ackWithin))
 	c.abort()
 	c.chores.wait()
+	c.heartbeat.Wait()
 }
 
 // Abort ends what still waits for Redis: the time to shut down is over. What it
@@ -246,6 +255,8 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 		return c.forward(ctx, keys)
 	case doJanitor:
 		return c.purge(ctx, keys)
+	case doLapsed:
+		return c.lapsed(queueOf(keys[0]))
 	}
 	ctx, cancel := c.within(ctx)
 	defer cancel()
@@ -273,16 +284,6 @@ func (c *Client) ZAdd(ctx context.Context, key string, members ...redis.Z) *redi
 	ctx, cancel := c.within(ctx)
 	defer cancel()
 	return c.UniversalClient.ZAdd(ctx, key, members...)
-}
-
-// ZAddXX bounds asynq's call; see within.
-func (c *Client) ZAddXX(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
-	if err := c.hard.Err(); err != nil {
-		return redis.NewIntResult(0, err)
-	}
-	ctx, cancel := c.within(ctx)
-	defer cancel()
-	return c.UniversalClient.ZAddXX(ctx, key, members...)
 }
 
 // ZRem bounds asynq's call; see within.

@@ -1,6 +1,8 @@
 package asynqx
 
 import (
+	"maps"
+	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -214,6 +216,12 @@ func (h *inHand) remove(d *Delivery) {
 		delete(h.jobs, d.ID)
 	}
 	h.suspect.leave(d)
+}
+
+func (h *inHand) all() []*Delivery {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return slices.Collect(maps.Values(h.jobs))
 }
 
 func (h *inHand) len() int {

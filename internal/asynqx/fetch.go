@@ -15,13 +15,11 @@ import (
 
 // Times of the fetching.
 const (
-	// leaseDuration is asynq's: it extends leases by as much every 5 s.
-	leaseDuration = 30 * time.Second
-	// staleAfter is how old a fetched job may be when it is handed out. asynq
-	// extends its lease only from then on.
+	// staleAfter is how old a fetched job may be when it is handed out: Redis or this
+	// process stood still.
 	staleAfter = 5 * time.Second
-	// fetchPatience bounds asynq's wait for a job: asynq sets the end of the job's
-	// lease when it begins to wait, and never extends a lease that has ended.
+	// fetchPatience bounds asynq's wait for a job: the lease that asynq keeps in memory
+	// begins when it begins to wait, and is not extended once it has ended.
 	fetchPatience = 5 * time.Second
 	// strandedAfter is how long a fetched job may lie while the gate is closed.
 	strandedAfter = 500 * time.Millisecond
@@ -305,5 +303,5 @@ func (c *Client) nextRun() string {
 func (c *Client) fetchArgs(f fetch, want int) (keys []string, args []any) {
 	queue := f.queue
 	keys = []string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)}
-	return keys, []any{queue, f.at.Add(leaseDuration).Unix(), want, c.o.Worker, f.run, f.key}
+	return keys, []any{queue, c.o.Lease.Milliseconds(), want, c.o.Worker, f.run, f.key}
 }

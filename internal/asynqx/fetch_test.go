@@ -37,12 +37,14 @@ func runServer(t *testing.T, c *Client, h asynq.HandlerFunc) (stop func()) {
 	if err := server.Start(h); err != nil {
 		t.Fatal(err)
 	}
+	c.Start()
 	stop = sync.OnceFunc(func() {
 		if err := c.CloseGate(context.Background()); err != nil {
 			t.Errorf("close the gate: %v", err)
 		}
 		server.Stop()
 		server.Shutdown()
+		c.Finish()
 	})
 	t.Cleanup(stop)
 	return stop

@@ -146,7 +146,11 @@ func (s *shelf) look() map[string]string {
 		"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
 		"expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
 	} {
-		put(name, s.rdb.ZRange(ctx, key, 0, -1).Val())
+		ids := s.rdb.ZRange(ctx, key, 0, -1).Val()
+		if name == "lease" {
+			slices.Sort(ids) // jobs that are fetched one after the other may do so in the same millisecond
+		}
+		put(name, ids)
 	}
 	put("marked", slices.Sorted(slices.Values(s.rdb.SMembers(ctx, record.Marked(s.queue)).Val())))
 	if n, err := s.rdb.Get(ctx, record.Ghosts(s.queue)).Result(); err == nil {
@@ -260,6 +264,7 @@ func (c call) script() string {
 var ourScripts = map[string]*redis.Script{
 	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript,
 	"release": releaseScript, "reclaim": reclaimScript, "hold": holdScript, "heldkeys": heldKeysScript,
+	"extend": extendScript, "lapsed": lapsedScript,
 }
 
 // wire stands between a client and Redis: it keeps what scripts are sent, and

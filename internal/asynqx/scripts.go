@@ -29,6 +29,8 @@ var (
 	releaseScript  = script("release")
 	holdScript     = script("hold")
 	heldKeysScript = script("heldkeys")
+	extendScript   = script("extend")
+	lapsedScript   = script("lapsed")
 )
 
 // AsynqVersion is the version of asynq whose scripts are known here.
@@ -46,6 +48,7 @@ const (
 	doRequeue
 	doForward
 	doJanitor
+	doLapsed
 )
 
 // asynqScripts are the scripts that an asynq Server of version AsynqVersion
@@ -62,7 +65,7 @@ var asynqScripts = map[string]struct {
 	"f34cbfd11d1fc8019af55b50c447fc68eb8b29e5": {"requeueCmd", doRequeue},
 	"522b1a6ae66fe79ea2f24a9af58798ab71879035": {"forwardCmd", doForward},
 	"49c4326d80c1db9c476da2aa7f4438d03688f82b": {"deleteExpiredCompletedTasksCmd", doJanitor},
-	"16988a462595f6ee317be300951533b004f27f5c": {"listLeaseExpiredCmd", passThrough},
+	"16988a462595f6ee317be300951533b004f27f5c": {"listLeaseExpiredCmd", doLapsed},
 	"7c08714194a1ed81153180b36590c51f1ccd7d42": {"reclaimStateAggregationSetsCmd", passThrough},
 	"3c8548ad44d0dfcfde50f07ea9271d77f656042c": {"writeServerStateCmd", signOfLife},
 	"79cf8dbc80deca37314fdfdeb9fe33a12c9baad7": {"clearServerStateCmd", passThrough},

@@ -172,15 +172,12 @@ func (p *process) look(g asynqx.Grant, free int) []string {
 	return got
 }
 
-// heartbeat keeps the leases of jobs in hand, as asynq does every 5 s.
+// heartbeat keeps the leases of jobs in hand, as a started client does every 5 s.
 func (p *process) heartbeat() {
 	if p.stalled || p.dead {
 		return
 	}
-	for _, h := range p.hands {
-		p.w.must(p.client.ZAddXX(ctx, record.Lease(p.queue),
-			redis.Z{Score: float64(time.Now().Add(leaseFor).Unix()), Member: h.id}).Err())
-	}
+	p.w.must(p.client.ExtendLeases(ctx))
 }
 
 // sendAck acknowledges a job as asynq does when its handler has returned.

@@ -3,7 +3,7 @@
 -- for each job.
 --
 -- KEYS[1] pending   KEYS[2] paused   KEYS[3] active   KEYS[4] lease
--- ARGV[1] queue     ARGV[2] lease expiry, unix seconds
+-- ARGV[1] queue     ARGV[2] length of a lease in ms
 -- ARGV[3] how many jobs at most        ARGV[4] worker
 -- ARGV[5] the run: a name for this fetch that no other has, so that what comes
 --         of it later can be told from what comes of an earlier or later one
@@ -118,7 +118,7 @@ repeat
         mortal[#mortal + 1] = id
       end
       active[#active + 1] = id
-      leases[#leases + 1] = ARGV[2]
+      leases[#leases + 1] = lease_end(ARGV[2])
       leases[#leases + 1] = id
       jobs[#jobs + 1] = job
     end

@@ -33,7 +33,7 @@ if kind == 'recover' then
   -- The list of lost leases may be old: another worker may have recovered the
   -- job, and a third may have it now.
   local lease = redis.call('ZSCORE', KEYS[3], id)
-  if lease and (tonumber(lease) or 0) > tonumber(clock[1]) then
+  if lease and (tonumber(lease) or 0) * 1000 > now then
     return { 'gone', 0, 0, 0 }
   end
 end

@@ -27,6 +27,11 @@ local function also_when_full()
   redis.call('DEL', ours .. 'none')
 end
 
+-- When a lease ends that lasts so many ms, as a score: unix seconds.
+local function lease_end(ms)
+  return string.format('%.3f', (now + tonumber(ms)) / 1000)
+end
+
 -- Texts in the history are short: it is read and written as a whole.
 local function short(text)
   if not text or #text <= 300 then
