@@ -72,45 +72,75 @@ func (k *committer) run() {
 }
 
 // complete stands in for asynq's done and complete. It repeats the call until
-// it succeeds or the lease ends (ctx): asynq would give up after one try and
+// it succeeds or asynq's lease ends (ctx): asynq would give up after one try and
 // run the job again.
 func (c *Client) complete(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	queue, id := queueOf(keys[0]), fmt.Sprint(args[0])
+	if d := c.inHand.get(id); d != nil && d.decided() != nil {
+		return done(c.carryOut(ctx, d))
+	} else if d != nil {
+		defer c.inHand.remove(d)
+	}
 	a := &completion{queue: queue, id: id, statsKey: keys[len(keys)-2], statsTTL: args[1]}
-	d := c.inHand.get(id)
-	if err := c.completeDelivery(ctx, d, a); err != nil {
+	return done(c.recordCompletion(ctx, a))
+}
+
+// done is the reply to an acknowledgement.
+func done(err error) *redis.Cmd {
+	if err != nil {
 		return redis.NewCmdResult(nil, err)
 	}
 	return redis.NewCmdResult("OK", nil)
 }
 
-// completeDelivery lets go of the delivery once the completion is on record. d is
-// nil for a job that this process does not know of.
-func (c *Client) completeDelivery(ctx context.Context, d *Delivery, a *completion) error {
-	var o *Outcome
-	if d != nil {
-		d.setAcking(true)
-		defer d.setAcking(false)
-		if o = d.decided(); o != nil {
-			a.response = o.Response
-		}
-	}
+// recordCompletion repeats the call until it succeeds or ctx ends.
+func (c *Client) recordCompletion(ctx context.Context, a *completion) error {
 	err := c.repeat(ctx, func() error { return c.acks.do(a) })
-	if err != nil && !final(err) {
-		return err // settleForgotten will try again
-	}
-	c.inHand.remove(d)
-	if a.result == completedWithChildren {
+	if err == nil && a.result == completedWithChildren {
 		c.tell(a.queue)
 	}
-	if o != nil && o.Settled != nil {
-		s := Settled{}
-		if a.result > 0 {
+	return err
+}
+
+// carryOut records what was decided about a job in hand, and then lets go of it. What
+// could not be recorded until ctx ends stays in hand, for settleReturned; only an error
+// that no repetition would change is returned.
+func (c *Client) carryOut(ctx context.Context, d *Delivery) error {
+	if !d.beginAck() {
+		return nil
+	}
+	defer d.endAck()
+	o, s := d.decided(), Settled{}
+	var err error
+	if o.Kind == Complete {
+		a := completionOf(d, o)
+		if err = c.recordCompletion(ctx, a); err == nil && a.result > 0 {
 			s.Kind = Complete
 		}
+	} else {
+		err = c.repeat(ctx, func() (err error) {
+			s, err = c.settle(ctx, d.Queue, d.ID, d.run, *o)
+			return err
+		})
+	}
+	if err != nil && !final(err) {
+		return nil
+	}
+	if o.Settled != nil {
 		o.Settled(s)
 	}
+	c.inHand.remove(d)
 	return err
+}
+
+// completionOf is the completion of a job in hand.
+func completionOf(d *Delivery, o *Outcome) *completion {
+	now := time.Now().UTC()
+	return &completion{
+		queue: d.Queue, id: d.ID, response: o.Response,
+		statsKey: "asynq:{" + d.Queue + "}:processed:" + now.Format(time.DateOnly),
+		statsTTL: now.Add(90 * 24 * time.Hour).Unix(),
+	}
 }
 
 // flushCompletions sends completions that share a queue in one call each, and
@@ -201,37 +231,26 @@ func (c *Client) completeAndFetch(ctx context.Context, keys []string, args []any
 // died.
 func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	queue, id := queueOf(keys[0]), fmt.Sprint(args[0])
-	encoded, _ := args[1].([]byte)
 	d := c.inHand.get(id)
-	var o Outcome
-	var msg *record.Message
-	run := ""
 	if d != nil && d.decided() != nil {
-		o, run = *d.decided(), d.run
-		if o.Kind == Complete {
-			// asynq's recoverer found the lease lost before the success was on
-			// record; settleForgotten records it.
-			return redis.NewCmdResult("OK", nil)
-		}
-		d.setAcking(true)
-		defer c.inHand.remove(d)
-	} else {
-		var err error
-		msg, err = record.DecodeMessage(encoded)
-		switch {
-		case err != nil:
-			return redis.NewCmdResult(nil, err)
-		case msg.ErrorMsg == leaseExpired:
-			o = c.recoverOutcome()
-		case d == nil:
-			// This process stood still after the handler had returned, and
-			// settleForgotten was quicker.
-			return redis.NewCmdResult("OK", nil)
-		default:
-			// asynq gave up waiting for the handler, which only happens when
-			// somebody cancels the task through asynq itself.
-			o = Outcome{Kind: Fail, Error: msg.ErrorMsg}
-		}
+		return done(c.carryOut(ctx, d))
+	}
+	encoded, _ := args[1].([]byte)
+	msg, err := record.DecodeMessage(encoded)
+	var o Outcome
+	switch {
+	case err != nil:
+		return redis.NewCmdResult(nil, err)
+	case msg.ErrorMsg == leaseExpired:
+		o = c.recoverOutcome()
+	case d == nil:
+		// This process stood still after the handler had returned, and
+		// settleReturned was quicker.
+		return done(nil)
+	default:
+		// asynq gave up waiting for the handler, which only happens when
+		// somebody cancels the task through asynq itself.
+		o = Outcome{Kind: Fail, Error: msg.ErrorMsg}
 	}
 	if _, bounded := ctx.Deadline(); !bounded {
 		// asynq's recoverer, which comes by again; a shutdown must not wait for it.
@@ -240,49 +259,32 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 		defer cancel()
 	}
 	var s Settled
-	err := c.repeat(ctx, func() (err error) {
-		s, err = c.settle(ctx, queue, id, run, o)
+	err = c.repeat(ctx, func() (err error) {
+		s, err = c.settle(ctx, queue, id, "", o)
 		return err
 	})
-	if err != nil {
-		return redis.NewCmdResult(nil, err)
-	}
-	if o.Settled != nil {
-		o.Settled(s)
-	}
-	if o.Kind == recovered && s.Kind != "" && c.o.Recovered != nil {
+	if err == nil && o.Kind == recovered && s.Kind != "" && c.o.Recovered != nil {
 		c.o.Recovered(msg, s)
 	}
-	return redis.NewCmdResult("OK", nil)
+	return done(err)
 }
 
 // requeue stands in for asynq's: at the end of a shutdown it puts jobs whose
 // handlers still run back to the head of the queue.
 func (c *Client) requeue(ctx context.Context, keys []string, args []any) *redis.Cmd {
 	queue, id := queueOf(keys[0]), fmt.Sprint(args[0])
-	d := c.inHand.get(id)
-	o, run := Outcome{Kind: Requeue}, ""
+	d, run := c.inHand.get(id), ""
 	if d != nil {
+		if d.decided() != nil {
+			return done(c.carryOut(ctx, d)) // the handler returned at the same moment
+		}
 		defer c.inHand.remove(d)
 		run = d.run
-		if decided := d.decided(); decided != nil {
-			// The handler returned at the same moment.
-			if o = *decided; o.Kind == Complete {
-				if err := c.completeLate(ctx, d); err != nil {
-					return redis.NewCmdResult(nil, err)
-				}
-				return redis.NewCmdResult("OK", nil)
-			}
-		}
 	}
-	err := c.repeat(ctx, func() error {
-		_, err := c.settle(ctx, queue, id, run, o)
+	return done(c.repeat(ctx, func() error {
+		_, err := c.settle(ctx, queue, id, run, Outcome{Kind: Requeue})
 		return err
-	})
-	if err != nil {
-		return redis.NewCmdResult(nil, err)
-	}
-	return redis.NewCmdResult("OK", nil)
+	}))
 }
 
 // settle carries one outcome out, if the job is still in the hands of the fetch

@@ -154,9 +154,6 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 		ack  func(ctx context.Context, c *Client) error
 	}{
 		{"complete", func(ctx context.Context, c *Client) error { return asDone(ctx, c, "q", "a") }},
-		{"complete late", func(ctx context.Context, c *Client) error {
-			return c.completeLate(ctx, &Delivery{Queue: "q", ID: "a"})
-		}},
 		{"retry", func(ctx context.Context, c *Client) error {
 			return c.EvalSha(ctx, sha("retryCmd"), []string{record.Task("q", "a")}, "a", message).Err()
 		}},

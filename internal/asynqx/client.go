@@ -193,10 +193,10 @@ func (c *Client) CloseGate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Finish records what is left to record once the Server has been shut down, and
-// ends everything else.
+// Finish records what is left to record once the Server has been shut down, for as long
+// as that takes or until Abort, and ends everything else.
 func (c *Client) Finish() {
-	c.settleReturned(time.Now().Add(2 * ackWithin))
+	c.settleAll()
 	c.abort()
 	c.chores.wait()
 	c.heartbeat.Wait()

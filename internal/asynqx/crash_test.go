@@ -103,8 +103,9 @@ func TestNoBoundOfCrashes(t *testing.T) {
 	}
 }
 
-// A worker that was taken for dead and is not takes its count back, whatever came
-// of its run, and wherever the job is by then.
+// A worker that was taken for dead and is not takes its count back, whatever came of
+// its run, and wherever the job is by then. What was decided stands unless the job has
+// been started again.
 func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
@@ -146,8 +147,12 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 					d.Decide(Outcome{Kind: kind, At: time.Now().Add(time.Hour), Settled: func(s Settled) { settled = append(settled, s.Kind) }})
 					end(s, slow)
 					state, told := m.state, Kind("")
-					if kind == Complete {
+					applied := map[Kind]string{Retry: "retry", Reschedule: "scheduled", Fail: "failed", Cancel: "cancelled"}
+					switch {
+					case kind == Complete:
 						state, told = "completed", Complete
+					case applied[kind] != "" && where != "in other hands":
+						state, told = applied[kind], kind
 					}
 					f := s.fields("a")
 					if f[record.FieldState] != state {
@@ -193,6 +198,40 @@ func TestEarlierCrashStaysCounted(t *testing.T) {
 	first.settleReturned(time.Now().Add(2 * ackWithin))
 	if got := s.fields("a")[record.FieldCrashes]; got != "2" {
 		t.Errorf("%s crashes, want 2", got)
+	}
+}
+
+// A job that was given up as poison although its worker lived is not poison: what the
+// worker decided stands.
+func TestPoisonThatWasNone(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[Kind]map[string]string{
+		Retry:      {"retry": "a", "a": "retry", "expiry": "a"},
+		Reschedule: {"scheduled": "a", "a": "scheduled", "expiry": "a"},
+		Fail:       {"failed": "a", "a": "failed"},
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			slow, other := s.client(), s.client()
+			other.o.MaxCrashes = 1
+			s.pending("a")
+			s.expiring(time.Now().Add(time.Hour), "a")
+			asDequeue(t, slow, s.queue)
+			s.lease("a", time.Unix(1, 0))
+			s.asLost(other, "a")
+			if got := s.look()["failed"]; got != "a" {
+				t.Fatalf("failed: %q", got)
+			}
+			slow.Delivery("a").Decide(Outcome{Kind: kind, At: time.Now().Add(time.Hour)})
+			slow.settleReturned(time.Now().Add(2 * ackWithin))
+			if diff := cmp.Diff(want, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			if f := s.fields("a"); f[record.FieldCrashes] != "0" || strings.Contains(f[record.FieldLastError], "poison") {
+				t.Errorf("record %v", f)
+			}
+		})
 	}
 }
 

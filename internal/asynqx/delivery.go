@@ -39,7 +39,7 @@ type Delivery struct {
 	mu       sync.Mutex
 	outcome  *Outcome
 	returned time.Time // when the handler returned; zero before
-	acking   bool      // asynq's acknowledgement is under way
+	acking   bool      // the outcome is being recorded
 
 	cancelled bool   // somebody has cancelled the job
 	cut       func() // cuts its call
@@ -61,10 +61,21 @@ func (d *Delivery) over() bool {
 	return !d.returned.IsZero()
 }
 
-func (d *Delivery) setAcking(b bool) {
+// beginAck reports whether the outcome may be recorded now: nobody else does.
+func (d *Delivery) beginAck() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.acking = b
+	if d.acking {
+		return false
+	}
+	d.acking = true
+	return true
+}
+
+func (d *Delivery) endAck() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.acking = false
 }
 
 // forgotten reports whether the handler returned a while ago and asynq does not

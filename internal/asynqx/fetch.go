@@ -75,7 +75,7 @@ func (c *Client) next() *Delivery {
 		if grant.Opened || c.releases.pending() {
 			c.forwardAll()
 		}
-		c.reclaim()
+		c.reclaim() // first, so that order stays
 		c.openKeys()
 		l := &leave{Grant: grant}
 		n, err := c.take(l)

@@ -17,7 +17,8 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	if keys[0] != record.Scheduled(queue) {
 		return redis.NewCmdResult(int64(0), nil)
 	}
-	c.settleForgotten()
+	c.settleReturned(time.Now())
+	c.reclaim()
 	c.returnStranded()
 	now := time.Now()
 	// A tenth less, because the beat comes by at about that interval.

@@ -5,54 +5,37 @@ import (
 	"time"
 )
 
-// completeLate records that the destination accepted a job whose lease was lost
-// meanwhile, which asynq forgets.
-func (c *Client) completeLate(ctx context.Context, d *Delivery) error {
-	now := time.Now().UTC()
-	a := &completion{
-		queue: d.Queue, id: d.ID,
-		statsKey: "asynq:{" + d.Queue + "}:processed:" + now.Format(time.DateOnly),
-		statsTTL: now.Add(90 * 24 * time.Hour).Unix(),
-	}
-	return c.completeDelivery(ctx, d, a)
-}
-
-// settleLate carries out what was decided about a job whose lease was lost. If
-// somebody has recovered it meanwhile it only takes back that its worker was
-// counted as dead.
-func (c *Client) settleLate(ctx context.Context, d *Delivery, o Outcome) error {
-	s, err := c.settle(ctx, d.Queue, d.ID, d.run, o)
-	if err != nil && !final(err) {
-		return err
-	}
-	c.inHand.remove(d)
-	if o.Settled != nil {
-		o.Settled(s)
-	}
-	return err
-}
-
-// settleForgotten deals with jobs whose handlers have returned and that asynq will
-// not acknowledge, because it found their lease lost: what was decided is recorded
-// all the same, for as long as that takes.
-func (c *Client) settleForgotten() {
-	c.settleReturned(time.Now())
-}
-
-// settleReturned deals with those that had returned ackWithin before now.
-func (c *Client) settleReturned(now time.Time) {
+// settleReturned records the outcomes of jobs whose handlers had returned ackWithin
+// before now and that asynq does not acknowledge: it found its lease lost, or Redis was
+// away for longer than that. They are kept until that is done. It reports whether any
+// is left.
+func (c *Client) settleReturned(now time.Time) (left bool) {
+	away := map[string]bool{} // queues: they may lie on different nodes
 	for _, d := range c.inHand.forgotten(now) {
+		if away[d.Queue] {
+			continue
+		}
 		ctx, cancel := context.WithTimeout(c.hard, time.Second)
-		var err error
-		if o := d.decided(); o.Kind == Complete {
-			err = c.completeLate(ctx, d)
-		} else {
-			err = c.settleLate(ctx, d, *o)
+		if err := c.carryOut(ctx, d); err != nil {
+			c.health.failed(err)
 		}
 		cancel()
-		if err != nil {
-			c.health.failed(err)
-			return // the next beat tries again
+		if c.inHand.get(d.ID) == d {
+			away[d.Queue] = true
+		}
+	}
+	return len(away) > 0
+}
+
+// settleAll records what is left to record at the end of a shutdown, until nothing may
+// be waited for any more.
+func (c *Client) settleAll() {
+	const pause = 100 * time.Millisecond
+	for c.settleReturned(time.Now().Add(2 * ackWithin)) {
+		select {
+		case <-c.hard.Done():
+			return
+		case <-time.After(pause):
 		}
 	}
 }

@@ -83,12 +83,21 @@ func (m *model) settle(r ref, run int, kind asynqx.Kind, o asynqx.Outcome) settl
 	if j == nil {
 		return settled{}
 	}
+	outlived := false // its worker was taken for dead, and is not
 	if run != 0 && j.crashRun == run {
-		j.crashRun = 0 // its worker was taken for dead, and is not
+		outlived = true
+		j.crashRun = 0
 		j.crashes--
 	}
-	if run != 0 && j.run != run || j.state != record.StateActive {
+	if run != 0 && j.run != run {
 		return settled{}
+	}
+	if j.state != record.StateActive {
+		if !outlived || kind == asynqx.Requeue || !m.recall(j) {
+			return settled{}
+		}
+	} else {
+		outlived = false
 	}
 	s := settled{kind: kind}
 	problem := o.Error
@@ -116,7 +125,7 @@ func (m *model) settle(r ref, run int, kind asynqx.Kind, o asynqx.Outcome) settl
 	if !j.expires.IsZero() {
 		j.expires = j.expires.Add(o.Extend)
 	}
-	if kind != asynqx.Requeue && kind != deferred {
+	if kind != asynqx.Requeue && kind != deferred && !outlived {
 		j.noteAt(j.started, jobs.Running, "started", j.by)
 		j.startTold = true
 	}
@@ -141,6 +150,26 @@ func (m *model) settle(r ref, run int, kind asynqx.Kind, o asynqx.Outcome) settl
 		m.waitAgain(j, &s, kind, o)
 	}
 	return s
+}
+
+// recall takes a job that was recovered from where it waits, unless it has been started
+// again or has ended since.
+func (m *model) recall(j *job) bool {
+	state := j.state
+	switch state {
+	case record.StateScheduled, record.StatePending, record.StatePaused, record.StateFailed:
+	default:
+		return false
+	}
+	m.leave(j)
+	j.resume = ""
+	switch state {
+	case record.StatePaused:
+		j.mark = "pause"
+	case record.StateFailed:
+		j.problem, j.anyParent = "", false
+	}
+	return true
 }
 
 // The kinds that asynqx keeps to itself.

@@ -33,6 +33,7 @@ func (w *world) beat(t *rapid.T) {
 			w.settled(p, h, false)
 		}
 	}
+	w.reclaim(p)
 	for {
 		const almost = beatEvery - beatEvery/10
 		move := !p.asking && time.Since(p.moved) >= almost

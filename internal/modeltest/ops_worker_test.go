@@ -80,13 +80,8 @@ func (w *world) fetch(t *rapid.T) {
 	g := asynqx.Grant{Max: oneOf(t, "at most", 0, 0, 1, 2), Opened: oneOf(t, "opened", false, false, true)}
 	p.comeToTheGate()
 	lose := oneIn(t, 8, "reply lost")
-	for i, l := range slices.Backward(w.lost) {
-		if l.by == p {
-			g.Opened = false // what that brings about would happen at the same time
-			countPlayed(fmt.Sprintf("reclaim of %d", len(l.jobs)))
-			w.model.reclaim(l.fetched)
-			w.lost = slices.Delete(w.lost, i, i+1)
-		}
+	if w.reclaim(p) {
+		g.Opened = false // what that brings about would happen at the same time
 	}
 	if g.Opened = g.Opened && !lose; g.Opened {
 		p.beat(true)
@@ -116,6 +111,20 @@ func (w *world) fetch(t *rapid.T) {
 	if len(deferred) > 0 {
 		w.pass(3 * time.Second) // beyond the time that chance has chosen
 	}
+}
+
+// reclaim is what becomes of the fetches of a process whose replies were lost; it reports
+// whether there were any.
+func (w *world) reclaim(p *process) (found bool) {
+	for i, l := range slices.Backward(w.lost) {
+		if l.by == p {
+			found = true
+			countPlayed(fmt.Sprintf("reclaim of %d", len(l.jobs)))
+			w.model.reclaim(l.fetched)
+			w.lost = slices.Delete(w.lost, i, i+1)
+		}
+	}
+	return found
 }
 
 // taken is what a process takes in hand, and what it puts back. It looks further where

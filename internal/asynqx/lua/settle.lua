@@ -14,15 +14,17 @@
 --   children to tell, the problem it failed with}; what happened is the kind, "fail"
 --   where the bound was reached, "cancel" or "pause" where that was asked for meanwhile,
 --   or "gone" where the job is not in the hands that this comes of: a repeated call, or
---   it was recovered and perhaps runs again, somewhere else
+--   it was recovered and has been started again or ended since
 local id, kind, run = ARGV[2], ARGV[3], ARGV[11] or ''
 local kinds = { reschedule = true, retry = true, fail = true, cancel = true, requeue = true, defer = true, recover = true }
 if not kinds[kind] then
   return redis.error_reply('ERR settle: unknown kind ' .. kind)
 end
+local outlived = false -- its lease: the worker was taken for dead, and is not
 if run ~= '' then
   local f = redis.call('HMGET', KEYS[1], 'run', 'crash_run')
   if f[2] == run then
+    outlived = true
     survived(KEYS[1])
   end
   if f[1] ~= run then
@@ -38,7 +40,23 @@ if kind == 'recover' then
   end
 end
 if redis.call('LREM', KEYS[2], 1, id) == 0 then
-  return { 'gone', 0, 0, 0 }
+  -- Recovered and not started again: what was decided stands, unless it was only to run
+  -- again, which it will.
+  local state = redis.call('HGET', KEYS[1], 'state')
+  local waits_again = state == 'scheduled' or state == 'pending' or state == 'held' or state == 'paused'
+  if not outlived or kind == 'requeue' or kind == 'defer' or not (waits_again or state == 'failed') then
+    return { 'gone', 0, 0, 0 }
+  end
+  leave(id, KEYS[1], state)
+  redis.call('HDEL', KEYS[1], 'resume')
+  if state == 'paused' then
+    redis.call('HSET', KEYS[1], 'mark', 'pause')
+  elseif state == 'failed' then -- as poison
+    redis.call('HDEL', KEYS[1], 'last_error', 'ended_at')
+    redis.call('ZREM', ours .. 'outbox', id)
+  end
+else
+  outlived = false
 end
 redis.call('ZREM', KEYS[3], id)
 local f = redis.call('HMGET', KEYS[1], 'msg', 'mark', 'started_at', 'by', 'expires_at', 'run')
@@ -85,7 +103,7 @@ end
 -- History. A run that ends as planned is told with its end; what the queue does
 -- on its own account (a worker that stops, a job put back) leaves no trace.
 local entries = {}
-if kind ~= 'requeue' and kind ~= 'defer' then
+if kind ~= 'requeue' and kind ~= 'defer' and not outlived then -- its recovery told of the start
   entries[1] = { status = 'running', event = 'started', by = by, at = f[3] }
 end
 local function record_event(entry)

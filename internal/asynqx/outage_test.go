@@ -1,0 +1,201 @@
+package asynqx
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// What was decided while Redis is away for longer than asynq waits is kept, and recorded
+// when Redis is back.
+func TestOutcomeIsKeptUntilItIsOnRecord(t *testing.T) {
+	t.Parallel()
+	for kind, state := range map[Kind]string{
+		Complete: "completed", Retry: "retry", Reschedule: "scheduled", Fail: "failed", Cancel: "cancelled", Requeue: "pending",
+	} {
+		for _, script := range []string{"retryCmd", "requeueCmd", "doneCmd"} {
+			if (kind == Complete) != (script == "doneCmd") {
+				continue
+			}
+			t.Run(string(kind)+"/"+script, func(t *testing.T) {
+				t.Parallel()
+				s := realShelf(t)
+				var gone atomic.Bool
+				c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+					if gone.Load() {
+						return redis.NewCmdResult(nil, errGone)
+					}
+					return nil
+				}}, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
+				s.pending("a")
+				asDequeue(t, c, s.queue)
+				var settled []Kind
+				c.Delivery("a").Decide(Outcome{Kind: kind, At: time.Now().Add(time.Hour), Settled: func(s Settled) { settled = append(settled, s.Kind) }})
+
+				gone.Store(true)
+				lease, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				ack := func() error { return asDone(lease, c, s.queue, "a") }
+				if kind != Complete {
+					ack = func() error {
+						return c.EvalSha(lease, sha(script), []string{record.Task(s.queue, "a"), record.Active(s.queue)}, "a", []byte(s.message("a"))).Err()
+					}
+				}
+				if err := ack(); err != nil || c.InHand() != 1 || len(settled) > 0 {
+					t.Fatalf("without Redis: %v, %d in hand, told %v; want it kept", err, c.InHand(), settled)
+				}
+				gone.Store(false)
+				c.Finish()
+				if got := s.fields("a")[record.FieldState]; got != state || c.InHand() != 0 {
+					t.Errorf("it is %s with %d in hand, want %s and none", got, c.InHand(), state)
+				}
+				if diff := cmp.Diff([]Kind{kind}, settled); diff != "" {
+					t.Errorf("told (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// At the end of a shutdown what is decided is recorded for as long as may be waited.
+func TestFinishWaitsForWhatIsDecided(t *testing.T) {
+	t.Parallel()
+	w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }}
+	c := New(w, Options{Queues: []string{"q"}, Concurrency: 1})
+	d := &Delivery{Queue: "q", ID: "a"}
+	c.inHand.add(d)
+	d.Decide(Outcome{Kind: Fail})
+	ended := make(chan struct{})
+	go func() { c.Finish(); close(ended) }()
+	select {
+	case <-ended:
+		t.Fatal("it did not wait")
+	case <-time.After(300 * time.Millisecond):
+	}
+	c.Abort()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it did not end with Abort")
+	}
+}
+
+// Outcomes that are decided while Redis is away for longer than a lease, and until it
+// would be recovered, stand: nothing runs twice, and no crash is counted.
+func TestOutcomesOutliveOutages(t *testing.T) {
+	t.Parallel()
+	const outages = 3
+	server := redistest.Start(t)
+	s := shelfIn(t, server.Client(t))
+	s.recovering()
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Lease: shortLease, Retention: time.Hour, MaxCrashes: 2})
+	inCall, goOn := make(chan struct{}, 10), make(chan struct{})
+	var runs atomic.Int32
+	s.pending("a")
+	runServer(t, c, func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		n := runs.Add(1)
+		inCall <- struct{}{}
+		<-goOn
+		o := Outcome{Kind: Retry, At: time.Now()}
+		if n >= outages {
+			o = Outcome{Kind: Fail, Error: "no"}
+		}
+		c.Delivery(id).Decide(o)
+		return errors.New("not completed")
+	})
+	for range outages {
+		select {
+		case <-inCall:
+		case <-time.After(15 * time.Second):
+			t.Fatalf("it does not run again: %v", s.fields("a"))
+		}
+		server.Pause()
+		goOn <- struct{}{}
+		<-time.After(3 * shortLease) // the outage itself
+		server.Resume()
+	}
+	eventually(t, "it has failed", func() bool { return s.look()["failed"] == "a" })
+	f := s.fields("a")
+	got := map[string]string{
+		"attempt": f[record.FieldAttempt], "last_error": f[record.FieldLastError], "crash_run": f["crash_run"],
+	}
+	if diff := cmp.Diff(map[string]string{"attempt": "2", "last_error": "no", "crash_run": ""}, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if crashes := f[record.FieldCrashes]; (crashes != "" && crashes != "0") || runs.Load() != outages {
+		t.Errorf("%d runs, crashes %q; want %d and none", runs.Load(), crashes, outages)
+	}
+}
+
+// onceGate lets one fetch pass and is closed from then on; keys are refused.
+type onceGate struct {
+	openGate
+	passed atomic.Bool
+}
+
+func (g *onceGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	if g.passed.CompareAndSwap(false, true) {
+		return Grant{}, nil
+	}
+	<-ctx.Done()
+	return Grant{}, ctx.Err()
+}
+
+func (*onceGate) Flowing() bool { return false }
+
+func (*onceGate) Admit(context.Context, string, any) (any, time.Time, bool) {
+	return nil, time.Now().Add(time.Hour), false
+}
+
+// What a fetch took whose reply was lost, and what could not be held, is put back while
+// the gate is closed too: no crash is counted.
+func TestLostRepliesBehindAClosedGate(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]map[string]string{
+		"dequeue": {"pending": "a", "a": "pending"},
+		"hold":    {"held": "a", "heldkeys": "k", "a": "held"},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			s.recovering()
+			s.pending("a")
+			if script == "hold" {
+				s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "a"), record.FieldKey, "k").Err())
+			}
+			lost := make(chan struct{})
+			var once atomic.Bool
+			w := &wire{UniversalClient: s.rdb}
+			w.answer = func(c call) *redis.Cmd {
+				if c.script() != script || !once.CompareAndSwap(false, true) {
+					return nil
+				}
+				if script == "dequeue" {
+					s.must(dequeueScript.Run(context.Background(), s.rdb, c.keys, c.args...).Err())
+				}
+				close(lost)
+				return redis.NewCmdResult(nil, context.DeadlineExceeded)
+			}
+			c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: &onceGate{}, Lease: shortLease})
+			runServer(t, c, func(context.Context, *asynq.Task) error { return errors.New("it was run") })
+			<-lost
+			<-time.After(3 * shortLease) // until it would have been recovered
+			if diff := cmp.Diff(want, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			if got := s.fields("a")[record.FieldCrashes]; got != "" && got != "0" {
+				t.Errorf("%s crashes", got)
+			}
+		})
+	}
+}
