@@ -101,6 +101,28 @@ type Budget struct {
 	Scope Scope
 }
 
+// UnreachableError is what Unreachable returns.
+type UnreachableError struct {
+	// Err is the cause.
+	Err error
+}
+
+func (e *UnreachableError) Error() string {
+	if e.Err == nil {
+		return "the call was not sent"
+	}
+	return "the call was not sent: " + e.Err.Error()
+}
+
+func (e *UnreachableError) Unwrap() error { return e.Err }
+
+// Unreachable says that the call never left this process: no address, no connection, no
+// file descriptor. It is no attempt and no failure, and the circuit breaker gets no report:
+// the job is rescheduled, at most MaxReschedules times (100 where that is nil), and this
+// worker makes one try at a time until a call leaves. Errors of net/http for a connection
+// that could not be made mean the same without it.
+func Unreachable(err error) error { return &UnreachableError{Err: err} }
+
 // FailError is what Fail and Discard return.
 type FailError struct {
 	// Err is the cause.

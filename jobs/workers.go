@@ -25,6 +25,34 @@ type WorkerInfo struct {
 	SeenAt    time.Time `json:"seen_at"`
 	// Destinations that it serves, but for Tidegate's own.
 	Destinations []string `json:"destinations"`
+	// Unreachable are the destinations that its calls do not leave for, by name; nil for
+	// none.
+	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty"`
+}
+
+// UnreachableInfo says since when, on Redis's clock, and why the calls of a worker do not leave.
+type UnreachableInfo struct {
+	Since   time.Time `json:"since"`
+	Problem string    `json:"problem"`
+}
+
+// Unreached reports whether none of the workers that serve the destination reaches it:
+// their calls do not leave. Of several it returns what was so first. It is false without
+// workers.
+func Unreached(workers []WorkerInfo, destination string) (first UnreachableInfo, all bool) {
+	for _, w := range workers {
+		if !slices.Contains(w.Destinations, destination) {
+			continue
+		}
+		u, ok := w.Unreachable[destination]
+		if !ok {
+			return UnreachableInfo{}, false
+		}
+		if !all || u.Since.Before(first.Since) {
+			first, all = u, true
+		}
+	}
+	return first, all
 }
 
 // Workers lists the workers that have given a sign of life in the last 30 seconds, by
@@ -53,6 +81,12 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 			if !record.System(d) {
 				info.Destinations = append(info.Destinations, d)
 			}
+		}
+		for d, u := range w.Unreachable {
+			if info.Unreachable == nil {
+				info.Unreachable = map[string]UnreachableInfo{}
+			}
+			info.Unreachable[d] = UnreachableInfo{Since: time.UnixMilli(u.Since).UTC(), Problem: u.Problem}
 		}
 		out = append(out, info)
 	}

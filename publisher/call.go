@@ -39,6 +39,8 @@ const (
 	OutcomePermanent = "permanent"
 	// OutcomeRescheduled: its publisher put the job off.
 	OutcomeRescheduled = "rescheduled"
+	// OutcomeUnreachable: it did not leave this process, which is no attempt.
+	OutcomeUnreachable = "unreachable"
 	// OutcomeInterrupted: cut at the end of a shutdown.
 	OutcomeInterrupted = "interrupted"
 	// OutcomeCancelled: cut because somebody cancelled the job.
@@ -48,7 +50,7 @@ const (
 // Outcomes lists all outcomes of a call.
 var Outcomes = []string{
 	OutcomeSuccess, OutcomeRateLimited, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
-	OutcomeInterrupted, OutcomeCancelled,
+	OutcomeUnreachable, OutcomeInterrupted, OutcomeCancelled,
 }
 
 // outcome names how a call went; "" if none was made.
@@ -62,6 +64,8 @@ func (v verdict) outcome() string {
 		return OutcomePermanent
 	case putOff:
 		return OutcomeRescheduled
+	case unsent:
+		return OutcomeUnreachable
 	case cut:
 		return OutcomeInterrupted
 	case cancelled:

@@ -29,6 +29,7 @@ type destination struct {
 	log     *slog.Logger
 
 	suspect *asynqx.Suspect
+	reach   *reach
 	breaker *breaker.Breaker
 	client  *asynqx.Client
 	server  *asynq.Server
@@ -66,13 +67,14 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 		// Who counts jobs, or tells people of them, does it through such a destination.
 		o.OnJob, o.OnAnswer, o.OnExpired, o.OnCall, o.OnReleased, o.Trace = nil, nil, nil, nil, nil, nil
 	}
-	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: o.Logger.With("destination", name)}
+	log := o.Logger.With("destination", name)
+	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout)}
 }
 
 // start begins to publish. stop is called with the reason if it cannot go on.
 func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) error {
 	queues := record.Queues(d.name)
-	g := &gate{}
+	g := &gate{reach: d.reach}
 	d.client = asynqx.New(d.rdb, asynqx.Options{
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate:      g,

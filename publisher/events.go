@@ -20,7 +20,7 @@ type JobEvent struct {
 	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
 	// or "requeued".
 	Result string
-	// Reason of a reschedule: "breaker", "rate_limited" or "publisher".
+	// Reason of a reschedule: "breaker", "rate_limited", "publisher" or "unreachable".
 	Reason string
 	// Called is true if the handler was called, Took how long that was.
 	Called bool
@@ -62,6 +62,7 @@ const (
 	ReasonBreaker     = "breaker"
 	ReasonRateLimited = "rate_limited"
 	ReasonPublisher   = "publisher"
+	ReasonUnreachable = "unreachable"
 )
 
 // Answer is an API's answer that it will not take a call now.

@@ -30,7 +30,8 @@ const (
 // configured rate with a permit that is taken before the fetch, so that the backlog
 // is not touched.
 type gate struct {
-	b *breaker.Breaker
+	b     *breaker.Breaker
+	reach *reach
 
 	waited bool // since the last grant; only the fetching goroutine uses it
 
@@ -46,6 +47,14 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 	for {
 		if err := ctx.Err(); err != nil {
 			return asynqx.Grant{}, err
+		}
+		free, rest, reachable := g.reach.admit(time.Now())
+		if !free && rest > 0 {
+			if err := g.giveBack(ctx); err != nil { // other workers may reach it
+				return asynqx.Grant{}, err
+			}
+			wait(ctx, rest, reachable)
+			continue
 		}
 		changed := g.b.Changed() // before the view, so that no change is missed
 		view := g.b.View()
@@ -113,6 +122,10 @@ func patience(open *breaker.OpenError) time.Duration {
 }
 
 func (g *gate) grant(r asynqx.Grant) asynqx.Grant {
+	if free, _, _ := g.reach.admit(time.Now()); !free {
+		r.Max = 1
+		g.reach.grant(time.Now())
+	}
 	r.Opened = g.waited
 	p, _ := r.Permit.(breaker.Permit)
 	if !p.Probe() {
@@ -151,11 +164,15 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 }
 
 // Flowing implements asynqx.Gate.
-func (g *gate) Flowing() bool { return g.b.View().Free }
+func (g *gate) Flowing() bool {
+	free, _, _ := g.reach.admit(time.Now())
+	return free && g.b.View().Free
+}
 
 // Unused implements asynqx.Gate: a permit is kept for a moment, if it is the
 // destination's and no other is kept.
 func (g *gate) Unused(ctx context.Context, r asynqx.Grant) {
+	g.reach.ungrant(time.Now())
 	p, ok := r.Permit.(breaker.Permit)
 	if !ok {
 		return

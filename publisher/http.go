@@ -70,7 +70,8 @@ const userAgent = "tidegate"
 //
 // 2xx completes the job, RateLimitedStatus counts against the breaker,
 // PermanentStatus and redirects fail it, and anything else is a failure that
-// its retry policy may answer. The answer's status and the first 4 KiB of its
+// its retry policy may answer. A call that got no connection was not sent: it is
+// jobs.Unreachable. The answer's status and the first 4 KiB of its
 // body are kept with the job. What the answer's headers tell of the API's limit
 // goes to the breaker. A rate-limited answer is reported to it from its header; its
 // body is read for at most a second.
@@ -207,14 +208,15 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	}
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
-	req, err := h.request(ctx, job, token)
+	var sent sending
+	req, err := h.request(sent.watch(ctx), job, token)
 	if err != nil {
 		return jobs.Discard(&noCallError{err})
 	}
 	r := h.secrets.with(token)
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return r.withoutSecrets(callError(ctx, err))
+		return r.withoutSecrets(sent.callError(ctx, err))
 	}
 	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
@@ -350,15 +352,4 @@ func (h *HTTP) classify(code int) error {
 
 func statusText(code int) string {
 	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
-}
-
-// callError names what went wrong without the URL, which could hold secrets.
-func callError(ctx context.Context, err error) error {
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return fmt.Errorf("no answer within the destination's timeout: %w", context.DeadlineExceeded)
-	}
-	if ue, ok := errors.AsType[*url.Error](err); ok {
-		err = ue.Err
-	}
-	return fmt.Errorf("call failed: %w", err)
 }

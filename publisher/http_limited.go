@@ -14,22 +14,10 @@ const (
 	limitedBodyFor = time.Second
 )
 
-// limitedKey is the context's key of what is called when a call is found to be rate limited.
-type limitedKey struct{}
-
-// withLimited returns a context for a handler. An HTTP destination calls report, with the
-// error that it will return, before it waits for the body of a rate-limited answer.
-func withLimited(ctx context.Context, report func(error)) context.Context {
-	return context.WithValue(ctx, limitedKey{}, report)
-}
-
 // readLimited reads the body of a rate-limited answer, passes it to keep, and reports the
 // answer: when the body is there, or after bodyGrace without it. cut ends the reading.
 func readLimited(ctx context.Context, limited error, read func() []byte, keep func([]byte), cut func()) {
-	report, ok := ctx.Value(limitedKey{}).(func(error))
-	if !ok {
-		report = func(error) {}
-	}
+	report := heardOf(ctx).limited
 	end := time.AfterFunc(limitedBodyFor, cut)
 	defer end.Stop()
 	reported := make(chan struct{})

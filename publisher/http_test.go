@@ -745,10 +745,10 @@ func TestHTTPErrorsHoldNoSecrets(t *testing.T) {
 		is               error
 	}{
 		// Nothing listens on port 1.
-		{"connection refused", "http://127.0.0.1:1", "call failed: dial tcp 127.0.0.1:1: connect: connection refused", syscall.ECONNREFUSED},
+		{"connection refused", "http://127.0.0.1:1", "the call was not sent: dial tcp 127.0.0.1:1: connect: connection refused", syscall.ECONNREFUSED},
 		{"no answer", silent, "call failed: EOF", io.EOF},
 		{"no HTTP", garbage, `call failed: net/http: HTTP/1.x transport connection broken: malformed HTTP response "unauthorized:\x1b[31m[redacted]"`, nil},
-		{"TLS expected", strings.Replace(newAPI(t, nil).URL, "http:", "https:", 1), "call failed: http: server gave HTTP response to HTTPS client", nil},
+		{"TLS expected", strings.Replace(newAPI(t, nil).URL, "http:", "https:", 1), "the call was not sent: http: server gave HTTP response to HTTPS client", nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

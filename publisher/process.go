@@ -39,7 +39,15 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 		})
 		return errNotCompleted
 	}
-	outcome, event := d.run(job, delivery)
+	reaching, ok := d.reach.enter()
+	defer func() { reaching.end(time.Now()) }()
+	if !ok {
+		// It was fetched before calls stopped leaving: another worker may reach the API.
+		d.returnUnused(delivery)
+		delivery.Decide(asynqx.Outcome{Kind: asynqx.Requeue})
+		return errNotCompleted
+	}
+	outcome, event := d.run(job, delivery, reaching)
 	held := outcome.Kind == asynqx.Reschedule && event.heldBy != ""
 	if observed := d.o.OnJob != nil || d.log.Enabled(ctx, slog.LevelDebug); held || observed {
 		outcome.Settled = func(s asynqx.Settled) {
@@ -60,7 +68,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 }
 
 // run makes the call if the breaker allows it and says what becomes of the job.
-func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Outcome, event JobEvent) {
+func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching reaching) (_ asynqx.Outcome, event JobEvent) {
 	event = JobEvent{Destination: d.name, Job: job}
 	calls, cut := context.WithCancelCause(d.calls)
 	defer cut(nil)
@@ -96,8 +104,11 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery) (_ asynqx.Ou
 			status = d.report(permit, job, v)
 		})
 	}
-	calls = withLimited(calls, func(err error) { report(classify(calls, err)) })
-	verdict := d.call(calls, job, permit)
+	verdict := d.call(withHeard(calls, &heard{
+		left:    func() { reaching.left(time.Now()) },
+		limited: func(err error) { report(classify(calls, err)) },
+	}), job, permit)
+	reaching.ended(verdict)
 	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
 	event.Outcome = verdict.outcome()
 	if event.Called && d.o.OnCall != nil {
@@ -207,6 +218,7 @@ const (
 	failed    // may be retried
 	permanent // never retried
 	uncalled  // never retried, and no call was made
+	unsent    // the call did not leave this process
 	putOff    // the publisher asked for a reschedule
 	cut       // by our shutdown: whether the API saw it is unknown
 	cancelled // by a person: likewise
@@ -257,6 +269,8 @@ func classify(ctx context.Context, err error) verdict {
 		return verdict{kind: cancelled, err: err}
 	case errors.Is(context.Cause(ctx), errShutdown):
 		return verdict{kind: cut, err: err}
+	case neverLeft(err):
+		return verdict{kind: unsent, err: err}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
 		return verdict{kind: failed, err: err, trigger: jobs.OnTimeout}
 	}
@@ -273,7 +287,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, v verdict) br
 	defer cancel()
 	var o breaker.Outcome
 	switch v.kind {
-	case uncalled:
+	case uncalled, unsent:
 		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
 	case succeeded:
@@ -320,6 +334,12 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		o.Kind, o.Error, event.Result = asynqx.Cancel, errCancelled.Error(), Cancelled
 	case permanent, uncalled:
 		o.Kind, event.Result = asynqx.Fail, FailedFinal
+	case unsent:
+		o.Kind, o.At, o.Reason = asynqx.Reschedule, now.Add(unreachablePause(job.RescheduleCount)), record.ReasonOf(record.ReasonUnreachable, d.name)
+		if o.Limit = job.MaxReschedules; o.Limit == nil {
+			o.Limit, o.CountedBy = new(defaultUnreachable), record.FieldUnreachable
+		}
+		event.Result, event.Reason = Rescheduled, ReasonUnreachable
 	case putOff:
 		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, v.put.ExtendExpiration
 		o.Error, o.Reason = "", record.ReasonPublisher

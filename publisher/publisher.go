@@ -125,6 +125,7 @@ type Publisher struct {
 	mu           sync.Mutex
 	destinations map[string]*destination
 	ran          bool
+	reached      chan struct{} // gets a value when a destination becomes unreachable, or reachable
 	started      chan struct{}
 }
 
@@ -151,7 +152,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
 		return nil, errors.New("publisher: new: ShutdownTimeout and RetryLoopInterval must not be negative")
 	}
-	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{})}
+	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{}), reached: make(chan struct{}, 1)}
 	if retries := maxRetries(rdb); retries > 0 {
 		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection that can leave a job in nobody's hands for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
 	}
@@ -192,6 +193,12 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	}
 	d := newDestination(name, h, s, p.rdb, p.o)
 	d.suspect = &p.suspect
+	d.reach.changed = func() {
+		select {
+		case p.reached <- struct{}{}:
+		default:
+		}
+	}
 	p.destinations[name] = d
 	return nil
 }

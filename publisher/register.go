@@ -33,6 +33,7 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
+		case <-p.reached:
 		}
 	}
 }
@@ -52,7 +53,18 @@ func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.T
 			queues = append(queues, q)
 		}
 	}
-	self, err := json.Marshal(record.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names})
+	w := record.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names}
+	for _, n := range names {
+		since, problem, _ := p.destination(n).reach.down()
+		if since.IsZero() {
+			continue
+		}
+		if w.Unreachable == nil {
+			w.Unreachable = map[string]record.Unreachable{}
+		}
+		w.Unreachable[n] = record.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
+	}
+	self, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // credentialName matches names of headers and parameters that hold credentials.
@@ -104,8 +106,11 @@ func (r redactor) redact(text string) string {
 
 // withoutSecrets drops the chain of an error whose text repeats a secret.
 func (r redactor) withoutSecrets(err error) error {
-	if text := err.Error(); r.redact(text) != text {
-		return errors.New(r.redact(text))
+	if text := err.Error(); r.redact(text) == text {
+		return err
 	}
-	return err
+	if unsent, ok := errors.AsType[*jobs.UnreachableError](err); ok {
+		return jobs.Unreachable(errors.New(r.redact(unsent.Err.Error())))
+	}
+	return errors.New(r.redact(err.Error()))
 }

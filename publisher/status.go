@@ -23,6 +23,8 @@ const (
 	StateFetching = "fetching"
 	// StateWaiting: its circuit breaker lets nothing through, or one probe.
 	StateWaiting = "waiting"
+	// StateUnreachable: calls do not leave this process; one job at a time makes a try.
+	StateUnreachable = "unreachable"
 	// StateFailing: Redis cannot be asked for jobs.
 	StateFailing = "failing"
 	// StateStopping: the worker shuts down.
@@ -98,6 +100,10 @@ func (d *destination) status() DestinationStatus {
 		return s
 	}
 	s.State = StateFetching
+	if since, problem, next := d.reach.down(); !since.IsZero() {
+		s.State, s.Reason, s.Until = StateUnreachable, unreachableReason(since, problem), next.Round(0)
+		return s
+	}
 	switch view := d.breaker.View(); {
 	case d.s.breaker.Disabled:
 	case view.State == breaker.Open:

@@ -46,7 +46,7 @@ func try(ctx context.Context, r trial.Request) (trial.Answer, error) {
 	a := trial.Answer{
 		Result: event.Result, Reason: event.Reason, Err: event.Err, Took: event.Took,
 		RateLimited: verdict.kind == rateLimited, Hint: verdict.hint, Scope: verdict.scope, Budget: r.Job.Budget, Trigger: verdict.trigger,
-		At: o.At, Waits: string(o.Reason), WaitsText: o.Reason.Text(), Extend: o.Extend, LastError: o.Error,
+		Limit: o.Limit, At: o.At, Waits: string(o.Reason), WaitsText: o.Reason.Text(), Extend: o.Extend, LastError: o.Error,
 	}
 	if o.Response != nil {
 		a.Response = &jobs.Response{Status: o.Response.Status, Body: o.Response.Body}

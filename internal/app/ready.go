@@ -89,7 +89,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 		switch s.State {
 		case publisher.StateStarting, publisher.StateFailing, publisher.StateStopping:
 			unready(s.Destination + ": " + s.Reason)
-		case publisher.StateFetching, publisher.StateWaiting:
+		case publisher.StateFetching, publisher.StateWaiting, publisher.StateUnreachable:
 			if paused[s.Destination] {
 				d.State, d.Reason, d.Until = "paused", "an operator has paused it: tidegate queue resume "+s.Destination, nil
 			}

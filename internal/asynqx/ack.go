@@ -307,7 +307,7 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 		extend = strconv.FormatInt(o.Extend.Milliseconds(), 10)
 	}
 	reply, err := settleScript.Run(ctx, c.UniversalClient, keys,
-		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run).Slice()
+		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy).Slice()
 	if err != nil {
 		return Settled{}, fmt.Errorf("asynqx: %s job %s: %w", o.Kind, id, err)
 	}

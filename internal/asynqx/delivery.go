@@ -122,6 +122,9 @@ type Outcome struct {
 	// Limit bounds the counter of the kind; nil for none. Reaching beyond it
 	// fails the job.
 	Limit *int
+	// CountedBy is the record's field of a counter that Limit bounds in place of the
+	// kind's own; "" for none.
+	CountedBy string
 	// Response is kept with the job unless nil.
 	Response *Response
 	// Extend is added to the job's expiry, if it has one.

@@ -29,11 +29,6 @@ func TestDeadAPIGetsProbesThatBackOff(t *testing.T) {
 	}{
 		{"answers 500", always(fakeapi.Answer{Status: http.StatusInternalServerError}), healed},
 		{"cuts the connection", always(fakeapi.Answer{Status: http.StatusBadGateway, Drop: true}), healed},
-		{"refuses the connection", func(f *fleet) { _ = f.api.Close() }, func(f *fleet) {
-			if _, err := f.api.Start(f.url[len("http://"):]); err != nil {
-				f.t.Fatal(err)
-			}
-		}},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -86,6 +81,43 @@ func TestDeadAPIGetsProbesThatBackOff(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// An API that refuses connections when the cooldown ends has seen no call: the probe is not
+// used up, no job is retried or failed, and all go on when it is back.
+func TestAPIThatRefusesConnectionsHasSeenNoCall(t *testing.T) {
+	t.Parallel()
+	const n, workers = 60, 3
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: 20 * time.Millisecond})
+	f.trip(300 * time.Millisecond)
+	ids := f.enqueue(n)
+	_ = f.api.Close()
+	for range workers {
+		f.start()
+	}
+	eventually(t, 15*time.Second, "each worker has tried", func() bool {
+		tries := 0
+		for _, id := range ids {
+			tries += f.job(id).RescheduleCount
+		}
+		return tries >= workers
+	})
+	if _, err := f.api.Start(f.url[len("http://"):]); err != nil {
+		t.Fatal(err)
+	}
+	f.waitAccepted(n, 30*time.Second)
+	eventually(t, 5*time.Second, "all jobs are completed", func() bool {
+		for _, id := range ids {
+			if j := f.job(id); j.Status != jobs.Completed || j.Attempt != 0 || j.RescheduleCount > 8 {
+				t.Logf("job %s is %s, attempt %d, %d reschedules", id, j.Status, j.Attempt, j.RescheduleCount)
+				return false
+			}
+		}
+		return true
+	})
+	if s := f.api.Stats(); s.Accepted != n {
+		t.Errorf("%d calls were accepted, want %d", s.Accepted, n)
 	}
 }
 

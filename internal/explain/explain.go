@@ -28,6 +28,8 @@ const (
 	Rescheduled = "rescheduled"
 	// Retry: its last call failed and the next one is not due.
 	Retry = "retry"
+	// Unreachable: its call did not leave its worker, or no worker reaches the destination.
+	Unreachable = "unreachable"
 	// NoWorker: nobody serves the destination.
 	NoWorker = "no_worker"
 	// Queued: it is due and waits for its turn.
@@ -70,6 +72,7 @@ type Explainer struct {
 
 	now      time.Time // Redis's clock in local time; zero until read
 	seen     map[string]time.Time
+	workers  []jobs.WorkerInfo
 	breakers map[string]breaker.Status
 	paused   map[string]bool // by queue
 }
@@ -115,6 +118,9 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		return nil, err
 	}
 	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused}
+	if u, all := jobs.Unreached(e.workers, job.Destination); all {
+		f.unreached = &u
+	}
 	return f.waiting(job), nil
 }
 
@@ -160,6 +166,9 @@ func (e *Explainer) look(ctx context.Context) error {
 	e.seen = make(map[string]time.Time, len(destinations))
 	for _, d := range destinations {
 		e.seen[d.Name] = d.SeenAt
+	}
+	if e.workers, err = e.client.Workers(ctx); err != nil {
+		return fmt.Errorf("explain: %w", err)
 	}
 	now, err := e.client.Now(ctx)
 	if err != nil {

@@ -23,7 +23,9 @@ type facts struct {
 	breaker breaker.Status
 	key     *breaker.Status // of the job's key, if that is what holds it
 	paused  bool            // an operator has paused the job's queue
-	seen    time.Time       // last sign of life of a worker; zero if there never was one
+	// unreached is set while none of the destination's workers reaches it.
+	unreached *jobs.UnreachableInfo
+	seen      time.Time // last sign of life of a worker; zero if there never was one
 }
 
 // waiting returns why a job waits that neither runs nor has ended.
@@ -51,6 +53,8 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	switch {
 	case w == nil && missing != "":
 		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
+	case w == nil && f.unreached != nil:
+		return &Waiting{Reason: Unreachable, Text: f.noConnection(j.Destination)}
 	case w == nil:
 		return &Waiting{Reason: Queued, Text: nextInLine}
 	case missing != "":
@@ -132,6 +136,11 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		}
 	case deferredByBreaker(j):
 		w.Reason, w.Text = Rescheduled, "deferred by the breaker, which has closed since: starts "+when
+	case record.Reason(j.ReasonCode).Code() == record.ReasonUnreachable:
+		w.Reason, w.Text = Unreachable, j.Reason+": starts "+when
+		if f.unreached != nil {
+			w.Text = f.noConnection(j.Destination) + "; tries again " + when
+		}
 	case j.Reason != "":
 		w.Reason, w.Text = Rescheduled, j.Reason+": starts "+when
 	case j.RescheduleCount > 0:
@@ -151,6 +160,11 @@ func (f facts) noWorker(destination string) string {
 		return fmt.Sprintf("no worker has served %s for %s", destination, Duration(gone))
 	}
 	return ""
+}
+
+// noConnection says that no worker reaches the destination.
+func (f facts) noConnection(destination string) string {
+	return fmt.Sprintf("no worker reaches %s since %s: %s", destination, At(f.unreached.Since, f.now), f.unreached.Problem)
 }
 
 func dueAt(j *jobs.Job) time.Time {

@@ -23,12 +23,13 @@ func TestWaiting(t *testing.T) {
 	three := &jobs.RetryPolicy{MaxRetries: 3}
 
 	for _, row := range []struct {
-		name    string
-		job     jobs.Job
-		breaker breaker.Status
-		key     *breaker.Status
-		seen    time.Duration // ago; -1: never
-		want    Waiting
+		name      string
+		job       jobs.Job
+		breaker   breaker.Status
+		key       *breaker.Status
+		unreached *jobs.UnreachableInfo
+		seen      time.Duration // ago; -1: never
+		want      Waiting
 	}{{
 		name: "breaker open", breaker: open,
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
@@ -116,6 +117,17 @@ func TestWaiting(t *testing.T) {
 		name: "worker silent for a moment", seen: silence,
 		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
 	}, {
+		name: "its call did not leave",
+		job:  jobs.Job{AvailableAt: in(time.Second), Reason: "its worker did not reach deviantart", ReasonCode: "unreachable deviantart"},
+		want: Waiting{Reason: Unreachable, Text: "its worker did not reach deviantart: starts in 1s, at 14:30:49", Until: at(time.Second)},
+	}, {
+		name: "its call did not leave, nor does any", unreached: &jobs.UnreachableInfo{Since: in(-time.Minute), Problem: "connection refused"},
+		job:  jobs.Job{AvailableAt: in(time.Second), Reason: "its worker did not reach deviantart", ReasonCode: "unreachable deviantart"},
+		want: Waiting{Reason: Unreachable, Text: "no worker reaches deviantart since 14:29:48: connection refused; tries again in 1s, at 14:30:49", Until: at(time.Second)},
+	}, {
+		name: "next in line, and no worker reaches it", unreached: &jobs.UnreachableInfo{Since: in(-time.Minute), Problem: "connection refused"},
+		want: Waiting{Reason: Unreachable, Text: "no worker reaches deviantart since 14:29:48: connection refused"},
+	}, {
 		name: "paused", seen: -1,
 		job:  jobs.Job{Status: jobs.Paused},
 		want: Waiting{Reason: Paused, Text: "paused until it is resumed"},
@@ -131,7 +143,7 @@ func TestWaiting(t *testing.T) {
 			if job.Status == "" {
 				job.Status = jobs.Pending
 			}
-			f := facts{now: now, breaker: row.breaker, key: row.key}
+			f := facts{now: now, breaker: row.breaker, key: row.key, unreached: row.unreached}
 			if row.seen >= 0 {
 				f.seen = now.Add(-row.seen)
 			}

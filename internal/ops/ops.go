@@ -52,7 +52,7 @@ type Report struct {
 // Destination is what a worker does for a destination.
 type Destination struct {
 	Name string `json:"destination"`
-	// State is "starting", "fetching", "waiting", "paused", "failing" or "stopping".
+	// State is "starting", "fetching", "waiting", "unreachable", "paused", "failing" or "stopping".
 	State string `json:"state"`
 	// Reason says why jobs are not taken, Until when that ends as far as is known.
 	Reason string     `json:"reason,omitempty"`

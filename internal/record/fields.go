@@ -8,6 +8,7 @@ const (
 
 	FieldAttempt        = "attempt"      // retries made
 	FieldReschedules    = "reschedules"  // reschedules made
+	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
 	FieldCrashes        = "crashes"      // times its worker died with it in hand
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
 	FieldReason         = "reason"       // why it waits; see Reason

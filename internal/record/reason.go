@@ -16,6 +16,7 @@ const (
 	ReasonPublisher      = "publisher"       // its publisher rescheduled it
 	ReasonRateLimited    = "rate_limited"    // <destination>: its call was refused, the breaker stayed closed
 	ReasonRetry          = "retry"           // <number> <max_retries> <trigger>: its call failed
+	ReasonUnreachable    = "unreachable"     // <destination>: its call did not leave the worker
 	ReasonStillRunning   = "still_running"   // <worker>: a handler that outlived its lease still runs
 	ReasonSuspect        = "suspect"         // another crash suspect runs in this process
 	ReasonWorkerLost     = "worker_lost"     // its worker died
@@ -58,6 +59,8 @@ func (r Reason) Text() string {
 		if f := strings.Fields(about); len(f) == 3 {
 			return "retry " + f[0] + " of " + f[1] + " after " + f[2]
 		}
+	case ReasonUnreachable:
+		return "its worker did not reach " + about
 	case ReasonStillRunning:
 		return "still running on " + about
 	case ReasonSuspect:

@@ -54,7 +54,9 @@ func (r *Recorder) Observe(o *publisher.Options) {
 		if onCall != nil {
 			onCall(c)
 		}
-		r.add(c.Destination, calls, 1)
+		if c.Outcome != publisher.OutcomeUnreachable {
+			r.add(c.Destination, calls, 1)
+		}
 		if c.Outcome == publisher.OutcomeRateLimited {
 			r.add(c.Destination, limited, 1)
 		}

@@ -37,6 +37,7 @@ type Answer struct {
 	Budget      *jobs.Budget  // that the handler set
 	Trigger     jobs.Trigger  // of a failure that could be retried
 
+	Limit     *int      // of reschedules; nil for none
 	At        time.Time // when a rescheduled job may run again; zero for at once
 	Waits     string    // the code of why it waits
 	WaitsText string    // why, in words

@@ -41,7 +41,7 @@ func newCounters() counters {
 		finished: counter("tidegate_jobs_finished_total",
 			"Jobs that this process has ended, by status.", destination, "status"),
 		rescheduled: counter("tidegate_jobs_rescheduled_total",
-			"Jobs that were put off, which is no failure: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it).", destination, "reason"),
+			"Jobs that were put off, which is no failure: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process).", destination, "reason"),
 		expired: counter("tidegate_jobs_expired_total",
 			"Jobs that workers have ended because they had expired.", destination),
 		exhausted: counter("tidegate_job_retries_exhausted_total",
@@ -77,7 +77,7 @@ func (c *counters) all() []prometheus.Collector {
 
 // reasons and statuses are all that the labels can say.
 var (
-	reasons  = []string{publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher}
+	reasons  = []string{publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable}
 	statuses = []string{string(jobs.Completed), string(jobs.Failed), string(jobs.Cancelled)}
 )
 

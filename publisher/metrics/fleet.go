@@ -38,6 +38,9 @@ var (
 	fetchingDesc = gauge("tidegate_worker_fetching",
 		"0 if this process cannot take jobs, because Redis does not answer or refuses, because it starts or because it shuts down; else 1, also while a circuit breaker is open.", "destination")
 
+	unreachableDesc = gauge("tidegate_worker_unreachable",
+		"1 while calls to the destination do not leave this process (no address, no connection, no file descriptor): one job at a time makes a try.", "destination")
+
 	upDesc = gauge("tidegate_redis_up",
 		"1 if Redis has answered to this process.")
 	jobsDesc = gauge("tidegate_jobs",
@@ -55,7 +58,7 @@ var (
 )
 
 var fleetDescs = []*prometheus.Desc{
-	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, concurrencyDesc, fetchingDesc,
+	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
 	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc,
 }
 
@@ -138,10 +141,12 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 		if record.System(s.Destination) {
 			continue
 		}
-		fetching := s.State == publisher.StateFetching || s.State == publisher.StateWaiting
+		unreachable := s.State == publisher.StateUnreachable
+		fetching := s.State == publisher.StateFetching || s.State == publisher.StateWaiting || unreachable
 		send(inHandDesc, float64(s.InHand), s.Destination)
 		send(concurrencyDesc, float64(s.Concurrency), s.Destination)
 		send(fetchingDesc, number(fetching), s.Destination)
+		send(unreachableDesc, number(unreachable), s.Destination)
 		if b := p.Breaker(s.Destination); b != nil {
 			collectBreaker(send, s.Destination, b)
 		}

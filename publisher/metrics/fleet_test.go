@@ -61,7 +61,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	want := map[string]float64{
-		"redis_up": 1, "worker_fetching": 1, "worker_concurrency": 10, "jobs_in_hand": 0,
+		"redis_up": 1, "worker_fetching": 1, "worker_unreachable": 0, "worker_concurrency": 10, "jobs_in_hand": 0,
 		`circuit_breaker_state{state="closed"}`: 1, `circuit_breaker_state{state="open"}`: 0, `circuit_breaker_state{state="half_open"}`: 0,
 		"circuit_breaker_failures": 0, "circuit_breaker_cooldown_remaining_seconds": 0, "circuit_breaker_open_keys": 0,
 		"circuit_breaker_incidents_total": 0, "wasted_calls_total": 0, "jobs_expired_total": 0, "job_retries_exhausted_total": 0,
@@ -72,7 +72,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	for _, status := range []string{"waiting", "pending", "running", "retry_pending", "paused", "completed", "failed", "cancelled", "expired"} {
 		want[`jobs{status="`+status+`"}`] = 0
 	}
-	for _, result := range []string{"success", "rate_limited", "failure", "timeout", "permanent", "rescheduled", "interrupted", "cancelled"} {
+	for _, result := range []string{"success", "rate_limited", "failure", "timeout", "permanent", "rescheduled", "unreachable", "interrupted", "cancelled"} {
 		want[`publish_attempts_total{result="`+result+`"}`] = 0
 	}
 	for _, result := range []string{"success", "rate_limited", "failure", "timeout"} {
@@ -81,7 +81,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 	for _, status := range []string{"completed", "failed", "cancelled"} {
 		want[`jobs_finished_total{status="`+status+`"}`] = 0
 	}
-	for _, reason := range []string{"breaker", "rate_limited", "publisher"} {
+	for _, reason := range []string{"breaker", "rate_limited", "publisher", "unreachable"} {
 		want[`jobs_rescheduled_total{reason="`+reason+`"}`] = 0
 	}
 	for _, labels := range []string{

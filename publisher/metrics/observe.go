@@ -36,7 +36,9 @@ func (m *Metrics) OnDelivery(receiver, kind string, err error) {
 
 func (m *Metrics) onCall(c publisher.Call) {
 	m.attempts.WithLabelValues(c.Destination, c.Outcome).Inc()
-	m.publishSeconds.WithLabelValues(c.Destination).Observe(c.Took.Seconds())
+	if c.Outcome != publisher.OutcomeUnreachable {
+		m.publishSeconds.WithLabelValues(c.Destination).Observe(c.Took.Seconds())
+	}
 	if c.Probe {
 		m.probes.WithLabelValues(c.Destination, c.Outcome).Inc()
 	}

@@ -60,6 +60,7 @@ func TestLint(t *testing.T) {
 		"tidegate_publish_attempts_total", "tidegate_publish_duration_seconds", "tidegate_redis_up",
 		"tidegate_reschedule_delay_seconds", "tidegate_wasted_calls_total", "tidegate_worker_concurrency",
 		"tidegate_worker_fetching",
+		"tidegate_worker_unreachable",
 	}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("metrics (-want +got)\n%s", diff)

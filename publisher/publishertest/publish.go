@@ -143,7 +143,11 @@ func (r *Result) settle(a trial.Answer) {
 	case publisher.FailedFinal:
 		r.end(jobs.Failed)
 	case publisher.Rescheduled:
-		if limit := j.MaxReschedules; limit != nil && j.RescheduleCount >= *limit {
+		limit := j.MaxReschedules
+		if limit == nil && a.Reason == publisher.ReasonUnreachable {
+			limit = a.Limit
+		}
+		if limit != nil && j.RescheduleCount >= *limit {
 			r.Result, r.Reason = publisher.FailedFinal, ""
 			j.LastError = fmt.Sprintf("max reschedules (%d) exceeded", *limit)
 			r.end(jobs.Failed)

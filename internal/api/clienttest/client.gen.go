@@ -273,6 +273,7 @@ const (
 	WaitingReasonRescheduled    WaitingReason = "rescheduled"
 	WaitingReasonRetry          WaitingReason = "retry"
 	WaitingReasonScheduled      WaitingReason = "scheduled"
+	WaitingReasonUnreachable    WaitingReason = "unreachable"
 )
 
 // Valid indicates whether the value is a known member of the WaitingReason enum.
@@ -299,6 +300,8 @@ func (e WaitingReason) Valid() bool {
 	case WaitingReasonRetry:
 		return true
 	case WaitingReasonScheduled:
+		return true
+	case WaitingReasonUnreachable:
 		return true
 	default:
 		return false

@@ -10,6 +10,7 @@
 -- ARGV[8] response status ('' = none)   ARGV[9] response body
 -- ARGV[10] ms to add to expires_at ('' = none)
 -- ARGV[11] the run that this comes of ('' = whichever it is)
+-- ARGV[12] field of a counter that ARGV[7] bounds in place of the kind's ('' = none)
 -- returns {what happened, counter of the kind, available_at in ms, 1 if it has
 --   children to tell, the problem it failed with}; what happened is the kind, "fail"
 --   where the bound was reached, "cancel" or "pause" where that was asked for meanwhile,
@@ -74,11 +75,18 @@ local counter = counters[kind]
 local recovered = kind == 'recover'
 if counter then
   count = tonumber(redis.call('HGET', KEYS[1], counter) or 0) + 1
-  if ARGV[7] ~= '' and kind == 'reschedule' and count > tonumber(ARGV[7]) then
+  local own, bounded = ARGV[12] or '', count
+  if own ~= '' then
+    bounded = tonumber(redis.call('HGET', KEYS[1], own) or 0) + 1
+  end
+  if ARGV[7] ~= '' and kind == 'reschedule' and bounded > tonumber(ARGV[7]) then
     problem = 'max reschedules (' .. ARGV[7] .. ') exceeded'
     kind, count = 'fail', count - 1
   else
     redis.call('HSET', KEYS[1], counter, count)
+    if own ~= '' then
+      redis.call('HSET', KEYS[1], own, bounded)
+    end
     if recovered then
       redis.call('HSET', KEYS[1], 'crash_run', f[6] or '')
       if ARGV[7] ~= '' and count >= tonumber(ARGV[7]) then

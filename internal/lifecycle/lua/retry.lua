@@ -27,7 +27,7 @@ for i = 5, #ARGV do
       -- What it was put off until is over; the time it was enqueued for is not.
       redis.call('HDEL', key, 'available_at')
     end
-    redis.call('HDEL', key, 'attempt', 'reschedules', 'crashes', 'crash_run', 'reason',
+    redis.call('HDEL', key, 'attempt', 'reschedules', 'unreachable', 'crashes', 'crash_run', 'reason',
       'last_error', 'ended_at', 'mark', 'mark_by', 'mark_reason')
     local status = 'pending'
     if (tonumber(f[3]) or 0) > 0 then

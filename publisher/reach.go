@@ -1,0 +1,245 @@
+package publisher
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Times of a destination whose calls do not leave this process.
+const (
+	// firstTry and lastTry bound the pause before the next try, which doubles from one to
+	// the other.
+	firstTry, lastTry = time.Second, 30 * time.Second
+	// quietFor is how long the log does not repeat that calls do not leave: a worker with
+	// too few file descriptors goes back and forth.
+	quietFor = time.Minute
+	// guesses is how many calls in a row must not have left where only the error of a
+	// publisher in Go says so: its jobs may go to different hosts.
+	guesses = 3
+)
+
+// defaultUnreachable bounds how often a job is deferred because its call did not leave,
+// where max_reschedules is not set.
+const defaultUnreachable = 100
+
+// reach is whether the calls of a destination leave this process. While they do not, one
+// job at a time makes a try, and the others stay in the queue for other workers.
+type reach struct {
+	log     *slog.Logger
+	timeout time.Duration // of a call
+	changed func()        // called when it goes down or comes back up; must not block
+
+	mu      sync.Mutex
+	since   time.Time // of the first call that did not leave; zero while calls leave
+	problem string
+	period  uint64    // counts the changes
+	inRow   int       // calls that did not leave, without one that did
+	tries   int       // failed ones of this outage
+	next    time.Time // before which no try starts
+	granted bool      // a job is on its way to make the try
+	trying  bool      // it makes it
+	waken   chan struct{}
+	logged  time.Time // when the log got the latest outage
+	loud    bool      // the log has got this one
+}
+
+func newReach(log *slog.Logger, timeout time.Duration) *reach {
+	return &reach{log: log, timeout: timeout, changed: func() {}, waken: make(chan struct{})}
+}
+
+// admit says whether a job may be fetched: freely, one for a try, or not before pause has
+// passed or changed is closed.
+func (r *reach) admit(now time.Time) (free bool, pause time.Duration, changed <-chan struct{}) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.since.IsZero() {
+		return true, 0, nil
+	}
+	return false, r.next.Sub(now), r.waken
+}
+
+// grant lets the next job make a try. No other does until it has ended.
+func (r *reach) grant(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.since.IsZero() {
+		r.granted, r.next = true, now.Add(r.timeout)
+	}
+}
+
+// ungrant takes a grant back for which there was no job.
+func (r *reach) ungrant(now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.granted {
+		r.granted, r.next = false, now
+	}
+}
+
+// reaching is a call on its way.
+type reaching struct {
+	r      *reach
+	period uint64
+	try    bool // the one try of an outage
+}
+
+// enter begins a call; false: it must not be made now.
+func (r *reach) enter() (reaching, bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := reaching{r: r, period: r.period}
+	if r.since.IsZero() {
+		return c, true
+	}
+	c.try, r.granted = r.granted, false
+	r.trying = r.trying || c.try
+	return c, c.try
+}
+
+// left notes that the call has left.
+func (c reaching) left(now time.Time) {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.period != r.period {
+		return
+	}
+	r.inRow = 0
+	if r.since.IsZero() {
+		return
+	}
+	r.level(slog.LevelInfo)("calls leave this worker again", "after", now.Sub(r.since).Round(time.Millisecond).String(), "tries", r.tries)
+	r.since, r.problem, r.tries = time.Time{}, "", 0
+	r.turn()
+}
+
+// ended notes how the call went.
+func (c reaching) ended(v verdict) {
+	switch v.kind {
+	case unsent:
+		_, said := errors.AsType[*jobs.UnreachableError](v.err)
+		c.failed(time.Now(), v.err, said)
+	case succeeded, rateLimited, failed, permanent:
+		c.left(time.Now())
+	case uncalled, putOff, cut, cancelled: // it may not have been made
+	}
+}
+
+// failed notes that the call has not left. sure is false where only the error of a
+// publisher in Go says so.
+func (c reaching) failed(now time.Time, err error, sure bool) {
+	r := c.r
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if c.period != r.period {
+		return
+	}
+	r.inRow++
+	down := !r.since.IsZero()
+	if !down && !sure && r.inRow < guesses {
+		return
+	}
+	pause := min(firstTry<<min(r.tries, 5), lastTry)
+	pause += rand.N(pause/5) - pause/10 //nolint:gosec // it spreads calls
+	r.problem, r.next = clean(inner(err).Error(), maxTold), now.Add(pause)
+	r.tries++
+	r.trying = false
+	if down {
+		return
+	}
+	r.since = now
+	r.loud = r.logged.IsZero() || now.Sub(r.logged) >= quietFor
+	if r.loud {
+		r.logged = now
+	}
+	r.level(slog.LevelWarn)("calls do not leave this worker; their jobs wait for other workers, and one at a time tries", "error", r.problem)
+	r.turn()
+}
+
+// end ends a call that neither left nor failed to: another job may make the try.
+func (c reaching) end(now time.Time) {
+	if !c.try {
+		return
+	}
+	c.r.mu.Lock()
+	defer c.r.mu.Unlock()
+	if c.period == c.r.period && c.r.trying {
+		c.r.trying, c.r.next = false, now
+	}
+}
+
+// turn begins a new period: what began before it says nothing about it.
+func (r *reach) turn() {
+	r.period++
+	r.granted, r.trying = false, false
+	close(r.waken)
+	r.waken = make(chan struct{})
+	r.changed()
+}
+
+// level is how the log gets a line: at debug level if it has just got one like it.
+func (r *reach) level(l slog.Level) func(string, ...any) {
+	if !r.loud {
+		return r.log.Debug
+	}
+	if l == slog.LevelWarn {
+		return r.log.Warn
+	}
+	return r.log.Info
+}
+
+// down says since when calls do not leave and why, and when the next try may start; zero
+// while they leave.
+func (r *reach) down() (since time.Time, problem string, next time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.since, r.problem, r.next
+}
+
+// neverLeft reports whether err says that a call was not sent: by itself, or as net/http
+// does it in a publisher in Go.
+func neverLeft(err error) bool {
+	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
+		return true
+	}
+	call, ok := errors.AsType[*url.Error](err)
+	return ok && noConnection(call.Err)
+}
+
+// noConnection reports whether err says that no connection was made: no address, none
+// that answered, or no socket left (EMFILE, ENFILE, EADDRNOTAVAIL).
+func noConnection(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
+		return true
+	}
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok
+}
+
+// inner is the error without the URL that net/http puts in front, which can hold secrets.
+func inner(err error) error {
+	if call, ok := errors.AsType[*url.Error](err); ok {
+		return call.Err
+	}
+	return err
+}
+
+// unreachablePause is how long a job is deferred whose call did not leave: first for a
+// moment, as another worker may reach the destination, then for longer, so that a
+// destination that no worker reaches does not use its reschedules up.
+func unreachablePause(reschedules int) time.Duration {
+	return min(firstTry<<min(reschedules, 5), lastTry)
+}
+
+// unreachableReason is said of the destination in DestinationStatus.
+func unreachableReason(since time.Time, problem string) string {
+	return fmt.Sprintf("calls do not leave this worker since %s: %s", since.UTC().Format(time.RFC3339), problem)
+}

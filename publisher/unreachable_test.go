@@ -1,0 +1,294 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	neturl "net/url"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// closedPort is the URL of a port that refuses connections.
+func closedPort(t *testing.T) string {
+	t.Helper()
+	l, err := net.Listen("tcp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return "http://" + l.Addr().String()
+}
+
+// with returns the lines of a log that hold a text.
+func with(log *lines, text string) []string {
+	return slices.DeleteFunc(log.all(), func(line string) bool { return !strings.Contains(line, text) })
+}
+
+// One worker that cannot reach the API, beside one that can: no job fails, each is
+// published once, and the one that cannot makes few tries.
+func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const n = 600
+	var mu sync.Mutex
+	published := map[string]int{}
+	a := newAPI(t, func(_ http.ResponseWriter, r *http.Request) {
+		mu.Lock()
+		published[r.Header.Get("Idempotency-Key")]++
+		mu.Unlock()
+		time.Sleep(5 * time.Millisecond)
+	})
+	log := &lines{}
+	sick := b.options()
+	sick.Logger = slog.New(slog.NewTextHandler(log, nil))
+	var tries atomic.Int64
+	sick.OnCall = func(c publisher.Call) {
+		tries.Add(1)
+		if c.Outcome != publisher.OutcomeUnreachable {
+			t.Errorf("a call of the worker that cannot reach the API: %s", c.Outcome)
+		}
+	}
+	healthy, unreachable := newHTTP(t, publisher.HTTPOptions{URL: a.URL}), newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
+	b.enqueueMany(n)
+	b.run(sick, unreachable.Publish, publisher.Concurrency(10))
+	eventually(t, "the worker notices", func() bool { return len(with(log, "calls do not leave")) == 1 })
+	b.run(b.options(), healthy.Publish, publisher.Concurrency(4))
+
+	deferred := 0
+	for done := 0; done < n; {
+		switch e := b.event(); {
+		case e.Result == publisher.Completed:
+			done++
+		case e.Result == publisher.Rescheduled && e.Reason == publisher.ReasonUnreachable:
+			deferred++
+		default:
+			t.Fatalf("job %s: %s (%s), %v", e.Job.ID, e.Result, e.Reason, e.Err)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	for id, times := range published {
+		if times != 1 {
+			t.Errorf("job %s was published %d times", id, times)
+		}
+	}
+	if len(published) != n {
+		t.Errorf("%d of %d jobs were published", len(published), n)
+	}
+	// The calls that were in flight at first, then one after 1, 2, 4 … seconds.
+	if got := tries.Load(); got < 1 || got > 15 || int(got) != deferred {
+		t.Errorf("%d tries, %d jobs deferred; want the same, few", got, deferred)
+	}
+	if s := b.breaker(); s.State != breaker.Closed || s.Failures != 0 {
+		t.Errorf("the breaker heard of calls that never left: %+v", s)
+	}
+	if begun := with(log, "calls do not leave"); len(begun) != 1 || !strings.Contains(begun[0], "connection refused") {
+		t.Errorf("the log: %q", begun)
+	}
+}
+
+// A worker that is alone waits, says so, tries one job at a time, and goes on with all
+// of them when a call leaves. The job has made no attempt and its reschedules are counted.
+func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := newAPI(t, nil)
+	var broken atomic.Bool
+	broken.Store(true)
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, Transport: &http.Transport{
+		DialContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
+			if broken.Load() {
+				return nil, &net.OpError{Op: "dial", Net: network, Err: syscall.EMFILE}
+			}
+			return (&net.Dialer{}).DialContext(ctx, network, addr)
+		},
+	}})
+	log := &lines{}
+	o := b.options()
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	p, err := publisher.New(b.rdb, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Handle(b.dest, h, publisher.Concurrency(5)); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	first := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1}))
+	e := b.result(first.ID)
+	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonUnreachable || e.Outcome != publisher.OutcomeUnreachable {
+		t.Fatalf("event %+v", e)
+	}
+	if wait := time.Until(e.AvailableAt); wait > 2*time.Second {
+		t.Errorf("available in %s, want about a second: another worker may reach it", wait)
+	}
+	got := b.get(first.ID)
+	if got.Status != jobs.Pending || got.Attempt != 0 || got.RescheduleCount != 1 || !strings.Contains(got.LastError, "too many open files") {
+		t.Errorf("job %s: attempt %d, reschedules %d, last error %q", got.Status, got.Attempt, got.RescheduleCount, got.LastError)
+	}
+	s := p.Status()[0]
+	if s.State != publisher.StateUnreachable || !strings.Contains(s.Reason, "too many open files") || s.Until.IsZero() {
+		t.Errorf("status %+v", s)
+	}
+	var workers []jobs.WorkerInfo
+	eventually(t, "the worker says so to others", func() bool {
+		workers, err = b.client.Workers(t.Context())
+		return err == nil && len(workers) > 0 && workers[0].Unreachable[b.dest].Problem != ""
+	})
+
+	broken.Store(false)
+	const more = 50
+	b.enqueueMany(more)
+	for done := 0; done < more+1; {
+		if e := b.event(); e.Result == publisher.Completed {
+			done++
+		}
+	}
+	if s := p.Status()[0]; s.State != publisher.StateFetching || s.Reason != "" {
+		t.Errorf("afterwards: %+v", s)
+	}
+	if begun, over := with(log, "calls do not leave"), with(log, "calls leave"); len(begun) != 1 || len(over) != 1 {
+		t.Errorf("the log: %q, %q", begun, over)
+	}
+}
+
+// A job is deferred max_reschedules times at most; 100 times where that is not set, of which
+// reschedules of other causes are none.
+func TestUnreachableJobFailsInTheEnd(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	h := newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
+	set := b.enqueue(jobs.MaxReschedules(0))
+	often, tooOften := b.enqueue(), b.enqueue()
+	for id, n := range map[string]int{often.ID: 99, tooOften.ID: 100} {
+		err := b.rdb.HSet(t.Context(), record.Task(b.queue(), id), record.FieldUnreachable, n, record.FieldReschedules, 150).Err()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	b.run(b.options(), h.Publish, publisher.Concurrency(3))
+	for range 3 {
+		e := b.event()
+		got := b.get(e.Job.ID)
+		switch e.Job.ID {
+		case set.ID:
+			if got.Status != jobs.Failed || got.LastError != "max reschedules (0) exceeded" {
+				t.Errorf("max_reschedules 0: %s, %q", got.Status, got.LastError)
+			}
+		case often.ID:
+			if got.Status != jobs.Pending || got.RescheduleCount != 151 || got.Reason != "its worker did not reach "+b.dest {
+				t.Errorf("the 100th time: %s, %d reschedules, %q", got.Status, got.RescheduleCount, got.Reason)
+			}
+		case tooOften.ID:
+			if got.Status != jobs.Failed || got.RescheduleCount != 150 || got.LastError != "max reschedules (100) exceeded" {
+				t.Errorf("the 101st time: %s, %d reschedules, %q", got.Status, got.RescheduleCount, got.LastError)
+			}
+		}
+	}
+}
+
+// What never left is told apart from what may have been sent.
+func TestCallsThatNeverLeft(t *testing.T) {
+	t.Parallel()
+	tls := httptest.NewUnstartedServer(http.NotFoundHandler())
+	tls.Config.ErrorLog = slog.NewLogLogger(slog.DiscardHandler, slog.LevelError)
+	tls.StartTLS()
+	t.Cleanup(tls.Close)
+	hangUp := rawServer(t, func(net.Conn, int, int) bool { return false })
+	blackHole := func(ctx context.Context, _, _ string) (net.Conn, error) {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	for _, tc := range []struct {
+		name string
+		o    publisher.HTTPOptions
+		left bool
+	}{
+		{"connection refused", publisher.HTTPOptions{URL: closedPort(t)}, false},
+		{"no such host", publisher.HTTPOptions{URL: "http://api.invalid"}, false},
+		{"certificate not trusted", publisher.HTTPOptions{URL: tls.URL}, false},
+		{"dead proxy", publisher.HTTPOptions{URL: "https://api.invalid", Transport: viaProxy(closedPort(t))}, false},
+		{"no connection in time", publisher.HTTPOptions{URL: "http://api.invalid", Transport: &http.Transport{DialContext: blackHole}}, false},
+		{"hung up after the request", publisher.HTTPOptions{URL: hangUp}, true},
+		{"a transport of its own fails", publisher.HTTPOptions{URL: "http://api.invalid", Transport: failing{errors.New("lost")}}, true},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)
+			defer cancel()
+			err := newHTTP(t, tc.o).Publish(ctx, aJob(jobs.Request{}))
+			if _, unreachable := errors.AsType[*jobs.UnreachableError](err); err == nil || unreachable == tc.left {
+				t.Errorf("unreachable %v: %v", unreachable, err)
+			}
+		})
+	}
+}
+
+func viaProxy(url string) http.RoundTripper {
+	t := &http.Transport{}
+	t.Proxy = func(r *http.Request) (*neturl.URL, error) { return neturl.Parse(url) }
+	return t
+}
+
+type failing struct{ err error }
+
+func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
+
+// A publisher in Go says it by itself, or returns the error of net/http.
+func TestUnreachableFromAPublisherInGo(t *testing.T) {
+	t.Parallel()
+	url := closedPort(t)
+	for _, tc := range []struct {
+		name   string
+		err    func(ctx context.Context) error
+		result string
+	}{
+		{"said", func(context.Context) error { return jobs.Unreachable(errors.New("no route")) }, publisher.Rescheduled},
+		{"of net/http", func(ctx context.Context) error {
+			req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
+			if err != nil {
+				return err
+			}
+			resp, err := http.DefaultClient.Do(req)
+			if err == nil {
+				resp.Body.Close()
+			}
+			return err
+		}, publisher.Rescheduled},
+		{"of something else than HTTP", func(context.Context) error {
+			return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+		}, publisher.FailedFinal},
+		{"discarded", func(context.Context) error { return jobs.Discard(jobs.Unreachable(errors.New("x"))) }, publisher.FailedFinal},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error { return tc.err(ctx) }, publisher.Concurrency(1))
+			if e := b.result(b.enqueue().ID); e.Result != tc.result {
+				t.Errorf("%s (%s), want %s: %v", e.Result, e.Reason, tc.result, e.Err)
+			}
+		})
+	}
+}
