@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -231,4 +233,42 @@ func TestOldestPendingJob(t *testing.T) {
 	same(t, "after a minute more", first, look(61*time.Minute))
 	same(t, "half an hour later", first, look(91*time.Minute))
 	same(t, "an hour later", 2, len(look(2*time.Hour+2*time.Minute)))
+}
+
+// That no worker reaches a destination is notified once, after half a minute; one that does
+// is enough for silence.
+func TestDestinationThatNoWorkerReaches(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	worker := func(name string, unreachable bool) {
+		t.Helper()
+		w := record.Worker{StartedAt: start.UnixMilli(), SeenAt: b.now().UnixMilli(), Destinations: []string{"shop"}}
+		if unreachable {
+			w.Unreachable = map[string]record.Unreachable{"shop": {Since: start.UnixMilli(), Problem: "dial tcp: connection refused"}}
+		}
+		text, err := json.Marshal(w)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.rdb.HSet(t.Context(), record.WorkersKey, name, text).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look := func(after time.Duration, second bool) []string {
+		t.Helper()
+		b.moveTo(start.Add(after))
+		worker("a:1", true)
+		worker("b:1", second)
+		for _, a := range b.workers {
+			if err := a.notifyUnreachable(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.settle()
+		return b.texts()
+	}
+	same(t, "one of two", []string(nil), look(time.Minute, false))
+	said := []string{"shop: no worker reaches it since 12:00:00 UTC: dial tcp: connection refused"}
+	same(t, "both", said, look(2*time.Minute, true))
+	same(t, "both, later", said, look(10*time.Minute, true))
 }

@@ -178,6 +178,9 @@ func examples() []example {
 		{"oldest-pending-paused", "", "", noon, w.oldestPending(paused)},
 		{"oldest-pending-open", "", "", noon, w.oldestPending(held)},
 		{"oldest-pending-slow", "", "", noon, w.oldestPending(slow)},
+		{"unreachable", "", "", noon, w.unreachedDestination(unreached{
+			"shop", afterNoon(-2 * time.Minute), afterNoon(0), "dial tcp 203.0.113.9:443: connect: connection refused", 2,
+		})},
 		{"redis-lost", "Message: a worker cannot reach Redis", "", noon, w.redisLost(exampleLost)},
 		{"redis-back", "Message: Redis is back", "", back.Back, w.redisBack(back)},
 		{"undelivered", "Message: alerts could not be delivered", "", noon, w.undeliveredAlerts(exampleGone)},

@@ -72,6 +72,7 @@ func hostileMessages(w writer, name, key, text string, n int, flags uint) []mess
 		w.poisonJob(poisoned{name, key, text, n, text, at}),
 		w.oldestPending(overdue{name, at, span, s.Now, n, s.State, s.Until, flag(12), s.Ended}),
 		w.redisLost(outage{text, at, time.Time{}, text}), w.redisBack(outage{text, at, s.Now, text}),
+		w.unreachedDestination(unreached{name, at, s.Now, text, n}),
 		w.undeliveredAlerts(undelivered{n, at, text, key}),
 	}
 }

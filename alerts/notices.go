@@ -12,6 +12,7 @@ type notice struct {
 	Burst       *burst       `json:"burst,omitempty"`
 	Poison      *poisoned    `json:"poison,omitempty"`
 	Overdue     *overdue     `json:"overdue,omitempty"`
+	Unreached   *unreached   `json:"unreached,omitempty"`
 	Undelivered *undelivered `json:"undelivered,omitempty"`
 	// Trouble is the id of the trouble that one of them is told of who can be reached; it
 	// may be over by then.
@@ -28,6 +29,8 @@ func (n *notice) write(w writer) *message {
 		m = w.poisonJob(*n.Poison)
 	case n.Overdue != nil:
 		m = w.oldestPending(*n.Overdue)
+	case n.Unreached != nil:
+		m = w.unreachedDestination(*n.Unreached)
 	case n.Undelivered != nil:
 		m = w.undeliveredAlerts(*n.Undelivered)
 	default:
@@ -45,6 +48,8 @@ func (n *notice) about() (source, class string) {
 		return n.Poison.Destination, "poison job"
 	case n.Overdue != nil:
 		return n.Overdue.Destination, "old pending job"
+	case n.Unreached != nil:
+		return n.Unreached.Destination, "unreachable destination"
 	}
 	return "alerts", "undelivered alerts"
 }

@@ -35,6 +35,7 @@ func (a *Alerts) Run(ctx context.Context) error {
 	work.Go(func() { a.repeat(ctx, a.ends.wake, tellEvery, a.sendAnswers) })
 	work.Go(func() { a.repeat(ctx, nil, tellEvery, a.sendEnds) })
 	work.Go(func() { a.repeat(ctx, nil, lookForOverdue, a.tellOverdue) })
+	work.Go(func() { a.repeat(ctx, nil, lookForOverdue, a.notifyUnreachable) })
 	work.Go(func() { a.repeat(ctx, nil, lookEvery, a.lookAround) })
 	a.repeat(ctx, a.due.wake, time.Hour, a.sendTriggers)
 	// What has just happened is somebody else's to deliver.

@@ -68,6 +68,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return err
 	}
 	seen.ready.opened(rdb)
+	warnOfFewDescriptors(ctx, cfg, rdb, log)
 	told, err := newTelling(cfg, rdb, counted, log, &stop)
 	if err != nil {
 		return err

@@ -168,7 +168,13 @@ func (f *fleet) begin() *worker {
 // launch starts a process that runs until it is told to stop.
 func (f *fleet) launch(command string) *worker {
 	f.t.Helper()
-	w := &worker{t: f.t, cmd: exec.Command(binary, command), log: &buffer{}, done: make(chan error, 1)}
+	return f.run(exec.Command(binary, command))
+}
+
+// run starts a command in the fleet's environment.
+func (f *fleet) run(cmd *exec.Cmd) *worker {
+	f.t.Helper()
+	w := &worker{t: f.t, cmd: cmd, log: &buffer{}, done: make(chan error, 1)}
 	w.cmd.Env = f.environ()
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	dieWithUs(w.cmd)
@@ -180,7 +186,7 @@ func (f *fleet) launch(command string) *worker {
 		_ = w.cmd.Process.Kill()
 		<-w.done
 		if f.t.Failed() {
-			f.t.Logf("%s %d:\n%s", command, w.cmd.Process.Pid, w.log)
+			f.t.Logf("%s %d:\n%s", cmd.Args, w.cmd.Process.Pid, w.log)
 		}
 		if strings.Contains(w.log.String(), "canary-token") {
 			f.t.Error("the token stands in a worker's log")
