@@ -35,9 +35,10 @@ type core struct {
 	synced     atomic.Uint64 // version up to which a read has told everything
 	latest     atomic.Uint64 // highest version ever seen
 	latestAt   time.Time     // when that was heard of; guarded by mu
-	enrolled   atomic.Bool   // Redis has counted this instance in,
-	enrolledAs atomic.Int64  // with so many calls at once
-	capacity   atomic.Int64  // calls that all instances make at once, as registered
+	origins    origins
+	enrolled   atomic.Bool  // Redis has counted this instance in,
+	enrolledAs atomic.Int64 // with so many calls at once
+	capacity   atomic.Int64 // calls that all instances make at once, as registered
 
 	asking    turns         // one at a time asks for the leave under a name
 	refresh   chan struct{} // asks for a read of the snapshot now

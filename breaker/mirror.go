@@ -27,7 +27,8 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 	}
 	c.events.start(s.transition)
 	full := since == 0
-	if since > 0 && (s.version < since || s.floor > since || c.ahead(s.version, started)) {
+	replaced := c.origins.changed(s.origin)
+	if since > 0 && (replaced || s.version < since || s.floor > since || c.ahead(s.version, started)) {
 		// Redis knows less than before, or not any more what changed since.
 		full = true
 		started = c.clock.now()
@@ -46,8 +47,9 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 		}
 	}
 	if full {
-		lost = c.settle(s, seen, started)
+		lost = c.settle(s, seen, started, replaced)
 	}
+	c.origins.set(s.origin)
 	c.synced.Store(s.version)
 	c.keys.prune(s.version)
 	return lost, nil
@@ -134,11 +136,11 @@ func (c *core) older(version uint64, started time.Time) bool {
 }
 
 // settle gives up what is known here and Redis does not know any more, after all
-// of it has been read.
-func (c *core) settle(s snapshot, seen map[string]bool, started time.Time) (lost bool) {
+// of it has been read. replaced says that what Redis knew before was lost.
+func (c *core) settle(s snapshot, seen map[string]bool, started time.Time, replaced bool) (lost bool) {
 	received := c.clock.now()
 	c.mu.Lock()
-	if c.older(s.version, started) {
+	if replaced || c.older(s.version, started) {
 		lost = true
 		c.latest.Store(s.version)
 		c.latestAt = received

@@ -74,6 +74,7 @@ func (r *record) behind(now int64) bool {
 // message is one publication: a record, and the transition that made it, if
 // any.
 type message struct {
+	Origin     string      `json:"origin"`
 	Now        int64       `json:"now"` // µs
 	Version    uint64      `json:"version"`
 	Before     uint64      `json:"before"`     // the destination's last transition before it

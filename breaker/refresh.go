@@ -163,11 +163,19 @@ func (c *core) listen(ctx context.Context, trouble *trouble) {
 // receive takes note of a published message.
 func (c *core) receive(payload string) {
 	var m message
-	if err := json.Unmarshal([]byte(payload), &m); err != nil {
+	if err := json.Unmarshal([]byte(payload), &m); err != nil || m.Origin == "" {
 		return // not one of ours
 	}
 	key, ours := c.keyOf(m.Record.Name)
 	if !ours {
+		return
+	}
+	switch c.origins.check(m.Origin) {
+	case ownOrigin:
+	case newOrigin: // what this database had may have been lost
+		c.askRefresh()
+		return
+	case otherOrigin:
 		return
 	}
 	received := c.clock.now()

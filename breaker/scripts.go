@@ -170,6 +170,7 @@ type snapshot struct {
 	floor      uint64
 	transition uint64
 	capacity   int64
+	origin     string // see lua/prelude.lua
 	changes    []change
 }
 
@@ -181,10 +182,11 @@ type change struct {
 }
 
 func parseSnapshot(values []string) (snapshot, error) {
-	if len(values) < 6 || len(values)%3 != 0 {
-		return snapshot{}, fmt.Errorf("snapshot has %d values, want a multiple of 3", len(values))
+	const head = 7
+	if len(values) < head || (len(values)-head)%3 != 0 {
+		return snapshot{}, fmt.Errorf("snapshot has %d values, want %d and three for each change", len(values), head)
 	}
-	var s snapshot
+	s := snapshot{origin: values[6]}
 	var errs [5]error
 	s.now, errs[0] = strconv.ParseInt(values[1], 10, 64)
 	s.version, errs[1] = strconv.ParseUint(values[2], 10, 64)
@@ -194,7 +196,7 @@ func parseSnapshot(values []string) (snapshot, error) {
 	if err := errors.Join(errs[:]...); err != nil {
 		return snapshot{}, fmt.Errorf("snapshot: %w", err)
 	}
-	for i := 6; i < len(values); i += 3 {
+	for i := head; i < len(values); i += 3 {
 		c := change{name: values[i]}
 		var err error
 		if c.revision, err = strconv.ParseUint(values[i+1], 10, 64); err != nil {

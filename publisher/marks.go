@@ -51,7 +51,7 @@ func (p *Publisher) listen(ctx context.Context) {
 			wait(ctx, listenAgain, nil)
 		}
 		if word, ok := got.(*redis.Message); ok {
-			p.mark(word.Payload)
+			p.mark(ctx, word.Payload)
 		}
 	}
 }
@@ -59,10 +59,14 @@ func (p *Publisher) listen(ctx context.Context) {
 // listenAgain is the pause after the subscription has been lost.
 const listenAgain = 500 * time.Millisecond
 
-// mark tells the destination of a job; see record.MarksChannel for the form.
-func (p *Publisher) mark(word string) {
+// lookWithin bounds the read that follows a message.
+const lookWithin = time.Second
+
+// mark has the destination of a job look at what is asked of it; see record.MarksChannel
+// for the form.
+func (p *Publisher) mark(ctx context.Context, word string) {
 	queue, rest, _ := strings.Cut(word, " ")
-	id, mark, _ := strings.Cut(rest, " ")
+	id, _, _ := strings.Cut(rest, " ")
 	name, _, ok := record.ParseQueue(queue)
 	if !ok {
 		return
@@ -71,6 +75,8 @@ func (p *Publisher) mark(word string) {
 	d := p.destinations[name]
 	p.mu.Unlock()
 	if d != nil {
-		d.client.Mark(id, mark)
+		ctx, cancel := context.WithTimeout(ctx, lookWithin)
+		defer cancel()
+		d.client.LookForMark(ctx, queue, id)
 	}
 }

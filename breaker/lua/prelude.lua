@@ -11,7 +11,8 @@
 --      name -> record as JSON; ":version" is the highest revision any breaker of
 --      the destination ever had, ":transition" that of the last transition,
 --      ":capacity" how many calls the instances make at once, ":floor" the
---      highest revision that KEYS[5] has forgotten
+--      highest revision that KEYS[5] has forgotten, ":origin" the id of this data:
+--      channels are common to all databases of a server, so messages carry it
 --   3  list: transitions of all of the destination's breakers as JSON, newest
 --      first, capped
 --   4  sorted set: ids of reports already counted, by time
@@ -46,7 +47,7 @@ local DESTINATION, KEY, CHANNEL, WHO, INSTANCE = ARGV[2], ARGV[3], ARGV[4], ARGV
 local COOLDOWN, MULTIPLIER, MAX_COOLDOWN = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
 local JITTER = tonumber(ARGV[9])
 
-local VERSION, TRANSITION, CAPACITY, FLOOR = ':version', ':transition', ':capacity', ':floor' -- no name has a colon first
+local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin' -- no name has a colon first
 local EVENTS_LIMIT = 1000     -- transitions kept
 local INCIDENTS_LIMIT = 200   -- incidents kept
 local KEY_LIMIT = 20          -- of either, for a key
@@ -406,6 +407,17 @@ local function keep(b)
   forget_idle(3)
 end
 
+-- origin returns the id of this data, and makes one where there is none or it was
+-- lost. No two scripts of a server begin in the same microsecond.
+local function origin()
+  local id = redis.call('HGET', NOTCLOSED, ORIGIN)
+  if not id then
+    id = int(now_us) .. '-' .. INSTANCE
+    redis.call('HSET', NOTCLOSED, ORIGIN, id)
+  end
+  return id
+end
+
 -- write stores and publishes the breaker as one revision, and a transition as
 -- a generation. Neither is ever below TIME, so that what was issued before the
 -- keys were lost stays older than what comes after.
@@ -455,7 +467,7 @@ local function write(b)
   end
   redis.call('ZADD', CHANGES, int(b.revision), b.name)
   keep(b)
-  redis.call('PUBLISH', CHANNEL, '{"now":' .. int(now_us) .. ',"version":' .. int(version) ..
+  redis.call('PUBLISH', CHANNEL, '{"origin":' .. quote(origin()) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
     ',"before":' .. int(before) .. ',"transition":' .. int(transitioned) ..
     ',"record":' .. entry .. ',"event":' .. happened .. '}')
   b.dirty, b.event = false, nil

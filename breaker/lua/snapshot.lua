@@ -7,17 +7,18 @@
 --       12  '1' if it wants to know the time: it waits for something
 --       13  how many breakers at most
 -- Returns {"snapshot", now in µs (0 if it does not matter), version, floor,
---   last transition, capacity, name, revision, record ('' = plainly CLOSED), …},
+--   last transition, capacity, origin, name, revision, record ('' = plainly CLOSED), …},
 --   the breakers changed since, in the order of their revisions
 
-local about = redis.call('HMGET', NOTCLOSED, VERSION, FLOOR, TRANSITION, CAPACITY)
+local about = redis.call('HMGET', NOTCLOSED, VERSION, FLOOR, TRANSITION, CAPACITY, ORIGIN)
 local since = tonumber(ARGV[11])
 local changed = number(about[1]) ~= since
 now_us = 0
 if changed or ARGV[12] == '1' then
   read_clock()
 end
-local out = { 'snapshot', int(now_us), int(number(about[1])), int(number(about[2])), int(number(about[3])), int(number(about[4])) }
+local out = { 'snapshot', int(now_us), int(number(about[1])), int(number(about[2])), int(number(about[3])), int(number(about[4])),
+  about[5] or '' }
 if not changed then
   return out
 end

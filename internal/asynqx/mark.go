@@ -1,7 +1,26 @@
 package asynqx
 
+import (
+	"context"
+
+	"github.com/tidegate/tidegate/internal/record"
+)
+
 // markCancel is the mark of a job whose call is to be cut.
 const markCancel = "cancel"
+
+// LookForMark reads what is asked of a job, if it is in hand, and acts on it. A message
+// that something may be is no more than a reason to look: channels are common to all
+// databases of a Redis, and ids of jobs are not unique among them. What cannot be read is
+// found by the next beat.
+func (c *Client) LookForMark(ctx context.Context, queue, id string) {
+	if c.inHand.get(id) == nil {
+		return
+	}
+	if mark, err := c.HGet(ctx, record.Task(queue, id), record.FieldMark).Result(); err == nil {
+		c.Mark(id, mark)
+	}
+}
 
 // Mark tells the Server what is asked of a job that it may have in hand. A pause
 // needs no word: it takes effect when the run ends.

@@ -164,5 +164,6 @@ func Minutes(destination string, hour int64) string {
 	return ours(Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
 }
 
-// MarksChannel tells workers what is asked of jobs in hand: "<queue> <id> <mark>".
+// MarksChannel tells workers that something is asked of a job in hand: "<queue> <id>
+// <mark>". All databases of a Redis share it: what is asked stands in the job's hash.
 const MarksChannel = "tidegate:marks"
