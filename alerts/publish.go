@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -94,7 +95,7 @@ func (a *Alerts) standIn(ctx context.Context, job *jobs.Job, what alertJob, clai
 		return jobs.Reschedule(pause)
 	}
 	// By the time the key ends, a job that has died is missed.
-	first, err := a.store.claim(ctx, a.claims(job, what)[claim], job.ID, pause+time.Minute)
+	first, err := lease.Acquire(ctx, a.rdb, a.claims(job, what)[claim], job.ID, pause+time.Minute)
 	if err == nil && !first {
 		return nil
 	}

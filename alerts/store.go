@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/record"
 )
 
@@ -35,23 +36,14 @@ func key(parts ...string) string {
 var (
 	//go:embed lua/swap.lua
 	swapLua string
-	//go:embed lua/unlock.lua
-	unlockLua string
-	//go:embed lua/extend.lua
-	extendLua string
 	//go:embed lua/save.lua
 	saveLua string
-	//go:embed lua/claim.lua
-	claimLua string
 	//go:embed lua/burst.lua
 	burstLua string
 
-	swapScript   = redis.NewScript(swapLua)
-	unlockScript = redis.NewScript(unlockLua)
-	extendScript = redis.NewScript(extendLua)
-	saveScript   = redis.NewScript(saveLua)
-	claimScript  = redis.NewScript(claimLua)
-	burstScript  = redis.NewScript(burstLua)
+	swapScript  = redis.NewScript(swapLua)
+	saveScript  = redis.NewScript(saveLua)
+	burstScript = redis.NewScript(burstLua)
 )
 
 // load reads a value, the zero one if there is none. It returns it as it is written, too.
@@ -119,7 +111,7 @@ type lock struct {
 func (s store) lock(ctx context.Context, name, who string) (*lock, error) {
 	// A job that was taken back from a worker which stalled may run twice.
 	token := fmt.Sprintf("%s %016x", who, rand.Uint64()) //nolint:gosec // it has to be unique, not secret
-	ok, err := s.rdb.SetNX(ctx, name, token, lockFor).Result()
+	ok, err := lease.Acquire(ctx, s.rdb, name, token, lockFor)
 	if err != nil {
 		return nil, fmt.Errorf("alerts: lock: %w", err)
 	}
@@ -132,7 +124,7 @@ func (s store) lock(ctx context.Context, name, who string) (*lock, error) {
 // extend must be called before each call to somebody outside: it makes sure that
 // nobody else speaks meanwhile.
 func (l *lock) extend(ctx context.Context) error {
-	ok, err := extendScript.Run(ctx, l.s.rdb, []string{l.name}, l.token, lockFor.Milliseconds()).Bool()
+	ok, err := lease.Extend(ctx, l.s.rdb, l.name, l.token, lockFor)
 	if err != nil {
 		return fmt.Errorf("alerts: extend lock: %w", err)
 	}
@@ -162,29 +154,17 @@ func (l *lock) save(ctx context.Context, name string, v any) error {
 func (l *lock) unlock(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Second)
 	defer cancel()
-	_ = unlockScript.Run(ctx, l.s.rdb, []string{l.name}, l.token).Err() // else it ends by itself
-}
-
-// claim makes somebody the holder of a key, or lets it stay that for longer. It says
-// whether it is.
-func (s store) claim(ctx context.Context, name, who string, period time.Duration) (bool, error) {
-	ok, err := claimScript.Run(ctx, s.rdb, []string{name}, who, period.Milliseconds()).Bool()
-	if err != nil {
-		return false, fmt.Errorf("alerts: claim: %w", err)
-	}
-	return ok, nil
+	_ = lease.Release(ctx, l.s.rdb, l.name, l.token) // else it ends by itself
 }
 
 // unclaim lets go of keys that somebody may hold.
 func (s store) unclaim(ctx context.Context, who string, names ...string) error {
-	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, name := range names {
-			unlockScript.Eval(ctx, pipe, []string{name}, who)
-		}
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("alerts: let go of a claim: %w", err)
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, lease.Release(ctx, s.rdb, name, who))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("alerts: release a claim: %w", err)
 	}
 	return nil
 }
@@ -192,7 +172,7 @@ func (s store) unclaim(ctx context.Context, who string, names ...string) error {
 // once says whether something may be done that is to be done at most once per period,
 // by whichever worker asks first.
 func (s store) once(ctx context.Context, period time.Duration, what ...string) (bool, error) {
-	ok, err := s.rdb.SetNX(ctx, key(append([]string{"limit"}, what...)...), "1", period).Result()
+	ok, err := lease.Once(ctx, s.rdb, key(append([]string{"limit"}, what...)...), period)
 	if err != nil {
 		return false, fmt.Errorf("alerts: limit: %w", err)
 	}
@@ -266,9 +246,11 @@ func (s store) answers(ctx context.Context, name string) ([]Answer, error) {
 // before is not told of.
 func (s store) firstRun(ctx context.Context, now time.Time) (time.Time, error) {
 	k := key("since")
+	if err := swapScript.Run(ctx, s.rdb, []string{k}, "", now.UnixMilli(), time.Hour.Milliseconds()).Err(); err != nil {
+		return time.Time{}, fmt.Errorf("alerts: write since when: %w", err)
+	}
 	var since *redis.StringCmd
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.SetNX(ctx, k, now.UnixMilli(), time.Hour)
 		pipe.Expire(ctx, k, time.Hour)
 		since = pipe.Get(ctx, k)
 		return nil

@@ -2,12 +2,14 @@ package alerts
 
 import (
 	"errors"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // during calls f once, in the middle of the next call of a method of Slack: before it
@@ -95,6 +97,50 @@ func TestReopenedWhileTheEndIsTold(t *testing.T) {
 	}
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
+	}
+}
+
+// A full Redis gives turns, and keeps what was said in them: people are told also then.
+func TestTurnsOfAFullRedis(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	rdb := redistest.Start(t).Client(t)
+	s := store{rdb: rdb, log: slog.New(slog.DiscardHandler)}
+	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := rdb.Set(ctx, "probe", "x", 0).Err(); err == nil {
+		t.Fatal("Redis is not full")
+	}
+	now := time.UnixMilli(1763690400123)
+	for range 2 {
+		if since, err := s.firstRun(ctx, now); err != nil || since.UnixMilli() != 1763690400123 {
+			t.Errorf("first run: %v, %v", since, err)
+		}
+		now = now.Add(time.Minute)
+	}
+	turn, err := s.lock(ctx, key("lock", "slack", "shop"), "job")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := turn.extend(ctx); err != nil {
+		t.Errorf("extend: %v", err)
+	}
+	if err := turn.save(ctx, key("said"), "hello"); err != nil {
+		t.Errorf("save: %v", err)
+	}
+	if _, err := change(ctx, s, key("changed"), func(v *string) (bool, error) { *v += "."; return true, nil }); err != nil {
+		t.Errorf("change: %v", err)
+	}
+	for i, want := range []bool{true, false} {
+		if got, err := s.once(ctx, time.Hour, "look", "shop"); err != nil || got != want {
+			t.Errorf("once, call %d: %v, %v", i+1, got, err)
+		}
+	}
+	for want := 1; want <= 2; want++ {
+		if got, err := s.failed(ctx, "shop", 1, time.Hour); err != nil || got != want {
+			t.Errorf("failed jobs: %d, %v, want %d", got, err, want)
+		}
 	}
 }
 

@@ -170,7 +170,7 @@ type snapshot struct {
 	floor      uint64
 	transition uint64
 	capacity   int64
-	origin     string // see lua/prelude.lua
+	origin     string // see docs/adr/0019
 	changes    []change
 }
 

@@ -7,32 +7,17 @@ import (
 
 	"github.com/tidegate/tidegate/internal/doctor"
 	"github.com/tidegate/tidegate/internal/ends"
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/lifecycle"
 	"github.com/tidegate/tidegate/internal/record"
 )
 
-// sweepEvery is how often one worker of the fleet looks for jobs that would be
-// stranded. Whoever takes the lock does it.
 const (
+	// sweepEvery is how often one worker of the fleet looks for jobs that would be
+	// stranded.
 	sweepEvery = time.Minute
-	sweepLock  = "tidegate:sweep"
+	sweepLease = "tidegate:sweep"
 )
-
-// holdSweepLock takes the lock, or keeps it: a round of the sweep takes many
-// portions where there are many jobs, and only who began it can go on with it. Two
-// workers that hold it for a moment do no harm.
-func (p *Publisher) holdSweepLock(ctx context.Context) bool {
-	const lease = 3 * sweepEvery / 2
-	mine, err := p.rdb.SetNX(ctx, sweepLock, p.o.Worker, lease).Result()
-	if err != nil || mine {
-		return mine
-	}
-	holder, err := p.rdb.Get(ctx, sweepLock).Result()
-	if err != nil || holder != p.o.Worker {
-		return false
-	}
-	return p.rdb.PExpire(ctx, sweepLock, lease).Err() == nil
-}
 
 // sweep repairs, in portions, what a crash or a foreign tool has left behind, until
 // ctx ends. It does what tidegate doctor does.
@@ -48,20 +33,27 @@ func (p *Publisher) sweep(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !p.holdSweepLock(ctx) {
-			continue
-		}
-		if err := errors.Join(p.forgetWorkers(ctx), p.trimEnds(ctx)); err != nil && ctx.Err() == nil {
-			p.o.Logger.DebugContext(ctx, "what is out of date could not be forgotten", "error", err)
-		}
-		report, _, err := sweeper.Sweep(ctx, 0)
-		if err != nil && ctx.Err() == nil {
-			p.o.Logger.WarnContext(ctx, "the sweep for stranded jobs was cut off; it goes on in a minute", "error", err)
-		}
-		for _, f := range report.Findings {
-			if f.Repaired {
-				p.o.Logger.WarnContext(ctx, "the sweep repaired something", "kind", f.Kind, "queue", f.Queue, "count", f.Count, "detail", f.Detail)
-			}
+		p.sweepPortion(ctx, sweeper)
+	}
+}
+
+// sweepPortion sweeps one portion, if no other worker does. A round takes many portions
+// where there are many jobs, and only the worker that began it can continue it: the
+// worker keeps the lease between them. Two workers that hold it for a moment do no harm.
+func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
+	if held, err := lease.Acquire(ctx, p.rdb, sweepLease, p.o.Worker, 3*sweepEvery/2); err != nil || !held {
+		return
+	}
+	if err := errors.Join(p.forgetWorkers(ctx), p.trimEnds(ctx)); err != nil && ctx.Err() == nil {
+		p.o.Logger.DebugContext(ctx, "what is out of date could not be forgotten", "error", err)
+	}
+	report, _, err := sweeper.Sweep(ctx, 0)
+	if err != nil && ctx.Err() == nil {
+		p.o.Logger.WarnContext(ctx, "the sweep for stranded jobs was cut off; it goes on in a minute", "error", err)
+	}
+	for _, f := range report.Findings {
+		if f.Repaired {
+			p.o.Logger.WarnContext(ctx, "the sweep repaired something", "kind", f.Kind, "queue", f.Queue, "count", f.Count, "detail", f.Detail)
 		}
 	}
 }

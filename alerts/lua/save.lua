@@ -4,5 +4,7 @@
 if redis.call('GET', KEYS[1]) ~= ARGV[1] then
   return 0
 end
+-- A full Redis takes the rest of a script that began by freeing memory.
+redis.call('DEL', KEYS[2])
 redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3])
 return 1

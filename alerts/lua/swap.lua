@@ -4,5 +4,7 @@
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then
   return 0
 end
+-- A full Redis takes the rest of a script that began by freeing memory.
+redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[2], 'PX', ARGV[3])
 return 1

@@ -10,6 +10,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/ends"
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -121,7 +122,7 @@ func (r *relay) giveUp(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_, _ = ends.Lock(ctx, r.c.rdb, r.queue, r.c.o.Worker, 0) // or it ends by itself
+	_ = lease.Release(ctx, r.c.rdb, record.EndsRelay(r.queue), r.c.o.Worker) // or it ends by itself
 }
 
 // step tells of one batch, if the queue is this relay's, and returns how many entries it
@@ -163,7 +164,7 @@ func (r *relay) step(ctx context.Context) (int, error) {
 func (r *relay) hold(ctx context.Context) error {
 	now := time.Now()
 	if now.After(r.lockAt) {
-		mine, err := ends.Lock(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.lease)
+		mine, err := lease.Acquire(ctx, r.c.rdb, record.EndsRelay(r.queue), r.c.o.Worker, r.lease)
 		if err != nil {
 			r.mine = false
 			return err

@@ -11,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/record"
 )
 
@@ -51,7 +52,7 @@ type lost struct {
 // look logs one line for each receiver of which callbacks were given up since the last
 // look, whichever worker that made.
 func (c *Callbacks) look(ctx context.Context) error {
-	mine, err := c.rdb.SetNX(ctx, watchKey, c.o.Worker, c.watchEvery*9/10).Result()
+	mine, err := lease.Once(ctx, c.rdb, watchKey, c.watchEvery*9/10)
 	if err != nil || !mine {
 		return err
 	}

@@ -40,7 +40,6 @@ func script(name string) *redis.Script {
 var (
 	wantScript = script("want")
 	toldScript = script("told")
-	lockScript = script("lock")
 	trimScript = script("trim")
 )
 
@@ -165,7 +164,7 @@ func Told(ctx context.Context, rdb redis.UniversalClient, queue string) (string,
 }
 
 // SetTold moves the mark from the entry that Told gave to a later one. false: another
-// relay has moved it, or has the lock now. Errors: Redis's.
+// relay has moved it, or has the lease record.EndsRelay now. Errors: Redis's.
 func SetTold(ctx context.Context, rdb redis.UniversalClient, queue, who, from, to string) (bool, error) {
 	keys := []string{record.EndsTold(queue), record.EndsRelay(queue)}
 	moved, err := toldScript.Run(ctx, rdb, keys, to, from, who, KeptUntold.Milliseconds()).Int()
@@ -173,16 +172,6 @@ func SetTold(ctx context.Context, rdb redis.UniversalClient, queue, who, from, t
 		return false, fmt.Errorf("ends: mark how far %s is told: %w", queue, err)
 	}
 	return moved == 1, nil
-}
-
-// Lock lets one relay at a time make callbacks of a queue: it is who's for the lease, or
-// as long as it is taken again in time. A lease of 0 gives it up. Errors: Redis's.
-func Lock(ctx context.Context, rdb redis.UniversalClient, queue, who string, lease time.Duration) (bool, error) {
-	mine, err := lockScript.Run(ctx, rdb, []string{record.EndsRelay(queue)}, who, lease.Milliseconds()).Int()
-	if err != nil {
-		return false, fmt.Errorf("ends: lock %s: %w", queue, err)
-	}
-	return mine == 1, nil
 }
 
 // Trim forgets entries that are too many or too old, and streams that nobody wants any

@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -115,7 +116,7 @@ func TestEndsAreTold(t *testing.T) {
 	}
 }
 
-func TestToldAndLock(t *testing.T) {
+func TestToldAndLease(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	ctx := context.Background()
@@ -146,14 +147,8 @@ func TestToldAndLock(t *testing.T) {
 	}
 	s.must(WantTold(ctx, s.rdb, s.queue))
 	left("renewed")
-	for _, step := range []struct {
-		who  string
-		ms   time.Duration
-		want bool
-	}{{"a", time.Minute, true}, {"b", time.Minute, false}, {"a", time.Minute, true}, {"a", 0, true}, {"b", time.Minute, true}} {
-		if got, err := Lock(ctx, s.rdb, s.queue, step.who, step.ms); err != nil || got != step.want {
-			t.Errorf("lock of %s for %v: %v, %v", step.who, step.ms, got, err)
-		}
+	if held, err := lease.Acquire(ctx, s.rdb, record.EndsRelay(s.queue), "b", time.Minute); err != nil || !held {
+		t.Fatalf("lease: %v, %v", held, err)
 	}
 	next := s.read(first)[0].Stream
 	for _, step := range []struct {

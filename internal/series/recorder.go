@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -158,7 +159,7 @@ func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 		if record.System(d) {
 			continue
 		}
-		mine, err := r.rdb.SetNX(ctx, backlogLock+":"+d, "1", backlogEvery-flushEvery/2).Result()
+		mine, err := lease.Once(ctx, r.rdb, backlogLock+":"+d, backlogEvery-flushEvery/2)
 		if err != nil || !mine {
 			continue
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/lease"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -136,7 +137,7 @@ func (m *Metrics) claim(e breaker.Event) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
 	defer cancel()
-	first, err := m.o.Redis.SetNX(ctx, "tidegate:counted:"+e.Incident, 1, claimFor).Result()
+	first, err := lease.Once(ctx, m.o.Redis, "tidegate:counted:"+e.Incident, claimFor)
 	if err != nil {
 		return mine
 	}

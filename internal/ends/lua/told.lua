@@ -8,5 +8,7 @@
 if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] or (redis.call('GET', KEYS[2]) or ARGV[3]) ~= ARGV[3] then
   return 0
 end
+-- A full Redis takes the rest of a script that began by freeing memory.
+redis.call('DEL', KEYS[1])
 redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
 return 1

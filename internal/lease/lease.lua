@@ -1,0 +1,16 @@
+-- Acquires, extends or releases a lease.
+--
+-- KEYS[1] the lease
+-- ARGV[1] holder   ARGV[2] ms from now ('0' = release)
+-- ARGV[3] '1' if only the present holder may have it, not the first who asks
+-- returns 1 if it is the caller's, or was until now
+local holder = redis.call('GET', KEYS[1])
+if holder ~= ARGV[1] and (holder or ARGV[3] == '1') then
+  return 0
+end
+-- A full Redis takes the rest of a script that began by freeing memory.
+redis.call('DEL', KEYS[1])
+if ARGV[2] ~= '0' then
+  redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
+end
+return 1

@@ -1,0 +1,10 @@
+package lease
+
+import (
+	"os"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+func TestMain(m *testing.M) { os.Exit(redistest.MainWithoutLeaks(m)) }
