@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"math"
 	"slices"
 	"sync"
 	"time"
@@ -110,8 +111,8 @@ func (e *events) missed(transition uint64) bool {
 	return e.started && transition > e.seen
 }
 
-// add takes the transitions read from the history, of which none up to the last
-// is missing. Some may be there twice: pages shift while there are new ones.
+// add takes the transitions that readAfter returns, of which none up to the last is
+// missing.
 func (e *events) add(last uint64, history []transition) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -179,27 +180,38 @@ func (c *core) catchUp(ctx context.Context, last uint64) error {
 	c.events.mu.Lock()
 	seen := c.events.seen
 	c.events.mu.Unlock()
-	var missed []transition // newest first
-	for from := int64(0); ; from += historyPage {
-		page, err := readHistory(ctx, c.rdb, c.place.name, c.place.events, from, from+historyPage-1)
+	missed, err := readAfter(ctx, c.rdb, c.place, seen, math.MaxInt64)
+	if err != nil {
+		return err
+	}
+	c.events.add(last, missed)
+	return nil
+}
+
+// readAfter returns the last limit transitions of a destination's breakers after the one
+// of a generation, oldest first. Some may be there twice: pages shift while there are new
+// ones.
+func readAfter(ctx context.Context, rdb redis.Cmdable, p place, after uint64, limit int64) ([]transition, error) {
+	var found []transition // newest first
+	for from := int64(0); from < limit; from += historyPage {
+		to := min(from+historyPage, limit)
+		page, err := readHistory(ctx, rdb, p.name, p.events, from, to-1)
 		if err != nil {
-			return err
+			return nil, err
 		}
-		full := len(page) == historyPage
+		more := int64(len(page)) == to-from
 		for _, t := range page {
-			if t.Generation <= seen {
-				full = false
+			if more = more && t.Generation > after; t.Generation <= after {
 				break
 			}
-			missed = append(missed, t)
+			found = append(found, t)
 		}
-		if !full {
+		if !more {
 			break
 		}
 	}
-	slices.Reverse(missed)
-	c.events.add(last, missed)
-	return nil
+	slices.Reverse(found)
+	return found, nil
 }
 
 // readHistory returns transitions from a list, newest first.

@@ -143,6 +143,55 @@ func History(ctx context.Context, rdb redis.UniversalClient, name string, limit 
 	return events, nil
 }
 
+// Transitions are what happened to the breaker of a destination and to those of its keys.
+type Transitions struct {
+	// Events, oldest first.
+	Events []Event
+	// Last is the generation after which to read on.
+	Last uint64
+	// Missed says that there were more than Events, which are not read or not kept any
+	// more, or that Redis has lost some.
+	Missed bool
+}
+
+// ReadTransitions returns what happened to the breakers of a destination after the
+// transition of a generation: the last limit ones, of 1,000 that are kept. It costs one
+// command where nothing has happened. The error is of an invalid name or limit, or wraps
+// [ErrUnavailable].
+func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
+	if err := validDestination(destination); err != nil {
+		return Transitions{}, fmt.Errorf("breaker: transitions: %w", err)
+	}
+	if limit < 1 {
+		return Transitions{}, fmt.Errorf("breaker: transitions of %s: the limit is %d: want at least 1", destination, limit)
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	p := placeOf(destination, "")
+	newest, err := rdb.HGet(ctx, p.keys[1], ":transition").Uint64()
+	switch {
+	case errors.Is(err, redis.Nil) || err == nil && newest == after:
+		return Transitions{Last: after}, nil
+	case err != nil:
+		return Transitions{}, unavailable("read transitions of", destination, err)
+	case newest < after: // Redis has lost the last ones
+		return Transitions{Last: newest, Missed: true}, nil
+	}
+	found, err := readAfter(ctx, rdb, p, after, int64(limit))
+	if err != nil {
+		return Transitions{}, err
+	}
+	t := Transitions{Last: after, Missed: len(found) == 0 || found[0].Previous != after}
+	for i := range found {
+		if found[i].Generation > t.Last {
+			t.Events = append(t.Events, found[i].event())
+			t.Last = found[i].Generation
+		}
+	}
+	t.Last = max(t.Last, newest)
+	return t, nil
+}
+
 // operate runs a script for somebody who needs no Breaker.
 func operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
 	destination, key, err := ParseName(name)

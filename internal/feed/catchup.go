@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -28,8 +29,8 @@ const (
 // hub is about to tell. false when ctx has ended.
 func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recently) bool {
 	told.add(s.lastID)
-	// The streams may not have been there all the time; and of pauses, and of the breakers
-	// of keys that have closed since, nobody keeps what is to be told.
+	// The streams may not have been there all the time; pauses are not kept, and not all
+	// transitions of breakers.
 	missing := gapBesideJobs
 	if time.Since(since) > ends.WantedFor-wantEvery {
 		missing = gapOfAll
@@ -104,7 +105,7 @@ func (s *Subscription) join(ctx context.Context, began, next uint64, told *recen
 		if began+uint64(i) >= next {
 			break
 		}
-		if e.Type != Breaker && e.Type != Destination || told.has(e.ID) {
+		if strings.HasPrefix(e.Type, JobPrefix) || told.has(e.ID) {
 			continue
 		}
 		if !s.give(ctx, e) {
@@ -203,22 +204,16 @@ func (p *pager) with(events []Event) []Event {
 	return events
 }
 
-// readTransitions reads what breakers of a destination did: its own, and those of keys
-// that are not plainly CLOSED now.
+// readTransitions reads what breakers of a destination did, its own and those of keys, as
+// far as it is kept.
 func (p *pager) readTransitions(ctx context.Context, name string) error {
-	list, err := breaker.List(ctx, p.s.hub.rdb, name)
+	t, err := breaker.ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
 	if err != nil {
 		return err
 	}
-	for _, b := range list {
-		history, err := breaker.History(ctx, p.s.hub.rdb, b.Name, transitionsRead)
-		if err != nil {
-			return err
-		}
-		for _, e := range history {
-			if !e.At.Before(p.from) {
-				p.transitions = append(p.transitions, ofTransition(e))
-			}
+	for _, e := range t.Events {
+		if !e.At.Before(p.from) {
+			p.transitions = append(p.transitions, ofTransition(e))
 		}
 	}
 	return nil

@@ -22,7 +22,7 @@ import (
 // How much is read at once, and how often what changes seldom.
 const (
 	endsAtOnce      = 500
-	transitionsRead = 50
+	transitionsRead = 1000 // all that are kept of a destination
 	rememberNames   = 10 * time.Second
 	wantEvery       = ends.WantedFor / 4
 	wantAgain       = 10 * time.Second // after an error
@@ -35,28 +35,18 @@ type watcher struct {
 
 	names    []string // of destinations
 	namesAt  time.Time
-	wantedAt map[string]time.Time       // by queue
-	unwanted error                      // why streams may be missing; nil if they are not
-	unseen   error                      // why a destination could not be seen at the last look
-	last     map[string]string          // last entry seen, by queue
-	breakers map[string]map[string]seen // by destination and name
-	told     map[string]uint64          // generation of the last transition told, by breaker
-	paused   map[string]bool            // by destination
+	wantedAt map[string]time.Time // by queue
+	unwanted error                // why streams may be missing; nil if they are not
+	unseen   error                // why a destination could not be seen at the last look
+	last     map[string]string    // last entry seen, by queue
+	seen     map[string]uint64    // generation of the last transition seen, by destination
+	paused   map[string]bool      // by destination
 }
-
-// seen is what a breaker was like at the last look.
-type seen struct {
-	state      breaker.State
-	generation uint64
-}
-
-// mostBreakers bounds what is remembered of the breakers of keys.
-const mostBreakers = 10_000
 
 func newWatcher(rdb redis.UniversalClient, client *jobs.Client) *watcher {
 	return &watcher{
 		rdb: rdb, client: client, wantedAt: map[string]time.Time{}, last: map[string]string{},
-		breakers: map[string]map[string]seen{}, told: map[string]uint64{}, paused: map[string]bool{},
+		seen: map[string]uint64{}, paused: map[string]bool{},
 	}
 }
 
@@ -166,59 +156,38 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 	return events, full, nil
 }
 
-// transitions sees the breakers of a destination. Those of keys are seen while they are
-// not plainly CLOSED, and once more when they have become so.
+// transitions sees what the breakers of a destination did, its own and those of keys. What
+// was before the first look is not told. Where some are missing, a gap comes first.
 func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error) {
-	now, err := breaker.List(ctx, w.rdb, name)
+	after, known := w.seen[name]
+	limit := transitionsRead
+	if !known {
+		limit = 1
+	}
+	t, err := breaker.ReadTransitions(ctx, w.rdb, name, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("feed: %w", err)
 	}
-	before, known := w.breakers[name]
-	after := make(map[string]seen, len(now))
-	var changed []string
-	for _, s := range now {
-		old, had := before[s.Name]
-		after[s.Name] = seen{state: s.State, generation: s.Generation}
-		switch {
-		case !known:
-			w.told[s.Name] = max(s.Generation, 1) // what was before is not told
-		case !had || old.state != s.State || old.generation != s.Generation:
-			changed = append(changed, s.Name)
-		}
-	}
-	for key := range before {
-		if _, still := after[key]; !still {
-			changed = append(changed, key)
-		}
-	}
-	w.breakers[name] = after
-	if len(w.told) > mostBreakers {
-		w.told = map[string]uint64{}
-	}
-	if len(changed) == 0 {
+	w.seen[name] = t.Last
+	// Without a transition at the first look, the next one is the first ever.
+	if !known || len(t.Events) == 0 && !t.Missed {
 		return nil, nil
 	}
-	clock, err := w.client.Now(ctx)
-	if err != nil {
-		w.breakers[name] = before // it is seen again
-		return nil, fmt.Errorf("feed: %w", err)
-	}
 	var events []Event
-	for _, changedName := range changed {
-		history, err := breaker.History(ctx, w.rdb, changedName, transitionsRead)
+	if t.Missed {
+		now, err := w.client.Now(ctx)
 		if err != nil {
-			w.breakers[name] = before // it is seen again
-			return events, fmt.Errorf("feed: %w", err)
+			w.seen[name] = after // it is seen again
+			return nil, fmt.Errorf("feed: %w", err)
 		}
-		told := w.told[changedName]
-		for _, e := range history {
-			// Of a key that has not been seen before, only what is new.
-			if e.Generation <= told || told == 0 && clock.Sub(e.At) > time.Minute {
-				continue
-			}
-			events = append(events, ofTransition(e))
-			w.told[changedName] = max(w.told[changedName], e.Generation)
+		at := now
+		if len(t.Events) > 0 {
+			at = t.Events[0].At // in front of it
 		}
+		events = append(events, ofGap(name, at))
+	}
+	for _, e := range t.Events {
+		events = append(events, ofTransition(e))
 	}
 	return events, nil
 }
@@ -263,6 +232,14 @@ func ofPause(name string, paused bool, at time.Time) Event {
 	return Event{
 		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:destination:" + name,
 		Type: Destination, Destination: name, At: at, Data: data,
+	}
+}
+
+// ofGap says that some transitions of a destination's breakers are missing.
+func ofGap(name string, at time.Time) Event {
+	return Event{
+		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:gap:" + name,
+		Type: Gap, At: at, Data: json.RawMessage(gapBesideJobs),
 	}
 }
 

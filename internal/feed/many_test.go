@@ -1,0 +1,6 @@
+//go:build !soak
+
+package feed
+
+// manyKeys is how many keys are open at once.
+const manyKeys = 2000
