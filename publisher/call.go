@@ -41,7 +41,8 @@ const (
 	OutcomeRescheduled = "rescheduled"
 	// OutcomeUnreachable: it did not leave this process, which is no attempt.
 	OutcomeUnreachable = "unreachable"
-	// OutcomeInterrupted: cut at the end of a shutdown.
+	// OutcomeInterrupted: cut at the end of a shutdown, or the process stood still for so
+	// long that it could not see the answer.
 	OutcomeInterrupted = "interrupted"
 	// OutcomeCancelled: cut because somebody cancelled the job.
 	OutcomeCancelled = "cancelled"

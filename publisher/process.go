@@ -104,10 +104,10 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching rea
 			status = d.report(permit, job, v)
 		})
 	}
-	verdict := d.call(withHeard(calls, &heard{
+	verdict := d.interrupted(d.call(withHeard(calls, &heard{
 		left:    func() { reaching.left(time.Now()) },
 		limited: func(err error) { report(classify(calls, err)) },
-	}), job, permit)
+	}), job, permit), job, started)
 	reaching.ended(verdict)
 	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
 	event.Outcome = verdict.outcome()
@@ -220,7 +220,7 @@ const (
 	uncalled  // never retried, and no call was made
 	unsent    // the call did not leave this process
 	putOff    // the publisher asked for a reschedule
-	cut       // by our shutdown: whether the API saw it is unknown
+	cut       // by our shutdown, or because this process stood still: whether the API saw it is unknown
 	cancelled // by a person: likewise
 )
 
@@ -233,8 +233,57 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	}
 	ctx, cancel := context.WithDeadline(ctx, deadline)
 	defer cancel()
+	late := noticedLate(ctx, deadline)
 	err := d.publish(ctx, job)
-	return classify(ctx, err)
+	v := classify(ctx, err)
+	if v.noAnswer(job) && late() {
+		v.kind = cut
+	}
+	return v
+}
+
+// interrupted is the verdict on a call without an answer if this process has stood still
+// meanwhile for so long that its leases lapsed: nothing is known of the call.
+func (d *destination) interrupted(v verdict, job *jobs.Job, started time.Time) verdict {
+	if v.noAnswer(job) && d.client.StoodStill(started) {
+		v.kind = cut
+	}
+	if v.kind == cut && d.calls.Err() == nil {
+		d.log.Warn("a call was interrupted because this process stood still; the job runs again with the same Idempotency-Key", "job", job.ID)
+	}
+	return v
+}
+
+// noAnswer reports whether the call failed without an answer of the API, or a word of
+// the handler, that would say what came of it.
+func (v verdict) noAnswer(job *jobs.Job) bool {
+	return v.kind == failed && v.trigger != jobs.OnExplicit && job.Response == nil
+}
+
+// tooLate is how late the end of a call's time may be noticed. Beyond that this process
+// stood still (it was stopped, or its machine suspended), and has not waited for an
+// answer for as long as it looks.
+const tooLate = 2 * time.Second
+
+// noticedLate watches the deadline of ctx. The function that it returns, called when the
+// call is over, reports whether the deadline passed long before anything could be done.
+func noticedLate(ctx context.Context, deadline time.Time) (late func() bool) {
+	var at time.Time
+	noticed := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		at = time.Now()
+		close(noticed)
+	})
+	return func() bool {
+		if stop() {
+			at = time.Now()
+		} else {
+			<-noticed
+		}
+		// The monotonic clock stands still while a machine is suspended, the wall clock
+		// does not.
+		return at.Sub(deadline) > tooLate || at.Round(0).Sub(deadline.Round(0)) > tooLate
+	}
 }
 
 // publish turns a panic of the handler into an error.

@@ -119,6 +119,7 @@ type Client struct {
 	fatal  sync.Once
 
 	heartbeat sync.WaitGroup
+	pulse     pulse
 
 	fetch    sync.Mutex    // held while a dequeue is under way
 	pause    time.Duration // until the next look at empty queues; under fetch

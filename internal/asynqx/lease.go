@@ -38,6 +38,7 @@ func (c *Client) keepLeases() {
 		case <-c.hard.Done():
 			return
 		case <-t.C:
+			c.pulse.beat(time.Now(), c.o.Lease)
 		}
 		pause := every
 		if err := c.ExtendLeases(c.hard); err != nil {
@@ -120,6 +121,33 @@ func (c *Client) lapsed(queue string) *redis.Cmd {
 		skip += leasesAtOnce
 	}
 	return redis.NewCmdResult(messages, nil)
+}
+
+// pulse notes whether the heartbeat was kept. Redis's being away does not stop it.
+type pulse struct {
+	mu      sync.Mutex
+	last    time.Time // the last beat
+	stopped time.Time // the last one that came a whole lease late
+}
+
+// beat returns when the heartbeat last came late.
+func (p *pulse) beat(now time.Time, lease time.Duration) (stopped time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	// The monotonic clock stands still while a machine is suspended, the wall clock does
+	// not.
+	if !p.last.IsZero() && max(now.Sub(p.last), now.Round(0).Sub(p.last.Round(0))) > lease {
+		p.stopped = now
+	}
+	p.last = now
+	return p.stopped
+}
+
+// StoodStill reports whether this process has stood still since an instant, for so long
+// that its leases lapsed.
+func (c *Client) StoodStill(since time.Time) bool {
+	// The heartbeat may come to it only after this.
+	return c.pulse.beat(time.Now(), c.o.Lease).After(since)
 }
 
 // ZAddXX answers asynq's extension of leases, the only ZADD XX that it sends. asynq's

@@ -210,3 +210,26 @@ func TestJobThatComesBackKeepsItsLease(t *testing.T) {
 		})
 	}
 }
+
+// A process has stood still if a heartbeat came a whole lease late, by either clock.
+func TestPulse(t *testing.T) {
+	t.Parallel()
+	const lease = 30 * time.Second
+	start := time.Now()
+	var p pulse
+	for _, tc := range []struct {
+		at   time.Time
+		want bool // found to have stood still since the beat before
+	}{
+		{start, false},
+		{start.Add(5 * time.Second), false},
+		{start.Add(30 * time.Second), false},
+		{start.Add(90 * time.Second), true},
+		{start.Add(95 * time.Second), false},
+		{start.Add(95 * time.Second).Round(0).Add(time.Hour), true}, // only the wall clock went on
+	} {
+		if stopped := p.beat(tc.at, lease); stopped.Equal(tc.at) != tc.want {
+			t.Errorf("at %s: stood still %t, want %t", tc.at.Sub(start), !tc.want, tc.want)
+		}
+	}
+}
