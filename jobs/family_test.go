@@ -231,8 +231,8 @@ func TestChildWithATime(t *testing.T) {
 		b.wantStatus(short, jobs.Expired)
 		for _, j := range []*jobs.Job{scheduled, delayed, long} {
 			got := b.get(j.ID)
-			score := rdb.ZScore(context.Background(), record.Scheduled(b.queue()), j.ID).Val()
-			if got.Status != jobs.Pending || !got.AvailableAt.Equal(j.AvailableAt) || score != float64(j.AvailableAt.UnixMilli())/1000 {
+			score := rdb.ZScore(context.Background(), record.Due(b.queue()), j.ID).Val()
+			if got.Status != jobs.Pending || !got.AvailableAt.Equal(j.AvailableAt) || score != float64(j.AvailableAt.UnixMilli()) {
 				t.Errorf("released as %s, available at %s, due at %f; want %s", got.Status, got.AvailableAt, score, j.AvailableAt)
 			}
 		}

@@ -3,6 +3,7 @@ package jobs_test
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"testing"
 	"time"
@@ -62,7 +63,8 @@ func (b *bench) finish(j *jobs.Job, state string, at time.Time, fields ...any) {
 	case record.StateScheduled, record.StateRetry:
 		b.change(j, record.FieldAvailableAt, at.UnixMilli())
 		set := map[string]string{record.StateScheduled: record.Scheduled(q), record.StateRetry: record.Retry(q)}[state]
-		b.must(b.rdb.ZAdd(ctx, set, redis.Z{Score: seconds, Member: j.ID}).Err())
+		b.must(b.rdb.ZAdd(ctx, set, redis.Z{Score: math.Ceil(seconds), Member: j.ID}).Err())
+		b.must(b.rdb.ZAdd(ctx, record.Due(q), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
 		return
 	case record.StateCompleted:
 		b.must(b.rdb.ZAdd(ctx, record.Completed(q), redis.Z{Score: seconds + 86400, Member: j.ID}).Err())

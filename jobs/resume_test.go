@@ -65,30 +65,25 @@ func TestResumeKeepsTheTime(t *testing.T) {
 	t.Parallel()
 	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
-		for name, tc := range map[string]struct {
-			of  func(*bench) *jobs.Job
-			set string
-		}{
-			"scheduled":     {scheduled, record.Scheduled(b.queue())},
-			"rescheduled":   {rescheduled, record.Scheduled(b.queue())},
-			"retry_pending": {retryPending, record.Retry(b.queue())},
+		for name, of := range map[string]func(*bench) *jobs.Job{
+			"scheduled": scheduled, "rescheduled": rescheduled, "retry_pending": retryPending,
 		} {
-			id := tc.of(b).ID
+			id := of(b).ID
 			before := b.get(id)
-			score := rdb.ZScore(context.Background(), tc.set, id).Val()
+			score := rdb.ZScore(context.Background(), record.Due(b.queue()), id).Val()
 			b.must(b.Pause(context.Background(), id))
 			paused := b.get(id)
 			if diff := cmp.Diff(before.NextRetryAt, paused.NextRetryAt); diff != "" || !paused.AvailableAt.Equal(before.AvailableAt) {
 				t.Errorf("%s: while paused available at %s, was %s; next retry (-before +paused):\n%s", name, paused.AvailableAt, before.AvailableAt, diff)
 			}
-			if n := rdb.ZScore(context.Background(), tc.set, id).Val(); n != 0 {
+			if n := rdb.ZScore(context.Background(), record.Due(b.queue()), id).Val(); n != 0 {
 				t.Errorf("%s: paused, and in the set as well", name)
 			}
 			b.must(b.Resume(context.Background(), id))
 			if diff := cmp.Diff(before, b.get(id)); diff != "" {
 				t.Errorf("%s (-before the pause +after it):\n%s", name, diff)
 			}
-			if got := rdb.ZScore(context.Background(), tc.set, id).Val(); got != score {
+			if got := rdb.ZScore(context.Background(), record.Due(b.queue()), id).Val(); got != score {
 				t.Errorf("%s: due at %f, was %f", name, got, score)
 			}
 		}
@@ -122,7 +117,7 @@ func TestResumeAfterTheTime(t *testing.T) {
 	if got.Status != jobs.RetryPending || got.NextRetryAt == nil || !got.NextRetryAt.Equal(past) || got.Attempt != 1 {
 		t.Errorf("a retry that was due is %+v", got)
 	}
-	if score := b.rdb.ZScore(ctx, record.Retry(b.queue()), retry.ID).Val(); score != float64(past.UnixMilli())/1000 {
+	if score := b.rdb.ZScore(ctx, record.Due(b.queue()), retry.ID).Val(); score != float64(past.UnixMilli()) {
 		t.Errorf("a retry that was due is due at %f", score)
 	}
 }

@@ -29,7 +29,7 @@ func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsew
 // send enqueues the jobs of one queue and fills in the results of those that
 // were accepted; the others are returned.
 func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
-	keys := []string{record.Pending(queue), record.Scheduled(queue)}
+	keys := []string{record.Pending(queue)}
 	var fresh []*prepared
 	var duplicates []duplicate
 	for _, p := range ps {

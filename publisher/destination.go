@@ -41,10 +41,6 @@ type destination struct {
 	cutCalls context.CancelCauseFunc
 }
 
-// longestHold is how far ahead jobs are looked for that wait for a breaker which
-// has closed: a cooldown of a day is beyond what anybody configures.
-const longestHold = 24 * time.Hour
-
 // beatEvery is how often at least a worker looks for jobs that were cancelled while
 // they run, in case it has not heard of it: their calls are to be cut within a second.
 // lookEvery is how often it looks for jobs to expire and children to release.
@@ -137,10 +133,10 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		case e.To == breaker.Closed && e.Key != "":
 			d.client.KeyOpened(e.Key)
 			if e.Cause != breaker.CauseSuccess { // else they come at their time
-				d.client.ReleaseHeld(heldReason(e.Name), longestHold)
+				d.client.ReleaseDeferred(e.Name)
 			}
 		case e.To == breaker.Closed:
-			d.client.ReleaseHeld(heldReason(d.name), longestHold)
+			d.client.ReleaseDeferred(d.name)
 		}
 		if onEvent != nil {
 			d.hook("OnEvent", func() { onEvent(e) })

@@ -69,15 +69,11 @@ func (b *bench) waitStatus(id string, want jobs.Status) *jobs.Job {
 // makeDue brings a job forward that waits for its next call.
 func (b *bench) makeDue(id string) {
 	b.t.Helper()
-	n := int64(0)
-	for _, key := range []string{record.Retry(b.queue()), record.Scheduled(b.queue())} {
-		changed, err := b.rdb.ZAddArgs(context.Background(), key, redis.ZAddArgs{
-			XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: id}},
-		}).Result()
-		if err != nil {
-			b.t.Fatal(err)
-		}
-		n += changed
+	n, err := b.rdb.ZAddArgs(context.Background(), record.Due(b.queue()), redis.ZAddArgs{
+		XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: id}},
+	}).Result()
+	if err != nil {
+		b.t.Fatal(err)
 	}
 	if n != 1 {
 		b.t.Fatalf("job %s waits for no time: it is %s", id, b.record(id).Status)
@@ -124,7 +120,7 @@ func (b *bench) leftovers() string {
 	if n := b.queueLen(); n != ghosts {
 		out = append(out, fmt.Sprintf("%d ghosts by the count, %d ids in the list", ghosts, n))
 	}
-	for _, key := range []string{record.Marked(q), record.Outbox(q), record.Lease(q), record.Active(q), record.Scheduled(q), record.Retry(q)} {
+	for _, key := range []string{record.Marked(q), record.Outbox(q), record.Lease(q), record.Active(q), record.Scheduled(q), record.Retry(q), record.Due(q)} {
 		if b.rdb.Exists(ctx, key).Val() == 1 {
 			out = append(out, key)
 		}

@@ -52,8 +52,8 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	if observed := d.o.OnJob != nil || d.log.Enabled(ctx, slog.LevelDebug); held || observed {
 		outcome.Settled = func(s asynqx.Settled) {
 			if held && d.breaker.Key(keyOf(event.heldBy)).View().State == breaker.Closed {
-				// It closed while the job was put off until later.
-				d.client.ReleaseHeld(heldReason(event.heldBy), longestHold)
+				// It closed while the job was being deferred.
+				d.client.ReleaseDeferred(event.heldBy)
 			}
 			if observed {
 				d.settled(event, s)
@@ -162,7 +162,7 @@ func (d *destination) refused(job *jobs.Job, err error, event *JobEvent) asynqx.
 		event.Result = Requeued
 		return asynqx.Outcome{Kind: asynqx.Requeue}
 	case ok:
-		o.At, o.Reason = later(time.Now(), open.Until), heldReason(open.Name)
+		o.At, o.Reason = later(time.Now(), open.Until), deferredBy(open.Name)
 		d.countPutOff(open.Name, open.Incident, event)
 	}
 	event.AvailableAt = o.At
@@ -181,9 +181,9 @@ func keyOf(name string) string {
 	return key
 }
 
-// heldReason marks jobs that a breaker has deferred; they come back early when it
-// closes early.
-func heldReason(name string) record.Reason { return record.ReasonOf(record.ReasonBreakerOpen, name) }
+// deferredBy is the reason of jobs that a breaker has deferred; they come back early
+// when it closes early.
+func deferredBy(name string) record.Reason { return record.ReasonOf(record.ReasonBreakerOpen, name) }
 
 // unknownPause is how long a job is put off where nobody knows for how long:
 // after a 429 that did not open the breaker and had no hint, and when the
@@ -417,7 +417,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status, event *JobEvent) (time.Time, record.Reason) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
 		d.countPutOff(status.Name, status.Incident, event)
-		return later(now, status.OpenUntil), heldReason(status.Name)
+		return later(now, status.OpenUntil), deferredBy(status.Name)
 	}
 	pause := unknownPause
 	if v.hint > 0 && !d.s.breaker.IgnoreHints {

@@ -13,19 +13,23 @@ import (
 )
 
 // chores are what a worker does besides publishing, for whoever needs it: it ends
-// jobs whose time is over, and tells children how their parents ended. One
-// goroutine does them, as long as there are any.
+// jobs whose time is over, tells children how their parents ended, and releases jobs
+// that a breaker deferred. One goroutine does them, as long as there are any.
 type chores struct {
 	mu   sync.Mutex
 	todo []chore
-	busy bool
-	told time.Time // when an error was last logged
-	done sync.WaitGroup
+	// repeats are chores that met an error and that the next beat would not find by
+	// itself.
+	repeats []chore
+	busy    bool
+	told    time.Time // when an error was last logged
+	done    sync.WaitGroup
 }
 
 type chore struct {
-	queue string
-	kind  choreKind
+	queue   string
+	kind    choreKind
+	breaker string // of releaseDeferred
 }
 
 type choreKind int
@@ -33,9 +37,26 @@ type choreKind int
 const (
 	sweepExpired choreKind = iota
 	tellChildren
+	releaseDeferred
 )
 
 func (k *chores) wait() { k.done.Wait() }
+
+func (k *chores) repeatLater(one chore) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !slices.Contains(k.repeats, one) {
+		k.repeats = append(k.repeats, one)
+	}
+}
+
+func (k *chores) takeRepeats() []chore {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	repeats := k.repeats
+	k.repeats = nil
+	return repeats
+}
 
 // add queues a chore unless it is queued already.
 func (c *Client) add(one chore) {
@@ -53,7 +74,7 @@ func (c *Client) add(one chore) {
 }
 
 // tell queues the telling of children of jobs of the queue that have ended.
-func (c *Client) tell(queue string) { c.add(chore{queue, tellChildren}) }
+func (c *Client) tell(queue string) { c.add(chore{queue: queue, kind: tellChildren}) }
 
 func (c *Client) doChores() {
 	k := &c.chores
@@ -88,7 +109,7 @@ func (c *Client) choreFailed(err error) {
 	}
 	k.mu.Unlock()
 	if !quiet {
-		c.o.Logger.Warn("jobs could not be expired, or children not released; it is tried again", "error", err)
+		c.o.Logger.Warn("jobs could not be expired or released; it is tried again", "error", err)
 	}
 }
 
@@ -98,6 +119,8 @@ func (c *Client) do(one chore) error {
 		return c.sweep(one.queue)
 	case tellChildren:
 		return c.tellFrom(one.queue)
+	case releaseDeferred:
+		return c.release(one)
 	}
 	return nil
 }

@@ -230,7 +230,7 @@ func TestFinishWaitsForChores(t *testing.T) {
 		t.Fatal("Finish does not return")
 	}
 	c.tell(s.queue)
-	c.add(chore{s.queue, sweepExpired})
+	c.add(chore{queue: s.queue, kind: sweepExpired})
 	c.chores.wait()
 	if n := calls.Load(); n != 1 {
 		t.Errorf("%d calls, want none after Finish", n-1)
@@ -249,7 +249,7 @@ func TestChoresAreNotRepeated(t *testing.T) {
 	}}
 	c := New(w, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
-	sweep, other := chore{s.queue, sweepExpired}, chore{s.queue + ":low", sweepExpired}
+	sweep, other := chore{queue: s.queue, kind: sweepExpired}, chore{queue: s.queue + ":low", kind: sweepExpired}
 	c.add(sweep)
 	<-begun
 	for range 50 {
@@ -278,14 +278,14 @@ func TestFailedChore(t *testing.T) {
 	for _, q := range []*shelf{s, other} {
 		q.pending("a")
 		q.expiring(time.Unix(1, 0), "a")
-		c.add(chore{q.queue, sweepExpired})
+		c.add(chore{queue: q.queue, kind: sweepExpired})
 	}
 	eventually(t, "the other queue was swept", func() bool { return other.look()["a"] == "expired" })
 	c.Finish()
 	if !c.health.down.Load() || s.look()["a"] != "pending" {
 		t.Errorf("health says down: %t; the job is %s", c.health.down.Load(), s.look()["a"])
 	}
-	if err := c.do(chore{s.queue, sweepExpired}); !errors.Is(err, errGone) && !errors.Is(err, context.Canceled) {
+	if err := c.do(chore{queue: s.queue, kind: sweepExpired}); !errors.Is(err, errGone) && !errors.Is(err, context.Canceled) {
 		t.Errorf("error %v", err)
 	}
 }

@@ -98,14 +98,13 @@ type Client struct {
 	acks      committer
 	// waiting is true while the gate lets nothing through: then what is due may
 	// as well stay where it is, and is moved when the gate opens.
-	waiting  atomic.Bool
-	due      map[string]dueKeys // by queue; under bufferMu too
-	opening  opening
-	unheld   []unheld // under bufferMu
-	releases releases // asks the fetching to bring back what was put off
-	health   health
-	chores   chores
-	beats    atomic.Uint64
+	waiting atomic.Bool
+	due     map[string]dueKeys // by queue; under bufferMu too
+	opening opening
+	unheld  []unheld // under bufferMu
+	health  health
+	chores  chores
+	beats   atomic.Uint64
 
 	name string              // of this client, for the names of its fetches
 	runs atomic.Uint64       // counts them

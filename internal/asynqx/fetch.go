@@ -72,7 +72,7 @@ func (c *Client) next() *Delivery {
 			c.rest(ctx)
 			continue
 		}
-		if grant.Opened || c.releases.pending() {
+		if grant.Opened {
 			c.forwardAll()
 		}
 		c.reclaim() // first, so that order stays

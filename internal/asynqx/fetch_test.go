@@ -615,14 +615,12 @@ func TestBacklog(t *testing.T) {
 	if backlog() {
 		t.Error("a backlog in empty queues")
 	}
-	s.at(record.Scheduled(s.queue), "held", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "held")
+	s.at(record.Scheduled(s.queue), "held", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "breaker_open d")
 	if backlog() {
 		t.Error("a job of the future is no backlog")
 	}
-	c.ReleaseHeld("held", 24*time.Hour)
-	if !backlog() {
-		t.Error("what was put off and is released is a backlog")
-	}
+	c.ReleaseDeferred("d")
+	eventually(t, "what was deferred and is released is a backlog", backlog)
 	if got := s.look()["pending"]; got != "held" {
 		t.Errorf("the queue is %q", got)
 	}
@@ -633,33 +631,49 @@ func TestBacklog(t *testing.T) {
 	}
 }
 
-// A release that meets an outage is not forgotten.
-func TestReleaseHeldSurvivesAnOutage(t *testing.T) {
+// A release that meets an outage goes on where it was, and another worker does no harm.
+func TestReleaseSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
+	const n = 250
 	s := realShelf(t)
+	for i := range n {
+		s.at(record.Scheduled(s.queue), fmt.Sprintf("%03d", i), record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "breaker_open d")
+	}
 	var gone atomic.Bool
-	gone.Store(true)
-	w := &wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+	w := &wire{UniversalClient: s.rdb}
+	w.answer = func(c call) *redis.Cmd {
+		if c.script() == "release" && len(w.sent("release")) > 1 {
+			gone.Store(true) // after the first portion
+		}
 		if gone.Load() {
 			return redis.NewCmdResult(nil, errGone)
 		}
 		return nil
-	}}
-	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, PollMin: time.Millisecond, PollMax: 10 * time.Millisecond})
-	defer c.CloseGate(context.Background())
-	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "held")
-	c.ReleaseHeld("held", 24*time.Hour)
-	ended := make(chan string)
-	go func() { ended <- asDequeue(t, c, s.queue) }()
-	eventually(t, "it was tried", func() bool { return len(w.sent("forward")) > 2 })
-	gone.Store(false)
-	select {
-	case got := <-ended:
-		if got != "a" {
-			t.Errorf("fetched %s", got)
-		}
-	case <-time.After(10 * time.Second):
-		t.Fatal("the release was forgotten")
+	}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer c.Finish()
+	c.ReleaseDeferred("d")
+	forward := func() {
+		_ = c.EvalSha(context.Background(), sha("forwardCmd"), []string{record.Scheduled(s.queue), record.Pending(s.queue)}).Err()
+	}
+	eventually(t, "it has met the outage", func() bool { return len(w.sent("release")) > 1 })
+	forward()
+	if got := s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val(); got != 100 {
+		t.Fatalf("%d are back before the outage, want one portion of 100", got)
+	}
+	w.mu.Lock()
+	w.answer = nil
+	w.mu.Unlock()
+	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer other.Finish()
+	other.ReleaseDeferred("d")
+	eventually(t, "all are back", func() bool {
+		forward()
+		return s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val() == n
+	})
+	look := s.look()
+	if look["scheduled"] != "" || look["deferred"] != "" {
+		t.Errorf("afterwards scheduled are %q, deferred %q", look["scheduled"], look["deferred"])
 	}
 }
 

@@ -20,6 +20,7 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	c.settleReturned(time.Now())
 	c.reclaim()
 	c.returnStranded()
+	c.retryReleases()
 	now := time.Now()
 	// A tenth less, because the beat comes by at about that interval.
 	move := !c.waiting.Load() && now.Sub(c.forwarded[queue]) >= c.o.ForwardEvery-c.o.ForwardEvery/10
@@ -46,7 +47,7 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 // beat moves what is due, if that is wanted, and sees to the rest of what the
 // queue needs.
 func (c *Client) beat(ctx context.Context, queue string, move bool) (int64, error) {
-	keys := []string{record.Scheduled(queue), record.Retry(queue), record.Pending(queue)}
+	keys := []string{record.Due(queue), record.Pending(queue)}
 	// Who ends a parent tells its children; this finds what a crash has left over,
 	// and the marks of jobs that had ended before they could be heeded.
 	leftOver := c.beats.Add(1)/uint64(len(c.o.Queues))%lookForLeftOvers == 0
@@ -60,10 +61,10 @@ func (c *Client) beat(ctx context.Context, queue string, move bool) (int64, erro
 		c.Wake()
 	}
 	if due, _ := reply[1].(int64); due == 1 {
-		c.add(chore{queue, sweepExpired})
+		c.add(chore{queue: queue, kind: sweepExpired})
 	}
 	if ended, _ := reply[2].(int64); ended == 1 {
-		c.add(chore{queue, tellChildren})
+		c.add(chore{queue: queue, kind: tellChildren})
 	}
 	for i := 3; i+1 < len(reply); i += 2 {
 		id, _ := reply[i].(string)
@@ -84,8 +85,7 @@ func flag(b bool) string {
 	return "0"
 }
 
-// forwardAll moves due jobs to the queues now instead of within a second, and
-// those that ReleaseHeld is about.
+// forwardAll moves due jobs to the queues now instead of within a second.
 func (c *Client) forwardAll() {
 	ctx, cancel := context.WithTimeout(c.ctx, redisTimeout)
 	defer cancel()
@@ -94,9 +94,6 @@ func (c *Client) forwardAll() {
 			c.health.failed(err)
 			return
 		}
-	}
-	if err := c.releaseAll(ctx); err != nil {
-		c.health.failed(err)
 	}
 }
 

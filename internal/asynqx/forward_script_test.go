@@ -16,14 +16,14 @@ import (
 )
 
 // forwardJobs runs the script by way of a client.
-func forwardJobs(s *shelf, held time.Duration) int64 {
+func forwardJobs(s *shelf, release bool) int64 {
 	s.t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	ctx := context.Background()
 	n, err := c.beat(ctx, s.queue, true)
-	if err == nil && held > 0 {
+	if err == nil && release {
 		before := s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
-		err = c.releaseQueue(ctx, s.queue, "breaker_open d", held)
+		err = c.release(chore{queue: s.queue, kind: releaseDeferred, breaker: "d"})
 		n += before - s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
 	}
 	s.must(err)
@@ -43,7 +43,7 @@ func TestForwardScript(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		setup func(s *shelf)
-		held  time.Duration
+		close bool // the breaker d has closed
 		want  int64
 		look  map[string]string
 	}{
@@ -61,7 +61,7 @@ func TestForwardScript(t *testing.T) {
 			},
 			want: 4,
 			look: map[string]string{
-				"pending": "p s1 s2 s3 r1", "scheduled": "later", "retry": "r-later", "p": "pending",
+				"pending": "p r1 s1 s2 s3", "scheduled": "later", "retry": "r-later", "p": "pending",
 				"s1": "pending", "s2": "pending", "s3": "pending", "r1": "pending", "later": "scheduled", "r-later": "retry",
 			},
 		},
@@ -86,36 +86,41 @@ func TestForwardScript(t *testing.T) {
 			look: map[string]string{"pending": "a", "a": "pending"},
 		},
 		{
-			name:  "what was put off stays while nothing is released",
+			name:  "what was deferred stays while the breaker is open",
 			setup: func(s *shelf) { scheduled(s, "h", minute, held...) },
-			look:  map[string]string{"scheduled": "h", "h": "scheduled"},
+			look:  map[string]string{"scheduled": "h", "deferred": "h", "h": "scheduled"},
 		},
 		{
-			name: "what was put off for this reason is released up to the bound, what is due comes first",
+			name: "what this breaker deferred is released, the job that is due first before the next",
 			setup: func(s *shelf) {
 				scheduled(s, "h2", 2*minute, held...)
 				scheduled(s, "h1", minute, held...)
-				scheduled(s, "beyond", time.Hour, held...)
+				scheduled(s, "h3", 48*time.Hour, held...)
+				scheduled(s, "of-key", minute, record.FieldReason, "breaker_open d/alice")
 				scheduled(s, "other", minute, record.FieldReason, "rate_limited d")
 				scheduled(s, "none", 2*minute)
 				scheduled(s, "due", past)
 				retry(s, "r", minute)
 			},
-			held: 10 * minute, want: 3,
+			close: true, want: 4,
 			look: map[string]string{
-				"pending": "due h1 h2", "scheduled": "other none beyond", "retry": "r",
-				"due": "pending", "h1": "pending", "h2": "pending",
-				"beyond": "scheduled", "other": "scheduled", "none": "scheduled", "r": "retry",
+				"pending": "due h1 h2 h3", "scheduled": "of-key other none", "retry": "r",
+				"due": "pending", "h1": "pending", "h2": "pending", "h3": "pending",
+				"of-key": "scheduled", "other": "scheduled", "none": "scheduled", "r": "retry",
 			},
 		},
 		{
-			name: "a record of what was put off is gone",
+			name: "what asynq's tools deleted, or ran and is deferred by another breaker now, is dropped",
 			setup: func(s *shelf) {
-				scheduled(s, "h", minute, held...)
-				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "h")).Err())
+				scheduled(s, "deleted", minute, held...)
+				for _, key := range []string{record.Task(s.queue, "deleted"), record.Scheduled(s.queue), record.Due(s.queue)} {
+					s.must(s.rdb.Del(context.Background(), key).Err())
+				}
+				scheduled(s, "other", minute, held...)
+				scheduled(s, "other", minute, record.FieldReason, "breaker_open d/alice")
 			},
-			held: time.Hour,
-			look: map[string]string{"scheduled": "h"},
+			close: true,
+			look:  map[string]string{"scheduled": "other", "other": "scheduled"},
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -123,7 +128,7 @@ func TestForwardScript(t *testing.T) {
 			bothRedises(t, func(t *testing.T, s *shelf) {
 				tc.setup(s)
 				before := s.now()
-				if got := forwardJobs(s, tc.held); got != tc.want {
+				if got := forwardJobs(s, tc.close); got != tc.want {
 					t.Errorf("moved %d, want %d", got, tc.want)
 				}
 				after := s.now()
@@ -144,7 +149,7 @@ func TestForwardScript(t *testing.T) {
 	}
 }
 
-// One call moves at most 100 of each set, so that it stays short; the caller
+// One call moves at most 100, so that it stays short; the caller
 // repeats it until there are none.
 func TestForwardScriptMovesInPortions(t *testing.T) {
 	t.Parallel()
@@ -156,8 +161,8 @@ func TestForwardScriptMovesInPortions(t *testing.T) {
 			s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.UnixMilli(1700000000000+int64(i)))
 			s.at(record.Retry(s.queue), "r"+id, record.StateRetry, time.UnixMilli(1700000000000+int64(i)))
 		}
-		for _, n := range []int64{200, 200, 100, 0} {
-			if got := forwardJobs(s, 0); got != n {
+		for _, n := range []int64{100, 100, 100, 100, 100, 0} {
+			if got := forwardJobs(s, false); got != n {
 				t.Fatalf("moved %d, want %d", got, n)
 			}
 		}
@@ -190,11 +195,11 @@ func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
 		id, at := fmt.Sprint("j", i), time.UnixMilli(ms)
 		s.at(record.Scheduled(s.queue), id, record.StateScheduled, at)
 		m.SetTime(at.Add(-time.Microsecond))
-		if n := forwardJobs(s, 0); n != 0 {
+		if n := forwardJobs(s, false); n != 0 {
 			t.Fatalf("a job of %d ms was moved a microsecond early", ms)
 		}
 		m.SetTime(at)
-		if n := forwardJobs(s, 0); n != 1 {
+		if n := forwardJobs(s, false); n != 1 {
 			t.Fatalf("a job of %d ms was not moved at its time", ms)
 		}
 		if got := s.fields(id)[record.FieldPendingSince]; got != fmt.Sprint(at.UnixNano()) {
@@ -220,7 +225,7 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 	}
 	moved := int64(0)
 	eventually(t, "all are moved", func() bool {
-		moved += forwardJobs(s, 0)
+		moved += forwardJobs(s, false)
 		return moved == n
 	})
 	for id, at := range available {

@@ -3,6 +3,7 @@ package asynqx
 import (
 	"context"
 	"errors"
+	"math"
 	"os"
 	"slices"
 	"strconv"
@@ -114,11 +115,21 @@ func (s *shelf) active(ids ...string) {
 	}
 }
 
-// at puts a job into the scheduled or the retry set.
+// at puts a job into a set of asynq by a time, and one that waits for it into ours.
 func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
 	s.t.Helper()
 	s.hash(id, state, fields...)
-	s.must(s.rdb.ZAdd(context.Background(), key, redis.Z{Score: float64(at.UnixMilli()) / 1000, Member: id}).Err())
+	ctx := context.Background()
+	s.must(s.rdb.ZAdd(ctx, key, redis.Z{Score: math.Ceil(float64(at.UnixMilli()) / 1000), Member: id}).Err())
+	if state != record.StateScheduled && state != record.StateRetry {
+		return
+	}
+	exactly := redis.Z{Score: float64(at.UnixMilli()), Member: id}
+	s.must(s.rdb.ZAdd(ctx, record.Due(s.queue), exactly).Err())
+	reason := record.Reason(s.rdb.HGet(ctx, record.Task(s.queue, id), record.FieldReason).Val())
+	if state == record.StateScheduled && reason.Code() == record.ReasonBreakerOpen {
+		s.must(s.rdb.ZAdd(ctx, record.Deferred(s.queue, reason.About()), exactly).Err())
+	}
 }
 
 // look is where every job of the queue is: the lists, the next one first, and
@@ -144,13 +155,21 @@ func (s *shelf) look() map[string]string {
 		"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
 		"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
 		"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
-		"expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
+		"deferred": record.Deferred(s.queue, "d"), "expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
 	} {
 		ids := s.rdb.ZRange(ctx, key, 0, -1).Val()
 		if name == "lease" {
 			slices.Sort(ids) // jobs that are fetched one after the other may do so in the same millisecond
 		}
 		put(name, ids)
+	}
+	// All that wait for a time, and no others, are in the set of the exact times.
+	timed := append(s.rdb.ZRange(ctx, record.Scheduled(s.queue), 0, -1).Val(), s.rdb.ZRange(ctx, record.Retry(s.queue), 0, -1).Val()...)
+	due := s.rdb.ZRange(ctx, record.Due(s.queue), 0, -1).Val()
+	slices.Sort(timed)
+	slices.Sort(due)
+	if !slices.Equal(timed, due) {
+		s.t.Errorf("in scheduled and retry are %v, in due %v", timed, due)
 	}
 	put("marked", slices.Sorted(slices.Values(s.rdb.SMembers(ctx, record.Marked(s.queue)).Val())))
 	if n, err := s.rdb.Get(ctx, record.Ghosts(s.queue)).Result(); err == nil {
@@ -182,6 +201,27 @@ func (s *shelf) fields(id string) map[string]string {
 	delete(m, record.FieldHistory)
 	delete(m, record.FieldVersions)
 	return m
+}
+
+// duly checks the times in the sets of a job that waits for an instant: the one of its
+// record, and in asynq's sets the first whole second from then on.
+func (s *shelf) duly(id string) {
+	s.t.Helper()
+	ctx := context.Background()
+	available := s.fields(id)[record.FieldAvailableAt]
+	for _, key := range []string{record.Scheduled(s.queue), record.Retry(s.queue)} {
+		score, err := s.rdb.ZScore(ctx, key, id).Result()
+		if err != nil {
+			continue
+		}
+		ms := s.millisOf(available)
+		if score != float64((ms+999)/1000) {
+			s.t.Errorf("%s says %v s, the record %d ms", key, score, ms)
+		}
+		if due := s.rdb.ZScore(ctx, record.Due(s.queue), id).Val(); due != float64(ms) {
+			s.t.Errorf("due says %v ms, the record %d", due, ms)
+		}
+	}
 }
 
 // now is the time by which the scripts go.

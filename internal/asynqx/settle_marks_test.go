@@ -252,13 +252,7 @@ func (s *shelf) resumes(id, state string) {
 	if f[record.FieldAvailableAt] != available || f[record.FieldResume] != "" {
 		s.t.Errorf("resumed, it is available at %s instead of %s; record %v", f[record.FieldAvailableAt], available, f)
 	}
-	for name, key := range map[string]string{"scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue)} {
-		if score, err := s.rdb.ZScore(context.Background(), key, id).Result(); err == nil {
-			if got := time.UnixMilli(int64(score*1000 + 0.5)); got.UnixMilli() != s.millisOf(available) {
-				s.t.Errorf("resumed, it is in %s for %s", name, got)
-			}
-		}
-	}
+	s.duly(id)
 	story := s.story(id)
 	status := map[string]string{"pending": "pending", "scheduled": "pending", "retry": "retry_pending"}[state]
 	if last := story[len(story)-1]; !strings.HasSuffix(last, status+" resumed: why by ann") {

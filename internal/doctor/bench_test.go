@@ -81,6 +81,7 @@ func fill(b *testing.B, rdb redis.UniversalClient, n int) {
 					state, key = record.StateFailed, record.Failed(queue)
 				case 2:
 					state, key = record.StateScheduled, record.Scheduled(queue)
+					pipe.ZAdd(ctx, record.Due(queue), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: id})
 				case 3:
 					state, key = record.StatePaused, record.Parked(queue, record.StatePaused)
 					fields = append(fields, "resume", "pending", "expires_at", 1e13)

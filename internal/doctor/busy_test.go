@@ -63,7 +63,7 @@ func sabotage(p *patient, n int, stop <-chan struct{}) {
 		for _, queue := range record.Queues(p.dest) {
 			p.rdb.LRem(p.ctx, record.Pending(queue), 1, id)
 			for _, key := range []string{
-				record.Scheduled(queue), record.Retry(queue), record.Parked(queue, record.StatePaused),
+				record.Scheduled(queue), record.Retry(queue), record.Due(queue), record.Parked(queue, record.StatePaused),
 				record.Parked(queue, record.StateWaiting), record.Failed(queue), record.Completed(queue),
 				record.Expiry(queue), record.Batch(queue, "b1"), record.Outbox(queue),
 			} {

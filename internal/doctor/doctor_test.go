@@ -409,6 +409,52 @@ func TestDamage(t *testing.T) {
 				p.wantNote("free", "pending")
 			},
 		},
+		"jobs that wait for an instant in some of their sets": {
+			damage: func(p *patient) {
+				for _, id := range []string{"a", "b", "c", "good"} {
+					p.in(record.StateScheduled, id)
+					p.set(id, "reason", "breaker_open shop")
+					p.zadd(record.Deferred(p.queue, "shop"), p.rdb.ZScore(p.ctx, record.Due(p.queue), id).Val(), id)
+				}
+				p.zrem(record.Scheduled(p.queue), "a")
+				p.zrem(record.Due(p.queue), "b")
+				p.zrem(record.Deferred(p.queue, "shop"), "c")
+				p.in(record.StateRetry, "r")
+				p.zrem(record.Due(p.queue), "r")
+			},
+			want: []string{"lost a b c r"},
+			after: func(p *patient) {
+				for _, id := range []string{"a", "b", "c", "r", "good"} {
+					at := p.field(id, "available_at")
+					p.wantScore(record.Due(p.queue), id, at)
+					if id != "r" {
+						p.wantScore(record.Deferred(p.queue, "shop"), id, at)
+						p.wantState(id, "scheduled")
+					}
+				}
+				p.wantState("r", "retry")
+			},
+		},
+		"entries of jobs that do not wait for an instant or for this breaker": {
+			damage: func(p *patient) {
+				p.enqueue("a")
+				p.in(record.StateScheduled, "b")
+				for _, set := range []string{record.Due(p.queue), record.Deferred(p.queue, "shop"), record.Deferred(p.queue, "shop/k")} {
+					p.zadd(set, 4e12, "a")
+					p.zadd(set, 4e12, "gone")
+				}
+				p.set("b", "reason", "breaker_open shop/k")
+				p.zadd(record.Deferred(p.queue, "shop"), 4e12, "b")
+				p.zadd(record.Deferred(p.queue, "shop/k"), 4e12, "b")
+			},
+			want: []string{"entry_stale a", "entry_stale a a b", "entry_without_job gone", "entry_without_job gone gone"},
+			after: func(p *patient) {
+				if n := p.rdb.Exists(p.ctx, record.Deferred(p.queue, "shop")).Val(); n != 0 {
+					p.t.Error("there are still jobs that breaker shop deferred")
+				}
+				p.wantScore(record.Deferred(p.queue, "shop/k"), "b", "4000000000000")
+			},
+		},
 		"a queue that is not listed": {
 			damage: func(p *patient) {
 				p.enqueue("a")

@@ -106,6 +106,7 @@ func (p *pass) indexesOf(queue string) []index {
 	add(archived(queue), p.setStep(archivedScript, queue, "archived", "0", perSet))
 	jobs(record.Scheduled(queue), "scheduled", record.StateScheduled)
 	jobs(record.Retry(queue), "retry", record.StateRetry)
+	jobs(record.Due(queue), "due", record.StateScheduled+" "+record.StateRetry)
 	jobs(record.Completed(queue), "completed", record.StateCompleted)
 	for _, state := range []string{
 		record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,

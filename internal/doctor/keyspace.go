@@ -116,13 +116,13 @@ func ofQueue(key string) (queue, rest string, asynqs bool) {
 	return queue, rest, asynqs
 }
 
-// lookAt looks at what SCAN has returned: jobs and families at once, batches and the
-// held jobs of keys in steps of their own.
+// lookAt looks at what SCAN has returned: jobs and families at once, the sets of
+// batches, keys and breakers in steps of their own.
 func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	byQueue := map[string][]any{}
 	parents := map[string][]any{}
 	var order, parentOrder []string
-	var batches, held []call
+	var batches, held, deferred []call
 	for _, key := range keys {
 		queue, rest, asynqs := ofQueue(key)
 		if id, ok := strings.CutPrefix(rest, "t:"); ok && asynqs {
@@ -134,6 +134,8 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 			batches = append(batches, call{batchScript, queue, []any{batch, "0", perSet}})
 		} else if name, ok := strings.CutPrefix(rest, "held:"); ok && !asynqs {
 			held = append(held, call{heldScript, queue, []any{name, "0", perSet}})
+		} else if strings.HasPrefix(rest, record.DeferredPrefix) && !asynqs {
+			deferred = append(deferred, call{indexScript, queue, []any{key, record.StateScheduled, "0", perSet}})
 		} else if parent, ok := strings.CutPrefix(rest, "children:"); ok && !asynqs {
 			if parents[queue] == nil {
 				parentOrder = append(parentOrder, queue)
@@ -146,6 +148,9 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	}
 	for chunk := range slices.Chunk(held, perTrip) {
 		p.push(p.lookAtSets(inHeld, chunk))
+	}
+	for chunk := range slices.Chunk(deferred, perTrip) {
+		p.push(p.lookAtSets(inDeferred, chunk))
 	}
 	if err := p.lookAtJobs(ctx, order, byQueue); err != nil {
 		return err
@@ -182,17 +187,18 @@ func (p *pass) lookAtSets(where string, calls []call) step {
 				return err
 			}
 			if next != "0" {
-				p.push(p.setStep(c.script, c.queue, where, next, perSet, c.args[0]))
+				p.push(p.setStep(c.script, c.queue, where, next, perSet, c.args[:len(c.args)-2]...))
 			}
 		}
 		return nil
 	}
 }
 
-// Where the index of a batch and the held jobs of a key are, for people.
+// Names of the sets of a batch, of a key and of a breaker, for people.
 const (
-	inBatch = "a batch"
-	inHeld  = "the held jobs of a key"
+	inBatch    = "a batch"
+	inHeld     = "the held jobs of a key"
+	inDeferred = "the jobs that a breaker deferred"
 )
 
 // lookAtJobs looks at jobs of some queues in one round trip.

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -122,7 +123,9 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 		p.lease(id, time.Minute)
 		return id
 	case record.StateScheduled, record.StateRetry:
-		p.set(id, "available_at", time.Now().Add(time.Hour).UnixMilli())
+		at := time.Now().Add(time.Hour).UnixMilli()
+		p.set(id, "available_at", at)
+		p.zadd(record.Due(p.queue), float64(at), id)
 	case record.StatePaused:
 		p.set(id, "resume", "pending")
 	case record.StateWaiting:
@@ -264,4 +267,13 @@ func (p *patient) wantNote(id, status string) {
 		}
 	}
 	p.t.Errorf("the history of %s tells of no repair to %s: %+v", id, status, h)
+}
+
+// wantScore checks a score, in full digits.
+func (p *patient) wantScore(key, id, want string) {
+	p.t.Helper()
+	score, err := p.rdb.ZScore(p.ctx, key, id).Result()
+	if err != nil || strconv.FormatFloat(score, 'f', -1, 64) != want {
+		p.t.Errorf("%s in %s: %f, %v; want %s", id, key, score, err, want)
+	}
 }

@@ -211,7 +211,7 @@ func (f *fleet) hurry(dests ...string) {
 	f.t.Helper()
 	ctx := context.Background()
 	for _, d := range dests {
-		key := record.Scheduled(record.Queue(d, record.Default))
+		key := record.Due(record.Queue(d, record.Default))
 		for _, id := range f.rdb.ZRange(ctx, key, 0, -1).Val() {
 			if err := f.rdb.ZAddXX(ctx, key, redis.Z{Score: 1, Member: id}).Err(); err != nil {
 				f.t.Fatal(err)

@@ -2,7 +2,6 @@ package modeltest
 
 import (
 	"errors"
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -78,6 +77,12 @@ func (w *world) checkPlaces(q *queue) {
 	for _, state := range []string{record.StateScheduled, record.StateRetry, record.StateCompleted} {
 		w.same(q, state, w.zset("asynq:{"+q.name+"}:"+state), ours(state))
 	}
+	due := ours(record.StateScheduled)
+	maps.Copy(due, ours(record.StateRetry))
+	for id := range due {
+		due[id] = float64(m.jobs[id].since.UnixMilli())
+	}
+	w.same(q, "due", w.zset(record.Due(q.name)), due)
 	for _, state := range parkedStates {
 		w.same(q, state, w.zset(record.Parked(q.name, state)), ours(state))
 	}
@@ -167,8 +172,7 @@ func score(state string, at time.Time) float64 {
 	case record.StateCompleted:
 		return float64(at.Unix())
 	case record.StateScheduled, record.StateRetry:
-		f, _ := strconv.ParseFloat(fmt.Sprintf("%.3f", float64(at.UnixMilli())/1000), 64)
-		return f
+		return float64((at.UnixMilli() + 999) / 1000)
 	}
 	return float64(at.UnixMilli())
 }

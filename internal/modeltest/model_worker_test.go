@@ -246,12 +246,12 @@ func (m *model) complete(r ref, worker string, response *asynqx.Response) (was, 
 
 // forward moves what is due to the end of the line, and returns how many.
 func (m *model) forward(queue string) (moved int) {
-	for _, state := range []string{record.StateScheduled, record.StateRetry} {
-		for _, j := range m.inSet(queue, state) {
-			if !j.since.After(present()) {
-				m.toPending(j)
-				moved++
-			}
+	timed := append(m.inSet(queue, record.StateScheduled), m.inSet(queue, record.StateRetry)...)
+	slices.SortFunc(timed, func(a, b *job) int { return cmp.Or(a.since.Compare(b.since), cmp.Compare(a.id, b.id)) })
+	for _, j := range timed[:min(len(timed), 100)] {
+		if !j.since.After(present()) {
+			m.toPending(j)
+			moved++
 		}
 	}
 	return moved

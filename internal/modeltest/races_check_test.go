@@ -63,7 +63,7 @@ func (r *race) checkQueue(queue string, found map[string]*jobs.Job) {
 	put(record.StateScheduled, rdb.ZRange(ctx, record.Scheduled(queue), 0, -1).Val())
 	put(record.StateRetry, rdb.ZRange(ctx, record.Retry(queue), 0, -1).Val())
 	put(record.StateActive, rdb.LRange(ctx, record.Active(queue), 0, -1).Val())
-	for _, key := range []string{record.Lease(queue), record.Outbox(queue)} {
+	for _, key := range []string{record.Lease(queue), record.Outbox(queue), record.Due(queue)} {
 		if left := rdb.ZRange(ctx, key, 0, -1).Val(); len(left) > 0 {
 			r.t.Errorf("%s still has %v", key, left)
 		}

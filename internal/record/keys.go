@@ -82,12 +82,12 @@ func Active(queue string) string { return "asynq:{" + queue + "}:active" }
 // seconds.
 func Lease(queue string) string { return "asynq:{" + queue + "}:lease" }
 
-// Scheduled is asynq's ZSET of what waits for a time, in unix seconds with a
-// fraction.
+// Scheduled is asynq's ZSET of what waits for a time, in whole unix seconds, rounded
+// up: asynq's tools read no fractions. Due is what jobs are started by.
 func Scheduled(queue string) string { return "asynq:{" + queue + "}:scheduled" }
 
-// Retry is asynq's ZSET of what waits for its next call, in unix seconds with a
-// fraction.
+// Retry is asynq's ZSET of what waits for its next call, in whole unix seconds,
+// rounded up; see Due.
 func Retry(queue string) string { return "asynq:{" + queue + "}:retry" }
 
 // Completed is asynq's ZSET of completed ids by when they are deleted, unix
@@ -119,6 +119,17 @@ func HeldOf(queue, key string) string { return ours(queue, "held:"+key) }
 // HeldKeys is the ZSET of the keys that have held jobs: key → unix milliseconds
 // before which nobody need ask for it.
 func HeldKeys(queue string) string { return ours(queue, "heldkeys") }
+
+// Due is the ZSET of the ids in Scheduled and Retry by when they are due, unix
+// milliseconds.
+func Due(queue string) string { return ours(queue, "due") }
+
+// Deferred is the ZSET of the ids in Scheduled that a breaker, by its name, deferred: by
+// when they are due, unix milliseconds.
+func Deferred(queue, breaker string) string { return ours(queue, DeferredPrefix+breaker) }
+
+// DeferredPrefix begins the name of each Deferred.
+const DeferredPrefix = "deferred:"
 
 // Expiry is the ZSET of the ids that wait and will expire, by when they do, unix
 // milliseconds. Ids that are in hand or have ended are not in it, but for those that

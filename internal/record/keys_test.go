@@ -72,6 +72,8 @@ func TestKeys(t *testing.T) {
 		"tidegate:{tidegate:d:low}:held":       record.Held("tidegate:d:low"),
 		"tidegate:{tidegate:d:low}:held:k":     record.HeldOf("tidegate:d:low", "k"),
 		"tidegate:{tidegate:d:low}:heldkeys":   record.HeldKeys("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:due":        record.Due("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:deferred:d": record.Deferred("tidegate:d:low", "d"),
 		"tidegate:{tidegate:d:low}:expiry":     record.Expiry("tidegate:d:low"),
 		"tidegate:{tidegate:d:low}:batch:b":    record.Batch("tidegate:d:low", "b"),
 		"tidegate:{tidegate:d:low}:batches":    record.Batches("tidegate:d:low"),

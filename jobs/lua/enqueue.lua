@@ -1,6 +1,6 @@
 -- Enqueues jobs of one queue, in the order given.
 --
--- KEYS[1] pending list   KEYS[2] scheduled set
+-- KEYS[1] pending list
 -- ARGV[1] queue
 -- ARGV[2] now by the client's clock, unix nanoseconds (asynq's pending_since)
 -- ARGV[3...] per job: id, encoded message, what else there is as a JSON object ('' =
@@ -70,7 +70,7 @@ local function special(id, key, message, more)
     if o.after then
       park(id, key, 'waiting')
     elseif at then
-      to_timed(id, key, 'scheduled', at)
+      to_timed(id, key, 'scheduled', at, '')
     end
   end
   if o.delay or o.ttl or expired then

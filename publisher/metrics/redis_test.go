@@ -147,7 +147,7 @@ for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   for k = 2, #KEYS do redis.call('ZADD', KEYS[k], 4102444800000 + i, 'filled-' .. i) end
 end`)
 	keys := []string{
-		record.Pending(queue), record.Scheduled(queue), record.Retry(queue), record.Expiry(queue), "asynq:{" + queue + "}:completed",
+		record.Pending(queue), record.Scheduled(queue), record.Retry(queue), record.Due(queue), record.Expiry(queue), "asynq:{" + queue + "}:completed",
 	}
 	const portion = 20_000
 	for from := 1; from <= n; from += portion {

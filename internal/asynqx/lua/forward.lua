@@ -1,39 +1,38 @@
 -- The beat of a queue: moves jobs whose time has come to the back of the queue, up
--- to 100 of each set, and looks what else is to be done. Stands in for asynq's
--- forwardCmd, which knows whole seconds only and believes the worker's clock.
+-- to 100, and looks what else is to be done. Stands in for asynq's forwardCmd, which
+-- knows whole seconds only and believes the worker's clock.
 --
--- KEYS[1] scheduled   KEYS[2] retry   KEYS[3] pending
+-- KEYS[1] due   KEYS[2] pending
 -- ARGV[1] queue   ARGV[2] '1' to move, '0' to look only
 -- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for marks too
--- returns {how many were taken out of the sets, 1 if a job's expiry has come,
+-- returns {how many were taken out of due, 1 if a job's expiry has come,
 --   1 if a parent that has ended has children to tell, id and mark of each job in
 --   hand of which something is asked, ...}
 --
 -- Each worker calls this every second for each queue; where there is nothing to
 -- do it costs no more than looking.
-local seconds = string.format('%.3f', now / 1000)
-local moved = 0
-for i = 1, 2 do
-  local ids = {}
-  if ARGV[2] == '1' and redis.call('ZRANGE', KEYS[i], 0, 0)[1] then
-    ids = redis.call('ZRANGEBYSCORE', KEYS[i], '-inf', seconds, 'LIMIT', 0, 100)
-  end
-  if #ids > 0 then
-    -- First, because a Redis that is full refuses a script's first write unless
-    -- it frees memory, and lets it finish otherwise.
-    redis.call('ZREM', KEYS[i], unpack(ids))
-    moved = moved + #ids
-  end
-  for _, id in ipairs(ids) do
-    local key = task(id)
-    local state = redis.call('HGET', key, 'state')
-    if state == 'scheduled' or state == 'retry' then
-      to_pending(id, key)
-    end
+local ids = {}
+if ARGV[2] == '1' then
+  ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', now_ms, 'LIMIT', 0, 100)
+end
+if #ids > 0 then
+  -- First, because a Redis that is full refuses a script's first write unless
+  -- it frees memory, and lets it finish otherwise.
+  redis.call('ZREM', KEYS[1], unpack(ids))
+end
+for _, id in ipairs(ids) do
+  local key = task(id)
+  local state = redis.call('HGET', key, 'state')
+  if state == 'scheduled' or state == 'retry' then
+    leave(id, key, state)
+    to_pending(id, key)
+  elseif not state then
+    redis.call('ZREM', asynq .. 'scheduled', id)
+    redis.call('ZREM', asynq .. 'retry', id)
   end
 end
 local next = redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES')
-local out = { moved, next[2] and tonumber(next[2]) <= now and 1 or 0, 0 }
+local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0 }
 if ARGV[3] == '1' then
   out[3] = redis.call('EXISTS', ours .. 'outbox')
 end

@@ -1,18 +1,23 @@
--- Makes jobs due that were put off for a reason which is no more.
+-- Puts jobs that a breaker deferred to the back of the queue before their time, up to
+-- 100, the one that is due first before the next.
 --
--- KEYS[1] scheduled   KEYS[2] pending
--- ARGV[1] queue   ARGV[2] ms ahead to look   ARGV[3] the reason
--- ARGV[4] how many of the set to pass over, ARGV[5] how many to look at
--- returns {moved, looked at}
-local latest = string.format('%.3f', (now + tonumber(ARGV[2])) / 1000)
-local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', latest, 'LIMIT', ARGV[4], ARGV[5])
-local moved = 0
+-- KEYS[1] the deferred jobs of the breaker   KEYS[2] pending
+-- ARGV[1] queue
+-- returns {how many were released, how many entries are left}
+local ids = redis.call('ZRANGE', KEYS[1], 0, 99)
+if #ids > 0 then
+  redis.call('ZREM', KEYS[1], unpack(ids)) -- first, for a Redis that is full
+end
+local released = 0
 for _, id in ipairs(ids) do
   local key = task(id)
-  if redis.call('HGET', key, 'reason') == ARGV[3] then
-    redis.call('ZREM', KEYS[1], id)
+  local f = redis.call('HMGET', key, 'state', 'reason')
+  if f[1] == 'scheduled' and deferred_of(f[2]) == KEYS[1] then
+    leave(id, key, f[1])
     to_pending(id, key)
-    moved = moved + 1
+    redis.call('HSET', key, 'available_at', now_ms)
+    redis.call('HDEL', key, 'reason')
+    released = released + 1
   end
 end
-return { moved, #ids }
+return { released, redis.call('ZCARD', KEYS[1]) }

@@ -175,6 +175,6 @@ elseif target == 'pending' then
   to_pending(id, KEYS[1])
 else
   redis.call('HSET', KEYS[1], 'available_at', int(at), 'reason', reason)
-  to_timed(id, KEYS[1], target, at)
+  to_timed(id, KEYS[1], target, at, reason)
 end
 return { kind, count, int(at), 0 }

@@ -31,6 +31,15 @@ local function hold_again(id, key, name, since)
   repaired(key, 'pending', 'was not among the held jobs of its key')
 end
 
+-- A job that waits for an instant is in asynq's set, in the set of exact instants, and
+-- in the one of the breaker that deferred it.
+local function indexed(id, state, reason)
+  local deferred = state == 'scheduled' and deferred_of(reason)
+  return redis.call('ZSCORE', sets[state] .. state, id)
+    and (state ~= 'scheduled' and state ~= 'retry' or redis.call('ZSCORE', ours .. 'due', id))
+    and (not deferred or redis.call('ZSCORE', deferred, id))
+end
+
 local function put_back(id, key, state, available, ended)
   if state == 'scheduled' or state == 'retry' then
     to_timed(id, key, state, tonumber(available or '') or now)
@@ -70,7 +79,7 @@ for i = 6, #ARGV do
   local id = ARGV[i]
   local key = task(id)
   local f = redis.call('HMGET', key, 'state', 'ghost', 'pending_since', 'available_at', 'ended_at', 'expires_at',
-    'batch', 'waits', 'mark', 'key')
+    'batch', 'waits', 'mark', 'key', 'reason')
   local state, ghost = f[1], f[2]
   local code = '.'
   local whole = redis.call('HEXISTS', key, 'msg') == 1
@@ -119,7 +128,7 @@ for i = 6, #ARGV do
         code = '?'
       end
     elseif sets[state or ''] then
-      if not redis.call('ZSCORE', sets[state] .. state, id) then
+      if not indexed(id, state, f[11]) then
         report('lost', id)
         if not dry then
           put_back(id, key, state, f[4], f[5])

@@ -104,12 +104,29 @@ local function due_keys(served)
   return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', unpack(due) }
 end
 
+-- Jobs in the states scheduled and retry wait for an instant. asynq's sets of that name
+-- hold whole seconds, rounded up, because asynq's tools read nothing else; `due` holds
+-- the exact instants of both, in unix ms, and is what forward.lua goes by. A scheduled
+-- job that a breaker deferred is, besides, in a set of that breaker, from which it is
+-- released when the breaker closes: the key of that set follows from the job's reason.
+local function deferred_of(reason)
+  local breaker = string.match(reason or '', '^breaker_open (.+)$')
+  return breaker and ours .. 'deferred:' .. breaker
+end
+
 -- Takes a job out of where it is by its state.
 local function leave(id, key, state)
   if state == 'pending' then
     redis.call('HSET', key, 'ghost', '1')
     redis.call('INCR', ours .. 'ghosts')
-  elseif state == 'scheduled' or state == 'retry' or state == 'completed' then
+  elseif state == 'scheduled' or state == 'retry' then
+    redis.call('ZREM', asynq .. state, id)
+    redis.call('ZREM', ours .. 'due', id)
+    local deferred = state == 'scheduled' and deferred_of(redis.call('HGET', key, 'reason'))
+    if deferred then
+      redis.call('ZREM', deferred, id)
+    end
+  elseif state == 'completed' then
     redis.call('ZREM', asynq .. state, id)
   elseif state == 'held' then
     local name = redis.call('HGET', key, 'key') or ''
@@ -155,9 +172,15 @@ local function to_front(id, key)
   end
 end
 
--- Puts a job where it waits for an instant: 'scheduled' or 'retry'.
-local function to_timed(id, key, state, at)
-  redis.call('ZADD', asynq .. state, string.format('%.3f', at / 1000), id)
+-- Puts a job where it waits for an instant, in unix ms: 'scheduled' or 'retry'. The
+-- reason need not be given if it is in the record.
+local function to_timed(id, key, state, at, reason)
+  redis.call('ZADD', asynq .. state, int(math.ceil(at / 1000)), id)
+  redis.call('ZADD', ours .. 'due', int(at), id)
+  local deferred = state == 'scheduled' and deferred_of(reason or redis.call('HGET', key, 'reason'))
+  if deferred then
+    redis.call('ZADD', deferred, int(at), id)
+  end
   redis.call('HSET', key, 'state', state)
 end
 

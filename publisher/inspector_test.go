@@ -1,0 +1,138 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// asynq's own tools work beside Tidegate, over jobs in every state.
+func TestInspectorReadsJobsInEveryState(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	b := newBench(t)
+	release := make(chan struct{})
+	defer close(release)
+	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+		switch string(j.Payload) {
+		case `"fail"`, `"retry"`:
+			return errors.New("boom")
+		case `"reschedule"`:
+			return jobs.Reschedule(time.Hour + 1500*time.Microsecond)
+		case `"run"`:
+			<-release
+		}
+		return nil
+	}, publisher.Concurrency(1))
+	enqueue := func(payload string, opts ...jobs.Option) string {
+		t.Helper()
+		j, err := b.client.Enqueue(ctx, jobs.New(b.dest, payload, opts...))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.ID
+	}
+	if _, err := breaker.Trip(ctx, b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
+		t.Fatal(err)
+	}
+	slow := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 300})
+	own := map[string]string{ // in states of ours, which asynq does not know
+		"held":   enqueue("held", jobs.Key("alice")),
+		"failed": enqueue("fail"),
+	}
+	retry, rescheduled, completed := enqueue("retry", slow), enqueue("reschedule"), enqueue("complete")
+	b.waitStatus(completed, jobs.Completed)
+	running := enqueue("run")
+	b.waitStatus(running, jobs.Running)
+	scheduled := enqueue("schedule", jobs.Delay(time.Hour+1500*time.Microsecond))
+	pending := enqueue("pend")
+	own["waiting"] = enqueue("wait", jobs.After(scheduled))
+	own["paused"], own["cancelled"], own["expired"] = enqueue("pause", slow), enqueue("cancel"), enqueue("expire")
+	for _, err := range []error{
+		b.client.Pause(ctx, own["paused"]), b.client.Cancel(ctx, own["cancelled"]), b.client.MarkExpired(ctx, own["expired"]),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
+	list := func(state asynq.TaskState, tasks []*asynq.TaskInfo, err error, want ...string) {
+		t.Helper()
+		if err != nil {
+			t.Errorf("list of %s tasks: %v", state, err)
+			return
+		}
+		var got []string
+		for _, task := range tasks {
+			got = append(got, task.ID)
+		}
+		slices.Sort(got)
+		slices.Sort(want)
+		if state == asynq.TaskStatePending {
+			got = slices.DeleteFunc(got, func(id string) bool { return id != pending }) // ids of ended jobs are dropped later
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s tasks (-want +got):\n%s", state, diff)
+		}
+		for _, id := range want {
+			info, err := inspector.GetTaskInfo(b.queue(), id)
+			if err != nil {
+				t.Errorf("%s task %s: %v", state, id, err)
+				continue
+			}
+			if info.State != state {
+				t.Errorf("%s is %s to asynq, want %s", id, info.State, state)
+			}
+			for _, key := range []string{record.Scheduled(b.queue()), record.Retry(b.queue())} {
+				if score := b.rdb.ZScore(ctx, key, id).Val(); score != math.Trunc(score) {
+					t.Errorf("%s has the score %f; asynq's CLI reads whole seconds only", id, score)
+				}
+			}
+			if at := b.get(id).AvailableAt; state == asynq.TaskStateScheduled || state == asynq.TaskStateRetry {
+				if late := info.NextProcessAt.Sub(at); late < 0 || late >= time.Second {
+					t.Errorf("%s is due at %s to asynq, %s after %s; want the first whole second", id, info.NextProcessAt, late, at)
+				}
+			}
+		}
+	}
+	tasks, err := inspector.ListScheduledTasks(b.queue())
+	list(asynq.TaskStateScheduled, tasks, err, scheduled, rescheduled)
+	tasks, err = inspector.ListRetryTasks(b.queue())
+	list(asynq.TaskStateRetry, tasks, err, retry)
+	tasks, err = inspector.ListPendingTasks(b.queue())
+	list(asynq.TaskStatePending, tasks, err, pending)
+	tasks, err = inspector.ListActiveTasks(b.queue())
+	list(asynq.TaskStateActive, tasks, err, running)
+	tasks, err = inspector.ListCompletedTasks(b.queue())
+	list(asynq.TaskStateCompleted, tasks, err, completed)
+	tasks, err = inspector.ListArchivedTasks(b.queue())
+	list(asynq.TaskStateArchived, tasks, err)
+	if _, err := inspector.GetQueueInfo(b.queue()); err != nil {
+		t.Errorf("queue: %v", err)
+	}
+	for state, id := range own {
+		if _, err := inspector.GetTaskInfo(b.queue(), id); err == nil || err.Error() != `asynq: FAILED_PRECONDITION: FAILED_PRECONDITION: "`+state+`" is not supported task state` {
+			t.Errorf("%s task: %v, want that asynq does not know its state", state, err)
+		}
+	}
+
+	// What asynq's tools change is taken up.
+	if err := inspector.RunTask(b.queue(), scheduled); err != nil {
+		t.Error(err)
+	}
+	if got := b.get(scheduled).Status; got != jobs.Pending {
+		t.Errorf("a task that asynq was told to run is %s", got)
+	}
+}
