@@ -20,6 +20,8 @@ const (
 	askAgain = time.Second
 	// lookMin and lookMax bound the pause between looks at empty queues.
 	lookMin, lookMax = 100 * time.Millisecond, time.Second
+	// commandTimeout bounds one call to Redis while the gate waits.
+	commandTimeout = 3 * time.Second
 	// untilReset is how long a key that was tripped until it is reset is left alone;
 	// its reset tells sooner.
 	untilReset = time.Minute
@@ -84,14 +86,14 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		if err := g.giveBack(ctx); err != nil {
 			return asynqx.Grant{}, err
 		}
-		more, err := backlog(ctx)
+		more, err := ask(ctx, backlog)
 		if err != nil {
 			return asynqx.Grant{}, err
 		}
 		if !more {
 			// Nobody needs the permit, but people look at the state.
 			if view.State == breaker.HalfOpen {
-				if _, err := g.b.Advance(ctx); err != nil {
+				if _, err := ask(ctx, g.b.Advance); err != nil {
 					return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 				}
 			}
@@ -99,7 +101,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			pause = min(2*pause, lookMax)
 			continue
 		}
-		permit, err := g.b.Allow(ctx)
+		permit, err := ask(ctx, g.b.Allow)
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
@@ -224,10 +226,35 @@ func (g *gate) giveBack(ctx context.Context) error {
 	if !keeps {
 		return nil
 	}
+	ctx, cancel := forCommand(ctx)
+	defer cancel()
 	if err := p.Release(ctx); err != nil {
 		return fmt.Errorf("publisher: give a permit back: %w", err)
 	}
 	return nil
+}
+
+// ask makes one call to Redis while a gate waits until the end of ctx.
+func ask[T any](ctx context.Context, command func(context.Context) (T, error)) (T, error) {
+	ctx, cancel := forCommand(ctx)
+	defer cancel()
+	return command(ctx)
+}
+
+// forCommand returns a context for a call to Redis with a time of its own: the deadline of
+// ctx bounds how long the gate waits, and a call that begins just before it would seem to
+// have no answer. It ends when ctx is cancelled.
+func forCommand(ctx context.Context) (context.Context, context.CancelFunc) {
+	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	stop := context.AfterFunc(ctx, func() {
+		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			cancel()
+		}
+	})
+	return command, func() {
+		stop()
+		cancel()
+	}
 }
 
 // wait returns after d, at a change of the view, or when ctx ends.

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -49,6 +50,10 @@ func (h *health) failed(err error) {
 	}
 	h.down.Store(true)
 	h.at = h.failedAt
+	if noSocket(err) {
+		h.log.Error("this worker cannot connect to redis: it has no file descriptor or local port left; raise its limit (ulimit -n), or lower its concurrency; work in hand goes on", "error", err)
+		return
+	}
 	if h.refused.Load() != unanswered && !redis.IsReadOnlyError(err) {
 		h.log.Error("redis refuses what a worker needs; work in hand goes on, nothing new is fetched until it does it again", "error", err)
 		return
@@ -66,6 +71,12 @@ func (h *health) worked() {
 		h.last = nil
 		h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond).String())
 	}
+}
+
+// noSocket reports whether the fault is this process's or its machine's, and not Redis's:
+// no file descriptor or no local port is left.
+func noSocket(err error) bool {
+	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
 // answered says that Redis has answered to something: enough for one that did not

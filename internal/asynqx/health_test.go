@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"errors"
 	"log/slog"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -24,6 +27,7 @@ var _ redis.Error = serverError("")
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	const gone, refuses, back = "redis does not answer", "redis refuses what a worker needs", "redis answers again"
+	const noSocketLeft = "no file descriptor or local port left"
 	for _, tc := range []struct {
 		err      error
 		says     string
@@ -31,6 +35,9 @@ func TestHealth(t *testing.T) {
 		wrote    bool // whether any write will
 	}{
 		{errors.New("dial tcp: connection refused"), gone, true, true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}, noSocketLeft, true, true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.ENFILE)}, noSocketLeft, true, true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}, noSocketLeft, true, true},
 		{serverError("CLUSTERDOWN The cluster is down"), gone, true, true},
 		{serverError("LOADING Redis is loading the dataset in memory"), gone, true, true},
 		{serverError("READONLY You can't write against a read only replica."), gone, false, true},
