@@ -1,9 +1,10 @@
-// Package modeltest holds the life of a job against a model of it.
+// Package modeltest holds the life of a job against the invariants of
+// docs/invariants.md.
 //
-// TestModel plays random sequences of what clients, workers and time do, in
-// virtual time, and compares Redis with the model after each step. TestRaces lets
-// clients and real workers race for the same jobs and checks afterwards what must
-// hold in whatever order it happened.
+// TestModel plays random sequences of what clients, workers and time do, in virtual
+// time. TestRaces lets clients and real workers race for the same jobs. Both note what
+// can be seen from outside in a book, which checks each observation; neither knows how
+// jobs are kept.
 //
 // It has tests only.
 package modeltest

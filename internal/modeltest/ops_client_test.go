@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strconv"
 	"time"
 
 	"pgregory.net/rapid"
@@ -19,7 +18,7 @@ var (
 )
 
 // someID draws the id of a job that exists, or existed.
-func (w *world) someID(t *rapid.T) string { return oneOf(t, "id", w.used...) }
+func (w *world) someID(t *rapid.T) string { return oneOf(t, "id", w.book.list...).id }
 
 // drawSpec describes a job; an id of "" is for the client to give.
 func (w *world) drawSpec(t *rapid.T) *jobs.Spec {
@@ -32,7 +31,7 @@ func (w *world) drawSpec(t *rapid.T) *jobs.Spec {
 		w.named++
 		add(jobs.ID(fmt.Sprintf("j%02d", w.named)))
 	case "again":
-		if len(w.used) > 0 {
+		if len(w.book.list) > 0 {
 			add(jobs.ID(w.someID(t)))
 		}
 	}
@@ -55,7 +54,7 @@ func (w *world) drawSpec(t *rapid.T) *jobs.Spec {
 		add(jobs.Key(k))
 	}
 	for range oneOf(t, "parents", 0, 0, 0, 1, 2) {
-		if len(w.used) > 0 {
+		if len(w.book.list) > 0 {
 			add(jobs.After(w.someID(t)))
 		}
 	}
@@ -81,113 +80,108 @@ func (w *world) enqueue(t *rapid.T) {
 	for range n {
 		s := w.drawSpec(t)
 		specs = append(specs, s)
-		if s.ID != "" && !slices.Contains(w.used, s.ID) {
-			w.used = append(w.used, s.ID) // the later ones may name it
+		if s.ID != "" && w.book.jobs[s.ID] == nil {
+			w.book.meant(s) // the later ones may name it
 		}
+	}
+	given := make([]string, n)
+	for i, s := range specs {
+		given[i] = s.ID
 	}
 	results, err := w.client.EnqueueMany(ctx, specs)
 	w.must(err)
-	meant := make([]*jobs.Spec, n)
-	for i, s := range specs {
-		clone := *s
-		if meant[i] = &clone; s.ID == "" && results[i].Job != nil {
-			clone.ID = results[i].Job.ID
-			w.used = append(w.used, clone.ID)
-		}
-		if clone.ID == "" {
-			clone.ID = "refused" + strconv.Itoa(i)
-		}
-		w.focus = clone.ID
-	}
-	for i, a := range w.model.enqueue(meant) {
-		got := results[i]
-		switch a {
-		case unknownParent:
-			if problem, ok := errors.AsType[*jobs.ValidationError](got.Err); !ok || problem.Fields[0].Field != "after" {
-				t.Fatalf("enqueue of %s, whose parents %v do not all exist: %+v", meant[i].ID, meant[i].After, got)
+	for _, duplicate := range []bool{false, true} { // of two with one id either may be it
+		for i, r := range results {
+			if r.Err == nil && r.Job.Duplicate == duplicate {
+				w.enqueued(specs[i], given[i], r.Job)
 			}
-			if w.focus == meant[i].ID {
-				w.focus = ""
-			}
-		case again:
-			if got.Err == nil {
-				t.Fatalf("enqueue of %s, which an earlier one of the call has and that was refused: %+v", meant[i].ID, got.Job)
-			}
-		case exists, accepted:
-			if got.Err != nil || got.Job.Duplicate != (a == exists) {
-				t.Fatalf("enqueue of %s: %+v, %v; want duplicate: %t", meant[i].ID, got.Job, got.Err, a == exists)
-			}
-			got.Job.Duplicate = false
-			if a == accepted {
-				got.Job.Retry = w.model.jobs[meant[i].ID].asJob().Retry // triggers are written out
-			}
-			w.sameJob(w.model.jobs[meant[i].ID], got.Job)
 		}
 	}
-	released := 0
-	for _, s := range meant {
-		if j := w.model.jobs[s.ID]; j != nil && len(s.After) > 0 && j.state == record.StatePending {
-			released++
+	for i, r := range results {
+		if r.Err != nil {
+			w.refused(specs[i], r.Err, slices.Index(given, given[i]) == i && !slices.Contains(given[i+1:], given[i]))
 		}
 	}
-	if released > 1 {
-		w.adoptOrder()
-	}
-	t.Logf("enqueued %s", ids(meant))
+	t.Logf("enqueued %q", given)
 }
 
-// adoptOrder takes over the order in the lines: jobs of one call whose parents have
-// completed already are released in any order.
-func (w *world) adoptOrder() {
-	for _, q := range w.model.queues {
-		line := w.list(record.Pending(q.name))
-		slices.Reverse(line)
-		if slices.Equal(slices.Sorted(slices.Values(line)), slices.Sorted(slices.Values(q.line))) {
-			q.line = line
-		}
-	}
+// missing reports whether a parent is not there, or need not be.
+func (w *world) missing(id string) bool {
+	p := w.book.jobs[id]
+	return p.first == nil || p.gone || w.purged(p)
 }
 
-func ids(specs []*jobs.Spec) (out []string) {
-	for _, s := range specs {
-		out = append(out, s.ID)
+// enqueued holds the acceptance of a job against the invariants.
+func (w *world) enqueued(s *jobs.Spec, given string, got *jobs.Job) {
+	w.focus = got.ID
+	j := w.book.jobs[given]
+	if j != nil && !got.Duplicate && j.first != nil && w.purged(j) {
+		j.gone = true
 	}
-	return out
+	switch there := j != nil && j.first != nil && !j.gone; {
+	case got.Duplicate != there:
+		w.t.Fatalf("Enqueued once: %s, duplicate: %t, there before: %t", got.ID, got.Duplicate, there)
+	case there:
+		got.Duplicate = false
+		w.book.read(got)
+		return
+	}
+	for _, id := range s.After {
+		if p := w.book.jobs[id]; p.first == nil || p.gone {
+			w.t.Fatalf("Parents first: %s was accepted, and there is no parent %s", got.ID, id)
+		}
+	}
+	if j == nil || j.first != nil {
+		j = w.book.meant(withID(s, got.ID))
+	}
+	j.spec = withID(s, got.ID)
+	j.disturbed = disturbs(s)
+	j.accepted(got)
+}
+
+func withID(s *jobs.Spec, id string) *jobs.Spec {
+	clone := *s
+	clone.ID = id
+	return &clone
+}
+
+// refused fails unless there was a reason to refuse a job.
+func (w *world) refused(s *jobs.Spec, err error, alone bool) {
+	problem, ok := errors.AsType[*jobs.ValidationError](err)
+	if ok && problem.Fields[0].Field == "after" && slices.ContainsFunc(s.After, w.missing) || !ok && !alone {
+		return
+	}
+	w.t.Fatalf("Never lost: %s was refused: %v", s.ID, err)
 }
 
 var actions = []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume, jobs.ActionRetry, jobs.ActionExpire}
 
-// act does something to a job, or to some of one queue.
+// act does something to a job, or to some.
 func (w *world) act(a jobs.Action) func(t *rapid.T) {
 	return func(t *rapid.T) {
 		chosen := []string{w.someID(t)}
-		queue := ""
-		if j := w.model.jobs[chosen[0]]; j != nil {
-			queue = j.queue
-		}
 		for range oneOf(t, "more", 0, 0, 0, 1, 3) {
-			id := w.someID(t)
-			if j := w.model.jobs[id]; (j == nil || j.queue == queue) && !slices.Contains(chosen, id) {
+			if id := w.someID(t); !slices.Contains(chosen, id) {
 				chosen = append(chosen, id)
 			}
 		}
 		w.focus = chosen[0]
-		o := order{action: a, by: "tester", reason: oneOf(t, "reason", "", "no need")}
 		t.Logf("%s %v", a, chosen)
-		results, err := w.client.Act(ctx, a, chosen, jobs.By(o.by), jobs.Because(o.reason))
-		w.must(err)
-		verdicts := make([]verdict, len(chosen))
-		if queue != "" {
-			verdicts = w.model.act(o, queue, chosen)
-			w.model.tellFrom(queue)
+		undone := make([]int, len(chosen))
+		for i, id := range chosen {
+			undone[i] = w.book.acting(a, id)
 		}
-		for i, v := range verdicts {
-			r := results[i]
-			switch {
-			case r.ID != chosen[i] || r.Done != v.done || r.Asked != v.asked || r.Status != v.status:
-				t.Fatalf("%s %s: %+v, want %+v", a, chosen[i], r, v)
-			case v.refused != errors.Is(r.Err, jobs.ErrStatus), (v == verdict{}) != errors.Is(r.Err, jobs.ErrNotFound):
-				t.Fatalf("%s %s: error %v, want %+v", a, chosen[i], r.Err, v)
+		results, err := w.client.Act(ctx, a, chosen, jobs.By("tester"), jobs.Because(oneOf(t, "reason", "", "no need")))
+		w.must(err)
+		for i, r := range results {
+			j := w.book.jobs[chosen[i]]
+			w.book.acted(a, j.id, undone[i], r)
+			lost := errors.Is(r.Err, jobs.ErrNotFound)
+			if j.gone = j.gone || lost && j.first != nil && w.purged(j); lost != (j.first == nil || j.gone) {
+				t.Fatalf("Never lost: %s %s: %+v, gone: %t", a, j.id, r, j.gone)
+			}
+			if r.Err == nil && !r.Done && !r.Asked {
+				t.Fatalf("%s %s: %+v says nothing", a, j.id, r)
 			}
 		}
 	}
@@ -211,19 +205,43 @@ func drawFilter(t *rapid.T) jobs.Filter {
 	return f
 }
 
-// actWhere does something to all jobs of a filter.
+// matches reports whether a filter may select the job, whatever its status.
+func matches(f jobs.Filter, j *seen) bool {
+	return (f.Destination == "" || f.Destination == j.spec.Destination) && (f.Key == "" || f.Key == j.spec.Key) &&
+		(f.Batch == "" || f.Batch == j.spec.Batch)
+}
+
+// actable are the statuses in which a job that waits can be stopped.
+var actable = []jobs.Status{jobs.Waiting, jobs.Pending, jobs.RetryPending, jobs.Paused}
+
+// actWhere does something to all jobs of a filter. A stop reaches all of them.
 func (w *world) actWhere(t *rapid.T) {
 	a, f := oneOf(t, "action", actions...), drawFilter(t)
 	t.Logf("%s where %+v", a, f)
+	fresh := w.read(false)
+	var reached []*seen
+	for _, j := range w.book.list {
+		if j.first == nil || j.gone || !matches(f, j) {
+			continue
+		}
+		if s := j.status(); fresh && !undoes[a] && slices.Contains(actable, s) && (len(f.Statuses) == 0 || slices.Contains(f.Statuses, s)) {
+			reached = append(reached, j)
+		}
+		w.book.acting(a, j.id)
+		w.book.acted(a, j.id, -1, jobs.ActResult{})
+	}
 	count, err := w.client.CountWhere(ctx, a, f)
 	w.must(err)
-	if want := w.model.countWhere(a, f); count != want {
-		t.Fatalf("count %s where %+v: %d, want %d", a, f, count, want)
-	}
 	sum, err := w.client.ActWhere(ctx, a, f, jobs.By("tester"))
 	w.must(err)
-	if want := w.model.actWhere(order{action: a, by: "tester"}, f); sum != want {
-		t.Fatalf("%s where %+v: %+v, want %+v", a, f, sum, want)
+	if count > sum.Done+sum.Asked+sum.Refused {
+		t.Fatalf("%s where %+v: %+v, and the dry run counted %d", a, f, sum, count)
+	}
+	for _, j := range reached {
+		w.book.look(w.client, j, w.purged(j))
+		if s := j.status(); !j.gone && !s.Final() && (a != jobs.ActionPause || s != jobs.Paused) {
+			t.Fatalf("A stop holds: %s is %s after %s where %+v", j.id, s, a, f)
+		}
 	}
 }
 
@@ -237,40 +255,31 @@ func (w *world) pauseDestination(pause bool) func(t *rapid.T) {
 		d := oneOf(t, "destination", destinations...)
 		changed, err := call(ctx, d)
 		w.must(err)
-		want := false
-		for _, q := range record.Queues(d) {
-			want = want || w.model.queues[q].paused != pause
-			w.model.queues[q].paused = pause
+		if changed != (w.book.paused[d] != pause) {
+			t.Fatalf("pause %s: %t changed %t", d, pause, changed)
 		}
-		if changed != want {
-			t.Fatalf("pause %s: %t changed %t, want %t", d, pause, changed, want)
-		}
+		w.book.paused[d] = pause
 	}
 }
 
 func (w *world) anyPaused() bool {
-	return slices.ContainsFunc(queueNames, func(q string) bool { return w.model.queues[q].paused })
+	return slices.ContainsFunc(destinations, func(d string) bool { return w.book.paused[d] })
 }
 
-// look reads through the client, also where the time of jobs is over: that ends
-// them.
+// look reads through the client, also where the time of jobs is over: that ends them.
 func (w *world) look(t *rapid.T) {
-	switch oneOf(t, "look", "get", "list", "batch", "stats") {
-	case "get":
-		id := w.someID(t)
-		if j := w.model.jobs[id]; j != nil && j.due() {
-			w.model.sweep(j.queue, []string{id})
+	if oneIn(t, 4, "all") { // it is much of the work
+		w.lookAtAll()
+		w.book.census(w.client)
+		return
+	}
+	page, err := w.client.List(ctx, jobs.ListOptions{Filter: drawFilter(t), Limit: jobs.MaxPage})
+	w.must(err)
+	for _, item := range page.Items {
+		if !item.Status.Final() && item.Status != jobs.Running && item.ExpiredAt(time.Now()) {
+			t.Fatalf("Expired jobs never start: %s is listed as %s although its time is over", item.ID, item.Status)
 		}
-		w.checkGet(id)
-	case "list":
-		f := drawFilter(t)
-		if w.checkDueList(f); len(w.model.sorted((*job).due)) == 0 {
-			w.checkList(f, 2)
-		}
-	case "batch":
-		w.checkBatch(oneOf(t, "batch", batches...))
-	case "stats":
-		w.checkStats(oneOf(t, "destination", destinations...))
+		w.book.read(item)
 	}
 }
 
@@ -278,24 +287,23 @@ func (w *world) look(t *rapid.T) {
 // for which something waits.
 func (w *world) passTime(t *rapid.T) {
 	var instants []time.Time
-	for _, j := range w.model.jobs {
-		for _, at := range []time.Time{j.available, j.expires} {
-			if at.After(present()) && !j.final() {
-				instants = append(instants, at)
-			}
+	for _, j := range w.book.waiting() {
+		instants = append(instants, j.notBefore)
+		if j.last != nil && j.last.ExpiresAt != nil {
+			instants = append(instants, *j.last.ExpiresAt)
 		}
 	}
-	for _, q := range queueNames {
-		for _, until := range w.zset(record.Lease(q)) {
-			instants = append(instants, time.Unix(int64(until), 0).UTC().Add(graceFor))
-		}
+	for _, l := range w.leases() {
+		instants = append(instants, l.until.Add(graceFor))
 	}
+	now := time.Now()
+	instants = slices.DeleteFunc(instants, func(at time.Time) bool { return !at.After(now) })
 	if len(instants) == 0 || oneIn(t, 2, "a while") {
 		w.pass(seconds(oneOf(t, "seconds", 0.1, 1, 1, 3, 10, 31, 61, 61, 130)))
 		return
 	}
 	slices.SortFunc(instants, time.Time.Compare)
-	instants = slices.Compact(instants)
+	instants = slices.CompactFunc(instants, time.Time.Equal)
 	at := oneOf(t, "instant", instants[:min(3, len(instants))]...)
 	at = at.Add(oneOf(t, "ms", 0, -time.Millisecond, time.Millisecond))
 	if d := time.Until(at); d > 0 {
@@ -324,8 +332,6 @@ func (w *world) clientOps() []op {
 func always() bool { return true }
 
 // wantsJobs keeps sequences at the lives of a few jobs.
-func (w *world) wantsJobs() bool {
-	return len(w.model.sorted(func(j *job) bool { return !j.final() })) < 4
-}
+func (w *world) wantsJobs() bool { return len(w.book.waiting()) < 4 }
 
-func (w *world) hasJobs() bool { return len(w.used) > 0 }
+func (w *world) hasJobs() bool { return len(w.book.list) > 0 }

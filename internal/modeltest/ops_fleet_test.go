@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -8,6 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // keeperOrOther draws who does what any worker does once in a while.
@@ -22,102 +24,62 @@ func (w *world) someServer(t *rapid.T, queue string) *process {
 }
 
 // beat is asynq's call each second: it moves what is due, and more.
-func (w *world) beat(t *rapid.T) {
-	p := w.keeperOrOther(t)
-	if w.forgets(p) && !p.asking {
-		p.ask() // so that nothing is moved while children are released
-	}
-	for _, h := range p.sortedHands() {
-		if !h.returned.IsZero() && time.Since(h.returned) > time.Second {
-			delete(p.hands, h.id)
-			w.settled(p, h, false)
-		}
-	}
-	w.reclaim(p)
-	for {
-		const almost = beatEvery - beatEvery/10
-		move := !p.asking && time.Since(p.moved) >= almost
-		want := 0
-		if move || len(p.hands) > 0 || time.Since(p.looked) >= almost {
-			p.looked = time.Now()
-			if want = p.beat(move); want == 0 && move {
-				p.moved = time.Now()
-			}
-		}
-		got, err := p.sendBeat()
+func (w *world) beat(t *rapid.T) { w.beatBy(w.keeperOrOther(t)) }
+
+func (w *world) beatBy(p *process) {
+	for moved := int64(1); moved > 0; { // asynq asks again at once
+		var err error
+		moved, err = p.sendBeat()
 		w.must(err)
 		w.settleDown()
-		if int(got) != want {
-			t.Fatalf("%s moved %d, want %d", p, got, want)
-		}
-		if got == 0 {
-			return // else asynq asks again at once
-		}
 	}
-}
-
-// forgets reports whether asynq has forgotten a job of the process.
-func (w *world) forgets(p *process) bool {
-	return slices.ContainsFunc(p.sortedHands(), func(h *hand) bool { return !h.returned.IsZero() })
-}
-
-// beat is what the beat of a queue comes to; it returns how many were moved.
-func (p *process) beat(move bool) (moved int) {
-	m := p.w.model
-	p.beats++
-	if move {
-		moved = m.forward(p.queue)
-	}
-	for _, h := range p.hands {
-		if j := m.get(h.ref); j != nil && j.state == record.StateActive && j.mark == "cancel" {
-			h.toBeCut = true
+	for _, h := range p.sortedHands() {
+		j := w.book.jobs[h.id]
+		if !h.returned.IsZero() && h.settled != nil { // it was acknowledged after all
+			w.book.settled(h.id, *h.settled)
+			w.letGo(p, h)
+		}
+		if j.asked == jobs.ActionCancel && j.status() == jobs.Running && j.last.Worker == p.name && !h.cut && h.returned.IsZero() {
+			w.t.Fatalf("A running job is cut: %s goes on with %s, which was cancelled", p, h.id)
+		}
+		if h.cut && w.book.asked[jobs.ActionCancel] == 0 {
+			w.t.Fatalf("A running job is cut: %s cut %s, and nobody cancelled anything", p, h.id)
 		}
 	}
-	m.sweep(p.queue, nil)
-	const lookAtOutbox = 5
-	if p.beats%lookAtOutbox == 0 {
-		m.tellFrom(p.queue)
-	}
-	return moved
 }
 
 // janitor deletes what has ended long enough ago.
 func (w *world) janitor(t *rapid.T) {
 	p := w.keeperOrOther(t)
-	w.model.purge(p.queue, record.StateCompleted)
-	if time.Since(p.purged) >= time.Minute {
-		p.purged = time.Now()
-		for _, state := range []string{record.StateFailed, record.StateCancelled, record.StateExpired} {
-			w.model.purge(p.queue, state)
-		}
-	}
 	w.must(p.sendJanitor())
 	t.Logf("%s deletes old jobs", p)
 }
 
-// stoppable are the processes that can be stopped, but for those that asynq has made
-// forget a job: they settle it at the end, and chance decides whether its children
-// are told before the end.
-func (w *world) stoppable() []*process { return slices.DeleteFunc(w.living(), w.forgets) }
-
 // shutDown stops a process in an orderly way, whose handlers do not return: their
 // jobs go back to the head of the queue.
 func (w *world) shutDown(t *rapid.T) {
-	p := oneOf(t, "process", w.stoppable()...)
+	p := oneOf(t, "process", w.living()...)
 	t.Logf("%s shuts down", p)
 	p.stopping.Store(true)
 	w.must(p.client.CloseGate(ctx))
 	for _, h := range p.sortedHands() {
-		if p.stalled {
+		if p.stalled || !h.returned.IsZero() {
 			continue // asynq finds the lease lost and leaves the job alone
 		}
-		h.outcome = asynqx.Outcome{Kind: asynqx.Requeue}
-		w.settled(p, h, false)
+		w.book.decided(h.id, asynqx.Outcome{Kind: asynqx.Requeue})
 		w.must(p.sendRequeue(h.id))
 		w.settleDown()
 	}
 	p.client.Finish()
-	p.dead, p.hands = true, nil
+	w.buried(p)
+}
+
+// buried notes that a process is gone. Calls in its hands have ended.
+func (w *world) buried(p *process) {
+	for _, h := range p.sortedHands() {
+		w.letGo(p, h)
+	}
+	p.dead = true
 }
 
 // holding are the processes with jobs in hand.
@@ -129,8 +91,12 @@ func (w *world) holding() []*process {
 func (w *world) kill(t *rapid.T) {
 	p := oneOf(t, "process", w.holding()...)
 	t.Logf("%s dies", p)
+	w.killIt(p)
+}
+
+func (w *world) killIt(p *process) {
 	p.end()
-	p.dead, p.hands = true, nil
+	w.buried(p)
 }
 
 func (w *world) stallable() []*process {
@@ -145,10 +111,9 @@ func (w *world) stall(t *rapid.T) {
 	p.stalled = true
 }
 
-// forgettable are jobs that asynq may forget: one of a process at a time, because
-// chance has the order in which it remembers them.
+// forgettable are jobs that asynq may forget.
 func (w *world) forgettable() []held {
-	return w.inHand(func(p *process, h *hand) bool { return p.stalled && !w.forgets(p) && w.model.get(h.ref) != nil })
+	return w.inHand(func(p *process, h *hand) bool { return p.stalled && h.returned.IsZero() })
 }
 
 // forget has a handler return whose job asynq does not acknowledge, because it found
@@ -157,59 +122,69 @@ func (w *world) forget(t *rapid.T) {
 	one := oneOf(t, "job", w.forgettable()...)
 	p, h := one.p, one.h
 	w.focus = h.id
-	h.outcome = w.drawOutcome(t, w.model.get(h.ref), h)
+	h.outcome = w.drawOutcome(t, h)
 	t.Logf("%s ends %s, %s, and asynq forgets it", p, h.id, h.outcome.Kind)
+	w.book.decided(h.id, h.outcome)
+	w.book.over(h.id, p.name)
 	h.delivery.Decide(h.outcome)
 	h.returned = time.Now()
 }
 
-// leased returns the jobs in hand whose leases are lost, or alive.
-func (w *world) leased(want func(until time.Time) bool) []*job {
-	var out []*job
+// lease is that of a job in somebody's hands, as asynq reads it.
+type lease struct {
+	queue, id string
+	until     time.Time
+}
+
+func (w *world) leases() (out []lease) {
 	for _, q := range queueNames {
-		leases := w.zset(record.Lease(q))
-		for _, j := range w.model.inSet(q, record.StateActive) {
-			if want(time.Unix(int64(leases[j.id]), 0)) {
-				out = append(out, j)
-			}
+		leases, _ := w.redis.SortedSet(record.Lease(q)) // a missing set is empty
+		for id, until := range leases {
+			out = append(out, lease{q, id, time.Unix(int64(until), 0)})
 		}
 	}
+	slices.SortFunc(out, func(a, b lease) int { return cmp.Compare(a.id, b.id) })
 	return out
 }
 
-func lost(until time.Time) bool  { return !until.After(time.Now().Add(-graceFor)) }
-func alive(until time.Time) bool { return until.After(time.Now()) }
+// leased returns the jobs in hand whose leases are lost, or alive.
+func (w *world) leased(lost bool) []lease {
+	return slices.DeleteFunc(w.leases(), func(l lease) bool {
+		if lost {
+			return l.until.After(time.Now().Add(-graceFor))
+		}
+		return !l.until.After(time.Now())
+	})
+}
 
 // recover takes a job from a worker that is believed to have died, as asynq does.
 func (w *world) recover(t *rapid.T) {
-	j := oneOf(t, "job", w.leased(lost)...)
-	p := w.someServer(t, j.queue)
-	t.Logf("%s takes %s back", p, j.id)
-	w.focus = j.id
-	if h := p.hands[j.id]; h != nil && !h.returned.IsZero() {
-		// Its own, whose handler has returned.
-		if h.outcome.Kind != asynqx.Complete {
-			w.settled(p, h, false)
-			delete(p.hands, h.id)
+	l := oneOf(t, "job", w.leased(true)...)
+	p := w.someServer(t, l.queue)
+	t.Logf("%s takes %s back", p, l.id)
+	w.recoverBy(p, l.id)
+}
+
+func (w *world) recoverBy(p *process, id string) {
+	w.focus = id
+	j := w.book.jobs[id]
+	j.deaths.maybe()
+	j.disturbed, j.notBefore = true, time.Time{}
+	for worker := range j.inHand { // they have stalled: it is not theirs any more
+		if !slices.ContainsFunc(w.processes, func(q *process) bool { return q.name == worker && q.stalled && q != p }) {
+			continue
 		}
-		w.must(p.sendRecover(j.id))
-		return
+		delete(j.inHand, worker)
 	}
-	s := w.model.settle(j.ref, 0, recovered, asynqx.Outcome{At: present(), Reason: record.ReasonWorkerLost})
-	w.tellOf(j.ref, s)
-	w.must(p.sendRecover(j.id))
+	w.must(p.sendRecover(id))
 	w.settleDown()
-	if s.kind == recovered || s.kind == asynqx.Pause || s.kind == asynqx.Cancel {
-		w.adoptTime(j, 0, time.Millisecond)
-	}
-	w.pass(2 * time.Millisecond) // beyond the time that chance has chosen
 }
 
 // recoverInVain works off an old list of lost leases.
 func (w *world) recoverInVain(t *rapid.T) {
-	j := oneOf(t, "job", w.leased(alive)...)
-	p := w.someServer(t, j.queue)
-	if h := p.hands[j.id]; h == nil || h.returned.IsZero() { // else it would be an acknowledgement
-		w.must(p.sendRecover(j.id))
+	l := oneOf(t, "job", w.leased(false)...)
+	p := w.someServer(t, l.queue)
+	if h := p.hands[l.id]; h == nil || h.returned.IsZero() { // else it would be an acknowledgement
+		w.must(p.sendRecover(l.id))
 	}
 }

@@ -18,6 +18,18 @@ import (
 	"github.com/tidegate/tidegate/internal/record"
 )
 
+// What a process does with asynq's times.
+const (
+	leaseFor  = 30 * time.Second // asynq's
+	graceFor  = 30 * time.Second // asynq's, after the lease
+	beatEvery = time.Second
+	spread    = time.Nanosecond // of jobs that come back
+
+	maxCrashes      = 2
+	retention       = time.Minute
+	retentionFailed = 2 * time.Minute
+)
+
 // The scripts of asynq that its Server sends, as which the test calls; asynqx's
 // contract test holds them against asynq's source.
 const (
@@ -43,22 +55,15 @@ type process struct {
 	stopping    atomic.Bool // it asks no more
 
 	hands   map[string]*hand // as in asynqx
-	suspect *hand
-	beats   int
-	moved   time.Time // when it last moved all that was due
-	looked  time.Time // when it last beat
-	purged  time.Time
-	stalled bool // it lives, but its leases are not extended
+	stalled bool             // it lives, but its leases are not extended
 	dead    bool
 }
 
 // hand is a job in the hands of a process.
 type hand struct {
-	ref
-	run      int
+	id       string
 	delivery *asynqx.Delivery
 	cut      bool // its call was cut
-	toBeCut  bool // it should have been
 	outcome  asynqx.Outcome
 	settled  *asynqx.Settled // what came of the outcome
 	returned time.Time       // when its handler did, if asynq has forgotten it then
@@ -191,14 +196,14 @@ func (p *process) sendAck(h *hand) error {
 			p.stats(":" + time.Now().UTC().Format(time.DateOnly)), p.stats(""),
 		}, h.id, time.Now().Add(90*24*time.Hour).Unix(), 0, "", int64(1<<63-1)).Err()
 	}
-	return p.client.EvalSha(ctx, retryCmd, []string{task, record.Active(p.queue)}, h.id, encoded(h.ref, "not completed")).Err()
+	return p.client.EvalSha(ctx, retryCmd, []string{task, record.Active(p.queue)}, h.id, encoded(p.queue, h.id, "not completed")).Err()
 }
 
 func (p *process) stats(suffix string) string { return "asynq:{" + p.queue + "}:processed" + suffix }
 
 // encoded is a job's message as asynq sends it with a failure.
-func encoded(r ref, problem string) []byte {
-	return (&record.Message{Type: record.TaskType, ID: r.id, Queue: r.queue, ErrorMsg: problem}).AppendTo(nil)
+func encoded(queue, id, problem string) []byte {
+	return (&record.Message{Type: record.TaskType, ID: id, Queue: queue, ErrorMsg: problem}).AppendTo(nil)
 }
 
 // sendRequeue puts a job back at the end of a shutdown.
@@ -211,7 +216,7 @@ func (p *process) sendRequeue(id string) error {
 // sendRecover tells Redis that the lease of a job was found lost.
 func (p *process) sendRecover(id string) error {
 	return p.client.EvalSha(ctx, retryCmd, []string{record.Task(p.queue, id), record.Active(p.queue)},
-		id, encoded(ref{p.queue, id}, asynq.ErrLeaseExpired.Error())).Err()
+		id, encoded(p.queue, id, asynq.ErrLeaseExpired.Error())).Err()
 }
 
 // sendBeat and sendJanitor are what asynq does once in a while.

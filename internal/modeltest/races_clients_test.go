@@ -40,13 +40,13 @@ func (r *race) play(over context.Context, rng *rand.Rand) {
 	}
 }
 
-func (r *race) some(rng *rand.Rand) *raced {
+func (r *race) some(rng *rand.Rand) string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if len(r.ids) == 0 {
-		return nil
+		return ""
 	}
-	return r.jobs[r.ids[rng.IntN(len(r.ids))]]
+	return r.ids[rng.IntN(len(r.ids))]
 }
 
 // enqueueSome enqueues up to five jobs. They are known before: a worker may be
@@ -54,23 +54,30 @@ func (r *race) some(rng *rand.Rand) *raced {
 func (r *race) enqueueSome(rng *rand.Rand) error {
 	var specs []*jobs.Spec
 	r.mu.Lock()
+	r.book.mu.Lock()
 	for range 1 + rng.IntN(5) {
 		if float64(len(r.ids)) > jobsPerSecond*time.Since(r.start).Seconds() {
 			break
 		}
 		s := r.spec(rng)
 		specs = append(specs, s)
-		r.jobs[s.ID] = &raced{id: s.ID, batch: s.Batch, after: s.After}
+		r.book.meant(s)
 		r.ids = append(r.ids, s.ID)
 	}
+	r.book.mu.Unlock()
 	r.mu.Unlock()
 	if len(specs) == 0 {
 		return nil
 	}
 	results, err := r.client.EnqueueMany(ctx, specs)
+	r.book.mu.Lock()
+	defer r.book.mu.Unlock()
 	for i, result := range results {
 		if err == nil && (result.Err != nil || result.Job.Duplicate) {
 			err = fmt.Errorf("enqueue %s: %+v", specs[i].ID, result)
+		}
+		if err == nil {
+			r.book.jobs[specs[i].ID].accepted(result.Job)
 		}
 	}
 	return err
@@ -111,69 +118,23 @@ func (r *race) spec(rng *rand.Rand) *jobs.Spec {
 	return jobs.New(destinations[rng.IntN(2)], nil, options...)
 }
 
-// undoes are the actions that let a job start again that another has stopped.
-var undoes = map[jobs.Action]bool{jobs.ActionResume: true, jobs.ActionRetry: true}
-
-// undo notes that an action begins or ends which lets a job start again, or any job
-// for "": it may have been done in between, at whichever time.
-func (r *race) undo(id string, underWay int) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.undoing[id] += underWay
-	for _, j := range r.jobs {
-		if id == "" || j.id == id {
-			j.undone++
-			j.stopped = ""
-		}
-	}
-}
-
-// begun notes that an action begins, and returns what tells whether another one could
-// undo it meanwhile.
-func (r *race) begun(a jobs.Action, id string) (undone int) {
-	if undoes[a] {
-		r.undo(id, 1)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.asked[a]++
-	if j := r.jobs[id]; j != nil {
-		return j.undone
-	}
-	return 0
-}
-
-// ended notes that an action that was begun has ended.
-func (r *race) ended(a jobs.Action, id string) {
-	if undoes[a] {
-		r.undo(id, -1)
-	}
-}
-
-// actOnOne does something to a job. Once it is acknowledged that a job which waits
-// was cancelled, paused or expired, it is not to be called any more.
+// actOnOne does something to a job.
 func (r *race) actOnOne(rng *rand.Rand) error {
-	j := r.some(rng)
-	if j == nil {
+	id := r.some(rng)
+	if id == "" {
 		return nil
 	}
 	a := actions[rng.IntN(len(actions))]
-	undone := r.begun(a, j.id)
-	results, err := r.client.Act(ctx, a, []string{j.id}, jobs.By("racer"))
-	r.ended(a, j.id)
+	undone := r.book.acting(a, id)
+	results, err := r.client.Act(ctx, a, []string{id}, jobs.By("racer"))
 	if err != nil {
-		return err
+		results = []jobs.ActResult{{}}
 	}
-	result := results[0]
-	if result.Err != nil && !errors.Is(result.Err, jobs.ErrStatus) && !errors.Is(result.Err, jobs.ErrNotFound) {
-		return result.Err
+	r.book.acted(a, id, undone, results[0])
+	if e := results[0].Err; e != nil && !errors.Is(e, jobs.ErrStatus) && !errors.Is(e, jobs.ErrNotFound) {
+		return e
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if result.Done && !undoes[a] && j.undone == undone && r.undoing[j.id]+r.undoing[""] == 0 {
-		j.stopped = a
-	}
-	return nil
+	return err
 }
 
 // actOnMany does something to all jobs of a filter.
@@ -186,20 +147,20 @@ func (r *race) actOnMany(rng *rand.Rand) error {
 	if !undoes[a] && rng.IntN(3) > 0 {
 		return nil // else hardly a job is left to the workers
 	}
-	r.begun(a, "")
+	undone := r.book.acting(a, "")
 	_, err := r.client.ActWhere(ctx, a, f, jobs.By("racer"))
-	r.ended(a, "")
+	r.book.acted(a, "", undone, jobs.ActResult{})
 	return err
 }
 
 // readSome looks at jobs, which ends those whose time is over.
 func (r *race) readSome(rng *rand.Rand) error {
-	j := r.some(rng)
-	if j == nil {
+	id := r.some(rng)
+	if id == "" {
 		return nil
 	}
-	_, getErr := r.client.Get(ctx, j.id)
-	_, historyErr := r.client.History(ctx, j.id)
+	_, getErr := r.client.Get(ctx, id)
+	_, historyErr := r.client.History(ctx, id)
 	_, batchErr := r.client.Batch(ctx, batches[rng.IntN(2)])
 	for _, err := range []error{getErr, historyErr, batchErr} {
 		if err != nil && !errors.Is(err, jobs.ErrNotFound) {

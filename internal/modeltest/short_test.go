@@ -6,6 +6,6 @@ import "time"
 
 // sequences is how many TestModel plays, racing how long TestRaces takes.
 const (
-	sequences = 100
+	sequences = 40
 	racing    = 3 * time.Second
 )

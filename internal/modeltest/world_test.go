@@ -27,36 +27,30 @@ var (
 	}
 )
 
-// world is a Redis, those who use it, and the model of what it holds. It lives in a
-// bubble of virtual time, where nothing takes any time but what waits for it.
+// world is a Redis, those who use it, and the book of what was observed of its jobs.
+// It lives in a bubble of virtual time, where nothing takes any time but what waits
+// for it.
 type world struct {
 	t      *rapid.T
 	redis  *miniredis.Miniredis
 	rdb    redis.UniversalClient
 	client *jobs.Client
-	model  *model
+	book   *book
 
 	processes []*process
 	keepers   map[string]*process // of each queue: fetches nothing, sees to the rest
 	started   int                 // processes so far
 	named     int                 // ids given so far
-	used      []string            // ids
-	lost      []lostFetch
-	focus     string // the job that the latest step was about
+	focus     string              // the job that the latest step was about
 	steps     int
-}
-
-// lostFetch is one whose reply a process did not get.
-type lostFetch struct {
-	by *process
-	fetched
+	readAt    time.Time // when all jobs were last read
 }
 
 var ctx = context.Background()
 
 // newWorld must be called in the bubble, and what it returns be closed there.
 func newWorld(t *rapid.T) *world {
-	w := &world{t: t, redis: miniredis.NewMiniRedis(), model: newModel(), keepers: map[string]*process{}}
+	w := &world{t: t, redis: miniredis.NewMiniRedis(), book: newBook(t.Fatalf), keepers: map[string]*process{}}
 	w.rdb = redis.NewClient(&redis.Options{
 		Dialer: func(context.Context, string, string) (net.Conn, error) {
 			c, err := w.redis.Dial()
@@ -68,11 +62,6 @@ func newWorld(t *rapid.T) *world {
 		MaxRetries: -1, Protocol: 2, DisableIdentity: true, ContextTimeoutEnabled: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
-	for _, d := range destinations {
-		for _, q := range record.Queues(d) {
-			w.model.queues[q] = newQueue(q)
-		}
-	}
 	var err error
 	w.client, err = jobs.NewClient(w.rdb, jobs.WithDestinations(destinations...), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	w.must(err)
