@@ -3,6 +3,7 @@ package modeltest
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -139,6 +140,9 @@ func (b *book) decided(id string, o asynqx.Outcome) {
 		j.reschedules.maybe()
 	}
 	j.extended = j.extended || o.Extend > 0
+	if j.last != nil && strings.HasPrefix(j.last.LastError, "poison") {
+		j.stopped, j.reopened = "", true // its worker was taken for dead, and is not
+	}
 	j.notBefore = time.Time{} // until it is read
 }
 

@@ -93,7 +93,7 @@ func expiryStays(_ *book, j *seen, got *jobs.Job) string {
 
 func notBeforeItsTime(_ *book, j *seen, s start) string {
 	if s.at.Before(j.notBefore) {
-		return fmt.Sprintf("%s is called %s before its time", j.id, j.notBefore.Sub(s.at))
+		return fmt.Sprintf("%s is called at %s, before its time %s; it was accepted as %+v", j.id, s.at, j.notBefore, j.first)
 	}
 	return ""
 }
@@ -194,7 +194,8 @@ func noGaps(j *seen, h []jobs.HistoryEntry) string {
 	for i := 1; i < len(h) && !bad; i++ {
 		bad = i > 1 && h[i].Version != h[i-1].Version+1 || h[i].At.Before(h[i-1].At)
 	}
-	if bad || j.last != nil && h[len(h)-1].Status != j.last.Status {
+	// That the time of a retry has come is no event.
+	if last := h[len(h)-1].Status; bad || j.last != nil && last != j.last.Status && (last != jobs.RetryPending || j.last.Status != jobs.Pending) {
 		return fmt.Sprintf("%s, %s: %+v", j.id, j.status(), h)
 	}
 	return ""

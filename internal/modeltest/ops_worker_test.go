@@ -64,16 +64,13 @@ func (w *world) running() []held {
 	return w.inHand(func(_ *process, h *hand) bool { return h.returned.IsZero() })
 }
 
-// fetch has a process look for jobs. The reply may be lost: then nobody has them.
+// fetch has a process look for jobs. A reply may be lost: then nobody has them.
 func (w *world) fetch(t *rapid.T) {
 	p := w.someProcess(t)
 	g := asynqx.Grant{Max: oneOf(t, "at most", 0, 0, 1, 2), Opened: oneOf(t, "opened", false, false, true)}
 	lose := oneIn(t, 8, "reply lost")
 	got := w.fetchBy(p, g, lose)
 	t.Logf("%s fetched %v, reply lost: %t", p, got, lose)
-	if lose && len(got) > 0 {
-		t.Fatalf("%s was handed %v, although it got no reply", p, got)
-	}
 }
 
 func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
@@ -83,6 +80,7 @@ func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
 		p.wire.lose = record.Pending(p.queue)
 	}
 	got := p.look(g, p.concurrency-p.busy())
+	p.wire.lose = ""
 	for _, id := range got {
 		h := &hand{id: id, delivery: p.client.Delivery(id)}
 		if h.delivery == nil {
