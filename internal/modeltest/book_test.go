@@ -90,7 +90,12 @@ func (b *book) meant(s *jobs.Spec) *seen {
 func disturbs(s *jobs.Spec) bool { return s.Delay > 0 || !s.At.IsZero() || len(s.After) > 0 }
 
 // accepted notes that an enqueue was acknowledged.
-func (j *seen) accepted(got *jobs.Job) { j.first, j.notBefore = got, got.AvailableAt }
+func (j *seen) accepted(got *jobs.Job) {
+	j.first = got
+	if got.RescheduleCount == 0 { // else a breaker may let it go earlier
+		j.notBefore = got.AvailableAt
+	}
+}
 
 // start is a call that begins.
 type start struct {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"math/rand/v2"
 	"time"
 
@@ -61,7 +62,9 @@ func (r *race) enqueueSome(rng *rand.Rand) error {
 		}
 		s := r.spec(rng)
 		specs = append(specs, s)
-		r.book.meant(s)
+		if j := r.book.meant(s); r.keyed {
+			j.reschedules.most = math.MaxInt32 // those of jobs in hand when a breaker opens are no calls
+		}
 		r.ids = append(r.ids, s.ID)
 	}
 	r.book.mu.Unlock()
