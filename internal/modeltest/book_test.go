@@ -92,7 +92,7 @@ func disturbs(s *jobs.Spec) bool { return s.Delay > 0 || !s.At.IsZero() || len(s
 // accepted notes that an enqueue was acknowledged.
 func (j *seen) accepted(got *jobs.Job) {
 	j.first = got
-	if got.RescheduleCount == 0 { // else a breaker may let it go earlier
+	if got.RescheduleCount == 0 && got.ReasonCode == "" { // else a breaker may let it go earlier
 		j.notBefore = got.AvailableAt
 	}
 }

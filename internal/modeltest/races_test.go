@@ -26,9 +26,6 @@ const (
 	jobsPerSecond = 150 // at most
 )
 
-// span is a time.
-type span struct{ from, to time.Time }
-
 // race is a Redis on which clients and workers race for the same jobs.
 type race struct {
 	t      *testing.T
@@ -42,7 +39,6 @@ type race struct {
 
 	mu    sync.Mutex
 	ids   []string
-	stops []span // in which a worker shut down: it gives back what it has not called
 	trips int
 	held  int64 // at most, in a queue
 }
@@ -103,7 +99,7 @@ func (r *race) check() {
 		}
 		counts[j.last.Status]++
 	}
-	b.inOrder(r.client, r.stops)
+	b.inOrder(r.client)
 	b.drained()
 	b.census(r.client)
 	b.healthy(r.rdb)
@@ -130,15 +126,10 @@ func (r *race) workers(stop <-chan struct{}) {
 			<-stop
 			last = true
 		}
-		shut := span{from: time.Now()}
 		cancel()
 		if err := <-ended; err != nil {
 			r.t.Errorf("a worker ended: %v", err)
 		}
-		shut.to = time.Now()
-		r.mu.Lock()
-		r.stops = append(r.stops, shut)
-		r.mu.Unlock()
 		if last {
 			return
 		}
