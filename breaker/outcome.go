@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"net/http"
 	"strconv"
 	"time"
 )
@@ -26,9 +27,19 @@ const (
 
 var outcomeNames = [...]string{neutral: "neutral", success: "success", failure: "failure", limited: "limited"}
 
-// Success says that the API accepted the call. It resets the count of failures
-// and, from the probe, closes the breaker.
+// Success says that the API let the call in. It resets the count of failures,
+// lets a slow start grow and, from the probe, closes the breaker.
 func Success() Outcome { return Outcome{kind: success} }
+
+// Answered judges an HTTP answer that is not rate limited by its status. 5xx is a
+// [Failure]. Any other status is a [Success], also one that rejects the call (401,
+// 404, 422): an API that is at its limit does not let the call in.
+func Answered(status int) Outcome {
+	if status >= http.StatusInternalServerError {
+		return Failure()
+	}
+	return Success()
+}
 
 // RateLimited says that the API refused the call because of its limit (429). A
 // hint above 0 is how long the API asked to wait: it opens the breaker at once
@@ -37,7 +48,7 @@ func RateLimited(hint time.Duration) Outcome {
 	return Outcome{kind: limited, hint: max(0, hint)}
 }
 
-// Failure says that the call failed otherwise (500, timeout). It neither counts
+// Failure says that the API did not answer, or with 5xx. It neither counts
 // nor resets; after a failed probe the next one waits, longer each time.
 func Failure() Outcome { return Outcome{kind: failure} }
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -334,20 +335,11 @@ const reportTimeout = 2 * time.Second
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, v verdict) breaker.Status {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
-	var o breaker.Outcome
-	switch v.kind {
-	case uncalled, unsent:
+	if v.kind == uncalled || v.kind == unsent {
 		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
-	case succeeded:
-		o = breaker.Success()
-	case rateLimited:
-		o = breaker.RateLimited(v.hint).WithScope(breaker.Scope(v.scope))
-	case cut, cancelled:
-		o = breaker.Neutral()
-	default:
-		o = breaker.Failure()
 	}
+	o := v.judge(job.Response)
 	if left := job.Budget; left != nil {
 		o = o.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
 		if v.kind != rateLimited {
@@ -363,6 +355,27 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, v verdict) br
 		d.client.KeyOpened(permit.Key())
 	}
 	return status
+}
+
+// judge says what the end of a call tells the breaker. An answer decides by its
+// status. Without one, a publisher that decided by itself what becomes of the job had
+// an answer, unless its reason is an error of the network.
+func (v verdict) judge(answer *jobs.Response) breaker.Outcome {
+	switch {
+	case v.kind == succeeded:
+		return breaker.Success()
+	case v.kind == rateLimited:
+		return breaker.RateLimited(v.hint).WithScope(breaker.Scope(v.scope))
+	case v.kind == cut, v.kind == cancelled:
+		return breaker.Neutral()
+	case answer != nil && answer.Status != 0:
+		return breaker.Answered(answer.Status)
+	}
+	decided := v.kind == permanent || v.kind == putOff || v.trigger == jobs.OnExplicit
+	if _, network := errors.AsType[net.Error](v.err); decided && !network {
+		return breaker.Success()
+	}
+	return breaker.Failure()
 }
 
 // outcome says what becomes of the job after a call that has ended now.

@@ -21,12 +21,9 @@ func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outco
 	if len(t.dialects) > 0 { // hint.Parse takes none for the default ones
 		said = hint.Parse(resp.Header, limited, received, t.dialects...)
 	}
-	outcome := breaker.Success()
-	switch {
-	case limited:
+	outcome := breaker.Answered(resp.StatusCode)
+	if limited {
 		outcome = breaker.RateLimited(said.Wait)
-	case resp.StatusCode >= http.StatusInternalServerError:
-		outcome = breaker.Failure()
 	}
 	if left := said.Budget; left != nil {
 		outcome = outcome.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
