@@ -1,6 +1,8 @@
 package breaker
 
 import (
+	"errors"
+	"slices"
 	"testing"
 	"time"
 
@@ -25,12 +27,21 @@ func TestCooldownLevel(t *testing.T) {
 		// CLOSED for less than the last cooldown: it goes on where it was.
 		row{585*second + 999*time.Millisecond, call(RateLimited(0)), "OPEN 4m30s failures=1 threshold wasted=1"},
 		row{900 * second, call(Success()), "CLOSED"},
-		row{1170 * second, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
-		row{1170 * second, level, "0"},
+		// For as long: one step back.
+		row{1170*second - time.Millisecond, level, "3"},
+		row{1170 * second, level, "2"},
+		row{1170 * second, call(RateLimited(0)), "OPEN 1m30s failures=1 threshold wasted=1"},
+		row{1260 * second, call(Success()), "CLOSED"},
+		// CLOSED for 100 s: one step of 90 s.
+		row{1360 * second, call(RateLimited(0)), "OPEN 30s failures=1 threshold wasted=1"},
+		row{1360 * second, level, "1"},
+		row{1390 * second, call(Success()), "CLOSED"},
+		row{1390*second + 100*time.Hour, level, "0"},
+		row{1390*second + 100*time.Hour, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
 		// An operator's reset forgets it at once.
-		row{1180 * second, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
-		row{1180 * second, reset, "CLOSED"},
-		row{1180 * second, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+		row{1400*second + 100*time.Hour, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
+		row{1400*second + 100*time.Hour, reset, "CLOSED"},
+		row{1400*second + 100*time.Hour, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
 	)
 }
 
@@ -91,4 +102,56 @@ func TestFailedProbesWaitNoLongerThanAGrownCooldown(t *testing.T) {
 		row{600 * time.Millisecond, call(Failure()), "HALF_OPEN failures=1 probe probes=1 wasted=2"},
 		row{600 * time.Millisecond, ask("x"), "HALF_OPEN for 400ms"},
 	)
+}
+
+// An API whose window begins anew with each refused call, as many do. The cooldown
+// that is long enough was found in the first incident, and holds in those that follow.
+func TestWindowThatRefusalsRenewIsClimbedOnce(t *testing.T) {
+	t.Parallel()
+	const window, allowed, windows, took = 20 * second, 40, 10, 50 * time.Millisecond
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHarness(t, rdb, Options{FailureThreshold: 1, Cooldown: 3 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxInFlight: 8})
+		started := h.clock.now()
+		var cooldowns []time.Duration
+		var until time.Time
+		left, accepted := 0, 0
+		for accepted < windows*allowed {
+			p, err := h.b.Allow(t.Context())
+			if open, ok := errors.AsType[*OpenError](err); ok {
+				cooldowns = append(cooldowns, open.RetryAfter)
+				h.clock.advance(open.RetryAfter, open.RetryAfter)
+				continue
+			} else if err != nil {
+				t.Fatal(err)
+			}
+			h.clock.advance(took, took)
+			now := h.clock.now()
+			if left == 0 && !now.Before(until) {
+				left, until = allowed, now.Add(window)
+			}
+			outcome := Success()
+			if left > 0 {
+				left--
+				accepted++
+			} else {
+				outcome, until = RateLimited(0), now.Add(window)
+			}
+			if _, err := p.Report(t.Context(), outcome); err != nil {
+				t.Fatal(err)
+			}
+		}
+		total := h.clock.now().Sub(started)
+		const ideal = windows*allowed*took + (windows-1)*(window+took)
+		t.Logf("%v, %.2f times the ideal; cooldowns %v", total, total.Seconds()/ideal.Seconds(), cooldowns)
+		want := []time.Duration{3 * second, 6 * second, 12 * second}
+		for range windows - 1 {
+			want = append(want, 24*second)
+		}
+		if !slices.Equal(cooldowns, want) {
+			t.Errorf("cooldowns %v, want %v", cooldowns, want)
+		}
+		if total > ideal*13/10 {
+			t.Errorf("it took %v, want at most 1.3 times the ideal %v", total, ideal)
+		}
+	})
 }

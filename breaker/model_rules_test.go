@@ -32,7 +32,7 @@ type modelBreaker struct {
 	probes, wasted         int
 	cause                  string
 	until                  time.Time // zero until reset
-	closedAt               time.Time
+	quietSince             time.Time
 	lastCooldown           time.Duration
 	moved                  int // when it last made a transition
 	probe                  *modelPermit
@@ -89,6 +89,12 @@ func (b *modelBreaker) cooldown() time.Duration {
 	return length
 }
 
+func (b *modelBreaker) raise() {
+	if b.cooldown() < modelOptions.MaxCooldown {
+		b.level++
+	}
+}
+
 // open opens for a time; 0 is until reset, and below that is its turn.
 func (m *model) open(b *modelBreaker, cause string, length time.Duration) {
 	ahead := cause == CauseManual || cause == CauseBudget
@@ -97,11 +103,8 @@ func (m *model) open(b *modelBreaker, cause string, length time.Duration) {
 		if ahead {
 			b.wasted = 0
 		}
-		switch {
-		case b.ramp > 0 && !ahead:
-			b.level++
-		case m.now.Sub(b.closedAt) >= b.lastCooldown:
-			b.level = 0
+		if b.ramp > 0 && !ahead {
+			b.raise()
 		}
 	}
 	m.transition(b, Open)
@@ -120,7 +123,7 @@ func (m *model) open(b *modelBreaker, cause string, length time.Duration) {
 
 func (m *model) close(b *modelBreaker) {
 	m.transition(b, Closed)
-	b.failures, b.closedAt, b.ramp, b.rampOK = 0, m.now, 1, 0
+	b.failures, b.quietSince, b.ramp, b.rampOK = 0, m.now, 1, 0
 }
 
 func (m *model) probeFailed(b *modelBreaker, earliest time.Time) {
@@ -136,6 +139,10 @@ func (m *model) probeFailed(b *modelBreaker, earliest time.Time) {
 func (m *model) tidy(b *modelBreaker) {
 	if b.forced && !b.forcedUntil.IsZero() && !m.now.Before(b.forcedUntil) {
 		b.forced = false
+	}
+	for b.state == Closed && b.level > 0 && m.now.Sub(b.quietSince) >= b.lastCooldown {
+		b.level--
+		b.quietSince = b.quietSince.Add(b.lastCooldown)
 	}
 }
 
@@ -379,7 +386,7 @@ func (m *model) ended(b *modelBreaker, o Outcome, counted, stale, owner, first b
 		if b.rampOK++; b.rampOK >= b.ramp {
 			b.ramp, b.rampOK = 2*b.ramp, 0
 			if b.ramp >= modelOptions.MaxInFlight {
-				b.ramp, b.level = 0, 0
+				b.ramp = 0
 			}
 		}
 	}
@@ -394,7 +401,8 @@ func (m *model) probed(key string, o Outcome, owner bool) {
 			m.budget(b, o.budget)
 		}
 	case o.kind == limited && (owner || o.scope == ScopeUnknown):
-		b.probes, b.wasted, b.level = b.probes+1, b.wasted+1, b.level+1
+		b.probes, b.wasted = b.probes+1, b.wasted+1
+		b.raise()
 		if o.hint > 0 {
 			m.open(b, CauseHint, clampHint(o.hint))
 		} else {

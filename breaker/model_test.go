@@ -249,7 +249,7 @@ func (p *play) pass(rt *rapid.T) {
 	lengths := []time.Duration{time.Millisecond, second, 3 * second, 10 * second, 25 * second, minute, 10 * minute}
 	for _, key := range slices.Sorted(maps.Keys(p.model.breakers)) { // to the instant that something ends, and just before it
 		b := p.model.breakers[key]
-		for _, at := range []time.Time{b.until, b.probeEnd, b.probeAfter, b.reset, b.forcedUntil, b.closedAt.Add(b.lastCooldown)} {
+		for _, at := range []time.Time{b.until, b.probeEnd, b.probeAfter, b.reset, b.forcedUntil, b.quietSince.Add(b.lastCooldown)} {
 			if d := at.Sub(p.model.now); d > time.Millisecond && d < time.Hour {
 				lengths = append(lengths, d, d-time.Millisecond)
 			}

@@ -43,10 +43,9 @@ type Options struct {
 	Cooldown time.Duration
 
 	// CooldownMultiplier multiplies the cooldown for each failed probe, and for
-	// each reopening in slow start. It falls back to Cooldown once a slow start has
-	// been got through, or the breaker has been CLOSED for as long as its last
-	// cooldown was. 0 means 1 (always the
-	// same); 1 to 1000. 2 suits APIs that punish calls while limited.
+	// each reopening in slow start. It falls back by one step each time that the
+	// breaker has been CLOSED for as long as its last cooldown was. 0 means 1 (always
+	// the same); 1 to 1000. 2 suits APIs that punish calls while limited.
 	CooldownMultiplier float64
 
 	// CooldownJitter is added at random to cooldowns that have grown, as a part of

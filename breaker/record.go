@@ -23,7 +23,6 @@ type record struct {
 	Revision     uint64 `json:"revision"`
 	OpenUntil    int64  `json:"open_until"`
 	OpenedAt     int64  `json:"opened_at"`
-	ClosedAt     int64  `json:"closed_at"`
 	Probes       int    `json:"probes"`
 	Wasted       int    `json:"wasted"`
 	Rescheduled  int    `json:"rescheduled"`

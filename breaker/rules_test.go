@@ -63,10 +63,12 @@ func TestCooldownGrowsWithFailedProbesUpToTheCap(t *testing.T) {
 		row{30 * second, call(RateLimited(0)), "OPEN 35s failures=1 probe probes=2 wasted=3"},
 		row{65 * second, call(RateLimited(0)), "OPEN 35s failures=1 probe probes=3 wasted=4"},
 		row{100 * second, call(Success()), "CLOSED"},
-		// It falls back once it has been CLOSED for as long as its last cooldown.
+		// It falls back by a step once it has been CLOSED for as long as its last cooldown.
 		row{135*second - time.Millisecond, call(RateLimited(0)), "OPEN 35s failures=1 threshold wasted=1"},
 		row{170 * second, call(Success()), "CLOSED"},
-		row{205 * second, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
+		row{205 * second, call(RateLimited(0)), "OPEN 20s failures=1 threshold wasted=1"},
+		row{225 * second, call(Success()), "CLOSED"},
+		row{245 * second, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
 	)
 }
 

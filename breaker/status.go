@@ -52,7 +52,8 @@ type Status struct {
 	// on Redis's clock.
 	ProbeBy    string
 	ProbeUntil time.Time
-	// Level is how many failed probes the cooldown has grown by.
+	// Level is how many steps the cooldown has grown by, less those that it has
+	// fallen back by: see Options.CooldownMultiplier.
 	Level int
 	// SlowStart is how many calls may be in flight after an incident; 0 outside of
 	// a slow start.

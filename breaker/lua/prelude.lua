@@ -62,9 +62,10 @@ local TOOK_PART = 50          -- instances named in an incident
 
 -- The fields of the hash and of the record, in the order a person reads them.
 -- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
--- are counted because little is left.
+-- are counted because little is left; quiet_since since when the level of a CLOSED
+-- breaker has not fallen.
 local TEXTS = { 'state', 'cause', 'incident', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token' }
-local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'closed_at', 'probes',
+local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'updated_at' }
 
@@ -122,6 +123,18 @@ local function mend_clock(b)
   b.updated_at, b.dirty = math.floor(now), true
 end
 
+-- fall_back lowers the level of a CLOSED breaker by one for each time that it has been
+-- CLOSED for as long as its last cooldown. Every reader comes to the same level, so it
+-- is not written.
+local function fall_back(b)
+  b.quiet_since = math.min(b.quiet_since, math.floor(now)) -- the clock may have gone backwards
+  if b.state == 'CLOSED' and b.level > 0 then
+    local quiet = math.floor((now - b.quiet_since) / math.max(1, b.last_cooldown))
+    b.level = math.max(0, b.level - quiet)
+    b.quiet_since = b.quiet_since + quiet * b.last_cooldown
+  end
+end
+
 -- read returns one breaker as a table. b.dirty says that it must be written even
 -- if the script changes nothing.
 local function read(name, places, listed)
@@ -145,6 +158,7 @@ local function read(name, places, listed)
   end
   version = math.max(version, b.revision, b.generation)
   mend_clock(b)
+  fall_back(b)
   if b.forced ~= '' and b.forced_until > 0 and now >= b.forced_until then
     b.forced, b.forced_until, b.reason, b.tripped_by, b.dirty = '', 0, '', '', true
   end
@@ -202,6 +216,14 @@ local function cooldown(b)
   return math.max(1, math.min(length, MAX_COOLDOWN))
 end
 
+-- raise makes the next cooldown longer, unless it is as long as it can be: what goes
+-- beyond would have to be fallen back from.
+local function raise(b)
+  if MULTIPLIER > 1 and COOLDOWN * MULTIPLIER ^ b.level < MAX_COOLDOWN then
+    b.level = b.level + 1
+  end
+end
+
 -- hinted is a hint within bounds, ms.
 local function hinted(hint)
   return math.max(1, math.min(hint, MAX_COOLDOWN))
@@ -242,9 +264,7 @@ local function open(b, cause, length)
     b.incident, b.opened_at, b.probes, b.rescheduled, b.instances = '', math.floor(now), 0, 0, ''
     b.wasted = (cause == 'manual' or cause == 'budget') and 0 or math.max(1, b.failures)
     if b.ramp > 0 and cause ~= 'manual' and cause ~= 'budget' then
-      b.level = b.level + 1 -- it closed too soon
-    elseif now - b.closed_at >= b.last_cooldown then
-      b.level = 0 -- it was CLOSED for as long as it had been OPEN
+      raise(b) -- it closed too soon
     end
   end
   transition(b, 'OPEN', cause)
@@ -275,7 +295,7 @@ end
 local function close(b, cause)
   b.opened = { b.reason, b.tripped_by } -- the incident's; whoever closes it may have reasons, too
   transition(b, 'CLOSED', cause)
-  b.failures, b.open_until, b.closed_at = 0, 0, math.floor(now)
+  b.failures, b.open_until, b.quiet_since = 0, 0, math.floor(now)
   b.ramp, b.ramp_ok = 1, 0
   if ramp_end() <= 1 then
     b.ramp = 0

@@ -75,7 +75,7 @@ local function ended(b, was_counted)
     if b.ramp_ok >= b.ramp then
       b.ramp, b.ramp_ok = 2 * b.ramp, 0
       if b.ramp >= ramp_end() then
-        b.ramp, b.level = 0, 0 -- it has recovered
+        b.ramp = 0 -- it has recovered
       end
     end
   end
@@ -134,7 +134,7 @@ local function probed(b)
   elseif outcome == 'limited' and (b == owner or scope == '') then
     seen() -- sent again, it would be a late answer of the next opening
     b.probes, b.wasted, b.last_failure = b.probes + 1, b.wasted + 1, math.floor(now)
-    b.level = b.level + 1
+    raise(b)
     reopen(b, 'probe')
   elseif outcome == 'failure' then
     probe_failed(b, 0)
