@@ -66,9 +66,6 @@ func (b *Breaker) Close() error {
 // asked, so that there is no permit.
 func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	c := b.core
-	if c.options.Disabled {
-		return Permit{}, nil
-	}
 	if err := validKey(b.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: allow: %w", err)
 	}
@@ -266,9 +263,6 @@ func (c *core) giveBack(id uint64, key string, keyOnly bool) {
 // looking open. In every other case it changes nothing.
 func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 	c := b.core
-	if c.options.Disabled {
-		return b.Status(), nil
-	}
 	if c.view.Load().closed {
 		return Status{}, ErrClosed
 	}

@@ -68,6 +68,9 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
 	}
+	if o.Disabled {
+		o.IgnoreHints, o.Rate = true, Rate{}
+	}
 	k := &core{
 		options: o, rdb: rdb, place: placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		events:  newEvents(o.Logger, o.OnEvent),
@@ -76,7 +79,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		joins:   newJoins(),
 		stop:    func() {},
 	}
-	first := &view{known: o.Disabled, changed: make(chan struct{})}
+	first := &view{changed: make(chan struct{})}
 	first.record.Name = k.place.name
 	first.status = first.record.status()
 	k.view.Store(first)
@@ -87,9 +90,6 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 
 // start reads the state, and starts what keeps it fresh.
 func (c *core) start(ctx context.Context) {
-	if c.options.Disabled {
-		return
-	}
 	err := c.register(ctx, registered)
 	if err == nil {
 		err = c.readSnapshot(ctx)

@@ -165,7 +165,7 @@ type tallied struct{ key, incident string }
 // Rescheduled counts n jobs that were put off because of an incident, for those who
 // look at it later. Redis is told once per RefreshInterval, and at Close.
 func (b *Breaker) Rescheduled(incident string, n int) {
-	if incident == "" || n <= 0 || b.options.Disabled {
+	if incident == "" || n <= 0 {
 		return
 	}
 	t := &b.tally

@@ -77,8 +77,10 @@ type Options struct {
 	// probes can meet. 0 means 35 seconds; at least 1 ms.
 	ProbeTimeout time.Duration
 
-	// Disabled makes a breaker that lets everything through, counts nothing and
-	// never uses Redis.
+	// Disabled makes a breaker that no answer to this instance's calls opens: neither
+	// rate-limited answers nor budgets, and a Rate is not kept. What an operator has
+	// tripped or forced holds all the same, and so does what other instances have
+	// opened that are not disabled.
 	Disabled bool
 
 	// Instance names this process in the history, and must be its alone. "" means

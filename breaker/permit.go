@@ -154,7 +154,7 @@ func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, erro
 	}
 	sequence, out, keyed := c.uncounted(p.key)
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
-		c.options.FailureThreshold, string(o.scope), left, reset, limit, sequence, out, keyed)
+		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed)
 	if err != nil {
 		c.tellLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
@@ -163,6 +163,14 @@ func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, erro
 		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
 	return c.statusOf(owner), nil
+}
+
+// threshold is how many consecutive rate-limited answers open the breaker; 0: none do.
+func (c *core) threshold() int {
+	if c.options.Disabled {
+		return 0
+	}
+	return c.options.FailureThreshold
 }
 
 // tellLater has Redis told, as soon as it can be, how many calls are in flight that
@@ -178,12 +186,16 @@ func (c *core) tellLater(key string) {
 // not know of.
 func (c *core) mustTell(key, owner string, o *Outcome) bool {
 	parent, child := c.view.Load(), c.keys.get(key)
-	if o.kind == limited {
+	if o.kind == limited && !c.options.Disabled {
 		return true
 	}
 	for _, v := range []*view{parent, child} {
 		switch {
-		case v == nil || v.state != Closed:
+		case v == nil:
+		case v.state != Closed:
+			if o.kind == limited {
+				return true // it was wasted
+			}
 		case o.kind == success && v.record.Failures > 0, v.record.Metered != 0:
 			return true
 		}
@@ -245,7 +257,7 @@ func (c *core) countLocally(key string, o Outcome, refused bool) Status {
 	next := v
 	switch {
 	case v.closed || v.state != Closed || v.record.Forced != "":
-	case o.kind == limited:
+	case o.kind == limited && !c.options.Disabled:
 		hint := min(o.hint, c.options.MaxCooldown)
 		if c.options.IgnoreHints {
 			hint = 0

@@ -460,7 +460,7 @@ func TestRedisClockGoingForwardEndsTheCooldown(t *testing.T) {
 	)
 }
 
-func TestZeroPermitAndDisabledBreakerDoNothing(t *testing.T) {
+func TestZeroPermitDoesNothing(t *testing.T) {
 	t.Parallel()
 	s, err := Permit{}.Report(t.Context(), RateLimited(minute))
 	if !reflect.DeepEqual(s, Status{}) || err != nil {
@@ -468,26 +468,5 @@ func TestZeroPermitAndDisabledBreakerDoNothing(t *testing.T) {
 	}
 	if err := (Permit{}).Release(t.Context()); err != nil {
 		t.Errorf("release of the zero permit: %v", err)
-	}
-
-	rdb := embedded(t)
-	b := start(t, rdb, Options{Destination: "off", Disabled: true, FailureThreshold: 1})
-	for range 3 {
-		p, err := b.Allow(t.Context())
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, err := p.Report(t.Context(), RateLimited(minute)); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if _, err := b.Advance(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	if v := b.View(); v.State != Closed || !v.Known {
-		t.Errorf("view of a disabled breaker: %+v", v)
-	}
-	if n, err := rdb.DBSize(t.Context()).Result(); n != 0 || err != nil {
-		t.Errorf("a disabled breaker wrote %d keys to Redis (%v)", n, err)
 	}
 }

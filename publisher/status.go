@@ -105,7 +105,6 @@ func (d *destination) status() DestinationStatus {
 		return s
 	}
 	switch view := d.breaker.View(); {
-	case d.s.breaker.Disabled:
 	case view.State == breaker.Open:
 		s.State, s.Reason, s.Until = StateWaiting, "its circuit breaker is OPEN", view.OpenUntil.Round(0)
 	case view.State == breaker.HalfOpen:

@@ -7,7 +7,8 @@
 --       13  "success", "limited" (the API said: rate limited), "failure", or
 --           "neutral" (the call told nothing, or was not made)
 --       14  the API's hint in ms, 0 is none (or none that is trusted)
---       15  threshold: consecutive rate-limited answers that open
+--       15  threshold: consecutive rate-limited answers that open; 0: no answer of
+--           this instance opens
 --       16  whose limit it is: "user", "global" or "" (the API did not say)
 --       17  calls left as the API says, "" if it does not; 18 ms until the window
 --           ends; 19 calls of a whole window, 0 is unknown
@@ -43,6 +44,9 @@ end
 
 -- limited counts a rate-limited answer in CLOSED.
 local function limited(b)
+  if threshold == 0 then
+    return 'applied'
+  end
   if seen() then
     return 'duplicate'
   end
@@ -133,9 +137,16 @@ local function probed(b)
     end
   elseif outcome == 'limited' and (b == owner or scope == '') then
     seen() -- sent again, it would be a late answer of the next opening
-    b.probes, b.wasted, b.last_failure = b.probes + 1, b.wasted + 1, math.floor(now)
-    raise(b)
-    reopen(b, 'probe')
+    b.wasted = b.wasted + 1
+    if threshold == 0 and b.cause == 'manual' then
+      close(b, 'success') -- the operator's time is over, and answers do not open it
+    elseif threshold == 0 then
+      probe_failed(b, 0) -- opened by the answers of others: theirs decide
+    else
+      b.probes, b.last_failure = b.probes + 1, math.floor(now)
+      raise(b)
+      reopen(b, 'probe')
+    end
   elseif outcome == 'failure' then
     probe_failed(b, 0)
   else -- it told nothing about this breaker's limit: the next may start at once

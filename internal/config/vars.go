@@ -94,8 +94,8 @@ type destinationVars struct {
 // Values for all destinations. `DESTINATION_<i>_CIRCUIT_BREAKER_…` overrides any
 // of them for one destination.
 type breakerVars struct {
-	// Off: a rate-limited job is still rescheduled, but nothing stops the others, and
-	// no RATE is kept.
+	// Off: no answer opens the breaker, and no RATE is kept. A rate-limited job is still
+	// rescheduled; a trip or force by hand holds all the same.
 	Enabled bool `env:"ENABLED" envDefault:"true"`
 	// Consecutive rate-limited answers that open the breaker.
 	FailureThreshold int `env:"FAILURE_THRESHOLD" envDefault:"3" min:"1"`

@@ -1,0 +1,83 @@
+package publisher_test
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// A trip holds every worker, also one whose breaker is disabled: no call is made before
+// its time is over, and then all jobs leave.
+func TestTripHoldsAWorkerWhoseBreakerIsDisabled(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const n, held = 60, 700 * time.Millisecond
+	var early, calls atomic.Int32
+	var until atomic.Pointer[time.Time]
+	publish := func(context.Context, *jobs.Job) error {
+		calls.Add(1)
+		if at := until.Load(); at == nil || b.redisNow().Before(*at) {
+			early.Add(1)
+		}
+		return nil
+	}
+	seen := make(chan breaker.Event, 100)
+	for _, disabled := range []bool{true, false} {
+		b.run(b.options(), publish, publisher.Concurrency(4), publisher.Breaker(breaker.Options{
+			Disabled: disabled, OnEvent: func(e breaker.Event) { seen <- e },
+		}))
+	}
+	first := b.enqueue() // both workers are there
+	b.result(first.ID)
+	early.Store(0)
+	s, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: held})
+	if err != nil {
+		t.Fatal(err)
+	}
+	until.Store(&s.OpenUntilRedis)
+	for know := 0; know < 2; {
+		if e := signal(t, "both workers know of the trip", seen); e.To == breaker.Open {
+			know++
+		}
+	}
+	b.enqueueMany(n)
+	for range n {
+		b.want(publisher.Completed)
+	}
+	if early.Load() != 0 || calls.Load() != n+1 {
+		t.Errorf("%d calls while it was tripped, %d in all; want 0 and %d", early.Load(), calls.Load(), n+1)
+	}
+	incidents, err := breaker.Incidents(t.Context(), b.rdb, b.dest, 0)
+	if err != nil || len(incidents) != 1 || incidents[0].Wasted != 0 {
+		t.Errorf("incidents %+v, %v; want one without a wasted call", incidents, err)
+	}
+}
+
+// With every breaker disabled a trip ends, too, whatever the API answers then.
+func TestTripOfADisabledBreakerEndsAtItsTime(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 100 * time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	job := b.enqueue()
+	var calls atomic.Int32
+	b.run(b.options(), func(context.Context, *jobs.Job) error {
+		if calls.Add(1) == 1 {
+			return jobs.RateLimited(time.Second)
+		}
+		return nil
+	}, publisher.Breaker(breaker.Options{Disabled: true}))
+	b.want(publisher.Rescheduled)
+	if e := b.want(publisher.Completed); e.Job.ID != job.ID {
+		t.Errorf("event %+v", e)
+	}
+	if got, want := b.transitions(), "CLOSED→OPEN manual; OPEN→HALF_OPEN cooldown; HALF_OPEN→CLOSED success"; got != want {
+		t.Errorf("the breaker went %s, want %s", got, want)
+	}
+}
