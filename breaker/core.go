@@ -74,7 +74,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	k := &core{
 		options: o, rdb: rdb, place: placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		events:  newEvents(o.Logger, o.OnEvent),
-		flights: newFlights(),
+		flights: newFlights(c.now()),
 		refresh: make(chan struct{}, 1),
 		joins:   newJoins(),
 		stop:    func() {},

@@ -2,14 +2,19 @@ package breaker
 
 import (
 	"sync"
+	"time"
 )
 
 // flights knows which permits are out that Redis has not counted: how many, under
 // which key, and whether one has been reported before. Once the API says that
 // little is left, Redis must know of them.
 //
-// It is split so that goroutines rarely meet, since every call passes here twice.
+// It is split so that goroutines rarely meet, since every call passes here twice. For
+// the same reason no clock is read there: lapse, which runs now and then, notes when it
+// has first seen a permit.
 type flights struct {
+	born time.Time
+
 	shards [flightShards]flightShard
 
 	mu       sync.Mutex
@@ -32,9 +37,12 @@ type flightShard struct {
 // comes back, so that a second report of it is recognised.
 type flightSlot struct {
 	turn uint32
-	own  bool   // it counts for the destination
-	key  string // and for this key
+	own  bool          // it counts for the destination
+	key  string        // and for this key
+	seen time.Duration // when lapse first saw the permit, since flights.born; 0 is not yet
 }
+
+func (s *flightSlot) out() bool { return s.own || s.key != "" }
 
 // seat is a permit's place among the flights.
 type seat struct {
@@ -42,7 +50,7 @@ type seat struct {
 	turn uint32
 }
 
-func newFlights() *flights { return &flights{} }
+func newFlights(born time.Time) *flights { return &flights{born: born} }
 
 func (f *flights) shard(id uint64) *flightShard { return &f.shards[id%flightShards] }
 
@@ -57,7 +65,7 @@ func (f *flights) depart(id uint64, own bool, key string, allowed func() bool) (
 		return seat{}, false
 	}
 	at := s.seat()
-	s.slots[at].own = own
+	s.slots[at].own, s.slots[at].seen = own, 0
 	if own {
 		s.out++
 	}
@@ -97,10 +105,16 @@ func (f *flights) land(id uint64, at seat) bool {
 	s := f.shard(id)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slot := &s.slots[at.slot-1]
-	if slot.turn != at.turn {
+	if s.slots[at.slot-1].turn != at.turn {
 		return false
 	}
+	s.vacate(at.slot - 1)
+	return true
+}
+
+// vacate frees the slot of a permit. s.mu is held.
+func (s *flightShard) vacate(at uint32) {
+	slot := &s.slots[at]
 	if slot.own {
 		s.out--
 	}
@@ -109,11 +123,32 @@ func (f *flights) land(id uint64, at seat) bool {
 		if s.keys[slot.key] == 0 {
 			delete(s.keys, slot.key)
 		}
-		slot.key = ""
 	}
+	slot.own, slot.key = false, ""
 	slot.turn++
-	s.free = append(s.free, at.slot-1)
-	return true
+	s.free = append(s.free, at)
+}
+
+// lapse takes back the permits that it first saw at least lease ago: they were never
+// reported. It returns their keys, "" for those without.
+func (f *flights) lapse(now time.Time, lease time.Duration) (keys []string) {
+	at := max(1, now.Sub(f.born))
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		for j := range s.slots {
+			switch slot := &s.slots[j]; {
+			case !slot.out():
+			case slot.seen == 0:
+				slot.seen = at
+			case at-slot.seen >= lease:
+				keys = append(keys, slot.key)
+				s.vacate(uint32(j)) //nolint:gosec // as many as calls at once
+			}
+		}
+		s.mu.Unlock()
+	}
+	return keys
 }
 
 // enter notes a permit that is out under a key, too, if allowed says so, as in depart.

@@ -16,7 +16,7 @@ func outOf(f *flights, key string) [2]int {
 
 func TestFlightsCountWhatIsOut(t *testing.T) {
 	t.Parallel()
-	f := newFlights()
+	f := newFlights(time.Now())
 	step := func(what string, out, a, b int) {
 		t.Helper()
 		if gotA, gotB := outOf(f, "a"), outOf(f, "b"); gotA != [2]int{out, a} || gotB != [2]int{out, b} {
@@ -66,6 +66,28 @@ func TestFlightsCountWhatIsOut(t *testing.T) {
 	if n := f.highest(); n != 2 {
 		t.Errorf("the most at once is %d, want 2", n)
 	}
+}
+
+// A permit that is never reported is in flight for as long as a call can take.
+func TestPermitsThatAreNeverReportedEndAfterProbeTimeout(t *testing.T) {
+	t.Parallel()
+	tick := func(h *harness) string {
+		h.b.endLapsed()
+		return live(h)
+	}
+	runRows(t, Options{MaxInFlight: 100, ProbeTimeout: 40 * second},
+		row{0, tick, "100"},
+		row{0, both(tries(60, "leaked"), of("a", tries(40, "of a"))), "40"},
+		row{0, tick, "100"},
+		row{0, call(told(90, 10*minute, 5000)), "CLOSED left=90/10m0s of 5000"},
+		row{0, try("x"), "D CLOSED budget for 1s"},
+		row{40*second - time.Millisecond, both(tick, try("x")), "D CLOSED budget for 1s"},
+		row{40 * second, both(tick, try("x")), "counted"},
+		row{40 * second, tries(100, "y"), "89, then D CLOSED budget for 1s"},
+		// A late report changes nothing.
+		row{40 * second, tellAll(60, "leaked", Neutral()), "CLOSED left=90/9m20s of 5000"},
+		row{40 * second, try("x"), "D CLOSED budget for 1s"},
+	)
 }
 
 // Sixteen goroutines come and go, and report twice; the counts stay right.

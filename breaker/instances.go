@@ -109,6 +109,19 @@ func (c *core) sendJoins(ctx context.Context) {
 	}
 }
 
+// endLapsed takes back the permits that were not reported within ProbeTimeout, and has
+// Redis told that they are in flight no more.
+func (c *core) endLapsed() {
+	keys := c.flights.lapse(c.clock.now(), c.options.ProbeTimeout)
+	for _, key := range keys {
+		c.tellLater(key)
+	}
+	if len(keys) > 0 {
+		c.log.Warn("breaker permits were neither reported nor released within ProbeTimeout; they count as in flight no more",
+			"breaker", c.name(keys[0]), "permits", len(keys))
+	}
+}
+
 // uncounted is how many permits are out that Redis has not counted, for the
 // destination and for a key, as the scripts take it. It says nothing ("") of a name as
 // long as this instance does not know that its calls are counted: it could still let

@@ -74,7 +74,9 @@ type Options struct {
 
 	// ProbeTimeout is how long the probe is waited for: the lease of the one
 	// permit in HALF_OPEN. It must be longer than a call can take, or two
-	// probes can meet. 0 means 35 seconds; at least 1 ms.
+	// probes can meet. A call in any state counts as in flight for that long if its
+	// permit is neither reported nor released, and for a moment longer in CLOSED.
+	// 0 means 35 seconds; at least 1 ms.
 	ProbeTimeout time.Duration
 
 	// Disabled makes a breaker that no answer to this instance's calls opens: neither

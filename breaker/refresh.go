@@ -49,6 +49,7 @@ func (c *core) keepFresh(ctx context.Context) {
 			c.sendJoins(ctx)
 			continue
 		case <-ticker.C:
+			c.endLapsed()
 		case <-c.refresh:
 		}
 		lost, err := c.readChanges(ctx, reads%timeEvery == 0)
