@@ -6,9 +6,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker"
 )
 
 // Defaults of Options.
@@ -56,7 +57,7 @@ type Options struct {
 	Destinations []string
 	// Logger gets what goes wrong with alerting itself. Default slog.Default().
 	Logger *slog.Logger
-	// Worker names this process. Default host:pid.
+	// Worker names this process. Default: [breaker.ProcessName].
 	Worker string
 	// OnDelivery, if set, is told of each message, update or event that was sent to
 	// people, or could not be. It is called by several goroutines at once and must return
@@ -83,11 +84,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.Worker == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		o.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+		o.Worker = breaker.ProcessName()
 	}
 	o.PublicURL = strings.TrimRight(o.PublicURL, "/")
 	return o

@@ -26,18 +26,20 @@ Cooldown is -1s: want at least 1ms
 CooldownMultiplier is 0.5: want 1 to 1000
 MaxCooldown is -1m0s, less than Cooldown (-1s): raise it, or lower Cooldown
 ProbeTimeout is 1µs: want at least 1ms, and longer than a call can take
-RefreshInterval is 1ms: want at least 10ms`
+RefreshInterval is 1ms: want at least 10ms
+breaker: the Redis client is nil`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
+	rdb := embedded(t)
 	for _, name := range []string{"", "-a", "a b", "a/", "ä", strings.Repeat("a", 64)} {
-		if _, err := New(t.Context(), nil, Options{Destination: name}); err == nil {
+		if _, err := New(t.Context(), rdb, Options{Destination: name}); err == nil {
 			t.Errorf("destination %q is accepted", name)
 		}
-		if _, err := Get(t.Context(), nil, name); err == nil {
+		if _, err := Get(t.Context(), rdb, name); err == nil {
 			t.Errorf("Get of destination %q is accepted", name)
 		}
-		if _, err := History(t.Context(), nil, name, 1); err == nil {
+		if _, err := History(t.Context(), rdb, name, 1); err == nil {
 			t.Errorf("History of destination %q is accepted", name)
 		}
 	}
@@ -47,7 +49,7 @@ func TestDefaults(t *testing.T) {
 	t.Parallel()
 	o := Options{Destination: "a"}.withDefaults()
 	if o.FailureThreshold != 3 || o.Cooldown != 5*time.Minute || o.CooldownMultiplier != 1 ||
-		o.MaxCooldown != time.Hour || o.ProbeTimeout != 35*time.Second || o.RefreshInterval != time.Second || o.Instance == "" {
+		o.MaxCooldown != time.Hour || o.ProbeTimeout != 35*time.Second || o.RefreshInterval != time.Second {
 		t.Errorf("defaults: %+v", o)
 	}
 	if err := o.validate(); err != nil {
@@ -57,7 +59,7 @@ func TestDefaults(t *testing.T) {
 
 func TestTripIsValidated(t *testing.T) {
 	t.Parallel()
-	_, err := Trip(t.Context(), nil, "api", TripOptions{For: -time.Second, Reason: strings.Repeat("é", 501)})
+	_, err := Trip(t.Context(), embedded(t), "api", TripOptions{For: -time.Second, Reason: strings.Repeat("é", 501)})
 	want := `breaker: trip api: the time is -1s: want more than 0, or 0 for "until it is reset"
 the reason has 501 characters: want at most 500`
 	if err == nil || err.Error() != want {

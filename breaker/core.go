@@ -5,6 +5,8 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
+	"reflect"
+	"runtime/debug"
 	"strconv"
 	"sync"
 	"sync/atomic"
@@ -65,20 +67,23 @@ var realClock = clock{now: time.Now, redis: func() string { return "" }}
 // newCore makes a core that knows nothing yet and does nothing by itself.
 func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	o = o.withDefaults()
-	if err := o.validate(); err != nil {
+	if err := errors.Join(o.validate(), validClient(rdb)); err != nil {
 		return nil, err
+	}
+	if o.Instance == "" {
+		o.Instance = InstanceName("breaker " + o.Destination)
 	}
 	if o.Disabled {
 		o.IgnoreHints, o.Rate = true, Rate{}
 	}
 	k := &core{
 		options: o, rdb: rdb, place: placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
-		events:  newEvents(o.Logger, o.OnEvent),
 		flights: newFlights(c.now()),
 		refresh: make(chan struct{}, 1),
 		joins:   newJoins(),
 		stop:    func() {},
 	}
+	k.events = newEvents(o.Logger, k.onEvent)
 	first := &view{changed: make(chan struct{})}
 	first.record.Name = k.place.name
 	first.status = first.record.status()
@@ -118,7 +123,8 @@ func (c *core) close() {
 		last := *current
 		last.closed, last.known, last.changed = true, false, make(chan struct{})
 		c.replace(current, &last)
-		c.tellKeys()
+		close(last.changed)
+		close(*c.anyChange.Load())
 	}
 	c.mu.Unlock()
 
@@ -133,6 +139,22 @@ func (c *core) close() {
 
 // leaveTimeout bounds what a closed core still tells Redis.
 const leaveTimeout = 500 * time.Millisecond
+
+// validClient returns an error if the client is nil.
+func validClient(rdb redis.UniversalClient) error {
+	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
+		return errors.New("breaker: the Redis client is nil")
+	}
+	return nil
+}
+
+// recovered logs a panic of a function that the caller has given. It is to be deferred.
+func (c *core) recovered(function string) {
+	if r := recover(); r != nil {
+		c.log.Error("a function of the breaker's options panicked", "breaker", c.place.name, "option", function,
+			"panic", r, "stack", string(debug.Stack()))
+	}
+}
 
 // spawn runs f in the background, unless close was called; close waits for it.
 func (c *core) spawn(f func()) bool {

@@ -21,6 +21,9 @@ type RateLimitedError struct {
 // Error says what happened, and how long the API asked to wait.
 func (e *RateLimitedError) Error() string {
 	text := "rate limited"
+	if e == nil {
+		return text
+	}
 	if e.Err != nil {
 		text += ": " + e.Err.Error()
 	}
@@ -31,7 +34,12 @@ func (e *RateLimitedError) Error() string {
 }
 
 // Unwrap returns Err.
-func (e *RateLimitedError) Unwrap() error { return e.Err }
+func (e *RateLimitedError) Unwrap() error {
+	if e == nil {
+		return nil
+	}
+	return e.Err
+}
 
 // Judge is how [Breaker.Do] judges calls by default: nil is a success, a
 // [*RateLimitedError] is rate limited, the end of a cancelled context neutral, and
@@ -41,7 +49,9 @@ func Judge(err error) Outcome {
 	switch {
 	case err == nil:
 		return Success()
-	case errors.As(err, &limited):
+	case errors.As(err, &limited) && limited == nil:
+		return RateLimited(0)
+	case limited != nil:
 		return RateLimited(limited.RetryAfter).WithScope(limited.Scope)
 	case errors.Is(err, context.Canceled):
 		return Neutral()
@@ -73,6 +83,13 @@ func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) er
 		}
 	}()
 	err = fn(call)
-	outcome = b.options.Judge(err)
+	outcome = b.judge(err)
 	return err
+}
+
+// judge is a failure if the option panics.
+func (b *Breaker) judge(err error) (o Outcome) {
+	o = Failure()
+	defer b.recovered("Judge")
+	return b.options.Judge(err)
 }

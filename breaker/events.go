@@ -166,10 +166,17 @@ func (e *events) run(ctx context.Context) {
 			e.log.Debug("breaker changed", "breaker", event.Name, "from", event.From, "to", event.To,
 				"cause", event.Cause, "incident", event.Incident, "open_until", event.OpenUntil,
 				"wasted", event.Wasted, "by", event.By)
-			if e.handle != nil {
-				e.handle(event)
-			}
+			e.handle(event)
 		}
+	}
+}
+
+// onEvent calls the option. It runs in a goroutine of ours, where a panic would end the
+// process.
+func (c *core) onEvent(e Event) {
+	if c.options.OnEvent != nil {
+		defer c.recovered("OnEvent")
+		c.options.OnEvent(e)
 	}
 }
 

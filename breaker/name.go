@@ -1,9 +1,12 @@
 package breaker
 
 import (
+	"crypto/rand"
 	"fmt"
+	"os"
 	"regexp"
 	"strings"
+	"sync"
 )
 
 var (
@@ -41,4 +44,37 @@ func ParseName(name string) (destination, key string, err error) {
 		return "", "", fmt.Errorf("breaker: name %q: %w", name, err)
 	}
 	return destination, key, nil
+}
+
+// ProcessName is the name of this process: host:pid, with some random characters in a
+// container, where every pid is 1 and the host can be the same.
+func ProcessName() string { return processName() }
+
+var processName = sync.OnceValue(func() string {
+	host, err := os.Hostname()
+	if err != nil || host == "" {
+		host = "unknown"
+	}
+	name := fmt.Sprintf("%s:%d", host, os.Getpid())
+	if os.Getpid() == 1 {
+		name += "-" + strings.ToLower(rand.Text()[:6])
+	}
+	return name
+})
+
+var instances = struct {
+	mu     sync.Mutex
+	byRole map[string]int
+}{byRole: map[string]int{}}
+
+// InstanceName returns a name for one more part of this process in the same role:
+// [ProcessName] for the first one, then ProcessName with "-2", "-3" and so on.
+func InstanceName(role string) string {
+	instances.mu.Lock()
+	defer instances.mu.Unlock()
+	instances.byRole[role]++
+	if n := instances.byRole[role]; n > 1 {
+		return fmt.Sprintf("%s-%d", ProcessName(), n)
+	}
+	return ProcessName()
 }

@@ -125,6 +125,9 @@ func History(ctx context.Context, rdb redis.UniversalClient, name string, limit 
 	if err != nil {
 		return nil, fmt.Errorf("breaker: history: %w", err)
 	}
+	if err := validClient(rdb); err != nil {
+		return nil, err
+	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	last := int64(-1)
@@ -198,8 +201,11 @@ func operate(ctx context.Context, rdb redis.UniversalClient, name string, s *scr
 	if err != nil {
 		return Status{}, err
 	}
+	if err := validClient(rdb); err != nil {
+		return Status{}, err
+	}
 	if c.who == "" {
-		c.who = processName()
+		c.who = ProcessName()
 	}
 	c.who = strings.ToValidUTF8(c.who, "\uFFFD")
 	ctx, cancel := bounded(ctx)

@@ -1,11 +1,9 @@
 package breaker
 
 import (
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"strings"
 	"time"
 )
@@ -85,9 +83,8 @@ type Options struct {
 	// opened that are not disabled.
 	Disabled bool
 
-	// Instance names this process in the history, and must be its alone. "" means
-	// host:pid, with some random characters in a container, where every pid is 1 and the
-	// host can be the same.
+	// Instance names this instance in the history, and must be its alone. "" means
+	// [InstanceName].
 	Instance string
 
 	// RefreshInterval is how often the state is read from Redis, and so the
@@ -141,9 +138,6 @@ func (o Options) withDefaults() Options {
 	if o.RefreshInterval == 0 {
 		o.RefreshInterval = DefaultRefreshInterval
 	}
-	if o.Instance == "" {
-		o.Instance = processName()
-	}
 	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas part the names in an incident
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -191,16 +185,4 @@ func (o Options) validate() error {
 		return fmt.Errorf("breaker: options: %w", err)
 	}
 	return nil
-}
-
-func processName() string {
-	host, err := os.Hostname()
-	if err != nil || host == "" {
-		host = "unknown"
-	}
-	name := fmt.Sprintf("%s:%d", host, os.Getpid())
-	if os.Getpid() == 1 {
-		name += "-" + strings.ToLower(rand.Text()[:6])
-	}
-	return name
 }

@@ -114,14 +114,23 @@ func (c *core) subscribe(ctx context.Context) {
 	trouble := trouble{c: c, warn: func(err error) {
 		c.log.Warn("breaker has lost its subscription; changes are seen with the next read", "breaker", c.place.name, "error", err)
 	}}
+	pause := retryFirst
 	for ctx.Err() == nil {
-		c.listen(ctx, &trouble)
+		if c.listen(ctx, &trouble) {
+			pause = retryFirst
+			continue
+		}
+		if ctx.Err() == nil {
+			trouble.report(redis.ErrClosed) // it never worked: the client itself is closed
+		}
+		wait(ctx, pause)
+		pause = min(2*pause, retrySlowest)
 	}
 }
 
-// listen uses one subscription until it is closed. go-redis connects it again
-// by itself after an error.
-func (c *core) listen(ctx context.Context, trouble *trouble) {
+// listen uses one subscription until it is closed, and says whether anything was
+// received. go-redis connects it again by itself after an error.
+func (c *core) listen(ctx context.Context, trouble *trouble) (received bool) {
 	c.heard.Store(time.Now().UnixNano())
 	pubsub := c.rdb.Subscribe(ctx, c.place.channel)
 	c.pubsub.Store(pubsub)
@@ -142,14 +151,14 @@ func (c *core) listen(ctx context.Context, trouble *trouble) {
 		got, err := pubsub.Receive(ctx)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed):
-			return
+			return received
 		case err != nil:
 			trouble.report(err)
 			wait(ctx, pause)
 			pause = min(2*pause, retrySlowest)
 			continue
 		}
-		pause = retryFirst
+		pause, received = retryFirst, true
 		trouble.report(nil)
 		c.heard.Store(time.Now().UnixNano())
 		switch got := got.(type) {

@@ -114,7 +114,7 @@ func TestInstantsAreRefined(t *testing.T) {
 
 func TestChangedIsClosedByEveryChangeAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b, err := newTestBreaker(nil, Options{Destination: "api"}, realClock)
+	b, err := newTestBreaker(embedded(t), Options{Destination: "api"}, realClock)
 	if err != nil {
 		t.Fatal(err)
 	}

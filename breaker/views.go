@@ -105,6 +105,9 @@ func (c *core) replace(current, next *view) {
 
 // tellKeys wakes who waits for a change of any view. c.mu is held.
 func (c *core) tellKeys() {
+	if c.view.Load().closed {
+		return
+	}
 	changed := make(chan struct{})
 	close(*c.anyChange.Swap(&changed))
 }
@@ -239,7 +242,7 @@ func (b *Breaker) View() View {
 func (b *Breaker) Status() Status { return b.statusOf(b.key) }
 
 // Changed returns a channel that is closed when the view next changes, also by
-// Close. That of a key's breaker is closed by any change of the destination's
+// Close; after Close it is closed already. That of a key's breaker is closed by any change of the destination's
 // breakers. An OPEN breaker whose time comes is no change: use a timer on
 // [View.OpenUntil]. Ask for the channel before you look at the view.
 func (b *Breaker) Changed() <-chan struct{} {

@@ -2,18 +2,16 @@ package publisher
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sort"
-	"strings"
 	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -23,7 +21,8 @@ type Options struct {
 	// Logger gets one line per incident and per loss of Redis, and one line per
 	// job at debug level. Default: slog.Default().
 	Logger *slog.Logger
-	// Worker names this process in records, and must be its alone. Default: WorkerName.
+	// Worker names this Publisher in records, and must be its alone. Default: WorkerName,
+	// with "-2", "-3" and so on for further Publishers of the process.
 	Worker string
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
 	// has ended. Default 30 s.
@@ -70,28 +69,16 @@ type Options struct {
 	OnExpired func(destination string, n int)
 }
 
-// WorkerName is the name of this process unless it is given one: host:pid, with some
-// random characters in a container, where every pid is 1 and the host can be the same.
-func WorkerName() string { return workerName() }
-
-var workerName = sync.OnceValue(func() string {
-	host, err := os.Hostname()
-	if err != nil {
-		host = "unknown"
-	}
-	name := fmt.Sprintf("%s:%d", host, os.Getpid())
-	if os.Getpid() == 1 {
-		name += "-" + strings.ToLower(rand.Text()[:6])
-	}
-	return name
-})
+// WorkerName is the name of this process unless it is given one; see
+// [breaker.ProcessName].
+func WorkerName() string { return breaker.ProcessName() }
 
 func (o Options) withDefaults() Options {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
 	if o.Worker == "" {
-		o.Worker = WorkerName()
+		o.Worker = breaker.InstanceName("publisher")
 	}
 	defaultTo(&o.ShutdownTimeout, 30*time.Second)
 	defaultTo(&o.RetryLoopInterval, time.Second)

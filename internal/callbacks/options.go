@@ -7,10 +7,10 @@ import (
 	"log/slog"
 	"net/http"
 	"net/url"
-	"os"
 	"slices"
 	"strings"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/webhook"
 	"github.com/tidegate/tidegate/jobs"
@@ -32,7 +32,7 @@ type Receiver struct {
 type Options struct {
 	// Receivers, at most one for a destination.
 	Receivers []Receiver
-	// Worker names this process. Default host:pid.
+	// Worker names this process. Default: [breaker.ProcessName].
 	Worker string
 	// Logger gets what goes wrong. Default slog.Default().
 	Logger *slog.Logger
@@ -47,11 +47,7 @@ func (o Options) withDefaults() Options {
 		o.Logger = slog.Default()
 	}
 	if o.Worker == "" {
-		host, err := os.Hostname()
-		if err != nil {
-			host = "unknown"
-		}
-		o.Worker = fmt.Sprintf("%s:%d", host, os.Getpid())
+		o.Worker = breaker.ProcessName()
 	}
 	// Of the same name there may be another one, that has died a moment ago.
 	o.Worker += "-" + strings.ToLower(rand.Text()[:8])
