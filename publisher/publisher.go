@@ -67,6 +67,11 @@ type Options struct {
 	// sweeps that all workers share. Those that clients have ended, who look at jobs or
 	// expire them by hand, are not among them. It must return quickly.
 	OnExpired func(destination string, n int)
+	// OnCallbacksDropped, if set, is told how many finished jobs of a destination this
+	// process has dropped from the stream of ends before callbacks were made of them,
+	// because there were more than a million or they were older than 72 hours. It must
+	// return quickly.
+	OnCallbacksDropped func(destination string, n int)
 }
 
 // WorkerName is the name of this process unless it is given one; see

@@ -3,6 +3,7 @@ package publisher
 import (
 	"context"
 	"errors"
+	"runtime/debug"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/doctor"
@@ -64,13 +65,31 @@ func (p *Publisher) trimEnds(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var errs []error
 	for _, q := range queues {
-		if _, _, ours := record.ParseQueue(q); !ours {
+		destination, _, ours := record.ParseQueue(q)
+		if !ours {
 			continue
 		}
-		if err := ends.Trim(ctx, p.rdb, q); err != nil {
-			return err
+		lost, err := ends.Trim(ctx, p.rdb, q)
+		errs = append(errs, err)
+		if lost > 0 {
+			p.o.Logger.ErrorContext(ctx, "finished jobs were dropped before callbacks were made of them: too many, or too old",
+				"destination", destination, "queue", q, "count", lost)
+			p.callbacksDropped(ctx, destination, lost)
 		}
 	}
-	return nil
+	return errors.Join(errs...)
+}
+
+func (p *Publisher) callbacksDropped(ctx context.Context, destination string, n int) {
+	if p.o.OnCallbacksDropped == nil {
+		return
+	}
+	defer func() {
+		if r := recover(); r != nil {
+			p.o.Logger.ErrorContext(ctx, "a function of the publisher's options panicked", "option", "OnCallbacksDropped", "panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	p.o.OnCallbacksDropped(destination, n)
 }

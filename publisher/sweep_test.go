@@ -42,6 +42,17 @@ func TestSweepOfAFullRedis(t *testing.T) {
 		return nil
 	})
 	must(err)
+	shop := record.Queue("shop", record.Default)
+	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		pipe.SAdd(ctx, record.QueuesKey, shop)
+		pipe.Set(ctx, record.EndsTold(shop), "1-0", time.Hour)
+		for i := range 1000 {
+			id := strconv.FormatInt(old-50*time.Hour.Milliseconds(), 10) + "-" + strconv.Itoa(i)
+			pipe.XAdd(ctx, &redis.XAddArgs{Stream: record.Ends(shop), ID: id, Values: []string{"id", "x"}})
+		}
+		return nil
+	})
+	must(err)
 	dead, err := json.Marshal(record.Worker{SeenAt: time.Now().Add(-30 * 24 * time.Hour).UnixMilli()})
 	must(err)
 	must(rdb.HSet(ctx, record.WorkersKey, "dead", dead).Err())
@@ -50,8 +61,12 @@ func TestSweepOfAFullRedis(t *testing.T) {
 		t.Fatal("Redis is not full")
 	}
 
+	dropped := map[string]int{}
 	worker := func(name string) *Publisher {
-		p, err := New(rdb, Options{Worker: name, Logger: slog.New(slog.DiscardHandler)})
+		p, err := New(rdb, Options{
+			Worker: name, Logger: slog.New(slog.DiscardHandler),
+			OnCallbacksDropped: func(destination string, n int) { dropped[destination] += n },
+		})
 		must(err)
 		return p
 	}
@@ -62,6 +77,10 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	}
 	if n := rdb.XLen(ctx, record.Ends(queue)).Val(); n > 100 {
 		t.Errorf("%d entries of the stream are left, want at most 100", n)
+	}
+	// Callbacks of those of shop had still to be made.
+	if left := rdb.XLen(ctx, record.Ends(shop)).Val(); left > 100 || len(dropped) != 1 || dropped["shop"] != int(1000-left) {
+		t.Errorf("dropped without a callback: %v, and %d of 1000 are left", dropped, left)
 	}
 	if n := rdb.HLen(ctx, record.WorkersKey).Val(); n != 0 {
 		t.Errorf("%d dead workers are remembered", n)

@@ -20,8 +20,10 @@ const (
 	// Kept and KeptFor bound what is kept: entries, and their age.
 	Kept    = 100_000
 	KeptFor = 24 * time.Hour
-	// KeptUntold bounds the age of entries of which callbacks are still to be made.
-	KeptUntold = 72 * time.Hour
+	// KeptUntold bounds the age of entries of which callbacks are still to be made, and
+	// KeptUntoldMost their number: a million take some 150 MB.
+	KeptUntold     = 72 * time.Hour
+	KeptUntoldMost = 1_000_000
 	// WantedFor is how long a stream exists after the last Want.
 	WantedFor = time.Hour
 )
@@ -175,16 +177,25 @@ func SetTold(ctx context.Context, rdb redis.UniversalClient, queue, who, from, t
 }
 
 // Trim forgets entries that are too many or too old, and streams that nobody wants any
-// more: no process of ours for WantedFor, and no consumer group. Errors: Redis's.
-func Trim(ctx context.Context, rdb redis.UniversalClient, queue string) error {
+// more: no process of ours for WantedFor, and no consumer group. lost is how many went of
+// which callbacks were still to be made. Errors: Redis's.
+func Trim(ctx context.Context, rdb redis.UniversalClient, queue string) (lost int, err error) {
+	return trim(ctx, rdb, queue, Kept, KeptUntoldMost)
+}
+
+func trim(ctx context.Context, rdb redis.UniversalClient, queue string, kept, keptUntold int) (lost int, err error) {
 	keys := []string{record.Ends(queue), record.EndsWanted(queue), record.EndsTold(queue)}
 	for {
-		gone, err := trimScript.Run(ctx, rdb, keys, Kept, KeptFor.Milliseconds(), KeptUntold.Milliseconds()).Int()
-		if err != nil {
-			return fmt.Errorf("ends: trim the stream of %s: %w", queue, err)
+		gone, err := trimScript.Run(ctx, rdb, keys, kept, KeptFor.Milliseconds(), KeptUntold.Milliseconds(), keptUntold, trimmedAtOnce).Int64Slice()
+		if err == nil && len(gone) != 2 {
+			err = fmt.Errorf("reply has %d values, want 2", len(gone))
 		}
-		if gone < trimmedAtOnce {
-			return nil
+		if err != nil {
+			return lost, fmt.Errorf("ends: trim the stream of %s: %w", queue, err)
+		}
+		lost += int(gone[1])
+		if gone[0] < trimmedAtOnce {
+			return lost, nil
 		}
 	}
 }

@@ -165,20 +165,40 @@ func TestToldAndLease(t *testing.T) {
 func TestTrim(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	trim := func(s *stage, most int, wantLeft int64) {
+	trimUntold := func(s *stage, most, mostUntold int, wantLeft int64) {
 		s.Helper()
-		keys := []string{record.Ends(s.queue), record.EndsWanted(s.queue), record.EndsTold(s.queue)}
-		s.must(trimScript.Run(ctx, s.rdb, keys, most, KeptFor.Milliseconds(), KeptUntold.Milliseconds()).Err())
+		before, told := s.length(), int64(0)
+		if id, err := Told(ctx, s.rdb, s.queue); err == nil && id != "" {
+			told = int64(len(s.rdb.XRange(ctx, record.Ends(s.queue), "-", id).Val()))
+		}
+		lost, err := trim(ctx, s.rdb, s.queue, most, mostUntold)
+		s.must(err)
 		// Trimming goes by nodes of a hundred entries.
-		if n := s.length(); n < wantLeft || n > wantLeft+110 {
+		n := s.length()
+		if n < wantLeft || n > wantLeft+110 {
 			s.Errorf("%d entries are left, want %d", n, wantLeft)
 		}
+		want := int64(0)
+		if s.rdb.Exists(ctx, record.EndsTold(s.queue)).Val() != 0 {
+			want = max(0, before-told-n)
+		}
+		if int64(lost) != want {
+			s.Errorf("%d lost, want %d: of %d entries %d were told, and %d are left", lost, want, before, told, n)
+		}
+	}
+	trim := func(s *stage, most int, wantLeft int64) {
+		s.Helper()
+		trimUntold(s, most, KeptUntoldMost, wantLeft)
 	}
 	for name, run := range map[string]func(s *stage){
-		"no stream": func(s *stage) { s.must(Trim(ctx, s.rdb, s.queue)) },
+		"no stream": func(s *stage) {
+			_, err := Trim(ctx, s.rdb, s.queue)
+			s.must(err)
+		},
 		"nobody wants it any more": func(s *stage) {
 			s.entries(500, time.Minute)
-			s.must(Trim(ctx, s.rdb, s.queue))
+			_, err := Trim(ctx, s.rdb, s.queue)
+			s.must(err)
 			if n := s.rdb.Exists(ctx, record.Ends(s.queue)).Val(); n != 0 {
 				s.Error("the stream stays")
 			}
@@ -219,11 +239,30 @@ func TestTrim(t *testing.T) {
 			s.must(WantTold(ctx, s.rdb, s.queue))
 			trim(s, 400, 400)
 		},
+		"too many that are not told": func(s *stage) {
+			s.must(s.rdb.Set(ctx, record.EndsTold(s.queue), "1-0", 0).Err())
+			s.entries(3000, time.Hour)
+			s.must(WantTold(ctx, s.rdb, s.queue))
+			trimUntold(s, 400, 2000, 2000)
+		},
+		"those that are told go first": func(s *stage) {
+			s.entries(1150, time.Hour)
+			s.must(WantTold(ctx, s.rdb, s.queue))
+			s.entries(1500, time.Minute)
+			trimUntold(s, 400, 2000, 1500)
+		},
+		"far too many that are not told": func(s *stage) {
+			s.entries(1150, time.Hour)
+			s.must(WantTold(ctx, s.rdb, s.queue))
+			s.entries(25_000, time.Minute)
+			trimUntold(s, 400, 2000, 2000)
+		},
 		"far too many": func(s *stage) {
 			s.entries(Kept+30_000, time.Hour)
 			_, err := Want(ctx, s.rdb, s.queue)
 			s.must(err)
-			s.must(Trim(ctx, s.rdb, s.queue))
+			_, err = Trim(ctx, s.rdb, s.queue)
+			s.must(err)
 			if n := s.length(); n < Kept || n > Kept+110 {
 				s.Errorf("%d entries are left, want %d", n, Kept)
 			}

@@ -14,6 +14,7 @@ func (m *Metrics) Observe(o *publisher.Options) {
 	o.OnJob = both(m.onJob, o.OnJob)
 	o.OnExpired = bothCounts(func(d string, n int) { m.expired.WithLabelValues(d).Add(float64(n)) }, o.OnExpired)
 	o.OnReleased = bothCounts(func(d string, n int) { m.released.WithLabelValues(d).Add(float64(n)) }, o.OnReleased)
+	o.OnCallbacksDropped = bothCounts(func(d string, n int) { m.callbacksDropped.WithLabelValues(d).Add(float64(n)) }, o.OnCallbacksDropped)
 }
 
 // Watch shows the state of the publisher's circuit breakers and what waits for it. Use

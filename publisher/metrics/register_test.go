@@ -49,7 +49,7 @@ func TestLint(t *testing.T) {
 		names = append(names, f.GetName())
 	}
 	want := []string{
-		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_build_info",
+		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_build_info", "tidegate_callbacks_dropped_total",
 		"tidegate_circuit_breaker_cooldown_remaining_seconds", "tidegate_circuit_breaker_failures",
 		"tidegate_circuit_breaker_incidents_total", "tidegate_circuit_breaker_open_keys",
 		"tidegate_circuit_breaker_probes_total", "tidegate_circuit_breaker_state", "tidegate_destination_paused",
@@ -159,13 +159,16 @@ func TestObserveKeepsOtherObservers(t *testing.T) {
 		OnJob:      func(e publisher.JobEvent) { told = append(told, "job "+e.Destination) },
 		OnExpired:  func(d string, n int) { told = append(told, "expired "+d) },
 		OnReleased: func(d string, n int) { told = append(told, "released "+d) },
+
+		OnCallbacksDropped: func(d string, n int) { told = append(told, "dropped "+d) },
 	}
 	m.Observe(&o)
 	o.OnCall(publisher.Call{Destination: "a", Outcome: publisher.OutcomeSuccess})
 	o.OnJob(publisher.JobEvent{Destination: "b", Job: &jobs.Job{}, Result: publisher.Completed})
 	o.OnExpired("c", 1)
 	o.OnReleased("d", 2)
-	if diff := cmp.Diff([]string{"call a", "job b", "expired c", "released d"}, told); diff != "" {
+	o.OnCallbacksDropped("e", 3)
+	if diff := cmp.Diff([]string{"call a", "job b", "expired c", "released d", "dropped e"}, told); diff != "" {
 		t.Errorf("told (-want +got)\n%s", diff)
 	}
 	none := publisher.Options{}
