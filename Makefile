@@ -15,6 +15,9 @@ GOLANGCI := $(BIN)/golangci-lint-$(GOLANGCI_VERSION)
 PKGS ?= ./...
 ARGS ?=
 
+# Packages of which make soak runs only the tests that stand under the build tag soak.
+SOAK := ./jobs ./publisher
+
 # Checks build binaries only to throw them away. Without the commit stamped in they
 # also build where git refuses to look at a checkout that another user owns.
 test test-race test-client lint vet bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
@@ -69,8 +72,13 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 	@echo "==> internal/bench/peers"; cd internal/bench/peers && $(GO) run .
 
 .PHONY: soak
-soak: redis ## Run the long tests: end to end, and against the model
-	$(GO) test -tags soak -count=1 -p 1 -timeout 60m -v $(ARGS) ./internal/e2e/... ./internal/modeltest/... ./breaker
+soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour
+	@# In turn, each with a timeout of its own. What fails prints the seed that repeats it.
+	$(GO) test -tags soak -count=1 -timeout 20m -v $(ARGS) ./internal/modeltest
+	$(GO) test -tags soak -count=1 -timeout 10m -v -run Model $(ARGS) ./breaker
+	$(GO) test -tags soak -count=1 -timeout 10m -v $(ARGS) ./internal/feed
+	$(GO) test -tags soak -count=1 -p 1 -timeout 10m -v -run "$$(scripts/soak-tests.sh $(SOAK))" $(ARGS) $(SOAK)
+	$(GO) test -tags soak -count=1 -timeout 40m -v $(ARGS) ./internal/e2e
 
 .PHONY: image
 image: ## Build the container image tidegate:local with docker, podman or buildah

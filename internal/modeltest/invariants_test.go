@@ -230,34 +230,34 @@ func (b *book) look(client *jobs.Client, j *seen, purged bool) {
 	})
 }
 
-// census compares the lists, the counts and the batches of the client with each other
-// at one instant at which nothing changes: each job has one status.
+// census compares the list of all jobs, the counts and the batches with each other at
+// one instant at which nothing changes, after all jobs have been read.
 func (b *book) census(client *jobs.Client) {
 	status, batches := map[string]jobs.Status{}, map[string]map[jobs.Status]int{}
 	counts := map[string]map[jobs.Status]int{}
-	for _, s := range jobs.Statuses {
-		for o := (jobs.ListOptions{Filter: jobs.Filter{Statuses: []jobs.Status{s}}, Limit: 2}); ; {
-			page, err := client.List(ctx, o)
-			if err != nil {
-				b.fail("list: %v", err)
-				return
+	for o := (jobs.ListOptions{Limit: 10}); ; { // the first page only
+		page, err := client.List(ctx, o)
+		if err != nil {
+			b.fail("list: %v", err)
+			return
+		}
+		for _, got := range page.Items {
+			j := b.jobs[got.ID]
+			if was, twice := status[got.ID]; twice || j == nil || j.last == nil || j.last.Status != got.Status {
+				b.fail("One status: %s is listed as %s, before that as %q, and was read as %+v", got.ID, got.Status, was, j)
+				continue
 			}
-			for _, j := range page.Items {
-				if was, ok := status[j.ID]; ok || j.Status != s {
-					b.fail("One status: %s is listed as %s and %s, and is %s", j.ID, was, s, j.Status)
+			status[got.ID] = got.Status
+			for name, of := range map[string]map[string]map[jobs.Status]int{got.Destination: counts, got.Batch: batches} {
+				if of[name] == nil {
+					of[name] = map[jobs.Status]int{}
 				}
-				status[j.ID] = s
-				for name, of := range map[string]map[string]map[jobs.Status]int{j.Destination: counts, j.Batch: batches} {
-					if of[name] == nil {
-						of[name] = map[jobs.Status]int{}
-					}
-					of[name][s]++
-				}
+				of[name][got.Status]++
 			}
-			o.Limit = 100
-			if o.Cursor = page.Next; o.Cursor == "" {
-				break
-			}
+		}
+		o.Limit = jobs.MaxPage
+		if o.Cursor = page.Next; o.Cursor == "" {
+			break
 		}
 	}
 	for _, j := range b.list {
