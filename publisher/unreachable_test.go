@@ -50,7 +50,10 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 		mu.Lock()
 		published[r.Header.Get("Idempotency-Key")]++
 		mu.Unlock()
-		time.Sleep(5 * time.Millisecond)
+		select {
+		case <-time.After(5 * time.Millisecond):
+		case <-r.Context().Done():
+		}
 	})
 	log := &lines{}
 	sick := b.options()
@@ -271,7 +274,7 @@ func TestUnreachableFromAPublisherInGo(t *testing.T) {
 			if err != nil {
 				return err
 			}
-			resp, err := http.DefaultClient.Do(req)
+			resp, err := (&http.Client{Timeout: 5 * time.Second}).Do(req)
 			if err == nil {
 				resp.Body.Close()
 			}

@@ -110,7 +110,6 @@ func TestAPIThatRefusesConnectionsHasSeenNoCall(t *testing.T) {
 	eventually(t, 5*time.Second, "all jobs are completed", func() bool {
 		for _, id := range ids {
 			if j := f.job(id); j.Status != jobs.Completed || j.Attempt != 0 || j.RescheduleCount > 8 {
-				t.Logf("job %s is %s, attempt %d, %d reschedules", id, j.Status, j.Attempt, j.RescheduleCount)
 				return false
 			}
 		}
