@@ -16,7 +16,7 @@ import (
 //go:embed lua/enqueue.lua
 var enqueueSource string
 
-var enqueueScript = record.Script(enqueueSource)
+var enqueueScript = record.NewScript(enqueueSource)
 
 // sendTo enqueues the jobs of one queue, which asynq then knows of.
 func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {

@@ -29,6 +29,7 @@ type health struct {
 	at       time.Time // of the first failure
 	failedAt time.Time // of the latest one
 	last     error
+	movedAt  time.Time // when a moving slot was last logged
 	// refused is what kind of refusal the latest failure was.
 	refused atomic.Int32
 }
@@ -43,6 +44,14 @@ const (
 func (h *health) failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+	if h.settled > 0 && slotMoves(err) {
+		// Not an outage: the queue waits, and nothing of it is half done.
+		if now := time.Now(); now.Sub(h.movedAt) > time.Minute {
+			h.movedAt = now
+			h.log.Info("the slot of a queue moves to another node; its jobs wait until it has", "error", err)
+		}
+		return
+	}
 	h.last, h.failedAt = err, time.Now()
 	h.refused.Store(refusalOf(err))
 	if h.down.Load() {
@@ -59,6 +68,14 @@ func (h *health) failed(err error) {
 		return
 	}
 	h.log.Error("redis does not answer; work in hand goes on, nothing new is fetched until it is back", "error", err)
+}
+
+// slotMoves reports whether a node of a Cluster refuses because it has only a part of a
+// slot, or none of it any more. The client follows a few redirections by itself.
+func slotMoves(err error) bool {
+	_, moved := redis.IsMovedError(err)
+	_, ask := redis.IsAskError(err)
+	return moved || ask || redis.IsTryAgainError(err)
 }
 
 func (h *health) worked() {

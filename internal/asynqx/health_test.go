@@ -75,6 +75,24 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// A slot that moves within a Cluster is no outage, and is logged once.
+func TestHealthWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: settledOnCluster}
+	for _, err := range []error{
+		serverError("TRYAGAIN Multiple keys request during rehashing of slot"), serverError("ASK 149 127.0.0.1:7001"), serverError("MOVED 149 127.0.0.1:7001"),
+	} {
+		h.failed(err)
+	}
+	if _, err := h.trouble(); err != nil {
+		t.Errorf("in trouble: %v", err)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO msg=\"the slot of a queue moves") {
+		t.Errorf("logged %q", got)
+	}
+}
+
 // Asynq's sign of life shows what a Redis does not take, and when it takes it again,
 // also where there is nothing to fetch. One that is full still gives jobs away.
 func TestSignsOfLife(t *testing.T) {

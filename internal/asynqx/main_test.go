@@ -301,7 +301,7 @@ func (c call) script() string {
 	return c.sha
 }
 
-var ourScripts = map[string]*redis.Script{
+var ourScripts = map[string]*record.Script{
 	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript,
 	"release": releaseScript, "reclaim": reclaimScript, "hold": holdScript, "heldkeys": heldKeysScript,
 	"extend": extendScript, "lapsed": lapsedScript,

@@ -4,20 +4,18 @@ import (
 	"embed"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/internal/record"
 )
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-func script(name string) *redis.Script {
+func script(name string) *record.Script {
 	src, err := luaFiles.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err) // embedded at build time: cannot be missing
 	}
-	return record.Script(string(src))
+	return record.NewScript(string(src))
 }
 
 var (

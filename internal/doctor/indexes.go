@@ -65,7 +65,7 @@ func (p *pass) scanned(queue, where string, values []any) (string, error) {
 
 // scanSet calls a script that looks at a part of a set; cursor is its last argument
 // but one.
-func (p *pass) scanSet(ctx context.Context, s *redis.Script, queue, where, cursor string, n int, args ...any) (string, error) {
+func (p *pass) scanSet(ctx context.Context, s *record.Script, queue, where, cursor string, n int, args ...any) (string, error) {
 	values, err := p.run(ctx, s, queue, append(args, cursor, n)...)
 	if err != nil {
 		return "", fmt.Errorf("look at %s of %s: %w", where, queue, err)
@@ -74,7 +74,7 @@ func (p *pass) scanSet(ctx context.Context, s *redis.Script, queue, where, curso
 }
 
 // setStep goes through a set from cursor on, one part a step.
-func (p *pass) setStep(s *redis.Script, queue, where, cursor string, n int, args ...any) step {
+func (p *pass) setStep(s *record.Script, queue, where, cursor string, n int, args ...any) step {
 	return func(ctx context.Context) error {
 		next, err := p.scanSet(ctx, s, queue, where, cursor, n, args...)
 		if err != nil {

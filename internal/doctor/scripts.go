@@ -22,8 +22,8 @@ func source(name string) string {
 	return string(src)
 }
 
-func script(name string) *redis.Script {
-	return record.Script(source("common") + source(name))
+func script(name string) *record.Script {
+	return record.NewScript(source("common") + source(name))
 }
 
 var (
@@ -48,7 +48,7 @@ var (
 
 // call is one script about one queue.
 type call struct {
-	script *redis.Script
+	script *record.Script
 	queue  string
 	args   []any
 }
@@ -62,7 +62,7 @@ func (p *pass) all(c call) []any {
 	return append([]any{c.queue, dry, p.o.By}, c.args...)
 }
 
-func (p *pass) run(ctx context.Context, s *redis.Script, queue string, args ...any) ([]any, error) {
+func (p *pass) run(ctx context.Context, s *record.Script, queue string, args ...any) ([]any, error) {
 	c := call{script: s, queue: queue, args: args}
 	return s.Run(ctx, p.rdb, []string{record.Pending(queue)}, p.all(c)...).Slice()
 }

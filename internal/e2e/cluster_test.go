@@ -102,7 +102,7 @@ func TestSlotMovesWhilePublishing(t *testing.T) {
 			to = c.Nodes()[1]
 		}
 		began := time.Now()
-		moved := c.MoveSlot(t, key, to)
+		moved := c.MoveSlot(t, key, to, 10, nil)
 		t.Logf("%d keys moved in %s", moved, time.Since(began).Round(time.Millisecond))
 		w.waitAccepted(w.api.Stats().Accepted+100, 20*time.Second)
 	}

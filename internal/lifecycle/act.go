@@ -23,7 +23,7 @@ const (
 	Expire Action = "expire"
 )
 
-var actScripts = map[Action]*redis.Script{
+var actScripts = map[Action]*record.Script{
 	Cancel: script("cancel"), Pause: script("pause"), Resume: script("resume"), Retry: script("retry"), Expire: script("expire"),
 }
 

@@ -300,7 +300,7 @@ func TestToldAfterARetry(t *testing.T) {
 		told := func(endedAt string) {
 			src, err := os.ReadFile("lua/told.lua")
 			c.must(err)
-			c.must(record.Script(string(src)).Run(ctx, c.rdb, []string{record.Pending(c.queue)}, c.queue, "p", endedAt, child.String()).Err())
+			c.must(record.NewScript(string(src)).Run(ctx, c.rdb, []string{record.Pending(c.queue)}, c.queue, "p", endedAt, child.String()).Err())
 		}
 		told("1700000000000")
 		if n := c.rdb.SCard(ctx, record.Children(c.queue, "p")).Val(); n != 1 {

@@ -72,6 +72,9 @@ func TaskPrefix(queue string) string { return "asynq:{" + queue + "}:t:" }
 // Task is the key of one task hash.
 func Task(queue, id string) string { return TaskPrefix(queue) + id }
 
+// None is a key that never exists; see Script.
+func None(queue string) string { return "tidegate:{" + queue + "}:none" }
+
 // Pending is asynq's LIST of the ids that are ready, the next one rightmost.
 func Pending(queue string) string { return "asynq:{" + queue + "}:pending" }
 

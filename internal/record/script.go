@@ -1,7 +1,9 @@
 package record
 
 import (
+	"context"
 	_ "embed"
+	"strings"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -9,6 +11,39 @@ import (
 //go:embed lua/prelude.lua
 var prelude string
 
-// Script makes a script of a body that starts with what all scripts share: see
+// Script is a script on the keys of one queue, most of which it derives from the ids that
+// it finds. While the queue's slot moves from one node of a Cluster to another, some of
+// them are on the one and some on the other: a script that could begin would be cut off
+// in the middle, or take what has not arrived for gone. So a key that never exists is
+// among its KEYS, the last one: Redis answers TRYAGAIN instead of beginning, until the
+// slot is on one node. A script that touches KEYS[1] alone needs none of this.
+type Script struct{ s *redis.Script }
+
+// NewScript makes a script of a body that starts with what all scripts share: see
 // lua/prelude.lua.
-func Script(body string) *redis.Script { return redis.NewScript(prelude + body) }
+func NewScript(body string) *Script { return &Script{redis.NewScript(prelude + body)} }
+
+// Run is redis.Script.Run.
+func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	return s.s.Run(ctx, c, whole(keys), args...)
+}
+
+// EvalSha is redis.Script.EvalSha.
+func (s *Script) EvalSha(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	return s.s.EvalSha(ctx, c, whole(keys), args...)
+}
+
+// Load is redis.Script.Load.
+func (s *Script) Load(ctx context.Context, c redis.Scripter) *redis.StringCmd {
+	return s.s.Load(ctx, c)
+}
+
+// Hash is redis.Script.Hash.
+func (s *Script) Hash() string { return s.s.Hash() }
+
+// whole adds the key that never exists, in the slot of the others.
+func whole(keys []string) []string {
+	_, tag, _ := strings.Cut(keys[0], "{")
+	tag, _, _ = strings.Cut(tag, "}")
+	return append(keys[:len(keys):len(keys)], None(tag))
+}

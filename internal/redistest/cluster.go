@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net/url"
 	"strconv"
 	"strings"
@@ -174,9 +175,10 @@ func (c *Cluster) AwaitOwner(t testing.TB, key string, other *Server, within tim
 	return found
 }
 
-// MoveSlot moves the slot of a key to another master, with all that is in it, a few
-// keys at a time, as resharding does. It returns how many keys were moved.
-func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server) int {
+// MoveSlot moves the slot of a key to another master, with all that is in it, up to
+// atOnce keys at a time and in any order, as resharding does. between, unless nil, is
+// called after each time. It returns how many keys were moved.
+func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, atOnce int, between func()) int {
 	t.Helper()
 	from := c.Owner(key)
 	if from == nil || from == to {
@@ -189,15 +191,20 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server) int {
 	client := from.Client(t)
 	moved := 0
 	for {
-		keys, err := client.Do(t.Context(), "CLUSTER", "GETKEYSINSLOT", slot, 10).StringSlice()
+		keys, err := client.Do(t.Context(), "CLUSTER", "GETKEYSINSLOT", slot, 1000).StringSlice()
 		if err != nil {
 			t.Fatalf("redistest: list the keys of slot %s: %v", slot, err)
 		}
 		if len(keys) == 0 {
 			break
 		}
+		rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		keys = keys[:min(len(keys), atOnce)]
 		mustAsk(t, from, append([]string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.port), "", "0", "5000", "KEYS"}, keys...)...)
 		moved += len(keys)
+		if between != nil {
+			between()
+		}
 	}
 	// First the new owner, so that there is one at any time.
 	mustAsk(t, to, "CLUSTER", "SETSLOT", slot, "NODE", toID)
