@@ -235,21 +235,7 @@ func (c *Client) readopt(ctx context.Context, ref lifecycle.Ref, v *lifecycle.Ve
 // tellChildren tells the children of jobs of the queue that have ended. Workers
 // would do it too, within a second.
 func (c *Client) tellChildren(ctx context.Context, queue string) error {
-	const atOnce = 100
-	for {
-		parents, err := lifecycle.Undelivered(ctx, c.rdb, queue, atOnce)
-		if err != nil {
-			return err
-		}
-		for _, p := range parents {
-			if err := lifecycle.Tell(ctx, c.rdb, p); err != nil {
-				return err
-			}
-		}
-		if len(parents) < atOnce {
-			return nil
-		}
-	}
+	return lifecycle.TellAll(ctx, c.rdb, queue, func() {})
 }
 
 // take translates a verdict.

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -396,5 +397,85 @@ func TestManyChildrenOfOneParent(t *testing.T) {
 				t.Errorf("%s jobs (-want +got):\n%s", want, diff)
 			}
 		})
+	}
+}
+
+// awayHook lets nothing through that is about a queue, whose node is away.
+type awayHook struct {
+	queue string
+	calls atomic.Int64 // that were about it
+}
+
+var errAway = errors.New("the node is away")
+
+func (h *awayHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (h *awayHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		// The arguments are keys or values; a child's queue among the values has no braces.
+		if strings.Contains(fmt.Sprint(cmd.Args()...), "{"+h.queue+"}") {
+			h.calls.Add(1)
+			cmd.SetErr(errAway)
+			return errAway
+		}
+		return next(ctx, cmd)
+	}
+}
+
+func (h *awayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}
+
+// Children on nodes of a Cluster that are well do not wait for others whose node is away:
+// neither those of other parents nor their own siblings.
+func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
+	t.Parallel()
+	b, well, gone := newBench(t), newBench(t), newBench(t)
+	ctx := t.Context()
+	client := newBench(t, jobs.WithDestinations(b.dest, well.dest, gone.dest))
+	enqueue := func(destination string, opts ...jobs.Option) *jobs.Job {
+		t.Helper()
+		j, err := client.Enqueue(ctx, jobs.New(destination, 1, opts...))
+		b.must(err)
+		return j
+	}
+	const parents = 120 // more than are looked at at once
+	var lost []*jobs.Job
+	for range parents {
+		p := enqueue(b.dest)
+		lost = append(lost, enqueue(gone.dest, jobs.After(p.ID)))
+		b.run(p, record.StateCompleted)
+	}
+	both := enqueue(b.dest)
+	sibling, lostToo := enqueue(well.dest, jobs.After(both.ID)), enqueue(gone.dest, jobs.After(both.ID))
+	b.run(both, record.StateCompleted)
+	last := enqueue(b.dest)
+	child := enqueue(well.dest, jobs.After(last.ID))
+	grandchild := enqueue(b.dest, jobs.After(child.ID))
+
+	rdb := redistest.Shared(t).Client(t)
+	hook := &awayHook{queue: record.Queue(gone.dest, record.Default)}
+	rdb.AddHook(hook)
+	cut, err := jobs.NewClient(rdb, jobs.WithDestinations(b.dest, well.dest, gone.dest))
+	b.must(err)
+	err = cut.Cancel(ctx, last.ID)
+	if !errors.Is(err, errAway) {
+		t.Errorf("error %v, want that of the node", err)
+	}
+	b.wantStatus(sibling, jobs.Pending)
+	b.wantStatus(child, jobs.Cancelled)
+	b.wantStatus(grandchild, jobs.Cancelled)
+	if n := hook.calls.Load(); n > 20 {
+		t.Errorf("the node that is away was asked %d times", n)
+	}
+	for _, j := range append(lost, lostToo) {
+		b.wantStatus(j, jobs.Waiting)
+	}
+	b.must(client.Cancel(ctx, enqueue(b.dest).ID)) // the node is back
+	for _, j := range append(lost, lostToo) {
+		b.wantStatus(j, jobs.Pending)
+	}
+	if b.rdb.Exists(ctx, record.Outbox(b.queue())).Val() != 0 {
+		t.Error("something is left to be told")
 	}
 }

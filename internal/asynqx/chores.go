@@ -1,7 +1,6 @@
 package asynqx
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"sync"
@@ -94,10 +93,10 @@ func (c *Client) doChores() {
 	}
 }
 
-// choreFailed tells of an error. What Redis itself refuses, because it is full for
+// choreFailed logs an error. What Redis itself refuses, because it is full for
 // instance, does not mean that it is gone.
 func (c *Client) choreFailed(err error) {
-	if _, refused := errors.AsType[redis.Error](err); !refused {
+	if _, refused := errors.AsType[redis.Error](err); !refused || slotMoves(err) {
 		c.health.failed(err)
 		return
 	}
@@ -118,7 +117,7 @@ func (c *Client) do(one chore) error {
 	case sweepExpired:
 		return c.sweep(one.queue)
 	case tellChildren:
-		return c.tellFrom(one.queue)
+		return lifecycle.TellAll(c.hard, c.UniversalClient, one.queue, c.Wake)
 	case releaseDeferred:
 		return c.release(one)
 	}
@@ -141,35 +140,4 @@ func (c *Client) sweep(queue string) error {
 			return err
 		}
 	}
-}
-
-// tellFrom tells the children of jobs of a queue that have ended.
-func (c *Client) tellFrom(queue string) error {
-	const atOnce = 100
-	for {
-		ctx, cancel := c.bounded()
-		parents, err := lifecycle.Undelivered(ctx, c.UniversalClient, queue, atOnce)
-		cancel()
-		if err != nil {
-			return err
-		}
-		for _, p := range parents {
-			if err := c.tellOne(p); err != nil {
-				return err
-			}
-		}
-		if len(parents) < atOnce {
-			return nil
-		}
-	}
-}
-
-func (c *Client) tellOne(p lifecycle.Ref) error {
-	ctx, cancel := context.WithTimeout(c.hard, 12*redisTimeout) // it may have many children
-	defer cancel()
-	if err := lifecycle.Tell(ctx, c.UniversalClient, p); err != nil {
-		return err
-	}
-	c.Wake()
-	return nil
 }

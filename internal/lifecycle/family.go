@@ -4,8 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -106,81 +108,153 @@ func ended(state string) bool {
 // childrenAtOnce bounds one call: cancelling so many takes Redis about 2 ms.
 const childrenAtOnce = 100
 
-// Tell tells the children of a job that has ended, and theirs, and so on. What it
-// leaves undone because of an error stays in the outbox.
-func Tell(ctx context.Context, rdb redis.UniversalClient, parent Ref) error {
-	for open := []Ref{parent}; len(open) > 0; {
-		parent, open = open[0], open[1:]
-		more, err := tell(ctx, rdb, parent)
+const (
+	// parentsAtOnce is how many entries of an outbox are read at once.
+	parentsAtOnce = 100
+	// stepWithin bounds one call: more is the failure of a node.
+	stepWithin = 5 * time.Second
+)
+
+// TellAll tells the children of all jobs of the queue that have ended, and theirs, and so
+// on, and calls each after each parent. What it leaves undone because of an error stays in
+// the outbox. It goes on past errors, as queues may lie on different nodes; the error is
+// all of them.
+func TellAll(ctx context.Context, rdb redis.UniversalClient, queue string, each func()) error {
+	c := courier{rdb: rdb, failed: map[string]bool{}}
+	for skip := 0; ctx.Err() == nil; {
+		parents, err := undelivered(ctx, rdb, queue, skip, parentsAtOnce)
 		if err != nil {
-			return err
+			return errors.Join(append(c.errs, err)...)
 		}
-		open = append(open, more...)
+		for _, p := range parents {
+			if !c.tell(ctx, p) {
+				skip++
+			}
+			each()
+		}
+		if len(parents) < parentsAtOnce || c.failed[queue] {
+			return errors.Join(c.errs...)
+		}
 	}
-	return nil
+	return errors.Join(append(c.errs, ctx.Err())...)
 }
 
-// tell tells the children of one job and returns those that ended by it.
-func tell(ctx context.Context, rdb redis.UniversalClient, parent Ref) ([]Ref, error) {
-	var endedToo []Ref
-	for {
-		reply, err := outboxScript.Run(ctx, rdb, []string{record.Pending(parent.Queue)}, parent.Queue, parent.ID, childrenAtOnce).StringSlice()
+// Tell does what TellAll does for one parent.
+func Tell(ctx context.Context, rdb redis.UniversalClient, parent Ref) error {
+	c := courier{rdb: rdb, failed: map[string]bool{}}
+	c.tell(ctx, parent)
+	return errors.Join(c.errs...)
+}
+
+// courier tells children how their parents ended.
+type courier struct {
+	rdb    redis.UniversalClient
+	failed map[string]bool // queues that a call has failed for: they are left out
+	errs   []error         // the first one of each of these queues
+}
+
+func (c *courier) fail(queue string, err error) {
+	if !c.failed[queue] {
+		c.failed[queue] = true
+		c.errs = append(c.errs, err)
+	}
+}
+
+// tell tells the children of a job, theirs and so on, and reports whether all know.
+func (c *courier) tell(ctx context.Context, parent Ref) bool {
+	all := true
+	for open := []Ref{parent}; len(open) > 0; {
+		parent, open = open[0], open[1:]
+		endedToo, told := c.tellChildren(ctx, parent)
+		all = all && told
+		open = append(open, endedToo...)
+	}
+	return all
+}
+
+// tellChildren tells the children of one job. It returns those that ended by it, and
+// whether all know.
+func (c *courier) tellChildren(ctx context.Context, parent Ref) (endedToo []Ref, all bool) {
+	run := func(s *record.Script, args ...any) *redis.Cmd {
+		ctx, cancel := context.WithTimeout(ctx, stepWithin)
+		defer cancel()
+		return s.Run(ctx, c.rdb, []string{record.Pending(parent.Queue)}, append([]any{parent.Queue, parent.ID}, args...)...)
+	}
+	for !c.failed[parent.Queue] {
+		reply, err := run(outboxScript, childrenAtOnce).StringSlice()
 		if err != nil || len(reply) < 3 {
-			return nil, fmt.Errorf("read children of %s: %w", parent.ID, err)
+			c.fail(parent.Queue, fmt.Errorf("read children of %s: %w", parent.ID, err))
+			return endedToo, false
 		}
 		state, problem, endedAt, names := reply[0], reply[1], reply[2], reply[3:]
 		if len(names) == 0 {
-			return endedToo, nil
+			return endedToo, true
 		}
-		children := make([]Ref, 0, len(names))
+		var children []Ref
+		told := []any{endedAt}
 		for _, n := range names {
-			if r, ok := parseRef(n); ok {
+			if r, ok := parseRef(n); !ok {
+				told = append(told, n)
+			} else if !c.failed[r.Queue] {
 				children = append(children, r)
 			}
 		}
 		// A set has no order. Our ids have that of the enqueue, in which siblings are
 		// to run.
 		slices.SortFunc(children, func(a, b Ref) int { return strings.Compare(a.ID, b.ID) })
-		if err := tellAll(ctx, rdb, parent.ID, state, problem, children); err != nil {
-			return nil, err
+		for queue, err := range tellQueues(ctx, c.rdb, parent.ID, state, problem, children) {
+			c.fail(queue, err)
 		}
-		if state != record.StateCompleted {
-			endedToo = append(endedToo, children...)
+		for _, child := range children {
+			if c.failed[child.Queue] {
+				continue
+			}
+			told = append(told, child.String())
+			if state != record.StateCompleted {
+				endedToo = append(endedToo, child)
+			}
 		}
-		args := make([]any, 0, 3+len(names))
-		args = append(args, parent.Queue, parent.ID, endedAt)
-		for _, n := range names {
-			args = append(args, n)
+		if len(told) == 1 {
+			return endedToo, false
 		}
-		left, err := toldScript.Run(ctx, rdb, []string{record.Pending(parent.Queue)}, args...).Int64()
+		left, err := run(toldScript, told...).Int64()
 		if err != nil {
-			return nil, fmt.Errorf("strike off children of %s: %w", parent.ID, err)
+			c.fail(parent.Queue, fmt.Errorf("strike off children of %s: %w", parent.ID, err))
+			return endedToo, false
 		}
 		if left == 0 {
-			return endedToo, nil
+			return endedToo, true
 		}
 	}
+	return endedToo, false
 }
 
-// tellAll tells children, queue by queue, how their parent ended.
+// tellAll tells children how their parent ended.
 func tellAll(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) error {
+	return errors.Join(slices.Collect(maps.Values(tellQueues(ctx, rdb, parent, state, problem, children)))...)
+}
+
+// tellQueues tells children, queue by queue, how their parent ended, and returns the
+// errors by queue. A child may be told twice.
+func tellQueues(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) map[string]error {
 	byQueue := map[string][]any{}
 	for _, c := range children {
 		byQueue[c.Queue] = append(byQueue[c.Queue], c.ID)
 	}
-	var errs []error
+	errs := map[string]error{}
 	for queue, ids := range byQueue {
-		for len(ids) > 0 {
-			n := min(len(ids), childrenAtOnce)
-			args := append([]any{queue, parent, state, cancelReason(parent, state, problem)}, ids[:n]...)
-			ids = ids[n:]
-			if err := parentEndedScript.Run(ctx, rdb, []string{record.Pending(queue)}, args...).Err(); err != nil {
-				errs = append(errs, fmt.Errorf("tell children of %s: %w", parent, err))
+		for part := range slices.Chunk(ids, childrenAtOnce) {
+			args := append([]any{queue, parent, state, cancelReason(parent, state, problem)}, part...)
+			call, cancel := context.WithTimeout(ctx, stepWithin)
+			err := parentEndedScript.Run(call, rdb, []string{record.Pending(queue)}, args...).Err()
+			cancel()
+			if err != nil {
+				errs[queue] = fmt.Errorf("tell children of %s: %w", parent, err)
 				break
 			}
 		}
 	}
-	return errors.Join(errs...)
+	return errs
 }
 
 // cancelReason is the last error of a job whose parent did not complete.
@@ -218,7 +292,13 @@ func rootCause(problem string) string {
 // Undelivered lists parents of the queue that have ended and whose children do not
 // know, the longest ago first.
 func Undelivered(ctx context.Context, rdb redis.UniversalClient, queue string, limit int) ([]Ref, error) {
-	ids, err := rdb.ZRange(ctx, record.Outbox(queue), 0, int64(limit-1)).Result()
+	return undelivered(ctx, rdb, queue, 0, limit)
+}
+
+func undelivered(ctx context.Context, rdb redis.UniversalClient, queue string, skip, limit int) ([]Ref, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
+	ids, err := rdb.ZRange(ctx, record.Outbox(queue), int64(skip), int64(skip+limit-1)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the outbox of %s: %w", queue, err)
 	}
