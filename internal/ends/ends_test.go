@@ -56,14 +56,17 @@ func (s *stage) read(after string) []End {
 // entries puts entries into the stream that are so old.
 func (s *stage) entries(n int, age time.Duration) {
 	s.Helper()
-	_, err := s.rdb.Pipelined(s.Context(), func(pipe redis.Pipeliner) error {
-		for i := range n {
-			id := strconv.FormatInt(time.Now().Add(-age).UnixMilli(), 10) + "-" + strconv.Itoa(i)
-			pipe.XAdd(s.Context(), &redis.XAddArgs{Stream: record.Ends(s.queue), ID: id, Values: []string{"id", id, "status", "completed", "at", "1"}})
-		}
-		return nil
-	})
-	s.must(err)
+	const atOnce = 5000 // a client gives up on one write that takes seconds
+	for from := 0; from < n; from += atOnce {
+		_, err := s.rdb.Pipelined(s.Context(), func(pipe redis.Pipeliner) error {
+			for i := from; i < min(from+atOnce, n); i++ {
+				id := strconv.FormatInt(time.Now().Add(-age).UnixMilli(), 10) + "-" + strconv.Itoa(i)
+				pipe.XAdd(s.Context(), &redis.XAddArgs{Stream: record.Ends(s.queue), ID: id, Values: []string{"id", id, "status", "completed", "at", "1"}})
+			}
+			return nil
+		})
+		s.must(err)
+	}
 }
 
 func (s *stage) length() int64 {
