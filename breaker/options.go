@@ -138,6 +138,9 @@ func (o Options) withDefaults() Options {
 	if o.RefreshInterval == 0 {
 		o.RefreshInterval = DefaultRefreshInterval
 	}
+	for _, d := range []*time.Duration{&o.Cooldown, &o.MaxCooldown, &o.ProbeTimeout, &o.RefreshInterval} {
+		*d = min(*d, longest)
+	}
 	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas part the names in an incident
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)

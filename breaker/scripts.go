@@ -217,8 +217,5 @@ const longest = 100 * 365 * 24 * time.Hour
 
 // millis is d in whole milliseconds, rounded up: nothing ends early.
 func millis(d time.Duration) int64 {
-	if d > longest {
-		d = longest
-	}
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
+	return int64((min(d, longest) + time.Millisecond - 1) / time.Millisecond)
 }

@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 // more is what enqueue.lua is told of a job that is more than a place in the queue.
@@ -28,9 +30,9 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	}
 	switch {
 	case s.Delay > 0:
-		ms := roundUp(s.Delay)
+		ms := record.Millis(s.Delay)
 		m.Delay = &ms
-		j.AvailableAt = j.CreatedAt.Add(time.Duration(ms) * time.Millisecond)
+		j.AvailableAt = j.CreatedAt.Add(record.Duration(ms))
 	case s.At.After(now):
 		ms := instantUp(s.At)
 		m.At = &ms
@@ -38,9 +40,9 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	}
 	switch {
 	case s.TTL != nil:
-		ms := roundUp(*s.TTL)
+		ms := record.Millis(*s.TTL)
 		m.TTL = &ms
-		at := j.CreatedAt.Add(time.Duration(ms) * time.Millisecond)
+		at := j.CreatedAt.Add(record.Duration(ms))
 		j.ExpiresAt = &at
 	case !s.ExpiresAt.IsZero():
 		ms := s.ExpiresAt.UnixMilli()
@@ -59,11 +61,6 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 		return "", fmt.Errorf("encode the options: %w", err)
 	}
 	return string(b), nil
-}
-
-// roundUp returns milliseconds, rounded up so that nothing starts early.
-func roundUp(d time.Duration) int64 {
-	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
 func instantUp(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }

@@ -20,14 +20,14 @@ func (e *RescheduleError) Error() string { return fmt.Sprintf("reschedule in %s"
 // RescheduleOption changes what a reschedule does besides waiting.
 type RescheduleOption func(*RescheduleError)
 
-// ExtendExpiration adds d to the job's ExpiresAt. A job that never expires
-// stays so.
+// ExtendExpiration adds d, at most 100 years, to the job's ExpiresAt, which stays
+// before the year 10000. A job that never expires stays so. A negative d is 0.
 func ExtendExpiration(d time.Duration) RescheduleOption {
 	return func(e *RescheduleError) { e.ExtendExpiration = d }
 }
 
-// Reschedule puts the job off by delay, without an upper limit. 0, or less,
-// puts it at the back of the queue.
+// Reschedule puts the job off by delay. There is no upper limit, but more than 100
+// years are 100 years. 0, or less, puts it at the back of the queue.
 func Reschedule(delay time.Duration, opts ...RescheduleOption) error {
 	e := &RescheduleError{Delay: max(0, delay)}
 	for _, o := range opts {

@@ -166,3 +166,20 @@ func TestRetryDelayIsAtLeastASecond(t *testing.T) {
 		}
 	}
 }
+
+// Policies of any size give a delay between one second and 100 years.
+func TestDelayOfAnyPolicyIsPositive(t *testing.T) {
+	t.Parallel()
+	const century = 100 * 365 * 24 * time.Hour
+	for _, p := range []jobs.RetryPolicy{
+		{MaxRetries: 1, InitialDelaySecs: math.MaxInt, BackoffMultiplier: 1, MaxDelaySecs: math.MaxInt},
+		{MaxRetries: 1, InitialDelaySecs: math.MaxInt64 / int(time.Second), BackoffMultiplier: 2, MaxDelaySecs: math.MaxInt64 / int(time.Second)},
+		{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: math.MaxFloat64, MaxDelaySecs: math.MaxInt},
+	} {
+		for _, attempt := range []int{0, 1, 1000} {
+			if d := p.DelayWith(attempt, 1); d < time.Second || d > century {
+				t.Errorf("%+v, attempt %d: %v", p, attempt, d)
+			}
+		}
+	}
+}

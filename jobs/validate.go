@@ -11,6 +11,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Limits bound what a client accepts. Zero fields take their defaults.
@@ -113,15 +115,15 @@ func (s *Spec) Validate(l Limits) error {
 	if s.Delay < 0 {
 		bad("delay", "must not be negative")
 	}
-	if s.Delay > longest {
+	if s.Delay > record.Longest {
 		bad("delay", "must not be more than 100 years")
 	}
 	for field, at := range map[string]time.Time{"at": s.At, "expires_at": s.ExpiresAt} {
-		if at.Unix() >= endOfTime {
+		if !at.Before(record.EndOfTime) {
 			bad(field, "must be before the year 10000")
 		}
 	}
-	if s.TTL != nil && *s.TTL > longest {
+	if s.TTL != nil && *s.TTL > record.Longest {
 		bad("ttl", "must not be more than 100 years; leave it out for a job that never expires")
 	}
 	if s.Delay != 0 && !s.At.IsZero() {
@@ -147,12 +149,6 @@ func (s *Spec) Validate(l Limits) error {
 	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Field < fields[j].Field })
 	return &ValidationError{Fields: fields}
 }
-
-// longest bounds durations, far below where they overflow.
-const longest = 100 * 365 * 24 * time.Hour
-
-// endOfTime is the start of the year 10000, which RFC 3339 cannot express.
-const endOfTime = 253402300800
 
 // maxParents bounds what one job can wait for.
 const maxParents = 1000

@@ -403,10 +403,10 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		}
 		event.Result, event.Reason = Rescheduled, ReasonUnreachable
 	case putOff:
-		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, v.put.ExtendExpiration
+		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, record.Bounded(v.put.ExtendExpiration)
 		o.Error, o.Reason = "", record.ReasonPublisher
 		if v.put.Delay > 0 {
-			o.At = now.Add(v.put.Delay)
+			o.At = now.Add(record.Bounded(v.put.Delay))
 		}
 		event.Result, event.Reason = Rescheduled, ReasonPublisher
 	case rateLimited:

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -91,6 +92,9 @@ func (o Options) withDefaults() Options {
 	defaultTo(&o.RetentionFailed, 90*24*time.Hour)
 	defaultTo(&o.RecoverSpread, 30*time.Second)
 	o.Retention = max(0, o.Retention)
+	for _, d := range []*time.Duration{&o.ShutdownTimeout, &o.RetryLoopInterval, &o.Retention, &o.RetentionFailed, &o.RecoverSpread} {
+		*d = min(*d, record.Longest)
+	}
 	if o.MaxCrashes == 0 {
 		o.MaxCrashes = 3
 	}
@@ -159,6 +163,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	for _, o := range opts {
 		o(&s)
 	}
+	s.timeout, s.retention = min(s.timeout, record.Longest), min(s.retention, record.Longest)
 	var errs []error
 	if !jobs.ValidDestination(name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))

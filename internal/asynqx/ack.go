@@ -293,8 +293,7 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 	keys := []string{record.Task(queue, id), record.Active(queue), record.Lease(queue)}
 	delay := int64(0)
 	if !o.At.IsZero() {
-		// Rounded up, so that nothing starts early.
-		delay = max(0, int64((time.Until(o.At)+time.Millisecond-1)/time.Millisecond))
+		delay = record.Millis(time.Until(o.At))
 	}
 	limit, status, body, extend := "", "", "", ""
 	if o.Limit != nil {
@@ -304,7 +303,7 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 		status, body = strconv.Itoa(o.Response.Status), o.Response.Body
 	}
 	if o.Extend > 0 {
-		extend = strconv.FormatInt(o.Extend.Milliseconds(), 10)
+		extend = strconv.FormatInt(record.Millis(o.Extend), 10)
 	}
 	reply, err := settleScript.Run(ctx, c.UniversalClient, keys,
 		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy).Slice()

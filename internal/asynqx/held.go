@@ -4,6 +4,8 @@ import (
 	"context"
 	"strconv"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Bounds of fetching held jobs.
@@ -42,7 +44,7 @@ func (c *Client) noteDue(queue string, reply any) {
 	due.keys, due.next = nil, time.Time{}
 	if text, _ := values[0].(string); text != "" {
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-			due.next = time.Now().Add(time.Duration(ms) * time.Millisecond)
+			due.next = time.Now().Add(record.Duration(ms))
 		}
 	}
 	for _, v := range values[1:] {
@@ -148,7 +150,7 @@ func (c *Client) takeOfKeys(queue string, keys []string, want int, l *leave) (in
 		permit, at, ok := c.gate.Admit(ctx, key, l.Permit)
 		cancel()
 		if !ok {
-			later = append(later, key, millisUntil(askAgainAt(at)))
+			later = append(later, key, record.Millis(time.Until(askAgainAt(at))))
 			continue
 		}
 		n, err := 0, putOff()

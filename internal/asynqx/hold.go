@@ -80,7 +80,7 @@ func (c *Client) hold(jobs []unheld) error {
 	args := make([]any, 0, 2+4*len(jobs))
 	args = append(args, queue, jobs[0].run)
 	for _, j := range jobs {
-		args = append(args, j.id, j.key, j.place, millisUntil(j.until))
+		args = append(args, j.id, j.key, j.place, record.Millis(time.Until(j.until)))
 		c.noteLater(queue, j.until)
 	}
 	ctx, cancel := c.bounded()
@@ -140,11 +140,6 @@ func askAgainAt(at time.Time) time.Time {
 		return soonest
 	}
 	return at
-}
-
-// millisUntil is rounded up, so that nobody asks too early.
-func millisUntil(t time.Time) int64 {
-	return max(0, int64((time.Until(t)+time.Millisecond-1)/time.Millisecond))
 }
 
 // askKeys sends what heldkeys.lua is told and notes its answer.

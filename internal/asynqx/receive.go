@@ -84,7 +84,7 @@ func deliveryOf(f fetch, reply any) (*Delivery, error) {
 	expires := time.Time{}
 	if left := text(6); left != "" {
 		// From before the call on, so that it is never too late.
-		expires = f.at.Add(time.Duration(atoi(left)) * time.Millisecond)
+		expires = f.at.Add(record.Duration(int64(atoi(left))))
 	}
 	return &Delivery{
 		Expires: expires, Key: text(7), place: place,

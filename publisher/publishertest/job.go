@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -44,24 +45,19 @@ func NewJob(spec *jobs.Spec) *jobs.Job {
 	job.AvailableAt = job.CreatedAt
 	switch {
 	case spec.Delay > 0:
-		job.AvailableAt = job.CreatedAt.Add(roundUp(spec.Delay))
+		job.AvailableAt = job.CreatedAt.Add(record.Duration(record.Millis(spec.Delay)))
 	case spec.At.After(job.CreatedAt):
 		job.AvailableAt = spec.At.Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
 	}
 	switch {
 	case spec.TTL != nil:
-		at := job.CreatedAt.Add(roundUp(*spec.TTL))
+		at := job.CreatedAt.Add(record.Duration(record.Millis(*spec.TTL)))
 		job.ExpiresAt = &at
 	case !spec.ExpiresAt.IsZero():
 		at := spec.ExpiresAt.UTC().Truncate(time.Millisecond)
 		job.ExpiresAt = &at
 	}
 	return clone(job)
-}
-
-// roundUp returns whole milliseconds, which is how exact the record of a job is.
-func roundUp(d time.Duration) time.Duration {
-	return (d + time.Millisecond - 1).Truncate(time.Millisecond)
 }
 
 // stored is a policy as it comes back from the record, where the triggers are

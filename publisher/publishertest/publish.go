@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/trial"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -135,6 +136,9 @@ func (r *Result) settle(a trial.Answer) {
 	}
 	if j.ExpiresAt != nil {
 		*j.ExpiresAt = j.ExpiresAt.Add(a.Extend)
+		if !j.ExpiresAt.Before(record.EndOfTime) {
+			*j.ExpiresAt = record.EndOfTime.Add(-time.Millisecond)
+		}
 	}
 	switch a.Result {
 	case publisher.Completed:

@@ -104,7 +104,7 @@ if problem ~= '' then
   redis.call('HSET', KEYS[1], 'last_error', problem)
 end
 if expires and ARGV[10] ~= '' then
-  expires = expires + tonumber(ARGV[10])
+  expires = math.min(expires + tonumber(ARGV[10]), 253402300799999) -- the end of the year 9999
   redis.call('HSET', KEYS[1], 'expires_at', int(expires))
 end
 
