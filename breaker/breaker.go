@@ -69,6 +69,9 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	if err := validKey(b.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: allow: %w", err)
 	}
+	if c.permitted(ctx, b.key) {
+		return Permit{}, nil
+	}
 	if !c.options.Rate.set() {
 		if p, ok := c.free(b.key); ok {
 			return p, nil

@@ -70,6 +70,10 @@ type ActResult struct {
 	// Asked is true if the job was running: its worker has been asked, and the job
 	// may still end otherwise.
 	Asked bool `json:"asked"`
+	// Stuck is true if it was asked in vain so far: the job's handler has not returned
+	// long after its context ended. It goes on until it returns or its worker is
+	// restarted; the job is not started again.
+	Stuck bool `json:"stuck"`
 	// Status before the action; "" if there is no such job.
 	Status Status `json:"status"`
 	// Err is ErrNotFound or a *StatusError where nothing was done, or says that the
@@ -105,7 +109,7 @@ func (e *StatusError) Is(target error) bool { return target == ErrStatus }
 // Cancel ends a job that has not ended. nil means that it will not be started any
 // more: it is cancelled, or, if it was running, its worker has been told to cut the
 // call, and what the destination accepted before that counts as completed. Children
-// are cancelled too. Errors: ErrNotFound, a *StatusError, or Redis's.
+// are cancelled too. Errors: ErrNotFound, a *StatusError, ErrStuck, or Redis's.
 func (c *Client) Cancel(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionCancel, id, opts)
 }
@@ -145,6 +149,9 @@ func (c *Client) actOne(ctx context.Context, a Action, id string, opts []ActOpti
 	}
 	if err := results[0].Err; err != nil {
 		return fmt.Errorf("jobs: %s: %w", a, err)
+	}
+	if results[0].Stuck {
+		return fmt.Errorf("jobs: %s: %s: %w", a, id, ErrStuck)
 	}
 	return nil
 }
@@ -254,8 +261,8 @@ func (r *ActResult) take(a Action, v lifecycle.Verdict) {
 	case lifecycle.Done, lifecycle.Orphan:
 		r.Done, r.Err = true, nil
 		return
-	case lifecycle.Asked:
-		r.Asked, r.Err = true, nil
+	case lifecycle.Asked, lifecycle.Stuck:
+		r.Asked, r.Stuck, r.Err = true, v.Outcome == lifecycle.Stuck, nil
 		return
 	case lifecycle.ParentDead:
 		detail = "because of a parent, which has not completed; retry that one first"

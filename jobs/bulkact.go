@@ -111,7 +111,7 @@ func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
 		case lifecycle.Done, lifecycle.Orphan:
 			b.sum.Done++
 			b.changed++
-		case lifecycle.Asked:
+		case lifecycle.Asked, lifecycle.Stuck:
 			b.once(ids[i], &b.sum.Asked)
 		case lifecycle.Refused, lifecycle.TooLate:
 			b.once(ids[i], &b.sum.Refused)

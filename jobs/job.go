@@ -1,7 +1,10 @@
 package jobs
 
 import (
+	"bytes"
 	"encoding/json"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -111,6 +114,31 @@ type Job struct {
 	// Trace is the trace context that the job was enqueued with, in the form of its
 	// propagation format, such as traceparent; nil without one. See WithTrace.
 	Trace map[string]string `json:"-"`
+}
+
+// Clone copies a job with everything that it points to.
+func (j *Job) Clone() *Job {
+	c := *j
+	c.Payload = bytes.Clone(j.Payload)
+	c.Request.Headers, c.Trace = maps.Clone(j.Request.Headers), maps.Clone(j.Trace)
+	c.After = slices.Clone(j.After)
+	c.MaxReschedules = copied(j.MaxReschedules)
+	if c.Retry = copied(j.Retry); c.Retry != nil {
+		c.Retry.RetryOn = slices.Clone(j.Retry.RetryOn)
+	}
+	c.Response, c.Budget = copied(j.Response), copied(j.Budget)
+	for _, t := range []**time.Time{&c.NextRetryAt, &c.StartedAt, &c.ExpiresAt, &c.MarkedExpiredAt, &c.CompletedAt, &c.EndedAt} {
+		*t = copied(*t)
+	}
+	return &c
+}
+
+func copied[T any](p *T) *T {
+	if p == nil {
+		return nil
+	}
+	v := *p
+	return &v
 }
 
 // Request is the part of an HTTP request that a job may set for itself.

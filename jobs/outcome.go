@@ -156,6 +156,9 @@ var (
 	// ErrStatus: the job's status does not allow the action. The error is a
 	// *StatusError.
 	ErrStatus = errors.New("not possible in this status")
+	// ErrStuck: the job was asked to cancel, and will not be started again, but its
+	// handler does not end: it has not returned long after its context ended.
+	ErrStuck = errors.New("asked to cancel; its handler does not end: it goes on until it returns or its worker is restarted")
 	// ErrUnknownDestination: destinations are known and this is none of them.
 	ErrUnknownDestination = errors.New("unknown destination")
 )

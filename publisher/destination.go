@@ -37,6 +37,10 @@ type destination struct {
 
 	panicked sync.Map // names of options that have
 
+	stuckAfter time.Duration // StuckAfter, shorter in tests
+	stuck      atomic.Int32  // handlers that do not return
+	stopped    chan struct{} // closed when nothing is waited for any more
+
 	calls    context.Context // parent of every call; cancelled when the time to shut down is over
 	cutCalls context.CancelCauseFunc
 }
@@ -52,6 +56,10 @@ const (
 // bookkeeping is the time that a shutdown leaves for what follows the calls.
 const bookkeeping = 3 * time.Second
 
+// requeueFor is the part of it that is left to put back jobs whose handlers do not
+// return.
+const requeueFor = 500 * time.Millisecond
+
 // errShutdown is the cause of calls cut at the end of a shutdown.
 var errShutdown = errors.New("the worker is shutting down")
 
@@ -61,10 +69,13 @@ var errCancelled = errors.New("cancelled")
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
 	if record.System(name) {
 		// Who counts jobs, or tells people of them, does it through such a destination.
-		o.OnJob, o.OnAnswer, o.OnExpired, o.OnCall, o.OnReleased, o.Trace = nil, nil, nil, nil, nil, nil
+		o.OnJob, o.OnAnswer, o.OnExpired, o.OnCall, o.OnReleased, o.OnStuck, o.Trace = nil, nil, nil, nil, nil, nil, nil
 	}
 	log := o.Logger.With("destination", name)
-	return &destination{name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout)}
+	return &destination{
+		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
+		stuckAfter: stuckAfter, stopped: make(chan struct{}),
+	}
 }
 
 // start begins to publish. stop is called with the reason if it cannot go on.
@@ -103,7 +114,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		TaskCheckInterval:        5 * time.Millisecond,
 		DelayedTaskCheckInterval: min(d.o.RetryLoopInterval, beatEvery),
 		// Later than our own bound, so that our cut comes first.
-		ShutdownTimeout: d.o.ShutdownTimeout + bookkeeping,
+		ShutdownTimeout: d.o.ShutdownTimeout + bookkeeping - requeueFor,
 		RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 0 },
 		IsFailure:       func(error) bool { return false },
 		Logger:          newAsynqLogger(d.log),
@@ -164,6 +175,7 @@ func (d *destination) shutdown() {
 	d.server.Shutdown()
 	d.client.Finish()
 	d.cutCalls(errShutdown)
+	close(d.stopped)
 	if err := d.breaker.Close(); err != nil {
 		d.log.Warn("shutdown: breaker", "error", err)
 	}

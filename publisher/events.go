@@ -22,7 +22,7 @@ type JobEvent struct {
 	Result string
 	// Reason of a reschedule: "breaker", "rate_limited", "publisher" or "unreachable".
 	Reason string
-	// Called is true if the handler was called, Took how long that was.
+	// Called is true if the handler was called and has made a call, Took how long it was.
 	Called bool
 	Took   time.Duration
 	Err    error

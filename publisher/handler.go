@@ -12,9 +12,20 @@ import (
 //
 // The context ends at the destination's timeout, or when the worker shuts down
 // and SHUTDOWN_TIMEOUT is over. A handler that ignores it is waited for; a job
-// is never run twice at the same time in one process. A handler may set
-// job.Response, which is kept with the job, and job.Budget, what the API said is
-// left; other changes to job are lost.
+// is never run twice at the same time in one process. One that has not returned
+// StuckAfter after that is reported: see Options.OnStuck. One that panics, or ends its
+// goroutine (runtime.Goexit, as t.FailNow does), has failed.
+//
+// job is a copy. A handler may set job.Response, which is kept with the job, and
+// job.Budget, what the API said is left; other changes to job have no effect.
+//
+// Besides the outcomes of package jobs a handler may return the errors of package
+// breaker as they are. For a *breaker.OpenError, and any error that wraps
+// breakerhttp.ErrNotSent, no call was made: the job is rescheduled, until the breaker
+// may let calls through if that is known. A *breaker.RateLimitedError is a rate limit
+// as of jobs.RateLimited. A breaker.Breaker of the job's own destination, asked with
+// the context that the handler got, needs no second permit: the call has one, and what
+// the handler returns is its report.
 //
 // A job can be run more than once: after a crash, or when its lease in Redis
 // was lost. Send job.ID as the idempotency key of the call.

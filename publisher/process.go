@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"runtime/debug"
 	"strconv"
 	"sync"
 	"time"
@@ -14,6 +13,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
@@ -96,7 +96,7 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching rea
 	started := time.Now()
 	var once sync.Once
 	var status breaker.Status
-	report := func(v verdict) {
+	report := func(job *jobs.Job, v verdict) {
 		once.Do(func() {
 			if v.kind == rateLimited && d.o.OnAnswer != nil {
 				// First, so that it is known why the breaker opens.
@@ -105,17 +105,16 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching rea
 			status = d.report(permit, job, v)
 		})
 	}
-	verdict := d.interrupted(d.call(withHeard(calls, &heard{
-		left:    func() { reaching.left(time.Now()) },
-		limited: func(err error) { report(classify(calls, err)) },
-	}), job, permit), job, started)
+	verdict := d.interrupted(d.call(calls, job, permit, watch{
+		left: func() { reaching.left(time.Now()) }, limited: report, stuck: func() { d.markStuck(delivery) },
+	}), job, started)
 	reaching.ended(verdict)
-	event.Called, event.Took, event.Err = verdict.kind != uncalled, time.Since(started), verdict.err
+	event.Called, event.Took, event.Err = verdict.called(), time.Since(started), verdict.err
 	event.Outcome = verdict.outcome()
 	if event.Called && d.o.OnCall != nil {
 		d.hook("OnCall", func() { d.o.OnCall(callOf(d.name, job, permit, event)) })
 	}
-	report(verdict)
+	report(job, verdict)
 	o := d.outcome(time.Now(), job, verdict, status, &event)
 	event.AvailableAt = o.At
 	return o, event
@@ -176,6 +175,25 @@ func (d *destination) countPutOff(name, incident string, event *JobEvent) {
 	d.breaker.Key(keyOf(name)).Rescheduled(incident, 1)
 }
 
+// afterRefusedCall says until when a job is put off whose handler met an open breaker of its
+// own: as a rule another one than the destination's, which had let the job through.
+func (d *destination) afterRefusedCall(now time.Time, job *jobs.Job, err error, event *JobEvent) (time.Time, record.Reason) {
+	open, ok := errors.AsType[*breaker.OpenError](err)
+	switch {
+	case !ok || open == nil: // Redis was away, or the context ended before its turn
+		return now.Add(unreachablePause(job.RescheduleCount)), record.Reason(record.ReasonUnsent)
+	case open.State == breaker.Open:
+		event.Incident = open.Incident
+		if open.Destination == d.name && d.breaker != nil {
+			d.breaker.Key(keyOf(open.Name)).Rescheduled(open.Incident, 1)
+		}
+	}
+	if open.State == breaker.Open && open.Until.IsZero() { // tripped until it is reset
+		return now.Add(untilReset), deferredBy(open.Name)
+	}
+	return later(now, open.Until), deferredBy(open.Name)
+}
+
 // keyOf is the key in the name of a breaker.
 func keyOf(name string) string {
 	_, key, _ := breaker.ParseName(name) // it comes from the breaker itself
@@ -211,37 +229,23 @@ type verdict struct {
 	put     *jobs.RescheduleError
 }
 
+// called says whether a call was made.
+func (v verdict) called() bool { return v.kind != uncalled && v.kind != refusedCall }
+
 type verdictKind int
 
 const (
 	succeeded verdictKind = iota
 	rateLimited
-	failed    // may be retried
-	permanent // never retried
-	uncalled  // never retried, and no call was made
-	unsent    // the call did not leave this process
-	putOff    // the publisher asked for a reschedule
-	cut       // by our shutdown, or because this process stood still: whether the API saw it is unknown
-	cancelled // by a person: likewise
+	failed      // may be retried
+	permanent   // never retried
+	uncalled    // never retried, and no call was made
+	unsent      // the call did not leave this process
+	putOff      // the publisher asked for a reschedule
+	refusedCall // a breaker of the publisher let no call through
+	cut         // by our shutdown, or because this process stood still: whether the API saw it is unknown
+	cancelled   // by a person: likewise
 )
-
-// call runs the handler within the destination's timeout, and a probe within its
-// lease: when that ends, another one may start.
-func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit) verdict {
-	deadline := time.Now().Add(d.s.timeout)
-	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
-		deadline = permit.Until()
-	}
-	ctx, cancel := context.WithDeadline(ctx, deadline)
-	defer cancel()
-	late := noticedLate(ctx, deadline)
-	err := d.publish(ctx, job)
-	v := classify(ctx, err)
-	if v.noAnswer(job) && late() {
-		v.kind = cut
-	}
-	return v
-}
 
 // interrupted is the verdict on a call without an answer if this process has stood still
 // meanwhile for so long that its leases lapsed: nothing is known of the call.
@@ -287,38 +291,32 @@ func noticedLate(ctx context.Context, deadline time.Time) (late func() bool) {
 	}
 }
 
-// publish turns a panic of the handler into an error.
-func (d *destination) publish(ctx context.Context, job *jobs.Job) (err error) {
-	defer func() {
-		if r := recover(); r != nil {
-			d.log.Error("the publisher panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
-			err = fmt.Errorf("the publisher panicked: %v", r)
-		}
-	}()
-	return d.handler.Publish(ctx, job)
-}
-
 func classify(ctx context.Context, err error) verdict {
 	var limited *jobs.RateLimitedError
+	var theirs *breaker.RateLimitedError
 	var put *jobs.RescheduleError
 	var fail *jobs.FailError
 	switch {
 	case err == nil:
 		return verdict{kind: succeeded}
-	case errors.As(err, &limited):
+	case errors.As(err, &limited) && limited != nil:
 		return verdict{kind: rateLimited, err: err, hint: limited.RetryAfter, scope: limited.Scope}
-	case errors.As(err, &put):
+	case errors.As(err, &put) && put != nil:
 		return verdict{kind: putOff, err: err, put: put}
 	case isNoCall(err):
 		return verdict{kind: uncalled, err: err}
-	case errors.As(err, &fail) && fail.Permanent:
+	case errors.As(err, &fail) && fail != nil && fail.Permanent:
 		return verdict{kind: permanent, err: err}
-	case errors.As(err, &fail):
+	case errors.As(err, &fail) && fail != nil:
 		return verdict{kind: failed, err: err, trigger: jobs.OnExplicit}
+	case errors.As(err, &theirs) && theirs != nil:
+		return verdict{kind: rateLimited, err: err, hint: max(0, theirs.RetryAfter), scope: jobs.Scope(theirs.Scope)}
 	case errors.Is(context.Cause(ctx), errCancelled):
 		return verdict{kind: cancelled, err: err}
 	case errors.Is(context.Cause(ctx), errShutdown):
 		return verdict{kind: cut, err: err}
+	case errors.Is(err, breaker.ErrOpen), errors.Is(err, breakerhttp.ErrNotSent):
+		return verdict{kind: refusedCall, err: err}
 	case neverLeft(err):
 		return verdict{kind: unsent, err: err}
 	case errors.Is(ctx.Err(), context.DeadlineExceeded):
@@ -335,7 +333,7 @@ const reportTimeout = 2 * time.Second
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, v verdict) breaker.Status {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
-	if v.kind == uncalled || v.kind == unsent {
+	if v.kind == uncalled || v.kind == unsent || v.kind == refusedCall {
 		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
 	}
@@ -409,6 +407,10 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 			o.At = now.Add(record.Bounded(v.put.Delay))
 		}
 		event.Result, event.Reason = Rescheduled, ReasonPublisher
+	case refusedCall:
+		o.Kind, o.Limit, o.Error = asynqx.Reschedule, job.MaxReschedules, ""
+		o.At, o.Reason = d.afterRefusedCall(now, job, v.err, event)
+		event.Result, event.Reason = Rescheduled, ReasonBreaker
 	case rateLimited:
 		o.Kind, o.Limit = asynqx.Reschedule, job.MaxReschedules
 		o.At, o.Reason = d.afterLimit(now, v, status, event)

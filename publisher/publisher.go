@@ -54,6 +54,10 @@ type Options struct {
 	// OnCall, if set, is told of each call as it has ended, before anything becomes of
 	// its job. It is called by many goroutines at once and must return quickly.
 	OnCall func(Call)
+	// OnStuck, if set, is told of each handler that has not returned StuckAfter after its
+	// context ended, and again after twice that time, four times and so on, at least once
+	// an hour. It must return quickly.
+	OnStuck func(Stuck)
 	// OnReleased, if set, is told how many jobs of a destination this process has taken
 	// that had been held because of their keys. It must return quickly.
 	OnReleased func(destination string, n int)

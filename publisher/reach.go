@@ -129,7 +129,7 @@ func (c reaching) ended(v verdict) {
 		c.failed(time.Now(), v.err, said)
 	case succeeded, rateLimited, failed, permanent:
 		c.left(time.Now())
-	case uncalled, putOff, cut, cancelled: // it may not have been made
+	case uncalled, refusedCall, putOff, cut, cancelled: // it may not have been made
 	}
 }
 

@@ -1,8 +1,10 @@
 package publisher
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -43,6 +45,9 @@ type DestinationStatus struct {
 	// InHand is how many jobs this process holds, Concurrency how many calls it makes at
 	// once at most.
 	InHand, Concurrency int
+	// Stuck is how many of its handlers have not returned StuckAfter after their context
+	// ended.
+	Stuck int
 }
 
 // Destinations are the names that Handle was called with, sorted.
@@ -111,6 +116,10 @@ func (d *destination) status() DestinationStatus {
 		s.State, s.Reason = StateWaiting, "its circuit breaker is HALF_OPEN: one probe in the whole fleet"
 	case !view.Free:
 		s.Reason = "calls are let through one at a time: because of its rate, because little is left of the API's limit, or in the slow start after an incident"
+	}
+	if s.Stuck = int(d.stuck.Load()); s.Stuck > 0 {
+		s.Reason = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d slots are occupied by handlers that do not return after their context ended",
+			s.Reason, s.Stuck, s.Concurrency), "; ")
 	}
 	return s
 }

@@ -40,8 +40,8 @@ func try(ctx context.Context, r trial.Request) (trial.Answer, error) {
 	defer stop()
 
 	started := time.Now()
-	verdict := d.call(calls, r.Job, breaker.Permit{})
-	event := JobEvent{Job: r.Job, Called: true, Took: time.Since(started), Err: verdict.err}
+	verdict := d.call(calls, r.Job, breaker.Permit{}, watch{})
+	event := JobEvent{Job: r.Job, Called: verdict.called(), Took: time.Since(started), Err: verdict.err}
 	o := d.outcome(r.Now, r.Job, verdict, breaker.Status{State: breaker.Closed}, &event)
 	a := trial.Answer{
 		Result: event.Result, Reason: event.Reason, Err: event.Err, Took: event.Took,

@@ -2,6 +2,7 @@ package asynqx
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/tidegate/tidegate/internal/record"
 )
@@ -47,4 +48,13 @@ func (d *Delivery) OnCancel(cut func()) bool {
 	defer d.mu.Unlock()
 	d.cut = cut
 	return !d.cancelled
+}
+
+// MarkStuck records with a job that its handler has not returned long after its context
+// ended, so that a cancel can say so.
+func (c *Client) MarkStuck(ctx context.Context, d *Delivery) error {
+	if err := stuckScript.Run(ctx, c.UniversalClient, []string{record.Task(d.Queue, d.ID)}, d.Queue, d.run).Err(); err != nil {
+		return fmt.Errorf("asynqx: mark job %s: %w", d.ID, err)
+	}
+	return nil
 }

@@ -24,6 +24,7 @@ var (
 	settleScript   = script("settle")
 	forwardScript  = script("forward")
 	reclaimScript  = script("reclaim")
+	stuckScript    = script("stuck")
 	releaseScript  = script("release")
 	holdScript     = script("hold")
 	heldKeysScript = script("heldkeys")

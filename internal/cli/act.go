@@ -156,6 +156,7 @@ type actedItem struct {
 	ID     string      `json:"id"`
 	Done   bool        `json:"done"`
 	Asked  bool        `json:"asked"`
+	Stuck  bool        `json:"stuck"`
 	Status jobs.Status `json:"status"`
 	Error  string      `json:"error"`
 }
@@ -178,15 +179,18 @@ func (c *actFlags) actOn(ctx context.Context, p *Process, s *session, action job
 	}
 	results, err := s.client.Act(ctx, action, ids, opts...)
 	out := actedDocument{Items: []actedItem{}}
-	var refused []string
+	var refused, stuck []string
 	var first error
 	for _, r := range results {
-		item := actedItem{ID: r.ID, Done: r.Done, Asked: r.Asked, Status: r.Status}
+		item := actedItem{ID: r.ID, Done: r.Done, Asked: r.Asked, Stuck: r.Stuck, Status: r.Status}
 		switch {
 		case r.Done:
 			out.Done++
 		case r.Asked:
 			out.Asked++
+			if r.Stuck {
+				stuck = append(stuck, clean(r.ID))
+			}
 		case err != nil && !errors.Is(r.Err, jobs.ErrStatus) && !errors.Is(r.Err, jobs.ErrNotFound): // not reached
 			continue
 		default:
@@ -203,6 +207,9 @@ func (c *actFlags) actOn(ctx context.Context, p *Process, s *session, action job
 		if printErr := c.printActed(p, action, out, out.ActSummary); printErr != nil {
 			return errors.Join(err, printErr)
 		}
+	}
+	for _, id := range stuck {
+		fmt.Fprintf(p.Stderr, "job %s: %s\n", id, jobs.ErrStuck)
 	}
 	switch {
 	case err != nil:

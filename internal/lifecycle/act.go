@@ -40,7 +40,9 @@ const (
 	TooLate Outcome = 5 // its expiry has passed
 	// ParentDead is no script's answer: a parent has cancelled an Orphan again.
 	ParentDead Outcome = 6
-	NotFound   Outcome = -1
+	// Stuck is Asked of a job whose handler has not returned long after its context ended.
+	Stuck    Outcome = 7
+	NotFound Outcome = -1
 	// Unreached is no script's answer either: an error came before it.
 	Unreached Outcome = -2
 )

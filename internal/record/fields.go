@@ -31,6 +31,7 @@ const (
 	FieldChildren       = "children"  // set while the job may have children to tell
 	FieldEnds           = "ends"      // set if the stream of ends was there at its start
 	FieldTold           = "told"      // children that were told of its end, up to 50: "<queue> <id>" lines
+	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
 	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
 )
 

@@ -18,6 +18,7 @@ const (
 	ReasonRetry          = "retry"           // <number> <max_retries> <trigger>: its call failed
 	ReasonUnreachable    = "unreachable"     // <destination>: its call did not leave the worker
 	ReasonStillRunning   = "still_running"   // <worker>: a handler that outlived its lease still runs
+	ReasonUnsent         = "unsent"          // its publisher's client did not send the request
 	ReasonSuspect        = "suspect"         // another crash suspect runs in this process
 	ReasonWorkerLost     = "worker_lost"     // its worker died
 )
@@ -63,6 +64,8 @@ func (r Reason) Text() string {
 		return "its worker did not reach " + about
 	case ReasonStillRunning:
 		return "still running on " + about
+	case ReasonUnsent:
+		return "its publisher could not send the request"
 	case ReasonSuspect:
 		return "a worker died with it; such jobs run one at a time"
 	case ReasonWorkerLost:

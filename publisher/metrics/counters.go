@@ -17,6 +17,7 @@ type counters struct {
 	rescheduled                             *prometheus.CounterVec // by destination and reason
 	expired, exhausted, poisoned, released  *prometheus.CounterVec
 	callbacksDropped                        *prometheus.CounterVec
+	stuck                                   *prometheus.CounterVec
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
@@ -53,6 +54,8 @@ func newCounters() counters {
 			"Jobs that were held because of their keys' circuit breakers and that were let through.", destination),
 		callbacksDropped: counter("tidegate_callbacks_dropped_total",
 			"Finished jobs that were dropped before callbacks were made of them.", destination),
+		stuck: counter("tidegate_handlers_stuck_total",
+			"Handlers that had not returned long after their context ended.", destination),
 		retries: counter("tidegate_job_retries_total",
 			"Retries that were put into the queue, by their number: 1 to 10, or more.", destination, "attempt"),
 		alertsSent: counter("tidegate_alerts_sent_total",
@@ -74,7 +77,7 @@ func newCounters() counters {
 func (c *counters) all() []prometheus.Collector {
 	return []prometheus.Collector{
 		c.attempts, c.probes, c.incidents, c.wasted, c.finished, c.rescheduled, c.expired, c.exhausted,
-		c.poisoned, c.released, c.callbacksDropped, c.retries, c.alertsSent, c.alertsFailed, c.publishSeconds, c.delaySeconds, c.ttlSecond,
+		c.poisoned, c.released, c.callbacksDropped, c.stuck, c.retries, c.alertsSent, c.alertsFailed, c.publishSeconds, c.delaySeconds, c.ttlSecond,
 	}
 }
 
@@ -98,7 +101,7 @@ func (c *counters) start(destination string) {
 	for _, outcome := range []string{publisher.OutcomeSuccess, publisher.OutcomeRateLimited, publisher.OutcomeFailure, publisher.OutcomeTimeout} {
 		c.probes.WithLabelValues(destination, outcome)
 	}
-	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped} {
+	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck} {
 		v.WithLabelValues(destination)
 	}
 	for _, status := range statuses {

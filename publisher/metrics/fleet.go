@@ -33,6 +33,8 @@ var (
 
 	inHandDesc = gauge("tidegate_jobs_in_hand",
 		"Jobs in the hands of this process.", "destination")
+	stuckDesc = gauge("tidegate_handlers_stuck",
+		"Handlers of this process that have not returned long after their context ended; each occupies a slot.", "destination")
 	concurrencyDesc = gauge("tidegate_worker_concurrency",
 		"Calls that this process makes at once at most.", "destination")
 	fetchingDesc = gauge("tidegate_worker_fetching",
@@ -58,7 +60,7 @@ var (
 )
 
 var fleetDescs = []*prometheus.Desc{
-	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
+	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
 	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc,
 }
 
@@ -144,6 +146,7 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 		unreachable := s.State == publisher.StateUnreachable
 		fetching := s.State == publisher.StateFetching || s.State == publisher.StateWaiting || unreachable
 		send(inHandDesc, float64(s.InHand), s.Destination)
+		send(stuckDesc, float64(s.Stuck), s.Destination)
 		send(concurrencyDesc, float64(s.Concurrency), s.Destination)
 		send(fetchingDesc, number(fetching), s.Destination)
 		send(unreachableDesc, number(unreachable), s.Destination)

@@ -12,6 +12,7 @@ import (
 func (m *Metrics) Observe(o *publisher.Options) {
 	o.OnCall = both(m.onCall, o.OnCall)
 	o.OnJob = both(m.onJob, o.OnJob)
+	o.OnStuck = both(m.onStuck, o.OnStuck)
 	o.OnExpired = bothCounts(func(d string, n int) { m.expired.WithLabelValues(d).Add(float64(n)) }, o.OnExpired)
 	o.OnReleased = bothCounts(func(d string, n int) { m.released.WithLabelValues(d).Add(float64(n)) }, o.OnReleased)
 	o.OnCallbacksDropped = bothCounts(func(d string, n int) { m.callbacksDropped.WithLabelValues(d).Add(float64(n)) }, o.OnCallbacksDropped)
@@ -68,6 +69,12 @@ func (m *Metrics) onJob(e publisher.JobEvent) {
 		m.delaySeconds.WithLabelValues(d).Observe(max(0, time.Until(e.AvailableAt).Seconds()))
 	case publisher.Retried:
 		m.retries.WithLabelValues(d, attemptLabel(e.Job.Attempt+1)).Inc()
+	}
+}
+
+func (m *Metrics) onStuck(s publisher.Stuck) {
+	if s.Reports == 1 {
+		m.stuck.WithLabelValues(s.Destination).Inc()
 	}
 }
 

@@ -1,12 +1,9 @@
 package publishertest
 
 import (
-	"bytes"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/google/uuid"
@@ -57,7 +54,7 @@ func NewJob(spec *jobs.Spec) *jobs.Job {
 		at := spec.ExpiresAt.UTC().Truncate(time.Millisecond)
 		job.ExpiresAt = &at
 	}
-	return clone(job)
+	return job.Clone()
 }
 
 // stored is a policy as it comes back from the record, where the triggers are
@@ -77,23 +74,6 @@ func stored(p *jobs.RetryPolicy) *jobs.RetryPolicy {
 	return p
 }
 
-// clone copies a job with everything it points to.
-func clone(j *jobs.Job) *jobs.Job {
-	c := *j
-	c.Payload = bytes.Clone(j.Payload)
-	c.Request.Headers = maps.Clone(j.Request.Headers)
-	c.After = slices.Clone(j.After)
-	c.MaxReschedules = copied(j.MaxReschedules)
-	if c.Retry = copied(j.Retry); c.Retry != nil {
-		c.Retry.RetryOn = slices.Clone(j.Retry.RetryOn)
-	}
-	c.Response, c.Budget = copied(j.Response), copied(j.Budget)
-	for _, t := range []**time.Time{&c.NextRetryAt, &c.StartedAt, &c.ExpiresAt, &c.MarkedExpiredAt, &c.CompletedAt, &c.EndedAt} {
-		*t = copied(*t)
-	}
-	return &c
-}
-
 func copied[T any](p *T) *T {
 	if p == nil {
 		return nil
@@ -105,7 +85,7 @@ func copied[T any](p *T) *T {
 // inHand is the job as a worker hands it out: of what it went through, only the
 // counters and the expiry are read with it.
 func inHand(j *jobs.Job) *jobs.Job {
-	c := clone(j)
+	c := j.Clone()
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
 	c.LastError, c.Reason, c.ReasonCode, c.Worker, c.Response, c.Budget = "", "", "", "", nil, nil
 	c.NextRetryAt, c.StartedAt = nil, nil

@@ -33,7 +33,7 @@ func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, op
 	if calls < 1 {
 		panic(fmt.Sprintf("publishertest: play: calls is %d; give how many to make at most", calls))
 	}
-	life := Life{Job: clone(job), start: job.CreatedAt}
+	life := Life{Job: job.Clone(), start: job.CreatedAt}
 	now := latest(job.CreatedAt, job.AvailableAt)
 	for !life.Job.Status.Final() {
 		now = latest(now, life.Job.AvailableAt)
@@ -46,7 +46,7 @@ func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, op
 		}
 		r := publishAt(ctx, now, h, life.Job, opts)
 		life.Calls = append(life.Calls, r)
-		life.Job = clone(r.Job)
+		life.Job = r.Job.Clone()
 	}
 	return life
 }

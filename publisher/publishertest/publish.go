@@ -92,7 +92,7 @@ func latest(a, b time.Time) time.Time {
 }
 
 func publishAt(ctx context.Context, at time.Time, h publisher.Handler, job *jobs.Job, opts []publisher.HandleOption) Result {
-	r := Result{At: at, Job: clone(job)}
+	r := Result{At: at, Job: job.Clone()}
 	if job.ExpiredAt(at) {
 		expire(r.Job)
 		return r

@@ -5,14 +5,15 @@
 -- ARGV[4] states in which to act, as ',pending,retry,' ('' = all)
 -- ARGV[5...] ids
 -- returns per job: what happened, its state before ('-' if there is no such job);
---   what happened is 1 done, 2 asked for, 0 nothing: its state does not allow it,
+--   what happened is 1 done, 2 asked for, 7 asked for in vain, its handler does not
+--   return, 0 nothing: its state does not allow it,
 --   3 passed over: not in the wanted state
 also_when_full()
 local out = {}
 for i = 5, #ARGV do
   local id = ARGV[i]
   local key = task(id)
-  local f = redis.call('HMGET', key, 'state', 'expires_at', 'mark')
+  local f = redis.call('HMGET', key, 'state', 'expires_at', 'mark', 'run', 'stuck_run')
   local state, verdict = f[1], 0
   if not state then
     state = '-'
@@ -28,7 +29,7 @@ for i = 5, #ARGV do
     note(key, { { status = 'cancelled', event = 'cancelled', detail = ARGV[3], by = ARGV[2] } })
     verdict = 1
   elseif state == 'active' then
-    verdict = 2
+    verdict = f[4] and f[4] == f[5] and 7 or 2
     if f[3] ~= 'cancel' then
       redis.call('HDEL', key, 'mark_reason') -- of a pause
       redis.call('HSET', key, 'mark', 'cancel', 'mark_by', ARGV[2])

@@ -1,0 +1,98 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"reflect"
+	"runtime/debug"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// errGoexit is the error of a handler that called runtime.Goexit, as t.FailNow does.
+var errGoexit = errors.New("the publisher ended its goroutine (runtime.Goexit)")
+
+// watch observes a call while it is in flight. The zero value observes nothing.
+type watch struct {
+	// left notes that the call has a connection.
+	left func()
+	// limited reports an answer that is found to be rate limited before the handler
+	// returns, with the job as the handler has it.
+	limited func(*jobs.Job, verdict)
+	// stuck records that the handler has not returned after its context ended.
+	stuck func()
+}
+
+// call runs the handler within the destination's timeout, and a probe within its
+// lease: when that ends, another one may start. The handler gets a copy of the job, of
+// which Response and Budget are taken back.
+func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w watch) verdict {
+	deadline := time.Now().Add(d.s.timeout)
+	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
+		deadline = permit.Until()
+	}
+	ctx, cancel := context.WithDeadline(permit.Context(ctx), deadline)
+	defer cancel()
+	late := noticedLate(ctx, deadline)
+	own := job.Clone()
+	if w.limited != nil {
+		bounded := ctx
+		ctx = withHeard(ctx, &heard{left: w.left, limited: func(err error) {
+			seen := *job
+			seen.Response, seen.Budget = own.Response, own.Budget
+			w.limited(&seen, classify(bounded, err))
+		}})
+	}
+	err, returned := d.publish(ctx, job, own, w)
+	if returned {
+		job.Response, job.Budget = own.Response, own.Budget
+	}
+	v := classify(ctx, err)
+	if v.noAnswer(job) && late() {
+		v.kind = cut
+	}
+	return v
+}
+
+// publish runs the handler with its own copy of the job, in a goroutine of its own
+// because runtime.Goexit ends the one that it is called in. It returns when the handler
+// does; at the end of a shutdown it does not wait for one that ignores its context, and
+// returned is false.
+func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) (err error, returned bool) { //nolint:revive // returned says whether there is an error of the handler
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() {
+			if r := recover(); r != nil {
+				d.log.Error("the publisher panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
+				err = fmt.Errorf("the publisher panicked: %v", r)
+			} else if err == errGoexit { //nolint:errorlint // the one set above
+				d.log.Error(errGoexit.Error(), "job", job.ID, "stack", string(debug.Stack()))
+			}
+			done <- err
+		}()
+		err = readable(d.handler.Publish(ctx, own))
+	}()
+	select {
+	case err := <-done:
+		return err, true
+	case <-ctx.Done():
+		return d.awaitReturn(ctx, job, done, w)
+	}
+}
+
+// readable returns an error whose methods can be called. A nil pointer in an error is
+// not nil, and its Error method panics as a rule.
+func readable(err error) error {
+	if err == nil {
+		return nil
+	}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("the publisher returned a nil %T as its error, which is not nil: return nil without a type", err)
+	}
+	_ = err.Error() // one that panics does so here, where that is the handler's panic
+	return err
+}

@@ -1,0 +1,203 @@
+package publisher_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// A handler that ends its goroutine, as t.FailNow does, fails its job and frees its slot.
+func TestGoexitFailsTheJobAndFreesItsSlot(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var calls tally
+	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
+		if calls.add(job.ID) == 1 && job.Key == "" {
+			runtime.Goexit()
+		}
+		return nil
+	}, publisher.Concurrency(1))
+	const want = "the publisher ended its goroutine (runtime.Goexit)"
+	final := b.enqueue()
+	if e := b.want(publisher.FailedFinal); e.LastError != want || !e.Called || e.Outcome != publisher.OutcomeFailure {
+		t.Errorf("%+v", e)
+	}
+	if got := b.get(final.ID); got.LastError != want {
+		t.Errorf("last error %q", got.LastError)
+	}
+	retried := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1}))
+	b.want(publisher.Retried)
+	// The one slot is free.
+	b.enqueue(jobs.Key("alice"))
+	b.want(publisher.Completed)
+	b.makeDue(retried.ID)
+	b.want(publisher.Completed)
+}
+
+// A handler that blocks for ever is reported again and again, and Cancel says that it
+// cannot end it. The job ends when the handler does.
+func TestStuckHandlerIsReported(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	end := make(chan struct{})
+	reports := make(chan publisher.Stuck, 100)
+	o := b.options()
+	o.OnStuck = func(s publisher.Stuck) { reports <- s }
+	p, err := publisher.New(b.rdb, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = p.Handle(b.dest, publisher.Func(func(context.Context, *jobs.Job) error {
+		<-end
+		return errors.New("too late")
+	}), publisher.Concurrency(2), publisher.Timeout(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	release := sync.OnceFunc(func() { close(end) })
+	t.Cleanup(func() {
+		release()
+		stop()
+		if err := signal(t, "Run has returned", ended); err != nil {
+			t.Error(err)
+		}
+	})
+	j := b.enqueue(jobs.Key("alice"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1}))
+	first := signal(t, "the first report", reports)
+	if want := (publisher.Stuck{Destination: b.dest, Key: "alice", Job: j.ID, Cause: publisher.OutcomeTimeout, For: first.For, Reports: 1}); first != want || first.For <= 0 {
+		t.Errorf("reported %+v, want %+v", first, want)
+	}
+	if s := p.Status()[0]; s.Stuck != 1 || !strings.Contains(s.Reason, "1 of 2 slots") {
+		t.Errorf("status: %+v", s)
+	}
+	err = b.client.Cancel(t.Context(), j.ID)
+	if !errors.Is(err, jobs.ErrStuck) {
+		t.Errorf("cancel: %v", err)
+	}
+	results, err := b.client.Act(t.Context(), jobs.ActionCancel, []string{j.ID})
+	if err != nil || !results[0].Asked || !results[0].Stuck || results[0].Err != nil {
+		t.Errorf("cancel: %+v, %v", results, err)
+	}
+	if s := signal(t, "the second report", reports); s.Reports != 2 || s.For <= first.For {
+		t.Errorf("second report: %+v", s)
+	}
+	release()
+	b.want(publisher.Cancelled)
+	if s := p.Status()[0]; s.Stuck != 0 || s.Reason != "" {
+		t.Errorf("status afterwards: %+v", s)
+	}
+}
+
+// A shutdown does not wait for a handler that never returns; its job goes back.
+func TestShutdownLeavesAStuckHandler(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	o := b.options()
+	o.ShutdownTimeout = 50 * time.Millisecond
+	started, end := make(chan struct{}), make(chan struct{})
+	defer close(end)
+	stop := b.run(o, func(context.Context, *jobs.Job) error {
+		close(started)
+		<-end
+		return nil
+	})
+	j := b.enqueue()
+	signal(t, "the call has started", started)
+	stop()
+	if got := b.get(j.ID); got.Status != jobs.Pending || got.RescheduleCount != 0 {
+		t.Errorf("it is %s, rescheduled %d times", got.Status, got.RescheduleCount)
+	}
+}
+
+// What a handler changes of its job has no effect, but for Response and Budget.
+func TestHandlerGetsACopyOfTheJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	failed := errors.New("refused")
+	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
+		*job.MaxReschedules = 100
+		job.Retry.MaxRetries, job.Retry.RetryOn[0] = 100, jobs.OnExplicit
+		job.Retry = nil
+		job.ID, job.Key, job.Destination, job.Attempt = "other", "mallory", "other", 7
+		job.Request.Headers["X-A"] = "changed"
+		copy(job.Payload, "XXX")
+		job.Response = &jobs.Response{Status: 500, Body: "kept"}
+		return failed
+	})
+	j, err := b.client.Enqueue(t.Context(), jobs.New(b.dest, json.RawMessage(`{"n":1}`), jobs.Key("alice"), jobs.Header("X-A", "b"),
+		jobs.MaxReschedules(1), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{jobs.OnFailure}})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := b.want(publisher.Retried)
+	if e.Job.ID != j.ID || e.Job.Key != "alice" || e.Job.Request.Headers["X-A"] != "b" || string(e.Job.Payload) != `{"n":1}` || e.Job.Attempt != 0 {
+		t.Errorf("the event's job: %+v", e.Job)
+	}
+	b.makeDue(j.ID)
+	b.want(publisher.FailedFinal)
+	got := b.get(j.ID)
+	if got.Attempt != 1 || string(got.Payload) != `{"n":1}` || got.Retry.MaxRetries != 1 || *got.MaxReschedules != 1 {
+		t.Errorf("in Redis: %+v", got)
+	}
+	if got.Response == nil || got.Response.Status != 500 || got.Response.Body != "kept" {
+		t.Errorf("response %+v", got.Response)
+	}
+}
+
+// A bound that a handler raises in its copy stays as it was.
+func TestHandlerCannotRaiseItsBounds(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
+		job.MaxReschedules = nil
+		return jobs.Reschedule(0)
+	})
+	j := b.enqueue(jobs.MaxReschedules(2))
+	if got := b.waitStatus(j.ID, jobs.Failed); got.LastError != "max reschedules (2) exceeded" {
+		t.Errorf("last error %q", got.LastError)
+	}
+}
+
+type typedError struct{ text string }
+
+func (e *typedError) Error() string { return e.text } // panics if it is nil
+
+// A nil pointer as an error, and an error that panics, fail the job and nothing else.
+func TestErrorsThatCannotBeReadFailTheJob(t *testing.T) {
+	t.Parallel()
+	var none *typedError
+	var limited *jobs.RateLimitedError
+	for name, err := range map[string]error{
+		"typed nil": none, "typed nil of ours": limited, "joined": errors.Join(errors.New("a"), none),
+		"wrapped fail": jobs.Fail(none), "discarded": jobs.Discard(none),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
+				if job.Key == "" {
+					return err
+				}
+				return nil
+			}, publisher.Concurrency(1))
+			b.enqueue()
+			e := b.want(publisher.FailedFinal)
+			if !strings.HasPrefix(e.LastError, "the publisher returned a nil *") && !strings.HasPrefix(e.LastError, "the publisher panicked: ") {
+				t.Errorf("last error %q", e.LastError)
+			}
+			b.enqueue(jobs.Key("next"))
+			b.want(publisher.Completed)
+		})
+	}
+}

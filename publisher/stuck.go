@@ -1,0 +1,85 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// StuckAfter is how long after the end of its context a handler that has not returned
+// counts as stuck.
+const StuckAfter = 10 * time.Second
+
+var stuckAfter = StuckAfter // tests shorten it
+
+// maxStuckPause bounds the growing pause between two reports of the same handler.
+const maxStuckPause = time.Hour
+
+// Stuck is a handler that has not returned StuckAfter after its context ended. It
+// occupies its slot until it returns or the process ends: a goroutine cannot be stopped
+// from outside.
+type Stuck struct {
+	// Destination and Key of the job ("" without a key), and the id of the Job.
+	Destination, Key, Job string
+	// Cause is why the context ended: OutcomeTimeout, OutcomeCancelled or
+	// OutcomeInterrupted (a shutdown).
+	Cause string
+	// For is how long ago the context ended.
+	For time.Duration
+	// Reports counts the reports of this handler: 1 the first time.
+	Reports int
+}
+
+var errAbandoned = errors.New("the handler had not returned when the worker ended")
+
+// awaitReturn waits for a handler whose context has ended, reports it when it is stuck,
+// and gives up on it when the destination has stopped.
+func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-chan error, w watch) (err error, returned bool) { //nolint:revive // as of publish
+	since, pause, reports := time.Now(), d.stuckAfter, 0
+	timer := time.NewTimer(pause)
+	defer timer.Stop()
+	defer func() {
+		if reports > 0 {
+			d.stuck.Add(-1)
+			d.log.Warn("a stuck handler has ended", "job", job.ID, "returned", returned, "after", time.Since(since).Round(time.Millisecond))
+		}
+	}()
+	for {
+		select {
+		case err := <-done:
+			return err, true
+		case <-d.stopped:
+			return errAbandoned, false
+		case <-timer.C:
+		}
+		if reports++; reports == 1 {
+			d.stuck.Add(1)
+			if w.stuck != nil {
+				w.stuck()
+			}
+		}
+		s := Stuck{
+			Destination: d.name, Key: job.Key, Job: job.ID, Cause: classify(ctx, errAbandoned).outcome(),
+			For: time.Since(since), Reports: reports,
+		}
+		d.log.Error("a handler does not return after its context ended; it occupies its slot until it returns or this process ends",
+			"job", s.Job, "cause", s.Cause, "for", s.For.Round(time.Millisecond))
+		if d.o.OnStuck != nil {
+			d.hook("OnStuck", func() { d.o.OnStuck(s) })
+		}
+		timer.Reset(pause)
+		pause = min(2*pause, maxStuckPause)
+	}
+}
+
+// markStuck records with the job that its handler is stuck, for whoever cancels it.
+func (d *destination) markStuck(delivery *asynqx.Delivery) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	if err := d.client.MarkStuck(ctx, delivery); err != nil {
+		d.log.Warn("a stuck handler could not be recorded with its job", "job", delivery.ID, "error", err)
+	}
+}
