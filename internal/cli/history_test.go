@@ -54,14 +54,14 @@ func TestHistoryOfALongLife(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.enqueue(t, "", "a")
-	line := `{"version":60,"at":1700000000000,"status":"pending","event":"rescheduled","detail":"available_at +60s"}` + "\n"
+	line := `{"version":60,"at":1700000000000,"status":"pending","event":"rescheduled","delay":60000,"count":59}` + "\n"
 	if err := b.server.Client(t).HSet(t.Context(), "asynq:{tidegate:shop}:t:a", record.FieldHistory, line, record.FieldVersions, 60).Err(); err != nil {
 		t.Fatal(err)
 	}
 	want := regexp.MustCompile(`^VERSION  AT +STATUS   EVENT        BY  DETAIL
 1        .* pending  created      -
 … +58 entries not kept
-60       .*  pending  rescheduled  -   available_at \+60s
+60       .*  pending  rescheduled  -   available_at \+60s, count 59
 $`)
 	if out := b.run(t, "history", "a").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

@@ -46,7 +46,7 @@ func Run(ctx context.Context, o Options, screen Screen) (err error) {
 	}
 	sh.say(neutral, "%d jobs enqueued; %d workers start, %d calls at a time each", o.Jobs, o.Workers, o.Concurrency)
 	started := time.Now()
-	if err := st.start(ctx, sh.watch, sh.jobEnded); err != nil {
+	if err := st.start(ctx, sh); err != nil {
 		return err
 	}
 	if err := play(ctx, st, sh, &screen); err != nil {

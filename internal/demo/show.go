@@ -39,10 +39,11 @@ type show struct {
 	mu        sync.Mutex
 	events    []event // not yet told
 	wake      chan struct{}
-	inFlight  []int // by worker, from 0
-	refused   []int // workers that got 429, not yet told
-	counted   int   // of those in a row that the breaker has counted, how many are told
-	open      bool  // told, until it is told that it has closed
+	inFlight  []int  // by worker, from 0
+	refused   []int  // workers that got 429, not yet told
+	probe     string // the job of the latest probe
+	counted   int    // of those in a row that the breaker has counted, how many are told
+	open      bool   // told, until it is told that it has closed
 	completed int
 	failed    int
 	putOff    int // reschedules
@@ -86,7 +87,7 @@ func (s *show) news() []event {
 // watch makes a handler that lets the show see a worker's calls.
 func (s *show) watch(worker int, h publisher.Handler) publisher.Handler {
 	return publisher.Func(func(ctx context.Context, job *jobs.Job) error {
-		probe := s.callStarts(worker)
+		probe := s.callStarts(worker, job.ID)
 		err := h.Publish(ctx, job)
 		s.callEnds(worker, probe, err)
 		return err
@@ -94,16 +95,26 @@ func (s *show) watch(worker int, h publisher.Handler) publisher.Handler {
 }
 
 // callStarts notes a call and reports whether it is the probe.
-func (s *show) callStarts(worker int) (probe bool) {
+func (s *show) callStarts(worker int, job string) (probe bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight[worker-1]++
 	if s.view().State != breaker.HalfOpen {
 		return false
 	}
+	s.probe = job
 	s.tellLate()
 	s.tell(caution, "cooldown over: %s sends one call for all, the probe", workerName(worker))
 	return true
+}
+
+// answered notes a 429, before the breaker counts it.
+func (s *show) answered(worker int, job string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if job != s.probe {
+		s.refused = append(s.refused, worker)
+	}
 }
 
 func (s *show) callEnds(worker int, probe bool, err error) {
@@ -116,9 +127,7 @@ func (s *show) callEnds(worker int, probe bool, err error) {
 		s.tell(bad, "the API answered 429 to the probe")
 	case probe && err == nil:
 		s.tell(good, "the API accepted the probe")
-	case refused:
-		s.refused = append(s.refused, worker) // told when the breaker has counted it
-	case err != nil:
+	case err != nil && !refused:
 		s.tell(bad, "a call of %s failed: %v", workerName(worker), err)
 	}
 	if s.calling() == 0 && s.view().State != breaker.Closed {

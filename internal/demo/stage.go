@@ -145,8 +145,8 @@ func (s *stage) enqueue(ctx context.Context) ([]string, error) {
 // workerName is how a worker is called in the breaker's records.
 func workerName(n int) string { return fmt.Sprintf("worker %d", n) }
 
-// start starts the API and the workers. Each worker's calls go through wrap.
-func (s *stage) start(ctx context.Context, wrap func(worker int, h publisher.Handler) publisher.Handler, onJob func(publisher.JobEvent)) error {
+// start starts the API and the workers, whose calls and jobs sh observes.
+func (s *stage) start(ctx context.Context, sh *show) error {
 	url, err := s.api.Start("")
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
@@ -158,14 +158,14 @@ func (s *stage) start(ctx context.Context, wrap func(worker int, h publisher.Han
 	s.stop = stop
 	s.workers.Go(func() error { s.counts.Run(running, []string{destination}); return nil })
 	for n := 1; n <= s.o.Workers; n++ {
-		if err := s.startWorker(running, n, url, wrap, onJob); err != nil {
+		if err := s.startWorker(running, n, url, sh); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(int, publisher.Handler) publisher.Handler, onJob func(publisher.JobEvent)) error {
+func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) error {
 	rdb, err := s.connect(ctx, fmt.Sprintf("demo-worker-%d", n))
 	if err != nil {
 		return err
@@ -176,8 +176,9 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(in
 	}
 	options := publisher.Options{
 		Logger: slog.New(slog.DiscardHandler), Worker: workerName(n),
-		ShutdownTimeout: grace, RetryLoopInterval: forward, OnJob: onJob,
+		ShutdownTimeout: grace, RetryLoopInterval: forward, OnJob: sh.jobEnded,
 		OnAnswer: func(x publisher.Answer) {
+			sh.answered(n, x.Job)
 			alerting.OnAnswer(alerts.Answer{At: x.At, Destination: x.Destination, Job: x.Job, Status: x.Status, Body: x.Body})
 		},
 	}
@@ -193,7 +194,7 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, wrap func(in
 	s.closers = append(s.closers, h.Close)
 	rules := s.rules()
 	rules.OnEvent = alerting.OnEvent
-	err = p.Handle(destination, wrap(n, h),
+	err = p.Handle(destination, sh.watch(n, h),
 		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(rules))
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
