@@ -27,7 +27,7 @@ end
 redis.call('PEXPIRE', INSTANCES, '60000')
 if sum == 0 then
   redis.call('HDEL', NOTCLOSED, CAPACITY)
-  if redis.call('HLEN', NOTCLOSED) == 1 then
+  if redis.call('HEXISTS', NOTCLOSED, VERSION) == 0 then
     redis.call('HDEL', NOTCLOSED, ORIGIN) -- of a breaker that was never used
   end
 else
