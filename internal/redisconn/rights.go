@@ -13,7 +13,7 @@ import (
 // not among them: who lacks one does not get as far as to ask.
 var (
 	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +get +set +setex +incr +incrby +decrby
-		+hdel +hexists +hget +hgetall +hincrby +hkeys +hlen +hmget +hset +hsetnx +hvals
+		+hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +hvals
 		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
 		+zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zrevrange +zrevrank +zscan +zscore
