@@ -353,6 +353,48 @@ func TestKeyIsAskedForInTime(t *testing.T) { // not in parallel: it holds an ins
 	s.must(c.CloseGate(context.Background()))
 }
 
+// Held keys do not wait for as long as Redis's clock goes back.
+func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	ctx := t.Context()
+	g := newKeyGate()
+	g.block("k", time.Now().Add(time.Hour))
+	c := s.clientOf(t, g, 1)
+	beat := func() {
+		t.Helper()
+		_, err := c.beat(ctx, s.queue, true)
+		s.must(err)
+	}
+	s.keyed("k", "a")
+	c.patience = 50 * time.Millisecond
+	if got := asDequeue(t, c, s.queue); got != "" {
+		t.Fatalf("fetched %q", got)
+	}
+	s.wantHeld("k", "a")
+	beat()
+	key := record.HeldKeys(s.queue)
+	before := s.rdb.ZScore(ctx, key, "k").Val()
+	beat()
+	if after := s.rdb.ZScore(ctx, key, "k").Val(); after != before {
+		t.Errorf("a beat has moved the key from %f to %f", before, after)
+	}
+	// All that Redis knows of the time is two hours ahead.
+	const back = 2 * time.Hour
+	s.must(s.rdb.ZIncrBy(ctx, key, float64(back.Milliseconds()), "k").Err())
+	clock := "tidegate:{" + s.queue + "}:heldclock"
+	if s.rdb.Exists(ctx, clock).Val() == 1 {
+		s.must(s.rdb.IncrBy(ctx, clock, back.Milliseconds()).Err())
+	}
+	g.open("k")
+	beat()
+	c.patience = 5 * time.Second
+	if got := asDequeue(t, c, s.queue); got != "a" {
+		at := time.UnixMilli(int64(s.rdb.ZScore(ctx, key, "k").Val()))
+		t.Errorf("fetched %q; the key is asked for in %s", got, at.Sub(s.now()).Round(time.Second))
+	}
+}
+
 // A key of which nobody knows more is asked for each second, and one that says "now"
 // not without a pause.
 func TestKeyIsAskedForAgain(t *testing.T) {

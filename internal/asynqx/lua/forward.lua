@@ -45,4 +45,15 @@ for _, id in ipairs(ARGV[4] == '1' and redis.call('SMEMBERS', ours .. 'marked') 
     redis.call('SREM', ours .. 'marked', id)
   end
 end
+-- Held keys whose time was set before the clock went back would wait for as long as it
+-- has: they are asked for now. `heldclock` is the time of an earlier beat, 10 s ago at most.
+if redis.call('EXISTS', ours .. 'heldkeys') == 1 then
+  local seen = tonumber(redis.call('GET', ours .. 'heldclock') or '')
+  if not seen or now < seen or now > seen + 10000 then
+    also_when_full()
+    if not seen or now > seen or all_due() < 1000 then
+      redis.call('SET', ours .. 'heldclock', now_ms, 'PX', 3600000)
+    end
+  end
+end
 return out

@@ -6,9 +6,7 @@
 -- returns those that are due then; see due_keys
 also_when_full()
 if ARGV[2] == '1' then
-  for _, name in ipairs(redis.call('ZRANGEBYSCORE', KEYS[1], '(' .. now_ms, '+inf', 'LIMIT', 0, 1000)) do
-    redis.call('ZADD', KEYS[1], 'XX', now_ms, name)
-  end
+  all_due()
 end
 for i = 3, #ARGV, 2 do
   redis.call('ZADD', KEYS[1], 'XX', int(now + tonumber(ARGV[i + 1])), ARGV[i])

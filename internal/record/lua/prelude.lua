@@ -114,6 +114,15 @@ local function deferred_of(reason)
   return breaker and ours .. 'deferred:' .. breaker
 end
 
+-- Makes held keys due that are not, the latest first. Returns how many, a thousand at most.
+local function all_due()
+  local names = redis.call('ZREVRANGEBYSCORE', ours .. 'heldkeys', '+inf', '(' .. now_ms, 'LIMIT', 0, 1000)
+  for _, name in ipairs(names) do
+    redis.call('ZADD', ours .. 'heldkeys', 'XX', now_ms, name)
+  end
+  return #names
+end
+
 -- Takes a job out of where it is by its state.
 local function leave(id, key, state)
   if state == 'pending' then
