@@ -3,6 +3,7 @@ package record
 import (
 	"context"
 	_ "embed"
+	"slices"
 	"strings"
 
 	"github.com/redis/go-redis/v9"
@@ -45,5 +46,5 @@ func (s *Script) Hash() string { return s.s.Hash() }
 func whole(keys []string) []string {
 	_, tag, _ := strings.Cut(keys[0], "{")
 	tag, _, _ = strings.Cut(tag, "}")
-	return append(keys[:len(keys):len(keys)], None(tag))
+	return append(slices.Clip(keys), None(tag))
 }

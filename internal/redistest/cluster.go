@@ -198,7 +198,7 @@ func (c *Cluster) MoveSlot(t testing.TB, key string, to *Server, atOnce int, bet
 		if len(keys) == 0 {
 			break
 		}
-		rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] })
+		rand.Shuffle(len(keys), func(i, j int) { keys[i], keys[j] = keys[j], keys[i] }) //nolint:gosec // no secret
 		keys = keys[:min(len(keys), atOnce)]
 		mustAsk(t, from, append([]string{"MIGRATE", "127.0.0.1", strconv.Itoa(to.port), "", "0", "5000", "KEYS"}, keys...)...)
 		moved += len(keys)
