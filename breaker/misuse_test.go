@@ -223,15 +223,15 @@ func TestChangedIsClosedAfterClose(t *testing.T) {
 func TestInstancesOfOneProcessHaveNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
 	rdb := embedded(t)
-	names := map[string]bool{}
+	names, named := map[string]bool{}, redistest.Name(t, "named")
 	for range 3 {
-		b := start(t, rdb, Options{Destination: "named"})
+		b := start(t, rdb, Options{Destination: named})
 		names[b.options.Instance] = true
 	}
 	if len(names) != 3 || !names[ProcessName()] || !names[ProcessName()+"-2"] || !names[ProcessName()+"-3"] {
 		t.Errorf("names %v", names)
 	}
-	if other := start(t, rdb, Options{Destination: "named-too"}); other.options.Instance != ProcessName() {
+	if other := start(t, rdb, Options{Destination: redistest.Name(t, "other")}); other.options.Instance != ProcessName() {
 		t.Errorf("the first of another destination is %s", other.options.Instance)
 	}
 }
