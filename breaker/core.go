@@ -148,12 +148,15 @@ func validClient(rdb redis.UniversalClient) error {
 	return nil
 }
 
-// recovered logs a panic of a function that the caller has given. It is to be deferred.
-func (c *core) recovered(function string) {
-	if r := recover(); r != nil {
-		c.log.Error("a function of the breaker's options panicked", "breaker", c.place.name, "option", function,
-			"panic", r, "stack", string(debug.Stack()))
-	}
+// guard calls a function of the options, and logs if it panics.
+func (c *core) guard(option string, call func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			c.log.Error("a function of the breaker's options panicked", "breaker", c.place.name, "option", option,
+				"panic", r, "stack", string(debug.Stack()))
+		}
+	}()
+	call()
 }
 
 // spawn runs f in the background, unless close was called; close waits for it.

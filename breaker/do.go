@@ -83,13 +83,6 @@ func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) er
 		}
 	}()
 	err = fn(call)
-	outcome = b.judge(err)
+	b.guard("Judge", func() { outcome = b.options.Judge(err) }) // a failure if it panics
 	return err
-}
-
-// judge is a failure if the option panics.
-func (b *Breaker) judge(err error) (o Outcome) {
-	o = Failure()
-	defer b.recovered("Judge")
-	return b.options.Judge(err)
 }

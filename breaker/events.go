@@ -175,8 +175,7 @@ func (e *events) run(ctx context.Context) {
 // process.
 func (c *core) onEvent(e Event) {
 	if c.options.OnEvent != nil {
-		defer c.recovered("OnEvent")
-		c.options.OnEvent(e)
+		c.guard("OnEvent", func() { c.options.OnEvent(e) })
 	}
 }
 

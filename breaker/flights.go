@@ -143,7 +143,7 @@ func (f *flights) lapse(now time.Time, lease time.Duration) (keys []string) {
 				slot.seen = at
 			case at-slot.seen >= lease:
 				keys = append(keys, slot.key)
-				s.vacate(uint32(j)) //nolint:gosec // as many as calls at once
+				s.vacate(uint32(j))
 			}
 		}
 		s.mu.Unlock()
