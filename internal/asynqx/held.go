@@ -52,6 +52,9 @@ func (c *Client) noteDue(queue string, reply any) {
 			due.keys = append(due.keys, key)
 		}
 	}
+	if len(due.keys) > 0 {
+		delete(c.empty, queue) // of pending jobs, which says nothing of these
+	}
 	c.due[queue] = due
 }
 

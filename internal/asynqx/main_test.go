@@ -144,35 +144,49 @@ func (s *shelf) look() map[string]string {
 			out[name] = strings.Join(ids, " ")
 		}
 	}
-	for name, key := range map[string]string{"pending": record.Pending(s.queue), "active": record.Active(s.queue)} {
-		ids := s.rdb.LRange(ctx, key, 0, -1).Val()
-		slices.Reverse(ids)
-		put(name, ids)
-	}
-	for name, key := range map[string]string{
-		"lease": record.Lease(s.queue), "scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue),
-		"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
-		"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
-		"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
-		"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
-		"deferred": record.Deferred(s.queue, "d"), "expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
-	} {
-		ids := s.rdb.ZRange(ctx, key, 0, -1).Val()
-		if name == "lease" {
-			slices.Sort(ids) // jobs that are fetched one after the other may do so in the same millisecond
+	// In one transaction: a Server may be moving jobs.
+	lists, sets := map[string]*redis.StringSliceCmd{}, map[string]*redis.StringSliceCmd{}
+	var exact, marked *redis.StringSliceCmd
+	var ghosts *redis.StringCmd
+	if _, err := s.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
+		for name, key := range map[string]string{"pending": record.Pending(s.queue), "active": record.Active(s.queue)} {
+			lists[name] = tx.LRange(ctx, key, 0, -1)
 		}
-		put(name, ids)
+		for name, key := range map[string]string{
+			"lease": record.Lease(s.queue), "scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue),
+			"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
+			"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
+			"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
+			"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
+			"deferred": record.Deferred(s.queue, "d"), "expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
+		} {
+			sets[name] = tx.ZRange(ctx, key, 0, -1)
+		}
+		exact = tx.ZRange(ctx, record.Due(s.queue), 0, -1)
+		marked = tx.SMembers(ctx, record.Marked(s.queue))
+		ghosts = tx.Get(ctx, record.Ghosts(s.queue))
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		s.t.Fatal(err)
+	}
+	for name, ids := range lists {
+		slices.Reverse(ids.Val())
+		put(name, ids.Val())
+	}
+	for name, ids := range sets {
+		if name == "lease" {
+			slices.Sort(ids.Val()) // jobs that are fetched one after the other may do so in the same millisecond
+		}
+		put(name, ids.Val())
 	}
 	// All that wait for a time, and no others, are in the set of the exact times.
-	timed := append(s.rdb.ZRange(ctx, record.Scheduled(s.queue), 0, -1).Val(), s.rdb.ZRange(ctx, record.Retry(s.queue), 0, -1).Val()...)
-	due := s.rdb.ZRange(ctx, record.Due(s.queue), 0, -1).Val()
-	slices.Sort(timed)
-	slices.Sort(due)
+	timed := slices.Sorted(slices.Values(slices.Concat(sets["scheduled"].Val(), sets["retry"].Val())))
+	due := slices.Sorted(slices.Values(exact.Val()))
 	if !slices.Equal(timed, due) {
 		s.t.Errorf("in scheduled and retry are %v, in due %v", timed, due)
 	}
-	put("marked", slices.Sorted(slices.Values(s.rdb.SMembers(ctx, record.Marked(s.queue)).Val())))
-	if n, err := s.rdb.Get(ctx, record.Ghosts(s.queue)).Result(); err == nil {
+	put("marked", slices.Sorted(slices.Values(marked.Val())))
+	if n, err := ghosts.Result(); err == nil {
 		out["ghosts"] = n
 	}
 	prefix := record.TaskPrefix(s.queue)

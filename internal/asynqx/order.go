@@ -40,10 +40,13 @@ func (c *Client) order(now time.Time) []string {
 	return out
 }
 
-// foundEmpty passes the queue over for a moment, unless held jobs of it are due.
-// bufferMu is held.
+// foundEmpty passes a queue over for a moment that has no pending jobs. If held jobs of it
+// are due, they have the next turn of the queue instead. bufferMu is held.
 func (c *Client) foundEmpty(queue string, now time.Time) {
-	if len(c.due[queue].keys) == 0 {
-		c.empty[queue] = now.Add(emptyFor)
+	if due := c.due[queue]; len(due.keys) > 0 {
+		due.turn = true
+		c.due[queue] = due
+		return
 	}
+	c.empty[queue] = now.Add(emptyFor)
 }
