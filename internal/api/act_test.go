@@ -1,6 +1,7 @@
 package api
 
 import (
+	"encoding/json"
 	"fmt"
 	"net/http"
 	"slices"
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -228,6 +230,22 @@ func TestDestinations(t *testing.T) {
 	}
 	if body := b.get(t, "/v1/workers").ok(t, http.StatusOK).body; strings.TrimSpace(body) != `{"items":[]}` {
 		t.Errorf("workers %s", body)
+	}
+	now := time.Now()
+	since := now.Add(-time.Minute).Truncate(time.Millisecond).UTC()
+	text, err := json.Marshal(record.Worker{
+		StartedAt: now.UnixMilli(), SeenAt: now.UnixMilli(), Destinations: []string{"shop"},
+		Unreachable: map[string]record.Unreachable{"shop": {Since: since.UnixMilli(), Problem: "no such host"}},
+	})
+	if err == nil {
+		err = b.rdb.HSet(t.Context(), record.WorkersKey, "host:1", text).Err()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	workers := decode[list[Worker]](t, b.get(t, "/v1/workers").ok(t, http.StatusOK)).Items
+	if diff := cmp.Diff(map[string]Unreachable{"shop": {Since: since, Problem: "no such host"}}, workers[0].Unreachable); diff != "" {
+		t.Errorf("what the worker does not reach (-want +got)\n%s", diff)
 	}
 }
 

@@ -307,8 +307,15 @@ type Stats struct {
 
 // Worker is one that lives.
 type Worker struct {
-	Name         string    `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
-	StartedAt    time.Time `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
-	SeenAt       time.Time `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
-	Destinations []string  `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
+	Name         string                 `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
+	StartedAt    time.Time              `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
+	SeenAt       time.Time              `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
+	Destinations []string               `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
+	Unreachable  map[string]Unreachable `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none."`
+}
+
+// Unreachable says since when and why a worker does not reach a destination.
+type Unreachable struct {
+	Since   time.Time `json:"since" doc:"When calls stopped leaving, by Redis's clock." example:"2030-01-31T14:35:00Z"`
+	Problem string    `json:"problem" doc:"Why the latest call did not leave." example:"dial tcp: lookup api.example: no such host"`
 }

@@ -1359,6 +1359,19 @@ type Trip struct {
 	Reason *string `json:"reason,omitempty"`
 }
 
+// Unreachable defines model for Unreachable.
+type Unreachable struct {
+	// Problem Why the latest call did not leave.
+	//
+	// Examples: dial tcp: lookup api.example: no such host
+	Problem string `json:"problem"`
+
+	// Since When calls stopped leaving, by Redis's clock.
+	//
+	// Examples: 2030-01-31T14:35:00Z
+	Since time.Time `json:"since"`
+}
+
 // Waiting defines model for Waiting.
 type Waiting struct {
 	// Ahead How many jobs stand before it in its queue; null if it stands in none, or farther than was looked.
@@ -1418,6 +1431,9 @@ type Worker struct {
 	//
 	// Examples: 2030-01-31T08:00:00Z
 	StartedAt time.Time `json:"started_at"`
+
+	// Unreachable Destinations that its calls do not leave for, by name; absent: none.
+	Unreachable *map[string]Unreachable `json:"unreachable,omitempty"`
 }
 
 // ListBreakersParams defines parameters for ListBreakers.
