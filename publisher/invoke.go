@@ -70,7 +70,7 @@ func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) 
 				d.log.Error("the publisher panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
 				err = fmt.Errorf("the publisher panicked: %v", r)
 			} else if err == errGoexit { //nolint:errorlint // the one set above
-				d.log.Error(errGoexit.Error(), "job", job.ID, "stack", string(debug.Stack()))
+				d.log.Error("the publisher ended its goroutine", "job", job.ID, "error", errGoexit, "stack", string(debug.Stack()))
 			}
 			done <- err
 		}()

@@ -174,13 +174,11 @@ func newLongRun(t *testing.T) *longRun {
 	if b, err := json.Marshal(tokens); err != nil || os.WriteFile(file, b, 0o600) != nil {
 		t.Fatal(err)
 	}
-	for name, value := range map[string]string{
+	maps.Copy(r.env, map[string]string{
 		"JOB_RETENTION": longRetention.String(), "JOB_RETENTION_FAILED": longRetention.String(), "CIRCUIT_BREAKER_COOLDOWN_MS": "3000",
 		"SLACK_BOT_TOKEN": fakeslack.DefaultToken, "SLACK_CHANNEL": fakeslack.DefaultChannel, "SLACK_API_URL": r.slack.APIURL(),
 		"ALERT_OPEN_TOO_LONG": "1m", "LISTEN_ADDR": "127.0.0.1:0",
-	} {
-		r.env[name] = value
-	}
+	})
 	var urls []string
 	for _, o := range longProfiles {
 		o.PerToken, o.Light, o.Latency, o.Script = true, true, 20*time.Millisecond, faulty
@@ -410,7 +408,7 @@ func (r *longRun) post(ctx context.Context, specs []*jobs.Spec) {
 		}
 		req.Header.Set("Authorization", "Bearer "+r.token)
 		req.Header.Set("Content-Type", "application/json")
-		resp, err := http.DefaultClient.Do(req)
+		resp, err := (&http.Client{}).Do(req) // ctx bounds it
 		if err == nil {
 			text, _ := io.ReadAll(resp.Body) // for the message only
 			_ = resp.Body.Close()
