@@ -17,6 +17,7 @@ import (
 // completion is one job's way to completed.
 type completion struct {
 	queue, id string
+	delivery  *Delivery // nil if it is not in hand
 	response  *Response
 	statsKey  string
 	statsTTL  any
@@ -95,7 +96,7 @@ func done(err error) *redis.Cmd {
 
 // recordCompletion repeats the call until it succeeds or ctx ends.
 func (c *Client) recordCompletion(ctx context.Context, a *completion) error {
-	err := c.repeat(ctx, func() error { return c.acks.do(a) })
+	err := c.repeat(ctx, func() error { return a.delivery.tried(c.acks.do(a)) })
 	if err == nil && a.result == completedWithChildren {
 		c.tell(a.queue)
 	}
@@ -120,7 +121,7 @@ func (c *Client) carryOut(ctx context.Context, d *Delivery) error {
 	} else {
 		err = c.repeat(ctx, func() (err error) {
 			s, err = c.settle(ctx, d.Queue, d.ID, d.run, *o)
-			return err
+			return d.tried(err)
 		})
 	}
 	if err != nil && !final(err) {
@@ -137,7 +138,7 @@ func (c *Client) carryOut(ctx context.Context, d *Delivery) error {
 func completionOf(d *Delivery, o *Outcome) *completion {
 	now := time.Now().UTC()
 	return &completion{
-		queue: d.Queue, id: d.ID, response: o.Response,
+		queue: d.Queue, id: d.ID, delivery: d, response: o.Response,
 		statsKey: "asynq:{" + d.Queue + "}:processed:" + now.Format(time.DateOnly),
 		statsTTL: now.Add(90 * 24 * time.Hour).Unix(),
 	}

@@ -40,6 +40,7 @@ type Delivery struct {
 	outcome  *Outcome
 	returned time.Time // when the handler returned; zero before
 	acking   bool      // the outcome is being recorded
+	refused  bool      // and Redis has not taken it at the first try
 
 	cancelled bool   // somebody has cancelled the job
 	cut       func() // cuts its call
@@ -54,11 +55,23 @@ func (d *Delivery) Decide(o Outcome) {
 	d.returned = time.Now()
 }
 
-// over reports whether the handler has returned.
+// over reports whether the handler has returned, and the job may run again: it may not
+// while it is known to be published and that is not on record.
 func (d *Delivery) over() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return !d.returned.IsZero()
+	published := d.outcome != nil && d.outcome.Kind == Complete && (!d.acking || d.refused)
+	return !d.returned.IsZero() && !published
+}
+
+// tried notes the error of an attempt to record the outcome, and returns it.
+func (d *Delivery) tried(err error) error {
+	if d != nil && err != nil {
+		d.mu.Lock()
+		d.refused = true
+		d.mu.Unlock()
+	}
+	return err
 }
 
 // beginAck reports whether the outcome may be recorded now: nobody else does.
@@ -191,7 +204,7 @@ type added int
 
 const (
 	taken        added = iota
-	runsStill          // its handler still runs from an earlier fetch
+	runsStill          // its handler still runs from an earlier fetch, or that it was published is not on record
 	suspectWaits       // another suspect is in hand
 )
 

@@ -199,3 +199,48 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 		})
 	}
 }
+
+// A job whose call was answered while Redis was away, and that comes back after a recovery
+// before this is on record, is not run again by the worker that knows the answer.
+func TestAnsweredJobIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	var gone atomic.Bool
+	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+		if gone.Load() {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
+	c.patience = 300 * time.Millisecond
+	s.pending("a")
+	asDequeue(t, c, s.queue)
+	c.Delivery("a").Decide(Outcome{Kind: Complete, Response: &Response{Status: 201}})
+	gone.Store(true)
+	lease, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	s.must(asDone(lease, c, s.queue, "a"))
+	gone.Store(false)
+
+	// Another worker recovers it.
+	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer other.Finish()
+	s.must(s.rdb.ZAdd(context.Background(), record.Lease(s.queue), zAt("a", 1)).Err())
+	if _, err := other.settle(context.Background(), s.queue, "a", "", Outcome{Kind: recovered}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := other.beat(context.Background(), s.queue, true)
+	s.must(err)
+	if got := s.fields("a")[record.FieldState]; got != record.StatePending {
+		t.Fatalf("it is %s, want it back", got)
+	}
+	if id := asDequeue(t, c, s.queue); id != "" {
+		t.Errorf("%s runs again", id)
+	}
+	c.Finish()
+	f := s.fields("a")
+	if f[record.FieldState] != record.StateCompleted || f["response_status"] != "201" || c.InHand() != 0 {
+		t.Errorf("it is %v with %d in hand, want it completed", f, c.InHand())
+	}
+	s.look()
+}

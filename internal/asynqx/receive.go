@@ -63,7 +63,8 @@ func (c *Client) refusal(d *Delivery) *Outcome {
 	switch c.inHand.add(d) {
 	case runsStill:
 		// The job outlived its lease here and came back while its handler still
-		// runs. It is never run twice in one process.
+		// runs, or before its publication is on record. It is never run twice in one
+		// process.
 		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: record.ReasonOf(record.ReasonStillRunning, c.o.Worker)}
 	case suspectWaits:
 		return c.suspectOutcome()
