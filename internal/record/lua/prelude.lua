@@ -116,11 +116,15 @@ end
 
 -- Makes held keys due that are not, the latest first. Returns how many, a thousand at most.
 local function all_due()
-  local names = redis.call('ZREVRANGEBYSCORE', ours .. 'heldkeys', '+inf', '(' .. now_ms, 'LIMIT', 0, 1000)
-  for _, name in ipairs(names) do
-    redis.call('ZADD', ours .. 'heldkeys', 'XX', now_ms, name)
+  local latest, n = redis.call('ZREVRANGE', ours .. 'heldkeys', 0, 999, 'WITHSCORES'), 0
+  for i = 1, #latest, 2 do
+    if tonumber(latest[i + 1]) <= now then
+      break
+    end
+    redis.call('ZADD', ours .. 'heldkeys', 'XX', now_ms, latest[i])
+    n = n + 1
   end
-  return #names
+  return n
 end
 
 -- Takes a job out of where it is by its state.
