@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Client enqueues jobs and looks them up. It is safe for concurrent use, needs
@@ -53,7 +55,7 @@ func WithRetention(d time.Duration) ClientOption { return func(c *Client) { c.re
 // NewClient returns a client on rdb, which stays the caller's to close. It
 // sends nothing yet.
 func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
-	if rdb == nil {
+	if record.NilClient(rdb) {
 		return nil, errors.New("jobs: new client: the Redis client is nil")
 	}
 	c := &Client{

@@ -146,7 +146,7 @@ func maxRetries(rdb redis.UniversalClient) int {
 // The client's MaxRetries should be -1: the publisher repeats what may be repeated
 // itself, and go-redis would also repeat the taking of jobs whose reply was lost.
 func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
-	if rdb == nil {
+	if record.NilClient(rdb) {
 		return nil, errors.New("publisher: new: the Redis client is nil")
 	}
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
@@ -259,6 +259,9 @@ func (p *Publisher) Run(ctx context.Context) error {
 	}
 	if fatal, ok := errors.AsType[*asynqx.UnknownScriptError](context.Cause(ctx)); ok {
 		return fmt.Errorf("publisher: run: %w", fatal)
+	}
+	if closed := context.Cause(ctx); errors.Is(closed, redis.ErrClosed) {
+		return fmt.Errorf("publisher: run: the Redis client was closed meanwhile; close it after Run: %w", closed)
 	}
 	return nil
 }

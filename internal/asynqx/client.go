@@ -63,7 +63,8 @@ type Options struct {
 	PollMin, PollMax time.Duration
 	// Logger gets an error once when Redis is lost, and a line when it is back.
 	Logger *slog.Logger
-	// Fatal is told of a script that is not known. It must stop the Server.
+	// Fatal is called once, if asynq sends a script that is not known or the caller has
+	// closed the client. It must stop the Server.
 	Fatal func(error)
 	// Expired, if set, is told how many waiting jobs of a queue this Client has ended,
 	// because they have expired.
@@ -117,8 +118,9 @@ type Client struct {
 	wake   chan struct{}
 	fatal  sync.Once
 
-	heartbeat sync.WaitGroup
-	pulse     pulse
+	heartbeat  sync.WaitGroup
+	subscriber subscriber
+	pulse      pulse
 
 	fetch    sync.Mutex    // held while a dequeue is under way
 	pause    time.Duration // until the next look at empty queues; under fetch
@@ -164,7 +166,7 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 		pause:     o.PollMin, patience: fetchPatience,
 	}
 	c.acks.flush = c.flushCompletions
-	c.health.log = o.Logger
+	c.health.log, c.health.closed = o.Logger, c.clientClosed
 	if _, cluster := c.UniversalClient.(*redis.ClusterClient); cluster {
 		c.health.settled = settledOnCluster
 	}
@@ -200,6 +202,9 @@ func (c *Client) Finish() {
 	c.abort()
 	c.chores.wait()
 	c.heartbeat.Wait()
+	if err := c.subscriber.close(); err != nil {
+		c.o.Logger.Debug("subscription not closed", "error", err)
+	}
 }
 
 // Abort ends what still waits for Redis: the time to shut down is over. What it
@@ -234,9 +239,7 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	s, ok := asynqScripts[sha]
 	if !ok {
 		err := &UnknownScriptError{SHA: sha}
-		if c.o.Fatal != nil {
-			c.fatal.Do(func() { c.o.Fatal(err) })
-		}
+		c.stop(err)
 		return redis.NewCmdResult(nil, err)
 	}
 	if err := c.hard.Err(); err != nil {

@@ -24,6 +24,9 @@ type health struct {
 	// the work fails and some succeeds.
 	settled time.Duration
 
+	// closed is called where the caller may have closed the client.
+	closed func()
+
 	down     atomic.Bool
 	mu       sync.Mutex
 	at       time.Time // of the first failure
@@ -42,6 +45,9 @@ const (
 )
 
 func (h *health) failed(err error) {
+	if errors.Is(err, redis.ErrClosed) && h.closed != nil {
+		h.closed()
+	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.settled > 0 && slotMoves(err) {
