@@ -90,6 +90,25 @@ func TestResumeKeepsTheTime(t *testing.T) {
 	})
 }
 
+// A job that a breaker deferred does not wait for the end of that cooldown when it is
+// resumed: the breaker may have closed while the job was paused.
+func TestResumeAfterABreakerDeferredIt(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		b, ctx := benchOn(t, rdb), context.Background()
+		id := rescheduled(b).ID
+		b.must(rdb.HSet(ctx, record.Task(b.queue(), id), record.FieldReason, string(record.ReasonOf(record.ReasonBreakerOpen, b.dest))).Err())
+		b.must(b.Pause(ctx, id))
+		b.must(b.Resume(ctx, id))
+		if j := b.get(id); j.Status != jobs.Pending || j.AvailableAt.After(time.Now()) || j.Reason != "" {
+			t.Errorf("resumed it is %s, available at %s, because %q; want pending, now, no reason", j.Status, j.AvailableAt, j.Reason)
+		}
+		if ids := rdb.LRange(ctx, record.Pending(b.queue()), 0, -1).Val(); len(ids) != 1 || ids[0] != id {
+			t.Errorf("in the pending list are %v, want %s", ids, id)
+		}
+	})
+}
+
 // What was due while it was paused runs soon after it was resumed: a retry as a
 // retry, anything else from the back of the queue.
 func TestResumeAfterTheTime(t *testing.T) {

@@ -1,5 +1,5 @@
 -- Resumes paused jobs of one queue: each goes back to where it was paused, with
--- the time it had.
+-- the time it had. One that a breaker had deferred goes to the back of the queue.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] who   ARGV[3] why ('' = nothing to say)
@@ -11,7 +11,7 @@ local out = {}
 for i = 5, #ARGV do
   local id = ARGV[i]
   local key = task(id)
-  local f = redis.call('HMGET', key, 'state', 'expires_at', 'resume', 'mark', 'waits', 'available_at')
+  local f = redis.call('HMGET', key, 'state', 'expires_at', 'resume', 'mark', 'waits', 'available_at', 'reason')
   local state, verdict = f[1], 0
   if not state then
     state = '-'
@@ -30,6 +30,11 @@ for i = 5, #ARGV do
       to_timed(id, key, 'retry', tonumber(f[6]) or now)
     else
       back = 'pending'
+      if deferred_of(f[7]) then
+        -- Its breaker may have closed meanwhile. The gate holds it if it has not.
+        redis.call('HSET', key, 'available_at', now_ms)
+        redis.call('HDEL', key, 'reason')
+      end
       to_due(id, key)
     end
     redis.call('HDEL', key, 'resume')
