@@ -73,7 +73,7 @@ type ActResult struct {
 	// Stuck is true if it was asked in vain so far: the job's handler has not returned
 	// long after its context ended. It goes on until it returns or its worker is
 	// restarted; the job is not started again.
-	Stuck bool `json:"stuck"`
+	Stuck bool `json:"stuck,omitempty"`
 	// Status before the action; "" if there is no such job.
 	Status Status `json:"status"`
 	// Err is ErrNotFound or a *StatusError where nothing was done, or says that the

@@ -156,7 +156,7 @@ type actedItem struct {
 	ID     string      `json:"id"`
 	Done   bool        `json:"done"`
 	Asked  bool        `json:"asked"`
-	Stuck  bool        `json:"stuck"`
+	Stuck  bool        `json:"stuck,omitempty"`
 	Status jobs.Status `json:"status"`
 	Error  string      `json:"error"`
 }
