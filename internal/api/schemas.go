@@ -311,7 +311,7 @@ type Worker struct {
 	StartedAt    time.Time              `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
 	SeenAt       time.Time              `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
 	Destinations []string               `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
-	Unreachable  map[string]Unreachable `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none."`
+	Unreachable  map[string]Unreachable `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
 }
 
 // Unreachable says since when and why a worker does not reach a destination.

@@ -1433,6 +1433,8 @@ type Worker struct {
 	StartedAt time.Time `json:"started_at"`
 
 	// Unreachable Destinations that its calls do not leave for, by name; absent: none.
+	//
+	// Examples: {"deviantart":{"problem":"dial tcp: lookup api.example: no such host","since":"2030-01-31T14:35:00Z"}}
 	Unreachable *map[string]Unreachable `json:"unreachable,omitempty"`
 }
 
