@@ -132,6 +132,22 @@ func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
 	}
 }
 
+// lookScript reads KEYS with the commands in ARGV at one moment: a Server may be moving
+// jobs. A full Redis refuses any command of a transaction, but no script that reads.
+var lookScript = redis.NewScript(`
+local out = {}
+for i, key in ipairs(KEYS) do
+  local command = ARGV[i]
+  if command == 'GET' then
+    out[i] = { redis.call('GET', key) or nil }
+  elseif command == 'SMEMBERS' then
+    out[i] = redis.call('SMEMBERS', key)
+  else
+    out[i] = redis.call(command, key, 0, -1)
+  end
+end
+return out`)
+
 // look is where every job of the queue is: the lists, the next one first, and
 // the sets, the first one first; how many ghosts the queue counts; and the state
 // of each record.
@@ -139,59 +155,52 @@ func (s *shelf) look() map[string]string {
 	s.t.Helper()
 	ctx := context.Background()
 	out := map[string]string{}
-	put := func(name string, ids []string) {
-		if len(ids) > 0 {
-			out[name] = strings.Join(ids, " ")
-		}
-	}
-	// In one transaction: a Server may be moving jobs.
-	lists, sets := map[string]*redis.StringSliceCmd{}, map[string]*redis.StringSliceCmd{}
-	var exact, marked *redis.StringSliceCmd
-	var ghosts *redis.StringCmd
-	if _, err := s.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		for name, key := range map[string]string{"pending": record.Pending(s.queue), "active": record.Active(s.queue)} {
-			lists[name] = tx.LRange(ctx, key, 0, -1)
-		}
-		for name, key := range map[string]string{
+	read := map[string][]string{}
+	keys, commands, names := []string{}, []any{}, []string{}
+	for command, of := range map[string]map[string]string{
+		"LRANGE": {"pending": record.Pending(s.queue), "active": record.Active(s.queue)},
+		"ZRANGE": {
 			"lease": record.Lease(s.queue), "scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue),
 			"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
 			"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
 			"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
 			"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
 			"deferred": record.Deferred(s.queue, "d"), "expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
-		} {
-			sets[name] = tx.ZRange(ctx, key, 0, -1)
+			"due": record.Due(s.queue),
+		},
+		"SMEMBERS": {"marked": record.Marked(s.queue)},
+		"GET":      {"ghosts": record.Ghosts(s.queue)},
+	} {
+		for name, key := range of {
+			names, keys, commands = append(names, name), append(keys, key), append(commands, command)
 		}
-		exact = tx.ZRange(ctx, record.Due(s.queue), 0, -1)
-		marked = tx.SMembers(ctx, record.Marked(s.queue))
-		ghosts = tx.Get(ctx, record.Ghosts(s.queue))
-		return nil
-	}); err != nil && !errors.Is(err, redis.Nil) {
-		s.t.Fatal(err)
 	}
-	for name, ids := range lists {
-		slices.Reverse(ids.Val())
-		put(name, ids.Val())
-	}
-	for name, ids := range sets {
-		if name == "lease" {
-			slices.Sort(ids.Val()) // jobs that are fetched one after the other may do so in the same millisecond
+	reply, err := lookScript.Run(ctx, s.rdb, keys, commands...).Slice()
+	s.must(err)
+	for i, values := range reply {
+		for _, v := range values.([]any) {
+			read[names[i]] = append(read[names[i]], v.(string))
 		}
-		put(name, ids.Val())
 	}
 	// All that wait for a time, and no others, are in the set of the exact times.
-	timed := slices.Sorted(slices.Values(slices.Concat(sets["scheduled"].Val(), sets["retry"].Val())))
-	due := slices.Sorted(slices.Values(exact.Val()))
+	timed := slices.Sorted(slices.Values(slices.Concat(read["scheduled"], read["retry"])))
+	due := slices.Sorted(slices.Values(read["due"]))
 	if !slices.Equal(timed, due) {
 		s.t.Errorf("in scheduled and retry are %v, in due %v", timed, due)
 	}
-	put("marked", slices.Sorted(slices.Values(marked.Val())))
-	if n, err := ghosts.Result(); err == nil {
-		out["ghosts"] = n
+	delete(read, "due")
+	for name, ids := range read {
+		switch name {
+		case "pending", "active":
+			slices.Reverse(ids)
+		case "lease", "marked": // jobs that are fetched one after the other may do so in the same millisecond
+			slices.Sort(ids)
+		}
+		out[name] = strings.Join(ids, " ")
 	}
 	prefix := record.TaskPrefix(s.queue)
 	states := map[string]*redis.StringCmd{}
-	keys := s.records()
+	keys = s.records()
 	if _, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range keys {
 			states[strings.TrimPrefix(key, prefix)] = pipe.HGet(ctx, key, record.FieldState)
