@@ -145,7 +145,9 @@ func completionOf(d *Delivery, o *Outcome) *completion {
 }
 
 // flushCompletions sends completions that share a queue in one call each, and
-// with them, in the same round trip, fetches as many jobs as become free.
+// with them, in the same round trip, fetches as many jobs as become free. It does so
+// only where Redis has taken the last ones: if it does not know the script, refuses it,
+// or completed the same jobs before, no slot becomes free for what it hands out.
 func (c *Client) flushCompletions(batch []*completion) {
 	c.flushing.Lock()
 	defer c.flushing.Unlock()
@@ -155,15 +157,18 @@ func (c *Client) flushCompletions(batch []*completion) {
 	for _, a := range batch {
 		byQueue[a.queue] = append(byQueue[a.queue], a)
 	}
-	queue := c.prefetchFrom()
+	asked := false // what to fetch: once is enough
 	for own, as := range byQueue {
 		keys, args := c.completionArgs(own, as)
+		queue := ""
+		if c.completes[own] && !asked {
+			queue, asked = c.prefetchFrom(), true
+		}
 		var cmd *redis.Cmd
 		if queue == "" {
 			cmd = completeScript.Run(ctx, c.UniversalClient, keys, args...)
 		} else {
 			cmd = c.completeAndFetch(ctx, keys, args, queue, len(as))
-			queue = "" // once is enough
 		}
 		results, err := cmd.Int64Slice()
 		if err == nil && len(results) != len(as) {
@@ -172,6 +177,7 @@ func (c *Client) flushCompletions(batch []*completion) {
 		if err != nil {
 			err = fmt.Errorf("asynqx: complete in %s: %w", own, err)
 		}
+		c.completes[own] = err == nil
 		for i, a := range as {
 			if err == nil {
 				a.result = results[i]

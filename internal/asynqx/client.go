@@ -126,6 +126,8 @@ type Client struct {
 	pause    time.Duration // until the next look at empty queues; under fetch
 	patience time.Duration // fetchPatience, but for tests
 	flushing sync.Mutex    // held while completions are sent
+	// completes tells by queue whether Redis took the last completions; under flushing.
+	completes map[string]bool
 }
 
 // New returns a client for one Server, on top of rdb, which stays the caller's.
@@ -160,6 +162,7 @@ func New(rdb redis.UniversalClient, o Options) *Client {
 		looked:    map[string]time.Time{},
 		lost:      map[string][]string{},
 		due:       map[string]dueKeys{},
+		completes: map[string]bool{},
 		opening:   opening{all: true},
 		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
 		wake:      make(chan struct{}, 1),

@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // runServer starts an asynq Server on a client until the test ends, and returns
@@ -167,6 +168,62 @@ func TestFetchesWhatThereIsRoomFor(t *testing.T) {
 	}
 }
 
+// afterPipelines calls after with each pipeline that Redis has answered.
+type afterPipelines struct{ after func([]redis.Cmder) error }
+
+func (afterPipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (afterPipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h afterPipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		_ = next(ctx, cmds) // each command has its own error
+		return h.after(cmds)
+	}
+}
+
+// What comes along with a completion is for its slot: nothing does while the completion
+// may not free one.
+func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"Redis does not know the script": false, "the reply was lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			server := redistest.Start(t)
+			s, other := shelfIn(t, server.Client(t)), server.Client(t)
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
+			defer c.CloseGate(ctx)
+			if lost {
+				s.pending("first")
+				s.must(asDone(ctx, c, s.queue, asDequeue(t, c, s.queue)))
+			}
+			s.pending("a", "b", "c", "d", "e")
+			a := asDequeue(t, c, s.queue)
+			asDequeue(t, c, s.queue)
+			s.rdb.AddHook(afterPipelines{func(cmds []redis.Cmder) error {
+				if n := other.LLen(ctx, record.Active(s.queue)).Val(); n > 2 {
+					t.Errorf("%d jobs are active, with 2 slots", n)
+				}
+				if !lost {
+					return nil
+				}
+				lost = false
+				for _, cmd := range cmds {
+					cmd.SetErr(errGone)
+				}
+				return errGone
+			}})
+			s.must(asDone(ctx, c, s.queue, a))
+			if lost {
+				t.Error("nothing was fetched along with the completion")
+			}
+			if got := asDequeue(t, c, s.queue); got != "c" {
+				t.Errorf("fetched %q next, want c", got)
+			}
+		})
+	}
+}
+
 // While jobs are plenty, completing and fetching share a round trip; more than
 // were completed are not fetched.
 func TestFetchesAlongWithCompletions(t *testing.T) {
@@ -174,6 +231,8 @@ func TestFetchesAlongWithCompletions(t *testing.T) {
 	s := realShelf(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
 	defer c.CloseGate(context.Background())
+	c.completes[s.queue] = true
+	s.must(completeScript.Load(context.Background(), s.rdb).Err())
 	s.pending("a", "b", "c", "d")
 	a, b := asDequeue(t, c, s.queue), asDequeue(t, c, s.queue)
 	s.must(asDone(context.Background(), c, s.queue, a))
