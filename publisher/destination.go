@@ -33,7 +33,8 @@ type destination struct {
 	breaker *breaker.Breaker
 	client  *asynqx.Client
 	server  *asynq.Server
-	phase   atomic.Int32 // of phaseNew, phaseStarted, phaseStopping
+	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
+	serving context.Context // given to Run; set before phaseStarted
 
 	panicked sync.Map // names of options that have
 

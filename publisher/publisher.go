@@ -228,12 +228,14 @@ func (p *Publisher) Run(ctx context.Context) error {
 		return fmt.Errorf("publisher: run: %w", err)
 	}
 
-	ctx, stop := context.WithCancelCause(ctx)
+	run := ctx
+	ctx, stop := context.WithCancelCause(run)
 	defer stop(nil)
 	var started []*destination
 	var startErr error
 	for _, n := range names {
 		d := p.destinations[n]
+		d.serving = run
 		if startErr = d.start(ctx, stop); startErr != nil {
 			break
 		}

@@ -96,7 +96,8 @@ func (d *destination) status() DestinationStatus {
 		return s
 	}
 	s.InHand = d.client.InHand()
-	if phase == phaseStopping {
+	// The context ends first: shutdown begins when a registration under way has ended.
+	if phase == phaseStopping || d.serving.Err() != nil {
 		s.State, s.Reason = StateStopping, "the worker shuts down"
 		return s
 	}
