@@ -21,7 +21,7 @@ type book struct {
 
 	mu   sync.Mutex
 	jobs map[string]*seen
-	list []*seen // in the order of their enqueues
+	list []*seen // accepted ones in the order of their enqueues
 	// undoing are the actions under way that could undo a stop, by job, "" for all.
 	undoing map[string]int
 	asked   map[jobs.Action]int // actions so far
@@ -89,8 +89,11 @@ func (b *book) meant(s *jobs.Spec) *seen {
 // disturbs reports whether the job does not go to the end of its queue at once.
 func disturbs(s *jobs.Spec) bool { return s.Delay > 0 || !s.At.IsZero() || len(s.After) > 0 }
 
-// accepted notes that an enqueue was acknowledged.
-func (j *seen) accepted(got *jobs.Job) {
+// accepted notes that an enqueue was acknowledged. Those of one call are to be noted in
+// their order, which is not that of meant: the client gives ids, and an id that was
+// refused may come again.
+func (b *book) accepted(j *seen, got *jobs.Job) {
+	b.list = append(slices.DeleteFunc(b.list, func(other *seen) bool { return other == j }), j)
 	j.first = got
 	if got.RescheduleCount == 0 && got.ReasonCode == "" { // else a breaker may let it go earlier
 		j.notBefore = got.AvailableAt

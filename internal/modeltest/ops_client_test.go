@@ -136,7 +136,7 @@ func (w *world) enqueued(s *jobs.Spec, given string, got *jobs.Job) {
 	}
 	j.spec = withID(s, got.ID)
 	j.disturbed = disturbs(s)
-	j.accepted(got)
+	w.book.accepted(j, got)
 }
 
 func withID(s *jobs.Spec, id string) *jobs.Spec {

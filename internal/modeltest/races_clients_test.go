@@ -80,7 +80,7 @@ func (r *race) enqueueSome(rng *rand.Rand) error {
 			err = fmt.Errorf("enqueue %s: %+v", specs[i].ID, result)
 		}
 		if err == nil {
-			r.book.jobs[specs[i].ID].accepted(result.Job)
+			r.book.accepted(r.book.jobs[specs[i].ID], result.Job)
 		}
 	}
 	return err
