@@ -148,15 +148,22 @@ func (b *book) decided(id string, o asynqx.Outcome) {
 		j.reschedules.maybe()
 	}
 	j.extended = j.extended || o.Extend > 0
-	if j.last != nil && strings.HasPrefix(j.last.LastError, "poison") {
-		j.stopped, j.reopened = "", true // its worker was taken for dead, and is not
-	}
+	j.replaced(o.Kind)
 	j.notBefore = time.Time{} // until it is read
+}
+
+// replaced lets an outcome take the place of the end that the job was read with: its
+// worker was taken for dead, and is not.
+func (j *seen) replaced(by asynqx.Kind) {
+	if j.status().Final() && (by == asynqx.Complete || by != "" && strings.HasPrefix(j.last.LastError, "poison")) {
+		j.stopped, j.reopened = "", true
+	}
 }
 
 // settled notes an outcome whose recording was acknowledged.
 func (b *book) settled(id string, s asynqx.Settled) {
 	j := b.jobs[id]
+	j.replaced(s.Kind)
 	switch s.Kind {
 	case asynqx.Complete, asynqx.Fail, asynqx.Cancel, asynqx.Pause:
 		j.stopped = string(s.Kind)
