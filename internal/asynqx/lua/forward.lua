@@ -31,7 +31,9 @@ for _, id in ipairs(ids) do
     redis.call('ZREM', asynq .. 'retry', id)
   end
 end
-local next = redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES')
+-- Most queues have neither: one look is enough.
+local rare = redis.call('EXISTS', ours .. 'expiry', ours .. 'heldkeys')
+local next = rare > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
 local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0 }
 if ARGV[3] == '1' then
   out[3] = redis.call('EXISTS', ours .. 'outbox')
@@ -47,7 +49,7 @@ for _, id in ipairs(ARGV[4] == '1' and redis.call('SMEMBERS', ours .. 'marked') 
 end
 -- Held keys whose time was set before the clock went back would wait for as long as it
 -- has: they are asked for now. `heldclock` is the time of an earlier beat, 10 s ago at most.
-if redis.call('EXISTS', ours .. 'heldkeys') == 1 then
+if rare > (next[1] and 1 or 0) then
   local seen = tonumber(redis.call('GET', ours .. 'heldclock') or '')
   if not seen or now < seen or now > seen + 10000 then
     also_when_full()
