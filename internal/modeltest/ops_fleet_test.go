@@ -170,8 +170,8 @@ func (w *world) recoverBy(p *process, id string) {
 	j := w.book.jobs[id]
 	j.deaths.maybe()
 	j.disturbed, j.notBefore = true, time.Time{}
-	for worker := range j.inHand { // they have stalled: it is not theirs any more
-		if !slices.ContainsFunc(w.processes, func(q *process) bool { return q.name == worker && q.stalled && q != p }) {
+	for worker := range j.inHand { // they have stalled, p perhaps itself: it is not theirs any more
+		if !slices.ContainsFunc(w.processes, func(q *process) bool { return q.name == worker && q.stalled }) {
 			continue
 		}
 		delete(j.inHand, worker)

@@ -77,10 +77,10 @@ func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
 	p.comeToTheGate()
 	w.read(false)
 	if lose {
-		p.wire.lose = record.Pending(p.queue)
+		p.wire.lose.Store(record.Pending(p.queue))
 	}
 	got := p.look(g, p.concurrency-p.busy())
-	p.wire.lose = ""
+	p.wire.lose.Store("")
 	for _, id := range got {
 		h := &hand{id: id, delivery: p.client.Delivery(id)}
 		if h.delivery == nil {
@@ -157,9 +157,9 @@ func (w *world) finishBy(p *process, h *hand, lose bool) {
 	w.book.decided(h.id, h.outcome)
 	h.delivery.Decide(h.outcome)
 	if lose {
-		p.wire.lose = record.Task(p.queue, h.id)
+		p.wire.lose.Store(record.Task(p.queue, h.id))
 		if h.outcome.Kind == asynqx.Complete {
-			p.wire.lose = record.Active(p.queue)
+			p.wire.lose.Store(record.Active(p.queue))
 		}
 	}
 	w.must(p.sendAck(h))

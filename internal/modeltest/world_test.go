@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"slices"
+	"sync/atomic"
 	"testing/synctest"
 	"time"
 
@@ -118,7 +119,7 @@ var errLost = io.ErrUnexpectedEOF
 // it was asked, and the process does not know.
 type wire struct {
 	redis.UniversalClient
-	lose string // the first key of the script
+	lose atomic.Value // string: the first key of the script, "" for none
 }
 
 func (w *wire) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -130,8 +131,7 @@ func (w *wire) Eval(ctx context.Context, script string, keys []string, args ...a
 }
 
 func (w *wire) answer(ctx context.Context, keys []string, cmd *redis.Cmd) *redis.Cmd {
-	if _, refused := errors.AsType[redis.Error](cmd.Err()); w.lose == keys[0] && !refused {
-		w.lose = ""
+	if _, refused := errors.AsType[redis.Error](cmd.Err()); !refused && w.lose.CompareAndSwap(keys[0], "") {
 		lost := redis.NewCmd(ctx)
 		lost.SetErr(errLost)
 		return lost
