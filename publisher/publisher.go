@@ -235,7 +235,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	var startErr error
 	for _, n := range names {
 		d := p.destinations[n]
-		d.serving = run
+		d.serving = run //nolint:fatcontext // the one context, for each destination
 		if startErr = d.start(ctx, stop); startErr != nil {
 			break
 		}
