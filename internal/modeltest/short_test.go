@@ -4,8 +4,10 @@ package modeltest
 
 import "time"
 
-// sequences is how many TestModel plays, racing how long TestRaces takes.
+// sequences is how many TestModel plays, from which seed (0: another one each time), and
+// racing how long TestRaces takes.
 const (
+	seed      = "1"
 	sequences = 40
 	racing    = 3 * time.Second
 )

@@ -20,6 +20,7 @@ const parts = 2
 func TestModel(t *testing.T) {
 	t.Parallel()
 	setDefault(t, "rapid.checks", strconv.Itoa(sequences/parts))
+	setDefault(t, "rapid.seed", seed)
 	setDefault(t, "rapid.steps", "50")
 	setDefault(t, "rapid.nofailfile", "true") // the seed is enough
 	t.Cleanup(func() { reportPlayed(t) })
