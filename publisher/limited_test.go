@@ -155,6 +155,7 @@ func TestTheHundredAndFirstRescheduleFails(t *testing.T) {
 func TestReschedulesByTheBreakerCount(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
+	b.enqueue() // fetches come along with completions from the second one on
 	limited := b.enqueue(jobs.MaxReschedules(1))
 	healthy := b.enqueue()
 	var calls tally
@@ -184,6 +185,7 @@ func TestReschedulesByTheBreakerCount(t *testing.T) {
 			}
 		},
 	}))
+	b.want(publisher.Completed)
 	if e := b.want(publisher.Rescheduled); e.Reason != publisher.ReasonPublisher {
 		t.Errorf("the first reschedule is by %q", e.Reason)
 	}
