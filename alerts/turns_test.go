@@ -100,7 +100,7 @@ func TestReopenedWhileTheEndIsTold(t *testing.T) {
 	}
 }
 
-// A full Redis gives turns, and keeps what was said in them: people are told also then.
+// A full Redis gives leases and keeps what alerts record under them, so people are notified.
 func TestTurnsOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()

@@ -10,7 +10,7 @@ type permitted struct{ destination, key string }
 
 // Context returns a context for the call that p permits. [Breaker.Allow] asked with it
 // for the same breaker, by name, returns the zero Permit: the call has its permit, and
-// whoever holds p reports how it ended. So a client with a breaker can be used where the
+// the holder of p reports how it ended. So a client with a breaker can be used where the
 // breaker has been asked already.
 func (p Permit) Context(ctx context.Context) context.Context {
 	if p.c == nil {

@@ -76,11 +76,11 @@ func TestDatabasesOfOneServerAreApart(t *testing.T) {
 	// Staging has its own.
 	awaitView(t, other, "CLOSED", func(v View) bool { return v.State == Closed })
 
-	// Nor is anything told of it: the markers and the trip are all.
+	// No event is published of it: the markers and the trip are all.
 	settled()
 	for _, e := range heard.await(t, 4) {
 		if e.Cause != CauseManual || e.To != Open {
-			t.Errorf("production was told of %+v", e)
+			t.Errorf("production got the event %+v", e)
 		}
 	}
 }

@@ -2,7 +2,7 @@ package breaker
 
 import "sync"
 
-// origins tells messages of this database from those of others on the same server:
+// origins distinguishes messages of this database from those of others on the same server:
 // channels are common to all of them.
 //
 // Scripts keep an id beside the data they write, and messages carry it. The id cannot

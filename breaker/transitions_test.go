@@ -7,7 +7,7 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-// Whoever reads on after what was read before gets each transition once, and learns where
+// A reader that goes on after its last read gets each transition once, and learns where
 // some are missing.
 func TestReadTransitions(t *testing.T) {
 	t.Parallel()
