@@ -80,7 +80,7 @@ func (v verdict) outcome() string {
 	return ""
 }
 
-func callOf(destination string, job *jobs.Job, permit breaker.Permit, e JobEvent) Call {
+func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEvent) Call {
 	c := Call{
 		Destination: destination, Key: job.Key, Job: job.ID,
 		Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took,
@@ -100,8 +100,8 @@ func responseOf(job *jobs.Job, err error) *jobs.Response {
 }
 
 // trace has the observer take note of a call that is about to start.
-func (d *destination) trace(ctx context.Context, job *jobs.Job) (traced context.Context, ended func(JobEvent)) {
-	traced, ended = ctx, func(JobEvent) {}
+func (d *destination) trace(ctx context.Context, job *jobs.Job) (traced context.Context, ended func(*JobEvent)) {
+	traced, ended = ctx, func(*JobEvent) {}
 	if d.o.Trace == nil {
 		return traced, ended
 	}
@@ -111,7 +111,7 @@ func (d *destination) trace(ctx context.Context, job *jobs.Job) (traced context.
 			traced = inner //nolint:fatcontext // once for each call
 		}
 		if end != nil {
-			ended = func(e JobEvent) { d.hook("Trace", func() { end(e) }) }
+			ended = func(e *JobEvent) { d.hook("Trace", func() { end(*e) }) }
 		}
 	})
 	return traced, ended

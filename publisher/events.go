@@ -95,7 +95,7 @@ func (d *destination) answerOf(job *jobs.Job, v verdict) Answer {
 }
 
 // settled tells observers what Redis made of the outcome.
-func (d *destination) settled(event JobEvent, s asynqx.Settled) {
+func (d *destination) settled(event *JobEvent, s asynqx.Settled) {
 	switch s.Kind {
 	case "":
 		return // it was taken for lost meanwhile: what becomes of it is decided elsewhere
@@ -127,9 +127,9 @@ func (d *destination) settled(event JobEvent, s asynqx.Settled) {
 	d.log.Debug("job", attrs...)
 }
 
-func (d *destination) tell(event JobEvent) {
+func (d *destination) tell(event *JobEvent) {
 	if d.o.OnJob != nil {
-		d.hook("OnJob", func() { d.o.OnJob(event) })
+		d.hook("OnJob", func() { d.o.OnJob(*event) })
 	}
 }
 
@@ -144,7 +144,7 @@ func (d *destination) recovered(msg *record.Message, s asynqx.Settled) {
 		job = stub(msg.Queue, msg.ID, msg.Headers[record.HeaderKey])
 	}
 	job.Status, job.Crashes, job.LastError = jobs.Failed, s.Count, s.Error
-	d.tell(JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
+	d.tell(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
 }
 
 // unreadable tells of a job whose record cannot be read, and which failed of that.
@@ -155,7 +155,7 @@ func (d *destination) unreadable(queue, id, key string, s asynqx.Settled) {
 	d.log.Warn("job failed because its record cannot be read", "job", id, "error", s.Error)
 	job := stub(queue, id, key)
 	job.Status, job.LastError = jobs.Failed, s.Error
-	d.tell(JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})
+	d.tell(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})
 }
 
 // expired tells how many jobs this process has ended whose time was over.

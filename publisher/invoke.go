@@ -36,7 +36,6 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	}
 	ctx, cancel := context.WithDeadline(permit.Context(ctx), deadline)
 	defer cancel()
-	late := noticedLate(ctx, deadline)
 	own := job.Clone()
 	if w.limited != nil {
 		bounded := ctx
@@ -46,12 +45,12 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 			w.limited(&seen, classify(bounded, err))
 		}})
 	}
-	err, returned := d.publish(ctx, job, own, w)
+	err, noticed, returned := d.publish(ctx, job, own, w)
 	if returned {
 		job.Response, job.Budget = own.Response, own.Budget
 	}
 	v := classify(ctx, err)
-	if v.noAnswer(job) && late() {
+	if v.noAnswer(job) && noticedLate(deadline, noticed) {
 		v.kind = cut
 	}
 	return v
@@ -60,8 +59,8 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 // publish runs the handler with its own copy of the job, in a goroutine of its own
 // because runtime.Goexit ends the one that it is called in. It returns when the handler
 // does; at the end of a shutdown it does not wait for one that ignores its context, and
-// returned is false.
-func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) (err error, returned bool) { //nolint:revive // returned says whether there is an error of the handler
+// returned is false. noticed is when the handler returned or its context was seen to end.
+func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) (err error, noticed time.Time, returned bool) { //nolint:revive // returned says whether there is an error of the handler
 	done := make(chan error, 1)
 	go func() {
 		err := errGoexit
@@ -78,9 +77,11 @@ func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) 
 	}()
 	select {
 	case err := <-done:
-		return err, true
+		return err, time.Now(), true
 	case <-ctx.Done():
-		return d.awaitReturn(ctx, job, done, w)
+		noticed = time.Now()
+		err, returned = d.awaitReturn(ctx, job, done, w)
+		return err, noticed, returned
 	}
 }
 

@@ -69,8 +69,8 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 }
 
 // run makes the call if the breaker allows it and says what becomes of the job.
-func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching reaching) (_ asynqx.Outcome, event JobEvent) {
-	event = JobEvent{Destination: d.name, Job: job}
+func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching reaching) (_ asynqx.Outcome, event *JobEvent) {
+	event = &JobEvent{Destination: d.name, Job: job}
 	calls, cut := context.WithCancelCause(d.calls)
 	defer cut(nil)
 	if !delivery.OnCancel(func() { cut(errCancelled) }) {
@@ -86,7 +86,7 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching rea
 	}
 	permit, err := d.permit(job, delivery)
 	if err != nil {
-		return d.refused(job, err, &event), event
+		return d.refused(job, err, event), event
 	}
 	if d.log.Enabled(calls, slog.LevelDebug) {
 		d.log.Debug("job", "job", job.ID, "result", "started", "attempt", job.Attempt)
@@ -115,7 +115,7 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching rea
 		d.hook("OnCall", func() { d.o.OnCall(callOf(d.name, job, permit, event)) })
 	}
 	report(job, verdict)
-	o := d.outcome(time.Now(), job, verdict, status, &event)
+	o := d.outcome(time.Now(), job, verdict, status, event)
 	event.AvailableAt = o.At
 	return o, event
 }
@@ -270,25 +270,11 @@ func (v verdict) noAnswer(job *jobs.Job) bool {
 // answer for as long as it looks.
 const tooLate = 2 * time.Second
 
-// noticedLate watches the deadline of ctx. The function that it returns, called when the
-// call is over, reports whether the deadline passed long before anything could be done.
-func noticedLate(ctx context.Context, deadline time.Time) (late func() bool) {
-	var at time.Time
-	noticed := make(chan struct{})
-	stop := context.AfterFunc(ctx, func() {
-		at = time.Now()
-		close(noticed)
-	})
-	return func() bool {
-		if stop() {
-			at = time.Now()
-		} else {
-			<-noticed
-		}
-		// The monotonic clock stands still while a machine is suspended, the wall clock
-		// does not.
-		return at.Sub(deadline) > tooLate || at.Round(0).Sub(deadline.Round(0)) > tooLate
-	}
+// noticedLate reports whether the end of a call's time was noticed long after it.
+func noticedLate(deadline, at time.Time) bool {
+	// The monotonic clock stands still while a machine is suspended, the wall clock
+	// does not.
+	return at.Sub(deadline) > tooLate || at.Round(0).Sub(deadline.Round(0)) > tooLate
 }
 
 func classify(ctx context.Context, err error) verdict {

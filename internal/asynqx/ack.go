@@ -19,8 +19,6 @@ type completion struct {
 	queue, id string
 	delivery  *Delivery // nil if it is not in hand
 	response  *Response
-	statsKey  string
-	statsTTL  any
 	done      chan error
 	result    int64
 }
@@ -37,6 +35,9 @@ type committer struct {
 
 // completedWithChildren is complete.lua's word for a job that has children to tell.
 const completedWithChildren = 3
+
+// statsKept is how long the count of a day is kept, as asynq does.
+const statsKept = 90 * 24 * time.Hour
 
 // maxCompletions bounds one call, so that it stays short for Redis.
 const maxCompletions = 100
@@ -82,8 +83,7 @@ func (c *Client) complete(ctx context.Context, keys []string, args []any) *redis
 	} else if d != nil {
 		defer c.inHand.remove(d)
 	}
-	a := &completion{queue: queue, id: id, statsKey: keys[len(keys)-2], statsTTL: args[1]}
-	return done(c.recordCompletion(ctx, a))
+	return done(c.recordCompletion(ctx, &completion{queue: queue, id: id}))
 }
 
 // done is the reply to an acknowledgement.
@@ -114,7 +114,7 @@ func (c *Client) carryOut(ctx context.Context, d *Delivery) error {
 	o, s := d.decided(), Settled{}
 	var err error
 	if o.Kind == Complete {
-		a := completionOf(d, o)
+		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response}
 		if err = c.recordCompletion(ctx, a); err == nil && a.result > 0 {
 			s.Kind = Complete
 		}
@@ -132,16 +132,6 @@ func (c *Client) carryOut(ctx context.Context, d *Delivery) error {
 	}
 	c.inHand.remove(d)
 	return err
-}
-
-// completionOf is the completion of a job in hand.
-func completionOf(d *Delivery, o *Outcome) *completion {
-	now := time.Now().UTC()
-	return &completion{
-		queue: d.Queue, id: d.ID, delivery: d, response: o.Response,
-		statsKey: "asynq:{" + d.Queue + "}:processed:" + now.Format(time.DateOnly),
-		statsTTL: now.Add(90 * 24 * time.Hour).Unix(),
-	}
 }
 
 // flushCompletions sends completions that share a queue in one call each, and
@@ -188,12 +178,13 @@ func (c *Client) flushCompletions(batch []*completion) {
 }
 
 func (c *Client) completionArgs(queue string, as []*completion) (keys []string, args []any) {
+	now, processed := time.Now().UTC(), "asynq:{"+queue+"}:processed"
 	keys = []string{
-		record.Active(queue), record.Lease(queue), record.Completed(queue), as[0].statsKey,
-		"asynq:{" + queue + "}:processed",
+		record.Active(queue), record.Lease(queue), record.Completed(queue),
+		processed + ":" + now.Format(time.DateOnly), processed,
 	}
 	args = make([]any, 0, 4+3*len(as))
-	args = append(args, queue, as[0].statsTTL, int64(c.o.Retention/time.Second), c.o.Worker)
+	args = append(args, queue, now.Add(statsKept).Unix(), int64(c.o.Retention/time.Second), c.o.Worker)
 	for _, a := range as {
 		status, body := "", ""
 		if a.response != nil {

@@ -25,7 +25,8 @@ func completeJobs(s *shelf, retention int, jobs ...string) []int64 {
 }
 
 func completeKeys(s *shelf) []string {
-	keys, _ := (&Client{}).completionArgs(s.queue, []*completion{{queue: s.queue, statsKey: s.stats(":today")}})
+	keys, _ := (&Client{}).completionArgs(s.queue, []*completion{{queue: s.queue}})
+	keys[3] = s.stats(":today")
 	return keys
 }
 

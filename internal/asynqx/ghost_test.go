@@ -358,7 +358,7 @@ func TestExpiryIndexHoldsWhatWaits(t *testing.T) {
 		c := &Client{UniversalClient: s.rdb}
 		complete := func(id string) {
 			t.Helper()
-			keys, args := c.completionArgs(s.queue, []*completion{{id: id, statsKey: "asynq:{" + s.queue + "}:processed:today", statsTTL: 4000000000}})
+			keys, args := c.completionArgs(s.queue, []*completion{{id: id}})
 			s.must(completeScript.Run(ctx, s.rdb, keys, args...).Err())
 		}
 		complete("done")

@@ -21,6 +21,7 @@
 local want, name = tonumber(ARGV[3]), ARGV[6] or ''
 local source = name == '' and 'pending' or 'held'
 local jobs, active, leases = { 0, 0, 0, 0 }, {}, {}
+local lease = lease_end(ARGV[2])
 local mortal = {} -- those that would expire if they waited
 
 -- What follows is only needed while jobs are held, so it is only made then.
@@ -118,7 +119,7 @@ repeat
         mortal[#mortal + 1] = id
       end
       active[#active + 1] = id
-      leases[#leases + 1] = lease_end(ARGV[2])
+      leases[#leases + 1] = lease
       leases[#leases + 1] = id
       jobs[#jobs + 1] = job
     end

@@ -6,11 +6,11 @@
 -- ARGV[3...] per job: id, the run that took it
 -- returns how many leases were extended
 also_when_full()
-local n, leases = 0, {}
+local n, leases, lease = 0, {}, lease_end(ARGV[2])
 for i = 2, #KEYS do
   local id, run = ARGV[2 * i - 1], ARGV[2 * i]
   if redis.call('HGET', KEYS[i], 'run') == run and redis.call('ZSCORE', KEYS[1], id) then
-    leases[#leases + 1] = lease_end(ARGV[2])
+    leases[#leases + 1] = lease
     leases[#leases + 1] = id
     n = n + 1
   end
