@@ -11,9 +11,6 @@ import (
 	"pgregory.net/rapid"
 )
 
-// parts is in how many parts the sequences are played at the same time.
-const parts = 2
-
 // Random sequences of what people, applications, workers and time do break none of the
 // invariants, after each step, and when all is let go on: every job ends, and leaves
 // nothing behind.
