@@ -205,7 +205,7 @@ func (b *book) undo(a jobs.Action, id string, underWay int) {
 		j.undone++
 		j.disturbed, j.notBefore = true, time.Time{}
 		if a == jobs.ActionRetry {
-			j.reopened = true
+			j.reopened, j.asked = true, "" // what was asked of its last run is over
 			j.attempts.least, j.reschedules.least, j.deaths.least = 0, 0, 0
 		}
 		if a == jobs.ActionRetry || j.stopped == string(jobs.ActionPause) {
