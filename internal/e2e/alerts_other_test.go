@@ -72,8 +72,8 @@ func alertsOfPoison(t *testing.T) {
 		t.Fatal(err)
 	}
 	victim.kill()
-	if n := a.ageLeasesOf(victim.pid(), a.dest); n != 1 {
-		t.Fatalf("the dead worker had %d jobs in hand, want 1", n)
+	if lost := a.ageLeasesOf(victim.pid(), a.dest); len(lost) != 1 {
+		t.Fatalf("the dead worker had %q in hand, want 1", lost)
 	}
 	a.startWorkers(2)
 	a.awaitSlack(30*time.Second, "the poison job", func(s story) bool { return len(s.messages) > 0 })

@@ -148,13 +148,14 @@ func alertsOutliveWhoDelivers(t *testing.T) {
 	a.wholeIncidentOf(ids)
 	if !long {
 		// The alert that it had in hand would be found lost within two minutes.
-		if n := a.ageLeasesOf(victim.pid(), record.AlertsDestination); n != 1 {
-			t.Errorf("the dead worker had %d alerts in hand, want 1", n)
+		lost := a.ageLeasesOf(victim.pid(), record.AlertsDestination)
+		if len(lost) != 1 {
+			t.Fatalf("the dead worker had %q in hand, want one alert", lost)
 		}
 		a.startWorkers(1)
-		eventually(t, 20*time.Second, "the alert comes back", func() bool {
+		eventually(t, 30*time.Second, "the alert comes back", func() bool {
 			a.hurry(record.AlertsDestination)
-			return a.stats(record.AlertsDestination)[0].Backlog == 0
+			return a.job(lost[0]).Status.Final()
 		})
 	}
 	a.settle(150 * time.Second)

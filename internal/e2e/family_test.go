@@ -60,7 +60,7 @@ func TestKillsLeaveNoJobWaiting(t *testing.T) {
 		i := rand.IntN(workers)
 		pid := fleet[i].pid()
 		fleet[i].stop(syscall.SIGKILL)
-		killed += f.ageLeasesOf(pid, f.dest, second)
+		killed += len(f.ageLeasesOf(pid, f.dest, second))
 		fleet[i] = f.start() // looks for lost leases as it starts
 		// The living have told theirs long ago.
 		for _, d := range []string{f.dest, second} {
@@ -183,12 +183,11 @@ func (f *fleet) stats(dests ...string) []jobs.DestinationStats {
 	return out
 }
 
-// ageLeasesOf makes the leases of what a dead worker had in hand look lost, and
-// returns how many there were.
-func (f *fleet) ageLeasesOf(pid int, dests ...string) int {
+// ageLeasesOf makes the leases of jobs that a dead worker had in hand look lost, and
+// returns their ids.
+func (f *fleet) ageLeasesOf(pid int, dests ...string) (ids []string) {
 	f.t.Helper()
 	ctx := context.Background()
-	n := 0
 	for _, d := range dests {
 		q := record.Queue(d, record.Default)
 		for _, id := range f.rdb.LRange(ctx, record.Active(q), 0, -1).Val() {
@@ -199,10 +198,10 @@ func (f *fleet) ageLeasesOf(pid int, dests ...string) int {
 			if err := f.rdb.ZAddXX(ctx, record.Lease(q), z).Err(); err != nil {
 				f.t.Fatal(err)
 			}
-			n++
+			ids = append(ids, id)
 		}
 	}
-	return n
+	return ids
 }
 
 // hurry brings forward what waits for a time: workers spread the jobs of a dead one

@@ -262,7 +262,7 @@ func (w *wide) recoverForgotten(t *testing.T, workers []*worker, dests []string)
 	})
 	aged := 0
 	for _, worker := range workers {
-		aged += w.ageLeasesOf(worker.pid(), dests...)
+		aged += len(w.ageLeasesOf(worker.pid(), dests...))
 	}
 	if aged == 0 {
 		return 0
