@@ -27,8 +27,7 @@ type jobPage struct {
 	Graph   template.HTML
 	// Parents and Children are how many there are.
 	Parents, Children int
-	Payload           string
-	PayloadCut        int // bytes that are not shown
+	payload           []byte // the first mostShown bytes
 	PayloadSize       int
 	Headers           [][2]string
 	Actions           []action
@@ -92,8 +91,9 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 		return nil, fmt.Errorf("read the history of %s: %w", id, err)
 	}
 	p.History = historyRows(history)
-	p.Payload, p.PayloadCut = pretty(job.Payload)
-	p.PayloadSize = len(job.Payload)
+	// The page is kept for a while, the payload is not.
+	p.payload, p.PayloadSize = bytes.Clone(job.Payload[:min(len(job.Payload), mostShown)]), len(job.Payload)
+	job.Payload = nil
 	for _, name := range slices.Sorted(maps.Keys(job.Request.Headers)) {
 		p.Headers = append(p.Headers, [2]string{name, job.Request.Headers[name]})
 	}
@@ -121,15 +121,46 @@ func historyRows(entries []jobs.HistoryEntry) []historyRow {
 	return out
 }
 
-// pretty is a payload with its lines indented, and how many bytes of it are left out.
-func pretty(raw json.RawMessage) (string, int) {
-	text := string(raw)
-	if len(raw) <= mostShown {
-		var b bytes.Buffer
-		if json.Indent(&b, raw, "", "  ") == nil && b.Len() <= 2*mostShown {
-			text = b.String()
-		}
-		return text, 0
+// Payload is what is shown of it, with its lines indented where that is not too long.
+// Templates call it for viewers who may see payloads.
+func (p *jobPage) Payload() string {
+	if p.PayloadCut() > 0 {
+		return strings.ToValidUTF8(string(p.payload), "")
 	}
-	return strings.ToValidUTF8(text[:mostShown], ""), len(raw) - mostShown
+	var b bytes.Buffer
+	if indentedSize(p.payload) <= 2*mostShown && json.Indent(&b, p.payload, "", "  ") == nil {
+		return b.String()
+	}
+	return string(p.payload)
+}
+
+// PayloadCut is how many bytes of the payload are not shown.
+func (p *jobPage) PayloadCut() int { return p.PayloadSize - len(p.payload) }
+
+// indentedSize is the most bytes that JSON takes with its lines indented by two spaces.
+// That grows with the square of the depth, so it is known before any is made.
+func indentedSize(raw []byte) int {
+	size, depth, quoted := 0, 0, false
+	for i := 0; i < len(raw); i++ {
+		size++
+		switch c := raw[i]; {
+		case quoted && c == '\\':
+			i++
+			size++
+		case c == '"':
+			quoted = !quoted
+		case quoted:
+		case c == '{', c == '[':
+			depth++
+			size += 1 + 2*depth
+		case c == '}', c == ']':
+			depth--
+			size += 1 + 2*depth
+		case c == ',':
+			size += 1 + 2*depth
+		case c == ':':
+			size++
+		}
+	}
+	return size
 }

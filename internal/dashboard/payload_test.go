@@ -1,0 +1,59 @@
+package dashboard_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"runtime"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// A payload that would take hundreds of megabytes with its lines indented costs the
+// dashboard little more than its own size. It does not run in parallel: it measures what
+// the process allocates.
+func TestPayloadThatNestsDeeply(t *testing.T) { //nolint:paralleltest // see above
+	const most = 8 << 20
+	payloads := map[string]string{
+		"brackets": strings.Repeat("[", 10_000) + strings.Repeat("]", 10_000),
+		"commas":   strings.Repeat("[", 60) + strings.Repeat("1,", 12_000) + "1" + strings.Repeat("]", 60),
+	}
+	for _, scope := range []access.Scope{access.ScopeRead, access.ScopePayloads} {
+		s := open(t, scope, "shop")
+		for name, payload := range payloads {
+			s.enqueue("shop", json.RawMessage(payload), jobs.ID(name))
+			s.get("/jobs/none") // connects
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			began := time.Now()
+			p := s.get("/jobs/" + name)
+			took := time.Since(began)
+			runtime.ReadMemStats(&after)
+			cost := after.TotalAlloc - before.TotalAlloc
+			t.Logf("%s with scope %s: %d kB allocated, %v", name, scope, cost>>10, took)
+			if cost > most {
+				t.Errorf("%s with scope %s: the page of a payload of %d bytes took %d MB and %v", name, scope, len(payload), cost>>20, took)
+			}
+			p.shows(t, http.StatusOK, name)
+			if shown := strings.Contains(p.text, payload); shown != (scope == access.ScopePayloads) {
+				t.Errorf("%s with scope %s: the payload is shown: %v", name, scope, shown)
+			}
+		}
+	}
+}
+
+// A payload is shown with its lines indented where that is short enough, and cut where it
+// is long.
+func TestPayloadIsShown(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.enqueue("shop", json.RawMessage(`{"a":["x, {\"y\"]",{}],"b":1}`), jobs.ID("short"))
+	s.enqueue("shop", strings.Repeat("é", 20_000), jobs.ID("long"))
+	p := s.get("/jobs/short")
+	p.shows(t, http.StatusOK, "Payload 29 bytes", `{ "a": [ "x, {\"y\"]", {} ], "b": 1 }`)
+	p = s.get("/jobs/long")
+	p.shows(t, http.StatusOK, "Payload 40,002 bytes", "7,234 more bytes: tidegate get long -o json")
+}
