@@ -236,7 +236,8 @@ func (p Permit) Release(ctx context.Context) error {
 	}
 	back := ""
 	if p.holds&holdsRate != 0 {
-		back, _ = c.options.Rate.script()
+		interval, burst := c.options.Rate.script()
+		back = fmt.Sprint(interval, " ", burst)
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -163,6 +163,119 @@ func TestRateHoldsInEveryWindow(t *testing.T) {
 	})
 }
 
+// Workers that are configured with different rates, as during a rolling change of it,
+// together make no more calls than the largest rate and burst allow.
+func TestWorkersThatDisagreeKeepTheLargerRate(t *testing.T) {
+	t.Parallel()
+	type side struct{ calls, burst int }
+	for name, sides := range map[string][2]side{
+		"2 and 20 a second":             {{2, 1}, {20, 1}},
+		"the larger burst is the other": {{2, 6}, {20, 1}},
+		"one rate, two bursts":          {{10, 1}, {10, 4}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				h := newHarness(t, rdb, Options{})
+				var workers []*Breaker
+				most := side{}
+				for i, s := range sides {
+					o := h.options
+					o.Instance, o.Rate = fmt.Sprint("worker-", i), Rate{Calls: s.calls, Per: second, Burst: s.burst}
+					b, err := newTestBreaker(h.rdb, o, h.clock.clock())
+					if err != nil {
+						t.Fatal(err)
+					}
+					closeAtEnd(t, b)
+					if err := b.core.readSnapshot(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					workers = append(workers, b)
+					most = side{max(most.calls, s.calls), max(most.burst, s.burst)}
+				}
+				const runs = 4 * second
+				random := rand.New(rand.NewPCG(1, 2))
+				var started []time.Duration
+				calls := [2]int{}
+				last := 0 // the last second is the slower worker's alone
+				for at := time.Duration(0); at < runs+second; {
+					for _, who := range random.Perm(2) {
+						if at >= runs && who == 1 {
+							continue
+						}
+						_, err := workers[who].Allow(t.Context())
+						var open *OpenError
+						switch {
+						case err == nil:
+							started = append(started, at)
+							calls[who]++
+							if at >= runs {
+								last++
+							}
+						case !errors.As(err, &open) || open.Cause != CauseRate:
+							t.Fatal(err)
+						}
+					}
+					d := time.Duration(1+random.IntN(20)) * time.Millisecond
+					at += d
+					h.clock.advance(d, d)
+				}
+				found := 0
+				for i := range started {
+					in := 0
+					for _, s := range started[i:] {
+						if s < started[i]+second {
+							in++
+						}
+					}
+					found = max(found, in)
+				}
+				if want := most.calls + most.burst - 1; found > want {
+					t.Errorf("%d calls within one second, want at most %d (by worker: %v)", found, want, calls)
+				}
+				if least := int(runs/second) * most.calls * 3 / 4; len(started) < least {
+					t.Errorf("%d calls in %v, want at least %d (by worker: %v)", len(started), runs, least, calls)
+				}
+				if last == 0 {
+					t.Error("the slower worker makes no call in the second after the other has stopped")
+				}
+			})
+		})
+	}
+}
+
+// A new rate holds from its first call on, whatever the old one was.
+func TestARateThatChanges(t *testing.T) {
+	t.Parallel()
+	rate := func(text string) func(action) action {
+		return func(do action) action {
+			return func(h *harness) string {
+				other := *h
+				o := h.options
+				o.Instance, o.Rate = "worker "+text, rated(text, 0).Rate
+				b, err := newTestBreaker(h.rdb, o, h.clock.clock())
+				if err != nil {
+					return err.Error()
+				}
+				closeAtEnd(h.t, b)
+				other.b = b
+				look(&other)
+				return do(&other)
+			}
+		}
+	}
+	hourly, fast := rate("1/1h"), rate("10/s")
+	runRows(t, Options{},
+		row{0, hourly(try("a")), "rate"},
+		row{0, fast(try("x")), "D CLOSED rate for 100ms"}, // it counts the call, at its own rate
+		row{100 * time.Millisecond, fast(try("b")), "rate"},
+		row{100 * time.Millisecond, hourly(try("x")), "D CLOSED rate for 1h0m0s"},
+		row{150 * time.Millisecond, fast(try("x")), "D CLOSED rate for 50ms"},
+		row{150 * time.Millisecond, fast(release("b")), "CLOSED"},
+		row{150 * time.Millisecond, fast(try("c")), "rate"},
+	)
+}
+
 func TestParseRate(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Rate{

@@ -18,6 +18,8 @@
 --   "denied"   by the name; what is added is why (open, probe, slow_start, budget
 --              or rate) and for how many ms it is no use to ask again (0 is unknown)
 
+local RATE_KEPT = 60000000 -- µs that a rate by which no worker asks any more is kept
+
 local token, lease = ARGV[11], tonumber(ARGV[12])
 local parent, child = read_breakers()
 local until_ = math.ceil(now + lease)
@@ -73,23 +75,57 @@ local function ask(b)
 end
 
 -- rate is the generic cell rate algorithm: burst calls at once, then one per
--- interval.
+-- interval. While workers disagree on the rate, each of their rates counts all calls and
+-- lets through its own workers' calls alone: together they keep the largest.
 local function rate()
   if ARGV[16] == '' or ARGV[18] == '1' then
     return nil
   end
-  local interval, burst = tonumber(ARGV[16]), tonumber(ARGV[17])
-  local at = math.max(number(redis.call('GET', KEYS[8])), now_us)
-  if at > now_us + burst * interval then
-    at = now_us -- the clock went back, or the rate was another one
+  local own = ARGV[16] .. ' ' .. ARGV[17]
+  local rates, used = { [own] = false }, 0 -- rate -> arrival time; calls that another one counts now
+  local stored = redis.call('HGETALL', KEYS[8])
+  for i = 1, #stored, 2 do
+    local interval, burst = rate_of(stored[i])
+    local at = number(stored[i + 1])
+    if at > now_us + burst * interval + 1 then
+      at = now_us -- the clock went back
+    end
+    rates[stored[i]] = at
+    used = math.max(used, math.min((at - now_us) / interval, burst))
   end
-  local early = at - (burst - 1) * interval - now_us
+  local interval, burst = rate_of(own)
+  local function write()
+    prepare()
+    local longest = 0
+    for name, at in pairs(rates) do
+      if at < now_us - RATE_KEPT then
+        redis.call('HDEL', KEYS[8], name)
+      else
+        redis.call('HSET', KEYS[8], name, int(math.floor(at)))
+        longest = math.max(longest, at - now_us)
+      end
+    end
+    redis.call('PEXPIRE', KEYS[8], int(math.ceil(longest / 1000) + 1000))
+  end
+  if not rates[own] then
+    rates[own] = now_us + math.min(used, burst) * interval
+    if used > 0 then
+      write() -- or it would begin anew each time
+    end
+  end
+  rates[own] = math.max(rates[own], now_us)
+  local early = rates[own] - (burst - 1) * interval - now_us
   if early > 0 then
     return 'rate', math.ceil(early / 1000)
   end
   return nil, 'rate', function()
-    prepare()
-    redis.call('SET', KEYS[8], int(math.floor(at + interval)), 'PX', int(math.ceil((at + interval - now_us) / 1000) + 1000))
+    for name, at in pairs(rates) do
+      if at >= now_us - RATE_KEPT then
+        local every, at_once = rate_of(name)
+        rates[name] = math.min(math.max(at, now_us) + every, now_us + at_once * every)
+      end
+    end
+    write()
   end
 end
 

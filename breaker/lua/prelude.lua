@@ -20,7 +20,8 @@
 --   6  sorted set: names of keys by the instant, ms, from which on they wait for
 --      nothing but the next call
 --   7  hash: instances, id -> "capacity expiry"
---   8  string: the configured rate's theoretical arrival time, µs
+--   8  hash: theoretical arrival time, µs, by each rate that workers are configured with
+--      ("interval burst", see rate_of)
 --   9  list: transitions of the destination's own breaker
 --  10  list: its incidents that are over
 --  11  sorted set: its calls in flight that are counted, by the end of their lease
@@ -88,6 +89,12 @@ local function number(text)
     return 0
   end
   return n
+end
+
+-- rate_of is the interval, µs, and the burst of a rate.
+local function rate_of(name)
+  local interval, burst = string.match(name, '^(%S+) (%S+)$')
+  return tonumber(interval), tonumber(burst)
 end
 
 local function read_clock()

@@ -4,7 +4,7 @@
 -- KEYS  as in the prelude
 -- ARGV  1…10 as in the prelude
 --       11  token of the permit
---       12  µs that the rate is to be set back by, '' for none
+--       12  the rate that has counted the call, as "interval burst", '' for none
 --       13  '1' if the caller knows that this is the first time; otherwise the rate
 --           is set back if the permit held something else
 --       14  '1' to give back the key's part alone
@@ -31,11 +31,9 @@ for _, b in ipairs({ parent, child }) do
   end
 end
 if ARGV[12] ~= '' and (ARGV[13] == '1' or result == 'released') then
-  local at = number(redis.call('GET', KEYS[8])) - tonumber(ARGV[12])
-  if at > now_us then
-    redis.call('SET', KEYS[8], int(at), 'KEEPTTL')
-  else
-    redis.call('DEL', KEYS[8])
+  local at = redis.call('HGET', KEYS[8], ARGV[12])
+  if at then
+    redis.call('HSET', KEYS[8], ARGV[12], int(math.max(number(at) - rate_of(ARGV[12]), now_us)))
   end
   result = 'released'
 end
