@@ -19,10 +19,6 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// errNotCompleted tells asynq that the job did not complete. What becomes of it
-// stands in the delivery.
-var errNotCompleted = errors.New("not completed")
-
 // process runs one job: from the permit to the outcome.
 func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
@@ -38,7 +34,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 			Kind: asynqx.Fail, Error: clean(err.Error(), maxError),
 			Settled: func(s asynqx.Settled) { d.unreadable(queue, id, delivery.Key, s) },
 		})
-		return errNotCompleted
+		return asynqx.ErrNotCompleted
 	}
 	reaching, ok := d.reach.enter()
 	defer func() { reaching.end(time.Now()) }()
@@ -46,7 +42,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 		// It was fetched before calls stopped leaving: another worker may reach the API.
 		d.returnUnused(delivery)
 		delivery.Decide(asynqx.Outcome{Kind: asynqx.Requeue})
-		return errNotCompleted
+		return asynqx.ErrNotCompleted
 	}
 	outcome, event := d.run(job, delivery, reaching)
 	held := outcome.Kind == asynqx.Reschedule && event.heldBy != ""
@@ -63,7 +59,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	}
 	delivery.Decide(outcome)
 	if outcome.Kind != asynqx.Complete {
-		return errNotCompleted
+		return asynqx.ErrNotCompleted
 	}
 	return nil
 }

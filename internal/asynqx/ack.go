@@ -224,6 +224,10 @@ func (c *Client) completeAndFetch(ctx context.Context, keys []string, args []any
 	return completed
 }
 
+// ErrNotCompleted is what a handler returns to asynq for a job whose outcome, other than
+// Complete, stands in its Delivery.
+var ErrNotCompleted = errors.New("not completed")
+
 // retry stands in for asynq's retry and archive: it carries out what the
 // handler decided. asynq's recoverer comes here too, for jobs of workers that
 // died.
@@ -241,9 +245,9 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 		return redis.NewCmdResult(nil, err)
 	case msg.ErrorMsg == leaseExpired:
 		o = c.recoverOutcome()
-	case d == nil:
+	case d == nil, msg.ErrorMsg == ErrNotCompleted.Error():
 		// This process stood still after the handler had returned, and
-		// settleReturned was quicker.
+		// settleReturned was quicker. What is in hand is a later run.
 		return done(nil)
 	default:
 		// asynq gave up waiting for the handler, which only happens when

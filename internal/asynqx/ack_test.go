@@ -439,23 +439,30 @@ func TestRetryOfGarbage(t *testing.T) {
 }
 
 // An acknowledgement that comes after a stall, when the job was settled without it,
-// takes it from nobody.
+// takes it from nobody: neither from another worker, nor from a later run of this one.
 func TestRetryOfASettledJob(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
-	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
-	defer c.CloseGate(context.Background())
-	s.pending("a")
-	asDequeue(t, c, s.queue)
-	c.Delivery("a").Decide(Outcome{Kind: Reschedule})
-	c.settleReturned(time.Now().Add(2 * ackWithin))
-	if got := dequeueIDs(s, 1); len(got) != 1 { // another worker takes it
-		t.Fatalf("took %v", got)
-	}
-	msg := (&record.Message{ID: "a", Queue: s.queue, ErrorMsg: "not completed"}).AppendTo(nil)
-	s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, "a")}, "a", msg).Err())
-	if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
-		t.Errorf("afterwards (-want +got):\n%s", diff)
+	for _, same := range []bool{false, true} {
+		t.Run(fmt.Sprintf("same worker %t", same), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+			defer c.CloseGate(context.Background())
+			s.pending("a")
+			asDequeue(t, c, s.queue)
+			c.Delivery("a").Decide(Outcome{Kind: Reschedule})
+			c.settleReturned(time.Now().Add(2 * ackWithin))
+			if same {
+				asDequeue(t, c, s.queue)
+			} else if got := dequeueIDs(s, 1); len(got) != 1 {
+				t.Fatalf("took %v", got)
+			}
+			msg := (&record.Message{ID: "a", Queue: s.queue, ErrorMsg: ErrNotCompleted.Error()}).AppendTo(nil)
+			s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, "a")}, "a", msg).Err())
+			if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+		})
 	}
 }
 
