@@ -38,7 +38,9 @@ type HTTPOptions struct {
 	// Header is sent with every call; a job's own headers replace it by name.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
-	// RateLimitedStatus are the answers that mean "rate limited". Default 429.
+	// RateLimitedStatus are the answers that mean "rate limited". Default 429. A 403 of
+	// them does only if its headers say so (see hint.LimitReached); else it fails the job
+	// at once, because a missing permission is a 403 too.
 	RateLimitedStatus []int
 	// Hints are the headers that are believed about the API's limit, in their order
 	// of precedence: until when it refuses calls, how many are left, and whose limit
@@ -220,7 +222,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	}
 	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
-	limited := slices.Contains(h.o.RateLimitedStatus, resp.StatusCode)
+	limited := h.limited(resp, received)
 	said := h.hints(resp.Header, limited, received)
 	job.Budget = said.budget
 	job.Response = &jobs.Response{Status: resp.StatusCode}
@@ -344,6 +346,8 @@ func (h *HTTP) classify(code int) error {
 		return nil
 	case code >= 300 && code < 400 && code != http.StatusNotModified:
 		return jobs.Discard(fmt.Errorf("answered %s: redirects are not followed; set the destination's URL to the final address", statusText(code)))
+	case code == http.StatusForbidden && slices.Contains(h.o.RateLimitedStatus, code):
+		return jobs.Discard(fmt.Errorf("answered %s, and no header says that a limit is reached", statusText(code)))
 	case slices.Contains(h.o.PermanentStatus, code):
 		return jobs.Discard(fmt.Errorf("answered %s", statusText(code)))
 	}

@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/hint"
@@ -13,6 +14,12 @@ type said struct {
 	wait   time.Duration
 	scope  jobs.Scope
 	budget *jobs.Budget
+}
+
+// limited reports whether an answer that came in at received says "rate limited".
+func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
+	return slices.Contains(h.o.RateLimitedStatus, resp.StatusCode) &&
+		(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, received, h.o.Hints...))
 }
 
 // hints reads the headers of an answer that came in at received.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -100,5 +101,65 @@ func TestHTTPRefusesADialectWithoutRead(t *testing.T) {
 	_, err := publisher.NewHTTP(publisher.HTTPOptions{URL: "https://api.example.com", Hints: []hint.Dialect{hint.RetryAfter, {Name: "shop"}}})
 	if want := `publisher: new HTTP destination: hints: dialect "shop" has no Read`; err == nil || err.Error() != want {
 		t.Errorf("%v, want %q", err, want)
+	}
+}
+
+// A 403 that is listed as rate limited is one only if a header says so: a missing
+// permission is a 403 too, and would be rescheduled for ever.
+func TestHTTPForbiddenIsALimitOnlyWithAHint(t *testing.T) {
+	t.Parallel()
+	const forbidden = "answered 403 Forbidden, and no header says that a limit is reached"
+	for _, row := range []struct {
+		name   string
+		header []string
+		hints  []hint.Dialect
+		limit  *jobs.RateLimitedError // nil: failed for good
+	}{
+		{name: "no header"},
+		{name: "calls are left", header: []string{"X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "59", "X-RateLimit-Reset", "40"}},
+		{name: "calls are left in one of two limits", header: []string{"X-RateLimit-Remaining", "0", "RateLimit", `"a";r=3;t=40`}, limit: &jobs.RateLimitedError{}},
+		{name: "no valid hint", header: []string{"Retry-After", "soon"}},
+		{name: "wait", header: []string{"Retry-After", "7"}, limit: &jobs.RateLimitedError{RetryAfter: 7 * time.Second}},
+		{name: "none left", header: []string{"x-ratelimit-remaining", "0"}, limit: &jobs.RateLimitedError{}},
+		{name: "none left until", header: []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "40"}, limit: &jobs.RateLimitedError{RetryAfter: 40 * time.Second}},
+		{name: "none left, and another dialect is believed", header: []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "40"}, hints: []hint.Dialect{hint.RetryAfter}, limit: &jobs.RateLimitedError{}},
+		{name: "wait, and no dialect is believed", header: []string{"Retry-After", "7"}, hints: []hint.Dialect{}, limit: &jobs.RateLimitedError{}},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+				for i := 0; i < len(row.header); i += 2 {
+					w.Header().Set(row.header[i], row.header[i+1])
+				}
+				w.WriteHeader(http.StatusForbidden)
+			})
+			err := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: []int{403, 429}, Hints: row.hints}).Publish(t.Context(), aJob(jobs.Request{}))
+			limit, _ := errors.AsType[*jobs.RateLimitedError](err)
+			if diff := cmp.Diff(row.limit, limit); diff != "" {
+				t.Errorf("limit (-want +got):\n%s", diff)
+			}
+			if row.limit == nil {
+				wantPermanent(t, row.name, err, forbidden)
+			}
+		})
+	}
+}
+
+// The job of a missing permission fails, and the breaker stays closed.
+func TestHTTPForbiddenFailsTheJob(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	a := newAPI(t, answerWith(http.StatusForbidden, "Resource not accessible by integration"))
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: []int{403, 429}})
+	job := b.enqueue()
+	b.run(b.options(), h.Publish, publisher.Breaker(breaker.Options{FailureThreshold: 1, Cooldown: time.Hour}))
+	if e := b.result(job.ID); e.Result != publisher.FailedFinal || e.Outcome != publisher.OutcomePermanent {
+		t.Errorf("result %s, outcome %s, want %s", e.Result, e.Outcome, publisher.FailedFinal)
+	}
+	if got := b.get(job.ID); got.Status != jobs.Failed || got.RescheduleCount != 0 || got.Response == nil || got.Response.Body != "Resource not accessible by integration" {
+		t.Errorf("%s, rescheduled %d times, response %+v", got.Status, got.RescheduleCount, got.Response)
+	}
+	if s := b.breaker(); s.State != breaker.Closed {
+		t.Errorf("breaker %s because of %q", s.State, s.Cause)
 	}
 }

@@ -15,6 +15,7 @@
 // # What an answer means
 //
 //	429 (RateLimitedStatus, RateLimitedIf)   rate limited, with the hint of its headers
+//	403 of RateLimitedStatus without a hint  a success
 //	5xx, no answer                           a failure
 //	the request's context was cancelled      neutral
 //	any other status                         a success

@@ -22,10 +22,17 @@ func Key(of func(*http.Request) string) Option {
 }
 
 // RateLimitedStatus says which statuses mean that the API refused the request
-// because of its limit. Without it: 429.
+// because of its limit. Without it: 429. A 403 of them is a refusal because of the limit
+// only if its headers say so (see [hint.LimitReached]); without that it is an answer like
+// any other.
 func RateLimitedStatus(statuses ...int) Option {
 	statuses = slices.Clone(statuses)
-	return RateLimitedIf(func(resp *http.Response) bool { return slices.Contains(statuses, resp.StatusCode) })
+	return func(t *Transport) {
+		t.limited = func(resp *http.Response) bool {
+			return slices.Contains(statuses, resp.StatusCode) &&
+				(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, time.Now(), t.dialects...))
+		}
+	}
 }
 
 // RateLimitedIf decides which answers mean that the API refused the request because

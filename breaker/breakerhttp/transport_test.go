@@ -50,7 +50,11 @@ func TestAnswersAreJudged(t *testing.T) {
 			name: "unless 503 means limited", options: []breakerhttp.Option{breakerhttp.RateLimitedStatus(429, 503)},
 			answers: []fakeapi.Answer{{Status: 503, Header: http.Header{"Retry-After": {"60"}}}}, want: breaker.Open, counted: 1,
 		},
-		{name: "another status instead of 429", options: []breakerhttp.Option{breakerhttp.RateLimitedStatus(403)}, answers: answers(429, 403), counted: 1},
+		{name: "another status instead of 429", options: []breakerhttp.Option{breakerhttp.RateLimitedStatus(420)}, answers: answers(429, 420), counted: 1},
+		{
+			name: "of 403 those that say so", options: []breakerhttp.Option{breakerhttp.RateLimitedStatus(403)},
+			answers: []fakeapi.Answer{{Status: 403}, {Status: 403, Header: empty}}, counted: 1,
+		},
 		{
 			name: "a function decides", options: []breakerhttp.Option{breakerhttp.RateLimitedIf(github)},
 			answers: []fakeapi.Answer{{Status: 403}, {Status: 403, Header: empty}}, counted: 1,

@@ -13,6 +13,7 @@ package hint
 import (
 	"math"
 	"net/http"
+	"slices"
 	"time"
 )
 
@@ -173,6 +174,18 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 		}
 	}
 	return out
+}
+
+// LimitReached reports whether an answer that arrived at now says that a limit is reached: by
+// a time to wait, or by a count of zero calls left. It reads the dialects and Default: that a
+// refusal is one of a limit is believed also where its times and counts are not.
+//
+// It is for statuses that APIs use for other refusals too, such as 403.
+func LimitReached(h http.Header, now time.Time, dialects ...Dialect) bool {
+	return slices.ContainsFunc(slices.Concat(dialects, Default), func(d Dialect) bool {
+		got := Parse(h, true, now, d)
+		return got.Wait > 0 || got.Budget != nil && got.Budget.Remaining == 0
+	})
 }
 
 // seconds makes a duration of a number of seconds, rounded up to the millisecond;

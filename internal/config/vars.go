@@ -66,7 +66,8 @@ type destinationVars struct {
 	// value cannot hold a comma. Authorization, Host, Content-Length,
 	// Idempotency-Key and the hop-by-hop headers are refused.
 	Headers headerList `env:"HEADERS" secret:"true" example:"X-Client:tidegate,Accept:application/json"`
-	// HTTP statuses that mean "rate limited". Some APIs say 403.
+	// HTTP statuses that mean "rate limited". Some APIs say 403: where it is listed,
+	// a 403 without a header that says so fails the job at once. See docs/hints.md.
 	RateLimitedStatus statusList `env:"RATE_LIMITED_STATUS" envDefault:"429"`
 	// HTTP statuses that make a job fail at once, without a retry.
 	PermanentStatus statusList `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
