@@ -48,6 +48,16 @@ type play struct {
 	keys    []string
 	limits  map[string]int // calls of a whole window, by key
 	numbers int
+
+	// What was observed of the breaker of each key, "" for the destination's.
+	open    map[string]bool
+	probing map[string]probing // the latest probe, while its breaker is HALF_OPEN
+}
+
+// probing is a probe that is under way, until its lease ends.
+type probing struct {
+	id    uint64 // of its permit
+	until time.Time
 }
 
 func playModel(t *testing.T, rt *rapid.T, rdb redis.UniversalClient) {
@@ -62,7 +72,7 @@ func playModel(t *testing.T, rt *rapid.T, rdb redis.UniversalClient) {
 	p := &play{
 		harness: &harness{t: t, rdb: rdb, place: placeOf(o.Destination, ""), clock: c, b: b, permits: map[string]Permit{}, options: o},
 		rt:      rt, keys: []string{"", "a", "b"}, limits: map[string]int{},
-		model: newModel(time.UnixMicro(epoch), "a", "b"),
+		model: newModel(time.UnixMicro(epoch), "a", "b"), open: map[string]bool{}, probing: map[string]probing{},
 	}
 	for _, key := range p.keys {
 		p.limits[key] = rapid.SampledFrom([]int{2, 6, 100}).Draw(rt, "limit of "+key)
@@ -104,7 +114,40 @@ func (p *play) check() {
 		if got, want := fmt.Sprintf("%s level=%d", describe(s), s.Level), p.model.describe(key); got != want {
 			p.rt.Fatalf("%s is   %q,\nand should be %q", p.model.breakers[key].name, got, want)
 		}
+		p.open[key] = s.State == Open && (s.OpenUntil.IsZero() || s.OpenUntil.After(p.model.now))
+		if s.State != HalfOpen {
+			delete(p.probing, key)
+		}
 	}
+}
+
+// permitted holds a permit against the invariants that users rely on, by what was
+// observed before it: docs/invariants.md, "One probe" and "OPEN holds". One that was
+// taken before may go on to its key after the destination's breaker has opened.
+func (p *play) permitted(permit Permit, taken bool) {
+	observe := func(key, probe string) {
+		if p.open[key] {
+			p.rt.Fatalf("OPEN holds: a call for %q is permitted while the breaker of %q is open", permit.Key(), key)
+		}
+		if permit.holds&holdWords[probe] == 0 {
+			return
+		}
+		if other, ok := p.probing[key]; ok && other.id != permit.id && other.until.After(p.model.now) {
+			p.rt.Fatalf("One probe: the breaker of %q has a second one", key)
+		}
+		p.probing[key] = probing{permit.id, p.model.now.Add(modelOptions.ProbeTimeout)}
+	}
+	if !taken {
+		observe("", "probe")
+	}
+	if permit.Key() != "" {
+		observe(permit.Key(), "key-probe")
+	}
+}
+
+// ended notes that the call of a permit has ended.
+func (p *play) ended(permit Permit) {
+	maps.DeleteFunc(p.probing, func(_ string, probe probing) bool { return probe.id == permit.id })
 }
 
 func (p *play) operateOn(key string, s *script, own ...any) Status {
@@ -125,7 +168,9 @@ func (p *play) answer(id int, permit Permit, err error) string {
 	case err != nil:
 		p.rt.Fatal(err)
 	}
+	_, taken := p.permits[strconv.Itoa(id)]
 	p.permits[strconv.Itoa(id)] = permit
+	p.permitted(permit, taken)
 	var words []string
 	for _, word := range []string{"probe", "counted", "key-probe", "key-counted"} {
 		if permit.holds&holdWords[word] != 0 {
@@ -215,6 +260,7 @@ func (p *play) report(rt *rapid.T) {
 	m := p.out(rt, anyPermit)
 	p.settle()
 	permit := p.permits[strconv.Itoa(m.id)]
+	p.ended(permit)
 	if rapid.IntRange(0, 9).Draw(rt, "unused") == 0 {
 		rt.Logf("%d: release", m.id)
 		if err := permit.Release(p.t.Context()); err != nil {
@@ -237,6 +283,7 @@ func (p *play) again(rt *rapid.T) {
 	p.settle()
 	o := rapid.SampledFrom([]Outcome{RateLimited(0), RateLimited(5 * second), Failure(), Neutral()}).Draw(rt, "outcome")
 	rt.Logf("%d: report %v, twice", m.id, o)
+	p.ended(p.permits[strconv.Itoa(m.id)])
 	for range 2 {
 		if _, err := p.permits[strconv.Itoa(m.id)].Report(p.t.Context(), o); err != nil {
 			rt.Fatal(err)
@@ -267,6 +314,7 @@ func (p *play) byHand(rt *rapid.T) {
 	what := rapid.SampledFrom([]string{"trip", "reset", "reset", "reset", "force"}).Draw(rt, "what")
 	p.settle()
 	rt.Logf("%s %q for %v", what, key, length)
+	delete(p.probing, key)
 	switch what {
 	case "trip":
 		p.operateOn(key, tripScript, millis(length), "")
@@ -290,6 +338,8 @@ func (p *play) lose(rt *rapid.T) {
 		}
 	}
 	rt.Log("all data is lost")
+	clear(p.open)
+	clear(p.probing)
 	p.model.lose()
 	p.clock.advance(time.Millisecond, time.Millisecond)
 	p.model.now = p.model.now.Add(time.Millisecond)
