@@ -101,6 +101,21 @@ func reserve(port int) (io.Closer, bool) {
 	return held, true
 }
 
+// Port returns a loopback port that nothing listens on, and keeps the servers of this
+// package from it until the test ends.
+func Port(t testing.TB) int {
+	t.Helper()
+	for range portTries {
+		port := randomPort()
+		if held, ok := reserve(port); ok {
+			t.Cleanup(func() { _ = held.Close() })
+			return port
+		}
+	}
+	t.Fatalf("redistest: no free port after %d tries", portTries)
+	return 0
+}
+
 func loopback(port int) string {
 	return net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
 }
