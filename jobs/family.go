@@ -169,16 +169,13 @@ func (c *Client) register(ctx context.Context, children map[string][]lifecycle.R
 }
 
 func unknownParents(ids []string, where map[string]string) error {
-	var fields []FieldError
+	var errs fieldErrors
 	for _, id := range ids {
 		if where[id] == "" {
-			fields = append(fields, FieldError{"after", "there is no job " + clip(id) + "; enqueue parents before their children"})
+			errs.add("after", "there is no job %s; enqueue parents before their children", clip(id))
 		}
 	}
-	if fields == nil {
-		return nil
-	}
-	return &ValidationError{Fields: fields}
+	return errs.err()
 }
 
 // locate returns the queue of each id that exists.

@@ -132,7 +132,7 @@ func (p *RetryPolicy) validate(l Limits, bad func(field, format string, args ...
 	}
 	for _, t := range p.RetryOn {
 		if !slices.Contains(triggers, t) {
-			bad("retry.retry_on", "%q is none of timeout, failure, explicit", t)
+			bad("retry.retry_on", "%q is none of timeout, failure, explicit", clip(string(t)))
 		}
 	}
 }

@@ -73,6 +73,45 @@ func (e *ValidationError) Error() string {
 // Is makes errors.Is(err, ErrInvalid) true.
 func (e *ValidationError) Is(target error) bool { return target == ErrInvalid }
 
+// fieldErrors collects errors in their order.
+type fieldErrors struct {
+	fields []FieldError
+	more   map[string]int // by field: those beyond mostOfField
+}
+
+// mostOfField bounds the errors about one field, which may have many parts. What one job
+// can have of them all together is about 50.
+const mostOfField = 10
+
+func (e *fieldErrors) add(field, format string, args ...any) {
+	n := 0
+	for _, f := range e.fields {
+		if f.Field == field {
+			n++
+		}
+	}
+	if n < mostOfField {
+		e.fields = append(e.fields, FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
+		return
+	}
+	if e.more == nil {
+		e.more = map[string]int{}
+	}
+	e.more[field]++
+}
+
+// err returns nil or a *ValidationError, sorted by field.
+func (e *fieldErrors) err() error {
+	if len(e.fields) == 0 {
+		return nil
+	}
+	for field, n := range e.more {
+		e.fields = append(e.fields, FieldError{Field: field, Message: fmt.Sprintf("has more errors that are not listed: %d", n)})
+	}
+	sort.SliceStable(e.fields, func(i, j int) bool { return e.fields[i].Field < e.fields[j].Field })
+	return &ValidationError{Fields: e.fields}
+}
+
 // ValidName reports whether s may be an id, a key or a batch.
 func ValidName(s string) bool { return namePattern.MatchString(s) }
 
@@ -82,10 +121,8 @@ func ValidDestination(s string) bool { return destinationPattern.MatchString(s) 
 // Validate checks the whole description and returns nil or a *ValidationError.
 func (s *Spec) Validate(l Limits) error {
 	l = l.withDefaults()
-	var fields []FieldError
-	bad := func(field, format string, args ...any) {
-		fields = append(fields, FieldError{Field: field, Message: fmt.Sprintf(format, args...)})
-	}
+	var errs fieldErrors
+	bad := errs.add
 	if s.err != nil {
 		bad("payload", "cannot be encoded as JSON: %v", s.err)
 	} else {
@@ -143,11 +180,7 @@ func (s *Spec) Validate(l Limits) error {
 		s.Retry.validate(l, bad)
 	}
 	s.Request.validate(bad)
-	if len(fields) == 0 {
-		return nil
-	}
-	sort.SliceStable(fields, func(i, j int) bool { return fields[i].Field < fields[j].Field })
-	return &ValidationError{Fields: fields}
+	return errs.err()
 }
 
 // maxParents bounds what one job can wait for.

@@ -284,7 +284,7 @@ func serve(t testing.TB, h http.Handler) string {
 // waitFor polls until ok.
 func waitFor(t testing.TB, what string, ok func() bool) {
 	t.Helper()
-	deadline := time.After(10 * time.Second)
+	deadline := time.After(time.Minute)
 	for !ok() {
 		select {
 		case <-deadline:

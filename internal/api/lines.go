@@ -14,8 +14,13 @@ import (
 )
 
 const (
-	// mostRejections is how many refused jobs an answer tells of.
+	// mostRejections is how many refused jobs the answer to lines names.
 	mostRejections = 1000
+	// mostWordings is how many errors a request is answered with in full; each job that
+	// is refused after them is answered with its first error and the number of the others.
+	mostWordings = 1000
+	// longestShortened bounds the text of that first error, in bytes.
+	longestShortened = 160
 	// Bounds of what is sent to Redis at once.
 	chunkJobs  = 2000
 	chunkBytes = 1 << 20
@@ -24,8 +29,12 @@ const (
 	// Bounds of the blocks that hold the lines of a chunk.
 	leastBlock = 4 << 10
 	mostBlock  = 256 << 10
-	// jobMemory is about what is made of a job besides its JSON.
-	jobMemory = 1 << 10
+	// jobMemory is about what is made of a job besides its JSON, with its place in the
+	// answer; entryMemory of each of its headers and parents, with the error about it;
+	// wordingMemory of an error.
+	jobMemory     = 1 << 10
+	entryMemory   = 128
+	wordingMemory = 512
 )
 
 // lineChunk is a part of the lines on its way to Redis.
@@ -33,8 +42,8 @@ type lineChunk struct {
 	specs   []*jobs.Spec
 	places  []linePlace
 	refused []EnqueuedItem
-	block   []byte // that the next lines go to; specs are parts of it and those before
-	size    int    // of what is in it
+	block   []byte // that the next payloads go to; specs are parts of it and those before
+	size    int    // of its lines, in bytes
 	held    int64  // memory that it takes
 	last    int    // index behind its last job
 }
@@ -48,12 +57,17 @@ func (c *lineChunk) full() bool {
 
 func (c *lineChunk) empty() bool { return len(c.specs)+len(c.refused) == 0 }
 
-// needs is the memory that a line of n bytes takes: a block if there is no room for it,
-// what is sent to Redis, and the job.
-func (c *lineChunk) needs(n int) int64 {
-	need := int64(n + jobMemory)
-	if len(c.block)+n > cap(c.block) {
-		need += int64(c.nextBlock(n))
+// needs is the memory that the job of a line of n bytes takes: a block if there is no
+// room for its payload, what is sent to Redis, the rest of the job and its copies, and
+// the errors about it.
+func (c *lineChunk) needs(n int, spec *jobs.Spec) int64 {
+	payload, entries := len(spec.Payload), len(spec.Request.Headers)+len(spec.After)
+	if spec.Retry != nil {
+		entries += len(spec.Retry.RetryOn)
+	}
+	need := int64(n + 3*(n-payload) + jobMemory + entries*entryMemory)
+	if len(c.block)+payload > cap(c.block) {
+		need += int64(c.nextBlock(payload))
 	}
 	return need
 }
@@ -62,31 +76,41 @@ func (c *lineChunk) nextBlock(n int) int {
 	return max(n, min(max(2*cap(c.block), leastBlock), mostBlock))
 }
 
-// keep copies a line.
-func (c *lineChunk) keep(line []byte) []byte {
-	if len(c.block)+len(line) > cap(c.block) {
-		c.block = make([]byte, 0, c.nextBlock(len(line)))
+// keep copies a payload.
+func (c *lineChunk) keep(payload []byte) []byte {
+	if len(c.block)+len(payload) > cap(c.block) {
+		c.block = make([]byte, 0, c.nextBlock(len(payload)))
 	}
 	from := len(c.block)
-	c.block = append(c.block, line...)
-	c.size += len(line)
+	c.block = append(c.block, payload...)
 	return c.block[from:len(c.block):len(c.block)]
 }
 
-// bytes is about the memory that an item takes.
+// bytes is about the memory that an item and its part of the answer take.
 func (i *EnqueuedItem) bytes() int64 {
-	n := int64(128)
+	n := int64(256)
 	for _, e := range i.Errors {
-		n += int64(64 + len(e.Location) + len(e.Message))
+		n += int64(64 + 2*(len(e.Location)+len(e.Message)))
 	}
 	return n
+}
+
+// lineSource is where a stream reads jobs: lines, or the elements of an array.
+type lineSource interface {
+	// Next returns the next one, valid until the next call. Errors: io.EOF after the last
+	// one; jobjson.ErrLongLine, after which there may be more; others end the stream.
+	Next() ([]byte, error)
+	// Number is that of the line which was read last, 0 in an array.
+	Number() int
+	// Starved reports whether the next one is likely to be waited for.
+	Starved() bool
 }
 
 // lineStream enqueues the lines of one request.
 type lineStream struct {
 	api      *api
 	ctx      context.Context //nolint:containedctx // it lives as long as the request
-	lines    *jobjson.Lines
+	lines    lineSource
 	longest  int
 	held     *account
 	c        *lineChunk // that lines are added to
@@ -95,7 +119,8 @@ type lineStream struct {
 	failed   chan struct{} // closed after err was set
 	err      error         // of sending
 	many     many          // of those that were answered
-	results  *results      // if each is told of while more come in
+	all      bool          // the answer has an item for each; the memory for them is there
+	results  *results      // if each is answered while more come in
 	answered int           // up to this index for certain
 }
 
@@ -109,15 +134,24 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 		errBusy().write(w)
 		return
 	}
-	s := &lineStream{
-		api: a, ctx: r.Context(), longest: a.mostJobBytes(), held: held, c: &lineChunk{},
-		chunks: make(chan *lineChunk), failed: make(chan struct{}),
-		many: many{items: []EnqueuedItem{}},
-	}
+	s := a.newLineStream(r.Context(), held)
 	s.lines = jobjson.NewBookedLines(r.Body, s.longest, lineBuffer, s.book)
 	if wantsLines(r) {
 		s.results = newResults(w)
 	}
+	s.run(w)
+}
+
+func (a *api) newLineStream(ctx context.Context, held *account) *lineStream {
+	return &lineStream{
+		api: a, ctx: ctx, longest: a.mostJobBytes(), held: held, c: &lineChunk{},
+		chunks: make(chan *lineChunk), failed: make(chan struct{}),
+		many: many{items: []EnqueuedItem{}},
+	}
+}
+
+// run reads and sends, and answers the request.
+func (s *lineStream) run(w http.ResponseWriter) {
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
@@ -142,7 +176,7 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 		p.write(w)
 		return
 	}
-	a.writeMany(r.Context(), w, &s.many, s.many.items)
+	s.api.writeMany(s.ctx, w, &s.many)
 }
 
 // problem says why it ended early.
@@ -197,13 +231,15 @@ func (s *lineStream) read() error {
 
 // take adds a job to the chunk.
 func (s *lineStream) take(line []byte) error {
-	if err := s.reserve(func() int64 { return s.c.needs(len(line)) }); err != nil {
-		return err
-	}
 	spec := &jobs.Spec{}
-	if err := s.api.parse(s.c.keep(line), spec); err != nil {
+	if err := s.api.parse(line, spec); err != nil {
 		return s.refuse(place(s.index).fields(err))
 	}
+	if err := s.reserve(func() int64 { return s.c.needs(len(line), spec) }); err != nil {
+		return err
+	}
+	spec.Payload = s.c.keep(spec.Payload)
+	s.c.size += len(line)
 	s.c.specs = append(s.c.specs, spec)
 	s.c.places = append(s.c.places, linePlace{s.index, s.lines.Number()})
 	s.index++
@@ -315,9 +351,8 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 	s.answered = answered
 	for i := range items {
 		s.many.count(&items[i])
-		if s.results == nil && items[i].Errors != nil && len(s.many.items) < mostRejections {
+		if s.all || s.results == nil && items[i].Errors != nil && len(s.many.items) < mostRejections && s.stays(c, &items[i]) {
 			s.many.items = append(s.many.items, items[i])
-			c.held -= items[i].bytes() // it stays
 		}
 	}
 	if s.results != nil {
@@ -326,6 +361,20 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		}
 	}
 	return err
+}
+
+// stays moves the memory of an item from the chunk to the answer, and reports whether
+// there is enough. An item for which there is none is counted only.
+func (s *lineStream) stays(c *lineChunk, item *EnqueuedItem) bool {
+	need := item.bytes()
+	if more := need - c.held; more > 0 {
+		if !s.held.try(more) {
+			return false
+		}
+		c.held += more
+	}
+	c.held -= need
+	return true
 }
 
 // sortItems orders items as they came: those that could not be read are known before

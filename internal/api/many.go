@@ -4,11 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strconv"
+	"strings"
 
 	"github.com/tidegate/tidegate/internal/jobjson"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // enqueueArray takes an array of jobs. It is taken as a whole or not at all as far as
@@ -16,58 +17,44 @@ import (
 // nothing. Within one each job is judged by itself.
 func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte, held *account) {
 	elements, p := split(data)
-	if p == nil && !held.try(int64(len(elements))*jobMemory) {
+	if p == nil && !held.try(int64(len(elements)*jobMemory+min(len(elements)*jobjson.MostErrors, mostWordings)*wordingMemory)) {
 		p = errBusy()
 	}
 	if p != nil {
 		p.write(w)
 		return
 	}
-	ctx, cancel := begun(r.Context())
-	defer cancel()
-	many := newMany(len(elements))
-	specs := make([]*jobs.Spec, 0, len(elements))
-	places := make([]int, 0, len(elements))
-	for i, element := range elements {
-		many.items = append(many.items, EnqueuedItem{Index: i})
-		spec := &jobs.Spec{}
-		if len(element) > a.mostJobBytes() {
-			many.items[i].Errors = []ProblemField{{Location: place(i).of(""), Message: tooLarge(a.mostJobBytes()).Detail}}
-			continue
-		}
-		if err := a.parse(element, spec); err != nil {
-			many.items[i].Errors = place(i).fields(err)
-			continue
-		}
-		specs, places = append(specs, spec), append(places, i)
-	}
-	results, err := a.client.EnqueueMany(ctx, specs)
-	answered := len(elements)
-	for i, result := range results {
-		item := &many.items[places[i]]
-		switch {
-		case result.Job != nil:
-			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
-		case result.Err != nil && errors.Is(result.Err, jobs.ErrInvalid):
-			item.Errors = place(places[i]).fields(result.Err)
-		default:
-			answered = min(answered, places[i])
-			if err == nil {
-				err = result.Err
-			}
-		}
-	}
-	for i := range many.items[:answered] {
-		many.count(&many.items[i])
-	}
-	if err != nil {
-		p := a.problem(ctx, "body", err)
-		p.Progress = many.progress(answered)
-		p.write(w)
-		return
-	}
-	a.writeMany(ctx, w, many, many.items)
+	// What has begun is finished when the client has left.
+	stream := a.newLineStream(context.WithoutCancel(r.Context()), held)
+	stream.all, stream.many.items = true, make([]EnqueuedItem, 0, len(elements))
+	stream.lines = &arraySource{rest: elements, longest: stream.longest}
+	stream.run(w)
 }
+
+// arraySource is an array as a [lineSource].
+type arraySource struct {
+	rest    [][]byte
+	longest int // bytes of an element
+}
+
+// Next implements lineSource.
+func (s *arraySource) Next() ([]byte, error) {
+	if len(s.rest) == 0 {
+		return nil, io.EOF
+	}
+	next := s.rest[0]
+	s.rest = s.rest[1:]
+	if len(next) > s.longest {
+		return nil, jobjson.ErrLongLine
+	}
+	return next, nil
+}
+
+// Number implements lineSource.
+func (*arraySource) Number() int { return 0 }
+
+// Starved implements lineSource.
+func (*arraySource) Starved() bool { return false }
 
 // place is where a job of an array is.
 func place(i int) at { return at("body[" + strconv.Itoa(i) + "]") }
@@ -89,19 +76,34 @@ func split(data []byte) ([][]byte, *Problem) {
 type many struct {
 	items                          []EnqueuedItem
 	accepted, duplicates, rejected int
+	wordings                       int // errors of all jobs
 }
 
-func newMany(n int) *many { return &many{items: make([]EnqueuedItem, 0, n)} }
-
+// count counts a job. Its errors are shortened once the request has had mostWordings.
 func (m *many) count(item *EnqueuedItem) {
 	switch {
 	case item.Errors != nil:
 		m.rejected++
+		if m.wordings += len(item.Errors); m.wordings > mostWordings {
+			item.Errors = shortened(item.Errors)
+		}
 	case item.Duplicate:
 		m.duplicates++
 	default:
 		m.accepted++
 	}
+}
+
+// shortened is the first error, with the number of the others.
+func shortened(errs []ProblemField) []ProblemField {
+	first := errs[0]
+	if len(first.Message) > longestShortened {
+		first.Message = strings.ToValidUTF8(first.Message[:longestShortened], "") + "…"
+	}
+	if more := len(errs) - 1; more > 0 {
+		first.Message += " (errors of this job that are not listed: " + strconv.Itoa(more) + ")"
+	}
+	return []ProblemField{first}
 }
 
 func (m *many) progress(answered int) *Progress {
@@ -110,16 +112,16 @@ func (m *many) progress(answered int) *Progress {
 
 // writeMany says what became of many jobs: 201 if any was enqueued; 200 if none was
 // and none was refused, or some existed; 422 if all that there were are refused.
-func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many, items []EnqueuedItem) {
+func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many) {
 	status := http.StatusOK
 	switch {
 	case m.accepted > 0:
 		status = http.StatusCreated
 	case m.rejected > 0 && m.duplicates == 0:
 		p := newProblem(http.StatusUnprocessableEntity, "none of the jobs can be accepted; errors says what is wrong with each")
-		for _, item := range items {
+		for _, item := range m.items {
 			p.Errors = append(p.Errors, item.Errors...)
-			if len(p.Errors) >= mostRejections {
+			if len(p.Errors) >= mostWordings {
 				break
 			}
 		}
@@ -127,5 +129,5 @@ func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many, ite
 		p.write(w)
 		return
 	}
-	a.writeJSON(ctx, w, status, Enqueued{Accepted: m.accepted, Duplicates: m.duplicates, Rejected: m.rejected, Items: items})
+	a.writeJSON(ctx, w, status, Enqueued{Accepted: m.accepted, Duplicates: m.duplicates, Rejected: m.rejected, Items: m.items})
 }

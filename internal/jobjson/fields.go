@@ -61,45 +61,51 @@ func noSuchField(name string) string {
 // set puts the value of a field into spec, and tells p what is wrong with it. The
 // error is errSyntax.
 func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) error {
-	var err error
-	var seen *bool
-	switch name {
-	case "id":
-		seen, err = &s.id, setText(value, &spec.ID)
-	case "destination":
-		seen, err = &s.destination, setText(value, &spec.Destination)
-	case "key":
-		seen, err = &s.key, setText(value, &spec.Key)
-	case "priority":
-		var text string
-		seen, err = &s.priority, setText(value, &text)
-		spec.Priority = jobs.Priority(text)
-	case "payload":
-		seen, spec.Payload = &s.payload, value
-	case "request":
-		seen, err = &s.request, setStrict(value, &spec.Request)
-	case "retry":
-		seen, err = &s.retry, setStrict(value, &spec.Retry)
-	case "max_reschedules":
-		seen, err = &s.maxReschedules, setNumber(value, &spec.MaxReschedules)
-	case "available_at":
-		seen, err = &s.availableAt, setTime(value, &spec.At)
-	case "batch":
-		seen, err = &s.batch, setGiven(value, &spec.Batch)
-	case "after":
-		seen, err = &s.after, setTexts(value, &spec.After)
-	case "ttl":
-		seen, err = &s.ttl, setTTL(value, &spec.TTL)
-	case "expires_at":
-		seen, err = &s.expiresAt, setTime(value, &spec.ExpiresAt)
-	default:
-		if !json.Valid(value) {
+	seen := s.of(name)
+	if seen == nil || *seen {
+		switch {
+		case !json.Valid(value):
 			return errSyntax
-		}
-		if s.reported = s.reported || reported[name]; !reported[name] {
+		case p.full():
+		case seen != nil:
+			p.bad(name, "is given twice")
+		case !reported[name]:
 			p.bad(clip(name), noSuchField(name))
 		}
+		s.reported = s.reported || reported[name]
 		return nil
+	}
+	*seen = true
+	var err error
+	switch name {
+	case "id":
+		err = setText(value, &spec.ID)
+	case "destination":
+		err = setText(value, &spec.Destination)
+	case "key":
+		err = setText(value, &spec.Key)
+	case "priority":
+		var text string
+		err = setText(value, &text)
+		spec.Priority = jobs.Priority(text)
+	case "payload":
+		spec.Payload = value
+	case "request":
+		err = setStrict(value, mostRequestBytes, &spec.Request)
+	case "retry":
+		err = setStrict(value, mostRetryBytes, &spec.Retry)
+	case "max_reschedules":
+		err = setNumber(value, &spec.MaxReschedules)
+	case "available_at":
+		err = setTime(value, &spec.At)
+	case "batch":
+		err = setGiven(value, &spec.Batch)
+	case "after":
+		err = setTexts(value, mostParents, &spec.After)
+	case "ttl":
+		err = setTTL(value, &spec.TTL)
+	case "expires_at":
+		err = setTime(value, &spec.ExpiresAt)
 	}
 	part, inside := errors.AsType[*partError](err)
 	switch {
@@ -109,12 +115,50 @@ func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) 
 		p.bad(name+"."+part.field, part.text)
 	case err != nil:
 		p.bad(name, err.Error())
-	case *seen:
-		p.bad(name, "is given twice")
 	}
-	*seen = true
 	return nil
 }
+
+// of is where it is noted that a field has come, nil for one that set does not know.
+func (s *seenFields) of(name string) *bool {
+	switch name {
+	case "id":
+		return &s.id
+	case "destination":
+		return &s.destination
+	case "key":
+		return &s.key
+	case "payload":
+		return &s.payload
+	case "request":
+		return &s.request
+	case "priority":
+		return &s.priority
+	case "retry":
+		return &s.retry
+	case "max_reschedules":
+		return &s.maxReschedules
+	case "available_at":
+		return &s.availableAt
+	case "batch":
+		return &s.batch
+	case "after":
+		return &s.after
+	case "ttl":
+		return &s.ttl
+	case "expires_at":
+		return &s.expiresAt
+	}
+	return nil
+}
+
+// Bounds of what is decoded into Go's own forms, which take many times the memory. What
+// is longer is refused whatever it says.
+const (
+	mostRequestBytes = 64 << 10
+	mostRetryBytes   = 4 << 10
+	mostParents      = 1000
+)
 
 // partError is what is wrong with a field of an object.
 type partError struct{ field, text string }
@@ -144,8 +188,13 @@ func setGiven(value []byte, into *string) error {
 	return err
 }
 
-// setTexts takes a list of strings, or null for none.
-func setTexts(value []byte, into *[]string) error {
+// setTexts takes a list of at most most strings, or null for none.
+func setTexts(value []byte, most int, into *[]string) error {
+	if value[0] == '[' {
+		if _, ok := Elements(value, most); !ok {
+			return bounded(value, "has more than %d ids, which is the most that is accepted", most)
+		}
+	}
 	var texts []string
 	if err := json.Unmarshal(value, &texts); err != nil {
 		return wrongKind(value, "a list of strings")
@@ -214,14 +263,25 @@ func setTime(value []byte, into *time.Time) error {
 	return err
 }
 
-// setStrict decodes an object, or null for none, and refuses fields that it does
-// not know.
-func setStrict(value []byte, into any) error {
+// bounded is the error of a value that is too large, unless it is no value at all.
+func bounded(value []byte, format string, args ...any) error {
+	if !json.Valid(value) {
+		return errSyntax
+	}
+	return fmt.Errorf(format, args...)
+}
+
+// setStrict decodes an object of at most most bytes, or null for none, and refuses
+// fields that it does not know.
+func setStrict(value []byte, most int, into any) error {
 	if string(value) == "null" {
 		return nil
 	}
 	if value[0] != '{' {
 		return wrongKind(value, "an object")
+	}
+	if len(value) > most {
+		return bounded(value, "has %d bytes, at most %d are accepted", len(value), most)
 	}
 	dec := json.NewDecoder(bytes.NewReader(value))
 	dec.DisallowUnknownFields()
@@ -230,7 +290,7 @@ func setStrict(value []byte, into any) error {
 			return errSyntax
 		}
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return &partError{wrong.Field, fmt.Sprintf("%s found where %s is expected", wrong.Value, kindWord(wrong.Type))}
+			return &partError{wrong.Field, fmt.Sprintf("%s found where %s is expected", clip(wrong.Value), kindWord(wrong.Type))}
 		}
 		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: ")
 		if quoted, ok := strings.CutPrefix(text, "unknown field "); ok {
@@ -261,10 +321,7 @@ func kindWord(t reflect.Type) string {
 
 // wrongKind says what was expected, unless the value is none at all.
 func wrongKind(value []byte, want string) error {
-	if !json.Valid(value) {
-		return errSyntax
-	}
-	return errors.New("must be " + want)
+	return bounded(value, "must be %s", want)
 }
 
 // ParseTime reads an instant in RFC 3339; the error says so in words for people.

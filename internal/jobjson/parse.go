@@ -69,7 +69,7 @@ func Complete(err error, spec *jobs.Spec, limits jobs.Limits) error {
 	}
 	all := slices.Clone(unread.Fields)
 	for _, f := range invalid.Fields {
-		if !slices.ContainsFunc(unread.Fields, func(u jobs.FieldError) bool { return covers(u.Field, f.Field) }) {
+		if len(all) < MostErrors && !slices.ContainsFunc(unread.Fields, func(u jobs.FieldError) bool { return covers(u.Field, f.Field) }) {
 			all = append(all, f)
 		}
 	}
@@ -91,8 +91,8 @@ var errSyntax = errors.New("syntax")
 
 // syntaxProblem describes what is wrong in the words of encoding/json.
 func syntaxProblem(line []byte) error {
-	var anything any
-	if err := json.Unmarshal(line, &anything); err != nil {
+	var whole json.RawMessage
+	if err := json.Unmarshal(line, &whole); err != nil {
 		return &SyntaxError{fmt.Sprintf("is not valid JSON: %v", err)}
 	}
 	return &SyntaxError{`is not a JSON object; write a job such as {"destination":"example","payload":{}}`}
@@ -105,15 +105,18 @@ type parser struct {
 	wrong []jobs.FieldError
 }
 
-// mostWrong bounds the fields that an error names.
-const mostWrong = 50
+// MostErrors bounds the errors of one job.
+const MostErrors = 50
 
 // bad notes what is wrong with a field.
 func (p *parser) bad(field, text string) {
-	if len(p.wrong) < mostWrong {
+	if !p.full() {
 		p.wrong = append(p.wrong, jobs.FieldError{Field: field, Message: text})
 	}
 }
+
+// full reports whether no more errors are noted.
+func (p *parser) full() bool { return len(p.wrong) >= MostErrors }
 
 // object reads the whole line.
 func (p *parser) object(spec *jobs.Spec) error {
