@@ -248,14 +248,18 @@ func (p *Publisher) Run(ctx context.Context) error {
 		var sweeping sync.WaitGroup
 		defer sweeping.Wait()
 		sweeping.Go(func() { p.sweep(ctx) })
-		p.register(ctx, names)
+		var registering sync.WaitGroup
+		registering.Go(func() { p.register(ctx, names) })
+		// Not a moment later than ctx: a call to Redis under way may take seconds.
+		<-ctx.Done()
+		defer p.leave(ctx)
+		defer registering.Wait()
 	}
 	var wg sync.WaitGroup
 	for _, d := range started {
 		wg.Go(d.shutdown)
 	}
 	wg.Wait()
-	p.leave(ctx)
 	if startErr != nil {
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}

@@ -16,7 +16,11 @@ import (
 var version, commit string
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	signals := []os.Signal{syscall.SIGTERM, os.Interrupt}
+	if !signal.Ignored(syscall.SIGHUP) { // by nohup
+		signals = append(signals, syscall.SIGHUP)
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), signals...)
 	// The first signal asks for a stop in order. After it signals have their usual
 	// effect again, so that a second one ends the process at once.
 	context.AfterFunc(ctx, stop)

@@ -6,7 +6,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -21,6 +23,10 @@ import (
 
 // redisPatience is how long a worker waits for Redis at its start.
 const redisPatience = 30 * time.Second
+
+// redisGrace is how long after SHUTDOWN_TIMEOUT a worker that stops gives Redis up. What
+// is not written down by then comes back when leases end.
+const redisGrace = 5 * time.Second
 
 // flushWithin is how long a worker's end waits for the collector of traces.
 const flushWithin = 5 * time.Second
@@ -55,6 +61,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return fmt.Errorf("app: open Redis: %w", err)
 	}
 	stop.add(closer.Close)
+	stop.add(closeLate(ctx, closer, cfg.ShutdownTimeout+redisGrace, log))
 	// From here on a scrape says that Redis is away, should it be.
 	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: process.Version, Commit: process.Commit, Logger: log})
 	if err != nil {
@@ -122,6 +129,34 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	}
 	log.InfoContext(ctx, "worker stopped")
 	return nil
+}
+
+// closeLate closes the client at that time after ctx's end, and with it ends all that
+// still waits for a Redis that does not answer: go-redis goes on to read when a context
+// is cancelled. The step that it returns calls that off.
+func closeLate(ctx context.Context, client io.Closer, after time.Duration, log *slog.Logger) func() error {
+	done := make(chan struct{})
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-done:
+			return
+		}
+		late := time.NewTimer(after)
+		defer late.Stop()
+		select {
+		case <-late.C:
+			log.Warn("Redis does not answer in time; the worker stops without it")
+			_ = client.Close() // again at its own step, which says what went wrong
+		case <-done:
+		}
+	})
+	return func() error {
+		close(done)
+		waiting.Wait()
+		return nil
+	}
 }
 
 // awaitRedis waits until Redis answers, and asks it whether this process may do what it

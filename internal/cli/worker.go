@@ -12,7 +12,7 @@ type workerCmd struct{}
 
 // Help implements kong.HelpProvider.
 func (workerCmd) Help() string {
-	return `Publishes the jobs of all destinations in the environment until SIGTERM or SIGINT;
+	return `Publishes the jobs of all destinations in the environment until SIGTERM, SIGINT or SIGHUP;
 then calls in flight get SHUTDOWN_TIMEOUT to finish. A second signal ends it at
 once. Run as many workers as you like, on as many machines: they share the
 circuit breakers. Logs go to stderr (LOG_LEVEL, LOG_FORMAT).

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/net/http/httpguts"
 
@@ -16,6 +17,14 @@ import (
 )
 
 var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+// checkShutdown warns of calls that a stop cuts although they are within their bound.
+func (l *loader) checkShutdown(d destinationVars, index int, shutdown time.Duration) {
+	if name := blockName(index, "TIMEOUT"); l.found.ok(name, "SHUTDOWN_TIMEOUT") && d.Timeout > shutdown {
+		l.found.warn(name, "%s is longer than SHUTDOWN_TIMEOUT (%s): a worker that stops cuts calls that the API may have accepted, and they are made again; set SHUTDOWN_TIMEOUT to %s or more",
+			d.Timeout, shutdown, d.Timeout)
+	}
+}
 
 // readDestination reads and checks one block. global supplies the breaker's
 // values that the block does not override.

@@ -186,6 +186,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 		} else {
 			names[d.Name] = index
 		}
+		l.checkShutdown(d, index, cfg.ShutdownTimeout)
 		destinations[i] = d
 		cfg.Destinations = append(cfg.Destinations, d.destination())
 	}

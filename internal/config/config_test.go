@@ -138,7 +138,7 @@ func TestLoadEveryVariable(t *testing.T) {
 		"MAX_CRASHES=1",
 		"MAX_PAYLOAD_BYTES=16777216",
 		"IDEMPOTENCY_SCOPE=attempt",
-		"SHUTDOWN_TIMEOUT=1m",
+		"SHUTDOWN_TIMEOUT=90s",
 		"LOG_LEVEL=WARN",
 		"LOG_FORMAT=json",
 		"SLACK_BOT_TOKEN=xoxb-1-a\n",
@@ -205,7 +205,7 @@ func TestLoadEveryVariable(t *testing.T) {
 		MaxCrashes:         1,
 		MaxPayloadBytes:    16777216,
 		IdempotencyScope:   "attempt",
-		ShutdownTimeout:    time.Minute,
+		ShutdownTimeout:    90 * time.Second,
 		OpsAddr:            "127.0.0.1:9090",
 		Log:                Log{Level: slog.LevelWarn, Format: "json"},
 		Alerts: Alerts{
@@ -353,6 +353,10 @@ func TestLoadWarnings(t *testing.T) {
 		{
 			"probe lease", with("DESTINATION_0_TIMEOUT=5s", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=5000"),
 			[]string{"DESTINATION_0_TIMEOUT: is not shorter than the probe's lease (PROBE_TIMEOUT_MS, 5000): a slow probe may be joined by a second one"},
+		},
+		{
+			"calls that a stop cuts", with("DESTINATION_0_TIMEOUT=45s", "DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://b.example"),
+			[]string{"DESTINATION_0_TIMEOUT: 45s is longer than SHUTDOWN_TIMEOUT (30s): a worker that stops cuts calls that the API may have accepted, and they are made again; set SHUTDOWN_TIMEOUT to 45s or more"},
 		},
 		{
 			"embedded",

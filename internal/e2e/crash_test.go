@@ -148,6 +148,25 @@ func TestSIGTERMUnderLoad(t *testing.T) {
 	}
 }
 
+// SIGHUP, as of a terminal that is closed, stops a worker as SIGTERM does: calls in
+// flight finish.
+func TestSIGHUPDrains(t *testing.T) {
+	t.Parallel()
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Latency: time.Second})
+	w := f.start()
+	ids := f.enqueue(1)
+	if err := f.api.Wait(t.Context(), func(s fakeapi.Stats) bool { return s.InFlight == 1 }); err != nil {
+		t.Fatal(err)
+	}
+	if code, _ := w.stop(syscall.SIGHUP); code != 0 {
+		t.Errorf("exit code %d, want 0", code)
+	}
+	if got := f.job(ids[0]); got.Status != jobs.Completed {
+		t.Errorf("the job in flight is %s, want completed", got.Status)
+	}
+	f.exactlyOnce(ids)
+}
+
 // SIGTERM while the gate waits touches nothing.
 func TestSIGTERMWhileOpen(t *testing.T) {
 	t.Parallel()
