@@ -14,6 +14,12 @@ import (
 // expireSeen ends those of the jobs just read whose time is over, and returns them
 // as they are then. If Redis fails they are returned as they were read.
 func (c *Client) expireSeen(ctx context.Context, seen []*Job) []*Job {
+	return c.expireAndRead(ctx, seen, func(queue string, ids []string) ([]*Job, error) {
+		return c.readAll(ctx, []string{queue}, ids)
+	})
+}
+
+func (c *Client) expireAndRead(ctx context.Context, seen []*Job, read func(queue string, ids []string) ([]*Job, error)) []*Job {
 	due := map[string][]int{}
 	now := c.now()
 	seen = slices.Clone(seen)
@@ -37,7 +43,7 @@ func (c *Client) expireSeen(ctx context.Context, seen []*Job) []*Job {
 				return seen
 			}
 		}
-		again, err := c.readAll(ctx, []string{queue}, ids)
+		again, err := read(queue, ids)
 		if err != nil {
 			return seen
 		}
@@ -47,9 +53,6 @@ func (c *Client) expireSeen(ctx context.Context, seen []*Job) []*Job {
 		}
 		for _, i := range places {
 			if j := now[seen[i].ID]; j != nil {
-				if seen[i].Payload == nil { // of a list
-					j.Payload = nil
-				}
 				seen[i] = j
 			}
 		}
@@ -67,10 +70,33 @@ func (c *Client) expireHeads(ctx context.Context, heads []*head) {
 				some, places = append(some, j), append(places, i)
 			}
 		}
-		for k, j := range c.expireSeen(ctx, some) {
+		for k, j := range c.expireAndRead(ctx, some, func(queue string, ids []string) ([]*Job, error) {
+			return c.readWithoutPayloads(ctx, queue, ids)
+		}) {
 			h.jobs[places[k]] = j
 		}
 	}
+}
+
+// readWithoutPayloads reads jobs of a queue; those that are not there are left out.
+func (c *Client) readWithoutPayloads(ctx context.Context, queue string, ids []string) ([]*Job, error) {
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = record.Task(queue, id)
+	}
+	var out []*Job
+	for chunk := range slices.Chunk(keys, recordsAtOnce) {
+		outlines, err := c.outlines(ctx, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for _, o := range outlines {
+			if j := o.job(); j != nil {
+				out = append(out, j)
+			}
+		}
+	}
+	return out, nil
 }
 
 // sweepsPerLook bounds what a look does besides looking: 2000 jobs are ended in

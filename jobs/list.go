@@ -25,6 +25,8 @@ const (
 	passPerPage = 100_000
 	// scanAtOnce is how many of them are read in one round trip at least.
 	scanAtOnce = 100
+	// pageBytes bounds what the jobs of a page take together, as they are kept in Redis.
+	pageBytes = 16 << 20
 )
 
 // Filter selects jobs. Zero fields select all, except that the jobs which Tidegate
@@ -47,6 +49,8 @@ type ListOptions struct {
 
 // Page is a page of jobs without their payloads.
 type Page struct {
+	// Items are fewer than asked for where there are no more, where a filter by key or
+	// batch passes over many, and where they take more than 16 MiB.
 	Items []*Job `json:"items"`
 	// Next is the cursor of the next page, empty after the last one.
 	Next string `json:"next"`
@@ -81,8 +85,8 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 		}
 	}
 	page := &Page{Items: []*Job{}}
-	scanned, passed, atOnce := 0, 0, 0
-	for len(page.Items) < o.Limit && scanned < scanPerPage && passed < passPerPage {
+	scanned, passed, atOnce, bytes := 0, 0, 0, 0
+	for len(page.Items) < o.Limit && bytes < pageBytes && scanned < scanPerPage && passed < passPerPage {
 		want := max(o.Limit-len(page.Items), atOnce)
 		before := scanned
 		if o.Key != "" || o.Batch != "" && len(o.Statuses) > 0 {
@@ -102,10 +106,10 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 			}
 			scanned++
 			if o.matches(j) {
-				j.Payload = nil
 				page.Items = append(page.Items, j)
+				bytes += h.sizes[i]
 			}
-			return len(page.Items) < o.Limit
+			return len(page.Items) < o.Limit && bytes < pageBytes
 		})
 		if n == 0 {
 			cur = nil
@@ -237,6 +241,9 @@ func merge(heads []*head, n int, take func(h *head, i int) (more bool)) int {
 		var best *head
 		for _, h := range heads {
 			if h.next == len(h.ids) {
+				if h.cut {
+					return taken // what comes next in it may be newer than the others
+				}
 				continue
 			}
 			if h.jobs[h.next] == nil { // no record: pass over it at once

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/base64"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -294,5 +295,62 @@ func TestCursorIsSafeInAURL(t *testing.T) {
 	next := b.list(o).Next
 	if strings.Trim(next, "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_") != "" {
 		t.Errorf("cursor %s", next)
+	}
+}
+
+// What jobs carry besides payloads bounds a page too, and what the heads of a list hold:
+// the next pages have the rest, in order.
+func TestListIsBoundedByBytes(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	c, err := jobs.NewClient(rdb, jobs.WithDestinations("shop", "stock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const stored = 1200
+	specs := make([]*jobs.Spec, stored)
+	for i := range specs {
+		// 24 MB together.
+		specs[i] = jobs.New([]string{"shop", "stock"}[i%2], "payload", jobs.ID(fmt.Sprintf("job-%04d", i)), jobs.Header("X-Long", strings.Repeat("x", 8000)))
+	}
+	if _, err := c.EnqueueMany(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+	// Answers of APIs, which are kept with the jobs.
+	answer := strings.Repeat("y", 12_000)
+	if _, err := rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+		for i := range specs {
+			pipe.HSet(t.Context(), record.Task(record.Queue(specs[i].Destination, record.Default), specs[i].ID), record.FieldResponseStatus, 200, record.FieldResponseBody, answer)
+		}
+		return nil
+	}); err != nil {
+		t.Fatal(err)
+	}
+	var ids []string
+	pages := 0
+	for o := (jobs.ListOptions{Limit: 1000}); ; pages++ {
+		page, err := c.List(t.Context(), o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		bytes := 0
+		for _, j := range page.Items {
+			if j.Payload != nil || len(j.Request.Headers["X-Long"]) != 8000 || j.Response.Body != answer {
+				t.Fatalf("listed without what it carries, or with its payload: %.200v", j)
+			}
+			bytes += len(j.Request.Headers["X-Long"]) + len(j.Response.Body)
+			ids = append(ids, j.ID)
+		}
+		if bytes > 17<<20 {
+			t.Errorf("page %d has %d jobs of %d MB together", pages, len(page.Items), bytes>>20)
+		}
+		if page.Next == "" {
+			break
+		}
+		o.Cursor = page.Next
+	}
+	slices.Reverse(ids)
+	if len(ids) != stored || !slices.IsSorted(ids) || pages < 1 {
+		t.Errorf("%d jobs in %d pages, sorted: %v; want each of %d once, the newest first, in 2 pages or more", len(ids), pages+1, slices.IsSorted(ids), stored)
 	}
 }

@@ -19,6 +19,7 @@ type more struct {
 	Created   int64    `json:"created,omitempty"`
 	After     []string `json:"after,omitempty"`
 	Key       string   `json:"key,omitempty"`
+	Payload   *[2]int  `json:"payload,omitempty"` // of a long one, where it stands in the message
 }
 
 // moreOf encodes it, "" for a plain job, and completes the job with what is known
@@ -53,7 +54,11 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	if len(m.After) > 0 {
 		j.Status = Waiting
 	}
-	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && len(m.After) == 0 {
+	if len(j.Payload) > record.OutlineAbove {
+		from, to := record.PayloadSpan(j.Payload)
+		m.Payload = &[2]int{from, to}
+	}
+	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && len(m.After) == 0 && m.Payload == nil {
 		return "", nil
 	}
 	b, err := json.Marshal(m)

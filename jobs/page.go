@@ -6,6 +6,7 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -76,6 +77,8 @@ type head struct {
 	ids    []string
 	scores []string
 	jobs   []*Job // nil where the id has no record
+	sizes  []int  // of the records in bytes, without payloads
+	cut    bool   // fill left out ids that follow
 	next   int    // of merge
 }
 
@@ -205,47 +208,136 @@ func (h *head) take(reply []any) {
 	}
 }
 
-// recordsAtOnce bounds what is in memory of records, which hold payloads.
-const recordsAtOnce = 100
+const (
+	// recordsAtOnce is how many records are read in one round trip.
+	recordsAtOnce = 250
+	// headBytes bounds the records of all heads, as far as the first of each allows.
+	headBytes = 4 << 20
+)
 
-// fill reads the records of all heads, without their payloads.
+// outlineFields are those of a record that a Job without its payload is made of.
+var outlineFields = []string{
+	record.FieldOutline, record.FieldState, record.FieldGhost, record.FieldAttempt, record.FieldReschedules, record.FieldCrashes,
+	record.FieldLastError, record.FieldBy, record.FieldStartedAt, record.FieldExpiresAt, record.FieldAvailableAt, record.FieldReason,
+	record.FieldEndedAt, record.FieldResume, record.FieldResponseStatus, record.FieldResponseBody,
+}
+
+// place is where in the heads a record goes.
+type place struct {
+	h *head
+	i int
+}
+
+// fill reads the records of all heads without their payloads, the first of each head, the
+// second of each, and so on, until they are too large together. Of what is left out the
+// heads forget the ids: it is read with the next ones.
 func (c *Client) fill(ctx context.Context, heads []*head) error {
-	type place struct {
-		h *head
-		i int
-	}
 	var places []place
-	for _, h := range heads {
-		h.jobs = make([]*Job, len(h.ids))
-		for i := range h.ids {
-			places = append(places, place{h, i})
+	for i, more := 0, true; more; i++ {
+		more = false
+		for _, h := range heads {
+			if i < len(h.ids) {
+				places, more = append(places, place{h, i}), true
+			}
 		}
+	}
+	for _, h := range heads {
+		h.jobs, h.sizes = make([]*Job, 0, len(h.ids)), make([]int, 0, len(h.ids))
 	}
 	var held []*Job
+	bytes := 0
 	for chunk := range slices.Chunk(places, recordsAtOnce) {
-		cmds := make([]*redis.MapStringStringCmd, len(chunk))
-		if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-			for k, p := range chunk {
-				cmds[k] = pipe.HGetAll(ctx, record.Task(p.h.source.queue, p.h.ids[p.i]))
-			}
-			return nil
-		}); err != nil {
-			return fmt.Errorf("read records: %w", err)
+		if bytes >= headBytes && chunk[0].i > 0 {
+			break
+		}
+		keys := make([]string, len(chunk))
+		for k, p := range chunk {
+			keys[k] = record.Task(p.h.source.queue, p.h.ids[p.i])
+		}
+		outlines, err := c.outlines(ctx, keys)
+		if err != nil {
+			return err
 		}
 		for k, p := range chunk {
-			fields := cmds[k].Val()
-			if fields[record.FieldMsg] == "" || p.h.source.kind == list && fields[record.FieldGhost] != "" {
-				continue // gone, or elsewhere
+			o, j := outlines[k], outlines[k].job()
+			if p.h.source.kind == list && o.fields[record.FieldGhost] != "" {
+				j = nil // it is elsewhere
 			}
-			// A record that cannot be read is left out of the list; get shows why.
-			if j, err := FromRecord(fields); err == nil {
-				j.Payload = nil
-				p.h.jobs[p.i] = j
-				if fields[record.FieldState] == record.StateHeld {
-					held = append(held, j)
-				}
+			if j != nil && o.fields[record.FieldState] == record.StateHeld {
+				held = append(held, j)
 			}
+			bytes += o.size
+			p.h.jobs, p.h.sizes = append(p.h.jobs, j), append(p.h.sizes, o.size)
 		}
 	}
+	for _, h := range heads {
+		h.cut = len(h.jobs) < len(h.ids)
+		h.ids = h.ids[:len(h.jobs)]
+	}
 	return c.heldUntil(ctx, held)
+}
+
+// outline is a record without its payload and its history.
+type outline struct {
+	fields map[string]string
+	size   int // bytes
+}
+
+// job is nil where the record is gone or cannot be read: get shows why.
+func (o outline) job() *Job {
+	if o.fields[record.FieldMsg] == "" {
+		return nil
+	}
+	j, err := FromRecord(o.fields)
+	if err != nil {
+		return nil
+	}
+	j.Payload = nil
+	return j
+}
+
+// outlines reads those of several task hashes: what is beside the messages, then the
+// messages whose payloads are too short for an outline of their own.
+func (c *Client) outlines(ctx context.Context, keys []string) ([]outline, error) {
+	out := make([]outline, len(keys))
+	fields := make([]*redis.SliceCmd, len(keys))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for k, key := range keys {
+			fields[k] = pipe.HMGet(ctx, key, outlineFields...)
+		}
+		return nil
+	}); err != nil {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	messages := map[int]*redis.StringCmd{}
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for k, cmd := range fields {
+			out[k].fields = make(map[string]string, len(outlineFields))
+			for i, value := range cmd.Val() {
+				if text, ok := value.(string); ok { // nil where there is no such field
+					out[k].set(outlineFields[i], text)
+				}
+			}
+			if text, ok := out[k].fields[record.FieldOutline]; ok {
+				out[k].fields[record.FieldMsg] = text
+			} else {
+				messages[k] = pipe.HGet(ctx, keys[k], record.FieldMsg)
+			}
+		}
+		return nil
+	}); err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("read messages: %w", err)
+	}
+	for k, cmd := range messages {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // Nil: the job is gone
+			return nil, fmt.Errorf("read a message: %w", err)
+		}
+		out[k].set(record.FieldMsg, cmd.Val())
+	}
+	return out, nil
+}
+
+func (o *outline) set(field, text string) {
+	o.fields[field] = text
+	o.size += len(text)
 }

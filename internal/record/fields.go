@@ -6,6 +6,7 @@ const (
 	FieldState        = "state"
 	FieldPendingSince = "pending_since" // unix nanoseconds
 
+	FieldOutline        = "outline"      // msg without its payload, where that has more than OutlineAbove bytes
 	FieldAttempt        = "attempt"      // retries made
 	FieldReschedules    = "reschedules"  // reschedules made
 	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
@@ -34,6 +35,9 @@ const (
 	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
 	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
 )
+
+// OutlineAbove is how many bytes of payload lists read at most for each job.
+const OutlineAbove = 4 << 10
 
 // FieldAfterPrefix begins the field that a job has for each of its parents: "1"
 // until the parent has completed, then "0".

@@ -79,6 +79,13 @@ func (m *Message) AppendTo(b []byte) []byte {
 	return b
 }
 
+// PayloadSpan is where the payload stands in an encoded message of TaskType: what is before
+// from and what is from to on is a message without it.
+func PayloadSpan(payload []byte) (from, to int) {
+	from = protowire.SizeTag(numType) + protowire.SizeBytes(len(TaskType))
+	return from, from + protowire.SizeTag(numPayload) + protowire.SizeBytes(len(payload))
+}
+
 func appendString(b []byte, num protowire.Number, s string) []byte {
 	if s == "" {
 		return b

@@ -294,3 +294,24 @@ func eventually(t *testing.T, what string, ok func() bool) {
 		}
 	}
 }
+
+// Without its payload a message is the same but for that.
+func TestPayloadSpan(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{1, 127, 128, 5000, 300_000} {
+		m := record.Message{
+			Type: record.TaskType, Payload: bytes.Repeat([]byte{'x'}, n), ID: "a", Queue: "tidegate:shop",
+			Headers: map[string]string{"key": "alice"}, Retry: record.MaxRetry, Timeout: 60, Retention: 30,
+		}
+		encoded := m.AppendTo(nil)
+		from, to := record.PayloadSpan(m.Payload)
+		got, err := record.DecodeMessage(slices.Concat(encoded[:from], encoded[to:]))
+		if err != nil {
+			t.Fatalf("payload of %d bytes: %v", n, err)
+		}
+		m.Payload = nil
+		if diff := cmp.Diff(&m, got, same); diff != "" {
+			t.Errorf("payload of %d bytes (-want +got)\n%s", n, diff)
+		}
+	}
+}
