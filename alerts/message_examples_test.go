@@ -55,7 +55,7 @@ func shopHinted() situation {
 func shopProbeFailed() situation {
 	return changed(shopLimited(), func(s *situation) {
 		s.Now, s.Until = afterNoon(10*time.Minute+2*time.Second), afterNoon(15*time.Minute+2*time.Second)
-		s.Cause, s.Probes, s.Wasted, s.Rescheduled, s.Backlog, s.Expiring = breaker.CauseProbe, 2, 5, 5, 1377, 1
+		s.Probes, s.Wasted, s.Rescheduled, s.Backlog, s.Expiring = 2, 5, 5, 1377, 1
 		s.Answers[0].At = afterNoon(10 * time.Minute)
 		s.Answers[1].At = afterNoon(5 * time.Minute)
 		s.Answers[2].At = afterNoon(-100 * time.Millisecond)

@@ -86,7 +86,7 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysC
 		Probes: seen.Probes, Wasted: seen.Wasted, Rescheduled: seen.Rescheduled,
 	}
 	if len(open) > 0 {
-		s.State, s.Cause, s.Incident = breaker.Open, open[0].Cause, open[0].Incident
+		s.State, s.Cause, s.Incident = breaker.Open, open[0].IncidentCause, open[0].Incident
 	}
 	if err := a.readBacklog(ctx, s); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysC
 		if err != nil {
 			return nil, fmt.Errorf("alerts: %w", err)
 		}
-		s.Keys = append(s.Keys, keySituation{Key: key, Since: o.OpenedAt, Until: o.OpenUntilRedis, Cause: o.Cause, Held: held})
+		s.Keys = append(s.Keys, keySituation{Key: key, Since: o.OpenedAt, Until: o.OpenUntilRedis, Cause: o.IncidentCause, Held: held})
 	}
 	if len(open) > 0 {
 		var err error

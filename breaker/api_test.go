@@ -129,7 +129,7 @@ func TestStatusAsJSON(t *testing.T) {
 	open := Status{
 		Name: "deviantart", State: Open, Failures: 3, LastFailure: at, Generation: 1_763_690_400_123_457,
 		OpenUntil: time.Now(), OpenUntilRedis: at.Add(5 * time.Minute), Remaining: 4*time.Minute + 12*time.Second + time.Microsecond,
-		Incident: "deviantart-1763690400123457", Cause: CauseThreshold, OpenedAt: at, Probes: 1, Wasted: 4,
+		Incident: "deviantart-1763690400123457", Cause: CauseProbe, IncidentCause: CauseThreshold, OpenedAt: at, Probes: 1, Wasted: 4,
 		Level: 2, Rescheduled: 7, Instances: []string{"a:1", "b:2"},
 	}
 	data, err := json.Marshal(open)
@@ -138,7 +138,7 @@ func TestStatusAsJSON(t *testing.T) {
 	}
 	want := `{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
 		`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
-		`"incident":"deviantart-1763690400123457","cause":"threshold","reason":"","tripped_by":"",` +
+		`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"",` +
 		`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,"budget":null,"forced":"","forced_until":null,` +
 		`"rescheduled":7,"instances":["a:1","b:2"]}`
 	if string(data) != want {
@@ -262,7 +262,7 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			t.Fatal(err)
 		}
 		want := map[string]string{
-			"state": "OPEN", "cause": "threshold", "incident": h.place.name + "-" + generation, "reason": "", "tripped_by": "",
+			"state": "OPEN", "cause": "threshold", "incident_cause": "threshold", "incident": h.place.name + "-" + generation, "reason": "", "tripped_by": "",
 			"probe_by": "", "probe_token": "", "failures": "1", "last_failure": "1763690400123", "generation": generation,
 			"revision": generation, "open_until": "1763690401124", "opened_at": "1763690400123", "probes": "0", "wasted": "1",
 			"probe_started": "0", "probe_until": "0", "probe_after": "0", "probe_retries": "0", "updated_at": "1763690400123",

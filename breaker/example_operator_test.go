@@ -125,12 +125,12 @@ func ExampleIncidents() {
 		log.Fatal(err)
 	}
 	for _, i := range incidents {
-		fmt.Printf("opened last by the %s, closed by a %s\n", i.Cause, i.EndedBy)
+		fmt.Printf("opened by the %s, closed by a %s\n", i.Cause, i.EndedBy)
 		fmt.Printf("%d calls answered 429, %d of them probes; instances: %v\n", i.Wasted, i.Probes, i.Instances)
 		fmt.Println("over:", !i.Ended.IsZero())
 	}
 	// Output:
-	// opened last by the probe, closed by a success
+	// opened by the threshold, closed by a success
 	// 3 calls answered 429, 1 of them probes; instances: [worker-1]
 	// over: true
 }

@@ -22,7 +22,8 @@ type Incident struct {
 	Name string
 	// Started is when it opened; Ended when it closed, zero while it lasts.
 	Started, Ended time.Time
-	// Cause is why it opened last, EndedBy why it closed: Cause constants.
+	// Cause is why it opened, EndedBy why it closed: Cause constants. A failed probe does
+	// not change the cause; an operator who opens it does.
 	Cause, EndedBy string
 	// Reason and By are of the operator who opened it, if one did.
 	Reason, By string
@@ -142,7 +143,7 @@ func (in *incident) incident() Incident {
 // incident is the one that lasts.
 func (s Status) incident() Incident {
 	return Incident{
-		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.Cause, Reason: s.Reason, By: s.TrippedBy,
+		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.IncidentCause, Reason: s.Reason, By: s.TrippedBy,
 		Probes: s.Probes, Wasted: s.Wasted, Rescheduled: s.Rescheduled, Instances: s.Instances,
 	}
 }

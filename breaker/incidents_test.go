@@ -43,12 +43,12 @@ func TestIncidentFromStartToEnd(t *testing.T) {
 		row{second, on("worker-2", tell("late", RateLimited(0))), "OPEN 59s failures=2 threshold wasted=3"},
 		row{second, episodes, "lasts threshold→ probes=0 wasted=3 rescheduled=0 [worker-1 worker-2]"},
 		row{minute, on("worker-3", call(RateLimited(0))), "OPEN 1m0s failures=2 probe probes=1 wasted=4"},
-		row{minute, episodes, "lasts probe→ probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
+		row{minute, episodes, "lasts threshold→ probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
 		row{2 * minute, on("worker-2", call(Success())), "CLOSED"},
-		row{2 * minute, episodes, "2m0s probe→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
+		row{2 * minute, episodes, "2m0s threshold→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]"},
 		row{2 * minute, trip(0), "OPEN until reset manual"},
 		row{3 * minute, reset, "CLOSED"},
-		row{3 * minute, episodes, "2m0s probe→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]; " +
+		row{3 * minute, episodes, "2m0s threshold→success probes=1 wasted=4 rescheduled=0 [worker-1 worker-2 worker-3]; " +
 			"1m0s manual→reset probes=0 wasted=0 rescheduled=0 [] ann maintenance"},
 	)
 }

@@ -8,35 +8,36 @@ import (
 // record is a breaker as the scripts write it: in replies, in messages and in
 // the notclosed hash. Instants are unix ms on Redis's clock; 0 is none.
 type record struct {
-	Name         string `json:"name"`
-	State        State  `json:"state"`
-	Cause        string `json:"cause"`
-	Incident     string `json:"incident"`
-	Reason       string `json:"reason"`
-	TrippedBy    string `json:"tripped_by"`
-	Forced       string `json:"forced"`
-	Instances    string `json:"instances"` // separated by commas
-	ProbeBy      string `json:"probe_by"`
-	Failures     int    `json:"failures"`
-	LastFailure  int64  `json:"last_failure"`
-	Generation   uint64 `json:"generation"`
-	Revision     uint64 `json:"revision"`
-	OpenUntil    int64  `json:"open_until"`
-	OpenedAt     int64  `json:"opened_at"`
-	Probes       int    `json:"probes"`
-	Wasted       int    `json:"wasted"`
-	Rescheduled  int    `json:"rescheduled"`
-	Level        int    `json:"level"`
-	Ramp         int    `json:"ramp"`
-	ForcedUntil  int64  `json:"forced_until"`
-	Metered      int64  `json:"metered"`
-	BudgetLeft   int    `json:"budget_left"`
-	BudgetReset  int64  `json:"budget_reset"`
-	BudgetLimit  int    `json:"budget_limit"`
-	ProbeStarted int64  `json:"probe_started"`
-	ProbeUntil   int64  `json:"probe_until"`
-	ProbeAfter   int64  `json:"probe_after"`
-	UpdatedAt    int64  `json:"updated_at"`
+	Name          string `json:"name"`
+	State         State  `json:"state"`
+	Cause         string `json:"cause"`
+	Incident      string `json:"incident"`
+	IncidentCause string `json:"incident_cause"`
+	Reason        string `json:"reason"`
+	TrippedBy     string `json:"tripped_by"`
+	Forced        string `json:"forced"`
+	Instances     string `json:"instances"` // separated by commas
+	ProbeBy       string `json:"probe_by"`
+	Failures      int    `json:"failures"`
+	LastFailure   int64  `json:"last_failure"`
+	Generation    uint64 `json:"generation"`
+	Revision      uint64 `json:"revision"`
+	OpenUntil     int64  `json:"open_until"`
+	OpenedAt      int64  `json:"opened_at"`
+	Probes        int    `json:"probes"`
+	Wasted        int    `json:"wasted"`
+	Rescheduled   int    `json:"rescheduled"`
+	Level         int    `json:"level"`
+	Ramp          int    `json:"ramp"`
+	ForcedUntil   int64  `json:"forced_until"`
+	Metered       int64  `json:"metered"`
+	BudgetLeft    int    `json:"budget_left"`
+	BudgetReset   int64  `json:"budget_reset"`
+	BudgetLimit   int    `json:"budget_limit"`
+	ProbeStarted  int64  `json:"probe_started"`
+	ProbeUntil    int64  `json:"probe_until"`
+	ProbeAfter    int64  `json:"probe_after"`
+	UpdatedAt     int64  `json:"updated_at"`
 }
 
 // plain says that there is nothing to know: CLOSED, and any call may start.

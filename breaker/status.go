@@ -39,6 +39,9 @@ type Status struct {
 	// Cause is why it opened last: CauseThreshold, CauseHint, CauseProbe,
 	// CauseRamp, CauseBudget or CauseManual.
 	Cause string
+	// IncidentCause is why the incident began, or an operator's part in it: unlike Cause,
+	// it is not changed by a failed probe.
+	IncidentCause string
 	// Reason and TrippedBy are what the operator said, and who it was.
 	Reason, TrippedBy string
 	// OpenedAt is when the incident began, on Redis's clock.
@@ -77,30 +80,31 @@ func (s Status) UntilReset() bool {
 }
 
 type statusJSON struct {
-	Name        string     `json:"name"`
-	State       State      `json:"state"`
-	Failures    int        `json:"failures"`
-	LastFailure *time.Time `json:"last_failure"`
-	Generation  uint64     `json:"generation"`
-	OpenUntil   *time.Time `json:"open_until"`
-	UntilReset  bool       `json:"until_reset"`
-	Remaining   int64      `json:"cooldown_remaining_ms"`
-	Incident    string     `json:"incident"`
-	Cause       string     `json:"cause"`
-	Reason      string     `json:"reason"`
-	TrippedBy   string     `json:"tripped_by"`
-	OpenedAt    *time.Time `json:"opened_at"`
-	Probes      int        `json:"probes"`
-	Wasted      int        `json:"wasted"`
-	ProbeBy     string     `json:"probe_by"`
-	ProbeUntil  *time.Time `json:"probe_until"`
-	Level       int        `json:"level"`
-	SlowStart   int        `json:"slow_start"`
-	Budget      *leftJSON  `json:"budget"`
-	Forced      string     `json:"forced"`
-	ForcedUntil *time.Time `json:"forced_until"`
-	Rescheduled int        `json:"rescheduled"`
-	Instances   []string   `json:"instances"`
+	Name          string     `json:"name"`
+	State         State      `json:"state"`
+	Failures      int        `json:"failures"`
+	LastFailure   *time.Time `json:"last_failure"`
+	Generation    uint64     `json:"generation"`
+	OpenUntil     *time.Time `json:"open_until"`
+	UntilReset    bool       `json:"until_reset"`
+	Remaining     int64      `json:"cooldown_remaining_ms"`
+	Incident      string     `json:"incident"`
+	Cause         string     `json:"cause"`
+	IncidentCause string     `json:"incident_cause"`
+	Reason        string     `json:"reason"`
+	TrippedBy     string     `json:"tripped_by"`
+	OpenedAt      *time.Time `json:"opened_at"`
+	Probes        int        `json:"probes"`
+	Wasted        int        `json:"wasted"`
+	ProbeBy       string     `json:"probe_by"`
+	ProbeUntil    *time.Time `json:"probe_until"`
+	Level         int        `json:"level"`
+	SlowStart     int        `json:"slow_start"`
+	Budget        *leftJSON  `json:"budget"`
+	Forced        string     `json:"forced"`
+	ForcedUntil   *time.Time `json:"forced_until"`
+	Rescheduled   int        `json:"rescheduled"`
+	Instances     []string   `json:"instances"`
 }
 
 type leftJSON struct {
@@ -118,7 +122,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 	return json.Marshal(statusJSON{
 		Name: s.Name, State: s.State, Failures: s.Failures, LastFailure: utc(s.LastFailure),
 		Generation: s.Generation, OpenUntil: utc(s.OpenUntilRedis), UntilReset: s.UntilReset(),
-		Remaining: wholeMillis(s.Remaining), Incident: s.Incident, Cause: s.Cause, Reason: s.Reason,
+		Remaining: wholeMillis(s.Remaining), Incident: s.Incident, Cause: s.Cause, IncidentCause: s.IncidentCause, Reason: s.Reason,
 		TrippedBy: s.TrippedBy, OpenedAt: utc(s.OpenedAt), Probes: s.Probes, Wasted: s.Wasted,
 		ProbeBy: s.ProbeBy, ProbeUntil: utc(s.ProbeUntil), Level: s.Level, SlowStart: s.SlowStart,
 		Budget: left, Forced: s.Forced, ForcedUntil: utc(s.ForcedUntil), Rescheduled: s.Rescheduled,
@@ -136,7 +140,7 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 	*s = Status{
 		Name: j.Name, State: j.State, Failures: j.Failures, LastFailure: value(j.LastFailure),
 		Generation: j.Generation, OpenUntilRedis: value(j.OpenUntil),
-		Remaining: time.Duration(j.Remaining) * time.Millisecond, Incident: j.Incident, Cause: j.Cause,
+		Remaining: time.Duration(j.Remaining) * time.Millisecond, Incident: j.Incident, Cause: j.Cause, IncidentCause: j.IncidentCause,
 		Reason: j.Reason, TrippedBy: j.TrippedBy, OpenedAt: value(j.OpenedAt), Probes: j.Probes,
 		Wasted: j.Wasted, ProbeBy: j.ProbeBy, ProbeUntil: value(j.ProbeUntil), Level: j.Level,
 		SlowStart: j.SlowStart, Forced: j.Forced, ForcedUntil: value(j.ForcedUntil),
@@ -177,7 +181,7 @@ func (r *record) status() Status {
 	s := Status{
 		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
 		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), Incident: r.Incident,
-		Cause: r.Cause, Reason: r.Reason, TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
+		Cause: r.Cause, IncidentCause: r.IncidentCause, Reason: r.Reason, TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
 		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
 		Level: r.Level, SlowStart: r.Ramp, Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),
 		Rescheduled: r.Rescheduled, Instances: names(r.Instances),

@@ -165,7 +165,7 @@ func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Du
 	}
 	if hint > 0 || next.record.Failures >= threshold {
 		next.state, next.until = Open, now.Add(cooldown)
-		next.record.State, next.record.Cause = Open, cause
+		next.record.State, next.record.Cause, next.record.IncidentCause = Open, cause, cause
 		next.record.Wasted = next.record.Failures
 	}
 	next.status = next.record.status()

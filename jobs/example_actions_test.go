@@ -314,7 +314,10 @@ func ExampleClient_PauseDestination() {
 	client, stop := exampleJobs(jobs.New("deviantart", 1))
 	defer stop()
 	ctx := context.Background()
-	for _, do := range []func(context.Context, string) (bool, error){client.PauseDestination, client.PauseDestination, client.ResumeDestination} {
+	pause := func(ctx context.Context, name string) (bool, error) {
+		return client.PauseDestination(ctx, name, jobs.By("ann"), jobs.Because("maintenance"))
+	}
+	for _, do := range []func(context.Context, string) (bool, error){pause, pause, client.ResumeDestination} {
 		changed, err := do(ctx, "deviantart")
 		if err != nil {
 			fmt.Println(err)
@@ -326,10 +329,15 @@ func ExampleClient_PauseDestination() {
 			return
 		}
 		fmt.Println("changed:", changed, "paused:", stats[0].Paused)
+		if stats[0].Paused {
+			fmt.Println(stats[0].Pause)
+		}
 	}
 	// Output:
 	// changed: true paused: true
+	// paused by ann (maintenance)
 	// changed: false paused: true
+	// paused by ann (maintenance)
 	// changed: true paused: false
 }
 

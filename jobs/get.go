@@ -213,8 +213,10 @@ func (j *Job) apply(f map[string]string) {
 		at := j.AvailableAt
 		j.NextRetryAt = &at
 		j.because(record.Reason(f[record.FieldReason]))
-	case Pending, Paused, Waiting:
+	case Pending, Waiting:
 		j.because(record.Reason(f[record.FieldReason]))
+	case Paused:
+		j.Reason, j.ReasonCode = record.PausedBy(f[record.FieldMarkBy], f[record.FieldMarkReason]), record.ReasonPaused
 	case Completed:
 		j.CompletedAt = instant(record.FieldEndedAt)
 	}

@@ -99,7 +99,8 @@ type Job struct {
 	// every job that is looked up.
 	Budget    *Budget `json:"-"`
 	LastError string  `json:"last_error"`
-	// Reason says in words why the job waits, if a worker deferred it.
+	// Reason says in words why the job waits, if a worker deferred it, and who paused it
+	// and why.
 	Reason string `json:"reason"`
 	// ReasonCode is the same for programs: a code and what it is about, such as
 	// "breaker_open deviantart/alice", "rate_limited deviantart", "publisher",

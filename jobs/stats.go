@@ -23,11 +23,41 @@ type DestinationStats struct {
 	// in line.
 	OldestPendingAt  *time.Time `json:"oldest_pending_at"`
 	OldestPendingAge float64    `json:"oldest_pending_age_secs"`
-	// Paused is true while an operator has paused the destination.
-	Paused bool `json:"paused"`
+	// Paused is true while an operator has paused the destination, which Pause tells of.
+	Paused bool   `json:"paused"`
+	Pause  *Pause `json:"pause"`
+	// FailedRecently is how many jobs failed within RecentFailures and were not retried
+	// since.
+	FailedRecently int `json:"failed_last_15m"`
 	// WorkersSeenAt is the last sign of life of a worker that serves it, nil if
 	// there never was one.
 	WorkersSeenAt *time.Time `json:"workers_seen_at"`
+}
+
+// RecentFailures is the time within which FailedRecently counts.
+const RecentFailures = lifecycle.RecentFailures
+
+// Pause is an operator's pause of a destination.
+type Pause struct {
+	// Since is when it began, on Redis's clock; zero if that is not known.
+	Since time.Time `json:"since"`
+	// By is who paused it and Reason why; "" if that was not said.
+	By     string `json:"by"`
+	Reason string `json:"reason"`
+}
+
+// String says who paused it and why, as far as is known: "paused by ann (maintenance)".
+func (p Pause) String() string { return record.PausedBy(p.By, p.Reason) }
+
+func pauseOf(p *record.Pause) *Pause {
+	if p == nil {
+		return nil
+	}
+	out := Pause{By: p.By, Reason: p.Reason}
+	if p.Since != 0 {
+		out.Since = time.UnixMilli(p.Since).UTC()
+	}
+	return &out
 }
 
 // Stats counts the jobs of one destination, or of all for "", by name; those that
@@ -90,21 +120,30 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 			s.OldestPendingAt = &at
 			s.OldestPendingAge = max(0, now.Sub(at).Seconds())
 		}
-		s.Paused = s.Paused || qs.Paused
+		if s.Pause == nil {
+			s.Pause = pauseOf(qs.Pause)
+		}
+		s.FailedRecently += qs.FailedRecently
 	}
+	s.Paused = s.Pause != nil
 	return s, nil
 }
 
 // PauseDestination stops the publishing of all jobs of a destination until
-// ResumeDestination; calls under way finish. It is kept in Redis, independent of
-// the circuit breaker and of the pause of single jobs. changed is false if it was
-// paused already. Errors: ErrUnknownDestination, or Redis's.
-func (c *Client) PauseDestination(ctx context.Context, name string) (changed bool, err error) {
+// ResumeDestination; calls under way finish. It is kept in Redis with who paused it and
+// why, see By and Because, independent of the circuit breaker and of the pause of single
+// jobs. changed is false if it was paused already. Errors: ErrUnknownDestination, or
+// Redis's.
+func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActOption) (changed bool, err error) {
+	var o lifecycle.Order
+	for _, opt := range opts {
+		opt(&o)
+	}
 	if err := c.checkExisting(ctx, name); err != nil {
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}
 	for _, q := range record.Queues(name) {
-		set, err := lifecycle.PauseQueue(ctx, c.rdb, q, c.now())
+		set, err := lifecycle.PauseQueue(ctx, c.rdb, q, o.By, o.Reason)
 		if err != nil {
 			return changed, fmt.Errorf("jobs: pause destination %s: %w", name, err)
 		}

@@ -67,7 +67,7 @@ func TestStatsAsJSON(t *testing.T) {
 		OldestPendingAge: 1.5, Paused: true,
 	}
 	got, err := json.Marshal(s)
-	want := `{"destination":"d","counts":{"pending":2},"backlog":2,"oldest_pending_at":"2023-11-14T22:13:20.123Z","oldest_pending_age_secs":1.5,"paused":true,"workers_seen_at":null}`
+	want := `{"destination":"d","counts":{"pending":2},"backlog":2,"oldest_pending_at":"2023-11-14T22:13:20.123Z","oldest_pending_age_secs":1.5,"paused":true,"pause":null,"failed_last_15m":0,"workers_seen_at":null}`
 	if err != nil || string(got) != want {
 		t.Errorf("JSON %s, %v; want %s", got, err, want)
 	}
@@ -265,15 +265,16 @@ func TestPauseDestination(t *testing.T) {
 		b.wantStatus(job, jobs.Pending)
 	}
 	paused(false)
+	pause := func(ctx context.Context, name string) (bool, error) { return b.PauseDestination(ctx, name) }
 	for _, step := range []struct {
 		do      func(context.Context, string) (bool, error)
 		changed bool
 		paused  bool
 	}{
 		{b.ResumeDestination, false, false},
-		{b.PauseDestination, true, true},
-		{b.PauseDestination, false, true},
-		{other.PauseDestination, false, true}, // by name, whoever asks
+		{pause, true, true},
+		{pause, false, true},
+		{func(ctx context.Context, name string) (bool, error) { return other.PauseDestination(ctx, name) }, false, true}, // by name, whoever asks
 		{b.ResumeDestination, true, false},
 		{b.ResumeDestination, false, false},
 	} {
@@ -296,7 +297,7 @@ func TestPauseDestination(t *testing.T) {
 		t.Errorf("resume: %t, %v", changed, err)
 	}
 	paused(false)
-	for name, do := range map[string]func(context.Context, string) (bool, error){"pause": b.PauseDestination, "resume": b.ResumeDestination} {
+	for name, do := range map[string]func(context.Context, string) (bool, error){"pause": pause, "resume": b.ResumeDestination} {
 		for _, dest := range []string{"nobody", "No Name", ""} {
 			changed, err := do(ctx, dest)
 			if changed || !errors.Is(err, jobs.ErrUnknownDestination) || !strings.HasPrefix(err.Error(), "jobs: "+name+" destination: destination ") {

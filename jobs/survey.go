@@ -22,8 +22,12 @@ type Survey struct {
 	// OldestPending is since when the job waits that is next in line; zero without one, and
 	// where it could not be found at once, because a thousand before it were cancelled.
 	OldestPending time.Time
-	// Paused is true while an operator has paused the destination.
+	// Paused is true while an operator has paused the destination, which Pause tells of.
 	Paused bool
+	Pause  *Pause
+	// FailedRecently is how many jobs failed within RecentFailures and were not retried
+	// since.
+	FailedRecently int
 }
 
 // Survey counts the jobs of a destination, and those that will expire within the given
@@ -54,7 +58,11 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 		if at := q.OldestPending; !at.IsZero() && (s.OldestPending.IsZero() || at.Before(s.OldestPending)) {
 			s.OldestPending = at
 		}
-		s.Paused = s.Paused || q.Paused
+		if s.Pause == nil {
+			s.Pause = pauseOf(q.Pause)
+		}
+		s.FailedRecently += q.FailedRecently
 	}
+	s.Paused = s.Pause != nil
 	return s, nil
 }

@@ -223,7 +223,8 @@ func TestSystemJobsAreFoundByName(t *testing.T) {
 			t.Errorf("%d jobs in %+v, %v; want 1", n, f, err)
 		}
 	}
-	for _, c := range []func(context.Context, string) (bool, error){b.PauseDestination, b.ResumeDestination} {
+	pause := func(ctx context.Context, name string) (bool, error) { return b.PauseDestination(ctx, name) }
+	for _, c := range []func(context.Context, string) (bool, error){pause, b.ResumeDestination} {
 		if changed, err := c(ctx, system); err != nil || !changed {
 			t.Errorf("changed %t, %v", changed, err)
 		}

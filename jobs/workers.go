@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -10,10 +9,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/record"
 )
-
-// workerSilence is how long a worker may give no sign of life before it counts as gone.
-// It gives one every ten seconds.
-const workerSilence = 30 * time.Second
 
 // WorkerInfo is a worker that lives.
 type WorkerInfo struct {
@@ -55,6 +50,11 @@ func Unreached(workers []WorkerInfo, destination string) (first UnreachableInfo,
 	return first, all
 }
 
+// Serves reports whether one of the workers serves the destination.
+func Serves(workers []WorkerInfo, destination string) bool {
+	return slices.ContainsFunc(workers, func(w WorkerInfo) bool { return slices.Contains(w.Destinations, destination) })
+}
+
 // Workers lists the workers that have given a sign of life in the last 30 seconds, by
 // name. Errors: Redis's.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
@@ -67,16 +67,10 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 		return nil, err
 	}
 	out := make([]WorkerInfo, 0, len(said))
-	for name, text := range said {
-		var w record.Worker
-		if json.Unmarshal([]byte(text), &w) != nil {
-			continue // of a later version of this program, perhaps
+	for name, w := range record.LiveWorkers(said, now) {
+		info := WorkerInfo{
+			Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{},
 		}
-		seen := time.UnixMilli(w.SeenAt).UTC()
-		if now.Sub(seen) > workerSilence {
-			continue
-		}
-		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: seen, Destinations: []string{}}
 		for _, d := range w.Destinations {
 			if !record.System(d) {
 				info.Destinations = append(info.Destinations, d)

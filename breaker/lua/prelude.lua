@@ -65,7 +65,7 @@ local TOOK_PART = 50          -- instances named in an incident
 -- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
 -- are counted because little is left; quiet_since since when the level of a CLOSED
 -- breaker has not fallen.
-local TEXTS = { 'state', 'cause', 'incident', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token' }
+local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token' }
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'updated_at' }
@@ -174,7 +174,7 @@ local function read(name, places, listed)
     local was = listed and cjson.decode(listed)
     if was and (was.state == 'OPEN' or was.state == 'HALF_OPEN') then
       -- Its incident is over, and whoever waits for that is to hear of it.
-      b.incident, b.instances, b.cause = was.incident or '', was.instances or '', was.cause or ''
+      b.incident, b.instances, b.incident_cause = was.incident or '', was.instances or '', was.incident_cause or ''
       for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled' }) do
         b[field] = was[field] or 0
       end
@@ -273,6 +273,9 @@ local function open(b, cause, length)
     if b.ramp > 0 and cause ~= 'manual' and cause ~= 'budget' then
       raise(b) -- it closed too soon
     end
+  end
+  if b.state == 'CLOSED' or cause == 'manual' or b.cause == 'manual' then
+    b.incident_cause = cause -- a failed probe does not change why the API's limit opened it
   end
   transition(b, 'OPEN', cause)
   b.cause, b.reason, b.tripped_by, b.forced, b.forced_until = cause, '', '', '', 0
@@ -384,7 +387,7 @@ local function incident(b, ended, by)
   return '{"id":' .. quote(b.incident) ..
       ',"name":' .. quote(b.name) ..
       ',"started":' .. int(b.opened_at) .. ',"ended":' .. int(ended) ..
-      ',"cause":' .. quote(b.cause) .. ',"ended_by":' .. quote(by) ..
+      ',"cause":' .. quote(b.incident_cause) .. ',"ended_by":' .. quote(by) ..
       ',"reason":' .. quote(reason) .. ',"by":' .. quote(operator) ..
       ',"probes":' .. int(b.probes) .. ',"wasted":' .. int(b.wasted) ..
       ',"rescheduled":' .. int(b.rescheduled) ..
@@ -468,7 +471,7 @@ local function write(b)
       if b.incident ~= '' then
         push(b, b.incidents_key, incident(b, math.floor(now), b.event.cause), INCIDENTS_LIMIT)
       end
-      b.incident, b.cause, b.instances = '', '', ''
+      b.incident, b.incident_cause, b.cause, b.instances = '', '', '', ''
       b.opened_at, b.probes, b.wasted, b.rescheduled = 0, 0, 0, 0
       if b.forced == '' then
         b.reason, b.tripped_by = '', ''

@@ -62,15 +62,19 @@ type pauseInput struct {
 }
 
 func (a *api) pause(ctx context.Context, in *pauseInput, pause bool) (*answer[PausedDestination], error) {
-	set, action := a.client.ResumeDestination, "resume destination"
-	if pause {
-		set, action = a.client.PauseDestination, "pause destination"
-	}
 	reason := ""
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	changed, err := set(ctx, in.Destination)
+	var changed bool
+	var err error
+	action := "resume destination"
+	if pause {
+		action = "pause destination"
+		changed, err = a.client.PauseDestination(ctx, in.Destination, jobs.By(by(ctx)), jobs.Because(reason))
+	} else {
+		changed, err = a.client.ResumeDestination(ctx, in.Destination)
+	}
 	if errors.Is(err, jobs.ErrUnknownDestination) {
 		return nil, notFoundIfUnknown(err)
 	}

@@ -209,30 +209,31 @@ type Batch struct {
 
 // Breaker is a circuit breaker as it stands.
 type Breaker struct {
-	Name        string         `json:"name" doc:"The destination, or destination/key." example:"deviantart"`
-	State       string         `json:"state" enum:"CLOSED,OPEN,HALF_OPEN" doc:"CLOSED lets calls through, OPEN none, HALF_OPEN one: the probe." example:"OPEN"`
-	Failures    int            `json:"failures" doc:"Rate-limited answers in a row." example:"3"`
-	LastFailure *time.Time     `json:"last_failure" doc:"When the last of them came." example:"2030-01-31T14:30:00Z"`
-	Generation  int64          `json:"generation" doc:"Grows from each transition to the next." example:"17"`
-	OpenUntil   *time.Time     `json:"open_until" doc:"When an OPEN breaker's time comes." example:"2030-01-31T14:35:00Z"`
-	UntilReset  bool           `json:"until_reset" doc:"True if it was opened by hand until it is reset." example:"false"`
-	Remaining   int64          `json:"cooldown_remaining_ms" doc:"Milliseconds until open_until." example:"299000"`
-	Incident    string         `json:"incident" doc:"The id of the incident, the same from opening to closing; empty in CLOSED." example:"4f2a"`
-	Cause       string         `json:"cause" doc:"Why it opened last: threshold, hint, probe, ramp, budget or manual." example:"hint"`
-	Reason      string         `json:"reason" doc:"What the person said who opened it." example:""`
-	TrippedBy   string         `json:"tripped_by" doc:"Who that was." example:""`
-	OpenedAt    *time.Time     `json:"opened_at" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
-	Probes      int            `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
-	Wasted      int            `json:"wasted" doc:"All calls of the incident that were rate limited." example:"3"`
-	ProbeBy     string         `json:"probe_by" doc:"The instance that probes now." example:""`
-	ProbeUntil  *time.Time     `json:"probe_until" doc:"When the probe is given up at the latest." example:"2030-01-31T14:35:35Z"`
-	Level       int            `json:"level" doc:"How many failed probes the cooldown has grown by." example:"0"`
-	SlowStart   int            `json:"slow_start" doc:"How many calls may be in flight after an incident; 0 outside of a slow start." example:"0"`
-	Budget      orNull[Budget] `json:"budget" doc:"What the API said is left, while that is so little that calls are counted."`
-	Forced      string         `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
-	ForcedUntil *time.Time     `json:"forced_until" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
-	Rescheduled int            `json:"rescheduled" doc:"Jobs of the incident that were put off." example:"12"`
-	Instances   []string       `json:"instances" doc:"Instances that had a part in the incident." example:"[\"host:4711\"]"`
+	Name          string         `json:"name" doc:"The destination, or destination/key." example:"deviantart"`
+	State         string         `json:"state" enum:"CLOSED,OPEN,HALF_OPEN" doc:"CLOSED lets calls through, OPEN none, HALF_OPEN one: the probe." example:"OPEN"`
+	Failures      int            `json:"failures" doc:"Rate-limited answers in a row." example:"3"`
+	LastFailure   *time.Time     `json:"last_failure" doc:"When the last of them came." example:"2030-01-31T14:30:00Z"`
+	Generation    int64          `json:"generation" doc:"Grows from each transition to the next." example:"17"`
+	OpenUntil     *time.Time     `json:"open_until" doc:"When an OPEN breaker's time comes." example:"2030-01-31T14:35:00Z"`
+	UntilReset    bool           `json:"until_reset" doc:"True if it was opened by hand until it is reset." example:"false"`
+	Remaining     int64          `json:"cooldown_remaining_ms" doc:"Milliseconds until open_until." example:"299000"`
+	Incident      string         `json:"incident" doc:"The id of the incident, the same from opening to closing; empty in CLOSED." example:"4f2a"`
+	Cause         string         `json:"cause" doc:"Why it opened last: threshold, hint, probe, ramp, budget or manual." example:"hint"`
+	IncidentCause string         `json:"incident_cause" doc:"Why the incident began: a failed probe does not change it." example:"hint"`
+	Reason        string         `json:"reason" doc:"What the person said who opened it." example:""`
+	TrippedBy     string         `json:"tripped_by" doc:"Who that was." example:""`
+	OpenedAt      *time.Time     `json:"opened_at" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
+	Probes        int            `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
+	Wasted        int            `json:"wasted" doc:"All calls of the incident that were rate limited." example:"3"`
+	ProbeBy       string         `json:"probe_by" doc:"The instance that probes now." example:""`
+	ProbeUntil    *time.Time     `json:"probe_until" doc:"When the probe is given up at the latest." example:"2030-01-31T14:35:35Z"`
+	Level         int            `json:"level" doc:"How many failed probes the cooldown has grown by." example:"0"`
+	SlowStart     int            `json:"slow_start" doc:"How many calls may be in flight after an incident; 0 outside of a slow start." example:"0"`
+	Budget        orNull[Budget] `json:"budget" doc:"What the API said is left, while that is so little that calls are counted."`
+	Forced        string         `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
+	ForcedUntil   *time.Time     `json:"forced_until" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
+	Rescheduled   int            `json:"rescheduled" doc:"Jobs of the incident that were put off." example:"12"`
+	Instances     []string       `json:"instances" doc:"Instances that had a part in the incident." example:"[\"host:4711\"]"`
 }
 
 // Budget is what an API said is left.
@@ -248,7 +249,7 @@ type Incident struct {
 	Name        string     `json:"name" doc:"The breaker." example:"deviantart"`
 	Started     *time.Time `json:"started" doc:"When it opened." example:"2030-01-31T14:30:00Z"`
 	Ended       *time.Time `json:"ended" doc:"When it closed; null while it lasts." example:"2030-01-31T14:35:01Z"`
-	Cause       string     `json:"cause" doc:"Why it opened last." example:"hint"`
+	Cause       string     `json:"cause" doc:"Why it opened; a failed probe does not change it." example:"hint"`
 	EndedBy     string     `json:"ended_by" doc:"Why it closed." example:"success"`
 	Reason      string     `json:"reason" doc:"What the person said who opened it." example:""`
 	By          string     `json:"by" doc:"Who that was." example:""`
@@ -293,6 +294,13 @@ type PausedDestination struct {
 	Changed     bool   `json:"changed" doc:"False if it was so already." example:"true"`
 }
 
+// Pause is a person's pause of a destination.
+type Pause struct {
+	Since  time.Time `json:"since" doc:"When it began." example:"2030-01-31T14:30:00Z"`
+	By     string    `json:"by" doc:"Who paused it; empty: not known." example:"api token ops"`
+	Reason string    `json:"reason" doc:"Why; empty: not said." example:"maintenance"`
+}
+
 // Stats is what a destination's queues hold.
 type Stats struct {
 	Destination      string         `json:"destination" doc:"Its name." example:"deviantart"`
@@ -301,6 +309,8 @@ type Stats struct {
 	OldestPendingAt  *time.Time     `json:"oldest_pending_at" doc:"Since when the job waits that is next in line; null without one." example:"2030-01-31T14:30:00Z"`
 	OldestPendingAge float64        `json:"oldest_pending_age_secs" doc:"How many seconds that is ago." example:"12.5"`
 	Paused           bool           `json:"paused" doc:"True while a person has paused it." example:"false"`
+	Pause            orNull[Pause]  `json:"pause" doc:"Who has paused it, and why; null: it is not paused."`
+	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`
 	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
 }

@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -10,6 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/ops"
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
@@ -55,7 +58,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 	if stopping {
 		unready("the worker shuts down")
 	}
-	var paused map[string]bool
+	var queues map[string]queueFacts
 	var statuses []publisher.DestinationStatus
 	if worker != nil {
 		for _, s := range worker.Status() {
@@ -72,7 +75,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 		unready("the worker starts: Redis has not been reached yet")
 	default:
 		var err error
-		if paused, err = pausedOf(ctx, rdb, statuses); err != nil {
+		if queues, err = readQueues(ctx, rdb, statuses); err != nil {
 			out.Redis = strings.Join(strings.Fields(err.Error()), " ")
 			unready("Redis: " + out.Redis)
 		}
@@ -82,6 +85,8 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 	}
 	for _, s := range statuses {
 		d := ops.Destination{Name: s.Destination, State: s.State, Reason: s.Reason, InHand: s.InHand, Concurrency: s.Concurrency}
+		q := queues[s.Destination]
+		d.FailedRecently = q.failed
 		if !s.Until.IsZero() {
 			until := s.Until.UTC().Truncate(time.Millisecond)
 			d.Until = &until
@@ -90,8 +95,8 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 		case publisher.StateStarting, publisher.StateFailing, publisher.StateStopping:
 			unready(s.Destination + ": " + s.Reason)
 		case publisher.StateFetching, publisher.StateWaiting, publisher.StateUnreachable:
-			if paused[s.Destination] {
-				d.State, d.Reason, d.Until = "paused", "an operator has paused it: tidegate queue resume "+s.Destination, nil
+			if q.paused != nil {
+				d.State, d.Reason, d.Until = "paused", record.PausedBy(q.paused.By, q.paused.Reason)+": tidegate queue resume "+s.Destination, nil
 			}
 		}
 		out.Destinations = append(out.Destinations, d)
@@ -99,22 +104,45 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 	return out
 }
 
-// pausedOf asks Redis, which tells at the same time whether it answers.
-func pausedOf(ctx context.Context, rdb redis.UniversalClient, statuses []publisher.DestinationStatus) (map[string]bool, error) {
-	found := map[string]*redis.IntCmd{}
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.Ping(ctx)
+// queueFacts are what the readiness report says of a destination's queues.
+type queueFacts struct {
+	paused *record.Pause // nil without an operator's pause
+	failed int           // recently
+}
+
+// readQueues asks Redis, which tells at the same time whether it answers.
+func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publisher.DestinationStatus) (map[string]queueFacts, error) {
+	now, err := rdb.Time(ctx).Result()
+	if err != nil || len(statuses) == 0 {
+		return nil, err
+	}
+	recent := strconv.FormatInt(now.Add(-jobs.RecentFailures).UnixMilli(), 10)
+	pauses := map[string]*redis.StringCmd{}
+	failures := map[string][]*redis.IntCmd{}
+	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, s := range statuses {
-			found[s.Destination] = pipe.Exists(ctx, record.Paused(record.Queues(s.Destination)[0]))
+			queues := record.Queues(s.Destination)
+			pauses[s.Destination] = pipe.Get(ctx, record.Paused(queues[0]))
+			for _, q := range queues {
+				failures[s.Destination] = append(failures[s.Destination], pipe.ZCount(ctx, record.Failed(q), recent, "+inf"))
+			}
 		}
 		return nil
 	})
-	if err != nil {
+	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, err
 	}
-	paused := map[string]bool{}
-	for name, cmd := range found {
-		paused[name] = cmd.Val() > 0
+	out := map[string]queueFacts{}
+	for name, cmd := range pauses {
+		var q queueFacts
+		if cmd.Err() == nil {
+			pause := record.ParsePause(cmd.Val())
+			q.paused = &pause
+		}
+		for _, n := range failures[name] {
+			q.failed += int(n.Val())
+		}
+		out[name] = q
 	}
-	return paused, nil
+	return out, nil
 }

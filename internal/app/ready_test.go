@@ -366,7 +366,7 @@ func TestReadyWhileItWaits(t *testing.T) {
 	if _, err := client.PauseDestination(t.Context(), "shop"); err != nil {
 		t.Fatal(err)
 	}
-	paused := ops.Destination{Name: "shop", State: "paused", Reason: "an operator has paused it: tidegate queue resume shop", Concurrency: 10}
+	paused := ops.Destination{Name: "shop", State: "paused", Reason: "paused: tidegate queue resume shop", Concurrency: 10}
 	if r := expect("paused", blog, paused); r.Destinations[1].Until != nil {
 		t.Errorf("paused until %v", r.Destinations[1].Until)
 	}

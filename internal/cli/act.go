@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -92,9 +91,6 @@ func (c *retryCmd) Run(ctx context.Context, p *Process) error {
 	return c.act(ctx, p, jobs.ActionRetry)
 }
 
-// maxReason is the longest reason, in characters, as of breaker trip.
-const maxReason = maxTripReason
-
 // actionDone says in one word what was done to jobs.
 var actionDone = map[jobs.Action]string{
 	jobs.ActionCancel: "cancelled", jobs.ActionPause: "paused", jobs.ActionResume: "resumed", jobs.ActionRetry: "retried",
@@ -131,9 +127,10 @@ func (c *actFlags) act(ctx context.Context, p *Process, action jobs.Action) erro
 // check refuses what would act on other jobs than was meant.
 func (c *actFlags) check(action jobs.Action) error {
 	help := fmt.Sprintf("; run %q", "tidegate "+string(action)+" --help")
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
 	switch empty := c.empty(); {
-	case utf8.RuneCountInString(c.Reason) > maxReason:
-		return inputErrorf("--reason has more than %d characters", maxReason)
 	case empty != "":
 		return inputErrorf("%s is empty; give it a value or leave it out", empty)
 	case len(c.IDs) > 0 && c.given():

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os/user"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -216,21 +217,23 @@ func serveAPI(t *testing.T) []string {
 	return []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=" + url, "SHUTDOWN_TIMEOUT=100ms", "LOG_FORMAT=json"}
 }
 
-// work runs a worker until the test ends.
-func (b *bench) work(t *testing.T) {
+// work runs a worker until the test ends, or stop is called.
+func (b *bench) work(t *testing.T) (stop func()) {
 	t.Helper()
-	ctx, stop := context.WithCancel(t.Context())
+	ctx, cancel := context.WithCancel(t.Context())
 	var stderr bytes.Buffer
 	status := make(chan int, 1)
 	go func() {
 		status <- Run(ctx, Process{Args: []string{"worker"}, Environ: b.env, Stdin: strings.NewReader(""), Stdout: &stderr, Stderr: &stderr})
 	}()
-	t.Cleanup(func() {
-		stop()
+	stop = sync.OnceFunc(func() {
+		cancel()
 		if got := <-status; got != 0 {
 			t.Errorf("worker: exit status %d:\n%s", got, stderr.String())
 		}
 	})
+	t.Cleanup(stop)
+	return stop
 }
 
 // await waits until a job has a status.

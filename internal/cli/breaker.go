@@ -224,7 +224,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
 	if b.State != breaker.Closed {
-		r.addIf("cause", explain.Cause(b.Cause))
+		r.addIf("cause", explain.Cause(b.IncidentCause))
 		r.addIf("by", b.TrippedBy)
 		r.addIf("reason", b.Reason)
 		if !b.OpenedAt.IsZero() {

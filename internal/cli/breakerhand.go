@@ -11,8 +11,15 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 )
 
-// maxTripReason is what breaker.Trip accepts, in characters.
-const maxTripReason = 500
+// maxReason is the longest reason, in characters: what breaker.Trip accepts.
+const maxReason = 500
+
+func checkReason(reason string) error {
+	if utf8.RuneCountInString(reason) > maxReason {
+		return inputErrorf("--reason has more than %d characters", maxReason)
+	}
+	return nil
+}
 
 type breakerTripCmd struct {
 	breakerName
@@ -51,8 +58,8 @@ func (c *breakerTripCmd) Run(ctx context.Context, p *Process) error {
 
 // byHand checks --for and --reason; no time means until it is reset.
 func byHand(length, reason string) (time.Duration, error) {
-	if utf8.RuneCountInString(reason) > maxTripReason {
-		return 0, inputErrorf("--reason has more than %d characters", maxTripReason)
+	if err := checkReason(reason); err != nil {
+		return 0, err
 	}
 	if length == "" {
 		return 0, nil

@@ -57,7 +57,7 @@ func TestDoctorTellsOfQueuesThatNobodyServes(t *testing.T) {
 	b.serve(t, "shop")
 	b.run(t, "queue", "pause", "shop").ok(t)
 	b.run(t, "doctor").want(t, 0, "FOUND   QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
-		"paused  tidegate:shop  2      -         -        jobs wait, because an operator has paused shop; tidegate queue resume shop\n"+
+		"paused  tidegate:shop  2      -         -        jobs wait: shop is paused by "+operator(t)+"; tidegate queue resume shop\n"+
 		"looked at 2 jobs: 1 finding\n", "")
 }
 

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -25,7 +26,10 @@ func TestGetNotFound(t *testing.T) {
 // serve says in Redis that a worker serves a destination now.
 func (b *bench) serve(t *testing.T, name string) {
 	t.Helper()
-	if err := b.server.Client(t).HSet(t.Context(), "tidegate:destinations", name, time.Now().UnixMilli()).Err(); err != nil {
+	rdb, now := b.server.Client(t), time.Now().UnixMilli()
+	err := errors.Join(rdb.HSet(t.Context(), "tidegate:destinations", name, now).Err(),
+		rdb.HSet(t.Context(), "tidegate:workers", "host:1", fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, now, name)).Err())
+	if err != nil {
 		t.Fatal(err)
 	}
 }
@@ -52,7 +56,7 @@ func TestGetSaysWhyAJobWaits(t *testing.T) {
 		t.Errorf("waits %q, want %q", got, want)
 	}
 	b.run(t, "breaker", "trip", "shop", "--for", "252s").ok(t)
-	if got, want := waits(), regexp.MustCompile(`^opened by hand by \S+@\S+; shop reopens in 4m(12|11|10)s, at ([0-9-]+ )?[0-9:]{8}$`); !want.MatchString(got) {
+	if got, want := waits(), regexp.MustCompile(`^opened by hand by \S+@\S+; shop reopens in 4m(12|11|10)s, at ([0-9-]+ )?[0-9:]{8}; next in line$`); !want.MatchString(got) {
 		t.Errorf("waits %q, want %s", got, want)
 	}
 	doc := decode[document](t, b.run(t, "get", "post-7", "-o", "json").ok(t))

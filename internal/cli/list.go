@@ -99,7 +99,7 @@ func detail(j *jobs.Job, waiting *explain.Waiting, now time.Time) string {
 		return "on " + j.Worker
 	case j.Status == jobs.Expired && j.MarkedExpiredAt != nil:
 		return "expired " + explain.At(*j.MarkedExpiredAt, now)
-	case j.Status != jobs.Completed && j.LastError != "":
+	case j.LastError != "":
 		return clip(j.LastError, 120)
 	case j.Response != nil && j.Response.Status != 0:
 		return fmt.Sprintf("answered %d", j.Response.Status)

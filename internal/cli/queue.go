@@ -29,7 +29,7 @@ type queueDocument struct {
 }
 
 // run pauses or resumes a destination.
-func (c *queueName) run(ctx context.Context, p *Process, pause bool, set func(*jobs.Client, context.Context, string) (bool, error)) error {
+func (c *queueName) run(ctx context.Context, p *Process, pause bool, set func(*jobs.Client) (bool, error)) error {
 	if !jobs.ValidDestination(c.Destination) {
 		return &inputError{badDestination(c.Destination)}
 	}
@@ -39,7 +39,7 @@ func (c *queueName) run(ctx context.Context, p *Process, pause bool, set func(*j
 	}
 	defer s.close()
 	doc := queueDocument{Destination: c.Destination, Paused: pause}
-	doc.Changed, err = set(s.client, ctx, c.Destination)
+	doc.Changed, err = set(s.client)
 	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); ok {
 		return noDestination(unknown.Name, unknown.Known)
 	}
@@ -76,12 +76,15 @@ func noDestination(name string, known []string) error {
 	return &notFoundError{fmt.Sprintf("destination %q is not known; known are %s", name, strings.Join(known, ", "))}
 }
 
-type queuePauseCmd struct{ queueName }
+type queuePauseCmd struct {
+	queueName
+	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
+}
 
 // Help implements kong.HelpProvider.
 func (queuePauseCmd) Help() string {
 	return `Example:
-  tidegate queue pause deviantart
+  tidegate queue pause deviantart --reason "maintenance"
 
 Jobs can still be enqueued; calls in flight finish, and nothing starts. It survives
 restarts, and has nothing to do with the circuit breaker: whichever of the two is
@@ -90,7 +93,12 @@ closed holds the jobs. "tidegate pause" is for single jobs.`
 
 // Run pauses a destination.
 func (c *queuePauseCmd) Run(ctx context.Context, p *Process) error {
-	return c.run(ctx, p, true, (*jobs.Client).PauseDestination)
+	if err := checkReason(c.Reason); err != nil {
+		return err
+	}
+	return c.run(ctx, p, true, func(client *jobs.Client) (bool, error) {
+		return client.PauseDestination(ctx, c.Destination, jobs.By(p.operator(hostname())), jobs.Because(c.Reason))
+	})
 }
 
 type queueResumeCmd struct{ queueName }
@@ -103,5 +111,7 @@ func (queueResumeCmd) Help() string {
 
 // Run resumes a destination.
 func (c *queueResumeCmd) Run(ctx context.Context, p *Process) error {
-	return c.run(ctx, p, false, (*jobs.Client).ResumeDestination)
+	return c.run(ctx, p, false, func(client *jobs.Client) (bool, error) {
+		return client.ResumeDestination(ctx, c.Destination)
+	})
 }

@@ -26,7 +26,8 @@ func (statsCmd) Help() string {
 
 BACKLOG counts the jobs that have not ended. OLDEST is how long the job waits that
 has been in the queue longest, of those that are due. A status that no job is in
-has no column. QUEUE is paused by "tidegate queue pause NAME".`
+has no column. FAILED 15M counts the jobs that failed in the last 15 minutes and were
+not retried. QUEUE is paused by "tidegate queue pause NAME".`
 }
 
 // destinationStats is a destination in JSON, with its breaker as "breaker get"
@@ -83,6 +84,10 @@ func printStats(p *Process, items []destinationStats, now time.Time) error {
 	for _, status := range shown {
 		head = append(head, strings.ToUpper(string(status)))
 	}
+	failed := slices.ContainsFunc(items, func(d destinationStats) bool { return d.FailedRecently > 0 })
+	if failed {
+		head = append(head, "FAILED 15M")
+	}
 	r.add(append(head, "DETAIL")...)
 	for _, d := range items {
 		queue, seen, oldest := "open", "never", "-"
@@ -99,7 +104,24 @@ func printStats(p *Process, items []destinationStats, now time.Time) error {
 		for _, status := range shown {
 			line = append(line, strconv.Itoa(d.Counts[status]))
 		}
-		r.add(append(line, breakerDetail(d.Breaker, now))...)
+		if failed {
+			line = append(line, strconv.Itoa(d.FailedRecently))
+		}
+		var details []string
+		for _, text := range []string{pauseDetail(d.Pause), breakerDetail(d.Breaker, now)} {
+			if text != "" {
+				details = append(details, text)
+			}
+		}
+		r.add(append(line, strings.Join(details, "; "))...)
 	}
 	return r.print(p)
+}
+
+// pauseDetail says who has paused a destination, and why; "" if nobody has.
+func pauseDetail(p *jobs.Pause) string {
+	if p == nil {
+		return ""
+	}
+	return p.String()
 }

@@ -30,7 +30,7 @@ func TestStats(t *testing.T) {
 	b.run(t, "queue", "pause", "blog").ok(t)
 
 	want := regexp.MustCompile(`^DESTINATION  BREAKER  QUEUE   WORKER SEEN  BACKLOG  OLDEST  PENDING  PAUSED  CANCELLED  EXPIRED  DETAIL
-blog         CLOSED   paused  never        0        -       0        0       0          0
+blog         CLOSED   paused  never        0        -       0        0       0          0        paused by \S+
 shop         OPEN     open    [0-9]s ago       3        [0-9]s      2        1       1          1        opened by hand until it is reset
 $`)
 	if out := b.run(t, "stats").ok(t); !want.MatchString(out) {

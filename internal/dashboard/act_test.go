@@ -163,9 +163,9 @@ func TestPause(t *testing.T) {
 	s := open(t, "", "shop")
 	s.fill("shop", "a", 3)
 	s.post("/destinations/shop", url.Values{"action": {"pause"}}).shows(t, http.StatusOK, "Pause shop?", "3 jobs have not ended.")
-	s.post("/destinations/shop", url.Values{"action": {"pause"}, "confirm": {"1"}}).shows(t, http.StatusOK, "Paused shop.", "An operator has paused it.")
-	s.get("/").shows(t, http.StatusOK, "was paused by an operator")
+	s.post("/destinations/shop", url.Values{"action": {"pause"}, "confirm": {"1"}, "reason": {"maintenance"}}).shows(t, http.StatusOK, "Paused shop.", "It is paused by local (maintenance).")
+	s.get("/").shows(t, http.StatusOK, "is paused by local (maintenance)")
 	s.post("/destinations/shop", url.Values{"action": {"pause"}, "confirm": {"1"}}).shows(t, http.StatusOK, "shop was paused already.")
 	s.post("/destinations/shop", url.Values{"action": {"resume"}}).shows(t, http.StatusOK, "Resumed shop.")
-	s.get("/destinations/shop").hides(t, "An operator has paused it.")
+	s.get("/destinations/shop").hides(t, "It is paused")
 }

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // actOnDestination pauses or resumes a destination; it asks before a pause.
@@ -26,7 +28,7 @@ func (d *Dashboard) actOnDestination(w http.ResponseWriter, r *http.Request) err
 	var changed bool
 	text := "Paused " + name + "."
 	if what == "pause" {
-		changed, err = d.client.PauseDestination(r.Context(), name)
+		changed, err = d.client.PauseDestination(r.Context(), name, jobs.By(d.viewerOf(r.Context()).By), jobs.Because(reason))
 	} else {
 		changed, err = d.client.ResumeDestination(r.Context(), name)
 		text = "Resumed " + name + "."
@@ -56,7 +58,7 @@ func (d *Dashboard) askAboutPause(w http.ResponseWriter, r *http.Request, name, 
 		Points: []string{
 			"None of its jobs is published until it is resumed, nor are those that are enqueued meanwhile. Calls in flight finish.",
 			"It outlasts restarts of workers, and does not end by itself. Jobs still expire.",
-			"The reason is kept in the log of tidegate api.",
+			"The reason is shown where the pause is, until it is resumed.",
 		},
 	})
 	return nil

@@ -142,7 +142,10 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others flow", Link: "/breakers/" + t.Name})
 	}
 	if t.Survey.Paused {
-		note(notice{Class: "warn", Rank: 5, Text: "was paused by an operator; its jobs wait until it is resumed", Link: "/destinations/" + t.Name})
+		note(notice{Class: "warn", Rank: 5, Text: "is " + t.Survey.Pause.String() + "; its jobs wait until it is resumed", Link: "/destinations/" + t.Name})
+	}
+	if n := t.Survey.FailedRecently; n > 0 {
+		note(notice{Class: "warn", Rank: 4, Text: plural(n, "job has", "jobs have") + " failed in the last 15 minutes", Link: "/jobs?status=failed&destination=" + t.Name})
 	}
 	if !t.Alive() && t.Backlog > 0 {
 		note(notice{Class: "bad", Rank: 0, Text: "has " + plural(t.Backlog, "job", "jobs") + " and no worker", Command: "tidegate worker", Link: "/destinations/" + t.Name})

@@ -64,9 +64,9 @@ func waitOf(j *jobs.Job, w *explain.Waiting) *wait {
 	case explain.Queued:
 		out.Text = "in line, for a free worker"
 	case explain.Paused:
-		out.Text = "paused until it is resumed"
+		out.Text = j.Reason + " until it is resumed"
 	case explain.QueuePaused:
-		out.Text = "an operator has paused " + j.Destination
+		out.Text, out.Command = w.Text, ""
 	case explain.Parents:
 		out.Text = "for " + plural(len(j.After), "job that it comes after", "jobs that it comes after")
 	default:

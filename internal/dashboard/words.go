@@ -49,10 +49,10 @@ func why(b breaker.Status) string {
 	switch {
 	case b.State != breaker.Closed && b.Cause == breaker.CauseManual:
 		return "Opened by hand" + byWhom(b.TrippedBy, b.Reason)
-	case b.State != breaker.Closed && b.Cause == breaker.CauseThreshold:
+	case b.State != breaker.Closed && b.IncidentCause == breaker.CauseThreshold:
 		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row"
 	case b.State != breaker.Closed:
-		return upper(causeWords(b.Cause))
+		return upper(causeWords(b.IncidentCause))
 	case b.Forced != "":
 		return "Kept closed by hand" + byWhom(b.TrippedBy, b.Reason)
 	case b.SlowStart > 0:

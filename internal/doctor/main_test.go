@@ -63,7 +63,9 @@ func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 // alive has a worker say something so long ago.
 func (p *patient) alive(dest string, ago time.Duration) {
 	p.t.Helper()
-	p.must(p.rdb.HSet(p.ctx, record.DestinationsKey, dest, time.Now().Add(-ago).UnixMilli()).Err())
+	at := time.Now().Add(-ago).UnixMilli()
+	p.must(p.rdb.HSet(p.ctx, record.DestinationsKey, dest, at).Err())
+	p.must(p.rdb.HSet(p.ctx, record.WorkersKey, "host:"+dest, fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, at, dest)).Err())
 }
 
 func (p *patient) must(err error) {

@@ -12,10 +12,6 @@ import (
 	"github.com/tidegate/tidegate/internal/record"
 )
 
-// silence is how long the workers of a destination may say nothing before it
-// counts as served by none. They say something every ten seconds.
-const silence = 30 * time.Second
-
 // served tells of queues with jobs that nobody will run: no worker serves them, or
 // an operator has paused them.
 func (p *pass) served(ctx context.Context) error {
@@ -27,8 +23,18 @@ func (p *pass) served(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read destinations: %w", err)
 	}
+	entries, err := p.rdb.HGetAll(ctx, record.WorkersKey).Result()
+	if err != nil {
+		return fmt.Errorf("read workers: %w", err)
+	}
+	served := map[string]bool{}
+	for _, w := range record.LiveWorkers(entries, now) {
+		for _, d := range w.Destinations {
+			served[d] = true
+		}
+	}
 	for _, queue := range p.queues {
-		n, paused, err := p.backlog(ctx, queue)
+		n, pause, err := p.backlog(ctx, queue)
 		if err != nil {
 			return fmt.Errorf("count jobs of %s: %w", queue, err)
 		}
@@ -36,15 +42,18 @@ func (p *pass) served(ctx context.Context) error {
 			continue
 		}
 		destination, _, _ := record.ParseQueue(queue)
-		if paused {
+		if pause != nil {
 			p.found.say(KindPaused, queue, fmt.Sprintf(
-				"jobs wait, because an operator has paused %s; tidegate queue resume %s", destination, destination), n)
+				"jobs wait: %s is %s; tidegate queue resume %s", destination, record.PausedBy(pause.By, pause.Reason), destination), n)
+		}
+		if served[destination] {
+			continue
 		}
 		ms, err := strconv.ParseInt(seen[destination], 10, 64)
 		switch last := time.UnixMilli(ms); {
 		case err != nil:
 			p.found.say(KindNoWorker, queue, "jobs wait, and no worker has ever served "+destination+"; start one", n)
-		case now.Sub(last) > silence:
+		default:
 			p.found.say(KindNoWorker, queue, fmt.Sprintf("jobs wait, and no worker has served %s since %s; start one",
 				destination, last.UTC().Format(time.RFC3339)), n)
 		}
@@ -52,11 +61,11 @@ func (p *pass) served(ctx context.Context) error {
 	return nil
 }
 
-// backlog counts the jobs of a queue that need a worker, and tells whether it is
-// paused.
-func (p *pass) backlog(ctx context.Context, queue string) (int, bool, error) {
-	var pending, active, paused *redis.IntCmd
-	var ghosts *redis.StringCmd
+// backlog counts the jobs of a queue that need a worker, and returns its pause, nil
+// without one.
+func (p *pass) backlog(ctx context.Context, queue string) (int, *record.Pause, error) {
+	var pending, active *redis.IntCmd
+	var ghosts, paused *redis.StringCmd
 	var timed []*redis.IntCmd
 	if _, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pending, active = pipe.LLen(ctx, record.Pending(queue)), pipe.LLen(ctx, record.Active(queue))
@@ -64,11 +73,11 @@ func (p *pass) backlog(ctx context.Context, queue string) (int, bool, error) {
 			pipe.ZCard(ctx, record.Scheduled(queue)), pipe.ZCard(ctx, record.Retry(queue)),
 			pipe.ZCard(ctx, record.Parked(queue, record.StateWaiting)), pipe.ZCard(ctx, record.Held(queue)),
 		}
-		paused = pipe.Exists(ctx, record.Paused(queue))
+		paused = pipe.Get(ctx, record.Paused(queue))
 		ghosts = pipe.Get(ctx, record.Ghosts(queue))
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
-		return 0, false, err
+		return 0, nil, err
 	}
 	dropped, err := ghosts.Int64()
 	if err != nil {
@@ -78,5 +87,9 @@ func (p *pass) backlog(ctx context.Context, queue string) (int, bool, error) {
 	for _, cmd := range timed {
 		n += cmd.Val()
 	}
-	return int(n), paused.Val() == 1, nil
+	if errors.Is(paused.Err(), redis.Nil) {
+		return int(n), nil, nil
+	}
+	pause := record.ParsePause(paused.Val())
+	return int(n), &pause, nil
 }

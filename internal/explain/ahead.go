@@ -33,7 +33,11 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		}
 		n := int(rank)
 		w.Ahead = &n
+		w.addPlace()
 		return nil
+	}
+	if record.Reason(job.ReasonCode).Code() == record.ReasonBreakerOpen {
+		return e.placeOfDeferred(ctx, job, queue, w)
 	}
 	if dueAt(job).After(e.now) {
 		return nil
@@ -59,21 +63,48 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	default: // it has left the queue since it was read
 		return nil
 	}
-	if w.Reason == Queued {
-		w.Text = queuedText(w)
-	}
+	w.addPlace()
 	return nil
 }
 
-// queuedText says how far a job is that waits for nothing but its turn.
-func queuedText(w *Waiting) string {
+// placeOfDeferred is Place for a job that a breaker deferred. When the breaker closes,
+// these go behind those that wait in the queue, in the order in which they are due.
+func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
+	var length, rank *redis.IntCmd
+	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		length = pipe.LLen(ctx, record.Pending(queue))
+		rank = pipe.ZRank(ctx, record.Deferred(queue, record.Reason(job.ReasonCode).About()), job.ID)
+		return nil
+	})
+	switch {
+	case errors.Is(err, redis.Nil): // it has left since it was read
+		return nil
+	case err != nil:
+		return fmt.Errorf("explain: %w", err)
+	}
+	n := int(length.Val() + rank.Val())
+	w.Ahead = &n
+	w.addPlace()
+	return nil
+}
+
+// addPlace says how far the job is, where it is in line.
+func (w *Waiting) addPlace() {
+	place := "next in line"
 	switch {
 	case w.Ahead == nil:
-		return fmt.Sprintf("waiting for its turn: more than %d jobs are ahead", *w.AheadAtLeast)
-	case *w.Ahead == 0:
-		return nextInLine
+		place = fmt.Sprintf("more than %d jobs are ahead", *w.AheadAtLeast)
 	case *w.Ahead == 1:
-		return "waiting for its turn: 1 job is ahead"
+		place = "1 job is ahead"
+	case *w.Ahead > 1:
+		place = fmt.Sprintf("%d jobs are ahead", *w.Ahead)
 	}
-	return fmt.Sprintf("waiting for its turn: %d jobs are ahead", *w.Ahead)
+	switch w.Reason {
+	case BreakerOpen, BreakerTripped, BreakerProbing:
+		w.Text += "; " + place
+	case Queued:
+		if w.Text == nextInLine && place != "next in line" {
+			w.Text = "waiting for its turn: " + place
+		}
+	}
 }

@@ -21,7 +21,8 @@ func TestPlace(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := rdb.HSet(t.Context(), record.DestinationsKey, "shop", time.Now().UnixMilli()).Err(); err != nil {
+	worker := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"]}`, time.Now().UnixMilli())
+	if err := rdb.HSet(t.Context(), record.WorkersKey, "host:1", worker).Err(); err != nil {
 		t.Fatal(err)
 	}
 	const many = farthest + 5

@@ -74,12 +74,12 @@ type Explainer struct {
 	seen     map[string]time.Time
 	workers  []jobs.WorkerInfo
 	breakers map[string]breaker.Status
-	paused   map[string]bool // by queue
+	paused   map[string]string // by queue: who has paused it, "" if it is not
 }
 
 // New returns an Explainer that has read nothing yet.
 func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
-	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]bool{}}
+	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]string{}}
 }
 
 // Waiting says why the job waits; nil if it does not, because it runs or has
@@ -106,18 +106,24 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	queue := record.Queue(job.Destination, record.Priority(job.Priority))
 	paused, ok := e.paused[queue]
 	if !ok {
-		n, err := e.rdb.Exists(ctx, record.Paused(queue)).Result()
-		if err != nil {
+		value, err := e.rdb.Get(ctx, record.Paused(queue)).Result()
+		switch {
+		case err == nil:
+			p := record.ParsePause(value)
+			paused = record.PausedBy(p.By, p.Reason)
+		case !errors.Is(err, redis.Nil):
 			return nil, fmt.Errorf("explain: %w", err)
 		}
-		paused = n == 1
 		e.paused[queue] = paused
 	}
 	seen, err := e.seenAt(ctx, job.Destination)
 	if err != nil {
 		return nil, err
 	}
-	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused}
+	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused, served: jobs.Serves(e.workers, job.Destination)}
+	if record.System(job.Destination) { // which workers do not say that they serve
+		f.served = e.now.Sub(seen) <= record.WorkerSilence
+	}
 	if u, all := jobs.Unreached(e.workers, job.Destination); all {
 		f.unreached = &u
 	}

@@ -73,7 +73,7 @@ func TestPausedDestination(t *testing.T) {
 			if w.Reason != want {
 				t.Errorf("%s, %s: %s (%s), want %s", destination, priority, w.Reason, w.Text, want)
 			}
-			if destination == "deviantart" && w.Text != "an operator has paused deviantart; its jobs wait until: tidegate queue resume deviantart" {
+			if destination == "deviantart" && w.Text != "deviantart is paused; its jobs wait until: tidegate queue resume deviantart" {
 				t.Errorf("text %q", w.Text)
 			}
 		}

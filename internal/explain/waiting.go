@@ -10,10 +10,6 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// silence is how long a worker may give no sign of life before it counts as
-// gone. Workers give one every ten seconds.
-const silence = 30 * time.Second
-
 // nextInLine is said of a job that waits for nothing but a worker.
 const nextInLine = "next in line; waiting for a free worker"
 
@@ -22,7 +18,8 @@ type facts struct {
 	now     time.Time // Redis's clock, in the location in which times are written
 	breaker breaker.Status
 	key     *breaker.Status // of the job's key, if that is what holds it
-	paused  bool            // an operator has paused the job's queue
+	paused  string          // "paused by …" while an operator has paused the job's queue, else ""
+	served  bool            // a worker that serves the destination is alive
 	// unreached is set while none of the destination's workers reaches it.
 	unreached *jobs.UnreachableInfo
 	seen      time.Time // last sign of life of a worker; zero if there never was one
@@ -32,14 +29,14 @@ type facts struct {
 func (f facts) waiting(j *jobs.Job) *Waiting {
 	switch j.Status {
 	case jobs.Paused:
-		return &Waiting{Reason: Paused, Text: "paused until it is resumed"}
+		return &Waiting{Reason: Paused, Text: j.Reason + " until it is resumed"}
 	case jobs.Waiting:
 		return &Waiting{Reason: Parents, Text: "waiting for its parents to complete: " + strings.Join(j.After, ", ")}
 	}
-	if f.paused {
+	if f.paused != "" {
 		return &Waiting{
 			Reason: QueuePaused,
-			Text:   fmt.Sprintf("an operator has paused %s; its jobs wait until: tidegate queue resume %s", j.Destination, j.Destination),
+			Text:   fmt.Sprintf("%s is %s; its jobs wait until: tidegate queue resume %s", j.Destination, f.paused, j.Destination),
 		}
 	}
 	w := f.byBreaker(j)
@@ -153,13 +150,13 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 
 // noWorker says that nobody serves the destination, or "".
 func (f facts) noWorker(destination string) string {
-	switch gone := f.now.Sub(f.seen); {
+	switch {
+	case f.served:
+		return ""
 	case f.seen.IsZero():
 		return "no worker has served " + destination + " yet"
-	case gone > silence:
-		return fmt.Sprintf("no worker has served %s for %s", destination, Duration(gone))
 	}
-	return ""
+	return fmt.Sprintf("no worker has served %s for %s", destination, Duration(f.now.Sub(f.seen)))
 }
 
 // noConnection says that no worker reaches the destination.

@@ -114,7 +114,7 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Second)},
 		want: Waiting{Reason: Queued, Text: "next in line among the jobs of key alice"},
 	}, {
-		name: "worker silent for a moment", seen: silence,
+		name: "worker silent for a moment", seen: 30 * time.Second,
 		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
 	}, {
 		name: "its call did not leave",
@@ -129,8 +129,8 @@ func TestWaiting(t *testing.T) {
 		want: Waiting{Reason: Unreachable, Text: "no worker reaches deviantart since 14:29:48: connection refused"},
 	}, {
 		name: "paused", seen: -1,
-		job:  jobs.Job{Status: jobs.Paused},
-		want: Waiting{Reason: Paused, Text: "paused until it is resumed"},
+		job:  jobs.Job{Status: jobs.Paused, Reason: "paused by ann (wrong file)"},
+		want: Waiting{Reason: Paused, Text: "paused by ann (wrong file) until it is resumed"},
 	}, {
 		name: "parents", seen: -1,
 		job:  jobs.Job{Status: jobs.Waiting, After: []string{"a", "b"}},
@@ -145,7 +145,7 @@ func TestWaiting(t *testing.T) {
 			}
 			f := facts{now: now, breaker: row.breaker, key: row.key, unreached: row.unreached}
 			if row.seen >= 0 {
-				f.seen = now.Add(-row.seen)
+				f.seen, f.served = now.Add(-row.seen), row.seen <= 30*time.Second
 			}
 			if diff := cmp.Diff(&row.want, f.waiting(&job)); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)

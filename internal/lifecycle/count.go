@@ -81,8 +81,13 @@ type QueueStats struct {
 	// OldestPending is since when the job waits that is next in line; zero without
 	// one.
 	OldestPending time.Time
-	Paused        bool // by an operator
+	Pause         *record.Pause // an operator's; nil without one
+	// FailedRecently is how many jobs failed within RecentFailures and were not retried.
+	FailedRecently int
 }
+
+// RecentFailures is the time within which failed jobs are recent.
+const RecentFailures = 15 * time.Minute
 
 // countedStates are in the order in which stats.lua counts them.
 var countedStates = []string{
@@ -119,11 +124,11 @@ func Glance(ctx context.Context, rdb redis.UniversalClient, queue string) (Queue
 }
 
 func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass int) (QueueStats, error) {
-	reply, err := statsScript.Run(ctx, rdb, []string{record.Pending(queue)}, queue, pass).Slice()
+	reply, err := statsScript.Run(ctx, rdb, []string{record.Pending(queue)}, queue, pass, RecentFailures.Milliseconds()).Slice()
 	if err != nil {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %w", queue, err)
 	}
-	if len(reply) != len(countedStates)+2 {
+	if len(reply) != len(countedStates)+3 {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %d values", queue, len(reply))
 	}
 	s := QueueStats{States: map[string]int{}}
@@ -136,7 +141,11 @@ func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass in
 			s.OldestPending = time.Unix(0, ns).UTC()
 		}
 	}
-	n, _ := reply[len(countedStates)+1].(int64)
-	s.Paused = n == 1
+	if text, _ := reply[len(countedStates)+1].(string); text != "" {
+		pause := record.ParsePause(text)
+		s.Pause = &pause
+	}
+	n, _ := reply[len(countedStates)+2].(int64)
+	s.FailedRecently = int(n)
 	return s, nil
 }

@@ -113,7 +113,7 @@ func TestStats(t *testing.T) {
 		s, err := lifecycle.Stats(ctx, c.rdb, c.queue)
 		c.must(err)
 		for state, n := range s.States {
-			if n != 0 || !s.OldestPending.IsZero() || s.Paused {
+			if n != 0 || !s.OldestPending.IsZero() || s.Pause != nil || s.FailedRecently != 0 {
 				t.Errorf("an empty queue: %d %s, %+v", n, state, s)
 			}
 		}
@@ -138,7 +138,7 @@ func TestStats(t *testing.T) {
 			c.must(c.rdb.RPush(ctx, record.Pending(c.queue), fmt.Sprint("ghost", i)).Err())
 		}
 		c.must(c.rdb.Set(ctx, record.Ghosts(c.queue), 1234, 0).Err())
-		if s, err = lifecycle.Stats(ctx, c.rdb, c.queue); err != nil || !s.OldestPending.Equal(since) || !s.Paused {
+		if s, err = lifecycle.Stats(ctx, c.rdb, c.queue); err != nil || !s.OldestPending.Equal(since) || s.Pause == nil || s.Pause.Since != 1000 {
 			t.Errorf("%+v, %v; want the oldest of %s", s, err, since)
 		}
 		if diff := cmp.Diff(want, s.States); diff != "" {

@@ -3,7 +3,6 @@ package lifecycle
 import (
 	"context"
 	"fmt"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -13,9 +12,9 @@ import (
 var pauseQueueScript = script("pause_queue")
 
 // PauseQueue keeps the jobs of a queue from being fetched; false if it was paused
-// already. The value of the key is asynq's own: since when, unix seconds.
-func PauseQueue(ctx context.Context, rdb redis.UniversalClient, queue string, since time.Time) (bool, error) {
-	set, err := pauseQueueScript.Run(ctx, rdb, []string{record.Paused(queue)}, queue, since.Unix()).Int()
+// already, which leaves the first pause's reason.
+func PauseQueue(ctx context.Context, rdb redis.UniversalClient, queue, by, reason string) (bool, error) {
+	set, err := pauseQueueScript.Run(ctx, rdb, []string{record.Paused(queue)}, queue, by, reason).Int()
 	if err != nil {
 		return false, fmt.Errorf("pause %s: %w", queue, err)
 	}

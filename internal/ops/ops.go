@@ -57,6 +57,9 @@ type Destination struct {
 	// Reason says why jobs are not taken, Until when that ends as far as is known.
 	Reason string     `json:"reason,omitempty"`
 	Until  *time.Time `json:"until,omitempty"`
+	// FailedRecently is how many jobs failed in the last 15 minutes, in the whole fleet, and
+	// were not retried. It does not make the worker unready.
+	FailedRecently int `json:"failed_last_15m"`
 	// InHand is how many jobs the worker holds, Concurrency how many calls it makes at
 	// once at most.
 	InHand      int `json:"in_hand"`

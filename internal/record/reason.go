@@ -13,6 +13,7 @@ const (
 	ReasonBreakerUnknown = "breaker_unknown" // <breaker>: its state could not be read
 	ReasonExpiring       = "expiring"        // it expired between fetch and start
 	ReasonHeld           = "held"            // <breaker>: the breaker of its key holds it
+	ReasonPaused         = "paused"          // a person has paused it
 	ReasonPublisher      = "publisher"       // its publisher rescheduled it
 	ReasonRateLimited    = "rate_limited"    // <destination>: its call was refused, the breaker stayed closed
 	ReasonRetry          = "retry"           // <number> <max_retries> <trigger>: its call failed

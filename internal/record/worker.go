@@ -1,5 +1,27 @@
 package record
 
+import (
+	"encoding/json"
+	"time"
+)
+
+// WorkerSilence is how long a worker may give no sign of life before it counts as gone.
+// It gives one every ten seconds, and takes its entry out when it stops.
+const WorkerSilence = 30 * time.Second
+
+// LiveWorkers reads the entries of WorkersKey and leaves out workers that are gone.
+func LiveWorkers(entries map[string]string, now time.Time) map[string]Worker {
+	live := map[string]Worker{}
+	for name, text := range entries {
+		var w Worker
+		// What cannot be read is of a later version of this program, perhaps.
+		if json.Unmarshal([]byte(text), &w) == nil && now.Sub(time.UnixMilli(w.SeenAt)) <= WorkerSilence {
+			live[name] = w
+		}
+	}
+	return live
+}
+
 // Worker is what a worker says of itself in WorkersKey, as JSON. Times are unix
 // milliseconds.
 type Worker struct {

@@ -142,6 +142,7 @@ func (r *Result) settle(a trial.Answer) {
 	}
 	switch a.Result {
 	case publisher.Completed:
+		j.LastError = "" // of an earlier call
 		j.CompletedAt = copied(&r.At)
 		r.end(jobs.Completed)
 	case publisher.FailedFinal:

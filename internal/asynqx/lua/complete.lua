@@ -18,7 +18,7 @@ for i = 5, #ARGV, 3 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', KEYS[1], 1, id)
-  local f = redis.call('HMGET', key, 'state', 'children', 'mark', 'ends')
+  local f = redis.call('HMGET', key, 'state', 'children', 'mark', 'ends', 'last_error')
   local state = f[1]
   if not state then
     redis.call('ZREM', KEYS[2], id)
@@ -29,7 +29,7 @@ for i = 5, #ARGV, 3 do
     if mine == 0 then
       leave(id, key, state)
       redis.call('ZREM', ours .. 'expiry', id)
-      redis.call('HDEL', key, 'resume')
+      redis.call('HDEL', key, 'resume', 'mark_by', 'mark_reason')
       survived(key)
     end
     done[#done + 1] = expiry
@@ -41,6 +41,9 @@ for i = 5, #ARGV, 3 do
         'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
     end
     n = n + 1
+    if f[5] then -- of an earlier call
+      redis.call('HDEL', key, 'last_error')
+    end
     if f[4] then
       publish_end(id, key, 'completed')
     end

@@ -24,7 +24,7 @@ for i = 5, #ARGV do
   elseif waits[state] and state ~= 'paused' then
     leave(id, key, state)
     park(id, key, 'paused')
-    redis.call('HSET', key, 'resume', state)
+    redis.call('HSET', key, 'resume', state, 'mark_by', ARGV[2], 'mark_reason', ARGV[3])
     note(key, { { status = 'paused', event = 'paused', detail = ARGV[3], by = ARGV[2] } })
     verdict = 1
   elseif state == 'active' and f[3] == 'cancel' then

@@ -37,7 +37,7 @@ for i = 5, #ARGV do
       end
       to_due(id, key)
     end
-    redis.call('HDEL', key, 'resume')
+    redis.call('HDEL', key, 'resume', 'mark_by', 'mark_reason')
     note(key, { { status = status_of(back), event = 'resumed', detail = ARGV[3], by = ARGV[2] } })
     verdict = 1
   elseif state == 'active' and f[4] == 'pause' then

@@ -3,9 +3,10 @@
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] how many ids to pass over at the head of the list
+-- ARGV[3] ms within which a job has failed recently
 -- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
---   paused, waiting, held, pending_since of the oldest in ns ('' = none), 1 if an operator
---   has paused the queue}
+--   paused, waiting, held, pending_since of the oldest in ns ('' = none), the operator's
+--   pause of the queue ('' = none), jobs that failed recently}
 local pending = redis.call('LLEN', KEYS[1])
 local ghosts = tonumber(redis.call('GET', ours .. 'ghosts') or 0)
 local out = { math.max(0, pending - ghosts) }
@@ -30,5 +31,6 @@ while out[1] > 0 and out[12] == '' and from < last and from < pending do
   end
   from = from + 50
 end
-out[13] = redis.call('EXISTS', asynq .. 'paused')
+out[13] = redis.call('GET', asynq .. 'paused') or ''
+out[14] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(ARGV[3])), '+inf')
 return out

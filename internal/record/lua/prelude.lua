@@ -229,8 +229,7 @@ local function publish_end(id, key, status)
   local entry = { 'id', id, 'status', status, 'at', now_ms }
   for i, name in ipairs(names) do
     local value = values[i]
-    -- What an earlier call failed of is not why the job is completed.
-    if value and value ~= '' and not (status == 'completed' and name == 'last_error') then
+    if value and value ~= '' then
       entry[#entry + 1] = name
       entry[#entry + 1] = short(value)
     end
@@ -244,7 +243,7 @@ local function finish(id, key, state, problem)
   redis.call('ZADD', ours .. state, now_ms, id)
   redis.call('ZREM', ours .. 'expiry', id)
   redis.call('HSET', key, 'state', state, 'ended_at', now_ms)
-  redis.call('HDEL', key, 'mark', 'resume')
+  redis.call('HDEL', key, 'mark', 'mark_by', 'mark_reason', 'resume')
   if problem and problem ~= '' then
     redis.call('HSET', key, 'last_error', problem)
   end
@@ -267,13 +266,12 @@ local function honour(id, key, mark, target)
     local why = redis.call('HMGET', key, 'mark_by', 'mark_reason')
     finish(id, key, 'cancelled', why[2] or 'cancelled')
     note(key, { { status = 'cancelled', event = 'cancelled', detail = why[2] or '', by = why[1] or nil } })
-    redis.call('HDEL', key, 'mark_by', 'mark_reason')
     return 'cancelled'
   elseif mark == 'pause' then
     local why = redis.call('HMGET', key, 'mark_by', 'mark_reason')
     park(id, key, 'paused')
     redis.call('HSET', key, 'resume', target)
-    redis.call('HDEL', key, 'mark', 'mark_by', 'mark_reason')
+    redis.call('HDEL', key, 'mark')
     note(key, { { status = 'paused', event = 'paused', detail = why[2] or '', by = why[1] or nil } })
     return 'paused'
   end

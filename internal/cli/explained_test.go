@@ -1,0 +1,130 @@
+package cli
+
+import (
+	"net/http"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// scriptedAPI is the environment of a destination whose API answers as it is told to.
+func scriptedAPI(t *testing.T, script func(n int, r *http.Request) *fakeapi.Answer) []string {
+	t.Helper()
+	api := fakeapi.New(fakeapi.Options{Script: script})
+	url, err := api.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	return []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=" + url, "SHUTDOWN_TIMEOUT=100ms", "LOG_FORMAT=json"}
+}
+
+// waits is what get says of why a job waits.
+func (b *bench) waits(t *testing.T, id string) string {
+	t.Helper()
+	for line := range strings.Lines(b.run(t, "get", id).ok(t)) {
+		if text, found := strings.CutPrefix(line, "waits"); found {
+			return strings.TrimSpace(text)
+		}
+	}
+	return ""
+}
+
+// What deferred a job at first is not why it is completed.
+func TestCompletedJobHasNoLastError(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int32
+	b := newBench(t, scriptedAPI(t, func(int, *http.Request) *fakeapi.Answer {
+		if calls.Add(1) == 1 {
+			return &fakeapi.Answer{Status: http.StatusTooManyRequests}
+		}
+		return nil
+	})...)
+	b.enqueue(t, "", "a")
+	b.work(t)
+	b.await(t, "a", jobs.Completed)
+	if job := b.job(t, "a"); job.LastError != "" || job.RescheduleCount != 1 {
+		t.Errorf("completed after %d deferrals with last error %q, want one and none", job.RescheduleCount, job.LastError)
+	}
+	if out := b.run(t, "history", "a").ok(t); !strings.Contains(out, "rate limited by shop") {
+		t.Errorf("the history does not say why it was deferred:\n%s", out)
+	}
+}
+
+// A job has its place in line also while the breaker is open: one that no worker has
+// fetched, and one that the breaker has deferred, which comes after those.
+func TestGetSaysHowManyAreAheadWhileTheBreakerIsOpen(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, scriptedAPI(t, func(int, *http.Request) *fakeapi.Answer {
+		return &fakeapi.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"600"}}}
+	})...)
+	b.enqueue(t, "", "deferred")
+	b.work(t)
+	poll(t, "the job is deferred", func() bool { return b.job(t, "deferred").RescheduleCount == 1 })
+	b.enqueue(t, "", "a", "b", "c")
+	for id, want := range map[string]string{"a": "next in line", "b": "1 job is ahead", "c": "2 jobs are ahead", "deferred": "3 jobs are ahead"} {
+		if got := b.waits(t, id); !strings.HasPrefix(got, "rate limit reached; shop reopens in ") || !strings.HasSuffix(got, "; "+want) {
+			t.Errorf("%s waits %q, want the opening and %q", id, got, want)
+		}
+	}
+	for id, want := range map[string]int{"a": 0, "c": 2, "deferred": 3} {
+		doc := decode[document](t, b.run(t, "get", id, "-o", "json").ok(t))
+		if w := doc.Waiting; w == nil || w.Ahead == nil || *w.Ahead != want {
+			t.Errorf("%s: waiting %+v, want %d ahead", id, w, want)
+		}
+	}
+}
+
+// A worker that has stopped serves nothing, however short a time ago that was.
+func TestDoctorKnowsThatTheOnlyWorkerHasStopped(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, serveAPI(t)...)
+	stop := b.work(t)
+	poll(t, "the worker has registered", func() bool { return !strings.Contains(b.run(t, "stats").ok(t), "never") })
+	b.run(t, "doctor").want(t, 0, "looked at 0 jobs: all is well\n", "")
+	stop()
+	b.enqueue(t, "", "a")
+	got := b.run(t, "doctor")
+	want := regexp.MustCompile(`(?m)^no_worker  tidegate:shop  1      no        -        jobs wait, and no worker has served shop since [0-9TZ:-]+; start one$`)
+	if got.status != 1 || !want.MatchString(got.stdout) {
+		t.Errorf("exit status %d:\n%s\nwant 1 and a line like %s", got.status, got.stdout, want)
+	}
+	if got := b.waits(t, "a"); !regexp.MustCompile(`^no worker has served shop for [0-9]+s; start one with: tidegate worker$`).MatchString(got) {
+		t.Errorf("waits %q", got)
+	}
+}
+
+// The reason of a pause stands where the pause is shown.
+func TestPausesSayWhy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.serve(t, "shop")
+	b.enqueue(t, "", "a", "b")
+	b.run(t, "pause", "a", "--reason", "wrong file").ok(t)
+	b.run(t, "queue", "pause", "shop", "--reason", "maintenance of theirs").ok(t)
+	me := operator(t)
+	if got, want := b.waits(t, "a"), "paused by "+me+" (wrong file) until it is resumed"; got != want {
+		t.Errorf("a paused job waits %q, want %q", got, want)
+	}
+	byOperator := "shop is paused by " + me + " (maintenance of theirs)"
+	if got, want := b.waits(t, "b"), byOperator+"; its jobs wait until: tidegate queue resume shop"; got != want {
+		t.Errorf("a job of a paused destination waits %q, want %q", got, want)
+	}
+	for _, command := range []string{"stats", "doctor", "list"} {
+		if got := b.run(t, command); !strings.Contains(got.stdout, byOperator[len("shop is "):]) {
+			t.Errorf("%s does not say why shop is paused:\n%s", command, got.stdout)
+		}
+	}
+	b.run(t, "resume", "a").ok(t)
+	b.run(t, "queue", "resume", "shop").ok(t)
+	b.run(t, "pause", "a").ok(t)
+	if got, want := b.waits(t, "a"), "paused by "+me+" until it is resumed"; got != want {
+		t.Errorf("paused again without a reason: %q, want %q", got, want)
+	}
+	b.run(t, "queue", "pause", "shop", "--reason", strings.Repeat("x", maxReason+1)).want(t, 2, "", "tidegate: --reason has more than "+strconv.Itoa(maxReason)+" characters\n")
+}
