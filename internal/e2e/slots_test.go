@@ -53,7 +53,7 @@ type slotRun struct {
 
 // sure repeats what a moving slot refuses.
 func (r *slotRun) sure(what string, f func() error) {
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	for {
 		err := f()
 		if err == nil || r.t.Context().Err() != nil {
