@@ -19,7 +19,10 @@ import (
 	"github.com/tidegate/tidegate/publisher/publishertest"
 )
 
-type formPublisher struct{ url, token string }
+type formPublisher struct {
+	client     *http.Client
+	url, token string
+}
 
 func (f formPublisher) Publish(ctx context.Context, job *jobs.Job) error {
 	var picture struct{ Title, Tag string }
@@ -34,7 +37,7 @@ func (f formPublisher) Publish(ctx context.Context, job *jobs.Job) error {
 	req.Header.Set("Content-Type", "application/x-www-form-urlencoded")
 	req.Header.Set("Authorization", "Bearer "+f.token)
 	req.Header.Set("Idempotency-Key", job.ID)
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := f.client.Do(req)
 	if err != nil {
 		return err // a failure, retried by the job's policy
 	}
@@ -69,7 +72,7 @@ func ExampleHandler_form() {
 	}))
 	defer api.Close()
 
-	f := formPublisher{url: api.URL, token: "the-token"}
+	f := formPublisher{client: &http.Client{Timeout: time.Minute}, url: api.URL, token: "the-token"}
 	for _, title := range []string{"Dawn", "Dusk", "Noon"} {
 		payload := map[string]string{"title": title, "tag": "sky"}
 		job := publishertest.NewJob(jobs.New("gallery", payload, jobs.ID(strings.ToLower(title))))
