@@ -264,6 +264,9 @@ func TestListRefuses(t *testing.T) {
 		{"cursor cut short", jobs.ListOptions{Cursor: encoded(`{"a":{"m":"x"`)}, noCursor},
 		{"cursor with a negative offset", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/p":{"m":"x","o":-5}}`)}, noCursor},
 		{"cursor with a score that is none", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/s":{"m":"x","s":"(1"}}`)}, noCursor},
+		{"cursor with a score of Go's", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/s":{"m":"x","s":"0x1_0p0"}}`)}, noCursor},
+		{"cursor with a long infinity", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/c":{"m":"x","s":"Infinity"}}`)}, noCursor},
+		{"cursor with a top of Go's", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/h":{"m":"x","s":"1","t":"0x1_0p0"}}`)}, noCursor},
 		{"cursor with NaN", jobs.ListOptions{Cursor: encoded(`{"` + b.queue() + `/s":{"m":"x","s":"NaN"}}`)}, noCursor},
 	} {
 		t.Run(tc.name, func(t *testing.T) {

@@ -9,9 +9,9 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"sort"
-	"strconv"
 
 	"github.com/redis/go-redis/v9"
 
@@ -54,16 +54,18 @@ func decodeCursor(s string) (cursor, error) {
 	return c, nil
 }
 
+// scorePattern is how Redis writes the scores of its sets, or nothing. Go reads more than
+// Redis does.
+var scorePattern = regexp.MustCompile(`^(-?(inf|[0-9]{1,20}(\.[0-9]{1,20})?(e[-+][0-9]{1,3})?))?$`)
+
 // valid reports whether Redis will understand the positions; null is none.
 func (c cursor) valid() bool {
 	for _, p := range c {
 		if p.Offset < 0 || p.Offset > math.MaxInt32 {
 			return false
 		}
-		for _, text := range []string{p.Score, p.Top} {
-			if score, err := strconv.ParseFloat(cmp.Or(text, "0"), 64); err != nil || math.IsNaN(score) {
-				return false
-			}
+		if !scorePattern.MatchString(p.Score) || !scorePattern.MatchString(p.Top) {
+			return false
 		}
 	}
 	return c != nil

@@ -160,10 +160,11 @@ func TestListBadInput(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	for args, want := range map[string]string{
-		"--status done":       `status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
-		"--limit 0":           "--limit must be from 1 to 1000",
-		"--limit 1001":        "limit: must be from 1 to 1000",
-		"--cursor garbage":    "cursor: is none that a list has returned; start without one",
+		"--status done":    `status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
+		"--limit 0":        "--limit must be from 1 to 1000",
+		"--limit 1001":     "limit: must be from 1 to 1000",
+		"--cursor garbage": "cursor: is none that a list has returned; start without one",
+		"--cursor eyJ0aWRlZ2F0ZTpzaG9wL2giOnsibSI6IngiLCJzIjoiMSIsInQiOiIweDFfMHAwIn19": "cursor: is none that a list has returned; start without one",
 		"--cursor !":          "cursor: is none that a list has returned; start without one",
 		"--destination {shop": `destination: "{shop" cannot be the name of a destination`,
 	} {
