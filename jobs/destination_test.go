@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -141,4 +142,62 @@ func TestUnknownDestinationUnderConcurrency(t *testing.T) {
 		}
 		wg.Wait()
 	}
+}
+
+// Where no destination is known, names are accepted up to a bound, by all clients
+// together; what exists goes on, and a worker that comes is known whatever there is.
+func TestUnknownDestinationsAreBounded(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, _ redis.UniversalClient) {
+		rdb := redistest.Start(t).Client(t)
+		if strings.HasSuffix(t.Name(), "miniredis") {
+			rdb = embedded(t)
+		}
+		ctx, most := t.Context(), 100
+		client := func() *jobs.Client {
+			c, err := jobs.NewClient(rdb, jobs.WithLogger(slog.New(slog.DiscardHandler)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			return c
+		}
+		var specs []*jobs.Spec
+		for i := range 3 * most {
+			specs = append(specs, jobs.New(fmt.Sprintf("d%03d", i), 1))
+		}
+		accepted := 0
+		for _, part := range [][]*jobs.Spec{specs[:most/2], specs[most/2 : 2*most], specs[2*most:]} {
+			results, err := client().EnqueueMany(ctx, part)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, r := range results {
+				unknown, _ := errors.AsType[*jobs.UnknownDestinationError](r.Err)
+				switch {
+				case r.Job != nil:
+					accepted++
+				case unknown == nil || unknown.Name != part[i].Destination || !errors.Is(r.Err, jobs.ErrInvalid):
+					t.Fatalf("%s: %v", part[i].Destination, r.Err)
+				}
+			}
+		}
+		if queues := rdb.SCard(ctx, record.QueuesKey).Val(); accepted != most || queues != int64(most) {
+			t.Fatalf("%d jobs with names of their own were accepted and made %d queues, want %d", accepted, queues, most)
+		}
+		c := client()
+		if _, err := c.Enqueue(ctx, jobs.New("d007", 1)); err != nil {
+			t.Errorf("a name that exists: %v", err)
+		}
+		_, err := c.Enqueue(ctx, jobs.New("new", 1))
+		want := `jobs: enqueue: destination "new" is not known, none is, and there are 100 queues already: start a worker that serves it`
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+		if err := rdb.HSet(ctx, record.DestinationsKey, "new", "1").Err(); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := client().Enqueue(ctx, jobs.New("new", 1)); err != nil {
+			t.Errorf("a name that a worker serves: %v", err)
+		}
+	})
 }

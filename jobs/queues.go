@@ -2,12 +2,15 @@ package jobs
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"slices"
 	"sort"
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/record"
 )
@@ -57,7 +60,17 @@ func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(queues), record.SystemQueue), nil
 }
 
-// publish adds the queue to asynq's set, once per client as asynq does.
+//go:embed lua/addqueue.lua
+var addQueueSource string
+
+var addQueueScript = redis.NewScript(addQueueSource)
+
+// maxUnknownQueues is how many queues there may be for another one to be made for a
+// destination that is not known: look-ups of ids and lists go through all of them.
+const maxUnknownQueues = 100
+
+// publish adds the queue to asynq's set, once per client as asynq does. Errors: an
+// *UnknownDestinationError, or Redis's.
 func (c *Client) publish(ctx context.Context, queue string) error {
 	c.queues.mu.Lock()
 	done := c.queues.published[queue]
@@ -65,8 +78,20 @@ func (c *Client) publish(ctx context.Context, queue string) error {
 	if done {
 		return nil
 	}
-	if err := c.rdb.SAdd(ctx, record.QueuesKey, queue).Err(); err != nil {
-		return fmt.Errorf("register queue %s: %w", queue, err)
+	name, _, _ := record.ParseQueue(queue)
+	if record.System(name) || c.known.has(name) {
+		if err := c.rdb.SAdd(ctx, record.QueuesKey, queue).Err(); err != nil {
+			return fmt.Errorf("register queue %s: %w", queue, err)
+		}
+	} else {
+		added, err := addQueueScript.Run(ctx, c.rdb, []string{record.QueuesKey}, queue, maxUnknownQueues).Int()
+		if err != nil {
+			return fmt.Errorf("register queue %s: %w", queue, err)
+		}
+		if added == 0 {
+			return &UnknownDestinationError{Name: name, Queues: maxUnknownQueues}
+		}
+		c.warnUnknown(ctx, name)
 	}
 	c.queues.mu.Lock()
 	defer c.queues.mu.Unlock()
@@ -190,18 +215,22 @@ func (c *Client) checkDestination(ctx context.Context, name string) error {
 	}
 	known := c.known.list()
 	if len(known) == 0 {
-		c.known.mu.Lock()
-		defer c.known.mu.Unlock()
-		if c.known.warned == nil {
-			c.known.warned = map[string]bool{}
-		}
-		if !c.known.warned[name] {
-			c.known.warned[name] = true
-			c.log.WarnContext(ctx, "no worker has served this destination yet; its jobs wait until one does", "destination", name)
-		}
-		return nil
+		return nil // publish bounds how many there are
 	}
 	return &UnknownDestinationError{Name: name, Known: known}
+}
+
+// warnUnknown logs once that jobs were enqueued for a destination that is not known.
+func (c *Client) warnUnknown(ctx context.Context, name string) {
+	c.known.mu.Lock()
+	defer c.known.mu.Unlock()
+	if c.known.warned == nil {
+		c.known.warned = map[string]bool{}
+	}
+	if !c.known.warned[name] {
+		c.known.warned[name] = true
+		c.log.WarnContext(ctx, "no worker has served this destination yet; its jobs wait until one does", "destination", name)
+	}
 }
 
 // checkExisting refuses a name that is neither a known destination nor one that has
@@ -276,9 +305,15 @@ func (c *Client) refreshDestinations(ctx context.Context) error {
 type UnknownDestinationError struct {
 	Name  string
 	Known []string
+	// Queues is not 0 where no destination is known and there are so many queues that no
+	// other is made for a name that is not known.
+	Queues int
 }
 
 func (e *UnknownDestinationError) Error() string {
+	if e.Queues > 0 {
+		return fmt.Sprintf("destination %q is not known, none is, and there are %d queues already: start a worker that serves it", clip(e.Name), e.Queues)
+	}
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("destination %q is not known; none is", clip(e.Name))
 	}

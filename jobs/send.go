@@ -18,9 +18,15 @@ var enqueueSource string
 
 var enqueueScript = record.NewScript(enqueueSource)
 
-// sendTo enqueues the jobs of one queue, which asynq then knows of.
+// sendTo enqueues the jobs of one queue, which asynq then knows of. Where no queue is made
+// for a destination that is not known, that is the result of each.
 func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
-	if err := c.publish(ctx, queue); err != nil {
+	if err := c.publish(ctx, queue); errors.Is(err, ErrUnknownDestination) {
+		for _, p := range ps {
+			results[p.index].Err = fmt.Errorf("jobs: enqueue: %w", err)
+		}
+		return nil, nil
+	} else if err != nil {
 		return nil, err
 	}
 	return c.send(ctx, queue, ps, elsewhere, results)

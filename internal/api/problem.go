@@ -150,6 +150,9 @@ func (a at) fields(err error) []ProblemField {
 }
 
 func unknownDestination(e *jobs.UnknownDestinationError) string {
+	if e.Queues > 0 {
+		return fmt.Sprintf("%q is not known, no other is, and there are %d queues already: start a worker that serves it", e.Name, e.Queues)
+	}
 	if len(e.Known) == 0 {
 		return fmt.Sprintf("%q is not known, and no other is: start a worker that serves it", e.Name)
 	}
