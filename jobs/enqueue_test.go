@@ -274,7 +274,7 @@ func TestEnqueueManyAnswersEachJob(t *testing.T) {
 		for i, r := range results {
 			want := map[int]string{
 				1: "jobs: enqueue: job: is nil; make one with New",
-				3: "jobs: enqueue: payload: is not valid JSON: unexpected end of JSON input",
+				3: "jobs: enqueue: payload: is not valid JSON: unexpected end of JSON input; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it",
 				5: fmt.Sprintf("jobs: enqueue: destination %q is not known; known are ", "elsewhere-"+b.dest),
 			}[i%8]
 			if want != "" {

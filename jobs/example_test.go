@@ -105,7 +105,7 @@ func ExampleClient_EnqueueMany() {
 	}
 	// Output:
 	// 0 a deviantart
-	// 1 jobs: enqueue: payload: is not valid JSON: invalid character 'o' in literal null (expecting 'u')
+	// 1 jobs: enqueue: payload: is not valid JSON: invalid character 'o' in literal null (expecting 'u'); a payload is JSON, with names and texts in double quotes, such as {"title":"Sunset"} or "Sunset"; in a shell put single quotes around it
 	// 2 c mastodon
 }
 

@@ -208,9 +208,13 @@ func validatePayload(p []byte, l Limits, bad func(string, string, ...any)) {
 	case len(p) > l.MaxPayloadBytes:
 		bad("payload", "has %d bytes, at most %d are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference", len(p), l.MaxPayloadBytes)
 	case !json.Valid(p):
-		bad("payload", "is not valid JSON: %s", jsonProblem(p))
+		bad("payload", "is not valid JSON: %s; %s", jsonProblem(p), quoting)
 	}
 }
+
+// quoting is what those miss who give a text as a payload, or have a shell take the
+// quotes off.
+const quoting = `a payload is JSON, with names and texts in double quotes, such as {"title":"Sunset"} or "Sunset"; in a shell put single quotes around it`
 
 func jsonProblem(p []byte) string {
 	var v any

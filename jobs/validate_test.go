@@ -43,9 +43,9 @@ func TestValidate(t *testing.T) {
 		{"key with an umlaut", jobs.New("d", nil, jobs.Key("jürgen")), `key: "jürgen" ` + nameRule},
 
 		{"empty payload", jobs.New("d", []byte{}), "payload: is empty; JSON is expected, for instance {} or null"},
-		{"payload that is no JSON", jobs.New("d", []byte("{a:1}")), "payload: is not valid JSON: invalid character 'a' looking for beginning of object key string"},
-		{"two values", jobs.New("d", []byte("1 2")), "payload: is not valid JSON: invalid character '2' after top-level value"},
-		{"cut short", jobs.New("d", []byte(`{"a":`)), "payload: is not valid JSON: unexpected end of JSON input"},
+		{"payload that is no JSON", jobs.New("d", []byte("{a:1}")), "payload: is not valid JSON: invalid character 'a' looking for beginning of object key string; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it"},
+		{"two values", jobs.New("d", []byte("1 2")), "payload: is not valid JSON: invalid character '2' after top-level value; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it"},
+		{"cut short", jobs.New("d", []byte(`{"a":`)), "payload: is not valid JSON: unexpected end of JSON input; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it"},
 		{"largest payload", jobs.New("d", []byte(`"`+strings.Repeat("x", 262142)+`"`)), ""},
 		{
 			"payload too large", jobs.New("d", []byte(`"`+strings.Repeat("x", 262143)+`"`)),
@@ -122,7 +122,7 @@ func TestValidate(t *testing.T) {
 				`id: " " ` + nameRule,
 				`key: "{}" ` + nameRule,
 				"max_reschedules: must not be negative; leave it out for no limit",
-				"payload: is not valid JSON: unexpected end of JSON input",
+				"payload: is not valid JSON: unexpected end of JSON input; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it",
 				`priority: "p" is none of high, default, low`,
 				"request.headers: Authorization is set by Tidegate or by the connection and cannot be set by a job",
 				"request.headers: Host is set by Tidegate or by the connection and cannot be set by a job",

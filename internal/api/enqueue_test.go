@@ -110,7 +110,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		"two documents":      {kind: json, body: `{"destination":"shop","payload":1}{}`, status: 400, errors: field("body", "is not valid JSON: invalid character '{' after top-level value")},
 		"a text":             {kind: json, body: `"x"`, status: 400, errors: field("body", `is not a JSON object; write a job such as {"destination":"example","payload":{}}`)},
 		"a broken array":     {kind: json, body: `[{"destination":"shop","payload":1},{"destination"]`, status: 400, errors: field("body", "is not valid JSON: invalid character ']' after object key")},
-		"a broken payload":   {kind: json, body: `{"destination":"shop","payload":{a:1}}`, status: 422, errors: field("body.payload", "is not valid JSON: invalid character 'a' looking for beginning of object key string")},
+		"a broken payload":   {kind: json, body: `{"destination":"shop","payload":{a:1}}`, status: 422, errors: field("body.payload", "is not valid JSON: invalid character 'a' looking for beginning of object key string; a payload is JSON, with names and texts in double quotes, such as {\"title\":\"Sunset\"} or \"Sunset\"; in a shell put single quotes around it")},
 		"an unknown one":     {kind: json, body: `{"destination":"blog","payload":1}`, status: 422, errors: field("body.destination", `"blog" is not known; known are shop, stock`)},
 		"an unknown parent":  {kind: json, body: `{"destination":"shop","payload":1,"after":["nope"]}`, status: 422, errors: field("body.after", "there is no job nope; enqueue parents before their children")},
 		"no UTF-8":           {kind: json, body: "{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}", status: 422, errors: field("body", "is not UTF-8, as JSON is")},
