@@ -234,6 +234,9 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	if job.Priority == "" {
 		job.Priority = PriorityDefault
 	}
+	if s.ID != "" {
+		job.Owner = s.Owner
+	}
 	job.AvailableAt = job.CreatedAt
 	more, err := moreOf(job, s, now)
 	if err != nil {
@@ -269,6 +272,7 @@ func headersOf(j *Job) (map[string]string, error) {
 	set(record.HeaderPath, j.Request.Path)
 	set(record.HeaderQuery, j.Request.Query)
 	set(record.HeaderBatch, j.Batch)
+	set(record.HeaderOwner, j.Owner)
 	if len(j.After) > 0 {
 		b, err := json.Marshal(j.After)
 		if err != nil {

@@ -160,7 +160,7 @@ func fromMessage(msg *record.Message) (*Job, error) {
 	h := msg.Headers
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[record.HeaderKey],
-		Payload: msg.Payload, Batch: h[record.HeaderBatch], After: []string{},
+		Payload: msg.Payload, Batch: h[record.HeaderBatch], Owner: h[record.HeaderOwner], After: []string{},
 		Request: Request{Path: h[record.HeaderPath], Query: h[record.HeaderQuery]}, Trace: traceOf(h),
 	}
 	if len(j.Payload) == 0 {

@@ -112,6 +112,8 @@ type Job struct {
 	Crashes int `json:"crashes"`
 	// Duplicate is true in the answer to an enqueue with an id that existed.
 	Duplicate bool `json:"duplicate"`
+	// Owner is who took the id, if it was given with one; see [Spec]. It is not printed.
+	Owner string `json:"-"`
 	// Trace is the trace context that the job was enqueued with, in the form of its
 	// propagation format, such as traceparent; nil without one. See WithTrace.
 	Trace map[string]string `json:"-"`

@@ -32,6 +32,10 @@ type Spec struct {
 	// After are the ids of the job's parents: it waits until all have completed.
 	After []string
 
+	// Owner is who takes the ID, kept with the job as [Job.Owner] if one is given. It must
+	// be a name as an ID is. The HTTP API sets the name of the token.
+	Owner string
+
 	err error // of New: kept until the enqueue, which can report it
 }
 

@@ -138,6 +138,9 @@ func (s *Spec) Validate(l Limits) error {
 	if s.ID != "" && !ValidName(s.ID) {
 		bad("id", "%q %s", clip(s.ID), rule)
 	}
+	if s.Owner != "" && !ValidName(s.Owner) {
+		bad("owner", "%q %s", clip(s.Owner), rule)
+	}
 	if s.Key != "" && !ValidName(s.Key) {
 		bad("key", "%q %s", clip(s.Key), rule)
 	}

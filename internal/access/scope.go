@@ -104,12 +104,20 @@ func (i Identity) Valid() bool {
 	return err == nil
 }
 
+// Token is the name of the token, "" where there are none.
+func (i Identity) Token() string {
+	if i.tokens == nil && i.Name == Local.Name {
+		return ""
+	}
+	return i.Name
+}
+
 // By is how the history of jobs and breakers names who acts.
 func (i Identity) By() string {
-	if i.tokens == nil && i.Name == Local.Name {
-		return i.Name
+	if name := i.Token(); name != "" {
+		return "token:" + name
 	}
-	return "token:" + i.Name
+	return i.Name
 }
 
 type identityKey struct{}

@@ -103,7 +103,7 @@ var errorTexts = map[int]string{
 	http.StatusForbidden:             "The token lacks the scope.",
 	http.StatusNotFound:              "There is no such thing.",
 	http.StatusRequestTimeout:        "The body came too slowly.",
-	http.StatusConflict:              "The job's status does not allow it.",
+	http.StatusConflict:              "The job's status does not allow it, or its id is taken by another token's name.",
 	http.StatusRequestEntityTooLarge: "The body is too large, or the array too long.",
 	http.StatusUnsupportedMediaType:  "The Content-Type is missing or not accepted, or the body is encoded; then Accept-Encoding is identity.",
 	http.StatusUnprocessableEntity:   "What was sent cannot be accepted; errors names each wrong field.",
@@ -183,10 +183,10 @@ func (a *api) enqueueOperations() {
 		Examples: []any{"{\"index\":0,\"line\":1,\"id\":\"post-7\",\"status\":\"pending\",\"duplicate\":false}\n{\"answered\":1,\"accepted\":1,\"duplicates\":0,\"rejected\":0}\n"},
 	}}
 	a.addByHand(operation{
-		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue,
+		method: http.MethodPost, path: "/v1/jobs", id: "enqueue-jobs", tag: tagEnqueue, scope: access.ScopeEnqueue, conflict: true,
 		summary: "Enqueue jobs",
 		description: "Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.\n\n" +
-			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. " +
+			"One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. " +
 			"Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.\n\n" +
 			"With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.\n\n" +
 			"Fields that Tidegate sets, such as status, are passed over, so that a job that was got can be enqueued again; others are refused. " +

@@ -67,7 +67,8 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 	ctx, cancel := begun(r.Context())
 	defer cancel()
-	spec := &jobs.Spec{}
+	id, _ := access.From(ctx)
+	spec := &jobs.Spec{Owner: id.Token()}
 	err := a.parse(data, spec)
 	var job *jobs.Job
 	if err == nil {
@@ -81,17 +82,37 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 		p.write(w)
 		return
 	}
+	if taken(id, job) {
+		p := newProblem(http.StatusConflict, "the id of the job %s; choose another", idTaken)
+		p.Errors = []ProblemField{{at("body").of("id"), idTaken}}
+		p.write(w)
+		return
+	}
 	w.Header().Set("Location", "/v1/jobs/"+job.ID)
 	if !job.Duplicate { // what was sent is no secret to the sender
 		a.writeJSON(ctx, w, http.StatusCreated, jobDocument{Job: job})
 		return
 	}
 	// What stood there before may be.
-	if id, _ := access.From(ctx); !id.Can(access.ScopeRead) {
+	if !id.Can(access.ScopeRead) {
 		a.writeJSON(ctx, w, http.StatusOK, KnownJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: true, Redacted: true})
 		return
 	}
 	a.writeJSON(ctx, w, http.StatusOK, redact(ctx, job))
+}
+
+// idTaken is all that is said of a job whose id another has given.
+const idTaken = "is taken"
+
+// taken reports whether the id that a job has given existed and is not one that the token's
+// name took. An id without an owner, which Go, the command line and Tidegate itself give, is
+// not hidden from those who may look at the job.
+func taken(id access.Identity, job *jobs.Job) bool {
+	name := id.Token()
+	if !job.Duplicate || name == "" || job.Owner == name {
+		return false
+	}
+	return job.Owner != "" || !id.Can(access.ScopeRead)
 }
 
 // syntaxProblem is for a body that is no JSON.

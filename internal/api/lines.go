@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -110,6 +111,7 @@ type lineSource interface {
 type lineStream struct {
 	api      *api
 	ctx      context.Context //nolint:containedctx // it lives as long as the request
+	id       access.Identity
 	lines    lineSource
 	longest  int
 	held     *account
@@ -143,8 +145,9 @@ func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 }
 
 func (a *api) newLineStream(ctx context.Context, held *account) *lineStream {
+	id, _ := access.From(ctx)
 	return &lineStream{
-		api: a, ctx: ctx, longest: a.mostJobBytes(), held: held, c: &lineChunk{},
+		api: a, ctx: ctx, id: id, longest: a.mostJobBytes(), held: held, c: &lineChunk{},
 		chunks: make(chan *lineChunk), failed: make(chan struct{}),
 		many: many{items: []EnqueuedItem{}},
 	}
@@ -231,7 +234,7 @@ func (s *lineStream) read() error {
 
 // take adds a job to the chunk.
 func (s *lineStream) take(line []byte) error {
-	spec := &jobs.Spec{}
+	spec := &jobs.Spec{Owner: s.id.Token()}
 	if err := s.api.parse(line, spec); err != nil {
 		return s.refuse(place(s.index).fields(err))
 	}
@@ -331,6 +334,8 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 	for i, result := range results {
 		item := EnqueuedItem{Index: c.places[i].index, Line: c.places[i].line}
 		switch {
+		case result.Job != nil && taken(s.id, result.Job):
+			item.Errors = []ProblemField{{place(item.Index).of("id"), idTaken}}
 		case result.Job != nil:
 			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
 		case result.Err != nil && errors.Is(result.Err, jobs.ErrInvalid):

@@ -104,7 +104,7 @@ type Waiting struct {
 type NewJob struct {
 	Destination    string     `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
 	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
-	ID             string     `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
+	ID             string     `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely. With tokens it is of the token's name that took it: another name is refused." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
 	Key            string     `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
 	Request        *Request   `json:"request,omitempty" doc:"The rest of the call."`
 	Priority       string     `json:"priority,omitempty" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"high"`
@@ -152,8 +152,7 @@ type HistoryEntry struct {
 	By      string    `json:"by,omitempty" doc:"Who did it: a worker, or a person by the name of the token; left out if it happened by itself." example:"token:shop"`
 }
 
-// KnownJob is what a token that may not read is told of a job whose id it enqueued
-// again: the job may be another's.
+// KnownJob is what a token that may not read is answered where it enqueues an id again.
 type KnownJob struct {
 	ID          string `json:"id" doc:"The job's id." example:"post-7"`
 	Destination string `json:"destination" doc:"The API that it is published to." example:"deviantart"`

@@ -72,6 +72,7 @@ const (
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
 	HeaderAfter          = "after" // JSON array
+	HeaderOwner          = "owner" // of the id, if it was given: the name of an API token
 )
 
 // OwnHeader reports whether a header of asynq's message is one of those above. The
@@ -79,7 +80,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderPath, HeaderQuery, HeaderHeaders, HeaderMaxReschedules,
-		HeaderRetry, HeaderBatch, HeaderAfter:
+		HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
 		return true
 	}
 	return false

@@ -1071,7 +1071,7 @@ type NewJob struct {
 	// Examples: 2030-02-01T00:00:00Z
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 
-	// Id The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely.
+	// Id The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely. With tokens it is of the token's name that took it: another name is refused.
 	//
 	// Examples: post-7
 	Id *string `json:"id,omitempty"`
@@ -2013,7 +2013,7 @@ type ClientInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -2030,7 +2030,7 @@ type ClientInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -2582,7 +2582,7 @@ func (c *Client) ListJobs(ctx context.Context, params *ListJobsParams, reqEditor
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -2609,7 +2609,7 @@ func (c *Client) EnqueueJobsWithBody(ctx context.Context, contentType string, bo
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -4578,7 +4578,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -4595,7 +4595,7 @@ type ClientWithResponsesInterface interface {
 	//
 	// Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 	//
-	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+	// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 	//
 	// With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 	//
@@ -6184,6 +6184,8 @@ type EnqueueJobsResponse struct {
 	ApplicationproblemJSON403 *Problem
 	// ApplicationproblemJSON408 the response for an HTTP 408 `application/problem+json` response
 	ApplicationproblemJSON408 *Problem
+	// ApplicationproblemJSON409 the response for an HTTP 409 `application/problem+json` response
+	ApplicationproblemJSON409 *Problem
 	// ApplicationproblemJSON413 the response for an HTTP 413 `application/problem+json` response
 	ApplicationproblemJSON413 *Problem
 	// ApplicationproblemJSON415 the response for an HTTP 415 `application/problem+json` response
@@ -6232,6 +6234,11 @@ func (r EnqueueJobsResponse) GetApplicationproblemJSON403() *Problem {
 // GetApplicationproblemJSON408 returns the response for an HTTP 408 `application/problem+json` response
 func (r EnqueueJobsResponse) GetApplicationproblemJSON408() *Problem {
 	return r.ApplicationproblemJSON408
+}
+
+// GetApplicationproblemJSON409 returns the response for an HTTP 409 `application/problem+json` response
+func (r EnqueueJobsResponse) GetApplicationproblemJSON409() *Problem {
+	return r.ApplicationproblemJSON409
 }
 
 // GetApplicationproblemJSON413 returns the response for an HTTP 413 `application/problem+json` response
@@ -8029,7 +8036,7 @@ func (c *ClientWithResponses) ListJobsWithResponse(ctx context.Context, params *
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -8052,7 +8059,7 @@ func (c *ClientWithResponses) EnqueueJobsWithBodyWithResponse(ctx context.Contex
 //
 // Takes one job as an object, up to 10,000 as an array of up to 32 MiB, or any number as lines (application/x-ndjson), which are enqueued while they come in.
 //
-// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
+// One job is answered as it stands: 201, or 200 with `duplicate` true if its id existed, redacted unless the token may see payloads, and no more than a KnownJob unless it may read. An id that another token's name took is refused with 409. Of many each is judged by itself; the answer is 201 if any was enqueued, 200 if all of them existed, 422 if all were refused. An array that is no JSON or too long enqueues nothing.
 //
 // With `Accept: application/x-ndjson` the answer to lines is lines too, always 200: what became of each job, as items of the schema Enqueued, while more come in, and last the counts, or a problem if it ended early (one without `index`). Read while you send: a caller that takes no answers for 30 s is cut off.
 //
@@ -9719,6 +9726,13 @@ func ParseEnqueueJobsResponse(rsp *http.Response) (*EnqueueJobsResponse, error) 
 			return nil, err
 		}
 		response.ApplicationproblemJSON408 = &dest
+
+	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 409:
+		var dest Problem
+		if err := json.Unmarshal(bodyBytes, &dest); err != nil {
+			return nil, err
+		}
+		response.ApplicationproblemJSON409 = &dest
 
 	case strings.Contains(rsp.Header.Get("Content-Type"), "json") && rsp.StatusCode == 413:
 		var dest Problem
