@@ -146,12 +146,15 @@ func copied[T any](p *T) *T {
 
 // Request is the part of an HTTP request that a job may set for itself.
 type Request struct {
-	// Path is appended to the destination's URL; it starts with a slash.
+	// Path is appended to the destination's URL and stays below it; it starts with a slash.
 	Path string `json:"path,omitempty"`
-	// Query is appended to the destination's query, without a question mark.
+	// Query is appended to the destination's query, without a question mark. A job with a
+	// parameter that the destination's URL sets fails.
 	Query string `json:"query,omitempty"`
-	// Headers are sent with the call. Some names are refused: Authorization,
-	// Host, Idempotency-Key and those that frame the message.
+	// Headers are sent with the call. Some names are refused: Authorization, Cookie,
+	// Host, Idempotency-Key, those of the connection, those that servers trust about the
+	// caller, the address or the method (Forwarded, X-Forwarded-…, X-Original-…,
+	// X-HTTP-Method-Override), and names with an underscore.
 	Headers map[string]string `json:"headers,omitempty"`
 }
 

@@ -3,14 +3,10 @@ package jobs
 import (
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"regexp"
 	"sort"
 	"strings"
 	"time"
-	"unicode/utf8"
-
-	"golang.org/x/net/http/httpguts"
 
 	"github.com/tidegate/tidegate/internal/record"
 )
@@ -37,13 +33,6 @@ func (l Limits) withDefaults() Limits {
 	}
 	return l
 }
-
-// Bounds of the HTTP part of a job.
-const (
-	maxPathBytes   = 2048
-	maxQueryBytes  = 4096
-	maxHeaderBytes = 8192 // names and values of all headers together
-)
 
 var (
 	namePattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
@@ -226,104 +215,6 @@ func jsonProblem(p []byte) string {
 	}
 	return "unknown problem"
 }
-
-func (r *Request) validate(bad func(string, string, ...any)) {
-	if problem := PathProblem(r.Path); problem != "" {
-		bad("request.path", "%s", problem)
-	}
-	switch {
-	case len(r.Query) > maxQueryBytes:
-		bad("request.query", "has %d bytes, at most %d are accepted", len(r.Query), maxQueryBytes)
-	case !utf8.ValidString(r.Query):
-		// asynq's encoding holds UTF-8 only: it could not read such a job.
-		bad("request.query", "is not valid UTF-8; encode it, for instance a=b&c=d%%20e")
-	case strings.HasPrefix(r.Query, "?"):
-		bad("request.query", "must not start with a question mark")
-	default:
-		if _, err := url.ParseQuery(r.Query); err != nil || strings.ContainsAny(r.Query, "#\r\n \x00") {
-			bad("request.query", "is no URL query; encode it, for instance a=b&c=d%%20e")
-		}
-	}
-	total := 0
-	names := make([]string, 0, len(r.Headers))
-	for name := range r.Headers {
-		names = append(names, name)
-	}
-	sort.Strings(names)
-	spelled := map[string]string{}
-	for _, name := range names {
-		value := r.Headers[name]
-		total += len(name) + len(value)
-		other, again := spelled[strings.ToLower(name)]
-		spelled[strings.ToLower(name)] = name
-		switch {
-		case again && httpguts.ValidHeaderFieldName(name):
-			bad("request.headers", "%s and %s are the same header; give it once", clip(other), clip(name))
-		case !httpguts.ValidHeaderFieldName(name):
-			bad("request.headers", "%q is no header name", clip(name))
-		case !httpguts.ValidHeaderFieldValue(value) || !utf8.ValidString(value):
-			bad("request.headers", "the value of %s has characters that a header must not have (line breaks?)", clip(name))
-		case DeniedHeader(name):
-			bad("request.headers", "%s is set by Tidegate or by the connection and cannot be set by a job", name)
-		}
-	}
-	if total > maxHeaderBytes {
-		bad("request.headers", "have %d bytes together, at most %d are accepted", total, maxHeaderBytes)
-	}
-}
-
-// PathProblem says what is wrong with the path of a job, or "". A path is
-// appended to the destination's URL and must stay below it.
-func PathProblem(path string) string {
-	if path == "" {
-		return ""
-	}
-	if len(path) > maxPathBytes {
-		return fmt.Sprintf("has %d bytes, at most %d are accepted", len(path), maxPathBytes)
-	}
-	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
-		return "must start with exactly one slash; it is appended to the destination's URL"
-	}
-	if !utf8.ValidString(path) {
-		// asynq's encoding holds UTF-8 only: it could not read such a job.
-		return "is not valid UTF-8; encode it (%C3%A9)"
-	}
-	if strings.ContainsAny(path, "?#\\") {
-		return "must not contain ?, # or a backslash; a query goes into request.query"
-	}
-	for _, r := range path {
-		if r <= ' ' || r == 0x7f {
-			return "must not contain spaces or control characters; encode them (%20)"
-		}
-	}
-	decoded, err := url.PathUnescape(path)
-	if err != nil {
-		return "has a malformed percent encoding"
-	}
-	for _, segment := range strings.FieldsFunc(decoded, func(r rune) bool { return r == '/' || r == '\\' }) {
-		if segment == "." || segment == ".." {
-			return "must not contain . or .. as a segment, encoded or not"
-		}
-	}
-	for _, r := range decoded {
-		if r < ' ' || r == 0x7f {
-			return "must not contain control characters, encoded or not"
-		}
-	}
-	return ""
-}
-
-// deniedHeaders are set by Tidegate, by the HTTP client or by the connection
-// (RFC 9110, section 7.6.1).
-var deniedHeaders = map[string]bool{
-	"authorization": true, "host": true, "idempotency-key": true, "content-length": true,
-	"transfer-encoding": true, "connection": true, "keep-alive": true, "proxy-authenticate": true,
-	"proxy-authorization": true, "proxy-connection": true, "te": true, "trailer": true,
-	"upgrade": true, "expect": true, "accept-encoding": true,
-}
-
-// DeniedHeader reports whether a job must not set the header.
-func DeniedHeader(name string) bool { return deniedHeaders[strings.ToLower(name)] }
 
 // clip shortens what a message quotes from the input.
 func clip(s string) string {

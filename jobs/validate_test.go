@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"errors"
+	"fmt"
 	"math"
 	"strings"
 	"testing"
@@ -173,7 +174,7 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-func TestPathProblem(t *testing.T) {
+func TestRequestPath(t *testing.T) {
 	t.Parallel()
 	const (
 		slash    = "must start with exactly one slash; it is appended to the destination's URL"
@@ -183,6 +184,9 @@ func TestPathProblem(t *testing.T) {
 		dots     = "must not contain . or .. as a segment, encoded or not"
 		controls = "must not contain control characters, encoded or not"
 		noUTF8   = "is not valid UTF-8; encode it (%C3%A9)"
+
+		decodedUTF8 = "must be valid UTF-8 when it is decoded"
+		backslash   = "must not contain a backslash, encoded or not"
 	)
 	for path, want := range map[string]string{
 		"":                         "",
@@ -194,7 +198,9 @@ func TestPathProblem(t *testing.T) {
 		"/ä/日本":                    "",
 		"/a.b/..c/d../...":         "",
 		"/a:b@c;d=e,f!$&'()*+~":    "",
-		"/%252e%252e/":             "", // decoded once it is %2e%2e, which is no segment ..
+		"/100%25/%2561%25":         "",
+		"/a;b=c/d%3Be":             "",
+		"/%E6%97%A5":               "",
 		strings.Repeat("/a", 1024): "",
 
 		"items":                         slash,
@@ -224,13 +230,27 @@ func TestPathProblem(t *testing.T) {
 		"/..%5cb":                       dots,
 		"/a%5c%2e%2e%5cb":               dots,
 		"/%2e":                          dots,
+		"/%252e%252e/":                  dots,
+		"/..;a/b":                       dots,
+		"/a/%2e%2e%3Ba":                 dots,
+		"/%ef%bc%8e%ef%bc%8e/":          dots,
+		"/a%5cb":                        backslash,
+		"/a%255Cb":                      backslash,
+		"/%c0%ae%c0%ae/":                decodedUTF8,
+		"/%25ff":                        decodedUTF8,
+		"/%25252525252561":              "is percent-encoded more than 5 times",
 		"/a%0d%0aHost:x":                controls,
+		"/a%250d":                       controls,
 		"/a%00":                         controls,
 		"/a%7F":                         controls,
 		"/a\xff":                        noUTF8,
 		"/" + strings.Repeat("a", 2048): "has 2049 bytes, at most 2048 are accepted",
 	} {
-		if got := jobs.PathProblem(path); got != want {
+		if want != "" {
+			want = "request.path: " + want
+		}
+		err := (&jobs.Request{Path: path}).Validate()
+		if got := fmt.Sprint(err); got != want && (err != nil || want != "") {
 			t.Errorf("%.60q: %q, want %q", path, got, want)
 		}
 	}
@@ -251,9 +271,19 @@ func TestDeniedHeaders(t *testing.T) {
 			}
 		}
 	}
-	for _, name := range []string{"Content-Type", "User-Agent", "Accept", "Cookie", "X-Authorization", "X-Host"} {
-		if jobs.DeniedHeader(name) {
-			t.Errorf("%s is denied", name)
+	for name, problem := range map[string]string{
+		"Cookie":          "Cookie changes the caller, the address or the method for servers that trust it, and cannot be set by a job",
+		"X-Forwarded-For": "X-Forwarded-For changes the caller, the address or the method for servers that trust it, and cannot be set by a job",
+		"X_Forwarded-For": "X_Forwarded-For has an underscore, which some servers read as a hyphen; write a hyphen",
+	} {
+		err := jobs.New("d", nil, jobs.Header(name, "x")).Validate(jobs.Limits{})
+		if err == nil || err.Error() != "request.headers: "+problem {
+			t.Errorf("%s: error %v, want %s", name, err, problem)
+		}
+	}
+	for _, name := range []string{"Content-Type", "User-Agent", "Accept", "X-Authorization", "X-Host", "X-Original", "X-Request-Id"} {
+		if err := (&jobs.Request{Headers: map[string]string{name: "x"}}).Validate(); err != nil {
+			t.Errorf("%s is denied: %v", name, err)
 		}
 	}
 }

@@ -246,9 +246,11 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 
 // request builds the call for a job.
 func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
-	if problem := jobs.PathProblem(job.Request.Path); problem != "" {
-		// It was checked at the enqueue, but records can be written by others.
-		return nil, fmt.Errorf("request.path: %s", problem)
+	if err := job.Request.Validate(); err != nil {
+		return nil, err
+	}
+	if name := h.alreadySet(job.Request.Query); name != "" {
+		return nil, fmt.Errorf("request.query: %q is set by the destination's URL and cannot be set by a job", name)
 	}
 	var body io.Reader
 	withBody := h.o.Method != http.MethodGet && h.o.Method != http.MethodHead
@@ -267,9 +269,7 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 		req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 	}
 	for name, value := range job.Request.Headers {
-		if !jobs.DeniedHeader(name) && httpguts.ValidHeaderFieldName(name) && httpguts.ValidHeaderFieldValue(value) {
-			req.Header.Set(name, value)
-		}
+		req.Header.Set(name, value)
 	}
 	if token != "" {
 		req.Header.Set("Authorization", "Bearer "+token)
@@ -303,6 +303,21 @@ func sendOnce(req *http.Request) {
 		}
 		req.GetBody = nil
 	}
+}
+
+// alreadySet returns the first parameter of a job's query that the destination's URL sets,
+// or "". Of two values an API might take the job's.
+func (h *HTTP) alreadySet(query string) string {
+	if query == "" || h.base.RawQuery == "" {
+		return ""
+	}
+	own, _ := url.ParseQuery(query) // valid, or not sent
+	for _, name := range slices.Sorted(maps.Keys(h.base.Query())) {
+		if own.Has(name) {
+			return name
+		}
+	}
+	return ""
 }
 
 // target is the destination's URL with the job's path and query appended.

@@ -72,7 +72,7 @@ type Job struct {
 type Request struct {
 	Path    string            `json:"path,omitempty" doc:"Appended to the destination's URL; begins with a slash." example:"/items/7"`
 	Query   string            `json:"query,omitempty" doc:"Appended to the destination's query, without a question mark." example:"a=b"`
-	Headers map[string]string `json:"headers,omitempty" doc:"Headers of the call. Authorization, Host, Idempotency-Key and those that frame the message are refused." example:"{\"X-A\":\"b\"}"`
+	Headers map[string]string `json:"headers,omitempty" doc:"Headers of the call. Authorization, Cookie, Host, Idempotency-Key, those of the connection and of proxies, and names with an underscore are refused." example:"{\"X-A\":\"b\"}"`
 }
 
 // Retry says how a job is called again after failures.

@@ -1222,7 +1222,7 @@ type Reason struct {
 
 // Request defines model for Request.
 type Request struct {
-	// Headers Headers of the call. Authorization, Host, Idempotency-Key and those that frame the message are refused.
+	// Headers Headers of the call. Authorization, Cookie, Host, Idempotency-Key, those of the connection and of proxies, and names with an underscore are refused.
 	//
 	// Examples: {"X-A":"b"}
 	Headers *map[string]string `json:"headers,omitempty"`

@@ -1,0 +1,194 @@
+package jobs
+
+import (
+	"encoding/hex"
+	"fmt"
+	"net/url"
+	"regexp"
+	"sort"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/net/http/httpguts"
+	"golang.org/x/text/unicode/norm"
+)
+
+// Bounds of the HTTP part of a job.
+const (
+	maxPathBytes   = 2048
+	maxQueryBytes  = 4096
+	maxHeaderBytes = 8192 // names and values of all headers together
+)
+
+// Validate checks what a job adds to the request of its destination: its path stays below
+// the destination's URL, however often a server decodes it, and its headers do not stand
+// for those of Tidegate, the connection or a proxy. It returns nil or a *ValidationError.
+// Clients check it at the enqueue, and the HTTP destination before each call, because
+// records can be written by others.
+func (r *Request) Validate() error {
+	var errs fieldErrors
+	r.validate(errs.add)
+	return errs.err()
+}
+
+func (r *Request) validate(bad func(string, string, ...any)) {
+	if r.Path == "" && r.Query == "" && len(r.Headers) == 0 {
+		return
+	}
+	if problem := pathProblem(r.Path); problem != "" {
+		bad("request.path", "%s", problem)
+	}
+	switch {
+	case len(r.Query) > maxQueryBytes:
+		bad("request.query", "has %d bytes, at most %d are accepted", len(r.Query), maxQueryBytes)
+	case !utf8.ValidString(r.Query):
+		// asynq's encoding holds UTF-8 only: it could not read such a job.
+		bad("request.query", "is not valid UTF-8; encode it, for instance a=b&c=d%%20e")
+	case strings.HasPrefix(r.Query, "?"):
+		bad("request.query", "must not start with a question mark")
+	default:
+		if _, err := url.ParseQuery(r.Query); err != nil || strings.ContainsAny(r.Query, "#\r\n \x00") {
+			bad("request.query", "is no URL query; encode it, for instance a=b&c=d%%20e")
+		}
+	}
+	total := 0
+	names := make([]string, 0, len(r.Headers))
+	for name := range r.Headers {
+		names = append(names, name)
+	}
+	sort.Strings(names)
+	spelled := map[string]string{}
+	for _, name := range names {
+		value := r.Headers[name]
+		total += len(name) + len(value)
+		other, again := spelled[strings.ToLower(name)]
+		spelled[strings.ToLower(name)] = name
+		switch {
+		case again && httpguts.ValidHeaderFieldName(name):
+			bad("request.headers", "%s and %s are the same header; give it once", clip(other), clip(name))
+		case !httpguts.ValidHeaderFieldName(name):
+			bad("request.headers", "%q is no header name", clip(name))
+		case !httpguts.ValidHeaderFieldValue(value) || !utf8.ValidString(value):
+			bad("request.headers", "the value of %s has characters that a header must not have (line breaks?)", clip(name))
+		default:
+			if problem := deniedHeader(name); problem != "" {
+				bad("request.headers", "%s %s", clip(name), problem)
+			}
+		}
+	}
+	if total > maxHeaderBytes {
+		bad("request.headers", "have %d bytes together, at most %d are accepted", total, maxHeaderBytes)
+	}
+}
+
+// pathProblem says what is wrong with the path of a job, or "". A path is
+// appended to the destination's URL and must stay below it.
+func pathProblem(path string) string {
+	if path == "" {
+		return ""
+	}
+	if len(path) > maxPathBytes {
+		return fmt.Sprintf("has %d bytes, at most %d are accepted", len(path), maxPathBytes)
+	}
+	if !strings.HasPrefix(path, "/") || strings.HasPrefix(path, "//") {
+		return "must start with exactly one slash; it is appended to the destination's URL"
+	}
+	if !utf8.ValidString(path) {
+		// asynq's encoding holds UTF-8 only: it could not read such a job.
+		return "is not valid UTF-8; encode it (%C3%A9)"
+	}
+	if strings.ContainsAny(path, "?#\\") {
+		return "must not contain ?, # or a backslash; a query goes into request.query"
+	}
+	for _, r := range path {
+		if r <= ' ' || r == 0x7f {
+			return "must not contain spaces or control characters; encode them (%20)"
+		}
+	}
+	if _, err := url.PathUnescape(path); err != nil {
+		return "has a malformed percent encoding"
+	}
+	for range maxDecodings {
+		if problem := decodedProblem(path); problem != "" {
+			return problem
+		}
+		decoded := percentEncoded.ReplaceAllStringFunc(path, func(code string) string {
+			b, _ := hex.DecodeString(code[len(code)-2:])
+			return string(b)
+		})
+		if decoded == path {
+			return ""
+		}
+		path = decoded
+	}
+	return fmt.Sprintf("is percent-encoded more than %d times", maxDecodings-1)
+}
+
+// maxDecodings bounds how often a path is decoded until nothing is left to decode. Proxies
+// and servers decode it one after the other.
+const maxDecodings = 6
+
+// percentEncoded also matches IIS's form of ASCII (%u002e).
+var percentEncoded = regexp.MustCompile("%(?:u00)?[0-9A-Fa-f]{2}")
+
+// decodedProblem checks a path as a server may see it that has decoded it.
+func decodedProblem(path string) string {
+	if !utf8.ValidString(path) {
+		// Overlong forms of dots and slashes among it.
+		return "must be valid UTF-8 when it is decoded"
+	}
+	path = norm.NFKC.String(path) // some normalise: a full-width dot is a dot then
+	if strings.ContainsFunc(path, unicode.IsControl) {
+		return "must not contain control characters, encoded or not"
+	}
+	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
+		// Some drop the parameters of a segment (RFC 3986, section 3.3).
+		if end := strings.IndexAny(segment, ";?#"); end >= 0 {
+			segment = segment[:end]
+		}
+		if segment = strings.TrimSpace(segment); segment == "." || segment == ".." {
+			return "must not contain . or .. as a segment, encoded or not"
+		}
+	}
+	if strings.Contains(path, `\`) {
+		return "must not contain a backslash, encoded or not"
+	}
+	return ""
+}
+
+// Why a job must not set a header.
+const (
+	headerOfOurs    = "is set by Tidegate or by the connection and cannot be set by a job"
+	headerOfTrust   = "changes the caller, the address or the method for servers that trust it, and cannot be set by a job"
+	headerSpelling  = "has an underscore, which some servers read as a hyphen; write a hyphen"
+	trustedPrefixes = "x-forwarded x-original- x-rewrite-"
+)
+
+// deniedHeaders are set by Tidegate, by the HTTP client or by the connection
+// (RFC 9110, section 7.6.1), or by proxies that vouch for them.
+var deniedHeaders = map[string]string{
+	"authorization": headerOfOurs, "host": headerOfOurs, "idempotency-key": headerOfOurs, "content-length": headerOfOurs,
+	"transfer-encoding": headerOfOurs, "connection": headerOfOurs, "keep-alive": headerOfOurs, "proxy-authenticate": headerOfOurs,
+	"proxy-authorization": headerOfOurs, "proxy-connection": headerOfOurs, "te": headerOfOurs, "trailer": headerOfOurs,
+	"upgrade": headerOfOurs, "expect": headerOfOurs, "accept-encoding": headerOfOurs,
+	"cookie": headerOfTrust, "forwarded": headerOfTrust, "via": headerOfTrust, "x-real-ip": headerOfTrust,
+	"x-http-method": headerOfTrust, "x-http-method-override": headerOfTrust, "x-method-override": headerOfTrust,
+}
+
+// deniedHeader says why a job must not set the header, or "".
+func deniedHeader(name string) string {
+	name = strings.ToLower(name)
+	if problem := deniedHeaders[name]; problem != "" {
+		return problem
+	}
+	for prefix := range strings.FieldsSeq(trustedPrefixes) {
+		if strings.HasPrefix(name, prefix) {
+			return headerOfTrust
+		}
+	}
+	if strings.Contains(name, "_") {
+		return headerSpelling
+	}
+	return ""
+}
