@@ -35,10 +35,10 @@ build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: redis cc chromium fmt-check vet lint build-check test-race test-client ## Run all checks and all tests, as CI does
+test: redis cc curl chromium fmt-check vet lint build-check test-race test-client ## Run all checks and all tests, as CI does
 
 .PHONY: test-race
-test-race: redis cc chromium ## Run the tests only, with the race detector
+test-race: redis cc curl chromium ## Run the tests only, with the race detector
 	@# The end-to-end tests hold instants to milliseconds, and a browser takes what it
 	@# gets: they run by themselves.
 	@all="$$($(GO) list $(PKGS))"; \
@@ -93,7 +93,7 @@ fmt: $(GOLANGCI) ## Format the code
 	$(GOLANGCI) fmt
 
 .PHONY: tools
-tools: redis cc chromium $(GOLANGCI) ## Install what the other targets need
+tools: redis cc curl chromium $(GOLANGCI) ## Install what the other targets need
 
 .PHONY: fmt-check
 fmt-check:
@@ -118,6 +118,10 @@ chromium: ## Install Chromium, for the tests of the dashboard, if it is missing
 .PHONY: cc
 cc:
 	@scripts/ensure-cc.sh
+
+.PHONY: curl
+curl:
+	@scripts/ensure-curl.sh
 
 $(GOLANGCI):
 	@echo "installing golangci-lint $(GOLANGCI_VERSION) into .bin (once, a minute or two)"

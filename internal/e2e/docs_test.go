@@ -161,7 +161,13 @@ func runShell(t *testing.T, script string, environ ...string) string {
 	var printed bytes.Buffer
 	shell := exec.CommandContext(ctx, "bash", "--noprofile", "--norc")
 	shell.Dir = t.TempDir()
-	shell.Env = append(environ, "PATH="+filepath.Dir(binary)+":"+os.Getenv("PATH"), "HOME="+shell.Dir)
+	bin := t.TempDir()
+	for name, path := range map[string]string{"tidegate": binary, "redis-server": redistest.Binary(t)} {
+		if err := os.Symlink(path, filepath.Join(bin, name)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	shell.Env = append(environ, "PATH="+bin+":"+os.Getenv("PATH"), "HOME="+shell.Dir, "TMPDIR="+shell.Dir)
 	shell.Stdin, shell.Stdout, shell.Stderr = strings.NewReader(script), &printed, &printed
 	shell.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	stop := func() error { return syscall.Kill(-shell.Process.Pid, syscall.SIGKILL) }

@@ -16,7 +16,7 @@ func TestTakenPortIsToldFromOtherFailures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	s := &Server{path: binary(t), dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
+	s := &Server{path: Binary(t), dir: t.TempDir(), port: l.Addr().(*net.TCPAddr).Port}
 	if err := s.run(); !errors.Is(err, errPortTaken) {
 		t.Errorf("start on a taken port: %v, want errPortTaken", err)
 	}
@@ -49,7 +49,7 @@ func TestPortOfAServerThatIsDownIsKept(t *testing.T) {
 
 func TestFailedStartTellsTheServersOwnWords(t *testing.T) {
 	t.Parallel()
-	_, err := launch(binary(t), t.TempDir(), []Option{WithArgs("--no-such-option", "1")})
+	_, err := launch(Binary(t), t.TempDir(), []Option{WithArgs("--no-such-option", "1")})
 	if err == nil || !strings.Contains(err.Error(), "no-such-option") {
 		t.Errorf("start with a wrong option: %v, want an error that names it", err)
 	}
@@ -74,7 +74,7 @@ func TestMissingServerFailsInCIAndSkipsElsewhere(t *testing.T) {
 				t.Error("the test went on without a server")
 			}
 		}()
-		binary(f)
+		Binary(f)
 		return f
 	}
 	t.Setenv("CI", "true")
