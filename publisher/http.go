@@ -18,6 +18,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -28,9 +29,11 @@ type HTTPOptions struct {
 	URL string
 	// Method of the calls. Default POST.
 	Method string
-	// AuthToken, unless empty, is sent as "Authorization: Bearer …". It is
-	// removed from everything that is kept or logged. With Tokens it is for jobs
-	// without a key.
+	// AuthToken, unless empty, is sent as "Authorization: Bearer …". With Tokens it is
+	// for jobs without a key. It is removed from everything that is kept of an answer or
+	// an error, and so are the tokens of Tokens, the values of Header and of the parameters
+	// of URL from 6 bytes on, and long segments of its path: as they are, escaped and in
+	// base64.
 	AuthToken string
 	// Tokens, unless nil, gives jobs with a key the token of that key; OpenTokens
 	// reads them from a file. A job whose key has none fails without a call.
@@ -82,7 +85,7 @@ type HTTP struct {
 	base    *url.URL
 	client  *http.Client
 	own     *http.Transport
-	secrets *secrets
+	secrets *secret.Redactor
 }
 
 var _ Handler = (*HTTP)(nil)
@@ -133,7 +136,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
 	}
 	o.Header = o.Header.Clone()
-	h := &HTTP{o: o, base: base, secrets: newSecrets(secretsOf(o, base)...)}
+	h := &HTTP{o: o, base: base, secrets: secret.New(slices.Concat([]string{o.AuthToken}, secret.OfHeader(o.Header), secret.OfURL(base))...)}
 	rt := o.Transport
 	if rt == nil {
 		h.own = newTransport(o.Connections)
@@ -215,10 +218,10 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	if err != nil {
 		return jobs.Discard(&noCallError{err})
 	}
-	r := h.secrets.with(token)
+	r := h.secrets.With(token)
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return r.withoutSecrets(sent.callError(ctx, err))
+		return withoutSecrets(r, sent.callError(ctx, err))
 	}
 	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
@@ -233,7 +236,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 		return body
 	}
 	keep := func(body []byte) {
-		job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(r.redact(printable(r.redact(string(body)))), maxKept)}
+		job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(r.Redact(printable(r.Redact(string(body)))), maxKept)}
 	}
 	if limited {
 		err := jobs.RateLimited(said.wait, said.scope)

@@ -8,6 +8,7 @@ import (
 	"net/url"
 	"sync/atomic"
 
+	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -68,4 +69,16 @@ func (s *sending) callError(ctx context.Context, err error) error {
 		return fmt.Errorf("no answer within the destination's timeout: %w", context.DeadlineExceeded)
 	}
 	return fmt.Errorf("call failed: %w", err)
+}
+
+// withoutSecrets drops the chain of an error whose text repeats a secret.
+func withoutSecrets(r *secret.Redactor, err error) error {
+	text := r.Redact(err.Error())
+	if text == err.Error() {
+		return err
+	}
+	if unsent, ok := errors.AsType[*jobs.UnreachableError](err); ok {
+		return jobs.Unreachable(errors.New(r.Redact(unsent.Err.Error())))
+	}
+	return errors.New(text)
 }

@@ -96,6 +96,7 @@ func TestHTTPRedactsTheTokenOfTheCall(t *testing.T) {
 		{"carol", "plain and plain-2", "[redacted] and [redacted]"},
 		{"", "plain-2 plain", "[redacted] [redacted]"},
 		{"alice", "pl\x00ain al\x1b1ce", "[redacted] [redacted]"},
+		{"alice", "YWwxY2U= YWwxY2U cGxhaW4=", "[redacted] [redacted] [redacted]"},
 	} {
 		a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, row.answer) })
 		h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, AuthToken: "plain", Header: http.Header{"X-Token": {"plain-2"}}, Tokens: perKey})

@@ -329,7 +329,7 @@ func TestNothingSecretShows(t *testing.T) {
 		show("the error of "+name, fmt.Sprintf("%v %+v %#v %s", err, err, err, errors.Unwrap(err)))
 		if job.Response != nil {
 			show("what is kept of the answer of "+name, job.Response.Body)
-			if !strings.HasPrefix(job.Response.Body, "cannot POST /hooks/[redacted]?[redacted] for Basic [redacted] (") {
+			if !strings.HasPrefix(job.Response.Body, "cannot POST /hooks/[redacted]?token=[redacted]&v=1 for Basic [redacted] (") {
 				t.Errorf("kept of the answer: %s", job.Response.Body)
 			}
 		}

@@ -8,9 +8,9 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/webhook"
 )
 
@@ -33,7 +33,7 @@ type receiver struct {
 	own         *http.Transport
 	turns       *turns
 	standing    standing
-	redact      *strings.Replacer
+	redact      *secret.Redactor
 	timeout     time.Duration // callTimeout, but for tests
 }
 

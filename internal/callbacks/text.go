@@ -1,58 +1,24 @@
 package callbacks
 
 import (
-	"encoding/base64"
 	"errors"
 	"net/url"
-	"slices"
 	"strings"
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/webhook"
 )
 
-// shortest is how long a value in an address is at least that is taken for a secret.
-const shortest = 6
-
 // redactor takes out of what receivers answer what nobody else is to see: the secrets,
-// and of the address the user, the password, the query, and long parts of the path,
-// which with many services are as good as a password.
-func redactor(u *url.URL, secrets []webhook.Secret) *strings.Replacer {
-	var hide []string
-	add := func(text string, atLeast int) {
-		if len(text) < atLeast {
-			return
-		}
-		hide = append(hide, text, url.QueryEscape(text), url.PathEscape(text), strings.ReplaceAll(text, "&", "&amp;"))
-	}
+// and what is secret of the address.
+func redactor(u *url.URL, secrets []webhook.Secret) *secret.Redactor {
+	hide := secret.OfURL(u)
 	for _, s := range secrets {
-		add(s.Text(), 1)
-		add(strings.TrimPrefix(s.Text(), "whsec_"), 1)
+		hide = append(hide, s.Text(), strings.TrimPrefix(s.Text(), "whsec_"))
 	}
-	if u.User != nil {
-		add(u.User.String(), 1)
-		add(u.User.Username(), shortest)
-		password, _ := u.User.Password()
-		add(password, 1)
-		add(base64.StdEncoding.EncodeToString([]byte(u.User.Username()+":"+password)), 1) // as it is sent
-	}
-	add(u.RawQuery, 3)
-	for _, values := range u.Query() {
-		for _, v := range values {
-			add(v, shortest)
-		}
-	}
-	for part := range strings.SplitSeq(u.Path, "/") {
-		add(part, 16)
-	}
-	// The longest that fits is to be replaced.
-	slices.SortFunc(hide, func(a, b string) int { return len(b) - len(a) })
-	pairs := make([]string, 0, 2*len(hide))
-	for _, text := range slices.Compact(hide) {
-		pairs = append(pairs, text, "[redacted]")
-	}
-	return strings.NewReplacer(pairs...)
+	return secret.New(hide...)
 }
 
 // clean makes a receiver's text fit to be kept and shown.
@@ -63,7 +29,7 @@ func (r *receiver) clean(text string) string {
 		}
 		return c
 	}, strings.ToValidUTF8(text, "\ufffd"))
-	text = r.redact.Replace(text)
+	text = r.redact.Redact(text)
 	if len(text) <= maxKept {
 		return text
 	}

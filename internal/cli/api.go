@@ -39,7 +39,7 @@ func (c *apiCmd) Run(ctx context.Context, p *Process) error {
 		}
 		return err
 	}
-	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log)
+	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Secrets()...)
 	for _, w := range warnings {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}

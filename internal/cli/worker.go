@@ -40,7 +40,7 @@ func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 	if err := cfg.RequireDestinations(); err != nil {
 		return err
 	}
-	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log)
+	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Secrets()...)
 	for _, w := range warnings {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // Entry is one effective value, as [Config.Document] shows it.
@@ -117,7 +118,7 @@ func printed(value any) string {
 		}
 		return strings.Join(x, ",")
 	case urlText:
-		return maskURL(string(x))
+		return secret.MaskURL(string(x))
 	case statusList:
 		parts := make([]string, len(x))
 		for i, status := range x {
@@ -128,10 +129,7 @@ func printed(value any) string {
 		var parts []string
 		for _, name := range slices.Sorted(maps.Keys(x)) {
 			for _, v := range http.Header(x)[name] {
-				if sensitive(name) {
-					v = Redacted
-				}
-				parts = append(parts, name+":"+v)
+				parts = append(parts, name+":"+secret.MaskHeader(name, v))
 			}
 		}
 		return strings.Join(parts, ",")

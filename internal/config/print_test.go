@@ -140,3 +140,26 @@ func TestConfigHidesSecrets(t *testing.T) {
 		}
 	}
 }
+
+// Tokens stand in paths and parameters of URLs, and in headers of any name.
+func TestPrintMasksAllThatIsSecret(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t, "DESTINATION_0_NAME=shop",
+		"DESTINATION_0_URL=https://api.example.com/bot123456:ABC-DEF1234ghIkl/sendMessage?sig=hunter2&chat=hunter2&v=1",
+		"DESTINATION_0_HEADERS=X-Client:hunter2,Accept:text/plain,X-Version:v2",
+		"DESTINATION_0_CALLBACK_URL=https://ops.example.com/hooks/B0123456789hunter2XYZ",
+		"DESTINATION_0_CALLBACK_SECRET=whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=")
+	var out bytes.Buffer
+	if err := cfg.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"DESTINATION_0_URL=https://api.example.com/[redacted]/sendMessage?sig=[redacted]&chat=[redacted]&v=1  # set\n",
+		"DESTINATION_0_HEADERS=Accept:text/plain,X-Client:[redacted],X-Version:v2  # set\n",
+		"DESTINATION_0_CALLBACK_URL=https://ops.example.com/hooks/[redacted]  # set\n",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%s is not in\n%s", want, out.String())
+		}
+	}
+}

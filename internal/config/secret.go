@@ -4,11 +4,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net/url"
 	"strings"
+
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // Redacted stands wherever a secret would otherwise be printed.
-const Redacted = "[redacted]"
+const Redacted = secret.Mask
 
 // Secret is a string that no printing shows: fmt, slog, JSON and text encoders
 // all write [Redacted], or nothing if it is empty. [Secret.Reveal] is the way to
@@ -57,4 +60,40 @@ func (s Secret) MarshalJSON() ([]byte, error) { return []byte(`"` + s.String() +
 func (s *Secret) UnmarshalText(text []byte) error {
 	*s = Secret(strings.TrimRight(string(text), "\r\n"))
 	return nil
+}
+
+// Secrets lists what is secret of the configuration and in use, for those who take it out of
+// texts; see package secret. The tokens of files are not among it.
+func (c *Config) Secrets() []string {
+	var out []string
+	ofURL := func(raw string) {
+		if u, err := url.Parse(raw); err == nil {
+			out = append(out, secret.OfURL(u)...)
+		}
+	}
+	whole := func(secrets ...Secret) {
+		const shortest = 4 // bytes: what is shorter stands in any text
+		for _, s := range secrets {
+			if len(s) >= shortest {
+				out = append(out, s.Reveal(), strings.TrimPrefix(s.Reveal(), "whsec_"))
+			}
+		}
+	}
+	redis, parameters, _ := strings.Cut(c.RedisURL.Reveal(), "?")
+	ofURL(redis)
+	if q, err := url.ParseQuery(parameters); err == nil {
+		whole(Secret(q.Get("sentinel_password")))
+	}
+	for _, d := range c.Destinations {
+		ofURL(d.URL)
+		ofURL(d.CallbackURL)
+		out = append(out, secret.OfHeader(d.Headers)...)
+		whole(d.AuthToken)
+		whole(d.CallbackSecrets...)
+	}
+	whole(c.Alerts.SlackBotToken, c.Alerts.PagerDutyRoutingKey)
+	ofURL(c.Alerts.SlackWebhookURL.Reveal())
+	ofURL(c.Alerts.SlackAPIURL)
+	ofURL(c.Alerts.PagerDutyAPIURL)
+	return out
 }

@@ -5,9 +5,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 func TestSecret(t *testing.T) {
@@ -40,6 +43,27 @@ func TestSecret(t *testing.T) {
 	var read Secret
 	if err := json.Unmarshal([]byte(`"hunter2\r\n\n"`), &read); err != nil || read.Reveal() != "hunter2" {
 		t.Errorf("UnmarshalText made %q, %v", read.Reveal(), err)
+	}
+}
+
+func TestSecretsOfTheConfiguration(t *testing.T) {
+	t.Parallel()
+	cfg, _ := load(t,
+		"REDIS_URL=redis-sentinel://app:hunter2@h1,h2/0?master=mymaster&sentinel_password=hunter3",
+		"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com/items?sig=hunter4&v=1",
+		"DESTINATION_0_AUTH_TOKEN=hunter5", "DESTINATION_0_HEADERS=X-Api-Key:hunter6,Accept:text/plain",
+		"DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks/B0123456789hunter7XYZ",
+		"DESTINATION_0_CALLBACK_SECRET=whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
+		"SLACK_BOT_TOKEN=hunter8", "SLACK_CHANNEL=#ops", "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/T0/B0/hunter9hunter9hunter9",
+		"PAGERDUTY_ROUTING_KEY=hunter10")
+	got := cfg.Secrets()
+	slices.Sort(got)
+	want := []string{
+		"B0123456789hunter7XYZ", "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=", "app:hunter2", "hunter10", "hunter2", "hunter3", "hunter4", "hunter5",
+		"hunter6", "hunter8", "hunter9hunter9hunter9", "whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
+	}
+	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"reflect"
 	"slices"
 	"strconv"
@@ -312,30 +311,4 @@ func quote(s string) string {
 		s = string(r[:most]) + "…"
 	}
 	return strconv.Quote(s)
-}
-
-// sensitive reports whether a header or parameter of this name probably holds a
-// credential.
-func sensitive(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc(
-		[]string{"auth", "token", "key", "secret", "pass", "cookie", "session", "sig", "credential"},
-		func(part string) bool { return strings.Contains(name, part) },
-	)
-}
-
-// maskURL returns the URL with the values of credential-like parameters masked.
-func maskURL(raw string) string {
-	u, err := url.Parse(raw)
-	if err != nil || u.RawQuery == "" {
-		return raw
-	}
-	parts := strings.Split(u.RawQuery, "&")
-	for i, part := range parts {
-		if name, _, ok := strings.Cut(part, "="); ok && sensitive(name) {
-			parts[i] = name + "=" + Redacted
-		}
-	}
-	u.RawQuery = strings.Join(parts, "&")
-	return u.String()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/lmittmann/tint"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // NewLogger returns a logger that writes to w at l.Level and above.
@@ -19,10 +20,12 @@ import (
 // The format auto is text on a terminal and JSON elsewhere; text is coloured on
 // a terminal. Whatever the format, an attribute whose name, or whose group's
 // name, speaks of a token, secret, password or authorization is written as
-// [config.Redacted]. Text is one line per record and holds no control characters
+// [config.Redacted], and so are the secrets wherever they stand in messages and
+// values. Text is one line per record and holds no control characters
 // or escape sequences, wherever the message and attributes come from, so that an
 // answer of an API cannot act on the terminal; JSON escapes them.
-func NewLogger(w io.Writer, isTerminal bool, l config.Log) *slog.Logger {
+func NewLogger(w io.Writer, isTerminal bool, l config.Log, secrets ...string) *slog.Logger {
+	redact := redactor(secret.New(secrets...))
 	text := l.Format == "text" || (l.Format != "json" && isTerminal)
 	if !text {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l.Level, ReplaceAttr: redact}))
@@ -37,19 +40,23 @@ func NewLogger(w io.Writer, isTerminal bool, l config.Log) *slog.Logger {
 	}))
 }
 
-// credentialNames are parts of names that attributes with credentials have.
-var credentialNames = []string{"token", "secret", "password", "passwd", "authorization", "credential", "api_key", "apikey", "cookie"}
-
-func redact(groups []string, a slog.Attr) slog.Attr {
-	if isCredential(a.Key) || slices.ContainsFunc(groups, isCredential) {
-		return slog.String(a.Key, config.Redacted)
+// redactor returns the function that takes secrets out of attributes.
+func redactor(secrets *secret.Redactor) func([]string, slog.Attr) slog.Attr {
+	return func(groups []string, a slog.Attr) slog.Attr {
+		if secret.Attribute(a.Key) || slices.ContainsFunc(groups, secret.Attribute) {
+			return slog.String(a.Key, config.Redacted)
+		}
+		switch a.Value.Kind() {
+		case slog.KindString:
+			a.Value = slog.StringValue(secrets.Redact(a.Value.String()))
+		case slog.KindAny:
+			shown := text(a.Value.Any())
+			if redacted := secrets.Redact(shown); redacted != shown {
+				a.Value = slog.StringValue(redacted)
+			}
+		}
+		return a
 	}
-	return a
-}
-
-func isCredential(name string) bool {
-	name = strings.ToLower(name)
-	return slices.ContainsFunc(credentialNames, func(part string) bool { return strings.Contains(name, part) })
 }
 
 // clean takes out of an attribute what a terminal would act on.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"regexp"
 	"strings"
@@ -76,6 +77,21 @@ func TestCredentialsAreRedacted(t *testing.T) {
 			if n := strings.Count(got, config.Redacted); n != 7 {
 				t.Errorf("%s: %d values redacted, want 7: %s", format, n, got)
 			}
+		}
+	}
+}
+
+// What is secret of the configuration is taken out wherever it stands.
+func TestSecretsAreRedacted(t *testing.T) {
+	t.Parallel()
+	for _, format := range []string{"text", "json"} {
+		var out bytes.Buffer
+		log := NewLogger(&out, false, config.Log{Format: format}, "hunter2/x")
+		log.With("url", "https://h/hunter2%2Fx").WithGroup("g").Info("said hunter2/x",
+			"error", fmt.Errorf("call: %w", errors.New("with hunter2/x")), "header", map[string]string{"X": "aHVudGVyMi94"}, "body", []byte("hunter2/x"), "n", 1)
+		got := out.String()
+		if strings.Contains(got, "hunter2") || strings.Contains(got, "aHVudGVyMi94") || strings.Count(got, config.Redacted) != 5 {
+			t.Errorf("%s: %s", format, got)
 		}
 	}
 }

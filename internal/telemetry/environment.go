@@ -1,11 +1,14 @@
 package telemetry
 
 import (
+	"net/http"
 	"net/url"
 	"slices"
 	"strings"
 
 	"go.opentelemetry.io/otel/propagation"
+
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // environment holds the OTEL_ variables that are set. One that is empty counts as unset,
@@ -72,22 +75,18 @@ func (e environment) propagator() propagation.TextMapPropagator {
 	return propagation.NewCompositeTextMapPropagator(out...)
 }
 
-// secrets are what must not be logged: the values of headers, as they are written and as
-// they are sent, and the halves of what an Authorization header has.
-func (e environment) secrets() []string {
-	var out []string
+// secrets takes out what must not be logged: what is secret of the exporter's headers.
+func (e environment) secrets() *secret.Redactor {
+	header := http.Header{}
 	for _, variable := range []string{prefix + "HEADERS", prefix + "TRACES_HEADERS"} {
 		for pair := range strings.SplitSeq(e[variable], ",") {
-			_, value, _ := strings.Cut(pair, "=")
-			out = append(out, strings.TrimSpace(value))
+			name, value, _ := strings.Cut(pair, "=")
+			value = strings.TrimSpace(value)
+			header.Add(strings.TrimSpace(name), value)
 			if sent, err := url.PathUnescape(value); err == nil {
-				out = append(out, strings.TrimSpace(sent))
-				out = append(out, strings.Fields(sent)...)
+				header.Add(strings.TrimSpace(name), sent)
 			}
 		}
 	}
-	const shortest = 4 // bytes; what is shorter is no secret, and stands in any text
-	out = slices.DeleteFunc(out, func(s string) bool { return len(s) < shortest })
-	slices.SortFunc(out, func(a, b string) int { return len(b) - len(a) })
-	return slices.Compact(out)
+	return secret.New(secret.OfHeader(header)...)
 }

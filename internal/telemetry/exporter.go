@@ -10,6 +10,8 @@ import (
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // Bounds of what is said about a collector in trouble.
@@ -22,7 +24,7 @@ const (
 // where the SDK would tell of each batch, and can be stopped in the middle of one.
 type exporter struct {
 	next    sdktrace.SpanExporter
-	secrets []string
+	secrets *secret.Redactor
 	log     *slog.Logger
 	now     func() time.Time
 
@@ -37,7 +39,7 @@ type exporter struct {
 
 var _ sdktrace.SpanExporter = (*exporter)(nil)
 
-func newExporter(next sdktrace.SpanExporter, secrets []string, log *slog.Logger) *exporter {
+func newExporter(next sdktrace.SpanExporter, secrets *secret.Redactor, log *slog.Logger) *exporter {
 	e := &exporter{next: next, secrets: secrets, log: log, now: time.Now, stopped: make(chan struct{})}
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
@@ -92,16 +94,12 @@ func (e *exporter) describe(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	text := err.Error()
-	for _, secret := range e.secrets {
-		text = strings.ReplaceAll(text, secret, "[redacted]")
-	}
-	text = strings.Map(func(r rune) rune {
+	text := strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
 			return ' '
 		}
 		return r
-	}, text)
+	}, e.secrets.Redact(err.Error()))
 	if len(text) > maxProblem {
 		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
 	}

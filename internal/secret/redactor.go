@@ -1,0 +1,101 @@
+package secret
+
+import (
+	"cmp"
+	"encoding/base64"
+	"encoding/json"
+	"html"
+	"net/url"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Redactor takes secrets out of texts: as they are, as base64, and both as they are
+// written in JSON, in quoted text, in a URL and in HTML. A nil Redactor takes out nothing.
+type Redactor struct {
+	forms    []string
+	replacer *strings.Replacer
+	own      []string // secrets of With
+}
+
+// New returns the Redactor of secrets; empty ones are left out.
+func New(secrets ...string) *Redactor {
+	forms := formsOf(secrets)
+	return &Redactor{forms: forms, replacer: newReplacer(forms)}
+}
+
+// With returns a Redactor that also takes out secrets of a moment, such as the token of
+// one call. It costs nothing until it meets a text.
+func (r *Redactor) With(secrets ...string) *Redactor {
+	return &Redactor{forms: r.forms, replacer: r.replacer, own: secrets}
+}
+
+// Redact returns the text with Mask in the place of each secret.
+func (r *Redactor) Redact(text string) string {
+	if r == nil || text == "" {
+		return text
+	}
+	own := formsOf(r.own)
+	if !slices.ContainsFunc(own, func(form string) bool { return strings.Contains(text, form) }) {
+		return r.replacer.Replace(text)
+	}
+	return newReplacer(slices.Concat(own, r.forms)).Replace(text)
+}
+
+// newReplacer replaces the longest form that fits, so that nothing is left of a
+// secret which begins with another one.
+func newReplacer(forms []string) *strings.Replacer {
+	forms = slices.Clone(forms)
+	slices.SortStableFunc(forms, func(a, b string) int { return cmp.Compare(len(b), len(a)) })
+	pairs := make([]string, 0, 2*len(forms))
+	for _, form := range forms {
+		pairs = append(pairs, form, Mask)
+	}
+	return strings.NewReplacer(pairs...)
+}
+
+// encodings in which a secret as a whole is repeated.
+var encodings = []*base64.Encoding{base64.StdEncoding, base64.RawStdEncoding, base64.URLEncoding, base64.RawURLEncoding}
+
+// formsOf returns how secrets may be written.
+func formsOf(secrets []string) []string {
+	var forms []string
+	for _, s := range secrets {
+		if s == "" {
+			continue
+		}
+		forms = append(forms, spellings(s)...)
+		for _, encoding := range encodings {
+			forms = append(forms, spellings(encoding.EncodeToString([]byte(s)))...)
+		}
+	}
+	slices.Sort(forms)
+	return slices.Compact(forms)
+}
+
+// unreserved characters (RFC 3986, section 2.3) are written alike everywhere.
+const unreserved = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-._~"
+
+var (
+	percentEncoded = regexp.MustCompile(`%[0-9A-F]{2}`)
+	escapedInGson  = strings.NewReplacer("=", `\u003d`, "'", `\u0027`)
+)
+
+// spellings returns a text as JSON, quoted text, URLs and HTML write it.
+func spellings(s string) []string {
+	if strings.Trim(s, unreserved) == "" {
+		return []string{s}
+	}
+	quoted := strconv.Quote(s)
+	out := []string{s, quoted[1 : len(quoted)-1], url.QueryEscape(s), url.PathEscape(s), html.EscapeString(s)}
+	if b, err := json.Marshal(s); err == nil {
+		inJSON := string(b[1 : len(b)-1])
+		out = append(out, inJSON, escapedInGson.Replace(inJSON))
+	}
+	for _, form := range slices.Clone(out) {
+		out = append(out, strings.ReplaceAll(form, "/", `\/`), percentEncoded.ReplaceAllStringFunc(form, strings.ToLower))
+	}
+	return out
+}

@@ -1,0 +1,137 @@
+package secret_test
+
+import (
+	"encoding/base64"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/secret"
+)
+
+func TestOfHeader(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name, value string
+		want        []string
+	}{
+		{"X-Key", "abcdef", []string{"abcdef"}},
+		{"X-Client", "abcde", nil},
+		{"X-Key", "abcd", []string{"abcd"}},
+		{"X-Key", "abc", nil},
+		{"Accept", "application/json", nil},
+		{"user-agent", "shop/1 (ops@example.com)", nil},
+		{"Authorization", "Bearer abc-def", []string{"Bearer abc-def", "abc-def"}},
+		{"Authorization", "Basic dTpodW50ZXIy", []string{"Basic dTpodW50ZXIy", "dTpodW50ZXIy", "hunter2", "u:hunter2"}},
+		{"Cookie", "id=hunter2; a=b", []string{"hunter2", "id=hunter2; a=b"}},
+	} {
+		got := secret.OfHeader(http.Header{row.name: {row.value}})
+		slices.Sort(got)
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s: %s (-want +got):\n%s", row.name, row.value, diff)
+		}
+	}
+}
+
+// One list: what is taken out of texts is what is masked where a URL is printed.
+func TestURLs(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		url, masked string
+		want        []string
+	}{
+		{"https://api.example.com/v1/items?v=1&page=100", "https://api.example.com/v1/items?v=1&page=100", nil},
+		{"https://h/v1?key=k1", "https://h/v1?key=[redacted]", nil},
+		{"https://h/v1?key=k123&sig=abcdef&version=2024-01", "https://h/v1?key=[redacted]&sig=[redacted]&version=[redacted]", []string{"2024-01", "abcdef", "k123"}},
+		{"https://h/v1?v=1&%6bey=a%2Fbcdef&flag", "https://h/v1?v=1&%6bey=[redacted]&flag", []string{"a/bcdef"}},
+		{"https://ann:hunter2@h/hooks", "https://[redacted]@h/hooks", []string{"ann:hunter2", "hunter2"}},
+		// Long segments of a path.
+		{"https://h/services/T00000000/XXXXXXXXXXXXXXXXXXXXXXXX", "https://h/services/T00000000/[redacted]", []string{"XXXXXXXXXXXXXXXXXXXXXXXX", "XXXXXXXXXXXXXXXXXXXXXXXX"}},
+		{"https://h/bot123456:ABC-DEF1234ghIkl/send", "https://h/[redacted]/send", []string{"bot123456:ABC-DEF1234ghIkl", "bot123456:ABC-DEF1234ghIkl"}},
+		{"https://h/0199a0b1-0000-7000-8000-000000000000", "https://h/[redacted]", []string{"0199a0b1-0000-7000-8000-000000000000", "0199a0b1-0000-7000-8000-000000000000"}},
+		{"https://h/aGk3LmhpLmhp%2FaGk3", "https://h/[redacted]", []string{"aGk3LmhpLmhp%2FaGk3", "aGk3LmhpLmhp/aGk3"}},
+		// Words.
+		{"https://h/api/chat.postMessage", "https://h/api/chat.postMessage", nil},
+		{"https://h/notifications-subscriptions/v2", "https://h/notifications-subscriptions/v2", nil},
+		{"https://h/2024-01-15_report_of_the_year/", "https://h/2024-01-15_report_of_the_year/", nil},
+		{"/only/a/path", "/only/a/path", nil},
+		{"https://h/%zz", "[redacted]", nil},
+	} {
+		if got := secret.MaskURL(row.url); got != row.masked {
+			t.Errorf("%s is printed as %s, want %s", row.url, got, row.masked)
+		}
+		u, err := url.Parse(row.url)
+		if err != nil {
+			continue
+		}
+		got := secret.OfURL(u)
+		slices.Sort(got)
+		if diff := cmp.Diff(row.want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", row.url, diff)
+		}
+	}
+}
+
+func TestRedact(t *testing.T) {
+	t.Parallel()
+	const plain, odd = "hunter2", `h/"u&n+t=`
+	r := secret.New(plain, odd, "hunter2-and-more", "")
+	std := base64.StdEncoding.EncodeToString
+	for text, want := range map[string]string{
+		"":                              "",
+		"nothing":                       "nothing",
+		"hunter2hunter2":                "[redacted][redacted]",
+		"hunter2-and-more, hunter2-and": "[redacted], [redacted]-and",
+		odd:                             "[redacted]",
+		`{"a":"h/\"u&n+t="}`:            `{"a":"[redacted]"}`,
+		`{"a":"h\/\"u\u0026n+t="}`:      `{"a":"[redacted]"}`,
+		`{"a":"h/\"u\u0026n+t\u003d"}`:  `{"a":"[redacted]"}`,
+		"/?a=h%2F%22u%26n%2Bt%3D":       "/?a=[redacted]",
+		"/?a=h%2f%22u%26n%2bt%3d":       "/?a=[redacted]",
+		"h/&#34;u&amp;n+t=":             "[redacted]",
+		"Basic " + std([]byte(plain)):   "Basic [redacted]",
+		std([]byte(odd)) + ".":          "[redacted].",
+		"aHVudGVyMg":                    "[redacted]",
+		"?b=" + url.QueryEscape("aHVudGVyMg==") + "&": "?b=[redacted]&",
+	} {
+		if got := r.Redact(text); got != want {
+			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+	with := r.With("hunter2-of-a-call", "")
+	if got, want := with.Redact("hunter2-of-a-call hunter2 aHVudGVyMi1vZi1hLWNhbGw="), "[redacted] [redacted] [redacted]"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if got, want := r.Redact("hunter2-of-a-call"), "[redacted]-of-a-call"; got != want {
+		t.Errorf("%s, want %s: With changed the Redactor", got, want)
+	}
+	var none *secret.Redactor
+	if got := none.Redact(plain); got != plain {
+		t.Errorf("a nil Redactor makes %s", got)
+	}
+}
+
+// BenchmarkRedact takes 50 secrets out of an answer of 4 kB that holds none, one, or the
+// token of the call.
+func BenchmarkRedact(b *testing.B) {
+	secrets := make([]string, 50)
+	for i := range secrets {
+		secrets[i] = fmt.Sprintf("s3cr3t/%02d+%x", i, i*7919)
+	}
+	r := secret.New(secrets...)
+	body := strings.Repeat(`{"id":"0199a0b1","title":"a picture","state":"accepted"},`, 74)[:4096]
+	for name, text := range map[string]string{"none": body, "one": body[:2000] + secrets[25] + body[2000:], "own": body[:2000] + "the-token-of-the-call" + body[2000:]} {
+		b.Run(name, func(b *testing.B) {
+			b.SetBytes(int64(len(text)))
+			with := r.With("the-token-of-the-call")
+			for b.Loop() {
+				_ = with.Redact(text)
+			}
+		})
+	}
+}
