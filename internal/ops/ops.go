@@ -14,7 +14,7 @@ import (
 	"syscall"
 	"time"
 
-	"golang.org/x/net/netutil"
+	"github.com/tidegate/tidegate/internal/webserver"
 )
 
 // Options configure a Server.
@@ -66,13 +66,14 @@ type Destination struct {
 	Concurrency int `json:"concurrency"`
 }
 
-// Times of the server. Its answers are small.
 const (
-	readTimeout  = 5 * time.Second
-	writeTimeout = 30 * time.Second
-	// connections is how many may be open at once: they are taken from what the process
-	// needs for Redis and its calls.
-	connections = 64
+	// headerTimeout is how long a request's header may take: who asks for health sends it at
+	// once.
+	headerTimeout = 2 * time.Second
+	// connections is how many may be open at once, and perPeer of one address: they are
+	// taken from what the process needs for Redis and its calls.
+	connections = 256
+	perPeer     = 64
 	// readyFor is how long a report is given again, notReadyFor one that may be about to
 	// change for the better.
 	readyFor    = time.Second
@@ -83,10 +84,8 @@ const (
 
 // Server serves until it is closed.
 type Server struct {
-	o        Options
-	listener net.Listener
-	http     *http.Server
-	done     chan struct{}
+	o   Options
+	web *webserver.Server
 
 	making sync.Mutex // held while a report is made; who waits gets it
 	report Report
@@ -107,42 +106,28 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ops: listen: %w", err)
 	}
-	s := &Server{o: o, listener: l, done: make(chan struct{})}
+	s := &Server{o: o}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", s.healthz)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("GET /metrics", o.Metrics)
-	s.http = &http.Server{
-		Handler:           mux,
-		ReadHeaderTimeout: readTimeout, ReadTimeout: readTimeout, WriteTimeout: writeTimeout,
-		MaxHeaderBytes: 16 << 10,
-		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
+	s.web, err = webserver.Start(ctx, webserver.Options{
+		Listener: l, Handler: mux, Logger: o.Logger, MaxConnections: connections, MaxPerPeer: perPeer, CloseWithin: time.Second,
+		Limits: webserver.Limits{Header: headerTimeout, Stall: headerTimeout},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ops: %w", err)
 	}
-	// Whoever keeps a connection keeps it from others, and nobody asks often.
-	s.http.SetKeepAlivesEnabled(false)
-	o.Logger.InfoContext(ctx, "health and metrics", "addr", l.Addr().String())
-	go func() {
-		defer close(s.done)
-		if err := s.http.Serve(netutil.LimitListener(l, connections)); !errors.Is(err, http.ErrServerClosed) {
-			o.Logger.Error("health and metrics are not served any more", "error", err)
-		}
-	}()
+	o.Logger.InfoContext(ctx, "health and metrics", "addr", s.Addr())
 	return s, nil
 }
 
 // Addr is where the server listens.
-func (s *Server) Addr() string { return s.listener.Addr().String() }
+func (s *Server) Addr() string { return s.web.Addr() }
 
 // Close stops serving; requests under way get a second to end.
 func (s *Server) Close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
-	defer cancel()
-	err := s.http.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = s.http.Close()
-	}
-	<-s.done
-	if err != nil {
+	if err := s.web.Close(); err != nil {
 		return fmt.Errorf("ops: close: %w", err)
 	}
 	return nil

@@ -1,70 +1,122 @@
 package webserver
 
 import (
-	"maps"
+	"context"
 	"net"
 	"net/http"
-	"slices"
 	"sync"
 	"time"
 )
 
-// conns knows the open connections. When there are many, idle ones give way: whoever
-// only keeps connections open keeps nobody else out.
+// conns knows the open connections. When there are many, those that wait for their client
+// give way: whoever only keeps connections open, or sends half a header, keeps nobody else
+// out.
 type conns struct {
-	crowded int // from this many on idle ones are closed
+	crowded int // from this many on waiting ones are closed
+	perPeer int // from this many of one address on those of that address are; 0 = no bound
 
 	mu    sync.Mutex
-	open  int
-	fresh map[net.Conn]bool      // has sent nothing yet
-	idle  map[net.Conn]time.Time // since when
+	open  map[net.Conn]*conn
+	peers map[string]int // open ones by address
+}
+
+// conn is what is known of a connection.
+type conn struct {
+	peer  string
+	fresh bool      // has sent nothing yet
+	since time.Time // it waits for its client's next request; zero while one is served
+}
+
+type connKey struct{}
+
+// context is the server's ConnContext hook.
+func (c *conns) context(ctx context.Context, nc net.Conn) context.Context {
+	return context.WithValue(ctx, connKey{}, nc)
+}
+
+// serves notes that the header of a request has come on a connection.
+func (c *conns) serves(ctx context.Context) {
+	nc, _ := ctx.Value(connKey{}).(net.Conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.open[nc]; known != nil {
+		known.since = time.Time{}
+	}
 }
 
 // changed is the server's ConnState hook.
-func (c *conns) changed(conn net.Conn, state http.ConnState) {
-	if victim := c.note(conn, state); victim != nil {
+func (c *conns) changed(nc net.Conn, state http.ConnState) {
+	if victim := c.note(nc, state); victim != nil {
 		_ = victim.Close() // a closed connection may be closed again
 	}
 }
 
 // note keeps the books and returns a connection to close, nil for none.
-func (c *conns) note(conn net.Conn, state http.ConnState) net.Conn {
+func (c *conns) note(nc net.Conn, state http.ConnState) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	switch state {
-	case http.StateNew:
-		c.open++
-		if c.fresh == nil {
-			c.fresh, c.idle = map[net.Conn]bool{}, map[net.Conn]time.Time{}
+	known := c.open[nc]
+	switch {
+	case state == http.StateNew:
+		return c.opened(nc)
+	case known == nil:
+	case state == http.StateActive:
+		known.fresh = false
+	case state == http.StateIdle:
+		known.since = time.Now()
+	case state == http.StateClosed, state == http.StateHijacked:
+		delete(c.open, nc)
+		if c.peers[known.peer]--; c.peers[known.peer] == 0 {
+			delete(c.peers, known.peer)
 		}
-		c.fresh[conn] = true
-		if c.open >= c.crowded {
-			return c.oldest()
-		}
-	case http.StateActive:
-		delete(c.fresh, conn)
-		delete(c.idle, conn)
-	case http.StateIdle:
-		c.idle[conn] = time.Now()
-	case http.StateClosed, http.StateHijacked:
-		delete(c.fresh, conn)
-		delete(c.idle, conn)
-		c.open--
 	}
 	return nil
 }
 
-// oldest is the connection that has been idle longest, nil if none is. The caller
-// holds mu.
-func (c *conns) oldest() net.Conn {
-	var found net.Conn
-	var since time.Time
-	for conn, at := range c.idle {
-		if found == nil || at.Before(since) {
-			found, since = conn, at
-		}
+// opened adds a connection and returns the one that gives way to it, nil for none. The
+// caller holds mu.
+func (c *conns) opened(nc net.Conn) net.Conn {
+	if c.open == nil {
+		c.open, c.peers = map[net.Conn]*conn{}, map[string]int{}
 	}
-	delete(c.idle, found)
+	peer, _, err := net.SplitHostPort(nc.RemoteAddr().String())
+	if err != nil {
+		peer = nc.RemoteAddr().String()
+	}
+	var victim net.Conn
+	switch {
+	case c.perPeer > 0 && c.peers[peer] >= c.perPeer:
+		if victim = c.oldest(peer); victim == nil {
+			victim = nc // all the others are being served
+		}
+	case len(c.open)+1 >= c.crowded:
+		victim = c.oldest("")
+	}
+	c.open[nc] = &conn{peer: peer, fresh: true, since: time.Now()}
+	c.peers[peer]++
+	if victim != nil {
+		c.open[victim].since = time.Time{} // not chosen again until it is closed
+	}
+	return victim
+}
+
+// oldest is the connection that has waited longest of those of an address; of those of
+// the address that has most, for "". Nil if none waits. The caller holds mu.
+func (c *conns) oldest(peer string) net.Conn {
+	var found net.Conn
+	var best *conn
+	for nc, known := range c.open {
+		if known.since.IsZero() || peer != "" && known.peer != peer {
+			continue
+		}
+		if best != nil {
+			more := c.peers[known.peer] - c.peers[best.peer]
+			if more < 0 || more == 0 && !known.since.Before(best.since) {
+				continue
+			}
+		}
+		found, best = nc, known
+	}
 	return found
 }
 
@@ -72,9 +124,14 @@ func (c *conns) oldest() net.Conn {
 // ready.
 func (c *conns) closeFresh() {
 	c.mu.Lock()
-	victims := slices.Collect(maps.Keys(c.fresh))
+	var victims []net.Conn
+	for nc, known := range c.open {
+		if known.fresh {
+			victims = append(victims, nc)
+		}
+	}
 	c.mu.Unlock()
-	for _, conn := range victims {
-		_ = conn.Close() // a closed connection may be closed again
+	for _, nc := range victims {
+		_ = nc.Close() // a closed connection may be closed again
 	}
 }

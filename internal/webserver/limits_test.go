@@ -287,3 +287,47 @@ func TestManyConnections(t *testing.T) {
 		t.Errorf("%q", body)
 	}
 }
+
+// Who opens many connections from one address, and sends half a header on each, has only
+// those closed: a slow client at another address gets its answer.
+func TestManyConnectionsOfOnePeer(t *testing.T) {
+	t.Parallel()
+	for name, o := range map[string]webserver.Options{
+		"bounded per peer": {MaxConnections: 64, MaxPerPeer: 4},
+		"crowded":          {MaxConnections: 8},
+	} {
+		o.Handler, o.Limits = reading, webserver.Limits{Header: 30 * time.Second}
+		s := start(t, o)
+		elsewhere := net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, 2)}}
+		slow, err := elsewhere.DialContext(t.Context(), "tcp", s.Addr())
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = slow.Close() })
+		if err := slow.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.WriteString(slow, "GET / HTTP/1.1\r\nHost: local"); err != nil {
+			t.Fatal(err)
+		}
+		var first net.Conn
+		for i := range 40 {
+			c := s.send("GET / HTTP/1.1\r\nHost: local")
+			if i == 0 {
+				first = c
+			}
+		}
+		if _, err := first.Read(make([]byte, 1)); err == nil {
+			t.Errorf("%s: the oldest of many connections is still open", name)
+		}
+		if _, err := io.WriteString(slow, "host\r\n\r\n"); err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if status, body := answer(t, slow); status != 200 || body != "0" {
+			t.Errorf("%s: %d %q", name, status, body)
+		}
+		if _, _, body := s.get("GET", "/"); body != "0" {
+			t.Errorf("%s: %q", name, body)
+		}
+	}
+}

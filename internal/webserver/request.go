@@ -79,6 +79,7 @@ func Routed(mux *http.ServeMux) http.Handler {
 func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.enter()
 	defer s.leave()
+	s.conns.serves(r.Context())
 	n := &note{server: s, remote: r.RemoteAddr, began: time.Now()}
 	control := http.NewResponseController(rw)
 	w := &writer{ResponseWriter: rw, control: control, within: s.o.Limits.Write, began: n.began}

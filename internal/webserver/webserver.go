@@ -1,4 +1,5 @@
-// Package webserver is the HTTP server of `tidegate api` without what it serves: its
+// Package webserver is the HTTP server of `tidegate api`, and of a worker's health and
+// metrics, without what it serves: its
 // limits and timeouts, how it ends, the headers that every answer has, what is logged
 // and measured of a request, and how an error is written.
 //
@@ -21,6 +22,8 @@ import (
 type Options struct {
 	// Addr is host:port; port 0 is a free one.
 	Addr string
+	// Listener of TCP is used instead of Addr where it is not nil.
+	Listener net.Listener
 	// Handler gets the requests. Those with GET and HEAD have a body of 64 KiB at most;
 	// forms of the type multipart/form-data look empty to it.
 	Handler http.Handler
@@ -32,9 +35,13 @@ type Options struct {
 	// be quick and may be called by many goroutines at once. Nil for none.
 	OnRequest func(route, method string, code int, took time.Duration)
 	// MaxConnections is how many connections may be open at once; more wait until one
-	// ends. Idle ones are closed before that, and a [Stream] gets one of half of them
-	// only. Default 1024.
+	// ends. Those on which no request is served are closed before that, the oldest of the
+	// address that has most, and a [Stream] gets one of half of them only. Default 1024.
 	MaxConnections int
+	// MaxPerPeer is how many of them may be of one address: the oldest on which no request
+	// is served gives way to a new one, or the new one is closed. 0 for no bound, as
+	// behind a proxy all have one address.
+	MaxPerPeer int
 	// CloseWithin is how long Close waits for requests under way. Default 10 s.
 	CloseWithin time.Duration
 	// Limits are the times that a client has. Zero values take the defaults.
@@ -98,15 +105,18 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	o.Limits.Rate = cmp.Or(o.Limits.Rate, 1<<10)
 	o.Limits.Write = cmp.Or(o.Limits.Write, 30*time.Second)
 
-	var config net.ListenConfig
-	l, err := config.Listen(ctx, "tcp", o.Addr)
-	if err != nil {
-		return nil, fmt.Errorf("webserver: listen: %w", err)
+	l := o.Listener
+	if l == nil {
+		var config net.ListenConfig
+		var err error
+		if l, err = config.Listen(ctx, "tcp", o.Addr); err != nil {
+			return nil, fmt.Errorf("webserver: listen: %w", err)
+		}
 	}
 	s := &Server{o: o, listener: l, done: make(chan struct{})}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.base, s.cut = context.WithCancel(context.Background())
-	s.conns.crowded = max(1, o.MaxConnections*3/4)
+	s.conns.crowded, s.conns.perPeer = max(1, o.MaxConnections*3/4), o.MaxPerPeer
 	s.http = &http.Server{
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: o.Limits.Header,
@@ -115,6 +125,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return s.base },
 		ConnState:         s.conns.changed,
+		ConnContext:       s.conns.context,
 		ErrorLog:          slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug),
 	}
 	go func() {
