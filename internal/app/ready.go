@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -42,8 +41,8 @@ func (r *readiness) stops() {
 	r.stopping = true
 }
 
-// report answers /readyz. An OPEN breaker or a paused destination is no reason not to
-// be ready: the worker does what it should.
+// report answers /readyz, which takes no token: it names no address. An OPEN breaker or a
+// paused destination is no reason not to be ready: the worker does what it should.
 func (r *readiness) report(ctx context.Context) ops.Report {
 	r.mu.Lock()
 	rdb, worker, stopping := r.rdb, r.worker, r.stopping
@@ -76,7 +75,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 	default:
 		var err error
 		if queues, err = readQueues(ctx, rdb, statuses); err != nil {
-			out.Redis = strings.Join(strings.Fields(err.Error()), " ")
+			out.Redis = causeOf(err.Error())
 			unready("Redis: " + out.Redis)
 		}
 	}
@@ -92,8 +91,12 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 			d.Until = &until
 		}
 		switch s.State {
+		case publisher.StateFailing, publisher.StateUnreachable:
+			d.Reason = withCause(s.Reason)
+		}
+		switch s.State {
 		case publisher.StateStarting, publisher.StateFailing, publisher.StateStopping:
-			unready(s.Destination + ": " + s.Reason)
+			unready(s.Destination + ": " + d.Reason)
 		case publisher.StateFetching, publisher.StateWaiting, publisher.StateUnreachable:
 			if q.paused != nil {
 				d.State, d.Reason, d.Until = "paused", record.PausedBy(q.paused.By, q.paused.Reason)+": tidegate queue resume "+s.Destination, nil

@@ -184,12 +184,15 @@ func TestNotReadyWhileRedisIsAway(t *testing.T) {
 			a.awaits("ready", 20*time.Second, isReady)
 			row.down(server)
 			r := a.awaits("not ready", 10*time.Second, func(r ops.Report) bool { return !isReady(r) })
-			if r.Redis == "ok" || r.Reason != "Redis: "+r.Redis || strings.ContainsAny(r.Redis, "\n\t") {
+			if !strings.HasPrefix(r.Redis, "not reachable: ") || r.Reason != "Redis: "+r.Redis {
 				t.Errorf("redis %q, reason %q", r.Redis, r.Reason)
 			}
 			r = a.awaits("the destination says so too", 20*time.Second, is("failing"))
 			if d := r.Destinations[0]; !strings.HasPrefix(d.Reason, "Redis: ") || d.Until != nil {
 				t.Errorf("destination %+v", d)
+			}
+			if _, body := a.get("/readyz"); strings.Contains(body, "127.0.0.1") {
+				t.Errorf("it names an address to those without a token: %s", body)
 			}
 			row.up(server)
 			a.awaits("ready again", 20*time.Second, func(r ops.Report) bool {
