@@ -45,7 +45,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 			w.limited(&seen, classify(bounded, err))
 		}})
 	}
-	err, noticed, returned := d.publish(ctx, job, own, w)
+	noticed, returned, err := d.publish(ctx, job, own, w)
 	if returned {
 		job.Response, job.Budget = own.Response, own.Budget
 	}
@@ -60,7 +60,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 // because runtime.Goexit ends the one that it is called in. It returns when the handler
 // does; at the end of a shutdown it does not wait for one that ignores its context, and
 // returned is false. noticed is when the handler returned or its context was seen to end.
-func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) (err error, noticed time.Time, returned bool) { //nolint:revive // returned says whether there is an error of the handler
+func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) (noticed time.Time, returned bool, err error) {
 	done := make(chan error, 1)
 	go func() {
 		err := errGoexit
@@ -77,11 +77,11 @@ func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w watch) 
 	}()
 	select {
 	case err := <-done:
-		return err, time.Now(), true
+		return time.Now(), true, err
 	case <-ctx.Done():
 		noticed = time.Now()
-		err, returned = d.awaitReturn(ctx, job, done, w)
-		return err, noticed, returned
+		returned, err = d.awaitReturn(ctx, job, done, w)
+		return noticed, returned, err
 	}
 }
 

@@ -37,7 +37,7 @@ var errAbandoned = errors.New("the handler had not returned when the worker ende
 
 // awaitReturn waits for a handler whose context has ended, reports it when it is stuck,
 // and gives up on it when the destination has stopped.
-func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-chan error, w watch) (err error, returned bool) { //nolint:revive // as of publish
+func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-chan error, w watch) (returned bool, err error) {
 	since, pause, reports := time.Now(), d.stuckAfter, 0
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -50,9 +50,9 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 	for {
 		select {
 		case err := <-done:
-			return err, true
+			return true, err
 		case <-d.stopped:
-			return errAbandoned, false
+			return false, errAbandoned
 		case <-timer.C:
 		}
 		if reports++; reports == 1 {
