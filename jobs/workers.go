@@ -58,19 +58,13 @@ func Serves(workers []WorkerInfo, destination string) bool {
 // Workers lists the workers that have given a sign of life in the last 30 seconds, by
 // name. Errors: Redis's.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	said, err := c.rdb.HGetAll(ctx, record.WorkersKey).Result()
+	live, err := record.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: workers: %w", err)
 	}
-	now, err := c.Now(ctx)
-	if err != nil {
-		return nil, err
-	}
-	out := make([]WorkerInfo, 0, len(said))
-	for name, w := range record.LiveWorkers(said, now) {
-		info := WorkerInfo{
-			Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{},
-		}
+	out := make([]WorkerInfo, 0, len(live))
+	for name, w := range live {
+		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}}
 		for _, d := range w.Destinations {
 			if !record.System(d) {
 				info.Destinations = append(info.Destinations, d)
@@ -86,4 +80,19 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	}
 	slices.SortFunc(out, func(a, b WorkerInfo) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
+}
+
+// Disagreement is what the workers of one fleet have different and should have alike: a
+// setting of a destination, or a clock.
+type Disagreement = record.Disagreement
+
+// Disagreements compares the workers that live: the settings of each destination, but
+// for its concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash
+// of each setting, never the setting. Errors: Redis's.
+func (c *Client) Disagreements(ctx context.Context) ([]Disagreement, error) {
+	live, err := record.ReadLiveWorkers(ctx, c.rdb)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: compare workers: %w", err)
+	}
+	return record.Disagreements(live), nil
 }

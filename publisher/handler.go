@@ -45,6 +45,7 @@ type settings struct {
 	timeout     time.Duration
 	breaker     breaker.Options
 	retention   time.Duration // 0: the publisher's
+	alike       map[string]string
 }
 
 // HandleOption changes how a destination is served.
@@ -55,6 +56,19 @@ func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency 
 
 // Timeout bounds one call. Default 30 s.
 func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }
+
+// Setting names something that all workers of the destination should have alike, such as
+// its URL. Redis keeps a hash of the value; workers whose hashes differ are named by
+// tidegate doctor, stats and the dashboard, as those are whose timeouts or circuit
+// breakers' rules differ.
+func Setting(name, value string) HandleOption {
+	return func(s *settings) {
+		if s.alike == nil {
+			s.alike = map[string]string{}
+		}
+		s.alike[name] = value
+	}
+}
 
 // Retention is how long completed jobs of this destination are kept, in place of
 // Options.Retention; 0 is that.

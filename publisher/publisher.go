@@ -127,6 +127,8 @@ type Publisher struct {
 	ran          bool
 	reached      chan struct{} // gets a value when a destination becomes unreachable, or reachable
 	started      chan struct{}
+
+	clock func() time.Time // time.Now but in tests
 }
 
 // maxRetries is how often the client repeats a command by itself.
@@ -152,7 +154,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
 		return nil, errors.New("publisher: new: ShutdownTimeout and RetryLoopInterval must not be negative")
 	}
-	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{}), reached: make(chan struct{}, 1)}
+	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now}
 	if retries := maxRetries(rdb); retries > 0 {
 		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection that can leave a job in nobody's hands for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
 	}

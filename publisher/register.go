@@ -3,6 +3,9 @@ package publisher
 import (
 	"context"
 	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -22,9 +25,13 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 	tick := time.NewTicker(registerEvery)
 	defer tick.Stop()
 	started := time.Now()
+	compared := false
 	for {
 		call, cancel := context.WithTimeout(ctx, registerEvery/2)
 		err := p.sayAlive(call, names, started)
+		if err == nil && !compared {
+			compared = p.compare(call)
+		}
 		cancel()
 		if err != nil && ctx.Err() == nil {
 			p.o.Logger.DebugContext(ctx, "destinations could not be registered", "error", err)
@@ -40,10 +47,13 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 
 func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.Time) error {
 	// By Redis's clock, as others look at it.
+	asked := p.clock()
 	clock, err := p.rdb.Time(ctx).Result()
 	if err != nil {
 		return err
 	}
+	// The answer was given at a moment between both.
+	offset := asked.Add(p.clock().Sub(asked) / 2).Sub(clock)
 	now := clock.UnixMilli()
 	seen := make([]any, 0, 2*len(names))
 	var queues []any
@@ -53,7 +63,7 @@ func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.T
 			queues = append(queues, q)
 		}
 	}
-	w := record.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names}
+	w := record.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
 	for _, n := range names {
 		since, problem, _ := p.destination(n).reach.down()
 		if since.IsZero() {
@@ -75,6 +85,55 @@ func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.T
 		return nil
 	})
 	return err
+}
+
+// settings are hashes of what all workers should have alike.
+func (p *Publisher) settings(names []string) map[string]map[string]string {
+	out := map[string]map[string]string{}
+	for _, n := range names {
+		if record.System(n) {
+			continue
+		}
+		out[n] = map[string]string{}
+		for setting, value := range p.destination(n).s.compared() {
+			out[n][setting] = record.HashSetting(n, setting, value)
+		}
+	}
+	return out
+}
+
+// compared are the settings by name that all workers should have alike. How many calls a
+// worker makes at once may differ by design.
+func (s settings) compared() map[string]string {
+	b := s.breaker
+	out := map[string]string{
+		"timeout":           s.timeout.String(),
+		"rate":              fmt.Sprint(b.Rate.String(), " ", max(1, b.Rate.Burst)),
+		"failure threshold": fmt.Sprint(b.FailureThreshold),
+		"cooldown":          fmt.Sprint(b.Cooldown, b.CooldownMultiplier, b.CooldownJitter, b.MaxCooldown),
+		"circuit breaker":   fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout),
+	}
+	maps.Copy(out, s.alike)
+	return out
+}
+
+// compare logs what this worker has different from the others, and reports whether that
+// could be found out.
+func (p *Publisher) compare(ctx context.Context) bool {
+	live, err := record.ReadLiveWorkers(ctx, p.rdb)
+	if err != nil {
+		return false
+	}
+	var problems []string
+	for _, d := range record.Disagreements(live) {
+		if slices.Contains(d.Workers, p.o.Worker) {
+			problems = append(problems, d.Problem)
+		}
+	}
+	if len(problems) > 0 {
+		p.o.Logger.WarnContext(ctx, "this worker is set up otherwise than others of the fleet", "worker", p.o.Worker, "problems", problems)
+	}
+	return true
 }
 
 // leave takes the name of this worker out of those that live.

@@ -201,7 +201,11 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rules breake
 		err = p.Handle(d.Name, h,
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
-			publisher.Breaker(rules))
+			publisher.Breaker(rules),
+			publisher.Setting("URL", d.Method+" "+d.URL),
+			publisher.Setting("callback URL", d.CallbackURL),
+			publisher.Setting("statuses", fmt.Sprint(d.RateLimitedStatus, d.PermanentStatus)),
+			publisher.Setting("hints", fmt.Sprint(d.Hints)))
 	}
 	if err != nil {
 		return refused("", err)

@@ -58,6 +58,15 @@ func (c *statsCmd) Run(ctx context.Context, p *Process) error {
 			return fmt.Errorf("stats: %w", err)
 		}
 	}
+	differ, err := s.client.Disagreements(ctx)
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	for _, d := range differ {
+		if c.Destination == "" || d.Destination == "" || d.Destination == c.Destination {
+			p.warn(d.Problem)
+		}
+	}
 	if c.json() {
 		return p.printJSON(out)
 	}

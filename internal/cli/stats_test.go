@@ -1,11 +1,14 @@
 package cli
 
 import (
+	"fmt"
 	"regexp"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -59,6 +62,23 @@ func TestStatsBadInput(t *testing.T) {
 	b := newBench(t, shop...)
 	b.run(t, "stats", "-d", "blog").want(t, 2, "", "tidegate: destination \"blog\" is not known; known are shop\n")
 	b.run(t, "stats", "-d", "{shop}").want(t, 2, "", "tidegate: --destination: \"{shop}\" cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit\n")
+}
+
+// Workers that disagree are named beside the figures.
+func TestStatsNamesWorkersThatDisagree(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	rdb := b.server.Client(t)
+	for name, hash := range map[string]string{"w1": "a", "w2": "b"} {
+		said := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"],"settings":{"shop":{"rate":%q}}}`, time.Now().UnixMilli(), hash)
+		if err := rdb.HSet(t.Context(), record.WorkersKey, name, said).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const want = "tidegate: warning: workers disagree on the rate of shop: w1 / w2\n"
+	if got := b.run(t, "stats"); got.stderr != want || got.status != 0 {
+		t.Errorf("status %d, stderr %q, want %q", got.status, got.stderr, want)
+	}
 }
 
 func TestQueuePause(t *testing.T) {

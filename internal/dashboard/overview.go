@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -78,6 +79,19 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 	}
 	if p.Targets, err = d.look(ctx, all, p.Workers, s); err != nil {
 		return nil, err
+	}
+	differ, err := d.client.Disagreements(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("compare workers: %w", err)
+	}
+	var problems []string
+	for _, one := range differ {
+		problems = append(problems, one.Problem)
+	}
+	if len(problems) > 0 {
+		p.Notices = append(p.Notices, notice{
+			Class: "warn", Rank: 7, Target: "Workers", Link: "/destinations#workers", Text: strings.Join(problems, "; "),
+		})
 	}
 	now := d.now()
 	for _, t := range p.Targets {

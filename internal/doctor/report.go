@@ -27,7 +27,7 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for what needs a person: KindNoWorker,
-	// KindPaused and KindUnreadable.
+	// KindPaused, KindDiffer and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -55,9 +55,10 @@ const (
 	KindWaitsWrong         = "waits_wrong"
 	KindQueueUnlisted      = "queue_unlisted" // jobs in a queue that is not in asynq's list
 
-	KindUnreadable = "unreadable" // a record that is none of a job
-	KindNoWorker   = "no_worker"  // jobs of a destination that no worker serves
-	KindPaused     = "paused"     // jobs of a destination that an operator has paused: no fault
+	KindUnreadable = "unreadable"     // a record that is none of a job
+	KindNoWorker   = "no_worker"      // jobs of a destination that no worker serves
+	KindDiffer     = "workers_differ" // workers that are configured differently, or a clock that is wrong
+	KindPaused     = "paused"         // jobs of a destination that an operator has paused: no fault
 )
 
 // details say of each kind what is wrong; %s is where.
@@ -86,7 +87,7 @@ var details = map[string]string{
 }
 
 // reported are the kinds that are never repaired.
-var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindPaused: true}
+var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindPaused: true, KindDiffer: true}
 
 const maxExamples = 5
 

@@ -15,23 +15,26 @@ import (
 // served tells of queues with jobs that nobody will run: no worker serves them, or
 // an operator has paused them.
 func (p *pass) served(ctx context.Context) error {
-	now, err := p.serverTime(ctx)
-	if err != nil {
-		return err
-	}
 	seen, err := p.rdb.HGetAll(ctx, record.DestinationsKey).Result()
 	if err != nil {
 		return fmt.Errorf("read destinations: %w", err)
 	}
-	entries, err := p.rdb.HGetAll(ctx, record.WorkersKey).Result()
+	live, err := record.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
-		return fmt.Errorf("read workers: %w", err)
+		return err
 	}
 	served := map[string]bool{}
-	for _, w := range record.LiveWorkers(entries, now) {
+	for _, w := range live {
 		for _, d := range w.Destinations {
 			served[d] = true
 		}
+	}
+	for _, d := range record.Disagreements(live) {
+		queue := ""
+		if d.Destination != "" {
+			queue = record.Queue(d.Destination, record.Default)
+		}
+		p.found.say(KindDiffer, queue, d.Problem, len(d.Workers))
 	}
 	for _, queue := range p.queues {
 		n, pause, err := p.backlog(ctx, queue)

@@ -1,0 +1,98 @@
+package publisher_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// with returns the lines that hold the text.
+func (l *lines) with(text string) []string {
+	return slices.DeleteFunc(l.all(), func(line string) bool { return !strings.Contains(line, text) })
+}
+
+// Workers that are configured differently, or whose clock is wrong, are named with what
+// they have differently: by clients, and once in the log of the one that comes last.
+func TestWorkersThatDisagreeAreNamed(t *testing.T) {
+	t.Parallel()
+	b := benchOn(t, redistest.Start(t))
+	ctx := t.Context()
+	run := func(name string, ahead time.Duration, opts ...publisher.HandleOption) *lines {
+		t.Helper()
+		log := &lines{}
+		p, err := publisher.New(b.rdb, publisher.Options{Worker: name, Logger: slog.New(slog.NewTextHandler(log, nil))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p.SetClock(func() time.Time { return time.Now().Add(ahead) })
+		if err := p.Handle(b.dest, publisher.Func(func(context.Context, *jobs.Job) error { return nil }), opts...); err != nil {
+			t.Fatal(err)
+		}
+		running, cancel := context.WithCancel(context.Background())
+		var done sync.WaitGroup
+		done.Go(func() {
+			if err := p.Run(running); err != nil {
+				t.Error(err)
+			}
+		})
+		t.Cleanup(func() { cancel(); done.Wait() })
+		eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, record.WorkersKey, name).Val() })
+		return log
+	}
+	problems := func() []string {
+		t.Helper()
+		found, err := b.client.Disagreements(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := []string{}
+		for _, d := range found {
+			out = append(out, d.Problem)
+		}
+		return out
+	}
+	const secret = "https://api.example.com/hook/5ecret-path"
+	rules := breaker.Options{Rate: breaker.Rate{Calls: 2, Per: time.Second}, FailureThreshold: 3}
+	same := []publisher.HandleOption{publisher.Breaker(rules), publisher.Setting("URL", secret)}
+	run("w1", 0, same...)
+	second := run("w2", time.Second, append(same, publisher.Concurrency(3))...)
+	if got := problems(); len(got) != 0 {
+		t.Fatalf("workers that agree, but for their concurrency: %q", got)
+	}
+	other := rules
+	other.Rate.Calls, other.FailureThreshold = 20, 5
+	third := run("w3", 90*time.Second, publisher.Breaker(other), publisher.Setting("URL", secret+"2"), publisher.Timeout(time.Second))
+	want := []string{
+		"the clock of worker w3 is 1m30s ahead of Redis's; set it by NTP",
+		"workers disagree on the URL of " + b.dest + ": w1, w2 / w3",
+		"workers disagree on the failure threshold of " + b.dest + ": w1, w2 / w3",
+		"workers disagree on the rate of " + b.dest + ": w1, w2 / w3",
+		"workers disagree on the timeout of " + b.dest + ": w1, w2 / w3",
+	}
+	if diff := cmp.Diff(want, problems()); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	const warning = "this worker is set up otherwise"
+	eventually(t, "w3 warns", func() bool { return len(third.with(warning)) > 0 })
+	if got := third.with(warning); len(got) != 1 || !strings.Contains(got[0], "the rate of "+b.dest) {
+		t.Errorf("w3 logged %q, want one line that names the rate", got)
+	}
+	if got := second.with(warning); len(got) != 0 {
+		t.Errorf("w2, which agreed with all at its start, logged %q", got)
+	}
+	if said := b.rdb.HGet(ctx, record.WorkersKey, "w3").Val(); strings.Contains(said, "5ecret") {
+		t.Errorf("the registration holds a setting: %s", said)
+	}
+}
