@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,11 @@ import (
 
 // Client enqueues jobs and looks them up. It is safe for concurrent use, needs
 // no closing and holds nothing but the given Redis client.
+//
+// Each method that takes a context returns at once when it ends, with an error that matches
+// context.DeadlineExceeded or context.Canceled, whatever the options of the Redis client:
+// what was sent to Redis by then may have been done. A call that Redis does not answer goes
+// on in the background until the Redis client's own timeouts end it, or its Close.
 type Client struct {
 	rdb    redis.UniversalClient
 	limits Limits
@@ -32,13 +38,13 @@ type Client struct {
 type ClientOption func(*Client)
 
 // WithLimits bounds what the client accepts.
-func WithLimits(l Limits) ClientOption { return func(c *Client) { c.limits = l.withDefaults() } }
+func WithLimits(l Limits) ClientOption { return func(c *Client) { c.limits = l } }
 
-// WithLogger sets where warnings go. Default: slog.Default().
+// WithLogger sets where warnings go. Default, also of nil: slog.Default().
 func WithLogger(l *slog.Logger) ClientOption { return func(c *Client) { c.log = l } }
 
 // WithDestinations names destinations that are known besides those that
-// workers have registered in Redis.
+// workers have registered in Redis. NewClient refuses what cannot be a name.
 func WithDestinations(names ...string) ClientOption {
 	return func(c *Client) { c.known.add(names...) }
 }
@@ -49,23 +55,43 @@ func WithDestinations(names ...string) ClientOption {
 func WithSystemDestinations() ClientOption { return func(c *Client) { c.system = true } }
 
 // WithRetention is how long asynq's own tools believe that a completed job is
-// kept; the worker's JOB_RETENTION decides. Default 24 hours.
+// kept; the worker's JOB_RETENTION decides. Default 24 hours; NewClient refuses less than 0.
 func WithRetention(d time.Duration) ClientOption { return func(c *Client) { c.retention = d } }
 
 // NewClient returns a client on rdb, which stays the caller's to close. It
-// sends nothing yet.
+// sends nothing yet. An error about the options matches ErrInvalid and names all that is wrong.
 func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if record.NilClient(rdb) {
 		return nil, errors.New("jobs: new client: the Redis client is nil")
 	}
 	c := &Client{
-		rdb: rdb, limits: Limits{}.withDefaults(), log: slog.Default(), now: time.Now,
+		rdb: newPrompt(rdb), now: time.Now,
 		retention: 24 * time.Hour,
 	}
+	c.known.reading = make(chan struct{}, 1)
 	for _, o := range opts {
 		o(c)
 	}
+	if err := c.validate(); err != nil {
+		return nil, fmt.Errorf("jobs: new client: %w", err)
+	}
+	c.limits, c.log = c.limits.withDefaults(), cmp.Or(c.log, slog.Default())
 	return c, nil
+}
+
+// validate checks what the options have set.
+func (c *Client) validate() error {
+	var errs fieldErrors
+	c.limits.validate(errs.add)
+	if c.retention < 0 {
+		errs.add("retention", "must not be negative, is %s", c.retention)
+	}
+	for name := range c.known.names {
+		if !ValidDestination(name) {
+			errs.add("destinations", destinationRule, clip(name))
+		}
+	}
+	return errs.err()
 }
 
 // Now is the time by Redis's clock, which decides when jobs become available.

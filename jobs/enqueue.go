@@ -27,7 +27,9 @@ const (
 	bytesPerRequest  = 4 << 20
 )
 
-// Result is the answer to one job of EnqueueMany: either Job or Err.
+// Result is the answer to one job of EnqueueMany: either Job or Err. An Err that does not
+// match ErrInvalid comes from Redis or the context: the job may or may not have been
+// accepted, unless it matches ErrNotSent.
 type Result struct {
 	Job *Job
 	Err error
@@ -35,8 +37,8 @@ type Result struct {
 
 // Enqueue accepts one job. It costs what asynq's own enqueue costs: one round
 // trip. Errors match ErrInvalid (nothing was written; see ValidationError) or
-// come from Redis, in which case the job may or may not have been accepted: an
-// enqueue with an ID can be repeated safely.
+// come from Redis or the context, in which case the job may or may not have been
+// accepted: an enqueue with an ID can be repeated safely.
 func (c *Client) Enqueue(ctx context.Context, s *Spec) (*Job, error) {
 	results, err := c.EnqueueMany(ctx, []*Spec{s})
 	if err != nil {
@@ -58,8 +60,22 @@ type prepared struct {
 
 // EnqueueMany accepts many jobs in few round trips, in the order given. A bad
 // job is answered in its Result and stops no other. The error is for what
-// concerns all of them: results then tell which jobs were accepted before it.
+// concerns all of them: results then tell which jobs were accepted before it, and
+// the others have an Err each.
 func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
+	results, err := c.enqueueMany(ctx, specs)
+	if err == nil {
+		return results, nil
+	}
+	for i := range results {
+		if r := &results[i]; r.Job == nil && r.Err == nil {
+			r.Err = fmt.Errorf("jobs: enqueue: %w: %w", ErrNotSent, err)
+		}
+	}
+	return results, err
+}
+
+func (c *Client) enqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
 	results := make([]Result, len(specs))
 	if portionOf(specs) == len(specs) {
 		p := c.preparePortion(ctx, specs, results)
@@ -148,11 +164,12 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 	for i, s := range specs {
 		p, err := c.prepare(ctx, s, now)
 		if err != nil {
-			results[i].Err = fmt.Errorf("jobs: enqueue: %w", err)
+			err = fmt.Errorf("jobs: enqueue: %w", err)
 			if !errors.Is(err, ErrInvalid) {
-				out.err = results[i].Err
+				out.err = err
 				return out
 			}
+			results[i].Err = err
 			continue
 		}
 		p.index = i

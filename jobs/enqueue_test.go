@@ -402,6 +402,11 @@ func TestEnqueueManyCancelledInTheMiddle(t *testing.T) {
 	if len(accepted) != 2000 {
 		t.Errorf("%d jobs are said to be accepted, want those of two requests", len(accepted))
 	}
+	for i, r := range results[2000:] {
+		if r.Job != nil || !errors.Is(r.Err, context.Canceled) || errors.Is(r.Err, jobs.ErrNotSent) != (i >= 1000) {
+			t.Fatalf("result %d: %+v", 2000+i, r)
+		}
+	}
 	if diff := cmp.Diff(accepted, b.waiting(b.queue())); diff != "" {
 		t.Errorf("queue (-told +waiting):\n%s", diff)
 	}

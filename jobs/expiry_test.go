@@ -33,7 +33,9 @@ var expirable = []struct {
 	make        func(*bench, ...jobs.Option) *jobs.Job
 }{
 	{"pending", "while pending", func(b *bench, o ...jobs.Option) *jobs.Job { return b.enqueue(o...) }},
-	{"scheduled", "while pending", func(b *bench, o ...jobs.Option) *jobs.Job { return b.enqueue(append(o, jobs.Delay(hour))...) }},
+	{"scheduled", "while pending", func(b *bench, o ...jobs.Option) *jobs.Job {
+		return b.enqueue(append(o, jobs.At(time.Now().Add(hour)))...)
+	}},
 	{"rescheduled", "while pending", func(b *bench, o ...jobs.Option) *jobs.Job {
 		j := b.enqueue(o...)
 		b.start(j)

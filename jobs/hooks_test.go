@@ -54,3 +54,19 @@ func (f pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 func greeting(cmds []redis.Cmder) bool {
 	return cmds[0].Name() == "hello" || cmds[0].Name() == "client"
 }
+
+// processHook calls f before each single command.
+type processHook func(redis.Cmder)
+
+func (processHook) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (f processHook) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		if !greeting([]redis.Cmder{cmd}) {
+			f(cmd)
+		}
+		return next(ctx, cmd)
+	}
+}
+func (processHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
+}

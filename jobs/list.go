@@ -127,10 +127,8 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 }
 
 func (o *ListOptions) validate() error {
-	var fields []FieldError
-	bad := func(field, format string, args ...any) {
-		fields = append(fields, FieldError{field, fmt.Sprintf(format, args...)})
-	}
+	var errs fieldErrors
+	bad := errs.add
 	if o.Limit < 0 || o.Limit > MaxPage {
 		bad("limit", "must be from 1 to %d", MaxPage)
 	}
@@ -147,10 +145,7 @@ func (o *ListOptions) validate() error {
 	if o.Destination != "" && !ValidDestination(o.Destination) {
 		bad("destination", "%q cannot be the name of a destination", clip(o.Destination))
 	}
-	if len(fields) > 0 {
-		return &ValidationError{Fields: fields}
-	}
-	return nil
+	return errs.err()
 }
 
 func joinStatuses() string {

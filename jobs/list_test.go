@@ -255,7 +255,7 @@ func TestListRefuses(t *testing.T) {
 			`status: "done" is no status; there are waiting, pending, running, retry_pending, paused, completed, failed, cancelled, expired`,
 		},
 		{"destination", filter("Not A Name"), `destination: "Not A Name" cannot be the name of a destination`},
-		{"all of it", jobs.ListOptions{Limit: -1, Filter: jobs.Filter{Destination: "*"}}, `limit: must be from 1 to 1000; destination: "*" cannot be the name of a destination`},
+		{"all of it", jobs.ListOptions{Limit: -1, Filter: jobs.Filter{Destination: "*"}}, `destination: "*" cannot be the name of a destination; limit: must be from 1 to 1000`},
 		{"cursor of other letters", jobs.ListOptions{Cursor: "***"}, noCursor},
 		{"cursor of garbage", jobs.ListOptions{Cursor: "garbage"}, noCursor},
 		{"cursor of null", jobs.ListOptions{Cursor: encoded("null")}, noCursor},

@@ -11,7 +11,7 @@ import (
 type RescheduleError struct {
 	// Delay from the end of the call; 0 puts the job at the back of the queue.
 	Delay time.Duration
-	// ExtendExpiration is added to the job's ExpiresAt, if it has one.
+	// ExtendExpiration is added to the job's ExpiresAt, if it has one. Less than 0 is 0.
 	ExtendExpiration time.Duration
 }
 
@@ -23,7 +23,7 @@ type RescheduleOption func(*RescheduleError)
 // ExtendExpiration adds d, at most 100 years, to the job's ExpiresAt, which stays
 // before the year 10000. A job that never expires stays so. A negative d is 0.
 func ExtendExpiration(d time.Duration) RescheduleOption {
-	return func(e *RescheduleError) { e.ExtendExpiration = d }
+	return func(e *RescheduleError) { e.ExtendExpiration = max(0, d) }
 }
 
 // Reschedule puts the job off by delay. There is no upper limit, but more than 100
@@ -42,7 +42,8 @@ type RateLimitedError struct {
 	RetryAfter time.Duration
 	// Scope says whose limit was reached, ScopeUnknown if the API did not tell.
 	Scope Scope
-	// Response of the API, nil if unknown.
+	// Response of the API, nil if unknown. It is kept with the job unless the handler has
+	// set Job.Response.
 	Response *Response
 }
 
@@ -151,14 +152,19 @@ func Discard(err error) error { return &FailError{Err: err, Permanent: true} }
 var (
 	// ErrNotFound: no job has this id, or its retention has ended.
 	ErrNotFound = errors.New("job not found")
-	// ErrInvalid: the input cannot be accepted. The error is a *ValidationError.
+	// ErrInvalid: the input cannot be accepted. The error is a *ValidationError, for
+	// errors.As.
 	ErrInvalid = errors.New("invalid input")
+	// ErrNotSent: an error that concerns other jobs of the call came before this one was
+	// sent to Redis: it has not been accepted.
+	ErrNotSent = errors.New("not sent")
 	// ErrStatus: the job's status does not allow the action. The error is a
 	// *StatusError.
 	ErrStatus = errors.New("not possible in this status")
 	// ErrStuck: the job was asked to cancel, and will not be started again, but its
 	// handler does not end: it has not returned long after its context ended.
 	ErrStuck = errors.New("asked to cancel; its handler does not end: it goes on until it returns or its worker is restarted")
-	// ErrUnknownDestination: destinations are known and this is none of them.
+	// ErrUnknownDestination: destinations are known and this is none of them. The error is
+	// an *UnknownDestinationError, and matches ErrInvalid.
 	ErrUnknownDestination = errors.New("unknown destination")
 )

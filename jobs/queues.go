@@ -109,8 +109,8 @@ type destinationCache struct {
 	names  map[string]bool
 	warned map[string]bool
 
-	reading sync.Mutex // held while the list is read
-	readAt  time.Time  // under reading
+	reading chan struct{} // full while the list is read
+	readAt  time.Time     // by the one that fills it
 }
 
 func (d *destinationCache) add(names ...string) {
@@ -286,10 +286,14 @@ func only(name string, known []string) ([]string, error) {
 func withoutSystem(names []string) []string { return slices.DeleteFunc(names, record.System) }
 
 // refreshDestinations reads the list anew unless that was done within the last
-// second. Whoever comes while it is read waits for it.
+// second. Callers that come while it is read wait for it.
 func (c *Client) refreshDestinations(ctx context.Context) error {
-	c.known.reading.Lock()
-	defer c.known.reading.Unlock()
+	select {
+	case c.known.reading <- struct{}{}:
+		defer func() { <-c.known.reading }()
+	case <-ctx.Done():
+		return fmt.Errorf("jobs: read destinations: %w", ctx.Err())
+	}
 	if c.now().Sub(c.known.readAt) < time.Second {
 		return nil
 	}
@@ -301,7 +305,7 @@ func (c *Client) refreshDestinations(ctx context.Context) error {
 }
 
 // UnknownDestinationError says which destinations there are. It matches
-// ErrUnknownDestination and ErrInvalid.
+// ErrUnknownDestination and ErrInvalid, and wraps a *ValidationError.
 type UnknownDestinationError struct {
 	Name  string
 	Known []string
@@ -311,18 +315,25 @@ type UnknownDestinationError struct {
 }
 
 func (e *UnknownDestinationError) Error() string {
-	if e.Queues > 0 {
-		return fmt.Sprintf("destination %q is not known, none is, and there are %d queues already: start a worker that serves it", clip(e.Name), e.Queues)
-	}
-	if len(e.Known) == 0 {
-		return fmt.Sprintf("destination %q is not known; none is", clip(e.Name))
-	}
-	return fmt.Sprintf("destination %q is not known; known are %s", clip(e.Name), joinSome(e.Known))
+	return "destination " + e.problem()
 }
 
-// Is makes errors.Is work with ErrUnknownDestination and ErrInvalid.
-func (e *UnknownDestinationError) Is(target error) bool {
-	return target == ErrUnknownDestination || target == ErrInvalid
+func (e *UnknownDestinationError) problem() string {
+	if e.Queues > 0 {
+		return fmt.Sprintf("%q is not known, none is, and there are %d queues already: start a worker that serves it", clip(e.Name), e.Queues)
+	}
+	if len(e.Known) == 0 {
+		return fmt.Sprintf("%q is not known; none is", clip(e.Name))
+	}
+	return fmt.Sprintf("%q is not known; known are %s", clip(e.Name), joinSome(e.Known))
+}
+
+// Is makes errors.Is(err, ErrUnknownDestination) true.
+func (e *UnknownDestinationError) Is(target error) bool { return target == ErrUnknownDestination }
+
+// Unwrap returns the error as one of validation.
+func (e *UnknownDestinationError) Unwrap() error {
+	return &ValidationError{Fields: []FieldError{{"destination", e.problem()}}}
 }
 
 func joinSome(names []string) string {

@@ -1,6 +1,7 @@
 package jobs
 
 import (
+	"cmp"
 	"context"
 	_ "embed"
 	"errors"
@@ -32,6 +33,8 @@ func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsew
 	return c.send(ctx, queue, ps, elsewhere, results)
 }
 
+var errAnswer = errors.New("the answer is not one of enqueue.lua")
+
 // send enqueues the jobs of one queue and fills in the results of those that
 // were accepted; the others are returned.
 func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
@@ -57,6 +60,8 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 				results[p.index].Job = p.job
 			case v == 0:
 				duplicates = append(duplicates, duplicate{p, queue})
+			default: // sent, perhaps
+				results[p.index].Err = fmt.Errorf("jobs: enqueue: write to Redis: %w", cmp.Or(err, errAnswer))
 			}
 		}
 		if err != nil {

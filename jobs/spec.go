@@ -19,7 +19,7 @@ type Spec struct {
 	// At is the earliest instant of the first call; zero means at once.
 	At time.Time
 	// Delay is At relative to the enqueue, by Redis's clock. At and Delay exclude
-	// each other.
+	// each other. It must be less than TTL, unless that is 0.
 	Delay time.Duration
 	// ExpiresAt is the instant from which the job must not be started any more;
 	// zero means never.
@@ -120,7 +120,7 @@ func Retry(p RetryPolicy) Option {
 // At holds the job until t.
 func At(t time.Time) Option { return func(s *Spec) { s.At = t } }
 
-// Delay holds the job for d after the enqueue.
+// Delay holds the job for d after the enqueue. It must be less than a TTL other than 0.
 func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }
 
 // TTL keeps the job from being started d after the enqueue or later: it ends as

@@ -33,7 +33,7 @@ func TestTTLAndExpiresAt(t *testing.T) {
 			"within a ms":         {[]jobs.Option{jobs.ExpiresAt(at.Add(999 * time.Microsecond))}, 0, jobs.Pending},
 			"and scheduled":       {[]jobs.Option{jobs.ExpiresAt(at), jobs.At(at.Add(-time.Minute))}, 0, jobs.Pending},
 			"before its schedule": {[]jobs.Option{jobs.ExpiresAt(at), jobs.At(at.Add(time.Minute))}, 0, jobs.Pending},
-			"and delayed":         {[]jobs.Option{jobs.TTL(hour), jobs.Delay(2 * hour)}, hour, jobs.Pending},
+			"and delayed":         {[]jobs.Option{jobs.TTL(hour), jobs.Delay(hour - 1)}, hour, jobs.Pending},
 			"and waiting":         {[]jobs.Option{jobs.TTL(hour), jobs.After(b.enqueue().ID)}, hour, jobs.Waiting},
 			"and in a batch":      {[]jobs.Option{jobs.TTL(hour), jobs.Batch("b")}, hour, jobs.Pending},
 		} {
@@ -182,6 +182,8 @@ func TestTTLIsValidated(t *testing.T) {
 		"ttl: must not be negative; 0 expires the job at once":                                                 {jobs.TTL(-1)},
 		"ttl: must not be more than 100 years; leave it out for a job that never expires":                      {jobs.TTL(100*365*24*hour + 1)},
 		"ttl: give either a ttl or expires_at, not both":                                                       {jobs.TTL(hour), jobs.ExpiresAt(future)},
+		"delay: must be less than the ttl of 1h0m0s: the job would expire before it may start":                 {jobs.TTL(hour), jobs.Delay(hour)},
+		"delay: must be less than the ttl of 1ms: the job would expire before it may start":                    {jobs.TTL(time.Millisecond), jobs.Delay(2 * hour)},
 		"expires_at: must be before the year 10000":                                                            {jobs.ExpiresAt(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))},
 		"at: must be before the year 10000":                                                                    {jobs.At(time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC))},
 		"at: must be before the year 10000; expires_at: must be before the year 10000":                         {jobs.At(time.Unix(1<<60, 0)), jobs.ExpiresAt(time.Unix(1<<60, 0))},

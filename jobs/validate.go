@@ -11,7 +11,8 @@ import (
 	"github.com/tidegate/tidegate/internal/record"
 )
 
-// Limits bound what a client accepts. Zero fields take their defaults.
+// Limits bound what a client accepts. Zero fields take their defaults; NewClient refuses
+// negative ones.
 type Limits struct {
 	// MaxPayloadBytes bounds a payload. Default 262144.
 	MaxPayloadBytes int
@@ -34,10 +35,24 @@ func (l Limits) withDefaults() Limits {
 	return l
 }
 
+func (l Limits) validate(bad func(field, format string, args ...any)) {
+	if l.MaxPayloadBytes < 0 {
+		bad("limits.MaxPayloadBytes", "must not be negative, is %d", l.MaxPayloadBytes)
+	}
+	if l.RetryMaxRetries < 0 {
+		bad("limits.RetryMaxRetries", "must not be negative, is %d", l.RetryMaxRetries)
+	}
+	if l.RetryMaxDelay < 0 {
+		bad("limits.RetryMaxDelay", "must not be negative, is %s", l.RetryMaxDelay)
+	}
+}
+
 var (
 	namePattern        = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 	destinationPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
 )
+
+const destinationRule = "%q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit"
 
 // FieldError says what is wrong with one field of a job.
 type FieldError struct {
@@ -121,7 +136,7 @@ func (s *Spec) Validate(l Limits) error {
 	case s.Destination == "":
 		bad("destination", "is missing; name one of your destinations")
 	case !ValidDestination(s.Destination):
-		bad("destination", "%q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", clip(s.Destination))
+		bad("destination", destinationRule, clip(s.Destination))
 	}
 	const rule = "must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit"
 	if s.ID != "" && !ValidName(s.ID) {
@@ -157,6 +172,9 @@ func (s *Spec) Validate(l Limits) error {
 	}
 	if s.Delay != 0 && !s.At.IsZero() {
 		bad("delay", "give either a delay or a time, not both")
+	}
+	if s.TTL != nil && *s.TTL > 0 && s.Delay >= *s.TTL {
+		bad("delay", "must be less than the ttl of %s: the job would expire before it may start", *s.TTL)
 	}
 	if s.TTL != nil && *s.TTL < 0 {
 		bad("ttl", "must not be negative; 0 expires the job at once")

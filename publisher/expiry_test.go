@@ -135,7 +135,7 @@ func TestExpiredJobsAreNotStarted(t *testing.T) {
 	}
 	soon := b.enqueueMany(n, jobs.TTL(300*time.Millisecond))
 	later := b.enqueueMany(n, jobs.TTL(time.Hour))
-	dueTooLate := b.enqueueMany(n, jobs.TTL(300*time.Millisecond), jobs.Delay(400*time.Millisecond))
+	dueTooLate := b.enqueueMany(n, jobs.TTL(300*time.Millisecond), jobs.At(time.Now().Add(400*time.Millisecond)))
 	eventually(t, "their time is over", func() bool { return b.record(dueTooLate[n-1]).ExpiredAt(b.redisNow()) })
 	if got := b.record(soon[0]); got.Status != jobs.Pending {
 		t.Fatalf("without a worker, and without anybody who looks: %s", got.Status)

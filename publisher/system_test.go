@@ -58,7 +58,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 		}
 	}
 	fine, limited, failed := enqueue(0), enqueue(1, jobs.MaxReschedules(0)), enqueue(2)
-	expired := enqueue(3, jobs.Delay(time.Hour), jobs.TTL(time.Millisecond))
+	expired := enqueue(3, jobs.At(time.Now().Add(time.Hour)), jobs.TTL(time.Millisecond))
 	runCtx, cancel := context.WithCancel(ctx)
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(runCtx) }()

@@ -135,14 +135,14 @@ func (a at) fields(err error) []ProblemField {
 		unknown *jobs.UnknownDestinationError
 	)
 	switch {
+	case errors.As(err, &unknown): // before wrong, which it wraps
+		return []ProblemField{{Location: a.of("destination"), Message: unknownDestination(unknown)}}
 	case errors.As(err, &wrong):
 		out := make([]ProblemField, len(wrong.Fields))
 		for i, f := range wrong.Fields {
 			out[i] = ProblemField{Location: a.of(f.Field), Message: f.Message}
 		}
 		return out
-	case errors.As(err, &unknown):
-		return []ProblemField{{Location: a.of("destination"), Message: unknownDestination(unknown)}}
 	case errors.Is(err, jobs.ErrInvalid):
 		return []ProblemField{{Location: string(a), Message: strings.TrimPrefix(err.Error(), "jobs: ")}}
 	}

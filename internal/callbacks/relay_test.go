@@ -50,7 +50,7 @@ func TestEachEndIsTold(t *testing.T) {
 		},
 	})
 	ctx := t.Context()
-	later := jobs.Delay(time.Hour)
+	later := jobs.At(time.Now().Add(time.Hour))
 	ids := map[string]string{}
 	ids["completed"] = b.enqueue("shop", jobs.Key("ann"), jobs.Batch("b1"), jobs.Prioritize(jobs.PriorityHigh))
 	ids["failed"] = b.enqueue("shop", jobs.Key("bob"))

@@ -118,10 +118,10 @@ func problem(err error) string {
 		unknown *jobs.UnknownDestinationError
 	)
 	switch {
+	case errors.As(err, &unknown): // before invalid, which it wraps
+		return unknown.Error()
 	case errors.As(err, &invalid):
 		return invalid.Error()
-	case errors.As(err, &unknown):
-		return unknown.Error()
 	}
 	text := err.Error()
 	for _, prefix := range []string{"redisconn: ", "jobs: ", "breaker: ", "explain: ", "publisher: ", "app: "} {

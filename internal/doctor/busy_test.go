@@ -277,7 +277,7 @@ func randomJob(dest string, i int) *jobs.Spec {
 		opts = append(opts, jobs.TTL(time.Duration(rand.IntN(4000))*time.Millisecond))
 	}
 	if chance(15) {
-		opts = append(opts, jobs.Delay(time.Duration(rand.IntN(2000))*time.Millisecond))
+		opts = append(opts, jobs.At(time.Now().Add(time.Duration(rand.IntN(2000))*time.Millisecond)))
 	}
 	if chance(20) && i > 0 {
 		opts = append(opts, jobs.After("j"+strconv.Itoa(rand.IntN(i))))

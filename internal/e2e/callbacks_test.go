@@ -131,7 +131,7 @@ func TestCallbacks(t *testing.T) {
 	if _, stderr, code := f.tidegate("cancel", later[0], later[1]); code != 0 {
 		t.Fatalf("cancel: %d %s", code, stderr)
 	}
-	want[f.enqueue(1, jobs.Delay(time.Hour), jobs.TTL(time.Second), jobs.Prioritize(jobs.PriorityLow))[0]] = "expired"
+	want[f.enqueue(1, jobs.At(time.Now().Add(time.Hour)), jobs.TTL(time.Second), jobs.Prioritize(jobs.PriorityLow))[0]] = "expired"
 	f.waitCompleted(completed, 10*time.Second)
 	name := "tidegate-callbacks/" + f.dest
 	eventually(t, 20*time.Second, "the receiver's breaker opens", func() bool {

@@ -74,7 +74,7 @@ func featureEnqueue(t *testing.T, w *wide) {
 	}
 	// What expires at once never runs, what is delayed runs when it is due.
 	w.say("enqueue", "-d", w.dests[1], "--id", "expired", "--ttl", "0")
-	w.say("enqueue", "-d", w.dests[2], "--id", "expires", "--ttl", "300ms", "--delay", "1h")
+	w.say("enqueue", "-d", w.dests[2], "--id", "expires", "--ttl", "300ms", "--at", time.Now().Add(time.Hour).Format(time.RFC3339))
 	started := time.Now()
 	w.say("enqueue", "-d", w.dests[3], "--id", "delayed", "--delay", "1s")
 	w.await("delayed", jobs.Completed)

@@ -197,7 +197,7 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 		"once":    f.enqueue(2, jobs.Path("/down")),
 		"bad":     f.enqueue(4, jobs.Path("/bad"), retry(3)),
 		"slow":    f.enqueue(2, jobs.Path("/slow")),
-		"expired": f.enqueue(5, jobs.Path("/never"), jobs.Delay(time.Hour), jobs.TTL(100*time.Millisecond)),
+		"expired": f.enqueue(5, jobs.Path("/never"), jobs.At(time.Now().Add(time.Hour)), jobs.TTL(100*time.Millisecond)),
 	}
 	want := map[string]jobs.Status{
 		"good": jobs.Completed, "flaky": jobs.Completed, "down": jobs.Failed, "once": jobs.Failed, "bad": jobs.Failed,

@@ -45,7 +45,7 @@ func (w *world) drawSpec(t *rapid.T) *jobs.Spec {
 	case delay > 0 && oneIn(t, 2, "at"):
 		add(jobs.At(time.Now().Add(delay)))
 	case delay > 0:
-		add(jobs.Delay(delay))
+		add(delayed(delay))
 	}
 	if b := oneOf(t, "batch", "", "", batches[0], batches[1]); b != "" {
 		add(jobs.Batch(b))

@@ -86,6 +86,18 @@ func (r *race) enqueueSome(rng *rand.Rand) error {
 	return err
 }
 
+// delayed holds a job for d, or until an instant where its TTL, given before, is shorter:
+// such a delay would be refused.
+func delayed(d time.Duration) jobs.Option {
+	return func(s *jobs.Spec) {
+		if s.TTL != nil && d >= *s.TTL {
+			jobs.At(time.Now().Add(d))(s)
+			return
+		}
+		jobs.Delay(d)(s)
+	}
+}
+
 // spec describes a job. The ids of the ones that exist are known to it.
 func (r *race) spec(rng *rand.Rand) *jobs.Spec {
 	options := []jobs.Option{jobs.ID(fmt.Sprintf("r%03d", len(r.ids)))}
@@ -95,7 +107,7 @@ func (r *race) spec(rng *rand.Rand) *jobs.Spec {
 		add(jobs.TTL(time.Duration(rng.IntN(300)) * time.Millisecond))
 	}
 	if chance(4) {
-		add(jobs.Delay(time.Duration(rng.IntN(200)) * time.Millisecond))
+		add(delayed(time.Duration(rng.IntN(200)) * time.Millisecond))
 	}
 	if chance(2) {
 		add(jobs.Batch(batches[rng.IntN(2)]))

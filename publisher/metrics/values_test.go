@@ -243,7 +243,7 @@ func TestEndsWithoutAnAnswer(t *testing.T) {
 	r.ended(cancelled, jobs.Cancelled)
 	never := r.enqueue(nil, jobs.Delay(time.Hour))
 	r.must(r.client.Cancel(t.Context(), never)) // by a client: no worker ends it
-	expired := r.enqueue(nil, jobs.Delay(time.Hour), jobs.TTL(50*time.Millisecond))
+	expired := r.enqueue(nil, jobs.At(time.Now().Add(time.Hour)), jobs.TTL(50*time.Millisecond))
 	eventually(t, "expired", func() bool {
 		s, err := r.client.Survey(t.Context(), r.dest, 0) // Get would end it
 		return err == nil && s.Counts[jobs.Expired] == 1

@@ -53,7 +53,7 @@ func TestPlayExpiry(t *testing.T) {
 		ended   time.Duration // after it was created
 	}{
 		{"never called", []jobs.Option{jobs.TTL(0)}, returns(nil), 0, jobs.Expired, 0},
-		{"before its time has come", []jobs.Option{jobs.Delay(time.Hour), jobs.TTL(time.Hour)}, returns(nil), 0, jobs.Expired, time.Hour},
+		{"before its time has come", []jobs.Option{jobs.At(time.Now().Add(2 * time.Hour)), jobs.TTL(time.Hour)}, returns(nil), 0, jobs.Expired, time.Hour},
 		{"put off beyond its end", []jobs.Option{jobs.TTL(150 * time.Minute)}, hourly(), 3, jobs.Expired, 150 * time.Minute},
 		{"put off to its very end", []jobs.Option{jobs.TTL(2 * time.Hour)}, hourly(), 2, jobs.Expired, 2 * time.Hour},
 		{
