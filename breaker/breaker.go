@@ -63,7 +63,8 @@ func (b *Breaker) Close() error {
 // another call probes, it returns an [*OpenError], as a rule without asking
 // Redis. Once the breaker's time has come it asks for the one permit of the
 // probe; an error that wraps [ErrUnavailable] says that Redis could not be
-// asked, so that there is no permit.
+// asked, so that there is no permit. It waits for Redis, and for a connection of the
+// client's pool, as long as ctx lasts and [DefaultTimeout] at most.
 func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	c := b.core
 	if err := validKey(b.key); err != nil {
@@ -154,9 +155,11 @@ func (c *core) refusal(v *view, now time.Time) error {
 // acquire asks Redis for the leave, one goroutine at a time for each name. have is
 // the destination's permit if only the key's leave is missing.
 func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, error) {
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	turn, err := c.asking.lock(ctx, key)
+	arrived := time.Now()
+	// The question of the goroutine before this one may take DefaultTimeout, too.
+	line, leave := context.WithTimeout(ctx, 2*DefaultTimeout)
+	defer leave()
+	turn, err := c.asking.lock(line, key)
 	if err != nil {
 		return Permit{}, unavailable("allow", c.name(key), err)
 	}
@@ -171,6 +174,9 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 			return Permit{}, err
 		}
 	}
+	if err := turn.failure(arrived); err != nil {
+		return c.withoutRedis(key, under, err)
+	}
 	id := have.id
 	if !under {
 		id = newID()
@@ -180,13 +186,16 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 	looked := c.seen(key)
 	sequence, out, keyed := c.uncounted(key)
 	interval, burst := c.options.Rate.script()
-	r, err := c.run(ctx, key, acquireScript, abandoned, token(id), millis(c.options.ProbeTimeout),
+	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
+	defer cancel()
+	r, err := c.run(asking, key, acquireScript, abandoned, token(id), millis(c.options.ProbeTimeout),
 		sequence, out, keyed, interval, burst, flag(under))
-	if err != nil {
-		if v := c.view.Load(); ctx.Err() == nil && !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) && !refused(err) {
-			return c.unasked(key), nil // the last known state holds
-		}
+	switch {
+	case err != nil && (ctx.Err() != nil || refused(err)):
 		return Permit{}, unavailable("allow", c.name(key), err)
+	case err != nil:
+		turn.failed(err)
+		return c.withoutRedis(key, under, err)
 	}
 	if r.result == resultDenied {
 		refusal := c.denied(&r)
@@ -212,6 +221,15 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 		p.until = time.Time{} // there is no lease
 	}
 	return p, nil
+}
+
+// withoutRedis is the answer of acquire where Redis cannot be asked: a permit if the last
+// known state allows it, else err. under is true if only the key's permit is missing.
+func (c *core) withoutRedis(key string, under bool, err error) (Permit, error) {
+	if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) {
+		return c.unasked(key), nil
+	}
+	return Permit{}, unavailable("allow", c.name(key), err)
 }
 
 func always() bool { return true }

@@ -22,7 +22,7 @@ const (
 const maxMultiplier = 1000
 
 // DefaultTimeout bounds the calls to Redis of a method whose context has no
-// deadline.
+// deadline, and that of [Breaker.Allow] in any case.
 const DefaultTimeout = 2 * time.Second
 
 // Options configure a [Breaker]. Only Destination is required. Instances that
@@ -108,7 +108,8 @@ type Options struct {
 	// needed: as long as Redis could not be asked even once since New, and in CLOSED
 	// for slow start, little left and a Rate. With FailClosed that is an error that
 	// wraps [ErrUnavailable], otherwise a permit, so that those limits are not kept
-	// meanwhile. In every other case the last known state holds, and a probe always
+	// meanwhile. Redis is away, too, if no connection of the client's pool gets free within
+	// [DefaultTimeout]. In every other case the last known state holds, and a probe always
 	// needs Redis.
 	FailClosed bool
 }
@@ -148,7 +149,10 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// validate returns all that is wrong at once.
+// Validate returns what [New] would refuse, all of it at once, or nil.
+func (o Options) Validate() error { return o.withDefaults().validate() }
+
+// validate is Validate once the defaults are filled in.
 func (o Options) validate() error {
 	var errs []error
 	wrong := func(format string, args ...any) {

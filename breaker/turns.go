@@ -7,7 +7,7 @@ import (
 )
 
 // turns let one goroutine at a time ask Redis about a name. While others wait for
-// their turn, a refusal for want of room serves them, too.
+// their turn, a refusal for want of room serves them, too, and so does a failure.
 type turns struct {
 	mu   sync.Mutex
 	held map[string]*turn
@@ -22,6 +22,10 @@ type turn struct {
 	// Of the last refusal, guarded by the turn itself.
 	no   *OpenError
 	when seenViews
+
+	// Of the last question that Redis did not answer, guarded likewise.
+	err      error
+	failedAt time.Time
 }
 
 // seenViews tells whether something has changed.
@@ -88,6 +92,18 @@ func (t *turn) refusal(now seenViews, at time.Time) error {
 	e := *t.no
 	e.RetryAfter = e.Until.Sub(at)
 	return &e
+}
+
+// failed keeps the error of a question that Redis did not answer for those who wait.
+func (t *turn) failed(err error) { t.err, t.failedAt = err, time.Now() }
+
+// failure is the error of the last question that Redis did not answer, for one that has
+// waited since before: asking again would take as long. Else it is nil.
+func (t *turn) failure(arrived time.Time) error {
+	if t.failedAt.Before(arrived) {
+		return nil
+	}
+	return t.err
 }
 
 // seen is what is known of a name now.

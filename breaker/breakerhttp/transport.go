@@ -99,16 +99,9 @@ func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
 		b = b.Key(t.key(req))
 	}
 	if t.lines == nil {
-		return ask(ctx, b)
+		return b.Allow(ctx)
 	}
 	return t.wait(ctx, b)
-}
-
-// ask bounds the question to Redis also where the request has a longer deadline.
-func ask(ctx context.Context, b *breaker.Breaker) (breaker.Permit, error) {
-	ctx, cancel := context.WithTimeout(ctx, breaker.DefaultTimeout)
-	defer cancel()
-	return b.Allow(ctx)
 }
 
 // refuse is the answer to a request that is not sent.

@@ -17,7 +17,7 @@ import (
 func (t *Transport) wait(ctx context.Context, b *breaker.Breaker) (breaker.Permit, error) {
 	deadline := t.deadline(ctx)
 	if t.lines.empty(b.Name()) || open(b) {
-		permit, err := ask(ctx, b)
+		permit, err := b.Allow(ctx)
 		refusal, refused := errors.AsType[*breaker.OpenError](err)
 		if !refused || inVain(refusal, deadline) {
 			return permit, err
@@ -34,13 +34,13 @@ func (t *Transport) wait(ctx context.Context, b *breaker.Breaker) (breaker.Permi
 	select {
 	case <-place.first:
 	case <-ended:
-		return ask(ctx, b) // for the reason, if not for the leave
+		return b.Allow(ctx) // for the reason, if not for the leave
 	case <-ctx.Done():
 		return breaker.Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), breaker.ErrOpen)
 	}
 	for {
 		changed := b.Changed() // before the question, so that nothing is missed
-		permit, err := ask(ctx, b)
+		permit, err := b.Allow(ctx)
 		refusal, refused := errors.AsType[*breaker.OpenError](err)
 		if !refused || inVain(refusal, deadline) {
 			return permit, err
