@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"context"
-	"errors"
 	"runtime/debug"
 	"time"
 
@@ -85,18 +84,10 @@ func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEven
 		Destination: destination, Key: job.Key, Job: job.ID,
 		Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took,
 	}
-	if r := responseOf(job, e.Err); r != nil {
+	if r := job.Response; r != nil {
 		c.Status = r.Status
 	}
 	return c
-}
-
-// responseOf is the answer to a call, wherever its handler put it; nil without one.
-func responseOf(job *jobs.Job, err error) *jobs.Response {
-	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && job.Response == nil {
-		return limited.Response
-	}
-	return job.Response
 }
 
 // trace has the observer take note of a call that is about to start.

@@ -86,7 +86,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	d.client = asynqx.New(d.rdb, asynqx.Options{
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate:      g,
-		Retention: cmp.Or(d.s.retention, d.o.Retention), RetentionFailed: d.o.RetentionFailed,
+		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
 		RecoverSpread: d.o.RecoverSpread,
 		MaxCrashes:    d.o.MaxCrashes, Suspect: d.suspect, ForwardEvery: d.o.RetryLoopInterval, LookEvery: lookEvery,
 		Logger:     d.log,
@@ -134,10 +134,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 // flight report to it during a shutdown.
 func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) {
 	o := d.s.breaker
-	o.Destination, o.Instance, o.Logger, o.MaxInFlight = d.name, d.o.Worker, d.o.Logger, d.s.concurrency
-	if o.ProbeTimeout == 0 {
-		o.ProbeTimeout = d.s.timeout + 5*time.Second
-	}
+	o.Instance, o.Logger = d.o.Worker, d.o.Logger
 	onEvent := o.OnEvent
 	o.OnEvent = func(e breaker.Event) {
 		d.logTransition(e)

@@ -88,7 +88,7 @@ const maxTold = 300
 // answerOf makes an Answer of a call that was rate limited.
 func (d *destination) answerOf(job *jobs.Job, v verdict) Answer {
 	a := Answer{Destination: d.name, Key: job.Key, Job: job.ID, At: time.Now(), RetryAfter: v.hint, Err: v.err}
-	if r := responseOf(job, v.err); r != nil {
+	if r := job.Response; r != nil {
 		a.Status, a.Body = r.Status, clean(r.Body, maxTold)
 	}
 	return a

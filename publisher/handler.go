@@ -51,10 +51,10 @@ type settings struct {
 // HandleOption changes how a destination is served.
 type HandleOption func(*settings)
 
-// Concurrency is how many calls this process makes at once. Default 10.
+// Concurrency is how many calls this process makes at once, at least 1. Default 10.
 func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency = n } }
 
-// Timeout bounds one call. Default 30 s.
+// Timeout bounds one call. Default 30 s; positive.
 func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }
 
 // Setting names something that all workers of the destination should have alike, such as
@@ -71,10 +71,11 @@ func Setting(name, value string) HandleOption {
 }
 
 // Retention is how long completed jobs of this destination are kept, in place of
-// Options.Retention; 0 is that.
+// Options.Retention; 0 is that. Negative: they are deleted at once.
 func Retention(d time.Duration) HandleOption { return func(s *settings) { s.retention = d } }
 
 // Breaker sets the rules of the destination's circuit breaker. All instances
 // should be given the same ones. Destination, Instance, Logger and MaxInFlight are
-// filled in; a ProbeTimeout of 0 becomes the destination's timeout plus 5 s.
+// filled in; a ProbeTimeout of 0 becomes the destination's timeout plus 5 s. Handle judges
+// them.
 func Breaker(o breaker.Options) HandleOption { return func(s *settings) { s.breaker = o } }

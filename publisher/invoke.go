@@ -41,19 +41,28 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 		bounded := ctx
 		ctx = withHeard(ctx, &heard{left: w.left, limited: func(err error) {
 			seen := *job
-			seen.Response, seen.Budget = own.Response, own.Budget
+			takeBack(&seen, own, err)
 			w.limited(&seen, classify(bounded, err))
 		}})
 	}
 	noticed, returned, err := d.publish(ctx, job, own, w)
 	if returned {
-		job.Response, job.Budget = own.Response, own.Budget
+		takeBack(job, own, err)
 	}
 	v := classify(ctx, err)
 	if v.noAnswer(job) && noticedLate(deadline, noticed) {
 		v.kind = cut
 	}
 	return v
+}
+
+// takeBack takes what a handler has set in its own copy of the job, and the answer in its
+// error where it has set none.
+func takeBack(job, own *jobs.Job, err error) {
+	job.Response, job.Budget = own.Response, own.Budget
+	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && limited != nil && job.Response == nil {
+		job.Response = limited.Response
+	}
 }
 
 // publish runs the handler with its own copy of the job, in a goroutine of its own

@@ -5,7 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sort"
+	"maps"
+	"reflect"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,17 +28,17 @@ type Options struct {
 	// with "-2", "-3" and so on for further Publishers of the process.
 	Worker string
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
-	// has ended. Default 30 s.
+	// has ended. Default 30 s; not negative.
 	ShutdownTimeout time.Duration
 	// RetryLoopInterval is how often due retries and reschedules move to the
-	// queue. Default 1 s.
+	// queue. Default 1 s; not negative.
 	RetryLoopInterval time.Duration
 	// Retention is how long completed jobs are kept, RetentionFailed how long
 	// failed ones are. Defaults 24 h and 2160 h (90 days). Negative: they are
 	// deleted at once.
 	Retention, RetentionFailed time.Duration
 	// RecoverSpread is the time over which the jobs of a dead worker come back
-	// once their lease has been found lost. Default 30 s.
+	// once their lease has been found lost. Default 30 s; not negative.
 	RecoverSpread time.Duration
 	// MaxCrashes is how many workers may die with a job in hand before it fails as
 	// poison. A job that one has died with runs beside no other such job of the
@@ -151,8 +153,8 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if record.NilClient(rdb) {
 		return nil, errors.New("publisher: new: the Redis client is nil")
 	}
-	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 {
-		return nil, errors.New("publisher: new: ShutdownTimeout and RetryLoopInterval must not be negative")
+	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 || o.RecoverSpread < 0 {
+		return nil, errors.New("publisher: new: ShutdownTimeout, RetryLoopInterval and RecoverSpread must not be negative")
 	}
 	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now}
 	if retries := maxRetries(rdb); retries > 0 {
@@ -161,9 +163,9 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	return p, nil
 }
 
-// Handle serves the destination with h once Run is called. It fails for a name
-// that is no destination's, one that is handled already, a nil handler, options
-// out of range, and after Run.
+// Handle serves the destination with h once Run is called. It fails, naming all that is
+// wrong, for a name that is not a destination's, one that is handled already, a nil handler
+// or Func, options out of range, those of the circuit breaker included, and after Run.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s := settings{concurrency: 10, timeout: 30 * time.Second}
 	for _, o := range opts {
@@ -174,7 +176,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if !jobs.ValidDestination(name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))
 	}
-	if h == nil {
+	if v := reflect.ValueOf(h); !v.IsValid() || v.Kind() == reflect.Func && v.IsNil() {
 		errs = append(errs, errors.New("the handler is nil"))
 	}
 	if s.concurrency < 1 {
@@ -183,6 +185,14 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if s.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("timeout must be positive, is %s", s.timeout))
 	}
+	s.breaker.Destination, s.breaker.MaxInFlight = "judged-above", 0
+	if s.breaker.ProbeTimeout == 0 {
+		s.breaker.ProbeTimeout = max(0, s.timeout) + 5*time.Second
+	}
+	if err := s.breaker.Validate(); err != nil {
+		errs = append(errs, err)
+	}
+	s.breaker.Destination, s.breaker.MaxInFlight = name, s.concurrency
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ran {
@@ -209,20 +219,16 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 // Run publishes until ctx ends, then lets calls in flight finish within
 // ShutdownTimeout and returns nil. Jobs whose calls were cut go back to the head
 // of their queue. An error means that it could not start or had to stop. It can
-// be called once.
+// be called once; without a destination it fails, and can be called again after Handle.
 func (p *Publisher) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.ran {
 		p.mu.Unlock()
 		return errors.New("publisher: run: it was called before")
 	}
-	p.ran = true
-	names := make([]string, 0, len(p.destinations))
-	for n := range p.destinations {
-		names = append(names, n)
-	}
+	names := slices.Sorted(maps.Keys(p.destinations))
+	p.ran = len(names) > 0
 	p.mu.Unlock()
-	sort.Strings(names)
 	if len(names) == 0 {
 		return errors.New("publisher: run: no destination is handled; call Handle first")
 	}

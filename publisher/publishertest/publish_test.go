@@ -78,7 +78,7 @@ func TestPublish(t *testing.T) {
 		},
 		{
 			name: "a hint beyond the longest cooldown", handler: returns(jobs.RateLimited(90 * s)),
-			handle: []publisher.HandleOption{publisher.Breaker(breaker.Options{MaxCooldown: time.Minute})},
+			handle: []publisher.HandleOption{publisher.Breaker(breaker.Options{Cooldown: time.Second, MaxCooldown: time.Minute})},
 			result: publisher.Rescheduled, reason: publisher.ReasonRateLimited, status: jobs.Pending,
 			delays: [3]time.Duration{60 * s, 60 * s, 60 * s}, count: 1, limited: true, lastError: "rate limited, retry after 1m30s",
 		},

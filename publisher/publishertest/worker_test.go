@@ -49,6 +49,14 @@ func TestAsAWorker(t *testing.T) {
 		{name: "discarded", opts: []jobs.Option{policy}, script: []publisher.Func{says(errBoom), says(jobs.Discard(errBoom))}},
 		{name: "put off too often", opts: []jobs.Option{jobs.MaxReschedules(2)}, script: []publisher.Func{says(jobs.Reschedule(0)), answers(503, "busy", jobs.Reschedule(300*ms)), says(jobs.Reschedule(0))}},
 		{name: "limited, then well", opts: []jobs.Option{policy}, script: []publisher.Func{answers(429, "slow down", jobs.RateLimited(1200*ms)), says(errBoom), answers(204, "", nil)}},
+		{name: "limited, with its answer in the error", script: []publisher.Func{says(&jobs.RateLimitedError{Response: &jobs.Response{Status: 429, Body: "\x1b[31mslow down"}}), says(nil)}},
+		{
+			name: "expires earlier",
+			opts: []jobs.Option{jobs.TTL(time.Hour)},
+			script: []publisher.Func{
+				says(jobs.Reschedule(0, jobs.ExtendExpiration(-30*time.Minute))), says(&jobs.RescheduleError{ExtendExpiration: -2 * time.Hour}), says(nil),
+			},
+		},
 		{name: "limited without a hint", script: []publisher.Func{says(jobs.RateLimited(0)), says(nil)}},
 		{
 			name: "everything set",

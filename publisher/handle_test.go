@@ -1,0 +1,105 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+func succeed(context.Context, *jobs.Job) error { return nil }
+
+// What Handle accepts, Run can serve.
+func TestHandleJudgesItsOptions(t *testing.T) {
+	t.Parallel()
+	p, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{Logger: testLogger(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const breakerOptions = "publisher: handle api: breaker: options: "
+	for name, tc := range map[string]struct {
+		destination string
+		handler     publisher.Handler
+		opts        []publisher.HandleOption
+		want        string
+	}{
+		"no handler":        {"api", nil, nil, "publisher: handle api: the handler is nil"},
+		"a nil Func":        {"api", publisher.Func(nil), nil, "publisher: handle api: the handler is nil"},
+		"a bad name":        {"API", publisher.Func(succeed), nil, `publisher: handle API: name "API" must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit`},
+		"no concurrency":    {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Concurrency(0)}, "publisher: handle api: concurrency must be at least 1, is 0"},
+		"below it":          {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Concurrency(-1)}, "publisher: handle api: concurrency must be at least 1, is -1"},
+		"no time":           {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Timeout(0)}, "publisher: handle api: timeout must be positive, is 0s"},
+		"negative time":     {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Timeout(-time.Hour)}, "publisher: handle api: timeout must be positive, is -1h0m0s"},
+		"a bad threshold":   {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{FailureThreshold: -1})}, breakerOptions + "FailureThreshold is -1: want at least 1"},
+		"a bad cooldown":    {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{Cooldown: -1, ProbeTimeout: -1})}, breakerOptions + "Cooldown is -1ns: want at least 1ms\nProbeTimeout is -1ns: want at least 1ms, and longer than a call can take"},
+		"a bad multiplier":  {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{CooldownMultiplier: 0.5})}, breakerOptions + "CooldownMultiplier is 0.5: want 1 to 1000"},
+		"a bad rate":        {"api", publisher.Func(succeed), []publisher.HandleOption{publisher.Breaker(breaker.Options{Rate: breaker.Rate{Calls: -1, Per: time.Second}})}, breakerOptions + "Rate: it has -1 calls: want 1 to 1000000000"},
+		"all of them wrong": {"API", publisher.Func(nil), []publisher.HandleOption{publisher.Concurrency(-1), publisher.Timeout(-1), publisher.Breaker(breaker.Options{FailureThreshold: -1})}, "the handler is nil\nconcurrency must be at least 1, is -1\ntimeout must be positive, is -1ns\nbreaker: options: FailureThreshold is -1: want at least 1"},
+	} {
+		if err := p.Handle(tc.destination, tc.handler, tc.opts...); err == nil || !strings.HasSuffix(err.Error(), tc.want) {
+			t.Errorf("%s: %v, want %s", name, err, tc.want)
+		}
+	}
+	if _, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{RecoverSpread: -1}); err == nil {
+		t.Error("a negative RecoverSpread is accepted")
+	}
+}
+
+// A Run that had nothing to do is none.
+func TestRunCanBeRepeatedAfterHandle(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	p, err := publisher.New(b.rdb, b.options())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	for range 2 {
+		if err := p.Run(ctx); err == nil || err.Error() != "publisher: run: no destination is handled; call Handle first" {
+			t.Fatalf("Run without a destination: %v", err)
+		}
+	}
+	if err := p.Handle(b.dest, publisher.Func(succeed)); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx) }()
+	if e := b.result(b.enqueue().ID); e.Result != publisher.Completed {
+		t.Errorf("job: %s", e.Result)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if err := p.Run(t.Context()); err == nil || err.Error() != "publisher: run: it was called before" {
+		t.Errorf("another Run: %v", err)
+	}
+}
+
+// The answer that a handler puts into its error is kept as one in Job.Response.
+func TestAnswerOfARateLimitedErrorIsKept(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	o := b.options()
+	answers, calls := make(chan publisher.Answer, 10), make(chan publisher.Call, 10)
+	o.OnAnswer = func(a publisher.Answer) { answers <- a }
+	o.OnCall = func(c publisher.Call) { calls <- c }
+	b.run(o, func(context.Context, *jobs.Job) error {
+		return errors.Join(errors.New("upload"), &jobs.RateLimitedError{RetryAfter: time.Hour, Response: &jobs.Response{Status: 420, Body: "enhance your calm"}})
+	})
+	id := b.enqueue().ID
+	b.want(publisher.Rescheduled)
+	if got := b.record(id).Response; got == nil || *got != (jobs.Response{Status: 420, Body: "enhance your calm"}) {
+		t.Errorf("response %+v", got)
+	}
+	if a, c := <-answers, <-calls; a.Status != 420 || a.Body != "enhance your calm" || c.Status != 420 {
+		t.Errorf("answer %+v, call %+v", a, c)
+	}
+}
