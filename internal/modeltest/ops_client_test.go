@@ -1,6 +1,7 @@
 package modeltest
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"slices"
@@ -258,7 +259,7 @@ func (w *world) actWhere(t *rapid.T) {
 func (w *world) pauseDestination(pause bool) func(t *rapid.T) {
 	call := w.client.ResumeDestination
 	if pause {
-		call = w.client.PauseDestination
+		call = func(ctx context.Context, name string) (bool, error) { return w.client.PauseDestination(ctx, name) }
 	}
 	return func(t *rapid.T) {
 		d := oneOf(t, "destination", destinations...)
