@@ -37,6 +37,7 @@ type destination struct {
 	serving context.Context // given to Run; set before phaseStarted
 
 	panicked sync.Map // names of options that have
+	failures *failureLog
 
 	stuckAfter time.Duration // StuckAfter, shorter in tests
 	stuck      atomic.Int32  // handlers that do not return
@@ -75,7 +76,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	log := o.Logger.With("destination", name)
 	return &destination{
 		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
-		stuckAfter: stuckAfter, stopped: make(chan struct{}),
+		stuckAfter: stuckAfter, stopped: make(chan struct{}), failures: &failureLog{log: log},
 	}
 }
 
@@ -172,6 +173,7 @@ func (d *destination) shutdown() {
 	d.server.Stop()
 	d.server.Shutdown()
 	d.client.Finish()
+	d.failures.stop()
 	d.cutCalls(errShutdown)
 	close(d.stopped)
 	if err := d.breaker.Close(); err != nil {

@@ -101,6 +101,7 @@ func (d *destination) settled(event *JobEvent, s asynqx.Settled) {
 		return // it was taken for lost meanwhile: what becomes of it is decided elsewhere
 	case asynqx.Fail:
 		event.Result, event.LastError = FailedFinal, s.Error
+		d.failures.add(event.Job.ID, s.Error)
 	case asynqx.Cancel:
 		event.Result = Cancelled
 	case asynqx.Pause:
@@ -152,7 +153,7 @@ func (d *destination) unreadable(queue, id, key string, s asynqx.Settled) {
 	if s.Kind != asynqx.Fail {
 		return // it was taken for lost meanwhile, or cancelled
 	}
-	d.log.Warn("job failed because its record cannot be read", "job", id, "error", s.Error)
+	d.failures.add(id, s.Error)
 	job := stub(queue, id, key)
 	job.Status, job.LastError = jobs.Failed, s.Error
 	d.tell(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})

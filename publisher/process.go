@@ -46,15 +46,13 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	}
 	outcome, event := d.run(job, delivery, reaching)
 	held := outcome.Kind == asynqx.Reschedule && event.heldBy != ""
-	if observed := d.o.OnJob != nil || d.log.Enabled(ctx, slog.LevelDebug); held || observed {
+	if outcome.Kind != asynqx.Complete || d.o.OnJob != nil || d.log.Enabled(ctx, slog.LevelDebug) {
 		outcome.Settled = func(s asynqx.Settled) {
 			if held && d.breaker.Key(keyOf(event.heldBy)).View().State == breaker.Closed {
 				// It closed while the job was being deferred.
 				d.client.ReleaseDeferred(event.heldBy)
 			}
-			if observed {
-				d.settled(event, s)
-			}
+			d.settled(event, s)
 		}
 	}
 	delivery.Decide(outcome)

@@ -472,3 +472,28 @@ func TestTakenAddress(t *testing.T) {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}
 }
+
+// Failures of late are told, and do not make a worker unready.
+func TestReadyShowsRecentFailures(t *testing.T) {
+	t.Parallel()
+	server := redistest.Start(t)
+	api := fakeapi.New(fakeapi.Options{Script: func(int, *http.Request) *fakeapi.Answer { return &fakeapi.Answer{Status: http.StatusForbidden} }})
+	url, err := api.Start("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { api.Close() })
+	client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATION_0_NAME=shop", "DESTINATION_0_URL="+url)
+	a.awaits("three failures and ready", 30*time.Second, func(r ops.Report) bool {
+		return r.Status == ops.Ready && len(r.Destinations) == 1 && r.Destinations[0].FailedRecently == 3
+	})
+}
