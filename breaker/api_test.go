@@ -139,7 +139,7 @@ func TestStatusAsJSON(t *testing.T) {
 	want := `{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
 		`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
 		`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"",` +
-		`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,"budget":null,"forced":"","forced_until":null,` +
+		`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,"budget":null,"rate":null,"forced":"","forced_until":null,` +
 		`"rescheduled":7,"instances":["a:1","b:2"]}`
 	if string(data) != want {
 		t.Errorf("got\n%s\nwant\n%s", data, want)

@@ -214,5 +214,9 @@ func operate(ctx context.Context, rdb redis.UniversalClient, name string, s *scr
 	if err != nil {
 		return Status{}, unavailable(s.operation, name, err)
 	}
-	return r.of(key).statusAt(r.now, time.Now()), nil
+	status := r.of(key).statusAt(r.now, time.Now())
+	if s == statusScript && key == "" {
+		status.Rate = parseRateStatus(r.more)
+	}
+	return status, nil
 }

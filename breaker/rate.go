@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
@@ -99,4 +100,53 @@ func (r Rate) script() (interval string, burst int) {
 	}
 	micros := float64(r.Per) / float64(time.Microsecond) / float64(r.Calls)
 	return strconv.FormatFloat(micros, 'f', -1, 64), max(1, r.Burst)
+}
+
+// RateStatus is the rate that a destination's calls are spaced by.
+type RateStatus struct {
+	// Interval is the time between two calls, Burst how many may start at once after a
+	// time without calls.
+	Interval time.Duration
+	Burst    int
+	// Next is when the next call is due, on Redis's clock; if that has passed, at once.
+	Next time.Time
+}
+
+// Due is when the call is due that n others come before, on Redis's clock.
+func (r RateStatus) Due(n int) time.Time {
+	return r.Next.Add(time.Duration(min(float64(n)*float64(r.Interval), float64(longest))))
+}
+
+// parseRateStatus reads what status.lua says of the rate; nil for nothing.
+func parseRateStatus(text string) *RateStatus {
+	var interval, arrival float64 // µs
+	var burst int
+	if _, err := fmt.Sscan(text, &interval, &burst, &arrival); err != nil {
+		return nil
+	}
+	return &RateStatus{
+		Interval: time.Duration(interval * float64(time.Microsecond)), Burst: burst,
+		Next: time.UnixMicro(int64(arrival - float64(burst-1)*interval)).UTC(),
+	}
+}
+
+type rateJSON struct {
+	Interval float64   `json:"interval_secs"`
+	Burst    int       `json:"burst"`
+	Next     time.Time `json:"next_at"`
+}
+
+// MarshalJSON gives the interval in seconds.
+func (r RateStatus) MarshalJSON() ([]byte, error) {
+	return json.Marshal(rateJSON{r.Interval.Seconds(), r.Burst, r.Next})
+}
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (r *RateStatus) UnmarshalJSON(data []byte) error {
+	var j rateJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return fmt.Errorf("breaker: rate: %w", err)
+	}
+	*r = RateStatus{Interval: time.Duration(j.Interval * float64(time.Second)), Burst: j.Burst, Next: j.Next}
+	return nil
 }

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -8,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func rated(text string, burst int) Options {
@@ -274,6 +277,63 @@ func TestARateThatChanges(t *testing.T) {
 		row{150 * time.Millisecond, fast(release("b")), "CLOSED"},
 		row{150 * time.Millisecond, fast(try("c")), "rate"},
 	)
+}
+
+// Who looks at a breaker sees the rate that spaces its calls, though no configuration of
+// the workers is at hand, and when the next ones are due.
+func TestStatusShowsTheRate(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	d := redistest.Name(t, "rated")
+	o := rated("60/1h", 3)
+	o.Destination = d
+	b, err := New(t.Context(), rdb, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	status := func() Status {
+		t.Helper()
+		s, err := Get(t.Context(), rdb, d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return s
+	}
+	if s := status(); s.Rate != nil {
+		t.Errorf("before any call the rate is %+v", s.Rate)
+	}
+	before, err := rdb.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		if _, err := b.Allow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	after, err := rdb.Time(t.Context()).Result()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := status()
+	if r := s.Rate; r == nil || r.Interval != minute || r.Burst != 3 || r.Next.Before(before.Add(minute)) || r.Next.After(after.Add(minute)) {
+		t.Fatalf("after the burst the rate is %+v, want the next call a minute after %v", s.Rate, before)
+	}
+	if got, want := s.Rate.Due(2), s.Rate.Next.Add(2*minute); !got.Equal(want) {
+		t.Errorf("the third call is due %v, want %v", got, want)
+	}
+	if s, err := Get(t.Context(), rdb, d+"/alice"); err != nil || s.Rate != nil {
+		t.Errorf("the rate of a key is %+v, %v", s.Rate, err)
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var back Status
+	if err := json.Unmarshal(text, &back); err != nil || *back.Rate != *s.Rate {
+		t.Errorf("read back %+v, %v; want %+v", back.Rate, err, s.Rate)
+	}
 }
 
 func TestParseRate(t *testing.T) {

@@ -64,6 +64,9 @@ type Status struct {
 	// Budget is what the API said is left, while that is so little that calls are
 	// counted; nil otherwise. Its Reset is what is left of the window.
 	Budget *Budget
+	// Rate is the configured rate of a destination, as read from Redis, while calls were
+	// made by it within its last interval; else nil, as for keys and in a local status.
+	Rate *RateStatus
 	// Forced is "closed" while an operator keeps it CLOSED, else ""; ForcedUntil says
 	// until when, zero until it is reset.
 	Forced      string
@@ -80,31 +83,32 @@ func (s Status) UntilReset() bool {
 }
 
 type statusJSON struct {
-	Name          string     `json:"name"`
-	State         State      `json:"state"`
-	Failures      int        `json:"failures"`
-	LastFailure   *time.Time `json:"last_failure"`
-	Generation    uint64     `json:"generation"`
-	OpenUntil     *time.Time `json:"open_until"`
-	UntilReset    bool       `json:"until_reset"`
-	Remaining     int64      `json:"cooldown_remaining_ms"`
-	Incident      string     `json:"incident"`
-	Cause         string     `json:"cause"`
-	IncidentCause string     `json:"incident_cause"`
-	Reason        string     `json:"reason"`
-	TrippedBy     string     `json:"tripped_by"`
-	OpenedAt      *time.Time `json:"opened_at"`
-	Probes        int        `json:"probes"`
-	Wasted        int        `json:"wasted"`
-	ProbeBy       string     `json:"probe_by"`
-	ProbeUntil    *time.Time `json:"probe_until"`
-	Level         int        `json:"level"`
-	SlowStart     int        `json:"slow_start"`
-	Budget        *leftJSON  `json:"budget"`
-	Forced        string     `json:"forced"`
-	ForcedUntil   *time.Time `json:"forced_until"`
-	Rescheduled   int        `json:"rescheduled"`
-	Instances     []string   `json:"instances"`
+	Name          string      `json:"name"`
+	State         State       `json:"state"`
+	Failures      int         `json:"failures"`
+	LastFailure   *time.Time  `json:"last_failure"`
+	Generation    uint64      `json:"generation"`
+	OpenUntil     *time.Time  `json:"open_until"`
+	UntilReset    bool        `json:"until_reset"`
+	Remaining     int64       `json:"cooldown_remaining_ms"`
+	Incident      string      `json:"incident"`
+	Cause         string      `json:"cause"`
+	IncidentCause string      `json:"incident_cause"`
+	Reason        string      `json:"reason"`
+	TrippedBy     string      `json:"tripped_by"`
+	OpenedAt      *time.Time  `json:"opened_at"`
+	Probes        int         `json:"probes"`
+	Wasted        int         `json:"wasted"`
+	ProbeBy       string      `json:"probe_by"`
+	ProbeUntil    *time.Time  `json:"probe_until"`
+	Level         int         `json:"level"`
+	SlowStart     int         `json:"slow_start"`
+	Budget        *leftJSON   `json:"budget"`
+	Rate          *RateStatus `json:"rate"`
+	Forced        string      `json:"forced"`
+	ForcedUntil   *time.Time  `json:"forced_until"`
+	Rescheduled   int         `json:"rescheduled"`
+	Instances     []string    `json:"instances"`
 }
 
 type leftJSON struct {
@@ -125,7 +129,7 @@ func (s Status) MarshalJSON() ([]byte, error) {
 		Remaining: wholeMillis(s.Remaining), Incident: s.Incident, Cause: s.Cause, IncidentCause: s.IncidentCause, Reason: s.Reason,
 		TrippedBy: s.TrippedBy, OpenedAt: utc(s.OpenedAt), Probes: s.Probes, Wasted: s.Wasted,
 		ProbeBy: s.ProbeBy, ProbeUntil: utc(s.ProbeUntil), Level: s.Level, SlowStart: s.SlowStart,
-		Budget: left, Forced: s.Forced, ForcedUntil: utc(s.ForcedUntil), Rescheduled: s.Rescheduled,
+		Budget: left, Rate: s.Rate, Forced: s.Forced, ForcedUntil: utc(s.ForcedUntil), Rescheduled: s.Rescheduled,
 		Instances: append([]string{}, s.Instances...),
 	})
 }
@@ -143,7 +147,7 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 		Remaining: time.Duration(j.Remaining) * time.Millisecond, Incident: j.Incident, Cause: j.Cause, IncidentCause: j.IncidentCause,
 		Reason: j.Reason, TrippedBy: j.TrippedBy, OpenedAt: value(j.OpenedAt), Probes: j.Probes,
 		Wasted: j.Wasted, ProbeBy: j.ProbeBy, ProbeUntil: value(j.ProbeUntil), Level: j.Level,
-		SlowStart: j.SlowStart, Forced: j.Forced, ForcedUntil: value(j.ForcedUntil),
+		SlowStart: j.SlowStart, Rate: j.Rate, Forced: j.Forced, ForcedUntil: value(j.ForcedUntil),
 		Rescheduled: j.Rescheduled, Instances: slices.Clip(append([]string(nil), j.Instances...)),
 	}
 	if b := j.Budget; b != nil {

@@ -92,7 +92,7 @@ type Answer struct {
 
 // Waiting says why a job does not run now.
 type Waiting struct {
-	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
+	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
 	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	Until        *time.Time `json:"until" doc:"Until when, if anybody can tell." example:"2030-01-31T14:35:00Z"`
 	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
@@ -229,10 +229,18 @@ type Breaker struct {
 	Level         int            `json:"level" doc:"How many failed probes the cooldown has grown by." example:"0"`
 	SlowStart     int            `json:"slow_start" doc:"How many calls may be in flight after an incident; 0 outside of a slow start." example:"0"`
 	Budget        orNull[Budget] `json:"budget" doc:"What the API said is left, while that is so little that calls are counted."`
+	Rate          orNull[Rate]   `json:"rate" doc:"The configured rate, while calls were made by it within its last interval; else null."`
 	Forced        string         `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
 	ForcedUntil   *time.Time     `json:"forced_until" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
 	Rescheduled   int            `json:"rescheduled" doc:"Jobs of the incident that were put off." example:"12"`
 	Instances     []string       `json:"instances" doc:"Instances that had a part in the incident." example:"[\"host:4711\"]"`
+}
+
+// Rate is the rate that a destination's calls are spaced by.
+type Rate struct {
+	Interval float64   `json:"interval_secs" doc:"Seconds between two calls." example:"60"`
+	Burst    int       `json:"burst" doc:"How many calls may start at once after a time without calls." example:"1"`
+	Next     time.Time `json:"next_at" doc:"When the next call is due; if that has passed: at once." example:"2030-01-31T14:35:00Z"`
 }
 
 // Budget is what an API said is left.

@@ -134,6 +134,8 @@ func breakerDetail(b breaker.Status, now time.Time) string {
 		return fmt.Sprintf("slow start: %d in flight at most", b.SlowStart)
 	case b.Budget != nil:
 		return budgetWords(b)
+	case explain.RateHolds(b, now):
+		return explain.NextByRate(*b.Rate, now)
 	}
 	return ""
 }
@@ -218,6 +220,16 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 	}
 	if b.Budget != nil {
 		r.add("left", budgetWords(b))
+	}
+	if b.Rate != nil {
+		text := explain.Rate(*b.Rate)
+		if b.Rate.Burst > 1 {
+			text += ", " + strconv.Itoa(b.Rate.Burst) + " at once"
+		}
+		if explain.RateHolds(b, now) {
+			text += "; the next is due in " + explain.Duration(b.Rate.Next.Sub(now)) + ", at " + explain.At(b.Rate.Next, now)
+		}
+		r.add("rate", text)
 	}
 	r.add("failures", strconv.Itoa(b.Failures)+" in a row")
 	if !b.LastFailure.IsZero() {

@@ -21,7 +21,7 @@ func scriptedAPI(t *testing.T, script func(n int, r *http.Request) *fakeapi.Answ
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { api.Close() })
-	return []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=" + url, "SHUTDOWN_TIMEOUT=100ms", "LOG_FORMAT=json"}
+	return []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=" + url, "LOG_FORMAT=json"}
 }
 
 // waits is what get says of why a job waits.
@@ -127,4 +127,53 @@ func TestPausesSayWhy(t *testing.T) {
 		t.Errorf("paused again without a reason: %q, want %q", got, want)
 	}
 	b.run(t, "queue", "pause", "shop", "--reason", strings.Repeat("x", maxReason+1)).want(t, 2, "", "tidegate: --reason has more than "+strconv.Itoa(maxReason)+" characters\n")
+}
+
+// Under a rate jobs wait for their turn, not for a worker, and each says when that is.
+func TestRateSaysWhenTheTurnComes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, append(scriptedAPI(t, nil), "DESTINATION_0_RATE=60/1h")...)
+	b.work(t)
+	b.enqueue(t, "", "first")
+	b.await(t, "first", jobs.Completed)
+	b.enqueue(t, "", "a", "b", "c")
+	for id, want := range map[string]string{
+		"a": `next in line, its turn is due in (1m|[0-9]+s), at [0-9: -]+`,
+		"b": `1 job is ahead, its turn is due in (2m|1m[0-9]+s), at [0-9: -]+`,
+		"c": `2 jobs are ahead, its turn is due in (3m|2m[0-9]+s), at [0-9: -]+`,
+	} {
+		if got := b.waits(t, id); !regexp.MustCompile("^RATE allows 60 calls an hour; " + want + "$").MatchString(got) {
+			t.Errorf("%s waits %q, want like %s", id, got, want)
+		}
+	}
+	next := regexp.MustCompile(`RATE allows 60 calls an hour; the next is due in (1m|[0-9]+s), at [0-9: -]+`)
+	for _, command := range [][]string{{"stats"}, {"list"}, {"breaker", "list"}} {
+		if got := b.run(t, command...).ok(t); !next.MatchString(got) {
+			t.Errorf("%v does not name the rate:\n%s", command, got)
+		}
+	}
+	if got := b.run(t, "breaker", "get", "shop").ok(t); !strings.Contains(got, "rate      60 calls an hour; the next is due in ") {
+		t.Errorf("breaker get:\n%s", got)
+	}
+	b.enqueue(t, "--priority high", "urgent")
+	if got := b.waits(t, "c"); !strings.Contains(got, "; 2 jobs are ahead, its turn is not before ") {
+		t.Errorf("beside a job of another priority: %q", got)
+	}
+}
+
+// Jobs that fail are seen where one looks first.
+func TestStatsShowRecentFailures(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, serveAPI(t)...)
+	b.enqueue(t, "--path /bad", "a", "b", "c")
+	b.work(t)
+	for _, id := range []string{"a", "b", "c"} {
+		b.await(t, id, jobs.Failed)
+	}
+	if got := b.run(t, "stats").ok(t); !regexp.MustCompile(`FAILED  FAILED 15M  DETAIL\nshop .* 3       3 *\n`).MatchString(got) {
+		t.Errorf("stats:\n%s", got)
+	}
+	if doc := decode[page[destinationStats]](t, b.run(t, "stats", "-o", "json").ok(t)); doc.Items[0].FailedRecently != 3 {
+		t.Errorf("stats %+v", doc.Items[0])
+	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -164,7 +165,15 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	if !t.Alive() && t.Backlog > 0 {
 		note(notice{Class: "bad", Rank: 0, Text: "has " + plural(t.Backlog, "job", "jobs") + " and no worker", Command: "tidegate worker", Link: "/destinations/" + t.Name})
 	}
-	if b.State == breaker.Closed && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {
+	paced := t.Survey.Ready > 0 && !t.Survey.Paused && t.Alive() && explain.RateHolds(b, now)
+	if paced {
+		last := explain.Duration(b.Rate.Due(t.Survey.Ready - 1).Sub(now))
+		note(notice{
+			Class: "info", Rank: 8, Link: "/destinations/" + t.Name,
+			Text: "is paced: RATE allows " + explain.Rate(*b.Rate) + ", and " + plural(t.Survey.Ready, "job waits", "jobs wait") + " for a turn; the last one is due in " + last,
+		})
+	}
+	if b.State == breaker.Closed && !paced && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {
 		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "is behind: the job next in line has waited for long", Link: "/jobs?status=pending&destination=" + t.Name})
 	}
 }

@@ -2,12 +2,15 @@ package dashboard_test
 
 import (
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/url"
 	"regexp"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
@@ -223,4 +226,54 @@ func TestTheme(t *testing.T) {
 		t.Errorf("sent to %s", p.path)
 	}
 	s.post("/theme", url.Values{"theme": {"pink"}}).shows(t, http.StatusBadRequest, "There is no theme of that name")
+}
+
+// serve says in Redis that a worker serves a destination now.
+func (s *site) serve(destination string) {
+	s.t.Helper()
+	worker := fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, time.Now().UnixMilli(), destination)
+	if err := s.rdb.HSet(s.t.Context(), record.WorkersKey, "host:1", worker).Err(); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// While a rate holds jobs back not all is flowing: the overview names the rate and says how
+// long the backlog takes, the page of a job when its turn comes.
+func TestPacedDestination(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.serve("shop")
+	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Rate: breaker.Rate{Calls: 60, Per: time.Hour}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = b.Close() })
+	if _, err := b.Allow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s.get("/").shows(t, http.StatusOK, "All is flowing.")
+	s.fill("shop", "a", 30)
+	s.age()
+	p := s.get("/")
+	p.shows(t, http.StatusOK, "shop is paced: RATE allows 60 calls an hour, and 30 jobs wait for a turn; the last one is due in ", "RATE allows 60 calls an hour.")
+	p.hides(t, "All is flowing.")
+	s.get("/jobs/a-000002").shows(t, http.StatusOK, "It waits: RATE allows 60 calls an hour; 2 jobs are ahead, its turn is due in ")
+	s.get("/breakers/shop").shows(t, http.StatusOK, "RATE allows 60 calls an hour")
+}
+
+// Jobs that failed of late are on the first page.
+func TestOverviewShowsRecentFailures(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.serve("shop")
+	now := time.Now()
+	err := s.rdb.ZAdd(t.Context(), record.Failed(record.Queue("shop", record.Default)),
+		redis.Z{Score: float64(now.Add(-time.Hour).UnixMilli()), Member: "long-ago"},
+		redis.Z{Score: float64(now.UnixMilli()), Member: "a"}, redis.Z{Score: float64(now.UnixMilli()), Member: "b"}).Err()
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := s.get("/")
+	p.shows(t, http.StatusOK, "shop 2 jobs have failed in the last 15 minutes")
+	p.hides(t, "All is flowing.")
 }

@@ -61,6 +61,8 @@ func waitOf(j *jobs.Job, w *explain.Waiting) *wait {
 		}
 	case explain.NoWorker:
 		out.Text, out.Command = "no worker serves "+j.Destination, "tidegate worker"
+	case explain.ByRate:
+		out.Text, out.Until, out.Ahead = w.Text, nil, -1
 	case explain.Queued:
 		out.Text = "in line, for a free worker"
 	case explain.Paused:

@@ -61,6 +61,8 @@ func why(b breaker.Status) string {
 		return budgetWords(b)
 	case b.Failures > 0:
 		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row so far"
+	case b.Rate != nil:
+		return "RATE allows " + explain.Rate(*b.Rate)
 	}
 	return ""
 }

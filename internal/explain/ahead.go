@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/redis/go-redis/v9"
 
@@ -44,11 +45,17 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	}
 	var length *redis.IntCmd
 	var index *redis.IntCmd
+	var others []*redis.IntCmd
 	// No transaction: a full Redis queues none, and a job more or less matters little.
 	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		length = pipe.LLen(ctx, record.Pending(queue))
 		// Jobs are taken from the list's end.
 		index = pipe.LPos(ctx, record.Pending(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
+		for _, q := range record.Queues(job.Destination) {
+			if q != queue {
+				others = append(others, pipe.LLen(ctx, record.Pending(q)))
+			}
+		}
 		return nil
 	})
 	if err != nil && !errors.Is(err, redis.Nil) {
@@ -64,6 +71,10 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		return nil
 	}
 	w.addPlace()
+	if w.Reason == ByRate {
+		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
+		w.addTurn(*e.breakers[job.Destination].Rate, waiting, e.now)
+	}
 	return nil
 }
 
@@ -88,23 +99,27 @@ func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue st
 	return nil
 }
 
-// addPlace says how far the job is, where it is in line.
-func (w *Waiting) addPlace() {
-	place := "next in line"
+// place says how far the job is.
+func (w *Waiting) place() string {
 	switch {
 	case w.Ahead == nil:
-		place = fmt.Sprintf("more than %d jobs are ahead", *w.AheadAtLeast)
+		return fmt.Sprintf("more than %d jobs are ahead", *w.AheadAtLeast)
+	case *w.Ahead == 0:
+		return "next in line"
 	case *w.Ahead == 1:
-		place = "1 job is ahead"
-	case *w.Ahead > 1:
-		place = fmt.Sprintf("%d jobs are ahead", *w.Ahead)
+		return "1 job is ahead"
 	}
+	return fmt.Sprintf("%d jobs are ahead", *w.Ahead)
+}
+
+// addPlace says how far the job is, where it is in line.
+func (w *Waiting) addPlace() {
 	switch w.Reason {
 	case BreakerOpen, BreakerTripped, BreakerProbing:
-		w.Text += "; " + place
+		w.Text += "; " + w.place()
 	case Queued:
-		if w.Text == nextInLine && place != "next in line" {
-			w.Text = "waiting for its turn: " + place
+		if w.Text == nextInLine && (w.Ahead == nil || *w.Ahead > 0) {
+			w.Text = "waiting for its turn: " + w.place()
 		}
 	}
 }

@@ -34,6 +34,8 @@ const (
 	NoWorker = "no_worker"
 	// Queued: it is due and waits for its turn.
 	Queued = "queued"
+	// ByRate: it is due and waits for its turn by the configured rate of the destination.
+	ByRate = "rate"
 	// Paused: a person has paused it.
 	Paused = "paused"
 	// QueuePaused: an operator has paused the whole destination.

@@ -52,6 +52,8 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
 	case w == nil && f.unreached != nil:
 		return &Waiting{Reason: Unreachable, Text: f.noConnection(j.Destination)}
+	case w == nil && RateHolds(f.breaker, f.now):
+		return &Waiting{Reason: ByRate, Text: NextByRate(*f.breaker.Rate, f.now)}
 	case w == nil:
 		return &Waiting{Reason: Queued, Text: nextInLine}
 	case missing != "":

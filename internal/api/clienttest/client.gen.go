@@ -270,6 +270,7 @@ const (
 	WaitingReasonPaused         WaitingReason = "paused"
 	WaitingReasonQueuePaused    WaitingReason = "queue_paused"
 	WaitingReasonQueued         WaitingReason = "queued"
+	WaitingReasonRate           WaitingReason = "rate"
 	WaitingReasonRescheduled    WaitingReason = "rescheduled"
 	WaitingReasonRetry          WaitingReason = "retry"
 	WaitingReasonScheduled      WaitingReason = "scheduled"
@@ -294,6 +295,8 @@ func (e WaitingReason) Valid() bool {
 	case WaitingReasonQueuePaused:
 		return true
 	case WaitingReasonQueued:
+		return true
+	case WaitingReasonRate:
 		return true
 	case WaitingReasonRescheduled:
 		return true
@@ -440,6 +443,11 @@ type Breaker struct {
 	// Examples: 4f2a
 	Incident string `json:"incident"`
 
+	// IncidentCause Why the incident began: a failed probe does not change it.
+	//
+	// Examples: hint
+	IncidentCause string `json:"incident_cause"`
+
 	// Instances Instances that had a part in the incident.
 	//
 	// Examples: ["host:4711"]
@@ -484,6 +492,9 @@ type Breaker struct {
 	//
 	// Examples: 0
 	Probes int64 `json:"probes"`
+
+	// Rate The configured rate, while calls were made by it within its last interval; else null.
+	Rate *Rate `json:"rate"`
 
 	// Reason What the person said who opened it.
 	//
@@ -757,7 +768,7 @@ type Incident struct {
 	// Examples:
 	By string `json:"by"`
 
-	// Cause Why it opened last.
+	// Cause Why it opened; a failed probe does not change it.
 	//
 	// Examples: hint
 	Cause string `json:"cause"`
@@ -1135,6 +1146,24 @@ type PageJob struct {
 	Next string `json:"next"`
 }
 
+// Pause defines model for Pause.
+type Pause struct {
+	// By Who paused it; empty: not known.
+	//
+	// Examples: api token ops
+	By string `json:"by"`
+
+	// Reason Why; empty: not said.
+	//
+	// Examples: maintenance
+	Reason string `json:"reason"`
+
+	// Since When it began.
+	//
+	// Examples: 2030-01-31T14:30:00Z
+	Since time.Time `json:"since"`
+}
+
 // PausedDestination defines model for PausedDestination.
 type PausedDestination struct {
 	// Changed False if it was so already.
@@ -1210,6 +1239,24 @@ type ProblemField struct {
 	//
 	// Examples: must be from 1 to 10, is 99
 	Message string `json:"message"`
+}
+
+// Rate defines model for Rate.
+type Rate struct {
+	// Burst How many calls may start at once after a time without calls.
+	//
+	// Examples: 1
+	Burst int64 `json:"burst"`
+
+	// IntervalSecs Seconds between two calls.
+	//
+	// Examples: 60
+	IntervalSecs float64 `json:"interval_secs"`
+
+	// NextAt When the next call is due; if that has passed: at once.
+	//
+	// Examples: 2030-01-31T14:35:00Z
+	NextAt time.Time `json:"next_at"`
 }
 
 // Reason defines model for Reason.
@@ -1325,6 +1372,11 @@ type Stats struct {
 	// Examples: deviantart
 	Destination string `json:"destination"`
 
+	// FailedLast15m How many jobs failed in the last 15 minutes and were not retried.
+	//
+	// Examples: 0
+	FailedLast15m int64 `json:"failed_last_15m"`
+
 	// OldestPendingAgeSecs How many seconds that is ago.
 	//
 	// Examples: 12.5
@@ -1334,6 +1386,9 @@ type Stats struct {
 	//
 	// Examples: 2030-01-31T14:30:00Z
 	OldestPendingAt *time.Time `json:"oldest_pending_at"`
+
+	// Pause Who has paused it, and why; null: it is not paused.
+	Pause *Pause `json:"pause"`
 
 	// Paused True while a person has paused it.
 	//

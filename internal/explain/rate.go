@@ -1,0 +1,72 @@
+package explain
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// rateUnits are the times that a rate is told per, the longest first.
+var rateUnits = []struct {
+	length time.Duration
+	name   string
+}{{day, "a day"}, {time.Hour, "an hour"}, {time.Minute, "a minute"}, {time.Second, "a second"}}
+
+// mostCalls is how many calls per time are told, if a shorter time gives a whole number.
+const mostCalls = 100
+
+// Rate says how many calls a rate allows: "60 calls an hour".
+func Rate(r breaker.RateStatus) string {
+	text := "one call every " + r.Interval.Round(time.Millisecond).String()
+	if r.Interval > time.Minute {
+		text = "one call every " + Duration(r.Interval)
+	}
+	for _, u := range rateUnits {
+		calls := float64(u.length) / float64(r.Interval)
+		whole := math.Round(calls)
+		if whole < 1 || math.Abs(calls-whole) > calls*1e-6 {
+			continue
+		}
+		text = strconv.FormatFloat(whole, 'f', 0, 64) + " calls " + u.name
+		if whole == 1 {
+			text = "1 call " + u.name
+		}
+		if whole <= mostCalls {
+			break
+		}
+	}
+	return text
+}
+
+// RateHolds reports whether the rate lets the next call wait.
+func RateHolds(b breaker.Status, now time.Time) bool {
+	return b.State == breaker.Closed && b.Rate != nil && b.Rate.Next.After(now)
+}
+
+// NextByRate says that the rate spaces calls and when the next one is due.
+func NextByRate(r breaker.RateStatus, now time.Time) string {
+	return fmt.Sprintf("RATE allows %s; the next is due %s", Rate(r), inAt(r.Next, now))
+}
+
+// addTurn says when the turn of a job comes that the rate lets wait. Jobs of other
+// priorities may come before it: then its turn comes later than its place says.
+func (w *Waiting) addTurn(r breaker.RateStatus, others bool, now time.Time) {
+	w.Text = "RATE allows " + Rate(r) + "; " + w.place()
+	if w.Ahead == nil {
+		w.Text += ", its turn is not before " + At(r.Due(*w.AheadAtLeast), now)
+		return
+	}
+	due := r.Due(*w.Ahead)
+	switch {
+	case !due.After(now): // its turn came while this was read
+		w.Text += ", its turn is now"
+	case others:
+		w.Text += ", its turn is not before " + At(due, now) + ", because jobs of other priorities wait too"
+	default:
+		w.Text += ", its turn is due " + inAt(due, now)
+		w.Until = instant(due)
+	}
+}

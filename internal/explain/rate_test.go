@@ -1,0 +1,57 @@
+package explain
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+func TestRate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"60/1h": "60 calls an hour", "60/1m": "60 calls a minute", "10/s": "10 calls a second", "1/1h": "24 calls a day", "1/1d": "1 call a day",
+		"500/1d": "500 calls a day", "1000/15m": "4000 calls an hour", "7/1h": "7 calls an hour", "5000/s": "5000 calls a second", "1/7d": "one call every 7d",
+	} {
+		r, err := breaker.ParseRate(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := Rate(breaker.RateStatus{Interval: r.Per / time.Duration(r.Calls), Burst: 1}); got != want {
+			t.Errorf("%s is told as %q, want %q", text, got, want)
+		}
+	}
+}
+
+// Where the place is not known the turn is not either, and no rate holds what it has let go.
+func TestTurnByRate(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 14, 30, 48, 0, time.UTC)
+	r := breaker.RateStatus{Interval: time.Minute, Burst: 1, Next: now.Add(30 * time.Second)}
+	number := func(n int) *int { return &n }
+	for _, row := range []struct {
+		w      Waiting
+		others bool
+		want   string
+		until  time.Time
+	}{
+		{Waiting{Ahead: number(0)}, false, "RATE allows 60 calls an hour; next in line, its turn is due in 30s, at 14:31:18", now.Add(30 * time.Second)},
+		{Waiting{Ahead: number(2)}, false, "RATE allows 60 calls an hour; 2 jobs are ahead, its turn is due in 2m30s, at 14:33:18", now.Add(150 * time.Second)},
+		{Waiting{Ahead: number(2)}, true, "RATE allows 60 calls an hour; 2 jobs are ahead, its turn is not before 14:33:18, because jobs of other priorities wait too", time.Time{}},
+		{Waiting{AheadAtLeast: number(60)}, false, "RATE allows 60 calls an hour; more than 60 jobs are ahead, its turn is not before 15:31:18", time.Time{}},
+	} {
+		row.w.addTurn(r, row.others, now)
+		if row.w.Text != row.want || (row.w.Until == nil) != row.until.IsZero() || row.w.Until != nil && !row.w.Until.Equal(row.until) {
+			t.Errorf("%q until %v, want %q until %v", row.w.Text, row.w.Until, row.want, row.until)
+		}
+	}
+	passed := Waiting{Ahead: number(0)}
+	passed.addTurn(r, false, now.Add(time.Minute))
+	if want := "RATE allows 60 calls an hour; next in line, its turn is now"; passed.Text != want || passed.Until != nil {
+		t.Errorf("%q until %v, want %q", passed.Text, passed.Until, want)
+	}
+	closed := breaker.Status{State: breaker.Closed, Rate: &r}
+	if !RateHolds(closed, now) || RateHolds(closed, now.Add(31*time.Second)) || RateHolds(breaker.Status{State: breaker.Open, Rate: &r}, now) || RateHolds(breaker.Status{}, now) {
+		t.Error("a rate holds calls of a closed breaker until its next call is due, and no others")
+	}
+}
