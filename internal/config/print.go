@@ -59,11 +59,12 @@ func (l *loader) entries(vars variables, destinations []destinationVars) []Entry
 	add := func(group any, prefix string) {
 		value := reflect.ValueOf(group)
 		for _, v := range groupRows(value.Type(), prefix) {
+			shown := printed(value.FieldByName(v.field).Interface())
 			out = append(out, Entry{
 				Name:   v.name,
-				Value:  printed(value.FieldByName(v.field).Interface()),
+				Value:  shown,
 				Source: l.env.source(v.name),
-				Secret: v.secret,
+				Secret: v.secret || strings.Contains(shown, Redacted),
 			})
 		}
 	}
