@@ -75,6 +75,7 @@ type api struct {
 	heartbeat time.Duration
 	log       *slog.Logger
 	memory    *memory // of bodies
+	lists     *memory // of lists
 	batches   *batchCounts
 
 	mux      *http.ServeMux
@@ -93,7 +94,7 @@ func New(o Options) http.Handler {
 func build(o Options) *api {
 	a := &api{
 		rdb: o.Redis, client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
-		memory: newMemory(mostBodyBytes), batches: newBatchCounts(o.Client), mux: http.NewServeMux(),
+		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), batches: newBatchCounts(o.Client), mux: http.NewServeMux(),
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144

@@ -3,6 +3,7 @@ package api
 import (
 	"context"
 	"net/http"
+	"strconv"
 	"strings"
 	"time"
 
@@ -34,7 +35,7 @@ func (a *api) jobOperations() {
 		description: "The job as it stands, with the reason why it waits. Payload, query, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
 	}, a.getJob)
 	register(a, operation{
-		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query",
+		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query", holds: listHolds,
 		summary:     "List jobs",
 		description: "The newest first, without payloads, and without `ahead` of those that wait. A job that stays in its status while one pages is not missed; one that moves may be met twice. A page may be short, or empty, and have a next one all the same.",
 	}, a.listJobs)
@@ -95,6 +96,15 @@ type page[T any] struct {
 // list is what a list without pages answers.
 type list[T any] struct {
 	Items []T `json:"items"`
+}
+
+// listHolds is the memory that a list takes; what is wrong with its limit is said later.
+func listHolds(r *http.Request) int64 {
+	limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
+	if err != nil {
+		limit = jobs.DefaultPage
+	}
+	return int64(min(max(limit, 1), jobs.MaxPage)) * listedMemory
 }
 
 func (a *api) listJobs(ctx context.Context, in *listInput) (*answer[Page[Job]], error) {

@@ -1,7 +1,9 @@
 package api
 
 import (
+	"context"
 	"net/http"
+	"net/http/httptest"
 	"runtime"
 	"strconv"
 	"strings"
@@ -9,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -70,4 +73,38 @@ func (b *bench) sent(t *testing.T) int64 {
 		t.Fatal(err)
 	}
 	return n
+}
+
+// Lists in progress are bounded, by name too, and those beyond are told when to come again.
+// What they hold is given back with the answer.
+func TestListsInProgressAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	b.add(t, "shop", nil, "a")
+	a := build(Options{Redis: b.rdb, Client: b.client})
+	a.lists = newMemory(2 * jobs.MaxPage * listedMemory) // half of it for one name: one long list
+	few := &bench{url: serve(t, as(a))}
+	held := a.lists.account(access.With(t.Context(), access.Identity{Name: "ann"}))
+	if !held.try(jobs.MaxPage * listedMemory) {
+		t.Fatal("there is no memory")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	r := httptest.NewRequestWithContext(access.With(ctx, access.Identity{Name: "ann", Scopes: []access.Scope{access.ScopeOperate}}), http.MethodGet, "/v1/jobs?limit=1", nil)
+	cancel() // it waits no longer
+	w := httptest.NewRecorder()
+	a.ServeHTTP(w, r)
+	if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") != "1" || !strings.Contains(w.Body.String(), "too many lists") {
+		t.Errorf("beyond the bound: %d, Retry-After %q, %s", w.Code, w.Header().Get("Retry-After"), w.Body)
+	}
+	few.get(t, "/v1/jobs?limit=1000", "Name", "bob").ok(t, http.StatusOK)
+	held.close()
+	for range 5 {
+		few.get(t, "/v1/jobs?limit=1000").ok(t, http.StatusOK)
+	}
+	waitFor(t, "the memory", func() bool {
+		a.lists.mu.Lock()
+		defer a.lists.mu.Unlock()
+		return a.lists.held == 0
+	})
 }

@@ -12,6 +12,13 @@ import (
 // of it at most is of the tokens of one name, so that none keeps others from enqueuing.
 const mostBodyBytes = 128 << 20
 
+const (
+	// mostListBytes bounds what lists on their way to clients take together, shared alike.
+	mostListBytes = 64 << 20
+	// listedMemory is about what a listed job takes: a page of 1000 may take 16 MiB.
+	listedMemory = 16 << 10
+)
+
 // memoryPatience is how long a request that has begun waits for memory that others
 // hold.
 const memoryPatience = 15 * time.Second

@@ -26,6 +26,8 @@ type operation struct {
 	where        at            // what errors about the input are about; "": the body
 	conflict     bool          // 409 is possible
 	missing      bool          // 404 is possible
+
+	holds func(r *http.Request) int64 // of the memory of lists until it is answered; nil for none
 }
 
 // answer is what an operation answers: JSON that is described as D.
@@ -41,6 +43,14 @@ func register[I, D any](a *api, o operation, do func(ctx context.Context, in *I)
 		p := a.may(ctx.Context(), o.scope)
 		if p == nil {
 			p = checkQuery(r)
+		}
+		if p == nil && o.holds != nil {
+			held := a.lists.account(ctx.Context())
+			defer held.close()
+			if !held.wait(ctx.Context(), o.holds(r)) {
+				p = newProblem(http.StatusServiceUnavailable, "too many lists are being read here at the moment; try again in a second")
+				p.retryAfter = 1
+			}
 		}
 		if p != nil {
 			p.write(w)
