@@ -88,6 +88,10 @@ image: ## Build the container image tidegate:local with docker, podman or builda
 validate: ## Check chart, rules and compose file with helm, promtool and the like; installs them into .bin
 	@scripts/validate.sh
 
+.PHONY: vulncheck
+vulncheck: ## Look for known vulnerabilities in what the code calls; needs the internet
+	@scripts/vulncheck.sh
+
 .PHONY: fmt
 fmt: $(GOLANGCI) ## Format the code
 	$(GOLANGCI) fmt

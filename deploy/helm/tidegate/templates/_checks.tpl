@@ -16,7 +16,9 @@
 {{- if not (or .Values.redis.url .Values.redis.secret.name .Values.existingSecret) -}}
 {{- fail "redis: set redis.url, or redis.secret.name, or existingSecret with a key REDIS_URL" -}}
 {{- end -}}
-{{- if or (regexMatch "^[a-z-]+://[^/@]*:[^/@]*@" .Values.redis.url) (contains "sentinel_password" .Values.redis.url) -}}
+{{- /* As Tidegate reads it: without blanks around it, the scheme in any case. */ -}}
+{{- $redis := .Values.redis.url | trim | lower -}}
+{{- if or (regexMatch "^[a-z-]+://.*:.*@" $redis) (regexMatch "[?&][a-z_]*password=" $redis) -}}
 {{- fail "redis.url: holds a password, which would be readable in a ConfigMap; put the URL into a Secret and name that in redis.secret" -}}
 {{- end -}}
 {{- $auto := .Values.worker.autoscaling -}}

@@ -36,7 +36,8 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 {{- end -}}
 
 {{/* The same for the API, which publishes nothing and alerts nobody: of destinations it knows that
-they are there. */}}
+they are there. Their URLs may be secrets to who reads it; a name is not taken without one, so
+it gets one that leads nowhere (RFC 6761). */}}
 {{- define "tidegate.apiConfigData" -}}
 {{- if and .Values.redis.url (not .Values.redis.secret.name) }}
 REDIS_URL: {{ .Values.redis.url | quote }}
@@ -48,7 +49,17 @@ REDIS_URL: {{ .Values.redis.url | quote }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
 DESTINATION_{{ $i }}_NAME: {{ $d.name | quote }}
-DESTINATION_{{ $i }}_URL: {{ $d.url | quote }}
+DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
+{{- end }}
+{{- end -}}
+
+{{/* The ports of Redis for network policies: those named, and those in redis.url. */}}
+{{- define "tidegate.redisPorts" -}}
+{{- $ports := list -}}
+{{- range .Values.networkPolicy.egress.redisPorts }}{{ $ports = append $ports (int .) }}{{ end -}}
+{{- range regexFindAll ":[0-9]+" (regexFind "://[^/?]*" .Values.redis.url) -1 }}{{ $ports = append $ports (trimPrefix ":" . | int) }}{{ end -}}
+{{- range $ports | uniq }}
+- {protocol: TCP, port: {{ . }}}
 {{- end }}
 {{- end -}}
 
