@@ -231,12 +231,16 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	job.Response = &jobs.Response{Status: resp.StatusCode}
 	// The status has arrived, so the API has decided; a body that breaks off
 	// does not change that.
+	redact := r.Redact
 	read := func() []byte {
-		body, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+		if err != nil || len(body) == maxRead {
+			redact = r.RedactCut
+		}
 		return body
 	}
 	keep := func(body []byte) {
-		job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(r.Redact(printable(r.Redact(string(body)))), maxKept)}
+		job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(redact(printable(redact(string(body)))), maxKept)}
 	}
 	if limited {
 		err := jobs.RateLimited(said.wait, said.scope)

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -78,6 +79,22 @@ func TestHTTPErrorsHoldNothingSecretOfTheConfiguration(t *testing.T) {
 	const want = "call failed: proxy: http://api.example.com/[redacted]?sig=[redacted] with [redacted]: unexpected EOF"
 	if err == nil || err.Error() != want {
 		t.Errorf("%v, want %s", err, want)
+	}
+}
+
+// The beginning of a secret is none the less one where an answer breaks off in it.
+func TestHTTPAnswerThatBreaksOffInASecret(t *testing.T) {
+	t.Parallel()
+	for status, want := range map[string]string{"200 OK": "no [redacted]", "429 Too Many Requests": "no [redacted]"} {
+		url := rawServer(t, func(c net.Conn, _, _ int) bool {
+			_, _ = io.WriteString(c, "HTTP/1.1 "+status+"\r\nContent-Length: 100\r\n\r\nno 0wn-cr3denti")
+			return false
+		})
+		job := keyed("")
+		_ = newHTTP(t, publisher.HTTPOptions{URL: url, Header: http.Header{"X-Key": {"0wn-cr3dential"}}}).Publish(t.Context(), job)
+		if job.Response == nil || job.Response.Body != want {
+			t.Errorf("%s: kept %+v, want %s", status, job.Response, want)
+		}
 	}
 }
 

@@ -44,6 +44,24 @@ func (r *Redactor) Redact(text string) string {
 	return newReplacer(slices.Concat(own, r.forms)).Replace(text)
 }
 
+// RedactCut is Redact for a text that was cut off: it also takes out what may be the
+// beginning of a secret at its end, from 6 bytes on.
+func (r *Redactor) RedactCut(text string) string {
+	forms := slices.Concat(r.forms, formsOf(r.own))
+	most := 0
+	for _, form := range forms {
+		for n := min(len(form)-1, len(text)); n >= shortestValue && n > most; n-- {
+			if strings.HasSuffix(text, form[:n]) {
+				most = n
+			}
+		}
+	}
+	if most == 0 {
+		return r.Redact(text)
+	}
+	return newReplacer(append(forms, text[len(text)-most:])).Replace(text)
+}
+
 // newReplacer replaces the longest form that fits, so that nothing is left of a
 // secret which begins with another one.
 func newReplacer(forms []string) *strings.Replacer {

@@ -110,6 +110,14 @@ func TestRedact(t *testing.T) {
 	if got, want := r.Redact("hunter2-of-a-call"), "[redacted]-of-a-call"; got != want {
 		t.Errorf("%s, want %s: With changed the Redactor", got, want)
 	}
+	for text, want := range map[string]string{
+		"said hunter": "said [redacted]", "said hunte": "said hunte", "said hunter2-and-m": "said [redacted]", "aHVudGV": "[redacted]", "hunter2": "[redacted]",
+		"hunter2-of-a": "[redacted]", "": "",
+	} {
+		if got := with.RedactCut(text); got != want {
+			t.Errorf("%s, cut: %s, want %s", text, got, want)
+		}
+	}
 	var none *secret.Redactor
 	if got := none.Redact(plain); got != plain {
 		t.Errorf("a nil Redactor makes %s", got)
