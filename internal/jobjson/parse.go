@@ -46,7 +46,11 @@ func Parse(data []byte, spec *jobs.Spec) error {
 	err := p.object(spec)
 	switch {
 	case errors.Is(err, errSyntax):
-		return syntaxProblem(data)
+		err := syntaxProblem(data)
+		if p.payload {
+			err.text += "; a payload is JSON, with names and texts in double quotes"
+		}
+		return err
 	case err != nil:
 		return err
 	case len(p.wrong) > 0:
@@ -90,7 +94,7 @@ func covers(unread, invalid string) bool {
 var errSyntax = errors.New("syntax")
 
 // syntaxProblem describes what is wrong in the words of encoding/json.
-func syntaxProblem(line []byte) error {
+func syntaxProblem(line []byte) *SyntaxError {
 	var whole json.RawMessage
 	if err := json.Unmarshal(line, &whole); err != nil {
 		return &SyntaxError{fmt.Sprintf("is not valid JSON: %v", err)}
@@ -100,9 +104,10 @@ func syntaxProblem(line []byte) error {
 
 // parser is a position in a line.
 type parser struct {
-	line  []byte
-	i     int
-	wrong []jobs.FieldError
+	line    []byte
+	i       int
+	payload bool // the position is in the payload, or what follows it is not expected there
+	wrong   []jobs.FieldError
 }
 
 // MostErrors bounds the errors of one job.
@@ -130,6 +135,7 @@ func (p *parser) object(spec *jobs.Spec) error {
 		if err != nil || !p.token(':') {
 			return errSyntax
 		}
+		p.payload = name == "payload"
 		p.space()
 		value := p.value()
 		if value == nil {
@@ -145,6 +151,7 @@ func (p *parser) object(spec *jobs.Spec) error {
 		default:
 			return errSyntax
 		}
+		p.payload = false
 	}
 	if p.space(); p.i != len(p.line) {
 		return errSyntax
