@@ -61,11 +61,11 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 	if refused > 0 {
 		t.Errorf("%d of 45 requests of another token were refused", refused)
 	}
-	a.memory.mu.Lock()
-	if held := a.memory.by["eve"]; held < 0 || held > streams<<20 {
-		t.Errorf("%d streams that wait hold %d bytes", streams, held)
-	}
-	a.memory.mu.Unlock()
+	waitFor(t, "streams that wait to hold a megabyte each at most", func() bool {
+		a.memory.mu.Lock()
+		defer a.memory.mu.Unlock()
+		return a.memory.by["eve"] > 0 && a.memory.by["eve"] <= streams<<20
+	})
 	for _, out := range outs {
 		_ = out.Close()
 	}
@@ -166,5 +166,26 @@ func TestErrorsOfManyAreBounded(t *testing.T) {
 			t.Errorf("%s: %d, %d bytes are answered with %d: %.300s", how, answer.status, len(row.body), len(answer.body), answer.body)
 		}
 		t.Logf("%s: %d bytes are answered with %d", how, len(row.body), len(answer.body))
+	}
+}
+
+// What is wrong with a query or an action is answered with 50 errors at most.
+func TestErrorsOfRequestsAreBounded(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	var params, empty strings.Builder
+	for i := range 2000 {
+		fmt.Fprintf(&params, "&p%d=1", i)
+		fmt.Fprintf(&empty, "&p%d=", i)
+	}
+	for name, answer := range map[string]got{
+		"parameters":       b.get(t, "/v1/jobs?"+params.String()[1:]),
+		"empty parameters": b.get(t, "/v1/jobs?"+empty.String()[1:]),
+		"statuses":         b.get(t, "/v1/jobs?status="+strings.Repeat("x,", 10_000)+"x"),
+		"an action":        b.post(t, "/v1/jobs/cancel", `{"status":["x"`+strings.Repeat(`,"x"`, 10_000)+`]}`),
+	} {
+		if p := answer.problem(t, http.StatusUnprocessableEntity); len(p.Errors) == 0 || len(p.Errors) > 50 || len(answer.body) > 16<<10 {
+			t.Errorf("%s: %d errors, %d bytes: %.300s", name, len(p.Errors), len(answer.body), answer.body)
+		}
 	}
 }

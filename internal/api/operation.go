@@ -12,6 +12,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/jobjson"
 )
 
 // operation is what the API can be asked for.
@@ -124,5 +125,6 @@ func checkQuery(r *http.Request) *Problem {
 		return nil
 	}
 	slices.SortFunc(p.Errors, byLocation)
+	p.Errors = p.Errors[:min(len(p.Errors), jobjson.MostErrors)]
 	return p
 }

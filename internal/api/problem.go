@@ -17,6 +17,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -98,7 +99,7 @@ func invalid(location, format string, args ...any) *Problem {
 func problemOfHuma(status int, text string, errs ...error) huma.StatusError {
 	p := newProblem(status, "%s", text)
 	for _, err := range errs {
-		if err == nil {
+		if err == nil || len(p.Errors) == jobjson.MostErrors {
 			continue
 		}
 		field := ProblemField{Message: err.Error()}
