@@ -2,6 +2,7 @@ package jobs_test
 
 import (
 	"context"
+	"errors"
 	"sync/atomic"
 
 	"github.com/redis/go-redis/v9"
@@ -53,6 +54,24 @@ func (f pipelineHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.
 // greeting reports whether this is what go-redis says on a new connection.
 func greeting(cmds []redis.Cmder) bool {
 	return cmds[0].Name() == "hello" || cmds[0].Name() == "client"
+}
+
+// failing fails each single command about a key, as a node that is away does.
+type failing string
+
+func (failing) DialHook(next redis.DialHook) redis.DialHook { return next }
+func (key failing) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		for _, arg := range cmd.Args() {
+			if arg == string(key) {
+				return errors.New("no connection to " + string(key))
+			}
+		}
+		return next(ctx, cmd)
+	}
+}
+func (failing) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // processHook calls f before each single command.

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -142,12 +143,14 @@ func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActO
 	if err := c.checkExisting(ctx, name); err != nil {
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}
+	var errs []error // the queues may lie on different nodes
 	for _, q := range record.Queues(name) {
 		set, err := lifecycle.PauseQueue(ctx, c.rdb, q, o.By, o.Reason)
-		if err != nil {
-			return changed, fmt.Errorf("jobs: pause destination %s: %w", name, err)
-		}
+		errs = append(errs, err)
 		changed = changed || set
+	}
+	if err := errors.Join(errs...); err != nil {
+		return changed, fmt.Errorf("jobs: pause destination %s: %w", name, err)
 	}
 	return changed, nil
 }
@@ -158,12 +161,14 @@ func (c *Client) ResumeDestination(ctx context.Context, name string) (changed bo
 	if err := c.checkExisting(ctx, name); err != nil {
 		return false, fmt.Errorf("jobs: resume destination: %w", err)
 	}
+	var errs []error
 	for _, q := range record.Queues(name) {
 		n, err := c.rdb.Del(ctx, record.Paused(q)).Result()
-		if err != nil {
-			return changed, fmt.Errorf("jobs: resume destination %s: %w", name, err)
-		}
+		errs = append(errs, err)
 		changed = changed || n == 1
+	}
+	if err := errors.Join(errs...); err != nil {
+		return changed, fmt.Errorf("jobs: resume destination %s: %w", name, err)
 	}
 	return changed, nil
 }

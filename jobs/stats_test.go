@@ -306,3 +306,35 @@ func TestPauseDestination(t *testing.T) {
 		}
 	}
 }
+
+// A node that is away keeps no queue on another one from being paused or resumed.
+func TestPauseGoesOnPastErrors(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Shared(t).Client(t)
+	b := benchOn(t, rdb)
+	b.enqueue()
+	ctx := context.Background()
+	keys := make([]string, 0, 3)
+	for _, q := range record.Queues(b.dest) {
+		keys = append(keys, record.Paused(q))
+	}
+	broken := redistest.Shared(t).Client(t)
+	broken.AddHook(failing(keys[0]))
+	c := benchOn(t, broken)
+	if changed, err := c.PauseDestination(ctx, b.dest); !changed || err == nil {
+		t.Errorf("pause: %t, %v", changed, err)
+	}
+	if n := rdb.Exists(ctx, keys...).Val(); n != 2 {
+		t.Errorf("%d queues are paused, want 2", n)
+	}
+	b.must(rdb.Del(ctx, keys...).Err())
+	if _, err := b.PauseDestination(ctx, b.dest); err != nil {
+		t.Fatal(err)
+	}
+	if changed, err := c.ResumeDestination(ctx, b.dest); !changed || err == nil {
+		t.Errorf("resume: %t, %v", changed, err)
+	}
+	if n := rdb.Exists(ctx, keys...).Val(); n != 1 {
+		t.Errorf("%d queues are paused, want 1", n)
+	}
+}
