@@ -24,7 +24,7 @@ type conns struct {
 type conn struct {
 	peer  string
 	fresh bool      // has sent nothing yet
-	since time.Time // it waits for its client's next request; zero while one is served
+	since time.Time // it waits for its client; zero while a request is served
 }
 
 type connKey struct{}
@@ -41,6 +41,17 @@ func (c *conns) serves(ctx context.Context) {
 	defer c.mu.Unlock()
 	if known := c.open[nc]; known != nil {
 		known.since = time.Time{}
+	}
+}
+
+// served notes that a request has been handled: the server may still wait for the rest of
+// its body.
+func (c *conns) served(ctx context.Context) {
+	nc, _ := ctx.Value(connKey{}).(net.Conn)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if known := c.open[nc]; known != nil {
+		known.since = time.Now()
 	}
 }
 

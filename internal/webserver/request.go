@@ -80,6 +80,7 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.enter()
 	defer s.leave()
 	s.conns.serves(r.Context())
+	defer s.conns.served(r.Context())
 	n := &note{server: s, remote: r.RemoteAddr, began: time.Now()}
 	control := http.NewResponseController(rw)
 	w := &writer{ResponseWriter: rw, control: control, within: s.o.Limits.Write, began: n.began}
