@@ -104,7 +104,7 @@ func listHolds(r *http.Request) int64 {
 	if err != nil {
 		limit = jobs.DefaultPage
 	}
-	return int64(min(max(limit, 1), jobs.MaxPage)) * listedMemory
+	return listMemory + int64(min(max(limit, 1), jobs.MaxPage))*listedMemory
 }
 
 func (a *api) listJobs(ctx context.Context, in *listInput) (*answer[Page[Job]], error) {

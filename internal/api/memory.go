@@ -14,7 +14,10 @@ const mostBodyBytes = 128 << 20
 
 const (
 	// mostListBytes bounds what lists on their way to clients take together, shared alike.
-	mostListBytes = 64 << 20
+	mostListBytes = 128 << 20
+	// listMemory is about what a list takes whatever its limit: records are read in portions
+	// of 4 MiB, of which a filter by key may leave nothing.
+	listMemory = 4 << 20
 	// listedMemory is about what a listed job takes: a page of 1000 may take 16 MiB.
 	listedMemory = 16 << 10
 )

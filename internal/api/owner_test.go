@@ -33,8 +33,12 @@ func TestGivenIDsAreOwned(t *testing.T) {
 	}
 	bodies := map[string]bool{}
 	for _, row := range []struct{ id, name, scopes string }{
-		{"order-1001", "eve", "enqueue"}, {"order-1001", "eve", "enqueue,read"}, {"order-1001", "ann", "enqueue,operate"},
-		{made.ID, "eve", "enqueue"}, {"by-go", "eve", "enqueue"}, {"local-1", "eve", "enqueue"},
+		{"order-1001", "eve", "enqueue"},
+		{"order-1001", "eve", "enqueue,read"},
+		{"order-1001", "ann", "enqueue,operate"},
+		{made.ID, "eve", "enqueue"},
+		{"by-go", "eve", "enqueue"},
+		{"local-1", "eve", "enqueue"},
 	} {
 		for _, destination := range []string{"shop", "stock"} {
 			body := refusal(b.post(t, "/v1/jobs", `{"id":"`+row.id+`","destination":"`+destination+`","payload":2}`, "As", row.scopes, "Name", row.name))
