@@ -162,6 +162,11 @@ func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*
 		if err != nil {
 			return nil, fmt.Errorf("explain jobs: %w", err)
 		}
+		// The page is kept for a while, what is not on it is not.
+		j.Request = jobs.Request{}
+		if j.Response != nil {
+			j.Response.Body = ""
+		}
 		p.Rows = append(p.Rows, jobRow{Job: j, Wait: waitOf(j, w)})
 	}
 	all, err := d.client.Destinations(ctx)
