@@ -22,6 +22,8 @@ func TestFailureLogIsBounded(t *testing.T) {
 			return a
 		}}))}
 		said := func() string {
+			f.mu.Lock() // which the end of a window holds while it logs
+			defer f.mu.Unlock()
 			defer out.Reset()
 			return out.String()
 		}
