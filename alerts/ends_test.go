@@ -272,3 +272,36 @@ func TestDestinationThatNoWorkerReaches(t *testing.T) {
 	same(t, "both", said, look(2*time.Minute, true))
 	same(t, "both, later", said, look(10*time.Minute, true))
 }
+
+// That a destination with jobs has lost its workers is notified once, after five minutes.
+func TestDestinationThatNoWorkerServes(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 2)
+	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 7 {
+		if _, err := client.Enqueue(t.Context(), jobs.New("shop", "x")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := b.rdb.HSet(t.Context(), record.DestinationsKey, "shop", start.UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	look := func(after time.Duration) []string {
+		t.Helper()
+		b.moveTo(start.Add(after))
+		for _, a := range b.workers {
+			if err := a.notifyUnserved(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.settle()
+		return b.texts()
+	}
+	same(t, "four minutes later", []string(nil), look(4*time.Minute))
+	said := []string{"shop: no worker serves it, and 7 jobs wait since 12:00:00 UTC"}
+	same(t, "six minutes later", said, look(6*time.Minute))
+	same(t, "an hour later", said, look(time.Hour))
+}

@@ -13,6 +13,7 @@ type notice struct {
 	Poison      *poisoned    `json:"poison,omitempty"`
 	Overdue     *overdue     `json:"overdue,omitempty"`
 	Unreached   *unreached   `json:"unreached,omitempty"`
+	Unserved    *unserved    `json:"unserved,omitempty"`
 	Undelivered *undelivered `json:"undelivered,omitempty"`
 	// Trouble is the id of the trouble that one of them is told of who can be reached; it
 	// may be over by then.
@@ -31,6 +32,8 @@ func (n *notice) write(w writer) *message {
 		m = w.oldestPending(*n.Overdue)
 	case n.Unreached != nil:
 		m = w.unreachedDestination(*n.Unreached)
+	case n.Unserved != nil:
+		m = w.unservedDestination(*n.Unserved)
 	case n.Undelivered != nil:
 		m = w.undeliveredAlerts(*n.Undelivered)
 	default:
@@ -50,6 +53,8 @@ func (n *notice) about() (source, class string) {
 		return n.Overdue.Destination, "old pending job"
 	case n.Unreached != nil:
 		return n.Unreached.Destination, "unreachable destination"
+	case n.Unserved != nil:
+		return n.Unserved.Destination, "destination without workers"
 	}
 	return "alerts", "undelivered alerts"
 }

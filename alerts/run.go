@@ -37,6 +37,7 @@ func (a *Alerts) Run(ctx context.Context) error {
 	work.Go(func() { a.repeat(ctx, nil, lookForOverdue, a.tellOverdue) })
 	work.Go(func() { a.repeat(ctx, nil, lookForOverdue, a.notifyUnreachable) })
 	work.Go(func() { a.repeat(ctx, nil, lookEvery, a.lookAround) })
+	work.Go(func() { a.repeat(ctx, nil, lookEvery, a.notifyUnserved) })
 	a.repeat(ctx, a.due.wake, time.Hour, a.sendTriggers)
 	// What has just happened is somebody else's to deliver.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), repeatAfter)

@@ -11,6 +11,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // registerEvery is how often a worker says that it lives and which destinations it
@@ -26,11 +27,15 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 	defer tick.Stop()
 	started := time.Now()
 	compared := false
+	var unservedAt time.Time
 	for {
 		call, cancel := context.WithTimeout(ctx, registerEvery/2)
 		err := p.sayAlive(call, names, started)
 		if err == nil && !compared {
 			compared = p.compare(call)
+		}
+		if err == nil && time.Since(unservedAt) >= unservedEvery && p.warnUnserved(call) {
+			unservedAt = time.Now()
 		}
 		cancel()
 		if err != nil && ctx.Err() == nil {
@@ -134,6 +139,23 @@ func (p *Publisher) compare(ctx context.Context) bool {
 		p.o.Logger.WarnContext(ctx, "this worker is set up otherwise than others of the fleet", "worker", p.o.Worker, "problems", problems)
 	}
 	return true
+}
+
+// unservedEvery is how often the log names destinations with jobs and without a worker.
+const unservedEvery = time.Hour
+
+// warnUnserved logs the destinations with jobs that no worker serves, and reports whether
+// that could be found out.
+func (p *Publisher) warnUnserved(ctx context.Context) bool {
+	client, err := jobs.NewClient(p.rdb, jobs.WithLogger(p.o.Logger))
+	if err != nil {
+		return false
+	}
+	found, err := client.Unserved(ctx)
+	for _, u := range found {
+		p.o.Logger.WarnContext(ctx, "jobs wait, and no worker serves their destination", "destination", u.Destination, "jobs", u.Backlog, "last_served", u.SeenAt)
+	}
+	return err == nil
 }
 
 // leave takes the name of this worker out of those that live.

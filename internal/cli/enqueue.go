@@ -90,6 +90,7 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
+	s.warnUnserved(ctx, p, job.Destination)
 	if c.Wait {
 		return c.await(ctx, p, s, job)
 	}

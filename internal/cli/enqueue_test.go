@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -252,4 +253,18 @@ func TestEnqueueUnknownDestination(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.run(t, "enqueue", "-d", "blog").ok(t)
+}
+
+// A job for a destination that workers have left is accepted, with a warning.
+func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	rdb := b.server.Client(t)
+	if err := rdb.HSet(t.Context(), record.DestinationsKey, "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	got := b.run(t, "enqueue", "-d", "shop", "--payload", "1")
+	if got.status != 0 || !strings.HasPrefix(got.stderr, "tidegate: warning: no worker has served shop for 1h") {
+		t.Errorf("status %d, stderr %q", got.status, got.stderr)
+	}
 }

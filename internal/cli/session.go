@@ -15,6 +15,8 @@ import (
 
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -158,3 +160,15 @@ func (h *warnHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 }
 
 func (h *warnHandler) WithGroup(string) slog.Handler { return h }
+
+// warnUnserved warns if workers have served the destination, and none does any more.
+func (s *session) warnUnserved(ctx context.Context, p *Process, destination string) {
+	d, err := s.client.Destination(ctx, destination)
+	if err != nil || d.SeenAt.IsZero() {
+		return // what is not known was warned of
+	}
+	now, err := s.client.Now(ctx)
+	if gone := now.Sub(d.SeenAt); err == nil && gone > record.WorkerSilence {
+		p.warn(fmt.Sprintf("no worker has served %s for %s; its jobs wait until one does", destination, explain.Duration(gone)))
+	}
+}

@@ -57,11 +57,13 @@ var (
 		"How long the job has been waiting that is next in line; 0 without one, missing if a thousand cancelled ones are before it.", "destination")
 	pausedDesc = gauge("tidegate_destination_paused",
 		"1 while an operator has paused the destination.", "destination")
+	unservedDesc = gauge("tidegate_jobs_unserved",
+		"Jobs that have not ended of a destination that no living worker serves.", "destination")
 )
 
 var fleetDescs = []*prometheus.Desc{
 	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
-	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc,
+	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
 }
 
 // atOnce is how many destinations are read from Redis at the same time.
@@ -78,6 +80,7 @@ type fleet struct {
 	reading   chan struct{} // closed when what is being read is there; nil while nothing is
 	readAt    time.Time
 	last      []survey
+	unserved  []jobs.Unserved
 	up        bool
 }
 
@@ -158,8 +161,11 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 
 // collectQueues tells what is in Redis.
 func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
-	surveys, up := f.read()
+	surveys, unserved, up := f.read()
 	send(upDesc, number(up))
+	for _, u := range unserved {
+		send(unservedDesc, float64(u.Backlog), u.Destination)
+	}
 	for _, s := range surveys {
 		for _, status := range jobs.Statuses {
 			send(jobsDesc, float64(s.Counts[status]), s.destination, string(status))
@@ -201,11 +207,11 @@ func number(b bool) float64 {
 }
 
 // read returns what Redis holds, as of MaxAge ago at most; nothing if it cannot be read.
-func (f *fleet) read() (surveys []survey, up bool) {
+func (f *fleet) read() (surveys []survey, unserved []jobs.Unserved, up bool) {
 	f.mu.Lock()
 	if !f.readAt.IsZero() && time.Since(f.readAt) < f.o.MaxAge {
 		defer f.mu.Unlock()
-		return f.last, f.up
+		return f.last, f.unserved, f.up
 	}
 	if f.reading == nil {
 		f.reading = make(chan struct{})
@@ -219,11 +225,11 @@ func (f *fleet) read() (surveys []survey, up bool) {
 	select {
 	case <-reading:
 	case <-patience.C:
-		return nil, false
+		return nil, nil, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.last, f.up
+	return f.last, f.unserved, f.up
 }
 
 // refresh reads what Redis holds, and ends with the client's own timeouts at the latest.
@@ -231,18 +237,22 @@ func (f *fleet) refresh(done chan struct{}) {
 	ctx, cancel := context.WithTimeout(context.Background(), f.o.Timeout)
 	defer cancel()
 	var surveys []survey
+	var unserved []jobs.Unserved
 	now, err := f.client.Now(ctx)
 	up := err == nil
 	if up {
 		surveys, err = f.survey(ctx, now)
 	}
+	if err == nil {
+		unserved, err = f.client.Unserved(ctx, f.destinations()...)
+	}
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
-		surveys = nil
+		surveys, unserved = nil, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last, f.up, f.readAt, f.reading = surveys, up, time.Now(), nil
+	f.last, f.unserved, f.up, f.readAt, f.reading = surveys, unserved, up, time.Now(), nil
 	close(done)
 }
 

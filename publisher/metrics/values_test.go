@@ -211,6 +211,37 @@ func TestEachOutcomeOfACall(t *testing.T) {
 	}
 }
 
+// A worker counts the jobs of destinations that no worker serves.
+func TestJobsOfDestinationsWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, redistest.Start(t), fakeapi.Options{})
+	client, err := jobs.NewClient(r.rdb, jobs.WithDestinations("old", r.dest))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"old", "old", r.dest} {
+		if _, err := client.Enqueue(t.Context(), jobs.New(name, 1, jobs.Delay(time.Hour))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	in := r.make(metrics.Options{}, func(context.Context, *jobs.Job) error { return nil }, breaker.Options{}).run()
+	families, err := in.reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]float64{}
+	for _, family := range families {
+		if family.GetName() == "tidegate_jobs_unserved" {
+			for _, m := range family.GetMetric() {
+				got[m.GetLabel()[0].GetValue()] = m.GetGauge().GetValue()
+			}
+		}
+	}
+	if diff := cmp.Diff(map[string]float64{"old": 2}, got); diff != "" {
+		t.Errorf("tidegate_jobs_unserved (-want +got)\n%s", diff)
+	}
+}
+
 // eventuallySame waits for a moment until both are the same.
 func eventuallySame(t *testing.T, want map[string]float64, got func() map[string]float64) {
 	t.Helper()

@@ -1,0 +1,48 @@
+package publisher_test
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// A worker says at its start which destinations have jobs and no worker.
+func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
+	t.Parallel()
+	b := benchOn(t, redistest.Start(t))
+	ctx := t.Context()
+	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("old", "empty"), jobs.WithLogger(slog.New(slog.DiscardHandler)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := time.Now().Add(-time.Hour).Truncate(time.Millisecond).UTC()
+	for _, name := range []string{"old", "empty"} {
+		if err := b.rdb.HSet(ctx, record.DestinationsKey, name, seen.UnixMilli()).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 3 {
+		if _, err := client.Enqueue(ctx, jobs.New("old", 1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var log lines
+	b.run(publisher.Options{Worker: "w1", Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(context.Context, *jobs.Job) error { return nil })
+	const warning = "no worker serves their destination"
+	eventually(t, "the worker warns", func() bool { return len(log.with(warning)) > 0 })
+	if got := log.with(warning); len(got) != 1 || !strings.Contains(got[0], "destination=old jobs=3") {
+		t.Errorf("logged %q, want one line of old and its 3 jobs", got)
+	}
+	b.enqueue() // its own is served
+	found, err := b.client.Unserved(ctx)
+	if err != nil || len(found) != 1 || found[0] != (jobs.Unserved{Destination: "old", Backlog: 3, SeenAt: seen}) {
+		t.Errorf("unserved %+v, %v; want old with 3 jobs", found, err)
+	}
+}
