@@ -25,8 +25,9 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	a := build(Options{Redis: b.rdb, Client: b.client})
+	a.memory = newMemory(16 << 20) // half of it for one name
 	b.url = serve(t, as(a))
-	const streams, bad = 4, 300
+	const streams, bad = 4, 40
 	body := strings.Repeat(unknownParents(1000)+"\n", bad)
 	outs := make([]*io.PipeWriter, streams)
 	var hostile sync.WaitGroup
@@ -61,10 +62,10 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 	if refused > 0 {
 		t.Errorf("%d of 45 requests of another token were refused", refused)
 	}
-	waitFor(t, "streams that wait to hold a megabyte each at most", func() bool {
+	waitFor(t, "streams that wait to hold half a megabyte each at most", func() bool {
 		a.memory.mu.Lock()
 		defer a.memory.mu.Unlock()
-		return a.memory.by["eve"] > 0 && a.memory.by["eve"] <= streams<<20
+		return a.memory.by["eve"] > 0 && a.memory.by["eve"] <= streams<<19
 	})
 	for _, out := range outs {
 		_ = out.Close()
