@@ -230,8 +230,10 @@ func TestChartRefusesPasswordsInRedisURL(t *testing.T) {
 			t.Errorf("_checks.tpl takes %q", url)
 		}
 	}
-	if url := "redis-sentinel://h/0?master=m&Sentinel_Password=pw"; !refused(url) {
-		t.Errorf("_checks.tpl takes %q", url)
+	for _, name := range []string{"Sentinel_Password", "sentinel%5Fpassword"} {
+		if url := "redis-sentinel://h/0?master=m&" + name + "=pw"; !refused(url) {
+			t.Errorf("_checks.tpl takes %q", url)
+		}
 	}
 	for _, url := range []string{
 		"", "redis://redis:6379/0", "rediss://user@redis.example.com:6380", "redis-socket:///run/redis.sock", "redis://[::1]:6379/0",

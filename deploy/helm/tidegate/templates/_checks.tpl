@@ -18,7 +18,7 @@
 {{- end -}}
 {{- /* As Tidegate reads it: without blanks around it, the scheme in any case. */ -}}
 {{- $redis := .Values.redis.url | trim | lower -}}
-{{- if or (regexMatch "^[a-z-]+://.*:.*@" $redis) (regexMatch "[?&][a-z_]*password=" $redis) -}}
+{{- if or (regexMatch "^[a-z-]+://.*:.*@" $redis) (regexMatch "[?&]([a-z_]*password|[^=&]*%[^=&]*)=" $redis) -}}
 {{- fail "redis.url: holds a password, which would be readable in a ConfigMap; put the URL into a Secret and name that in redis.secret" -}}
 {{- end -}}
 {{- $auto := .Values.worker.autoscaling -}}

@@ -57,7 +57,9 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- define "tidegate.redisPorts" -}}
 {{- $ports := list -}}
 {{- range .Values.networkPolicy.egress.redisPorts }}{{ $ports = append $ports (int .) }}{{ end -}}
-{{- range regexFindAll ":[0-9]+" (regexFind "://[^/?]*" .Values.redis.url) -1 }}{{ $ports = append $ports (trimPrefix ":" . | int) }}{{ end -}}
+{{- /* Without IPv6 addresses, which have colons too. */ -}}
+{{- $hosts := regexReplaceAll "\\[[^\\]]*\\]" (regexFind "://[^/?]*" .Values.redis.url) "" -}}
+{{- range regexFindAll ":[0-9]+" $hosts -1 }}{{ $ports = append $ports (trimPrefix ":" . | int) }}{{ end -}}
 {{- range $ports | uniq }}
 - {protocol: TCP, port: {{ . }}}
 {{- end }}
