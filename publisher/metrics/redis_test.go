@@ -182,8 +182,9 @@ func TestScrapeCostsTheSameWhateverTheBacklog(t *testing.T) {
 	if diff := cmp.Diff(few, cost()); diff != "" {
 		t.Errorf("commands of a scrape (-10 jobs +%d jobs)\n%s", many, diff)
 	}
-	// One script for each priority, and their expiries together.
-	if few["evalsha"] != 3 || few["zcount"] != 3 {
+	// One script for each priority, which counts the jobs that failed lately, and their
+	// expiries together.
+	if few["evalsha"] != 3 || few["zcount"] != 6 {
 		t.Errorf("a scrape of one destination: %v", few)
 	}
 	t.Logf("commands of a scrape, those in scripts included: %v", few)
