@@ -6,7 +6,6 @@ import (
 	_ "embed"
 	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math"
 	"regexp"
@@ -22,6 +21,11 @@ import (
 var pageSource string
 
 var pageScript = redis.NewScript(pageSource)
+
+//go:embed lua/outline.lua
+var outlineSource string
+
+var outlineScript = redis.NewScript(outlineSource)
 
 // position is how far a source has been listed.
 type position struct {
@@ -298,48 +302,50 @@ func (o outline) job() *Job {
 	return j
 }
 
-// outlines reads those of several task hashes: what is beside the messages, then the
-// messages whose payloads are too short for an outline of their own.
+// outlines reads those of several task hashes in one round trip.
 func (c *Client) outlines(ctx context.Context, keys []string) ([]outline, error) {
-	out := make([]outline, len(keys))
-	fields := make([]*redis.SliceCmd, len(keys))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for k, key := range keys {
-			fields[k] = pipe.HMGet(ctx, key, outlineFields...)
+	out, err := c.readOutlines(ctx, keys)
+	if redis.HasErrorPrefix(err, "NOSCRIPT") {
+		if err := outlineScript.Load(ctx, c.rdb).Err(); err != nil {
+			return nil, fmt.Errorf("read records: %w", err)
 		}
-		return nil
-	}); err != nil {
+		out, err = c.readOutlines(ctx, keys)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("read records: %w", err)
-	}
-	messages := map[int]*redis.StringCmd{}
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for k, cmd := range fields {
-			out[k].fields = make(map[string]string, len(outlineFields))
-			for i, value := range cmd.Val() {
-				if text, ok := value.(string); ok { // nil where there is no such field
-					out[k].set(outlineFields[i], text)
-				}
-			}
-			if text, ok := out[k].fields[record.FieldOutline]; ok {
-				out[k].fields[record.FieldMsg] = text
-			} else {
-				messages[k] = pipe.HGet(ctx, keys[k], record.FieldMsg)
-			}
-		}
-		return nil
-	}); err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("read messages: %w", err)
-	}
-	for k, cmd := range messages {
-		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) { // Nil: the job is gone
-			return nil, fmt.Errorf("read a message: %w", err)
-		}
-		out[k].set(record.FieldMsg, cmd.Val())
 	}
 	return out, nil
 }
 
-func (o *outline) set(field, text string) {
-	o.fields[field] = text
-	o.size += len(text)
+func (c *Client) readOutlines(ctx context.Context, keys []string) ([]outline, error) {
+	fields := make([]any, len(outlineFields))
+	for i, name := range outlineFields {
+		fields[i] = name
+	}
+	replies := make([]*redis.Cmd, len(keys))
+	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for k, key := range keys {
+			replies[k] = outlineScript.EvalSha(ctx, pipe, []string{key}, fields...)
+		}
+		return nil
+	}); err != nil {
+		return nil, err
+	}
+	out := make([]outline, len(keys))
+	for k, reply := range replies {
+		out[k].fields = make(map[string]string, len(outlineFields))
+		values, err := reply.Slice()
+		if err != nil {
+			return nil, err
+		}
+		for i, value := range values {
+			if text, ok := value.(string); ok { // nil where there is no such field
+				out[k].fields[outlineFields[i]] = text
+				out[k].size += len(text)
+			}
+		}
+		// A message without its payload, or a whole one with a short payload.
+		out[k].fields[record.FieldMsg] = out[k].fields[record.FieldOutline]
+	}
+	return out, nil
 }
