@@ -40,13 +40,13 @@ func TestFailureLogIsBounded(t *testing.T) {
 		if got := said(); got != want {
 			t.Errorf("logged\n%s\nwant\n%s", got, want)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if got := said(); got != "level=WARN msg=\"more jobs failed within a minute\" jobs=50\n" {
 			t.Errorf("after a minute: %s", got)
 		}
 		fail(60, 61)
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		synctest.Wait()
 		if got := said(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "job=job-60") {
 			t.Errorf("one more: %s", got)
