@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/secret"
 )
 
@@ -79,10 +80,8 @@ func (c *Config) Secrets() []string {
 			}
 		}
 	}
-	redis, parameters, _ := strings.Cut(c.RedisURL.Reveal(), "?")
-	ofURL(redis)
-	if q, err := url.ParseQuery(parameters); err == nil {
-		whole(Secret(q.Get("sentinel_password")))
+	for _, password := range redisconn.Passwords(c.RedisURL.Reveal()) {
+		whole(Secret(password))
 	}
 	for _, d := range c.Destinations {
 		ofURL(d.URL)

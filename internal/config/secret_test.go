@@ -67,6 +67,25 @@ func TestSecretsOfTheConfiguration(t *testing.T) {
 	}
 }
 
+// A password is found wherever Redis's URL may hold one; the user's name, which may be
+// tidegate, stands in any text.
+func TestSecretsOfRedisURL(t *testing.T) {
+	t.Parallel()
+	for raw, want := range map[string][]string{
+		"redis://tidegate:hunter2@h":                      {"hunter2", "tidegate:hunter2"},
+		" REDIS://:hunter%402@h:6379":                     {":hunter@2", "hunter@2"},
+		"redis-cluster://app:hunter^2|@h1:6379,h2:6379/0": {"app:hunter^2|", "hunter^2|"},
+		"redis://:abc@h":                                  {":abc"},
+		"redis://h":                                       nil,
+	} {
+		got := (&Config{RedisURL: Secret(raw)}).Secrets()
+		slices.Sort(got)
+		if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", raw, diff)
+		}
+	}
+}
+
 func TestParseDuration(t *testing.T) {
 	t.Parallel()
 	tests := []struct {

@@ -66,7 +66,7 @@ type destinationVars struct {
 	// value cannot hold a comma. Authorization, Host, Content-Length,
 	// Idempotency-Key and the hop-by-hop headers are refused.
 	// Values of 6 bytes or more count as secret. See docs/security.md.
-	Headers headerList `env:"HEADERS" secret:"true" example:"X-Client:tidegate,Accept:application/json"`
+	Headers headerList `env:"HEADERS" secret:"true" example:"X-Client:shop,Accept:application/json"`
 	// HTTP statuses that mean "rate limited". Some APIs say 403: where it is listed,
 	// a 403 without a header that says so fails the job at once. See docs/hints.md.
 	RateLimitedStatus statusList `env:"RATE_LIMITED_STATUS" envDefault:"429"`

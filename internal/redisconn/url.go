@@ -172,6 +172,24 @@ func Redact(rawURL string) string {
 	return b.String()
 }
 
+// Passwords returns the passwords of a URL, and user:password, as they are sent. Of a URL that
+// [Parse] would refuse for them there is none.
+func Passwords(rawURL string) []string {
+	parts, err := split(rawURL)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	var t Target
+	if t.setCredentials(parts) == nil && t.password != "" {
+		out = append(out, t.password, t.user+":"+t.password)
+	}
+	if query, err := url.ParseQuery(parts.query); err == nil && query.Get("sentinel_password") != "" {
+		out = append(out, query.Get("sentinel_password"))
+	}
+	return out
+}
+
 // urlParts is a URL taken apart. net/url does not read several hosts.
 type urlParts struct {
 	name                         string

@@ -2,7 +2,7 @@
 // answers of APIs, errors, log lines, the printed configuration.
 //
 // Secret are
-//   - tokens, keys and passwords, and user:password;
+//   - tokens, keys and passwords from 4 bytes on, and user:password, but not a user's name;
 //   - the values of configured headers, but for those whose meaning is public (Accept,
 //     Content-Type, User-Agent …), and of the parameters of configured URLs, from 6 bytes
 //     on; from 4 where the name is that of a credential;
@@ -84,15 +84,19 @@ func OfHeader(h http.Header) []string {
 	return out
 }
 
-// OfURL returns what is secret of a configured URL: user and password, values of
-// parameters, and segments of the path that are not plain words.
+// OfURL returns what is secret of a configured URL: its password, or what stands for a user
+// without one, values of parameters, and segments of the path that are not plain words.
 func OfURL(u *url.URL) []string {
 	var out []string
-	if password, ok := u.User.Password(); ok && password != "" {
-		// As Basic authentication sends it in base64.
-		out = append(out, u.User.Username()+":"+password, password)
-	}
-	if user := u.User.Username(); len(user) >= shortestValue {
+	password, _ := u.User.Password()
+	switch user := u.User.Username(); {
+	case password != "":
+		// As Basic authentication sends it in base64. The user's name alone is not secret.
+		out = append(out, user+":"+password)
+		if len(password) >= shortestNamed {
+			out = append(out, password)
+		}
+	case len(user) >= shortestNamed: // a token in the place of a name
 		out = append(out, user)
 	}
 	for name, values := range u.Query() {

@@ -50,6 +50,10 @@ func TestURLs(t *testing.T) {
 		{"https://h/v1?key=k123&sig=abcdef&version=2024-01", "https://h/v1?key=[redacted]&sig=[redacted]&version=[redacted]", []string{"2024-01", "abcdef", "k123"}},
 		{"https://h/v1?v=1&%6bey=a%2Fbcdef&flag", "https://h/v1?v=1&%6bey=[redacted]&flag", []string{"a/bcdef"}},
 		{"https://ann:hunter2@h/hooks", "https://[redacted]@h/hooks", []string{"ann:hunter2", "hunter2"}},
+		{"https://tidegate:hunter2@h/hooks", "https://[redacted]@h/hooks", []string{"hunter2", "tidegate:hunter2"}},
+		{"https://ann:x@h/hooks", "https://[redacted]@h/hooks", []string{"ann:x"}},
+		{"https://hunter2@h/hooks", "https://[redacted]@h/hooks", []string{"hunter2"}},
+		{"https://ann@h/hooks", "https://[redacted]@h/hooks", nil},
 		// Long segments of a path.
 		{"https://h/services/T00000000/XXXXXXXXXXXXXXXXXXXXXXXX", "https://h/services/T00000000/[redacted]", []string{"XXXXXXXXXXXXXXXXXXXXXXXX", "XXXXXXXXXXXXXXXXXXXXXXXX"}},
 		{"https://h/bot123456:ABC-DEF1234ghIkl/send", "https://h/[redacted]/send", []string{"bot123456:ABC-DEF1234ghIkl", "bot123456:ABC-DEF1234ghIkl"}},
