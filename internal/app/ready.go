@@ -122,7 +122,8 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publi
 	recent := strconv.FormatInt(now.Add(-jobs.RecentFailures).UnixMilli(), 10)
 	pauses := map[string]*redis.StringCmd{}
 	failures := map[string][]*redis.IntCmd{}
-	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	// The first of its errors may be that a key is not there; others may be of a node.
+	answers, _ := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, s := range statuses {
 			queues := record.Queues(s.Destination)
 			pauses[s.Destination] = pipe.Get(ctx, record.Paused(queues[0]))
@@ -132,8 +133,10 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publi
 		}
 		return nil
 	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, err
+	for _, cmd := range answers {
+		if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+			return nil, err
+		}
 	}
 	out := map[string]queueFacts{}
 	for name, cmd := range pauses {

@@ -17,8 +17,10 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
 )
 
 // asked is a worker that can be asked how it is.
@@ -396,6 +398,22 @@ func TestReadyWhileItWaits(t *testing.T) {
 	slow := fetching
 	slow.Reason = "calls are let through one at a time: because of its rate, because little is left of the API's limit, or in the slow start after an incident"
 	expect("closed, and in slow start", blog, slow)
+}
+
+// Not being paused, which comes first in the answer, hides no error that comes after it.
+func TestNotReadyWhilePartOfRedisFails(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Start(t).Client(t)
+	statuses := []publisher.DestinationStatus{{Destination: "shop"}, {Destination: "blog"}}
+	if _, err := readQueues(t.Context(), rdb, statuses); err != nil {
+		t.Errorf("all well: %v", err)
+	}
+	if err := rdb.Set(t.Context(), record.Failed(record.Queues("blog")[2]), "x", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if q, err := readQueues(t.Context(), rdb, statuses); err == nil {
+		t.Errorf("one command failed, and it says %+v", q)
+	}
 }
 
 // A worker that stops is not ready and lives until its calls have ended.
