@@ -67,9 +67,14 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	rules := breaker.Options{Rate: breaker.Rate{Calls: 2, Per: time.Second}, FailureThreshold: 3}
 	same := []publisher.HandleOption{publisher.Breaker(rules), publisher.Setting("URL", secret)}
 	run("w1", 0, same...)
-	second := run("w2", time.Second, append(same, publisher.Concurrency(3))...)
+	spelled := breaker.Options{
+		Rate: breaker.Rate{Calls: 120, Per: time.Minute, Burst: 1}, FailureThreshold: 3,
+		Cooldown: breaker.DefaultCooldown, CooldownMultiplier: breaker.DefaultCooldownMultiplier,
+		CooldownJitter: breaker.DefaultCooldownJitter, MaxCooldown: breaker.DefaultMaxCooldown, ProbeTimeout: 35 * time.Second,
+	}
+	second := run("w2", time.Second, publisher.Breaker(spelled), publisher.Setting("URL", secret), publisher.Concurrency(3))
 	if got := problems(); len(got) != 0 {
-		t.Fatalf("workers that agree, but for their concurrency: %q", got)
+		t.Fatalf("workers that agree, but for their concurrency and the defaults that they spell out: %q", got)
 	}
 	other := rules
 	other.Rate.Calls, other.FailureThreshold = 20, 5

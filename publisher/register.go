@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -110,13 +112,14 @@ func (p *Publisher) settings(names []string) map[string]map[string]string {
 // compared are the settings by name that all workers should have alike. How many calls a
 // worker makes at once may differ by design.
 func (s settings) compared() map[string]string {
-	b := s.breaker
+	b := s.breaker // as it was given: what is left out is as if its default was set
 	out := map[string]string{
 		"timeout":           s.timeout.String(),
-		"rate":              fmt.Sprint(b.Rate.String(), " ", max(1, b.Rate.Burst)),
-		"failure threshold": fmt.Sprint(b.FailureThreshold),
-		"cooldown":          fmt.Sprint(b.Cooldown, b.CooldownMultiplier, b.CooldownJitter, b.MaxCooldown),
-		"circuit breaker":   fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout),
+		"rate":              fmt.Sprint(float64(b.Rate.Per)/float64(max(1, b.Rate.Calls)), max(1, b.Rate.Burst)),
+		"failure threshold": fmt.Sprint(cmp.Or(b.FailureThreshold, breaker.DefaultFailureThreshold)),
+		"cooldown": fmt.Sprint(cmp.Or(b.Cooldown, breaker.DefaultCooldown), cmp.Or(b.CooldownMultiplier, breaker.DefaultCooldownMultiplier),
+			max(0, cmp.Or(b.CooldownJitter, breaker.DefaultCooldownJitter)), cmp.Or(b.MaxCooldown, breaker.DefaultMaxCooldown)),
+		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s where it is not set
 	}
 	maps.Copy(out, s.alike)
 	return out
