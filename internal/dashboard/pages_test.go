@@ -90,7 +90,7 @@ func TestEscaping(t *testing.T) {
 			t.Errorf("%s: Cache-Control %q", path, kept)
 		}
 	}
-	s.get("/jobs/post-1").shows(t, http.StatusOK, "<script>alert(1)</script>", "Paused until it is resumed")
+	s.get("/jobs/post-1").shows(t, http.StatusOK, "<script>alert(1)</script>", "It waits: Paused by", "until it is resumed.")
 	s.get("/breakers/shop").shows(t, http.StatusOK, "Opened by hand", "<img src=x onerror=alert(1)>")
 }
 
