@@ -154,6 +154,29 @@ func TestDequeueScript(t *testing.T) {
 	}
 }
 
+// Tasks of another program are not run and do not stop the queue; asynq's tools show them.
+func TestDequeueScriptLeavesForeignTasks(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *shelf) {
+		ctx := context.Background()
+		s.pending("a", "theirs", "b")
+		theirs := string((&record.Message{Type: "email:send", ID: "theirs", Queue: s.queue, Payload: []byte("x")}).AppendTo(nil))
+		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "theirs"), record.FieldMsg, theirs).Err())
+		dropped, reply := dequeueReply(s, 3)
+		if dropped != 1 || len(reply) != 2 {
+			t.Errorf("dropped %d, handed out %v; want a and b", dropped, reply)
+		}
+		fields := s.rdb.HGetAll(ctx, record.Task(s.queue, "theirs")).Val()
+		want := map[string]string{record.FieldMsg: theirs, record.FieldState: "archived", record.FieldPendingSince: "1"}
+		if diff := cmp.Diff(want, fields); diff != "" {
+			t.Errorf("the record (-want +got):\n%s", diff)
+		}
+		if ids := s.rdb.ZRange(ctx, "asynq:{"+s.queue+"}:archived", 0, -1).Val(); len(ids) != 1 || ids[0] != "theirs" {
+			t.Errorf("archived %v", ids)
+		}
+	})
+}
+
 // What comes with a job, and what its record says once it is in hand.
 func TestDequeueScriptFields(t *testing.T) {
 	t.Parallel()

@@ -604,6 +604,11 @@ func TestReported(t *testing.T) {
 	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, "odd").Err())
 	p.set("odd", "state", "upside-down")
 	p.alive(p.dest, 31*time.Second)
+	for _, id := range []string{"theirs", "dropped"} { // by asynq's archive
+		m := record.Message{Type: "email:send", ID: id, Queue: p.queue}
+		p.set(id, "state", "archived", "msg", m.AppendTo(nil))
+	}
+	p.zadd("asynq:{"+p.queue+"}:archived", float64(time.Now().Unix()), "theirs")
 	if _, err := p.client.Enqueue(p.ctx, jobs.New("other", 1, jobs.Delay(time.Hour))); err != nil {
 		t.Fatal(err)
 	}
@@ -619,7 +624,7 @@ func TestReported(t *testing.T) {
 		}
 		got = append(got, f.Kind+" "+f.Queue)
 	}
-	want := "no_worker tidegate:other, no_worker tidegate:shop, paused tidegate:shop, unreadable tidegate:shop"
+	want := "no_worker tidegate:other, foreign tidegate:shop, no_worker tidegate:shop, paused tidegate:shop, unreadable tidegate:shop"
 	if text := strings.Join(got, ", "); text != want {
 		t.Errorf("found %s", text)
 	}
@@ -634,7 +639,7 @@ func TestReported(t *testing.T) {
 	if _, err := p.client.ResumeDestination(p.ctx, p.dest); err != nil {
 		t.Fatal(err)
 	}
-	if text := strings.Join(short(p.run(doctor.Options{})), ", "); text != "unreadable half odd" {
+	if text := strings.Join(short(p.run(doctor.Options{})), ", "); text != "foreign theirs, unreadable half odd" {
 		t.Errorf("with workers and without the pause: %s", text)
 	}
 }

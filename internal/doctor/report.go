@@ -27,7 +27,7 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for what needs a person: KindNoWorker,
-	// KindPaused, KindDiffer and KindUnreadable.
+	// KindPaused, KindDiffer, KindForeign and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -56,6 +56,7 @@ const (
 	KindQueueUnlisted      = "queue_unlisted" // jobs in a queue that is not in asynq's list
 
 	KindUnreadable = "unreadable"     // a record that is none of a job
+	KindForeign    = "foreign"        // a task of another program in a queue of ours
 	KindNoWorker   = "no_worker"      // jobs of a destination that no worker serves
 	KindDiffer     = "workers_differ" // workers that are configured differently, or a clock that is wrong
 	KindPaused     = "paused"         // jobs of a destination that an operator has paused: no fault
@@ -83,11 +84,12 @@ var details = map[string]string{
 	KindChildrenOrphaned:   "is gone, and its children wait for it; they will be told",
 	KindWaitsWrong:         "counts its parents wrong; counted again",
 	KindQueueUnlisted:      "a queue with jobs that was not listed in asynq:queues; added",
+	KindForeign:            "a task of another type, which another program has put into a queue of Tidegate's; left alone in asynq's archive",
 	KindUnreadable:         "a record without a message or with an unknown state; look at it with HGETALL",
 }
 
 // reported are the kinds that are never repaired.
-var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindPaused: true, KindDiffer: true}
+var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindPaused: true, KindDiffer: true, KindForeign: true}
 
 const maxExamples = 5
 

@@ -16,7 +16,8 @@
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or
 -- completed by a worker that had outlived its lease) are dropped here, and jobs
--- whose time is over end here. Jobs of a held key go behind those that are held. Jobs of
+-- whose time is over end here. Tasks of other programs go to asynq's archive, where its
+-- tools show them: they are not ours to run, and must not stop the queue. Jobs of a held key go behind those that are held. Jobs of
 -- whose end somebody wants to hear say so, for complete.lua, which then need not look.
 local want, name = tonumber(ARGV[3]), ARGV[6] or ''
 local source = name == '' and 'pending' or 'held'
@@ -81,7 +82,7 @@ end
 
 -- Where nothing was found that can be handed out, look further, though not for ever:
 -- there can be many of them together.
-local rounds, gone = 0, 0
+local rounds, gone, archived = 0, 0, 0
 repeat
   rounds = rounds + 1
   local ids, places
@@ -98,6 +99,10 @@ repeat
       if f[2] and not pop_held then
         redis.call('HDEL', key, 'ghost')
       end
+    elseif foreign(f[1]) then
+      redis.call('ZADD', asynq .. 'archived', clock[1], id)
+      redis.call('HSET', key, 'state', 'archived')
+      archived = archived + 1
     elseif f[6] and tonumber(f[6]) <= now then
       expire(id, key, source)
       jobs[4] = jobs[4] + 1
@@ -138,7 +143,7 @@ if pop_held then
 else
   dropped(gone)
 end
-jobs[1] = jobs[4] + gone
+jobs[1] = jobs[4] + gone + archived
 if aside then
   for of, list in pairs(aside) do
     redis.call('ZADD', held_of(of), unpack(list))

@@ -1,5 +1,5 @@
 -- Looks at asynq's archive, where only asynq's own tools put jobs, and which drops
--- all but 10,000.
+-- all but 10,000. Tasks of other programs stay there: see dequeue.lua.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about
@@ -8,15 +8,18 @@ local r = redis.call('ZSCAN', asynq .. 'archived', ARGV[4], 'COUNT', ARGV[5])
 for i = 1, #r[2], 2 do
   local id = r[2][i]
   local key = task(id)
-  local state = redis.call('HGET', key, 'state')
+  local f = redis.call('HMGET', key, 'state', 'msg')
+  local state = f[1]
   local kind = 'archived'
   if not state then
     kind = 'entry_without_job'
   elseif state ~= 'archived' then
     kind = 'entry_stale'
+  elseif f[2] and foreign(f[2]) then
+    kind = 'foreign'
   end
   report(kind, id)
-  if not dry then
+  if not dry and kind ~= 'foreign' then
     redis.call('ZREM', asynq .. 'archived', id)
     if kind == 'archived' then
       adopt(id, key)

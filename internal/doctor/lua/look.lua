@@ -111,7 +111,7 @@ for i = 6, #ARGV do
         end
       end
     elseif state == 'archived' then
-      if not redis.call('ZSCORE', asynq .. 'archived', id) then
+      if not redis.call('ZSCORE', asynq .. 'archived', id) and not foreign(redis.call('HGET', key, 'msg')) then
         report('archived', id) -- asynq's archive has dropped it
         if not dry then
           adopt(id, key)

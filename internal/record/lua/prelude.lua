@@ -20,6 +20,12 @@ local function task(id)
   return asynq .. 't:' .. id
 end
 
+-- Whether a message is of a task of another type, which another program has put into a
+-- queue of ours. A message begins with its type: see record.TaskType. Garbage is not one.
+local function foreign(msg)
+  return string.sub(msg, 1, 1) == '\10' and string.sub(msg, 1, 18) ~= '\10\16tidegate:publish'
+end
+
 -- A Redis that is full refuses a script's first write unless it frees memory, and
 -- lets the script finish otherwise. Scripts that people call for help, and those that
 -- let jobs flow on, begin with a write that it takes.
