@@ -25,7 +25,7 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	a := build(Options{Redis: b.rdb, Client: b.client})
-	a.memory = newMemory(16 << 20) // half of it for one name
+	a.memory = newMemory(64 << 20) // half of it for one name: enough for all that the streams hold at once
 	b.url = serve(t, as(a))
 	const streams, bad = 4, 40
 	body := strings.Repeat(unknownParents(1000)+"\n", bad)

@@ -167,7 +167,7 @@ func TestReadyz(t *testing.T) {
 			ops.Report{
 				Status: ops.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok",
 				Destinations: []ops.Destination{
-					{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: &until, InHand: 1, Concurrency: 2},
+					{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: &until, FailedRecently: 3, InHand: 1, Concurrency: 2},
 					{Name: "shop", State: "failing", Reason: "Redis: NOPERM", Concurrency: 10},
 				},
 			},
@@ -182,6 +182,7 @@ func TestReadyz(t *testing.T) {
       "state": "waiting",
       "reason": "its circuit breaker is OPEN",
       "until": "2026-01-02T03:04:05.678Z",
+      "failed_last_15m": 3,
       "in_hand": 1,
       "concurrency": 2
     },
@@ -189,6 +190,7 @@ func TestReadyz(t *testing.T) {
       "destination": "shop",
       "state": "failing",
       "reason": "Redis: NOPERM",
+      "failed_last_15m": 0,
       "in_hand": 0,
       "concurrency": 10
     }
