@@ -249,7 +249,7 @@ func TestEnqueueUnknownDestination(t *testing.T) {
 	b.env = append(b.env, shop...)
 	b.run(t, "enqueue", "-d", "blog").want(t, 2, "", "tidegate: destination \"blog\" is not known; known are shop\n")
 	// A worker has served it.
-	if err := b.server.Client(t).HSet(t.Context(), "tidegate:destinations", "blog", "1").Err(); err != nil {
+	if err := b.server.Client(t).HSet(t.Context(), "tidegate:destinations", "blog", time.Now().UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.run(t, "enqueue", "-d", "blog").ok(t)
