@@ -46,15 +46,18 @@ func TestConfigCheckWarns(t *testing.T) {
 	}
 }
 
-// What only those who send alerts need to know is not said by each command.
-func TestWarningsAboutAlerts(t *testing.T) {
+// What only those who send alerts or run workers need to know is not said by each command.
+func TestWarningsOfOthers(t *testing.T) {
 	t.Parallel()
-	const odd = "tidegate: warning: ALERT_FAILED_BURST: is set, but nobody would get the alert"
-	b := newBench(t, "ALERT_FAILED_BURST=5/1m")
+	const (
+		odd  = "tidegate: warning: ALERT_FAILED_BURST: is set, but nobody would get the alert"
+		long = "tidegate: warning: DESTINATION_0_TIMEOUT: 45s is longer than SHUTDOWN_TIMEOUT (30s)"
+	)
+	b := newBench(t, append([]string{"ALERT_FAILED_BURST=5/1m", "DESTINATION_0_TIMEOUT=45s"}, shop...)...)
 	if got := b.run(t, "stats"); got.status != 0 || got.stderr != "" {
 		t.Errorf("stats: exit status %d, stderr:\n%s", got.status, got.stderr)
 	}
-	if got := b.run(t, "config", "check"); got.status != 0 || !strings.Contains(got.stderr, odd) {
+	if got := b.run(t, "config", "check"); got.status != 0 || !strings.Contains(got.stderr, odd) || !strings.Contains(got.stderr, long) {
 		t.Errorf("config check: exit status %d, stderr:\n%s", got.status, got.stderr)
 	}
 }

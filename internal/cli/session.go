@@ -37,7 +37,7 @@ type session struct {
 // loadConfig reads the configuration and prints its warnings, but for those that this
 // command has nothing to do with.
 func (p *Process) loadConfig() (*config.Config, error) {
-	return p.loadWarning(func(w config.Warning) bool { return !w.AboutAlerts() })
+	return p.loadWarning(func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })
 }
 
 // loadWarning reads the configuration and prints the warnings that are wanted.

@@ -62,6 +62,11 @@ func (w Warning) AboutAlerts() bool {
 	return strings.HasPrefix(w.Variable, "SLACK_") || strings.HasPrefix(w.Variable, "ALERT_") || strings.HasPrefix(w.Variable, "PAGERDUTY_")
 }
 
+// AboutWorkers says that the warning concerns only those who run workers.
+func (w Warning) AboutWorkers() bool {
+	return strings.HasPrefix(w.Variable, "DESTINATION_") && strings.HasSuffix(w.Variable, "_TIMEOUT")
+}
+
 // findings collects errors and warnings while a configuration is read.
 type findings struct {
 	errors   []*Error
