@@ -243,12 +243,13 @@ func (f *fleet) refresh(done chan struct{}) {
 	if up {
 		surveys, err = f.survey(ctx, now)
 	}
-	if err == nil {
+	if err != nil {
+		surveys = nil
+	} else {
 		unserved, err = f.client.Unserved(ctx, f.destinations()...)
 	}
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
-		surveys, unserved = nil, nil
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -239,6 +240,17 @@ func TestJobsOfDestinationsWithoutWorkers(t *testing.T) {
 	}
 	if diff := cmp.Diff(map[string]float64{"old": 2}, got); diff != "" {
 		t.Errorf("tidegate_jobs_unserved (-want +got)\n%s", diff)
+	}
+
+	// Where that cannot be read, the rest of the queues still is.
+	if err := r.rdb.Del(t.Context(), record.WorkersKey).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.rdb.Set(t.Context(), record.WorkersKey, "of the wrong type", 0).Err(); err != nil {
+		t.Fatal(err)
+	}
+	if _, ok := in.values()["jobs_ready"]; !ok {
+		t.Error("without the list of workers nothing of the queues is told")
 	}
 }
 
