@@ -74,7 +74,7 @@ func placeOf(destination, key string) place {
 	}
 	p.keys = []string{
 		prefix + "breaker", prefix + "notclosed", p.events, at("reports"), at("changes"), at("idle"),
-		at("instances"), at("rate"), p.history, p.incidents, at("inflight"), at("joined"),
+		at("instances"), at("rates"), p.history, p.incidents, at("inflight"), at("joined"),
 	}
 	if key != "" {
 		of := func(what string) string { return at(what) + ":" + key }
