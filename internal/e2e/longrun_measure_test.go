@@ -79,7 +79,8 @@ func (m *measurement) sample(ctx context.Context) {
 // kept for an hour whatever JOB_RETENTION says: a shorter run sees them only grow.
 func (m *measurement) deliveredCallbacks(ctx context.Context) int64 {
 	queue := record.Queue(callbacks.Destination, record.Default)
-	some, err := m.r.rdb.ZRange(ctx, record.Completed(queue), 0, 99).Result()
+	// Any of them: those that Redis has read from its file at a start take less.
+	some, err := m.r.rdb.ZRandMember(ctx, record.Completed(queue), 200).Result()
 	if err != nil || len(some) == 0 {
 		return 0
 	}
@@ -143,7 +144,8 @@ func (m *measurement) verdict() {
 	}
 	t.Logf("%8s %8s", "drained", mebibytes(between("used_memory", 1, 1e9)))
 	const allowance = 4 << 10 // KiB, of noise
-	for _, name := range []string{"used_memory", "redis", "worker b", "api b"} {
+	// What the process of Redis takes has the callbacks in it.
+	for _, name := range []string{"used_memory", "worker b", "api b"} {
 		early, late := between(name, 0.25, 0.5), between(name, 0.75, 1)
 		if len(early) == 0 || len(late) == 0 || *longRunFor < 20*time.Minute {
 			t.Logf("%s: too short a run to say whether its memory is flat", name)
