@@ -80,7 +80,7 @@ func TestPictures(t *testing.T) {
 	s.enqueue(jobs.New("mailer", map[string]string{"to": "b@example.com"}, jobs.ID("welcome-2"), jobs.Path("/fail")))
 	s.await("welcome-2", jobs.Failed)
 	s.await("welcome-1", jobs.RetryPending)
-	b.draw("quiet-overview", "/", "All is flowing")
+	b.draw("quiet-overview", "/", "1 job has failed in the last 15 minutes")
 	b.draw("quiet-destinations", "/destinations", "search-index")
 	b.draw("quiet-breaker", "/breakers/search-index", "Calls go out")
 	b.draw("job-retry", "/jobs/welcome-1", "Retry 1 of 3")
@@ -132,7 +132,7 @@ func TestPictures(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.draw("tripped-overview", "/", "maintenance")
-	b.draw("paused-destination", "/destinations/search-index", "An operator has paused it")
+	b.draw("paused-destination", "/destinations/search-index", "Its jobs wait until it is resumed")
 	b.do(chromedp.EmulateViewport(1280, 800))
 	b.visit("/jobs?destination=shop&status=pending")
 	b.click(`[name=scope][value=all]`)
