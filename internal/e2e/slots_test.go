@@ -219,7 +219,8 @@ func TestJobsEndAsDecidedWhileTheirSlotMoves(t *testing.T) {
 		t.Errorf("the doctor finds %+v", f)
 	}
 	for line := range strings.Lines(r.log.String()) {
-		if !strings.Contains(line, `msg="job failed"`) {
+		// The sweep of each minute may meet the moving slot, and goes on in the next.
+		if !strings.Contains(line, "failed") && !strings.Contains(line, "TRYAGAIN") {
 			t.Errorf("logged: %s", line)
 		}
 	}
