@@ -83,16 +83,10 @@ local function rate()
   end
   local own = ARGV[16] .. ' ' .. ARGV[17]
   local rates, used = { [own] = false }, 0 -- rate -> arrival time; calls that another one counts now
-  local stored = redis.call('HGETALL', KEYS[8])
-  for i = 1, #stored, 2 do
-    local interval, burst = rate_of(stored[i])
-    local at = number(stored[i + 1])
-    if at > now_us + burst * interval + 1 then
-      at = now_us -- the clock went back
-    end
-    rates[stored[i]] = at
+  each_rate(function(name, interval, burst, at)
+    rates[name] = at
     used = math.max(used, math.min((at - now_us) / interval, burst))
-  end
+  end)
   local interval, burst = rate_of(own)
   local function write()
     prepare()

@@ -97,6 +97,20 @@ local function rate_of(name)
   return tonumber(interval), tonumber(burst)
 end
 
+-- each_rate calls visit with the name, interval and burst of each rate that workers call
+-- by, and its arrival time: now where the clock went back.
+local function each_rate(visit)
+  local stored = redis.call('HGETALL', KEYS[8])
+  for i = 1, #stored, 2 do
+    local interval, burst = rate_of(stored[i])
+    local at = number(stored[i + 1])
+    if at > now_us + burst * interval + 1 then
+      at = now_us
+    end
+    visit(stored[i], interval, burst, at)
+  end
+end
+
 local function read_clock()
   if ARGV[1] ~= '' then
     now_us = tonumber(ARGV[1])

@@ -8,15 +8,9 @@
 
 local parent, child = read_breakers()
 local shortest, rate = math.huge, ''
-local stored = redis.call('HGETALL', KEYS[8])
-for i = 1, #stored, 2 do
-  local interval, burst = rate_of(stored[i])
-  local at = number(stored[i + 1])
-  if at > now_us + burst * interval + 1 then
-    at = now_us -- the clock went back
-  end
+each_rate(function(name, interval, _, at)
   if interval < shortest then
-    shortest, rate = interval, stored[i] .. ' ' .. int(math.max(at, now_us))
+    shortest, rate = interval, name .. ' ' .. int(math.max(at, now_us))
   end
-end
+end)
 return { 'status', int(now_us), int(version), '', rate, record(parent), child and record(child) or '' }

@@ -78,7 +78,7 @@ func TestGivenIDsAreOwned(t *testing.T) {
 			t.Errorf("%s (-want +got)\n%s", kind, diff)
 		}
 	}
-	// The owner is shown to nobody.
+	// No answer names the owner.
 	if answer := b.get(t, "/v1/jobs/order-1001").ok(t, http.StatusOK); strings.Contains(answer.body, "owner") {
 		t.Errorf("the job is shown with its owner: %s", answer.body)
 	}

@@ -113,7 +113,7 @@ type queueFacts struct {
 	failed int           // recently
 }
 
-// readQueues asks Redis, which tells at the same time whether it answers.
+// readQueues reads the queues of this worker; its error is why Redis does not answer.
 func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publisher.DestinationStatus) (map[string]queueFacts, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil || len(statuses) == 0 {

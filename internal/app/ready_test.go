@@ -491,7 +491,7 @@ func TestTakenAddress(t *testing.T) {
 	}
 }
 
-// Failures of late are told, and do not make a worker unready.
+// /readyz reports recent failures, and stays ready.
 func TestReadyShowsRecentFailures(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
