@@ -11,15 +11,16 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // Destination is the reserved one whose jobs are alerts. Its handler is an [Alerts].
-const Destination = record.AlertsDestination
+const Destination = store.AlertsDestination
 
 // The keys of these jobs: each API that is told has a breaker of its own.
 const (
@@ -47,7 +48,7 @@ const (
 type Alerts struct {
 	o      Options
 	rdb    redis.UniversalClient
-	store  store
+	store  stateStore
 	client *jobs.Client
 	now    func(context.Context) (time.Time, error) // Redis's clock; tests replace it
 	log    *slog.Logger
@@ -80,7 +81,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 		o.Transport = newTransport()
 	}
 	a := &Alerts{
-		o: o, rdb: rdb, store: store{rdb, o.Logger}, log: o.Logger,
+		o: o, rdb: rdb, store: stateStore{rdb, o.Logger}, log: o.Logger,
 		write:  writer{publicURL: o.PublicURL, mention: o.Mention},
 		http:   &http.Client{Transport: o.Transport, CheckRedirect: noRedirects},
 		due:    newTriggers(),

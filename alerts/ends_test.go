@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -101,7 +102,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 				}
 			}
 			counted := func() int {
-				n, err := store{rdb: b.rdb}.failed(t.Context(), "shop", 0, 5*time.Minute)
+				n, err := stateStore{rdb: b.rdb}.failed(t.Context(), "shop", 0, 5*time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -242,15 +243,15 @@ func TestDestinationThatNoWorkerReaches(t *testing.T) {
 	b := newBench(t, 2)
 	worker := func(name string, unreachable bool) {
 		t.Helper()
-		w := record.Worker{StartedAt: start.UnixMilli(), SeenAt: b.now().UnixMilli(), Destinations: []string{"shop"}}
+		w := store.Worker{StartedAt: start.UnixMilli(), SeenAt: b.now().UnixMilli(), Destinations: []string{"shop"}}
 		if unreachable {
-			w.Unreachable = map[string]record.Unreachable{"shop": {Since: start.UnixMilli(), Problem: "dial tcp: connection refused"}}
+			w.Unreachable = map[string]store.Unreachable{"shop": {Since: start.UnixMilli(), Problem: "dial tcp: connection refused"}}
 		}
 		text, err := json.Marshal(w)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.rdb.HSet(t.Context(), record.WorkersKey, name, text).Err(); err != nil {
+		if err := b.rdb.HSet(t.Context(), store.WorkersKey, name, text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -286,7 +287,7 @@ func TestDestinationThatNoWorkerServes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.rdb.HSet(t.Context(), record.DestinationsKey, "shop", start.UnixMilli()).Err(); err != nil {
+	if err := b.rdb.HSet(t.Context(), store.DestinationsKey, "shop", start.UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	look := func(after time.Duration) []string {

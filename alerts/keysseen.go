@@ -41,7 +41,7 @@ type keysSeen struct {
 }
 
 // addKeys keeps what is known of incidents of keys, for the message about all of them.
-func (s store) addKeys(ctx context.Context, keys keyIncidents) error {
+func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 	if len(keys) == 0 {
 		return nil
 	}
@@ -70,7 +70,7 @@ func (s store) addKeys(ctx context.Context, keys keyIncidents) error {
 }
 
 // seenKeys sums up what addKeys has kept.
-func (s store) seenKeys(ctx context.Context, destination string) (keysSeen, error) {
+func (s stateStore) seenKeys(ctx context.Context, destination string) (keysSeen, error) {
 	values, err := s.rdb.HVals(ctx, key("keys-seen", destination)).Result()
 	if err != nil {
 		return keysSeen{}, fmt.Errorf("alerts: count incidents of keys: %w", err)
@@ -85,7 +85,7 @@ func (s store) seenKeys(ctx context.Context, destination string) (keysSeen, erro
 	return sum, nil
 }
 
-func (s store) forgetKeys(ctx context.Context, destination string) error {
+func (s stateStore) forgetKeys(ctx context.Context, destination string) error {
 	if err := s.rdb.Del(ctx, key("keys-seen", destination)).Err(); err != nil {
 		return fmt.Errorf("alerts: count incidents of keys: %w", err)
 	}

@@ -14,23 +14,24 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // keep is how long what is known of a subject, and what was said of it, outlives its
 // last change.
 const keep = 30 * 24 * time.Hour
 
-// store keeps in Redis what the alerting of all workers knows. All of its keys share
+// stateStore keeps in Redis what the alerting of all workers knows. All of its keys share
 // one slot with the queue that delivers.
-type store struct {
+type stateStore struct {
 	rdb redis.UniversalClient
 	log *slog.Logger
 }
 
 func key(parts ...string) string {
-	return "tidegate:{" + record.AlertsDestination + "}:" + strings.Join(parts, ":")
+	return "tidegate:{" + store.AlertsDestination + "}:" + strings.Join(parts, ":")
 }
 
 var (
@@ -47,7 +48,7 @@ var (
 )
 
 // load reads a value, the zero one if there is none. It returns it as it is written, too.
-func load[V any](ctx context.Context, s store, name string) (v *V, raw string, err error) {
+func load[V any](ctx context.Context, s stateStore, name string) (v *V, raw string, err error) {
 	raw, err = s.rdb.Get(ctx, name).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return nil, "", fmt.Errorf("alerts: read %s: %w", name, err)
@@ -70,7 +71,7 @@ const swapTries = 50
 // change reads a value into a new V, lets f change it, and writes it if f says so and
 // nobody else has written meanwhile; else it begins anew. It returns the value. What f
 // takes into it must be read by f: what was read before may be older than the value.
-func change[V any](ctx context.Context, s store, name string, f func(*V) (bool, error)) (*V, error) {
+func change[V any](ctx context.Context, s stateStore, name string, f func(*V) (bool, error)) (*V, error) {
 	for range swapTries {
 		v, raw, err := load[V](ctx, s, name)
 		if err != nil {
@@ -103,12 +104,12 @@ const lockFor = slackTimeout + 5*time.Second
 
 // lock is one worker's turn to speak about a subject.
 type lock struct {
-	s     store
+	s     stateStore
 	name  string
 	token string
 }
 
-func (s store) lock(ctx context.Context, name, who string) (*lock, error) {
+func (s stateStore) lock(ctx context.Context, name, who string) (*lock, error) {
 	// A job that was taken back from a worker which stalled may run twice.
 	token := fmt.Sprintf("%s %016x", who, rand.Uint64()) //nolint:gosec // it has to be unique, not secret
 	ok, err := lease.Acquire(ctx, s.rdb, name, token, lockFor)
@@ -158,7 +159,7 @@ func (l *lock) unlock(ctx context.Context) {
 }
 
 // unclaim lets go of keys that somebody may hold.
-func (s store) unclaim(ctx context.Context, who string, names ...string) error {
+func (s stateStore) unclaim(ctx context.Context, who string, names ...string) error {
 	var errs []error
 	for _, name := range names {
 		errs = append(errs, lease.Release(ctx, s.rdb, name, who))
@@ -171,7 +172,7 @@ func (s store) unclaim(ctx context.Context, who string, names ...string) error {
 
 // once says whether something may be done that is to be done at most once per period,
 // by whichever worker asks first.
-func (s store) once(ctx context.Context, period time.Duration, what ...string) (bool, error) {
+func (s stateStore) once(ctx context.Context, period time.Duration, what ...string) (bool, error) {
 	ok, err := lease.Once(ctx, s.rdb, key(append([]string{"limit"}, what...)...), period)
 	if err != nil {
 		return false, fmt.Errorf("alerts: limit: %w", err)
@@ -180,7 +181,7 @@ func (s store) once(ctx context.Context, period time.Duration, what ...string) (
 }
 
 // done says whether something was done within its period.
-func (s store) done(ctx context.Context, what ...string) (bool, error) {
+func (s stateStore) done(ctx context.Context, what ...string) (bool, error) {
 	n, err := s.rdb.Exists(ctx, key(append([]string{"limit"}, what...)...)).Result()
 	if err != nil {
 		return false, fmt.Errorf("alerts: limit: %w", err)
@@ -190,7 +191,7 @@ func (s store) done(ctx context.Context, what ...string) (bool, error) {
 
 // failed counts n failed jobs of a destination and returns how many there were within
 // the time.
-func (s store) failed(ctx context.Context, destination string, n int, within time.Duration) (int, error) {
+func (s stateStore) failed(ctx context.Context, destination string, n int, within time.Duration) (int, error) {
 	sum, err := burstScript.Run(ctx, s.rdb, []string{key("failed", destination)}, n, within.Milliseconds()).Int()
 	if err != nil {
 		return 0, fmt.Errorf("alerts: count failed jobs: %w", err)
@@ -202,7 +203,7 @@ func (s store) failed(ctx context.Context, destination string, n int, within tim
 const mostAnswers = 3
 
 // addAnswer keeps a refusal as the reason of an incident.
-func (s store) addAnswer(ctx context.Context, a Answer) error {
+func (s stateStore) addAnswer(ctx context.Context, a Answer) error {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return fmt.Errorf("alerts: keep an answer: %w", err)
@@ -227,7 +228,7 @@ func (s store) addAnswer(ctx context.Context, a Answer) error {
 }
 
 // answers returns the last refusals, the newest first.
-func (s store) answers(ctx context.Context, name string) ([]Answer, error) {
+func (s stateStore) answers(ctx context.Context, name string) ([]Answer, error) {
 	raw, err := s.rdb.LRange(ctx, key("answers", name), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("alerts: read answers: %w", err)
@@ -244,7 +245,7 @@ func (s store) answers(ctx context.Context, name string) ([]Answer, error) {
 
 // firstRun is since when there has been alerting without a gap of an hour: what ended
 // before is not told of.
-func (s store) firstRun(ctx context.Context, now time.Time) (time.Time, error) {
+func (s stateStore) firstRun(ctx context.Context, now time.Time) (time.Time, error) {
 	k := key("since")
 	if err := swapScript.Run(ctx, s.rdb, []string{k}, "", now.UnixMilli(), time.Hour.Milliseconds()).Err(); err != nil {
 		return time.Time{}, fmt.Errorf("alerts: write since when: %w", err)

@@ -105,7 +105,7 @@ func TestTurnsOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	rdb := redistest.Start(t).Client(t)
-	s := store{rdb: rdb, log: slog.New(slog.DiscardHandler)}
+	s := stateStore{rdb: rdb, log: slog.New(slog.DiscardHandler)}
 	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -7,8 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Action is something that people do to jobs.
@@ -33,7 +32,7 @@ const (
 )
 
 // ActOption says more about an action.
-type ActOption func(*lifecycle.Order)
+type ActOption func(*store.Order)
 
 // Bounds of what is kept of an action, in bytes.
 const (
@@ -42,12 +41,12 @@ const (
 )
 
 // By says who acts, for the history of the jobs: up to 128 bytes of it.
-func By(name string) ActOption { return func(o *lifecycle.Order) { o.By = cut(name, maxBy) } }
+func By(name string) ActOption { return func(o *store.Order) { o.By = cut(name, maxBy) } }
 
 // Because says why, for the history, in which texts are cut to 300 bytes, and for the
 // last error of a cancelled job: up to 1024 bytes of it.
 func Because(reason string) ActOption {
-	return func(o *lifecycle.Order) { o.Reason = cut(reason, maxReason) }
+	return func(o *store.Order) { o.Reason = cut(reason, maxReason) }
 }
 
 // cut shortens text to be stored, between characters.
@@ -181,7 +180,7 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 		if q := where[id]; q != "" {
 			byQueue[q] = append(byQueue[q], i)
 		} else {
-			results[i].take(a, lifecycle.Verdict{Outcome: lifecycle.NotFound})
+			results[i].take(a, store.Verdict{Outcome: store.NotFound})
 		}
 	}
 	for queue, places := range byQueue {
@@ -201,13 +200,13 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 	return results, nil
 }
 
-func orderOf(a Action, opts []ActOption) (lifecycle.Order, error) {
+func orderOf(a Action, opts []ActOption) (store.Order, error) {
 	switch a {
 	case ActionCancel, ActionPause, ActionResume, ActionRetry, ActionExpire:
 	default:
-		return lifecycle.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
+		return store.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
 	}
-	order := lifecycle.Order{Action: lifecycle.Action(a)}
+	order := store.Order{Action: store.Action(a)}
 	for _, o := range opts {
 		o(&order)
 	}
@@ -216,11 +215,11 @@ func orderOf(a Action, opts []ActOption) (lifecycle.Order, error) {
 
 // act carries an order out in one queue. Of what follows from it only parents are
 // asked here; children are to be told: see tellChildren.
-func (c *Client) act(ctx context.Context, order lifecycle.Order, queue string, ids []string) ([]lifecycle.Verdict, error) {
-	verdicts, err := lifecycle.Act(ctx, c.rdb, queue, order, ids)
+func (c *Client) act(ctx context.Context, order store.Order, queue string, ids []string) ([]store.Verdict, error) {
+	verdicts, err := store.Act(ctx, c.rdb, queue, order, ids)
 	for i, v := range verdicts {
-		if v.Outcome == lifecycle.Orphan {
-			err = errors.Join(err, c.readopt(ctx, lifecycle.Ref{Queue: queue, ID: ids[i]}, &verdicts[i]))
+		if v.Outcome == store.Orphan {
+			err = errors.Join(err, c.readopt(ctx, store.Ref{Queue: queue, ID: ids[i]}, &verdicts[i]))
 		}
 	}
 	return verdicts, err
@@ -228,13 +227,13 @@ func (c *Client) act(ctx context.Context, order lifecycle.Order, queue string, i
 
 // readopt makes a job that is to run again known to its parents. One of them may
 // cancel it at once.
-func (c *Client) readopt(ctx context.Context, ref lifecycle.Ref, v *lifecycle.Verdict) error {
-	if err := lifecycle.Readopt(ctx, c.rdb, ref, c.locate); err != nil {
+func (c *Client) readopt(ctx context.Context, ref store.Ref, v *store.Verdict) error {
+	if err := store.Readopt(ctx, c.rdb, ref, c.locate); err != nil {
 		return err
 	}
-	now, err := lifecycle.Look(ctx, c.rdb, ref.Queue, []string{ref.ID})
-	if err == nil && now[0].State == record.StateCancelled {
-		*v = lifecycle.Verdict{Outcome: lifecycle.ParentDead, State: record.StateCancelled}
+	now, err := store.Look(ctx, c.rdb, ref.Queue, []string{ref.ID})
+	if err == nil && now[0].State == store.StateCancelled {
+		*v = store.Verdict{Outcome: store.ParentDead, State: store.StateCancelled}
 	}
 	return err
 }
@@ -242,33 +241,33 @@ func (c *Client) readopt(ctx context.Context, ref lifecycle.Ref, v *lifecycle.Ve
 // tellChildren tells the children of jobs of the queue that have ended. Workers
 // would do it too, within a second.
 func (c *Client) tellChildren(ctx context.Context, queue string) error {
-	return lifecycle.TellAll(ctx, c.rdb, queue, func() {})
+	return store.ReleaseAllChildren(ctx, c.rdb, queue, func() {})
 }
 
 // take translates a verdict.
-func (r *ActResult) take(a Action, v lifecycle.Verdict) {
+func (r *ActResult) take(a Action, v store.Verdict) {
 	detail := ""
 	if v.State == "cancelling" {
-		v.State, detail = record.StateActive, "and about to be cancelled"
+		v.State, detail = store.StateActive, "and about to be cancelled"
 	}
 	r.Status = statusOf[v.State]
 	switch v.Outcome {
-	case lifecycle.Unreached:
+	case store.Unreached:
 		return
-	case lifecycle.NotFound:
+	case store.NotFound:
 		r.Err = fmt.Errorf("%s: %w", clip(r.ID), ErrNotFound)
 		return
-	case lifecycle.Done, lifecycle.Orphan:
+	case store.Done, store.Orphan:
 		r.Done, r.Err = true, nil
 		return
-	case lifecycle.Asked, lifecycle.Stuck:
-		r.Asked, r.Stuck, r.Err = true, v.Outcome == lifecycle.Stuck, nil
+	case store.Asked, store.Stuck:
+		r.Asked, r.Stuck, r.Err = true, v.Outcome == store.Stuck, nil
 		return
-	case lifecycle.ParentDead:
+	case store.ParentDead:
 		detail = "because of a parent, which has not completed; retry that one first"
-	case lifecycle.TooLate:
+	case store.TooLate:
 		detail = "and its expires_at has passed"
-	case lifecycle.Refused, lifecycle.Skipped:
+	case store.Refused, store.Skipped:
 	}
 	if r.Status == Expired && a == ActionRetry {
 		detail = "and expired jobs cannot be run again; enqueue a new one"

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -27,24 +27,24 @@ func (b *bench) place(js []*jobs.Job, state string) {
 	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, j := range js {
 			q := queueOf(j)
-			p.LRem(ctx, record.Pending(q), 1, j.ID)
-			fields := []any{record.FieldState, state}
+			p.LRem(ctx, store.PendingKey(q), 1, j.ID)
+			fields := []any{store.FieldState, state}
 			switch state {
-			case record.StateActive:
-				p.LPush(ctx, record.Active(q), j.ID)
-				fields = append(fields, record.FieldStartedAt, time.Now().UnixMilli(), record.FieldBy, "w:1")
-			case record.StateRetry, record.StateScheduled:
-				p.ZAdd(ctx, map[string]string{record.StateRetry: record.Retry(q), record.StateScheduled: record.Scheduled(q)}[state],
+			case store.StateActive:
+				p.LPush(ctx, store.ActiveKey(q), j.ID)
+				fields = append(fields, store.FieldStartedAt, time.Now().UnixMilli(), store.FieldBy, "w:1")
+			case store.StateRetry, store.StateScheduled:
+				p.ZAdd(ctx, map[string]string{store.StateRetry: store.RetryKey(q), store.StateScheduled: store.ScheduledKey(q)}[state],
 					redis.Z{Score: float64(later.Unix() + int64(i)), Member: j.ID})
-				fields = append(fields, record.FieldAvailableAt, (later.Unix()+int64(i))*1000)
-			case record.StateCompleted:
-				p.ZAdd(ctx, record.Completed(q), redis.Z{Score: float64(later.Unix() + int64(i)), Member: j.ID})
-				fields = append(fields, record.FieldEndedAt, time.Now().UnixMilli())
+				fields = append(fields, store.FieldAvailableAt, (later.Unix()+int64(i))*1000)
+			case store.StateCompleted:
+				p.ZAdd(ctx, store.CompletedKey(q), redis.Z{Score: float64(later.Unix() + int64(i)), Member: j.ID})
+				fields = append(fields, store.FieldEndedAt, time.Now().UnixMilli())
 			default:
-				p.ZAdd(ctx, record.Parked(q, state), redis.Z{Score: float64(time.Now().UnixMilli() - int64(i/3)), Member: j.ID})
-				fields = append(fields, record.FieldEndedAt, time.Now().UnixMilli(), record.FieldLastError, "boom")
+				p.ZAdd(ctx, store.ParkedKey(q, state), redis.Z{Score: float64(time.Now().UnixMilli() - int64(i/3)), Member: j.ID})
+				fields = append(fields, store.FieldEndedAt, time.Now().UnixMilli(), store.FieldLastError, "boom")
 			}
-			p.HSet(ctx, record.Task(q, j.ID), fields...)
+			p.HSet(ctx, store.TaskKey(q, j.ID), fields...)
 		}
 		return nil
 	})
@@ -99,13 +99,13 @@ func newCrowd(t *testing.T, rdb redis.UniversalClient, n int) *crowd {
 		c.jobs = append(c.jobs, r.Job)
 		switch i % 11 {
 		case 3:
-			groups[record.StateActive] = append(groups[record.StateActive], r.Job)
+			groups[store.StateActive] = append(groups[store.StateActive], r.Job)
 		case 4:
-			groups[record.StateRetry] = append(groups[record.StateRetry], r.Job)
+			groups[store.StateRetry] = append(groups[store.StateRetry], r.Job)
 		case 5:
-			groups[record.StateCompleted] = append(groups[record.StateCompleted], r.Job)
+			groups[store.StateCompleted] = append(groups[store.StateCompleted], r.Job)
 		case 6:
-			groups[record.StateFailed] = append(groups[record.StateFailed], r.Job)
+			groups[store.StateFailed] = append(groups[store.StateFailed], r.Job)
 		case 7, 1:
 			pause = append(pause, r.Job.ID)
 		case 8:
@@ -332,7 +332,7 @@ func TestActWhereOnOverdueJobs(t *testing.T) {
 		{jobs.ActionExpire, (*bench).enqueue, jobs.ActSummary{Done: 2}, 2},
 		{jobs.ActionRetry, func(b *bench, o ...jobs.Option) *jobs.Job {
 			j := b.enqueue(o...)
-			b.run(j, record.StateFailed)
+			b.run(j, store.StateFailed)
 			return j
 		}, jobs.ActSummary{Done: 1, Refused: 1}, 1},
 	} {
@@ -458,18 +458,18 @@ func TestActWhereWhileJobsMove(t *testing.T) {
 				return
 			default:
 			}
-			id, err := b.rdb.LMove(ctx, record.Pending(b.queue()), record.Active(b.queue()), "RIGHT", "LEFT").Result()
+			id, err := b.rdb.LMove(ctx, store.PendingKey(b.queue()), store.ActiveKey(b.queue()), "RIGHT", "LEFT").Result()
 			if errors.Is(err, redis.Nil) {
 				continue
 			}
-			if b.rdb.HGet(ctx, record.Task(b.queue(), id), record.FieldState).Val() != record.StatePending {
-				_ = b.rdb.LRem(ctx, record.Active(b.queue()), 1, id).Err()
+			if b.rdb.HGet(ctx, store.TaskKey(b.queue(), id), store.FieldState).Val() != store.StatePending {
+				_ = b.rdb.LRem(ctx, store.ActiveKey(b.queue()), 1, id).Err()
 				continue
 			}
 			taken[id] = true
-			_ = b.rdb.LRem(ctx, record.Active(b.queue()), 1, id).Err()
-			_ = b.rdb.ZAdd(ctx, record.Completed(b.queue()), redis.Z{Score: 5e9, Member: id}).Err()
-			_ = b.rdb.HSet(ctx, record.Task(b.queue(), id), record.FieldState, record.StateCompleted).Err()
+			_ = b.rdb.LRem(ctx, store.ActiveKey(b.queue()), 1, id).Err()
+			_ = b.rdb.ZAdd(ctx, store.CompletedKey(b.queue()), redis.Z{Score: 5e9, Member: id}).Err()
+			_ = b.rdb.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldState, store.StateCompleted).Err()
 		}
 	})
 	var produced []string
@@ -527,9 +527,9 @@ func TestActWhereCancelledInTheMiddle(t *testing.T) {
 	if !errors.Is(err, context.Canceled) || !strings.HasPrefix(fmt.Sprint(err), "jobs: cancel: ") {
 		t.Errorf("error %v", err)
 	}
-	s, err := lifecycle.Stats(context.Background(), b.rdb, b.queue())
+	s, err := store.Stats(context.Background(), b.rdb, b.queue())
 	b.must(err)
-	if got := s.States[record.StateCancelled]; got != sum.Done {
+	if got := s.States[store.StateCancelled]; got != sum.Done {
 		t.Errorf("%+v is told, %d are cancelled", sum, got)
 	}
 }

@@ -8,10 +8,9 @@ import (
 	"math"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // BatchStatus is how far a batch is. Jobs whose retention has ended are not
@@ -46,7 +45,7 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 	b := &BatchStatus{Batch: name, Counts: map[Status]int{}}
 	ended := 0
 	for _, q := range queues {
-		counts, err := lifecycle.CountBatch(ctx, c.rdb, q, name)
+		counts, err := store.CountBatch(ctx, c.rdb, q, name)
 		if err != nil {
 			return nil, fmt.Errorf("jobs: batch %s: %w", name, err)
 		}
@@ -84,7 +83,7 @@ func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 	cmds := make([]*redis.IntCmd, len(queues))
 	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
-			cmds[i] = pipe.ZCard(ctx, record.Batch(q, name))
+			cmds[i] = pipe.ZCard(ctx, store.BatchKey(q, name))
 		}
 		return nil
 	}); err != nil {
@@ -103,7 +102,7 @@ func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, erro
 	cmds := make([]*redis.IntCmd, len(queues))
 	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
-			cmds[i] = pipe.Exists(ctx, record.Batch(q, name))
+			cmds[i] = pipe.Exists(ctx, store.BatchKey(q, name))
 		}
 		return nil
 	}); err != nil {

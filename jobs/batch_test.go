@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -35,7 +36,7 @@ func TestBatch(t *testing.T) {
 		b.enqueue(in, jobs.Delay(hour), jobs.Prioritize(jobs.PriorityHigh))
 		run := b.enqueue(in, jobs.Prioritize(jobs.PriorityLow))
 		b.start(run)
-		for _, state := range []string{record.StateRetry, record.StateCompleted, record.StateFailed} {
+		for _, state := range []string{store.StateRetry, store.StateCompleted, store.StateFailed} {
 			j := a.enqueue(in)
 			a.start(j)
 			a.finish(j, state, time.Now().Add(hour))
@@ -67,7 +68,7 @@ func TestBatch(t *testing.T) {
 		}
 		_, err := a.ActWhere(context.Background(), jobs.ActionCancel, jobs.Filter{Batch: name})
 		a.must(err)
-		b.finish(run, record.StateCompleted, time.Now())
+		b.finish(run, store.StateCompleted, time.Now())
 		got := b.batch(name)
 		if !got.Done || got.Progress != 1 || got.Counts[jobs.Cancelled] != 7 || got.Counts[jobs.Completed] != 2 {
 			t.Errorf("ended: %+v", got)
@@ -143,7 +144,7 @@ func TestWaitBatch(t *testing.T) {
 		first, second := b.enqueue(jobs.Batch(b.dest)), b.enqueue(jobs.Batch(b.dest))
 		steps := []func(){
 			func() { b.start(first) },
-			func() { b.finish(first, record.StateCompleted, time.Now()) },
+			func() { b.finish(first, store.StateCompleted, time.Now()) },
 			func() { b.must(b.Pause(ctx, second.ID)) },
 			func() { b.must(b.Resume(ctx, second.ID)) },
 			func() { b.enqueue(jobs.Batch(b.dest), jobs.TTL(0)) },

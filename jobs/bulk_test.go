@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -87,11 +88,11 @@ func failAll(b *bench, js []*jobs.Job) {
 	ctx := context.Background()
 	now := time.Now().UnixMilli()
 	_, err := b.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		p.Del(ctx, record.Pending(b.queue()))
+		p.Del(ctx, store.PendingKey(b.queue()))
 		for i, j := range js {
 			at := now + int64(i/200)
-			p.ZAdd(ctx, record.Failed(b.queue()), redis.Z{Score: float64(at), Member: j.ID})
-			p.HSet(ctx, record.Task(b.queue(), j.ID), record.FieldState, record.StateFailed, record.FieldEndedAt, at, record.FieldLastError, "boom")
+			p.ZAdd(ctx, store.FailedKey(b.queue()), redis.Z{Score: float64(at), Member: j.ID})
+			p.HSet(ctx, store.TaskKey(b.queue(), j.ID), store.FieldState, store.StateFailed, store.FieldEndedAt, at, store.FieldLastError, "boom")
 		}
 		return nil
 	})

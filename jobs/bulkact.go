@@ -7,8 +7,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // ActSummary is what an action came to for the jobs of a filter.
@@ -73,12 +72,12 @@ func (c *Client) ActWhere(ctx context.Context, a Action, f Filter, opts ...ActOp
 // bulk is one ActWhere.
 type bulk struct {
 	c       *Client
-	order   lifecycle.Order
+	order   store.Order
 	sum     ActSummary
 	changed int             // since the pass began
 	told    map[string]bool // ids that were counted as asked or refused
 	queues  map[string]bool // that were acted in
-	orphans []lifecycle.Ref // retried, and cancelled again by a parent
+	orphans []store.Ref     // retried, and cancelled again by a parent
 }
 
 func (b *bulk) run(ctx context.Context, a Action, f Filter) error {
@@ -108,16 +107,16 @@ func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
 	verdicts, err := b.c.act(ctx, b.order, queue, ids)
 	for i, v := range verdicts {
 		switch v.Outcome {
-		case lifecycle.Done, lifecycle.Orphan:
+		case store.Done, store.Orphan:
 			b.sum.Done++
 			b.changed++
-		case lifecycle.Asked, lifecycle.Stuck:
+		case store.Asked, store.Stuck:
 			b.once(ids[i], &b.sum.Asked)
-		case lifecycle.Refused, lifecycle.TooLate:
+		case store.Refused, store.TooLate:
 			b.once(ids[i], &b.sum.Refused)
-		case lifecycle.ParentDead:
-			b.orphans = append(b.orphans, lifecycle.Ref{Queue: queue, ID: ids[i]})
-		case lifecycle.Skipped, lifecycle.NotFound, lifecycle.Unreached:
+		case store.ParentDead:
+			b.orphans = append(b.orphans, store.Ref{Queue: queue, ID: ids[i]})
+		case store.Skipped, store.NotFound, store.Unreached:
 		}
 	}
 	return err
@@ -170,7 +169,7 @@ func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error
 	}
 	n := 0
 	err = c.walk(ctx, a, f, func(s source, states, ids []string) error {
-		found, err := lifecycle.Look(ctx, c.rdb, s.queue, ids)
+		found, err := store.Look(ctx, c.rdb, s.queue, ids)
 		for _, st := range found {
 			elsewhere := s.kind == list && st.Ghost
 			if !elsewhere && slices.Contains(states, st.State) && possible(a, st, now) {
@@ -186,9 +185,9 @@ func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error
 }
 
 // possible reports whether the action does something to a job in one of its states.
-func possible(a Action, st lifecycle.Standing, now time.Time) bool {
+func possible(a Action, st store.Standing, now time.Time) bool {
 	overdue := !st.ExpiresAt.IsZero() && !now.Before(st.ExpiresAt)
-	if st.State == record.StateActive {
+	if st.State == store.StateActive {
 		return a == ActionCancel || a == ActionPause && st.Mark != "cancel" || a == ActionResume && st.Mark == "pause"
 	}
 	return !overdue || a == ActionExpire

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // mostChildren is how many children Children names.
@@ -28,8 +28,8 @@ func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, ErrNotFound)
 	}
 	pipe := c.rdb.Pipeline()
-	untold := pipe.SRandMemberN(ctx, record.Children(queue, id), mostChildren)
-	told := pipe.HMGet(ctx, record.Task(queue, id), record.FieldTold)
+	untold := pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)
+	told := pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldTold)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
 	}

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Client enqueues jobs and looks them up. It is safe for concurrent use, needs
@@ -61,7 +61,7 @@ func WithRetention(d time.Duration) ClientOption { return func(c *Client) { c.re
 // NewClient returns a client on rdb, which stays the caller's to close. It
 // sends nothing yet. An error about the options matches ErrInvalid and names all that is wrong.
 func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
-	if record.NilClient(rdb) {
+	if store.NilClient(rdb) {
 		return nil, errors.New("jobs: new client: the Redis client is nil")
 	}
 	c := &Client{

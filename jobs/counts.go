@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Backlog is how many jobs of the destination have not ended, as Stats counts them,
@@ -22,12 +22,12 @@ func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
 	var pending []*redis.IntCmd
 	var ghosts []*redis.StringCmd
 	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
-		pending = append(pending, pipe.LLen(ctx, record.Pending(queue)))
-		ghosts = append(ghosts, pipe.Get(ctx, record.Ghosts(queue)))
-		cards = append(cards, pipe.LLen(ctx, record.Active(queue)))
+		pending = append(pending, pipe.LLen(ctx, store.PendingKey(queue)))
+		ghosts = append(ghosts, pipe.Get(ctx, store.TombstonesKey(queue)))
+		cards = append(cards, pipe.LLen(ctx, store.ActiveKey(queue)))
 		for _, key := range []string{
-			record.Scheduled(queue), record.Retry(queue), record.Held(queue),
-			record.Parked(queue, record.StatePaused), record.Parked(queue, record.StateWaiting),
+			store.ScheduledKey(queue), store.RetryKey(queue), store.HeldKey(queue),
+			store.ParkedKey(queue, store.StatePaused), store.ParkedKey(queue, store.StateWaiting),
 		} {
 			cards = append(cards, pipe.ZCard(ctx, key))
 		}
@@ -50,7 +50,7 @@ func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
 func (c *Client) Expiring(ctx context.Context, destination string, until time.Time) (int, error) {
 	var counts []*redis.IntCmd
 	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
-		counts = append(counts, pipe.ZCount(ctx, record.Expiry(queue), "-inf", strconv.FormatInt(until.UnixMilli(), 10)))
+		counts = append(counts, pipe.ZCount(ctx, store.ExpiryKey(queue), "-inf", strconv.FormatInt(until.UnixMilli(), 10)))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("jobs: expiring: %w", err)
@@ -68,7 +68,7 @@ func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, e
 	}
 	var counts []*redis.IntCmd
 	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
-		counts = append(counts, pipe.ZCard(ctx, record.HeldOf(queue, key)))
+		counts = append(counts, pipe.ZCard(ctx, store.HeldJobsKey(queue, key)))
 	})
 	if err != nil {
 		return 0, fmt.Errorf("jobs: held jobs: %w", err)
@@ -82,7 +82,7 @@ func (c *Client) countIn(ctx context.Context, destination string, ask func(pipe 
 		return &UnknownDestinationError{Name: destination, Known: c.known.list()}
 	}
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, q := range record.Queues(destination) {
+		for _, q := range store.Queues(destination) {
 			ask(pipe, q)
 		}
 		return nil

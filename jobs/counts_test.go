@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -43,7 +44,7 @@ func TestBacklog(t *testing.T) {
 		b.must(b.Cancel(ctx, cancelled.ID)) // its id is still in the list
 		b.must(b.Pause(ctx, paused.ID))
 		is(5)
-		b.end(first.ID, record.Retry(b.queue()), record.StateRetry, 4e9)
+		b.end(first.ID, store.RetryKey(b.queue()), store.StateRetry, 4e9)
 		is(5)
 		b.must(b.Cancel(ctx, held.ID))
 		is(4)
@@ -54,7 +55,7 @@ func TestBacklog(t *testing.T) {
 		if n, err := b.Backlog(ctx, b.dest); err != nil || n != 5 {
 			t.Errorf("a backlog of %d, %v; want 5", n, err)
 		}
-		if state := b.rdb.HGet(ctx, record.Task(b.queue(), over.ID), record.FieldState).Val(); state != record.StatePending {
+		if state := b.rdb.HGet(ctx, store.TaskKey(b.queue(), over.ID), store.FieldState).Val(); state != store.StatePending {
 			t.Errorf("it is %s: counting has changed it", state)
 		}
 		is2, err := b.Stats(ctx, b.dest) // which ends it
@@ -154,7 +155,7 @@ func TestCountsAreCheap(t *testing.T) {
 		"held":     func(d string) (int, error) { return c.HeldCount(ctx, d, "k") },
 	}
 	for name, count := range counts {
-		for _, d := range []string{"known", "nobody", record.AlertsDestination} {
+		for _, d := range []string{"known", "nobody", store.AlertsDestination} {
 			before := trips()
 			if n, err := count(d); n != 0 || err != nil {
 				t.Errorf("%s of %s: %d, %v", name, d, n, err)

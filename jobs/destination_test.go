@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -43,7 +44,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	t.Parallel()
 	rdb := embedded(t)
 	ctx := context.Background()
-	if err := rdb.HSet(ctx, record.DestinationsKey, "deviantart", "1700000000123").Err(); err != nil {
+	if err := rdb.HSet(ctx, store.DestinationsKey, "deviantart", "1700000000123").Err(); err != nil {
 		t.Fatal(err)
 	}
 	c, err := jobs.NewClient(rdb, jobs.WithDestinations("mastodon"))
@@ -73,7 +74,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	}
 
 	// A worker that has just come is found without a restart.
-	if err := rdb.HSet(ctx, record.DestinationsKey, "devianart", "1700000000123").Err(); err != nil {
+	if err := rdb.HSet(ctx, store.DestinationsKey, "devianart", "1700000000123").Err(); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the new destination is known", func() bool {
@@ -124,7 +125,7 @@ func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
 func TestUnknownDestinationUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
-	if err := rdb.HSet(t.Context(), record.DestinationsKey, "real", "1").Err(); err != nil {
+	if err := rdb.HSet(t.Context(), store.DestinationsKey, "real", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
@@ -181,7 +182,7 @@ func TestUnknownDestinationsAreBounded(t *testing.T) {
 				}
 			}
 		}
-		if queues := rdb.SCard(ctx, record.QueuesKey).Val(); accepted != most || queues != int64(most) {
+		if queues := rdb.SCard(ctx, store.QueuesKey).Val(); accepted != most || queues != int64(most) {
 			t.Fatalf("%d jobs with names of their own were accepted and made %d queues, want %d", accepted, queues, most)
 		}
 		c := client()
@@ -193,7 +194,7 @@ func TestUnknownDestinationsAreBounded(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
-		if err := rdb.HSet(ctx, record.DestinationsKey, "new", "1").Err(); err != nil {
+		if err := rdb.HSet(ctx, store.DestinationsKey, "new", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := client().Enqueue(ctx, jobs.New("new", 1)); err != nil {

@@ -4,8 +4,7 @@ import (
 	"context"
 	"slices"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Workers end jobs whose time is over within two seconds. Whoever looks at jobs does
@@ -25,7 +24,7 @@ func (c *Client) expireAndRead(ctx context.Context, seen []*Job, read func(queue
 	seen = slices.Clone(seen)
 	for i, j := range seen {
 		if !j.Status.Final() && j.Status != Running && j.ExpiredAt(now) {
-			queue := record.Queue(j.Destination, record.Priority(j.Priority))
+			queue := store.Queue(j.Destination, store.Priority(j.Priority))
 			due[queue] = append(due[queue], i)
 		}
 	}
@@ -34,7 +33,7 @@ func (c *Client) expireAndRead(ctx context.Context, seen []*Job, read func(queue
 		for k, i := range places {
 			ids[k] = seen[i].ID
 		}
-		n, err := lifecycle.ExpireDue(ctx, c.rdb, queue, ids)
+		n, err := store.ExpireDue(ctx, c.rdb, queue, ids)
 		if err != nil {
 			return seen
 		}
@@ -82,7 +81,7 @@ func (c *Client) expireHeads(ctx context.Context, heads []*head) {
 func (c *Client) readWithoutPayloads(ctx context.Context, queue string, ids []string) ([]*Job, error) {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
-		keys[i] = record.Task(queue, id)
+		keys[i] = store.TaskKey(queue, id)
 	}
 	var out []*Job
 	for chunk := range slices.Chunk(keys, recordsAtOnce) {
@@ -107,7 +106,7 @@ const sweepsPerLook = 20
 func (c *Client) sweep(ctx context.Context, queue string, hundreds int) error {
 	ended := 0
 	for range hundreds {
-		n, more, err := lifecycle.Sweep(ctx, c.rdb, queue)
+		n, more, err := store.Sweep(ctx, c.rdb, queue)
 		if err != nil {
 			return err
 		}

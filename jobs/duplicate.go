@@ -6,9 +6,9 @@ import (
 	"iter"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // findElsewhere looks given ids up in the queues that they are not for, and among
@@ -58,7 +58,7 @@ func (c *Client) findIn(ctx context.Context, queues []string, chunk []*prepared,
 		for i, q := range queues {
 			var keys []string
 			for p := range elsewhere(q) {
-				keys = append(keys, record.Task(q, p.job.ID))
+				keys = append(keys, store.TaskKey(q, p.job.ID))
 			}
 			if len(keys) > 0 {
 				some[i] = pipe.Exists(ctx, keys...)
@@ -81,7 +81,7 @@ func (c *Client) findIn(ctx context.Context, queues []string, chunk []*prepared,
 				continue
 			}
 			for p := range elsewhere(q) {
-				probes = append(probes, probe{p, q, pipe.Exists(ctx, record.Task(q, p.job.ID))})
+				probes = append(probes, probe{p, q, pipe.Exists(ctx, store.TaskKey(q, p.job.ID))})
 			}
 		}
 		return nil
@@ -107,7 +107,7 @@ func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results [
 		cmds := make([]*redis.MapStringStringCmd, len(chunk))
 		if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i, d := range chunk {
-				cmds[i] = pipe.HGetAll(ctx, record.Task(d.queue, d.p.job.ID))
+				cmds[i] = pipe.HGetAll(ctx, store.TaskKey(d.queue, d.p.job.ID))
 			}
 			return nil
 		}); err != nil {
@@ -116,7 +116,7 @@ func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results [
 		for i, d := range chunk {
 			result := &results[d.p.index]
 			fields := cmds[i].Val()
-			if fields[record.FieldMsg] == "" {
+			if fields[store.FieldMsg] == "" {
 				// It was deleted between the check and this read.
 				result.Err = fmt.Errorf("jobs: enqueue: id %s was just deleted; try again", d.p.job.ID)
 				continue

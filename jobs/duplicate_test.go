@@ -7,10 +7,11 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -26,10 +27,10 @@ func TestDuplicateIDs(t *testing.T) {
 		first := b.enqueue(id("a"), jobs.Key("alice"))
 		high := b.enqueue(id("high"), jobs.Prioritize(jobs.PriorityHigh))
 		running := b.enqueue(id("running"))
-		b.set(running.ID, record.FieldState, record.StateActive, record.FieldReschedules, 3)
+		b.set(running.ID, store.FieldState, store.StateActive, store.FieldReschedules, 3)
 		running = b.get(running.ID)
 		done := b.enqueue(id("done"))
-		b.set(done.ID, record.FieldState, record.StateCompleted, record.FieldEndedAt, "1700000000000")
+		b.set(done.ID, store.FieldState, store.StateCompleted, store.FieldEndedAt, "1700000000000")
 		done = b.get(done.ID)
 
 		again := func(b *bench, opts ...jobs.Option) *jobs.Job {
@@ -61,9 +62,9 @@ func TestDuplicateIDs(t *testing.T) {
 		if got := b.get(first.ID); got.Duplicate || got.Key != "alice" || string(got.Payload) != "{}" {
 			t.Errorf("the existing job has become %+v", got)
 		}
-		for _, queue := range append(record.Queues(b.dest), record.Queues(other.dest)...) {
-			want := map[string]int{b.queue(): 3, record.Queue(b.dest, record.High): 1}[queue]
-			if got := len(b.waiting(queue)) + int(rdb.ZCard(ctx, record.Scheduled(queue)).Val()); got != want {
+		for _, queue := range append(store.Queues(b.dest), store.Queues(other.dest)...) {
+			want := map[string]int{b.queue(): 3, store.Queue(b.dest, store.High): 1}[queue]
+			if got := len(b.waiting(queue)) + int(rdb.ZCard(ctx, store.ScheduledKey(queue)).Val()); got != want {
 				t.Errorf("%d jobs in %s, want %d", got, queue, want)
 			}
 		}
@@ -98,7 +99,7 @@ func TestDuplicateIDsWithinOneCall(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("payload, priority, duplicate (-want +got):\n%s", diff)
 		}
-		for queue, want := range map[string]int{b.queue(): 2, record.Queue(b.dest, record.Low): 1, record.Queue(b.dest, record.High): 0} {
+		for queue, want := range map[string]int{b.queue(): 2, store.Queue(b.dest, store.Low): 1, store.Queue(b.dest, store.High): 0} {
 			if got := len(b.waiting(queue)); got != want {
 				t.Errorf("%d jobs in %s, want %d", got, queue, want)
 			}
@@ -151,13 +152,13 @@ func TestManyDuplicatesCostFewCalls(t *testing.T) {
 func TestDuplicateOfGarbage(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	b.must(b.rdb.HSet(context.Background(), record.Task(b.queue(), b.dest+"-x"), record.FieldMsg, "garbage", record.FieldState, "pending").Err())
-	b.must(b.rdb.HSet(context.Background(), record.Task(b.queue(), b.dest+"-y"), "foreign", 1).Err())
+	b.must(b.rdb.HSet(context.Background(), store.TaskKey(b.queue(), b.dest+"-x"), store.FieldMsg, "garbage", store.FieldState, "pending").Err())
+	b.must(b.rdb.HSet(context.Background(), store.TaskKey(b.queue(), b.dest+"-y"), "foreign", 1).Err())
 	results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{
 		jobs.New(b.dest, 1, jobs.ID(b.dest+"-x")), jobs.New(b.dest, 2, jobs.ID(b.dest+"-y")), jobs.New(b.dest, 3),
 	})
 	b.must(err)
-	if err := results[0].Err; err == nil || !strings.HasPrefix(err.Error(), "jobs: enqueue: id "+b.dest+"-x exists: record: decode task message") {
+	if err := results[0].Err; err == nil || !strings.HasPrefix(err.Error(), "jobs: enqueue: id "+b.dest+"-x exists: store: decode task message") {
 		t.Errorf("a record that cannot be read: %v", err)
 	}
 	if err := results[1].Err; err == nil || err.Error() != "jobs: enqueue: id "+b.dest+"-y was just deleted; try again" {

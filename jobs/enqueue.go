@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/google/uuid"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/uuid"
 )
 
 // Sizes of a bulk enqueue. A script of 200 jobs keeps Redis busy for about a
@@ -177,7 +177,7 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 			out.traced = append(out.traced, p)
 		}
 		// Ids of Tidegate's own jobs are made for one queue.
-		if p.given && !record.System(p.job.Destination) {
+		if p.given && !store.System(p.job.Destination) {
 			out.given = append(out.given, p)
 		}
 		if len(p.job.After) > 0 {
@@ -264,13 +264,13 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		return nil, err
 	}
 	p := &prepared{
-		job: job, queue: record.Queue(job.Destination, record.Priority(job.Priority)), given: s.ID != "",
+		job: job, queue: store.Queue(job.Destination, store.Priority(job.Priority)), given: s.ID != "",
 		endTrace: c.startTrace(ctx, job),
 	}
 	maps.Copy(headers, job.Trace)
-	msg := record.Message{
-		Type: record.TaskType, Payload: job.Payload, Headers: headers, ID: id, Queue: p.queue,
-		Retry: record.MaxRetry, Timeout: record.TaskTimeout, Retention: int64(c.retention / time.Second),
+	msg := store.Message{
+		Type: store.TaskType, Payload: job.Payload, Headers: headers, ID: id, Queue: p.queue,
+		Retry: store.MaxRetry, Timeout: store.TaskTimeout, Retention: int64(c.retention / time.Second),
 	}
 	p.args = [3]any{id, msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), more}
 	return p, nil
@@ -284,35 +284,35 @@ func headersOf(j *Job) (map[string]string, error) {
 			h[name] = value
 		}
 	}
-	set(record.HeaderCreated, strconv.FormatInt(j.CreatedAt.UnixMilli(), 10))
-	set(record.HeaderKey, j.Key)
-	set(record.HeaderPath, j.Request.Path)
-	set(record.HeaderQuery, j.Request.Query)
-	set(record.HeaderBatch, j.Batch)
-	set(record.HeaderOwner, j.Owner)
+	set(store.HeaderCreated, strconv.FormatInt(j.CreatedAt.UnixMilli(), 10))
+	set(store.HeaderKey, j.Key)
+	set(store.HeaderPath, j.Request.Path)
+	set(store.HeaderQuery, j.Request.Query)
+	set(store.HeaderBatch, j.Batch)
+	set(store.HeaderOwner, j.Owner)
 	if len(j.After) > 0 {
 		b, err := json.Marshal(j.After)
 		if err != nil {
 			return nil, fmt.Errorf("encode parents: %w", err)
 		}
-		set(record.HeaderAfter, string(b))
+		set(store.HeaderAfter, string(b))
 	}
 	if j.MaxReschedules != nil {
-		set(record.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
+		set(store.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
 	}
 	if len(j.Request.Headers) > 0 {
 		b, err := json.Marshal(j.Request.Headers)
 		if err != nil {
 			return nil, fmt.Errorf("encode headers: %w", err)
 		}
-		set(record.HeaderHeaders, string(b))
+		set(store.HeaderHeaders, string(b))
 	}
 	if j.Retry != nil {
 		b, err := json.Marshal(j.Retry)
 		if err != nil {
 			return nil, fmt.Errorf("encode retry policy: %w", err)
 		}
-		set(record.HeaderRetry, string(b))
+		set(store.HeaderRetry, string(b))
 	}
 	return h, nil
 }

@@ -11,12 +11,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/uuid"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -161,7 +162,7 @@ func TestAtAndDelayAreNeverEarly(t *testing.T) {
 		{"no delay", func() jobs.Option { return jobs.Delay(0) }, time.Time{}},
 	} {
 		job := b.enqueue(tc.option())
-		score, err := b.rdb.ZScore(ctx, record.Due(b.queue()), job.ID).Result()
+		score, err := b.rdb.ZScore(ctx, store.DueKey(b.queue()), job.ID).Result()
 		if tc.earliest.IsZero() {
 			if !errors.Is(err, redis.Nil) || !slices.Contains(b.waiting(b.queue()), job.ID) || !job.AvailableAt.Equal(job.CreatedAt) {
 				t.Errorf("%s: not at once: available at %s, created at %s", tc.name, job.AvailableAt, job.CreatedAt)

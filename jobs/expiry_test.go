@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -21,8 +22,8 @@ func (b *bench) overdue(js ...*jobs.Job) {
 	b.t.Helper()
 	past := time.Now().Add(-time.Second).UnixMilli()
 	for _, j := range js {
-		b.change(j, record.FieldExpiresAt, past)
-		b.must(b.rdb.ZAdd(context.Background(), record.Expiry(queueOf(j)), redis.Z{Score: float64(past), Member: j.ID}).Err())
+		b.change(j, store.FieldExpiresAt, past)
+		b.must(b.rdb.ZAdd(context.Background(), store.ExpiryKey(queueOf(j)), redis.Z{Score: float64(past), Member: j.ID}).Err())
 	}
 }
 
@@ -39,13 +40,13 @@ var expirable = []struct {
 	{"rescheduled", "while pending", func(b *bench, o ...jobs.Option) *jobs.Job {
 		j := b.enqueue(o...)
 		b.start(j)
-		b.finish(j, record.StateScheduled, time.Now().Add(hour))
+		b.finish(j, store.StateScheduled, time.Now().Add(hour))
 		return j
 	}},
 	{"retry_pending", "while retry_pending", func(b *bench, o ...jobs.Option) *jobs.Job {
 		j := b.enqueue(o...)
 		b.start(j)
-		b.finish(j, record.StateRetry, time.Now().Add(hour))
+		b.finish(j, store.StateRetry, time.Now().Add(hour))
 		return j
 	}},
 	{"waiting", "while waiting", func(b *bench, o ...jobs.Option) *jobs.Job {
@@ -59,7 +60,7 @@ var expirable = []struct {
 	{"paused while retry_pending", "while paused", func(b *bench, o ...jobs.Option) *jobs.Job {
 		j := b.enqueue(o...)
 		b.start(j)
-		b.finish(j, record.StateRetry, time.Now().Add(hour))
+		b.finish(j, store.StateRetry, time.Now().Add(hour))
 		b.must(b.Pause(context.Background(), j.ID))
 		return j
 	}},
@@ -191,7 +192,7 @@ func TestRetryOfAnOverdueJob(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	failed := b.enqueue(jobs.TTL(hour))
-	b.run(failed, record.StateFailed)
+	b.run(failed, store.StateFailed)
 	cancelled := b.enqueue(jobs.TTL(hour))
 	b.must(b.Cancel(context.Background(), cancelled.ID))
 	b.overdue(failed, cancelled)
@@ -217,14 +218,14 @@ func TestRetryKeepsTheExpiry(t *testing.T) {
 	b := newBench(t)
 	ctx := context.Background()
 	job := b.enqueue(jobs.TTL(hour))
-	b.run(job, record.StateFailed)
+	b.run(job, store.StateFailed)
 	// The sweep passes over what has ended.
-	b.must(b.rdb.ZRem(ctx, record.Expiry(b.queue()), job.ID).Err())
+	b.must(b.rdb.ZRem(ctx, store.ExpiryKey(b.queue()), job.ID).Err())
 	b.must(b.Retry(ctx, job.ID))
 	if got := b.get(job.ID); got.ExpiresAt == nil || !got.ExpiresAt.Equal(*job.ExpiresAt) {
 		t.Errorf("expires at %v, want %s", got.ExpiresAt, job.ExpiresAt)
 	}
-	score, err := b.rdb.ZScore(ctx, record.Expiry(b.queue()), job.ID).Result()
+	score, err := b.rdb.ZScore(ctx, store.ExpiryKey(b.queue()), job.ID).Result()
 	if err != nil || score != float64(job.ExpiresAt.UnixMilli()) {
 		t.Errorf("among those to expire at %f: %v", score, err)
 	}
@@ -243,7 +244,7 @@ func TestARunningJobDoesNotExpire(t *testing.T) {
 	if got := b.stats().Counts; got[jobs.Running] != 1 || got[jobs.Expired] != 0 {
 		t.Errorf("counts %v", got)
 	}
-	b.finish(job, record.StateCompleted, time.Now())
+	b.finish(job, store.StateCompleted, time.Now())
 	if got := b.get(job.ID); got.Status != jobs.Completed || got.MarkedExpiredAt != nil {
 		t.Errorf("it is %+v", got)
 	}

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sync/errgroup"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
+	"golang.org/x/sync/errgroup"
 )
 
 // registerAtOnce is how many parents are told of their children at a time.
@@ -78,8 +78,8 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 		}
 		byQueue[p.queue] = append(byQueue[p.queue], p)
 	}
-	children := map[string][]lifecycle.Ref{}
-	byRef := map[lifecycle.Ref]*Result{}
+	children := map[string][]store.Ref{}
+	byRef := map[store.Ref]*Result{}
 	var failed error
 	for _, queue := range order {
 		found, err := c.sendTo(ctx, queue, byQueue[queue], elsewhere, results)
@@ -89,7 +89,7 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 			if results[p.index].Job != p.job || p.job.Status != Waiting {
 				continue // a duplicate, or expired at once
 			}
-			ref := lifecycle.Ref{Queue: queue, ID: p.job.ID}
+			ref := store.Ref{Queue: queue, ID: p.job.ID}
 			byRef[ref] = &results[p.index]
 			for _, parent := range p.job.After {
 				children[parent] = append(children[parent], ref)
@@ -102,15 +102,15 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 // registerAgain makes jobs known to their parents that existed and wait: perhaps
 // their first enqueue was cut off before that.
 func (c *Client) registerAgain(ctx context.Context, ds []duplicate, results []Result) error {
-	children := map[string][]lifecycle.Ref{}
-	byRef := map[lifecycle.Ref]*Result{}
+	children := map[string][]store.Ref{}
+	byRef := map[store.Ref]*Result{}
 	var parents []string
 	for _, d := range ds {
 		j := results[d.p.index].Job
 		if j == nil || j.Status != Waiting {
 			continue
 		}
-		ref := lifecycle.Ref{Queue: d.queue, ID: j.ID}
+		ref := store.Ref{Queue: d.queue, ID: j.ID}
 		byRef[ref] = &results[d.p.index]
 		for _, parent := range j.After {
 			children[parent] = append(children[parent], ref)
@@ -124,20 +124,20 @@ func (c *Client) registerAgain(ctx context.Context, ds []duplicate, results []Re
 	if err != nil {
 		return fmt.Errorf("look up parents: %w", err)
 	}
-	maps.DeleteFunc(children, func(parent string, _ []lifecycle.Ref) bool { return where[parent] == "" })
+	maps.DeleteFunc(children, func(parent string, _ []store.Ref) bool { return where[parent] == "" })
 	return c.register(ctx, children, where, byRef)
 }
 
 // register makes the children known to their parents, and reads those again that
 // were released or cancelled at once.
-func (c *Client) register(ctx context.Context, children map[string][]lifecycle.Ref, where map[string]string, results map[lifecycle.Ref]*Result) error {
+func (c *Client) register(ctx context.Context, children map[string][]store.Ref, where map[string]string, results map[store.Ref]*Result) error {
 	var mu sync.Mutex
 	changed := map[string][]string{} // queue → ids
 	group, groupCtx := errgroup.WithContext(ctx)
 	group.SetLimit(registerAtOnce)
 	for parent, refs := range children {
 		group.Go(func() error {
-			ended, err := lifecycle.Register(groupCtx, c.rdb, lifecycle.Ref{Queue: where[parent], ID: parent}, refs)
+			ended, err := store.Register(groupCtx, c.rdb, store.Ref{Queue: where[parent], ID: parent}, refs)
 			if ended {
 				mu.Lock()
 				defer mu.Unlock()
@@ -158,7 +158,7 @@ func (c *Client) register(ctx context.Context, children map[string][]lifecycle.R
 				return err
 			}
 			for _, j := range found {
-				if r := results[lifecycle.Ref{Queue: queue, ID: j.ID}]; r != nil {
+				if r := results[store.Ref{Queue: queue, ID: j.ID}]; r != nil {
 					j.Duplicate = r.Job.Duplicate
 					r.Job = j
 				}
@@ -184,5 +184,5 @@ func (c *Client) locate(ctx context.Context, ids []string) (map[string]string, e
 	if err != nil {
 		return nil, err
 	}
-	return lifecycle.Locate(ctx, c.rdb, queues, ids)
+	return store.Locate(ctx, c.rdb, queues, ids)
 }

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -92,10 +92,10 @@ func (b *bench) work(queues ...string) {
 	b.t.Helper()
 	for range 10 { // what one is told may be what another has to tell
 		for _, q := range queues {
-			parents, err := lifecycle.Undelivered(context.Background(), b.rdb, q, 100)
+			parents, err := store.Undelivered(context.Background(), b.rdb, q, 100)
 			b.must(err)
 			for _, p := range parents {
-				b.must(lifecycle.Tell(context.Background(), b.rdb, p))
+				b.must(store.ReleaseChildren(context.Background(), b.rdb, p))
 			}
 		}
 	}
@@ -121,7 +121,7 @@ func (b *bench) locate(ctx context.Context, ids []string) (map[string]string, er
 // nobody is released twice.
 func TestDeathWhileChildrenAreTold(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{record.StateCompleted, record.StateFailed} {
+	for _, end := range []string{store.StateCompleted, store.StateFailed} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			diesAnywhere(t, func(t *testing.T, alive, dying redis.UniversalClient) error {
@@ -134,9 +134,9 @@ func TestDeathWhileChildrenAreTold(t *testing.T) {
 				half := b.enqueue(jobs.After(parent.ID, second.ID))
 				grandchild := b.enqueue(jobs.After(children[1].ID))
 				b.run(parent, end)
-				err := lifecycle.Tell(context.Background(), dying, lifecycle.Ref{Queue: b.queue(), ID: parent.ID})
+				err := store.ReleaseChildren(context.Background(), dying, store.Ref{Queue: b.queue(), ID: parent.ID})
 				b.work(b.queue(), other.queue())
-				if end == record.StateFailed {
+				if end == store.StateFailed {
 					why := "parent " + parent.ID + " failed: boom"
 					for _, c := range append(children, half) {
 						b.wantCancelled(c, why)
@@ -166,7 +166,7 @@ func TestNextActionTellsChildren(t *testing.T) {
 	b, other := newBench(t), newBench(t)
 	parent, unrelated := b.enqueue(), b.enqueue()
 	child := other.enqueue(jobs.After(parent.ID))
-	b.run(parent, record.StateCompleted) // and the worker died
+	b.run(parent, store.StateCompleted) // and the worker died
 	b.wantStatus(child, jobs.Waiting)
 	b.must(b.Cancel(context.Background(), unrelated.ID))
 	b.wantStatus(child, jobs.Pending)
@@ -202,10 +202,10 @@ func TestDeathInAnEnqueue(t *testing.T) {
 	for name, repair := range map[string]func(b, other *bench, specs []*jobs.Spec){
 		"sweep": func(b, other *bench, _ []*jobs.Spec) {
 			for _, at := range []*bench{b, other} {
-				ids, err := at.rdb.ZRange(ctx, record.Parked(at.queue(), record.StateWaiting), 0, -1).Result()
+				ids, err := at.rdb.ZRange(ctx, store.ParkedKey(at.queue(), store.StateWaiting), 0, -1).Result()
 				at.must(err)
 				for _, id := range ids {
-					at.must(lifecycle.Readopt(ctx, at.rdb, lifecycle.Ref{Queue: at.queue(), ID: id}, at.locate))
+					at.must(store.Readopt(ctx, at.rdb, store.Ref{Queue: at.queue(), ID: id}, at.locate))
 				}
 			}
 		},
@@ -219,7 +219,7 @@ func TestDeathInAnEnqueue(t *testing.T) {
 			}
 		},
 	} {
-		for _, end := range []string{record.StatePending, record.StateCompleted, record.StateFailed} {
+		for _, end := range []string{store.StatePending, store.StateCompleted, store.StateFailed} {
 			t.Run(name+", parent "+end, func(t *testing.T) {
 				t.Parallel()
 				diesAnywhere(t, func(t *testing.T, alive, dying redis.UniversalClient) error {
@@ -227,7 +227,7 @@ func TestDeathInAnEnqueue(t *testing.T) {
 					b, other := benchOn(t, alive), benchOn(t, alive)
 					parents := []*jobs.Job{b.enqueue(), other.enqueue()}
 					for _, p := range parents {
-						if end != record.StatePending {
+						if end != store.StatePending {
 							b.run(p, end)
 						}
 					}
@@ -239,14 +239,14 @@ func TestDeathInAnEnqueue(t *testing.T) {
 					}
 					_, err := benchOn(t, dying, jobs.WithDestinations(b.dest, other.dest)).EnqueueMany(ctx, specs)
 					repair(b, other, specs)
-					if end == record.StatePending {
+					if end == store.StatePending {
 						for _, p := range parents {
 							b.complete(p)
 						}
 					}
 					b.work(b.queue(), other.queue())
 					want := []jobs.Status{jobs.Pending, jobs.Pending, jobs.Waiting}
-					if end == record.StateFailed {
+					if end == store.StateFailed {
 						want = []jobs.Status{jobs.Cancelled, jobs.Cancelled, jobs.Cancelled}
 					}
 					for i, s := range want {
@@ -281,7 +281,7 @@ func TestDeathInARetry(t *testing.T) {
 		if b.get(child.ID).Status == jobs.Cancelled && err != nil {
 			return err // it had not begun
 		}
-		b.must(lifecycle.Readopt(ctx, b.rdb, lifecycle.Ref{Queue: b.queue(), ID: child.ID}, b.locate))
+		b.must(store.Readopt(ctx, b.rdb, store.Ref{Queue: b.queue(), ID: child.ID}, b.locate))
 		b.complete(parent)
 		b.wantStatus(child, jobs.Pending)
 		return err
@@ -298,7 +298,7 @@ func TestParentEndsWhileItsChildIsEnqueued(t *testing.T) {
 		var err error
 		var both sync.WaitGroup
 		both.Go(func() { child, err = b.Enqueue(context.Background(), jobs.New(b.dest, i, jobs.After(parent.ID))) })
-		b.finish(parent, record.StateCompleted, time.Now())
+		b.finish(parent, store.StateCompleted, time.Now())
 		b.tell(parent)
 		both.Wait()
 		b.must(err)

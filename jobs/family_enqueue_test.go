@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -22,8 +23,8 @@ import (
 func TestParentsThatHaveEnded(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	completed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateCompleted); return j }
-	failed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateFailed); return j }
+	completed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, store.StateCompleted); return j }
+	failed := func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, store.StateFailed); return j }
 	cancelled := after(jobs.ActionCancel, pending)
 	expired := func(b *bench) *jobs.Job { return b.enqueue(jobs.TTL(0)) }
 	type ways []func(*bench) *jobs.Job
@@ -108,7 +109,7 @@ func TestUnknownParents(t *testing.T) {
 		if _, err := b.Batch(ctx, "lost"); !errors.Is(err, jobs.ErrNotFound) {
 			t.Errorf("batch of a refused job: %v", err)
 		}
-		for _, set := range []string{record.Expiry(b.queue()), record.Batch(b.queue(), "lost")} {
+		for _, set := range []string{store.ExpiryKey(b.queue()), store.BatchKey(b.queue(), "lost")} {
 			if n := rdb.Exists(ctx, set).Val(); n != 0 {
 				t.Errorf("%s was written", set)
 			}
@@ -288,7 +289,7 @@ func TestDuplicateWithParents(t *testing.T) {
 			}
 		}
 		// Its first enqueue counts: it waits for the parent, and for no other job.
-		b.run(plain, record.StateCompleted)
+		b.run(plain, store.StateCompleted)
 		b.tell(plain)
 		b.wantStatus(child, jobs.Waiting)
 		b.complete(parent)

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -22,20 +22,20 @@ import (
 // tell does what a worker does when a job with children has ended.
 func (b *bench) tell(j *jobs.Job) {
 	b.t.Helper()
-	b.must(lifecycle.Tell(context.Background(), b.rdb, lifecycle.Ref{Queue: queueOf(j), ID: j.ID}))
+	b.must(store.ReleaseChildren(context.Background(), b.rdb, store.Ref{Queue: queueOf(j), ID: j.ID}))
 }
 
 // complete has a worker publish a job, and tell its children.
 func (b *bench) complete(j *jobs.Job) {
 	b.t.Helper()
-	b.run(j, record.StateCompleted)
+	b.run(j, store.StateCompleted)
 	b.tell(j)
 }
 
 // fail has a worker fail a job with the error "boom", and tell its children.
 func (b *bench) fail(j *jobs.Job) {
 	b.t.Helper()
-	b.run(j, record.StateFailed)
+	b.run(j, store.StateFailed)
 	b.tell(j)
 }
 
@@ -176,7 +176,7 @@ func TestChildrenOfARunningParent(t *testing.T) {
 	child := b.enqueue(jobs.After(parent.ID))
 	b.must(b.Cancel(context.Background(), parent.ID))
 	b.wantStatus(child, jobs.Waiting)
-	b.finish(parent, record.StateCompleted, time.Now()) // the destination had accepted it
+	b.finish(parent, store.StateCompleted, time.Now()) // the destination had accepted it
 	b.tell(parent)
 	b.wantStatus(child, jobs.Pending)
 }
@@ -232,7 +232,7 @@ func TestChildWithATime(t *testing.T) {
 		b.wantStatus(short, jobs.Expired)
 		for _, j := range []*jobs.Job{scheduled, delayed, long} {
 			got := b.get(j.ID)
-			score := rdb.ZScore(context.Background(), record.Due(b.queue()), j.ID).Val()
+			score := rdb.ZScore(context.Background(), store.DueKey(b.queue()), j.ID).Val()
 			if got.Status != jobs.Pending || !got.AvailableAt.Equal(j.AvailableAt) || score != float64(j.AvailableAt.UnixMilli()) {
 				t.Errorf("released as %s, available at %s, due at %f; want %s", got.Status, got.AvailableAt, score, j.AvailableAt)
 			}
@@ -313,7 +313,7 @@ func TestRetryOfAChildWhoseParentIsGone(t *testing.T) {
 	parent := b.enqueue()
 	child := b.enqueue(jobs.After(parent.ID))
 	b.fail(parent)
-	b.must(b.rdb.Del(ctx, record.Task(b.queue(), parent.ID)).Err()) // its retention has ended
+	b.must(b.rdb.Del(ctx, store.TaskKey(b.queue(), parent.ID)).Err()) // its retention has ended
 	if err := b.Retry(ctx, child.ID); !errors.Is(err, jobs.ErrStatus) {
 		t.Errorf("retry: %v", err)
 	}
@@ -348,7 +348,7 @@ func TestCancelOfALongChain(t *testing.T) {
 	for i, r := range results[2:] {
 		b.wantCancelled(r.Job, "parent "+id(i+1)+" was cancelled: "+top)
 	}
-	if n := b.rdb.Exists(context.Background(), record.Outbox(b.queue()), record.Outbox(other.queue())).Val(); n != 0 {
+	if n := b.rdb.Exists(context.Background(), store.OutboxKey(b.queue()), store.OutboxKey(other.queue())).Val(); n != 0 {
 		t.Error("somebody has something to tell still")
 	}
 }
@@ -357,7 +357,7 @@ func TestCancelOfALongChain(t *testing.T) {
 // few round trips.
 func TestManyChildrenOfOneParent(t *testing.T) {
 	t.Parallel()
-	for _, end := range []string{record.StateCompleted, record.StateFailed} {
+	for _, end := range []string{store.StateCompleted, store.StateFailed} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
 			b, other := newBench(t), newBench(t)
@@ -377,13 +377,13 @@ func TestManyChildrenOfOneParent(t *testing.T) {
 			// A hundred at a time: read them, tell each of six queues, strike them off;
 			// cancelled ones are asked for children of their own.
 			most := n/100*(1+6+1) + 10
-			if end == record.StateFailed {
+			if end == store.StateFailed {
 				most += n
 			}
 			if got := trips(); got > most {
 				t.Errorf("%d round trips for %d children, want at most %d", got, n, most)
 			}
-			want := map[string]jobs.Status{record.StateCompleted: jobs.Pending, record.StateFailed: jobs.Cancelled}[end]
+			want := map[string]jobs.Status{store.StateCompleted: jobs.Pending, store.StateFailed: jobs.Cancelled}[end]
 			page := both.list(jobs.ListOptions{Limit: 1000, Filter: jobs.Filter{Destination: b.dest, Statuses: []jobs.Status{want}}})
 			rest := both.list(jobs.ListOptions{Limit: 1000, Filter: jobs.Filter{Destination: other.dest, Statuses: []jobs.Status{want}}})
 			got := append(idsOf(page.Items), idsOf(rest.Items)...)
@@ -444,17 +444,17 @@ func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
 	for range parents {
 		p := enqueue(b.dest)
 		lost = append(lost, enqueue(gone.dest, jobs.After(p.ID)))
-		b.run(p, record.StateCompleted)
+		b.run(p, store.StateCompleted)
 	}
 	both := enqueue(b.dest)
 	sibling, lostToo := enqueue(well.dest, jobs.After(both.ID)), enqueue(gone.dest, jobs.After(both.ID))
-	b.run(both, record.StateCompleted)
+	b.run(both, store.StateCompleted)
 	last := enqueue(b.dest)
 	child := enqueue(well.dest, jobs.After(last.ID))
 	grandchild := enqueue(b.dest, jobs.After(child.ID))
 
 	rdb := redistest.Shared(t).Client(t)
-	hook := &awayHook{queue: record.Queue(gone.dest, record.Default)}
+	hook := &awayHook{queue: store.Queue(gone.dest, store.Default)}
 	rdb.AddHook(hook)
 	cut, err := jobs.NewClient(rdb, jobs.WithDestinations(b.dest, well.dest, gone.dest))
 	b.must(err)
@@ -475,7 +475,7 @@ func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
 	for _, j := range append(lost, lostToo) {
 		b.wantStatus(j, jobs.Pending)
 	}
-	if b.rdb.Exists(ctx, record.Outbox(b.queue())).Val() != 0 {
+	if b.rdb.Exists(ctx, store.OutboxKey(b.queue())).Val() != 0 {
 		t.Error("something is left to be told")
 	}
 }

@@ -4,8 +4,8 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -20,7 +20,7 @@ func TestFullRedisLetsJobsEnd(t *testing.T) {
 	child := b.enqueue(jobs.After(parent.ID))
 	stopped, paused, resumed := b.enqueue(), b.enqueue(), b.enqueue()
 	b.must(b.Pause(t.Context(), resumed.ID))
-	b.run(parent, record.StateCompleted)
+	b.run(parent, store.StateCompleted)
 	b.must(b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err())
 
 	if _, err := b.Enqueue(t.Context(), jobs.New(b.dest, nil)); err == nil {
@@ -29,7 +29,7 @@ func TestFullRedisLetsJobsEnd(t *testing.T) {
 	b.must(b.Cancel(t.Context(), stopped.ID))
 	b.must(b.Pause(t.Context(), paused.ID))
 	b.must(b.Resume(t.Context(), resumed.ID))
-	b.must(lifecycle.Tell(t.Context(), b.rdb, lifecycle.Ref{Queue: b.queue(), ID: parent.ID}))
+	b.must(store.ReleaseChildren(t.Context(), b.rdb, store.Ref{Queue: b.queue(), ID: parent.ID}))
 	if changed, err := b.PauseDestination(t.Context(), b.dest); err != nil || !changed {
 		t.Errorf("pause of the destination: %v, %v", changed, err)
 	}
@@ -56,7 +56,7 @@ func TestDuplicateOutlivesItsParents(t *testing.T) {
 	parent := b.enqueue()
 	id := redistest.Name(t, "child")
 	b.enqueue(jobs.ID(id), jobs.After(parent.ID))
-	b.must(b.rdb.Del(t.Context(), record.Task(b.queue(), parent.ID)).Err())
+	b.must(b.rdb.Del(t.Context(), store.TaskKey(b.queue(), parent.ID)).Err())
 	again, err := b.Enqueue(t.Context(), jobs.New(b.dest, nil, jobs.ID(id), jobs.After(parent.ID)))
 	if err != nil || !again.Duplicate || again.ID != id {
 		t.Errorf("%+v, %v, want the existing job as a duplicate", again, err)

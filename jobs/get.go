@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Get returns the job with the id, from whichever destination. It costs one
@@ -46,7 +46,7 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, id := range ids {
 			for _, q := range queues {
-				cmds = append(cmds, pipe.HGetAll(ctx, record.Task(q, id)))
+				cmds = append(cmds, pipe.HGetAll(ctx, store.TaskKey(q, id)))
 			}
 		}
 		return nil
@@ -57,7 +57,7 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 	var out, held []*Job
 	for _, cmd := range cmds {
 		fields := cmd.Val()
-		if fields[record.FieldMsg] == "" {
+		if fields[store.FieldMsg] == "" {
 			continue
 		}
 		j, err := FromRecord(fields)
@@ -65,7 +65,7 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 			return nil, err
 		}
 		out = append(out, j)
-		if fields[record.FieldState] == record.StateHeld {
+		if fields[store.FieldState] == store.StateHeld {
 			held = append(held, j)
 		}
 	}
@@ -83,7 +83,7 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	scores := make([]*redis.FloatCmd, len(held))
 	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, j := range held {
-			scores[i] = pipe.ZScore(ctx, record.HeldKeys(record.Queue(j.Destination, record.Priority(j.Priority))), j.Key)
+			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(store.Queue(j.Destination, store.Priority(j.Priority))), j.Key)
 		}
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
@@ -100,23 +100,23 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 
 // statusOf translates the state of the hash.
 var statusOf = map[string]Status{
-	record.StatePending:   Pending,
-	record.StateHeld:      Pending,
-	record.StateScheduled: Pending,
-	record.StateActive:    Running,
-	record.StateRetry:     RetryPending,
-	record.StateCompleted: Completed,
-	record.StateFailed:    Failed,
-	record.StateCancelled: Cancelled,
-	record.StateExpired:   Expired,
-	record.StatePaused:    Paused,
-	record.StateWaiting:   Waiting,
+	store.StatePending:   Pending,
+	store.StateHeld:      Pending,
+	store.StateScheduled: Pending,
+	store.StateActive:    Running,
+	store.StateRetry:     RetryPending,
+	store.StateCompleted: Completed,
+	store.StateFailed:    Failed,
+	store.StateCancelled: Cancelled,
+	store.StateExpired:   Expired,
+	store.StatePaused:    Paused,
+	store.StateWaiting:   Waiting,
 }
 
 // FromRecord makes a Job of the fields of its hash. It is for Tidegate's own
 // packages; applications use Client.Get.
 func FromRecord(fields map[string]string) (*Job, error) {
-	msg, err := record.DecodeMessage([]byte(fields[record.FieldMsg]))
+	msg, err := store.DecodeMessage([]byte(fields[store.FieldMsg]))
 	if err != nil {
 		return nil, err
 	}
@@ -124,21 +124,21 @@ func FromRecord(fields map[string]string) (*Job, error) {
 	if err != nil {
 		return nil, err
 	}
-	status, ok := statusOf[fields[record.FieldState]]
+	status, ok := statusOf[fields[store.FieldState]]
 	if !ok {
-		return nil, fmt.Errorf("job %s: state %q is not known to this version", j.ID, clip(fields[record.FieldState]))
+		return nil, fmt.Errorf("job %s: state %q is not known to this version", j.ID, clip(fields[store.FieldState]))
 	}
 	j.Status = status
 	j.apply(fields)
-	if fields[record.FieldState] == record.StateHeld {
-		j.because(record.ReasonOf(record.ReasonHeld, j.Destination+"/"+j.Key))
+	if fields[store.FieldState] == store.StateHeld {
+		j.because(store.ReasonOf(store.ReasonHeld, j.Destination+"/"+j.Key))
 	}
 	return j, nil
 }
 
 // FromMessage makes a Job of asynq's message and the changing fields that were
 // read with it. It is for Tidegate's own packages.
-func FromMessage(msg *record.Message, fields map[string]string) (*Job, error) {
+func FromMessage(msg *store.Message, fields map[string]string) (*Job, error) {
 	j, err := fromMessage(msg)
 	if err != nil {
 		return nil, err
@@ -152,21 +152,21 @@ func FromMessage(msg *record.Message, fields map[string]string) (*Job, error) {
 // written more than this one knows.
 type storedPolicy RetryPolicy
 
-func fromMessage(msg *record.Message) (*Job, error) {
-	destination, priority, ok := record.ParseQueue(msg.Queue)
+func fromMessage(msg *store.Message) (*Job, error) {
+	destination, priority, ok := store.ParseQueue(msg.Queue)
 	if !ok {
 		return nil, fmt.Errorf("job %s: queue %q is none of Tidegate's", clip(msg.ID), clip(msg.Queue))
 	}
 	h := msg.Headers
 	j := &Job{
-		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[record.HeaderKey],
-		Payload: msg.Payload, Batch: h[record.HeaderBatch], Owner: h[record.HeaderOwner], After: []string{},
-		Request: Request{Path: h[record.HeaderPath], Query: h[record.HeaderQuery]}, Trace: traceOf(h),
+		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
+		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{},
+		Request: Request{Path: h[store.HeaderPath], Query: h[store.HeaderQuery]}, Trace: traceOf(h),
 	}
 	if len(j.Payload) == 0 {
 		j.Payload = json.RawMessage("null")
 	}
-	if ms, err := strconv.ParseInt(h[record.HeaderCreated], 10, 64); err == nil {
+	if ms, err := strconv.ParseInt(h[store.HeaderCreated], 10, 64); err == nil {
 		j.CreatedAt = time.UnixMilli(ms).UTC()
 	}
 	j.AvailableAt = j.CreatedAt
@@ -178,12 +178,12 @@ func fromMessage(msg *record.Message) (*Job, error) {
 			}
 		}
 	}
-	decode(record.HeaderHeaders, &j.Request.Headers)
-	decode(record.HeaderMaxReschedules, &j.MaxReschedules)
+	decode(store.HeaderHeaders, &j.Request.Headers)
+	decode(store.HeaderMaxReschedules, &j.MaxReschedules)
 	var policy *storedPolicy
-	decode(record.HeaderRetry, &policy)
+	decode(store.HeaderRetry, &policy)
 	j.Retry = (*RetryPolicy)(policy)
-	decode(record.HeaderAfter, &j.After)
+	decode(store.HeaderAfter, &j.After)
 	return j, errors.Join(errs...)
 }
 
@@ -198,41 +198,41 @@ func (j *Job) apply(f map[string]string) {
 		t := time.UnixMilli(ms).UTC()
 		return &t
 	}
-	j.Attempt = number(record.FieldAttempt)
-	j.RescheduleCount = number(record.FieldReschedules)
-	j.Crashes = number(record.FieldCrashes)
-	j.LastError = f[record.FieldLastError]
-	j.Worker = f[record.FieldBy]
-	j.StartedAt = instant(record.FieldStartedAt)
-	j.ExpiresAt = instant(record.FieldExpiresAt)
-	if at := instant(record.FieldAvailableAt); at != nil {
+	j.Attempt = number(store.FieldAttempt)
+	j.RescheduleCount = number(store.FieldReschedules)
+	j.Crashes = number(store.FieldCrashes)
+	j.LastError = f[store.FieldLastError]
+	j.Worker = f[store.FieldBy]
+	j.StartedAt = instant(store.FieldStartedAt)
+	j.ExpiresAt = instant(store.FieldExpiresAt)
+	if at := instant(store.FieldAvailableAt); at != nil {
 		j.AvailableAt = *at
 	}
 	switch j.Status {
 	case RetryPending:
 		at := j.AvailableAt
 		j.NextRetryAt = &at
-		j.because(record.Reason(f[record.FieldReason]))
+		j.because(store.Reason(f[store.FieldReason]))
 	case Pending, Waiting:
-		j.because(record.Reason(f[record.FieldReason]))
+		j.because(store.Reason(f[store.FieldReason]))
 	case Paused:
-		j.Reason, j.ReasonCode = record.PausedBy(f[record.FieldMarkBy], f[record.FieldMarkReason]), record.ReasonPaused
+		j.Reason, j.ReasonCode = store.PausedBy(f[store.FieldMarkBy], f[store.FieldMarkReason]), store.ReasonPaused
 	case Completed:
-		j.CompletedAt = instant(record.FieldEndedAt)
+		j.CompletedAt = instant(store.FieldEndedAt)
 	}
 	if j.Status.Final() {
-		j.EndedAt = instant(record.FieldEndedAt)
+		j.EndedAt = instant(store.FieldEndedAt)
 	}
 	if j.Status == Expired {
 		j.MarkedExpiredAt = j.EndedAt
 	}
-	if j.Status == Paused && f[record.FieldResume] == record.StateRetry {
+	if j.Status == Paused && f[store.FieldResume] == store.StateRetry {
 		at := j.AvailableAt
 		j.NextRetryAt = &at
 	}
-	if _, ok := f[record.FieldResponseStatus]; ok {
-		j.Response = &Response{Status: number(record.FieldResponseStatus), Body: f[record.FieldResponseBody]}
+	if _, ok := f[store.FieldResponseStatus]; ok {
+		j.Response = &Response{Status: number(store.FieldResponseStatus), Body: f[store.FieldResponseBody]}
 	}
 }
 
-func (j *Job) because(r record.Reason) { j.Reason, j.ReasonCode = r.Text(), string(r) }
+func (j *Job) because(r store.Reason) { j.Reason, j.ReasonCode = r.Text(), string(r) }

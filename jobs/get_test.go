@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -18,7 +19,7 @@ func TestGetNotFound(t *testing.T) {
 	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		job := b.enqueue()
-		b.must(rdb.Del(context.Background(), record.Task(b.queue(), job.ID)).Err())
+		b.must(rdb.Del(context.Background(), store.TaskKey(b.queue(), job.ID)).Err())
 		for _, id := range []string{"0199a0b1-0000-7000-8000-000000000000", job.ID, "never", ""} {
 			j, err := b.Get(context.Background(), id)
 			if j != nil || !errors.Is(err, jobs.ErrNotFound) {
@@ -84,7 +85,7 @@ func TestGetOfARecordThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	job := b.enqueue()
-	b.set(job.ID, record.FieldState, "archived")
+	b.set(job.ID, store.FieldState, "archived")
 	_, err := b.Get(context.Background(), job.ID)
 	want := "jobs: get " + job.ID + ": job " + job.ID + `: state "archived" is not known to this version`
 	if err == nil || err.Error() != want || errors.Is(err, jobs.ErrNotFound) {

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -19,21 +20,21 @@ func (b *bench) hold(n int, until time.Time) {
 	b.t.Helper()
 	ctx := context.Background()
 	for range n {
-		id, err := b.rdb.RPop(ctx, record.Pending(b.queue())).Result()
+		id, err := b.rdb.RPop(ctx, store.PendingKey(b.queue())).Result()
 		b.must(err)
-		key := b.rdb.HGet(ctx, record.Task(b.queue(), id), record.FieldKey).Val()
+		key := b.rdb.HGet(ctx, store.TaskKey(b.queue(), id), store.FieldKey).Val()
 		if key == "" {
-			b.must(b.rdb.LPush(ctx, record.Pending(b.queue()), id).Err())
+			b.must(b.rdb.LPush(ctx, store.PendingKey(b.queue()), id).Err())
 			continue
 		}
 		now, err := b.rdb.Time(ctx).Result()
 		b.must(err)
 		us := float64(now.UnixMicro())
-		b.set(id, record.FieldState, record.StateHeld)
+		b.set(id, store.FieldState, store.StateHeld)
 		for set, z := range map[string]redis.Z{
-			record.Held(b.queue()):        {Score: us / 1000, Member: id},
-			record.HeldOf(b.queue(), key): {Score: us, Member: id},
-			record.HeldKeys(b.queue()):    {Score: float64(until.UnixMilli()), Member: key},
+			store.HeldKey(b.queue()):          {Score: us / 1000, Member: id},
+			store.HeldJobsKey(b.queue(), key): {Score: us, Member: id},
+			store.HeldIndexKey(b.queue()):     {Score: float64(until.UnixMilli()), Member: key},
 		} {
 			b.must(b.rdb.ZAdd(ctx, set, z).Err())
 		}
@@ -84,7 +85,7 @@ func TestHeldJobIsPending(t *testing.T) {
 		if s, err := b.ActWhere(ctx, jobs.ActionPause, f); s.Done != 1 || err != nil {
 			t.Errorf("paused %+v, %v", s, err)
 		}
-		if n := rdb.Exists(ctx, record.Held(b.queue()), record.HeldOf(b.queue(), "alice"), record.HeldKeys(b.queue())).Val(); n != 0 {
+		if n := rdb.Exists(ctx, store.HeldKey(b.queue()), store.HeldJobsKey(b.queue(), "alice"), store.HeldIndexKey(b.queue())).Val(); n != 0 {
 			t.Errorf("%d indexes of held jobs are left", n)
 		}
 		b.wantStatus(held, jobs.Cancelled)
@@ -108,7 +109,7 @@ func TestHeldJobExpires(t *testing.T) {
 		b.hold(1, time.Now().Add(hour))
 		b.overdue(job)
 		b.wantStatus(job, jobs.Expired)
-		if n := rdb.Exists(context.Background(), record.Held(b.queue()), record.HeldKeys(b.queue())).Val(); n != 0 {
+		if n := rdb.Exists(context.Background(), store.HeldKey(b.queue()), store.HeldIndexKey(b.queue())).Val(); n != 0 {
 			t.Errorf("%d indexes of held jobs are left", n)
 		}
 	})
@@ -159,7 +160,7 @@ func TestKeyOnRecord(t *testing.T) {
 	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		for id, want := range map[string]string{b.enqueue().ID: "", b.enqueue(jobs.Key("k")).ID: "k", b.enqueue(jobs.Key("k"), jobs.Delay(hour)).ID: "k"} {
-			if got := rdb.HGet(context.Background(), record.Task(b.queue(), id), record.FieldKey).Val(); got != want {
+			if got := rdb.HGet(context.Background(), store.TaskKey(b.queue(), id), store.FieldKey).Val(); got != want {
 				t.Errorf("key on record %q, want %q", got, want)
 			}
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // HistoryEntry is one version of a job.
@@ -55,11 +55,11 @@ func (c *Client) History(ctx context.Context, id string) ([]HistoryEntry, error)
 
 // readFields reads a job with its record.
 func (c *Client) readFields(ctx context.Context, queue, id string) (*Job, map[string]string, error) {
-	fields, err := c.rdb.HGetAll(ctx, record.Task(queue, id)).Result()
+	fields, err := c.rdb.HGetAll(ctx, store.TaskKey(queue, id)).Result()
 	if err != nil {
 		return nil, nil, fmt.Errorf("read record: %w", err)
 	}
-	if fields[record.FieldMsg] == "" {
+	if fields[store.FieldMsg] == "" {
 		return nil, nil, ErrNotFound
 	}
 	j, err := FromRecord(fields)
@@ -75,7 +75,7 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 	}
 	out := []HistoryEntry{created}
 	version := 1
-	for _, v := range record.Versions(fields[record.FieldHistory]) {
+	for _, v := range store.Versions(fields[store.FieldHistory]) {
 		out = append(out, HistoryEntry{
 			Version: v.Version, At: time.UnixMilli(v.At).UTC(), Status: Status(v.Status), Event: v.Event, Detail: v.Text(), By: v.By,
 		})

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -47,7 +48,7 @@ func TestHistoryOfAHealthyJob(t *testing.T) {
 		if diff := cmp.Diff([]string{"1 pending created", "2 running started by w:1"}, told(b.history(job.ID))); diff != "" {
 			t.Errorf("running (-want +got):\n%s", diff)
 		}
-		b.finish(job, record.StateCompleted, time.Now(), record.FieldResponseStatus, 201, record.FieldResponseBody, "ok")
+		b.finish(job, store.StateCompleted, time.Now(), store.FieldResponseStatus, 201, store.FieldResponseBody, "ok")
 		h := b.history(job.ID)
 		want := []string{"1 pending created", "2 running started by w:1", "3 completed completed: answered 201 by w:1"}
 		if diff := cmp.Diff(want, told(h)); diff != "" {
@@ -57,7 +58,7 @@ func TestHistoryOfAHealthyJob(t *testing.T) {
 		if !h[0].At.Equal(now.CreatedAt) || !h[1].At.Equal(*now.StartedAt) || !h[2].At.Equal(*now.CompletedAt) {
 			t.Errorf("times %+v of %+v", h, now)
 		}
-		if n := rdb.HExists(context.Background(), record.Task(b.queue(), job.ID), record.FieldHistory).Val(); n {
+		if n := rdb.HExists(context.Background(), store.TaskKey(b.queue(), job.ID), store.FieldHistory).Val(); n {
 			t.Error("a history was written")
 		}
 	})
@@ -91,9 +92,9 @@ func TestHistoryOfALongLife(t *testing.T) {
 		if diff := cmp.Diff(want, told(b.history(job.ID))); diff != "" {
 			t.Errorf("running (-want +got):\n%s", diff)
 		}
-		b.must(rdb.LRem(ctx, record.Active(b.queue()), 1, job.ID).Err())
-		b.must(rdb.RPush(ctx, record.Pending(b.queue()), job.ID).Err()) // its worker stopped and put it back
-		b.change(job, record.FieldState, record.StatePending)
+		b.must(rdb.LRem(ctx, store.ActiveKey(b.queue()), 1, job.ID).Err())
+		b.must(rdb.RPush(ctx, store.PendingKey(b.queue()), job.ID).Err()) // its worker stopped and put it back
+		b.change(job, store.FieldState, store.StatePending)
 		b.overdue(job)
 		b.get(job.ID)
 		want[6] = "7 expired expired: while pending"
@@ -124,10 +125,10 @@ func TestHistoryIsBounded(t *testing.T) {
 				t.Fatalf("%d of %d versions are kept, from %+v to %+v", got, last, h[1], h[got-1])
 			}
 		}
-		if n := rdb.HStrLen(ctx, record.Task(b.queue(), job.ID), record.FieldHistory).Val(); n > 100*200 {
+		if n := rdb.HStrLen(ctx, store.TaskKey(b.queue(), job.ID), store.FieldHistory).Val(); n > 100*200 {
 			t.Errorf("the history has %d bytes", n)
 		}
-		b.run(job, record.StateCompleted)
+		b.run(job, store.StateCompleted)
 		h := b.history(job.ID)
 		if len(h) != 100 || h[0].Event != "created" || h[1].Version != 155 || h[98].Event != "started" || h[99].Event != "completed" || h[99].Version != 253 {
 			t.Errorf("%d versions are kept: %+v, %+v … %+v, %+v", len(h), h[0], h[1], h[98], h[99])
@@ -152,7 +153,7 @@ func TestHistoryNotFound(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	job := b.enqueue()
-	b.must(b.rdb.Del(context.Background(), record.Task(b.queue(), job.ID)).Err())
+	b.must(b.rdb.Del(context.Background(), store.TaskKey(b.queue(), job.ID)).Err())
 	for id, want := range map[string]string{
 		job.ID:   "jobs: history of " + job.ID + ": job not found",
 		"nobody": "jobs: history of nobody: job not found",
@@ -172,9 +173,9 @@ func TestHistoryWithForeignLines(t *testing.T) {
 	b := newBench(t)
 	job := b.enqueue()
 	b.must(b.Pause(context.Background(), job.ID))
-	key := record.Task(b.queue(), job.ID)
-	line := b.rdb.HGet(context.Background(), key, record.FieldHistory).Val()
-	b.change(job, record.FieldHistory, "{}}\n"+line)
+	key := store.TaskKey(b.queue(), job.ID)
+	line := b.rdb.HGet(context.Background(), key, store.FieldHistory).Val()
+	b.change(job, store.FieldHistory, "{}}\n"+line)
 	h, err := b.History(context.Background(), job.ID)
 	b.must(err)
 	if len(h) != 2 || h[1].Event != "paused" {

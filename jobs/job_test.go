@@ -7,9 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -23,8 +24,8 @@ var keysOfTheContract = []string{
 // recordOf is the hash of a job as Redis returns it.
 func recordOf(t *testing.T, headers map[string]string, payload string, fields ...string) map[string]string {
 	t.Helper()
-	msg := record.Message{Type: record.TaskType, ID: "0199", Queue: "tidegate:deviantart:low", Headers: headers, Payload: []byte(payload)}
-	out := map[string]string{record.FieldMsg: string(msg.AppendTo(nil))}
+	msg := store.Message{Type: store.TaskType, ID: "0199", Queue: "tidegate:deviantart:low", Headers: headers, Payload: []byte(payload)}
+	out := map[string]string{store.FieldMsg: string(msg.AppendTo(nil))}
 	for i := 0; i < len(fields); i += 2 {
 		out[fields[i]] = fields[i+1]
 	}
@@ -143,14 +144,14 @@ func TestStatusFromState(t *testing.T) {
 // Records are written by other versions and by other hands.
 func TestRecordsThatCannotBeRead(t *testing.T) {
 	t.Parallel()
-	foreign := record.Message{ID: "1", Queue: "default"}
+	foreign := store.Message{ID: "1", Queue: "default"}
 	for _, tc := range []struct {
 		name   string
 		fields map[string]string
 		want   string
 	}{
-		{"nothing", map[string]string{}, "record: decode task message: id or queue missing"},
-		{"garbage", map[string]string{"msg": "\xff"}, "record: decode task message: "},
+		{"nothing", map[string]string{}, "store: decode task message: id or queue missing"},
+		{"garbage", map[string]string{"msg": "\xff"}, "store: decode task message: "},
 		{"another application's", map[string]string{"msg": string(foreign.AppendTo(nil)), "state": "pending"}, `job 1: queue "default" is none of Tidegate's`},
 		{"an unknown state", recordOf(t, nil, "1", "state", "archived"), `job 0199: state "archived" is not known to this version`},
 		{"no state", recordOf(t, nil, "1"), `job 0199: state "" is not known to this version`},

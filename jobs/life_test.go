@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -29,25 +30,25 @@ func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, 
 	})
 }
 
-func queueOf(j *jobs.Job) string { return record.Queue(j.Destination, record.Priority(j.Priority)) }
+func queueOf(j *jobs.Job) string { return store.Queue(j.Destination, store.Priority(j.Priority)) }
 
 // start moves a job from the queue into a worker's hands.
 func (b *bench) start(j *jobs.Job) {
 	b.t.Helper()
 	ctx, q := context.Background(), queueOf(j)
-	n, err := b.rdb.LRem(ctx, record.Pending(q), 1, j.ID).Result()
+	n, err := b.rdb.LRem(ctx, store.PendingKey(q), 1, j.ID).Result()
 	b.must(err)
 	if n != 1 {
 		b.t.Fatalf("%s is not in the queue", j.ID)
 	}
-	b.must(b.rdb.LPush(ctx, record.Active(q), j.ID).Err())
-	b.change(j, record.FieldState, record.StateActive, record.FieldStartedAt, time.Now().UnixMilli(), record.FieldBy, "w:1")
+	b.must(b.rdb.LPush(ctx, store.ActiveKey(q), j.ID).Err())
+	b.change(j, store.FieldState, store.StateActive, store.FieldStartedAt, time.Now().UnixMilli(), store.FieldBy, "w:1")
 }
 
 // change writes fields of a job's record.
 func (b *bench) change(j *jobs.Job, fields ...any) {
 	b.t.Helper()
-	b.must(b.rdb.HSet(context.Background(), record.Task(queueOf(j), j.ID), fields...).Err())
+	b.must(b.rdb.HSet(context.Background(), store.TaskKey(queueOf(j), j.ID), fields...).Err())
 }
 
 // finish takes a job out of a worker's hands as workers do: to one of the states
@@ -56,26 +57,26 @@ func (b *bench) change(j *jobs.Job, fields ...any) {
 func (b *bench) finish(j *jobs.Job, state string, at time.Time, fields ...any) {
 	b.t.Helper()
 	ctx, q := context.Background(), queueOf(j)
-	b.must(b.rdb.LRem(ctx, record.Active(q), 1, j.ID).Err())
-	b.change(j, append(fields, record.FieldState, state)...)
+	b.must(b.rdb.LRem(ctx, store.ActiveKey(q), 1, j.ID).Err())
+	b.change(j, append(fields, store.FieldState, state)...)
 	seconds := float64(at.UnixMilli()) / 1000
 	switch state {
-	case record.StateScheduled, record.StateRetry:
-		b.change(j, record.FieldAvailableAt, at.UnixMilli())
-		set := map[string]string{record.StateScheduled: record.Scheduled(q), record.StateRetry: record.Retry(q)}[state]
+	case store.StateScheduled, store.StateRetry:
+		b.change(j, store.FieldAvailableAt, at.UnixMilli())
+		set := map[string]string{store.StateScheduled: store.ScheduledKey(q), store.StateRetry: store.RetryKey(q)}[state]
 		b.must(b.rdb.ZAdd(ctx, set, redis.Z{Score: math.Ceil(seconds), Member: j.ID}).Err())
-		b.must(b.rdb.ZAdd(ctx, record.Due(q), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
+		b.must(b.rdb.ZAdd(ctx, store.DueKey(q), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
 		return
-	case record.StateCompleted:
-		b.must(b.rdb.ZAdd(ctx, record.Completed(q), redis.Z{Score: seconds + 86400, Member: j.ID}).Err())
+	case store.StateCompleted:
+		b.must(b.rdb.ZAdd(ctx, store.CompletedKey(q), redis.Z{Score: seconds + 86400, Member: j.ID}).Err())
 	default:
-		b.must(b.rdb.ZAdd(ctx, record.Parked(q, state), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
+		b.must(b.rdb.ZAdd(ctx, store.ParkedKey(q, state), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
 	}
-	b.change(j, record.FieldEndedAt, at.UnixMilli())
-	children, err := b.rdb.HExists(ctx, record.Task(q, j.ID), record.FieldChildren).Result()
+	b.change(j, store.FieldEndedAt, at.UnixMilli())
+	children, err := b.rdb.HExists(ctx, store.TaskKey(q, j.ID), store.FieldChildren).Result()
 	b.must(err)
 	if children {
-		b.must(b.rdb.ZAdd(ctx, record.Outbox(q), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
+		b.must(b.rdb.ZAdd(ctx, store.OutboxKey(q), redis.Z{Score: float64(at.UnixMilli()), Member: j.ID}).Err())
 	}
 }
 
@@ -83,8 +84,8 @@ func (b *bench) finish(j *jobs.Job, state string, at time.Time, fields ...any) {
 func (b *bench) run(j *jobs.Job, state string) {
 	b.t.Helper()
 	b.start(j)
-	if state == record.StateFailed {
-		b.finish(j, state, time.Now(), record.FieldLastError, "boom")
+	if state == store.StateFailed {
+		b.finish(j, state, time.Now(), store.FieldLastError, "boom")
 		return
 	}
 	b.finish(j, state, time.Now())
@@ -96,20 +97,20 @@ func (b *bench) dequeueGhosts() {
 	b.t.Helper()
 	ctx := context.Background()
 	for _, id := range b.waiting(b.queue()) {
-		key := record.Task(b.queue(), id)
-		if b.rdb.HGet(ctx, key, record.FieldState).Val() == record.StatePending {
+		key := store.TaskKey(b.queue(), id)
+		if b.rdb.HGet(ctx, key, store.FieldState).Val() == store.StatePending {
 			return
 		}
-		b.must(b.rdb.RPop(ctx, record.Pending(b.queue())).Err())
-		b.must(b.rdb.HDel(ctx, key, record.FieldGhost).Err())
-		b.must(b.rdb.Decr(ctx, record.Ghosts(b.queue())).Err())
+		b.must(b.rdb.RPop(ctx, store.PendingKey(b.queue())).Err())
+		b.must(b.rdb.HDel(ctx, key, store.FieldGhost).Err())
+		b.must(b.rdb.Decr(ctx, store.TombstonesKey(b.queue())).Err())
 	}
 }
 
 // ghosts is how many ids of the queue are said to be of jobs that are elsewhere.
 func (b *bench) ghosts(queue string) int {
 	b.t.Helper()
-	n, err := b.rdb.Get(context.Background(), record.Ghosts(queue)).Int()
+	n, err := b.rdb.Get(context.Background(), store.TombstonesKey(queue)).Int()
 	if !errors.Is(err, redis.Nil) {
 		b.must(err)
 	}
@@ -178,13 +179,13 @@ func running(b *bench) *jobs.Job {
 
 func rescheduled(b *bench) *jobs.Job {
 	j := running(b)
-	b.finish(j, record.StateScheduled, time.Now().Add(hour), record.FieldReschedules, 2, record.FieldReason, "breaker open")
+	b.finish(j, store.StateScheduled, time.Now().Add(hour), store.FieldReschedules, 2, store.FieldReason, "breaker open")
 	return j
 }
 
 func retryPending(b *bench) *jobs.Job {
 	j := running(b)
-	b.finish(j, record.StateRetry, time.Now().Add(hour), record.FieldAttempt, 1, record.FieldLastError, "boom", record.FieldReason, "failure")
+	b.finish(j, store.StateRetry, time.Now().Add(hour), store.FieldAttempt, 1, store.FieldLastError, "boom", store.FieldReason, "failure")
 	return j
 }
 
@@ -205,8 +206,8 @@ func ended(state string) func(*bench) *jobs.Job {
 	return func(b *bench) *jobs.Job {
 		b.t.Helper()
 		j := running(b)
-		b.finish(j, state, time.Now(), record.FieldAttempt, 3, record.FieldReschedules, 2, record.FieldCrashes, 1,
-			record.FieldReason, "failure", record.FieldLastError, "boom")
+		b.finish(j, state, time.Now(), store.FieldAttempt, 3, store.FieldReschedules, 2, store.FieldCrashes, 1,
+			store.FieldReason, "failure", store.FieldLastError, "boom")
 		return j
 	}
 }
@@ -226,8 +227,8 @@ var lives = []life{
 	{"paused while scheduled", jobs.Paused, after(jobs.ActionPause, scheduled)},
 	{"paused while rescheduled", jobs.Paused, after(jobs.ActionPause, rescheduled)},
 	{"paused while retry_pending", jobs.Paused, after(jobs.ActionPause, retryPending)},
-	{"completed", jobs.Completed, func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, record.StateCompleted); return j }},
-	{"failed", jobs.Failed, ended(record.StateFailed)},
+	{"completed", jobs.Completed, func(b *bench) *jobs.Job { j := b.enqueue(); b.run(j, store.StateCompleted); return j }},
+	{"failed", jobs.Failed, ended(store.StateFailed)},
 	{"cancelled", jobs.Cancelled, after(jobs.ActionCancel, pending)},
 	{"cancelled while retry_pending", jobs.Cancelled, after(jobs.ActionCancel, retryPending)},
 	{"cancelled while waiting", jobs.Cancelled, after(jobs.ActionCancel, waiting)},

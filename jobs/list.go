@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Bounds of a page.
@@ -77,7 +77,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	}
 	if slices.Contains(o.Statuses, Expired) && o.Cursor == "" {
 		for _, s := range sources {
-			if s.key == record.Parked(s.queue, record.StateExpired) {
+			if s.key == store.ParkedKey(s.queue, store.StateExpired) {
 				if err := c.sweep(ctx, s.queue, sweepsPerLook); err != nil {
 					return nil, fmt.Errorf("jobs: list: %w", err)
 				}
@@ -184,7 +184,7 @@ const (
 func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	var queues []string
 	if f.Destination != "" {
-		queues = record.Queues(f.Destination)
+		queues = store.Queues(f.Destination)
 	} else {
 		var err error
 		if queues, err = c.listedQueues(ctx); err != nil {
@@ -195,7 +195,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	var out []source
 	if f.Batch != "" {
 		for _, q := range queues {
-			out = append(out, source{name: q + "/b", queue: q, key: record.Batch(q, f.Batch), kind: zset})
+			out = append(out, source{name: q + "/b", queue: q, key: store.BatchKey(q, f.Batch), kind: zset})
 		}
 		return out, nil
 	}
@@ -205,23 +205,23 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 				out = append(out, source{name: q + "/" + name, queue: q, key: key, kind: kind})
 			}
 		}
-		add(Running, "a", record.Active(q), unsorted)
+		add(Running, "a", store.ActiveKey(q), unsorted)
 		// In the order in which they are read: what moves to the queue meanwhile
 		// is then seen in one of the two.
-		add(Pending, "s", record.Scheduled(q), zset)
-		add(Waiting, "w", record.Parked(q, record.StateWaiting), zset)
-		add(Paused, "z", record.Parked(q, record.StatePaused), zset)
-		add(Pending, "p", record.Pending(q), list)
-		held := record.Held(q)
+		add(Pending, "s", store.ScheduledKey(q), zset)
+		add(Waiting, "w", store.ParkedKey(q, store.StateWaiting), zset)
+		add(Paused, "z", store.ParkedKey(q, store.StatePaused), zset)
+		add(Pending, "p", store.PendingKey(q), list)
+		held := store.HeldKey(q)
 		if f.Key != "" {
-			held = record.HeldOf(q, f.Key)
+			held = store.HeldJobsKey(q, f.Key)
 		}
 		add(Pending, "h", held, growing)
-		add(RetryPending, "r", record.Retry(q), zset)
-		add(Completed, "c", record.Completed(q), zset)
-		add(Failed, "f", record.Failed(q), zset)
-		add(Cancelled, "x", record.Parked(q, record.StateCancelled), zset)
-		add(Expired, "e", record.Parked(q, record.StateExpired), zset)
+		add(RetryPending, "r", store.RetryKey(q), zset)
+		add(Completed, "c", store.CompletedKey(q), zset)
+		add(Failed, "f", store.FailedKey(q), zset)
+		add(Cancelled, "x", store.ParkedKey(q, store.StateCancelled), zset)
+		add(Expired, "e", store.ParkedKey(q, store.StateExpired), zset)
 	}
 	return out, nil
 }

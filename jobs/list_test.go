@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -60,15 +61,15 @@ func TestListByStatus(t *testing.T) {
 		for i := range 3 {
 			id := b.enqueue(jobs.Key("k")).ID
 			b.take()
-			b.end(id, record.Completed(b.queue()), record.StateCompleted, float64(4e9+i))
+			b.end(id, store.CompletedKey(b.queue()), store.StateCompleted, float64(4e9+i))
 			add(jobs.Completed, id)
 			id = b.enqueue().ID
 			b.take()
-			b.end(id, record.Failed(b.queue()), record.StateFailed, float64(17e11+i))
+			b.end(id, store.FailedKey(b.queue()), store.StateFailed, float64(17e11+i))
 			add(jobs.Failed, id)
 			id = b.enqueue().ID
 			b.take()
-			b.end(id, record.Retry(b.queue()), record.StateRetry, 4e9+float64(i)/1000)
+			b.end(id, store.RetryKey(b.queue()), store.StateRetry, 4e9+float64(i)/1000)
 			add(jobs.RetryPending, id)
 			add(jobs.Running, b.enqueue().ID)
 			b.take()
@@ -166,11 +167,11 @@ func TestListPassesOverGhosts(t *testing.T) {
 		ctx := context.Background()
 		b := benchOn(t, rdb)
 		a := b.enqueue().ID
-		b.must(rdb.LPush(ctx, record.Pending(b.queue()), "ghost").Err())
+		b.must(rdb.LPush(ctx, store.PendingKey(b.queue()), "ghost").Err())
 		broken := b.enqueue().ID
-		b.must(rdb.HSet(ctx, record.Task(b.queue(), broken), record.FieldMsg, "\xff").Err())
+		b.must(rdb.HSet(ctx, store.TaskKey(b.queue(), broken), store.FieldMsg, "\xff").Err())
 		c := b.enqueue().ID
-		b.must(rdb.ZAdd(ctx, record.Scheduled(b.queue()), redis.Z{Score: 4e9, Member: "ghost2"}).Err())
+		b.must(rdb.ZAdd(ctx, store.ScheduledKey(b.queue()), redis.Z{Score: 4e9, Member: "ghost2"}).Err())
 		o := filter(b.dest)
 		o.Limit = 1
 		if diff := cmp.Diff([]string{c, a}, slices.Concat(b.listAll(o, nil)...)); diff != "" {
@@ -323,7 +324,7 @@ func TestListIsBoundedByBytes(t *testing.T) {
 	answer := strings.Repeat("y", 12_000)
 	if _, err := rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
 		for i := range specs {
-			pipe.HSet(t.Context(), record.Task(record.Queue(specs[i].Destination, record.Default), specs[i].ID), record.FieldResponseStatus, 200, record.FieldResponseBody, answer)
+			pipe.HSet(t.Context(), store.TaskKey(store.Queue(specs[i].Destination, store.Default), specs[i].ID), store.FieldResponseStatus, 200, store.FieldResponseBody, answer)
 		}
 		return nil
 	}); err != nil {

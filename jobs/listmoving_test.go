@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -92,10 +93,10 @@ func TestScheduledJobWithAGhostIsListedOnce(t *testing.T) {
 		job := b.enqueue()
 		// It was made due before its time, when its breaker closed; then somebody
 		// paused it for a while.
-		b.change(job, record.FieldAvailableAt, time.Now().Add(hour).UnixMilli())
+		b.change(job, store.FieldAvailableAt, time.Now().Add(hour).UnixMilli())
 		b.must(b.Pause(ctx, job.ID))
 		b.must(b.Resume(ctx, job.ID))
-		if n := rdb.ZCard(ctx, record.Scheduled(b.queue())).Val(); n != 1 || b.ghosts(b.queue()) != 1 {
+		if n := rdb.ZCard(ctx, store.ScheduledKey(b.queue())).Val(); n != 1 || b.ghosts(b.queue()) != 1 {
 			t.Fatalf("%d scheduled, %d ghosts", n, b.ghosts(b.queue()))
 		}
 		for _, o := range []jobs.ListOptions{filter(b.dest), filter(b.dest, jobs.Pending)} {
@@ -161,7 +162,7 @@ func testListWhileJobsAreActedOn(t *testing.T, b *bench, s jobs.Status, limit in
 		_, err = b.Act(ctx, jobs.ActionCancel, ids)
 	case jobs.Failed:
 		due := slices.DeleteFunc(all, func(j *jobs.Job) bool { return j.AvailableAt.After(j.CreatedAt) })
-		b.place(due, record.StateFailed)
+		b.place(due, store.StateFailed)
 		ids = idsOf(due)
 	}
 	b.must(err)

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -96,12 +97,12 @@ func (b *bench) get(id string) *jobs.Job {
 }
 
 // queue is the destination's queue of default priority.
-func (b *bench) queue() string { return record.Queue(b.dest, record.Default) }
+func (b *bench) queue() string { return store.Queue(b.dest, store.Default) }
 
 // waiting returns the ids of a queue, the next one to run first.
 func (b *bench) waiting(queue string) []string {
 	b.t.Helper()
-	ids, err := b.rdb.LRange(context.Background(), record.Pending(queue), 0, -1).Result()
+	ids, err := b.rdb.LRange(context.Background(), store.PendingKey(queue), 0, -1).Result()
 	b.must(err)
 	slices.Reverse(ids)
 	return ids
@@ -110,15 +111,15 @@ func (b *bench) waiting(queue string) []string {
 // set writes fields of a job's record as a worker would.
 func (b *bench) set(id string, fields ...any) {
 	b.t.Helper()
-	b.must(b.rdb.HSet(context.Background(), record.Task(b.queue(), id), fields...).Err())
+	b.must(b.rdb.HSet(context.Background(), store.TaskKey(b.queue(), id), fields...).Err())
 }
 
 // take moves the job that is next into a worker's hands.
 func (b *bench) take() (id string) {
 	b.t.Helper()
-	id, err := b.rdb.LMove(context.Background(), record.Pending(b.queue()), record.Active(b.queue()), "RIGHT", "LEFT").Result()
+	id, err := b.rdb.LMove(context.Background(), store.PendingKey(b.queue()), store.ActiveKey(b.queue()), "RIGHT", "LEFT").Result()
 	b.must(err)
-	b.set(id, record.FieldState, record.StateActive)
+	b.set(id, store.FieldState, store.StateActive)
 	return id
 }
 
@@ -126,9 +127,9 @@ func (b *bench) take() (id string) {
 func (b *bench) end(id, key, state string, score float64) {
 	b.t.Helper()
 	ctx := context.Background()
-	b.must(b.rdb.LRem(ctx, record.Active(b.queue()), 1, id).Err())
+	b.must(b.rdb.LRem(ctx, store.ActiveKey(b.queue()), 1, id).Err())
 	b.must(b.rdb.ZAdd(ctx, key, redis.Z{Score: score, Member: id}).Err())
-	b.set(id, record.FieldState, state)
+	b.set(id, store.FieldState, state)
 }
 
 func (b *bench) must(err error) {

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // more is what enqueue.lua is told of a job that is more than a place in the queue.
@@ -31,9 +31,9 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	}
 	switch {
 	case s.Delay > 0:
-		ms := record.Millis(s.Delay)
+		ms := store.Millis(s.Delay)
 		m.Delay = &ms
-		j.AvailableAt = j.CreatedAt.Add(record.Duration(ms))
+		j.AvailableAt = j.CreatedAt.Add(store.Duration(ms))
 	case s.At.After(now):
 		ms := instantUp(s.At)
 		m.At = &ms
@@ -41,9 +41,9 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	}
 	switch {
 	case s.TTL != nil:
-		ms := record.Millis(*s.TTL)
+		ms := store.Millis(*s.TTL)
 		m.TTL = &ms
-		at := j.CreatedAt.Add(record.Duration(ms))
+		at := j.CreatedAt.Add(store.Duration(ms))
 		j.ExpiresAt = &at
 	case !s.ExpiresAt.IsZero():
 		ms := s.ExpiresAt.UnixMilli()
@@ -54,8 +54,8 @@ func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	if len(m.After) > 0 {
 		j.Status = Waiting
 	}
-	if len(j.Payload) > record.OutlineAbove {
-		from, to := record.PayloadSpan(j.Payload)
+	if len(j.Payload) > store.OutlineAbove {
+		from, to := store.PayloadSpan(j.Payload)
 		m.Payload = &[2]int{from, to}
 	}
 	if m.At == nil && m.Delay == nil && m.ExpiresAt == nil && m.TTL == nil && m.Batch == "" && m.Key == "" && len(m.After) == 0 && m.Payload == nil {

@@ -12,9 +12,9 @@ import (
 	"slices"
 	"sort"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed lua/page.lua
@@ -223,9 +223,9 @@ const (
 
 // outlineFields are those of a record that a Job without its payload is made of.
 var outlineFields = []string{
-	record.FieldOutline, record.FieldState, record.FieldGhost, record.FieldAttempt, record.FieldReschedules, record.FieldCrashes,
-	record.FieldLastError, record.FieldBy, record.FieldStartedAt, record.FieldExpiresAt, record.FieldAvailableAt, record.FieldReason,
-	record.FieldEndedAt, record.FieldResume, record.FieldResponseStatus, record.FieldResponseBody,
+	store.FieldOutline, store.FieldState, store.FieldGhost, store.FieldAttempt, store.FieldReschedules, store.FieldCrashes,
+	store.FieldLastError, store.FieldBy, store.FieldStartedAt, store.FieldExpiresAt, store.FieldAvailableAt, store.FieldReason,
+	store.FieldEndedAt, store.FieldResume, store.FieldResponseStatus, store.FieldResponseBody,
 }
 
 // place is where in the heads a record goes.
@@ -258,7 +258,7 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 		}
 		keys := make([]string, len(chunk))
 		for k, p := range chunk {
-			keys[k] = record.Task(p.h.source.queue, p.h.ids[p.i])
+			keys[k] = store.TaskKey(p.h.source.queue, p.h.ids[p.i])
 		}
 		outlines, err := c.outlines(ctx, keys)
 		if err != nil {
@@ -266,10 +266,10 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 		}
 		for k, p := range chunk {
 			o, j := outlines[k], outlines[k].job()
-			if p.h.source.kind == list && o.fields[record.FieldGhost] != "" {
+			if p.h.source.kind == list && o.fields[store.FieldGhost] != "" {
 				j = nil // it is elsewhere
 			}
-			if j != nil && o.fields[record.FieldState] == record.StateHeld {
+			if j != nil && o.fields[store.FieldState] == store.StateHeld {
 				held = append(held, j)
 			}
 			bytes += o.size
@@ -291,7 +291,7 @@ type outline struct {
 
 // job is nil where the record is gone or cannot be read: get shows why.
 func (o outline) job() *Job {
-	if o.fields[record.FieldMsg] == "" {
+	if o.fields[store.FieldMsg] == "" {
 		return nil
 	}
 	j, err := FromRecord(o.fields)
@@ -345,7 +345,7 @@ func (c *Client) readOutlines(ctx context.Context, keys []string) ([]outline, er
 			}
 		}
 		// A message without its payload, or a whole one with a short payload.
-		out[k].fields[record.FieldMsg] = out[k].fields[record.FieldOutline]
+		out[k].fields[store.FieldMsg] = out[k].fields[store.FieldOutline]
 	}
 	return out, nil
 }

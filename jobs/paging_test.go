@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -134,30 +135,30 @@ func (m *mover) move() {
 			id := m.soon[0]
 			m.soon = m.soon[1:]
 			_, err := m.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-				p.ZRem(ctx, record.Scheduled(m.queue()), id)
-				p.LPush(ctx, record.Pending(m.queue()), id)
-				p.HSet(ctx, record.Task(m.queue(), id), record.FieldState, record.StatePending)
+				p.ZRem(ctx, store.ScheduledKey(m.queue()), id)
+				p.LPush(ctx, store.PendingKey(m.queue()), id)
+				p.HSet(ctx, store.TaskKey(m.queue(), id), store.FieldState, store.StatePending)
 				return nil
 			})
 			m.must(err)
 		}
 	default: // a worker takes a job and does something with it
-		if m.rdb.LLen(ctx, record.Pending(m.queue())).Val() < 300 {
+		if m.rdb.LLen(ctx, store.PendingKey(m.queue())).Val() < 300 {
 			return
 		}
-		m.moved(m.rdb.LIndex(ctx, record.Pending(m.queue()), -1).Val())
+		m.moved(m.rdb.LIndex(ctx, store.PendingKey(m.queue()), -1).Val())
 		id := m.take()
 		switch rand.IntN(4) {
 		case 0:
-			m.end(id, record.Completed(m.queue()), record.StateCompleted, 5e9)
+			m.end(id, store.CompletedKey(m.queue()), store.StateCompleted, 5e9)
 		case 1:
-			m.end(id, record.Retry(m.queue()), record.StateRetry, 5e9)
+			m.end(id, store.RetryKey(m.queue()), store.StateRetry, 5e9)
 		case 2: // put off
-			m.end(id, record.Scheduled(m.queue()), record.StateScheduled, 4102444800+float64(rand.IntN(2e8)))
+			m.end(id, store.ScheduledKey(m.queue()), store.StateScheduled, 4102444800+float64(rand.IntN(2e8)))
 		case 3: // put back to the head
-			m.must(m.rdb.LRem(ctx, record.Active(m.queue()), 1, id).Err())
-			m.must(m.rdb.RPush(ctx, record.Pending(m.queue()), id).Err())
-			m.set(id, record.FieldState, record.StatePending)
+			m.must(m.rdb.LRem(ctx, store.ActiveKey(m.queue()), 1, id).Err())
+			m.must(m.rdb.RPush(ctx, store.PendingKey(m.queue()), id).Err())
+			m.set(id, store.FieldState, store.StatePending)
 		}
 	}
 }
@@ -166,7 +167,7 @@ func (m *mover) move() {
 func (m *mover) pendingNow() map[string]bool {
 	m.t.Helper()
 	out := map[string]bool{}
-	ids := append(m.waiting(m.queue()), m.rdb.ZRange(context.Background(), record.Scheduled(m.queue()), 0, -1).Val()...)
+	ids := append(m.waiting(m.queue()), m.rdb.ZRange(context.Background(), store.ScheduledKey(m.queue()), 0, -1).Val()...)
 	for _, id := range ids {
 		out[id] = true
 	}
@@ -184,7 +185,7 @@ func TestPagesOfASetThatChanges(t *testing.T) {
 		for i := range 60 {
 			id := b.enqueue().ID
 			b.take()
-			b.end(id, record.Failed(b.queue()), record.StateFailed, float64(17e11+i/20)) // twenty of each millisecond
+			b.end(id, store.FailedKey(b.queue()), store.StateFailed, float64(17e11+i/20)) // twenty of each millisecond
 			ids = append(ids, id)
 		}
 		o := filter(b.dest, jobs.Failed)
@@ -207,7 +208,7 @@ func TestPagesOfASetThatChanges(t *testing.T) {
 			for _, id := range []string{last[len(last)-1], last[0]} {
 				if len(gone) < 16 {
 					gone[id] = true
-					b.must(rdb.ZRem(ctx, record.Failed(b.queue()), id).Err())
+					b.must(rdb.ZRem(ctx, store.FailedKey(b.queue()), id).Err())
 				}
 			}
 		}
@@ -228,7 +229,7 @@ func TestPageWhileNewerOnesLeave(t *testing.T) {
 	for i := range 30 {
 		id := b.enqueue().ID
 		b.take()
-		b.end(id, record.Failed(b.queue()), record.StateFailed, float64(17e11+i))
+		b.end(id, store.FailedKey(b.queue()), store.StateFailed, float64(17e11+i))
 		ids = append([]string{id}, ids...)
 	}
 	o := filter(b.dest, jobs.Failed)
@@ -240,7 +241,7 @@ func TestPageWhileNewerOnesLeave(t *testing.T) {
 	left := slices.Clone(got)
 	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
 		if len(left) > 1 {
-			b.must(remover.ZRem(context.Background(), record.Failed(b.queue()), left[0]).Err())
+			b.must(remover.ZRem(context.Background(), store.FailedKey(b.queue()), left[0]).Err())
 			left = left[1:]
 		}
 	}))

@@ -10,9 +10,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // ourQueues lists the queues of all destinations, the most urgent first within
@@ -25,13 +25,13 @@ func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
 		return q.queues, nil
 	}
 	q.mu.Unlock()
-	names, err := c.rdb.SMembers(ctx, record.QueuesKey).Result()
+	names, err := c.rdb.SMembers(ctx, store.QueuesKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read queues: %w", err)
 	}
 	found := map[string]bool{}
 	for _, name := range names {
-		if destination, _, ok := record.ParseQueue(name); ok {
+		if destination, _, ok := store.ParseQueue(name); ok {
 			found[destination] = true
 		}
 	}
@@ -40,9 +40,9 @@ func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
 		destinations = append(destinations, d)
 	}
 	sort.Strings(destinations)
-	queues := make([]string, 0, len(destinations)*len(record.Priorities))
+	queues := make([]string, 0, len(destinations)*len(store.Priorities))
 	for _, d := range destinations {
-		queues = append(queues, record.Queues(d)...)
+		queues = append(queues, store.Queues(d)...)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(slices.Clone(queues), record.SystemQueue), nil
+	return slices.DeleteFunc(slices.Clone(queues), store.SystemQueue), nil
 }
 
 //go:embed lua/addqueue.lua
@@ -78,13 +78,13 @@ func (c *Client) publish(ctx context.Context, queue string) error {
 	if done {
 		return nil
 	}
-	name, _, _ := record.ParseQueue(queue)
-	if record.System(name) || c.known.has(name) {
-		if err := c.rdb.SAdd(ctx, record.QueuesKey, queue).Err(); err != nil {
+	name, _, _ := store.ParseQueue(queue)
+	if store.System(name) || c.known.has(name) {
+		if err := c.rdb.SAdd(ctx, store.QueuesKey, queue).Err(); err != nil {
 			return fmt.Errorf("register queue %s: %w", queue, err)
 		}
 	} else {
-		added, err := addQueueScript.Run(ctx, c.rdb, []string{record.QueuesKey}, queue, maxUnknownQueues).Int()
+		added, err := addQueueScript.Run(ctx, c.rdb, []string{store.QueuesKey}, queue, maxUnknownQueues).Int()
 		if err != nil {
 			return fmt.Errorf("register queue %s: %w", queue, err)
 		}
@@ -136,7 +136,7 @@ func (d *destinationCache) list() []string {
 	defer d.mu.Unlock()
 	out := make([]string, 0, len(d.names))
 	for n := range d.names {
-		if !record.System(n) {
+		if !store.System(n) {
 			out = append(out, n)
 		}
 	}
@@ -184,7 +184,7 @@ func (c *Client) Destination(ctx context.Context, name string) (Destination, err
 // readDestinations reads when workers last served each destination, and remembers the
 // names.
 func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, error) {
-	stored, err := c.rdb.HGetAll(ctx, record.DestinationsKey).Result()
+	stored, err := c.rdb.HGetAll(ctx, store.DestinationsKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("jobs: read destinations: %w", err)
 	}
@@ -201,7 +201,7 @@ func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, er
 // checkDestination refuses a destination that is not known while others are.
 // Known ones cost nothing; the list is read again at most once a second.
 func (c *Client) checkDestination(ctx context.Context, name string) error {
-	if record.System(name) {
+	if store.System(name) {
 		return c.checkSystem(name)
 	}
 	if c.known.has(name) {
@@ -266,7 +266,7 @@ func (c *Client) checkSystem(name string) error {
 // repetitions.
 func withQueues(names, queues []string) []string {
 	for _, q := range queues {
-		if d, _, _ := record.ParseQueue(q); d != "" {
+		if d, _, _ := store.ParseQueue(q); d != "" {
 			names = append(names, d)
 		}
 	}
@@ -283,7 +283,7 @@ func only(name string, known []string) ([]string, error) {
 }
 
 // withoutSystem leaves Tidegate's own destinations out.
-func withoutSystem(names []string) []string { return slices.DeleteFunc(names, record.System) }
+func withoutSystem(names []string) []string { return slices.DeleteFunc(names, store.System) }
 
 // refreshDestinations reads the list anew unless that was done within the last
 // second. Callers that come while it is read wait for it.

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -19,7 +20,7 @@ import (
 func (b *bench) ready(queue string) []string {
 	b.t.Helper()
 	return slices.DeleteFunc(b.waiting(queue), func(id string) bool {
-		return b.rdb.HGet(context.Background(), record.Task(queue, id), record.FieldState).Val() != record.StatePending
+		return b.rdb.HGet(context.Background(), store.TaskKey(queue, id), store.FieldState).Val() != store.StatePending
 	})
 }
 
@@ -70,20 +71,20 @@ func TestResumeKeepsTheTime(t *testing.T) {
 		} {
 			id := of(b).ID
 			before := b.get(id)
-			score := rdb.ZScore(context.Background(), record.Due(b.queue()), id).Val()
+			score := rdb.ZScore(context.Background(), store.DueKey(b.queue()), id).Val()
 			b.must(b.Pause(context.Background(), id))
 			paused := b.get(id)
 			if diff := cmp.Diff(before.NextRetryAt, paused.NextRetryAt); diff != "" || !paused.AvailableAt.Equal(before.AvailableAt) {
 				t.Errorf("%s: while paused available at %s, was %s; next retry (-before +paused):\n%s", name, paused.AvailableAt, before.AvailableAt, diff)
 			}
-			if n := rdb.ZScore(context.Background(), record.Due(b.queue()), id).Val(); n != 0 {
+			if n := rdb.ZScore(context.Background(), store.DueKey(b.queue()), id).Val(); n != 0 {
 				t.Errorf("%s: paused, and in the set as well", name)
 			}
 			b.must(b.Resume(context.Background(), id))
 			if diff := cmp.Diff(before, b.get(id)); diff != "" {
 				t.Errorf("%s (-before the pause +after it):\n%s", name, diff)
 			}
-			if got := rdb.ZScore(context.Background(), record.Due(b.queue()), id).Val(); got != score {
+			if got := rdb.ZScore(context.Background(), store.DueKey(b.queue()), id).Val(); got != score {
 				t.Errorf("%s: due at %f, was %f", name, got, score)
 			}
 		}
@@ -97,13 +98,13 @@ func TestResumeAfterABreakerDeferredIt(t *testing.T) {
 	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, ctx := benchOn(t, rdb), context.Background()
 		id := rescheduled(b).ID
-		b.must(rdb.HSet(ctx, record.Task(b.queue(), id), record.FieldReason, string(record.ReasonOf(record.ReasonBreakerOpen, b.dest))).Err())
+		b.must(rdb.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldReason, string(store.ReasonOf(store.ReasonBreakerOpen, b.dest))).Err())
 		b.must(b.Pause(ctx, id))
 		b.must(b.Resume(ctx, id))
 		if j := b.get(id); j.Status != jobs.Pending || j.AvailableAt.After(time.Now()) || j.Reason != "" {
 			t.Errorf("resumed it is %s, available at %s, because %q; want pending, now, no reason", j.Status, j.AvailableAt, j.Reason)
 		}
-		if ids := rdb.LRange(ctx, record.Pending(b.queue()), 0, -1).Val(); len(ids) != 1 || ids[0] != id {
+		if ids := rdb.LRange(ctx, store.PendingKey(b.queue()), 0, -1).Val(); len(ids) != 1 || ids[0] != id {
 			t.Errorf("in the pending list are %v, want %s", ids, id)
 		}
 	})
@@ -119,24 +120,24 @@ func TestResumeAfterTheTime(t *testing.T) {
 
 	later := b.enqueue(jobs.Delay(hour))
 	b.must(b.Pause(ctx, later.ID))
-	b.change(later, record.FieldAvailableAt, past.UnixMilli())
+	b.change(later, store.FieldAvailableAt, past.UnixMilli())
 	b.must(b.Resume(ctx, later.ID))
 	if got := b.get(later.ID); got.Status != jobs.Pending || !slices.Contains(b.ready(b.queue()), later.ID) {
 		t.Errorf("a job that was due is %s, ready are %v", got.Status, b.ready(b.queue()))
 	}
-	if n := b.rdb.ZCard(ctx, record.Scheduled(b.queue())).Val(); n != 0 {
+	if n := b.rdb.ZCard(ctx, store.ScheduledKey(b.queue())).Val(); n != 0 {
 		t.Errorf("%d jobs are scheduled", n)
 	}
 
 	retry := retryPending(b)
 	b.must(b.Pause(ctx, retry.ID))
-	b.change(retry, record.FieldAvailableAt, past.UnixMilli())
+	b.change(retry, store.FieldAvailableAt, past.UnixMilli())
 	b.must(b.Resume(ctx, retry.ID))
 	got := b.get(retry.ID)
 	if got.Status != jobs.RetryPending || got.NextRetryAt == nil || !got.NextRetryAt.Equal(past) || got.Attempt != 1 {
 		t.Errorf("a retry that was due is %+v", got)
 	}
-	if score := b.rdb.ZScore(ctx, record.Due(b.queue()), retry.ID).Val(); score != float64(past.UnixMilli()) {
+	if score := b.rdb.ZScore(ctx, store.DueKey(b.queue()), retry.ID).Val(); score != float64(past.UnixMilli()) {
 		t.Errorf("a retry that was due is due at %f", score)
 	}
 }
@@ -151,8 +152,8 @@ func TestRetryBeginsAnew(t *testing.T) {
 		job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, RetryOn: []jobs.Trigger{jobs.OnTimeout}}), jobs.MaxReschedules(2), jobs.Key("k"), jobs.Batch(b.dest))
 		other := b.enqueue()
 		b.start(job)
-		b.finish(job, record.StateFailed, time.Now(), record.FieldAttempt, 3, record.FieldReschedules, 2, record.FieldCrashes, 1,
-			record.FieldReason, "failure", record.FieldLastError, "boom", record.FieldAvailableAt, time.Now().Add(hour).UnixMilli())
+		b.finish(job, store.StateFailed, time.Now(), store.FieldAttempt, 3, store.FieldReschedules, 2, store.FieldCrashes, 1,
+			store.FieldReason, "failure", store.FieldLastError, "boom", store.FieldAvailableAt, time.Now().Add(hour).UnixMilli())
 		b.must(b.Retry(ctx, job.ID))
 		got := b.get(job.ID)
 		want := *job
@@ -163,8 +164,8 @@ func TestRetryBeginsAnew(t *testing.T) {
 		if diff := cmp.Diff([]string{other.ID, job.ID}, b.waiting(b.queue())); diff != "" {
 			t.Errorf("queue (-want +got):\n%s", diff)
 		}
-		for _, s := range []string{record.StateFailed, record.StateCancelled} {
-			if n := rdb.ZCard(ctx, record.Parked(b.queue(), s)).Val(); n != 0 {
+		for _, s := range []string{store.StateFailed, store.StateCancelled} {
+			if n := rdb.ZCard(ctx, store.ParkedKey(b.queue(), s)).Val(); n != 0 {
 				t.Errorf("%d jobs are kept as %s", n, s)
 			}
 		}
@@ -200,14 +201,14 @@ func TestWhatIsAskedOfARunningJob(t *testing.T) {
 	rdb := redistest.Shared(t).Client(t)
 	b := benchOn(t, rdb)
 	ctx := context.Background()
-	told := rdb.Subscribe(ctx, record.MarksChannel)
+	told := rdb.Subscribe(ctx, store.MarksChannel)
 	defer told.Close()
 	if _, err := told.Receive(ctx); err != nil {
 		t.Fatal(err)
 	}
 	job := running(b)
 	marks := func() []any {
-		return rdb.HMGet(ctx, record.Task(b.queue(), job.ID), record.FieldMark, "mark_by", "mark_reason").Val()
+		return rdb.HMGet(ctx, store.TaskKey(b.queue(), job.ID), store.FieldMark, "mark_by", "mark_reason").Val()
 	}
 	for _, step := range []struct {
 		do   jobs.Action
@@ -230,7 +231,7 @@ func TestWhatIsAskedOfARunningJob(t *testing.T) {
 		if diff := cmp.Diff(step.want, marks()); diff != "" {
 			t.Errorf("after %s: mark, by, reason (-want +got):\n%s", step.do, diff)
 		}
-		if marked := rdb.SIsMember(ctx, record.Marked(b.queue()), job.ID).Val(); marked != (step.want[0] != nil) {
+		if marked := rdb.SIsMember(ctx, store.ActionsKey(b.queue()), job.ID).Val(); marked != (step.want[0] != nil) {
 			t.Errorf("after %s: among the marked: %t", step.do, marked)
 		}
 		if step.told == "" {

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Trigger is a kind of failure that a retry policy may answer.
@@ -109,7 +109,7 @@ func (p *RetryPolicy) DelayWith(attempt int, random float64) time.Duration {
 	policy := p.withDefaults()
 	secs := float64(policy.InitialDelaySecs) * math.Pow(policy.BackoffMultiplier, float64(attempt))
 	secs *= 0.9 + 0.2*random
-	secs = max(1, min(secs, float64(policy.MaxDelaySecs), record.Longest.Seconds()))
+	secs = max(1, min(secs, float64(policy.MaxDelaySecs), store.Longest.Seconds()))
 	return time.Duration(secs * float64(time.Second))
 }
 

@@ -9,15 +9,15 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed lua/enqueue.lua
 var enqueueSource string
 
-var enqueueScript = record.NewScript(enqueueSource)
+var enqueueScript = store.NewScript(enqueueSource)
 
 // sendTo enqueues the jobs of one queue, which asynq then knows of. Where no queue is made
 // for a destination that is not known, that is the result of each.
@@ -38,7 +38,7 @@ var errAnswer = errors.New("the answer is not one of enqueue.lua")
 // send enqueues the jobs of one queue and fills in the results of those that
 // were accepted; the others are returned.
 func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
-	keys := []string{record.Pending(queue)}
+	keys := []string{store.PendingKey(queue)}
 	var fresh []*prepared
 	var duplicates []duplicate
 	for _, p := range ps {

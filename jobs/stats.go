@@ -8,8 +8,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // DestinationStats is what the queues of a destination hold.
@@ -36,7 +35,7 @@ type DestinationStats struct {
 }
 
 // RecentFailures is the time within which FailedRecently counts.
-const RecentFailures = lifecycle.RecentFailures
+const RecentFailures = store.RecentFailures
 
 // Pause is an operator's pause of a destination.
 type Pause struct {
@@ -48,9 +47,9 @@ type Pause struct {
 }
 
 // String says who paused it and why, as far as is known: "paused by ann (maintenance)".
-func (p Pause) String() string { return record.PausedBy(p.By, p.Reason) }
+func (p Pause) String() string { return store.PausedBy(p.By, p.Reason) }
 
-func pauseOf(p *record.Pause) *Pause {
+func pauseOf(p *store.PauseInfo) *Pause {
 	if p == nil {
 		return nil
 	}
@@ -102,11 +101,11 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 	for _, status := range Statuses {
 		s.Counts[status] = 0
 	}
-	for _, q := range record.Queues(name) {
+	for _, q := range store.Queues(name) {
 		if err := c.sweep(ctx, q, sweepsPerLook); err != nil {
 			return s, err
 		}
-		qs, err := lifecycle.Stats(ctx, c.rdb, q)
+		qs, err := store.Stats(ctx, c.rdb, q)
 		if err != nil {
 			return s, err
 		}
@@ -136,7 +135,7 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 // jobs. changed is false if it was paused already. Errors: ErrUnknownDestination, or
 // Redis's.
 func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActOption) (changed bool, err error) {
-	var o lifecycle.Order
+	var o store.Order
 	for _, opt := range opts {
 		opt(&o)
 	}
@@ -144,8 +143,8 @@ func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActO
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}
 	var errs []error // the queues may lie on different nodes
-	for _, q := range record.Queues(name) {
-		set, err := lifecycle.PauseQueue(ctx, c.rdb, q, o.By, o.Reason)
+	for _, q := range store.Queues(name) {
+		set, err := store.PauseQueue(ctx, c.rdb, q, o.By, o.Reason)
 		errs = append(errs, err)
 		changed = changed || set
 	}
@@ -162,8 +161,8 @@ func (c *Client) ResumeDestination(ctx context.Context, name string) (changed bo
 		return false, fmt.Errorf("jobs: resume destination: %w", err)
 	}
 	var errs []error
-	for _, q := range record.Queues(name) {
-		n, err := c.rdb.Del(ctx, record.Paused(q)).Result()
+	for _, q := range store.Queues(name) {
+		n, err := c.rdb.Del(ctx, store.PausedKey(q)).Result()
 		errs = append(errs, err)
 		changed = changed || n == 1
 	}

@@ -11,11 +11,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -89,7 +90,7 @@ func TestOldestPending(t *testing.T) {
 		b.must(err)
 		oldest := func(j *jobs.Job, ago time.Duration) {
 			since := strconv.FormatInt(time.Now().Add(-ago).UnixNano(), 10)
-			b.change(j, record.FieldPendingSince, since)
+			b.change(j, store.FieldPendingSince, since)
 		}
 		kept := b.enqueue()
 		oldest(kept, 3*hour)
@@ -133,7 +134,7 @@ func TestStatsOfAllDestinations(t *testing.T) {
 	a.enqueue()
 	b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
 	at := time.UnixMilli(1700000000123).UTC()
-	a.must(rdb.HSet(ctx, record.DestinationsKey, b.dest, at.UnixMilli(), "served-only", at.UnixMilli()).Err())
+	a.must(rdb.HSet(ctx, store.DestinationsKey, b.dest, at.UnixMilli(), "served-only", at.UnixMilli()).Err())
 	stats, err := a.Stats(ctx, "")
 	a.must(err)
 	var got []string
@@ -205,7 +206,7 @@ func TestStatsStayExact(t *testing.T) {
 				if len(b.waiting(b.queue())) > 0 {
 					j := b.get(b.waiting(b.queue())[0])
 					b.start(j)
-					b.finish(j, []string{record.StateScheduled, record.StateRetry, record.StateFailed}[r.IntN(3)], time.Now().Add(hour))
+					b.finish(j, []string{store.StateScheduled, store.StateRetry, store.StateFailed}[r.IntN(3)], time.Now().Add(hour))
 				}
 			default:
 				b.act(actions[r.IntN(len(actions))], some())
@@ -250,13 +251,13 @@ func TestPauseDestination(t *testing.T) {
 		if got := b.stats().Paused; got != want {
 			t.Errorf("the destination is paused: %t, want %t", got, want)
 		}
-		for _, p := range []record.Priority{record.High, record.Default} {
-			info, err := inspector.GetQueueInfo(record.Queue(b.dest, p))
+		for _, p := range []store.Priority{store.High, store.Default} {
+			info, err := inspector.GetQueueInfo(store.Queue(b.dest, p))
 			if err != nil || info.Paused != want {
 				t.Errorf("asynq's queue is paused: %t, want %t (%v)", info.Paused, want, err)
 			}
 		}
-		if n := rdb.Exists(ctx, record.Paused(record.Queue(b.dest, record.Low))).Val(); (n == 1) != want {
+		if n := rdb.Exists(ctx, store.PausedKey(store.Queue(b.dest, store.Low))).Val(); (n == 1) != want {
 			t.Errorf("the queue of low priority is paused: %t, want %t", n == 1, want)
 		}
 		if other.stats().Paused {
@@ -315,8 +316,8 @@ func TestPauseGoesOnPastErrors(t *testing.T) {
 	b.enqueue()
 	ctx := context.Background()
 	keys := make([]string, 0, 3)
-	for _, q := range record.Queues(b.dest) {
-		keys = append(keys, record.Paused(q))
+	for _, q := range store.Queues(b.dest) {
+		keys = append(keys, store.PausedKey(q))
 	}
 	broken := redistest.Shared(t).Client(t)
 	broken.AddHook(failing(keys[0]))

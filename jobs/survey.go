@@ -5,8 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Survey is what the queues of a destination hold, for whoever asks often.
@@ -45,16 +44,16 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 		return Survey{}, err
 	}
 	s.Expiring = expiring
-	for _, queue := range record.Queues(destination) {
-		q, err := lifecycle.Glance(ctx, c.rdb, queue)
+	for _, queue := range store.Queues(destination) {
+		q, err := store.Glance(ctx, c.rdb, queue)
 		if err != nil {
 			return Survey{}, fmt.Errorf("jobs: survey: %w", err)
 		}
 		for state, n := range q.States {
 			s.Counts[statusOf[state]] += n
 		}
-		s.Ready += q.States[record.StatePending]
-		s.Held += q.States[record.StateHeld]
+		s.Ready += q.States[store.StatePending]
+		s.Held += q.States[store.StateHeld]
 		if at := q.OldestPending; !at.IsZero() && (s.OldestPending.IsZero() || at.Before(s.OldestPending)) {
 			s.OldestPending = at
 		}

@@ -11,22 +11,23 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-const system = record.AlertsDestination
+const system = store.AlertsDestination
 
 // serve registers destinations as their workers do.
 func serve(t *testing.T, rdb redis.UniversalClient, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		err := rdb.HSet(context.Background(), record.DestinationsKey, name, time.UnixMilli(1700000000123).UnixMilli()).Err()
-		for _, q := range record.Queues(name) {
-			err = errors.Join(err, rdb.SAdd(context.Background(), record.QueuesKey, q).Err())
+		err := rdb.HSet(context.Background(), store.DestinationsKey, name, time.UnixMilli(1700000000123).UnixMilli()).Err()
+		for _, q := range store.Queues(name) {
+			err = errors.Join(err, rdb.SAdd(context.Background(), store.QueuesKey, q).Err())
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -56,12 +57,12 @@ func TestSystemDestinationsAreReserved(t *testing.T) {
 	t.Parallel()
 	rdb := embedded(t)
 	ctx := t.Context()
-	for _, opts := range [][]jobs.ClientOption{nil, {jobs.WithDestinations(system, record.CallbacksDestination)}} {
+	for _, opts := range [][]jobs.ClientOption{nil, {jobs.WithDestinations(system, store.CallbacksDestination)}} {
 		for _, served := range []bool{false, true} {
 			if served {
-				serve(t, rdb, system, record.CallbacksDestination)
+				serve(t, rdb, system, store.CallbacksDestination)
 			}
-			for _, name := range []string{system, record.CallbacksDestination} {
+			for _, name := range []string{system, store.CallbacksDestination} {
 				c, err := jobs.NewClient(rdb, opts...)
 				if err != nil {
 					t.Fatal(err)
@@ -77,7 +78,7 @@ func TestSystemDestinationsAreReserved(t *testing.T) {
 			}
 		}
 	}
-	if n := rdb.Exists(ctx, record.Pending(record.Queue(system, record.Default))).Val(); n != 0 {
+	if n := rdb.Exists(ctx, store.PendingKey(store.Queue(system, store.Default))).Val(); n != 0 {
 		t.Error("something was enqueued")
 	}
 }
@@ -115,7 +116,7 @@ func TestSystemDestinationsAreOpenToTidegate(t *testing.T) {
 func TestSystemDestinationsDoNotCountAsKnown(t *testing.T) {
 	t.Parallel()
 	rdb := embedded(t)
-	serve(t, rdb, system, record.CallbacksDestination)
+	serve(t, rdb, system, store.CallbacksDestination)
 	quiet := jobs.WithLogger(slog.New(slog.DiscardHandler))
 	c, err := jobs.NewClient(rdb, quiet)
 	if err != nil {
@@ -140,7 +141,7 @@ func TestSystemDestinationsDoNotCountAsKnown(t *testing.T) {
 	} {
 		err := call()
 		unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err)
-		if !ok || slices.ContainsFunc(unknown.Known, record.System) || !slices.Contains(unknown.Known, "real") || strings.Contains(err.Error(), "tidegate-") {
+		if !ok || slices.ContainsFunc(unknown.Known, store.System) || !slices.Contains(unknown.Known, "real") || strings.Contains(err.Error(), "tidegate-") {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
@@ -249,13 +250,13 @@ func TestSystemJobsAreFoundByName(t *testing.T) {
 	}
 
 	// Nobody has ever served this one.
-	if _, err := b.Stats(ctx, record.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
+	if _, err := b.Stats(ctx, store.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
 		t.Errorf("stats: %v", err)
 	}
-	if _, err := b.PauseDestination(ctx, record.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
+	if _, err := b.PauseDestination(ctx, store.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
 		t.Errorf("pause: %v", err)
 	}
-	if _, err := b.Destination(ctx, record.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
+	if _, err := b.Destination(ctx, store.CallbacksDestination); !errors.Is(err, jobs.ErrUnknownDestination) {
 		t.Errorf("destination: %v", err)
 	}
 }

@@ -6,7 +6,7 @@ import (
 	"slices"
 	"unicode/utf8"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // TraceFunc is told of each job that is about to be enqueued. It returns what is kept
@@ -63,7 +63,7 @@ func (c *Client) startTrace(ctx context.Context, job *Job) func(error) {
 // keepsTrace reports whether an entry of a carrier can stand in a job's record. asynq
 // cannot read a record with text that is not valid UTF-8.
 func keepsTrace(name, value string) bool {
-	return name != "" && len(name) <= maxTraceName && utf8.ValidString(name) && !record.OwnHeader(name) &&
+	return name != "" && len(name) <= maxTraceName && utf8.ValidString(name) && !store.OwnHeader(name) &&
 		value != "" && len(value) <= maxTraceValue && utf8.ValidString(value)
 }
 
@@ -71,7 +71,7 @@ func keepsTrace(name, value string) bool {
 func traceOf(headers map[string]string) map[string]string {
 	var out map[string]string
 	for name, value := range headers {
-		if record.OwnHeader(name) {
+		if store.OwnHeader(name) {
 			continue
 		}
 		if out == nil {

@@ -9,11 +9,12 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -67,7 +68,7 @@ func TestTraceIsKeptWithTheJob(t *testing.T) {
 		if got := info.Headers["traceparent"]; got != "trace 1" {
 			t.Errorf("asynq reads traceparent %q", got)
 		}
-		run, err := jobs.FromMessage(&record.Message{ID: j.ID, Queue: b.queue(), Headers: info.Headers}, nil)
+		run, err := jobs.FromMessage(&store.Message{ID: j.ID, Queue: b.queue(), Headers: info.Headers}, nil)
 		b.must(err)
 		if diff := cmp.Diff(want, run.Trace); diff != "" {
 			t.Errorf("in the worker (-want +got):\n%s", diff)
@@ -93,8 +94,8 @@ func TestNoTraceWithoutTheOption(t *testing.T) {
 	}
 	info, err := asynq.NewInspectorFromRedisClient(b.rdb).GetTaskInfo(b.queue(), j.ID)
 	b.must(err)
-	if len(info.Headers) != 1 || info.Headers[record.HeaderCreated] == "" {
-		t.Errorf("headers %v, want only %s", info.Headers, record.HeaderCreated)
+	if len(info.Headers) != 1 || info.Headers[store.HeaderCreated] == "" {
+		t.Errorf("headers %v, want only %s", info.Headers, store.HeaderCreated)
 	}
 }
 

@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -60,7 +61,7 @@ func TestTTLAndExpiresAt(t *testing.T) {
 		if never := b.enqueue(); never.ExpiresAt != nil || b.get(never.ID).ExpiresAt != nil || never.ExpiredAt(time.Unix(1<<40, 0)) {
 			t.Errorf("a job without either expires at %v", never.ExpiresAt)
 		}
-		if n := rdb.ZCard(context.Background(), record.Expiry(b.queue())).Val(); n != 11 {
+		if n := rdb.ZCard(context.Background(), store.ExpiryKey(b.queue())).Val(); n != 11 {
 			t.Errorf("%d jobs are to expire, want 11", n)
 		}
 	})
@@ -100,8 +101,8 @@ func TestExpiredAtOnce(t *testing.T) {
 			}
 		}
 		ctx := context.Background()
-		for _, queue := range record.Queues(b.dest) {
-			for _, set := range []string{record.Scheduled(queue), record.Parked(queue, record.StateWaiting), record.Expiry(queue)} {
+		for _, queue := range store.Queues(b.dest) {
+			for _, set := range []string{store.ScheduledKey(queue), store.ParkedKey(queue, store.StateWaiting), store.ExpiryKey(queue)} {
 				if n := rdb.ZCard(ctx, set).Val(); n != 0 {
 					t.Errorf("%s has %d jobs", set, n)
 				}
@@ -116,7 +117,7 @@ func TestExpiredAtOnce(t *testing.T) {
 			t.Errorf("batch %+v", s)
 		}
 		// Its parent has no child to tell.
-		b.run(parent, record.StateCompleted)
+		b.run(parent, store.StateCompleted)
 		b.must(b.Cancel(ctx, b.enqueue().ID))
 		if got := b.stats(); got.Counts[jobs.Expired] != 9 || got.Counts[jobs.Completed] != 1 {
 			t.Errorf("counts %v", got.Counts)
@@ -168,7 +169,7 @@ func TestMarkExpired(t *testing.T) {
 		if e := h[1]; len(h) != 2 || e.Event != "expired" || e.Detail != "by hand, while pending" || e.By != "app" {
 			t.Errorf("history %+v", h)
 		}
-		if n := b.rdb.ZCard(ctx, record.Expiry(b.queue())).Val(); n != 0 {
+		if n := b.rdb.ZCard(ctx, store.ExpiryKey(b.queue())).Val(); n != 0 {
 			t.Errorf("%d jobs are to expire", n)
 		}
 	}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Unserved is a destination with jobs that no living worker serves: they wait until one
@@ -25,7 +25,7 @@ const mostUnserved = 100
 // first hundred. Those that the caller serves itself are left out by except; those that Tidegate itself delivers through are not among them. Errors:
 // Redis's.
 func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, error) {
-	live, err := record.ReadLiveWorkers(ctx, c.rdb)
+	live, err := store.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: unserved destinations: %w", err)
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Limits bound what a client accepts. Zero fields take their defaults; NewClient refuses
@@ -159,15 +159,15 @@ func (s *Spec) Validate(l Limits) error {
 	if s.Delay < 0 {
 		bad("delay", "must not be negative")
 	}
-	if s.Delay > record.Longest {
+	if s.Delay > store.Longest {
 		bad("delay", "must not be more than 100 years")
 	}
 	for field, at := range map[string]time.Time{"at": s.At, "expires_at": s.ExpiresAt} {
-		if !at.Before(record.EndOfTime) {
+		if !at.Before(store.EndOfTime) {
 			bad(field, "must be before the year 10000")
 		}
 	}
-	if s.TTL != nil && *s.TTL > record.Longest {
+	if s.TTL != nil && *s.TTL > store.Longest {
 		bad("ttl", "must not be more than 100 years; leave it out for a job that never expires")
 	}
 	if s.Delay != 0 && !s.At.IsZero() {

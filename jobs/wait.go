@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Bounds of the pause between two looks of Wait.
@@ -32,7 +32,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 		return nil, fmt.Errorf("jobs: wait for %s: %w", id, ErrNotFound)
 	}
 	for pause := waitMin; ; pause = min(pause*3/2, waitMax) {
-		fields, err := c.rdb.HMGet(ctx, record.Task(queue, id), record.FieldState, record.FieldExpiresAt).Result()
+		fields, err := c.rdb.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldExpiresAt).Result()
 		if err != nil {
 			return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
 		}

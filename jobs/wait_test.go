@@ -6,9 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -73,7 +74,7 @@ func TestWait(t *testing.T) {
 		}
 		gone := enqueue()
 		waiting = wait(ctx, gone)
-		if err := rdb.Del(ctx, record.Task(record.Queue(b.dest, record.Default), gone)).Err(); err != nil {
+		if err := rdb.Del(ctx, store.TaskKey(store.Queue(b.dest, store.Default), gone)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if e := <-waiting; !errors.Is(e.err, jobs.ErrNotFound) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // WorkerInfo is a worker that lives.
@@ -58,7 +58,7 @@ func Serves(workers []WorkerInfo, destination string) bool {
 // Workers lists the workers that have given a sign of life in the last 30 seconds, by
 // name. Errors: Redis's.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	live, err := record.ReadLiveWorkers(ctx, c.rdb)
+	live, err := store.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: workers: %w", err)
 	}
@@ -66,7 +66,7 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 	for name, w := range live {
 		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}}
 		for _, d := range w.Destinations {
-			if !record.System(d) {
+			if !store.System(d) {
 				info.Destinations = append(info.Destinations, d)
 			}
 		}
@@ -84,15 +84,15 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 
 // Disagreement is what the workers of one fleet have different and should have alike: a
 // setting of a destination, or a clock.
-type Disagreement = record.Disagreement
+type Disagreement = store.Disagreement
 
 // Disagreements compares the workers that live: the settings of each destination, but
 // for its concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash
 // of each setting, never the setting. Errors: Redis's.
 func (c *Client) Disagreements(ctx context.Context) ([]Disagreement, error) {
-	live, err := record.ReadLiveWorkers(ctx, c.rdb)
+	live, err := store.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: compare workers: %w", err)
 	}
-	return record.Disagreements(live), nil
+	return store.Disagreements(live), nil
 }

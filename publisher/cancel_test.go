@@ -6,11 +6,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -23,7 +24,7 @@ type deaf struct{ redis.UniversalClient }
 
 func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	for i, c := range channels {
-		if c == record.MarksChannel {
+		if c == store.MarksChannel {
 			channels[i] = "nobody publishes here"
 		}
 	}

@@ -9,9 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/hibiken/asynq"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -103,7 +104,7 @@ func TestHealthyJobCostsWhatAsynqsDoes(t *testing.T) {
 			stop()
 			took := time.Since(began)
 			ours := costOf(t, server)
-			recorded(record.Completed(b.queue()))
+			recorded(store.CompletedKey(b.queue()))
 
 			compareCosts(t, "enqueue", n, 0, theirEnqueue, ourEnqueue)
 			compareCosts(t, "publish", n, took, theirs, ours)

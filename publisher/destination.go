@@ -10,12 +10,13 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // destination serves one destination: its asynq Server, the client under it,
@@ -69,7 +70,7 @@ var errShutdown = errors.New("the worker is shutting down")
 var errCancelled = errors.New("cancelled")
 
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
-	if record.System(name) {
+	if store.System(name) {
 		// Who counts jobs, or tells people of them, does it through such a destination.
 		o.OnJob, o.OnAnswer, o.OnExpired, o.OnCall, o.OnReleased, o.OnStuck, o.Trace = nil, nil, nil, nil, nil, nil, nil
 	}
@@ -82,7 +83,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 
 // start begins to publish. stop is called with the reason if it cannot go on.
 func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) error {
-	queues := record.Queues(d.name)
+	queues := store.Queues(d.name)
 	g := &gate{reach: d.reach}
 	d.client = asynqx.New(d.rdb, asynqx.Options{
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -48,7 +49,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 			}
 		})
 		t.Cleanup(func() { cancel(); done.Wait() })
-		eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, record.WorkersKey, name).Val() })
+		eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, store.WorkersKey, name).Val() })
 		return log
 	}
 	problems := func() []string {
@@ -97,7 +98,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	if got := second.with(warning); len(got) != 0 {
 		t.Errorf("w2, which agreed with all at its start, logged %q", got)
 	}
-	if said := b.rdb.HGet(ctx, record.WorkersKey, "w3").Val(); strings.Contains(said, "5ecret") {
+	if said := b.rdb.HGet(ctx, store.WorkersKey, "w3").Val(); strings.Contains(said, "5ecret") {
 		t.Errorf("the registration holds a setting: %s", said)
 	}
 }

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -28,7 +28,7 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 			if wanted {
-				if _, err := ends.Want(b.Context(), rdb, record.Queues("bench")...); err != nil {
+				if _, err := store.WantEvents(b.Context(), rdb, store.Queues("bench")...); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -64,7 +64,7 @@ func BenchmarkPublish(b *testing.B) {
 			if err := <-ended; err != nil {
 				b.Fatal(err)
 			}
-			if n := rdb.XLen(b.Context(), record.Ends(record.Queue("bench", record.Default))).Val(); wanted && n != int64(b.N) {
+			if n := rdb.XLen(b.Context(), store.EventsKey(store.Queue("bench", store.Default))).Val(); wanted && n != int64(b.N) {
 				b.Fatalf("%d entries of %d ends", n, b.N)
 			}
 		})

@@ -5,8 +5,9 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -135,14 +136,14 @@ func (d *destination) tell(event *JobEvent) {
 }
 
 // recovered tells of a job that this process has taken from a worker that died.
-func (d *destination) recovered(msg *record.Message, s asynqx.Settled) {
+func (d *destination) recovered(msg *store.Message, s asynqx.Settled) {
 	d.log.Warn("job taken back from a worker that died", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
 	if s.Kind != asynqx.Fail {
 		return
 	}
 	job, err := jobs.FromMessage(msg, nil)
 	if err != nil {
-		job = stub(msg.Queue, msg.ID, msg.Headers[record.HeaderKey])
+		job = stub(msg.Queue, msg.ID, msg.Headers[store.HeaderKey])
 	}
 	job.Status, job.Crashes, job.LastError = jobs.Failed, s.Count, s.Error
 	d.tell(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
@@ -176,6 +177,6 @@ func (d *destination) released(_ string, n int) {
 
 // stub is what is known of a job without its record.
 func stub(queue, id, key string) *jobs.Job {
-	destination, priority, _ := record.ParseQueue(queue)
+	destination, priority, _ := store.ParseQueue(queue)
 	return &jobs.Job{ID: id, Destination: destination, Priority: jobs.Priority(priority), Key: key}
 }

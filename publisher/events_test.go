@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -189,11 +190,11 @@ func TestUnreadableJobsAreTold(t *testing.T) {
 			headers = map[string]string{"created": "1", "key": "alice", "retry": "{"}
 			want[broken] = "header retry"
 		}
-		m := record.Message{
-			Type: record.TaskType, ID: broken, Queue: b.queue(), Payload: []byte(`{}`), Headers: headers,
-			Retry: record.MaxRetry, Timeout: record.TaskTimeout,
+		m := store.Message{
+			Type: store.TaskType, ID: broken, Queue: b.queue(), Payload: []byte(`{}`), Headers: headers,
+			Retry: store.MaxRetry, Timeout: store.TaskTimeout,
 		}
-		if err := b.rdb.HSet(ctx, record.Task(b.queue(), broken), record.FieldMsg, m.AppendTo(nil)).Err(); err != nil {
+		if err := b.rdb.HSet(ctx, store.TaskKey(b.queue(), broken), store.FieldMsg, m.AppendTo(nil)).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -301,8 +302,8 @@ func TestExpiredJobsAreCounted(t *testing.T) {
 	}
 	eventually(t, "all have expired", func() bool {
 		n := int64(0)
-		for _, q := range record.Queues(b.dest) {
-			n += b.rdb.ZCard(context.Background(), record.Parked(q, record.StateExpired)).Val()
+		for _, q := range store.Queues(b.dest) {
+			n += b.rdb.ZCard(context.Background(), store.ParkedKey(q, store.StateExpired)).Val()
 		}
 		return n == int64(len(ids))
 	})

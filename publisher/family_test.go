@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -107,7 +108,7 @@ func TestFamilyRunsInOrder(t *testing.T) {
 	outcomes <- jobs.RateLimited(0)
 	f.one.want(publisher.Rescheduled)
 	f.mustBe(t, "A is rate limited", jobs.Pending, jobs.Waiting, jobs.Waiting, jobs.Waiting)
-	if f.one.rdb.Exists(context.Background(), record.Outbox(f.one.queue())).Val() != 0 {
+	if f.one.rdb.Exists(context.Background(), store.OutboxKey(f.one.queue())).Val() != 0 {
 		t.Error("A has something to tell before it has ended")
 	}
 	f.one.makeDue(f.a.ID)
@@ -230,7 +231,7 @@ func TestChildrenOfADeadWorkersParents(t *testing.T) {
 	}
 	stop()
 	one.rdb = rdb
-	if got := rdb.ZCard(ctx, record.Outbox(one.queue())).Val(); got != n {
+	if got := rdb.ZCard(ctx, store.OutboxKey(one.queue())).Val(); got != n {
 		t.Fatalf("%d of %d parents have something to tell", got, n)
 	}
 	two.run(two.options(), func(context.Context, *jobs.Job) error { return nil })

@@ -9,15 +9,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
 // queue is the destination's queue of the default priority.
-func (b *bench) queue() string { return record.Queue(b.dest, record.Default) }
+func (b *bench) queue() string { return store.Queue(b.dest, store.Default) }
 
 // enqueueMany enqueues n jobs alike and returns their ids.
 func (b *bench) enqueueMany(n int, opts ...jobs.Option) []string {
@@ -44,7 +45,7 @@ func (b *bench) enqueueMany(n int, opts ...jobs.Option) []string {
 // over, which is for the workers to do where it matters who does it.
 func (b *bench) record(id string) *jobs.Job {
 	b.t.Helper()
-	fields, err := b.rdb.HGetAll(context.Background(), record.Task(b.queue(), id)).Result()
+	fields, err := b.rdb.HGetAll(context.Background(), store.TaskKey(b.queue(), id)).Result()
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -69,7 +70,7 @@ func (b *bench) waitStatus(id string, want jobs.Status) *jobs.Job {
 // makeDue brings a job forward that waits for its next call.
 func (b *bench) makeDue(id string) {
 	b.t.Helper()
-	n, err := b.rdb.ZAddArgs(context.Background(), record.Due(b.queue()), redis.ZAddArgs{
+	n, err := b.rdb.ZAddArgs(context.Background(), store.DueKey(b.queue()), redis.ZAddArgs{
 		XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: id}},
 	}).Result()
 	if err != nil {
@@ -116,11 +117,11 @@ func (b *bench) leftovers() string {
 	b.t.Helper()
 	ctx, q := context.Background(), b.queue()
 	var out []string
-	ghosts, _ := strconv.ParseInt(b.rdb.Get(ctx, record.Ghosts(q)).Val(), 10, 64)
+	ghosts, _ := strconv.ParseInt(b.rdb.Get(ctx, store.TombstonesKey(q)).Val(), 10, 64)
 	if n := b.queueLen(); n != ghosts {
 		out = append(out, fmt.Sprintf("%d ghosts by the count, %d ids in the list", ghosts, n))
 	}
-	for _, key := range []string{record.Marked(q), record.Outbox(q), record.Lease(q), record.Active(q), record.Scheduled(q), record.Retry(q), record.Due(q)} {
+	for _, key := range []string{store.ActionsKey(q), store.OutboxKey(q), store.LeaseKey(q), store.ActiveKey(q), store.ScheduledKey(q), store.RetryKey(q), store.DueKey(q)} {
 		if b.rdb.Exists(ctx, key).Val() == 1 {
 			out = append(out, key)
 		}

@@ -19,10 +19,11 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -951,7 +952,7 @@ func TestHTTPAnswerIsKeptWithTheJob(t *testing.T) {
 			if got.Response == nil || *got.Response != tc.response {
 				t.Errorf("response %+v, want %+v", got.Response, tc.response)
 			}
-			stored := b.rdb.HGetAll(context.Background(), record.Task(record.Queue(b.dest, record.Default), job.ID)).Val()
+			stored := b.rdb.HGetAll(context.Background(), store.TaskKey(store.Queue(b.dest, store.Default), job.ID)).Val()
 			if len(stored) == 0 || strings.Contains(fmt.Sprint(stored), "s3cr3t") {
 				t.Errorf("the record is empty or holds the token: %q", stored)
 			}

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -95,7 +96,7 @@ func TestInspectorReadsJobsInEveryState(t *testing.T) {
 			if info.State != state {
 				t.Errorf("%s is %s to asynq, want %s", id, info.State, state)
 			}
-			for _, key := range []string{record.Scheduled(b.queue()), record.Retry(b.queue())} {
+			for _, key := range []string{store.ScheduledKey(b.queue()), store.RetryKey(b.queue())} {
 				if score := b.rdb.ZScore(ctx, key, id).Val(); score != math.Trunc(score) {
 					t.Errorf("%s has the score %f; asynq's CLI reads whole seconds only", id, score)
 				}

@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -144,7 +145,7 @@ func (b *bench) breaker() breaker.Status {
 }
 
 func (b *bench) queueLen() int64 {
-	n, err := b.rdb.LLen(context.Background(), record.Pending(record.Queue(b.dest, record.Default))).Result()
+	n, err := b.rdb.LLen(context.Background(), store.PendingKey(store.Queue(b.dest, store.Default))).Result()
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // startListening listens until the returned function is called, which is after the
@@ -30,7 +30,7 @@ func (p *Publisher) startListening(ctx context.Context) (stop func()) {
 // It reads by itself: the subscription's own channel has goroutines that no context
 // ends, and closing it waits for them while Redis hangs.
 func (p *Publisher) listen(ctx context.Context) {
-	sub := p.rdb.Subscribe(ctx, record.MarksChannel)
+	sub := p.rdb.Subscribe(ctx, store.MarksChannel)
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -62,12 +62,12 @@ const listenAgain = 500 * time.Millisecond
 // lookWithin bounds the read that follows a message.
 const lookWithin = time.Second
 
-// mark has the destination of a job look at what is asked of it; see record.MarksChannel
+// mark has the destination of a job look at what is asked of it; see store.MarksChannel
 // for the form.
 func (p *Publisher) mark(ctx context.Context, word string) {
 	queue, rest, _ := strings.Cut(word, " ")
 	id, _, _ := strings.Cut(rest, " ")
-	name, _, ok := record.ParseQueue(queue)
+	name, _, ok := store.ParseQueue(queue)
 	if !ok {
 		return
 	}

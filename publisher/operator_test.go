@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -58,8 +59,8 @@ func TestOperatorPausesADestination(t *testing.T) {
 	}
 	// What the workers have taken by now they may start.
 	var inHand []string
-	for _, q := range record.Queues(b.dest) {
-		inHand = append(inHand, b.rdb.LRange(ctx, record.Active(q), 0, -1).Val()...)
+	for _, q := range store.Queues(b.dest) {
+		inHand = append(inHand, b.rdb.LRange(ctx, store.ActiveKey(q), 0, -1).Val()...)
 	}
 	mu.Lock()
 	before := slices.Clone(started)
@@ -69,8 +70,8 @@ func TestOperatorPausesADestination(t *testing.T) {
 	}
 	eventually(t, "what was in hand has ended", func() bool {
 		left := int64(0)
-		for _, q := range record.Queues(b.dest) {
-			left += b.rdb.LLen(ctx, record.Active(q)).Val()
+		for _, q := range store.Queues(b.dest) {
+			left += b.rdb.LLen(ctx, store.ActiveKey(q)).Val()
 		}
 		return left == 0
 	})

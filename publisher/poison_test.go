@@ -12,9 +12,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -119,13 +120,13 @@ func (b *bench) dieOfPoison(s *redistest.Server, poison string) []string {
 func (b *bench) ageLeases() []string {
 	b.t.Helper()
 	ctx := context.Background()
-	ids, err := b.rdb.LRange(ctx, record.Active(b.queue()), 0, -1).Result()
+	ids, err := b.rdb.LRange(ctx, store.ActiveKey(b.queue()), 0, -1).Result()
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for _, id := range ids {
 		z := redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}
-		if err := b.rdb.ZAddXX(ctx, record.Lease(b.queue()), z).Err(); err != nil {
+		if err := b.rdb.ZAddXX(ctx, store.LeaseKey(b.queue()), z).Err(); err != nil {
 			b.t.Fatal(err)
 		}
 	}

@@ -10,12 +10,13 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -27,7 +28,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	if delivery == nil {
 		return fmt.Errorf("publisher: job %s is not in hand", id)
 	}
-	job, err := jobs.FromMessage(&record.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
+	job, err := jobs.FromMessage(&store.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
 	if err != nil {
 		d.returnUnused(delivery)
 		delivery.Decide(asynqx.Outcome{
@@ -76,7 +77,7 @@ func (d *destination) run(job *jobs.Job, delivery *asynqx.Delivery, reaching rea
 		// Its time ended on the way here: the next sweep takes it out.
 		d.returnUnused(delivery)
 		event.Result = Requeued
-		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: record.ReasonExpiring}, event
+		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: store.ReasonExpiring}, event
 	}
 	permit, err := d.permit(job, delivery)
 	if err != nil {
@@ -146,7 +147,7 @@ func (d *destination) refused(job *jobs.Job, err error, event *JobEvent) asynqx.
 	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
 	o := asynqx.Outcome{
 		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
-		Reason: record.ReasonOf(record.ReasonBreakerUnknown, d.name),
+		Reason: store.ReasonOf(store.ReasonBreakerUnknown, d.name),
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
@@ -171,11 +172,11 @@ func (d *destination) countPutOff(name, incident string, event *JobEvent) {
 
 // afterRefusedCall says until when a job is put off whose handler met an open breaker of its
 // own: as a rule another one than the destination's, which had let the job through.
-func (d *destination) afterRefusedCall(now time.Time, job *jobs.Job, err error, event *JobEvent) (time.Time, record.Reason) {
+func (d *destination) afterRefusedCall(now time.Time, job *jobs.Job, err error, event *JobEvent) (time.Time, store.Reason) {
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
 	case !ok || open == nil: // Redis was away, or the context ended before its turn
-		return now.Add(unreachablePause(job.RescheduleCount)), record.Reason(record.ReasonUnsent)
+		return now.Add(unreachablePause(job.RescheduleCount)), store.Reason(store.ReasonUnsent)
 	case open.State == breaker.Open:
 		event.Incident = open.Incident
 		if open.Destination == d.name && d.breaker != nil {
@@ -196,7 +197,7 @@ func keyOf(name string) string {
 
 // deferredBy is the reason of jobs that a breaker has deferred; they come back early
 // when it closes early.
-func deferredBy(name string) record.Reason { return record.ReasonOf(record.ReasonBreakerOpen, name) }
+func deferredBy(name string) store.Reason { return store.ReasonOf(store.ReasonBreakerOpen, name) }
 
 // unknownPause is how long a job is put off where nobody knows for how long:
 // after a 429 that did not open the breaker and had no hint, and when the
@@ -375,16 +376,16 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 	case permanent, uncalled:
 		o.Kind, event.Result = asynqx.Fail, FailedFinal
 	case unsent:
-		o.Kind, o.At, o.Reason = asynqx.Reschedule, now.Add(unreachablePause(job.RescheduleCount)), record.ReasonOf(record.ReasonUnreachable, d.name)
+		o.Kind, o.At, o.Reason = asynqx.Reschedule, now.Add(unreachablePause(job.RescheduleCount)), store.ReasonOf(store.ReasonUnreachable, d.name)
 		if o.Limit = job.MaxReschedules; o.Limit == nil {
-			o.Limit, o.CountedBy = new(defaultUnreachable), record.FieldUnreachable
+			o.Limit, o.CountedBy = new(defaultUnreachable), store.FieldUnreachable
 		}
 		event.Result, event.Reason = Rescheduled, ReasonUnreachable
 	case putOff:
-		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, record.Bounded(v.put.ExtendExpiration)
-		o.Error, o.Reason = "", record.ReasonPublisher
+		o.Kind, o.Limit, o.Extend = asynqx.Reschedule, job.MaxReschedules, store.Bounded(v.put.ExtendExpiration)
+		o.Error, o.Reason = "", store.ReasonPublisher
 		if v.put.Delay > 0 {
-			o.At = now.Add(record.Bounded(v.put.Delay))
+			o.At = now.Add(store.Bounded(v.put.Delay))
 		}
 		event.Result, event.Reason = Rescheduled, ReasonPublisher
 	case refusedCall:
@@ -403,13 +404,13 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, v verdict, status br
 		}
 		o.Kind, event.Result = asynqx.Retry, Retried
 		o.At = now.Add(job.Retry.Delay(job.Attempt))
-		o.Reason = record.ReasonOf(record.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(v.trigger))
+		o.Reason = store.ReasonOf(store.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(v.trigger))
 	}
 	return o
 }
 
 // afterLimit says until when a rate-limited job is put off.
-func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status, event *JobEvent) (time.Time, record.Reason) {
+func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
 		d.countPutOff(status.Name, status.Incident, event)
 		return later(now, status.OpenUntil), deferredBy(status.Name)
@@ -422,5 +423,5 @@ func (d *destination) afterLimit(now time.Time, v verdict, status breaker.Status
 		}
 		pause = min(v.hint, longest)
 	}
-	return now.Add(pause), record.ReasonOf(record.ReasonRateLimited, d.name)
+	return now.Add(pause), store.ReasonOf(store.ReasonRateLimited, d.name)
 }

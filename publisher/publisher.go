@@ -11,11 +11,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -99,7 +100,7 @@ func (o Options) withDefaults() Options {
 	defaultTo(&o.RecoverSpread, 30*time.Second)
 	o.Retention = max(0, o.Retention)
 	for _, d := range []*time.Duration{&o.ShutdownTimeout, &o.RetryLoopInterval, &o.Retention, &o.RetentionFailed, &o.RecoverSpread} {
-		*d = min(*d, record.Longest)
+		*d = min(*d, store.Longest)
 	}
 	if o.MaxCrashes == 0 {
 		o.MaxCrashes = 3
@@ -150,7 +151,7 @@ func maxRetries(rdb redis.UniversalClient) int {
 // The client's MaxRetries should be -1: the publisher repeats what may be repeated
 // itself, and go-redis would also repeat the taking of jobs whose reply was lost.
 func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
-	if record.NilClient(rdb) {
+	if store.NilClient(rdb) {
 		return nil, errors.New("publisher: new: the Redis client is nil")
 	}
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 || o.RecoverSpread < 0 {
@@ -171,7 +172,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	for _, o := range opts {
 		o(&s)
 	}
-	s.timeout, s.retention = min(s.timeout, record.Longest), min(s.retention, record.Longest)
+	s.timeout, s.retention = min(s.timeout, store.Longest), min(s.retention, store.Longest)
 	var errs []error
 	if !jobs.ValidDestination(name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))

@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -84,12 +85,12 @@ func TestJobsOfADeadWorkerComeBack(t *testing.T) {
 	b := newBench(t)
 	ctx := context.Background()
 	job := b.enqueue()
-	queue := record.Queue(b.dest, record.Default)
+	queue := store.Queue(b.dest, store.Default)
 	// What a dead worker leaves: the job in its hands, the lease long over.
 	if _, err := b.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
-		p.LMove(ctx, record.Pending(queue), record.Active(queue), "RIGHT", "LEFT")
-		p.ZAdd(ctx, record.Lease(queue), redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: job.ID})
-		p.HSet(ctx, record.Task(queue, job.ID), "state", "active")
+		p.LMove(ctx, store.PendingKey(queue), store.ActiveKey(queue), "RIGHT", "LEFT")
+		p.ZAdd(ctx, store.LeaseKey(queue), redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: job.ID})
+		p.HSet(ctx, store.TaskKey(queue, job.ID), "state", "active")
 		return nil
 	}); err != nil {
 		t.Fatal(err)
@@ -152,5 +153,5 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 }
 
 func inHand(b *bench) int64 {
-	return b.rdb.LLen(context.Background(), record.Active(record.Queue(b.dest, record.Default))).Val()
+	return b.rdb.LLen(context.Background(), store.ActiveKey(store.Queue(b.dest, store.Default))).Val()
 }

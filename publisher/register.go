@@ -9,10 +9,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -66,29 +67,29 @@ func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.T
 	var queues []any
 	for _, n := range names {
 		seen = append(seen, n, now)
-		for _, q := range record.Queues(n) {
+		for _, q := range store.Queues(n) {
 			queues = append(queues, q)
 		}
 	}
-	w := record.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
+	w := store.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
 	for _, n := range names {
 		since, problem, _ := p.destination(n).reach.down()
 		if since.IsZero() {
 			continue
 		}
 		if w.Unreachable == nil {
-			w.Unreachable = map[string]record.Unreachable{}
+			w.Unreachable = map[string]store.Unreachable{}
 		}
-		w.Unreachable[n] = record.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
+		w.Unreachable[n] = store.Unreachable{Since: now - time.Since(since).Milliseconds(), Problem: problem}
 	}
 	self, err := json.Marshal(w)
 	if err != nil {
 		return err
 	}
 	_, err = p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.HSet(ctx, record.DestinationsKey, seen...)
-		pipe.SAdd(ctx, record.QueuesKey, queues...)
-		pipe.HSet(ctx, record.WorkersKey, p.o.Worker, self)
+		pipe.HSet(ctx, store.DestinationsKey, seen...)
+		pipe.SAdd(ctx, store.QueuesKey, queues...)
+		pipe.HSet(ctx, store.WorkersKey, p.o.Worker, self)
 		return nil
 	})
 	return err
@@ -98,12 +99,12 @@ func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.T
 func (p *Publisher) settings(names []string) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for _, n := range names {
-		if record.System(n) {
+		if store.System(n) {
 			continue
 		}
 		out[n] = map[string]string{}
 		for setting, value := range p.destination(n).s.compared() {
-			out[n][setting] = record.HashSetting(n, setting, value)
+			out[n][setting] = store.HashSetting(n, setting, value)
 		}
 	}
 	return out
@@ -128,12 +129,12 @@ func (s settings) compared() map[string]string {
 // compare logs what this worker has different from the others, and reports whether that
 // could be found out.
 func (p *Publisher) compare(ctx context.Context) bool {
-	live, err := record.ReadLiveWorkers(ctx, p.rdb)
+	live, err := store.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
 		return false
 	}
 	var problems []string
-	for _, d := range record.Disagreements(live) {
+	for _, d := range store.Disagreements(live) {
 		if slices.Contains(d.Workers, p.o.Worker) {
 			problems = append(problems, d.Problem)
 		}
@@ -165,12 +166,12 @@ func (p *Publisher) warnUnserved(ctx context.Context) bool {
 func (p *Publisher) leave(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerEvery/10)
 	defer cancel()
-	_ = p.rdb.HDel(call, record.WorkersKey, p.o.Worker).Err() // or others will, in an hour
+	_ = p.rdb.HDel(call, store.WorkersKey, p.o.Worker).Err() // or others will, in an hour
 }
 
 // forgetWorkers takes those out that died without a word.
 func (p *Publisher) forgetWorkers(ctx context.Context) error {
-	said, err := p.rdb.HGetAll(ctx, record.WorkersKey).Result()
+	said, err := p.rdb.HGetAll(ctx, store.WorkersKey).Result()
 	if err != nil {
 		return err
 	}
@@ -180,7 +181,7 @@ func (p *Publisher) forgetWorkers(ctx context.Context) error {
 	}
 	var dead []string
 	for name, text := range said {
-		var w record.Worker
+		var w store.Worker
 		if json.Unmarshal([]byte(text), &w) != nil || now.Sub(time.UnixMilli(w.SeenAt)) > forgetAfter {
 			dead = append(dead, name)
 		}
@@ -188,5 +189,5 @@ func (p *Publisher) forgetWorkers(ctx context.Context) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	return p.rdb.HDel(ctx, record.WorkersKey, dead...).Err()
+	return p.rdb.HDel(ctx, store.WorkersKey, dead...).Err()
 }

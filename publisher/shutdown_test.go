@@ -6,10 +6,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -28,7 +29,7 @@ func TestShutdownWhileTheGateWaits(t *testing.T) {
 	})
 	// It serves the destination once it has registered itself.
 	eventually(t, "registered", func() bool {
-		return b.rdb.HExists(context.Background(), record.DestinationsKey, b.dest).Val()
+		return b.rdb.HExists(context.Background(), store.DestinationsKey, b.dest).Val()
 	})
 	started := time.Now()
 	stop()

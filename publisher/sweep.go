@@ -6,11 +6,10 @@ import (
 	"runtime/debug"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/ends"
 	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 const (
@@ -24,7 +23,7 @@ const (
 // ctx ends. It does what tidegate doctor does.
 func (p *Publisher) sweep(ctx context.Context) {
 	sweeper := doctor.NewSweeper(p.rdb, doctor.Options{
-		By: p.o.Worker, Retention: p.o.Retention, Family: lifecycle.AskParents(p.rdb),
+		By: p.o.Worker, Retention: p.o.Retention, Family: store.AskParents(p.rdb),
 	})
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -61,17 +60,17 @@ func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
 
 // trimEnds bounds the streams of the ends of jobs, of whichever destination.
 func (p *Publisher) trimEnds(ctx context.Context) error {
-	queues, err := p.rdb.SMembers(ctx, record.QueuesKey).Result()
+	queues, err := p.rdb.SMembers(ctx, store.QueuesKey).Result()
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, q := range queues {
-		destination, _, ours := record.ParseQueue(q)
+		destination, _, ours := store.ParseQueue(q)
 		if !ours {
 			continue
 		}
-		lost, err := ends.Trim(ctx, p.rdb, q)
+		lost, err := store.TrimEvents(ctx, p.rdb, q)
 		errs = append(errs, err)
 		if lost > 0 {
 			p.o.Logger.ErrorContext(ctx, "finished jobs were dropped before callbacks were made of them: too many, or too old",

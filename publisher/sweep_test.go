@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -30,32 +31,32 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	must(err)
 	stranded, err := client.Enqueue(ctx, jobs.New("api", nil))
 	must(err)
-	queue := record.Queue("api", record.Default)
-	must(rdb.LRem(ctx, record.Pending(queue), 1, stranded.ID).Err())
-	must(rdb.HSet(ctx, record.Task(queue, stranded.ID), record.FieldState, record.StateActive).Err())
+	queue := store.Queue("api", store.Default)
+	must(rdb.LRem(ctx, store.PendingKey(queue), 1, stranded.ID).Err())
+	must(rdb.HSet(ctx, store.TaskKey(queue, stranded.ID), store.FieldState, store.StateActive).Err())
 	old := time.Now().Add(-25 * time.Hour).UnixMilli()
 	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.Set(ctx, record.EndsWanted(queue), 1, time.Hour)
+		pipe.Set(ctx, store.EventsWantedKey(queue), 1, time.Hour)
 		for i := range 1000 {
-			pipe.XAdd(ctx, &redis.XAddArgs{Stream: record.Ends(queue), ID: strconv.FormatInt(old, 10) + "-" + strconv.Itoa(i), Values: []string{"id", "x"}})
+			pipe.XAdd(ctx, &redis.XAddArgs{Stream: store.EventsKey(queue), ID: strconv.FormatInt(old, 10) + "-" + strconv.Itoa(i), Values: []string{"id", "x"}})
 		}
 		return nil
 	})
 	must(err)
-	shop := record.Queue("shop", record.Default)
+	shop := store.Queue("shop", store.Default)
 	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.SAdd(ctx, record.QueuesKey, shop)
-		pipe.Set(ctx, record.EndsTold(shop), "1-0", time.Hour)
+		pipe.SAdd(ctx, store.QueuesKey, shop)
+		pipe.Set(ctx, store.EventsRelayedKey(shop), "1-0", time.Hour)
 		for i := range 1000 {
 			id := strconv.FormatInt(old-50*time.Hour.Milliseconds(), 10) + "-" + strconv.Itoa(i)
-			pipe.XAdd(ctx, &redis.XAddArgs{Stream: record.Ends(shop), ID: id, Values: []string{"id", "x"}})
+			pipe.XAdd(ctx, &redis.XAddArgs{Stream: store.EventsKey(shop), ID: id, Values: []string{"id", "x"}})
 		}
 		return nil
 	})
 	must(err)
-	dead, err := json.Marshal(record.Worker{SeenAt: time.Now().Add(-30 * 24 * time.Hour).UnixMilli()})
+	dead, err := json.Marshal(store.Worker{SeenAt: time.Now().Add(-30 * 24 * time.Hour).UnixMilli()})
 	must(err)
-	must(rdb.HSet(ctx, record.WorkersKey, "dead", dead).Err())
+	must(rdb.HSet(ctx, store.WorkersKey, "dead", dead).Err())
 	must(rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	if err := rdb.Set(ctx, "probe", "x", 0).Err(); err == nil {
 		t.Fatal("Redis is not full")
@@ -75,14 +76,14 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	for range 3 { // its turn stays with it
 		first.sweepPortion(ctx, sweeper)
 	}
-	if n := rdb.XLen(ctx, record.Ends(queue)).Val(); n > 100 {
+	if n := rdb.XLen(ctx, store.EventsKey(queue)).Val(); n > 100 {
 		t.Errorf("%d entries of the stream are left, want at most 100", n)
 	}
 	// Callbacks of those of shop had still to be made.
-	if left := rdb.XLen(ctx, record.Ends(shop)).Val(); left > 100 || len(dropped) != 1 || dropped["shop"] != int(1000-left) {
+	if left := rdb.XLen(ctx, store.EventsKey(shop)).Val(); left > 100 || len(dropped) != 1 || dropped["shop"] != int(1000-left) {
 		t.Errorf("dropped without a callback: %v, and %d of 1000 are left", dropped, left)
 	}
-	if n := rdb.HLen(ctx, record.WorkersKey).Val(); n != 0 {
+	if n := rdb.HLen(ctx, store.WorkersKey).Val(); n != 0 {
 		t.Errorf("%d dead workers are remembered", n)
 	}
 	if job, err := client.Get(ctx, stranded.ID); err != nil || job.Status != jobs.Pending {
@@ -91,9 +92,9 @@ func TestSweepOfAFullRedis(t *testing.T) {
 
 	// One worker at a time.
 	must(rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	must(rdb.HSet(ctx, record.WorkersKey, "dead", dead).Err())
+	must(rdb.HSet(ctx, store.WorkersKey, "dead", dead).Err())
 	second.sweepPortion(ctx, sweeper)
-	if n := rdb.HLen(ctx, record.WorkersKey).Val(); n != 1 {
+	if n := rdb.HLen(ctx, store.WorkersKey).Val(); n != 1 {
 		t.Error("the second worker swept during the first one's turn")
 	}
 }

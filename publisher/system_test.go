@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -25,7 +26,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	}
 	enqueue := func(payload int, opts ...jobs.Option) string {
 		t.Helper()
-		j, err := own.Enqueue(ctx, jobs.New(record.AlertsDestination, payload, opts...))
+		j, err := own.Enqueue(ctx, jobs.New(store.AlertsDestination, payload, opts...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -40,7 +41,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 		t.Fatal(err)
 	}
 	called := make(chan int, 10)
-	for _, name := range []string{b.dest, record.AlertsDestination} {
+	for _, name := range []string{b.dest, store.AlertsDestination} {
 		err := p.Handle(name, publisher.Func(func(_ context.Context, j *jobs.Job) error {
 			switch string(j.Payload) {
 			case "1":
@@ -63,7 +64,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(runCtx) }()
 	status := func(id string) jobs.Status {
-		fields, err := b.rdb.HGetAll(ctx, record.Task(record.Queue(record.AlertsDestination, record.Default), id)).Result()
+		fields, err := b.rdb.HGetAll(ctx, store.TaskKey(store.Queue(store.AlertsDestination, store.Default), id)).Result()
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -84,13 +85,13 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 		t.Errorf("told %+v", e)
 	}
 	eventually(t, "the destinations are registered", func() bool {
-		_, err := b.client.Destination(ctx, record.AlertsDestination)
+		_, err := b.client.Destination(ctx, store.AlertsDestination)
 		return err == nil
 	})
 	if known, err := b.client.Destinations(ctx); err != nil || len(known) != 1 || known[0].Name != b.dest {
 		t.Errorf("known are %v, %v", known, err)
 	}
-	if stats, err := b.client.Stats(ctx, record.AlertsDestination); err != nil || stats[0].Counts[jobs.Failed] != 2 || stats[0].WorkersSeenAt == nil {
+	if stats, err := b.client.Stats(ctx, store.AlertsDestination); err != nil || stats[0].Counts[jobs.Failed] != 2 || stats[0].WorkersSeenAt == nil {
 		t.Errorf("stats %+v, %v", stats, err)
 	}
 	cancel()

@@ -16,8 +16,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -186,7 +187,7 @@ func TestUnreachableJobFailsInTheEnd(t *testing.T) {
 	set := b.enqueue(jobs.MaxReschedules(0))
 	often, tooOften := b.enqueue(), b.enqueue()
 	for id, n := range map[string]int{often.ID: 99, tooOften.ID: 100} {
-		err := b.rdb.HSet(t.Context(), record.Task(b.queue(), id), record.FieldUnreachable, n, record.FieldReschedules, 150).Err()
+		err := b.rdb.HSet(t.Context(), store.TaskKey(b.queue(), id), store.FieldUnreachable, n, store.FieldReschedules, 150).Err()
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -7,7 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -24,7 +25,7 @@ func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
 	}
 	seen := time.Now().Add(-time.Hour).Truncate(time.Millisecond).UTC()
 	for _, name := range []string{"old", "empty"} {
-		if err := b.rdb.HSet(ctx, record.DestinationsKey, name, seen.UnixMilli()).Err(); err != nil {
+		if err := b.rdb.HSet(ctx, store.DestinationsKey, name, seen.UnixMilli()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,9 +5,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -39,7 +40,7 @@ func TestWorkersAreKnownWhileTheyLive(t *testing.T) {
 		"dead:1":   `{"started_at":1,"seen_at":2,"destinations":["x"]}`,
 		"future:1": `[]`,
 	} {
-		if err := b.rdb.HSet(ctx, record.WorkersKey, name, text).Err(); err != nil {
+		if err := b.rdb.HSet(ctx, store.WorkersKey, name, text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

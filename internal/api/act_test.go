@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -233,12 +234,12 @@ func TestDestinations(t *testing.T) {
 	}
 	now := time.Now()
 	since := now.Add(-time.Minute).Truncate(time.Millisecond).UTC()
-	text, err := json.Marshal(record.Worker{
+	text, err := json.Marshal(store.Worker{
 		StartedAt: now.UnixMilli(), SeenAt: now.UnixMilli(), Destinations: []string{"shop"},
-		Unreachable: map[string]record.Unreachable{"shop": {Since: since.UnixMilli(), Problem: "no such host"}},
+		Unreachable: map[string]store.Unreachable{"shop": {Since: since.UnixMilli(), Problem: "no such host"}},
 	})
 	if err == nil {
-		err = b.rdb.HSet(t.Context(), record.WorkersKey, "host:1", text).Err()
+		err = b.rdb.HSet(t.Context(), store.WorkersKey, "host:1", text).Err()
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -132,7 +133,7 @@ func TestAPageCostsFewLooks(t *testing.T) {
 		}
 	}
 	for range 1000 {
-		if _, err := l.of(t.Context(), &jobs.Job{Destination: record.CallbacksDestination, Status: jobs.Pending}); err != nil {
+		if _, err := l.of(t.Context(), &jobs.Job{Destination: store.CallbacksDestination, Status: jobs.Pending}); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,10 +7,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -61,7 +62,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 	var statuses []publisher.DestinationStatus
 	if worker != nil {
 		for _, s := range worker.Status() {
-			if !record.System(s.Destination) {
+			if !store.System(s.Destination) {
 				statuses = append(statuses, s)
 			}
 		}
@@ -99,7 +100,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 			unready(s.Destination + ": " + d.Reason)
 		case publisher.StateFetching, publisher.StateWaiting, publisher.StateUnreachable:
 			if q.paused != nil {
-				d.State, d.Reason, d.Until = "paused", record.PausedBy(q.paused.By, q.paused.Reason)+": tidegate queue resume "+s.Destination, nil
+				d.State, d.Reason, d.Until = "paused", store.PausedBy(q.paused.By, q.paused.Reason)+": tidegate queue resume "+s.Destination, nil
 			}
 		}
 		out.Destinations = append(out.Destinations, d)
@@ -109,8 +110,8 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 
 // queueFacts are what the readiness report says of a destination's queues.
 type queueFacts struct {
-	paused *record.Pause // nil without an operator's pause
-	failed int           // recently
+	paused *store.PauseInfo // nil without an operator's pause
+	failed int              // recently
 }
 
 // readQueues reads the queues of this worker; its error is why Redis does not answer.
@@ -125,10 +126,10 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publi
 	// The first of its errors may be that a key is not there; others may be of a node.
 	answers, _ := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, s := range statuses {
-			queues := record.Queues(s.Destination)
-			pauses[s.Destination] = pipe.Get(ctx, record.Paused(queues[0]))
+			queues := store.Queues(s.Destination)
+			pauses[s.Destination] = pipe.Get(ctx, store.PausedKey(queues[0]))
 			for _, q := range queues {
-				failures[s.Destination] = append(failures[s.Destination], pipe.ZCount(ctx, record.Failed(q), recent, "+inf"))
+				failures[s.Destination] = append(failures[s.Destination], pipe.ZCount(ctx, store.FailedKey(q), recent, "+inf"))
 			}
 		}
 		return nil
@@ -142,7 +143,7 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publi
 	for name, cmd := range pauses {
 		var q queueFacts
 		if cmd.Err() == nil {
-			pause := record.ParsePause(cmd.Val())
+			pause := store.ParsePause(cmd.Val())
 			q.paused = &pause
 		}
 		for _, n := range failures[name] {

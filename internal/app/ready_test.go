@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
@@ -17,7 +19,6 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/ops"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -408,7 +409,7 @@ func TestNotReadyWhilePartOfRedisFails(t *testing.T) {
 	if _, err := readQueues(t.Context(), rdb, statuses); err != nil {
 		t.Errorf("all well: %v", err)
 	}
-	if err := rdb.Set(t.Context(), record.Failed(record.Queues("blog")[2]), "x", 0).Err(); err != nil {
+	if err := rdb.Set(t.Context(), store.FailedKey(store.Queues("blog")[2]), "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if q, err := readQueues(t.Context(), rdb, statuses); err == nil {

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // completion is one job's way to completed.
@@ -180,7 +180,7 @@ func (c *Client) flushCompletions(batch []*completion) {
 func (c *Client) completionArgs(queue string, as []*completion) (keys []string, args []any) {
 	now, processed := time.Now().UTC(), "asynq:{"+queue+"}:processed"
 	keys = []string{
-		record.Active(queue), record.Lease(queue), record.Completed(queue),
+		store.ActiveKey(queue), store.LeaseKey(queue), store.CompletedKey(queue),
 		processed + ":" + now.Format(time.DateOnly), processed,
 	}
 	args = make([]any, 0, 4+3*len(as))
@@ -238,7 +238,7 @@ func (c *Client) retry(ctx context.Context, keys []string, args []any) *redis.Cm
 		return done(c.carryOut(ctx, d))
 	}
 	encoded, _ := args[1].([]byte)
-	msg, err := record.DecodeMessage(encoded)
+	msg, err := store.DecodeMessage(encoded)
 	var o Outcome
 	switch {
 	case err != nil:
@@ -292,10 +292,10 @@ func (c *Client) requeue(ctx context.Context, keys []string, args []any) *redis.
 // settle carries one outcome out, if the job is still in the hands of the fetch
 // named run; "" means whichever has it.
 func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (Settled, error) {
-	keys := []string{record.Task(queue, id), record.Active(queue), record.Lease(queue)}
+	keys := []string{store.TaskKey(queue, id), store.ActiveKey(queue), store.LeaseKey(queue)}
 	delay := int64(0)
 	if !o.At.IsZero() {
-		delay = record.Millis(time.Until(o.At))
+		delay = store.Millis(time.Until(o.At))
 	}
 	limit, status, body, extend := "", "", "", ""
 	if o.Limit != nil {
@@ -305,7 +305,7 @@ func (c *Client) settle(ctx context.Context, queue, id, run string, o Outcome) (
 		status, body = strconv.Itoa(o.Response.Status), o.Response.Body
 	}
 	if o.Extend > 0 {
-		extend = strconv.FormatInt(record.Millis(o.Extend), 10)
+		extend = strconv.FormatInt(store.Millis(o.Extend), 10)
 	}
 	reply, err := settleScript.Run(ctx, c.UniversalClient, keys,
 		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy).Slice()

@@ -13,10 +13,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Completions that come while a call is under way share the next ones.
@@ -71,7 +71,7 @@ func TestCompletionsShareCalls(t *testing.T) {
 			t.Errorf("%s was sent %d times", id, seen[id])
 		}
 	}
-	if got := s.rdb.ZCard(context.Background(), record.Completed(s.queue)).Val(); got != n {
+	if got := s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val(); got != n {
 		t.Errorf("%d of %d jobs are completed", got, n)
 	}
 }
@@ -148,20 +148,20 @@ func TestRefusedCompletionReachesAll(t *testing.T) {
 // An acknowledgement is repeated while the lease lives, less and less often.
 func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 	t.Parallel()
-	message := (&record.Message{ID: "a", Queue: "q", ErrorMsg: "boom"}).AppendTo(nil)
+	message := (&store.Message{ID: "a", Queue: "q", ErrorMsg: "boom"}).AppendTo(nil)
 	for _, tc := range []struct {
 		name string
 		ack  func(ctx context.Context, c *Client) error
 	}{
 		{"complete", func(ctx context.Context, c *Client) error { return asDone(ctx, c, "q", "a") }},
 		{"retry", func(ctx context.Context, c *Client) error {
-			return c.EvalSha(ctx, sha("retryCmd"), []string{record.Task("q", "a")}, "a", message).Err()
+			return c.EvalSha(ctx, sha("retryCmd"), []string{store.TaskKey("q", "a")}, "a", message).Err()
 		}},
 		{"archive", func(ctx context.Context, c *Client) error {
-			return c.EvalSha(ctx, sha("archiveCmd"), []string{record.Task("q", "a")}, "a", message).Err()
+			return c.EvalSha(ctx, sha("archiveCmd"), []string{store.TaskKey("q", "a")}, "a", message).Err()
 		}},
 		{"requeue", func(ctx context.Context, c *Client) error {
-			return c.EvalSha(ctx, sha("requeueCmd"), []string{record.Active("q")}, "a").Err()
+			return c.EvalSha(ctx, sha("requeueCmd"), []string{store.ActiveKey("q")}, "a").Err()
 		}},
 	} {
 		for problem, want := range map[error]int{
@@ -221,7 +221,7 @@ func TestCompletionAfterAnOutage(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
-	if got := s.fields("a"); got[record.FieldResponseStatus] != "201" || got[record.FieldResponseBody] != "ok" {
+	if got := s.fields("a"); got[store.FieldResponseStatus] != "201" || got[store.FieldResponseBody] != "ok" {
 		t.Errorf("record %v", got)
 	}
 	if diff := cmp.Diff([]Settled{{Kind: Complete}}, settled); diff != "" {
@@ -242,7 +242,7 @@ func TestCompleteLate(t *testing.T) {
 	s := realShelf(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1"})
 	defer c.CloseGate(context.Background())
-	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Minute), record.FieldCrashes, 1)
+	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Now().Add(time.Minute), store.FieldCrashes, 1)
 	d := &Delivery{Queue: s.queue, ID: "a"}
 	c.inHand.add(d)
 	d.Decide(Outcome{Kind: Complete, Response: &Response{Status: 200}})
@@ -314,7 +314,7 @@ func TestRetryCarriesOut(t *testing.T) {
 				var told []Kind
 				c := New(s.rdb, Options{
 					Queues: []string{s.queue}, Concurrency: 1, RecoverSpread: spread,
-					Recovered: func(msg *record.Message, st Settled) {
+					Recovered: func(msg *store.Message, st Settled) {
 						if msg.ID != "a" || msg.Queue != s.queue || st.Count != 1 || st.Error != "" {
 							t.Errorf("told of %s in %s: %+v", msg.ID, msg.Queue, st)
 						}
@@ -334,19 +334,19 @@ func TestRetryCarriesOut(t *testing.T) {
 					}
 				}
 				if tc.problem == leaseExpired {
-					s.must(s.rdb.ZAdd(ctx, record.Lease(s.queue), redis.Z{Score: 1, Member: "a"}).Err())
+					s.must(s.rdb.ZAdd(ctx, store.LeaseKey(s.queue), redis.Z{Score: 1, Member: "a"}).Err())
 				}
-				msg := (&record.Message{Type: record.TaskType, ID: "a", Queue: s.queue, ErrorMsg: tc.problem}).AppendTo(nil)
+				msg := (&store.Message{Type: store.TaskType, ID: "a", Queue: s.queue, ErrorMsg: tc.problem}).AppendTo(nil)
 				before := s.now()
-				s.must(c.EvalSha(ctx, sha(script), []string{record.Task(s.queue, "a"), record.Active(s.queue)}, "a", msg).Err())
+				s.must(c.EvalSha(ctx, sha(script), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", msg).Err())
 				if diff := cmp.Diff(tc.want, s.look()); diff != "" {
 					t.Errorf("afterwards (-want +got):\n%s", diff)
 				}
 				fields := s.fields("a")
 				if tc.told != nil {
-					s.between("available_at", fields[record.FieldAvailableAt], before, s.now().Add(spread))
+					s.between("available_at", fields[store.FieldAvailableAt], before, s.now().Add(spread))
 				}
-				for _, at := range []string{record.FieldAvailableAt, record.FieldEndedAt, record.FieldPendingSince} {
+				for _, at := range []string{store.FieldAvailableAt, store.FieldEndedAt, store.FieldPendingSince} {
 					delete(fields, at)
 				}
 				if diff := cmp.Diff(tc.fields, fields); diff != "" {
@@ -398,8 +398,8 @@ func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
 	t.Parallel()
 	recoverOne := func(c *Client) time.Duration {
 		started := time.Now()
-		msg := (&record.Message{ID: "a", Queue: "q", ErrorMsg: leaseExpired}).AppendTo(nil)
-		_ = c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task("q", "a")}, "a", msg)
+		msg := (&store.Message{ID: "a", Queue: "q", ErrorMsg: leaseExpired}).AppendTo(nil)
+		_ = c.EvalSha(context.Background(), sha("retryCmd"), []string{store.TaskKey("q", "a")}, "a", msg)
 		return time.Since(started)
 	}
 	synctest.Test(t, func(t *testing.T) {
@@ -429,7 +429,7 @@ func TestRetryOfGarbage(t *testing.T) {
 	defer c.CloseGate(context.Background())
 	s.active("a")
 	for _, garbage := range []any{[]byte{0xff}, nil, "text"} {
-		if err := c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, "a")}, "a", garbage).Err(); err == nil {
+		if err := c.EvalSha(context.Background(), sha("retryCmd"), []string{store.TaskKey(s.queue, "a")}, "a", garbage).Err(); err == nil {
 			t.Errorf("%v was accepted", garbage)
 		}
 	}
@@ -457,8 +457,8 @@ func TestRetryOfASettledJob(t *testing.T) {
 			} else if got := dequeueIDs(s, 1); len(got) != 1 {
 				t.Fatalf("took %v", got)
 			}
-			msg := (&record.Message{ID: "a", Queue: s.queue, ErrorMsg: ErrNotCompleted.Error()}).AppendTo(nil)
-			s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, "a")}, "a", msg).Err())
+			msg := (&store.Message{ID: "a", Queue: s.queue, ErrorMsg: ErrNotCompleted.Error()}).AppendTo(nil)
+			s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{store.TaskKey(s.queue, "a")}, "a", msg).Err())
 			if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}
@@ -475,7 +475,7 @@ func TestRequeue(t *testing.T) {
 	s.active("a")
 	c.inHand.add(&Delivery{Queue: s.queue, ID: "a"})
 	s.must(c.EvalSha(context.Background(), sha("requeueCmd"),
-		[]string{record.Active(s.queue), record.Lease(s.queue), record.Pending(s.queue), record.Task(s.queue, "a")}, "a").Err())
+		[]string{store.ActiveKey(s.queue), store.LeaseKey(s.queue), store.PendingKey(s.queue), store.TaskKey(s.queue, "a")}, "a").Err())
 	if diff := cmp.Diff(map[string]string{"pending": "a waiting", "a": "pending", "waiting": "pending"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}

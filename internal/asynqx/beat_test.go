@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // asForward asks as asynq's forwarder does once, for both sets of a queue, each
@@ -18,10 +17,10 @@ import (
 func asForward(t *testing.T, c *Client, queue string) int64 {
 	t.Helper()
 	total := int64(0)
-	for _, set := range []string{record.Scheduled(queue), record.Retry(queue)} {
+	for _, set := range []string{store.ScheduledKey(queue), store.RetryKey(queue)} {
 		for {
-			n, err := c.EvalSha(context.Background(), sha("forwardCmd"), []string{set, record.Pending(queue)},
-				time.Now().Unix(), record.TaskPrefix(queue), time.Now().UnixNano(), "asynq:{"+queue+"}:g:").Int64()
+			n, err := c.EvalSha(context.Background(), sha("forwardCmd"), []string{set, store.PendingKey(queue)},
+				time.Now().Unix(), store.TaskPrefix(queue), time.Now().UnixNano(), "asynq:{"+queue+"}:g:").Int64()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -43,8 +42,8 @@ func TestForwardEvery(t *testing.T) {
 	defer c.CloseGate(context.Background())
 	due := func(from, to int) {
 		for i := from; i < to; i++ {
-			s.at(record.Scheduled(s.queue), fmt.Sprint("s", i), record.StateScheduled, time.Unix(1, 0))
-			s.at(record.Retry(s.queue), fmt.Sprint("r", i), record.StateRetry, time.Unix(1, 0))
+			s.at(store.ScheduledKey(s.queue), fmt.Sprint("s", i), store.StateScheduled, time.Unix(1, 0))
+			s.at(store.RetryKey(s.queue), fmt.Sprint("r", i), store.StateRetry, time.Unix(1, 0))
 		}
 	}
 	due(0, n)
@@ -73,7 +72,7 @@ func TestForwardAfterAnOutage(t *testing.T) {
 		return nil
 	}}, Options{Queues: []string{s.queue}, ForwardEvery: time.Hour})
 	defer c.CloseGate(context.Background())
-	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Unix(1, 0))
+	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Unix(1, 0))
 	if got := asForward(t, c, s.queue); got != 0 {
 		t.Errorf("moved %d without Redis", got)
 	}
@@ -127,11 +126,11 @@ func TestLookEvery(t *testing.T) {
 func (s *shelf) waitsAs(expires time.Time) (ids []string) {
 	s.t.Helper()
 	s.pending("is-pending", "is-paused")
-	s.at(record.Scheduled(s.queue), "is-scheduled", record.StateScheduled, time.Now().Add(time.Hour))
-	s.at(record.Retry(s.queue), "is-retry", record.StateRetry, time.Now().Add(time.Hour))
-	s.hash("is-waiting", record.StateWaiting)
-	s.must(s.rdb.ZAdd(context.Background(), record.Parked(s.queue, record.StateWaiting), redis.Z{Score: 1, Member: "is-waiting"}).Err())
-	s.act(lifecycle.Pause, lifecycle.Done, "is-paused")
+	s.at(store.ScheduledKey(s.queue), "is-scheduled", store.StateScheduled, time.Now().Add(time.Hour))
+	s.at(store.RetryKey(s.queue), "is-retry", store.StateRetry, time.Now().Add(time.Hour))
+	s.hash("is-waiting", store.StateWaiting)
+	s.must(s.rdb.ZAdd(context.Background(), store.ParkedKey(s.queue, store.StateWaiting), redis.Z{Score: 1, Member: "is-waiting"}).Err())
+	s.act(store.Pause, store.Done, "is-paused")
 	ids = []string{"is-paused", "is-pending", "is-retry", "is-scheduled", "is-waiting"}
 	s.expiring(expires, ids...)
 	return ids
@@ -223,7 +222,7 @@ func TestBeatExpiresMany(t *testing.T) {
 	if most > 100 {
 		t.Errorf("%d in one portion, want at most 100", most)
 	}
-	if got := s.rdb.ZCard(context.Background(), record.Parked(s.queue, record.StateExpired)).Val(); got != n {
+	if got := s.rdb.ZCard(context.Background(), store.ParkedKey(s.queue, store.StateExpired)).Val(); got != n {
 		t.Errorf("%d have expired", got)
 	}
 }
@@ -243,8 +242,8 @@ func TestServerExpires(t *testing.T) {
 			defer c.Finish()
 			stop := runServer(t, c, completing(c, func(id string) { t.Errorf("%s was run", id) }))
 			defer stop()
-			s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Now().Add(time.Hour))
-			s.at(record.Retry(s.queue), "b", record.StateRetry, time.Now().Add(time.Hour))
+			s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Now().Add(time.Hour))
+			s.at(store.RetryKey(s.queue), "b", store.StateRetry, time.Now().Add(time.Hour))
 			s.expiring(time.Now().Add(200*time.Millisecond), "a", "b")
 			eventually(t, "they have expired", func() bool { return s.look()["expired"] == "a b" })
 		})

@@ -8,21 +8,21 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // broken puts jobs into the queue whose message asynq cannot decode.
 func (s *shelf) broken(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
-		m := record.Message{
-			Type: record.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: record.MaxRetry, Timeout: record.TaskTimeout,
+		m := store.Message{
+			Type: store.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: store.MaxRetry, Timeout: store.TaskTimeout,
 			Headers: map[string]string{"created": "1", "path": "/caf\xe9"},
 		}
 		s.pending(id)
-		s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, id), record.FieldMsg, m.AppendTo(nil)).Err())
+		s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), store.FieldMsg, m.AppendTo(nil)).Err())
 	}
 }
 
@@ -66,7 +66,7 @@ func TestUndecodableJobFails(t *testing.T) {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
 	for _, id := range []string{"b1", "b4"} {
-		if got := s.fields(id)[record.FieldLastError]; !strings.Contains(got, "not valid UTF-8") || !strings.Contains(got, "field 15") {
+		if got := s.fields(id)[store.FieldLastError]; !strings.Contains(got, "not valid UTF-8") || !strings.Contains(got, "field 15") {
 			t.Errorf("%s says %q", id, got)
 		}
 		if got := s.story(id); len(got) != 2 || !strings.Contains(got[1], "3 failed failed: ") {
@@ -82,7 +82,7 @@ func TestUndecodableJobsAreToldOnce(t *testing.T) {
 	ctx := context.Background()
 	ids := numbered(40)
 	s.broken(ids...)
-	s.must(s.rdb.HSet(ctx, record.Task(s.queue, ids[0]), record.FieldKey, "alice").Err())
+	s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, ids[0]), store.FieldKey, "alice").Err())
 	var mu sync.Mutex
 	var told []string
 	fetched := make(chan string, 2)
@@ -104,7 +104,7 @@ func TestUndecodableJobsAreToldOnce(t *testing.T) {
 		})
 		go func() { fetched <- asDequeue(t, c, s.queue) }()
 	}
-	eventually(t, "all have failed", func() bool { return s.rdb.ZCard(ctx, record.Failed(s.queue)).Val() == int64(len(ids)) })
+	eventually(t, "all have failed", func() bool { return s.rdb.ZCard(ctx, store.FailedKey(s.queue)).Val() == int64(len(ids)) })
 	s.pending("a", "b") // behind these nobody is told of anything any more
 	<-fetched
 	<-fetched
@@ -133,7 +133,7 @@ func TestUndecodableJobsDoNotHoldUpOthers(t *testing.T) {
 			t.Errorf("fetched %s", id)
 		}
 	case <-time.After(10 * time.Second):
-		t.Fatalf("nothing is fetched; %d have failed", s.rdb.ZCard(context.Background(), record.Failed(s.queue)).Val())
+		t.Fatalf("nothing is fetched; %d have failed", s.rdb.ZCard(context.Background(), store.FailedKey(s.queue)).Val())
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
+	"github.com/redis/go-redis/v9"
 )
 
 // chores are what a worker does besides publishing, for whoever needs it: it ends
@@ -117,7 +117,7 @@ func (c *Client) do(one chore) error {
 	case sweepExpired:
 		return c.sweep(one.queue)
 	case tellChildren:
-		return lifecycle.TellAll(c.hard, c.UniversalClient, one.queue, c.Wake)
+		return store.ReleaseAllChildren(c.hard, c.UniversalClient, one.queue, c.Wake)
 	case releaseDeferred:
 		return c.release(one)
 	}
@@ -128,7 +128,7 @@ func (c *Client) do(one chore) error {
 func (c *Client) sweep(queue string) error {
 	for {
 		ctx, cancel := c.bounded()
-		n, more, err := lifecycle.Sweep(ctx, c.UniversalClient, queue)
+		n, more, err := store.Sweep(ctx, c.UniversalClient, queue)
 		cancel()
 		if n > 0 {
 			c.tell(queue)

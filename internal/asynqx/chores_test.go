@@ -9,11 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // manyBeats are enough for what not every beat looks for.
@@ -25,12 +24,12 @@ func (s *shelf) child(parents *shelf, id string, ids ...string) {
 	ctx := context.Background()
 	fields := []any{"waits", len(ids)}
 	for _, p := range ids {
-		fields = append(fields, record.FieldAfterPrefix+p, "1")
+		fields = append(fields, store.FieldAfterPrefix+p, "1")
 	}
-	s.hash(id, record.StateWaiting, fields...)
-	s.must(s.rdb.ZAdd(ctx, record.Parked(s.queue, record.StateWaiting), redis.Z{Score: 1, Member: id}).Err())
+	s.hash(id, store.StateWaiting, fields...)
+	s.must(s.rdb.ZAdd(ctx, store.ParkedKey(s.queue, store.StateWaiting), redis.Z{Score: 1, Member: id}).Err())
 	for _, p := range ids {
-		_, err := lifecycle.Register(ctx, s.rdb, lifecycle.Ref{Queue: parents.queue, ID: p}, []lifecycle.Ref{{Queue: s.queue, ID: id}})
+		_, err := store.Register(ctx, s.rdb, store.Ref{Queue: parents.queue, ID: p}, []store.Ref{{Queue: s.queue, ID: id}})
 		s.must(err)
 	}
 }
@@ -43,7 +42,7 @@ func TestChildrenAreTold(t *testing.T) {
 	// retry makes asynq's call for a job whose handler has decided o.
 	retry := func(s *shelf, c *Client, o Outcome) {
 		c.Delivery("a").Decide(o)
-		s.must(c.EvalSha(ctx, sha("retryCmd"), []string{record.Task(s.queue, "a"), record.Active(s.queue)}, "a", []byte(s.message("a"))).Err())
+		s.must(c.EvalSha(ctx, sha("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
 	}
 	limit := 0
 	for _, tc := range []struct {
@@ -62,11 +61,11 @@ func TestChildrenAreTold(t *testing.T) {
 			retry(s, c, Outcome{Kind: Reschedule, Limit: &limit})
 		}, "cancelled", "parent a failed: max reschedules (0) exceeded"},
 		{"cancelled", func(s *shelf, c *Client) {
-			s.act(lifecycle.Cancel, lifecycle.Asked, "a")
+			s.act(store.Cancel, store.Asked, "a")
 			retry(s, c, Outcome{Kind: Cancel, Error: "cancelled"})
 		}, "cancelled", "parent a was cancelled: why"},
 		{"cancelled while it was to be rescheduled", func(s *shelf, c *Client) {
-			s.act(lifecycle.Cancel, lifecycle.Asked, "a")
+			s.act(store.Cancel, store.Asked, "a")
 			retry(s, c, Outcome{Kind: Reschedule})
 		}, "cancelled", "parent a was cancelled: why"},
 		{"poison", func(s *shelf, c *Client) {
@@ -76,7 +75,7 @@ func TestChildrenAreTold(t *testing.T) {
 		}, "cancelled", "parent a failed: poison: its worker died 1 times with this job in hand"},
 		{"cancelled before the dequeue that was lost", func(s *shelf, c *Client) {
 			run := s.fields("a")["run"]
-			s.act(lifecycle.Cancel, lifecycle.Asked, "a")
+			s.act(store.Cancel, store.Asked, "a")
 			c.lost[s.queue] = []string{run}
 			c.reclaim()
 			for range manyBeats {
@@ -99,7 +98,7 @@ func TestChildrenAreTold(t *testing.T) {
 		{"rescheduled", func(s *shelf, c *Client) { retry(s, c, Outcome{Kind: Reschedule}) }, "waiting", ""},
 		{"to be retried", func(s *shelf, c *Client) { retry(s, c, Outcome{Kind: Retry}) }, "waiting", ""},
 		{"paused", func(s *shelf, c *Client) {
-			s.act(lifecycle.Pause, lifecycle.Asked, "a")
+			s.act(store.Pause, store.Asked, "a")
 			retry(s, c, Outcome{Kind: Retry})
 		}, "waiting", ""},
 	} {
@@ -126,14 +125,14 @@ func TestChildrenAreTold(t *testing.T) {
 			grandchild := "waiting"
 			if tc.want == "cancelled" {
 				grandchild = "cancelled"
-				if got, want := s.fields("grandchild")[record.FieldLastError], "parent far was cancelled: "+tc.err; got != want {
+				if got, want := s.fields("grandchild")[store.FieldLastError], "parent far was cancelled: "+tc.err; got != want {
 					t.Errorf("the grandchild says %q, want %q", got, want)
 				}
 			}
 			if look["near"] != tc.want || far.look()["far"] != tc.want || look["grandchild"] != grandchild || look["outbox"] != "" {
 				t.Errorf("afterwards: near %v, far %v", look, far.look())
 			}
-			if got := s.fields("near")[record.FieldLastError]; got != tc.err {
+			if got := s.fields("near")[store.FieldLastError]; got != tc.err {
 				t.Errorf("the child says %q, want %q", got, tc.err)
 			}
 		})
@@ -150,7 +149,7 @@ func TestChildOfTwoParents(t *testing.T) {
 	asDequeue(t, c, s.queue)
 	asDequeue(t, c, s.queue)
 	s.must(asDone(context.Background(), c, s.queue, "a"))
-	eventually(t, "the child knows of a", func() bool { return s.fields("child")[record.FieldAfterPrefix+"a"] == "0" })
+	eventually(t, "the child knows of a", func() bool { return s.fields("child")[store.FieldAfterPrefix+"a"] == "0" })
 	if got := s.look()["child"]; got != "waiting" {
 		t.Errorf("after one parent the child is %s", got)
 	}
@@ -171,7 +170,7 @@ func TestBeatTellsChildren(t *testing.T) {
 			s.child(parents, "of-a", "a")
 			s.child(parents, "of-b", "b")
 			completeJobs(parents, 60, "a")
-			settleScript.Run(ctx, s.rdb, []string{record.Task(parents.queue, "b"), record.Active(parents.queue), record.Lease(parents.queue)},
+			settleScript.Run(ctx, s.rdb, []string{store.TaskKey(parents.queue, "b"), store.ActiveKey(parents.queue), store.LeaseKey(parents.queue)},
 				parents.queue, "b", "fail", 0, "", "boom", "", "", "", "", "")
 			if got := parents.look()["outbox"]; got != "a b" {
 				t.Fatalf("the outbox is %q", got)
@@ -269,7 +268,7 @@ func TestFailedChore(t *testing.T) {
 	t.Parallel()
 	s, other := realShelf(t), realShelf(t)
 	c := New(&wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
-		if slices.Contains(under.keys, record.Pending(s.queue)) {
+		if slices.Contains(under.keys, store.PendingKey(s.queue)) {
 			return redis.NewCmdResult(nil, errGone)
 		}
 		return nil
@@ -302,7 +301,7 @@ func TestChoresFromManySides(t *testing.T) {
 	}
 	stop := runServer(t, c, completing(c, func(string) {}))
 	eventually(t, "all have completed", func() bool {
-		return s.rdb.ZCard(context.Background(), record.Completed(s.queue)).Val() == 2*n
+		return s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val() == 2*n
 	})
 	stop()
 	c.Finish()

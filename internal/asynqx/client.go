@@ -21,9 +21,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Options configure a Client.
@@ -74,7 +74,7 @@ type Options struct {
 	Released func(queue string, n int)
 	// Recovered, if set, is told of each job that was taken from a dead worker. Of
 	// several Clients one is told.
-	Recovered func(msg *record.Message, s Settled)
+	Recovered func(msg *store.Message, s Settled)
 	// Unreadable, if set, is told of each job that was failed because asynq could not
 	// have read its message. Of several Clients one is told.
 	Unreadable func(queue, id, key string, s Settled)

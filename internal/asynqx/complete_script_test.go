@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // completeJobs runs the script for jobs given as "id" or "id status body".
@@ -67,7 +67,7 @@ func TestCompleteScript(t *testing.T) {
 		{
 			name: "the record is gone, its id still in hand", setup: func(s *shelf) {
 				s.active("a")
-				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "a")).Err())
+				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "a")).Err())
 			},
 			jobs: []string{"a"}, want: []int64{0},
 			look: map[string]string{},
@@ -78,12 +78,12 @@ func TestCompleteScript(t *testing.T) {
 			look: map[string]string{},
 		},
 		{
-			name: "recovered meanwhile, scheduled", setup: func(s *shelf) { s.at(record.Scheduled(s.queue), "a", "scheduled", soon) },
+			name: "recovered meanwhile, scheduled", setup: func(s *shelf) { s.at(store.ScheduledKey(s.queue), "a", "scheduled", soon) },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
 		{
-			name: "recovered meanwhile, failed elsewhere, to be retried", setup: func(s *shelf) { s.at(record.Retry(s.queue), "a", "retry", soon) },
+			name: "recovered meanwhile, failed elsewhere, to be retried", setup: func(s *shelf) { s.at(store.RetryKey(s.queue), "a", "retry", soon) },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
@@ -124,7 +124,7 @@ func TestCompleteScript(t *testing.T) {
 				}
 				// Whatever is completed is not run again.
 				for _, id := range dequeueIDs(s, 10) {
-					if look[id] == record.StateCompleted {
+					if look[id] == store.StateCompleted {
 						t.Errorf("%s was completed and is handed out again", id)
 					}
 				}
@@ -138,9 +138,9 @@ func TestCompleteScriptFields(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		ctx := context.Background()
 		s.active("bare", "answered", "lost")
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "lost"), record.FieldState, record.StatePending, record.FieldBy, "host:1", record.FieldAttempt, "2").Err())
-		s.must(s.rdb.LRem(ctx, record.Active(s.queue), 1, "lost").Err())
-		s.must(s.rdb.LPush(ctx, record.Pending(s.queue), "lost").Err())
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "lost"), store.FieldState, store.StatePending, store.FieldBy, "host:1", store.FieldAttempt, "2").Err())
+		s.must(s.rdb.LRem(ctx, store.ActiveKey(s.queue), 1, "lost").Err())
+		s.must(s.rdb.LPush(ctx, store.PendingKey(s.queue), "lost").Err())
 		before := s.now()
 		body := "two words\nand \x00 \xff"
 		completeJobs(s, 3600, "bare", "answered 201 "+body, "lost 200 late")
@@ -150,13 +150,13 @@ func TestCompleteScriptFields(t *testing.T) {
 			"answered": {"state": "completed", "by": "host:2", "response_status": "201", "response_body": body},
 			"lost":     {"state": "completed", "by": "host:2", "response_status": "200", "response_body": "late", "attempt": "2", "ghost": "1"},
 		} {
-			s.millis(id, record.FieldEndedAt, before, after)
+			s.millis(id, store.FieldEndedAt, before, after)
 			got := s.fields(id)
-			delete(got, record.FieldEndedAt)
+			delete(got, store.FieldEndedAt)
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("record of %s (-want +got):\n%s", id, diff)
 			}
-			kept := time.Unix(int64(s.rdb.ZScore(ctx, record.Completed(s.queue), id).Val()), 0).Add(-time.Hour)
+			kept := time.Unix(int64(s.rdb.ZScore(ctx, store.CompletedKey(s.queue), id).Val()), 0).Add(-time.Hour)
 			if kept.Unix() < before.Unix() || kept.Unix() > after.Unix() {
 				t.Errorf("%s is to be deleted at %s plus 1 h, want between %s and %s", id, kept, before, after)
 			}

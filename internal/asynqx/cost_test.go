@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -25,12 +26,12 @@ func TestCostOfAHealthyJob(t *testing.T) {
 		ctx := context.Background()
 		ids := numbered(n)
 		for _, id := range ids {
-			m := record.Message{
-				Type: record.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`),
-				Retry: record.MaxRetry, Timeout: record.TaskTimeout, Retention: 3600,
+			m := store.Message{
+				Type: store.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`),
+				Retry: store.MaxRetry, Timeout: store.TaskTimeout, Retention: 3600,
 			}
 			s.pending(id)
-			s.must(s.rdb.HSet(ctx, record.Task(s.queue, id), record.FieldMsg, m.AppendTo(nil)).Err())
+			s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, id), store.FieldMsg, m.AppendTo(nil)).Err())
 		}
 		var done atomic.Int64
 		all := make(chan struct{})
@@ -56,10 +57,10 @@ func TestCostOfAHealthyJob(t *testing.T) {
 		}
 		stop()
 		stats = server.CommandStats(t)
-		if got := s.rdb.ZCard(ctx, record.Completed(s.queue)).Val(); got != n {
+		if got := s.rdb.ZCard(ctx, store.CompletedKey(s.queue)).Val(); got != n {
 			t.Errorf("%d of %d completed", got, n)
 		}
-		for key := range s.rdb.HGetAll(ctx, record.Task(s.queue, ids[n/2])).Val() {
+		for key := range s.rdb.HGetAll(ctx, store.TaskKey(s.queue, ids[n/2])).Val() {
 			fields = append(fields, key)
 		}
 		slices.Sort(fields)

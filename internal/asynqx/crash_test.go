@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // dies takes the job with a client that is not heard of again, and lets another one
@@ -45,13 +45,13 @@ func TestPoison(t *testing.T) {
 			var told []string
 			c := New(s.rdb, Options{
 				Queues: []string{s.queue}, Concurrency: 1, Worker: "host:1", RecoverSpread: time.Nanosecond, MaxCrashes: most,
-				Recovered: func(msg *record.Message, st Settled) {
+				Recovered: func(msg *store.Message, st Settled) {
 					told = append(told, strings.TrimSpace(fmt.Sprint(msg.ID, " ", st.Kind, " ", st.Count, " ", st.Error)))
 				},
 			})
 			defer c.CloseGate(context.Background())
 			s.pending("a")
-			s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "a"), record.FieldAttempt, 2, record.FieldReschedules, 3).Err())
+			s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "a"), store.FieldAttempt, 2, store.FieldReschedules, 3).Err())
 			var want, story []string
 			version := 1
 			add := func(text string) {
@@ -74,8 +74,8 @@ func TestPoison(t *testing.T) {
 			if diff := cmp.Diff(map[string]string{"failed": "a", "a": "failed"}, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}
-			if f := s.fields("a"); f[record.FieldLastError] != problem || f[record.FieldCrashes] != fmt.Sprint(most) ||
-				f[record.FieldAttempt] != "2" || f[record.FieldReschedules] != "3" {
+			if f := s.fields("a"); f[store.FieldLastError] != problem || f[store.FieldCrashes] != fmt.Sprint(most) ||
+				f[store.FieldAttempt] != "2" || f[store.FieldReschedules] != "3" {
 				t.Errorf("record %v", f)
 			}
 			if diff := cmp.Diff(want, told); diff != "" {
@@ -98,7 +98,7 @@ func TestNoBoundOfCrashes(t *testing.T) {
 		s.dies(c, "a")
 		s.due(c, "a")
 	}
-	if got := s.fields("a")[record.FieldCrashes]; got != "10" {
+	if got := s.fields("a")[store.FieldCrashes]; got != "10" {
 		t.Errorf("%s crashes", got)
 	}
 }
@@ -110,7 +110,7 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	acked := func(s *shelf, c *Client) { // asynq acknowledges: it believes the lease
-		s.must(c.EvalSha(ctx, sha("retryCmd"), []string{record.Task(s.queue, "a"), record.Active(s.queue)}, "a", []byte(s.message("a"))).Err())
+		s.must(c.EvalSha(ctx, sha("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
 	}
 	forgotten := func(_ *shelf, c *Client) { // asynq does not: it knows that the lease was lost
 		c.settleReturned(time.Now().Add(2 * ackWithin))
@@ -139,7 +139,7 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 					d := slow.Delivery("a")
 					s.lease("a", time.Unix(1, 0))
 					s.asLost(other, "a")
-					if got := s.fields("a")[record.FieldCrashes]; got != "1" {
+					if got := s.fields("a")[store.FieldCrashes]; got != "1" {
 						t.Fatalf("%s crashes once it is recovered", got)
 					}
 					m.do(s, other)
@@ -155,13 +155,13 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 						state, told = applied[kind], kind
 					}
 					f := s.fields("a")
-					if f[record.FieldState] != state {
-						t.Errorf("it is %s, want %s", f[record.FieldState], state)
+					if f[store.FieldState] != state {
+						t.Errorf("it is %s, want %s", f[store.FieldState], state)
 					}
 					// Where another worker has it, its completion cannot tell whose
 					// crash it was; that is of no use to anybody any more either.
-					if known := state != "completed" || where != "in other hands"; known && f[record.FieldCrashes] != "0" {
-						t.Errorf("%s crashes, want 0: %v", f[record.FieldCrashes], f)
+					if known := state != "completed" || where != "in other hands"; known && f[store.FieldCrashes] != "0" {
+						t.Errorf("%s crashes, want 0: %v", f[store.FieldCrashes], f)
 					}
 					if len(settled) != 1 || settled[0] != told {
 						t.Errorf("the outcome was told %q, want %q once", settled, told)
@@ -173,7 +173,7 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 					d.Decide(Outcome{Kind: Retry})
 					slow.inHand.add(d)
 					acked(s, slow)
-					if got := s.fields("a")[record.FieldCrashes]; got != "0" && got != f[record.FieldCrashes] {
+					if got := s.fields("a")[store.FieldCrashes]; got != "0" && got != f[store.FieldCrashes] {
 						t.Errorf("%s crashes after a repeated call", got)
 					}
 				})
@@ -196,7 +196,7 @@ func TestEarlierCrashStaysCounted(t *testing.T) {
 	s.dies(c, "a")
 	d.Decide(Outcome{Kind: Retry})
 	first.settleReturned(time.Now().Add(2 * ackWithin))
-	if got := s.fields("a")[record.FieldCrashes]; got != "2" {
+	if got := s.fields("a")[store.FieldCrashes]; got != "2" {
 		t.Errorf("%s crashes, want 2", got)
 	}
 }
@@ -228,7 +228,7 @@ func TestPoisonThatWasNone(t *testing.T) {
 			if diff := cmp.Diff(want, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}
-			if f := s.fields("a"); f[record.FieldCrashes] != "0" || strings.Contains(f[record.FieldLastError], "poison") {
+			if f := s.fields("a"); f[store.FieldCrashes] != "0" || strings.Contains(f[store.FieldLastError], "poison") {
 				t.Errorf("record %v", f)
 			}
 		})
@@ -253,7 +253,7 @@ func TestPoisonThatSucceeds(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
-	if got := s.fields("a")[record.FieldCrashes]; got != "0" {
+	if got := s.fields("a")[store.FieldCrashes]; got != "0" {
 		t.Errorf("%s crashes", got)
 	}
 }

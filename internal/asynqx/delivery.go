@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Fields are the changing fields of a job that the dequeue reads with it.
@@ -129,7 +129,7 @@ type Outcome struct {
 	// time spent repeating the call is not added.
 	At time.Time
 	// Reason is why the job waits.
-	Reason record.Reason
+	Reason store.Reason
 	// Error is kept as last_error unless empty.
 	Error string
 	// Limit bounds the counter of the kind; nil for none. Reaching beyond it
@@ -278,14 +278,14 @@ func (h *inHand) forgotten(now time.Time) []*Delivery {
 func (f Fields) Map() map[string]string {
 	m := make(map[string]string, 4)
 	for name, n := range map[string]int{
-		record.FieldAttempt: f.Attempt, record.FieldReschedules: f.Reschedules, record.FieldCrashes: f.Crashes,
+		store.FieldAttempt: f.Attempt, store.FieldReschedules: f.Reschedules, store.FieldCrashes: f.Crashes,
 	} {
 		if n > 0 {
 			m[name] = strconv.Itoa(n)
 		}
 	}
 	if f.ExpiresAt != "" {
-		m[record.FieldExpiresAt] = f.ExpiresAt
+		m[store.FieldExpiresAt] = f.ExpiresAt
 	}
 	return m
 }

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // dequeueIDs runs the script and returns the ids that it hands out.
@@ -30,7 +30,7 @@ const testLease = time.Hour
 func dequeueReply(s *shelf, count int) (dropped int64, jobs []any) {
 	s.t.Helper()
 	reply, err := dequeueScript.Run(context.Background(), s.rdb,
-		[]string{record.Pending(s.queue), record.Paused(s.queue), record.Active(s.queue), record.Lease(s.queue)},
+		[]string{store.PendingKey(s.queue), store.PausedKey(s.queue), store.ActiveKey(s.queue), store.LeaseKey(s.queue)},
 		s.queue, testLease.Milliseconds(), count, "host:1").Slice()
 	s.must(err)
 	return reply[0].(int64), reply[4:]
@@ -43,7 +43,7 @@ func (s *shelf) strays(n int) {
 	for i := range ids {
 		ids[i] = fmt.Sprint("stray", i)
 	}
-	s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), ids...).Err())
+	s.must(s.rdb.LPush(context.Background(), store.PendingKey(s.queue), ids...).Err())
 }
 
 func TestDequeueScript(t *testing.T) {
@@ -82,14 +82,14 @@ func TestDequeueScript(t *testing.T) {
 		{
 			name: "paused", setup: func(s *shelf) {
 				s.pending("a")
-				s.must(s.rdb.Set(context.Background(), record.Paused(s.queue), "1", 0).Err())
+				s.must(s.rdb.Set(context.Background(), store.PausedKey(s.queue), "1", 0).Err())
 			}, count: 10,
 			look: map[string]string{"pending": "a", "a": "pending"},
 		},
 		{
 			name: "ids without a record are dropped", setup: func(s *shelf) {
 				s.pending("a", "ghost", "b")
-				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "ghost")).Err())
+				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "ghost")).Err())
 			}, count: 3,
 			want: []string{"a", "b"},
 			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
@@ -97,7 +97,7 @@ func TestDequeueScript(t *testing.T) {
 		{
 			name: "a record without a message is none", setup: func(s *shelf) {
 				s.pending("a", "b")
-				s.must(s.rdb.HDel(context.Background(), record.Task(s.queue, "a"), record.FieldMsg).Err())
+				s.must(s.rdb.HDel(context.Background(), store.TaskKey(s.queue, "a"), store.FieldMsg).Err())
 			}, count: 3,
 			want: []string{"b"},
 			look: map[string]string{"active": "b", "lease": "b", "a": "pending", "b": "active"},
@@ -118,7 +118,7 @@ func TestDequeueScript(t *testing.T) {
 		{
 			name: "an id that stands there twice is handed out once", setup: func(s *shelf) {
 				s.pending("a", "b")
-				s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), "a").Err())
+				s.must(s.rdb.LPush(context.Background(), store.PendingKey(s.queue), "a").Err())
 			}, count: 5,
 			want: []string{"a", "b"},
 			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
@@ -160,14 +160,14 @@ func TestDequeueScriptLeavesForeignTasks(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		ctx := context.Background()
 		s.pending("a", "theirs", "b")
-		theirs := string((&record.Message{Type: "email:send", ID: "theirs", Queue: s.queue, Payload: []byte("x")}).AppendTo(nil))
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "theirs"), record.FieldMsg, theirs).Err())
+		theirs := string((&store.Message{Type: "email:send", ID: "theirs", Queue: s.queue, Payload: []byte("x")}).AppendTo(nil))
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "theirs"), store.FieldMsg, theirs).Err())
 		dropped, reply := dequeueReply(s, 3)
 		if dropped != 1 || len(reply) != 2 {
 			t.Errorf("dropped %d, handed out %v; want a and b", dropped, reply)
 		}
-		fields := s.rdb.HGetAll(ctx, record.Task(s.queue, "theirs")).Val()
-		want := map[string]string{record.FieldMsg: theirs, record.FieldState: "archived", record.FieldPendingSince: "1"}
+		fields := s.rdb.HGetAll(ctx, store.TaskKey(s.queue, "theirs")).Val()
+		want := map[string]string{store.FieldMsg: theirs, store.FieldState: "archived", store.FieldPendingSince: "1"}
 		if diff := cmp.Diff(want, fields); diff != "" {
 			t.Errorf("the record (-want +got):\n%s", diff)
 		}
@@ -182,9 +182,9 @@ func TestDequeueScriptFields(t *testing.T) {
 	t.Parallel()
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		s.pending("plain", "used")
-		s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "used"),
-			record.FieldAttempt, 1, record.FieldReschedules, 20, record.FieldCrashes, 3, record.FieldExpiresAt, "4000000000000",
-			record.FieldReason, "kept", record.FieldBy, "other:9").Err())
+		s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "used"),
+			store.FieldAttempt, 1, store.FieldReschedules, 20, store.FieldCrashes, 3, store.FieldExpiresAt, "4000000000000",
+			store.FieldReason, "kept", store.FieldBy, "other:9").Err())
 		before := s.now()
 		_, reply := dequeueReply(s, 2)
 		after := s.now()
@@ -204,11 +204,11 @@ func TestDequeueScriptFields(t *testing.T) {
 			t.Errorf("reply (-want +got):\n%s", diff)
 		}
 		for _, id := range []string{"plain", "used"} {
-			s.millis(id, record.FieldStartedAt, before, after)
-			if by := s.fields(id)[record.FieldBy]; by != "host:1" {
+			s.millis(id, store.FieldStartedAt, before, after)
+			if by := s.fields(id)[store.FieldBy]; by != "host:1" {
 				t.Errorf("%s is in the hands of %q", id, by)
 			}
-			score := s.rdb.ZScore(context.Background(), record.Lease(s.queue), id).Val()
+			score := s.rdb.ZScore(context.Background(), store.LeaseKey(s.queue), id).Val()
 			s.between("the end of the lease of "+id, fmt.Sprintf("%.0f", score*1000), before.Add(testLease), after.Add(testLease))
 		}
 		d, err := deliveryOf(fetch{queue: s.queue, at: before}, reply[1])

@@ -5,22 +5,22 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // asLost does what asynq's recoverer does with a job whose lease it found lost.
 func (s *shelf) asLost(c *Client, id string) {
 	s.t.Helper()
-	msg := (&record.Message{Type: record.TaskType, ID: id, Queue: s.queue, ErrorMsg: leaseExpired}).AppendTo(nil)
-	s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{record.Task(s.queue, id), record.Active(s.queue)}, id, msg).Err())
+	msg := (&store.Message{Type: store.TaskType, ID: id, Queue: s.queue, ErrorMsg: leaseExpired}).AppendTo(nil)
+	s.must(c.EvalSha(context.Background(), sha("retryCmd"), []string{store.TaskKey(s.queue, id), store.ActiveKey(s.queue)}, id, msg).Err())
 }
 
 func (s *shelf) lease(id string, until time.Time) {
 	s.t.Helper()
-	s.must(s.rdb.ZAdd(context.Background(), record.Lease(s.queue), redis.Z{Score: float64(until.Unix()), Member: id}).Err())
+	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: float64(until.Unix()), Member: id}).Err())
 }
 
 func (s *shelf) client() *Client {
@@ -49,7 +49,7 @@ func TestRepeatedSettleLeavesALaterRunAlone(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"active": "j", "lease": "j", "j": "active"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
-	if n := s.fields("j")[record.FieldReschedules]; n != "1" {
+	if n := s.fields("j")[store.FieldReschedules]; n != "1" {
 		t.Errorf("%s reschedules", n)
 	}
 }
@@ -82,7 +82,7 @@ func TestSuccessWhoseLeaseWasLostIsRecorded(t *testing.T) {
 	if diff := cmp.Diff(map[string]string{"completed": "j", "j": "completed"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
-	if got := s.fields("j")[record.FieldResponseStatus]; got != "201" {
+	if got := s.fields("j")[store.FieldResponseStatus]; got != "201" {
 		t.Errorf("answer %s", got)
 	}
 }
@@ -101,7 +101,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 		if _, err := b.beat(context.Background(), s.queue, true); err != nil {
 			t.Fatal(err)
 		}
-		return s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val() == 1
+		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == 1
 	})
 	if id := asDequeue(t, a, s.queue); id != "j" {
 		t.Errorf("dequeued %q", id)

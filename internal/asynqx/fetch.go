@@ -8,9 +8,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Times of the fetching.
@@ -37,7 +37,7 @@ const (
 // turn; the first call fetches from all of them and waits until there is a job,
 // the others are told that theirs is empty.
 func (c *Client) dequeue(keys []string) *redis.Cmd {
-	if keys[0] != record.Pending(c.o.Queues[0]) {
+	if keys[0] != store.PendingKey(c.o.Queues[0]) {
 		return redis.NewCmdResult(nil, redis.Nil)
 	}
 	c.fetch.Lock()
@@ -302,6 +302,6 @@ func (c *Client) nextRun() string {
 
 func (c *Client) fetchArgs(f fetch, want int) (keys []string, args []any) {
 	queue := f.queue
-	keys = []string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)}
+	keys = []string{store.PendingKey(queue), store.PausedKey(queue), store.ActiveKey(queue), store.LeaseKey(queue)}
 	return keys, []any{queue, c.o.Lease.Milliseconds(), want, c.o.Worker, f.run, f.key}
 }

@@ -12,11 +12,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -88,7 +89,7 @@ func TestNeverMoreInHandThanSlots(t *testing.T) {
 	stop := runServer(t, c, completing(c, func(id string) {
 		highest(&atOnce, running.Add(1))
 		defer running.Add(-1)
-		highest(&inHand, s.rdb.LLen(context.Background(), record.Active(s.queue)).Val())
+		highest(&inHand, s.rdb.LLen(context.Background(), store.ActiveKey(s.queue)).Val())
 		mu.Lock()
 		runs[id]++
 		mu.Unlock()
@@ -110,7 +111,7 @@ func TestNeverMoreInHandThanSlots(t *testing.T) {
 			t.Errorf("%s was run %d times", id, times)
 		}
 	}
-	if got := s.rdb.ZCard(context.Background(), record.Completed(s.queue)).Val(); got != n {
+	if got := s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val(); got != n {
 		t.Errorf("%d of %d jobs are completed", got, n)
 	}
 	if c.InHand() != 0 {
@@ -201,7 +202,7 @@ func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
 			a := asDequeue(t, c, s.queue)
 			asDequeue(t, c, s.queue)
 			s.rdb.AddHook(afterPipelines{func(cmds []redis.Cmder) error {
-				if n := other.LLen(ctx, record.Active(s.queue)).Val(); n > 2 {
+				if n := other.LLen(ctx, store.ActiveKey(s.queue)).Val(); n > 2 {
 					t.Errorf("%d jobs are active, with 2 slots", n)
 				}
 				if !lost {
@@ -413,8 +414,8 @@ func TestJobInHandIsNotRunTwice(t *testing.T) {
 	asDequeue(t, c, s.queue)
 	first := c.Delivery("a")
 	// Its lease was lost, it was recovered and is in the queue again.
-	s.must(s.rdb.LRem(ctx, record.Active(s.queue), 1, "a").Err())
-	s.must(s.rdb.ZRem(ctx, record.Lease(s.queue), "a").Err())
+	s.must(s.rdb.LRem(ctx, store.ActiveKey(s.queue), 1, "a").Err())
+	s.must(s.rdb.ZRem(ctx, store.LeaseKey(s.queue), "a").Err())
 	s.pending("a", "b")
 	before := s.now()
 	if got := asDequeue(t, c, s.queue); got != "b" {
@@ -424,9 +425,9 @@ func TestJobInHandIsNotRunTwice(t *testing.T) {
 	if diff := cmp.Diff(want, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
-	s.millis("a", record.FieldAvailableAt, before.Add(staleAfter-100*time.Millisecond), s.now().Add(staleAfter+100*time.Millisecond))
+	s.millis("a", store.FieldAvailableAt, before.Add(staleAfter-100*time.Millisecond), s.now().Add(staleAfter+100*time.Millisecond))
 	got := s.fields("a")
-	if got[record.FieldReason] != "still_running host:1" || got[record.FieldReschedules] != "" || got[record.FieldAttempt] != "" {
+	if got[store.FieldReason] != "still_running host:1" || got[store.FieldReschedules] != "" || got[store.FieldAttempt] != "" {
 		t.Errorf("record %v; it should say why it waits and count nothing", got)
 	}
 	if c.Delivery("a") != first || c.InHand() != 2 {
@@ -643,7 +644,7 @@ func TestGateHoldsAndReleases(t *testing.T) {
 	ended := make(chan string)
 	go func() { ended <- asDequeue(t, c, s.queue) }()
 	eventually(t, "it waits", func() bool { return g.asked.Load() > 0 })
-	s.at(record.Scheduled(s.queue), "due", record.StateScheduled, time.Unix(1, 0))
+	s.at(store.ScheduledKey(s.queue), "due", store.StateScheduled, time.Unix(1, 0))
 	if n := len(w.sent("dequeue")); n != 0 {
 		t.Errorf("%d calls through a closed gate", n)
 	}
@@ -674,7 +675,7 @@ func TestBacklog(t *testing.T) {
 	if backlog() {
 		t.Error("a backlog in empty queues")
 	}
-	s.at(record.Scheduled(s.queue), "held", record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "breaker_open d")
+	s.at(store.ScheduledKey(s.queue), "held", store.StateScheduled, time.Now().Add(time.Hour), store.FieldReason, "breaker_open d")
 	if backlog() {
 		t.Error("a job of the future is no backlog")
 	}
@@ -684,7 +685,7 @@ func TestBacklog(t *testing.T) {
 		t.Errorf("the queue is %q", got)
 	}
 	dequeueIDs(s, 1)
-	s.at(record.Retry(s.queue), "due", record.StateRetry, time.Unix(1, 0))
+	s.at(store.RetryKey(s.queue), "due", store.StateRetry, time.Unix(1, 0))
 	if !backlog() {
 		t.Error("a retry that is due is a backlog")
 	}
@@ -696,7 +697,7 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 	const n = 250
 	s := realShelf(t)
 	for i := range n {
-		s.at(record.Scheduled(s.queue), fmt.Sprintf("%03d", i), record.StateScheduled, time.Now().Add(time.Hour), record.FieldReason, "breaker_open d")
+		s.at(store.ScheduledKey(s.queue), fmt.Sprintf("%03d", i), store.StateScheduled, time.Now().Add(time.Hour), store.FieldReason, "breaker_open d")
 	}
 	var gone atomic.Bool
 	w := &wire{UniversalClient: s.rdb}
@@ -713,11 +714,11 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 	defer c.Finish()
 	c.ReleaseDeferred("d")
 	forward := func() {
-		_ = c.EvalSha(context.Background(), sha("forwardCmd"), []string{record.Scheduled(s.queue), record.Pending(s.queue)}).Err()
+		_ = c.EvalSha(context.Background(), sha("forwardCmd"), []string{store.ScheduledKey(s.queue), store.PendingKey(s.queue)}).Err()
 	}
 	eventually(t, "it has met the outage", func() bool { return len(w.sent("release")) > 1 })
 	forward()
-	if got := s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val(); got != 100 {
+	if got := s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val(); got != 100 {
 		t.Fatalf("%d are back before the outage, want one portion of 100", got)
 	}
 	w.mu.Lock()
@@ -728,7 +729,7 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 	other.ReleaseDeferred("d")
 	eventually(t, "all are back", func() bool {
 		forward()
-		return s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val() == n
+		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == n
 	})
 	look := s.look()
 	if look["scheduled"] != "" || look["deferred"] != "" {

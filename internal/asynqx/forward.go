@@ -5,16 +5,16 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // forward is the beat of a queue, at asynq's call for the first of its two sets.
 // Nothing is moved while the gate is closed.
 func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 	queue := queueOf(keys[0])
-	if keys[0] != record.Scheduled(queue) {
+	if keys[0] != store.ScheduledKey(queue) {
 		return redis.NewCmdResult(int64(0), nil)
 	}
 	c.settleReturned(time.Now())
@@ -47,7 +47,7 @@ func (c *Client) forward(ctx context.Context, keys []string) *redis.Cmd {
 // beat moves what is due, if that is wanted, and sees to the rest of what the
 // queue needs.
 func (c *Client) beat(ctx context.Context, queue string, move bool) (int64, error) {
-	keys := []string{record.Due(queue), record.Pending(queue)}
+	keys := []string{store.DueKey(queue), store.PendingKey(queue)}
 	// Who ends a parent tells its children; this finds what a crash has left over,
 	// and the marks of jobs that had ended before they could be heeded.
 	leftOver := c.beats.Add(1)/uint64(len(c.o.Queues))%lookForLeftOvers == 0
@@ -116,9 +116,9 @@ func (c *Client) ready(ctx context.Context) (bool, error) {
 	var clock *redis.TimeCmd
 	_, err := c.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, q := range c.o.Queues {
-			lens = append(lens, pipe.LLen(ctx, record.Pending(q)))
-			paused = append(paused, pipe.Exists(ctx, record.Paused(q)))
-			held = append(held, pipe.ZRangeWithScores(ctx, record.HeldKeys(q), 0, 0))
+			lens = append(lens, pipe.LLen(ctx, store.PendingKey(q)))
+			paused = append(paused, pipe.Exists(ctx, store.PausedKey(q)))
+			held = append(held, pipe.ZRangeWithScores(ctx, store.HeldIndexKey(q), 0, 0))
 		}
 		clock = pipe.Time(ctx)
 		return nil

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // forwardJobs runs the script by way of a client.
@@ -22,9 +22,9 @@ func forwardJobs(s *shelf, release bool) int64 {
 	ctx := context.Background()
 	n, err := c.beat(ctx, s.queue, true)
 	if err == nil && release {
-		before := s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
+		before := s.rdb.ZCard(ctx, store.ScheduledKey(s.queue)).Val()
 		err = c.release(chore{queue: s.queue, kind: releaseDeferred, breaker: "d"})
-		n += before - s.rdb.ZCard(ctx, record.Scheduled(s.queue)).Val()
+		n += before - s.rdb.ZCard(ctx, store.ScheduledKey(s.queue)).Val()
 	}
 	s.must(err)
 	return n
@@ -34,12 +34,12 @@ func TestForwardScript(t *testing.T) {
 	t.Parallel()
 	const past, minute = -time.Second, time.Minute
 	scheduled := func(s *shelf, id string, in time.Duration, fields ...any) {
-		s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.Now().Add(in), fields...)
+		s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, time.Now().Add(in), fields...)
 	}
 	retry := func(s *shelf, id string, in time.Duration) {
-		s.at(record.Retry(s.queue), id, record.StateRetry, time.Now().Add(in))
+		s.at(store.RetryKey(s.queue), id, store.StateRetry, time.Now().Add(in))
 	}
-	held := []any{record.FieldReason, "breaker_open d"}
+	held := []any{store.FieldReason, "breaker_open d"}
 	for _, tc := range []struct {
 		name  string
 		setup func(s *shelf)
@@ -69,7 +69,7 @@ func TestForwardScript(t *testing.T) {
 			name: "of one instant, by id, which is first in, first out",
 			setup: func(s *shelf) {
 				for _, id := range []string{"c", "a", "b"} {
-					s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.UnixMilli(1700000000123))
+					s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, time.UnixMilli(1700000000123))
 				}
 			},
 			want: 3,
@@ -80,7 +80,7 @@ func TestForwardScript(t *testing.T) {
 			setup: func(s *shelf) {
 				scheduled(s, "a", past)
 				scheduled(s, "ghost", past)
-				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "ghost")).Err())
+				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "ghost")).Err())
 			},
 			want: 2,
 			look: map[string]string{"pending": "a", "a": "pending"},
@@ -96,8 +96,8 @@ func TestForwardScript(t *testing.T) {
 				scheduled(s, "h2", 2*minute, held...)
 				scheduled(s, "h1", minute, held...)
 				scheduled(s, "h3", 48*time.Hour, held...)
-				scheduled(s, "of-key", minute, record.FieldReason, "breaker_open d/alice")
-				scheduled(s, "other", minute, record.FieldReason, "rate_limited d")
+				scheduled(s, "of-key", minute, store.FieldReason, "breaker_open d/alice")
+				scheduled(s, "other", minute, store.FieldReason, "rate_limited d")
 				scheduled(s, "none", 2*minute)
 				scheduled(s, "due", past)
 				retry(s, "r", minute)
@@ -113,11 +113,11 @@ func TestForwardScript(t *testing.T) {
 			name: "what asynq's tools deleted, or ran and is deferred by another breaker now, is dropped",
 			setup: func(s *shelf) {
 				scheduled(s, "deleted", minute, held...)
-				for _, key := range []string{record.Task(s.queue, "deleted"), record.Scheduled(s.queue), record.Due(s.queue)} {
+				for _, key := range []string{store.TaskKey(s.queue, "deleted"), store.ScheduledKey(s.queue), store.DueKey(s.queue)} {
 					s.must(s.rdb.Del(context.Background(), key).Err())
 				}
 				scheduled(s, "other", minute, held...)
-				scheduled(s, "other", minute, record.FieldReason, "breaker_open d/alice")
+				scheduled(s, "other", minute, store.FieldReason, "breaker_open d/alice")
 			},
 			close: true,
 			look:  map[string]string{"scheduled": "other", "other": "scheduled"},
@@ -137,7 +137,7 @@ func TestForwardScript(t *testing.T) {
 					t.Errorf("afterwards (-want +got):\n%s", diff)
 				}
 				for id, state := range look {
-					if since := s.fields(id)[record.FieldPendingSince]; state == record.StatePending && id != "p" {
+					if since := s.fields(id)[store.FieldPendingSince]; state == store.StatePending && id != "p" {
 						ns, err := strconv.ParseInt(since, 10, 64)
 						if err != nil || ns < before.UnixNano() || ns > after.UnixNano() {
 							t.Errorf("%s is pending since %q, want unix nanoseconds between %d and %d", id, since, before.UnixNano(), after.UnixNano())
@@ -158,8 +158,8 @@ func TestForwardScriptMovesInPortions(t *testing.T) {
 		for i := range 250 {
 			id := fmt.Sprintf("%03d", i)
 			want = append(want, id)
-			s.at(record.Scheduled(s.queue), id, record.StateScheduled, time.UnixMilli(1700000000000+int64(i)))
-			s.at(record.Retry(s.queue), "r"+id, record.StateRetry, time.UnixMilli(1700000000000+int64(i)))
+			s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, time.UnixMilli(1700000000000+int64(i)))
+			s.at(store.RetryKey(s.queue), "r"+id, store.StateRetry, time.UnixMilli(1700000000000+int64(i)))
 		}
 		for _, n := range []int64{100, 100, 100, 100, 100, 0} {
 			if got := forwardJobs(s, false); got != n {
@@ -193,7 +193,7 @@ func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
 	}
 	for i, ms := range instants {
 		id, at := fmt.Sprint("j", i), time.UnixMilli(ms)
-		s.at(record.Scheduled(s.queue), id, record.StateScheduled, at)
+		s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, at)
 		m.SetTime(at.Add(-time.Microsecond))
 		if n := forwardJobs(s, false); n != 0 {
 			t.Fatalf("a job of %d ms was moved a microsecond early", ms)
@@ -202,7 +202,7 @@ func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
 		if n := forwardJobs(s, false); n != 1 {
 			t.Fatalf("a job of %d ms was not moved at its time", ms)
 		}
-		if got := s.fields(id)[record.FieldPendingSince]; got != fmt.Sprint(at.UnixNano()) {
+		if got := s.fields(id)[store.FieldPendingSince]; got != fmt.Sprint(at.UnixNano()) {
 			t.Errorf("pending since %s, want %d", got, at.UnixNano())
 		}
 	}
@@ -229,7 +229,7 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 		return moved == n
 	})
 	for id, at := range available {
-		ns, _ := strconv.ParseInt(s.fields(id)[record.FieldPendingSince], 10, 64)
+		ns, _ := strconv.ParseInt(s.fields(id)[store.FieldPendingSince], 10, 64)
 		if early := at.Sub(time.Unix(0, ns)); early > 0 {
 			t.Errorf("%s was in the queue %s before its time", id, early)
 		}
@@ -245,22 +245,22 @@ func TestForwardAnswersAsynq(t *testing.T) {
 	defer c.CloseGate(context.Background())
 	asForward := func(set string) int64 {
 		t.Helper()
-		n, err := c.EvalSha(context.Background(), sha("forwardCmd"), []string{set, record.Pending(s.queue)},
-			time.Now().Unix(), record.TaskPrefix(s.queue), time.Now().UnixNano(), "asynq:{"+s.queue+"}:g:").Int64()
+		n, err := c.EvalSha(context.Background(), sha("forwardCmd"), []string{set, store.PendingKey(s.queue)},
+			time.Now().Unix(), store.TaskPrefix(s.queue), time.Now().UnixNano(), "asynq:{"+s.queue+"}:g:").Int64()
 		s.must(err)
 		return n
 	}
-	s.at(record.Scheduled(s.queue), "a", record.StateScheduled, time.Unix(1, 0))
-	s.at(record.Retry(s.queue), "b", record.StateRetry, time.Unix(1, 0))
-	if n := asForward(record.Retry(s.queue)); n != 0 || len(w.calls) != 0 {
+	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Unix(1, 0))
+	s.at(store.RetryKey(s.queue), "b", store.StateRetry, time.Unix(1, 0))
+	if n := asForward(store.RetryKey(s.queue)); n != 0 || len(w.calls) != 0 {
 		t.Errorf("the call for retry moved %d with %d calls to Redis, want none", n, len(w.calls))
 	}
 	c.waiting.Store(true)
-	if n := asForward(record.Scheduled(s.queue)); n != 0 || len(w.calls) != 1 || s.look()["scheduled"] != "a" {
+	if n := asForward(store.ScheduledKey(s.queue)); n != 0 || len(w.calls) != 1 || s.look()["scheduled"] != "a" {
 		t.Errorf("while the gate waits: moved %d with %d calls to Redis, left %v; want one that only looks", n, len(w.calls), s.look())
 	}
 	c.waiting.Store(false)
-	if n := asForward(record.Scheduled(s.queue)); n != 2 {
+	if n := asForward(store.ScheduledKey(s.queue)); n != 2 {
 		t.Errorf("moved %d, want 2", n)
 	}
 	select {
@@ -270,7 +270,7 @@ func TestForwardAnswersAsynq(t *testing.T) {
 	}
 	// asynq repeats its call until it moves nothing, and would log an error each time.
 	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
-	if n := asForward(record.Scheduled(s.queue)); n != 0 {
+	if n := asForward(store.ScheduledKey(s.queue)); n != 0 {
 		t.Errorf("without Redis: moved %d", n)
 	}
 }

@@ -6,11 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // expiring gives jobs an end, as enqueueing does.
@@ -18,8 +17,8 @@ func (s *shelf) expiring(at time.Time, ids ...string) {
 	s.t.Helper()
 	ctx := context.Background()
 	for _, id := range ids {
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, id), record.FieldExpiresAt, at.UnixMilli()).Err())
-		s.must(s.rdb.ZAdd(ctx, record.Expiry(s.queue), redis.Z{Score: float64(at.UnixMilli()), Member: id}).Err())
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, id), store.FieldExpiresAt, at.UnixMilli()).Err())
+		s.must(s.rdb.ZAdd(ctx, store.ExpiryKey(s.queue), redis.Z{Score: float64(at.UnixMilli()), Member: id}).Err())
 	}
 }
 
@@ -27,7 +26,7 @@ func (s *shelf) expiring(at time.Time, ids ...string) {
 func (s *shelf) noGhosts(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
-		if s.rdb.HExists(context.Background(), record.Task(s.queue, id), record.FieldGhost).Val() {
+		if s.rdb.HExists(context.Background(), store.TaskKey(s.queue, id), store.FieldGhost).Val() {
 			s.t.Errorf("%s is still taken for a ghost", id)
 		}
 	}
@@ -52,9 +51,9 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "cancelled, paused, expired", setup: func(s *shelf) {
 				s.pending("a", "b", "c", "d")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a")
-				s.act(lifecycle.Pause, lifecycle.Done, "b")
-				s.act(lifecycle.Expire, lifecycle.Done, "c")
+				s.act(store.Cancel, store.Done, "a")
+				s.act(store.Pause, store.Done, "b")
+				s.act(store.Expire, store.Done, "c")
 			},
 			look: map[string]string{
 				"pending": "a b c d", "ghosts": "3", "cancelled": "a", "paused": "b", "expired": "c",
@@ -71,7 +70,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "some now, some later", setup: func(s *shelf) {
 				s.pending("a", "x", "b", "c", "y", "d")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a", "b", "c", "d")
+				s.act(store.Cancel, store.Done, "a", "b", "c", "d")
 			},
 			look: map[string]string{
 				"pending": "a x b c y d", "ghosts": "4", "cancelled": "a b c d",
@@ -104,10 +103,10 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "back before its ghost was dropped, it lives where it was", setup: func(s *shelf) {
 				s.pending("a", "b", "c")
-				s.act(lifecycle.Pause, lifecycle.Done, "a")
-				s.act(lifecycle.Cancel, lifecycle.Done, "b")
-				s.act(lifecycle.Resume, lifecycle.Done, "a")
-				s.act(lifecycle.Retry, lifecycle.Done, "b")
+				s.act(store.Pause, store.Done, "a")
+				s.act(store.Cancel, store.Done, "b")
+				s.act(store.Resume, store.Done, "a")
+				s.act(store.Retry, store.Done, "b")
 			},
 			look: map[string]string{"pending": "a b c", "a": "pending", "b": "pending", "c": "pending"},
 			steps: []step{{
@@ -118,9 +117,9 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "back after its ghost was dropped, it is the last", setup: func(s *shelf) {
 				s.pending("a", "b", "c")
-				s.act(lifecycle.Pause, lifecycle.Done, "a")
+				s.act(store.Pause, store.Done, "a")
 				dequeueIDs(s, 1)
-				s.act(lifecycle.Resume, lifecycle.Done, "a")
+				s.act(store.Resume, store.Done, "a")
 			},
 			look: map[string]string{"pending": "c a", "active": "b", "lease": "b", "a": "pending", "b": "active", "c": "pending"},
 			steps: []step{{
@@ -132,11 +131,11 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			name: "in and out again and again, it is one ghost", setup: func(s *shelf) {
 				s.pending("a", "b")
 				for range 3 {
-					s.act(lifecycle.Pause, lifecycle.Done, "a")
-					s.act(lifecycle.Resume, lifecycle.Done, "a")
+					s.act(store.Pause, store.Done, "a")
+					s.act(store.Resume, store.Done, "a")
 				}
-				s.act(lifecycle.Pause, lifecycle.Done, "a")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a")
+				s.act(store.Pause, store.Done, "a")
+				s.act(store.Cancel, store.Done, "a")
 			},
 			look: map[string]string{"pending": "a b", "ghosts": "1", "cancelled": "a", "a": "cancelled", "b": "pending"},
 			steps: []step{{
@@ -147,8 +146,8 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "its record was deleted meanwhile", setup: func(s *shelf) {
 				s.pending("a", "b")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a")
-				_, err := lifecycle.PurgeEnded(context.Background(), s.rdb, s.queue, record.StateCancelled, -time.Minute)
+				s.act(store.Cancel, store.Done, "a")
+				_, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
 				s.must(err)
 			},
 			look: map[string]string{"pending": "a b", "ghosts": "1", "b": "pending"},
@@ -160,8 +159,8 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "its record was deleted, and its id was given to another job", setup: func(s *shelf) {
 				s.pending("a", "b")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a")
-				_, err := lifecycle.PurgeEnded(context.Background(), s.rdb, s.queue, record.StateCancelled, -time.Minute)
+				s.act(store.Cancel, store.Done, "a")
+				_, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
 				s.must(err)
 				s.pending("a")
 			},
@@ -174,7 +173,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "nothing but ghosts", setup: func(s *shelf) {
 				s.pending("a", "b")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a", "b")
+				s.act(store.Cancel, store.Done, "a", "b")
 			},
 			look: map[string]string{"pending": "a b", "ghosts": "2", "cancelled": "a b", "a": "cancelled", "b": "cancelled"},
 			steps: []step{{
@@ -185,8 +184,8 @@ func TestDequeueDropsGhosts(t *testing.T) {
 		{
 			name: "an operator's pause drops nothing", setup: func(s *shelf) {
 				s.pending("a", "b")
-				s.act(lifecycle.Cancel, lifecycle.Done, "a")
-				s.must(s.rdb.Set(context.Background(), record.Paused(s.queue), "1", 0).Err())
+				s.act(store.Cancel, store.Done, "a")
+				s.must(s.rdb.Set(context.Background(), store.PausedKey(s.queue), "1", 0).Err())
 			},
 			look: map[string]string{"pending": "a b", "ghosts": "1", "cancelled": "a", "a": "cancelled", "b": "pending"},
 			steps: []step{{
@@ -229,12 +228,12 @@ func TestGhostsAreNotCounted(t *testing.T) {
 	t.Parallel()
 	s := realShelf(t)
 	s.pending("a", "b", "c", "d")
-	s.act(lifecycle.Cancel, lifecycle.Done, "a", "b")
+	s.act(store.Cancel, store.Done, "a", "b")
 	for _, want := range []int{2, 1} {
-		got, err := lifecycle.Stats(context.Background(), s.rdb, s.queue)
+		got, err := store.Stats(context.Background(), s.rdb, s.queue)
 		s.must(err)
-		if got.States[record.StatePending] != want {
-			t.Errorf("%d pending, want %d: %v", got.States[record.StatePending], want, s.look())
+		if got.States[store.StatePending] != want {
+			t.Errorf("%d pending, want %d: %v", got.States[store.StatePending], want, s.look())
 		}
 		dequeueIDs(s, 1)
 	}
@@ -252,13 +251,13 @@ func TestJobBehindManyGhosts(t *testing.T) {
 			ids := numbered(n)
 			pipe := s.rdb.Pipeline()
 			for _, id := range ids {
-				pipe.HSet(ctx, record.Task(s.queue, id), record.FieldMsg, s.message(id), record.FieldState, record.StatePending)
-				pipe.LPush(ctx, record.Pending(s.queue), id)
+				pipe.HSet(ctx, store.TaskKey(s.queue, id), store.FieldMsg, s.message(id), store.FieldState, store.StatePending)
+				pipe.LPush(ctx, store.PendingKey(s.queue), id)
 			}
 			_, err := pipe.Exec(ctx)
 			s.must(err)
-			s.act(lifecycle.Cancel, lifecycle.Done, ids[:n/2]...)
-			s.act(lifecycle.Pause, lifecycle.Done, ids[n/2:]...)
+			s.act(store.Cancel, store.Done, ids[:n/2]...)
+			s.act(store.Pause, store.Done, ids[n/2:]...)
 			s.pending("last")
 			w := &wire{UniversalClient: s.rdb}
 			// A pause between two looks would be longer than the test.
@@ -271,7 +270,7 @@ func TestJobBehindManyGhosts(t *testing.T) {
 			if calls := len(w.sent("dequeue")); calls > n/1000+1 {
 				t.Errorf("%d calls to pass over %d ghosts, want at most one for each thousand", calls, n)
 			}
-			if got := s.rdb.Exists(ctx, record.Ghosts(s.queue), record.Pending(s.queue)).Val(); got != 0 {
+			if got := s.rdb.Exists(ctx, store.TombstonesKey(s.queue), store.PendingKey(s.queue)).Val(); got != 0 {
 				t.Error("the queue is empty, and ghosts are counted")
 			}
 			s.noGhosts(ids...)
@@ -303,11 +302,11 @@ func TestDequeueExpires(t *testing.T) {
 			t.Errorf("afterwards (-want +got):\n%s", diff)
 		}
 		for _, id := range []string{"over", "long over", "now"} {
-			s.millis(id, record.FieldEndedAt, before, s.now())
+			s.millis(id, store.FieldEndedAt, before, s.now())
 			if diff := cmp.Diff([]string{"2 expired expired: while pending"}, s.story(id)); diff != "" {
 				t.Errorf("history of %s (-want +got):\n%s", id, diff)
 			}
-			if f := s.fields(id); f[record.FieldLastError] != "" || f[record.FieldGhost] != "" || f[record.FieldStartedAt] != "" {
+			if f := s.fields(id); f[store.FieldLastError] != "" || f[store.FieldGhost] != "" || f[store.FieldStartedAt] != "" {
 				t.Errorf("record of %s: %v; it is no failure, no ghost and was never started", id, f)
 			}
 		}
@@ -328,7 +327,7 @@ func TestFetchTellsOfTheExpired(t *testing.T) {
 	defer c.CloseGate(context.Background())
 	s.pending("over", "cancelled", "long over", "a", "b")
 	s.expiring(s.now().Add(-time.Second), "over", "long over")
-	s.act(lifecycle.Cancel, lifecycle.Done, "cancelled")
+	s.act(store.Cancel, store.Done, "cancelled")
 	for _, want := range []string{"a", "b"} {
 		if got := asDequeue(t, c, s.queue); got != want {
 			t.Errorf("fetched %s, want %s", got, want)
@@ -388,7 +387,7 @@ func TestDequeueExpiresAll(t *testing.T) {
 				t.Errorf("%d dropped and %d handed out, want %d and none", dropped, len(reply), want)
 			}
 		}
-		if n := s.rdb.ZCard(context.Background(), record.Parked(s.queue, record.StateExpired)).Val(); n != 250 {
+		if n := s.rdb.ZCard(context.Background(), store.ParkedKey(s.queue, store.StateExpired)).Val(); n != 250 {
 			t.Errorf("%d have expired", n)
 		}
 	})

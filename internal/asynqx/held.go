@@ -5,7 +5,7 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Bounds of fetching held jobs.
@@ -44,7 +44,7 @@ func (c *Client) noteDue(queue string, reply any) {
 	due.keys, due.next = nil, time.Time{}
 	if text, _ := values[0].(string); text != "" {
 		if ms, err := strconv.ParseInt(text, 10, 64); err == nil {
-			due.next = time.Now().Add(record.Duration(ms))
+			due.next = time.Now().Add(store.Duration(ms))
 		}
 	}
 	for _, v := range values[1:] {
@@ -153,7 +153,7 @@ func (c *Client) takeOfKeys(queue string, keys []string, want int, l *leave) (in
 		permit, at, ok := c.gate.Admit(ctx, key, l.Permit)
 		cancel()
 		if !ok {
-			later = append(later, key, record.Millis(time.Until(askAgainAt(at))))
+			later = append(later, key, store.Millis(time.Until(askAgainAt(at))))
 			continue
 		}
 		n, err := 0, putOff()

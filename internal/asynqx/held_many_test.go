@@ -10,9 +10,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -24,8 +25,8 @@ func (s *shelf) fillKeyed(n int, of func(i int) (id, key string)) {
 		_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i := from; i < min(from+1000, n); i++ {
 				id, key := of(i)
-				pipe.HSet(ctx, record.Task(s.queue, id), record.FieldMsg, s.message(id), record.FieldState, record.StatePending, record.FieldKey, key)
-				pipe.LPush(ctx, record.Pending(s.queue), id)
+				pipe.HSet(ctx, store.TaskKey(s.queue, id), store.FieldMsg, s.message(id), store.FieldState, store.StatePending, store.FieldKey, key)
+				pipe.LPush(ctx, store.PendingKey(s.queue), id)
 			}
 			return nil
 		})
@@ -106,9 +107,9 @@ func TestManyHeldJobs(t *testing.T) {
 			if n := len(g.asked("k")); n > 10 {
 				t.Errorf("the gate was asked %d times for the key", n)
 			}
-			pending := s.rdb.LLen(context.Background(), record.Pending(s.queue)).Val()
-			held := s.rdb.ZCard(context.Background(), record.HeldOf(s.queue, "k")).Val()
-			if all := s.rdb.ZCard(context.Background(), record.Held(s.queue)).Val(); all != held || held+pending != blocked {
+			pending := s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val()
+			held := s.rdb.ZCard(context.Background(), store.HeldJobsKey(s.queue, "k")).Val()
+			if all := s.rdb.ZCard(context.Background(), store.HeldKey(s.queue)).Val(); all != held || held+pending != blocked {
 				t.Errorf("%d held, %d by their key, %d pending: want %d", all, held, pending, blocked)
 			}
 		})

@@ -7,10 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // keyed puts jobs of a key into the queue, the first one to run first.
@@ -18,7 +17,7 @@ func (s *shelf) keyed(key string, ids ...string) {
 	s.t.Helper()
 	s.pending(ids...)
 	for _, id := range ids {
-		s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, id), record.FieldKey, key).Err())
+		s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), store.FieldKey, key).Err())
 	}
 }
 
@@ -29,17 +28,17 @@ func (s *shelf) holding(key string, at time.Time, ids ...string) {
 	ctx := context.Background()
 	for i, id := range ids {
 		place := 1_234_567_001 + i
-		s.hash(id, record.StateHeld, record.FieldKey, key)
-		s.must(s.rdb.ZAdd(ctx, record.Held(s.queue), zAt(id, float64(place)/1000)).Err())
-		s.must(s.rdb.ZAdd(ctx, record.HeldOf(s.queue, key), zAt(id, float64(place))).Err())
+		s.hash(id, store.StateHeld, store.FieldKey, key)
+		s.must(s.rdb.ZAdd(ctx, store.HeldKey(s.queue), zAt(id, float64(place)/1000)).Err())
+		s.must(s.rdb.ZAdd(ctx, store.HeldJobsKey(s.queue, key), zAt(id, float64(place))).Err())
 	}
-	s.must(s.rdb.ZAdd(ctx, record.HeldKeys(s.queue), zAt(key, float64(at.UnixMilli()))).Err())
+	s.must(s.rdb.ZAdd(ctx, store.HeldIndexKey(s.queue), zAt(key, float64(at.UnixMilli()))).Err())
 }
 
 // heldOf are the held jobs of a key in their order.
 func (s *shelf) heldOf(key string) []string {
 	s.t.Helper()
-	return s.rdb.ZRange(context.Background(), record.HeldOf(s.queue, key), 0, -1).Val()
+	return s.rdb.ZRange(context.Background(), store.HeldJobsKey(s.queue, key), 0, -1).Val()
 }
 
 func (s *shelf) wantHeld(key string, want ...string) {
@@ -72,7 +71,7 @@ func (s *shelf) take(run, key string, n int) (dropped, held int64, due any, ids 
 
 func (s *shelf) sendHold(run string, jobs ...any) (held, children int64) {
 	s.t.Helper()
-	r, err := holdScript.Run(context.Background(), s.rdb, []string{record.Active(s.queue), record.Lease(s.queue)},
+	r, err := holdScript.Run(context.Background(), s.rdb, []string{store.ActiveKey(s.queue), store.LeaseKey(s.queue)},
 		append([]any{s.queue, run}, jobs...)...).Int64Slice()
 	s.must(err)
 	return r[0], r[1]
@@ -111,7 +110,7 @@ func TestDequeueHolds(t *testing.T) {
 			t.Errorf("afterwards (-want +got):\n%s", diff)
 		}
 		for _, id := range []string{"k2", "k4"} {
-			at, err := s.rdb.ZScore(context.Background(), record.Held(s.queue), id).Result()
+			at, err := s.rdb.ZScore(context.Background(), store.HeldKey(s.queue), id).Result()
 			s.must(err)
 			if at < float64(before.UnixMilli()) || at > float64(s.now().UnixMilli()) {
 				t.Errorf("%s is held since %f", id, at)
@@ -159,8 +158,8 @@ func TestDequeueTakesHeld(t *testing.T) {
 		soon := s.now().Add(-time.Second)
 		s.holding("k", soon, "gone", "a", "b", "c", "over", "d")
 		s.holding("other", soon, "o")
-		s.must(s.rdb.Del(ctx, record.Task(s.queue, "gone")).Err())
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "over"), record.FieldExpiresAt, 1).Err())
+		s.must(s.rdb.Del(ctx, store.TaskKey(s.queue, "gone")).Err())
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "over"), store.FieldExpiresAt, 1).Err())
 		s.pending("p")
 		dropped, held, due, ids, places := s.take("r1", "k", 2)
 		if dropped != 1 || held != 0 || fmt.Sprint(ids) != "[a]" {
@@ -191,7 +190,7 @@ func TestDequeueTakesHeld(t *testing.T) {
 		if diff := cmp.Diff(want, s.look()); diff != "" {
 			t.Errorf("afterwards (-want +got):\n%s", diff)
 		}
-		s.must(s.rdb.Set(ctx, record.Paused(s.queue), 1, 0).Err())
+		s.must(s.rdb.Set(ctx, store.PausedKey(s.queue), 1, 0).Err())
 		if _, _, due, ids, _ = s.take("r4", "other", 10); len(ids) != 0 || due != int64(0) {
 			t.Errorf("of a paused queue %v was handed out, held keys: %v", ids, due)
 		}
@@ -213,7 +212,7 @@ func TestHoldScriptKeepsTheOrder(t *testing.T) {
 		}
 		s.take("r3", "", 1)
 		s.wantHeld("k", "a", "b", "c", "d")
-		at := s.rdb.ZScore(context.Background(), record.HeldKeys(s.queue), "k").Val()
+		at := s.rdb.ZScore(context.Background(), store.HeldIndexKey(s.queue), "k").Val()
 		if left := at - float64(s.now().UnixMilli()); left > 7000 || left < 6000 {
 			t.Errorf("the key may be asked for in %f ms, want 7000", left)
 		}
@@ -226,7 +225,7 @@ func TestHoldScriptKeepsTheOrder(t *testing.T) {
 		if fields := s.fields("a"); fields["reschedules"] != "" || fields["attempt"] != "" || fields["crashes"] != "" || fields["reason"] != "" {
 			t.Errorf("something was counted: %v", fields)
 		}
-		if n := s.rdb.HExists(context.Background(), record.Task(s.queue, "a"), record.FieldHistory).Val(); n {
+		if n := s.rdb.HExists(context.Background(), store.TaskKey(s.queue, "a"), store.FieldHistory).Val(); n {
 			t.Error("something was noted")
 		}
 	})
@@ -258,7 +257,7 @@ func TestHoldScriptIsFenced(t *testing.T) {
 			t.Errorf("it has changed (-before +after):\n%s", diff)
 		}
 		// A worker that was taken for dead takes that back.
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "a"), record.FieldCrashes, 2, record.FieldCrashRun, "r2").Err())
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "a"), store.FieldCrashes, 2, store.FieldCrashRun, "r2").Err())
 		if held, _ := s.sendHold("r2", args...); held != 1 || s.fields("a")["crashes"] != "1" {
 			t.Errorf("held %d, crashes %s", held, s.fields("a")["crashes"])
 		}
@@ -271,11 +270,11 @@ func TestHoldScriptHonoursMarks(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		ctx := context.Background()
 		s.keyed("k", "cancelled", "parent", "paused", "expiring")
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "expiring"), record.FieldExpiresAt, "4000000000000").Err())
-		s.must(s.rdb.HSet(ctx, record.Task(s.queue, "parent"), record.FieldChildren, 1).Err())
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "expiring"), store.FieldExpiresAt, "4000000000000").Err())
+		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "parent"), store.FieldChildren, 1).Err())
 		_, _, _, ids, places := s.take("r", "", 10)
-		for id, a := range map[string]lifecycle.Action{"cancelled": lifecycle.Cancel, "parent": lifecycle.Cancel, "paused": lifecycle.Pause} {
-			_, err := lifecycle.Act(ctx, s.rdb, s.queue, lifecycle.Order{Action: a}, []string{id})
+		for id, a := range map[string]store.Action{"cancelled": store.Cancel, "parent": store.Cancel, "paused": store.Pause} {
+			_, err := store.Act(ctx, s.rdb, s.queue, store.Order{Action: a}, []string{id})
 			s.must(err)
 		}
 		var args []any
@@ -352,7 +351,7 @@ func TestHeldKeysScript(t *testing.T) {
 		}
 		ask := func(args ...any) []any {
 			t.Helper()
-			r, err := heldKeysScript.Run(ctx, s.rdb, []string{record.HeldKeys(s.queue)}, append([]any{s.queue}, args...)...).Slice()
+			r, err := heldKeysScript.Run(ctx, s.rdb, []string{store.HeldIndexKey(s.queue)}, append([]any{s.queue}, args...)...).Slice()
 			s.must(err)
 			return r
 		}
@@ -369,7 +368,7 @@ func TestHeldKeysScript(t *testing.T) {
 		if got := ask("1"); got[0] != "" || len(got) != 11 {
 			t.Errorf("due when all may be: %v", got)
 		}
-		if n := s.rdb.ZCard(ctx, record.HeldKeys(s.queue)).Val(); n != 15 {
+		if n := s.rdb.ZCard(ctx, store.HeldIndexKey(s.queue)).Val(); n != 15 {
 			t.Errorf("%d keys", n)
 		}
 	})

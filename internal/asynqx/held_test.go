@@ -11,11 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // keyGate is a gate that is open, and lets nothing through for some keys.
@@ -124,7 +123,7 @@ func TestRefusedKeysAreHeld(t *testing.T) {
 	if d := c.Delivery("f1"); d == nil || d.Key != "f" || c.InHand() != 2 {
 		t.Errorf("in hand %d, delivery %+v", c.InHand(), d)
 	}
-	at := s.rdb.ZScore(context.Background(), record.HeldKeys(s.queue), "k").Val()
+	at := s.rdb.ZScore(context.Background(), store.HeldIndexKey(s.queue), "k").Val()
 	if off := time.UnixMilli(int64(at)).Sub(until); off < -time.Second || off > time.Second {
 		t.Errorf("the key may be asked for %s off the time that the gate has said", off)
 	}
@@ -391,7 +390,7 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	}
 	s.wantHeld("k", "a")
 	beat()
-	key := record.HeldKeys(s.queue)
+	key := store.HeldIndexKey(s.queue)
 	before := s.rdb.ZScore(ctx, key, "k").Val()
 	beat()
 	if after := s.rdb.ZScore(ctx, key, "k").Val(); after != before {
@@ -544,7 +543,7 @@ func TestWorkerDiesWithAHeldJob(t *testing.T) {
 	if got := asDequeue(t, dead, s.queue); got != "a" {
 		t.Fatalf("fetched %q", got)
 	}
-	s.must(s.rdb.ZAdd(context.Background(), record.Lease(s.queue), zAt("a", 1)).Err())
+	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), zAt("a", 1)).Err())
 	alive := s.clientOf(t, newKeyGate(), 2)
 	o := alive.recoverOutcome()
 	o.At = time.Time{}
@@ -597,7 +596,7 @@ func TestHeldJobsAreBacklog(t *testing.T) {
 	look(false)
 	s.holding("k", s.now().Add(-time.Millisecond), "a")
 	look(true)
-	s.must(s.rdb.Set(context.Background(), record.Paused(s.queue), 1, 0).Err())
+	s.must(s.rdb.Set(context.Background(), store.PausedKey(s.queue), 1, 0).Err())
 	look(false)
 }
 
@@ -613,7 +612,7 @@ func TestCancelledWhileHeld(t *testing.T) {
 	s.pending("p")
 	asDequeue(t, c, s.queue)
 	s.wantHeld("k", "a", "b")
-	_, err := lifecycle.Act(context.Background(), s.rdb, s.queue, lifecycle.Order{Action: lifecycle.Cancel}, []string{"a", "b"})
+	_, err := store.Act(context.Background(), s.rdb, s.queue, store.Order{Action: store.Cancel}, []string{"a", "b"})
 	s.must(err)
 	g.open("k")
 	c.KeyOpened("k")

@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // entry is one line of a job's history, as it is stored, with its text.
@@ -36,23 +36,23 @@ func (e entry) String() string {
 // the last version is kept beside it.
 func (s *shelf) history(id string) []entry {
 	s.t.Helper()
-	m, err := s.rdb.HGetAll(context.Background(), record.Task(s.queue, id)).Result()
+	m, err := s.rdb.HGetAll(context.Background(), store.TaskKey(s.queue, id)).Result()
 	s.must(err)
 	var out []entry
-	if m[record.FieldHistory] != "" {
-		for _, v := range record.Versions(m[record.FieldHistory]) {
+	if m[store.FieldHistory] != "" {
+		for _, v := range store.Versions(m[store.FieldHistory]) {
 			out = append(out, entry{v.Version, v.At, v.Status, v.Event, v.Text(), v.By})
 		}
-		if want := strings.Count(m[record.FieldHistory], "\n") + 1; len(out) != want {
-			s.t.Fatalf("history of %s: only %d of %d lines are readable: %q", id, len(out), want, m[record.FieldHistory])
+		if want := strings.Count(m[store.FieldHistory], "\n") + 1; len(out) != want {
+			s.t.Fatalf("history of %s: only %d of %d lines are readable: %q", id, len(out), want, m[store.FieldHistory])
 		}
 	}
 	last := ""
 	if len(out) > 0 {
 		last = fmt.Sprint(out[len(out)-1].Version)
 	}
-	if m[record.FieldVersions] != last {
-		s.t.Errorf("the record of %s says that it is version %q, its history ends with %q", id, m[record.FieldVersions], last)
+	if m[store.FieldVersions] != last {
+		s.t.Errorf("the record of %s says that it is version %q, its history ends with %q", id, m[store.FieldVersions], last)
 	}
 	return out
 }
@@ -108,7 +108,7 @@ func TestHistoryIsBounded(t *testing.T) {
 				t.Errorf("version %d is %s %q, want %s %q", e.Version, e.Event, e.Detail, event, detail)
 			}
 		}
-		if got := s.fields("a")[record.FieldReschedules]; got != fmt.Sprint(times) {
+		if got := s.fields("a")[store.FieldReschedules]; got != fmt.Sprint(times) {
 			t.Errorf("%s reschedules, want %d", got, times)
 		}
 	})
@@ -119,7 +119,7 @@ func TestHistoryIsBounded(t *testing.T) {
 func (s *shelf) ahead(id string, n int) string {
 	s.t.Helper()
 	h := s.history(id)
-	at := s.millisOf(s.fields(id)[record.FieldAvailableAt])
+	at := s.millisOf(s.fields(id)[store.FieldAvailableAt])
 	seconds := strconv.FormatFloat(float64(at-h[len(h)-1-n].At)/1000, 'f', 1, 64)
 	return "+" + strings.TrimSuffix(seconds, ".0") + "s"
 }
@@ -130,7 +130,7 @@ func TestHistoryTellsWhen(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		s.pending("a")
 		dequeueIDs(s, 1)
-		started := s.fields("a")[record.FieldStartedAt]
+		started := s.fields("a")[store.FieldStartedAt]
 		before := s.now()
 		settleJob(s, "a", Outcome{Kind: Fail, Error: "boom"})
 		h := s.history("a")
@@ -138,7 +138,7 @@ func TestHistoryTellsWhen(t *testing.T) {
 			t.Fatalf("history %v, want that it started at %s", h, started)
 		}
 		s.between("the end", fmt.Sprint(h[1].At), before, s.now())
-		if got := s.fields("a")[record.FieldEndedAt]; got != fmt.Sprint(h[1].At) {
+		if got := s.fields("a")[store.FieldEndedAt]; got != fmt.Sprint(h[1].At) {
 			t.Errorf("it failed at %d by its history, at %s by its record", h[1].At, got)
 		}
 	})
@@ -199,7 +199,7 @@ func TestMaxReschedules(t *testing.T) {
 			t.Errorf("afterwards (-want +got):\n%s", diff)
 		}
 		f := s.fields("a")
-		if f[record.FieldLastError] != "max reschedules (100) exceeded" || f[record.FieldReschedules] != "100" || f[record.FieldAttempt] != "" {
+		if f[store.FieldLastError] != "max reschedules (100) exceeded" || f[store.FieldReschedules] != "100" || f[store.FieldAttempt] != "" {
 			t.Errorf("record %v", f)
 		}
 		story := s.story("a")

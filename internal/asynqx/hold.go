@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // admission asks the gate about the jobs of one fetch that have keys.
@@ -80,12 +80,12 @@ func (c *Client) hold(jobs []unheld) error {
 	args := make([]any, 0, 2+4*len(jobs))
 	args = append(args, queue, jobs[0].run)
 	for _, j := range jobs {
-		args = append(args, j.id, j.key, j.place, record.Millis(time.Until(j.until)))
+		args = append(args, j.id, j.key, j.place, store.Millis(time.Until(j.until)))
 		c.noteLater(queue, j.until)
 	}
 	ctx, cancel := c.bounded()
 	defer cancel()
-	r, err := holdScript.Run(ctx, c.UniversalClient, []string{record.Active(queue), record.Lease(queue)}, args...).Int64Slice()
+	r, err := holdScript.Run(ctx, c.UniversalClient, []string{store.ActiveKey(queue), store.LeaseKey(queue)}, args...).Int64Slice()
 	if err != nil {
 		return fmt.Errorf("asynqx: hold jobs of %s: %w", queue, err)
 	}
@@ -145,7 +145,7 @@ func askAgainAt(at time.Time) time.Time {
 // askKeys sends what heldkeys.lua is told and notes its answer.
 func (c *Client) askKeys(ctx context.Context, queue string, args ...any) (later bool, err error) {
 	args = append([]any{queue}, args...)
-	reply, err := heldKeysScript.Run(ctx, c.UniversalClient, []string{record.HeldKeys(queue)}, args...).Slice()
+	reply, err := heldKeysScript.Run(ctx, c.UniversalClient, []string{store.HeldIndexKey(queue)}, args...).Slice()
 	if err != nil {
 		return false, fmt.Errorf("asynqx: held keys of %s: %w", queue, err)
 	}

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // asJanitor asks as asynq's janitor does, and returns how many it is told were
@@ -17,7 +17,7 @@ import (
 func asJanitor(t *testing.T, c *Client, queue string) int64 {
 	t.Helper()
 	janitor := redis.NewScript(scriptsOf(t, parse(t, asynqDir(t)+"/internal/rdb/rdb.go"))["deleteExpiredCompletedTasksCmd"])
-	n, err := janitor.Run(context.Background(), c, []string{record.Completed(queue)}, time.Now().Unix(), record.TaskPrefix(queue), 100).Int64()
+	n, err := janitor.Run(context.Background(), c, []string{store.CompletedKey(queue)}, time.Now().Unix(), store.TaskPrefix(queue), 100).Int64()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func (s *shelf) ended(id, state string, age time.Duration, fields ...any) {
 	s.t.Helper()
 	s.hash(id, state, fields...)
 	at := float64(s.now().Add(-age).UnixMilli())
-	s.must(s.rdb.ZAdd(context.Background(), record.Parked(s.queue, state), redis.Z{Score: at, Member: id}).Err())
+	s.must(s.rdb.ZAdd(context.Background(), store.ParkedKey(s.queue, state), redis.Z{Score: at, Member: id}).Err())
 }
 
 // The janitor's call deletes completed jobs, and those that ended otherwise too:
@@ -43,12 +43,12 @@ func TestJanitorPurges(t *testing.T) {
 	c := New(w, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
 	defer c.CloseGate(ctx)
 	for i := range 250 {
-		s.ended(fmt.Sprint("f", i), record.StateFailed, 2*time.Hour)
+		s.ended(fmt.Sprint("f", i), store.StateFailed, 2*time.Hour)
 	}
-	s.ended("x1", record.StateCancelled, 2*time.Hour)
-	s.ended("x2", record.StateExpired, 2*time.Hour)
-	s.ended("young", record.StateFailed, time.Minute)
-	s.at(record.Completed(s.queue), "c", record.StateCompleted, time.Unix(1, 0))
+	s.ended("x1", store.StateCancelled, 2*time.Hour)
+	s.ended("x2", store.StateExpired, 2*time.Hour)
+	s.ended("young", store.StateFailed, time.Minute)
+	s.at(store.CompletedKey(s.queue), "c", store.StateCompleted, time.Unix(1, 0))
 	if n := asJanitor(t, c, s.queue); n != 0 {
 		t.Errorf("asynq is told to go on: %d", n)
 	}
@@ -60,8 +60,8 @@ func TestJanitorPurges(t *testing.T) {
 	}
 
 	// A moment later: only what has completed.
-	s.ended("late", record.StateFailed, 2*time.Hour)
-	s.at(record.Completed(s.queue), "c2", record.StateCompleted, time.Unix(1, 0))
+	s.ended("late", store.StateFailed, 2*time.Hour)
+	s.at(store.CompletedKey(s.queue), "c2", store.StateCompleted, time.Unix(1, 0))
 	asJanitor(t, c, s.queue)
 	want := map[string]string{"failed": "late young", "young": "failed", "late": "failed"}
 	if diff := cmp.Diff(want, s.look()); diff != "" {
@@ -85,7 +85,7 @@ func TestJanitorKeepsWithoutRetention(t *testing.T) {
 	s := realShelf(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
-	s.ended("f", record.StateFailed, 1000*time.Hour)
+	s.ended("f", store.StateFailed, 1000*time.Hour)
 	asJanitor(t, c, s.queue)
 	if diff := cmp.Diff(map[string]string{"failed": "f", "f": "failed"}, s.look()); diff != "" {
 		t.Errorf("left (-want +got):\n%s", diff)
@@ -105,7 +105,7 @@ func TestJanitorDuringAnOutage(t *testing.T) {
 		return nil
 	}}, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
 	defer c.CloseGate(context.Background())
-	s.ended("f", record.StateFailed, 2*time.Hour)
+	s.ended("f", store.StateFailed, 2*time.Hour)
 	asJanitor(t, c, s.queue)
 	if !c.health.down.Load() {
 		t.Error("nobody was told of the outage")

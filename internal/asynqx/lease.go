@@ -8,9 +8,9 @@ import (
 	"sync"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 const (
@@ -80,10 +80,10 @@ func (c *Client) ExtendLeases(ctx context.Context) error {
 func (c *Client) extend(ctx context.Context, queue string, ds []*Delivery) error {
 	ctx, cancel := context.WithTimeout(ctx, min(redisTimeout, c.o.Lease/heartbeats))
 	defer cancel()
-	keys := []string{record.Lease(queue)}
+	keys := []string{store.LeaseKey(queue)}
 	args := []any{queue, c.o.Lease.Milliseconds()}
 	for _, d := range ds {
-		keys = append(keys, record.Task(queue, d.ID))
+		keys = append(keys, store.TaskKey(queue, d.ID))
 		args = append(args, d.ID, d.run)
 	}
 	if err := extendScript.Run(ctx, c.UniversalClient, keys, args...).Err(); err != nil {
@@ -99,7 +99,7 @@ func (c *Client) lapsed(queue string) *redis.Cmd {
 	messages := []any{}
 	for skip := 0; c.ctx.Err() == nil; {
 		ctx, cancel := context.WithTimeout(c.ctx, redisTimeout)
-		reply, err := lapsedScript.Run(ctx, c.UniversalClient, []string{record.Lease(queue)},
+		reply, err := lapsedScript.Run(ctx, c.UniversalClient, []string{store.LeaseKey(queue)},
 			queue, c.o.Lease.Milliseconds(), skip, leasesAtOnce).Slice()
 		cancel()
 		if err != nil {

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -22,7 +23,7 @@ const shortLease = time.Second
 // leaseOf returns when the lease of a job ends; 0 without one.
 func (s *shelf) leaseOf(id string) time.Duration {
 	s.t.Helper()
-	score, err := s.rdb.ZScore(context.Background(), record.Lease(s.queue), id).Result()
+	score, err := s.rdb.ZScore(context.Background(), store.LeaseKey(s.queue), id).Result()
 	if errors.Is(err, redis.Nil) {
 		return 0
 	}
@@ -35,19 +36,19 @@ func (s *shelf) leaseOf(id string) time.Duration {
 func asRecoverer(t *testing.T, c *Client, queue string, ahead time.Duration) int {
 	t.Helper()
 	ctx := context.Background()
-	list, err := c.EvalSha(ctx, sha("listLeaseExpiredCmd"), []string{record.Lease(queue)},
-		time.Now().Add(ahead-30*time.Second).Unix(), record.TaskPrefix(queue)).Slice()
+	list, err := c.EvalSha(ctx, sha("listLeaseExpiredCmd"), []string{store.LeaseKey(queue)},
+		time.Now().Add(ahead-30*time.Second).Unix(), store.TaskPrefix(queue)).Slice()
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, encoded := range list {
-		m, err := record.DecodeMessage([]byte(encoded.(string)))
+		m, err := store.DecodeMessage([]byte(encoded.(string)))
 		if err != nil {
 			t.Fatal(err)
 		}
 		m.ErrorMsg = leaseExpired
 		// An error means that Redis is away: the next look finds the job again.
-		_ = c.EvalSha(ctx, sha("retryCmd"), []string{record.Task(queue, m.ID), record.Active(queue)}, m.ID, m.AppendTo(nil))
+		_ = c.EvalSha(ctx, sha("retryCmd"), []string{store.TaskKey(queue, m.ID), store.ActiveKey(queue)}, m.ID, m.AppendTo(nil))
 	}
 	return len(list)
 }
@@ -97,8 +98,8 @@ func TestLongCallOnAFullRedis(t *testing.T) {
 				s.must(s.rdb.ConfigSet(context.Background(), "maxmemory", "1").Err())
 			}
 			eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
-			if n := runs.Load(); n != 1 || s.fields("a")[record.FieldCrashes] != "" {
-				t.Errorf("%d runs, crashes %q; want one and none", n, s.fields("a")[record.FieldCrashes])
+			if n := runs.Load(); n != 1 || s.fields("a")[store.FieldCrashes] != "" {
+				t.Errorf("%d runs, crashes %q; want one and none", n, s.fields("a")[store.FieldCrashes])
 			}
 		})
 	}
@@ -122,7 +123,7 @@ func TestLeasesGoByTheClockOfRedis(t *testing.T) {
 	near("fetched", s.leaseOf("a"))
 
 	// asynq extends it by the clock of a worker that is an hour behind.
-	s.must(c.ZAddXX(ctx, record.Lease(s.queue), zAt("a", float64(time.Now().Add(-time.Hour).Unix()))).Err())
+	s.must(c.ZAddXX(ctx, store.LeaseKey(s.queue), zAt("a", float64(time.Now().Add(-time.Hour).Unix()))).Err())
 	near("after asynq's heartbeat", s.leaseOf("a"))
 	// Another worker's clock is an hour ahead.
 	if n := asRecoverer(t, other, s.queue, time.Hour); n != 0 {
@@ -203,7 +204,7 @@ func TestJobThatComesBackKeepsItsLease(t *testing.T) {
 			})
 			eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
 			want := map[string]string{"runs": "21", "crashes": ""}
-			got := map[string]string{"runs": strconv.Itoa(int(runs.Load())), "crashes": s.fields("a")[record.FieldCrashes]}
+			got := map[string]string{"runs": strconv.Itoa(int(runs.Load())), "crashes": s.fields("a")[store.FieldCrashes]}
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}

@@ -3,7 +3,7 @@ package asynqx
 import (
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // noteLost remembers a fetch that may have taken jobs although its reply did not
@@ -37,7 +37,7 @@ func (c *Client) reclaim() {
 		for _, r := range runs {
 			args = append(args, r)
 		}
-		keys := []string{record.Active(queue), record.Lease(queue), record.Pending(queue)}
+		keys := []string{store.ActiveKey(queue), store.LeaseKey(queue), store.PendingKey(queue)}
 		if err := reclaimScript.Run(ctx, c.UniversalClient, keys, args...).Err(); err != nil {
 			c.health.failed(err)
 			c.bufferMu.Lock()

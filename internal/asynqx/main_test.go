@@ -12,11 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -53,7 +54,7 @@ func realShelf(t *testing.T) *shelf {
 // records are the keys of all jobs of the queue.
 func (s *shelf) records() []string {
 	s.t.Helper()
-	prefix := strings.NewReplacer("{", "[{]", "}", "[}]").Replace(record.TaskPrefix(s.queue))
+	prefix := strings.NewReplacer("{", "[{]", "}", "[}]").Replace(store.TaskPrefix(s.queue))
 	keys, err := s.rdb.Keys(context.Background(), prefix+"*").Result()
 	s.must(err)
 	return keys
@@ -61,7 +62,7 @@ func (s *shelf) records() []string {
 
 func shelfIn(t *testing.T, rdb redis.UniversalClient) *shelf {
 	t.Helper()
-	return &shelf{t: t, rdb: rdb, queue: record.Queue(redistest.Name(t, "d"), record.Default)}
+	return &shelf{t: t, rdb: rdb, queue: store.Queue(redistest.Name(t, "d"), store.Default)}
 }
 
 // bothRedises runs a test on a real Redis and on the embedded one, which the
@@ -85,23 +86,23 @@ func bothRedises(t *testing.T, test func(t *testing.T, s *shelf)) {
 
 // message is what stands in the hash of a job of this queue.
 func (s *shelf) message(id string) string {
-	m := record.Message{Type: record.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: record.MaxRetry, Timeout: record.TaskTimeout}
+	m := store.Message{Type: store.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: store.MaxRetry, Timeout: store.TaskTimeout}
 	return string(m.AppendTo(nil))
 }
 
 // hash writes the record of a job without putting it anywhere.
 func (s *shelf) hash(id, state string, fields ...any) {
 	s.t.Helper()
-	fields = append([]any{record.FieldMsg, s.message(id), record.FieldState, state}, fields...)
-	s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, id), fields...).Err())
+	fields = append([]any{store.FieldMsg, s.message(id), store.FieldState, state}, fields...)
+	s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), fields...).Err())
 }
 
 // pending puts jobs into the queue, the first one to run first.
 func (s *shelf) pending(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
-		s.hash(id, record.StatePending, record.FieldPendingSince, "1")
-		s.must(s.rdb.LPush(context.Background(), record.Pending(s.queue), id).Err())
+		s.hash(id, store.StatePending, store.FieldPendingSince, "1")
+		s.must(s.rdb.LPush(context.Background(), store.PendingKey(s.queue), id).Err())
 	}
 }
 
@@ -109,9 +110,9 @@ func (s *shelf) pending(ids ...string) {
 func (s *shelf) active(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
-		s.hash(id, record.StateActive)
-		s.must(s.rdb.LPush(context.Background(), record.Active(s.queue), id).Err())
-		s.must(s.rdb.ZAdd(context.Background(), record.Lease(s.queue), redis.Z{Score: 4e9, Member: id}).Err())
+		s.hash(id, store.StateActive)
+		s.must(s.rdb.LPush(context.Background(), store.ActiveKey(s.queue), id).Err())
+		s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: 4e9, Member: id}).Err())
 	}
 }
 
@@ -121,14 +122,14 @@ func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
 	s.hash(id, state, fields...)
 	ctx := context.Background()
 	s.must(s.rdb.ZAdd(ctx, key, redis.Z{Score: math.Ceil(float64(at.UnixMilli()) / 1000), Member: id}).Err())
-	if state != record.StateScheduled && state != record.StateRetry {
+	if state != store.StateScheduled && state != store.StateRetry {
 		return
 	}
 	exactly := redis.Z{Score: float64(at.UnixMilli()), Member: id}
-	s.must(s.rdb.ZAdd(ctx, record.Due(s.queue), exactly).Err())
-	reason := record.Reason(s.rdb.HGet(ctx, record.Task(s.queue, id), record.FieldReason).Val())
-	if state == record.StateScheduled && reason.Code() == record.ReasonBreakerOpen {
-		s.must(s.rdb.ZAdd(ctx, record.Deferred(s.queue, reason.About()), exactly).Err())
+	s.must(s.rdb.ZAdd(ctx, store.DueKey(s.queue), exactly).Err())
+	reason := store.Reason(s.rdb.HGet(ctx, store.TaskKey(s.queue, id), store.FieldReason).Val())
+	if state == store.StateScheduled && reason.Code() == store.ReasonBreakerOpen {
+		s.must(s.rdb.ZAdd(ctx, store.DeferredKey(s.queue, reason.About()), exactly).Err())
 	}
 }
 
@@ -158,18 +159,18 @@ func (s *shelf) look() map[string]string {
 	read := map[string][]string{}
 	keys, commands, names := []string{}, []any{}, []string{}
 	for command, of := range map[string]map[string]string{
-		"LRANGE": {"pending": record.Pending(s.queue), "active": record.Active(s.queue)},
+		"LRANGE": {"pending": store.PendingKey(s.queue), "active": store.ActiveKey(s.queue)},
 		"ZRANGE": {
-			"lease": record.Lease(s.queue), "scheduled": record.Scheduled(s.queue), "retry": record.Retry(s.queue),
-			"completed": record.Completed(s.queue), "failed": record.Failed(s.queue),
-			"cancelled": record.Parked(s.queue, record.StateCancelled), "expired": record.Parked(s.queue, record.StateExpired),
-			"paused": record.Parked(s.queue, record.StatePaused), "waiting": record.Parked(s.queue, record.StateWaiting),
-			"held": record.Held(s.queue), "heldkeys": record.HeldKeys(s.queue),
-			"deferred": record.Deferred(s.queue, "d"), "expiry": record.Expiry(s.queue), "outbox": record.Outbox(s.queue),
-			"due": record.Due(s.queue),
+			"lease": store.LeaseKey(s.queue), "scheduled": store.ScheduledKey(s.queue), "retry": store.RetryKey(s.queue),
+			"completed": store.CompletedKey(s.queue), "failed": store.FailedKey(s.queue),
+			"cancelled": store.ParkedKey(s.queue, store.StateCancelled), "expired": store.ParkedKey(s.queue, store.StateExpired),
+			"paused": store.ParkedKey(s.queue, store.StatePaused), "waiting": store.ParkedKey(s.queue, store.StateWaiting),
+			"held": store.HeldKey(s.queue), "heldkeys": store.HeldIndexKey(s.queue),
+			"deferred": store.DeferredKey(s.queue, "d"), "expiry": store.ExpiryKey(s.queue), "outbox": store.OutboxKey(s.queue),
+			"due": store.DueKey(s.queue),
 		},
-		"SMEMBERS": {"marked": record.Marked(s.queue)},
-		"GET":      {"ghosts": record.Ghosts(s.queue)},
+		"SMEMBERS": {"marked": store.ActionsKey(s.queue)},
+		"GET":      {"ghosts": store.TombstonesKey(s.queue)},
 	} {
 		for name, key := range of {
 			names, keys, commands = append(names, name), append(keys, key), append(commands, command)
@@ -198,12 +199,12 @@ func (s *shelf) look() map[string]string {
 		}
 		out[name] = strings.Join(ids, " ")
 	}
-	prefix := record.TaskPrefix(s.queue)
+	prefix := store.TaskPrefix(s.queue)
 	states := map[string]*redis.StringCmd{}
 	keys = s.records()
 	if _, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, key := range keys {
-			states[strings.TrimPrefix(key, prefix)] = pipe.HGet(ctx, key, record.FieldState)
+			states[strings.TrimPrefix(key, prefix)] = pipe.HGet(ctx, key, store.FieldState)
 		}
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
@@ -218,11 +219,11 @@ func (s *shelf) look() map[string]string {
 // fields returns the record of a job without its message and its history.
 func (s *shelf) fields(id string) map[string]string {
 	s.t.Helper()
-	m, err := s.rdb.HGetAll(context.Background(), record.Task(s.queue, id)).Result()
+	m, err := s.rdb.HGetAll(context.Background(), store.TaskKey(s.queue, id)).Result()
 	s.must(err)
-	delete(m, record.FieldMsg)
-	delete(m, record.FieldHistory)
-	delete(m, record.FieldVersions)
+	delete(m, store.FieldMsg)
+	delete(m, store.FieldHistory)
+	delete(m, store.FieldVersions)
 	return m
 }
 
@@ -231,8 +232,8 @@ func (s *shelf) fields(id string) map[string]string {
 func (s *shelf) duly(id string) {
 	s.t.Helper()
 	ctx := context.Background()
-	available := s.fields(id)[record.FieldAvailableAt]
-	for _, key := range []string{record.Scheduled(s.queue), record.Retry(s.queue)} {
+	available := s.fields(id)[store.FieldAvailableAt]
+	for _, key := range []string{store.ScheduledKey(s.queue), store.RetryKey(s.queue)} {
 		score, err := s.rdb.ZScore(ctx, key, id).Result()
 		if err != nil {
 			continue
@@ -241,7 +242,7 @@ func (s *shelf) duly(id string) {
 		if score != float64((ms+999)/1000) {
 			s.t.Errorf("%s says %v s, the record %d ms", key, score, ms)
 		}
-		if due := s.rdb.ZScore(ctx, record.Due(s.queue), id).Val(); due != float64(ms) {
+		if due := s.rdb.ZScore(ctx, store.DueKey(s.queue), id).Val(); due != float64(ms) {
 			s.t.Errorf("due says %v ms, the record %d", due, ms)
 		}
 	}
@@ -259,7 +260,7 @@ func (s *shelf) now() time.Time {
 // between two readings of the clock.
 func (s *shelf) millis(id, field string, from, to time.Time) {
 	s.t.Helper()
-	s.between(field+" of "+id, s.rdb.HGet(context.Background(), record.Task(s.queue, id), field).Val(), from, to)
+	s.between(field+" of "+id, s.rdb.HGet(context.Background(), store.TaskKey(s.queue, id), field).Val(), from, to)
 }
 
 // millisOf parses unix milliseconds.
@@ -324,7 +325,7 @@ func (c call) script() string {
 	return c.sha
 }
 
-var ourScripts = map[string]*record.Script{
+var ourScripts = map[string]*store.Script{
 	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript,
 	"release": releaseScript, "reclaim": reclaimScript, "hold": holdScript, "heldkeys": heldKeysScript,
 	"extend": extendScript, "lapsed": lapsedScript,
@@ -389,15 +390,15 @@ func sha(name string) string {
 func asDequeue(t *testing.T, c *Client, queue string) string {
 	t.Helper()
 	msg, err := c.EvalSha(context.Background(), sha("dequeueCmd"),
-		[]string{record.Pending(queue), record.Paused(queue), record.Active(queue), record.Lease(queue)},
-		time.Now().Add(30*time.Second).Unix(), record.TaskPrefix(queue)).Text()
+		[]string{store.PendingKey(queue), store.PausedKey(queue), store.ActiveKey(queue), store.LeaseKey(queue)},
+		time.Now().Add(30*time.Second).Unix(), store.TaskPrefix(queue)).Text()
 	if errors.Is(err, redis.Nil) {
 		return ""
 	}
 	if err != nil {
 		t.Fatalf("dequeue: %v", err)
 	}
-	m, err := record.DecodeMessage([]byte(msg))
+	m, err := store.DecodeMessage([]byte(msg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -408,7 +409,7 @@ func asDequeue(t *testing.T, c *Client, queue string) string {
 func asDone(ctx context.Context, c *Client, queue, id string) error {
 	now := time.Now().UTC()
 	return c.EvalSha(ctx, sha("doneCmd"), []string{
-		record.Active(queue), record.Lease(queue), record.Task(queue, id),
+		store.ActiveKey(queue), store.LeaseKey(queue), store.TaskKey(queue, id),
 		"asynq:{" + queue + "}:processed:" + now.Format(time.DateOnly), "asynq:{" + queue + "}:processed",
 	}, id, now.Add(90*24*time.Hour).Unix(), int64(1<<63-1)).Err()
 }

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // markCancel is the mark of a job whose call is to be cut.
@@ -18,7 +18,7 @@ func (c *Client) LookForMark(ctx context.Context, queue, id string) {
 	if c.inHand.get(id) == nil {
 		return
 	}
-	if mark, err := c.HGet(ctx, record.Task(queue, id), record.FieldMark).Result(); err == nil {
+	if mark, err := c.HGet(ctx, store.TaskKey(queue, id), store.FieldMark).Result(); err == nil {
 		c.Mark(id, mark)
 	}
 }
@@ -53,7 +53,7 @@ func (d *Delivery) OnCancel(cut func()) bool {
 // MarkStuck records with a job that its handler has not returned long after its context
 // ended, so that a cancel can say so.
 func (c *Client) MarkStuck(ctx context.Context, d *Delivery) error {
-	if err := stuckScript.Run(ctx, c.UniversalClient, []string{record.Task(d.Queue, d.ID)}, d.Queue, d.run).Err(); err != nil {
+	if err := stuckScript.Run(ctx, c.UniversalClient, []string{store.TaskKey(d.Queue, d.ID)}, d.Queue, d.run).Err(); err != nil {
 		return fmt.Errorf("asynqx: mark job %s: %w", d.ID, err)
 	}
 	return nil

@@ -7,11 +7,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
-
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Word of a cancel cuts the call that runs, or keeps it from being made.
@@ -97,8 +96,8 @@ func TestBeatFindsMarks(t *testing.T) {
 			if len(cuts) != 0 {
 				t.Errorf("cut %v without a mark", cuts)
 			}
-			s.act(lifecycle.Cancel, lifecycle.Asked, "cancelled") // nobody listens here
-			s.act(lifecycle.Pause, lifecycle.Asked, "paused")
+			s.act(store.Cancel, store.Asked, "cancelled") // nobody listens here
+			s.act(store.Pause, store.Asked, "paused")
 			asForward(t, c, s.queue)
 			if diff := cmp.Diff([]string{"cancelled"}, cuts); diff != "" {
 				t.Errorf("cut (-want +got):\n%s", diff)
@@ -110,7 +109,7 @@ func TestBeatFindsMarks(t *testing.T) {
 			// not in hand, that nothing is asked of any more, or that are gone.
 			s.must(asDone(ctx, c, s.queue, "cancelled"))
 			s.pending("p")
-			s.must(s.rdb.SAdd(ctx, record.Marked(s.queue), "p", "untouched", "gone").Err())
+			s.must(s.rdb.SAdd(ctx, store.ActionsKey(s.queue), "p", "untouched", "gone").Err())
 			asForward(t, c, s.queue)
 			if got := s.look()["marked"]; got != "paused" {
 				t.Errorf("marked are %q, want the paused one only", got)
@@ -127,7 +126,7 @@ func TestBeatLeavesMarksOfOthers(t *testing.T) {
 	s.pending("mine")
 	asDequeue(t, c, s.queue)
 	s.active("theirs")
-	s.act(lifecycle.Cancel, lifecycle.Asked, "theirs")
+	s.act(store.Cancel, store.Asked, "theirs")
 	for range manyBeats {
 		asForward(t, c, s.queue)
 	}
@@ -141,7 +140,7 @@ func TestIdleBeatCleansMarks(t *testing.T) {
 	t.Parallel()
 	s := realShelf(t)
 	c := s.client()
-	s.must(s.rdb.SAdd(context.Background(), record.Marked(s.queue), "gone").Err())
+	s.must(s.rdb.SAdd(context.Background(), store.ActionsKey(s.queue), "gone").Err())
 	for range manyBeats {
 		asForward(t, c, s.queue)
 	}
@@ -176,7 +175,7 @@ func TestServerCutsACancelledCall(t *testing.T) {
 	})
 	s.pending("a")
 	<-inCall
-	s.act(lifecycle.Cancel, lifecycle.Asked, "a")
+	s.act(store.Cancel, store.Asked, "a")
 	eventually(t, "it has ended", func() bool { return s.look()["a"] != "active" })
 	stop()
 	if diff := cmp.Diff(map[string]string{"cancelled": "a", "a": "cancelled"}, s.look()); diff != "" {

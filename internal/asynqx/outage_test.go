@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -47,7 +48,7 @@ func TestOutcomeIsKeptUntilItIsOnRecord(t *testing.T) {
 				ack := func() error { return asDone(lease, c, s.queue, "a") }
 				if kind != Complete {
 					ack = func() error {
-						return c.EvalSha(lease, sha(script), []string{record.Task(s.queue, "a"), record.Active(s.queue)}, "a", []byte(s.message("a"))).Err()
+						return c.EvalSha(lease, sha(script), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err()
 					}
 				}
 				if err := ack(); err != nil || c.InHand() != 1 || len(settled) > 0 {
@@ -55,7 +56,7 @@ func TestOutcomeIsKeptUntilItIsOnRecord(t *testing.T) {
 				}
 				gone.Store(false)
 				c.Finish()
-				if got := s.fields("a")[record.FieldState]; got != state || c.InHand() != 0 {
+				if got := s.fields("a")[store.FieldState]; got != state || c.InHand() != 0 {
 					t.Errorf("it is %s with %d in hand, want %s and none", got, c.InHand(), state)
 				}
 				if diff := cmp.Diff([]Kind{kind}, settled); diff != "" {
@@ -127,12 +128,12 @@ func TestOutcomesOutliveOutages(t *testing.T) {
 	eventually(t, "it has failed", func() bool { return s.look()["failed"] == "a" })
 	f := s.fields("a")
 	got := map[string]string{
-		"attempt": f[record.FieldAttempt], "last_error": f[record.FieldLastError], "crash_run": f["crash_run"],
+		"attempt": f[store.FieldAttempt], "last_error": f[store.FieldLastError], "crash_run": f["crash_run"],
 	}
 	if diff := cmp.Diff(map[string]string{"attempt": "2", "last_error": "no", "crash_run": ""}, got); diff != "" {
 		t.Errorf("record (-want +got):\n%s", diff)
 	}
-	if crashes := f[record.FieldCrashes]; (crashes != "" && crashes != "0") || runs.Load() != outages {
+	if crashes := f[store.FieldCrashes]; (crashes != "" && crashes != "0") || runs.Load() != outages {
 		t.Errorf("%d runs, crashes %q; want %d and none", runs.Load(), crashes, outages)
 	}
 }
@@ -171,7 +172,7 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 			s.recovering()
 			s.pending("a")
 			if script == "hold" {
-				s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "a"), record.FieldKey, "k").Err())
+				s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "a"), store.FieldKey, "k").Err())
 			}
 			lost := make(chan struct{})
 			var once atomic.Bool
@@ -193,7 +194,7 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 			if diff := cmp.Diff(want, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}
-			if got := s.fields("a")[record.FieldCrashes]; got != "" && got != "0" {
+			if got := s.fields("a")[store.FieldCrashes]; got != "" && got != "0" {
 				t.Errorf("%s crashes", got)
 			}
 		})
@@ -225,13 +226,13 @@ func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 	// Another worker recovers it.
 	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
 	defer other.Finish()
-	s.must(s.rdb.ZAdd(context.Background(), record.Lease(s.queue), zAt("a", 1)).Err())
+	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), zAt("a", 1)).Err())
 	if _, err := other.settle(context.Background(), s.queue, "a", "", Outcome{Kind: recovered}); err != nil {
 		t.Fatal(err)
 	}
 	_, err := other.beat(context.Background(), s.queue, true)
 	s.must(err)
-	if got := s.fields("a")[record.FieldState]; got != record.StatePending {
+	if got := s.fields("a")[store.FieldState]; got != store.StatePending {
 		t.Fatalf("it is %s, want it back", got)
 	}
 	if id := asDequeue(t, c, s.queue); id != "" {
@@ -239,7 +240,7 @@ func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 	}
 	c.Finish()
 	f := s.fields("a")
-	if f[record.FieldState] != record.StateCompleted || f["response_status"] != "201" || c.InHand() != 0 {
+	if f[store.FieldState] != store.StateCompleted || f["response_status"] != "201" || c.InHand() != 0 {
 		t.Errorf("it is %v with %d in hand, want it completed", f, c.InHand())
 	}
 	s.look()

@@ -4,10 +4,9 @@ import (
 	"context"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // purge stands in for asynq's deletion of completed jobs, because more belongs to
@@ -24,7 +23,7 @@ func (c *Client) purge(ctx context.Context, keys []string) *redis.Cmd {
 func (c *Client) purgeQueue(ctx context.Context, queue string) error {
 	const every = time.Minute
 	if err := c.repeatPurge(ctx, func(ctx context.Context) (bool, error) {
-		return lifecycle.PurgeCompleted(ctx, c.UniversalClient, queue)
+		return store.PurgeCompleted(ctx, c.UniversalClient, queue)
 	}); err != nil {
 		return err
 	}
@@ -32,9 +31,9 @@ func (c *Client) purgeQueue(ctx context.Context, queue string) error {
 		return nil
 	}
 	c.purged[queue] = time.Now()
-	for _, state := range []string{record.StateFailed, record.StateCancelled, record.StateExpired} {
+	for _, state := range []string{store.StateFailed, store.StateCancelled, store.StateExpired} {
 		if err := c.repeatPurge(ctx, func(ctx context.Context) (bool, error) {
-			return lifecycle.PurgeEnded(ctx, c.UniversalClient, queue, state, c.o.RetentionFailed)
+			return store.PurgeEnded(ctx, c.UniversalClient, queue, state, c.o.RetentionFailed)
 		}); err != nil {
 			return err
 		}

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // passedOver is what a fetch met and did not bring.
@@ -56,7 +56,7 @@ func (c *Client) receive(f fetch, reply []any) (ds []*Delivery, passed passedOve
 
 // refusal takes the job in hand, or says what becomes of it instead.
 func (c *Client) refusal(d *Delivery) *Outcome {
-	if err := record.CheckMessage(d.msg); err != nil {
+	if err := store.CheckMessage(d.msg); err != nil {
 		// asynq could not read it, and would keep the slot for ever.
 		return &Outcome{Kind: Fail, Error: err.Error()}
 	}
@@ -65,7 +65,7 @@ func (c *Client) refusal(d *Delivery) *Outcome {
 		// The job outlived its lease here and came back while its handler still
 		// runs, or before its publication is on record. It is never run twice in one
 		// process.
-		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: record.ReasonOf(record.ReasonStillRunning, c.o.Worker)}
+		return &Outcome{Kind: Unstarted, At: d.fetched.Add(staleAfter), Reason: store.ReasonOf(store.ReasonStillRunning, c.o.Worker)}
 	case suspectWaits:
 		return c.suspectOutcome()
 	}
@@ -85,7 +85,7 @@ func deliveryOf(f fetch, reply any) (*Delivery, error) {
 	expires := time.Time{}
 	if left := text(6); left != "" {
 		// From before the call on, so that it is never too late.
-		expires = f.at.Add(record.Duration(int64(atoi(left))))
+		expires = f.at.Add(store.Duration(int64(atoi(left))))
 	}
 	return &Delivery{
 		Expires: expires, Key: text(7), place: place,

@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/hibiken/asynq"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/hibiken/asynq"
 )
 
 // leaseExpired is how asynq's recoverer marks a task of a worker that died.
@@ -17,7 +17,7 @@ var leaseExpired = asynq.ErrLeaseExpired.Error()
 // not take the same others with it again.
 func (c *Client) recoverOutcome() Outcome {
 	spread := time.Duration(rand.Int64N(int64(c.o.RecoverSpread) + 1)) //nolint:gosec // spreading needs no secrecy
-	o := Outcome{Kind: recovered, At: time.Now().Add(spread), Reason: record.ReasonWorkerLost}
+	o := Outcome{Kind: recovered, At: time.Now().Add(spread), Reason: store.ReasonWorkerLost}
 	if c.o.MaxCrashes > 0 {
 		o.Limit = &c.o.MaxCrashes
 	}
@@ -30,5 +30,5 @@ func (c *Client) recoverOutcome() Outcome {
 func (c *Client) suspectOutcome() *Outcome {
 	const from, to = time.Second, 3 * time.Second
 	pause := from + time.Duration(rand.Int64N(int64(to-from))) //nolint:gosec // spreading needs no secrecy
-	return &Outcome{Kind: Unstarted, At: time.Now().Add(pause), Reason: record.ReasonSuspect}
+	return &Outcome{Kind: Unstarted, At: time.Now().Add(pause), Reason: store.ReasonSuspect}
 }

@@ -3,7 +3,7 @@ package asynqx
 import (
 	"fmt"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // ReleaseDeferred puts the jobs back to the queues that the breaker called name
@@ -20,7 +20,7 @@ func (c *Client) ReleaseDeferred(name string) {
 func (c *Client) release(one chore) error {
 	ctx, cancel := c.bounded()
 	defer cancel()
-	keys := []string{record.Deferred(one.queue, one.breaker), record.Pending(one.queue)}
+	keys := []string{store.DeferredKey(one.queue, one.breaker), store.PendingKey(one.queue)}
 	r, err := releaseScript.Run(ctx, c.UniversalClient, keys, one.queue).Int64Slice()
 	if err == nil && len(r) != 2 {
 		err = fmt.Errorf("a reply of %d values", len(r))

@@ -4,18 +4,18 @@ import (
 	"embed"
 	"fmt"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-func script(name string) *record.Script {
+func script(name string) *store.Script {
 	src, err := luaFiles.ReadFile("lua/" + name + ".lua")
 	if err != nil {
 		panic(err) // embedded at build time: cannot be missing
 	}
-	return record.NewScript(string(src))
+	return store.NewScript(string(src))
 }
 
 var (

@@ -6,17 +6,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/lifecycle"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // act does to jobs what a person asks for, and checks what it came to.
-func (s *shelf) act(a lifecycle.Action, want lifecycle.Outcome, ids ...string) {
+func (s *shelf) act(a store.Action, want store.Outcome, ids ...string) {
 	s.t.Helper()
-	verdicts, err := lifecycle.Act(context.Background(), s.rdb, s.queue, lifecycle.Order{Action: a, By: "ann", Reason: "why"}, ids)
+	verdicts, err := store.Act(context.Background(), s.rdb, s.queue, store.Order{Action: a, By: "ann", Reason: "why"}, ids)
 	s.must(err)
 	for i, v := range verdicts {
 		if v.Outcome != want {
@@ -164,7 +163,7 @@ func TestSettleHonoursMarks(t *testing.T) {
 			},
 		},
 	} {
-		for mark, want := range map[lifecycle.Action]result{"": tc.none, lifecycle.Cancel: tc.cancel, lifecycle.Pause: tc.pause} {
+		for mark, want := range map[store.Action]result{"": tc.none, store.Cancel: tc.cancel, store.Pause: tc.pause} {
 			if want.kind == "" {
 				continue
 			}
@@ -172,10 +171,10 @@ func TestSettleHonoursMarks(t *testing.T) {
 				t.Parallel()
 				bothRedises(t, func(t *testing.T, s *shelf) {
 					s.pending("a")
-					s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "a"), record.FieldExpiresAt, far).Err())
+					s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "a"), store.FieldExpiresAt, far).Err())
 					dequeueIDs(s, 1)
 					if mark != "" {
-						s.act(mark, lifecycle.Asked, "a")
+						s.act(mark, store.Asked, "a")
 					}
 					o := tc.outcome
 					if tc.delay > 0 {
@@ -196,11 +195,11 @@ func TestSettleHonoursMarks(t *testing.T) {
 						t.Errorf("afterwards (-want +got):\n%s", diff)
 					}
 					f := s.fields("a")
-					if f[record.FieldLastError] != want.err || f[record.FieldResume] != want.resume {
-						t.Errorf("last error %q, resumes as %q; want %q, %q", f[record.FieldLastError], f[record.FieldResume], want.err, want.resume)
+					if f[store.FieldLastError] != want.err || f[store.FieldResume] != want.resume {
+						t.Errorf("last error %q, resumes as %q; want %q, %q", f[store.FieldLastError], f[store.FieldResume], want.err, want.resume)
 					}
-					if f[record.FieldMark] != "" {
-						t.Errorf("the mark %s is still there", f[record.FieldMark])
+					if f[store.FieldMark] != "" {
+						t.Errorf("the mark %s is still there", f[store.FieldMark])
 					}
 					if diff := cmp.Diff(s.told(want.story), s.story("a")); diff != "" {
 						t.Errorf("history (-want +got):\n%s", diff)
@@ -243,14 +242,14 @@ func (s *shelf) told(story []string) []string {
 // pause, with the time that it had.
 func (s *shelf) resumes(id, state string) {
 	s.t.Helper()
-	available := s.fields(id)[record.FieldAvailableAt]
-	s.act(lifecycle.Resume, lifecycle.Done, id)
+	available := s.fields(id)[store.FieldAvailableAt]
+	s.act(store.Resume, store.Done, id)
 	if diff := cmp.Diff(placed(state), s.look()); diff != "" {
 		s.t.Errorf("resumed (-want +got):\n%s", diff)
 	}
 	f := s.fields(id)
-	if f[record.FieldAvailableAt] != available || f[record.FieldResume] != "" {
-		s.t.Errorf("resumed, it is available at %s instead of %s; record %v", f[record.FieldAvailableAt], available, f)
+	if f[store.FieldAvailableAt] != available || f[store.FieldResume] != "" {
+		s.t.Errorf("resumed, it is available at %s instead of %s; record %v", f[store.FieldAvailableAt], available, f)
 	}
 	s.duly(id)
 	story := s.story(id)
@@ -263,22 +262,22 @@ func (s *shelf) resumes(id, state string) {
 // A job that was completed has ended by that, whatever was asked for meanwhile.
 func TestCompleteOverrulesMarks(t *testing.T) {
 	t.Parallel()
-	for _, mark := range []lifecycle.Action{lifecycle.Cancel, lifecycle.Pause} {
+	for _, mark := range []store.Action{store.Cancel, store.Pause} {
 		t.Run(string(mark), func(t *testing.T) {
 			t.Parallel()
 			bothRedises(t, func(t *testing.T, s *shelf) {
 				s.pending("a")
 				dequeueIDs(s, 1)
-				s.act(mark, lifecycle.Asked, "a")
+				s.act(mark, store.Asked, "a")
 				completeJobs(s, 60, "a 200 ok")
 				want := map[string]string{"completed": "a", "a": "completed"}
 				if diff := cmp.Diff(want, s.look()); diff != "" {
 					t.Errorf("afterwards (-want +got):\n%s", diff)
 				}
-				if f := s.fields("a"); f[record.FieldMark] != "" || f["mark_by"] != "" || f["mark_reason"] != "" {
+				if f := s.fields("a"); f[store.FieldMark] != "" || f["mark_by"] != "" || f["mark_reason"] != "" {
 					t.Errorf("what was asked is still there: %v", f)
 				}
-				s.act(mark, lifecycle.Refused, "a")
+				s.act(mark, store.Refused, "a")
 			})
 		})
 	}
@@ -290,8 +289,8 @@ func TestResumeOfARunningJob(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		s.pending("a")
 		dequeueIDs(s, 1)
-		s.act(lifecycle.Pause, lifecycle.Asked, "a")
-		s.act(lifecycle.Resume, lifecycle.Done, "a")
+		s.act(store.Pause, store.Asked, "a")
+		s.act(store.Resume, store.Done, "a")
 		if got := settleJob(s, "a", Outcome{Kind: Requeue}); got.Kind != Requeue {
 			t.Errorf("settled as %s", got.Kind)
 		}
@@ -307,10 +306,10 @@ func TestCancelOutdoesPause(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		s.pending("a")
 		dequeueIDs(s, 1)
-		s.act(lifecycle.Pause, lifecycle.Asked, "a")
-		s.act(lifecycle.Cancel, lifecycle.Asked, "a")
-		s.act(lifecycle.Pause, lifecycle.Refused, "a")
-		s.act(lifecycle.Resume, lifecycle.Refused, "a")
+		s.act(store.Pause, store.Asked, "a")
+		s.act(store.Cancel, store.Asked, "a")
+		s.act(store.Pause, store.Refused, "a")
+		s.act(store.Resume, store.Refused, "a")
 		if got := settleJob(s, "a", Outcome{Kind: Retry}); got.Kind != Cancel {
 			t.Errorf("settled as %s", got.Kind)
 		}
@@ -326,12 +325,12 @@ func TestReclaimHonoursMarks(t *testing.T) {
 	s := realShelf(t)
 	c := s.client()
 	s.pending("a", "b", "c", "d")
-	s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, "b"), record.FieldExpiresAt, far).Err())
+	s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "b"), store.FieldExpiresAt, far).Err())
 	f := fetch{queue: s.queue, run: c.nextRun(), at: time.Now()}
 	keys, args := c.fetchArgs(f, 4)
 	s.must(dequeueScript.Run(context.Background(), s.rdb, keys, args...).Err())
-	s.act(lifecycle.Cancel, lifecycle.Asked, "a")
-	s.act(lifecycle.Pause, lifecycle.Asked, "c")
+	s.act(store.Cancel, store.Asked, "a")
+	s.act(store.Pause, store.Asked, "c")
 	c.noteLost(f, context.DeadlineExceeded)
 	c.reclaim()
 	want := map[string]string{
@@ -341,13 +340,13 @@ func TestReclaimHonoursMarks(t *testing.T) {
 	if diff := cmp.Diff(want, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
-	if got := s.fields("c")[record.FieldResume]; got != "pending" {
+	if got := s.fields("c")[store.FieldResume]; got != "pending" {
 		t.Errorf("c resumes as %q", got)
 	}
 	if diff := cmp.Diff([]string{"2 cancelled cancelled: why by ann"}, s.story("a")); diff != "" {
 		t.Errorf("history of a (-want +got):\n%s", diff)
 	}
-	s.act(lifecycle.Resume, lifecycle.Done, "c")
+	s.act(store.Resume, store.Done, "c")
 	if got := s.look()["pending"]; got != "b d c" {
 		t.Errorf("the queue is %q once c is resumed", got)
 	}
@@ -379,18 +378,18 @@ func TestSettleKeepsTheExpiry(t *testing.T) {
 			bothRedises(t, func(t *testing.T, s *shelf) {
 				ctx := context.Background()
 				s.active("a")
-				s.must(s.rdb.HSet(ctx, record.Task(s.queue, "a"), record.FieldExpiresAt, tc.expires.UnixMilli()).Err())
+				s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "a"), store.FieldExpiresAt, tc.expires.UnixMilli()).Err())
 				// The sweep may have passed over the running job, or not yet.
-				s.must(s.rdb.ZAdd(ctx, record.Expiry(s.queue), redis.Z{Score: float64(tc.expires.UnixMilli()), Member: "a"}).Err())
+				s.must(s.rdb.ZAdd(ctx, store.ExpiryKey(s.queue), redis.Z{Score: float64(tc.expires.UnixMilli()), Member: "a"}).Err())
 				o := tc.outcome
 				if !strings.Contains(tc.name, "back of the queue") {
 					o.At = time.Now().Add(time.Minute)
 				}
 				settleJob(s, "a", o)
-				if got := s.millisOf(s.fields("a")[record.FieldExpiresAt]); got != tc.want.UnixMilli() {
+				if got := s.millisOf(s.fields("a")[store.FieldExpiresAt]); got != tc.want.UnixMilli() {
 					t.Errorf("the record says that it expires at %d, want %d", got, tc.want.UnixMilli())
 				}
-				if got := s.rdb.ZScore(ctx, record.Expiry(s.queue), "a").Val(); int64(got) != tc.want.UnixMilli() {
+				if got := s.rdb.ZScore(ctx, store.ExpiryKey(s.queue), "a").Val(); int64(got) != tc.want.UnixMilli() {
 					t.Errorf("the sweep looks at it at %f, want %d", got, tc.want.UnixMilli())
 				}
 			})
@@ -405,7 +404,7 @@ func TestSettleOfAJobThatNeverExpires(t *testing.T) {
 	bothRedises(t, func(t *testing.T, s *shelf) {
 		s.active("a", "b")
 		settleJob(s, "a", Outcome{Kind: Reschedule, Extend: time.Hour})
-		s.act(lifecycle.Pause, lifecycle.Asked, "b")
+		s.act(store.Pause, store.Asked, "b")
 		settleJob(s, "b", Outcome{Kind: Retry})
 		want := map[string]string{"pending": "a", "paused": "b", "a": "pending", "b": "paused"}
 		if diff := cmp.Diff(want, s.look()); diff != "" {

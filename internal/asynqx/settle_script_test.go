@@ -7,17 +7,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // settleJob runs the script by way of the client.
 func settleJob(s *shelf, id string, o Outcome) Settled {
 	s.t.Helper()
 	if o.Kind == recovered {
-		s.must(s.rdb.ZAddXX(context.Background(), record.Lease(s.queue), redis.Z{Score: 1, Member: id}).Err())
+		s.must(s.rdb.ZAddXX(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: 1, Member: id}).Err())
 	}
 	got, err := (&Client{UniversalClient: s.rdb}).settle(context.Background(), s.queue, id, "", o)
 	s.must(err)
@@ -169,7 +169,7 @@ func TestSettleScript(t *testing.T) {
 				s.pending("waiting")
 				s.active("other", "a")
 				if len(tc.had) > 0 {
-					s.must(s.rdb.HSet(ctx, record.Task(s.queue, "a"), tc.had...).Err())
+					s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "a"), tc.had...).Err())
 				}
 				o := tc.outcome
 				before := s.now()
@@ -193,22 +193,22 @@ func TestSettleScript(t *testing.T) {
 				if tc.at {
 					// The delay is rounded up to whole milliseconds.
 					from, to := before.Add(tc.delay-10*time.Millisecond), after.Add(tc.delay+time.Millisecond)
-					s.between("available_at", fields[record.FieldAvailableAt], from, to)
-					if ms := strconv.FormatInt(available.UnixMilli(), 10); ms != fields[record.FieldAvailableAt] {
-						t.Errorf("the caller is told %s, the record says %s", ms, fields[record.FieldAvailableAt])
+					s.between("available_at", fields[store.FieldAvailableAt], from, to)
+					if ms := strconv.FormatInt(available.UnixMilli(), 10); ms != fields[store.FieldAvailableAt] {
+						t.Errorf("the caller is told %s, the record says %s", ms, fields[store.FieldAvailableAt])
 					}
 				}
 				if tc.ended {
-					s.between("ended_at", fields[record.FieldEndedAt], before, after)
-					score := s.rdb.ZScore(ctx, record.Failed(s.queue), "a").Val()
-					if got := strconv.FormatFloat(score, 'f', -1, 64); got != fields[record.FieldEndedAt] {
-						t.Errorf("in the index of the failed it ended at %s, by its record at %s", got, fields[record.FieldEndedAt])
+					s.between("ended_at", fields[store.FieldEndedAt], before, after)
+					score := s.rdb.ZScore(ctx, store.FailedKey(s.queue), "a").Val()
+					if got := strconv.FormatFloat(score, 'f', -1, 64); got != fields[store.FieldEndedAt] {
+						t.Errorf("in the index of the failed it ended at %s, by its record at %s", got, fields[store.FieldEndedAt])
 					}
 				}
 				s.duly("a")
-				delete(fields, record.FieldAvailableAt)
-				delete(fields, record.FieldEndedAt)
-				delete(fields, record.FieldPendingSince)
+				delete(fields, store.FieldAvailableAt)
+				delete(fields, store.FieldEndedAt)
+				delete(fields, store.FieldPendingSince)
 				if diff := cmp.Diff(tc.fields, fields); diff != "" {
 					t.Errorf("record (-want +got):\n%s", diff)
 				}
@@ -234,7 +234,7 @@ func TestSettleScriptWithoutARecord(t *testing.T) {
 			t.Parallel()
 			bothRedises(t, func(t *testing.T, s *shelf) {
 				s.active("a")
-				s.must(s.rdb.Del(context.Background(), record.Task(s.queue, "a")).Err())
+				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "a")).Err())
 				if got := settleJob(s, "a", Outcome{Kind: kind, At: time.Now().Add(time.Hour)}); got.Kind != "" {
 					t.Errorf("settled as %s", got.Kind)
 				}

@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
-
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // What a plain asynq Server sends, in the positions that this package reads or
@@ -43,9 +43,9 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 	enqueue("lost")
 	enqueue("poison", asynq.MaxRetry(0))
 	for _, id := range []string{"lost", "poison"} {
-		s.must(s.rdb.LRem(ctx, record.Pending(queue), 1, id).Err())
-		s.must(s.rdb.LPush(ctx, record.Active(queue), id).Err())
-		s.must(s.rdb.ZAdd(ctx, record.Lease(queue), redis.Z{Score: 1, Member: id}).Err())
+		s.must(s.rdb.LRem(ctx, store.PendingKey(queue), 1, id).Err())
+		s.must(s.rdb.LPush(ctx, store.ActiveKey(queue), id).Err())
+		s.must(s.rdb.ZAdd(ctx, store.LeaseKey(queue), redis.Z{Score: 1, Member: id}).Err())
 	}
 
 	inCall, goOn := make(chan struct{}), make(chan struct{})
@@ -123,7 +123,7 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 		if !ok {
 			t.Fatalf("%s: ARGV[%d] is a %T, want the encoded message", c.script(), i+1, c.args[i])
 		}
-		m, err := record.DecodeMessage(b)
+		m, err := store.DecodeMessage(b)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -136,46 +136,46 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 	// Dequeue: all queues in order of urgency, again and again.
 	for i, c := range w.sent("dequeueCmd")[:2] {
 		q := []string{high, queue}[i]
-		want := []string{record.Pending(q), record.Paused(q), record.Active(q), record.Lease(q)}
+		want := []string{store.PendingKey(q), store.PausedKey(q), store.ActiveKey(q), store.LeaseKey(q)}
 		if diff := cmp.Diff(want, c.keys); diff != "" {
 			t.Errorf("dequeue %d: keys (-want +sent):\n%s", i+1, diff)
 		}
 		unix(c, 0, leaseDuration)
-		if len(c.args) != 2 || c.args[1] != record.TaskPrefix(q) {
+		if len(c.args) != 2 || c.args[1] != store.TaskPrefix(q) {
 			t.Errorf("dequeue %d: ARGV %v", i+1, c.args)
 		}
 	}
 
 	c := find("doneCmd", "done")
-	keys(c, record.Active(queue), record.Lease(queue), record.Task(queue, "done"), key("processed:"+day), key("processed"))
+	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.TaskKey(queue, "done"), key("processed:"+day), key("processed"))
 	unix(c, 1, statsTTL)
 	find("doneCmd", "revoked") // RevokeTask would delete the record: no outcome of ours uses it
 
 	c = find("markAsCompleteCmd", "kept")
-	keys(c, record.Active(queue), record.Lease(queue), record.Completed(queue), record.Task(queue, "kept"), key("processed:"+day), key("processed"))
+	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.CompletedKey(queue), store.TaskKey(queue, "kept"), key("processed:"+day), key("processed"))
 	unix(c, 1, statsTTL)
 	unix(c, 2, time.Hour)
 
 	retryKeys := func(id, set string) []string {
 		return []string{
-			record.Task(queue, id), record.Active(queue), record.Lease(queue), set,
+			store.TaskKey(queue, id), store.ActiveKey(queue), store.LeaseKey(queue), set,
 			key("processed:" + day), key("failed:" + day), key("processed"), key("failed"),
 		}
 	}
 	c = find("retryCmd", "fails")
-	keys(c, retryKeys("fails", record.Retry(queue))...)
+	keys(c, retryKeys("fails", store.RetryKey(queue))...)
 	message(c, 1, "fails", "boom")
 	c = find("retryCmd", "lost")
-	keys(c, retryKeys("lost", record.Retry(queue))...)
+	keys(c, retryKeys("lost", store.RetryKey(queue))...)
 	message(c, 1, "lost", leaseExpired)
 
 	c = find("archiveCmd", "exhausted")
-	keys(c, append(retryKeys("exhausted", key("archived")), record.TaskPrefix(queue))...)
+	keys(c, append(retryKeys("exhausted", key("archived")), store.TaskPrefix(queue))...)
 	message(c, 1, "exhausted", "boom")
 	message(find("archiveCmd", "poison"), 1, "poison", leaseExpired)
 
 	c = find("requeueCmd", "cut")
-	keys(c, record.Active(queue), record.Lease(queue), record.Pending(queue), record.Task(queue, "cut"))
+	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.PendingKey(queue), store.TaskKey(queue, "cut"))
 	if len(c.args) != 1 {
 		t.Errorf("requeue: ARGV %v", c.args)
 	}
@@ -187,16 +187,16 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 			first[q] = c.keys[0]
 		}
 	}
-	if diff := cmp.Diff(map[string]string{high: record.Scheduled(high), queue: record.Scheduled(queue)}, first); diff != "" {
+	if diff := cmp.Diff(map[string]string{high: store.ScheduledKey(high), queue: store.ScheduledKey(queue)}, first); diff != "" {
 		t.Errorf("the first set that is forwarded, by queue (-want +sent):\n%s", diff)
 	}
 
 	c = find("deleteExpiredCompletedTasksCmd", "")
-	if c.keys[0] != record.Completed(queueOf(c.keys[0])) {
+	if c.keys[0] != store.CompletedKey(queueOf(c.keys[0])) {
 		t.Errorf("janitor: keys %v", c.keys)
 	}
 	c = find("listLeaseExpiredCmd", "")
-	if c.keys[0] != record.Lease(queueOf(c.keys[0])) {
+	if c.keys[0] != store.LeaseKey(queueOf(c.keys[0])) {
 		t.Errorf("recoverer: keys %v", c.keys)
 	}
 }
@@ -211,7 +211,7 @@ func TestUnknownScriptIsFatal(t *testing.T) {
 	unknown := redis.NewScript("return 'from another version'")
 	for range 3 {
 		// Run would fall back to EVAL if this looked like a script not loaded.
-		reply, err := unknown.Run(context.Background(), c, []string{record.Pending(s.queue)}).Result()
+		reply, err := unknown.Run(context.Background(), c, []string{store.PendingKey(s.queue)}).Result()
 		var want *UnknownScriptError
 		if reply != nil || !errors.As(err, &want) || want.SHA != unknown.Hash() {
 			t.Fatalf("reply %v, error %v; want an UnknownScriptError of %s", reply, err, unknown.Hash())

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/google/go-cmp/cmp"
 )
 
 // suspects puts jobs into the queue that workers have died with.
@@ -17,7 +17,7 @@ func (s *shelf) suspects(ids ...string) {
 	s.t.Helper()
 	s.pending(ids...)
 	for _, id := range ids {
-		s.must(s.rdb.HSet(context.Background(), record.Task(s.queue, id), record.FieldCrashes, 1).Err())
+		s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), store.FieldCrashes, 1).Err())
 	}
 }
 
@@ -42,7 +42,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 		// The first suspect goes on when all the others have run beside it and the
 		// next suspect was put off.
 		<-othersDone
-		eventually(t, "the next suspects are put off", func() bool { return s.rdb.ZCard(context.Background(), record.Scheduled(s.queue)).Val() == 2 })
+		eventually(t, "the next suspects are put off", func() bool { return s.rdb.ZCard(context.Background(), store.ScheduledKey(s.queue)).Val() == 2 })
 	})
 	stop := runServer(t, c, completing(c, func(id string) {
 		defer done.Done()
@@ -67,7 +67,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	if look["pending"]+look["active"]+look["scheduled"]+look["retry"] != "" || c.InHand() != 0 {
 		t.Errorf("afterwards %v, %d in hand", look, c.InHand())
 	}
-	if got := s.rdb.ZCard(context.Background(), record.Completed(s.queue)).Val(); got != n+3 {
+	if got := s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val(); got != n+3 {
 		t.Errorf("%d completed", got)
 	}
 	if beside.Load() == 0 {
@@ -75,7 +75,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 	}
 	for id := range isSuspect {
 		f := s.fields(id)
-		if f[record.FieldReschedules] != "" || f[record.FieldAttempt] != "" || f[record.FieldCrashes] != "1" || len(s.story(id)) != 0 {
+		if f[store.FieldReschedules] != "" || f[store.FieldAttempt] != "" || f[store.FieldCrashes] != "1" || len(s.story(id)) != 0 {
 			t.Errorf("%s: record %v, history %v; to be put off counts nothing and leaves no trace", id, f, s.story(id))
 		}
 	}
@@ -103,14 +103,14 @@ func TestSuspectIsPutOff(t *testing.T) {
 		t.Errorf("afterwards (-want +got):\n%s", diff)
 	}
 	for _, id := range []string{"s2", "s3"} {
-		s.millis(id, record.FieldAvailableAt, before.Add(time.Second-100*time.Millisecond), s.now().Add(3*time.Second))
-		if got := s.fields(id)[record.FieldReason]; got != record.ReasonSuspect {
+		s.millis(id, store.FieldAvailableAt, before.Add(time.Second-100*time.Millisecond), s.now().Add(3*time.Second))
+		if got := s.fields(id)[store.FieldReason]; got != store.ReasonSuspect {
 			t.Errorf("%s waits because %q", id, got)
 		}
 	}
 	// Once the first has ended, the next may run.
 	s.must(asDone(context.Background(), c, s.queue, "s1"))
-	s.must(s.rdb.ZAdd(context.Background(), record.Due(s.queue), zAt("s2", 1), zAt("s3", 2)).Err())
+	s.must(s.rdb.ZAdd(context.Background(), store.DueKey(s.queue), zAt("s2", 1), zAt("s3", 2)).Err())
 	if _, err := c.beat(context.Background(), s.queue, true); err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +176,7 @@ func TestSuspectsDoNotHoldUpOthers(t *testing.T) {
 				t.Errorf("fetched %s, want %s", id, want)
 			}
 		case <-time.After(10 * time.Second):
-			t.Fatalf("%s is not fetched; %d are put off", want, s.rdb.ZCard(context.Background(), record.Scheduled(s.queue)).Val())
+			t.Fatalf("%s is not fetched; %d are put off", want, s.rdb.ZCard(context.Background(), store.ScheduledKey(s.queue)).Val())
 		}
 	}
 }

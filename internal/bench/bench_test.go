@@ -16,11 +16,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/cli"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -131,7 +132,7 @@ func BenchmarkDrain(b *testing.B) {
 			started := time.Now()
 			go func() { ended <- p.Run(run) }()
 			<-all
-			waitFor(b, rdb, record.Completed(record.Queue(dest, record.Default)), n)
+			waitFor(b, rdb, store.CompletedKey(store.Queue(dest, store.Default)), n)
 			took := time.Since(started)
 			stop()
 			if err := <-ended; err != nil {

@@ -7,10 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -50,12 +50,12 @@ const recordsAtOnce = 25
 
 // recordFields are those that a body is made of.
 var recordFields = []string{
-	record.FieldMsg, record.FieldState, record.FieldEndedAt, record.FieldLastError,
-	record.FieldResponseStatus, record.FieldResponseBody,
+	store.FieldMsg, store.FieldState, store.FieldEndedAt, store.FieldLastError,
+	store.FieldResponseStatus, store.FieldResponseBody,
 }
 
 // specs makes the jobs that tell of the ends of a queue's jobs. Errors: Redis's.
-func (c *Callbacks) specs(ctx context.Context, destination string, priority record.Priority, list []ends.End) ([]*jobs.Spec, error) {
+func (c *Callbacks) specs(ctx context.Context, destination string, priority store.Priority, list []store.Event) ([]*jobs.Spec, error) {
 	out := make([]*jobs.Spec, 0, len(list))
 	for chunk := range slices.Chunk(list, recordsAtOnce) {
 		found, err := c.records(ctx, chunk)
@@ -76,16 +76,16 @@ func (c *Callbacks) specs(ctx context.Context, destination string, priority reco
 }
 
 // callbackID is the id of a callback, whoever makes it and however often.
-func callbackID(destination string, priority record.Priority, stream string) string {
+func callbackID(destination string, priority store.Priority, stream string) string {
 	return destination + ":" + string(priority) + ":" + stream
 }
 
 // records reads the jobs that have ended; nil where one is gone, or cannot be read.
-func (c *Callbacks) records(ctx context.Context, list []ends.End) ([]*jobs.Job, error) {
+func (c *Callbacks) records(ctx context.Context, list []store.Event) ([]*jobs.Job, error) {
 	cmds := make([]*redis.SliceCmd, len(list))
 	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, e := range list {
-			cmds[i] = pipe.HMGet(ctx, record.Task(e.Queue, e.ID), recordFields...)
+			cmds[i] = pipe.HMGet(ctx, store.TaskKey(e.Queue, e.ID), recordFields...)
 		}
 		return nil
 	}); err != nil {
@@ -99,7 +99,7 @@ func (c *Callbacks) records(ctx context.Context, list []ends.End) ([]*jobs.Job, 
 				fields[recordFields[k]] = text
 			}
 		}
-		if fields[record.FieldMsg] == "" {
+		if fields[store.FieldMsg] == "" {
 			continue
 		}
 		if job, err := jobs.FromRecord(fields); err == nil {
@@ -111,7 +111,7 @@ func (c *Callbacks) records(ctx context.Context, list []ends.End) ([]*jobs.Job, 
 
 // eventOf puts together what the stream says of an end and what the job's record adds to
 // that, if there is one.
-func eventOf(e ends.End, job *jobs.Job) event {
+func eventOf(e store.Event, job *jobs.Job) event {
 	d := ended{
 		ID: e.ID, Destination: e.Destination(), Key: e.Key, Batch: e.Batch, Status: e.Status,
 		Attempt: e.Attempt, RescheduleCount: e.Reschedules, Crashes: e.Crashes,

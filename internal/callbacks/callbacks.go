@@ -9,17 +9,17 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // Destination is the reserved one whose jobs are callbacks; the key of each is the
 // destination of the job that it tells of. Its handler is a [Callbacks].
-const Destination = record.CallbacksDestination
+const Destination = store.CallbacksDestination
 
 const (
 	// callTimeout bounds one call to a receiver, from the connection to its answer.
@@ -102,7 +102,7 @@ func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 		return nil, fmt.Errorf("callbacks: new: %w", err)
 	}
 	for _, r := range o.Receivers {
-		for _, queue := range record.Queues(r.Destination) {
+		for _, queue := range store.Queues(r.Destination) {
 			c.relays = append(c.relays, newRelay(c, r.Destination, queue))
 		}
 	}
@@ -141,7 +141,7 @@ func (c *Callbacks) logOnce(what string) bool {
 // fails, Run makes up for it a moment later. Errors: Redis's.
 func (c *Callbacks) Prepare(ctx context.Context) error {
 	for _, r := range c.relays {
-		if err := ends.WantTold(ctx, c.rdb, r.queue); err != nil {
+		if err := store.WantRelay(ctx, c.rdb, r.queue); err != nil {
 			return fmt.Errorf("callbacks: prepare: %w", err)
 		}
 	}

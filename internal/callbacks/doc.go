@@ -4,7 +4,7 @@
 //
 // # How a callback comes about
 //
-// The script that ends a job appends that to a stream, in the same step (internal/ends).
+// The script that ends a job appends that to a stream, in the same step (internal/store).
 // [Callbacks.Run], the relay, reads the streams and enqueues a job for each entry in the
 // reserved destination [Destination]. Its id is made of the entry's, so that a relay that
 // died between the enqueue and the mark of how far it has come is repeated by another one

@@ -10,8 +10,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/webhook"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -82,7 +83,7 @@ func receiversOf(o Options) (map[string]*receiver, error) {
 		case !jobs.ValidDestination(r.Destination):
 			errs = append(errs, fmt.Errorf("%q is no name of a destination", r.Destination))
 			continue
-		case record.System(r.Destination):
+		case store.System(r.Destination):
 			wrong(errors.New("of Tidegate's own destinations nothing is told"))
 			continue
 		case out[r.Destination] != nil:

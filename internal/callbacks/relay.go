@@ -7,11 +7,11 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/ends"
 	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -37,7 +37,7 @@ const (
 type relay struct {
 	c           *Callbacks
 	destination string
-	priority    record.Priority
+	priority    store.Priority
 	queue       string
 	wake        chan struct{}
 	// defaultLease and defaultWantEvery, but for tests
@@ -50,7 +50,7 @@ type relay struct {
 }
 
 func newRelay(c *Callbacks, destination, queue string) *relay {
-	_, priority, _ := record.ParseQueue(queue)
+	_, priority, _ := store.ParseQueue(queue)
 	return &relay{c: c, destination: destination, priority: priority, queue: queue, wake: make(chan struct{}, 1), lease: defaultLease, wantEvery: defaultWantEvery}
 }
 
@@ -122,7 +122,7 @@ func (r *relay) giveUp(ctx context.Context) {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
-	_ = lease.Release(ctx, r.c.rdb, record.EndsRelay(r.queue), r.c.o.Worker) // or it ends by itself
+	_ = lease.Release(ctx, r.c.rdb, store.EventsRelayKey(r.queue), r.c.o.Worker) // or it ends by itself
 }
 
 // step tells of one batch, if the queue is this relay's, and returns how many entries it
@@ -137,7 +137,7 @@ func (r *relay) step(ctx context.Context) (int, error) {
 	if err != nil || len(messages) == 0 {
 		return 0, err
 	}
-	list := ends.Parse(r.queue, messages)
+	list := store.ParseEvents(r.queue, messages)
 	specs, err := r.c.specs(ctx, r.destination, r.priority, list)
 	if err != nil {
 		return 0, err
@@ -146,7 +146,7 @@ func (r *relay) step(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	last := messages[len(messages)-1].ID
-	moved, err := ends.SetTold(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.told, last)
+	moved, err := store.SetRelayed(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.told, last)
 	if err != nil {
 		r.mine, r.lockAt = false, time.Time{} // it may have been moved
 		return 0, err
@@ -164,7 +164,7 @@ func (r *relay) step(ctx context.Context) (int, error) {
 func (r *relay) hold(ctx context.Context) error {
 	now := time.Now()
 	if now.After(r.lockAt) {
-		mine, err := lease.Acquire(ctx, r.c.rdb, record.EndsRelay(r.queue), r.c.o.Worker, r.lease)
+		mine, err := lease.Acquire(ctx, r.c.rdb, store.EventsRelayKey(r.queue), r.c.o.Worker, r.lease)
 		if err != nil {
 			r.mine = false
 			return err
@@ -177,11 +177,11 @@ func (r *relay) hold(ctx context.Context) error {
 	if !r.mine || now.Before(r.wantAt) {
 		return nil
 	}
-	if err := ends.WantTold(ctx, r.c.rdb, r.queue); err != nil {
+	if err := store.WantRelay(ctx, r.c.rdb, r.queue); err != nil {
 		return err
 	}
 	// Redis may have lost everything since the last time.
-	told, err := ends.Told(ctx, r.c.rdb, r.queue)
+	told, err := store.Relayed(ctx, r.c.rdb, r.queue)
 	if err != nil {
 		return err
 	}
@@ -193,7 +193,7 @@ func (r *relay) hold(ctx context.Context) error {
 func (r *relay) read(ctx context.Context) ([]redis.XMessage, error) {
 	var cmd *redis.XMessageSliceCmd
 	if _, err := r.c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		cmd = ends.Queue(ctx, pipe, r.queue, r.told, batch)
+		cmd = store.QueueRead(ctx, pipe, r.queue, r.told, batch)
 		return nil
 	}); err != nil {
 		return nil, fmt.Errorf("callbacks: read the ends of %s: %w", r.queue, err)

@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -130,7 +130,7 @@ func TestBody(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 123e6, time.UTC)
 	created := at.Add(-time.Minute)
-	end := ends.End{
+	end := store.Event{
 		Queue: "tidegate:shop:high", ID: "a", Status: "failed", At: at, Key: "ann", Batch: "b1", Attempt: 3, Reschedules: 2,
 		Crashes: 1, ResponseStatus: 500, LastError: "answered 50",
 	}
@@ -166,7 +166,7 @@ func TestBody(t *testing.T) {
 			}
 		})
 	}
-	bare := ends.End{Queue: "tidegate:shop", ID: "b", Status: "completed", At: at.Truncate(time.Second)}
+	bare := store.Event{Queue: "tidegate:shop", ID: "b", Status: "completed", At: at.Truncate(time.Second)}
 	got, err := json.Marshal(eventOf(bare, nil))
 	if err != nil {
 		t.Fatal(err)
@@ -184,8 +184,8 @@ func TestTheFirstRunBeginsWithNow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ctx := t.Context()
-	queue := record.Queue("shop", record.Default)
-	if err := b.rdb.XGroupCreateMkStream(ctx, record.Ends(queue), "others", "0").Err(); err != nil {
+	queue := store.Queue("shop", store.Default)
+	if err := b.rdb.XGroupCreateMkStream(ctx, store.EventsKey(queue), "others", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
 	before := b.many("shop", 3)
@@ -194,7 +194,7 @@ func TestTheFirstRunBeginsWithNow(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if n := b.rdb.XLen(ctx, record.Ends(queue)).Val(); n != 3 {
+	if n := b.rdb.XLen(ctx, store.EventsKey(queue)).Val(); n != 3 {
 		t.Fatalf("%d entries in the stream, want 3", n)
 	}
 	waiting := b.many("shop", 20) // they end from now on
@@ -236,7 +236,7 @@ func TestARelayThatDies(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			relay := newRelay(dead, "shop", record.Queue("shop", record.Default))
+			relay := newRelay(dead, "shop", store.Queue("shop", store.Default))
 			if err := relay.hold(ctx); err != nil || !relay.mine {
 				t.Fatalf("the lock: %v, mine %v", err, relay.mine)
 			}
@@ -244,7 +244,7 @@ func TestARelayThatDies(t *testing.T) {
 			if err != nil || len(messages) == 0 {
 				t.Fatalf("read %d entries: %v", len(messages), err)
 			}
-			specs, err := dead.specs(ctx, "shop", record.Default, ends.Parse(relay.queue, messages))
+			specs, err := dead.specs(ctx, "shop", store.Default, store.ParseEvents(relay.queue, messages))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -262,7 +262,7 @@ func TestARelayThatDies(t *testing.T) {
 				b.start(worker{receivers: []Receiver{e.receiver("shop")}, noRelay: true, noJobs: true})
 				e.await("those that were enqueued", func() bool { return len(e.all()) >= len(made) })
 			}
-			if err := b.rdb.Del(ctx, record.EndsRelay(relay.queue)).Err(); err != nil {
+			if err := b.rdb.Del(ctx, store.EventsRelayKey(relay.queue)).Err(); err != nil {
 				t.Fatal(err)
 			}
 			b.start(worker{receivers: []Receiver{e.receiver("shop")}, noJobs: true})
@@ -310,8 +310,8 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 				return
 			case <-tick.C:
 				for _, d := range []string{"shop", "blog"} {
-					for _, q := range record.Queues(d) {
-						b.rdb.Del(ctx, record.EndsRelay(q))
+					for _, q := range store.Queues(d) {
+						b.rdb.Del(ctx, store.EventsRelayKey(q))
 					}
 				}
 			}
@@ -339,7 +339,7 @@ func TestForeignEntries(t *testing.T) {
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}})
 	if _, err := b.rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
 		for range 3 * batch {
-			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: record.Ends(record.Queue("shop", record.Default)), Values: []string{"what", "ever"}})
+			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: store.EventsKey(store.Queue("shop", store.Default)), Values: []string{"what", "ever"}})
 		}
 		return nil
 	}); err != nil {
@@ -386,7 +386,7 @@ func TestRedisEmptied(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("that the stream is there again", func() bool {
-		told, err := ends.Told(t.Context(), b.rdb, record.Queue("shop", record.Default))
+		told, err := store.Relayed(t.Context(), b.rdb, store.Queue("shop", store.Default))
 		return err == nil && told != ""
 	})
 	b.toldAll(e, b.many("shop", 5)...)

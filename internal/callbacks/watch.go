@@ -9,10 +9,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 const (
@@ -69,11 +70,11 @@ func (c *Callbacks) look(ctx context.Context) error {
 		return err
 	}
 	found := map[string]*lost{}
-	queue := record.Queue(Destination, record.Default)
+	queue := store.Queue(Destination, store.Default)
 	for state, count := range map[string]func(*lost){
-		record.StateFailed: func(l *lost) { l.failed++ }, record.StateExpired: func(l *lost) { l.expired++ },
+		store.StateFailed: func(l *lost) { l.failed++ }, store.StateExpired: func(l *lost) { l.expired++ },
 	} {
-		ids, err := c.rdb.ZRangeByScore(ctx, record.Parked(queue, state), &redis.ZRangeBy{
+		ids, err := c.rdb.ZRangeByScore(ctx, store.ParkedKey(queue, state), &redis.ZRangeBy{
 			Min: "(" + since, Max: until, Count: mostSeen,
 		}).Result()
 		if err != nil {
@@ -89,7 +90,7 @@ func (c *Callbacks) look(ctx context.Context) error {
 	}
 	for _, destination := range slices.Sorted(maps.Keys(found)) {
 		l := found[destination]
-		why, _ := c.rdb.HGet(ctx, record.Task(queue, l.example), record.FieldLastError).Result()
+		why, _ := c.rdb.HGet(ctx, store.TaskKey(queue, l.example), store.FieldLastError).Result()
 		c.log.WarnContext(ctx, "callbacks were given up; those that failed can be retried",
 			"destination", destination, "failed", l.failed, "expired", l.expired, "example", l.example, "why", why,
 			"look", "tidegate list --destination "+Destination+" --key "+destination)

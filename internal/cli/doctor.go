@@ -6,8 +6,9 @@ import (
 	"fmt"
 	"strconv"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/lifecycle"
 )
 
 type doctorCmd struct {
@@ -38,7 +39,7 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 	defer s.close()
 	report, err := doctor.Run(ctx, s.rdb, doctor.Options{
 		DryRun: c.DryRun, By: "doctor, " + p.operator(hostname()), Retention: s.cfg.JobRetention,
-		Family: lifecycle.AskParents(s.rdb),
+		Family: store.AskParents(s.rdb),
 	})
 	if report == nil || err != nil && len(report.Findings) == 0 {
 		return fmt.Errorf("doctor: %w", err)

@@ -6,8 +6,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -23,7 +24,7 @@ func TestDoctor(t *testing.T) {
 	// What a Redis that has lost its last writes may leave: a job that is in no list.
 	rdb := b.server.Client(t)
 	const queue = "tidegate:shop"
-	if err := rdb.LRem(t.Context(), record.Pending(queue), 1, "a").Err(); err != nil {
+	if err := rdb.LRem(t.Context(), store.PendingKey(queue), 1, "a").Err(); err != nil {
 		t.Fatal(err)
 	}
 	found := func(repaired string) string {
@@ -41,7 +42,7 @@ func TestDoctor(t *testing.T) {
 	b.run(t, "doctor").want(t, 0, found("yes     "), "")
 	b.run(t, "doctor").want(t, 0, "looked at 2 jobs: all is well\n", "")
 	b.wantStatuses(t, "a pending")
-	if n := rdb.LLen(t.Context(), record.Pending(queue)).Val(); n != 2 {
+	if n := rdb.LLen(t.Context(), store.PendingKey(queue)).Val(); n != 2 {
 		t.Errorf("%d jobs in the list, want 2", n)
 	}
 }

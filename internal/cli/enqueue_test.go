@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -260,7 +261,7 @@ func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	rdb := b.server.Client(t)
-	if err := rdb.HSet(t.Context(), record.DestinationsKey, "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
+	if err := rdb.HSet(t.Context(), store.DestinationsKey, "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	got := b.run(t, "enqueue", "-d", "shop", "--payload", "1")

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -55,7 +56,7 @@ func TestHistoryOfALongLife(t *testing.T) {
 	b := newBench(t, shop...)
 	b.enqueue(t, "", "a")
 	line := `{"version":60,"at":1700000000000,"status":"pending","event":"rescheduled","delay":60000,"count":59}` + "\n"
-	if err := b.server.Client(t).HSet(t.Context(), "asynq:{tidegate:shop}:t:a", record.FieldHistory, line, record.FieldVersions, 60).Err(); err != nil {
+	if err := b.server.Client(t).HSet(t.Context(), "asynq:{tidegate:shop}:t:a", store.FieldHistory, line, store.FieldVersions, 60).Err(); err != nil {
 		t.Fatal(err)
 	}
 	want := regexp.MustCompile(`^VERSION  AT +STATUS   EVENT        BY  DETAIL

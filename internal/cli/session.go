@@ -11,12 +11,13 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -168,7 +169,7 @@ func (s *session) warnUnserved(ctx context.Context, p *Process, destination stri
 		return // what is not known was warned of
 	}
 	now, err := s.client.Now(ctx)
-	if gone := now.Sub(d.SeenAt); err == nil && gone > record.WorkerSilence {
+	if gone := now.Sub(d.SeenAt); err == nil && gone > store.WorkerSilence {
 		p.warn(fmt.Sprintf("no worker has served %s for %s; its jobs wait until one does", destination, explain.Duration(gone)))
 	}
 }

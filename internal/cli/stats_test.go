@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -71,7 +72,7 @@ func TestStatsNamesWorkersThatDisagree(t *testing.T) {
 	rdb := b.server.Client(t)
 	for name, hash := range map[string]string{"w1": "a", "w2": "b"} {
 		said := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"],"settings":{"shop":{"rate":%q}}}`, time.Now().UnixMilli(), hash)
-		if err := rdb.HSet(t.Context(), record.WorkersKey, name, said).Err(); err != nil {
+		if err := rdb.HSet(t.Context(), store.WorkersKey, name, said).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -9,9 +9,10 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"golang.org/x/net/http/httpguts"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
 )
@@ -41,7 +42,7 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 		}
 		l.found.fail(name, fix, "%s is not a name for a destination", quote(d.Name))
 	}
-	if name := prefix + "NAME"; l.found.ok(name) && record.System(d.Name) {
+	if name := prefix + "NAME"; l.found.ok(name) && store.System(d.Name) {
 		l.found.fail(name, "give this destination another name", "%s is reserved for Tidegate itself", quote(d.Name))
 	}
 	if name := prefix + "URL"; l.found.ok(name) {

@@ -7,8 +7,9 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -45,7 +46,7 @@ func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, er
 		return nil, err
 	}
 	var own []jobs.Destination
-	for _, name := range []string{record.AlertsDestination, record.CallbacksDestination} {
+	for _, name := range []string{store.AlertsDestination, store.CallbacksDestination} {
 		dest, err := d.client.Destination(ctx, name)
 		if errors.Is(err, jobs.ErrUnknownDestination) {
 			continue
@@ -129,7 +130,7 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	if p.target, err = d.lookAt(ctx, dest, workers, s, now); err != nil {
 		return nil, err
 	}
-	p.System = record.System(name)
+	p.System = store.System(name)
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
 			p.Workers = append(p.Workers, w)

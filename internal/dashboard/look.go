@@ -7,11 +7,12 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/series"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -143,7 +144,7 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 		}
 	}
 	// Who serves our own destinations does not say so.
-	if t.Workers == 0 && record.System(dest.Name) && now.Sub(t.SeenAt) < silence {
+	if t.Workers == 0 && store.System(dest.Name) && now.Sub(t.SeenAt) < silence {
 		t.Workers = 1
 	}
 	return t, t.draw(now)

@@ -8,9 +8,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -86,7 +87,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 	})
-	if n := rdb.Exists(t.Context(), record.WorkersKey).Val(); n != 1 {
+	if n := rdb.Exists(t.Context(), store.WorkersKey).Val(); n != 1 {
 		t.Error("no worker says that it lives")
 	}
 	stop()

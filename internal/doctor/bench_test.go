@@ -8,10 +8,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
@@ -61,43 +62,43 @@ func BenchmarkRun(b *testing.B) {
 func fill(b *testing.B, rdb redis.UniversalClient, n int) {
 	b.Helper()
 	ctx := context.Background()
-	queue := record.Queue("shop", record.Default)
-	if err := rdb.SAdd(ctx, record.QueuesKey, queue).Err(); err != nil {
+	queue := store.Queue("shop", store.Default)
+	if err := rdb.SAdd(ctx, store.QueuesKey, queue).Err(); err != nil {
 		b.Fatal(err)
 	}
 	for from := 0; from < n; from += 1000 {
 		if _, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for i := from; i < from+1000; i++ {
 				id := fmt.Sprintf("0199d4a0-0000-7000-8000-%012d", i)
-				m := record.Message{Type: record.TaskType, ID: id, Queue: queue, Payload: make([]byte, 200), Headers: map[string]string{
-					record.HeaderCreated: strconv.Itoa(1700000000000 + i),
+				m := store.Message{Type: store.TaskType, ID: id, Queue: queue, Payload: make([]byte, 200), Headers: map[string]string{
+					store.HeaderCreated: strconv.Itoa(1700000000000 + i),
 				}}
 				fields := []any{"msg", m.AppendTo(nil), "pending_since", i}
-				state, key := record.StatePending, ""
+				state, key := store.StatePending, ""
 				switch i % 10 {
 				case 0:
-					state, key = record.StateCompleted, record.Completed(queue)
+					state, key = store.StateCompleted, store.CompletedKey(queue)
 				case 1:
-					state, key = record.StateFailed, record.Failed(queue)
+					state, key = store.StateFailed, store.FailedKey(queue)
 				case 2:
-					state, key = record.StateScheduled, record.Scheduled(queue)
-					pipe.ZAdd(ctx, record.Due(queue), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: id})
+					state, key = store.StateScheduled, store.ScheduledKey(queue)
+					pipe.ZAdd(ctx, store.DueKey(queue), redis.Z{Score: float64(time.Now().Add(time.Hour).UnixMilli()), Member: id})
 				case 3:
-					state, key = record.StatePaused, record.Parked(queue, record.StatePaused)
+					state, key = store.StatePaused, store.ParkedKey(queue, store.StatePaused)
 					fields = append(fields, "resume", "pending", "expires_at", 1e13)
-					pipe.ZAdd(ctx, record.Expiry(queue), redis.Z{Score: 1e13, Member: id})
+					pipe.ZAdd(ctx, store.ExpiryKey(queue), redis.Z{Score: 1e13, Member: id})
 				case 4:
 					batch := "b" + strconv.Itoa(i/1000)
 					fields = append(fields, "batch", batch)
-					pipe.ZAdd(ctx, record.Batch(queue, batch), redis.Z{Score: float64(i), Member: id})
-					pipe.ZAdd(ctx, record.Batches(queue), redis.Z{Score: float64(i), Member: batch})
+					pipe.ZAdd(ctx, store.BatchKey(queue, batch), redis.Z{Score: float64(i), Member: id})
+					pipe.ZAdd(ctx, store.BatchesKey(queue), redis.Z{Score: float64(i), Member: batch})
 				}
 				if key == "" {
-					pipe.LPush(ctx, record.Pending(queue), id)
+					pipe.LPush(ctx, store.PendingKey(queue), id)
 				} else {
 					pipe.ZAdd(ctx, key, redis.Z{Score: float64(time.Now().Add(time.Hour).Unix()), Member: id})
 				}
-				pipe.HSet(ctx, record.Task(queue, id), append(fields, "state", state)...)
+				pipe.HSet(ctx, store.TaskKey(queue, id), append(fields, "state", state)...)
 			}
 			return nil
 		}); err != nil {

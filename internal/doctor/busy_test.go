@@ -11,9 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -60,12 +61,12 @@ func sabotage(p *patient, n int, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		id := "j" + strconv.Itoa(rand.IntN(n))
-		for _, queue := range record.Queues(p.dest) {
-			p.rdb.LRem(p.ctx, record.Pending(queue), 1, id)
+		for _, queue := range store.Queues(p.dest) {
+			p.rdb.LRem(p.ctx, store.PendingKey(queue), 1, id)
 			for _, key := range []string{
-				record.Scheduled(queue), record.Retry(queue), record.Due(queue), record.Parked(queue, record.StatePaused),
-				record.Parked(queue, record.StateWaiting), record.Failed(queue), record.Completed(queue),
-				record.Expiry(queue), record.Batch(queue, "b1"), record.Outbox(queue),
+				store.ScheduledKey(queue), store.RetryKey(queue), store.DueKey(queue), store.ParkedKey(queue, store.StatePaused),
+				store.ParkedKey(queue, store.StateWaiting), store.FailedKey(queue), store.CompletedKey(queue),
+				store.ExpiryKey(queue), store.BatchKey(queue, "b1"), store.OutboxKey(queue),
 			} {
 				p.rdb.ZRem(p.ctx, key, id)
 			}

@@ -5,15 +5,16 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // Workers that disagree, and clocks that are wrong, need a person.
 func TestWorkersThatDisagree(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	for name, w := range map[string]record.Worker{
+	for name, w := range map[string]store.Worker{
 		"w1": {Settings: map[string]map[string]string{"shop": {"rate": "a", "URL": "b"}}, ClockOffset: -4000},
 		"w2": {Settings: map[string]map[string]string{"shop": {"rate": "c", "URL": "b"}}, ClockOffset: -7000},
 		"w3": {Settings: map[string]map[string]string{"shop": {"rate": "d"}}, SeenAt: 1}, // it is gone
@@ -23,7 +24,7 @@ func TestWorkersThatDisagree(t *testing.T) {
 		}
 		text, err := json.Marshal(w)
 		p.must(err)
-		p.must(p.rdb.HSet(p.ctx, record.WorkersKey, name, text).Err())
+		p.must(p.rdb.HSet(p.ctx, store.WorkersKey, name, text).Err())
 	}
 	got, err := doctor.Run(p.ctx, p.rdb, doctor.Options{})
 	p.must(err)

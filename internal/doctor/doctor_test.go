@@ -5,8 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -72,17 +73,17 @@ func TestDamage(t *testing.T) {
 		"in the list of those in hand and not in hand": {
 			damage: func(p *patient) {
 				p.enqueue("a")
-				p.must(p.rdb.LPush(p.ctx, record.Active(p.queue), "a", "gone").Err())
+				p.must(p.rdb.LPush(p.ctx, store.ActiveKey(p.queue), "a", "gone").Err())
 				p.lease("a", time.Minute)
-				p.in(record.StateActive, "b")
+				p.in(store.StateActive, "b")
 			},
 			want: []string{"active_stale a gone"},
 			after: func(p *patient) {
 				p.wantPending("a")
-				if ids := p.rdb.LRange(p.ctx, record.Active(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "b" {
+				if ids := p.rdb.LRange(p.ctx, store.ActiveKey(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "b" {
 					p.t.Errorf("in hand %v, want b", ids)
 				}
-				if p.rdb.ZCard(p.ctx, record.Lease(p.queue)).Val() != 1 {
+				if p.rdb.ZCard(p.ctx, store.LeaseKey(p.queue)).Val() != 1 {
 					p.t.Error("the lease is still there")
 				}
 			},
@@ -94,21 +95,21 @@ func TestDamage(t *testing.T) {
 		},
 		"in hand, with a lease, missing in the list": {
 			damage: func(p *patient) {
-				p.in(record.StateActive, "a")
-				p.must(p.rdb.Del(p.ctx, record.Active(p.queue)).Err())
+				p.in(store.StateActive, "a")
+				p.must(p.rdb.Del(p.ctx, store.ActiveKey(p.queue)).Err())
 			},
 			want: []string{"lost a"},
 			after: func(p *patient) {
 				p.wantState("a", "active") // its worker, or the end of the lease, goes on
-				if ids := p.rdb.LRange(p.ctx, record.Active(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "a" {
+				if ids := p.rdb.LRange(p.ctx, store.ActiveKey(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "a" {
 					p.t.Errorf("in hand %v, want a", ids)
 				}
 			},
 		},
 		"in hand and nowhere": {
 			damage: func(p *patient) {
-				p.in(record.StateActive, "a")
-				p.must(p.rdb.Del(p.ctx, record.Active(p.queue), record.Lease(p.queue)).Err())
+				p.in(store.StateActive, "a")
+				p.must(p.rdb.Del(p.ctx, store.ActiveKey(p.queue), store.LeaseKey(p.queue)).Err())
 			},
 			want:  []string{"lost a"},
 			after: func(p *patient) { p.wantPending("a"); p.wantState("a", "pending"); p.wantNote("a", "pending") },
@@ -117,7 +118,7 @@ func TestDamage(t *testing.T) {
 			damage: func(p *patient) {
 				for _, id := range []string{"a", "b"} {
 					p.enqueue(id, jobs.Batch("x"))
-					p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, id).Err())
+					p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, id).Err())
 					p.set(id, "state", "archived")
 				}
 				p.set("b", "last_error", "boom")
@@ -141,22 +142,22 @@ func TestDamage(t *testing.T) {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.enqueue("b")
-				p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, "a").Err())
+				p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, "a").Err())
 			},
 			want:  []string{"lost a"},
 			after: func(p *patient) { p.wantPending("b", "a"); p.wantNote("a", "pending") },
 		},
 		"a ghost that does not know it": {
 			damage: func(p *patient) {
-				p.in(record.StateCompleted, "a")
-				p.must(p.rdb.LPush(p.ctx, record.Pending(p.queue), "a").Err())
-				p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), 1, 0).Err())
+				p.in(store.StateCompleted, "a")
+				p.must(p.rdb.LPush(p.ctx, store.PendingKey(p.queue), "a").Err())
+				p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 1, 0).Err())
 			},
 			want: []string{"ghost_unmarked a"},
 		},
 		"a ghost that is none": {
 			damage: func(p *patient) {
-				p.in(record.StatePaused, "a")
+				p.in(store.StatePaused, "a")
 				p.set("a", "ghost", "1")
 			},
 			want: []string{"ghost_stale a"},
@@ -175,24 +176,24 @@ func TestDamage(t *testing.T) {
 				p.enqueue("a")
 				p.enqueue("b")
 				p.must(p.client.Pause(p.ctx, "b"))
-				p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), 7, 0).Err())
+				p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 7, 0).Err())
 			},
 			want: []string{"ghost_count"},
 			after: func(p *patient) {
-				if got := p.rdb.Get(p.ctx, record.Ghosts(p.queue)).Val(); got != "1" {
+				if got := p.rdb.Get(p.ctx, store.TombstonesKey(p.queue)).Val(); got != "1" {
 					p.t.Errorf("%s ghosts, want 1", got)
 				}
 			},
 		},
 		"ghosts of jobs that are gone not counted": {
-			damage: func(p *patient) { p.must(p.rdb.LPush(p.ctx, record.Pending(p.queue), "gone", "gone2").Err()) },
+			damage: func(p *patient) { p.must(p.rdb.LPush(p.ctx, store.PendingKey(p.queue), "gone", "gone2").Err()) },
 			want:   []string{"ghost_count"},
 		},
 		"ghosts counted and no list": {
-			damage: func(p *patient) { p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), 3, 0).Err()) },
+			damage: func(p *patient) { p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 3, 0).Err()) },
 			want:   []string{"ghost_count"},
 			after: func(p *patient) {
-				if p.rdb.Exists(p.ctx, record.Ghosts(p.queue)).Val() != 0 {
+				if p.rdb.Exists(p.ctx, store.TombstonesKey(p.queue)).Val() != 0 {
 					p.t.Error("the count of no ghosts is still there")
 				}
 			},
@@ -200,14 +201,14 @@ func TestDamage(t *testing.T) {
 		"expires and would not": {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.TTL(time.Hour))
-				p.zrem(record.Expiry(p.queue), "a")
-				p.in(record.StatePaused, "b", jobs.TTL(time.Hour))
-				p.zadd(record.Expiry(p.queue), float64(time.Now().Add(2*time.Hour).UnixMilli()), "b")
+				p.zrem(store.ExpiryKey(p.queue), "a")
+				p.in(store.StatePaused, "b", jobs.TTL(time.Hour))
+				p.zadd(store.ExpiryKey(p.queue), float64(time.Now().Add(2*time.Hour).UnixMilli()), "b")
 			},
 			want: []string{"expiry_missing a b"},
 			after: func(p *patient) {
 				for _, id := range []string{"a", "b"} {
-					at := p.rdb.ZScore(p.ctx, record.Expiry(p.queue), id).Val()
+					at := p.rdb.ZScore(p.ctx, store.ExpiryKey(p.queue), id).Val()
 					j, err := p.client.Get(p.ctx, id)
 					p.must(err)
 					if int64(at) != j.ExpiresAt.UnixMilli() {
@@ -218,13 +219,13 @@ func TestDamage(t *testing.T) {
 		},
 		"to be cancelled and nobody hears": {
 			damage: func(p *patient) {
-				p.in(record.StateActive, "a")
+				p.in(store.StateActive, "a")
 				p.must(p.client.Cancel(p.ctx, "a"))
-				p.must(p.rdb.Del(p.ctx, record.Marked(p.queue)).Err())
+				p.must(p.rdb.Del(p.ctx, store.ActionsKey(p.queue)).Err())
 			},
 			want: []string{"mark_missing a"},
 			after: func(p *patient) {
-				if !p.rdb.SIsMember(p.ctx, record.Marked(p.queue), "a").Val() {
+				if !p.rdb.SIsMember(p.ctx, store.ActionsKey(p.queue), "a").Val() {
 					p.t.Error("it is not marked")
 				}
 			},
@@ -232,7 +233,7 @@ func TestDamage(t *testing.T) {
 		"missing in its batch": {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.Batch("x"))
-				p.must(p.rdb.Del(p.ctx, record.Batch(p.queue, "x"), record.Batches(p.queue)).Err())
+				p.must(p.rdb.Del(p.ctx, store.BatchKey(p.queue, "x"), store.BatchesKey(p.queue)).Err())
 			},
 			want: []string{"batch_missing a"},
 			after: func(p *patient) {
@@ -243,7 +244,7 @@ func TestDamage(t *testing.T) {
 				}
 				j, err := p.client.Get(p.ctx, "a")
 				p.must(err)
-				if at := p.rdb.ZScore(p.ctx, record.Batch(p.queue, "x"), "a").Val(); int64(at) != j.CreatedAt.UnixMilli() {
+				if at := p.rdb.ZScore(p.ctx, store.BatchKey(p.queue, "x"), "a").Val(); int64(at) != j.CreatedAt.UnixMilli() {
 					p.t.Errorf("in the batch since %v, created at %v", int64(at), j.CreatedAt.UnixMilli())
 				}
 			},
@@ -251,40 +252,40 @@ func TestDamage(t *testing.T) {
 		"a batch that is not listed": {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.Batch("x"))
-				p.zrem(record.Batches(p.queue), "x")
+				p.zrem(store.BatchesKey(p.queue), "x")
 			},
 			want: []string{"batch_unlisted x"},
 		},
 		"a batch without jobs": {
-			damage: func(p *patient) { p.zadd(record.Batches(p.queue), 1, "x") },
+			damage: func(p *patient) { p.zadd(store.BatchesKey(p.queue), 1, "x") },
 			want:   []string{"batch_empty x"},
 		},
 		"a batch with jobs that are gone or not of it": {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.Batch("x"))
 				p.enqueue("b")
-				p.zadd(record.Batch(p.queue, "x"), 1, "gone")
-				p.zadd(record.Batch(p.queue, "x"), 1, "b")
-				p.zadd(record.Batch(p.queue, "y"), 1, "gone")
-				p.zadd(record.Batches(p.queue), 1, "y")
+				p.zadd(store.BatchKey(p.queue, "x"), 1, "gone")
+				p.zadd(store.BatchKey(p.queue, "x"), 1, "b")
+				p.zadd(store.BatchKey(p.queue, "y"), 1, "gone")
+				p.zadd(store.BatchesKey(p.queue), 1, "y")
 			},
 			want: []string{"entry_stale b", "entry_without_job gone gone"},
 			after: func(p *patient) {
-				if got := p.rdb.ZRange(p.ctx, record.Batches(p.queue), 0, -1).Val(); len(got) != 1 || got[0] != "x" {
+				if got := p.rdb.ZRange(p.ctx, store.BatchesKey(p.queue), 0, -1).Val(); len(got) != 1 || got[0] != "x" {
 					p.t.Errorf("batches %v, want x", got)
 				}
 			},
 		},
 		"held, and not among those of its key": {
 			damage: func(p *patient) {
-				p.in(record.StateHeld, "a")
-				p.in(record.StateHeld, "b")
-				p.zrem(record.HeldOf(p.queue, "k"), "a")
+				p.in(store.StateHeld, "a")
+				p.in(store.StateHeld, "b")
+				p.zrem(store.HeldJobsKey(p.queue, "k"), "a")
 			},
 			want: []string{"lost a"},
 			after: func(p *patient) {
-				all := p.rdb.ZScore(p.ctx, record.Held(p.queue), "a").Val()
-				if at := p.rdb.ZScore(p.ctx, record.HeldOf(p.queue, "k"), "a").Val(); at != all*1000 {
+				all := p.rdb.ZScore(p.ctx, store.HeldKey(p.queue), "a").Val()
+				if at := p.rdb.ZScore(p.ctx, store.HeldJobsKey(p.queue, "k"), "a").Val(); at != all*1000 {
 					p.t.Errorf("its place is %f, and it is held since %f", at, all)
 				}
 				p.wantNote("a", "pending")
@@ -292,58 +293,58 @@ func TestDamage(t *testing.T) {
 		},
 		"held, and its key is gone with all that was known of it": {
 			damage: func(p *patient) {
-				p.in(record.StateHeld, "a")
-				p.must(p.rdb.Del(p.ctx, record.Held(p.queue), record.HeldOf(p.queue, "k"), record.HeldKeys(p.queue)).Err())
+				p.in(store.StateHeld, "a")
+				p.must(p.rdb.Del(p.ctx, store.HeldKey(p.queue), store.HeldJobsKey(p.queue, "k"), store.HeldIndexKey(p.queue)).Err())
 			},
 			want: []string{"lost a"},
 			after: func(p *patient) {
 				p.wantState("a", "held")
-				if n := p.rdb.Exists(p.ctx, record.Held(p.queue), record.HeldOf(p.queue, "k"), record.HeldKeys(p.queue)).Val(); n != 3 {
+				if n := p.rdb.Exists(p.ctx, store.HeldKey(p.queue), store.HeldJobsKey(p.queue, "k"), store.HeldIndexKey(p.queue)).Val(); n != 3 {
 					p.t.Errorf("%d of its three places are back", n)
 				}
 			},
 		},
 		"held without a key": {
 			damage: func(p *patient) {
-				p.in(record.StateHeld, "a")
-				p.must(p.rdb.HDel(p.ctx, record.Task(p.queue, "a"), "key").Err())
+				p.in(store.StateHeld, "a")
+				p.must(p.rdb.HDel(p.ctx, store.TaskKey(p.queue, "a"), "key").Err())
 			},
 			want: []string{"entry_stale a", "lost a"},
 			after: func(p *patient) {
 				p.wantPending("a")
-				if n := p.rdb.Exists(p.ctx, record.Held(p.queue), record.HeldOf(p.queue, "k"), record.HeldKeys(p.queue)).Val(); n != 0 {
+				if n := p.rdb.Exists(p.ctx, store.HeldKey(p.queue), store.HeldJobsKey(p.queue, "k"), store.HeldIndexKey(p.queue)).Val(); n != 0 {
 					p.t.Errorf("%d of its places are left", n)
 				}
 			},
 		},
 		"held, and nobody would ask for its key": {
 			damage: func(p *patient) {
-				p.in(record.StateHeld, "a")
-				p.zrem(record.HeldKeys(p.queue), "k")
+				p.in(store.StateHeld, "a")
+				p.zrem(store.HeldIndexKey(p.queue), "k")
 			},
 			want: []string{"key_unlisted k"},
 			after: func(p *patient) {
-				if at := p.rdb.ZScore(p.ctx, record.HeldKeys(p.queue), "k").Val(); at == 0 || at > float64(time.Now().UnixMilli()) {
+				if at := p.rdb.ZScore(p.ctx, store.HeldIndexKey(p.queue), "k").Val(); at == 0 || at > float64(time.Now().UnixMilli()) {
 					p.t.Errorf("it may be asked for at %f, want now", at)
 				}
 			},
 		},
 		"a key without held jobs": {
-			damage: func(p *patient) { p.zadd(record.HeldKeys(p.queue), 1, "k") },
+			damage: func(p *patient) { p.zadd(store.HeldIndexKey(p.queue), 1, "k") },
 			want:   []string{"key_empty k"},
 		},
 		"held jobs of a key that are gone, or not of it": {
 			damage: func(p *patient) {
-				p.in(record.StateHeld, "a")
+				p.in(store.StateHeld, "a")
 				p.enqueue("b")
-				p.zadd(record.HeldOf(p.queue, "k"), 1, "gone")
-				p.zadd(record.HeldOf(p.queue, "k"), 1, "b")
-				p.zadd(record.HeldOf(p.queue, "other"), 1, "a")
-				p.zadd(record.HeldKeys(p.queue), 1, "other")
+				p.zadd(store.HeldJobsKey(p.queue, "k"), 1, "gone")
+				p.zadd(store.HeldJobsKey(p.queue, "k"), 1, "b")
+				p.zadd(store.HeldJobsKey(p.queue, "other"), 1, "a")
+				p.zadd(store.HeldIndexKey(p.queue), 1, "other")
 			},
 			want: []string{"entry_stale a b", "entry_without_job gone"},
 			after: func(p *patient) {
-				if got := p.rdb.ZRange(p.ctx, record.HeldKeys(p.queue), 0, -1).Val(); len(got) != 1 || got[0] != "k" {
+				if got := p.rdb.ZRange(p.ctx, store.HeldIndexKey(p.queue), 0, -1).Val(); len(got) != 1 || got[0] != "k" {
 					p.t.Errorf("held keys %v, want k", got)
 				}
 			},
@@ -352,12 +353,12 @@ func TestDamage(t *testing.T) {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.Key("k"))
 				p.take("a")
-				p.in(record.StateHeld, "late")
-				p.zadd(record.HeldOf(p.queue, "k"), 5e15, "late")
+				p.in(store.StateHeld, "late")
+				p.zadd(store.HeldJobsKey(p.queue, "k"), 5e15, "late")
 			},
 			want: []string{"active_without_lease a"},
 			after: func(p *patient) {
-				if got := p.rdb.ZRange(p.ctx, record.HeldOf(p.queue, "k"), 0, -1).Val(); len(got) != 2 || got[0] != "a" {
+				if got := p.rdb.ZRange(p.ctx, store.HeldJobsKey(p.queue, "k"), 0, -1).Val(); len(got) != 2 || got[0] != "a" {
 					p.t.Errorf("held %v, want a before the other", got)
 				}
 			},
@@ -367,23 +368,23 @@ func TestDamage(t *testing.T) {
 				p.enqueue("a")
 				p.enqueue("child", jobs.After("a"))
 				p.must(p.client.Cancel(p.ctx, "a"))
-				p.must(p.rdb.Del(p.ctx, record.Outbox(p.queue)).Err())
-				p.must(p.rdb.SAdd(p.ctx, record.Children(p.queue, "a"), p.queue+" child").Err())
+				p.must(p.rdb.Del(p.ctx, store.OutboxKey(p.queue)).Err())
+				p.must(p.rdb.SAdd(p.ctx, store.ChildrenKey(p.queue, "a"), p.queue+" child").Err())
 				p.enqueue("b")
-				p.must(p.rdb.SAdd(p.ctx, record.Children(p.queue, "b"), p.queue+" x").Err())
+				p.must(p.rdb.SAdd(p.ctx, store.ChildrenKey(p.queue, "b"), p.queue+" x").Err())
 			},
 			want: []string{"children_untold a b"},
 			after: func(p *patient) {
 				if p.field("b", "children") != "1" {
 					p.t.Error("b does not say that it has children")
 				}
-				if _, err := p.rdb.ZScore(p.ctx, record.Outbox(p.queue), "a").Result(); err != nil {
+				if _, err := p.rdb.ZScore(p.ctx, store.OutboxKey(p.queue), "a").Result(); err != nil {
 					p.t.Errorf("a is not among those whose children are told: %v", err)
 				}
 			},
 		},
 		"children of a job that is gone": {
-			damage: func(p *patient) { p.must(p.rdb.SAdd(p.ctx, record.Children(p.queue, "gone"), p.queue+" x").Err()) },
+			damage: func(p *patient) { p.must(p.rdb.SAdd(p.ctx, store.ChildrenKey(p.queue, "gone"), p.queue+" x").Err()) },
 			want:   []string{"children_orphaned gone"},
 		},
 		"waits counted wrong": {
@@ -396,7 +397,7 @@ func TestDamage(t *testing.T) {
 				p.set("free", "after:a", "0")
 				p.enqueue("stuck", jobs.After("a"))
 				p.set("stuck", "after:a", "0", "waits", "0")
-				p.must(p.rdb.SRem(p.ctx, record.Children(p.queue, "a"), p.queue+" free", p.queue+" stuck").Err())
+				p.must(p.rdb.SRem(p.ctx, store.ChildrenKey(p.queue, "a"), p.queue+" free", p.queue+" stuck").Err())
 			},
 			want: []string{"waits_wrong child free stuck"},
 			after: func(p *patient) {
@@ -412,23 +413,23 @@ func TestDamage(t *testing.T) {
 		"jobs that wait for an instant in some of their sets": {
 			damage: func(p *patient) {
 				for _, id := range []string{"a", "b", "c", "good"} {
-					p.in(record.StateScheduled, id)
+					p.in(store.StateScheduled, id)
 					p.set(id, "reason", "breaker_open shop")
-					p.zadd(record.Deferred(p.queue, "shop"), p.rdb.ZScore(p.ctx, record.Due(p.queue), id).Val(), id)
+					p.zadd(store.DeferredKey(p.queue, "shop"), p.rdb.ZScore(p.ctx, store.DueKey(p.queue), id).Val(), id)
 				}
-				p.zrem(record.Scheduled(p.queue), "a")
-				p.zrem(record.Due(p.queue), "b")
-				p.zrem(record.Deferred(p.queue, "shop"), "c")
-				p.in(record.StateRetry, "r")
-				p.zrem(record.Due(p.queue), "r")
+				p.zrem(store.ScheduledKey(p.queue), "a")
+				p.zrem(store.DueKey(p.queue), "b")
+				p.zrem(store.DeferredKey(p.queue, "shop"), "c")
+				p.in(store.StateRetry, "r")
+				p.zrem(store.DueKey(p.queue), "r")
 			},
 			want: []string{"lost a b c r"},
 			after: func(p *patient) {
 				for _, id := range []string{"a", "b", "c", "r", "good"} {
 					at := p.field(id, "available_at")
-					p.wantScore(record.Due(p.queue), id, at)
+					p.wantScore(store.DueKey(p.queue), id, at)
 					if id != "r" {
-						p.wantScore(record.Deferred(p.queue, "shop"), id, at)
+						p.wantScore(store.DeferredKey(p.queue, "shop"), id, at)
 						p.wantState(id, "scheduled")
 					}
 				}
@@ -438,34 +439,34 @@ func TestDamage(t *testing.T) {
 		"entries of jobs that do not wait for an instant or for this breaker": {
 			damage: func(p *patient) {
 				p.enqueue("a")
-				p.in(record.StateScheduled, "b")
-				for _, set := range []string{record.Due(p.queue), record.Deferred(p.queue, "shop"), record.Deferred(p.queue, "shop/k")} {
+				p.in(store.StateScheduled, "b")
+				for _, set := range []string{store.DueKey(p.queue), store.DeferredKey(p.queue, "shop"), store.DeferredKey(p.queue, "shop/k")} {
 					p.zadd(set, 4e12, "a")
 					p.zadd(set, 4e12, "gone")
 				}
 				p.set("b", "reason", "breaker_open shop/k")
-				p.zadd(record.Deferred(p.queue, "shop"), 4e12, "b")
-				p.zadd(record.Deferred(p.queue, "shop/k"), 4e12, "b")
+				p.zadd(store.DeferredKey(p.queue, "shop"), 4e12, "b")
+				p.zadd(store.DeferredKey(p.queue, "shop/k"), 4e12, "b")
 			},
 			want: []string{"entry_stale a", "entry_stale a a b", "entry_without_job gone", "entry_without_job gone gone"},
 			after: func(p *patient) {
-				if n := p.rdb.Exists(p.ctx, record.Deferred(p.queue, "shop")).Val(); n != 0 {
+				if n := p.rdb.Exists(p.ctx, store.DeferredKey(p.queue, "shop")).Val(); n != 0 {
 					p.t.Error("there are still jobs that breaker shop deferred")
 				}
-				p.wantScore(record.Deferred(p.queue, "shop/k"), "b", "4000000000000")
+				p.wantScore(store.DeferredKey(p.queue, "shop/k"), "b", "4000000000000")
 			},
 		},
 		"a queue that is not listed": {
 			damage: func(p *patient) {
 				p.enqueue("a")
-				p.must(p.rdb.Del(p.ctx, record.Pending(p.queue)).Err())
-				p.must(p.rdb.SRem(p.ctx, record.QueuesKey, p.queue).Err())
-				p.must(p.rdb.LPush(p.ctx, record.Active(p.queue), "gone").Err())
+				p.must(p.rdb.Del(p.ctx, store.PendingKey(p.queue)).Err())
+				p.must(p.rdb.SRem(p.ctx, store.QueuesKey, p.queue).Err())
+				p.must(p.rdb.LPush(p.ctx, store.ActiveKey(p.queue), "gone").Err())
 			},
 			want: []string{"active_stale gone", "lost a", "queue_unlisted tidegate:shop"},
 			after: func(p *patient) {
 				p.wantPending("a")
-				if !p.rdb.SIsMember(p.ctx, record.QueuesKey, p.queue).Val() {
+				if !p.rdb.SIsMember(p.ctx, store.QueuesKey, p.queue).Val() {
 					p.t.Error("the queue is not listed")
 				}
 			},
@@ -474,7 +475,7 @@ func TestDamage(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			p := newPatient(t)
-			p.must(p.rdb.SAdd(p.ctx, record.QueuesKey, p.queue).Err())
+			p.must(p.rdb.SAdd(p.ctx, store.QueuesKey, p.queue).Err())
 			tc.damage(p)
 			p.heal(tc.want...)
 			if tc.after != nil {
@@ -486,8 +487,8 @@ func TestDamage(t *testing.T) {
 
 // indexed are the states whose jobs are in a sorted set.
 var indexed = []string{
-	record.StateScheduled, record.StateRetry, record.StateCompleted, record.StateFailed, record.StateCancelled,
-	record.StateExpired, record.StatePaused, record.StateWaiting, record.StateHeld,
+	store.StateScheduled, store.StateRetry, store.StateCompleted, store.StateFailed, store.StateCancelled,
+	store.StateExpired, store.StatePaused, store.StateWaiting, store.StateHeld,
 }
 
 func TestLostEntriesComeBack(t *testing.T) {
@@ -507,9 +508,9 @@ func TestLostEntriesComeBack(t *testing.T) {
 			// In seconds or milliseconds: the time it was put off until or ended,
 			// and of a completed job how long it is kept.
 			tolerated := 5000.0
-			if state == record.StateCompleted {
+			if state == store.StateCompleted {
 				was, tolerated = float64(time.Now().Add(24*time.Hour).Unix()), 5
-			} else if state == record.StateScheduled || state == record.StateRetry {
+			} else if state == store.StateScheduled || state == store.StateRetry {
 				tolerated = 2
 			}
 			if now < was-tolerated || now > was+tolerated {
@@ -522,21 +523,21 @@ func TestLostEntriesComeBack(t *testing.T) {
 func TestEntriesInTheWrongPlace(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	p.in(record.StatePaused, "here")
-	p.in(record.StateScheduled, "there")
+	p.in(store.StatePaused, "here")
+	p.in(store.StateScheduled, "there")
 	for _, state := range indexed {
 		other := "here"
-		if state == record.StatePaused {
+		if state == store.StatePaused {
 			other = "there"
 		}
 		p.zadd(p.index(state), score(state), "gone")
 		p.zadd(p.index(state), score(state), other)
 	}
-	p.zadd(record.Expiry(p.queue), 1, "gone")
-	p.zadd(record.Expiry(p.queue), 1, "here") // any job may be there
-	p.must(p.rdb.SAdd(p.ctx, record.Marked(p.queue), "gone", "here").Err())
-	p.zadd(record.Outbox(p.queue), 1, "gone")
-	p.zadd(record.Outbox(p.queue), 1, "here")
+	p.zadd(store.ExpiryKey(p.queue), 1, "gone")
+	p.zadd(store.ExpiryKey(p.queue), 1, "here") // any job may be there
+	p.must(p.rdb.SAdd(p.ctx, store.ActionsKey(p.queue), "gone", "here").Err())
+	p.zadd(store.OutboxKey(p.queue), 1, "gone")
+	p.zadd(store.OutboxKey(p.queue), 1, "here")
 	found := p.run(doctor.Options{})
 	got := map[string]int{}
 	for _, f := range found.Findings {
@@ -559,7 +560,7 @@ func TestEntriesInTheWrongPlace(t *testing.T) {
 func TestHealthyIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
-	for _, state := range append([]string{record.StatePending, record.StateActive}, indexed...) {
+	for _, state := range append([]string{store.StatePending, store.StateActive}, indexed...) {
 		p.in(state, "one-"+state, jobs.TTL(time.Hour), jobs.Batch("b"))
 		p.in(state, "two-"+state)
 	}
@@ -567,17 +568,17 @@ func TestHealthyIsLeftAlone(t *testing.T) {
 	p.must(p.client.Cancel(p.ctx, "cancelled-in-the-queue"))
 	p.enqueue("purged")
 	p.must(p.client.Cancel(p.ctx, "purged"))
-	p.must(p.rdb.Del(p.ctx, record.Task(p.queue, "purged")).Err())
-	p.zrem(record.Parked(p.queue, "cancelled"), "purged")
+	p.must(p.rdb.Del(p.ctx, store.TaskKey(p.queue, "purged")).Err())
+	p.zrem(store.ParkedKey(p.queue, "cancelled"), "purged")
 	p.enqueue("purged") // again: its ghost is there besides
 	p.enqueue("parent")
 	p.enqueue("child", jobs.After("parent"))
 	// Another program's queues, as wrong as can be.
 	for _, queue := range []string{"default", "tidegate-alerts", "tidegate:shop:urgent", "x:tidegate:shop"} {
-		p.must(p.rdb.SAdd(p.ctx, record.QueuesKey, queue).Err())
-		p.must(p.rdb.LPush(p.ctx, record.Active(queue), "x").Err())
-		p.must(p.rdb.HSet(p.ctx, record.Task(queue, "y"), "state", "retry", "msg", "?").Err())
-		p.zadd(record.Failed(queue), 1, "z")
+		p.must(p.rdb.SAdd(p.ctx, store.QueuesKey, queue).Err())
+		p.must(p.rdb.LPush(p.ctx, store.ActiveKey(queue), "x").Err())
+		p.must(p.rdb.HSet(p.ctx, store.TaskKey(queue, "y"), "state", "retry", "msg", "?").Err())
+		p.zadd(store.FailedKey(queue), 1, "z")
 	}
 	before := p.everything()
 	r := p.run(doctor.Options{})
@@ -601,11 +602,11 @@ func TestReported(t *testing.T) {
 	p.enqueue("a")
 	p.set("half", "state", "completed")
 	p.enqueue("odd")
-	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, "odd").Err())
+	p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, "odd").Err())
 	p.set("odd", "state", "upside-down")
 	p.alive(p.dest, 31*time.Second)
 	for _, id := range []string{"theirs", "dropped"} { // by asynq's archive
-		m := record.Message{Type: "email:send", ID: id, Queue: p.queue}
+		m := store.Message{Type: "email:send", ID: id, Queue: p.queue}
 		p.set(id, "state", "archived", "msg", m.AppendTo(nil))
 	}
 	p.zadd("asynq:{"+p.queue+"}:archived", float64(time.Now().Unix()), "theirs")

@@ -7,9 +7,9 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // familyAge is how long a job waits for its parents before they are asked again:
@@ -33,7 +33,7 @@ func (p *pass) families(queue string) step {
 // about.
 func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 	return func(ctx context.Context) error {
-		waiting, err := p.rdb.ZRangeByScoreWithScores(ctx, record.Parked(queue, record.StateWaiting), &redis.ZRangeBy{
+		waiting, err := p.rdb.ZRangeByScoreWithScores(ctx, store.ParkedKey(queue, store.StateWaiting), &redis.ZRangeBy{
 			Min: from, Max: strconv.FormatInt(until, 10), Offset: passed, Count: familyAtOnce,
 		}).Result()
 		if err != nil {

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // inHand looks at the jobs in hand of queues. They are few.
@@ -65,7 +65,7 @@ func (p *pass) scanned(queue, where string, values []any) (string, error) {
 
 // scanSet calls a script that looks at a part of a set; cursor is its last argument
 // but one.
-func (p *pass) scanSet(ctx context.Context, s *record.Script, queue, where, cursor string, n int, args ...any) (string, error) {
+func (p *pass) scanSet(ctx context.Context, s *store.Script, queue, where, cursor string, n int, args ...any) (string, error) {
 	values, err := p.run(ctx, s, queue, append(args, cursor, n)...)
 	if err != nil {
 		return "", fmt.Errorf("look at %s of %s: %w", where, queue, err)
@@ -74,7 +74,7 @@ func (p *pass) scanSet(ctx context.Context, s *record.Script, queue, where, curs
 }
 
 // setStep goes through a set from cursor on, one part a step.
-func (p *pass) setStep(s *record.Script, queue, where, cursor string, n int, args ...any) step {
+func (p *pass) setStep(s *store.Script, queue, where, cursor string, n int, args ...any) step {
 	return func(ctx context.Context) error {
 		next, err := p.scanSet(ctx, s, queue, where, cursor, n, args...)
 		if err != nil {
@@ -104,21 +104,21 @@ func (p *pass) indexesOf(queue string) []index {
 		add(key, p.setStep(indexScript, queue, where, "0", perScript, key, state))
 	}
 	add(archived(queue), p.setStep(archivedScript, queue, "archived", "0", perSet))
-	jobs(record.Scheduled(queue), "scheduled", record.StateScheduled)
-	jobs(record.Retry(queue), "retry", record.StateRetry)
-	jobs(record.Due(queue), "due", record.StateScheduled+" "+record.StateRetry)
-	jobs(record.Completed(queue), "completed", record.StateCompleted)
+	jobs(store.ScheduledKey(queue), "scheduled", store.StateScheduled)
+	jobs(store.RetryKey(queue), "retry", store.StateRetry)
+	jobs(store.DueKey(queue), "due", store.StateScheduled+" "+store.StateRetry)
+	jobs(store.CompletedKey(queue), "completed", store.StateCompleted)
 	for _, state := range []string{
-		record.StateFailed, record.StateCancelled, record.StateExpired, record.StatePaused, record.StateWaiting,
-		record.StateHeld,
+		store.StateFailed, store.StateCancelled, store.StateExpired, store.StatePaused, store.StateWaiting,
+		store.StateHeld,
 	} {
-		jobs(record.Parked(queue, state), state, state)
+		jobs(store.ParkedKey(queue, state), state, state)
 	}
-	jobs(record.Expiry(queue), "expiry", "")
-	add(record.HeldKeys(queue), p.setStep(heldKeysScript, queue, "heldkeys", "0", perSet))
-	add(record.Marked(queue), p.setStep(markedScript, queue, "marked", "0", perSet))
-	add(record.Outbox(queue), p.setStep(outboxScript, queue, "outbox", "0", perSet))
-	add(record.Batches(queue), p.setStep(batchesScript, queue, "batches", "0", perSet))
+	jobs(store.ExpiryKey(queue), "expiry", "")
+	add(store.HeldIndexKey(queue), p.setStep(heldKeysScript, queue, "heldkeys", "0", perSet))
+	add(store.ActionsKey(queue), p.setStep(markedScript, queue, "marked", "0", perSet))
+	add(store.OutboxKey(queue), p.setStep(outboxScript, queue, "outbox", "0", perSet))
+	add(store.BatchesKey(queue), p.setStep(batchesScript, queue, "batches", "0", perSet))
 	return out
 }
 

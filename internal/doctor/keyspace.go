@@ -10,9 +10,9 @@ import (
 	"strings"
 	"sync"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // scanner is a Redis with keys of its own: the only one, or a master of a Cluster.
@@ -110,7 +110,7 @@ func ofQueue(key string) (queue, rest string, asynqs bool) {
 		}
 	}
 	queue, rest, ok := strings.Cut(rest, "}:")
-	if _, _, known := record.ParseQueue(queue); !ok || !known {
+	if _, _, known := store.ParseQueue(queue); !ok || !known {
 		return "", "", false
 	}
 	return queue, rest, asynqs
@@ -134,8 +134,8 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 			batches = append(batches, call{batchScript, queue, []any{batch, "0", perSet}})
 		} else if name, ok := strings.CutPrefix(rest, "held:"); ok && !asynqs {
 			held = append(held, call{heldScript, queue, []any{name, "0", perSet}})
-		} else if strings.HasPrefix(rest, record.DeferredPrefix) && !asynqs {
-			deferred = append(deferred, call{indexScript, queue, []any{key, record.StateScheduled, "0", perSet}})
+		} else if strings.HasPrefix(rest, store.DeferredPrefix) && !asynqs {
+			deferred = append(deferred, call{indexScript, queue, []any{key, store.StateScheduled, "0", perSet}})
 		} else if parent, ok := strings.CutPrefix(rest, "children:"); ok && !asynqs {
 			if parents[queue] == nil {
 				parentOrder = append(parentOrder, queue)
@@ -231,11 +231,11 @@ func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][
 // stranger takes up a queue that was not listed when the pass began: it is new, or
 // its place in asynq's list was lost.
 func (p *pass) stranger(ctx context.Context, name string, ids []any) error {
-	listed, err := p.rdb.SIsMember(ctx, record.QueuesKey, name).Result()
+	listed, err := p.rdb.SIsMember(ctx, store.QueuesKey, name).Result()
 	if err == nil && !listed {
 		p.found.add(KindQueueUnlisted, name, "", name)
 		if !p.o.DryRun {
-			err = p.rdb.SAdd(ctx, record.QueuesKey, name).Err()
+			err = p.rdb.SAdd(ctx, store.QueuesKey, name).Err()
 		}
 	}
 	if err != nil {
@@ -283,17 +283,17 @@ func (p *pass) looked(ctx context.Context, c call, values []any) error {
 
 // rebatch puts a job back into the index of its batch, by when it was created.
 func (p *pass) rebatch(ctx context.Context, queue, id string) error {
-	msg, err := p.rdb.HGet(ctx, record.Task(queue, id), record.FieldMsg).Result()
+	msg, err := p.rdb.HGet(ctx, store.TaskKey(queue, id), store.FieldMsg).Result()
 	if err != nil && !errors.Is(err, redis.Nil) {
 		return fmt.Errorf("read job %s: %w", id, err)
 	}
 	created := ""
-	if m, err := record.DecodeMessage([]byte(msg)); err == nil {
-		if ms, err := strconv.ParseInt(m.Headers[record.HeaderCreated], 10, 64); err == nil {
+	if m, err := store.DecodeMessage([]byte(msg)); err == nil {
+		if ms, err := strconv.ParseInt(m.Headers[store.HeaderCreated], 10, 64); err == nil {
 			created = strconv.FormatInt(ms, 10)
 		}
 	}
-	if err := rebatchScript.Run(ctx, p.rdb, []string{record.Pending(queue)},
+	if err := rebatchScript.Run(ctx, p.rdb, []string{store.PendingKey(queue)},
 		p.all(call{queue: queue, args: []any{id, created}})...).Err(); err != nil {
 		return fmt.Errorf("put job %s into its batch: %w", id, err)
 	}

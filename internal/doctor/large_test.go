@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -37,7 +38,7 @@ func TestAllPendingLost(t *testing.T) {
 	const n = 25000
 	p := newPatient(t)
 	p.many(n)
-	p.must(p.rdb.Del(p.ctx, record.Pending(p.queue)).Err())
+	p.must(p.rdb.Del(p.ctx, store.PendingKey(p.queue)).Err())
 	r := p.run(doctor.Options{})
 	if len(r.Findings) != 1 || r.Findings[0].Kind != doctor.KindLost || r.Findings[0].Count != n || len(r.Findings[0].Examples) != 5 {
 		t.Fatalf("found %+v, want %d lost jobs with five examples", r.Findings, n)
@@ -75,13 +76,13 @@ func TestGhostsOfALongList(t *testing.T) {
 		t.Fatalf("found %+v before any damage", r.Findings)
 	}
 	for _, wrong := range []int{0, 3, paused + 1} {
-		p.must(p.rdb.Set(p.ctx, record.Ghosts(p.queue), wrong, 0).Err())
+		p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), wrong, 0).Err())
 		p.heal("ghost_count")
-		if got := p.rdb.Get(p.ctx, record.Ghosts(p.queue)).Val(); got != strconv.Itoa(paused) {
+		if got := p.rdb.Get(p.ctx, store.TombstonesKey(p.queue)).Val(); got != strconv.Itoa(paused) {
 			t.Errorf("%s ghosts counted, there are %d", got, paused)
 		}
 	}
-	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, "j1000").Err())
+	p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, "j1000").Err())
 	p.heal("lost j1000")
 }
 
@@ -96,15 +97,15 @@ func TestSweepInPortions(t *testing.T) {
 	var want []string
 	for i := 0; i < n; i += 1000 {
 		id := "j" + strconv.Itoa(i)
-		p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, id).Err())
+		p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, id).Err())
 		want = append(want, id)
 	}
-	p.zadd(p.index(record.StateFailed), 1, "gone")
+	p.zadd(p.index(store.StateFailed), 1, "gone")
 	s := doctor.NewSweeper(p.rdb, doctor.Options{By: "worker-1"})
 	found := map[string]int{}
 	sweeps, checked := 0, 0
 	for done := false; !done; sweeps++ {
-		p.must(p.rdb.LPush(p.ctx, record.Active(p.queue), "gone").Err())
+		p.must(p.rdb.LPush(p.ctx, store.ActiveKey(p.queue), "gone").Err())
 		server.ResetStats(t)
 		var r *doctor.Report
 		var err error
@@ -140,7 +141,7 @@ func TestSweepInPortions(t *testing.T) {
 		t.Errorf("the history ends with %+v", last)
 	}
 	// The next round starts by itself.
-	p.zadd(p.index(record.StateFailed), 1, "gone")
+	p.zadd(p.index(store.StateFailed), 1, "gone")
 	for done := false; !done; {
 		var r *doctor.Report
 		r, done, err = s.Sweep(p.ctx, 0)
@@ -161,10 +162,10 @@ func TestFamilyIsAsked(t *testing.T) {
 	p := newPatient(t)
 	long := float64(time.Now().Add(-61 * time.Second).UnixMilli())
 	for i := range 35 {
-		id := p.in(record.StateWaiting, fmt.Sprintf("old%02d", i))
-		p.zadd(p.index(record.StateWaiting), long-float64(i%3), id)
+		id := p.in(store.StateWaiting, fmt.Sprintf("old%02d", i))
+		p.zadd(p.index(store.StateWaiting), long-float64(i%3), id)
 	}
-	p.in(record.StateWaiting, "new")
+	p.in(store.StateWaiting, "new")
 	asked := map[string]int{}
 	o := doctor.Options{Family: func(_ context.Context, queue, id string) error {
 		asked[queue+" "+id]++
@@ -222,7 +223,7 @@ func TestErrors(t *testing.T) {
 	server.Restart() // with nothing in it, and no scripts
 	p = patientOn(t, server.Client(t))
 	p.enqueue("a")
-	p.must(p.rdb.Del(p.ctx, record.Pending(p.queue)).Err())
+	p.must(p.rdb.Del(p.ctx, store.PendingKey(p.queue)).Err())
 	r, done, err := s.Sweep(p.ctx, 0)
 	if err != nil || !done || len(r.Findings) != 1 || r.Findings[0].ID != "a" {
 		t.Errorf("after the outage: done %t, %v, %+v", done, err, r)
@@ -272,16 +273,16 @@ func TestCluster(t *testing.T) {
 	p := patientOn(t, rdb)
 	var want []string
 	for _, dest := range []string{"shop", "other"} {
-		p.dest, p.queue = dest, record.Queue(dest, record.Default)
+		p.dest, p.queue = dest, store.Queue(dest, store.Default)
 		p.alive(dest, 0)
 		id := p.enqueue("lost-in-" + dest)
-		p.must(rdb.Del(ctx, record.Pending(p.queue)).Err())
-		p.in(record.StateFailed, "fine-in-"+dest)
+		p.must(rdb.Del(ctx, store.PendingKey(p.queue)).Err())
+		p.in(store.StateFailed, "fine-in-"+dest)
 		want = append(want, id)
 	}
 	slots := map[bool]bool{}
 	for _, dest := range []string{"shop", "other"} {
-		slots[rdb.ClusterKeySlot(ctx, record.Pending(record.Queue(dest, record.Default))).Val() < 8192] = true
+		slots[rdb.ClusterKeySlot(ctx, store.PendingKey(store.Queue(dest, store.Default))).Val() < 8192] = true
 	}
 	if len(slots) != 2 {
 		t.Fatal("both destinations are on one master: the test shows nothing")

@@ -12,12 +12,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -50,7 +51,7 @@ func newPatient(t *testing.T) *patient {
 func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 	t.Helper()
 	p := &patient{t: t, ctx: context.Background(), rdb: rdb, dest: "shop"}
-	p.queue = record.Queue(p.dest, record.Default)
+	p.queue = store.Queue(p.dest, store.Default)
 	var err error
 	p.client, err = jobs.NewClient(rdb, jobs.WithDestinations(p.dest, "other"), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -64,8 +65,8 @@ func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 func (p *patient) alive(dest string, ago time.Duration) {
 	p.t.Helper()
 	at := time.Now().Add(-ago).UnixMilli()
-	p.must(p.rdb.HSet(p.ctx, record.DestinationsKey, dest, at).Err())
-	p.must(p.rdb.HSet(p.ctx, record.WorkersKey, "host:"+dest, fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, at, dest)).Err())
+	p.must(p.rdb.HSet(p.ctx, store.DestinationsKey, dest, at).Err())
+	p.must(p.rdb.HSet(p.ctx, store.WorkersKey, "host:"+dest, fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, at, dest)).Err())
 }
 
 func (p *patient) must(err error) {
@@ -84,30 +85,30 @@ func (p *patient) enqueue(id string, opts ...jobs.Option) string {
 
 func (p *patient) set(id string, fields ...any) {
 	p.t.Helper()
-	p.must(p.rdb.HSet(p.ctx, record.Task(p.queue, id), fields...).Err())
+	p.must(p.rdb.HSet(p.ctx, store.TaskKey(p.queue, id), fields...).Err())
 }
 
 func (p *patient) field(id, name string) string {
-	return p.rdb.HGet(p.ctx, record.Task(p.queue, id), name).Val()
+	return p.rdb.HGet(p.ctx, store.TaskKey(p.queue, id), name).Val()
 }
 
 // index is where jobs of a state are.
 func (p *patient) index(state string) string {
 	switch state {
-	case record.StateScheduled:
-		return record.Scheduled(p.queue)
-	case record.StateRetry:
-		return record.Retry(p.queue)
-	case record.StateCompleted:
-		return record.Completed(p.queue)
+	case store.StateScheduled:
+		return store.ScheduledKey(p.queue)
+	case store.StateRetry:
+		return store.RetryKey(p.queue)
+	case store.StateCompleted:
+		return store.CompletedKey(p.queue)
 	}
-	return record.Parked(p.queue, state)
+	return store.ParkedKey(p.queue, state)
 }
 
 // score is a score as it stands in the index of a state, for an hour from now.
 func score(state string) float64 {
 	at := time.Now().Add(time.Hour)
-	if state == record.StateScheduled || state == record.StateRetry || state == record.StateCompleted {
+	if state == store.StateScheduled || state == store.StateRetry || state == store.StateCompleted {
 		return float64(at.Unix())
 	}
 	return float64(time.Now().UnixMilli())
@@ -118,28 +119,28 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 	p.t.Helper()
 	p.enqueue(id, opts...)
 	switch state {
-	case record.StatePending:
+	case store.StatePending:
 		return id
-	case record.StateActive:
+	case store.StateActive:
 		p.take(id)
 		p.lease(id, time.Minute)
 		return id
-	case record.StateScheduled, record.StateRetry:
+	case store.StateScheduled, store.StateRetry:
 		at := time.Now().Add(time.Hour).UnixMilli()
 		p.set(id, "available_at", at)
-		p.zadd(record.Due(p.queue), float64(at), id)
-	case record.StatePaused:
+		p.zadd(store.DueKey(p.queue), float64(at), id)
+	case store.StatePaused:
 		p.set(id, "resume", "pending")
-	case record.StateWaiting:
+	case store.StateWaiting:
 		p.set(id, "waits", 1, "after:someone", "1")
-	case record.StateCompleted, record.StateFailed, record.StateCancelled, record.StateExpired:
+	case store.StateCompleted, store.StateFailed, store.StateCancelled, store.StateExpired:
 		p.set(id, "ended_at", time.Now().UnixMilli())
 	}
-	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, id).Err())
-	if state == record.StateHeld {
+	p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, id).Err())
+	if state == store.StateHeld {
 		p.set(id, "key", "k")
-		p.zadd(record.HeldOf(p.queue, "k"), 1000*score(state), id)
-		p.zadd(record.HeldKeys(p.queue), score(state), "k")
+		p.zadd(store.HeldJobsKey(p.queue, "k"), 1000*score(state), id)
+		p.zadd(store.HeldIndexKey(p.queue), score(state), "k")
 	}
 	p.set(id, "state", state)
 	p.zadd(p.index(state), score(state), id)
@@ -149,13 +150,13 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 // take puts a job of the pending list in somebody's hands, without a lease.
 func (p *patient) take(id string) {
 	p.t.Helper()
-	p.must(p.rdb.LRem(p.ctx, record.Pending(p.queue), 1, id).Err())
-	p.must(p.rdb.LPush(p.ctx, record.Active(p.queue), id).Err())
+	p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, id).Err())
+	p.must(p.rdb.LPush(p.ctx, store.ActiveKey(p.queue), id).Err())
 	p.set(id, "state", "active", "run", "r1", "by", "w", "started_at", time.Now().UnixMilli())
 }
 
 func (p *patient) lease(id string, left time.Duration) {
-	p.zadd(record.Lease(p.queue), float64(time.Now().Add(left).Unix()), id)
+	p.zadd(store.LeaseKey(p.queue), float64(time.Now().Add(left).Unix()), id)
 }
 
 func (p *patient) zadd(key string, score float64, member string) {
@@ -241,7 +242,7 @@ func short(r *doctor.Report) []string {
 }
 
 func (p *patient) pending() []string {
-	return p.rdb.LRange(p.ctx, record.Pending(p.queue), 0, -1).Val()
+	return p.rdb.LRange(p.ctx, store.PendingKey(p.queue), 0, -1).Val()
 }
 
 func (p *patient) wantPending(want ...string) {

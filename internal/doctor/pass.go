@@ -7,9 +7,9 @@ import (
 	"sort"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Sizes of one step, so that no script keeps Redis busy for more than about a
@@ -74,13 +74,13 @@ func (p *pass) next(ctx context.Context) error {
 
 // readQueues lists our queues.
 func (p *pass) readQueues(ctx context.Context) ([]string, error) {
-	names, err := p.rdb.SMembers(ctx, record.QueuesKey).Result()
+	names, err := p.rdb.SMembers(ctx, store.QueuesKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read queues: %w", err)
 	}
 	var out []string
 	for _, name := range names {
-		if _, _, ok := record.ParseQueue(name); ok {
+		if _, _, ok := store.ParseQueue(name); ok {
 			out = append(out, name)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strconv"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // listed is what was in a pending list: one number for each id, since a million
@@ -136,7 +136,7 @@ func (p *pass) countGhosts(q *queueState) step {
 
 // readList reads ids of a pending list from start on.
 func (p *pass) readList(ctx context.Context, queue string, start, n int) ([]string, error) {
-	ids, err := p.rdb.LRange(ctx, record.Pending(queue), int64(start), int64(start+n-1)).Result()
+	ids, err := p.rdb.LRange(ctx, store.PendingKey(queue), int64(start), int64(start+n-1)).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read the pending list of %s: %w", queue, err)
 	}

@@ -6,9 +6,9 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 //go:embed lua/*.lua
@@ -22,8 +22,8 @@ func source(name string) string {
 	return string(src)
 }
 
-func script(name string) *record.Script {
-	return record.NewScript(source("common") + source(name))
+func script(name string) *store.Script {
+	return store.NewScript(source("common") + source(name))
 }
 
 var (
@@ -48,7 +48,7 @@ var (
 
 // call is one script about one queue.
 type call struct {
-	script *record.Script
+	script *store.Script
 	queue  string
 	args   []any
 }
@@ -62,9 +62,9 @@ func (p *pass) all(c call) []any {
 	return append([]any{c.queue, dry, p.o.By}, c.args...)
 }
 
-func (p *pass) run(ctx context.Context, s *record.Script, queue string, args ...any) ([]any, error) {
+func (p *pass) run(ctx context.Context, s *store.Script, queue string, args ...any) ([]any, error) {
 	c := call{script: s, queue: queue, args: args}
-	return s.Run(ctx, p.rdb, []string{record.Pending(queue)}, p.all(c)...).Slice()
+	return s.Run(ctx, p.rdb, []string{store.PendingKey(queue)}, p.all(c)...).Slice()
 }
 
 // runAll sends scripts in one round trip and returns their replies in order.
@@ -75,7 +75,7 @@ func (p *pass) runAll(ctx context.Context, calls []call) ([][]any, error) {
 	cmds := make([]*redis.Cmd, len(calls))
 	_, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, c := range calls {
-			cmds[i] = c.script.EvalSha(ctx, pipe, []string{record.Pending(c.queue)}, p.all(c)...)
+			cmds[i] = c.script.EvalSha(ctx, pipe, []string{store.PendingKey(c.queue)}, p.all(c)...)
 		}
 		return nil
 	})

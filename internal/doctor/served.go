@@ -7,19 +7,19 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // served tells of queues with jobs that nobody will run: no worker serves them, or
 // an operator has paused them.
 func (p *pass) served(ctx context.Context) error {
-	seen, err := p.rdb.HGetAll(ctx, record.DestinationsKey).Result()
+	seen, err := p.rdb.HGetAll(ctx, store.DestinationsKey).Result()
 	if err != nil {
 		return fmt.Errorf("read destinations: %w", err)
 	}
-	live, err := record.ReadLiveWorkers(ctx, p.rdb)
+	live, err := store.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
 		return err
 	}
@@ -29,10 +29,10 @@ func (p *pass) served(ctx context.Context) error {
 			served[d] = true
 		}
 	}
-	for _, d := range record.Disagreements(live) {
+	for _, d := range store.Disagreements(live) {
 		queue := ""
 		if d.Destination != "" {
-			queue = record.Queue(d.Destination, record.Default)
+			queue = store.Queue(d.Destination, store.Default)
 		}
 		p.found.say(KindDiffer, queue, d.Problem, len(d.Workers))
 	}
@@ -44,10 +44,10 @@ func (p *pass) served(ctx context.Context) error {
 		if n == 0 {
 			continue
 		}
-		destination, _, _ := record.ParseQueue(queue)
+		destination, _, _ := store.ParseQueue(queue)
 		if pause != nil {
 			p.found.say(KindPaused, queue, fmt.Sprintf(
-				"jobs wait: %s is %s; tidegate queue resume %s", destination, record.PausedBy(pause.By, pause.Reason), destination), n)
+				"jobs wait: %s is %s; tidegate queue resume %s", destination, store.PausedBy(pause.By, pause.Reason), destination), n)
 		}
 		if served[destination] {
 			continue
@@ -66,18 +66,18 @@ func (p *pass) served(ctx context.Context) error {
 
 // backlog counts the jobs of a queue that need a worker, and returns its pause, nil
 // without one.
-func (p *pass) backlog(ctx context.Context, queue string) (int, *record.Pause, error) {
+func (p *pass) backlog(ctx context.Context, queue string) (int, *store.PauseInfo, error) {
 	var pending, active *redis.IntCmd
 	var ghosts, paused *redis.StringCmd
 	var timed []*redis.IntCmd
 	if _, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pending, active = pipe.LLen(ctx, record.Pending(queue)), pipe.LLen(ctx, record.Active(queue))
+		pending, active = pipe.LLen(ctx, store.PendingKey(queue)), pipe.LLen(ctx, store.ActiveKey(queue))
 		timed = []*redis.IntCmd{
-			pipe.ZCard(ctx, record.Scheduled(queue)), pipe.ZCard(ctx, record.Retry(queue)),
-			pipe.ZCard(ctx, record.Parked(queue, record.StateWaiting)), pipe.ZCard(ctx, record.Held(queue)),
+			pipe.ZCard(ctx, store.ScheduledKey(queue)), pipe.ZCard(ctx, store.RetryKey(queue)),
+			pipe.ZCard(ctx, store.ParkedKey(queue, store.StateWaiting)), pipe.ZCard(ctx, store.HeldKey(queue)),
 		}
-		paused = pipe.Get(ctx, record.Paused(queue))
-		ghosts = pipe.Get(ctx, record.Ghosts(queue))
+		paused = pipe.Get(ctx, store.PausedKey(queue))
+		ghosts = pipe.Get(ctx, store.TombstonesKey(queue))
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
 		return 0, nil, err
@@ -93,6 +93,6 @@ func (p *pass) backlog(ctx context.Context, queue string) (int, *record.Pause, e
 	if errors.Is(paused.Err(), redis.Nil) {
 		return int(n), nil, nil
 	}
-	pause := record.ParsePause(paused.Val())
+	pause := store.ParsePause(paused.Val())
 	return int(n), &pause, nil
 }

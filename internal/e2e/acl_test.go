@@ -37,9 +37,9 @@ func leastRights(t *testing.T) []string {
 
 // asUser is a store that workers and commands use as a user; the test itself uses it
 // as the administrator.
-type asUser struct{ store }
+type asUser struct{ redisStore }
 
-func (s asUser) URL() string { return redistest.As(s.store.URL(), aclUser, aclPassword) }
+func (s asUser) URL() string { return redistest.As(s.redisStore.URL(), aclUser, aclPassword) }
 
 // checkRights holds the rights of a user against what was done with them: nothing was
 // refused, and each right was used, or would be where something has gone wrong.

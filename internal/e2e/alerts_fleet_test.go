@@ -13,11 +13,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -162,13 +163,13 @@ func (a *alerting) awaitPager(d time.Duration, n int) []fakepager.Event {
 func (a *alerting) settle(d time.Duration) {
 	a.t.Helper()
 	eventually(a.t, d, "all alerts are delivered", func() bool {
-		return a.stats(record.AlertsDestination)[0].Backlog == 0
+		return a.stats(store.AlertsDestination)[0].Backlog == 0
 	})
 }
 
 // alertJobs lists the alerts that are not delivered, for messages.
 func (a *alerting) alertJobs() string {
-	page, err := a.client.List(context.Background(), jobs.ListOptions{Filter: jobs.Filter{Destination: record.AlertsDestination}, Limit: 1000})
+	page, err := a.client.List(context.Background(), jobs.ListOptions{Filter: jobs.Filter{Destination: store.AlertsDestination}, Limit: 1000})
 	if err != nil {
 		return err.Error()
 	}

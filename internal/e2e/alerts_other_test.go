@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -38,7 +39,7 @@ func alertsOfFailedBurst(t *testing.T) {
 	a.awaitSlack(20*time.Second, "the burst", func(s story) bool { return len(s.messages) > 0 })
 	eventually(t, 20*time.Second, "all jobs have failed and are counted", func() bool {
 		counted := 0
-		for _, v := range a.rdb.HVals(t.Context(), "tidegate:{"+record.AlertsDestination+"}:failed:"+a.dest).Val() {
+		for _, v := range a.rdb.HVals(t.Context(), "tidegate:{"+store.AlertsDestination+"}:failed:"+a.dest).Val() {
 			var one int
 			_, _ = fmt.Sscan(v, &one)
 			counted += one

@@ -7,11 +7,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -148,13 +149,13 @@ func alertsOutliveWhoDelivers(t *testing.T) {
 	a.wholeIncidentOf(ids)
 	if !long {
 		// The alert that it had in hand would be found lost within two minutes.
-		lost := a.ageLeasesOf(victim.pid(), record.AlertsDestination)
+		lost := a.ageLeasesOf(victim.pid(), store.AlertsDestination)
 		if len(lost) != 1 {
 			t.Fatalf("the dead worker had %q in hand, want one alert", lost)
 		}
 		a.startWorkers(1)
 		eventually(t, 30*time.Second, "the alert comes back", func() bool {
-			a.hurry(record.AlertsDestination)
+			a.hurry(store.AlertsDestination)
 			return a.job(lost[0]).Status.Final()
 		})
 	}
@@ -169,7 +170,7 @@ func (a *alerting) deliverer() string {
 	var by []string
 	eventually(a.t, 5*time.Second, "a worker tells Slack", func() bool {
 		page, err := a.client.List(a.t.Context(), jobs.ListOptions{Filter: jobs.Filter{
-			Destination: record.AlertsDestination, Statuses: []jobs.Status{jobs.Running},
+			Destination: store.AlertsDestination, Statuses: []jobs.Status{jobs.Running},
 		}})
 		if err != nil {
 			a.t.Fatal(err)

@@ -13,13 +13,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -50,7 +51,7 @@ func (a *alerting) putOff(incident, to string) {
 	a.t.Helper()
 	eventually(a.t, 40*time.Second, "an alert of "+incident+" for "+to+" was put off", func() bool {
 		page, err := a.client.List(context.Background(), jobs.ListOptions{
-			Filter: jobs.Filter{Destination: record.AlertsDestination, Key: to}, Limit: 1000,
+			Filter: jobs.Filter{Destination: store.AlertsDestination, Key: to}, Limit: 1000,
 		})
 		return err == nil && slices.ContainsFunc(page.Items, func(j *jobs.Job) bool {
 			return j.RescheduleCount > 0 && strings.HasPrefix(j.ID, incident+".")
@@ -217,7 +218,7 @@ func (a *alerting) checkSecrets(workers []*worker) {
 	for _, base := range []string{a.slack.URL(), a.pager.URL()} {
 		a.checkText("what was sent", a.fetch(base+"/_state"))
 	}
-	out, stderr, code := a.tidegate("list", "--destination", record.AlertsDestination, "--limit", "1000", "-o", "json")
+	out, stderr, code := a.tidegate("list", "--destination", store.AlertsDestination, "--limit", "1000", "-o", "json")
 	a.checkText("list", out+stderr)
 	var page struct{ Items []jobs.Job }
 	if err := json.Unmarshal([]byte(out), &page); err != nil || code != 0 || len(page.Items) == 0 {

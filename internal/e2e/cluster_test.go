@@ -6,7 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -15,7 +16,7 @@ import (
 func scattered(t *testing.T, c *redistest.Cluster, n int) []string {
 	t.Helper()
 	owner := func(name string) *redistest.Server {
-		return c.Owner(record.Pending(record.Queue(name, record.Default)))
+		return c.Owner(store.PendingKey(store.Queue(name, store.Default)))
 	}
 	masters := c.Nodes()[:3]
 	var out []string
@@ -39,7 +40,7 @@ func onMaster(t *testing.T, c *redistest.Cluster, master *redistest.Server, n in
 			t.Fatal("no names for the master")
 		}
 		name := redistest.Name(t, "d")
-		if c.Owner(record.Pending(record.Queue(name, record.Default))) == master {
+		if c.Owner(store.PendingKey(store.Queue(name, store.Default))) == master {
 			out = append(out, name)
 		}
 	}
@@ -63,10 +64,10 @@ func TestMasterOfAClusterIsKilled(t *testing.T) {
 	c := redistest.StartCluster(t)
 	victim := c.Nodes()[1]
 	names := onMaster(t, c, victim, 3)
-	masterIsKilled(t, failover{store: c, dests: names[1:], open: names[0], kill: func() func() {
+	masterIsKilled(t, failover{rs: c, dests: names[1:], open: names[0], kill: func() func() {
 		victim.Kill()
 		return func() {
-			c.AwaitOwner(t, record.Pending(record.Queue(names[1], record.Default)), victim, 30*time.Second)
+			c.AwaitOwner(t, store.PendingKey(store.Queue(names[1], store.Default)), victim, 30*time.Second)
 		}
 	}})
 }
@@ -95,7 +96,7 @@ func TestSlotMovesWhilePublishing(t *testing.T) {
 	p := produce(w, w.dests, 3)
 	w.waitAccepted(100, 20*time.Second)
 	for _, key := range []string{
-		record.Pending(record.Queue(w.dest, record.Default)), "tidegate:{" + w.dest + "}:breaker",
+		store.PendingKey(store.Queue(w.dest, store.Default)), "tidegate:{" + w.dest + "}:breaker",
 	} {
 		to := c.Nodes()[0]
 		if c.Owner(key) == to {

@@ -8,11 +8,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -37,9 +38,9 @@ func TestKilledWorkerLosesNothing(t *testing.T) {
 	}
 	// Their leases would be found lost within two minutes; age them, and let a
 	// new worker look, which it does when it starts.
-	queue := record.Queue(f.dest, record.Default)
+	queue := store.Queue(f.dest, store.Default)
 	for _, id := range inFlight {
-		if err := f.rdb.ZAddXX(context.Background(), record.Lease(queue), redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}).Err(); err != nil {
+		if err := f.rdb.ZAddXX(context.Background(), store.LeaseKey(queue), redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -11,10 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -64,7 +65,7 @@ func TestKillsLeaveNoJobWaiting(t *testing.T) {
 		fleet[i] = f.start() // looks for lost leases as it starts
 		// The living have told theirs long ago.
 		for _, d := range []string{f.dest, second} {
-			untold += int(f.rdb.ZCard(context.Background(), record.Outbox(record.Queue(d, record.Default))).Val())
+			untold += int(f.rdb.ZCard(context.Background(), store.OutboxKey(store.Queue(d, store.Default))).Val())
 		}
 	}
 	eventually(t, 150*time.Second, "no job is on its way", func() bool {
@@ -189,13 +190,13 @@ func (f *fleet) ageLeasesOf(pid int, dests ...string) (ids []string) {
 	f.t.Helper()
 	ctx := context.Background()
 	for _, d := range dests {
-		q := record.Queue(d, record.Default)
-		for _, id := range f.rdb.LRange(ctx, record.Active(q), 0, -1).Val() {
-			if !strings.HasSuffix(f.rdb.HGet(ctx, record.Task(q, id), record.FieldBy).Val(), fmt.Sprintf(":%d", pid)) {
+		q := store.Queue(d, store.Default)
+		for _, id := range f.rdb.LRange(ctx, store.ActiveKey(q), 0, -1).Val() {
+			if !strings.HasSuffix(f.rdb.HGet(ctx, store.TaskKey(q, id), store.FieldBy).Val(), fmt.Sprintf(":%d", pid)) {
 				continue
 			}
 			z := redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}
-			if err := f.rdb.ZAddXX(ctx, record.Lease(q), z).Err(); err != nil {
+			if err := f.rdb.ZAddXX(ctx, store.LeaseKey(q), z).Err(); err != nil {
 				f.t.Fatal(err)
 			}
 			ids = append(ids, id)
@@ -210,7 +211,7 @@ func (f *fleet) hurry(dests ...string) {
 	f.t.Helper()
 	ctx := context.Background()
 	for _, d := range dests {
-		key := record.Due(record.Queue(d, record.Default))
+		key := store.DueKey(store.Queue(d, store.Default))
 		for _, id := range f.rdb.ZRange(ctx, key, 0, -1).Val() {
 			if err := f.rdb.ZAddXX(ctx, key, redis.Z{Score: 1, Member: id}).Err(); err != nil {
 				f.t.Fatal(err)

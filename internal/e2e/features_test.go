@@ -10,16 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakeslack"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // everyFeature has two workers and the commands do all that Tidegate can do.
-func everyFeature(t *testing.T, store store, names []string) {
-	w := newWide(t, store, names)
+func everyFeature(t *testing.T, rs redisStore, names []string) {
+	w := newWide(t, rs, names)
 	workers := []*worker{w.start(), w.start()}
 	for _, part := range []func(*testing.T, *wide){
 		featureEnqueue, featureFile, featureFamilies, featureActions, featureQueue, featureLook,
@@ -366,7 +367,7 @@ func featureKey(t *testing.T, w *wide) {
 	}
 	w.waitCompleted(free, 15*time.Second)
 	eventually(t, 5*time.Second, "all jobs of alice are held", func() bool {
-		n, err := w.rdb.ZCard(t.Context(), record.Held(record.Queue(dest, record.Default))).Result()
+		n, err := w.rdb.ZCard(t.Context(), store.HeldKey(store.Queue(dest, store.Default))).Result()
 		return err == nil && int(n) == len(held)
 	})
 	if page := ask[seenPage](w.fleet, "list", "--key", "alice", "--status", "pending"); len(page.Items) != len(held) {
@@ -435,7 +436,7 @@ func featureDoctor(t *testing.T, w *wide) {
 	for i, dest := range w.dests {
 		id := fmt.Sprintf("lost-%d", i)
 		w.say("enqueue", "-d", dest, "--id", id, "--delay", "1h")
-		if n, err := w.rdb.ZRem(t.Context(), record.Scheduled(record.Queue(dest, record.Default)), id).Result(); err != nil || n != 1 {
+		if n, err := w.rdb.ZRem(t.Context(), store.ScheduledKey(store.Queue(dest, store.Default)), id).Result(); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}

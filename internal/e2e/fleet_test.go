@@ -59,8 +59,8 @@ func run(m *testing.M) int {
 	return redistest.Main(m)
 }
 
-// store is the Redis of a fleet: one server, a Cluster, or one behind Sentinels.
-type store interface {
+// redisStore is the Redis of a fleet: one server, a Cluster, or one behind Sentinels.
+type redisStore interface {
 	URL() string
 	Client(testing.TB) redis.UniversalClient
 }
@@ -77,7 +77,7 @@ type fleet struct {
 	env    map[string]string
 }
 
-func newFleet(t *testing.T, store store, o fakeapi.Options) *fleet {
+func newFleet(t *testing.T, rs redisStore, o fakeapi.Options) *fleet {
 	t.Helper()
 	api := fakeapi.New(o)
 	url, err := api.Start("")
@@ -85,15 +85,15 @@ func newFleet(t *testing.T, store store, o fakeapi.Options) *fleet {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = api.Close() })
-	f := &fleet{t: t, dest: redistest.Name(t, "api"), rdb: store.Client(t), api: api, url: url}
-	f.server, _ = store.(*redistest.Server)
+	f := &fleet{t: t, dest: redistest.Name(t, "api"), rdb: rs.Client(t), api: api, url: url}
+	f.server, _ = rs.(*redistest.Server)
 	f.client, err = jobs.NewClient(f.rdb, jobs.WithDestinations(f.dest), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	f.env = map[string]string{
 		"PATH": os.Getenv("PATH"), "HOME": os.Getenv("HOME"),
-		"REDIS_URL":                   store.URL(),
+		"REDIS_URL":                   rs.URL(),
 		"DESTINATION_0_NAME":          f.dest,
 		"DESTINATION_0_URL":           url,
 		"DESTINATION_0_CONCURRENCY":   "10",

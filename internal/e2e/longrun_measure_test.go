@@ -14,8 +14,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/callbacks"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // measurement samples the memory of Redis and of each process of a long run.
@@ -78,17 +79,17 @@ func (m *measurement) sample(ctx context.Context) {
 // deliveredCallbacks estimates the bytes of the records of delivered callbacks, which are
 // kept for an hour whatever JOB_RETENTION says: a shorter run sees them only grow.
 func (m *measurement) deliveredCallbacks(ctx context.Context) int64 {
-	queue := record.Queue(callbacks.Destination, record.Default)
+	queue := store.Queue(callbacks.Destination, store.Default)
 	// Any of them: those that Redis has read from its file at a start take less.
-	some, err := m.r.rdb.ZRandMember(ctx, record.Completed(queue), 200).Result()
+	some, err := m.r.rdb.ZRandMember(ctx, store.CompletedKey(queue), 200).Result()
 	if err != nil || len(some) == 0 {
 		return 0
 	}
 	var bytes int64
 	for _, id := range some {
-		bytes += m.r.rdb.MemoryUsage(ctx, record.Task(queue, id)).Val()
+		bytes += m.r.rdb.MemoryUsage(ctx, store.TaskKey(queue, id)).Val()
 	}
-	return bytes / int64(len(some)) * m.r.rdb.ZCard(ctx, record.Completed(queue)).Val()
+	return bytes / int64(len(some)) * m.r.rdb.ZCard(ctx, store.CompletedKey(queue)).Val()
 }
 
 // resident is the memory of a process in KiB, 0 if it is gone.

@@ -19,7 +19,7 @@ func TestMasterBehindSentinelsIsKilled(t *testing.T) {
 // behind is a failover by Sentinels.
 func behind(t *testing.T, s *redistest.Sentinel) failover {
 	return failover{
-		store: s, dests: []string{redistest.Name(t, "d"), redistest.Name(t, "d")}, open: redistest.Name(t, "open"),
+		rs: s, dests: []string{redistest.Name(t, "d"), redistest.Name(t, "d")}, open: redistest.Name(t, "open"),
 		kill: func() func() {
 			old := s.Master()
 			old.Kill()

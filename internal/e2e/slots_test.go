@@ -13,9 +13,10 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/doctor"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -195,7 +196,7 @@ func TestJobsEndAsDecidedWhileTheirSlotMoves(t *testing.T) {
 		})
 		<-p.Started()
 	}
-	queue := record.Pending(record.Queue(busy, record.Default))
+	queue := store.PendingKey(store.Queue(busy, store.Default))
 	masters := c.Nodes()[:3]
 	pace := time.NewTicker(3 * time.Millisecond)
 	defer pace.Stop()

@@ -12,10 +12,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -191,7 +192,7 @@ func TestSoakMillionWhileWorkersRun(t *testing.T) {
 			t.Errorf("%+v, %v", b, err)
 		}
 	})
-	expired := record.Parked(record.Queue(f.dest, record.Default), record.StateExpired)
+	expired := store.ParkedKey(store.Queue(f.dest, store.Default), store.StateExpired)
 	early, err := f.rdb.ZCard(ctx, expired).Result()
 	if err != nil || early != 0 || time.Now().After(expiry) {
 		t.Fatalf("%d have expired, %s before their time (%v)", early, time.Until(expiry), err)

@@ -36,11 +36,11 @@ type wide struct {
 const rate = 10
 
 // newWide gives the destinations the names; the last one has a rate.
-func newWide(t *testing.T, store store, names []string) *wide {
+func newWide(t *testing.T, rs redisStore, names []string) *wide {
 	t.Helper()
 	last := len(names) - 1
 	w := &wide{
-		fleet: newFleet(t, store, fakeapi.Options{Latency: 10 * time.Millisecond}), dests: names[:last], rated: names[last],
+		fleet: newFleet(t, rs, fakeapi.Options{Latency: 10 * time.Millisecond}), dests: names[:last], rated: names[last],
 		limited: make([]atomic.Bool, len(names)), slack: fakeslack.New(fakeslack.Options{}),
 	}
 	if _, err := w.slack.Start(""); err != nil {

@@ -6,9 +6,10 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -23,9 +24,9 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	if w == nil || job.Status != jobs.Pending {
 		return nil
 	}
-	queue := record.Queue(job.Destination, record.Priority(job.Priority))
+	queue := store.Queue(job.Destination, store.Priority(job.Priority))
 	if Held(job) {
-		rank, err := e.rdb.ZRank(ctx, record.HeldOf(queue, job.Key), job.ID).Result()
+		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, job.Key), job.ID).Result()
 		switch {
 		case errors.Is(err, redis.Nil):
 			return nil
@@ -37,7 +38,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		w.addPlace()
 		return nil
 	}
-	if record.Reason(job.ReasonCode).Code() == record.ReasonBreakerOpen {
+	if store.Reason(job.ReasonCode).Code() == store.ReasonBreakerOpen {
 		return e.placeOfDeferred(ctx, job, queue, w)
 	}
 	if dueAt(job).After(e.now) {
@@ -48,12 +49,12 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	var others []*redis.IntCmd
 	// No transaction: a full Redis queues none, and a job more or less matters little.
 	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		length = pipe.LLen(ctx, record.Pending(queue))
+		length = pipe.LLen(ctx, store.PendingKey(queue))
 		// Jobs are taken from the list's end.
-		index = pipe.LPos(ctx, record.Pending(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
-		for _, q := range record.Queues(job.Destination) {
+		index = pipe.LPos(ctx, store.PendingKey(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
+		for _, q := range store.Queues(job.Destination) {
 			if q != queue {
-				others = append(others, pipe.LLen(ctx, record.Pending(q)))
+				others = append(others, pipe.LLen(ctx, store.PendingKey(q)))
 			}
 		}
 		return nil
@@ -83,8 +84,8 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
 	var length, rank *redis.IntCmd
 	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		length = pipe.LLen(ctx, record.Pending(queue))
-		rank = pipe.ZRank(ctx, record.Deferred(queue, record.Reason(job.ReasonCode).About()), job.ID)
+		length = pipe.LLen(ctx, store.PendingKey(queue))
+		rank = pipe.ZRank(ctx, store.DeferredKey(queue, store.Reason(job.ReasonCode).About()), job.ID)
 		return nil
 	})
 	switch {

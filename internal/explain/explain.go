@@ -7,10 +7,11 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -105,14 +106,14 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		}
 		key = &s
 	}
-	queue := record.Queue(job.Destination, record.Priority(job.Priority))
+	queue := store.Queue(job.Destination, store.Priority(job.Priority))
 	paused, ok := e.paused[queue]
 	if !ok {
-		value, err := e.rdb.Get(ctx, record.Paused(queue)).Result()
+		value, err := e.rdb.Get(ctx, store.PausedKey(queue)).Result()
 		switch {
 		case err == nil:
-			p := record.ParsePause(value)
-			paused = record.PausedBy(p.By, p.Reason)
+			p := store.ParsePause(value)
+			paused = store.PausedBy(p.By, p.Reason)
 		case !errors.Is(err, redis.Nil):
 			return nil, fmt.Errorf("explain: %w", err)
 		}
@@ -123,8 +124,8 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		return nil, err
 	}
 	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused, served: jobs.Serves(e.workers, job.Destination)}
-	if record.System(job.Destination) { // which workers do not say that they serve
-		f.served = e.now.Sub(seen) <= record.WorkerSilence
+	if store.System(job.Destination) { // which workers do not say that they serve
+		f.served = e.now.Sub(seen) <= store.WorkerSilence
 	}
 	if u, all := jobs.Unreached(e.workers, job.Destination); all {
 		f.unreached = &u
@@ -147,7 +148,7 @@ func (e *Explainer) breaker(ctx context.Context, name string) (breaker.Status, e
 
 // seenAt is the last sign of life of a worker that serves the destination.
 func (e *Explainer) seenAt(ctx context.Context, destination string) (time.Time, error) {
-	if !record.System(destination) {
+	if !store.System(destination) {
 		return e.seen[destination], nil
 	}
 	// One of our own is not among all.

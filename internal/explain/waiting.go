@@ -5,8 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -135,7 +136,7 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		}
 	case deferredByBreaker(j):
 		w.Reason, w.Text = Rescheduled, "deferred by the breaker, which has closed since: starts "+when
-	case record.Reason(j.ReasonCode).Code() == record.ReasonUnreachable:
+	case store.Reason(j.ReasonCode).Code() == store.ReasonUnreachable:
 		w.Reason, w.Text = Unreachable, j.Reason+": starts "+when
 		if f.unreached != nil {
 			w.Text = f.noConnection(j.Destination) + "; tries again " + when
@@ -175,12 +176,12 @@ func dueAt(j *jobs.Job) time.Time {
 
 // Held reports whether the job waits for the breaker of its key.
 func Held(j *jobs.Job) bool {
-	return record.Reason(j.ReasonCode).Code() == record.ReasonHeld
+	return store.Reason(j.ReasonCode).Code() == store.ReasonHeld
 }
 
 // deferredByBreaker reports whether the destination's breaker deferred the job.
 func deferredByBreaker(j *jobs.Job) bool {
-	return record.Reason(j.ReasonCode) == record.ReasonOf(record.ReasonBreakerOpen, j.Destination)
+	return store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination)
 }
 
 // by says who opened the breaker by hand, and why.

@@ -7,11 +7,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // How who has missed events reads them.
@@ -32,7 +32,7 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recen
 	// The streams may not have been there all the time; pauses are not kept, and not all
 	// transitions of breakers.
 	missing := gapBesideJobs
-	if time.Since(since) > ends.WantedFor-wantEvery {
+	if time.Since(since) > store.EventsWantedFor-wantEvery {
 		missing = gapOfAll
 	}
 	if !s.gap(ctx, missing) {
@@ -152,7 +152,7 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 	}
 	queues := []string{}
 	for _, d := range known {
-		queues = append(queues, record.Queues(d.Name)...)
+		queues = append(queues, store.Queues(d.Name)...)
 	}
 	if p.at == nil {
 		if p.lost, err = p.trimmed(ctx, queues); err != nil {
@@ -168,7 +168,7 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 				if after == "" {
 					after = strconv.FormatInt(max(1, p.from.UnixMilli()-1), 10)
 				}
-				found[i] = ends.Queue(ctx, pipe, q, after, pageOf)
+				found[i] = store.QueueRead(ctx, pipe, q, after, pageOf)
 			}
 			return nil
 		})
@@ -182,7 +182,7 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 			continue
 		}
 		p.at[q], more = messages[len(messages)-1].ID, true
-		for _, e := range ends.Parse(q, messages) {
+		for _, e := range store.ParseEvents(q, messages) {
 			events = append(events, ofEnd(e))
 		}
 	}
@@ -223,14 +223,14 @@ func (p *pager) readTransitions(ctx context.Context, name string) error {
 // had too many: it is full, and the first one that it has is later.
 func (p *pager) trimmed(ctx context.Context, queues []string) (bool, error) {
 	for _, q := range queues {
-		n, err := p.s.hub.rdb.XLen(ctx, record.Ends(q)).Result()
+		n, err := p.s.hub.rdb.XLen(ctx, store.EventsKey(q)).Result()
 		if err != nil {
 			return false, err
 		}
-		if n < ends.Kept {
+		if n < store.EventsKept {
 			continue
 		}
-		first, err := ends.Read(ctx, p.s.hub.rdb, q, "", 1)
+		first, err := store.ReadEvents(ctx, p.s.hub.rdb, q, "", 1)
 		if err != nil {
 			return false, err
 		}

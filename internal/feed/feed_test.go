@@ -10,10 +10,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -425,7 +426,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 	t.Run("one destination", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
-		if err := s.rdb.Set(t.Context(), record.Ends(record.Queue("mastodon", record.Default)), "no stream", 0).Err(); err != nil {
+		if err := s.rdb.Set(t.Context(), store.EventsKey(store.Queue("mastodon", store.Default)), "no stream", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		sub := s.subscribe(s.hub, SubscribeOptions{})

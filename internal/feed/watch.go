@@ -11,11 +11,11 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/ends"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -24,7 +24,7 @@ const (
 	endsAtOnce      = 500
 	transitionsRead = 1000 // all that are kept of a destination
 	rememberNames   = 10 * time.Second
-	wantEvery       = ends.WantedFor / 4
+	wantEvery       = store.EventsWantedFor / 4
 	wantAgain       = 10 * time.Second // after an error
 )
 
@@ -91,12 +91,12 @@ func inOrder(events []Event) {
 // takes no writes, because it is full for instance, what exists is read all the same.
 func (w *watcher) want(ctx context.Context, queue string) error {
 	var last string
-	all, err := ends.Want(ctx, w.rdb, queue)
+	all, err := store.WantEvents(ctx, w.rdb, queue)
 	if w.unwanted = err; err == nil {
 		last = all[0]
 		w.wantedAt[queue] = time.Now()
 	} else {
-		if last, err = ends.Last(ctx, w.rdb, queue); err != nil {
+		if last, err = store.LastEvent(ctx, w.rdb, queue); err != nil {
 			return err
 		}
 		w.wantedAt[queue] = time.Now().Add(wantAgain - wantEvery)
@@ -110,7 +110,7 @@ func (w *watcher) want(ctx context.Context, queue string) error {
 // newEnds sees which jobs of a destination have ended, and whether it was paused or
 // resumed. full says that there are more ends.
 func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, full bool, err error) {
-	queues := record.Queues(name)
+	queues := store.Queues(name)
 	for _, q := range queues {
 		if time.Since(w.wantedAt[q]) < wantEvery {
 			continue
@@ -123,9 +123,9 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 	var paused *redis.IntCmd
 	_, err = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
-			found[i] = ends.Queue(ctx, pipe, q, w.last[q], endsAtOnce)
+			found[i] = store.QueueRead(ctx, pipe, q, w.last[q], endsAtOnce)
 		}
-		paused = pipe.Exists(ctx, record.Paused(queues[0]))
+		paused = pipe.Exists(ctx, store.PausedKey(queues[0]))
 		return nil
 	})
 	if err != nil {
@@ -138,7 +138,7 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 		}
 		w.last[q] = messages[len(messages)-1].ID
 		full = full || len(messages) == endsAtOnce
-		for _, e := range ends.Parse(q, messages) {
+		for _, e := range store.ParseEvents(q, messages) {
 			events = append(events, ofEnd(e))
 		}
 	}
@@ -192,8 +192,8 @@ func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error)
 	return events, nil
 }
 
-func ofEnd(e ends.End) Event {
-	destination, priority, _ := record.ParseQueue(e.Queue)
+func ofEnd(e store.Event) Event {
+	destination, priority, _ := store.ParseQueue(e.Queue)
 	data, _ := json.Marshal(endData{
 		ID: e.ID, Destination: destination, Key: e.Key, Batch: e.Batch, Status: e.Status, At: e.At,
 		Attempt: e.Attempt, Reschedules: e.Reschedules, ResponseStatus: e.ResponseStatus, LastError: e.LastError,

@@ -7,8 +7,9 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -283,7 +284,7 @@ func (j *seen) overdue(now time.Time) bool {
 
 // queue is where the job waits for its turn.
 func (j *seen) queue() string {
-	return record.Queue(j.spec.Destination, record.Priority(j.spec.Priority))
+	return store.Queue(j.spec.Destination, store.Priority(j.spec.Priority))
 }
 
 // waiting are the accepted jobs that have not been read as ended.

@@ -7,9 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"pgregory.net/rapid"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -24,7 +25,7 @@ func (w *world) someID(t *rapid.T) string { return oneOf(t, "id", w.book.list...
 // drawSpec describes a job; an id of "" is for the client to give.
 func (w *world) drawSpec(t *rapid.T) *jobs.Spec {
 	where := oneOf(t, "where", queueNames...)
-	destination, priority, _ := record.ParseQueue(where)
+	destination, priority, _ := store.ParseQueue(where)
 	options := []jobs.Option{jobs.Prioritize(jobs.Priority(priority))}
 	add := func(o jobs.Option) { options = append(options, o) }
 	switch oneOf(t, "given", "new", "new", "new", "new", "new", "new", "none", "again") {

@@ -5,10 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"pgregory.net/rapid"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -138,7 +139,7 @@ type lease struct {
 
 func (w *world) leases() (out []lease) {
 	for _, q := range queueNames {
-		leases, _ := w.redis.SortedSet(record.Lease(q)) // a missing set is empty
+		leases, _ := w.redis.SortedSet(store.LeaseKey(q)) // a missing set is empty
 		for id, until := range leases {
 			out = append(out, lease{q, id, time.Unix(int64(until), 0)})
 		}

@@ -5,10 +5,11 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"pgregory.net/rapid"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -77,7 +78,7 @@ func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
 	p.comeToTheGate()
 	w.read(false)
 	if lose {
-		p.wire.lose.Store(record.Pending(p.queue))
+		p.wire.lose.Store(store.PendingKey(p.queue))
 	}
 	got := p.look(g, p.concurrency-p.busy())
 	p.wire.lose.Store("")
@@ -112,7 +113,7 @@ func (w *world) drawOutcome(t *rapid.T, h *hand) asynqx.Outcome {
 	}
 	switch result {
 	case "put off":
-		o.Kind, o.Limit, o.Reason = asynqx.Reschedule, j.MaxReschedules, record.ReasonPublisher
+		o.Kind, o.Limit, o.Reason = asynqx.Reschedule, j.MaxReschedules, store.ReasonPublisher
 		if delay := oneOf(t, "delay", 0, time.Second, 10*time.Second); delay > 0 {
 			o.At = time.Now().Add(delay)
 		}
@@ -157,9 +158,9 @@ func (w *world) finishBy(p *process, h *hand, lose bool) {
 	w.book.decided(h.id, h.outcome)
 	h.delivery.Decide(h.outcome)
 	if lose {
-		p.wire.lose.Store(record.Task(p.queue, h.id))
+		p.wire.lose.Store(store.TaskKey(p.queue, h.id))
 		if h.outcome.Kind == asynqx.Complete {
-			p.wire.lose.Store(record.Active(p.queue))
+			p.wire.lose.Store(store.ActiveKey(p.queue))
 		}
 	}
 	w.must(p.sendAck(h))

@@ -11,11 +11,12 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
-	"github.com/tidegate/tidegate/internal/record"
 )
 
 // What a process does with asynq's times.
@@ -132,13 +133,13 @@ func (p *process) ask() {
 	go func() {
 		for !p.stopping.Load() {
 			msg, err := p.client.EvalSha(ctx, dequeueCmd,
-				[]string{record.Pending(p.queue), record.Paused(p.queue), record.Active(p.queue), record.Lease(p.queue)},
-				time.Now().Add(leaseFor).Unix(), record.TaskPrefix(p.queue)).Text()
+				[]string{store.PendingKey(p.queue), store.PausedKey(p.queue), store.ActiveKey(p.queue), store.LeaseKey(p.queue)},
+				time.Now().Add(leaseFor).Unix(), store.TaskPrefix(p.queue)).Text()
 			if errors.Is(err, redis.Nil) {
 				sleep(time.Millisecond) // as asynq does
 				continue
 			}
-			m, err := record.DecodeMessage([]byte(msg))
+			m, err := store.DecodeMessage([]byte(msg))
 			if err != nil {
 				p.answers <- err.Error()
 				return
@@ -187,45 +188,45 @@ func (p *process) heartbeat() {
 
 // sendAck acknowledges a job as asynq does when its handler has returned.
 func (p *process) sendAck(h *hand) error {
-	task := record.Task(p.queue, h.id)
+	task := store.TaskKey(p.queue, h.id)
 	ctx, cancel := context.WithTimeout(ctx, leaseFor)
 	defer cancel()
 	if h.outcome.Kind == asynqx.Complete {
 		return p.client.EvalSha(ctx, completeCmd, []string{
-			record.Active(p.queue), record.Lease(p.queue), record.Completed(p.queue), task,
+			store.ActiveKey(p.queue), store.LeaseKey(p.queue), store.CompletedKey(p.queue), task,
 			p.stats(":" + time.Now().UTC().Format(time.DateOnly)), p.stats(""),
 		}, h.id, time.Now().Add(90*24*time.Hour).Unix(), 0, "", int64(1<<63-1)).Err()
 	}
-	return p.client.EvalSha(ctx, retryCmd, []string{task, record.Active(p.queue)}, h.id, encoded(p.queue, h.id, "not completed")).Err()
+	return p.client.EvalSha(ctx, retryCmd, []string{task, store.ActiveKey(p.queue)}, h.id, encoded(p.queue, h.id, "not completed")).Err()
 }
 
 func (p *process) stats(suffix string) string { return "asynq:{" + p.queue + "}:processed" + suffix }
 
 // encoded is a job's message as asynq sends it with a failure.
 func encoded(queue, id, problem string) []byte {
-	return (&record.Message{Type: record.TaskType, ID: id, Queue: queue, ErrorMsg: problem}).AppendTo(nil)
+	return (&store.Message{Type: store.TaskType, ID: id, Queue: queue, ErrorMsg: problem}).AppendTo(nil)
 }
 
 // sendRequeue puts a job back at the end of a shutdown.
 func (p *process) sendRequeue(id string) error {
 	return p.client.EvalSha(ctx, requeueCmd, []string{
-		record.Active(p.queue), record.Lease(p.queue), record.Pending(p.queue), record.Task(p.queue, id),
+		store.ActiveKey(p.queue), store.LeaseKey(p.queue), store.PendingKey(p.queue), store.TaskKey(p.queue, id),
 	}, id).Err()
 }
 
 // sendRecover tells Redis that the lease of a job was found lost.
 func (p *process) sendRecover(id string) error {
-	return p.client.EvalSha(ctx, retryCmd, []string{record.Task(p.queue, id), record.Active(p.queue)},
+	return p.client.EvalSha(ctx, retryCmd, []string{store.TaskKey(p.queue, id), store.ActiveKey(p.queue)},
 		id, encoded(p.queue, id, asynq.ErrLeaseExpired.Error())).Err()
 }
 
 // sendBeat and sendJanitor are what asynq does once in a while.
 func (p *process) sendBeat() (moved int64, err error) {
-	return p.client.EvalSha(ctx, forwardCmd, []string{record.Scheduled(p.queue), record.Pending(p.queue)}).Int64()
+	return p.client.EvalSha(ctx, forwardCmd, []string{store.ScheduledKey(p.queue), store.PendingKey(p.queue)}).Int64()
 }
 
 func (p *process) sendJanitor() error {
-	return p.client.EvalSha(ctx, janitorCmd, []string{record.Completed(p.queue)}).Err()
+	return p.client.EvalSha(ctx, janitorCmd, []string{store.CompletedKey(p.queue)}).Err()
 }
 
 func (p *process) String() string {

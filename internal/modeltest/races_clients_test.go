@@ -8,8 +8,9 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -210,7 +211,7 @@ func (r *race) tripOne(rng *rand.Rand) error {
 	}
 	held := int64(0)
 	for _, d := range destinations {
-		held += r.rdb.ZCard(ctx, record.Held(record.Queue(d, record.Default))).Val()
+		held += r.rdb.ZCard(ctx, store.HeldKey(store.Queue(d, store.Default))).Val()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

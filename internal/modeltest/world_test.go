@@ -11,12 +11,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
 	"pgregory.net/rapid"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -24,7 +25,7 @@ import (
 var (
 	destinations = []string{"alpha", "beta"}
 	queueNames   = []string{
-		record.Queue("alpha", record.High), record.Queue("alpha", record.Default), record.Queue("beta", record.Default),
+		store.Queue("alpha", store.High), store.Queue("alpha", store.Default), store.Queue("beta", store.Default),
 	}
 )
 

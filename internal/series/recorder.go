@@ -8,10 +8,11 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/lease"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -84,7 +85,7 @@ var resultNames = map[string]string{
 }
 
 func (r *Recorder) add(destination, name string, n int) {
-	if record.System(destination) {
+	if store.System(destination) {
 		return
 	}
 	now := r.now()
@@ -128,7 +129,7 @@ func (r *Recorder) flush(ctx context.Context) {
 	_, err := r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		hashes := map[string]bool{}
 		for c, n := range counts {
-			key := record.Minutes(c.destination, c.hour)
+			key := store.MinutesKey(c.destination, c.hour)
 			added[c] = pipe.HIncrBy(ctx, key, field(c.minute, c.name), int64(n))
 			hashes[key] = true
 		}
@@ -156,7 +157,7 @@ func field(minute int, name string) string { return strconv.Itoa(minute) + ":" +
 // countBacklogs notes what waits, if no other worker has of late.
 func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 	for _, d := range destinations {
-		if record.System(d) {
+		if store.System(d) {
 			continue
 		}
 		mine, err := lease.Once(ctx, r.rdb, backlogLock+":"+d, backlogEvery-flushEvery/2)
@@ -168,7 +169,7 @@ func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 			continue // the chart has a gap
 		}
 		now := r.now()
-		key := record.Minutes(d, hourOf(now))
+		key := store.MinutesKey(d, hourOf(now))
 		_, _ = r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			pipe.HSet(ctx, key, field(now.UTC().Minute(), backlog), n)
 			pipe.Expire(ctx, key, Kept+time.Hour)

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"github.com/redis/go-redis/v9"
+	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/redis/go-redis/v9"
 )
 
 // Kept is how far back Read can look, at least.
@@ -88,7 +88,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, destination string, si
 	cmds := make([]*redis.MapStringStringCmd, 0, last-first+1)
 	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for hour := first; hour <= last; hour++ {
-			cmds = append(cmds, pipe.HGetAll(ctx, record.Minutes(destination, hour)))
+			cmds = append(cmds, pipe.HGetAll(ctx, store.MinutesKey(destination, hour)))
 		}
 		return nil
 	})

@@ -7,11 +7,12 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/prometheus/client_golang/prometheus"
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -117,7 +118,7 @@ func (f *fleet) destinations() []string {
 	if p == nil {
 		return nil
 	}
-	return slices.DeleteFunc(p.Destinations(), record.System)
+	return slices.DeleteFunc(p.Destinations(), store.System)
 }
 
 // Describe implements prometheus.Collector.
@@ -143,7 +144,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 // collectProcess tells what this process does, and what it knows of circuit breakers.
 func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publisher.Publisher) {
 	for _, s := range p.Status() {
-		if record.System(s.Destination) {
+		if store.System(s.Destination) {
 			continue
 		}
 		unreachable := s.State == publisher.StateUnreachable

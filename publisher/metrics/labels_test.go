@@ -10,13 +10,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -156,13 +157,13 @@ func TestSystemDestinationsAreLeftOut(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Start(t), fakeapi.Options{}) // its destinations would be seen by other tests
 	in := r.make(metrics.Options{}, nil, breaker.Options{})
-	err := in.p.Handle(record.AlertsDestination, publisher.Func(func(context.Context, *jobs.Job) error { return nil }))
+	err := in.p.Handle(store.AlertsDestination, publisher.Func(func(context.Context, *jobs.Job) error { return nil }))
 	r.must(err)
 	in.m.Watch(in.p)
 	in.run()
 	own, err := jobs.NewClient(r.rdb, jobs.WithSystemDestinations(), jobs.WithLogger(silent))
 	r.must(err)
-	j, err := own.Enqueue(t.Context(), jobs.New(record.AlertsDestination, 1, jobs.TTL(time.Hour)))
+	j, err := own.Enqueue(t.Context(), jobs.New(store.AlertsDestination, 1, jobs.TTL(time.Hour)))
 	r.must(err)
 	eventually(t, "delivered", func() bool {
 		got, err := own.Get(t.Context(), j.ID)

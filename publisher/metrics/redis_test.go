@@ -9,13 +9,14 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher/metrics"
@@ -140,14 +141,14 @@ func TestScrapeWithAClientThatIgnoresDeadlines(t *testing.T) {
 // fill puts n jobs into each list of a queue, by their ids alone.
 func fill(t testing.TB, rdb redis.UniversalClient, destination string, n int) {
 	t.Helper()
-	queue := record.Queue(destination, record.Default)
+	queue := store.Queue(destination, store.Default)
 	script := redis.NewScript(`
 for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call('LPUSH', KEYS[1], 'filled-' .. i)
   for k = 2, #KEYS do redis.call('ZADD', KEYS[k], 4102444800000 + i, 'filled-' .. i) end
 end`)
 	keys := []string{
-		record.Pending(queue), record.Scheduled(queue), record.Retry(queue), record.Due(queue), record.Expiry(queue), "asynq:{" + queue + "}:completed",
+		store.PendingKey(queue), store.ScheduledKey(queue), store.RetryKey(queue), store.DueKey(queue), store.ExpiryKey(queue), "asynq:{" + queue + "}:completed",
 	}
 	const portion = 20_000
 	for from := 1; from <= n; from += portion {

@@ -9,11 +9,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -243,10 +244,10 @@ func TestJobsOfDestinationsWithoutWorkers(t *testing.T) {
 	}
 
 	// Where that cannot be read, the rest of the queues still is.
-	if err := r.rdb.Del(t.Context(), record.WorkersKey).Err(); err != nil {
+	if err := r.rdb.Del(t.Context(), store.WorkersKey).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.rdb.Set(t.Context(), record.WorkersKey, "of the wrong type", 0).Err(); err != nil {
+	if err := r.rdb.Set(t.Context(), store.WorkersKey, "of the wrong type", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := in.values()["jobs_ready"]; !ok {

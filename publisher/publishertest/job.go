@@ -6,9 +6,10 @@ import (
 	"math"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/google/uuid"
 
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -42,13 +43,13 @@ func NewJob(spec *jobs.Spec) *jobs.Job {
 	job.AvailableAt = job.CreatedAt
 	switch {
 	case spec.Delay > 0:
-		job.AvailableAt = job.CreatedAt.Add(record.Duration(record.Millis(spec.Delay)))
+		job.AvailableAt = job.CreatedAt.Add(store.Duration(store.Millis(spec.Delay)))
 	case spec.At.After(job.CreatedAt):
 		job.AvailableAt = spec.At.Add(time.Millisecond - 1).UTC().Truncate(time.Millisecond)
 	}
 	switch {
 	case spec.TTL != nil:
-		at := job.CreatedAt.Add(record.Duration(record.Millis(*spec.TTL)))
+		at := job.CreatedAt.Add(store.Duration(store.Millis(*spec.TTL)))
 		job.ExpiresAt = &at
 	case !spec.ExpiresAt.IsZero():
 		at := spec.ExpiresAt.UTC().Truncate(time.Millisecond)

@@ -6,7 +6,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/record"
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/trial"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -136,8 +137,8 @@ func (r *Result) settle(a trial.Answer) {
 	}
 	if j.ExpiresAt != nil {
 		*j.ExpiresAt = j.ExpiresAt.Add(a.Extend)
-		if !j.ExpiresAt.Before(record.EndOfTime) {
-			*j.ExpiresAt = record.EndOfTime.Add(-time.Millisecond)
+		if !j.ExpiresAt.Before(store.EndOfTime) {
+			*j.ExpiresAt = store.EndOfTime.Add(-time.Millisecond)
 		}
 	}
 	switch a.Result {

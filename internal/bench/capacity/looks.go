@@ -72,7 +72,7 @@ func measureLooks(ctx context.Context, t testing.TB, p plan, f *figures) (err er
 		}
 	}()
 	for _, c := range []struct {
-		s            *store
+		s            *redisServer
 		destinations int
 	}{{empty, 1}, {four, 4}, {full, 1}} {
 		w, err := startWorker(ctx, c.s.URL(), a.url, c.destinations)
@@ -101,7 +101,7 @@ func measureLooks(ctx context.Context, t testing.TB, p plan, f *figures) (err er
 
 // measureQuiet counts the commands that Redis gets of idle workers, with one destination
 // and with four.
-func measureQuiet(ctx context.Context, t testing.TB, p plan, f *figures, one, four *store) error {
+func measureQuiet(ctx context.Context, t testing.TB, p plan, f *figures, one, four *redisServer) error {
 	// What a worker does at its start is not to be counted.
 	if err := wait(ctx, p.quiet/5); err != nil {
 		return err
@@ -112,7 +112,7 @@ func measureQuiet(ctx context.Context, t testing.TB, p plan, f *figures, one, fo
 	if err := wait(ctx, p.quiet); err != nil {
 		return err
 	}
-	perSecond := func(s *store) float64 {
+	perSecond := func(s *redisServer) float64 {
 		total := int64(0)
 		for _, n := range s.CommandStats(t) {
 			total += n

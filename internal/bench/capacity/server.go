@@ -29,8 +29,8 @@ func payload(size int) []byte {
 	return []byte(head + strings.Repeat("x", size-len(head)-len(tail)) + tail)
 }
 
-// store is a redis-server of ours with its client.
-type store struct {
+// redisServer is a redis-server of ours with its client.
+type redisServer struct {
 	*redistest.Server
 	rdb    redis.UniversalClient
 	client *jobs.Client
@@ -38,11 +38,11 @@ type store struct {
 
 // newStore starts a redis-server as docs/operations.md advises, with another
 // appendfsync if that is not "".
-func newStore(t testing.TB, fsync string) (*store, error) {
+func newStore(t testing.TB, fsync string) (*redisServer, error) {
 	if fsync == "" {
 		fsync = "everysec"
 	}
-	s := &store{Server: redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", fsync))}
+	s := &redisServer{Server: redistest.Start(t, redistest.WithArgs("--appendonly", "yes", "--appendfsync", fsync))}
 	s.rdb = s.Client(t)
 	var err error
 	s.client, err = jobs.NewClient(s.rdb, jobs.WithDestinations(destination), jobs.WithLogger(slog.New(slog.DiscardHandler)))
@@ -59,7 +59,7 @@ func specs(n, size int) []*jobs.Spec {
 }
 
 // fill enqueues n jobs.
-func (s *store) fill(ctx context.Context, n, size int) error {
+func (s *redisServer) fill(ctx context.Context, n, size int) error {
 	results, err := s.client.EnqueueMany(ctx, specs(n, size))
 	if err != nil {
 		return err
@@ -73,7 +73,7 @@ func (s *store) fill(ctx context.Context, n, size int) error {
 }
 
 // info reads a number from INFO.
-func (s *store) info(ctx context.Context, section, field string) (float64, error) {
+func (s *redisServer) info(ctx context.Context, section, field string) (float64, error) {
 	text, err := s.rdb.Info(ctx, section).Result()
 	if err != nil {
 		return 0, fmt.Errorf("info %s: %w", section, err)
@@ -87,7 +87,7 @@ func (s *store) info(ctx context.Context, section, field string) (float64, error
 }
 
 // connections counts those of workers.
-func (s *store) connections(ctx context.Context) (float64, error) {
+func (s *redisServer) connections(ctx context.Context) (float64, error) {
 	text, err := s.rdb.ClientList(ctx).Result()
 	if err != nil {
 		return 0, fmt.Errorf("client list: %w", err)

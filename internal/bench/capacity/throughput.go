@@ -7,10 +7,11 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/internal/bench/rig"
-	"github.com/tidegate/tidegate/internal/record"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -57,7 +58,7 @@ func measureEnqueue(ctx context.Context, t testing.TB, p plan, f *figures) error
 	return err
 }
 
-func (s *store) enqueueSingly(ctx context.Context, n, goroutines int) error {
+func (s *redisServer) enqueueSingly(ctx context.Context, n, goroutines int) error {
 	body := payload(usualPayload)
 	g, ctx := errgroup.WithContext(ctx)
 	for i := range goroutines {
@@ -189,8 +190,8 @@ func measureSync(ctx context.Context, t testing.TB, p plan, f *figures) error {
 }
 
 // completed counts completed jobs.
-func (s *store) completed(ctx context.Context) (int64, error) {
-	return s.rdb.ZCard(ctx, record.Completed(record.Queue(destination, record.Default))).Result()
+func (s *redisServer) completed(ctx context.Context) (int64, error) {
+	return s.rdb.ZCard(ctx, store.CompletedKey(store.Queue(destination, store.Default))).Result()
 }
 
 // patience is when a backlog that does not get smaller is given up.
@@ -200,7 +201,7 @@ const patience = 2 * time.Minute
 // the destination paused and begin together; what is measured is the time between a
 // quarter and nine tenths of the jobs, when all are at it. during, if not nil, is
 // called now and then with the first process.
-func (s *store) drain(ctx context.Context, n, processes int, published func(context.Context) (int64, error),
+func (s *redisServer) drain(ctx context.Context, n, processes int, published func(context.Context) (int64, error),
 	begin func() (*child, error), during func(*child) error,
 ) (rate float64, err error) {
 	ctx, cancel := context.WithTimeout(ctx, patience)

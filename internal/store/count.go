@@ -1,0 +1,149 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	countScript = script("count")
+	statsScript = script("stats")
+)
+
+// countAtOnce bounds one call of the counting: it takes Redis about 1 ms.
+const countAtOnce = 1000
+
+// CountBatch counts the jobs of a batch in one queue by their state.
+func CountBatch(ctx context.Context, rdb redis.UniversalClient, queue, batch string) (map[string]int, error) {
+	counts := map[string]int{}
+	id, score := "", ""
+	for {
+		reply, err := countScript.Run(ctx, rdb, []string{BatchKey(queue, batch)}, queue, id, score, countAtOnce).Slice()
+		if err != nil || len(reply) < 2 {
+			return nil, fmt.Errorf("count batch %s in %s: %w", batch, queue, err)
+		}
+		for i := 2; i+1 < len(reply); i += 2 {
+			state, _ := reply[i].(string)
+			n, _ := reply[i+1].(int64)
+			counts[state] += int(n)
+		}
+		id, _ = reply[0].(string)
+		score, _ = reply[1].(string)
+		if id == "" {
+			return counts, nil
+		}
+	}
+}
+
+// Standing is what decides whether an action on a job does something.
+type Standing struct {
+	State     string // "" for a job that does not exist
+	Mark      string
+	ExpiresAt time.Time // zero: never
+	Ghost     bool
+}
+
+// Look reads how jobs of one queue stand.
+func Look(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) ([]Standing, error) {
+	cmds := make([]*redis.SliceCmd, len(ids))
+	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, id := range ids {
+			cmds[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldState, FieldMark, FieldExpiresAt, FieldGhost)
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read states in %s: %w", queue, err)
+	}
+	out := make([]Standing, len(ids))
+	for i, cmd := range cmds {
+		var f [4]string
+		for k, v := range cmd.Val() {
+			f[k], _ = v.(string)
+		}
+		out[i] = Standing{State: f[0], Mark: f[1], Ghost: f[3] != ""}
+		if ms, err := strconv.ParseInt(f[2], 10, 64); err == nil {
+			out[i].ExpiresAt = time.UnixMilli(ms).UTC()
+		}
+	}
+	return out, nil
+}
+
+// QueueStats is what a queue holds.
+type QueueStats struct {
+	States map[string]int // by state of the record
+	// OldestPending is since when the job waits that is next in line; zero without
+	// one.
+	OldestPending time.Time
+	Pause         *PauseInfo // an operator's; nil without one
+	// FailedRecently is how many jobs failed within RecentFailures and were not retried.
+	FailedRecently int
+}
+
+// RecentFailures is the time within which failed jobs are recent.
+const RecentFailures = 15 * time.Minute
+
+// countedStates are in the order in which stats.lua counts them.
+var countedStates = []string{
+	StatePending, StateScheduled, StateActive, StateRetry, StateCompleted,
+	StateFailed, StateCancelled, StateExpired, StatePaused, StateWaiting,
+	StateHeld,
+}
+
+// Bounds of the look for the oldest pending job, past ids whose jobs are elsewhere.
+const (
+	passedAtOnce = 1000 // as in stats.lua
+	passedAtMost = 100_000
+)
+
+// Stats counts the jobs of a queue. It takes the same time whatever their number,
+// but longer where many that are at the head of the queue were cancelled or paused.
+func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
+	var s QueueStats
+	for pass := 0; ; pass += passedAtOnce {
+		var err error
+		if s, err = stats(ctx, rdb, queue, pass); err != nil {
+			return QueueStats{}, err
+		}
+		if s.States[StatePending] == 0 || !s.OldestPending.IsZero() || pass >= passedAtMost {
+			return s, nil
+		}
+	}
+}
+
+// Glance is Stats in one call: where those thousand that are next in line were all
+// cancelled or paused, it does not say since when the oldest job waits.
+func Glance(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
+	return stats(ctx, rdb, queue, 0)
+}
+
+func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass int) (QueueStats, error) {
+	reply, err := statsScript.Run(ctx, rdb, []string{PendingKey(queue)}, queue, pass, RecentFailures.Milliseconds()).Slice()
+	if err != nil {
+		return QueueStats{}, fmt.Errorf("count jobs of %s: %w", queue, err)
+	}
+	if len(reply) != len(countedStates)+3 {
+		return QueueStats{}, fmt.Errorf("count jobs of %s: %d values", queue, len(reply))
+	}
+	s := QueueStats{States: map[string]int{}}
+	for i, state := range countedStates {
+		n, _ := reply[i].(int64)
+		s.States[state] = int(n)
+	}
+	if text, _ := reply[len(countedStates)].(string); text != "" {
+		if ns, err := strconv.ParseInt(text, 10, 64); err == nil {
+			s.OldestPending = time.Unix(0, ns).UTC()
+		}
+	}
+	if text, _ := reply[len(countedStates)+1].(string); text != "" {
+		pause := ParsePause(text)
+		s.Pause = &pause
+	}
+	n, _ := reply[len(countedStates)+2].(int64)
+	s.FailedRecently = int(n)
+	return s, nil
+}

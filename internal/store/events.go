@@ -1,0 +1,188 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// What is kept of a stream.
+const (
+	// EventsKept and EventsKeptFor bound what is kept: entries, and their age.
+	EventsKept    = 100_000
+	EventsKeptFor = 24 * time.Hour
+	// EventsKeptUnrelayed bounds the age of entries of which callbacks are still to be made, and
+	// EventsKeptUnrelayedMost their number: a million take some 150 MB.
+	EventsKeptUnrelayed     = 72 * time.Hour
+	EventsKeptUnrelayedMost = 1_000_000
+	// EventsWantedFor is how long a stream exists after the last WantEvents.
+	EventsWantedFor = time.Hour
+)
+
+var (
+	wantEventsScript = redis.NewScript(source("events_want"))
+	relayedScript    = redis.NewScript(source("events_relayed"))
+	trimEventsScript = redis.NewScript(source("events_trim"))
+)
+
+// Event is one end of a job. A job that is retried after it has ended ends again.
+type Event struct {
+	// Stream is the id of the entry: unix milliseconds, a dash and a number.
+	Stream string
+	// Queue is the asynq queue, ID the job.
+	Queue, ID string
+	// Status is completed, failed, cancelled or expired.
+	Status string
+	// At is when, on Redis's clock, to the millisecond.
+	At         time.Time
+	Key, Batch string
+	// Attempt, Reschedules and Crashes as of the job's end.
+	Attempt, Reschedules, Crashes int
+	// ResponseStatus is the HTTP status of the last answer, 0 without one.
+	ResponseStatus int
+	// LastError says why it did not complete, up to 300 bytes.
+	LastError string
+}
+
+// Destination of the job, by its queue.
+func (e Event) Destination() string {
+	destination, _, _ := ParseQueue(e.Queue)
+	return destination
+}
+
+// WantEvents sees to it that the streams exist, for EventsWantedFor from now at least, and returns
+// the id of each one's last entry. Errors: Redis's.
+func WantEvents(ctx context.Context, rdb redis.UniversalClient, queues ...string) ([]string, error) {
+	last := make([]string, len(queues))
+	for i, q := range queues {
+		id, err := want(ctx, rdb, q, 0)
+		if err != nil {
+			return nil, err
+		}
+		last[i] = id
+	}
+	return last, nil
+}
+
+// WantRelay is WantEvents of one queue for who makes callbacks of it: what ends from the first
+// one on is to be told, until nobody has said so for EventsKeptUnrelayed.
+func WantRelay(ctx context.Context, rdb redis.UniversalClient, queue string) error {
+	_, err := want(ctx, rdb, queue, EventsKeptUnrelayed)
+	return err
+}
+
+func want(ctx context.Context, rdb redis.UniversalClient, queue string, told time.Duration) (string, error) {
+	keys := []string{EventsKey(queue), EventsWantedKey(queue), EventsRelayedKey(queue)}
+	id, err := wantEventsScript.Run(ctx, rdb, keys, EventsWantedFor.Milliseconds(), told.Milliseconds()).Text()
+	if err != nil {
+		return "", fmt.Errorf("store: want the stream of %s: %w", queue, err)
+	}
+	return id, nil
+}
+
+// LastEvent is the id of the last entry; "" of a stream that is empty or does not exist.
+// Errors: Redis's.
+func LastEvent(ctx context.Context, rdb redis.UniversalClient, queue string) (string, error) {
+	newest, err := rdb.XRevRangeN(ctx, EventsKey(queue), "+", "-", 1).Result()
+	if err != nil {
+		return "", fmt.Errorf("store: read the stream of %s: %w", queue, err)
+	}
+	if len(newest) == 0 {
+		return "", nil
+	}
+	return newest[0].ID, nil
+}
+
+// ReadEvents returns up to n entries behind the one called after ("" or "0": from the first
+// that is kept), oldest first. A stream that does not exist has none. Errors: Redis's.
+func ReadEvents(ctx context.Context, rdb redis.UniversalClient, queue, after string, n int) ([]Event, error) {
+	messages, err := rdb.XRangeN(ctx, EventsKey(queue), behind(after), "+", int64(n)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("store: read the stream of %s: %w", queue, err)
+	}
+	return ParseEvents(queue, messages), nil
+}
+
+// QueueRead asks in a pipeline for what Read returns; see ParseEvents.
+func QueueRead(ctx context.Context, pipe redis.Pipeliner, queue, after string, n int) *redis.XMessageSliceCmd {
+	return pipe.XRangeN(ctx, EventsKey(queue), behind(after), "+", int64(n))
+}
+
+func behind(after string) string {
+	if after == "" || after == "0" {
+		return "-"
+	}
+	return "(" + after
+}
+
+// ParseEvents makes ends of entries; those of others are passed over.
+func ParseEvents(queue string, messages []redis.XMessage) []Event {
+	out := make([]Event, 0, len(messages))
+	for _, m := range messages {
+		text := func(name string) string { s, _ := m.Values[name].(string); return s }
+		number := func(name string) int { n, _ := strconv.Atoi(text(name)); return n }
+		at, err := strconv.ParseInt(text("at"), 10, 64)
+		if err != nil || text("id") == "" || text("status") == "" {
+			continue
+		}
+		out = append(out, Event{
+			Stream: m.ID, Queue: queue, ID: text("id"), Status: text("status"), At: time.UnixMilli(at).UTC(),
+			Key: text(FieldKey), Batch: text(FieldBatch),
+			Attempt: number(FieldAttempt), Reschedules: number(FieldReschedules), Crashes: number(FieldCrashes),
+			ResponseStatus: number(FieldResponseStatus), LastError: text(FieldLastError),
+		})
+	}
+	return out
+}
+
+// Relayed is the id of the last entry of which callbacks have been made, "" if nobody has
+// asked for them; see WantRelay. Errors: Redis's.
+func Relayed(ctx context.Context, rdb redis.UniversalClient, queue string) (string, error) {
+	id, err := rdb.Get(ctx, EventsRelayedKey(queue)).Result()
+	if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return "", fmt.Errorf("store: read how far %s is told: %w", queue, err)
+	}
+	return id, nil
+}
+
+// SetRelayed moves the mark from the entry that Relayed gave to a later one. false: another
+// relay has moved it, or has the lease EventsRelayKey now. Errors: Redis's.
+func SetRelayed(ctx context.Context, rdb redis.UniversalClient, queue, who, from, to string) (bool, error) {
+	keys := []string{EventsRelayedKey(queue), EventsRelayKey(queue)}
+	moved, err := relayedScript.Run(ctx, rdb, keys, to, from, who, EventsKeptUnrelayed.Milliseconds()).Int()
+	if err != nil {
+		return false, fmt.Errorf("store: mark how far %s is told: %w", queue, err)
+	}
+	return moved == 1, nil
+}
+
+// TrimEvents forgets entries that are too many or too old, and streams that nobody wants any
+// more: no process of ours for EventsWantedFor, and no consumer group. lost is how many went of
+// which callbacks were still to be made. Errors: Redis's.
+func TrimEvents(ctx context.Context, rdb redis.UniversalClient, queue string) (lost int, err error) {
+	return trim(ctx, rdb, queue, EventsKept, EventsKeptUnrelayedMost)
+}
+
+func trim(ctx context.Context, rdb redis.UniversalClient, queue string, kept, keptUntold int) (lost int, err error) {
+	keys := []string{EventsKey(queue), EventsWantedKey(queue), EventsRelayedKey(queue)}
+	for {
+		gone, err := trimEventsScript.Run(ctx, rdb, keys, kept, EventsKeptFor.Milliseconds(), EventsKeptUnrelayed.Milliseconds(), keptUntold, trimmedAtOnce).Int64Slice()
+		if err == nil && len(gone) != 2 {
+			err = fmt.Errorf("reply has %d values, want 2", len(gone))
+		}
+		if err != nil {
+			return lost, fmt.Errorf("store: trim the stream of %s: %w", queue, err)
+		}
+		lost += int(gone[1])
+		if gone[0] < trimmedAtOnce {
+			return lost, nil
+		}
+	}
+}
+
+// trimmedAtOnce is below what Redis drops of a stream at once, so that no step takes it
+// long: where it has dropped so many there may be more.
+const trimmedAtOnce = 5000

@@ -1,0 +1,308 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	registerScript         = script("register")
+	outboxScript           = script("outbox")
+	parentEndedScript      = script("parent_ended")
+	childrenReleasedScript = script("children_released")
+)
+
+// Ref names a job: its id and its queue.
+type Ref struct{ Queue, ID string }
+
+func (r Ref) String() string { return r.Queue + " " + r.ID }
+
+func parseRef(s string) (Ref, bool) {
+	queue, id, ok := strings.Cut(s, " ")
+	return Ref{queue, id}, ok
+}
+
+// Register makes jobs the children of a parent. If the parent has ended they are
+// told at once, and ended is true. Doing it twice changes nothing.
+//
+// The children must be in Redis already: a parent that ends in between finds them.
+func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, children []Ref) (parentEnded bool, err error) {
+	args := make([]any, 0, 2+len(children))
+	args = append(args, parent.Queue, parent.ID)
+	for _, c := range children {
+		args = append(args, c.String())
+	}
+	reply, err := registerScript.Run(ctx, rdb, []string{PendingKey(parent.Queue)}, args...).StringSlice()
+	if err != nil || len(reply) != 2 {
+		return false, fmt.Errorf("register children of %s: %w", parent.ID, err)
+	}
+	if state := reply[0]; ended(state) {
+		return true, tellAll(ctx, rdb, parent.ID, state, reply[1], children)
+	}
+	return false, nil
+}
+
+// AskParents returns a function that does Readopt for a job of any queue.
+func AskParents(rdb redis.UniversalClient) func(ctx context.Context, queue, id string) error {
+	return func(ctx context.Context, queue, id string) error {
+		return Readopt(ctx, rdb, Ref{queue, id}, func(ctx context.Context, ids []string) (map[string]string, error) {
+			queues, err := ListQueues(ctx, rdb)
+			if err != nil {
+				return nil, err
+			}
+			return Locate(ctx, rdb, queues, ids)
+		})
+	}
+}
+
+// Readopt registers a waiting job with the parents that it still waits for: it was
+// cancelled and is to run again, or its enqueue was cut off. locate returns the
+// queues of ids; a parent that it does not know cancels the job.
+func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate func(context.Context, []string) (map[string]string, error)) error {
+	fields, err := rdb.HGetAll(ctx, TaskKey(child.Queue, child.ID)).Result()
+	if err != nil {
+		return fmt.Errorf("read parents of %s: %w", child.ID, err)
+	}
+	var parents []string
+	for name, value := range fields {
+		if id, ok := strings.CutPrefix(name, FieldAfterPrefix); ok && value == "1" {
+			parents = append(parents, id)
+		}
+	}
+	where, err := locate(ctx, parents)
+	if err != nil {
+		return fmt.Errorf("look up parents of %s: %w", child.ID, err)
+	}
+	for _, id := range parents {
+		if where[id] == "" {
+			err = tellAll(ctx, rdb, id, "-", "", []Ref{child})
+		} else {
+			_, err = Register(ctx, rdb, Ref{where[id], id}, []Ref{child})
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ended reports whether a parent in the state has something to tell; "-" is one
+// that is gone.
+func ended(state string) bool {
+	switch state {
+	case "-", StateCompleted, StateFailed, StateCancelled, StateExpired:
+		return true
+	}
+	return false
+}
+
+// childrenAtOnce bounds one call: cancelling so many takes Redis about 2 ms.
+const childrenAtOnce = 100
+
+const (
+	// parentsAtOnce is how many entries of an outbox are read at once.
+	parentsAtOnce = 100
+	// stepWithin bounds one call: more is the failure of a node.
+	stepWithin = 5 * time.Second
+)
+
+// ReleaseAllChildren tells the children of all jobs of the queue that have ended, and theirs, and so
+// on, and calls each after each parent. What it leaves undone because of an error stays in
+// the outbox. It goes on past errors, as queues may lie on different nodes; the error is
+// all of them.
+func ReleaseAllChildren(ctx context.Context, rdb redis.UniversalClient, queue string, each func()) error {
+	c := courier{rdb: rdb, failed: map[string]bool{}}
+	for skip := 0; ctx.Err() == nil; {
+		parents, err := undelivered(ctx, rdb, queue, skip, parentsAtOnce)
+		if err != nil {
+			return errors.Join(append(c.errs, err)...)
+		}
+		for _, p := range parents {
+			if !c.tell(ctx, p) {
+				skip++
+			}
+			each()
+		}
+		if len(parents) < parentsAtOnce || c.failed[queue] {
+			return errors.Join(c.errs...)
+		}
+	}
+	return errors.Join(append(c.errs, ctx.Err())...)
+}
+
+// ReleaseChildren does what TellAll does for one parent.
+func ReleaseChildren(ctx context.Context, rdb redis.UniversalClient, parent Ref) error {
+	c := courier{rdb: rdb, failed: map[string]bool{}}
+	c.tell(ctx, parent)
+	return errors.Join(c.errs...)
+}
+
+// courier tells children how their parents ended.
+type courier struct {
+	rdb    redis.UniversalClient
+	failed map[string]bool // queues that a call has failed for: they are left out
+	errs   []error         // the first one of each of these queues
+}
+
+func (c *courier) fail(queue string, err error) {
+	if !c.failed[queue] {
+		c.failed[queue] = true
+		c.errs = append(c.errs, err)
+	}
+}
+
+// tell tells the children of a job, theirs and so on, and reports whether all know.
+func (c *courier) tell(ctx context.Context, parent Ref) bool {
+	all := true
+	for open := []Ref{parent}; len(open) > 0; {
+		parent, open = open[0], open[1:]
+		endedToo, told := c.tellChildren(ctx, parent)
+		all = all && told
+		open = append(open, endedToo...)
+	}
+	return all
+}
+
+// tellChildren tells the children of one job. It returns those that ended by it, and
+// whether all know.
+func (c *courier) tellChildren(ctx context.Context, parent Ref) (endedToo []Ref, all bool) {
+	run := func(s *Script, args ...any) *redis.Cmd {
+		ctx, cancel := context.WithTimeout(ctx, stepWithin)
+		defer cancel()
+		return s.Run(ctx, c.rdb, []string{PendingKey(parent.Queue)}, append([]any{parent.Queue, parent.ID}, args...)...)
+	}
+	for !c.failed[parent.Queue] {
+		reply, err := run(outboxScript, childrenAtOnce).StringSlice()
+		if err != nil || len(reply) < 3 {
+			c.fail(parent.Queue, fmt.Errorf("read children of %s: %w", parent.ID, err))
+			return endedToo, false
+		}
+		state, problem, endedAt, names := reply[0], reply[1], reply[2], reply[3:]
+		if len(names) == 0 {
+			return endedToo, true
+		}
+		var children []Ref
+		told := []any{endedAt}
+		for _, n := range names {
+			if r, ok := parseRef(n); !ok {
+				told = append(told, n)
+			} else if !c.failed[r.Queue] {
+				children = append(children, r)
+			}
+		}
+		// A set has no order. Our ids have that of the enqueue, in which siblings are
+		// to run.
+		slices.SortFunc(children, func(a, b Ref) int { return strings.Compare(a.ID, b.ID) })
+		for queue, err := range tellQueues(ctx, c.rdb, parent.ID, state, problem, children) {
+			c.fail(queue, err)
+		}
+		for _, child := range children {
+			if c.failed[child.Queue] {
+				continue
+			}
+			told = append(told, child.String())
+			if state != StateCompleted {
+				endedToo = append(endedToo, child)
+			}
+		}
+		if len(told) == 1 {
+			return endedToo, false
+		}
+		left, err := run(childrenReleasedScript, told...).Int64()
+		if err != nil {
+			c.fail(parent.Queue, fmt.Errorf("strike off children of %s: %w", parent.ID, err))
+			return endedToo, false
+		}
+		if left == 0 {
+			return endedToo, true
+		}
+	}
+	return endedToo, false
+}
+
+// tellAll tells children how their parent ended.
+func tellAll(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) error {
+	return errors.Join(slices.Collect(maps.Values(tellQueues(ctx, rdb, parent, state, problem, children)))...)
+}
+
+// tellQueues tells children, queue by queue, how their parent ended, and returns the
+// errors by queue. A child may be told twice.
+func tellQueues(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) map[string]error {
+	byQueue := map[string][]any{}
+	for _, c := range children {
+		byQueue[c.Queue] = append(byQueue[c.Queue], c.ID)
+	}
+	errs := map[string]error{}
+	for queue, ids := range byQueue {
+		for part := range slices.Chunk(ids, childrenAtOnce) {
+			args := append([]any{queue, parent, state, cancelReason(parent, state, problem)}, part...)
+			call, cancel := context.WithTimeout(ctx, stepWithin)
+			err := parentEndedScript.Run(call, rdb, []string{PendingKey(queue)}, args...).Err()
+			cancel()
+			if err != nil {
+				errs[queue] = fmt.Errorf("tell children of %s: %w", parent, err)
+				break
+			}
+		}
+	}
+	return errs
+}
+
+// cancelReason is the last error of a job whose parent did not complete.
+func cancelReason(parent, state, problem string) string {
+	switch {
+	case state == StateCompleted:
+		return ""
+	case state == "-":
+		return "parent " + parent + " does not exist any more"
+	case state == StateExpired:
+		return "parent " + parent + " expired"
+	}
+	reason := "parent " + parent + " failed"
+	if state == StateCancelled {
+		reason = "parent " + parent + " was cancelled"
+	}
+	if problem != "" && problem != state {
+		reason += ": " + rootCause(problem)
+	}
+	return reason
+}
+
+// rootCause leaves out all generations but the first and the last, so that reasons
+// do not grow down the tree.
+func rootCause(problem string) string {
+	if rest, ok := strings.CutPrefix(problem, "parent "); ok {
+		_, rest, _ = strings.Cut(rest, " ") // its id
+		if cause, ok := strings.CutPrefix(rest, "was cancelled: "); ok && strings.HasPrefix(cause, "parent ") {
+			return cause
+		}
+	}
+	return problem
+}
+
+// Undelivered lists parents of the queue that have ended and whose children do not
+// know, the longest ago first.
+func Undelivered(ctx context.Context, rdb redis.UniversalClient, queue string, limit int) ([]Ref, error) {
+	return undelivered(ctx, rdb, queue, 0, limit)
+}
+
+func undelivered(ctx context.Context, rdb redis.UniversalClient, queue string, skip, limit int) ([]Ref, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepWithin)
+	defer cancel()
+	ids, err := rdb.ZRange(ctx, OutboxKey(queue), int64(skip), int64(skip+limit-1)).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the outbox of %s: %w", queue, err)
+	}
+	out := make([]Ref, len(ids))
+	for i, id := range ids {
+		out[i] = Ref{queue, id}
+	}
+	return out, nil
+}

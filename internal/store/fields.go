@@ -1,0 +1,90 @@
+package store
+
+// Fields of the task hash. The first group is asynq's.
+const (
+	FieldMsg          = "msg"
+	FieldState        = "state"
+	FieldPendingSince = "pending_since" // unix nanoseconds
+
+	FieldOutline        = "outline"      // msg without its payload, where that has more than OutlineAbove bytes
+	FieldAttempt        = "attempt"      // retries made
+	FieldReschedules    = "reschedules"  // reschedules made
+	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
+	FieldCrashes        = "crashes"      // times its worker died with it in hand
+	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
+	FieldReason         = "reason"       // why it waits; see Reason
+	FieldLastError      = "last_error"
+	FieldStartedAt      = "started_at" // unix ms of the latest start
+	FieldBy             = "by"         // worker that has or had it in hand
+	FieldEndedAt        = "ended_at"   // unix ms
+	FieldExpiresAt      = "expires_at" // unix ms
+	FieldResponseStatus = "response_status"
+	FieldResponseBody   = "response_body"
+	FieldBatch          = "batch"   // of a job in a batch, beside the header
+	FieldKey            = "key"     // of a job with a key, beside the header
+	FieldPlace          = "place"   // "<run> <score>": where it was among the held jobs of its key when that run took it
+	FieldGhost          = "ghost"   // set while the pending list holds the id of a job that is not pending
+	FieldMark           = "mark"    // asked of it while it ran: cancel or pause
+	FieldMarkBy         = "mark_by" // operator who asked for that, or who has paused the job
+	FieldMarkReason     = "mark_reason"
+	FieldResume         = "resume"    // state that a paused job returns to
+	FieldHistory        = "history"   // JSON lines; see Version
+	FieldVersions       = "versions"  // number of the last line in history
+	FieldWaits          = "waits"     // parents that have not completed
+	FieldChildren       = "children"  // set while the job may have children to tell
+	FieldEnds           = "ends"      // set if the stream of ends was there at its start
+	FieldTold           = "told"      // children that were told of its end, up to 50: "<queue> <id>" lines
+	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
+	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
+)
+
+// OutlineAbove is how many bytes of payload lists read at most for each job.
+const OutlineAbove = 4 << 10
+
+// FieldAfterPrefix begins the field that a job has for each of its parents: "1"
+// until the parent has completed, then "0".
+const FieldAfterPrefix = "after:"
+
+// States of a task hash: asynq's, and those of jobs that we park.
+const (
+	StatePending   = "pending"
+	StateActive    = "active"
+	StateScheduled = "scheduled"
+	StateRetry     = "retry"
+	StateCompleted = "completed"
+	StateFailed    = "failed"
+	StateCancelled = "cancelled"
+	StateExpired   = "expired"
+	StatePaused    = "paused"
+	StateWaiting   = "waiting"
+	StateHeld      = "held" // its key lets nothing through; pending for people
+)
+
+// Headers of asynq's message that hold what never changes after the enqueue.
+// A header is left out where its value would be empty.
+const (
+	HeaderCreated        = "created" // unix ms
+	HeaderKey            = "key"
+	HeaderPath           = "path"
+	HeaderQuery          = "query"
+	HeaderHeaders        = "headers" // JSON object
+	HeaderMaxReschedules = "max_reschedules"
+	HeaderRetry          = "retry" // JSON object
+	HeaderBatch          = "batch"
+	HeaderAfter          = "after" // JSON array
+	HeaderOwner          = "owner" // of the id, if it was given: the name of an API token
+)
+
+// OwnHeader reports whether a header of asynq's message is one of those above. The
+// others hold the job's trace context, under the names of its propagation format.
+func OwnHeader(name string) bool {
+	switch name {
+	case HeaderCreated, HeaderKey, HeaderPath, HeaderQuery, HeaderHeaders, HeaderMaxReschedules,
+		HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
+		return true
+	}
+	return false
+}
+
+// TaskType is the asynq task type of every publish job.
+const TaskType = "tidegate:publish"

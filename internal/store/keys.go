@@ -1,0 +1,183 @@
+package store
+
+import (
+	"strconv"
+	"strings"
+)
+
+// queuePrefix marks asynq queues that belong to Tidegate.
+const queuePrefix = "tidegate:"
+
+// Priority is the suffix-bearing part of a queue name.
+type Priority string
+
+// The priorities of a job. Default has no suffix in the queue's name.
+const (
+	High    Priority = "high"
+	Default Priority = "default"
+	Low     Priority = "low"
+)
+
+// Priorities lists all priorities, the most urgent first.
+var Priorities = []Priority{High, Default, Low}
+
+// QueuesKey is asynq's set of queue names. Whoever writes to a queue adds it.
+const QueuesKey = "asynq:queues"
+
+// DestinationsKey is the hash of destinations that workers have served:
+// name → unix milliseconds of the last sign of life.
+const DestinationsKey = "tidegate:destinations"
+
+// WorkersKey is the hash of the workers: name → JSON of what it says of itself.
+const WorkersKey = "tidegate:workers"
+
+// Queue returns the asynq queue of a destination's jobs of one priority.
+func Queue(destination string, p Priority) string {
+	if p == Default || p == "" {
+		return queuePrefix + destination
+	}
+	return queuePrefix + destination + ":" + string(p)
+}
+
+// Queues returns the queues of a destination, the most urgent first.
+func Queues(destination string) []string {
+	out := make([]string, len(Priorities))
+	for i, p := range Priorities {
+		out[i] = Queue(destination, p)
+	}
+	return out
+}
+
+// ParseQueue is the inverse of Queue; ok is false for queues that are not ours.
+func ParseQueue(queue string) (destination string, p Priority, ok bool) {
+	rest, found := strings.CutPrefix(queue, queuePrefix)
+	if !found {
+		return "", "", false
+	}
+	name, suffix, found := strings.Cut(rest, ":")
+	switch {
+	case name == "":
+		return "", "", false
+	case !found:
+		return name, Default, true
+	case Priority(suffix) == High, Priority(suffix) == Low:
+		return name, Priority(suffix), true
+	}
+	return "", "", false
+}
+
+// TaskPrefix is the prefix of the task hashes of a queue.
+func TaskPrefix(queue string) string { return "asynq:{" + queue + "}:t:" }
+
+// TaskKey is the key of one task hash.
+func TaskKey(queue, id string) string { return TaskPrefix(queue) + id }
+
+// GuardKey is a key that never exists; see Script.
+func GuardKey(queue string) string { return "tidegate:{" + queue + "}:none" }
+
+// PendingKey is asynq's LIST of the ids that are ready, the next one rightmost.
+func PendingKey(queue string) string { return "asynq:{" + queue + "}:pending" }
+
+// ActiveKey is asynq's LIST of the ids in hand.
+func ActiveKey(queue string) string { return "asynq:{" + queue + "}:active" }
+
+// LeaseKey is asynq's ZSET of the ids in hand by the end of their lease, unix
+// seconds.
+func LeaseKey(queue string) string { return "asynq:{" + queue + "}:lease" }
+
+// ScheduledKey is asynq's ZSET of what waits for a time, in whole unix seconds, rounded
+// up: asynq's tools read no fractions. Due is what jobs are started by.
+func ScheduledKey(queue string) string { return "asynq:{" + queue + "}:scheduled" }
+
+// RetryKey is asynq's ZSET of what waits for its next call, in whole unix seconds,
+// rounded up; see Due.
+func RetryKey(queue string) string { return "asynq:{" + queue + "}:retry" }
+
+// CompletedKey is asynq's ZSET of completed ids by when they are deleted, unix
+// seconds.
+func CompletedKey(queue string) string { return "asynq:{" + queue + "}:completed" }
+
+// PausedKey is asynq's key that exists while the operator pauses the queue.
+func PausedKey(queue string) string { return "asynq:{" + queue + "}:paused" }
+
+// Our own keys of a queue, in the queue's slot.
+func ours(queue, name string) string { return "tidegate:{" + queue + "}:" + name }
+
+// ParkedKey is our own index of the jobs in one of our states: ZSET id → unix
+// milliseconds of when they got there. asynq's archive would drop all but 10,000
+// of the failed ones.
+func ParkedKey(queue, state string) string { return ours(queue, state) }
+
+// FailedKey is the index of failed jobs.
+func FailedKey(queue string) string { return ParkedKey(queue, StateFailed) }
+
+// HeldKey is the index of all jobs that wait for their key: ZSET id → unix
+// milliseconds, with a fraction, of when they left the pending list.
+func HeldKey(queue string) string { return ParkedKey(queue, StateHeld) }
+
+// HeldJobsKey is the ZSET of the held jobs of one key in their order: id → unix
+// microseconds of when they left the pending list.
+func HeldJobsKey(queue, key string) string { return ours(queue, "held:"+key) }
+
+// HeldIndexKey is the ZSET of the keys that have held jobs: key → unix milliseconds
+// before which nobody need ask for it.
+func HeldIndexKey(queue string) string { return ours(queue, "heldkeys") }
+
+// DueKey is the ZSET of the ids in Scheduled and Retry by when they are due, unix
+// milliseconds.
+func DueKey(queue string) string { return ours(queue, "due") }
+
+// DeferredKey is the ZSET of the ids in Scheduled that a breaker, by its name, deferred: by
+// when they are due, unix milliseconds.
+func DeferredKey(queue, breaker string) string { return ours(queue, DeferredPrefix+breaker) }
+
+// DeferredPrefix begins the name of each Deferred.
+const DeferredPrefix = "deferred:"
+
+// ExpiryKey is the ZSET of the ids that wait and will expire, by when they do, unix
+// milliseconds. Ids that are in hand or have ended are not in it, but for those that
+// an older version has left there, until their time comes.
+func ExpiryKey(queue string) string { return ours(queue, "expiry") }
+
+// BatchKey is the ZSET of the ids of a batch by when they were created, unix
+// milliseconds.
+func BatchKey(queue, batch string) string { return ours(queue, "batch:"+batch) }
+
+// BatchesKey is the ZSET of the batches that have jobs in the queue, by when the last
+// one was enqueued, unix milliseconds.
+func BatchesKey(queue string) string { return ours(queue, "batches") }
+
+// TombstonesKey counts the ids in the pending list whose jobs are not pending.
+func TombstonesKey(queue string) string { return ours(queue, "ghosts") }
+
+// ActionsKey is the SET of the ids in hand of which something is asked.
+func ActionsKey(queue string) string { return ours(queue, "marked") }
+
+// ChildrenKey is the SET of a job's children, as "<queue> <id>".
+func ChildrenKey(queue, id string) string { return ours(queue, "children:"+id) }
+
+// OutboxKey is the ZSET of the ids that have ended and whose children do not know.
+func OutboxKey(queue string) string { return ours(queue, "outbox") }
+
+// EventsKey is the stream of the ends of jobs. It exists only where somebody wants to hear of
+// them; see internal/store.
+func EventsKey(queue string) string { return ours(queue, "ends") }
+
+// EventsWantedKey is the key that exists while a process of ours reads Ends.
+func EventsWantedKey(queue string) string { return ours(queue, "ends:wanted") }
+
+// EventsRelayedKey is the id of the last entry of Ends of which callbacks have been made.
+func EventsRelayedKey(queue string) string { return ours(queue, "ends:told") }
+
+// EventsRelayKey is the key that who makes callbacks of Ends holds meanwhile.
+func EventsRelayKey(queue string) string { return ours(queue, "ends:relay") }
+
+// MinutesKey is the HASH of what happened in one hour to the jobs of a destination, by
+// minute. It is in the slot of the destination's default queue.
+func MinutesKey(destination string, hour int64) string {
+	return ours(Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
+}
+
+// MarksChannel tells workers that something is asked of a job in hand: "<queue> <id>
+// <mark>". All databases of a Redis share it: what is asked stands in the job's hash.
+const MarksChannel = "tidegate:marks"

@@ -1,0 +1,89 @@
+package store_test
+
+import (
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestQueueRoundTrip(t *testing.T) {
+	t.Parallel()
+	want := map[store.Priority]string{
+		store.High: "tidegate:devian-t1:high", store.Default: "tidegate:devian-t1", store.Low: "tidegate:devian-t1:low",
+	}
+	for _, p := range store.Priorities {
+		queue := store.Queue("devian-t1", p)
+		if queue != want[p] {
+			t.Errorf("queue of priority %s is %s, want %s", p, queue, want[p])
+		}
+		if d, back, ok := store.ParseQueue(queue); d != "devian-t1" || back != p || !ok {
+			t.Errorf("%s is parsed as %q, %q, %t", queue, d, back, ok)
+		}
+	}
+	if got := store.Queue("d", ""); got != "tidegate:d" {
+		t.Errorf("without a priority the queue is %s", got)
+	}
+	// Names of destinations that look like priorities.
+	for _, name := range []string{"high", "low", "default"} {
+		for _, p := range store.Priorities {
+			if d, back, ok := store.ParseQueue(store.Queue(name, p)); d != name || back != p || !ok {
+				t.Errorf("%s is parsed as %q, %q, %t", store.Queue(name, p), d, back, ok)
+			}
+		}
+	}
+	if diff := cmp.Diff([]string{"tidegate:d:high", "tidegate:d", "tidegate:d:low"}, store.Queues("d")); diff != "" {
+		t.Errorf("queues, the most urgent first (-want +got):\n%s", diff)
+	}
+}
+
+func TestParseQueueOfOthers(t *testing.T) {
+	t.Parallel()
+	for _, queue := range []string{
+		"", "default", "tidegate", "tidegate:", "tidegate-alerts", "Tidegate:d", " tidegate:d", "other:tidegate:d",
+		"tidegate::high", "tidegate:d:", "tidegate:d:urgent", "tidegate:d:default", "tidegate:d:high:low", "tidegate:d:HIGH",
+	} {
+		if d, p, ok := store.ParseQueue(queue); ok || d != "" || p != "" {
+			t.Errorf("%q is taken for ours: %q, %q, %t", queue, d, p, ok)
+		}
+	}
+}
+
+// The keys are asynq's own, which its tools and its scripts read.
+func TestKeys(t *testing.T) {
+	t.Parallel()
+	for want, got := range map[string]string{
+		"asynq:{tidegate:d:low}:t:":        store.TaskPrefix("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:t:i":       store.TaskKey("tidegate:d:low", "i"),
+		"asynq:{tidegate:d:low}:pending":   store.PendingKey("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:active":    store.ActiveKey("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:lease":     store.LeaseKey("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:scheduled": store.ScheduledKey("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:retry":     store.RetryKey("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:completed": store.CompletedKey("tidegate:d:low"),
+		"asynq:{tidegate:d:low}:paused":    store.PausedKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:failed": store.FailedKey("tidegate:d:low"),
+		// Our own, in the same slot, which the scripts derive from the queue.
+		"tidegate:{tidegate:d:low}:cancelled":  store.ParkedKey("tidegate:d:low", store.StateCancelled),
+		"tidegate:{tidegate:d:low}:expired":    store.ParkedKey("tidegate:d:low", store.StateExpired),
+		"tidegate:{tidegate:d:low}:paused":     store.ParkedKey("tidegate:d:low", store.StatePaused),
+		"tidegate:{tidegate:d:low}:waiting":    store.ParkedKey("tidegate:d:low", store.StateWaiting),
+		"tidegate:{tidegate:d:low}:held":       store.HeldKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:held:k":     store.HeldJobsKey("tidegate:d:low", "k"),
+		"tidegate:{tidegate:d:low}:heldkeys":   store.HeldIndexKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:due":        store.DueKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:deferred:d": store.DeferredKey("tidegate:d:low", "d"),
+		"tidegate:{tidegate:d:low}:expiry":     store.ExpiryKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:batch:b":    store.BatchKey("tidegate:d:low", "b"),
+		"tidegate:{tidegate:d:low}:batches":    store.BatchesKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:ghosts":     store.TombstonesKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:marked":     store.ActionsKey("tidegate:d:low"),
+		"tidegate:{tidegate:d:low}:children:i": store.ChildrenKey("tidegate:d:low", "i"),
+		"tidegate:{tidegate:d:low}:outbox":     store.OutboxKey("tidegate:d:low"),
+	} {
+		if got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}

@@ -1,0 +1,281 @@
+package store
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"unicode/utf8"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// Message is asynq's TaskMessage as far as Tidegate uses it.
+//
+// asynq keeps the type in an internal package, so the encoding is done here,
+// by the field numbers of asynq v0.26.0's asynq.proto; contract tests hold it
+// against what asynq itself writes and reads.
+type Message struct {
+	Type      string
+	Payload   []byte
+	Headers   map[string]string
+	ID        string
+	Queue     string
+	Retry     int32 // always MaxRetry
+	Retried   int32
+	ErrorMsg  string
+	Timeout   int64 // seconds
+	Retention int64 // seconds
+}
+
+// MaxRetry is asynq's retry limit of every job: the policy is ours, and asynq
+// archives a task whose limit is reached before it asks whether the error was
+// a failure at all.
+const MaxRetry = math.MaxInt32
+
+// TaskTimeout is asynq's bound of a run, in seconds. It is far above any call,
+// because asynq frees the slot at that instant while the handler still runs;
+// calls are bounded by the destination's own timeout.
+const TaskTimeout = 7 * 24 * 3600
+
+// Field numbers of asynq.proto.
+const (
+	numType      = 1
+	numPayload   = 2
+	numID        = 3
+	numQueue     = 4
+	numRetry     = 5
+	numRetried   = 6
+	numErrorMsg  = 7
+	numTimeout   = 8
+	numUniqueKey = 10
+	numRetention = 12
+	numGroupKey  = 14
+	numHeaders   = 15
+)
+
+// AppendTo appends the encoded message to b and returns the result.
+func (m *Message) AppendTo(b []byte) []byte {
+	b = appendString(b, numType, m.Type)
+	if len(m.Payload) > 0 {
+		b = protowire.AppendTag(b, numPayload, protowire.BytesType)
+		b = protowire.AppendBytes(b, m.Payload)
+	}
+	b = appendString(b, numID, m.ID)
+	b = appendString(b, numQueue, m.Queue)
+	b = appendVarint(b, numRetry, int64(m.Retry))
+	b = appendVarint(b, numRetried, int64(m.Retried))
+	b = appendString(b, numErrorMsg, m.ErrorMsg)
+	b = appendVarint(b, numTimeout, m.Timeout)
+	b = appendVarint(b, numRetention, m.Retention)
+	for k, v := range m.Headers {
+		size := protowire.SizeTag(1) + protowire.SizeBytes(len(k)) + protowire.SizeTag(2) + protowire.SizeBytes(len(v))
+		b = protowire.AppendTag(b, numHeaders, protowire.BytesType)
+		b = protowire.AppendVarint(b, uint64(size)) //nolint:gosec // a size is never negative
+		b = protowire.AppendTag(b, 1, protowire.BytesType)
+		b = protowire.AppendString(b, k)
+		b = protowire.AppendTag(b, 2, protowire.BytesType)
+		b = protowire.AppendString(b, v)
+	}
+	return b
+}
+
+// PayloadSpan is where the payload stands in an encoded message of TaskType: what is before
+// from and what is from to on is a message without it.
+func PayloadSpan(payload []byte) (from, to int) {
+	from = protowire.SizeTag(numType) + protowire.SizeBytes(len(TaskType))
+	return from, from + protowire.SizeTag(numPayload) + protowire.SizeBytes(len(payload))
+}
+
+func appendString(b []byte, num protowire.Number, s string) []byte {
+	if s == "" {
+		return b
+	}
+	b = protowire.AppendTag(b, num, protowire.BytesType)
+	return protowire.AppendString(b, s)
+}
+
+func appendVarint(b []byte, num protowire.Number, v int64) []byte {
+	if v == 0 {
+		return b
+	}
+	b = protowire.AppendTag(b, num, protowire.VarintType)
+	return protowire.AppendVarint(b, uint64(v)) //nolint:gosec // protobuf encodes negatives as two's complement
+}
+
+var errTruncated = errors.New("truncated")
+
+// DecodeMessage decodes what asynq or AppendTo has encoded. Fields that
+// Tidegate does not use are passed over.
+func DecodeMessage(b []byte) (*Message, error) {
+	m := &Message{}
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return nil, fmt.Errorf("store: decode task message: %w", protowire.ParseError(n))
+		}
+		b = b[n:]
+		var err error
+		if n, err = m.consume(num, typ, b); err != nil {
+			return nil, fmt.Errorf("store: decode task message field %d: %w", num, err)
+		}
+		b = b[n:]
+	}
+	if m.ID == "" || m.Queue == "" {
+		return nil, errors.New("store: decode task message: id or queue missing")
+	}
+	return m, nil
+}
+
+func (m *Message) consume(num protowire.Number, typ protowire.Type, b []byte) (int, error) {
+	switch {
+	case typ == protowire.BytesType:
+		v, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		return n, m.setBytes(num, v)
+	case typ == protowire.VarintType:
+		v, n := protowire.ConsumeVarint(b)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		m.setVarint(num, int64(v)) //nolint:gosec // two's complement, as encoded
+		return n, nil
+	}
+	n := protowire.ConsumeFieldValue(num, typ, b)
+	if n < 0 {
+		return 0, protowire.ParseError(n)
+	}
+	return n, nil
+}
+
+func (m *Message) setBytes(num protowire.Number, v []byte) error {
+	switch num {
+	case numType:
+		m.Type = string(v)
+	case numPayload:
+		m.Payload = append([]byte(nil), v...)
+	case numID:
+		m.ID = string(v)
+	case numQueue:
+		m.Queue = string(v)
+	case numErrorMsg:
+		m.ErrorMsg = string(v)
+	case numHeaders:
+		return m.setHeader(v)
+	}
+	return nil
+}
+
+func (m *Message) setVarint(num protowire.Number, v int64) {
+	switch num {
+	case numRetry:
+		m.Retry = int32(v) //nolint:gosec // an int32 on the wire
+	case numRetried:
+		m.Retried = int32(v) //nolint:gosec // an int32 on the wire
+	case numTimeout:
+		m.Timeout = v
+	case numRetention:
+		m.Retention = v
+	}
+}
+
+func (m *Message) setHeader(b []byte) error {
+	var key, value string
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		if typ != protowire.BytesType {
+			return errTruncated
+		}
+		v, n := protowire.ConsumeBytes(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		switch num {
+		case 1:
+			key = string(v)
+		case 2:
+			value = string(v)
+		}
+		b = b[n:]
+	}
+	if m.Headers == nil {
+		m.Headers = make(map[string]string, 4)
+	}
+	m.Headers[key] = value
+	return nil
+}
+
+var (
+	errNoUTF8 = errors.New("it has text that is not valid UTF-8")
+	errNumber = errors.New("invalid field number")
+)
+
+// CheckMessage says what would keep asynq from decoding a task message, or nil.
+// asynq leaves a task that it cannot decode where it is, and stops looking after
+// the others of its queue.
+func CheckMessage(msg string) error {
+	num, err := checkFields([]byte(msg), func(num protowire.Number, v []byte) error {
+		switch num {
+		case numType, numID, numQueue, numErrorMsg, numUniqueKey, numGroupKey:
+			return checkText(v)
+		case numHeaders:
+			_, err := checkFields(v, checkHeader)
+			return err
+		}
+		return nil
+	})
+	switch {
+	case err == nil:
+		return nil
+	case num == 0:
+		return fmt.Errorf("store: task message: %w", err)
+	}
+	return fmt.Errorf("store: task message field %d: %w", num, err)
+}
+
+// checkHeader checks the name or the value of a header.
+func checkHeader(num protowire.Number, v []byte) error {
+	if num == 1 || num == 2 {
+		return checkText(v)
+	}
+	return nil
+}
+
+func checkText(v []byte) error {
+	if !utf8.Valid(v) {
+		return errNoUTF8
+	}
+	return nil
+}
+
+// checkFields goes through what is encoded in b, and has the fields of bytes
+// checked. It returns the number of the field that is wrong, 0 where that cannot be
+// read.
+func checkFields(b []byte, check func(num protowire.Number, v []byte) error) (protowire.Number, error) {
+	for len(b) > 0 {
+		num, typ, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return 0, protowire.ParseError(n)
+		}
+		if num > protowire.MaxValidNumber {
+			return 0, errNumber
+		}
+		b = b[n:]
+		if n = protowire.ConsumeFieldValue(num, typ, b); n < 0 {
+			return num, protowire.ParseError(n)
+		}
+		if typ == protowire.BytesType {
+			v, _ := protowire.ConsumeBytes(b)
+			if err := check(num, v); err != nil {
+				return num, err
+			}
+		}
+		b = b[n:]
+	}
+	return 0, nil
+}

@@ -1,0 +1,20 @@
+package store
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var pauseQueueScript = script("pause_queue")
+
+// PauseQueue keeps the jobs of a queue from being fetched; false if it was paused
+// already, which leaves the first pause's reason.
+func PauseQueue(ctx context.Context, rdb redis.UniversalClient, queue, by, reason string) (bool, error) {
+	set, err := pauseQueueScript.Run(ctx, rdb, []string{PausedKey(queue)}, queue, by, reason).Int()
+	if err != nil {
+		return false, fmt.Errorf("pause %s: %w", queue, err)
+	}
+	return set == 1, nil
+}

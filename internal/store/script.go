@@ -1,0 +1,64 @@
+package store
+
+import (
+	"context"
+	"embed"
+	"slices"
+	"strings"
+
+	"github.com/redis/go-redis/v9"
+)
+
+//go:embed lua/*.lua
+var luaFiles embed.FS
+
+// source reads a script of this package.
+func source(name string) string {
+	src, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // embedded at build time: cannot be missing
+	}
+	return string(src)
+}
+
+// script makes a Script of a file of this package.
+func script(name string) *Script { return NewScript(source(name)) }
+
+var prelude = source("prelude")
+
+// Script is a script on the keys of one queue, most of which it derives from the ids that
+// it finds. While the queue's slot moves from one node of a Cluster to another, some of
+// them are on the one and some on the other: a script that could begin would be cut off
+// in the middle, or take what has not arrived for gone. So a key that never exists is
+// among its KEYS, the last one: Redis answers TRYAGAIN instead of beginning, until the
+// slot is on one node. A script that touches KEYS[1] alone needs none of this.
+type Script struct{ s *redis.Script }
+
+// NewScript makes a script of a body that starts with what all scripts share: see
+// lua/prelude.lua.
+func NewScript(body string) *Script { return &Script{redis.NewScript(prelude + body)} }
+
+// Run is redis.Script.Run.
+func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	return s.s.Run(ctx, c, whole(keys), args...)
+}
+
+// EvalSha is redis.Script.EvalSha.
+func (s *Script) EvalSha(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
+	return s.s.EvalSha(ctx, c, whole(keys), args...)
+}
+
+// Load is redis.Script.Load.
+func (s *Script) Load(ctx context.Context, c redis.Scripter) *redis.StringCmd {
+	return s.s.Load(ctx, c)
+}
+
+// Hash is redis.Script.Hash.
+func (s *Script) Hash() string { return s.s.Hash() }
+
+// whole adds the key that never exists, in the slot of the others.
+func whole(keys []string) []string {
+	_, tag, _ := strings.Cut(keys[0], "{")
+	tag, _, _ = strings.Cut(tag, "}")
+	return append(slices.Clip(keys), GuardKey(tag))
+}

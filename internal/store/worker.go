@@ -1,0 +1,143 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// WorkerSilence is how long a worker may give no sign of life before it counts as gone.
+// It gives one every ten seconds, and takes its entry out when it stops.
+const WorkerSilence = 30 * time.Second
+
+// LiveWorkers reads the entries of WorkersKey and leaves out workers that are gone.
+func LiveWorkers(entries map[string]string, now time.Time) map[string]Worker {
+	live := map[string]Worker{}
+	for name, text := range entries {
+		var w Worker
+		// What cannot be read is of a later version of this program, perhaps.
+		if json.Unmarshal([]byte(text), &w) == nil && now.Sub(time.UnixMilli(w.SeenAt)) <= WorkerSilence {
+			live[name] = w
+		}
+	}
+	return live
+}
+
+// Worker is what a worker says of itself in WorkersKey, as JSON. Times are unix
+// milliseconds.
+type Worker struct {
+	StartedAt    int64    `json:"started_at"`
+	SeenAt       int64    `json:"seen_at"`
+	Destinations []string `json:"destinations"`
+	// Unreachable are those that its calls do not leave for.
+	Unreachable map[string]Unreachable `json:"unreachable,omitempty"`
+	// Settings are hashes of the settings of each destination that all workers should
+	// have alike, by name; see HashSetting.
+	Settings map[string]map[string]string `json:"settings,omitempty"`
+	// ClockOffset is how far its clock is ahead of Redis's, milliseconds.
+	ClockOffset int64 `json:"clock_offset_ms,omitempty"`
+}
+
+// Unreachable says since when, in unix milliseconds, and why calls do not leave.
+type Unreachable struct {
+	Since   int64  `json:"since"`
+	Problem string `json:"problem"`
+}
+
+// LargestClockOffset is how far a worker's clock may be from Redis's.
+const LargestClockOffset = 5 * time.Second
+
+// HashSetting is what is kept of a setting: enough to see that two differ, and too
+// little to find out what it is.
+func HashSetting(destination, name, value string) string {
+	sum := sha256.Sum256([]byte(destination + "\x00" + name + "\x00" + value))
+	return hex.EncodeToString(sum[:4])
+}
+
+// ReadLiveWorkers reads the workers that have given a sign of life lately, by name.
+func ReadLiveWorkers(ctx context.Context, rdb redis.Cmdable) (map[string]Worker, error) {
+	entries, err := rdb.HGetAll(ctx, WorkersKey).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read workers: %w", err)
+	}
+	now, err := rdb.Time(ctx).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the time: %w", err)
+	}
+	return LiveWorkers(entries, now), nil
+}
+
+// Disagreement is what the workers of one fleet have different and should have alike.
+type Disagreement struct {
+	// Destination that the setting is of; "" for a clock.
+	Destination string
+	// Setting is its name, such as rate; clock for a clock.
+	Setting string
+	// Workers that have it differently, by name.
+	Workers []string
+	// Problem says it in words.
+	Problem string
+}
+
+// mostNamed bounds the workers that a Problem names of each side.
+const mostNamed = 5
+
+// Disagreements compares workers, by name. The result is ordered by destination and
+// setting.
+func Disagreements(workers map[string]Worker) []Disagreement {
+	type setting struct{ destination, name string }
+	sides := map[setting]map[string][]string{} // by hash, the workers
+	var out []Disagreement
+	for _, name := range slices.Sorted(maps.Keys(workers)) {
+		w := workers[name]
+		for destination, settings := range w.Settings {
+			for s, hash := range settings {
+				of := setting{destination, s}
+				if sides[of] == nil {
+					sides[of] = map[string][]string{}
+				}
+				sides[of][hash] = append(sides[of][hash], name)
+			}
+		}
+		if ahead := time.Duration(w.ClockOffset) * time.Millisecond; ahead.Abs() > LargestClockOffset {
+			direction := "ahead of"
+			if ahead < 0 {
+				direction = "behind"
+			}
+			out = append(out, Disagreement{Setting: "clock", Workers: []string{name}, Problem: fmt.Sprintf(
+				"the clock of worker %s is %s %s Redis's; set it by NTP", name, ahead.Abs().Round(time.Second), direction)})
+		}
+	}
+	for of, byHash := range sides {
+		if len(byHash) < 2 {
+			continue
+		}
+		d := Disagreement{Destination: of.destination, Setting: of.name}
+		var named []string
+		for _, names := range byHash {
+			d.Workers = append(d.Workers, names...)
+			text := strings.Join(names[:min(len(names), mostNamed)], ", ")
+			if more := len(names) - mostNamed; more > 0 {
+				text += fmt.Sprintf(" and %d more", more)
+			}
+			named = append(named, text)
+		}
+		slices.Sort(d.Workers)
+		slices.Sort(named)
+		d.Problem = fmt.Sprintf("workers disagree on the %s of %s: %s", of.name, of.destination, strings.Join(named, " / "))
+		out = append(out, d)
+	}
+	slices.SortFunc(out, func(a, b Disagreement) int {
+		return cmp.Or(strings.Compare(a.Destination, b.Destination), strings.Compare(a.Setting, b.Setting), slices.Compare(a.Workers, b.Workers))
+	})
+	return out
+}
