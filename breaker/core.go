@@ -77,7 +77,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		o.IgnoreHints, o.Rate = true, Rate{}
 	}
 	k := &core{
-		options: o, rdb: rdb, place: placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
+		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		flights: newFlights(c.now()),
 		refresh: make(chan struct{}, 1),
 		joins:   newJoins(),
@@ -236,7 +236,7 @@ func (c *core) placeOf(key string) place {
 	if key == "" {
 		return c.place
 	}
-	return placeOf(c.place.name, key)
+	return c.place.namespace.placeOf(c.place.name, key)
 }
 
 // refused says that Redis answered, with an error: the script did not run.

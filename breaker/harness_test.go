@@ -216,7 +216,7 @@ func get(h *harness) string { return describe(h.operate(statusScript, "")) }
 
 func (h *harness) operate(s *script, who string, own ...any) Status {
 	h.t.Helper()
-	status, err := operate(h.t.Context(), h.rdb, h.name(), s, caller{now: h.clock.redisNow(), who: who}, own...)
+	status, err := DefaultNamespace.operate(h.t.Context(), h.rdb, h.name(), s, caller{now: h.clock.redisNow(), who: who}, own...)
 	if err != nil {
 		h.t.Fatal(err)
 	}

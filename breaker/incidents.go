@@ -94,11 +94,16 @@ type incident struct {
 // "destination/key"), oldest first, the one that lasts included; all that are kept
 // (200, of a key 20) if limit is not above 0.
 func Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
-	destination, key, err := ParseName(name)
+	return DefaultNamespace.Incidents(ctx, rdb, name, limit)
+}
+
+// Incidents is the function Incidents in n.
+func (n Namespace) Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
+	p, err := n.parse(name)
 	if err != nil {
 		return nil, err
 	}
-	now, err := Get(ctx, rdb, name)
+	now, err := n.Get(ctx, rdb, name)
 	if err != nil {
 		return nil, err
 	}
@@ -108,7 +113,7 @@ func Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limi
 	if limit > 0 {
 		last = int64(limit) - 1
 	}
-	entries, err := rdb.LRange(ctx, placeOf(destination, key).incidents, 0, last).Result()
+	entries, err := rdb.LRange(ctx, p.incidents, 0, last).Result()
 	if err != nil {
 		return nil, unavailable("read incidents of", name, err)
 	}

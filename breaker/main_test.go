@@ -121,3 +121,5 @@ func awaitSubscribers(t testing.TB, rdb redis.UniversalClient, destination strin
 		return err == nil && got[channel] >= n
 	})
 }
+
+func placeOf(destination, key string) place { return DefaultNamespace.placeOf(destination, key) }

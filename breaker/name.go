@@ -11,8 +11,25 @@ import (
 
 var (
 	destinationPattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+	namespacePattern   = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
 	keyPattern         = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$`)
 )
+
+// Namespace is the prefix of all keys and channels of an installation's breakers in Redis.
+// "" means [DefaultNamespace]. The methods do what the functions of the same names do.
+type Namespace string
+
+// DefaultNamespace is the [Namespace] of [Options] that name none, and of [Get], [List] and
+// the other functions.
+const DefaultNamespace Namespace = "tidegate"
+
+// Validate returns an error if n is not valid: want [a-z0-9][a-z0-9-]{0,30}, or "".
+func (n Namespace) Validate() error {
+	if n != "" && !namespacePattern.MatchString(string(n)) {
+		return fmt.Errorf("namespace %q is not valid: want 1 to 31 of a-z, 0-9 and '-', not starting with '-'", string(n))
+	}
+	return nil
+}
 
 func validDestination(name string) error {
 	if !destinationPattern.MatchString(name) {
@@ -44,6 +61,18 @@ func ParseName(name string) (destination, key string, err error) {
 		return "", "", fmt.Errorf("breaker: name %q: %w", name, err)
 	}
 	return destination, key, nil
+}
+
+// parse returns the place of a breaker by its name.
+func (n Namespace) parse(name string) (place, error) {
+	destination, key, err := ParseName(name)
+	if err == nil {
+		err = n.Validate()
+	}
+	if err != nil {
+		return place{}, err
+	}
+	return n.placeOf(destination, key), nil
 }
 
 // ProcessName is the name of this process: host:pid, with some random characters in a

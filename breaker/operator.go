@@ -40,19 +40,29 @@ type ForceOptions struct {
 // "destination/key". A breaker that nobody has used is CLOSED. The error is of an
 // invalid name, or wraps [ErrUnavailable].
 func Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, error) {
-	return operate(ctx, rdb, name, statusScript, caller{})
+	return DefaultNamespace.Get(ctx, rdb, name)
+}
+
+// Get is the function Get in n.
+func (n Namespace) Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, error) {
+	return n.operate(ctx, rdb, name, statusScript, caller{})
 }
 
 // List reads the breaker of a destination, and behind it those of its keys that
 // are not plainly CLOSED, by name.
 func List(ctx context.Context, rdb redis.UniversalClient, destination string) ([]Status, error) {
-	first, err := Get(ctx, rdb, destination)
+	return DefaultNamespace.List(ctx, rdb, destination)
+}
+
+// List is the function List in n.
+func (n Namespace) List(ctx context.Context, rdb redis.UniversalClient, destination string) ([]Status, error) {
+	first, err := n.Get(ctx, rdb, destination)
 	if err != nil {
 		return nil, err
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	p := placeOf(first.Name, "")
+	p := n.placeOf(first.Name, "")
 	var keys []Status
 	for since := uint64(0); ; {
 		own := []any{since, "1", snapshotPage}
@@ -84,19 +94,29 @@ func List(ctx context.Context, rdb redis.UniversalClient, destination string) ([
 // whatever state it is in. Later hints do not shorten that. An OPEN breaker's
 // incident goes on under the same id. A tripped destination holds all of its keys.
 func Trip(ctx context.Context, rdb redis.UniversalClient, name string, o TripOptions) (Status, error) {
+	return DefaultNamespace.Trip(ctx, rdb, name, o)
+}
+
+// Trip is the function Trip in n.
+func (n Namespace) Trip(ctx context.Context, rdb redis.UniversalClient, name string, o TripOptions) (Status, error) {
 	if err := validByHand(o.For, o.Reason); err != nil {
 		return Status{}, fmt.Errorf("breaker: trip %s: %w", name, err)
 	}
-	return operate(ctx, rdb, name, tripScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+	return n.operate(ctx, rdb, name, tripScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
 }
 
 // ForceClosed closes a breaker for all instances and keeps it CLOSED whatever the
 // API answers, for a time or until it is reset or tripped.
 func ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o ForceOptions) (Status, error) {
+	return DefaultNamespace.ForceClosed(ctx, rdb, name, o)
+}
+
+// ForceClosed is the function ForceClosed in n.
+func (n Namespace) ForceClosed(ctx context.Context, rdb redis.UniversalClient, name string, o ForceOptions) (Status, error) {
 	if err := validByHand(o.For, o.Reason); err != nil {
 		return Status{}, fmt.Errorf("breaker: force %s: %w", name, err)
 	}
-	return operate(ctx, rdb, name, forceScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
+	return n.operate(ctx, rdb, name, forceScript, caller{who: o.By}, millis(o.For), strings.ToValidUTF8(o.Reason, "\uFFFD"))
 }
 
 func validByHand(length time.Duration, reason string) error {
@@ -115,13 +135,23 @@ func validByHand(length time.Duration, reason string) error {
 // grown. Calls start slowly after an incident; a second Reset ends that. by is who
 // resets it; "" means host:pid of this process.
 func Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
-	return operate(ctx, rdb, name, resetScript, caller{who: by})
+	return DefaultNamespace.Reset(ctx, rdb, name, by)
+}
+
+// Reset is the function Reset in n.
+func (n Namespace) Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
+	return n.operate(ctx, rdb, name, resetScript, caller{who: by})
 }
 
 // History returns the last limit transitions of a breaker, oldest first; all that
 // are kept (1,000, of a key 20) if limit is not above 0.
 func History(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Event, error) {
-	destination, key, err := ParseName(name)
+	return DefaultNamespace.History(ctx, rdb, name, limit)
+}
+
+// History is the function History in n.
+func (n Namespace) History(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Event, error) {
+	p, err := n.parse(name)
 	if err != nil {
 		return nil, fmt.Errorf("breaker: history: %w", err)
 	}
@@ -134,7 +164,7 @@ func History(ctx context.Context, rdb redis.UniversalClient, name string, limit 
 	if limit > 0 {
 		last = int64(limit) - 1
 	}
-	history, err := readHistory(ctx, rdb, name, placeOf(destination, key).history, 0, last)
+	history, err := readHistory(ctx, rdb, name, p.history, 0, last)
 	if err != nil {
 		return nil, err
 	}
@@ -162,7 +192,12 @@ type Transitions struct {
 // command where nothing has happened. The error is of an invalid name or limit, or wraps
 // [ErrUnavailable].
 func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
-	if err := validDestination(destination); err != nil {
+	return DefaultNamespace.ReadTransitions(ctx, rdb, destination, after, limit)
+}
+
+// ReadTransitions is the function ReadTransitions in n.
+func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
+	if err := errors.Join(validDestination(destination), n.Validate()); err != nil {
 		return Transitions{}, fmt.Errorf("breaker: transitions: %w", err)
 	}
 	if limit < 1 {
@@ -170,7 +205,7 @@ func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	p := placeOf(destination, "")
+	p := n.placeOf(destination, "")
 	newest, err := rdb.HGet(ctx, p.keys[1], ":transition").Uint64()
 	switch {
 	case errors.Is(err, redis.Nil) || err == nil && newest == after:
@@ -196,8 +231,8 @@ func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination
 }
 
 // operate runs a script for somebody who needs no Breaker.
-func operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
-	destination, key, err := ParseName(name)
+func (n Namespace) operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
+	p, err := n.parse(name)
 	if err != nil {
 		return Status{}, err
 	}
@@ -210,12 +245,12 @@ func operate(ctx context.Context, rdb redis.UniversalClient, name string, s *scr
 	c.who = strings.ToValidUTF8(c.who, "\uFFFD")
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	r, err := s.run(ctx, rdb, placeOf(destination, key), c, own...)
+	r, err := s.run(ctx, rdb, p, c, own...)
 	if err != nil {
 		return Status{}, unavailable(s.operation, name, err)
 	}
-	status := r.of(key).statusAt(r.now, time.Now())
-	if s == statusScript && key == "" {
+	status := r.of(p.key).statusAt(r.now, time.Now())
+	if s == statusScript && p.key == "" {
 		status.Rate = parseRateStatus(r.more)
 	}
 	return status, nil

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -31,6 +32,11 @@ type Options struct {
 	// Destination names what the breaker protects; instances with the same
 	// Redis and destination share one breaker. [a-z0-9][a-z0-9-]{0,62}.
 	Destination string
+
+	// Namespace is the prefix of all keys and channels, so that two installations can
+	// share a database. "" means "tidegate"; [a-z0-9][a-z0-9-]{0,30}. Operators reach the
+	// breakers of another one by the methods of [Namespace].
+	Namespace string
 
 	// FailureThreshold is how many consecutive rate-limited answers open the
 	// breaker. 0 means 3; at least 1.
@@ -115,6 +121,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	o.Namespace = cmp.Or(o.Namespace, string(DefaultNamespace))
 	if o.FailureThreshold == 0 {
 		o.FailureThreshold = DefaultFailureThreshold
 	}
@@ -159,6 +166,9 @@ func (o Options) validate() error {
 		errs = append(errs, fmt.Errorf(format, args...))
 	}
 	if err := validDestination(o.Destination); err != nil {
+		errs = append(errs, err)
+	}
+	if err := Namespace(o.Namespace).Validate(); err != nil {
 		errs = append(errs, err)
 	}
 	if o.FailureThreshold < 1 {

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"embed"
 	"encoding/json"
@@ -56,6 +57,7 @@ func newScript(name string, shared ...string) *script {
 
 // place is where one breaker lives in Redis. All keys are in one slot.
 type place struct {
+	namespace Namespace
 	name      string // of the destination
 	key       string
 	keys      []string // KEYS of every script, as in the prelude
@@ -65,11 +67,11 @@ type place struct {
 	channel   string
 }
 
-func placeOf(destination, key string) place {
-	prefix := "tidegate:{" + destination + "}:"
+func (n Namespace) placeOf(destination, key string) place {
+	prefix := string(cmp.Or(n, DefaultNamespace)) + ":{" + destination + "}:"
 	at := func(what string) string { return prefix + "breaker-" + what }
 	p := place{
-		name: destination, key: key, events: at("events"),
+		namespace: n, name: destination, key: key, events: at("events"),
 		history: at("history"), incidents: at("incidents"), channel: prefix + "breaker:events",
 	}
 	p.keys = []string{

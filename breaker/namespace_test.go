@@ -1,0 +1,102 @@
+package breaker
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// Two installations share a database: what happens to a breaker of one changes nothing
+// in the other, and no key of the one is a key of the other.
+func TestNamespacesOfOneDatabaseAreApart(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		d := redistest.Name(t, "shared")
+		other := Namespace(redistest.Name(t, "ns")[:8])
+		options := Options{Destination: d, RefreshInterval: 20 * time.Millisecond, FailureThreshold: 1}
+		b := start(t, rdb, options)
+		options.Namespace = string(other)
+		c := start(t, rdb, options)
+
+		permit, err := c.Allow(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p, err := b.Allow(permit.Context(t.Context())); err != nil || p.c == nil {
+			t.Errorf("a permit of another namespace counts: %+v, %v", p, err)
+		}
+		if _, err := permit.Report(t.Context(), RateLimited(time.Hour)); err != nil {
+			t.Fatal(err)
+		}
+		awaitView(t, c, "OPEN", func(v View) bool { return v.State == Open })
+		if _, err := Trip(t.Context(), rdb, d+"/bob", TripOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		awaitView(t, b.Key("bob"), "OPEN", func(v View) bool { return v.State == Open })
+
+		for _, test := range []struct {
+			of             Namespace
+			states         string
+			events, closed int
+		}{{DefaultNamespace, "CLOSED OPEN", 0, 0}, {"", "CLOSED OPEN", 0, 0}, {other, "OPEN", 1, 1}} {
+			all, err := test.of.List(t.Context(), rdb, d)
+			var states []string
+			for _, s := range all {
+				states = append(states, s.State.String())
+			}
+			if got := strings.Join(states, " "); err != nil || got != test.states {
+				t.Errorf("List in %q: %q, %v; want %q", test.of, got, err, test.states)
+			}
+			history, err := test.of.History(t.Context(), rdb, d, 0)
+			if err != nil || len(history) != test.events {
+				t.Errorf("History in %q: %+v, %v", test.of, history, err)
+			}
+			incidents, err := test.of.Incidents(t.Context(), rdb, d, 0)
+			if err != nil || len(incidents) != test.closed {
+				t.Errorf("Incidents in %q: %+v, %v", test.of, incidents, err)
+			}
+			transitions, err := test.of.ReadTransitions(t.Context(), rdb, d, 0, 10)
+			if err != nil || len(transitions.Events) != 1 {
+				t.Errorf("transitions in %q: %+v, %v", test.of, transitions, err)
+			}
+		}
+		if v := b.View(); v.State != Closed {
+			t.Errorf("opened by another namespace: %+v", v)
+		}
+		if s, err := other.Reset(t.Context(), rdb, d, "ann"); err != nil || s.State != Closed {
+			t.Errorf("Reset: %+v, %v", s, err)
+		}
+		keys, err := rdb.Keys(t.Context(), string(other)+":{"+d+"}:*").Result()
+		if err != nil || len(keys) == 0 {
+			t.Errorf("keys of %q: %v, %v", other, keys, err)
+		}
+	})
+}
+
+func TestNamespaceIsValidated(t *testing.T) {
+	t.Parallel()
+	rdb := embedded(t)
+	for _, n := range []Namespace{"-a", "A", "a:b", "a{b}", Namespace(strings.Repeat("a", 32))} {
+		ctx := context.Background()
+		for what, err := range map[string]error{
+			"New":             second1(New(ctx, rdb, Options{Destination: "api", Namespace: string(n)})),
+			"Get":             second1(n.Get(ctx, rdb, "api")),
+			"List":            second1(n.List(ctx, rdb, "api")),
+			"Trip":            second1(n.Trip(ctx, rdb, "api", TripOptions{})),
+			"ForceClosed":     second1(n.ForceClosed(ctx, rdb, "api", ForceOptions{})),
+			"Reset":           second1(n.Reset(ctx, rdb, "api", "")),
+			"History":         second1(n.History(ctx, rdb, "api", 0)),
+			"Incidents":       second1(n.Incidents(ctx, rdb, "api", 0)),
+			"ReadTransitions": second1(n.ReadTransitions(ctx, rdb, "api", 0, 1)),
+		} {
+			if err == nil || !strings.Contains(err.Error(), "namespace") {
+				t.Errorf("%s with the namespace %q: %v", what, n, err)
+			}
+		}
+	}
+}
