@@ -51,9 +51,9 @@ test-race: redis cc curl chromium ## Run the tests only, with the race detector
 	done
 
 .PHONY: test-client
-test-client: redis ## Test the HTTP API with a client that a generator made of its document
-	@# What a generated client needs is no dependency of ours: it is a module of its own.
-	cd internal/api/clienttest && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./...
+test-client: redis ## Test the HTTP API with a client that is generated from its document
+	@# What a generated client needs is not a dependency of ours: it is a module of its own.
+	cd internal/api/clienttest && $(GO) generate ./... && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Run golangci-lint

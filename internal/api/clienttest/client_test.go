@@ -215,24 +215,3 @@ func TestGeneratedClient(t *testing.T) {
 		t.Errorf("with a wrong token: %v, %s %s", err, seen.Status(), seen.Body)
 	}
 }
-
-// The committed client is what the committed document says.
-func TestClientIsGenerated(t *testing.T) {
-	dir := t.TempDir()
-	out := filepath.Join(dir, "client.gen.go")
-	cmd := exec.CommandContext(t.Context(), "go", "tool", "oapi-codegen", "-package", "clienttest", "-generate", "types,client", "-o", out, "../openapi.json")
-	if text, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, text)
-	}
-	made, err := os.ReadFile(out) //nolint:gosec // of our own directory
-	if err != nil {
-		t.Fatal(err)
-	}
-	committed, err := os.ReadFile("client.gen.go")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if string(made) != string(committed) {
-		t.Error("client.gen.go is not what openapi.json says; run: go generate in internal/api/clienttest")
-	}
-}
