@@ -31,7 +31,7 @@ breaker: the Redis client is nil`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	for _, name := range []string{"", "-a", "a b", "a/", "ä", strings.Repeat("a", 64)} {
 		if _, err := New(t.Context(), rdb, Options{Destination: name}); err == nil {
 			t.Errorf("destination %q is accepted", name)
@@ -59,7 +59,7 @@ func TestDefaults(t *testing.T) {
 
 func TestTripIsValidated(t *testing.T) {
 	t.Parallel()
-	_, err := Trip(t.Context(), embedded(t), "api", TripOptions{For: -time.Second, Reason: strings.Repeat("é", 501)})
+	_, err := Trip(t.Context(), redistest.Embedded(t), "api", TripOptions{For: -time.Second, Reason: strings.Repeat("é", 501)})
 	want := `breaker: trip api: the time is -1s: want more than 0, or 0 for "until it is reset"
 the reason has 501 characters: want at most 500`
 	if err == nil || err.Error() != want {
@@ -69,7 +69,7 @@ the reason has 501 characters: want at most 500`
 
 func TestOperatorsSeeWhoAndWhy(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		d := redistest.Name(t, "operator")
 		reason := `maintenance "v2" <b> \ ` + "\n\u2028é 日本 \xff"
 		s, err := Trip(t.Context(), rdb, d, TripOptions{For: 10 * time.Minute, Reason: reason, By: "ann@office"})
@@ -238,7 +238,7 @@ func TestNames(t *testing.T) {
 // Generations are microseconds: 16 digits, of which Lua would keep 14.
 func TestNumbersKeepAllTheirDigits(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 1, Cooldown: time.Second})
 		h.clock.advance(0, 457*time.Microsecond)
 		permit, err := h.b.Allow(t.Context())
@@ -312,7 +312,7 @@ func TestKeysAreInOneSlotAndNoKeyCanCollide(t *testing.T) {
 
 func TestUnusedBreakerLeavesNothingInRedis(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	b := start(t, rdb, Options{Destination: "api"})
 	if err := healthyCall(t.Context(), b); err != nil {
 		t.Fatal(err)

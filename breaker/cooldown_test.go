@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestCooldownLevel(t *testing.T) {
@@ -59,7 +61,7 @@ func TestJitterIsAddedToCooldownsThatHaveGrown(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 				o := Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, MaxCooldown: 35 * second, CooldownJitter: c.jitter}
 				h := newHarness(t, rdb, o)
 				seen := map[time.Duration]bool{}
@@ -109,7 +111,7 @@ func TestFailedProbesWaitNoLongerThanAGrownCooldown(t *testing.T) {
 func TestWindowThatRefusalsRenewIsClimbedOnce(t *testing.T) {
 	t.Parallel()
 	const window, allowed, windows, took = 20 * second, 40, 10, 50 * time.Millisecond
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 1, Cooldown: 3 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxInFlight: 8})
 		started := h.clock.now()
 		var cooldowns []time.Duration

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestDo(t *testing.T) {
@@ -29,7 +31,7 @@ func TestDo(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 				h := newHarness(t, rdb, Options{})
 				call(RateLimited(0))(h) // something that a success resets
 				calls := 0
@@ -53,7 +55,7 @@ func TestDo(t *testing.T) {
 
 func TestDoCallsNothingWhileOpen(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, embedded(t), Options{ProbeTimeout: 7 * second})
+	h := newHarness(t, redistest.Embedded(t), Options{ProbeTimeout: 7 * second})
 	call(RateLimited(minute))(h)
 	err := h.b.Do(t.Context(), func(context.Context) error {
 		t.Error("called")
@@ -79,7 +81,7 @@ func TestDoCallsNothingWhileOpen(t *testing.T) {
 
 func TestDoReportsAPanicAndACancelledCall(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, embedded(t), Options{ProbeTimeout: 7 * second})
+	h := newHarness(t, redistest.Embedded(t), Options{ProbeTimeout: 7 * second})
 	call(RateLimited(minute))(h)
 	h.clock.advance(minute, minute)
 	func() {
@@ -110,7 +112,7 @@ func TestDoReportsAPanicAndACancelledCall(t *testing.T) {
 func TestDoJudgesAsTold(t *testing.T) {
 	t.Parallel()
 	teapot := errors.New("418")
-	h := newHarness(t, embedded(t), Options{Judge: func(err error) Outcome {
+	h := newHarness(t, redistest.Embedded(t), Options{Judge: func(err error) Outcome {
 		if errors.Is(err, teapot) {
 			return RateLimited(time.Minute).WithScope(ScopeGlobal)
 		}

@@ -42,7 +42,7 @@ func (r *recorder) all() []Event {
 // await waits for n events, then returns all.
 func (r *recorder) await(t *testing.T, n int) []Event {
 	t.Helper()
-	eventually(t, fmt.Sprintf("%d events", n), func() bool { return len(r.all()) >= n })
+	redistest.Eventually(t, fmt.Sprintf("%d events", n), func() bool { return len(r.all()) >= n })
 	return r.all()
 }
 
@@ -220,7 +220,7 @@ func TestEventsReachEveryInstanceOnceAndInOrder(t *testing.T) {
 func awaitProbe(t *testing.T, b *Breaker, o Outcome) {
 	t.Helper()
 	var permit Permit
-	eventually(t, "a probe", func() bool {
+	redistest.Eventually(t, "a probe", func() bool {
 		var err error
 		permit, err = b.Allow(t.Context())
 		return err == nil
@@ -331,7 +331,7 @@ func TestInstanceThatOnlyWaitsCostsThreeCommandsPerRead(t *testing.T) {
 			}
 		}
 		s.ResetStats(t)
-		eventually(t, "20 reads", func() bool { return s.CommandStats(t)["evalsha"] >= 20 })
+		redistest.Eventually(t, "20 reads", func() bool { return s.CommandStats(t)["evalsha"] >= 20 })
 		stats := s.CommandStats(t)
 		var total int64
 		for _, n := range stats {

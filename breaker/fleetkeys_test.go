@@ -55,7 +55,7 @@ func TestMoreKeysChangeThanOneReadBrings(t *testing.T) {
 	tripAll(t, rdb, d, 1)
 	tripAll(t, rdb, d, keys-1)
 	b.askRefresh()
-	eventually(t, "all keys OPEN", func() bool { return openKeys(b) == keys-1 })
+	redistest.Eventually(t, "all keys OPEN", func() bool { return openKeys(b) == keys-1 })
 	listed, err := List(t.Context(), rdb, d)
 	if err != nil || len(listed) != keys {
 		t.Fatalf("%d breakers are listed, %v; want the destination's and %d keys'", len(listed), err, keys-1)
@@ -154,7 +154,7 @@ func TestFlushAllWithAThousandOpenKeys(t *testing.T) {
 	}
 	for _, b := range []*Breaker{hearing, notHearing} {
 		awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
-		eventually(t, "all keys OPEN", func() bool { return openKeys(b) == keys })
+		redistest.Eventually(t, "all keys OPEN", func() bool { return openKeys(b) == keys })
 	}
 	heard.await(t, keys+1)
 	if err := rdb.FlushAll(t.Context()).Err(); err != nil {
@@ -162,7 +162,7 @@ func TestFlushAllWithAThousandOpenKeys(t *testing.T) {
 	}
 	for _, b := range []*Breaker{hearing, notHearing} {
 		awaitView(t, b, "CLOSED", func(v View) bool { return v.State == Closed })
-		eventually(t, "nothing known of keys", func() bool { return b.keys.n.Load() == 0 })
+		redistest.Eventually(t, "nothing known of keys", func() bool { return b.keys.n.Load() == 0 })
 		report(t, b.Key("k0001"), Success())
 	}
 	// Each incident has ended, once.
@@ -219,7 +219,7 @@ func TestLossThatIsWrittenOverAtOnce(t *testing.T) {
 	b := start(t, s.Client(t), Options{Destination: d, RefreshInterval: time.Hour, OnEvent: heard.add})
 	awaitSubscribers(t, rdb, d, 1)
 	tripAll(t, rdb, d, 3)
-	eventually(t, "all keys OPEN", func() bool { return openKeys(b) == 3 })
+	redistest.Eventually(t, "all keys OPEN", func() bool { return openKeys(b) == 3 })
 	if err := b.readSnapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -227,13 +227,13 @@ func TestLossThatIsWrittenOverAtOnce(t *testing.T) {
 	if _, err := Trip(t.Context(), rdb, d+"/other", TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the other key OPEN", func() bool { return openKeys(b) == 4 })
+	redistest.Eventually(t, "the other key OPEN", func() bool { return openKeys(b) == 4 })
 	if err := b.readSnapshot(t.Context()); err != nil || openKeys(b) != 4 {
 		t.Fatalf("an ordinary read found it (%v): this test is not needed any more", err)
 	}
 	b.whole.Store(true)
 	b.askRefresh()
-	eventually(t, "one key OPEN", func() bool { return openKeys(b) == 1 })
+	redistest.Eventually(t, "one key OPEN", func() bool { return openKeys(b) == 1 })
 	lost := 0
 	for _, e := range heard.await(t, 7) {
 		if e.Cause == CauseLost && e.Name != d+"/other" {
@@ -367,7 +367,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 	if err := replica.SlaveOf(t.Context(), host, port).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the replica to know", func() bool {
+	redistest.Eventually(t, "the replica to know", func() bool {
 		list, err := List(t.Context(), main, d)
 		if err != nil || len(list) != 3 {
 			t.Fatal(list, err)
@@ -403,7 +403,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 		t.Errorf("incidents that ended because they were lost: %v", ended)
 	}
 	// What comes after is newer than all that was.
-	eventually(t, "the subscription to the new main", func() bool {
+	redistest.Eventually(t, "the subscription to the new main", func() bool {
 		n, err := replica.PubSubNumSub(t.Context(), placeOf(d, "").channel).Result()
 		return err == nil && n[placeOf(d, "").channel] > 0
 	})
@@ -415,7 +415,7 @@ func TestFailoverToAReplicaThatWasBehind(t *testing.T) {
 		}
 		awaitView(t, b.Key(key), key+" to be CLOSED", func(v View) bool { return v.State == Closed && v.Free })
 	}
-	eventually(t, "a call under each key", func() bool {
+	redistest.Eventually(t, "a call under each key", func() bool {
 		for key := range want {
 			if _, err := b.Key(key).Allow(t.Context()); err != nil {
 				if !errors.Is(err, ErrUnavailable) && !errors.Is(err, ErrOpen) {

@@ -93,7 +93,7 @@ func TestPermitsThatAreNeverReportedEndAfterProbeTimeout(t *testing.T) {
 // Sixteen goroutines come and go, and report twice; the counts stay right.
 func TestFlightsUnderManyGoroutines(t *testing.T) {
 	t.Parallel()
-	b := start(t, embedded(t), Options{Destination: "api", RefreshInterval: time.Hour})
+	b := start(t, redistest.Embedded(t), Options{Destination: "api", RefreshInterval: time.Hour})
 	var group sync.WaitGroup
 	const goroutines, rounds = 16, 500
 	kept := make([]Permit, goroutines)

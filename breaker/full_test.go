@@ -52,7 +52,7 @@ func TestFullRedisTakesEverything(t *testing.T) {
 		if _, err := Trip(t.Context(), rdb, name, TripOptions{For: time.Millisecond}); err != nil {
 			t.Errorf("%s: trip: %v", name, err)
 		}
-		eventually(t, "a probe", func() bool {
+		redistest.Eventually(t, "a probe", func() bool {
 			if err := b.readSnapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}

@@ -75,7 +75,7 @@ func (c *fakeClock) clock() clock { return clock{now: c.now, redis: c.redisNow} 
 // runRows runs the rows on both kinds of Redis.
 func runRows(t *testing.T, o Options, rows ...row) {
 	t.Helper()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, o)
 		var last time.Duration
 		for i, r := range rows {

@@ -68,7 +68,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 
 func TestHashesOfIdleKeysEndByThemselves(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 2, Cooldown: minute})
 		ttl := func(key string) time.Duration {
 			t.Helper()
@@ -113,7 +113,7 @@ func TestHashesOfIdleKeysEndByThemselves(t *testing.T) {
 // Forgotten keys that were not CLOSED end their incident for whoever listens.
 func TestForgottenOpenKeyEndsItsIncident(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 1})
 		of("k", call(RateLimited(minute)))(h)
 		incident := h.b.Key("k").Status().Incident
@@ -175,7 +175,7 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 	}
 	// Whoever waits reads once a time, however many keys there are.
 	s.ResetStats(t)
-	eventually(t, "20 reads", func() bool { return s.CommandStats(t)["evalsha"] >= 20 })
+	redistest.Eventually(t, "20 reads", func() bool { return s.CommandStats(t)["evalsha"] >= 20 })
 	stats := s.CommandStats(t)
 	var total int64
 	for _, n := range stats {
@@ -189,7 +189,7 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 	if err := rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "forgetting", func() bool { return b.keys.n.Load() == 0 })
+	redistest.Eventually(t, "forgetting", func() bool { return b.keys.n.Load() == 0 })
 }
 
 func usedMemory(t *testing.T, rdb redis.UniversalClient) int64 {

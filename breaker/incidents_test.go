@@ -81,7 +81,7 @@ func TestRescheduledJobsAreCountedAlsoAfterTheEnd(t *testing.T) {
 
 func TestRescheduledWithoutAnIncidentIsIgnored(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 1})
 		h.b.Rescheduled("", 1)
 		h.b.Rescheduled("unknown", 1)
@@ -98,7 +98,7 @@ func TestRescheduledWithoutAnIncidentIsIgnored(t *testing.T) {
 
 func TestIncidentsAreKeptInBounds(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		d := redistest.Name(t, "bounds")
 		for name, want := range map[string]int{d: 200, d + "/k": 20} {
 			for i := range want + 3 {
@@ -132,7 +132,7 @@ func TestIncidentsAreKeptInBounds(t *testing.T) {
 
 func TestInstancesOfAnIncidentAreKeptInBounds(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 1})
 		var late []string
 		for i := range 60 {

@@ -3,6 +3,8 @@ package breaker
 import (
 	"testing"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func keyed() Options {
@@ -310,7 +312,7 @@ func TestDeniedForKeyIsNotCountedUnderTheKey(t *testing.T) {
 
 func TestKeysThatAreNotValidLetNothingThrough(t *testing.T) {
 	t.Parallel()
-	b, err := newTestBreaker(embedded(t), Options{Destination: "api"}, realClock)
+	b, err := newTestBreaker(redistest.Embedded(t), Options{Destination: "api"}, realClock)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,15 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it reports every refused connection
 	if role := os.Getenv(roleVariable); role != "" {
 		log.SetFlags(0)
 		if err := runRole(role); err != nil {
@@ -24,39 +21,7 @@ func TestMain(m *testing.M) {
 		}
 		return
 	}
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
-
-// bothRedises runs a test of the rules on a real Redis and on the embedded one.
-func bothRedises(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		test(t, embedded(t))
-	})
-}
-
-func embedded(t testing.TB) redis.UniversalClient {
-	t.Helper()
-	return clientOf(t, miniredis.RunT(t).Addr())
-}
-
-func clientOf(t testing.TB, addr string) redis.UniversalClient {
-	t.Helper()
-	rdb := redis.NewClient(&redis.Options{
-		Addr: addr, ContextTimeoutEnabled: true, MaxRetries: -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
+	os.Exit(redistest.Main(m))
 }
 
 // start makes a Breaker that is closed when the test ends.
@@ -76,22 +41,6 @@ func closeAtEnd(t testing.TB, b *Breaker) {
 			t.Error(err)
 		}
 	})
-}
-
-// eventually waits until cond holds, at most for ten seconds.
-func eventually(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within 10s: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // awaitView waits until the view of b satisfies cond, woken by its changes.
@@ -116,7 +65,7 @@ func awaitView(t testing.TB, b *Breaker, what string, cond func(View) bool) {
 func awaitSubscribers(t testing.TB, rdb redis.UniversalClient, destination string, n int64) {
 	t.Helper()
 	channel := placeOf(destination, "").channel
-	eventually(t, fmt.Sprintf("%d subscriptions to %s", n, channel), func() bool {
+	redistest.Eventually(t, fmt.Sprintf("%d subscriptions to %s", n, channel), func() bool {
 		got, err := rdb.PubSubNumSub(context.Background(), channel).Result()
 		return err == nil && got[channel] >= n
 	})

@@ -78,7 +78,7 @@ func TestPanicInOnEventIsLogged(t *testing.T) {
 	t.Parallel()
 	log, logged := logTo(t)
 	seen := make(chan State, 10)
-	b := start(t, embedded(t), Options{Destination: "api", Logger: log, OnEvent: func(e Event) {
+	b := start(t, redistest.Embedded(t), Options{Destination: "api", Logger: log, OnEvent: func(e Event) {
 		seen <- e.To
 		panic("boom in OnEvent")
 	}})
@@ -101,7 +101,7 @@ func TestPanicInOnEventIsLogged(t *testing.T) {
 			t.Fatalf("no event %s", want)
 		}
 	}
-	eventually(t, "the log has the panic and its stack", func() bool {
+	redistest.Eventually(t, "the log has the panic and its stack", func() bool {
 		return strings.Contains(logged(), "boom in OnEvent") && strings.Contains(logged(), "misuse_test.go")
 	})
 }
@@ -125,7 +125,7 @@ func TestErrorsThatCannotBeJudged(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			log, logged := logTo(t)
-			h := newHarness(t, embedded(t), Options{Judge: c.judge, Logger: log})
+			h := newHarness(t, redistest.Embedded(t), Options{Judge: c.judge, Logger: log})
 			call(RateLimited(0))(h)
 			err := h.b.Do(t.Context(), func(context.Context) error { return c.err })
 			if err != c.err { //nolint:errorlint // the same, and errors.Is would call its methods
@@ -135,7 +135,7 @@ func TestErrorsThatCannotBeJudged(t *testing.T) {
 				t.Errorf("got %q, want %q", got, c.want)
 			}
 			if c.logs != "" {
-				eventually(t, "the log has the panic", func() bool { return strings.Contains(logged(), c.logs) })
+				redistest.Eventually(t, "the log has the panic", func() bool { return strings.Contains(logged(), c.logs) })
 			}
 		})
 	}
@@ -158,7 +158,7 @@ func (c *countingClient) Subscribe(ctx context.Context, channels ...string) *red
 func TestClosedClient(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
-	rdb := &countingClient{UniversalClient: clientOf(t, s.Addr())}
+	rdb := &countingClient{UniversalClient: redistest.ClientOf(t, s.Addr())}
 	b := start(t, rdb, Options{Destination: redistest.Name(t, "closed"), RefreshInterval: 20 * time.Millisecond, FailureThreshold: 1})
 	awaitSubscribers(t, s.Client(t), b.Name(), 1)
 	if err := rdb.Close(); err != nil {
@@ -193,7 +193,7 @@ func TestClosedClient(t *testing.T) {
 
 func TestChangedIsClosedAfterClose(t *testing.T) {
 	t.Parallel()
-	b := start(t, embedded(t), Options{Destination: "api"})
+	b := start(t, redistest.Embedded(t), Options{Destination: "api"})
 	p, err := b.Key("a").Allow(t.Context())
 	if err != nil {
 		t.Fatal(err)
@@ -222,7 +222,7 @@ func TestChangedIsClosedAfterClose(t *testing.T) {
 
 func TestInstancesOfOneProcessHaveNamesOfTheirOwn(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	names, named := map[string]bool{}, redistest.Name(t, "named")
 	for range 3 {
 		b := start(t, rdb, Options{Destination: named})

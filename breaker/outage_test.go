@@ -203,9 +203,9 @@ func TestOutageIsLoggedAFewTimes(t *testing.T) {
 			t.Fatal("a read without Redis succeeded")
 		}
 	}
-	eventually(t, "both warnings", func() bool { return logged.count("WARN") >= 2 })
+	redistest.Eventually(t, "both warnings", func() bool { return logged.count("WARN") >= 2 })
 	s.Restart()
-	eventually(t, "both relieved", func() bool { return logged.count("INFO") >= 2 })
+	redistest.Eventually(t, "both relieved", func() bool { return logged.count("INFO") >= 2 })
 	if n := logged.count("WARN"); n != 2 {
 		t.Errorf("%d warnings, want one of the reads and one of the subscription:\n%s", n, &logged)
 	}
@@ -234,7 +234,7 @@ func settle(t *testing.T, s *redistest.Server) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "the first reads", func() bool {
+	redistest.Eventually(t, "the first reads", func() bool {
 		stats := s.CommandStats(t)
 		return stats["subscribe"] >= 1 && stats["evalsha"] >= 2
 	})

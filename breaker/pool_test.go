@@ -28,7 +28,7 @@ func TestRateWithAnExhaustedPool(t *testing.T) {
 	open := start(t, rdb, o)
 	o.Destination, o.FailClosed = "closed", true
 	closed := start(t, rdb, o)
-	eventually(t, "the first reads", func() bool { return open.View().Known && closed.View().Known })
+	redistest.Eventually(t, "the first reads", func() bool { return open.View().Known && closed.View().Known })
 
 	taken := rdb.Conn() // the only one
 	if err := taken.Ping(t.Context()).Err(); err != nil {

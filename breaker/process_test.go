@@ -225,7 +225,7 @@ func TestProcessesNeverProbeTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	children := []*child{startChild(t, "race", s, d), startChild(t, "race", s, d)}
-	eventually(t, "20 cooldowns", func() bool {
+	redistest.Eventually(t, "20 cooldowns", func() bool {
 		status, err := Get(t.Context(), rdb, d)
 		return err == nil && status.Probes >= cooldowns
 	})
@@ -279,7 +279,7 @@ func TestKilledProberIsReplacedAfterItsLease(t *testing.T) {
 	if _, err := Trip(t.Context(), rdb, d, TripOptions{For: time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the cooldown's end", func() bool {
+	redistest.Eventually(t, "the cooldown's end", func() bool {
 		status, err := Get(t.Context(), rdb, d)
 		return err == nil && status.State == HalfOpen
 	})

@@ -125,7 +125,7 @@ func TestForKeyTakesNoRateOfItsOwn(t *testing.T) {
 // However many ask, and whenever: no more than burst + N calls start in any window.
 func TestRateHoldsInEveryWindow(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const n, burst = 7, 3
 		per := time.Second
 		h := newHarness(t, rdb, Options{Rate: Rate{Calls: n, Per: per, Burst: burst}})
@@ -178,7 +178,7 @@ func TestWorkersThatDisagreeKeepTheLargerRate(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 				h := newHarness(t, rdb, Options{})
 				var workers []*Breaker
 				most := side{}

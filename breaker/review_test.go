@@ -8,12 +8,14 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // A caller whose time is over gets no leave past what Redis counts.
 func TestEndedContextGetsNoLeave(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{MaxInFlight: 8})
 		trip(0)(h)
 		reset(h)

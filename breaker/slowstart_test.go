@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // slow are options with a slow start that ends at eight calls in flight.
@@ -63,7 +65,7 @@ func TestSlowStartEndsAtTheCapacityOfTheFleet(t *testing.T) {
 	}{{1, 0}, {2, 1}, {3, 2}, {4, 2}, {5, 3}, {64, 6}} {
 		o := slow()
 		o.MaxInFlight = c.capacity
-		bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+		redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 			h := newHarness(t, rdb, o)
 			closes(h)
 			for round := range c.rounds {

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // sight makes an observation of a breaker at a revision, by a reply that was
@@ -114,7 +116,7 @@ func TestInstantsAreRefined(t *testing.T) {
 
 func TestChangedIsClosedByEveryChangeAndNothingElse(t *testing.T) {
 	t.Parallel()
-	b, err := newTestBreaker(embedded(t), Options{Destination: "api"}, realClock)
+	b, err := newTestBreaker(redistest.Embedded(t), Options{Destination: "api"}, realClock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -143,24 +145,24 @@ func TestChangedIsClosedByEveryChangeAndNothingElse(t *testing.T) {
 
 func TestSilentSubscriptionIsRenewed(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	b := start(t, rdb, Options{Destination: "api", RefreshInterval: time.Hour})
 	awaitSubscribers(t, rdb, "api", 1)
 	var first *redis.PubSub
-	eventually(t, "the first subscription", func() bool {
+	redistest.Eventually(t, "the first subscription", func() bool {
 		first = b.pubsub.Load()
 		return first != nil
 	})
 
 	b.heard.Store(time.Now().Add(-quiet - time.Second).UnixNano())
 	b.checkSubscription(t.Context())
-	eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.heard.Load())) < quiet })
+	redistest.Eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.heard.Load())) < quiet })
 	if b.pubsub.Load() != first {
 		t.Error("a subscription that answers was renewed")
 	}
 
 	b.heard.Store(time.Now().Add(-dead - time.Second).UnixNano())
 	b.checkSubscription(t.Context())
-	eventually(t, "another subscription", func() bool { return b.pubsub.Load() != first })
+	redistest.Eventually(t, "another subscription", func() bool { return b.pubsub.Load() != first })
 	awaitSubscribers(t, rdb, "api", 1)
 }

@@ -205,7 +205,7 @@ func TestActionsWithoutAReason(t *testing.T) {
 // are unknown, given twice, or in other destinations and priorities.
 func TestActOnMany(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, other := benchOn(t, rdb), benchOn(t, rdb)
 		ids := []string{
 			b.enqueue().ID, "nobody", other.enqueue().ID, "not an id",

@@ -199,7 +199,7 @@ func TestActWhere(t *testing.T) {
 		for _, a := range []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume, jobs.ActionRetry, jobs.ActionExpire} {
 			t.Run(name+", "+string(a), func(t *testing.T) {
 				t.Parallel()
-				c := newCrowd(t, embedded(t), n)
+				c := newCrowd(t, redistest.Embedded(t), n)
 				testActWhere(t, c, a, of(c))
 			})
 		}
@@ -390,7 +390,7 @@ func TestActWhereOnRunningJobs(t *testing.T) {
 // first, and can be retried as a whole though children wait for their parents.
 func TestActWhereOnFamilies(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		a, b := benchOn(t, rdb), benchOn(t, rdb)
 		ctx := context.Background()
 		var family []*jobs.Job

@@ -26,7 +26,7 @@ func (b *bench) batch(name string) *jobs.BatchStatus {
 // A batch counts its jobs by status, wherever they are, and no others.
 func TestBatch(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		a, b := benchOn(t, rdb), benchOn(t, rdb)
 		name := a.dest + ":x@y.z"
 		in := jobs.Batch(name)
@@ -83,7 +83,7 @@ func TestBatch(t *testing.T) {
 
 func TestBatchAsJSON(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, embedded(t))
+	b := benchOn(t, redistest.Embedded(t))
 	b.enqueue(jobs.Batch("import-7"))
 	b.enqueue(jobs.Batch("import-7"), jobs.TTL(0))
 	got, err := json.Marshal(b.batch("import-7"))
@@ -138,7 +138,7 @@ func TestBatchIsCheap(t *testing.T) {
 // to its end, and gets its last state.
 func TestWaitBatch(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		first, second := b.enqueue(jobs.Batch(b.dest)), b.enqueue(jobs.Batch(b.dest))

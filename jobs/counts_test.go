@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -14,7 +15,7 @@ import (
 
 func TestBacklog(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := t.Context()
 		is := func(want int) {
@@ -69,7 +70,7 @@ func TestBacklog(t *testing.T) {
 
 func TestExpiring(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := t.Context()
 		now, err := b.Now(ctx)
@@ -113,7 +114,7 @@ func TestExpiring(t *testing.T) {
 
 func TestHeldCount(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := t.Context()
 		for range 3 {
@@ -142,7 +143,7 @@ func TestHeldCount(t *testing.T) {
 // Each count costs one round trip, also for names that nobody knows.
 func TestCountsAreCheap(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	c, err := jobs.NewClient(rdb, jobs.WithDestinations("known"))
 	if err != nil {
 		t.Fatal(err)

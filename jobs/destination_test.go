@@ -24,7 +24,7 @@ import (
 func TestUnknownDestinationIsAcceptedWhereNoneIsKnown(t *testing.T) {
 	t.Parallel()
 	var log bytes.Buffer
-	c, err := jobs.NewClient(embedded(t), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	c, err := jobs.NewClient(redistest.Embedded(t), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func TestUnknownDestinationIsAcceptedWhereNoneIsKnown(t *testing.T) {
 // Where some are known, from the options or from workers, others are refused.
 func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	ctx := context.Background()
 	if err := rdb.HSet(ctx, store.DestinationsKey, "deviantart", "1700000000123").Err(); err != nil {
 		t.Fatal(err)
@@ -77,7 +77,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	if err := rdb.HSet(ctx, store.DestinationsKey, "devianart", "1700000000123").Err(); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the new destination is known", func() bool {
+	redistest.Eventually(t, "the new destination is known", func() bool {
 		_, err := c.Enqueue(ctx, jobs.New("devianart", 1))
 		return err == nil
 	})
@@ -87,7 +87,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 // the list each time.
 func TestUnknownDestinationsAreCheap(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	c, err := jobs.NewClient(rdb, jobs.WithDestinations("a"))
 	if err != nil {
 		t.Fatal(err)
@@ -110,7 +110,7 @@ func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
 	for i := range 13 {
 		names = append(names, fmt.Sprintf("d%02d", i))
 	}
-	c, err := jobs.NewClient(embedded(t), jobs.WithDestinations(names...))
+	c, err := jobs.NewClient(redistest.Embedded(t), jobs.WithDestinations(names...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,10 +149,10 @@ func TestUnknownDestinationUnderConcurrency(t *testing.T) {
 // together; what exists goes on, and a worker that comes is known whatever there is.
 func TestUnknownDestinationsAreBounded(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, _ redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, _ redis.UniversalClient) {
 		rdb := redistest.Start(t).Client(t)
 		if strings.HasSuffix(t.Name(), "miniredis") {
-			rdb = embedded(t)
+			rdb = redistest.Embedded(t)
 		}
 		ctx, most := t.Context(), 100
 		client := func() *jobs.Client {

@@ -20,7 +20,7 @@ import (
 // one would be: the existing job is the answer.
 func TestDuplicateIDs(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, other := benchOn(t, rdb), benchOn(t, rdb)
 		ctx := context.Background()
 		id := func(name string) jobs.Option { return jobs.ID(b.dest + "-" + name) }
@@ -75,7 +75,7 @@ func TestDuplicateIDs(t *testing.T) {
 // others are for other queues that happen to be written first.
 func TestDuplicateIDsWithinOneCall(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		id := b.dest + ":1"
 		specs := []*jobs.Spec{

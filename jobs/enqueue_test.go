@@ -27,7 +27,7 @@ func TestEnqueueAndGet(t *testing.T) {
 	t.Parallel()
 	policy := jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, BackoffMultiplier: 1.5, MaxDelaySecs: 120, RetryOn: []jobs.Trigger{jobs.OnTimeout}}
 	seven := 7
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		before := time.Now().UTC().Truncate(time.Millisecond)

@@ -254,11 +254,11 @@ func TestARunningJobDoesNotExpire(t *testing.T) {
 // id that stays there keeps nobody from the jobs behind it.
 func TestExpiryWithTime(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		job := b.enqueue(jobs.TTL(50 * time.Millisecond))
 		next := b.enqueue()
-		eventually(t, "the job is expired", func() bool { return b.get(job.ID).Status == jobs.Expired })
+		redistest.Eventually(t, "the job is expired", func() bool { return b.get(job.ID).Status == jobs.Expired })
 		if early := job.ExpiresAt.Sub(*b.get(job.ID).MarkedExpiredAt); early > 0 {
 			t.Errorf("expired %s early", early)
 		}
@@ -298,7 +298,7 @@ func TestManyExpiredJobsAreSeenAsExpired(t *testing.T) {
 			ids = append(ids, r.Job.ID)
 			last = *r.Job.ExpiresAt
 		}
-		eventually(t, "their time is over", func() bool { return time.Now().After(last) })
+		redistest.Eventually(t, "their time is over", func() bool { return time.Now().After(last) })
 		return ids
 	}
 	for name, look := range map[string]func(b *bench, ids []string) (expired int){
@@ -360,7 +360,7 @@ func TestListOfExpiredJobsIsCheap(t *testing.T) {
 	}
 	results, err := b.EnqueueMany(context.Background(), specs)
 	b.must(err)
-	eventually(t, "their time is over", func() bool { return time.Now().After(*results[n-1].Job.ExpiresAt) })
+	redistest.Eventually(t, "their time is over", func() bool { return time.Now().After(*results[n-1].Job.ExpiresAt) })
 	trips := countTrips(rdb)
 	o := filter(b.dest)
 	o.Limit = n

@@ -79,7 +79,7 @@ func TestParentsThatHaveEnded(t *testing.T) {
 // nothing is written. The others of the same call are accepted.
 func TestUnknownParents(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		known := b.enqueue()
@@ -172,7 +172,7 @@ func TestAThousandParents(t *testing.T) {
 // call is large.
 func TestEnqueueManyWithFamilies(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, other := benchOn(t, rdb), benchOn(t, rdb)
 		both := benchOn(t, rdb, jobs.WithDestinations(b.dest, other.dest))
 		job := func(name string, dest string, after ...string) *jobs.Spec {
@@ -263,7 +263,7 @@ func TestFamilyOfAParentThatExpiresAtOnce(t *testing.T) {
 // one names; nothing about the old one changes.
 func TestDuplicateWithParents(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, other := benchOn(t, rdb), benchOn(t, rdb)
 		parent := b.enqueue()
 		plain := b.enqueue(jobs.ID(b.dest + "-plain"))
@@ -304,7 +304,7 @@ func TestDuplicateWithParents(t *testing.T) {
 // that it names do not exist.
 func TestIDTwiceInOneCallWithUnknownParents(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		results, err := b.EnqueueMany(context.Background(), []*jobs.Spec{
 			jobs.New(b.dest, 1, jobs.ID(b.dest+"-x")),

@@ -63,7 +63,7 @@ func (b *bench) wantCancelled(j *jobs.Job, reason string) {
 // A job waits until all its parents have completed, wherever they are.
 func TestChildWaitsForAllParents(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, other := benchOn(t, rdb), benchOn(t, rdb)
 		parents := []*jobs.Job{b.enqueue(), b.enqueue(jobs.Prioritize(jobs.PriorityLow)), other.enqueue(jobs.Prioritize(jobs.PriorityHigh))}
 		ids := idsOf(parents)
@@ -213,7 +213,7 @@ func TestPausedChildOfCompletedParents(t *testing.T) {
 // released, and one after which it expires though it waits.
 func TestChildWithATime(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		parent := b.enqueue()
 		at := time.Now().Add(hour).Truncate(time.Millisecond).UTC()
@@ -223,7 +223,7 @@ func TestChildWithATime(t *testing.T) {
 		short := b.enqueue(jobs.After(parent.ID), jobs.TTL(time.Millisecond))
 		long := b.enqueue(jobs.After(parent.ID), jobs.TTL(hour), jobs.At(at))
 		grandchild := b.enqueue(jobs.After(short.ID))
-		eventually(t, "the short one has expired", func() bool { return b.get(short.ID).Status == jobs.Expired })
+		redistest.Eventually(t, "the short one has expired", func() bool { return b.get(short.ID).Status == jobs.Expired })
 		b.wantCancelled(grandchild, "parent "+short.ID+" expired")
 		for _, j := range []*jobs.Job{scheduled, delayed, passed, long} {
 			b.wantStatus(j, jobs.Waiting)
@@ -247,7 +247,7 @@ func TestChildWithATime(t *testing.T) {
 // retried once the parent is alive again, and wait for it.
 func TestRetryOfAFamily(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, other := benchOn(t, rdb), benchOn(t, rdb)
 		ctx := context.Background()
 		parent, second := b.enqueue(), other.enqueue()

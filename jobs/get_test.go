@@ -16,7 +16,7 @@ import (
 
 func TestGetNotFound(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		job := b.enqueue()
 		b.must(rdb.Del(context.Background(), store.TaskKey(b.queue(), job.ID)).Err())
@@ -67,7 +67,7 @@ func TestGetFindsNewQueues(t *testing.T) {
 // Once the queues are known a look costs one round trip.
 func TestGetCostsOneRoundTrip(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	b := benchOn(t, rdb)
 	job := b.enqueue()
 	b.get(job.ID)

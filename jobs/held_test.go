@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -45,7 +46,7 @@ func (b *bench) hold(n int, until time.Time) {
 // as such.
 func TestHeldJobIsPending(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		held := b.enqueue(jobs.Key("alice"), jobs.Batch(b.dest)) // batches are of all destinations
@@ -103,7 +104,7 @@ func TestHeldJobIsPending(t *testing.T) {
 // A held job expires like any that waits, also where no worker runs.
 func TestHeldJobExpires(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		job := b.enqueue(jobs.Key("alice"), jobs.TTL(hour))
 		b.hold(1, time.Now().Add(hour))
@@ -123,7 +124,7 @@ func TestListWhileJobsAreHeld(t *testing.T) {
 		for _, limit := range []int{1, 7, 60} {
 			t.Run(fmt.Sprintf("key %q by %d", key, limit), func(t *testing.T) {
 				t.Parallel()
-				bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+				redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 					b := benchOn(t, rdb)
 					listed := map[string]int{}
 					ids := idsOf(b.enqueueMany(200, jobs.Key("alice")))
@@ -157,7 +158,7 @@ func TestListWhileJobsAreHeld(t *testing.T) {
 // A job without a key costs what it did: the key of one with it is a field more.
 func TestKeyOnRecord(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		for id, want := range map[string]string{b.enqueue().ID: "", b.enqueue(jobs.Key("k")).ID: "k", b.enqueue(jobs.Key("k"), jobs.Delay(hour)).ID: "k"} {
 			if got := rdb.HGet(context.Background(), store.TaskKey(b.queue(), id), store.FieldKey).Val(); got != want {

@@ -38,7 +38,7 @@ func told(entries []jobs.HistoryEntry) []string {
 // written for it: its creation, start and end are those of the job.
 func TestHistoryOfAHealthyJob(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		job := b.enqueue()
 		if diff := cmp.Diff([]string{"1 pending created"}, told(b.history(job.ID))); diff != "" {
@@ -68,7 +68,7 @@ func TestHistoryOfAHealthyJob(t *testing.T) {
 // the record comes last, and disappears when it is not so any more.
 func TestHistoryOfALongLife(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		parent := b.enqueue()
@@ -108,7 +108,7 @@ func TestHistoryOfALongLife(t *testing.T) {
 // takes their place too.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		job := b.enqueue()

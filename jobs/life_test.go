@@ -26,7 +26,7 @@ func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, 
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
-		test(t, embedded(t))
+		test(t, redistest.Embedded(t))
 	})
 }
 

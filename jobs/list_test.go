@@ -54,7 +54,7 @@ func filter(dest string, statuses ...jobs.Status) jobs.ListOptions {
 // payloads.
 func TestListByStatus(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		want := map[jobs.Status][]string{}
 		add := func(s jobs.Status, id string) { want[s] = append([]string{id}, want[s]...) }
@@ -114,7 +114,7 @@ func TestListByStatus(t *testing.T) {
 // Without a destination the jobs of all of them are listed, the newest first.
 func TestListOfAllDestinations(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	a, b := benchOn(t, rdb), benchOn(t, rdb)
 	var want []string
 	for i := range 40 {
@@ -127,14 +127,14 @@ func TestListOfAllDestinations(t *testing.T) {
 	if got := a.list(filter("no-such-destination")); len(got.Items) != 0 || got.Next != "" {
 		t.Errorf("a destination without jobs: %+v", got)
 	}
-	if page, err := benchOn(t, embedded(t)).List(context.Background(), jobs.ListOptions{}); err != nil || page.Items == nil || len(page.Items) != 0 {
+	if page, err := benchOn(t, redistest.Embedded(t)).List(context.Background(), jobs.ListOptions{}); err != nil || page.Items == nil || len(page.Items) != 0 {
 		t.Errorf("an empty Redis: %+v, %v; want an empty list", page, err)
 	}
 }
 
 func TestListPages(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		const n = 120
 		var want []string
@@ -163,7 +163,7 @@ func TestListPages(t *testing.T) {
 // Ids without a record, and records that cannot be read, are passed over.
 func TestListPassesOverGhosts(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := context.Background()
 		b := benchOn(t, rdb)
 		a := b.enqueue().ID

@@ -57,7 +57,7 @@ func TestListByEveryFilter(t *testing.T) {
 // The newest come first within a status, and within a batch.
 func TestListOrder(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		var ids []string
@@ -87,7 +87,7 @@ func TestListOrder(t *testing.T) {
 // once.
 func TestScheduledJobWithAGhostIsListedOnce(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		job := b.enqueue()

@@ -6,26 +6,16 @@ import (
 	"os"
 	"slices"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it reports every refused connection
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // bench is a client and one destination of its own.
 type bench struct {
@@ -50,31 +40,6 @@ func benchOn(t *testing.T, rdb redis.UniversalClient, opts ...jobs.ClientOption)
 		t.Fatal(err)
 	}
 	return b
-}
-
-// embedded is a Redis in this process, empty and of the test's own.
-func embedded(t *testing.T) redis.UniversalClient {
-	t.Helper()
-	rdb := redis.NewClient(&redis.Options{
-		Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() { _ = rdb.Close() })
-	return rdb
-}
-
-// bothRedises runs a test on a real Redis and on the embedded one, which the
-// demo uses.
-func bothRedises(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, redistest.Shared(t).Client(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		test(t, embedded(t))
-	})
 }
 
 // enqueue accepts a job with the payload {}.
@@ -136,21 +101,6 @@ func (b *bench) must(err error) {
 	b.t.Helper()
 	if err != nil {
 		b.t.Fatal(err)
-	}
-}
-
-// eventually polls what cannot be waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(15 * time.Second)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 15 s: %s", what)
-		}
 	}
 }
 

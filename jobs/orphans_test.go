@@ -14,7 +14,7 @@ import (
 func TestRetryOfManyOrphansEnds(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	ctx, cancel := context.WithTimeout(context.Background(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	const children = 1100 // more than one round
 	parent, key := b.enqueue().ID, redistest.Name(t, "key")

@@ -25,7 +25,7 @@ func TestNothingThatStaysIsMissed(t *testing.T) {
 	for _, limit := range []int{7, 40, 300} {
 		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 				m := newMover(t, rdb)
 				stayed := m.pendingNow()
 				m.moved = func(id string) { delete(stayed, id) }
@@ -178,7 +178,7 @@ func (m *mover) pendingNow() map[string]bool {
 // cursor stands on it and where many share its time.
 func TestPagesOfASetThatChanges(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := context.Background()
 		b := benchOn(t, rdb)
 		var ids []string
@@ -257,7 +257,7 @@ func TestPageWhileNewerOnesLeave(t *testing.T) {
 // A queue that has turned over since the last page is listed from its start.
 func TestPageOfAQueueThatHasTurnedOver(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		for range 10 {
 			b.enqueue()

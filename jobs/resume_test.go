@@ -28,7 +28,7 @@ func (b *bench) ready(queue string) []string {
 // it; after that it goes to the back.
 func TestResumeKeepsThePlace(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		ctx := context.Background()
 		b := benchOn(t, rdb)
 		ids := make([]string, 6)
@@ -64,7 +64,7 @@ func TestResumeKeepsThePlace(t *testing.T) {
 // it was resumed.
 func TestResumeKeepsTheTime(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		for name, of := range map[string]func(*bench) *jobs.Job{
 			"scheduled": scheduled, "rescheduled": rescheduled, "retry_pending": retryPending,
@@ -95,7 +95,7 @@ func TestResumeKeepsTheTime(t *testing.T) {
 // resumed: the breaker may have closed while the job was paused.
 func TestResumeAfterABreakerDeferredIt(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b, ctx := benchOn(t, rdb), context.Background()
 		id := rescheduled(b).ID
 		b.must(rdb.HSet(ctx, store.TaskKey(b.queue(), id), store.FieldReason, string(store.ReasonOf(store.ReasonBreakerOpen, b.dest))).Err())
@@ -146,7 +146,7 @@ func TestResumeAfterTheTime(t *testing.T) {
 // back of the queue, by its own policy, however long ago it was to be scheduled.
 func TestRetryBeginsAnew(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, RetryOn: []jobs.Trigger{jobs.OnTimeout}}), jobs.MaxReschedules(2), jobs.Key("k"), jobs.Batch(b.dest))

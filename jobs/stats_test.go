@@ -25,7 +25,7 @@ import (
 // ended.
 func TestStats(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		want := map[jobs.Status]int{}
 		for _, s := range jobs.Statuses {
@@ -78,7 +78,7 @@ func TestStatsAsJSON(t *testing.T) {
 // however many were cancelled or paused before it. Jobs for later are not in line.
 func TestOldestPending(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		b.enqueue(jobs.Delay(hour))
@@ -128,7 +128,7 @@ func TestOldestPending(t *testing.T) {
 // Without a name all destinations are told, by name; an unknown name is refused.
 func TestStatsOfAllDestinations(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	ctx := context.Background()
 	a, b := benchOn(t, rdb), benchOn(t, rdb)
 	a.enqueue()
@@ -155,7 +155,7 @@ func TestStatsOfAllDestinations(t *testing.T) {
 			t.Errorf("stats of %q: %v", name, err)
 		}
 	}
-	if stats, err = benchOn(t, embedded(t)).Client.Stats(ctx, ""); err != nil || len(stats) != 1 {
+	if stats, err = benchOn(t, redistest.Embedded(t)).Client.Stats(ctx, ""); err != nil || len(stats) != 1 {
 		t.Errorf("an empty Redis: %+v, %v", stats, err)
 	}
 }
@@ -186,7 +186,7 @@ func TestStatsAreCheap(t *testing.T) {
 // Whatever is done to jobs in whatever order, the counts are those of the jobs.
 func TestStatsStayExact(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		ctx := context.Background()
 		var ids []string

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -39,7 +40,7 @@ func serve(t *testing.T, rdb redis.UniversalClient, names ...string) {
 // own, a job in each of them, and a client for either.
 func systemBench(t *testing.T) (mine *bench, theirs *jobs.Client, job, own *jobs.Job) {
 	t.Helper()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	mine = benchOn(t, rdb)
 	serve(t, rdb, mine.dest, system)
 	theirs, err := jobs.NewClient(rdb, jobs.WithSystemDestinations())
@@ -55,7 +56,7 @@ func systemBench(t *testing.T) (mine *bench, theirs *jobs.Client, job, own *jobs
 
 func TestSystemDestinationsAreReserved(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	ctx := t.Context()
 	for _, opts := range [][]jobs.ClientOption{nil, {jobs.WithDestinations(system, store.CallbacksDestination)}} {
 		for _, served := range []bool{false, true} {
@@ -87,7 +88,7 @@ func TestSystemDestinationsAreReserved(t *testing.T) {
 // without a warning.
 func TestSystemDestinationsAreOpenToTidegate(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	var log bytes.Buffer
 	c, err := jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithDestinations("real"), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	if err != nil {
@@ -115,7 +116,7 @@ func TestSystemDestinationsAreOpenToTidegate(t *testing.T) {
 // be accepted otherwise, and no error names them.
 func TestSystemDestinationsDoNotCountAsKnown(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	serve(t, rdb, system, store.CallbacksDestination)
 	quiet := jobs.WithLogger(slog.New(slog.DiscardHandler))
 	c, err := jobs.NewClient(rdb, quiet)

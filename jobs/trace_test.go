@@ -52,7 +52,7 @@ func (r *tracer) trace(_ context.Context, job *jobs.Job) (carrier map[string]str
 // task headers, and is nothing that people see.
 func TestTraceIsKeptWithTheJob(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		r := &tracer{}
 		b := benchOn(t, rdb, jobs.WithTrace(r.trace))
 		j := b.enqueue(jobs.Key("alice"), jobs.Path("/items/7"))
@@ -102,7 +102,7 @@ func TestNoTraceWithoutTheOption(t *testing.T) {
 // A job that exists keeps the trace that it was enqueued with.
 func TestTraceOfADuplicate(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		r := &tracer{}
 		b := benchOn(t, rdb, jobs.WithTrace(r.trace))
 		id := jobs.ID(b.dest + "-a")

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,7 +20,7 @@ import (
 func TestTTLAndExpiresAt(t *testing.T) {
 	t.Parallel()
 	at := time.UnixMilli(4102444800123)
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		for name, tc := range map[string]struct {
 			opts   []jobs.Option
@@ -71,7 +72,7 @@ func TestTTLAndExpiresAt(t *testing.T) {
 func TestExpiredAtOnce(t *testing.T) {
 	t.Parallel()
 	past := time.Now().Add(-hour)
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
 		parent := b.enqueue()
 		for name, opts := range map[string][]jobs.Option{

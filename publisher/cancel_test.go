@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -290,5 +291,5 @@ func TestCancelledProbeGivesItsPermitBack(t *testing.T) {
 	if got := b.record(next.ID); got.RescheduleCount != 0 {
 		t.Errorf("the next job was put off %d times", got.RescheduleCount)
 	}
-	eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
+	redistest.Eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
 }

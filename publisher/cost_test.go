@@ -80,7 +80,7 @@ func TestHealthyJobCostsWhatAsynqsDoes(t *testing.T) {
 			})); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, "all of asynq's jobs ended", func() bool { return theirDone.Load() == n })
+			redistest.Eventually(t, "all of asynq's jobs ended", func() bool { return theirDone.Load() == n })
 			srv.Shutdown()
 			theirs := costOf(t, server)
 			recorded("asynq:{default}:completed")
@@ -100,7 +100,7 @@ func TestHealthyJobCostsWhatAsynqsDoes(t *testing.T) {
 				ourDone.Add(1)
 				return nil
 			}, publisher.Concurrency(concurrency))
-			eventually(t, "all of our jobs ended", func() bool { return ourDone.Load() == n })
+			redistest.Eventually(t, "all of our jobs ended", func() bool { return ourDone.Load() == n })
 			stop()
 			took := time.Since(began)
 			ours := costOf(t, server)

@@ -26,7 +26,7 @@ func (b *bench) incident(server *redistest.Server, ready, concurrency int) (time
 		return nil
 	}, publisher.Concurrency(concurrency), rules(time.Hour))
 	b.enqueueMany(concurrency, jobs.Batch("deferred"))
-	eventually(b.t, "all slots are taken", func() bool { return runs.total() == concurrency })
+	redistest.Eventually(b.t, "all slots are taken", func() bool { return runs.total() == concurrency })
 	b.enqueueMany(ready)
 	close(limited)
 	for range concurrency {

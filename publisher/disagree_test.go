@@ -49,7 +49,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 			}
 		})
 		t.Cleanup(func() { cancel(); done.Wait() })
-		eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, store.WorkersKey, name).Val() })
+		redistest.Eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, store.WorkersKey, name).Val() })
 		return log
 	}
 	problems := func() []string {
@@ -91,7 +91,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	const warning = "this worker is set up otherwise"
-	eventually(t, "w3 warns", func() bool { return len(third.with(warning)) > 0 })
+	redistest.Eventually(t, "w3 warns", func() bool { return len(third.with(warning)) > 0 })
 	if got := third.with(warning); len(got) != 1 || !strings.Contains(got[0], "the rate of "+b.dest) {
 		t.Errorf("w3 logged %q, want one line that names the rate", got)
 	}

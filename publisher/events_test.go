@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -281,7 +282,7 @@ func TestExpiredJobsAreCounted(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "their time is over", func() bool { return b.overdue(ids[0]) })
+	redistest.Eventually(t, "their time is over", func() bool { return b.overdue(ids[0]) })
 	var mu sync.Mutex
 	total := 0
 	o := b.options()
@@ -300,7 +301,7 @@ func TestExpiredJobsAreCounted(t *testing.T) {
 			return nil
 		}))
 	}
-	eventually(t, "all have expired", func() bool {
+	redistest.Eventually(t, "all have expired", func() bool {
 		n := int64(0)
 		for _, q := range store.Queues(b.dest) {
 			n += b.rdb.ZCard(context.Background(), store.ParkedKey(q, store.StateExpired)).Val()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -136,7 +137,7 @@ func TestExpiredJobsAreNotStarted(t *testing.T) {
 	soon := b.enqueueMany(n, jobs.TTL(300*time.Millisecond))
 	later := b.enqueueMany(n, jobs.TTL(time.Hour))
 	dueTooLate := b.enqueueMany(n, jobs.TTL(300*time.Millisecond), jobs.At(time.Now().Add(400*time.Millisecond)))
-	eventually(t, "their time is over", func() bool { return b.record(dueTooLate[n-1]).ExpiredAt(b.redisNow()) })
+	redistest.Eventually(t, "their time is over", func() bool { return b.record(dueTooLate[n-1]).ExpiredAt(b.redisNow()) })
 	if got := b.record(soon[0]); got.Status != jobs.Pending {
 		t.Fatalf("without a worker, and without anybody who looks: %s", got.Status)
 	}
@@ -210,7 +211,7 @@ func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
 		signal(t, "all are in hand", inCall)
 	}
 	was := *b.record(extended).ExpiresAt
-	eventually(t, "their time is over, and a sweep has come by", func() bool {
+	redistest.Eventually(t, "their time is over, and a sweep has come by", func() bool {
 		return b.redisNow().After(was.Add(1200 * time.Millisecond))
 	})
 	for _, id := range ids {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -60,7 +61,7 @@ func (b *bench) record(id string) *jobs.Job {
 func (b *bench) waitStatus(id string, want jobs.Status) *jobs.Job {
 	b.t.Helper()
 	var j *jobs.Job
-	eventually(b.t, "job "+id+" is "+string(want), func() bool {
+	redistest.Eventually(b.t, "job "+id+" is "+string(want), func() bool {
 		j = b.record(id)
 		return j.Status == want
 	})

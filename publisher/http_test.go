@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -1047,5 +1048,5 @@ func TestHTTPRetryAfterOpensTheBreaker(t *testing.T) {
 	if got := b.get(job.ID); got.Attempt != 0 || got.RescheduleCount != 1 || got.Response == nil || got.Response.Status != 200 {
 		t.Errorf("attempt %d, reschedules %d, response %+v", got.Attempt, got.RescheduleCount, got.Response)
 	}
-	eventually(t, "the breaker is closed", func() bool { return b.breaker().State == breaker.Closed })
+	redistest.Eventually(t, "the breaker is closed", func() bool { return b.breaker().State == breaker.Closed })
 }

@@ -35,7 +35,7 @@ func TestSoakLongCallOnAFullRedis(t *testing.T) {
 	for range 2 { // the other one would recover the job
 		b.run(b.options(), slow, publisher.Timeout(2*call), publisher.Concurrency(1))
 	}
-	eventually(t, "the call has started", func() bool { return calls.Load() == 1 })
+	redistest.Eventually(t, "the call has started", func() bool { return calls.Load() == 1 })
 	if err := b.rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -87,7 +88,7 @@ func TestHalfOfTheCallsRateLimited(t *testing.T) {
 			}
 			t.Logf("%d calls, %d limited, %d openings", limited.total()+published.total(), limited.total(), openings)
 			// Each slot goes on: twenty jobs are in hand at the same time.
-			eventually(t, "closed, and the slow start over", func() bool {
+			redistest.Eventually(t, "closed, and the slow start over", func() bool {
 				s := b.breaker()
 				if s.State == breaker.Closed && s.SlowStart > 0 {
 					// No job is left to get through it with.

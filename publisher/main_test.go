@@ -152,20 +152,6 @@ func (b *bench) queueLen() int64 {
 	return n
 }
 
-// eventually polls what cannot be waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(15 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within 15 s: %s", what)
-		}
-		<-tick.C
-	}
-}
-
 // rules of a breaker that is fast enough for tests.
 func rules(cooldown time.Duration) publisher.HandleOption {
 	return publisher.Breaker(breaker.Options{FailureThreshold: 3, Cooldown: cooldown})

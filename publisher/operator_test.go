@@ -53,7 +53,7 @@ func TestOperatorPausesADestination(t *testing.T) {
 		}
 	}
 	stop := start()
-	eventually(t, "jobs flow", func() bool { return count() >= n/8 })
+	redistest.Eventually(t, "jobs flow", func() bool { return count() >= n/8 })
 	if changed, err := b.client.PauseDestination(ctx, b.dest); err != nil || !changed {
 		t.Fatalf("pause: %v, %v", changed, err)
 	}
@@ -68,7 +68,7 @@ func TestOperatorPausesADestination(t *testing.T) {
 	if len(inHand) > workers*concurrency+2*workers {
 		t.Errorf("%d jobs in hand of %d slots", len(inHand), workers*concurrency)
 	}
-	eventually(t, "what was in hand has ended", func() bool {
+	redistest.Eventually(t, "what was in hand has ended", func() bool {
 		left := int64(0)
 		for _, q := range store.Queues(b.dest) {
 			left += b.rdb.LLen(ctx, store.ActiveKey(q)).Val()
@@ -111,7 +111,7 @@ func TestOperatorPausesADestination(t *testing.T) {
 	quiet("after a restart of the workers")
 	server.Stop()
 	server.Restart()
-	eventually(t, "Redis is back", func() bool { return b.rdb.Ping(ctx).Err() == nil })
+	redistest.Eventually(t, "Redis is back", func() bool { return b.rdb.Ping(ctx).Err() == nil })
 	stats, err := b.client.Stats(ctx, b.dest)
 	if err != nil {
 		t.Fatal(err)
@@ -125,11 +125,11 @@ func TestOperatorPausesADestination(t *testing.T) {
 		t.Fatalf("resume: %v, %v", changed, err)
 	}
 	resumed, at := time.Now(), count()
-	eventually(t, "jobs flow again", func() bool { return count() > at })
+	redistest.Eventually(t, "jobs flow again", func() bool { return count() > at })
 	if took := time.Since(resumed); took > 3*time.Second {
 		t.Errorf("the first job was started %s after the resume", took)
 	}
-	eventually(t, "all have been started", func() bool { return count() == len(ids) })
+	redistest.Eventually(t, "all have been started", func() bool { return count() == len(ids) })
 	stop()
 	mu.Lock()
 	defer mu.Unlock()

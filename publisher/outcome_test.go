@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -200,7 +201,7 @@ func TestRateLimitOpensForAllAndFailsNothing(t *testing.T) {
 	// Two instances that only share Redis.
 	b.run(b.options(), handler, publisher.Concurrency(4), rules(cooldown))
 	b.run(b.options(), handler, publisher.Concurrency(4), rules(cooldown))
-	eventually(t, "the breaker has opened", func() bool { return b.breaker().State != breaker.Closed })
+	redistest.Eventually(t, "the breaker has opened", func() bool { return b.breaker().State != breaker.Closed })
 	enqueue(n - slots)
 	done := 0
 	for done < n {
@@ -270,7 +271,7 @@ func TestRateLimitBelowThreshold(t *testing.T) {
 	if got := b.get(job.ID); got.RescheduleCount != 1 || got.Attempt != 0 {
 		t.Errorf("reschedules %d, attempt %d", got.RescheduleCount, got.Attempt)
 	}
-	eventually(t, "the success resets the count", func() bool { return b.breaker().Failures == 0 })
+	redistest.Eventually(t, "the success resets the count", func() bool { return b.breaker().Failures == 0 })
 }
 
 // What was put off until the end of a cooldown comes back when somebody ends
@@ -289,7 +290,7 @@ func TestResetReleasesWhatWasPutOff(t *testing.T) {
 		}
 		return nil
 	}, publisher.Concurrency(3), rules(time.Hour))
-	eventually(t, "open", func() bool { return b.breaker().State == breaker.Open })
+	redistest.Eventually(t, "open", func() bool { return b.breaker().State == breaker.Open })
 	for range 3 {
 		b.event()
 	}

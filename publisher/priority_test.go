@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -39,7 +40,7 @@ func TestPriorities(t *testing.T) {
 				last[j.Priority] = j.ID
 				return nil
 			}, publisher.Concurrency(concurrency))
-			eventually(t, "all were called", func() bool {
+			redistest.Eventually(t, "all were called", func() bool {
 				mu.Lock()
 				defer mu.Unlock()
 				return len(order) == 3*each

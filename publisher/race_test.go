@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -54,7 +55,7 @@ func (b *bench) raceWithStart(n int, a jobs.Action, calls *tally) []acted {
 func (b *bench) settled(as []acted) {
 	b.t.Helper()
 	for _, a := range as {
-		eventually(b.t, "job "+a.id+" has settled", func() bool {
+		redistest.Eventually(b.t, "job "+a.id+" has settled", func() bool {
 			s := b.record(a.id).Status
 			return s.Final() || s == jobs.Paused
 		})

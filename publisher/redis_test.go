@@ -123,7 +123,7 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 	b.run(o, func(context.Context, *jobs.Job) error { return jobs.RateLimited(0) },
 		publisher.Concurrency(concurrency), rules(time.Hour))
 	rescheduled := 0
-	eventually(t, "all in hand are put off", func() bool {
+	redistest.Eventually(t, "all in hand are put off", func() bool {
 		rescheduled += len(b.events)
 		for len(b.events) > 0 {
 			<-b.events

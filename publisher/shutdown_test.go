@@ -28,7 +28,7 @@ func TestShutdownWhileTheGateWaits(t *testing.T) {
 		return nil
 	})
 	// It serves the destination once it has registered itself.
-	eventually(t, "registered", func() bool {
+	redistest.Eventually(t, "registered", func() bool {
 		return b.rdb.HExists(context.Background(), store.DestinationsKey, b.dest).Val()
 	})
 	started := time.Now()
@@ -155,7 +155,7 @@ func TestShutdownGivesTheProbeBack(t *testing.T) {
 	if took := time.Since(started); took > 5*time.Second {
 		t.Errorf("the next probe came after %s", took)
 	}
-	eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
+	redistest.Eventually(t, "closed", func() bool { return b.breaker().State == breaker.Closed })
 }
 
 // A publisher that ignores its context is waited for and never run twice.

@@ -75,7 +75,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 		return j.Status
 	}
 	for id, want := range map[string]jobs.Status{fine: jobs.Completed, limited: jobs.Failed, failed: jobs.Failed, expired: jobs.Expired} {
-		eventually(t, id+" is "+string(want), func() bool { return status(id) == want })
+		redistest.Eventually(t, id+" is "+string(want), func() bool { return status(id) == want })
 	}
 	if len(called) != 3 {
 		t.Errorf("%d calls, want 3", len(called))
@@ -84,7 +84,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	if e := b.want(publisher.Completed); e.Job.ID != job.ID || e.Destination != b.dest {
 		t.Errorf("told %+v", e)
 	}
-	eventually(t, "the destinations are registered", func() bool {
+	redistest.Eventually(t, "the destinations are registered", func() bool {
 		_, err := b.client.Destination(ctx, store.AlertsDestination)
 		return err == nil
 	})

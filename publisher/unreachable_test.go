@@ -16,6 +16,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -69,7 +70,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 	healthy, unreachable := newHTTP(t, publisher.HTTPOptions{URL: a.URL}), newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
 	b.enqueueMany(n)
 	b.run(sick, unreachable.Publish, publisher.Concurrency(10))
-	eventually(t, "the worker notices", func() bool { return len(with(log, "calls do not leave")) == 1 })
+	redistest.Eventually(t, "the worker notices", func() bool { return len(with(log, "calls do not leave")) == 1 })
 	b.run(b.options(), healthy.Publish, publisher.Concurrency(4))
 
 	deferred := 0
@@ -157,7 +158,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 		t.Errorf("status %+v", s)
 	}
 	var workers []jobs.WorkerInfo
-	eventually(t, "the worker says so to others", func() bool {
+	redistest.Eventually(t, "the worker says so to others", func() bool {
 		workers, err = b.client.Workers(t.Context())
 		return err == nil && len(workers) > 0 && workers[0].Unreachable[b.dest].Problem != ""
 	})
@@ -222,8 +223,11 @@ func TestCallsThatNeverLeft(t *testing.T) {
 	t.Cleanup(tls.Close)
 	hangUp := rawServer(t, func(net.Conn, int, int) bool { return false })
 	blackHole := func(ctx context.Context, _, _ string) (net.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
+		select { // the transport dials on after the request has given up
+		case <-ctx.Done():
+		case <-t.Context().Done():
+		}
+		return nil, context.Canceled
 	}
 	for _, tc := range []struct {
 		name string

@@ -37,7 +37,7 @@ func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
 	var log lines
 	b.run(publisher.Options{Worker: "w1", Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(context.Context, *jobs.Job) error { return nil })
 	const warning = "no worker serves their destination"
-	eventually(t, "the worker warns", func() bool { return len(log.with(warning)) > 0 })
+	redistest.Eventually(t, "the worker warns", func() bool { return len(log.with(warning)) > 0 })
 	if got := log.with(warning); len(got) != 1 || !strings.Contains(got[0], "destination=old jobs=3") {
 		t.Errorf("logged %q, want one line of old and its 3 jobs", got)
 	}

@@ -35,7 +35,7 @@ func TestWorkersAreKnownWhileTheyLive(t *testing.T) {
 		return out
 	}
 	stop := b.run(publisher.Options{Worker: "here:1"}, func(context.Context, *jobs.Job) error { return nil })
-	eventually(t, "the worker is known", func() bool { return cmp.Equal(names(), []string{"here:1"}) })
+	redistest.Eventually(t, "the worker is known", func() bool { return cmp.Equal(names(), []string{"here:1"}) })
 	for name, text := range map[string]string{
 		"dead:1":   `{"started_at":1,"seen_at":2,"destinations":["x"]}`,
 		"future:1": `[]`,

@@ -28,19 +28,14 @@ const (
 )
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it reports every refused connection
 	if os.Getenv(urlVariable) != "" {
 		if err := caller(); err != nil {
 			log.Fatal(err)
 		}
 		return
 	}
-	os.Exit(redistest.MainWithoutLeaks(m))
+	os.Exit(redistest.Main(m))
 }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // caller is the other process: for each line on standard input it makes a call and
 // writes what became of it.

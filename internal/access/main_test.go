@@ -2,7 +2,6 @@ package access_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"log/slog"
@@ -12,21 +11,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(silence{})
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
-
-// silence is where the client's library tells of a Redis that is away.
-type silence struct{}
-
-func (silence) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // noon is when tests begin.
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -301,10 +301,10 @@ func TestSessionsFollowTheToken(t *testing.T) {
 	ask(operate, "POST", "/", cookie).want(t, "operate", 200, "alice")
 	a.Scopes = []access.Scope{access.ScopeRead}
 	s.file.put(a)
-	poll(t, "the scope is gone", func() bool { return ask(operate, "POST", "/", cookie).status == 403 })
+	redistest.Eventually(t, "the scope is gone", func() bool { return ask(operate, "POST", "/", cookie).status == 403 })
 	s.wantWho("reading", cookie, "alice")
 	s.file.put()
-	poll(t, "the session is gone", func() bool { return s.who(cookie) == "/login" })
+	redistest.Eventually(t, "the session is gone", func() bool { return s.who(cookie) == "/login" })
 	got := ask(s.Pages(whoami), "GET", "/", cookie)
 	if has := got.header.Get("Set-Cookie"); has != "tidegate=; Path=/; Max-Age=0; HttpOnly; SameSite=Lax" {
 		t.Errorf("Set-Cookie %q", has)

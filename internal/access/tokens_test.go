@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
@@ -289,25 +290,10 @@ func open(t *testing.T, entries ...access.Entry) opened {
 // until waits until a token is good, or is not any more.
 func (o opened) until(token string, good bool) {
 	o.t.Helper()
-	poll(o.t, fmt.Sprintf("the token is good: %t", good), func() bool {
+	redistest.Eventually(o.t, fmt.Sprintf("the token is good: %t", good), func() bool {
 		_, ok := o.Lookup(token)
 		return ok == good
 	})
-}
-
-// poll waits until cond holds, at most for ten seconds.
-func poll(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.After(10 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline:
-			t.Fatalf("not within 10s: %s", what)
-		case <-tick.C:
-		}
-	}
 }
 
 // Tokens are replaced while requests come: both are good for a time, then the new one.
@@ -342,7 +328,7 @@ func TestRotation(t *testing.T) {
 	var got []map[string]any
 	logged := func(n int) {
 		t.Helper()
-		poll(t, fmt.Sprintf("%d lines", n), func() bool {
+		redistest.Eventually(t, fmt.Sprintf("%d lines", n), func() bool {
 			o.until(next, n < 9)
 			got = append(got, o.log.lines(t)...)
 			return len(got) >= n

@@ -281,19 +281,6 @@ func serve(t testing.TB, h http.Handler) string {
 	return "http://" + server.Addr()
 }
 
-// waitFor polls until ok.
-func waitFor(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(time.Minute)
-	for !ok() {
-		select {
-		case <-deadline:
-			t.Fatal("waited in vain for " + what)
-		case <-time.After(5 * time.Millisecond):
-		}
-	}
-}
-
 // What get prints can be enqueued again.
 func TestEnqueueWhatGetPrints(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -175,7 +176,7 @@ func TestEvents(t *testing.T) {
 	// Others hear what they asked for only.
 	quiet, stock := b.listen(t, "?type=breaker&destination=shop"), b.listen(t, "?destination=stock")
 	b.post(t, "/v1/jobs/c/cancel", ``).ok(t, http.StatusOK)
-	waitFor(t, "events", func() bool {
+	redistest.Eventually(t, "events", func() bool {
 		b.post(t, "/v1/breakers/shop/reset", ``).ok(t, http.StatusOK)
 		b.post(t, "/v1/breakers/shop/trip", ``).ok(t, http.StatusOK)
 		return len(quiet.lines) > 5

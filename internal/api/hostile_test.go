@@ -8,6 +8,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // unknownParents is a job with n parents that do not exist.
@@ -45,7 +47,7 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 		})
 	}
 	for i := range streams {
-		waitFor(t, "a hostile stream's last job", func() bool {
+		redistest.Eventually(t, "a hostile stream's last job", func() bool {
 			_, err := b.client.Get(t.Context(), fmt.Sprint("end-", i))
 			return err == nil
 		})
@@ -62,7 +64,7 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 	if refused > 0 {
 		t.Errorf("%d of 45 requests of another token were refused", refused)
 	}
-	waitFor(t, "streams that wait to hold half a megabyte each at most", func() bool {
+	redistest.Eventually(t, "streams that wait to hold half a megabyte each at most", func() bool {
 		a.memory.mu.Lock()
 		defer a.memory.mu.Unlock()
 		return a.memory.by["eve"] > 0 && a.memory.by["eve"] <= streams<<19
@@ -71,7 +73,7 @@ func TestBadLinesLeaveOthersTheirMemory(t *testing.T) {
 		_ = out.Close()
 	}
 	hostile.Wait()
-	waitFor(t, "the memory", func() bool {
+	redistest.Eventually(t, "the memory", func() bool {
 		a.memory.mu.Lock()
 		defer a.memory.mu.Unlock()
 		return a.memory.held == 0 && len(a.memory.by) == 0

@@ -14,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -237,7 +238,7 @@ func TestClientLeaves(t *testing.T) {
 		_ = answer.Body.Close()
 		t.Error("the request succeeded")
 	}
-	waitFor(t, "job a", func() bool {
+	redistest.Eventually(t, "job a", func() bool {
 		_, err := b.client.Get(t.Context(), "a")
 		return err == nil
 	})

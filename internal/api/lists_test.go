@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -103,7 +104,7 @@ func TestListsInProgressAreBounded(t *testing.T) {
 	for range 5 {
 		few.get(t, "/v1/jobs?limit=1000").ok(t, http.StatusOK)
 	}
-	waitFor(t, "the memory", func() bool {
+	redistest.Eventually(t, "the memory", func() bool {
 		a.lists.mu.Lock()
 		defer a.lists.mu.Unlock()
 		return a.lists.held == 0

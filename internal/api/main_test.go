@@ -13,5 +13,5 @@ var update = flag.Bool("update", false, "write openapi.json")
 
 func TestMain(m *testing.M) {
 	flag.Parse()
-	os.Exit(redistest.MainWithoutLeaks(m))
+	os.Exit(redistest.Main(m))
 }

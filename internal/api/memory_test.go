@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestMemoryIsShared(t *testing.T) {
@@ -93,7 +94,7 @@ func TestManySlowStreams(t *testing.T) {
 			}
 		})
 	}
-	waitFor(t, "the first lines of all", func() bool { return b.total(t) == many })
+	redistest.Eventually(t, "the first lines of all", func() bool { return b.total(t) == many })
 	b.post(t, "/v1/jobs", `{"destination":"shop","payload":1}`, "Content-Type", ndjsonType).ok(t, http.StatusCreated)
 	b.post(t, "/v1/jobs", jsonOf(10_000, `{"destination":"shop","payload":1,"key":"`+strings.Repeat("k", 100)+`"}`)).ok(t, http.StatusCreated)
 	last.Wait()
@@ -125,7 +126,7 @@ func TestLinesInLittleMemory(t *testing.T) {
 			t.Errorf("%s: %d, %d lines of %d: %.300s", name, got.status, strings.Count(got.body, "\n"), n, got.body)
 		}
 	}
-	waitFor(t, "the memory", func() bool {
+	redistest.Eventually(t, "the memory", func() bool {
 		a.memory.mu.Lock()
 		defer a.memory.mu.Unlock()
 		return a.memory.held == 0

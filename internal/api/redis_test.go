@@ -56,7 +56,7 @@ func TestRedisGone(t *testing.T) {
 		`action="pause destination" name=ann target=shop result=failed reason=""`,
 	})
 	b.redis.Restart()
-	waitFor(t, "Redis", func() bool { return b.get(t, "/v1/stats").status == http.StatusOK })
+	redistest.Eventually(t, "Redis", func() bool { return b.get(t, "/v1/stats").status == http.StatusOK })
 }
 
 // A full Redis takes no jobs; what it took before that is told.

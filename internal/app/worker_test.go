@@ -15,15 +15,11 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-func TestMain(m *testing.M) {
-	redisconn.SetLibraryLogger(nil)
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var silent = slog.New(slog.DiscardHandler)
 

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -31,7 +32,7 @@ func TestCompletionsShareCalls(t *testing.T) {
 	w.answer = func(under call) *redis.Cmd {
 		first.Do(func() {
 			// Until all the others wait behind this call.
-			eventually(t, "all wait", func() bool {
+			redistest.Eventually(t, "all wait", func() bool {
 				c.acks.mu.Lock()
 				defer c.acks.mu.Unlock()
 				return len(c.acks.waiting)+(len(under.args)-4)/3 == n

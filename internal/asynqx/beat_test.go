@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -245,7 +246,7 @@ func TestServerExpires(t *testing.T) {
 			s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Now().Add(time.Hour))
 			s.at(store.RetryKey(s.queue), "b", store.StateRetry, time.Now().Add(time.Hour))
 			s.expiring(time.Now().Add(200*time.Millisecond), "a", "b")
-			eventually(t, "they have expired", func() bool { return s.look()["expired"] == "a b" })
+			redistest.Eventually(t, "they have expired", func() bool { return s.look()["expired"] == "a b" })
 		})
 	}
 }

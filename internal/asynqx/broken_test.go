@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -49,7 +50,7 @@ func TestUndecodableJobFails(t *testing.T) {
 			t.Fatalf("the others do not flow: %v", s.look())
 		}
 	}
-	eventually(t, "all have ended", func() bool { return len(strings.Fields(s.look()["failed"])) == 4 && s.look()["active"] == "" })
+	redistest.Eventually(t, "all have ended", func() bool { return len(strings.Fields(s.look()["failed"])) == 4 && s.look()["active"] == "" })
 	stop()
 	if c.InHand() != 0 {
 		t.Errorf("%d are still in hand", c.InHand())
@@ -104,7 +105,7 @@ func TestUndecodableJobsAreToldOnce(t *testing.T) {
 		})
 		go func() { fetched <- asDequeue(t, c, s.queue) }()
 	}
-	eventually(t, "all have failed", func() bool { return s.rdb.ZCard(ctx, store.FailedKey(s.queue)).Val() == int64(len(ids)) })
+	redistest.Eventually(t, "all have failed", func() bool { return s.rdb.ZCard(ctx, store.FailedKey(s.queue)).Val() == int64(len(ids)) })
 	s.pending("a", "b") // behind these nobody is told of anything any more
 	<-fetched
 	<-fetched
@@ -146,8 +147,8 @@ func TestUndecodableJobLeavesThePermit(t *testing.T) {
 	s.broken("b")
 	ended := make(chan string)
 	go func() { ended <- asDequeue(t, c, s.queue) }()
-	eventually(t, "the job has failed", func() bool { return s.look()["failed"] == "b" })
-	eventually(t, "the permit is given back", func() bool { return strings.HasPrefix(g.told(), "unused(the probe)") })
+	redistest.Eventually(t, "the job has failed", func() bool { return s.look()["failed"] == "b" })
+	redistest.Eventually(t, "the permit is given back", func() bool { return strings.HasPrefix(g.told(), "unused(the probe)") })
 	s.pending("a")
 	if got := <-ended; got != "a" {
 		t.Errorf("fetched %q", got)

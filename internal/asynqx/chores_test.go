@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -116,7 +117,7 @@ func TestChildrenAreTold(t *testing.T) {
 			}
 			tc.end(s, c)
 			if tc.want != "waiting" {
-				eventually(t, "the children know", func() bool {
+				redistest.Eventually(t, "the children know", func() bool {
 					return s.look()["near"] == tc.want && far.look()["far"] == tc.want && s.look()["outbox"] == ""
 				})
 			}
@@ -149,12 +150,12 @@ func TestChildOfTwoParents(t *testing.T) {
 	asDequeue(t, c, s.queue)
 	asDequeue(t, c, s.queue)
 	s.must(asDone(context.Background(), c, s.queue, "a"))
-	eventually(t, "the child knows of a", func() bool { return s.fields("child")[store.FieldAfterPrefix+"a"] == "0" })
+	redistest.Eventually(t, "the child knows of a", func() bool { return s.fields("child")[store.FieldAfterPrefix+"a"] == "0" })
 	if got := s.look()["child"]; got != "waiting" {
 		t.Errorf("after one parent the child is %s", got)
 	}
 	s.must(asDone(context.Background(), c, s.queue, "b"))
-	eventually(t, "the child is released", func() bool { return s.look()["pending"] == "child" })
+	redistest.Eventually(t, "the child is released", func() bool { return s.look()["pending"] == "child" })
 	c.Finish()
 }
 
@@ -183,7 +184,7 @@ func TestBeatTellsChildren(t *testing.T) {
 				asForward(t, c, s.queue)
 				asForward(t, c, parents.queue)
 			}
-			eventually(t, "the children know", func() bool { return parents.look()["outbox"] == "" })
+			redistest.Eventually(t, "the children know", func() bool { return parents.look()["outbox"] == "" })
 			c.Finish()
 			if look := s.look(); look["pending"] != "of-a" || look["cancelled"] != "of-b" {
 				t.Errorf("afterwards %v", look)
@@ -279,7 +280,7 @@ func TestFailedChore(t *testing.T) {
 		q.expiring(time.Unix(1, 0), "a")
 		c.add(chore{queue: q.queue, kind: sweepExpired})
 	}
-	eventually(t, "the other queue was swept", func() bool { return other.look()["a"] == "expired" })
+	redistest.Eventually(t, "the other queue was swept", func() bool { return other.look()["a"] == "expired" })
 	c.Finish()
 	if !c.health.down.Load() || s.look()["a"] != "pending" {
 		t.Errorf("health says down: %t; the job is %s", c.health.down.Load(), s.look()["a"])
@@ -300,7 +301,7 @@ func TestChoresFromManySides(t *testing.T) {
 		s.child(s, "child-"+id, id)
 	}
 	stop := runServer(t, c, completing(c, func(string) {}))
-	eventually(t, "all have completed", func() bool {
+	redistest.Eventually(t, "all have completed", func() bool {
 		return s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val() == 2*n
 	})
 	stop()

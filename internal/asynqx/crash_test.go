@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -28,7 +29,7 @@ func (s *shelf) dies(recoverer *Client, id string) {
 // due waits until the job that is put off for a moment is in the queue again.
 func (s *shelf) due(c *Client, id string) {
 	s.t.Helper()
-	eventually(s.t, id+" is due", func() bool {
+	redistest.Eventually(s.t, id+" is due", func() bool {
 		_, err := c.beat(context.Background(), s.queue, true)
 		s.must(err)
 		return s.look()["pending"] == id

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -97,7 +98,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 	a.Delivery("j").Decide(Outcome{Kind: Retry, At: time.Now()})
 	s.lease("j", time.Now().Add(-time.Hour))
 	s.asLost(b, "j") // another process recovers it; asynq never asks a again
-	eventually(t, "it is due", func() bool {
+	redistest.Eventually(t, "it is due", func() bool {
 		if _, err := b.beat(context.Background(), s.queue, true); err != nil {
 			t.Fatal(err)
 		}

@@ -353,7 +353,7 @@ func TestUnusedGrants(t *testing.T) {
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond, PollMax: time.Millisecond})
 	ended := make(chan string)
 	go func() { ended <- asDequeue(t, c, s.queue) }()
-	eventually(t, "the permit was given back twice", func() bool { return strings.HasPrefix(g.told(), "unused(p) unused(p)") })
+	redistest.Eventually(t, "the permit was given back twice", func() bool { return strings.HasPrefix(g.told(), "unused(p) unused(p)") })
 	s.pending("a")
 	if got := <-ended; got != "a" {
 		t.Fatalf("fetched %q", got)
@@ -643,7 +643,7 @@ func TestGateHoldsAndReleases(t *testing.T) {
 	defer c.CloseGate(context.Background())
 	ended := make(chan string)
 	go func() { ended <- asDequeue(t, c, s.queue) }()
-	eventually(t, "it waits", func() bool { return g.asked.Load() > 0 })
+	redistest.Eventually(t, "it waits", func() bool { return g.asked.Load() > 0 })
 	s.at(store.ScheduledKey(s.queue), "due", store.StateScheduled, time.Unix(1, 0))
 	if n := len(w.sent("dequeue")); n != 0 {
 		t.Errorf("%d calls through a closed gate", n)
@@ -680,7 +680,7 @@ func TestBacklog(t *testing.T) {
 		t.Error("a job of the future is no backlog")
 	}
 	c.ReleaseDeferred("d")
-	eventually(t, "what was deferred and is released is a backlog", backlog)
+	redistest.Eventually(t, "what was deferred and is released is a backlog", backlog)
 	if got := s.look()["pending"]; got != "held" {
 		t.Errorf("the queue is %q", got)
 	}
@@ -716,7 +716,7 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 	forward := func() {
 		_ = c.EvalSha(context.Background(), sha("forwardCmd"), []string{store.ScheduledKey(s.queue), store.PendingKey(s.queue)}).Err()
 	}
-	eventually(t, "it has met the outage", func() bool { return len(w.sent("release")) > 1 })
+	redistest.Eventually(t, "it has met the outage", func() bool { return len(w.sent("release")) > 1 })
 	forward()
 	if got := s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val(); got != 100 {
 		t.Fatalf("%d are back before the outage, want one portion of 100", got)
@@ -727,7 +727,7 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
 	defer other.Finish()
 	other.ReleaseDeferred("d")
-	eventually(t, "all are back", func() bool {
+	redistest.Eventually(t, "all are back", func() bool {
 		forward()
 		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == n
 	})

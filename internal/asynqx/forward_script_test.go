@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/alicebob/miniredis/v2"
@@ -224,7 +225,7 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 		available[id] = settleJob(s, id, o).AvailableAt
 	}
 	moved := int64(0)
-	eventually(t, "all are moved", func() bool {
+	redistest.Eventually(t, "all are moved", func() bool {
 		moved += forwardJobs(s, false)
 		return moved == n
 	})

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -358,7 +359,7 @@ func TestKeyIsAskedForInTime(t *testing.T) { // not in parallel: it holds an ins
 	s.keyed("k", "a")
 	ended := make(chan string)
 	go func() { ended <- asDequeue(t, c, s.queue) }()
-	eventually(t, "it was asked for once", func() bool { return len(g.asked("k")) == 1 })
+	redistest.Eventually(t, "it was asked for once", func() bool { return len(g.asked("k")) == 1 })
 	g.open("k")
 	if got := <-ended; got != "a" {
 		t.Errorf("fetched %q", got)

@@ -93,11 +93,11 @@ func TestLongCallOnAFullRedis(t *testing.T) {
 					<-time.After(3 * shortLease)
 				}
 			}))
-			eventually(t, "it runs", func() bool { return runs.Load() == 1 })
+			redistest.Eventually(t, "it runs", func() bool { return runs.Load() == 1 })
 			if full {
 				s.must(s.rdb.ConfigSet(context.Background(), "maxmemory", "1").Err())
 			}
-			eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
+			redistest.Eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
 			if n := runs.Load(); n != 1 || s.fields("a")[store.FieldCrashes] != "" {
 				t.Errorf("%d runs, crashes %q; want one and none", n, s.fields("a")[store.FieldCrashes])
 			}
@@ -202,7 +202,7 @@ func TestJobThatComesBackKeepsItsLease(t *testing.T) {
 				c.Delivery(id).Decide(Outcome{Kind: Complete})
 				return nil
 			})
-			eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
+			redistest.Eventually(t, "it is completed", func() bool { return s.look()["completed"] == "a" })
 			want := map[string]string{"runs": "21", "crashes": ""}
 			got := map[string]string{"runs": strconv.Itoa(int(runs.Load())), "crashes": s.fields("a")[store.FieldCrashes]}
 			if diff := cmp.Diff(want, got); diff != "" {

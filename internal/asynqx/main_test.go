@@ -21,14 +21,7 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it reports every refused connection
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // shelf is one queue in a Redis and everything to fill it and to look at it.
 type shelf struct {
@@ -287,21 +280,6 @@ func (s *shelf) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)
-	}
-}
-
-// eventually polls what cannot be waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(15 * time.Second)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 15 s: %s", what)
-		}
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -176,7 +177,7 @@ func TestServerCutsACancelledCall(t *testing.T) {
 	s.pending("a")
 	<-inCall
 	s.act(store.Cancel, store.Asked, "a")
-	eventually(t, "it has ended", func() bool { return s.look()["a"] != "active" })
+	redistest.Eventually(t, "it has ended", func() bool { return s.look()["a"] != "active" })
 	stop()
 	if diff := cmp.Diff(map[string]string{"cancelled": "a", "a": "cancelled"}, s.look()); diff != "" {
 		t.Errorf("afterwards (-want +got):\n%s", diff)

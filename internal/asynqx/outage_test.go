@@ -125,7 +125,7 @@ func TestOutcomesOutliveOutages(t *testing.T) {
 		<-time.After(3 * shortLease) // the outage itself
 		server.Resume()
 	}
-	eventually(t, "it has failed", func() bool { return s.look()["failed"] == "a" })
+	redistest.Eventually(t, "it has failed", func() bool { return s.look()["failed"] == "a" })
 	f := s.fields("a")
 	got := map[string]string{
 		"attempt": f[store.FieldAttempt], "last_error": f[store.FieldLastError], "crash_run": f["crash_run"],

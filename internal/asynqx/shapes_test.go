@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -71,7 +72,7 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 		return nil
 	})))
 	<-inCall
-	eventually(t, "the janitor and the forwarder have come by", func() bool {
+	redistest.Eventually(t, "the janitor and the forwarder have come by", func() bool {
 		return len(w.sent("deleteExpiredCompletedTasksCmd")) > 0 && len(w.sent("forwardCmd")) > 2
 	})
 	server.Shutdown()

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -42,7 +43,7 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 		// The first suspect goes on when all the others have run beside it and the
 		// next suspect was put off.
 		<-othersDone
-		eventually(t, "the next suspects are put off", func() bool { return s.rdb.ZCard(context.Background(), store.ScheduledKey(s.queue)).Val() == 2 })
+		redistest.Eventually(t, "the next suspects are put off", func() bool { return s.rdb.ZCard(context.Background(), store.ScheduledKey(s.queue)).Val() == 2 })
 	})
 	stop := runServer(t, c, completing(c, func(id string) {
 		defer done.Done()

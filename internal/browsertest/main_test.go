@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/chromedp/chromedp"
-	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -17,13 +16,8 @@ import (
 var pictures = flag.String("pictures", "", "directory that pictures of all states are written to")
 
 func TestMain(m *testing.M) {
-	redis.SetLogger(silent{}) // it reports every refused connection
 	os.Exit(redistest.Main(withBrowser{m}))
 }
-
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
 
 // browser is the one that all tests share; nil without one.
 var browser context.Context

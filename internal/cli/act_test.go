@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -242,7 +243,7 @@ func (b *bench) work(t *testing.T) (stop func()) {
 // await waits until a job has a status.
 func (b *bench) await(t *testing.T, id string, want jobs.Status) {
 	t.Helper()
-	poll(t, id+" is "+string(want), func() bool { return b.job(t, id).Status == want })
+	redistest.Eventually(t, id+" is "+string(want), func() bool { return b.job(t, id).Status == want })
 }
 
 // A running job is asked; what becomes of it is seen afterwards.
@@ -277,7 +278,7 @@ func TestRetryRunsAgain(t *testing.T) {
 	b.work(t)
 	b.await(t, "post-7", jobs.Failed)
 	b.run(t, "retry", "--status", "failed", "-d", "shop").want(t, 0, "retried 1 job\n", "")
-	poll(t, "it has failed twice", func() bool {
+	redistest.Eventually(t, "it has failed twice", func() bool {
 		n := 0
 		for _, e := range b.history(t, "post-7") {
 			if e.Event == "failed" {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -72,7 +73,7 @@ func TestBatchWaitInterrupted(t *testing.T) {
 	go func() {
 		status <- Run(ctx, Process{Args: []string{"batch", "get", "monday", "--wait"}, Environ: b.env, Stdin: strings.NewReader(""), Stdout: &stdout, Stderr: &stderr})
 	}()
-	poll(t, "it waits", func() bool {
+	redistest.Eventually(t, "it waits", func() bool {
 		clients, err := rdb.ClientList(t.Context()).Result()
 		return err == nil && strings.Contains(clients, "name=tidegate-cli")
 	})

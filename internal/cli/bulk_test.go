@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -196,7 +197,7 @@ func (f *feed) line(t *testing.T, n int) {
 func (b *bench) awaitPending(t *testing.T, n int64) {
 	t.Helper()
 	rdb := b.server.Client(t)
-	poll(t, fmt.Sprintf("%d jobs pending", n), func() bool {
+	redistest.Eventually(t, fmt.Sprintf("%d jobs pending", n), func() bool {
 		got, err := rdb.LLen(t.Context(), "asynq:{tidegate:shop}:pending").Result()
 		return err == nil && got == n
 	})

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -65,7 +66,7 @@ func TestGetSaysHowManyAreAheadWhileTheBreakerIsOpen(t *testing.T) {
 	})...)
 	b.enqueue(t, "", "deferred")
 	b.work(t)
-	poll(t, "the job is deferred", func() bool { return b.job(t, "deferred").RescheduleCount == 1 })
+	redistest.Eventually(t, "the job is deferred", func() bool { return b.job(t, "deferred").RescheduleCount == 1 })
 	b.enqueue(t, "", "a", "b", "c")
 	for id, want := range map[string]string{"a": "next in line", "b": "1 job is ahead", "c": "2 jobs are ahead", "deferred": "3 jobs are ahead"} {
 		if got := b.waits(t, id); !strings.HasPrefix(got, "rate limit reached; shop reopens in ") || !strings.HasSuffix(got, "; "+want) {
@@ -85,7 +86,7 @@ func TestDoctorKnowsThatTheOnlyWorkerHasStopped(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, serveAPI(t)...)
 	stop := b.work(t)
-	poll(t, "the worker has registered", func() bool { return !strings.Contains(b.run(t, "stats").ok(t), "never") })
+	redistest.Eventually(t, "the worker has registered", func() bool { return !strings.Contains(b.run(t, "stats").ok(t), "never") })
 	b.run(t, "doctor").want(t, 0, "looked at 0 jobs: all is well\n", "")
 	stop()
 	b.enqueue(t, "", "a")

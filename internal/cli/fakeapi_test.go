@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // fakeProcess is a fake-api that runs.
@@ -144,7 +145,7 @@ func TestFakeAPIAnswersCallsInFlightAtItsEnd(t *testing.T) {
 		got, _ := tryCall(t.Context(), http.MethodPost, f.url, "a") // no status if it was cut
 		status <- got.status
 	}()
-	poll(t, "the call has arrived", func() bool { return f.counts(t).InFlight == 1 })
+	redistest.Eventually(t, "the call has arrived", func() bool { return f.counts(t).InFlight == 1 })
 	f.stop()
 	if got := <-status; got != 201 {
 		t.Errorf("the call in flight got %d, want 201", got)

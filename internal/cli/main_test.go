@@ -9,14 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	redisconn.SetLibraryLogger(nil)
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // shop is the environment of one destination.
 var shop = []string{"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com/items"}
@@ -85,20 +81,4 @@ func decode[T any](t *testing.T, document string) T {
 		t.Fatalf("more than one document:\n%s", document)
 	}
 	return v
-}
-
-// poll waits until cond holds, at most for ten seconds.
-func poll(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(10 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !cond() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("not within 10s: %s", what)
-		case <-tick.C:
-		}
-	}
 }

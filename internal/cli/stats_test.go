@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -100,7 +101,7 @@ func TestQueuePauseHoldsJobs(t *testing.T) {
 	b.run(t, "queue", "pause", "shop").ok(t)
 	b.enqueue(t, "", "a")
 	b.work(t)
-	poll(t, "the worker has registered", func() bool {
+	redistest.Eventually(t, "the worker has registered", func() bool {
 		return !strings.Contains(b.run(t, "stats").ok(t), "never")
 	})
 	b.wantStatuses(t, "a pending")

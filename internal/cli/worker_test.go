@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -34,7 +35,7 @@ func TestWorker(t *testing.T) {
 	if err := api.Wait(t.Context(), func(s fakeapi.Stats) bool { return s.Accepted == 1 }); err != nil {
 		t.Fatal(err)
 	}
-	poll(t, "the job is completed", func() bool {
+	redistest.Eventually(t, "the job is completed", func() bool {
 		return strings.Contains(b.run(t, "get", "post-7").stdout, "status       completed\n")
 	})
 	stop()

@@ -23,15 +23,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(silent{})
-	os.Exit(redistest.Main(m))
-}
-
-// silent drops what go-redis prints of closed connections.
-type silent struct{}
-
-func (silent) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // patient is a Redis of its own with one destination, served by a worker.
 type patient struct {

@@ -14,6 +14,7 @@ import (
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // tidegate alerts test sends one of each kind and says what is wrong, in words.
@@ -123,7 +124,7 @@ func alertsWithABadToken(t *testing.T) {
 		}
 		return out
 	}
-	eventually(t, 10*time.Second, "the worker complains", func() bool { return len(complaints()) > 0 })
+	redistest.Await(t, 10*time.Second, "the worker complains", func() bool { return len(complaints()) > 0 })
 	// Also while there is something to tell: PagerDuty is told, the jobs go on.
 	more := a.limit(20)
 	a.awaitPager(20*time.Second, 1)

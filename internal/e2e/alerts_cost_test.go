@@ -12,6 +12,7 @@ import (
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -123,7 +124,7 @@ func (n *neighbours) publish() time.Duration {
 		ours[id] = true
 	}
 	var calls []fakeapi.Receipt
-	eventually(n.t, 20*time.Second, "all are published", func() bool {
+	redistest.Await(n.t, 20*time.Second, "all are published", func() bool {
 		calls = slices.DeleteFunc(n.api.Receipts()[before:], func(r fakeapi.Receipt) bool { return !ours[r.Key] || r.Done.IsZero() })
 		return len(calls) == len(ids)
 	})
@@ -173,7 +174,7 @@ func (n *neighbours) trouble() {
 		specs[i] = jobs.New(n.dest, i, jobs.Path("/limited"))
 	}
 	n.enqueueSpecs(specs)
-	eventually(n.t, 10*time.Second, "a probe has failed", func() bool { return len(n.failedProbes()) > 0 })
+	redistest.Await(n.t, 10*time.Second, "a probe has failed", func() bool { return len(n.failedProbes()) > 0 })
 	if !n.told {
 		return
 	}

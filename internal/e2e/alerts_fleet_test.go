@@ -162,7 +162,7 @@ func (a *alerting) awaitPager(d time.Duration, n int) []fakepager.Event {
 // settle returns when no alert is left to be delivered.
 func (a *alerting) settle(d time.Duration) {
 	a.t.Helper()
-	eventually(a.t, d, "all alerts are delivered", func() bool {
+	redistest.Await(a.t, d, "all alerts are delivered", func() bool {
 		return a.stats(store.AlertsDestination)[0].Backlog == 0
 	})
 }
@@ -212,7 +212,7 @@ func (a *alerting) heal() { a.limited.Store(false) }
 // awaitState waits until the breaker is in a state.
 func (a *alerting) awaitState(want breaker.State, d time.Duration) {
 	a.t.Helper()
-	eventually(a.t, d, "the breaker is "+want.String(), func() bool { return a.state() == want })
+	redistest.Await(a.t, d, "the breaker is "+want.String(), func() bool { return a.state() == want })
 }
 
 // lastIncident is the last incident of the destination as the command shows it.

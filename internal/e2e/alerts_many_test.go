@@ -11,6 +11,7 @@ import (
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -50,7 +51,7 @@ func alertsOfManyAreOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, 10*time.Second, "a worker has noticed", func() bool {
+		redistest.Await(t, 10*time.Second, "a worker has noticed", func() bool {
 			_, err := a.client.Get(t.Context(), s.Incident+".opened")
 			return err == nil
 		})

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -49,7 +50,7 @@ func newCanaries(t *testing.T) *alerting {
 // off.
 func (a *alerting) putOff(incident, to string) {
 	a.t.Helper()
-	eventually(a.t, 40*time.Second, "an alert of "+incident+" for "+to+" was put off", func() bool {
+	redistest.Await(a.t, 40*time.Second, "an alert of "+incident+" for "+to+" was put off", func() bool {
 		page, err := a.client.List(context.Background(), jobs.ListOptions{
 			Filter: jobs.Filter{Destination: store.AlertsDestination, Key: to}, Limit: 1000,
 		})

@@ -34,7 +34,7 @@ func (f *fleet) apiInstance() *instance {
 	f.t.Helper()
 	w := f.launch("api")
 	i := &instance{worker: w}
-	eventually(f.t, 15*time.Second, "the API listens", func() bool {
+	redistest.Await(f.t, 15*time.Second, "the API listens", func() bool {
 		if m := apiURL.FindStringSubmatch(w.log.String()); m != nil {
 			i.url = m[1]
 		}
@@ -145,7 +145,7 @@ func TestAPIInstances(t *testing.T) {
 	f.start()
 
 	events, leave := one.events(operator, "")
-	eventually(t, 10*time.Second, "ends are told", func() bool {
+	redistest.Await(t, 10*time.Second, "ends are told", func() bool {
 		return f.rdb.Exists(t.Context(), "tidegate:{tidegate:"+f.dest+"}:ends").Val() == 1
 	})
 	const n = 30
@@ -206,7 +206,7 @@ func TestAPIInstances(t *testing.T) {
 		t.Errorf("job for one who may enqueue only: %d %s", status, body)
 	}
 	reader := f.token(file, "reader", "read")
-	eventually(t, 10*time.Second, "the new token is good", func() bool {
+	redistest.Await(t, 10*time.Second, "the new token is good", func() bool {
 		status, _, body = two.ask(reader, http.MethodGet, "/v1/jobs/job-3", "")
 		return status == http.StatusOK
 	})
@@ -222,7 +222,7 @@ func TestAPIInstances(t *testing.T) {
 	if _, stderr, code := f.tidegate("token", "remove", "--name", "ops", "--file", file); code != 0 {
 		t.Fatal(stderr)
 	}
-	eventually(t, 10*time.Second, "the removed token is not good any more", func() bool {
+	redistest.Await(t, 10*time.Second, "the removed token is not good any more", func() bool {
 		status, _, _ = two.ask(operator, http.MethodGet, "/v1/stats", "")
 		return status == http.StatusUnauthorized
 	})
@@ -268,7 +268,7 @@ func TestAPIWithoutRedisOrTokens(t *testing.T) {
 		}
 	}
 	server.Restart()
-	eventually(t, 20*time.Second, "it is ready", func() bool {
+	redistest.Await(t, 20*time.Second, "it is ready", func() bool {
 		status, _, _ := i.ask("", http.MethodGet, "/readyz", "")
 		return status == http.StatusOK
 	})

@@ -29,7 +29,7 @@ func TestFleetSharesOneBreaker(t *testing.T) {
 	f.waitAccepted(n, 60*time.Second)
 	f.waitCompleted(ids, 10*time.Second)
 	f.exactlyOnce(ids)
-	eventually(t, 10*time.Second, "closed at the end", func() bool { return f.state() == breaker.Closed })
+	redistest.Await(t, 10*time.Second, "closed at the end", func() bool { return f.state() == breaker.Closed })
 
 	receipts := f.api.Receipts()
 	history := f.history()
@@ -117,7 +117,7 @@ func TestProbeStartsAtOnce(t *testing.T) {
 		if i > 0 {
 			trip()
 		}
-		eventually(t, 10*time.Second, "a probe", func() bool { return f.api.Stats().Limited > 0 })
+		redistest.Await(t, 10*time.Second, "a probe", func() bool { return f.api.Stats().Limited > 0 })
 		// Its 429 opens the breaker again, so that it is the only call.
 		var opened breaker.Event
 		for _, e := range f.history() {

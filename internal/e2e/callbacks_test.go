@@ -113,7 +113,7 @@ func TestCallbacks(t *testing.T) {
 	f.env["JOB_RETENTION"] = "24h"
 	workers := []*worker{f.start(), f.start()}
 	for _, queue := range store.Queues(f.dest) {
-		eventually(t, 10*time.Second, "ends of "+queue+" are told", func() bool {
+		redistest.Await(t, 10*time.Second, "ends of "+queue+" are told", func() bool {
 			return f.rdb.Exists(t.Context(), store.EventsRelayedKey(queue)).Val() == 1
 		})
 	}
@@ -135,7 +135,7 @@ func TestCallbacks(t *testing.T) {
 	want[f.enqueue(1, jobs.At(time.Now().Add(time.Hour)), jobs.TTL(time.Second), jobs.Prioritize(jobs.PriorityLow))[0]] = "expired"
 	f.waitCompleted(completed, 10*time.Second)
 	name := "tidegate-callbacks/" + f.dest
-	eventually(t, 20*time.Second, "the receiver's breaker opens", func() bool {
+	redistest.Await(t, 20*time.Second, "the receiver's breaker opens", func() bool {
 		s, err := breaker.Get(t.Context(), f.rdb, name)
 		return err == nil && s.State == breaker.Open
 	})
@@ -153,10 +153,10 @@ func TestCallbacks(t *testing.T) {
 	if long {
 		patience = 6 * time.Minute // a cooldown has grown
 	}
-	eventually(t, patience, "two errors", func() bool { return len(o.heard(http.StatusInternalServerError)) >= 2 })
+	redistest.Await(t, patience, "two errors", func() bool { return len(o.heard(http.StatusInternalServerError)) >= 2 })
 	o.answer.Store(http.StatusNoContent)
 	well := time.Now()
-	eventually(t, patience, "all ends are told", func() bool { return len(o.heard(http.StatusNoContent)) >= len(want) })
+	redistest.Await(t, patience, "all ends are told", func() bool { return len(o.heard(http.StatusNoContent)) >= len(want) })
 	t.Logf("down for %s; all %d ends were told %s after it was well; %d tries failed with 500",
 		well.Sub(down).Round(time.Second), len(want), time.Since(well).Round(time.Millisecond), len(o.heard(http.StatusInternalServerError)))
 

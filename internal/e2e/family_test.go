@@ -68,7 +68,7 @@ func TestKillsLeaveNoJobWaiting(t *testing.T) {
 			untold += int(f.rdb.ZCard(context.Background(), store.OutboxKey(store.Queue(d, store.Default))).Val())
 		}
 	}
-	eventually(t, 150*time.Second, "no job is on its way", func() bool {
+	redistest.Await(t, 150*time.Second, "no job is on its way", func() bool {
 		f.hurry(f.dest, second)
 		for _, s := range f.stats(f.dest, second) {
 			if s.Backlog > 0 {

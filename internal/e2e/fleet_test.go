@@ -153,7 +153,7 @@ func (w *worker) lines() []string {
 func (f *fleet) start() *worker {
 	f.t.Helper()
 	w := f.begin()
-	eventually(f.t, 15*time.Second, "worker serves "+f.dest, func() bool {
+	redistest.Await(f.t, 15*time.Second, "worker serves "+f.dest, func() bool {
 		return strings.Contains(w.log.String(), `"publishing"`)
 	})
 	return w
@@ -252,7 +252,7 @@ func (f *fleet) waitAccepted(n int, within time.Duration) {
 func (f *fleet) waitCompleted(ids []string, within time.Duration) {
 	f.t.Helper()
 	left := ids
-	eventually(f.t, within, "all completed", func() bool {
+	redistest.Await(f.t, within, "all completed", func() bool {
 		for len(left) > 0 {
 			j, err := f.client.Get(context.Background(), left[0])
 			if err != nil || j.Status != jobs.Completed {
@@ -335,17 +335,4 @@ func (f *fleet) tidegate(args ...string) (stdout, stderr string, code int) {
 		f.t.Fatal(err)
 	}
 	return out.String(), errs.String(), code
-}
-
-func eventually(t *testing.T, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	tick := time.NewTicker(5 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("not within %s: %s", within, what)
-		}
-		<-tick.C
-	}
 }

@@ -204,7 +204,7 @@ func TestManyKeysAndSomeLimited(t *testing.T) {
 	if n := len(f.breakerKeys()); n > 20+3*limited {
 		t.Errorf("the breakers have %d keys in Redis", n)
 	}
-	eventually(t, 10*time.Second, "only the limited keys' jobs are left", func() bool {
+	redistest.Await(t, 10*time.Second, "only the limited keys' jobs are left", func() bool {
 		counts := f.stats(f.dest)[0].Counts
 		return counts[jobs.Completed] == (keys-limited)*each && counts[jobs.Pending] == limited*each
 	})

@@ -73,7 +73,7 @@ func (h *herd) answer(_ int, r *http.Request) *fakeapi.Answer {
 func (h *herd) cooldowns(n int) {
 	h.t.Helper()
 	until := h.status().Probes + n
-	eventually(h.t, time.Minute, fmt.Sprintf("%d failed probes", until), func() bool { return h.status().Probes >= until })
+	redistest.Await(h.t, time.Minute, fmt.Sprintf("%d failed probes", until), func() bool { return h.status().Probes >= until })
 }
 
 func (h *herd) status() breaker.Status {
@@ -254,7 +254,7 @@ func (h *herd) vanish(point, how string, lease time.Duration) {
 		h.t.Fatal(err)
 	}
 	pid := 0
-	eventually(h.t, 20*time.Second, "a prober vanishes when "+point, func() bool {
+	redistest.Await(h.t, 20*time.Second, "a prober vanishes when "+point, func() bool {
 		select {
 		case pid = <-h.vanished:
 		default:

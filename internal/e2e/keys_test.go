@@ -114,7 +114,7 @@ func TestLimitedUserStopsNobodyElse(t *testing.T) {
 	}
 	f.waitCompleted(byKey["alice"], 30*time.Second)
 	f.exactlyOnce(slices.Concat(byKey["alice"], byKey["bob"], byKey["carol"], byKey[""]))
-	eventually(t, 5*time.Second, "mallory's job has failed", func() bool { return f.job(byKey["mallory"][0]).Status == jobs.Failed })
+	redistest.Await(t, 5*time.Second, "mallory's job has failed", func() bool { return f.job(byKey["mallory"][0]).Status == jobs.Failed })
 	if j := f.job(byKey["mallory"][0]); !strings.Contains(j.LastError, "mallory") || j.Attempt != 0 {
 		t.Errorf("mallory's job: %q after %d retries", j.LastError, j.Attempt)
 	}

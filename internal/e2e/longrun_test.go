@@ -563,7 +563,7 @@ func (r *longRun) verdict() {
 		r.count("calls", stats.Calls)
 		r.count("calls that were refused", stats.Limited)
 	}
-	eventually(r.t, time.Minute, "all ends have been called back", func() bool {
+	redistest.Await(r.t, time.Minute, "all ends have been called back", func() bool {
 		r.mu.Lock()
 		defer r.mu.Unlock()
 		for id, j := range r.jobs {

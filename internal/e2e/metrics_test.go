@@ -84,7 +84,7 @@ func TestMetricsAgreeWithTheAPI(t *testing.T) {
 	f.waitAccepted(n, 60*time.Second)
 	f.waitCompleted(ids, 10*time.Second)
 	f.exactlyOnce(ids)
-	eventually(t, 10*time.Second, "closed at the end", func() bool { return f.state() == breaker.Closed })
+	redistest.Await(t, 10*time.Second, "closed at the end", func() bool { return f.state() == breaker.Closed })
 
 	api := f.api.Stats()
 	incidents, err := breaker.Incidents(t.Context(), f.rdb, f.dest, 0)
@@ -126,7 +126,7 @@ func TestMetricsAgreeWithTheAPI(t *testing.T) {
 	for i, w := range workers {
 		// What was read from Redis may be five seconds old.
 		var s series
-		eventually(t, 10*time.Second, "the gauges of jobs", func() bool {
+		redistest.Await(t, 10*time.Second, "the gauges of jobs", func() bool {
 			s = w.scrape()
 			return cmp.Equal(stats, s.of("tidegate_jobs", f.dest))
 		})
@@ -209,11 +209,11 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 	}
 	for group, status := range want {
 		for _, id := range groups[group] {
-			eventually(t, 30*time.Second, fmt.Sprintf("%s job %s is %s", group, id, status), func() bool { return f.job(id).Status == status })
+			redistest.Await(t, 30*time.Second, fmt.Sprintf("%s job %s is %s", group, id, status), func() bool { return f.job(id).Status == status })
 		}
 	}
 	// Of Redis itself, since whoever looks at an expired job ends it.
-	eventually(t, 10*time.Second, "expired", func() bool {
+	redistest.Await(t, 10*time.Second, "expired", func() bool {
 		s, err := f.client.Survey(t.Context(), f.dest, time.Minute)
 		return err == nil && s.Counts[jobs.Expired] == 5
 	})
@@ -230,7 +230,7 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 		Exhausted:   3, Expired: 5, TTLs: 20,
 		Durations: float64(api.Calls),
 	})
-	eventually(t, 10*time.Second, "the gauges of jobs", func() bool {
+	redistest.Await(t, 10*time.Second, "the gauges of jobs", func() bool {
 		return cmp.Equal(f.statsCounts(), workers[1].scrape().of("tidegate_jobs", f.dest))
 	})
 }
@@ -245,7 +245,7 @@ func TestMetricsOfABreakerOpenedByHand(t *testing.T) {
 	ids := f.enqueue(7, jobs.TTL(2*time.Minute))
 	for i, w := range workers {
 		var s series
-		eventually(t, 10*time.Second, "the jobs are seen", func() bool {
+		redistest.Await(t, 10*time.Second, "the jobs are seen", func() bool {
 			s = w.scrape()
 			return s.of("tidegate_jobs_ready", f.dest)[""] == 7
 		})
@@ -274,7 +274,7 @@ func TestMetricsOfABreakerOpenedByHand(t *testing.T) {
 	f.waitCompleted(ids, 20*time.Second)
 	f.trip(0) // another one, until somebody resets it
 	for i, w := range workers {
-		eventually(t, 5*time.Second, "open again", func() bool { return w.scrape().of("tidegate_circuit_breaker_state", f.dest)["open"] == 1 })
+		redistest.Await(t, 5*time.Second, "open again", func() bool { return w.scrape().of("tidegate_circuit_breaker_state", f.dest)["open"] == 1 })
 		if left := w.scrape()[`tidegate_circuit_breaker_cooldown_remaining_seconds{destination="`+f.dest+`"}`]; fmt.Sprint(left) != "+Inf" {
 			t.Errorf("worker %d: %v s remain of an OPEN without end, want +Inf", i, left)
 		}

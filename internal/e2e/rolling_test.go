@@ -191,7 +191,7 @@ func TestRollingUpdate(t *testing.T) {
 			ids := f.enqueue(n)
 			f.waitAccepted(3*concurrency, 10*time.Second)
 			for _, name := range []string{"a", "b", "c"} {
-				eventually(t, 10*time.Second, "calls in flight", func() bool { return inFlight(f.callsBy(name)) > 0 })
+				redistest.Await(t, 10*time.Second, "calls in flight", func() bool { return inFlight(f.callsBy(name)) > 0 })
 				if order == "replaced before" {
 					f.startNamed("new-" + name)
 				}
@@ -293,7 +293,7 @@ func (f *fleet) tripAll(length time.Duration, workers map[string]*worker) {
 	f.t.Helper()
 	f.trip(length)
 	for name, w := range workers {
-		eventually(f.t, 5*time.Second, "worker "+name+" knows that the breaker is open", func() bool {
+		redistest.Await(f.t, 5*time.Second, "worker "+name+" knows that the breaker is open", func() bool {
 			return w.scrape().of("tidegate_circuit_breaker_state", f.dest)["closed"] == 0
 		})
 	}
@@ -377,7 +377,7 @@ func TestRollingUpdateWithTheProbeInHand(t *testing.T) {
 			}
 			f.tripAll(time.Second, workers)
 			ids := f.enqueue(n)
-			eventually(t, 10*time.Second, "the probe", func() bool { return f.api.Stats().Calls == 1 })
+			redistest.Await(t, 10*time.Second, "the probe", func() bool { return f.api.Stats().Calls == 1 })
 			prober := f.api.Receipts()[0].Header.Get("X-Worker")
 			f.gently(prober, workers[prober].terminate(), 1)
 			f.startNamed("new-" + prober)
@@ -426,7 +426,7 @@ func TestRollingUpdateCutsTheProbe(t *testing.T) {
 	}
 	f.tripAll(time.Second, workers)
 	ids := f.enqueue(n)
-	eventually(t, 10*time.Second, "the probe", func() bool { return f.api.Stats().Calls == 1 })
+	redistest.Await(t, 10*time.Second, "the probe", func() bool { return f.api.Stats().Calls == 1 })
 	prober := f.api.Receipts()[0].Header.Get("X-Worker")
 	s := workers[prober].terminate()
 	f.waitCompleted(ids, 30*time.Second)

@@ -199,7 +199,7 @@ func TestSoakMillionWhileWorkersRun(t *testing.T) {
 	}
 	<-time.After(time.Until(expiry)) // the time that they have
 	step("sweep 100,000 that expire together", func() {
-		eventually(t, time.Minute, "all have expired", func() bool { return f.rdb.ZCard(ctx, expired).Val() == part })
+		redistest.Await(t, time.Minute, "all have expired", func() bool { return f.rdb.ZCard(ctx, expired).Val() == part })
 	})
 	for _, w := range workers {
 		if code, took := w.stop(syscall.SIGTERM); code != 0 || took > 5*time.Second {

@@ -56,7 +56,7 @@ func TestTracingFromTheCommandToTheEnd(t *testing.T) {
 	enqueue := enqueues[0]
 
 	first := f.start()
-	eventually(t, 30*time.Second, "the first call", func() bool { return len(f.api.Receipts()) > 0 })
+	redistest.Await(t, 30*time.Second, "the first call", func() bool { return len(f.api.Receipts()) > 0 })
 	if code, _ := first.stop(syscall.SIGTERM); code != 0 {
 		t.Fatalf("exit status %d", code)
 	}

@@ -308,7 +308,7 @@ func TestManyCostWhatOneCosts(t *testing.T) {
 	for _, sub := range subs {
 		sub.Close()
 	}
-	eventually(t, "the hub rests", func() bool {
+	redistest.Eventually(t, "the hub rests", func() bool {
 		s.hub.mu.Lock()
 		defer s.hub.mu.Unlock()
 		return s.hub.looked == nil
@@ -318,17 +318,6 @@ func TestManyCostWhatOneCosts(t *testing.T) {
 	<-time.After(10 * s.hub.o.Every)
 	if n := looks() - before; n > 0 {
 		t.Errorf("%d looks while nobody listens", n)
-	}
-}
-
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.After(10 * time.Second); !ok(); {
-		select {
-		case <-deadline:
-			t.Fatal("never: " + what)
-		case <-time.After(5 * time.Millisecond):
-		}
 	}
 }
 
@@ -442,7 +431,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 		if err := s.rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", strings.TrimPrefix(master.Addr(), "127.0.0.1:")).Err(); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, "it follows", func() bool {
+		redistest.Eventually(t, "it follows", func() bool {
 			return strings.Contains(s.rdb.Info(t.Context(), "replication").Val(), "master_link_status:up")
 		})
 		sub := s.subscribe(s.hub, SubscribeOptions{})

@@ -7,4 +7,4 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(redistest.MainWithoutLeaks(m)) }
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }

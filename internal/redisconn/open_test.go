@@ -24,9 +24,7 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 // open opens a client that is closed with the test.
 func open(t *testing.T, rawURL string) redis.UniversalClient {

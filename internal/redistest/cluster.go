@@ -58,7 +58,7 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 		}
 	}
 	for i, node := range c.nodes {
-		await(t, formTimeout, "the nodes know each other", func() bool {
+		Await(t, formTimeout, "the nodes know each other", func() bool {
 			nodes, err := node.ask("CLUSTER", "NODES")
 			return err == nil && strings.Count(nodes, " connected") == len(c.nodes) && !strings.Contains(nodes, "handshake")
 		})
@@ -67,7 +67,7 @@ func StartCluster(t testing.TB, opts ...Option) *Cluster {
 		}
 	}
 	for i, node := range c.nodes {
-		await(t, formTimeout, "the Cluster has formed", func() bool {
+		Await(t, formTimeout, "the Cluster has formed", func() bool {
 			info, err := node.ask("CLUSTER", "INFO")
 			if err != nil || !strings.Contains(info, "cluster_state:ok") {
 				return false
@@ -164,7 +164,7 @@ func (c *Cluster) ownerIn(nodes, slot string) *Server {
 func (c *Cluster) AwaitOwner(t testing.TB, key string, other *Server, within time.Duration) *Server {
 	t.Helper()
 	var found *Server
-	await(t, within, "another node has taken the slots over", func() bool {
+	Await(t, within, "another node has taken the slots over", func() bool {
 		found = c.Owner(key)
 		if found == nil || found == other {
 			return false

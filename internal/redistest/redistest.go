@@ -16,17 +16,25 @@ package redistest
 import (
 	"cmp"
 	"errors"
+	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
+	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
 
+	"github.com/redis/go-redis/v9"
+	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
+
+// testsPerProcessor is how many tests of a package run at once on each processor.
+const testsPerProcessor = 4
 
 // Option changes how a server is started.
 type Option func(*Server)
@@ -102,29 +110,33 @@ func Shared(t testing.TB) *Server {
 	return shared.server
 }
 
-// Main runs a package's tests, stops the server that [Shared] may have started
-// and returns the exit status for os.Exit.
+// Main runs a package's tests and returns the exit status for os.Exit. It stops the
+// server that [Shared] may have started, silences go-redis, which prints every refused
+// connection, and fails if a goroutine is left when all tests have ended. Tests wait for
+// Redis and for processes more than they compute: unless -parallel is set, four times as
+// many run at once as there are processors.
 func Main(m interface{ Run() int }) int {
-	shared.managed.Store(true)
-	defer func() {
-		if s := shared.server; s != nil {
-			s.end()
-			if err := os.RemoveAll(s.dir); err != nil {
-				fmt.Fprintln(os.Stderr, "redistest: remove the server's directory:", err)
-			}
+	redis.SetLogger(&logging.VoidLogger{})
+	chosen := false
+	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
+	if !chosen {
+		if err := flag.Set("test.parallel", strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0))); err != nil {
+			fmt.Fprintln(os.Stderr, "redistest:", err)
+			return 1
 		}
-	}()
-	return m.Run()
-}
-
-// MainWithoutLeaks is Main for a package whose tests must leave no goroutine behind:
-// one that is left after all of them makes the status 1.
-func MainWithoutLeaks(m interface{ Run() int }) int {
-	status := Main(m)
+	}
+	shared.managed.Store(true)
+	status := m.Run()
+	if s := shared.server; s != nil {
+		s.end()
+		if err := os.RemoveAll(s.dir); err != nil {
+			fmt.Fprintln(os.Stderr, "redistest: remove the server's directory:", err)
+		}
+	}
 	if status == 0 {
 		if err := goleak.Find(); err != nil {
 			fmt.Fprintln(os.Stderr, "after all tests:", err)
-			status = 1
+			return 1
 		}
 	}
 	return status

@@ -1,7 +1,6 @@
 package redistest
 
 import (
-	"errors"
 	"fmt"
 	"net/url"
 	"os"
@@ -52,14 +51,14 @@ func StartSentinel(t testing.TB, replicas int, opts ...Option) *Sentinel {
 		mustAsk(t, replica, "REPLICAOF", "127.0.0.1", strconv.Itoa(master.port))
 	}
 	for _, replica := range s.servers[1:] {
-		await(t, formTimeout, "a replica is in step", func() bool { return inStep(replica) })
+		Await(t, formTimeout, "a replica is in step", func() bool { return inStep(replica) })
 	}
 	for range sentinels {
 		s.watchers = append(s.watchers, startWatcher(t, master))
 	}
 	found := fmt.Sprintf("name=%s,status=ok,address=%s,slaves=%d,sentinels=%d", masterName, master.Addr(), replicas, sentinels)
 	for _, w := range s.watchers {
-		await(t, formTimeout, "the Sentinels know each other", func() bool {
+		Await(t, formTimeout, "the Sentinels know each other", func() bool {
 			info, err := w.ask("INFO", "sentinel")
 			return err == nil && strings.Contains(info, found)
 		})
@@ -136,7 +135,7 @@ func (s *Sentinel) Master() *Server {
 func (s *Sentinel) AwaitMaster(t testing.TB, other *Server, within time.Duration) *Server {
 	t.Helper()
 	var found *Server
-	await(t, within, "the Sentinels agree on another master", func() bool {
+	Await(t, within, "the Sentinels agree on another master", func() bool {
 		found = s.Master()
 		return found != nil && found != other
 	})
@@ -171,33 +170,10 @@ func mustAsk(t testing.TB, s *Server, args ...string) string {
 	return answer
 }
 
-// await polls until ok, and ends the test if that takes too long.
-func await(t testing.TB, within time.Duration, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(within)
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !ok() {
-		if time.Now().After(deadline) {
-			t.Fatalf("redistest: not within %s: %s", within, what)
-		}
-		<-poll.C
-	}
-}
-
 func addrs(servers []*Server) []string {
 	out := make([]string, len(servers))
 	for i, s := range servers {
 		out[i] = s.Addr()
 	}
 	return out
-}
-
-// closeLater closes a client when the test ends.
-func closeLater(t testing.TB, client redis.UniversalClient) {
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			t.Errorf("redistest: close client: %v", err)
-		}
-	})
 }

@@ -16,7 +16,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
 const (
@@ -193,19 +192,7 @@ func (s *Server) URL() string {
 // contexts and does not repeat commands.
 func (s *Server) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	client := redis.NewClient(&redis.Options{
-		Addr:                     s.Addr(),
-		Password:                 s.password,
-		ContextTimeoutEnabled:    true,
-		MaxRetries:               -1,
-		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-	})
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil && !errors.Is(err, redis.ErrClosed) {
-			t.Errorf("redistest: close client: %v", err)
-		}
-	})
-	return client
+	return clientOf(t, s.Addr(), s.password)
 }
 
 // PID returns the id of the running process, 0 while the server is down.

@@ -121,7 +121,7 @@ func TestDecodeWhatAsynqWritesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	serve(t, rdb, queue, func(context.Context, *asynq.Task) error { return errors.New("boom: é") })
-	eventually(t, "the task waits for its retry", func() bool {
+	redistest.Eventually(t, "the task waits for its retry", func() bool {
 		return rdb.ZCard(context.Background(), store.RetryKey(queue)).Val() == 1
 	})
 	want := &store.Message{
@@ -279,21 +279,6 @@ func serve(t *testing.T, rdb redis.UniversalClient, queue string, h asynq.Handle
 		t.Fatal(err)
 	}
 	t.Cleanup(s.Shutdown)
-}
-
-// eventually polls what cannot be waited for.
-func eventually(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.After(15 * time.Second)
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !ok() {
-		select {
-		case <-tick.C:
-		case <-deadline:
-			t.Fatalf("not within 15 s: %s", what)
-		}
-	}
 }
 
 // Without its payload a message is the same but for that.

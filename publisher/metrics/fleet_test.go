@@ -111,7 +111,7 @@ func TestBreakerGauges(t *testing.T) {
 	shows := func(what string, want map[string]float64) {
 		t.Helper()
 		var got map[string]float64
-		eventually(t, what, func() bool {
+		redistest.Eventually(t, what, func() bool {
 			all := in.values()
 			got = map[string]float64{}
 			for name := range want {
@@ -167,10 +167,10 @@ func TestHeldAndReleased(t *testing.T) {
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)
-	eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+	redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
 	held := r.enqueueMany(5, jobs.Key("alice"))
 	r.ended(r.enqueue(nil, jobs.Key("bob")), jobs.Completed)
-	eventually(t, "held", func() bool { return in.values()["jobs_held"] == 5 })
+	redistest.Eventually(t, "held", func() bool { return in.values()["jobs_held"] == 5 })
 	got := in.values()
 	if got[`jobs{status="pending"}`] != 5 || got["jobs_ready"] != 0 || got["jobs_released_total"] != 0 {
 		t.Errorf("with 5 held: %v pending, %v ready, %v released", got[`jobs{status="pending"}`], got["jobs_ready"], got["jobs_released_total"])

@@ -38,14 +38,14 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	everybody := func(what, series string) {
 		t.Helper()
 		for _, in := range fleet {
-			eventually(t, what, func() bool { return in.values()[`circuit_breaker_state{state="`+series+`"}`] == 1 })
+			redistest.Eventually(t, what, func() bool { return in.values()[`circuit_breaker_state{state="`+series+`"}`] == 1 })
 		}
 	}
 	counted := func(want float64) {
 		t.Helper()
 		// Each instance is told by a goroutine of its own: it has been once the
 		// state that follows is seen, and a moment has passed.
-		eventually(t, "the incident is counted", func() bool { return sum(fleet, incidentsTotal) >= want })
+		redistest.Eventually(t, "the incident is counted", func() bool { return sum(fleet, incidentsTotal) >= want })
 		for range 20 {
 			if got := sum(fleet, incidentsTotal); got != want {
 				t.Fatalf("%v incidents are counted, want %v", got, want)
@@ -78,7 +78,7 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)
 	for _, in := range fleet {
-		eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+		redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
 	}
 	counted(by + 4)
 }
@@ -90,11 +90,11 @@ func TestProbesOfKeys(t *testing.T) {
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: 300 * time.Millisecond})
 	r.must(err)
-	eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+	redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
 	for _, id := range r.enqueueMany(3, jobs.Key("alice")) {
 		r.ended(id, jobs.Completed)
 	}
-	eventually(t, "the key is closed", func() bool { return in.values()["circuit_breaker_open_keys"] == 0 })
+	redistest.Eventually(t, "the key is closed", func() bool { return in.values()["circuit_breaker_open_keys"] == 0 })
 	want := map[string]float64{
 		`circuit_breaker_probes_total{result="success"}`: 1, incidentsTotal: 0, `publish_attempts_total{result="success"}`: 3,
 	}

@@ -165,12 +165,12 @@ func TestSystemDestinationsAreLeftOut(t *testing.T) {
 	r.must(err)
 	j, err := own.Enqueue(t.Context(), jobs.New(store.AlertsDestination, 1, jobs.TTL(time.Hour)))
 	r.must(err)
-	eventually(t, "delivered", func() bool {
+	redistest.Eventually(t, "delivered", func() bool {
 		got, err := own.Get(t.Context(), j.ID)
 		return err == nil && got.Status == jobs.Completed
 	})
 	r.ended(r.enqueue(nil), jobs.Completed)
-	eventually(t, "counted", func() bool { return in.values()[`jobs_finished_total{status="completed"}`] == 1 })
+	redistest.Eventually(t, "counted", func() bool { return in.values()[`jobs_finished_total{status="completed"}`] == 1 })
 	for name := range in.values() {
 		if strings.Contains(name, "destination=") {
 			t.Errorf("a series of another destination: %s", name)

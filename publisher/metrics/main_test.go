@@ -22,14 +22,7 @@ import (
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
-func TestMain(m *testing.M) {
-	redis.SetLogger(quiet{}) // it reports every refused connection
-	os.Exit(redistest.MainWithoutLeaks(m))
-}
-
-type quiet struct{}
-
-func (quiet) Printf(context.Context, string, ...any) {}
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var silent = slog.New(slog.DiscardHandler)
 
@@ -231,21 +224,5 @@ func (r *rig) must(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)
-	}
-}
-
-// eventually waits until ok.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
-	defer deadline.Stop()
-	poll := time.NewTicker(5 * time.Millisecond)
-	defer poll.Stop()
-	for !ok() {
-		select {
-		case <-poll.C:
-		case <-deadline.C:
-			t.Fatalf("not within 20 s: %s", what)
-		}
 	}
 }

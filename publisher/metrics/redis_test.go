@@ -104,9 +104,9 @@ func TestScrapeWithoutRedis(t *testing.T) {
 		if got[`publish_attempts_total{result="success"}`] != 1 || got[`circuit_breaker_state{state="closed"}`] != 1 {
 			t.Errorf("%s: what the process knows itself is missing: %v", outage.name, got)
 		}
-		eventually(t, "the worker finds that it cannot fetch", func() bool { return in.values()["worker_fetching"] == 0 })
+		redistest.Eventually(t, "the worker finds that it cannot fetch", func() bool { return in.values()["worker_fetching"] == 0 })
 		outage.up()
-		eventually(t, "it is back", func() bool {
+		redistest.Eventually(t, "it is back", func() bool {
 			got := in.values()
 			return got["redis_up"] == 1 && got["worker_fetching"] == 1 && cmp.Equal(queues, ofQueues(got))
 		})
@@ -135,7 +135,7 @@ func TestScrapeWithAClientThatIgnoresDeadlines(t *testing.T) {
 		}
 	}
 	server.Resume()
-	eventually(t, "it is back", func() bool { return in.values()["redis_up"] == 1 })
+	redistest.Eventually(t, "it is back", func() bool { return in.values()["redis_up"] == 1 })
 }
 
 // fill puts n jobs into each list of a queue, by their ids alone.
@@ -237,7 +237,7 @@ func TestScrapesShareAReading(t *testing.T) {
 	short := r.make(metrics.Options{MaxAge: 30 * time.Millisecond}, nil, breaker.Options{})
 	server.ResetStats(t)
 	began := time.Now()
-	eventually(t, "read again", func() bool {
+	redistest.Eventually(t, "read again", func() bool {
 		short.values()
 		return readings() >= 4
 	})

@@ -52,7 +52,7 @@ func with(a, b map[string]float64) map[string]float64 {
 // ended waits until a job has the status.
 func (r *rig) ended(id string, want jobs.Status) {
 	r.t.Helper()
-	eventually(r.t, "job "+id+" is "+string(want), func() bool {
+	redistest.Eventually(r.t, "job "+id+" is "+string(want), func() bool {
 		j, err := r.client.Get(context.Background(), id)
 		return err == nil && j.Status == want
 	})
@@ -288,7 +288,7 @@ func TestEndsWithoutAnAnswer(t *testing.T) {
 	never := r.enqueue(nil, jobs.Delay(time.Hour))
 	r.must(r.client.Cancel(t.Context(), never)) // by a client: no worker ends it
 	expired := r.enqueue(nil, jobs.At(time.Now().Add(time.Hour)), jobs.TTL(50*time.Millisecond))
-	eventually(t, "expired", func() bool {
+	redistest.Eventually(t, "expired", func() bool {
 		s, err := r.client.Survey(t.Context(), r.dest, 0) // Get would end it
 		return err == nil && s.Counts[jobs.Expired] == 1
 	})
