@@ -15,7 +15,7 @@ import (
 // in the other, and no key of the one is a key of the other.
 func TestNamespacesOfOneDatabaseAreApart(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, rdb redis.UniversalClient) {
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		d := redistest.Name(t, "shared")
 		other := Namespace(redistest.Name(t, "ns")[:8])
 		options := Options{Destination: d, RefreshInterval: 20 * time.Millisecond, FailureThreshold: 1}
@@ -80,7 +80,7 @@ func TestNamespacesOfOneDatabaseAreApart(t *testing.T) {
 
 func TestNamespaceIsValidated(t *testing.T) {
 	t.Parallel()
-	rdb := embedded(t)
+	rdb := redistest.Embedded(t)
 	for _, n := range []Namespace{"-a", "A", "a:b", "a{b}", Namespace(strings.Repeat("a", 32))} {
 		ctx := context.Background()
 		for what, err := range map[string]error{
