@@ -2,6 +2,9 @@ package publisher
 
 import (
 	"context"
+	"errors"
+	"fmt"
+	"reflect"
 	"runtime/debug"
 	"time"
 
@@ -9,114 +12,97 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Call is one call of a handler, as it ended.
-type Call struct {
-	// Destination and Key whose call it was ("" without a key), and the id of its Job.
-	Destination, Key, Job string
-	// Outcome is one of the Outcome constants.
-	Outcome string
-	// Status of the HTTP answer, 0 if there was none or the handler did not tell.
-	Status int
-	// Probe is true of the call that finds out whether a breaker may close, the
-	// destination's or the key's.
-	Probe bool
-	// Took is how long it was.
-	Took time.Duration
+// errGoexit is the error of a handler that called runtime.Goexit, as t.FailNow does.
+var errGoexit = errors.New("the publisher ended its goroutine (runtime.Goexit)")
+
+// inFlight is notified of a call while it is in flight. The zero value ignores all.
+type inFlight struct {
+	// sent: the call has a connection.
+	sent func()
+	// limited: the answer is rate limited, which is known before the handler returns. The
+	// job is as the handler has it.
+	limited func(*jobs.Job, callResult)
+	// stuck: the handler has not returned after its context ended.
+	stuck func()
 }
 
-// The outcomes of a call.
-const (
-	// OutcomeSuccess: the API took it.
-	OutcomeSuccess = "success"
-	// OutcomeRateLimited: the API takes no calls now.
-	OutcomeRateLimited = "rate_limited"
-	// OutcomeFailure: it failed, and may be retried.
-	OutcomeFailure = "failure"
-	// OutcomeTimeout: it did not end in time.
-	OutcomeTimeout = "timeout"
-	// OutcomePermanent: it failed, and no retry would change that.
-	OutcomePermanent = "permanent"
-	// OutcomeRescheduled: its publisher put the job off.
-	OutcomeRescheduled = "rescheduled"
-	// OutcomeUnreachable: it did not leave this process, which is no attempt.
-	OutcomeUnreachable = "unreachable"
-	// OutcomeInterrupted: cut at the end of a shutdown, or the process stood still for so
-	// long that it could not see the answer.
-	OutcomeInterrupted = "interrupted"
-	// OutcomeCancelled: cut because somebody cancelled the job.
-	OutcomeCancelled = "cancelled"
-)
-
-// Outcomes lists all outcomes of a call.
-var Outcomes = []string{
-	OutcomeSuccess, OutcomeRateLimited, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
-	OutcomeUnreachable, OutcomeInterrupted, OutcomeCancelled,
-}
-
-// outcome names how a call went; "" if none was made.
-func (v verdict) outcome() string {
-	switch v.kind {
-	case succeeded:
-		return OutcomeSuccess
-	case rateLimited:
-		return OutcomeRateLimited
-	case permanent:
-		return OutcomePermanent
-	case putOff:
-		return OutcomeRescheduled
-	case unsent:
-		return OutcomeUnreachable
-	case cut:
-		return OutcomeInterrupted
-	case cancelled:
-		return OutcomeCancelled
-	case failed:
-		if v.trigger == jobs.OnTimeout {
-			return OutcomeTimeout
-		}
-		return OutcomeFailure
+// call runs the handler within the destination's timeout, and a probe within its
+// lease: when that ends, another one may start. The handler gets a copy of the job, of
+// which Response and Budget are taken back.
+func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
+	deadline := time.Now().Add(d.s.timeout)
+	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
+		deadline = permit.Until()
 	}
-	return ""
+	ctx, cancel := context.WithDeadline(permit.Context(ctx), deadline)
+	defer cancel()
+	own := job.Clone()
+	if w.limited != nil {
+		bounded := ctx
+		ctx = withSignals(ctx, &signals{sent: w.sent, limited: func(err error) {
+			seen := *job
+			takeBack(&seen, own, err)
+			w.limited(&seen, classify(bounded, err))
+		}})
+	}
+	noticed, returned, err := d.publish(ctx, job, own, w)
+	if returned {
+		takeBack(job, own, err)
+	}
+	r := classify(ctx, err)
+	if r.noAnswer(job) && noticedLate(deadline, noticed) {
+		r.kind = interrupted
+	}
+	return r
 }
 
-func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEvent) Call {
-	c := Call{
-		Destination: destination, Key: job.Key, Job: job.ID,
-		Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took,
+// takeBack takes what a handler has set in its own copy of the job, and the answer in its
+// error where it has set none.
+func takeBack(job, own *jobs.Job, err error) {
+	job.Response, job.Budget = own.Response, own.Budget
+	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && limited != nil && job.Response == nil {
+		job.Response = limited.Response
 	}
-	if r := job.Response; r != nil {
-		c.Status = r.Status
-	}
-	return c
 }
 
-// trace has the observer take note of a call that is about to start.
-func (d *destination) trace(ctx context.Context, job *jobs.Job) (traced context.Context, ended func(*JobEvent)) {
-	traced, ended = ctx, func(*JobEvent) {}
-	if d.o.Trace == nil {
-		return traced, ended
-	}
-	d.hook("Trace", func() {
-		inner, end := d.o.Trace(ctx, job)
-		if inner != nil {
-			traced = inner //nolint:fatcontext // once for each call
-		}
-		if end != nil {
-			ended = func(e *JobEvent) { d.hook("Trace", func() { end(*e) }) }
-		}
-	})
-	return traced, ended
-}
-
-// hook calls what somebody has set in the options. That it panics must not change what
-// becomes of jobs.
-func (d *destination) hook(name string, f func()) {
-	defer func() {
-		if r := recover(); r != nil {
-			if _, told := d.panicked.LoadOrStore(name, true); !told {
-				d.log.Error("a function of the publisher's options panicked; that is told once", "option", name, "panic", r, "stack", string(debug.Stack()))
+// publish runs the handler with its own copy of the job, in a goroutine of its own
+// because runtime.Goexit ends the one that it is called in. It returns when the handler
+// does; at the end of a shutdown it does not wait for one that ignores its context, and
+// returned is false. noticed is when the handler returned or its context was seen to end.
+func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w inFlight) (noticed time.Time, returned bool, err error) {
+	done := make(chan error, 1)
+	go func() {
+		err := errGoexit
+		defer func() {
+			if r := recover(); r != nil {
+				d.log.Error("the publisher panicked", "job", job.ID, "panic", r, "stack", string(debug.Stack()))
+				err = fmt.Errorf("the publisher panicked: %v", r)
+			} else if err == errGoexit { //nolint:errorlint // the one set above
+				d.log.Error("the publisher ended its goroutine", "job", job.ID, "error", errGoexit, "stack", string(debug.Stack()))
 			}
-		}
+			done <- err
+		}()
+		err = readable(d.handler.Publish(ctx, own))
 	}()
-	f()
+	select {
+	case err := <-done:
+		return time.Now(), true, err
+	case <-ctx.Done():
+		noticed = time.Now()
+		returned, err = d.awaitReturn(ctx, job, done, w)
+		return noticed, returned, err
+	}
+}
+
+// readable returns an error whose methods can be called. A nil pointer in an error is
+// not nil, and its Error method panics as a rule.
+func readable(err error) error {
+	if err == nil {
+		return nil
+	}
+	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
+		return fmt.Errorf("the publisher returned a nil %T as its error, which is not nil: return nil without a type", err)
+	}
+	_ = err.Error() // one that panics does so here, where that is the handler's panic
+	return err
 }

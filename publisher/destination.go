@@ -6,17 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // destination serves one destination: its asynq Server, the client under it,
@@ -37,8 +35,8 @@ type destination struct {
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
 	serving context.Context // given to Run; set before phaseStarted
 
-	panicked sync.Map // names of options that have
-	failures *failureLog
+	observers *observers
+	failures  *failureLog
 
 	stuckAfter time.Duration // StuckAfter, shorter in tests
 	stuck      atomic.Int32  // handlers that do not return
@@ -63,21 +61,22 @@ const bookkeeping = 3 * time.Second
 // return.
 const requeueFor = 500 * time.Millisecond
 
-// errShutdown is the cause of calls cut at the end of a shutdown.
-var errShutdown = errors.New("the worker is shutting down")
-
-// errCancelled is the cause of calls of jobs that somebody has cancelled.
-var errCancelled = errors.New("cancelled")
+// The causes (context.Cause) of a handler's context that ended before its timeout.
+var (
+	// ErrShutdown: the worker is shutting down and ShutdownTimeout is over.
+	ErrShutdown = errors.New("the worker is shutting down")
+	// ErrCancelled: the job was cancelled.
+	ErrCancelled = errors.New("cancelled")
+)
 
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
 	if store.System(name) {
-		// Who counts jobs, or tells people of them, does it through such a destination.
-		o.OnJob, o.OnAnswer, o.OnExpired, o.OnCall, o.OnReleased, o.OnStuck, o.Trace = nil, nil, nil, nil, nil, nil, nil
+		o.Observers = nil // which notify people of jobs through such a destination
 	}
 	log := o.Logger.With("destination", name)
 	return &destination{
 		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
-		stuckAfter: stuckAfter, stopped: make(chan struct{}), failures: &failureLog{log: log},
+		stuckAfter: stuckAfter, stopped: make(chan struct{}), observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
 	}
 }
 
@@ -103,7 +102,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		return fmt.Errorf("destination %s: %w", d.name, err)
 	}
 	d.breaker, g.b = b, b
-	d.calls, d.cutCalls = context.WithCancelCause(context.WithoutCancel(ctx))
+	d.calls, d.cutCalls = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), clientKey{}, d.o.Client))
 	weights := map[string]int{}
 	for i, q := range queues {
 		weights[q] = len(queues) - i
@@ -150,7 +149,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			d.client.ReleaseDeferred(d.name)
 		}
 		if onEvent != nil {
-			d.hook("OnEvent", func() { onEvent(e) })
+			d.observers.guard("OnEvent", func() { onEvent(e) })
 		}
 	}
 	return breaker.New(ctx, d.rdb, o)
@@ -162,7 +161,7 @@ func (d *destination) shutdown() {
 	d.phase.Store(phaseStopping)
 	ctx, cancel := context.WithTimeout(context.Background(), d.o.ShutdownTimeout+bookkeeping)
 	defer cancel()
-	cut := time.AfterFunc(d.o.ShutdownTimeout, func() { d.cutCalls(errShutdown) })
+	cut := time.AfterFunc(d.o.ShutdownTimeout, func() { d.cutCalls(ErrShutdown) })
 	defer cut.Stop()
 	// Where Redis does not answer, bookkeeping is not waited for: what it leaves
 	// undone comes back when leases end.
@@ -175,7 +174,7 @@ func (d *destination) shutdown() {
 	d.server.Shutdown()
 	d.client.Finish()
 	d.failures.stop()
-	d.cutCalls(errShutdown)
+	d.cutCalls(ErrShutdown)
 	close(d.stopped)
 	if err := d.breaker.Close(); err != nil {
 		d.log.Warn("shutdown: breaker", "error", err)

@@ -41,8 +41,8 @@ func BenchmarkPublish(b *testing.B) {
 			}
 			done := make(chan struct{}, b.N)
 			p, err := publisher.New(rdb, publisher.Options{
-				Logger: slog.New(slog.DiscardHandler),
-				OnJob:  func(publisher.JobEvent) { done <- struct{}{} },
+				Logger:    slog.New(slog.DiscardHandler),
+				Observers: []publisher.Observer{{OnJob: func(publisher.JobEvent) { done <- struct{}{} }}},
 			})
 			if err != nil {
 				b.Fatal(err)

@@ -5,18 +5,18 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// JobEvent says what became of a job after a run, or that it failed without one.
+// JobEvent says what became of a job after an attempt, or that it failed without one.
 type JobEvent struct {
 	// Destination of the job.
 	Destination string
-	// Job as it was before the run. Of one whose record cannot be read only the ID, the
-	// Destination, the Priority and the Key are there.
+	// Job as it was before the attempt. Of one whose record cannot be read only the ID, the
+	// Destination, the Priority and the Key are known.
 	Job *jobs.Job
 	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
 	// or "requeued".
@@ -29,7 +29,7 @@ type JobEvent struct {
 	Err    error
 	// Poison is true of a failed job that too many workers died with; see
 	// Options.MaxCrashes. One of them that was only taken for dead can complete the job
-	// all the same, of which it then tells.
+	// all the same, and then reports that.
 	Poison bool
 	// LastError is what is kept with a failed job as its last error; "" with other
 	// results.
@@ -41,13 +41,13 @@ type JobEvent struct {
 	// AvailableAt is when a job that was rescheduled or is to be retried may run again;
 	// zero for others.
 	AvailableAt time.Time
-	// Incident of the breaker that the job was put off by; "" without one.
+	// Incident of the breaker that deferred the job; "" without one.
 	Incident string
 
-	heldBy string // the breaker that it was put off by
+	deferredBy string // name of that breaker
 }
 
-// The results of a run.
+// The results of an attempt.
 const (
 	Completed   = "completed"
 	Rescheduled = "rescheduled"
@@ -66,13 +66,65 @@ const (
 	ReasonUnreachable = "unreachable"
 )
 
+// Call is one call of a handler, as it ended.
+type Call struct {
+	// Destination and Key of the job ("" without a key), and the id of the Job.
+	Destination, Key, Job string
+	// Outcome is one of the Outcome constants.
+	Outcome string
+	// Status of the HTTP answer, 0 if there was none or the handler did not set it.
+	Status int
+	// Probe is true of the call that tests whether a breaker may close, the destination's
+	// or the key's.
+	Probe bool
+	// Took is how long it was.
+	Took time.Duration
+}
+
+// The outcomes of a call.
+const (
+	// OutcomeSuccess: the API took it.
+	OutcomeSuccess = "success"
+	// OutcomeRateLimited: the API takes no calls now.
+	OutcomeRateLimited = "rate_limited"
+	// OutcomeFailure: it failed, and may be retried.
+	OutcomeFailure = "failure"
+	// OutcomeTimeout: it did not end in time.
+	OutcomeTimeout = "timeout"
+	// OutcomePermanent: it failed, and no retry would change that.
+	OutcomePermanent = "permanent"
+	// OutcomeRescheduled: its handler rescheduled the job.
+	OutcomeRescheduled = "rescheduled"
+	// OutcomeUnreachable: it did not leave this process, which is no attempt.
+	OutcomeUnreachable = "unreachable"
+	// OutcomeInterrupted: interrupted at the end of a shutdown, or the process stood still
+	// for so long that it could not see the answer.
+	OutcomeInterrupted = "interrupted"
+	// OutcomeCancelled: interrupted because the job was cancelled.
+	OutcomeCancelled = "cancelled"
+)
+
+// Outcomes lists all outcomes of a call.
+var Outcomes = []string{
+	OutcomeSuccess, OutcomeRateLimited, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
+	OutcomeUnreachable, OutcomeInterrupted, OutcomeCancelled,
+}
+
+func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEvent) Call {
+	c := Call{Destination: destination, Key: job.Key, Job: job.ID, Outcome: e.Outcome, Probe: permit.Probe(), Took: e.Took}
+	if r := job.Response; r != nil {
+		c.Status = r.Status
+	}
+	return c
+}
+
 // Answer is an API's answer that it will not take a call now.
 type Answer struct {
-	// Destination and Key whose call it was ("" without a key), and the id of its Job.
+	// Destination and Key of the job ("" without a key), and the id of the Job.
 	Destination, Key, Job string
 	// At is when the call ended, by the local clock.
 	At time.Time
-	// Status of the HTTP answer, 0 if the handler did not tell.
+	// Status of the HTTP answer, 0 if the handler did not set it.
 	Status int
 	// Body is the beginning of the answer as it is kept with the job, without control
 	// characters and secrets: at most 300 bytes.
@@ -83,23 +135,22 @@ type Answer struct {
 	Err error
 }
 
-// maxTold bounds the body of an Answer, in bytes.
-const maxTold = 300
+// maxExcerpt bounds the texts of Answer and DestinationStatus, in bytes.
+const maxExcerpt = 300
 
-// answerOf makes an Answer of a call that was rate limited.
-func (d *destination) answerOf(job *jobs.Job, v verdict) Answer {
-	a := Answer{Destination: d.name, Key: job.Key, Job: job.ID, At: time.Now(), RetryAfter: v.hint, Err: v.err}
+func answerOf(destination string, job *jobs.Job, r callResult) Answer {
+	a := Answer{Destination: destination, Key: job.Key, Job: job.ID, At: time.Now(), RetryAfter: r.hint, Err: r.err}
 	if r := job.Response; r != nil {
-		a.Status, a.Body = r.Status, clean(r.Body, maxTold)
+		a.Status, a.Body = r.Status, clean(r.Body, maxExcerpt)
 	}
 	return a
 }
 
-// settled tells observers what Redis made of the outcome.
-func (d *destination) settled(event *JobEvent, s asynqx.Settled) {
+// applied reports what Redis made of the outcome.
+func (d *destination) applied(event *JobEvent, s asynqx.Settled) {
 	switch s.Kind {
 	case "":
-		return // it was taken for lost meanwhile: what becomes of it is decided elsewhere
+		return // another worker has recovered it meanwhile
 	case asynqx.Fail:
 		event.Result, event.LastError = FailedFinal, s.Error
 		d.failures.add(event.Job.ID, s.Error)
@@ -109,7 +160,7 @@ func (d *destination) settled(event *JobEvent, s asynqx.Settled) {
 		event.Result = Paused
 	}
 	event.AvailableAt = s.AvailableAt
-	d.tell(event)
+	d.observers.job(event)
 	if !d.log.Enabled(context.Background(), slog.LevelDebug) {
 		return
 	}
@@ -129,13 +180,7 @@ func (d *destination) settled(event *JobEvent, s asynqx.Settled) {
 	d.log.Debug("job", attrs...)
 }
 
-func (d *destination) tell(event *JobEvent) {
-	if d.o.OnJob != nil {
-		d.hook("OnJob", func() { d.o.OnJob(*event) })
-	}
-}
-
-// recovered tells of a job that this process has taken from a worker that died.
+// recovered reports a job that this process has taken from a worker that died.
 func (d *destination) recovered(msg *store.Message, s asynqx.Settled) {
 	d.log.Warn("job taken back from a worker that died", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
 	if s.Kind != asynqx.Fail {
@@ -146,34 +191,28 @@ func (d *destination) recovered(msg *store.Message, s asynqx.Settled) {
 		job = stub(msg.Queue, msg.ID, msg.Headers[store.HeaderKey])
 	}
 	job.Status, job.Crashes, job.LastError = jobs.Failed, s.Count, s.Error
-	d.tell(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
+	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, Poison: true, LastError: s.Error})
 }
 
-// unreadable tells of a job whose record cannot be read, and which failed of that.
+// unreadable reports a job that failed because its record cannot be read.
 func (d *destination) unreadable(queue, id, key string, s asynqx.Settled) {
 	if s.Kind != asynqx.Fail {
-		return // it was taken for lost meanwhile, or cancelled
+		return // another worker has recovered it meanwhile, or it was cancelled
 	}
 	d.failures.add(id, s.Error)
 	job := stub(queue, id, key)
 	job.Status, job.LastError = jobs.Failed, s.Error
-	d.tell(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})
+	d.observers.job(&JobEvent{Destination: d.name, Job: job, Result: FailedFinal, LastError: s.Error})
 }
 
-// expired tells how many jobs this process has ended whose time was over.
+// expired reports jobs that this process has ended because they expired.
 func (d *destination) expired(_ string, n int) {
-	if d.o.OnExpired != nil {
-		d.hook("OnExpired", func() { d.o.OnExpired(d.name, n) })
-	}
+	d.observers.expired(d.name, n)
 	d.log.Debug("jobs expired", "jobs", n)
 }
 
-// released tells how many jobs this process has taken that were held.
-func (d *destination) released(_ string, n int) {
-	if d.o.OnReleased != nil {
-		d.hook("OnReleased", func() { d.o.OnReleased(d.name, n) })
-	}
-}
+// released reports jobs that this process has fetched after they were held.
+func (d *destination) released(_ string, n int) { d.observers.released(d.name, n) }
 
 // stub is what is known of a job without its record.
 func stub(queue, id, key string) *jobs.Job {

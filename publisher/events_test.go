@@ -47,12 +47,12 @@ func TestAnswersAreToldFirst(t *testing.T) {
 	}
 	answers := make(chan publisher.Answer, 10)
 	o := b.options()
-	o.OnAnswer = func(a publisher.Answer) {
+	o.Observe(publisher.Observer{OnAnswer: func(a publisher.Answer) {
 		if s := b.breaker(); s.State != breaker.Closed {
 			t.Errorf("the breaker is %s already", s.State)
 		}
 		answers <- a
-	}
+	}})
 	b.run(o, h.Publish, rules(time.Hour))
 	b.enqueue(jobs.Path("/fine"))
 	b.want(publisher.Completed)
@@ -110,7 +110,7 @@ func TestAnswersOfHandlers(t *testing.T) {
 			b := newBench(t)
 			answers := make(chan publisher.Answer, 10)
 			o := b.options()
-			o.OnAnswer = func(a publisher.Answer) { answers <- a }
+			o.Observe(publisher.Observer{OnAnswer: func(a publisher.Answer) { answers <- a }})
 			b.run(o, func(_ context.Context, j *jobs.Job) error { return tc.answer(j) })
 			job := b.enqueue()
 			b.event()
@@ -286,14 +286,14 @@ func TestExpiredJobsAreCounted(t *testing.T) {
 	var mu sync.Mutex
 	total := 0
 	o := b.options()
-	o.OnExpired = func(destination string, n int) {
+	o.Observe(publisher.Observer{OnExpired: func(destination string, n int) {
 		if destination != b.dest || n <= 0 {
 			t.Errorf("%d jobs of %q", n, destination)
 		}
 		mu.Lock()
 		defer mu.Unlock()
 		total += n
-	}
+	}})
 	var stops []func()
 	for range 2 {
 		stops = append(stops, b.run(o, func(_ context.Context, j *jobs.Job) error {

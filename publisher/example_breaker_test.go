@@ -62,7 +62,7 @@ func ExampleHandler_breakerhttp() {
 
 	done := make(chan publisher.JobEvent, 10)
 	p, err := publisher.New(rdb, publisher.Options{
-		Logger: slog.New(slog.DiscardHandler), OnJob: func(e publisher.JobEvent) { done <- e },
+		Logger: slog.New(slog.DiscardHandler), Observers: []publisher.Observer{{OnJob: func(e publisher.JobEvent) { done <- e }}},
 	})
 	if err != nil {
 		log.Fatal(err)

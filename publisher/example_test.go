@@ -72,8 +72,8 @@ func ExampleFunc() {
 	// The worker.
 	ended := make(chan publisher.JobEvent, 10)
 	p, err := publisher.New(rdb, publisher.Options{
-		Logger: slog.New(slog.DiscardHandler),
-		OnJob:  func(e publisher.JobEvent) { ended <- e },
+		Logger:    slog.New(slog.DiscardHandler),
+		Observers: []publisher.Observer{{OnJob: func(e publisher.JobEvent) { ended <- e }}},
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -165,8 +165,8 @@ func ExamplePublisher() {
 	defer deviantart.Close()
 	results := make(chan publisher.JobEvent, 10)
 	p, err := publisher.New(rdb, publisher.Options{
-		Logger: slog.New(slog.DiscardHandler),
-		OnJob:  func(e publisher.JobEvent) { results <- e },
+		Logger:    slog.New(slog.DiscardHandler),
+		Observers: []publisher.Observer{{OnJob: func(e publisher.JobEvent) { results <- e }}},
 	})
 	if err != nil {
 		log.Fatal(err)

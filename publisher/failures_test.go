@@ -16,7 +16,7 @@ func TestFailedJobsAreLogged(t *testing.T) {
 	b := newBench(t)
 	log := &lockedLog{}
 	o := b.options()
-	o.OnJob, o.Logger = nil, slog.New(slog.NewTextHandler(log, nil))
+	o.Observers, o.Logger = nil, slog.New(slog.NewTextHandler(log, nil))
 	ids := b.enqueueMany(60)
 	stop := b.run(o, func(context.Context, *jobs.Job) error { return jobs.Discard(errors.New("answered 403 Forbidden")) })
 	for _, id := range ids {

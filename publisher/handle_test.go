@@ -89,8 +89,8 @@ func TestAnswerOfARateLimitedErrorIsKept(t *testing.T) {
 	b := newBench(t)
 	o := b.options()
 	answers, calls := make(chan publisher.Answer, 10), make(chan publisher.Call, 10)
-	o.OnAnswer = func(a publisher.Answer) { answers <- a }
-	o.OnCall = func(c publisher.Call) { calls <- c }
+	o.Observe(publisher.Observer{OnAnswer: func(a publisher.Answer) { answers <- a }})
+	o.Observe(publisher.Observer{OnCall: func(c publisher.Call) { calls <- c }})
 	b.run(o, func(context.Context, *jobs.Job) error {
 		return errors.Join(errors.New("upload"), &jobs.RateLimitedError{RetryAfter: time.Hour, Response: &jobs.Response{Status: 420, Body: "enhance your calm"}})
 	})

@@ -2,6 +2,8 @@ package publisher
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -10,11 +12,11 @@ import (
 
 // Handler makes the call for one job.
 //
-// The context ends at the destination's timeout, or when the worker shuts down
-// and SHUTDOWN_TIMEOUT is over. A handler that ignores it is waited for; a job
-// is never run twice at the same time in one process. One that has not returned
-// StuckAfter after that is reported: see Options.OnStuck. One that panics, or ends its
-// goroutine (runtime.Goexit, as t.FailNow does), has failed.
+// The context ends at the destination's timeout, with the cause ErrShutdown when the
+// worker shuts down and ShutdownTimeout is over, or with ErrCancelled. A handler that
+// ignores it is waited for; a job is never run twice at the same time in one process. One
+// that has not returned StuckAfter after that is reported: see Observer.OnStuck. One that
+// panics, or ends its goroutine (runtime.Goexit, as t.FailNow does), has failed.
 //
 // job is a copy. A handler may set job.Response, which is kept with the job, and
 // job.Budget, what the API said is left; other changes to job have no effect.
@@ -38,6 +40,31 @@ type Func func(ctx context.Context, job *jobs.Job) error
 
 // Publish calls f.
 func (f Func) Publish(ctx context.Context, job *jobs.Job) error { return f(ctx, job) }
+
+// Typed makes a Handler of a function that gets the payload as a T. A payload that is not
+// the JSON of a T fails the job for good, without a call.
+func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) Handler {
+	if f == nil {
+		return Func(nil)
+	}
+	return Func(func(ctx context.Context, job *jobs.Job) error {
+		var payload T
+		if err := json.Unmarshal(job.Payload, &payload); err != nil {
+			return jobs.Discard(&notCalledError{fmt.Errorf("payload: %w", err)})
+		}
+		return f(ctx, job, payload)
+	})
+}
+
+type clientKey struct{}
+
+// Client returns the jobs client of the Publisher that has called the handler with ctx, so
+// that a handler can enqueue further jobs; nil for other contexts, those of publishertest
+// among them. See Options.Client.
+func Client(ctx context.Context) *jobs.Client {
+	client, _ := ctx.Value(clientKey{}).(*jobs.Client)
+	return client
+}
 
 // settings of one destination.
 type settings struct {

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -34,20 +35,24 @@ func (l *lockedLog) String() string {
 	return l.b.String()
 }
 
-// Whoever observes a publisher and panics changes nothing of what becomes of its jobs.
+// An observer that panics changes nothing of what becomes of jobs, and other observers are
+// notified.
 func TestPanicsOfObserversChangeNothing(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	log := &lockedLog{}
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	tell := o.OnJob
-	o.OnJob = func(e publisher.JobEvent) { tell(e); panic("of OnJob") }
-	o.OnCall = func(publisher.Call) { panic("of OnCall") }
-	o.OnAnswer = func(publisher.Answer) { panic("of OnAnswer") }
-	o.Trace = func(ctx context.Context, _ *jobs.Job) (context.Context, func(publisher.JobEvent)) {
-		return ctx, func(publisher.JobEvent) { panic("of Trace") }
-	}
+	var after atomic.Int32
+	o.Observers = append([]publisher.Observer{{
+		OnJob:    func(publisher.JobEvent) { panic("of OnJob") },
+		OnCall:   func(publisher.Call) { panic("of OnCall") },
+		OnAnswer: func(publisher.Answer) { panic("of OnAnswer") },
+		Trace: func(ctx context.Context, _ *jobs.Job) (context.Context, func(publisher.JobEvent)) {
+			return ctx, func(publisher.JobEvent) { panic("of Trace") }
+		},
+	}}, o.Observers...)
+	o.Observe(publisher.Observer{OnCall: func(publisher.Call) { after.Add(1) }})
 	r := breaker.Options{Cooldown: 50 * time.Millisecond, FailureThreshold: 1, OnEvent: func(breaker.Event) { panic("of OnEvent") }}
 	limited := make(chan struct{}, 1)
 	limited <- struct{}{}
@@ -71,20 +76,23 @@ func TestPanicsOfObserversChangeNothing(t *testing.T) {
 		t.Errorf("the second: %+v", e)
 	}
 	stop()
+	if n := after.Load(); n != 3 {
+		t.Errorf("the observer behind the one that panics was notified of %d calls, want 3", n)
+	}
 	for _, option := range []string{"OnJob", "OnCall", "OnAnswer", "Trace", "OnEvent"} {
-		if n := strings.Count(log.String(), "panicked; that is told once\" destination="+b.dest+" option="+option+" "); n != 1 {
-			t.Errorf("the panics of %s were told %d times\n%s", option, n, log)
+		if n := strings.Count(log.String(), "panicked; this is logged once\" destination="+b.dest+" option="+option+" "); n != 1 {
+			t.Errorf("the panics of %s were logged %d times\n%s", option, n, log)
 		}
 	}
 }
 
-// What is told of a call, probes among them, wherever its handler put the answer.
-func TestCallsAreTold(t *testing.T) {
+// Observers are notified of each call, probes among them, wherever its handler put the answer.
+func TestObserversAreNotifiedOfCalls(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	calls := make(chan publisher.Call, 10)
 	o := b.options()
-	o.OnCall = func(c publisher.Call) { calls <- c }
+	o.Observe(publisher.Observer{OnCall: func(c publisher.Call) { calls <- c }})
 	answers := make(chan func(*jobs.Job) error, 10)
 	b.run(o, func(_ context.Context, j *jobs.Job) error { return (<-answers)(j) },
 		publisher.Breaker(breaker.Options{Cooldown: 20 * time.Millisecond, FailureThreshold: 1}))
@@ -96,7 +104,7 @@ func TestCallsAreTold(t *testing.T) {
 		{Destination: b.dest, Key: "alice", Job: job.ID, Outcome: publisher.OutcomeSuccess, Status: 201, Probe: true},
 	}
 	for i := range want {
-		got := signal(t, "a call is told", calls)
+		got := signal(t, "a call is reported", calls)
 		if got.Took <= 0 || got.Took > 10*time.Second {
 			t.Errorf("call %d took %s", i, got.Took)
 		}
@@ -104,5 +112,53 @@ func TestCallsAreTold(t *testing.T) {
 		if diff := cmp.Diff(want[i], got); diff != "" {
 			t.Errorf("call %d (-want +got):\n%s", i, diff)
 		}
+	}
+}
+
+// A typed handler gets the payload decoded and the Publisher's client. A payload that is
+// not one of its type fails the job without a call.
+func TestTypedHandler(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	follow := make(chan string, 1)
+	type picture struct{ Title string }
+	h := publisher.Typed(func(ctx context.Context, j *jobs.Job, p picture) error {
+		if p.Title == "first" {
+			next, err := publisher.Client(ctx).Enqueue(ctx, jobs.New(j.Destination, picture{"second"}))
+			if err != nil {
+				return err
+			}
+			follow <- next.ID
+		}
+		return nil
+	})
+	b.run(b.options(), h.Publish)
+	first, err := b.client.Enqueue(t.Context(), jobs.New(b.dest, picture{"first"}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e := b.result(first.ID); e.Result != publisher.Completed {
+		t.Errorf("%+v", e)
+	}
+	if e := b.result(<-follow); e.Result != publisher.Completed {
+		t.Errorf("enqueued by the handler: %+v", e)
+	}
+	wrong, err := b.client.Enqueue(t.Context(), jobs.New(b.dest, []int{1}, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3})))
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := b.result(wrong.ID)
+	if e.Result != publisher.FailedFinal || e.Called || !strings.HasPrefix(e.LastError, "payload: json: cannot unmarshal array") {
+		t.Errorf("a payload of another type: %+v", e)
+	}
+	if publisher.Client(t.Context()) != nil {
+		t.Error("a client outside of a handler")
+	}
+	p, err := publisher.New(b.rdb, publisher.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Handle(b.dest, publisher.Typed[int](nil)); err == nil || !strings.Contains(err.Error(), "the handler is nil") {
+		t.Error(err)
 	}
 }

@@ -209,19 +209,19 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	job.Budget = nil
 	token, err := h.token(job)
 	if err != nil {
-		return jobs.Discard(&noCallError{err})
+		return jobs.Discard(&notCalledError{err})
 	}
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
-	var sent sending
-	req, err := h.request(sent.watch(ctx), job, token)
+	var conn connecting
+	req, err := h.request(conn.watch(ctx), job, token)
 	if err != nil {
-		return jobs.Discard(&noCallError{err})
+		return jobs.Discard(&notCalledError{err})
 	}
 	r := h.secrets.With(token)
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return withoutSecrets(r, sent.callError(ctx, err))
+		return withoutSecrets(r, conn.callError(ctx, err))
 	}
 	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()

@@ -17,7 +17,7 @@ const (
 // readLimited reads the body of a rate-limited answer, passes it to keep, and reports the
 // answer: when the body is there, or after bodyGrace without it. cut ends the reading.
 func readLimited(ctx context.Context, limited error, read func() []byte, keep func([]byte), cut func()) {
-	report := heardOf(ctx).limited
+	report := signalsOf(ctx).limited
 	end := time.AfterFunc(limitedBodyFor, cut)
 	defer end.Stop()
 	reported := make(chan struct{})

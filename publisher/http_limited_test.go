@@ -48,7 +48,7 @@ func TestHTTPRateLimitIsReportedAtTheHeader(t *testing.T) {
 	transitions := make(chan breaker.Event, 10)
 	answers := make(chan publisher.Answer, 10)
 	o := b.options()
-	o.OnAnswer = func(x publisher.Answer) { answers <- x }
+	o.Observe(publisher.Observer{OnAnswer: func(x publisher.Answer) { answers <- x }})
 	b.run(o, h.Publish, publisher.Concurrency(1), publisher.Timeout(10*time.Second),
 		publisher.Breaker(breaker.Options{OnEvent: func(e breaker.Event) { transitions <- e }}))
 	job := b.enqueue()
@@ -93,7 +93,7 @@ func TestHTTPBodyOfARateLimitIsToldWithIt(t *testing.T) {
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
 	answers := make(chan publisher.Answer, 10)
 	o := b.options()
-	o.OnAnswer = func(x publisher.Answer) { answers <- x }
+	o.Observe(publisher.Observer{OnAnswer: func(x publisher.Answer) { answers <- x }})
 	b.run(o, h.Publish, publisher.Concurrency(1))
 	b.enqueue()
 	if x := <-answers; x.Status != http.StatusTooManyRequests || x.Body != "too fast" {

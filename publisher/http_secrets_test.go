@@ -38,7 +38,7 @@ func TestHTTPKeepsNothingSecretOfTheConfiguration(t *testing.T) {
 		})
 		o := b.options()
 		answers := make(chan publisher.Answer, 10)
-		o.OnAnswer = func(x publisher.Answer) { answers <- x }
+		o.Observe(publisher.Observer{OnAnswer: func(x publisher.Answer) { answers <- x }})
 		job := b.enqueue()
 		b.run(o, h.Publish, publisher.Breaker(breaker.Options{FailureThreshold: 9}))
 		e := b.result(job.ID)

@@ -12,39 +12,38 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// heard is what an HTTP destination reports of a call before it returns; each function may
-// be nil.
-type heard struct {
-	left    func()      // it has a connection: from here on the API may have seen the call
+// signals are what an HTTP destination reports of a call before it returns.
+type signals struct {
+	sent    func()      // it has a connection: from here on the API may have seen the call
 	limited func(error) // its header says that it is rate limited; see readLimited
 }
 
-type heardKey struct{}
+type signalsKey struct{}
 
-// withHeard returns the context for a handler.
-func withHeard(ctx context.Context, h *heard) context.Context {
-	return context.WithValue(ctx, heardKey{}, h)
+// withSignals returns the context for a handler.
+func withSignals(ctx context.Context, s *signals) context.Context {
+	return context.WithValue(ctx, signalsKey{}, s)
 }
 
-func heardOf(ctx context.Context) *heard {
-	if h, ok := ctx.Value(heardKey{}).(*heard); ok {
-		return h
+func signalsOf(ctx context.Context) *signals {
+	if s, ok := ctx.Value(signalsKey{}).(*signals); ok {
+		return s
 	}
-	return &heard{left: func() {}, limited: func(error) {}}
+	return &signals{sent: func() {}, limited: func(error) {}}
 }
 
-// sending observes whether a request gets a connection.
-type sending struct {
-	asked, left atomic.Bool
+// connecting observes whether a request gets a connection.
+type connecting struct {
+	asked, got atomic.Bool
 }
 
 // watch returns a context for the request.
-func (s *sending) watch(ctx context.Context) context.Context {
-	report := heardOf(ctx).left
+func (s *connecting) watch(ctx context.Context) context.Context {
+	report := signalsOf(ctx).sent
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { s.asked.Store(true) },
 		GotConn: func(httptrace.GotConnInfo) {
-			s.left.Store(true)
+			s.got.Store(true)
 			report()
 		},
 	})
@@ -53,8 +52,8 @@ func (s *sending) watch(ctx context.Context) context.Context {
 // callError names what went wrong without the URL, which could hold secrets. Without a
 // connection nothing has left: no address, a refused connection, a failed TLS handshake,
 // no file descriptor. A transport that is not net/http's proves nothing.
-func (s *sending) callError(ctx context.Context, err error) error {
-	unsent := s.asked.Load() && !s.left.Load() || noConnection(err)
+func (s *connecting) callError(ctx context.Context, err error) error {
+	unsent := s.asked.Load() && !s.got.Load() || noConnection(err)
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if ue, ok := errors.AsType[*url.Error](err); ok {
 		err = ue.Err

@@ -162,7 +162,7 @@ func TestReschedulesByTheBreakerCount(t *testing.T) {
 	var calls tally
 	opened := make(chan struct{}, 1)
 	o := b.options()
-	o.OnJob = func(e publisher.JobEvent) {
+	o.Observers = []publisher.Observer{{OnJob: func(e publisher.JobEvent) {
 		if e.Job.ID == healthy.ID {
 			// The next job came along with the completion. Before its turn the
 			// breaker opens.
@@ -172,7 +172,7 @@ func TestReschedulesByTheBreakerCount(t *testing.T) {
 			signal(t, "this process knows that the breaker is open", opened)
 		}
 		b.events <- e
-	}
+	}}}
 	b.run(o, func(_ context.Context, j *jobs.Job) error {
 		calls.add(j.ID)
 		if j.ID == limited.ID {

@@ -48,7 +48,7 @@ func (b *bench) options() publisher.Options {
 	return publisher.Options{
 		Logger: testLogger(b.t), RetryLoopInterval: 50 * time.Millisecond,
 		ShutdownTimeout: 5 * time.Second, RecoverSpread: 10 * time.Millisecond,
-		OnJob: func(e publisher.JobEvent) { b.events <- e },
+		Observers: []publisher.Observer{{OnJob: func(e publisher.JobEvent) { b.events <- e }}},
 	}
 }
 

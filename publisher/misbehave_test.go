@@ -50,7 +50,7 @@ func TestStuckHandlerIsReported(t *testing.T) {
 	end := make(chan struct{})
 	reports := make(chan publisher.Stuck, 100)
 	o := b.options()
-	o.OnStuck = func(s publisher.Stuck) { reports <- s }
+	o.Observe(publisher.Observer{OnStuck: func(s publisher.Stuck) { reports <- s }})
 	p, err := publisher.New(b.rdb, o)
 	if err != nil {
 		t.Fatal(err)

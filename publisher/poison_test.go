@@ -214,7 +214,7 @@ func TestWorkerThatOutlivesItsLeaseTakesTheCrashBack(t *testing.T) {
 	}
 	recovering := b.options()
 	recovering.Worker, recovering.MaxCrashes = "other:2", 1
-	recovering.OnJob = nil
+	recovering.Observers = nil
 	stop := b.run(recovering, func(context.Context, *jobs.Job) error {
 		t.Error("the job was called a second time")
 		return nil

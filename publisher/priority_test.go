@@ -29,7 +29,7 @@ func TestPriorities(t *testing.T) {
 			var order []jobs.Priority
 			last := map[jobs.Priority]string{}
 			o := b.options()
-			o.OnJob = nil
+			o.Observers = nil
 			b.run(o, func(_ context.Context, j *jobs.Job) error {
 				mu.Lock()
 				defer mu.Unlock()

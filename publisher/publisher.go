@@ -11,12 +11,11 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -41,45 +40,15 @@ type Options struct {
 	// RecoverSpread is the time over which the jobs of a dead worker come back
 	// once their lease has been found lost. Default 30 s; not negative.
 	RecoverSpread time.Duration
-	// MaxCrashes is how many workers may die with a job in hand before it fails as
-	// poison. A job that one has died with runs beside no other such job of the
-	// same process. Default 3; negative: no limit.
+	// MaxCrashes is how many workers may die with a job in flight before it fails as
+	// poison. A job that one has died with never runs at the same time as another such job
+	// of the process. Default 3; negative: no limit.
 	MaxCrashes int
-	// OnJob, if set, is told what became of each job after a run, and of those that
-	// fail without one: as poison, or because their record cannot be read. Of several
-	// workers one is told of each. It is called by many goroutines at once and must
-	// return quickly.
-	OnJob func(JobEvent)
-	// OnAnswer, if set, is told of each call that was rate limited, before the circuit
-	// breaker hears of it. It is called by many goroutines at once and must return
-	// quickly: the call's slot waits for it.
-	OnAnswer func(Answer)
-	// OnCall, if set, is told of each call as it has ended, before anything becomes of
-	// its job. It is called by many goroutines at once and must return quickly.
-	OnCall func(Call)
-	// OnStuck, if set, is told of each handler that has not returned StuckAfter after its
-	// context ended, and again after twice that time, four times and so on, at least once
-	// an hour. It must return quickly.
-	OnStuck func(Stuck)
-	// OnReleased, if set, is told how many jobs of a destination this process has taken
-	// that had been held because of their keys. It must return quickly.
-	OnReleased func(destination string, n int)
-	// Trace, if set, is called before each call. The handler gets the context that it
-	// returns, which must be made of ctx, and the function is told, when the call has
-	// ended, what is to become of the job; a pause or cancellation that somebody asks for
-	// at the same moment may still change that. Both are called by many goroutines at
-	// once and must return quickly. See publisher/tracing.
-	Trace func(ctx context.Context, job *jobs.Job) (context.Context, func(JobEvent))
-	// OnExpired, if set, is told how many jobs of a destination this process has ended
-	// because they have expired: as it took them from the queue, or in one of the
-	// sweeps that all workers share. Those that clients have ended, who look at jobs or
-	// expire them by hand, are not among them. It must return quickly.
-	OnExpired func(destination string, n int)
-	// OnCallbacksDropped, if set, is told how many finished jobs of a destination this
-	// process has dropped from the stream of ends before callbacks were made of them,
-	// because there were more than a million or they were older than 72 hours. It must
-	// return quickly.
-	OnCallbacksDropped func(destination string, n int)
+	// Client is what Client returns to handlers. Default: a client on the Publisher's Redis
+	// with its Logger.
+	Client *jobs.Client
+	// Observers are notified of what the Publisher does, in this order.
+	Observers []Observer
 }
 
 // WorkerName is the name of this process unless it is given one; see
@@ -120,8 +89,9 @@ func defaultTo(d *time.Duration, value time.Duration) {
 
 // Publisher runs the handlers of destinations in this process.
 type Publisher struct {
-	rdb redis.UniversalClient
-	o   Options
+	rdb       redis.UniversalClient
+	o         Options
+	observers *observers
 
 	suspect asynqx.Suspect // of all destinations: they run in one process
 
@@ -157,7 +127,18 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 || o.RecoverSpread < 0 {
 		return nil, errors.New("publisher: new: ShutdownTimeout, RetryLoopInterval and RecoverSpread must not be negative")
 	}
-	p := &Publisher{rdb: rdb, o: o.withDefaults(), destinations: map[string]*destination{}, started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now}
+	o = o.withDefaults()
+	if o.Client == nil {
+		client, err := jobs.NewClient(rdb, jobs.WithLogger(o.Logger))
+		if err != nil {
+			return nil, fmt.Errorf("publisher: new: %w", err)
+		}
+		o.Client = client
+	}
+	p := &Publisher{
+		rdb: rdb, o: o, observers: newObservers(o.Observers, o.Logger), destinations: map[string]*destination{},
+		started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now,
+	}
 	if retries := maxRetries(rdb); retries > 0 {
 		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection that can leave a job in nobody's hands for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
 	}
@@ -186,7 +167,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if s.timeout <= 0 {
 		errs = append(errs, fmt.Errorf("timeout must be positive, is %s", s.timeout))
 	}
-	s.breaker.Destination, s.breaker.MaxInFlight = "judged-above", 0
+	s.breaker.Destination, s.breaker.MaxInFlight = "checked-above", 0
 	if s.breaker.ProbeTimeout == 0 {
 		s.breaker.ProbeTimeout = max(0, s.timeout) + 5*time.Second
 	}

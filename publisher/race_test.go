@@ -80,7 +80,7 @@ func TestCancelRacesWithStart(t *testing.T) {
 		}
 	}
 	o := b.options()
-	o.OnJob = nil
+	o.Observers = nil
 	b.run(o, handler, publisher.Concurrency(5))
 	b.run(o, handler, publisher.Concurrency(5))
 	as := b.raceWithStart(n, jobs.ActionCancel, &calls)
@@ -139,7 +139,7 @@ func TestPauseRacesWithStart(t *testing.T) {
 		return nil
 	}
 	o := b.options()
-	o.OnJob = nil
+	o.Observers = nil
 	b.run(o, handler, publisher.Concurrency(5))
 	b.run(o, handler, publisher.Concurrency(5))
 	as := b.raceWithStart(n, jobs.ActionPause, &calls)

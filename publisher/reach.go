@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
-	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -22,13 +21,9 @@ const (
 	// too few file descriptors goes back and forth.
 	quietFor = time.Minute
 	// guesses is how many calls in a row must not have left where only the error of a
-	// publisher in Go says so: its jobs may go to different hosts.
+	// handler in Go says so: its jobs may go to different hosts.
 	guesses = 3
 )
-
-// defaultUnreachable bounds how often a job is deferred because its call did not leave,
-// where max_reschedules is not set.
-const defaultUnreachable = 100
 
 // reach is whether the calls of a destination leave this process. While they do not, one
 // job at a time makes a try, and the others stay in the queue for other workers.
@@ -84,18 +79,18 @@ func (r *reach) ungrant(now time.Time) {
 	}
 }
 
-// reaching is a call on its way.
-type reaching struct {
+// sending is a call that is about to leave.
+type sending struct {
 	r      *reach
 	period uint64
 	try    bool // the one try of an outage
 }
 
 // enter begins a call; false: it must not be made now.
-func (r *reach) enter() (reaching, bool) {
+func (r *reach) enter() (sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	c := reaching{r: r, period: r.period}
+	c := sending{r: r, period: r.period}
 	if r.since.IsZero() {
 		return c, true
 	}
@@ -104,8 +99,8 @@ func (r *reach) enter() (reaching, bool) {
 	return c, c.try
 }
 
-// left notes that the call has left.
-func (c reaching) left(now time.Time) {
+// sent notes that the call has left.
+func (c sending) sent(now time.Time) {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -118,24 +113,24 @@ func (c reaching) left(now time.Time) {
 	}
 	r.level(slog.LevelInfo)("calls leave this worker again", "after", now.Sub(r.since).Round(time.Millisecond).String(), "tries", r.tries)
 	r.since, r.problem, r.tries = time.Time{}, "", 0
-	r.turn()
+	r.begin()
 }
 
 // ended notes how the call went.
-func (c reaching) ended(v verdict) {
-	switch v.kind {
-	case unsent:
-		_, said := errors.AsType[*jobs.UnreachableError](v.err)
-		c.failed(time.Now(), v.err, said)
+func (c sending) ended(result callResult) {
+	switch result.kind {
+	case unreachable:
+		_, sure := errors.AsType[*jobs.UnreachableError](result.err)
+		c.failed(time.Now(), result.err, sure)
 	case succeeded, rateLimited, failed, permanent:
-		c.left(time.Now())
-	case uncalled, refusedCall, putOff, cut, cancelled: // it may not have been made
+		c.sent(time.Now())
+	case notCalled, refused, rescheduled, interrupted, cancelled: // it may not have been made
 	}
 }
 
 // failed notes that the call has not left. sure is false where only the error of a
-// publisher in Go says so.
-func (c reaching) failed(now time.Time, err error, sure bool) {
+// handler in Go says so.
+func (c sending) failed(now time.Time, err error, sure bool) {
 	r := c.r
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -149,7 +144,7 @@ func (c reaching) failed(now time.Time, err error, sure bool) {
 	}
 	pause := min(firstTry<<min(r.tries, 5), lastTry)
 	pause += rand.N(pause/5) - pause/10 //nolint:gosec // it spreads calls
-	r.problem, r.next = clean(inner(err).Error(), maxTold), now.Add(pause)
+	r.problem, r.next = clean(inner(err).Error(), maxExcerpt), now.Add(pause)
 	r.tries++
 	r.trying = false
 	if down {
@@ -161,11 +156,11 @@ func (c reaching) failed(now time.Time, err error, sure bool) {
 		r.logged = now
 	}
 	r.level(slog.LevelWarn)("calls do not leave this worker; their jobs wait for other workers, and one at a time tries", "error", r.problem)
-	r.turn()
+	r.begin()
 }
 
 // end ends a call that neither left nor failed to: another job may make the try.
-func (c reaching) end(now time.Time) {
+func (c sending) end(now time.Time) {
 	if !c.try {
 		return
 	}
@@ -176,8 +171,8 @@ func (c reaching) end(now time.Time) {
 	}
 }
 
-// turn begins a new period: what began before it says nothing about it.
-func (r *reach) turn() {
+// begin begins a new period: calls of an earlier one say nothing about it.
+func (r *reach) begin() {
 	r.period++
 	r.granted, r.trying = false, false
 	close(r.waken)
@@ -185,7 +180,7 @@ func (r *reach) turn() {
 	r.changed()
 }
 
-// level is how the log gets a line: at debug level if it has just got one like it.
+// level returns the function that logs: at debug level if the log has just got such a line.
 func (r *reach) level(l slog.Level) func(string, ...any) {
 	if !r.loud {
 		return r.log.Debug
@@ -196,32 +191,12 @@ func (r *reach) level(l slog.Level) func(string, ...any) {
 	return r.log.Info
 }
 
-// down says since when calls do not leave and why, and when the next try may start; zero
-// while they leave.
+// down returns since when calls do not leave and why, and when the next try may start;
+// zero while they leave.
 func (r *reach) down() (since time.Time, problem string, next time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.since, r.problem, r.next
-}
-
-// neverLeft reports whether err says that a call was not sent: by itself, or as net/http
-// does it in a publisher in Go.
-func neverLeft(err error) bool {
-	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
-		return true
-	}
-	call, ok := errors.AsType[*url.Error](err)
-	return ok && noConnection(call.Err)
-}
-
-// noConnection reports whether err says that no connection was made: no address, none
-// that answered, or no socket left (EMFILE, ENFILE, EADDRNOTAVAIL).
-func noConnection(err error) bool {
-	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
-		return true
-	}
-	_, ok := errors.AsType[*net.DNSError](err)
-	return ok
 }
 
 // inner is the error without the URL that net/http puts in front, which can hold secrets.
@@ -232,14 +207,7 @@ func inner(err error) error {
 	return err
 }
 
-// unreachablePause is how long a job is deferred whose call did not leave: first for a
-// moment, as another worker may reach the destination, then for longer, so that a
-// destination that no worker reaches does not use its reschedules up.
-func unreachablePause(reschedules int) time.Duration {
-	return min(firstTry<<min(reschedules, 5), lastTry)
-}
-
-// unreachableReason is said of the destination in DestinationStatus.
+// unreachableReason is the Reason of a DestinationStatus.
 func unreachableReason(since time.Time, problem string) string {
 	return fmt.Sprintf("calls do not leave this worker since %s: %s", since.UTC().Format(time.RFC3339), problem)
 }

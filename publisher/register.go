@@ -14,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/jobs"
 )
 
 // registerEvery is how often a worker says that it lives and which destinations it
@@ -151,11 +150,7 @@ const unservedEvery = time.Hour
 // warnUnserved logs the destinations with jobs that no worker serves, and reports whether
 // that could be found out.
 func (p *Publisher) warnUnserved(ctx context.Context) bool {
-	client, err := jobs.NewClient(p.rdb, jobs.WithLogger(p.o.Logger))
-	if err != nil {
-		return false
-	}
-	found, err := client.Unserved(ctx)
+	found, err := p.o.Client.Unserved(ctx)
 	for _, u := range found {
 		p.o.Logger.WarnContext(ctx, "jobs wait, and no worker serves their destination", "destination", u.Destination, "jobs", u.Backlog, "last_served", u.SeenAt)
 	}

@@ -102,7 +102,7 @@ func (d *destination) status() DestinationStatus {
 		return s
 	}
 	if _, err := d.client.Trouble(); err != nil {
-		s.State, s.Reason = StateFailing, "Redis: "+clean(err.Error(), maxTold)
+		s.State, s.Reason = StateFailing, "Redis: "+clean(err.Error(), maxExcerpt)
 		return s
 	}
 	s.State = StateFetching

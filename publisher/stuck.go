@@ -37,7 +37,7 @@ var errAbandoned = errors.New("the handler had not returned when the worker ende
 
 // awaitReturn waits for a handler whose context has ended, reports it when it is stuck,
 // and gives up on it when the destination has stopped.
-func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-chan error, w watch) (returned bool, err error) {
+func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-chan error, w inFlight) (returned bool, err error) {
 	since, pause, reports := time.Now(), d.stuckAfter, 0
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -67,16 +67,14 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 		}
 		d.log.Error("a handler does not return after its context ended; it occupies its slot until it returns or this process ends",
 			"job", s.Job, "cause", s.Cause, "for", s.For.Round(time.Millisecond))
-		if d.o.OnStuck != nil {
-			d.hook("OnStuck", func() { d.o.OnStuck(s) })
-		}
+		d.observers.stuck(s)
 		timer.Reset(pause)
 		pause = min(2*pause, maxStuckPause)
 	}
 }
 
-// markStuck records with the job that its handler is stuck, for whoever cancels it.
-func (d *destination) markStuck(delivery *asynqx.Delivery) {
+// recordStuck records with the job that its handler is stuck, for the person that cancels it.
+func (d *destination) recordStuck(delivery *asynqx.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
 	if err := d.client.MarkStuck(ctx, delivery); err != nil {

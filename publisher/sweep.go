@@ -3,13 +3,11 @@ package publisher
 import (
 	"context"
 	"errors"
-	"runtime/debug"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/internal/doctor"
 	"github.com/tidegate/tidegate/internal/lease"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 const (
@@ -75,20 +73,8 @@ func (p *Publisher) trimEnds(ctx context.Context) error {
 		if lost > 0 {
 			p.o.Logger.ErrorContext(ctx, "finished jobs were dropped before callbacks were made of them: too many, or too old",
 				"destination", destination, "queue", q, "count", lost)
-			p.callbacksDropped(ctx, destination, lost)
+			p.observers.callbacksDropped(destination, lost)
 		}
 	}
 	return errors.Join(errs...)
-}
-
-func (p *Publisher) callbacksDropped(ctx context.Context, destination string, n int) {
-	if p.o.OnCallbacksDropped == nil {
-		return
-	}
-	defer func() {
-		if r := recover(); r != nil {
-			p.o.Logger.ErrorContext(ctx, "a function of the publisher's options panicked", "option", "OnCallbacksDropped", "panic", r, "stack", string(debug.Stack()))
-		}
-	}()
-	p.o.OnCallbacksDropped(destination, n)
 }

@@ -66,7 +66,7 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	worker := func(name string) *Publisher {
 		p, err := New(rdb, Options{
 			Worker: name, Logger: slog.New(slog.DiscardHandler),
-			OnCallbacksDropped: func(destination string, n int) { dropped[destination] += n },
+			Observers: []Observer{{OnCallbacksDropped: func(destination string, n int) { dropped[destination] += n }}},
 		})
 		must(err)
 		return p

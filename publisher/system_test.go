@@ -34,8 +34,8 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	}
 	o := b.options()
 	told := make(chan string, 100)
-	o.OnAnswer = func(a publisher.Answer) { told <- "answer of " + a.Destination }
-	o.OnExpired = func(d string, _ int) { told <- "expired of " + d }
+	o.Observe(publisher.Observer{OnAnswer: func(a publisher.Answer) { told <- "answer of " + a.Destination }})
+	o.Observe(publisher.Observer{OnExpired: func(d string, _ int) { told <- "expired of " + d }})
 	p, err := publisher.New(b.rdb, o)
 	if err != nil {
 		t.Fatal(err)

@@ -61,12 +61,12 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 	sick := b.options()
 	sick.Logger = slog.New(slog.NewTextHandler(log, nil))
 	var tries atomic.Int64
-	sick.OnCall = func(c publisher.Call) {
+	sick.Observe(publisher.Observer{OnCall: func(c publisher.Call) {
 		tries.Add(1)
 		if c.Outcome != publisher.OutcomeUnreachable {
 			t.Errorf("a call of the worker that cannot reach the API: %s", c.Outcome)
 		}
-	}
+	}})
 	healthy, unreachable := newHTTP(t, publisher.HTTPOptions{URL: a.URL}), newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
 	b.enqueueMany(n)
 	b.run(sick, unreachable.Publish, publisher.Concurrency(10))

@@ -58,19 +58,21 @@ func (t *telling) observe(o *publisher.Options) {
 	if t == nil {
 		return
 	}
-	o.OnAnswer = func(x publisher.Answer) {
-		t.alerts.OnAnswer(alerts.Answer{
-			At: x.At, Destination: x.Destination, Key: x.Key, Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,
-		})
-	}
-	o.OnJob = func(e publisher.JobEvent) {
-		if e.Result == publisher.FailedFinal {
-			t.alerts.OnJob(alerts.JobEnd{
-				Destination: e.Destination, Key: e.Job.Key, Job: e.Job.ID,
-				Poison: e.Poison, Crashes: e.Job.Crashes, LastError: e.LastError,
+	o.Observe(publisher.Observer{
+		OnAnswer: func(x publisher.Answer) {
+			t.alerts.OnAnswer(alerts.Answer{
+				At: x.At, Destination: x.Destination, Key: x.Key, Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,
 			})
-		}
-	}
+		},
+		OnJob: func(e publisher.JobEvent) {
+			if e.Result == publisher.FailedFinal {
+				t.alerts.OnJob(alerts.JobEnd{
+					Destination: e.Destination, Key: e.Job.Key, Job: e.Job.ID,
+					Poison: e.Poison, Crashes: e.Job.Crashes, LastError: e.LastError,
+				})
+			}
+		},
+	})
 }
 
 // onEvent is told of the transitions of a destination's breakers.

@@ -44,16 +44,12 @@ func (c *calling) observe(o *publisher.Options) {
 	if c == nil {
 		return
 	}
-	onJob := o.OnJob
-	o.OnJob = func(e publisher.JobEvent) {
-		if onJob != nil {
-			onJob(e)
-		}
+	o.Observe(publisher.Observer{OnJob: func(e publisher.JobEvent) {
 		switch e.Result {
 		case publisher.Completed, publisher.FailedFinal, publisher.Cancelled:
 			c.callbacks.Poke(e.Destination)
 		}
-	}
+	}})
 }
 
 // serve has this worker make callbacks, and deliver them, until stop is run.

@@ -38,7 +38,7 @@ func (t *Tracing) clientOptions() []jobs.ClientOption {
 // observe has a publisher make a span of each attempt.
 func (t *Tracing) observe(o *publisher.Options) {
 	if t != nil {
-		o.Trace = t.spans.Attempt
+		t.spans.Observe(o)
 	}
 }
 

@@ -73,7 +73,7 @@ func (b *bench) start(w worker) (c *Callbacks, stop func()) {
 	p, err := publisher.New(b.rdb, publisher.Options{
 		Logger: logger, Worker: w.name, RetryLoopInterval: 50 * time.Millisecond, ShutdownTimeout: 5 * time.Second,
 		RecoverSpread: 10 * time.Millisecond,
-		OnJob:         func(e publisher.JobEvent) { c.Poke(e.Destination) },
+		Observers:     []publisher.Observer{{OnJob: func(e publisher.JobEvent) { c.Poke(e.Destination) }}},
 	})
 	if err != nil {
 		b.t.Fatal(err)

@@ -176,12 +176,15 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) er
 	}
 	options := publisher.Options{
 		Logger: slog.New(slog.DiscardHandler), Worker: workerName(n),
-		ShutdownTimeout: grace, RetryLoopInterval: forward, OnJob: sh.jobEnded,
+		ShutdownTimeout: grace, RetryLoopInterval: forward,
+	}
+	options.Observe(publisher.Observer{
+		OnJob: sh.jobEnded,
 		OnAnswer: func(x publisher.Answer) {
 			sh.answered(n, x.Job)
 			alerting.OnAnswer(alerts.Answer{At: x.At, Destination: x.Destination, Job: x.Job, Status: x.Status, Body: x.Body})
 		},
-	}
+	})
 	s.counts.Observe(&options)
 	p, err := publisher.New(rdb, options)
 	if err != nil {

@@ -49,34 +49,24 @@ func NewRecorder(rdb redis.UniversalClient, client *jobs.Client, log *slog.Logge
 	return &Recorder{rdb: rdb, client: client, log: log, now: time.Now, counts: map[counter]int{}}
 }
 
-// Observe has the publisher tell of calls and jobs, besides whom it tells already.
+// Observe adds the recorder to the observers of a publisher.
 func (r *Recorder) Observe(o *publisher.Options) {
-	onCall, onJob, onExpired := o.OnCall, o.OnJob, o.OnExpired
-	o.OnCall = func(c publisher.Call) {
-		if onCall != nil {
-			onCall(c)
-		}
-		if c.Outcome != publisher.OutcomeUnreachable {
-			r.add(c.Destination, calls, 1)
-		}
-		if c.Outcome == publisher.OutcomeRateLimited {
-			r.add(c.Destination, limited, 1)
-		}
-	}
-	o.OnJob = func(e publisher.JobEvent) {
-		if onJob != nil {
-			onJob(e)
-		}
-		if name := resultNames[e.Result]; name != "" {
-			r.add(e.Destination, name, 1)
-		}
-	}
-	o.OnExpired = func(destination string, n int) {
-		if onExpired != nil {
-			onExpired(destination, n)
-		}
-		r.add(destination, expired, n)
-	}
+	o.Observe(publisher.Observer{
+		OnCall: func(c publisher.Call) {
+			if c.Outcome != publisher.OutcomeUnreachable {
+				r.add(c.Destination, calls, 1)
+			}
+			if c.Outcome == publisher.OutcomeRateLimited {
+				r.add(c.Destination, limited, 1)
+			}
+		},
+		OnJob: func(e publisher.JobEvent) {
+			if name := resultNames[e.Result]; name != "" {
+				r.add(e.Destination, name, 1)
+			}
+		},
+		OnExpired: func(destination string, n int) { r.add(destination, expired, n) },
+	})
 }
 
 var resultNames = map[string]string{

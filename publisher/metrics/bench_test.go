@@ -73,7 +73,7 @@ func BenchmarkObserve(b *testing.B) {
 	event := publisher.JobEvent{Destination: "d", Job: job, Result: publisher.Completed, Called: true, Outcome: publisher.OutcomeSuccess, Took: time.Millisecond}
 	b.ReportAllocs()
 	for b.Loop() {
-		o.OnCall(call)
-		o.OnJob(event)
+		o.Observers[0].OnCall(call)
+		o.Observers[0].OnJob(event)
 	}
 }

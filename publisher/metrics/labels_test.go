@@ -85,7 +85,7 @@ func TestLateRetriesShareALabel(t *testing.T) {
 	var o publisher.Options
 	m.Observe(&o)
 	for attempt := range 25 {
-		o.OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{Attempt: attempt}, Result: publisher.Retried})
+		o.Observers[0].OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{Attempt: attempt}, Result: publisher.Retried})
 	}
 	families, err := m.reg.Gather()
 	if err != nil {
@@ -116,7 +116,7 @@ func TestPoison(t *testing.T) {
 	m := newBare(t)
 	var o publisher.Options
 	m.Observe(&o)
-	o.OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{Crashes: 3}, Result: publisher.FailedFinal, Poison: true})
+	o.Observers[0].OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{Crashes: 3}, Result: publisher.FailedFinal, Poison: true})
 	if n, all := m.count("tidegate_jobs_poisoned_total"), m.count("tidegate_jobs_finished_total"); n != 1 || all != 1 {
 		t.Errorf("%v poisoned of %v finished, want 1 of 1", n, all)
 	}
@@ -131,7 +131,7 @@ func TestTTLOfARoundTime(t *testing.T) {
 	m.Observe(&o)
 	made := time.Now()
 	expires := made.Add(time.Hour + 7*time.Millisecond)
-	o.OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{CreatedAt: made, ExpiresAt: &expires}, Result: publisher.Completed})
+	o.Observers[0].OnJob(publisher.JobEvent{Destination: "d", Job: &jobs.Job{CreatedAt: made, ExpiresAt: &expires}, Result: publisher.Completed})
 	want := "tidegate_job_ttl_seconds_bucket{destination=\"d\",le=\"3600\"} 1"
 	w := httptest.NewRecorder()
 	promhttp.HandlerFor(m.reg, promhttp.HandlerOpts{}).ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/", http.NoBody))

@@ -3,19 +3,21 @@ package metrics
 import (
 	"time"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// Observe has a publisher tell what it does. What o says already goes on being told.
-// Use it before publisher.New.
+// Observe adds the metrics to the observers of a publisher. Use it before publisher.New.
 func (m *Metrics) Observe(o *publisher.Options) {
-	o.OnCall = both(m.onCall, o.OnCall)
-	o.OnJob = both(m.onJob, o.OnJob)
-	o.OnStuck = both(m.onStuck, o.OnStuck)
-	o.OnExpired = bothCounts(func(d string, n int) { m.expired.WithLabelValues(d).Add(float64(n)) }, o.OnExpired)
-	o.OnReleased = bothCounts(func(d string, n int) { m.released.WithLabelValues(d).Add(float64(n)) }, o.OnReleased)
-	o.OnCallbacksDropped = bothCounts(func(d string, n int) { m.callbacksDropped.WithLabelValues(d).Add(float64(n)) }, o.OnCallbacksDropped)
+	add := func(c *prometheus.CounterVec) func(string, int) {
+		return func(destination string, n int) { c.WithLabelValues(destination).Add(float64(n)) }
+	}
+	o.Observe(publisher.Observer{
+		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck,
+		OnExpired: add(m.expired), OnReleased: add(m.released), OnCallbacksDropped: add(m.callbacksDropped),
+	})
 }
 
 // Watch shows the state of the publisher's circuit breakers and what waits for it. Use
@@ -27,7 +29,7 @@ func (m *Metrics) Watch(p *publisher.Publisher) {
 	}
 }
 
-// OnDelivery counts what people are sent: the parts of an alerts.Delivery.
+// OnDelivery counts a delivered alert: the parts of an alerts.Delivery.
 func (m *Metrics) OnDelivery(receiver, kind string, err error) {
 	if err != nil {
 		m.alertsFailed.WithLabelValues(receiver, kind).Inc()
@@ -83,25 +85,5 @@ func (m *Metrics) ended(e publisher.JobEvent, status jobs.Status) {
 	if j := e.Job; j.ExpiresAt != nil {
 		// Whole seconds: a TTL of just an hour belongs to those up to an hour.
 		m.ttlSecond.WithLabelValues(e.Destination).Observe(j.ExpiresAt.Sub(j.CreatedAt).Round(time.Second).Seconds())
-	}
-}
-
-func both[T any](first, second func(T)) func(T) {
-	if second == nil {
-		return first
-	}
-	return func(v T) {
-		first(v)
-		second(v)
-	}
-}
-
-func bothCounts(first, second func(string, int)) func(string, int) {
-	if second == nil {
-		return first
-	}
-	return func(destination string, n int) {
-		first(destination, n)
-		second(destination, n)
 	}
 }

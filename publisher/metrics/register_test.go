@@ -77,7 +77,7 @@ func TestRegisteredTwice(t *testing.T) {
 	donor := newBare(t)
 	var o publisher.Options
 	donor.Observe(&o)
-	o.OnCall(publisher.Call{Destination: "d", Outcome: publisher.OutcomeRateLimited})
+	o.Observers[0].OnCall(publisher.Call{Destination: "d", Outcome: publisher.OutcomeRateLimited})
 	families, err := donor.reg.Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -149,35 +149,23 @@ tidegate_build_info{commit="` + row.commit + `",goversion="` + runtime.Version()
 	}
 }
 
-// Observers that an application has already are told as before.
+// The observers of an application stay.
 func TestObserveKeepsOtherObservers(t *testing.T) {
 	t.Parallel()
 	m, err := metrics.New(prometheus.NewRegistry(), metrics.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told []string
-	o := publisher.Options{
-		OnCall:     func(c publisher.Call) { told = append(told, "call "+c.Destination) },
-		OnJob:      func(e publisher.JobEvent) { told = append(told, "job "+e.Destination) },
-		OnExpired:  func(d string, n int) { told = append(told, "expired "+d) },
-		OnReleased: func(d string, n int) { told = append(told, "released "+d) },
-
-		OnCallbacksDropped: func(d string, n int) { told = append(told, "dropped "+d) },
-	}
+	own := publisher.Observer{OnExpired: func(string, int) {}}
+	o := publisher.Options{Observers: []publisher.Observer{own}}
 	m.Observe(&o)
-	o.OnCall(publisher.Call{Destination: "a", Outcome: publisher.OutcomeSuccess})
-	o.OnJob(publisher.JobEvent{Destination: "b", Job: &jobs.Job{}, Result: publisher.Completed})
-	o.OnExpired("c", 1)
-	o.OnReleased("d", 2)
-	o.OnCallbacksDropped("e", 3)
-	if diff := cmp.Diff([]string{"call a", "job b", "expired c", "released d", "dropped e"}, told); diff != "" {
-		t.Errorf("told (-want +got)\n%s", diff)
+	if len(o.Observers) != 2 || o.Observers[0].OnExpired == nil || o.Observers[0].OnCall != nil {
+		t.Fatalf("observers %+v, want those of the application first", o.Observers)
 	}
-	none := publisher.Options{}
-	m.Observe(&none)
-	if none.OnCall == nil || none.OnJob == nil || none.OnExpired == nil || none.OnReleased == nil || none.OnAnswer != nil || none.Trace != nil {
-		t.Error("not what was to be observed is")
+	x := o.Observers[1]
+	if x.OnCall == nil || x.OnJob == nil || x.OnStuck == nil || x.OnExpired == nil || x.OnReleased == nil || x.OnCallbacksDropped == nil ||
+		x.OnAnswer != nil || x.Trace != nil {
+		t.Errorf("not what is counted is observed: %+v", x)
 	}
 }
 

@@ -83,9 +83,9 @@ func copied[T any](p *T) *T {
 	return &v
 }
 
-// inHand is the job as a worker hands it out: of what it went through, only the
-// counters and the expiry are read with it.
-func inHand(j *jobs.Job) *jobs.Job {
+// inFlight is the job as a worker passes it to a handler: of earlier attempts only the
+// counters and the expiry are known.
+func inFlight(j *jobs.Job) *jobs.Job {
 	c := j.Clone()
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
 	c.LastError, c.Reason, c.ReasonCode, c.Worker, c.Response, c.Budget = "", "", "", "", nil, nil

@@ -8,17 +8,16 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/trial"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
 // ErrCancelled is the cause of a context with which Publish and Play take the job
-// to be cancelled by somebody:
+// to be cancelled:
 //
 //	ctx, cancel := context.WithCancelCause(t.Context())
 //	cancel(publishertest.ErrCancelled)
-var ErrCancelled = trial.ErrCancelled
+var ErrCancelled = publisher.ErrCancelled
 
 // Result says what became of a job after a call, or instead of one.
 type Result struct {
@@ -102,13 +101,14 @@ func publishAt(ctx context.Context, at time.Time, h publisher.Handler, job *jobs
 		r.cancel()
 		return r
 	}
-	a, err := trial.Call(ctx, trial.Request{Handler: h, Options: opts, Job: inHand(job), Now: at})
+	started := inFlight(job)
+	a, err := publisher.Attempt(ctx, h, started, at, opts...)
 	if err != nil {
 		panic(fmt.Sprintf("publishertest: %v", err))
 	}
 	r.Called, r.Took, r.Result, r.Reason, r.Err = true, a.Took, a.Result, a.Reason, a.Err
-	r.RateLimited, r.Hint, r.Scope, r.Budget, r.Trigger = a.RateLimited, a.Hint, a.Scope, a.Budget, a.Trigger
-	r.settle(a)
+	r.RateLimited, r.Hint, r.Scope, r.Budget, r.Trigger = a.RateLimited, a.Hint, a.Scope, started.Budget, a.Trigger
+	r.apply(a)
 	if cancelled(ctx) && !r.Job.Status.Final() {
 		r.cancel() // whatever the handler wanted
 	}
@@ -124,16 +124,16 @@ func (r *Result) cancel() {
 	r.end(jobs.Cancelled)
 }
 
-// settle applies to the job what Redis would.
-func (r *Result) settle(a trial.Answer) {
+// apply applies the attempt to the job as Redis would.
+func (r *Result) apply(a publisher.Attempted) {
 	j := r.Job
 	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Pending, nil, "", ""
 	j.StartedAt = copied(&r.At)
 	if a.Response != nil {
 		j.Response = a.Response
 	}
-	if a.LastError != "" {
-		j.LastError = a.LastError
+	if a.Error != "" {
+		j.LastError = a.Error
 	}
 	if j.ExpiresAt != nil {
 		*j.ExpiresAt = j.ExpiresAt.Add(a.Extend)
@@ -149,11 +149,7 @@ func (r *Result) settle(a trial.Answer) {
 	case publisher.FailedFinal:
 		r.end(jobs.Failed)
 	case publisher.Rescheduled:
-		limit := j.MaxReschedules
-		if limit == nil && a.Reason == publisher.ReasonUnreachable {
-			limit = a.Limit
-		}
-		if limit != nil && j.RescheduleCount >= *limit {
+		if limit := a.MaxReschedules; limit != nil && j.RescheduleCount >= *limit {
 			r.Result, r.Reason = publisher.FailedFinal, ""
 			j.LastError = fmt.Sprintf("max reschedules (%d) exceeded", *limit)
 			r.end(jobs.Failed)
@@ -161,17 +157,17 @@ func (r *Result) settle(a trial.Answer) {
 		}
 		j.RescheduleCount++
 		d := time.Duration(0)
-		if !a.At.IsZero() {
-			d = a.At.Sub(r.At)
+		if !a.AvailableAt.IsZero() {
+			d = a.AvailableAt.Sub(r.At)
 		}
 		r.again(d, d, d)
-		j.Reason, j.ReasonCode = a.WaitsText, a.Waits
+		j.Reason, j.ReasonCode = a.WaitsText, a.WaitsFor
 	case publisher.Retried:
 		shortest, without, longest := j.Retry.DelayWith(j.Attempt, 0), j.Retry.DelayWith(j.Attempt, 0.5), j.Retry.DelayWith(j.Attempt, 1)
 		j.Attempt++
 		r.again(shortest, without, longest)
 		j.Status, j.NextRetryAt = jobs.RetryPending, copied(&j.AvailableAt)
-		j.Reason, j.ReasonCode = a.WaitsText, a.Waits
+		j.Reason, j.ReasonCode = a.WaitsText, a.WaitsFor
 	}
 }
 

@@ -15,12 +15,16 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// Attempt starts the span of an attempt; it is for publisher.Options.Trace. The span is a
+// Observe adds the spans of attempts to the observers of a publisher. Use it before
+// publisher.New.
+func (t *Tracing) Observe(o *publisher.Options) { o.Observe(publisher.Observer{Trace: t.Attempt}) }
+
+// Attempt starts the span of an attempt; it is a publisher.Observer's Trace. The span is a
 // child of the job's enqueue, or the root of a trace of its own if the job was enqueued
 // without one, and ends when it is known what is to become of the job.
 //
 // Attempts that fail have the status error, also if the job is retried. A job that was
-// put off, cancelled or handed back by a worker that stops has not failed.
+// deferred, cancelled or requeued by a worker that stops has not failed.
 func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, func(publisher.JobEvent)) {
 	// Run's context may have a span and baggage of its own, which are not the job's.
 	ctx = baggage.ContextWithoutBaggage(trace.ContextWithSpanContext(ctx, trace.SpanContext{}))

@@ -43,9 +43,8 @@ func Example() {
 
 	// The worker.
 	p, err := publisher.New(rdb, publisher.Options{
-		Logger: slog.New(slog.DiscardHandler),
-		Trace:  tracer.Attempt,
-		OnJob:  func(publisher.JobEvent) { cancel() },
+		Logger:    slog.New(slog.DiscardHandler),
+		Observers: []publisher.Observer{{Trace: tracer.Attempt}, {OnJob: func(publisher.JobEvent) { cancel() }}},
 	})
 	if err != nil {
 		log.Fatal(err)

@@ -113,7 +113,7 @@ func newBench(t *testing.T, o tracing.Options) *bench {
 	}
 	p, err := publisher.New(b.rdb, publisher.Options{
 		Logger: slog.New(slog.DiscardHandler), RetryLoopInterval: 50 * time.Millisecond,
-		Trace: tracer.Attempt, OnJob: func(e publisher.JobEvent) { b.events <- e },
+		Observers: []publisher.Observer{{Trace: tracer.Attempt, OnJob: func(e publisher.JobEvent) { b.events <- e }}},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -5,12 +5,14 @@
 //
 //	t := tracing.New(tracing.Options{TracerProvider: provider})
 //	client, err := jobs.NewClient(rdb, jobs.WithTrace(t.Enqueue))
-//	p, err := publisher.New(rdb, publisher.Options{Trace: t.Attempt})
+//	options := publisher.Options{…}
+//	t.Observe(&options)
+//	p, err := publisher.New(rdb, options)
 //
-// Who does not import this package does not link OpenTelemetry.
+// A program that does not import this package does not link OpenTelemetry.
 //
 // Names and attributes are those of the semantic conventions for messaging and HTTP,
-// version 1.43, with messaging.system "tidegate". What they have no word for has the
+// version 1.43, with messaging.system "tidegate". What they have no name for has the
 // prefix "tidegate.". No span holds a payload, a token, a header, a query string or what
 // an API answered; docs/tracing.md lists what they hold.
 package tracing
@@ -46,7 +48,7 @@ const (
 	resultKey      = attribute.Key("tidegate.result")       // as publisher.JobEvent.Result
 	outcomeKey     = attribute.Key("tidegate.outcome")      // of the call; publisher.JobEvent.Outcome
 	reasonKey      = attribute.Key("tidegate.reason")       // of a reschedule
-	incidentKey    = attribute.Key("tidegate.incident")     // that the job was put off by
+	incidentKey    = attribute.Key("tidegate.incident")     // that deferred the job
 	availableAtKey = attribute.Key("tidegate.available_at") // RFC 3339; earliest next attempt
 )
 
@@ -58,7 +60,7 @@ type Options struct {
 	// Context. Baggage is not kept with jobs unless its propagator is part of this one.
 	Propagator propagation.TextMapPropagator
 	// PropagateToAPI has Transport send the trace context to the API too. Default: it is
-	// not sent, because an external API belongs to somebody else: identifiers that tie its
+	// not sent, because an external API belongs to another party: identifiers that tie its
 	// calls to each other and to what happens inside are not for it.
 	PropagateToAPI bool
 }

@@ -43,11 +43,11 @@ func enqueueTidegate(ctx context.Context, rdb redis.UniversalClient, n int) ([]s
 func serveTidegate(ctx context.Context, rdb redis.UniversalClient, t task, putOff *atomic.Int64) error {
 	p, err := publisher.New(rdb, publisher.Options{
 		Logger: slog.New(slog.DiscardHandler), ShutdownTimeout: callTimeout, RetryLoopInterval: forwardEvery,
-		OnJob: func(e publisher.JobEvent) {
+		Observers: []publisher.Observer{{OnJob: func(e publisher.JobEvent) {
 			if e.Result != publisher.Completed {
 				putOff.Add(1)
 			}
-		},
+		}}},
 	})
 	if err != nil {
 		return err

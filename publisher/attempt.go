@@ -1,0 +1,71 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Attempted is what an attempt has come to, before Redis applies it to the job.
+type Attempted struct {
+	// JobEvent without Destination, Incident and LastError, which Redis adds.
+	JobEvent
+	// RateLimited is true of a rate-limited answer, with the Hint and Scope that it gave.
+	RateLimited bool
+	Hint        time.Duration
+	Scope       jobs.Scope
+	// Trigger of a failure that the job's policy may retry; "" for other results.
+	Trigger jobs.Trigger
+	// MaxReschedules bounds the reschedules with this Reason; nil: no limit.
+	MaxReschedules *int
+	// Extend is how much later the job expires.
+	Extend time.Duration
+	// WaitsFor is why the job waits, as in jobs.Job.ReasonCode, and WaitsText the same in
+	// words.
+	WaitsFor, WaitsText string
+	// Error and Response are kept with the job; "" and nil leave those of the record alone.
+	Error    string
+	Response *jobs.Response
+}
+
+// Attempt calls h once for job, as a worker does whose circuit breaker is closed, but
+// without Redis, and returns what the attempt has come to: package publishertest applies
+// it. Delays count from now. The end of ctx is that of a shutdown, or a cancellation of the
+// job if ErrCancelled is its cause. Errors are those of Handle.
+func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts ...HandleOption) (Attempted, error) {
+	p := &Publisher{o: Options{}.withDefaults(), destinations: map[string]*destination{}}
+	if err := p.Handle(job.Destination, h, opts...); err != nil {
+		return Attempted{}, err
+	}
+	d := p.destinations[job.Destination]
+	calls, interrupt := context.WithCancelCause(context.WithoutCancel(ctx))
+	defer interrupt(nil)
+	end := func() {
+		if errors.Is(context.Cause(ctx), ErrCancelled) {
+			interrupt(ErrCancelled)
+		}
+		interrupt(ErrShutdown)
+	}
+	if ctx.Err() != nil {
+		end()
+	}
+	stop := context.AfterFunc(ctx, end)
+	defer stop()
+
+	started := time.Now()
+	result := d.call(calls, job, breaker.Permit{}, inFlight{})
+	a := Attempted{
+		JobEvent:    JobEvent{Job: job, Called: result.called(), Took: time.Since(started), Err: result.err, Outcome: result.outcome()},
+		RateLimited: result.kind == rateLimited, Hint: result.hint, Scope: result.scope, Trigger: result.trigger,
+	}
+	o := d.outcome(now, job, result, breaker.Status{State: breaker.Closed}, &a.JobEvent)
+	a.AvailableAt, a.MaxReschedules, a.Extend, a.Error = o.At, o.Limit, o.Extend, o.Error
+	a.WaitsFor, a.WaitsText = string(o.Reason), o.Reason.Text()
+	if o.Response != nil {
+		a.Response = &jobs.Response{Status: o.Response.Status, Body: o.Response.Body}
+	}
+	return a, nil
+}

@@ -1,0 +1,166 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/url"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/breakerhttp"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// callResult is the classified result of a call.
+type callResult struct {
+	kind       callKind
+	err        error
+	trigger    jobs.Trigger          // of failed
+	hint       time.Duration         // of rateLimited; 0: none
+	scope      jobs.Scope            // of rateLimited
+	reschedule *jobs.RescheduleError // of rescheduled
+}
+
+type callKind int
+
+const (
+	succeeded   callKind = iota
+	rateLimited          // the API takes no calls now
+	failed               // may be retried
+	permanent            // never retried
+	notCalled            // never retried: the handler made no call
+	unreachable          // the call did not leave this process
+	rescheduled          // the handler asked for a reschedule
+	refused              // a breaker of the handler let no call through
+	interrupted          // by a shutdown, or because this process stood still: the API may have seen it
+	cancelled            // by a person: likewise
+)
+
+// called reports whether a call was made.
+func (r callResult) called() bool { return r.kind != notCalled && r.kind != refused }
+
+// outcome is the Outcome constant of the result; "" if no call was made.
+func (r callResult) outcome() string {
+	switch r.kind {
+	case succeeded:
+		return OutcomeSuccess
+	case rateLimited:
+		return OutcomeRateLimited
+	case permanent:
+		return OutcomePermanent
+	case rescheduled:
+		return OutcomeRescheduled
+	case unreachable:
+		return OutcomeUnreachable
+	case interrupted:
+		return OutcomeInterrupted
+	case cancelled:
+		return OutcomeCancelled
+	case failed:
+		if r.trigger == jobs.OnTimeout {
+			return OutcomeTimeout
+		}
+		return OutcomeFailure
+	case notCalled, refused:
+	}
+	return ""
+}
+
+// classify classifies what a handler returned. ctx is the one that it was called with.
+func classify(ctx context.Context, err error) callResult {
+	var limited *jobs.RateLimitedError
+	var theirs *breaker.RateLimitedError
+	var put *jobs.RescheduleError
+	var fail *jobs.FailError
+	switch {
+	case err == nil:
+		return callResult{kind: succeeded}
+	case errors.As(err, &limited) && limited != nil:
+		return callResult{kind: rateLimited, err: err, hint: limited.RetryAfter, scope: limited.Scope}
+	case errors.As(err, &put) && put != nil:
+		return callResult{kind: rescheduled, err: err, reschedule: put}
+	case isNotCalled(err):
+		return callResult{kind: notCalled, err: err}
+	case errors.As(err, &fail) && fail != nil && fail.Permanent:
+		return callResult{kind: permanent, err: err}
+	case errors.As(err, &fail) && fail != nil:
+		return callResult{kind: failed, err: err, trigger: jobs.OnExplicit}
+	case errors.As(err, &theirs) && theirs != nil:
+		return callResult{kind: rateLimited, err: err, hint: max(0, theirs.RetryAfter), scope: jobs.Scope(theirs.Scope)}
+	case errors.Is(context.Cause(ctx), ErrCancelled):
+		return callResult{kind: cancelled, err: err}
+	case errors.Is(context.Cause(ctx), ErrShutdown):
+		return callResult{kind: interrupted, err: err}
+	case errors.Is(err, breaker.ErrOpen), errors.Is(err, breakerhttp.ErrNotSent):
+		return callResult{kind: refused, err: err}
+	case isUnreachable(err):
+		return callResult{kind: unreachable, err: err}
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		return callResult{kind: failed, err: err, trigger: jobs.OnTimeout}
+	}
+	return callResult{kind: failed, err: err, trigger: jobs.OnFailure}
+}
+
+// notCalledError marks the error of a handler that has not called the API. It fails the
+// job like any other error and is not reported to the breaker.
+type notCalledError struct{ err error }
+
+func (e *notCalledError) Error() string { return e.err.Error() }
+
+func (e *notCalledError) Unwrap() error { return e.err }
+
+func isNotCalled(err error) bool {
+	_, ok := errors.AsType[*notCalledError](err)
+	return ok
+}
+
+// isUnreachable reports whether err says that a call was not sent: by itself, or as
+// net/http says it to a handler in Go.
+func isUnreachable(err error) bool {
+	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
+		return true
+	}
+	call, ok := errors.AsType[*url.Error](err)
+	return ok && noConnection(call.Err)
+}
+
+// noConnection reports whether err says that no connection was made: no address, none
+// that answered, or no socket left (EMFILE, ENFILE, EADDRNOTAVAIL).
+func noConnection(err error) bool {
+	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
+		return true
+	}
+	_, ok := errors.AsType[*net.DNSError](err)
+	return ok
+}
+
+// checkStall makes a call without an answer an interrupted one if this process has stood
+// still meanwhile for so long that its leases ended: nothing is known of the call.
+func (d *destination) checkStall(r callResult, job *jobs.Job, started time.Time) callResult {
+	if r.noAnswer(job) && d.client.StoodStill(started) {
+		r.kind = interrupted
+	}
+	if r.kind == interrupted && d.calls.Err() == nil {
+		d.log.Warn("a call was interrupted because this process stood still; the job runs again with the same Idempotency-Key", "job", job.ID)
+	}
+	return r
+}
+
+// noAnswer reports whether the call failed without an answer of the API and without a
+// decision of the handler.
+func (r callResult) noAnswer(job *jobs.Job) bool {
+	return r.kind == failed && r.trigger != jobs.OnExplicit && job.Response == nil
+}
+
+// tooLate is how late the end of a call's time may be noticed. Beyond that this process
+// stood still (it was stopped, or its machine suspended), and has not waited for an
+// answer for as long as it looks.
+const tooLate = 2 * time.Second
+
+// noticedLate reports whether the end of a call's time was noticed long after it.
+func noticedLate(deadline, at time.Time) bool {
+	// The monotonic clock stands still while a machine is suspended, the wall clock
+	// does not.
+	return at.Sub(deadline) > tooLate || at.Round(0).Sub(deadline.Round(0)) > tooLate
+}

@@ -1,0 +1,147 @@
+package publisher
+
+import (
+	"context"
+	"log/slog"
+	"runtime/debug"
+	"slices"
+	"sync"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Observer is notified of what a Publisher does. Functions that are nil are left out.
+// The others are called by many goroutines at once and must return quickly: jobs wait for
+// them. One that panics is logged, and changes nothing of what becomes of jobs.
+type Observer struct {
+	// OnJob is called after each attempt with what became of the job, and for jobs that
+	// fail without an attempt: as poison, or because their record cannot be read. One
+	// worker of the fleet reports each of them.
+	OnJob func(JobEvent)
+	// OnAnswer is called for each call that was rate limited, before it is reported to the
+	// circuit breaker.
+	OnAnswer func(Answer)
+	// OnCall is called for each call as it has ended, before the outcome of its job is
+	// applied.
+	OnCall func(Call)
+	// OnStuck is called for each handler that has not returned StuckAfter after its context
+	// ended, and again after twice that time, four times and so on, at least once an hour.
+	OnStuck func(Stuck)
+	// OnReleased is called with the number of jobs of a destination that this process has
+	// fetched after they were held because of their keys.
+	OnReleased func(destination string, n int)
+	// OnExpired is called with the number of jobs of a destination that this process has
+	// ended because they expired: at the fetch, or in one of the sweeps that all workers
+	// share. Jobs that clients have expired are not among them.
+	OnExpired func(destination string, n int)
+	// OnCallbacksDropped is called with the number of finished jobs of a destination that
+	// this process has dropped from the stream of job events before callbacks were made of
+	// them: there were more than a million, or they were older than 72 hours.
+	OnCallbacksDropped func(destination string, n int)
+	// Trace is called before each call. The handler gets the context that it returns, which
+	// must be made of ctx. The returned function is called when the call has ended, with
+	// what is to become of the job; a pause or cancellation at the same moment may still
+	// change that. See publisher/tracing.
+	Trace func(ctx context.Context, job *jobs.Job) (context.Context, func(JobEvent))
+}
+
+// Observe adds an observer.
+func (o *Options) Observe(x Observer) {
+	o.Observers = append(slices.Clip(o.Observers), x)
+}
+
+// observers notifies each Observer.
+type observers struct {
+	all      []Observer
+	log      *slog.Logger
+	jobs     bool     // one has OnJob
+	panicked sync.Map // names of functions that have
+}
+
+func newObservers(all []Observer, log *slog.Logger) *observers {
+	return &observers{all: all, log: log, jobs: slices.ContainsFunc(all, func(x Observer) bool { return x.OnJob != nil })}
+}
+
+// guard calls f. Its panic is logged once for each name, and goes no further.
+func (o *observers) guard(name string, f func()) {
+	defer func() {
+		if r := recover(); r != nil {
+			if _, logged := o.panicked.LoadOrStore(name, true); !logged {
+				o.log.Error("a function of the publisher's options panicked; this is logged once", "option", name, "panic", r, "stack", string(debug.Stack()))
+			}
+		}
+	}()
+	f()
+}
+
+// notify calls the function of each observer that has one.
+func notify[F func(T), T any](o *observers, name string, of func(*Observer) F, event T) {
+	for i := range o.all {
+		if f := of(&o.all[i]); f != nil {
+			o.guard(name, func() { f(event) })
+		}
+	}
+}
+
+// notifyCount is notify for a number of jobs.
+func notifyCount(o *observers, name string, of func(*Observer) func(string, int), destination string, n int) {
+	for i := range o.all {
+		if f := of(&o.all[i]); f != nil {
+			o.guard(name, func() { f(destination, n) })
+		}
+	}
+}
+
+func (o *observers) job(e *JobEvent) {
+	notify(o, "OnJob", func(x *Observer) func(JobEvent) { return x.OnJob }, *e)
+}
+
+func (o *observers) call(c Call) {
+	notify(o, "OnCall", func(x *Observer) func(Call) { return x.OnCall }, c)
+}
+
+func (o *observers) answer(a Answer) {
+	notify(o, "OnAnswer", func(x *Observer) func(Answer) { return x.OnAnswer }, a)
+}
+
+func (o *observers) stuck(s Stuck) {
+	notify(o, "OnStuck", func(x *Observer) func(Stuck) { return x.OnStuck }, s)
+}
+
+func (o *observers) released(destination string, n int) {
+	notifyCount(o, "OnReleased", func(x *Observer) func(string, int) { return x.OnReleased }, destination, n)
+}
+
+func (o *observers) expired(destination string, n int) {
+	notifyCount(o, "OnExpired", func(x *Observer) func(string, int) { return x.OnExpired }, destination, n)
+}
+
+func (o *observers) callbacksDropped(destination string, n int) {
+	notifyCount(o, "OnCallbacksDropped", func(x *Observer) func(string, int) { return x.OnCallbacksDropped }, destination, n)
+}
+
+// trace calls Trace of each observer for a call that is about to start. ended is called
+// with what is to become of the job.
+func (o *observers) trace(ctx context.Context, job *jobs.Job) (_ context.Context, ended func(*JobEvent)) {
+	var ends []func(JobEvent)
+	for i := range o.all {
+		trace := o.all[i].Trace
+		if trace == nil {
+			continue
+		}
+		o.guard("Trace", func() {
+			traced, end := trace(ctx, job)
+			if traced != nil {
+				ctx = traced //nolint:fatcontext // once for each observer
+			}
+			if end != nil {
+				ends = append(ends, end)
+			}
+		})
+	}
+	return ctx, func(e *JobEvent) {
+		for _, end := range slices.Backward(ends) {
+			o.guard("Trace", func() { end(*e) })
+		}
+	}
+}

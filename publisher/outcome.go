@@ -1,0 +1,154 @@
+package publisher
+
+import (
+	"cmp"
+	"errors"
+	"strconv"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// unknownPause is how long a job is deferred where the time is not known: after a 429
+// that did not open the breaker and had no hint, and while the breaker cannot be read.
+const unknownPause = time.Second
+
+// defaultUnreachable bounds how often a job is deferred because its call did not leave,
+// where max_reschedules is not set.
+const defaultUnreachable = 100
+
+// outcome decides what becomes of the job after a call that has ended now.
+func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) asynqx.Outcome {
+	o := asynqx.Outcome{}
+	if answer := job.Response; answer != nil {
+		o.Response = &asynqx.Response{Status: answer.Status, Body: clean(answer.Body, maxKept)}
+	}
+	if r.err != nil {
+		o.Error = clean(r.err.Error(), maxError)
+	}
+	switch r.kind {
+	case succeeded:
+		o.Kind, event.Result = asynqx.Complete, Completed
+	case interrupted:
+		o.Kind, o.Error, event.Result = asynqx.Requeue, "", Requeued
+	case cancelled:
+		o.Kind, o.Error, event.Result = asynqx.Cancel, ErrCancelled.Error(), Cancelled
+	case permanent, notCalled:
+		o.Kind, event.Result = asynqx.Fail, FailedFinal
+	case unreachable:
+		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonUnreachable
+		o.At, o.Reason = now.Add(unreachablePause(job.RescheduleCount)), store.ReasonOf(store.ReasonUnreachable, d.name)
+		if job.MaxReschedules == nil {
+			o.Limit, o.CountedBy = new(defaultUnreachable), store.FieldUnreachable
+		}
+	case rescheduled:
+		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonPublisher
+		o.Error, o.Reason, o.Extend = "", store.ReasonPublisher, store.Bounded(r.reschedule.ExtendExpiration)
+		if r.reschedule.Delay > 0 {
+			o.At = now.Add(store.Bounded(r.reschedule.Delay))
+		}
+	case refused:
+		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonBreaker
+		o.Error = ""
+		o.At, o.Reason = d.afterRefusal(now, job, r.err, event)
+	case rateLimited:
+		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonRateLimited
+		o.At, o.Reason = d.afterLimit(now, r.hint, status, event)
+	case failed:
+		if !job.Retry.Retries(job.Attempt, r.trigger) {
+			o.Kind, event.Result = asynqx.Fail, FailedFinal
+			event.Exhausted = job.Retry != nil && job.Attempt >= job.Retry.MaxRetries
+			break
+		}
+		o.Kind, event.Result = asynqx.Retry, Retried
+		o.At = now.Add(job.Retry.Delay(job.Attempt))
+		o.Reason = store.ReasonOf(store.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(r.trigger))
+	}
+	if o.Kind == asynqx.Reschedule && o.Limit == nil {
+		o.Limit = job.MaxReschedules
+	}
+	return o
+}
+
+// withoutPermit is the outcome of a job for which no permit could be acquired.
+func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) asynqx.Outcome {
+	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
+	o := asynqx.Outcome{
+		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
+		Reason: store.ReasonOf(store.ReasonBreakerUnknown, d.name),
+	}
+	open, ok := errors.AsType[*breaker.OpenError](err)
+	switch {
+	case ok && (open.State == breaker.Closed || open.Cause == breaker.CauseRate):
+		// There was capacity when it was fetched, and is none now: the gate fetches it next.
+		event.Result = Requeued
+		return asynqx.Outcome{Kind: asynqx.Requeue}
+	case ok:
+		o.At, o.Reason = later(time.Now(), open.Until), deferredBy(open.Name)
+		d.countDeferred(open.Name, open.Incident, event)
+	}
+	event.AvailableAt = o.At
+	return o
+}
+
+// afterRefusal says until when a job is deferred whose handler met an open breaker of its
+// own: as a rule another one than the destination's, which had let the job through.
+func (d *destination) afterRefusal(now time.Time, job *jobs.Job, err error, event *JobEvent) (time.Time, store.Reason) {
+	open, ok := errors.AsType[*breaker.OpenError](err)
+	if !ok || open == nil { // Redis was away, or the context ended before its turn
+		return now.Add(unreachablePause(job.RescheduleCount)), store.Reason(store.ReasonUnsent)
+	}
+	if open.State == breaker.Open {
+		event.Incident = open.Incident
+		if open.Destination == d.name && d.breaker != nil {
+			d.breaker.Key(keyOf(open.Name)).Rescheduled(open.Incident, 1)
+		}
+		if open.Until.IsZero() { // tripped until it is reset
+			return now.Add(untilReset), deferredBy(open.Name)
+		}
+	}
+	return later(now, open.Until), deferredBy(open.Name)
+}
+
+// afterLimit says until when a rate-limited job is deferred.
+func (d *destination) afterLimit(now time.Time, hint time.Duration, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
+	if status.State == breaker.Open || status.State == breaker.HalfOpen {
+		d.countDeferred(status.Name, status.Incident, event)
+		return later(now, status.OpenUntil), deferredBy(status.Name)
+	}
+	pause := unknownPause
+	if hint > 0 && !d.s.breaker.IgnoreHints {
+		pause = min(hint, cmp.Or(d.s.breaker.MaxCooldown, breaker.DefaultMaxCooldown))
+	}
+	return now.Add(pause), store.ReasonOf(store.ReasonRateLimited, d.name)
+}
+
+// countDeferred counts a job that was deferred because of an incident.
+func (d *destination) countDeferred(name, incident string, event *JobEvent) {
+	event.deferredBy, event.Incident = name, incident
+	d.breaker.Key(keyOf(name)).Rescheduled(incident, 1)
+}
+
+// deferredBy is the reason of jobs that a breaker has deferred; they come back early
+// when it closes early.
+func deferredBy(name string) store.Reason { return store.ReasonOf(store.ReasonBreakerOpen, name) }
+
+// later returns t, or a moment from now where t has passed or is not known: a worker that
+// lost the race for the probe comes back soon, and finds the job untouched in the queue
+// while the breaker is still open.
+func later(now, t time.Time) time.Time {
+	if !t.After(now) {
+		return now.Add(unknownPause)
+	}
+	return t
+}
+
+// unreachablePause is how long a job is deferred whose call did not leave: first for a
+// moment, as another worker may reach the destination, then for longer, so that a
+// destination that no worker reaches does not use up its reschedules.
+func unreachablePause(reschedules int) time.Duration {
+	return min(firstTry<<min(reschedules, 5), lastTry)
+}

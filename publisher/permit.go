@@ -1,0 +1,43 @@
+package publisher
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// permit returns the permit that the gate acquired for this job, or acquires one.
+func (d *destination) permit(job *jobs.Job, delivery *asynqx.Delivery) (breaker.Permit, error) {
+	p, ok := delivery.Permit.(breaker.Permit)
+	if ok && (p.Until().IsZero() || time.Now().Before(p.Until())) {
+		return p, nil
+	}
+	// The gate was open, or the permit's lease has ended while this process stood still,
+	// so that another worker may be probing.
+	d.release(p)
+	return d.breaker.Key(job.Key).Allow(d.calls)
+}
+
+// releaseUnused releases the permit of a job that makes no call.
+func (d *destination) releaseUnused(delivery *asynqx.Delivery) {
+	p, _ := delivery.Permit.(breaker.Permit)
+	d.release(p)
+}
+
+// release releases a permit without a report; the zero permit is none.
+func (d *destination) release(p breaker.Permit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	if err := p.Release(ctx); err != nil {
+		d.log.Debug("permit not released; its lease ends by itself", "error", err)
+	}
+}
+
+// keyOf is the key in the name of a breaker.
+func keyOf(name string) string {
+	_, key, _ := breaker.ParseName(name) // it comes from the breaker itself
+	return key
+}

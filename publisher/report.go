@@ -1,0 +1,62 @@
+package publisher
+
+import (
+	"context"
+	"errors"
+	"net"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// reportTimeout bounds the report of a result to the breaker. The result of the
+// call stands whether or not it could be reported.
+const reportTimeout = 2 * time.Second
+
+// report reports the call to the breaker and returns the breaker's status.
+func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	if !r.called() || r.kind == unreachable {
+		d.release(permit)
+		return d.breaker.Key(job.Key).Status()
+	}
+	o := r.breakerOutcome(job.Response)
+	if left := job.Budget; left != nil {
+		o = o.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
+		if r.kind != rateLimited {
+			o = o.WithScope(breaker.Scope(left.Scope))
+		}
+	}
+	status, err := permit.Report(ctx, o)
+	if err != nil {
+		d.log.Warn("a result could not be reported to the breaker", "error", err)
+	}
+	if permit.Metered() && permit.Key() != "" {
+		// The call freed capacity: a job that is held for the key may have it.
+		d.client.KeyOpened(permit.Key())
+	}
+	return status
+}
+
+// breakerOutcome is what the breaker learns of the call. The status of an answer
+// decides. Without one, a handler that decided by itself what becomes of the job had an
+// answer, unless its reason is an error of the network.
+func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
+	switch {
+	case r.kind == succeeded:
+		return breaker.Success()
+	case r.kind == rateLimited:
+		return breaker.RateLimited(r.hint).WithScope(breaker.Scope(r.scope))
+	case r.kind == interrupted, r.kind == cancelled:
+		return breaker.Neutral()
+	case answer != nil && answer.Status != 0:
+		return breaker.Answered(answer.Status)
+	}
+	decided := r.kind == permanent || r.kind == rescheduled || r.trigger == jobs.OnExplicit
+	if _, network := errors.AsType[net.Error](r.err); decided && !network {
+		return breaker.Success()
+	}
+	return breaker.Failure()
+}
