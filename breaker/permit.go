@@ -211,7 +211,7 @@ func (c *core) mustTell(key, owner string, o *Outcome) bool {
 }
 
 // few is how many calls left are so few that Redis is asked whether they are to be
-// counted; see little in calls.lua, which knows all instances. It is twice as many,
+// counted; see low in metering.lua, which knows all instances. It is twice as many,
 // because instances may have started that are not known here yet.
 func (c *core) few() int {
 	return 4 * max(1, int(c.capacity.Load()), c.atOnce())

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -17,42 +18,43 @@ import (
 //go:embed lua/*.lua
 var luaFiles embed.FS
 
-// script is one file of lua/ behind the prelude and what else it shares. It runs by EVALSHA, and by
+// script is one file of lua/ behind those that it shares. It runs by EVALSHA, and by
 // EVAL where Redis does not know it yet.
 type script struct {
 	operation string // for errors
 	*redis.Script
 }
 
+// shared are the files that stand first in every script, in this order.
+var shared = []string{"arguments", "json", "incident", "cooldown", "transitions", "clock", "record"}
+
 var (
-	acquireScript  = newScript("acquire", "calls")
+	acquireScript  = newScript("metering", "rate", "acquire")
+	reportScript   = newScript("metering", "report")
+	releaseScript  = newScript("metering", "rate", "release")
+	joinScript     = newScript("metering", "join")
 	advanceScript  = newScript("advance")
-	reportScript   = newScript("report", "calls")
-	releaseScript  = newScript("release", "calls")
+	statusScript   = newScript("rate", "status")
+	snapshotScript = newScript("snapshot")
+	registerScript = newScript("register")
 	tripScript     = newScript("trip")
 	resetScript    = newScript("reset")
-	statusScript   = newScript("status")
-	snapshotScript = newScript("snapshot")
 	forceScript    = newScript("force")
-	joinScript     = newScript("join", "calls")
-	registerScript = newScript("register")
 
 	rescheduledScript = newScript("rescheduled")
 )
 
-func newScript(name string, shared ...string) *script {
-	source := func(file string) string {
+// newScript is the script of the last file, behind the others.
+func newScript(files ...string) *script {
+	var texts []string
+	for _, file := range slices.Concat(shared, files) {
 		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
 		if err != nil {
 			panic(err) // embedded: cannot be missing
 		}
-		return string(text)
+		texts = append(texts, string(text))
 	}
-	texts := []string{source("prelude")}
-	for _, file := range append(shared, name) {
-		texts = append(texts, source(file))
-	}
-	return &script{operation: name, Script: redis.NewScript(strings.Join(texts, "\n"))}
+	return &script{operation: files[len(files)-1], Script: redis.NewScript(strings.Join(texts, "\n"))}
 }
 
 // place is where one breaker lives in Redis. All keys are in one slot.
@@ -60,7 +62,7 @@ type place struct {
 	namespace Namespace
 	name      string // of the destination
 	key       string
-	keys      []string // KEYS of every script, as in the prelude
+	keys      []string // KEYS of every script, as in arguments.lua
 	events    string   // transitions of all breakers of the destination
 	history   string   // of this one
 	incidents string

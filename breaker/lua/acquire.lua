@@ -1,52 +1,45 @@
--- acquire: asks for the leave to call, under the destination and under the key
--- if there is one. An OPEN breaker whose time has come becomes HALF_OPEN; in
--- HALF_OPEN one caller of the whole fleet gets a lease. A CLOSED breaker counts
--- the call where it must: in slow start, and when the API has little left.
+-- acquire: asks for a permit, under the destination and under the key if there is one. An
+-- OPEN breaker whose time has come becomes HALF_OPEN; in HALF_OPEN one caller of the whole
+-- fleet gets the probe's lease. A CLOSED breaker meters the call in slow start and while the
+-- budget is low. Everything is granted or nothing.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude
---       11  token of the caller; asking again with it answers the same
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- ARGV  11  token of the permit; asking again with it answers the same
 --       12  length of the lease, ms
---       13  sequence, 14 and 15 calls of this instance in flight that are not
---           counted, of the destination and of the key
+--       13  sequence, 14 and 15 calls of this instance in flight that are not metered, of the
+--           destination and of the key
 --       16  µs between two calls by the configured rate ('' is none), 17 burst
---       18  '1' for a leave under the key only: the token has the destination's
--- Returns result
+--       18  '1' for a permit under the key only: the token has the destination's
+-- Result
 --   "closed"   no lease is needed; what is added is "rate" if the rate has counted it
---   "granted"  what is added says of what: "probe" and "counted" are the
---              destination's, "key-probe" and "key-counted" the key's, "rate"
---   "denied"   by the name; what is added is why (open, probe, slow_start, budget
---              or rate) and for how many ms it is no use to ask again (0 is unknown)
-
-local RATE_KEPT = 60000000 -- µs that a rate by which no worker asks any more is kept
+--   "granted"  what is added says what: "probe" and "counted" for the destination,
+--              "key-probe" and "key-counted" for the key, "rate"
+--   "denied"   by the name; what is added is why (open, probe, slow_start, budget or rate) and
+--              for how many ms asking again is of no use (0 is unknown)
 
 local token, lease = ARGV[11], tonumber(ARGV[12])
-local parent, child = read_breakers()
-local until_ = math.ceil(now + lease)
+local sequence, calls, key_calls = ARGV[13], ARGV[14], ARGV[15]
+local interval, burst, key_only = ARGV[16], ARGV[17], ARGV[18] == '1'
 
--- ask returns why the breaker lets nothing through and for how long, or nil, the
--- name of what must be taken, and the function that takes it.
+-- ask returns why the breaker refuses and for how long; or nil, the name of what the call
+-- takes, and a function that takes it; or nothing.
 local function ask(b)
   if b.forced == 'closed' then
     return nil
   end
   if b.state == 'CLOSED' then
-    join(b, ARGV[13], b.key and ARGV[15] or ARGV[14])
+    join(b, sequence, b.key and key_calls or calls)
     if redis.call('ZSCORE', b.inflight_key, token) then
       return nil, 'counted', function() end
     end
-    local why, wait = room(b)
+    local why, wait = refusal(b)
     if why then
       return why, wait
     end
     if b.ramp == 0 and b.metered == 0 then
       return nil
     end
-    return nil, 'counted', function()
-      prepare()
-      redis.call('ZADD', b.inflight_key, int(until_), token)
-      redis.call('PEXPIRE', b.inflight_key, int(math.ceil(lease + 60000)))
-    end
+    return nil, 'counted', function() meter(b, token, lease) end
   end
   if b.state == 'OPEN' then
     if not cooled(b) then
@@ -54,85 +47,26 @@ local function ask(b)
     end
     half_open(b)
   end
+  if b.probe_token == token then
+    return nil, 'probe', function() end
+  end
   if b.probe_token ~= '' then
-    if b.probe_token == token then
-      return nil, 'probe', function() end
-    end
     if now < b.probe_until then
       return 'probe', math.ceil(b.probe_until - now)
     end
-    probe_failed(b, b.probe_until) -- the prober died, or hangs
+    retry_probe(b, b.probe_until) -- its process has died, or hangs
   end
   if now < b.probe_after then
     return 'probe', math.ceil(b.probe_after - now)
   end
-  return nil, 'probe', function()
-    b.probe_token, b.probe_by = token, WHO
-    b.probe_started, b.probe_until, b.probe_after = math.floor(now), until_, 0
-    b.dirty = true
-    took_part(b)
-  end
+  return nil, 'probe', function() start_probe(b, token, lease) end
 end
 
--- rate is the generic cell rate algorithm: burst calls at once, then one per
--- interval. While workers disagree on the rate, each of their rates counts all calls and
--- lets through its own workers' calls alone: together they keep the largest.
-local function rate()
-  if ARGV[16] == '' or ARGV[18] == '1' then
-    return nil
-  end
-  local own = ARGV[16] .. ' ' .. ARGV[17]
-  local rates, used = { [own] = false }, 0 -- rate -> arrival time; calls that another one counts now
-  each_rate(function(name, interval, burst, at)
-    rates[name] = at
-    used = math.max(used, math.min((at - now_us) / interval, burst))
-  end)
-  local interval, burst = rate_of(own)
-  local function write()
-    prepare()
-    local longest = 0
-    for name, at in pairs(rates) do
-      if at < now_us - RATE_KEPT then
-        redis.call('HDEL', KEYS[8], name)
-      else
-        redis.call('HSET', KEYS[8], name, int(math.floor(at)))
-        longest = math.max(longest, at - now_us)
-      end
-    end
-    redis.call('PEXPIRE', KEYS[8], int(math.ceil(longest / 1000) + 1000))
-  end
-  if not rates[own] then
-    rates[own] = now_us + math.min(used, burst) * interval
-    if used > 0 then
-      write() -- or it would begin anew each time
-    end
-  end
-  rates[own] = math.max(rates[own], now_us)
-  local early = rates[own] - (burst - 1) * interval - now_us
-  if early > 0 then
-    return 'rate', math.ceil(early / 1000)
-  end
-  return nil, 'rate', function()
-    for name, at in pairs(rates) do
-      if at >= now_us - RATE_KEPT then
-        local every, at_once = rate_of(name)
-        rates[name] = math.min(math.max(at, now_us) + every, now_us + at_once * every)
-      end
-    end
-    write()
-  end
-end
-
+local parent, child = read_breakers()
 local flags, takes = {}, {}
-local function need(b, prefix)
-  local why, wait, take
-  if b then
-    why, wait, take = ask(b)
-  else
-    why, wait, take = rate()
-  end
+local function need(name, prefix, why, wait, take)
   if why then
-    return finish('denied', parent, child, b and b.name or DESTINATION, why .. ' ' .. int(wait))
+    return finish('denied', parent, child, name, why .. ' ' .. int(wait))
   end
   if wait then
     flags[#flags + 1] = prefix .. wait
@@ -141,14 +75,14 @@ local function need(b, prefix)
 end
 
 local denied = nil
-if ARGV[18] ~= '1' then
-  denied = need(parent, '')
+if not key_only then
+  denied = need(parent.name, '', ask(parent))
 end
 if not denied and child then
-  denied = need(child, 'key-')
+  denied = need(child.name, 'key-', ask(child))
 end
-if not denied then
-  denied = need(nil, '')
+if not denied and interval ~= '' and not key_only then
+  denied = need(DESTINATION, '', ask_rate(interval .. ' ' .. burst))
 end
 if denied then
   return denied
@@ -157,7 +91,4 @@ for _, take in ipairs(takes) do
   take()
 end
 local all = table.concat(flags, ' ')
-if all == '' or all == 'rate' then
-  return finish('closed', parent, child, '', all)
-end
-return finish('granted', parent, child, '', all)
+return finish((all == '' or all == 'rate') and 'closed' or 'granted', parent, child, '', all)

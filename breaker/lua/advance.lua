@@ -1,10 +1,9 @@
 -- advance: moves an OPEN breaker whose time has come to HALF_OPEN without
--- taking the lease. It also writes what reading found to be wrong: waits made
--- too long by a clock that went backwards, and a lost hash.
+-- a permit. It also writes what reading has repaired: waits made too long by a clock
+-- that went backwards, and a lost hash.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude
--- Returns result
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- Result
 --   "advanced"   it is HALF_OPEN now, by this call
 --   "unchanged"  it is not OPEN, or its time has not come
 

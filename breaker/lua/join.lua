@@ -1,15 +1,16 @@
--- join: an instance that has heard that calls are counted tells how many of its
--- own are in flight that were not.
+-- join: an instance that has learned that calls are metered reports how many of its own are
+-- in flight that are not.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude
---       11  sequence, 12 and 13 those calls of the destination and of the key
--- Returns result "joined"
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- ARGV  11  sequence, 12 and 13 those calls of the destination and of the key
+-- Result "joined"
+
+local sequence, calls, key_calls = ARGV[11], ARGV[12], ARGV[13]
 
 prepare()
 local parent, child = read_breakers()
 local b = child or parent
-if join(b, ARGV[11], b.key and ARGV[13] or ARGV[12]) then
-  b.dirty = true -- whoever waits for room is to hear of it
+if join(b, sequence, b.key and key_calls or calls) then
+  b.dirty = true -- another call may start
 end
 return finish('joined', parent, child)

@@ -1,19 +1,20 @@
--- register: an instance says that it lives and how many calls it makes at once
--- at most, or (with 0 ms) that it is gone. Now and then this also tidies up: it
--- forgets idle keys, and mends the list of changes if that was lost alone.
+-- register: an instance reports that it is alive and how many calls it makes at once at
+-- most, or (with 0 ms) that it has ended. This is also the maintenance: it forgets idle
+-- keys, and repairs the list of changes if that was lost alone.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude
---       11  calls at once   12  for how long this holds, ms
+-- KEYS, ARGV 1…10: arguments.lua
+-- ARGV  11  calls at once   12  for how long this holds, ms
 -- Returns {"registered", calls at once of all instances}
+
+local calls, valid = ARGV[11], tonumber(ARGV[12])
 
 prepare()
 read_clock()
 local sum = 0
-if ARGV[12] == '0' then
+if valid == 0 then
   redis.call('HDEL', INSTANCES, INSTANCE)
 else
-  redis.call('HSET', INSTANCES, INSTANCE, ARGV[11] .. ' ' .. int(math.ceil(now + tonumber(ARGV[12]))))
+  redis.call('HSET', INSTANCES, INSTANCE, calls .. ' ' .. int(math.ceil(now + valid)))
 end
 local instances = redis.call('HGETALL', INSTANCES)
 for i = 1, #instances, 2 do

@@ -1,18 +1,19 @@
--- rescheduled: counts jobs that were put off because of an incident, also one
+-- rescheduled: counts jobs that were deferred because of an incident, also one
 -- that is over.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude
---       11  id of the incident   12  how many
--- Returns result
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- ARGV  11  id of the incident   12  how many
+-- Result
 --   "counted"
 --   "unknown"  there is no such incident (any more)
+
+local id, count = ARGV[11], tonumber(ARGV[12])
 
 prepare()
 local parent, child = read_breakers()
 local b = child or parent
-if b.incident == ARGV[11] then
-  b.rescheduled = b.rescheduled + tonumber(ARGV[12])
+if b.incident == id then
+  b.rescheduled = b.rescheduled + count
   redis.call('HSET', b.hash_key, 'rescheduled', int(b.rescheduled))
   if redis.call('HEXISTS', NOTCLOSED, b.name) == 1 then
     redis.call('HSET', NOTCLOSED, b.name, record(b))
@@ -21,8 +22,8 @@ if b.incident == ARGV[11] then
 end
 for i, entry in ipairs(redis.call('LRANGE', b.incidents_key, 0, 9)) do
   local known = cjson.decode(entry)
-  if known.id == ARGV[11] then
-    known.rescheduled = known.rescheduled + tonumber(ARGV[12])
+  if known.id == id then
+    known.rescheduled = (known.rescheduled or 0) + count
     redis.call('LSET', b.incidents_key, i - 1, cjson.encode(known))
     return finish('counted', parent, child)
   end

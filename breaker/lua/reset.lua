@@ -1,9 +1,8 @@
 -- reset: an operator closes the breaker, whatever state it is in, and ends a slow
 -- start. Reports of calls that started before do not count any more.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude (6…10 unused)
--- Returns result
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- Result
 --   "reset"
 --   "unchanged"  it was plainly CLOSED
 

@@ -1,20 +1,20 @@
 -- snapshot: what an instance mirrors, read once per second by each: one HMGET
 -- while nothing has changed since its last read.
 --
--- KEYS  as in the prelude (2 and 5 are read)
--- ARGV  1…10 as in the prelude (5…10 unused)
---       11  version up to which the instance knows all, '0' for nothing
+-- KEYS, ARGV 1…10: arguments.lua
+-- ARGV  11  version up to which the instance knows all, '0' for nothing
 --       12  '1' if it wants to know the time: it waits for something
 --       13  how many breakers at most
 -- Returns {"snapshot", now in µs (0 if it does not matter), version, floor,
 --   last transition, capacity, origin, name, revision, record ('' = plainly CLOSED), …},
 --   the breakers changed since, in the order of their revisions
 
+local synced, timed, limit = ARGV[11], ARGV[12] == '1', ARGV[13]
+
 local about = redis.call('HMGET', NOTCLOSED, VERSION, FLOOR, TRANSITION, CAPACITY, ORIGIN)
-local since = tonumber(ARGV[11])
-local changed = number(about[1]) ~= since
+local changed = number(about[1]) ~= tonumber(synced)
 now_us = 0
-if changed or ARGV[12] == '1' then
+if changed or timed then
   read_clock()
 end
 local out = { 'snapshot', int(now_us), int(number(about[1])), int(number(about[2])), int(number(about[3])), int(number(about[4])),
@@ -22,7 +22,7 @@ local out = { 'snapshot', int(now_us), int(number(about[1])), int(number(about[2
 if not changed then
   return out
 end
-local names = redis.call('ZRANGEBYSCORE', CHANGES, '(' .. ARGV[11], '+inf', 'WITHSCORES', 'LIMIT', '0', ARGV[13])
+local names = redis.call('ZRANGEBYSCORE', CHANGES, '(' .. synced, '+inf', 'WITHSCORES', 'LIMIT', '0', limit)
 local asked = {}
 for i = 1, #names, 2 do
   asked[#asked + 1] = names[i]

@@ -1,8 +1,7 @@
 -- status: reads one breaker in full and changes nothing.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude (4…10 unused)
--- Returns result "status"; what is added is the rate by which calls were made of late, as
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- Result "status"; what is added is the rate by which calls were made of late, as
 -- "interval burst arrival", µs: of several the largest, which they keep together. ''
 -- is none
 

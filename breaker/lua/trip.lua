@@ -1,14 +1,13 @@
 -- trip: an operator opens the breaker.
 --
--- KEYS  as in the prelude
--- ARGV  1…10 as in the prelude (6…10 unused)
---       11  for how long, ms; 0 is until it is reset
+-- KEYS, ARGV 1…10 and what is returned: arguments.lua
+-- ARGV  11  for how long, ms; 0 is until it is reset
 --       12  reason, free text
--- Returns result "tripped"
+-- Result "tripped"
 
-local length = tonumber(ARGV[11])
+local length, reason = tonumber(ARGV[11]), ARGV[12]
 local parent, child = read_breakers()
 local b = child or parent
 open(b, 'manual', length > 0 and length or nil)
-b.reason, b.tripped_by = ARGV[12], WHO
+b.reason, b.tripped_by = reason, CALLER
 return finish('tripped', parent, child)

@@ -1,0 +1,54 @@
+-- arguments: KEYS and ARGV of every script by name, and what all of them return. It stands
+-- first in each script; which files follow is in scripts.go.
+--
+-- A destination has a breaker, and each of its keys may have one under it. A script acts on
+-- one name: the destination ("D"), or a key of it ("D/K"), and then on both.
+--
+-- KEYS (all in the slot of {destination})
+--   1  hash: the destination's breaker, in fields that a person can read
+--   2  hash: breakers that instances must know of (all but plainly CLOSED ones),
+--      name -> record as JSON, and beside them (no name begins with a colon)
+--        :version     the highest revision that a breaker of the destination ever had
+--        :transition  that of the last transition
+--        :capacity    how many calls the instances make at once
+--        :floor       the highest revision that KEYS[5] has forgotten
+--        :origin      id of this data: channels are common to all databases of a server,
+--                     so messages carry it (docs/adr/0019)
+--   3  list: transitions of all of the destination's breakers as JSON, newest first, capped
+--   4  sorted set: ids of reports already counted, by time
+--   5  sorted set: names by the revision of their last change
+--   6  sorted set: names of keys by the instant, ms, from which on they wait for nothing but
+--      the next call
+--   7  hash: instances, id -> "capacity expiry"
+--   8  hash: theoretical arrival time, µs, by each rate that workers are configured with
+--   9  list: transitions of the destination's own breaker
+--  10  list: its incidents that are over
+--  11  sorted set: its metered calls in flight, by the end of their lease
+--  12  hash: its calls in flight that are not metered, instance -> "sequence count"
+--  13… of a key: hash, transitions, incidents, metered calls, other calls
+-- ARGV
+--   1  clock: "" means Redis TIME; tests pass an instant in microseconds
+--   2  name of the destination
+--   3  key, "" for the destination's own breaker
+--   4  channel that changes are published on
+--   5  name of the caller (an instance or an operator), for the history
+--   6  cooldown, ms
+--   7  factor of the cooldown per level
+--   8  longest cooldown, ms
+--   9  part that is added to a cooldown that has grown: a random fraction
+--  10  id of the instance, "" for an operator
+--  11… what the script itself takes
+-- Returns (every script but snapshot and register): {result, now in µs, version, name of the
+--   breaker that decided, what is added, record, record of the key ('' without)}
+
+local NOTCLOSED, EVENTS, REPORTS, CHANGES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local IDLE, INSTANCES, RATES = KEYS[6], KEYS[7], KEYS[8]
+local PLACES = { hash = 1, history = 9, incidents = 10, inflight = 11, joined = 12 }
+local KEY_PLACES = { hash = 13, history = 14, incidents = 15, inflight = 16, joined = 17 }
+local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin'
+
+local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[10]
+local COOLDOWN, MULTIPLIER, MAX_COOLDOWN, JITTER = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
+
+local now_us, now                    -- Redis's clock: µs, and ms with a fraction
+local version, transitioned, capacity -- of the destination, as KEYS[2] has them

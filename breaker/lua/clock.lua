@@ -1,0 +1,28 @@
+-- clock: the time, and what is stored where it went back.
+
+local function read_clock()
+  if CLOCK ~= '' then
+    now_us = tonumber(CLOCK)
+  else
+    local t = redis.call('TIME')
+    now_us = tonumber(t[1]) * 1000000 + tonumber(t[2])
+  end
+  now = now_us / 1000
+end
+
+-- repair_instants keeps every wait as long as it was when the clock went back.
+local function repair_instants(b)
+  if b.updated_at <= now or plain(b) then
+    return
+  end
+  local back = b.updated_at - now
+  for _, field in ipairs({ 'open_until', 'probe_started', 'probe_until', 'probe_after', 'metered', 'budget_reset', 'forced_until' }) do
+    if b[field] > 0 then
+      b[field] = math.max(1, math.ceil(b[field] - back))
+    end
+  end
+  if back > 1000 then
+    redis.call('DEL', b.inflight_key) -- their leases would end that much later
+  end
+  b.updated_at, b.dirty = math.floor(now), true
+end

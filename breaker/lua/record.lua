@@ -1,0 +1,239 @@
+-- record: a breaker in Redis. read_breakers returns what is stored, finish writes what the
+-- script has changed.
+
+local EVENTS_LIMIT = 1000     -- transitions kept
+local INCIDENTS_LIMIT = 200   -- incidents kept
+local KEY_LIMIT = 20          -- of either, for a key
+local KEY_KEPT = 604800000    -- ms that a key's history is kept: 7 days
+local IDLE_AFTER = 3600000    -- ms after which a key without calls is forgotten
+local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
+
+-- The fields of the hash and of the record, in the order a person reads them.
+-- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
+-- are counted because the budget is low; quiet_since since when the level of a CLOSED
+-- breaker has not fallen.
+local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token' }
+local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
+  'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
+  'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'updated_at' }
+
+
+-- read returns one breaker as a table. b.dirty says that it must be written even
+-- if the script changes nothing.
+local function read(name, places, listed)
+  local stored = {}
+  local flat = redis.call('HGETALL', KEYS[places.hash])
+  for i = 1, #flat, 2 do
+    stored[flat[i]] = flat[i + 1]
+  end
+  local b = { name = name }
+  for place, i in pairs(places) do
+    b[place .. '_key'] = KEYS[i]
+  end
+  for _, field in ipairs(TEXTS) do
+    b[field] = stored[field] or ''
+  end
+  for _, field in ipairs(NUMBERS) do
+    b[field] = number(stored[field])
+  end
+  if b.state ~= 'OPEN' and b.state ~= 'HALF_OPEN' then
+    b.state = 'CLOSED' -- also a lost hash
+  end
+  version = math.max(version, b.revision, b.generation)
+  repair_instants(b)
+  fall_back(b)
+  if b.forced ~= '' and b.forced_until > 0 and now >= b.forced_until then
+    b.forced, b.forced_until, b.reason, b.tripped_by, b.dirty = '', 0, '', '', true
+  end
+  if plain(b) == (listed and true or false) then
+    b.dirty = true -- one of both was lost, and instances mirror what is not so
+    local was = listed and cjson.decode(listed)
+    if was and (was.state == 'OPEN' or was.state == 'HALF_OPEN') then
+      -- Its incident is over, and whoever waits for that is to hear of it.
+      b.incident, b.instances, b.incident_cause = was.incident or '', was.instances or '', was.incident_cause or ''
+      for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled' }) do
+        b[field] = was[field] or 0
+      end
+      b.opened = { was.reason or '', was.tripped_by or '' }
+      b.event = { from = was.state, cause = 'lost' }
+    end
+  end
+  return b
+end
+
+-- read_breakers returns the destination's breaker and the key's, nil without a key.
+local function read_breakers()
+  read_clock()
+  local listed = redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, DESTINATION, DESTINATION .. '/' .. KEY)
+  version, transitioned, capacity = number(listed[1]), number(listed[2]), number(listed[3])
+  local parent = read(DESTINATION, PLACES, listed[4])
+  if KEY == '' then
+    return parent, nil
+  end
+  local child = read(DESTINATION .. '/' .. KEY, KEY_PLACES, listed[5])
+  child.key = KEY
+  return parent, child
+end
+
+-- prepare makes Redis take what the script writes even when it is full: it
+-- refuses a script's first write then, unless that frees memory, and lets it
+-- finish otherwise. This one does neither.
+local function prepare()
+  redis.call('ZREM', REPORTS, '')
+end
+
+-- first_time says whether this report has not been counted yet: clients resend
+-- a command whose reply was lost.
+local function first_time(id)
+  prepare()
+  if redis.call('ZADD', REPORTS, 'NX', int(math.floor(now)), id) == 0 then
+    return false
+  end
+  redis.call('ZREMRANGEBYSCORE', REPORTS, '-inf', '(' .. int(math.floor(now - REPORTS_KEPT)))
+  redis.call('PEXPIRE', REPORTS, int(REPORTS_KEPT))
+  return true
+end
+
+local function record(b)
+  local out = { '"name":' .. cjson.encode(b.name) }
+  for _, field in ipairs(TEXTS) do
+    if b[field] ~= '' and field ~= 'probe_token' then
+      out[#out + 1] = '"' .. field .. '":' .. cjson.encode(b[field])
+    end
+  end
+  for _, field in ipairs(NUMBERS) do
+    if b[field] ~= 0 then
+      out[#out + 1] = '"' .. field .. '":' .. int(b[field])
+    end
+  end
+  return '{' .. table.concat(out, ',') .. '}'
+end
+
+local function event(b)
+  local manual = b.event.cause == 'manual' or b.event.cause == 'forced'
+  return json({
+    'at', math.floor(now), 'name', b.name, 'key', b.key or '', 'from', b.event.from, 'to', b.state,
+    'cause', b.event.cause, 'incident', b.incident, 'by', CALLER, 'reason', manual and b.reason or '',
+    'generation', b.generation, 'previous', transitioned, 'failures', b.failures,
+    'opened_at', b.opened_at, 'open_until', b.open_until, 'probes', b.probes, 'wasted', b.wasted,
+    'rescheduled', b.rescheduled,
+  })
+end
+
+-- push puts an entry in front of a list of the breaker's that is kept short.
+local function push(b, list, entry, limit)
+  redis.call('LPUSH', list, entry)
+  redis.call('LTRIM', list, '0', int((b.key and KEY_LIMIT or limit) - 1))
+  if b.key then
+    redis.call('PEXPIRE', list, int(KEY_KEPT))
+  end
+end
+
+-- forget_idle forgets up to n of the keys that nobody has asked for in a long time.
+local function forget_idle(n)
+  local idle = redis.call('ZRANGEBYSCORE', IDLE, '-inf', int(math.floor(now - IDLE_AFTER)), 'LIMIT', '0', int(n))
+  for _, name in ipairs(idle) do
+    local floor = redis.call('HGET', NOTCLOSED, FLOOR)
+    local revision = number(redis.call('ZSCORE', CHANGES, name))
+    if revision > number(floor) then
+      redis.call('HSET', NOTCLOSED, FLOOR, int(revision))
+    end
+    redis.call('ZREM', CHANGES, name)
+    redis.call('HDEL', NOTCLOSED, name)
+    redis.call('ZREM', IDLE, name)
+  end
+end
+
+-- keep sets how long the keys of a key's breaker live: no longer than it is
+-- remembered once it waits for nothing but the next call. One that an operator
+-- holds until it is reset stays.
+local function keep(b)
+  if not b.key then
+    return
+  end
+  local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until, b.budget_reset)
+  if until_reset(b) or b.forced ~= '' and b.forced_until == 0 then
+    redis.call('PERSIST', b.hash_key)
+    redis.call('ZREM', IDLE, b.name)
+  else
+    local idle = math.floor(math.max(now, waits))
+    redis.call('PEXPIRE', b.hash_key, int(math.ceil(idle - now + IDLE_AFTER)))
+    redis.call('ZADD', IDLE, int(idle), b.name)
+  end
+  forget_idle(3)
+end
+
+-- origin returns the id of this data, and makes one where there is none or it was
+-- lost. No two scripts of a server begin in the same microsecond.
+local function origin()
+  local id = redis.call('HGET', NOTCLOSED, ORIGIN)
+  if not id then
+    id = int(now_us) .. '-' .. INSTANCE
+    redis.call('HSET', NOTCLOSED, ORIGIN, id)
+  end
+  return id
+end
+
+-- write stores and publishes the breaker as one revision, and a transition as
+-- a generation. Neither is ever below TIME, so that what was issued before the
+-- keys were lost stays older than what comes after.
+local function write(b)
+  prepare()
+  b.revision = math.max(version + 1, now_us)
+  version = b.revision
+  b.updated_at = math.floor(now)
+  local happened, before = 'null', transitioned
+  if b.event then
+    b.generation = b.revision
+    if b.state == 'OPEN' and b.incident == '' then
+      b.incident = b.name .. '-' .. int(b.generation)
+    end
+    happened = event(b)
+    transitioned = b.generation
+    push(b, b.history_key, happened, EVENTS_LIMIT)
+    redis.call('LPUSH', EVENTS, happened)
+    redis.call('LTRIM', EVENTS, '0', int(EVENTS_LIMIT - 1))
+    if b.state == 'CLOSED' then
+      if b.incident ~= '' then
+        push(b, b.incidents_key, incident(b, math.floor(now), b.event.cause), INCIDENTS_LIMIT)
+      end
+      end_incident(b)
+    end
+  end
+  local fields = {}
+  for _, field in ipairs(TEXTS) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = b[field]
+  end
+  for _, field in ipairs(NUMBERS) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = int(b[field])
+  end
+  redis.call('HSET', b.hash_key, unpack(fields))
+  local entry = record(b)
+  b.written = entry
+  if plain(b) then
+    redis.call('HDEL', NOTCLOSED, b.name)
+    redis.call('HSET', NOTCLOSED, VERSION, int(version), TRANSITION, int(transitioned))
+  else
+    redis.call('HSET', NOTCLOSED, VERSION, int(version), TRANSITION, int(transitioned), b.name, entry)
+  end
+  redis.call('ZADD', CHANGES, int(b.revision), b.name)
+  keep(b)
+  redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(origin()) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
+    ',"before":' .. int(before) .. ',"transition":' .. int(transitioned) ..
+    ',"record":' .. entry .. ',"event":' .. happened .. '}')
+  b.dirty, b.event = false, nil
+end
+
+-- finish writes what the script changed, if anything, and answers. The name and
+-- what is added tell of a refusal.
+local function finish(result, parent, child, name, more)
+  for _, b in ipairs({ parent, child }) do
+    if b.dirty or b.event then
+      write(b)
+    end
+  end
+  return { result, int(now_us), int(version), name or '', more or '', parent.written or record(parent),
+    child and (child.written or record(child)) or '' }
+end

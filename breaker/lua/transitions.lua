@@ -1,0 +1,183 @@
+-- transitions: the rules of a breaker. A function changes one breaker, the table b of
+-- record.lua, and writes nothing: finish does, if b.dirty or b.event say so.
+--
+--   reported  CLOSED                          by the probe                   late, or not CLOSED
+--   limited   counts; opens at the threshold, opens again, for longer        is wasted; its hint
+--             at a hint, and in slow start                                   extends OPEN
+--   success   resets the count                closes; slow start begins      nothing
+--   failure   nothing                         next probe in 1, 2, 4 … s      nothing
+--   neutral   nothing                         next probe at once             nothing
+--
+-- OPEN becomes HALF_OPEN by the first caller that asks after its time. A probe whose lease
+-- has ended counts as a failure. An operator trips, resets and forces in any state.
+
+local PROBE_BACKOFF = 1000 -- ms before the probe after a failed one; doubles each time
+local RAMP_UNKNOWN = 64    -- calls in flight that end a slow start if no capacity is known
+local RAMP_LIMIT = 1024    -- and the most that it goes up to
+
+-- plain says that any call may start: instances need not know of the breaker.
+local function plain(b)
+  return b.state == 'CLOSED' and b.failures == 0 and b.ramp == 0 and b.metered == 0 and b.forced == ''
+end
+
+-- until_reset says that an operator opened it without an end.
+local function until_reset(b)
+  return b.state == 'OPEN' and b.open_until == 0 and b.cause == 'manual'
+end
+
+-- cooled says that an OPEN breaker's time has come.
+local function cooled(b)
+  return b.state == 'OPEN' and now >= b.open_until and not until_reset(b)
+end
+
+local function clear_budget(b)
+  b.metered, b.budget_left, b.budget_reset = 0, 0, 0
+end
+
+local function clear_probe(b)
+  b.probe_token, b.probe_by = '', ''
+  b.probe_started, b.probe_until, b.probe_after = 0, 0, 0
+  b.dirty = true
+end
+
+local function transition(b, to, cause)
+  b.event = { from = b.state, cause = cause }
+  b.state = to
+  b.probe_retries = 0
+  clear_probe(b)
+end
+
+-- open opens for length ms; nil is until a reset.
+local function open(b, cause, length)
+  local unrefused = cause == 'manual' or cause == 'budget' -- no answer led to it
+  if b.state == 'CLOSED' then -- an incident begins
+    begin_incident(b, unrefused and 0 or math.max(1, b.failures))
+  end
+  if b.state == 'CLOSED' or cause == 'manual' or b.cause == 'manual' then
+    b.incident_cause = cause -- a failed probe does not change why it began
+  end
+  transition(b, 'OPEN', cause)
+  b.cause, b.reason, b.tripped_by, b.forced, b.forced_until = cause, '', '', '', 0
+  b.ramp, b.ramp_ok = 0, 0
+  clear_budget(b)
+  if length and cause ~= 'manual' then
+    b.last_cooldown = math.ceil(length)
+  end
+  b.open_until = length and math.ceil(now + length) or 0
+  took_part(b)
+end
+
+-- open_by_answer opens for as long as the API's hint says, or for the cooldown.
+local function open_by_answer(b, cause, hint)
+  if b.ramp > 0 or b.state == 'HALF_OPEN' then
+    raise_level(b) -- it tried too soon
+  end
+  if hint > 0 then
+    open(b, 'hint', hinted(hint))
+  else
+    open(b, cause, cooldown(b))
+  end
+end
+
+local function half_open(b)
+  transition(b, 'HALF_OPEN', 'cooldown')
+  b.open_until = 0
+end
+
+local function start_probe(b, token, lease)
+  b.probe_token, b.probe_by = token, CALLER
+  b.probe_started, b.probe_until, b.probe_after = math.floor(now), math.ceil(now + lease), 0
+  b.dirty = true
+  took_part(b)
+end
+
+-- slow_start_end is the number of calls in flight from which on a slow start limits nothing.
+local function slow_start_end()
+  return math.min(capacity > 0 and capacity or RAMP_UNKNOWN, RAMP_LIMIT)
+end
+
+-- close closes, and begins a slow start with 1 call in flight.
+local function close(b, cause)
+  b.opened = { b.reason, b.tripped_by } -- of the incident; who closes it may give others
+  transition(b, 'CLOSED', cause)
+  b.failures, b.open_until, b.quiet_since = 0, 0, math.floor(now)
+  b.ramp, b.ramp_ok = slow_start_end() > 1 and 1 or 0, 0
+end
+
+-- grow counts a success of the slow start; a round of them doubles the calls in flight.
+local function grow(b)
+  b.ramp_ok = b.ramp_ok + 1
+  if b.ramp_ok >= b.ramp then
+    b.ramp, b.ramp_ok = 2 * b.ramp, 0
+    if b.ramp >= slow_start_end() then
+      b.ramp = 0
+    end
+  end
+end
+
+-- retry_probe sets when the next probe may start after a failed one; not before earliest.
+local function retry_probe(b, earliest)
+  local wait = math.min(PROBE_BACKOFF * 2 ^ math.min(b.probe_retries, 40), cooldown(b))
+  local after = math.max(earliest, math.ceil(b.probe_started + wait))
+  clear_probe(b)
+  b.probe_after, b.probe_retries = after, b.probe_retries + 1
+end
+
+-- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is
+-- none), threshold (0: no answer of the instance opens), and first_time(), false if the
+-- report was counted before. A rule returns the script's result, nil for "applied".
+local RULES = { CLOSED = {}, PROBE = {}, LATE = {} }
+
+function RULES.CLOSED.limited(b, answer)
+  if answer.threshold == 0 then
+    return
+  end
+  if not answer.first_time() then
+    return 'duplicate'
+  end
+  b.failures, b.last_failure, b.dirty = b.failures + 1, math.floor(now), true
+  if b.ramp > 0 then
+    open_by_answer(b, 'ramp', answer.hint)
+  elseif answer.hint > 0 or b.failures >= answer.threshold then
+    open_by_answer(b, 'threshold', answer.hint)
+  end
+end
+
+function RULES.CLOSED.success(b, answer)
+  if b.failures > 0 then
+    if not answer.first_time() then
+      return 'duplicate'
+    end
+    b.failures, b.dirty = 0, true
+  end
+end
+
+function RULES.PROBE.limited(b, answer)
+  answer.first_time() -- sent again, it would be a late answer of the next opening
+  b.wasted = b.wasted + 1
+  if answer.threshold > 0 then
+    b.probes, b.last_failure = b.probes + 1, math.floor(now)
+    open_by_answer(b, 'probe', answer.hint)
+  elseif b.cause == 'manual' then
+    close(b, 'success') -- the operator's time is over
+  else
+    retry_probe(b, 0) -- answers to other instances opened it, and decide
+  end
+end
+
+function RULES.PROBE.success(b) close(b, 'success') end
+
+function RULES.PROBE.failure(b) retry_probe(b, 0) end
+
+RULES.PROBE.neutral = clear_probe
+
+function RULES.LATE.limited(b, answer)
+  if not answer.first_time() then
+    return 'duplicate'
+  end
+  took_part(b)
+  b.wasted, b.dirty = b.wasted + 1, true
+  if b.state == 'OPEN' and answer.hint > 0 and not until_reset(b) then
+    b.open_until = math.max(b.open_until, math.ceil(now + hinted(answer.hint)))
+  end
+end
