@@ -20,7 +20,7 @@ SOAK := ./jobs ./publisher
 
 # Checks build binaries only to throw them away. Without the commit stamped in they
 # also build where git refuses to look at a checkout that another user owns.
-test test-race test-client lint vet bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+test test-race test-client quick lint bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 .PHONY: help
 help: ## List the targets
@@ -35,20 +35,17 @@ build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: redis cc curl chromium fmt-check vet lint build-check test-race test-client ## Run all checks and all tests, as CI does
+test: redis cc curl chromium fmt-check lint test-race test-client ## Run all checks and all tests, as CI does
 
 .PHONY: test-race
 test-race: redis cc curl chromium ## Run the tests only, with the race detector
-	@# The end-to-end tests hold instants to milliseconds, and a browser takes what it
-	@# gets: they run by themselves.
-	@all="$$($(GO) list $(PKGS))"; \
-	rest="$$(grep -v -e '/internal/e2e$$' -e '/internal/browsertest$$' <<<"$$all" || true)"; \
-	e2e="$$(grep '/internal/e2e$$' <<<"$$all" || true)"; \
-	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
-	export CGO_ENABLED=1; \
-	for pkgs in "$$rest" "$$e2e" "$$browser"; do \
-		[ -z "$$pkgs" ] || $(GO) test -race -count=1 -timeout 20m $(ARGS) $$pkgs; \
-	done
+	@# Tests wait more than they compute, so one package more than there are processors runs
+	@# at once. Lint has vetted the code.
+	CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(ARGS) $(PKGS)
+
+.PHONY: quick
+quick: redis ## Run the unit tests of the packages that differ from BASE=main, and of their importers
+	@scripts/quick.sh $(BASE)
 
 .PHONY: test-client
 test-client: redis ## Test the HTTP API with a client that is generated from its document
@@ -102,14 +99,6 @@ tools: redis cc curl chromium $(GOLANGCI) ## Install what the other targets need
 .PHONY: fmt-check
 fmt-check:
 	@files=$$(gofmt -l .); if [ -n "$$files" ]; then printf 'not formatted, run make fmt:\n%s\n' "$$files" >&2; exit 1; fi
-
-.PHONY: vet
-vet:
-	$(GO) vet ./...
-
-.PHONY: build-check
-build-check:
-	$(GO) build ./...
 
 .PHONY: redis
 redis: ## Install redis-server if it is missing

@@ -16,7 +16,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// ownRedises is bothRedises with a server of the test's own, for tests with many
+// ownRedises is [redistest.Both] with a server of the test's own, for tests with many
 // destinations: the more of them there are, the more a look for an id costs.
 func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
@@ -28,6 +28,26 @@ func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, 
 		t.Parallel()
 		test(t, redistest.Embedded(t))
 	})
+}
+
+// onBoth runs a test of pages on a server, the shared one if it is nil, and with few jobs on
+// the embedded Redis, where scripts take a hundred times as long. Those are the same on both,
+// so that pages of one size will do there.
+func onBoth(t *testing.T, server *redistest.Server, embedded bool, test func(t *testing.T, b *bench, fewer int)) {
+	t.Helper()
+	if server == nil {
+		server = redistest.Shared(t)
+	}
+	t.Run("redis", func(t *testing.T) {
+		t.Parallel()
+		test(t, benchOn(t, server.Client(t)), 1)
+	})
+	if embedded {
+		t.Run("miniredis", func(t *testing.T) {
+			t.Parallel()
+			test(t, benchOn(t, redistest.Embedded(t)), 3)
+		})
+	}
 }
 
 func queueOf(j *jobs.Job) string { return store.Queue(j.Destination, store.Priority(j.Priority)) }

@@ -129,18 +129,17 @@ func TestListWhileJobsAreActedOn(t *testing.T) {
 		for _, limit := range []int{1, 7, 60} {
 			t.Run(fmt.Sprint(s, " by ", limit), func(t *testing.T) {
 				t.Parallel()
-				ownRedises(t, server, func(t *testing.T, rdb redis.UniversalClient) {
-					testListWhileJobsAreActedOn(t, benchOn(t, rdb), s, limit)
+				onBoth(t, server, limit == 7, func(t *testing.T, b *bench, fewer int) {
+					testListWhileJobsAreActedOn(t, b, s, limit, 240/fewer)
 				})
 			})
 		}
 	}
 }
 
-func testListWhileJobsAreActedOn(t *testing.T, b *bench, s jobs.Status, limit int) {
+func testListWhileJobsAreActedOn(t *testing.T, b *bench, s jobs.Status, limit, n int) {
 	t.Helper()
 	ctx := context.Background()
-	const n = 240
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
 		specs[i] = jobs.New(b.dest, i)

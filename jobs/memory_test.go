@@ -19,7 +19,7 @@ import (
 // same payload.
 func TestMemoryOfAQueuedJob(t *testing.T) {
 	t.Parallel()
-	const n = 50_000
+	const n = 12_000
 	payload := []byte(`{"text":"` + string(bytes.Repeat([]byte("x"), 189)) + `"}`)
 	if len(payload) != 200 {
 		t.Fatalf("the payload has %d bytes", len(payload))

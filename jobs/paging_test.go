@@ -25,8 +25,8 @@ func TestNothingThatStaysIsMissed(t *testing.T) {
 	for _, limit := range []int{7, 40, 300} {
 		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
 			t.Parallel()
-			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-				m := newMover(t, rdb)
+			onBoth(t, nil, limit == 40, func(t *testing.T, b *bench, _ int) {
+				m := newMover(b)
 				stayed := m.pendingNow()
 				m.moved = func(id string) { delete(stayed, id) }
 				moves := 0
@@ -60,7 +60,7 @@ func TestNothingThatStaysIsMissed(t *testing.T) {
 // The same while the moves happen at any time.
 func TestNothingThatStaysIsMissedUnderway(t *testing.T) {
 	t.Parallel()
-	m := newMover(t, redistest.Shared(t).Client(t))
+	m := newMover(newBench(t))
 	stayed := m.pendingNow()
 	var moved sync.Map
 	m.moved = func(id string) { moved.Store(id, true) }
@@ -100,9 +100,9 @@ type mover struct {
 
 // newMover has 1000 jobs: 500 in the queue, 200 for later that will be forwarded
 // bit by bit, 300 for much later.
-func newMover(t *testing.T, rdb redis.UniversalClient) *mover {
-	t.Helper()
-	m := &mover{bench: benchOn(t, rdb), moved: func(string) {}}
+func newMover(b *bench) *mover {
+	b.t.Helper()
+	m := &mover{bench: b, moved: func(string) {}}
 	specs := make([]*jobs.Spec, 1000)
 	for i := range specs {
 		switch {

@@ -168,7 +168,7 @@ func TestEveryTraceEnds(t *testing.T) {
 				dieAfter(rdb, n)
 			}
 			b := benchOn(t, rdb, jobs.WithTrace(r.trace))
-			specs := make([]*jobs.Spec, 5000) // five requests
+			specs := make([]*jobs.Spec, 2500) // three requests
 			for i := range specs {
 				specs[i] = jobs.New(b.dest, i)
 			}

@@ -43,13 +43,9 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	}
 	counted := func(want float64) {
 		t.Helper()
-		// Each instance is told by a goroutine of its own: it has been once the
-		// state that follows is seen, and a moment has passed.
 		redistest.Eventually(t, "the incident is counted", func() bool { return sum(fleet, incidentsTotal) >= want })
-		for range 20 {
-			if got := sum(fleet, incidentsTotal); got != want {
-				t.Fatalf("%v incidents are counted, want %v", got, want)
-			}
+		if got := sum(fleet, incidentsTotal); got != want {
+			t.Fatalf("%v incidents are counted, want %v", got, want)
 		}
 	}
 	const by = 4.0
@@ -80,7 +76,10 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	for _, in := range fleet {
 		redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
 	}
-	counted(by + 4)
+	// Each instance counts in a goroutine of its own: one that is late may count twice.
+	for range 20 {
+		counted(by + 4)
+	}
 }
 
 // Probes of keys are probes, and incidents of keys none of the destination's.
