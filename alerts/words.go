@@ -6,25 +6,13 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 )
-
-// causeTexts are the words that the command line has for the causes.
-var causeTexts = map[string]string{
-	breaker.CauseThreshold: "too many rate-limited answers in a row",
-	breaker.CauseHint:      "the API said how long to wait",
-	breaker.CauseProbe:     "the probe was rate-limited",
-	breaker.CauseRamp:      "a call was rate-limited in slow start",
-	breaker.CauseBudget:    "the API said that no call is left",
-	breaker.CauseManual:    "opened by hand",
-	breaker.CauseForced:    "kept closed by hand",
-	breaker.CauseLost:      "its data in Redis was lost",
-	breaker.CauseReset:     "closed by hand",
-}
 
 // causeWords puts a cause in words; one that this version does not know is shown as
 // it is.
 func causeWords(cause string) string {
-	if text, ok := causeTexts[cause]; ok {
+	if text := explain.Cause(cause); text != cause {
 		return text
 	}
 	return plainName(cause)

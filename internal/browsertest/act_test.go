@@ -56,8 +56,8 @@ func TestFilterAndAct(t *testing.T) {
 
 	b.click("#j-old-03 .pick")
 	b.click("#j-old-05 .pick")
-	b.reads("The 2 ticked")
-	b.reads("Stands still while jobs are ticked")
+	b.reads("2 selected jobs")
+	b.reads("Not updated while jobs are selected")
 	b.follow("button[value=pause]")
 	b.reads("Pause 2 selected jobs?")
 	if c := s.counts("monday"); c[jobs.Paused] != 0 {
@@ -106,7 +106,7 @@ func TestJobPage(t *testing.T) {
 	s.enqueue(jobs.New("shop", map[string]string{"text": nasty}, jobs.ID("post-1"), jobs.Header("X-A", nasty)))
 	s.enqueue(jobs.New("shop", "after", jobs.ID("post-2"), jobs.After("post-1")))
 	b := s.open("/jobs/post-1")
-	b.reads("Shop was opened by hand, until somebody resets it")
+	b.reads("Shop opened by hand; stays open until it is reset")
 	b.reads("<img src=x onerror=")
 	b.sees(`document.querySelector("svg.graph a[href='/jobs/post-2']")`)
 	b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`))

@@ -114,16 +114,16 @@ func TestPictures(t *testing.T) {
 	b.draw("open-breaker", "/breakers/shop", "Tested again")
 	b.draw("open-key", "/breakers/mailer/tenant-1", "Tested again")
 	b.draw("open-destination", "/destinations/shop", "Over time")
-	b.draw("open-jobs", "/jobs?destination=shop&status=pending", "The limit of shop is reached")
-	b.draw("open-batch", "/jobs?batch=autumn-catalogue", "ended")
-	b.draw("open-job", "/jobs/announce-catalogue", "What it comes after")
-	b.draw("open-incidents", "/incidents", "still lasts")
+	b.draw("open-jobs", "/jobs?destination=shop&status=pending", "Rate limit of shop reached")
+	b.draw("open-batch", "/jobs?batch=autumn-catalogue", "finished")
+	b.draw("open-job", "/jobs/announce-catalogue", "Dependencies")
+	b.draw("open-incidents", "/incidents", "ongoing")
 	b.do(chromedp.Evaluate[chromedp.Void](`[...document.querySelectorAll("td a")].find((a) => a.href.includes("/incidents/shop-")).click()`))
-	b.reads("Course")
+	b.reads("Transitions")
 	incident := value[string](b, "location.pathname")
-	b.draw("open-incident", incident, "Course")
+	b.draw("open-incident", incident, "Transitions")
 	past := value[string](b, `fetch("/incidents?destination=shop").then((r) => r.text()).then((t) => new DOMParser().parseFromString(t, "text/html").querySelector("tbody tr:last-child a").getAttribute("href"))`, chromedp.EvalAwaitPromise)
-	b.draw("past-incident", past, "Course")
+	b.draw("past-incident", past, "Transitions")
 
 	if _, err := s.client.PauseDestination(t.Context(), "search-index"); err != nil {
 		t.Fatal(err)
@@ -147,7 +147,7 @@ func TestPictures(t *testing.T) {
 	}
 	b.draw("many-overview", "/", "101,2")
 	b.refuses(404)
-	b.draw("nothing-found", "/search?q=nonesuch", "Nothing is called")
+	b.draw("nothing-found", "/search?q=nonesuch", "Nothing found for")
 	b.visit("/")
 
 	b.refuses(503)

@@ -37,7 +37,7 @@ func TestSignIn(t *testing.T) {
 	b.reads("This token is not known, or has expired.")
 	b.signIn(s.tokens[access.ScopeRead])
 	b.sees("location.pathname === '/jobs/post-1'")
-	b.reads("needs a token with the scope “payloads”")
+	b.reads("sign in with a token with the scope “payloads”")
 	if page := b.seen(); containsAny(page, "secret payload") {
 		t.Errorf("a token with the scope read sees the payload:\n%s", page)
 	}

@@ -133,7 +133,7 @@ func breakerDetail(b breaker.Status, now time.Time) string {
 	case b.SlowStart > 0:
 		return fmt.Sprintf("slow start: %d in flight at most", b.SlowStart)
 	case b.Budget != nil:
-		return budgetWords(b)
+		return explain.Budget(b)
 	case explain.RateHolds(b, now):
 		return explain.NextByRate(*b.Rate, now)
 	}
@@ -146,19 +146,6 @@ func forcedUntil(b breaker.Status, now time.Time) string {
 		return " until it is reset"
 	}
 	return " until " + explain.At(b.ForcedUntil, now)
-}
-
-// budgetWords says what the API has left.
-func budgetWords(b breaker.Status) string {
-	text := "the API has " + strconv.Itoa(b.Budget.Remaining)
-	if b.Budget.Limit > 0 {
-		text += " of " + strconv.Itoa(b.Budget.Limit)
-	}
-	text += " calls left"
-	if b.Budget.Reset > 0 {
-		text += " for " + explain.Duration(b.Budget.Reset)
-	}
-	return text
 }
 
 type breakerGetCmd struct {
@@ -219,7 +206,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		r.add("slow start", strconv.Itoa(b.SlowStart)+" calls in flight at most; doubles as they succeed")
 	}
 	if b.Budget != nil {
-		r.add("left", budgetWords(b))
+		r.add("left", explain.Budget(b))
 	}
 	if b.Rate != nil {
 		text := explain.Rate(*b.Rate)

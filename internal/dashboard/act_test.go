@@ -70,7 +70,7 @@ func TestSelected(t *testing.T) {
 	}
 	s.post("/jobs", url.Values{"action": {"cancel"}, "id": {"a-000002"}}).shows(t, http.StatusOK, "Cancel 1 selected job?")
 	s.post("/jobs", url.Values{"action": {"cancel"}, "id": {"gone"}, "confirm": {"1"}}).shows(t, http.StatusOK,
-		"Cancelled 0 jobs; 1 was refused (it does not exist any more).")
+		"Cancelled 0 jobs; 1 was refused (it no longer exists).")
 	s.post("/jobs", url.Values{"action": {"cancel"}, "id": {"a-000002"}, "confirm": {"1"}, "back": {"//evil.example"}}).shows(t, http.StatusOK, "Cancelled 1 job.")
 	if got := s.status("a-000002"); got != jobs.Cancelled {
 		t.Errorf("it is %s", got)
@@ -92,17 +92,17 @@ func TestWrongForms(t *testing.T) {
 		form url.Values
 		text string
 	}{
-		"no action":      {"/jobs", url.Values{"id": {"a-000001"}}, "There is no such action"},
-		"nothing ticked": {"/jobs", url.Values{"action": {"cancel"}, "confirm": {"1"}}, "No job is selected"},
-		"all there are":  {"/jobs", url.Values{"action": {"cancel"}, "scope": {"all"}, "confirm": {"1"}}, "nothing is done to all jobs that there are"},
-		"wrong status":   {"/jobs", url.Values{"action": {"retry"}, "scope": {"all"}, "status": {"pending"}, "confirm": {"1"}}, "Pending jobs cannot be retried"},
-		"bad id":         {"/jobs", url.Values{"action": {"cancel"}, "id": {"../x"}}, "cannot be the id of a job"},
-		"too many":       {"/jobs", url.Values{"action": {"cancel"}, "id": many}, "1001 jobs are selected; 1000 can be at once"},
-		"too long":       {"/jobs", url.Values{"action": {"cancel"}, "id": {"a-000001"}, "x": {strings.Repeat("x", 300<<10)}}, "longer than it may be"},
-		"long reason":    {"/jobs", url.Values{"action": {"cancel"}, "id": {"a-000001"}, "reason": {strings.Repeat("ü", 501)}}, "The reason has 501 characters; it may have 500"},
-		"odd time":       {"/breakers/shop", url.Values{"action": {"trip"}, "for": {"9000h"}, "confirm": {"1"}}, "none of the times"},
-		"odd order":      {"/breakers/shop", url.Values{"action": {"melt"}, "confirm": {"1"}}, "There is no such action"},
-		"odd pause":      {"/destinations/shop", url.Values{"action": {"melt"}, "confirm": {"1"}}, "There is no such action"},
+		"no action":        {"/jobs", url.Values{"id": {"a-000001"}}, "There is no such action"},
+		"nothing selected": {"/jobs", url.Values{"action": {"cancel"}, "confirm": {"1"}}, "No job is selected"},
+		"all there are":    {"/jobs", url.Values{"action": {"cancel"}, "scope": {"all"}, "confirm": {"1"}}, "No action applies to all jobs"},
+		"wrong status":     {"/jobs", url.Values{"action": {"retry"}, "scope": {"all"}, "status": {"pending"}, "confirm": {"1"}}, "Pending jobs cannot be retried"},
+		"bad id":           {"/jobs", url.Values{"action": {"cancel"}, "id": {"../x"}}, "is not a valid job id"},
+		"too many":         {"/jobs", url.Values{"action": {"cancel"}, "id": many}, "1001 jobs are selected; the limit is 1000"},
+		"too long":         {"/jobs", url.Values{"action": {"cancel"}, "id": {"a-000001"}, "x": {strings.Repeat("x", 300<<10)}}, "or is too long"},
+		"long reason":      {"/jobs", url.Values{"action": {"cancel"}, "id": {"a-000001"}, "reason": {strings.Repeat("ü", 501)}}, "The reason has 501 characters; the limit is 500"},
+		"odd time":         {"/breakers/shop", url.Values{"action": {"trip"}, "for": {"9000h"}, "confirm": {"1"}}, "not one of the times"},
+		"odd order":        {"/breakers/shop", url.Values{"action": {"melt"}, "confirm": {"1"}}, "There is no such action"},
+		"odd pause":        {"/destinations/shop", url.Values{"action": {"melt"}, "confirm": {"1"}}, "There is no such action"},
 	} {
 		p := s.post(c.path, c.form)
 		if p.status != http.StatusBadRequest || !strings.Contains(p.text, c.text) {
@@ -145,7 +145,7 @@ func TestBreakerByHand(t *testing.T) {
 		t.Errorf("breaker: %+v", b)
 	}
 	force := url.Values{"action": {"force"}, "for": {""}, "reason": {"their limiter is broken"}, "confirm": {"1"}}
-	s.post("/breakers/shop", force).shows(t, http.StatusOK, "Keeping shop closed until it is reset.", "Closed by hand", "Kept closed by hand by token:ops: their limiter is broken. Until somebody resets it")
+	s.post("/breakers/shop", force).shows(t, http.StatusOK, "Keeping shop closed until it is reset.", "Closed by hand", "Kept closed by hand by token:ops: their limiter is broken. Until it is reset")
 	s.post("/breakers/none", trip).shows(t, http.StatusNotFound, "There is no such destination")
 	for _, line := range []string{
 		`action="trip breaker" name=ops target=shop for="for 1 hour" result=ok reason="their maintenance"`,
@@ -162,7 +162,7 @@ func TestPause(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "shop")
 	s.fill("shop", "a", 3)
-	s.post("/destinations/shop", url.Values{"action": {"pause"}}).shows(t, http.StatusOK, "Pause shop?", "3 jobs have not ended.")
+	s.post("/destinations/shop", url.Values{"action": {"pause"}}).shows(t, http.StatusOK, "Pause shop?", "3 unfinished jobs.")
 	s.post("/destinations/shop", url.Values{"action": {"pause"}, "confirm": {"1"}, "reason": {"maintenance"}}).shows(t, http.StatusOK, "Paused shop.", "It is paused by local (maintenance).")
 	s.get("/").shows(t, http.StatusOK, "is paused by local (maintenance)")
 	s.post("/destinations/shop", url.Values{"action": {"pause"}, "confirm": {"1"}}).shows(t, http.StatusOK, "shop was paused already.")

@@ -58,7 +58,7 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 func lengthOf(value string) (time.Duration, string, error) {
 	i := slices.IndexFunc(tripLengths, func(l tripLength) bool { return l.Value == value })
 	if i < 0 {
-		return 0, "", wrong("“%s” is none of the times that can be chosen.", clip(value, 20))
+		return 0, "", wrong("“%s” is not one of the times on offer.", clip(value, 20))
 	}
 	if value == "" {
 		return 0, tripLengths[i].Text, nil
@@ -100,9 +100,9 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 			p.Points[1] = "Jobs that expire before then end as expired: " + plural(b.Expiring, "job does", "jobs do") + " within the hour."
 		}
 		if words == tripLengths[len(tripLengths)-1].Text {
-			p.Points = append(p.Points, "It does not close by itself: somebody has to reset it.")
+			p.Points = append(p.Points, "It does not close by itself: reset it by hand.")
 		} else {
-			p.Points = append(p.Points, "After the time one call tests whether the API answers.")
+			p.Points = append(p.Points, "Then one call tests whether the API answers.")
 		}
 		if b.Key == "" {
 			p.Points = append(p.Points, "All keys of "+name+" are held, too.")
@@ -110,16 +110,16 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 	case "force":
 		p.Title = "Keep " + name + " closed " + words + "?"
 		p.Submit = "Keep " + name + " closed"
-		p.Points = []string{"Calls go out whatever the API answers. Rate-limited answers still put their own jobs off, and open nothing."}
+		p.Points = []string{"Calls go out whatever the API answers. A rate-limited answer defers its own job and opens nothing."}
 	default:
 		p.Title = "Reset " + name + "?"
 		p.Submit = "Reset " + name
 		p.Points = []string{
-			"It is closed at once, and jobs leave slowly at first: 1, 2, 4 and so on at a time. A second reset ends that.",
+			"It closes at once, and calls start slowly: 1, 2, 4 and so on at a time. A second reset ends the slow start.",
 			"If the API still limits, its next answers open the breaker again.",
 		}
 		if b.Breaker.Forced != "" {
-			p.Points = []string{"It is not kept closed any more: rate-limited answers open it again."}
+			p.Points = []string{"It is no longer kept closed: rate-limited answers open it again."}
 		}
 	}
 	d.confirm(w, r, p)

@@ -68,7 +68,7 @@ func (d *Dashboard) breaker(w http.ResponseWriter, r *http.Request) error {
 func (d *Dashboard) parseBreaker(ctx context.Context, name string) (destination, key string, err error) {
 	destination, key, err = breaker.ParseName(name)
 	if err != nil {
-		return "", "", absent("There is no such breaker", "A breaker is called like its destination, or destination/key.")
+		return "", "", absent("There is no such breaker", "The name of a breaker is its destination, or destination/key.")
 	}
 	_, err = d.find(ctx, destination)
 	return destination, key, err

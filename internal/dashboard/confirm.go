@@ -45,11 +45,11 @@ func (d *Dashboard) form(w http.ResponseWriter, r *http.Request) (reason string,
 	}
 	r.Body = http.MaxBytesReader(w, r.Body, mostForm)
 	if err := r.ParseForm(); err != nil {
-		return "", wrong("The form could not be read, or is longer than it may be.")
+		return "", wrong("The form cannot be read, or is too long.")
 	}
 	reason = strings.TrimSpace(r.PostFormValue("reason"))
 	if n := utf8.RuneCountInString(reason); n > mostReason {
-		return "", wrong("The reason has %d characters; it may have %d.", n, mostReason)
+		return "", wrong("The reason has %d characters; the limit is %d.", n, mostReason)
 	}
 	return reason, nil
 }

@@ -92,7 +92,7 @@ func TestManyJobs(t *testing.T) {
 	s.redis.ResetStats(t)
 	p := s.get("/jobs?batch=many")
 	p.shows(t, http.StatusOK, "many-099999")
-	p.hides(t, "jobs ended")
+	p.hides(t, "jobs finished")
 	if p := s.get("/search?q=many"); p.path != "/jobs?batch=many" {
 		t.Errorf("the search leads to %s", p.path)
 	}

@@ -54,11 +54,11 @@ func (d *Dashboard) askAboutPause(w http.ResponseWriter, r *http.Request, name, 
 	d.confirm(w, r, confirmPage{
 		Title: "Pause " + name + "?", Submit: "Pause " + name, Danger: true, AskReason: true, Reason: reason,
 		Action: "/destinations/" + name, Back: "/destinations/" + name, Fields: []field{{"action", "pause"}},
-		Lead: plural(n, "job has", "jobs have") + " not ended.",
+		Lead: plural(n, "unfinished job", "unfinished jobs") + ".",
 		Points: []string{
-			"None of its jobs is published until it is resumed, nor are those that are enqueued meanwhile. Calls in flight finish.",
-			"It outlasts restarts of workers, and does not end by itself. Jobs still expire.",
-			"The reason is shown where the pause is, until it is resumed.",
+			"No job of it is published until it is resumed. Jobs can be enqueued meanwhile. Calls in flight finish.",
+			"The pause outlasts restarts of workers and does not end by itself. Jobs still expire.",
+			"The reason is shown with the pause.",
 		},
 	})
 	return nil

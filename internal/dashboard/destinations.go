@@ -96,7 +96,7 @@ func (d *Dashboard) find(ctx context.Context, name string) (jobs.Destination, er
 }
 
 func noDestination(name string) *problem {
-	p := absent("There is no such destination", fmt.Sprintf("Nobody knows a destination called “%s”: it is in no configuration that this server has, and no worker has served it.", clip(name, 80)))
+	p := absent("There is no such destination", fmt.Sprintf("No destination is called “%s”: this server’s configuration does not have it, and no worker has served it.", clip(name, 80)))
 	p.hint = "tidegate stats"
 	return p
 }

@@ -19,7 +19,7 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"plural":   plural,
 		"duration": explain.Duration,
 		"clip":     clip,
-		"cause":    causeWords,
+		"cause":    explain.Cause,
 		"upper":    upper,
 		"why":      why,
 		"state":    stateBadge,

@@ -120,7 +120,7 @@ func (d *Dashboard) incident(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-var errNoIncident = absent("There is no such incident", "Of a destination the last 200 are kept, of a key the last 20. The address may also be mistyped.")
+var errNoIncident = absent("There is no such incident", "The last 200 incidents of a destination and the last 20 of a key are kept.")
 
 func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage, error) {
 	if err := d.setClock(ctx); err != nil {

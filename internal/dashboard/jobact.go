@@ -74,7 +74,7 @@ func (o *order) read(r *http.Request) error {
 	}
 	for _, id := range r.PostForm["id"] {
 		if !jobs.ValidName(id) {
-			return wrong("“%s” cannot be the id of a job.", clip(id, 140))
+			return wrong("“%s” is not a valid job id.", clip(id, 140))
 		}
 		if !slices.Contains(o.ids, id) {
 			o.ids = append(o.ids, id)
@@ -86,13 +86,13 @@ func (o *order) read(r *http.Request) error {
 	}
 	switch {
 	case o.all && !o.filter.Given():
-		return wrong("Choose a status, a destination, a key or a batch first: nothing is done to all jobs that there are.")
+		return wrong("No action applies to all jobs. Choose a status, a destination, a key or a batch first.")
 	case o.all && o.filter.Status != "" && !o.action.has(jobs.Status(o.filter.Status)):
 		return wrong("%s jobs cannot be %s.", statusBadge(jobs.Status(o.filter.Status)).Text, strings.ToLower(o.action.Done))
 	case !o.all && len(o.ids) == 0:
-		return wrong("No job is selected. Go back, tick the jobs that you mean, and choose the action again.")
+		return wrong("No job is selected. Go back, select jobs, and choose the action again.")
 	case len(o.ids) > mostIDs:
-		return wrong("%d jobs are selected; %d can be at once. Use a filter for more.", len(o.ids), mostIDs)
+		return wrong("%d jobs are selected; the limit is %d. Use a filter for more.", len(o.ids), mostIDs)
 	}
 	return nil
 }
@@ -111,7 +111,7 @@ func (d *Dashboard) askAboutJobs(w http.ResponseWriter, r *http.Request, o order
 			return fmt.Errorf("count jobs: %w", err)
 		}
 		what = plural(n, "job", "jobs")
-		p.Lead = "All " + o.filter.Words() + " that can be " + strings.ToLower(o.action.Done) + ": " + chart.Count(n) + " now. Those that come to be among them meanwhile are included."
+		p.Lead = "All " + o.filter.Words() + " that can be " + strings.ToLower(o.action.Done) + ": " + chart.Count(n) + " now. Jobs that match meanwhile are included."
 		p.Fields = append(p.Fields, field{"scope", "all"}, field{"status", o.filter.Status}, field{"destination", o.filter.Destination},
 			field{"key", o.filter.Key}, field{"batch", o.filter.Batch})
 	} else {
@@ -162,7 +162,7 @@ func (d *Dashboard) act(ctx context.Context, o order) (flash, error) {
 	}
 	f := flash{Text: o.action.Done + " " + plural(sum.Done, "job", "jobs"), Bad: sum.Done+sum.Asked == 0}
 	if sum.Asked > 0 {
-		f.Text += "; asked " + plural(sum.Asked, "running one", "running ones") + " to " + o.action.Asked
+		f.Text += "; asked " + plural(sum.Asked, "running job", "running jobs") + " to " + o.action.Asked
 	}
 	if sum.Refused > 0 {
 		f.Text += "; " + plural(sum.Refused, "was", "were") + " refused"
@@ -172,7 +172,7 @@ func (d *Dashboard) act(ctx context.Context, o order) (flash, error) {
 	}
 	f.Text += "."
 	if err != nil {
-		f.Text, f.Bad = f.Text+" Then Redis could not be reached: repeat it for the rest.", true
+		f.Text, f.Bad = f.Text+" Then Redis could not be reached. Repeat the action for the rest.", true
 	}
 	return f, nil
 }
@@ -189,7 +189,7 @@ func summed(results []jobs.ActResult, err error) (sum jobs.ActSummary, first str
 		default:
 			sum.Refused++
 			if first == "" && errors.Is(r.Err, jobs.ErrNotFound) {
-				first = "it does not exist any more"
+				first = "it no longer exists"
 			} else if s, ok := errors.AsType[*jobs.StatusError](r.Err); ok && first == "" {
 				first = "it is " + strings.ToLower(statusBadge(s.Status).Text)
 				if s.Detail != "" {

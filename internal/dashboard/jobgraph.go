@@ -32,7 +32,7 @@ type relatives struct {
 func (d *Dashboard) family(ctx context.Context, p *jobPage) error {
 	children, err := d.client.Children(ctx, p.ID)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
-		return fmt.Errorf("read what comes after %s: %w", p.ID, err)
+		return fmt.Errorf("read the dependencies of %s: %w", p.ID, err)
 	}
 	p.Parents, p.Children = len(p.After), len(children)
 	if len(p.After) == 0 && len(children) == 0 {
@@ -65,7 +65,7 @@ func (r *relatives) walk(ctx context.Context, from *jobs.Job, children []string,
 				if j != from {
 					var err error
 					if next, err = r.d.client.Children(ctx, j.ID); err != nil && !errors.Is(err, jobs.ErrNotFound) {
-						return fmt.Errorf("read what comes after %s: %w", j.ID, err)
+						return fmt.Errorf("read the dependencies of %s: %w", j.ID, err)
 					}
 				}
 			}
@@ -98,7 +98,7 @@ func (r *relatives) walk(ctx context.Context, from *jobs.Job, children []string,
 	return nil
 }
 
-// get reads jobs; those that are not kept any more are left out.
+// get reads jobs; those that are no longer kept are left out.
 func (r *relatives) get(ctx context.Context, ids []string) ([]*jobs.Job, error) {
 	found := make([]*jobs.Job, len(ids))
 	g, ctx := errgroup.WithContext(ctx)
@@ -130,13 +130,13 @@ func (r *relatives) get(ctx context.Context, ids []string) ([]*jobs.Job, error) 
 }
 
 func (r *relatives) graph(here string) chart.Graph {
-	g := chart.Graph{Title: "What this job comes after, and what comes after it", Edges: r.edges}
+	g := chart.Graph{Title: "Dependencies of this job", Edges: r.edges}
 	first := 0
 	for _, layer := range r.seen {
 		first = min(first, layer)
 	}
 	for _, id := range r.order {
-		n := chart.Node{ID: id, Layer: r.seen[id] - first, Text: id, Detail: "not kept any more", Class: "gone", Here: id == here}
+		n := chart.Node{ID: id, Layer: r.seen[id] - first, Text: id, Detail: "no longer kept", Class: "gone", Here: id == here}
 		if j := r.jobs[id]; j != nil {
 			b := statusBadge(j.Status)
 			n.Detail, n.Class = b.Text+" · "+j.Destination, b.Class

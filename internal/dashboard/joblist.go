@@ -35,11 +35,11 @@ func (f filter) check() error {
 	case f.Status != "" && !slices.Contains(jobs.Statuses, jobs.Status(f.Status)):
 		return wrong("There is no status “%s”.", clip(f.Status, 40))
 	case f.Destination != "" && !jobs.ValidDestination(f.Destination):
-		return wrong("“%s” cannot be the name of a destination.", clip(f.Destination, 80))
+		return wrong("“%s” is not a valid name of a destination.", clip(f.Destination, 80))
 	case f.Key != "" && !jobs.ValidName(f.Key):
-		return wrong("“%s” cannot be a key: keys have letters, digits and . _ : @ -", clip(f.Key, 80))
+		return wrong("“%s” is not a valid key: keys have letters, digits and . _ : @ -", clip(f.Key, 80))
 	case f.Batch != "" && !jobs.ValidName(f.Batch):
-		return wrong("“%s” cannot be a batch: batches have letters, digits and . _ : @ -", clip(f.Batch, 80))
+		return wrong("“%s” is not a valid batch: batches have letters, digits and . _ : @ -", clip(f.Batch, 80))
 	}
 	return nil
 }
@@ -147,7 +147,7 @@ func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*
 	}
 	page, err := d.client.List(ctx, jobs.ListOptions{Filter: f.jobs(), Limit: pageSize, Cursor: cursor})
 	if errors.Is(err, jobs.ErrInvalid) {
-		return nil, wrong("The address of this page of the list cannot be used any more. Go back to the newest jobs.")
+		return nil, wrong("This address is no longer valid. Go back to the newest jobs.")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list jobs: %w", err)

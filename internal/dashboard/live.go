@@ -51,7 +51,7 @@ func newLive(hub *feed.Hub, log *slog.Logger, expire func()) *live {
 	return &live{hub: hub, log: log, expire: expire, viewers: map[*listener]struct{}{}}
 }
 
-var errTooManyViewers = errors.New("too many look at once")
+var errTooManyViewers = errors.New("too many viewers")
 
 // join begins to tell a viewer; leave must be called.
 func (l *live) join() (*listener, error) {
@@ -91,7 +91,7 @@ func (l *live) leave(v *listener) {
 func (l *live) listen(ctx context.Context, done chan struct{}) {
 	defer close(done)
 	if err := l.hear(ctx); ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
-		l.log.Debug("dashboard: pages are not told of changes", "error", err)
+		l.log.Debug("dashboard: pages are not notified of changes", "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

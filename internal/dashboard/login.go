@@ -29,7 +29,7 @@ func (d *Dashboard) login(w http.ResponseWriter, r *http.Request) error {
 func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) error {
 	r.Body = http.MaxBytesReader(w, r.Body, 16<<10)
 	if err := r.ParseForm(); err != nil {
-		return wrong("The form could not be read.")
+		return wrong("The form cannot be read.")
 	}
 	// Only from the form: what stands in an address ends up in logs.
 	next := access.LocalPath(r.PostFormValue("next"))

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/series"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -198,14 +199,14 @@ func incidentSpans(incidents []breaker.Incident, now time.Time) []chart.Span {
 		end, text := i.Ended, " UTC: lasted "+lasted(i.Started, i.Ended)
 		class := "bad"
 		if end.IsZero() {
-			end, text = now, " UTC: still lasts, for "+lasted(i.Started, now)
+			end, text = now, " UTC: ongoing for "+lasted(i.Started, now)
 		}
 		if i.Cause == breaker.CauseManual {
 			class = "hand"
 		}
 		out = append(out, chart.Span{
 			From: i.Started, To: end, Class: class, Link: incidentPath(i.ID),
-			Title: i.Started.UTC().Format("Jan 2 15:04:05") + text + "; " + causeWords(i.Cause) + "; " + plural(i.Wasted, "refused call", "refused calls"),
+			Title: i.Started.UTC().Format("Jan 2 15:04:05") + text + "; " + explain.Cause(i.Cause) + "; " + plural(i.Wasted, "refused call", "refused calls"),
 		})
 	}
 	return out
@@ -233,7 +234,7 @@ func drawCharts(points []series.Point, start time.Time, step time.Duration, mark
 		to *template.HTML
 		t  chart.Time
 	}{
-		{&out.Throughput, chart.Time{Title: "Jobs that ended", Series: []chart.Series{
+		{&out.Throughput, chart.Time{Title: "Finished jobs", Series: []chart.Series{
 			{Name: "completed", Class: "ok", Values: values(func(p series.Point) int { return p.Completed })},
 			{Name: "failed", Class: "bad", Values: values(func(p series.Point) int { return p.Failed })},
 			{Name: "expired or cancelled", Class: "dim", Values: values(func(p series.Point) int { return p.Expired + p.Cancelled })},

@@ -139,7 +139,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	}
 	switch {
 	case b.UntilReset():
-		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: "was " + lower(why(b)) + ". It stays open until somebody resets it"})
+		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: "was " + lower(why(b)) + ". It stays open until it is reset"})
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
 		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "was " + lower(why(b))})
 	case b.State == breaker.Open && now.Sub(b.OpenedAt) >= longOpen:
@@ -147,14 +147,14 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	case b.State == breaker.Open:
 		note(notice{Class: "bad", Rank: 3, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is rate limited: " + lower(why(b))})
 	case b.State == breaker.HalfOpen:
-		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is tested: one call finds out whether the limit is over"})
+		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is being probed: one call tests whether the limit is over"})
 	case b.Forced != "":
 		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Then: "That ends in", Text: "is " + lower(why(b))})
 	case b.SlowStart > 0 && t.Survey.Ready > 0: // it goes on with calls only
 		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}
 	if t.OpenKeys > 0 && b.State == breaker.Closed {
-		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others flow", Link: "/breakers/" + t.Name})
+		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others run", Link: "/breakers/" + t.Name})
 	}
 	if t.Survey.Paused {
 		note(notice{Class: "warn", Rank: 5, Text: "is " + t.Survey.Pause.String() + "; its jobs wait until it is resumed", Link: "/destinations/" + t.Name})
@@ -174,7 +174,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		})
 	}
 	if b.State == breaker.Closed && !paced && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {
-		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "is behind: the job next in line has waited for long", Link: "/jobs?status=pending&destination=" + t.Name})
+		note(notice{Class: "warn", Rank: 7, Since: oldest, Text: "is behind: the next job in line has waited too long", Link: "/jobs?status=pending&destination=" + t.Name})
 	}
 }
 

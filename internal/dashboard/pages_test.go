@@ -119,16 +119,16 @@ func TestAbsent(t *testing.T) {
 		"/incidents/none":            "There is no such incident",
 		"/incidents/a/b/c-1":         "There is no such incident",
 		"/nowhere":                   "There is no such page",
-		"/search?q=none":             "Nothing is called “none”",
+		"/search?q=none":             "Nothing found for “none”",
 		"/incidents?destination=wat": "There is no such destination",
 	} {
 		s.get(path).shows(t, http.StatusNotFound, text)
 	}
 	for path, text := range map[string]string{
 		"/jobs?status=odd":                 "There is no status “odd”",
-		"/jobs?destination=A":              "cannot be the name of a destination",
-		"/jobs?key=%20%2F":                 "cannot be a key",
-		"/jobs?batch=%00":                  "cannot be a batch",
+		"/jobs?destination=A":              "is not a valid name of a destination",
+		"/jobs?key=%20%2F":                 "is not a valid key",
+		"/jobs?batch=%00":                  "is not a valid batch",
 		"/jobs?cursor=nonsense":            "Go back to the newest jobs",
 		"/jobs?cursor=" + tooLong(100_000): "Go back to the newest jobs",
 	} {
@@ -143,12 +143,12 @@ func TestPages(t *testing.T) {
 	t.Parallel()
 	s := furnished(t, "")
 	s.get("/").shows(t, http.StatusOK, "was opened by hand by", "Tested again in 1h", "2 jobs wait", "shop has 2 jobs and no worker tidegate worker", "Show 1 key")
-	s.get("/jobs?destination=shop").shows(t, http.StatusOK, "All 2", "Paused 1", "Waiting 1", "post-1", "For 1 job that it comes after", "All jobs of shop")
-	s.get("/jobs?batch=b1").shows(t, http.StatusOK, "Batch b1", "0 % of 1 job ended")
+	s.get("/jobs?destination=shop").shows(t, http.StatusOK, "All 2", "Paused 1", "Waiting 1", "post-1", "Waiting for 1 parent", "All jobs of shop")
+	s.get("/jobs?batch=b1").shows(t, http.StatusOK, "Batch b1", "0 % of 1 job finished")
 	s.fill("shop", "c", 3)
 	s.get("/jobs/c-000002").shows(t, http.StatusOK, "It waits:", "3 jobs are ahead of it.", "Breaker shop")
 	p := s.get("/jobs/post-1")
-	p.shows(t, http.StatusOK, "alice", "Paused", "Created", "X-A", "What it comes after, and what comes after it", "post-2")
+	p.shows(t, http.StatusOK, "alice", "Paused", "Created", "X-A", "Dependencies", "post-2")
 	if !strings.Contains(p.body, `<a href="/jobs/post-2"><g class="node wait">`) {
 		t.Errorf("the graph does not lead to the child:\n%s", p.body)
 	}
@@ -156,13 +156,13 @@ func TestPages(t *testing.T) {
 	s.get("/destinations/shop").shows(t, http.StatusOK, "No worker serves it", "Paused 1", "Backlog 5", "Over time")
 	s.get("/breakers/shop").shows(t, http.StatusOK, "Open by hand", "Refused calls 0", "Transitions", "shop/alice")
 	s.get("/breakers/shop/alice").shows(t, http.StatusOK, "The breaker of the whole destination is Open by hand", "Jobs held")
-	s.get("/incidents").shows(t, http.StatusOK, "still lasts", "shop/alice")
+	s.get("/incidents").shows(t, http.StatusOK, "ongoing", "shop/alice")
 
 	b, err := breaker.Get(t.Context(), s.rdb, "shop/alice")
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.get("/incidents/"+b.Incident).shows(t, http.StatusOK, "shop/alice", "Still lasts", "Course", "Opened")
+	s.get("/incidents/"+b.Incident).shows(t, http.StatusOK, "shop/alice", "Ongoing", "Transitions", "Opened")
 	if _, err := breaker.Reset(t.Context(), s.rdb, "shop/alice", "me"); err != nil {
 		t.Fatal(err)
 	}

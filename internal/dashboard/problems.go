@@ -23,14 +23,14 @@ func absent(title, text string) *problem {
 
 // wrong is an answer to input that cannot be used.
 func wrong(format string, args ...any) *problem {
-	return &problem{status: http.StatusBadRequest, title: "That cannot be used", text: fmt.Sprintf(format, args...)}
+	return &problem{status: http.StatusBadRequest, title: "Invalid input", text: fmt.Sprintf(format, args...)}
 }
 
 // refused is an answer to who may not do this.
 func refused(scope string) *problem {
 	return &problem{
 		status: http.StatusForbidden, title: "Not allowed",
-		text: "The token that you signed in with has no scope “" + scope + "”, which this needs. Sign in with one that has, or ask who runs Tidegate for it.",
+		text: "Your token does not have the scope “" + scope + "”. Sign in with a token that has it.",
 	}
 }
 
@@ -64,7 +64,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 		d.log.Error("dashboard: a page could not be made", "path", r.URL.Path, "error", b.err)
 		d.render(w, r, "problem", show{title: "Something is broken", status: http.StatusInternalServerError, data: problemPage{
 			Title: "Something is broken", Status: http.StatusInternalServerError,
-			Text: "This page could not be made, which is a mistake in Tidegate. The log of tidegate api says more.",
+			Text: "This page could not be rendered, which is a bug in Tidegate. See the log of tidegate api.",
 		}})
 		return
 	}
@@ -75,7 +75,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 		Hint: "tidegate health",
 	}
 	if !page.Retries {
-		page.Text = "Redis does not answer now, so that it is not known whether all of this was done. Nothing was done twice: look, and repeat it when Redis is back."
+		page.Text = "Redis does not answer, so it is not known whether all of this was done. Nothing was done twice. Check, and repeat it when Redis is back."
 	}
 	if v.Operate {
 		page.Detail = err.Error()
@@ -94,7 +94,7 @@ func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int
 	case http.StatusUnauthorized:
 		title = "Not signed in"
 	case http.StatusTooManyRequests:
-		title = "Too many tries"
+		title = "Too many attempts"
 	}
 	d.render(w, r, "problem", show{title: title, status: status, live: status == http.StatusServiceUnavailable, away: status == http.StatusServiceUnavailable, data: problemPage{
 		Title: title, Text: upper(message) + ".", Status: status, Retries: status == http.StatusServiceUnavailable,

@@ -93,7 +93,7 @@ func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, 
 	var b bytes.Buffer
 	if err := d.pages.byName[name].ExecuteTemplate(&b, entry, doc); err != nil {
 		d.log.Error("dashboard: a page could not be rendered", "page", name, "error", err)
-		http.Error(w, "this page could not be made; the log of tidegate api says more", http.StatusInternalServerError)
+		http.Error(w, "this page could not be rendered; see the log of tidegate api", http.StatusInternalServerError)
 		return
 	}
 	h := w.Header()

@@ -3,7 +3,6 @@ package dashboard
 import (
 	"bytes"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -23,25 +22,17 @@ type badge struct {
 func stateBadge(b breaker.Status) badge {
 	switch {
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
-		return badge{"open", "Open by hand", "OPEN: a person has stopped all calls."}
+		return badge{"open", "Open by hand", "OPEN: all calls are stopped by hand."}
 	case b.State == breaker.Open:
-		return badge{"open", "Open", "OPEN: the limit is reached, and no worker calls until the time has come."}
+		return badge{"open", "Open", "OPEN: the limit is reached. No worker calls until the cooldown is over."}
 	case b.State == breaker.HalfOpen:
 		return badge{"half", "Probing", "HALF_OPEN: one call of the whole fleet, the probe, tests whether the limit is over."}
 	case b.Forced != "":
-		return badge{"hand", "Closed by hand", "CLOSED: a person keeps it so, whatever the API answers."}
+		return badge{"hand", "Closed by hand", "CLOSED: kept closed by hand, whatever the API answers."}
 	case b.SlowStart > 0:
 		return badge{"slow", "Recovering", "CLOSED again, with few calls at a time at first: 1, 2, 4 and so on."}
 	}
 	return badge{"closed", "Closed", "CLOSED: calls go out as jobs come."}
-}
-
-// causeWords puts a cause into words, without the breaker's own.
-func causeWords(cause string) string {
-	if cause == breaker.CauseRamp {
-		return "a call was rate-limited while it recovered"
-	}
-	return explain.Cause(cause)
 }
 
 // why says in a sentence why a breaker is not plainly closed; "" if it is.
@@ -52,31 +43,19 @@ func why(b breaker.Status) string {
 	case b.State != breaker.Closed && b.IncidentCause == breaker.CauseThreshold:
 		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row"
 	case b.State != breaker.Closed:
-		return upper(causeWords(b.IncidentCause))
+		return upper(explain.Cause(b.IncidentCause))
 	case b.Forced != "":
 		return "Kept closed by hand" + byWhom(b.TrippedBy, b.Reason)
 	case b.SlowStart > 0:
 		return plural(b.SlowStart, "call", "calls") + " at a time at most; more as they succeed"
 	case b.Budget != nil:
-		return budgetWords(b)
+		return upper(explain.Budget(b))
 	case b.Failures > 0:
 		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row so far"
 	case b.Rate != nil:
 		return "RATE allows " + explain.Rate(*b.Rate)
 	}
 	return ""
-}
-
-func budgetWords(b breaker.Status) string {
-	text := "The API has " + strconv.Itoa(b.Budget.Remaining)
-	if b.Budget.Limit > 0 {
-		text += " of " + strconv.Itoa(b.Budget.Limit)
-	}
-	text += " calls left"
-	if b.Budget.Reset > 0 {
-		text += " for " + explain.Duration(b.Budget.Reset)
-	}
-	return text
 }
 
 func byWhom(name, reason string) string {
@@ -92,15 +71,15 @@ func byWhom(name, reason string) string {
 
 // statusWords are the statuses of jobs for people, with what they mean.
 var statusWords = map[jobs.Status]badge{
-	jobs.Waiting:      {"wait", "Waiting", "For the jobs that it comes after."},
-	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, put off, or held by a breaker."},
-	jobs.Running:      {"run", "Running", "In the hands of a worker."},
-	jobs.RetryPending: {"retry", "Retry pending", "Its last call failed; it is called again at its time."},
-	jobs.Paused:       {"paused", "Paused", "By a person, until it is resumed."},
+	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed."},
+	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, deferred, or held by the breaker of its key."},
+	jobs.Running:      {"run", "Running", "A worker is calling the API."},
+	jobs.RetryPending: {"retry", "Retry pending", "Its last call failed; the next one is scheduled."},
+	jobs.Paused:       {"paused", "Paused", "It waits until it is resumed."},
 	jobs.Completed:    {"done", "Completed", "The API has accepted it."},
-	jobs.Failed:       {"fail", "Failed", "It is not called again unless a person retries it."},
-	jobs.Cancelled:    {"cancel", "Cancelled", "By a person, or because a job that it comes after did not complete."},
-	jobs.Expired:      {"expire", "Expired", "Its time was over before it was started."},
+	jobs.Failed:       {"fail", "Failed", "It is not called again unless it is retried by hand."},
+	jobs.Cancelled:    {"cancel", "Cancelled", "By hand, or because a parent did not complete."},
+	jobs.Expired:      {"expire", "Expired", "It expired before it was started."},
 }
 
 func statusBadge(s jobs.Status) badge {
@@ -112,7 +91,7 @@ func statusBadge(s jobs.Status) badge {
 
 // eventWords are what can happen to a job, for its history.
 var eventWords = map[string]string{
-	"created": "Created", "started": "Started", "rescheduled": "Put off", "retry_scheduled": "Retry scheduled",
+	"created": "Created", "started": "Started", "rescheduled": "Rescheduled", "retry_scheduled": "Retry scheduled",
 	"completed": "Completed", "failed": "Failed", "cancelled": "Cancelled", "expired": "Expired", "paused": "Paused",
 	"resumed": "Resumed", "retried": "Retried by hand", "released": "Parents completed", "worker_lost": "Worker lost",
 	"recovered": "Recovered", "repaired": "Repaired",
@@ -149,19 +128,19 @@ var actions = []action{
 	},
 	{
 		jobs.ActionPause, "Pause", "Paused", "pause after their calls",
-		"They stay where they are until they are resumed, and still expire. Running ones are paused after their calls, unless that completes them.",
+		"They wait until they are resumed, and still expire. Running jobs are paused after their calls, unless those complete them.",
 		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending},
 		false,
 	},
 	{
 		jobs.ActionResume, "Resume", "Resumed", "",
-		"They go back to where they were when they were paused, with the time that they had.",
+		"They return to their status before the pause, with the same due time.",
 		[]jobs.Status{jobs.Paused},
 		false,
 	},
 	{
 		jobs.ActionCancel, "Cancel", "Cancelled", "stop",
-		"Jobs that have not started never will; the calls of running ones are cut, and what the API has accepted by then counts as completed. Jobs that come after them are cancelled too.",
+		"Jobs that have not started never start. Calls of running jobs are interrupted; a job that the API has accepted by then is completed. Children are cancelled too.",
 		[]jobs.Status{jobs.Waiting, jobs.Pending, jobs.Running, jobs.RetryPending, jobs.Paused},
 		true,
 	},

@@ -1,6 +1,10 @@
 package explain
 
-import "github.com/tidegate/tidegate/breaker"
+import (
+	"fmt"
+
+	"github.com/tidegate/tidegate/breaker"
+)
 
 var causeTexts = map[string]string{
 	breaker.CauseThreshold: "too many rate-limited answers in a row",
@@ -11,7 +15,7 @@ var causeTexts = map[string]string{
 	breaker.CauseForced:    "kept closed by hand",
 	breaker.CauseLost:      "its data in Redis was lost",
 	breaker.CauseManual:    "opened by hand",
-	breaker.CauseCooldown:  "its time had come",
+	breaker.CauseCooldown:  "the cooldown was over",
 	breaker.CauseSuccess:   "the probe succeeded",
 	breaker.CauseReset:     "closed by hand",
 }
@@ -22,4 +26,21 @@ func Cause(cause string) string {
 		return text
 	}
 	return cause
+}
+
+// Budget says how many calls the API has left, for a breaker with a budget.
+func Budget(b breaker.Status) string {
+	text := fmt.Sprint("the API has ", b.Budget.Remaining)
+	switch {
+	case b.Budget.Limit > 0:
+		text += fmt.Sprintf(" of %d calls left", b.Budget.Limit)
+	case b.Budget.Remaining == 1:
+		text += " call left"
+	default:
+		text += " calls left"
+	}
+	if b.Budget.Reset > 0 {
+		text += " for " + Duration(b.Budget.Reset)
+	}
+	return text
 }

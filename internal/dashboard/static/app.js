@@ -64,7 +64,7 @@
   const status = () => {
     const away = lost || has("stale");
     write($("live"), !has("live") ? "" : lost ? "Tidegate does not answer; trying again" : away ? "Redis is away; trying again" :
-      held() ? "Stands still while jobs are ticked" : live ? "Live" : "Looks every 3 s");
+      held() ? "Not updated while jobs are selected" : live ? "Live" : "Updated every 3 s");
     $("live").className = away ? "lost" : live ? "on" : "";
   };
   const refresh = async () => {
@@ -109,7 +109,7 @@
     box.hidden = false;
     box.checked = n && n === boxes;
     box.indeterminate = n && n < boxes;
-    write($("picked"), n ? "The " + n + " ticked" : "The ticked ones");
+    write($("picked"), n ? n + (n === 1 ? " selected job" : " selected jobs") : "Selected jobs");
   };
   on("change", ({ target }) => {
     if (target.id === "all") all(".pick", (b) => { b.checked = target.checked; });
@@ -127,7 +127,7 @@
   });
 
   const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
-  if (zone !== "UTC") all(".zone", (el) => write(el, "Times are in your zone, " + zone + "; where the pointer rests, in UTC."));
+  if (zone !== "UTC") all(".zone", (el) => write(el, "Times are in your zone, " + zone + "; tooltips show UTC."));
   settle();
   tick();
   setInterval(tick, 1000);

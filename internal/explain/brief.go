@@ -1,0 +1,53 @@
+package explain
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// Brief is Text in a few words for a page that shows Until, Breaker and Ahead beside it;
+// with an Until it ends in "in", which the remaining time follows.
+func (w *Waiting) Brief(j *jobs.Job) string {
+	switch w.Reason {
+	case BreakerOpen:
+		return "rate limit of " + w.Breaker + " reached; tested again in"
+	case BreakerTripped:
+		if w.Until == nil {
+			return w.Breaker + " opened by hand; stays open until it is reset"
+		}
+		return w.Breaker + " opened by hand; tested again in"
+	case BreakerProbing:
+		return "one call tests whether " + w.Breaker + " answers again"
+	case Scheduled:
+		return "scheduled; starts in"
+	case Rescheduled:
+		if j.Reason != "" && !strings.HasPrefix(j.Reason, "breaker ") {
+			return j.Reason + "; starts in"
+		}
+		return "deferred; starts in"
+	case Retry:
+		if j.Retry == nil {
+			return "retry in"
+		}
+		return fmt.Sprintf("retry %d of %d in", j.Attempt, j.Retry.MaxRetries)
+	case NoWorker:
+		return "no worker serves " + j.Destination
+	case Queued:
+		return "next in line for a worker"
+	case Paused:
+		return j.Reason + " until it is resumed"
+	case Parents:
+		return "waiting for " + Count(len(j.After), "parent", "parents")
+	}
+	return w.Text
+}
+
+// Count is "1 job", "2 jobs".
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprint(n, " ", many)
+}
