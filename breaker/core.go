@@ -42,13 +42,19 @@ type core struct {
 	enrolledAs atomic.Int64 // with so many calls at once
 	capacity   atomic.Int64 // calls that all instances make at once, as registered
 
-	asking    turns         // one at a time asks for the leave under a name
-	refresh   chan struct{} // asks for a read of the snapshot now
+	asking    turns // one at a time asks for the leave under a name
 	joins     joins
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
 	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
-	heard     atomic.Int64                  // when the subscription last gave a sign, unix ns
-	pubsub    atomic.Pointer[redis.PubSub]
+
+	link          *link // nil before the start
+	tasks         tasks
+	stamp         atomic.Pointer[string] // of the last read
+	ticks         atomic.Uint64
+	failed        atomic.Bool  // the last refresh failed
+	registeredAt  atomic.Int64 // unix ns
+	registrations int          // guarded by tasks: one refresh at a time
+	unread, deaf  trouble
 
 	stop    context.CancelFunc // ends what runs in the background
 	work    sync.WaitGroup
@@ -79,10 +85,12 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	k := &core{
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		flights: newFlights(c.now()),
-		refresh: make(chan struct{}, 1),
 		joins:   newJoins(),
 		stop:    func() {},
 	}
+	k.unread = trouble{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
+	k.deaf = trouble{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}
+	k.stamp.Store(new(string))
 	k.events = newEvents(o.Logger, k.onEvent)
 	first := &view{changed: make(chan struct{})}
 	first.record.Name = k.place.name
@@ -96,6 +104,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 // start reads the state, and starts what keeps it fresh.
 func (c *core) start(ctx context.Context) {
 	err := c.register(ctx, registered)
+	c.registeredAt.Store(time.Now().UnixNano())
 	if err == nil {
 		err = c.readSnapshot(ctx)
 	}
@@ -104,9 +113,9 @@ func (c *core) start(ctx context.Context) {
 	}
 	background, stop := context.WithCancel(context.Background())
 	c.stop = stop
-	c.spawn(func() { c.keepFresh(background) })
-	c.spawn(func() { c.subscribe(background) })
-	c.spawn(func() { c.events.run(background) })
+	c.tasks.start(background)
+	c.events.background(background, c.spawn)
+	connect(c)
 }
 
 // close stops what runs in the background and waits for it.
@@ -116,6 +125,9 @@ func (c *core) close() {
 	c.stopped = true
 	c.workMu.Unlock()
 	c.stop()
+	if c.link != nil && !already {
+		c.link.leave(c)
+	}
 
 	c.mu.Lock()
 	current := c.view.Load()
@@ -278,12 +290,4 @@ func newID() uint64 {
 // token is a permit's id as the scripts know it.
 func token(id uint64) string {
 	return strconv.FormatUint(id, 16)
-}
-
-// poke wakes whoever waits for ch, now or the next time; ch holds one.
-func poke(ch chan struct{}) {
-	select {
-	case ch <- struct{}{}:
-	default:
-	}
 }

@@ -91,9 +91,11 @@
 //
 // # What it costs, and what it relies on
 //
-// Each instance mirrors the state of what is not plainly CLOSED: by a subscription,
-// and by one read per RefreshInterval, which finds what the subscription missed; and
-// it says every ten seconds that it lives. In CLOSED, Allow and the report of a
+// Each instance mirrors the state of what is not plainly CLOSED. All Breakers of a process
+// that have the same client and RefreshInterval share one connection with a subscription,
+// and one MGET per RefreshInterval, which finds what the subscription missed; on a Cluster
+// one pipeline for each node. Each registers every ten seconds, with more than ten Breakers
+// less often, about once a second in all. In CLOSED, Allow and the report of a
 // success or a failure cost no Redis command, and without a key no allocation; in
 // OPEN, Allow answers from the mirror. A rate-limited answer costs one script. A
 // probe, and each call in slow start or while little is left, costs one to ask and

@@ -63,11 +63,13 @@ type events struct {
 	started bool
 	seen    uint64 // all transitions up to this one are queued
 	queue   []Event
-	wake    chan struct{}
+	ctx     context.Context //nolint:containedctx // ends with Close; nil before the start
+	spawn   func(func()) bool
+	running bool
 }
 
 func newEvents(log *slog.Logger, handle func(Event)) *events {
-	return &events{log: log, handle: handle, wake: make(chan struct{}, 1)}
+	return &events{log: log, handle: handle}
 }
 
 // start sets the transition after which others are told.
@@ -143,31 +145,40 @@ func (e *events) lost(key string, was, is *view, at time.Time) {
 // push queues an event. e.mu is held.
 func (e *events) push(event Event) {
 	e.queue = append(e.queue, event)
-	poke(e.wake)
+	e.handOut()
 }
 
-// run hands events out until ctx ends.
-func (e *events) run(ctx context.Context) {
+// background has the events handed out until ctx ends.
+func (e *events) background(ctx context.Context, spawn func(func()) bool) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.ctx, e.spawn = ctx, spawn
+	e.handOut()
+}
+
+// handOut starts a goroutine for the queue if there is none. e.mu is held.
+func (e *events) handOut() {
+	if e.ctx != nil && !e.running && len(e.queue) > 0 {
+		e.running = e.spawn(e.run)
+	}
+}
+
+// run hands events out until there are no more, or ctx ends.
+func (e *events) run() {
 	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-e.wake:
-		}
-		for ctx.Err() == nil {
-			e.mu.Lock()
-			if len(e.queue) == 0 {
-				e.mu.Unlock()
-				break
-			}
-			event := e.queue[0]
-			e.queue = e.queue[1:]
+		e.mu.Lock()
+		if len(e.queue) == 0 || e.ctx.Err() != nil {
+			e.running = false
 			e.mu.Unlock()
-			e.log.Debug("breaker changed", "breaker", event.Name, "from", event.From, "to", event.To,
-				"cause", event.Cause, "incident", event.Incident, "open_until", event.OpenUntil,
-				"wasted", event.Wasted, "by", event.By)
-			e.handle(event)
+			return
 		}
+		event := e.queue[0]
+		e.queue = e.queue[1:]
+		e.mu.Unlock()
+		e.log.Debug("breaker changed", "breaker", event.Name, "from", event.From, "to", event.To,
+			"cause", event.Cause, "incident", event.Incident, "open_until", event.OpenUntil,
+			"wasted", event.Wasted, "by", event.By)
+		e.handle(event)
 	}
 }
 

@@ -54,7 +54,7 @@ func TestMoreKeysChangeThanOneReadBrings(t *testing.T) {
 	b := start(t, deaf{s.Client(t)}, Options{Destination: d, RefreshInterval: time.Hour, OnEvent: heard.add})
 	tripAll(t, rdb, d, 1)
 	tripAll(t, rdb, d, keys-1)
-	b.askRefresh()
+	b.wake(taskRefresh)
 	redistest.Eventually(t, "all keys OPEN", func() bool { return openKeys(b) == keys-1 })
 	listed, err := List(t.Context(), rdb, d)
 	if err != nil || len(listed) != keys {
@@ -232,7 +232,7 @@ func TestLossThatIsWrittenOverAtOnce(t *testing.T) {
 		t.Fatalf("an ordinary read found it (%v): this test is not needed any more", err)
 	}
 	b.whole.Store(true)
-	b.askRefresh()
+	b.wake(taskRefresh)
 	redistest.Eventually(t, "one key OPEN", func() bool { return openKeys(b) == 1 })
 	lost := 0
 	for _, e := range heard.await(t, 7) {
@@ -305,7 +305,7 @@ func goesOn(t *testing.T, h *harness, key, what string) {
 				}
 			}
 			b.sendJoins(t.Context())
-			if err := b.healSome(t.Context(), i); err != nil {
+			if err := b.healSome(t.Context(), uint64(i)); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -166,6 +166,12 @@ type tally struct {
 	counts map[tallied]int
 }
 
+func (t *tally) any() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.counts) > 0
+}
+
 type tallied struct{ key, incident string }
 
 // Rescheduled counts n jobs that were put off because of an incident, for those who

@@ -9,10 +9,12 @@ import (
 )
 
 const (
-	// registered is how long an instance is counted in after it has said that it
-	// lives, which it does every registerEvery.
-	registered    = 30 * time.Second
-	registerEvery = 10 * time.Second
+	// An instance registers every registerEvery, with many Breakers in the process up to
+	// registerSlowest, see link, and is counted in for validFor times as long.
+	registerEvery   = 10 * time.Second
+	registerSlowest = 5 * time.Minute
+	validFor        = 3
+	registered      = validFor * registerEvery
 	// maxJoins is how many keys' counts are told to Redis in one go.
 	maxJoins = 100
 )
@@ -56,23 +58,21 @@ func (c *core) atOnce() int {
 type joins struct {
 	mu    sync.Mutex
 	names map[string]bool // keys, "" for the destination
-	wake  chan struct{}
 }
 
-func newJoins() joins {
-	return joins{names: map[string]bool{}, wake: make(chan struct{}, 1)}
-}
+func newJoins() joins { return joins{names: map[string]bool{}} }
 
-// add has a name told at once, later with the next read.
-func (j *joins) add(key string) {
-	j.later(key)
-	poke(j.wake)
-}
-
+// later has a name reported with the next read.
 func (j *joins) later(key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.names[key] = true
+}
+
+func (j *joins) any() bool {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return len(j.names) > 0
 }
 
 // take returns some of the names.
@@ -82,7 +82,6 @@ func (j *joins) take() []string {
 	var keys []string
 	for key := range j.names {
 		if len(keys) == maxJoins {
-			poke(j.wake)
 			break
 		}
 		keys = append(keys, key)
@@ -106,6 +105,9 @@ func (c *core) sendJoins(ctx context.Context) {
 			}
 			return
 		}
+	}
+	if len(keys) == maxJoins {
+		c.wake(taskJoins)
 	}
 }
 

@@ -51,6 +51,8 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 	}
 	c.origins.set(s.origin)
 	c.synced.Store(s.version)
+	stamp := s.stamp()
+	c.stamp.Store(&stamp)
 	c.keys.prune(s.version)
 	return lost, nil
 }

@@ -80,7 +80,7 @@ func playModel(t *testing.T, rt *rapid.T, rdb redis.UniversalClient) {
 	defer func() {
 		places := placeOf(o.Destination, "").keys
 		for _, key := range p.keys[1:] {
-			places = append(places, placeOf(o.Destination, key).keys[12:]...)
+			places = append(places, placeOf(o.Destination, key).keys[13:]...)
 		}
 		rdb.Del(t.Context(), places...)
 	}()

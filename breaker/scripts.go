@@ -66,6 +66,7 @@ type place struct {
 	events    string   // transitions of all breakers of the destination
 	history   string   // of this one
 	incidents string
+	stamp     string // changes with all that the snapshot has
 	channel   string
 }
 
@@ -74,11 +75,11 @@ func (n Namespace) placeOf(destination, key string) place {
 	at := func(what string) string { return prefix + "breaker-" + what }
 	p := place{
 		namespace: n, name: destination, key: key, events: at("events"),
-		history: at("history"), incidents: at("incidents"), channel: prefix + "breaker:events",
+		history: at("history"), incidents: at("incidents"), stamp: at("stamp"), channel: prefix + "breaker:events",
 	}
 	p.keys = []string{
 		prefix + "breaker", prefix + "notclosed", p.events, at("reports"), at("changes"), at("idle"),
-		at("instances"), at("rates"), p.history, p.incidents, at("inflight"), at("joined"),
+		at("instances"), at("rates"), p.history, p.incidents, at("inflight"), at("joined"), p.stamp,
 	}
 	if key != "" {
 		of := func(what string) string { return at(what) + ":" + key }
@@ -183,6 +184,11 @@ type change struct {
 	name     string
 	revision uint64
 	record   record // zero for a plainly CLOSED one
+}
+
+// stamp is what the destination's stamp was when the snapshot was read.
+func (s *snapshot) stamp() string {
+	return fmt.Sprintf("%d %d %s", s.version, s.capacity, s.origin)
 }
 
 func parseSnapshot(values []string) (snapshot, error) {

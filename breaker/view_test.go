@@ -150,19 +150,19 @@ func TestSilentSubscriptionIsRenewed(t *testing.T) {
 	awaitSubscribers(t, rdb, "api", 1)
 	var first *redis.PubSub
 	redistest.Eventually(t, "the first subscription", func() bool {
-		first = b.pubsub.Load()
+		first = b.link.pubsub.Load()
 		return first != nil
 	})
 
-	b.heard.Store(time.Now().Add(-quiet - time.Second).UnixNano())
-	b.checkSubscription(t.Context())
-	redistest.Eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.heard.Load())) < quiet })
-	if b.pubsub.Load() != first {
+	b.link.heard.Store(time.Now().Add(-quiet - time.Second).UnixNano())
+	b.link.checkSubscription(t.Context())
+	redistest.Eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.link.heard.Load())) < quiet })
+	if b.link.pubsub.Load() != first {
 		t.Error("a subscription that answers was renewed")
 	}
 
-	b.heard.Store(time.Now().Add(-dead - time.Second).UnixNano())
-	b.checkSubscription(t.Context())
-	redistest.Eventually(t, "another subscription", func() bool { return b.pubsub.Load() != first })
+	b.link.heard.Store(time.Now().Add(-dead - time.Second).UnixNano())
+	b.link.checkSubscription(t.Context())
+	redistest.Eventually(t, "another subscription", func() bool { return b.link.pubsub.Load() != first })
 	awaitSubscribers(t, rdb, "api", 1)
 }

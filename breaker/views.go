@@ -92,7 +92,8 @@ func (c *core) put(key string, current, next *view) {
 		c.keys.set(key, next)
 	}
 	if next.record.Metered != 0 && next.record.Metered != current.record.Metered {
-		c.joins.add(key)
+		c.joins.later(key)
+		c.wake(taskJoins)
 	}
 	c.tellKeys()
 }
@@ -133,7 +134,7 @@ func (c *core) observe(key string, o observation) {
 			c.log.Warn("breaker data in Redis was lost; going on with what is there",
 				"breaker", c.name(key), "was", current.state, "is", next.state)
 		}
-		c.askRefresh()
+		c.wake(taskRefresh)
 	}
 	c.put(key, current, next)
 }

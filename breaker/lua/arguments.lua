@@ -25,7 +25,9 @@
 --  10  list: its incidents that are over
 --  11  sorted set: its metered calls in flight, by the end of their lease
 --  12  hash: its calls in flight that are not metered, instance -> "sequence count"
---  13… of a key: hash, transitions, incidents, metered calls, other calls
+--  13  stamp: changes with :version, :capacity and :origin. Instances read it once a second,
+--      those of many destinations by one command
+--  14… of a key: hash, transitions, incidents, metered calls, other calls
 -- ARGV
 --   1  clock: "" means Redis TIME; tests pass an instant in microseconds
 --   2  name of the destination
@@ -42,9 +44,9 @@
 --   breaker that decided, what is added, record, record of the key ('' without)}
 
 local NOTCLOSED, EVENTS, REPORTS, CHANGES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local IDLE, INSTANCES, RATES = KEYS[6], KEYS[7], KEYS[8]
+local IDLE, INSTANCES, RATES, STAMP = KEYS[6], KEYS[7], KEYS[8], KEYS[13]
 local PLACES = { hash = 1, history = 9, incidents = 10, inflight = 11, joined = 12 }
-local KEY_PLACES = { hash = 13, history = 14, incidents = 15, inflight = 16, joined = 17 }
+local KEY_PLACES = { hash = 14, history = 15, incidents = 16, inflight = 17, joined = 18 }
 local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin'
 
 local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[10]

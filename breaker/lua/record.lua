@@ -174,6 +174,10 @@ local function origin()
   return id
 end
 
+local function write_stamp(id)
+  redis.call('SET', STAMP, int(version) .. ' ' .. int(capacity) .. ' ' .. id)
+end
+
 -- write stores and publishes the breaker as one revision, and a transition as
 -- a generation. Neither is ever below TIME, so that what was issued before the
 -- keys were lost stays older than what comes after.
@@ -220,7 +224,9 @@ local function write(b)
   end
   redis.call('ZADD', CHANGES, int(b.revision), b.name)
   keep(b)
-  redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(origin()) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
+  local id = origin()
+  write_stamp(id)
+  redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(id) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
     ',"before":' .. int(before) .. ',"transition":' .. int(transitioned) ..
     ',"record":' .. entry .. ',"event":' .. happened .. '}')
   b.dirty, b.event = false, nil

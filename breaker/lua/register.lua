@@ -25,15 +25,17 @@ for i = 1, #instances, 2 do
     redis.call('HDEL', INSTANCES, instances[i])
   end
 end
-redis.call('PEXPIRE', INSTANCES, '60000')
+redis.call('PEXPIRE', INSTANCES, '3600000')
+version, capacity = number(redis.call('HGET', NOTCLOSED, VERSION)), sum
 if sum == 0 then
   redis.call('HDEL', NOTCLOSED, CAPACITY)
-  if redis.call('HEXISTS', NOTCLOSED, VERSION) == 0 then
+  if version == 0 then
     redis.call('HDEL', NOTCLOSED, ORIGIN) -- of a breaker that was never used
+    redis.call('DEL', STAMP)
   end
 else
-  origin()
   redis.call('HSET', NOTCLOSED, CAPACITY, int(sum))
+  write_stamp(origin())
 end
 forget_idle(100)
 if redis.call('EXISTS', CHANGES) == 0 then

@@ -12,14 +12,14 @@ import (
 // Rights that workers and commands need, as rules of an ACL. Those of connecting are
 // not among them: who lacks one does not get as far as to ask.
 var (
-	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +get +set +setex +incr +incrby +decrby
+	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +get +mget +set +setex +incr +incrby +decrby
 		+hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +hvals
 		+lindex +llen +lpos +lpush +lrange +lrem +lset +ltrim +rpop +rpush
 		+sadd +scard +sismember +smembers +srandmember +srem +sscan
 		+zadd +zcard +zcount +zrange +zrangebyscore +zrank +zrem +zremrangebyscore +zrevrange +zrevrank +zscan +zscore
 		+xadd +xdel +xinfo|groups +xlen +xrange +xrevrange +xtrim`)
 	channelRights = strings.Fields(`+publish +subscribe`)
-	otherRights   = strings.Fields(`+evalsha +script|load +scan +time`)
+	otherRights   = strings.Fields(`+evalsha +script|load +scan +time +unsubscribe`)
 	clusterRights = strings.Fields(`+cluster|slots +command +asking`)
 
 	keyPatterns     = strings.Fields(`~tidegate:* ~asynq:*`)

@@ -1,0 +1,290 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+const (
+	// A subscription that has been silent for quiet is pinged, for dead renewed: a
+	// connection can die without an error.
+	quiet = 10 * time.Second
+	dead  = 30 * time.Second
+	// A broken subscription is renewed after retryFirst, then after longer pauses, up to
+	// retrySlowest.
+	retryFirst, retrySlowest = 50 * time.Millisecond, time.Second
+)
+
+// link connects the Breakers of a process that have the same client and RefreshInterval:
+// one connection for all subscriptions, and one read per interval that finds which of them
+// have changed. The first Breaker starts it, the last one ends it.
+type link struct {
+	of   linkOf
+	only bool // not shared: the client cannot be compared
+	stop context.CancelFunc
+	ctx  context.Context //nolint:containedctx // of the goroutines that stop ends
+	work sync.WaitGroup
+
+	mu     sync.RWMutex
+	cores  map[*core]bool
+	pubsub atomic.Pointer[redis.PubSub]
+	heard  atomic.Int64 // when the subscription last received something, unix ns
+}
+
+type linkOf struct {
+	rdb      redis.UniversalClient
+	interval time.Duration
+}
+
+var (
+	linksMu sync.Mutex
+	links   = map[linkOf]*link{}
+)
+
+// connect adds c to the link of its client.
+func connect(c *core) {
+	linksMu.Lock()
+	defer linksMu.Unlock()
+	of := linkOf{c.rdb, c.options.RefreshInterval}
+	only := !reflect.ValueOf(c.rdb).Comparable()
+	if !only && links[of] != nil {
+		links[of].add(c)
+		return
+	}
+	l := &link{of: of, only: only, cores: map[*core]bool{}}
+	if !only {
+		links[of] = l
+	}
+	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.add(c)
+	l.work.Go(func() { l.keepFresh(l.ctx) })
+	l.work.Go(func() { l.subscribe(l.ctx) })
+}
+
+func (l *link) add(c *core) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	c.link = l
+	l.cores[c] = true
+	if pubsub := l.pubsub.Load(); pubsub != nil {
+		l.work.Go(func() { _ = pubsub.Subscribe(l.ctx, c.place.channel) }) // an error is Receive's, too
+	}
+}
+
+// leave removes c. Afterwards the link calls it no more.
+func (l *link) leave(c *core) {
+	linksMu.Lock()
+	l.mu.Lock()
+	delete(l.cores, c)
+	last := len(l.cores) == 0
+	wanted := slices.Contains(l.channels(), c.place.channel)
+	l.mu.Unlock()
+	if last && !l.only {
+		delete(links, l.of)
+	}
+	linksMu.Unlock()
+	switch pubsub := l.pubsub.Load(); {
+	case last:
+		l.stop()
+		l.work.Wait()
+	case !wanted && pubsub != nil:
+		ctx, cancel := context.WithTimeout(l.ctx, leaveTimeout)
+		defer cancel()
+		_ = pubsub.Unsubscribe(ctx, c.place.channel) // what still comes is ignored
+	}
+}
+
+// channels are those of the cores. l.mu is held.
+func (l *link) channels() []string {
+	var channels []string
+	for c := range l.cores {
+		channels = append(channels, c.place.channel)
+	}
+	return channels
+}
+
+func (l *link) all() []*core {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Collect(maps.Keys(l.cores))
+}
+
+// registerEvery is the time between two registrations of an instance: with many Breakers
+// longer, so that together they cost about one command a second.
+func (l *link) registerEvery() time.Duration {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return min(max(registerEvery, time.Duration(len(l.cores))*time.Second), registerSlowest)
+}
+
+// keepFresh has the cores read what has changed, once per interval.
+func (l *link) keepFresh(ctx context.Context) {
+	ticker := time.NewTicker(l.of.interval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		var quiet []*core
+		for _, c := range l.all() {
+			if !c.tick() {
+				quiet = append(quiet, c)
+			}
+		}
+		for i, s := range l.readStamps(ctx, quiet) {
+			quiet[i].stamped(ctx, s.value, s.err)
+		}
+		l.checkSubscription(ctx)
+	}
+}
+
+type stamp struct {
+	value string
+	err   error
+}
+
+// readStamps reads the stamps of the destinations, see arguments.lua: by one command, on a
+// Cluster by one pipeline for each node.
+func (l *link) readStamps(ctx context.Context, cores []*core) []stamp {
+	if len(cores) == 0 {
+		return nil
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	stamps := make([]stamp, len(cores))
+	keys := make([]string, len(cores))
+	for i, c := range cores {
+		keys[i] = c.place.stamp
+	}
+	if rdb, ok := l.of.rdb.(*redis.Client); ok {
+		values, err := rdb.MGet(ctx, keys...).Result()
+		for i := range stamps {
+			stamps[i].err = err
+			if err == nil {
+				stamps[i].value, _ = values[i].(string)
+			}
+		}
+		return stamps
+	}
+	found := make([]*redis.StringCmd, len(cores))
+	_, _ = l.of.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its error
+		for i, key := range keys {
+			found[i] = pipe.Get(ctx, key)
+		}
+		return nil
+	})
+	for i := range stamps {
+		if stamps[i].value, stamps[i].err = found[i].Result(); errors.Is(stamps[i].err, redis.Nil) {
+			stamps[i].err = nil
+		}
+	}
+	return stamps
+}
+
+// subscribe listens to the channels of the cores until ctx ends. What it misses is found by
+// keepFresh.
+func (l *link) subscribe(ctx context.Context) {
+	pause := retryFirst
+	for ctx.Err() == nil {
+		if l.listen(ctx) {
+			pause = retryFirst
+			continue
+		}
+		if ctx.Err() == nil {
+			l.report(redis.ErrClosed) // it never worked: the client itself is closed
+		}
+		wait(ctx, pause)
+		pause = min(2*pause, retrySlowest)
+	}
+}
+
+// report logs that the subscription fails, or works again.
+func (l *link) report(err error) {
+	for _, c := range l.all() {
+		c.deaf.report(err)
+	}
+}
+
+// listen uses one subscription until it is closed, and says whether anything was
+// received. go-redis connects it again by itself after an error.
+func (l *link) listen(ctx context.Context) (received bool) {
+	l.heard.Store(time.Now().UnixNano())
+	pubsub := l.of.rdb.Subscribe(ctx) // connects with the first channel
+	l.mu.Lock()
+	l.pubsub.Store(pubsub)
+	channels := l.channels()
+	l.mu.Unlock()
+	ended := make(chan struct{})
+	cancelled := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		_ = pubsub.Close() // wakes Receive
+	})
+	defer func() {
+		if !cancelled() {
+			<-ended
+		}
+		_ = pubsub.Close()
+	}()
+	_ = pubsub.Subscribe(ctx, channels...) // an error is Receive's, too
+
+	pause := retryFirst
+	for {
+		got, err := pubsub.Receive(ctx)
+		switch {
+		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed):
+			return received
+		case err != nil:
+			l.report(err)
+			wait(ctx, pause)
+			pause = min(2*pause, retrySlowest)
+			continue
+		}
+		pause, received = retryFirst, true
+		l.report(nil)
+		l.heard.Store(time.Now().UnixNano())
+		switch got := got.(type) {
+		case *redis.Subscription:
+			if got.Kind == "subscribe" {
+				l.dispatch(got.Channel, func(c *core) { c.wake(taskRefresh) }) // for what was published before
+			}
+		case *redis.Message:
+			l.dispatch(got.Channel, func(c *core) { c.receive(got.Payload) })
+		}
+	}
+}
+
+// dispatch calls to for the cores of a channel.
+func (l *link) dispatch(channel string, to func(*core)) {
+	l.mu.RLock() // none of them leaves meanwhile
+	defer l.mu.RUnlock()
+	for c := range l.cores {
+		if c.place.channel == channel {
+			to(c)
+		}
+	}
+}
+
+// checkSubscription pings a subscription that has been silent, and renews it if that brings
+// no answer.
+func (l *link) checkSubscription(ctx context.Context) {
+	pubsub := l.pubsub.Load()
+	if pubsub == nil {
+		return
+	}
+	switch silent := time.Since(time.Unix(0, l.heard.Load())); {
+	case silent > dead:
+		_ = pubsub.Close() // listen starts another
+	case silent > quiet:
+		_ = pubsub.Ping(ctx) // a failure is renewed as silence
+	}
+}
