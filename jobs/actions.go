@@ -164,20 +164,36 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 		return nil, err
 	}
 	results := make([]ActResult, len(ids))
-	known := make([]string, 0, len(ids))
+	todo := make([]int, len(ids))
 	for i, id := range ids {
-		results[i] = ActResult{ID: id, Err: errUnreached}
-		if ValidName(id) {
-			known = append(known, id)
+		results[i], todo[i] = ActResult{ID: id, Err: errUnreached}, i
+	}
+	// Jobs may move to another destination after they were located.
+	for try := 0; len(todo) > 0 && try < 2; try++ {
+		if todo, err = c.actOn(ctx, order, ids, todo, results); err != nil {
+			return results, fmt.Errorf("jobs: %s: %w", a, err)
+		}
+	}
+	return results, nil
+}
+
+// actOn carries an order out for those of the ids that todo says, and returns those that
+// were not where they had been located.
+func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, todo []int, results []ActResult) (gone []int, err error) {
+	a := Action(order.Action)
+	var known []string
+	for _, i := range todo {
+		if ValidName(ids[i]) {
+			known = append(known, ids[i])
 		}
 	}
 	where, err := c.locate(ctx, unique(known))
 	if err != nil {
-		return results, fmt.Errorf("jobs: %s: %w", a, err)
+		return nil, err
 	}
 	byQueue := map[string][]int{}
-	for i, id := range ids {
-		if q := where[id]; q != "" {
+	for _, i := range todo {
+		if q := where[ids[i]]; q != "" {
 			byQueue[q] = append(byQueue[q], i)
 		} else {
 			results[i].take(a, store.Verdict{Outcome: store.NotFound})
@@ -192,12 +208,15 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 		err = errors.Join(err, c.tellChildren(ctx, queue))
 		for k, i := range places {
 			results[i].take(a, verdicts[k])
+			if verdicts[k].Outcome == store.NotFound {
+				gone = append(gone, i)
+			}
 		}
 		if err != nil {
-			return results, fmt.Errorf("jobs: %s: %w", a, err)
+			return nil, err
 		}
 	}
-	return results, nil
+	return gone, nil
 }
 
 func orderOf(a Action, opts []ActOption) (store.Order, error) {

@@ -19,13 +19,9 @@ func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: children of %q: %w", clip(id), ErrNotFound)
 	}
-	where, err := c.locate(ctx, []string{id})
+	queue, err := c.findQueue(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
-	}
-	queue := where[id]
-	if queue == "" {
-		return nil, fmt.Errorf("jobs: children of %s: %w", id, ErrNotFound)
 	}
 	pipe := c.rdb.Pipeline()
 	untold := pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)

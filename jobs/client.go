@@ -31,6 +31,7 @@ type Client struct {
 	system    bool // may enqueue to Tidegate's own destinations
 	queues    queueCache
 	known     destinationCache
+	served    servedCache
 	trace     TraceFunc // unless it is nil
 }
 

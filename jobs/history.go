@@ -17,7 +17,8 @@ type HistoryEntry struct {
 	Status Status `json:"status"`
 	// Event is what happened: created, started, rescheduled, retry_scheduled,
 	// completed, failed, cancelled, expired, paused, resumed, retried, released
-	// (its parents completed), worker_lost, recovered, repaired (by the doctor).
+	// (its parents completed), moved (to another destination), worker_lost, recovered,
+	// repaired (by the doctor).
 	Event string `json:"event"`
 	// Detail says more, for people.
 	Detail string `json:"detail"`
@@ -36,16 +37,13 @@ func (c *Client) History(ctx context.Context, id string) ([]HistoryEntry, error)
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: history of %q: %w", clip(id), ErrNotFound)
 	}
-	where, err := c.locate(ctx, []string{id})
+	queue, err := c.findQueue(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)
 	}
-	if where[id] == "" {
-		return nil, fmt.Errorf("jobs: history of %s: %w", id, ErrNotFound)
-	}
-	j, fields, err := c.readFields(ctx, where[id], id)
+	j, fields, err := c.readFields(ctx, queue, id)
 	if err == nil && c.expireSeen(ctx, []*Job{j})[0] != j {
-		j, fields, err = c.readFields(ctx, where[id], id)
+		j, fields, err = c.readFields(ctx, queue, id)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("jobs: history of %s: %w", id, err)

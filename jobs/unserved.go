@@ -2,10 +2,16 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/redis/go-redis/v9"
 )
 
 // Unserved is a destination with jobs that no living worker serves: they wait until one
@@ -18,16 +24,24 @@ type Unserved struct {
 	SeenAt time.Time
 }
 
-// mostUnserved bounds the destinations that Unserved counts the jobs of.
-const mostUnserved = 100
+// backlogsAtOnce is how many destinations share a round trip that counts their jobs.
+const backlogsAtOnce = 50
 
-// Unserved lists the destinations that have jobs and no worker, by name; of very many the
-// first hundred. Those that the caller serves itself are left out by except; those that Tidegate itself delivers through are not among them. Errors:
-// Redis's.
+// Unserved lists the destinations that have jobs and no worker, by name. It leaves out
+// those in except, which the caller serves itself, and those that Tidegate delivers its
+// own messages through. Errors: Redis's.
 func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, error) {
-	live, err := store.ReadLiveWorkers(ctx, c.rdb)
+	out, err := c.unserved(ctx, except)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: unserved destinations: %w", err)
+	}
+	return out, nil
+}
+
+func (c *Client) unserved(ctx context.Context, except []string) ([]Unserved, error) {
+	live, err := store.ReadLiveWorkers(ctx, c.rdb)
+	if err != nil {
+		return nil, err
 	}
 	served := map[string]bool{}
 	for _, d := range except {
@@ -40,34 +54,105 @@ func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, er
 	}
 	queues, err := c.listedQueues(ctx)
 	if err != nil {
-		return nil, fmt.Errorf("jobs: unserved destinations: %w", err)
+		return nil, err
 	}
 	seen, err := c.readDestinations(ctx)
 	if err != nil {
 		return nil, err
 	}
+	names := slices.DeleteFunc(withQueues(nil, queues), func(name string) bool { return served[name] })
 	var out []Unserved
-	looked := 0
-	for _, name := range withQueues(nil, queues) {
-		if served[name] {
-			continue
-		}
-		if looked++; looked > mostUnserved {
-			break
-		}
-		s, err := c.Survey(ctx, name, 0)
+	for chunk := range slices.Chunk(names, backlogsAtOnce) {
+		backlogs, err := c.backlogs(ctx, chunk)
 		if err != nil {
 			return nil, err
 		}
-		u := Unserved{Destination: name, SeenAt: seen[name]}
-		for status, n := range s.Counts {
-			if !status.Final() {
-				u.Backlog += n
+		for i, name := range chunk {
+			if backlogs[i] > 0 {
+				out = append(out, Unserved{Destination: name, Backlog: backlogs[i], SeenAt: seen[name]})
 			}
-		}
-		if u.Backlog > 0 {
-			out = append(out, u)
 		}
 	}
 	return out, nil
+}
+
+// backlogs counts the jobs of destinations that have not ended, in one round trip.
+func (c *Client) backlogs(ctx context.Context, names []string) ([]int, error) {
+	counts := make([][]*redis.IntCmd, len(names))
+	dropped := make([][]*redis.StringCmd, len(names))
+	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, name := range names {
+			for _, q := range store.Queues(name) {
+				counts[i] = append(counts[i], pipe.LLen(ctx, store.PendingKey(q)), pipe.LLen(ctx, store.ActiveKey(q)),
+					pipe.ZCard(ctx, store.ScheduledKey(q)), pipe.ZCard(ctx, store.RetryKey(q)), pipe.ZCard(ctx, store.HeldKey(q)),
+					pipe.ZCard(ctx, store.ParkedKey(q, store.StatePaused)), pipe.ZCard(ctx, store.ParkedKey(q, store.StateWaiting)))
+				dropped[i] = append(dropped[i], pipe.Get(ctx, store.TombstonesKey(q)))
+			}
+		}
+		return nil
+	})
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("count jobs: %w", err)
+	}
+	out := make([]int, len(names))
+	for i := range names {
+		out[i] = sum(counts[i])
+		for _, cmd := range dropped[i] {
+			n, err := cmd.Int()
+			if err != nil && !errors.Is(err, redis.Nil) {
+				return nil, fmt.Errorf("count jobs: %w", err)
+			}
+			out[i] -= n
+		}
+	}
+	return out, nil
+}
+
+// servedFor is how long what was read of the workers is believed.
+const servedFor = time.Second
+
+// servedCache remembers when workers last served each destination.
+type servedCache struct {
+	reading sync.Mutex
+	last    atomic.Pointer[served]
+}
+
+type served struct {
+	readAt, now time.Time
+	seen        map[string]time.Time
+}
+
+// UnservedFor is how long no worker has served a destination: 0 while one does. ever is
+// false if none ever has. A client asks Redis once a second at most, whatever the number
+// of destinations; callers that come while one asks get what was known before. Errors:
+// Redis's.
+func (c *Client) UnservedFor(ctx context.Context, destination string) (gone time.Duration, ever bool, err error) {
+	s := c.served.last.Load()
+	if (s == nil || c.now().Sub(s.readAt) >= servedFor) && c.served.reading.TryLock() {
+		defer c.served.reading.Unlock()
+		if s, err = c.readServed(ctx); err != nil {
+			return 0, false, fmt.Errorf("jobs: workers of %s: %w", destination, err)
+		}
+		c.served.last.Store(s)
+	}
+	if s == nil {
+		return 0, true, nil // another call asks for the first time
+	}
+	at, ever := s.seen[destination]
+	if gone = s.now.Sub(at); !ever || gone <= store.WorkerSilence {
+		gone = 0
+	}
+	return gone, ever, nil
+}
+
+func (c *Client) readServed(ctx context.Context) (*served, error) {
+	seen, err := c.readDestinations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	now, err := c.Now(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return &served{readAt: c.now(), now: now, seen: seen}, nil
 }

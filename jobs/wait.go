@@ -23,13 +23,9 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: wait for %q: %w", clip(id), ErrNotFound)
 	}
-	where, err := c.locate(ctx, []string{id})
+	queue, err := c.findQueue(ctx, id)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
-	}
-	queue := where[id]
-	if queue == "" {
-		return nil, fmt.Errorf("jobs: wait for %s: %w", id, ErrNotFound)
 	}
 	for pause := waitMin; ; pause = min(pause*3/2, waitMax) {
 		fields, err := c.rdb.HMGet(ctx, store.TaskKey(queue, id), store.FieldState, store.FieldExpiresAt).Result()
@@ -37,8 +33,10 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 			return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
 		}
 		state, ok := fields[0].(string)
-		if !ok {
-			return nil, fmt.Errorf("jobs: wait for %s: %w", id, ErrNotFound)
+		if !ok { // it may have moved to another destination
+			if queue, err = c.findQueue(ctx, id); err != nil {
+				return nil, fmt.Errorf("jobs: wait for %s: %w", id, err)
+			}
 		}
 		if statusOf[state].Final() || fields[1] != nil {
 			// One whose time is over is expired by whoever looks at it.
@@ -55,4 +53,13 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 			return nil, fmt.Errorf("jobs: wait for %s: %w", id, ctx.Err())
 		}
 	}
+}
+
+// findQueue returns the queue that has the job. Errors: ErrNotFound, or Redis's.
+func (c *Client) findQueue(ctx context.Context, id string) (string, error) {
+	where, err := c.locate(ctx, []string{id})
+	if err == nil && where[id] == "" {
+		err = ErrNotFound
+	}
+	return where[id], err
 }

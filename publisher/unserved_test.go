@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"strings"
 	"testing"
@@ -42,6 +43,12 @@ func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
 		t.Errorf("logged %q, want one line of old and its 3 jobs", got)
 	}
 	b.enqueue() // its own is served
+	// Names without jobs do not hide the one that has some.
+	for i := range 150 {
+		if err := b.rdb.SAdd(ctx, store.QueuesKey, fmt.Sprintf("tidegate:a%03d", i)).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
 	found, err := b.client.Unserved(ctx)
 	if err != nil || len(found) != 1 || found[0] != (jobs.Unserved{Destination: "old", Backlog: 3, SeenAt: seen}) {
 		t.Errorf("unserved %+v, %v; want old with 3 jobs", found, err)

@@ -39,6 +39,8 @@ type bulk struct {
 	destination string // of lines that name none
 	batch       string // of lines that name none
 	progress    *progress
+
+	destinations map[string]bool // that accepted jobs are for
 }
 
 // run reads to the end of in. The error says what stopped it earlier; the result
@@ -157,7 +159,13 @@ func (b *bulk) send(ctx context.Context, c *chunk, result *bulkResult) (done int
 	result.Rejected = append(result.Rejected, c.rejected...)
 	// Once begun, it is better finished than left unknown.
 	answers, err := b.client.EnqueueMany(context.WithoutCancel(ctx), c.specs)
+	if b.destinations == nil {
+		b.destinations = map[string]bool{}
+	}
 	for i, a := range answers {
+		if a.Job != nil {
+			b.destinations[a.Job.Destination] = true
+		}
 		switch {
 		case a.Job != nil && a.Job.Duplicate:
 			result.Duplicates++

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -90,7 +92,7 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("enqueue: %w", err)
 	}
-	s.warnUnserved(ctx, p, job.Destination)
+	s.warnUnserved(ctx, p, job.Destination, false)
 	if c.Wait {
 		return c.await(ctx, p, s, job)
 	}
@@ -302,6 +304,9 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, progress: p.newProgress(size)}
 	result, err := b.run(ctx, in)
 	b.progress.end()
+	for _, destination := range slices.Sorted(maps.Keys(b.destinations)) {
+		s.warnUnserved(ctx, p, destination, false)
+	}
 	if printErr := c.printResult(p, result, time.Since(started)); printErr != nil {
 		return errors.Join(err, printErr)
 	}

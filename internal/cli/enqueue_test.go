@@ -268,4 +268,9 @@ func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
 	if got.status != 0 || !strings.HasPrefix(got.stderr, "tidegate: warning: no worker has served shop for 1h") {
 		t.Errorf("status %d, stderr %q", got.status, got.stderr)
 	}
+	file := strings.Repeat(`{"destination":"shop","payload":1}`+"\n", 3)
+	got = runIn(t, b.env, file, "enqueue", "--file", "-")
+	if got.status != 0 || !strings.HasPrefix(got.stderr, "tidegate: warning: no worker has served shop for 1h") || strings.Count(got.stderr, "\n") != 1 {
+		t.Errorf("a file: status %d, stderr %q", got.status, got.stderr)
+	}
 }

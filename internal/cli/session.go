@@ -11,8 +11,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/app"
@@ -162,14 +160,15 @@ func (h *warnHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
 
 func (h *warnHandler) WithGroup(string) slog.Handler { return h }
 
-// warnUnserved warns if workers have served the destination, and none does any more.
-func (s *session) warnUnserved(ctx context.Context, p *Process, destination string) {
-	d, err := s.client.Destination(ctx, destination)
-	if err != nil || d.SeenAt.IsZero() {
-		return // what is not known was warned of
-	}
-	now, err := s.client.Now(ctx)
-	if gone := now.Sub(d.SeenAt); err == nil && gone > store.WorkerSilence {
+// warnUnserved warns if no worker serves a destination. Of one that none has served yet
+// the client's own log has warned where it is not known; ever warns of the others too.
+func (s *session) warnUnserved(ctx context.Context, p *Process, destination string, ever bool) {
+	gone, served, err := s.client.UnservedFor(ctx, destination)
+	switch {
+	case err != nil:
+	case !served && ever:
+		p.warn(fmt.Sprintf("no worker has served %s yet; its jobs wait until one does", destination))
+	case gone > 0:
 		p.warn(fmt.Sprintf("no worker has served %s for %s; its jobs wait until one does", destination, explain.Duration(gone)))
 	}
 }

@@ -53,7 +53,8 @@ const (
 	KindChildrenUntold     = "children_untold"
 	KindChildrenOrphaned   = "children_orphaned" // children of a job that is gone
 	KindWaitsWrong         = "waits_wrong"
-	KindQueueUnlisted      = "queue_unlisted" // jobs in a queue that is not in asynq's list
+	KindMoveUnfinished     = "move_unfinished" // a job between two destinations
+	KindQueueUnlisted      = "queue_unlisted"  // jobs in a queue that is not in asynq's list
 
 	KindUnreadable = "unreadable"     // a record that is none of a job
 	KindForeign    = "foreign"        // a task of another program in a queue of ours
@@ -83,6 +84,7 @@ var details = map[string]string{
 	KindChildrenUntold:     "has children that would not hear how it ends; now they will",
 	KindChildrenOrphaned:   "is gone, and its children wait for it; they will be told",
 	KindWaitsWrong:         "counts its parents wrong; counted again",
+	KindMoveUnfinished:     "on its way to this queue from another, by a move that was cut off; arrives, or stays there if it has started",
 	KindQueueUnlisted:      "a queue with jobs that was not listed in asynq:queues; added",
 	KindForeign:            "a task of another type, which another program has put into a queue of Tidegate's; left alone in asynq's archive",
 	KindUnreadable:         "a record without a message or with an unknown state; look at it with HGETALL",

@@ -43,7 +43,18 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 	if err != nil || len(reply) != 2 {
 		return false, fmt.Errorf("register children of %s: %w", parent.ID, err)
 	}
-	if state := reply[0]; ended(state) {
+	state := reply[0]
+	if state == "-" {
+		// It may have moved to another queue.
+		where, err := locateAnywhere(ctx, rdb, []string{parent.ID})
+		if err != nil {
+			return false, fmt.Errorf("look for parent %s: %w", parent.ID, err)
+		}
+		if queue := where[parent.ID]; queue != "" && queue != parent.Queue {
+			return Register(ctx, rdb, Ref{queue, parent.ID}, children)
+		}
+	}
+	if ended(state) {
 		return true, tellAll(ctx, rdb, parent.ID, state, reply[1], children)
 	}
 	return false, nil
@@ -53,11 +64,7 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 func AskParents(rdb redis.UniversalClient) func(ctx context.Context, queue, id string) error {
 	return func(ctx context.Context, queue, id string) error {
 		return Readopt(ctx, rdb, Ref{queue, id}, func(ctx context.Context, ids []string) (map[string]string, error) {
-			queues, err := ListQueues(ctx, rdb)
-			if err != nil {
-				return nil, err
-			}
-			return Locate(ctx, rdb, queues, ids)
+			return locateAnywhere(ctx, rdb, ids)
 		})
 	}
 }

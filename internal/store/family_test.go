@@ -12,6 +12,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func (c *cellar) ref(id string) store.Ref { return store.Ref{Queue: c.queue, ID: id} }
@@ -59,16 +61,17 @@ func TestRegister(t *testing.T) {
 			inBothRedises(t, func(t *testing.T, c *cellar) {
 				t.Helper()
 				ctx := context.Background()
+				parent := redistest.Name(t, "parent") // in no other queue
 				switch state {
 				case "gone":
 				case store.StateCompleted:
-					c.put("parent", state, 0)
+					c.put(parent, state, 0)
 				default:
-					c.wait("parent", state)
+					c.wait(parent, state)
 				}
-				children := []store.Ref{c.child("a", "parent"), c.child("b", "parent")}
+				children := []store.Ref{c.child("a", parent), c.child("b", parent)}
 				for range 2 {
-					ended, err := store.Register(ctx, c.rdb, c.ref("parent"), children)
+					ended, err := store.Register(ctx, c.rdb, c.ref(parent), children)
 					if err != nil || ended != (want != store.StateWaiting) {
 						t.Errorf("ended %t, %v", ended, err)
 					}
@@ -76,8 +79,8 @@ func TestRegister(t *testing.T) {
 						t.Errorf("children (-want +got):\n%s", diff)
 					}
 				}
-				known := c.rdb.SCard(ctx, store.ChildrenKey(c.queue, "parent")).Val()
-				marked := c.rdb.HExists(ctx, store.TaskKey(c.queue, "parent"), store.FieldChildren).Val()
+				known := c.rdb.SCard(ctx, store.ChildrenKey(c.queue, parent)).Val()
+				marked := c.rdb.HExists(ctx, store.TaskKey(c.queue, parent), store.FieldChildren).Val()
 				if wantKnown := want == store.StateWaiting; (known == 2) != wantKnown || marked != wantKnown {
 					t.Errorf("the parent knows %d children, and has the field: %t", known, marked)
 				}

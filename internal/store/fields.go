@@ -36,6 +36,12 @@ const (
 	FieldTold           = "told"      // children that were told of its end, up to 50: "<queue> <id>" lines
 	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
 	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
+	FieldRun            = "run"       // the latest fetch
+
+	// Of a job in the state moving; see Move.
+	FieldMoveState  = "move_state"  // that it starts in
+	FieldMoveFrom   = "move_from"   // the queue that it leaves
+	FieldMoveDigest = "move_digest" // of its record there
 )
 
 // OutlineAbove is how many bytes of payload lists read at most for each job.
@@ -57,7 +63,8 @@ const (
 	StateExpired   = "expired"
 	StatePaused    = "paused"
 	StateWaiting   = "waiting"
-	StateHeld      = "held" // its key lets nothing through; pending for people
+	StateHeld      = "held"   // its key lets nothing through; pending for people
+	StateMoving    = "moving" // on its way from another queue, where it may still be; pending for people
 )
 
 // Headers of asynq's message that hold what never changes after the enqueue.

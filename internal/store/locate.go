@@ -2,7 +2,9 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/redis/go-redis/v9"
@@ -25,24 +27,50 @@ func ListQueues(ctx context.Context, rdb redis.UniversalClient) ([]string, error
 // locateAtOnce is how many ids share a round trip.
 const locateAtOnce = 500
 
-// Locate returns the queue of each id that exists in one of the queues.
+// Locate returns the queue of each id that exists in one of the queues. Of a job that is
+// moving it is the one that it leaves, as long as it is there. Ids that are nowhere are
+// looked for twice: a job may have moved past the first look.
 func Locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string) (map[string]string, error) {
+	where, err := locate(ctx, rdb, queues, ids)
+	if err != nil || len(where) == len(ids) {
+		return where, err
+	}
+	again, err := locate(ctx, rdb, queues, slices.DeleteFunc(slices.Clone(ids), func(id string) bool { return where[id] != "" }))
+	maps.Copy(where, again)
+	return where, err
+}
+
+// locateAnywhere is Locate in all queues of ours.
+func locateAnywhere(ctx context.Context, rdb redis.UniversalClient, ids []string) (map[string]string, error) {
+	queues, err := ListQueues(ctx, rdb)
+	if err != nil {
+		return nil, err
+	}
+	return Locate(ctx, rdb, queues, ids)
+}
+
+func locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string) (map[string]string, error) {
 	where := make(map[string]string, len(ids))
 	for chunk := range slices.Chunk(ids, locateAtOnce) {
-		cmds := make([]*redis.IntCmd, 0, len(chunk)*len(queues))
-		if _, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		cmds := make([]*redis.StringCmd, 0, len(chunk)*len(queues))
+		_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			for _, id := range chunk {
 				for _, q := range queues {
-					cmds = append(cmds, pipe.Exists(ctx, TaskKey(q, id)))
+					cmds = append(cmds, pipe.HGet(ctx, TaskKey(q, id), FieldState))
 				}
 			}
 			return nil
-		}); err != nil {
-			return nil, fmt.Errorf("look up ids: %w", err)
+		})
+		if len(cmds) == 0 {
+			return where, err
 		}
 		for i, cmd := range cmds {
-			if cmd.Val() == 1 {
-				where[chunk[i/len(queues)]] = queues[i%len(queues)]
+			if err := cmd.Err(); err != nil && !errors.Is(err, redis.Nil) {
+				return nil, fmt.Errorf("look up ids: %w", err)
+			}
+			id, state := chunk[i/len(queues)], cmd.Val()
+			if state != "" && (state != StateMoving || where[id] == "") {
+				where[id] = queues[i%len(queues)]
 			}
 		}
 	}

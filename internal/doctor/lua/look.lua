@@ -9,7 +9,7 @@
 --   how many jobs there were; found}
 local known = tonumber(ARGV[4])
 local sets = { scheduled = asynq, retry = asynq, completed = asynq, failed = ours, cancelled = ours,
-  expired = ours, paused = ours, waiting = ours }
+  expired = ours, paused = ours, waiting = ours, moving = ours }
 
 -- A held job is among all of them, and among those of its key.
 local function held_well(id, name)
