@@ -20,7 +20,7 @@ SOAK := ./jobs ./publisher
 
 # Checks build binaries only to throw them away. Without the commit stamped in they
 # also build where git refuses to look at a checkout that another user owns.
-test test-race test-client quick lint bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
+test test-race test-client test-bench quick lint bench soak: export GOFLAGS := $(strip $(GOFLAGS) -buildvcs=false)
 
 .PHONY: help
 help: ## List the targets
@@ -35,7 +35,7 @@ build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
 .PHONY: test
-test: redis cc curl chromium fmt-check lint test-race test-client ## Run all checks and all tests, as CI does
+test: redis cc curl chromium fmt-check lint test-race test-client test-bench ## Run all checks and all tests, as CI does
 
 .PHONY: test-race
 test-race: redis cc curl chromium ## Run the tests only, with the race detector
@@ -60,13 +60,12 @@ lint: $(GOLANGCI) ## Run golangci-lint
 .PHONY: bench
 bench: redis ## Run the benchmarks and the comparisons of internal/bench
 	$(GO) test -run '^$$' -bench . -benchmem -timeout 60m $(ARGS) $(PKGS)
-	@if [ -d internal/bench ]; then \
-		for cmd in $$($(GO) list -f '{{if eq .Name "main"}}{{.ImportPath}}{{end}}' ./internal/bench/...); do \
-			echo "==> $$cmd"; $(GO) run "$$cmd"; \
-		done; \
-	fi
-	@# Other breakers are no dependencies of ours: that comparison is a module of its own.
-	@echo "==> internal/bench/peers"; cd internal/bench/peers && $(GO) run .
+	@# Other breakers are not dependencies of ours: the comparisons are a module of their own.
+	$(GO) test -C internal/bench -run '^$$' -bench . -timeout 60m $(ARGS)
+
+.PHONY: test-bench
+test-bench: redis ## Test the comparisons of internal/bench
+	cd internal/bench && $(GO) vet . && $(GO) test -count=1 -timeout 10m .
 
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour

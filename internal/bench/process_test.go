@@ -1,0 +1,209 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// process is this binary in one of its roles.
+type process struct {
+	cmd      *exec.Cmd
+	stdin    io.WriteCloser
+	out, log output // stdout and stderr
+	stopping sync.Once
+	ended    chan struct{}
+	err      error // under ended
+}
+
+// output is what a process writes.
+type output struct {
+	mu   sync.Mutex
+	text bytes.Buffer
+	grew chan struct{} // closed at the next write; may be nil
+}
+
+func (o *output) Write(p []byte) (int, error) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.grew != nil {
+		close(o.grew)
+		o.grew = nil
+	}
+	return o.text.Write(p)
+}
+
+// read returns what was written, and a channel that is closed when there is more.
+func (o *output) read() (string, <-chan struct{}) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.grew == nil {
+		o.grew = make(chan struct{})
+	}
+	return o.text.String(), o.grew
+}
+
+// startProcess starts a process with nothing but env in its environment. It ends with
+// the test or benchmark.
+func startProcess(t testing.TB, role string, env []string, args ...string) *process {
+	t.Helper()
+	p := launch(t, role, env, args...)
+	t.Cleanup(func() { p.stop(t) })
+	return p
+}
+
+func launch(t testing.TB, role string, env []string, args ...string) *process {
+	t.Helper()
+	p := &process{ended: make(chan struct{})}
+	p.cmd = exec.Command(must(os.Executable())(t), args...)
+	p.cmd.Env = append([]string{roleEnv + "=" + role, "HOME=" + os.TempDir()}, env...)
+	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.log
+	p.stdin = must(p.cmd.StdinPipe())(t)
+	check(t, p.cmd.Start())
+	go func() {
+		defer close(p.ended)
+		p.err = p.cmd.Wait()
+	}()
+	return p
+}
+
+// await returns when a line of the output is accepted.
+func (p *process) await(ctx context.Context, o *output, accept func(line string) bool) error {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	for ended := false; ; {
+		text, more := o.read()
+		for line := range strings.Lines(text) {
+			if strings.HasSuffix(line, "\n") && accept(line) {
+				return nil
+			}
+		}
+		if ended {
+			said, _ := p.log.read()
+			return fmt.Errorf("the process has ended: %w: %s", p.err, said)
+		}
+		select {
+		case <-more:
+		case <-p.ended:
+			ended = true
+		case <-ctx.Done():
+			return fmt.Errorf("wait for a process: %w", ctx.Err())
+		}
+	}
+}
+
+// stop ends the process in order, once.
+func (p *process) stop(t testing.TB) {
+	t.Helper()
+	p.stopping.Do(func() {
+		_ = p.stdin.Close()
+		kill := time.AfterFunc(15*time.Second, func() { _ = p.cmd.Process.Kill() })
+		defer kill.Stop()
+		<-p.ended
+		if p.err != nil {
+			text, _ := p.log.read()
+			t.Errorf("a process has ended: %v: %s", p.err, text)
+		}
+	})
+}
+
+// logEntry is what benchmarks read of a line of a log.
+type logEntry struct{ Msg, Addr, URL string }
+
+// logged accepts a line with a message, and keeps it.
+func logged(msg string, entry *logEntry) func(string) bool {
+	return func(line string) bool {
+		var e logEntry
+		if json.Unmarshal([]byte(line), &e) != nil || e.Msg != msg {
+			return false
+		}
+		*entry = e
+		return true
+	}
+}
+
+// startIdle starts a publisher whose handler does nothing, and returns when it fetches.
+func startIdle(t testing.TB, redisAddr string) *process {
+	t.Helper()
+	p := startProcess(t, roleIdle, nil, redisAddr)
+	check(t, p.await(t.Context(), &p.out, func(string) bool { return true }))
+	return p
+}
+
+// publishNothing is a publisher whose handler does nothing, until ctx ends.
+func publishNothing(ctx context.Context, addr string, stdout io.Writer) error {
+	rdb := connect(addr)
+	defer func() { _ = rdb.Close() }()
+	p, err := publisher.New(rdb, publisher.Options{Logger: silent})
+	if err != nil {
+		return err
+	}
+	nothing := publisher.Func(func(context.Context, *jobs.Job) error { return nil })
+	if err := p.Handle(destination, nothing, publisher.Concurrency(concurrency)); err != nil {
+		return err
+	}
+	go func() {
+		select {
+		case <-p.Started():
+			fmt.Fprintln(stdout, "ready")
+		case <-ctx.Done():
+		}
+	}()
+	return p.Run(ctx)
+}
+
+// startWorker starts tidegate worker for so many destinations at url, and returns it and
+// the address of its health and metrics when it is ready.
+func startWorker(t testing.TB, redisURL, url string, destinations int) (*process, string) {
+	t.Helper()
+	env := []string{"REDIS_URL=" + redisURL, "OPS_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}
+	for i := range destinations {
+		name := destination
+		if i > 0 {
+			name = fmt.Sprintf("%s-%d", destination, i)
+		}
+		env = append(env, fmt.Sprintf("DESTINATION_%d_NAME=%s", i, name), fmt.Sprintf("DESTINATION_%d_URL=%s", i, url))
+	}
+	p := startProcess(t, roleTidegate, env, "worker")
+	var health logEntry
+	check(t, p.await(t.Context(), &p.log, logged("health and metrics", &health)))
+	poll(t, "the worker is ready", func() bool {
+		_, _, err := get(t.Context(), "http://"+health.Addr+"/readyz")
+		return err == nil
+	})
+	return p, health.Addr
+}
+
+// tidegate runs a command of the binary to its end and returns how long it took.
+func tidegate(t testing.TB, redisURL string, args ...string) time.Duration {
+	t.Helper()
+	started := time.Now()
+	p := startProcess(t, roleTidegate, []string{"REDIS_URL=" + redisURL}, args...)
+	<-p.ended
+	took := time.Since(started)
+	p.stop(t)
+	if text, _ := p.out.read(); text == "" {
+		t.Fatalf("tidegate %s has printed nothing", strings.Join(args, " "))
+	}
+	return took
+}
+
+func TestAProcessThatCannotStartSaysWhy(t *testing.T) {
+	t.Parallel()
+	p := launch(t, roleTidegate, []string{"REDIS_URL=redis://127.0.0.1:1", "DESTINATION_0_NAME=" + destination, "DESTINATION_0_URL=no address"}, "worker")
+	err := p.await(t.Context(), &p.log, logged("health and metrics", new(logEntry)))
+	if err == nil || !strings.Contains(err.Error(), "DESTINATION_0_URL") {
+		t.Errorf("error %v, want one that names DESTINATION_0_URL", err)
+	}
+}
