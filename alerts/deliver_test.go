@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func same(t *testing.T, what string, want, got any) {
@@ -91,6 +92,7 @@ func TestTwoIncidentsAreTwoMessages(t *testing.T) {
 // know to be one of many, and one for all others.
 func TestFlappingIsTold(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t, 2)
 	var ids []string
 	for i := range 20 {

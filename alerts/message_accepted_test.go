@@ -7,12 +7,14 @@ import (
 	"github.com/slack-go/slack"
 
 	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // Slack's rules for blocks, as the fake has them, accept all messages: the examples,
 // and what is made of hostile texts.
 func TestSlackAcceptsMessages(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	fake := fakeslack.New(fakeslack.Options{})
 	if _, err := fake.Start(""); err != nil {
 		t.Fatal(err)

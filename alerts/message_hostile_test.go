@@ -9,6 +9,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // hostileTexts are what an API, an operator or a job's id may hold.
@@ -99,6 +100,7 @@ func hold(w writer, name, key, text string, n int, flags uint) error {
 
 func TestHostileTexts(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for i, text := range hostileTexts {
 		for flags := range uint(1 << 13) {
 			if flags%997 != uint(i)*47 { // each text meets enough of all combinations

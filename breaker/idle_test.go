@@ -133,6 +133,7 @@ func TestForgottenOpenKeyEndsItsIncident(t *testing.T) {
 // in Redis and in the instance, and an instance's reads are one a time.
 func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const keys = 10_000
 	s := redistest.Start(t)
 	rdb := s.Client(t)

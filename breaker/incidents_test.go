@@ -98,6 +98,7 @@ func TestRescheduledWithoutAnIncidentIsIgnored(t *testing.T) {
 
 func TestIncidentsAreKeptInBounds(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		d := redistest.Name(t, "bounds")
 		for name, want := range map[string]int{d: 200, d + "/k": 20} {

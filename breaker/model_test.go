@@ -21,6 +21,7 @@ import (
 // destination and of its keys are as the rules of the design say.
 func TestModel(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	setDefault(t, "rapid.checks", strconv.Itoa(modelChecks))
 	setDefault(t, "rapid.steps", "60")
 	setDefault(t, "rapid.nofailfile", "true") // the seed is enough

@@ -125,6 +125,7 @@ func TestForKeyTakesNoRateOfItsOwn(t *testing.T) {
 // However many ask, and whenever: no more than burst + N calls start in any window.
 func TestRateHoldsInEveryWindow(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const n, burst = 7, 3
 		per := time.Second
@@ -170,6 +171,7 @@ func TestRateHoldsInEveryWindow(t *testing.T) {
 // together make no more calls than the largest rate and burst allow.
 func TestWorkersThatDisagreeKeepTheLargerRate(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	type side struct{ calls, burst int }
 	for name, sides := range map[string][2]side{
 		"2 and 20 a second":             {{2, 1}, {20, 1}},

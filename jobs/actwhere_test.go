@@ -439,6 +439,7 @@ func TestActWhereOnFamilies(t *testing.T) {
 // queue is cancelled, nothing is lost, and it comes to an end.
 func TestActWhereWhileJobsMove(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	ctx := context.Background()
 	const n = 3000

@@ -34,6 +34,7 @@ func (b *bench) enqueueMany(n int, opts ...jobs.Option) []*jobs.Job {
 // listed, and can be run again.
 func TestManyFailedJobs(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const n = 11_000
 	b := benchOn(t, redistest.Start(t).Client(t))
 	ctx := context.Background()

@@ -120,6 +120,7 @@ func TestHeldJobExpires(t *testing.T) {
 // the same.
 func TestListWhileJobsAreHeld(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, key := range []string{"", "alice"} {
 		for _, limit := range []int{1, 7, 60} {
 			t.Run(fmt.Sprintf("key %q by %d", key, limit), func(t *testing.T) {

@@ -124,6 +124,7 @@ func TestScheduledJobWithAGhostIsListedOnce(t *testing.T) {
 // have.
 func TestListWhileJobsAreActedOn(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	for _, s := range []jobs.Status{jobs.Pending, jobs.Paused, jobs.Cancelled, jobs.Failed} {
 		for _, limit := range []int{1, 7, 60} {

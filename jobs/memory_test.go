@@ -19,6 +19,7 @@ import (
 // same payload.
 func TestMemoryOfAQueuedJob(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const n = 12_000
 	payload := []byte(`{"text":"` + string(bytes.Repeat([]byte("x"), 189)) + `"}`)
 	if len(payload) != 200 {

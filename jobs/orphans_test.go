@@ -13,6 +13,7 @@ import (
 // off, each time anew: each of them is tried once all the same.
 func TestRetryOfManyOrphansEnds(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()

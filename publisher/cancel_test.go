@@ -66,6 +66,7 @@ func waitAPI(t *testing.T, api *fakeapi.API, cond func(fakeapi.Stats) bool) {
 // word of it is lost and the next beat has to find it.
 func TestCancelCutsARunningCall(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, tc := range []struct {
 		name string
 		lost bool

@@ -18,6 +18,7 @@ import (
 // published twice, and every worker goes on afterwards.
 func TestHalfOfTheCallsRateLimited(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, tc := range []struct {
 		name              string
 		workers, parallel int

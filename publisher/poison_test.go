@@ -137,6 +137,7 @@ func (b *bench) ageLeases() []string {
 // those that were in hand with it at the first time complete.
 func TestPoisonJobAmongTen(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	s := redistest.Shared(t)
 	b := benchOn(t, s)
 	ids := b.enqueueMany(crowd)

@@ -108,6 +108,7 @@ func TestJobsOfADeadWorkerComeBack(t *testing.T) {
 // backlog is not touched.
 func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const n, concurrency = 50000, 10
 	server := redistest.Start(t)
 	b := benchOn(t, server)

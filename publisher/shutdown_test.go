@@ -188,6 +188,7 @@ func TestIgnoredTimeoutRunsOnce(t *testing.T) {
 // back when leases end.
 func TestShutdownWhileRedisHangs(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	b := benchOn(t, server)
 	// Bounded as the worker's client is; go-redis's defaults wait for longer.

@@ -13,6 +13,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -201,6 +202,7 @@ func jsonOf(n int, job string) string {
 // What is too large is refused as a whole.
 func TestEnqueueTooMuch(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	const small = `{"destination":"shop","payload":1}`
 	large := `{"destination":"shop","payload":"` + strings.Repeat("x", 10<<20) + `"}`

@@ -127,6 +127,7 @@ func TestErrorsOfAJobAreBounded(t *testing.T) {
 //
 //nolint:paralleltest // it measures the memory of the process
 func TestHostileJobsTakeLittleMemory(t *testing.T) {
+	redistest.Slow(t)
 	b := newBench(t)
 	for name, job := range hostileJobs() {
 		many := 4
@@ -153,6 +154,7 @@ func TestHostileJobsTakeLittleMemory(t *testing.T) {
 // An array of many small bad jobs is answered with a text for each, and no more.
 func TestErrorsOfManyAreBounded(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	const job = `{"retry":{"max_retries":0,"initial_delay_secs":-1,"max_delay_secs":-1},"x":1,"y":1,"z":1}`
 	good := `{"destination":"shop","payload":1}`

@@ -136,6 +136,7 @@ func TestLinesInLittleMemory(t *testing.T) {
 // An array of any size that is accepted finds room in a half of the memory.
 func TestTheLargestArrayFindsRoom(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	body := `[{"destination":"shop"}` + strings.Repeat(" ", mostArrayBytes-24) + `]`
 	for how, reader := range map[string]io.Reader{"with its length": strings.NewReader(body), "without": io.MultiReader(strings.NewReader(body))} {

@@ -34,6 +34,7 @@ var everything = [][3]string{
 // Without Redis everything says so, and when to come again.
 func TestRedisGone(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	b.get(t, "/v1/stats").ok(t, http.StatusOK)
 	b.redis.Stop()

@@ -46,6 +46,7 @@ func soon(t *testing.T) context.Context {
 // same for PagerDuty, though three workers watch.
 func TestAlertsOfOneIncident(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	slack, pager, told := people(t)
 	_, url := startAPI(t, fakeapi.Options{Limiter: &fakeapi.FixedWindow{Quota: 3, Window: 6 * time.Second}})

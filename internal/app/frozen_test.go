@@ -15,6 +15,7 @@ import (
 // no longer than the documentation says, whatever the worker does beside publishing.
 func TestShutdownWithAFrozenRedis(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const timeout = 500 * time.Millisecond
 	server := redistest.Start(t)
 	_, _, told := people(t)

@@ -172,6 +172,7 @@ func TestNotReadyBeforeRedis(t *testing.T) {
 // Redis goes and comes back: the worker says so while it lives on.
 func TestNotReadyWhileRedisIsAway(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	for _, row := range []struct {
 		name     string
 		down, up func(*redistest.Server)
@@ -340,6 +341,7 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 // does what it should, and says what it waits for.
 func TestReadyWhileItWaits(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	api, url := startAPI(t, fakeapi.Options{})

@@ -56,6 +56,7 @@ func perScript(t *testing.T, rdb redis.UniversalClient) time.Duration {
 // jobs nor Redis, before them or among them.
 func TestManyHeldJobs(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const blocked, others = 100_000, 1000
 	for name, of := range map[string]func(i int) (string, string){
 		"in front of the others": func(i int) (string, string) {

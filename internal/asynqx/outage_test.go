@@ -94,6 +94,7 @@ func TestFinishWaitsForWhatIsDecided(t *testing.T) {
 // would be recovered, stand: nothing runs twice, and no crash is counted.
 func TestOutcomesOutliveOutages(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const outages = 3
 	server := redistest.Start(t)
 	s := shelfIn(t, server.Client(t))

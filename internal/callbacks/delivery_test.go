@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -97,6 +98,7 @@ func TestAReceiverInTrouble(t *testing.T) {
 // hears of every end when it is well again.
 func TestAReceiverThatFails(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	e := listen(t, status(500))
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
@@ -117,6 +119,7 @@ func TestAReceiverThatFails(t *testing.T) {
 // others are not held because of it.
 func TestACallbackThatFails(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	var bad atomic.Value
 	e := listen(t, func(w http.ResponseWriter, r *http.Request) {
@@ -199,6 +202,7 @@ func TestAReceiverThatAsksForAPause(t *testing.T) {
 // time all the same.
 func TestSlowReceiversStarveNobody(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	const takes = 400 * time.Millisecond
 	over := make(chan struct{})
@@ -328,6 +332,7 @@ func TestCallbacksThatAreGivenUp(t *testing.T) {
 // lost.
 func TestStoppedInTheMiddle(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t)
 	release := make(chan struct{})
 	e := listen(t, func(w http.ResponseWriter, r *http.Request) {

@@ -265,6 +265,7 @@ func TestFileUnreadable(t *testing.T) {
 // Parents may be in an earlier part of the file, also where it is sent in parts.
 func TestFileOfFamilies(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newFileBench(t)
 	const n = chunkJobs + 10
 	var file strings.Builder

@@ -101,6 +101,7 @@ func TestVersion(t *testing.T) {
 // Every command that needs Redis says so in one line, soon.
 func TestRedisDown(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	server := redistest.Start(t)
 	server.Stop()
 	env := append([]string{"REDIS_URL=" + server.URL()}, shop...)

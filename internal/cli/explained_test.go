@@ -61,6 +61,7 @@ func TestCompletedJobHasNoLastError(t *testing.T) {
 // fetched, and one that the breaker has deferred, which comes after those.
 func TestGetSaysHowManyAreAheadWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t, scriptedAPI(t, func(int, *http.Request) *fakeapi.Answer {
 		return &fakeapi.Answer{Status: http.StatusTooManyRequests, Header: http.Header{"Retry-After": {"600"}}}
 	})...)
@@ -103,6 +104,7 @@ func TestDoctorKnowsThatTheOnlyWorkerHasStopped(t *testing.T) {
 // The reason of a pause stands where the pause is shown.
 func TestPausesSayWhy(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t, shop...)
 	b.serve(t, "shop")
 	b.enqueue(t, "", "a", "b")
@@ -133,6 +135,7 @@ func TestPausesSayWhy(t *testing.T) {
 // Under a rate jobs wait for their turn, not for a worker, and each says when that is.
 func TestRateSaysWhenTheTurnComes(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	b := newBench(t, append(scriptedAPI(t, nil), "DESTINATION_0_RATE=60/1h")...)
 	b.work(t)
 	b.enqueue(t, "", "first")

@@ -73,6 +73,7 @@ func TestWorkerNeedsADestination(t *testing.T) {
 
 func TestDemo(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	// Nothing of the environment matters.
 	env := []string{"REDIS_URL=nonsense", "CIRCUIT_BREAKER_TRESHOLD=1"}
 	out := runIn(t, env, "", "demo", "--jobs", "30", "--workers", "2", "--concurrency", "2", "--quota", "15", "--window", "1s",

@@ -10,11 +10,13 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // Two hundred who look at the same time cost Redis what one costs.
 func TestManyViewers(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	s := open(t, "", "shop", "mailer")
 	s.get("/") // scripts are loaded, queues are known
 	s.age()
@@ -56,6 +58,7 @@ func total(stats map[string]int64) int64 {
 // A list of 100,000 jobs is as quick as a short one, and paging misses none of a page.
 func TestManyJobs(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	s := open(t, "", "shop")
 	s.fill("shop", "many", 100_000)
 	for _, path := range []string{"/", "/jobs", "/jobs?status=pending", "/jobs?destination=shop", "/destinations/shop"} {

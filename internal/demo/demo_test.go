@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestMain(m *testing.M) {
@@ -67,6 +68,7 @@ func TestDefaultsLastHalfAMinute(t *testing.T) {
 
 func TestRunPlain(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	var out bytes.Buffer
 	started := time.Now()
 	if err := Run(t.Context(), small(), Screen{Out: &out}); err != nil {
@@ -115,6 +117,7 @@ $`)
 
 func TestRunLive(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	o := small()
 	o.Quota = 1000 // no limit: this is about the screen
 	var out bytes.Buffer

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -37,6 +38,7 @@ func (s *screenText) String() string {
 // summary, and ends without an error when it is told to.
 func TestKeep(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var client *jobs.Client

@@ -24,6 +24,7 @@ import (
 // looks; and nothing is lost or published twice because of the looking.
 func TestNothingFoundWhileBusy(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	busy(t, func(_ *patient, r *doctor.Report) {
 		if len(r.Findings) > 0 {
 			t.Errorf("found in a healthy system: %+v", r.Findings)
@@ -35,6 +36,7 @@ func TestNothingFoundWhileBusy(t *testing.T) {
 // once at most.
 func TestSabotageWhileBusy(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	var found, repaired atomic.Int32
 	busy(t, func(_ *patient, r *doctor.Report) {
 		for _, f := range r.Findings {

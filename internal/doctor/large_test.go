@@ -35,6 +35,7 @@ func (p *patient) many(n int, opts ...jobs.Option) {
 // The pending list itself is gone.
 func TestAllPendingLost(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const n = 25000
 	p := newPatient(t)
 	p.many(n)
@@ -62,6 +63,7 @@ func TestAllPendingLost(t *testing.T) {
 // A list that is too long to be counted in one script.
 func TestGhostsOfALongList(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const n, paused = 3000, 700
 	p := newPatient(t)
 	p.many(n)
@@ -90,6 +92,7 @@ func TestGhostsOfALongList(t *testing.T) {
 // time.
 func TestSweepInPortions(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const n, budget = 10000, 7
 	server := redistest.Start(t)
 	p := patientOn(t, server.Client(t))

@@ -34,7 +34,6 @@ func alertsWhileSlackIsInTrouble(t *testing.T) {
 	fault := func(f fakehttp.Fault) func(*alerting) func() {
 		return func(a *alerting) func() { return a.slack.SetFault(f) }
 	}
-	var tests []alertsTest
 	for _, c := range []struct {
 		name  string
 		lasts time.Duration // longer than all of the incident
@@ -67,7 +66,8 @@ func alertsWhileSlackIsInTrouble(t *testing.T) {
 			}
 		}, 1},
 	} {
-		tests = append(tests, alertsTest{c.name, func(t *testing.T) {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
 			a := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
 			a.set(map[string]string{"ALERT_OPEN_TOO_LONG": "2s"})
 			a.startWorkers(2)
@@ -118,9 +118,8 @@ func alertsWhileSlackIsInTrouble(t *testing.T) {
 			}
 			t.Logf("all was told %s after the trouble; the page came %s after it was due; %d calls met the fault; last %q",
 				took.Round(time.Millisecond), trigger.At.Sub(in.Started.Add(2*time.Second)).Round(time.Millisecond), acted, s.replies[0].Text)
-		}})
+		})
 	}
-	runBeside(t, 3, tests)
 }
 
 // slackDown makes Slack refuse connections until what it returns is called.

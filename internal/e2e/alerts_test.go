@@ -1,21 +1,14 @@
 package e2e
 
-import (
-	"sync"
-	"testing"
-)
+import "testing"
 
-// alertsTest is a test of the alerting.
-type alertsTest struct {
-	name string
-	run  func(*testing.T)
-}
-
-// Tests of the alerting wait for most of their time, and start many workers now and
-// then: they run beside each other, and not beside those that hold instants to
-// milliseconds. The longest begin first.
+// Tests of the alerting wait for most of their time. The longest begin first.
 func TestAlerts(t *testing.T) {
-	runBeside(t, 4, []alertsTest{
+	t.Parallel()
+	for _, test := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
 		{"OfManyAreOne", alertsOfManyAreOne},
 		{"WhileSlackIsInTrouble", alertsWhileSlackIsInTrouble},
 		{"OfRedisLost", alertsOfRedisLost},
@@ -34,24 +27,10 @@ func TestAlerts(t *testing.T) {
 		{"OfFailedBurst", alertsOfFailedBurst},
 		{"WithABadToken", alertsWithABadToken},
 		{"TestCommand", alertsTestCommand},
-	})
-}
-
-// runBeside runs tests in their order, n at a time.
-func runBeside(t *testing.T, n int, tests []alertsTest) {
-	t.Helper()
-	next := make(chan alertsTest)
-	var group sync.WaitGroup
-	for range n {
-		group.Go(func() {
-			for test := range next {
-				t.Run(test.name, test.run)
-			}
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
+			test.run(t)
 		})
 	}
-	for _, test := range tests {
-		next <- test
-	}
-	close(next)
-	group.Wait()
 }

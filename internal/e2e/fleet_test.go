@@ -7,7 +7,6 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
-	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -49,11 +48,6 @@ func run(m *testing.M) int {
 	out, err := exec.Command("go", "build", "-o", binary, "github.com/tidegate/tidegate/cmd/tidegate").CombinedOutput()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "build tidegate: %v\n%s", err, out)
-		return 1
-	}
-	// They wait more than they work.
-	if err := flag.Set("test.parallel", "4"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return redistest.Main(m)

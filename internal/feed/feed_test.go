@@ -370,6 +370,7 @@ func (s *stage) all(who string, sub *Subscription, n int) {
 // Many who come back at once read by turns, in pages.
 func TestManyComeBack(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	s := newStage(t)
 	sub := s.subscribe(s.hub, SubscribeOptions{})
 	s.end("first")
@@ -395,6 +396,7 @@ func TestManyComeBack(t *testing.T) {
 // When Redis takes nothing any more people look: what happens is told all the same.
 func TestRedisThatTakesNothing(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	t.Run("full", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)

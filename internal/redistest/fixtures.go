@@ -34,6 +34,14 @@ func Await(t testing.TB, within time.Duration, what string, ok func() bool) {
 	}
 }
 
+// Slow leaves a test of more than two seconds out of a run with -short, as make quick has.
+func Slow(t testing.TB) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes more than two seconds")
+	}
+}
+
 // Logger returns a logger whose records are printed if the test fails.
 func Logger(t testing.TB) *slog.Logger {
 	t.Helper()

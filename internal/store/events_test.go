@@ -167,6 +167,7 @@ func TestToldAndLease(t *testing.T) {
 
 func TestTrim(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	ctx := context.Background()
 	trimUntold := func(s *stage, most, mostUntold int, wantLeft int64) {
 		s.Helper()

@@ -75,6 +75,7 @@ func ofQueues(values map[string]float64) []string {
 // keeps nobody waiting.
 func TestScrapeWithoutRedis(t *testing.T) {
 	t.Parallel()
+	redistest.Slow(t)
 	const timeout, slack = 700 * time.Millisecond, 500 * time.Millisecond
 	queues := []string{"destination_paused", "jobs", "jobs_held", "jobs_near_expiration", "jobs_ready", "oldest_pending_age_seconds"}
 	server := redistest.Start(t)
