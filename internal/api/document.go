@@ -175,7 +175,8 @@ func (a *api) enqueueOperations() {
 	}
 	created := answer("It was enqueued. Of many: at least one was, and items says what became of each.")
 	created.Headers = map[string]*huma.Param{
-		"Location": {Description: "Of one job: its path.", Schema: &huma.Schema{Type: huma.TypeString}, Example: "/v1/jobs/post-7"},
+		"Location":    {Description: "Of one job: its path.", Schema: &huma.Schema{Type: huma.TypeString}, Example: "/v1/jobs/post-7"},
+		warningHeader: {Description: "Destinations of these jobs that no worker serves any more: the jobs wait until one does. Repeated for each, five at most.", Schema: &huma.Schema{Type: huma.TypeString}, Example: "no worker has served deviantart for 3m; its jobs wait until one does"},
 	}
 	existed := answer("Its id existed: duplicate is true, and nothing was enqueued. Of many: all that are not refused existed.")
 	existed.Content[ndjsonType] = &huma.MediaType{Schema: &huma.Schema{

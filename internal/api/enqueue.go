@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/jobjson"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -89,6 +90,7 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 		return
 	}
 	w.Header().Set("Location", "/v1/jobs/"+job.ID)
+	a.warnUnserved(ctx, w.Header(), job.Destination)
 	if !job.Duplicate { // what was sent is no secret to the sender
 		a.writeJSON(ctx, w, http.StatusCreated, jobDocument{Job: job})
 		return
@@ -99,6 +101,24 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 		return
 	}
 	a.writeJSON(ctx, w, http.StatusOK, redact(ctx, job))
+}
+
+const (
+	// warningHeader says what the caller should know of jobs that were accepted.
+	warningHeader = "Tidegate-Warning"
+	// mostWarnings bounds the warnings of one answer.
+	mostWarnings = 5
+)
+
+// warnUnserved warns of destinations that no worker serves any more. It costs a read of
+// Redis once a second at most; where that fails there is no warning.
+func (a *api) warnUnserved(ctx context.Context, h http.Header, destinations ...string) {
+	for _, destination := range destinations {
+		gone, _, err := a.client.UnservedFor(ctx, destination)
+		if err == nil && gone > 0 && len(h.Values(warningHeader)) < mostWarnings {
+			h.Add(warningHeader, "no worker has served "+destination+" for "+explain.Duration(gone)+"; its jobs wait until one does")
+		}
+	}
 }
 
 // idTaken is all that is said of a job whose id another has given.

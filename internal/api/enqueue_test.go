@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -43,6 +44,37 @@ func (b *bench) total(t testing.TB) int {
 		}
 	}
 	return n
+}
+
+// Jobs for a destination that workers have left are accepted, with a warning.
+func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	const line = `{"destination":"shop","payload":1}`
+	send := func(body string, header ...string) string {
+		t.Helper()
+		answer := b.post(t, "/v1/jobs", body, append([]string{"As", "enqueue"}, header...)...)
+		if answer.status != http.StatusCreated && answer.status != http.StatusOK {
+			t.Fatalf("status %d: %s", answer.status, answer.body)
+		}
+		return strings.Join(answer.header.Values("Tidegate-Warning"), "|")
+	}
+	if warning := send(line); warning != "" {
+		t.Errorf("warned of what no worker has served yet: %q", warning)
+	}
+	if err := b.rdb.HSet(t.Context(), store.DestinationsKey, "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "what is known of workers is read again", func() bool { return send(line) != "" })
+	for name, warning := range map[string]string{
+		"an array":                   send("[" + line + "," + line + "]"),
+		"lines":                      send(line+"\n"+line, "Content-Type", "application/x-ndjson"),
+		"lines, with an answer each": send(line+"\n"+line, "Content-Type", "application/x-ndjson", "Accept", "application/x-ndjson"),
+	} {
+		if !strings.HasPrefix(warning, "no worker has served shop for 1h") || strings.Contains(warning, "|") {
+			t.Errorf("%s: warned %q", name, warning)
+		}
+	}
 }
 
 func TestEnqueueOne(t *testing.T) {

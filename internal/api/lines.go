@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strconv"
@@ -149,7 +150,7 @@ func (a *api) newLineStream(ctx context.Context, held *account) *lineStream {
 	return &lineStream{
 		api: a, ctx: ctx, id: id, longest: a.mostJobBytes(), held: held, c: &lineChunk{},
 		chunks: make(chan *lineChunk), failed: make(chan struct{}),
-		many: many{items: []EnqueuedItem{}},
+		many: many{items: []EnqueuedItem{}, destinations: map[string]bool{}},
 	}
 }
 
@@ -337,6 +338,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		case result.Job != nil && taken(s.id, result.Job):
 			item.Errors = []ProblemField{{place(item.Index).of("id"), idTaken}}
 		case result.Job != nil:
+			s.many.destinations[result.Job.Destination] = true
 			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
 		case result.Err != nil && errors.Is(result.Err, jobs.ErrInvalid):
 			item.Errors = place(item.Index).fields(result.Err)
@@ -361,6 +363,9 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		}
 	}
 	if s.results != nil {
+		if !s.results.begun {
+			s.api.warnUnserved(ctx, s.results.w.Header(), slices.Sorted(maps.Keys(s.many.destinations))...)
+		}
 		if told := s.results.tell(items); err == nil {
 			err = told
 		}

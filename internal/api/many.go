@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -76,7 +78,8 @@ func split(data []byte) ([][]byte, *Problem) {
 type many struct {
 	items                          []EnqueuedItem
 	accepted, duplicates, rejected int
-	wordings                       int // errors of all jobs
+	wordings                       int             // errors of all jobs
+	destinations                   map[string]bool // of the jobs that were accepted
 }
 
 // count counts a job. Its errors are shortened once the request has had mostWordings.
@@ -114,6 +117,7 @@ func (m *many) progress(answered int) *Progress {
 // and none was refused, or some existed; 422 if all that there were are refused.
 func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many) {
 	status := http.StatusOK
+	a.warnUnserved(ctx, w.Header(), slices.Sorted(maps.Keys(m.destinations))...)
 	switch {
 	case m.accepted > 0:
 		status = http.StatusCreated

@@ -42,7 +42,7 @@ func (r *readiness) stops() {
 	r.stopping = true
 }
 
-// report answers /readyz, which takes no token: it names no address. An OPEN breaker or a
+// report answers /readyz, which takes no token: it names no address and no person. An OPEN breaker or a
 // paused destination is no reason not to be ready: the worker does what it should.
 func (r *readiness) report(ctx context.Context) ops.Report {
 	r.mu.Lock()
@@ -99,8 +99,8 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 		case publisher.StateStarting, publisher.StateFailing, publisher.StateStopping:
 			unready(s.Destination + ": " + d.Reason)
 		case publisher.StateFetching, publisher.StateWaiting, publisher.StateUnreachable:
-			if q.paused != nil {
-				d.State, d.Reason, d.Until = "paused", store.PausedBy(q.paused.By, q.paused.Reason)+": tidegate queue resume "+s.Destination, nil
+			if q.paused {
+				d.State, d.Reason, d.Until = "paused", "paused: tidegate queue resume "+s.Destination, nil
 			}
 		}
 		out.Destinations = append(out.Destinations, d)
@@ -110,8 +110,8 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 
 // queueFacts are what the readiness report says of a destination's queues.
 type queueFacts struct {
-	paused *store.PauseInfo // nil without an operator's pause
-	failed int              // recently
+	paused bool // by an operator
+	failed int  // recently
 }
 
 // readQueues reads the queues of this worker; its error is why Redis does not answer.
@@ -142,10 +142,7 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publi
 	out := map[string]queueFacts{}
 	for name, cmd := range pauses {
 		var q queueFacts
-		if cmd.Err() == nil {
-			pause := store.ParsePause(cmd.Val())
-			q.paused = &pause
-		}
+		q.paused = cmd.Err() == nil
 		for _, n := range failures[name] {
 			q.failed += int(n.Val())
 		}
