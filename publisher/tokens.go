@@ -1,13 +1,9 @@
 package publisher
 
 import (
-	"crypto/sha256"
 	"fmt"
 	"io/fs"
 	"log/slog"
-	"os"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/tokens"
@@ -45,19 +41,7 @@ type TokensFileOptions struct {
 // or reached by symbolic links that now lead elsewhere, as Kubernetes mounts its
 // Secrets. If it cannot be used then, the tokens read before stay in use.
 type TokensFile struct {
-	path  string
-	every time.Duration
-	log   *slog.Logger
-	start time.Time
-
-	current atomic.Pointer[map[string]string]
-	next    atomic.Int64 // when to look at the file again, in ns since start
-
-	mu     sync.Mutex  // held while the file is looked at
-	info   fs.FileInfo // of what was last read, nil if that failed
-	sum    [sha256.Size]byte
-	readAt time.Time
-	broken string // what is wrong with the file, "" if nothing
+	file *tokens.Watcher[map[string]string]
 }
 
 var _ Tokens = (*TokensFile)(nil)
@@ -68,80 +52,28 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	defaultTo(&o.CheckEvery, time.Second)
-	f := &TokensFile{path: path, every: o.CheckEvery, log: o.Logger.With("file", path), start: time.Now()}
-	if _, err := f.read(); err != nil {
+	log := o.Logger.With("file", path)
+	file, _, err := tokens.Watch(tokens.WatchOptions[map[string]string]{
+		Path: path, Every: o.CheckEvery, Parse: tokens.Parse,
+		Changed: func(all map[string]string, _ fs.FileInfo) {
+			log.Info("the file of tokens was read again", "tokens", len(all))
+		},
+		Failed: func(err error) {
+			log.Warn("the file of tokens cannot be used; the tokens read before stay in use", "error", err)
+		},
+	})
+	if err != nil {
 		return nil, fmt.Errorf("publisher: open tokens: file %q: %w", path, err)
 	}
-	f.next.Store(int64(f.every))
-	return f, nil
+	return &TokensFile{file: file}, nil
 }
 
-// Token returns the key's token, from the file as it stood CheckEvery ago or later.
-// For a key that it does not know it looks at the file first.
+// Token returns the key's token, from the file as it stood CheckEvery ago or later. For a
+// key that it does not know it checks the file first: a job without a token fails for
+// good, and its key may have been added just now.
 func (f *TokensFile) Token(key string) (token string, ok bool) {
-	if int64(time.Since(f.start)) >= f.next.Load() && f.mu.TryLock() {
-		f.look(true)
-		f.next.Store(int64(time.Since(f.start) + f.every))
-		f.mu.Unlock()
+	if token, ok = f.file.Current()[key]; !ok {
+		token, ok = f.file.Recheck(0)[key]
 	}
-	if token, ok = (*f.current.Load())[key]; ok {
-		return token, true
-	}
-	// A job that has no token fails for good, and its key may have been added just
-	// now. That is rare enough for a look each time.
-	f.mu.Lock()
-	f.look(false)
-	f.mu.Unlock()
-	token, ok = (*f.current.Load())[key]
 	return token, ok
-}
-
-// coarse is the resolution of the file systems with the coarsest times: what was
-// read so soon after it was written may have been written again with the same time.
-const coarse = 2 * time.Second
-
-// look reads the file again if it has changed; thorough also if it may have without
-// showing it. The caller holds mu.
-func (f *TokensFile) look(thorough bool) {
-	info, err := os.Stat(f.path)
-	if err == nil && f.info != nil && os.SameFile(info, f.info) && info.Size() == f.info.Size() && info.ModTime().Equal(f.info.ModTime()) {
-		if !thorough || f.readAt.Sub(info.ModTime()) >= coarse {
-			return
-		}
-	}
-	changed, err := f.read()
-	switch {
-	case err != nil:
-		// Once, however many calls come to see it.
-		if text := err.Error(); text != f.broken {
-			f.broken = text
-			f.log.Warn("the file of tokens cannot be used; the tokens read before stay in use", "error", err)
-		}
-	case changed:
-		f.broken = ""
-		f.log.Info("the file of tokens was read again", "tokens", len(*f.current.Load()))
-	}
-}
-
-// read reads the file and makes its tokens the current ones, unless its content is
-// what it was. The caller holds mu.
-func (f *TokensFile) read() (changed bool, err error) {
-	f.info, f.readAt = nil, time.Now()
-	content, info, err := tokens.ReadFile(f.path)
-	if err != nil {
-		return false, err
-	}
-	f.info = info
-	sum := sha256.Sum256(content)
-	if sum == f.sum && f.broken == "" {
-		return false, nil
-	}
-	f.sum = sum
-	all, err := tokens.Parse(content)
-	if err != nil {
-		return false, err
-	}
-	f.current.Store(&all)
-	return true, nil
 }
