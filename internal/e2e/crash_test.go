@@ -135,7 +135,7 @@ func TestSIGTERMUnderLoad(t *testing.T) {
 	for _, w := range []*worker{first, second} {
 		replacement := f.start()
 		code, took := w.stop(syscall.SIGTERM)
-		if code != 0 || took > 3*time.Second {
+		if code != 0 || took >= 5*time.Second { // SHUTDOWN_TIMEOUT
 			t.Errorf("exit code %d after %s; calls take 300 ms", code, took)
 		}
 		_ = replacement

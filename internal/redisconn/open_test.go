@@ -330,7 +330,7 @@ func TestDeadlineCountsOnBlackHole(t *testing.T) {
 				defer cancel()
 				start := time.Now()
 				err := client.Ping(ctx).Err()
-				if took := time.Since(start); took > 500*time.Millisecond {
+				if took := time.Since(start); took > 1500*time.Millisecond { // less than a dial or a read may take
 					t.Errorf("returned after %s", took)
 				}
 				if err == nil {
