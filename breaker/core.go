@@ -44,6 +44,7 @@ type core struct {
 
 	asking    turns // one at a time asks for the leave under a name
 	joins     joins
+	waiting   *waitLines                    // callers of Wait
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
 	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
 
@@ -86,6 +87,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		flights: newFlights(c.now()),
 		joins:   newJoins(),
+		waiting: newWaitLines(),
 		stop:    func() {},
 	}
 	k.unread = trouble{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}

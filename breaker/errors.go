@@ -14,6 +14,9 @@ var (
 	// away, too slow for the context, or refused the script.
 	ErrUnavailable = errors.New("breaker state is unavailable")
 
+	// ErrInvalidKey is wrapped by the errors of keys that are not valid; see [ToKey].
+	ErrInvalidKey = errors.New("key is not valid")
+
 	// ErrClosed is returned by Allow and Advance after Close.
 	ErrClosed = errors.New("breaker: closed: Close was called on this Breaker")
 )

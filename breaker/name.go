@@ -2,6 +2,8 @@ package breaker
 
 import (
 	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"os"
 	"regexp"
@@ -41,9 +43,28 @@ func validDestination(name string) error {
 // validKey accepts "" as the destination's own breaker.
 func validKey(key string) error {
 	if key != "" && !keyPattern.MatchString(key) {
-		return fmt.Errorf("key %q is not valid: want 1 to 128 of A-Z, a-z, 0-9 and '._:@-', starting with a letter or digit", key)
+		return &keyError{key}
 	}
 	return nil
+}
+
+type keyError struct{ key string }
+
+func (e *keyError) Error() string {
+	return fmt.Sprintf("key %q is not valid: want 1 to 128 of A-Z, a-z, 0-9 and '._:@-', starting with a letter or digit", e.key)
+}
+
+func (e *keyError) Unwrap() error { return ErrInvalidKey }
+
+// ToKey makes a key of any string, always the same: text itself if it is a valid key, otherwise
+// a hash of it, which shows nothing of text. Do not pass secrets: a valid key appears as it
+// is in Redis, errors and events.
+func ToKey(text string) string {
+	if validKey(text) == nil {
+		return text
+	}
+	sum := sha256.Sum256([]byte(text))
+	return "sha256:" + hex.EncodeToString(sum[:])
 }
 
 // ParseName takes the name of a breaker apart: "D" is that of a destination

@@ -4,6 +4,8 @@ import (
 	"net/http"
 	"strconv"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
 )
 
 // Outcome is how a call ended, as far as the breaker cares. The zero Outcome is
@@ -55,16 +57,16 @@ func Failure() Outcome { return Outcome{kind: failure} }
 // Neutral says that the call told nothing about the API: it was cancelled.
 func Neutral() Outcome { return Outcome{} }
 
-// Scope is whose limit an API speaks of.
-type Scope string
+// Scope is whose limit an API speaks of. Without one, and with ScopeUser, the outcome of a
+// keyed call counts for its key, with ScopeGlobal for the destination. That of a call without
+// a key counts for the destination.
+type Scope = hint.Scope
 
-// The scopes. Without one, and with ScopeUser, the outcome of a keyed call counts
-// for its key, with ScopeGlobal for the destination. That of a call without a key
-// counts for the destination.
+// The scopes.
 const (
-	ScopeUnknown Scope = ""
-	ScopeUser    Scope = "user"
-	ScopeGlobal  Scope = "global"
+	ScopeUnknown = hint.ScopeUnknown
+	ScopeUser    = hint.ScopeUser
+	ScopeGlobal  = hint.ScopeGlobal
 )
 
 // WithScope adds whose limit the API spoke of.
@@ -74,14 +76,7 @@ func (o Outcome) WithScope(s Scope) Outcome {
 }
 
 // Budget is what an API says is left of its limit.
-type Budget struct {
-	// Remaining is how many more calls the window has.
-	Remaining int
-	// Reset is how long it lasts from now on.
-	Reset time.Duration
-	// Limit is how many calls a whole window has; 0 if unknown.
-	Limit int
-}
+type Budget = hint.Budget
 
 // WithBudget adds what the API said is left. While that is more than twice what
 // the instances can have in flight, it costs nothing. Then calls are counted in

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
 )
 
 // RescheduleError is what Reschedule returns: not now, later. It is no failure
@@ -72,19 +74,19 @@ func RateLimited(retryAfter time.Duration, scope ...Scope) error {
 	return e
 }
 
-// Scope is whose limit it is that an API tells of.
-type Scope string
+// Scope is whose limit an API speaks of.
+type Scope = hint.Scope
 
 // The scopes of a limit. For a job without a key they make no difference: its
 // limits are the destination's.
 const (
 	// ScopeUnknown counts as ScopeUser.
-	ScopeUnknown Scope = ""
+	ScopeUnknown = hint.ScopeUnknown
 	// ScopeUser is the limit of the caller's credentials, which are the key's: the
 	// jobs of other keys go on.
-	ScopeUser Scope = "user"
+	ScopeUser = hint.ScopeUser
 	// ScopeGlobal is a limit of all callers together: the whole destination waits.
-	ScopeGlobal Scope = "global"
+	ScopeGlobal = hint.ScopeGlobal
 )
 
 // Budget is what an API said is left of a limit after a call. A handler sets it in

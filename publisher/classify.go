@@ -87,7 +87,7 @@ func classify(ctx context.Context, err error) callResult {
 	case errors.As(err, &fail) && fail != nil:
 		return callResult{kind: failed, err: err, trigger: jobs.OnExplicit}
 	case errors.As(err, &theirs) && theirs != nil:
-		return callResult{kind: rateLimited, err: err, hint: max(0, theirs.RetryAfter), scope: jobs.Scope(theirs.Scope)}
+		return callResult{kind: rateLimited, err: err, hint: max(0, theirs.RetryAfter), scope: theirs.Scope}
 	case errors.Is(context.Cause(ctx), ErrCancelled):
 		return callResult{kind: cancelled, err: err}
 	case errors.Is(context.Cause(ctx), ErrShutdown):

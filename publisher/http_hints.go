@@ -28,20 +28,10 @@ func (h *HTTP) hints(header http.Header, limited bool, received time.Time) said 
 		return said{}
 	}
 	got := hint.Parse(header, limited, received, h.o.Hints...)
-	out := said{wait: got.Wait, scope: scopeOf(got.Scope)}
+	out := said{wait: got.Wait, scope: got.Scope}
 	// Without a reset nobody knows for how long it is to be reckoned with.
 	if b := got.Budget; b != nil && b.Reset > 0 {
 		out.budget = &jobs.Budget{Remaining: b.Remaining, Reset: b.Reset, Limit: b.Limit, Scope: out.scope}
 	}
 	return out
-}
-
-func scopeOf(s hint.Scope) jobs.Scope {
-	switch s {
-	case hint.ScopeUser:
-		return jobs.ScopeUser
-	case hint.ScopeGlobal:
-		return jobs.ScopeGlobal
-	}
-	return jobs.ScopeUnknown
 }

@@ -26,7 +26,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	if left := job.Budget; left != nil {
 		o = o.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
 		if r.kind != rateLimited {
-			o = o.WithScope(breaker.Scope(left.Scope))
+			o = o.WithScope(left.Scope)
 		}
 	}
 	status, err := permit.Report(ctx, o)
@@ -48,7 +48,7 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	case r.kind == succeeded:
 		return breaker.Success()
 	case r.kind == rateLimited:
-		return breaker.RateLimited(r.hint).WithScope(breaker.Scope(r.scope))
+		return breaker.RateLimited(r.hint).WithScope(r.scope)
 	case r.kind == interrupted, r.kind == cancelled:
 		return breaker.Neutral()
 	case answer != nil && answer.Status != 0:

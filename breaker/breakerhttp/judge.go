@@ -26,9 +26,9 @@ func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outco
 		outcome = breaker.RateLimited(said.Wait)
 	}
 	if left := said.Budget; left != nil {
-		outcome = outcome.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
+		outcome = outcome.WithBudget(*left)
 	}
-	return outcome.WithScope(breaker.Scope(said.Scope))
+	return outcome.WithScope(said.Scope)
 }
 
 // judgeError says what a call without an answer tells the breaker. A caller that

@@ -55,7 +55,7 @@ func Hints(dialects ...hint.Dialect) Option {
 // known to be in vain: the breaker is OPEN, or the configured rate has no room, for
 // longer than the request may wait.
 func Wait(limit time.Duration) Option {
-	return func(t *Transport) { t.lines, t.patience = newLines(), max(0, limit) }
+	return func(t *Transport) { t.waits, t.patience = true, max(0, limit) }
 }
 
 // OpenResponse answers a request that the breaker does not let through with a 503

@@ -28,7 +28,7 @@ type Transport struct {
 	dialects []hint.Dialect
 	answers  bool
 	patience time.Duration // 0: as long as the request's context
-	lines    *lines        // nil: nobody waits
+	waits    bool
 }
 
 // New puts b in front of next, which makes the calls; nil means
@@ -98,10 +98,10 @@ func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
 	if t.key != nil {
 		b = b.Key(t.key(req))
 	}
-	if t.lines == nil {
+	if !t.waits {
 		return b.Allow(ctx)
 	}
-	return t.wait(ctx, b)
+	return b.Wait(ctx, t.patience)
 }
 
 // refuse is the answer to a request that is not sent.

@@ -42,7 +42,8 @@ type Hint struct {
 type Budget struct {
 	// Remaining calls until Reset.
 	Remaining int
-	// Reset is how long from the answer on the window lasts; 0 if unknown.
+	// Reset is how long from the answer on the window lasts; 0 if unknown, and then the
+	// budget is not used.
 	Reset time.Duration
 	// Limit is the calls of a whole window; 0 if unknown.
 	Limit int

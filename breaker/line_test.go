@@ -1,4 +1,4 @@
-package breakerhttp
+package breaker
 
 import (
 	"testing"
@@ -6,10 +6,10 @@ import (
 
 func TestLineKeepsOrder(t *testing.T) {
 	t.Parallel()
-	l := newLines()
+	l := newWaitLines()
 	a, b, c, d := l.join("x"), l.join("x"), l.join("x"), l.join("x")
 	other := l.join("y")
-	expect := func(step string, first *place, behind ...*place) {
+	expect := func(step string, first *waiter, behind ...*waiter) {
 		t.Helper()
 		if !isFirst(first) {
 			t.Errorf("%s: the first does not have its turn", step)
@@ -37,7 +37,7 @@ func TestLineKeepsOrder(t *testing.T) {
 	}
 }
 
-func isFirst(p *place) bool {
+func isFirst(p *waiter) bool {
 	select {
 	case <-p.first:
 		return true

@@ -1,0 +1,79 @@
+package breaker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// Wait asks for a permit as [Breaker.Allow] does, and waits for it in order of arrival, for
+// at most limit; 0: as long as ctx lasts. It returns the breaker's [*OpenError] at once if
+// the breaker will grant none before the wait has to end, unless it is reset. Of the callers
+// that wait in a process one asks at a time, so that a change of the breaker, of which there
+// are many in a slow start, wakes one and not all of them.
+func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error) {
+	deadline, _ := ctx.Deadline()
+	var ended <-chan time.Time // nil: ctx alone ends it
+	if limit > 0 {
+		if end := time.Now().Add(limit); deadline.IsZero() || end.Before(deadline) {
+			deadline = end
+		}
+	}
+	if b.waiting.empty(b.key) || b.View().State == Open || b.Key("").View().State == Open { // asking costs nothing
+		permit, err := b.Allow(ctx)
+		if refusal, ok := errors.AsType[*OpenError](err); !ok || inVain(refusal, deadline) {
+			return permit, err
+		}
+	}
+	if limit > 0 {
+		timer := time.NewTimer(time.Until(deadline))
+		defer timer.Stop()
+		ended = timer.C
+	}
+	waiter := b.waiting.join(b.key)
+	defer waiter.leave()
+	select {
+	case <-waiter.first:
+	case <-ended:
+		return b.Allow(ctx) // for the reason, if not for the permit
+	case <-ctx.Done():
+		return Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), ErrOpen)
+	}
+	for {
+		changed := b.Changed() // before the question, so that nothing is missed
+		permit, err := b.Allow(ctx)
+		refusal, ok := errors.AsType[*OpenError](err)
+		if !ok || inVain(refusal, deadline) {
+			return permit, err
+		}
+		if err := untilRetry(ctx, changed, ended, refusal); err != nil {
+			return Permit{}, err
+		}
+	}
+}
+
+// inVain says that the breaker will grant nothing before the deadline, unless it is reset.
+// While another call probes, or slow start or a low budget limits the calls in flight, a
+// permit can be granted at any moment.
+func inVain(refusal *OpenError, deadline time.Time) bool {
+	known := refusal.State == Open || refusal.State == Closed && refusal.Cause == CauseRate
+	return known && !deadline.IsZero() && time.Now().Add(refusal.RetryAfter).After(deadline)
+}
+
+// untilRetry waits for a change, or for the refusal's RetryAfter. It returns the refusal if
+// the wait has to end before that, with ctx's error if that is the reason.
+func untilRetry(ctx context.Context, changed <-chan struct{}, ended <-chan time.Time, refusal *OpenError) error {
+	timer := time.NewTimer(refusal.RetryAfter)
+	defer timer.Stop()
+	select {
+	case <-changed:
+		return nil
+	case <-timer.C:
+		return nil
+	case <-ended:
+		return refusal
+	case <-ctx.Done():
+		return fmt.Errorf("%w while waiting: %w", ctx.Err(), refusal)
+	}
+}
