@@ -2,103 +2,76 @@ package alerts
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
-	"net/http"
 	"slices"
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Destination is the reserved one whose jobs are alerts. Its handler is an [Alerts].
+// Destination is the reserved one whose jobs are alerts. Its handler is an [Alerts]. The
+// key of a job is the name of its notifier: each has a breaker of its own.
 const Destination = store.AlertsDestination
 
-// The keys of these jobs: each API that is told has a breaker of its own.
-const (
-	toSlack = "slack"
-	toPager = "pagerduty"
-)
-
-// BreakerOptions are the rules of these breakers: they open at the first refusal, and
+// breakerOptions are the rules of these breakers: they open at the first refusal, and
 // soon try again.
-func BreakerOptions() breaker.Options {
+func breakerOptions() breaker.Options {
 	return breaker.Options{
 		FailureThreshold: 1, Cooldown: 5 * time.Second, CooldownMultiplier: 2, MaxCooldown: 5 * time.Minute,
 	}
 }
 
-// Concurrency is how many alerts a worker delivers at once, Timeout how long that may
-// take, each call to Slack or PagerDuty being bounded by 10 s.
+// concurrency is how many alerts a worker delivers at once, timeout how long that may
+// take, each call of a notifier being bounded by [notice.CallTimeout].
 const (
-	Concurrency = 4
-	Timeout     = 2 * time.Minute
+	concurrency = 4
+	timeout     = 2 * time.Minute
 )
 
-// Alerts tells people of incidents. It watches while Run runs and delivers where
+// Alerts notifies people of incidents. It watches while Run runs and delivers where
 // [Alerts.Publish] is the handler of [Destination]; each may be in another process.
 type Alerts struct {
-	o      Options
-	rdb    redis.UniversalClient
-	store  stateStore
-	client *jobs.Client
-	now    func(context.Context) (time.Time, error) // Redis's clock; tests replace it
-	log    *slog.Logger
-	write  writer
+	o        Options
+	rdb      redis.UniversalClient
+	store    stateStore
+	client   *jobs.Client
+	now      func(context.Context) (time.Time, error) // Redis's clock; tests replace it
+	log      *slog.Logger
+	composer composer
 
-	bot   *bot     // nil without a token
-	hook  *webhook // nil without a webhook
-	pager *pagerDuty
+	due triggers
+	// slots are for notifiers that are not pagers: one that hangs leaves room for pages.
+	slots    chan struct{}
+	observed observed
 
-	http *http.Client
-	due  triggers
-	// slots are for what is being told to Slack.
-	slots chan struct{}
-	ends  ends
-
-	mu     sync.Mutex
-	logged map[string]time.Time // when a problem was last logged
-	looked bool                 // this worker has looked around
+	mu      sync.Mutex
+	logged  map[string]time.Time // when a problem was last logged
+	scanned bool                 // this worker has scanned its destinations
 }
 
 // New returns an Alerts on rdb, which stays the caller's to close. It sends nothing.
-// rdb may be nil for [Alerts.Check] and [Alerts.Test]. The error is of invalid options,
-// all of them together.
+// rdb may be nil for [Alerts.Check] and [Alerts.Test]. The error holds all invalid options.
 func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {
 		return nil, fmt.Errorf("alerts: new: %w", err)
 	}
-	if o.Transport == nil {
-		o.Transport = newTransport()
-	}
 	a := &Alerts{
 		o: o, rdb: rdb, store: stateStore{rdb, o.Logger}, log: o.Logger,
-		write:  writer{publicURL: o.PublicURL, mention: o.Mention},
-		http:   &http.Client{Transport: o.Transport, CheckRedirect: noRedirects},
-		due:    newTriggers(),
-		slots:  make(chan struct{}, Concurrency-1),
-		ends:   newEnds(),
-		logged: map[string]time.Time{},
+		composer: composer{publicURL: o.PublicURL},
+		due:      newTriggers(),
+		slots:    make(chan struct{}, concurrency-1),
+		observed: newObserved(),
+		logged:   map[string]time.Time{},
 	}
 	a.o.Destinations = slices.Clone(o.Destinations)
-	if o.SlackToken != "" {
-		a.bot = newBot(o, a.http)
-	}
-	if o.SlackWebhook != "" {
-		a.hook = &webhook{client: a.http, url: o.SlackWebhook, told: o.OnDelivery}
-	}
-	if o.PagerDutyKey != "" {
-		a.pager = &pagerDuty{client: a.http, url: o.PagerDutyAPI, key: o.PagerDutyKey, publicURL: o.PublicURL, told: o.OnDelivery}
-	}
 	if rdb != nil {
 		var err error
 		if a.client, err = jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithLogger(o.Logger)); err != nil {
@@ -109,28 +82,37 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	return a, nil
 }
 
-// newTransport is one with few connections, which are not kept for long.
-func newTransport() *http.Transport {
-	return &http.Transport{
-		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            (&net.Dialer{Timeout: slackTimeout / 2}).DialContext,
-		ForceAttemptHTTP2:      true,
-		MaxIdleConnsPerHost:    2,
-		IdleConnTimeout:        30 * time.Second,
-		TLSHandshakeTimeout:    slackTimeout / 2,
-		MaxResponseHeaderBytes: 64 << 10,
+// Close closes the notifiers. Run and Publish must have returned.
+func (a *Alerts) Close() {
+	for _, n := range a.o.Notifiers {
+		n.Close()
 	}
 }
 
-// noRedirects keeps tokens from being sent elsewhere.
-func noRedirects(*http.Request, []*http.Request) error {
-	return errors.New("the address redirects: set the one that it redirects to")
+// Check asks the services whether their settings are right, as far as they can be asked
+// without sending anything; [Alerts.Test] finds the rest.
+func (a *Alerts) Check(ctx context.Context) []notice.Problem {
+	var out []notice.Problem
+	for _, n := range a.o.Notifiers {
+		if c, ok := n.(notice.Checker); ok {
+			out = append(out, c.Check(ctx)...)
+		}
+	}
+	return out
 }
 
-// Close drops idle connections. Run and Publish must have returned.
-func (a *Alerts) Close() { a.http.CloseIdleConnections() }
+// logProblems logs what is wrong with the configuration.
+func (a *Alerts) logProblems(ctx context.Context) {
+	for _, p := range a.Check(ctx) {
+		if p.Fatal && a.logOnce(p.Of+p.Text) {
+			a.log.ErrorContext(ctx, "alerts cannot be delivered", "to", p.Of, "problem", p.Text)
+		} else if !p.Fatal {
+			a.log.WarnContext(ctx, "alerts may not be delivered", "to", p.Of, "problem", p.Text)
+		}
+	}
+}
 
-// logOnce logs a problem unless it was logged within the last ten minutes.
+// logOnce returns whether a problem is to be logged: once in ten minutes.
 func (a *Alerts) logOnce(what string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()

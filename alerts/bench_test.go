@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +13,9 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/alerts/pagerduty"
+	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
@@ -50,18 +54,51 @@ type task struct {
 	runs []time.Time
 }
 
+// setup is how a worker is configured.
+type setup struct {
+	Options
+	Slack slack.Options
+	Pager pagerduty.Options
+}
+
 // configured is how the workers of a bench are, unless a test says otherwise.
-func configured(b *bench) Options {
-	return Options{
-		SlackToken: fakeslack.DefaultToken, SlackChannel: "#alerts", SlackAPI: b.slack.APIURL(),
-		PagerDutyKey: fakepager.DefaultKey, PagerDutyAPI: b.pager.EnqueueURL(),
-		Mention: "@ann", Destinations: []string{"shop"}, Worker: "worker-1",
-		Logger: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})), Transport: b.line,
+func configured(b *bench) *setup {
+	return &setup{
+		Options: Options{
+			Destinations: []string{"shop"}, Worker: "worker-1",
+			Logger: slog.New(slog.NewTextHandler(b.log, &slog.HandlerOptions{Level: slog.LevelDebug})),
+		},
+		Slack: slack.Options{Token: fakeslack.DefaultToken, Channel: "#alerts", API: b.slack.APIURL(), Mention: "@ann", Transport: b.line},
+		Pager: pagerduty.Options{Key: fakepager.DefaultKey, API: b.pager.EnqueueURL(), Transport: b.line},
 	}
 }
 
+// options are those of a setup after changes.
+func (s *setup) options(t testing.TB, change ...func(*setup)) Options {
+	t.Helper()
+	for _, f := range change {
+		f(s)
+	}
+	s.Pager.PublicURL = s.PublicURL
+	var errs []error
+	add := func(n notice.Notifier, err error) {
+		s.Notifiers = append(s.Notifiers, n)
+		errs = append(errs, err)
+	}
+	if s.Slack.Token != "" || s.Slack.Webhook != "" {
+		add(slack.New(s.Slack))
+	}
+	if s.Pager.Key != "" {
+		add(pagerduty.New(s.Pager))
+	}
+	if err := errors.Join(errs...); err != nil {
+		t.Fatal(err)
+	}
+	return s.Options
+}
+
 // newBench returns a bench with n workers.
-func newBench(t *testing.T, n int, change ...func(*Options)) *bench {
+func newBench(t *testing.T, n int, change ...func(*setup)) *bench {
 	t.Helper()
 	b := &bench{
 		t: t, clock: &fakeClock{now: start}, log: &logBuffer{}, heard: map[string]uint64{}, gates: map[string]time.Time{},
@@ -70,7 +107,7 @@ func newBench(t *testing.T, n int, change ...func(*Options)) *bench {
 	b.rdb = connect(t, b.addr, b.db, b.clock)
 	b.slack = fakeslack.New(fakeslack.Options{Now: b.clock.Now})
 	b.pager = fakepager.New(fakepager.Options{Now: b.clock.Now})
-	b.line = &line{b: b, next: newTransport()}
+	b.line = &line{b: b, next: &http.Transport{MaxIdleConnsPerHost: 2}}
 	for _, f := range []interface {
 		Start(string) (string, error)
 		Close() error
@@ -92,13 +129,9 @@ func newBench(t *testing.T, n int, change ...func(*Options)) *bench {
 }
 
 // worker adds one.
-func (b *bench) worker(change ...func(*Options)) *Alerts {
+func (b *bench) worker(change ...func(*setup)) *Alerts {
 	b.t.Helper()
-	o := configured(b)
-	for _, f := range change {
-		f(&o)
-	}
-	a, err := New(b.rdb, o)
+	a, err := New(b.rdb, configured(b).options(b.t, change...))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -342,7 +375,7 @@ func (b *bench) after(t *task, err error) {
 	case putOff:
 		t.due = b.now().Add(max(later.Delay, time.Millisecond))
 	case isLimited:
-		t.due = b.now().Add(max(limited.RetryAfter, BreakerOptions().Cooldown))
+		t.due = b.now().Add(max(limited.RetryAfter, breakerOptions().Cooldown))
 		b.gates[t.job.Key] = t.due
 	case isFailed && failed.Permanent:
 		t.done, t.err = true, err

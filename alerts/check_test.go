@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakeslack"
 )
@@ -12,14 +13,14 @@ import (
 func TestCheck(t *testing.T) {
 	t.Parallel()
 	all := []string{"chat:write", "channels:read", "groups:read", "channels:history"}
-	fatal := func(text string) []Problem { return []Problem{{Of: "Slack", Text: text, Fatal: true}} }
+	fatal := func(text string) []notice.Problem { return []notice.Problem{{Of: "Slack", Text: text, Fatal: true}} }
 	const unknown = "Slack does not know the channel, or the app may not see it: check SLACK_CHANNEL, and invite the app there with /invite"
 	const archived = "the Slack channel is archived: set SLACK_CHANNEL to another one"
 	tests := map[string]struct {
 		channel string
 		scopes  []string
 		change  func(s *fakeslack.Slack)
-		want    []Problem
+		want    []notice.Problem
 	}{
 		"all is well":               {"#alerts", all, nil, nil},
 		"without the #":             {"alerts", all, nil, nil},
@@ -37,10 +38,10 @@ func TestCheck(t *testing.T) {
 		"no such id":             {"C0NOWHERE1", all, nil, fatal(unknown)},
 		"archived, by its id":    {fakeslack.DefaultChannel, all, archive, fatal(archived)},
 		"archived, by its name":  {"#alerts", all, archive, fatal(unknown)},
-		"perhaps a private one":  {"#nowhere", []string{"chat:write", "channels:read"}, nil, []Problem{{Of: "Slack", Text: "the channel is not among those that the Slack app may list. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test"}}},
-		"Slack is away":          {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.WithStatus(http.StatusBadGateway)) }, []Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it answered with status 502"}}},
-		"Slack refuses for long": {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.RateLimited(60e9)) }, []Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it is rate limited for 1m0s"}}},
-		"not the API":            {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.WithStatus(http.StatusNotFound)) }, []Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it answered with status 404"}}},
+		"perhaps a private one":  {"#nowhere", []string{"chat:write", "channels:read"}, nil, []notice.Problem{{Of: "Slack", Text: "the channel is not among those that the Slack app may list. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test"}}},
+		"Slack is away":          {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.WithStatus(http.StatusBadGateway)) }, []notice.Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it answered with status 502"}}},
+		"Slack refuses for long": {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.RateLimited(60e9)) }, []notice.Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it is rate limited for 1m0s"}}},
+		"not the API":            {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.WithStatus(http.StatusNotFound)) }, []notice.Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it answered with status 404"}}},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -50,12 +51,12 @@ func TestCheck(t *testing.T) {
 			if test.change != nil {
 				test.change(b.slack)
 			}
-			a := b.worker(func(o *Options) { o.SlackChannel = test.channel })
+			a := b.worker(func(o *setup) { o.Slack.Channel = test.channel })
 			same(t, "problems", test.want, a.Check(t.Context()))
 			same(t, "posts", 0, b.slack.Calls("chat.postMessage"))
 			// What stands in the way is logged as an error, and once.
-			a.sayProblems(t.Context())
-			a.sayProblems(t.Context())
+			a.logProblems(t.Context())
+			a.logProblems(t.Context())
 			wantErrors := 0
 			if len(test.want) > 0 && test.want[0].Fatal {
 				wantErrors = 1
@@ -72,7 +73,7 @@ func archive(s *fakeslack.Slack) {
 func TestCheckOfOthers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 0)
-	a := b.worker(func(o *Options) { withoutSlack(o); o.SlackWebhook = b.slack.WebhookURL() })
-	same(t, "problems", []Problem(nil), a.Check(t.Context()))
+	a := b.worker(func(o *setup) { withoutSlack(o); o.Slack.Webhook = b.slack.WebhookURL() })
+	same(t, "problems", []notice.Problem(nil), a.Check(t.Context()))
 	same(t, "calls", 0, b.slack.Calls()+b.pager.Calls())
 }

@@ -63,7 +63,7 @@ func (b *bench) dieAt(n int, after bool, to string) bool {
 		}
 		m := &mortal{after: after}
 		m.left.Store(int64(n))
-		a, err := New(connect(b.t, b.addr, b.db, b.clock, m), configured(b))
+		a, err := New(connect(b.t, b.addr, b.db, b.clock, m), configured(b).options(b.t))
 		if err != nil {
 			b.t.Fatal(err)
 		}
@@ -80,7 +80,7 @@ func (b *bench) dieAt(n int, after bool, to string) bool {
 // and at the end. Another one does the rest, and nothing twice.
 func TestWorkerIsKilledAtEachCommand(t *testing.T) {
 	t.Parallel()
-	for to, commands := range map[string]int{toSlack: 30, toPager: 20} {
+	for to, commands := range map[string]int{"slack": 30, "pagerduty": 20} {
 		for _, after := range []bool{false, true} {
 			for n := 1; n <= commands; n++ {
 				if after && n%2 == 1 {

@@ -21,7 +21,7 @@ func same(t *testing.T, what string, want, got any) {
 }
 
 // withoutPager leaves PagerDuty out of what a worker is configured for.
-func withoutPager(o *Options) { o.PagerDutyKey = "" }
+func withoutPager(o *setup) { o.Pager.Key = "" }
 
 // A whole incident, from its opening through a failed probe and the page to the
 // recovery.
@@ -43,7 +43,7 @@ func TestIncident(t *testing.T) {
 				t.Errorf("PagerDuty was told %v", b.paged())
 			}
 			page := fmt.Sprintf("%s.page-%d", id, start.Add(15*time.Minute).Unix())
-			same(t, "waiting", []string{page + " +15m0s", page + ".pager +15m0s"}, b.waiting())
+			same(t, "waiting", []string{page + ".pagerduty +15m0s", page + ".slack +15m0s"}, b.waiting())
 			b.play(20 * time.Minute)
 			b.call("shop", breaker.Success())
 			b.play(time.Hour)
@@ -261,7 +261,7 @@ func TestWhatNobodyHasTold(t *testing.T) {
 func (b *bench) lookAround() {
 	b.t.Helper()
 	for _, a := range b.workers {
-		if err := a.lookAround(b.t.Context()); err != nil {
+		if err := a.scan(b.t.Context()); err != nil {
 			b.t.Fatal(err)
 		}
 	}
@@ -301,7 +301,7 @@ func TestOldIncidentsAreNotTold(t *testing.T) {
 func TestWebhookOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 0)
-	b.worker(withoutPager, func(o *Options) { o.SlackToken, o.SlackChannel, o.SlackWebhook = "", "", b.slack.WebhookURL() })
+	b.worker(withoutPager, func(o *setup) { o.Slack.Token, o.Slack.Channel, o.Slack.Webhook = "", "", b.slack.WebhookURL() })
 	b.trip("shop")
 	b.play(15 * time.Minute)
 	b.reset("shop")

@@ -38,7 +38,7 @@
 //	})
 //	…
 //	p.Handle(alerts.Destination, a, publisher.Concurrency(alerts.Concurrency),
-//		publisher.Timeout(alerts.Timeout), publisher.Breaker(alerts.BreakerOptions()))
+//		publisher.Timeout(alerts.Timeout), publisher.Breaker(alerts.breakerOptions()))
 //	p.Handle("deviantart", h, publisher.Breaker(breaker.Options{OnEvent: a.OnEvent}))
 //	go a.Run(ctx)
 //

@@ -17,7 +17,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-func bursts(o *Options) { o.FailedBurst, o.FailedWithin = 50, 5*time.Minute }
+func bursts(o *setup) { o.FailedBurst, o.FailedWithin = 50, 5*time.Minute }
 
 // flaky lets the first commands of a Redis client fail in turn: every second one of the
 // first twelve, those that follow not.
@@ -59,13 +59,9 @@ func (b *bench) ended() {
 }
 
 // broken is a worker whose Redis breaks at first.
-func (b *bench) broken(change ...func(*Options)) *Alerts {
+func (b *bench) broken(change ...func(*setup)) *Alerts {
 	b.t.Helper()
-	o := configured(b)
-	for _, f := range change {
-		f(&o)
-	}
-	a, err := New(connect(b.t, b.addr, b.db, b.clock, &flaky{}), o)
+	a, err := New(connect(b.t, b.addr, b.db, b.clock, &flaky{}), configured(b).options(b.t, change...))
 	if err != nil {
 		b.t.Fatal(err)
 	}
@@ -77,7 +73,7 @@ func (b *bench) broken(change ...func(*Options)) *Alerts {
 func tellAll(t *testing.T, workers ...*Alerts) (failures int) {
 	t.Helper()
 	for _, a := range workers {
-		for a.sendEnds(t.Context()) != nil {
+		for a.sendFailed(t.Context()) != nil {
 			if failures++; failures > 100 {
 				t.Fatal("it is never told")
 			}
@@ -98,7 +94,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 			}
 			fail := func(a *Alerts, n int) {
 				for i := range n {
-					a.OnJob(JobEnd{Destination: "shop", Job: fmt.Sprint("job-", i), LastError: "status 500"})
+					a.noteFailed(failedJob{Destination: "shop", Job: fmt.Sprint("job-", i), LastError: "status 500"})
 				}
 			}
 			counted := func() int {
@@ -136,7 +132,7 @@ func TestPoisonJobs(t *testing.T) {
 	poison := func(at time.Duration, destination, job string) {
 		b.play(at)
 		for _, a := range b.workers { // two are told of it: the job ran into both
-			a.OnJob(JobEnd{Destination: destination, Job: job, Poison: true, Crashes: 3, LastError: "killed"})
+			a.noteFailed(failedJob{Destination: destination, Job: job, Poison: true, Crashes: 3, LastError: "killed"})
 		}
 		b.ended()
 	}
@@ -156,7 +152,7 @@ func TestPoisonJobs(t *testing.T) {
 func TestPoisonJobInPagerDuty(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1, withoutSlack)
-	b.workers[0].OnJob(JobEnd{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
+	b.workers[0].noteFailed(failedJob{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
 	b.ended()
 	if e := b.pager.Events(); len(e) != 1 || e[0].Action != "trigger" || e[0].Payload.Severity != "warning" || e[0].Payload.Class != "poison job" {
 		t.Errorf("PagerDuty: %v", b.paged())
@@ -168,7 +164,7 @@ func TestPoisonWhileRedisBreaks(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1)
 	broken := b.broken()
-	broken.OnJob(JobEnd{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
+	broken.noteFailed(failedJob{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
 	if tellAll(t, broken) == 0 {
 		t.Fatal("Redis did not break")
 	}
@@ -190,7 +186,7 @@ func TestAnswersAreTheReason(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1)
 	for i := range 5 {
-		b.workers[0].OnAnswer(Answer{At: b.now(), Destination: "shop", Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
+		b.workers[0].noteRefusal(refusal{At: b.now(), Destination: "shop", Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
 	}
 	if err := b.workers[0].sendAnswers(t.Context()); err != nil {
 		t.Fatal(err)
@@ -207,7 +203,7 @@ func TestAnswersAreTheReason(t *testing.T) {
 
 func TestOldestPendingJob(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2, func(o *Options) { o.OldestPending = time.Hour })
+	b := newBench(t, 2, func(o *setup) { o.OldestPending = time.Hour })
 	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
 	if err != nil {
 		t.Fatal(err)
@@ -221,7 +217,7 @@ func TestOldestPendingJob(t *testing.T) {
 		t.Helper()
 		b.moveTo(from.Add(after))
 		for _, a := range b.workers {
-			if err := a.tellOverdue(t.Context()); err != nil {
+			if err := a.notifyOverdue(t.Context()); err != nil {
 				t.Fatal(err)
 			}
 		}

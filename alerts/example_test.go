@@ -10,32 +10,67 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/alerts"
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/alerts/slack"
 )
 
-// All that is wrong is said at once, and no secret is quoted.
+// All invalid options are reported at once, and no secret is quoted.
 func ExampleNew_invalid() {
-	_, err := alerts.New(nil, alerts.Options{
-		SlackToken:   "xoxb-secret", // without a channel
-		SlackWebhook: "hooks.slack.com/services/T0/B0/secret",
-		FailedBurst:  50, // within no time
+	_, err := slack.New(slack.Options{
+		Token:   "xoxb-secret", // without a channel
+		Webhook: "hooks.slack.com/services/T0/B0/secret",
 	})
 	fmt.Println(err)
+	_, err = alerts.New(nil, alerts.Options{FailedBurst: 50}) // within no time
+	fmt.Println(err)
 	// Output:
-	// alerts: new: a Slack token and a Slack channel need each other
+	// a Slack token and a Slack channel need each other
 	// the URL of the Slack webhook is not an absolute http or https URL
+	// alerts: new: no notifier is set
 	// a burst is one or more failed jobs within at least a second
+}
+
+// terminal is a notifier of its own: it prints.
+type terminal struct{}
+
+func (terminal) Name() string  { return "terminal" }
+func (terminal) Label() string { return "Terminal" }
+func (terminal) Pager() bool   { return false }
+func (terminal) Close()        {}
+
+func (terminal) Send(_ context.Context, n *notice.Notice, _ *notice.Root) error {
+	fmt.Println(n.Title.Icon, n.Summary.Plain(n.Now))
+	return nil
+}
+
+// A notifier for another service is one type, registered in one place.
+func ExampleOptions_notifiers() {
+	a, err := alerts.New(nil, alerts.Options{Notifiers: []notice.Notifier{terminal{}}, Worker: "worker-1"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	defer a.Close()
+	if err := a.Test(context.Background(), func(alerts.Step) {}); err != nil {
+		fmt.Println(err)
+	}
 }
 
 // Check finds a token that does not work without posting anything. A worker does this at
 // its start, and logs what is wrong.
 func ExampleAlerts_Check() {
 	// A Slack that accepts no token, for want of a real one.
-	slack := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		fmt.Fprint(w, `{"ok":false,"error":"invalid_auth"}`)
 	}))
-	defer slack.Close()
-	a, err := alerts.New(nil, alerts.Options{SlackToken: "xoxb-wrong", SlackChannel: "#publishing", SlackAPI: slack.URL})
+	defer server.Close()
+	to, err := slack.New(slack.Options{Token: "xoxb-wrong", Channel: "#publishing", API: server.URL})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
+	a, err := alerts.New(nil, alerts.Options{Notifiers: []notice.Notifier{to}})
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -60,10 +95,13 @@ func ExampleAlerts_Test() {
 		fmt.Fprint(w, "ok")
 	}))
 	defer hook.Close()
+	to, err := slack.New(slack.Options{Webhook: hook.URL + "/services/T0/B0/secret"})
+	if err != nil {
+		fmt.Println(err)
+		return
+	}
 	a, err := alerts.New(nil, alerts.Options{
-		SlackWebhook: hook.URL + "/services/T0/B0/secret",
-		OpenTooLong:  2 * time.Hour,
-		Logger:       slog.New(slog.DiscardHandler),
+		Notifiers: []notice.Notifier{to}, OpenTooLong: 2 * time.Hour, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		fmt.Println(err)
@@ -84,6 +122,7 @@ func ExampleAlerts_Test() {
 	// Slack webhook: message of an incident: ok
 	// Slack webhook: page: ok
 	// Slack webhook: recovery: ok
+	// Slack webhook: message about keys: ok
 	// Slack webhook: burst of failed jobs: ok
 	// Slack webhook: poison job: ok
 	// Slack webhook: old pending job: ok

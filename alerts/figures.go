@@ -1,9 +1,10 @@
 package alerts
 
 import (
-	"fmt"
 	"strconv"
 	"time"
+
+	"github.com/tidegate/tidegate/alerts/notice"
 )
 
 // thousands writes 1204 as 1,204.
@@ -74,48 +75,10 @@ func units(d, big time.Duration, bigName string, small time.Duration, smallName 
 	return out
 }
 
-// wholeSecond rounds up: an API must not be expected back before its time.
-func wholeSecond(t time.Time) time.Time {
-	t = t.UTC()
-	if whole := t.Truncate(time.Second); whole.Before(t) {
-		return whole.Add(time.Second)
-	}
-	return t
-}
-
-// clock writes an instant where Slack cannot show it in the reader's time zone:
-// the time alone on the day of now, else with the date.
-func clock(t, now time.Time) string {
-	t, now = wholeSecond(t), now.UTC()
-	if y, m, d := t.Date(); y == now.Year() && m == now.Month() && d == now.Day() {
-		return t.Format(time.TimeOnly) + " UTC"
-	}
-	return fullClock(t)
-}
-
-// fullClock is an instant with its date.
-func fullClock(t time.Time) string { return wholeSecond(t).Format(time.DateTime) + " UTC" }
-
-// dateFormat is how Slack shows an instant, in the reader's time zone: "today
-// 12:34:56".
-const dateFormat = "{date_short_pretty} {time_secs}"
-
-// date is an instant in mrkdwn; "–" if it is not known.
-func date(t time.Time) string {
-	if t.IsZero() {
-		return "–"
-	}
-	t = wholeSecond(t)
-	if t.Unix() <= 0 || t.Year() > 9999 { // a broken clock: Slack would refuse it
-		return fullClock(t)
-	}
-	return fmt.Sprintf("<!date^%d^%s|%s>", t.Unix(), dateFormat, fullClock(t))
-}
-
 // rfc3339 is an instant for programs, "" if it is not known.
 func rfc3339(t time.Time) string {
 	if t.IsZero() {
 		return ""
 	}
-	return wholeSecond(t).Format(time.RFC3339)
+	return notice.WholeSecond(t).Format(time.RFC3339)
 }

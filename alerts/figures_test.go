@@ -3,6 +3,8 @@ package alerts
 import (
 	"testing"
 	"time"
+
+	"github.com/tidegate/tidegate/alerts/notice"
 )
 
 func TestCount(t *testing.T) {
@@ -64,17 +66,27 @@ func TestDates(t *testing.T) {
 	at := time.Date(2026, 11, 21, 12, 34, 55, 1, time.FixedZone("CET", 3600)) // rounded up
 	now := time.Date(2026, 11, 21, 0, 30, 0, 0, time.UTC)
 	for _, row := range []struct{ name, got, want string }{
-		{"mrkdwn", date(at), "<!date^1795260896^{date_short_pretty} {time_secs}|2026-11-21 11:34:56 UTC>"},
-		{"not known", date(time.Time{}), "–"},
-		{"before 1970", date(time.Unix(-1, 0)), "1969-12-31 23:59:59 UTC"},
-		{"today", clock(at, now), "11:34:56 UTC"},
-		{"today in another zone", clock(at, now.In(time.FixedZone("PST", -8*3600))), "11:34:56 UTC"},
-		{"another day", clock(at, now.Add(-time.Hour)), "2026-11-21 11:34:56 UTC"},
+		{"today", notice.Clock(at, now), "11:34:56 UTC"},
+		{"today in another zone", notice.Clock(at, now.In(time.FixedZone("PST", -8*3600))), "11:34:56 UTC"},
+		{"another day", notice.Clock(at, now.Add(-time.Hour)), "2026-11-21 11:34:56 UTC"},
 		{"for programs", rfc3339(at), "2026-11-21T11:34:56Z"},
 		{"for programs, not known", rfc3339(time.Time{}), ""},
 	} {
 		if row.got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, row.got, row.want)
+		}
+	}
+}
+
+func TestShellName(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{
+		"shop/alice@example.com:1": "shop/alice@example.com:1",
+		"$(reboot)*":               "'??reboot?*'",
+		"--help":                   "'--help'",
+	} {
+		if got := shellName(name); got != want {
+			t.Errorf("%s in a command: %q, want %q", name, got, want)
 		}
 	}
 }

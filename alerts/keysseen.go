@@ -27,14 +27,14 @@ func (k keyIncidents) add(more keyIncidents) {
 			k[destination] = of
 		}
 		for id, in := range incidents {
-			if was, known := of[id]; (known || len(of) < mostTriggers) && !was.ended {
+			if was, known := of[id]; (known || len(of) < maxTriggers) && !was.ended {
 				of[id] = in
 			}
 		}
 	}
 }
 
-// keysSeen sums up the incidents of keys in a case.
+// keysSeen sums up the incidents of keys in a thread.
 type keysSeen struct {
 	Incidents int
 	counts
@@ -56,7 +56,7 @@ func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 				if in.ended {
 					pipe.HSet(ctx, k, id, raw)
 				} else {
-					pipe.HSetNX(ctx, k, id, raw) // somebody else may know how it ended
+					pipe.HSetNX(ctx, k, id, raw) // another worker may know how it ended
 				}
 			}
 			pipe.Expire(ctx, k, 24*time.Hour)

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"testing"
 
-	"github.com/slack-go/slack"
-
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/internal/fakeslack"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -24,23 +24,31 @@ func TestSlackAcceptsMessages(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	api := slack.New(fakeslack.DefaultToken, slack.OptionAPIURL(fake.APIURL()))
 	sent := 0
-	post := func(what string, m message) {
+	post := func(what string, n *notice.Notice, mention string, webhook bool) {
 		sent++
-		_, _, err := api.PostMessageContext(t.Context(), fakeslack.DefaultChannel,
-			slack.MsgOptionText(m.Text, false), slack.MsgOptionBlocks(m.Blocks...))
+		o := slack.Options{Token: fakeslack.DefaultToken, Channel: fakeslack.DefaultChannel, API: fake.APIURL(), Mention: mention}
+		if webhook {
+			o.Token, o.Channel, o.Webhook = "", "", fake.WebhookURL()
+		}
+		to, err := slack.New(o)
 		if err != nil {
+			t.Fatal(err)
+		}
+		defer to.Close()
+		if err := to.Send(t.Context(), n, &notice.Root{}); err != nil {
 			t.Errorf("%s: %v", what, err)
 		}
 	}
 	for _, e := range examples() {
-		post(e.name, e.message)
+		post(e.name, e.notice, "S0123ABCD", e.short)
 	}
 	for i, text := range hostileTexts {
-		w := writer{publicURL: "https://tidegate.example.com", mention: []string{"@ann", "U0123ABCD", ""}[i%3]}
-		for j, m := range hostileMessages(w, text, text, text, 1000+i, uint(i*1237)) {
-			post(fmt.Sprintf("hostile text %d, message %d", i, j), m)
+		mention := []string{"@ann", "U0123ABCD", ""}[i%3]
+		for j, n := range hostileNotices(composer{publicURL: "https://tidegate.example.com"}, text, text, text, 1000+i, uint(i*1237)) {
+			for _, webhook := range []bool{false, true} {
+				post(fmt.Sprintf("hostile text %d, notice %d, webhook %v", i, j, webhook), n, mention, webhook)
+			}
 		}
 	}
 	if got := len(fake.Messages()); got != sent {

@@ -4,17 +4,19 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 )
 
 // example is a message as it may be in real life: the golden tests hold its JSON, the
 // pictures of the documentation are made of it.
 type example struct {
-	name    string // of its file
-	title   string // of its picture; "" for none
-	thread  string // what it replies to
-	posted  time.Time
-	message message
+	name   string // of its file
+	title  string // of its picture; "" for none
+	thread string // what it replies to
+	posted time.Time
+	notice *notice.Notice
+	short  bool // as a webhook shows it
 }
 
 // noon is when the stories of the examples begin.
@@ -26,9 +28,9 @@ func afterNoon(d time.Duration) time.Time { return noon.Add(d) }
 func shopLimited() situation {
 	return situation{
 		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop",
-		Case: "0199a1b2", Incident: "0199a1b2", State: breaker.Open, Cause: breaker.CauseThreshold, By: "worker-2:4711",
+		Thread: "0199a1b2", Incident: "0199a1b2", State: breaker.Open, Cause: breaker.CauseThreshold, By: "worker-2:4711",
 		Since: afterNoon(0), Until: afterNoon(5 * time.Minute), Openings: 1, Wasted: 3, Rescheduled: 3, Backlog: 1204, Expiring: 17,
-		Answers: []Answer{
+		Answers: []refusal{
 			{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-7", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
 			{At: afterNoon(-400 * time.Millisecond), Destination: "shop", Job: "post-6", Status: 429, Body: `{"error":"rate_limit_exceeded","message":"You have made too many requests."}`},
 			{At: afterNoon(-900 * time.Millisecond), Destination: "shop", Job: "post-5", Status: 429},
@@ -45,7 +47,7 @@ func changed(s situation, change func(*situation)) situation {
 func shopHinted() situation {
 	return changed(shopLimited(), func(s *situation) {
 		s.Cause, s.Until, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseHint, afterNoon(12*time.Minute+30*time.Second), 1, 1, 0
-		s.Answers = []Answer{{
+		s.Answers = []refusal{{
 			At: afterNoon(0), Destination: "shop", Job: "post-7", Status: 429, RetryAfter: 12*time.Minute + 30*time.Second,
 			Body: `<html><head><title>429 Too Many Requests</title></head></html>`,
 		}}
@@ -93,9 +95,9 @@ func shopRecovered() situation {
 
 func keysLimited() situation {
 	s := situation{
-		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Case: "keys-1", State: breaker.Open, Cause: breaker.CauseHint,
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Thread: "keys-1", State: breaker.Open, Cause: breaker.CauseHint,
 		Since: afterNoon(-6 * time.Minute), Openings: 1, Wasted: 14, Probes: 2, Backlog: 3310, Expiring: -1, KeysOpen: 12, KeysSeen: 14,
-		Answers: []Answer{{
+		Answers: []refusal{{
 			At: afterNoon(0), Destination: "shop", Key: "alice", Job: "post-7", Status: 429, RetryAfter: 10 * time.Minute, Body: `{"error":"user_limit"}`,
 		}},
 	}
@@ -130,10 +132,10 @@ var (
 
 // examples are one message of each kind, in each state.
 func examples() []example {
-	w := writer{publicURL: "https://tidegate.example.com", mention: "S0123ABCD"}
+	c := composer{publicURL: "https://tidegate.example.com"}
 	const tooLong = 15 * time.Minute
 	late := changed(shopProbeFailed(), func(s *situation) { s.Now = afterNoon(15 * time.Minute) })
-	parent := headline(&late).inTitle("shop")
+	parent := iconLimited + " shop" + headline(&late).Rest.Plain(late.Now)
 	budget := changed(shopLimited(), func(s *situation) {
 		s.Cause, s.Answers, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseBudget, nil, 0, 0, 0
 	})
@@ -148,41 +150,41 @@ func examples() []example {
 	back := exampleLost
 	back.Back = afterNoon(3*time.Minute + 2*time.Second)
 	return []example{
-		{"opened", "Message: shop is rate limited", "", shopLimited().Now, w.incident(shopLimited())},
-		{"opened-with-hint", "Message: shop is rate limited, the API said until when", "", shopHinted().Now, w.incident(shopHinted())},
-		{"opened-nothing-left", "", "", budget.Now, w.incident(budget)},
-		{"probing", "Message: one call tests whether shop accepts calls again", "", shopLimited().Now, w.incident(shopOnTrial())},
-		{"probe-failed", "Message: shop is still rate limited, two probes have failed", "", shopLimited().Now, w.incident(shopProbeFailed())},
-		{"tripped", "Message: an operator has opened the breaker of shop", "", shopTripped().Now, w.incident(shopTripped())},
-		{"tripped-for-a-day", "", "", short.Now, w.incident(short)},
-		{"flapping", "Message: the breaker of shop opens again and again", "", shopLimited().Now, w.incident(shopFlaps())},
-		{"closed", "Message: shop has recovered", "", shopLimited().Now, w.incident(shopRecovered())},
-		{"closed-by-hand", "", "", reset.Now, w.incident(reset)},
-		{"closed-forced", "", "", reset.Now, w.incident(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseForced }))},
-		{"closed-lost", "", "", reset.Now, w.incident(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseLost }))},
-		{"keys", "Message: twelve keys of shop are rate limited", "", keysLimited().Now, w.incident(keysLimited())},
-		{"keys-over", "", "", keysOver().Now, w.incident(keysOver())},
-		{"page", "Page: shop has been rate limited for 15 minutes", parent, late.Now, w.page(late, tooLong)},
-		{"page-too-late", "", parent, shopRecovered().Now, w.page(shopRecovered(), tooLong)},
-		{"page-tripped", "", parent, shopTripped().Now, w.page(changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), tooLong)},
-		{"page-keys", "", parent, keysLimited().Now, w.page(keysLimited(), tooLong)},
-		{"recovery", "Reply: shop has recovered", "", shopRecovered().Now, w.recovery(shopRecovered())},
-		{"recovery-keys", "", parent, keysOver().Now, w.recovery(keysOver())},
-		{"short-opened", "Through a webhook: shop is rate limited", "", shopLimited().Now, w.shortOpened(shopLimited())},
-		{"short-page", "", "", late.Now, w.shortPage(late, tooLong)},
-		{"short-recovery", "", "", shopRecovered().Now, w.shortRecovery(shopRecovered())},
-		{"short-keys", "", "", keysLimited().Now, w.shortOpened(keysLimited())},
-		{"failed-burst", "Message: many jobs for shop have failed", "", noon, w.failedBurst(exampleBurst)},
-		{"poison-job", "Message: a job killed three workers", "", noon, w.poisonJob(examplePoison)},
-		{"oldest-pending", "Message: the oldest job for shop has waited for more than an hour", "", noon, w.oldestPending(exampleLate)},
-		{"oldest-pending-paused", "", "", noon, w.oldestPending(paused)},
-		{"oldest-pending-open", "", "", noon, w.oldestPending(held)},
-		{"oldest-pending-slow", "", "", noon, w.oldestPending(slow)},
-		{"unreachable", "", "", noon, w.unreachedDestination(unreached{
+		{"opened", "Message: shop is rate limited", "", shopLimited().Now, c.opened(shopLimited()), false},
+		{"opened-with-hint", "Message: shop is rate limited, the API said until when", "", shopHinted().Now, c.opened(shopHinted()), false},
+		{"opened-nothing-left", "", "", budget.Now, c.opened(budget), false},
+		{"probing", "Message: one call tests whether shop accepts calls again", "", shopLimited().Now, c.opened(shopOnTrial()), false},
+		{"probe-failed", "Message: shop is still rate limited, two probes have failed", "", shopLimited().Now, c.opened(shopProbeFailed()), false},
+		{"tripped", "Message: an operator has opened the breaker of shop", "", shopTripped().Now, c.opened(shopTripped()), false},
+		{"tripped-for-a-day", "", "", short.Now, c.opened(short), false},
+		{"flapping", "Message: the breaker of shop opens again and again", "", shopLimited().Now, c.opened(shopFlaps()), false},
+		{"closed", "Message: shop has recovered", "", shopLimited().Now, c.opened(shopRecovered()), false},
+		{"closed-by-hand", "", "", reset.Now, c.opened(reset), false},
+		{"closed-forced", "", "", reset.Now, c.opened(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseForced })), false},
+		{"closed-lost", "", "", reset.Now, c.opened(changed(reset, func(s *situation) { s.EndedBy = breaker.CauseLost })), false},
+		{"keys", "Message: twelve keys of shop are rate limited", "", keysLimited().Now, c.opened(keysLimited()), false},
+		{"keys-over", "", "", keysOver().Now, c.opened(keysOver()), false},
+		{"page", "Page: shop has been rate limited for 15 minutes", parent, late.Now, c.page(late, tooLong), false},
+		{"page-too-late", "", parent, shopRecovered().Now, c.page(shopRecovered(), tooLong), false},
+		{"page-tripped", "", parent, shopTripped().Now, c.page(changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), tooLong), false},
+		{"page-keys", "", parent, keysLimited().Now, c.page(keysLimited(), tooLong), false},
+		{"recovery", "Reply: shop has recovered", "", shopRecovered().Now, c.recovered(shopRecovered()), false},
+		{"recovery-keys", "", parent, keysOver().Now, c.recovered(keysOver()), false},
+		{"short-opened", "Through a webhook: shop is rate limited", "", shopLimited().Now, c.opened(shopLimited()), true},
+		{"short-page", "", "", late.Now, c.page(late, tooLong), true},
+		{"short-recovery", "", "", shopRecovered().Now, c.recovered(shopRecovered()), true},
+		{"short-keys", "", "", keysLimited().Now, c.opened(keysLimited()), true},
+		{"failed-burst", "Message: many jobs for shop have failed", "", noon, exampleBurst.compose(c), false},
+		{"poison-job", "Message: a job killed three workers", "", noon, examplePoison.compose(c), false},
+		{"oldest-pending", "Message: the oldest job for shop has waited for more than an hour", "", noon, exampleLate.compose(c), false},
+		{"oldest-pending-paused", "", "", noon, paused.compose(c), false},
+		{"oldest-pending-open", "", "", noon, held.compose(c), false},
+		{"oldest-pending-slow", "", "", noon, slow.compose(c), false},
+		{"unreachable", "", "", noon, (&unreached{
 			"shop", afterNoon(-2 * time.Minute), afterNoon(0), "dial tcp 203.0.113.9:443: connect: connection refused", 2,
-		})},
-		{"redis-lost", "Message: a worker cannot reach Redis", "", noon, w.redisLost(exampleLost)},
-		{"redis-back", "Message: Redis is back", "", back.Back, w.redisBack(back)},
-		{"undelivered", "Message: alerts could not be delivered", "", noon, w.undeliveredAlerts(exampleGone)},
+		}).compose(c), false},
+		{"redis-lost", "Message: a worker cannot reach Redis", "", noon, exampleLost.compose(c), false},
+		{"redis-back", "Message: Redis is back", "", back.Back, back.compose(c), false},
+		{"undelivered", "Message: alerts could not be delivered", "", noon, exampleGone.compose(c), false},
 	}
 }

@@ -24,7 +24,12 @@ func TestMessages(t *testing.T) {
 	for _, e := range examples() {
 		t.Run(e.name, func(t *testing.T) {
 			t.Parallel()
-			mustBeValid(t, e.message, "<!subteam^S0123ABCD>")
+			m := rendered(t, e.notice, "S0123ABCD", e.short)
+			mustBeValid(t, m, "<!subteam^S0123ABCD>")
+			var blocks slack.Blocks
+			if err := json.Unmarshal(m.Blocks, &blocks); err != nil {
+				t.Fatal(err)
+			}
 			var out bytes.Buffer
 			enc := json.NewEncoder(&out)
 			enc.SetEscapeHTML(false)
@@ -32,7 +37,7 @@ func TestMessages(t *testing.T) {
 			if err := enc.Encode(struct {
 				Text   string        `json:"text"`
 				Blocks []slack.Block `json:"blocks"`
-			}{e.message.Text, e.message.Blocks}); err != nil {
+			}{m.Text, blocks.BlockSet}); err != nil {
 				t.Fatal(err)
 			}
 			compareFile(t, filepath.Join("testdata", e.name+".json"), out.Bytes())
@@ -48,11 +53,8 @@ func TestPreviews(t *testing.T) {
 		if e.title == "" {
 			continue
 		}
-		blocks, err := json.Marshal(e.message.Blocks)
-		if err != nil {
-			t.Fatal(err)
-		}
-		picture, err := slackpreview.Render(blocks, slackpreview.Options{Title: e.title, Now: e.posted, Thread: e.thread})
+		m := rendered(t, e.notice, "S0123ABCD", e.short)
+		picture, err := slackpreview.Render(m.Blocks, slackpreview.Options{Title: e.title, Now: e.posted, Thread: e.thread})
 		if err != nil {
 			t.Fatalf("%s: %v", e.name, err)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -36,12 +37,12 @@ var hostileTexts = []string{
 	"|>^<!date^1^{date}|x>",
 }
 
-// hostileMessages are messages of every kind in which all that is foreign is hostile.
-func hostileMessages(w writer, name, key, text string, n int, flags uint) []message {
+// hostileNotices are notices of every kind in which all that is foreign is hostile.
+func hostileNotices(c composer, name, key, text string, n int, flags uint) []*notice.Notice {
 	flag := func(bit int) bool { return flags>>bit&1 == 1 }
 	at := time.Unix(int64(n), 0)
 	s := situation{
-		Now: at.Add(time.Duration(n%3-1) * time.Hour), Destination: name, Name: name, Case: text, Incident: text,
+		Now: at.Add(time.Duration(n%3-1) * time.Hour), Destination: name, Name: name, Thread: text, Incident: text,
 		State: breaker.State(flags % 3), Cause: []string{
 			breaker.CauseThreshold, breaker.CauseHint, breaker.CauseProbe, breaker.CauseManual, breaker.CauseBudget, text,
 		}[flags>>2%6],
@@ -64,38 +65,53 @@ func hostileMessages(w writer, name, key, text string, n int, flags uint) []mess
 		s.Name = name + "/" + key
 	}
 	for i := range n % 5 {
-		s.Answers = append(s.Answers, Answer{At: at, Destination: name, Key: key, Job: text, Status: n % 700 * (i % 2), Body: text[:len(text)*i/5], RetryAfter: time.Duration(n)})
+		s.Answers = append(s.Answers, refusal{At: at, Destination: name, Key: key, Job: text, Status: n % 700 * (i % 2), Body: text[:len(text)*i/5], RetryAfter: time.Duration(n)})
 	}
 	span := time.Duration(n) * time.Millisecond
-	return []message{
-		w.incident(s), w.page(s, span), w.recovery(s), w.shortOpened(s), w.shortPage(s, span), w.shortRecovery(s),
-		w.failedBurst(burst{name, n, span, at, text, key}),
-		w.poisonJob(poisoned{name, key, text, n, text, at}),
-		w.oldestPending(overdue{name, at, span, s.Now, n, s.State, s.Until, flag(12), s.Ended}),
-		w.redisLost(outage{text, at, time.Time{}, text}), w.redisBack(outage{text, at, s.Now, text}),
-		w.unreachedDestination(unreached{name, at, s.Now, text, n}),
-		w.undeliveredAlerts(undelivered{n, at, text, key}),
+	list := []*notice.Notice{c.opened(s), c.page(s, span), c.recovered(s), c.reopened(s)}
+	for _, r := range []report{
+		&burst{name, n, span, at, text, key}, &poisoned{name, key, text, n, text, at},
+		&overdue{name, at, span, s.Now, n, s.State, s.Until, flag(12), s.Ended},
+		&outage{text, at, time.Time{}, text}, &outage{text, at, s.Now, text},
+		&unreached{name, at, s.Now, text, n}, &unserved{name, at, s.Now, n}, &undelivered{n, at, text, key},
+	} {
+		list = append(list, r.compose(c))
 	}
+	return list
 }
 
 // hold says what is wrong with what is written of hostile texts.
-func hold(w writer, name, key, text string, n int, flags uint) error {
-	for i, m := range hostileMessages(w, name, key, text, n, flags) {
-		if err := checkMessage(m, w.mentionText()); err != nil {
-			return fmt.Errorf("message %d: %w", i, err)
+func hold(t testing.TB, c composer, mention, name, key, text string, n int, flags uint) error {
+	t.Helper()
+	inMarkup := markupOf(t, mention)
+	for i, one := range hostileNotices(c, name, key, text, n, flags) {
+		for _, webhook := range []bool{false, true} {
+			if err := checkMessage(rendered(t, one, mention, webhook), inMarkup); err != nil {
+				return fmt.Errorf("notice %d, webhook %v: %w", i, webhook, err)
+			}
+		}
+		if one.Kind.Ends() {
+			continue
+		}
+		p := paged(t, one)
+		if len(p.Summary) > 1024 || p.Summary == "" || !utf8.ValidString(p.Summary) {
+			return fmt.Errorf("summary of %d bytes: %.100q", len(p.Summary), p.Summary)
+		}
+		raw, err := json.Marshal(p.Details)
+		if err != nil || len(readable.Replace(string(raw))) > 10_000 || !json.Valid(raw) {
+			return fmt.Errorf("details of %d bytes: %w", len(raw), err)
 		}
 	}
-	s := situation{Destination: name, Name: name, Cause: text, Reason: text, By: text, Incident: text, State: breaker.State(flags % 3)}
-	s.Answers = []Answer{{Body: text}}
-	summary := w.pagerSummary(s, time.Minute)
-	if len(summary) > mostSummary || summary == "" || !utf8.ValidString(summary) {
-		return fmt.Errorf("summary of %d bytes: %.100q", len(summary), summary)
-	}
-	raw, err := json.Marshal(w.pagerDetails(s))
-	if err != nil || len(raw) > 10_000 || !json.Valid(raw) {
-		return fmt.Errorf("details of %d bytes: %w", len(raw), err)
-	}
 	return nil
+}
+
+// markupOf is a configured mention in Slack's markup, "" if it is not valid: all that
+// precedes the text of a page.
+func markupOf(t testing.TB, mention string) string {
+	t.Helper()
+	page := (composer{}).page(shopTripped(), 0)
+	before, _ := strings.CutSuffix(rendered(t, page, mention, false).Text, rendered(t, page, "", false).Text)
+	return strings.TrimSpace(before)
 }
 
 func TestHostileTexts(t *testing.T) {
@@ -106,8 +122,8 @@ func TestHostileTexts(t *testing.T) {
 			if flags%997 != uint(i)*47 { // each text meets enough of all combinations
 				continue
 			}
-			w := writer{"https://tidegate.example.com", []string{"", "@here", "@ann", "U1", text}[flags%5]}
-			if err := hold(w, text, text, text, int(flags)*7, flags); err != nil {
+			mention := []string{"", "@here", "@ann", "U1", text}[flags%5]
+			if err := hold(t, composer{"https://tidegate.example.com"}, mention, text, text, text, int(flags)*7, flags); err != nil {
 				t.Fatalf("text %d %.60q, flags %b: %v", i, text, flags, err)
 			}
 		}
@@ -123,11 +139,7 @@ func FuzzMessages(f *testing.F) {
 		f.Add(text, text, "rate limited", text, text, -i, uint(i*1031))
 	}
 	f.Fuzz(func(t *testing.T, name, key, text, mention, address string, n int, flags uint) {
-		w := writer{address, mention}
-		if m := w.mentionText(); m != "" && !mentionName.MatchString(m) && !mentionMarkup.MatchString(m) {
-			t.Errorf("mention %q", m)
-		}
-		if err := hold(w, name, key, text, n, flags); err != nil {
+		if err := hold(t, composer{address}, mention, name, key, text, n, flags); err != nil {
 			t.Error(err)
 		}
 	})

@@ -5,11 +5,14 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 	"unicode"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"github.com/slack-go/slack"
 )
 
 // allowed is the markup that may be in a text: dates, links to our pages and mentions.
@@ -28,13 +31,11 @@ func checkMessage(m message, mention string) error {
 	if err := checkMarkup(m.Text, mention); err != nil {
 		return err
 	}
-	if len(m.Blocks) == 0 || len(m.Blocks) > 50 {
-		return fmt.Errorf("%d blocks", len(m.Blocks))
+	var list []json.RawMessage
+	if err := json.Unmarshal(m.Blocks, &list); err != nil || len(list) == 0 || len(list) > 50 {
+		return fmt.Errorf("%d blocks: %w", len(list), err)
 	}
-	raw, err := json.Marshal(m.Blocks)
-	if err != nil {
-		return fmt.Errorf("encode: %w", err)
-	}
+	raw := m.Blocks
 	if len(raw) > 40_000 {
 		return fmt.Errorf("%d bytes of blocks", len(raw))
 	}
@@ -172,34 +173,44 @@ func mustBeValid(t testing.TB, m message, mention string) {
 // A validator that finds nothing would hold nothing.
 func TestCheckFinds(t *testing.T) {
 	t.Parallel()
-	for name, build := range map[string]func(*sheet){
-		"mention in mrkdwn":    func(b *sheet) { b.section("see <!channel>") },
-		"mention in rich text": func(b *sheet) { b.rich(richLine(richText("<!channel>"))) },
-		"link":                 func(b *sheet) { b.section("<https://evil.example|Open>") },
-		"not escaped":          func(b *sheet) { b.section("a < b") },
-		"control character":    func(b *sheet) { b.rich(richLine(richText("a\x00b"))) },
-		"bidi override":        func(b *sheet) { b.header("a\u202eb") },
-		"empty text":           func(b *sheet) { b.header("") },
-		"open code":            func(b *sheet) { b.section("a `b") },
-		"long text":            func(b *sheet) { b.rich(richLine(richText(strings.Repeat("a", 3001)))) },
-		"many blocks": func(b *sheet) {
-			for range 51 {
-				b.section("a")
-			}
-		},
+	section := func(text string) slack.Block {
+		return slack.NewSectionBlock(slack.NewTextBlockObject(slack.MarkdownType, text, false, true), nil, nil)
+	}
+	rich := func(text string) slack.Block {
+		return slack.NewRichTextBlock("", slack.NewRichTextSection(slack.NewRichTextSectionTextElement(text, nil)))
+	}
+	header := func(text string) slack.Block {
+		return slack.NewHeaderBlock(slack.NewTextBlockObject(slack.PlainTextType, text, true, false))
+	}
+	of := func(text string, blocks ...slack.Block) message {
+		raw, err := json.Marshal(blocks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return message{text, raw}
+	}
+	for name, block := range map[string]slack.Block{
+		"mention in mrkdwn":    section("see <!channel>"),
+		"mention in rich text": rich("<!channel>"),
+		"link":                 section("<https://evil.example|Open>"),
+		"not escaped":          section("a < b"),
+		"control character":    rich("a\x00b"),
+		"bidi override":        header("a\u202eb"),
+		"empty text":           header(""),
+		"open code":            section("a `b"),
+		"long text":            rich(strings.Repeat("a", 3001)),
 	} {
-		var b sheet
-		build(&b)
-		if checkMessage(compose(&b, "text"), "") == nil {
+		if checkMessage(of("text", block), "") == nil {
 			t.Errorf("%s: found nothing wrong", name)
 		}
 	}
-	var b sheet
-	b.section("fine")
-	if err := checkMessage(compose(&b, "text <!here>"), ""); err == nil {
+	if checkMessage(of("text", slices.Repeat([]slack.Block{section("a")}, 51)...), "") == nil {
+		t.Error("many blocks: found nothing wrong")
+	}
+	if err := checkMessage(of("text <!here>", section("fine")), ""); err == nil {
 		t.Error("mention in the text: found nothing wrong")
 	}
-	if err := checkMessage(compose(&b, "<!here> text"), "<!here>"); err != nil {
+	if err := checkMessage(of("<!here> text", section("fine")), "<!here>"); err != nil {
 		t.Errorf("the configured mention: %v", err)
 	}
 }

@@ -4,46 +4,25 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// Defaults of Options.
-const (
-	DefaultOpenTooLong  = 15 * time.Minute
-	DefaultSlackAPI     = "https://slack.com/api/"
-	DefaultPagerDutyAPI = "https://events.pagerduty.com/v2/enqueue"
-)
+// DefaultOpenTooLong is the default of [Options.OpenTooLong].
+const DefaultOpenTooLong = 15 * time.Minute
 
-// Options say who is told of what. At least Slack or PagerDuty has to be set.
+// Options configure alerting.
 type Options struct {
-	// SlackToken is the bot token (xoxb-…) of a Slack app in SlackChannel, a name
-	// ("#publishing") or an id. It needs the scope chat:write; with channels:read a
-	// wrong channel is found at the start, with channels:history no message is posted
-	// twice even where Slack's answer was lost.
-	SlackToken, SlackChannel string
-	// SlackWebhook is an incoming webhook of Slack. Through it, messages cannot be
-	// updated and have no threads: each step is a short message of its own. With a
-	// token, the webhook gets what the token may not post (revoked, channel gone).
-	SlackWebhook string
-	// SlackAPI is the base of Slack's methods. Default https://slack.com/api/.
-	SlackAPI string
+	// Notifiers notify people; at least one is required. Incidents go to all of them, a
+	// notice that belongs to no incident to all that are not pagers, or to the pagers if
+	// there are no others.
+	Notifiers []notice.Notifier
 	// OpenTooLong is how long a breaker is open before on-call is paged. Default 15
 	// minutes; negative: never.
 	OpenTooLong time.Duration
-	// Mention is who is mentioned by a page in Slack: @name, @here, @channel, @everyone,
-	// the id of a user (U…, W…) or of a user group (S…), or any of them in Slack's own
-	// form (<@U…>, <!subteam^S…>, <!here>).
-	Mention string
-	// PagerDutyKey is the routing key of a PagerDuty service (Events API v2).
-	PagerDutyKey string
-	// PagerDutyAPI is the full URL that its events are posted to. Default
-	// https://events.pagerduty.com/v2/enqueue.
-	PagerDutyAPI string
 	// FailedBurst jobs of one destination that fail within FailedWithin are an alert.
 	// 0: they are not.
 	FailedBurst  int
@@ -59,24 +38,9 @@ type Options struct {
 	Logger *slog.Logger
 	// Worker names this process. Default: [breaker.ProcessName].
 	Worker string
-	// OnDelivery, if set, is told of each message, update or event that was sent to
-	// people, or could not be. It is called by several goroutines at once and must return
-	// quickly.
-	OnDelivery func(Delivery)
-	// Transport makes the HTTP calls. Default: one of its own.
-	Transport http.RoundTripper
 }
 
 func (o Options) withDefaults() Options {
-	if o.SlackAPI == "" {
-		o.SlackAPI = DefaultSlackAPI
-	}
-	if !strings.HasSuffix(o.SlackAPI, "/") {
-		o.SlackAPI += "/"
-	}
-	if o.PagerDutyAPI == "" {
-		o.PagerDutyAPI = DefaultPagerDutyAPI
-	}
 	if o.OpenTooLong == 0 {
 		o.OpenTooLong = DefaultOpenTooLong
 	}
@@ -90,25 +54,18 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// validate returns all that is wrong, without secrets.
+// validate returns all problems.
 func (o Options) validate() error {
 	var errs []error
-	if (o.SlackToken == "") != (o.SlackChannel == "") {
-		errs = append(errs, errors.New("a Slack token and a Slack channel need each other"))
+	if len(o.Notifiers) == 0 {
+		errs = append(errs, errors.New("no notifier is set"))
 	}
-	if o.SlackToken == "" && o.SlackWebhook == "" && o.PagerDutyKey == "" {
-		errs = append(errs, errors.New("nobody to tell: set a Slack token and channel, a Slack webhook or a PagerDuty key"))
-	}
-	for _, u := range []struct{ what, value string }{
-		{"the Slack API", o.SlackAPI}, {"the Slack webhook", o.SlackWebhook}, {"the PagerDuty API", o.PagerDutyAPI},
-	} {
-		if u.value == "" {
-			continue
+	names := map[string]bool{}
+	for _, n := range o.Notifiers {
+		if names[n.Name()] {
+			errs = append(errs, fmt.Errorf("two notifiers are called %s", n.Name()))
 		}
-		parsed, err := url.Parse(u.value)
-		if err != nil || parsed.Host == "" || parsed.Scheme != "http" && parsed.Scheme != "https" {
-			errs = append(errs, fmt.Errorf("the URL of %s is not an absolute http or https URL", u.what))
-		}
+		names[n.Name()] = true
 	}
 	if o.FailedBurst < 0 || o.FailedBurst > 0 && o.FailedWithin < time.Second {
 		errs = append(errs, errors.New("a burst is one or more failed jobs within at least a second"))
@@ -119,4 +76,48 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-func (o *Options) slack() bool { return o.SlackToken != "" || o.SlackWebhook != "" }
+// notifier returns a notifier by its name, nil if this worker has none.
+func (o *Options) notifier(name string) notice.Notifier {
+	for _, n := range o.Notifiers {
+		if n.Name() == name {
+			return n
+		}
+	}
+	return nil
+}
+
+// label is what people call a notifier.
+func (o *Options) label(name string) string {
+	if n := o.notifier(name); n != nil {
+		return n.Label()
+	}
+	return name
+}
+
+// names are those of the notifiers that are pagers, or of those that are not.
+func (o *Options) names(pagers bool) []string {
+	var out []string
+	for _, n := range o.Notifiers {
+		if n.Pager() == pagers {
+			out = append(out, n.Name())
+		}
+	}
+	return out
+}
+
+// followers are the notifiers that get incidents.
+func (o *Options) followers() []string {
+	out := o.names(false)
+	if o.OpenTooLong > 0 {
+		out = append(out, o.names(true)...)
+	}
+	return out
+}
+
+// receivers are the notifiers that get notices which belong to no incident.
+func (o *Options) receivers() []string {
+	if out := o.names(false); len(out) > 0 {
+		return out
+	}
+	return o.names(true)
+}

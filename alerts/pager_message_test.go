@@ -1,7 +1,6 @@
 package alerts
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -10,7 +9,7 @@ import (
 
 func TestPagerSummary(t *testing.T) {
 	t.Parallel()
-	w := writer{mention: "@here"}
+	c := composer{}
 	late := changed(shopProbeFailed(), func(s *situation) { s.Now = afterNoon(15 * time.Minute) })
 	for _, row := range []struct {
 		name string
@@ -22,19 +21,17 @@ func TestPagerSummary(t *testing.T) {
 		{"flapping", shopFlaps(), "shop has been hitting its limit for 9 min: 14 × 429; 1,204 jobs wait; 17 expire before then; next try at 12:14:00 UTC"},
 		{"markup", changed(shopTripped(), func(s *situation) { s.Reason = "<a> & @b" }), "shop: open by hand for 10 s, by ann@laptop (<a> & @b); 1 job waits; it stays open until it is reset"},
 	} {
-		if got := w.pagerSummary(row.s, 15*time.Minute); got != row.want {
+		if got := paged(t, c.page(row.s, 15*time.Minute)).Summary; got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
-	}
-	if got := cutSummary(strings.Repeat("😀", 300)); len(got) != 255*4+len("…") {
-		t.Errorf("cut to %d bytes: …%q", len(got), got[len(got)-8:])
 	}
 }
 
 func TestPagerDetails(t *testing.T) {
 	t.Parallel()
-	w := writer{publicURL: "https://tidegate.example.com"}
-	got := w.pagerDetails(shopHinted())
+	c := composer{publicURL: "https://tidegate.example.com"}
+	hinted, tripped, limited := shopHinted(), shopTripped(), keysLimited()
+	got := c.details(&hinted)
 	want := map[string]any{
 		"breaker": "shop", "destination": "shop", "state": "OPEN", "lasted": "10 s", "openings": 1, "failed_probes": 0,
 		"wasted_calls": 1, "rescheduled_jobs": 1, "since": "2026-11-21T12:00:00Z", "until": "2026-11-21T12:12:30Z",
@@ -52,10 +49,10 @@ func TestPagerDetails(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("details (-want +got):\n%s", diff)
 	}
-	if got := w.pagerDetails(shopTripped())["until"]; got != "it is reset" {
+	if got := c.details(&tripped)["until"]; got != "it is reset" {
 		t.Errorf("tripped until %v", got)
 	}
-	keys := w.pagerDetails(keysLimited())
+	keys := c.details(&limited)
 	if keys["keys_limited"] != 12 || keys["state"] != nil {
 		t.Errorf("of keys: %v", keys)
 	}

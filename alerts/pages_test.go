@@ -11,12 +11,12 @@ import (
 	"github.com/tidegate/tidegate/internal/fakepager"
 )
 
-func withoutSlack(o *Options) { o.SlackToken, o.SlackChannel = "", "" }
+func withoutSlack(o *setup) { o.Slack.Token, o.Slack.Channel = "", "" }
 
 // What PagerDuty gets.
 func TestPageInPagerDuty(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, func(o *Options) { o.PublicURL = "https://tidegate.example/" })
+	b := newBench(t, 1, func(o *setup) { o.PublicURL = "https://tidegate.example/" })
 	id := b.trip("shop")
 	b.play(15 * time.Minute)
 	events := b.pager.Events()
@@ -136,7 +136,7 @@ func TestPagerDutyOnly(t *testing.T) {
 	b := newBench(t, 2, withoutSlack)
 	id := b.trip("shop")
 	b.settle()
-	same(t, "waiting", []string{fmt.Sprintf("%s.page-%d.pager +15m0s", id, start.Add(15*time.Minute).Unix())}, b.waiting())
+	same(t, "waiting", []string{fmt.Sprintf("%s.page-%d.pagerduty +15m0s", id, start.Add(15*time.Minute).Unix())}, b.waiting())
 	b.play(20 * time.Minute)
 	b.reset("shop")
 	b.play(time.Hour)
@@ -153,7 +153,7 @@ func TestPagerDutyOnly(t *testing.T) {
 
 func TestPagingSwitchedOff(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, func(o *Options) { o.OpenTooLong = -1 })
+	b := newBench(t, 1, func(o *setup) { o.OpenTooLong = -1 })
 	id := b.trip("shop")
 	b.play(24 * time.Hour)
 	b.reset("shop")
@@ -195,7 +195,7 @@ func TestTokenExchangedForAWebhook(t *testing.T) {
 	id := b.trip("shop")
 	b.settle()
 	b.workers = nil
-	b.worker(withoutPager, func(o *Options) { withoutSlack(o); o.SlackWebhook = b.slack.WebhookURL() })
+	b.worker(withoutPager, func(o *setup) { withoutSlack(o); o.Slack.Webhook = b.slack.WebhookURL() })
 	b.play(15 * time.Minute)
 	b.reset("shop")
 	b.play(time.Hour)
@@ -213,11 +213,11 @@ func TestPageIsMoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 1, func(o *Options) { o.OpenTooLong = test.from })
+			b := newBench(t, 1, func(o *setup) { o.OpenTooLong = test.from })
 			id := b.trip("shop")
 			b.play(5 * time.Minute)
 			b.workers = nil
-			b.worker(func(o *Options) { o.OpenTooLong = test.to })
+			b.worker(func(o *setup) { o.OpenTooLong = test.to })
 			b.lookAround()
 			b.play(2 * time.Hour)
 			same(t, "pages", []string{fmt.Sprintf("trigger %s +%v", id, test.want)}, b.paged())
@@ -233,7 +233,7 @@ func TestPageIsMoved(t *testing.T) {
 // waits for it.
 func TestPageRingsTooEarly(t *testing.T) {
 	t.Parallel()
-	for _, to := range []string{"", ".pager"} {
+	for _, to := range []string{".slack", ".pagerduty"} {
 		b := newBench(t, 1)
 		id := b.trip("shop")
 		b.play(15*time.Minute - time.Second)

@@ -8,7 +8,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakeslack"
 )
 
 // redisBench is some workers that ask a Redis which is lost when the test says so.
@@ -18,12 +20,12 @@ type redisBench struct {
 	watches []*redisWatch
 }
 
-func newRedisBench(t *testing.T, n int, change ...func(*Options)) *redisBench {
+func newRedisBench(t *testing.T, n int, change ...func(*setup)) *redisBench {
 	t.Helper()
 	r := &redisBench{bench: newBench(t, n, change...)}
 	for _, a := range r.workers {
 		r.watches = append(r.watches, &redisWatch{
-			a: a, now: r.clock.Now, wait: func(context.Context, time.Duration) {},
+			a: a, now: r.clock.Now, roots: map[string]*notice.Root{}, wait: func(context.Context, time.Duration) {},
 			ping: func(context.Context) error {
 				if r.down {
 					return errors.New("dial tcp: connection refused")
@@ -134,8 +136,10 @@ func TestRedisAndSlackLost(t *testing.T) {
 // With a webhook, each worker tells for itself, and once.
 func TestRedisLostThroughAWebhook(t *testing.T) {
 	t.Parallel()
-	r := newRedisBench(t, 1, withoutPager, func(o *Options) { withoutSlack(o); o.SlackWebhook = o.SlackAPI })
-	r.workers[0].hook.url = r.slack.WebhookURL()
+	r := newRedisBench(t, 1, withoutPager, func(o *setup) {
+		withoutSlack(o)
+		o.Slack.Webhook = strings.TrimSuffix(o.Slack.API, "/api/") + "/services/T000/B000/" + fakeslack.DefaultSecret
+	})
 	r.down = true
 	for at := time.Duration(0); at < 5*time.Minute; at += 5 * time.Second {
 		r.look(at)

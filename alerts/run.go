@@ -11,38 +11,40 @@ import (
 )
 
 const (
-	// tellEvery is how often failed jobs are counted together.
-	tellEvery = time.Second
-	// callRedis bounds what is told to Redis at once.
+	// countEvery is how often failed jobs are counted together.
+	countEvery = time.Second
+	// callRedis bounds what is written to Redis at once.
 	callRedis = 5 * time.Second
-	// repeatAfter is the pause after Redis has not taken something.
+	// repeatAfter is the pause after Redis has refused something.
 	repeatAfter = time.Second
-	// restFor is the least time between two times that Redis is told of what happens.
+	// restFor is the least time between two writes of what happens.
 	restFor = 100 * time.Millisecond
-	// lookEvery is how often one of the workers looks for what nobody has told.
-	lookEvery = time.Minute
+	// scanEvery is how often one of the workers looks for alerts that were missed, and for
+	// destinations without workers; checkEvery for jobs that wait too long.
+	scanEvery  = time.Minute
+	checkEvery = 30 * time.Second
 )
 
 // Run watches until ctx ends: it turns what [Alerts.OnEvent], [Alerts.OnJob] and
-// [Alerts.OnAnswer] have taken note of into alerts, and looks for what nobody reports.
-// At its start it checks what is configured, and makes up for what happened while
-// nobody watched. Whatever goes wrong is logged; it returns nil.
+// [Alerts.OnAnswer] have noted into alerts, and looks for what no event reports. At its
+// start it checks the settings, and makes up for what happened while no worker watched.
+// Errors are logged; it returns nil.
 func (a *Alerts) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
-	work.Go(func() { a.sayProblems(ctx) })
+	work.Go(func() { a.logProblems(ctx) })
 	work.Go(func() { a.watchRedis(ctx) })
-	work.Go(func() { a.repeat(ctx, a.ends.wake, tellEvery, a.sendAnswers) })
-	work.Go(func() { a.repeat(ctx, nil, tellEvery, a.sendEnds) })
-	work.Go(func() { a.repeat(ctx, nil, lookForOverdue, a.tellOverdue) })
-	work.Go(func() { a.repeat(ctx, nil, lookForOverdue, a.notifyUnreachable) })
-	work.Go(func() { a.repeat(ctx, nil, lookEvery, a.lookAround) })
-	work.Go(func() { a.repeat(ctx, nil, lookEvery, a.notifyUnserved) })
+	work.Go(func() { a.repeat(ctx, a.observed.wake, countEvery, a.sendAnswers) })
+	work.Go(func() { a.repeat(ctx, nil, countEvery, a.sendFailed) })
+	work.Go(func() { a.repeat(ctx, nil, checkEvery, a.notifyOverdue) })
+	work.Go(func() { a.repeat(ctx, nil, checkEvery, a.notifyUnreachable) })
+	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.scan) })
+	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.notifyUnserved) })
 	a.repeat(ctx, a.due.wake, time.Hour, a.sendTriggers)
-	// What has just happened is somebody else's to deliver.
+	// What has just happened, another worker delivers.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), repeatAfter)
 	defer cancel()
-	_ = errors.Join(a.sendTriggers(last), a.sendAnswers(last), a.sendEnds(last)) // others know, or will find out
+	_ = errors.Join(a.sendTriggers(last), a.sendAnswers(last), a.sendFailed(last)) // others know, or will find out
 	return nil
 }
 
@@ -83,10 +85,9 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return true
 }
 
-// lookAround has people brought up to date about what nobody may have told: what has
-// happened while no worker watched, or got lost on the way; and about numbers that have
-// changed. One of the workers does so each minute, and notes that somebody watches.
-func (a *Alerts) lookAround(ctx context.Context) error {
+// scan alerts of what may have been missed: what happened while no worker watched, or got
+// lost on the way; and of numbers that have changed. One of the workers does so each minute.
+func (a *Alerts) scan(ctx context.Context) error {
 	now, err := a.now(ctx)
 	if err != nil {
 		return err
@@ -96,23 +97,23 @@ func (a *Alerts) lookAround(ctx context.Context) error {
 		return err
 	}
 	a.mu.Lock()
-	first := !a.looked
-	a.looked = true
+	first := !a.scanned
+	a.scanned = true
 	a.mu.Unlock()
 	var errs []error
 	for _, destination := range a.o.Destinations {
-		// Each worker looks when it starts: what happened just before nobody may have heard.
-		mine, err := a.store.once(ctx, lookEvery-time.Second, "look", destination)
+		// Each worker scans when it starts: what happened just before may have been missed.
+		mine, err := a.store.once(ctx, scanEvery-time.Second, "scan", destination)
 		if err == nil && (mine || first) {
-			err = a.lookAt(ctx, destination, since, now)
+			err = a.scanDestination(ctx, destination, since, now)
 		}
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// lookAt has people brought up to date about a destination if there is anything to tell.
-func (a *Alerts) lookAt(ctx context.Context, destination string, since, now time.Time) error {
+// scanDestination makes alerts of a destination if there is anything new.
+func (a *Alerts) scanDestination(ctx context.Context, destination string, since, now time.Time) error {
 	all, err := breaker.List(ctx, a.rdb, destination)
 	if err != nil {
 		return err
@@ -125,21 +126,22 @@ func (a *Alerts) lookAt(ctx context.Context, destination string, since, now time
 	if err != nil {
 		return err
 	}
-	c := known.last()
-	untold := c != nil && (a.o.slack() && !c.Told || a.pages() && !c.Paged)
+	t := known.last()
+	followers, channels := a.o.followers(), a.o.names(false)
+	missing := t != nil && !t.Done.all(followers)
 	for _, in := range last {
-		unheard := c == nil || in.ID != c.Incident
-		untold = untold || unheard && (in.Ended.IsZero() || in.Ended.After(since) && now.Sub(in.Ended) < news)
+		unknown := t == nil || in.ID != t.Incident
+		missing = missing || unknown && (in.Ended.IsZero() || in.Ended.After(since) && now.Sub(in.Ended) < news)
 	}
-	if untold || all[0].State != breaker.Closed {
-		a.due.add(a.incidentTriggers(destination, destination, "look-"+timeID(now), time.Time{})...)
+	if missing || all[0].State != breaker.Closed {
+		a.due.add(a.incidentTriggers(followers, destination, destination, "scan-"+timeID(now), time.Time{})...)
 	}
 	keys, _, err := load[keysSubject](ctx, a.store, key("subject", destination+allKeys))
 	if err != nil {
 		return err
 	}
-	if a.o.slack() && (len(all) > 1 || keys.Case != nil && !keys.Case.Told) {
-		a.due.add(keysTrigger(destination, time.Time{}, now))
+	if len(all) > 1 || keys.Thread != nil && !keys.Thread.Done.all(channels) {
+		a.due.add(a.keysTriggers(destination, time.Time{}, now)...)
 	}
 	return nil
 }

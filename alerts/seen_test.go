@@ -24,7 +24,7 @@ func (b *bench) channel() []seen {
 		id := "webhook"
 		if m.Metadata != nil {
 			id, _ = m.Metadata.EventPayload["id"].(string)
-			if m.Metadata.EventType != metadataType {
+			if m.Metadata.EventType != "tidegate_alert" {
 				b.t.Errorf("metadata of type %q", m.Metadata.EventType)
 			}
 		}

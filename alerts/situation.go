@@ -13,14 +13,11 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// mostKeysNamed is how many keys a message names.
-const mostKeysNamed = 10
-
-// situation reads what a message about a case tells. Only the newest case can be open.
-func (a *Alerts) situation(ctx context.Context, name string, c *incidentCase, newest bool, now time.Time) (*situation, error) {
+// situation reads what a notice of a thread holds. Only the newest thread can be open.
+func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest bool, now time.Time) (*situation, error) {
 	sum := c.Before.plus(c.Last)
 	s := &situation{
-		Now: now, Destination: name, Name: name, Case: c.ID, Incident: c.Incident,
+		Now: now, Destination: name, Name: name, Thread: c.ID, Incident: c.Incident,
 		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By,
 		Since: c.Since, Ended: c.Ended, EndedBy: c.EndedBy, Openings: c.Openings,
 		Probes: sum.Probes, Wasted: sum.Wasted, Rescheduled: sum.Rescheduled,
@@ -40,7 +37,7 @@ func (a *Alerts) situation(ctx context.Context, name string, c *incidentCase, ne
 		return nil, fmt.Errorf("alerts: %w", err)
 	}
 	if status.State == breaker.Closed {
-		return s, nil // it has closed just now: the next job tells
+		return s, nil // it has closed just now: the next job reports that
 	}
 	s.State, s.Until = status.State, status.OpenUntilRedis
 	s.Rescheduled = c.Before.Rescheduled + max(c.Last.Rescheduled, status.Rescheduled)
@@ -68,19 +65,19 @@ func (a *Alerts) readBacklog(ctx context.Context, s *situation) error {
 	return nil
 }
 
-// answersSince are the refusals that belong to a case: some came before it opened.
-func (a *Alerts) answersSince(ctx context.Context, name string, since time.Time) ([]Answer, error) {
+// answersSince are the refusals that belong to a thread: some came before it opened.
+func (a *Alerts) answersSince(ctx context.Context, name string, since time.Time) ([]refusal, error) {
 	all, err := a.store.answers(ctx, name)
 	if err != nil {
 		return nil, err
 	}
-	return slices.DeleteFunc(all, func(x Answer) bool { return x.At.Before(since.Add(-10 * time.Minute)) }), nil
+	return slices.DeleteFunc(all, func(x refusal) bool { return x.At.Before(since.Add(-10 * time.Minute)) }), nil
 }
 
-// keysSituation reads what the message about a destination's keys tells.
-func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysCase, open []breaker.Status, seen keysSeen, now time.Time) (*situation, error) {
+// keysSituation reads what a notice of a destination's keys holds.
+func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysThread, open []breaker.Status, seen keysSeen, now time.Time) (*situation, error) {
 	s := &situation{
-		Now: now, Destination: destination, Name: destination + allKeys, Case: c.ID,
+		Now: now, Destination: destination, Name: destination + allKeys, Thread: c.ID,
 		State: breaker.Closed, Since: c.Since, Ended: c.Ended, Openings: 1,
 		Backlog: -1, Expiring: -1, KeysOpen: len(open), KeysSeen: max(seen.Incidents, len(open)),
 		Probes: seen.Probes, Wasted: seen.Wasted, Rescheduled: seen.Rescheduled,
@@ -98,7 +95,7 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysC
 		s.Probes += o.Probes
 		s.Wasted += o.Wasted
 		s.Rescheduled += o.Rescheduled
-		if i >= mostKeysNamed {
+		if i >= maxKeys {
 			continue
 		}
 		_, key, err := breaker.ParseName(o.Name)

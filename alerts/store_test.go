@@ -44,7 +44,7 @@ func TestStaleIncidentsEndNothing(t *testing.T) {
 	b.reset("shop")
 	b.play(time.Hour)
 	h := &before{argument: "breaker-history"}
-	a, err := New(connect(t, b.addr, b.db, b.clock, h), configured(b))
+	a, err := New(connect(t, b.addr, b.db, b.clock, h), configured(b).options(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -74,12 +74,12 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := b.rdb.Set(t.Context(), troubleKey(toSlack), raw, 0).Err(); err != nil {
+			if err := b.rdb.Set(t.Context(), failureKey("slack"), raw, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			b.lookAround()
 			id := b.trip("shop")
-			if err := b.rdb.Set(t.Context(), key("said", id), raw, 0).Err(); err != nil {
+			if err := b.rdb.Set(t.Context(), key("thread", "slack", id), raw, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			b.trip("shop/ann")
@@ -168,12 +168,12 @@ func TestSecretsStaySecret(t *testing.T) {
 			t.Run(fmt.Sprint(i, " with status ", status), func(t *testing.T) {
 				t.Parallel()
 				b := newBench(t, 0)
-				b.worker(func(o *Options) {
-					o.SlackToken, o.PagerDutyKey = token, routing
-					o.SlackWebhook = strings.TrimSuffix(b.slack.APIURL(), "/api/") + "/services/T0/B0/" + canary
+				b.worker(func(o *setup) {
+					o.Slack.Token, o.Pager.Key = token, routing
+					o.Slack.Webhook = strings.TrimSuffix(b.slack.APIURL(), "/api/") + "/services/T0/B0/" + canary
 				})
 				b.line.instead = answer(status, body, "Location", "/services/T0/B0/"+canary, "Retry-After", canary) //nolint:bodyclose // the caller's to close
-				b.workers[0].sayProblems(t.Context())
+				b.workers[0].logProblems(t.Context())
 				b.call("shop", breaker.RateLimited(0))
 				for _, at := range []time.Duration{0, 6 * time.Minute, 15 * time.Minute, 25 * time.Hour} {
 					b.moveTo(start.Add(at))

@@ -136,7 +136,7 @@ func TestChannelThatTheAppCannotSee(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 0)
 	b.slack.SetChannel(fakeslack.Channel{ID: "C0PRIVATE1", Name: "private", Private: true})
-	b.worker(withoutPager, func(o *Options) { o.SlackChannel = "#private" })
+	b.worker(withoutPager, func(o *setup) { o.Slack.Channel = "#private" })
 	b.slack.SetFault(fakehttp.WithStatus(503).Times(1))
 	id := b.trip("shop")
 	b.play(time.Minute)
@@ -147,7 +147,7 @@ func TestChannelThatTheAppCannotSee(t *testing.T) {
 // PagerDuty has the fourth.
 func TestPagerDutyDoesNotWaitForSlack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, func(o *Options) { o.OpenTooLong = time.Nanosecond })
+	b := newBench(t, 1, func(o *setup) { o.OpenTooLong = time.Nanosecond })
 	entered, release := make(chan struct{}, 100), make(chan struct{})
 	b.line.instead = func(req *http.Request) (*http.Response, error) {
 		if !strings.Contains(req.URL.Path, "/api/") {
@@ -165,11 +165,11 @@ func TestPagerDutyDoesNotWaitForSlack(t *testing.T) {
 	var hanging sync.WaitGroup
 	putOff := make(chan error, len(b.tasks))
 	for _, task := range b.tasks {
-		if task.job.Key == toSlack {
+		if task.job.Key == "slack" {
 			hanging.Go(func() { putOff <- b.workers[0].Publish(t.Context(), task.job) })
 		}
 	}
-	for range Concurrency - 1 {
+	for range concurrency - 1 {
 		<-entered
 	}
 	for range 37 {
@@ -179,7 +179,7 @@ func TestPagerDutyDoesNotWaitForSlack(t *testing.T) {
 		}
 	}
 	for _, task := range b.tasks {
-		if task.job.Key == toPager {
+		if task.job.Key == "pagerduty" {
 			if err := b.workers[0].Publish(t.Context(), task.job); err != nil {
 				t.Errorf("%s: %v", task.job.ID, err)
 			}

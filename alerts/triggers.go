@@ -11,10 +11,10 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// What an alert job is for.
+// What an alert job does.
 const (
-	kindIncident = "incident" // bring people up to date about a subject
-	kindNotice   = "notice"   // tell them one thing
+	kindIncident = "incident" // sends what is new of a subject
+	kindNotice   = "notice"   // sends one notice
 )
 
 // alertJob is the payload of an alert job.
@@ -27,21 +27,55 @@ type alertJob struct {
 	Incident string `json:"incident,omitempty"`
 	// Heard is when a key has opened.
 	Heard time.Time `json:"heard,omitzero"`
-	// Notice is what to tell.
-	Notice *notice `json:"notice,omitempty"`
+	// Single is the notice to send.
+	Single *singleJob `json:"single,omitempty"`
+}
+
+// singleJob is a notice that belongs to no incident; exactly one of the pointers is set.
+type singleJob struct {
+	ID          string       `json:"id"`
+	Burst       *burst       `json:"burst,omitempty"`
+	Poison      *poisoned    `json:"poison,omitempty"`
+	Overdue     *overdue     `json:"overdue,omitempty"`
+	Unreached   *unreached   `json:"unreached,omitempty"`
+	Unserved    *unserved    `json:"unserved,omitempty"`
+	Undelivered *undelivered `json:"undelivered,omitempty"`
+	// Of is the notifier whose present failure it reports, by the name of ID; the failure
+	// may be over when the notice is sent.
+	Of string `json:"of,omitempty"`
+}
+
+// report is what the notice reports, nil if it is empty.
+func (s *singleJob) report() report {
+	switch {
+	case s.Burst != nil:
+		return s.Burst
+	case s.Poison != nil:
+		return s.Poison
+	case s.Overdue != nil:
+		return s.Overdue
+	case s.Unreached != nil:
+		return s.Unreached
+	case s.Unserved != nil:
+		return s.Unserved
+	case s.Undelivered != nil:
+		return s.Undelivered
+	}
+	return nil
 }
 
 // trigger is an alert job to be.
 type trigger struct {
-	id  string
-	key string
-	at  time.Time // zero: now
-	job alertJob
+	id     string
+	key    string // the notifier
+	urgent bool
+	at     time.Time // zero: now
+	job    alertJob
 }
 
 func (t trigger) spec() *jobs.Spec {
 	options := []jobs.Option{jobs.ID(t.id), jobs.Key(t.key)}
-	if t.key == toPager {
+	if t.urgent {
 		options = append(options, jobs.Prioritize(jobs.PriorityHigh))
 	}
 	if !t.at.IsZero() {
@@ -50,8 +84,8 @@ func (t trigger) spec() *jobs.Spec {
 	return jobs.New(Destination, t.job, options...)
 }
 
-// Each of the first failed probes of an incident is shown at once, those after them are
-// summed up.
+// The first failed probes of an incident are shown one by one, those after them are summed
+// up.
 const (
 	probesEach  = 20
 	probesEvery = 30 * time.Second
@@ -60,9 +94,9 @@ const (
 // keysEvery is how often at most the message about a destination's keys is renewed.
 const keysEvery = 5 * time.Second
 
-// mostTriggers bounds what is remembered while Redis is away. What is dropped is made
-// up for: each job brings people up to date about all that has happened.
-const mostTriggers = 10_000
+// maxTriggers bounds what is kept while Redis is away. What is dropped is made up for:
+// each job sends all that is new.
+const maxTriggers = 10_000
 
 // triggers are alert jobs that Redis has not got yet. All workers make the same ones,
 // with the same ids, so that each comes to be once.
@@ -70,7 +104,7 @@ type triggers struct {
 	mu    sync.Mutex
 	list  []trigger
 	known map[string]bool
-	// keys are incidents of keys that were heard of, by destination.
+	// keys are incidents of keys, by destination.
 	keys keyIncidents
 	wake chan struct{}
 }
@@ -82,7 +116,7 @@ func newTriggers() triggers {
 func (t *triggers) add(more ...trigger) {
 	t.mu.Lock()
 	for _, one := range more {
-		if !t.known[one.id] && len(t.list) < mostTriggers {
+		if !t.known[one.id] && len(t.list) < maxTriggers {
 			t.known[one.id] = true
 			t.list = append(t.list, one)
 		}
@@ -104,16 +138,15 @@ func (t *triggers) take() (list []trigger, keys keyIncidents) {
 	return list, keys
 }
 
-// heard notes incidents of keys.
-func (t *triggers) heard(more keyIncidents) {
+// noteKeys adds incidents of keys.
+func (t *triggers) noteKeys(more keyIncidents) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.keys.add(more)
 }
 
-// OnEvent takes note of a transition of a breaker. It is made for
-// [breaker.Options.OnEvent], in every instance: together they send one alert. It does
-// not block.
+// OnEvent notes a transition of a breaker. It is made for [breaker.Options.OnEvent], in
+// every instance: together they make one alert. It does not block.
 func (a *Alerts) OnEvent(e breaker.Event) {
 	if e.Key != "" {
 		a.onKeyEvent(e)
@@ -121,26 +154,22 @@ func (a *Alerts) OnEvent(e breaker.Event) {
 	}
 	switch {
 	case e.To == breaker.Open && e.From == breaker.Closed:
-		a.due.add(a.incidentTriggers(e.Name, e.Incident, "opened", time.Time{})...)
+		a.due.add(a.incidentTriggers(a.o.followers(), e.Name, e.Incident, "opened", time.Time{})...)
 	case e.To == breaker.Closed && e.From != breaker.Closed:
-		a.due.add(a.incidentTriggers(e.Name, e.Incident, "closed", time.Time{})...)
-	case e.To == breaker.Open && a.o.slack():
-		// PagerDuty has nothing to hear of that.
-		t := trigger{
-			id: fmt.Sprintf("%s.probe-%d", e.Incident, e.Generation), key: toSlack,
-			job: alertJob{Kind: kindIncident, Subject: e.Name, Event: "probe", Incident: e.Incident},
-		}
+		a.due.add(a.incidentTriggers(a.o.followers(), e.Name, e.Incident, "closed", time.Time{})...)
+	case e.To == breaker.Open: // a pager does not show failed probes
+		event, at := fmt.Sprintf("probe-%d", e.Generation), time.Time{}
 		if e.Probes > probesEach {
-			t.at = e.At.Truncate(probesEvery).Add(probesEvery)
-			t.id = fmt.Sprintf("%s.probes-%d", e.Incident, t.at.Unix())
+			at = e.At.Truncate(probesEvery).Add(probesEvery)
+			event = fmt.Sprintf("probes-%d", at.Unix())
 		}
-		a.due.add(t)
+		a.due.add(a.incidentTriggers(a.o.names(false), e.Name, e.Incident, event, at)...)
 	}
 }
 
 // onKeyEvent sums up what happens to the keys of a destination within a few seconds.
 func (a *Alerts) onKeyEvent(e breaker.Event) {
-	if !a.o.slack() || e.To == breaker.HalfOpen {
+	if len(a.o.names(false)) == 0 || e.To == breaker.HalfOpen {
 		return
 	}
 	destination := strings.TrimSuffix(e.Name, "/"+e.Key)
@@ -148,45 +177,62 @@ func (a *Alerts) onKeyEvent(e breaker.Event) {
 	if e.To == breaker.Closed {
 		in = keyIncident{ended: true, counts: counts{e.Probes, e.Wasted, e.Rescheduled}}
 	}
-	a.due.heard(keyIncidents{destination: {e.Incident: in}})
+	a.due.noteKeys(keyIncidents{destination: {e.Incident: in}})
 	var heard time.Time
 	if e.To == breaker.Open && e.From == breaker.Closed {
 		heard = e.At
 	}
-	a.due.add(keysTrigger(destination, heard, e.At))
+	a.due.add(a.keysTriggers(destination, heard, e.At)...)
 }
 
-// keysTrigger is the job that is due at the end of the few seconds around at.
-func keysTrigger(destination string, heard, at time.Time) trigger {
+// keysTriggers are the jobs that are due at the end of the few seconds around at.
+func (a *Alerts) keysTriggers(destination string, heard, at time.Time) []trigger {
 	slot := at.Truncate(keysEvery).Add(keysEvery)
-	return trigger{
-		id: fmt.Sprintf("%s.keys.%d", destination, slot.Unix()), key: toSlack, at: slot,
-		job: alertJob{Kind: kindIncident, Subject: destination + allKeys, Event: "keys", Heard: heard},
-	}
-}
-
-// incidentTriggers are the jobs for each of those who are told of an event.
-func (a *Alerts) incidentTriggers(name, incident, event string, at time.Time) []trigger {
 	var out []trigger
-	job := alertJob{Kind: kindIncident, Subject: name, Event: event, Incident: incident}
-	if a.o.slack() {
-		out = append(out, trigger{id: incident + "." + event, key: toSlack, at: at, job: job})
-	}
-	if a.pages() {
-		out = append(out, trigger{id: incident + "." + event + ".pager", key: toPager, at: at, job: job})
+	for _, name := range a.o.names(false) {
+		out = append(out, trigger{
+			id: fmt.Sprintf("%s.keys.%d.%s", destination, slot.Unix(), name), key: name, at: slot,
+			job: alertJob{Kind: kindIncident, Subject: destination + allKeys, Event: "keys", Heard: heard},
+		})
 	}
 	return out
 }
 
+// incidentTriggers are the jobs of an event, one for each notifier.
+func (a *Alerts) incidentTriggers(notifiers []string, subject, incident, event string, at time.Time) []trigger {
+	var out []trigger
+	for _, name := range notifiers {
+		out = append(out, trigger{
+			id: incident + "." + event + "." + name, key: name, urgent: a.o.notifier(name).Pager(), at: at,
+			job: alertJob{Kind: kindIncident, Subject: subject, Event: event, Incident: incident},
+		})
+	}
+	return out
+}
+
+// singleTriggers are the jobs of a notice that belongs to no incident.
+func (a *Alerts) singleTriggers(id string, s singleJob) []trigger {
+	s.ID = id
+	var out []trigger
+	for _, name := range a.o.receivers() {
+		out = append(out, a.singleTrigger(id, name, s))
+	}
+	return out
+}
+
+func (a *Alerts) singleTrigger(id, name string, s singleJob) trigger {
+	return trigger{id: id + "." + name, key: name, urgent: a.o.notifier(name).Pager(), job: alertJob{Kind: kindNotice, Single: &s}}
+}
+
 // sendTriggers writes what is due to Redis; what could not be written is due again.
 func (a *Alerts) sendTriggers(ctx context.Context) error {
-	// The reasons come before what tells of them.
+	// The reasons come before the alerts that show them.
 	if err := a.sendAnswers(ctx); err != nil {
 		return err
 	}
 	list, keys := a.due.take()
 	if err := a.store.addKeys(ctx, keys); err != nil {
-		a.due.heard(keys)
+		a.due.noteKeys(keys)
 		a.due.add(list...)
 		return err
 	}

@@ -9,6 +9,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/alerts/pagerduty"
+	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/breaker"
 )
 
@@ -56,7 +58,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1)
 	hook := &stuck{make(chan struct{}, 1)}
-	a, err := New(connect(t, b.addr, b.db, hook), func() Options { o := configured(b); bursts(&o); return o }())
+	a, err := New(connect(t, b.addr, b.db, hook), configured(b).options(t, bursts))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,8 +73,8 @@ func TestReportsDoNotBlock(t *testing.T) {
 		for i := range each {
 			a.OnEvent(opened(i))
 			a.OnEvent(breaker.Event{At: start, Name: fmt.Sprintf("d%d/k", i), Key: "k", From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("k", i)})
-			a.OnJob(JobEnd{Destination: fmt.Sprint("d", i), Job: "j", Poison: true, Crashes: 3})
-			a.OnAnswer(Answer{At: start, Destination: fmt.Sprint("d", i), Job: "j", Status: 429})
+			a.noteFailed(failedJob{Destination: fmt.Sprint("d", i), Job: "j", Poison: true, Crashes: 3})
+			a.noteRefusal(refusal{At: start, Destination: fmt.Sprint("d", i), Job: "j", Status: 429})
 		}
 	}()
 	select {
@@ -85,7 +87,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 	// All of it is still there, once Redis answers.
 	a.rdb, a.store.rdb, a.client, a.now = b.rdb, b.rdb, b.workers[0].client, b.workers[0].now
 	for n := 0; ; n++ {
-		if a.sendTriggers(t.Context()) == nil && a.sendEnds(t.Context()) == nil {
+		if a.sendTriggers(t.Context()) == nil && a.sendFailed(t.Context()) == nil {
 			break
 		}
 		if n > 10 {
@@ -98,7 +100,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 		kinds[task.job.Key]++
 	}
 	// For each: opened, the keys, the poison job; and opened for PagerDuty.
-	same(t, "jobs", map[string]int{toSlack: 3 * each, toPager: each}, kinds)
+	same(t, "jobs", map[string]int{"slack": 3 * each, "pagerduty": each}, kinds)
 }
 
 // What is remembered while Redis is away is bounded.
@@ -106,17 +108,17 @@ func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 1, withoutPager)
 	a := b.workers[0]
-	for i := range mostTriggers + 1000 {
+	for i := range maxTriggers + 1000 {
 		a.OnEvent(opened(i))
-		a.OnAnswer(Answer{Destination: fmt.Sprint("d", i), Job: "j"})
+		a.noteRefusal(refusal{Destination: fmt.Sprint("d", i), Job: "j"})
 	}
 	for range 100 {
-		a.OnAnswer(Answer{Destination: "d0", Job: "j"})
+		a.noteRefusal(refusal{Destination: "d0", Job: "j"})
 	}
 	list, _ := a.due.take()
-	same(t, "triggers", mostTriggers, len(list))
-	same(t, "answers", mostNames, len(a.ends.answers))
-	same(t, "answers of one", mostAnswers, len(a.ends.answers["d0/"]))
+	same(t, "triggers", maxTriggers, len(list))
+	same(t, "answers", maxNames, len(a.observed.answers))
+	same(t, "answers of one", maxAnswers, len(a.observed.answers["d0/"]))
 }
 
 // All workers make the same jobs of the same events.
@@ -129,31 +131,31 @@ func TestTriggersOfEvents(t *testing.T) {
 	}{
 		"opened": {
 			breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Open, Incident: "i1", Generation: 5},
-			[]string{"i1.opened slack", "i1.opened.pager pagerduty"},
+			[]string{"i1.opened.slack slack", "i1.opened.pagerduty pagerduty"},
 		},
 		"a failed probe is nothing for PagerDuty": {
 			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Open, Incident: "i1", Generation: 7, Probes: 1},
-			[]string{"i1.probe-7 slack"},
+			[]string{"i1.probe-7.slack slack"},
 		},
 		"many failed probes are summed up": {
 			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Open, Incident: "i1", Generation: 70, Probes: 21},
-			[]string{fmt.Sprintf("i1.probes-%d slack +30s", start.Add(30*time.Second).Unix())},
+			[]string{fmt.Sprintf("i1.probes-%d.slack slack +30s", start.Add(30*time.Second).Unix())},
 		},
 		"closed": {
 			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Closed, Incident: "i1", Generation: 8},
-			[]string{"i1.closed slack", "i1.closed.pager pagerduty"},
+			[]string{"i1.closed.slack slack", "i1.closed.pagerduty pagerduty"},
 		},
 		"half open is nobody's business": {breaker.Event{Name: "shop", From: breaker.Open, To: breaker.HalfOpen, Incident: "i1"}, nil},
 		"a reset of one that is CLOSED":  {breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Closed}, nil},
 		"a key": {
 			breaker.Event{Name: "shop/ann", Key: "ann", From: breaker.Closed, To: breaker.Open, Incident: "i1"},
-			[]string{fmt.Sprintf("shop.keys.%d slack +10s", start.Add(10*time.Second).Unix())},
+			[]string{fmt.Sprintf("shop.keys.%d.slack slack +10s", start.Add(10*time.Second).Unix())},
 		},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			a, err := New(nil, Options{SlackToken: "xoxb-1", SlackChannel: "#a", PagerDutyKey: "k"})
+			a, err := New(nil, (&setup{Slack: slack.Options{Token: "xoxb-1", Channel: "#a"}, Pager: pagerduty.Options{Key: "k"}}).options(t))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -188,7 +190,7 @@ func TestRun(t *testing.T) {
 	a.OnEvent(opened(1))
 	deadline := time.After(10 * time.Second)
 	for {
-		if _, err := a.client.Get(t.Context(), "i1.opened"); err == nil {
+		if _, err := a.client.Get(t.Context(), "i1.opened.slack"); err == nil {
 			break
 		}
 		select {
@@ -202,7 +204,7 @@ func TestRun(t *testing.T) {
 	if err := <-ran; err != nil {
 		t.Errorf("Run: %v", err)
 	}
-	if _, err := a.client.Get(t.Context(), "i2.opened"); err != nil {
+	if _, err := a.client.Get(t.Context(), "i2.opened.slack"); err != nil {
 		t.Errorf("what happened at the end: %v", err)
 	}
 }
@@ -221,7 +223,7 @@ func TestOneWorkerLooksEachMinute(t *testing.T) {
 	}
 	var looks []string
 	for _, task := range b.tasks {
-		if task.job.ID[:9] == "shop.look" {
+		if task.job.ID[:9] == "shop.scan" {
 			looks = append(looks, task.job.ID)
 		}
 	}

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	slackapi "github.com/slack-go/slack"
+
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakeslack"
 )
@@ -179,7 +181,7 @@ func TestRevokedTokenFallsBackToTheWebhook(t *testing.T) {
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = hook.Close() })
-			b.worker(withoutPager, func(o *Options) { o.SlackWebhook = hook.WebhookURL() })
+			b.worker(withoutPager, func(o *setup) { o.Slack.Webhook = hook.WebhookURL() })
 			id := b.trip("shop")
 			b.play(5 * time.Minute)
 			spoil(b)
@@ -219,7 +221,8 @@ func TestMessageIsGone(t *testing.T) {
 		"message deleted": {"#alerts", func(t *testing.T, b *bench) {
 			t.Helper()
 			m := b.slack.Messages()[0]
-			if err := b.workers[0].bot.remove(t.Context(), place{m.Channel, m.TS}); err != nil {
+			api := slackapi.New(fakeslack.DefaultToken, slackapi.OptionAPIURL(b.slack.APIURL()))
+			if _, _, err := api.DeleteMessageContext(t.Context(), m.Channel, m.TS); err != nil {
 				t.Fatal(err)
 			}
 		}, fakeslack.DefaultChannel},
@@ -231,13 +234,13 @@ func TestMessageIsGone(t *testing.T) {
 			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts", Archived: true})
 			b.slack.SetChannel(fakeslack.Channel{ID: second, Name: "alerts-new"})
 			b.workers = nil
-			b.worker(withoutPager, func(o *Options) { o.SlackChannel = second })
+			b.worker(withoutPager, func(o *setup) { o.Slack.Channel = second })
 		}, second},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t, 0)
-			b.worker(withoutPager, func(o *Options) { o.SlackChannel = test.channel })
+			b.worker(withoutPager, func(o *setup) { o.Slack.Channel = test.channel })
 			id := b.trip("shop")
 			b.play(time.Minute)
 			test.spoil(t, b)

@@ -39,7 +39,7 @@ func TestNewsWhileAnotherOneSpeaks(t *testing.T) {
 	b.during("chat.postMessage", func() {
 		b.reset("shop")
 		b.fetch()
-		b.run(b.task(id + ".closed"))
+		b.run(b.task(id + ".closed.slack"))
 	})
 	b.play(time.Minute)
 	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
@@ -59,7 +59,7 @@ func TestStalledWorker(t *testing.T) {
 		id := b.trip("shop")
 		b.during("chat.postMessage", func() {
 			b.moveTo(b.now().Add(stall))
-			t := b.task(id + ".opened")
+			t := b.task(id + ".opened.slack")
 			t.due = b.now()
 			if stall < 20*time.Second {
 				b.run(t) // it is too early to look, and to post
@@ -87,8 +87,8 @@ func TestReopenedWhileTheEndIsTold(t *testing.T) {
 		second := b.trip("shop")
 		b.reset("shop")
 		b.fetch()
-		b.run(b.task(second + ".opened"))
-		b.run(b.task(second + ".closed"))
+		b.run(b.task(second + ".opened.slack"))
+		b.run(b.task(second + ".closed.slack"))
 	})
 	b.play(time.Hour)
 	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1", id + ".recovery-2"}, b.told())

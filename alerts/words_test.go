@@ -8,38 +8,11 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-func TestMentionText(t *testing.T) {
-	t.Parallel()
-	for in, want := range map[string]string{
-		"":                      "",
-		"@here":                 "<!here>",
-		"@channel":              "<!channel>",
-		"@everyone":             "<!everyone>",
-		"@oncall":               "@oncall",
-		" @jean-luc.p ":         "@jean-luc.p",
-		"U0123ABCD":             "<@U0123ABCD>",
-		"W0123ABCD":             "<@W0123ABCD>",
-		"S0123ABCD":             "<!subteam^S0123ABCD>",
-		"<@U0123ABCD>":          "<@U0123ABCD>",
-		"<!subteam^S0123ABCD>":  "<!subteam^S0123ABCD>",
-		"<!here>":               "<!here>",
-		"<!channel> hello":      "",
-		"<https://e.example|x>": "",
-		"oncall":                "",
-		"@on call":              "",
-		"U0123ABCD>":            "",
-	} {
-		if got := (writer{mention: in}).mentionText(); got != want {
-			t.Errorf("%q: %q, want %q", in, got, want)
-		}
-	}
-}
-
 func TestRefusals(t *testing.T) {
 	t.Parallel()
-	answers := func(statuses ...int) (list []Answer) {
+	answers := func(statuses ...int) (list []refusal) {
 		for _, s := range statuses {
-			list = append(list, Answer{Status: s})
+			list = append(list, refusal{Status: s})
 		}
 		return list
 	}
@@ -80,7 +53,7 @@ func TestSummary(t *testing.T) {
 		{"recovered", func(s *situation) { s.State, s.Ended = breaker.Closed, afterNoon(872*time.Second) }, "shop has recovered after 14 min 32 s: 1,204 jobs wait"},
 	} {
 		s := changed(shopLimited(), row.change)
-		if got := (writer{}).incident(s).Text; got != row.want {
+		if got := rendered(t, composer{}.opened(s), "", false).Text; got != row.want {
 			t.Errorf("%s: %q, want %q", row.name, got, row.want)
 		}
 	}
@@ -99,14 +72,11 @@ func TestDashboardLinks(t *testing.T) {
 		{"https://e.example/" + strings.Repeat("a", 3000), "shop", ""},
 		{"tidegate.example.com", "shop", ""},
 	} {
-		if got := (writer{publicURL: row.base}).breakerPage(row.name); got != row.want {
+		if got := (composer{publicURL: row.base}).breakerPage(row.name); got != row.want {
 			t.Errorf("%.40s, %s: %q, want %q", row.base, row.name, got, row.want)
 		}
 	}
-	m := writer{}.incident(shopLimited())
-	for _, b := range m.Blocks {
-		if b.BlockType() == "actions" {
-			t.Error("a button without a place to go")
-		}
+	if m := rendered(t, composer{}.opened(shopLimited()), "", false); strings.Contains(string(m.Blocks), `"actions"`) {
+		t.Error("a button without an address")
 	}
 }

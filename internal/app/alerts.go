@@ -2,96 +2,93 @@ package app
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/alerts"
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/alerts/pagerduty"
+	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
-// AlertOptions are the alerts that cfg asks for. They may be told to nobody; see
-// config.Alerts.Enabled.
-func AlertOptions(cfg *config.Config, log *slog.Logger) alerts.Options {
+// AlertOptions are the alerts that cfg asks for. Without a notifier there are none: see
+// config.Alerts.Enabled. observe, which may be nil, observes what is delivered.
+func AlertOptions(cfg *config.Config, observe notice.Observer, log *slog.Logger) (alerts.Options, error) {
 	c := cfg.Alerts
 	o := alerts.Options{
-		SlackToken: c.SlackBotToken.Reveal(), SlackChannel: c.SlackChannel,
-		SlackWebhook: c.SlackWebhookURL.Reveal(), SlackAPI: c.SlackAPIURL,
-		OpenTooLong: atOnce(c.OpenTooLong), Mention: c.OncallMention,
-		PagerDutyKey: c.PagerDutyRoutingKey.Reveal(), PagerDutyAPI: c.PagerDutyAPIURL,
-		FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
-		OldestPending: c.OldestPending,
-		PublicURL:     cfg.PublicURL,
-		Logger:        log,
+		OpenTooLong: atOnce(c.OpenTooLong), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
+		OldestPending: c.OldestPending, PublicURL: cfg.PublicURL, Logger: log,
 	}
 	for _, d := range cfg.Destinations {
 		o.Destinations = append(o.Destinations, d.Name)
 	}
-	return o
+	var errs []error
+	register := func(n notice.Notifier, err error) {
+		o.Notifiers = append(o.Notifiers, n)
+		errs = append(errs, err)
+	}
+	// A notifier is registered here.
+	if token, webhook := c.SlackBotToken.Reveal(), c.SlackWebhookURL.Reveal(); token != "" || webhook != "" {
+		register(slack.New(slack.Options{
+			Token: token, Channel: c.SlackChannel, Webhook: webhook, API: c.SlackAPIURL, Mention: c.OncallMention, OnDelivery: observe,
+		}))
+	}
+	if key := c.PagerDutyRoutingKey.Reveal(); key != "" {
+		register(pagerduty.New(pagerduty.Options{Key: key, API: c.PagerDutyAPIURL, PublicURL: cfg.PublicURL, OnDelivery: observe}))
+	}
+	return o, errors.Join(errs...)
 }
 
-// telling is a worker's part in the alerting; nil is none.
-type telling struct{ alerts *alerts.Alerts }
+// alerting is a worker's part in alerting; nil is none.
+type alerting struct{ *alerts.Alerts }
 
-// newTelling prepares the alerting, if somebody is to be told.
-func newTelling(cfg *config.Config, rdb redis.UniversalClient, counted *metrics.Metrics, log *slog.Logger, stop *teardown) (*telling, error) {
+// newAlerting prepares alerting, if the configuration names a notifier.
+func newAlerting(cfg *config.Config, rdb redis.UniversalClient, counted *metrics.Metrics, log *slog.Logger, stop *teardown) (*alerting, error) {
 	if !cfg.Alerts.Enabled() {
 		return nil, nil //nolint:nilnil // nil is none
 	}
-	options := AlertOptions(cfg, log)
+	options, err := AlertOptions(cfg, func(d notice.Delivery) { counted.OnDelivery(d.Receiver, d.Kind, d.Err) }, log)
+	if err != nil {
+		return nil, fmt.Errorf("app: alerts: %w", err)
+	}
 	options.Worker = publisher.WorkerName()
-	options.OnDelivery = func(d alerts.Delivery) { counted.OnDelivery(d.Receiver, d.Kind, d.Err) }
 	a, err := alerts.New(rdb, options)
 	if err != nil {
 		return nil, fmt.Errorf("app: alerts: %w", err)
 	}
 	stop.add(func() error { a.Close(); return nil })
-	return &telling{a}, nil
+	return &alerting{a}, nil
 }
 
-// observe has the publisher tell what the alerts are about.
-func (t *telling) observe(o *publisher.Options) {
-	if t == nil {
-		return
-	}
-	o.Observe(publisher.Observer{
-		OnAnswer: func(x publisher.Answer) {
-			t.alerts.OnAnswer(alerts.Answer{
-				At: x.At, Destination: x.Destination, Key: x.Key, Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,
-			})
-		},
-		OnJob: func(e publisher.JobEvent) {
-			if e.Result == publisher.FailedFinal {
-				t.alerts.OnJob(alerts.JobEnd{
-					Destination: e.Destination, Key: e.Job.Key, Job: e.Job.ID,
-					Poison: e.Poison, Crashes: e.Job.Crashes, LastError: e.LastError,
-				})
-			}
-		},
-	})
-}
-
-// onEvent is told of the transitions of a destination's breakers.
-func (t *telling) onEvent(e breaker.Event) {
-	if t != nil {
-		t.alerts.OnEvent(e)
+// observe makes the publisher report what alerts are about.
+func (a *alerting) observe(o *publisher.Options) {
+	if a != nil {
+		a.Observe(o)
 	}
 }
 
-// serve has this worker deliver alerts, and watches until stop is run.
-func (t *telling) serve(ctx context.Context, p *publisher.Publisher, stop *teardown) error {
-	if t == nil {
+// onEvent notes the transitions of a destination's breakers.
+func (a *alerting) onEvent(e breaker.Event) {
+	if a != nil {
+		a.OnEvent(e)
+	}
+}
+
+// serve makes this worker deliver alerts and watch until stop is run.
+func (a *alerting) serve(ctx context.Context, p *publisher.Publisher, stop *teardown) error {
+	if a == nil {
 		return nil
 	}
-	err := p.Handle(alerts.Destination, t.alerts,
-		publisher.Concurrency(alerts.Concurrency), publisher.Timeout(alerts.Timeout), publisher.Breaker(alerts.BreakerOptions()))
-	if err != nil {
+	if err := a.Serve(p); err != nil {
 		return fmt.Errorf("app: alerts: %w", err)
 	}
-	stop.background(ctx, func(ctx context.Context) { _ = t.alerts.Run(ctx) })
+	stop.background(ctx, func(ctx context.Context) { _ = a.Run(ctx) })
 	return nil
 }

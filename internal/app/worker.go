@@ -76,7 +76,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	}
 	seen.ready.opened(rdb)
 	warnOfFewDescriptors(ctx, cfg, rdb, log)
-	told, err := newTelling(cfg, rdb, counted, log, &stop)
+	alerting, err := newAlerting(cfg, rdb, counted, log, &stop)
 	if err != nil {
 		return err
 	}
@@ -96,7 +96,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
 		MaxCrashes:        cfg.MaxCrashes,
 	}
-	told.observe(&options)
+	alerting.observe(&options)
 	counted.Observe(&options)
 	counting.observe(&options)
 	called.observe(&options)
@@ -109,13 +109,13 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		rules := breakerOptions(d)
 		rules.OnEvent = func(e breaker.Event) {
 			counted.OnEvent(e)
-			told.onEvent(e)
+			alerting.onEvent(e)
 		}
 		if err := serve(p, i, d, rules, traced, cfg, log, &stop); err != nil {
 			return err
 		}
 	}
-	if err := told.serve(ctx, p, &stop); err != nil {
+	if err := alerting.serve(ctx, p, &stop); err != nil {
 		return err
 	}
 	if err := called.serve(ctx, p, log, &stop); err != nil {

@@ -47,7 +47,11 @@ func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
 	if !cfg.Alerts.Enabled() {
 		return inputErrorf("nobody is told of anything: set SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY")
 	}
-	a, err := alerts.New(nil, app.AlertOptions(cfg, slog.New(slog.DiscardHandler)))
+	options, err := app.AlertOptions(cfg, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return fmt.Errorf("alerts test: %w", err)
+	}
+	a, err := alerts.New(nil, options)
 	if err != nil {
 		return fmt.Errorf("alerts test: %w", err)
 	}

@@ -11,6 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/alerts"
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/alerts/slack"
 	"github.com/tidegate/tidegate/internal/fakeslack"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -43,9 +45,14 @@ func newOffice(o Options) (*office, error) {
 
 // alerts makes a worker's part in the alerting.
 func (f *office) alerts(rdb redis.UniversalClient, worker string) (*alerts.Alerts, error) {
+	to, err := slack.New(slack.Options{
+		Token: fakeslack.DefaultToken, Channel: "#" + channel, API: f.slack.APIURL(), Mention: "@oncall",
+	})
+	if err != nil {
+		return nil, fmt.Errorf("demo: %w", err)
+	}
 	a, err := alerts.New(rdb, alerts.Options{
-		SlackToken: fakeslack.DefaultToken, SlackChannel: "#" + channel, SlackAPI: f.slack.APIURL(),
-		OpenTooLong: f.o.Cooldown + pageMargin, Mention: "@oncall", Destinations: []string{destination},
+		Notifiers: []notice.Notifier{to}, OpenTooLong: f.o.Cooldown + pageMargin, Destinations: []string{destination},
 		Logger: slog.New(slog.DiscardHandler), Worker: worker,
 	})
 	if err != nil {
@@ -122,9 +129,7 @@ func (f *office) settled(ctx context.Context) {
 
 // employ has a worker alert and deliver alerts, until the returned function is called.
 func (f *office) employ(ctx context.Context, a *alerts.Alerts, p *publisher.Publisher) (stop func() error, err error) {
-	err = p.Handle(alerts.Destination, a,
-		publisher.Concurrency(1), publisher.Timeout(alerts.Timeout), publisher.Breaker(alerts.BreakerOptions()))
-	if err != nil {
+	if err := a.Serve(p); err != nil {
 		return nil, fmt.Errorf("demo: %w", err)
 	}
 	ctx, cancel := context.WithCancel(ctx)

@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 	"golang.org/x/sync/errgroup"
 
-	"github.com/tidegate/tidegate/alerts"
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -179,12 +178,10 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) er
 		ShutdownTimeout: grace, RetryLoopInterval: forward,
 	}
 	options.Observe(publisher.Observer{
-		OnJob: sh.jobEnded,
-		OnAnswer: func(x publisher.Answer) {
-			sh.answered(n, x.Job)
-			alerting.OnAnswer(alerts.Answer{At: x.At, Destination: x.Destination, Job: x.Job, Status: x.Status, Body: x.Body})
-		},
+		OnJob:    sh.jobEnded,
+		OnAnswer: func(x publisher.Answer) { sh.answered(n, x.Job) },
 	})
+	alerting.Observe(&options)
 	s.counts.Observe(&options)
 	p, err := publisher.New(rdb, options)
 	if err != nil {

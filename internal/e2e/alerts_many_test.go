@@ -52,7 +52,7 @@ func alertsOfManyAreOne(t *testing.T) {
 			t.Fatal(err)
 		}
 		redistest.Await(t, 10*time.Second, "a worker has noticed", func() bool {
-			_, err := a.client.Get(t.Context(), s.Incident+".opened")
+			_, err := a.client.Get(t.Context(), s.Incident+".opened.slack")
 			return err == nil
 		})
 		if _, err := breaker.Reset(t.Context(), a.rdb, flapping, "test"); err != nil {

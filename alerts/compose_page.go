@@ -1,0 +1,228 @@
+package alerts
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/text"
+)
+
+// page asks on-call to act: it has lasted for longer than tooLong.
+func (c composer) page(s situation, tooLong time.Duration) *notice.Notice {
+	n := c.about(&s, notice.Page, pageTitle(&s))
+	n.Attention, n.Details = true, c.details(&s)
+	first := lookCommands(&s)[:1]
+	if s.over() {
+		late := latePage(&s)
+		n.Summary = join(notice.Name(s.subject()), n.Title.Rest, "; this page is late, nothing has to be done")
+		n.Body = []notice.Block{paragraph(late), facts(closedFacts(&s)...), commands("", lookCommands(&s))}
+		n.Short = &notice.Short{Line: late, Commands: plainCommands(first)}
+		return n
+	}
+	n.Summary = pageSummary(&s, n.Title)
+	n.Body = []notice.Block{tried(&s, tooLong), facts(pageFacts(&s)...)}
+	if len(s.Answers) > 0 && !s.byHand() {
+		n.Body = append(n.Body, bulleted(notice.Text{notice.Bold("Last answer")}, answerList(s.Answers[:1])))
+	}
+	n.Body = append(n.Body, bulleted(notice.Text{notice.Bold("What to do")}, advice(&s)),
+		commands("", slices.Concat(lookCommands(&s), actCommands(&s))))
+	n.Short = &notice.Short{Line: shortWhy(&s), Commands: plainCommands(append(first, actCommands(&s)[0]))}
+	return n
+}
+
+// pageTitle says for how long it has lasted.
+func pageTitle(s *situation) notice.Title {
+	lasted := s.lasted()
+	icon, rest := iconPage, " has been rate limited for "+lasted
+	if s.over() {
+		icon = iconGood
+	}
+	switch {
+	case s.ofKeys() && !s.over():
+		rest = ": keys have been rate limited for " + lasted
+	case s.ofKeys():
+		rest = ": keys were rate limited for " + lasted + ", none is now"
+	case s.over() && s.byHand():
+		rest = ": was open by hand for " + lasted + ", and is closed now"
+	case s.over():
+		rest = " was rate limited for " + lasted + ", and is not now"
+	case s.byHand():
+		rest = ": open by hand for " + lasted
+	case s.Openings > 1:
+		rest = " has been hitting its limit for " + lasted
+	}
+	return notice.Title{Icon: icon, Name: s.subject(), Rest: plain(rest)}
+}
+
+// pageSummary is a page in one line.
+func pageSummary(s *situation, t notice.Title) notice.Text {
+	line := join(notice.Name(s.subject()), t.Rest)
+	if s.ofKeys() {
+		return join(line, ", "+thousands(s.KeysOpen)+" of them now", keyNames(s, " (", ")"), backlog(s, "; "))
+	}
+	line = join(line, reasonPart(s), waiting(s))
+	switch {
+	case s.open() && !s.Until.IsZero():
+		return join(line, "; next try at ", notice.Time(s.Until))
+	case s.open() && s.byHand():
+		return join(line, "; it stays open until it is reset")
+	}
+	return line
+}
+
+// latePage says that a page comes too late to be one.
+func latePage(s *situation) notice.Text {
+	byHand := ""
+	if s.EndedBy == breaker.CauseReset || s.EndedBy == breaker.CauseForced {
+		byHand = ", by hand"
+	}
+	return join("This page could not be delivered while it lasted. It ended at ", notice.Time(s.Ended), byHand+": nothing has to be done now.")
+}
+
+// tried says what Tidegate has done so far.
+func tried(s *situation, tooLong time.Duration) notice.Block {
+	limit := ""
+	if tooLong > 0 {
+		limit = " Pages come after " + span(tooLong) + "."
+	}
+	switch {
+	case s.ofKeys():
+		return paragraph("Each key has a budget of its own, and waits for it by itself." + limit)
+	case s.byHand():
+		return paragraph("It was opened by hand, so nothing has been tried: no call is made before its time has come, or somebody resets it." + limit)
+	}
+	var done []string
+	if s.Openings > 1 {
+		done = append(done, "it opened "+count(s.Openings, "time", "times"))
+	}
+	if s.Probes > 0 {
+		done = append(done, count(s.Probes, "probe was refused", "probes were refused"))
+	} else {
+		done = append(done, "no probe was refused yet")
+	}
+	done = append(done, count(s.Wasted, "call was wasted", "calls were wasted"), count(s.Rescheduled, "job was rescheduled", "jobs were rescheduled"))
+	return paragraph(notice.Bold("Tried so far:"), " "+strings.Join(done, ", ")+"."+limit)
+}
+
+func pageFacts(s *situation) []notice.Fact {
+	next := notice.Fact{Name: "Next try", Value: instant(s.Until)}
+	switch {
+	case s.ofKeys():
+		next = number("Keys limited now", s.KeysOpen)
+	case !s.open():
+		next.Value = plain("now, by one call")
+	case s.Until.IsZero():
+		next.Value = plain("not before it is reset")
+	}
+	out := []notice.Fact{when("Since", s.Since), next}
+	if s.Backlog >= 0 {
+		out = append(out, number("Jobs waiting", s.Backlog))
+	}
+	if s.Expiring > 0 && !s.Until.IsZero() {
+		out = append(out, number("Expire before then", s.Expiring))
+	}
+	return out
+}
+
+// advice says what to do, the harmless first.
+func advice(s *situation) []notice.Text {
+	var out []string
+	switch {
+	case s.ofKeys():
+		out = []string{
+			"If the jobs may wait, nothing: those of each key leave when its limit ends.",
+			"If one key has far more jobs than the others, ask whose they are, and cancel what is not needed.",
+			"If all keys are limited at once, the limit may be that of all callers: trip the destination's breaker.",
+		}
+	case s.byHand():
+		out = []string{
+			"Ask who opened it whether the reason still holds.",
+			"If not, reset it: the jobs leave slowly at first.",
+		}
+	default:
+		out = []string{
+			"If the jobs may wait, nothing: they leave by themselves once a probe succeeds.",
+			"See whether something else uses the same budget: another program, another token of the account, a test.",
+			"If the API's owner says that the limit is gone, reset the breaker. A refused call opens it again.",
+			"If the jobs must not leave by themselves later, pause the queue.",
+		}
+		if s.Expiring > 0 {
+			out = slices.Insert(out, 1, "Some jobs expire meanwhile: tell those who need them.")
+		}
+	}
+	bullets := make([]notice.Text, len(out))
+	for i, line := range out {
+		bullets[i] = plain(line)
+	}
+	return bullets
+}
+
+// details are an incident for programs. What is not known is left out.
+func (c composer) details(s *situation) map[string]any {
+	d := map[string]any{
+		"breaker":          notice.PlainName(s.Name),
+		"destination":      notice.PlainName(s.Destination),
+		"state":            s.State.String(),
+		"lasted":           s.lasted(),
+		"openings":         s.Openings,
+		"failed_probes":    s.Probes,
+		"wasted_calls":     s.Wasted,
+		"rescheduled_jobs": s.Rescheduled,
+	}
+	set := func(name, value string) {
+		if value != "" {
+			d[name] = value
+		}
+	}
+	set("since", rfc3339(s.Since))
+	set("until", rfc3339(s.Until))
+	set("ended", rfc3339(s.Ended))
+	if s.open() && s.Until.IsZero() && s.byHand() {
+		d["until"] = "it is reset"
+	}
+	if s.Cause != "" {
+		d["cause"] = causeText(s.Cause)
+	}
+	set("reason", text.Line(s.Reason, notice.MaxReason))
+	set("by", text.Line(s.By, notice.MaxBy))
+	set("incident", text.Line(s.Incident, notice.MaxName))
+	if s.Backlog >= 0 {
+		d["backlog"] = s.Backlog
+	}
+	if s.Expiring >= 0 && !s.Until.IsZero() {
+		d["expire_before_then"] = s.Expiring
+	}
+	var answers []map[string]any
+	for _, a := range s.Answers[:min(len(s.Answers), maxAnswersShown)] {
+		answer := map[string]any{"at": rfc3339(a.At), "body": text.Line(a.Body, notice.MaxBody)}
+		if a.Status != 0 {
+			answer["status"] = a.Status
+		}
+		if a.RetryAfter > 0 {
+			answer["retry_after"] = span(a.RetryAfter)
+		}
+		answers = append(answers, answer)
+	}
+	if answers != nil {
+		d["last_answers"] = answers
+	}
+	if s.ofKeys() {
+		d["keys_limited"] = s.KeysOpen
+		var keys []string
+		for _, k := range s.Keys[:min(len(s.Keys), maxKeys)] {
+			keys = append(keys, notice.PlainName(k.Key))
+		}
+		d["keys"] = keys
+		delete(d, "state")
+	}
+	var lines []string
+	for _, c := range append(lookCommands(s), actCommands(s)...) {
+		lines = append(lines, c.Line)
+	}
+	d["commands"] = lines
+	set("link", c.breakerPage(s.Name))
+	return d
+}

@@ -1,0 +1,176 @@
+package alerts
+
+import (
+	"strconv"
+	"time"
+
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+)
+
+// situation is all that a message about an incident may tell. What is not known is
+// zero. Times are on Redis's clock.
+type situation struct {
+	// Now is when this was read.
+	Now time.Time
+	// Destination is the destination's name; Name that of the breaker ("shop",
+	// "shop/alice"), or "shop/*" where all keys of a destination are summed up.
+	Destination, Name string
+	// Thread and Incident are ids: of the thread, and of the last incident in it.
+	Thread, Incident string
+	// State is what the breaker is in.
+	State breaker.State
+	// Cause, Reason and By say why it opened: a Cause constant of package breaker, what
+	// an operator said, and who it was (a worker where the API refused).
+	Cause, Reason, By string
+	// Answers are the last refusals of the API, the newest first, at most 3.
+	Answers []refusal
+	// Since is when the first incident of the case began, Until when the API is asked
+	// again (zero: not before a person resets the breaker), Ended when it closed.
+	Since, Until, Ended time.Time
+	// EndedBy says why it closed: a Cause constant of package breaker (CauseSuccess,
+	// CauseReset, CauseForced, CauseLost); "" counts as success.
+	EndedBy string
+	// Openings counts the incidents of the case; above 1 the breaker flaps.
+	Openings int
+	// Probes are the failed ones, Wasted the calls that the API refused, Rescheduled
+	// the jobs that were put off, of the whole case.
+	Probes, Wasted, Rescheduled int
+	// Backlog is how many jobs wait, Expiring how many of them expire before Until.
+	// Negative: not known.
+	Backlog, Expiring int
+	// Keys are of a case of keys: some of those that are limited now, those that have
+	// been for longest first.
+	Keys []keySituation
+	// KeysOpen counts the keys that are limited now, KeysSeen the incidents of keys.
+	KeysOpen, KeysSeen int
+}
+
+// keySituation is one key in a case of keys.
+type keySituation struct {
+	Key          string
+	Since, Until time.Time // Until zero: until it is reset
+	Cause        string
+	Held         int // jobs that wait for it; negative: not known
+}
+
+// ofKeys says that the situation sums up the keys of a destination.
+func (s *situation) ofKeys() bool { return s.Name == s.Destination+allKeys }
+
+// allKeys ends the name of a subject that stands for all keys of a destination.
+const allKeys = "/*"
+
+// refusal is one refusal of an API.
+type refusal struct {
+	At          time.Time     `json:"at"`
+	Destination string        `json:"destination"`
+	Key         string        `json:"key,omitempty"`
+	Job         string        `json:"job"`
+	Status      int           `json:"status,omitempty"` // 0 without an HTTP answer
+	Body        string        `json:"body,omitempty"`   // the beginning, cleaned
+	RetryAfter  time.Duration `json:"retry_after,omitempty"`
+}
+
+// causeText is the text of a cause; one that this version does not know is shown as
+// it is.
+func causeText(cause string) string {
+	if text := explain.Cause(cause); text != cause {
+		return text
+	}
+	return notice.PlainName(cause)
+}
+
+// refusals says how often the API refused: "3 × 429"; "" if it did not.
+func refusals(s *situation) string {
+	n := max(s.Wasted, len(s.Answers))
+	if n <= 0 {
+		return ""
+	}
+	status := 0
+	for i, a := range s.Answers {
+		if i > 0 && a.Status != status || a.Status < 100 || a.Status > 999 {
+			status = 0
+			break
+		}
+		status = a.Status
+	}
+	if status == 0 {
+		return count(n, "rate-limited answer", "rate-limited answers")
+	}
+	return thousands(n) + " × " + strconv.Itoa(status)
+}
+
+// byHand says that an operator opened the breaker.
+func (s *situation) byHand() bool { return s.Cause == breaker.CauseManual }
+
+// over says that it has ended.
+func (s *situation) over() bool {
+	if s.ofKeys() {
+		return s.KeysOpen <= 0
+	}
+	return s.State == breaker.Closed
+}
+
+// open says that no call is made. Once its time has come, the next call is the probe,
+// whether or not somebody has made it HALF_OPEN yet.
+func (s *situation) open() bool {
+	return s.State == breaker.Open && (s.Until.IsZero() || s.Until.After(s.Now))
+}
+
+// lasted is how long the case has lasted.
+func (s *situation) lasted() string {
+	end := s.Ended
+	if !s.over() || end.IsZero() {
+		end = s.Now
+	}
+	if s.Since.IsZero() {
+		return span(0)
+	}
+	return span(end.Sub(s.Since))
+}
+
+// waiting says how many jobs wait and how many of them will not live to see the end:
+// "; 1,204 jobs wait; 17 expire before then". What is not known is left out.
+func waiting(s *situation) string {
+	if s.Backlog < 0 {
+		return ""
+	}
+	out := "; " + jobsWait(s.Backlog)
+	switch {
+	case !s.open() || s.Until.IsZero():
+	case s.Expiring == 1:
+		out += "; 1 expires before then"
+	case s.Expiring > 1:
+		out += "; " + thousands(s.Expiring) + " expire before then"
+	}
+	return out
+}
+
+// backlog says how many jobs wait, if that is known.
+func backlog(s *situation, before string) string {
+	if s.Backlog < 0 {
+		return ""
+	}
+	return before + jobsWait(s.Backlog)
+}
+
+// costsKnown says whether it is known what it has cost. What has been read of keys
+// that have recovered may be nothing.
+func (s *situation) costsKnown() bool {
+	return !s.ofKeys() || s.Wasted > 0 || s.Probes > 0 || s.Rescheduled > 0
+}
+
+// costs say what it has cost, in one line.
+func costs(s *situation) string {
+	return count(s.Wasted, "wasted call", "wasted calls") + ", " + count(s.Probes, "failed probe", "failed probes") + ", " +
+		count(s.Rescheduled, "job rescheduled", "jobs rescheduled")
+}
+
+// subject is what people call it: all keys of a destination by its name.
+func (s *situation) subject() string {
+	if s.ofKeys() {
+		return s.Destination
+	}
+	return s.Name
+}

@@ -1,0 +1,188 @@
+package alerts
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/alerts/notice"
+	"github.com/tidegate/tidegate/internal/text"
+)
+
+// An alert that Redis cannot be reached cannot pass through Redis: each worker sends it by
+// itself.
+const (
+	pingEvery = 5 * time.Second
+	pingFor   = 2 * time.Second
+	// lostAfter is how long Redis is away before that is notified.
+	lostAfter = 30 * time.Second
+	// lostEvery is how often at most a worker notifies of it.
+	lostEvery = 10 * time.Minute
+	// apart spreads the workers, so that all but one find the message of another.
+	apart = 10 * time.Second
+)
+
+// redisWatch is what a worker knows of the reachability of Redis.
+type redisWatch struct {
+	a    *Alerts
+	ping func(context.Context) error
+	now  func() time.Time
+	wait func(context.Context, time.Duration) // apart
+
+	lostAt       time.Time // zero while Redis answers
+	problem      string
+	notified     bool                    // of this outage, by any worker
+	roots        map[string]*notice.Root // where, by notifier
+	lastNotified time.Time
+}
+
+// watchRedis notifies when Redis cannot be reached, and when it is back.
+func (a *Alerts) watchRedis(ctx context.Context) {
+	w := &redisWatch{
+		a: a, now: time.Now, roots: map[string]*notice.Root{},
+		// A Redis that refuses writes is as bad as none.
+		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, key("alive"), 1, time.Minute).Err() },
+		wait: func(ctx context.Context, d time.Duration) {
+			select {
+			case <-ctx.Done():
+			case <-time.After(rand.N(d)): //nolint:gosec // it spreads calls
+			}
+		},
+	}
+	tick := time.NewTicker(pingEvery)
+	defer tick.Stop()
+	for {
+		w.look(ctx)
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+// look asks Redis once and notifies of changes.
+func (w *redisWatch) look(ctx context.Context) {
+	call, cancel := context.WithTimeout(ctx, pingFor)
+	err := w.ping(call)
+	cancel()
+	if ctx.Err() != nil {
+		return
+	}
+	now := w.now()
+	switch {
+	case err == nil && w.lostAt.IsZero():
+	case err == nil:
+		w.back(ctx, now)
+	case w.lostAt.IsZero():
+		w.lostAt, w.problem = now, redisProblem(err)
+	case !w.notified && now.Sub(w.lostAt) >= lostAfter && now.Sub(w.lastNotified) >= lostEvery:
+		w.lost(ctx, now)
+	}
+}
+
+// id is the same in all workers that share a Redis and what they publish to.
+func (w *redisWatch) id() string {
+	sum := sha256.Sum256([]byte(strings.Join(append(addresses(w.a.rdb), w.a.o.Destinations...), " ")))
+	return "redis-" + hex.EncodeToString(sum[:6])
+}
+
+// addresses are where the client's Redis is.
+func addresses(rdb redis.UniversalClient) []string {
+	switch c := rdb.(type) {
+	case *redis.Client:
+		return []string{c.Options().Addr, strconv.Itoa(c.Options().DB)}
+	case *redis.ClusterClient:
+		return slices.Sorted(slices.Values(c.Options().Addrs))
+	}
+	return nil
+}
+
+// lost notifies that Redis is away. Those who can look do so first: another worker may have.
+func (w *redisWatch) lost(ctx context.Context, now time.Time) {
+	a := w.a
+	var errs []error
+	waited := false
+	for _, to := range a.o.Notifiers {
+		n := w.notice(outage{Worker: a.o.Worker, Since: w.lostAt, Problem: w.problem})
+		root := &notice.Root{}
+		var err error
+		if editor, ok := to.(notice.Editor); ok {
+			if !waited {
+				w.wait(ctx, apart)
+				waited = true
+			}
+			err = editor.SendOnce(ctx, n, root, w.lostAt)
+		} else {
+			err = to.Send(ctx, n, root)
+		}
+		if e, ok := errors.AsType[*notice.Error](err); ok && e.Delivered {
+			err = nil
+		}
+		w.roots[to.Name()] = root
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		a.log.WarnContext(ctx, "the alert that Redis cannot be reached could not be delivered; it is tried again", "problem", notice.Words(err))
+		return
+	}
+	w.notified, w.lastNotified = true, now
+}
+
+func (w *redisWatch) notice(o outage) *notice.Notice {
+	n := o.compose(w.a.composer)
+	n.ID, n.Dedup = w.id(), w.id()
+	if n.Kind == notice.Resolved {
+		n.ID += "-back"
+	}
+	return n
+}
+
+// back notifies that Redis answers again, if the outage was notified. Of the workers that
+// know where, one does.
+func (w *redisWatch) back(ctx context.Context, now time.Time) {
+	a := w.a
+	o := outage{Worker: a.o.Worker, Since: w.lostAt, Back: now, Problem: w.problem}
+	notified, roots := w.notified, w.roots
+	w.lostAt, w.notified, w.roots = time.Time{}, false, map[string]*notice.Root{}
+	if !notified {
+		return
+	}
+	shared := false
+	for _, root := range roots {
+		shared = shared || root.Ref != ""
+	}
+	if mine, err := a.store.once(ctx, lostAfter, "redis-back", w.id()); err == nil && !mine && shared {
+		return
+	}
+	var errs []error
+	for _, to := range a.o.Notifiers {
+		root := roots[to.Name()]
+		if _, edits := to.(notice.Editor); edits && root.Ref == "" {
+			continue
+		}
+		errs = append(errs, to.Send(ctx, w.notice(o), root))
+	}
+	if err := errors.Join(errs...); err != nil {
+		a.log.WarnContext(ctx, "the alert that Redis is back could not be delivered", "problem", notice.Words(err))
+	}
+}
+
+// redisProblem says what is wrong with Redis, without addresses that hold passwords.
+func redisProblem(err error) string {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return "it does not answer within " + pingFor.String()
+	}
+	if refused, ok := errors.AsType[redis.Error](err); ok {
+		return "it refuses to write: " + text.Line(refused.Error(), 200)
+	}
+	return notice.Words(err)
+}

@@ -1,0 +1,129 @@
+package slack
+
+import (
+	"errors"
+	"net/http"
+	"slices"
+	"strings"
+
+	"github.com/slack-go/slack"
+
+	"github.com/tidegate/tidegate/alerts/notice"
+)
+
+// Errors of Slack's that the code names more than once.
+const (
+	errChannelNotFound = "channel_not_found"
+	errMissingScope    = "missing_scope"
+)
+
+// newError classifies an error of slack-go or of a call over HTTP. One that is classified
+// keeps its operation.
+func newError(op string, err error) *notice.Error {
+	if e, ok := errors.AsType[*notice.Error](err); ok {
+		return e
+	}
+	if e, ok := errors.AsType[slack.StatusCodeError](err); ok {
+		err = &notice.HTTPError{Status: e.Code}
+	}
+	// Slack has three ways to refuse a call because of its limit.
+	if e, ok := errors.AsType[*slack.RateLimitedError](err); ok {
+		err = &notice.HTTPError{Status: http.StatusTooManyRequests, RetryAfter: max(0, e.RetryAfter)}
+	}
+	e := notice.NewError(op, err)
+	code := slackCode(err)
+	if code == "" {
+		return e
+	}
+	e.Problem = problem(err)
+	e.Limited = code == "ratelimited" || code == "rate_limited"
+	e.Permanent = slices.Contains(hopeless, code)
+	e.Refused = e.Limited || !unclear(err)
+	e.OneNotice = e.Permanent || e.Refused && !e.Limited
+	return e
+}
+
+// slackCode is what Slack calls the error, or "".
+func slackCode(err error) string {
+	if e, ok := errors.AsType[slack.SlackErrorResponse](err); ok {
+		return e.Err
+	}
+	return ""
+}
+
+// orphaned reports whether a message is not there any more, or may not be changed.
+func orphaned(err error) bool {
+	switch slackCode(err) {
+	case "thread_not_found", "message_not_found", "cant_update_message", "edit_window_closed",
+		errChannelNotFound, "is_archived", "is_inactive", "not_in_channel", "cannot_reply_to_message", "restricted_action_thread_locked":
+		return true
+	}
+	return false
+}
+
+// unclear reports whether Slack may have done what it was asked for all the same.
+func unclear(err error) bool {
+	switch slackCode(err) {
+	case "internal_error", "fatal_error", "request_timeout", "service_unavailable":
+		return true
+	}
+	return false
+}
+
+// mayNot reports whether the app lacks a scope, or does not know the method.
+func mayNot(err error) bool {
+	switch slackCode(err) {
+	case errMissingScope, "no_permission", "unknown_method", "method_not_supported_for_channel_type", "not_allowed_token_type", "not_in_channel":
+		return true
+	}
+	if e, ok := errors.AsType[slack.StatusCodeError](err); ok {
+		return e.Code == http.StatusNotFound
+	}
+	e, ok := errors.AsType[*notice.HTTPError](err)
+	return ok && e.Status == http.StatusNotFound
+}
+
+// hopeless are the errors of Slack's that no repetition corrects.
+var hopeless = []string{
+	"invalid_auth", "not_authed", "account_inactive", "token_revoked", "token_expired", "org_login_required",
+	"ekm_access_denied", "not_allowed_token_type", "access_denied", "team_access_not_granted",
+	errMissingScope, "no_permission", errChannelNotFound, "not_in_channel", "is_archived", "restricted_action",
+	"restricted_action_read_only_channel", "invalid_blocks", "msg_too_long", "no_text",
+	"no_service", "no_team", "team_disabled", "action_prohibited", "posting_to_general_channel_denied",
+}
+
+// problem says what is wrong by Slack's own error, and what to do.
+func problem(err error) string {
+	e, _ := errors.AsType[slack.SlackErrorResponse](err)
+	switch e.Err {
+	case "invalid_auth", "not_authed":
+		return "Slack does not accept the bot token: check SLACK_BOT_TOKEN (it starts with xoxb- and belongs to the workspace)"
+	case "account_inactive", "token_revoked", "token_expired":
+		return "the Slack bot token is not valid any more (" + e.Err + "): install the app again and set SLACK_BOT_TOKEN to its new token"
+	case errChannelNotFound:
+		return "Slack does not know the channel, or the app may not see it: check SLACK_CHANNEL, and invite the app there with /invite"
+	case "not_in_channel":
+		return "the Slack app is not in the channel: invite it there with /invite, or give it the scope chat:write.public"
+	case "is_archived":
+		return "the Slack channel is archived: set SLACK_CHANNEL to another one"
+	case errMissingScope:
+		if needed := codeOnly(e.Needed); needed != "" {
+			return "the Slack app lacks the scope " + needed + ": add it and install the app again"
+		}
+		return "the Slack app lacks a scope: see docs/alerts.md for those that it needs, and install it again"
+	case "restricted_action", "restricted_action_read_only_channel", "posting_to_general_channel_denied":
+		return "the Slack workspace does not let the app post in this channel (" + codeOnly(e.Err) + "): ask its administrators, or set SLACK_CHANNEL to another one"
+	}
+	if code := codeOnly(e.Err); code != "" {
+		return "Slack answered " + code
+	}
+	return "Slack answered with an error that is not one of its own"
+}
+
+// codeOnly returns s if it can be an error code or a scope and holds no secret, else "".
+func codeOnly(s string) string {
+	if len(s) > 60 || strings.Trim(s, "abcdefghijklmnopqrstuvwxyz_:.,") != "" {
+		return ""
+	}
+	return s
+}

@@ -1,0 +1,74 @@
+// Package text makes text of others fit to be shown: on one line, with visible characters
+// only, cut to a length.
+package text
+
+import (
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Line returns s as one line of at most limit characters. It drops what is not visible:
+// control characters, changes of the direction of writing, invisible characters and piles
+// of accents. Invalid UTF-8 becomes �, a cut ends in ….
+func Line(s string, limit int) string {
+	var out strings.Builder
+	n, marks, space := 0, 0, false
+	for _, r := range s {
+		switch {
+		case unicode.IsSpace(r): // line breaks are control characters too
+			space = n > 0
+			continue
+		case !unicode.IsPrint(r):
+			// Control and format characters (bidi overrides, zero width, tags), private
+			// use, and what Unicode has not assigned.
+			continue
+		case r > unicode.MaxASCII && unicode.In(r, unicode.Mn, unicode.Me):
+			if marks++; marks > 2 {
+				continue
+			}
+		default:
+			marks = 0
+		}
+		if n >= limit { // more than fits: stop, whatever its length
+			return strings.TrimRight(dropLast(out.String()), " ") + "…"
+		}
+		if space && n+1 < limit {
+			out.WriteByte(' ')
+			n++
+		}
+		space = false
+		out.WriteRune(r)
+		n++
+	}
+	return out.String()
+}
+
+// Cut shortens s to limit characters. A cut ends in ….
+func Cut(s string, limit int) string {
+	n := 0
+	for i := range s {
+		if n == limit {
+			return dropLast(s[:i]) + "…"
+		}
+		n++
+	}
+	return s
+}
+
+// CutBytes shortens s to limit bytes, at least 3, whole characters only. A cut ends in ….
+func CutBytes(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	s = s[:limit-len("…")]
+	for !utf8.ValidString(s) {
+		s = s[:len(s)-1]
+	}
+	return s + "…"
+}
+
+func dropLast(s string) string {
+	_, size := utf8.DecodeLastRuneInString(s)
+	return s[:len(s)-size]
+}
