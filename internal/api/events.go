@@ -105,9 +105,9 @@ func (a *api) eventsProblem(ctx context.Context, err error) *Problem {
 	var p *Problem
 	switch {
 	case errors.Is(err, feed.ErrBadID):
-		return invalid("header.Last-Event-ID", "is no id of an event")
+		return invalid("header.Last-Event-ID", "is not a valid id of an event")
 	case errors.Is(err, feed.ErrTooMany), errors.Is(err, webserver.ErrTooManyStreams):
-		p = newProblem(http.StatusServiceUnavailable, "too many listen to events here already; try again later, or ask another instance")
+		p = newProblem(http.StatusServiceUnavailable, "too many subscribers of events; try again later, or use another instance")
 	case errors.Is(err, feed.ErrClosed), errors.Is(err, errNoEvents):
 		p = newProblem(http.StatusServiceUnavailable, "there are no events here at the moment")
 	default:
@@ -128,7 +128,7 @@ func (a *api) tell(ctx context.Context, w http.ResponseWriter, sub *feed.Subscri
 		out.Reset()
 		return err == nil && control.Flush() == nil
 	}
-	out.WriteString("retry: 2000\n: this stream goes on until you leave it\n\n")
+	out.WriteString("retry: 2000\n: the stream stays open until you close it\n\n")
 	if !send() {
 		return
 	}

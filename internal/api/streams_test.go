@@ -41,7 +41,7 @@ func TestNoRoomForAStream(t *testing.T) {
 	}()
 	<-begun
 	answer := b.get(t, "/v1/events")
-	const want = "too many listen to events here already; try again later, or ask another instance"
+	const want = "too many subscribers of events; try again later, or use another instance"
 	if p := answer.problem(t, http.StatusServiceUnavailable); p.Detail != want || answer.header.Get("Retry-After") != "5" {
 		t.Errorf("detail %q, Retry-After %q", p.Detail, answer.header.Get("Retry-After"))
 	}

@@ -36,7 +36,7 @@ type live struct {
 	mu      sync.Mutex
 	viewers map[*listener]struct{}
 	stop    context.CancelFunc
-	done    chan struct{} // closed when nobody is listening to the hub any more
+	done    chan struct{} // closed when the subscription has ended
 }
 
 // listener is a viewer's stream. changed holds at most one change of each kind.
@@ -70,7 +70,7 @@ func (l *live) join() (*listener, error) {
 	return v, nil
 }
 
-// leave ends it. The last one to leave waits until nobody listens any more.
+// leave removes a viewer. The last one waits until the subscription has ended.
 func (l *live) leave(v *listener) {
 	l.mu.Lock()
 	delete(l.viewers, v)
@@ -86,17 +86,17 @@ func (l *live) leave(v *listener) {
 	}
 }
 
-// listen hears the hub until ctx ends. Where the hub ends, viewers are sent away, to come
-// back by themselves.
+// listen subscribes to the hub until ctx ends. When the hub ends, viewers are disconnected;
+// their browsers reconnect.
 func (l *live) listen(ctx context.Context, done chan struct{}) {
 	defer close(done)
-	if err := l.hear(ctx); ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
+	if err := l.receive(ctx); ctx.Err() == nil && !errors.Is(err, feed.ErrClosed) {
 		l.log.Debug("dashboard: pages are not notified of changes", "error", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done != done || l.stop == nil {
-		return // the last viewer has left; those that are here have another listener
+		return // the last viewer has left; those that are here have another subscription
 	}
 	for v := range l.viewers {
 		v.once.Do(func() { close(v.ended) })
@@ -105,13 +105,13 @@ func (l *live) listen(ctx context.Context, done chan struct{}) {
 	l.stop = nil
 }
 
-func (l *live) hear(ctx context.Context) error {
+func (l *live) receive(ctx context.Context) error {
 	sub, err := l.hub.Subscribe(ctx, feed.SubscribeOptions{})
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer sub.Close()
-	var soon <-chan time.Time // when viewers are told of what must not wait
+	var soon <-chan time.Time // when viewers are notified of a breaker or a pause
 	var last time.Time
 	for {
 		select {
@@ -120,22 +120,22 @@ func (l *live) hear(ctx context.Context) error {
 			case !ok:
 				return feed.ErrClosed
 			case e.Type != feed.Breaker && e.Type != feed.Destination && e.Type != feed.Gap:
-				l.tell(false)
+				l.notify(false)
 			case soon == nil:
 				soon = time.After(quick - time.Since(last))
 			}
 		case <-soon:
 			soon, last = nil, time.Now()
 			l.expire()
-			l.tell(true)
+			l.notify(true)
 		case <-ctx.Done():
 			return ctx.Err()
 		}
 	}
 }
 
-// tell has all viewers know of a change.
-func (l *live) tell(now bool) {
+// notify notifies all viewers of a change.
+func (l *live) notify(now bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for v := range l.viewers {
@@ -150,7 +150,7 @@ func (l *live) tell(now bool) {
 	}
 }
 
-// events tells the script of changes, by server-sent events.
+// events notifies the script of changes, by server-sent events.
 func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	if d.live.hub == nil {
 		w.WriteHeader(http.StatusNoContent) // which ends the browser's tries
@@ -159,7 +159,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	ctx, cancel, err := webserver.Stream(r.Context())
 	if err != nil {
 		w.WriteHeader(http.StatusNoContent)
-		return nil // the page looks every few seconds instead
+		return nil // the page polls instead
 	}
 	defer cancel()
 	v, err := d.live.join()
@@ -176,7 +176,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	out.send("retry: 2000\nevent: ready\ndata: {}\n\n")
 	beat := time.NewTicker(heartbeat)
 	defer beat.Stop()
-	var due <-chan time.Time // when a change that was heard is told
+	var due <-chan time.Time // when a change is sent
 	for out.err == nil {
 		changed := v.changed
 		if due != nil {
@@ -189,7 +189,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 			due = nil
 			out.send(change)
 		case <-changed:
-			// By then nothing is shown any more that was read before it.
+			// By then the cache has nothing that was read before it.
 			due = time.After(fresh)
 		case <-beat.C:
 			if !id.Valid() {

@@ -14,21 +14,21 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// How who has missed events reads them.
+// Catching up from Redis.
 const (
-	// overlap is how far before the last event that was heard it begins: events of
-	// different sources are not in the same order everywhere.
+	// overlap is how far before the last received event it begins: events of different
+	// sources are not in the same order everywhere.
 	overlap = 2 * time.Second
-	// pageOf is how many ends of a queue are read at once.
+	// pageOf is how many job events of a queue are read at once.
 	pageOf = 100
-	// tryAgain is the pause after an error of Redis.
-	tryAgain = time.Second
+	// retryAfter is the pause after an error of Redis.
+	retryAfter = time.Second
 )
 
-// catchUp tells what happened since an instant, from Redis, until it has come to what the
-// hub is about to tell. false when ctx has ended.
-func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recently) bool {
-	told.add(s.lastID)
+// catchUp delivers the events since an instant from Redis, until it has reached the hub's.
+// false when ctx has ended.
+func (s *Subscription) catchUp(ctx context.Context, since time.Time, sent *recentIDs) bool {
+	sent.add(s.lastID)
 	// The streams may not have been there all the time; pauses are not kept, and not all
 	// transitions of breakers.
 	missing := gapBesideJobs
@@ -41,7 +41,7 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recen
 	began := s.position()
 	p := pager{s: s, from: since.Add(-overlap)}
 	for {
-		// What the hub tells from here on is not in a page that comes out empty.
+		// An event that the hub publishes from here on is not in a page that is empty.
 		next := s.position()
 		events, more, err := p.page(ctx)
 		switch {
@@ -49,7 +49,7 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recen
 			return false
 		case err != nil:
 			select {
-			case <-time.After(tryAgain):
+			case <-time.After(retryAfter):
 				continue
 			case <-ctx.Done():
 				return false
@@ -61,21 +61,21 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, told *recen
 		p.lost = false
 		for _, e := range events {
 			s.last = e.At
-			if told.has(e.ID) {
+			if sent.has(e.ID) {
 				continue
 			}
-			told.add(e.ID)
-			if !s.give(ctx, e) {
+			sent.add(e.ID)
+			if !s.deliver(ctx, e) {
 				return false
 			}
 		}
 		if !more {
-			return s.join(ctx, began, next, told)
+			return s.join(ctx, began, next, sent)
 		}
 	}
 }
 
-// What a gap says may be missing.
+// Data of gaps.
 const (
 	gapOfAll      = `{"of":["job","breaker","destination"]}`
 	gapBesideJobs = `{"of":["breaker","destination"]}`
@@ -83,7 +83,7 @@ const (
 
 // gap says that events may be missing.
 func (s *Subscription) gap(ctx context.Context, missing string) bool {
-	return s.give(ctx, Event{ID: s.lastID, Type: Gap, At: s.last, Data: json.RawMessage(missing)})
+	return s.deliver(ctx, Event{ID: s.lastID, Type: Gap, At: s.last, Data: json.RawMessage(missing)})
 }
 
 // position is the number of the next event of the hub.
@@ -93,11 +93,11 @@ func (s *Subscription) position() uint64 {
 	return s.hub.end()
 }
 
-// join goes on with what the hub tells from next on. Of what it has told since began the
-// pages had the ends of jobs only.
-func (s *Subscription) join(ctx context.Context, began, next uint64, told *recently) bool {
+// join continues with the hub's events from next on. Of those since began the pages had only
+// the job events.
+func (s *Subscription) join(ctx context.Context, began, next uint64, sent *recentIDs) bool {
 	events, _, ok := s.hub.since(began)
-	// Where so much has happened meanwhile, something may be missing.
+	// So many events were published meanwhile that some may be missing.
 	if !ok && !s.gap(ctx, gapBesideJobs) {
 		return false
 	}
@@ -105,10 +105,10 @@ func (s *Subscription) join(ctx context.Context, began, next uint64, told *recen
 		if began+uint64(i) >= next {
 			break
 		}
-		if strings.HasPrefix(e.Type, JobPrefix) || told.has(e.ID) {
+		if strings.HasPrefix(e.Type, JobPrefix) || sent.has(e.ID) {
 			continue
 		}
-		if !s.give(ctx, e) {
+		if !s.deliver(ctx, e) {
 			return false
 		}
 	}
@@ -121,13 +121,13 @@ type pager struct {
 	s           *Subscription
 	from        time.Time
 	at          map[string]string // last entry read, by queue; nil before the first page
-	lost        bool              // some of what is to be told has been trimmed
-	transitions []Event           // of breakers, that are to be told yet
+	lost        bool              // job events have been trimmed
+	transitions []Event           // of breakers, not delivered yet
 	read        bool
 }
 
-// page reads the next page, in the order of time. more is false of the last one, which is
-// empty of ends.
+// page reads the next page, in the order of time. more is false of the last one, which
+// has no job events.
 func (p *pager) page(ctx context.Context) (events []Event, more bool, err error) {
 	h := p.s.hub
 	select {
@@ -183,15 +183,15 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 		}
 		p.at[q], more = messages[len(messages)-1].ID, true
 		for _, e := range store.ParseEvents(q, messages) {
-			events = append(events, ofEnd(e))
+			events = append(events, jobEvent(e))
 		}
 	}
 	inOrder(events)
 	return p.with(events), more, nil
 }
 
-// with puts the transitions in that are not later than the events; all that are left if
-// there are none.
+// with adds the transitions that are not later than the events; without events all that are
+// left.
 func (p *pager) with(events []Event) []Event {
 	n := len(p.transitions)
 	if len(events) > 0 {
@@ -204,8 +204,8 @@ func (p *pager) with(events []Event) []Event {
 	return events
 }
 
-// readTransitions reads what breakers of a destination did, its own and those of keys, as
-// far as it is kept.
+// readTransitions reads the transitions of a destination's breakers, its own and those of
+// keys, as far as they are kept.
 func (p *pager) readTransitions(ctx context.Context, name string) error {
 	t, err := breaker.ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
 	if err != nil {
@@ -213,14 +213,14 @@ func (p *pager) readTransitions(ctx context.Context, name string) error {
 	}
 	for _, e := range t.Events {
 		if !e.At.Before(p.from) {
-			p.transitions = append(p.transitions, ofTransition(e))
+			p.transitions = append(p.transitions, breakerEvent(e))
 		}
 	}
 	return nil
 }
 
-// trimmed reports whether a stream may have lost entries from the instant on because it
-// had too many: it is full, and the first one that it has is later.
+// trimmed reports whether a stream may have lost entries from the instant on: it is full, and
+// its first entry is later.
 func (p *pager) trimmed(ctx context.Context, queues []string) (bool, error) {
 	for _, q := range queues {
 		n, err := p.s.hub.rdb.XLen(ctx, store.EventsKey(q)).Result()

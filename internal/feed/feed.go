@@ -1,5 +1,5 @@
-// Package feed tells of what happens to jobs and breakers as it happens, to as many as
-// want to hear it for what one costs.
+// Package feed is the event stream of jobs, breakers and destinations: one hub polls Redis
+// and fans out to any number of subscribers.
 package feed
 
 import (
@@ -22,14 +22,14 @@ const (
 	JobPrefix   = "job."
 	Breaker     = "breaker"
 	Destination = "destination"
-	// Gap says that events may be missing before the next one, and of which kinds:
-	// whoever keeps a picture of them makes it anew.
+	// Gap says that events may be missing before the next one, and of which types:
+	// subscribers that keep state resync.
 	Gap = "gap"
 )
 
 // Event is something that has happened.
 type Event struct {
-	// ID is the same wherever and however often the event is told. It begins with the
+	// ID is the same at each delivery, by any instance. It begins with the
 	// unix milliseconds of At.
 	ID string
 	// Type is "job.completed", "job.failed", "job.cancelled", "job.expired", or one of
@@ -40,51 +40,51 @@ type Event struct {
 	// At is when it happened, on Redis's clock.
 	At time.Time
 	// Data is a JSON object. That of a gap is {"of":["breaker","destination"]}, with "job"
-	// where ends of jobs may be missing, too.
+	// where job events may be missing, too.
 	Data json.RawMessage
 }
 
 // Errors of Subscribe.
 var (
-	// ErrTooMany says that MostSubscribers listen already.
-	ErrTooMany = errors.New("too many listen to events already")
-	// ErrBadID says that what was given as the last event's id is none.
-	ErrBadID = errors.New("no id of an event")
-	// ErrClosed says that the hub does not run any more.
-	ErrClosed = errors.New("the feed of events is closed")
+	// ErrTooMany: the hub has MostSubscribers already.
+	ErrTooMany = errors.New("too many subscribers of events")
+	// ErrBadID: After is not the ID of an event.
+	ErrBadID = errors.New("not a valid id of an event")
+	// ErrClosed: the hub no longer runs.
+	ErrClosed = errors.New("the event stream is closed")
 )
 
 // Bounds of a hub.
 const (
-	// MostSubscribers is how many listen at once at most.
+	// MostSubscribers bounds the subscribers of a hub.
 	MostSubscribers = 1000
-	// remembered is how many events are kept for all: who is farther behind reads them
+	// buffered is how many events the hub keeps for all subscribers: slower ones catch up
 	// from Redis.
-	remembered = 4096
-	// catchingUp is how many do that at the same time.
+	buffered = 4096
+	// catchingUp bounds the subscribers that read from Redis at the same time.
 	catchingUp = 4
-	// firstLook is how long a first subscriber waits for Redis.
-	firstLook = 5 * time.Second
+	// firstPoll is how long a first subscriber waits for Redis.
+	firstPoll = 5 * time.Second
 )
 
 // Options configure a Hub.
 type Options struct {
-	// Every is how often Redis is asked while somebody listens. Default 500 ms.
+	// Every is the interval between polls while there are subscribers. Default 500 ms.
 	Every time.Duration
-	// Linger is how long Redis is asked after the last one has left, who may come back
-	// then without having missed anything. Default 30 s; negative: not at all.
+	// Linger is how long polling goes on after the last subscriber has left, which misses
+	// nothing if it returns by then. Default 30 s; negative: not at all.
 	Linger time.Duration
-	// Logger gets what goes wrong. Default: slog.Default().
+	// Logger gets errors. Default: slog.Default().
 	Logger *slog.Logger
 }
 
-// Hub asks Redis for all who listen.
+// Hub polls Redis and fans events out to subscribers.
 type Hub struct {
 	rdb    redis.UniversalClient
 	client *jobs.Client
 	o      Options
-	wake   chan struct{} // somebody listens
-	pages  chan struct{} // held by those who catch up
+	wake   chan struct{} // gets a value when there is a subscriber
+	pages  chan struct{} // semaphore of subscribers that catch up
 
 	mu          sync.Mutex
 	closed      bool
@@ -92,11 +92,11 @@ type Hub struct {
 	pumps       sync.WaitGroup
 	recent      []Event       // oldest first
 	first       uint64        // number of the first of recent
-	news        chan struct{} // closed when there is more than recent has
-	looked      chan struct{} // closed when what happens from then on is told; nil: nobody listens
-	left        time.Time     // when the last one left
-	trouble     error         // of the last look
-	looks       int
+	more        chan struct{} // closed when recent has grown
+	ready       chan struct{} // closed after the first poll; nil while the hub is idle
+	left        time.Time     // when the last subscriber left
+	err         error         // of the last poll
+	polls       int
 }
 
 // New returns a Hub; Run makes it work.
@@ -112,11 +112,11 @@ func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	}
 	return &Hub{
 		rdb: rdb, client: client, o: o, wake: make(chan struct{}, 1), pages: make(chan struct{}, catchingUp),
-		subscribers: map[*Subscription]bool{}, news: make(chan struct{}),
+		subscribers: map[*Subscription]bool{}, more: make(chan struct{}),
 	}
 }
 
-// Run asks Redis while somebody listens, until ctx ends. Then it closes all
+// Run polls Redis while there are subscribers, until ctx ends. Then it closes all
 // subscriptions.
 func (h *Hub) Run(ctx context.Context) {
 	defer h.close()
@@ -142,33 +142,33 @@ func (h *Hub) close() {
 	h.pumps.Wait()
 }
 
-// poll asks until nobody listens.
+// poll polls until the hub is idle.
 func (h *Hub) poll(ctx context.Context) {
-	w := newWatcher(h.rdb, h.client)
+	w := newPoller(h.rdb, h.client)
 	tick := time.NewTicker(h.o.Every)
 	defer tick.Stop()
 	failing, blind := false, false
 	for {
 		call, cancel := context.WithTimeout(ctx, 10*h.o.Every)
-		events, more, err := w.look(call)
+		events, more, err := w.poll(call)
 		cancel()
 		if ctx.Err() != nil {
 			return
 		}
 		switch {
 		case err != nil && !failing:
-			h.o.Logger.WarnContext(ctx, "events cannot be read; it is tried again", "error", err)
+			h.o.Logger.WarnContext(ctx, "events cannot be read; reading is repeated", "error", err)
 		case err == nil && failing:
 			h.o.Logger.InfoContext(ctx, "events are read again")
 		}
 		failing = err != nil
 		if was := blind; err == nil {
-			missing := cmp.Or(w.unseen, w.unwanted)
+			missing := cmp.Or(w.unread, w.unsubscribed)
 			if blind = missing != nil; blind && !was {
 				h.o.Logger.WarnContext(ctx, "some events cannot be read, and are missing until they can be", "error", missing)
 			}
 		}
-		h.tell(events, err)
+		h.publish(events, err)
 		if more && err == nil {
 			continue
 		}
@@ -183,73 +183,71 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// idle reports that nobody has listened for a while, and forgets what was said: it is not
-// gone on with.
+// idle reports that there has been no subscriber for a while, and drops the buffer.
 func (h *Hub) idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.subscribers) > 0 || h.looked != nil && time.Since(h.left) < h.o.Linger {
+	if len(h.subscribers) > 0 || h.ready != nil && time.Since(h.left) < h.o.Linger {
 		return false
 	}
 	h.first += uint64(len(h.recent))
-	h.recent, h.looked = nil, nil
+	h.recent, h.ready = nil, nil
 	return true
 }
 
-// tell hands out what a look has seen.
-func (h *Hub) tell(events []Event, err error) {
+// publish makes the events of a poll known to the subscribers.
+func (h *Hub) publish(events []Event, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.looks++
-	h.trouble = err
-	if err == nil && h.looked != nil {
+	h.polls++
+	h.err = err
+	if err == nil && h.ready != nil {
 		select {
-		case <-h.looked:
+		case <-h.ready:
 		default:
-			close(h.looked)
+			close(h.ready)
 		}
 	}
 	if len(events) == 0 {
 		return
 	}
 	h.recent = append(h.recent, events...)
-	if over := len(h.recent) - remembered; over > 0 {
+	if over := len(h.recent) - buffered; over > 0 {
 		h.recent = append([]Event(nil), h.recent[over:]...)
 		h.first += uint64(over)
 	}
-	close(h.news)
-	h.news = make(chan struct{})
+	close(h.more)
+	h.more = make(chan struct{})
 }
 
 // end is the number of the next event. The hub is locked.
 func (h *Hub) end() uint64 { return h.first + uint64(len(h.recent)) }
 
 // since returns the events from the number on, or waits for more: then it returns none
-// and a channel that is closed when there are some. ok is false if they are not
-// remembered any more.
+// and a channel that is closed when there are some. ok is false if the buffer no longer
+// has them.
 func (h *Hub) since(next uint64) (events []Event, more <-chan struct{}, ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if next < h.first {
 		return nil, nil, false
 	}
-	return h.recent[min(next, h.end())-h.first:], h.news, true
+	return h.recent[min(next, h.end())-h.first:], h.more, true
 }
 
-// Subscribe begins to hear events; Close must be called. With After it begins behind
-// that event: exactly, where this hub remembers it, else with some that were heard
-// before, which have the same IDs. Where some may be missing, a Gap comes first. ctx
-// bounds the beginning only. Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or
-// Redis's: it must answer once.
+// Subscribe subscribes to events; Close must be called. With After the events begin behind
+// that one: exactly, if the hub's buffer has it, else with some that were delivered before,
+// which have the same IDs. Where some may be missing, a Gap comes first. ctx bounds
+// Subscribe only. Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or Redis's, which
+// must answer once.
 func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription, error) {
 	if o.After != "" {
 		if _, ok := instantOf(o.After); !ok {
 			return nil, ErrBadID
 		}
 	}
-	// It goes on after ctx, which is the beginning's.
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Subscription{c: make(chan Event, buffered), hub: h, o: o, stop: stop, done: make(chan struct{})}
+	s := &Subscription{c: make(chan Event, ahead), hub: h, o: o, stop: stop, done: make(chan struct{})}
 	s.C = s.c
 	if err := h.add(ctx, s); err != nil {
 		stop()
@@ -264,7 +262,7 @@ func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription,
 	return s, nil
 }
 
-// add counts a subscriber in and waits until what happens from now on is told.
+// add adds a subscriber and waits until the hub has polled once.
 func (h *Hub) add(ctx context.Context, s *Subscription) error {
 	h.mu.Lock()
 	if h.closed || len(h.subscribers) >= MostSubscribers {
@@ -276,21 +274,21 @@ func (h *Hub) add(ctx context.Context, s *Subscription) error {
 	}
 	h.subscribers[s] = true
 	h.pumps.Add(1)
-	if h.looked == nil {
-		h.looked = make(chan struct{})
+	if h.ready == nil {
+		h.ready = make(chan struct{})
 	}
-	looked := h.looked
+	ready := h.ready
 	select {
 	case h.wake <- struct{}{}:
 	default:
 	}
 	h.mu.Unlock()
 
-	ctx, cancel := context.WithTimeout(ctx, firstLook)
+	ctx, cancel := context.WithTimeout(ctx, firstPoll)
 	defer cancel()
 	var err error
 	select {
-	case <-looked:
+	case <-ready:
 	case <-ctx.Done():
 		err = fmt.Errorf("feed: subscribe: %w", ctx.Err())
 	}
@@ -302,8 +300,8 @@ func (h *Hub) add(ctx context.Context, s *Subscription) error {
 	}
 	delete(h.subscribers, s)
 	h.pumps.Done()
-	if h.trouble != nil {
-		err = h.trouble
+	if h.err != nil {
+		err = h.err
 	}
 	return err
 }

@@ -101,11 +101,11 @@ func TestHubTellsEndsBreakersAndPauses(t *testing.T) {
 
 	s.end("a")
 	e := s.nextOf(sub, "deviantart")
-	var data endData
+	var data jobData
 	if err := json.Unmarshal(e.Data, &data); err != nil {
 		t.Fatal(err)
 	}
-	want := endData{ID: "a", Destination: "deviantart", Key: "alice", Batch: "b1", Status: "cancelled", At: data.At, LastError: "of the test"}
+	want := jobData{ID: "a", Destination: "deviantart", Key: "alice", Batch: "b1", Status: "cancelled", At: data.At, LastError: "of the test"}
 	if e.Type != "job.cancelled" || data != want || time.Since(e.At).Abs() > time.Minute {
 		t.Errorf("event %+v with %+v, want %+v", e, data, want)
 	}
@@ -273,7 +273,7 @@ func TestManyCostWhatOneCosts(t *testing.T) {
 	looks := func() int {
 		s.hub.mu.Lock()
 		defer s.hub.mu.Unlock()
-		return s.hub.looks
+		return s.hub.polls
 	}
 	// count is how many commands ten looks take.
 	count := func() float64 {
@@ -311,7 +311,7 @@ func TestManyCostWhatOneCosts(t *testing.T) {
 	redistest.Eventually(t, "the hub rests", func() bool {
 		s.hub.mu.Lock()
 		defer s.hub.mu.Unlock()
-		return s.hub.looked == nil
+		return s.hub.ready == nil
 	})
 	s.server.ResetStats(t)
 	before := looks()
@@ -328,7 +328,7 @@ func TestSlowReader(t *testing.T) {
 	s := newStage(t)
 	slow := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
 	quick := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
-	specs := make([]*jobs.Spec, 2*remembered)
+	specs := make([]*jobs.Spec, 2*buffered)
 	for i := range specs {
 		specs[i] = jobs.New("deviantart", 1, jobs.ID(fmt.Sprint("j", i)), jobs.TTL(0))
 	}

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// buffered is how many events are handed out ahead.
-const buffered = 64
+// ahead is how many events C buffers.
+const ahead = 64
 
-// SubscribeOptions say what to hear.
+// SubscribeOptions select events.
 type SubscribeOptions struct {
-	// After is the ID of the last event that was heard; "": from now on.
+	// After is the ID of the last event that was received; "": from now on.
 	After string
-	// Types to hear: whole ones, or "job" for all of jobs. Nil: all.
+	// Types of events, or "job" for all of jobs. Nil: all.
 	Types []string
-	// Destination to hear of; "": all.
+	// Destination of the events; "": all.
 	Destination string
 }
 
@@ -38,21 +38,21 @@ func (o *SubscribeOptions) wants(e Event) bool {
 	return false
 }
 
-// Subscription hears events until it is closed. However slow its reader is, it misses
-// none and keeps nobody waiting: what is not remembered any more is read from Redis.
+// Subscription receives events until it is closed. A slow reader misses none and delays no
+// other: what the hub no longer buffers is read from Redis.
 type Subscription struct {
-	// C gives the events. It is closed when the hub ends, or after Close.
+	// C has the events. It is closed when the hub ends, or after Close.
 	C <-chan Event
 
 	c    chan Event
 	hub  *Hub
 	o    SubscribeOptions
 	stop context.CancelFunc
-	done chan struct{} // closed when nothing is done for it any more
+	done chan struct{} // closed when pump has returned
 
-	next   uint64    // number of the event to tell next
-	last   time.Time // of the last event that was looked at, or when it began
-	lastID string    // of the last event that was handed out
+	next   uint64    // number of the next event
+	last   time.Time // of the last event, or of the subscription
+	lastID string    // of the last event that was delivered
 }
 
 // Close ends the subscription; it may be called twice.
@@ -65,21 +65,21 @@ func (s *Subscription) Close() {
 	s.hub.left = time.Now()
 }
 
-// pump hands events out until ctx ends.
+// pump delivers events until ctx ends.
 func (s *Subscription) pump(ctx context.Context) {
-	told := &recently{}
+	sent := &recentIDs{}
 	if s.o.After != "" && !s.found() {
 		since, _ := instantOf(s.o.After) // it was checked
 		s.lastID = s.o.After
-		if !s.catchUp(ctx, since, told) {
+		if !s.catchUp(ctx, since, sent) {
 			return
 		}
 	}
 	for {
 		events, more, ok := s.hub.since(s.next)
 		if !ok {
-			// The reader was slow, or waited for others to catch up.
-			if !s.catchUp(ctx, s.last, told) {
+			// The reader was slow.
+			if !s.catchUp(ctx, s.last, sent) {
 				return
 			}
 			continue
@@ -87,7 +87,7 @@ func (s *Subscription) pump(ctx context.Context) {
 		for _, e := range events {
 			s.next++
 			s.last = e.At
-			if !told.has(e.ID) && !s.give(ctx, e) {
+			if !sent.has(e.ID) && !s.deliver(ctx, e) {
 				return
 			}
 		}
@@ -102,7 +102,7 @@ func (s *Subscription) pump(ctx context.Context) {
 	}
 }
 
-// found goes on behind the event that was heard last, if the hub remembers it.
+// found continues behind the event After, if the hub buffers it.
 func (s *Subscription) found() bool {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()
@@ -115,8 +115,8 @@ func (s *Subscription) found() bool {
 	return false
 }
 
-// give hands an event out, if it is wanted; false when ctx has ended.
-func (s *Subscription) give(ctx context.Context, e Event) bool {
+// deliver sends a selected event; false when ctx has ended.
+func (s *Subscription) deliver(ctx context.Context, e Event) bool {
 	if !s.o.wants(e) {
 		return true
 	}
@@ -129,17 +129,17 @@ func (s *Subscription) give(ctx context.Context, e Event) bool {
 	}
 }
 
-// recently has the ids that were told last while catching up, and may come again.
-type recently struct {
+// recentIDs are the ids of events delivered while catching up, which may come again.
+type recentIDs struct {
 	ids   map[string]bool
 	order []string
 }
 
-// mostRecently bounds what recently has: what a look of the hub may bring is told again
-// at most a moment after it was read.
-const mostRecently = 4 * remembered
+// mostRecent bounds recentIDs: an event of a poll comes again at most a moment after it was
+// read.
+const mostRecent = 4 * buffered
 
-func (r *recently) add(id string) {
+func (r *recentIDs) add(id string) {
 	if r.ids == nil {
 		r.ids = map[string]bool{}
 	}
@@ -148,10 +148,10 @@ func (r *recently) add(id string) {
 	}
 	r.ids[id] = true
 	r.order = append(r.order, id)
-	if len(r.order) > mostRecently {
+	if len(r.order) > mostRecent {
 		delete(r.ids, r.order[0])
 		r.order = r.order[1:]
 	}
 }
 
-func (r *recently) has(id string) bool { return r.ids[id] }
+func (r *recentIDs) has(id string) bool { return r.ids[id] }

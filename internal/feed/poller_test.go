@@ -38,10 +38,10 @@ func (s *stage) openKeys(n int) []string {
 }
 
 // look looks once, and returns what it saw and how many commands Redis ran for it.
-func (s *stage) look(w *watcher) ([]Event, int64) {
+func (s *stage) poll(w *poller) ([]Event, int64) {
 	s.Helper()
 	s.server.ResetStats(s)
-	events, _, err := w.look(s.Context())
+	events, _, err := w.poll(s.Context())
 	if err != nil {
 		s.Fatal(err)
 	}
@@ -69,13 +69,13 @@ func TestLookWithManyOpenKeys(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
 	names := s.openKeys(manyKeys)
-	w := newWatcher(s.rdb, s.client)
-	if events, _ := s.look(w); len(events) != 0 {
+	w := newPoller(s.rdb, s.client)
+	if events, _ := s.poll(w); len(events) != 0 {
 		t.Errorf("%d events from before the first look", len(events))
 	}
 	// Three streams, the pause and the transitions of each of two destinations.
 	const idle = 2 * (3 + 1 + 1)
-	if events, n := s.look(w); len(events) != 0 || n > idle {
+	if events, n := s.poll(w); len(events) != 0 || n > idle {
 		t.Errorf("a look at %d open keys took %d commands, want at most %d; %d events", manyKeys, n, idle, len(events))
 	}
 	for _, by := range []string{"ann", "bob"} {
@@ -83,7 +83,7 @@ func TestLookWithManyOpenKeys(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	events, n := s.look(w)
+	events, n := s.poll(w)
 	if len(events) != 2 || s.nameOf(events[0]) != names[7] || n > idle+2 {
 		t.Errorf("after two changes: %d events, %d commands: %+v", len(events), n, events)
 	}
@@ -94,11 +94,11 @@ func TestLookWithManyOpenKeys(t *testing.T) {
 func TestLookAfterManyTransitions(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	w := newWatcher(s.rdb, s.client)
-	s.look(w)
+	w := newPoller(s.rdb, s.client)
+	s.poll(w)
 	const kept = 1000
 	opened := s.openKeys(kept)
-	events, n := s.look(w)
+	events, n := s.poll(w)
 	if len(events) != kept || n > 50 {
 		t.Fatalf("%d events of %d transitions, %d commands", len(events), kept, n)
 	}
@@ -116,7 +116,7 @@ func TestLookAfterManyTransitions(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	events, _ = s.look(w)
+	events, _ = s.poll(w)
 	if len(events) != kept+1 || events[0].Type != Gap || string(events[0].Data) != gapBesideJobs {
 		t.Fatalf("%d events, the first %+v; want a gap and the last %d transitions", len(events), events[0], kept)
 	}
@@ -126,7 +126,7 @@ func TestLookAfterManyTransitions(t *testing.T) {
 	if _, ok := instantOf(events[0].ID); !ok {
 		t.Errorf("nobody can go on after a gap with the id %q", events[0].ID)
 	}
-	if events, _ := s.look(w); len(events) != 0 {
+	if events, _ := s.poll(w); len(events) != 0 {
 		t.Errorf("told again: %+v", events)
 	}
 }
@@ -135,15 +135,15 @@ func TestLookAfterManyTransitions(t *testing.T) {
 func TestLookAfterALoss(t *testing.T) {
 	t.Parallel()
 	s := newStage(t)
-	w := newWatcher(s.rdb, s.client)
-	s.look(w)
+	w := newPoller(s.rdb, s.client)
+	s.poll(w)
 	s.openKeys(2)
-	s.look(w)
+	s.poll(w)
 	if err := s.rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	s.openKeys(1)
-	events, _ := s.look(w)
+	events, _ := s.poll(w)
 	if len(events) != 2 || events[0].Type != Gap || s.nameOf(events[1]) != "deviantart/k00000" {
 		t.Errorf("%+v", events)
 	}

@@ -19,42 +19,42 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// How much is read at once, and how often what changes seldom.
+// Bounds and intervals of polls.
 const (
-	endsAtOnce      = 500
-	transitionsRead = 1000 // all that are kept of a destination
-	rememberNames   = 10 * time.Second
+	jobEventsAtOnce = 500
+	transitionsRead = 1000             // all that are kept of a destination
+	namesFor        = 10 * time.Second // how long destinations are cached
 	wantEvery       = store.EventsWantedFor / 4
 	wantAgain       = 10 * time.Second // after an error
 )
 
-// watcher sees what is new since its last look.
-type watcher struct {
+// poller reads what is new since its last poll.
+type poller struct {
 	rdb    redis.UniversalClient
 	client *jobs.Client
 
-	names    []string // of destinations
-	namesAt  time.Time
-	wantedAt map[string]time.Time // by queue
-	unwanted error                // why streams may be missing; nil if they are not
-	unseen   error                // why a destination could not be seen at the last look
-	last     map[string]string    // last entry seen, by queue
-	seen     map[string]uint64    // generation of the last transition seen, by destination
-	paused   map[string]bool      // by destination
+	names        []string // of destinations
+	namesAt      time.Time
+	wantedAt     map[string]time.Time // by queue
+	unsubscribed error                // why streams may be missing; nil if they are not
+	unread       error                // why a destination could not be read at the last poll
+	last         map[string]string    // last entry read, by queue
+	seen         map[string]uint64    // generation of the last transition read, by destination
+	paused       map[string]bool      // by destination
 }
 
-func newWatcher(rdb redis.UniversalClient, client *jobs.Client) *watcher {
-	return &watcher{
+func newPoller(rdb redis.UniversalClient, client *jobs.Client) *poller {
+	return &poller{
 		rdb: rdb, client: client, wantedAt: map[string]time.Time{}, last: map[string]string{},
 		seen: map[string]uint64{}, paused: map[string]bool{},
 	}
 }
 
-// look returns what has happened since the last look, in the order of time; more says
-// that there is more to see at once. The error is that no destination could be seen; of
-// those that could not it sees the rest next time.
-func (w *watcher) look(ctx context.Context) (events []Event, more bool, err error) {
-	if time.Since(w.namesAt) > rememberNames {
+// poll returns the events since the last poll, in the order of time; more says that there
+// are more to read at once. The error is that no destination could be read; the next poll
+// reads what this one could not.
+func (w *poller) poll(ctx context.Context) (events []Event, more bool, err error) {
+	if time.Since(w.namesAt) > namesFor {
 		known, err := w.client.Destinations(ctx)
 		if err != nil {
 			return nil, false, fmt.Errorf("feed: %w", err)
@@ -66,7 +66,7 @@ func (w *watcher) look(ctx context.Context) (events []Event, more bool, err erro
 	}
 	seen := 0
 	for _, name := range w.names {
-		some, full, problem := w.newEnds(ctx, name)
+		some, full, problem := w.jobEvents(ctx, name)
 		events, more, err = append(events, some...), more || full, cmp.Or(err, problem)
 		if problem == nil {
 			some, problem = w.transitions(ctx, name)
@@ -77,8 +77,8 @@ func (w *watcher) look(ctx context.Context) (events []Event, more bool, err erro
 		}
 	}
 	inOrder(events)
-	if w.unseen = err; seen > 0 {
-		err = nil // the others are told of
+	if w.unread = err; seen > 0 {
+		err = nil // the others were read
 	}
 	return events, more, err
 }
@@ -87,12 +87,12 @@ func inOrder(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
 }
 
-// want sees to it that the stream of a queue exists, and begins at its end. Where Redis
-// takes no writes, because it is full for instance, what exists is read all the same.
-func (w *watcher) want(ctx context.Context, queue string) error {
+// want keeps the stream of a queue in existence, and begins at its end. Where Redis takes no
+// writes, as when it is full, an existing stream is read all the same.
+func (w *poller) want(ctx context.Context, queue string) error {
 	var last string
 	all, err := store.WantEvents(ctx, w.rdb, queue)
-	if w.unwanted = err; err == nil {
+	if w.unsubscribed = err; err == nil {
 		last = all[0]
 		w.wantedAt[queue] = time.Now()
 	} else {
@@ -107,9 +107,9 @@ func (w *watcher) want(ctx context.Context, queue string) error {
 	return nil
 }
 
-// newEnds sees which jobs of a destination have ended, and whether it was paused or
-// resumed. full says that there are more ends.
-func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, full bool, err error) {
+// jobEvents reads the finished jobs of a destination, and whether it was paused or resumed.
+// full says that there are more.
+func (w *poller) jobEvents(ctx context.Context, name string) (events []Event, full bool, err error) {
 	queues := store.Queues(name)
 	for _, q := range queues {
 		if time.Since(w.wantedAt[q]) < wantEvery {
@@ -123,13 +123,13 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 	var paused *redis.IntCmd
 	_, err = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
-			found[i] = store.QueueRead(ctx, pipe, q, w.last[q], endsAtOnce)
+			found[i] = store.QueueRead(ctx, pipe, q, w.last[q], jobEventsAtOnce)
 		}
 		paused = pipe.Exists(ctx, store.PausedKey(queues[0]))
 		return nil
 	})
 	if err != nil {
-		return nil, false, fmt.Errorf("feed: read ends of %s: %w", name, err)
+		return nil, false, fmt.Errorf("feed: read job events of %s: %w", name, err)
 	}
 	for i, q := range queues {
 		messages := found[i].Val()
@@ -137,9 +137,9 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 			continue
 		}
 		w.last[q] = messages[len(messages)-1].ID
-		full = full || len(messages) == endsAtOnce
+		full = full || len(messages) == jobEventsAtOnce
 		for _, e := range store.ParseEvents(q, messages) {
-			events = append(events, ofEnd(e))
+			events = append(events, jobEvent(e))
 		}
 	}
 	is := paused.Val() > 0
@@ -148,17 +148,17 @@ func (w *watcher) newEnds(ctx context.Context, name string) (events []Event, ful
 	if known && was != is {
 		now, err := w.client.Now(ctx)
 		if err != nil {
-			w.paused[name] = was // it is seen again
+			w.paused[name] = was // the next poll sees it
 			return events, full, fmt.Errorf("feed: %w", err)
 		}
-		events = append(events, ofPause(name, is, now))
+		events = append(events, pauseEvent(name, is, now))
 	}
 	return events, full, nil
 }
 
-// transitions sees what the breakers of a destination did, its own and those of keys. What
-// was before the first look is not told. Where some are missing, a gap comes first.
-func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error) {
+// transitions reads the transitions of a destination's breakers, its own and those of keys,
+// since the first poll. Where some are missing, a gap comes first.
+func (w *poller) transitions(ctx context.Context, name string) ([]Event, error) {
 	after, known := w.seen[name]
 	limit := transitionsRead
 	if !known {
@@ -169,7 +169,7 @@ func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error)
 		return nil, fmt.Errorf("feed: %w", err)
 	}
 	w.seen[name] = t.Last
-	// Without a transition at the first look, the next one is the first ever.
+	// Without a transition at the first poll, the next one is the first ever.
 	if !known || len(t.Events) == 0 && !t.Missed {
 		return nil, nil
 	}
@@ -177,24 +177,24 @@ func (w *watcher) transitions(ctx context.Context, name string) ([]Event, error)
 	if t.Missed {
 		now, err := w.client.Now(ctx)
 		if err != nil {
-			w.seen[name] = after // it is seen again
+			w.seen[name] = after // the next poll sees it
 			return nil, fmt.Errorf("feed: %w", err)
 		}
 		at := now
 		if len(t.Events) > 0 {
 			at = t.Events[0].At // in front of it
 		}
-		events = append(events, ofGap(name, at))
+		events = append(events, gapEvent(name, at))
 	}
 	for _, e := range t.Events {
-		events = append(events, ofTransition(e))
+		events = append(events, breakerEvent(e))
 	}
 	return events, nil
 }
 
-func ofEnd(e store.Event) Event {
+func jobEvent(e store.Event) Event {
 	destination, priority, _ := store.ParseQueue(e.Queue)
-	data, _ := json.Marshal(endData{
+	data, _ := json.Marshal(jobData{
 		ID: e.ID, Destination: destination, Key: e.Key, Batch: e.Batch, Status: e.Status, At: e.At,
 		Attempt: e.Attempt, Reschedules: e.Reschedules, ResponseStatus: e.ResponseStatus, LastError: e.LastError,
 	})
@@ -204,8 +204,8 @@ func ofEnd(e store.Event) Event {
 	}
 }
 
-// endData is what an event says of a job's end.
-type endData struct {
+// jobData is the Data of a job event.
+type jobData struct {
 	ID             string    `json:"id"`
 	Destination    string    `json:"destination"`
 	Key            string    `json:"key"`
@@ -218,7 +218,7 @@ type endData struct {
 	LastError      string    `json:"last_error"`
 }
 
-func ofTransition(e breaker.Event) Event {
+func breakerEvent(e breaker.Event) Event {
 	data, _ := json.Marshal(e)
 	destination, _, _ := strings.Cut(e.Name, "/")
 	return Event{
@@ -227,7 +227,7 @@ func ofTransition(e breaker.Event) Event {
 	}
 }
 
-func ofPause(name string, paused bool, at time.Time) Event {
+func pauseEvent(name string, paused bool, at time.Time) Event {
 	data, _ := json.Marshal(map[string]any{"destination": name, "paused": paused, "at": at.UTC()})
 	return Event{
 		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:destination:" + name,
@@ -235,16 +235,15 @@ func ofPause(name string, paused bool, at time.Time) Event {
 	}
 }
 
-// ofGap says that some transitions of a destination's breakers are missing.
-func ofGap(name string, at time.Time) Event {
+// gapEvent says that some transitions of a destination's breakers are missing.
+func gapEvent(name string, at time.Time) Event {
 	return Event{
 		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:gap:" + name,
 		Type: Gap, At: at, Data: json.RawMessage(gapBesideJobs),
 	}
 }
 
-// idForm is that of the ids of events. They go back to whom they came from: nothing
-// else is taken for one.
+// idForm is the form of ids of events, which clients send back.
 var idForm = regexp.MustCompile(`^([0-9]{1,15})-[0-9]{1,20}:[A-Za-z0-9._:@/-]{1,300}$`)
 
 // instantOf is when the event with the id happened.
