@@ -244,9 +244,13 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	}
 	job := &Job{
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
-		Payload: s.Payload, Request: s.Request, Retry: s.Retry, MaxReschedules: s.MaxReschedules,
+		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
 		Batch: s.Batch, After: unique(s.After),
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
+	}
+	if s.Retry != nil {
+		policy := s.Retry.withDefaults() // the spec may be used again
+		job.Retry = &policy
 	}
 	if job.Priority == "" {
 		job.Priority = PriorityDefault

@@ -25,7 +25,7 @@ import (
 // Every property that is given comes back, from the enqueue and from a look.
 func TestEnqueueAndGet(t *testing.T) {
 	t.Parallel()
-	policy := jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, BackoffMultiplier: 1.5, MaxDelaySecs: 120, RetryOn: []jobs.Trigger{jobs.OnTimeout}}
+	policy := jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 1.5, MaxDelay: 120 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}}
 	seven := 7
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
@@ -440,5 +440,27 @@ func TestNow(t *testing.T) {
 	b.must(err)
 	if now.Before(before) || now.After(time.Now().Add(time.Millisecond)) || now.Location() != time.UTC {
 		t.Errorf("now is %s, here it is %s", now, time.Now())
+	}
+}
+
+// A policy that was written into the spec takes its defaults as one of the option does,
+// and leaves the spec alone.
+func TestEnqueueLiteralPolicy(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	spec := jobs.New(b.dest, 1)
+	spec.Retry = &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 10 * time.Minute}
+	job, err := b.Enqueue(context.Background(), spec)
+	b.must(err)
+	want := &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 10 * time.Minute, BackoffMultiplier: 2, MaxDelay: 10 * time.Minute}
+	if diff := cmp.Diff(want, job.Retry); diff != "" {
+		t.Errorf("enqueued (-want +got):\n%s", diff)
+	}
+	want.RetryOn = []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure, jobs.OnExplicit}
+	if diff := cmp.Diff(want, b.get(job.ID).Retry); diff != "" {
+		t.Errorf("stored (-want +got):\n%s", diff)
+	}
+	if spec.Retry.BackoffMultiplier != 0 {
+		t.Errorf("the spec has changed: %+v", spec.Retry)
 	}
 }

@@ -230,7 +230,7 @@ func ExampleAfter() {
 // The time between a failure and its retry has some chance in it, so that jobs
 // which failed together do not come back together.
 func ExampleRetryPolicy_DelayWith() {
-	p := jobs.New("deviantart", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 4, InitialDelaySecs: 10, MaxDelaySecs: 60})).Retry
+	p := jobs.New("deviantart", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 4, InitialDelay: 10 * time.Second, MaxDelay: 60 * time.Second})).Retry
 	for attempt := range p.MaxRetries {
 		fmt.Println("retry", attempt+1, "after", p.DelayWith(attempt, 0), "to", p.DelayWith(attempt, 1))
 	}

@@ -138,12 +138,12 @@ func ExampleRetry() {
 		RetryOn:    []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure},
 	}))
 	p := spec.Retry
-	fmt.Printf("after %d s, then %g times as long each time, at most %d s\n", p.InitialDelaySecs, p.BackoffMultiplier, p.MaxDelaySecs)
+	fmt.Printf("after %s, then %g times as long each time, at most %s\n", p.InitialDelay, p.BackoffMultiplier, p.MaxDelay)
 	for attempt := range 4 {
 		fmt.Println(attempt, p.Retries(attempt, jobs.OnTimeout), p.Retries(attempt, jobs.OnExplicit))
 	}
 	// Output:
-	// after 5 s, then 2 times as long each time, at most 300 s
+	// after 5s, then 2 times as long each time, at most 5m0s
 	// 0 true false
 	// 1 true false
 	// 2 true false

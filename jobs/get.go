@@ -161,10 +161,6 @@ func FromMessage(msg *store.Message, fields map[string]string) (*Job, error) {
 	return j, nil
 }
 
-// storedPolicy is read without the checks of input: a later version may have
-// written more than this one knows.
-type storedPolicy RetryPolicy
-
 func fromMessage(msg *store.Message) (*Job, error) {
 	destination, priority, ok := store.ParseQueue(msg.Queue)
 	if !ok {
@@ -193,9 +189,12 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	}
 	decode(store.HeaderHeaders, &j.Request.Headers)
 	decode(store.HeaderMaxReschedules, &j.MaxReschedules)
-	var policy *storedPolicy
-	decode(store.HeaderRetry, &policy)
-	j.Retry = (*RetryPolicy)(policy)
+	// Unlike input it may have fields that this version does not know.
+	var policy *policyJSON
+	if decode(store.HeaderRetry, &policy); policy != nil {
+		p := policy.policy()
+		j.Retry = &p
+	}
 	decode(store.HeaderAfter, &j.After)
 	return j, errors.Join(errs...)
 }

@@ -1,12 +1,13 @@
 package jobs
 
 import (
+	"bytes"
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -29,66 +30,95 @@ var triggers = []Trigger{OnTimeout, OnFailure, OnExplicit}
 
 // Defaults of a retry policy.
 const (
-	DefaultInitialDelaySecs  = 5
+	DefaultInitialDelay      = 5 * time.Second
 	DefaultBackoffMultiplier = 2.0
-	DefaultMaxDelaySecs      = 300
+	DefaultMaxDelay          = 5 * time.Minute
 )
 
-// RetryPolicy says how often and how far apart a job is called again after
-// failures. Being rate limited is no failure and costs no retry.
+// RetryPolicy says how often and how far apart a job is called again after failures.
+// Being rate limited is not a failure and costs no retry. Zero fields take their defaults.
+// In JSON delays are whole seconds: initial_delay_secs and max_delay_secs.
 type RetryPolicy struct {
 	// MaxRetries bounds the calls after the first: 3 means 4 calls at most.
-	MaxRetries int `json:"max_retries"`
-	// InitialDelaySecs is the time before the first retry, in seconds. Default 5.
-	InitialDelaySecs int `json:"initial_delay_secs"`
+	MaxRetries int
+	// InitialDelay is the time before the first retry, in whole seconds. Default 5 s.
+	InitialDelay time.Duration
 	// BackoffMultiplier multiplies the delay with each retry. Default 2.0.
-	BackoffMultiplier float64 `json:"backoff_multiplier"`
-	// MaxDelaySecs caps the delay, in seconds. Default 300.
-	MaxDelaySecs int `json:"max_delay_secs"`
+	BackoffMultiplier float64
+	// MaxDelay caps the delay, in whole seconds. Default 5 min, or InitialDelay if that is
+	// longer.
+	MaxDelay time.Duration
 	// RetryOn names the failures that are retried. Nil means all of them.
-	RetryOn []Trigger `json:"retry_on"`
+	RetryOn []Trigger
 }
 
+// An explicit zero of a JSON document is not valid, where an absent field takes its
+// default: these stand for it.
+const zeroDelay = time.Nanosecond
+
+var zeroMultiplier = math.Copysign(0, -1)
+
 func (p RetryPolicy) withDefaults() RetryPolicy {
-	if p.InitialDelaySecs == 0 {
-		p.InitialDelaySecs = DefaultInitialDelaySecs
-	}
-	if p.BackoffMultiplier == 0 {
+	p.InitialDelay = cmp.Or(p.InitialDelay, DefaultInitialDelay)
+	if p.BackoffMultiplier == 0 && !math.Signbit(p.BackoffMultiplier) {
 		p.BackoffMultiplier = DefaultBackoffMultiplier
 	}
-	if p.MaxDelaySecs == 0 {
-		// A default must not contradict what was asked for.
-		p.MaxDelaySecs = max(DefaultMaxDelaySecs, p.InitialDelaySecs)
-	}
+	// A default must not contradict what was asked for.
+	p.MaxDelay = cmp.Or(p.MaxDelay, max(DefaultMaxDelay, p.InitialDelay))
 	return p
 }
 
-// UnmarshalJSON fills absent fields with their defaults; an explicit zero is
-// kept and refused by the validation.
+// policyJSON is a RetryPolicy in JSON.
+type policyJSON struct {
+	MaxRetries        int       `json:"max_retries"`
+	InitialDelaySecs  *int64    `json:"initial_delay_secs"`
+	BackoffMultiplier *float64  `json:"backoff_multiplier"`
+	MaxDelaySecs      *int64    `json:"max_delay_secs"`
+	RetryOn           []Trigger `json:"retry_on"`
+}
+
+func (j policyJSON) policy() RetryPolicy {
+	p := RetryPolicy{MaxRetries: j.MaxRetries, RetryOn: j.RetryOn}
+	delay := func(secs *int64) time.Duration {
+		if secs == nil {
+			return 0
+		}
+		most := int64(math.MaxInt64 / time.Second)
+		return cmp.Or(time.Duration(min(max(*secs, -most), most))*time.Second, zeroDelay)
+	}
+	p.InitialDelay, p.MaxDelay = delay(j.InitialDelaySecs), delay(j.MaxDelaySecs)
+	if j.BackoffMultiplier != nil {
+		if p.BackoffMultiplier = *j.BackoffMultiplier; p.BackoffMultiplier == 0 {
+			p.BackoffMultiplier = zeroMultiplier
+		}
+	}
+	return p.withDefaults()
+}
+
+// UnmarshalJSON fills absent fields with their defaults; an explicit zero is kept and
+// refused by the validation.
 func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
-	const absent = math.MinInt
-	type plain RetryPolicy
-	v := plain{BackoffMultiplier: DefaultBackoffMultiplier, InitialDelaySecs: DefaultInitialDelaySecs, MaxDelaySecs: absent}
-	dec := json.NewDecoder(strings.NewReader(string(b)))
+	var v policyJSON
+	dec := json.NewDecoder(bytes.NewReader(b))
 	dec.DisallowUnknownFields()
 	if err := dec.Decode(&v); err != nil {
 		return fmt.Errorf("retry: %w", err)
 	}
-	if v.MaxDelaySecs == absent {
-		v.MaxDelaySecs = max(DefaultMaxDelaySecs, v.InitialDelaySecs)
-	}
-	*p = RetryPolicy(v)
+	*p = v.policy()
 	return nil
 }
 
 // MarshalJSON writes the triggers in force, also where all of them are meant.
 func (p RetryPolicy) MarshalJSON() ([]byte, error) {
-	type plain RetryPolicy
-	if p.RetryOn == nil {
-		p.RetryOn = triggers
+	initial, longest := seconds(p.InitialDelay), seconds(p.MaxDelay)
+	j := policyJSON{p.MaxRetries, &initial, &p.BackoffMultiplier, &longest, p.RetryOn}
+	if j.RetryOn == nil {
+		j.RetryOn = triggers
 	}
-	return json.Marshal(plain(p))
+	return json.Marshal(j)
 }
+
+func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
 // Retries reports whether a job that has made attempt retries is to be called
 // again after a failure of kind t.
@@ -98,7 +128,7 @@ func (p *RetryPolicy) Retries(attempt int, t Trigger) bool {
 
 // Delay is the time between a failure and the next call, for a job that has
 // made attempt retries: initial × multiplier^attempt, ±10 % of jitter, then
-// not above MaxDelaySecs and not below one second.
+// not above MaxDelay and not below one second.
 func (p *RetryPolicy) Delay(attempt int) time.Duration {
 	return p.DelayWith(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }
@@ -107,25 +137,31 @@ func (p *RetryPolicy) Delay(attempt int) time.Duration {
 // shortest delay, 0.5 the one without jitter, 1 the longest.
 func (p *RetryPolicy) DelayWith(attempt int, random float64) time.Duration {
 	policy := p.withDefaults()
-	secs := float64(policy.InitialDelaySecs) * math.Pow(policy.BackoffMultiplier, float64(attempt))
+	secs := policy.InitialDelay.Seconds() * math.Pow(policy.BackoffMultiplier, float64(attempt))
 	secs *= 0.9 + 0.2*random
-	secs = max(1, min(secs, float64(policy.MaxDelaySecs), store.Longest.Seconds()))
+	secs = max(1, min(secs, policy.MaxDelay.Seconds(), store.Longest.Seconds()))
 	return time.Duration(secs * float64(time.Second))
 }
 
 func (p *RetryPolicy) validate(l Limits, bad func(field, format string, args ...any)) {
-	maxDelay := int(l.RetryMaxDelay / time.Second)
 	if p.MaxRetries < 1 || p.MaxRetries > l.RetryMaxRetries {
 		bad("retry.max_retries", "must be from 1 to %d, is %d", l.RetryMaxRetries, p.MaxRetries)
 	}
-	if p.InitialDelaySecs < 1 {
-		bad("retry.initial_delay_secs", "must be at least 1, is %d", p.InitialDelaySecs)
+	whole := func(field string, d time.Duration) bool {
+		if d >= time.Second && d%time.Second != 0 {
+			bad(field, "must be whole seconds, is %s", d)
+			return false
+		}
+		return true
+	}
+	if whole("retry.initial_delay_secs", p.InitialDelay) && p.InitialDelay < time.Second {
+		bad("retry.initial_delay_secs", "must be at least 1, is %d", seconds(p.InitialDelay))
 	}
 	if !(p.BackoffMultiplier >= 1) || math.IsInf(p.BackoffMultiplier, 0) {
-		bad("retry.backoff_multiplier", "must be at least 1.0, is %v", p.BackoffMultiplier)
+		bad("retry.backoff_multiplier", "must be at least 1.0, is %v", p.BackoffMultiplier+0)
 	}
-	if p.MaxDelaySecs < p.InitialDelaySecs || p.MaxDelaySecs > maxDelay {
-		bad("retry.max_delay_secs", "must be from initial_delay_secs (%d) to %d, is %d", p.InitialDelaySecs, maxDelay, p.MaxDelaySecs)
+	if whole("retry.max_delay_secs", p.MaxDelay) && (p.MaxDelay < p.InitialDelay || p.MaxDelay > l.RetryMaxDelay) {
+		bad("retry.max_delay_secs", "must be from initial_delay_secs (%d) to %d, is %d", seconds(p.InitialDelay), seconds(l.RetryMaxDelay), seconds(p.MaxDelay))
 	}
 	if p.RetryOn != nil && len(p.RetryOn) == 0 {
 		bad("retry.retry_on", "must name at least one of timeout, failure, explicit; leave it out for all")

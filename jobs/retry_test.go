@@ -17,13 +17,13 @@ func TestRetryPolicyFromJSON(t *testing.T) {
 		name, in string
 		want     jobs.RetryPolicy
 	}{
-		{"defaults", `{"max_retries":3}`, jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300}},
-		{"null for all triggers", `{"max_retries":3,"retry_on":null}`, jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300}},
+		{"defaults", `{"max_retries":3}`, jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second}},
+		{"null for all triggers", `{"max_retries":3,"retry_on":null}`, jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second}},
 		{
 			"everything", `{"max_retries":10,"initial_delay_secs":10,"backoff_multiplier":1.5,"max_delay_secs":120,"retry_on":["timeout","explicit"]}`,
-			jobs.RetryPolicy{MaxRetries: 10, InitialDelaySecs: 10, BackoffMultiplier: 1.5, MaxDelaySecs: 120, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnExplicit}},
+			jobs.RetryPolicy{MaxRetries: 10, InitialDelay: 10 * time.Second, BackoffMultiplier: 1.5, MaxDelay: 120 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnExplicit}},
 		},
-		{"the default cap gives way to the first delay", `{"max_retries":1,"initial_delay_secs":600}`, jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 600, BackoffMultiplier: 2, MaxDelaySecs: 600}},
+		{"the default cap gives way to the first delay", `{"max_retries":1,"initial_delay_secs":600}`, jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 600 * time.Second, BackoffMultiplier: 2, MaxDelay: 600 * time.Second}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -58,9 +58,9 @@ func TestRetryPolicyFromJSONRefused(t *testing.T) {
 		`{"max_retries":1,"retry_on":["rate_limit"]}`: `retry.retry_on: "rate_limit" is none of timeout, failure, explicit`,
 
 		`{"max_retries":1,"max_delay":9}`: `retry: json: unknown field "max_delay"`,
-		`{"max_retries":"3"}`:             "retry: json: cannot unmarshal string into Go struct field plain.max_retries of type int",
-		`{"max_retries":1.5}`:             "retry: json: cannot unmarshal number 1.5 into Go struct field plain.max_retries of type int",
-		`[]`:                              "retry: json: cannot unmarshal array into Go value of type jobs.plain",
+		`{"max_retries":"3"}`:             "retry: json: cannot unmarshal string into Go struct field policyJSON.max_retries of type int",
+		`{"max_retries":1.5}`:             "retry: json: cannot unmarshal number 1.5 into Go struct field policyJSON.max_retries of type int",
+		`[]`:                              "retry: json: cannot unmarshal array into Go value of type jobs.policyJSON",
 	} {
 		var p jobs.RetryPolicy
 		err := json.Unmarshal([]byte(in), &p)
@@ -80,7 +80,7 @@ func TestRetryPolicyToJSON(t *testing.T) {
 	for want, p := range map[string]*jobs.RetryPolicy{
 		`{"max_retries":3,"initial_delay_secs":5,"backoff_multiplier":2,"max_delay_secs":300,"retry_on":["timeout","failure","explicit"]}`: jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3})).Retry,
 		`{"max_retries":1,"initial_delay_secs":1,"backoff_multiplier":1.5,"max_delay_secs":2,"retry_on":["timeout"]}`: {
-			MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1.5, MaxDelaySecs: 2, RetryOn: []jobs.Trigger{jobs.OnTimeout},
+			MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1.5, MaxDelay: 2 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout},
 		},
 	} {
 		got, err := json.Marshal(p)
@@ -129,15 +129,15 @@ func TestRetryDelays(t *testing.T) {
 		policy jobs.RetryPolicy
 		want   []float64 // seconds before jitter and cap, by attempt
 	}{
-		{"10 s doubled, at most 120 s", jobs.RetryPolicy{InitialDelaySecs: 10, BackoffMultiplier: 2, MaxDelaySecs: 120}, []float64{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120}},
-		{"a cap within the jitter", jobs.RetryPolicy{InitialDelaySecs: 10, BackoffMultiplier: 2, MaxDelaySecs: 40}, []float64{10, 20, 40, 80}},
-		{"constant", jobs.RetryPolicy{InitialDelaySecs: 30, BackoffMultiplier: 1, MaxDelaySecs: 300}, []float64{30, 30, 30}},
-		{"defaults", jobs.RetryPolicy{InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300}, []float64{5, 10, 20, 40, 80, 160, 320}},
-		{"beyond what a float holds", jobs.RetryPolicy{InitialDelaySecs: 3600, BackoffMultiplier: 1e300, MaxDelaySecs: 3600}, []float64{3600, math.Inf(1), math.Inf(1)}},
+		{"10 s doubled, at most 120 s", jobs.RetryPolicy{InitialDelay: 10 * time.Second, BackoffMultiplier: 2, MaxDelay: 120 * time.Second}, []float64{10, 20, 40, 80, 160, 320, 640, 1280, 2560, 5120}},
+		{"a cap within the jitter", jobs.RetryPolicy{InitialDelay: 10 * time.Second, BackoffMultiplier: 2, MaxDelay: 40 * time.Second}, []float64{10, 20, 40, 80}},
+		{"constant", jobs.RetryPolicy{InitialDelay: 30 * time.Second, BackoffMultiplier: 1, MaxDelay: 300 * time.Second}, []float64{30, 30, 30}},
+		{"defaults", jobs.RetryPolicy{InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second}, []float64{5, 10, 20, 40, 80, 160, 320}},
+		{"beyond what a float holds", jobs.RetryPolicy{InitialDelay: 3600 * time.Second, BackoffMultiplier: 1e300, MaxDelay: 3600 * time.Second}, []float64{3600, math.Inf(1), math.Inf(1)}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			limit := float64(tc.policy.MaxDelaySecs)
+			limit := tc.policy.MaxDelay.Seconds()
 			for attempt, secs := range tc.want {
 				low := time.Duration(min(limit, 0.9*secs) * float64(time.Second))
 				high := time.Duration(min(limit, 1.1*secs) * float64(time.Second))
@@ -159,7 +159,7 @@ func TestRetryDelays(t *testing.T) {
 
 func TestRetryDelayIsAtLeastASecond(t *testing.T) {
 	t.Parallel()
-	p := jobs.RetryPolicy{InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1}
+	p := jobs.RetryPolicy{InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second}
 	for range 1000 {
 		if d := p.Delay(0); d != time.Second {
 			t.Fatalf("%s, want 1s", d)
@@ -172,9 +172,9 @@ func TestDelayOfAnyPolicyIsPositive(t *testing.T) {
 	t.Parallel()
 	const century = 100 * 365 * 24 * time.Hour
 	for _, p := range []jobs.RetryPolicy{
-		{MaxRetries: 1, InitialDelaySecs: math.MaxInt, BackoffMultiplier: 1, MaxDelaySecs: math.MaxInt},
-		{MaxRetries: 1, InitialDelaySecs: math.MaxInt64 / int(time.Second), BackoffMultiplier: 2, MaxDelaySecs: math.MaxInt64 / int(time.Second)},
-		{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: math.MaxFloat64, MaxDelaySecs: math.MaxInt},
+		{MaxRetries: 1, InitialDelay: math.MaxInt64, BackoffMultiplier: 1, MaxDelay: math.MaxInt64},
+		{MaxRetries: 1, InitialDelay: math.MaxInt64, BackoffMultiplier: 2, MaxDelay: math.MaxInt64},
+		{MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: math.MaxFloat64, MaxDelay: math.MaxInt64},
 	} {
 		for _, attempt := range []int{0, 1, 1000} {
 			if d := p.DelayWith(attempt, 1); d < time.Second || d > century {

@@ -18,7 +18,7 @@ type Limits struct {
 	MaxPayloadBytes int
 	// RetryMaxRetries bounds RetryPolicy.MaxRetries. Default 10.
 	RetryMaxRetries int
-	// RetryMaxDelay bounds RetryPolicy.MaxDelaySecs. Default one hour.
+	// RetryMaxDelay bounds RetryPolicy.MaxDelay. Default one hour.
 	RetryMaxDelay time.Duration
 }
 
@@ -187,7 +187,8 @@ func (s *Spec) Validate(l Limits) error {
 	}
 	s.validateParents(bad)
 	if s.Retry != nil {
-		s.Retry.validate(l, bad)
+		policy := s.Retry.withDefaults()
+		policy.validate(l, bad)
 	}
 	s.Request.validate(bad)
 	return errs.err()

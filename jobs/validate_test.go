@@ -63,20 +63,23 @@ func TestValidate(t *testing.T) {
 
 		{"no retries", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{})), "retry.max_retries: must be from 1 to 10, is 0"},
 		{"too many retries", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 11})), "retry.max_retries: must be from 1 to 10, is 11"},
-		{"negative initial delay", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: -1})), "retry.initial_delay_secs: must be at least 1, is -1"},
+		{"negative initial delay", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: -1 * time.Second})), "retry.initial_delay_secs: must be at least 1, is -1"},
 		{"shrinking", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, BackoffMultiplier: 0.5})), "retry.backoff_multiplier: must be at least 1.0, is 0.5"},
 		{"multiplier that is no number", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, BackoffMultiplier: math.NaN()})), "retry.backoff_multiplier: must be at least 1.0, is NaN"},
 		{"infinite multiplier", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, BackoffMultiplier: math.Inf(1)})), "retry.backoff_multiplier: must be at least 1.0, is +Inf"},
 		{
-			"cap below the first delay", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 10, MaxDelaySecs: 9})),
+			"cap below the first delay", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 10 * time.Second, MaxDelay: 9 * time.Second})),
 			"retry.max_delay_secs: must be from initial_delay_secs (10) to 3600, is 9",
 		},
 		{
-			"cap above the limit", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, MaxDelaySecs: 3601})),
+			"cap above the limit", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, MaxDelay: 3601 * time.Second})),
 			"retry.max_delay_secs: must be from initial_delay_secs (5) to 3600, is 3601",
 		},
-		{"cap at its bounds", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 10, InitialDelaySecs: 3600, MaxDelaySecs: 3600, BackoffMultiplier: 1})), ""},
-		{"a first delay above the default cap", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 900})), ""},
+		{"cap at its bounds", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 10, InitialDelay: 3600 * time.Second, MaxDelay: 3600 * time.Second, BackoffMultiplier: 1})), ""},
+		{"a policy with defaults, without the option", &jobs.Spec{Destination: "d", Payload: []byte("1"), Retry: &jobs.RetryPolicy{MaxRetries: 1}}, ""},
+		{"a fraction of a second", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 1500 * time.Millisecond})), "retry.initial_delay_secs: must be whole seconds, is 1.5s"},
+		{"a cap with a fraction", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, MaxDelay: 90500 * time.Millisecond})), "retry.max_delay_secs: must be whole seconds, is 1m30.5s"},
+		{"a first delay above the default cap", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 900 * time.Second})), ""},
 		{
 			"no trigger", jobs.New("d", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{}})),
 			"retry.retry_on: must name at least one of timeout, failure, explicit; leave it out for all",
@@ -116,7 +119,7 @@ func TestValidate(t *testing.T) {
 			"everything at once, sorted by field",
 			jobs.New("Bad Name", []byte("{"), jobs.Path("no-slash"), jobs.Query("?q"), jobs.Header("Host", "x"), jobs.Header("Authorization", "y"),
 				jobs.Prioritize("p"), jobs.MaxReschedules(-5), jobs.ID(" "), jobs.Key("{}"), jobs.Delay(-1),
-				jobs.Retry(jobs.RetryPolicy{MaxRetries: -1, InitialDelaySecs: -2, BackoffMultiplier: -3, MaxDelaySecs: -4, RetryOn: []jobs.Trigger{}})),
+				jobs.Retry(jobs.RetryPolicy{MaxRetries: -1, InitialDelay: -2 * time.Second, BackoffMultiplier: -3, MaxDelay: -4 * time.Second, RetryOn: []jobs.Trigger{}})),
 			strings.Join([]string{
 				"delay: must not be negative",
 				`destination: "Bad Name" ` + destinationRule,
@@ -163,13 +166,13 @@ func TestValidate(t *testing.T) {
 func TestLimits(t *testing.T) {
 	t.Parallel()
 	l := jobs.Limits{MaxPayloadBytes: 4, RetryMaxRetries: 2, RetryMaxDelay: time.Minute}
-	err := jobs.New("d", []byte("[1,2]"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 1, MaxDelaySecs: 61})).Validate(l)
+	err := jobs.New("d", []byte("[1,2]"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: time.Second, MaxDelay: 61 * time.Second})).Validate(l)
 	want := "payload: has 5 bytes, at most 4 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference; " +
 		"retry.max_delay_secs: must be from initial_delay_secs (1) to 60, is 61; retry.max_retries: must be from 1 to 2, is 3"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
-	if err := jobs.New("d", []byte("[12]"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, MaxDelaySecs: 60})).Validate(l); err != nil {
+	if err := jobs.New("d", []byte("[12]"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, MaxDelay: 60 * time.Second})).Validate(l); err != nil {
 		t.Errorf("at the bounds: %v", err)
 	}
 }

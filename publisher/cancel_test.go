@@ -210,7 +210,7 @@ func TestPauseWhileRunning(t *testing.T) {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
 			b := newBench(t)
-			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 60}))
+			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 60 * time.Second}))
 			inCall, goOn := make(chan struct{}, 10), make(chan struct{})
 			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error {
 				inCall <- struct{}{}

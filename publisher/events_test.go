@@ -261,7 +261,7 @@ func TestFailuresAreToldWithTheirReason(t *testing.T) {
 		t.Parallel()
 		b := newBench(t)
 		b.run(b.options(), func(context.Context, *jobs.Job) error { return errors.New("boom") })
-		b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 60}))
+		b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second}))
 		if e := b.want(publisher.Retried); e.LastError != "" || e.Destination != b.dest {
 			t.Errorf("told %+v", e)
 		}

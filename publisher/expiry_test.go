@@ -48,7 +48,7 @@ func TestWaitingJobsExpire(t *testing.T) {
 				kinds[id] = kind
 				return id
 			}
-			retried := add("retry_pending", jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 60}))
+			retried := add("retry_pending", jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 60 * time.Second}))
 			rescheduled := add("rescheduled")
 			limited := add("rate limited")
 			var calls tally
@@ -172,7 +172,7 @@ func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
 	const ttl = 1500 * time.Millisecond
 	finishes := b.enqueue(jobs.TTL(ttl)).ID
 	fails := b.enqueue(jobs.TTL(ttl)).ID
-	retries := b.enqueue(jobs.TTL(ttl), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 60})).ID
+	retries := b.enqueue(jobs.TTL(ttl), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 60 * time.Second})).ID
 	putOff := b.enqueue(jobs.TTL(ttl)).ID
 	backOfQueue := b.enqueue(jobs.TTL(ttl)).ID
 	extended := b.enqueue(jobs.TTL(ttl)).ID

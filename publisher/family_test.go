@@ -70,7 +70,7 @@ func (f *diamond) mustBe(t *testing.T, when string, a, b, c, d jobs.Status) {
 func TestFamilyRunsInOrder(t *testing.T) {
 	t.Parallel()
 	f := newDiamond(t)
-	f.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 60}))
+	f.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second}))
 	f.mustBe(t, "at first", jobs.Pending, jobs.Waiting, jobs.Waiting, jobs.Waiting)
 	var diary diary
 	names := map[string]string{f.a.ID: "A", f.b.ID: "B", f.c.ID: "C", f.d.ID: "D"}

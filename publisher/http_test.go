@@ -976,7 +976,7 @@ func TestHTTPTimeoutIsRetriedWithTheSameKey(t *testing.T) {
 			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PerAttemptKey: perAttempt})
 			b := newBench(t)
 			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{
-				MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnTimeout},
+				MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout},
 			}))
 			b.run(b.options(), h.Publish, publisher.Timeout(500*time.Millisecond))
 			if e := b.result(job.ID); e.Result != publisher.Retried {

@@ -47,7 +47,7 @@ func TestInspectorReadsJobsInEveryState(t *testing.T) {
 	if _, err := breaker.Trip(ctx, b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	slow := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 300})
+	slow := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 300 * time.Second})
 	own := map[string]string{ // in states of ours, which asynq does not know
 		"held":   enqueue("held", jobs.Key("alice")),
 		"failed": enqueue("fail"),

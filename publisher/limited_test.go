@@ -227,7 +227,7 @@ func TestRetriesAndReschedulesCountApart(t *testing.T) {
 		{boom, publisher.FailedFinal, 2, 4, 0, 0, jobs.Failed, "boom", ""},
 	}
 	outcomes := make(chan error, len(steps))
-	job := b.enqueue(jobs.MaxReschedules(4), jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 10, BackoffMultiplier: 2}))
+	job := b.enqueue(jobs.MaxReschedules(4), jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 10 * time.Second, BackoffMultiplier: 2}))
 	var mu atomic.Pointer[time.Time]
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		now := b.redisNow()

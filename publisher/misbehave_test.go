@@ -33,7 +33,7 @@ func TestGoexitFailsTheJobAndFreesItsSlot(t *testing.T) {
 	if got := b.get(final.ID); got.LastError != want {
 		t.Errorf("last error %q", got.LastError)
 	}
-	retried := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1}))
+	retried := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second}))
 	b.want(publisher.Retried)
 	// The one slot is free.
 	b.enqueue(jobs.Key("alice"))

@@ -16,7 +16,7 @@ import (
 
 func TestOutcomes(t *testing.T) {
 	t.Parallel()
-	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1})
+	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second})
 	answered := func(j *jobs.Job, status int) { j.Response = &jobs.Response{Status: status, Body: "said\x1b[31m so"} }
 	for _, tc := range []struct {
 		name    string
@@ -71,19 +71,19 @@ func TestOutcomes(t *testing.T) {
 		},
 		{
 			name:    "Fail is retried as explicit",
-			opts:    []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnExplicit}})},
+			opts:    []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, MaxDelay: time.Second, RetryOn: []jobs.Trigger{jobs.OnExplicit}})},
 			handler: func(context.Context, *jobs.Job) error { return jobs.Fail(errors.New("not good")) },
 			events:  []string{publisher.Retried, publisher.FailedFinal}, want: jobs.Failed,
 		},
 		{
 			name:    "a trigger that is not named is not retried",
-			opts:    []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
+			opts:    []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, MaxDelay: time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
 			handler: func(context.Context, *jobs.Job) error { return errors.New("refused") },
 			events:  []string{publisher.FailedFinal}, want: jobs.Failed,
 		},
 		{
 			name: "the timeout is a trigger of its own",
-			opts: []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, MaxDelaySecs: 1, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
+			opts: []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, MaxDelay: time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}})},
 			handler: func(ctx context.Context, _ *jobs.Job) error {
 				<-ctx.Done()
 				return ctx.Err()

@@ -19,7 +19,7 @@ func TestRetryTimeline(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	failedAt := make(chan time.Time, 1)
-	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, BackoffMultiplier: 2.0}))
+	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 2.0}))
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		failedAt <- b.redisNow()
 		return errors.New("boom")
@@ -71,8 +71,8 @@ func TestRetryDelayBounds(t *testing.T) {
 	t.Parallel()
 	const n = 30
 	b := newBench(t)
-	capped := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 15, BackoffMultiplier: 1, MaxDelaySecs: 15}))
-	short := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 15}))
+	capped := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 15 * time.Second, BackoffMultiplier: 1, MaxDelay: 15 * time.Second}))
+	short := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: 15 * time.Second}))
 	var calls tally
 	var failedAt sync.Map
 	pauses := make(chan time.Duration, n) // from the failure to the next call
@@ -94,7 +94,7 @@ func TestRetryDelayBounds(t *testing.T) {
 			continue // it was short, and runs already
 		}
 		lo, hi := time.Second, 1100*time.Millisecond
-		if e.Job.Retry.InitialDelaySecs == 15 {
+		if e.Job.Retry.InitialDelay == 15*time.Second {
 			lo, hi = 13500*time.Millisecond, 15*time.Second
 			spread[got.NextRetryAt.Sub(started).Round(100*time.Millisecond)] = true
 		}
@@ -165,7 +165,7 @@ func TestRetryTriggers(t *testing.T) {
 				result = publisher.Retried
 			}
 			j, err := b.client.Enqueue(context.Background(), jobs.New(b.dest, k,
-				jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 60, RetryOn: on})))
+				jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second, RetryOn: on})))
 			if err != nil {
 				t.Fatal(err)
 			}

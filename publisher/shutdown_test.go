@@ -163,7 +163,7 @@ func TestIgnoredTimeoutRunsOnce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	var running, most, calls atomic.Int32
-	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1}))
+	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second}))
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		calls.Add(1)
 		most.Store(max(most.Load(), running.Add(1)))

@@ -141,7 +141,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	first := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1}))
+	first := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second}))
 	e := b.result(first.ID)
 	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonUnreachable || e.Outcome != publisher.OutcomeUnreachable {
 		t.Fatalf("event %+v", e)

@@ -76,7 +76,7 @@ func TestPictures(t *testing.T) {
 	}}, rules, "shop", "mailer", "search-index")
 	s.fill(40, func(i int) *jobs.Spec { return jobs.New("search-index", map[string]int{"document": i}) })
 	s.enqueue(jobs.New("mailer", map[string]string{"to": "a@example.com"}, jobs.ID("welcome-1"), jobs.Path("/fail"), jobs.Header("X-Campaign", "<b>autumn</b>"),
-		jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 240, MaxDelaySecs: 600})))
+		jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 240 * time.Second, MaxDelay: 600 * time.Second})))
 	s.enqueue(jobs.New("mailer", map[string]string{"to": "b@example.com"}, jobs.ID("welcome-2"), jobs.Path("/fail")))
 	s.await("welcome-2", jobs.Failed)
 	s.await("welcome-1", jobs.RetryPending)

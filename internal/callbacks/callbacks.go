@@ -36,7 +36,7 @@ const (
 // retries are spaced 5 s, 10 s, … up to an hour: of these there are more than GiveUpAfter
 // has room for.
 var retries = jobs.RetryPolicy{
-	MaxRetries: 100, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: int(time.Hour / time.Second),
+	MaxRetries: 100, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: time.Hour,
 }
 
 // limits of the client that enqueues callbacks: what they hold was bounded before.

@@ -161,7 +161,7 @@ func (b *bench) breaker(destination string) breaker.State {
 // quickRetries shortens the first retries for the test; these are whole seconds.
 func quickRetries(t *testing.T) func(*Callbacks) {
 	t.Helper()
-	return func(c *Callbacks) { c.retries.InitialDelaySecs, c.retries.MaxDelaySecs = 1, 2 }
+	return func(c *Callbacks) { c.retries.InitialDelay, c.retries.MaxDelay = time.Second, 2*time.Second }
 }
 
 // A receiver that asks for a pause is left alone for so long, by all workers.

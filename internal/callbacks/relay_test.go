@@ -56,7 +56,7 @@ func TestEachEndIsTold(t *testing.T) {
 	ids["failed"] = b.enqueue("shop", jobs.Key("bob"))
 	ids["its child"] = b.enqueue("shop", jobs.After(b.enqueue("shop", later, jobs.ID("parent"))))
 	ids["its grandchild"] = b.enqueue("shop", jobs.After(ids["its child"]), jobs.Prioritize(jobs.PriorityLow))
-	ids["exhausted"] = b.enqueue("shop", jobs.Key("eve"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1}))
+	ids["exhausted"] = b.enqueue("shop", jobs.Key("eve"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second}))
 	ids["cancelled while it waits"] = b.enqueue("shop", later)
 	ids["cancelled while it runs"] = b.enqueue("shop", jobs.Key("max"))
 	ids["expired by itself"] = b.enqueue("shop", later, jobs.TTL(time.Second))
@@ -407,7 +407,7 @@ func TestHowACallbackIsEnqueued(t *testing.T) {
 		}
 		return got != nil && got.Status == jobs.RetryPending
 	})
-	want := jobs.RetryPolicy{MaxRetries: 100, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 3600, RetryOn: []jobs.Trigger{"timeout", "failure", "explicit"}}
+	want := jobs.RetryPolicy{MaxRetries: 100, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 3600 * time.Second, RetryOn: []jobs.Trigger{"timeout", "failure", "explicit"}}
 	if diff := cmp.Diff(want, *got.Retry); diff != "" {
 		t.Error(diff)
 	}

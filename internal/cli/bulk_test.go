@@ -100,7 +100,7 @@ func TestFile(t *testing.T) {
 	c2 := jobs.Job{
 		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Payload: []byte("3"), Batch: "monday", After: []string{},
 		Request: jobs.Request{Path: "/x", Query: "a=b", Headers: map[string]string{"X-A": "b"}}, MaxReschedules: &seven,
-		Retry:       &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
+		Retry:       &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
 		AvailableAt: c.AvailableAt, CreatedAt: c.CreatedAt,
 	}
 	if diff := cmp.Diff(c2, c); diff != "" || c.AvailableAt.Year() != 2099 {

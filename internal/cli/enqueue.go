@@ -211,47 +211,53 @@ func fileError(err error) error {
 	return fmt.Errorf("cannot be read: %w", err)
 }
 
+// retryFields are the fields of a policy in JSON, by their names in the flag.
+var retryFields = map[string]string{
+	"max": "max_retries", "initial": "initial_delay_secs", "multiplier": "backoff_multiplier", "max-delay": "max_delay_secs", "on": "retry_on",
+}
+
 // parseRetry reads the flag's form of a retry policy. The policy's own bounds are
 // checked with the job.
 func parseRetry(s string) (*jobs.RetryPolicy, error) {
 	const form = "write it like max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure"
-	policy := &jobs.RetryPolicy{InitialDelaySecs: jobs.DefaultInitialDelaySecs, BackoffMultiplier: jobs.DefaultBackoffMultiplier}
-	seen := map[string]bool{}
+	fields := map[string]any{}
 	for part := range strings.SplitSeq(s, ",") {
 		name, value, found := strings.Cut(strings.TrimSpace(part), "=")
 		if !found || value == "" {
 			return nil, fmt.Errorf("%q is not of the form name=value; %s", clip(part, 40), form)
 		}
-		if seen[name] {
+		field := retryFields[name]
+		if field == "" {
+			return nil, fmt.Errorf("%q is not known; %s", clip(name, 40), form)
+		}
+		if fields[field] != nil {
 			return nil, fmt.Errorf("%s is given twice", clip(name, 40))
 		}
-		seen[name] = true
 		var err error
 		switch name {
 		case "max":
-			policy.MaxRetries, err = strconv.Atoi(value)
-		case "initial":
-			policy.InitialDelaySecs, err = wholeSeconds(value)
+			fields[field], err = strconv.Atoi(value)
 		case "multiplier":
-			policy.BackoffMultiplier, err = strconv.ParseFloat(value, 64)
-		case "max-delay":
-			policy.MaxDelaySecs, err = wholeSeconds(value)
+			fields[field], err = strconv.ParseFloat(value, 64)
 		case "on":
-			for t := range strings.SplitSeq(value, "+") {
-				policy.RetryOn = append(policy.RetryOn, jobs.Trigger(t))
-			}
+			fields[field] = strings.Split(value, "+")
 		default:
-			return nil, fmt.Errorf("%q is not known; %s", clip(name, 40), form)
+			fields[field], err = wholeSeconds(value)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("%s=%s cannot be read; %s", name, clip(value, 40), form)
 		}
 	}
-	if !seen["max"] {
+	if fields["max_retries"] == nil {
 		return nil, errors.New("max is missing: how often to call again; " + form)
 	}
-	if !seen["max-delay"] {
-		policy.MaxDelaySecs = max(jobs.DefaultMaxDelaySecs, policy.InitialDelaySecs)
+	document, err := json.Marshal(fields)
+	if err != nil { // a multiplier such as NaN
+		return nil, fmt.Errorf("multiplier cannot be read; %s", form)
+	}
+	policy := &jobs.RetryPolicy{}
+	if err := json.Unmarshal(document, policy); err != nil {
+		return nil, err
 	}
 	return policy, nil
 }

@@ -38,7 +38,7 @@ func TestEnqueueAllFlags(t *testing.T) {
 		Payload: []byte(`{"title":"Sunset <3"}`), After: []string{},
 		Request:        jobs.Request{Path: "/items/7", Query: "a=b&c=d", Headers: map[string]string{"X-A": "b", "X-Time": "10:30,11"}},
 		MaxReschedules: &zero, AvailableAt: at,
-		Retry: &jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, BackoffMultiplier: 1.5, MaxDelaySecs: 120, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure}},
+		Retry: &jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 1.5, MaxDelay: 120 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure}},
 	}
 	created := cmpopts.IgnoreFields(jobs.Job{}, "CreatedAt")
 	if diff := cmp.Diff(want, printed, created); diff != "" {
@@ -129,7 +129,7 @@ func TestEnqueueDefaults(t *testing.T) {
 	if string(j.Payload) != "{}" || j.Priority != jobs.PriorityDefault || j.MaxReschedules != nil || !j.AvailableAt.Equal(j.CreatedAt) {
 		t.Errorf("job %+v", j)
 	}
-	want := &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure, jobs.OnExplicit}}
+	want := &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure, jobs.OnExplicit}}
 	if diff := cmp.Diff(want, j.Retry); diff != "" {
 		t.Errorf("retry (-want +got)\n%s", diff)
 	}

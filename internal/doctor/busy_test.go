@@ -286,7 +286,7 @@ func randomJob(dest string, i int) *jobs.Spec {
 		opts = append(opts, jobs.After("j"+strconv.Itoa(rand.IntN(i))))
 	}
 	if chance(30) {
-		opts = append(opts, jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1}))
+		opts = append(opts, jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second}))
 	}
 	if chance(20) {
 		opts = append(opts, jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityLow}[rand.IntN(2)]))

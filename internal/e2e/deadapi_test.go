@@ -36,7 +36,7 @@ func TestDeadAPIGetsProbesThatBackOff(t *testing.T) {
 			f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "60000" // bounds the pauses between probes
 			f.trip(300 * time.Millisecond)
 			// The first retry of a job comes after all that is looked at here.
-			ids := f.enqueue(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 30, BackoffMultiplier: 1, MaxDelaySecs: 30}))
+			ids := f.enqueue(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 30 * time.Second, BackoffMultiplier: 1, MaxDelay: 30 * time.Second}))
 			c.dead(f)
 			for range workers {
 				f.start()

@@ -328,7 +328,7 @@ func (r *longRun) produce(ctx context.Context) {
 			opts = append(opts, jobs.Key(key))
 		}
 		if r.rng.IntN(2) == 0 {
-			opts = append(opts, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 1, MaxDelaySecs: 5}))
+			opts = append(opts, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: time.Second, MaxDelay: 5 * time.Second}))
 		}
 		return jobs.New(dest, map[string]any{"text": strings.Repeat("x", r.rng.IntN(500))}, opts...)
 	}

@@ -192,7 +192,7 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 	})
 	workers := []*worker{f.start(), f.start(), f.start()}
 	retry := func(n int) jobs.Option {
-		return jobs.Retry(jobs.RetryPolicy{MaxRetries: n, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1})
+		return jobs.Retry(jobs.RetryPolicy{MaxRetries: n, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second})
 	}
 	groups := map[string][]string{
 		"good":    f.enqueue(20, jobs.Path("/good"), jobs.TTL(time.Hour)),

@@ -124,7 +124,7 @@ func (r *slotRun) handle(ctx context.Context, job *jobs.Job) error {
 // enqueue enqueues jobs of all kinds, n times.
 func (r *slotRun) enqueue(n int, busy, other string) {
 	r.t.Helper()
-	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1})
+	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second})
 	add := func(destination, kind string, opts ...jobs.Option) string {
 		job, err := r.client.Enqueue(r.t.Context(), jobs.New(destination, kind, opts...))
 		if err != nil {

@@ -41,7 +41,7 @@ func TestParse(t *testing.T) {
 		{`{"payload":1,"batch":"b","ttl":-3}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", TTL: after(-3 * time.Second)}}, // Validate's to refuse
 		{`{"payload":1,"batch":"b","expires_at":"2026-01-31T14:35:00+01:00"}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", ExpiresAt: time.Date(2026, 1, 31, 13, 35, 0, 0, time.UTC)}},
 		{`{"payload":[],"max_reschedules":0,"available_at":"2026-01-31T14:35:00+01:00"}`, jobs.Spec{Payload: []byte(`[]`), Batch: "default", MaxReschedules: &none, At: time.Date(2026, 1, 31, 13, 35, 0, 0, time.UTC)}},
-		{`{"payload":0,"retry":{"max_retries":2,"initial_delay_secs":400}}`, jobs.Spec{Payload: []byte(`0`), Batch: "default", Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 400, BackoffMultiplier: 2, MaxDelaySecs: 400}}},
+		{`{"payload":0,"retry":{"max_retries":2,"initial_delay_secs":400}}`, jobs.Spec{Payload: []byte(`0`), Batch: "default", Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 400 * time.Second, BackoffMultiplier: 2, MaxDelay: 400 * time.Second}}},
 	} {
 		got := jobs.Spec{Batch: "default"}
 		if err := Parse([]byte(row.line), &got); err != nil {
@@ -292,7 +292,7 @@ func TestParseTakesWhatGetPrints(t *testing.T) {
 	job := jobs.Job{
 		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Failed, Priority: jobs.PriorityHigh, Payload: []byte(`{"a":1}`),
 		Request: jobs.Request{Path: "/7", Headers: map[string]string{"X-A": "b"}}, Batch: "monday", After: []string{"post-6"},
-		Attempt: 2, Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 5, BackoffMultiplier: 2, MaxDelaySecs: 300, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
+		Attempt: 2, Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
 		RescheduleCount: 3, MaxReschedules: &limit, AvailableAt: at, CreatedAt: at, StartedAt: &at, ExpiresAt: &at, MarkedExpiredAt: &at, CompletedAt: &at,
 		EndedAt: &at, NextRetryAt: &at, Response: &jobs.Response{Status: 500, Body: `{"payload":"}`}, LastError: "boom", Reason: "breaker shop open",
 		Worker: "host:7", Crashes: 1, Duplicate: true,

@@ -64,7 +64,7 @@ func (w *world) drawSpec(t *rapid.T) *jobs.Spec {
 		add(jobs.MaxReschedules(n))
 	}
 	if n := oneOf(t, "retries", 0, 1, 3); n > 0 {
-		p := jobs.RetryPolicy{MaxRetries: n, InitialDelaySecs: oneOf(t, "initial", 1, 5), MaxDelaySecs: 20}
+		p := jobs.RetryPolicy{MaxRetries: n, InitialDelay: time.Duration(oneOf(t, "initial", 1, 5)) * time.Second, MaxDelay: 20 * time.Second}
 		if oneIn(t, 2, "on timeout only") {
 			p.RetryOn = []jobs.Trigger{jobs.OnTimeout}
 		}

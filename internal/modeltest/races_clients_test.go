@@ -114,7 +114,7 @@ func (r *race) spec(rng *rand.Rand) *jobs.Spec {
 		add(jobs.Batch(batches[rng.IntN(2)]))
 	}
 	if chance(3) {
-		add(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, MaxDelaySecs: 1}))
+		add(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Second, MaxDelay: time.Second}))
 	}
 	if chance(3) {
 		add(jobs.MaxReschedules(rng.IntN(5)))

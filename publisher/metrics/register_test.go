@@ -34,7 +34,7 @@ func TestLint(t *testing.T) {
 	}, breaker.Options{}).run()
 	in.m.OnDelivery("slack", "message", nil)
 	in.m.OnDelivery("pagerduty", "trigger", errors.New("no"))
-	id := r.enqueue(nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 1}), jobs.TTL(time.Hour))
+	id := r.enqueue(nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second}), jobs.TTL(time.Hour))
 	r.ended(id, jobs.Completed)
 	problems, err := testutil.GatherAndLint(in.reg)
 	r.must(err)

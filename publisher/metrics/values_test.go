@@ -61,7 +61,7 @@ func (r *rig) ended(id string, want jobs.Status) {
 // All that can become of a call, each counted once and nowhere else.
 func TestEachOutcomeOfACall(t *testing.T) {
 	t.Parallel()
-	retry := jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, BackoffMultiplier: 1, MaxDelaySecs: 1})
+	retry := jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second})
 	once := map[string]float64{"publish_duration_seconds_count": 1}
 	for _, row := range []struct {
 		name string

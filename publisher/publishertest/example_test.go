@@ -71,7 +71,7 @@ func ExamplePublish_timeout() {
 		}
 	})
 	job := publishertest.NewJob(jobs.New("gallery", "Sunset", jobs.Retry(jobs.RetryPolicy{
-		MaxRetries: 1, InitialDelaySecs: 30, RetryOn: []jobs.Trigger{jobs.OnTimeout},
+		MaxRetries: 1, InitialDelay: 30 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout},
 	})))
 
 	got := publishertest.Publish(context.Background(), slow, job, publisher.Timeout(10*time.Millisecond))
@@ -142,7 +142,7 @@ func ExamplePlay() {
 		return status, 24 * time.Hour
 	}}
 	job := publishertest.NewJob(jobs.New("gallery", "Sunset",
-		jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10}), jobs.TTL(48*time.Hour)))
+		jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second}), jobs.TTL(48*time.Hour)))
 
 	life := publishertest.Play(context.Background(), h, job, 10)
 	fmt.Print(life)

@@ -12,7 +12,7 @@ import (
 
 func TestPlayRetries(t *testing.T) {
 	t.Parallel()
-	job := publishertest.NewJob(jobs.New("gallery", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, MaxDelaySecs: 30})))
+	job := publishertest.NewJob(jobs.New("gallery", nil, jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, MaxDelay: 30 * time.Second})))
 	life := publishertest.Play(t.Context(), returns(errBoom), job, 100)
 	want := `+0s call 1: retry in 10s (9s to 11s) after failure: boom
 +10s call 2: retry in 20s (18s to 22s) after failure: boom
@@ -58,7 +58,7 @@ func TestPlayExpiry(t *testing.T) {
 		{"put off to its very end", []jobs.Option{jobs.TTL(2 * time.Hour)}, hourly(), 2, jobs.Expired, 2 * time.Hour},
 		{
 			"to be retried after its end",
-			[]jobs.Option{jobs.TTL(time.Minute), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 40})},
+			[]jobs.Option{jobs.TTL(time.Minute), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 40 * time.Second})},
 			returns(errBoom), 2, jobs.Expired, time.Minute,
 		},
 		{"extended each time", []jobs.Option{jobs.TTL(90 * time.Minute)}, hourly(jobs.ExtendExpiration(time.Hour)), 50, jobs.Pending, 0},

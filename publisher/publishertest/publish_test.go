@@ -23,7 +23,7 @@ func returns(err error) publisher.Handler {
 
 func TestPublish(t *testing.T) {
 	t.Parallel()
-	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 10, MaxDelaySecs: 300})
+	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, MaxDelay: 300 * time.Second})
 	only := func(trigger jobs.Trigger) jobs.Option {
 		return jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, RetryOn: []jobs.Trigger{trigger}})
 	}
@@ -94,7 +94,7 @@ func TestPublish(t *testing.T) {
 		},
 		{
 			name: "a delay at its cap", handler: returns(errBoom),
-			opts:   []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 9, InitialDelaySecs: 30, MaxDelaySecs: 60})},
+			opts:   []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 9, InitialDelay: 30 * time.Second, MaxDelay: 60 * time.Second})},
 			change: func(j *jobs.Job) { j.Attempt = 1 },
 			result: publisher.Retried, status: jobs.RetryPending, trigger: jobs.OnFailure, lastError: "boom",
 			delays: [3]time.Duration{54 * s, 60 * s, 60 * s}, attempt: 2,

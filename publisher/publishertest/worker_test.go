@@ -24,7 +24,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 func TestAsAWorker(t *testing.T) {
 	t.Parallel()
 	const ms = time.Millisecond
-	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelaySecs: 1, BackoffMultiplier: 1.5, MaxDelaySecs: 2})
+	policy := jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Second, BackoffMultiplier: 1.5, MaxDelay: 2 * time.Second})
 	timeout := func(ctx context.Context, _ *jobs.Job) error {
 		<-ctx.Done()
 		return ctx.Err()
@@ -70,7 +70,7 @@ func TestAsAWorker(t *testing.T) {
 		{name: "expired while it was put off", opts: []jobs.Option{jobs.TTL(2 * time.Second)}, script: []publisher.Func{says(jobs.Reschedule(time.Hour))}},
 		{
 			name:   "expired before its retry",
-			opts:   []jobs.Option{jobs.TTL(2 * time.Second), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelaySecs: 60})},
+			opts:   []jobs.Option{jobs.TTL(2 * time.Second), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second})},
 			script: []publisher.Func{says(errBoom)},
 		},
 		{name: "cancelled in its call", cancel: true, script: []publisher.Func{timeout}},

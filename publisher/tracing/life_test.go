@@ -5,6 +5,7 @@ import (
 	"maps"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"go.opentelemetry.io/otel/codes"
@@ -27,7 +28,7 @@ func TestOneTraceFromEnqueueToTheEnd(t *testing.T) {
 	b.api.Queue(fakeapi.Answer{Status: http.StatusInternalServerError, Body: "canary-answer"})
 	ctx, request := b.provider.Tracer("app").Start(context.Background(), "request")
 	j := b.enqueue(ctx, jobs.Key("alice"), jobs.Batch("b1"), jobs.Prioritize(jobs.PriorityHigh), jobs.Path("/items/7"), jobs.Query("q=canary-query"),
-		jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelaySecs: 1}))
+		jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: time.Second}))
 	request.End()
 	retry := b.want(publisher.Retried)
 	b.want(publisher.Completed)
