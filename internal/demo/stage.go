@@ -73,7 +73,7 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 	if s.office, err = newOffice(o); err != nil {
 		return s, err
 	}
-	s.closers = append(s.closers, s.office.slack.Close)
+	s.closers = append(s.closers, s.office.server.Close)
 	if s.rdb, err = s.connect(ctx, "demo"); err != nil {
 		return s, err
 	}
