@@ -33,11 +33,10 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 	return &Breaker{core: c}, nil
 }
 
-// Key returns the breaker of a key under this destination's: of a user, a tenant,
-// whoever has a limit of its own. It costs nothing, is not to be closed, and any
-// number of keys can be asked for: Redis and the instances remember only those
-// that are not plainly CLOSED. Calls under a key need the destination's leave,
-// too. "" is the destination's own breaker. A key that is not valid (see
+// Key returns the breaker of a key under this destination's: of a user, a tenant, or
+// another owner of a limit. It costs nothing, is not to be closed, and any number of
+// keys can be used: Redis and the instances remember only those that are not plainly
+// CLOSED. A call under a key needs a permit of the destination, too. "" is the destination's own breaker. A key that is not valid (see
 // [ParseName]) lets nothing through.
 func (b *Breaker) Key(key string) *Breaker {
 	return &Breaker{core: b.core, key: key}
@@ -55,11 +54,11 @@ func (b *Breaker) Close() error {
 	return nil
 }
 
-// Allow asks for the leave to make one call, and the answer must be passed on:
-// report how the call ended, or release the permit.
+// Allow acquires a permit for one call, which must be reported or, if no call was made,
+// released.
 //
 // In CLOSED it costs no Redis command and no allocation, except in slow start,
-// when the API has little left, and with a configured Rate. In OPEN, and while
+// while the budget is low, and with a configured Rate. In OPEN, and while
 // another call probes, it returns an [*OpenError], as a rule without asking
 // Redis. Once the breaker's time has come it asks for the one permit of the
 // probe; an error that wraps [ErrUnavailable] says that Redis could not be
@@ -87,20 +86,20 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 // free gives a permit that Redis need not know of, if the views allow it.
 func (c *core) free(key string) (Permit, bool) {
 	id := newID()
-	at, ok := c.flights.depart(id, true, key, func() bool {
+	at, ok := c.inFlight.add(id, true, key, func() bool {
 		return c.view.Load().free() && c.keys.free(key)
 	})
 	if !ok {
 		return Permit{}, false
 	}
-	return Permit{c: c, id: id, seat: at, key: key, generation: c.latest.Load()}, true
+	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}, true
 }
 
-// unasked gives a permit without Redis having been asked, because it cannot be.
-func (c *core) unasked(key string) Permit {
+// withoutAsking gives a permit without Redis having been asked, because it cannot be.
+func (c *core) withoutAsking(key string) Permit {
 	id := newID()
-	at, _ := c.flights.depart(id, true, key, always)
-	return Permit{c: c, id: id, seat: at, key: key, generation: c.latest.Load()}
+	at, _ := c.inFlight.add(id, true, key, always)
+	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}
 }
 
 // decide answers from the views, if it can.
@@ -110,7 +109,7 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 	case v.closed:
 		return Permit{}, true, ErrClosed
 	case !v.known && v.state == Closed && !c.options.FailClosed:
-		return c.unasked(key), true, nil
+		return c.withoutAsking(key), true, nil
 	case !v.known && v.state == Closed:
 		return Permit{}, true, fmt.Errorf("breaker: allow %s: %w: Redis has not been reached since the start", c.name(key), ErrUnavailable)
 	}
@@ -152,39 +151,39 @@ func (c *core) refusal(v *view, now time.Time) error {
 	return e
 }
 
-// acquire asks Redis for the leave, one goroutine at a time for each name. have is
-// the destination's permit if only the key's leave is missing.
+// acquire asks Redis for a permit, one goroutine at a time for each name. have is the
+// destination's permit if only the key's is missing.
 func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, error) {
 	arrived := time.Now()
 	// The question of the goroutine before this one may take DefaultTimeout, too.
 	line, leave := context.WithTimeout(ctx, 2*DefaultTimeout)
 	defer leave()
-	turn, err := c.asking.lock(line, key)
+	keyLock, err := c.asking.lock(line, key)
 	if err != nil {
 		return Permit{}, unavailable("allow", c.name(key), err)
 	}
-	defer turn.unlock()
+	defer keyLock.unlock()
 	under := have.c != nil
 	if !under {
 		// The goroutine before this one may have brought the answer.
 		if p, decided, err := c.decide(key); decided {
 			return p, err
 		}
-		if err := turn.refusal(c.seen(key), c.clock.now()); err != nil {
+		if err := keyLock.refusal(c.seen(key), c.clock.now()); err != nil {
 			return Permit{}, err
 		}
 	}
-	if err := turn.failure(arrived); err != nil {
+	if err := keyLock.failure(arrived); err != nil {
 		return c.withoutRedis(key, under, err)
 	}
 	id := have.id
 	if !under {
 		id = newID()
 	}
-	abandoned := func() { c.giveBack(id, key, under) }
+	abandoned := func() { c.releaseLater(id, key, under) }
 	started := c.clock.now()
 	looked := c.seen(key)
-	sequence, out, keyed := c.uncounted(key)
+	sequence, out, keyed := c.unmetered(key)
 	interval, burst := c.options.Rate.script()
 	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
@@ -194,18 +193,18 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 	case err != nil && (ctx.Err() != nil || refused(err)):
 		return Permit{}, unavailable("allow", c.name(key), err)
 	case err != nil:
-		turn.failed(err)
+		keyLock.failed(err)
 		return c.withoutRedis(key, under, err)
 	}
 	if r.result == resultDenied {
 		refusal := c.denied(&r)
-		turn.refused(looked, refusal)
+		keyLock.refused(looked, refusal)
 		return Permit{}, refusal
 	}
 	if under {
 		p := have.joined(key, r.more, c.leaseEnd(&r, started))
 		if !p.keyKnown() {
-			p.seat, _ = c.flights.enter(id, p.seat, key, always)
+			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
 		return p, nil
 	}
@@ -215,7 +214,7 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 		key = ""
 	}
 	if !p.known() || key != "" {
-		p.seat, _ = c.flights.depart(id, !p.known(), key, always)
+		p.slotRef, _ = c.inFlight.add(id, !p.known(), key, always)
 	}
 	if !p.known() && !p.keyKnown() {
 		p.until = time.Time{} // there is no lease
@@ -227,7 +226,7 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 // known state allows it, else err. under is true if only the key's permit is missing.
 func (c *core) withoutRedis(key string, under bool, err error) (Permit, error) {
 	if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) {
-		return c.unasked(key), nil
+		return c.withoutAsking(key), nil
 	}
 	return Permit{}, unavailable("allow", c.name(key), err)
 }
@@ -270,8 +269,8 @@ func (c *core) denied(r *reply) *OpenError {
 	return e
 }
 
-// giveBack releases a permit that may have been granted without anybody knowing.
-func (c *core) giveBack(id uint64, key string, keyOnly bool) {
+// releaseLater releases a permit that may have been granted although the answer was lost.
+func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
 		ctx, cancel := bounded(context.Background())
 		defer cancel()

@@ -19,30 +19,30 @@ import (
 // keys: what it knows of them, and what keeps that fresh. The Breakers of a
 // destination and of its keys share it.
 type core struct {
-	options Options
-	rdb     redis.UniversalClient
-	place   place // of the destination's own breaker
-	id      string
-	clock   clock
-	log     *slog.Logger
-	events  *events
-	flights *flights
-	tally   tally
+	options  Options
+	rdb      redis.UniversalClient
+	place    place // of the destination's own breaker
+	id       string
+	clock    clock
+	log      *slog.Logger
+	events   *events
+	inFlight *inFlight
+	tally    tally
 
 	view atomic.Pointer[view] // of the destination's own breaker
 	keys keyViews
 	mu   sync.Mutex // one writer of views at a time
 	down atomic.Bool
 
-	synced     atomic.Uint64 // version up to which a read has told everything
+	synced     atomic.Uint64 // version up to which all has been read
 	latest     atomic.Uint64 // highest version ever seen
-	latestAt   time.Time     // when that was heard of; guarded by mu
+	latestAt   time.Time     // when that was received; guarded by mu
 	origins    origins
 	enrolled   atomic.Bool  // Redis has counted this instance in,
 	enrolledAs atomic.Int64 // with so many calls at once
 	capacity   atomic.Int64 // calls that all instances make at once, as registered
 
-	asking    turns // one at a time asks for the leave under a name
+	asking    keyMutex // one goroutine at a time asks Redis about a name
 	joins     joins
 	waiting   *waitLines                    // callers of Wait
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
@@ -55,7 +55,7 @@ type core struct {
 	failed        atomic.Bool  // the last refresh failed
 	registeredAt  atomic.Int64 // unix ns
 	registrations int          // guarded by tasks: one refresh at a time
-	unread, deaf  trouble
+	unread, deaf  outage
 
 	stop    context.CancelFunc // ends what runs in the background
 	work    sync.WaitGroup
@@ -85,13 +85,13 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	}
 	k := &core{
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
-		flights: newFlights(c.now()),
-		joins:   newJoins(),
-		waiting: newWaitLines(),
-		stop:    func() {},
+		inFlight: newInFlight(c.now()),
+		joins:    newJoins(),
+		waiting:  newWaitLines(),
+		stop:     func() {},
 	}
-	k.unread = trouble{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
-	k.deaf = trouble{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}
+	k.unread = outage{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
+	k.deaf = outage{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}
 	k.stamp.Store(new(string))
 	k.events = newEvents(o.Logger, k.onEvent)
 	first := &view{changed: make(chan struct{})}
@@ -151,7 +151,7 @@ func (c *core) close() {
 	}
 }
 
-// leaveTimeout bounds what a closed core still tells Redis.
+// leaveTimeout bounds what a closed core still sends.
 const leaveTimeout = 500 * time.Millisecond
 
 // validClient returns an error if the client is nil.
@@ -207,7 +207,7 @@ func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T,
 		value T
 		err   error
 	}
-	var given atomic.Bool // whoever sets it first decides what becomes of the answer
+	var given atomic.Bool // set by the side that uses the answer
 	answers := make(chan answer, 1)
 	background := func() {
 		value, err := ask()

@@ -61,7 +61,7 @@ func Judge(err error) Outcome {
 
 // Do calls fn if the breaker allows it and reports how that went. Its error is fn's,
 // or that of [Breaker.Allow] if fn was not called. The context of a probe ends with
-// its lease. What fn returned stands even if Redis could not be told; see
+// its lease. What fn returned stands even if Redis could not be reached; see
 // [Permit.Report]. If fn panics, that counts as a failure and goes on.
 func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	p, err := b.Allow(ctx)

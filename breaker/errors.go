@@ -40,7 +40,7 @@ type OpenError struct {
 	UntilRedis time.Time
 	// RetryAfter is how long to wait before asking again; always positive.
 	// The MaxCooldown if the breaker was tripped until it is reset;
-	// [Breaker.Changed] tells sooner.
+	// [Breaker.Changed] reports it sooner.
 	RetryAfter time.Duration
 	// Incident is the id of the incident.
 	Incident string
@@ -48,7 +48,7 @@ type OpenError struct {
 	// any state if that is all that is in the way, and in Closed CauseSlowStart or
 	// CauseBudget: why there is no room.
 	Cause string
-	// Reason is what the operator who tripped it said, or "".
+	// Reason is the operator's, if one tripped it, or "".
 	Reason string
 }
 

@@ -45,8 +45,8 @@ type Event struct {
 	// answers so far.
 	Probes int `json:"probes"`
 	Wasted int `json:"wasted"`
-	// Rescheduled counts the jobs put off because of the incident, as far as the
-	// instances have told of them.
+	// Rescheduled counts the jobs deferred because of the incident, as far as the
+	// instances have reported them.
 	Rescheduled int `json:"rescheduled"`
 }
 
@@ -72,7 +72,7 @@ func newEvents(log *slog.Logger, handle func(Event)) *events {
 	return &events{log: log, handle: handle}
 }
 
-// start sets the transition after which others are told.
+// start sets the transition after which others are queued.
 func (e *events) start(transition uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -127,7 +127,7 @@ func (e *events) add(last uint64, history []transition) {
 	e.seen = max(e.seen, last)
 }
 
-// lost tells of a breaker that was not CLOSED and has no data any more: its
+// lost queues the end of a breaker that was not CLOSED and has no data any more: its
 // incident would never end otherwise.
 func (e *events) lost(key string, was, is *view, at time.Time) {
 	e.mu.Lock()

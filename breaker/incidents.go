@@ -29,7 +29,7 @@ type Incident struct {
 	Reason, By string
 	// Probes counts those answered "rate limited", Wasted all calls answered so.
 	Probes, Wasted int
-	// Rescheduled counts jobs that were put off, as told by [Breaker.Rescheduled].
+	// Rescheduled counts deferred jobs, as reported by [Breaker.Rescheduled].
 	Rescheduled int
 	// Instances are those that had a part: an answer or a probe of theirs. At most
 	// 50 are named.
@@ -160,7 +160,7 @@ func names(commas string) []string {
 	return strings.Split(commas, ",")
 }
 
-// tally counts jobs that were put off, until Redis is told.
+// tally counts deferred jobs until they are sent to Redis.
 type tally struct {
 	mu     sync.Mutex
 	counts map[tallied]int
@@ -174,8 +174,8 @@ func (t *tally) any() bool {
 
 type tallied struct{ key, incident string }
 
-// Rescheduled counts n jobs that were put off because of an incident, for those who
-// look at it later. Redis is told once per RefreshInterval, and at Close.
+// Rescheduled counts n jobs that were deferred because of an incident. The counts are sent
+// to Redis once per RefreshInterval, and at Close.
 func (b *Breaker) Rescheduled(incident string, n int) {
 	if incident == "" || n <= 0 {
 		return
@@ -189,7 +189,7 @@ func (b *Breaker) Rescheduled(incident string, n int) {
 	t.counts[tallied{b.key, incident}] += n
 }
 
-// flushRescheduled tells Redis; what it does not take is told again.
+// flushRescheduled sends the counts; after an error it sends them again later.
 func (c *core) flushRescheduled(ctx context.Context) {
 	c.tally.mu.Lock()
 	counts := c.tally.counts

@@ -15,12 +15,12 @@ const (
 	registerSlowest = 5 * time.Minute
 	validFor        = 3
 	registered      = validFor * registerEvery
-	// maxJoins is how many keys' counts are told to Redis in one go.
+	// maxJoins is how many keys' counts are sent to Redis at once.
 	maxJoins = 100
 )
 
-// register tells Redis how many calls this instance makes at once, for a time; 0
-// takes that back.
+// register tells Redis for how long this instance is alive, and how many calls it makes
+// at once; 0 ends that.
 func (c *core) register(ctx context.Context, valid time.Duration) error {
 	calls := max(1, c.atOnce())
 	ctx, cancel := bounded(ctx)
@@ -50,10 +50,10 @@ func (c *core) atOnce() int {
 	if n := c.options.MaxInFlight; n > 0 {
 		return n
 	}
-	return c.flights.highest()
+	return c.inFlight.highest()
 }
 
-// joins are the names of which Redis has begun to count calls: it has to be told
+// joins are the names of which Redis has begun to meter calls: it has to know
 // how many are in flight here that it has not counted.
 type joins struct {
 	mu    sync.Mutex
@@ -90,12 +90,12 @@ func (j *joins) take() []string {
 	return keys
 }
 
-// sendJoins tells Redis. A report or the next call under the name would do so, too;
-// until then all that this instance could make are taken to be in flight.
+// sendJoins reports calls in flight that are not metered. A report or the next call under
+// the name does so, too; until then Redis assumes as many as this instance can make.
 func (c *core) sendJoins(ctx context.Context) {
 	keys := c.joins.take()
 	for i, key := range keys {
-		sequence, out, keyed := c.uncounted(key)
+		sequence, out, keyed := c.unmetered(key)
 		ctx, cancel := bounded(ctx)
 		_, err := c.run(ctx, key, joinScript, nil, sequence, out, keyed)
 		cancel()
@@ -111,12 +111,12 @@ func (c *core) sendJoins(ctx context.Context) {
 	}
 }
 
-// endLapsed takes back the permits that were not reported within ProbeTimeout, and has
-// Redis told that they are in flight no more.
-func (c *core) endLapsed() {
-	keys := c.flights.lapse(c.clock.now(), c.options.ProbeTimeout)
+// expirePermits takes back the permits that were not reported within ProbeTimeout, and has
+// Redis informed that they are not in flight any more.
+func (c *core) expirePermits() {
+	keys := c.inFlight.expire(c.clock.now(), c.options.ProbeTimeout)
 	for _, key := range keys {
-		c.tellLater(key)
+		c.joinLater(key)
 	}
 	if len(keys) > 0 {
 		c.log.Warn("breaker permits were neither reported nor released within ProbeTimeout; they count as in flight no more",
@@ -124,13 +124,13 @@ func (c *core) endLapsed() {
 	}
 }
 
-// uncounted is how many permits are out that Redis has not counted, for the
+// unmetered is how many permits are out that Redis has not counted, for the
 // destination and for a key, as the scripts take it. It says nothing ("") of a name as
 // long as this instance does not know that its calls are counted: it could still let
 // uncounted ones start after it has said so.
-func (c *core) uncounted(key string) (sequence uint64, out, keyed any) {
+func (c *core) unmetered(key string) (sequence uint64, out, keyed any) {
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
-	sequence, n, of := c.flights.count(key)
+	sequence, n, of := c.inFlight.count(key)
 	out, keyed = "", ""
 	if parent.record.Metered != 0 {
 		out = n

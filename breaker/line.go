@@ -25,7 +25,7 @@ func (l *waitLines) empty(key string) bool {
 	return len(l.of[key]) == 0
 }
 
-// join returns a waiter at the end of the line, which must leave it.
+// join returns a waiter at the end of the line, which must call leave.
 func (l *waitLines) join(key string) *waiter {
 	w := &waiter{lines: l, key: key, first: make(chan struct{})}
 	l.mu.Lock()

@@ -265,7 +265,7 @@ func (l *link) listen(ctx context.Context) (received bool) {
 
 // dispatch calls to for the cores of a channel.
 func (l *link) dispatch(channel string, to func(*core)) {
-	l.mu.RLock() // none of them leaves meanwhile
+	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
 	for c := range l.cores {
 		if c.place.channel == channel {

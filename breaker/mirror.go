@@ -79,7 +79,7 @@ func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snaps
 }
 
 // readPages takes note of a snapshot and reads what did not fit into one page. It
-// returns the names that it told of.
+// returns the names in it.
 func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (map[string]bool, error) {
 	seen := map[string]bool{}
 	for {
@@ -104,7 +104,7 @@ func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (ma
 	}
 }
 
-// refine corrects the local instants of views that a snapshot did not tell of.
+// refine corrects the local instants of views that are not in a snapshot.
 func (c *core) refine(now int64, seen map[string]bool, started, received time.Time) {
 	parent := c.view.Load()
 	if !parent.known && !seen[c.place.name] {
@@ -124,8 +124,7 @@ func (c *core) refine(now int64, seen map[string]bool, started, received time.Ti
 	}
 }
 
-// ahead says that a message told of a later version than a read that was asked for
-// after it: Redis has lost what came between.
+// ahead says that a message had a later version than a read that began after it: Redis has lost what came between.
 func (c *core) ahead(version uint64, started time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +176,7 @@ func (c *core) waits() bool {
 	return c.keys.n.Load() > 0 || c.view.Load().state != Closed || !c.view.Load().known
 }
 
-// anyLocal says that something was counted here that Redis could not be told.
+// anyLocal says that something was counted here that could not be sent to Redis.
 func (c *core) anyLocal() bool {
 	if c.view.Load().local {
 		return true

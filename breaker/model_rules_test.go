@@ -153,8 +153,8 @@ func clampHint(d time.Duration) time.Duration {
 // little is the number of calls left from which on they are counted.
 const little = 8
 
-// uncounted are the calls in flight that the breaker has not counted.
-func (m *model) uncounted(key string) (n int) {
+// unmetered are the calls in flight that the breaker has not counted.
+func (m *model) unmetered(key string) (n int) {
 	for _, p := range m.permits {
 		if !p.landed && (key == "" || p.key == key) && !p.known[m.breakers[key]] {
 			n++
@@ -211,7 +211,7 @@ func (m *model) ask(key string) (refused, takes string) {
 		if b.ramp > 0 && len(b.counted) >= b.ramp {
 			return refuse(CauseSlowStart, m.now.Add(second))
 		}
-		if b.metered && b.left-len(b.counted)-m.uncounted(key) < 1 {
+		if b.metered && b.left-len(b.counted)-m.unmetered(key) < 1 {
 			if b.left < 1 && !b.reset.IsZero() {
 				m.open(b, CauseBudget, clampHint(b.reset.Sub(m.now)))
 				return refuse(CauseBudget, b.until)

@@ -20,9 +20,9 @@ type TripOptions struct {
 	// For is how long it stays OPEN, in whole milliseconds; then it is probed
 	// as after any cooldown. 0: until it is reset.
 	For time.Duration
-	// Reason is shown to everybody who asks why; at most 500 characters.
+	// Reason is shown with the breaker; at most 500 characters.
 	Reason string
-	// By is who trips it. "" means host:pid of this process.
+	// By is the operator's name. "" means host:pid of this process.
 	By string
 }
 
@@ -30,14 +30,14 @@ type TripOptions struct {
 type ForceOptions struct {
 	// For is how long, in whole milliseconds; 0: until it is reset.
 	For time.Duration
-	// Reason is shown to everybody who asks why; at most 500 characters.
+	// Reason is shown with the breaker; at most 500 characters.
 	Reason string
-	// By is who does it. "" means host:pid of this process.
+	// By is the operator's name. "" means host:pid of this process.
 	By string
 }
 
 // Get reads a breaker: that of a destination by its name, that of a key as
-// "destination/key". A breaker that nobody has used is CLOSED. The error is of an
+// "destination/key". A breaker that has not been used is CLOSED. The error is of an
 // invalid name, or wraps [ErrUnavailable].
 func Get(ctx context.Context, rdb redis.UniversalClient, name string) (Status, error) {
 	return DefaultNamespace.Get(ctx, rdb, name)
@@ -132,8 +132,8 @@ func validByHand(length time.Duration, reason string) error {
 
 // Reset closes a breaker for all instances, whatever state it is in, and forgets
 // its failures, what an operator has asked of it, and how far its cooldown has
-// grown. Calls start slowly after an incident; a second Reset ends that. by is who
-// resets it; "" means host:pid of this process.
+// grown. Calls start slowly after an incident; a second Reset ends that. by is the
+// operator's name; "" means host:pid of this process.
 func Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
 	return DefaultNamespace.Reset(ctx, rdb, name, by)
 }
@@ -230,7 +230,7 @@ func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClien
 	return t, nil
 }
 
-// operate runs a script for somebody who needs no Breaker.
+// operate runs a script without a Breaker.
 func (n Namespace) operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
 	p, err := n.parse(name)
 	if err != nil {

@@ -71,9 +71,9 @@ type Options struct {
 	// FailClosed. Zero: none.
 	Rate Rate
 
-	// MaxInFlight is how many calls this instance makes at once at most. Together
-	// the instances' tell how far a slow start goes, and when so few calls are
-	// left that they are counted. 0: the most that it has made so far.
+	// MaxInFlight is how many calls this instance makes at once at most. The sum of
+	// all instances is where a slow start ends; twice the sum is the budget below
+	// which calls are metered. 0: the most that it has made so far.
 	MaxInFlight int
 
 	// ProbeTimeout is how long the probe is waited for: the lease of the one
@@ -104,15 +104,15 @@ type Options struct {
 	// Judge says how a call of [Breaker.Do] ended. nil means [Judge].
 	Judge func(error) Outcome
 
-	// OnEvent is told of every transition of the breaker and of those of its keys,
+	// OnEvent gets every transition of the breaker and of those of its keys,
 	// whichever instance caused it, once and in order, from one goroutine. What happened before
-	// New is not told. It may block: that holds up later events and Close, and
+	// New is not reported. It may block: that holds up later events and Close, and
 	// nothing else. It must not call Close.
 	OnEvent func(Event)
 
-	// FailClosed decides what Allow answers while Redis is away and its leave would be
-	// needed: as long as Redis could not be asked even once since New, and in CLOSED
-	// for slow start, little left and a Rate. With FailClosed that is an error that
+	// FailClosed decides what Allow answers while Redis is away and would have to grant the
+	// permit: as long as Redis could not be asked even once since New, and in CLOSED
+	// for slow start, a low budget and a Rate. With FailClosed that is an error that
 	// wraps [ErrUnavailable], otherwise a permit, so that those limits are not kept
 	// meanwhile. Redis is away, too, if no connection of the client's pool gets free within
 	// [DefaultTimeout]. In every other case the last known state holds, and a probe always

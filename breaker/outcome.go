@@ -9,7 +9,7 @@ import (
 )
 
 // Outcome is how a call ended, as far as the breaker cares. The zero Outcome is
-// neutral: the call told nothing, for it was cancelled or never made.
+// neutral: the call says nothing about the API, for it was cancelled or never made.
 type Outcome struct {
 	kind   outcomeKind
 	told   bool // what is left, in budget
@@ -54,7 +54,7 @@ func RateLimited(hint time.Duration) Outcome {
 // nor resets; after a failed probe the next one waits, longer each time.
 func Failure() Outcome { return Outcome{kind: failure} }
 
-// Neutral says that the call told nothing about the API: it was cancelled.
+// Neutral says that the call says nothing about the API: it was cancelled.
 func Neutral() Outcome { return Outcome{} }
 
 // Scope is whose limit an API speaks of. Without one, and with ScopeUser, the outcome of a

@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// Permit is the leave for one call. It is a value: copies are the same permit.
+// Permit allows one call. It is a value: copies are the same permit.
 // The zero Permit is valid and does nothing.
 type Permit struct {
 	c          *core
 	id         uint64
 	key        string
 	generation uint64
-	seat       seat
+	slotRef    slotRef
 	holds      holds
 	until      time.Time
 }
@@ -52,7 +52,7 @@ func (p Permit) keyKnown() bool { return p.holds&(holdsKeyProbe|holdsKeyCounted)
 func (p Permit) Probe() bool { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
 
 // Metered says that Redis counts the call while it is in flight: in slow start,
-// and when the API has little left.
+// and while the budget is low.
 func (p Permit) Metered() bool { return p.holds&(holdsCounted|holdsKeyCounted) != 0 }
 
 // Key is the key that the permit is for; "" for the destination's own.
@@ -82,8 +82,8 @@ func (p Permit) ForKey(ctx context.Context, key string) (Permit, error) {
 	if err := validKey(key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
 	}
-	if at, ok := c.flights.enter(p.id, p.seat, key, func() bool { return c.keys.free(key) }); ok {
-		p.seat = at
+	if at, ok := c.inFlight.addKey(p.id, p.slotRef, key, func() bool { return c.keys.free(key) }); ok {
+		p.slotRef = at
 		return p.joined(key, "", p.until), nil
 	}
 	if v := c.keys.get(key); v != nil {
@@ -105,13 +105,13 @@ func (p Permit) joined(key, words string, until time.Time) Permit {
 	return p
 }
 
-// Report tells how the call ended and returns the status after it of the breaker
-// that the outcome counts for, so that the caller learns of an opening at once. A
+// Report applies the outcome of the call and returns the status after it of the breaker
+// that the outcome counts for, so that the caller sees an opening at once. A
 // success costs no Redis command while there are no failures to reset, a failure
 // or a neutral outcome none, except for probes and for calls that Redis counts.
 // Reporting the same permit again counts nothing.
 //
-// An error says that Redis could not be told (it wraps [ErrUnavailable]), never
+// An error says that Redis did not get the report (it wraps [ErrUnavailable]), never
 // that the call failed: a call that succeeded has succeeded. Rate-limited
 // answers are then counted by this instance alone, and open its view, until
 // Redis is back.
@@ -120,23 +120,23 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	c.flights.land(p.id, p.seat)
+	c.inFlight.remove(p.id, p.slotRef)
 	owner := p.key
 	if o.scope == ScopeGlobal {
 		owner = ""
 	}
-	if p.holds&^holdsRate == 0 && !c.mustTell(p.key, owner, &o) {
+	if p.holds&^holdsRate == 0 && !c.mustReport(p.key, owner, &o) {
 		return c.statusOf(owner), nil
 	}
-	return p.tell(ctx, owner, o)
+	return p.send(ctx, owner, o)
 }
 
-// tell reports to Redis. It stands apart so that the report of a success in CLOSED
+// send reports to Redis. It stands apart so that the report of a success in CLOSED
 // has a small frame.
-func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, error) {
+func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, error) {
 	c := p.c
 	if o.kind == success && c.down.Load() && p.holds&^holdsRate == 0 {
-		c.tellLater(p.key)
+		c.joinLater(p.key)
 		return c.countLocally(owner, o, false), nil
 	}
 	if o.kind == limited && o.hint == 0 && o.told && o.budget.Remaining == 0 {
@@ -149,14 +149,14 @@ func (p Permit) tell(ctx context.Context, owner string, o Outcome) (Status, erro
 		hint = 0
 	}
 	left, reset, limit := o.left(c.options.IgnoreHints)
-	if o.told && c.options.MaxInFlight == 0 && c.flights.highest() > int(c.enrolledAs.Load()) {
-		_ = c.register(ctx, registered) // the report says whether Redis can be told
+	if o.told && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
+		_ = c.register(ctx, registered) // the report has the error
 	}
-	sequence, out, keyed := c.uncounted(p.key)
+	sequence, out, keyed := c.unmetered(p.key)
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
 		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed)
 	if err != nil {
-		c.tellLater(p.key)
+		c.joinLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
 	if c.view.Load().closed {
@@ -173,18 +173,17 @@ func (c *core) threshold() int {
 	return c.options.FailureThreshold
 }
 
-// tellLater has Redis told, as soon as it can be, how many calls are in flight that
-// it has not counted: one that it was to hear of is not any more.
-func (c *core) tellLater(key string) {
+// joinLater reports, as soon as possible, how many calls are in flight that Redis has not
+// counted: one of them has ended.
+func (c *core) joinLater(key string) {
 	c.joins.later("")
 	if key != "" {
 		c.joins.later(key)
 	}
 }
 
-// mustTell says whether Redis must be told of the outcome of a call that it does
-// not know of.
-func (c *core) mustTell(key, owner string, o *Outcome) bool {
+// mustReport says whether Redis must get the outcome of a call that it does not meter.
+func (c *core) mustReport(key, owner string, o *Outcome) bool {
 	parent, child := c.view.Load(), c.keys.get(key)
 	if o.kind == limited && !c.options.Disabled {
 		return true
@@ -200,7 +199,7 @@ func (c *core) mustTell(key, owner string, o *Outcome) bool {
 			return true
 		}
 	}
-	if !o.told || c.options.IgnoreHints || o.budget.Remaining > c.few() {
+	if !o.told || c.options.IgnoreHints || o.budget.Remaining > c.lowBudget() {
 		return false
 	}
 	of := parent
@@ -210,10 +209,10 @@ func (c *core) mustTell(key, owner string, o *Outcome) bool {
 	return of == nil || of.state == Closed
 }
 
-// few is how many calls left are so few that Redis is asked whether they are to be
-// counted; see low in metering.lua, which knows all instances. It is twice as many,
+// lowBudget is the budget from which on Redis is asked whether calls are to be metered;
+// see low in metering.lua, which knows all instances. It is twice as many,
 // because instances may have started that are not known here yet.
-func (c *core) few() int {
+func (c *core) lowBudget() int {
 	return 4 * max(1, int(c.capacity.Load()), c.atOnce())
 }
 
@@ -226,9 +225,9 @@ func (p Permit) Release(ctx context.Context) error {
 	if c == nil {
 		return nil
 	}
-	first := c.flights.land(p.id, p.seat)
+	first := c.inFlight.remove(p.id, p.slotRef)
 	if p.holds == 0 {
-		if c.mustTell(p.key, p.key, &Outcome{}) {
+		if c.mustReport(p.key, p.key, &Outcome{}) {
 			_, err := p.Report(ctx, Outcome{})
 			return err
 		}
@@ -241,15 +240,15 @@ func (p Permit) Release(ctx context.Context) error {
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	sequence, out, keyed := c.uncounted(p.key)
+	sequence, out, keyed := c.unmetered(p.key)
 	if _, err := c.run(ctx, p.key, releaseScript, nil, token(p.id), back, flag(first), "0", sequence, out, keyed); err != nil {
-		c.tellLater(p.key)
+		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
 	return nil
 }
 
-// countLocally counts for this instance alone what Redis could not be told.
+// countLocally counts for this instance alone what could not be sent to Redis.
 func (c *core) countLocally(key string, o Outcome, refused bool) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

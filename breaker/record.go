@@ -50,7 +50,7 @@ func (r *record) untilReset() bool {
 }
 
 // nextProbe is when the next probe may start, as far as is known: the lease of
-// the one that runs, or the pause after one that told nothing.
+// the one that runs, or the pause after a failed one.
 func (r *record) nextProbe() int64 {
 	if r.ProbeUntil != 0 {
 		return r.ProbeUntil

@@ -82,7 +82,7 @@ func (c *core) runTasks() {
 // tick is called once per RefreshInterval. It returns true if the core reads its state by
 // itself this time; otherwise the link looks whether it has changed.
 func (c *core) tick() bool {
-	c.endLapsed()
+	c.expirePermits()
 	n := c.ticks.Add(1)
 	v := c.view.Load()
 	periodic := (n%timeEvery == 0 || n%healEvery == 0) && c.waits()
@@ -95,7 +95,7 @@ func (c *core) tick() bool {
 	return false
 }
 
-// stamped is told the destination's stamp, or why it could not be read.
+// stamped takes in the destination's stamp, or why it could not be read.
 func (c *core) stamped(ctx context.Context, stamp string, err error) {
 	c.reached(ctx, err)
 	if err == nil && stamp != *c.stamp.Load() {
@@ -105,8 +105,7 @@ func (c *core) stamped(ctx context.Context, stamp string, err error) {
 	}
 }
 
-// refreshNow reads what has changed, and tells Redis from time to time that the instance is
-// alive.
+// refreshNow reads what has changed, and registers the instance from time to time.
 func (c *core) refreshNow(ctx context.Context) {
 	n := c.ticks.Load()
 	lost, err := c.readChanges(ctx, n%timeEvery == 0)
@@ -198,9 +197,9 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// trouble logs when something starts to fail, when it works again, and
+// outage logs when something starts to fail, when it works again, and
 // meanwhile now and then.
-type trouble struct {
+type outage struct {
 	c    *core
 	text string // of the warning
 
@@ -209,7 +208,7 @@ type trouble struct {
 	since  time.Time
 }
 
-func (t *trouble) report(err error) {
+func (t *outage) report(err error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	now := time.Now()

@@ -89,7 +89,7 @@ func (n Namespace) placeOf(destination, key string) place {
 	return p
 }
 
-// caller is what a script learns of who runs it: ARGV 1 and 5 to 10.
+// caller is the caller of a script: ARGV 1 and 5 to 10.
 type caller struct {
 	now         string // "" is Redis TIME; tests pass µs
 	who         string
@@ -114,7 +114,7 @@ type reply struct {
 	result  result
 	now     int64  // Redis's clock, µs
 	version uint64 // highest revision of the destination's breakers
-	name    string // who decided
+	name    string // of the breaker that decided
 	more    string
 	record  record // of the destination's breaker
 	keyed   record // of the key's

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Status is a breaker at one moment, as far as whoever returned it knew.
+// Status is a breaker at one moment, as far as its source knew.
 //
 // As JSON, times are RFC 3339 in UTC on Redis's clock (null if there is none),
 // and Remaining is cooldown_remaining_ms.
@@ -15,7 +15,7 @@ type Status struct {
 	// Name is the breaker's: the destination, or "destination/key".
 	Name string
 	// State is the effective state: HALF_OPEN also when an OPEN breaker's time
-	// has come and nobody has asked since.
+	// has come and no call has been asked for since.
 	State State
 	// Failures counts consecutive rate-limited answers in CLOSED; in the other
 	// states it stays at what it was when the breaker opened.
@@ -42,7 +42,7 @@ type Status struct {
 	// IncidentCause is why the incident began, or an operator's part in it: unlike Cause,
 	// it is not changed by a failed probe.
 	IncidentCause string
-	// Reason and TrippedBy are what the operator said, and who it was.
+	// Reason and TrippedBy are the operator's reason and name.
 	Reason, TrippedBy string
 	// OpenedAt is when the incident began, on Redis's clock.
 	OpenedAt time.Time
@@ -61,8 +61,8 @@ type Status struct {
 	// SlowStart is how many calls may be in flight after an incident; 0 outside of
 	// a slow start.
 	SlowStart int
-	// Budget is what the API said is left, while that is so little that calls are
-	// counted; nil otherwise. Its Reset is what is left of the window.
+	// Budget is what the API said is left, while that is so low that calls are
+	// metered; nil otherwise. Its Reset is what is left of the window.
 	Budget *Budget
 	// Rate is the configured rate of a destination, as read from Redis, while calls were
 	// made by it within its last interval; else nil, as for keys and in a local status.
@@ -71,7 +71,7 @@ type Status struct {
 	// until when, zero until it is reset.
 	Forced      string
 	ForcedUntil time.Time
-	// Rescheduled counts the incident's jobs that were put off, Instances names
+	// Rescheduled counts the incident's jobs that were deferred, Instances names
 	// those that took part in it.
 	Rescheduled int
 	Instances   []string

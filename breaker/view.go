@@ -18,9 +18,9 @@ type view struct {
 	status  Status    // of record, without what depends on the time
 	until   time.Time // local end of OPEN; zero if until reset
 	probeAt time.Time // local start of the next probe; zero if at once
-	window  time.Time // local end of the window that the API told of
+	window  time.Time // local end of the window that the API announced
 	forced  time.Time // local end of the time for which an operator has closed it
-	at      time.Time // when this version was first heard of
+	at      time.Time // when this version was first received
 	changed chan struct{}
 }
 
@@ -29,12 +29,12 @@ type observation struct {
 	version  uint64
 	now      int64 // Redis's clock, µs
 	record   record
-	started  time.Time // when Redis was asked; zero for a message, which tells nothing of its age
+	started  time.Time // when Redis was asked; zero for a message, whose age is unknown
 	received time.Time
 }
 
 // precision is how much a better estimate of a local instant must differ to be
-// worth telling everybody who waits.
+// worth waking the goroutines that wait.
 const precision = 2 * time.Millisecond
 
 // free says that a call needs neither Redis nor a lease.
@@ -68,7 +68,7 @@ func (v *view) statusAt(now time.Time) Status {
 	return s
 }
 
-// after returns the view that o leads to; v itself if o tells nothing new.
+// after returns the view that o leads to; v itself if o is not newer.
 // Published messages and replies overtake each other, so the highest version
 // wins; except that a reply asked for after v was learned and still older than
 // v means that Redis lost what v shows.
@@ -78,7 +78,7 @@ func (v *view) after(o observation) (next *view, lost bool) {
 	case v.closed:
 		return v, false
 	case v.refused && v.state == Open && o.version == v.version && o.received.Before(v.until):
-		// Redis can be read, but not be told: it is read-only, for instance.
+		// Redis can be read, but not written: it is read-only, for instance.
 		return v, false
 	case !v.known || o.version > v.version || v.local && fresh:
 		return o.view(v), o.version < v.version
@@ -152,8 +152,8 @@ func (o observation) refine(at time.Time, left time.Duration) time.Time {
 	return at
 }
 
-// countLocally is v after a rate-limited answer that Redis could not be told
-// of: the threshold, or a hint, opens it for this instance alone.
+// countLocally is v after a rate-limited answer that could not be sent to
+// Redis: the threshold, or a hint, opens it for this instance alone.
 func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Duration, refused bool) *view {
 	next := *v
 	next.refused = refused
@@ -169,11 +169,11 @@ func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Du
 		next.record.Wasted = next.record.Failures
 	}
 	next.status = next.record.status()
-	next.status.OpenUntilRedis = time.Time{} // only Redis can tell
+	next.status.OpenUntilRedis = time.Time{} // only Redis knows
 	return &next
 }
 
-// clearLocally is v after a success that Redis could not be told of.
+// clearLocally is v after a success that could not be sent to Redis.
 func (v *view) clearLocally(now time.Time) *view {
 	next := *v
 	next.local, next.at, next.changed = true, now, make(chan struct{})

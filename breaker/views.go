@@ -53,7 +53,7 @@ func (k *keyViews) all() map[string]*view {
 	return maps.Clone(k.m)
 }
 
-// prune drops views that tell nothing: plainly CLOSED by a revision up to synced,
+// prune drops views of what is not kept: plainly CLOSED by a revision up to synced,
 // so that no older message can bring back what was before.
 func (k *keyViews) prune(synced uint64) {
 	k.mu.Lock()
@@ -95,7 +95,7 @@ func (c *core) put(key string, current, next *view) {
 		c.joins.later(key)
 		c.wake(taskJoins)
 	}
-	c.tellKeys()
+	c.notifyKeys()
 }
 
 // replace puts next in the place of the destination's own view. c.mu is held.
@@ -104,8 +104,8 @@ func (c *core) replace(current, next *view) {
 	close(current.changed)
 }
 
-// tellKeys wakes who waits for a change of any view. c.mu is held.
-func (c *core) tellKeys() {
+// notifyKeys wakes the goroutines that wait for a change of any view. c.mu is held.
+func (c *core) notifyKeys() {
 	if c.view.Load().closed {
 		return
 	}
@@ -151,7 +151,7 @@ func (c *core) observeReply(key string, r *reply, started, received time.Time) {
 	}
 }
 
-// raise notes the highest version heard of.
+// raise notes the highest version received.
 func (c *core) raise(version uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -177,7 +177,7 @@ func (c *core) statusOf(key string) Status {
 
 // OpenKeys is how many keys' breakers are OPEN, as far as this instance knows. Those
 // whose time has come are not among them, which may wait for their next call for long. It
-// asks nobody.
+// sends nothing.
 func (b *Breaker) OpenKeys() int {
 	n := 0
 	now := b.clock.now()
@@ -197,8 +197,8 @@ type View struct {
 	// come.
 	State State
 	// Free says that calls may start without asking Redis: CLOSED, and neither
-	// slow start, nor little left, nor a configured rate. A key's view speaks of
-	// the key alone.
+	// slow start, nor a low budget, nor a configured rate. A key's view is of the key
+	// alone.
 	Free bool
 	// Failures counts consecutive rate-limited answers.
 	Failures int
@@ -221,7 +221,7 @@ type View struct {
 	Incident, Cause, Reason string
 }
 
-// View returns what this instance knows. It is cheap and asks nobody.
+// View returns what this instance knows. It is cheap and sends nothing.
 func (b *Breaker) View() View {
 	c := b.core
 	v := c.view.Load()

@@ -1,5 +1,5 @@
 // Package breakerhttp puts a shared circuit breaker in front of an HTTP client: a
-// [Transport] asks it before each request and tells it what the answer says.
+// [Transport] asks it before each request and reports what the answer says.
 //
 //	b, err := breaker.New(ctx, rdb, breaker.Options{Destination: "deviantart"})
 //	…
@@ -20,10 +20,10 @@
 //	the request's context was cancelled      neutral
 //	any other status                         a success
 //
-// Headers that tell of the limit (package hint) are read from every answer: how
+// Headers about the limit (package hint) are read from every answer: how
 // long to wait from those that are rate limited, how many calls are left from all.
 //
-// The breaker is told when the header of the answer has arrived, before RoundTrip
+// The report is made when the header of the answer has arrived, before RoundTrip
 // returns. The body is passed on as it is, and nothing is read from it. If Redis
 // cannot be told, the answer stands; that can hold it up for at most
 // [breaker.DefaultTimeout].

@@ -14,7 +14,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
-// judge says what an answer that arrived at received tells the breaker.
+// judge returns the outcome of an answer that arrived at received.
 func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outcome {
 	limited := t.limited(resp)
 	var said hint.Hint
@@ -31,8 +31,8 @@ func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outco
 	return outcome.WithScope(said.Scope)
 }
 
-// judgeError says what a call without an answer tells the breaker. A caller that
-// gave up tells nothing about the API; a deadline that has passed is a timeout.
+// judgeError returns the outcome of a call without an answer. A caller that gave up says
+// nothing about the API; a deadline that has passed is a timeout.
 func judgeError(ctx context.Context, err error, inTime bool) (breaker.Outcome, error) {
 	switch end := ctx.Err(); {
 	case errors.Is(end, context.Canceled): // whatever the cause that err is

@@ -13,7 +13,7 @@ import (
 type Option func(*Transport)
 
 // Key gives each request the key under the destination that it belongs to: the
-// user, the tenant, whoever has a limit of its own. It must be a name and not the
+// user, the tenant, or another owner of a limit. It must be a name and not the
 // token itself, since it stands in Redis, in errors and in events; see
 // [breaker.ParseName] for its form. "" is the destination's own breaker. Without
 // this option there are no keys.
@@ -36,7 +36,7 @@ func RateLimitedStatus(statuses ...int) Option {
 }
 
 // RateLimitedIf decides which answers mean that the API refused the request because
-// of its limit, where the status alone does not tell. It must neither read nor
+// of its limit, where the status alone does not show it. It must neither read nor
 // close the body. The last of RateLimitedIf and [RateLimitedStatus] counts.
 func RateLimitedIf(limited func(*http.Response) bool) Option {
 	return func(t *Transport) { t.limited = limited }
@@ -68,7 +68,7 @@ func OpenResponse() Option {
 	return func(t *Transport) { t.answers = true }
 }
 
-// Logger gets a warning for an outcome that Redis could not be told; nil discards,
+// Logger gets a warning for an outcome that Redis did not get; nil discards,
 // as without this option.
 func Logger(log *slog.Logger) Option {
 	return func(t *Transport) {

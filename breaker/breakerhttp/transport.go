@@ -57,7 +57,7 @@ func (t *Transport) CloseIdleConnections() {
 	}
 }
 
-// RoundTrip sends the request if the breaker lets it through, and tells the breaker
+// RoundTrip sends the request if the breaker lets it through, and reports
 // how that went. Errors of requests that were not sent wrap [ErrNotSent]; answers
 // and other errors are those of the RoundTripper behind it, except for a probe that
 // outlasts its lease.
@@ -88,7 +88,7 @@ func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error
 	return nil, err
 }
 
-// allow asks for the leave to send the request, and waits for it if it may.
+// allow acquires a permit for the request, and waits for it if it may.
 func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
 	ctx := req.Context()
 	if err := ctx.Err(); err != nil {
@@ -112,8 +112,7 @@ func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error)
 	return nil, fmt.Errorf("breakerhttp: %w: %w", ErrNotSent, err)
 }
 
-// report tells the breaker. The request's context may have ended with the call; the
-// breaker has to hear of it all the same.
+// report reports the outcome, also if the request's context has ended with the call.
 func (t *Transport) report(req *http.Request, permit breaker.Permit, outcome breaker.Outcome) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), breaker.DefaultTimeout)
 	defer cancel()

@@ -20,8 +20,8 @@ import (
 // Longest is what longer waits are cut to. Callers clamp to their own maximum.
 const Longest = 365 * 24 * time.Hour
 
-// soonest stands for "no calls are left, and the window ends now": who came back
-// at once would probably be too early, as such times are cut to whole seconds.
+// soonest stands for "no calls are left, and the window ends now": a call at
+// once would probably be too early, as such times are cut to whole seconds.
 const soonest = time.Second
 
 // Hint is what an answer says. The zero value says nothing.
@@ -30,11 +30,11 @@ type Hint struct {
 	// say. It is only looked for in answers that are rate limited.
 	Wait time.Duration
 	// Budget is what is left of the limit; nil if it does not say. Where several
-	// limits are told, it is the one with the fewest calls left.
+	// limits are given, it is the one with the fewest calls left.
 	Budget *Budget
 	// Scope is whose limit was reached, as far as the API says.
 	Scope Scope
-	// Dialect that told of Wait, or else of Budget.
+	// Dialect that Wait, or else Budget, was read by.
 	Dialect string
 }
 
@@ -146,7 +146,7 @@ func ByName(name string) (Dialect, bool) {
 	return Dialect{}, false
 }
 
-// Parse reads an answer that arrived at now. The first dialect that tells how long
+// Parse reads an answer that arrived at now. The first dialect that says how long
 // to wait wins; of the budgets the one with the fewest calls left. No dialects
 // means Default.
 func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint {

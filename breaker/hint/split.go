@@ -47,7 +47,7 @@ func (f fields) untilReset(a Answer, usedUp bool) (time.Duration, bool) {
 	return longest(a, a.Header[f.next], usedUp)
 }
 
-// longest returns the longest time that the lines tell.
+// longest returns the longest time of the lines.
 func longest(a Answer, lines []string, usedUp bool) (d time.Duration, ok bool) {
 	note := func(got time.Duration, valid bool) { d, ok = max(d, got), ok || valid }
 	ahead := func(t time.Time) (time.Duration, bool) {

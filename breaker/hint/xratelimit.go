@@ -6,7 +6,7 @@ import "strings"
 // spelled X-Rate-Limit-…, as GitHub, X, Discord, Reddit and many others send them,
 // and Akamai's X-RateLimit-Next. Reset is seconds from now, or an instant: a date, or
 // a number above 10⁹ in unix seconds, above 10¹² in milliseconds. Discord's
-// X-RateLimit-Scope and -Global tell whose limit it is.
+// X-RateLimit-Scope and -Global say whose limit it is.
 var XRateLimit = Dialect{Name: "x-ratelimit", Read: func(a Answer) Hint {
 	var out Hint
 	for _, f := range &xFields {
@@ -36,7 +36,7 @@ func scope(a Answer) Scope {
 		switch strings.ToLower(strings.TrimSpace(v[0])) {
 		case "user":
 			return ScopeUser
-		case "global", "shared": // shared: of all who use the resource
+		case "global", "shared": // shared: of all users of the resource
 			return ScopeGlobal
 		}
 	}

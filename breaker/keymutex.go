@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// turns let one goroutine at a time ask Redis about a name. While others wait for
-// their turn, a refusal for want of room serves them, too, and so does a failure.
-type turns struct {
+// keyMutex is a keyed mutex: one goroutine at a time asks Redis about a name. A refusal of slow
+// start or budget, and a failure, serves the goroutines that wait, too.
+type keyMutex struct {
 	mu   sync.Mutex
-	held map[string]*turn
+	held map[string]*keyLock
 }
 
-type turn struct {
-	of    *turns
+type keyLock struct {
+	of    *keyMutex
 	key   string
 	free  chan struct{}
 	users int
@@ -28,21 +28,21 @@ type turn struct {
 	failedAt time.Time
 }
 
-// seenViews tells whether something has changed.
+// seenViews are compared to see whether something has changed.
 type seenViews struct{ parent, child *view }
 
 // sameRefusal is how long a refusal holds for others, unless something changes.
 const sameRefusal = 20 * time.Millisecond
 
 // lock waits for its turn, or for the end of ctx.
-func (l *turns) lock(ctx context.Context, key string) (*turn, error) {
+func (l *keyMutex) lock(ctx context.Context, key string) (*keyLock, error) {
 	l.mu.Lock()
 	if l.held == nil {
-		l.held = map[string]*turn{}
+		l.held = map[string]*keyLock{}
 	}
 	t := l.held[key]
 	if t == nil {
-		t = &turn{of: l, key: key, free: make(chan struct{}, 1)}
+		t = &keyLock{of: l, key: key, free: make(chan struct{}, 1)}
 		l.held[key] = t
 	}
 	t.users++
@@ -60,12 +60,12 @@ func (l *turns) lock(ctx context.Context, key string) (*turn, error) {
 	}
 }
 
-func (t *turn) unlock() {
+func (t *keyLock) unlock() {
 	<-t.free
 	t.leave()
 }
 
-func (t *turn) leave() {
+func (t *keyLock) leave() {
 	t.of.mu.Lock()
 	defer t.of.mu.Unlock()
 	if t.users--; t.users == 0 {
@@ -73,15 +73,15 @@ func (t *turn) leave() {
 	}
 }
 
-// refused keeps a refusal for want of room for those who wait.
-func (t *turn) refused(when seenViews, e *OpenError) {
+// refused keeps a refusal of slow start or budget for the goroutines that wait.
+func (t *keyLock) refused(when seenViews, e *OpenError) {
 	if e.State == Closed && e.Cause != CauseRate {
 		t.no, t.when = e, when
 	}
 }
 
 // refusal returns the last refusal if it still holds.
-func (t *turn) refusal(now seenViews, at time.Time) error {
+func (t *keyLock) refusal(now seenViews, at time.Time) error {
 	if t.no == nil || t.when != now {
 		return nil
 	}
@@ -94,12 +94,12 @@ func (t *turn) refusal(now seenViews, at time.Time) error {
 	return &e
 }
 
-// failed keeps the error of a question that Redis did not answer for those who wait.
-func (t *turn) failed(err error) { t.err, t.failedAt = err, time.Now() }
+// failed keeps the error of a question that Redis did not answer for the goroutines that wait.
+func (t *keyLock) failed(err error) { t.err, t.failedAt = err, time.Now() }
 
 // failure is the error of the last question that Redis did not answer, for one that has
 // waited since before: asking again would take as long. Else it is nil.
-func (t *turn) failure(arrived time.Time) error {
+func (t *keyLock) failure(arrived time.Time) error {
 	if t.failedAt.Before(arrived) {
 		return nil
 	}

@@ -9,56 +9,56 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func outOf(f *flights, key string) [2]int {
+func outOf(f *inFlight, key string) [2]int {
 	_, out, keyed := f.count(key)
 	return [2]int{out, keyed}
 }
 
 func TestFlightsCountWhatIsOut(t *testing.T) {
 	t.Parallel()
-	f := newFlights(time.Now())
+	f := newInFlight(time.Now())
 	step := func(what string, out, a, b int) {
 		t.Helper()
 		if gotA, gotB := outOf(f, "a"), outOf(f, "b"); gotA != [2]int{out, a} || gotB != [2]int{out, b} {
 			t.Errorf("%s: %v and %v, want %d out, %d of a, %d of b", what, gotA, gotB, out, a, b)
 		}
 	}
-	one, _ := f.depart(1, true, "", always)
-	two, _ := f.depart(2, true, "a", always)
-	three, _ := f.depart(3, false, "b", always)
+	one, _ := f.add(1, true, "", always)
+	two, _ := f.add(2, true, "a", always)
+	three, _ := f.add(3, false, "b", always)
 	step("three have departed, one for its key alone", 2, 1, 1)
-	if at, ok := f.depart(4, true, "a", func() bool { return false }); ok || at != (seat{}) {
+	if at, ok := f.add(4, true, "a", func() bool { return false }); ok || at != (slotRef{}) {
 		t.Errorf("departed without leave: %v", at)
 	}
 	step("one was not allowed", 2, 1, 1)
-	if at, ok := f.enter(1, one, "b", func() bool { return false }); ok || at != one {
+	if at, ok := f.addKey(1, one, "b", func() bool { return false }); ok || at != one {
 		t.Errorf("entered without leave: %v", at)
 	}
 	step("one was not allowed under a key", 2, 1, 1)
-	f.enter(1, one, "b", always)
-	f.enter(1, one, "a", always) // it is under a key already
+	f.addKey(1, one, "b", always)
+	f.addKey(1, one, "a", always) // it is under a key already
 	step("the first is under a key", 2, 1, 2)
 	for range 2 {
-		f.land(2, two)
+		f.remove(2, two)
 	}
 	step("the second has landed, once", 1, 0, 2)
-	again, _ := f.depart(34, true, "a", always) // in the slot of 2
-	if again.slot != two.slot || again.turn == two.turn {
+	again, _ := f.add(34, true, "a", always) // in the slot of 2
+	if again.slot != two.slot || again.epoch == two.epoch {
 		t.Fatalf("slots: %v after %v", again, two)
 	}
-	if f.land(2, two) {
+	if f.remove(2, two) {
 		t.Error("a permit of before took the slot's place")
 	}
 	step("the slot is in use again", 2, 1, 2)
-	f.enter(2, two, "b", always)
+	f.addKey(2, two, "b", always)
 	step("a permit of before does not enter", 2, 1, 2)
-	if f.land(9, seat{}) {
-		t.Error("a permit without a seat has landed")
+	if f.remove(9, slotRef{}) {
+		t.Error("a permit without a slotRef has landed")
 	}
-	at, _ := f.enter(5, seat{}, "a", always)
+	at, _ := f.addKey(5, slotRef{}, "a", always)
 	step("one that Redis has counted is under a key", 2, 2, 2)
-	for id, s := range map[uint64]seat{1: one, 3: three, 34: again, 5: at} {
-		if !f.land(id, s) {
+	for id, s := range map[uint64]slotRef{1: one, 3: three, 34: again, 5: at} {
+		if !f.remove(id, s) {
 			t.Errorf("%d was not out", id)
 		}
 	}
@@ -72,7 +72,7 @@ func TestFlightsCountWhatIsOut(t *testing.T) {
 func TestPermitsThatAreNeverReportedEndAfterProbeTimeout(t *testing.T) {
 	t.Parallel()
 	tick := func(h *harness) string {
-		h.b.endLapsed()
+		h.b.expirePermits()
 		return live(h)
 	}
 	runRows(t, Options{MaxInFlight: 100, ProbeTimeout: 40 * second},
@@ -128,7 +128,7 @@ func TestFlightsUnderManyGoroutines(t *testing.T) {
 					}
 				}
 				if i%50 == 0 {
-					if _, out, keyed := b.flights.count(key); out > goroutines || keyed > goroutines/4 || out < 0 || keyed < 0 {
+					if _, out, keyed := b.inFlight.count(key); out > goroutines || keyed > goroutines/4 || out < 0 || keyed < 0 {
 						t.Errorf("%d out, %d of %s", out, keyed, key)
 					}
 				}
@@ -136,7 +136,7 @@ func TestFlightsUnderManyGoroutines(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if got := outOf(b.flights, "key-0"); got != [2]int{goroutines, goroutines / 4} {
+	if got := outOf(b.inFlight, "key-0"); got != [2]int{goroutines, goroutines / 4} {
 		t.Errorf("%v are out, want %d and %d", got, goroutines, goroutines/4)
 	}
 	for _, p := range kept {
@@ -146,7 +146,7 @@ func TestFlightsUnderManyGoroutines(t *testing.T) {
 			}
 		}
 	}
-	if got := outOf(b.flights, "key-0"); got != [2]int{0, 0} {
+	if got := outOf(b.inFlight, "key-0"); got != [2]int{0, 0} {
 		t.Errorf("%v are out after all reports", got)
 	}
 }

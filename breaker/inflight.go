@@ -1,0 +1,196 @@
+package breaker
+
+import (
+	"sync"
+	"time"
+)
+
+// inFlight knows which permits are out that Redis has not counted: how many, under
+// which key, and whether one has been reported before. Once the API says that
+// the budget is low, Redis must know of them.
+//
+// It is split so that goroutines rarely meet, since every call passes here twice. For
+// the same reason no clock is read there: expire, which runs now and then, notes when it
+// has first seen a permit.
+type inFlight struct {
+	born time.Time
+
+	shards [shardCount]callShard
+
+	mu       sync.Mutex
+	sequence uint64 // of the counts that were sent to Redis
+	peak     int
+}
+
+const shardCount = 32 // a power of two
+
+type callShard struct {
+	mu    sync.Mutex
+	out   int
+	slots []callSlot
+	free  []uint32
+	keys  map[string]int
+	_     [40]byte // shards on cache lines of their own
+}
+
+// callSlot is where a permit is noted while it is out. The epoch changes when it
+// comes back, so that a second report of it is recognised.
+type callSlot struct {
+	epoch uint32
+	own   bool          // it counts for the destination
+	key   string        // and for this key
+	seen  time.Duration // when expire first saw the permit, since inFlight.born; 0 is not yet
+}
+
+func (s *callSlot) out() bool { return s.own || s.key != "" }
+
+// slotRef is a permit's place among those in flight.
+type slotRef struct {
+	slot  uint32 // + 1; 0 is none
+	epoch uint32
+}
+
+func newInFlight(born time.Time) *inFlight { return &inFlight{born: born} }
+
+func (f *inFlight) shard(id uint64) *callShard { return &f.shards[id%shardCount] }
+
+// add notes a permit for the destination (own) and for a key, if allowed, which is
+// called under the shard's lock, returns true: a change of what allowed reads, followed by
+// a count, counts this one.
+func (f *inFlight) add(id uint64, own bool, key string, allowed func() bool) (slotRef, bool) {
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !allowed() {
+		return slotRef{}, false
+	}
+	at := s.takeSlot()
+	s.slots[at].own, s.slots[at].seen = own, 0
+	if own {
+		s.out++
+	}
+	s.join(at, key)
+	return slotRef{slot: at + 1, epoch: s.slots[at].epoch}, true
+}
+
+// takeSlot finds a free slot. s.mu is held.
+func (s *callShard) takeSlot() (at uint32) {
+	if n := len(s.free); n > 0 {
+		at = s.free[n-1]
+		s.free = s.free[:n-1]
+	} else {
+		at = uint32(len(s.slots)) //nolint:gosec // as many as calls at once
+		s.slots = append(s.slots, callSlot{})
+	}
+	return at
+}
+
+// join notes the permit of a slot under a key. s.mu is held.
+func (s *callShard) join(at uint32, key string) {
+	if key == "" {
+		return
+	}
+	if s.keys == nil {
+		s.keys = map[string]int{}
+	}
+	s.keys[key]++
+	s.slots[at].key = key
+}
+
+// remove takes a permit back, and reports whether it was out.
+func (f *inFlight) remove(id uint64, at slotRef) bool {
+	if at.slot == 0 {
+		return false
+	}
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.slots[at.slot-1].epoch != at.epoch {
+		return false
+	}
+	s.freeSlot(at.slot - 1)
+	return true
+}
+
+// freeSlot frees the slot of a permit. s.mu is held.
+func (s *callShard) freeSlot(at uint32) {
+	slot := &s.slots[at]
+	if slot.own {
+		s.out--
+	}
+	if slot.key != "" {
+		s.keys[slot.key]--
+		if s.keys[slot.key] == 0 {
+			delete(s.keys, slot.key)
+		}
+	}
+	slot.own, slot.key = false, ""
+	slot.epoch++
+	s.free = append(s.free, at)
+}
+
+// expire takes back the permits that it first saw at least lease ago: they were never
+// reported. It returns their keys, "" for those without.
+func (f *inFlight) expire(now time.Time, lease time.Duration) (keys []string) {
+	at := max(1, now.Sub(f.born))
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		for j := range s.slots {
+			switch slot := &s.slots[j]; {
+			case !slot.out():
+			case slot.seen == 0:
+				slot.seen = at
+			case at-slot.seen >= lease:
+				keys = append(keys, slot.key)
+				s.freeSlot(uint32(j))
+			}
+		}
+		s.mu.Unlock()
+	}
+	return keys
+}
+
+// addKey notes a permit that is out under a key, too, if allowed says so, as in depart.
+func (f *inFlight) addKey(id uint64, at slotRef, key string, allowed func() bool) (slotRef, bool) {
+	if at.slot == 0 { // Redis has counted it for the destination
+		return f.add(id, false, key, allowed)
+	}
+	s := f.shard(id)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !allowed() {
+		return at, false
+	}
+	if slot := &s.slots[at.slot-1]; slot.epoch == at.epoch && slot.key == "" {
+		s.join(at.slot-1, key)
+	}
+	return at, true
+}
+
+// count returns how many permits are out, and how many of them are the key's,
+// numbered so that an older count never replaces a newer one.
+func (f *inFlight) count(key string) (sequence uint64, out, keyed int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.sequence++
+	for i := range f.shards {
+		s := &f.shards[i]
+		s.mu.Lock()
+		out += s.out
+		if key != "" {
+			keyed += s.keys[key]
+		}
+		s.mu.Unlock()
+	}
+	f.peak = max(f.peak, out)
+	return f.sequence, out, keyed
+}
+
+// highest is the most permits that a count has found out at once.
+func (f *inFlight) highest() int {
+	f.count("")
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.peak
+}
