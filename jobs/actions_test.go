@@ -244,7 +244,7 @@ func TestActOnMany(t *testing.T) {
 func TestActOnManyCostsFewCalls(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {

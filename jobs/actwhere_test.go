@@ -260,7 +260,7 @@ func testActWhere(t *testing.T, c *crowd, a jobs.Action, f jobs.Filter) {
 // The same on a batch of thousands on a real Redis, in few round trips.
 func TestActWhereOnALargeBatch(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	c := newCrowd(t, rdb, 5000)
 	ctx := context.Background()
 	f := jobs.Filter{Batch: c.batch}
@@ -508,7 +508,7 @@ func TestActWhereWhileJobsMove(t *testing.T) {
 // It stops when its context ends, and says what was done before.
 func TestActWhereCancelledInTheMiddle(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	specs := make([]*jobs.Spec, 5000)
 	for i := range specs {

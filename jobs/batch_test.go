@@ -117,7 +117,7 @@ func TestBatchNotFound(t *testing.T) {
 func TestBatchIsCheap(t *testing.T) {
 	t.Parallel()
 	const n = 10000
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {

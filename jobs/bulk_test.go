@@ -36,7 +36,7 @@ func TestManyFailedJobs(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	const n = 11_000
-	b := benchOn(t, redistest.Start(t).Client(t))
+	b := newBench(t)
 	ctx := context.Background()
 	all := b.enqueueMany(n)
 	failAll(b, all)

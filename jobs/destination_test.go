@@ -124,7 +124,7 @@ func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
 // Many who ask at once, with a list that nobody has read yet, are all refused.
 func TestUnknownDestinationUnderConcurrency(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	if err := rdb.HSet(t.Context(), store.DestinationsKey, "real", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -150,7 +150,7 @@ func TestUnknownDestinationUnderConcurrency(t *testing.T) {
 func TestUnknownDestinationsAreBounded(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, _ redis.UniversalClient) {
-		rdb := redistest.Start(t).Client(t)
+		rdb := redistest.Database(t).Client(t)
 		if strings.HasSuffix(t.Name(), "miniredis") {
 			rdb = redistest.Embedded(t)
 		}

@@ -111,7 +111,7 @@ func TestDuplicateIDsWithinOneCall(t *testing.T) {
 func TestManyDuplicatesCostFewCalls(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {

@@ -376,7 +376,7 @@ func TestEnqueueWithACancelledContext(t *testing.T) {
 // What was accepted before the context ended is told.
 func TestEnqueueManyCancelledInTheMiddle(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

@@ -352,7 +352,7 @@ func TestManyExpiredJobsAreSeenAsExpired(t *testing.T) {
 func TestListOfExpiredJobsIsCheap(t *testing.T) {
 	t.Parallel()
 	const n = 1000
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {

@@ -163,7 +163,8 @@ func TestDeathWhileChildrenAreTold(t *testing.T) {
 // What a worker left undone is done by whoever cancels anything in the queue next.
 func TestNextActionTellsChildren(t *testing.T) {
 	t.Parallel()
-	b, other := newBench(t), newBench(t)
+	b := newBench(t)
+	other := benchOn(t, b.rdb)
 	parent, unrelated := b.enqueue(), b.enqueue()
 	child := other.enqueue(jobs.After(parent.ID))
 	b.run(parent, store.StateCompleted) // and the worker died

@@ -330,7 +330,7 @@ func TestIDTwiceInOneCallWithUnknownParents(t *testing.T) {
 func TestManyChildrenCostFewCalls(t *testing.T) {
 	t.Parallel()
 	const n = 2000
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	parents := []*jobs.Job{b.enqueue(), b.enqueue()}
 	specs := make([]*jobs.Spec, n)

@@ -324,7 +324,8 @@ func TestRetryOfAChildWhoseParentIsGone(t *testing.T) {
 // acknowledged, and nobody's reason is longer for it.
 func TestCancelOfALongChain(t *testing.T) {
 	t.Parallel()
-	b, other := newBench(t), newBench(t)
+	b := newBench(t)
+	other := benchOn(t, b.rdb)
 	const n = 200
 	id := func(i int) string { return fmt.Sprint(b.dest, "-", i) }
 	specs := make([]*jobs.Spec, n)
@@ -334,7 +335,7 @@ func TestCancelOfALongChain(t *testing.T) {
 			jobs.After(id(i - 1))(specs[i])
 		}
 	}
-	client := newBench(t, jobs.WithDestinations(b.dest, other.dest))
+	client := benchOn(t, b.rdb, jobs.WithDestinations(b.dest, other.dest))
 	results, err := client.EnqueueMany(context.Background(), specs)
 	b.must(err)
 	for i, r := range results {
@@ -360,8 +361,9 @@ func TestManyChildrenOfOneParent(t *testing.T) {
 	for _, end := range []string{store.StateCompleted, store.StateFailed} {
 		t.Run(end, func(t *testing.T) {
 			t.Parallel()
-			b, other := newBench(t), newBench(t)
-			both := newBench(t, jobs.WithDestinations(b.dest, other.dest))
+			b := newBench(t)
+			other := benchOn(t, b.rdb)
+			both := benchOn(t, b.rdb, jobs.WithDestinations(b.dest, other.dest))
 			const n = 1000
 			parent := b.enqueue()
 			specs := make([]*jobs.Spec, n)
@@ -430,9 +432,10 @@ func (h *awayHook) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Pro
 // neither those of other parents nor their own siblings.
 func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
 	t.Parallel()
-	b, well, gone := newBench(t), newBench(t), newBench(t)
+	server := redistest.Database(t)
+	b, well, gone := benchOn(t, server.Client(t)), benchOn(t, server.Client(t)), benchOn(t, server.Client(t))
 	ctx := t.Context()
-	client := newBench(t, jobs.WithDestinations(b.dest, well.dest, gone.dest))
+	client := benchOn(t, b.rdb, jobs.WithDestinations(b.dest, well.dest, gone.dest))
 	enqueue := func(destination string, opts ...jobs.Option) *jobs.Job {
 		t.Helper()
 		j, err := client.Enqueue(ctx, jobs.New(destination, 1, opts...))
@@ -453,7 +456,7 @@ func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
 	child := enqueue(well.dest, jobs.After(last.ID))
 	grandchild := enqueue(b.dest, jobs.After(child.ID))
 
-	rdb := redistest.Shared(t).Client(t)
+	rdb := server.Client(t)
 	hook := &awayHook{queue: store.Queue(gone.dest, store.Default)}
 	rdb.AddHook(hook)
 	cut, err := jobs.NewClient(rdb, jobs.WithDestinations(b.dest, well.dest, gone.dest))

@@ -36,7 +36,7 @@ func TestGetNotFound(t *testing.T) {
 // What cannot be an id is not looked for.
 func TestGetOfWhatIsNoID(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	trips := countTrips(rdb)
 	b := benchOn(t, rdb)
 	for _, id := range []string{"", "*", "a b", "a}:t:b", "../x", "ä"} {
@@ -52,7 +52,7 @@ func TestGetOfWhatIsNoID(t *testing.T) {
 // A client finds jobs of queues that did not exist when it began.
 func TestGetFindsNewQueues(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	reader := benchOn(t, rdb)
 	if _, err := reader.Get(context.Background(), "nothing-yet"); !errors.Is(err, jobs.ErrNotFound) {
 		t.Fatal(err)

@@ -198,7 +198,7 @@ func TestHistoryOfAnOverdueJob(t *testing.T) {
 // A long reason is cut, so that a history stays small.
 func TestLongReasonsAreCut(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, redistest.Shared(t).Client(t))
+	b := newBench(t)
 	job := b.enqueue()
 	b.must(b.Cancel(context.Background(), job.ID, jobs.By(strings.Repeat("b", 5000)), jobs.Because(strings.Repeat("ä", 1<<20))))
 	h := b.history(job.ID)

@@ -60,7 +60,7 @@ func TestInvalidInputIsAValidationError(t *testing.T) {
 
 func TestNewClientJudgesItsOptions(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	c, err := jobs.NewClient(rdb,
 		jobs.WithLimits(jobs.Limits{MaxPayloadBytes: -1, RetryMaxRetries: -2, RetryMaxDelay: -time.Second}),
 		jobs.WithDestinations("fine", "Not a name"), jobs.WithRetention(-time.Hour))

@@ -30,17 +30,14 @@ func ownRedises(t *testing.T, server *redistest.Server, test func(t *testing.T, 
 	})
 }
 
-// onBoth runs a test of pages on a server, the shared one if it is nil, and with few jobs on
+// onBoth runs a test of pages on a database and, with few jobs, on
 // the embedded Redis, where scripts take a hundred times as long. Those are the same on both,
 // so that pages of one size will do there.
-func onBoth(t *testing.T, server *redistest.Server, embedded bool, test func(t *testing.T, b *bench, fewer int)) {
+func onBoth(t *testing.T, embedded bool, test func(t *testing.T, b *bench, fewer int)) {
 	t.Helper()
-	if server == nil {
-		server = redistest.Shared(t)
-	}
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, benchOn(t, server.Client(t)), 1)
+		test(t, newBench(t), 1)
 	})
 	if embedded {
 		t.Run("miniredis", func(t *testing.T) {

@@ -185,7 +185,7 @@ func TestListPassesOverGhosts(t *testing.T) {
 func TestListByKey(t *testing.T) {
 	t.Parallel()
 	const n = 5000
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
@@ -306,7 +306,7 @@ func TestCursorIsSafeInAURL(t *testing.T) {
 // the next pages have the rest, in order.
 func TestListIsBoundedByBytes(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	c, err := jobs.NewClient(rdb, jobs.WithDestinations("shop", "stock"))
 	if err != nil {
 		t.Fatal(err)

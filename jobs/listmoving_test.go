@@ -21,7 +21,7 @@ import (
 // each once, and the pages of any size add up to them.
 func TestListByEveryFilter(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, redistest.Start(t).Client(t), 132)
+	c := newCrowd(t, redistest.Database(t).Client(t), 132)
 	before := c.now()
 	var statuses [][]jobs.Status
 	statuses = append(statuses, nil, []jobs.Status{jobs.Paused, jobs.Failed}, []jobs.Status{jobs.Pending, jobs.Waiting, jobs.Cancelled}, jobs.Statuses)
@@ -125,12 +125,11 @@ func TestScheduledJobWithAGhostIsListedOnce(t *testing.T) {
 func TestListWhileJobsAreActedOn(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	server := redistest.Start(t)
 	for _, s := range []jobs.Status{jobs.Pending, jobs.Paused, jobs.Cancelled, jobs.Failed} {
 		for _, limit := range []int{1, 7, 60} {
 			t.Run(fmt.Sprint(s, " by ", limit), func(t *testing.T) {
 				t.Parallel()
-				onBoth(t, server, limit == 7, func(t *testing.T, b *bench, fewer int) {
+				onBoth(t, limit == 7, func(t *testing.T, b *bench, fewer int) {
 					testListWhileJobsAreActedOn(t, b, s, limit, 240/fewer)
 				})
 			})
@@ -205,7 +204,7 @@ func testListWhileJobsAreActedOn(t *testing.T, b *bench, s jobs.Status, limit, n
 // The same with the batch as the filter, in which jobs do not change their place.
 func TestListOfABatchWhileJobsAreActedOn(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, redistest.Shared(t).Client(t))
+	b := newBench(t)
 	var ids []string
 	for range 60 {
 		ids = append([]string{b.enqueue(jobs.Batch(b.dest)).ID}, ids...)

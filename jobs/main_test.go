@@ -25,10 +25,9 @@ type bench struct {
 	dest string
 }
 
-// newBench works on the package's redis-server.
 func newBench(t *testing.T, opts ...jobs.ClientOption) *bench {
 	t.Helper()
-	return benchOn(t, redistest.Shared(t).Client(t), opts...)
+	return benchOn(t, redistest.Database(t).Client(t), opts...)
 }
 
 func benchOn(t *testing.T, rdb redis.UniversalClient, opts ...jobs.ClientOption) *bench {

@@ -25,7 +25,7 @@ func TestNothingThatStaysIsMissed(t *testing.T) {
 	for _, limit := range []int{7, 40, 300} {
 		t.Run(fmt.Sprint("limit ", limit), func(t *testing.T) {
 			t.Parallel()
-			onBoth(t, nil, limit == 40, func(t *testing.T, b *bench, _ int) {
+			onBoth(t, limit == 40, func(t *testing.T, b *bench, _ int) {
 				m := newMover(b)
 				stayed := m.pendingNow()
 				m.moved = func(id string) { delete(stayed, id) }
@@ -223,7 +223,8 @@ func TestPagesOfASetThatChanges(t *testing.T) {
 // Removing newer members while a page is read does not make it skip.
 func TestPageWhileNewerOnesLeave(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	server := redistest.Database(t)
+	rdb := server.Client(t)
 	b := benchOn(t, rdb)
 	var ids []string
 	for i := range 30 {
@@ -237,7 +238,7 @@ func TestPageWhileNewerOnesLeave(t *testing.T) {
 	page := b.list(o)
 	got := idsOf(page.Items)
 	// In each pipeline of the next page another of the newer ones leaves.
-	remover := redistest.Shared(t).Client(t)
+	remover := server.Client(t)
 	left := slices.Clone(got)
 	rdb.AddHook(pipelineHook(func([]redis.Cmder) {
 		if len(left) > 1 {

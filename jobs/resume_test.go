@@ -198,7 +198,7 @@ func TestRetryOfAScheduledJobKeepsItsTime(t *testing.T) {
 // of a pause do not become those of a cancel.
 func TestWhatIsAskedOfARunningJob(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	ctx := context.Background()
 	told := rdb.Subscribe(ctx, store.MarksChannel)

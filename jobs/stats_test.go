@@ -240,7 +240,7 @@ func TestStatsStayExact(t *testing.T) {
 func TestPauseDestination(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	rdb := redistest.Shared(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	b, other := benchOn(t, rdb), benchOn(t, rdb)
 	job := b.enqueue()
 	b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
@@ -311,7 +311,8 @@ func TestPauseDestination(t *testing.T) {
 // A node that is away keeps no queue on another one from being paused or resumed.
 func TestPauseGoesOnPastErrors(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Shared(t).Client(t)
+	server := redistest.Database(t)
+	rdb := server.Client(t)
 	b := benchOn(t, rdb)
 	b.enqueue()
 	ctx := context.Background()
@@ -319,7 +320,7 @@ func TestPauseGoesOnPastErrors(t *testing.T) {
 	for _, q := range store.Queues(b.dest) {
 		keys = append(keys, store.PausedKey(q))
 	}
-	broken := redistest.Shared(t).Client(t)
+	broken := server.Client(t)
 	broken.AddHook(failing(keys[0]))
 	c := benchOn(t, broken)
 	if changed, err := c.PauseDestination(ctx, b.dest); !changed || err == nil {

@@ -273,7 +273,7 @@ func TestBoundsOfATrace(t *testing.T) {
 func TestTraceOfAFailedEnqueue(t *testing.T) {
 	t.Parallel()
 	var got error
-	rdb := dieAfter(redistest.Shared(t).Client(t), 0)
+	rdb := dieAfter(redistest.Database(t).Client(t), 0)
 	b := benchOn(t, rdb, jobs.WithTrace(func(context.Context, *jobs.Job) (map[string]string, func(error)) {
 		return nil, func(err error) { got = err }
 	}))

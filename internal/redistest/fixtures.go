@@ -54,13 +54,12 @@ func Embedded(t testing.TB) redis.UniversalClient {
 	return ClientOf(t, miniredis.RunT(t).Addr())
 }
 
-// Both runs a test twice: on the [Shared] server and on an [Embedded] one, which the demo
-// uses.
+// Both runs a test twice: on a [Database] and on an [Embedded] Redis, which the demo uses.
 func Both(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, Shared(t).Client(t))
+		test(t, Database(t).Client(t))
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
@@ -72,14 +71,15 @@ func Both(t *testing.T, test func(t *testing.T, rdb redis.UniversalClient)) {
 // contexts and does not repeat commands.
 func ClientOf(t testing.TB, addr string) redis.UniversalClient {
 	t.Helper()
-	return clientOf(t, addr, "")
+	return clientOf(t, addr, "", 0)
 }
 
-func clientOf(t testing.TB, addr, password string) redis.UniversalClient {
+func clientOf(t testing.TB, addr, password string, db int) redis.UniversalClient {
 	t.Helper()
 	client := redis.NewClient(&redis.Options{
 		Addr:                     addr,
 		Password:                 password,
+		DB:                       db,
 		ContextTimeoutEnabled:    true,
 		MaxRetries:               -1,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},

@@ -2,7 +2,8 @@
 //
 // [Start] gives a test a server of its own, which it may stop, kill, pause and
 // restart. [Shared] gives all tests of a package one server; they keep apart by
-// prefixing what they write with a [Name]. A package that uses Shared needs
+// prefixing what they write with a [Name], or each has a [Database] of it. A package that
+// uses these needs
 //
 //	func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 //
@@ -15,6 +16,7 @@ package redistest
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"flag"
 	"fmt"
@@ -100,7 +102,7 @@ func Shared(t testing.TB) *Server {
 			shared.err = fmt.Errorf("redistest: make the server's directory: %w", err)
 			return
 		}
-		if shared.server, shared.err = launch(path, dir, nil); shared.err != nil {
+		if shared.server, shared.err = launch(path, dir, []Option{WithArgs("--databases", strconv.Itoa(databaseCount))}); shared.err != nil {
 			shared.err = errors.Join(shared.err, os.RemoveAll(dir))
 		}
 	})
@@ -108,6 +110,36 @@ func Shared(t testing.TB) *Server {
 		t.Fatal(shared.err)
 	}
 	return shared.server
+}
+
+// databaseCount is how many databases the shared server has, and so how many tests may have
+// one at a time.
+const databaseCount = 1024
+
+// databases hands out the numbers of the shared server's databases; 0 is for Shared itself.
+var databases = sync.OnceValue(func() chan int {
+	free := make(chan int, databaseCount)
+	for n := 1; n < databaseCount; n++ {
+		free <- n
+	}
+	return free
+})
+
+// Database returns the [Shared] server with a database that belongs to the test and is empty:
+// for tests that look at all that Redis holds, or that cost more the more there is. Channels,
+// scripts and CommandStats are those of the whole server.
+func Database(t testing.TB) *Server {
+	t.Helper()
+	s := Shared(t)
+	d := &Server{path: s.path, dir: s.dir, port: s.port, proc: s.process(), db: <-databases()}
+	client := redis.NewClient(&redis.Options{Addr: d.Addr(), DB: d.db})
+	t.Cleanup(func() {
+		if err := errors.Join(client.FlushDB(context.WithoutCancel(t.Context())).Err(), client.Close()); err != nil {
+			t.Errorf("redistest: flush database %d: %v", d.db, err)
+		}
+		databases() <- d.db
+	})
+	return d
 }
 
 // Main runs a package's tests and returns the exit status for os.Exit. It stops the

@@ -45,6 +45,7 @@ type Server struct {
 	config   string // a file that it reads first, "" for none
 	args     []string
 	port     int
+	db       int
 	held     io.Closer // keeps the port
 
 	mu   sync.Mutex
@@ -181,7 +182,7 @@ func (s *Server) Addr() string { return loopback(s.port) }
 
 // URL returns the address in the form of REDIS_URL, password included.
 func (s *Server) URL() string {
-	u := url.URL{Scheme: "redis", Host: s.Addr(), Path: "/0"}
+	u := url.URL{Scheme: "redis", Host: s.Addr(), Path: "/" + strconv.Itoa(s.db)}
 	if s.password != "" {
 		u.User = url.UserPassword("", s.password)
 	}
@@ -192,7 +193,7 @@ func (s *Server) URL() string {
 // contexts and does not repeat commands.
 func (s *Server) Client(t testing.TB) redis.UniversalClient {
 	t.Helper()
-	return clientOf(t, s.Addr(), s.password)
+	return clientOf(t, s.Addr(), s.password, s.db)
 }
 
 // PID returns the id of the running process, 0 while the server is down.

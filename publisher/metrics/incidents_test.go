@@ -87,9 +87,11 @@ func TestProbesOfKeys(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
-	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: 300 * time.Millisecond})
+	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)
 	redistest.Eventually(t, "the key is open", func() bool { return in.values()["circuit_breaker_open_keys"] == 1 })
+	_, err = breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: 300 * time.Millisecond})
+	r.must(err)
 	for _, id := range r.enqueueMany(3, jobs.Key("alice")) {
 		r.ended(id, jobs.Completed)
 	}
