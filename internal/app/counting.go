@@ -7,20 +7,20 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/series"
+	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
 // counting is a worker's part in the charts of the dashboard.
-type counting struct{ recorder *series.Recorder }
+type counting struct{ recorder *minutes.Recorder }
 
 func newCounting(rdb redis.UniversalClient, log *slog.Logger) (*counting, error) {
 	client, err := jobs.NewClient(rdb, jobs.WithLogger(log))
 	if err != nil {
 		return nil, fmt.Errorf("app: charts: %w", err)
 	}
-	return &counting{series.NewRecorder(rdb, client, log)}, nil
+	return &counting{minutes.NewRecorder(rdb, client, log)}, nil
 }
 
 func (c *counting) observe(o *publisher.Options) { c.recorder.Observe(o) }

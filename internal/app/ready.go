@@ -11,7 +11,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -44,13 +44,13 @@ func (r *readiness) stops() {
 
 // report answers /readyz, which takes no token: it names no address and no person. An OPEN breaker or a
 // paused destination is no reason not to be ready: the worker does what it should.
-func (r *readiness) report(ctx context.Context) ops.Report {
+func (r *readiness) report(ctx context.Context) health.Report {
 	r.mu.Lock()
 	rdb, worker, stopping := r.rdb, r.worker, r.stopping
 	r.mu.Unlock()
-	out := ops.Report{Status: ops.Ready, Redis: "ok", Destinations: []ops.Destination{}}
+	out := health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{}}
 	unready := func(reason string) {
-		out.Status = ops.NotReady
+		out.Status = health.NotReady
 		if out.Reason == "" {
 			out.Reason = reason
 		}
@@ -84,7 +84,7 @@ func (r *readiness) report(ctx context.Context) ops.Report {
 		unready("the worker starts")
 	}
 	for _, s := range statuses {
-		d := ops.Destination{Name: s.Destination, State: s.State, Reason: s.Reason, InHand: s.InHand, Concurrency: s.Concurrency}
+		d := health.Destination{Name: s.Destination, State: s.State, Reason: s.Reason, InHand: s.InHand, Concurrency: s.Concurrency}
 		q := queues[s.Destination]
 		d.FailedRecently = q.failed
 		if !s.Until.IsZero() {

@@ -18,7 +18,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -89,18 +89,18 @@ func (a *asked) get(path string) (status int, body string) {
 
 // report asks whether the worker is ready, and checks that the status of the answer
 // says the same, and that the worker lives in any case.
-func (a *asked) report() ops.Report {
+func (a *asked) report() health.Report {
 	a.t.Helper()
 	if status, body := a.get("/healthz"); status != http.StatusOK || body != "ok\n" {
 		a.t.Errorf("/healthz: %d %q", status, body)
 	}
 	status, body := a.get("/readyz")
-	var r ops.Report
+	var r health.Report
 	if err := json.Unmarshal([]byte(body), &r); err != nil {
 		a.t.Fatalf("/readyz: %d %q: %v", status, body, err)
 	}
 	want := http.StatusServiceUnavailable
-	if r.Status == ops.Ready {
+	if r.Status == health.Ready {
 		want = http.StatusOK
 	}
 	if status != want {
@@ -110,9 +110,9 @@ func (a *asked) report() ops.Report {
 }
 
 // awaits waits for a report.
-func (a *asked) awaits(what string, within time.Duration, ok func(ops.Report) bool) ops.Report {
+func (a *asked) awaits(what string, within time.Duration, ok func(health.Report) bool) health.Report {
 	a.t.Helper()
-	var r ops.Report
+	var r health.Report
 	poll := time.NewTicker(10 * time.Millisecond)
 	defer poll.Stop()
 	for deadline := time.Now().Add(within); ; <-poll.C {
@@ -125,14 +125,14 @@ func (a *asked) awaits(what string, within time.Duration, ok func(ops.Report) bo
 	}
 }
 
-func isReady(r ops.Report) bool { return r.Status == ops.Ready }
+func isReady(r health.Report) bool { return r.Status == health.Ready }
 
-func is(state string) func(ops.Report) bool {
-	return func(r ops.Report) bool { return len(r.Destinations) > 0 && r.Destinations[0].State == state }
+func is(state string) func(health.Report) bool {
+	return func(r health.Report) bool { return len(r.Destinations) > 0 && r.Destinations[0].State == state }
 }
 
 // fetching is what a worker says of the destination shop when all is well.
-var fetching = ops.Destination{Name: "shop", State: "fetching", Concurrency: 10}
+var fetching = health.Destination{Name: "shop", State: "fetching", Concurrency: 10}
 
 func shopOn(redisURL, url string) []string {
 	return []string{"REDIS_URL=" + redisURL, "DESTINATION_0_NAME=shop", "DESTINATION_0_URL=" + url}
@@ -145,9 +145,9 @@ func TestNotReadyBeforeRedis(t *testing.T) {
 	server.Stop()
 	_, url := startAPI(t, fakeapi.Options{})
 	a := runAsked(t, shopOn(server.URL(), url)...)
-	want := ops.Report{
-		Status: ops.NotReady, Reason: "the worker starts: Redis has not been reached yet", Redis: "not connected yet",
-		Destinations: []ops.Destination{},
+	want := health.Report{
+		Status: health.NotReady, Reason: "the worker starts: Redis has not been reached yet", Redis: "not connected yet",
+		Destinations: []health.Destination{},
 	}
 	if diff := cmp.Diff(want, a.report()); diff != "" {
 		t.Errorf("before Redis (-want +got)\n%s", diff)
@@ -157,7 +157,7 @@ func TestNotReadyBeforeRedis(t *testing.T) {
 	}
 	server.Restart()
 	r := a.awaits("ready", 20*time.Second, isReady)
-	if diff := cmp.Diff(ops.Report{Status: ops.Ready, Redis: "ok", Destinations: []ops.Destination{fetching}}, r); diff != "" {
+	if diff := cmp.Diff(health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{fetching}}, r); diff != "" {
 		t.Errorf("with Redis (-want +got)\n%s", diff)
 	}
 	if _, body := a.get("/metrics"); !strings.Contains(body, `tidegate_worker_fetching{destination="shop"} 1`) ||
@@ -187,7 +187,7 @@ func TestNotReadyWhileRedisIsAway(t *testing.T) {
 			a := runAsked(t, shopOn(server.URL(), url)...)
 			a.awaits("ready", 20*time.Second, isReady)
 			row.down(server)
-			r := a.awaits("not ready", 10*time.Second, func(r ops.Report) bool { return !isReady(r) })
+			r := a.awaits("not ready", 10*time.Second, func(r health.Report) bool { return !isReady(r) })
 			if !strings.HasPrefix(r.Redis, "not reachable: ") || r.Reason != "Redis: "+r.Redis {
 				t.Errorf("redis %q, reason %q", r.Redis, r.Reason)
 			}
@@ -199,8 +199,8 @@ func TestNotReadyWhileRedisIsAway(t *testing.T) {
 				t.Errorf("it names an address to those without a token: %s", body)
 			}
 			row.up(server)
-			a.awaits("ready again", 20*time.Second, func(r ops.Report) bool {
-				return cmp.Equal(r, ops.Report{Status: ops.Ready, Redis: "ok", Destinations: []ops.Destination{fetching}})
+			a.awaits("ready again", 20*time.Second, func(r health.Report) bool {
+				return cmp.Equal(r, health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{fetching}})
 			})
 		})
 	}
@@ -273,7 +273,7 @@ func TestNotReadyWhileRedisRefuses(t *testing.T) {
 				t.Errorf("a secret in %q", text)
 			}
 			row.allow(t, rdb)
-			a.awaits("ready again", 20*time.Second, func(r ops.Report) bool { return isReady(r) && is("fetching")(r) })
+			a.awaits("ready again", 20*time.Second, func(r health.Report) bool { return isReady(r) && is("fetching")(r) })
 			if !row.withJobs {
 				if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err != nil {
 					t.Fatal(err)
@@ -331,7 +331,7 @@ func TestReadyWhileRedisIsFull(t *testing.T) {
 	if err := api.Wait(t.Context(), func(s fakeapi.Stats) bool { return s.Accepted == 1 }); err != nil {
 		t.Fatal(err)
 	}
-	a.awaits("at work", 10*time.Second, func(r ops.Report) bool {
+	a.awaits("at work", 10*time.Second, func(r health.Report) bool {
 		j, err := client.Get(t.Context(), job.ID)
 		return err == nil && j.Status == jobs.Completed && isReady(r) && is("fetching")(r)
 	})
@@ -348,12 +348,12 @@ func TestReadyWhileItWaits(t *testing.T) {
 	a := runAsked(t, append(shopOn(server.URL(), url),
 		"DESTINATION_1_NAME=blog", "DESTINATION_1_URL="+url, "DESTINATION_1_CONCURRENCY=3",
 		"SLACK_WEBHOOK_URL=http://127.0.0.1:9/hook")...) // and so with a destination of Tidegate's own
-	blog := ops.Destination{Name: "blog", State: "fetching", Concurrency: 3}
-	expect := func(what string, want ...ops.Destination) ops.Report {
+	blog := health.Destination{Name: "blog", State: "fetching", Concurrency: 3}
+	expect := func(what string, want ...health.Destination) health.Report {
 		t.Helper()
-		report := ops.Report{Status: ops.Ready, Redis: "ok", Destinations: want}
-		return a.awaits(what, 20*time.Second, func(r ops.Report) bool {
-			return cmp.Equal(report, r, cmpopts.IgnoreFields(ops.Destination{}, "Until"))
+		report := health.Report{Status: health.Ready, Redis: "ok", Destinations: want}
+		return a.awaits(what, 20*time.Second, func(r health.Report) bool {
+			return cmp.Equal(report, r, cmpopts.IgnoreFields(health.Destination{}, "Until"))
 		})
 	}
 	expect("both fetch", blog, fetching)
@@ -361,7 +361,7 @@ func TestReadyWhileItWaits(t *testing.T) {
 	if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{For: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	open := ops.Destination{Name: "shop", State: "waiting", Reason: "its circuit breaker is OPEN", Concurrency: 10}
+	open := health.Destination{Name: "shop", State: "waiting", Reason: "its circuit breaker is OPEN", Concurrency: 10}
 	r := expect("open", blog, open)
 	if until := r.Destinations[1].Until; until == nil || until.Location() != time.UTC ||
 		until.Sub(time.Now().Add(time.Hour)).Abs() > time.Minute {
@@ -374,7 +374,7 @@ func TestReadyWhileItWaits(t *testing.T) {
 	if _, err := client.PauseDestination(t.Context(), "shop"); err != nil {
 		t.Fatal(err)
 	}
-	paused := ops.Destination{Name: "shop", State: "paused", Reason: "paused: tidegate queue resume shop", Concurrency: 10}
+	paused := health.Destination{Name: "shop", State: "paused", Reason: "paused: tidegate queue resume shop", Concurrency: 10}
 	if r := expect("paused", blog, paused); r.Destinations[1].Until != nil {
 		t.Errorf("paused until %v", r.Destinations[1].Until)
 	}
@@ -385,7 +385,7 @@ func TestReadyWhileItWaits(t *testing.T) {
 	if _, err := breaker.Trip(t.Context(), rdb, "shop", breaker.TripOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	a.awaits("open until reset", 20*time.Second, func(r ops.Report) bool { return is("fetching")(r) && r.Destinations[1].Until == nil })
+	a.awaits("open until reset", 20*time.Second, func(r health.Report) bool { return is("fetching")(r) && r.Destinations[1].Until == nil })
 
 	// One probe: the one that waits says that as well.
 	api.Queue(fakeapi.Answer{Status: http.StatusCreated, Delay: 3 * time.Second})
@@ -395,7 +395,7 @@ func TestReadyWhileItWaits(t *testing.T) {
 	if _, err := client.Enqueue(t.Context(), jobs.New("shop", nil)); err != nil {
 		t.Fatal(err)
 	}
-	expect("half open", blog, ops.Destination{
+	expect("half open", blog, health.Destination{
 		Name: "shop", State: "waiting", Reason: "its circuit breaker is HALF_OPEN: one probe in the whole fleet", InHand: 1, Concurrency: 10,
 	})
 	slow := fetching
@@ -437,10 +437,10 @@ func TestNotReadyWhileItStops(t *testing.T) {
 	}
 	stopped := make(chan error, 1)
 	go func() { stopped <- a.stop() }()
-	r := a.awaits("not ready", 2*time.Second, func(r ops.Report) bool { return !isReady(r) })
-	want := ops.Report{
-		Status: ops.NotReady, Reason: "the worker shuts down", Redis: "not asked",
-		Destinations: []ops.Destination{{Name: "shop", State: "stopping", Reason: "the worker shuts down", InHand: 1, Concurrency: 10}},
+	r := a.awaits("not ready", 2*time.Second, func(r health.Report) bool { return !isReady(r) })
+	want := health.Report{
+		Status: health.NotReady, Reason: "the worker shuts down", Redis: "not asked",
+		Destinations: []health.Destination{{Name: "shop", State: "stopping", Reason: "the worker shuts down", InHand: 1, Concurrency: 10}},
 	}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("while it stops (-want +got)\n%s", diff)
@@ -481,7 +481,7 @@ func TestWithoutHealth(t *testing.T) {
 // with an error of the configuration.
 func TestTakenAddress(t *testing.T) {
 	t.Parallel()
-	taken, err := ops.Start(t.Context(), ops.Options{Addr: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Logger: silent})
+	taken, err := health.Start(t.Context(), health.Options{Addr: "127.0.0.1:0", Metrics: http.NotFoundHandler(), Logger: silent})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -514,7 +514,7 @@ func TestReadyShowsRecentFailures(t *testing.T) {
 		}
 	}
 	a := runAsked(t, "REDIS_URL="+server.URL(), "DESTINATION_0_NAME=shop", "DESTINATION_0_URL="+url)
-	a.awaits("three failures and ready", 30*time.Second, func(r ops.Report) bool {
-		return r.Status == ops.Ready && len(r.Destinations) == 1 && r.Destinations[0].FailedRecently == 3
+	a.awaits("three failures and ready", 30*time.Second, func(r health.Report) bool {
+		return r.Status == health.Ready && len(r.Destinations) == 1 && r.Destinations[0].FailedRecently == 3
 	})
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
@@ -38,7 +38,7 @@ func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop 
 	if cfg.OpsAddr == "" {
 		return w, nil
 	}
-	server, err := ops.Start(ctx, ops.Options{
+	server, err := health.Start(ctx, health.Options{
 		Addr: cfg.OpsAddr, OrFree: !cfg.IsSet("OPS_ADDR"),
 		Ready: w.ready.report,
 		Metrics: promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{

@@ -16,8 +16,8 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/redistest"
-	"github.com/tidegate/tidegate/internal/series"
 	"github.com/tidegate/tidegate/internal/webserver"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -109,7 +109,7 @@ func (s *site) work(api fakeapi.Options, rules breaker.Options, destinations ...
 	}
 	s.t.Cleanup(func() { s.api.Close() })
 	quiet := slog.New(slog.DiscardHandler)
-	recorder := series.NewRecorder(s.rdb, s.client, quiet)
+	recorder := minutes.NewRecorder(s.rdb, s.client, quiet)
 	o := publisher.Options{Logger: quiet, ShutdownTimeout: 5 * time.Second, RetryLoopInterval: 200 * time.Millisecond}
 	recorder.Observe(&o)
 	p, err := publisher.New(s.rdb, o)

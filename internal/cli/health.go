@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 )
 
 type healthCmd struct {
@@ -115,7 +115,7 @@ func (c *healthCmd) alive(p *Process, resp *http.Response, body []byte) error {
 }
 
 func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []byte) error {
-	var report ops.Report
+	var report health.Report
 	if err := json.Unmarshal(body, &report); err != nil || report.Status == "" {
 		return fmt.Errorf("what answers at %s is no worker of Tidegate: %s", addr, resp.Status)
 	}
@@ -125,14 +125,14 @@ func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []b
 	} else {
 		err = printHealth(p, report)
 	}
-	if report.Status != ops.Ready {
+	if report.Status != health.Ready {
 		return errors.Join(err, fmt.Errorf("the worker is not ready: %s", report.Reason))
 	}
 	return err
 }
 
 // printHealth prints the report for people.
-func printHealth(p *Process, report ops.Report) error {
+func printHealth(p *Process, report health.Report) error {
 	r := newRows()
 	r.add("status", report.Status)
 	r.add("redis", report.Redis)

@@ -13,15 +13,15 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 )
 
 // serveHealth serves a report as a worker does, and returns where.
-func serveHealth(t *testing.T, host string, report ops.Report) (addr string) {
+func serveHealth(t *testing.T, host string, report health.Report) (addr string) {
 	t.Helper()
-	s, err := ops.Start(t.Context(), ops.Options{
+	s, err := health.Start(t.Context(), health.Options{
 		Addr: net.JoinHostPort(host, "0"), Metrics: http.NotFoundHandler(), Logger: slog.New(slog.DiscardHandler),
-		Ready: func(context.Context) ops.Report { return report },
+		Ready: func(context.Context) health.Report { return report },
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -35,11 +35,11 @@ func serveHealth(t *testing.T, host string, report ops.Report) (addr string) {
 }
 
 var (
-	wellReport = ops.Report{Status: ops.Ready, Redis: "ok", Destinations: []ops.Destination{
+	wellReport = health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{
 		{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: new(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)), Concurrency: 2},
 		{Name: "shop", State: "fetching", InHand: 3, Concurrency: 10},
 	}}
-	illReport = ops.Report{Status: ops.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok", Destinations: []ops.Destination{
+	illReport = health.Report{Status: health.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok", Destinations: []health.Destination{
 		{Name: "shop", State: "failing", Reason: "Redis: NOPERM", Concurrency: 10},
 	}}
 )
@@ -72,7 +72,7 @@ shop    failing, 0 of 10 calls in hand; Redis: NOPERM
 func TestHealthJSON(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {
-		report ops.Report
+		report health.Report
 		status int
 		stderr string
 	}{
@@ -83,7 +83,7 @@ func TestHealthJSON(t *testing.T) {
 		if got.status != row.status || got.stderr != row.stderr {
 			t.Errorf("exit status %d, stderr %q; want %d, %q", got.status, got.stderr, row.status, row.stderr)
 		}
-		if diff := cmp.Diff(row.report, decode[ops.Report](t, got.stdout)); diff != "" {
+		if diff := cmp.Diff(row.report, decode[health.Report](t, got.stdout)); diff != "" {
 			t.Errorf("printed (-want +got)\n%s", diff)
 		}
 	}
@@ -214,9 +214,9 @@ func TestHealthTimeout(t *testing.T) {
 // A report whose words were made up by somebody else cannot mislead the terminal.
 func TestHealthCleansWhatItPrints(t *testing.T) {
 	t.Parallel()
-	addr := serveHealth(t, "127.0.0.1", ops.Report{
-		Status: ops.NotReady, Reason: "Redis: \x1b[31mred", Redis: "\x1b[31mred\nstatus  ready",
-		Destinations: []ops.Destination{{Name: "shop", State: "failing", Reason: "\x07bell"}},
+	addr := serveHealth(t, "127.0.0.1", health.Report{
+		Status: health.NotReady, Reason: "Redis: \x1b[31mred", Redis: "\x1b[31mred\nstatus  ready",
+		Destinations: []health.Destination{{Name: "shop", State: "failing", Reason: "\x07bell"}},
 	})
 	got := runIn(t, []string{"OPS_ADDR=" + addr}, "", "health")
 	if got.status != 1 || strings.ContainsAny(got.stdout+got.stderr, "\x1b\x07") || strings.Count(got.stdout, "\n") != 3 {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
-	"github.com/tidegate/tidegate/internal/series"
+	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -186,7 +186,7 @@ func (d *Dashboard) drawIncident(ctx context.Context, p *incidentPage) error {
 	if to.After(now) {
 		to = now
 	}
-	if now.Sub(from) > series.Kept {
+	if now.Sub(from) > minutes.Kept {
 		return nil
 	}
 	step := steps[len(steps)-1]

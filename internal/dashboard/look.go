@@ -14,7 +14,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/series"
+	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -46,7 +46,7 @@ type target struct {
 	Workers   int
 	SeenAt    time.Time
 	Incidents []breaker.Incident
-	Points    []series.Point
+	Points    []minutes.Point
 	// Strip is its last day, Spark its throughput.
 	Strip, Spark template.HTML
 	// System is true of those that Tidegate itself delivers through.
@@ -152,8 +152,8 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 }
 
 // points reads what happened, one for each step.
-func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]series.Point, error) {
-	points, err := series.Read(ctx, d.rdb, name, since, until, step)
+func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]minutes.Point, error) {
+	points, err := minutes.Read(ctx, d.rdb, name, since, until, step)
 	if err != nil {
 		return nil, fmt.Errorf("read counts of %s: %w", name, err)
 	}
@@ -218,12 +218,12 @@ type charts struct {
 }
 
 // drawCharts draws the three that pages show. Without points there is nothing to draw.
-func drawCharts(points []series.Point, start time.Time, step time.Duration, marks []chart.Span) (charts, error) {
+func drawCharts(points []minutes.Point, start time.Time, step time.Duration, marks []chart.Span) (charts, error) {
 	var out charts
 	if len(points) == 0 {
 		return out, nil
 	}
-	values := func(f func(series.Point) int) []int {
+	values := func(f func(minutes.Point) int) []int {
 		v := make([]int, len(points))
 		for i, p := range points {
 			v[i] = f(p)
@@ -235,16 +235,16 @@ func drawCharts(points []series.Point, start time.Time, step time.Duration, mark
 		t  chart.Time
 	}{
 		{&out.Throughput, chart.Time{Title: "Finished jobs", Series: []chart.Series{
-			{Name: "completed", Class: "ok", Values: values(func(p series.Point) int { return p.Completed })},
-			{Name: "failed", Class: "bad", Values: values(func(p series.Point) int { return p.Failed })},
-			{Name: "expired or cancelled", Class: "dim", Values: values(func(p series.Point) int { return p.Expired + p.Cancelled })},
+			{Name: "completed", Class: "ok", Values: values(func(p minutes.Point) int { return p.Completed })},
+			{Name: "failed", Class: "bad", Values: values(func(p minutes.Point) int { return p.Failed })},
+			{Name: "expired or cancelled", Class: "dim", Values: values(func(p minutes.Point) int { return p.Expired + p.Cancelled })},
 		}}},
 		{&out.Backlog, chart.Time{Title: "Backlog", Form: chart.Area, Series: []chart.Series{
-			{Name: "jobs in the backlog", Class: "info", Values: values(func(p series.Point) int { return p.Backlog })},
+			{Name: "jobs in the backlog", Class: "info", Values: values(func(p minutes.Point) int { return p.Backlog })},
 		}}},
 		{&out.Refused, chart.Time{Title: "Refused calls", Series: []chart.Series{
-			{Name: "refused", Class: "bad", Values: values(func(p series.Point) int { return p.Limited })},
-			{Name: "other calls", Class: "faint", Values: values(func(p series.Point) int { return max(p.Calls-p.Limited, 0) })},
+			{Name: "refused", Class: "bad", Values: values(func(p minutes.Point) int { return p.Limited })},
+			{Name: "other calls", Class: "faint", Values: values(func(p minutes.Point) int { return max(p.Calls-p.Limited, 0) })},
 		}}},
 	} {
 		c.t.Start, c.t.Step, c.t.Mark = start, step, marks
@@ -258,12 +258,12 @@ func drawCharts(points []series.Point, start time.Time, step time.Duration, mark
 }
 
 // sumPoints adds up the points of several destinations.
-func sumPoints(targets []*target) []series.Point {
-	var out []series.Point
+func sumPoints(targets []*target) []minutes.Point {
+	var out []minutes.Point
 	for _, t := range targets {
 		for i, p := range t.Points {
 			if i == len(out) {
-				out = append(out, series.Point{At: p.At, Backlog: -1})
+				out = append(out, minutes.Point{At: p.At, Backlog: -1})
 			}
 			o := &out[i]
 			o.Completed += p.Completed

@@ -14,9 +14,9 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/minutes"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/redisconn/embedded"
-	"github.com/tidegate/tidegate/internal/series"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -44,8 +44,8 @@ type stage struct {
 	client   *jobs.Client
 	observer *breaker.Breaker
 	office   *office
-	counts   *series.Recorder // for the charts of the dashboard
-	url      string           // of the dashboard
+	counts   *minutes.Recorder // for the charts of the dashboard
+	url      string            // of the dashboard
 
 	workers errgroup.Group
 	stop    context.CancelFunc
@@ -80,7 +80,7 @@ func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *s
 	if s.client, err = jobs.NewClient(s.rdb, jobs.WithDestinations(destination)); err != nil {
 		return s, err
 	}
-	s.counts = series.NewRecorder(s.rdb, s.client, slog.New(slog.DiscardHandler))
+	s.counts = minutes.NewRecorder(s.rdb, s.client, slog.New(slog.DiscardHandler))
 	rules := s.rules()
 	rules.Destination, rules.Instance, rules.OnEvent = destination, "observer", onEvent
 	if s.observer, err = breaker.New(ctx, s.rdb, rules); err != nil {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -107,7 +107,7 @@ func (w *worker) terminate() stopped {
 				w.t.Errorf("/healthz while it stops: %d %q", status, body)
 			}
 			status, body := getFrom(w.t, addr, "/readyz")
-			var report ops.Report
+			var report health.Report
 			if status == 0 || json.Unmarshal([]byte(body), &report) != nil {
 				continue
 			}
@@ -116,7 +116,7 @@ func (w *worker) terminate() stopped {
 				if unready.IsZero() {
 					unready = asked
 				}
-				if report.Status != ops.NotReady || report.Reason != "the worker shuts down" {
+				if report.Status != health.NotReady || report.Reason != "the worker shuts down" {
 					w.t.Errorf("/readyz while it stops: %s", body)
 				}
 			case !unready.IsZero():

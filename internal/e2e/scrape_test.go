@@ -13,7 +13,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 )
 
 // ops is where the worker serves health and metrics, as its log says.
@@ -57,7 +57,7 @@ func getFrom(t *testing.T, addr, path string) (status int, body string) {
 }
 
 // readyz asks whether the worker is ready; the status is 0 if nobody answers.
-func (w *worker) readyz() (status int, report ops.Report) {
+func (w *worker) readyz() (status int, report health.Report) {
 	w.t.Helper()
 	status, body := w.ask("/readyz")
 	if status == 0 {

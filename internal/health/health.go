@@ -1,6 +1,6 @@
-// Package ops serves what orchestrators and Prometheus ask a process for: /healthz
-// (it lives), /readyz (it can work, or why not) and /metrics.
-package ops
+// Package health serves the health, readiness and metrics of a process: /healthz,
+// /readyz and /metrics.
+package health
 
 import (
 	"context"
@@ -31,51 +31,49 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// The words of Report.Status.
+// Values of Report.Status.
 const (
 	Ready    = "ready"
 	NotReady = "not ready"
 )
 
-// Report says whether a worker can work.
+// Report is the readiness of a worker.
 type Report struct {
 	// Status is Ready or NotReady.
 	Status string `json:"status"`
-	// Reason says why it is not ready; "" if it is.
+	// Reason is why it is not ready; "" if it is.
 	Reason string `json:"reason,omitempty"`
 	// Redis is "ok", or what is wrong with it.
 	Redis string `json:"redis"`
-	// Destinations are those that the worker serves.
+	// Destinations that the worker serves.
 	Destinations []Destination `json:"destinations"`
 }
 
-// Destination is what a worker does for a destination.
+// Destination is the state of a destination in a worker.
 type Destination struct {
 	Name string `json:"destination"`
 	// State is "starting", "fetching", "waiting", "unreachable", "paused", "failing" or "stopping".
 	State string `json:"state"`
-	// Reason says why jobs are not taken, Until when that ends as far as is known.
+	// Reason is why no jobs are fetched, Until when that ends, if known.
 	Reason string     `json:"reason,omitempty"`
 	Until  *time.Time `json:"until,omitempty"`
 	// FailedRecently is how many jobs failed in the last 15 minutes, in the whole fleet, and
 	// were not retried. It does not make the worker unready.
 	FailedRecently int `json:"failed_last_15m"`
-	// InHand is how many jobs the worker holds, Concurrency how many calls it makes at
-	// once at most.
+	// InHand is how many jobs the worker has in flight, Concurrency how many calls it makes
+	// at once at most.
 	InHand      int `json:"in_hand"`
 	Concurrency int `json:"concurrency"`
 }
 
 const (
-	// headerTimeout is how long a request's header may take: who asks for health sends it at
-	// once.
+	// headerTimeout is how long a request's header may take: probes send it at once.
 	headerTimeout = 2 * time.Second
 	// connections is how many may be open at once, and perPeer of one address: they are
 	// taken from what the process needs for Redis and its calls.
 	connections = 256
 	perPeer     = 64
-	// readyFor is how long a report is given again, notReadyFor one that may be about to
-	// change for the better.
+	// readyFor is how long a report of a ready worker is reused, notReadyFor another one.
 	readyFor    = time.Second
 	notReadyFor = 100 * time.Millisecond
 	// readyTimeout bounds the making of a report.
@@ -87,7 +85,7 @@ type Server struct {
 	o   Options
 	web *webserver.Server
 
-	making sync.Mutex // held while a report is made; who waits gets it
+	making sync.Mutex // held while a report is made; requests that wait get it
 	report Report
 	madeAt time.Time
 }
@@ -104,7 +102,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		}
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ops: listen: %w", err)
+		return nil, fmt.Errorf("health: listen: %w", err)
 	}
 	s := &Server{o: o}
 	mux := http.NewServeMux()
@@ -116,7 +114,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		Limits: webserver.Limits{Header: headerTimeout, Stall: headerTimeout},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("ops: %w", err)
+		return nil, fmt.Errorf("health: %w", err)
 	}
 	o.Logger.InfoContext(ctx, "health and metrics", "addr", s.Addr())
 	return s, nil
@@ -128,13 +126,13 @@ func (s *Server) Addr() string { return s.web.Addr() }
 // Close stops serving; requests under way get a second to end.
 func (s *Server) Close() error {
 	if err := s.web.Close(); err != nil {
-		return fmt.Errorf("ops: close: %w", err)
+		return fmt.Errorf("health: close: %w", err)
 	}
 	return nil
 }
 
-// healthz says that the process lives. It asks nobody, so that no outage of Redis has
-// all workers restarted.
+// healthz answers that the process lives. It asks nothing of Redis, so that an outage of
+// Redis does not restart all workers.
 func (s *Server) healthz(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintln(w, "ok")
@@ -149,7 +147,7 @@ func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
 	}
 	body := json.NewEncoder(w)
 	body.SetIndent("", "  ")
-	_ = body.Encode(report) // whoever asked has left
+	_ = body.Encode(report) // fails only if the caller has left
 }
 
 func (s *Server) ready(ctx context.Context) Report {

@@ -1,4 +1,4 @@
-package series
+package minutes
 
 import (
 	"log/slog"

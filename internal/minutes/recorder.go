@@ -1,4 +1,4 @@
-package series
+package minutes
 
 import (
 	"context"
@@ -17,8 +17,8 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// flushEvery is how often Redis is told, backlogEvery how often one worker of the fleet
-// counts what waits.
+// flushEvery is how often counts go to Redis, backlogEvery how often one worker of the
+// fleet counts the backlog.
 const (
 	flushEvery   = 10 * time.Second
 	backlogEvery = 30 * time.Second
@@ -85,7 +85,7 @@ func (r *Recorder) add(destination, name string, n int) {
 	r.counts[c] += n
 }
 
-// Run tells Redis every ten seconds until ctx ends, and once more then.
+// Run flushes the counts every ten seconds until ctx ends, and once more then.
 func (r *Recorder) Run(ctx context.Context, destinations []string) {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
@@ -105,8 +105,8 @@ func (r *Recorder) Run(ctx context.Context, destinations []string) {
 	}
 }
 
-// flush adds what was counted to what others have. What Redis does not take is counted
-// on; should it have taken it without saying so, it counts twice.
+// flush adds the counts to those in Redis. Counts that Redis refuses are kept for the next
+// flush; if Redis took them and the answer was lost, they count twice.
 func (r *Recorder) flush(ctx context.Context) {
 	r.mu.Lock()
 	counts := r.counts
@@ -131,7 +131,7 @@ func (r *Recorder) flush(ctx context.Context) {
 	if err == nil {
 		return
 	}
-	r.log.DebugContext(ctx, "the counts of the last minute were not kept; they are tried again", "error", err)
+	r.log.DebugContext(ctx, "the counts of the last minutes could not be written; they are written with the next ones", "error", err)
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	oldest := hourOf(r.now().Add(-time.Hour))
@@ -144,7 +144,7 @@ func (r *Recorder) flush(ctx context.Context) {
 
 func field(minute int, name string) string { return strconv.Itoa(minute) + ":" + name }
 
-// countBacklogs notes what waits, if no other worker has of late.
+// countBacklogs records the backlog of each destination, unless another worker has lately.
 func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 	for _, d := range destinations {
 		if store.System(d) {

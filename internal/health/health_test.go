@@ -1,4 +1,4 @@
-package ops_test
+package health_test
 
 import (
 	"bufio"
@@ -22,7 +22,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"go.uber.org/goleak"
 
-	"github.com/tidegate/tidegate/internal/ops"
+	"github.com/tidegate/tidegate/internal/health"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -58,7 +58,7 @@ func (l *logged) lines(t *testing.T) []map[string]any {
 }
 
 // start serves until the test's end.
-func start(t *testing.T, o ops.Options) (*ops.Server, *logged) {
+func start(t *testing.T, o health.Options) (*health.Server, *logged) {
 	t.Helper()
 	log := &logged{}
 	o.Logger = slog.New(slog.NewJSONHandler(log, nil))
@@ -66,12 +66,12 @@ func start(t *testing.T, o ops.Options) (*ops.Server, *logged) {
 		o.Addr = "127.0.0.1:0"
 	}
 	if o.Ready == nil {
-		o.Ready = func(context.Context) ops.Report { return ops.Report{Status: ops.Ready, Redis: "ok"} }
+		o.Ready = func(context.Context) health.Report { return health.Report{Status: health.Ready, Redis: "ok"} }
 	}
 	if o.Metrics == nil {
 		o.Metrics = http.NotFoundHandler()
 	}
-	s, err := ops.Start(t.Context(), o)
+	s, err := health.Start(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ type answer struct {
 }
 
 // ask sends a request.
-func ask(ctx context.Context, s *ops.Server, method, path string) answer {
+func ask(ctx context.Context, s *health.Server, method, path string) answer {
 	req, err := http.NewRequestWithContext(ctx, method, "http://"+s.Addr()+path, http.NoBody)
 	if err != nil {
 		return answer{body: err.Error()}
@@ -112,10 +112,10 @@ func ask(ctx context.Context, s *ops.Server, method, path string) answer {
 // What lives says so, whatever Redis does, and what is not asked for by GET is refused.
 func TestAnswers(t *testing.T) {
 	t.Parallel()
-	s, log := start(t, ops.Options{
-		Ready: func(context.Context) ops.Report {
+	s, log := start(t, health.Options{
+		Ready: func(context.Context) health.Report {
 			t.Error("/healthz asked for the report")
-			return ops.Report{}
+			return health.Report{}
 		},
 		Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "some_metric 1") }),
 	})
@@ -149,12 +149,12 @@ func TestReadyz(t *testing.T) {
 	t.Parallel()
 	until := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
 	for _, row := range []struct {
-		report ops.Report
+		report health.Report
 		status int
 		body   string
 	}{
 		{
-			ops.Report{Status: ops.Ready, Redis: "ok", Destinations: []ops.Destination{}},
+			health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{}},
 			200,
 			`{
   "status": "ready",
@@ -164,9 +164,9 @@ func TestReadyz(t *testing.T) {
 `,
 		},
 		{
-			ops.Report{
-				Status: ops.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok",
-				Destinations: []ops.Destination{
+			health.Report{
+				Status: health.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok",
+				Destinations: []health.Destination{
 					{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: &until, FailedRecently: 3, InHand: 1, Concurrency: 2},
 					{Name: "shop", State: "failing", Reason: "Redis: NOPERM", Concurrency: 10},
 				},
@@ -199,7 +199,7 @@ func TestReadyz(t *testing.T) {
 `,
 		},
 	} {
-		s, _ := start(t, ops.Options{Ready: func(context.Context) ops.Report { return row.report }})
+		s, _ := start(t, health.Options{Ready: func(context.Context) health.Report { return row.report }})
 		got := ask(t.Context(), s, "GET", "/readyz")
 		if got.status != row.status {
 			t.Errorf("%s: %d, want %d", row.report.Status, got.status, row.status)
@@ -220,7 +220,7 @@ func TestReportsAreShared(t *testing.T) {
 	for _, row := range []struct {
 		status string
 		good   time.Duration
-	}{{ops.Ready, time.Second}, {ops.NotReady, 100 * time.Millisecond}} {
+	}{{health.Ready, time.Second}, {health.NotReady, 100 * time.Millisecond}} {
 		t.Run(row.status, func(t *testing.T) {
 			t.Parallel()
 			var mu sync.Mutex
@@ -231,7 +231,7 @@ func TestReportsAreShared(t *testing.T) {
 				return len(made)
 			}
 			goOn := make(chan struct{})
-			s, _ := start(t, ops.Options{Ready: func(ctx context.Context) ops.Report {
+			s, _ := start(t, health.Options{Ready: func(ctx context.Context) health.Report {
 				<-goOn
 				if end, ok := ctx.Deadline(); !ok || time.Until(end) > 3*time.Second {
 					t.Errorf("the report may take until %v", end)
@@ -239,7 +239,7 @@ func TestReportsAreShared(t *testing.T) {
 				mu.Lock()
 				defer mu.Unlock()
 				made = append(made, time.Now())
-				return ops.Report{Status: row.status, Redis: "ok"}
+				return health.Report{Status: row.status, Redis: "ok"}
 			}})
 			var group sync.WaitGroup
 			for range 20 {
@@ -247,7 +247,7 @@ func TestReportsAreShared(t *testing.T) {
 			}
 			close(goOn)
 			group.Wait()
-			if row.status == ops.Ready && count() != 1 {
+			if row.status == health.Ready && count() != 1 {
 				t.Errorf("20 at once had %d reports made", count())
 			}
 			for overdue := time.Now().Add(10 * time.Second); count() < 3; {
@@ -269,13 +269,13 @@ func TestReportsAreShared(t *testing.T) {
 func TestReportOutlivesWhoAsked(t *testing.T) {
 	t.Parallel()
 	making, goOn := make(chan struct{}), make(chan struct{})
-	s, _ := start(t, ops.Options{Ready: func(ctx context.Context) ops.Report {
+	s, _ := start(t, health.Options{Ready: func(ctx context.Context) health.Report {
 		close(making) // it is made once
 		<-goOn
 		if err := ctx.Err(); err != nil {
-			return ops.Report{Status: ops.NotReady, Reason: err.Error()}
+			return health.Report{Status: health.NotReady, Reason: err.Error()}
 		}
-		return ops.Report{Status: ops.Ready, Redis: "ok"}
+		return health.Report{Status: health.Ready, Redis: "ok"}
 	}})
 	leaving, leave := context.WithCancel(t.Context())
 	left := make(chan struct{})
@@ -299,8 +299,8 @@ func TestReportOutlivesWhoAsked(t *testing.T) {
 // Where the default is taken a free port will do, and one line says which.
 func TestTakenDefault(t *testing.T) {
 	t.Parallel()
-	first, _ := start(t, ops.Options{})
-	second, log := start(t, ops.Options{Addr: first.Addr(), OrFree: true})
+	first, _ := start(t, health.Options{})
+	second, log := start(t, health.Options{Addr: first.Addr(), OrFree: true})
 	if host, port, err := net.SplitHostPort(second.Addr()); err != nil || host != "127.0.0.1" || port == "0" || second.Addr() == first.Addr() {
 		t.Errorf("the second listens on %s", second.Addr())
 	}
@@ -320,7 +320,7 @@ func TestTakenDefault(t *testing.T) {
 // listened on.
 func TestTakenAddress(t *testing.T) {
 	t.Parallel()
-	first, _ := start(t, ops.Options{})
+	first, _ := start(t, health.Options{})
 	for _, row := range []struct {
 		name, addr string
 		orFree     bool
@@ -331,10 +331,10 @@ func TestTakenAddress(t *testing.T) {
 		{"no such host", "tidegate.invalid:9090", true, nil},
 	} {
 		log := &logged{}
-		s, err := ops.Start(t.Context(), ops.Options{
+		s, err := health.Start(t.Context(), health.Options{
 			Addr: row.addr, OrFree: row.orFree, Metrics: http.NotFoundHandler(), Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		})
-		if s != nil || err == nil || !strings.HasPrefix(err.Error(), "ops: listen: ") || !strings.Contains(err.Error(), strings.TrimSuffix(row.addr, ":9090")) {
+		if s != nil || err == nil || !strings.HasPrefix(err.Error(), "health: listen: ") || !strings.Contains(err.Error(), strings.TrimSuffix(row.addr, ":9090")) {
 			t.Errorf("%s: %v, %v", row.name, s, err)
 		}
 		if row.want != nil && !errors.Is(err, row.want) {
@@ -350,7 +350,7 @@ func TestTakenAddress(t *testing.T) {
 func TestClose(t *testing.T) {
 	t.Parallel()
 	inside, goOn := make(chan struct{}), make(chan struct{})
-	s, _ := start(t, ops.Options{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	s, _ := start(t, health.Options{Metrics: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		close(inside)
 		<-goOn
 		fmt.Fprint(w, "late")
@@ -391,7 +391,7 @@ func TestClose(t *testing.T) {
 func TestCloseDoesNotWaitForLong(t *testing.T) {
 	t.Parallel()
 	inside, ended := make(chan struct{}), make(chan struct{})
-	s, _ := start(t, ops.Options{Metrics: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	s, _ := start(t, health.Options{Metrics: http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
 		close(inside)
 		<-r.Context().Done()
 		close(ended)
@@ -431,7 +431,7 @@ func TestHalfOpenConnections(t *testing.T) {
 
 func besideHalfOpen(t *testing.T, halves []string) {
 	t.Helper()
-	s, log := start(t, ops.Options{})
+	s, log := start(t, health.Options{})
 	var conns []net.Conn
 	var dialer net.Dialer
 	for i := range 400 {
@@ -472,7 +472,7 @@ func besideHalfOpen(t *testing.T, halves []string) {
 // Headers without end are refused.
 func TestLargeHeaders(t *testing.T) {
 	t.Parallel()
-	s, _ := start(t, ops.Options{})
+	s, _ := start(t, health.Options{})
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+s.Addr()+"/healthz", http.NoBody)
 	if err != nil {
 		t.Fatal(err)

@@ -1,6 +1,7 @@
-// Package series keeps what happened in each minute, for charts. Workers count for
-// themselves and add that up in Redis now and then, so that it costs a job nothing.
-package series
+// Package minutes keeps per-minute statistics of destinations, for charts. Each worker
+// counts in memory and adds its counts to those in Redis every ten seconds, so that a job
+// costs no command more.
+package minutes
 
 import (
 	"context"
@@ -14,7 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Kept is how far back Read can look, at least.
+// Kept is how far back Read reaches, at least.
 const Kept = 25 * time.Hour
 
 // The names of what is counted, as in the fields of the hash of an hour: "<minute>:<name>".
@@ -32,8 +33,8 @@ const (
 // Point is what happened from At on, in the step that was asked for.
 type Point struct {
 	At time.Time `json:"at"`
-	// Jobs that workers ended, put off ones, calls, and calls that were rate limited.
-	// Jobs that clients ended are not counted.
+	// Jobs that workers finished or rescheduled, calls, and rate-limited calls. Jobs that
+	// clients finished are not counted.
 	Completed   int `json:"completed"`
 	Failed      int `json:"failed"`
 	Cancelled   int `json:"cancelled"`
@@ -41,8 +42,7 @@ type Point struct {
 	Rescheduled int `json:"rescheduled"`
 	Calls       int `json:"calls"`
 	Limited     int `json:"limited"`
-	// Backlog is how many jobs had not ended, at some moment of it: the highest one; -1 if
-	// nobody counted.
+	// Backlog is the highest count of jobs that had not finished; -1 if none was taken.
 	Backlog int `json:"backlog"`
 }
 
@@ -75,7 +75,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, destination string, si
 	step = max(step.Truncate(time.Minute), time.Minute)
 	since = since.UTC().Truncate(step)
 	if until.Sub(since) > 2*Kept {
-		return nil, fmt.Errorf("series: %v to %v is more than is kept", since, until)
+		return nil, fmt.Errorf("minutes: %v to %v is more than is kept", since, until)
 	}
 	points := []Point{}
 	for at := since; at.Before(until); at = at.Add(step) {
@@ -93,7 +93,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, destination string, si
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("series: read %s: %w", destination, err)
+		return nil, fmt.Errorf("minutes: read %s: %w", destination, err)
 	}
 	for i, cmd := range cmds {
 		start := time.Unix((first+int64(i))*3600, 0)
