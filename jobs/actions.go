@@ -196,7 +196,7 @@ func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, tod
 		if q := where[ids[i]]; q != "" {
 			byQueue[q] = append(byQueue[q], i)
 		} else {
-			results[i].take(a, store.Verdict{Outcome: store.NotFound})
+			results[i].take(a, store.ActResult{Effect: store.NotFound})
 		}
 	}
 	for queue, places := range byQueue {
@@ -234,10 +234,10 @@ func orderOf(a Action, opts []ActOption) (store.Order, error) {
 
 // act carries an order out in one queue. Of what follows from it only parents are
 // asked here; children are to be told: see tellChildren.
-func (c *Client) act(ctx context.Context, order store.Order, queue string, ids []string) ([]store.Verdict, error) {
+func (c *Client) act(ctx context.Context, order store.Order, queue string, ids []string) ([]store.ActResult, error) {
 	verdicts, err := store.Act(ctx, c.rdb, queue, order, ids)
 	for i, v := range verdicts {
-		if v.Outcome == store.Orphan {
+		if v.Effect == store.Orphan {
 			err = errors.Join(err, c.readopt(ctx, store.Ref{Queue: queue, ID: ids[i]}, &verdicts[i]))
 		}
 	}
@@ -246,13 +246,13 @@ func (c *Client) act(ctx context.Context, order store.Order, queue string, ids [
 
 // readopt makes a job that is to run again known to its parents. One of them may
 // cancel it at once.
-func (c *Client) readopt(ctx context.Context, ref store.Ref, v *store.Verdict) error {
+func (c *Client) readopt(ctx context.Context, ref store.Ref, v *store.ActResult) error {
 	if err := store.Readopt(ctx, c.rdb, ref, c.locate); err != nil {
 		return err
 	}
 	now, err := store.Look(ctx, c.rdb, ref.Queue, []string{ref.ID})
 	if err == nil && now[0].State == store.StateCancelled {
-		*v = store.Verdict{Outcome: store.ParentDead, State: store.StateCancelled}
+		*v = store.ActResult{Effect: store.ParentDead, State: store.StateCancelled}
 	}
 	return err
 }
@@ -264,13 +264,13 @@ func (c *Client) tellChildren(ctx context.Context, queue string) error {
 }
 
 // take translates a verdict.
-func (r *ActResult) take(a Action, v store.Verdict) {
+func (r *ActResult) take(a Action, v store.ActResult) {
 	detail := ""
 	if v.State == "cancelling" {
 		v.State, detail = store.StateActive, "and about to be cancelled"
 	}
 	r.Status = statusOf[v.State]
-	switch v.Outcome {
+	switch v.Effect {
 	case store.Unreached:
 		return
 	case store.NotFound:
@@ -280,7 +280,7 @@ func (r *ActResult) take(a Action, v store.Verdict) {
 		r.Done, r.Err = true, nil
 		return
 	case store.Asked, store.Stuck:
-		r.Asked, r.Stuck, r.Err = true, v.Outcome == store.Stuck, nil
+		r.Asked, r.Stuck, r.Err = true, v.Effect == store.Stuck, nil
 		return
 	case store.ParentDead:
 		detail = "because of a parent, which has not completed; retry that one first"

@@ -106,7 +106,7 @@ func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
 	b.queues[queue] = true
 	verdicts, err := b.c.act(ctx, b.order, queue, ids)
 	for i, v := range verdicts {
-		switch v.Outcome {
+		switch v.Effect {
 		case store.Done, store.Orphan:
 			b.sum.Done++
 			b.changed++

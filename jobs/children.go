@@ -25,7 +25,7 @@ func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 	}
 	pipe := c.rdb.Pipeline()
 	untold := pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)
-	told := pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldTold)
+	told := pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldNotified)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
 	}

@@ -15,16 +15,10 @@ import (
 	"github.com/google/uuid"
 )
 
-// Sizes of a bulk enqueue. A script of 200 jobs keeps Redis busy for about a
-// millisecond; five of them share a round trip.
+// Sizes of a bulk enqueue: what shares a round trip.
 const (
-	jobsPerScript  = 200
-	jobsPerRequest = 1000
-	bytesPerScript = 1 << 20 // of payloads; a larger one goes alone
-	// parentsPerScript bounds the fields that are written besides; a job with more
-	// goes alone.
-	parentsPerScript = 1000
-	bytesPerRequest  = 4 << 20
+	jobsPerRequest  = 1000
+	bytesPerRequest = 4 << 20
 )
 
 // Result is the answer to one job of EnqueueMany: either Job or Err. An Err that does not
@@ -49,11 +43,11 @@ func (c *Client) Enqueue(ctx context.Context, s *Spec) (*Job, error) {
 
 // prepared is a job on its way into Redis.
 type prepared struct {
-	index int
-	job   *Job
-	queue string
-	args  [3]any // of enqueue.lua
-	given bool   // the id was given, so it may exist
+	index   int
+	job     *Job
+	queue   string
+	encoded store.NewJob
+	given   bool // the id was given, so it may exist
 
 	endTrace func(error) // unless it is nil
 }
@@ -276,7 +270,10 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 		Type: store.TaskType, Payload: job.Payload, Headers: headers, ID: id, Queue: p.queue,
 		Retry: store.MaxRetry, Timeout: store.TaskTimeout, Retention: int64(c.retention / time.Second),
 	}
-	p.args = [3]any{id, msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), more}
+	p.encoded = store.NewJob{
+		ID: id, Message: msg.AppendTo(make([]byte, 0, len(job.Payload)+160)), More: more,
+		Bytes: len(job.Payload), Parents: len(job.After),
+	}
 	return p, nil
 }
 

@@ -228,7 +228,7 @@ func (j *Job) apply(f map[string]string) {
 	case Pending, Waiting:
 		j.because(store.Reason(f[store.FieldReason]))
 	case Paused:
-		j.Reason, j.ReasonCode = store.PausedBy(f[store.FieldMarkBy], f[store.FieldMarkReason]), store.ReasonPaused
+		j.Reason, j.ReasonCode = store.PausedBy(f[store.FieldActionBy], f[store.FieldActionReason]), store.ReasonPaused
 	case Completed:
 		j.CompletedAt = instant(store.FieldEndedAt)
 	}

@@ -119,7 +119,7 @@ func (b *bench) dequeueGhosts() {
 			return
 		}
 		b.must(b.rdb.RPop(ctx, store.PendingKey(b.queue())).Err())
-		b.must(b.rdb.HDel(ctx, key, store.FieldGhost).Err())
+		b.must(b.rdb.HDel(ctx, key, store.FieldTombstone).Err())
 		b.must(b.rdb.Decr(ctx, store.TombstonesKey(b.queue())).Err())
 	}
 }

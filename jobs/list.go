@@ -168,16 +168,14 @@ type source struct {
 	name  string // of the cursor
 	queue string
 	key   string
-	kind  sourceKind
+	kind  store.ListKind
 }
 
-type sourceKind int
-
 const (
-	list     sourceKind = iota // pushed on the left, popped from the right
-	unsorted                   // a short list in any order
-	zset
-	growing // a zset into which jobs of the same status come at its top
+	list     = store.PagedList
+	unsorted = store.UnsortedList // a short list in any order
+	zset     = store.PagedSet
+	growing  = store.GrowingSet // a zset into which jobs of the same status come at its top
 )
 
 // sources lists where jobs of the wanted statuses are.
@@ -200,7 +198,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 		return out, nil
 	}
 	for _, q := range queues {
-		add := func(s Status, name, key string, kind sourceKind) {
+		add := func(s Status, name, key string, kind store.ListKind) {
 			if want(s) {
 				out = append(out, source{name: q + "/" + name, queue: q, key: key, kind: kind})
 			}

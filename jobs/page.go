@@ -1,9 +1,7 @@
 package jobs
 
 import (
-	"cmp"
 	"context"
-	_ "embed"
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
@@ -13,19 +11,7 @@ import (
 	"sort"
 
 	"github.com/tidegate/tidegate/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
-
-//go:embed lua/page.lua
-var pageSource string
-
-var pageScript = redis.NewScript(pageSource)
-
-//go:embed lua/outline.lua
-var outlineSource string
-
-var outlineScript = redis.NewScript(outlineSource)
 
 // position is how far a source has been listed.
 type position struct {
@@ -134,84 +120,33 @@ func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int)
 	return heads, c.fill(ctx, heads)
 }
 
-// nextHeads reads the ids of the next n of each source.
+// nextHeads reads the ids of the next n of each source in one round trip.
 func (c *Client) nextHeads(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
-	heads, err := c.nextIDs(ctx, sources, cur, n)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		// A pipeline cannot fall back to EVAL by itself.
-		if err := pageScript.Load(ctx, c.rdb).Err(); err != nil {
-			return nil, err
-		}
-		heads, err = c.nextIDs(ctx, sources, cur, n)
+	heads, asked := make([]*head, len(sources)), make([]store.PageArgs, len(sources))
+	for i, s := range sources {
+		from := cur[s.name]
+		heads[i] = &head{source: s, from: from}
+		asked[i] = store.PageArgs{Key: s.key, Kind: s.kind, Known: from.Member, Score: from.Score, Top: from.Top, Offset: from.Offset}
 	}
-	return heads, err
-}
-
-// nextIDs reads the next n ids of each source in one pipeline.
-func (c *Client) nextIDs(ctx context.Context, sources []source, cur cursor, n int) ([]*head, error) {
-	heads := make([]*head, len(sources))
-	actives := make([]*redis.StringSliceCmd, len(sources))
-	pages := make([]*redis.Cmd, len(sources))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, s := range sources {
-			from := cur[s.name]
-			heads[i] = &head{source: s, from: from}
-			switch s.kind {
-			case unsorted:
-				actives[i] = pipe.LRange(ctx, s.key, 0, -1)
-			case list:
-				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "list", n, from.Member, from.Offset)
-			case zset:
-				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "set", n, from.Member, cmp.Or(from.Score, "+inf"))
-			case growing:
-				pages[i] = pageScript.EvalSha(ctx, pipe, []string{s.key}, "growing", n, from.Member, cmp.Or(from.Score, "+inf"), from.Top)
-			}
-		}
-		return nil
-	}); err != nil {
+	pages, err := store.Pages(ctx, c.rdb, n, asked)
+	if err != nil {
 		return nil, err
 	}
 	for i, h := range heads {
+		page := pages[i]
+		h.ids, h.scores, h.newer = page.IDs, page.Scores, page.Newer
+		if page.Lost {
+			h.from = position{} // the queue has turned over: all of it is new
+		}
 		if h.source.kind == unsorted {
-			h.ids = actives[i].Val()
 			sort.Sort(sort.Reverse(sort.StringSlice(h.ids)))
 			if m := h.from.Member; m != "" {
 				h.ids = h.ids[sort.Search(len(h.ids), func(k int) bool { return h.ids[k] < m }):]
 			}
 			h.ids = h.ids[:min(n, len(h.ids))]
-			continue
 		}
-		reply, err := pages[i].Slice()
-		if err != nil {
-			return nil, err
-		}
-		h.take(reply)
 	}
 	return heads, nil
-}
-
-// take reads what page.lua has returned.
-func (h *head) take(reply []any) {
-	if h.source.kind == list && len(reply) >= 2 {
-		if found, _ := reply[0].(int64); found == 0 {
-			h.from = position{} // the queue has turned over: all of it is new
-		}
-		newer, _ := reply[1].(int64)
-		h.newer, reply = int(newer), reply[2:]
-	}
-	if h.source.kind == growing && len(reply) > 0 {
-		newer, _ := reply[0].(int64)
-		h.newer, reply = int(newer), reply[1:]
-	}
-	for i := 0; i < len(reply); i++ {
-		id, _ := reply[i].(string)
-		h.ids = append(h.ids, id)
-		if h.source.kind != list && i+1 < len(reply) {
-			i++
-			score, _ := reply[i].(string)
-			h.scores = append(h.scores, score)
-		}
-	}
 }
 
 const (
@@ -223,7 +158,7 @@ const (
 
 // outlineFields are those of a record that a Job without its payload is made of.
 var outlineFields = []string{
-	store.FieldOutline, store.FieldState, store.FieldGhost, store.FieldAttempt, store.FieldReschedules, store.FieldCrashes,
+	store.FieldState, store.FieldTombstone, store.FieldAttempt, store.FieldReschedules, store.FieldCrashes,
 	store.FieldLastError, store.FieldBy, store.FieldStartedAt, store.FieldExpiresAt, store.FieldAvailableAt, store.FieldReason,
 	store.FieldEndedAt, store.FieldResume, store.FieldResponseStatus, store.FieldResponseBody,
 }
@@ -266,7 +201,7 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 		}
 		for k, p := range chunk {
 			o, j := outlines[k], outlines[k].job()
-			if p.h.source.kind == list && o.fields[store.FieldGhost] != "" {
+			if p.h.source.kind == list && o.fields[store.FieldTombstone] != "" {
 				j = nil // it is elsewhere
 			}
 			if j != nil && o.fields[store.FieldState] == store.StateHeld {
@@ -304,48 +239,13 @@ func (o outline) job() *Job {
 
 // outlines reads those of several task hashes in one round trip.
 func (c *Client) outlines(ctx context.Context, keys []string) ([]outline, error) {
-	out, err := c.readOutlines(ctx, keys)
-	if redis.HasErrorPrefix(err, "NOSCRIPT") {
-		if err := outlineScript.Load(ctx, c.rdb).Err(); err != nil {
-			return nil, fmt.Errorf("read records: %w", err)
-		}
-		out, err = c.readOutlines(ctx, keys)
-	}
+	fields, sizes, err := store.Outlines(ctx, c.rdb, keys, outlineFields)
 	if err != nil {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
-	return out, nil
-}
-
-func (c *Client) readOutlines(ctx context.Context, keys []string) ([]outline, error) {
-	fields := make([]any, len(outlineFields))
-	for i, name := range outlineFields {
-		fields[i] = name
-	}
-	replies := make([]*redis.Cmd, len(keys))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for k, key := range keys {
-			replies[k] = outlineScript.EvalSha(ctx, pipe, []string{key}, fields...)
-		}
-		return nil
-	}); err != nil {
-		return nil, err
-	}
 	out := make([]outline, len(keys))
-	for k, reply := range replies {
-		out[k].fields = make(map[string]string, len(outlineFields))
-		values, err := reply.Slice()
-		if err != nil {
-			return nil, err
-		}
-		for i, value := range values {
-			if text, ok := value.(string); ok { // nil where there is no such field
-				out[k].fields[outlineFields[i]] = text
-				out[k].size += len(text)
-			}
-		}
-		// A message without its payload, or a whole one with a short payload.
-		out[k].fields[store.FieldMsg] = out[k].fields[store.FieldOutline]
+	for i := range out {
+		out[i] = outline{fields: fields[i], size: sizes[i]}
 	}
 	return out, nil
 }

@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	_ "embed"
 	"fmt"
 	"slices"
 	"sort"
@@ -11,8 +10,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // ourQueues lists the queues of all destinations, the most urgent first within
@@ -60,11 +57,6 @@ func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(queues), store.SystemQueue), nil
 }
 
-//go:embed lua/addqueue.lua
-var addQueueSource string
-
-var addQueueScript = redis.NewScript(addQueueSource)
-
 // maxUnknownQueues is how many queues there may be for another one to be made for a
 // destination that is not known: look-ups of ids and lists go through all of them.
 const maxUnknownQueues = 100
@@ -84,11 +76,11 @@ func (c *Client) publish(ctx context.Context, queue string) error {
 			return fmt.Errorf("register queue %s: %w", queue, err)
 		}
 	} else {
-		added, err := addQueueScript.Run(ctx, c.rdb, []string{store.QueuesKey}, queue, maxUnknownQueues).Int()
+		added, err := store.AddQueue(ctx, c.rdb, queue, maxUnknownQueues)
 		if err != nil {
-			return fmt.Errorf("register queue %s: %w", queue, err)
+			return err
 		}
-		if added == 0 {
+		if !added {
 			return &UnknownDestinationError{Name: name, Queues: maxUnknownQueues}
 		}
 		c.warnUnknown(ctx, name)

@@ -201,14 +201,14 @@ func TestWhatIsAskedOfARunningJob(t *testing.T) {
 	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	ctx := context.Background()
-	told := rdb.Subscribe(ctx, store.MarksChannel)
+	told := rdb.Subscribe(ctx, store.ActionsChannel)
 	defer told.Close()
 	if _, err := told.Receive(ctx); err != nil {
 		t.Fatal(err)
 	}
 	job := running(b)
 	marks := func() []any {
-		return rdb.HMGet(ctx, store.TaskKey(b.queue(), job.ID), store.FieldMark, "mark_by", "mark_reason").Val()
+		return rdb.HMGet(ctx, store.TaskKey(b.queue(), job.ID), store.FieldAction, store.FieldActionBy, store.FieldActionReason).Val()
 	}
 	for _, step := range []struct {
 		do   jobs.Action

@@ -138,7 +138,7 @@ func noConnection(err error) bool {
 // checkStall makes a call without an answer an interrupted one if this process has stood
 // still meanwhile for so long that its leases ended: nothing is known of the call.
 func (d *destination) checkStall(r callResult, job *jobs.Job, started time.Time) callResult {
-	if r.noAnswer(job) && d.client.StoodStill(started) {
+	if r.noAnswer(job) && d.engine.StoodStill(started) {
 		r.kind = interrupted
 	}
 	if r.kind == interrupted && d.calls.Err() == nil {

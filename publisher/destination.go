@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -27,10 +28,11 @@ type destination struct {
 	o       Options
 	log     *slog.Logger
 
-	suspect *asynqx.Suspect
+	suspect *engine.Suspect
 	reach   *reach
 	breaker *breaker.Breaker
-	client  *asynqx.Client
+	engine  *engine.Engine
+	client  *asynqx.Client // of server
 	server  *asynq.Server
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
 	serving context.Context // given to Run; set before phaseStarted
@@ -84,7 +86,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) error {
 	queues := store.Queues(d.name)
 	g := &gate{reach: d.reach}
-	d.client = asynqx.New(d.rdb, asynqx.Options{
+	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,
 		Gate:      g,
 		Retention: max(0, cmp.Or(d.s.retention, d.o.Retention)), RetentionFailed: d.o.RetentionFailed,
@@ -97,6 +99,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 		Recovered:  d.recovered,
 		Unreadable: d.unreadable,
 	})
+	d.client = asynqx.New(d.rdb, d.engine, queues[0])
 	b, err := d.newBreaker(ctx)
 	if err != nil {
 		return fmt.Errorf("destination %s: %w", d.name, err)
@@ -110,8 +113,8 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	d.server = asynq.NewServerFromRedisClient(d.client, asynq.Config{
 		Concurrency:    d.s.concurrency,
 		Queues:         weights,
-		StrictPriority: true, // the client itself shares among the queues
-		// Waiting is done by the client; asynq only needs a pause for the time
+		StrictPriority: true, // the engine itself shares among the queues
+		// The engine waits for jobs; asynq only needs a pause for the time
 		// of a shutdown.
 		TaskCheckInterval:        5 * time.Millisecond,
 		DelayedTaskCheckInterval: min(d.o.RetryLoopInterval, beatEvery),
@@ -125,7 +128,7 @@ func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) e
 	if err := d.server.Start(asynq.HandlerFunc(d.process)); err != nil {
 		return errors.Join(fmt.Errorf("destination %s: start: %w", d.name, err), b.Close())
 	}
-	d.client.Start()
+	d.engine.Start()
 	d.phase.Store(phaseStarted)
 	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout.String(), "breaker", !d.s.breaker.Disabled)
 	return nil
@@ -141,12 +144,12 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		d.logTransition(e)
 		switch {
 		case e.To == breaker.Closed && e.Key != "":
-			d.client.KeyOpened(e.Key)
+			d.engine.KeyOpened(e.Key)
 			if e.Cause != breaker.CauseSuccess { // else they come at their time
-				d.client.ReleaseDeferred(e.Name)
+				d.engine.ReleaseDeferred(e.Name)
 			}
 		case e.To == breaker.Closed:
-			d.client.ReleaseDeferred(d.name)
+			d.engine.ReleaseDeferred(d.name)
 		}
 		if onEvent != nil {
 			d.observers.guard("OnEvent", func() { onEvent(e) })
@@ -165,14 +168,17 @@ func (d *destination) shutdown() {
 	defer cut.Stop()
 	// Where Redis does not answer, bookkeeping is not waited for: what it leaves
 	// undone comes back when leases end.
-	abort := time.AfterFunc(d.o.ShutdownTimeout+bookkeeping, d.client.Abort)
+	abort := time.AfterFunc(d.o.ShutdownTimeout+bookkeeping, d.engine.Abort)
 	defer abort.Stop()
-	if err := d.client.CloseGate(ctx); err != nil {
+	if err := d.engine.CloseGate(ctx); err != nil {
 		d.log.Warn("shutdown: not everything could be given back; it comes back by itself", "error", err)
 	}
 	d.server.Stop()
 	d.server.Shutdown()
-	d.client.Finish()
+	d.engine.Finish()
+	if err := d.client.Close(); err != nil {
+		d.log.Debug("subscription not closed", "error", err)
+	}
 	d.failures.stop()
 	d.cutCalls(ErrShutdown)
 	close(d.stopped)

@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -147,16 +146,16 @@ func answerOf(destination string, job *jobs.Job, r callResult) Answer {
 }
 
 // applied reports what Redis made of the outcome.
-func (d *destination) applied(event *JobEvent, s asynqx.Settled) {
+func (d *destination) applied(event *JobEvent, s store.Applied) {
 	switch s.Kind {
 	case "":
 		return // another worker has recovered it meanwhile
-	case asynqx.Fail:
+	case store.KindFail:
 		event.Result, event.LastError = FailedFinal, s.Error
 		d.failures.add(event.Job.ID, s.Error)
-	case asynqx.Cancel:
+	case store.KindCancel:
 		event.Result = Cancelled
-	case asynqx.Pause:
+	case store.KindPause:
 		event.Result = Paused
 	}
 	event.AvailableAt = s.AvailableAt
@@ -181,9 +180,9 @@ func (d *destination) applied(event *JobEvent, s asynqx.Settled) {
 }
 
 // recovered reports a job that this process has taken from a worker that died.
-func (d *destination) recovered(msg *store.Message, s asynqx.Settled) {
+func (d *destination) recovered(msg *store.Message, s store.Applied) {
 	d.log.Warn("job taken back from a worker that died", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
-	if s.Kind != asynqx.Fail {
+	if s.Kind != store.KindFail {
 		return
 	}
 	job, err := jobs.FromMessage(msg, nil)
@@ -195,8 +194,8 @@ func (d *destination) recovered(msg *store.Message, s asynqx.Settled) {
 }
 
 // unreadable reports a job that failed because its record cannot be read.
-func (d *destination) unreadable(queue, id, key string, s asynqx.Settled) {
-	if s.Kind != asynqx.Fail {
+func (d *destination) unreadable(queue, id, key string, s store.Applied) {
+	if s.Kind != store.KindFail {
 		return // another worker has recovered it meanwhile, or it was cancelled
 	}
 	d.failures.add(id, s.Error)

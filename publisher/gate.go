@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 )
 
 // Times of the gate.
@@ -43,17 +43,17 @@ type gate struct {
 	keeps  bool
 }
 
-// Wait implements asynqx.Gate.
-func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (asynqx.Grant, error) {
+// Wait implements engine.Gate.
+func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (engine.Grant, error) {
 	pause := lookMin
 	for {
 		if err := ctx.Err(); err != nil {
-			return asynqx.Grant{}, err
+			return engine.Grant{}, err
 		}
 		free, rest, reachable := g.reach.admit(time.Now())
 		if !free && rest > 0 {
 			if err := g.giveBack(ctx); err != nil { // other workers may reach it
-				return asynqx.Grant{}, err
+				return engine.Grant{}, err
 			}
 			wait(ctx, rest, reachable)
 			continue
@@ -63,13 +63,13 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		switch {
 		case view.Free:
 			if err := g.giveBack(ctx); err != nil {
-				return asynqx.Grant{}, err
+				return engine.Grant{}, err
 			}
-			return g.grant(asynqx.Grant{}), nil
+			return g.grant(engine.Grant{}), nil
 		case view.State == breaker.Open:
 			g.waited = true
 			if err := g.giveBack(ctx); err != nil {
-				return asynqx.Grant{}, err
+				return engine.Grant{}, err
 			}
 			if view.OpenUntil.IsZero() { // tripped until it is reset
 				wait(ctx, time.Hour, changed)
@@ -81,20 +81,20 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			g.waited = true
 		}
 		if p, ok := g.takeKept(); ok {
-			return g.grant(asynqx.Grant{Max: 1, Permit: p}), nil
+			return g.grant(engine.Grant{Max: 1, Permit: p}), nil
 		}
 		if err := g.giveBack(ctx); err != nil {
-			return asynqx.Grant{}, err
+			return engine.Grant{}, err
 		}
 		more, err := ask(ctx, backlog)
 		if err != nil {
-			return asynqx.Grant{}, err
+			return engine.Grant{}, err
 		}
 		if !more {
 			// Nobody needs the permit, but people look at the state.
 			if view.State == breaker.HalfOpen {
 				if _, err := ask(ctx, g.b.Advance); err != nil {
-					return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
+					return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 				}
 			}
 			wait(ctx, pause, changed)
@@ -109,9 +109,9 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			wait(ctx, max(time.Millisecond, patience(open)), changed)
 			continue
 		case err != nil:
-			return asynqx.Grant{}, fmt.Errorf("publisher: gate: %w", err)
+			return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 		}
-		return g.grant(asynqx.Grant{Max: 1, Permit: permit}), nil
+		return g.grant(engine.Grant{Max: 1, Permit: permit}), nil
 	}
 }
 
@@ -123,7 +123,7 @@ func patience(open *breaker.OpenError) time.Duration {
 	return min(open.RetryAfter, askAgain)
 }
 
-func (g *gate) grant(r asynqx.Grant) asynqx.Grant {
+func (g *gate) grant(r engine.Grant) engine.Grant {
 	if free, _, _ := g.reach.admit(time.Now()); !free {
 		r.Max = 1
 		g.reach.grant(time.Now())
@@ -136,7 +136,7 @@ func (g *gate) grant(r asynqx.Grant) asynqx.Grant {
 	return r
 }
 
-// Admit implements asynqx.Gate.
+// Admit implements engine.Gate.
 func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at time.Time, ok bool) {
 	of := g.b.Key(key)
 	var p breaker.Permit
@@ -165,15 +165,15 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 	return nil, time.Time{}, false
 }
 
-// Flowing implements asynqx.Gate.
+// Flowing implements engine.Gate.
 func (g *gate) Flowing() bool {
 	free, _, _ := g.reach.admit(time.Now())
 	return free && g.b.View().Free
 }
 
-// Unused implements asynqx.Gate: a permit is kept for a moment, if it is the
+// Unused implements engine.Gate: a permit is kept for a moment, if it is the
 // destination's and no other is kept.
-func (g *gate) Unused(ctx context.Context, r asynqx.Grant) {
+func (g *gate) Unused(ctx context.Context, r engine.Grant) {
 	g.reach.ungrant(time.Now())
 	p, ok := r.Permit.(breaker.Permit)
 	if !ok {
@@ -215,7 +215,7 @@ func (g *gate) takeKept() (breaker.Permit, bool) {
 	return g.kept, true
 }
 
-// Close implements asynqx.Gate.
+// Close implements engine.Gate.
 func (g *gate) Close(ctx context.Context) error { return g.giveBack(ctx) }
 
 func (g *gate) giveBack(ctx context.Context) error {

@@ -30,7 +30,7 @@ func (p *Publisher) startListening(ctx context.Context) (stop func()) {
 // It reads by itself: the subscription's own channel has goroutines that no context
 // ends, and closing it waits for them while Redis hangs.
 func (p *Publisher) listen(ctx context.Context) {
-	sub := p.rdb.Subscribe(ctx, store.MarksChannel)
+	sub := p.rdb.Subscribe(ctx, store.ActionsChannel)
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -62,7 +62,7 @@ const listenAgain = 500 * time.Millisecond
 // lookWithin bounds the read that follows a message.
 const lookWithin = time.Second
 
-// mark has the destination of a job look at what is asked of it; see store.MarksChannel
+// mark has the destination of a job look at what is asked of it; see store.ActionsChannel
 // for the form.
 func (p *Publisher) mark(ctx context.Context, word string) {
 	queue, rest, _ := strings.Cut(word, " ")
@@ -77,6 +77,6 @@ func (p *Publisher) mark(ctx context.Context, word string) {
 	if d != nil {
 		ctx, cancel := context.WithTimeout(ctx, lookWithin)
 		defer cancel()
-		d.client.LookForMark(ctx, queue, id)
+		d.engine.LookForAction(ctx, queue, id)
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -21,63 +20,63 @@ const unknownPause = time.Second
 const defaultUnreachable = 100
 
 // outcome decides what becomes of the job after a call that has ended now.
-func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) asynqx.Outcome {
-	o := asynqx.Outcome{}
+func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) store.Outcome {
+	o := store.Outcome{}
 	if answer := job.Response; answer != nil {
-		o.Response = &asynqx.Response{Status: answer.Status, Body: clean(answer.Body, maxKept)}
+		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, maxKept)}
 	}
 	if r.err != nil {
 		o.Error = clean(r.err.Error(), maxError)
 	}
 	switch r.kind {
 	case succeeded:
-		o.Kind, event.Result = asynqx.Complete, Completed
+		o.Kind, event.Result = store.KindComplete, Completed
 	case interrupted:
-		o.Kind, o.Error, event.Result = asynqx.Requeue, "", Requeued
+		o.Kind, o.Error, event.Result = store.KindRequeue, "", Requeued
 	case cancelled:
-		o.Kind, o.Error, event.Result = asynqx.Cancel, ErrCancelled.Error(), Cancelled
+		o.Kind, o.Error, event.Result = store.KindCancel, ErrCancelled.Error(), Cancelled
 	case permanent, notCalled:
-		o.Kind, event.Result = asynqx.Fail, FailedFinal
+		o.Kind, event.Result = store.KindFail, FailedFinal
 	case unreachable:
-		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonUnreachable
+		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonUnreachable
 		o.At, o.Reason = now.Add(unreachablePause(job.RescheduleCount)), store.ReasonOf(store.ReasonUnreachable, d.name)
 		if job.MaxReschedules == nil {
 			o.Limit, o.CountedBy = new(defaultUnreachable), store.FieldUnreachable
 		}
 	case rescheduled:
-		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonPublisher
+		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonPublisher
 		o.Error, o.Reason, o.Extend = "", store.ReasonPublisher, store.Bounded(r.reschedule.ExtendExpiration)
 		if r.reschedule.Delay > 0 {
 			o.At = now.Add(store.Bounded(r.reschedule.Delay))
 		}
 	case refused:
-		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonBreaker
+		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonBreaker
 		o.Error = ""
 		o.At, o.Reason = d.afterRefusal(now, job, r.err, event)
 	case rateLimited:
-		o.Kind, event.Result, event.Reason = asynqx.Reschedule, Rescheduled, ReasonRateLimited
+		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonRateLimited
 		o.At, o.Reason = d.afterLimit(now, r.hint, status, event)
 	case failed:
 		if !job.Retry.Retries(job.Attempt, r.trigger) {
-			o.Kind, event.Result = asynqx.Fail, FailedFinal
+			o.Kind, event.Result = store.KindFail, FailedFinal
 			event.Exhausted = job.Retry != nil && job.Attempt >= job.Retry.MaxRetries
 			break
 		}
-		o.Kind, event.Result = asynqx.Retry, Retried
+		o.Kind, event.Result = store.KindRetry, Retried
 		o.At = now.Add(job.Retry.Delay(job.Attempt))
 		o.Reason = store.ReasonOf(store.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(r.trigger))
 	}
-	if o.Kind == asynqx.Reschedule && o.Limit == nil {
+	if o.Kind == store.KindReschedule && o.Limit == nil {
 		o.Limit = job.MaxReschedules
 	}
 	return o
 }
 
 // withoutPermit is the outcome of a job for which no permit could be acquired.
-func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) asynqx.Outcome {
+func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) store.Outcome {
 	event.Result, event.Reason, event.Err = Rescheduled, ReasonBreaker, err
-	o := asynqx.Outcome{
-		Kind: asynqx.Reschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
+	o := store.Outcome{
+		Kind: store.KindReschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
 		Reason: store.ReasonOf(store.ReasonBreakerUnknown, d.name),
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
@@ -85,7 +84,7 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) a
 	case ok && (open.State == breaker.Closed || open.Cause == breaker.CauseRate):
 		// There was capacity when it was fetched, and is none now: the gate fetches it next.
 		event.Result = Requeued
-		return asynqx.Outcome{Kind: asynqx.Requeue}
+		return store.Outcome{Kind: store.KindRequeue}
 	case ok:
 		o.At, o.Reason = later(time.Now(), open.Until), deferredBy(open.Name)
 		d.countDeferred(open.Name, open.Incident, event)

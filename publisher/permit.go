@@ -5,12 +5,12 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // permit returns the permit that the gate acquired for this job, or acquires one.
-func (d *destination) permit(job *jobs.Job, delivery *asynqx.Delivery) (breaker.Permit, error) {
+func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
 	if ok && (p.Until().IsZero() || time.Now().Before(p.Until())) {
 		return p, nil
@@ -22,7 +22,7 @@ func (d *destination) permit(job *jobs.Job, delivery *asynqx.Delivery) (breaker.
 }
 
 // releaseUnused releases the permit of a job that makes no call.
-func (d *destination) releaseUnused(delivery *asynqx.Delivery) {
+func (d *destination) releaseUnused(delivery *engine.Delivery) {
 	p, _ := delivery.Permit.(breaker.Permit)
 	d.release(p)
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -20,17 +21,15 @@ import (
 func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	delivery := d.client.Delivery(id)
+	delivery := d.engine.Delivery(id)
 	if delivery == nil {
 		return fmt.Errorf("publisher: job %s is not in flight", id)
 	}
 	job, err := jobs.FromMessage(&store.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
 	if err != nil {
 		d.releaseUnused(delivery)
-		delivery.Decide(asynqx.Outcome{
-			Kind: asynqx.Fail, Error: clean(err.Error(), maxError),
-			Settled: func(s asynqx.Settled) { d.unreadable(queue, id, delivery.Key, s) },
-		})
+		delivery.Decide(store.Outcome{Kind: store.KindFail, Error: clean(err.Error(), maxError)},
+			func(a store.Applied) { d.unreadable(queue, id, delivery.Key, a) })
 		return asynqx.ErrNotCompleted
 	}
 	sending, ok := d.reach.enter()
@@ -38,42 +37,43 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	if !ok {
 		// It was fetched before calls stopped leaving: another worker may reach the API.
 		d.releaseUnused(delivery)
-		delivery.Decide(asynqx.Outcome{Kind: asynqx.Requeue})
+		delivery.Decide(store.Outcome{Kind: store.KindRequeue}, nil)
 		return asynqx.ErrNotCompleted
 	}
 	outcome, event := d.attempt(job, delivery, sending)
-	deferred := outcome.Kind == asynqx.Reschedule && event.deferredBy != ""
-	if outcome.Kind != asynqx.Complete || d.observers.jobs || d.log.Enabled(ctx, slog.LevelDebug) {
-		outcome.Settled = func(s asynqx.Settled) {
+	deferred := outcome.Kind == store.KindReschedule && event.deferredBy != ""
+	var applied func(store.Applied)
+	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(ctx, slog.LevelDebug) {
+		applied = func(a store.Applied) {
 			if deferred && d.breaker.Key(keyOf(event.deferredBy)).View().State == breaker.Closed {
 				// It closed while the job was being deferred.
-				d.client.ReleaseDeferred(event.deferredBy)
+				d.engine.ReleaseDeferred(event.deferredBy)
 			}
-			d.applied(event, s)
+			d.applied(event, a)
 		}
 	}
-	delivery.Decide(outcome)
-	if outcome.Kind != asynqx.Complete {
+	delivery.Decide(outcome, applied)
+	if outcome.Kind != store.KindComplete {
 		return asynqx.ErrNotCompleted
 	}
 	return nil
 }
 
 // attempt takes the steps of an attempt: permit, call, classify, report, outcome.
-func (d *destination) attempt(job *jobs.Job, delivery *asynqx.Delivery, sending sending) (_ asynqx.Outcome, event *JobEvent) {
+func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending sending) (_ store.Outcome, event *JobEvent) {
 	event = &JobEvent{Destination: d.name, Job: job}
 	ctx, interrupt := context.WithCancelCause(d.calls)
 	defer interrupt(nil)
 	if !delivery.OnCancel(func() { interrupt(ErrCancelled) }) {
 		d.releaseUnused(delivery)
 		event.Result = Cancelled
-		return asynqx.Outcome{Kind: asynqx.Cancel, Error: ErrCancelled.Error()}, event
+		return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error()}, event
 	}
 	if !delivery.Expires.IsZero() && !time.Now().Before(delivery.Expires) {
 		// It expired after the fetch: the next sweep ends it.
 		d.releaseUnused(delivery)
 		event.Result = Requeued
-		return asynqx.Outcome{Kind: asynqx.Unstarted, Reason: store.ReasonExpiring}, event
+		return store.Outcome{Kind: store.KindUnstarted, Reason: store.ReasonExpiring}, event
 	}
 	permit, err := d.permit(job, delivery)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -93,7 +94,7 @@ type Publisher struct {
 	o         Options
 	observers *observers
 
-	suspect asynqx.Suspect // of all destinations: they run in one process
+	suspect engine.Suspect // of all destinations: they run in one process
 
 	mu           sync.Mutex
 	destinations map[string]*destination

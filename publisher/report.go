@@ -35,7 +35,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	}
 	if permit.Metered() && permit.Key() != "" {
 		// The call freed capacity: a job that is held for the key may have it.
-		d.client.KeyOpened(permit.Key())
+		d.engine.KeyOpened(permit.Key())
 	}
 	return status
 }

@@ -95,13 +95,13 @@ func (d *destination) status() DestinationStatus {
 		s.Reason = "the worker starts"
 		return s
 	}
-	s.InHand = d.client.InHand()
+	s.InHand = d.engine.CountInFlight()
 	// The context ends first: shutdown begins when a registration under way has ended.
 	if phase == phaseStopping || d.serving.Err() != nil {
 		s.State, s.Reason = StateStopping, "the worker shuts down"
 		return s
 	}
-	if _, err := d.client.Trouble(); err != nil {
+	if _, err := d.engine.Trouble(); err != nil {
 		s.State, s.Reason = StateFailing, "Redis: "+clean(err.Error(), maxExcerpt)
 		return s
 	}

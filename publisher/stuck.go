@@ -5,7 +5,7 @@ import (
 	"errors"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -74,10 +74,10 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 }
 
 // recordStuck records with the job that its handler is stuck, for the person that cancels it.
-func (d *destination) recordStuck(delivery *asynqx.Delivery) {
+func (d *destination) recordStuck(delivery *engine.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
-	if err := d.client.MarkStuck(ctx, delivery); err != nil {
+	if err := d.engine.MarkStuck(ctx, delivery); err != nil {
 		d.log.Warn("a stuck handler could not be recorded with its job", "job", delivery.ID, "error", err)
 	}
 }

@@ -2,284 +2,35 @@ package asynqx
 
 import (
 	"context"
-	"errors"
-	"math"
 	"os"
-	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
-	"github.com/redis/go-redis/v9/maintnotifications"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// shelf is one queue in a Redis and everything to fill it and to look at it.
-type shelf struct {
+// fixture is one queue in a Redis.
+type fixture struct {
 	t     *testing.T
 	rdb   redis.UniversalClient
 	queue string
 }
 
-// realShelf is a queue of its own in the package's redis-server. Its jobs are
-// deleted when the test ends: to look at a queue takes the longer, the more keys
-// there are.
-func realShelf(t *testing.T) *shelf {
+func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	s := shelfIn(t, redistest.Shared(t).Client(t))
-	t.Cleanup(func() {
-		for keys := range slices.Chunk(s.records(), 1000) {
-			s.must(s.rdb.Del(context.Background(), keys...).Err())
-		}
-	})
-	return s
+	return &fixture{t: t, rdb: redistest.Shared(t).Client(t), queue: store.Queue(redistest.Name(t, "d"), store.Default)}
 }
 
-// records are the keys of all jobs of the queue.
-func (s *shelf) records() []string {
-	s.t.Helper()
-	prefix := strings.NewReplacer("{", "[{]", "}", "[}]").Replace(store.TaskPrefix(s.queue))
-	keys, err := s.rdb.Keys(context.Background(), prefix+"*").Result()
-	s.must(err)
-	return keys
-}
-
-func shelfIn(t *testing.T, rdb redis.UniversalClient) *shelf {
-	t.Helper()
-	return &shelf{t: t, rdb: rdb, queue: store.Queue(redistest.Name(t, "d"), store.Default)}
-}
-
-// bothRedises runs a test on a real Redis and on the embedded one, which the
-// demo uses.
-func bothRedises(t *testing.T, test func(t *testing.T, s *shelf)) {
-	t.Helper()
-	t.Run("redis", func(t *testing.T) {
-		t.Parallel()
-		test(t, realShelf(t))
-	})
-	t.Run("miniredis", func(t *testing.T) {
-		t.Parallel()
-		rdb := redis.NewClient(&redis.Options{
-			Addr: miniredis.RunT(t).Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,
-			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
-		})
-		t.Cleanup(func() { _ = rdb.Close() })
-		test(t, shelfIn(t, rdb))
-	})
-}
-
-// message is what stands in the hash of a job of this queue.
-func (s *shelf) message(id string) string {
-	m := store.Message{Type: store.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: store.MaxRetry, Timeout: store.TaskTimeout}
-	return string(m.AppendTo(nil))
-}
-
-// hash writes the record of a job without putting it anywhere.
-func (s *shelf) hash(id, state string, fields ...any) {
-	s.t.Helper()
-	fields = append([]any{store.FieldMsg, s.message(id), store.FieldState, state}, fields...)
-	s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), fields...).Err())
-}
-
-// pending puts jobs into the queue, the first one to run first.
-func (s *shelf) pending(ids ...string) {
-	s.t.Helper()
-	for _, id := range ids {
-		s.hash(id, store.StatePending, store.FieldPendingSince, "1")
-		s.must(s.rdb.LPush(context.Background(), store.PendingKey(s.queue), id).Err())
-	}
-}
-
-// active puts jobs into a worker's hands, as dequeue does.
-func (s *shelf) active(ids ...string) {
-	s.t.Helper()
-	for _, id := range ids {
-		s.hash(id, store.StateActive)
-		s.must(s.rdb.LPush(context.Background(), store.ActiveKey(s.queue), id).Err())
-		s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: 4e9, Member: id}).Err())
-	}
-}
-
-// at puts a job into a set of asynq by a time, and one that waits for it into ours.
-func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
-	s.t.Helper()
-	s.hash(id, state, fields...)
-	ctx := context.Background()
-	s.must(s.rdb.ZAdd(ctx, key, redis.Z{Score: math.Ceil(float64(at.UnixMilli()) / 1000), Member: id}).Err())
-	if state != store.StateScheduled && state != store.StateRetry {
-		return
-	}
-	exactly := redis.Z{Score: float64(at.UnixMilli()), Member: id}
-	s.must(s.rdb.ZAdd(ctx, store.DueKey(s.queue), exactly).Err())
-	reason := store.Reason(s.rdb.HGet(ctx, store.TaskKey(s.queue, id), store.FieldReason).Val())
-	if state == store.StateScheduled && reason.Code() == store.ReasonBreakerOpen {
-		s.must(s.rdb.ZAdd(ctx, store.DeferredKey(s.queue, reason.About()), exactly).Err())
-	}
-}
-
-// lookScript reads KEYS with the commands in ARGV at one moment: a Server may be moving
-// jobs. A full Redis refuses any command of a transaction, but no script that reads.
-var lookScript = redis.NewScript(`
-local out = {}
-for i, key in ipairs(KEYS) do
-  local command = ARGV[i]
-  if command == 'GET' then
-    out[i] = { redis.call('GET', key) or nil }
-  elseif command == 'SMEMBERS' then
-    out[i] = redis.call('SMEMBERS', key)
-  else
-    out[i] = redis.call(command, key, 0, -1)
-  end
-end
-return out`)
-
-// look is where every job of the queue is: the lists, the next one first, and
-// the sets, the first one first; how many ghosts the queue counts; and the state
-// of each record.
-func (s *shelf) look() map[string]string {
-	s.t.Helper()
-	ctx := context.Background()
-	out := map[string]string{}
-	read := map[string][]string{}
-	keys, commands, names := []string{}, []any{}, []string{}
-	for command, of := range map[string]map[string]string{
-		"LRANGE": {"pending": store.PendingKey(s.queue), "active": store.ActiveKey(s.queue)},
-		"ZRANGE": {
-			"lease": store.LeaseKey(s.queue), "scheduled": store.ScheduledKey(s.queue), "retry": store.RetryKey(s.queue),
-			"completed": store.CompletedKey(s.queue), "failed": store.FailedKey(s.queue),
-			"cancelled": store.ParkedKey(s.queue, store.StateCancelled), "expired": store.ParkedKey(s.queue, store.StateExpired),
-			"paused": store.ParkedKey(s.queue, store.StatePaused), "waiting": store.ParkedKey(s.queue, store.StateWaiting),
-			"held": store.HeldKey(s.queue), "heldkeys": store.HeldIndexKey(s.queue),
-			"deferred": store.DeferredKey(s.queue, "d"), "expiry": store.ExpiryKey(s.queue), "outbox": store.OutboxKey(s.queue),
-			"due": store.DueKey(s.queue),
-		},
-		"SMEMBERS": {"marked": store.ActionsKey(s.queue)},
-		"GET":      {"ghosts": store.TombstonesKey(s.queue)},
-	} {
-		for name, key := range of {
-			names, keys, commands = append(names, name), append(keys, key), append(commands, command)
-		}
-	}
-	reply, err := lookScript.Run(ctx, s.rdb, keys, commands...).Slice()
-	s.must(err)
-	for i, values := range reply {
-		for _, v := range values.([]any) {
-			read[names[i]] = append(read[names[i]], v.(string))
-		}
-	}
-	// All that wait for a time, and no others, are in the set of the exact times.
-	timed := slices.Sorted(slices.Values(slices.Concat(read["scheduled"], read["retry"])))
-	due := slices.Sorted(slices.Values(read["due"]))
-	if !slices.Equal(timed, due) {
-		s.t.Errorf("in scheduled and retry are %v, in due %v", timed, due)
-	}
-	delete(read, "due")
-	for name, ids := range read {
-		switch name {
-		case "pending", "active":
-			slices.Reverse(ids)
-		case "lease", "marked": // jobs that are fetched one after the other may do so in the same millisecond
-			slices.Sort(ids)
-		}
-		out[name] = strings.Join(ids, " ")
-	}
-	prefix := store.TaskPrefix(s.queue)
-	states := map[string]*redis.StringCmd{}
-	keys = s.records()
-	if _, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, key := range keys {
-			states[strings.TrimPrefix(key, prefix)] = pipe.HGet(ctx, key, store.FieldState)
-		}
-		return nil
-	}); err != nil && !errors.Is(err, redis.Nil) {
-		s.t.Fatal(err)
-	}
-	for id, state := range states {
-		out[id] = state.Val()
-	}
-	return out
-}
-
-// fields returns the record of a job without its message and its history.
-func (s *shelf) fields(id string) map[string]string {
-	s.t.Helper()
-	m, err := s.rdb.HGetAll(context.Background(), store.TaskKey(s.queue, id)).Result()
-	s.must(err)
-	delete(m, store.FieldMsg)
-	delete(m, store.FieldHistory)
-	delete(m, store.FieldVersions)
-	return m
-}
-
-// duly checks the times in the sets of a job that waits for an instant: the one of its
-// record, and in asynq's sets the first whole second from then on.
-func (s *shelf) duly(id string) {
-	s.t.Helper()
-	ctx := context.Background()
-	available := s.fields(id)[store.FieldAvailableAt]
-	for _, key := range []string{store.ScheduledKey(s.queue), store.RetryKey(s.queue)} {
-		score, err := s.rdb.ZScore(ctx, key, id).Result()
-		if err != nil {
-			continue
-		}
-		ms := s.millisOf(available)
-		if score != float64((ms+999)/1000) {
-			s.t.Errorf("%s says %v s, the record %d ms", key, score, ms)
-		}
-		if due := s.rdb.ZScore(ctx, store.DueKey(s.queue), id).Val(); due != float64(ms) {
-			s.t.Errorf("due says %v ms, the record %d", due, ms)
-		}
-	}
-}
-
-// now is the time by which the scripts go.
-func (s *shelf) now() time.Time {
-	s.t.Helper()
-	t, err := s.rdb.Time(context.Background()).Result()
-	s.must(err)
-	return t
-}
-
-// millis reads a field that holds unix milliseconds and checks that it lies
-// between two readings of the clock.
-func (s *shelf) millis(id, field string, from, to time.Time) {
-	s.t.Helper()
-	s.between(field+" of "+id, s.rdb.HGet(context.Background(), store.TaskKey(s.queue, id), field).Val(), from, to)
-}
-
-// millisOf parses unix milliseconds.
-func (s *shelf) millisOf(text string) int64 {
-	s.t.Helper()
-	ms, err := strconv.ParseInt(text, 10, 64)
-	s.must(err)
-	return ms
-}
-
-func (s *shelf) between(what, millis string, from, to time.Time) {
-	s.t.Helper()
-	ms, err := strconv.ParseInt(millis, 10, 64)
+func (f *fixture) must(err error) {
+	f.t.Helper()
 	if err != nil {
-		s.t.Errorf("%s is %q, want unix milliseconds", what, millis)
-		return
-	}
-	if ms < from.UnixMilli() || ms > to.UnixMilli() {
-		s.t.Errorf("%s is %d, want %d to %d", what, ms, from.UnixMilli(), to.UnixMilli())
-	}
-}
-
-func (s *shelf) must(err error) {
-	s.t.Helper()
-	if err != nil {
-		s.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 }
 
@@ -290,45 +41,20 @@ type call struct {
 	args []any
 }
 
-// script names the script, one of asynq's or one of ours.
-func (c call) script() string {
-	if s, ok := asynqScripts[c.sha]; ok {
-		return s.name
-	}
-	for name, s := range ourScripts {
-		if s.Hash() == c.sha {
-			return name
-		}
-	}
-	return c.sha
-}
+func (c call) script() string { return asynqScripts[c.sha].name }
 
-var ourScripts = map[string]*store.Script{
-	"dequeue": dequeueScript, "complete": completeScript, "settle": settleScript, "forward": forwardScript,
-	"release": releaseScript, "reclaim": reclaimScript, "hold": holdScript, "heldkeys": heldKeysScript,
-	"extend": extendScript, "lapsed": lapsedScript,
-}
-
-// wire stands between a client and Redis: it keeps what scripts are sent, and
-// may answer instead of Redis.
+// wire stands between a client and Redis and keeps what scripts are sent.
 type wire struct {
 	redis.UniversalClient
-	answer func(call) *redis.Cmd // nil: Redis answers; a nil answer as well
 
 	mu    sync.Mutex
 	calls []call
 }
 
 func (w *wire) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
-	c := call{sha, keys, args}
 	w.mu.Lock()
-	w.calls = append(w.calls, c)
+	w.calls = append(w.calls, call{sha, keys, args})
 	w.mu.Unlock()
-	if w.answer != nil {
-		if cmd := w.answer(c); cmd != nil {
-			return cmd
-		}
-	}
 	return w.UniversalClient.EvalSha(ctx, sha, keys, args...)
 }
 
@@ -344,53 +70,3 @@ func (w *wire) sent(script string) []call {
 	}
 	return out
 }
-
-// refusal is an error reply of Redis.
-type refusal string
-
-func (e refusal) Error() string { return string(e) }
-func (refusal) RedisError()     {}
-
-var errGone = errors.New("connection refused")
-
-// sha returns the SHA-1 of one of asynq's scripts by its name.
-func sha(name string) string {
-	for sha, s := range asynqScripts {
-		if s.name == name {
-			return sha
-		}
-	}
-	panic("no such script: " + name)
-}
-
-// asDequeue asks as asynq does for the next job of a queue and returns its id,
-// "" if there is none.
-func asDequeue(t *testing.T, c *Client, queue string) string {
-	t.Helper()
-	msg, err := c.EvalSha(context.Background(), sha("dequeueCmd"),
-		[]string{store.PendingKey(queue), store.PausedKey(queue), store.ActiveKey(queue), store.LeaseKey(queue)},
-		time.Now().Add(30*time.Second).Unix(), store.TaskPrefix(queue)).Text()
-	if errors.Is(err, redis.Nil) {
-		return ""
-	}
-	if err != nil {
-		t.Fatalf("dequeue: %v", err)
-	}
-	m, err := store.DecodeMessage([]byte(msg))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return m.ID
-}
-
-// asDone acknowledges a job as asynq does.
-func asDone(ctx context.Context, c *Client, queue, id string) error {
-	now := time.Now().UTC()
-	return c.EvalSha(ctx, sha("doneCmd"), []string{
-		store.ActiveKey(queue), store.LeaseKey(queue), store.TaskKey(queue, id),
-		"asynq:{" + queue + "}:processed:" + now.Format(time.DateOnly), "asynq:{" + queue + "}:processed",
-	}, id, now.Add(90*24*time.Hour).Unix(), int64(1<<63-1)).Err()
-}
-
-// zAt is a member of a set of instants.
-func zAt(id string, score float64) redis.Z { return redis.Z{Score: score, Member: id} }

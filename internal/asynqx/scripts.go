@@ -1,36 +1,6 @@
 package asynqx
 
-import (
-	"embed"
-	"fmt"
-
-	"github.com/tidegate/tidegate/internal/store"
-)
-
-//go:embed lua/*.lua
-var luaFiles embed.FS
-
-func script(name string) *store.Script {
-	src, err := luaFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // embedded at build time: cannot be missing
-	}
-	return store.NewScript(string(src))
-}
-
-var (
-	dequeueScript  = script("dequeue")
-	completeScript = script("complete")
-	settleScript   = script("settle")
-	forwardScript  = script("forward")
-	reclaimScript  = script("reclaim")
-	stuckScript    = script("stuck")
-	releaseScript  = script("release")
-	holdScript     = script("hold")
-	heldKeysScript = script("heldkeys")
-	extendScript   = script("extend")
-	lapsedScript   = script("lapsed")
-)
+import "fmt"
 
 // AsynqVersion is the version of asynq whose scripts are known here.
 const AsynqVersion = "v0.26.0"
@@ -39,8 +9,8 @@ const AsynqVersion = "v0.26.0"
 type action int
 
 const (
-	passThrough action = iota + 1
-	signOfLife         // passed through; it writes
+	passOn    action = iota + 1
+	heartbeat        // passed on; it writes
 	doDequeue
 	doComplete
 	doRetry
@@ -65,9 +35,20 @@ var asynqScripts = map[string]struct {
 	"522b1a6ae66fe79ea2f24a9af58798ab71879035": {"forwardCmd", doForward},
 	"49c4326d80c1db9c476da2aa7f4438d03688f82b": {"deleteExpiredCompletedTasksCmd", doJanitor},
 	"16988a462595f6ee317be300951533b004f27f5c": {"listLeaseExpiredCmd", doLapsed},
-	"7c08714194a1ed81153180b36590c51f1ccd7d42": {"reclaimStateAggregationSetsCmd", passThrough},
-	"3c8548ad44d0dfcfde50f07ea9271d77f656042c": {"writeServerStateCmd", signOfLife},
-	"79cf8dbc80deca37314fdfdeb9fe33a12c9baad7": {"clearServerStateCmd", passThrough},
+	"7c08714194a1ed81153180b36590c51f1ccd7d42": {"reclaimStateAggregationSetsCmd", passOn},
+	"3c8548ad44d0dfcfde50f07ea9271d77f656042c": {"writeServerStateCmd", heartbeat},
+	"79cf8dbc80deca37314fdfdeb9fe33a12c9baad7": {"clearServerStateCmd", passOn},
+}
+
+// SHA is the SHA-1 of one of asynq's scripts, by its name in asynq's source; "" for one that
+// its Server does not send.
+func SHA(name string) string {
+	for sha, s := range asynqScripts {
+		if s.name == name {
+			return sha
+		}
+	}
+	return ""
 }
 
 // UnknownScriptError says that asynq has sent a script that this version of

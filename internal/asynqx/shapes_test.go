@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -21,7 +22,7 @@ import (
 // writes itself.
 func TestShapesOfAsynqsCalls(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := newFixture(t)
 	ctx := context.Background()
 	high, queue := s.queue+":high", s.queue
 	w := &wire{UniversalClient: s.rdb}
@@ -141,7 +142,7 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 		if diff := cmp.Diff(want, c.keys); diff != "" {
 			t.Errorf("dequeue %d: keys (-want +sent):\n%s", i+1, diff)
 		}
-		unix(c, 0, leaseDuration)
+		unix(c, 0, 30*time.Second)
 		if len(c.args) != 2 || c.args[1] != store.TaskPrefix(q) {
 			t.Errorf("dequeue %d: ARGV %v", i+1, c.args)
 		}
@@ -168,12 +169,12 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 	message(c, 1, "fails", "boom")
 	c = find("retryCmd", "lost")
 	keys(c, retryKeys("lost", store.RetryKey(queue))...)
-	message(c, 1, "lost", leaseExpired)
+	message(c, 1, "lost", asynq.ErrLeaseExpired.Error())
 
 	c = find("archiveCmd", "exhausted")
 	keys(c, append(retryKeys("exhausted", key("archived")), store.TaskPrefix(queue))...)
 	message(c, 1, "exhausted", "boom")
-	message(find("archiveCmd", "poison"), 1, "poison", leaseExpired)
+	message(find("archiveCmd", "poison"), 1, "poison", asynq.ErrLeaseExpired.Error())
 
 	c = find("requeueCmd", "cut")
 	keys(c, store.ActiveKey(queue), store.LeaseKey(queue), store.PendingKey(queue), store.TaskKey(queue, "cut"))
@@ -205,10 +206,11 @@ func TestShapesOfAsynqsCalls(t *testing.T) {
 // A script that asynq v0.26.0 does not have stops the Server, once.
 func TestUnknownScriptIsFatal(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := newFixture(t)
 	var told []error
-	c := New(s.rdb, Options{Queues: []string{s.queue}, Fatal: func(err error) { told = append(told, err) }})
-	defer c.CloseGate(context.Background())
+	e := engine.New(s.rdb, engine.Options{Queues: []string{s.queue}, Fatal: func(err error) { told = append(told, err) }})
+	defer e.CloseGate(context.Background())
+	c := New(s.rdb, e, s.queue)
 	unknown := redis.NewScript("return 'from another version'")
 	for range 3 {
 		// Run would fall back to EVAL if this looked like a script not loaded.
@@ -224,19 +226,20 @@ func TestUnknownScriptIsFatal(t *testing.T) {
 	}
 }
 
-// The client is a Server's and nobody else's: what an asynq Client sends is not
+// The client is a Server's alone: what an asynq Client sends is not
 // known either, and nothing is written.
 func TestServersClientDoesNotEnqueue(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := newFixture(t)
 	var fatal error
-	c := New(s.rdb, Options{Queues: []string{s.queue}, Fatal: func(err error) { fatal = err }})
-	defer c.CloseGate(context.Background())
+	e := engine.New(s.rdb, engine.Options{Queues: []string{s.queue}, Fatal: func(err error) { fatal = err }})
+	defer e.CloseGate(context.Background())
+	c := New(s.rdb, e, s.queue)
 	_, err := asynq.NewClientFromRedisClient(c).Enqueue(asynq.NewTask("t", nil), asynq.Queue(s.queue))
 	if err == nil || fatal == nil {
 		t.Errorf("enqueue through a Server's client: error %v, Fatal %v; want both", err, fatal)
 	}
-	if diff := cmp.Diff(map[string]string{}, s.look()); diff != "" {
-		t.Errorf("the queue (-want +got):\n%s", diff)
+	if keys := s.rdb.Keys(context.Background(), "*{"+s.queue+"}*").Val(); len(keys) != 0 {
+		t.Errorf("the queue has %v", keys)
 	}
 }

@@ -2,10 +2,8 @@ package asynqx
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
-	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -54,22 +52,4 @@ func (s *subscriber) close() error {
 // Subscribe stands in for asynq's subscription to cancelled tasks; see subscriber.
 func (c *Client) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	return c.subscriber.of(c.UniversalClient).Subscribe(ctx, channels...)
-}
-
-// stop stops the Server for good, as nothing that it does can succeed.
-func (c *Client) stop(err error) {
-	if c.o.Fatal != nil {
-		c.fatal.Do(func() { c.o.Fatal(err) })
-	}
-}
-
-// clientClosed stops the Server if the caller has closed the client: what is in hand can
-// not be put on record any more. A Cluster's client also closes single nodes by itself.
-func (c *Client) clientClosed() {
-	ctx, cancel := context.WithTimeout(c.hard, time.Second)
-	defer cancel()
-	if err := c.Ping(ctx).Err(); errors.Is(err, redis.ErrClosed) {
-		c.abort()
-		c.stop(err)
-	}
 }

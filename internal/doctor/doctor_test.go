@@ -158,7 +158,7 @@ func TestDamage(t *testing.T) {
 		"a ghost that is none": {
 			damage: func(p *patient) {
 				p.in(store.StatePaused, "a")
-				p.set("a", "ghost", "1")
+				p.set("a", "tombstone", "1")
 			},
 			want: []string{"ghost_stale a"},
 			after: func(p *patient) {
@@ -167,7 +167,7 @@ func TestDamage(t *testing.T) {
 			},
 		},
 		"pending and a ghost": {
-			damage: func(p *patient) { p.enqueue("a"); p.set("a", "ghost", "1") },
+			damage: func(p *patient) { p.enqueue("a"); p.set("a", "tombstone", "1") },
 			want:   []string{"ghost_stale a"},
 			after:  func(p *patient) { p.wantPending("a") },
 		},

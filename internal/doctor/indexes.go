@@ -118,7 +118,7 @@ func (p *pass) indexesOf(queue string) []index {
 	add(store.MovingKey(queue), p.moves(queue))
 	add(store.MovedKey(queue), p.moved(queue))
 	add(store.HeldIndexKey(queue), p.setStep(heldKeysScript, queue, "heldkeys", "0", perSet))
-	add(store.ActionsKey(queue), p.setStep(markedScript, queue, "marked", "0", perSet))
+	add(store.ActionsKey(queue), p.setStep(actionsScript, queue, "marked", "0", perSet))
 	add(store.OutboxKey(queue), p.setStep(outboxScript, queue, "outbox", "0", perSet))
 	add(store.BatchesKey(queue), p.setStep(batchesScript, queue, "batches", "0", perSet))
 	return out

@@ -116,7 +116,7 @@ func (p *pass) countGhosts(q *queueState) step {
 		if l.exact && l.looks > 0 && right == l.expected {
 			settled = strconv.Itoa(l.counted)
 		}
-		values, err := p.run(ctx, ghostsScript, q.name, shortList, settled, right)
+		values, err := p.run(ctx, tombstonesScript, q.name, shortList, settled, right)
 		if err != nil {
 			return fmt.Errorf("count ghosts of %s: %w", q.name, err)
 		}

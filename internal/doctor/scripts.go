@@ -2,7 +2,6 @@ package doctor
 
 import (
 	"context"
-	"embed"
 	"errors"
 	"fmt"
 
@@ -11,39 +10,24 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/*.lua
-var luaFiles embed.FS
-
-func source(name string) string {
-	src, err := luaFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // embedded at build time: cannot be missing
-	}
-	return string(src)
-}
-
-func script(name string) *store.Script {
-	return store.NewScript(source("common") + source(name))
-}
-
 var (
-	activeScript   = script("active")
-	leaseScript    = script("lease")
-	indexScript    = script("index")
-	archivedScript = script("archived")
-	markedScript   = script("marked")
-	outboxScript   = script("outbox")
-	batchesScript  = script("batches")
-	heldKeysScript = script("heldkeys")
-	heldScript     = script("held")
-	batchScript    = script("batch")
-	rebatchScript  = script("rebatch")
-	childrenScript = script("children")
-	listScript     = script("list")
-	ghostsScript   = script("ghosts")
-	lookScript     = script("look")
-	suspectScript  = script("suspect")
-	lostScript     = script("lost")
+	activeScript     = store.DoctorScript("active")
+	leaseScript      = store.DoctorScript("lease")
+	indexScript      = store.DoctorScript("index")
+	archivedScript   = store.DoctorScript("archived")
+	actionsScript    = store.DoctorScript("actions")
+	outboxScript     = store.DoctorScript("outbox")
+	batchesScript    = store.DoctorScript("batches")
+	heldKeysScript   = store.DoctorScript("held_keys")
+	heldScript       = store.DoctorScript("held")
+	batchScript      = store.DoctorScript("batch")
+	rebatchScript    = store.DoctorScript("rebatch")
+	childrenScript   = store.DoctorScript("children")
+	listScript       = store.DoctorScript("list")
+	tombstonesScript = store.DoctorScript("tombstones")
+	lookScript       = store.DoctorScript("look")
+	suspectScript    = store.DoctorScript("suspect")
+	lostScript       = store.DoctorScript("lost")
 )
 
 // call is one script about one queue.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -105,7 +104,7 @@ func (b *book) accepted(j *seen, got *jobs.Job) {
 type start struct {
 	worker string
 	at     time.Time
-	fields *asynqx.Fields // what the worker was told, nil if that is not known
+	fields *store.Fields // what the worker was told, nil if that is not known
 }
 
 // started holds a call that begins against the invariants.
@@ -137,15 +136,15 @@ func (b *book) over(id, worker string) {
 }
 
 // decided notes an outcome before it is sent: from now on it may be recorded.
-func (b *book) decided(id string, o asynqx.Outcome) {
+func (b *book) decided(id string, o store.Outcome) {
 	j := b.jobs[id]
 	j.disturbed = true
 	switch o.Kind {
-	case asynqx.Complete:
+	case store.KindComplete:
 		j.completed = true
-	case asynqx.Retry:
+	case store.KindRetry:
 		j.attempts.maybe()
-	case asynqx.Reschedule:
+	case store.KindReschedule:
 		j.reschedules.maybe()
 	}
 	j.extended = j.extended || o.Extend > 0
@@ -155,22 +154,22 @@ func (b *book) decided(id string, o asynqx.Outcome) {
 
 // replaced lets an outcome take the place of the end that the job was read with: its
 // worker was taken for dead, and is not.
-func (j *seen) replaced(by asynqx.Kind) {
-	if j.status().Final() && (by == asynqx.Complete || by != "" && strings.HasPrefix(j.last.LastError, "poison")) {
+func (j *seen) replaced(by store.Kind) {
+	if j.status().Final() && (by == store.KindComplete || by != "" && strings.HasPrefix(j.last.LastError, "poison")) {
 		j.stopped, j.reopened = "", true
 	}
 }
 
-// settled notes an outcome whose recording was acknowledged.
-func (b *book) settled(id string, s asynqx.Settled) {
+// applied notes an outcome whose recording was acknowledged.
+func (b *book) applied(id string, s store.Applied) {
 	j := b.jobs[id]
 	j.replaced(s.Kind)
 	switch s.Kind {
-	case asynqx.Complete, asynqx.Fail, asynqx.Cancel, asynqx.Pause:
+	case store.KindComplete, store.KindFail, store.KindCancel, store.KindPause:
 		j.stopped = string(s.Kind)
-	case asynqx.Retry:
+	case store.KindRetry:
 		j.attempts.surely()
-	case asynqx.Reschedule:
+	case store.KindReschedule:
 		j.reschedules.surely()
 	}
 	j.notBefore = s.AvailableAt

@@ -5,7 +5,8 @@ import (
 	"strings"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -120,9 +121,9 @@ func (w *world) advance(fetchers map[string]*process) {
 	for _, q := range queueNames {
 		w.beatBy(w.keepers[q])
 		p := fetchers[q]
-		for len(w.fetchBy(p, asynqx.Grant{}, false)) > 0 {
+		for len(w.fetchBy(p, engine.Grant{}, false)) > 0 {
 			for _, h := range p.sortedHands() {
-				h.outcome = asynqx.Outcome{Kind: asynqx.Complete, Settled: func(s asynqx.Settled) { h.settled = &s }}
+				h.outcome = store.Outcome{Kind: store.KindComplete}
 				w.finishBy(p, h, false)
 			}
 		}

@@ -9,7 +9,6 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -36,8 +35,8 @@ func (w *world) beatBy(p *process) {
 	}
 	for _, h := range p.sortedHands() {
 		j := w.book.jobs[h.id]
-		if !h.returned.IsZero() && h.settled != nil { // it was acknowledged after all
-			w.book.settled(h.id, *h.settled)
+		if !h.returned.IsZero() && h.applied != nil { // it was acknowledged after all
+			w.book.applied(h.id, *h.applied)
 			w.letGo(p, h)
 		}
 		if j.asked == jobs.ActionCancel && j.status() == jobs.Running && j.last.Worker == p.name && !h.cut && h.returned.IsZero() {
@@ -62,16 +61,16 @@ func (w *world) shutDown(t *rapid.T) {
 	p := oneOf(t, "process", w.living()...)
 	t.Logf("%s shuts down", p)
 	p.stopping.Store(true)
-	w.must(p.client.CloseGate(ctx))
+	w.must(p.engine.CloseGate(ctx))
 	for _, h := range p.sortedHands() {
 		if p.stalled || !h.returned.IsZero() {
 			continue // asynq finds the lease lost and leaves the job alone
 		}
-		w.book.decided(h.id, asynqx.Outcome{Kind: asynqx.Requeue})
+		w.book.decided(h.id, store.Outcome{Kind: store.KindRequeue})
 		w.must(p.sendRequeue(h.id))
 		w.settleDown()
 	}
-	p.client.Finish()
+	p.engine.Finish()
 	w.buried(p)
 }
 
@@ -127,7 +126,7 @@ func (w *world) forget(t *rapid.T) {
 	t.Logf("%s ends %s, %s, and asynq forgets it", p, h.id, h.outcome.Kind)
 	w.book.decided(h.id, h.outcome)
 	w.book.over(h.id, p.name)
-	h.delivery.Decide(h.outcome)
+	h.delivery.Decide(h.outcome, func(a store.Applied) { h.applied = &a })
 	h.returned = time.Now()
 }
 

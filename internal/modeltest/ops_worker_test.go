@@ -9,7 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -68,13 +68,13 @@ func (w *world) running() []held {
 // fetch has a process look for jobs. A reply may be lost: then nobody has them.
 func (w *world) fetch(t *rapid.T) {
 	p := w.someProcess(t)
-	g := asynqx.Grant{Max: oneOf(t, "at most", 0, 0, 1, 2), Opened: oneOf(t, "opened", false, false, true)}
+	g := engine.Grant{Max: oneOf(t, "at most", 0, 0, 1, 2), Opened: oneOf(t, "opened", false, false, true)}
 	lose := oneIn(t, 8, "reply lost")
 	got := w.fetchBy(p, g, lose)
 	t.Logf("%s fetched %v, reply lost: %t", p, got, lose)
 }
 
-func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
+func (w *world) fetchBy(p *process, g engine.Grant, lose bool) []string {
 	p.comeToTheGate()
 	w.read(false)
 	if lose {
@@ -83,7 +83,7 @@ func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
 	got := p.look(g, p.concurrency-p.busy())
 	p.wire.lose.Store("")
 	for _, id := range got {
-		h := &hand{id: id, delivery: p.client.Delivery(id)}
+		h := &hand{id: id, delivery: p.engine.Delivery(id)}
 		if h.delivery == nil {
 			w.t.Fatalf("%s is not in hand", id)
 		}
@@ -101,11 +101,11 @@ func (w *world) fetchBy(p *process, g asynqx.Grant, lose bool) []string {
 }
 
 // drawOutcome decides as a publisher would what becomes of a job after its call.
-func (w *world) drawOutcome(t *rapid.T, h *hand) asynqx.Outcome {
+func (w *world) drawOutcome(t *rapid.T, h *hand) store.Outcome {
 	j := w.book.jobs[h.id].first
-	o := asynqx.Outcome{Kind: asynqx.Complete}
+	o := store.Outcome{Kind: store.KindComplete}
 	if oneIn(t, 2, "answered") {
-		o.Response = &asynqx.Response{Status: 201, Body: "ok"}
+		o.Response = &store.Response{Status: 201, Body: "ok"}
 	}
 	result := oneOf(t, "result", "ok", "ok", "put off", "put off", "failed", "failed", "timeout", "discarded", "cut")
 	if result == "cut" && !h.cut {
@@ -113,7 +113,7 @@ func (w *world) drawOutcome(t *rapid.T, h *hand) asynqx.Outcome {
 	}
 	switch result {
 	case "put off":
-		o.Kind, o.Limit, o.Reason = asynqx.Reschedule, j.MaxReschedules, store.ReasonPublisher
+		o.Kind, o.Limit, o.Reason = store.KindReschedule, j.MaxReschedules, store.ReasonPublisher
 		if delay := oneOf(t, "delay", 0, time.Second, 10*time.Second); delay > 0 {
 			o.At = time.Now().Add(delay)
 		}
@@ -123,17 +123,16 @@ func (w *world) drawOutcome(t *rapid.T, h *hand) asynqx.Outcome {
 		if result == "timeout" {
 			trigger = jobs.OnTimeout
 		}
-		o.Kind, o.Error = asynqx.Fail, "boom"
+		o.Kind, o.Error = store.KindFail, "boom"
 		if j.Retry.Retries(h.delivery.Fields.Attempt, trigger) {
 			delay := j.Retry.DelayWith(h.delivery.Fields.Attempt, oneOf(t, "jitter", 0.0, 0.5, 1.0))
-			o.Kind, o.At, o.Reason = asynqx.Retry, time.Now().Add(delay.Round(time.Millisecond)), "retry"
+			o.Kind, o.At, o.Reason = store.KindRetry, time.Now().Add(delay.Round(time.Millisecond)), "retry"
 		}
 	case "discarded":
-		o.Kind, o.Error = asynqx.Fail, "no use"
+		o.Kind, o.Error = store.KindFail, "no use"
 	case "cut":
-		o.Kind, o.Error = asynqx.Cancel, "cancelled"
+		o.Kind, o.Error = store.KindCancel, "cancelled"
 	}
-	o.Settled = func(s asynqx.Settled) { h.settled = &s }
 	return o
 }
 
@@ -148,37 +147,37 @@ func (w *world) finish(t *rapid.T) {
 }
 
 // statusAfter is the status of a job whose outcome was acknowledged as of a kind.
-var statusAfter = map[asynqx.Kind]jobs.Status{
-	asynqx.Complete: jobs.Completed, asynqx.Fail: jobs.Failed, asynqx.Cancel: jobs.Cancelled, asynqx.Pause: jobs.Paused,
-	asynqx.Retry: jobs.RetryPending, asynqx.Reschedule: jobs.Pending,
+var statusAfter = map[store.Kind]jobs.Status{
+	store.KindComplete: jobs.Completed, store.KindFail: jobs.Failed, store.KindCancel: jobs.Cancelled, store.KindPause: jobs.Paused,
+	store.KindRetry: jobs.RetryPending, store.KindReschedule: jobs.Pending,
 }
 
 func (w *world) finishBy(p *process, h *hand, lose bool) {
 	w.focus = h.id
 	w.book.decided(h.id, h.outcome)
-	h.delivery.Decide(h.outcome)
+	h.delivery.Decide(h.outcome, func(a store.Applied) { h.applied = &a })
 	if lose {
 		p.wire.lose.Store(store.TaskKey(p.queue, h.id))
-		if h.outcome.Kind == asynqx.Complete {
+		if h.outcome.Kind == store.KindComplete {
 			p.wire.lose.Store(store.ActiveKey(p.queue))
 		}
 	}
 	w.must(p.sendAck(h))
 	w.settleDown()
 	w.letGo(p, h)
-	if h.settled == nil {
+	if h.applied == nil {
 		w.t.Fatalf("An outcome holds: nobody was told what became of %s", h.id)
 	}
-	countPlayed(fmt.Sprintf("end %s, stalled %t, lost %t: %s", h.outcome.Kind, p.stalled, lose, h.settled.Kind))
-	if w.book.settled(h.id, *h.settled); p.stalled || lose {
+	countPlayed(fmt.Sprintf("end %s, stalled %t, lost %t: %s", h.outcome.Kind, p.stalled, lose, h.applied.Kind))
+	if w.book.applied(h.id, *h.applied); p.stalled || lose {
 		return
 	}
-	if h.settled.Kind == "" {
+	if h.applied.Kind == "" {
 		w.t.Fatalf("An outcome holds: %s of %s had no effect, although the lease held", h.outcome.Kind, h.id)
 	}
 	j := w.book.jobs[h.id]
-	if w.book.look(w.client, j, false); j.status() != statusAfter[h.settled.Kind] && j.status() != jobs.Expired {
-		w.t.Fatalf("An outcome holds: %s is %s after %+v", h.id, j.status(), *h.settled)
+	if w.book.look(w.client, j, false); j.status() != statusAfter[h.applied.Kind] && j.status() != jobs.Expired {
+		w.t.Fatalf("An outcome holds: %s is %s after %+v", h.id, j.status(), *h.applied)
 	}
 	if h.outcome.Response != nil && (j.last.Response == nil || j.last.Response.Status != h.outcome.Response.Status) {
 		w.t.Fatalf("An outcome holds: the response of %s is %+v", h.id, j.last.Response)

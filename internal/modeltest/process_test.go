@@ -17,6 +17,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/engine"
 )
 
 // What a process does with asynq's times.
@@ -48,6 +49,7 @@ type process struct {
 	w           *world
 	name, queue string
 	concurrency int
+	engine      *engine.Engine
 	client      *asynqx.Client
 	wire        *wire
 	gate        *gate
@@ -63,49 +65,50 @@ type process struct {
 // hand is a job in the hands of a process.
 type hand struct {
 	id       string
-	delivery *asynqx.Delivery
+	delivery *engine.Delivery
 	cut      bool // its call was cut
-	outcome  asynqx.Outcome
-	settled  *asynqx.Settled // what came of the outcome
-	returned time.Time       // when its handler did, if asynq has forgotten it then
+	outcome  store.Outcome
+	applied  *store.Applied // what came of the outcome
+	returned time.Time      // when its handler did, if asynq has forgotten it then
 }
 
 func (w *world) newProcess(queue string, concurrency int) *process {
 	w.started++
 	p := &process{
 		w: w, name: "worker" + strconv.Itoa(w.started), queue: queue, concurrency: concurrency,
-		wire: &wire{UniversalClient: w.rdb}, gate: &gate{look: make(chan asynqx.Grant)},
+		wire: &wire{UniversalClient: w.rdb}, gate: &gate{look: make(chan engine.Grant)},
 		answers: make(chan string, 10), hands: map[string]*hand{},
 	}
-	p.client = asynqx.New(p.wire, asynqx.Options{
+	p.engine = engine.New(p.wire, engine.Options{
 		Queues: []string{queue}, Concurrency: concurrency, Worker: p.name, Gate: p.gate,
 		Retention: retention, RetentionFailed: retentionFailed, MaxCrashes: maxCrashes,
 		ForwardEvery: beatEvery, LookEvery: beatEvery, RecoverSpread: spread,
 	})
+	p.client = asynqx.New(p.wire, p.engine, queue)
 	return p
 }
 
 // end lets go of what the process holds in memory.
 func (p *process) end() {
 	p.stopping.Store(true)
-	p.client.Abort()
-	p.client.Finish()
+	p.engine.Abort()
+	p.engine.Finish()
 }
 
 // gate lets a process look for jobs once whenever the test says so.
 type gate struct {
-	look    chan asynqx.Grant
+	look    chan engine.Grant
 	waiting atomic.Bool // somebody waits
 }
 
-func (g *gate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (asynqx.Grant, error) {
+func (g *gate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (engine.Grant, error) {
 	g.waiting.Store(true)
 	defer g.waiting.Store(false)
 	select {
 	case grant := <-g.look:
 		return grant, nil
 	case <-ctx.Done():
-		return asynqx.Grant{}, ctx.Err()
+		return engine.Grant{}, ctx.Err()
 	}
 }
 
@@ -113,7 +116,7 @@ func (*gate) Admit(_ context.Context, _ string, permit any) (any, time.Time, boo
 	return permit, time.Time{}, true
 }
 func (*gate) Flowing() bool                        { return false }
-func (*gate) Unused(context.Context, asynqx.Grant) {}
+func (*gate) Unused(context.Context, engine.Grant) {}
 func (*gate) Close(context.Context) error          { return nil }
 
 // busy is how many of its slots are taken.
@@ -163,7 +166,7 @@ func (p *process) comeToTheGate() {
 
 // look has a process that waits at the gate, with so many slots free, look for jobs,
 // and returns the ids that it was handed.
-func (p *process) look(g asynqx.Grant, free int) []string {
+func (p *process) look(g engine.Grant, free int) []string {
 	p.gate.look <- g
 	p.w.settleDown()
 	var got []string
@@ -173,7 +176,7 @@ func (p *process) look(g asynqx.Grant, free int) []string {
 			p.ask() // there may be others that came along
 		}
 	}
-	p.client.Wake() // where there was nothing it rests, and goes back to the gate
+	p.engine.Wake() // where there was nothing it rests, and goes back to the gate
 	p.w.settleDown()
 	return got
 }
@@ -183,7 +186,7 @@ func (p *process) heartbeat() {
 	if p.stalled || p.dead {
 		return
 	}
-	p.w.must(p.client.ExtendLeases(ctx))
+	p.w.must(p.engine.ExtendLeases(ctx))
 }
 
 // sendAck acknowledges a job as asynq does when its handler has returned.
@@ -191,7 +194,7 @@ func (p *process) sendAck(h *hand) error {
 	task := store.TaskKey(p.queue, h.id)
 	ctx, cancel := context.WithTimeout(ctx, leaseFor)
 	defer cancel()
-	if h.outcome.Kind == asynqx.Complete {
+	if h.outcome.Kind == store.KindComplete {
 		return p.client.EvalSha(ctx, completeCmd, []string{
 			store.ActiveKey(p.queue), store.LeaseKey(p.queue), store.CompletedKey(p.queue), task,
 			p.stats(":" + time.Now().UTC().Format(time.DateOnly)), p.stats(""),

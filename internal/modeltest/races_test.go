@@ -3,6 +3,7 @@ package modeltest
 import (
 	"context"
 	"errors"
+	"github.com/tidegate/tidegate/internal/store"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -13,7 +14,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -186,13 +186,13 @@ func (r *race) publish(ctx context.Context, job *jobs.Job) (err error) {
 
 // ended notes how a call ended.
 func (r *race) ended(id string, err error) {
-	outcome := asynqx.Outcome{Kind: asynqx.Complete}
+	outcome := store.Outcome{Kind: store.KindComplete}
 	var later *jobs.RescheduleError
 	switch {
 	case errors.As(err, &later):
-		outcome = asynqx.Outcome{Kind: asynqx.Reschedule, Extend: later.ExtendExpiration}
+		outcome = store.Outcome{Kind: store.KindReschedule, Extend: later.ExtendExpiration}
 	case err != nil:
-		outcome.Kind = asynqx.Retry // at most
+		outcome.Kind = store.KindRetry // at most
 	}
 	r.book.over(id, "a worker")
 	r.book.mu.Lock()
@@ -200,7 +200,7 @@ func (r *race) ended(id string, err error) {
 	if j := r.book.jobs[id]; j != nil {
 		r.book.decided(id, outcome)
 		if err == nil {
-			j.stopped = string(asynqx.Complete)
+			j.stopped = string(store.KindComplete)
 		}
 	}
 }

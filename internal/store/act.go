@@ -22,33 +22,34 @@ const (
 )
 
 var actScripts = map[Action]*Script{
-	Cancel: script("cancel"), Pause: script("pause"), Resume: script("resume"), Retry: script("retry"), Expire: script("expire"),
+	Cancel: script("actions", "cancel"), Pause: script("actions", "pause"), Resume: script("actions", "resume"),
+	Retry: script("actions", "retry"), Expire: script("actions", "expire"),
 }
 
-// Outcome says what an action came to for one job.
-type Outcome int
+// Effect is what an action did to one job.
+type Effect int
 
-// The outcomes.
+// The effects; those of scripts also stand in actions.lua.
 const (
-	Refused Outcome = 0 // its state does not allow it
-	Done    Outcome = 1
-	Asked   Outcome = 2 // it runs: its worker has been told
-	Skipped Outcome = 3 // not in one of the wanted states
-	Orphan  Outcome = 4 // done, but it waits for parents, which must be asked again
-	TooLate Outcome = 5 // its expiry has passed
+	Refused Effect = 0 // its state does not allow it
+	Done    Effect = 1
+	Asked   Effect = 2 // it runs: its worker applies it
+	Skipped Effect = 3 // not in one of the wanted states
+	Orphan  Effect = 4 // done, but it waits for parents, which must be asked again
+	TooLate Effect = 5 // its expiry has passed
 	// ParentDead is no script's answer: a parent has cancelled an Orphan again.
-	ParentDead Outcome = 6
+	ParentDead Effect = 6
 	// Stuck is Asked of a job whose handler has not returned long after its context ended.
-	Stuck    Outcome = 7
-	NotFound Outcome = -1
+	Stuck    Effect = 7
+	NotFound Effect = -1
 	// Unreached is no script's answer either: an error came before it.
-	Unreached Outcome = -2
+	Unreached Effect = -2
 )
 
-// Verdict is the answer for one job.
-type Verdict struct {
-	Outcome Outcome
-	State   string // before; "" if there is no such job. "cancelling" for a running one that is to be cancelled
+// ActResult is the effect on one job.
+type ActResult struct {
+	Effect Effect
+	State  string // before; "" if there is no such job. "cancelling" for a running one that is to be cancelled
 }
 
 // Order is what is to be done.
@@ -63,13 +64,12 @@ type Order struct {
 // idsPerScript bounds one script: a thousand of the cheapest take about 10 ms.
 const idsPerScript = 200
 
-// Act carries the order out for jobs of one queue and returns a verdict for each
-// id. On an error, the verdicts tell of those that were reached before it; the
-// others are Unreached.
-func Act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, ids []string) ([]Verdict, error) {
-	out := make([]Verdict, len(ids))
+// Act carries the order out for jobs of one queue and returns the result of each
+// id. On an error, those that were not reached before it are Unreached.
+func Act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, ids []string) ([]ActResult, error) {
+	out := make([]ActResult, len(ids))
 	for i := range out {
-		out[i].Outcome = Unreached
+		out[i].Effect = Unreached
 	}
 	done := 0
 	for chunk := range slices.Chunk(ids, idsPerScript) {
@@ -81,7 +81,7 @@ func Act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, 
 	return out, nil
 }
 
-func act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, ids []string, out []Verdict) error {
+func act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, ids []string, out []ActResult) error {
 	states := ""
 	if len(o.States) > 0 {
 		states = "," + strings.Join(o.States, ",") + ","
@@ -101,9 +101,9 @@ func act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, 
 	for i := range ids {
 		code, _ := reply[2*i].(int64)
 		state, _ := reply[2*i+1].(string)
-		out[i] = Verdict{Outcome: Outcome(code), State: state}
+		out[i] = ActResult{Effect: Effect(code), State: state}
 		if state == "-" {
-			out[i] = Verdict{Outcome: NotFound}
+			out[i] = ActResult{Effect: NotFound}
 		}
 	}
 	return nil

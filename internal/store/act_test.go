@@ -68,7 +68,7 @@ func TestActInParts(t *testing.T) {
 		}
 		verdicts, err := store.Act(context.Background(), c.rdb, c.queue, store.Order{Action: store.Pause}, ids)
 		c.must(err)
-		want := []store.Verdict{{store.Done, store.StatePending}, {store.Done, store.StateScheduled}, {Outcome: store.NotFound}}
+		want := []store.ActResult{{store.Done, store.StatePending}, {store.Done, store.StateScheduled}, {Effect: store.NotFound}}
 		for i, v := range verdicts {
 			if v != want[i%3] {
 				t.Errorf("verdict %d: %+v, want %+v", i, v, want[i%3])
@@ -103,7 +103,7 @@ func TestActInSomeStates(t *testing.T) {
 				for _, wanted := range all {
 					verdicts, err := store.Act(context.Background(), c.rdb, c.queue, store.Order{Action: a, States: []string{"other", wanted}}, []string{"nobody"})
 					c.must(err)
-					if verdicts[0].Outcome != store.NotFound {
+					if verdicts[0].Effect != store.NotFound {
 						t.Errorf("a job that does not exist: %+v", verdicts[0])
 					}
 				}
@@ -111,7 +111,7 @@ func TestActInSomeStates(t *testing.T) {
 				verdicts, err := store.Act(context.Background(), c.rdb, c.queue, store.Order{Action: a, States: []string{"other"}}, all)
 				c.must(err)
 				for i, v := range verdicts {
-					if v != (store.Verdict{Outcome: store.Skipped, State: all[i]}) {
+					if v != (store.ActResult{Effect: store.Skipped, State: all[i]}) {
 						t.Errorf("%s: %+v, want it to be passed over", all[i], v)
 					}
 				}
@@ -166,9 +166,9 @@ func TestActAfterAnError(t *testing.T) {
 			t.Errorf("error %v", err)
 		}
 		for i, v := range verdicts {
-			want := store.Verdict{Outcome: store.Done, State: store.StatePending}
+			want := store.ActResult{Effect: store.Done, State: store.StatePending}
 			if i >= 400 {
-				want = store.Verdict{Outcome: store.Unreached}
+				want = store.ActResult{Effect: store.Unreached}
 			}
 			if v != want {
 				t.Errorf("verdict %d: %+v, want %+v", i, v, want)
@@ -181,8 +181,8 @@ func TestLook(t *testing.T) {
 	t.Parallel()
 	inBothRedises(t, func(t *testing.T, c *cellar) {
 		t.Helper()
-		c.wait("a", store.StateActive, store.FieldMark, "pause", store.FieldExpiresAt, "1700000000123")
-		c.wait("b", store.StateScheduled, store.FieldGhost, "1")
+		c.wait("a", store.StateActive, store.FieldAction, "pause", store.FieldExpiresAt, "1700000000123")
+		c.wait("b", store.StateScheduled, store.FieldTombstone, "1")
 		got, err := store.Look(context.Background(), c.rdb, c.queue, []string{"a", "nobody", "b"})
 		c.must(err)
 		if got[0].State != store.StateActive || got[0].Mark != "pause" || got[0].ExpiresAt.UnixMilli() != 1700000000123 || got[0].Ghost ||

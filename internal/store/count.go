@@ -52,7 +52,7 @@ func Look(ctx context.Context, rdb redis.UniversalClient, queue string, ids []st
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
-			cmds[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldState, FieldMark, FieldExpiresAt, FieldGhost)
+			cmds[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldState, FieldAction, FieldExpiresAt, FieldTombstone)
 		}
 		return nil
 	})

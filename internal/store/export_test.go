@@ -35,3 +35,6 @@ func MoveSteps(ctx context.Context, rdb redis.UniversalClient, from, to, id stri
 	}
 	return m.settle(ctx, jobs, removed)
 }
+
+// ChildrenReleased removes children from their parent.
+var ChildrenReleased = childrenReleasedScript

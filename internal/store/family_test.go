@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -300,9 +299,7 @@ func TestToldAfterARetry(t *testing.T) {
 		}
 		// Somebody who read the end of the parent strikes off only now.
 		told := func(endedAt string) {
-			src, err := os.ReadFile("lua/children_released.lua")
-			c.must(err)
-			c.must(store.NewScript(string(src)).Run(ctx, c.rdb, []string{store.PendingKey(c.queue)}, c.queue, "p", endedAt, child.String()).Err())
+			c.must(store.ChildrenReleased.Run(ctx, c.rdb, []string{store.PendingKey(c.queue)}, c.queue, "p", endedAt, child.String()).Err())
 		}
 		told("1700000000000")
 		if n := c.rdb.SCard(ctx, store.ChildrenKey(c.queue, "p")).Val(); n != 1 {

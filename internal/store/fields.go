@@ -10,30 +10,30 @@ const (
 	FieldAttempt        = "attempt"      // retries made
 	FieldReschedules    = "reschedules"  // reschedules made
 	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
-	FieldCrashes        = "crashes"      // times its worker died with it in hand
+	FieldCrashes        = "crashes"      // times its worker died with it
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
 	FieldReason         = "reason"       // why it waits; see Reason
 	FieldLastError      = "last_error"
 	FieldStartedAt      = "started_at" // unix ms of the latest start
-	FieldBy             = "by"         // worker that has or had it in hand
+	FieldBy             = "by"         // worker that has or had it
 	FieldEndedAt        = "ended_at"   // unix ms
 	FieldExpiresAt      = "expires_at" // unix ms
 	FieldResponseStatus = "response_status"
 	FieldResponseBody   = "response_body"
-	FieldBatch          = "batch"   // of a job in a batch, beside the header
-	FieldKey            = "key"     // of a job with a key, beside the header
-	FieldPlace          = "place"   // "<run> <score>": where it was among the held jobs of its key when that run took it
-	FieldGhost          = "ghost"   // set while the pending list holds the id of a job that is not pending
-	FieldMark           = "mark"    // asked of it while it ran: cancel or pause
-	FieldMarkBy         = "mark_by" // operator who asked for that, or who has paused the job
-	FieldMarkReason     = "mark_reason"
+	FieldBatch          = "batch"     // of a job in a batch, beside the header
+	FieldKey            = "key"       // of a job with a key, beside the header
+	FieldPlace          = "place"     // "<run> <score>": where it was among the held jobs of its key when that run took it
+	FieldTombstone      = "tombstone" // set while the pending list holds the id of a job that is not pending
+	FieldAction         = "action"    // requested while it runs: cancel or pause
+	FieldActionBy       = "action_by" // the operator who requested it or has paused the job
+	FieldActionReason   = "action_reason"
 	FieldResume         = "resume"    // state that a paused job returns to
 	FieldHistory        = "history"   // JSON lines; see Version
 	FieldVersions       = "versions"  // number of the last line in history
 	FieldWaits          = "waits"     // parents that have not completed
-	FieldChildren       = "children"  // set while the job may have children to tell
-	FieldEnds           = "ends"      // set if the stream of ends was there at its start
-	FieldTold           = "told"      // children that were told of its end, up to 50: "<queue> <id>" lines
+	FieldChildren       = "children"  // set while the job may have children
+	FieldEvents         = "events"    // set if the event stream existed at its start
+	FieldNotified       = "notified"  // children that it released or cancelled, up to 50: "<queue> <id>" lines
 	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
 	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
 	FieldRun            = "run"       // the latest fetch
@@ -51,7 +51,7 @@ const OutlineAbove = 4 << 10
 // until the parent has completed, then "0".
 const FieldAfterPrefix = "after:"
 
-// States of a task hash: asynq's, and those of jobs that we park.
+// States of a task hash: asynq's, and ours. The table of their meanings is in states.go.
 const (
 	StatePending   = "pending"
 	StateActive    = "active"

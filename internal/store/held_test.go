@@ -58,7 +58,7 @@ func TestHeldJobsLeave(t *testing.T) {
 					} else {
 						verdicts, err := store.Act(ctx, c.rdb, c.queue, store.Order{Action: tc.action}, []string{id})
 						c.must(err)
-						if verdicts[0] != (store.Verdict{Outcome: store.Done, State: store.StateHeld}) {
+						if verdicts[0] != (store.ActResult{Effect: store.Done, State: store.StateHeld}) {
 							t.Errorf("verdict %+v", verdicts[0])
 						}
 					}
@@ -85,7 +85,7 @@ func TestHeldJobIsResumed(t *testing.T) {
 		for _, a := range []store.Action{store.Pause, store.Resume} {
 			verdicts, err := store.Act(ctx, c.rdb, c.queue, store.Order{Action: a}, []string{"a"})
 			c.must(err)
-			if verdicts[0].Outcome != store.Done {
+			if verdicts[0].Effect != store.Done {
 				t.Errorf("%s: %+v", a, verdicts[0])
 			}
 		}

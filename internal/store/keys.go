@@ -100,6 +100,9 @@ func CompletedKey(queue string) string { return "asynq:{" + queue + "}:completed
 // PausedKey is asynq's key that exists while the operator pauses the queue.
 func PausedKey(queue string) string { return "asynq:{" + queue + "}:paused" }
 
+// ProcessedKey is asynq's count of processed tasks; with a date behind it, that day's.
+func ProcessedKey(queue string) string { return "asynq:{" + queue + "}:processed" }
+
 // Our own keys of a queue, in the queue's slot.
 func ours(queue, name string) string { return "tidegate:{" + queue + "}:" + name }
 
@@ -121,7 +124,7 @@ func HeldJobsKey(queue, key string) string { return ours(queue, "held:"+key) }
 
 // HeldIndexKey is the ZSET of the keys that have held jobs: key → unix milliseconds
 // before which nobody need ask for it.
-func HeldIndexKey(queue string) string { return ours(queue, "heldkeys") }
+func HeldIndexKey(queue string) string { return ours(queue, "held_keys") }
 
 // DueKey is the ZSET of the ids in Scheduled and Retry by when they are due, unix
 // milliseconds.
@@ -148,10 +151,10 @@ func BatchKey(queue, batch string) string { return ours(queue, "batch:"+batch) }
 func BatchesKey(queue string) string { return ours(queue, "batches") }
 
 // TombstonesKey counts the ids in the pending list whose jobs are not pending.
-func TombstonesKey(queue string) string { return ours(queue, "ghosts") }
+func TombstonesKey(queue string) string { return ours(queue, "tombstones") }
 
 // ActionsKey is the SET of the ids in hand of which something is asked.
-func ActionsKey(queue string) string { return ours(queue, "marked") }
+func ActionsKey(queue string) string { return ours(queue, "actions") }
 
 // ChildrenKey is the SET of a job's children, as "<queue> <id>".
 func ChildrenKey(queue, id string) string { return ours(queue, "children:"+id) }
@@ -167,7 +170,7 @@ func EventsKey(queue string) string { return ours(queue, "ends") }
 func EventsWantedKey(queue string) string { return ours(queue, "ends:wanted") }
 
 // EventsRelayedKey is the id of the last entry of Ends of which callbacks have been made.
-func EventsRelayedKey(queue string) string { return ours(queue, "ends:told") }
+func EventsRelayedKey(queue string) string { return ours(queue, "ends:relayed") }
 
 // EventsRelayKey is the key that who makes callbacks of Ends holds meanwhile.
 func EventsRelayKey(queue string) string { return ours(queue, "ends:relay") }
@@ -178,6 +181,6 @@ func MinutesKey(destination string, hour int64) string {
 	return ours(Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
 }
 
-// MarksChannel tells workers that something is asked of a job in hand: "<queue> <id>
-// <mark>". All databases of a Redis share it: what is asked stands in the job's hash.
-const MarksChannel = "tidegate:marks"
+// ActionsChannel tells workers which action is requested of a running job: "<queue> <id>
+// <action>". All databases of a Redis share it: the job's hash decides.
+const ActionsChannel = "tidegate:actions"

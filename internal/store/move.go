@@ -24,7 +24,7 @@ import (
 // Parents get to know the job in its new queue before it is read, so that none ends
 // unnoticed, and once more after 3. The job's own children do not notice: they know ids
 // only.
-func moveScript(name string) *Script { return NewScript(source("move") + source(name)) }
+func moveScript(name string) *Script { return script("move", name) }
 
 var (
 	moveReadScript   = moveScript("move_read")

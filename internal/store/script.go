@@ -9,22 +9,23 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-//go:embed lua/*.lua
+//go:embed lua
 var luaFiles embed.FS
 
-// source reads a script of this package.
-func source(name string) string {
-	src, err := luaFiles.ReadFile("lua/" + name + ".lua")
-	if err != nil {
-		panic(err) // embedded at build time: cannot be missing
+// source reads scripts of this package, one behind the other.
+func source(names ...string) string {
+	var out strings.Builder
+	for _, name := range names {
+		src, err := luaFiles.ReadFile("lua/" + name + ".lua")
+		if err != nil {
+			panic(err) // embedded at build time: cannot be missing
+		}
+		out.Write(src)
 	}
-	return string(src)
+	return out.String()
 }
 
-// script makes a Script of a file of this package.
-func script(name string) *Script { return NewScript(source(name)) }
-
-var prelude = source("prelude")
+var prelude = luaTables() + source("prelude")
 
 // Script is a script on the keys of one queue, most of which it derives from the ids that
 // it finds. While the queue's slot moves from one node of a Cluster to another, some of
@@ -32,11 +33,27 @@ var prelude = source("prelude")
 // in the middle, or take what has not arrived for gone. So a key that never exists is
 // among its KEYS, the last one: Redis answers TRYAGAIN instead of beginning, until the
 // slot is on one node. A script that touches KEYS[1] alone needs none of this.
-type Script struct{ s *redis.Script }
+type Script struct {
+	s    *redis.Script
+	name string
+}
 
-// NewScript makes a script of a body that starts with what all scripts share: see
-// lua/prelude.lua.
-func NewScript(body string) *Script { return &Script{redis.NewScript(prelude + body)} }
+var scripts = map[string]string{} // by SHA-1
+
+// script makes a Script of the prelude and files of this package, the last of which names it.
+func script(names ...string) *Script {
+	s := &Script{s: redis.NewScript(prelude + source(names...)), name: names[len(names)-1]}
+	scripts[s.Hash()] = s.name
+	return s
+}
+
+// DoctorScript is one of internal/doctor's scripts, each of which looks for one kind of
+// damage and repairs it.
+func DoctorScript(name string) *Script { return script("doctor/common", "doctor/"+name) }
+
+// ScriptName is the file name of the script with the SHA-1, without extension; "" for one
+// that is not ours.
+func ScriptName(sha string) string { return scripts[sha] }
 
 // Run is redis.Script.Run.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {

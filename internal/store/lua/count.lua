@@ -4,7 +4,8 @@
 -- ARGV[1] queue   ARGV[2] the last id counted before, '' = none
 -- ARGV[3] its score   ARGV[4] how many at most
 -- returns {id, score to go on with ('' = all were counted), state, count, ...}
-local n, known, score = tonumber(ARGV[4]), ARGV[2], tonumber(ARGV[3])
+local batch_key = KEYS[1]
+local known, score, n = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
 -- Whether a is not after b, byte by byte as in a set; <= goes by the server's locale.
 local function not_after(a, b)
@@ -19,13 +20,13 @@ end
 
 local from = 0
 if known ~= '' then
-  local rank = redis.call('ZRANK', KEYS[1], known)
+  local rank = redis.call('ZRANK', batch_key, known)
   from = rank and rank + 1 or 0
   -- It has been deleted: look for where it was.
-  local high = rank and 0 or redis.call('ZCARD', KEYS[1])
+  local high = rank and 0 or redis.call('ZCARD', batch_key)
   while from < high do
     local middle = math.floor((from + high) / 2)
-    local at = redis.call('ZRANGE', KEYS[1], middle, middle, 'WITHSCORES')
+    local at = redis.call('ZRANGE', batch_key, middle, middle, 'WITHSCORES')
     local s = tonumber(at[2])
     if s < score or s == score and not_after(at[1], known) then
       from = middle + 1
@@ -34,7 +35,7 @@ if known ~= '' then
     end
   end
 end
-local ids = redis.call('ZRANGE', KEYS[1], from, from + n - 1, 'WITHSCORES')
+local ids = redis.call('ZRANGE', batch_key, from, from + n - 1, 'WITHSCORES')
 local counts = {}
 for i = 1, #ids, 2 do
   local state = redis.call('HGET', task(ids[i]), 'state')

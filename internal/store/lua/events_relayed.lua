@@ -1,14 +1,16 @@
--- Moves the mark on up to which the ends of a stream have been told: never back, and not
--- where another relay has moved it since.
+-- Records up to which event callbacks have been made: never back, and not where another
+-- relay has recorded a later one.
 --
--- KEYS[1] told   KEYS[2] relay
--- ARGV[1] id of an entry   ARGV[2] id that was read before   ARGV[3] who
--- ARGV[4] ms for which the mark stays
+-- KEYS[1] relayed   KEYS[2] relay
+-- ARGV[1] id of an entry   ARGV[2] id that was read before   ARGV[3] the relay's name
+-- ARGV[4] ms for which the record stays
 -- returns 1, or 0 if it was moved by another
-if (redis.call('GET', KEYS[1]) or '') ~= ARGV[2] or (redis.call('GET', KEYS[2]) or ARGV[3]) ~= ARGV[3] then
+local relayed_key, relay_key = KEYS[1], KEYS[2]
+local to, from, by, keep_ms = ARGV[1], ARGV[2], ARGV[3], ARGV[4]
+if (redis.call('GET', relayed_key) or '') ~= from or (redis.call('GET', relay_key) or by) ~= by then
   return 0
 end
 -- A full Redis takes the rest of a script that began by freeing memory.
-redis.call('DEL', KEYS[1])
-redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[4])
+redis.call('DEL', relayed_key)
+redis.call('SET', relayed_key, to, 'PX', keep_ms)
 return 1

@@ -1,6 +1,6 @@
--- Forgets what nobody is to read any more.
+-- Trims the event stream of a queue, and deletes it when it has no subscribers.
 --
--- KEYS[1] stream   KEYS[2] wanted   KEYS[3] told
+-- KEYS[1] stream   KEYS[2] wanted   KEYS[3] relayed
 -- ARGV[1] how many entries stay at most   ARGV[2] ms that they stay at most
 -- ARGV[3] ms that those stay at most of which callbacks have not been made
 -- ARGV[4] how many of these stay at most
@@ -8,46 +8,48 @@
 -- returns {entries that went (-1: the stream went), those of them of which callbacks had
 --   not been made}. Redis drops up to 10,000 at once, of each kind: where it has, there
 --   may be more
-if redis.call('EXISTS', KEYS[1]) == 0 then
+local stream_key, wanted_key, relayed_key = KEYS[1], KEYS[2], KEYS[3]
+local most, keep_ms, keep_unrelayed_ms, most_unrelayed, at_once = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
+if redis.call('EXISTS', stream_key) == 0 then
   return { 0, 0 }
 end
-local told = redis.call('GET', KEYS[3])
+local relayed = redis.call('GET', relayed_key)
 local clock = redis.call('TIME')
 local now = clock[1] * 1000 + math.floor(clock[2] / 1000)
-local told_ms, told_seq = string.match(told or '', '^(%d+)-(%d+)$')
-told_ms = tonumber(told_ms)
-if not told and redis.call('EXISTS', KEYS[2]) == 0 and #redis.call('XINFO', 'GROUPS', KEYS[1]) == 0 then
-  redis.call('DEL', KEYS[1])
+local relayed_ms, relayed_seq = string.match(relayed or '', '^(%d+)-(%d+)$')
+relayed_ms = tonumber(relayed_ms)
+if not relayed and redis.call('EXISTS', wanted_key) == 0 and #redis.call('XINFO', 'GROUPS', stream_key) == 0 then
+  redis.call('DEL', stream_key)
   return { -1, 0 }
 end
 
 local function drop(by, how, limit)
-  return redis.call('XTRIM', KEYS[1], by, how, limit)
+  return redis.call('XTRIM', stream_key, by, how, limit)
 end
 
 local function id(ms, seq)
   return string.format('%.0f-%.0f', ms, seq)
 end
 
-local most, at_once = tonumber(ARGV[1]), tonumber(ARGV[5])
-local oldest, behind = now - tonumber(ARGV[2]), 0
-if told_ms then
-  oldest = math.min(oldest, told_ms)
-  behind = #redis.call('XRANGE', KEYS[1], '(' .. told, '+', 'COUNT', 1000)
+local most, at_once = tonumber(most), tonumber(at_once)
+local oldest, behind = now - tonumber(keep_ms), 0
+if relayed_ms then
+  oldest = math.min(oldest, relayed_ms)
+  behind = #redis.call('XRANGE', stream_key, '(' .. relayed, '+', 'COUNT', 1000)
 end
 local gone, lost = drop('MINID', '~', id(oldest, 0)), 0
-local oldest_untold = now - tonumber(ARGV[3])
-if behind > 0 and (told_ms < oldest_untold or redis.call('XLEN', KEYS[1]) > tonumber(ARGV[4])) and gone < at_once then
-  -- Those that are told go first, all of them, so that the others can be counted.
-  gone = gone + drop('MINID', '~', told)
+local oldest_unrelayed = now - tonumber(keep_unrelayed_ms)
+if behind > 0 and (relayed_ms < oldest_unrelayed or redis.call('XLEN', stream_key) > tonumber(most_unrelayed)) and gone < at_once then
+  -- The relayed ones go first, all of them, so that the others can be counted.
+  gone = gone + drop('MINID', '~', relayed)
   if gone < at_once then
-    gone = gone + drop('MINID', '=', id(told_ms, tonumber(told_seq) + 1)) -- less than a node
-    lost = drop('MINID', '~', id(oldest_untold, 0)) + drop('MAXLEN', '~', ARGV[4])
+    gone = gone + drop('MINID', '=', id(relayed_ms, tonumber(relayed_seq) + 1)) -- less than a node
+    lost = drop('MINID', '~', id(oldest_unrelayed, 0)) + drop('MAXLEN', '~', most_unrelayed)
     gone = gone + lost
   end
 end
 if behind < math.min(1000, most) then
-  -- The newest ones, which may not have been told, stay.
-  gone = gone + drop('MAXLEN', '~', ARGV[1])
+  -- The newest ones, which may not have been relayed, stay.
+  gone = gone + drop('MAXLEN', '~', most)
 end
 return { gone, lost }

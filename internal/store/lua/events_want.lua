@@ -1,19 +1,21 @@
--- Sees to it that the stream of ends exists, and says that somebody reads it.
+-- Creates the event stream of a queue, if it does not exist, and registers a subscriber.
 --
--- KEYS[1] stream   KEYS[2] wanted   KEYS[3] told
--- ARGV[1] ms for which it is wanted   ARGV[2] ms for which its ends are to be told, from
---   now on unless they are already ('0' = they are not)
+-- KEYS[1] stream   KEYS[2] wanted   KEYS[3] relayed
+-- ARGV[1] ms for which it is wanted   ARGV[2] ms for which callbacks are made of its events,
+--   from now on unless they are already ('0' = they are not)
 -- returns the id of the last entry, or where it is empty one that is before all to come
 -- A Redis that is full takes the rest of a script that began by freeing memory.
-redis.call('DEL', KEYS[2])
-redis.call('SET', KEYS[2], '1', 'PX', ARGV[1])
+local stream_key, wanted_key, relayed_key = KEYS[1], KEYS[2], KEYS[3]
+local wanted_ms, relay_ms = ARGV[1], ARGV[2]
+redis.call('DEL', wanted_key)
+redis.call('SET', wanted_key, '1', 'PX', wanted_ms)
 local last
-if redis.call('EXISTS', KEYS[1]) == 0 then
+if redis.call('EXISTS', stream_key) == 0 then
   -- An entry that is there and gone leaves a stream that is there and empty.
-  last = redis.call('XADD', KEYS[1], '*', 'none', '')
-  redis.call('XDEL', KEYS[1], last)
+  last = redis.call('XADD', stream_key, '*', 'none', '')
+  redis.call('XDEL', stream_key, last)
 else
-  local newest = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)[1]
+  local newest = redis.call('XREVRANGE', stream_key, '+', '-', 'COUNT', 1)[1]
   if newest then
     last = newest[1]
   else
@@ -21,7 +23,7 @@ else
     last = string.format('%.0f-0', clock[1] * 1000 + math.floor(clock[2] / 1000) - 1)
   end
 end
-if ARGV[2] ~= '0' and redis.call('PEXPIRE', KEYS[3], ARGV[2]) == 0 then
-  redis.call('SET', KEYS[3], last, 'PX', ARGV[2])
+if relay_ms ~= '0' and redis.call('PEXPIRE', relayed_key, relay_ms) == 0 then
+  redis.call('SET', relayed_key, last, 'PX', relay_ms)
 end
 return last

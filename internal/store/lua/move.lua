@@ -2,11 +2,11 @@
 -- prelude. See move.go for the steps.
 
 -- A digest of all that a job's record holds, and its fields and values in turn. The field
--- `ghost` is left out: it belongs to the pending list.
+-- `tombstone` is left out: it belongs to the pending list.
 local function snapshot(id, key)
   local fields, parts = redis.call('HGETALL', key), {}
   for i = 1, #fields, 2 do
-    if fields[i] ~= 'ghost' then
+    if fields[i] ~= 'tombstone' then
       parts[#parts + 1] = #fields[i] .. ':' .. fields[i] .. #fields[i + 1] .. ':' .. fields[i + 1]
     end
   end

@@ -27,7 +27,7 @@ while i <= #ARGV do
       redis.call('ZADD', ours .. 'batch:' .. batch, created, id)
       redis.call('ZADD', ours .. 'batches', now_ms, batch)
     end
-    note(key, { { status = status_of(state), event = 'moved', detail = detail, by = by } })
+    append_history(key, { { status = status_of(state), event = 'moved', detail = detail, by = by } })
     out[#out + 1] = 1
   end
 end

@@ -4,7 +4,8 @@
 -- ARGV[1] queue   ARGV[2] bytes of records after which to stop   ARGV[3...] ids
 -- returns per job {digest, field, value, ...}, {} for a job that does not wait; fewer
 --   than ARGV has ids where the records are large
-local most, bytes, out = tonumber(ARGV[2]), 0, {}
+local most = tonumber(ARGV[2])
+local bytes, out = 0, {}
 for i = 3, #ARGV do
   local id = ARGV[i]
   local key = task(id)

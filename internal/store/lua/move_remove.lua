@@ -5,7 +5,8 @@
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2...] per job: id, digest (see move_read.lua)
 -- returns per job: 1 removed, now or before, 0 not
-also_when_full()
+local pending_key = KEYS[1]
+allow_when_full()
 local out = {}
 for i = 2, #ARGV, 2 do
   local id, digest = ARGV[i], ARGV[i + 1]
@@ -14,7 +15,7 @@ for i = 2, #ARGV, 2 do
   local entry = id .. ' ' .. digest
   local removed = redis.call('ZSCORE', ours .. 'moved', entry)
   if not removed and waits[f[1] or ''] and snapshot(id, key) == digest then
-    leave(id, key, f[1])
+    take_out(id, key, f[1])
     leave_batch(id, f[2])
     redis.call('ZREM', ours .. 'expiry', id)
     redis.call('DEL', key, ours .. 'children:' .. id)
@@ -26,13 +27,13 @@ end
 -- No worker may serve this queue any more, and drop ids of jobs that are not pending.
 local n = 0
 while n < 1000 do
-  local id = redis.call('LINDEX', KEYS[1], -1)
+  local id = redis.call('LINDEX', pending_key, -1)
   if not id or redis.call('HGET', task(id), 'state') == 'pending' then
     break
   end
-  redis.call('RPOP', KEYS[1])
-  redis.call('HDEL', task(id), 'ghost')
+  redis.call('RPOP', pending_key)
+  redis.call('HDEL', task(id), 'tombstone')
   n = n + 1
 end
-dropped(n)
+count_tombstones_down(n)
 return out

@@ -6,7 +6,7 @@
 -- ARGV[1] queue   ARGV[2...] per job: id, digest (see move_read.lua), '1' = start it,
 --   '0' = delete it
 -- returns per job: 1 done, 0 another call has done it
-also_when_full()
+allow_when_full()
 
 local function start(id, key, state, f)
   if f.expires_at then

@@ -1,33 +1,34 @@
--- Tells children of this queue how a parent has ended: completed releases those
--- that wait for no other, anything else cancels them. Telling it twice changes
+-- Releases or cancels the children, in this queue, of a parent that has finished: completed
+-- releases those that wait for no other, anything else cancels them. A second call changes
 -- nothing.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] parent   ARGV[3] its state   ARGV[4] reason of a cancel
 -- ARGV[5...] children
 -- returns how many were released or cancelled
-also_when_full()
+local parent, parent_state, why = ARGV[2], ARGV[3], ARGV[4]
+allow_when_full()
 local changed = 0
 for i = 5, #ARGV do
   local id = ARGV[i]
   local key = task(id)
-  local f = redis.call('HMGET', key, 'state', 'resume', 'after:' .. ARGV[2], 'waits')
+  local f = redis.call('HMGET', key, 'state', 'resume', 'after:' .. parent, 'waits')
   local state = f[1]
   if state and f[3] == '1' then
     local is_waiting = state == 'waiting' or (state == 'paused' and f[2] == 'waiting')
-    if ARGV[3] == 'completed' then
-      redis.call('HSET', key, 'after:' .. ARGV[2], '0')
+    if parent_state == 'completed' then
+      redis.call('HSET', key, 'after:' .. parent, '0')
       local left = redis.call('HINCRBY', key, 'waits', -1)
       if left <= 0 and state == 'waiting' then
-        leave(id, key, state)
+        take_out(id, key, state)
         to_due(id, key)
-        note(key, { { status = 'pending', event = 'released', detail = 'all parents completed' } })
+        append_history(key, { { status = 'pending', event = 'released', detail = 'all parents completed' } })
         changed = changed + 1
       end
     elseif is_waiting then
-      leave(id, key, state)
-      finish(id, key, 'cancelled', ARGV[4])
-      note(key, { { status = 'cancelled', event = 'cancelled', detail = ARGV[4] } })
+      take_out(id, key, state)
+      finish(id, key, 'cancelled', why)
+      append_history(key, { { status = 'cancelled', event = 'cancelled', detail = why } })
       changed = changed + 1
     end
   end

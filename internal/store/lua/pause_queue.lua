@@ -1,8 +1,10 @@
--- Pauses a queue, also where Redis is full: people need it then.
+-- Pauses a queue, also where Redis is full: operators need it then.
 --
 -- KEYS[1] paused
--- ARGV[1] queue   ARGV[2] who   ARGV[3] why ('' = nothing to say)
+-- ARGV[1] queue   ARGV[2] the operator   ARGV[3] why ('' = nothing to say)
 -- returns 1, or 0 if it was paused already
-also_when_full()
-local pause = cjson.encode({ since = now, by = ARGV[2], reason = ARGV[3] })
-return redis.call('SET', KEYS[1], pause, 'NX') and 1 or 0
+local paused_key = KEYS[1]
+local by, why = ARGV[2], ARGV[3]
+allow_when_full()
+local pause = cjson.encode({ since = now, by = by, reason = why })
+return redis.call('SET', paused_key, pause, 'NX') and 1 or 0

@@ -1,12 +1,13 @@
--- Stands in front of every script that changes jobs: where a job can be, and how
--- it moves from one place to another. ARGV[1] of each is the queue; all keys of a
--- queue share its slot, so the ones that are not in KEYS are derived from it.
+-- Stands in front of every script that changes jobs, behind the tables of states.go: where
+-- a job can be, and how it moves from one place to another. ARGV[1] of each is the queue;
+-- all keys of a queue share its slot, so the ones that are not in KEYS are derived from it.
 --
--- A job that leaves the pending list stays in it as a ghost, because removing
--- from the middle of a list of a million takes 18 ms: its hash says that it is no
--- longer pending, dequeue.lua drops the id, and `ghosts` counts them.
+-- A job that leaves the pending list leaves a tombstone in it, because removing from the
+-- middle of a list of a million takes 18 ms: its hash has the field tombstone, fetch.lua
+-- drops the id, and the key tombstones counts them.
 local queue = ARGV[1]
-local asynq, ours = 'asynq:{' .. queue .. '}:', 'tidegate:{' .. queue .. '}:'
+local namespace = string.match(queue, '^[^:]*')
+local asynq, ours = 'asynq:{' .. queue .. '}:', namespace .. ':{' .. queue .. '}:'
 
 local function int(n)
   return string.format('%.0f', n)
@@ -21,15 +22,15 @@ local function task(id)
 end
 
 -- Whether a message is of a task of another type, which another program has put into a
--- queue of ours. A message begins with its type: see record.TaskType. Garbage is not one.
+-- queue of ours. A message begins with its type: see store.TaskType. Garbage is not one.
 local function foreign(msg)
   return string.sub(msg, 1, 1) == '\10' and string.sub(msg, 1, 18) ~= '\10\16tidegate:publish'
 end
 
 -- A Redis that is full refuses a script's first write unless it frees memory, and
--- lets the script finish otherwise. Scripts that people call for help, and those that
--- let jobs flow on, begin with a write that it takes.
-local function also_when_full()
+-- lets the script finish otherwise. Scripts that operators need then, and those that let
+-- jobs flow on, begin with a write that it takes.
+local function allow_when_full()
   redis.call('DEL', ours .. 'none')
 end
 
@@ -39,7 +40,7 @@ local function lease_end(ms)
 end
 
 -- Texts in the history are short: it is read and written as a whole.
-local function short(text)
+local function shorten(text)
   if not text or #text <= 300 then
     return text
   end
@@ -47,17 +48,17 @@ local function short(text)
 end
 
 -- Appends to the history: entries of {status, event, by, at}, and detail (a text) or
--- delay, count and reason, which record.Version puts into words. The first
+-- delay, count and reason, which store.Version puts into words. The first
 -- version, "created", is not stored but read from the message; of the others the
 -- last 99 are kept.
-local function note(key, entries)
+local function append_history(key, entries)
   local f = redis.call('HMGET', key, 'history', 'versions')
   local history, version = f[1], tonumber(f[2]) or 1
   for _, e in ipairs(entries) do
     version = version + 1
     local line = cjson.encode({ version = version, at = tonumber(e.at) or now, status = e.status,
-      event = e.event, detail = short(e.detail), by = e.by,
-      delay = e.delay, count = e.count, reason = short(e.reason) })
+      event = e.event, detail = shorten(e.detail), by = e.by,
+      delay = e.delay, count = e.count, reason = shorten(e.reason) })
     history = history and history .. '\n' .. line or line
     if version > 100 then
       history = string.sub(history, string.find(history, '\n', 1, true) + 1)
@@ -66,78 +67,73 @@ local function note(key, entries)
   redis.call('HSET', key, 'history', history, 'versions', version)
 end
 
--- What the state of a hash is called by people.
-local statuses = { active = 'running', scheduled = 'pending', held = 'pending', retry = 'retry_pending' }
+-- The job's status, as users see it.
 local function status_of(state)
   return statuses[state] or state
 end
 
--- States in which a job waits, and can expire, be paused or cancelled.
-local waits = { pending = true, scheduled = true, retry = true, waiting = true, paused = true, held = true }
-
 -- Jobs whose key lets nothing through are held: out of the way of the others, in the
 -- order in which they came to the head of the queue. That is their place: unix
--- microseconds. `heldkeys` has the keys of which jobs are held, and until when it is
--- no use to ask for them.
+-- microseconds. `held_keys` has the keys that hold jobs, with the time from which a worker
+-- may ask for each again, unix ms.
 local function held_of(name)
   return ours .. 'held:' .. name
 end
 
--- Holds a job of the key called name. Whoever calls this sees to `heldkeys`.
+-- Holds a job of the key called name. The caller maintains `held_keys`.
 local function hold(id, key, name, place)
   redis.call('ZADD', ours .. 'held', string.format('%.3f', place / 1000), id)
   redis.call('ZADD', held_of(name), int(place), id)
   redis.call('HSET', key, 'state', 'held')
 end
 
--- A key of which no jobs are held any more is like any other.
-local function drop_key(name)
+-- Takes a key out of `held_keys` if it holds no more jobs.
+local function forget_key_if_empty(name)
   if redis.call('EXISTS', held_of(name)) == 0 then
-    redis.call('ZREM', ours .. 'heldkeys', name)
+    redis.call('ZREM', ours .. 'held_keys', name)
   end
 end
 
--- The held keys that are due, up to 10 of them, after the ms until the first of the
--- others is ('' = there are no others). The key called served, if any, comes after the
--- others that are due.
-local function due_keys(served)
+-- Lists the held keys that are due, up to 10, after the ms until the first of the others is
+-- ('' = there are no others). The key called served, if any, comes last of those due.
+local function due_held_keys(served)
   local exactly = string.format('%.3f', clock[1] * 1000 + clock[2] / 1000)
   if served then
-    redis.call('ZADD', ours .. 'heldkeys', 'XX', 'GT', exactly, served)
+    redis.call('ZADD', ours .. 'held_keys', 'XX', 'GT', exactly, served)
   end
-  local due = redis.call('ZRANGEBYSCORE', ours .. 'heldkeys', '-inf', exactly, 'LIMIT', 0, 10)
-  local later = redis.call('ZRANGEBYSCORE', ours .. 'heldkeys', '(' .. exactly, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
+  local due = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '-inf', exactly, 'LIMIT', 0, 10)
+  local later = redis.call('ZRANGEBYSCORE', ours .. 'held_keys', '(' .. exactly, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)
   return { later[2] and int(math.ceil(tonumber(later[2]) - now)) or '', unpack(due) }
 end
 
 -- Jobs in the states scheduled and retry wait for an instant. asynq's sets of that name
 -- hold whole seconds, rounded up, because asynq's tools read nothing else; `due` holds
--- the exact instants of both, in unix ms, and is what forward.lua goes by. A scheduled
--- job that a breaker deferred is, besides, in a set of that breaker, from which it is
--- released when the breaker closes: the key of that set follows from the job's reason.
+-- the exact instants of both, in unix ms, and is what forward.lua reads. A scheduled job
+-- that a breaker deferred is also in a set of that breaker, whose key follows from the
+-- job's reason: it is released from there when the breaker closes.
 local function deferred_of(reason)
   local breaker = string.match(reason or '', '^breaker_open (.+)$')
   return breaker and ours .. 'deferred:' .. breaker
 end
 
 -- Makes held keys due that are not, the latest first. Returns how many, a thousand at most.
-local function all_due()
-  local latest, n = redis.call('ZREVRANGE', ours .. 'heldkeys', 0, 999, 'WITHSCORES'), 0
+local function make_held_keys_due()
+  local latest, n = redis.call('ZREVRANGE', ours .. 'held_keys', 0, 999, 'WITHSCORES'), 0
   for i = 1, #latest, 2 do
     if tonumber(latest[i + 1]) <= now then
       break
     end
-    redis.call('ZADD', ours .. 'heldkeys', 'XX', now_ms, latest[i])
+    redis.call('ZADD', ours .. 'held_keys', 'XX', now_ms, latest[i])
     n = n + 1
   end
   return n
 end
 
--- Takes a job out of where it is by its state.
-local function leave(id, key, state)
+-- Takes a job out of the place of its state.
+local function take_out(id, key, state)
   if state == 'pending' then
-    redis.call('HSET', key, 'ghost', '1')
-    redis.call('INCR', ours .. 'ghosts')
+    redis.call('HSET', key, 'tombstone', '1')
+    redis.call('INCR', ours .. 'tombstones')
   elseif state == 'scheduled' or state == 'retry' then
     redis.call('ZREM', asynq .. state, id)
     redis.call('ZREM', ours .. 'due', id)
@@ -151,37 +147,37 @@ local function leave(id, key, state)
     local name = redis.call('HGET', key, 'key') or ''
     redis.call('ZREM', ours .. 'held', id)
     redis.call('ZREM', held_of(name), id)
-    drop_key(name)
+    forget_key_if_empty(name)
   elseif state ~= 'active' then
     redis.call('ZREM', ours .. state, id)
   end
 end
 
--- Counts ids down that were dropped from the pending list.
-local function dropped(n)
-  if n > 0 and (redis.call('LLEN', asynq .. 'pending') == 0 or redis.call('DECRBY', ours .. 'ghosts', n) <= 0) then
-    redis.call('DEL', ours .. 'ghosts')
+-- Subtracts n ids that were dropped from the pending list.
+local function count_tombstones_down(n)
+  if n > 0 and (redis.call('LLEN', asynq .. 'pending') == 0 or redis.call('DECRBY', ours .. 'tombstones', n) <= 0) then
+    redis.call('DEL', ours .. 'tombstones')
   end
 end
 
--- Puts a job at the back of the queue, or lets it live again where its ghost is.
+-- Puts a job at the back of the queue, or back in the place of its tombstone.
 local function to_pending(id, key)
-  if redis.call('HDEL', key, 'ghost') == 1 then
-    dropped(1)
+  if redis.call('HDEL', key, 'tombstone') == 1 then
+    count_tombstones_down(1)
   else
     redis.call('LPUSH', asynq .. 'pending', id)
   end
   redis.call('HSET', key, 'state', 'pending', 'pending_since', clock[1] .. string.format('%06d', tonumber(clock[2])) .. '000')
 end
 
--- Puts a job back that was in hand and has not run: it is the next to run, or, while
--- jobs of its key are held, the next of these.
+-- Puts a job back that was fetched and has not run: it is the next to run, or, while jobs
+-- of its key are held, the next of these.
 local function to_front(id, key)
   local f = redis.call('HMGET', key, 'key', 'run', 'place', 'started_at')
-  if f[1] and redis.call('ZSCORE', ours .. 'heldkeys', f[1]) then
+  if f[1] and redis.call('ZSCORE', ours .. 'held_keys', f[1]) then
     local run, place = string.match(f[3] or '', '^(%S*) (%d+)$')
     if run ~= (f[2] or '') then
-      -- It came from the pending list, at the time at which it was taken.
+      -- It came from the pending list: its place is the time of the fetch.
       place = (tonumber(f[4] or '') or 0) * 1000
     end
     hold(id, key, f[1], tonumber(place))
@@ -203,8 +199,8 @@ local function to_timed(id, key, state, at, reason)
   redis.call('HSET', key, 'state', state)
 end
 
--- Puts a job to where it was paused or was to wait for its parents: back to
--- pending or to scheduled by its own time.
+-- Puts a job that was paused, or has waited for its parents, to pending or, before its own
+-- time, to scheduled.
 local function to_due(id, key)
   local at = tonumber(redis.call('HGET', key, 'available_at') or '')
   if at and at > now then
@@ -214,16 +210,16 @@ local function to_due(id, key)
   end
 end
 
--- Puts a job aside: 'paused' or 'waiting'.
+-- Parks a job: 'paused' or 'waiting'.
 local function park(id, key, state)
   redis.call('ZADD', ours .. state, now_ms, id)
   redis.call('HSET', key, 'state', state)
 end
 
--- Appends the end of a job to the stream of ends, where somebody wants to hear of ends:
--- only then does the stream exist. What is empty is left out.
-local stream -- false: nobody
-local function publish_end(id, key, status)
+-- Appends a completion event to the event stream, which exists only while it has
+-- subscribers. Empty values are left out.
+local stream -- false: it does not exist
+local function publish_event(id, key, status)
   if stream == nil then
     stream = redis.call('EXISTS', ours .. 'ends') == 1
   end
@@ -237,66 +233,65 @@ local function publish_end(id, key, status)
     local value = values[i]
     if value and value ~= '' then
       entry[#entry + 1] = name
-      entry[#entry + 1] = short(value)
+      entry[#entry + 1] = shorten(value)
     end
   end
   redis.call('XADD', ours .. 'ends', '*', unpack(entry))
 end
 
--- Ends a job other than completed: 'failed', 'cancelled' or 'expired'. Its
--- children are told from the outbox.
+-- Finishes a job other than completed: 'failed', 'cancelled' or 'expired'. The outbox
+-- releases or cancels its children.
 local function finish(id, key, state, problem)
   redis.call('ZADD', ours .. state, now_ms, id)
   redis.call('ZREM', ours .. 'expiry', id)
   redis.call('HSET', key, 'state', state, 'ended_at', now_ms)
-  redis.call('HDEL', key, 'mark', 'mark_by', 'mark_reason', 'resume')
+  redis.call('HDEL', key, 'action', 'action_by', 'action_reason', 'resume')
   if problem and problem ~= '' then
     redis.call('HSET', key, 'last_error', problem)
   end
   if redis.call('HEXISTS', key, 'children') == 1 then
     redis.call('ZADD', ours .. 'outbox', now_ms, id)
   end
-  publish_end(id, key, state)
+  publish_event(id, key, state)
 end
 
--- Ends a job whose time is over; it must have left where it was.
+-- Expires a job, which must have been taken out of its place before.
 local function expire(id, key, state, detail, by)
   finish(id, key, 'expired', '')
-  note(key, { { status = 'expired', event = 'expired', detail = detail or ('while ' .. status_of(state)), by = by } })
+  append_history(key, { { status = 'expired', event = 'expired', detail = detail or ('while ' .. status_of(state)), by = by } })
 end
 
--- Carries out what was asked of a job while it ran, now that it does not any more
--- and would go back to target. Returns the new state, or nil without a mark.
-local function honour(id, key, mark, target)
-  if mark == 'cancel' then
-    local why = redis.call('HMGET', key, 'mark_by', 'mark_reason')
+-- Applies an action that was requested while the job ran and that it would otherwise
+-- leave for target. Returns the new state, or nil if none was requested.
+local function apply_action(id, key, action, target)
+  if action == 'cancel' then
+    local why = redis.call('HMGET', key, 'action_by', 'action_reason')
     finish(id, key, 'cancelled', why[2] or 'cancelled')
-    note(key, { { status = 'cancelled', event = 'cancelled', detail = why[2] or '', by = why[1] or nil } })
+    append_history(key, { { status = 'cancelled', event = 'cancelled', detail = why[2] or '', by = why[1] or nil } })
     return 'cancelled'
-  elseif mark == 'pause' then
-    local why = redis.call('HMGET', key, 'mark_by', 'mark_reason')
+  elseif action == 'pause' then
+    local why = redis.call('HMGET', key, 'action_by', 'action_reason')
     park(id, key, 'paused')
     redis.call('HSET', key, 'resume', target)
-    redis.call('HDEL', key, 'mark')
-    note(key, { { status = 'paused', event = 'paused', detail = why[2] or '', by = why[1] or nil } })
+    redis.call('HDEL', key, 'action')
+    append_history(key, { { status = 'paused', event = 'paused', detail = why[2] or '', by = why[1] or nil } })
     return 'paused'
   end
 end
 
--- Takes a crash back: the worker that had the job in hand was taken for dead, and is
--- not.
-local function survived(key)
+-- Takes a crash back: the worker that had the job was taken for dead, and is not.
+local function take_crash_back(key)
   if redis.call('HDEL', key, 'crash_run') == 1 then
     redis.call('HINCRBY', key, 'crashes', -1)
   end
 end
 
--- Lets a job wait again that was in hand and has not been started: it can expire once
--- more, and what was asked of it meanwhile is done. Returns the new state then.
-local function out_of_hand(id, key, expires, mark)
-  if expires then
-    redis.call('ZADD', ours .. 'expiry', expires, id)
+-- Prepares a job that was fetched and not started to wait again: it can expire, and an
+-- action that was requested meanwhile is applied. Returns the new state then.
+local function return_unstarted(id, key, expires_at, action)
+  if expires_at then
+    redis.call('ZADD', ours .. 'expiry', expires_at, id)
   end
-  redis.call('SREM', ours .. 'marked', id)
-  return mark and honour(id, key, mark, 'pending')
+  redis.call('SREM', ours .. 'actions', id)
+  return action and apply_action(id, key, action, 'pending')
 end

@@ -1,20 +1,21 @@
--- Deletes jobs of one queue whose retention has ended, with all that belongs to
--- them, up to ARGV[3] of them.
+-- Deletes jobs of one queue whose retention has ended, with all that belongs to them.
 --
--- KEYS[1] the set of ended jobs
+-- KEYS[1] the set of finished jobs
 -- ARGV[1] queue   ARGV[2] highest score to delete: 'now' for the present in unix
 --   seconds, else how many ms ago   ARGV[3] how many at most
 -- returns how many were looked at
 --
--- A parent whose children do not know of its end yet is kept for another minute.
+-- A parent whose children are not released yet is kept for another minute.
+local ended_key = KEYS[1]
+local before, max = ARGV[2], ARGV[3]
 local highest = clock[1]
-if ARGV[2] ~= 'now' then
-  highest = int(now - tonumber(ARGV[2]))
+if before ~= 'now' then
+  highest = int(now - tonumber(before))
 end
-local minute = ARGV[2] == 'now' and 60 or 60000
-local ids = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', highest, 'LIMIT', 0, ARGV[3])
+local minute = before == 'now' and 60 or 60000
+local ids = redis.call('ZRANGEBYSCORE', ended_key, '-inf', highest, 'LIMIT', 0, max)
 if #ids > 0 then
-  redis.call('ZREM', KEYS[1], unpack(ids))
+  redis.call('ZREM', ended_key, unpack(ids))
 end
 local function delete(id, key, f)
   if f[1] then
@@ -32,7 +33,7 @@ for _, id in ipairs(ids) do
   local key = task(id)
   local f = redis.call('HMGET', key, 'batch', 'expires_at', 'children')
   if f[3] and redis.call('EXISTS', ours .. 'children:' .. id) == 1 then
-    redis.call('ZADD', KEYS[1], int(tonumber(highest) + minute), id)
+    redis.call('ZADD', ended_key, int(tonumber(highest) + minute), id)
   else
     delete(id, key, f)
   end

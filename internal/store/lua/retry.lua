@@ -1,50 +1,31 @@
--- Runs failed and cancelled jobs of one queue again, with their counters at 0. One
--- that still has parents to wait for goes back to waiting, and one that had not been
--- started goes back to the time that it was enqueued for.
---
--- KEYS[1] pending
--- ARGV[1] queue   ARGV[2] who   ARGV[3] why ('' = nothing to say)
--- ARGV[4] states in which to act, as ',failed,' ('' = all)
--- ARGV[5...] ids
--- returns per job: what happened, its state before; see cancel.lua. 4 is done, and
---   its parents must be asked again; 5 is nothing: its expiry has passed
-also_when_full()
-local out = {}
-for i = 5, #ARGV do
-  local id = ARGV[i]
-  local key = task(id)
-  local f = redis.call('HMGET', key, 'state', 'expires_at', 'waits', 'attempt', 'reschedules')
-  local state, verdict = f[1], 0
-  if not state then
-    state = '-'
-  elseif ARGV[4] ~= '' and not string.find(ARGV[4], ',' .. state .. ',', 1, true) then
-    verdict = 3
-  elseif (state == 'failed' or state == 'cancelled') and f[2] and tonumber(f[2]) <= now then
-    verdict = 5
-  elseif state == 'failed' or state == 'cancelled' then
-    leave(id, key, state)
-    if f[4] or f[5] then
-      -- What it was put off until is over; the time it was enqueued for is not.
-      redis.call('HDEL', key, 'available_at')
-    end
-    redis.call('HDEL', key, 'attempt', 'reschedules', 'unreachable', 'crashes', 'crash_run', 'reason',
-      'last_error', 'ended_at', 'mark', 'mark_by', 'mark_reason')
-    local status = 'pending'
-    if (tonumber(f[3]) or 0) > 0 then
-      park(id, key, 'waiting')
-      status = 'waiting'
-      verdict = 4
-    else
-      to_due(id, key)
-      verdict = 1
-    end
-    if f[2] then
-      redis.call('ZADD', ours .. 'expiry', f[2], id)
-    end
-    redis.call('ZREM', ours .. 'outbox', id)
-    note(key, { { status = status, event = 'retried', detail = ARGV[3], by = ARGV[2] } })
+-- Runs failed and cancelled jobs again, with their counters at 0. One that still has
+-- parents to wait for goes back to waiting (ORPHAN: its parents must be asked again), and
+-- one that had not been started goes back to the time that it was enqueued for. TOO_LATE:
+-- its expiry has passed. See actions.lua.
+return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function(id, key, state, f)
+  local expires_at, parents, attempt, reschedules = f[2], f[3], f[4], f[5]
+  if state ~= 'failed' and state ~= 'cancelled' then
+    return REFUSED
+  elseif expires_at and tonumber(expires_at) <= now then
+    return TOO_LATE
   end
-  out[#out + 1] = verdict
-  out[#out + 1] = state
-end
-return out
+  take_out(id, key, state)
+  if attempt or reschedules then
+    -- What it was deferred until is over; the time it was enqueued for is not.
+    redis.call('HDEL', key, 'available_at')
+  end
+  redis.call('HDEL', key, 'attempt', 'reschedules', 'unreachable', 'crashes', 'crash_run', 'reason',
+    'last_error', 'ended_at', 'action', 'action_by', 'action_reason')
+  local orphan = (tonumber(parents) or 0) > 0
+  if orphan then
+    park(id, key, 'waiting')
+  else
+    to_due(id, key)
+  end
+  if expires_at then
+    redis.call('ZADD', ours .. 'expiry', expires_at, id)
+  end
+  redis.call('ZREM', ours .. 'outbox', id)
+  append_history(key, { { status = orphan and 'waiting' or 'pending', event = 'retried', detail = why, by = by } })
+  return orphan and ORPHAN or DONE
+end)

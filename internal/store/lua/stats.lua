@@ -2,14 +2,16 @@
 -- the pending list. It reads only.
 --
 -- KEYS[1] pending
--- ARGV[1] queue   ARGV[2] how many ids to pass over at the head of the list
+-- ARGV[1] queue   ARGV[2] how many ids to skip at the head of the list
 -- ARGV[3] ms within which a job has failed recently
 -- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
 --   paused, waiting, held, pending_since of the oldest in ns ('' = none), the operator's
 --   pause of the queue ('' = none), jobs that failed recently}
-local pending = redis.call('LLEN', KEYS[1])
-local ghosts = tonumber(redis.call('GET', ours .. 'ghosts') or 0)
-local out = { math.max(0, pending - ghosts) }
+local pending_key = KEYS[1]
+local skip, recent_ms = ARGV[2], ARGV[3]
+local pending = redis.call('LLEN', pending_key)
+local tombstones = tonumber(redis.call('GET', ours .. 'tombstones') or 0)
+local out = { math.max(0, pending - tombstones) }
 out[2] = redis.call('ZCARD', asynq .. 'scheduled')
 out[3] = redis.call('LLEN', asynq .. 'active')
 out[4] = redis.call('ZCARD', asynq .. 'retry')
@@ -18,10 +20,10 @@ for i, name in ipairs({ 'failed', 'cancelled', 'expired', 'paused', 'waiting', '
   out[5 + i] = redis.call('ZCARD', ours .. name)
 end
 out[12] = ''
--- The list's right end is the head. Ghosts can be many there, where nothing fetches.
-local from, last = tonumber(ARGV[2]), tonumber(ARGV[2]) + 1000
+-- The list's right end is the head. Tombstones can be many there, where no worker fetches.
+local from, last = tonumber(skip), tonumber(skip) + 1000
 while out[1] > 0 and out[12] == '' and from < last and from < pending do
-  local ids = redis.call('LRANGE', KEYS[1], -from - 50, -from - 1)
+  local ids = redis.call('LRANGE', pending_key, -from - 50, -from - 1)
   for i = #ids, 1, -1 do
     local f = redis.call('HMGET', task(ids[i]), 'state', 'pending_since')
     if f[1] == 'pending' and f[2] then
@@ -32,5 +34,5 @@ while out[1] > 0 and out[12] == '' and from < last and from < pending do
   from = from + 50
 end
 out[13] = redis.call('GET', asynq .. 'paused') or ''
-out[14] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(ARGV[3])), '+inf')
+out[14] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(recent_ms)), '+inf')
 return out

@@ -1,14 +1,14 @@
--- Ends the jobs of one queue as expired whose time is over and that wait, up to
--- ARGV[2] of them. A running one is passed over: when it comes back, its expiry is
--- looked at again.
+-- Expires waiting jobs of one queue whose time is over. A running one is passed over: its
+-- expiry counts again when it waits again.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] how many at most
 -- ARGV[3...] ids: only these are looked at, if any are given
 -- returns {how many were looked at, how many expired}
+local max = ARGV[2]
 local ids, expired = { unpack(ARGV, 3) }, 0
 if #ids == 0 then
-  ids = redis.call('ZRANGEBYSCORE', ours .. 'expiry', '-inf', now_ms, 'LIMIT', 0, ARGV[2])
+  ids = redis.call('ZRANGEBYSCORE', ours .. 'expiry', '-inf', now_ms, 'LIMIT', 0, max)
 end
 if #ids > 0 then
   redis.call('ZREM', ours .. 'expiry', unpack(ids))
@@ -21,7 +21,7 @@ for _, id in ipairs(ids) do
     if at > now then
       redis.call('ZADD', ours .. 'expiry', f[2], id)
     else
-      leave(id, key, state)
+      take_out(id, key, state)
       expire(id, key, state)
       expired = expired + 1
     end

@@ -1,0 +1,44 @@
+// Package asynqx makes asynq's Server run on internal/engine.
+//
+// asynq's broker is internal and cannot be replaced. But a Server takes any
+// redis.UniversalClient, and speaks to Redis through a fixed set of Lua scripts, by their
+// SHA-1. [Client] is such a client: it passes on what asynq sends, and answers these
+// scripts itself, by a verb of the engine or of internal/store. The caller's own client is
+// left alone.
+//
+//	asynq's script                  verb                 why it is replaced
+//	dequeueCmd                      Engine.Next          fetches many jobs at once, waits at
+//	                                                     the gate, holds jobs of closed keys;
+//	                                                     asynq's takes one from an open queue,
+//	                                                     and polls
+//	doneCmd, markAsCompleteCmd      Engine.Acknowledge   shares a round trip among jobs and with
+//	                                                     the next fetch, releases children, and
+//	                                                     is repeated: asynq tries once, and runs
+//	                                                     the job again
+//	retryCmd, archiveCmd            Engine.Acknowledge   applies the outcome of the handler:
+//	                                                     asynq knows neither reschedules, nor
+//	                                                     cancels, nor milliseconds, and its
+//	                                                     archive drops all but 10,000 jobs
+//	retryCmd of the recoverer       Engine.Recover       counts crashes, spreads what comes back
+//	requeueCmd                      Engine.Requeue       keeps the order, and the place of a held
+//	                                                     job
+//	forwardCmd                      Engine.Maintain      goes by milliseconds and Redis's clock;
+//	                                                     also looks for cancels, expired jobs
+//	                                                     and finished parents
+//	listLeaseExpiredCmd             Engine.Lapsed        goes by Redis's clock
+//	deleteExpiredCompletedTasksCmd  Engine.Purge         more belongs to a job than its hash
+//	writeServerStateCmd             passed on            its result is a heartbeat
+//	clearServerStateCmd             passed on
+//	reclaimStateAggregationSetsCmd  passed on            groups are not used
+//
+// Besides scripts, ZADD XX, asynq's extension of leases by the worker's clock, is answered
+// and not sent (Engine.ExtendLeases does it), and the subscription to cancelled tasks gets
+// a connection pool of its own.
+//
+// A handler says what becomes of a job by Delivery.Decide, and returns nil to asynq or
+// [ErrNotCompleted]; asynq then sends its done or its retry script, which applies the
+// decided outcome.
+//
+// A contract test holds the SHA-1, KEYS and ARGV of each of these scripts against asynq's
+// source; a script that is not known stops the Server, and [CheckVersion] another version.
+package asynqx

@@ -1,0 +1,266 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"runtime"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// completion is one job's way to completed.
+type completion struct {
+	queue, id string
+	delivery  *Delivery // nil if it is not in flight
+	response  *store.Response
+	done      chan error
+	result    store.Completed
+}
+
+// committer lets completions that come while a call is under way share the
+// next one.
+type committer struct {
+	flush func([]*completion)
+
+	mu      sync.Mutex
+	waiting []*completion
+	busy    bool
+}
+
+// maxCompletions bounds one call, so that it stays short for Redis.
+const maxCompletions = 100
+
+func (k *committer) do(a *completion) error {
+	a.done = make(chan error, 1)
+	k.mu.Lock()
+	k.waiting = append(k.waiting, a)
+	if !k.busy {
+		k.busy = true
+		go k.run()
+	}
+	k.mu.Unlock()
+	return <-a.done
+}
+
+func (k *committer) run() {
+	for {
+		// Jobs that were fetched together often end together: let the others
+		// that are ready to run come along.
+		runtime.Gosched()
+		k.mu.Lock()
+		n := min(len(k.waiting), maxCompletions)
+		if n == 0 {
+			k.busy = false
+			k.mu.Unlock()
+			return
+		}
+		batch := k.waiting[:n:n]
+		k.waiting = k.waiting[n:]
+		k.mu.Unlock()
+		k.flush(batch)
+	}
+}
+
+// Acknowledge applies the outcome that was decided for a job in flight; false without one.
+// It repeats the call until it succeeds or ctx ends: what was not applied by then stays in
+// flight, for Maintain. An error would be the same at each repetition.
+func (e *Engine) Acknowledge(ctx context.Context, id string) (decided bool, err error) {
+	d := e.flight.get(id)
+	if d == nil || d.decided() == nil {
+		return false, nil
+	}
+	return true, e.apply(ctx, d)
+}
+
+// Complete completes a job for which no outcome was decided here.
+func (e *Engine) Complete(ctx context.Context, queue, id string) error {
+	if d := e.flight.get(id); d != nil {
+		defer e.flight.remove(d)
+	}
+	return e.recordCompletion(ctx, &completion{queue: queue, id: id})
+}
+
+// Fail fails a job for which no outcome was decided here, if it is in flight.
+func (e *Engine) Fail(ctx context.Context, queue, id, problem string) error {
+	_, err := e.applyUndecided(ctx, queue, id, "", store.Outcome{Kind: store.KindFail, Error: problem})
+	return err
+}
+
+// Requeue puts a job back whose handler has not returned: to the head of its queue, without
+// counting the run.
+func (e *Engine) Requeue(ctx context.Context, queue, id string) error {
+	run := ""
+	if d := e.flight.get(id); d != nil {
+		defer e.flight.remove(d)
+		run = d.run
+	}
+	_, err := e.applyUndecided(ctx, queue, id, run, store.Outcome{Kind: store.KindRequeue})
+	return err
+}
+
+// applyUndecided applies an outcome, repeatedly until it succeeds or ctx ends.
+func (e *Engine) applyUndecided(ctx context.Context, queue, id, run string, o store.Outcome) (a store.Applied, err error) {
+	err = e.repeat(ctx, func() (err error) {
+		a, err = e.applyOutcome(ctx, queue, id, run, o)
+		return err
+	})
+	return a, err
+}
+
+// recordCompletion repeats the call until it succeeds or ctx ends.
+func (e *Engine) recordCompletion(ctx context.Context, a *completion) error {
+	err := e.repeat(ctx, func() error { return a.delivery.tried(e.acks.do(a)) })
+	if err == nil && a.result == store.CompletedParent {
+		e.releaseChildren(a.queue)
+	}
+	return err
+}
+
+// apply applies the decided outcome of a job in flight, and then lets go of it. What could
+// not be applied until ctx ends stays in flight, for applyReturned; only an error that would
+// be the same at each repetition is returned.
+func (e *Engine) apply(ctx context.Context, d *Delivery) error {
+	if !d.beginAck() {
+		return nil
+	}
+	defer d.endAck()
+	o, s := d.decided(), store.Applied{}
+	var err error
+	if o.Kind == store.KindComplete {
+		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response}
+		if err = e.recordCompletion(ctx, a); err == nil && a.result != store.CompletedGone {
+			s.Kind = store.KindComplete
+		}
+	} else {
+		err = e.repeat(ctx, func() (err error) {
+			s, err = e.applyOutcome(ctx, d.Queue, d.ID, d.run, *o)
+			return d.tried(err)
+		})
+	}
+	if err != nil && !final(err) {
+		return nil
+	}
+	if d.applied != nil {
+		d.applied(s)
+	}
+	e.flight.remove(d)
+	return err
+}
+
+// flushCompletions sends completions that share a queue in one call each, and
+// with them, in the same round trip, fetches as many jobs as become free. It does so
+// only where Redis has taken the last ones: if it does not know the script, refuses it,
+// or completed the same jobs before, no slot becomes free for what it hands out.
+func (e *Engine) flushCompletions(batch []*completion) {
+	e.flushing.Lock()
+	defer e.flushing.Unlock()
+	ctx, cancel := e.bounded()
+	defer cancel()
+	byQueue := map[string][]*completion{}
+	for _, a := range batch {
+		byQueue[a.queue] = append(byQueue[a.queue], a)
+	}
+	asked := false // what to fetch: once is enough
+	for own, as := range byQueue {
+		args := store.CompleteArgs{Queue: own, Worker: e.o.Worker, Retention: e.o.Retention}
+		for _, a := range as {
+			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response})
+		}
+		queue := ""
+		if e.completes[own] && !asked {
+			queue, asked = e.prefetchFrom(), true
+		}
+		var results []store.Completed
+		var err error
+		if queue == "" {
+			results, err = store.Complete(ctx, e.rdb, args)
+		} else {
+			results, err = e.completeAndFetch(ctx, args, queue)
+		}
+		e.completes[own] = err == nil
+		for i, a := range as {
+			if err == nil {
+				a.result = results[i]
+			}
+			a.done <- err
+		}
+	}
+}
+
+// completeAndFetch completes jobs and fetches as many from queue in one round trip. What is
+// fetched is in the buffer before asynq learns of a free slot.
+func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, queue string) ([]store.Completed, error) {
+	f := fetch{queue: queue, run: e.nextRun(), at: time.Now()}
+	return store.CompleteAndFetch(ctx, e.rdb, args, e.fetchArgs(f, len(args.Jobs)), func(reply store.FetchReply, err error) {
+		if err != nil {
+			e.noteLost(f, err)
+			return
+		}
+		ds, passed, err := e.receive(f, reply)
+		if passed.dropped > 0 {
+			e.releaseChildren(f.queue) // some may have expired that had children
+		}
+		if err != nil {
+			e.health.failed(err)
+		}
+		e.keepPrefetched(f, ds, passed)
+	})
+}
+
+// applyOutcome applies one outcome, if the run has the job; "" means whichever has it.
+func (e *Engine) applyOutcome(ctx context.Context, queue, id, run string, o store.Outcome) (store.Applied, error) {
+	a, err := store.Apply(ctx, e.rdb, queue, id, run, o)
+	if a.Children {
+		e.releaseChildren(queue)
+	}
+	return a, err //nolint:wrapcheck // it names the operation
+}
+
+// repeat calls f until it succeeds, ctx ends, or Redis refuses for good.
+func (e *Engine) repeat(ctx context.Context, f func() error) error {
+	pause := 50 * time.Millisecond
+	for {
+		err := f()
+		if err == nil {
+			e.health.worked()
+			return nil
+		}
+		if final(err) {
+			return err
+		}
+		if !errors.Is(err, context.Canceled) {
+			e.health.failed(err)
+		}
+		t := time.NewTimer(pause)
+		select {
+		case <-ctx.Done():
+			t.Stop()
+			return err
+		case <-e.hard.Done():
+			t.Stop()
+			return err
+		case <-t.C:
+		}
+		pause = min(2*pause, time.Second)
+	}
+}
+
+// final reports whether repeating the call cannot help: Redis refuses the call
+// itself. Everything else (loading, failing over, moving slots, full, changing
+// its rules) may pass while the lease lives.
+func final(err error) bool {
+	var reply redis.Error
+	if !errors.As(err, &reply) {
+		return false
+	}
+	for _, prefix := range []string{"WRONGTYPE", "ERR Error compiling", "ERR user_script", "ERR unknown command", "ERR apply"} {
+		if redis.HasErrorPrefix(reply, prefix) {
+			return true
+		}
+	}
+	return false
+}

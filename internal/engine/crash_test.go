@@ -1,0 +1,261 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// dies takes the job with a client that is not heard of again, and lets another one
+// recover it, as asynq does once the lease is over.
+func (s *shelf) dies(recoverer *Engine, id string) {
+	s.t.Helper()
+	victim := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Worker: "victim:1"})
+	defer victim.cancel()
+	if got := asDequeue(s.t, victim, s.queue); got != id {
+		s.t.Fatalf("the victim fetched %q, want %s", got, id)
+	}
+	s.lease(id, time.Unix(1, 0))
+	s.asLost(recoverer, id)
+}
+
+// due waits until the job that is put off for a moment is in the queue again.
+func (s *shelf) due(c *Engine, id string) {
+	s.t.Helper()
+	redistest.Eventually(s.t, id+" is due", func() bool {
+		_, err := c.beat(context.Background(), s.queue, true)
+		s.must(err)
+		return s.look()["pending"] == id
+	})
+}
+
+// A job in whose hands workers die is brought back so many times, and then fails.
+func TestPoison(t *testing.T) {
+	t.Parallel()
+	for _, most := range []int{1, 3} {
+		t.Run(fmt.Sprint("at most ", most), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			var told []string
+			c := New(s.rdb, Options{
+				Queues: []string{s.queue}, Concurrency: 1, Worker: "host:1", RecoverSpread: time.Nanosecond, MaxCrashes: most,
+				Recovered: func(msg *store.Message, st store.Applied) {
+					told = append(told, strings.TrimSpace(fmt.Sprint(msg.ID, " ", st.Kind, " ", st.Count, " ", st.Error)))
+				},
+			})
+			defer c.CloseGate(context.Background())
+			s.pending("a")
+			s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "a"), store.FieldAttempt, 2, store.FieldReschedules, 3).Err())
+			var want, story []string
+			version := 1
+			add := func(text string) {
+				version++
+				story = append(story, fmt.Sprint(version, " ", text))
+			}
+			for n := 1; n <= most; n++ {
+				s.dies(c, "a")
+				add("running started by victim:1")
+				add(fmt.Sprintf("running worker_lost: crash %d by victim:1", n))
+				if n < most {
+					want = append(want, fmt.Sprint("a recover ", n))
+					add("pending recovered: available_at +0s")
+					s.due(c, "a")
+				}
+			}
+			problem := fmt.Sprintf("poison: its worker died %d times with this job in hand", most)
+			want = append(want, fmt.Sprint("a fail ", most, " ", problem))
+			add("failed failed: " + problem)
+			if diff := cmp.Diff(map[string]string{"failed": "a", "a": "failed"}, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			if f := s.fields("a"); f[store.FieldLastError] != problem || f[store.FieldCrashes] != fmt.Sprint(most) ||
+				f[store.FieldAttempt] != "2" || f[store.FieldReschedules] != "3" {
+				t.Errorf("record %v", f)
+			}
+			if diff := cmp.Diff(want, told); diff != "" {
+				t.Errorf("told (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(story, s.story("a")); diff != "" {
+				t.Errorf("history (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Without a bound a job comes back for ever.
+func TestNoBoundOfCrashes(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	s.pending("a")
+	for range 10 {
+		s.dies(c, "a")
+		s.due(c, "a")
+	}
+	if got := s.fields("a")[store.FieldCrashes]; got != "10" {
+		t.Errorf("%s crashes", got)
+	}
+}
+
+// A worker that was taken for dead and is not takes its count back, whatever came of
+// its run, and wherever the job is by then. What was decided stands unless the job has
+// been started again.
+func TestOutlivedLeaseIsNoCrash(t *testing.T) {
+	t.Parallel()
+	ctx := context.Background()
+	acked := func(s *shelf, c *Engine) { // asynq acknowledges: it believes the lease
+		s.must(asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
+	}
+	forgotten := func(_ *shelf, c *Engine) { // asynq does not: it knows that the lease was lost
+		c.applyReturned(time.Now().Add(2 * ackWithin))
+	}
+	meanwhile := map[string]struct {
+		do    func(s *shelf, other *Engine)
+		state string
+	}{
+		"put off":        {func(*shelf, *Engine) {}, "scheduled"},
+		"in the queue":   {func(s *shelf, other *Engine) { s.due(other, "a") }, "pending"},
+		"in other hands": {func(s *shelf, other *Engine) { s.due(other, "a"); asDequeue(s.t, other, s.queue) }, "active"},
+	}
+	for _, kind := range []store.Kind{store.KindComplete, store.KindRetry, store.KindReschedule, store.KindFail, store.KindCancel, store.KindRequeue} {
+		for how, end := range map[string]func(*shelf, *Engine){"acknowledged": acked, "forgotten": forgotten} {
+			if kind == store.KindComplete && how == "acknowledged" {
+				end = func(s *shelf, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }
+			}
+			for where, m := range meanwhile {
+				t.Run(fmt.Sprint(kind, "/", how, "/", where), func(t *testing.T) {
+					t.Parallel()
+					s := realShelf(t)
+					slow, other := s.client(), s.client()
+					other.o.MaxCrashes = 3
+					s.pending("a")
+					asDequeue(t, slow, s.queue)
+					d := slow.Delivery("a")
+					s.lease("a", time.Unix(1, 0))
+					s.asLost(other, "a")
+					if got := s.fields("a")[store.FieldCrashes]; got != "1" {
+						t.Fatalf("%s crashes once it is recovered", got)
+					}
+					m.do(s, other)
+					var settled []store.Kind
+					d.Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, func(s store.Applied) { settled = append(settled, s.Kind) })
+					end(s, slow)
+					state, told := m.state, store.Kind("")
+					applied := map[store.Kind]string{store.KindRetry: "retry", store.KindReschedule: "scheduled", store.KindFail: "failed", store.KindCancel: "cancelled"}
+					switch {
+					case kind == store.KindComplete:
+						state, told = "completed", store.KindComplete
+					case applied[kind] != "" && where != "in other hands":
+						state, told = applied[kind], kind
+					}
+					f := s.fields("a")
+					if f[store.FieldState] != state {
+						t.Errorf("it is %s, want %s", f[store.FieldState], state)
+					}
+					// Where another worker has it, its completion cannot tell whose
+					// crash it was; that is of no use to anybody any more either.
+					if known := state != "completed" || where != "in other hands"; known && f[store.FieldCrashes] != "0" {
+						t.Errorf("%s crashes, want 0: %v", f[store.FieldCrashes], f)
+					}
+					if len(settled) != 1 || settled[0] != told {
+						t.Errorf("the outcome was told %q, want %q once", settled, told)
+					}
+					if slow.CountInFlight() != 0 {
+						t.Error("it is still in hand")
+					}
+					// And only once.
+					d.Decide(store.Outcome{Kind: store.KindRetry}, nil)
+					slow.flight.add(d)
+					acked(s, slow)
+					if got := s.fields("a")[store.FieldCrashes]; got != "0" && got != f[store.FieldCrashes] {
+						t.Errorf("%s crashes after a repeated call", got)
+					}
+				})
+			}
+		}
+	}
+}
+
+// Only the worker that was taken for dead last can take a count back.
+func TestEarlierCrashStaysCounted(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	first, c := s.client(), s.client()
+	s.pending("a")
+	asDequeue(t, first, s.queue)
+	d := first.Delivery("a")
+	s.lease("a", time.Unix(1, 0))
+	s.asLost(c, "a")
+	s.due(c, "a")
+	s.dies(c, "a")
+	d.Decide(store.Outcome{Kind: store.KindRetry}, nil)
+	first.applyReturned(time.Now().Add(2 * ackWithin))
+	if got := s.fields("a")[store.FieldCrashes]; got != "2" {
+		t.Errorf("%s crashes, want 2", got)
+	}
+}
+
+// A job that was given up as poison although its worker lived is not poison: what the
+// worker decided stands.
+func TestPoisonThatWasNone(t *testing.T) {
+	t.Parallel()
+	for kind, want := range map[store.Kind]map[string]string{
+		store.KindRetry:      {"retry": "a", "a": "retry", "expiry": "a"},
+		store.KindReschedule: {"scheduled": "a", "a": "scheduled", "expiry": "a"},
+		store.KindFail:       {"failed": "a", "a": "failed"},
+	} {
+		t.Run(string(kind), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			slow, other := s.client(), s.client()
+			other.o.MaxCrashes = 1
+			s.pending("a")
+			s.expiring(time.Now().Add(time.Hour), "a")
+			asDequeue(t, slow, s.queue)
+			s.lease("a", time.Unix(1, 0))
+			s.asLost(other, "a")
+			if got := s.look()["failed"]; got != "a" {
+				t.Fatalf("failed: %q", got)
+			}
+			slow.Delivery("a").Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, nil)
+			slow.applyReturned(time.Now().Add(2 * ackWithin))
+			if diff := cmp.Diff(want, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			if f := s.fields("a"); f[store.FieldCrashes] != "0" || strings.Contains(f[store.FieldLastError], "poison") {
+				t.Errorf("record %v", f)
+			}
+		})
+	}
+}
+
+// A success that comes after the job was given up as poison is one.
+func TestPoisonThatSucceeds(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	slow, other := s.client(), s.client()
+	other.o.MaxCrashes = 1
+	s.pending("a")
+	asDequeue(t, slow, s.queue)
+	s.lease("a", time.Unix(1, 0))
+	s.asLost(other, "a")
+	if got := s.look()["failed"]; got != "a" {
+		t.Fatalf("failed: %q", got)
+	}
+	slow.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete}, nil)
+	slow.applyReturned(time.Now().Add(2 * ackWithin))
+	if diff := cmp.Diff(map[string]string{"completed": "a", "a": "completed"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if got := s.fields("a")[store.FieldCrashes]; got != "0" {
+		t.Errorf("%s crashes", got)
+	}
+}

@@ -1,0 +1,174 @@
+package engine
+
+import (
+	"context"
+	"github.com/hibiken/asynq"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+)
+
+// asLost does what asynq's recoverer does with a job whose lease it found lost.
+func (s *shelf) asLost(c *Engine, id string) {
+	s.t.Helper()
+	msg := (&store.Message{Type: store.TaskType, ID: id, Queue: s.queue, ErrorMsg: asynq.ErrLeaseExpired.Error()}).AppendTo(nil)
+	s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, id), store.ActiveKey(s.queue)}, id, msg).Err())
+}
+
+func (s *shelf) lease(id string, until time.Time) {
+	s.t.Helper()
+	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: float64(until.Unix()), Member: id}).Err())
+}
+
+func (s *shelf) client() *Engine {
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 10, Worker: "host:1", Retention: time.Hour, RecoverSpread: time.Nanosecond})
+	s.t.Cleanup(func() { _ = c.CloseGate(context.Background()) })
+	return c
+}
+
+// A call that is sent again after its reply was lost must not take the job from
+// whoever has it by then.
+func TestRepeatedSettleLeavesALaterRunAlone(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	a, b := s.client(), s.client()
+	s.pending("j")
+	asDequeue(t, a, s.queue)
+	d := a.Delivery("j")
+	put := store.Outcome{Kind: store.KindReschedule, Reason: "later"}
+	if got, err := a.applyOutcome(context.Background(), s.queue, "j", d.run, put); err != nil || got.Kind != store.KindReschedule || got.Count != 1 {
+		t.Fatalf("first: %+v, %v", got, err)
+	}
+	asDequeue(t, b, s.queue)
+	if got, err := a.applyOutcome(context.Background(), s.queue, "j", d.run, put); err != nil || got.Kind != "" {
+		t.Errorf("again: %+v, %v; want that it is gone", got, err)
+	}
+	if diff := cmp.Diff(map[string]string{"active": "j", "lease": "j", "j": "active"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if n := s.fields("j")[store.FieldReschedules]; n != "1" {
+		t.Errorf("%s reschedules", n)
+	}
+}
+
+// A recoverer that works off an old list finds a lease that lives.
+func TestRecovererLeavesALivingLeaseAlone(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	s.active("j")
+	s.lease("j", s.now().Add(20*time.Second))
+	s.asLost(c, "j")
+	if diff := cmp.Diff(map[string]string{"active": "j", "lease": "j", "j": "active"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}
+
+// A success that asynq dropped, because it found the lease lost, is recorded and
+// not made again.
+func TestSuccessWhoseLeaseWasLostIsRecorded(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	s.pending("j")
+	asDequeue(t, c, s.queue)
+	c.Delivery("j").Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201, Body: "ok"}}, nil)
+	s.lease("j", time.Now().Add(-time.Hour))
+	s.asLost(c, "j")
+	c.applyReturned(time.Now().Add(2 * ackWithin))
+	if diff := cmp.Diff(map[string]string{"completed": "j", "j": "completed"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if got := s.fields("j")[store.FieldResponseStatus]; got != "201" {
+		t.Errorf("answer %s", got)
+	}
+}
+
+// A handler that has returned does not keep its job from being run here again.
+func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	a, b := s.client(), s.client()
+	s.pending("j")
+	asDequeue(t, a, s.queue)
+	a.Delivery("j").Decide(store.Outcome{Kind: store.KindRetry, At: time.Now()}, nil)
+	s.lease("j", time.Now().Add(-time.Hour))
+	s.asLost(b, "j") // another process recovers it; asynq never asks a again
+	redistest.Eventually(t, "it is due", func() bool {
+		if _, err := b.beat(context.Background(), s.queue, true); err != nil {
+			t.Fatal(err)
+		}
+		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == 1
+	})
+	if id := asDequeue(t, a, s.queue); id != "j" {
+		t.Errorf("dequeued %q", id)
+	}
+}
+
+// What comes along with completions while the gate closes goes back at once: in
+// the buffer nobody would extend its lease.
+func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	c.gate = &fakeGate{grant: Grant{Max: 1}} // not flowing
+	s.pending("a", "b")
+	f := fetch{queue: s.queue, run: c.nextRun(), at: time.Now()}
+	ds, passed, err := c.receive(f, s.fetch(c.fetchArgs(f, 2)))
+	s.must(err)
+	if !c.startWaiting() {
+		t.Fatal("the buffer is not empty")
+	}
+	c.keepPrefetched(f, ds, passed)
+	if diff := cmp.Diff(map[string]string{"pending": "a b", "a": "pending", "b": "pending"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	if c.CountInFlight() != 0 {
+		t.Errorf("%d in hand", c.CountInFlight())
+	}
+}
+
+// The same where the gate closes in the instant after: the next beat finds it.
+func TestStrandedBehindAClosedGateGoesBack(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	s.pending("a", "b")
+	if n, err := c.takeFrom(s.queue, 2, nil); n != 2 || err != nil {
+		t.Fatal(n, err)
+	}
+	c.waiting.Store(true)
+	for _, d := range c.buffer {
+		d.fetched = d.fetched.Add(-time.Second)
+	}
+	c.returnStranded()
+	if diff := cmp.Diff(map[string]string{"pending": "a b", "a": "pending", "b": "pending"}, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}
+
+// A fetch whose reply is lost strands nothing: the next one puts its jobs back.
+func TestLostReplyOfAFetch(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := s.client()
+	s.pending("a", "b", "c")
+	s.active("other")
+	f := fetch{queue: s.queue, run: c.nextRun(), at: time.Now()}
+	s.fetch(c.fetchArgs(f, 2))
+	c.noteLost(f, context.DeadlineExceeded)
+	c.reclaim()
+	want := map[string]string{
+		"pending": "a b c", "active": "other", "lease": "other",
+		"a": "pending", "b": "pending", "c": "pending", "other": "active",
+	}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,296 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Times of the fetching.
+const (
+	// staleAfter is how old a fetched job may be when it is handed out: Redis or this
+	// process stood still.
+	staleAfter = 5 * time.Second
+	// fetchPatience bounds the wait of Next: the lease that asynq keeps in memory begins
+	// when it begins to wait, and is not extended once it has ended.
+	fetchPatience = 5 * time.Second
+	// strandedAfter is how long a fetched job may lie while the gate is closed.
+	strandedAfter = 500 * time.Millisecond
+	// emptyFor is how long a queue found empty is passed over while another
+	// queue of the Server has jobs.
+	emptyFor = 100 * time.Millisecond
+	// redisTimeout bounds a call whose context has no end of its own.
+	redisTimeout = 5 * time.Second
+	// maxFetch bounds one call, so that it stays short for Redis and within what
+	// a script can unpack.
+	maxFetch = 100
+)
+
+// Next returns the message of the next job; false when there was none for a while or fetching
+// is to stop. The job is in flight then: see Delivery.
+func (e *Engine) Next() (message string, ok bool) {
+	e.fetch.Lock()
+	defer e.fetch.Unlock()
+	d := e.next()
+	if d == nil {
+		return "", false
+	}
+	message, d.msg = d.msg, ""
+	return message, true
+}
+
+// next returns a job, or nil when there was none for a while or fetching is to stop.
+func (e *Engine) next() *Delivery {
+	ctx, cancel := context.WithTimeout(e.ctx, e.patience)
+	defer cancel()
+	for ctx.Err() == nil {
+		if d := e.fromBuffer(); d != nil {
+			return d
+		}
+		if !e.startWaiting() {
+			continue
+		}
+		grant, err := e.gate.Wait(ctx, e.backlog)
+		if err != nil && ctx.Err() != nil {
+			continue // Next is called again in a moment: still at the gate
+		}
+		e.waiting.Store(false)
+		if err != nil {
+			e.health.failed(err)
+			e.rest(ctx)
+			continue
+		}
+		if grant.Opened {
+			e.forwardAll()
+		}
+		e.reclaim() // first, so that order stays
+		e.openKeys()
+		g := &granted{Grant: grant}
+		n, err := e.take(g)
+		if n == 0 && !g.spent {
+			e.gate.Unused(e.ctx, grant)
+		}
+		switch {
+		case err != nil:
+			e.health.failed(err)
+			e.rest(ctx)
+		case n == 0:
+			e.health.worked()
+			e.restUntilDue(ctx)
+		default:
+			e.health.worked()
+			e.pause = e.o.PollMin
+		}
+	}
+	return nil
+}
+
+// startWaiting announces that the fetching is at the gate, so that completions do not fill
+// the buffer meanwhile; false if there is something already.
+func (e *Engine) startWaiting() bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if len(e.buffer) > 0 {
+		return false
+	}
+	e.waiting.Store(true)
+	return true
+}
+
+// rest waits for a pause, or until woken. The next pause is longer, unless woken.
+func (e *Engine) rest(ctx context.Context) { e.restFor(ctx, e.pause) }
+
+// restUntilDue is rest, but ends when a held key is due.
+func (e *Engine) restUntilDue(ctx context.Context) {
+	pause := e.pause
+	if at, ok := e.nextDue(); ok {
+		pause = min(pause, max(0, time.Until(at)))
+	}
+	e.restFor(ctx, pause)
+}
+
+func (e *Engine) restFor(ctx context.Context, pause time.Duration) {
+	t := time.NewTimer(pause)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		if pause == e.pause {
+			e.pause = min(2*e.pause, e.o.PollMax)
+		}
+	case <-e.wake:
+		e.pause = e.o.PollMin
+	case <-ctx.Done():
+	}
+}
+
+// fromBuffer returns a job that was fetched with others, nil if there is none.
+func (e *Engine) fromBuffer() *Delivery {
+	e.bufferMu.Lock()
+	if len(e.buffer) == 0 {
+		e.bufferMu.Unlock()
+		return nil
+	}
+	d := e.buffer[0]
+	if time.Since(d.fetched) < staleAfter {
+		e.buffer = e.buffer[1:]
+		e.bufferMu.Unlock()
+		return d
+	}
+	e.bufferMu.Unlock()
+	// Redis or this process stood still: give the jobs to the workers that are ready.
+	ctx, cancel := e.bounded()
+	defer cancel()
+	if err := e.putBack(ctx); err != nil {
+		e.health.failed(err)
+	}
+	return nil
+}
+
+// putBack returns what was fetched but not handed out to the head of its queue,
+// the job that is to run next as the last one, so that the order stays, and a
+// permit to the gate. What Redis does not take comes back when its lease ends.
+func (e *Engine) putBack(ctx context.Context) error {
+	e.bufferMu.Lock()
+	buffer := e.buffer
+	e.buffer = nil
+	e.bufferMu.Unlock()
+	return e.returnJobs(ctx, buffer)
+}
+
+func (e *Engine) returnJobs(ctx context.Context, ds []*Delivery) error {
+	var errs []error
+	for _, d := range slices.Backward(ds) {
+		// First: it may be fetched again the moment that it is back.
+		e.flight.remove(d)
+		if _, err := e.applyOutcome(ctx, d.Queue, d.ID, d.run, store.Outcome{Kind: store.KindRequeue}); err != nil {
+			errs = append(errs, err)
+		}
+		if d.Permit != nil {
+			e.gate.Unused(ctx, Grant{Max: 1, Permit: d.Permit})
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// free is how many jobs may be fetched: the caller of Next has a slot for one, and the rest
+// follows from what is in flight.
+func (e *Engine) free() int {
+	return max(1, e.o.Concurrency-e.flight.len())
+}
+
+// granted is a grant on its way to a job.
+type granted struct {
+	Grant
+	// spent is true once its permit has been given back as a part of what the gate
+	// made of it for a key.
+	spent bool
+}
+
+// take fetches jobs into the buffer and returns how many.
+func (e *Engine) take(g *granted) (int, error) {
+	want := min(e.free(), maxFetch)
+	if g.Max > 0 {
+		want = min(want, g.Max)
+	}
+	if g.Permit != nil {
+		want = 1
+	}
+	now := time.Now()
+	e.bufferMu.Lock()
+	queues := e.order(now)
+	e.bufferMu.Unlock()
+	for _, queue := range queues {
+		n, err := e.takeQueue(queue, want, g)
+		e.bufferMu.Lock()
+		e.flowing = n > 0
+		if n == 0 && err == nil {
+			e.foundEmpty(queue, now)
+		}
+		e.bufferMu.Unlock()
+		if n > 0 || err != nil || g.spent {
+			return n, err
+		}
+	}
+	// All are empty, or were a moment ago: look at each of them next time.
+	e.bufferMu.Lock()
+	clear(e.empty)
+	e.bufferMu.Unlock()
+	return 0, nil
+}
+
+// takeQueue fetches from the pending jobs of a queue and from the held ones of keys
+// that are due, in turn.
+func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
+	if e.turnOfHeld(queue) {
+		if n, err := e.takeHeld(queue, want, g); n > 0 || err != nil || g.spent {
+			return n, err
+		}
+	}
+	if n, err := e.takeFrom(queue, want, g.Permit); n > 0 || err != nil {
+		return n, err
+	}
+	return e.takeHeld(queue, want, g)
+}
+
+// takeFrom fetches pending jobs of a queue.
+func (e *Engine) takeFrom(queue string, want int, permit any) (int, error) {
+	return e.takeAny(fetch{queue: queue, permit: permit}, want)
+}
+
+// takeAny looks until it finds jobs or there are none.
+func (e *Engine) takeAny(f fetch, want int) (int, error) {
+	for {
+		n, passed, err := e.takeOnce(f, want)
+		if passed.dropped > 0 {
+			e.releaseChildren(f.queue) // some may have expired that had children
+		}
+		if n > 0 {
+			e.served(f)
+		}
+		if n > 0 && f.key != "" && e.o.Released != nil {
+			e.o.Released(f.queue, n)
+		}
+		// Behind what was passed over there may be jobs.
+		if n > 0 || err != nil || passed == (passedOver{}) || e.ctx.Err() != nil {
+			return n, err
+		}
+	}
+}
+
+func (e *Engine) takeOnce(f fetch, want int) (n int, passed passedOver, err error) {
+	ctx, cancel := e.bounded()
+	defer cancel()
+	f.run, f.at = e.nextRun(), time.Now()
+	reply, err := store.Fetch(ctx, e.rdb, e.fetchArgs(f, want))
+	if err != nil {
+		e.noteLost(f, err)
+		return 0, passed, err //nolint:wrapcheck // it names the operation
+	}
+	ds, passed, err := e.receive(f, reply)
+	e.bufferMu.Lock()
+	e.buffer = append(e.buffer, ds...)
+	e.bufferMu.Unlock()
+	return len(ds), passed, err
+}
+
+// fetch is one call for jobs.
+type fetch struct {
+	queue  string
+	key    string // whose held jobs are fetched; "" for pending ones
+	run    string
+	at     time.Time
+	permit any
+}
+
+// nextRun names a fetch as no other is named.
+func (e *Engine) nextRun() string {
+	return e.name + "-" + strconv.FormatUint(e.runs.Add(1), 36)
+}
+
+func (e *Engine) fetchArgs(f fetch, want int) store.FetchArgs {
+	return store.FetchArgs{Queue: f.queue, Key: f.key, Run: f.run, Worker: e.o.Worker, Max: want, Lease: e.o.Lease}
+}

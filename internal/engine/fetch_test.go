@@ -1,0 +1,887 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// runServer starts an asynq Server on a client until the test ends, and returns
+// how to end it earlier: the gate first.
+func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
+	t.Helper()
+	queues := map[string]int{}
+	for i, q := range c.o.Queues {
+		queues[q] = len(c.o.Queues) - i
+	}
+	client := asServer(c)
+	server := asynq.NewServerFromRedisClient(client, asynq.Config{
+		Concurrency: c.o.Concurrency, Queues: queues, StrictPriority: true, TaskCheckInterval: 5 * time.Millisecond,
+		DelayedTaskCheckInterval: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
+		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
+		IsFailure:      func(error) bool { return false },
+		LogLevel:       asynq.FatalLevel,
+	})
+	if err := server.Start(h); err != nil {
+		t.Fatal(err)
+	}
+	c.Start()
+	stop = sync.OnceFunc(func() {
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Errorf("close the gate: %v", err)
+		}
+		server.Stop()
+		server.Shutdown()
+		c.Finish()
+		if err := client.Close(); err != nil {
+			t.Errorf("close the subscription: %v", err)
+		}
+	})
+	t.Cleanup(stop)
+	return stop
+}
+
+// completing is a handler that completes its job after f.
+func completing(c *Engine, f func(id string)) asynq.HandlerFunc {
+	return func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		f(id)
+		c.Delivery(id).Decide(store.Outcome{Kind: store.KindComplete}, nil)
+		return nil
+	}
+}
+
+func numbered(n int) []string {
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = fmt.Sprintf("j%04d", i)
+	}
+	return ids
+}
+
+// A Server never holds more jobs than it has slots, however it fetches, and
+// runs each one once.
+func TestNeverMoreInHandThanSlots(t *testing.T) {
+	t.Parallel()
+	const n, slots = 600, 7
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
+	s.pending(numbered(n)...)
+	var running, atOnce, inHand, done atomic.Int64
+	var mu sync.Mutex
+	runs := map[string]int{}
+	all := make(chan struct{})
+	highest := func(a *atomic.Int64, n int64) {
+		for was := a.Load(); n > was && !a.CompareAndSwap(was, n); was = a.Load() {
+		}
+	}
+	stop := runServer(t, c, completing(c, func(id string) {
+		highest(&atOnce, running.Add(1))
+		defer running.Add(-1)
+		highest(&inHand, s.rdb.LLen(context.Background(), store.ActiveKey(s.queue)).Val())
+		mu.Lock()
+		runs[id]++
+		mu.Unlock()
+		if done.Add(1) == n {
+			close(all)
+		}
+	}))
+	select {
+	case <-all:
+	case <-time.After(30 * time.Second):
+		t.Fatalf("%d of %d jobs were run", done.Load(), n)
+	}
+	stop()
+	if inHand.Load() > slots || atOnce.Load() > slots {
+		t.Errorf("up to %d in hand and %d running at once, with %d slots", inHand.Load(), atOnce.Load(), slots)
+	}
+	for id, times := range runs {
+		if times != 1 {
+			t.Errorf("%s was run %d times", id, times)
+		}
+	}
+	if got := s.rdb.ZCard(context.Background(), store.CompletedKey(s.queue)).Val(); got != n {
+		t.Errorf("%d of %d jobs are completed", got, n)
+	}
+	if c.CountInFlight() != 0 {
+		t.Errorf("%d still in hand at the end", c.CountInFlight())
+	}
+}
+
+// Several jobs come with one call: as many as there are free slots, within
+// bounds.
+func TestFetchesWhatThereIsRoomFor(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		name          string
+		slots, inHand int
+		grant         Grant
+		want          int // asked for
+		wantOfThree   string
+	}{
+		{name: "one slot", slots: 1, want: 1, wantOfThree: "j0000"},
+		{name: "two of five are taken", slots: 5, inHand: 2, want: 3, wantOfThree: "j0000 j0001 j0002"},
+		{name: "all are taken, but asynq asks", slots: 5, inHand: 5, want: 1, wantOfThree: "j0000"},
+		{name: "very many slots", slots: 100000, want: maxFetch, wantOfThree: "j0000 j0001 j0002"},
+		{name: "the gate says two", slots: 5, grant: Grant{Max: 2}, want: 2, wantOfThree: "j0000 j0001"},
+		{name: "a permit is for one", slots: 5, grant: Grant{Permit: "p"}, want: 1, wantOfThree: "j0000"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			w := &wire{UniversalClient: s.rdb}
+			c := New(w, Options{Queues: []string{s.queue}, Concurrency: tc.slots, Worker: "host:1", Gate: &fakeGate{grant: tc.grant}})
+			defer c.CloseGate(context.Background())
+			for i := range tc.inHand {
+				c.flight.add(&Delivery{ID: fmt.Sprint("other", i)})
+			}
+			s.pending(numbered(3)...)
+			first := asDequeue(t, c, s.queue)
+			asked := w.sent("fetch")
+			if len(asked) != 1 || asked[0].args[2] != tc.want {
+				t.Fatalf("Redis was asked with %v, want once for %d", asked, tc.want)
+			}
+			got := []string{first}
+			for _, d := range c.buffer {
+				got = append(got, d.ID)
+			}
+			if strings.Join(got, " ") != tc.wantOfThree {
+				t.Errorf("fetched %v, want %s", got, tc.wantOfThree)
+			}
+			if d := c.Delivery("j0000"); d == nil || d.Permit != tc.grant.Permit || d.Queue != s.queue {
+				t.Errorf("delivery %+v, want one of %s with permit %v", d, s.queue, tc.grant.Permit)
+			}
+			if c.CountInFlight() != tc.inHand+len(got) {
+				t.Errorf("%d in hand, want %d", c.CountInFlight(), tc.inHand+len(got))
+			}
+		})
+	}
+}
+
+// afterPipelines calls after with each pipeline that Redis has answered.
+type afterPipelines struct{ after func([]redis.Cmder) error }
+
+func (afterPipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }
+func (afterPipelines) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (h afterPipelines) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		_ = next(ctx, cmds) // each command has its own error
+		return h.after(cmds)
+	}
+}
+
+// What comes along with a completion is for its slot: nothing does while the completion
+// may not free one.
+func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
+	t.Parallel()
+	for name, lost := range map[string]bool{"Redis does not know the script": false, "the reply was lost": true} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ctx := context.Background()
+			server := redistest.Start(t)
+			s, other := shelfIn(t, server.Client(t)), server.Client(t)
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
+			defer c.CloseGate(ctx)
+			if lost {
+				s.pending("first")
+				s.must(asDone(ctx, c, s.queue, asDequeue(t, c, s.queue)))
+			}
+			s.pending("a", "b", "c", "d", "e")
+			a := asDequeue(t, c, s.queue)
+			asDequeue(t, c, s.queue)
+			s.rdb.AddHook(afterPipelines{func(cmds []redis.Cmder) error {
+				if n := other.LLen(ctx, store.ActiveKey(s.queue)).Val(); n > 2 {
+					t.Errorf("%d jobs are active, with 2 slots", n)
+				}
+				if !lost {
+					return nil
+				}
+				lost = false
+				for _, cmd := range cmds {
+					cmd.SetErr(errGone)
+				}
+				return errGone
+			}})
+			s.must(asDone(ctx, c, s.queue, a))
+			if lost {
+				t.Error("nothing was fetched along with the completion")
+			}
+			if got := asDequeue(t, c, s.queue); got != "c" {
+				t.Errorf("fetched %q next, want c", got)
+			}
+		})
+	}
+}
+
+// While jobs are plenty, completing and fetching share a round trip; more than
+// were completed are not fetched.
+func TestFetchesAlongWithCompletions(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
+	defer c.CloseGate(context.Background())
+	c.completes[s.queue] = true
+	completeJobs(s, 60, "none") // Redis knows the script then
+	s.pending("a", "b", "c", "d")
+	a, b := asDequeue(t, c, s.queue), asDequeue(t, c, s.queue)
+	s.must(asDone(context.Background(), c, s.queue, a))
+	want := map[string]string{
+		"completed": "a", "active": "b c", "lease": "b c", "pending": "d",
+		"a": "completed", "b": "active", "c": "active", "d": "pending",
+	}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("after one was completed (-want +got):\n%s", diff)
+	}
+	if got := asDequeue(t, c, s.queue); got != "c" || b != "b" {
+		t.Errorf("fetched %s, then %s; want b, then c", b, got)
+	}
+	// Once the gate is closed nothing is fetched any more.
+	s.must(c.CloseGate(context.Background()))
+	s.must(asDone(context.Background(), c, s.queue, b))
+	if got := s.look()["pending"]; got != "d" {
+		t.Errorf("the queue is %q after the gate was closed, want d", got)
+	}
+}
+
+// A gate that is not open for all keeps completions from fetching.
+func TestNothingIsFetchedAlongAGateThatIsNotFlowing(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: g})
+	defer c.CloseGate(context.Background())
+	s.pending("a", "b", "c")
+	a := asDequeue(t, c, s.queue)
+	asDequeue(t, c, s.queue)
+	g.dammed.Store(true)
+	s.must(asDone(context.Background(), c, s.queue, a))
+	if got := s.look()["pending"]; got != "c" {
+		t.Errorf("the queue is %q, want c: the gate has closed", got)
+	}
+}
+
+// What was fetched but not handed out goes back to the head, in its order.
+func TestCloseGatePutsBackInOrder(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, Gate: g})
+	s.pending("a", "b", "c", "d", "e", "f")
+	if got := asDequeue(t, c, s.queue); got != "a" {
+		t.Fatalf("fetched %s", got)
+	}
+	for range 2 { // the second time does nothing
+		s.must(c.CloseGate(context.Background()))
+		want := map[string]string{
+			"active": "a", "lease": "a", "pending": "b c d e f",
+			"a": "active", "b": "pending", "c": "pending", "d": "pending", "e": "pending", "f": "pending",
+		}
+		if diff := cmp.Diff(want, s.look()); diff != "" {
+			t.Errorf("after the gate was closed (-want +got):\n%s", diff)
+		}
+	}
+	if c.CountInFlight() != 1 {
+		t.Errorf("%d in hand, want the one that was handed out", c.CountInFlight())
+	}
+	if got := asDequeue(t, c, s.queue); got != "" {
+		t.Errorf("%s was fetched through a closed gate", got)
+	}
+	if got := g.told(); got != "close close" {
+		t.Errorf("the gate was told %q", got)
+	}
+}
+
+// What Redis does not take back is said; it comes back when its lease ends.
+func TestCloseGateWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 3})
+	s.pending("a", "b", "c")
+	asDequeue(t, c, s.queue)
+	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
+	err := c.CloseGate(context.Background())
+	if err == nil || !strings.Contains(err.Error(), "job b") || !strings.Contains(err.Error(), "job c") {
+		t.Errorf("error %v, want both jobs named", err)
+	}
+}
+
+// A permit whose job was fetched but not handed out goes back to the gate, which
+// then gives it back for good.
+func TestCloseGateReturnsThePermitOfABufferedJob(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	g := &fakeGate{grant: Grant{Max: 1, Permit: "the probe"}}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
+	s.pending("a")
+	w.answer = func(under call) *redis.Cmd {
+		if under.script() == "fetch" {
+			c.cancel() // the shutdown begins while the fetch is under way
+		}
+		return nil
+	}
+	if got := asDequeue(t, c, s.queue); got != "" {
+		t.Fatalf("%s was handed out after the shutdown had begun", got)
+	}
+	s.must(c.CloseGate(context.Background()))
+	if got := g.told(); got != "unused(the probe) close" {
+		t.Errorf("the gate was told %q", got)
+	}
+	if diff := cmp.Diff(map[string]string{"pending": "a", "a": "pending"}, s.look()); diff != "" {
+		t.Errorf("the queue (-want +got):\n%s", diff)
+	}
+}
+
+// A grant without a job is given back each time.
+func TestUnusedGrants(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{grant: Grant{Max: 1, Permit: "p"}}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond, PollMax: time.Millisecond})
+	ended := make(chan string)
+	go func() { ended <- asDequeue(t, c, s.queue) }()
+	redistest.Eventually(t, "the permit was given back twice", func() bool { return strings.HasPrefix(g.told(), "unused(p) unused(p)") })
+	s.pending("a")
+	if got := <-ended; got != "a" {
+		t.Fatalf("fetched %q", got)
+	}
+	before := g.told()
+	s.must(c.CloseGate(context.Background()))
+	if got := g.told(); got != before+" close" {
+		t.Errorf("the gate was told %q after %q: the permit went with the job", got, before)
+	}
+}
+
+// A job that waited too long in this process for a slot is given to whoever is
+// ready, in its order: asynq extends its lease only from when it is handed out.
+func TestStaleJobsAreNotRun(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, PollMin: time.Millisecond})
+	s.pending("a", "b", "c", "d", "e")
+	asDequeue(t, c, s.queue)
+	for _, d := range c.buffer {
+		d.fetched = d.fetched.Add(-staleAfter)
+	}
+	// Another worker is quicker.
+	back := make(chan struct{})
+	w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
+		if under.script() == "fetch" {
+			select {
+			case <-back:
+			default:
+				close(back)
+				if diff := cmp.Diff("b c d e", s.look()["pending"]); diff != "" {
+					t.Errorf("the queue after the stale jobs were put back (-want +got):\n%s", diff)
+				}
+				if diff := cmp.Diff([]string{"b", "c"}, fetchIDs(s, 2)); diff != "" {
+					t.Errorf("what another worker gets (-want +got):\n%s", diff)
+				}
+			}
+		}
+		return nil
+	}}
+	c.rdb = w
+	if got := asDequeue(t, c, s.queue); got != "d" {
+		t.Errorf("fetched %s, want d: b and c are in other hands", got)
+	}
+	if c.CountInFlight() != 3 { // a, d, e
+		t.Errorf("%d in hand, want a, d and e", c.CountInFlight())
+	}
+	s.must(c.CloseGate(context.Background()))
+}
+
+// A job that comes back while its handler still runs is put off, not run twice.
+func TestJobInHandIsNotRunTwice(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	ctx := context.Background()
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 3, Worker: "host:1", Retention: time.Hour})
+	s.pending("a")
+	asDequeue(t, c, s.queue)
+	first := c.Delivery("a")
+	// Its lease was lost, it was recovered and is in the queue again.
+	s.must(s.rdb.LRem(ctx, store.ActiveKey(s.queue), 1, "a").Err())
+	s.must(s.rdb.ZRem(ctx, store.LeaseKey(s.queue), "a").Err())
+	s.pending("a", "b")
+	before := s.now()
+	if got := asDequeue(t, c, s.queue); got != "b" {
+		t.Fatalf("fetched %s, want b: a is still run", got)
+	}
+	want := map[string]string{"active": "b", "lease": "b", "b": "active", "scheduled": "a", "a": "scheduled"}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+	s.millis("a", store.FieldAvailableAt, before.Add(staleAfter-100*time.Millisecond), s.now().Add(staleAfter+100*time.Millisecond))
+	got := s.fields("a")
+	if got[store.FieldReason] != "still_running host:1" || got[store.FieldReschedules] != "" || got[store.FieldAttempt] != "" {
+		t.Errorf("record %v; it should say why it waits and count nothing", got)
+	}
+	if c.Delivery("a") != first || c.CountInFlight() != 2 {
+		t.Errorf("%d in hand; a must be the delivery that is run", c.CountInFlight())
+	}
+	// The handler that outlived its lease ends well.
+	first.Decide(store.Outcome{Kind: store.KindComplete}, nil)
+	c.applyReturned(time.Now().Add(2 * ackWithin))
+	want = map[string]string{"active": "b", "lease": "b", "b": "active", "completed": "a", "a": "completed"}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("after its handler ended (-want +got):\n%s", diff)
+	}
+	s.must(c.CloseGate(ctx))
+}
+
+// Trouble with one job of a reply keeps no other of it from being run.
+func TestOneBadJobDoesNotLoseTheOthers(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
+		if under.script() == "apply" {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 4, PollMin: time.Millisecond})
+	defer c.cancel()
+	c.flight.add(&Delivery{ID: "a"})
+	s.pending("a", "b", "c")
+	for _, want := range []string{"b", "c"} {
+		if got := asDequeue(t, c, s.queue); got != want {
+			t.Errorf("fetched %s, want %s", got, want)
+		}
+	}
+}
+
+// The most urgent queue comes first, the second one at each eighth fetch, the third
+// one at each sixteenth; what was found empty is passed over for a moment.
+func TestOrderOfQueues(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	c := New(nil, Options{Queues: []string{"high", "default", "low"}})
+	defer c.cancel()
+	for n := 1; n <= 64; n++ {
+		want := "high default low"
+		switch {
+		case n%16 == 0:
+			want = "low high default"
+		case n%8 == 0:
+			want = "default high low"
+		}
+		if got := strings.Join(c.order(now), " "); got != want {
+			t.Errorf("fetch %d looks at %s, want %s", n, got, want)
+		}
+	}
+	c.foundEmpty("high", now)
+	if got := strings.Join(c.order(now.Add(emptyFor-1)), " "); got != "default low" {
+		t.Errorf("right after high was found empty: %s", got)
+	}
+	if got := strings.Join(c.order(now.Add(emptyFor)), " "); got != "high default low" {
+		t.Errorf("a while after high was found empty: %s", got)
+	}
+	one := New(nil, Options{Queues: []string{"only"}})
+	defer one.cancel()
+	for range 16 {
+		if diff := cmp.Diff([]string{"only"}, one.order(now)); diff != "" {
+			t.Errorf("one queue (-want +got):\n%s", diff)
+		}
+	}
+}
+
+// A full urgent queue does not starve the others.
+func TestLowPriorityIsNotStarved(t *testing.T) {
+	t.Parallel()
+	const n = 400
+	high := realShelf(t)
+	def, low := *high, *high
+	def.queue, low.queue = high.queue+":b", high.queue+":c"
+	c := New(high.rdb, Options{Queues: []string{high.queue, def.queue, low.queue}, Concurrency: 1, Retention: time.Hour})
+	defer c.CloseGate(context.Background())
+	for i, s := range []*shelf{high, &def, &low} {
+		ids := numbered(n)
+		for k := range ids {
+			ids[k] = fmt.Sprint("hdl"[i:i+1], ids[k])
+		}
+		s.pending(ids...)
+	}
+	got, firstLow := map[byte]int{}, 0
+	for i := range n {
+		id := asDequeue(t, c, high.queue)
+		got[id[0]]++
+		if id[0] == 'l' && firstLow == 0 {
+			firstLow = i + 1
+		}
+		c.flight.remove(c.Delivery(id)) // its slot is free again
+	}
+	// One fetch each: exact.
+	if want := map[byte]int{'h': 350, 'd': 25, 'l': 25}; !maps.Equal(got, want) {
+		t.Errorf("jobs by queue: %v, want %v", got, want)
+	}
+	if firstLow != 16 {
+		t.Errorf("the first job of low priority was the %dth, want the 16th", firstLow)
+	}
+}
+
+// asynq asks for one queue after the other; all but the first are told at once
+// that theirs is empty, without a call to Redis.
+func TestOtherQueuesAreAnsweredAtOnce(t *testing.T) {
+	t.Parallel()
+	w := &wire{answer: func(call) *redis.Cmd { panic("no call to Redis is needed") }}
+	c := New(w, Options{Queues: []string{"high", "default"}})
+	defer c.cancel()
+	if got := asDequeue(t, c, "default"); got != "" {
+		t.Errorf("fetched %s", got)
+	}
+}
+
+// Without Redis, or with a Redis that refuses, the looks become rare.
+func TestFetchErrorsBackOff(t *testing.T) {
+	t.Parallel()
+	for _, problem := range []error{errGone, refusal("OOM command not allowed"), refusal("NOPERM this user")} {
+		t.Run(problem.Error(), func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, problem) }}
+				c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
+				ended := make(chan string)
+				go func() { ended <- asDequeue(t, c, "a") }()
+				<-time.After(2 * time.Second)
+				synctest.Wait()
+				// At 0, 100, 300, 700 and 1500 ms.
+				if n := len(w.sent("fetch")); n != 5 {
+					t.Errorf("%d calls in 2 s, want 5", n)
+				}
+				if err := c.CloseGate(context.Background()); err != nil {
+					t.Error(err)
+				}
+				if got := <-ended; got != "" {
+					t.Errorf("fetched %s", got)
+				}
+			})
+		})
+	}
+}
+
+// A gate that cannot be asked is not asked without end either.
+func TestGateErrorsBackOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		g := &fakeGate{problem: errGone}
+		c := New(nil, Options{Queues: []string{"a"}, Concurrency: 1, Gate: g})
+		ended := make(chan string)
+		go func() { ended <- asDequeue(t, c, "a") }()
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		if n := g.asked.Load(); n != 5 {
+			t.Errorf("the gate was asked %d times in 2 s, want 5", n)
+		}
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// Empty queues are looked at less and less often; a wake ends the pause.
+func TestEmptyQueuesAreLookedAtRarely(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		w := &wire{answer: func(under call) *redis.Cmd {
+			if under.script() == "held_keys" {
+				return redis.NewCmdResult([]any{""}, nil)
+			}
+			return redis.NewCmdResult([]any{int64(0), int64(0), int64(0), int64(0)}, nil)
+		}}
+		c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
+		c.patience = time.Hour // one call of asynq's
+		ended := make(chan string)
+		go func() { ended <- asDequeue(t, c, "a") }()
+		<-time.After(10*time.Second + 10*time.Millisecond)
+		synctest.Wait()
+		// At 0, 100, 300, 700 and 1500 ms, then every second: 13 looks at three
+		// queues.
+		looks := len(w.sent("fetch"))
+		if looks != 39 {
+			t.Errorf("%d calls in 10 s, want 39", looks)
+		}
+		c.Wake()
+		synctest.Wait()
+		if n := len(w.sent("fetch")); n != looks+3 {
+			t.Errorf("%d calls right after the wake, want 3", n-looks)
+		}
+		<-time.After(110 * time.Millisecond)
+		synctest.Wait()
+		if n := len(w.sent("fetch")); n != looks+6 {
+			t.Errorf("%d calls within 110 ms of the wake, want 6: the pause starts small again", n-looks)
+		}
+		if err := c.CloseGate(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-ended
+	})
+}
+
+// A job enqueued while the Server waits for its gate is fetched as soon as it
+// opens, and so is what became due meanwhile.
+func TestGateHoldsAndReleases(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	g := &fakeGate{held: make(chan struct{}), grant: Grant{Opened: true}}
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
+	defer c.CloseGate(context.Background())
+	ended := make(chan string)
+	go func() { ended <- asDequeue(t, c, s.queue) }()
+	redistest.Eventually(t, "it waits", func() bool { return g.asked.Load() > 0 })
+	s.at(store.ScheduledKey(s.queue), "due", store.StateScheduled, time.Unix(1, 0))
+	if n := len(w.sent("fetch")); n != 0 {
+		t.Errorf("%d calls through a closed gate", n)
+	}
+	close(g.held)
+	select {
+	case got := <-ended:
+		if got != "due" {
+			t.Errorf("fetched %s", got)
+		}
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing was fetched when the gate opened")
+	}
+}
+
+// What a gate is told about the backlog: whether there is anything to fetch,
+// after what is due was moved there.
+func TestBacklog(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1})
+	defer c.CloseGate(context.Background())
+	backlog := func() bool {
+		t.Helper()
+		more, err := c.backlog(context.Background())
+		s.must(err)
+		return more
+	}
+	if backlog() {
+		t.Error("a backlog in empty queues")
+	}
+	s.at(store.ScheduledKey(s.queue), "held", store.StateScheduled, time.Now().Add(time.Hour), store.FieldReason, "breaker_open d")
+	if backlog() {
+		t.Error("a job of the future is no backlog")
+	}
+	c.ReleaseDeferred("d")
+	redistest.Eventually(t, "what was deferred and is released is a backlog", backlog)
+	if got := s.look()["pending"]; got != "held" {
+		t.Errorf("the queue is %q", got)
+	}
+	fetchIDs(s, 1)
+	s.at(store.RetryKey(s.queue), "due", store.StateRetry, time.Unix(1, 0))
+	if !backlog() {
+		t.Error("a retry that is due is a backlog")
+	}
+}
+
+// A release that meets an outage goes on where it was, and another worker does no harm.
+func TestReleaseSurvivesAnOutage(t *testing.T) {
+	t.Parallel()
+	const n = 250
+	s := realShelf(t)
+	for i := range n {
+		s.at(store.ScheduledKey(s.queue), fmt.Sprintf("%03d", i), store.StateScheduled, time.Now().Add(time.Hour), store.FieldReason, "breaker_open d")
+	}
+	var gone atomic.Bool
+	w := &wire{UniversalClient: s.rdb}
+	w.answer = func(c call) *redis.Cmd {
+		if c.script() == "release" && len(w.sent("release")) > 1 {
+			gone.Store(true) // after the first portion
+		}
+		if gone.Load() {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}
+	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer c.Finish()
+	c.ReleaseDeferred("d")
+	forward := func() {
+		_ = asServer(c).EvalSha(context.Background(), asynqx.SHA("forwardCmd"), []string{store.ScheduledKey(s.queue), store.PendingKey(s.queue)}).Err()
+	}
+	redistest.Eventually(t, "it has met the outage", func() bool { return len(w.sent("release")) > 1 })
+	forward()
+	if got := s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val(); got != 100 {
+		t.Fatalf("%d are back before the outage, want one portion of 100", got)
+	}
+	w.mu.Lock()
+	w.answer = nil
+	w.mu.Unlock()
+	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer other.Finish()
+	other.ReleaseDeferred("d")
+	redistest.Eventually(t, "all are back", func() bool {
+		forward()
+		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == n
+	})
+	look := s.look()
+	if look["scheduled"] != "" || look["deferred"] != "" {
+		t.Errorf("afterwards scheduled are %q, deferred %q", look["scheduled"], look["deferred"])
+	}
+}
+
+// Servers that stop in the middle of their work leave nothing in anybody's
+// hands and lose nothing.
+func TestStoppingUnderLoad(t *testing.T) {
+	t.Parallel()
+	const n, rounds, slots = 300, 6, 5
+	s := realShelf(t)
+	s.pending(numbered(n)...)
+	var mu sync.Mutex
+	runs := map[string]int{}
+	for round := range rounds {
+		c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
+		reached := make(chan struct{})
+		var here atomic.Int64
+		stop := runServer(t, c, completing(c, func(id string) {
+			mu.Lock()
+			runs[id]++
+			mu.Unlock()
+			if here.Add(1) == n/rounds/2 {
+				close(reached)
+			}
+		}))
+		<-reached
+		stop()
+		look := s.look()
+		if look["active"] != "" || look["lease"] != "" || c.CountInFlight() != 0 {
+			t.Fatalf("round %d: active %q, lease %q, %d in hand", round, look["active"], look["lease"], c.CountInFlight())
+		}
+		// Two fetches of one Server can overtake each other, by no more than it
+		// has slots.
+		pending := strings.Fields(look["pending"])
+		for i, id := range slices.Sorted(slices.Values(pending)) {
+			if at := slices.Index(pending, id); at-i > slots || i-at > slots {
+				t.Errorf("round %d: %s is %dth in the queue, should be %dth", round, id, at, i)
+			}
+		}
+		if completed := len(strings.Fields(look["completed"])); completed+len(pending) != n {
+			t.Fatalf("round %d: %d completed and %d pending of %d", round, completed, len(pending), n)
+		}
+	}
+	for id, times := range runs {
+		if times != 1 {
+			t.Errorf("%s was run %d times", id, times)
+		}
+	}
+}
+
+// fakeGate grants the same each time, once it is open, and keeps what it is told.
+type fakeGate struct {
+	grant   Grant
+	problem error
+	held    chan struct{} // closed: open; nil: always open
+	asked   atomic.Int64
+	dammed  atomic.Bool
+	admit   func(key string, permit any) (any, time.Time, bool) // nil: lets everything pass
+
+	mu  sync.Mutex
+	log []string
+}
+
+func (g *fakeGate) Admit(_ context.Context, key string, permit any) (any, time.Time, bool) {
+	if g.admit == nil {
+		return permit, time.Time{}, true
+	}
+	return g.admit(key, permit)
+}
+
+func (g *fakeGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	g.asked.Add(1)
+	if g.held != nil {
+		select {
+		case <-g.held:
+		case <-ctx.Done():
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return Grant{}, err
+	}
+	return g.grant, g.problem
+}
+
+func (g *fakeGate) Flowing() bool { return !g.dammed.Load() && g.grant == Grant{} }
+
+func (g *fakeGate) Unused(_ context.Context, r Grant) {
+	if r.Permit != nil {
+		g.tell(fmt.Sprintf("unused(%v)", r.Permit))
+	}
+}
+
+func (g *fakeGate) Close(context.Context) error {
+	g.tell("close")
+	return nil
+}
+
+func (g *fakeGate) tell(what string) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.log = append(g.log, what)
+}
+
+func (g *fakeGate) told() string {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return strings.Join(g.log, " ")
+}
+
+// asynq sets the end of a job's lease before it asks for the job, so it is never
+// kept waiting for long: it is told that there is none, and asks again.
+func TestDequeueDoesNotOutliveItsLease(t *testing.T) {
+	t.Parallel()
+	for name, g := range map[string]Gate{"no jobs": openGate{}, "gate closed": closedGate{}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond})
+			defer c.CloseGate(context.Background())
+			if c.patience > leaseDuration/4 {
+				t.Fatalf("asynq may wait for %s, and leases last %s", c.patience, leaseDuration)
+			}
+			c.patience = 50 * time.Millisecond
+			begin := time.Now()
+			for range 3 {
+				if got := asDequeue(t, c, s.queue); got != "" {
+					t.Fatalf("fetched %s", got)
+				}
+			}
+			if took := time.Since(begin); took < 150*time.Millisecond {
+				t.Errorf("three times in %s, want 50 ms each", took)
+			}
+			if closed := name == "gate closed"; c.waiting.Load() != closed {
+				t.Errorf("between two calls at the gate: %t, want %t", c.waiting.Load(), closed)
+			}
+		})
+	}
+}
+
+// closedGate lets nothing pass.
+type closedGate struct{ openGate }
+
+func (closedGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	<-ctx.Done()
+	return Grant{}, ctx.Err()
+}
+func (closedGate) Flowing() bool { return false }

@@ -1,0 +1,141 @@
+package engine
+
+import (
+	"bytes"
+	"errors"
+	"log/slog"
+	"net"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// serverError is what Redis answers.
+type serverError string
+
+func (e serverError) Error() string { return string(e) }
+func (serverError) RedisError()     {}
+
+var _ redis.Error = serverError("")
+
+// A Redis that did not answer is back with any answer; one that refused something,
+// when it does that again.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	const gone, refuses, back = "redis does not answer", "redis refuses what a worker needs", "redis answers again"
+	const noSocketLeft = "no file descriptor or local port left"
+	for _, tc := range []struct {
+		err      error
+		says     string
+		answered bool // whether any answer will do
+		wrote    bool // whether any write will
+	}{
+		{errors.New("dial tcp: connection refused"), gone, true, true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.EMFILE)}, noSocketLeft, true, true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("socket", syscall.ENFILE)}, noSocketLeft, true, true},
+		{&net.OpError{Op: "dial", Net: "tcp", Err: os.NewSyscallError("connect", syscall.EADDRNOTAVAIL)}, noSocketLeft, true, true},
+		{serverError("CLUSTERDOWN The cluster is down"), gone, true, true},
+		{serverError("LOADING Redis is loading the dataset in memory"), gone, true, true},
+		{serverError("READONLY You can't write against a read only replica."), gone, false, true},
+		{serverError("MASTERDOWN Link with MASTER is down"), gone, true, true},
+		{serverError("TRYAGAIN Multiple keys request during rehashing of slot"), gone, true, true},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), refuses, false, true},
+		{serverError("NOREPLICAS Not enough good replicas to write."), refuses, false, true},
+		{serverError("MISCONF Redis is configured to save RDB snapshots"), refuses, false, true},
+		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), refuses, false, false},
+	} {
+		var log bytes.Buffer
+		h := health{log: slog.New(slog.NewTextHandler(&log, nil))}
+		h.answered()
+		h.failed(tc.err)
+		h.failed(tc.err)
+		if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, tc.says) {
+			t.Errorf("%v: logged %q", tc.err, got)
+		}
+		h.answered()
+		if _, err := h.trouble(); (err == nil) != tc.answered {
+			t.Errorf("%v: in trouble after an answer: %v", tc.err, err)
+		}
+		h.wrote()
+		if _, err := h.trouble(); (err == nil) != tc.wrote {
+			t.Errorf("%v: in trouble after a write: %v", tc.err, err)
+		}
+		h.worked()
+		h.worked()
+		if _, err := h.trouble(); err != nil {
+			t.Errorf("%v: in trouble after it worked: %v", tc.err, err)
+		}
+		if got := log.String(); strings.Count(got, back) != 1 {
+			t.Errorf("%v: logged %q", tc.err, got)
+		}
+	}
+}
+
+// A slot that moves within a Cluster is no outage, and is logged once.
+func TestHealthWhileASlotMoves(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: settledOnCluster}
+	for _, err := range []error{
+		serverError("TRYAGAIN Multiple keys request during rehashing of slot"), serverError("ASK 149 127.0.0.1:7001"), serverError("MOVED 149 127.0.0.1:7001"),
+	} {
+		h.failed(err)
+	}
+	if _, err := h.trouble(); err != nil {
+		t.Errorf("in trouble: %v", err)
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO msg=\"the slot of a queue moves") {
+		t.Errorf("logged %q", got)
+	}
+}
+
+// Asynq's sign of life shows what a Redis does not take, and when it takes it again,
+// also where there is nothing to fetch. One that is full still gives jobs away.
+func TestSignsOfLife(t *testing.T) {
+	t.Parallel()
+	for _, tc := range []struct {
+		err     error
+		trouble bool
+	}{
+		{serverError("NOREPLICAS Not enough good replicas to write."), true},
+		{serverError("MISCONF Redis is configured to save RDB snapshots"), true},
+		{serverError("READONLY You can't write against a read only replica."), true},
+		{serverError("OOM command not allowed when used memory > 'maxmemory'."), false},
+		{serverError("NOPERM this user has no permissions to run the 'evalsha' command"), false},
+		{errors.New("dial tcp: connection refused"), false}, // whoever fetches tells
+	} {
+		h := health{log: slog.New(slog.DiscardHandler)}
+		h.lives(tc.err)
+		if _, err := h.trouble(); (err != nil) != tc.trouble {
+			t.Errorf("%v: in trouble: %v", tc.err, err)
+		}
+		h.lives(nil)
+		if _, err := h.trouble(); err != nil {
+			t.Errorf("%v: in trouble after a sign of life: %v", tc.err, err)
+		}
+	}
+}
+
+// While some of the work fails and some succeeds, Redis is not back.
+func TestHealthOfACluster(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	h := health{log: slog.New(slog.NewTextHandler(&log, nil)), settled: time.Minute}
+	for range 3 {
+		h.failed(errors.New("dial tcp: connection refused"))
+		h.worked()
+		h.answered()
+	}
+	if got := log.String(); strings.Count(got, "\n") != 1 {
+		t.Errorf("logged %q, want one line", got)
+	}
+	h.failedAt = h.failedAt.Add(-time.Minute)
+	h.worked()
+	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "redis answers again") {
+		t.Errorf("a minute after the last failure: logged %q", got)
+	}
+}

@@ -1,0 +1,214 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Bounds of fetching held jobs.
+const (
+	// heldAtOnce is how many jobs of one key are fetched together.
+	heldAtOnce = 10
+	// askedAtOnce is how often one fetch looks for a key that is admitted, ten of them
+	// each time, before the pending jobs of other queues have their turn.
+	askedAtOnce = 10
+	// keysAtOnce bounds one call about keys that have opened.
+	keysAtOnce = 500
+	// allAtMost bounds the calls about all keys, each of which is for a thousand.
+	allAtMost = 100
+)
+
+// dueKeys is what is known of the held keys of a queue since the last look.
+type dueKeys struct {
+	keys []string  // those that may be asked for, the next one first
+	next time.Time // when the first of the others may be, by the local clock; zero: none
+	turn bool      // pending jobs were served last
+}
+
+// noteDue takes what a script says of the held keys of a queue.
+func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	due, known := e.due[queue]
+	if !keys.Any {
+		if known {
+			delete(e.due, queue)
+		}
+		return
+	}
+	due.keys, due.next = keys.Due, time.Time{}
+	if keys.Next != nil {
+		due.next = time.Now().Add(*keys.Next)
+	}
+	if len(due.keys) > 0 {
+		delete(e.empty, queue) // of pending jobs, which says nothing of these
+	}
+	e.due[queue] = due
+}
+
+// noteLater notes that a key is to be asked for at an instant.
+func (e *Engine) noteLater(queue string, at time.Time) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	due := e.due[queue]
+	if due.next.IsZero() || at.Before(due.next) {
+		due.next = at
+	}
+	e.due[queue] = due
+}
+
+// nextDue is when a held key may be asked for next.
+func (e *Engine) nextDue() (at time.Time, ok bool) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	for _, due := range e.due {
+		switch {
+		case len(due.keys) > 0:
+			return time.Time{}, true
+		case !due.next.IsZero() && (!ok || due.next.Before(at)):
+			at, ok = due.next, true
+		}
+	}
+	return at, ok
+}
+
+// served notes whose turn it is after a fetch that found jobs.
+func (e *Engine) served(f fetch) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if due, known := e.due[f.queue]; known {
+		due.turn = f.key == ""
+		e.due[f.queue] = due
+	}
+}
+
+func (e *Engine) turnOfHeld(queue string) bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	return e.due[queue].turn
+}
+
+// popDue takes the keys of a queue that may be asked for.
+func (e *Engine) popDue(queue string) []string {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	due, known := e.due[queue]
+	keys := due.keys
+	if known {
+		due.keys = nil
+		e.due[queue] = due
+	}
+	return keys
+}
+
+// takeHeld fetches held jobs of the first key that is due and that the gate admits.
+func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
+	for range askedAtOnce {
+		keys := e.popDue(queue)
+		if len(keys) == 0 || e.stopped() {
+			break
+		}
+		if n, err := e.takeOfKeys(queue, keys, want, g); n > 0 || err != nil || g.spent {
+			return n, err
+		}
+	}
+	return 0, nil
+}
+
+// stopped reports whether fetching has come to its end.
+func (e *Engine) stopped() bool { return e.ctx.Err() != nil }
+
+func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (int, error) {
+	opened := e.opening.count()
+	var later []store.HeldKeyTime
+	putOff := func() error {
+		if len(later) == 0 {
+			return nil
+		}
+		ctx, cancel := e.bounded()
+		defer cancel()
+		_, err := e.askKeys(ctx, queue, false, later)
+		if e.opening.count() != opened {
+			for _, l := range later {
+				e.opening.add(l.Key)
+			}
+		}
+		later = nil
+		return err
+	}
+	for _, key := range keys {
+		ctx, cancel := e.bounded()
+		permit, at, ok := e.gate.Admit(ctx, key, g.Permit)
+		cancel()
+		if !ok {
+			later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(at)))})
+			continue
+		}
+		n, err := 0, putOff()
+		if err == nil {
+			n, err = e.takeOfKey(queue, key, want, permit)
+		}
+		if n == 0 && permit != nil {
+			e.gate.Unused(e.ctx, Grant{Max: 1, Permit: permit})
+			g.spent = g.Permit != nil
+		}
+		if n > 0 || err != nil || g.spent {
+			return n, err
+		}
+	}
+	return 0, putOff()
+}
+
+// takeOfKey fetches held jobs of a key: one if a permit goes with it.
+func (e *Engine) takeOfKey(queue, key string, want int, permit any) (int, error) {
+	want = min(want, heldAtOnce)
+	if permit != nil {
+		want = 1
+	}
+	return e.takeAny(fetch{queue: queue, key: key, permit: permit}, want)
+}
+
+// KeyOpened says that a key lets jobs through again, so that its held jobs need not
+// wait until it was to be asked for. It returns at once; the fetching does it.
+func (e *Engine) KeyOpened(key string) {
+	e.opening.tell(key)
+	e.Wake()
+}
+
+// openKeys makes keys due that have opened: all of them when the client has just been
+// started, because they may have opened while nobody was there to hear of it.
+func (e *Engine) openKeys() {
+	keys, all := e.opening.take()
+	if len(keys) == 0 && !all {
+		return
+	}
+	ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
+	defer cancel()
+	for _, queue := range e.o.Queues {
+		if err := e.openIn(ctx, queue, keys, all); err != nil {
+			e.opening.again(keys, all)
+			e.health.failed(err)
+			return
+		}
+	}
+}
+
+func (e *Engine) openIn(ctx context.Context, queue string, keys []string, all bool) error {
+	// Other workers put keys off meanwhile, so that there might always be more.
+	for n := 0; len(keys) > 0 || all && n < allAtMost; n++ {
+		some := keys[:min(len(keys), keysAtOnce)]
+		keys = keys[len(some):]
+		now := make([]store.HeldKeyTime, len(some))
+		for i, key := range some {
+			now[i].Key = key
+		}
+		more, err := e.askKeys(ctx, queue, all, now)
+		if err != nil {
+			return err
+		}
+		all = all && more
+	}
+	return nil
+}

@@ -1,0 +1,44 @@
+package engine
+
+import (
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// noteLost remembers a fetch that may have taken jobs although its reply did not
+// come. A refusal took none; on a Cluster the client may have repeated the fetch, so
+// that another error is not the answer to all of its tries.
+func (e *Engine) noteLost(f fetch, err error) {
+	if refusalOf(err) != unanswered && !redis.IsReadOnlyError(err) {
+		return
+	}
+	const most = 100 // beyond that, their leases bring them back
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if len(e.lost[f.queue]) < most {
+		e.lost[f.queue] = append(e.lost[f.queue], f.run)
+	}
+}
+
+// reclaim puts back what fetches took whose replies were lost, and holds what could
+// not be held when it was fetched.
+func (e *Engine) reclaim() {
+	e.holdAgain()
+	e.bufferMu.Lock()
+	lost := e.lost
+	if len(lost) > 0 {
+		e.lost = map[string][]string{}
+	}
+	e.bufferMu.Unlock()
+	for queue, runs := range lost {
+		ctx, cancel := e.bounded()
+		if err := store.Reclaim(ctx, e.rdb, queue, runs); err != nil {
+			e.health.failed(err)
+			e.bufferMu.Lock()
+			e.lost[queue] = append(e.lost[queue], runs...)
+			e.bufferMu.Unlock()
+		}
+		cancel()
+	}
+}

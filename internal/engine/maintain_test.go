@@ -1,0 +1,253 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+)
+
+// asForward asks as asynq's forwarder does once, for both sets of a queue, each
+// until nothing is moved any more. It returns how many were moved.
+func asForward(t *testing.T, c *Engine, queue string) int64 {
+	t.Helper()
+	total := int64(0)
+	for _, set := range []string{store.ScheduledKey(queue), store.RetryKey(queue)} {
+		for {
+			n, err := asServer(c).EvalSha(context.Background(), asynqx.SHA("forwardCmd"), []string{set, store.PendingKey(queue)},
+				time.Now().Unix(), store.TaskPrefix(queue), time.Now().UnixNano(), "asynq:{"+queue+"}:g:").Int64()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if total += n; n == 0 {
+				break
+			}
+		}
+	}
+	return total
+}
+
+// Due jobs are moved all together, however many, at the interval that was asked
+// for and not more often.
+func TestForwardEvery(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	const n = 450
+	c := New(s.rdb, Options{Queues: []string{s.queue}, ForwardEvery: time.Hour})
+	defer c.CloseGate(context.Background())
+	due := func(from, to int) {
+		for i := from; i < to; i++ {
+			s.at(store.ScheduledKey(s.queue), fmt.Sprint("s", i), store.StateScheduled, time.Unix(1, 0))
+			s.at(store.RetryKey(s.queue), fmt.Sprint("r", i), store.StateRetry, time.Unix(1, 0))
+		}
+	}
+	due(0, n)
+	if got := asForward(t, c, s.queue); got != 2*n {
+		t.Errorf("moved %d, want all %d", got, 2*n)
+	}
+	due(n, n+1)
+	if got := asForward(t, c, s.queue); got != 0 {
+		t.Errorf("moved %d a moment later, want none within the interval", got)
+	}
+	c.forwarded[s.queue] = time.Now().Add(-time.Hour)
+	if got := asForward(t, c, s.queue); got != 2 {
+		t.Errorf("moved %d an interval later, want 2", got)
+	}
+}
+
+// A beat that fails is no beat: the next one moves what is due.
+func TestForwardAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	gone := true
+	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+		if gone {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}, Options{Queues: []string{s.queue}, ForwardEvery: time.Hour})
+	defer c.CloseGate(context.Background())
+	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Unix(1, 0))
+	if got := asForward(t, c, s.queue); got != 0 {
+		t.Errorf("moved %d without Redis", got)
+	}
+	gone = false
+	if got := asForward(t, c, s.queue); got != 1 {
+		t.Errorf("moved %d once Redis was back, want 1", got)
+	}
+}
+
+// A worker with nothing in hand looks at a queue no more often than it was asked to;
+// with jobs in hand at each call, because somebody may have cancelled one.
+func TestLookEvery(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
+			t.Parallel()
+			s, other := realShelf(t), realShelf(t)
+			w := &wire{UniversalClient: s.rdb}
+			c := New(w, Options{Queues: []string{s.queue, other.queue}, ForwardEvery: time.Hour, LookEvery: time.Hour})
+			defer c.CloseGate(context.Background())
+			c.waiting.Store(closed)
+			expect := func(what string, want int) {
+				t.Helper()
+				before := len(w.sent("forward"))
+				for range 5 {
+					asForward(t, c, s.queue)
+				}
+				if got := len(w.sent("forward")) - before; got != want {
+					t.Errorf("%s: %d looks at 5 calls, want %d", what, got, want)
+				}
+			}
+			expect("idle", 1)
+			expect("idle, soon after", 0)
+			asForward(t, c, other.queue)
+			if got := len(w.sent("forward")); got != 2 {
+				t.Errorf("%d looks, want one at the other queue too", got)
+			}
+			d := &Delivery{Queue: s.queue, ID: "a"}
+			c.flight.add(d)
+			expect("with a job in hand", 5)
+			c.flight.remove(d)
+			expect("idle again", 0)
+			c.looked[s.queue] = time.Now().Add(-time.Hour)
+			expect("an interval later", 1)
+		})
+	}
+}
+
+// waitsAs puts one job of each state in which a job can wait, with names of the
+// states, and gives them an end.
+func (s *shelf) waitsAs(expires time.Time) (ids []string) {
+	s.t.Helper()
+	s.pending("is-pending", "is-paused")
+	s.at(store.ScheduledKey(s.queue), "is-scheduled", store.StateScheduled, time.Now().Add(time.Hour))
+	s.at(store.RetryKey(s.queue), "is-retry", store.StateRetry, time.Now().Add(time.Hour))
+	s.hash("is-waiting", store.StateWaiting)
+	s.must(s.rdb.ZAdd(context.Background(), store.ParkedKey(s.queue, store.StateWaiting), redis.Z{Score: 1, Member: "is-waiting"}).Err())
+	s.act(store.Pause, store.Done, "is-paused")
+	ids = []string{"is-paused", "is-pending", "is-retry", "is-scheduled", "is-waiting"}
+	s.expiring(expires, ids...)
+	return ids
+}
+
+// One beat has the jobs ended whose time is over, whatever they wait for, and
+// whether or not the gate lets jobs through.
+func TestBeatExpires(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			told := make(chan int, 10)
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Expired: func(queue string, n int) {
+				if queue != s.queue {
+					t.Errorf("told of %s", queue)
+				}
+				told <- n
+			}})
+			defer c.Finish()
+			defer c.CloseGate(context.Background())
+			c.waiting.Store(closed)
+			s.active("runs")
+			s.expiring(s.now().Add(-time.Second), "runs")
+			ids := s.waitsAs(s.now().Add(-time.Second))
+			s.pending("fresh")
+			s.expiring(s.now().Add(time.Hour), "fresh")
+			asForward(t, c, s.queue)
+			select {
+			case n := <-told:
+				if n != len(ids) {
+					t.Errorf("%d have expired, want %d", n, len(ids))
+				}
+			case <-time.After(10 * time.Second):
+				t.Fatal("nothing has expired")
+			}
+			want := map[string]string{
+				"pending": "is-pending is-paused fresh", "tombstones": "2", "expiry": "fresh", "active": "runs", "lease": "runs",
+				"expired": "is-paused is-pending is-retry is-scheduled is-waiting", "runs": "active", "fresh": "pending",
+			}
+			for _, id := range ids {
+				want[id] = "expired"
+			}
+			if diff := cmp.Diff(want, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			for id, status := range map[string]string{
+				"is-pending": "pending", "is-scheduled": "pending", "is-retry": "retry_pending", "is-paused": "paused", "is-waiting": "waiting",
+			} {
+				story := s.story(id)
+				if last := story[len(story)-1]; last[2:] != "expired expired: while "+status {
+					t.Errorf("history of %s ends with %q", id, last)
+				}
+			}
+
+			// The one that ran is looked at again when it comes back.
+			settleJob(s, "runs", store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)})
+			asForward(t, c, s.queue)
+			if n := <-told; n != 1 || s.look()["runs"] != "expired" {
+				t.Errorf("%d have expired, the job that ran is %s", n, s.look()["runs"])
+			}
+		})
+	}
+}
+
+// As many as there are expire, portion by portion.
+func TestBeatExpiresMany(t *testing.T) {
+	t.Parallel()
+	const n = 350
+	s := realShelf(t)
+	told := make(chan int, 100)
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Expired: func(_ string, n int) { told <- n }})
+	defer c.Finish()
+	defer c.CloseGate(context.Background())
+	ids := numbered(n)
+	s.pending(ids...)
+	s.expiring(time.Unix(1, 0), ids...)
+	asForward(t, c, s.queue)
+	total, most := 0, 0
+	for total < n {
+		select {
+		case k := <-told:
+			total, most = total+k, max(most, k)
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d of %d have expired", total, n)
+		}
+	}
+	if most > 100 {
+		t.Errorf("%d in one portion, want at most 100", most)
+	}
+	if got := s.rdb.ZCard(context.Background(), store.ParkedKey(s.queue, store.StateExpired)).Val(); got != n {
+		t.Errorf("%d have expired", got)
+	}
+}
+
+// A running Server expires jobs within a beat, and with a closed gate too.
+func TestServerExpires(t *testing.T) {
+	t.Parallel()
+	for _, closed := range []bool{false, true} {
+		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			g := &fakeGate{}
+			if closed {
+				g.held = make(chan struct{})
+			}
+			c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1, Gate: g})
+			defer c.Finish()
+			stop := runServer(t, c, completing(c, func(id string) { t.Errorf("%s was run", id) }))
+			defer stop()
+			s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Now().Add(time.Hour))
+			s.at(store.RetryKey(s.queue), "b", store.StateRetry, time.Now().Add(time.Hour))
+			s.expiring(time.Now().Add(200*time.Millisecond), "a", "b")
+			redistest.Eventually(t, "they have expired", func() bool { return s.look()["expired"] == "a b" })
+		})
+	}
+}

@@ -1,0 +1,142 @@
+package engine
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maintenance runs the tasks that a worker does besides publishing: it expires jobs, releases
+// the children of finished parents, and releases jobs that a breaker deferred. One goroutine
+// runs them, as long as there are any.
+type maintenance struct {
+	mu   sync.Mutex
+	todo []task
+	// repeats are tasks that met an error and that the next beat would not find by itself.
+	repeats []task
+	busy    bool
+	logged  time.Time // when an error was last logged
+	done    sync.WaitGroup
+}
+
+type task struct {
+	queue   string
+	kind    taskKind
+	breaker string // of releaseDeferred
+}
+
+type taskKind int
+
+const (
+	sweepExpired taskKind = iota
+	releaseFamily
+	releaseDeferred
+)
+
+func (k *maintenance) wait() { k.done.Wait() }
+
+func (k *maintenance) repeatLater(one task) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if !slices.Contains(k.repeats, one) {
+		k.repeats = append(k.repeats, one)
+	}
+}
+
+func (k *maintenance) takeRepeats() []task {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	repeats := k.repeats
+	k.repeats = nil
+	return repeats
+}
+
+// add queues a task unless it is queued already.
+func (e *Engine) add(one task) {
+	k := &e.maintenance
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if slices.Contains(k.todo, one) || e.hard.Err() != nil {
+		return
+	}
+	k.todo = append(k.todo, one)
+	if !k.busy {
+		k.busy = true
+		k.done.Go(e.doTasks)
+	}
+}
+
+// releaseChildren queues the release of the children of finished jobs of the queue.
+func (e *Engine) releaseChildren(queue string) { e.add(task{queue: queue, kind: releaseFamily}) }
+
+func (e *Engine) doTasks() {
+	k := &e.maintenance
+	for {
+		k.mu.Lock()
+		if len(k.todo) == 0 || e.hard.Err() != nil {
+			k.todo, k.busy = nil, false
+			k.mu.Unlock()
+			return
+		}
+		one := k.todo[0]
+		k.todo = k.todo[1:]
+		k.mu.Unlock()
+		if err := e.do(one); err != nil {
+			e.taskFailed(err) // the next beat finds it again
+		}
+	}
+}
+
+// taskFailed logs an error. What Redis itself refuses, because it is full for
+// instance, does not mean that it is gone.
+func (e *Engine) taskFailed(err error) {
+	if _, refused := errors.AsType[redis.Error](err); !refused || slotMoves(err) {
+		e.health.failed(err)
+		return
+	}
+	k := &e.maintenance
+	k.mu.Lock()
+	quiet := time.Since(k.logged) < time.Minute
+	if !quiet {
+		k.logged = time.Now()
+	}
+	k.mu.Unlock()
+	if !quiet {
+		e.o.Logger.Warn("jobs could not be expired or released; it is tried again", "error", err)
+	}
+}
+
+func (e *Engine) do(one task) error {
+	switch one.kind {
+	case sweepExpired:
+		return e.sweep(one.queue)
+	case releaseFamily:
+		return store.ReleaseAllChildren(e.hard, e.rdb, one.queue, e.Wake)
+	case releaseDeferred:
+		return e.release(one)
+	}
+	return nil
+}
+
+// sweep expires the jobs of a queue whose time is over.
+func (e *Engine) sweep(queue string) error {
+	for {
+		ctx, cancel := e.bounded()
+		n, more, err := store.Sweep(ctx, e.rdb, queue)
+		cancel()
+		if n > 0 {
+			e.releaseChildren(queue)
+			if e.o.Expired != nil {
+				e.o.Expired(queue, n)
+			}
+		}
+		if err != nil || !more {
+			return err
+		}
+	}
+}

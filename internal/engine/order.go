@@ -1,0 +1,52 @@
+package engine
+
+import (
+	"time"
+)
+
+// Turns of the less urgent queues, so that the urgent one is served first and the
+// others are not starved: each eighth fetch looks at the second queue first, every
+// other one of these at the third instead.
+const (
+	secondsTurn = 8
+	thirdsTurn  = 16
+)
+
+// order returns the queues in the order in which the next fetch looks at them,
+// without those that were found empty a moment ago. bufferMu is held.
+func (e *Engine) order(now time.Time) []string {
+	queues := e.o.Queues
+	e.turn++
+	first := 0
+	switch {
+	case e.turn%thirdsTurn == 0:
+		first = 2
+	case e.turn%secondsTurn == 0:
+		first = 1
+	}
+	first = min(first, len(queues)-1)
+	out := make([]string, 0, len(queues))
+	add := func(queue string) {
+		if !now.Before(e.empty[queue]) {
+			out = append(out, queue)
+		}
+	}
+	add(queues[first])
+	for i, q := range queues {
+		if i != first {
+			add(q)
+		}
+	}
+	return out
+}
+
+// foundEmpty passes a queue over for a moment that has no pending jobs. If held jobs of it
+// are due, they have the next turn of the queue instead. bufferMu is held.
+func (e *Engine) foundEmpty(queue string, now time.Time) {
+	if due := e.due[queue]; len(due.keys) > 0 {
+		due.turn = true
+		e.due[queue] = due
+		return
+	}
+	e.empty[queue] = now.Add(emptyFor)
+}

@@ -1,0 +1,249 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// What was decided while Redis is away for longer than asynq waits is kept, and recorded
+// when Redis is back.
+func TestOutcomeIsKeptUntilItIsOnRecord(t *testing.T) {
+	t.Parallel()
+	for kind, state := range map[store.Kind]string{
+		store.KindComplete: "completed", store.KindRetry: "retry", store.KindReschedule: "scheduled", store.KindFail: "failed", store.KindCancel: "cancelled", store.KindRequeue: "pending",
+	} {
+		for _, script := range []string{"retryCmd", "requeueCmd", "doneCmd"} {
+			if (kind == store.KindComplete) != (script == "doneCmd") {
+				continue
+			}
+			t.Run(string(kind)+"/"+script, func(t *testing.T) {
+				t.Parallel()
+				s := realShelf(t)
+				var gone atomic.Bool
+				c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+					if gone.Load() {
+						return redis.NewCmdResult(nil, errGone)
+					}
+					return nil
+				}}, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
+				s.pending("a")
+				asDequeue(t, c, s.queue)
+				var settled []store.Kind
+				c.Delivery("a").Decide(store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}, func(s store.Applied) { settled = append(settled, s.Kind) })
+
+				gone.Store(true)
+				lease, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+				defer cancel()
+				ack := func() error { return asDone(lease, c, s.queue, "a") }
+				if kind != store.KindComplete {
+					ack = func() error {
+						return asServer(c).EvalSha(lease, asynqx.SHA(script), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err()
+					}
+				}
+				if err := ack(); err != nil || c.CountInFlight() != 1 || len(settled) > 0 {
+					t.Fatalf("without Redis: %v, %d in hand, told %v; want it kept", err, c.CountInFlight(), settled)
+				}
+				gone.Store(false)
+				c.Finish()
+				if got := s.fields("a")[store.FieldState]; got != state || c.CountInFlight() != 0 {
+					t.Errorf("it is %s with %d in hand, want %s and none", got, c.CountInFlight(), state)
+				}
+				if diff := cmp.Diff([]store.Kind{kind}, settled); diff != "" {
+					t.Errorf("told (-want +got):\n%s", diff)
+				}
+			})
+		}
+	}
+}
+
+// At the end of a shutdown what is decided is recorded for as long as may be waited.
+func TestFinishWaitsForWhatIsDecided(t *testing.T) {
+	t.Parallel()
+	w := &wire{answer: func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }}
+	c := New(w, Options{Queues: []string{"q"}, Concurrency: 1})
+	d := &Delivery{Queue: "q", ID: "a"}
+	c.flight.add(d)
+	d.Decide(store.Outcome{Kind: store.KindFail}, nil)
+	ended := make(chan struct{})
+	go func() { c.Finish(); close(ended) }()
+	select {
+	case <-ended:
+		t.Fatal("it did not wait")
+	case <-time.After(300 * time.Millisecond):
+	}
+	c.Abort()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("it did not end with Abort")
+	}
+}
+
+// Outcomes that are decided while Redis is away for longer than a lease, and until it
+// would be recovered, stand: nothing runs twice, and no crash is counted.
+func TestOutcomesOutliveOutages(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	const outages = 3
+	server := redistest.Start(t)
+	s := shelfIn(t, server.Client(t))
+	s.recovering()
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Lease: shortLease, Retention: time.Hour, MaxCrashes: 2})
+	inCall, goOn := make(chan struct{}, 10), make(chan struct{})
+	var runs atomic.Int32
+	s.pending("a")
+	runServer(t, c, func(ctx context.Context, _ *asynq.Task) error {
+		id, _ := asynq.GetTaskID(ctx)
+		n := runs.Add(1)
+		inCall <- struct{}{}
+		<-goOn
+		o := store.Outcome{Kind: store.KindRetry, At: time.Now()}
+		if n >= outages {
+			o = store.Outcome{Kind: store.KindFail, Error: "no"}
+		}
+		c.Delivery(id).Decide(o, nil)
+		return errors.New("not completed")
+	})
+	for range outages {
+		select {
+		case <-inCall:
+		case <-time.After(15 * time.Second):
+			t.Fatalf("it does not run again: %v", s.fields("a"))
+		}
+		server.Pause()
+		goOn <- struct{}{}
+		<-time.After(3 * shortLease) // the outage itself
+		server.Resume()
+	}
+	redistest.Eventually(t, "it has failed", func() bool { return s.look()["failed"] == "a" })
+	f := s.fields("a")
+	got := map[string]string{
+		"attempt": f[store.FieldAttempt], "last_error": f[store.FieldLastError], "crash_run": f["crash_run"],
+	}
+	if diff := cmp.Diff(map[string]string{"attempt": "2", "last_error": "no", "crash_run": ""}, got); diff != "" {
+		t.Errorf("record (-want +got):\n%s", diff)
+	}
+	if crashes := f[store.FieldCrashes]; (crashes != "" && crashes != "0") || runs.Load() != outages {
+		t.Errorf("%d runs, crashes %q; want %d and none", runs.Load(), crashes, outages)
+	}
+}
+
+// onceGate lets one fetch pass and is closed from then on; keys are refused.
+type onceGate struct {
+	openGate
+	passed atomic.Bool
+}
+
+func (g *onceGate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) (Grant, error) {
+	if g.passed.CompareAndSwap(false, true) {
+		return Grant{}, nil
+	}
+	<-ctx.Done()
+	return Grant{}, ctx.Err()
+}
+
+func (*onceGate) Flowing() bool { return false }
+
+func (*onceGate) Admit(context.Context, string, any) (any, time.Time, bool) {
+	return nil, time.Now().Add(time.Hour), false
+}
+
+// What a fetch took whose reply was lost, and what could not be held, is put back while
+// the gate is closed too: no crash is counted.
+func TestLostRepliesBehindAClosedGate(t *testing.T) {
+	t.Parallel()
+	for script, want := range map[string]map[string]string{
+		"fetch": {"pending": "a", "a": "pending"},
+		"hold":  {"held": "a", "held_keys": "k", "a": "held"},
+	} {
+		t.Run(script, func(t *testing.T) {
+			t.Parallel()
+			s := realShelf(t)
+			s.recovering()
+			s.pending("a")
+			if script == "hold" {
+				s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "a"), store.FieldKey, "k").Err())
+			}
+			lost := make(chan struct{})
+			var once atomic.Bool
+			w := &wire{UniversalClient: s.rdb}
+			w.answer = func(c call) *redis.Cmd {
+				if c.script() != script || !once.CompareAndSwap(false, true) {
+					return nil
+				}
+				if script == "fetch" {
+					s.must(s.rdb.EvalSha(context.Background(), c.sha, c.keys, c.args...).Err())
+				}
+				close(lost)
+				return redis.NewCmdResult(nil, context.DeadlineExceeded)
+			}
+			c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: &onceGate{}, Lease: shortLease})
+			runServer(t, c, func(context.Context, *asynq.Task) error { return errors.New("it was run") })
+			<-lost
+			<-time.After(3 * shortLease) // until it would have been recovered
+			if diff := cmp.Diff(want, s.look()); diff != "" {
+				t.Errorf("afterwards (-want +got):\n%s", diff)
+			}
+			if got := s.fields("a")[store.FieldCrashes]; got != "" && got != "0" {
+				t.Errorf("%s crashes", got)
+			}
+		})
+	}
+}
+
+// A job whose call was answered while Redis was away, and that comes back after a recovery
+// before this is on record, is not run again by the worker that knows the answer.
+func TestAnsweredJobIsNotRunAgain(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	var gone atomic.Bool
+	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+		if gone.Load() {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
+	c.patience = 300 * time.Millisecond
+	s.pending("a")
+	asDequeue(t, c, s.queue)
+	c.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201}}, nil)
+	gone.Store(true)
+	lease, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	s.must(asDone(lease, c, s.queue, "a"))
+	gone.Store(false)
+
+	// Another worker recovers it.
+	other := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
+	defer other.Finish()
+	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), zAt("a", 1)).Err())
+	if _, err := other.applyOutcome(context.Background(), s.queue, "a", "", store.Outcome{Kind: store.KindRecover}); err != nil {
+		t.Fatal(err)
+	}
+	_, err := other.beat(context.Background(), s.queue, true)
+	s.must(err)
+	if got := s.fields("a")[store.FieldState]; got != store.StatePending {
+		t.Fatalf("it is %s, want it back", got)
+	}
+	if id := asDequeue(t, c, s.queue); id != "" {
+		t.Errorf("%s runs again", id)
+	}
+	c.Finish()
+	f := s.fields("a")
+	if f[store.FieldState] != store.StateCompleted || f["response_status"] != "201" || c.CountInFlight() != 0 {
+		t.Errorf("it is %v with %d in hand, want it completed", f, c.CountInFlight())
+	}
+	s.look()
+}

@@ -1,0 +1,118 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/asynqx"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+)
+
+// asJanitor asks as asynq's janitor does, and returns how many it is told were
+// deleted.
+func asJanitor(t *testing.T, c *Engine, queue string) int64 {
+	t.Helper()
+	n, err := asServer(c).EvalSha(context.Background(), asynqx.SHA("deleteExpiredCompletedTasksCmd"), []string{store.CompletedKey(queue)}, time.Now().Unix(), store.TaskPrefix(queue), 100).Int64()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+// ended puts a job among those that ended in a state of ours, age ago.
+func (s *shelf) ended(id, state string, age time.Duration, fields ...any) {
+	s.t.Helper()
+	s.hash(id, state, fields...)
+	at := float64(s.now().Add(-age).UnixMilli())
+	s.must(s.rdb.ZAdd(context.Background(), store.ParkedKey(s.queue, state), redis.Z{Score: at, Member: id}).Err())
+}
+
+// The janitor's call deletes completed jobs, and those that ended otherwise too:
+// all that are due, and these not more often than once a minute. asynq is told
+// that nothing is left to do.
+func TestJanitorPurges(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	ctx := context.Background()
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
+	defer c.CloseGate(ctx)
+	for i := range 250 {
+		s.ended(fmt.Sprint("f", i), store.StateFailed, 2*time.Hour)
+	}
+	s.ended("x1", store.StateCancelled, 2*time.Hour)
+	s.ended("x2", store.StateExpired, 2*time.Hour)
+	s.ended("young", store.StateFailed, time.Minute)
+	s.at(store.CompletedKey(s.queue), "c", store.StateCompleted, time.Unix(1, 0))
+	if n := asJanitor(t, c, s.queue); n != 0 {
+		t.Errorf("asynq is told to go on: %d", n)
+	}
+	if diff := cmp.Diff(map[string]string{"failed": "young", "young": "failed"}, s.look()); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+	if n := len(w.calls); n != 6 {
+		t.Errorf("%d calls to purge 253 jobs in four sets, want 1 for each and 2 more for the failed", n)
+	}
+
+	// A moment later: only what has completed.
+	s.ended("late", store.StateFailed, 2*time.Hour)
+	s.at(store.CompletedKey(s.queue), "c2", store.StateCompleted, time.Unix(1, 0))
+	asJanitor(t, c, s.queue)
+	want := map[string]string{"failed": "late young", "young": "failed", "late": "failed"}
+	if diff := cmp.Diff(want, s.look()); diff != "" {
+		t.Errorf("a moment later (-want +got):\n%s", diff)
+	}
+	if n := len(w.calls); n != 7 {
+		t.Errorf("%d calls, want one more", n)
+	}
+
+	// A minute later.
+	c.purged[s.queue] = time.Now().Add(-2 * time.Minute)
+	asJanitor(t, c, s.queue)
+	if diff := cmp.Diff(map[string]string{"failed": "young", "young": "failed"}, s.look()); diff != "" {
+		t.Errorf("a minute later (-want +got):\n%s", diff)
+	}
+}
+
+// Without a retention, what did not complete is kept for good.
+func TestJanitorKeepsWithoutRetention(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	c := New(s.rdb, Options{Queues: []string{s.queue}})
+	defer c.CloseGate(context.Background())
+	s.ended("f", store.StateFailed, 1000*time.Hour)
+	asJanitor(t, c, s.queue)
+	if diff := cmp.Diff(map[string]string{"failed": "f", "f": "failed"}, s.look()); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}
+
+// A Redis that does not answer is no reason for asynq to log; the next call tries
+// again.
+func TestJanitorDuringAnOutage(t *testing.T) {
+	t.Parallel()
+	s := realShelf(t)
+	gone := true
+	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
+		if gone {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}}, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
+	defer c.CloseGate(context.Background())
+	s.ended("f", store.StateFailed, 2*time.Hour)
+	asJanitor(t, c, s.queue)
+	if !c.health.down.Load() {
+		t.Error("nobody was told of the outage")
+	}
+	gone = false
+	asJanitor(t, c, s.queue)
+	if diff := cmp.Diff(map[string]string{}, s.look()); diff != "" {
+		t.Errorf("left (-want +got):\n%s", diff)
+	}
+}

@@ -1,0 +1,75 @@
+package engine
+
+import (
+	"errors"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// passedOver is what a fetch met and did not bring.
+type passedOver struct {
+	dropped int // thrown away, ended or put off
+	held    int // put among the held jobs of their keys
+}
+
+// receive takes the jobs of a reply in flight, and holds those whose keys let nothing
+// through. An error is about jobs that could not be taken.
+func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passed passedOver, err error) {
+	passed = passedOver{dropped: reply.Dropped, held: reply.Held}
+	e.noteDue(f.queue, reply.HeldKeys)
+	if reply.Expired > 0 && e.o.Expired != nil {
+		e.o.Expired(f.queue, reply.Expired)
+	}
+	err = reply.Malformed
+	a := admission{e: e, f: f, opened: e.opening.count()}
+	for _, job := range reply.Jobs {
+		d := deliveryOf(f, job)
+		if refusal := e.refusal(d); refusal != nil {
+			ctx, cancel := e.bounded()
+			s, problem := e.applyOutcome(ctx, f.queue, d.ID, d.run, *refusal)
+			cancel()
+			err = errors.Join(err, problem)
+			if s.Kind == store.KindFail && e.o.Unreadable != nil {
+				e.o.Unreadable(f.queue, d.ID, d.Key, s)
+			}
+			passed.dropped++
+			continue
+		}
+		if !a.admit(d) {
+			passed.held++
+			continue
+		}
+		ds = append(ds, d)
+	}
+	return ds, passed, errors.Join(err, a.hold())
+}
+
+// refusal takes the job in flight, or returns its outcome instead.
+func (e *Engine) refusal(d *Delivery) *store.Outcome {
+	if err := store.CheckMessage(d.msg); err != nil {
+		// asynq could not decode it, and would occupy the slot for ever.
+		return &store.Outcome{Kind: store.KindFail, Error: err.Error()}
+	}
+	switch e.flight.add(d) {
+	case runsStill:
+		// The job outlived its lease here and came back while its handler still
+		// runs, or before its publication is on record. It is never run twice in one
+		// process.
+		return &store.Outcome{Kind: store.KindUnstarted, At: d.fetched.Add(staleAfter), Reason: store.ReasonOf(store.ReasonStillRunning, e.o.Worker)}
+	case suspectWaits:
+		return e.suspectOutcome()
+	}
+	return nil
+}
+
+func deliveryOf(f fetch, job store.Fetched) *Delivery {
+	d := &Delivery{
+		Queue: f.queue, ID: job.ID, Key: job.Key, Fields: job.Fields, Permit: f.permit,
+		place: job.Place, msg: job.Message, run: f.run, fetched: f.at,
+	}
+	if job.ExpiresIn != nil {
+		// From before the call on, so that it is never too late.
+		d.Expires = f.at.Add(*job.ExpiresIn)
+	}
+	return d
+}

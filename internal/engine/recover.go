@@ -1,0 +1,43 @@
+package engine
+
+import (
+	"context"
+	"math/rand/v2"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Recover brings a job of a worker that died back, unless its lease was extended meanwhile.
+func (e *Engine) Recover(ctx context.Context, queue, id string, msg *store.Message) error {
+	if _, bounded := ctx.Deadline(); !bounded {
+		// A shutdown must not wait for it: the job is listed again.
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(e.ctx, redisTimeout)
+		defer cancel()
+	}
+	a, err := e.applyUndecided(ctx, queue, id, "", e.recoverOutcome())
+	if err == nil && a.Kind != "" && e.o.Recovered != nil {
+		e.o.Recovered(msg, a)
+	}
+	return err
+}
+
+// recoverOutcome defers a job of a dead worker by a random time: jobs of that worker are
+// spread, so that poison does not take the same others with it again.
+func (e *Engine) recoverOutcome() store.Outcome {
+	spread := time.Duration(rand.Int64N(int64(e.o.RecoverSpread) + 1)) //nolint:gosec // spreading needs no secrecy
+	o := store.Outcome{Kind: store.KindRecover, At: time.Now().Add(spread), Reason: store.ReasonWorkerLost}
+	if e.o.MaxCrashes > 0 {
+		o.Limit = &e.o.MaxCrashes
+	}
+	return o
+}
+
+// suspectOutcome defers a crash suspect while another one is in flight: they run one at a
+// time, so that the poison does not take the others with it again and again.
+func (e *Engine) suspectOutcome() *store.Outcome {
+	const from, to = time.Second, 3 * time.Second
+	pause := from + time.Duration(rand.Int64N(int64(to-from))) //nolint:gosec // spreading needs no secrecy
+	return &store.Outcome{Kind: store.KindUnstarted, At: time.Now().Add(pause), Reason: store.ReasonSuspect}
+}

@@ -1,0 +1,121 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	applyScript = script("apply")
+	stuckScript = script("stuck")
+)
+
+// Kind is what becomes of a job after a run.
+type Kind string
+
+// The kinds of outcomes.
+const (
+	KindComplete   Kind = "complete"   // by Complete
+	KindReschedule Kind = "reschedule" // not now, later: counts in reschedules
+	KindRetry      Kind = "retry"      // failed, again later: counts in attempt
+	KindFail       Kind = "fail"       // failed for good
+	KindCancel     Kind = "cancel"     // cancelled while it ran
+	KindPause      Kind = "pause"      // only of Applied: paused while it ran
+	KindUnstarted  Kind = "defer"      // it was not started; nothing counted
+	KindRequeue    Kind = "requeue"    // back to the head, nothing counted
+	KindRecover    Kind = "recover"    // its worker died: counts in crashes
+)
+
+// Outcome says what becomes of a job.
+type Outcome struct {
+	Kind Kind
+	// At is when the job may run again, by the local clock; for KindReschedule and
+	// KindRetry. It is turned into a delay when the call to Redis is made, so that
+	// time spent repeating the call is not added.
+	At time.Time
+	// Reason is why the job waits.
+	Reason Reason
+	// Error is kept as last_error unless empty.
+	Error string
+	// Limit bounds the counter of the kind; nil for none. Reaching beyond it
+	// fails the job.
+	Limit *int
+	// CountedBy is the record's field of a counter that Limit bounds in place of the
+	// kind's own; "" for none.
+	CountedBy string
+	// Response is kept with the job unless nil.
+	Response *Response
+	// Extend is added to the job's expiry, if it has one.
+	Extend time.Duration
+}
+
+// Applied is what became of a job whose outcome was applied.
+type Applied struct {
+	// Kind is the outcome's, or KindFail where a limit was exceeded, KindCancel or
+	// KindPause where that was requested while it ran, or "" where the run did not have
+	// the job any more.
+	Kind Kind
+	// Count is the new value of the kind's counter.
+	Count int
+	// AvailableAt is when it may run again, by Redis's clock; zero if never.
+	AvailableAt time.Time
+	// Error is what is kept as last_error where Kind is KindFail.
+	Error string
+	// Children says that the job has finished and has children to cancel.
+	Children bool
+}
+
+// Apply applies an outcome, other than KindComplete, to the job of a run; run "" means
+// whichever has it. Errors: Redis's.
+func Apply(ctx context.Context, rdb redis.Scripter, queue, id, run string, o Outcome) (Applied, error) {
+	delay := int64(0)
+	if !o.At.IsZero() {
+		delay = Millis(time.Until(o.At))
+	}
+	limit, extend := "", ""
+	if o.Limit != nil {
+		limit = strconv.Itoa(*o.Limit)
+	}
+	if o.Extend > 0 {
+		extend = strconv.FormatInt(Millis(o.Extend), 10)
+	}
+	status, body := o.Response.args()
+	v, err := valuesOf(applyScript.Run(ctx, rdb, []string{TaskKey(queue, id), ActiveKey(queue), LeaseKey(queue)},
+		queue, id, string(o.Kind), delay, string(o.Reason), o.Error, limit, status, body, extend, run, o.CountedBy))
+	if err != nil {
+		return Applied{}, fmt.Errorf("%s job %s: %w", o.Kind, id, err)
+	}
+	a := Applied{Kind: Kind(v.text()), Count: v.integer(), AvailableAt: v.instant(), Children: v.integer() == 1}
+	if v.err != nil {
+		return Applied{}, fmt.Errorf("%s job %s: %w", o.Kind, id, v.err)
+	}
+	if a.Kind == "gone" {
+		a.Kind = ""
+	}
+	if a.Kind == KindFail && len(v.left) > 0 {
+		a.Error = v.text()
+	}
+	return a, nil
+}
+
+// MarkStuck records that the handler of a run has not returned long after its context
+// ended, so that a cancel can say so.
+func MarkStuck(ctx context.Context, rdb redis.Scripter, queue, id, run string) error {
+	if err := stuckScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, run).Err(); err != nil {
+		return fmt.Errorf("record a stuck handler of job %s: %w", id, err)
+	}
+	return nil
+}
+
+// RequestedAction reads which action is requested of a running job, "" if none is.
+func RequestedAction(ctx context.Context, rdb redis.Cmdable, queue, id string) (Action, error) {
+	action, err := rdb.HGet(ctx, TaskKey(queue, id), FieldAction).Result()
+	if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
+		return "", fmt.Errorf("read the requested action of job %s: %w", id, err)
+	}
+	return Action(action), nil
+}

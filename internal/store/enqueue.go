@@ -1,0 +1,116 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	enqueueScript  = script("enqueue")
+	addQueueScript = redis.NewScript(source("add_queue"))
+)
+
+// Bounds of one call of enqueue.lua: 200 jobs keep Redis busy for about a millisecond.
+const (
+	enqueueAtOnce = 200
+	// enqueueBytes is of payloads; a larger one goes alone.
+	enqueueBytes = 1 << 20
+	// enqueueParents bounds the fields that are written besides; a job with more goes alone.
+	enqueueParents = 1000
+)
+
+// NewJob is a job to enqueue.
+type NewJob struct {
+	ID      string
+	Message []byte // encoded; see Message
+	More    string // a JSON object; see enqueue.lua
+	// Bytes of the payload, and number of parents.
+	Bytes, Parents int
+}
+
+// Enqueued says what became of a NewJob. The zero value is a job that was not sent, perhaps.
+type Enqueued struct {
+	Added  bool
+	Exists bool // a job with the id exists
+	// AvailableAt, ExpiresAt and ExpiredAt are set for a delay or a ttl, and for a job that
+	// expired at once; zero otherwise.
+	AvailableAt, ExpiresAt, ExpiredAt time.Time
+}
+
+// Enqueue adds jobs to one queue, in their order, in one round trip. now is by the client's
+// clock. On an error the results tell which jobs were added before it. Errors: Redis's.
+func Enqueue(ctx context.Context, rdb redis.UniversalClient, queue string, now time.Time, jobs []NewJob) ([]Enqueued, error) {
+	type call struct {
+		from int
+		args []any
+	}
+	var calls []call
+	for from := 0; from < len(jobs); {
+		to, bytes, parents := from, 0, 0
+		args := []any{queue, now.UnixNano()}
+		for ; to < len(jobs) && to-from < enqueueAtOnce; to++ {
+			job := jobs[to]
+			bytes, parents = bytes+job.Bytes, parents+job.Parents
+			if (bytes > enqueueBytes || parents > enqueueParents) && to > from {
+				break
+			}
+			args = append(args, job.ID, job.Message, job.More)
+		}
+		calls = append(calls, call{from, args})
+		from = to
+	}
+	keys := []string{PendingKey(queue)}
+	run := func(i int) *redis.Cmd { return enqueueScript.Run(ctx, rdb, keys, calls[i].args...) }
+	var cmds []*redis.Cmd
+	if len(calls) == 1 {
+		cmds = []*redis.Cmd{run(0)}
+	} else {
+		if err := enqueueScript.Load(ctx, rdb).Err(); err != nil {
+			return make([]Enqueued, len(jobs)), err
+		}
+		cmds = evalAll(ctx, rdb, len(calls), func(c redis.Scripter, i int) *redis.Cmd {
+			return enqueueScript.EvalSha(ctx, c, keys, calls[i].args...)
+		}, run)
+	}
+	out := make([]Enqueued, len(jobs))
+	var errs error
+	for i, cmd := range cmds {
+		v, err := valuesOf(cmd)
+		if err != nil {
+			errs = errors.Join(errs, err)
+			continue
+		}
+		for k := calls[i].from; len(v.left) > 0; k++ {
+			out[k] = enqueuedOf(v.next())
+		}
+	}
+	return out, errs
+}
+
+func enqueuedOf(reply any) Enqueued {
+	switch reply := reply.(type) {
+	case int64:
+		return Enqueued{Added: reply == 1, Exists: reply == 0}
+	case []any:
+		v := values{left: reply}
+		e := Enqueued{Added: v.integer() == 1, AvailableAt: v.instant(), ExpiresAt: v.instant(), ExpiredAt: v.instant()}
+		if v.err == nil {
+			return e
+		}
+	}
+	return Enqueued{}
+}
+
+// AddQueue adds the queue of an unknown destination to asynq's set of queues, unless that
+// holds most queues already. Errors: Redis's.
+func AddQueue(ctx context.Context, rdb redis.Scripter, queue string, most int) (added bool, err error) {
+	n, err := addQueueScript.Run(ctx, rdb, []string{QueuesKey}, queue, most).Int()
+	if err != nil {
+		return false, fmt.Errorf("register queue %s: %w", queue, err)
+	}
+	return n == 1, nil
+}

@@ -1,0 +1,139 @@
+package store
+
+import (
+	"context"
+	"fmt"
+	"strconv"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+var (
+	fetchScript   = script("fetch")
+	reclaimScript = script("reclaim")
+)
+
+// FetchArgs say what to fetch for which worker.
+type FetchArgs struct {
+	Queue string
+	// Key whose held jobs to fetch; "" for pending jobs.
+	Key string
+	// Run is a unique name of this fetch: outcomes of its jobs carry it.
+	Run string
+	// Worker that the jobs are for.
+	Worker string
+	// Max is how many jobs to fetch at most.
+	Max int
+	// Lease of the jobs.
+	Lease time.Duration
+}
+
+// FetchReply is what a fetch found.
+type FetchReply struct {
+	Dropped  int // ids that were dropped, those of expired jobs included
+	Held     int // jobs that went behind the held ones of their keys
+	Expired  int
+	HeldKeys HeldKeys
+	Jobs     []Fetched
+	// Malformed is the error of jobs that could not be read, if any.
+	Malformed error
+}
+
+// Fetched is one job of a FetchReply.
+type Fetched struct {
+	ID      string
+	Message string // encoded; see DecodeMessage
+	Fields  Fields
+	// ExpiresIn is the time left, by Redis's clock; nil if it never expires.
+	ExpiresIn *time.Duration
+	Key       string
+	// Place among the jobs of its key; "" without one.
+	Place string
+}
+
+// Fields are the changing fields of a job that a fetch reads.
+type Fields struct {
+	Attempt     int
+	Reschedules int
+	Crashes     int
+	ExpiresAt   string // unix ms, "" for never
+}
+
+// Map returns the fields under their names in the record.
+func (f Fields) Map() map[string]string {
+	m := make(map[string]string, 4)
+	for name, n := range map[string]int{
+		FieldAttempt: f.Attempt, FieldReschedules: f.Reschedules, FieldCrashes: f.Crashes,
+	} {
+		if n > 0 {
+			m[name] = strconv.Itoa(n)
+		}
+	}
+	if f.ExpiresAt != "" {
+		m[FieldExpiresAt] = f.ExpiresAt
+	}
+	return m
+}
+
+func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) *redis.Cmd {
+	q := a.Queue
+	return eval(fetchScript, ctx, c, []string{PendingKey(q), PausedKey(q), ActiveKey(q), LeaseKey(q)},
+		q, a.Lease.Milliseconds(), a.Max, a.Worker, a.Run, a.Key)
+}
+
+// evaluation is (*Script).Run or (*Script).EvalSha.
+type evaluation func(s *Script, ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd //nolint:revive // a method expression
+
+// Fetch gives jobs of a queue to a worker. Errors: Redis's; the jobs of a fetch whose reply
+// was lost are put back by Reclaim.
+func Fetch(ctx context.Context, rdb redis.Scripter, a FetchArgs) (FetchReply, error) {
+	return a.reply(a.eval(ctx, rdb, (*Script).Run))
+}
+
+func (a FetchArgs) reply(cmd *redis.Cmd) (FetchReply, error) {
+	v, err := valuesOf(cmd)
+	if err != nil {
+		return FetchReply{}, fmt.Errorf("fetch from %s: %w", a.Queue, err)
+	}
+	r := FetchReply{Dropped: v.integer(), Held: v.integer()}
+	heldKeys, _ := v.next().([]any)
+	r.HeldKeys = heldKeysOf(heldKeys)
+	r.Expired = v.integer()
+	r.Malformed = v.err
+	for len(v.left) > 0 {
+		job, err := fetchedOf(v.list())
+		if err != nil {
+			r.Malformed = fmt.Errorf("fetch from %s: %w", a.Queue, err)
+			continue
+		}
+		r.Jobs = append(r.Jobs, job)
+	}
+	return r, nil
+}
+
+func fetchedOf(v *values) (Fetched, error) {
+	f := Fetched{ID: v.text(), Message: v.text()}
+	f.Fields = Fields{Attempt: v.integer(), Reschedules: v.integer(), Crashes: v.integer(), ExpiresAt: v.text()}
+	if ms, err := strconv.ParseInt(v.text(), 10, 64); err == nil {
+		left := Duration(ms)
+		f.ExpiresIn = &left
+	}
+	if key, ok := v.next().(string); ok {
+		f.Key, f.Place = key, v.text()
+	}
+	return f, v.err
+}
+
+// Reclaim puts back the jobs of fetches, by their runs, whose replies were lost.
+func Reclaim(ctx context.Context, rdb redis.Scripter, queue string, runs []string) error {
+	args := []any{queue}
+	for _, r := range runs {
+		args = append(args, r)
+	}
+	keys := []string{ActiveKey(queue), LeaseKey(queue), PendingKey(queue)}
+	if err := reclaimScript.Run(ctx, rdb, keys, args...).Err(); err != nil {
+		return fmt.Errorf("reclaim jobs of %s: %w", queue, err)
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+-- Stands in front of the scripts of actions, behind the prelude: what an operator asks
+-- of jobs of one queue.
+--
+-- KEYS[1] pending
+-- ARGV[1] queue   ARGV[2] by: the operator   ARGV[3] why ('' = not said)
+-- ARGV[4] states in which to act, as ',pending,retry,' ('' = all)   ARGV[5...] ids
+-- returns per job: the effect (store.Effect), its state before ('-' if it does not exist)
+local by, why, states = ARGV[2], ARGV[3], ARGV[4]
+local first_id = 5
+local REFUSED, DONE, REQUESTED, SKIPPED, ORPHAN, TOO_LATE, STUCK = 0, 1, 2, 3, 4, 5, 7
+
+-- Calls act(id, key, state, fields) for each job in one of the wanted states; fields are
+-- state and those in names. act returns the effect and, where it differs, the state to
+-- report.
+local function act_on_each(names, act)
+  allow_when_full()
+  local out = {}
+  for i = first_id, #ARGV do
+    local id = ARGV[i]
+    local key = task(id)
+    local fields = redis.call('HMGET', key, 'state', unpack(names))
+    local state = fields[1]
+    local effect, instead = REFUSED, nil
+    if not state then
+      state = '-'
+    elseif states ~= '' and not string.find(states, ',' .. state .. ',', 1, true) then
+      effect = SKIPPED
+    else
+      effect, instead = act(id, key, state, fields)
+    end
+    out[#out + 1] = effect
+    out[#out + 1] = instead or state
+  end
+  return out
+end
+
+-- Expires a job that waits and whose time is over, before anything else is done to it.
+local function expire_if_due(id, key, state, expires_at)
+  if not waits[state] or not expires_at or tonumber(expires_at) > now then
+    return false
+  end
+  take_out(id, key, state)
+  expire(id, key, state)
+  return true
+end
+
+-- Asks something of a running job. Its worker learns of it by the channel, or by its next
+-- look at the set.
+local function request(id, key, action)
+  redis.call('HSET', key, 'action', action, 'action_by', by)
+  if why ~= '' then
+    redis.call('HSET', key, 'action_reason', why)
+  end
+  redis.call('SADD', ours .. 'actions', id)
+  redis.call('PUBLISH', namespace .. ':actions', queue .. ' ' .. id .. ' ' .. action)
+end

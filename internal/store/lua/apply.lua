@@ -1,0 +1,182 @@
+-- Applies the outcome of a run to its job, any outcome but completed: the job leaves its
+-- worker and waits again, or finishes. Replaces asynq's retryCmd, requeueCmd and archiveCmd.
+--
+-- KEYS[1] task hash   KEYS[2] active   KEYS[3] lease
+-- ARGV[1] queue   ARGV[2] id
+-- ARGV[3] kind: reschedule, retry, fail, cancel, requeue, defer, recover
+-- ARGV[4] delay in ms, by Redis's clock from now
+-- ARGV[5] reason (a code, see store.Reason)   ARGV[6] error ('' leaves last_error alone)
+-- ARGV[7] bound of the counter of this kind ('' = none)
+-- ARGV[8] response status ('' = none)   ARGV[9] response body
+-- ARGV[10] ms to add to expires_at ('' = none)
+-- ARGV[11] the run whose outcome it is ('' = whichever has the job)
+-- ARGV[12] field of a counter that ARGV[7] bounds in place of the kind's ('' = none)
+-- returns {what happened, counter of the kind, available_at in ms, 1 if it has finished
+--   and has children, the problem it failed with}; what happened is the kind, "fail"
+--   where the bound was reached, "cancel" or "pause" where that was requested meanwhile,
+--   or "gone" where that run does not have the job: a repeated call, or the job was
+--   recovered and has been started again or finished since
+local key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3]
+local id, kind, delay, reason, problem, limit = ARGV[2], ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6], ARGV[7]
+local response_status, response_body, extension, run, counted_by = ARGV[8], ARGV[9], ARGV[10], ARGV[11], ARGV[12]
+-- The counter of each kind.
+local counters = { reschedule = 'reschedules', retry = 'attempt', recover = 'crashes' }
+local others = { fail = true, cancel = true, requeue = true, defer = true }
+local GONE = { 'gone', 0, 0, 0 }
+if not counters[kind] and not others[kind] then
+  return redis.error_reply('ERR apply: unknown kind ' .. kind)
+end
+
+-- 1. Whether the job is this run's.
+local outlived = false -- its lease: the worker was taken for dead, and is not
+if run ~= '' then
+  local f = redis.call('HMGET', key, 'run', 'crash_run')
+  if f[2] == run then
+    outlived = true
+    take_crash_back(key)
+  end
+  if f[1] ~= run then
+    return GONE
+  end
+end
+if kind == 'recover' then
+  -- The list of lapsed leases may be old: another worker may have recovered the
+  -- job, and a third may have it now.
+  local lease = redis.call('ZSCORE', lease_key, id)
+  if lease and (tonumber(lease) or 0) * 1000 > now then
+    return GONE
+  end
+end
+if redis.call('LREM', active_key, 1, id) == 0 then
+  -- Recovered and not started again: the outcome stands, unless it was only to run
+  -- again, which it will.
+  local state = redis.call('HGET', key, 'state')
+  local waits_again = state == 'scheduled' or state == 'pending' or state == 'held' or state == 'paused'
+  if not outlived or kind == 'requeue' or kind == 'defer' or not (waits_again or state == 'failed') then
+    return GONE
+  end
+  take_out(id, key, state)
+  redis.call('HDEL', key, 'resume')
+  if state == 'paused' then
+    redis.call('HSET', key, 'action', 'pause')
+  elseif state == 'failed' then -- as poison
+    redis.call('HDEL', key, 'last_error', 'ended_at')
+    redis.call('ZREM', ours .. 'outbox', id)
+  end
+else
+  outlived = false
+end
+redis.call('ZREM', lease_key, id)
+local f = redis.call('HMGET', key, 'msg', 'action', 'started_at', 'by', 'expires_at', 'run')
+if not f[1] then
+  return GONE
+end
+local action, started_at, by, expires_at, latest_run = f[2], f[3], f[4] or '', tonumber(f[5] or ''), f[6] or ''
+
+-- 2. Its counters, which may turn the outcome into a failure.
+local count = 0
+local counter, recovered = counters[kind], kind == 'recover'
+if counter then
+  count = tonumber(redis.call('HGET', key, counter) or 0) + 1
+  local bounded = count
+  if counted_by ~= '' then
+    bounded = tonumber(redis.call('HGET', key, counted_by) or 0) + 1
+  end
+  if limit ~= '' and kind == 'reschedule' and bounded > tonumber(limit) then
+    problem = 'max reschedules (' .. limit .. ') exceeded'
+    kind, count = 'fail', count - 1
+  else
+    redis.call('HSET', key, counter, count)
+    if counted_by ~= '' then
+      redis.call('HSET', key, counted_by, bounded)
+    end
+    if recovered then
+      redis.call('HSET', key, 'crash_run', latest_run)
+      if limit ~= '' and count >= tonumber(limit) then
+        problem = 'poison: its worker died ' .. count .. ' times with this job in hand'
+        kind = 'fail'
+      end
+    end
+  end
+end
+
+-- 3. Its record.
+if response_status ~= '' then
+  redis.call('HSET', key, 'response_status', response_status, 'response_body', response_body)
+end
+if problem ~= '' then
+  redis.call('HSET', key, 'last_error', problem)
+end
+if expires_at and extension ~= '' then
+  expires_at = math.min(expires_at + tonumber(extension), 253402300799999) -- the end of the year 9999
+  redis.call('HSET', key, 'expires_at', int(expires_at))
+end
+
+-- 4. Its history. A start is recorded together with how the run ended; a job that was put
+-- back without a run (a worker that stops) leaves no trace.
+local entries = {}
+if kind ~= 'requeue' and kind ~= 'defer' and not outlived then -- its recovery recorded the start
+  entries[1] = { status = 'running', event = 'started', by = by, at = started_at }
+end
+if recovered then
+  entries[2] = { status = 'running', event = 'worker_lost', count = count, by = by }
+end
+local function record_event(entry)
+  entries[#entries + 1] = entry
+  append_history(key, entries)
+end
+local function has_children()
+  return redis.call('HEXISTS', key, 'children')
+end
+
+-- 5. Where it goes: it finishes, or
+if kind == 'fail' or kind == 'cancel' then
+  local state = kind == 'fail' and 'failed' or 'cancelled'
+  redis.call('SREM', ours .. 'actions', id)
+  if kind == 'cancel' then
+    local why = redis.call('HMGET', key, 'action_by', 'action_reason')
+    problem = why[2] or problem
+    record_event({ status = state, event = state, detail = why[2] or '', by = why[1] or nil })
+  else
+    record_event({ status = state, event = state, detail = problem })
+  end
+  finish(id, key, state, problem)
+  return { kind, count, 0, has_children(), problem }
+end
+
+-- it waits again, in the state target,
+delay = math.max(0, delay)
+local at, target = now + delay, 'scheduled'
+if kind == 'retry' then
+  target = 'retry'
+  record_event({ status = 'retry_pending', event = 'retry_scheduled', delay = delay, reason = reason })
+elseif kind == 'reschedule' then
+  record_event({ status = 'pending', event = 'rescheduled', delay = delay, count = count, reason = reason })
+elseif kind == 'recover' then
+  record_event({ status = 'pending', event = 'recovered', delay = delay })
+end
+if kind == 'requeue' or (kind == 'reschedule' and delay == 0) then
+  target = 'pending'
+end
+if expires_at then
+  redis.call('ZADD', ours .. 'expiry', int(expires_at), id)
+end
+
+-- unless an action was requested while it ran.
+if action then
+  redis.call('HSET', key, 'available_at', int(at), 'reason', reason)
+  redis.call('SREM', ours .. 'actions', id)
+  local applied = apply_action(id, key, action, target) == 'paused' and 'pause' or 'cancel'
+  return { applied, count, 0, has_children() }
+end
+if kind == 'requeue' then
+  to_front(id, key)
+else
+  redis.call('HSET', key, 'available_at', int(at), 'reason', reason)
+  if target == 'pending' then
+    to_pending(id, key)
+  else
+    to_timed(id, key, target, at, reason)
+  end
+end
+return { kind, count, int(at), 0 }

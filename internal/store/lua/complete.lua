@@ -1,0 +1,75 @@
+-- Completes jobs of one queue. Replaces asynq's markAsCompleteCmd and doneCmd; completions
+-- of several goroutines share one call.
+--
+-- KEYS[1] active   KEYS[2] lease   KEYS[3] completed
+-- KEYS[4] processed:<date>   KEYS[5] processed
+-- ARGV[1] queue   ARGV[2] expiry of KEYS[4], unix seconds
+-- ARGV[3] retention in seconds              ARGV[4] worker
+-- ARGV[5...] per job: id, response status ('' = none), response body
+-- returns per job: 1 completed, 2 was completed before (a repeated call),
+--   3 completed, and it has children, 0 the job does not exist any more
+--
+-- A job whose lease was lost meanwhile was accepted by the destination all the same: it is
+-- completed wherever it is, and its crash is taken back.
+local active_key, lease_key, completed_key, processed_today_key, processed_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
+local processed_expiry, retention, worker = ARGV[2], ARGV[3], ARGV[4]
+local expiry = int(tonumber(clock[1]) + tonumber(retention))
+local results, done, n = {}, {}, 0
+for i = 5, #ARGV, 3 do
+  local id = ARGV[i]
+  local key = task(id)
+  local mine = redis.call('LREM', active_key, 1, id)
+  local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error')
+  local state = f[1]
+  if not state then
+    redis.call('ZREM', lease_key, id)
+    results[#results + 1] = 0
+  elseif state == 'completed' then
+    results[#results + 1] = 2
+  else
+    if mine == 0 then
+      take_out(id, key, state)
+      redis.call('ZREM', ours .. 'expiry', id)
+      redis.call('HDEL', key, 'resume', 'action_by', 'action_reason')
+      take_crash_back(key)
+    end
+    done[#done + 1] = expiry
+    done[#done + 1] = id
+    if ARGV[i + 1] == '' then
+      redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', worker)
+    else
+      redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', worker,
+        'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
+    end
+    n = n + 1
+    if f[5] then -- of an earlier call
+      redis.call('HDEL', key, 'last_error')
+    end
+    if f[4] then
+      publish_event(id, key, 'completed')
+    end
+    if f[3] then
+      redis.call('HDEL', key, 'action', 'action_by', 'action_reason')
+      redis.call('SREM', ours .. 'actions', id)
+    end
+    if f[2] then
+      redis.call('ZADD', ours .. 'outbox', now_ms, id)
+      results[#results + 1] = 3
+    else
+      results[#results + 1] = 1
+    end
+  end
+end
+if n > 0 then
+  local ids = {}
+  for i = 2, #done, 2 do
+    ids[#ids + 1] = done[i]
+  end
+  redis.call('ZREM', lease_key, unpack(ids))
+  redis.call('ZADD', completed_key, unpack(done))
+  if redis.call('INCRBY', processed_today_key, n) == n then
+    redis.call('EXPIREAT', processed_today_key, processed_expiry)
+  end
+  redis.call('INCRBY', processed_key, n)
+end
+return results

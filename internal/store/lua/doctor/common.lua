@@ -1,0 +1,51 @@
+-- Stands in front of the doctor's scripts, behind the prelude of all scripts. Each
+-- looks and, unless it is a dry run, repairs what it has seen in the same step: what
+-- does not agree inside one script is wrong, and not on its way.
+--
+-- ARGV[1] queue   ARGV[2] '1' = dry run: change nothing   ARGV[3] who repairs
+local dry, by = ARGV[2] == '1', ARGV[3]
+
+-- What was found, as kind, id, kind, id, ...
+local found = {}
+local function report(kind, id)
+  found[#found + 1] = kind
+  found[#found + 1] = id
+end
+
+local function repaired(key, state, detail)
+  append_history(key, { { status = status_of(state), event = 'repaired', detail = detail, by = by } })
+end
+
+-- Puts a job that nobody has in hand back to the head of the queue, unless
+-- something else was asked of it or its time is over.
+local function to_head(id, key, detail)
+  local f = redis.call('HMGET', key, 'action', 'expires_at')
+  redis.call('SREM', ours .. 'actions', id)
+  repaired(key, 'pending', detail)
+  if f[2] then
+    redis.call('ZADD', ours .. 'expiry', f[2], id)
+  end
+  if f[1] and apply_action(id, key, f[1], 'pending') then
+    return
+  end
+  if f[2] and tonumber(f[2]) <= now then
+    expire(id, key, 'pending')
+    return
+  end
+  if redis.call('HDEL', key, 'tombstone') == 1 then
+    count_tombstones_down(1) -- it lives again where its ghost is
+    redis.call('HSET', key, 'state', 'pending')
+  else
+    to_front(id, key)
+  end
+end
+
+-- Makes a failed job of ours of one that asynq's tools have archived.
+local function adopt(id, key)
+  local before = redis.call('HGET', key, 'last_error')
+  local why = "archived with asynq's tools"
+  redis.call('ZREM', asynq .. 'archived', id)
+  redis.call('SREM', ours .. 'actions', id)
+  finish(id, key, 'failed', before and before ~= '' and why .. '; before that: ' .. before or why)
+  append_history(key, { { status = 'failed', event = 'failed', detail = why, by = by } })
+end

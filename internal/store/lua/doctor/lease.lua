@@ -1,0 +1,27 @@
+-- Looks at leases. One whose job is not in the list of those in hand holds nothing;
+-- if the job says that it is, the list has lost it.
+--
+-- KEYS[1] pending
+-- ARGV[4] cursor   ARGV[5] how many at most, about
+-- returns {cursor to go on with ('0' = that was all), how many were looked at, found}
+local cursor, max = ARGV[4], ARGV[5]
+local r = redis.call('ZSCAN', asynq .. 'lease', cursor, 'COUNT', max)
+for i = 1, #r[2], 2 do
+  local id = r[2][i]
+  if not redis.call('LPOS', asynq .. 'active', id) then
+    local key = task(id)
+    if redis.call('HGET', key, 'state') == 'active' then
+      report('lost', id)
+      if not dry then
+        redis.call('LPUSH', asynq .. 'active', id)
+        repaired(key, 'active', 'was missing among the jobs in hand')
+      end
+    else
+      report('lease_stale', id)
+      if not dry then
+        redis.call('ZREM', asynq .. 'lease', id)
+      end
+    end
+  end
+end
+return { r[1], #r[2] / 2, found }

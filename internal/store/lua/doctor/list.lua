@@ -1,0 +1,41 @@
+-- Reads a part of the pending list, from its back to its head. Ids may come in at the
+-- back meanwhile, so the id read last tells where to go on. One that is in the list
+-- although its job is not pending is a ghost, and the job must know.
+--
+-- KEYS[1] pending
+-- ARGV[4] index to start at   ARGV[5] how many at most
+-- ARGV[6] the id before it, '' = none
+-- returns {1 if nothing was passed over or read twice, index to go on at,
+--   the ghosts that are counted, per id 'p' pending or 'g' ghost in one text, ids,
+--   found}
+local pending_key = KEYS[1]
+local start, max, anchor = ARGV[4], ARGV[5], ARGV[6]
+local start, n, anchor = tonumber(start), tonumber(max), anchor
+local exact = 1
+if anchor ~= '' and redis.call('LINDEX', pending_key, start - 1) ~= anchor then
+  exact = 0
+  for i, id in ipairs(redis.call('LRANGE', pending_key, start, start + 999)) do
+    if id == anchor then
+      start, exact = start + i, 1
+      break
+    end
+  end
+  if exact == 0 then
+    -- Somebody has removed ids: rather read some twice.
+    start = math.max(0, start - 100)
+  end
+end
+local ids = redis.call('LRANGE', pending_key, start, start + n - 1)
+local kinds = {}
+for i, id in ipairs(ids) do
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'state', 'tombstone')
+  kinds[i] = f[1] == 'pending' and 'p' or 'g'
+  if f[1] and f[1] ~= 'pending' and not f[2] then
+    report('ghost_unmarked', id)
+    if not dry then
+      redis.call('HSET', key, 'tombstone', '1')
+    end
+  end
+end
+return { exact, start + #ids, tonumber(redis.call('GET', ours .. 'tombstones') or 0), table.concat(kinds), ids, found }

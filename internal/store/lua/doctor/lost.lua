@@ -1,0 +1,35 @@
+-- Puts jobs back to the head of the queue that were looked for in all of the pending
+-- list and were not there, if they have not moved meanwhile and did not get to one of
+-- its ends; takes the ghost from jobs that have none.
+--
+-- KEYS[1] pending
+-- ARGV[4] how far to look from both ends   ARGV[5...] id, what suspect.lua said of it
+-- returns found
+local pending_key = KEYS[1]
+local reach = ARGV[4]
+local function in_list(id)
+  return redis.call('LPOS', pending_key, id, 'MAXLEN', reach)
+    or redis.call('LPOS', pending_key, id, 'RANK', -1, 'MAXLEN', reach)
+end
+for i = 5, #ARGV, 2 do
+  local id = ARGV[i]
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'state', 'tombstone', 'pending_since', 'started_at', 'run', 'versions')
+  local now_is = (f[1] or '') .. (f[2] and ' g ' or ' - ')
+    .. table.concat({ f[3] or '', f[4] or '', f[5] or '', f[6] or '' }, ' ')
+  if now_is == ARGV[i + 1] and not in_list(id) then
+    if f[1] == 'pending' then
+      report('lost', id)
+      if not dry then
+        redis.call('HDEL', key, 'tombstone')
+        to_head(id, key, 'was in no index')
+      end
+    else
+      report('ghost_stale', id)
+      if not dry then
+        redis.call('HDEL', key, 'tombstone')
+      end
+    end
+  end
+end
+return found

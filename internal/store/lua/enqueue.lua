@@ -1,0 +1,103 @@
+-- Enqueues jobs of one queue, in the order given.
+--
+-- KEYS[1] pending list
+-- ARGV[1] queue
+-- ARGV[2] now by the client's clock, unix nanoseconds (asynq's pending_since)
+-- ARGV[3...] per job: id, encoded message, what else there is as a JSON object ('' =
+--   nothing): delay and ttl in ms, at and expires_at in unix ms, batch, created in
+--   unix ms, after (ids of its parents), key, payload (of a long one the numbers of the
+--   message's bytes before it and up to its end)
+-- returns per job: 1 enqueued, 0 the id exists already; with a delay or a ttl, which
+--   count from now by this clock, and for one that has expired at once, {1,
+--   available_at, expires_at, when it expired} in unix ms ('' = none)
+--
+-- The fields written are asynq's own enqueue and schedule scripts' (v0.26.0),
+-- so that a job is an asynq task to asynq's tools.
+local pending_key = KEYS[1]
+local client_now = ARGV[2]
+local results, ready = {}, {}
+
+-- A job with more to it than a place in the queue.
+local function special(id, key, message, more)
+  local o = cjson.decode(more)
+  local fields = { 'msg', message }
+  local function set(name, value)
+    fields[#fields + 1] = name
+    fields[#fields + 1] = value
+  end
+  local at, expires = o.at, o.expires_at
+  if o.delay then
+    at = math.ceil(clock[1] * 1000 + clock[2] / 1000 + o.delay) -- never early
+  end
+  if o.ttl then
+    expires = now + o.ttl
+  end
+  if at and at > now then
+    set('available_at', int(at))
+  else
+    at = nil
+  end
+  if expires then
+    set('expires_at', int(expires))
+  end
+  if o.batch then
+    set('batch', o.batch)
+  end
+  if o.key then
+    set('key', o.key)
+  end
+  if o.payload then
+    set('outline', string.sub(message, 1, o.payload[1]) .. string.sub(message, o.payload[2] + 1))
+  end
+  for _, parent in ipairs(o.after or {}) do
+    set('after:' .. parent, '1')
+  end
+  if o.after then
+    set('waits', #o.after)
+  end
+  local expired = expires and expires <= now
+  local is_ready = not (o.after or at or expired)
+  if is_ready then
+    set('state', 'pending')
+    set('pending_since', client_now)
+    ready[#ready + 1] = id
+  end
+  redis.call('HSET', key, unpack(fields))
+  if o.batch then
+    redis.call('ZADD', ours .. 'batch:' .. o.batch, int(o.created), id)
+    redis.call('ZADD', ours .. 'batches', now_ms, o.batch)
+  end
+  if expired then
+    expire(id, key, 'pending', 'at once')
+  else
+    if expires then
+      redis.call('ZADD', ours .. 'expiry', int(expires), id)
+    end
+    if o.after then
+      park(id, key, 'waiting')
+    elseif at then
+      to_timed(id, key, 'scheduled', at, '')
+    end
+  end
+  if o.delay or o.ttl or expired then
+    return { 1, at and int(at) or '', expires and int(expires) or '', expired and now_ms or '' }
+  end
+  return 1
+end
+
+for i = 3, #ARGV, 3 do
+  local id, key = ARGV[i], task(ARGV[i])
+  if redis.call('EXISTS', key) == 1 then
+    results[#results + 1] = 0
+  elseif ARGV[i + 2] == '' then
+    redis.call('HSET', key, 'msg', ARGV[i + 1], 'state', 'pending', 'pending_since', client_now)
+    ready[#ready + 1] = id
+    results[#results + 1] = 1
+  else
+    results[#results + 1] = special(id, key, ARGV[i + 1], ARGV[i + 2])
+  end
+end
+if #ready > 0 then
+  redis.call('LPUSH', pending_key, unpack(ready))
+end
+return results

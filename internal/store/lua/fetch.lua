@@ -1,0 +1,156 @@
+-- Fetches jobs for a worker, from the head of the queue or from the held ones of a key.
+-- Replaces asynq's dequeueCmd and does the same writes for each job.
+--
+-- KEYS[1] pending   KEYS[2] paused   KEYS[3] active   KEYS[4] lease
+-- ARGV[1] queue     ARGV[2] length of a lease in ms
+-- ARGV[3] how many jobs at most        ARGV[4] worker
+-- ARGV[5] the run: a unique name of this fetch, which the outcomes of its jobs carry
+-- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
+-- returns {how many ids were dropped, expired ones included, how many jobs were held,
+--   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
+--   expired, job, ...}, each job as {id, msg, attempt, reschedules, crashes, expires_at,
+--   ms until then (nil = it never expires), its key and, with a key, its place among the
+--   jobs of it}
+--
+-- Ids whose job is not pending any more (it was cancelled, paused, expired, or completed
+-- by a worker that had outlived its lease) are dropped, and jobs whose time is over
+-- expire. Tasks of other programs go to asynq's archive, where its tools show them: they
+-- must not stop the queue. Jobs of a held key go behind those that are held. The field
+-- `events` says that the event stream existed, so that complete.lua need not look.
+local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
+local lease_ms, want, worker, run, name = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
+local source = name == '' and 'pending' or 'held'
+local jobs, active, leases = { 0, 0, 0, 0 }, {}, {}
+local lease = lease_end(lease_ms)
+local expiring = {} -- those with an expiry
+
+-- What follows is only needed while jobs are held, so it is only made then.
+local hold_behind, pop_held
+local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number
+local streamed = false -- whether the event stream exists
+-- All of them are rare: one look is enough.
+local rare = redis.call('EXISTS', paused_key, ours .. 'held_keys', ours .. 'ends')
+if rare > 0 then
+  streamed = redis.call('EXISTS', ours .. 'ends') == 1
+end
+if rare > (streamed and 1 or 0) then
+  if redis.call('EXISTS', paused_key) == 1 then
+    return { 0, 0, 0, 0 }
+  end
+  local now_us = clock[1] * 1000000 + clock[2]
+  local key_held = {}
+  to_hold = {}
+
+  -- Holds a job if others of its key are held: behind them, whatever the clock does.
+  hold_behind = function(id, key, of)
+    if key_held[of] == nil then
+      key_held[of] = redis.call('ZSCORE', ours .. 'held_keys', of) and true or false
+    end
+    if not key_held[of] then
+      return false
+    end
+    local list = to_hold[of]
+    if not list then
+      local last = redis.call('ZRANGE', held_of(of), -1, -1, 'WITHSCORES')[2]
+      list = { last = last and tonumber(last) or 0 }
+      to_hold[of] = list
+    end
+    list.last = math.max(list.last + 1, now_us + held)
+    list[#list + 1] = int(list.last)
+    list[#list + 1] = id
+    held = held + 1
+    redis.call('HSET', key, 'state', 'held')
+    return true
+  end
+end
+if name ~= '' then
+  pop_held = function(n)
+    local ids, places = {}, {}
+    local first = redis.call('ZRANGE', held_of(name), 0, n - 1, 'WITHSCORES')
+    for i = 1, #first, 2 do
+      ids[#ids + 1] = first[i]
+      places[#places + 1] = tonumber(first[i + 1])
+    end
+    if #ids > 0 then
+      redis.call('ZREM', held_of(name), unpack(ids))
+      redis.call('ZREM', ours .. 'held', unpack(ids))
+    end
+    return ids, places
+  end
+end
+
+-- Where nothing was found that can be handed out, look further, though not for ever:
+-- there can be many of them together.
+local rounds, gone, archived = 0, 0, 0
+repeat
+  rounds = rounds + 1
+  local ids, places
+  if pop_held then
+    ids, places = pop_held(want - #active)
+  else
+    ids = redis.call('RPOP', pending_key, want - #active)
+  end
+  for i, id in ipairs(ids or {}) do
+    local key = task(id)
+    local f = redis.call('HMGET', key, 'msg', 'state', 'attempt', 'reschedules', 'crashes', 'expires_at', 'key')
+    if not f[1] or f[2] ~= source then
+      gone = gone + 1
+      if f[2] and not pop_held then
+        redis.call('HDEL', key, 'tombstone')
+      end
+    elseif foreign(f[1]) then
+      redis.call('ZADD', asynq .. 'archived', clock[1], id)
+      redis.call('HSET', key, 'state', 'archived')
+      archived = archived + 1
+    elseif f[6] and tonumber(f[6]) <= now then
+      expire(id, key, source)
+      jobs[4] = jobs[4] + 1
+    elseif not (to_hold and f[7] and not pop_held and hold_behind(id, key, f[7])) then
+      local job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
+      if f[7] then
+        job[9] = int(places and places[i] or clock[1] * 1000000 + clock[2] + #active)
+      end
+      if pop_held then
+        redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run,
+          'place', run .. ' ' .. job[9])
+      else
+        redis.call('HSET', key, 'state', 'active', 'started_at', now_ms, 'by', worker, 'run', run)
+      end
+      if streamed then
+        redis.call('HSET', key, 'events', '1')
+      end
+      if f[6] then
+        expiring[#expiring + 1] = id
+      end
+      active[#active + 1] = id
+      leases[#leases + 1] = lease
+      leases[#leases + 1] = id
+      jobs[#jobs + 1] = job
+    end
+  end
+until not ids or #ids == 0 or #active >= want or (#active > 0 and held == 0)
+  or rounds * want >= 1000 or jobs[4] >= 100 or held >= 100
+if #active > 0 then
+  redis.call('LPUSH', active_key, unpack(active))
+  redis.call('ZADD', lease_key, unpack(leases))
+  if #expiring > 0 then
+    redis.call('ZREM', ours .. 'expiry', unpack(expiring))
+  end
+end
+if pop_held then
+  forget_key_if_empty(name)
+else
+  count_tombstones_down(gone)
+end
+jobs[1] = jobs[4] + gone + archived
+if to_hold then
+  for of, list in pairs(to_hold) do
+    redis.call('ZADD', held_of(of), unpack(list))
+    for i = 1, #list, 2 do
+      list[i] = string.format('%.3f', list[i] / 1000)
+    end
+    redis.call('ZADD', ours .. 'held', unpack(list))
+  end
+  jobs[2], jobs[3] = held, due_held_keys(name ~= '' and name)
+end
+return jobs

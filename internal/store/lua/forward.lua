@@ -1,0 +1,62 @@
+-- Moves due jobs to the back of the queue, up to 100, and reports what other maintenance
+-- the queue needs. Replaces asynq's forwardCmd, which knows whole seconds only and goes by
+-- the worker's clock.
+--
+-- KEYS[1] due   KEYS[2] pending
+-- ARGV[1] queue   ARGV[2] '1' to move, '0' to look only
+-- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for requested actions too
+-- returns {how many were taken out of due, 1 if a job's expiry has come,
+--   1 if the outbox holds a parent, id and requested action of each running job that has
+--   one, ...}
+--
+-- Each worker calls this every second for each queue: without work it only reads.
+local due_key = KEYS[1]
+local move, look_for_parents, look_for_actions = ARGV[2], ARGV[3], ARGV[4]
+local ids = {}
+if move == '1' then
+  ids = redis.call('ZRANGEBYSCORE', due_key, '-inf', now_ms, 'LIMIT', 0, 100)
+end
+if #ids > 0 then
+  -- First, because a Redis that is full refuses a script's first write unless
+  -- it frees memory, and lets it finish otherwise.
+  redis.call('ZREM', due_key, unpack(ids))
+end
+for _, id in ipairs(ids) do
+  local key = task(id)
+  local state = redis.call('HGET', key, 'state')
+  if state == 'scheduled' or state == 'retry' then
+    take_out(id, key, state)
+    to_pending(id, key)
+  elseif not state then
+    redis.call('ZREM', asynq .. 'scheduled', id)
+    redis.call('ZREM', asynq .. 'retry', id)
+  end
+end
+-- Most queues have neither: one look is enough.
+local rare = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
+local next = rare > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
+local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0 }
+if look_for_parents == '1' then
+  out[3] = redis.call('EXISTS', ours .. 'outbox')
+end
+for _, id in ipairs(look_for_actions == '1' and redis.call('SMEMBERS', ours .. 'actions') or {}) do
+  local f = redis.call('HMGET', task(id), 'state', 'action')
+  if f[1] == 'active' and f[2] then
+    out[#out + 1] = id
+    out[#out + 1] = f[2]
+  else
+    redis.call('SREM', ours .. 'actions', id)
+  end
+end
+-- Held keys whose time was set before the clock went back would wait for as long as it
+-- has: they become due now. `held_clock` is the time of an earlier call, 10 s ago at most.
+if rare > (next[1] and 1 or 0) then
+  local seen = tonumber(redis.call('GET', ours .. 'held_clock') or '')
+  if not seen or now < seen or now > seen + 10000 then
+    allow_when_full()
+    if not seen or now > seen or make_held_keys_due() < 1000 then
+      redis.call('SET', ours .. 'held_clock', now_ms, 'PX', 3600000)
+    end
+  end
+end
+return out

@@ -1,0 +1,26 @@
+-- Puts back the jobs of fetches whose reply was lost: Redis counts them as running, and no
+-- worker has them.
+--
+-- KEYS[1] active   KEYS[2] lease   KEYS[3] pending
+-- ARGV[1] queue   ARGV[2...] runs of the fetches
+-- returns how many were put back
+local active_key, lease_key = KEYS[1], KEYS[2]
+local lost = {}
+for i = 2, #ARGV do
+  lost[ARGV[i]] = true
+end
+local n = 0
+-- The list's left end is the latest: put that back first, so that order stays.
+for _, id in ipairs(redis.call('LRANGE', active_key, 0, -1)) do
+  local key = task(id)
+  local f = redis.call('HMGET', key, 'run', 'action', 'expires_at')
+  if f[1] and lost[f[1]] then
+    redis.call('LREM', active_key, 1, id)
+    redis.call('ZREM', lease_key, id)
+    if not return_unstarted(id, key, f[3], f[2]) then
+      to_front(id, key)
+    end
+    n = n + 1
+  end
+end
+return n

@@ -1,8 +1,0 @@
--- Reads what a list shows of a job in one step.
---
--- KEYS[1] task hash
--- ARGV[1] outline   ARGV[2...] other fields
--- returns their values; that of the message in place of an outline that is not there
-local values = redis.call('HMGET', KEYS[1], unpack(ARGV))
-values[1] = values[1] or redis.call('HGET', KEYS[1], 'msg')
-return values
