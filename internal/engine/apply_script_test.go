@@ -13,13 +13,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// settleJob runs the script by way of the client.
+// settleJob applies an outcome, whichever run has the job.
 func settleJob(s *shelf, id string, o store.Outcome) store.Applied {
 	s.t.Helper()
 	if o.Kind == store.KindRecover {
 		s.must(s.rdb.ZAddXX(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: 1, Member: id}).Err())
 	}
-	got, err := (&Engine{rdb: s.rdb}).applyOutcome(context.Background(), s.queue, id, "", o)
+	got, err := store.Apply(context.Background(), s.rdb, s.queue, id, "", o)
 	s.must(err)
 	return got
 }
