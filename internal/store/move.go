@@ -234,7 +234,7 @@ func (j *moving) take(to string, values []any) error {
 		case FieldState:
 			j.state = value
 			continue
-		case FieldGhost, FieldPlace, FieldRun, FieldEnds, FieldOutline:
+		case FieldTombstone, FieldPlace, FieldRun, FieldEvents, FieldOutline:
 			continue // of its life in the other queue, or made below
 		case FieldMsg:
 			msg, err := DecodeMessage([]byte(value))
