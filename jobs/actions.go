@@ -208,7 +208,7 @@ func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, tod
 		err = errors.Join(err, c.tellChildren(ctx, queue))
 		for k, i := range places {
 			results[i].take(a, verdicts[k])
-			if verdicts[k].Outcome == store.NotFound {
+			if verdicts[k].Effect == store.NotFound {
 				gone = append(gone, i)
 			}
 		}
