@@ -28,7 +28,7 @@ func (l *lines) with(text string) []string {
 // they have differently: by clients, and once in the log of the one that comes last.
 func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, redistest.Start(t))
+	b := benchOn(t, redistest.Database(t))
 	ctx := t.Context()
 	run := func(name string, ahead time.Duration, opts ...publisher.HandleOption) *lines {
 		t.Helper()

@@ -19,7 +19,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// bench is one destination on the shared Redis with everything to look at it.
+// bench is one destination on a Redis of its own with everything to look at it.
 type bench struct {
 	t      *testing.T
 	dest   string
@@ -29,7 +29,7 @@ type bench struct {
 }
 
 func newBench(t *testing.T) *bench {
-	return benchOn(t, redistest.Shared(t))
+	return benchOn(t, redistest.Database(t))
 }
 
 func benchOn(t *testing.T, s *redistest.Server) *bench {

@@ -17,8 +17,8 @@ import (
 // jobs is nobody's to count.
 func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	t.Parallel()
-	server := redistest.Start(t)
-	b := benchOn(t, server) // its destinations would be seen by other tests
+	server := redistest.Database(t)
+	b := benchOn(t, server)
 	ctx := t.Context()
 	own, err := jobs.NewClient(b.rdb, jobs.WithSystemDestinations())
 	if err != nil {

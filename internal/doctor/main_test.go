@@ -37,7 +37,7 @@ type patient struct {
 
 func newPatient(t *testing.T) *patient {
 	t.Helper()
-	return patientOn(t, redistest.Start(t).Client(t))
+	return patientOn(t, redistest.Database(t).Client(t))
 }
 
 func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {

@@ -51,7 +51,7 @@ func (c *cut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessP
 func TestMoveDiesAnywhere(t *testing.T) {
 	t.Parallel()
 	for name, open := range map[string]func(t *testing.T) redis.UniversalClient{
-		"redis":   func(t *testing.T) redis.UniversalClient { return redistest.Start(t).Client(t) },
+		"redis":   func(t *testing.T) redis.UniversalClient { return redistest.Database(t).Client(t) },
 		"cluster": func(t *testing.T) redis.UniversalClient { return redistest.StartCluster(t).Client(t) },
 	} {
 		t.Run(name, func(t *testing.T) {

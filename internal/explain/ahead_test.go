@@ -17,7 +17,7 @@ import (
 // A job's place is counted in its own queue, from the end that is served first.
 func TestPlace(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	client, err := jobs.NewClient(rdb, jobs.WithDestinations("shop"))
 	if err != nil {
 		t.Fatal(err)

@@ -55,7 +55,7 @@ func TestExplainer(t *testing.T) {
 // An operator's pause holds every job of the destination, whatever else does.
 func TestPausedDestination(t *testing.T) {
 	t.Parallel()
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	client, err := jobs.NewClient(rdb, jobs.WithDestinations("deviantart", "mastodon"))
 	if err != nil {
 		t.Fatal(err)

@@ -25,7 +25,7 @@ type stage struct {
 
 func newStage(t *testing.T) *stage {
 	t.Helper()
-	rdb := redistest.Start(t).Client(t)
+	rdb := redistest.Database(t).Client(t)
 	client, err := jobs.NewClient(rdb, jobs.WithDestinations("deviantart"))
 	if err != nil {
 		t.Fatal(err)

@@ -196,7 +196,7 @@ func TestScrapeCostsTheSameWhateverTheBacklog(t *testing.T) {
 // nobody knows its age: better none than 0.
 func TestAgeThatNobodyKnows(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Shared(t), fakeapi.Options{})
+	r := newRig(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{})
 	age := func() (float64, bool) {
 		v, known := in.values()["oldest_pending_age_seconds"]
