@@ -74,7 +74,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	a.o.Destinations = slices.Clone(o.Destinations)
 	if rdb != nil {
 		var err error
-		if a.client, err = jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithLogger(o.Logger)); err != nil {
+		if a.client, err = jobs.NewClient(rdb, jobs.WithLogger(o.Logger)); err != nil {
 			return nil, fmt.Errorf("alerts: new: %w", err)
 		}
 		a.now = a.client.Now

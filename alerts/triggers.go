@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -248,7 +249,7 @@ func (a *Alerts) send(ctx context.Context, list []trigger) error {
 	for _, t := range list {
 		specs = append(specs, t.spec())
 	}
-	results, err := a.client.EnqueueMany(ctx, specs)
+	results, err := a.client.EnqueueMany(store.AsSystem(ctx), specs)
 	if err != nil {
 		a.due.add(list...)
 		return fmt.Errorf("alerts: enqueue: %w", err)

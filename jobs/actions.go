@@ -32,7 +32,10 @@ const (
 )
 
 // ActOption says more about an action.
-type ActOption func(*store.Order)
+type ActOption func(*actor)
+
+// actor is who acts, and why.
+type actor struct{ by, reason string }
 
 // Bounds of what is kept of an action, in bytes.
 const (
@@ -41,12 +44,12 @@ const (
 )
 
 // By says who acts, for the history of the jobs: up to 128 bytes of it.
-func By(name string) ActOption { return func(o *store.Order) { o.By = cut(name, maxBy) } }
+func By(name string) ActOption { return func(a *actor) { a.by = cut(name, maxBy) } }
 
 // Because says why, for the history, in which texts are cut to 300 bytes, and for the
 // last error of a cancelled job: up to 1024 bytes of it.
 func Because(reason string) ActOption {
-	return func(o *store.Order) { o.Reason = cut(reason, maxReason) }
+	return func(a *actor) { a.reason = cut(reason, maxReason) }
 }
 
 // cut shortens text to be stored, between characters.
@@ -225,11 +228,16 @@ func orderOf(a Action, opts []ActOption) (store.Order, error) {
 	default:
 		return store.Order{}, &ValidationError{Fields: []FieldError{{"action", fmt.Sprintf("%q is none of cancel, pause, resume, retry, expire", clip(string(a)))}}}
 	}
-	order := store.Order{Action: store.Action(a)}
+	who := actorOf(opts)
+	return store.Order{Action: store.Action(a), By: who.by, Reason: who.reason}, nil
+}
+
+func actorOf(opts []ActOption) actor {
+	var a actor
 	for _, o := range opts {
-		o(&order)
+		o(&a)
 	}
-	return order, nil
+	return a
 }
 
 // act carries an order out in one queue. Of what follows from it only parents are

@@ -28,7 +28,6 @@ type Client struct {
 	now    func() time.Time
 
 	retention time.Duration
-	system    bool // may enqueue to Tidegate's own destinations
 	queues    queueCache
 	known     destinationCache
 	served    servedCache
@@ -49,11 +48,6 @@ func WithLogger(l *slog.Logger) ClientOption { return func(c *Client) { c.log = 
 func WithDestinations(names ...string) ClientOption {
 	return func(c *Client) { c.known.add(names...) }
 }
-
-// WithSystemDestinations lets the client enqueue to the destinations that Tidegate
-// itself delivers through, such as tidegate-alerts, whether or not a worker serves
-// them. It is for Tidegate's own packages; without it these names are reserved.
-func WithSystemDestinations() ClientOption { return func(c *Client) { c.system = true } }
 
 // WithRetention is how long asynq's own tools believe that a completed job is
 // kept; the worker's JOB_RETENTION decides. Default 24 hours; NewClient refuses less than 0.

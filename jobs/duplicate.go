@@ -121,7 +121,7 @@ func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results [
 				result.Err = fmt.Errorf("jobs: enqueue: id %s was just deleted; try again", d.p.job.ID)
 				continue
 			}
-			existing, err := FromRecord(fields)
+			existing, err := fromRecord(fields)
 			if err != nil {
 				result.Err = fmt.Errorf("jobs: enqueue: id %s exists: %w", d.p.job.ID, err)
 				continue

@@ -60,7 +60,7 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 		if fields[store.FieldMsg] == "" || fields[store.FieldState] == store.StateMoving && elsewhere(cmds, len(queues), i) {
 			continue
 		}
-		j, err := FromRecord(fields)
+		j, err := fromRecord(fields)
 		if err != nil {
 			return nil, err
 		}
@@ -126,9 +126,22 @@ var statusOf = map[string]Status{
 	store.StateWaiting:   Waiting,
 }
 
-// FromRecord makes a Job of the fields of its hash. It is for Tidegate's own
-// packages; applications use Client.Get.
-func FromRecord(fields map[string]string) (*Job, error) {
+func init() {
+	store.SetDecoder(func(job *Job, msg *store.Message, fields map[string]string) error {
+		decode := fromTask
+		if msg == nil {
+			decode = func(_ *store.Message, fields map[string]string) (*Job, error) { return fromRecord(fields) }
+		}
+		j, err := decode(msg, fields)
+		if err == nil {
+			*job = *j
+		}
+		return err
+	})
+}
+
+// fromRecord makes a Job of the fields of its record.
+func fromRecord(fields map[string]string) (*Job, error) {
 	msg, err := store.DecodeMessage([]byte(fields[store.FieldMsg]))
 	if err != nil {
 		return nil, err
@@ -149,9 +162,9 @@ func FromRecord(fields map[string]string) (*Job, error) {
 	return j, nil
 }
 
-// FromMessage makes a Job of asynq's message and the changing fields that were
-// read with it. It is for Tidegate's own packages.
-func FromMessage(msg *store.Message, fields map[string]string) (*Job, error) {
+// fromTask makes a running Job of asynq's message and the changing fields that were read
+// with it.
+func fromTask(msg *store.Message, fields map[string]string) (*Job, error) {
 	j, err := fromMessage(msg)
 	if err != nil {
 		return nil, err

@@ -60,7 +60,7 @@ func (c *Client) readFields(ctx context.Context, queue, id string) (*Job, map[st
 	if fields[store.FieldMsg] == "" {
 		return nil, nil, ErrNotFound
 	}
-	j, err := FromRecord(fields)
+	j, err := fromRecord(fields)
 	return j, fields, err
 }
 

@@ -86,7 +86,7 @@ func TestJobAsJSON(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j, err := jobs.FromRecord(tc.fields)
+			j, err := store.JobOf[jobs.Job](nil, tc.fields)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestStatusFromState(t *testing.T) {
 		"pending": jobs.Pending, "scheduled": jobs.Pending, "active": jobs.Running, "retry": jobs.RetryPending,
 		"completed": jobs.Completed, "failed": jobs.Failed,
 	} {
-		j, err := jobs.FromRecord(recordOf(t, nil, "1", "state", state))
+		j, err := store.JobOf[jobs.Job](nil, recordOf(t, nil, "1", "state", state))
 		if err != nil || j.Status != want {
 			t.Errorf("state %s: %v, %v; want %s", state, j, err, want)
 		}
@@ -161,17 +161,17 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			j, err := jobs.FromRecord(tc.fields)
+			j, err := store.JobOf[jobs.Job](nil, tc.fields)
 			if err == nil || !strings.HasPrefix(err.Error(), tc.want) {
 				t.Errorf("%+v, error %v; want %s", j, err, tc.want)
 			}
 		})
 	}
-	j, err := jobs.FromRecord(recordOf(t, map[string]string{"retry": `{"max_retries":2,"future":1}`, "future": "x"}, "1", "state", "pending", "future", "y"))
+	j, err := store.JobOf[jobs.Job](nil, recordOf(t, map[string]string{"retry": `{"max_retries":2,"future":1}`, "future": "x"}, "1", "state", "pending", "future", "y"))
 	if err != nil || j.Retry == nil || j.Retry.MaxRetries != 2 {
 		t.Errorf("what a later version has added is passed over: %+v, %v", j, err)
 	}
-	j, err = jobs.FromRecord(recordOf(t, map[string]string{"created": "soon"}, "1", "state", "pending", "attempt", "x", "expires_at", "never"))
+	j, err = store.JobOf[jobs.Job](nil, recordOf(t, map[string]string{"created": "soon"}, "1", "state", "pending", "attempt", "x", "expires_at", "never"))
 	if err != nil || j.Attempt != 0 || j.ExpiresAt != nil || !j.CreatedAt.IsZero() {
 		t.Errorf("numbers that are none count as absent: %+v, %v", j, err)
 	}

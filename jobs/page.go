@@ -229,7 +229,7 @@ func (o outline) job() *Job {
 	if o.fields[store.FieldMsg] == "" {
 		return nil
 	}
-	j, err := FromRecord(o.fields)
+	j, err := fromRecord(o.fields)
 	if err != nil {
 		return nil
 	}

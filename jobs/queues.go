@@ -194,7 +194,7 @@ func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, er
 // Known ones cost nothing; the list is read again at most once a second.
 func (c *Client) checkDestination(ctx context.Context, name string) error {
 	if store.System(name) {
-		return c.checkSystem(name)
+		return checkSystem(ctx, name)
 	}
 	if c.known.has(name) {
 		return nil
@@ -245,10 +245,9 @@ func (c *Client) checkExisting(ctx context.Context, name string) error {
 	return err
 }
 
-// checkSystem refuses Tidegate's own destinations to those who have not asked for
-// them.
-func (c *Client) checkSystem(name string) error {
-	if c.system {
+// checkSystem refuses Tidegate's own destinations to applications.
+func checkSystem(ctx context.Context, name string) error {
+	if store.IsSystem(ctx) {
 		return nil
 	}
 	return &ValidationError{Fields: []FieldError{{"destination", fmt.Sprintf("%q is reserved for Tidegate's own jobs; name one of your destinations", name)}}}

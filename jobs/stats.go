@@ -135,16 +135,13 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 // jobs. changed is false if it was paused already. Errors: ErrUnknownDestination, or
 // Redis's.
 func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActOption) (changed bool, err error) {
-	var o store.Order
-	for _, opt := range opts {
-		opt(&o)
-	}
+	who := actorOf(opts)
 	if err := c.checkExisting(ctx, name); err != nil {
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}
 	var errs []error // the queues may lie on different nodes
 	for _, q := range store.Queues(name) {
-		set, err := store.PauseQueue(ctx, c.rdb, q, o.By, o.Reason)
+		set, err := store.PauseQueue(ctx, c.rdb, q, who.by, who.reason)
 		errs = append(errs, err)
 		changed = changed || set
 	}

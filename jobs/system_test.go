@@ -43,11 +43,11 @@ func systemBench(t *testing.T) (mine *bench, theirs *jobs.Client, job, own *jobs
 	rdb := redistest.Embedded(t)
 	mine = benchOn(t, rdb)
 	serve(t, rdb, mine.dest, system)
-	theirs, err := jobs.NewClient(rdb, jobs.WithSystemDestinations())
+	theirs, err := jobs.NewClient(rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
-	own, err = theirs.Enqueue(t.Context(), jobs.New(system, 1, jobs.ID("inc-1.opened"), jobs.Key("slack"), jobs.Batch("b1"), jobs.Prioritize(jobs.PriorityHigh)))
+	own, err = theirs.Enqueue(store.AsSystem(t.Context()), jobs.New(system, 1, jobs.ID("inc-1.opened"), jobs.Key("slack"), jobs.Batch("b1"), jobs.Prioritize(jobs.PriorityHigh)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -90,13 +90,13 @@ func TestSystemDestinationsAreOpenToTidegate(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Embedded(t)
 	var log bytes.Buffer
-	c, err := jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithDestinations("real"), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
+	c, err := jobs.NewClient(rdb, jobs.WithDestinations("real"), jobs.WithLogger(slog.New(slog.NewTextHandler(&log, nil))))
 	if err != nil {
 		t.Fatal(err)
 	}
 	trips := countTrips(rdb)
 	for _, want := range []bool{false, true} {
-		got, err := c.Enqueue(t.Context(), jobs.New(system, 1, jobs.ID("inc-1.opened")))
+		got, err := c.Enqueue(store.AsSystem(t.Context()), jobs.New(system, 1, jobs.ID("inc-1.opened")))
 		if err != nil || got.Duplicate != want || got.Destination != system {
 			t.Errorf("enqueued %+v, %v; want duplicate %t", got, err, want)
 		}
@@ -104,8 +104,8 @@ func TestSystemDestinationsAreOpenToTidegate(t *testing.T) {
 	if log.Len() > 0 {
 		t.Errorf("log: %s", &log)
 	}
-	if _, err := c.Enqueue(t.Context(), jobs.New("typo", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
-		t.Errorf("with the option any name is accepted: %v", err)
+	if _, err := c.Enqueue(store.AsSystem(t.Context()), jobs.New("typo", 1)); !errors.Is(err, jobs.ErrUnknownDestination) {
+		t.Errorf("as Tidegate any name is accepted: %v", err)
 	}
 	if n := trips(); n == 0 {
 		t.Error("no round trip was counted")
@@ -193,7 +193,7 @@ func TestSystemJobsAreLeftOut(t *testing.T) {
 	if !batch.Done {
 		t.Errorf("batch %+v", batch)
 	}
-	theirOwn, err := theirs.Enqueue(ctx, jobs.New(system, 1, jobs.Batch("b2")))
+	theirOwn, err := theirs.Enqueue(store.AsSystem(ctx), jobs.New(system, 1, jobs.Batch("b2")))
 	b.must(err)
 	if got, err := b.Batch(ctx, theirOwn.Batch); !errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("a batch of Tidegate's own: %+v, %v", got, err)

@@ -68,7 +68,7 @@ func TestTraceIsKeptWithTheJob(t *testing.T) {
 		if got := info.Headers["traceparent"]; got != "trace 1" {
 			t.Errorf("asynq reads traceparent %q", got)
 		}
-		run, err := jobs.FromMessage(&store.Message{ID: j.ID, Queue: b.queue(), Headers: info.Headers}, nil)
+		run, err := store.JobOf[jobs.Job](&store.Message{ID: j.ID, Queue: b.queue(), Headers: info.Headers}, nil)
 		b.must(err)
 		if diff := cmp.Diff(want, run.Trace); diff != "" {
 			t.Errorf("in the worker (-want +got):\n%s", diff)

@@ -84,7 +84,16 @@ func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
 
 // Disagreement is what the workers of one fleet have different and should have alike: a
 // setting of a destination, or a clock.
-type Disagreement = store.Disagreement
+type Disagreement struct {
+	// Destination that the setting is of; "" for a clock.
+	Destination string
+	// Setting is its name, such as rate; clock for a clock.
+	Setting string
+	// Workers that have it differently, by name.
+	Workers []string
+	// Problem says it in words.
+	Problem string
+}
 
 // Disagreements compares the workers that live: the settings of each destination, but
 // for its concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash
@@ -94,5 +103,9 @@ func (c *Client) Disagreements(ctx context.Context) ([]Disagreement, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: compare workers: %w", err)
 	}
-	return store.Disagreements(live), nil
+	var out []Disagreement
+	for _, d := range store.Disagreements(live) {
+		out = append(out, Disagreement(d))
+	}
+	return out, nil
 }

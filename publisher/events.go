@@ -185,7 +185,7 @@ func (d *destination) recovered(msg *store.Message, s store.Applied) {
 	if s.Kind != store.KindFail {
 		return
 	}
-	job, err := jobs.FromMessage(msg, nil)
+	job, err := store.JobOf[jobs.Job](msg, nil)
 	if err != nil {
 		job = stub(msg.Queue, msg.ID, msg.Headers[store.HeaderKey])
 	}

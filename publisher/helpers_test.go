@@ -50,7 +50,7 @@ func (b *bench) record(id string) *jobs.Job {
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	j, err := jobs.FromRecord(fields)
+	j, err := store.JobOf[jobs.Job](nil, fields)
 	if err != nil {
 		b.t.Fatalf("job %s: %v", id, err)
 	}

@@ -25,7 +25,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	if delivery == nil {
 		return fmt.Errorf("publisher: job %s is not in flight", id)
 	}
-	job, err := jobs.FromMessage(&store.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
+	job, err := store.JobOf[jobs.Job](&store.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
 	if err != nil {
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindFail, Error: clean(err.Error(), maxError)},

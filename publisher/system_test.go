@@ -20,13 +20,13 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	server := redistest.Database(t)
 	b := benchOn(t, server)
 	ctx := t.Context()
-	own, err := jobs.NewClient(b.rdb, jobs.WithSystemDestinations())
+	own, err := jobs.NewClient(b.rdb)
 	if err != nil {
 		t.Fatal(err)
 	}
 	enqueue := func(payload int, opts ...jobs.Option) string {
 		t.Helper()
-		j, err := own.Enqueue(ctx, jobs.New(store.AlertsDestination, payload, opts...))
+		j, err := own.Enqueue(store.AsSystem(ctx), jobs.New(store.AlertsDestination, payload, opts...))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		j, err := jobs.FromRecord(fields)
+		j, err := store.JobOf[jobs.Job](nil, fields)
 		if err != nil {
 			t.Fatal(err)
 		}

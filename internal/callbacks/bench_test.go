@@ -36,7 +36,7 @@ func newBench(t *testing.T, opts ...redistest.Option) *bench {
 	if b.client, err = jobs.NewClient(b.rdb, jobs.WithDestinations("shop", "blog"), quiet); err != nil {
 		t.Fatal(err)
 	}
-	if b.own, err = jobs.NewClient(b.rdb, jobs.WithSystemDestinations(), quiet); err != nil {
+	if b.own, err = jobs.NewClient(b.rdb, quiet); err != nil {
 		t.Fatal(err)
 	}
 	return b

@@ -102,7 +102,7 @@ func (c *Callbacks) records(ctx context.Context, list []store.Event) ([]*jobs.Jo
 		if fields[store.FieldMsg] == "" {
 			continue
 		}
-		if job, err := jobs.FromRecord(fields); err == nil {
+		if job, err := store.JobOf[jobs.Job](nil, fields); err == nil {
 			out[i] = job
 		}
 	}

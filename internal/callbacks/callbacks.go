@@ -96,7 +96,7 @@ func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 	}
 	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries, logged: map[string]time.Time{}}
 	c.trouble = trouble{log: o.Logger, bad: map[*relay]bool{}}
-	c.client, err = jobs.NewClient(rdb, jobs.WithSystemDestinations(), jobs.WithLimits(limits),
+	c.client, err = jobs.NewClient(rdb, jobs.WithLimits(limits),
 		jobs.WithRetention(Retention), jobs.WithLogger(o.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("callbacks: new: %w", err)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -296,7 +297,7 @@ func TestCallbacksThatAreGivenUp(t *testing.T) {
 		t.Errorf("last error %q, want %q", failed.LastError, want)
 	}
 	old := "blog:default:1763762400000-0"
-	if _, err := b.own.Enqueue(ctx, jobs.New(Destination, 1, jobs.ID(old), jobs.Key("blog"), jobs.TTL(0))); err != nil {
+	if _, err := b.own.Enqueue(store.AsSystem(ctx), jobs.New(Destination, 1, jobs.ID(old), jobs.Key("blog"), jobs.TTL(0))); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually("a line on the other one", func() bool {

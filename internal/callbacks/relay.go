@@ -206,7 +206,7 @@ func (r *relay) enqueue(ctx context.Context, specs []*jobs.Spec) error {
 	if len(specs) == 0 {
 		return nil
 	}
-	results, err := r.c.client.EnqueueMany(ctx, specs)
+	results, err := r.c.client.EnqueueMany(store.AsSystem(ctx), specs)
 	if err != nil {
 		return err
 	}

@@ -161,9 +161,9 @@ func TestSystemDestinationsAreLeftOut(t *testing.T) {
 	r.must(err)
 	in.m.Watch(in.p)
 	in.run()
-	own, err := jobs.NewClient(r.rdb, jobs.WithSystemDestinations(), jobs.WithLogger(silent))
+	own, err := jobs.NewClient(r.rdb, jobs.WithLogger(silent))
 	r.must(err)
-	j, err := own.Enqueue(t.Context(), jobs.New(store.AlertsDestination, 1, jobs.TTL(time.Hour)))
+	j, err := own.Enqueue(store.AsSystem(t.Context()), jobs.New(store.AlertsDestination, 1, jobs.TTL(time.Hour)))
 	r.must(err)
 	redistest.Eventually(t, "delivered", func() bool {
 		got, err := own.Get(t.Context(), j.ID)
