@@ -24,7 +24,7 @@ func (e *events) queued() []uint64 {
 func TestMissingMessageIsNoticed(t *testing.T) {
 	t.Parallel()
 	change := func(version, previous uint64) *message {
-		return &message{Version: version, Before: previous, Transition: version, Event: &transition{Generation: version, Previous: previous}}
+		return &message{Version: version, Before: previous, Transition: version, Event: &transition{Event: Event{Generation: version}, Previous: previous}}
 	}
 	count := func(version, generation uint64) *message {
 		return &message{Version: version, Before: generation, Transition: generation}
@@ -50,7 +50,7 @@ func TestMissingMessageIsNoticed(t *testing.T) {
 	if !e.missed(40) || e.missed(20) {
 		t.Error("a later transition is not said to be missed, or an earlier one is")
 	}
-	e.add(41, []transition{{Generation: 20}, {Generation: 30, Previous: 20}, {Generation: 40, Previous: 30}})
+	e.add(41, []transition{{Event: Event{Generation: 20}}, {Event: Event{Generation: 30}, Previous: 20}, {Event: Event{Generation: 40}, Previous: 30}})
 	step("read from the history", e.message(count(41, 40)), true, 20, 30, 40)
 	step("the next transition", e.message(change(50, 40)), true, 20, 30, 40, 50)
 }
@@ -61,8 +61,8 @@ func TestTransitionsReadTwiceAreToldOnce(t *testing.T) {
 	e := newEvents(slog.New(slog.DiscardHandler), nil)
 	e.start(10)
 	e.add(60, []transition{
-		{Generation: 20}, {Generation: 30}, {Generation: 40}, // the older page, read later
-		{Generation: 30}, {Generation: 40}, {Generation: 50}, {Generation: 70},
+		{Event: Event{Generation: 20}}, {Event: Event{Generation: 30}}, {Event: Event{Generation: 40}}, // the older page, read later
+		{Event: Event{Generation: 30}}, {Event: Event{Generation: 40}}, {Event: Event{Generation: 50}}, {Event: Event{Generation: 70}},
 	})
 	if diff := cmp.Diff([]uint64{20, 30, 40, 50, 70}, e.queued()); diff != "" {
 		t.Errorf("queue (-want +got):\n%s", diff)

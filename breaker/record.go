@@ -83,35 +83,19 @@ type message struct {
 	Event      *transition `json:"event"`
 }
 
-// transition is one entry of the history.
+// transition is one entry of the history: an Event whose times are unix ms.
 type transition struct {
-	At         int64  `json:"at"`
-	Name       string `json:"name"`
-	Key        string `json:"key"`
-	From       State  `json:"from"`
-	To         State  `json:"to"`
-	Cause      string `json:"cause"`
-	Incident   string `json:"incident"`
-	By         string `json:"by"`
-	Reason     string `json:"reason"`
-	Generation uint64 `json:"generation"`
-	Previous   uint64 `json:"previous"`
-	Failures   int    `json:"failures"`
-	OpenedAt   int64  `json:"opened_at"`
-	OpenUntil  int64  `json:"open_until"`
-	Probes     int    `json:"probes"`
-	Wasted     int    `json:"wasted"`
-
-	Rescheduled int `json:"rescheduled"`
+	Event
+	At        int64  `json:"at"`
+	OpenedAt  int64  `json:"opened_at"`
+	OpenUntil int64  `json:"open_until"`
+	Previous  uint64 `json:"previous"` // generation of the destination's transition before it
 }
 
 func (t *transition) event() Event {
-	return Event{
-		At: instant(t.At), Name: t.Name, Key: t.Key, From: t.From, To: t.To, Cause: t.Cause,
-		Incident: t.Incident, By: t.By, Reason: t.Reason, Generation: t.Generation,
-		Failures: t.Failures, OpenedAt: instant(t.OpenedAt), OpenUntil: instant(t.OpenUntil),
-		Probes: t.Probes, Wasted: t.Wasted, Rescheduled: t.Rescheduled,
-	}
+	e := t.Event
+	e.At, e.OpenedAt, e.OpenUntil = instant(t.At), instant(t.OpenedAt), instant(t.OpenUntil)
+	return e
 }
 
 // instant is unix ms as a time, 0 as the zero time.
