@@ -79,7 +79,7 @@ func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) er
 		// The caller's context may have ended with the call; the report has to come
 		// through all the same.
 		if _, err := p.Report(context.WithoutCancel(ctx), outcome); err != nil {
-			b.log.Warn("breaker could not be told of a call", "breaker", b.Name(), "error", err)
+			b.log.Warn("breaker did not get the outcome of a call", "breaker", b.Name(), "error", err)
 		}
 	}()
 	err = fn(call)

@@ -5,8 +5,8 @@
 //
 // # Using it
 //
-// Every process makes a [Breaker] for a destination, asks it before each call and
-// tells it how the call ended. Nothing is held or locked while the call runs.
+// Every process makes a [Breaker] for a destination, acquires a permit before each call
+// and reports how the call ended. Nothing is locked while the call runs.
 //
 //	b, err := breaker.New(ctx, rdb, breaker.Options{Destination: "deviantart"})
 //	if err != nil {
@@ -34,6 +34,7 @@
 // Every permit must be reported, or released if no call was made with it.
 // [Breaker.Do] does all of that around a function, package breakerhttp for an
 // HTTP client, and package hint reads what the headers of an answer say.
+// [Breaker.Wait] waits for the permit.
 //
 // # States
 //
@@ -59,11 +60,11 @@
 //
 // From opening to closing is one incident, with an id, a count of failed probes
 // and one of calls wasted on the limit. Transitions and incidents are kept
-// ([History], [Incidents]) and transitions told to every instance
+// ([History], [Incidents]), and every instance gets the transitions
 // ([Options.OnEvent]). People look with [Get] and [List] and act with [Trip],
 // [Reset] and [ForceClosed]; those need no Breaker.
 //
-// # What is left
+// # Budgets
 //
 // Many APIs say how many calls are left until when ([Outcome.WithBudget]). When that
 // is at most twice what the instances can have in flight, Redis counts the calls, and
@@ -72,15 +73,15 @@
 // window ends, ahead of the refusal.
 //
 // A limit that is known beforehand can be configured ([Options.Rate]); all instances
-// keep it together. A call for which there is no room, because of that, of what is
-// left or of slow start, gets an [*OpenError] whose State is Closed.
+// keep it together. A call that is refused because of that, of a budget or of slow start
+// gets an [*OpenError] whose State is Closed.
 //
 // # Keys
 //
 // [Breaker.Key] is the breaker of one owner of a limit, such as a user, under the
-// destination's. A call under a key needs the leave of both, in one step. Its
+// destination's. A call under a key needs a permit of both, in one step. Its
 // outcome counts for the key, or for the destination if the API says that the limit
-// is everybody's ([Outcome.WithScope]). An OPEN destination holds all of its keys.
+// is that of all callers ([Outcome.WithScope]). An OPEN destination holds all of its keys.
 //
 // # Time
 //
@@ -98,8 +99,8 @@
 // less often, about once a second in all. In CLOSED, Allow and the report of a
 // success or a failure cost no Redis command, and without a key no allocation; in
 // OPEN, Allow answers from the mirror. A rate-limited answer costs one script. A
-// probe, and each call in slow start or while little is left, costs one to ask and
-// one to report; a configured rate costs one to ask, always.
+// probe, and each call in slow start or while the budget is low, costs one to
+// acquire and one to report; a configured rate costs one to acquire, always.
 //
 // "Consecutive" therefore is what an instance knew: a success resets the count if
 // the mirror shows one. And after an opening those calls still start that the news
@@ -118,7 +119,7 @@
 // answers for itself and opens its own view, and gives that up for Redis's truth when
 // Redis is back. OPEN stays until its time; then calls fail with [ErrUnavailable],
 // as no probe is made without a permit. Calls that Redis would have to count (slow
-// start, little left, a rate) are made uncounted, and so are all if Redis has not been
+// start, a low budget, a rate) are made unmetered, and so are all if Redis has not been
 // reached since New; with Options.FailClosed both fail with [ErrUnavailable].
 //
 // A report that Redis does not get is an error of [Permit.Report] and of nothing

@@ -47,7 +47,7 @@ func TestAnswerStandsWithoutRedis(t *testing.T) {
 	if v := i.breaker.View(); !v.Local {
 		t.Errorf("this instance alone has opened, but the view is %+v", v)
 	}
-	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "breaker could not be told of a request") {
+	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "breaker did not get the outcome of a request") {
 		t.Errorf("log:\n%s", got)
 	}
 }

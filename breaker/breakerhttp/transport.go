@@ -117,6 +117,6 @@ func (t *Transport) report(req *http.Request, permit breaker.Permit, outcome bre
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), breaker.DefaultTimeout)
 	defer cancel()
 	if _, err := permit.Report(ctx, outcome); err != nil {
-		t.log.Warn("breaker could not be told of a request", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
+		t.log.Warn("breaker did not get the outcome of a request", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
 	}
 }
