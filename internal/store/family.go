@@ -102,13 +102,7 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 
 // ended reports whether a parent in the state has something to tell; "-" is one
 // that is gone.
-func ended(state string) bool {
-	switch state {
-	case "-", StateCompleted, StateFailed, StateCancelled, StateExpired:
-		return true
-	}
-	return false
-}
+func ended(state string) bool { return state == "-" || Final(state) }
 
 // childrenAtOnce bounds one call: cancelling so many takes Redis about 2 ms.
 const childrenAtOnce = 100
