@@ -70,7 +70,7 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 }
 
 // BatchSize is how many jobs the batch has, ended ones included until their retention
-// ends; 0 for one that nobody knows. It costs two round trips whatever their number.
+// ends; 0 for an unknown batch. It costs two round trips whatever their number.
 // Errors: Redis's.
 func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 	if !ValidName(name) {

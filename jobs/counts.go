@@ -15,7 +15,7 @@ import (
 // Backlog is how many jobs of the destination have not ended, as Stats counts them,
 // for whoever asks often: it costs one round trip whatever their number and changes
 // nothing. Jobs whose time is over count until somebody has ended them as expired,
-// which takes workers up to two seconds. A destination that nobody knows has none.
+// which takes workers up to two seconds. An unknown destination has none.
 // Errors: ErrUnknownDestination for what cannot be a name, or Redis's.
 func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
 	var cards []*redis.IntCmd

@@ -77,9 +77,9 @@ type Job struct {
 	Retry       *RetryPolicy `json:"retry"`
 	NextRetryAt *time.Time   `json:"next_retry_at"`
 
-	// RescheduleCount counts how often the job was put off. It is no failure.
+	// RescheduleCount counts how often the job was rescheduled, which is not a failure.
 	RescheduleCount int `json:"reschedule_count"`
-	// MaxReschedules is nil for a job that may be put off for ever.
+	// MaxReschedules is nil for a job without a limit.
 	MaxReschedules *int `json:"max_reschedules"`
 	// AvailableAt is the earliest instant at which it may be started.
 	AvailableAt time.Time `json:"available_at"`

@@ -8,7 +8,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
-// RescheduleError is what Reschedule returns: not now, later. It is no failure
+// RescheduleError is what Reschedule returns: not now, later. It is not a failure
 // and costs no retry.
 type RescheduleError struct {
 	// Delay from the end of the call; 0 puts the job at the back of the queue.
@@ -28,7 +28,7 @@ func ExtendExpiration(d time.Duration) RescheduleOption {
 	return func(e *RescheduleError) { e.ExtendExpiration = max(0, d) }
 }
 
-// Reschedule puts the job off by delay. There is no upper limit, but more than 100
+// Reschedule runs the job again after delay. There is no upper limit, but more than 100
 // years are 100 years. 0, or less, puts it at the back of the queue.
 func Reschedule(delay time.Duration, opts ...RescheduleOption) error {
 	e := &RescheduleError{Delay: max(0, delay)}
@@ -120,7 +120,7 @@ func (e *UnreachableError) Error() string {
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
 // Unreachable says that the call never left this process: no address, no connection, no
-// file descriptor. It is no attempt and no failure, and the circuit breaker gets no report:
+// file descriptor. It counts neither as an attempt nor as a failure, and the circuit breaker gets no report:
 // the job is rescheduled, at most MaxReschedules times (100 where that is nil), and this
 // worker makes one try at a time until a call leaves. Errors of net/http for a connection
 // that could not be made mean the same without it.

@@ -99,8 +99,8 @@ func Header(name, value string) Option {
 // Prioritize puts the job before or behind the others of its destination.
 func Prioritize(p Priority) Option { return func(s *Spec) { s.Priority = p } }
 
-// MaxReschedules fails the job when it would be put off once more after n
-// times. Without it a job may be put off for ever.
+// MaxReschedules fails the job instead of rescheduling it more than n times. Without it
+// there is no limit.
 func MaxReschedules(n int) Option {
 	return func(s *Spec) {
 		limit := n // of its own: an option can be used for many jobs
@@ -124,7 +124,7 @@ func At(t time.Time) Option { return func(s *Spec) { s.At = t } }
 func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }
 
 // TTL keeps the job from being started d after the enqueue or later: it ends as
-// expired then, which is no failure. TTL(0) expires it at once. A call under way
+// expired then, which is not a failure. TTL(0) expires it at once. A call under way
 // at that instant is not cut.
 func TTL(d time.Duration) Option {
 	return func(s *Spec) {

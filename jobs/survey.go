@@ -8,7 +8,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Survey is what the queues of a destination hold, for whoever asks often.
+// Survey is what the queues of a destination hold, cheap enough to be read every second.
 type Survey struct {
 	// Counts by status; all statuses are there.
 	Counts map[Status]int
@@ -32,7 +32,7 @@ type Survey struct {
 // Survey counts the jobs of a destination, and those that will expire within the given
 // time. Unlike Stats it changes nothing, so that jobs whose time is over count until
 // somebody has ended them. It costs four round trips whatever the number of jobs. A
-// destination that nobody knows has none. Errors: ErrUnknownDestination for what cannot
+// destination that is not known has none. Errors: ErrUnknownDestination for what cannot
 // be a name, or Redis's.
 func (c *Client) Survey(ctx context.Context, destination string, within time.Duration) (Survey, error) {
 	s := Survey{Counts: make(map[Status]int, len(Statuses))}

@@ -10,7 +10,7 @@ import (
 )
 
 // TraceFunc is told of each job that is about to be enqueued. It returns what is kept
-// with the job for whoever runs it, under the names of the propagation format, such as
+// with the job for its worker, under the names of the propagation format, such as
 // traceparent, and a function that is told how the enqueue ended, which may be nil.
 //
 // By then job.Duplicate says whether the id existed, in which case nothing was kept. The

@@ -39,7 +39,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 			}
 		}
 		if statusOf[state].Final() || fields[1] != nil {
-			// One whose time is over is expired by whoever looks at it.
+			// Get expires a job whose time is over.
 			job, err := c.Get(ctx, id)
 			if err != nil || job.Status.Final() {
 				return job, err

@@ -57,7 +57,7 @@ func (breakerIncidentsCmd) Help() string {
 
 An incident lasts from the opening of a breaker to its closing, failed probes
 included. WASTED counts the calls that were answered "rate limited", RESCHEDULED
-the jobs that were put off because of it.`
+the jobs that were rescheduled because of it.`
 }
 
 // Run shows incidents.

@@ -23,7 +23,7 @@ func (doctorCmd) Help() string {
   tidegate doctor --dry-run -o json
 
 Looks for what a Redis that lost its last writes, asynq's own tools or people can
-leave behind, and repairs it: jobs in hand of nobody, jobs in no index, entries of
+leave behind, and repairs it: running jobs without a worker, jobs in no index, entries of
 indexes without a job, children that were not told of their parents' end. It also
 tells of queues with jobs that no worker serves or an operator has paused. Safe
 while workers run; they do the same on the side. The exit status is 1 if something

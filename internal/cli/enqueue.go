@@ -34,7 +34,7 @@ type enqueueCmd struct {
 	ExpiresAt      string   `placeholder:"TIME" help:"Expire the job if it has not started by this instant: RFC 3339."`
 	Batch          string   `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
 	After          []string `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
-	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than put it off more often than this."`
+	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than reschedule it more often than this."`
 	Priority       string   `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
 	Retry          string   `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
 	Wait           bool     `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
