@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -51,9 +52,8 @@ type Alerts struct {
 	slots    chan struct{}
 	observed observed
 
-	mu      sync.Mutex
-	logged  map[string]time.Time // when a problem was last logged
-	scanned bool                 // this worker has scanned its destinations
+	logged  outage.Limiter // of problems
+	scanned atomic.Bool    // this worker has scanned its destinations
 }
 
 // New returns an Alerts on rdb, which stays the caller's to close. It sends nothing.
@@ -69,7 +69,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 		due:      newTriggers(),
 		slots:    make(chan struct{}, concurrency-1),
 		observed: newObserved(),
-		logged:   map[string]time.Time{},
+		logged:   outage.Limiter{Every: 10 * time.Minute},
 	}
 	a.o.Destinations = slices.Clone(o.Destinations)
 	if rdb != nil {
@@ -104,22 +104,10 @@ func (a *Alerts) Check(ctx context.Context) []notice.Problem {
 // logProblems logs what is wrong with the configuration.
 func (a *Alerts) logProblems(ctx context.Context) {
 	for _, p := range a.Check(ctx) {
-		if p.Fatal && a.logOnce(p.Of+p.Text) {
+		if p.Fatal && a.logged.Allow(p.Of+p.Text) {
 			a.log.ErrorContext(ctx, "alerts cannot be delivered", "to", p.Of, "problem", p.Text)
 		} else if !p.Fatal {
 			a.log.WarnContext(ctx, "alerts may not be delivered", "to", p.Of, "problem", p.Text)
 		}
 	}
-}
-
-// logOnce returns whether a problem is to be logged: once in ten minutes.
-func (a *Alerts) logOnce(what string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	now := time.Now()
-	if at, ok := a.logged[what]; ok && now.Sub(at) < 10*time.Minute {
-		return false
-	}
-	a.logged[what] = now
-	return true
 }

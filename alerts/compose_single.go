@@ -203,14 +203,14 @@ func (u *unserved) compose(c composer) *notice.Notice {
 	return n
 }
 
-// outage is a time in which this worker could not reach Redis.
-type outage struct {
+// redisOutage is a time in which this worker could not reach Redis.
+type redisOutage struct {
 	Worker      string
 	Since, Back time.Time // Back zero: it still lasts
 	Problem     string    // in words, without addresses' passwords
 }
 
-func (o *outage) compose(composer) *notice.Notice {
+func (o *redisOutage) compose(composer) *notice.Notice {
 	worker := join(notice.Bold("Worker: "), notice.Quote(o.Worker, notice.MaxBy))
 	n := single("", "Redis unreachable", iconTrouble, o.Since, "A worker cannot reach Redis")
 	n.Severity, n.At = notice.Critical, o.Since

@@ -60,7 +60,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 	case isFailed && failed.Permanent:
 		return err
 	case !outside:
-		if a.logOnce("redis") {
+		if a.logged.Allow("redis") {
 			a.log.WarnContext(ctx, "an alert could not be made yet; it is tried again", "job", job.ID, "error", err)
 		}
 		return jobs.Reschedule(time.Second)
@@ -119,7 +119,7 @@ func (a *Alerts) leave(ctx context.Context, job *jobs.Job) error {
 	if a.tooOld(ctx, job) {
 		return jobs.Discard(fmt.Errorf("alerts: no worker has the notifier %s", job.Key))
 	}
-	if a.logOnce("no notifier " + job.Key) {
+	if a.logged.Allow("no notifier " + job.Key) {
 		a.log.WarnContext(ctx, "an alert is left to other workers: this one does not have the notifier", "to", job.Key, "job", job.ID)
 	}
 	return jobs.Reschedule(time.Minute)

@@ -28,13 +28,13 @@ func failureKey(notifier string) string { return key("failure", notifier) }
 
 // logPermanent logs what a person has to correct.
 func (a *Alerts) logPermanent(ctx context.Context, notifier string, e *notice.Error) {
-	if label := a.o.label(notifier); a.logOnce(label + e.Problem) {
+	if label := a.o.label(notifier); a.logged.Allow(label + e.Problem) {
 		a.log.ErrorContext(ctx, "alerts cannot be delivered", "to", label, "problem", e.Problem)
 	}
 }
 
 func (a *Alerts) logState(ctx context.Context, err error) {
-	if a.logOnce("state") {
+	if a.logged.Allow("state") {
 		a.log.WarnContext(ctx, "the state of alerting could not be kept", "error", err)
 	}
 }
@@ -52,7 +52,7 @@ func (a *Alerts) undelivered(ctx context.Context, job *jobs.Job, e *notice.Error
 	switch {
 	case e.Permanent:
 		a.logPermanent(ctx, job.Key, e)
-	case !e.Limited && a.logOnce(job.Key+" passing"):
+	case !e.Limited && a.logged.Allow(job.Key+" passing"):
 		a.log.WarnContext(ctx, "an alert could not be delivered yet; it is tried again", "to", a.o.label(job.Key), "problem", e.Problem)
 	}
 	pause, err := a.noteFailure(ctx, job, e)
@@ -126,9 +126,7 @@ func (a *Alerts) endFailure(ctx context.Context, notifier string) error {
 	if err != nil || over.Since.IsZero() {
 		return err
 	}
-	a.mu.Lock()
-	clear(a.logged)
-	a.mu.Unlock()
+	a.logged.Reset()
 	a.log.InfoContext(ctx, "alerts are delivered again", "to", a.o.label(notifier), "since", over.Since)
 	var list []trigger
 	for _, other := range a.others(notifier) {

@@ -126,7 +126,7 @@ var (
 		Destination: "shop", Since: afterNoon(-65 * time.Minute), Bound: time.Hour, At: afterNoon(0), Backlog: 1204,
 		WorkersSeen: afterNoon(-12 * time.Minute),
 	}
-	exampleLost = outage{"worker-2:4711", afterNoon(0), time.Time{}, "dial tcp 10.0.0.5:6379: connect: connection refused"}
+	exampleLost = redisOutage{"worker-2:4711", afterNoon(0), time.Time{}, "dial tcp 10.0.0.5:6379: connect: connection refused"}
 	exampleGone = undelivered{7, afterNoon(-26 * time.Hour), "channel_not_found: the channel does not exist, or the app is not in it", "Slack"}
 )
 

@@ -112,7 +112,7 @@ func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	var errs []error
 	waited := false
 	for _, to := range a.o.Notifiers {
-		n := w.notice(outage{Worker: a.o.Worker, Since: w.lostAt, Problem: w.problem})
+		n := w.notice(redisOutage{Worker: a.o.Worker, Since: w.lostAt, Problem: w.problem})
 		root := &notice.Root{}
 		var err error
 		if editor, ok := to.(notice.Editor); ok {
@@ -137,7 +137,7 @@ func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	w.notified, w.lastNotified = true, now
 }
 
-func (w *redisWatch) notice(o outage) *notice.Notice {
+func (w *redisWatch) notice(o redisOutage) *notice.Notice {
 	n := o.compose(w.a.composer)
 	n.ID, n.Dedup = w.id(), w.id()
 	if n.Kind == notice.Resolved {
@@ -150,7 +150,7 @@ func (w *redisWatch) notice(o outage) *notice.Notice {
 // know where, one does.
 func (w *redisWatch) back(ctx context.Context, now time.Time) {
 	a := w.a
-	o := outage{Worker: a.o.Worker, Since: w.lostAt, Back: now, Problem: w.problem}
+	o := redisOutage{Worker: a.o.Worker, Since: w.lostAt, Back: now, Problem: w.problem}
 	notified, roots := w.notified, w.roots
 	w.lostAt, w.notified, w.roots = time.Time{}, false, map[string]*notice.Root{}
 	if !notified {

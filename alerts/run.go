@@ -96,10 +96,7 @@ func (a *Alerts) scan(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	a.mu.Lock()
-	first := !a.scanned
-	a.scanned = true
-	a.mu.Unlock()
+	first := !a.scanned.Swap(true)
 	var errs []error
 	for _, destination := range a.o.Destinations {
 		// Each worker scans when it starts: what happened just before may have been missed.

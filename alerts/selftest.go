@@ -102,8 +102,8 @@ func (a *Alerts) samples(pager bool) []notice.Sample {
 		{"burst of failed jobs", &burst{Destination: d, Failed: 50, Within: 5 * time.Minute, At: now, LastError: because, LastJob: "test-job"}},
 		{"poison job", &poisoned{Destination: d, Job: "test-job", Crashes: 3, LastError: because, At: now}},
 		{"old pending job", &overdue{Destination: d, Since: now.Add(-2 * time.Hour), Bound: time.Hour, At: now, Backlog: 12, WorkersSeen: now}},
-		{"Redis unreachable", &outage{Worker: worker, Since: now.Add(-lostAfter), Problem: because}},
-		{"Redis back", &outage{Worker: worker, Since: now.Add(-time.Minute), Back: now, Problem: because}},
+		{"Redis unreachable", &redisOutage{Worker: worker, Since: now.Add(-lostAfter), Problem: because}},
+		{"Redis back", &redisOutage{Worker: worker, Since: now.Add(-time.Minute), Back: now, Problem: because}},
 		{"undelivered alerts", &undelivered{Count: 2, Since: now.Add(-giveUpAfter), Problem: because, Through: "Slack"}},
 	} {
 		n := s.r.compose(c)

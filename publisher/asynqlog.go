@@ -5,19 +5,19 @@ import (
 	"fmt"
 	"log/slog"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/hibiken/asynq"
+
+	"github.com/tidegate/tidegate/internal/outage"
 )
 
 // asynqLogger passes asynq's log on. asynq repeats the same complaint with each
 // beat while Redis is away, which Tidegate itself reports once; so its warnings
 // are let through once in a while per kind, the rest at debug level.
 type asynqLogger struct {
-	log  *slog.Logger
-	mu   sync.Mutex
-	last map[string]time.Time
+	log   *slog.Logger
+	limit outage.Limiter
 }
 
 var _ asynq.Logger = (*asynqLogger)(nil)
@@ -28,7 +28,7 @@ const (
 )
 
 func newAsynqLogger(l *slog.Logger) *asynqLogger {
-	return &asynqLogger{log: l, last: map[string]time.Time{}}
+	return &asynqLogger{log: l, limit: outage.Limiter{Every: asynqLogEvery}}
 }
 
 func (a *asynqLogger) Debug(args ...any) { a.write(slog.LevelDebug, args) }
@@ -47,13 +47,10 @@ func (a *asynqLogger) sometimes(args []any) {
 		kind = kind[:asynqLogKind]
 	}
 	level := slog.LevelDebug
-	a.mu.Lock()
 	// Redis's failures are reported by Tidegate itself, once.
-	if now := time.Now(); !strings.Contains(whole, "redis") && now.Sub(a.last[kind]) >= asynqLogEvery && len(a.last) < 100 {
-		a.last[kind] = now
+	if !strings.Contains(whole, "redis") && a.limit.Allow(kind) {
 		level = slog.LevelWarn
 	}
-	a.mu.Unlock()
 	a.write(level, args)
 }
 

@@ -4,6 +4,8 @@ import (
 	"log/slog"
 	"sync"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Bounds of what is logged of failed jobs: failuresLogged lines in each failureWindow,
@@ -38,7 +40,7 @@ func (f *failureLog) add(id, problem string) {
 		return
 	}
 	f.logged++
-	f.log.Warn("job failed", "job", id, "error", shorten(problem, failureText))
+	f.log.Warn("job failed", "job", id, "error", text.Head(problem, failureText))
 }
 
 func (f *failureLog) endWindow() {

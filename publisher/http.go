@@ -19,6 +19,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -240,7 +241,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 		return body
 	}
 	keep := func(body []byte) {
-		job.Response = &jobs.Response{Status: resp.StatusCode, Body: shorten(redact(printable(redact(string(body)))), maxKept)}
+		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), maxKept)}
 	}
 	if limited {
 		err := jobs.RateLimited(said.wait, said.scope)

@@ -14,11 +14,12 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // Destination is the reserved one whose jobs are callbacks; the key of each is the
-// destination of the job that it tells of. Its handler is a [Callbacks].
+// destination of the finished job. Its handler is a [Callbacks].
 const Destination = store.CallbacksDestination
 
 const (
@@ -63,7 +64,7 @@ const (
 // perReceiver is how many calls at once a worker makes to one of n receivers.
 func perReceiver(n int) int { return min(mostPerReceiver, max(1, mostCalls/max(1, n))) }
 
-// Callbacks tells of the ends of jobs. It relays while Run runs and delivers where
+// Callbacks notifies receivers of finished jobs. It relays while Run runs and delivers where
 // [Callbacks.Publish] is the handler of [Destination]; each may be in another process.
 type Callbacks struct {
 	o         Options
@@ -72,14 +73,13 @@ type Callbacks struct {
 	log       *slog.Logger
 	receivers map[string]*receiver // by destination
 	relays    []*relay
-	trouble   trouble
+	failing   failingRelays
 
 	// but for tests
 	watchEvery time.Duration
 	retries    jobs.RetryPolicy
 
-	mu     sync.Mutex
-	logged map[string]time.Time // when a problem was last logged
+	logged outage.Limiter // of problems
 }
 
 // New returns a Callbacks on rdb, which stays the caller's to close. It sends nothing.
@@ -94,8 +94,9 @@ func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 	case rdb == nil:
 		return nil, errors.New("callbacks: new: the Redis client is nil")
 	}
-	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries, logged: map[string]time.Time{}}
-	c.trouble = trouble{log: o.Logger, bad: map[*relay]bool{}}
+	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries}
+	c.logged.Every = 10 * time.Minute
+	c.failing = failingRelays{log: o.Logger, relays: map[*relay]bool{}}
 	c.client, err = jobs.NewClient(rdb, jobs.WithLimits(limits),
 		jobs.WithRetention(Retention), jobs.WithLogger(o.Logger))
 	if err != nil {
@@ -124,21 +125,9 @@ func (c *Callbacks) Close() error {
 	return nil
 }
 
-// logOnce says whether a problem is to be logged: it was not within the last ten minutes.
-func (c *Callbacks) logOnce(what string) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	now := time.Now()
-	if at, ok := c.logged[what]; ok && now.Sub(at) < 10*time.Minute {
-		return false
-	}
-	c.logged[what] = now
-	return true
-}
-
-// Prepare sees to it that what ends from now on is told. Called before a worker fetches
-// its first job, it has even those told that end before Run has looked at them; where it
-// fails, Run makes up for it a moment later. Errors: Redis's.
+// Prepare makes Redis keep the completion events from now on. Called before a worker fetches
+// its first job, it covers those that finish before Run reads; if it fails, Run makes up for
+// it a moment later. Errors: Redis's.
 func (c *Callbacks) Prepare(ctx context.Context) error {
 	for _, r := range c.relays {
 		if err := store.WantRelay(ctx, c.rdb, r.queue); err != nil {
@@ -148,8 +137,8 @@ func (c *Callbacks) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// Run relays until ctx ends: it enqueues a callback for each job that has ended. What
-// goes wrong is logged and tried again. It returns nil.
+// Run relays until ctx ends: it enqueues a callback for each finished job. Errors are
+// logged and tried again. It returns nil.
 func (c *Callbacks) Run(ctx context.Context) error {
 	var work sync.WaitGroup
 	defer work.Wait()
@@ -163,7 +152,7 @@ func (c *Callbacks) Run(ctx context.Context) error {
 	return nil
 }
 
-// Poke has the relay look at once for jobs of a destination that have ended.
+// Poke makes the relay read the finished jobs of a destination at once.
 func (c *Callbacks) Poke(destination string) {
 	for _, r := range c.relays {
 		if r.destination == destination {

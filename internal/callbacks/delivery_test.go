@@ -363,7 +363,7 @@ func TestStandingIsToldNowAndThen(t *testing.T) {
 	t.Parallel()
 	var log syncBuffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
-	var s standing
+	var s health
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	for i := range 600 { // three minutes
 		var err error
@@ -382,13 +382,13 @@ func TestStandingIsToldNowAndThen(t *testing.T) {
 	}
 }
 
-// The turns that are given away while there is no room follow the receiver's pace.
+// The waits for a slot follow the receiver's pace.
 func TestTurns(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	after := func(d time.Duration) time.Time { return now.Add(d) }
-	turns := newTurns(2)
-	turns.took = time.Second
+	slots := newCallSlots(2)
+	slots.took = time.Second
 	for i, tc := range []struct {
 		at   time.Duration
 		call time.Duration // how long one has been in flight, 0 for none
@@ -400,20 +400,20 @@ func TestTurns(t *testing.T) {
 		{time.Second, 0, time.Second}, // two have come back
 		{time.Second, 0, 1500 * time.Millisecond},
 		{time.Second, 8 * time.Second, 16 * time.Second},  // it has become slower
-		{time.Minute, 0, 500 * time.Millisecond},          // those turns are over
+		{time.Minute, 0, 500 * time.Millisecond},          // those waits are over
 		{time.Minute, 20 * time.Minute, 10 * time.Minute}, // half of it
 		{time.Minute, 20 * time.Minute, 15 * time.Minute},
 		{time.Minute, 0, 2 * time.Second}, // it is well again
 	} {
-		delete(turns.started, 1)
+		delete(slots.started, 1)
 		if tc.call > 0 {
-			turns.started[1] = after(tc.at - tc.call)
+			slots.started[1] = after(tc.at - tc.call)
 		}
 		most := tc.want
-		if tc.want > longTurn {
+		if tc.want > longWait {
 			most += tc.want / 4
 		}
-		if got := turns.turn(after(tc.at)); got < tc.want || got > most {
+		if got := slots.wait(after(tc.at)); got < tc.want || got > most {
 			t.Errorf("turn %d, at %s: in %s, want %s", i, tc.at, got, tc.want)
 		}
 	}
@@ -423,16 +423,16 @@ func TestTurns(t *testing.T) {
 // off because ten callbacks come at the same time.
 func TestQuickReceiversAreWaitedFor(t *testing.T) {
 	t.Parallel()
-	turns := newTurns(1)
-	end, _ := turns.enter(t.Context())
-	if again, later := turns.enter(t.Context()); again != nil || later > time.Second {
+	slots := newCallSlots(1)
+	end, _ := slots.acquire(t.Context())
+	if again, later := slots.acquire(t.Context()); again != nil || later > time.Second {
 		t.Fatalf("a slot that is taken: %v, in %s", again != nil, later)
 	}
 	end()
-	end, _ = turns.enter(t.Context())
+	end, _ = slots.acquire(t.Context())
 	waiting := make(chan bool)
 	go func() {
-		next, _ := turns.enter(context.WithoutCancel(t.Context()))
+		next, _ := slots.acquire(context.WithoutCancel(t.Context()))
 		waiting <- next != nil
 	}()
 	end()

@@ -25,14 +25,14 @@ func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
 	if r == nil {
 		return c.leave(ctx, job)
 	}
-	end, later := r.turns.enter(ctx)
-	if end == nil {
+	release, later := r.slots.acquire(ctx)
+	if release == nil {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		return jobs.Reschedule(max(later, time.Second))
 	}
-	defer end()
+	defer release()
 	a, err := r.post(ctx, job.ID, job.Payload)
 	if err != nil {
 		err = r.unanswered(ctx, err)
@@ -41,14 +41,14 @@ func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
 		err = r.classify(job.ID, a, time.Now())
 	}
 	if ctx.Err() == nil {
-		r.standing.note(ctx, c.log, job.Key, err, time.Now())
+		r.health.note(ctx, c.log, job.Key, err, time.Now())
 	}
 	return err
 }
 
 // leave leaves a callback to workers that know its receiver.
 func (c *Callbacks) leave(ctx context.Context, job *jobs.Job) error {
-	if c.logOnce("leave " + job.Key) {
+	if c.logged.Allow("leave " + job.Key) {
 		c.log.WarnContext(ctx, "callbacks are left to other workers: this one has no CALLBACK_URL for their destination", "destination", job.Key, "job", job.ID)
 	}
 	return jobs.Reschedule(time.Minute)
@@ -58,7 +58,7 @@ func (c *Callbacks) leave(ctx context.Context, job *jobs.Job) error {
 func (r *receiver) unanswered(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-		// The worker shuts down, or somebody has cancelled the job.
+		// The worker shuts down, or the job was cancelled.
 		return fmt.Errorf("the call was cut: %w", context.Canceled)
 	case errors.Is(err, context.DeadlineExceeded):
 		return &pauseError{text: fmt.Sprintf("the receiver did not answer within %s", r.timeout)}
@@ -68,7 +68,7 @@ func (r *receiver) unanswered(ctx context.Context, err error) error {
 
 // classify says what the answer to a callback means.
 func (r *receiver) classify(id string, a answer, now time.Time) error {
-	failing := r.standing.failing(id, a.status >= 500)
+	failing := r.health.failing(id, a.status >= 500)
 	pause := hint.Parse(a.header, true, now, hint.RetryAfter).Wait
 	text := "the receiver answered " + statusText(a.status)
 	switch {

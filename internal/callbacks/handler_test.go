@@ -347,7 +347,7 @@ func TestNothingSecretShows(t *testing.T) {
 	show("the log", log.String())
 }
 
-func TestWrongOptionsAreToldTogether(t *testing.T) {
+func TestWrongOptionsAreReportedTogether(t *testing.T) {
 	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -364,12 +364,12 @@ func TestWrongOptionsAreToldTogether(t *testing.T) {
 		t.Fatal("they are taken")
 	}
 	for _, want := range []string{
-		`"Shop!" is no name of a destination`,
-		"receiver of tidegate-callbacks: of Tidegate's own destinations nothing is told",
+		`"Shop!" is not a valid name of a destination`,
+		"receiver of tidegate-callbacks: jobs of Tidegate's own destinations have no callbacks",
 		"receiver of blog: there is no secret; make one with",
 		"receiver of news: the URL must be absolute and start with http:// or https://",
 		"receiver of news: secret 2 has 3 bytes behind whsec_, must have 24 to 64; make one with",
-		"receiver of twice: it has another one",
+		"receiver of twice: it has another receiver",
 	} {
 		if !strings.Contains(err.Error(), want) {
 			t.Errorf("error %q, want %q in it", err, want)

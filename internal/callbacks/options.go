@@ -17,7 +17,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Receiver is who is told how the jobs of one destination end.
+// Receiver is an address that gets the callbacks of one destination.
 type Receiver struct {
 	// Destination whose jobs they are.
 	Destination string
@@ -29,7 +29,7 @@ type Receiver struct {
 	Secrets []string
 }
 
-// Options say who is told.
+// Options configure callbacks.
 type Options struct {
 	// Receivers, at most one for a destination.
 	Receivers []Receiver
@@ -81,13 +81,13 @@ func receiversOf(o Options) (map[string]*receiver, error) {
 		}
 		switch {
 		case !jobs.ValidDestination(r.Destination):
-			errs = append(errs, fmt.Errorf("%q is no name of a destination", r.Destination))
+			errs = append(errs, fmt.Errorf("%q is not a valid name of a destination", r.Destination))
 			continue
 		case store.System(r.Destination):
-			wrong(errors.New("of Tidegate's own destinations nothing is told"))
+			wrong(errors.New("jobs of Tidegate's own destinations have no callbacks"))
 			continue
 		case out[r.Destination] != nil:
-			wrong(errors.New("it has another one"))
+			wrong(errors.New("it has another receiver"))
 			continue
 		}
 		u, err := ParseURL(r.URL)

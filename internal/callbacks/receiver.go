@@ -31,8 +31,8 @@ type receiver struct {
 	secrets     []webhook.Secret
 	client      *http.Client
 	own         *http.Transport
-	turns       *turns
-	standing    standing
+	slots       *callSlots
+	health      health
 	redact      *secret.Redactor
 	timeout     time.Duration // callTimeout, but for tests
 }
@@ -56,7 +56,7 @@ func newReceiver(destination string, u *url.URL, secrets []webhook.Secret, limit
 	return &receiver{
 		destination: destination, url: u, secrets: secrets, own: own,
 		client: &http.Client{Transport: finalAnswers{rt}},
-		turns:  newTurns(limit), redact: redactor(u, secrets), timeout: callTimeout,
+		slots:  newCallSlots(limit), redact: redactor(u, secrets), timeout: callTimeout,
 	}
 }
 
@@ -81,7 +81,7 @@ func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// answer is what a receiver said.
+// answer is the answer of a receiver.
 type answer struct {
 	status int
 	header http.Header

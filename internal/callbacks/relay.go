@@ -16,16 +16,16 @@ import (
 )
 
 const (
-	// batch is how many ends are read and told of at once.
+	// batch is how many events are read at once.
 	batch = 100
-	// shortPause is between two looks while jobs end, longPause while none do.
+	// shortPause is between two reads while jobs finish, longPause while none do.
 	shortPause, longPause = 250 * time.Millisecond, time.Second
-	// pokedPause is how soon a poke is heard at the earliest.
+	// pokedPause is how soon a poke has an effect at the earliest.
 	pokedPause = 50 * time.Millisecond
 	// defaultLease is how long a relay has a queue for itself; it is taken again, or tried to be
 	// taken, every third of it.
 	defaultLease = 9 * time.Second
-	// defaultWantEvery is how often it is said that the stream is wanted.
+	// defaultWantEvery is how often a relay asks for the stream to be kept.
 	defaultWantEvery = time.Minute
 	// stepWithin bounds one batch.
 	stepWithin = 5 * time.Second
@@ -33,7 +33,7 @@ const (
 	longestRest = 5 * time.Second
 )
 
-// relay makes callbacks of the ends of one queue's jobs.
+// relay makes callbacks of the completion events of one queue.
 type relay struct {
 	c           *Callbacks
 	destination string
@@ -43,10 +43,10 @@ type relay struct {
 	// defaultLease and defaultWantEvery, but for tests
 	lease, wantEvery time.Duration
 
-	lockAt time.Time // when the lock is to be taken, or tried to be
-	wantAt time.Time
-	mine   bool
-	told   string // how far it has come, if it is mine
+	lockAt  time.Time // when the lock is to be taken, or tried to be
+	wantAt  time.Time
+	mine    bool
+	relayed string // how far it has come, if it is mine
 }
 
 func newRelay(c *Callbacks, destination, queue string) *relay {
@@ -70,7 +70,7 @@ func (r *relay) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		r.c.trouble.note(ctx, r, err)
+		r.c.failing.note(ctx, r, err)
 		var wake <-chan struct{}
 		switch {
 		case err != nil:
@@ -105,7 +105,7 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 		return true
 	case <-wake:
 	}
-	// Those that come at the same time are told of together.
+	// Events of the same time are read together.
 	timer.Reset(min(d, pokedPause))
 	select {
 	case <-ctx.Done():
@@ -115,7 +115,7 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	}
 }
 
-// giveUp lets another relay have the queue at once.
+// giveUp releases the queue to another relay at once.
 func (r *relay) giveUp(ctx context.Context) {
 	if !r.mine {
 		return
@@ -125,8 +125,8 @@ func (r *relay) giveUp(ctx context.Context) {
 	_ = lease.Release(ctx, r.c.rdb, store.EventsRelayKey(r.queue), r.c.o.Worker) // or it ends by itself
 }
 
-// step tells of one batch, if the queue is this relay's, and returns how many entries it
-// has read.
+// step makes callbacks of one batch, if the queue is this relay's, and returns how many
+// entries it has read.
 func (r *relay) step(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
@@ -146,17 +146,17 @@ func (r *relay) step(ctx context.Context) (int, error) {
 		return 0, err
 	}
 	last := messages[len(messages)-1].ID
-	moved, err := store.SetRelayed(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.told, last)
+	moved, err := store.SetRelayed(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.relayed, last)
 	if err != nil {
 		r.mine, r.lockAt = false, time.Time{} // it may have been moved
 		return 0, err
 	}
 	if !moved {
-		// Another relay has taken over meanwhile, and told the same under the same ids.
+		// Another relay has taken over meanwhile, and enqueued the same callbacks.
 		r.mine, r.lockAt = false, time.Now().Add(r.lease/3)
 		return 0, nil
 	}
-	r.told = last
+	r.relayed = last
 	return len(messages), nil
 }
 
@@ -170,7 +170,7 @@ func (r *relay) hold(ctx context.Context) error {
 			return err
 		}
 		if mine && !r.mine {
-			r.wantAt, r.told = time.Time{}, ""
+			r.wantAt, r.relayed = time.Time{}, ""
 		}
 		r.mine, r.lockAt = mine, now.Add(r.lease/3)
 	}
@@ -181,11 +181,11 @@ func (r *relay) hold(ctx context.Context) error {
 		return err
 	}
 	// Redis may have lost everything since the last time.
-	told, err := store.Relayed(ctx, r.c.rdb, r.queue)
+	relayed, err := store.Relayed(ctx, r.c.rdb, r.queue)
 	if err != nil {
 		return err
 	}
-	r.told, r.wantAt = told, now.Add(r.wantEvery)
+	r.relayed, r.wantAt = relayed, now.Add(r.wantEvery)
 	return nil
 }
 
@@ -193,10 +193,10 @@ func (r *relay) hold(ctx context.Context) error {
 func (r *relay) read(ctx context.Context) ([]redis.XMessage, error) {
 	var cmd *redis.XMessageSliceCmd
 	if _, err := r.c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		cmd = store.QueueRead(ctx, pipe, r.queue, r.told, batch)
+		cmd = store.QueueRead(ctx, pipe, r.queue, r.relayed, batch)
 		return nil
 	}); err != nil {
-		return nil, fmt.Errorf("callbacks: read the ends of %s: %w", r.queue, err)
+		return nil, fmt.Errorf("callbacks: read the events of %s: %w", r.queue, err)
 	}
 	return cmd.Val(), nil
 }
@@ -215,7 +215,7 @@ func (r *relay) enqueue(ctx context.Context, specs []*jobs.Spec) error {
 		switch {
 		case result.Err == nil:
 		case errors.Is(result.Err, jobs.ErrInvalid):
-			// It would be the same another time, and keep others from being told.
+			// It would fail again, and hold up the others.
 			r.c.log.ErrorContext(ctx, "a callback cannot be enqueued; it is left out", "callback", specs[i].ID, "error", result.Err)
 		default:
 			errs = append(errs, result.Err)

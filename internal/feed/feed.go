@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -147,7 +148,7 @@ func (h *Hub) poll(ctx context.Context) {
 	w := newPoller(h.rdb, h.client)
 	tick := time.NewTicker(h.o.Every)
 	defer tick.Stop()
-	failing, blind := false, false
+	var failing, missing outage.Log
 	for {
 		call, cancel := context.WithTimeout(ctx, 10*h.o.Every)
 		events, more, err := w.poll(call)
@@ -155,17 +156,18 @@ func (h *Hub) poll(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		switch {
-		case err != nil && !failing:
-			h.o.Logger.WarnContext(ctx, "events cannot be read; reading is repeated", "error", err)
-		case err == nil && failing:
-			h.o.Logger.InfoContext(ctx, "events are read again")
-		}
-		failing = err != nil
-		if was := blind; err == nil {
-			missing := cmp.Or(w.unread, w.unsubscribed)
-			if blind = missing != nil; blind && !was {
-				h.o.Logger.WarnContext(ctx, "some events cannot be read, and are missing until they can be", "error", missing)
+		if err != nil {
+			if _, log := failing.Failed(time.Now()); log {
+				h.o.Logger.WarnContext(ctx, "events cannot be read; reading is repeated", "error", err)
+			}
+		} else {
+			if _, log := failing.Worked(); log {
+				h.o.Logger.InfoContext(ctx, "events are read again")
+			}
+			if unread := cmp.Or(w.unread, w.unsubscribed); unread == nil {
+				missing.Worked()
+			} else if _, log := missing.Failed(time.Now()); log {
+				h.o.Logger.WarnContext(ctx, "some events cannot be read, and are missing until they can be", "error", unread)
 			}
 		}
 		h.publish(events, err)

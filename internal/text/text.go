@@ -44,6 +44,31 @@ func Line(s string, limit int) string {
 	return out.String()
 }
 
+// Printable returns s as valid UTF-8 without control characters other than line breaks and
+// tabs, and without characters that reorder text.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n', r == '\t':
+			return r
+		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+			return -1
+		}
+		return r
+	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// Head returns the first limit bytes of valid UTF-8, whole characters only.
+func Head(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	for limit > 0 && !utf8.RuneStart(s[limit]) {
+		limit--
+	}
+	return s[:limit]
+}
+
 // Cut shortens s to limit characters. A cut ends in ….
 func Cut(s string, limit int) string {
 	n := 0

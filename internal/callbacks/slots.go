@@ -14,16 +14,15 @@ const (
 	quick = 100 * time.Millisecond
 	// waitForQuick is how long that is waited for.
 	waitForQuick = 200 * time.Millisecond
-	// longTurn is from when on a callback is not put off until its turn comes, but for
-	// half of that time: a receiver that has become quick again is not kept waiting for
-	// the rest, and a long queue of them is looked at a few times only.
-	longTurn = 5 * time.Minute
+	// longWait is from when on a callback is rescheduled for half of its wait only: a receiver
+	// that has become quick again gets it sooner, and a long queue is looked at a few times.
+	longWait = 5 * time.Minute
 )
 
-// turns bounds the calls that are made at once to one receiver. Callbacks for which
-// there is no room are put off, each to the time at which its turn will come at the
-// receiver's present pace, so that a long queue of them is not looked at all the time.
-type turns struct {
+// callSlots bounds the calls in flight to one receiver. Callbacks without a slot are
+// rescheduled, each to the time at which it will get one at the receiver's present pace, so
+// that a long queue of them is not looked at all the time.
+type callSlots struct {
 	slots chan struct{}
 
 	mu      sync.Mutex
@@ -31,7 +30,7 @@ type turns struct {
 	last    uint64
 	took    time.Duration // of recent calls, the latest counting most
 	ended   time.Time     // the last one
-	putOff  instants      // when those come back that had no room
+	waiting instants      // when the rescheduled ones come back
 }
 
 // instants is a heap of unix nanoseconds, the earliest first.
@@ -47,13 +46,13 @@ func (h *instants) Pop() any {
 	return last
 }
 
-func newTurns(limit int) *turns {
-	return &turns{slots: make(chan struct{}, limit), started: map[uint64]time.Time{}}
+func newCallSlots(limit int) *callSlots {
+	return &callSlots{slots: make(chan struct{}, limit), started: map[uint64]time.Time{}}
 }
 
-// enter takes a slot; end gives it back. Without one, end is nil and later is in how
-// long the callback's turn comes.
-func (t *turns) enter(ctx context.Context) (end func(), later time.Duration) {
+// acquire takes a slot, release gives it back. If there is none, release is nil and later is
+// when to try again.
+func (t *callSlots) acquire(ctx context.Context) (release func(), later time.Duration) {
 	select {
 	case t.slots <- struct{}{}:
 		return t.start(time.Now()), 0
@@ -69,10 +68,10 @@ func (t *turns) enter(ctx context.Context) (end func(), later time.Duration) {
 		case <-ctx.Done():
 		}
 	}
-	return nil, t.turn(time.Now())
+	return nil, t.wait(time.Now())
 }
 
-func (t *turns) start(now time.Time) (end func()) {
+func (t *callSlots) start(now time.Time) (release func()) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.last++
@@ -92,30 +91,30 @@ func (t *turns) start(now time.Time) (end func()) {
 	}
 }
 
-func (t *turns) isQuick(now time.Time) bool {
+func (t *callSlots) isQuick(now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.took < quick && now.Sub(t.ended) < quick
 }
 
-// turn gives the next turn away.
-func (t *turns) turn(now time.Time) time.Duration {
+// wait is in how long the next waiting callback gets a slot.
+func (t *callSlots) wait(now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	took := t.took
 	for _, at := range t.started {
 		took = max(took, now.Sub(at)) // it has become slower
 	}
-	for len(t.putOff) > 0 && t.putOff[0] <= now.UnixNano() {
-		heap.Pop(&t.putOff)
+	for len(t.waiting) > 0 && t.waiting[0] <= now.UnixNano() {
+		heap.Pop(&t.waiting)
 	}
-	// Those that were put off and have not come back are before it, at the present pace.
-	wait := took * time.Duration(len(t.putOff)+1) / time.Duration(cap(t.slots))
-	if wait > longTurn {
-		wait = max(longTurn, wait/2)
+	// Those that were rescheduled and have not come back are before it, at the present pace.
+	wait := took * time.Duration(len(t.waiting)+1) / time.Duration(cap(t.slots))
+	if wait > longWait {
+		wait = max(longWait, wait/2)
 		// Not all at once.
 		wait += time.Duration(rand.Int64N(int64(wait / 4))) //nolint:gosec // no secret
 	}
-	heap.Push(&t.putOff, now.Add(wait).UnixNano())
+	heap.Push(&t.waiting, now.Add(wait).UnixNano())
 	return wait
 }

@@ -1,0 +1,64 @@
+package callbacks
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+)
+
+const (
+	// failures in a row are logged; 5xx for as many callbacks open a receiver's breaker.
+	failures = 3
+	// logEvery is how often at most that is.
+	logEvery = time.Minute
+)
+
+// health is what this worker has last seen of a receiver: whether it fails, and what
+// was logged of that.
+type health struct {
+	mu     sync.Mutex
+	failed int       // calls in a row
+	since  time.Time // of the first of them
+	logged time.Time // when that was logged last
+	open   bool      // it was logged, and not yet that it is over
+	reason string    // as it was logged
+	errors []string  // callbacks that were answered with 5xx in a row, failures at most
+}
+
+// failing notes whether a callback was answered with 5xx, and reports whether so many
+// different ones were in a row that the receiver fails and not the callback.
+func (s *health) failing(id string, is5xx bool) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case !is5xx:
+		s.errors = nil
+	case len(s.errors) < failures && !slices.Contains(s.errors, id):
+		s.errors = append(s.errors, id)
+	}
+	return len(s.errors) == failures
+}
+
+func (s *health) note(ctx context.Context, log *slog.Logger, destination string, err error, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err == nil {
+		if s.open {
+			log.InfoContext(ctx, "a receiver takes callbacks again", "destination", destination, "since", s.since.UTC())
+		}
+		s.failed, s.open = 0, false
+		return
+	}
+	if s.failed == 0 {
+		s.since = now
+	}
+	s.failed++
+	if s.failed < failures || s.open && s.reason == err.Error() || now.Sub(s.logged) < logEvery {
+		return
+	}
+	s.open, s.logged, s.reason = true, now, err.Error()
+	log.WarnContext(ctx, "a receiver takes no callbacks; they wait and are tried again",
+		"destination", destination, "why", err, "since", s.since.UTC(), "breaker", Destination+"/"+destination)
+}
