@@ -12,9 +12,9 @@ import (
 	"github.com/tidegate/tidegate/internal/outage"
 )
 
-// asynqLogger passes asynq's log on. asynq repeats the same complaint with each
-// beat while Redis is away, which Tidegate itself reports once; so its warnings
-// are let through once in a while per kind, the rest at debug level.
+// asynqLogger passes asynq's log on. asynq repeats the same warning with each heartbeat
+// while Redis is away, which Tidegate itself logs once; so warnings of a kind are logged at
+// most every asynqLogEvery, the rest at debug level.
 type asynqLogger struct {
 	log   *slog.Logger
 	limit outage.Limiter
@@ -24,7 +24,7 @@ var _ asynq.Logger = (*asynqLogger)(nil)
 
 const (
 	asynqLogEvery = 30 * time.Second
-	asynqLogKind  = 24 // so many characters tell one kind of message from another
+	asynqLogKind  = 24 // the first characters of a message, which name its kind
 )
 
 func newAsynqLogger(l *slog.Logger) *asynqLogger {

@@ -155,7 +155,7 @@ func (r callResult) noAnswer(job *jobs.Job) bool {
 
 // tooLate is how late the end of a call's time may be noticed. Beyond that this process
 // stood still (it was stopped, or its machine suspended), and has not waited for an
-// answer for as long as it looks.
+// answer for that long.
 const tooLate = 2 * time.Second
 
 // noticedLate reports whether the end of a call's time was noticed long after it.

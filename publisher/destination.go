@@ -42,15 +42,15 @@ type destination struct {
 
 	stuckAfter time.Duration // StuckAfter, shorter in tests
 	stuck      atomic.Int32  // handlers that do not return
-	stopped    chan struct{} // closed when nothing is waited for any more
+	stopped    chan struct{} // closed when handlers are no longer waited for
 
 	calls    context.Context // parent of every call; cancelled when the time to shut down is over
 	cutCalls context.CancelCauseFunc
 }
 
-// beatEvery is how often at least a worker looks for jobs that were cancelled while
-// they run, in case it has not heard of it: their calls are to be cut within a second.
-// lookEvery is how often it looks for jobs to expire and children to release.
+// beatEvery is the interval at which a worker reads the requested actions of its jobs in
+// flight, in case a message was lost: calls of cancelled jobs end within a second. lookEvery
+// is the interval of maintenance: jobs to expire and children to release.
 const (
 	beatEvery = 500 * time.Millisecond
 	lookEvery = time.Second
@@ -171,7 +171,7 @@ func (d *destination) shutdown() {
 	abort := time.AfterFunc(d.o.ShutdownTimeout+bookkeeping, d.engine.Abort)
 	defer abort.Stop()
 	if err := d.engine.CloseGate(ctx); err != nil {
-		d.log.Warn("shutdown: not everything could be given back; it comes back by itself", "error", err)
+		d.log.Warn("shutdown: not every permit could be released; leases end by themselves", "error", err)
 	}
 	d.server.Stop()
 	d.server.Shutdown()

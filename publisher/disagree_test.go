@@ -90,7 +90,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	if diff := cmp.Diff(want, problems()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
-	const warning = "this worker is set up otherwise"
+	const warning = "the settings of this worker differ"
 	redistest.Eventually(t, "w3 warns", func() bool { return len(third.with(warning)) > 0 })
 	if got := third.with(warning); len(got) != 1 || !strings.Contains(got[0], "the rate of "+b.dest) {
 		t.Errorf("w3 logged %q, want one line that names the rate", got)

@@ -13,24 +13,23 @@ import (
 
 // Times of the gate.
 const (
-	// keepPermit is how long an unused permit is kept before it is given back.
+	// keepPermit is how long an unused permit is kept before it is released.
 	keepPermit = time.Second
-	// askAgain bounds the wait for somebody else's probe, and for room: giving a
-	// permit back is no transition, so nobody is told of it.
-	askAgain = time.Second
-	// lookMin and lookMax bound the pause between looks at empty queues.
-	lookMin, lookMax = 100 * time.Millisecond, time.Second
+	// retryPermit bounds the wait for another worker's probe, and for capacity: the release
+	// of a permit is no transition, so no worker is notified of it.
+	retryPermit = time.Second
+	// idleMin and idleMax bound the pause between reads of empty queues.
+	idleMin, idleMax = 100 * time.Millisecond, time.Second
 	// commandTimeout bounds one call to Redis while the gate waits.
 	commandTimeout = 3 * time.Second
-	// untilReset is how long a key that was tripped until it is reset is left alone;
-	// its reset tells sooner.
+	// untilReset is the wait for a key that was tripped until it is reset; the worker is
+	// notified of the reset.
 	untilReset = time.Minute
 )
 
-// gate lets a Server fetch as its destination's breaker allows: CLOSED always,
-// OPEN never, and in HALF_OPEN, in slow start, when little is left and under a
-// configured rate with a permit that is taken before the fetch, so that the backlog
-// is not touched.
+// gate lets a Server fetch as its destination's breaker allows: CLOSED always, OPEN never.
+// In HALF_OPEN, in slow start, below the low-budget threshold and under a configured rate it
+// acquires the permit before the fetch, so that the backlog is not touched.
 type gate struct {
 	b     *breaker.Breaker
 	reach *reach
@@ -45,14 +44,14 @@ type gate struct {
 
 // Wait implements engine.Gate.
 func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (engine.Grant, error) {
-	pause := lookMin
+	pause := idleMin
 	for {
 		if err := ctx.Err(); err != nil {
 			return engine.Grant{}, err
 		}
 		free, rest, reachable := g.reach.admit(time.Now())
 		if !free && rest > 0 {
-			if err := g.giveBack(ctx); err != nil { // other workers may reach it
+			if err := g.releaseKept(ctx); err != nil { // other workers may reach it
 				return engine.Grant{}, err
 			}
 			wait(ctx, rest, reachable)
@@ -62,13 +61,13 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		view := g.b.View()
 		switch {
 		case view.Free:
-			if err := g.giveBack(ctx); err != nil {
+			if err := g.releaseKept(ctx); err != nil {
 				return engine.Grant{}, err
 			}
 			return g.grant(engine.Grant{}), nil
 		case view.State == breaker.Open:
 			g.waited = true
-			if err := g.giveBack(ctx); err != nil {
+			if err := g.releaseKept(ctx); err != nil {
 				return engine.Grant{}, err
 			}
 			if view.OpenUntil.IsZero() { // tripped until it is reset
@@ -83,30 +82,30 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		if p, ok := g.takeKept(); ok {
 			return g.grant(engine.Grant{Max: 1, Permit: p}), nil
 		}
-		if err := g.giveBack(ctx); err != nil {
+		if err := g.releaseKept(ctx); err != nil {
 			return engine.Grant{}, err
 		}
-		more, err := ask(ctx, backlog)
+		more, err := command(ctx, backlog)
 		if err != nil {
 			return engine.Grant{}, err
 		}
 		if !more {
-			// Nobody needs the permit, but people look at the state.
+			// No job needs the permit, but the state is shown to people.
 			if view.State == breaker.HalfOpen {
-				if _, err := ask(ctx, g.b.Advance); err != nil {
+				if _, err := command(ctx, g.b.Advance); err != nil {
 					return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 				}
 			}
 			wait(ctx, pause, changed)
-			pause = min(2*pause, lookMax)
+			pause = min(2*pause, idleMax)
 			continue
 		}
-		permit, err := ask(ctx, g.b.Allow)
+		permit, err := command(ctx, g.b.Allow)
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
 			// Never less than a moment: the view may be about to change.
-			wait(ctx, max(time.Millisecond, patience(open)), changed)
+			wait(ctx, max(time.Millisecond, pauseAfter(open)), changed)
 			continue
 		case err != nil:
 			return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
@@ -115,12 +114,12 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 	}
 }
 
-// patience is how long to wait after a refusal before asking again.
-func patience(open *breaker.OpenError) time.Duration {
+// pauseAfter is how long to wait after a refusal before the next Allow.
+func pauseAfter(open *breaker.OpenError) time.Duration {
 	if open.Cause == breaker.CauseRate {
 		return open.RetryAfter // nothing makes that shorter
 	}
-	return min(open.RetryAfter, askAgain)
+	return min(open.RetryAfter, retryPermit)
 }
 
 func (g *gate) grant(r engine.Grant) engine.Grant {
@@ -145,7 +144,7 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 		p, err = have.ForKey(ctx, key)
 	} else {
 		if of.View().Free {
-			return nil, time.Time{}, true // the call itself asks again, at no cost
+			return nil, time.Time{}, true // permit acquires one for the call, at no cost
 		}
 		p, err = of.Allow(ctx)
 	}
@@ -154,13 +153,13 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 	case err == nil:
 		return p, time.Time{}, true
 	case refused && open.Name != of.Name():
-		return nil, time.Now().Add(askAgain), false // the destination has closed its gate meanwhile
+		return nil, time.Now().Add(retryPermit), false // the destination has closed its gate meanwhile
 	case refused && open.Until.IsZero() && open.State == breaker.Open:
 		return nil, time.Now().Add(untilReset), false
 	case refused && open.State == breaker.Open:
 		return nil, open.Until, false
 	case refused:
-		return nil, time.Now().Add(patience(open)), false
+		return nil, time.Now().Add(pauseAfter(open)), false
 	}
 	return nil, time.Time{}, false
 }
@@ -216,9 +215,9 @@ func (g *gate) takeKept() (breaker.Permit, bool) {
 }
 
 // Close implements engine.Gate.
-func (g *gate) Close(ctx context.Context) error { return g.giveBack(ctx) }
+func (g *gate) Close(ctx context.Context) error { return g.releaseKept(ctx) }
 
-func (g *gate) giveBack(ctx context.Context) error {
+func (g *gate) releaseKept(ctx context.Context) error {
 	g.mu.Lock()
 	p, keeps := g.kept, g.keeps
 	g.keeps = false
@@ -229,29 +228,29 @@ func (g *gate) giveBack(ctx context.Context) error {
 	ctx, cancel := forCommand(ctx)
 	defer cancel()
 	if err := p.Release(ctx); err != nil {
-		return fmt.Errorf("publisher: give a permit back: %w", err)
+		return fmt.Errorf("publisher: release a permit: %w", err)
 	}
 	return nil
 }
 
-// ask makes one call to Redis while a gate waits until the end of ctx.
-func ask[T any](ctx context.Context, command func(context.Context) (T, error)) (T, error) {
+// command runs one command while a gate waits until the end of ctx.
+func command[T any](ctx context.Context, run func(context.Context) (T, error)) (T, error) {
 	ctx, cancel := forCommand(ctx)
 	defer cancel()
-	return command(ctx)
+	return run(ctx)
 }
 
 // forCommand returns a context for a call to Redis with a time of its own: the deadline of
 // ctx bounds how long the gate waits, and a call that begins just before it would seem to
 // have no answer. It ends when ctx is cancelled.
 func forCommand(ctx context.Context) (context.Context, context.CancelFunc) {
-	command, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
+	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	stop := context.AfterFunc(ctx, func() {
 		if !errors.Is(ctx.Err(), context.DeadlineExceeded) {
 			cancel()
 		}
 	})
-	return command, func() {
+	return own, func() {
 		stop()
 		cancel()
 	}

@@ -78,7 +78,7 @@ const userAgent = "tidegate"
 // PermanentStatus and redirects fail it, and anything else is a failure that
 // its retry policy may answer. A call that got no connection was not sent: it is
 // jobs.Unreachable. The answer's status and the first 4 KiB of its
-// body are kept with the job. What the answer's headers tell of the API's limit
+// body are kept with the job. What the answer's headers say about the API's limit
 // goes to the breaker. A rate-limited answer is reported to it from its header; its
 // body is read for at most a second.
 type HTTP struct {
@@ -170,7 +170,7 @@ func headerProblems(header http.Header) []error {
 
 // finalAnswers takes away where an answer points to. A redirect could carry the
 // token to another host, and http.Client reports a Location that it cannot parse
-// as a failed call even where it is told not to follow it.
+// as a failed call even where it is set not to follow it.
 type finalAnswers struct{ http.RoundTripper }
 
 func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {

@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// said is what an answer says about the API's limit.
+// said is what an answer's headers say about the API's limit.
 type said struct {
 	wait   time.Duration
 	scope  jobs.Scope
@@ -29,7 +29,7 @@ func (h *HTTP) hints(header http.Header, limited bool, received time.Time) said 
 	}
 	got := hint.Parse(header, limited, received, h.o.Hints...)
 	out := said{wait: got.Wait, scope: got.Scope}
-	// Without a reset nobody knows for how long it is to be reckoned with.
+	// Without a reset it is not known for how long it holds.
 	if b := got.Budget; b != nil && b.Reset > 0 {
 		out.budget = &jobs.Budget{Remaining: b.Remaining, Reset: b.Reset, Limit: b.Limit, Scope: out.scope}
 	}

@@ -141,7 +141,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 		started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now,
 	}
 	if retries := maxRetries(rdb); retries > 0 {
-		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection that can leave a job in nobody's hands for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
+		p.o.Logger.Warn("the Redis client repeats commands by itself: after a broken connection a job can be without a worker for a minute; set MaxRetries to -1 in its options", "max_retries", retries)
 	}
 	return p, nil
 }
@@ -243,7 +243,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 		registering.Go(func() { p.register(ctx, names) })
 		// Not a moment later than ctx: a call to Redis under way may take seconds.
 		<-ctx.Done()
-		defer p.leave(ctx)
+		defer p.deregister(ctx)
 		defer registering.Wait()
 	}
 	var wg sync.WaitGroup

@@ -16,11 +16,11 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// registerEvery is how often a worker says that it lives and which destinations it
-// serves. Being repeated, it also heals a Redis that has lost its data.
+// registerEvery is the interval of a worker's heartbeat with its destinations. It also
+// restores them in a Redis that has lost its data.
 const registerEvery = 10 * time.Second
 
-// forgetAfter is how long the record of a worker stays that died without a word.
+// forgetAfter is how long the record of a crashed worker stays.
 const forgetAfter = time.Hour
 
 // register makes this worker and its destinations known to clients until ctx ends.
@@ -32,7 +32,7 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 	var unservedAt time.Time
 	for {
 		call, cancel := context.WithTimeout(ctx, registerEvery/2)
-		err := p.sayAlive(call, names, started)
+		err := p.heartbeat(call, names, started)
 		if err == nil && !compared {
 			compared = p.compare(call)
 		}
@@ -52,8 +52,8 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 	}
 }
 
-func (p *Publisher) sayAlive(ctx context.Context, names []string, started time.Time) error {
-	// By Redis's clock, as others look at it.
+func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.Time) error {
+	// On Redis's clock, as readers use it.
 	asked := p.clock()
 	clock, err := p.rdb.Time(ctx).Result()
 	if err != nil {
@@ -125,8 +125,7 @@ func (s settings) compared() map[string]string {
 	return out
 }
 
-// compare logs what this worker has different from the others, and reports whether that
-// could be found out.
+// compare logs how this worker's settings differ from the others'; false after an error.
 func (p *Publisher) compare(ctx context.Context) bool {
 	live, err := store.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
@@ -139,7 +138,7 @@ func (p *Publisher) compare(ctx context.Context) bool {
 		}
 	}
 	if len(problems) > 0 {
-		p.o.Logger.WarnContext(ctx, "this worker is set up otherwise than others of the fleet", "worker", p.o.Worker, "problems", problems)
+		p.o.Logger.WarnContext(ctx, "the settings of this worker differ from those of others in the fleet", "worker", p.o.Worker, "problems", problems)
 	}
 	return true
 }
@@ -147,8 +146,7 @@ func (p *Publisher) compare(ctx context.Context) bool {
 // unservedEvery is how often the log names destinations with jobs and without a worker.
 const unservedEvery = time.Hour
 
-// warnUnserved logs the destinations with jobs that no worker serves, and reports whether
-// that could be found out.
+// warnUnserved logs the destinations with jobs that no worker serves; false after an error.
 func (p *Publisher) warnUnserved(ctx context.Context) bool {
 	found, err := p.o.Client.Unserved(ctx)
 	for _, u := range found {
@@ -157,16 +155,16 @@ func (p *Publisher) warnUnserved(ctx context.Context) bool {
 	return err == nil
 }
 
-// leave takes the name of this worker out of those that live.
-func (p *Publisher) leave(ctx context.Context) {
+// deregister removes this worker.
+func (p *Publisher) deregister(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerEvery/10)
 	defer cancel()
-	_ = p.rdb.HDel(call, store.WorkersKey, p.o.Worker).Err() // or others will, in an hour
+	_ = p.rdb.HDel(call, store.WorkersKey, p.o.Worker).Err() // or other workers do, in an hour
 }
 
-// forgetWorkers takes those out that died without a word.
+// forgetWorkers removes crashed workers.
 func (p *Publisher) forgetWorkers(ctx context.Context) error {
-	said, err := p.rdb.HGetAll(ctx, store.WorkersKey).Result()
+	records, err := p.rdb.HGetAll(ctx, store.WorkersKey).Result()
 	if err != nil {
 		return err
 	}
@@ -175,7 +173,7 @@ func (p *Publisher) forgetWorkers(ctx context.Context) error {
 		return err
 	}
 	var dead []string
-	for name, text := range said {
+	for name, text := range records {
 		var w store.Worker
 		if json.Unmarshal([]byte(text), &w) != nil || now.Sub(time.UnixMilli(w.SeenAt)) > forgetAfter {
 			dead = append(dead, name)

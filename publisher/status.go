@@ -21,13 +21,13 @@ const (
 const (
 	// StateStarting: Run has not come to it yet.
 	StateStarting = "starting"
-	// StateFetching: jobs are taken as they come.
+	// StateFetching: jobs are fetched as they come.
 	StateFetching = "fetching"
 	// StateWaiting: its circuit breaker lets nothing through, or one probe.
 	StateWaiting = "waiting"
 	// StateUnreachable: calls do not leave this process; one job at a time makes a try.
 	StateUnreachable = "unreachable"
-	// StateFailing: Redis cannot be asked for jobs.
+	// StateFailing: jobs cannot be fetched from Redis.
 	StateFailing = "failing"
 	// StateStopping: the worker shuts down.
 	StateStopping = "stopping"
@@ -38,13 +38,12 @@ type DestinationStatus struct {
 	Destination string
 	// State is one of the State constants.
 	State string
-	// Reason says in words why jobs are not taken, or not freely; "" while they are.
+	// Reason says why jobs are not fetched, or not freely; "" while they are.
 	Reason string
 	// Until is when that ends, as far as is known; zero otherwise.
 	Until time.Time
-	// InHand is how many jobs this process holds, Concurrency how many calls it makes at
-	// once at most.
-	InHand, Concurrency int
+	// InFlight is how many jobs this process has in flight, Concurrency their maximum.
+	InFlight, Concurrency int
 	// Stuck is how many of its handlers have not returned StuckAfter after their context
 	// ended.
 	Stuck int
@@ -79,7 +78,7 @@ func (p *Publisher) destination(name string) *destination {
 	return p.destinations[name]
 }
 
-// Status says what this process does for each destination, by name. It asks nobody.
+// Status says what this process does for each destination, by name. It sends no command.
 func (p *Publisher) Status() []DestinationStatus {
 	var out []DestinationStatus
 	for _, name := range p.Destinations() {
@@ -95,7 +94,7 @@ func (d *destination) status() DestinationStatus {
 		s.Reason = "the worker starts"
 		return s
 	}
-	s.InHand = d.engine.CountInFlight()
+	s.InFlight = d.engine.CountInFlight()
 	// The context ends first: shutdown begins when a registration under way has ended.
 	if phase == phaseStopping || d.serving.Err() != nil {
 		s.State, s.Reason = StateStopping, "the worker shuts down"
@@ -116,7 +115,7 @@ func (d *destination) status() DestinationStatus {
 	case view.State == breaker.HalfOpen:
 		s.State, s.Reason = StateWaiting, "its circuit breaker is HALF_OPEN: one probe in the whole fleet"
 	case !view.Free:
-		s.Reason = "calls are let through one at a time: because of its rate, because little is left of the API's limit, or in the slow start after an incident"
+		s.Reason = "each call needs a permit: because of its rate, a low budget, or the slow start after an incident"
 	}
 	if s.Stuck = int(d.stuck.Load()); s.Stuck > 0 {
 		s.Reason = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d slots are occupied by handlers that do not return after their context ended",

@@ -11,8 +11,7 @@ import (
 )
 
 const (
-	// sweepEvery is how often one worker of the fleet looks for jobs that would be
-	// stranded.
+	// sweepEvery is the interval at which one worker of the fleet looks for stranded jobs.
 	sweepEvery = time.Minute
 	sweepLease = "tidegate:sweep"
 )
@@ -42,8 +41,8 @@ func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
 	if held, err := lease.Acquire(ctx, p.rdb, sweepLease, p.o.Worker, 3*sweepEvery/2); err != nil || !held {
 		return
 	}
-	if err := errors.Join(p.forgetWorkers(ctx), p.trimEnds(ctx)); err != nil && ctx.Err() == nil {
-		p.o.Logger.DebugContext(ctx, "what is out of date could not be forgotten", "error", err)
+	if err := errors.Join(p.forgetWorkers(ctx), p.trimEvents(ctx)); err != nil && ctx.Err() == nil {
+		p.o.Logger.DebugContext(ctx, "outdated records could not be removed", "error", err)
 	}
 	report, _, err := sweeper.Sweep(ctx, 0)
 	if err != nil && ctx.Err() == nil {
@@ -56,8 +55,8 @@ func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
 	}
 }
 
-// trimEnds bounds the streams of the ends of jobs, of whichever destination.
-func (p *Publisher) trimEnds(ctx context.Context) error {
+// trimEvents bounds the streams of job events of all destinations.
+func (p *Publisher) trimEvents(ctx context.Context) error {
 	queues, err := p.rdb.SMembers(ctx, store.QueuesKey).Result()
 	if err != nil {
 		return err

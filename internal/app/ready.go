@@ -84,7 +84,7 @@ func (r *readiness) report(ctx context.Context) health.Report {
 		unready("the worker starts")
 	}
 	for _, s := range statuses {
-		d := health.Destination{Name: s.Destination, State: s.State, Reason: s.Reason, InHand: s.InHand, Concurrency: s.Concurrency}
+		d := health.Destination{Name: s.Destination, State: s.State, Reason: s.Reason, InFlight: s.InFlight, Concurrency: s.Concurrency}
 		q := queues[s.Destination]
 		d.FailedRecently = q.failed
 		if !s.Until.IsZero() {

@@ -396,10 +396,10 @@ func TestReadyWhileItWaits(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("half open", blog, health.Destination{
-		Name: "shop", State: "waiting", Reason: "its circuit breaker is HALF_OPEN: one probe in the whole fleet", InHand: 1, Concurrency: 10,
+		Name: "shop", State: "waiting", Reason: "its circuit breaker is HALF_OPEN: one probe in the whole fleet", InFlight: 1, Concurrency: 10,
 	})
 	slow := fetching
-	slow.Reason = "calls are let through one at a time: because of its rate, because little is left of the API's limit, or in the slow start after an incident"
+	slow.Reason = "each call needs a permit: because of its rate, a low budget, or the slow start after an incident"
 	expect("closed, and in slow start", blog, slow)
 }
 
@@ -440,7 +440,7 @@ func TestNotReadyWhileItStops(t *testing.T) {
 	r := a.awaits("not ready", 2*time.Second, func(r health.Report) bool { return !isReady(r) })
 	want := health.Report{
 		Status: health.NotReady, Reason: "the worker shuts down", Redis: "not asked",
-		Destinations: []health.Destination{{Name: "shop", State: "stopping", Reason: "the worker shuts down", InHand: 1, Concurrency: 10}},
+		Destinations: []health.Destination{{Name: "shop", State: "stopping", Reason: "the worker shuts down", InFlight: 1, Concurrency: 10}},
 	}
 	if diff := cmp.Diff(want, r); diff != "" {
 		t.Errorf("while it stops (-want +got)\n%s", diff)

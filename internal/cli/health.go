@@ -137,7 +137,7 @@ func printHealth(p *Process, report health.Report) error {
 	r.add("status", report.Status)
 	r.add("redis", report.Redis)
 	for _, d := range report.Destinations {
-		text := fmt.Sprintf("%s, %d of %d calls in hand", d.State, d.InHand, d.Concurrency)
+		text := fmt.Sprintf("%s, %d of %d calls in hand", d.State, d.InFlight, d.Concurrency)
 		if d.Reason != "" {
 			text += "; " + d.Reason
 		}

@@ -37,7 +37,7 @@ func serveHealth(t *testing.T, host string, report health.Report) (addr string) 
 var (
 	wellReport = health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{
 		{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: new(time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)), Concurrency: 2},
-		{Name: "shop", State: "fetching", InHand: 3, Concurrency: 10},
+		{Name: "shop", State: "fetching", InFlight: 3, Concurrency: 10},
 	}}
 	illReport = health.Report{Status: health.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok", Destinations: []health.Destination{
 		{Name: "shop", State: "failing", Reason: "Redis: NOPERM", Concurrency: 10},

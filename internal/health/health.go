@@ -60,9 +60,9 @@ type Destination struct {
 	// FailedRecently is how many jobs failed in the last 15 minutes, in the whole fleet, and
 	// were not retried. It does not make the worker unready.
 	FailedRecently int `json:"failed_last_15m"`
-	// InHand is how many jobs the worker has in flight, Concurrency how many calls it makes
+	// InFlight is how many jobs the worker has in flight, Concurrency how many calls it makes
 	// at once at most.
-	InHand      int `json:"in_hand"`
+	InFlight    int `json:"in_hand"`
 	Concurrency int `json:"concurrency"`
 }
 

@@ -167,7 +167,7 @@ func TestReadyz(t *testing.T) {
 			health.Report{
 				Status: health.NotReady, Reason: "shop: Redis: NOPERM", Redis: "ok",
 				Destinations: []health.Destination{
-					{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: &until, FailedRecently: 3, InHand: 1, Concurrency: 2},
+					{Name: "blog", State: "waiting", Reason: "its circuit breaker is OPEN", Until: &until, FailedRecently: 3, InFlight: 1, Concurrency: 2},
 					{Name: "shop", State: "failing", Reason: "Redis: NOPERM", Concurrency: 10},
 				},
 			},

@@ -149,7 +149,7 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 		}
 		unreachable := s.State == publisher.StateUnreachable
 		fetching := s.State == publisher.StateFetching || s.State == publisher.StateWaiting || unreachable
-		send(inHandDesc, float64(s.InHand), s.Destination)
+		send(inHandDesc, float64(s.InFlight), s.Destination)
 		send(stuckDesc, float64(s.Stuck), s.Destination)
 		send(concurrencyDesc, float64(s.Concurrency), s.Destination)
 		send(fetchingDesc, number(fetching), s.Destination)

@@ -12,7 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startListening listens until the returned function is called, which is after the
+// startListening subscribes to requested actions until stop is called, which is after the
 // last call has ended.
 func (p *Publisher) startListening(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -24,8 +24,8 @@ func (p *Publisher) startListening(ctx context.Context) (stop func()) {
 	}
 }
 
-// listen passes on what people ask of jobs that run here, until ctx ends. Word that
-// is lost, because Redis was away for instance, is found by the next beat.
+// listen passes on actions (cancel, pause) requested of jobs that run here, until ctx ends.
+// The next heartbeat finds a request whose message was lost.
 //
 // It reads by itself: the subscription's own channel has goroutines that no context
 // ends, and closing it waits for them while Redis hangs.
@@ -50,8 +50,8 @@ func (p *Publisher) listen(ctx context.Context) {
 		case err != nil: // the next Receive connects again
 			wait(ctx, listenAgain, nil)
 		}
-		if word, ok := got.(*redis.Message); ok {
-			p.mark(ctx, word.Payload)
+		if msg, ok := got.(*redis.Message); ok {
+			p.requested(ctx, msg.Payload)
 		}
 	}
 }
@@ -59,13 +59,13 @@ func (p *Publisher) listen(ctx context.Context) {
 // listenAgain is the pause after the subscription has been lost.
 const listenAgain = 500 * time.Millisecond
 
-// lookWithin bounds the read that follows a message.
-const lookWithin = time.Second
+// readWithin bounds the read that follows a message.
+const readWithin = time.Second
 
-// mark has the destination of a job look at what is asked of it; see store.ActionsChannel
-// for the form.
-func (p *Publisher) mark(ctx context.Context, word string) {
-	queue, rest, _ := strings.Cut(word, " ")
+// requested has the job's destination read the requested action; see store.ActionsChannel
+// for the form of the message.
+func (p *Publisher) requested(ctx context.Context, message string) {
+	queue, rest, _ := strings.Cut(message, " ")
 	id, _, _ := strings.Cut(rest, " ")
 	name, _, ok := store.ParseQueue(queue)
 	if !ok {
@@ -75,7 +75,7 @@ func (p *Publisher) mark(ctx context.Context, word string) {
 	d := p.destinations[name]
 	p.mu.Unlock()
 	if d != nil {
-		ctx, cancel := context.WithTimeout(ctx, lookWithin)
+		ctx, cancel := context.WithTimeout(ctx, readWithin)
 		defer cancel()
 		d.engine.LookForAction(ctx, queue, id)
 	}
