@@ -1,47 +1,47 @@
-// Package alerts tells people about incidents: one Slack message per incident, however
-// many workers see it, and a page to on-call when it lasts.
+// Package alerts notifies people of incidents: one message per incident, however many
+// workers see it, and a page to on-call if it lasts.
 //
 // # How an alert comes about
 //
-// Every worker hears of every transition of its breakers ([Alerts.OnEvent]) and enqueues
-// a job for it in the reserved destination [Destination]. All of them give it the same
-// id, so that there is one; it does not matter which worker lives on. Some worker's
-// publisher runs it ([Alerts.Publish]): like any job it is put off while Slack is limited,
-// comes back if the worker dies, and can be looked at.
+// Every worker gets every transition of its breakers ([Alerts.OnEvent]) and enqueues a job
+// for it in the reserved destination [Destination]. All give it the same id, so that there
+// is one; it does not matter which worker lives on. Some worker's publisher runs it
+// ([Alerts.Publish]): like any job it is rescheduled while its service is limited, comes back
+// if the worker dies, and can be looked at.
 //
-// A job does not say what to send. It has its subject, a breaker or all keys of a
-// destination, brought up to date: under a lock it reads the breaker's incidents, holds
-// them against what Slack has been told, and sends what is missing, in order. So jobs may
-// come late, twice, or in any order, and one of them makes up for any that is lost. Once
-// a minute one worker looks for subjects of which people do not know all.
+// A job does not say what to send. Under a lock it reads the incidents of its subject, a
+// breaker or all keys of a destination, compares them with what was sent, and sends what is
+// missing, in order. So jobs may come late, twice, or in any order, and one of them makes up
+// for any that is lost. Once a minute one worker scans for subjects that were missed.
 //
-// That a message is about to be posted is written down first. If the answer is lost, the
-// channel is looked through for the message's metadata before it is posted again.
+// That a notice is about to be sent is saved first. If the answer is lost, a notifier that
+// can looks for it before it is sent again.
 //
-// # What is told
+// # Threads
 //
-// Incidents that follow each other closely are one case and one message: see case.go.
-// It is updated after failed probes and when the breaker closes; the page, the recovery
-// and a new opening are replies in its thread. PagerDuty gets a trigger and a resolve
-// with the id of the case's first incident as the dedup key. Keys of a destination are
-// summed up in one message and page nobody. Bursts of failed jobs, poison jobs, old
-// pending jobs and alerts that were given up are told by jobs of their own, each at most
-// so often; that Redis cannot be reached each worker tells by itself.
+// Incidents that follow each other closely have one thread: see thread.go. Its first notice
+// is updated after failed probes and when the breaker closes; page, recovery and a new
+// opening are replies. A pager gets a trigger and a resolve with the id of the thread as the
+// dedup key. The keys of a destination share a thread, which does not page. Bursts of failed
+// jobs, poison jobs, old pending jobs and undelivered alerts are notices of their own, each
+// at most so often. That Redis cannot be reached, each worker notifies of by itself.
+//
+// Notices are data ([notice.Notice]); notifiers render them: see package notice.
 //
 // # Using it
 //
-// In a worker, an Alerts is the handler of [Destination], gets the events of breakers
-// and of the publisher, and runs beside it:
-//
+//	to, err := slack.New(slack.Options{Token: token, Channel: "#publishing"})
+//	…
 //	a, err := alerts.New(rdb, alerts.Options{
-//		SlackToken: token, SlackChannel: "#publishing", Destinations: []string{"deviantart"},
+//		Notifiers: []notice.Notifier{to}, Destinations: []string{"deviantart"},
 //	})
 //	…
-//	p.Handle(alerts.Destination, a, publisher.Concurrency(alerts.Concurrency),
-//		publisher.Timeout(alerts.Timeout), publisher.Breaker(alerts.breakerOptions()))
+//	a.Observe(&options) // of the publisher
+//	p, err := publisher.New(rdb, options)
+//	…
 //	p.Handle("deviantart", h, publisher.Breaker(breaker.Options{OnEvent: a.OnEvent}))
+//	a.Serve(p)
 //	go a.Run(ctx)
 //
-// None of it slows publishing down: what is told to an Alerts it takes note of, and
-// returns.
+// Observers note and return: publishing is not slowed down.
 package alerts
