@@ -54,7 +54,7 @@ func moveWhileServed(t *testing.T, b *bench) {
 			if ran == 20 {
 				once.Do(func() { close(started) })
 			}
-			time.Sleep(2 * time.Millisecond) // work
+			<-time.After(2 * time.Millisecond) // work
 			return nil
 		}), publisher.Concurrency(4)); err != nil {
 			t.Fatal(err)
