@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"github.com/hibiken/asynq"
 	"log/slog"
 	"strings"
 	"sync"
@@ -13,6 +12,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/redistest"

@@ -2,9 +2,10 @@ package engine
 
 import (
 	"context"
-	"github.com/hibiken/asynq"
 	"testing"
 	"time"
+
+	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/redistest"

@@ -83,7 +83,7 @@ func (a FetchArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) 
 }
 
 // evaluation is (*Script).Run or (*Script).EvalSha.
-type evaluation func(s *Script, ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd //nolint:revive // a method expression
+type evaluation func(s *Script, ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
 
 // Fetch gives jobs of a queue to a worker. Errors: Redis's; the jobs of a fetch whose reply
 // was lost are put back by Reclaim.
