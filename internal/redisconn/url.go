@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // Kind is the kind of Redis that a URL names.
@@ -135,7 +137,7 @@ func Parse(rawURL string) (*Target, error) {
 // Redact returns the URL with its passwords masked, for people to read. Of a URL
 // that [Parse] would refuse it shows little more than the scheme.
 func Redact(rawURL string) string {
-	const mask = "[redacted]"
+	const mask = secret.Mask
 	parts, err := split(rawURL)
 	if parts.scheme.params == nil && parts.scheme.kind != Embedded {
 		return mask
