@@ -3,13 +3,14 @@ package modeltest
 import (
 	"context"
 	"errors"
-	"github.com/tidegate/tidegate/internal/store"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
 
