@@ -117,7 +117,7 @@ func TestWaitRefusesAtOnce(t *testing.T) {
 			" cannot be used (WRONGPASS invalid username-password pair or user is disabled.); check user and password in REDIS_URL",
 		"redis://" + secured.Addr(): "redisconn: Redis at " + secured.Addr() +
 			" cannot be used (NOAUTH Authentication required.); check user and password in REDIS_URL",
-		"redis://" + plain.Addr() + "/99": "redisconn: Redis at " + plain.Addr() +
+		"redis://" + plain.Addr() + "/9999": "redisconn: Redis at " + plain.Addr() +
 			" cannot be used (ERR DB index is out of range); check the database number in REDIS_URL",
 	} {
 		var l logs
