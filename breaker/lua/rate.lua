@@ -44,7 +44,7 @@ local function ask_rate(own)
         longest = math.max(longest, at - now_us)
       end
     end
-    redis.call('PEXPIRE', RATES, int(math.ceil(longest / 1000) + 1000))
+    redis.call('PEXPIRE', RATES, int(math.ceil((longest + RATE_KEPT) / 1000)))
   end
   if not rates[own] then
     rates[own] = now_us + math.min(used, burst) * interval

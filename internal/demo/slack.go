@@ -110,8 +110,8 @@ func (f *office) posted() (out []message, changed <-chan struct{}) {
 
 // alerts makes a worker's part in the alerting.
 func (f *office) alerts(rdb redis.UniversalClient, worker string) (*alerts.Alerts, error) {
-	to, err := slack.New(slack.Options{
-		Token:   "xoxb-demo", //nolint:gosec // the demo's own server takes any
+	to, err := slack.New(slack.Options{ //nolint:gosec // the demo's own server takes any token
+		Token:   "xoxb-demo",
 		Channel: "#" + channel, API: f.server.URL() + "/api/", Mention: "@oncall",
 	})
 	if err != nil {
