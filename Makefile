@@ -39,9 +39,15 @@ test: redis cc curl chromium fmt-check lint test-race test-client test-bench ## 
 
 .PHONY: test-race
 test-race: redis cc curl chromium ## Run the tests only, with the race detector
-	@# Tests wait more than they compute, so one package more than there are processors runs
-	@# at once. Lint has vetted the code.
-	CGO_ENABLED=1 $(GO) test -race -vet=off -count=1 -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -timeout 20m $(ARGS) $(PKGS)
+	@# Processes, a browser and clocks take part in these: they run by themselves.
+	@all="$$($(GO) list $(PKGS))"; \
+	rest="$$(grep -v -e '/internal/e2e$$' -e '/internal/browsertest$$' <<<"$$all" || true)"; \
+	e2e="$$(grep '/internal/e2e$$' <<<"$$all" || true)"; \
+	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
+	export CGO_ENABLED=1; \
+	for pkgs in "$$rest" "$$e2e" "$$browser"; do \
+		[ -z "$$pkgs" ] || $(GO) test -race -vet=off -count=1 -timeout 20m $(ARGS) $$pkgs; \
+	done
 
 .PHONY: quick
 quick: redis ## Run the unit tests of the packages that differ from BASE=main, and of their importers

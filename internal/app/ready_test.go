@@ -488,7 +488,7 @@ func TestTakenAddress(t *testing.T) {
 	defer func() { _ = taken.Close() }()
 	cfg := load(t, append(shopOn("redis://127.0.0.1:1", "http://127.0.0.1:1"), "OPS_ADDR="+taken.Addr())...)
 	err = RunWorker(t.Context(), cfg, silent, Process{})
-	want := "OPS_ADDR: ops: listen: listen tcp " + taken.Addr() + ": bind: address already in use; set it to an address of this machine with a free port, or to off"
+	want := "OPS_ADDR: health: listen: listen tcp " + taken.Addr() + ": bind: address already in use; set it to an address of this machine with a free port, or to off"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v\nwant  %s", err, want)
 	}

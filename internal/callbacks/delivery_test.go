@@ -192,7 +192,7 @@ func TestAReceiverThatAsksForAPause(t *testing.T) {
 	// Those that were on their way when the other worker heard of it still come.
 	last := refused[len(refused)-1].at
 	for _, h := range e.all()[len(refused):] {
-		if pause := h.at.Sub(last); pause > 200*time.Millisecond && pause < 1500*time.Millisecond {
+		if pause := h.at.Sub(last); pause > 700*time.Millisecond && pause < 1500*time.Millisecond {
 			t.Errorf("it was called %s after it had asked for 2 s", pause)
 			break
 		}

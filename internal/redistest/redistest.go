@@ -18,12 +18,10 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"flag"
 	"fmt"
 	"math/rand/v2"
 	"os"
 	"os/exec"
-	"runtime"
 	"strconv"
 	"strings"
 	"sync"
@@ -34,9 +32,6 @@ import (
 	"github.com/redis/go-redis/v9/logging"
 	"go.uber.org/goleak"
 )
-
-// testsPerProcessor is how many tests of a package run at once on each processor.
-const testsPerProcessor = 4
 
 // Option changes how a server is started.
 type Option func(*Server)
@@ -144,19 +139,9 @@ func Database(t testing.TB) *Server {
 
 // Main runs a package's tests and returns the exit status for os.Exit. It stops the
 // server that [Shared] may have started, silences go-redis, which prints every refused
-// connection, and fails if a goroutine is left when all tests have ended. Tests wait for
-// Redis and for processes more than they compute: unless -parallel is set, four times as
-// many run at once as there are processors.
+// connection, and fails if a goroutine is left when all tests have ended.
 func Main(m interface{ Run() int }) int {
 	redis.SetLogger(&logging.VoidLogger{})
-	chosen := false
-	flag.Visit(func(f *flag.Flag) { chosen = chosen || f.Name == "test.parallel" })
-	if !chosen {
-		if err := flag.Set("test.parallel", strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0))); err != nil {
-			fmt.Fprintln(os.Stderr, "redistest:", err)
-			return 1
-		}
-	}
 	shared.managed.Store(true)
 	status := m.Run()
 	if s := shared.server; s != nil {
