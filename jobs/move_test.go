@@ -207,6 +207,31 @@ func TestMoveOrder(t *testing.T) {
 	})
 }
 
+// A record that cannot be read stays, and does not keep the others from moving.
+func TestMoveUnreadable(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		t.Helper()
+		b := benchOn(t, rdb)
+		ctx := context.Background()
+		garbage, empty := b.enqueue(), b.enqueue()
+		for range 3 {
+			b.enqueue()
+		}
+		b.must(rdb.HSet(ctx, store.TaskKey(b.queue(), garbage.ID), store.FieldMsg, "\xff\xffgarbage").Err())
+		b.must(rdb.HDel(ctx, store.TaskKey(b.queue(), empty.ID), store.FieldMsg).Err())
+		s, _ := b.move()
+		if diff := cmp.Diff(jobs.MoveSummary{Moved: map[jobs.Status]int{jobs.Pending: 3}, KeptIDs: []string{}}, s); diff != "" {
+			t.Errorf("moved (-want +got):\n%s", diff)
+		}
+		for _, j := range []*jobs.Job{garbage, empty} {
+			if state := rdb.HGet(ctx, store.TaskKey(b.queue(), j.ID), store.FieldState).Val(); state != store.StatePending {
+				t.Errorf("job %s is %q, want it pending where it was", j.ID, state)
+			}
+		}
+	})
+}
+
 // What cannot be meant is refused.
 func TestMoveRefuses(t *testing.T) {
 	t.Parallel()

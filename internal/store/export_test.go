@@ -36,5 +36,15 @@ func MoveSteps(ctx context.Context, rdb redis.UniversalClient, from, to, id stri
 	return m.settle(ctx, jobs, removed)
 }
 
+// CopyChildren copies the children of a job that moves.
+func CopyChildren(ctx context.Context, rdb redis.UniversalClient, from, to, id string) error {
+	m := mover{rdb: rdb, from: from, to: to}
+	jobs, err := m.read(ctx, []string{id})
+	if err != nil {
+		return err
+	}
+	return m.copyChildren(ctx, jobs)
+}
+
 // ChildrenReleased removes children from their parent.
 var ChildrenReleased = childrenReleasedScript

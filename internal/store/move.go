@@ -27,10 +27,11 @@ import (
 func moveScript(name string) *Script { return script("move", name) }
 
 var (
-	moveReadScript   = moveScript("move_read")
-	moveCreateScript = moveScript("move_create")
-	moveRemoveScript = moveScript("move_remove")
-	moveSettleScript = moveScript("move_settle")
+	moveReadScript     = moveScript("move_read")
+	moveCreateScript   = moveScript("move_create")
+	moveChildrenScript = moveScript("move_children")
+	moveRemoveScript   = moveScript("move_remove")
+	moveSettleScript   = moveScript("move_settle")
 )
 
 const (
@@ -211,9 +212,7 @@ func (m *mover) read(ctx context.Context, ids []string) ([]moving, error) {
 	for i, id := range ids[:min(len(ids), len(reply))] {
 		j := moving{id: id}
 		if values, _ := reply[i].([]any); len(values) > 0 {
-			if err := j.take(m.to, values); err != nil {
-				return nil, fmt.Errorf("job %s: %w", id, err)
-			}
+			j.take(m.to, values)
 		}
 		jobs = append(jobs, j)
 	}
@@ -221,30 +220,28 @@ func (m *mover) read(ctx context.Context, ids []string) ([]moving, error) {
 }
 
 // take makes a job for the other queue of what move_read.lua has returned. A task of
-// another program stays as one that does not wait.
-func (j *moving) take(to string, values []any) error {
+// another program, and a record that cannot be read, stay as ones that do not wait.
+func (j *moving) take(to string, values []any) {
 	texts := make([]string, len(values))
 	for i, v := range values {
 		texts[i], _ = v.(string)
 	}
 	var fields []string
+	state, readable := "", false
 	for i := 1; i+1 < len(texts); i += 2 {
 		name, value := texts[i], texts[i+1]
 		switch name {
 		case FieldState:
-			j.state = value
+			state = value
 			continue
 		case FieldTombstone, FieldPlace, FieldRun, FieldEvents, FieldOutline:
 			continue // of its life in the other queue, or made below
 		case FieldMsg:
 			msg, err := DecodeMessage([]byte(value))
-			if err != nil {
-				return err
+			if err != nil || msg.Type != TaskType {
+				return
 			}
-			if msg.Type != TaskType {
-				j.state = ""
-				return nil
-			}
+			readable = true
 			msg.Queue = to
 			encoded := msg.AppendTo(nil)
 			if value = string(encoded); len(msg.Payload) > OutlineAbove {
@@ -258,8 +255,9 @@ func (j *moving) take(to string, values []any) error {
 		}
 		fields = append(fields, name, value)
 	}
-	j.digest, j.fields = texts[0], fields
-	return nil
+	if readable {
+		j.state, j.digest, j.fields = state, texts[0], fields
+	}
 }
 
 // announce makes the parents of jobs know them in the other queue, and reports whether
@@ -352,11 +350,11 @@ func (m *mover) copyChildren(ctx context.Context, jobs []moving) error {
 		for cursor, more := uint64(0), j.parent; more; more = cursor != 0 {
 			refs, next, err := m.rdb.SScan(ctx, ChildrenKey(m.from, j.id), cursor, "", childrenPerScan).Result()
 			if err == nil && len(refs) > 0 {
-				members := make([]any, len(refs))
-				for i, r := range refs {
-					members[i] = r
+				args := []any{m.to, j.id, j.digest}
+				for _, r := range refs {
+					args = append(args, r)
 				}
-				err = m.rdb.SAdd(ctx, ChildrenKey(m.to, j.id), members...).Err()
+				err = moveChildrenScript.Run(ctx, m.rdb, []string{PendingKey(m.to)}, args...).Err()
 			}
 			if err != nil {
 				return fmt.Errorf("copy children of %s: %w", j.id, err)

@@ -223,3 +223,31 @@ func TestRegisterFollowsMove(t *testing.T) {
 		}
 	})
 }
+
+// A mover whose job another call has deleted again in the other queue leaves no children
+// there: the doctor would take them for those of a parent that is gone, and cancel them.
+func TestMoveLeavesNoChildren(t *testing.T) {
+	t.Parallel()
+	onEachRedis(t, func(t *testing.T, j *journey) {
+		t.Helper()
+		ctx := context.Background()
+		parent, child := redistest.Name(t, "parent"), redistest.Name(t, "child")
+		j.enqueue(j.from, parent)
+		j.enqueue(j.from, child, jobs.After(parent))
+		j.must(store.MoveSteps(ctx, j.rdb, j.from, j.to, parent, 1))
+		j.must(store.CopyChildren(ctx, j.rdb, j.from, j.to, parent))
+		if n := j.rdb.SCard(ctx, store.ChildrenKey(j.to, parent)).Val(); n != 1 {
+			t.Errorf("%d children copied, want 1", n)
+		}
+		j.must(j.client.Pause(ctx, parent))
+		_, err := store.FinishMoves(ctx, j.rdb, j.to)
+		j.must(err)
+		j.must(store.CopyChildren(ctx, j.rdb, j.from, j.to, parent))
+		if got := j.check(parent); got != "from paused" {
+			t.Errorf("the parent is %q", got)
+		}
+		if left := j.rdb.SMembers(ctx, store.ChildrenKey(j.to, parent)).Val(); len(left) > 0 {
+			t.Errorf("children of no job: %q", left)
+		}
+	})
+}
