@@ -131,6 +131,27 @@ func TestLostTriggerIsResolved(t *testing.T) {
 	}
 }
 
+// The same if PagerDuty refuses the first attempts to end the page.
+func TestLostTriggerIsResolvedAfterRefusals(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, 1)
+	b.trip("shop")
+	lift := b.pager.SetFault(fakehttp.Dropping().AfterActing())
+	b.play(15 * time.Minute)
+	if len(b.pager.Open()) != 1 {
+		t.Fatalf("events %v", b.paged())
+	}
+	lift()
+	lift = b.pager.SetFault(fakehttp.RateLimited(30 * time.Second))
+	b.reset("shop")
+	b.play(17 * time.Minute)
+	lift()
+	b.play(time.Hour)
+	if open := b.pager.Open(); len(open) > 0 {
+		t.Errorf("still open: %v, events %v", open, b.paged())
+	}
+}
+
 func TestPagerDutyOnly(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, 2, withoutSlack)

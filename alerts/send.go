@@ -23,6 +23,8 @@ type progress struct {
 	Paged     int  `json:"paged,omitempty"`
 	Recovered int  `json:"recovered,omitempty"`
 	Reopened  int  `json:"reopened,omitempty"`
+	// Raised is the opening in which a page was last sent, whether or not it arrived.
+	Raised int `json:"raised,omitempty"`
 	// Sending is the id of a notice that may have arrived, since when it may have, and from
 	// when on it can be looked for.
 	Sending      string    `json:"sending,omitempty"`
@@ -216,6 +218,7 @@ func (a *Alerts) sendSteps(ctx context.Context, lock *lock, x *steps) error {
 		if again {
 			id = fmt.Sprintf("%s.page-%d", x.id, x.openings)
 		}
+		p.Raised = x.openings // saved before it is sent
 		page := func(s situation) *notice.Notice { return c.page(s, a.o.OpenTooLong) }
 		if err := send(id, page, func() {
 			p.Paged = x.openings
@@ -235,8 +238,8 @@ func (a *Alerts) sendSteps(ctx context.Context, lock *lock, x *steps) error {
 		}
 		notUpdated = s.update(ctx, c.opened(*facts))
 	}
-	// A pager resolves what it may have triggered.
-	sent := !pager || p.Paged > p.Recovered || p.Sending != ""
+	// A pager resolves what it may have triggered, also if a later attempt was refused.
+	sent := !pager || p.Raised > p.Recovered
 	switch {
 	case !pager && x.open && p.Recovered > p.Reopened && p.Recovered < x.openings:
 		// The last notice said that it has recovered.
