@@ -131,7 +131,7 @@ func tellAll(n int, name string, o Outcome) action {
 }
 
 // live registers the instance, as it does by itself every ten seconds.
-func live(h *harness) string { return liveFor(registered)(h) }
+func live(h *harness) string { return liveFor(validFor * registerEvery)(h) }
 
 func liveFor(valid time.Duration) action {
 	return func(h *harness) string {

@@ -53,7 +53,7 @@ type core struct {
 	stamp         atomic.Pointer[string] // of the last read
 	ticks         atomic.Uint64
 	failed        atomic.Bool  // the last refresh failed
-	registeredAt  atomic.Int64 // unix ns
+	registerAt    atomic.Int64 // when the next registration is due, unix ns
 	registrations int          // guarded by tasks: one refresh at a time
 	unread, deaf  outage
 
@@ -105,8 +105,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 
 // start reads the state, and starts what keeps it fresh.
 func (c *core) start(ctx context.Context) {
-	err := c.register(ctx, registered)
-	c.registeredAt.Store(time.Now().UnixNano())
+	err := c.enroll(ctx)
 	if err == nil {
 		err = c.readSnapshot(ctx)
 	}

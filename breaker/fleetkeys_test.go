@@ -300,7 +300,7 @@ func goesOn(t *testing.T, h *harness, key, what string) {
 				t.Fatal(err)
 			}
 			if i%10 == 0 {
-				if err := b.register(t.Context(), registered); err != nil {
+				if err := b.register(t.Context(), validFor*registerEvery); err != nil {
 					t.Fatal(err)
 				}
 			}

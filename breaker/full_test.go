@@ -24,7 +24,7 @@ func TestFullRedisTakesEverything(t *testing.T) {
 		t.Fatal("Redis is not full")
 	}
 	b := start(t, rdb, o)
-	if err := b.register(t.Context(), registered); err != nil {
+	if err := b.register(t.Context(), validFor*registerEvery); err != nil {
 		t.Fatalf("registration: %v", err)
 	}
 	for _, name := range []string{"api", "api/k"} {

@@ -14,10 +14,22 @@ const (
 	registerEvery   = 10 * time.Second
 	registerSlowest = 5 * time.Minute
 	validFor        = 3
-	registered      = validFor * registerEvery
 	// maxJoins is how many keys' counts are sent to Redis at once.
 	maxJoins = 100
 )
+
+// enroll registers the instance until after the next registration is due: with many
+// Breakers in the process that is later, and they are due one after the other.
+func (c *core) enroll(ctx context.Context) error {
+	every := registerEveryOf(c.rdb, c.options.RefreshInterval)
+	c.registerAt.Store(time.Now().Add(every).UnixNano())
+	return c.register(ctx, validFor*every)
+}
+
+// toEnroll reports whether a registration is due.
+func (c *core) toEnroll() bool {
+	return !c.enrolled.Load() || time.Now().UnixNano() >= c.registerAt.Load()
+}
 
 // register tells Redis for how long this instance is alive, and how many calls it makes
 // at once; 0 ends that.

@@ -3,7 +3,6 @@ package breaker
 import (
 	"context"
 	"errors"
-	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -33,10 +32,11 @@ type link struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines that stop ends
 	work sync.WaitGroup
 
-	mu     sync.RWMutex
-	cores  map[*core]bool
-	pubsub atomic.Pointer[redis.PubSub]
-	heard  atomic.Int64 // when the subscription last received something, unix ns
+	mu       sync.RWMutex
+	cores    map[*core]bool
+	changing sync.Mutex // of the channels: one goroutine at a time
+	pubsub   atomic.Pointer[redis.PubSub]
+	heard    atomic.Int64 // when the subscription last received something, unix ns
 }
 
 type linkOf struct {
@@ -75,7 +75,11 @@ func (l *link) add(c *core) {
 	c.link = l
 	l.cores[c] = true
 	if pubsub := l.pubsub.Load(); pubsub != nil {
-		l.work.Go(func() { _ = pubsub.Subscribe(l.ctx, c.place.channel) }) // an error is Receive's, too
+		l.work.Go(func() {
+			l.changing.Lock()
+			defer l.changing.Unlock()
+			_ = pubsub.Subscribe(l.ctx, c.place.channel) // an error is Receive's, too
+		})
 	}
 }
 
@@ -85,20 +89,31 @@ func (l *link) leave(c *core) {
 	l.mu.Lock()
 	delete(l.cores, c)
 	last := len(l.cores) == 0
-	wanted := slices.Contains(l.channels(), c.place.channel)
 	l.mu.Unlock()
 	if last && !l.only {
 		delete(links, l.of)
 	}
 	linksMu.Unlock()
-	switch pubsub := l.pubsub.Load(); {
-	case last:
+	if last {
 		l.stop()
 		l.work.Wait()
-	case !wanted && pubsub != nil:
+		return
+	}
+	l.unsubscribe(c.place.channel)
+}
+
+// unsubscribe ends the subscription to a channel unless it is that of a core, which may
+// have come meanwhile. Messages that still come are ignored.
+func (l *link) unsubscribe(channel string) {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	l.mu.RLock()
+	wanted := slices.Contains(l.channels(), channel)
+	l.mu.RUnlock()
+	if pubsub := l.pubsub.Load(); !wanted && pubsub != nil {
 		ctx, cancel := context.WithTimeout(l.ctx, leaveTimeout)
 		defer cancel()
-		_ = pubsub.Unsubscribe(ctx, c.place.channel) // what still comes is ignored
+		_ = pubsub.Unsubscribe(ctx, channel)
 	}
 }
 
@@ -111,15 +126,19 @@ func (l *link) channels() []string {
 	return channels
 }
 
-func (l *link) all() []*core {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return slices.Collect(maps.Keys(l.cores))
-}
-
-// registerEvery is the time between two registrations of an instance: with many Breakers
-// longer, so that together they cost about one command a second.
-func (l *link) registerEvery() time.Duration {
+// registerEveryOf is the time between two registrations of an instance with this client and
+// RefreshInterval: with many Breakers longer, so that together they cost about one command a
+// second.
+func registerEveryOf(rdb redis.UniversalClient, interval time.Duration) time.Duration {
+	if !reflect.ValueOf(rdb).Comparable() {
+		return registerEvery // not shared
+	}
+	linksMu.Lock()
+	l := links[linkOf{rdb, interval}]
+	linksMu.Unlock()
+	if l == nil {
+		return registerEvery // the first Breaker
+	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return min(max(registerEvery, time.Duration(len(l.cores))*time.Second), registerSlowest)
@@ -135,16 +154,32 @@ func (l *link) keepFresh(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		var quiet []*core
-		for _, c := range l.all() {
-			if !c.tick() {
-				quiet = append(quiet, c)
-			}
-		}
-		for i, s := range l.readStamps(ctx, quiet) {
-			quiet[i].stamped(ctx, s.value, s.err)
-		}
+		quiet := l.tick()
+		l.stamped(ctx, quiet, l.readStamps(ctx, quiet))
 		l.checkSubscription(ctx)
+	}
+}
+
+// tick returns the cores that do not read their state by themselves this time.
+func (l *link) tick() (quiet []*core) {
+	l.mu.RLock() // leave waits
+	defer l.mu.RUnlock()
+	for c := range l.cores {
+		if !c.tick() {
+			quiet = append(quiet, c)
+		}
+	}
+	return quiet
+}
+
+// stamped gives the cores their stamps, but for those that have left meanwhile.
+func (l *link) stamped(ctx context.Context, cores []*core, stamps []stamp) {
+	l.mu.RLock() // leave waits
+	defer l.mu.RUnlock()
+	for i, c := range cores {
+		if l.cores[c] {
+			c.stamped(ctx, stamps[i].value, stamps[i].err)
+		}
 	}
 }
 
@@ -174,7 +209,10 @@ func (l *link) readStamps(ctx context.Context, cores []*core) []stamp {
 				stamps[i].value, _ = values[i].(string)
 			}
 		}
-		return stamps
+		if !refused(err) {
+			return stamps
+		}
+		// The server is one of a Cluster (CROSSSLOT), or its user lacks the right.
 	}
 	found := make([]*redis.StringCmd, len(cores))
 	_, _ = l.of.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its error
@@ -210,7 +248,9 @@ func (l *link) subscribe(ctx context.Context) {
 
 // report logs that the subscription fails, or works again.
 func (l *link) report(err error) {
-	for _, c := range l.all() {
+	l.mu.RLock() // leave waits
+	defer l.mu.RUnlock()
+	for c := range l.cores {
 		c.deaf.report(err)
 	}
 }

@@ -3,9 +3,13 @@ package breaker
 import (
 	"fmt"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 )
@@ -121,4 +125,97 @@ func TestLinkEndsWithItsLastBreaker(t *testing.T) {
 		t.Error("a link that has ended is used again")
 	}
 	hears(c)
+}
+
+// Each registration is valid until after the next one is due, however many Breakers there
+// are; else the capacity of the fleet would be too small meanwhile.
+func TestRegistrationsOverlap(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Embedded(t)
+	var all []*Breaker
+	for i := range 60 {
+		b, err := New(t.Context(), rdb, Options{Destination: fmt.Sprintf("api-%d", i)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer b.Close()
+		all = append(all, b)
+	}
+	overlaps := func(when string) {
+		t.Helper()
+		for _, b := range all {
+			_, until, _ := strings.Cut(rdb.HGet(t.Context(), b.place.keys[6], b.id).Val(), " ")
+			ms, err := strconv.ParseInt(until, 10, 64)
+			if due := time.Unix(0, b.registerAt.Load()); err != nil || !time.UnixMilli(ms).After(due) {
+				t.Errorf("%s, %s: registered until %v, next at %v (%v)", when, b.Name(), time.UnixMilli(ms), due, err)
+			}
+		}
+	}
+	overlaps("at the start")
+	for _, b := range all {
+		if err := b.enroll(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	overlaps("later")
+}
+
+// A Breaker that joins while the last one with its channel leaves is subscribed.
+func TestJoinWhileTheChannelIsLeft(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Embedded(t)
+	open := func(destination string) *Breaker {
+		b, err := New(t.Context(), rdb, Options{Destination: destination, RefreshInterval: time.Hour})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	other := open("other")
+	defer other.Close()
+	awaitSubscribers(t, rdb, "other", 1)
+	b := open("api")
+	for range 20 {
+		awaitSubscribers(t, rdb, "api", 1)
+		var leaving sync.WaitGroup
+		leaving.Go(func() { _ = b.Close() })
+		next := open("api")
+		leaving.Wait()
+		b = next
+	}
+	defer b.Close()
+	b.link.unsubscribe(b.place.channel) // as by one that left before
+	if _, err := Trip(t.Context(), rdb, b.Name(), TripOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
+}
+
+// Where Redis refuses to read the stamps of several destinations by one command, as one
+// node of a Cluster does, they are read one by one.
+func TestStampsOneByOne(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	if err := admin.Do(t.Context(), "ACL", "SETUSER", "reader", "on", ">secret", "~*", "&*", "+@all", "-mget", "-subscribe").Err(); err != nil {
+		t.Fatal(err)
+	}
+	o := *admin.(*redis.Client).Options()
+	o.Username, o.Password = "reader", "secret"
+	rdb := redis.NewClient(&o)
+	defer rdb.Close()
+	b, err := New(t.Context(), rdb, Options{Destination: "api", RefreshInterval: 20 * time.Millisecond})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	awaitView(t, b, "known", func(v View) bool { return v.Known })
+	if _, err := Trip(t.Context(), admin, "api", TripOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	awaitView(t, b, "OPEN", func(v View) bool { return v.State == Open })
+	if took := time.Since(began); took > 5*time.Second { // the next registration would find it
+		t.Errorf("seen after %v, with a read every 20ms", took)
+	}
 }

@@ -150,7 +150,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 	}
 	left, reset, limit := o.left(c.options.IgnoreHints)
 	if o.told && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
-		_ = c.register(ctx, registered) // the report has the error
+		_ = c.enroll(ctx) // the report has the error
 	}
 	sequence, out, keyed := c.unmetered(p.key)
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),

@@ -86,8 +86,7 @@ func (c *core) tick() bool {
 	n := c.ticks.Add(1)
 	v := c.view.Load()
 	periodic := (n%timeEvery == 0 || n%healEvery == 0) && c.waits()
-	unregistered := !c.enrolled.Load() || time.Since(time.Unix(0, c.registeredAt.Load())) >= c.link.registerEvery()
-	if periodic || unregistered || !v.known || v.behind || c.failed.Load() || c.whole.Load() && c.waits() ||
+	if periodic || c.toEnroll() || !v.known || v.behind || c.failed.Load() || c.whole.Load() && c.waits() ||
 		c.anyLocal() || c.joins.any() || c.tally.any() {
 		c.wake(taskRefresh)
 		return true
@@ -115,10 +114,8 @@ func (c *core) refreshNow(ctx context.Context) {
 	if err == nil {
 		err = c.healSome(ctx, n)
 	}
-	every := c.link.registerEvery()
-	if err == nil && (lost || !c.enrolled.Load() || time.Since(time.Unix(0, c.registeredAt.Load())) >= every) {
-		c.registeredAt.Store(time.Now().UnixNano())
-		err = c.register(ctx, validFor*every)
+	if err == nil && (lost || c.toEnroll()) {
+		err = c.enroll(ctx)
 		if c.registrations++; c.registrations%wholeEvery == 0 {
 			c.whole.Store(true)
 		}
