@@ -48,11 +48,11 @@ func (r *recorder) await(t *testing.T, n int) []Event {
 
 func report(t *testing.T, b *Breaker, o Outcome) Status {
 	t.Helper()
-	permit, err := b.Allow(t.Context())
+	permit, err := b.Allow(patient(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := permit.Report(t.Context(), o)
+	s, err := permit.Report(patient(t), o)
 	if err != nil {
 		t.Fatal(err)
 	}

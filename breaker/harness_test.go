@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strconv"
@@ -154,7 +155,7 @@ func describe(s Status) string {
 // ask asks for a permit and keeps it under a name.
 func ask(name string) action {
 	return func(h *harness) string {
-		p, err := h.b.Allow(h.t.Context())
+		p, err := h.b.Allow(patient(h.t))
 		h.permits[name] = p
 		var open *OpenError
 		switch {
@@ -174,7 +175,7 @@ func ask(name string) action {
 // tell reports a permit that was asked for.
 func tell(name string, o Outcome) action {
 	return func(h *harness) string {
-		s, err := h.permits[name].Report(h.t.Context(), o)
+		s, err := h.permits[name].Report(patient(h.t), o)
 		if err != nil {
 			h.t.Fatal(err)
 		}
@@ -184,7 +185,7 @@ func tell(name string, o Outcome) action {
 
 func release(name string) action {
 	return func(h *harness) string {
-		if err := h.permits[name].Release(h.t.Context()); err != nil {
+		if err := h.permits[name].Release(patient(h.t)); err != nil {
 			h.t.Fatal(err)
 		}
 		return describe(h.b.Status())
@@ -216,7 +217,7 @@ func get(h *harness) string { return describe(h.operate(statusScript, "")) }
 
 func (h *harness) operate(s *script, who string, own ...any) Status {
 	h.t.Helper()
-	status, err := DefaultNamespace.operate(h.t.Context(), h.rdb, h.name(), s, caller{now: h.clock.redisNow(), who: who}, own...)
+	status, err := DefaultNamespace.operate(patient(h.t), h.rdb, h.name(), s, caller{now: h.clock.redisNow(), who: who}, own...)
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -237,17 +238,26 @@ func reset(h *harness) string {
 	return describe(s)
 }
 
+// patient is a context for calls that a busy machine may keep waiting for longer than
+// DefaultTimeout.
+func patient(t *testing.T) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // look makes the instance read the snapshot, and says what it knows then.
 func look(h *harness) string {
 	h.clock.advance(time.Nanosecond, 0) // what is read now was asked for after what is known
-	if err := h.b.readSnapshot(h.t.Context()); err != nil {
+	if err := h.b.readSnapshot(patient(h.t)); err != nil {
 		h.t.Fatal(err)
 	}
 	return describe(h.b.Status())
 }
 
 func advance(h *harness) string {
-	s, err := h.b.Advance(h.t.Context())
+	s, err := h.b.Advance(patient(h.t))
 	if err != nil {
 		h.t.Fatal(err)
 	}
