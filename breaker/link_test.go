@@ -138,7 +138,7 @@ func TestRegistrationsOverlap(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		defer b.Close()
+		t.Cleanup(func() { _ = b.Close() })
 		all = append(all, b)
 	}
 	overlaps := func(when string) {

@@ -40,10 +40,10 @@ func (w *world) beatBy(p *process) {
 			w.letGo(p, h)
 		}
 		if j.asked == jobs.ActionCancel && j.status() == jobs.Running && j.last.Worker == p.name && !h.cut && h.returned.IsZero() {
-			w.t.Fatalf("A running job is cut: %s goes on with %s, which was cancelled", p, h.id)
+			w.t.Fatalf("A running job is interrupted: %s goes on with %s, which was cancelled", p, h.id)
 		}
 		if h.cut && w.book.asked[jobs.ActionCancel] == 0 {
-			w.t.Fatalf("A running job is cut: %s cut %s, and nobody cancelled anything", p, h.id)
+			w.t.Fatalf("A running job is interrupted: %s cut %s, and nobody cancelled anything", p, h.id)
 		}
 	}
 }
