@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"os"
@@ -48,6 +49,11 @@ func run(m *testing.M) int {
 	out, err := exec.Command("go", "build", "-o", binary, "github.com/tidegate/tidegate/cmd/tidegate").CombinedOutput()
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "build tidegate: %v\n%s", err, out)
+		return 1
+	}
+	// The tests wait more than they compute.
+	if err := flag.Set("test.parallel", "4"); err != nil {
+		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return redistest.Main(m)
