@@ -57,3 +57,11 @@ func TestPayloadIsShown(t *testing.T) {
 	p = s.get("/jobs/long")
 	p.shows(t, http.StatusOK, "Payload 40,002 bytes", "7,234 more bytes: tidegate get long -o json")
 }
+
+// A job's own retry policy is shown in seconds.
+func TestRetryPolicyIsShown(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.enqueue("shop", 1, jobs.ID("patient"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 4 * time.Minute, MaxDelay: 10 * time.Minute}))
+	s.get("/jobs/patient").shows(t, http.StatusOK, "0 of 3 after 240 s", "up to 600 s")
+}
