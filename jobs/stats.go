@@ -64,11 +64,7 @@ func pauseOf(p *store.PauseInfo) *Pause {
 // Tidegate itself delivers through must be named. It takes the same time whatever the
 // number of jobs. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationStats, error) {
-	seen, err := c.readDestinations(ctx)
-	if err != nil {
-		return nil, err
-	}
-	now, err := c.Now(ctx)
+	workers, err := c.readServed(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -76,7 +72,7 @@ func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationSt
 	if err != nil {
 		return nil, fmt.Errorf("jobs: stats: %w", err)
 	}
-	names := withQueues(append(c.known.list(), slices.Sorted(maps.Keys(seen))...), queues)
+	names := withQueues(append(c.known.list(), slices.Sorted(maps.Keys(workers.seen))...), queues)
 	if destination == "" {
 		names = withoutSystem(names)
 	} else if names, err = only(destination, names); err != nil {
@@ -84,11 +80,11 @@ func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationSt
 	}
 	out := make([]DestinationStats, 0, len(names))
 	for _, name := range names {
-		s, err := c.statsOf(ctx, name, now)
+		s, err := c.statsOf(ctx, name, workers.now)
 		if err != nil {
 			return nil, fmt.Errorf("jobs: stats: %w", err)
 		}
-		if at := seen[name]; !at.IsZero() {
+		if at := workers.seen[name]; !at.IsZero() {
 			s.WorkersSeenAt = &at
 		}
 		out = append(out, s)

@@ -10,7 +10,7 @@ import (
 )
 
 var (
-	countScript = script("count")
+	countScript = script("order", "count")
 	statsScript = script("stats")
 )
 

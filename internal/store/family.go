@@ -138,7 +138,7 @@ func ReleaseAllChildren(ctx context.Context, rdb redis.UniversalClient, queue st
 	return errors.Join(append(c.errs, ctx.Err())...)
 }
 
-// ReleaseChildren does what TellAll does for one parent.
+// ReleaseChildren does what ReleaseAllChildren does for one parent.
 func ReleaseChildren(ctx context.Context, rdb redis.UniversalClient, parent Ref) error {
 	c := courier{rdb: rdb, failed: map[string]bool{}}
 	c.tell(ctx, parent)

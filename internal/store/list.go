@@ -8,7 +8,7 @@ import (
 )
 
 var (
-	pageScript    = redis.NewScript(source("page"))
+	pageScript    = redis.NewScript(source("order", "page"))
 	outlineScript = redis.NewScript(source("outline"))
 )
 

@@ -7,17 +7,6 @@
 local batch_key = KEYS[1]
 local known, score, n = ARGV[2], tonumber(ARGV[3]), tonumber(ARGV[4])
 
--- Whether a is not after b, byte by byte as in a set; <= goes by the server's locale.
-local function not_after(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then
-      return x < y
-    end
-  end
-  return #a <= #b
-end
-
 local from = 0
 if known ~= '' then
   local rank = redis.call('ZRANK', batch_key, known)
@@ -28,7 +17,7 @@ if known ~= '' then
     local middle = math.floor((from + high) / 2)
     local at = redis.call('ZRANGE', batch_key, middle, middle, 'WITHSCORES')
     local s = tonumber(at[2])
-    if s < score or s == score and not_after(at[1], known) then
+    if s < score or s == score and not less(known, at[1]) then
       from = middle + 1
     else
       high = middle

@@ -18,17 +18,6 @@
 local key = KEYS[1]
 local kind, n, known, known_at, top = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
--- Whether a comes before b, byte by byte as in a set; < goes by the server's locale.
-local function less(a, b)
-  for i = 1, math.min(#a, #b) do
-    local x, y = string.byte(a, i), string.byte(b, i)
-    if x ~= y then
-      return x < y
-    end
-  end
-  return #a < #b
-end
-
 -- The next of a set, from the highest score down.
 local function page(count)
   if known == '' then

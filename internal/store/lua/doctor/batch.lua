@@ -5,7 +5,6 @@
 -- ARGV[4] the batch   ARGV[5] cursor   ARGV[6] how many at most, about
 -- returns {cursor to go on with ('0' = that was all), how many were looked at, found}
 local batch, cursor, max = ARGV[4], ARGV[5], ARGV[6]
-local batch = batch
 local set = ours .. 'batch:' .. batch
 local last = redis.call('ZRANGE', set, -1, -1, 'WITHSCORES')
 if last[1] and not redis.call('ZSCORE', ours .. 'batches', batch) then

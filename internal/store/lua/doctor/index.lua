@@ -5,8 +5,7 @@
 -- ARGV[4] the set   ARGV[5] states of its jobs, separated by spaces ('' = any)
 -- ARGV[6] cursor    ARGV[7] how many at most, about
 -- returns {cursor to go on with ('0' = that was all), how many were looked at, found}
-local set, states, cursor, max = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
-local set, want = set, states
+local set, want, cursor, max = ARGV[4], ARGV[5], ARGV[6], ARGV[7]
 local prefix = ours .. 'deferred:'
 local by_breaker = string.sub(set, 1, #prefix) == prefix
 

@@ -9,8 +9,7 @@
 --   the ghosts that are counted, per id 'p' pending or 'g' ghost in one text, ids,
 --   found}
 local pending_key = KEYS[1]
-local start, max, anchor = ARGV[4], ARGV[5], ARGV[6]
-local start, n, anchor = tonumber(start), tonumber(max), anchor
+local start, n, anchor = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
 local exact = 1
 if anchor ~= '' and redis.call('LINDEX', pending_key, start - 1) ~= anchor then
   exact = 0

@@ -4,7 +4,6 @@
 -- ARGV[4] id   ARGV[5] when it was created, unix ms ('' = not known)
 -- returns 1 if it was missing
 local id, created_at = ARGV[4], ARGV[5]
-local id = id
 local batch = redis.call('HGET', task(id), 'batch')
 if dry or not batch or redis.call('ZSCORE', ours .. 'batch:' .. batch, id) then
   return 0
