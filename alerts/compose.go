@@ -87,8 +87,8 @@ func do(line string) notice.Command        { return notice.Command{Line: line} }
 func act(what, line string) notice.Command { return notice.Command{What: what, Line: line} }
 
 const (
-	look       = "To look"
-	lookAndAct = "To look and to act"
+	look       = "Inspect"
+	lookAndAct = "Inspect and act"
 )
 
 // about starts a notice of an incident.
@@ -156,7 +156,7 @@ func (c composer) recovered(s situation) *notice.Notice {
 		n.Summary = join(n.Summary, backlog(&s, ": "))
 	}
 	if s.Backlog > 0 {
-		short = append(short, "the backlog ("+count(s.Backlog, "job", "jobs")+") leaves slowly at first")
+		short = append(short, "calls for the backlog ("+count(s.Backlog, "job", "jobs")+") resume slowly")
 	}
 	n.Short = &notice.Short{Line: upperFirst(join(strings.Join(short, "; "))), Commands: plainCommands(lookCommands(&s)[:1])}
 	return n
@@ -369,10 +369,10 @@ func answerList(answers []refusal) []notice.Text {
 func whatHappens(s *situation) notice.Block {
 	name := nameCode(s.Name)
 	now, happens := notice.Bold("Now:"), notice.Bold("What happens now:")
-	const paced = "the jobs leave slowly at first: 1, 2, 4 … calls in flight (slow start)"
+	const paced = "calls resume slowly: 1, 2, 4 … in flight (slow start)"
 	switch {
 	case s.over() && s.EndedBy == breaker.CauseForced:
-		return paragraph(now, " calls go out whatever the API answers, until somebody resets the breaker.")
+		return paragraph(now, " calls go out whatever the API answers, until an operator resets the breaker.")
 	case s.over() && s.EndedBy == breaker.CauseLost:
 		return paragraph(now, " calls go out again. If the API still limits, its next answers open the breaker again.")
 	case s.over():
@@ -381,7 +381,7 @@ func whatHappens(s *situation) notice.Block {
 		return paragraph(happens, " one call of the whole fleet, the probe, tests ", name, ". If it succeeds, "+paced+
 			". If it is refused, the breaker opens again, and this message says until when.")
 	case s.Until.IsZero():
-		return paragraph(happens, " nothing by itself. No worker calls ", name, " until somebody resets the breaker; its jobs wait, and expire if their time comes.")
+		return paragraph(happens, " nothing by itself. No worker calls ", name, " until an operator resets the breaker; its jobs wait, and expire if their time comes.")
 	}
 	return paragraph(happens, " no worker calls ", name, " before then; its jobs wait, and lose no retries. Then one call, the probe, tests it. If it succeeds, "+
 		paced+". If it is refused, this message says until when.")
@@ -419,12 +419,12 @@ func actCommands(s *situation) []notice.Command {
 	if s.ofKeys() {
 		return []notice.Command{
 			act("call again for a key now, limit or not:", "tidegate breaker reset "+destination+"/"+keyShown(s)),
-			act("hold the jobs of all keys:", "tidegate queue pause "+destination),
+			act("pause the jobs of all keys:", "tidegate queue pause "+destination),
 		}
 	}
 	return []notice.Command{
 		act("call again now, limit or not:", "tidegate breaker reset "+shellName(s.Name)),
-		act("hold its jobs, also after the limit:", "tidegate queue pause "+destination),
+		act("pause its jobs, also after the limit:", "tidegate queue pause "+destination),
 	}
 }
 
@@ -475,7 +475,7 @@ func (c composer) breakerPage(name string) string {
 // maxKeys is how many keys a message names.
 const maxKeys = 10
 
-var keysPaced = paragraph(notice.Bold("Now:"), " the jobs of each key leave slowly at first: 1, 2, 4 … calls in flight (slow start).")
+var keysPaced = paragraph(notice.Bold("Now:"), " calls resume slowly for each key: 1, 2, 4 … in flight (slow start).")
 
 // keyNames names the first keys in one line: "alice, bob, …". nil if there are none.
 func keyNames(s *situation, before, after string) notice.Text {
@@ -521,7 +521,7 @@ func keysBody(s *situation) []notice.Block {
 		body = append(body, notice.Block{Lines: &notice.Lines{Lines: []notice.Text{{notice.Bold("Last answers")}}, Bullets: answerList(s.Answers)}})
 	}
 	return append(body,
-		paragraph(notice.Bold("What happens now:"), " the jobs of these keys wait, and lose no retries; those of other keys go on. "+
+		paragraph(notice.Bold("What happens now:"), " the jobs of these keys wait, and lose no retries; the jobs of other keys continue. "+
 			"When its time has come, one call tests each key. This message is kept up to date."),
 		commands(lookAndAct, slices.Concat(lookCommands(s), actCommands(s))))
 }

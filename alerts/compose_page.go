@@ -79,7 +79,7 @@ func latePage(s *situation) notice.Text {
 	if s.EndedBy == breaker.CauseReset || s.EndedBy == breaker.CauseForced {
 		byHand = ", by hand"
 	}
-	return join("This page could not be delivered while it lasted. It ended at ", notice.Time(s.Ended), byHand+": nothing has to be done now.")
+	return join("This page could not be delivered in time. The incident ended at ", notice.Time(s.Ended), byHand+": nothing has to be done now.")
 }
 
 // tried says what Tidegate has done so far.
@@ -92,7 +92,7 @@ func tried(s *situation, tooLong time.Duration) notice.Block {
 	case s.ofKeys():
 		return paragraph("Each key has a budget of its own, and waits for it by itself." + limit)
 	case s.byHand():
-		return paragraph("It was opened by hand, so nothing has been tried: no call is made before its time has come, or somebody resets it." + limit)
+		return paragraph("It was opened by hand, so nothing has been tried: no call is made before its time has come, or an operator resets it." + limit)
 	}
 	var done []string
 	if s.Openings > 1 {
@@ -133,24 +133,24 @@ func advice(s *situation) []notice.Text {
 	switch {
 	case s.ofKeys():
 		out = []string{
-			"If the jobs may wait, nothing: those of each key leave when its limit ends.",
-			"If one key has far more jobs than the others, ask whose they are, and cancel what is not needed.",
+			"If the jobs may wait, nothing: the jobs of a key run when its limit ends.",
+			"If one key has far more jobs than the others, find their owner, and cancel the jobs that are not needed.",
 			"If all keys are limited at once, the limit may be that of all callers: trip the destination's breaker.",
 		}
 	case s.byHand():
 		out = []string{
-			"Ask who opened it whether the reason still holds.",
-			"If not, reset it: the jobs leave slowly at first.",
+			"Ask the operator whether the reason still holds.",
+			"If not, reset it: calls resume slowly (slow start).",
 		}
 	default:
 		out = []string{
-			"If the jobs may wait, nothing: they leave by themselves once a probe succeeds.",
+			"If the jobs may wait, nothing: they run by themselves once a probe succeeds.",
 			"See whether something else uses the same budget: another program, another token of the account, a test.",
 			"If the API's owner says that the limit is gone, reset the breaker. A refused call opens it again.",
-			"If the jobs must not leave by themselves later, pause the queue.",
+			"If the jobs must not run by themselves later, pause the queue.",
 		}
 		if s.Expiring > 0 {
-			out = slices.Insert(out, 1, "Some jobs expire meanwhile: tell those who need them.")
+			out = slices.Insert(out, 1, "Some jobs expire before then: warn their owners.")
 		}
 	}
 	bullets := make([]notice.Text, len(out))

@@ -45,10 +45,10 @@ func (f *burst) compose(composer) *notice.Notice {
 	}
 	n.Body = []notice.Block{
 		lines(last...),
-		paragraph(notice.Bold("What happens now:"), " failed jobs stay as they are, with their payload, until somebody runs them again or ",
-			notice.Code("JOB_RETENTION_FAILED"), " is over. Others of ", nameCode(f.Destination), " go on."),
+		paragraph(notice.Bold("What happens now:"), " failed jobs stay as they are, with their payload, until an operator retries them or ",
+			notice.Code("JOB_RETENTION_FAILED"), " is over. Other jobs of ", nameCode(f.Destination), " continue."),
 		commands(lookAndAct, append(list,
-			act("count those to run again; without --dry-run they do:", "tidegate retry --destination "+destination+" --status failed --dry-run"),
+			act("count the jobs; without --dry-run they run again:", "tidegate retry --destination "+destination+" --status failed --dry-run"),
 			act("stop meanwhile:", "tidegate queue pause "+destination))),
 	}
 	n.Summary = join(n.Summary, "; the last one: ", notice.Foreign(f.LastError, notice.MaxReason))
@@ -76,10 +76,10 @@ func (p *poisoned) compose(composer) *notice.Notice {
 	name := shellName(p.Job)
 	n.Body = []notice.Block{
 		lines(about...),
-		paragraph(notice.Bold("What happens now:"), " it does not run again by itself; the jobs that were in hand beside it do. "+
-			"Look at the logs of the workers at that time: out of memory, a crash, a machine that was switched off?"),
+		paragraph(notice.Bold("What happens now:"), " it does not run again by itself; the jobs that were in flight beside it do. "+
+			"Check the logs of the workers at that time: out of memory, a crash, a machine that was switched off?"),
 		commands(lookAndAct, []notice.Command{
-			do("tidegate get " + name), do("tidegate history " + name), act("run it again, once the reason is mended:", "tidegate retry "+name),
+			do("tidegate get " + name), do("tidegate history " + name), act("run it again, once the cause is fixed:", "tidegate retry "+name),
 		}),
 	}
 	n.Summary = join(n.Summary, ": ", notice.Name(p.Job))
@@ -131,7 +131,7 @@ func (o *overdue) reason() (sentence, short notice.Text, what []notice.Command) 
 	switch {
 	case o.Paused:
 		return join("an operator has paused ", name, "; its jobs wait until it is resumed."), plain("it is paused"),
-			[]notice.Command{act("let its jobs go on:", "tidegate queue resume "+shell)}
+			[]notice.Command{act("let its jobs continue:", "tidegate queue resume "+shell)}
 	case o.State == breaker.Open && o.Until.IsZero():
 		return join("the breaker of ", name, " is open until it is reset."), plain("the breaker is open until it is reset"),
 			[]notice.Command{get, act("call again:", "tidegate breaker reset "+shell)}
@@ -163,11 +163,11 @@ func (u *unreached) compose(c composer) *notice.Notice {
 		facts(when("Since", u.Since), number("Workers", u.Workers)),
 		lines(problemLine(u.Problem)),
 		paragraph(notice.Bold("What happens now:"), " no call is made, so nothing fails: jobs of ", nameCode(u.Destination),
-			" wait, one at a time tries, and all go on at the first call that leaves. Look at the API's address, DNS, the proxy, "+
+			" wait, one at a time tries, and all continue at the first call that reaches the API. Check the API's address, DNS, the proxy, "+
 				"certificates and the number of file descriptors."),
 		commands(look, []notice.Command{
 			do("tidegate list --destination " + shellName(u.Destination) + " --status pending"),
-			act("what a worker says:", "tidegate health"),
+			act("the state of a worker:", "tidegate health"),
 		}),
 	}
 	n.Link = c.breakerPage(u.Destination)
@@ -191,11 +191,11 @@ func (u *unserved) compose(c composer) *notice.Notice {
 	destination := shellName(u.Destination)
 	n.Body = []notice.Block{
 		facts(when("Since", u.Since), number("Jobs waiting", u.Backlog)),
-		paragraph(notice.Bold("What happens now:"), " the other destinations go on. Jobs of ", nameCode(u.Destination),
+		paragraph(notice.Bold("What happens now:"), " other destinations continue. Jobs of ", nameCode(u.Destination),
 			" wait until a worker serves it again, or expire. Was it renamed, or left out of the workers' environment?"),
 		commands(lookAndAct, []notice.Command{
 			do("tidegate stats --destination " + destination),
-			act("count those that would be cancelled; without --dry-run they are:", "tidegate cancel --destination "+destination+" --dry-run"),
+			act("count the jobs; without --dry-run they are cancelled:", "tidegate cancel --destination "+destination+" --dry-run"),
 		}),
 	}
 	n.Link = c.breakerPage(u.Destination)
@@ -221,7 +221,7 @@ func (o *redisOutage) compose(composer) *notice.Notice {
 		n.Title = notice.Title{Icon: iconGood, Rest: plain("Redis is back after " + lasted)}
 		n.Body = []notice.Block{
 			lines(worker, join(notice.Bold("Away: "), notice.Time(o.Since), " to ", notice.Time(o.Back))),
-			paragraph(notice.Bold("Now:"), " jobs are fetched again. What was in hand when Redis went away may run a second time, under the same ",
+			paragraph(notice.Bold("Now:"), " jobs are fetched again. Jobs that were in flight when Redis failed may run a second time, under the same ",
 				notice.Code("Idempotency-Key"), "."),
 			commands(look, []notice.Command{act("what is missing, if anything:", "tidegate doctor --dry-run")}),
 		}
@@ -230,8 +230,8 @@ func (o *redisOutage) compose(composer) *notice.Notice {
 	}
 	n.Body = []notice.Block{
 		lines(worker, join(notice.Bold("Since: "), notice.Time(o.Since)), problemLine(o.Problem)),
-		paragraph(notice.Bold("What happens now:"), " calls in flight finish, and what they have done is written down later. Nothing new is fetched, "+
-			"and a breaker that is open stays so until its time. Jobs cannot be enqueued while nobody reaches Redis. The worker goes on by itself."),
+		paragraph(notice.Bold("What happens now:"), " calls in flight finish, and their outcomes are recorded once Redis is back. Nothing new is fetched, "+
+			"and an open breaker stays open until its time. Jobs cannot be enqueued. The worker continues by itself."),
 		commands(look, []notice.Command{
 			act("which Redis it is:", "tidegate config check"),
 			act("what is missing afterwards, if anything:", "tidegate doctor --dry-run"),
@@ -253,7 +253,7 @@ type undelivered struct {
 func (u *undelivered) compose(composer) *notice.Notice {
 	through := "through " + notice.PlainName(u.Through)
 	what := count(u.Count, "alert", "alerts") + " could not be delivered " + through
-	happens := " the next alerts are tried as always. Those that were given up are not sent again: look at what happened since then."
+	happens := " the next alerts are tried as always. Alerts that were given up are not sent again: check what has happened since."
 	if u.Count == 0 {
 		what = "alerts cannot be delivered " + through
 		happens = " they are tried again until they are a day old."
@@ -265,7 +265,7 @@ func (u *undelivered) compose(composer) *notice.Notice {
 		paragraph(notice.Bold("What happens now:"), happens),
 		commands(lookAndAct, []notice.Command{
 			do("tidegate list --destination tidegate-alerts --status failed"), do("tidegate breaker list"),
-			act("once the reason is mended:", "tidegate alerts test"),
+			act("once the cause is fixed:", "tidegate alerts test"),
 		}),
 	}
 	n.Summary = join(what+": ", notice.Foreign(u.Problem, notice.MaxReason))
