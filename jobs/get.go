@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -241,7 +242,7 @@ func (j *Job) apply(f map[string]string) {
 	case Pending, Waiting:
 		j.because(store.Reason(f[store.FieldReason]))
 	case Paused:
-		j.Reason, j.ReasonCode = store.PausedBy(f[store.FieldActionBy], f[store.FieldActionReason]), store.ReasonPaused
+		j.Reason, j.ReasonCode = words.PausedBy(f[store.FieldActionBy], f[store.FieldActionReason]), store.ReasonPaused
 	case Completed:
 		j.CompletedAt = instant(store.FieldEndedAt)
 	}
@@ -260,4 +261,4 @@ func (j *Job) apply(f map[string]string) {
 	}
 }
 
-func (j *Job) because(r store.Reason) { j.Reason, j.ReasonCode = r.Text(), string(r) }
+func (j *Job) because(r store.Reason) { j.Reason, j.ReasonCode = words.Reason(r), string(r) }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -75,7 +76,7 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 	version := 1
 	for _, v := range store.Versions(fields[store.FieldHistory]) {
 		out = append(out, HistoryEntry{
-			Version: v.Version, At: time.UnixMilli(v.At).UTC(), Status: Status(v.Status), Event: v.Event, Detail: v.Text(), By: v.By,
+			Version: v.Version, At: time.UnixMilli(v.At).UTC(), Status: Status(v.Status), Event: v.Event, Detail: words.Detail(v), By: v.By,
 		})
 		version = v.Version
 	}

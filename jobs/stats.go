@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -47,7 +48,7 @@ type Pause struct {
 }
 
 // String says who paused it and why, as far as is known: "paused by ann (maintenance)".
-func (p Pause) String() string { return store.PausedBy(p.By, p.Reason) }
+func (p Pause) String() string { return words.PausedBy(p.By, p.Reason) }
 
 func pauseOf(p *store.PauseInfo) *Pause {
 	if p == nil {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -63,7 +64,7 @@ func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts 
 	}
 	o := d.outcome(now, job, result, breaker.Status{State: breaker.Closed}, &a.JobEvent)
 	a.AvailableAt, a.MaxReschedules, a.Extend, a.Error = o.At, o.Limit, o.Extend, o.Error
-	a.WaitsFor, a.WaitsText = string(o.Reason), o.Reason.Text()
+	a.WaitsFor, a.WaitsText = string(o.Reason), words.Reason(o.Reason)
 	if o.Response != nil {
 		a.Response = &jobs.Response{Status: o.Response.Status, Body: o.Response.Body}
 	}

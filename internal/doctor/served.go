@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -47,7 +48,7 @@ func (p *pass) served(ctx context.Context) error {
 		destination, _, _ := store.ParseQueue(queue)
 		if pause != nil {
 			p.found.say(KindPaused, queue, fmt.Sprintf(
-				"jobs wait: %s is %s; tidegate queue resume %s", destination, store.PausedBy(pause.By, pause.Reason), destination), n)
+				"jobs wait: %s is %s; tidegate queue resume %s", destination, words.PausedBy(pause.By, pause.Reason), destination), n)
 		}
 		if served[destination] {
 			continue

@@ -13,13 +13,13 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// farthest is how many jobs are looked through for the one that is asked about.
+// farthest bounds how many jobs are searched for one.
 const farthest = 10_000
 
-// Place says in w how many jobs stand before job in its queue, if it stands in
-// one: jobs that wait for a time, for parents or for a person do not. It costs one
-// round trip and, in a long queue, Redis up to 10,000 steps: it is for single jobs.
-// A nil w stays nil. Errors are Redis's.
+// Place sets in w how many jobs are before job in its queue. Jobs that wait for a time,
+// for parents or for an operator are in none. It costs one round trip and, in a long
+// queue, Redis up to 10,000 steps: it is for single jobs. A nil w stays nil. Errors are
+// Redis's.
 func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error {
 	if w == nil || job.Status != jobs.Pending {
 		return nil
@@ -80,7 +80,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 }
 
 // placeOfDeferred is Place for a job that a breaker deferred. When the breaker closes,
-// these go behind those that wait in the queue, in the order in which they are due.
+// these go behind the jobs in the queue, in the order in which they are due.
 func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
 	var length, rank *redis.IntCmd
 	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -100,7 +100,7 @@ func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue st
 	return nil
 }
 
-// place says how far the job is.
+// place words how many jobs are ahead.
 func (w *Waiting) place() string {
 	switch {
 	case w.Ahead == nil:
@@ -113,7 +113,7 @@ func (w *Waiting) place() string {
 	return fmt.Sprintf("%d jobs are ahead", *w.Ahead)
 }
 
-// addPlace says how far the job is, where it is in line.
+// addPlace adds its place in the queue to the text.
 func (w *Waiting) addPlace() {
 	switch w.Reason {
 	case BreakerOpen, BreakerTripped, BreakerProbing:

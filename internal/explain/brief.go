@@ -7,8 +7,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Brief is Text in a few words for a page that shows Until, Breaker and Ahead beside it;
-// with an Until it ends in "in", which the remaining time follows.
+// Brief is a short Text for a page that shows Until, Breaker and Ahead beside it; with an
+// Until it ends in "in", and the page adds the remaining time.
 func (w *Waiting) Brief(j *jobs.Job) string {
 	switch w.Reason {
 	case BreakerOpen:

@@ -20,7 +20,7 @@ var causeTexts = map[string]string{
 	breaker.CauseReset:     "closed by hand",
 }
 
-// Cause puts why a breaker changed, one of the breaker's Cause constants, into words.
+// Cause words one of the breaker's Cause constants: why a breaker changed.
 func Cause(cause string) string {
 	if text, ok := causeTexts[cause]; ok {
 		return text
@@ -28,7 +28,7 @@ func Cause(cause string) string {
 	return cause
 }
 
-// Budget says how many calls the API has left, for a breaker with a budget.
+// Budget words how many calls the API has left, for a breaker with a budget.
 func Budget(b breaker.Status) string {
 	text := fmt.Sprint("the API has ", b.Budget.Remaining)
 	switch {

@@ -1,4 +1,4 @@
-// Package explain says in words why a job waits and until when.
+// Package explain explains why a job waits, and until when.
 package explain
 
 import (
@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -19,50 +20,47 @@ import (
 const (
 	// BreakerOpen: the rate limit of the destination, or of the job's key, is reached.
 	BreakerOpen = "breaker_open"
-	// BreakerTripped: a person has opened the breaker.
+	// BreakerTripped: an operator has opened the breaker.
 	BreakerTripped = "breaker_tripped"
 	// BreakerProbing: one call tests whether the destination answers again.
 	BreakerProbing = "breaker_probing"
 	// Scheduled: it was enqueued for a time that has not come.
 	Scheduled = "scheduled"
-	// Rescheduled: it was put off and its time has not come.
+	// Rescheduled: it was rescheduled and its time has not come.
 	Rescheduled = "rescheduled"
 	// Retry: its last call failed and the next one is not due.
 	Retry = "retry"
 	// Unreachable: its call did not leave its worker, or no worker reaches the destination.
 	Unreachable = "unreachable"
-	// NoWorker: nobody serves the destination.
+	// NoWorker: no worker serves the destination.
 	NoWorker = "no_worker"
 	// Queued: it is due and waits for its turn.
 	Queued = "queued"
 	// ByRate: it is due and waits for its turn by the configured rate of the destination.
 	ByRate = "rate"
-	// Paused: a person has paused it.
+	// Paused: an operator has paused it.
 	Paused = "paused"
 	// QueuePaused: an operator has paused the whole destination.
 	QueuePaused = "queue_paused"
-	// Parents: the jobs that it comes after have not completed.
+	// Parents: its parents have not completed.
 	Parents = "parents"
 )
 
-// Waiting says why a job does not run now.
+// Waiting is why a job does not run now.
 type Waiting struct {
 	// Reason is one of the constants of this package.
 	Reason string `json:"reason"`
-	// Text is one sentence for people, with times in the local time zone. It
-	// repeats what operators and APIs said: whoever prints it takes out control
-	// characters.
+	// Text is one sentence, with times in the local time zone. It contains text of
+	// operators and APIs: the caller removes control characters before printing it.
 	Text string `json:"text"`
-	// Until is when that ends as far as is known, on Redis's clock; nil if nobody
-	// can tell.
+	// Until is when that ends, on Redis's clock; nil if it is not known.
 	Until *time.Time `json:"until"`
 	// Breaker names the breaker that holds the job, "" if none does.
 	Breaker string `json:"breaker"`
-	// Ahead is how many jobs stand before it in its queue, nil if it stands in none
-	// or was not looked for; see [Explainer.Place].
+	// Ahead counts the jobs before it in its queue; nil if it is in no queue or was not
+	// searched for: see [Explainer.Place].
 	Ahead *int `json:"ahead"`
-	// AheadAtLeast is how many were looked through without finding it; nil unless
-	// Ahead is nil for that.
+	// AheadAtLeast counts the jobs that a search without result has passed; else nil.
 	AheadAtLeast *int `json:"ahead_at_least"`
 }
 
@@ -77,7 +75,7 @@ type Explainer struct {
 	seen     map[string]time.Time
 	workers  []jobs.WorkerInfo
 	breakers map[string]breaker.Status
-	paused   map[string]string // by queue: who has paused it, "" if it is not
+	paused   map[string]string // by queue: "paused by …", "" if it is not paused
 }
 
 // New returns an Explainer that has read nothing yet.
@@ -85,13 +83,12 @@ func New(rdb redis.UniversalClient, client *jobs.Client) *Explainer {
 	return &Explainer{rdb: rdb, client: client, breakers: map[string]breaker.Status{}, paused: map[string]string{}}
 }
 
-// Waiting says why the job waits; nil if it does not, because it runs or has
-// ended. Errors are Redis's.
+// Waiting returns why the job waits; nil if it runs or has ended. Errors are Redis's.
 func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error) {
 	if job.Status == jobs.Running || job.Status.Final() {
 		return nil, nil
 	}
-	if err := e.look(ctx); err != nil {
+	if err := e.readFleet(ctx); err != nil {
 		return nil, err
 	}
 	status, err := e.breaker(ctx, job.Destination)
@@ -113,7 +110,7 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		switch {
 		case err == nil:
 			p := store.ParsePause(value)
-			paused = store.PausedBy(p.By, p.Reason)
+			paused = words.PausedBy(p.By, p.Reason)
 		case !errors.Is(err, redis.Nil):
 			return nil, fmt.Errorf("explain: %w", err)
 		}
@@ -124,7 +121,7 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		return nil, err
 	}
 	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused, served: jobs.Serves(e.workers, job.Destination)}
-	if store.System(job.Destination) { // which workers do not say that they serve
+	if store.System(job.Destination) { // workers do not list it
 		f.served = e.now.Sub(seen) <= store.WorkerSilence
 	}
 	if u, all := jobs.Unreached(e.workers, job.Destination); all {
@@ -146,12 +143,12 @@ func (e *Explainer) breaker(ctx context.Context, name string) (breaker.Status, e
 	return status, nil
 }
 
-// seenAt is the last sign of life of a worker that serves the destination.
+// seenAt is the last heartbeat of a worker that serves the destination.
 func (e *Explainer) seenAt(ctx context.Context, destination string) (time.Time, error) {
 	if !store.System(destination) {
 		return e.seen[destination], nil
 	}
-	// One of our own is not among all.
+	// Destinations leaves out Tidegate's own.
 	if seen, ok := e.seen[destination]; ok {
 		return seen, nil
 	}
@@ -163,8 +160,8 @@ func (e *Explainer) seenAt(ctx context.Context, destination string) (time.Time, 
 	return d.SeenAt, nil
 }
 
-// look reads the clock and the workers' signs of life.
-func (e *Explainer) look(ctx context.Context) error {
+// readFleet reads the clock and the workers' heartbeats.
+func (e *Explainer) readFleet(ctx context.Context) error {
 	if !e.now.IsZero() {
 		return nil
 	}

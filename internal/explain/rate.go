@@ -9,16 +9,16 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// rateUnits are the times that a rate is told per, the longest first.
+// rateUnits are the units of time of a rate, the longest first.
 var rateUnits = []struct {
 	length time.Duration
 	name   string
 }{{day, "a day"}, {time.Hour, "an hour"}, {time.Minute, "a minute"}, {time.Second, "a second"}}
 
-// mostCalls is how many calls per time are told, if a shorter time gives a whole number.
+// mostCalls bounds the calls per unit, if a shorter unit gives a whole number.
 const mostCalls = 100
 
-// Rate says how many calls a rate allows: "60 calls an hour".
+// Rate words a rate: "60 calls an hour".
 func Rate(r breaker.RateStatus) string {
 	text := "one call every " + r.Interval.Round(time.Millisecond).String()
 	if r.Interval > time.Minute {
@@ -41,18 +41,18 @@ func Rate(r breaker.RateStatus) string {
 	return text
 }
 
-// RateHolds reports whether the rate lets the next call wait.
+// RateHolds reports whether the rate delays the next call.
 func RateHolds(b breaker.Status, now time.Time) bool {
 	return b.State == breaker.Closed && b.Rate != nil && b.Rate.Next.After(now)
 }
 
-// NextByRate says that the rate spaces calls and when the next one is due.
+// NextByRate explains that the rate spaces calls, and when the next one is due.
 func NextByRate(r breaker.RateStatus, now time.Time) string {
 	return fmt.Sprintf("RATE allows %s; the next is due %s", Rate(r), inAt(r.Next, now))
 }
 
-// addTurn says when the turn of a job comes that the rate lets wait. Jobs of other
-// priorities may come before it: then its turn comes later than its place says.
+// addTurn adds when a job that the rate delays is due. Jobs of other priorities may come
+// before it: then it starts later than its place suggests.
 func (w *Waiting) addTurn(r breaker.RateStatus, others bool, now time.Time) {
 	w.Text = "RATE allows " + Rate(r) + "; " + w.place()
 	if w.Ahead == nil {

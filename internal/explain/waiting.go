@@ -11,7 +11,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// nextInLine is said of a job that waits for nothing but a worker.
+// nextInLine explains a job that waits only for a worker.
 const nextInLine = "next in line; waiting for a free worker"
 
 // facts are what the explanation of a job depends on besides the job.
@@ -23,10 +23,10 @@ type facts struct {
 	served  bool            // a worker that serves the destination is alive
 	// unreached is set while none of the destination's workers reaches it.
 	unreached *jobs.UnreachableInfo
-	seen      time.Time // last sign of life of a worker; zero if there never was one
+	seen      time.Time // last heartbeat of a worker; zero if there was none
 }
 
-// waiting returns why a job waits that neither runs nor has ended.
+// waiting returns why a job waits. The job neither runs nor has ended.
 func (f facts) waiting(j *jobs.Job) *Waiting {
 	switch j.Status {
 	case jobs.Paused:
@@ -91,8 +91,7 @@ func (f facts) byKey(j *jobs.Job) *Waiting {
 	return &Waiting{Reason: Queued, Text: fmt.Sprintf("next in line among the jobs of key %s", j.Key)}
 }
 
-// describe says what the breaker called name does to those who wait for it, nil if
-// it does nothing.
+// describe explains how the breaker called name holds a job; nil if it does not.
 func (f facts) describe(b breaker.Status, name string) *Waiting {
 	w := &Waiting{Breaker: name}
 	switch b.State {
@@ -144,14 +143,14 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 	case j.Reason != "":
 		w.Reason, w.Text = Rescheduled, j.Reason+": starts "+when
 	case j.RescheduleCount > 0:
-		w.Reason, w.Text = Rescheduled, "put off: starts "+when
+		w.Reason, w.Text = Rescheduled, "deferred: starts "+when
 	default:
 		w.Reason, w.Text = Scheduled, "scheduled: starts "+when
 	}
 	return w
 }
 
-// noWorker says that nobody serves the destination, or "".
+// noWorker returns a sentence if no worker serves the destination, else "".
 func (f facts) noWorker(destination string) string {
 	switch {
 	case f.served:
@@ -162,7 +161,7 @@ func (f facts) noWorker(destination string) string {
 	return fmt.Sprintf("no worker has served %s for %s", destination, Duration(f.now.Sub(f.seen)))
 }
 
-// noConnection says that no worker reaches the destination.
+// noConnection explains that no worker reaches the destination.
 func (f facts) noConnection(destination string) string {
 	return fmt.Sprintf("no worker reaches %s since %s: %s", destination, At(f.unreached.Since, f.now), f.unreached.Problem)
 }
@@ -184,7 +183,7 @@ func deferredByBreaker(j *jobs.Job) bool {
 	return store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination)
 }
 
-// by says who opened the breaker by hand, and why.
+// by names the operator that opened the breaker, and the reason.
 func by(b breaker.Status) string {
 	out := ""
 	if b.TrippedBy != "" {

@@ -34,7 +34,7 @@ func TestWaiting(t *testing.T) {
 		name: "breaker open", breaker: open,
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
 	}, {
-		name: "put off by the open breaker to the next whole second", breaker: open,
+		name: "deferred by the open breaker to the next whole second", breaker: open,
 		job:  jobs.Job{AvailableAt: in(252*time.Second + 900*time.Millisecond), Reason: "breaker deviantart open", ReasonCode: "breaker_open deviantart"},
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
 	}, {
@@ -63,7 +63,7 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{AvailableAt: in(time.Minute)},
 		want: Waiting{Reason: Scheduled, Text: "scheduled: starts in 1m, at 14:31:48", Until: at(time.Minute)},
 	}, {
-		name: "put off by a breaker that has closed since",
+		name: "deferred by a breaker that has closed since",
 		job:  jobs.Job{AvailableAt: in(5 * time.Second), Reason: "breaker deviantart open", ReasonCode: "breaker_open deviantart", RescheduleCount: 1},
 		want: Waiting{Reason: Rescheduled, Text: "deferred by the breaker, which has closed since: starts in 5s, at 14:30:53", Until: at(5 * time.Second)},
 	}, {

@@ -23,16 +23,3 @@ func ParsePause(value string) PauseInfo {
 	}
 	return p
 }
-
-// PausedBy says who paused something and why, as far as is known: "paused by ann
-// (maintenance)".
-func PausedBy(by, reason string) string {
-	text := "paused"
-	if by != "" {
-		text += " by " + by
-	}
-	if reason != "" {
-		text += " (" + reason + ")"
-	}
-	return text
-}

@@ -2,8 +2,6 @@ package store
 
 import (
 	"encoding/json"
-	"fmt"
-	"strconv"
 	"strings"
 )
 
@@ -14,16 +12,15 @@ type Version struct {
 	Status  string `json:"status"`
 	Event   string `json:"event"`
 	By      string `json:"by"`
-	// Detail is what a person or an API said. Everything else is data, which Text
-	// words.
+	// Detail is text of an operator or an API.
 	Detail string  `json:"detail"`
 	Delay  float64 `json:"delay"` // ms until the job is available
 	Count  int     `json:"count"` // of the counter of the event
 	Reason Reason  `json:"reason"`
 }
 
-// Versions reads FieldHistory. Lines that it cannot read, of a newer version of this
-// program, are left out.
+// Versions reads FieldHistory. It leaves out lines that it cannot read, of a newer
+// version.
 func Versions(history string) []Version {
 	var out []Version
 	for line := range strings.Lines(history) {
@@ -33,30 +30,4 @@ func Versions(history string) []Version {
 		}
 	}
 	return out
-}
-
-// Text says more about the event, in words.
-func (v Version) Text() string {
-	var parts []string
-	switch v.Event {
-	case "rescheduled":
-		parts = []string{"available_at " + v.ahead(), fmt.Sprint("count ", v.Count)}
-	case "retry_scheduled":
-		parts = []string{"next_retry_at " + v.ahead()}
-	case "recovered":
-		return "available_at " + v.ahead()
-	case "worker_lost":
-		return fmt.Sprint("crash ", v.Count)
-	default:
-		return v.Detail
-	}
-	if v.Reason != "" {
-		parts = append(parts, v.Reason.Text())
-	}
-	return strings.Join(parts, ", ")
-}
-
-// ahead is the delay in seconds, with at most one digit after the point.
-func (v Version) ahead() string {
-	return "+" + strings.TrimSuffix(strconv.FormatFloat(v.Delay/1000, 'f', 1, 64), ".0") + "s"
 }

@@ -12,8 +12,8 @@ const day = 24 * time.Hour
 // rounded to milliseconds, and read a moment apart.
 const trifle = 20 * time.Millisecond
 
-// Duration writes a time span for people: in seconds, rounded up, from an hour on
-// in two units, rounded: 8s, 4m12s, 2h5m, 3d4h. Nothing and less is 0s.
+// Duration writes a time span in seconds, rounded up, from an hour on in two units,
+// rounded: 8s, 4m12s, 2h5m, 3d4h. 0 and less is 0s.
 func Duration(d time.Duration) string {
 	seconds := ceil(d, time.Second)
 	if seconds-d > time.Second-trifle && seconds > time.Second {
@@ -41,8 +41,8 @@ func unit(d, size time.Duration, name string) string {
 	return strconv.FormatInt(int64(d/size), 10) + name
 }
 
-// At writes an instant for people in the location of now, rounded up to whole
-// seconds: the time alone on the day of now, else with the date.
+// At writes an instant in the location of now, rounded up to whole seconds: the time
+// alone on the day of now, else with the date.
 func At(t, now time.Time) string {
 	t = t.In(now.Location())
 	if cut := t.Truncate(time.Second); cut.Before(t) {

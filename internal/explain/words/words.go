@@ -1,0 +1,83 @@
+// Package words words the codes that internal/store keeps: why a job waits, what its
+// history holds, and pauses.
+package words
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Reason words why a job waits. It returns an unknown reason, of a newer version, as it is.
+func Reason(r store.Reason) string {
+	about := r.About()
+	switch r.Code() {
+	case store.ReasonBreakerOpen:
+		return "breaker " + about + " open"
+	case store.ReasonBreakerUnknown:
+		return "breaker " + about + " could not be asked"
+	case store.ReasonExpiring:
+		return "expired before it was started"
+	case store.ReasonHeld:
+		return "breaker " + about + " lets nothing through"
+	case store.ReasonPublisher:
+		return "rescheduled by its publisher"
+	case store.ReasonRateLimited:
+		return "rate limited by " + about
+	case store.ReasonRetry:
+		if f := strings.Fields(about); len(f) == 3 {
+			return "retry " + f[0] + " of " + f[1] + " after " + f[2]
+		}
+	case store.ReasonUnreachable:
+		return "its worker did not reach " + about
+	case store.ReasonStillRunning:
+		return "still running on " + about
+	case store.ReasonUnsent:
+		return "its publisher could not send the request"
+	case store.ReasonSuspect:
+		return "a worker died with it; such jobs run one at a time"
+	case store.ReasonWorkerLost:
+		return "its worker died; it runs again"
+	}
+	return string(r)
+}
+
+// Detail words what an entry of a history adds to its event.
+func Detail(v store.Version) string {
+	var parts []string
+	switch v.Event {
+	case "rescheduled":
+		parts = []string{"available_at " + delay(v), fmt.Sprint("count ", v.Count)}
+	case "retry_scheduled":
+		parts = []string{"next_retry_at " + delay(v)}
+	case "recovered":
+		return "available_at " + delay(v)
+	case "worker_lost":
+		return fmt.Sprint("crash ", v.Count)
+	default:
+		return v.Detail
+	}
+	if v.Reason != "" {
+		parts = append(parts, Reason(v.Reason))
+	}
+	return strings.Join(parts, ", ")
+}
+
+// delay is in seconds, with at most one digit after the point.
+func delay(v store.Version) string {
+	return "+" + strings.TrimSuffix(strconv.FormatFloat(v.Delay/1000, 'f', 1, 64), ".0") + "s"
+}
+
+// PausedBy words a pause, as far as it is known: "paused by ann (maintenance)".
+func PausedBy(by, reason string) string {
+	text := "paused"
+	if by != "" {
+		text += " by " + by
+	}
+	if reason != "" {
+		text += " (" + reason + ")"
+	}
+	return text
+}
