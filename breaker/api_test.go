@@ -131,18 +131,28 @@ func TestStatusAsJSON(t *testing.T) {
 		OpenUntil: time.Now(), OpenUntilRedis: at.Add(5 * time.Minute), Remaining: 4*time.Minute + 12*time.Second + time.Microsecond,
 		Incident: "deviantart-1763690400123457", Cause: CauseProbe, IncidentCause: CauseThreshold, OpenedAt: at, Probes: 1, Wasted: 4,
 		Level: 2, Rescheduled: 7, Instances: []string{"a:1", "b:2"},
+		Budget: &Budget{Remaining: 3, Reset: 1500 * time.Millisecond, Limit: 60},
 	}
 	data, err := json.Marshal(open)
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := `{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
-		`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
-		`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"",` +
-		`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,"budget":null,"rate":null,"forced":"","forced_until":null,` +
-		`"rescheduled":7,"instances":["a:1","b:2"]}`
-	if string(data) != want {
-		t.Errorf("got\n%s\nwant\n%s", data, want)
+	var got, want map[string]any
+	for text, into := range map[string]*map[string]any{
+		string(data): &got,
+		`{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
+			`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
+			`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"",` +
+			`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,` +
+			`"budget":{"remaining":3,"reset_ms":1500,"limit":60},"rate":null,"forced":"","forced_until":null,` +
+			`"rescheduled":7,"instances":["a:1","b:2"]}`: &want,
+	} {
+		if err := json.Unmarshal([]byte(text), into); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
 	}
 	var back Status
 	if err := json.Unmarshal(data, &back); err != nil {
@@ -152,9 +162,12 @@ func TestStatusAsJSON(t *testing.T) {
 	if diff := cmp.Diff(open, back); diff != "" {
 		t.Errorf("read back:\n%s", diff)
 	}
-	data, err = json.Marshal(Status{Name: "a", State: Open, Cause: CauseManual})
-	if err != nil || !strings.Contains(string(data), `"open_until":null,"until_reset":true,"cooldown_remaining_ms":0`) {
-		t.Errorf("tripped until reset: %s, %v", data, err)
+	tripped := (&record{State: Open, Cause: CauseManual}).statusAt(0, time.Now())
+	data, err = json.Marshal(tripped)
+	for _, want := range []string{`"open_until":null`, `"until_reset":true`, `"cooldown_remaining_ms":0`, `"instances":[]`} {
+		if err != nil || !strings.Contains(string(data), want) {
+			t.Errorf("tripped until reset: %s, %v: want %s", data, err, want)
+		}
 	}
 	data, err = json.Marshal(Status{State: Open, Remaining: time.Microsecond})
 	if err != nil || !strings.Contains(string(data), `"cooldown_remaining_ms":1,`) {

@@ -13,41 +13,31 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Event is one transition of a breaker. Times are on Redis's clock.
+// Event is one transition of a breaker, in the form that the commands, the HTTP API and its
+// stream of events give. Times are on Redis's clock.
 type Event struct {
-	// At is when it happened.
-	At time.Time `json:"at"`
-	// Name is the breaker's: the destination, or "destination/key".
-	Name string `json:"name"`
-	// Key is the key, "" for the destination's own breaker.
-	Key string `json:"key,omitempty"`
-	// From and To are the states; equal if an OPEN breaker was tripped, or a
-	// CLOSED one with failures was reset.
-	From State `json:"from"`
-	To   State `json:"to"`
+	At   time.Time `json:"at" doc:"When." example:"2030-01-31T14:30:00Z"`
+	Name string    `json:"name" doc:"The breaker." example:"deviantart"`
+	// Key is "" for the destination's own breaker.
+	Key string `json:"key,omitempty" doc:"The key, of a key's breaker." example:"alice"`
+	// From and To are equal if an OPEN breaker was tripped, or a CLOSED one with failures was
+	// reset.
+	From State `json:"from" enum:"CLOSED,OPEN,HALF_OPEN" doc:"The state before." example:"CLOSED"`
+	To   State `json:"to" enum:"CLOSED,OPEN,HALF_OPEN" doc:"The state after." example:"OPEN"`
 	// Cause is one of the Cause constants.
-	Cause string `json:"cause"`
-	// Incident is the id of the incident, the same from opening to closing.
-	Incident string `json:"incident"`
+	Cause    string `json:"cause" doc:"Why." example:"hint"`
+	Incident string `json:"incident" doc:"The incident, from opening to closing." example:"4f2a"`
 	// By is the instance whose call or report made it, or the operator.
-	By string `json:"by"`
-	// Reason is what the operator said.
-	Reason string `json:"reason,omitempty"`
-	// Generation grows from each transition to the next.
-	Generation uint64 `json:"generation"`
-	// Failures is the count of consecutive rate-limited answers after it.
-	Failures int `json:"failures"`
-	// OpenedAt is when the incident began.
-	OpenedAt time.Time `json:"opened_at,omitzero"`
-	// OpenUntil is when an OPEN breaker's time comes; zero until it is reset.
-	OpenUntil time.Time `json:"open_until,omitzero"`
-	// Probes and Wasted count the incident's failed probes and rate-limited
-	// answers so far.
-	Probes int `json:"probes"`
-	Wasted int `json:"wasted"`
-	// Rescheduled counts the jobs deferred because of the incident, as far as the
-	// instances have reported them.
-	Rescheduled int `json:"rescheduled"`
+	By         string    `json:"by" doc:"The instance, or the person, that made it." example:"host:4711"`
+	Reason     string    `json:"reason,omitempty" doc:"What the person said." example:"maintenance"`
+	Generation uint64    `json:"generation" doc:"Grows from each transition to the next." example:"17"`
+	Failures   int       `json:"failures" doc:"Rate-limited answers in a row after it." example:"3"`
+	OpenedAt   time.Time `json:"opened_at,omitzero" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
+	OpenUntil  time.Time `json:"open_until,omitzero" doc:"When an OPEN breaker's time comes; left out: not before it is reset." example:"2030-01-31T14:35:00Z"`
+	Probes     int       `json:"probes" doc:"The incident's failed probes so far." example:"0"`
+	Wasted     int       `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
+	// Rescheduled is as far as the instances have reported it.
+	Rescheduled int `json:"rescheduled" doc:"Jobs put off because of it so far." example:"12"`
 }
 
 // historyPage is how many transitions are read at once.

@@ -80,7 +80,7 @@ func ExampleReset() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(status.Name, status.State, "until it is reset:", status.UntilReset())
+	fmt.Println(status.Name, status.State, "until it is reset:", status.UntilReset)
 
 	all, err := breaker.List(ctx, rdb, "deviantart")
 	if err != nil {

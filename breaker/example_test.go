@@ -149,7 +149,7 @@ func ExampleTrip() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	fmt.Println(status.State, status.Cause, status.Reason, status.TrippedBy, status.UntilReset())
+	fmt.Println(status.State, status.Cause, status.Reason, status.TrippedBy, status.UntilReset)
 	if _, err := breaker.Reset(ctx, rdb, "deviantart", "ben"); err != nil {
 		log.Fatal(err)
 	}

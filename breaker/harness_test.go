@@ -123,7 +123,7 @@ func newHarness(t *testing.T, rdb redis.UniversalClient, o Options) *harness {
 // describe is a status in the words of the rows.
 func describe(s Status) string {
 	parts := []string{s.State.String()}
-	if s.UntilReset() {
+	if s.UntilReset {
 		parts = append(parts, "until reset")
 	} else if s.State == Open {
 		parts = append(parts, s.Remaining.String())

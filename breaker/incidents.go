@@ -13,81 +13,43 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Incident is all that happened from a breaker's opening to its closing. Times are
-// on Redis's clock.
+// Incident is all that happened from a breaker's opening to its closing, in the form that the
+// commands and the HTTP API give. Times are on Redis's clock; as JSON, null if there is none.
 type Incident struct {
-	// ID is the same in the events of the incident.
-	ID string
-	// Name is the breaker's: the destination, or "destination/key".
-	Name string
-	// Started is when it opened; Ended when it closed, zero while it lasts.
-	Started, Ended time.Time
-	// Cause is why it opened, EndedBy why it closed: Cause constants. A failed probe does
-	// not change the cause; an operator who opens it does.
-	Cause, EndedBy string
-	// Reason and By are of the operator who opened it, if one did.
-	Reason, By string
-	// Probes counts those answered "rate limited", Wasted all calls answered so.
-	Probes, Wasted int
-	// Rescheduled counts deferred jobs, as reported by [Breaker.Rescheduled].
-	Rescheduled int
-	// Instances are those that had a part: an answer or a probe of theirs. At most
-	// 50 are named.
-	Instances []string
+	ID      string    `json:"id" doc:"The same in the events of the incident." example:"4f2a"`
+	Name    string    `json:"name" doc:"The breaker." example:"deviantart"`
+	Started time.Time `json:"started" nullable:"true" doc:"When it opened." example:"2030-01-31T14:30:00Z"`
+	Ended   time.Time `json:"ended" nullable:"true" doc:"When it closed; null while it lasts." example:"2030-01-31T14:35:01Z"`
+	// Cause is one of the Cause constants, and so is EndedBy. An operator who opens the breaker
+	// changes it.
+	Cause   string `json:"cause" doc:"Why it opened; a failed probe does not change it." example:"hint"`
+	EndedBy string `json:"ended_by" doc:"Why it closed." example:"success"`
+	Reason  string `json:"reason" doc:"What the person said who opened it." example:""`
+	By      string `json:"by" doc:"Who that was." example:""`
+	Probes  int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
+	Wasted  int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
+	// Rescheduled is as reported by [Breaker.Rescheduled].
+	Rescheduled int      `json:"rescheduled" doc:"Jobs that were put off." example:"12"`
+	Instances   []string `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
 }
 
-type incidentJSON struct {
-	ID          string     `json:"id"`
-	Name        string     `json:"name"`
-	Started     *time.Time `json:"started"`
-	Ended       *time.Time `json:"ended"`
-	Cause       string     `json:"cause"`
-	EndedBy     string     `json:"ended_by"`
-	Reason      string     `json:"reason"`
-	By          string     `json:"by"`
-	Probes      int        `json:"probes"`
-	Wasted      int        `json:"wasted"`
-	Rescheduled int        `json:"rescheduled"`
-	Instances   []string   `json:"instances"`
-}
-
-// MarshalJSON gives times in RFC 3339, null for none.
+// MarshalJSON writes null for times that are not set.
 func (i Incident) MarshalJSON() ([]byte, error) {
-	return json.Marshal(incidentJSON{
-		ID: i.ID, Name: i.Name, Started: utc(i.Started), Ended: utc(i.Ended), Cause: i.Cause, EndedBy: i.EndedBy,
-		Reason: i.Reason, By: i.By, Probes: i.Probes, Wasted: i.Wasted, Rescheduled: i.Rescheduled,
-		Instances: append([]string{}, i.Instances...),
-	})
-}
-
-// UnmarshalJSON reads what MarshalJSON gives.
-func (i *Incident) UnmarshalJSON(data []byte) error {
-	var j incidentJSON
-	if err := json.Unmarshal(data, &j); err != nil {
-		return fmt.Errorf("breaker: incident: %w", err)
-	}
-	*i = Incident{
-		ID: j.ID, Name: j.Name, Started: value(j.Started), Ended: value(j.Ended), Cause: j.Cause, EndedBy: j.EndedBy,
-		Reason: j.Reason, By: j.By, Probes: j.Probes, Wasted: j.Wasted, Rescheduled: j.Rescheduled,
-		Instances: j.Instances,
-	}
-	return nil
+	type fields Incident // without this method
+	i.Instances = append([]string{}, i.Instances...)
+	return json.Marshal(struct {
+		fields
+		Started *time.Time `json:"started"`
+		Ended   *time.Time `json:"ended"`
+	}{fields(i), utc(i.Started), utc(i.Ended)})
 }
 
 // incident is one as the scripts write it.
 type incident struct {
-	ID          string `json:"id"`
-	Name        string `json:"name"`
-	Started     int64  `json:"started"`
-	Ended       int64  `json:"ended"`
-	Cause       string `json:"cause"`
-	EndedBy     string `json:"ended_by"`
-	Reason      string `json:"reason"`
-	By          string `json:"by"`
-	Probes      int    `json:"probes"`
-	Wasted      int    `json:"wasted"`
-	Rescheduled int    `json:"rescheduled"`
-	Instances   string `json:"instances"`
+	Incident
+	Started   int64  `json:"started"`
+	Ended     int64  `json:"ended"`
+	Instances string `json:"instances"`
 }
 
 // Incidents returns the last limit incidents of a breaker ("destination" or
@@ -138,11 +100,9 @@ func (n Namespace) Incidents(ctx context.Context, rdb redis.UniversalClient, nam
 }
 
 func (in *incident) incident() Incident {
-	return Incident{
-		ID: in.ID, Name: in.Name, Started: instant(in.Started), Ended: instant(in.Ended), Cause: in.Cause,
-		EndedBy: in.EndedBy, Reason: in.Reason, By: in.By, Probes: in.Probes, Wasted: in.Wasted,
-		Rescheduled: in.Rescheduled, Instances: names(in.Instances),
-	}
+	i := in.Incident
+	i.Started, i.Ended, i.Instances = instant(in.Started), instant(in.Ended), names(in.Instances)
+	return i
 }
 
 // incident is the one that lasts.

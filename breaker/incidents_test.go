@@ -167,13 +167,13 @@ func TestIncidentAsJSON(t *testing.T) {
 				ID: "d-1", Name: "d/k", Started: at, Ended: at.Add(minute), Cause: CauseHint, EndedBy: CauseSuccess,
 				Reason: "r", By: "ann", Probes: 1, Wasted: 2, Rescheduled: 3, Instances: []string{"a", "b"},
 			},
-			`{"id":"d-1","name":"d/k","started":"2025-12-21T14:30:00.005Z","ended":"2025-12-21T14:31:00.005Z","cause":"hint",` +
-				`"ended_by":"success","reason":"r","by":"ann","probes":1,"wasted":2,"rescheduled":3,"instances":["a","b"]}`,
+			`{"id":"d-1","name":"d/k","cause":"hint","ended_by":"success","reason":"r","by":"ann","probes":1,"wasted":2,"rescheduled":3,` +
+				`"instances":["a","b"],"started":"2025-12-21T14:30:00.005Z","ended":"2025-12-21T14:31:00.005Z"}`,
 		},
 		{
 			Incident{ID: "d-2", Name: "d", Started: at},
-			`{"id":"d-2","name":"d","started":"2025-12-21T14:30:00.005Z","ended":null,"cause":"","ended_by":"","reason":"","by":"",` +
-				`"probes":0,"wasted":0,"rescheduled":0,"instances":[]}`,
+			`{"id":"d-2","name":"d","cause":"","ended_by":"","reason":"","by":"","probes":0,"wasted":0,"rescheduled":0,` +
+				`"instances":[],"started":"2025-12-21T14:30:00.005Z","ended":null}`,
 		},
 	} {
 		data, err := json.Marshal(c.in)

@@ -485,6 +485,7 @@ func (m *model) describe(key string) string {
 	m.tidy(b)
 	s := Status{
 		State: b.state, Failures: b.failures, Cause: b.cause, Probes: b.probes, Wasted: b.wasted, SlowStart: b.ramp, Level: b.level,
+		UntilReset: b.state == Open && b.until.IsZero() && b.cause == CauseManual,
 	}
 	if b.state == Open && !b.until.IsZero() {
 		s.OpenUntilRedis, s.Remaining = b.until, b.until.Sub(m.now)

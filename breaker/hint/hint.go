@@ -11,6 +11,8 @@
 package hint
 
 import (
+	"encoding/json"
+	"fmt"
 	"math"
 	"net/http"
 	"slices"
@@ -38,15 +40,33 @@ type Hint struct {
 	Dialect string
 }
 
-// Budget is what is left of a limit.
+// Budget is what an API says is left of its limit.
 type Budget struct {
-	// Remaining calls until Reset.
-	Remaining int
-	// Reset is how long from the answer on the window lasts; 0 if unknown, and then the
-	// budget is not used.
-	Reset time.Duration
-	// Limit is the calls of a whole window; 0 if unknown.
-	Limit int
+	Remaining int `json:"remaining" doc:"Calls that are left." example:"7"`
+	// Reset is how long from the answer on the window lasts. A budget without it is not used.
+	Reset time.Duration `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
+	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
+	// Scope is whose budget it is.
+	Scope Scope `json:"-"`
+}
+
+// MarshalJSON writes Reset in milliseconds, rounded up to 1.
+func (b Budget) MarshalJSON() ([]byte, error) {
+	type fields Budget // without this method
+	if b.Reset > 0 {
+		b.Reset = max(1, b.Reset/time.Millisecond)
+	}
+	return json.Marshal(fields(b))
+}
+
+// UnmarshalJSON reads what MarshalJSON writes.
+func (b *Budget) UnmarshalJSON(data []byte) error {
+	type fields Budget
+	if err := json.Unmarshal(data, (*fields)(b)); err != nil {
+		return fmt.Errorf("budget: %w", err)
+	}
+	b.Reset *= time.Millisecond
+	return nil
 }
 
 // tighter reports whether a says more of what may still be called than b, which

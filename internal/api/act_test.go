@@ -151,7 +151,7 @@ func TestBreakers(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	// The breaker of a key goes by two names.
-	if s := status(b.post(t, "/v1/breakers/shop%2Falice/trip", ``)); s.Name != "shop/alice" || !s.UntilReset() {
+	if s := status(b.post(t, "/v1/breakers/shop%2Falice/trip", ``)); s.Name != "shop/alice" || !s.UntilReset {
 		t.Errorf("%+v", s)
 	}
 	if s := status(b.get(t, "/v1/breakers/shop?key=alice")); s.Name != "shop/alice" || s.State != breaker.Open {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/danielgtaylor/huma/v2"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 )
 
@@ -40,6 +41,8 @@ func humaConfig() huma.Config {
 	config := huma.DefaultConfig("Tidegate", "1")
 	config.CreateHooks = nil // no $schema in answers
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
+	config.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[breaker.Budget](), reflect.TypeFor[orNull[Budget]]())
+	config.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[breaker.RateStatus](), reflect.TypeFor[orNull[Rate]]())
 	config.Info.Description = introduction
 	config.Info.License = &huma.License{Name: "MIT", Identifier: "MIT"}
 	config.Servers = []*huma.Server{{URL: "/", Description: "where this document comes from"}}

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/danielgtaylor/huma/v2"
+
+	"github.com/tidegate/tidegate/breaker"
 )
 
 // The types of this file describe JSON for the OpenAPI document; most of what is
@@ -206,84 +208,19 @@ type Batch struct {
 	CountedAt time.Time `json:"counted_at" doc:"When they were counted." example:"2030-01-31T14:35:00Z"`
 }
 
-// Breaker is a circuit breaker as it stands.
-type Breaker struct {
-	Name          string         `json:"name" doc:"The destination, or destination/key." example:"deviantart"`
-	State         string         `json:"state" enum:"CLOSED,OPEN,HALF_OPEN" doc:"CLOSED lets calls through, OPEN none, HALF_OPEN one: the probe." example:"OPEN"`
-	Failures      int            `json:"failures" doc:"Rate-limited answers in a row." example:"3"`
-	LastFailure   *time.Time     `json:"last_failure" doc:"When the last of them came." example:"2030-01-31T14:30:00Z"`
-	Generation    int64          `json:"generation" doc:"Grows from each transition to the next." example:"17"`
-	OpenUntil     *time.Time     `json:"open_until" doc:"When an OPEN breaker's time comes." example:"2030-01-31T14:35:00Z"`
-	UntilReset    bool           `json:"until_reset" doc:"True if it was opened by hand until it is reset." example:"false"`
-	Remaining     int64          `json:"cooldown_remaining_ms" doc:"Milliseconds until open_until." example:"299000"`
-	Incident      string         `json:"incident" doc:"The id of the incident, the same from opening to closing; empty in CLOSED." example:"4f2a"`
-	Cause         string         `json:"cause" doc:"Why it opened last: threshold, hint, probe, ramp, budget or manual." example:"hint"`
-	IncidentCause string         `json:"incident_cause" doc:"Why the incident began: a failed probe does not change it." example:"hint"`
-	Reason        string         `json:"reason" doc:"What the person said who opened it." example:""`
-	TrippedBy     string         `json:"tripped_by" doc:"Who that was." example:""`
-	OpenedAt      *time.Time     `json:"opened_at" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
-	Probes        int            `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
-	Wasted        int            `json:"wasted" doc:"All calls of the incident that were rate limited." example:"3"`
-	ProbeBy       string         `json:"probe_by" doc:"The instance that probes now." example:""`
-	ProbeUntil    *time.Time     `json:"probe_until" doc:"When the probe is given up at the latest." example:"2030-01-31T14:35:35Z"`
-	Level         int            `json:"level" doc:"How many failed probes the cooldown has grown by." example:"0"`
-	SlowStart     int            `json:"slow_start" doc:"How many calls may be in flight after an incident; 0 outside of a slow start." example:"0"`
-	Budget        orNull[Budget] `json:"budget" doc:"What the API said is left, while that is so little that calls are counted."`
-	Rate          orNull[Rate]   `json:"rate" doc:"The configured rate, while calls were made by it within its last interval; else null."`
-	Forced        string         `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
-	ForcedUntil   *time.Time     `json:"forced_until" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
-	Rescheduled   int            `json:"rescheduled" doc:"Jobs of the incident that were put off." example:"12"`
-	Instances     []string       `json:"instances" doc:"Instances that had a part in the incident." example:"[\"host:4711\"]"`
-}
+// The breaker's own types, under the API's names.
+type (
+	Breaker      breaker.Status
+	Incident     breaker.Incident
+	BreakerEvent breaker.Event
+	Budget       breaker.Budget
+)
 
-// Rate is the rate that a destination's calls are spaced by.
+// Rate describes breaker.RateStatus, whose Interval is a duration.
 type Rate struct {
 	Interval float64   `json:"interval_secs" doc:"Seconds between two calls." example:"60"`
 	Burst    int       `json:"burst" doc:"How many calls may start at once after a time without calls." example:"1"`
 	Next     time.Time `json:"next_at" doc:"When the next call is due; if that has passed: at once." example:"2030-01-31T14:35:00Z"`
-}
-
-// Budget is what an API said is left.
-type Budget struct {
-	Remaining int   `json:"remaining" doc:"Calls that are left." example:"7"`
-	Reset     int64 `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
-	Limit     int   `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
-}
-
-// Incident is what happened from a breaker's opening to its closing.
-type Incident struct {
-	ID          string     `json:"id" doc:"The same in the events of the incident." example:"4f2a"`
-	Name        string     `json:"name" doc:"The breaker." example:"deviantart"`
-	Started     *time.Time `json:"started" doc:"When it opened." example:"2030-01-31T14:30:00Z"`
-	Ended       *time.Time `json:"ended" doc:"When it closed; null while it lasts." example:"2030-01-31T14:35:01Z"`
-	Cause       string     `json:"cause" doc:"Why it opened; a failed probe does not change it." example:"hint"`
-	EndedBy     string     `json:"ended_by" doc:"Why it closed." example:"success"`
-	Reason      string     `json:"reason" doc:"What the person said who opened it." example:""`
-	By          string     `json:"by" doc:"Who that was." example:""`
-	Probes      int        `json:"probes" doc:"Probes that were rate limited." example:"0"`
-	Wasted      int        `json:"wasted" doc:"All calls that were rate limited." example:"3"`
-	Rescheduled int        `json:"rescheduled" doc:"Jobs that were put off." example:"12"`
-	Instances   []string   `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
-}
-
-// BreakerEvent is one transition of a breaker.
-type BreakerEvent struct {
-	At          time.Time  `json:"at" doc:"When." example:"2030-01-31T14:30:00Z"`
-	Name        string     `json:"name" doc:"The breaker." example:"deviantart"`
-	Key         string     `json:"key,omitempty" doc:"The key, of a key's breaker." example:"alice"`
-	From        string     `json:"from" enum:"CLOSED,OPEN,HALF_OPEN" doc:"The state before." example:"CLOSED"`
-	To          string     `json:"to" enum:"CLOSED,OPEN,HALF_OPEN" doc:"The state after." example:"OPEN"`
-	Cause       string     `json:"cause" doc:"Why." example:"hint"`
-	Incident    string     `json:"incident" doc:"The incident, from opening to closing." example:"4f2a"`
-	By          string     `json:"by" doc:"The instance, or the person, that made it." example:"host:4711"`
-	Reason      string     `json:"reason,omitempty" doc:"What the person said." example:"maintenance"`
-	Generation  int64      `json:"generation" doc:"Grows from each transition to the next." example:"17"`
-	Failures    int        `json:"failures" doc:"Rate-limited answers in a row after it." example:"3"`
-	OpenedAt    *time.Time `json:"opened_at,omitempty" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
-	OpenUntil   *time.Time `json:"open_until,omitempty" doc:"When an OPEN breaker's time comes; left out: not before it is reset." example:"2030-01-31T14:35:00Z"`
-	Probes      int        `json:"probes" doc:"The incident's failed probes so far." example:"0"`
-	Wasted      int        `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
-	Rescheduled int        `json:"rescheduled" doc:"Jobs put off because of it so far." example:"12"`
 }
 
 // Destination is one that is known.

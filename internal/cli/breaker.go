@@ -120,7 +120,7 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 // breakerDetail says in a few words what comes next.
 func breakerDetail(b breaker.Status, now time.Time) string {
 	switch {
-	case b.UntilReset():
+	case b.UntilReset:
 		return "opened by hand until it is reset"
 	case b.State == breaker.Open:
 		return "reopens in " + explain.Duration(b.Remaining) + ", at " + explain.At(b.OpenUntilRedis, now)
@@ -187,7 +187,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 	r.add("breaker", b.Name)
 	r.add("state", b.State.String())
 	switch {
-	case b.UntilReset():
+	case b.UntilReset:
 		r.add("reopens", "never by itself; close it with: tidegate breaker reset "+b.Name)
 	case b.State == breaker.Open:
 		r.add("reopens", "in "+explain.Duration(b.Remaining)+", at "+explain.At(b.OpenUntilRedis, now))

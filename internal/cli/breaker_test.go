@@ -129,7 +129,7 @@ func TestBreakerOfAKey(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	tripped := decode[breaker.Status](t, b.run(t, "breaker", "trip", "shop/alice@example.com", "-o", "json").ok(t))
-	if tripped.Name != "shop/alice@example.com" || !tripped.UntilReset() {
+	if tripped.Name != "shop/alice@example.com" || !tripped.UntilReset {
 		t.Errorf("tripped %+v", tripped)
 	}
 	b.run(t, "breaker", "list").want(t, 0, "NAME                    STATE   FAILURES  DETAIL\n"+
@@ -157,7 +157,7 @@ func TestBreakerForce(t *testing.T) {
 	}
 	b.run(t, "breaker", "force", "shop", "closed").ok(t)
 	b.run(t, "breaker", "list").want(t, 0, "NAME  STATE   FAILURES  DETAIL\nshop  CLOSED  0         kept closed by hand until it is reset\n", "")
-	if s := decode[breaker.Status](t, b.run(t, "breaker", "force", "shop", "open", "-o", "json").ok(t)); !s.UntilReset() || s.Forced != "" {
+	if s := decode[breaker.Status](t, b.run(t, "breaker", "force", "shop", "open", "-o", "json").ok(t)); !s.UntilReset || s.Forced != "" {
 		t.Errorf("forced open %+v", s)
 	}
 }

@@ -54,7 +54,7 @@ $`)
 		t.Errorf("blog %+v", blog)
 	}
 	if shop.Backlog != 3 || shop.Paused || shop.WorkersSeenAt == nil || shop.OldestPendingAt == nil || shop.OldestPendingAge < 0 || shop.OldestPendingAge > 60 ||
-		shop.Counts[jobs.Pending] != 2 || shop.Counts[jobs.Expired] != 1 || shop.Breaker.State != breaker.Open || !shop.Breaker.UntilReset() {
+		shop.Counts[jobs.Pending] != 2 || shop.Counts[jobs.Expired] != 1 || shop.Breaker.State != breaker.Open || !shop.Breaker.UntilReset {
 		t.Errorf("shop %+v", shop)
 	}
 }

@@ -138,7 +138,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		p.Open++
 	}
 	switch {
-	case b.UntilReset():
+	case b.UntilReset:
 		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: "was " + lower(why(b)) + ". It stays open until it is reset"})
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
 		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "was " + lower(why(b))})

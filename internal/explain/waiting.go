@@ -72,7 +72,7 @@ func (f facts) byBreaker(j *jobs.Job) *Waiting {
 		until := b.OpenUntilRedis
 		// A job that the breaker has deferred comes at the first whole second after
 		// the opening's end.
-		if f.key == nil && !b.UntilReset() && due.After(until) && !(deferredByBreaker(j) && due.Sub(until) <= time.Second) {
+		if f.key == nil && !b.UntilReset && due.After(until) && !(deferredByBreaker(j) && due.Sub(until) <= time.Second) {
 			return nil
 		}
 	case breaker.HalfOpen:
@@ -101,7 +101,7 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 		if b.Cause == breaker.CauseManual {
 			w.Reason, w.Text = BreakerTripped, "opened by hand"+by(b)
 		}
-		if b.UntilReset() {
+		if b.UntilReset {
 			w.Text += fmt.Sprintf("; jobs of %s wait until: tidegate breaker reset %s", name, name)
 			return w
 		}

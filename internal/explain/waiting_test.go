@@ -17,7 +17,7 @@ func TestWaiting(t *testing.T) {
 	at := func(d time.Duration) *time.Time { u := in(d); return &u }
 	open := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseThreshold, OpenUntilRedis: in(4*time.Minute + 12*time.Second)}
 	tripped := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, TrippedBy: "ops@host", Reason: "maintenance", OpenUntilRedis: in(9 * time.Minute)}
-	untilReset := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, TrippedBy: "ops@host"}
+	untilReset := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, UntilReset: true, TrippedBy: "ops@host"}
 	probing := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(time.Second)}
 	lapsed := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(-time.Second)}
 	three := &jobs.RetryPolicy{MaxRetries: 3}
@@ -98,7 +98,7 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Minute)},
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart/alice reopens in 1m, at 14:31:48", Until: at(time.Minute), Breaker: "deviantart/alice"},
 	}, {
-		name: "held by its key until it is reset", key: &breaker.Status{State: breaker.Open, Cause: breaker.CauseManual, TrippedBy: "ops@host"},
+		name: "held by its key until it is reset", key: &breaker.Status{State: breaker.Open, Cause: breaker.CauseManual, UntilReset: true, TrippedBy: "ops@host"},
 		job:  jobs.Job{Key: "alice"},
 		want: Waiting{Reason: BreakerTripped, Text: "opened by hand by ops@host; jobs of deviantart/alice wait until: tidegate breaker reset deviantart/alice", Breaker: "deviantart/alice"},
 	}, {
