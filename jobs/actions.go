@@ -4,10 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
-	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Action is something that people do to jobs.
@@ -44,24 +43,12 @@ const (
 )
 
 // By says who acts, for the history of the jobs: up to 128 bytes of it.
-func By(name string) ActOption { return func(a *actor) { a.by = cut(name, maxBy) } }
+func By(name string) ActOption { return func(a *actor) { a.by = text.CutBytes(name, maxBy) } }
 
 // Because says why, for the history, in which texts are cut to 300 bytes, and for the
 // last error of a cancelled job: up to 1024 bytes of it.
 func Because(reason string) ActOption {
-	return func(a *actor) { a.reason = cut(reason, maxReason) }
-}
-
-// cut shortens text to be stored, between characters.
-func cut(s string, limit int) string {
-	s = strings.ToValidUTF8(s, "\uFFFD")
-	if len(s) <= limit {
-		return s
-	}
-	for limit -= len("…"); !utf8.RuneStart(s[limit]); {
-		limit--
-	}
-	return s[:limit] + "…"
+	return func(a *actor) { a.reason = text.CutBytes(reason, maxReason) }
 }
 
 // ActResult is what an action came to for one job.

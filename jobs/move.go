@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // MoveOptions say how Move works.
@@ -52,7 +53,7 @@ func (c *Client) Move(ctx context.Context, from, to string, o MoveOptions) (Move
 	if err := c.checkMove(ctx, from, to); err != nil {
 		return s, fmt.Errorf("jobs: move: %w", err)
 	}
-	o.By = cut(o.By, maxBy)
+	o.By = text.CutBytes(o.By, maxBy)
 	for _, p := range store.Priorities {
 		queue := store.Queue(from, p)
 		stats, err := store.Glance(ctx, c.rdb, queue)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Limits bound what a client accepts. Zero fields take their defaults; NewClient refuses
@@ -236,10 +237,4 @@ func jsonProblem(p []byte) string {
 }
 
 // clip shortens what a message quotes from the input.
-func clip(s string) string {
-	const limit = 80
-	if len(s) <= limit {
-		return s
-	}
-	return s[:limit] + "…"
-}
+func clip(s string) string { return text.Cut(s, 81) }

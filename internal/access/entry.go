@@ -10,6 +10,8 @@ import (
 	"regexp"
 	"strings"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Entry is a token in the file.
@@ -45,7 +47,7 @@ const maxToken = 512
 // It is the only time that the token is known. Errors: the name or a scope is wrong.
 func NewToken(name string, scopes []Scope, now time.Time) (token string, entry Entry, err error) {
 	if !namePattern.MatchString(name) {
-		return "", Entry{}, fmt.Errorf("%q cannot be the name of a token: %s", cut(name), nameFix)
+		return "", Entry{}, fmt.Errorf("%s cannot be the name of a token: %s", text.Quote(name, shownOfEntry), nameFix)
 	}
 	if len(scopes) == 0 {
 		return "", Entry{}, errors.New("a token needs a scope; there are " + joined(Scopes))
@@ -81,14 +83,9 @@ func parseHash(text string) (h hash, ok bool) {
 	return h, err == nil
 }
 
-// cut shows the beginning of what may be too long, or a token in the wrong place.
-func cut(text string) string {
-	const most = 12
-	if r := []rune(text); len(r) > most {
-		return string(r[:most]) + "…"
-	}
-	return text
-}
+// shownOfEntry is how many characters of a name or scope an error shows: more could be a token
+// in the wrong place.
+const shownOfEntry = 13
 
 // ID is what people call an entry: the first digits of its hash.
 func (e Entry) ID() string { return strings.TrimPrefix(e.Hash, hashPrefix)[:12] }

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
@@ -236,8 +237,7 @@ func (p *parser) line(offset int64) int {
 	return 1 + bytes.Count(p.content[:max(0, min(offset, int64(len(p.content))))], []byte("\n"))
 }
 
-// quoted is a text from the file, cut: it may be a token in the wrong place.
-func quoted(text string) string { return strconv.Quote(cut(text)) }
+func quoted(s string) string { return text.Quote(s, shownOfEntry) }
 
 // FormatFile is the content of a file with the entries.
 func FormatFile(entries []Entry) ([]byte, error) {

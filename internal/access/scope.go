@@ -32,14 +32,14 @@ const (
 // Scopes are all there are.
 var Scopes = []Scope{ScopeEnqueue, ScopeRead, ScopePayloads, ScopeOperate}
 
-// ParseScopes reads scopes separated by commas. Errors name what is no scope.
+// ParseScopes reads scopes separated by commas. Errors name what is not a scope.
 func ParseScopes(text string) ([]Scope, error) {
 	var out []Scope
 	for part := range strings.SplitSeq(text, ",") {
 		scope := Scope(strings.TrimSpace(part))
 		switch {
 		case !slices.Contains(Scopes, scope):
-			return nil, fmt.Errorf("%q is no scope; there are %s", cut(string(scope)), joined(Scopes))
+			return nil, fmt.Errorf("%s is not a scope; there are %s", quoted(string(scope)), joined(Scopes))
 		case !slices.Contains(out, scope):
 			out = append(out, scope)
 		}

@@ -180,8 +180,8 @@ func TestScopes(t *testing.T) {
 		}
 	}
 	for text, want := range map[string]string{
-		"":           `"" is no scope; there are enqueue, read, payloads, operate`,
-		"read,admin": `"admin" is no scope; there are enqueue, read, payloads, operate`,
+		"":           `"" is not a scope; there are enqueue, read, payloads, operate`,
+		"read,admin": `"admin" is not a scope; there are enqueue, read, payloads, operate`,
 	} {
 		if _, err := access.ParseScopes(text); err == nil || err.Error() != want {
 			t.Errorf("ParseScopes(%q): %v, want %s", text, err, want)

@@ -9,9 +9,9 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // enqueueArray takes an array of jobs. It is taken as a whole or not at all as far as
@@ -100,9 +100,7 @@ func (m *many) count(item *EnqueuedItem) {
 // shortened is the first error, with the number of the others.
 func shortened(errs []ProblemField) []ProblemField {
 	first := errs[0]
-	if len(first.Message) > longestShortened {
-		first.Message = strings.ToValidUTF8(first.Message[:longestShortened], "") + "…"
-	}
+	first.Message = text.CutBytes(first.Message, longestShortened)
 	if more := len(errs) - 1; more > 0 {
 		first.Message += " (errors of this job that are not listed: " + strconv.Itoa(more) + ")"
 	}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -186,7 +187,7 @@ func (c *actFlags) actOn(ctx context.Context, p *Process, s *session, action job
 		case r.Asked:
 			out.Asked++
 			if r.Stuck {
-				stuck = append(stuck, clean(r.ID))
+				stuck = append(stuck, text.OneLine(r.ID))
 			}
 		case err != nil && !errors.Is(r.Err, jobs.ErrStatus) && !errors.Is(r.Err, jobs.ErrNotFound): // not reached
 			continue
@@ -224,7 +225,7 @@ func actProblem(r jobs.ActResult) string {
 	if errors.Is(r.Err, jobs.ErrNotFound) {
 		return noJob(r.ID)
 	}
-	return clean(problem(r.Err))
+	return text.OneLine(problem(r.Err))
 }
 
 // actWhere acts on the jobs of the filter.

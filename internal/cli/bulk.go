@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/tidegate/tidegate/internal/jobjson"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -172,7 +173,7 @@ func (b *bulk) send(ctx context.Context, c *chunk, result *bulkResult) (done int
 		case a.Job != nil:
 			result.Accepted++
 		case a.Err != nil && (err == nil || errors.Is(a.Err, jobs.ErrInvalid)):
-			result.Rejected = append(result.Rejected, rejection{Line: c.lines[i], Error: clean(problem(a.Err))})
+			result.Rejected = append(result.Rejected, rejection{Line: c.lines[i], Error: text.OneLine(problem(a.Err))})
 		default:
 			done = min(done, c.lines[i]-1)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -28,8 +29,8 @@ func (c *chunk) add(line int, spec *jobs.Spec, size int) {
 	c.size += size
 }
 
-func (c *chunk) reject(line int, text string) {
-	c.rejected = append(c.rejected, rejection{Line: line, Error: clean(text)})
+func (c *chunk) reject(line int, problem string) {
+	c.rejected = append(c.rejected, rejection{Line: line, Error: text.OneLine(problem)})
 }
 
 func (c *chunk) count() int  { return len(c.specs) + len(c.rejected) }

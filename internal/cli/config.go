@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 type configCmds struct {
@@ -46,7 +47,7 @@ func (c *configCheckCmd) Run(p *Process) error {
 func cleanLines(b []byte) []byte {
 	var out bytes.Buffer
 	for line := range bytes.Lines(b) {
-		out.WriteString(clean(string(bytes.TrimRight(line, "\n"))))
+		out.WriteString(text.OneLine(string(bytes.TrimRight(line, "\n"))))
 		out.WriteByte('\n')
 	}
 	return out.Bytes()

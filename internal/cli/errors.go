@@ -15,6 +15,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -89,25 +90,25 @@ func errorLines(err error) []string {
 	case errors.As(err, &wrong):
 		lines := make([]string, len(wrong))
 		for i, e := range wrong {
-			lines[i] = clean(e.Error())
+			lines[i] = text.OneLine(e.Error())
 		}
 		return lines
 	case errors.As(err, &refused):
 		return refused.shown()
 	}
-	text := problem(err)
+	shown := problem(err)
 	if exitStatus(err) == exitFailed {
 		var early *bulkError
 		switch {
 		case errors.Is(err, context.Canceled) && !errors.As(err, &early):
-			text = "interrupted"
-		case strings.Contains(text, "OOM command not allowed"):
-			text += "; Redis is full: raise its maxmemory, or let workers drain the queues, then try again"
-		case redisTrouble(err) && !strings.Contains(text, "REDIS_URL"):
-			text += "; check that Redis is up and that REDIS_URL is right, then try again"
+			shown = "interrupted"
+		case strings.Contains(shown, "OOM command not allowed"):
+			shown += "; Redis is full: raise its maxmemory, or let workers drain the queues, then try again"
+		case redisTrouble(err) && !strings.Contains(shown, "REDIS_URL"):
+			shown += "; check that Redis is up and that REDIS_URL is right, then try again"
 		}
 	}
-	return []string{clean(text)}
+	return []string{text.OneLine(shown)}
 }
 
 // problem is the text of an error without the names of our packages, as far as

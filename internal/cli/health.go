@@ -14,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 type healthCmd struct {
@@ -111,7 +112,7 @@ func (c *healthCmd) alive(p *Process, resp *http.Response, body []byte) error {
 	if c.json() {
 		return p.printJSON(map[string]string{"status": "alive"})
 	}
-	return p.write([]byte(clean(strings.TrimSpace(string(body))) + "\n"))
+	return p.write([]byte(text.OneLine(strings.TrimSpace(string(body))) + "\n"))
 }
 
 func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []byte) error {

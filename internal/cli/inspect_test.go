@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -17,7 +18,7 @@ func TestGetNotFound(t *testing.T) {
 	b := newBench(t)
 	for _, id := range []string{"nope", "a b", "\x1b[2J"} {
 		got := b.run(t, "get", id)
-		if want := fmt.Sprintf("tidegate: no job has the id %q; it never existed, or its retention has ended\n", clean(id)); got.status != 4 || got.stderr != want || got.stdout != "" {
+		if want := fmt.Sprintf("tidegate: no job has the id %q; it never existed, or its retention has ended\n", text.OneLine(id)); got.status != 4 || got.stderr != want || got.stdout != "" {
 			t.Errorf("get %q: exit status %d, stderr %q, want 4 and %q", id, got.status, got.stderr, want)
 		}
 	}

@@ -6,8 +6,8 @@ import (
 	"fmt"
 	"strings"
 	"text/tabwriter"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // outputFlag is part of every command that prints data.
@@ -34,7 +34,7 @@ func (p *Process) printJSON(doc any) error {
 	if err := enc.Encode(doc); err != nil {
 		return fmt.Errorf("encode the output: %w", err)
 	}
-	return p.write(escapeControls(b.Bytes()))
+	return p.write(text.JSON(b.Bytes()))
 }
 
 // write writes to stdout.
@@ -46,8 +46,8 @@ func (p *Process) write(b []byte) error {
 }
 
 // warn writes a line to stderr that stops nothing.
-func (p *Process) warn(text string) {
-	fmt.Fprintln(p.Stderr, "tidegate: warning: "+clean(text))
+func (p *Process) warn(problem string) {
+	fmt.Fprintln(p.Stderr, "tidegate: warning: "+text.OneLine(problem))
 }
 
 // rows collects name and value pairs, or the lines of a table.
@@ -65,7 +65,7 @@ func newRows() *rows {
 // add appends a line; what comes from outside is cleaned.
 func (r *rows) add(cells ...string) {
 	for i, c := range cells {
-		cells[i] = clean(c)
+		cells[i] = text.OneLine(c)
 	}
 	fmt.Fprintln(r.tab, strings.Join(cells, "\t"))
 }
@@ -98,60 +98,5 @@ func (r *rows) print(p *Process) error {
 	return p.write(b)
 }
 
-// dangerous reports whether a terminal would act on the character, or write the
-// text after it in another direction.
-func dangerous(r rune) bool {
-	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
-}
-
-// clean makes a text from anywhere one line that a terminal only shows.
-func clean(s string) string {
-	safe := true
-	for _, r := range s {
-		if r == utf8.RuneError || dangerous(r) {
-			safe = false
-			break
-		}
-	}
-	if safe {
-		return s
-	}
-	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n', r == '\t', r == '\r', r == '\u2028', r == '\u2029':
-			return ' '
-		case dangerous(r):
-			return -1
-		}
-		return r
-	}, strings.ToValidUTF8(s, "\ufffd"))
-}
-
-// clip shortens a cleaned text to n characters.
-func clip(s string, n int) string {
-	s = clean(s)
-	if utf8.RuneCountInString(s) <= n {
-		return s
-	}
-	return string([]rune(s)[:n-1]) + "…"
-}
-
-// escapeControls writes the dangerous characters of a JSON document as \u
-// escapes. They can only be within strings, so the document means the same.
-func escapeControls(doc []byte) []byte {
-	var out []byte
-	done := 0
-	for i := 0; i < len(doc); {
-		r, size := utf8.DecodeRune(doc[i:])
-		if dangerous(r) && r != '\n' {
-			out = append(out, doc[done:i]...)
-			out = fmt.Appendf(out, `\u%04x`, r)
-			done = i + size
-		}
-		i += size
-	}
-	if out == nil {
-		return doc
-	}
-	return append(out, doc[done:]...)
-}
+// clip shortens a text from elsewhere to one line of n characters.
+func clip(s string, n int) string { return text.Cut(text.OneLine(s), n) }

@@ -17,6 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -126,7 +127,7 @@ func (p *Process) operator(host string) string {
 	if name == "" {
 		name = "unknown"
 	}
-	return clean(name) + "@" + clean(host)
+	return text.OneLine(name) + "@" + text.OneLine(host)
 }
 
 // warnHandler prints warnings of our libraries as the command's own.

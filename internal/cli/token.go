@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
@@ -96,7 +97,7 @@ func (c *tokenNewCmd) print(p *Process, token string, entry access.Entry) error 
 	// What is said of it goes where a script does not take it for a part of the token.
 	fmt.Fprintln(&b, "This is the token; it is not shown again.")
 	if c.File != "" {
-		fmt.Fprintf(&b, "Its entry is in %s, where it is called %s.\n", clean(c.File), entry.ID())
+		fmt.Fprintf(&b, "Its entry is in %s, where it is called %s.\n", text.OneLine(c.File), entry.ID())
 	} else {
 		line, err := json.Marshal(entry)
 		if err != nil {

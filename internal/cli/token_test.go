@@ -132,7 +132,7 @@ func TestTokenBadInput(t *testing.T) {
 		{"token", `no command given; there are new, list, remove; run "tidegate token --help"`},
 		{"token new", `missing flags: --name=NAME, --scope=SCOPE,SCOPE; run "tidegate token new --help"`},
 		{"token new --name a/b --scope read", `--name: "a/b" cannot be the name of a token: 1 to 63 letters, digits and . _ : @ -, starting with a letter or digit`},
-		{"token new --name a --scope read,admin", `--scope: "admin" is no scope; there are enqueue, read, payloads, operate`},
+		{"token new --name a --scope read,admin", `--scope: "admin" is not a scope; there are enqueue, read, payloads, operate`},
 		{"token new --name a --scope read --expires soon", `--expires: "soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
 		{"token new --name a --scope read --expires 0", `--expires must be more than 0, such as 90d; leave it out for a token that is good for good`},
 		{"token new --name a --scope read --file " + broken, wrong},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -34,7 +35,7 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Stderr, "job %s is enqueued; waiting for its end\n", clean(job.ID))
+	fmt.Fprintf(p.Stderr, "job %s is enqueued; waiting for its end\n", text.OneLine(job.ID))
 	waiting := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc

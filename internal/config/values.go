@@ -13,6 +13,8 @@ import (
 
 	"github.com/caarlos0/env/v11"
 	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // The types of the table that need their own way of reading or printing.
@@ -304,11 +306,5 @@ func compare(field reflect.Value, bound string) int {
 	return 0
 }
 
-// quote shows a value in an error: escaped, and not longer than a line bears.
-func quote(s string) string {
-	const most = 40
-	if r := []rune(s); len(r) > most {
-		s = string(r[:most]) + "…"
-	}
-	return strconv.Quote(s)
-}
+// quote shows a value in an error.
+func quote(s string) string { return text.Quote(s, 41) }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // actOnBreaker opens or closes a breaker by hand, after it has asked.
@@ -58,7 +59,7 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 func lengthOf(value string) (time.Duration, string, error) {
 	i := slices.IndexFunc(tripLengths, func(l tripLength) bool { return l.Value == value })
 	if i < 0 {
-		return 0, "", wrong("“%s” is not one of the times on offer.", clip(value, 20))
+		return 0, "", wrong("“%s” is not one of the times on offer.", text.Cut(value, 20))
 	}
 	if value == "" {
 		return 0, tripLengths[i].Text, nil

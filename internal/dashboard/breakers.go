@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -53,7 +54,7 @@ var tripLengths = []tripLength{
 
 func (d *Dashboard) breaker(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
-	a, err := read(r.Context(), d.cache, "breaker "+clip(name, 200), func(ctx context.Context) (*breakerPage, error) {
+	a, err := read(r.Context(), d.cache, "breaker "+text.Cut(name, 200), func(ctx context.Context) (*breakerPage, error) {
 		return d.readBreaker(ctx, name)
 	})
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"net/http"
 	"slices"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -96,14 +96,14 @@ func (d *Dashboard) find(ctx context.Context, name string) (jobs.Destination, er
 }
 
 func noDestination(name string) *problem {
-	p := absent("There is no such destination", fmt.Sprintf("No destination is called “%s”: this server’s configuration does not have it, and no worker has served it.", clip(name, 80)))
+	p := absent("There is no such destination", fmt.Sprintf("No destination is called “%s”: this server’s configuration does not have it, and no worker has served it.", text.Cut(name, 80)))
 	p.hint = "tidegate stats"
 	return p
 }
 
 func (d *Dashboard) destination(w http.ResponseWriter, r *http.Request) error {
 	name, s := r.PathValue("name"), spanNamed(r.FormValue("range"))
-	a, err := read(r.Context(), d.cache, "destination "+clip(name, 200)+" "+s.Name, func(ctx context.Context) (*destinationPage, error) {
+	a, err := read(r.Context(), d.cache, "destination "+text.Cut(name, 200)+" "+s.Name, func(ctx context.Context) (*destinationPage, error) {
 		return d.readDestination(ctx, name, s)
 	})
 	if err != nil {

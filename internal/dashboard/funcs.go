@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -18,7 +19,7 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"count":    chart.Count,
 		"plural":   plural,
 		"duration": explain.Duration,
-		"clip":     clip,
+		"clip":     text.Cut,
 		"cause":    explain.Cause,
 		"upper":    upper,
 		"why":      why,

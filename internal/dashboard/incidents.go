@@ -13,6 +13,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/minutes"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -43,7 +44,7 @@ type incidentsPage struct {
 
 func (d *Dashboard) incidents(w http.ResponseWriter, r *http.Request) error {
 	name := r.FormValue("destination")
-	a, err := read(r.Context(), d.cache, "incidents "+clip(name, 200), func(ctx context.Context) (*incidentsPage, error) {
+	a, err := read(r.Context(), d.cache, "incidents "+text.Cut(name, 200), func(ctx context.Context) (*incidentsPage, error) {
 		return d.readIncidents(ctx, name)
 	})
 	if err != nil {
@@ -110,7 +111,7 @@ func (p *incidentPage) Lasts() bool { return p.Ended.IsZero() }
 
 func (d *Dashboard) incident(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	a, err := read(r.Context(), d.cache, "incident "+clip(id, 300), func(ctx context.Context) (*incidentPage, error) {
+	a, err := read(r.Context(), d.cache, "incident "+text.Cut(id, 300), func(ctx context.Context) (*incidentPage, error) {
 		return d.readIncident(ctx, id)
 	})
 	if err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -74,7 +75,7 @@ func (o *order) read(r *http.Request) error {
 	}
 	for _, id := range r.PostForm["id"] {
 		if !jobs.ValidName(id) {
-			return wrong("“%s” is not a valid job id.", clip(id, 140))
+			return wrong("“%s” is not a valid job id.", text.Cut(id, 140))
 		}
 		if !slices.Contains(o.ids, id) {
 			o.ids = append(o.ids, id)

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -33,13 +34,13 @@ func filterOf(r *http.Request) filter {
 func (f filter) check() error {
 	switch {
 	case f.Status != "" && !slices.Contains(jobs.Statuses, jobs.Status(f.Status)):
-		return wrong("There is no status “%s”.", clip(f.Status, 40))
+		return wrong("There is no status “%s”.", text.Cut(f.Status, 40))
 	case f.Destination != "" && !jobs.ValidDestination(f.Destination):
-		return wrong("“%s” is not a valid name of a destination.", clip(f.Destination, 80))
+		return wrong("“%s” is not a valid name of a destination.", text.Cut(f.Destination, 80))
 	case f.Key != "" && !jobs.ValidName(f.Key):
-		return wrong("“%s” is not a valid key: keys have letters, digits and . _ : @ -", clip(f.Key, 80))
+		return wrong("“%s” is not a valid key: keys have letters, digits and . _ : @ -", text.Cut(f.Key, 80))
 	case f.Batch != "" && !jobs.ValidName(f.Batch):
-		return wrong("“%s” is not a valid batch: batches have letters, digits and . _ : @ -", clip(f.Batch, 80))
+		return wrong("“%s” is not a valid batch: batches have letters, digits and . _ : @ -", text.Cut(f.Batch, 80))
 	}
 	return nil
 }

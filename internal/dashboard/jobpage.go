@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -46,7 +47,7 @@ type historyRow struct {
 
 func (d *Dashboard) jobPage(w http.ResponseWriter, r *http.Request) error {
 	id := r.PathValue("id")
-	a, err := read(r.Context(), d.cache, "job "+clip(id, 200), func(ctx context.Context) (*jobPage, error) {
+	a, err := read(r.Context(), d.cache, "job "+text.Cut(id, 200), func(ctx context.Context) (*jobPage, error) {
 		return d.readJob(ctx, id)
 	})
 	if err != nil {
@@ -57,7 +58,7 @@ func (d *Dashboard) jobPage(w http.ResponseWriter, r *http.Request) error {
 }
 
 func noJob(id string) *problem {
-	p := absent("There is no such job", fmt.Sprintf("No job has the id “%s”: it never existed, or its retention has ended. Completed jobs are kept for a day, failed ones for 90, unless configured otherwise.", clip(id, 140)))
+	p := absent("There is no such job", fmt.Sprintf("No job has the id “%s”: it never existed, or its retention has ended. Completed jobs are kept for a day, failed ones for 90, unless configured otherwise.", text.Cut(id, 140)))
 	p.hint = "tidegate list"
 	return p
 }

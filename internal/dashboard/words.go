@@ -195,15 +195,6 @@ func visible(text []byte) []byte {
 	}, text)
 }
 
-// clip cuts a text after so many characters.
-func clip(s string, most int) string {
-	r := []rune(s)
-	if len(r) <= most {
-		return s
-	}
-	return string(r[:most-1]) + "…"
-}
-
 // lasted is how long something took that began and ended, in words.
 func lasted(from, to time.Time) string {
 	if to.IsZero() || from.IsZero() {

@@ -170,6 +170,7 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	}
 	e.acks.flush = e.flushCompletions
 	e.health.log, e.health.closed = o.Logger, e.clientClosed
+	e.health.moved.Every, e.maintenance.failing.Every = time.Minute, time.Minute
 	if _, cluster := rdb.(*redis.ClusterClient); cluster {
 		e.health.settled = settledOnCluster
 	}

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/outage"
 )
 
 // settledOnCluster is longer than the beat of a queue, which fails meanwhile if the
@@ -28,11 +30,11 @@ type health struct {
 	closed func()
 
 	down     atomic.Bool
+	moved    outage.Log // of moving slots
 	mu       sync.Mutex
 	at       time.Time // of the first failure
 	failedAt time.Time // of the latest one
 	last     error
-	movedAt  time.Time // when a moving slot was last logged
 	// refused is what kind of refusal the latest failure was.
 	refused atomic.Int32
 }
@@ -52,8 +54,7 @@ func (h *health) failed(err error) {
 	defer h.mu.Unlock()
 	if h.settled > 0 && slotMoves(err) {
 		// Not an outage: the queue waits, and nothing of it is half done.
-		if now := time.Now(); now.Sub(h.movedAt) > time.Minute {
-			h.movedAt = now
+		if _, log := h.moved.Failed(time.Now()); log {
 			h.log.Info("the slot of a queue moves to another node; its jobs wait until it has", "error", err)
 		}
 		return

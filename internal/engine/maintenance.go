@@ -6,9 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/store"
-
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/outage"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // maintenance runs the tasks that a worker does besides publishing: it expires jobs, releases
@@ -20,7 +21,7 @@ type maintenance struct {
 	// repeats are tasks that met an error and that the next beat would not find by itself.
 	repeats []task
 	busy    bool
-	logged  time.Time // when an error was last logged
+	failing outage.Log // of errors that are Redis's answers
 	done    sync.WaitGroup
 }
 
@@ -99,14 +100,7 @@ func (e *Engine) taskFailed(err error) {
 		e.health.failed(err)
 		return
 	}
-	k := &e.maintenance
-	k.mu.Lock()
-	quiet := time.Since(k.logged) < time.Minute
-	if !quiet {
-		k.logged = time.Now()
-	}
-	k.mu.Unlock()
-	if !quiet {
+	if _, log := e.maintenance.failing.Failed(time.Now()); log {
 		e.o.Logger.Warn("jobs could not be expired or released; it is tried again", "error", err)
 	}
 }

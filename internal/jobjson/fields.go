@@ -11,9 +11,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -70,7 +70,7 @@ func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) 
 		case seen != nil:
 			p.bad(name, "is given twice")
 		case !reported[name]:
-			p.bad(clip(name), noSuchField(name))
+			p.bad(text.Cut(name, longestQuote), noSuchField(name))
 		}
 		s.reported = s.reported || reported[name]
 		return nil
@@ -290,15 +290,15 @@ func setStrict(value []byte, most int, into any) error {
 			return errSyntax
 		}
 		if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-			return &partError{wrong.Field, fmt.Sprintf("%s found where %s is expected", clip(wrong.Value), kindWord(wrong.Type))}
+			return &partError{wrong.Field, fmt.Sprintf("%s found where %s is expected", text.Cut(wrong.Value, longestQuote), kindWord(wrong.Type))}
 		}
-		text := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: ")
-		if quoted, ok := strings.CutPrefix(text, "unknown field "); ok {
+		problem := strings.TrimPrefix(strings.TrimPrefix(err.Error(), "retry: "), "json: ")
+		if quoted, ok := strings.CutPrefix(problem, "unknown field "); ok {
 			if field, err := strconv.Unquote(quoted); err == nil {
-				return &partError{clip(field), "is not known"}
+				return &partError{text.Cut(field, longestQuote), "is not known"}
 			}
 		}
-		return errors.New(text)
+		return errors.New(problem)
 	}
 	return nil
 }
@@ -328,18 +328,10 @@ func wrongKind(value []byte, want string) error {
 func ParseTime(s string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", clip(s))
+		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", text.Cut(s, longestQuote))
 	}
 	return at, nil
 }
 
 // longestQuote is how much of the input a message repeats, in characters.
 const longestQuote = 40
-
-// clip shortens what a message quotes.
-func clip(s string) string {
-	if utf8.RuneCountInString(s) <= longestQuote {
-		return s
-	}
-	return string([]rune(s)[:longestQuote-1]) + "…"
-}

@@ -7,12 +7,12 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/lmittmann/tint"
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // NewLogger returns a logger that writes to w at l.Level and above.
@@ -26,8 +26,7 @@ import (
 // answer of an API cannot act on the terminal; JSON escapes them.
 func NewLogger(w io.Writer, isTerminal bool, l config.Log, secrets ...string) *slog.Logger {
 	redact := redactor(secret.New(secrets...))
-	text := l.Format == "text" || (l.Format != "json" && isTerminal)
-	if !text {
+	if l.Format == "json" || l.Format != "text" && !isTerminal {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l.Level, ReplaceAttr: redact}))
 	}
 	return slog.New(tint.NewTextHandler(w, &tint.Options{
@@ -50,7 +49,7 @@ func redactor(secrets *secret.Redactor) func([]string, slog.Attr) slog.Attr {
 		case slog.KindString:
 			a.Value = slog.StringValue(secrets.Redact(a.Value.String()))
 		case slog.KindAny:
-			shown := text(a.Value.Any())
+			shown := valueText(a.Value.Any())
 			if redacted := secrets.Redact(shown); redacted != shown {
 				a.Value = slog.StringValue(redacted)
 			}
@@ -61,37 +60,25 @@ func redactor(secrets *secret.Redactor) func([]string, slog.Attr) slog.Attr {
 
 // clean takes out of an attribute what a terminal would act on.
 func clean(a slog.Attr) slog.Attr {
-	a.Key = printable(a.Key)
+	a.Key = oneLine(a.Key)
 	switch a.Value.Kind() {
 	case slog.KindString:
-		a.Value = slog.StringValue(printable(a.Value.String()))
+		a.Value = slog.StringValue(oneLine(a.Value.String()))
 	case slog.KindAny:
 		if _, isLevel := a.Value.Any().(slog.Level); !isLevel {
-			a.Value = slog.StringValue(printable(text(a.Value.Any())))
+			a.Value = slog.StringValue(oneLine(valueText(a.Value.Any())))
 		}
 	}
 	return a
 }
 
-// text is what fmt makes of a value; a byte slice is text, not numbers.
-func text(value any) string {
+// valueText is what fmt makes of a value; a byte slice is text, not numbers.
+func valueText(value any) string {
 	if b, ok := value.([]byte); ok {
 		return string(b)
 	}
 	return fmt.Sprintf("%+v", value)
 }
 
-// printable replaces white space of any kind by a space and drops control
-// characters (C0, DEL, C1), with them what starts an escape sequence, and
-// characters that change the direction of text.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		switch {
-		case unicode.IsSpace(r):
-			return ' '
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == unicode.ReplacementChar:
-			return -1
-		}
-		return r
-	}, s)
-}
+// oneLine drops what is not UTF-8 too.
+func oneLine(s string) string { return text.OneLine(strings.ToValidUTF8(s, "")) }

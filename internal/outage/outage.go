@@ -3,6 +3,7 @@
 package outage
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -57,13 +58,16 @@ type Limiter struct {
 	logged map[string]time.Time
 }
 
-// Allow returns whether to log a problem. Of more than 1000 problems at a time it allows
+// Allow returns whether to log a problem. Of more than 1000 problems within Every it allows
 // none that is new.
 func (l *Limiter) Allow(problem string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
 	at, known := l.logged[problem]
+	if !known && len(l.logged) >= maxProblems {
+		maps.DeleteFunc(l.logged, func(_ string, at time.Time) bool { return now.Sub(at) >= l.Every })
+	}
 	if known && now.Sub(at) < l.Every || !known && len(l.logged) >= maxProblems {
 		return false
 	}

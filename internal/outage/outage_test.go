@@ -64,6 +64,12 @@ func TestLimiter(t *testing.T) {
 	if len(l.logged) != maxProblems {
 		t.Errorf("%d problems are remembered, want %d", len(l.logged), maxProblems)
 	}
+	for problem := range l.logged {
+		l.logged[problem] = time.Now().Add(-l.Every)
+	}
+	if !l.Allow("new") || len(l.logged) != 1 {
+		t.Errorf("%d problems are remembered after their time, want the new one", len(l.logged))
+	}
 	short := &Limiter{}
 	for range 2 {
 		if !short.Allow("a") {

@@ -5,13 +5,13 @@ import (
 	"errors"
 	"log/slog"
 	"net/url"
-	"strings"
 	"sync"
 	"time"
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Bounds of what is said about a collector in trouble.
@@ -94,14 +94,5 @@ func (e *exporter) describe(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	text := strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f {
-			return ' '
-		}
-		return r
-	}, e.secrets.Redact(err.Error()))
-	if len(text) > maxProblem {
-		text = strings.ToValidUTF8(text[:maxProblem], "") + "…"
-	}
-	return text
+	return text.CutBytes(text.OneLine(e.secrets.Redact(err.Error())), maxProblem)
 }

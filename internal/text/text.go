@@ -3,6 +3,8 @@
 package text
 
 import (
+	"fmt"
+	"strconv"
 	"strings"
 	"unicode"
 	"unicode/utf8"
@@ -48,14 +50,47 @@ func Line(s string, limit int) string {
 // tabs, and without characters that reorder text.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
-		switch {
-		case r == '\n', r == '\t':
-			return r
-		case unicode.IsControl(r), unicode.Is(unicode.Bidi_Control, r), r == '\u2028', r == '\u2029':
+		if dangerous(r) && r != '\n' && r != '\t' {
 			return -1
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// OneLine is Printable with a space for each line break and tab, for terminals and logs.
+func OneLine(s string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case !dangerous(r):
+			return r
+		case unicode.IsSpace(r):
+			return ' '
+		}
+		return -1
+	}, strings.ToValidUTF8(s, "\ufffd"))
+}
+
+// JSON returns a JSON document with \u escapes for characters that a terminal acts on. They
+// occur in strings only, so that the document means the same.
+func JSON(doc []byte) []byte {
+	var out []byte
+	done := 0
+	for i := 0; i < len(doc); {
+		r, size := utf8.DecodeRune(doc[i:])
+		if dangerous(r) && r != '\n' {
+			out = append(out, doc[done:i]...)
+			out = fmt.Appendf(out, `\u%04x`, r)
+			done = i + size
+		}
+		i += size
+	}
+	return append(out, doc[done:]...)
+}
+
+// dangerous reports whether a terminal acts on the character, or writes the text after it in
+// another direction.
+func dangerous(r rune) bool {
+	return unicode.IsControl(r) || unicode.Is(unicode.Bidi_Control, r) || r == '\u2028' || r == '\u2029'
 }
 
 // Head returns the first limit bytes of valid UTF-8, whole characters only.
@@ -81,16 +116,17 @@ func Cut(s string, limit int) string {
 	return s
 }
 
-// CutBytes shortens s to limit bytes, at least 3, whole characters only. A cut ends in ….
+// Quote returns s in double quotes, escaped, and shortened to limit characters before that.
+func Quote(s string, limit int) string { return strconv.Quote(Cut(s, limit)) }
+
+// CutBytes shortens s, as valid UTF-8, to limit bytes, at least 3, whole characters only. A cut
+// ends in ….
 func CutBytes(s string, limit int) string {
+	s = strings.ToValidUTF8(s, "\ufffd")
 	if len(s) <= limit {
 		return s
 	}
-	s = s[:limit-len("…")]
-	for !utf8.ValidString(s) {
-		s = s[:len(s)-1]
-	}
-	return s + "…"
+	return Head(s, limit-len("…")) + "…"
 }
 
 func dropLast(s string) string {

@@ -17,6 +17,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // MaxFile bounds a file, in bytes: more than 10,000 tokens of the largest kind.
@@ -146,7 +148,7 @@ type reader struct {
 func (r *reader) add(key string, value json.RawMessage, at int64) {
 	if !keyPattern.MatchString(key) {
 		// Not in full: somebody may have put the token in the place of the key.
-		r.fail(at, cut(key)+" is no valid key", "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit")
+		r.fail(at, text.Quote(key, 13)+" is no valid key", "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit")
 		return
 	}
 	if _, twice := r.all[key]; twice {
@@ -186,15 +188,6 @@ func Check(token string) (problem, fix string) {
 		fix = "give the token alone, without Bearer before it"
 	}
 	return "holds a space, a line break or a character that is not ASCII", fix
-}
-
-// cut shows the beginning of what stands in the place of a key.
-func cut(key string) string {
-	const most = 12
-	if r := []rune(key); len(r) > most {
-		key = string(r[:most]) + "…"
-	}
-	return strconv.Quote(key)
 }
 
 // notJSON says where, but not what stands there: that may be of a token.
