@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -41,7 +42,7 @@ func (s *shelf) history(id string) []entry {
 	var out []entry
 	if m[store.FieldHistory] != "" {
 		for _, v := range store.Versions(m[store.FieldHistory]) {
-			out = append(out, entry{v.Version, v.At, v.Status, v.Event, v.Text(), v.By})
+			out = append(out, entry{v.Version, v.At, v.Status, v.Event, words.Detail(v), v.By})
 		}
 		if want := strings.Count(m[store.FieldHistory], "\n") + 1; len(out) != want {
 			s.t.Fatalf("history of %s: only %d of %d lines are readable: %q", id, len(out), want, m[store.FieldHistory])
