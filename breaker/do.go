@@ -3,43 +3,13 @@ package breaker
 import (
 	"context"
 	"errors"
-	"fmt"
-	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
 )
 
 // RateLimitedError is what a function given to [Breaker.Do] returns when the API
-// said that calls come too often.
-type RateLimitedError struct {
-	// RetryAfter is how long the API asked to wait; 0 if it did not say.
-	RetryAfter time.Duration
-	// Scope is whose limit it is.
-	Scope Scope
-	// Err, if any, is what the error is about.
-	Err error
-}
-
-// Error says what happened, and how long the API asked to wait.
-func (e *RateLimitedError) Error() string {
-	text := "rate limited"
-	if e == nil {
-		return text
-	}
-	if e.Err != nil {
-		text += ": " + e.Err.Error()
-	}
-	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(" (retry after %v)", e.RetryAfter)
-	}
-	return text
-}
-
-// Unwrap returns Err.
-func (e *RateLimitedError) Unwrap() error {
-	if e == nil {
-		return nil
-	}
-	return e.Err
-}
+// refused the call because of its limit.
+type RateLimitedError = hint.RateLimitedError
 
 // Judge is how [Breaker.Do] judges calls by default: nil is a success, a
 // [*RateLimitedError] is rate limited, the end of a cancelled context neutral, and

@@ -129,10 +129,10 @@ func TestDoJudgesAsTold(t *testing.T) {
 func TestRateLimitedErrorSaysWhatItKnows(t *testing.T) {
 	t.Parallel()
 	for want, err := range map[string]*RateLimitedError{
-		"rate limited":                         {},
-		"rate limited: EOF":                    {Err: io.EOF},
-		"rate limited (retry after 1m0s)":      {RetryAfter: minute},
-		"rate limited: EOF (retry after 1.5s)": {RetryAfter: 1500 * time.Millisecond, Err: io.EOF},
+		"rate limited":                        {},
+		"rate limited: EOF":                   {Err: io.EOF},
+		"rate limited, retry after 1m0s":      {RetryAfter: minute},
+		"rate limited, retry after 1.5s: EOF": {RetryAfter: 1500 * time.Millisecond, Err: io.EOF},
 	} {
 		if got := err.Error(); got != want {
 			t.Errorf("got %q, want %q", got, want)

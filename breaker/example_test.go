@@ -189,7 +189,7 @@ func ExampleBreaker_Do() {
 		}
 	}
 	// Output:
-	// called: rate limited: slow down (retry after 30s)
+	// called: rate limited, retry after 30s: slow down
 	// not called, again in 30s
 }
 

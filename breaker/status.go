@@ -80,7 +80,7 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &f); err != nil {
 		return fmt.Errorf("breaker: status: %w", err)
 	}
-	f.Remaining *= time.Millisecond
+	f.Remaining *= 1e6 // it was in ms
 	*s = Status(f)
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"maps"
 	"slices"
 	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
 )
 
 // Status is where a job stands in its life.
@@ -158,13 +160,9 @@ type Request struct {
 	Headers map[string]string `json:"headers,omitempty"`
 }
 
-// Response is the destination's answer to the latest call.
-type Response struct {
-	// Status is the HTTP status; 0 where the publisher is no HTTP one.
-	Status int `json:"status"`
-	// Body is kept up to 4 KiB, without control characters.
-	Body string `json:"body"`
-}
+// Response is the destination's answer to the latest call. Its Body has no control
+// characters.
+type Response = hint.Response
 
 // ExpiredAt reports whether the job must not be started at t or later, because
 // its ExpiresAt has come. A job without ExpiresAt never expires.

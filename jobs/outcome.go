@@ -38,27 +38,9 @@ func Reschedule(delay time.Duration, opts ...RescheduleOption) error {
 	return e
 }
 
-// RateLimitedError is what RateLimited returns.
-type RateLimitedError struct {
-	// RetryAfter is the API's hint, 0 if it gave none.
-	RetryAfter time.Duration
-	// Scope says whose limit was reached, ScopeUnknown if the API did not tell.
-	Scope Scope
-	// Response of the API, nil if unknown. It is kept with the job unless the handler has
-	// set Job.Response.
-	Response *Response
-}
-
-func (e *RateLimitedError) Error() string {
-	text := "rate limited"
-	if e.Scope != ScopeUnknown {
-		text += " (" + string(e.Scope) + " limit)"
-	}
-	if e.RetryAfter > 0 {
-		text += fmt.Sprintf(", retry after %s", e.RetryAfter)
-	}
-	return text
-}
+// RateLimitedError is what RateLimited returns. Its Response is kept with the job unless
+// the handler has set Job.Response. Fail or Discard of one leaves the breaker alone.
+type RateLimitedError = hint.RateLimitedError
 
 // RateLimited says that the API refused the call because of a rate limit. It
 // counts against the circuit breaker; the job is rescheduled, which is no
@@ -92,17 +74,7 @@ const (
 // Budget is what an API said is left of a limit after a call. A handler sets it in
 // Job.Budget, whatever the call came to, and the fleet then makes no more calls
 // than are left. The HTTP destination does that by itself.
-type Budget struct {
-	// Remaining calls until Reset, 0 or more.
-	Remaining int
-	// Reset is how long from now on the window lasts. A budget without a Reset,
-	// or with one that is not positive, is ignored.
-	Reset time.Duration
-	// Limit is the calls of a whole window, 0 if unknown.
-	Limit int
-	// Scope says whose budget it is.
-	Scope Scope
-}
+type Budget = hint.Budget
 
 // UnreachableError is what Unreachable returns.
 type UnreachableError struct {

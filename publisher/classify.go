@@ -70,14 +70,13 @@ func (r callResult) outcome() string {
 // classify classifies what a handler returned. ctx is the one that it was called with.
 func classify(ctx context.Context, err error) callResult {
 	var limited *jobs.RateLimitedError
-	var theirs *breaker.RateLimitedError
 	var put *jobs.RescheduleError
 	var fail *jobs.FailError
 	switch {
 	case err == nil:
 		return callResult{kind: succeeded}
-	case errors.As(err, &limited) && limited != nil:
-		return callResult{kind: rateLimited, err: err, hint: limited.RetryAfter, scope: limited.Scope}
+	case errors.As(err, &limited) && limited != nil && !(errors.As(err, &fail) && fail != nil):
+		return callResult{kind: rateLimited, err: err, hint: max(0, limited.RetryAfter), scope: limited.Scope}
 	case errors.As(err, &put) && put != nil:
 		return callResult{kind: rescheduled, err: err, reschedule: put}
 	case isNotCalled(err):
@@ -86,8 +85,6 @@ func classify(ctx context.Context, err error) callResult {
 		return callResult{kind: permanent, err: err}
 	case errors.As(err, &fail) && fail != nil:
 		return callResult{kind: failed, err: err, trigger: jobs.OnExplicit}
-	case errors.As(err, &theirs) && theirs != nil:
-		return callResult{kind: rateLimited, err: err, hint: max(0, theirs.RetryAfter), scope: theirs.Scope}
 	case errors.Is(context.Cause(ctx), ErrCancelled):
 		return callResult{kind: cancelled, err: err}
 	case errors.Is(context.Cause(ctx), ErrShutdown):

@@ -24,10 +24,10 @@ import (
 // Besides the outcomes of package jobs a handler may return the errors of package
 // breaker as they are. For a *breaker.OpenError, and any error that wraps
 // breakerhttp.ErrNotSent, no call was made: the job is rescheduled, until the breaker
-// may let calls through if that is known. A *breaker.RateLimitedError is a rate limit
-// as of jobs.RateLimited. A breaker.Breaker of the job's own destination, asked with
-// the context that the handler got, needs no second permit: the call has one, and what
-// the handler returns is its report.
+// may let calls through if that is known. A *breaker.RateLimitedError is that of
+// jobs.RateLimited. A breaker.Breaker of the job's own destination, asked with the context
+// that the handler got, needs no second permit: the call has one, and what the handler
+// returns is its report.
 //
 // A job can be run more than once: after a crash, or when its lease in Redis
 // was lost. Send job.ID as the idempotency key of the call.

@@ -31,7 +31,8 @@ func (h *HTTP) hints(header http.Header, limited bool, received time.Time) said 
 	out := said{wait: got.Wait, scope: got.Scope}
 	// Without a reset it is not known for how long it holds.
 	if b := got.Budget; b != nil && b.Reset > 0 {
-		out.budget = &jobs.Budget{Remaining: b.Remaining, Reset: b.Reset, Limit: b.Limit, Scope: out.scope}
+		b.Scope = got.Scope
+		out.budget = b
 	}
 	return out
 }

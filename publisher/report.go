@@ -24,7 +24,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	}
 	o := r.breakerOutcome(job.Response)
 	if left := job.Budget; left != nil {
-		o = o.WithBudget(breaker.Budget{Remaining: left.Remaining, Reset: left.Reset, Limit: left.Limit})
+		o = o.WithBudget(*left)
 		if r.kind != rateLimited {
 			o = o.WithScope(left.Scope)
 		}

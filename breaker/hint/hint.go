@@ -46,7 +46,7 @@ type Budget struct {
 	// Reset is how long from the answer on the window lasts. A budget without it is not used.
 	Reset time.Duration `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
 	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
-	// Scope is whose budget it is.
+	// Scope is whose budget it is. An Outcome of package breaker has it by WithScope.
 	Scope Scope `json:"-"`
 }
 
@@ -65,23 +65,23 @@ func (b *Budget) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, (*fields)(b)); err != nil {
 		return fmt.Errorf("budget: %w", err)
 	}
-	b.Reset *= time.Millisecond
+	b.Reset *= 1e6 // it was in ms
 	return nil
 }
 
-// tighter reports whether a says more of what may still be called than b, which
+// tighter reports whether b says more of what may still be called than another, which
 // may be nil: one without a reset cannot be kept account of, and of two the one
 // with fewer calls, or for longer, binds.
-func (a *Budget) tighter(b *Budget) bool {
+func (b *Budget) tighter(than *Budget) bool {
 	switch {
-	case b == nil:
+	case than == nil:
 		return true
-	case (a.Reset > 0) != (b.Reset > 0):
-		return a.Reset > 0
-	case a.Remaining != b.Remaining:
-		return a.Remaining < b.Remaining
+	case (b.Reset > 0) != (than.Reset > 0):
+		return b.Reset > 0
+	case b.Remaining != than.Remaining:
+		return b.Remaining < than.Remaining
 	}
-	return a.Reset > b.Reset
+	return b.Reset > than.Reset
 }
 
 // Scope is whose limit it is.

@@ -8,6 +8,7 @@ import (
 	"github.com/danielgtaylor/huma/v2"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // The types of this file describe JSON for the OpenAPI document; most of what is
@@ -84,12 +85,6 @@ type Retry struct {
 	BackoffMultiplier float64  `json:"backoff_multiplier,omitempty" minimum:"1" doc:"Each retry's delay is the one before it times this; 2 unless given." example:"2"`
 	MaxDelaySecs      int      `json:"max_delay_secs,omitempty" minimum:"1" doc:"No delay is longer; 300 unless given. Up to RETRY_MAX_DELAY_LIMIT, 3600 unless configured." example:"300"`
 	RetryOn           []string `json:"retry_on,omitempty" enum:"timeout,failure,explicit" doc:"Which failures are retried; all unless given." example:"[\"timeout\",\"failure\"]"`
-}
-
-// Answer is what a destination said.
-type Answer struct {
-	Status int    `json:"status" doc:"The HTTP status; 0 where the publisher is no HTTP one." example:"201"`
-	Body   string `json:"body" doc:"The body, up to 4 KiB of it." example:"{\"id\":7}"`
 }
 
 // Waiting says why a job does not run now.
@@ -208,8 +203,9 @@ type Batch struct {
 	CountedAt time.Time `json:"counted_at" doc:"When they were counted." example:"2030-01-31T14:35:00Z"`
 }
 
-// The breaker's own types, under the API's names.
+// Answer and those below it are types of other packages, under the API's names.
 type (
+	Answer       jobs.Response
 	Breaker      breaker.Status
 	Incident     breaker.Incident
 	BreakerEvent breaker.Event
