@@ -5,13 +5,13 @@ import "testing"
 // Tests of the alerting wait for most of their time. The longest begin first.
 func TestAlerts(t *testing.T) {
 	t.Parallel()
-	for _, test := range []struct {
+	type row struct {
 		name string
 		run  func(*testing.T)
-	}{
-		{"OfManyAreOne", alertsOfManyAreOne},
-		{"WhileSlackIsInTrouble", alertsWhileSlackIsInTrouble},
+	}
+	tests := []row{
 		{"OfRedisLost", alertsOfRedisLost},
+		{"WhileSlackIsInTrouble", alertsWhileSlackIsInTrouble},
 		{"OutliveWhoDelivers", alertsOutliveWhoDelivers},
 		{"KeepSecretsInTrouble", alertsKeepSecretsInTrouble},
 		{"FiveWorkersOneIncident", alertsFiveWorkersOneIncident},
@@ -27,7 +27,12 @@ func TestAlerts(t *testing.T) {
 		{"OfFailedBurst", alertsOfFailedBurst},
 		{"WithABadToken", alertsWithABadToken},
 		{"TestCommand", alertsTestCommand},
-	} {
+	}
+	if long {
+		// TestFlappingIsTold and TestKeysAreOneMessage of alerts hold the same without waiting.
+		tests = append(tests, row{"OfManyAreOne", alertsOfManyAreOne})
+	}
+	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			t.Parallel()
 			test.run(t)

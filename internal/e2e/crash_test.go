@@ -45,7 +45,10 @@ func TestKilledWorkerLosesNothing(t *testing.T) {
 		}
 	}
 	f.start()
-	f.waitCompleted(ids, 60*time.Second)
+	redistest.Await(t, 60*time.Second, "all jobs are completed", func() bool {
+		f.hurry(f.dest)
+		return f.stats(f.dest)[0].Counts[jobs.Completed] == n
+	})
 	accepted := f.api.Accepted()
 	suspects := map[string]bool{}
 	for _, id := range inFlight {

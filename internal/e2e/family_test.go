@@ -25,6 +25,7 @@ import (
 // finish that, and no job waits for ever. It keeps the machine busy, so it runs
 // before the tests that hold instants to milliseconds.
 func TestKillsLeaveNoJobWaiting(t *testing.T) {
+	t.Parallel()
 	const rounds, perRound, workers = 20, 10, 3
 	f := newFleet(t, redistest.Start(t), fakeapi.Options{
 		Light: true, LatencyFunc: func(int, int) time.Duration { return time.Duration(rand.IntN(20)) * time.Millisecond },

@@ -227,7 +227,7 @@ func TestHerdWhileProbersVanish(t *testing.T) {
 	for _, how := range []string{"stop", "kill"} {
 		t.Run(how, func(t *testing.T) {
 			t.Parallel()
-			n := 8
+			n := 4 // each point once
 			if long {
 				n = 100
 			}
