@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 
@@ -23,8 +24,8 @@ import (
 func AlertOptions(cfg *config.Config, observe notice.Observer, log *slog.Logger) (alerts.Options, error) {
 	c := cfg.Alerts
 	o := alerts.Options{
-		OpenTooLong: atOnce(c.OpenTooLong), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
-		OldestPending: c.OldestPending, PublicURL: cfg.PublicURL, Logger: log,
+		OpenTooLong: atOnce(time.Duration(c.OpenTooLong)), FailedBurst: c.FailedBurst.Jobs, FailedWithin: c.FailedBurst.Within,
+		OldestPending: time.Duration(c.OldestPending), PublicURL: cfg.API.PublicURL, Logger: log,
 	}
 	for _, d := range cfg.Destinations {
 		o.Destinations = append(o.Destinations, d.Name)
@@ -41,7 +42,7 @@ func AlertOptions(cfg *config.Config, observe notice.Observer, log *slog.Logger)
 		}))
 	}
 	if key := c.PagerDutyRoutingKey.Reveal(); key != "" {
-		register(pagerduty.New(pagerduty.Options{Key: key, API: c.PagerDutyAPIURL, PublicURL: cfg.PublicURL, OnDelivery: observe}))
+		register(pagerduty.New(pagerduty.Options{Key: key, API: c.PagerDutyAPIURL, PublicURL: cfg.API.PublicURL, OnDelivery: observe}))
 	}
 	return o, errors.Join(errs...)
 }

@@ -55,7 +55,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	seen := newRequests(process)
 	served, err := APIHandler(ctx, APIOptions{
-		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.PublicURL,
+		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL,
 		Metrics: seen.handler(log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
@@ -85,7 +85,7 @@ func Limits(cfg *config.Config) jobs.Limits {
 	return jobs.Limits{
 		MaxPayloadBytes: cfg.MaxPayloadBytes,
 		RetryMaxRetries: cfg.Retry.MaxRetriesLimit,
-		RetryMaxDelay:   cfg.Retry.MaxDelayLimit,
+		RetryMaxDelay:   time.Duration(cfg.Retry.MaxDelayLimit),
 	}
 }
 

@@ -23,7 +23,7 @@ func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger,
 			continue
 		}
 		r := callbacks.Receiver{Destination: d.Name, URL: d.CallbackURL}
-		for _, s := range d.CallbackSecrets {
+		for _, s := range d.CallbackSecrets() {
 			r.Secrets = append(r.Secrets, s.Reveal())
 		}
 		o.Receivers = append(o.Receivers, r)

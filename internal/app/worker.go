@@ -91,7 +91,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	options := publisher.Options{
 		Logger:            log,
 		ShutdownTimeout:   cfg.ShutdownTimeout,
-		RetryLoopInterval: cfg.Retry.LoopInterval,
+		RetryLoopInterval: time.Duration(cfg.Retry.LoopInterval),
 		Retention:         atOnce(cfg.JobRetention),
 		RetentionFailed:   atOnce(cfg.JobRetentionFailed),
 		MaxCrashes:        cfg.MaxCrashes,
@@ -233,12 +233,12 @@ func breakerOptions(d config.Destination) breaker.Options {
 	return breaker.Options{
 		Disabled:           !b.Enabled,
 		FailureThreshold:   b.FailureThreshold,
-		Cooldown:           b.Cooldown,
+		Cooldown:           time.Duration(b.Cooldown),
 		CooldownMultiplier: b.CooldownMultiplier,
 		CooldownJitter:     jitter,
-		MaxCooldown:        b.MaxCooldown,
+		MaxCooldown:        time.Duration(b.MaxCooldown),
 		IgnoreHints:        !b.TrustHints,
-		ProbeTimeout:       b.ProbeTimeout,
+		ProbeTimeout:       time.Duration(b.ProbeTimeout),
 		Rate:               d.Rate,
 	}
 }

@@ -251,7 +251,7 @@ func TestAlertForms(t *testing.T) {
 	} {
 		for _, name := range []string{"ALERT_OPEN_TOO_LONG", "ALERT_OLDEST_PENDING"} {
 			a := get(t, name, s).Alerts
-			got := map[string]time.Duration{"ALERT_OPEN_TOO_LONG": a.OpenTooLong, "ALERT_OLDEST_PENDING": a.OldestPending}[name]
+			got := map[string]time.Duration{"ALERT_OPEN_TOO_LONG": time.Duration(a.OpenTooLong), "ALERT_OLDEST_PENDING": time.Duration(a.OldestPending)}[name]
 			if got != want {
 				t.Errorf("%s=%s is read as %v, want %v", name, s, got, want)
 			}
@@ -267,7 +267,7 @@ func TestAlertForms(t *testing.T) {
 	for s, want := range map[string]string{
 		"https://h": "https://h", "http://h/": "http://h", "https://h:8443/a/b///": "https://h:8443/a/b", "": "",
 	} {
-		if got := get(t, "PUBLIC_URL", s).PublicURL; got != want {
+		if got := get(t, "PUBLIC_URL", s).API.PublicURL; got != want {
 			t.Errorf("PUBLIC_URL=%s is read as %s, want %s", s, got, want)
 		}
 	}
@@ -281,7 +281,7 @@ func TestAlertsEnabled(t *testing.T) {
 		want   bool
 	}{
 		{"nothing", Alerts{}, false},
-		{"bounds alone", Alerts{OpenTooLong: time.Minute, FailedBurst: Burst{1, time.Second}, OncallMention: "@a"}, false},
+		{"bounds alone", Alerts{OpenTooLong: OffDuration(time.Minute), FailedBurst: Burst{1, time.Second}, OncallMention: "@a"}, false},
 		{"token alone", Alerts{SlackBotToken: "t"}, false},
 		{"channel alone", Alerts{SlackChannel: "c"}, false},
 		{"token and channel", Alerts{SlackBotToken: "t", SlackChannel: "c"}, true},
@@ -311,8 +311,8 @@ func FuzzAlerts(f *testing.F) {
 		}
 		a := cfg.Alerts
 		if strings.ContainsAny(a.SlackChannel+a.OncallMention, " \t\r\n\x00\x1b") || !strings.HasSuffix(a.SlackAPIURL, "/") ||
-			strings.HasSuffix(cfg.PublicURL, "/") || a.OpenTooLong < 0 || (a.OldestPending != 0 && a.OldestPending < time.Second) {
-			t.Fatalf("Load(%q) = %+v, %s", environ, a, cfg.PublicURL)
+			strings.HasSuffix(cfg.API.PublicURL, "/") || a.OpenTooLong < 0 || (a.OldestPending != 0 && time.Duration(a.OldestPending) < time.Second) {
+			t.Fatalf("Load(%q) = %+v, %s", environ, a, cfg.API.PublicURL)
 		}
 	})
 }

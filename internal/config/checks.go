@@ -8,62 +8,28 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
-
-	"golang.org/x/net/http/httpguts"
+	"unicode"
 
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
+	"github.com/tidegate/tidegate/internal/webhook"
 )
 
-var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+// probeMargin is added to a destination's timeout for the lease of its probe:
+// time to report what the call came to.
+const probeMargin = 5 * time.Second
 
-// checkShutdown warns of calls that a stop cuts although they are within their bound.
-func (l *loader) checkShutdown(d destinationVars, index int, shutdown time.Duration) {
-	if name := blockName(index, "TIMEOUT"); l.found.ok(name, "SHUTDOWN_TIMEOUT") && d.Timeout > shutdown {
-		l.found.warn(name, "%s is longer than SHUTDOWN_TIMEOUT (%s): a worker that stops cuts calls that the API may have accepted, and they are made again; set SHUTDOWN_TIMEOUT to %s or more",
-			d.Timeout, shutdown, d.Timeout)
-	}
-}
-
-// readDestination reads and checks one block. global supplies the breaker's
-// values that the block does not override.
-func (l *loader) readDestination(index int, global breakerVars) destinationVars {
+// readDestination reads and checks one block, and completes it with what cfg has for all.
+func (l *loader) readDestination(index int, cfg *Config) Destination {
 	prefix := blockName(index, "")
-	d := destinationVars{Breaker: global}
+	d := Destination{Breaker: cfg.Breaker}
 	l.read(&d, prefix, true)
 	l.read(&d.Breaker, prefix+"CIRCUIT_BREAKER_", false)
-
-	if name := prefix + "NAME"; l.found.ok(name) && !destinationName.MatchString(d.Name) {
-		fix := "use 1 to 63 lower-case letters, digits and hyphens, not starting with a hyphen"
-		if lower := strings.ToLower(d.Name); destinationName.MatchString(lower) {
-			fix = "write it in lower case: " + lower
-		}
-		l.found.fail(name, fix, "%s is not a name for a destination", quote(d.Name))
-	}
-	if name := prefix + "NAME"; l.found.ok(name) && store.System(d.Name) {
-		l.found.fail(name, "give this destination another name", "%s is reserved for Tidegate itself", quote(d.Name))
-	}
-	if name := prefix + "URL"; l.found.ok(name) {
-		if problem, fix := checkURL(string(d.URL), "https://api.example.com/v1/posts"); problem != "" {
-			if problem == holdsUser {
-				fix = "take it out and set the AUTH_TOKEN of this destination"
-			}
-			l.found.fail(name, fix, "%s", problem)
-		}
-	}
 	d.Method = strings.ToUpper(d.Method)
-	if name := prefix + "METHOD"; l.found.ok(name) && !validToken(d.Method) {
-		l.found.fail(name, "use one such as POST, PUT or PATCH", "%s is not an HTTP method", quote(d.Method))
-	}
-	if name := prefix + "AUTH_TOKEN"; l.found.ok(name) && d.AuthToken != "" {
-		l.checkToken(name, d.AuthToken.Reveal())
-	}
 	if name := prefix + "AUTH_TOKENS_FILE"; l.found.ok(name) && d.AuthTokensFile != "" {
 		l.checkTokensFile(name, d.AuthTokensFile)
 	}
-	l.checkRate(d, prefix)
+	l.checkRate(&d, prefix)
 	l.checkCallback(d, prefix)
 	for _, status := range d.PermanentStatus {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {
@@ -72,7 +38,10 @@ func (l *loader) readDestination(index int, global breakerVars) destinationVars 
 		}
 	}
 	l.checkBreaker(d.Breaker, prefix+"CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
-	l.warnDestination(d, prefix)
+	l.warnDestination(d, prefix, cfg.ShutdownTimeout)
+	if d.Breaker.ProbeTimeout == 0 {
+		d.Breaker.ProbeTimeout = Millis(d.Timeout + probeMargin)
+	}
 	return d
 }
 
@@ -99,67 +68,226 @@ func checkURL(raw, like string) (problem, fix string) {
 	return "", ""
 }
 
-// validToken reports whether s is a token of RFC 9110, section 5.6.2.
-func validToken(s string) bool { return httpguts.ValidHeaderFieldName(s) }
-
-func (l *loader) checkToken(name, token string) {
-	if problem, fix := tokens.Check(token); problem != "" {
-		l.found.fail(name, fix, "%s", problem)
+// checkAddress is checkURL, and refuses what a copied URL may have at its ends.
+func checkAddress(raw, like string) (problem, fix string) {
+	if strings.ContainsFunc(raw, func(r rune) bool { return unicode.IsSpace(r) || unicode.IsControl(r) }) {
+		return "holds a space, a line break or another control character", "give the URL alone, on one line"
 	}
+	return checkURL(raw, like)
 }
 
 // checkBreaker checks across a breaker's values. Values that a destination
 // inherits were checked where they come from.
-func (l *loader) checkBreaker(b breakerVars, prefix, global string) {
+func (l *loader) checkBreaker(b Breaker, prefix, global string) {
 	cooldown, most := prefix+"COOLDOWN_MS", prefix+"MAX_COOLDOWN_MS"
 	if !l.found.ok(cooldown, most, global+"COOLDOWN_MS", global+"MAX_COOLDOWN_MS") || b.MaxCooldown >= b.Cooldown {
 		return
 	}
-	name := cooldown
 	if l.env.set(most) {
-		name = most
-	}
-	if name == most {
-		l.found.fail(name, "raise it, or lower "+cooldown, "%d is less than the first cooldown, %d", b.MaxCooldown, b.Cooldown)
+		l.found.fail(most, "raise it, or lower "+cooldown, "%d is less than the first cooldown, %d", b.MaxCooldown.count(), b.Cooldown.count())
 		return
 	}
-	l.found.fail(name, "lower it, or raise "+most, "%d is more than the longest cooldown, %d", b.Cooldown, b.MaxCooldown)
+	l.found.fail(cooldown, "lower it, or raise "+most, "%d is more than the longest cooldown, %d", b.Cooldown.count(), b.MaxCooldown.count())
 }
 
-func (l *loader) checkRedis(r redisVars) {
-	if !l.found.ok("REDIS_URL") {
-		return
-	}
-	target, err := redisconn.Parse(r.URL.Reveal())
-	if err != nil {
-		problem, fix := err.Error(), ""
-		if bad, ok := errors.AsType[*redisconn.URLError](err); ok {
-			problem, fix = bad.Problem, bad.Fix
+// checkRate checks the burst, which means nothing by itself, and makes it part of the rate.
+func (l *loader) checkRate(d *Destination, prefix string) {
+	if d.Rate.Calls == 0 {
+		if d.Burst != 0 && l.found.ok(prefix+"RATE", prefix+"BURST") {
+			l.found.fail(prefix+"BURST", "set "+prefix+"RATE too, or take it out", "is set without a rate")
 		}
-		l.found.fail("REDIS_URL", fix, "%s", problem)
 		return
 	}
-	if target.Kind == redisconn.Embedded {
-		l.found.warn("REDIS_URL", "is the embedded Redis: jobs live in this process only and end with it")
+	d.Burst = max(1, d.Burst)
+	d.Rate.Burst = d.Burst
+	if r := d.Rate; r.Burst > r.Calls && l.found.ok(prefix+"RATE", prefix+"BURST") {
+		l.found.warn(prefix+"BURST", "is more than the rate, %s: after a pause up to %d calls are made within %s", r, r.Burst+r.Calls, FormatDuration(r.Per))
+	}
+}
+
+// checkTokensFile reads a file of tokens as a worker will. Its errors name keys and
+// never a token.
+func (l *loader) checkTokensFile(name, path string) {
+	all, info, err := tokens.Read(path)
+	if err != nil {
+		problems, ok := errors.AsType[tokens.Errors](err)
+		if !ok {
+			problems = tokens.Errors{{What: err.Error()}}
+		}
+		for _, p := range problems {
+			l.found.fail(name, p.Fix, "file %q: %s", path, p.What)
+		}
+		return
+	}
+	if len(all) == 0 {
+		l.found.warn(name, "file %q holds no token: every job with a key fails until it does", path)
+	}
+	if tokens.Exposed(info) {
+		l.found.warn(name, "file %q can be read by others (mode %04o): chmod 600 it, or set defaultMode: 0400 where it is a Secret of Kubernetes", path, info.Mode().Perm())
+	}
+}
+
+// checkCallback checks where a destination's callbacks go, and what signs them.
+func (l *loader) checkCallback(d Destination, prefix string) {
+	url, secret := prefix+"CALLBACK_URL", prefix+"CALLBACK_SECRET"
+	if !l.found.ok(url, secret) {
+		return
+	}
+	secrets := d.CallbackSecrets()
+	switch {
+	case d.CallbackURL != "" && len(secrets) == 0:
+		l.found.fail(secret, "set it to whsec_ and what `openssl rand -base64 32` prints",
+			"is not set, and %s is: callbacks are signed, so that their receiver knows who sent them", url)
+	case d.CallbackURL == "" && len(secrets) > 0:
+		l.found.warn(secret, "is set, but %s is not: there are no callbacks to sign", url)
+	}
+	for _, s := range secrets {
+		if _, err := webhook.ParseSecret(s.Reveal()); err != nil {
+			l.found.fail(secret, "write whsec_ and what `openssl rand -base64 32` prints", "%s", err.Error())
+			return
+		}
 	}
 }
 
 // warnDestination warns of values that are legal and probably not meant.
-func (l *loader) warnDestination(d destinationVars, prefix string) {
-	if probe := d.Breaker.ProbeTimeout.duration(); probe > 0 && probe <= d.Timeout &&
-		l.found.ok(prefix+"TIMEOUT", prefix+"CIRCUIT_BREAKER_PROBE_TIMEOUT_MS", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS") {
-		l.found.warn(prefix+"TIMEOUT", "is not shorter than the probe's lease (PROBE_TIMEOUT_MS, %d): a slow probe may be joined by a second one",
-			d.Breaker.ProbeTimeout)
+func (l *loader) warnDestination(d Destination, prefix string, shutdown time.Duration) {
+	if name := prefix + "TIMEOUT"; l.found.ok(name, "SHUTDOWN_TIMEOUT") && d.Timeout > shutdown {
+		l.found.warn(name, "%s is longer than SHUTDOWN_TIMEOUT (%s): a worker that stops cuts calls that the API may have accepted, and they are made again; set SHUTDOWN_TIMEOUT to %s or more",
+			d.Timeout, shutdown, d.Timeout)
 	}
-	if d.Rate != "" && !d.Breaker.Enabled {
+	if probe := d.Breaker.ProbeTimeout; probe > 0 && time.Duration(probe) <= d.Timeout &&
+		l.found.ok(prefix+"TIMEOUT", prefix+"CIRCUIT_BREAKER_PROBE_TIMEOUT_MS", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS") {
+		l.found.warn(prefix+"TIMEOUT", "is not shorter than the probe's lease (PROBE_TIMEOUT_MS, %d): a slow probe may be joined by a second one", probe.count())
+	}
+	if d.Rate.Calls != 0 && !d.Breaker.Enabled {
 		l.found.warn(prefix+"RATE", "is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it")
 	}
-	if u, err := url.Parse(string(d.URL)); err == nil && u.Scheme == "http" && (d.AuthToken != "" || d.AuthTokensFile != "") && !loopback(u.Hostname()) {
+	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "") {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")
 	}
 }
 
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || (ip != nil && ip.IsLoopback())
+// unencrypted reports whether a URL is http to another machine.
+func unencrypted(raw string) bool {
+	u, err := url.Parse(raw)
+	if err != nil || u.Scheme != "http" {
+		return false
+	}
+	ip := net.ParseIP(u.Hostname())
+	return u.Hostname() != "localhost" && (ip == nil || !ip.IsLoopback())
+}
+
+// warnEmbedded warns of a Redis that ends with the process.
+func (l *loader) warnEmbedded(raw Secret) {
+	if target, err := redisconn.Parse(raw.Reveal()); err == nil && target.Kind == redisconn.Embedded && l.found.ok("REDIS_URL") {
+		l.found.warn("REDIS_URL", "is the embedded Redis: jobs live in this process only and end with it")
+	}
+}
+
+// checkAlerts checks the variables of alerts and gives their URLs their final
+// form.
+func (l *loader) checkAlerts(a *Alerts) {
+	l.checkSlackToken(*a)
+	for _, receiver := range []struct {
+		name, url string
+		secret    Secret // that is sent there
+	}{
+		{"SLACK_WEBHOOK_URL", a.SlackWebhookURL.Reveal(), a.SlackWebhookURL},
+		{"SLACK_API_URL", a.SlackAPIURL, a.SlackBotToken},
+		{"PAGERDUTY_API_URL", a.PagerDutyAPIURL, a.PagerDutyRoutingKey},
+	} {
+		if receiver.secret != "" && l.found.ok(receiver.name) && unencrypted(receiver.url) {
+			l.found.warn(receiver.name, "is http: what is sent there, a secret among it, is not encrypted; use https")
+		}
+	}
+	if l.found.ok("SLACK_API_URL") {
+		if strings.Contains(a.SlackAPIURL, "?") {
+			l.found.fail("SLACK_API_URL", "take it out: names of methods are added to the address", "has a query (?…)")
+		} else if !strings.HasSuffix(a.SlackAPIURL, "/") {
+			a.SlackAPIURL += "/"
+		}
+	}
+	if key := a.PagerDutyRoutingKey.Reveal(); key != "" && l.found.ok("PAGERDUTY_ROUTING_KEY") && !routingKey.MatchString(key) {
+		l.found.warn("PAGERDUTY_ROUTING_KEY", "is not 32 letters and digits as the keys of PagerDuty are; "+
+			"use the integration key of an Events API v2 integration")
+	}
+	l.warnNoReceiver(*a)
+}
+
+// routingKey is the form of PagerDuty's integration keys.
+var routingKey = regexp.MustCompile(`^[A-Za-z0-9]{32}$`)
+
+// slackTokens are the tokens of Slack that are not bot tokens, by their start.
+var slackTokens = []struct{ prefix, kind string }{
+	{"xoxp-", "is the token of a user"},
+	{"xoxe.xoxp-", "is the token of a user"},
+	{"xoxe-", "is a refresh token"},
+	{"xoxa-", "is the token of a workspace app of old"},
+	{"xapp-", "is an app-level token"},
+	{"http", "looks like a URL"},
+}
+
+// checkSlackToken checks the bot token and what goes with it. Tokens of an unknown
+// form are only warned of: Slack decides whether one works.
+func (l *loader) checkSlackToken(a Alerts) {
+	const name, channel = "SLACK_BOT_TOKEN", "SLACK_CHANNEL"
+	token := a.SlackBotToken.Reveal()
+	switch {
+	case token != "" && a.SlackChannel == "" && l.found.ok(channel):
+		l.found.fail(channel, "set it to the channel for alerts, such as #publishing", "is not set, but %s is", name)
+	case token == "" && a.SlackChannel != "" && l.found.ok(name):
+		fix := "set it to the bot token of your Slack app (xoxb-…), or take " + channel + " out"
+		if a.SlackWebhookURL != "" {
+			fix += ": a webhook posts to its own channel"
+		}
+		l.found.fail(name, fix, "is not set, but %s is", channel)
+	}
+	if token == "" || !l.found.ok(name) || strings.HasPrefix(token, "xoxb-") || strings.HasPrefix(token, "xoxe.xoxb-") {
+		return
+	}
+	kind := "does not look like a bot token"
+	for _, t := range slackTokens {
+		if strings.HasPrefix(token, t.prefix) {
+			kind = t.kind
+			break
+		}
+	}
+	l.found.warn(name, "%s; alerts need a bot token, which starts with xoxb-: "+
+		"the Bot User OAuth Token under OAuth & Permissions of your Slack app", kind)
+}
+
+// warnNoReceiver warns of alerts that are configured without a receiver.
+func (l *loader) warnNoReceiver(alerts Alerts) {
+	const slack, pagerDuty = "SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL", "PAGERDUTY_ROUTING_KEY"
+	if !l.found.ok("SLACK_BOT_TOKEN", "SLACK_CHANNEL", "SLACK_WEBHOOK_URL", "PAGERDUTY_ROUTING_KEY") {
+		return
+	}
+	if alerts.OncallMention != "" && alerts.PagerDutyRoutingKey != "" && !alerts.slack() {
+		l.found.warn("ALERT_ONCALL_MENTION", "is set, but no message of Slack can mention anyone; set %s", slack)
+	}
+	if alerts.Enabled() {
+		return
+	}
+	for _, bound := range []struct {
+		name string
+		on   bool
+	}{
+		{"ALERT_FAILED_BURST", alerts.FailedBurst != Burst{}},
+		{"ALERT_OLDEST_PENDING", alerts.OldestPending > 0},
+		{"ALERT_ONCALL_MENTION", alerts.OncallMention != ""},
+		{"ALERT_OPEN_TOO_LONG", alerts.OpenTooLong > 0},
+	} {
+		if bound.on && l.env.set(bound.name) {
+			l.found.warn(bound.name, "is set, but nobody would get the alert; set %s, or %s", slack, pagerDuty)
+		}
+	}
+}
+
+// checkPublicURL checks the base of links and takes the slash from its end.
+func (l *loader) checkPublicURL(a *API) {
+	const name = "PUBLIC_URL"
+	if l.found.ok(name) && strings.Contains(a.PublicURL, "?") {
+		l.found.fail(name, "take it out: paths are added to the address", "has a query (?…)")
+	}
+	a.PublicURL = strings.TrimRight(a.PublicURL, "/")
 }

@@ -47,16 +47,16 @@ func TestLoadDefaults(t *testing.T) {
 	global := Breaker{
 		Enabled:            true,
 		FailureThreshold:   3,
-		Cooldown:           5 * time.Minute,
+		Cooldown:           Millis(5 * time.Minute),
 		CooldownMultiplier: 1,
 		CooldownJitter:     0.1,
-		MaxCooldown:        time.Hour,
+		MaxCooldown:        Millis(time.Hour),
 		TrustHints:         true,
 	}
 	own := global
-	own.ProbeTimeout = 35 * time.Second
+	own.ProbeTimeout = Millis(35 * time.Second)
 	want := &Config{
-		RedisURL: "redis://127.0.0.1:6379/0",
+		Redis: Redis{RedisURL: "redis://127.0.0.1:6379/0"},
 		Destinations: []Destination{{
 			Name:              "shop",
 			URL:               "https://api.example.com/items",
@@ -68,19 +68,20 @@ func TestLoadDefaults(t *testing.T) {
 			Hints:             []string{"retry-after", "ratelimit", "x-ratelimit"},
 			Breaker:           own,
 		}},
-		Breaker:            global,
-		Retry:              Retry{MaxRetriesLimit: 10, MaxDelayLimit: time.Hour, LoopInterval: time.Second},
-		JobRetention:       24 * time.Hour,
-		JobRetentionFailed: 2160 * time.Hour,
-		MaxCrashes:         3,
-		MaxPayloadBytes:    262144,
-		IdempotencyScope:   "job",
-		ShutdownTimeout:    30 * time.Second,
-		OpsAddr:            "127.0.0.1:9090",
-		Log:                Log{Level: slog.LevelInfo, Format: "auto"},
+		Breaker: global,
+		Retry:   Retry{MaxRetriesLimit: 10, MaxDelayLimit: Secs(time.Hour), LoopInterval: Millis(time.Second)},
+		Jobs: Jobs{
+			JobRetention:       24 * time.Hour,
+			JobRetentionFailed: 2160 * time.Hour,
+			MaxCrashes:         3,
+			MaxPayloadBytes:    262144,
+			IdempotencyScope:   "job",
+		},
+		Worker: Worker{ShutdownTimeout: 30 * time.Second, OpsAddr: "127.0.0.1:9090"},
+		Log:    Log{Level: slog.LevelInfo, Format: "auto"},
 		Alerts: Alerts{
 			SlackAPIURL:     "https://slack.com/api/",
-			OpenTooLong:     15 * time.Minute,
+			OpenTooLong:     OffDuration(15 * time.Minute),
 			PagerDutyAPIURL: "https://events.pagerduty.com/v2/enqueue",
 		},
 		API: API{ListenAddr: "127.0.0.1:8080"},
@@ -156,17 +157,17 @@ func TestLoadEveryVariable(t *testing.T) {
 	global := Breaker{
 		Enabled:            true,
 		FailureThreshold:   5,
-		Cooldown:           time.Second,
+		Cooldown:           Millis(time.Second),
 		CooldownMultiplier: 2.5,
 		CooldownJitter:     1,
-		MaxCooldown:        4 * time.Second,
-		ProbeTimeout:       95 * time.Second,
+		MaxCooldown:        Millis(4 * time.Second),
+		ProbeTimeout:       Millis(95 * time.Second),
 	}
 	first, second := global, global
-	first.Enabled, first.Cooldown = false, 2*time.Second
-	second.ProbeTimeout, second.CooldownJitter = time.Minute, 0
+	first.Enabled, first.Cooldown = false, Millis(2*time.Second)
+	second.ProbeTimeout, second.CooldownJitter = Millis(time.Minute), 0
 	want := &Config{
-		RedisURL: "rediss://user:pw@redis.example:6380/2",
+		Redis: Redis{RedisURL: "rediss://user:pw@redis.example:6380/2"},
 		Destinations: []Destination{
 			{
 				Name:              "shop",
@@ -177,12 +178,13 @@ func TestLoadEveryVariable(t *testing.T) {
 				AuthToken:         "abc.def-123",
 				AuthTokensFile:    tokens,
 				CallbackURL:       "https://app.example.com/hooks?from=tidegate",
-				CallbackSecrets:   []Secret{"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=", "whsec_YW5vdGhlci1zZWNyZXQtb2YtZW5vdWdo"},
+				CallbackSecret:    "whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=, whsec_YW5vdGhlci1zZWNyZXQtb2YtZW5vdWdo",
 				Headers:           http.Header{"X-A": {"1", "2"}, "X-B": {"c:d"}},
 				RateLimitedStatus: []int{403, 429},
 				PermanentStatus:   []int{400},
 				Hints:             []string{"x-ratelimit", "retry-after"},
 				Rate:              breaker.Rate{Calls: 600, Per: 10 * time.Minute, Burst: 5},
+				Burst:             5,
 				Breaker:           first,
 			},
 			{
@@ -195,33 +197,38 @@ func TestLoadEveryVariable(t *testing.T) {
 				PermanentStatus:   []int{400, 401, 404, 409, 410, 413, 415, 422},
 				Hints:             []string{},
 				Rate:              breaker.Rate{Calls: 10, Per: time.Second, Burst: 1},
+				Burst:             1,
 				Breaker:           second,
 			},
 		},
-		Breaker:            global,
-		Retry:              Retry{MaxRetriesLimit: 20, MaxDelayLimit: 2 * time.Hour, LoopInterval: 10 * time.Millisecond},
-		JobRetention:       0,
-		JobRetentionFailed: 30 * 24 * time.Hour,
-		MaxCrashes:         1,
-		MaxPayloadBytes:    16777216,
-		IdempotencyScope:   "attempt",
-		ShutdownTimeout:    90 * time.Second,
-		OpsAddr:            "127.0.0.1:9090",
-		Log:                Log{Level: slog.LevelWarn, Format: "json"},
+		Breaker: global,
+		Retry:   Retry{MaxRetriesLimit: 20, MaxDelayLimit: Secs(2 * time.Hour), LoopInterval: Millis(10 * time.Millisecond)},
+		Jobs: Jobs{
+			JobRetention:       0,
+			JobRetentionFailed: 30 * 24 * time.Hour,
+			MaxCrashes:         1,
+			MaxPayloadBytes:    16777216,
+			IdempotencyScope:   "attempt",
+		},
+		Worker: Worker{ShutdownTimeout: 90 * time.Second, OpsAddr: "127.0.0.1:9090"},
+		Log:    Log{Level: slog.LevelWarn, Format: "json"},
 		Alerts: Alerts{
 			SlackBotToken:       "xoxb-1-a",
 			SlackChannel:        "#ops",
 			SlackWebhookURL:     "https://hooks.slack.com/services/T0/B0/x",
 			SlackAPIURL:         "http://127.0.0.1:9999/api/",
-			OpenTooLong:         48 * time.Hour,
+			OpenTooLong:         OffDuration(48 * time.Hour),
 			OncallMention:       "<!subteam^S0123ABCD>",
 			PagerDutyRoutingKey: "0123456789abcdef0123456789ABCDEF",
 			PagerDutyAPIURL:     "http://localhost:9998/v2/enqueue?x=1",
 			FailedBurst:         Burst{Jobs: 50, Within: 5 * time.Minute},
-			OldestPending:       time.Hour,
+			OldestPending:       OffDuration(time.Hour),
 		},
-		API:       API{ListenAddr: ":8443", TokensFile: "/run/secrets/tokens.json"},
-		PublicURL: "https://ops.example.com/tidegate",
+		API: API{ListenAddr: ":8443", TokensFile: "/run/secrets/tokens.json", PublicURL: "https://ops.example.com/tidegate"},
+	}
+	secrets := []Secret{"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=", "whsec_YW5vdGhlci1zZWNyZXQtb2YtZW5vdWdo"}
+	if diff := cmp.Diff(secrets, cfg.Destinations[0].CallbackSecrets()); diff != "" {
+		t.Errorf("secrets of callbacks (-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff(want, cfg, ignoreEntries); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

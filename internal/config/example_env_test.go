@@ -96,6 +96,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Destinations[0].AuthToken = cfg.Destinations[0].AuthToken
 	defaults.Destinations[0].AuthTokensFile = cfg.Destinations[0].AuthTokensFile
 	defaults.Destinations[0].Rate = cfg.Destinations[0].Rate
+	defaults.Destinations[0].Burst = cfg.Destinations[0].Burst
 	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers
 	defaults.Breaker.ProbeTimeout = cfg.Breaker.ProbeTimeout
 	defaults.Alerts.SlackBotToken = "xoxb-replace-me"
@@ -104,11 +105,11 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Alerts.OncallMention = "@oncall"
 	defaults.Alerts.PagerDutyRoutingKey = "replace0me0with0the0routing0key0"
 	defaults.Alerts.FailedBurst = Burst{Jobs: 50, Within: 5 * time.Minute}
-	defaults.Alerts.OldestPending = time.Hour
+	defaults.Alerts.OldestPending = OffDuration(time.Hour)
 	defaults.Destinations[0].CallbackURL = "https://app.example.com/hooks/tidegate"
-	defaults.Destinations[0].CallbackSecrets = []Secret{"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="}
+	defaults.Destinations[0].CallbackSecret = "whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="
 	defaults.API.TokensFile = "/etc/tidegate/api-tokens.json"
-	defaults.PublicURL = "https://tidegate.example.com"
+	defaults.API.PublicURL = "https://tidegate.example.com"
 	if diff := cmp.Diff(defaults, cfg, ignoreEntries); diff != "" {
 		t.Errorf("shown values are not the defaults (-default +shown):\n%s", diff)
 	}

@@ -7,7 +7,6 @@ import (
 	"go/parser"
 	"go/token"
 	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"text/template"
@@ -79,7 +78,7 @@ func documentation(t *testing.T) docs {
 		override bool
 	)
 	for _, v := range table() {
-		text := comments[v.group.Name()+"."+v.field]
+		text := comments[v.comment]
 		if text == "" {
 			t.Fatalf("%s has no comment in vars.go", v.name)
 		}
@@ -94,7 +93,7 @@ func documentation(t *testing.T) docs {
 			DocLines:   commentLines(v, text, override),
 			Assignment: assignment(v),
 		}
-		title, intro, _ := strings.Cut(comments[groupOf(v).Name()], "\n\n")
+		title, intro, _ := strings.Cut(comments[v.group], "\n\n")
 		if n := len(d.Groups); n == 0 || d.Groups[n-1].Title != title {
 			g := docGroup{Title: title, Intro: strings.ReplaceAll(intro, "\n", " ")}
 			if intro != "" {
@@ -106,14 +105,6 @@ func documentation(t *testing.T) docs {
 		g.Variables = append(g.Variables, dv)
 	}
 	return d
-}
-
-// groupOf puts a destination's overrides under the destination.
-func groupOf(v variable) reflect.Type {
-	if strings.HasPrefix(v.name, blockPrefix) {
-		return reflect.TypeFor[destinationVars]()
-	}
-	return v.group
 }
 
 func documentedDefault(v variable, override bool) string {
@@ -170,8 +161,7 @@ func assignment(v variable) string {
 	return "#" + name + "=" + value
 }
 
-// readComments returns the comment of each struct type in vars.go, by its name,
-// and of each field, by Type.Field.
+// readComments returns the comment of each field in vars.go, by Type.Field.
 func readComments(t *testing.T) map[string]string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "vars.go", nil, parser.ParseComments)
@@ -189,9 +179,18 @@ func readComments(t *testing.T) map[string]string {
 			if !ok {
 				continue
 			}
-			comments[typ.Name.Name] = strings.TrimSpace(gen.Doc.Text())
-			for _, field := range typ.Type.(*ast.StructType).Fields.List {
-				comments[typ.Name.Name+"."+field.Names[0].Name] = strings.TrimSpace(field.Doc.Text())
+			fields, ok := typ.Type.(*ast.StructType)
+			if !ok {
+				continue
+			}
+			for _, field := range fields.Fields.List {
+				names := field.Names
+				if embedded, ok := field.Type.(*ast.Ident); ok && len(names) == 0 {
+					names = []*ast.Ident{embedded}
+				}
+				for _, name := range names {
+					comments[typ.Name.Name+"."+name.Name] = strings.TrimSpace(field.Doc.Text())
+				}
 			}
 		}
 	}

@@ -15,25 +15,24 @@ type loader struct {
 	found findings
 }
 
-// read fills one group of variables, given by a pointer to its struct, and checks
-// each value by itself. Without defaults, fields that are not set keep what they
-// hold.
-//
-// Each group is parsed by its own call: the env package names the field in its
-// errors and not the variable, and field names are unique only within a struct.
-func (l *loader) read(group any, prefix string, defaults bool) {
-	value := reflect.ValueOf(group).Elem()
-	vars := groupRows(value.Type(), prefix)
+// read fills the variables of a struct, given by a pointer to it, and checks each value by
+// itself. Without defaults, fields that are not set keep what they hold.
+func (l *loader) read(into any, prefix string, defaults bool) {
+	value := reflect.ValueOf(into).Elem()
+	vars := rows(value.Type(), prefix, false)
 	for _, v := range vars {
 		if v.secret {
 			l.env.resolveFile(v.name, &l.found)
 		}
+		if len(v.oneOf) > 0 && l.env.set(v.name) {
+			l.env.values[v.name] = strings.TrimSpace(l.env.values[v.name])
+		}
 	}
-	options := env.Options{Environment: l.env.values, Prefix: prefix, FuncMap: parsers}
+	options := env.Options{Environment: l.env.values, Prefix: prefix, FuncMap: parsers()}
 	if !defaults {
 		options.DefaultValueTagName = "noDefault"
 	}
-	if err := env.ParseWithOptions(group, options); err != nil {
+	if err := env.ParseWithOptions(into, options); err != nil {
 		var all env.AggregateError
 		if !errors.As(err, &all) {
 			all.Errors = []error{err}
@@ -43,19 +42,17 @@ func (l *loader) read(group any, prefix string, defaults bool) {
 		}
 	}
 	for _, v := range vars {
-		field := value.FieldByName(v.field)
-		hasValue := l.env.set(v.name) || (defaults && v.def != "")
-		if !hasValue || !l.found.ok(v.name) {
-			continue
-		}
-		if problem := v.check(field); problem != "" {
-			l.reject(v, problem, "")
+		if hasValue := l.env.set(v.name) || defaults && v.def != ""; hasValue && l.found.ok(v.name) {
+			if problem, fix := v.check(value.FieldByIndex(v.index)); problem != "" {
+				l.reject(v, problem, fix)
+			}
 		}
 	}
 }
 
 // report turns an error of the env package into one of ours, which names the
-// variable and holds no secret.
+// variable and holds no secret. That package names the field only: names of fields are unique
+// within what is read at once.
 func (l *loader) report(err error, vars []variable) {
 	var (
 		parse env.ParseError
@@ -70,13 +67,16 @@ func (l *loader) report(err error, vars []variable) {
 	case errors.As(err, &empty):
 		l.found.fail(empty.Key, "give it a value", "is set but empty")
 	case errors.As(err, &parse):
-		i := slices.IndexFunc(vars, func(v variable) bool { return v.field == parse.Name })
+		v := vars[slices.IndexFunc(vars, func(v variable) bool { return v.field == parse.Name })]
 		var u *unreadable
-		if i >= 0 && errors.As(parse.Err, &u) {
-			l.reject(vars[i], u.problem, u.fix)
-			return
+		switch {
+		case errors.As(parse.Err, &u):
+			l.reject(v, u.problem, u.fix)
+		case len(v.oneOf) > 0:
+			l.reject(v, unknownWord, "")
+		default:
+			panic("config: no reader for field " + parse.Name)
 		}
-		panic("config: no reader for field " + parse.Name)
 	default:
 		panic("config: table: " + err.Error())
 	}
@@ -88,7 +88,7 @@ func (l *loader) reject(v variable, problem, fix string) {
 	if fix == "" {
 		fix = v.allowed()
 	}
-	if v.echo() {
+	if !v.secret && !v.kind.hidden {
 		problem = quote(l.env.values[v.name]) + " " + problem
 	}
 	l.found.fail(v.name, fix, "%s", problem)

@@ -3,16 +3,9 @@ package config
 import (
 	"fmt"
 	"io"
-	"maps"
-	"net/http"
 	"reflect"
 	"slices"
-	"strconv"
 	"strings"
-	"time"
-
-	"github.com/tidegate/tidegate/internal/redisconn"
-	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // Entry is one effective value, as [Config.Document] shows it.
@@ -54,86 +47,22 @@ func (c *Config) IsSet(name string) bool {
 }
 
 // entries lists the effective values in the order of the table.
-func (l *loader) entries(vars variables, destinations []destinationVars) []Entry {
+func (l *loader) entries(cfg *Config) []Entry {
 	var out []Entry
-	add := func(group any, prefix string) {
-		value := reflect.ValueOf(group)
-		for _, v := range groupRows(value.Type(), prefix) {
-			shown := printed(value.FieldByName(v.field).Interface())
+	add := func(of any, vars []variable) {
+		for _, v := range vars {
+			shown := v.printed(reflect.ValueOf(of).FieldByIndex(v.index))
 			out = append(out, Entry{
-				Name:   v.name,
-				Value:  shown,
-				Source: l.env.source(v.name),
-				Secret: v.secret || strings.Contains(shown, Redacted),
+				Name: v.name, Value: shown, Source: l.env.source(v.name), Secret: v.secret || strings.Contains(shown, Redacted),
 			})
 		}
 	}
-	add(vars.Redis, "")
-	for i, d := range destinations {
-		prefix := blockName(i, "")
-		d.Burst = calls(d.rate().Burst)
-		add(d, prefix)
-		d.Breaker.ProbeTimeout = millis(d.Breaker.effective(d.Timeout).ProbeTimeout.Milliseconds())
-		add(d.Breaker, prefix+"CIRCUIT_BREAKER_")
+	all := rows(reflect.TypeFor[Config](), "", false)
+	first := slices.IndexFunc(table(), func(v variable) bool { return strings.HasPrefix(v.name, blockPrefix) })
+	add(*cfg, all[:first])
+	for i, d := range cfg.Destinations {
+		add(d, rows(reflect.TypeFor[Destination](), blockName(i, ""), true))
 	}
-	add(vars.Breaker, "CIRCUIT_BREAKER_")
-	add(vars.Retry, "RETRY_")
-	add(vars.Jobs, "")
-	add(vars.Worker, "")
-	add(vars.Log, "LOG_")
-	add(vars.Alerts, "")
-	add(vars.API, "")
-	for i := range out {
-		if out[i].Name == "REDIS_URL" {
-			out[i].Value = redisconn.Redact(vars.Redis.URL.Reveal())
-		}
-	}
+	add(*cfg, all[first:])
 	return out
-}
-
-// printed writes a value as it is written in the environment, secrets masked.
-func printed(value any) string {
-	switch x := value.(type) {
-	case time.Duration:
-		return FormatDuration(x)
-	case offDuration:
-		if x == 0 {
-			return off
-		}
-		return FormatDuration(time.Duration(x))
-	case float64:
-		return strconv.FormatFloat(x, 'g', -1, 64)
-	case millis:
-		if x == 0 {
-			return "" // only a probe timeout that is not set
-		}
-		return strconv.FormatInt(int64(x), 10)
-	case calls:
-		if x == 0 {
-			return ""
-		}
-		return strconv.Itoa(int(x))
-	case hintList:
-		if len(x) == 0 {
-			return noHints
-		}
-		return strings.Join(x, ",")
-	case urlText:
-		return secret.MaskURL(string(x))
-	case statusList:
-		parts := make([]string, len(x))
-		for i, status := range x {
-			parts[i] = strconv.Itoa(status)
-		}
-		return strings.Join(parts, ",")
-	case headerList:
-		var parts []string
-		for _, name := range slices.Sorted(maps.Keys(x)) {
-			for _, v := range http.Header(x)[name] {
-				parts = append(parts, name+":"+secret.MaskHeader(name, v))
-			}
-		}
-		return strings.Join(parts, ",")
-	}
-	return fmt.Sprint(value)
 }

@@ -88,7 +88,7 @@ func (c *Config) Secrets() []string {
 		ofURL(d.CallbackURL)
 		out = append(out, secret.OfHeader(d.Headers)...)
 		whole(d.AuthToken)
-		whole(d.CallbackSecrets...)
+		whole(d.CallbackSecrets()...)
 	}
 	whole(c.Alerts.SlackBotToken, c.Alerts.PagerDutyRoutingKey)
 	ofURL(c.Alerts.SlackWebhookURL.Reveal())

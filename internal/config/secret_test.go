@@ -78,7 +78,7 @@ func TestSecretsOfRedisURL(t *testing.T) {
 		"redis://:abc@h":                                  {":abc"},
 		"redis://h":                                       nil,
 	} {
-		got := (&Config{RedisURL: Secret(raw)}).Secrets()
+		got := (&Config{Redis: Redis{RedisURL: Secret(raw)}}).Secrets()
 		slices.Sort(got)
 		if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", raw, diff)

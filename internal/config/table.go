@@ -14,58 +14,60 @@ const blockPrefix = "DESTINATION_<i>_"
 type variable struct {
 	name     string // full name, with DESTINATION_<i>_ in a block
 	field    string // name of the Go field
+	index    []int  // of the field in its Config or Destination
 	def      string // default as written, "" if none
 	example  string
 	typ      reflect.Type
+	kind     kind
 	secret   bool
 	required bool
 	min, max string
 	oneOf    []string
-	group    reflect.Type
+	comment  string // names the field with its documentation, as Type.Field
+	group    string // likewise that of its group
 }
 
 // table is every variable in the order of the structs: those of the process and,
 // with <i> in their names, those of a destination.
-var table = sync.OnceValue(func() []variable { return rows(reflect.TypeFor[variables](), "") })
+var table = sync.OnceValue(func() []variable { return rows(reflect.TypeFor[Config](), "", true) })
 
-func rows(group reflect.Type, prefix string) []variable {
-	out := groupRows(group, prefix)
-	for f := range group.Fields() {
-		if f.Type.Kind() == reflect.Struct {
-			out = append(out, rows(f.Type, prefix+f.Tag.Get("envPrefix"))...)
-		}
-	}
-	return out
-}
-
-// groupRows reads the fields of one struct, without the structs in it.
-func groupRows(group reflect.Type, prefix string) []variable {
+// rows returns the variables of a struct. Without all, the groups that are read by themselves
+// are left out: destinations, and the breaker of one.
+func rows(t reflect.Type, prefix string, all bool) []variable {
 	var out []variable
-	for f := range group.Fields() {
-		if f.Type.Kind() == reflect.Struct {
-			continue
-		}
+	for f := range t.Fields() {
 		name, options, _ := strings.Cut(f.Tag.Get("env"), ",")
-		v := variable{
-			name:     prefix + name,
-			field:    f.Name,
-			def:      f.Tag.Get("envDefault"),
-			example:  f.Tag.Get("example"),
-			typ:      f.Type,
-			secret:   f.Type == reflect.TypeFor[Secret]() || f.Tag.Get("secret") == "true",
-			required: strings.Contains(options, "required"),
-			min:      f.Tag.Get("min"),
-			max:      f.Tag.Get("max"),
-			group:    group,
+		switch group := f.Type; {
+		case !f.IsExported():
+		case name == "" || name == "-":
+			if name == "-" && !all {
+				continue
+			}
+			if group.Kind() == reflect.Slice {
+				group = group.Elem()
+			}
+			inner := rows(group, prefix+f.Tag.Get("envPrefix"), all)
+			for i, v := range inner {
+				inner[i].index = append([]int{f.Index[0]}, v.index...)
+				if t == reflect.TypeFor[Config]() {
+					inner[i].group = t.Name() + "." + f.Name
+				}
+			}
+			out = append(out, inner...)
+		default:
+			v := variable{
+				name: prefix + name, field: f.Name, index: f.Index, typ: f.Type, kind: kindOf(f),
+				def: f.Tag.Get("envDefault"), example: f.Tag.Get("example"),
+				secret:   f.Type == reflect.TypeFor[Secret]() || f.Tag.Get("secret") == "true",
+				required: strings.Contains(options, "required"),
+				min:      f.Tag.Get("min"), max: f.Tag.Get("max"),
+				comment: t.Name() + "." + f.Name,
+			}
+			if words := f.Tag.Get("oneof"); words != "" {
+				v.oneOf = strings.Split(words, ",")
+			}
+			out = append(out, v)
 		}
-		if words := f.Tag.Get("oneof"); words != "" {
-			v.oneOf = strings.Split(words, ",")
-		}
-		out = append(out, v)
 	}
 	return out
 }
-
-// echo reports whether an error may show the value that was given. URLs are
-// left out because people put credentials into them.
-func (v variable) echo() bool { return !v.secret && v.typ != reflect.TypeFor[urlText]() }

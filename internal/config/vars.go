@@ -1,9 +1,17 @@
 package config
 
-import "time"
+import (
+	"log/slog"
+	"net/http"
+	"strings"
+	"time"
+	"unicode"
 
-// variables is the one table of every environment variable. To add one, add a
-// field.
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// Config is the checked configuration of a process, and the one table of its environment
+// variables: to add one, add a field. [Load] makes it.
 //
 // Tags of a field:
 //
@@ -11,46 +19,67 @@ import "time"
 //	envDefault  default
 //	min, max    bounds, in the unit in which the variable is written
 //	oneof       allowed words
+//	form        kind of a value where its type does not say it; see kinds
 //	secret      value is never printed and may come from X_FILE
 //	            (implied by the type Secret)
 //	example     value in config.example.env where the default would not do
 //
-// The comment of a field is its documentation.
-type variables struct {
-	Redis       redisVars
-	Destination destinationVars `envPrefix:"DESTINATION_<i>_"`
-	Breaker     breakerVars     `envPrefix:"CIRCUIT_BREAKER_"`
-	Retry       retryVars       `envPrefix:"RETRY_"`
-	Jobs        jobVars
-	Worker      workerVars
-	Log         logVars `envPrefix:"LOG_"`
-	Alerts      alertVars
-	API         apiVars
+// The comment of a variable is its documentation, that of a field of Config the title and the
+// introduction of its group.
+type Config struct {
+	// Redis
+	//
+	// Jobs and breakers live in Redis. The forms of the URL are listed below.
+	Redis
+	// Destinations
+	//
+	// One block of variables per destination; `<i>` counts from 0 without gaps.
+	Destinations []Destination `env:"-" envPrefix:"DESTINATION_<i>_"`
+	// Circuit breaker
+	//
+	// Values for all destinations. `DESTINATION_<i>_CIRCUIT_BREAKER_…` overrides any
+	// of them for one destination.
+	Breaker Breaker `envPrefix:"CIRCUIT_BREAKER_"`
+	// Retries
+	//
+	// Upper bounds of the retry policy that a job may ask for.
+	Retry Retry `envPrefix:"RETRY_"`
+	// Jobs
+	Jobs
+	// Worker
+	Worker
+	// Logging
+	Log Log `envPrefix:"LOG_"`
+	// Alerts
+	//
+	// Nobody is told of anything unless there is a receiver: Slack (bot token and
+	// channel, or a webhook) or PagerDuty. Both may be set.
+	Alerts Alerts
+	// HTTP API
+	API API
+
+	entries []Entry
 }
 
-// Redis
-//
-// Jobs and breakers live in Redis. The forms of the URL are listed below.
-type redisVars struct {
+// Redis is where jobs and breakers live.
+type Redis struct {
 	// Where Redis is: redis://, rediss:// (TLS), redis-socket:// (unix socket),
 	// redis-sentinel:// or redis-cluster://. Characters of a password that mean
 	// something in a URL are percent-encoded.
-	URL Secret `env:"REDIS_URL" envDefault:"redis://127.0.0.1:6379/0"`
+	RedisURL Secret `env:"REDIS_URL" form:"redis" envDefault:"redis://127.0.0.1:6379/0"`
 }
 
-// Destinations
-//
-// One block of variables per destination; `<i>` counts from 0 without gaps.
-type destinationVars struct {
+// Destination is one API that jobs are published to.
+type Destination struct {
 	// Name that jobs are enqueued for: lower-case letters, digits and hyphens,
 	// 1 to 63 characters, not starting with a hyphen. Each name once;
 	// tidegate-alerts and tidegate-callbacks are Tidegate's own.
-	Name string `env:"NAME,required,notEmpty" example:"example"`
+	Name string `form:"destination" env:"NAME,required,notEmpty" example:"example"`
 	// Address that jobs are published to: absolute, http or https, without user,
 	// password or fragment.
-	URL urlText `env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
+	URL string `form:"url" env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
 	// HTTP method of a call.
-	Method string `env:"METHOD" envDefault:"POST"`
+	Method string `form:"method" env:"METHOD" envDefault:"POST"`
 	// Longest time that one call may take, from connecting to the end of the
 	// answer.
 	Timeout time.Duration `env:"TIMEOUT" envDefault:"30s" min:"1ms"`
@@ -58,7 +87,7 @@ type destinationVars struct {
 	Concurrency int `env:"CONCURRENCY" envDefault:"10" min:"1" max:"10000"`
 	// Sent as "Authorization: Bearer TOKEN"; with AUTH_TOKENS_FILE, by jobs
 	// without a key.
-	AuthToken Secret `env:"AUTH_TOKEN" example:"replace-me"`
+	AuthToken Secret `form:"token" env:"AUTH_TOKEN" example:"replace-me"`
 	// File with a JSON object from key to token, read again when it changes:
 	// each key's jobs use its token. A job whose key has none fails at once.
 	AuthTokensFile string `env:"AUTH_TOKENS_FILE" example:"/etc/tidegate/tokens.json"`
@@ -66,43 +95,40 @@ type destinationVars struct {
 	// value cannot hold a comma. Authorization, Host, Content-Length,
 	// Idempotency-Key and the hop-by-hop headers are refused.
 	// Values of 6 bytes or more count as secret. See docs/security.md.
-	Headers headerList `env:"HEADERS" secret:"true" example:"X-Client:shop,Accept:application/json"`
+	Headers http.Header `env:"HEADERS" secret:"true" example:"X-Client:shop,Accept:application/json"`
 	// HTTP statuses that mean "rate limited". Some APIs say 403: where it is listed,
 	// a 403 without a header that says so fails the job at once. See docs/hints.md.
-	RateLimitedStatus statusList `env:"RATE_LIMITED_STATUS" envDefault:"429"`
+	RateLimitedStatus []int `env:"RATE_LIMITED_STATUS" envDefault:"429"`
 	// HTTP statuses that make a job fail at once, without a retry.
-	PermanentStatus statusList `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
+	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
 	// Headers that are believed about the API's limit, in their order of
 	// precedence: retry-after, ratelimit (RateLimit, RateLimit-Policy and the
 	// fields of earlier drafts), x-ratelimit (X-RateLimit-… and X-Rate-Limit-…);
 	// or none.
-	Hints hintList `env:"HINTS" envDefault:"retry-after,ratelimit,x-ratelimit"`
+	Hints []string `env:"HINTS" envDefault:"retry-after,ratelimit,x-ratelimit"`
 	// Calls per time that the whole fleet makes at most, spaced evenly.
-	Rate rateText `env:"RATE" example:"60/1h"`
+	Rate breaker.Rate `env:"RATE" example:"60/1h"`
 	// Calls that may leave at once under the rate, after a pause; 1 unless set.
-	Burst calls `env:"BURST" min:"1" example:"5"`
+	Burst int `env:"BURST" min:"1" example:"5"`
 	// Receives a signed webhook at the end of each job. See docs/callbacks.md.
-	CallbackURL urlText `env:"CALLBACK_URL" example:"https://app.example.com/hooks/tidegate"`
+	CallbackURL string `form:"url" env:"CALLBACK_URL" example:"https://app.example.com/hooks/tidegate"`
 	// Signs these webhooks: whsec_ and 24 to 64 random bytes in base64. Several, with
 	// commas between them, all sign, so that one can replace another.
 	CallbackSecret Secret `env:"CALLBACK_SECRET" example:"whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="`
 	// Overrides of the circuit breaker for this destination; each one that is
 	// not set takes the global value.
-	Breaker breakerVars `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
+	Breaker Breaker `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
 }
 
-// Circuit breaker
-//
-// Values for all destinations. `DESTINATION_<i>_CIRCUIT_BREAKER_…` overrides any
-// of them for one destination.
-type breakerVars struct {
+// Breaker is how a circuit breaker behaves.
+type Breaker struct {
 	// Off: no answer opens the breaker, and no RATE is kept. A rate-limited job is still
 	// rescheduled; a trip or force by hand holds all the same.
 	Enabled bool `env:"ENABLED" envDefault:"true"`
 	// Consecutive rate-limited answers that open the breaker.
 	FailureThreshold int `env:"FAILURE_THRESHOLD" envDefault:"3" min:"1"`
 	// First cooldown after opening, in milliseconds.
-	Cooldown millis `env:"COOLDOWN_MS" envDefault:"300000" min:"1"`
+	Cooldown Millis `env:"COOLDOWN_MS" envDefault:"300000" min:"1"`
 	// Each failed probe multiplies the next cooldown by this. 2 suits APIs that
 	// punish calls made while limited.
 	CooldownMultiplier float64 `env:"COOLDOWN_MULTIPLIER" envDefault:"1" min:"1" max:"1000"`
@@ -110,34 +136,32 @@ type breakerVars struct {
 	// opened together does not come back together.
 	CooldownJitter float64 `env:"COOLDOWN_JITTER" envDefault:"0.1" min:"0" max:"1"`
 	// Longest cooldown, in milliseconds; also caps what the API asks for.
-	MaxCooldown millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
+	MaxCooldown Millis `env:"MAX_COOLDOWN_MS" envDefault:"3600000" min:"1"`
 	// A rate-limited answer that says how long to wait opens the breaker at once,
 	// until the time it names.
 	TrustHints bool `env:"TRUST_HINTS" envDefault:"true"`
 	// Lease of the probe, in milliseconds: after it another probe may start, so
 	// it should be longer than the destination's timeout.
-	ProbeTimeout millis `env:"PROBE_TIMEOUT_MS" min:"1" example:"35000"`
+	ProbeTimeout Millis `env:"PROBE_TIMEOUT_MS" min:"1" example:"35000"`
 }
 
-// Retries
-//
-// Upper bounds of the retry policy that a job may ask for.
-type retryVars struct {
+// Retry bounds the retry policy of jobs.
+type Retry struct {
 	// Upper bound of a job's max_retries.
 	MaxRetriesLimit int `env:"MAX_RETRIES_LIMIT" envDefault:"10" min:"1"`
 	// Upper bound of a job's max_delay_secs, in seconds.
-	MaxDelayLimit secs `env:"MAX_DELAY_LIMIT" envDefault:"3600" min:"1"`
+	MaxDelayLimit Secs `env:"MAX_DELAY_LIMIT" envDefault:"3600" min:"1"`
 	// How often due retries and reschedules move back to the queue, in
 	// milliseconds.
-	LoopInterval millis `env:"LOOP_INTERVAL_MS" envDefault:"1000" min:"10"`
+	LoopInterval Millis `env:"LOOP_INTERVAL_MS" envDefault:"1000" min:"10"`
 }
 
-// Jobs
-type jobVars struct {
+// Jobs are the settings for all jobs.
+type Jobs struct {
 	// How long a completed job can still be looked up.
-	Retention time.Duration `env:"JOB_RETENTION" envDefault:"24h" min:"0s"`
+	JobRetention time.Duration `env:"JOB_RETENTION" envDefault:"24h" min:"0s"`
 	// How long a failed, cancelled or expired job can still be looked up.
-	RetentionFailed time.Duration `env:"JOB_RETENTION_FAILED" envDefault:"2160h" min:"0s"`
+	JobRetentionFailed time.Duration `env:"JOB_RETENTION_FAILED" envDefault:"2160h" min:"0s"`
 	// A job that was running this many times when its worker died fails as
 	// poison.
 	MaxCrashes int `env:"MAX_CRASHES" envDefault:"3" min:"1"`
@@ -148,67 +172,100 @@ type jobVars struct {
 	IdempotencyScope string `env:"IDEMPOTENCY_SCOPE" envDefault:"job" oneof:"job,attempt"`
 }
 
-// Worker
-type workerVars struct {
+// Worker is how a worker process runs.
+type Worker struct {
 	// Time that calls in flight get to finish after SIGTERM.
 	ShutdownTimeout time.Duration `env:"SHUTDOWN_TIMEOUT" envDefault:"30s" min:"1ms"`
 	// Address of the worker's /healthz, /readyz and /metrics: host:port, `:9090` for
 	// all interfaces, or `off`. If the default is taken: a warning, and a free port.
-	OpsAddr string `env:"OPS_ADDR" envDefault:"127.0.0.1:9090"`
+	OpsAddr string `form:"address or off" env:"OPS_ADDR" envDefault:"127.0.0.1:9090"`
 }
 
-// Logging
-type logVars struct {
+// Log is how a process logs.
+type Log struct {
 	// Lowest level that is written.
-	Level string `env:"LEVEL" envDefault:"info" oneof:"debug,info,warn,error"`
+	Level slog.Level `env:"LEVEL" envDefault:"info" oneof:"debug,info,warn,error"`
 	// auto is coloured text on a terminal and JSON elsewhere.
 	Format string `env:"FORMAT" envDefault:"auto" oneof:"auto,text,json"`
 }
 
-// Alerts
-//
-// Nobody is told of anything unless there is a receiver: Slack (bot token and
-// channel, or a webhook) or PagerDuty. Both may be set.
-type alertVars struct {
+// Alerts are about breakers and jobs. Without a receiver there are none; see [Alerts.Enabled].
+type Alerts struct {
 	// Bot token (`xoxb-…`) of the Slack app that posts alerts, together with
 	// SLACK_CHANNEL: one message per incident, which is updated and has a thread.
-	SlackBotToken Secret `env:"SLACK_BOT_TOKEN" example:"xoxb-replace-me"`
+	SlackBotToken Secret `form:"token" env:"SLACK_BOT_TOKEN" example:"xoxb-replace-me"`
 	// Channel that alerts are posted to: its name (`#publishing`) or id
 	// (`C0123ABCD`).
-	SlackChannel channelText `env:"SLACK_CHANNEL" example:"#publishing"`
+	SlackChannel string `form:"channel" env:"SLACK_CHANNEL" example:"#publishing"`
 	// Incoming webhook of Slack: short separate messages, which are not updated
 	// and have no threads. With a bot token, the webhook is used for what the
 	// token could not deliver.
-	SlackWebhookURL Secret `env:"SLACK_WEBHOOK_URL" example:"https://hooks.slack.com/services/replace/me"`
+	SlackWebhookURL Secret `form:"receiver" env:"SLACK_WEBHOOK_URL" example:"https://hooks.slack.com/services/replace/me"`
 	// Base address of Slack's API; for tests.
-	SlackAPIURL urlText `env:"SLACK_API_URL" envDefault:"https://slack.com/api/"`
+	SlackAPIURL string `form:"receiver" env:"SLACK_API_URL" envDefault:"https://slack.com/api/"`
 	// A breaker open for longer than this pages on-call; with `off` or 0 none
 	// does.
-	OpenTooLong offDuration `env:"ALERT_OPEN_TOO_LONG" envDefault:"15m" min:"0s"`
+	OpenTooLong OffDuration `env:"ALERT_OPEN_TOO_LONG" envDefault:"15m" min:"0s"`
 	// Whom the page mentions in Slack: `@name`, `@here`, `@channel`, `@everyone`,
 	// the id of a person or user group (`U…`, `W…`, `S…`), or the form that Slack
 	// has for one of them (`<@U…>`, `<!subteam^S…>`, `<!here>`).
-	OncallMention mentionText `env:"ALERT_ONCALL_MENTION" example:"@oncall"`
+	OncallMention string `form:"mention" env:"ALERT_ONCALL_MENTION" example:"@oncall"`
 	// Integration key (Events API v2) of the PagerDuty service that is paged.
 	PagerDutyRoutingKey Secret `env:"PAGERDUTY_ROUTING_KEY" example:"replace0me0with0the0routing0key0"`
 	// Full URL that PagerDuty events are posted to. Accounts in PagerDuty's EU
 	// region have one on events.eu.pagerduty.com.
-	PagerDutyAPIURL urlText `env:"PAGERDUTY_API_URL" envDefault:"https://events.pagerduty.com/v2/enqueue"`
+	PagerDutyAPIURL string `form:"receiver" env:"PAGERDUTY_API_URL" envDefault:"https://events.pagerduty.com/v2/enqueue"`
 	// Alert when this many jobs failed within this time, such as `50/5m`.
-	FailedBurst burstText `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
+	FailedBurst Burst `env:"ALERT_FAILED_BURST" envDefault:"off" example:"50/5m"`
 	// Alert when the oldest pending job is older than this.
-	OldestPending offDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
+	OldestPending OffDuration `env:"ALERT_OLDEST_PENDING" envDefault:"off" min:"1s" example:"1h"`
 }
 
-// HTTP API
-type apiVars struct {
+// API is how the HTTP API and the dashboard are served.
+type API struct {
 	// Address of the HTTP API and the dashboard of `tidegate api`. One that is not
 	// loopback needs API_TOKENS_FILE.
-	ListenAddr string `env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080"`
+	ListenAddr string `form:"address" env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080"`
 	// File with the API's tokens: name, scopes and hash of each, read again when it
 	// changes. `tidegate token new` writes it. Not set: whoever reaches LISTEN_ADDR may
 	// do everything.
 	TokensFile string `env:"API_TOKENS_FILE" example:"/etc/tidegate/api-tokens.json"`
 	// Base of the links in alerts: where people's browsers reach `tidegate api`.
-	PublicURL urlText `env:"PUBLIC_URL" example:"https://tidegate.example.com"`
+	PublicURL string `form:"receiver" env:"PUBLIC_URL" example:"https://tidegate.example.com"`
+}
+
+// Millis is written as a whole number of milliseconds; 0 is not set.
+type Millis time.Duration
+
+// Secs is written as a whole number of seconds.
+type Secs time.Duration
+
+// OffDuration is a duration of which 0 is written as off.
+type OffDuration time.Duration
+
+func (m Millis) count() int64 { return time.Duration(m).Milliseconds() }
+
+// Burst is a number of jobs within a time; the zero Burst is off.
+type Burst struct {
+	// Jobs is 1 or more.
+	Jobs int
+	// Within is 1 second to 24 hours.
+	Within time.Duration
+}
+
+// Enabled reports whether there is a receiver of alerts: Slack (bot token and channel, or a
+// webhook) or PagerDuty.
+func (a Alerts) Enabled() bool { return a.slack() || a.PagerDutyRoutingKey != "" }
+
+func (a Alerts) slack() bool {
+	return a.SlackBotToken != "" && a.SlackChannel != "" || a.SlackWebhookURL != ""
+}
+
+// CallbackSecrets returns the secrets of CALLBACK_SECRET, which commas or spaces separate.
+func (d Destination) CallbackSecrets() []Secret {
+	var out []Secret
+	for _, one := range strings.FieldsFunc(d.CallbackSecret.Reveal(), func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+		out = append(out, Secret(one))
+	}
+	return out
 }
