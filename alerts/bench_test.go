@@ -245,7 +245,7 @@ func (b *bench) tell(name string) {
 		b.heard[name] = e.Generation
 		for _, a := range b.workers {
 			if !b.dead {
-				a.OnEvent(e)
+				a.onTransition(e)
 			}
 		}
 	}

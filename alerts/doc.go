@@ -3,7 +3,7 @@
 //
 // # How an alert comes about
 //
-// Every worker gets every transition of its breakers ([Alerts.OnEvent]) and enqueues a job
+// Every worker gets every transition of its breakers ([Alerts.Observe]) and enqueues a job
 // for it in the reserved destination [Destination]. All give it the same id, so that there
 // is one; it does not matter which worker lives on. Some worker's publisher runs it
 // ([Alerts.Publish]): like any job it is rescheduled while its service is limited, comes back
@@ -39,7 +39,7 @@
 //	a.Observe(&options) // of the publisher
 //	p, err := publisher.New(rdb, options)
 //	…
-//	p.Handle("deviantart", h, publisher.Breaker(breaker.Options{OnEvent: a.OnEvent}))
+//	p.Handle("deviantart", h)
 //	a.Serve(p)
 //	go a.Run(ctx)
 //

@@ -11,10 +11,11 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// Observe makes a publisher report to a: its refused calls, which are the reasons that
-// alerts give, and failed jobs. Breakers report to [Alerts.OnEvent].
+// Observe makes a publisher report to a: the transitions of its breakers, its refused
+// calls, which are the reasons that alerts give, and failed jobs.
 func (a *Alerts) Observe(o *publisher.Options) {
 	o.Observe(publisher.Observer{
+		OnTransition: a.onTransition,
 		OnAnswer: func(x publisher.Answer) {
 			a.noteRefusal(refusal{
 				At: x.At, Destination: x.Destination, Key: x.Key, Job: x.Job, Status: x.Status, Body: x.Body, RetryAfter: x.RetryAfter,

@@ -25,8 +25,8 @@ const (
 	checkEvery = 30 * time.Second
 )
 
-// Run watches until ctx ends: it turns what [Alerts.OnEvent], [Alerts.OnJob] and
-// [Alerts.OnAnswer] have noted into alerts, and looks for what no event reports. At its
+// Run watches until ctx ends: it turns what observed publishers have reported into
+// alerts, and looks for what no event reports. At its
 // start it checks the settings, and makes up for what happened while no worker watched.
 // Errors are logged; it returns nil.
 func (a *Alerts) Run(ctx context.Context) error {

@@ -146,9 +146,9 @@ func (t *triggers) noteKeys(more keyIncidents) {
 	t.keys.add(more)
 }
 
-// OnEvent notes a transition of a breaker. It is made for [breaker.Options.OnEvent], in
-// every instance: together they make one alert. It does not block.
-func (a *Alerts) OnEvent(e breaker.Event) {
+// onTransition notes a transition of a breaker, in every instance: together they make one
+// alert. It does not block.
+func (a *Alerts) onTransition(e breaker.Event) {
 	if e.Key != "" {
 		a.onKeyEvent(e)
 		return

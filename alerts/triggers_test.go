@@ -71,8 +71,8 @@ func TestReportsDoNotBlock(t *testing.T) {
 	go func() {
 		defer close(reported)
 		for i := range each {
-			a.OnEvent(opened(i))
-			a.OnEvent(breaker.Event{At: start, Name: fmt.Sprintf("d%d/k", i), Key: "k", From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("k", i)})
+			a.onTransition(opened(i))
+			a.onTransition(breaker.Event{At: start, Name: fmt.Sprintf("d%d/k", i), Key: "k", From: breaker.Closed, To: breaker.Open, Incident: fmt.Sprint("k", i)})
 			a.noteFailed(failedJob{Destination: fmt.Sprint("d", i), Job: "j", Poison: true, Crashes: 3})
 			a.noteRefusal(refusal{At: start, Destination: fmt.Sprint("d", i), Job: "j", Status: 429})
 		}
@@ -109,7 +109,7 @@ func TestReportsAreBounded(t *testing.T) {
 	b := newBench(t, 1, withoutPager)
 	a := b.workers[0]
 	for i := range maxTriggers + 1000 {
-		a.OnEvent(opened(i))
+		a.onTransition(opened(i))
 		a.noteRefusal(refusal{Destination: fmt.Sprint("d", i), Job: "j"})
 	}
 	for range 100 {
@@ -162,7 +162,7 @@ func TestTriggersOfEvents(t *testing.T) {
 			for range 3 { // heard of again and again
 				e := test.event
 				e.At = at
-				a.OnEvent(e)
+				a.onTransition(e)
 			}
 			var got []string
 			list, _ := a.due.take()
@@ -187,7 +187,7 @@ func TestRun(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
 	go func() { ran <- a.Run(ctx) }()
-	a.OnEvent(opened(1))
+	a.onTransition(opened(1))
 	deadline := time.After(10 * time.Second)
 	for {
 		if _, err := a.client.Get(t.Context(), "i1.opened.slack"); err == nil {
@@ -199,7 +199,7 @@ func TestRun(t *testing.T) {
 		case <-time.After(5 * time.Millisecond):
 		}
 	}
-	a.OnEvent(opened(2))
+	a.onTransition(opened(2))
 	cancel()
 	if err := <-ran; err != nil {
 		t.Errorf("Run: %v", err)

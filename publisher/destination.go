@@ -151,6 +151,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		case e.To == breaker.Closed:
 			d.engine.ReleaseDeferred(d.name)
 		}
+		d.observers.transition(e)
 		if onEvent != nil {
 			d.observers.guard("OnEvent", func() { onEvent(e) })
 		}

@@ -48,6 +48,8 @@ func TestPanicsOfObserversChangeNothing(t *testing.T) {
 		OnJob:    func(publisher.JobEvent) { panic("of OnJob") },
 		OnCall:   func(publisher.Call) { panic("of OnCall") },
 		OnAnswer: func(publisher.Answer) { panic("of OnAnswer") },
+
+		OnTransition: func(breaker.Event) { panic("of OnTransition") },
 		Trace: func(ctx context.Context, _ *jobs.Job) (context.Context, func(publisher.JobEvent)) {
 			return ctx, func(publisher.JobEvent) { panic("of Trace") }
 		},
@@ -79,7 +81,7 @@ func TestPanicsOfObserversChangeNothing(t *testing.T) {
 	if n := after.Load(); n != 3 {
 		t.Errorf("the observer behind the one that panics was notified of %d calls, want 3", n)
 	}
-	for _, option := range []string{"OnJob", "OnCall", "OnAnswer", "Trace", "OnEvent"} {
+	for _, option := range []string{"OnJob", "OnCall", "OnAnswer", "Trace", "OnTransition", "OnEvent"} {
 		if n := strings.Count(log.String(), "panicked; this is logged once\" destination="+b.dest+" option="+option+" "); n != 1 {
 			t.Errorf("the panics of %s were logged %d times\n%s", option, n, log)
 		}

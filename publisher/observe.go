@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -24,6 +25,10 @@ type Observer struct {
 	// OnCall is called for each call as it has ended, before the outcome of its job is
 	// applied.
 	OnCall func(Call)
+	// OnTransition is called for each transition of the breakers of the destinations and of
+	// their keys, whichever instance caused it, once and in order, as
+	// breaker.Options.OnEvent is. It may block, which holds up later ones.
+	OnTransition func(breaker.Event)
 	// OnStuck is called for each handler that has not returned StuckAfter after its context
 	// ended, and again after twice that time, four times and so on, at least once an hour.
 	OnStuck func(Stuck)
@@ -102,6 +107,10 @@ func (o *observers) call(c Call) {
 
 func (o *observers) answer(a Answer) {
 	notify(o, "OnAnswer", func(x *Observer) func(Answer) { return x.OnAnswer }, a)
+}
+
+func (o *observers) transition(e breaker.Event) {
+	notify(o, "OnTransition", func(x *Observer) func(breaker.Event) { return x.OnTransition }, e)
 }
 
 func (o *observers) stuck(s Stuck) {

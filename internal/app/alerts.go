@@ -13,7 +13,6 @@ import (
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/alerts/pagerduty"
 	"github.com/tidegate/tidegate/alerts/slack"
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
@@ -72,13 +71,6 @@ func newAlerting(cfg *config.Config, rdb redis.UniversalClient, counted *metrics
 func (a *alerting) observe(o *publisher.Options) {
 	if a != nil {
 		a.Observe(o)
-	}
-}
-
-// onEvent notes the transitions of a destination's breakers.
-func (a *alerting) onEvent(e breaker.Event) {
-	if a != nil {
-		a.OnEvent(e)
 	}
 }
 

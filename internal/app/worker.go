@@ -106,12 +106,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		rules := breakerOptions(d)
-		rules.OnEvent = func(e breaker.Event) {
-			counted.OnEvent(e)
-			alerting.onEvent(e)
-		}
-		if err := serve(p, i, d, rules, traced, cfg, log, &stop); err != nil {
+		if err := serve(p, i, d, traced, cfg, log, &stop); err != nil {
 			return err
 		}
 	}
@@ -169,7 +164,7 @@ func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p *publisher.Publisher, index int, d config.Destination, rules breaker.Options, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p *publisher.Publisher, index int, d config.Destination, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
@@ -201,7 +196,7 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rules breake
 		err = p.Handle(d.Name, h,
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
-			publisher.Breaker(rules),
+			publisher.Breaker(breakerOptions(d)),
 			publisher.Setting("URL", d.Method+" "+d.URL),
 			publisher.Setting("callback URL", d.CallbackURL),
 			publisher.Setting("statuses", fmt.Sprint(d.RateLimitedStatus, d.PermanentStatus)),

@@ -192,10 +192,8 @@ func (s *stage) startWorker(ctx context.Context, n int, url string, sh *show) er
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.closers = append(s.closers, h.Close)
-	rules := s.rules()
-	rules.OnEvent = alerting.OnEvent
 	err = p.Handle(destination, sh.watch(n, h),
-		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(rules))
+		publisher.Concurrency(s.o.Concurrency), publisher.Timeout(s.timeout()), publisher.Breaker(s.rules()))
 	if err != nil {
 		return fmt.Errorf("demo: %w", err)
 	}

@@ -4,7 +4,7 @@
 //	options := publisher.Options{…}
 //	m.Observe(&options)
 //	p, err := publisher.New(rdb, options)
-//	err = p.Handle("example", handler, publisher.Breaker(breaker.Options{OnEvent: m.OnEvent}))
+//	err = p.Handle("example", handler)
 //	m.Watch(p)
 //	err = p.Run(ctx)
 //

@@ -134,7 +134,7 @@ func TestIncidentsWithoutRedis(t *testing.T) {
 		with(func(e *breaker.Event) { e.To = breaker.Closed }),
 		with(func(e *breaker.Event) { e.Name, e.Key = "d/k", "k" }),
 	} {
-		m.OnEvent(e)
+		transition(m.Metrics, e)
 	}
 	if got := m.count("tidegate_circuit_breaker_incidents_total"); got != 1 {
 		t.Errorf("%v incidents, want 1", got)
@@ -150,11 +150,18 @@ func TestIncidentOfADeadWorkerIsCounted(t *testing.T) {
 		r.make(metrics.Options{}, nil, breaker.Options{}), r.make(metrics.Options{}, nil, breaker.Options{}),
 	}
 	for _, in := range slices.Concat(fleet, fleet) {
-		in.m.OnEvent(breaker.Event{
+		transition(in.m, breaker.Event{
 			Name: r.dest, From: breaker.Closed, To: breaker.Open, Cause: breaker.CauseThreshold, By: "dead:1", Incident: r.dest + "-1",
 		})
 	}
 	if got := sum(fleet, incidentsTotal); got != 1 {
 		t.Errorf("%v incidents, want 1", got)
 	}
+}
+
+// transition reports a transition to m, as a publisher does.
+func transition(m *metrics.Metrics, e breaker.Event) {
+	var o publisher.Options
+	m.Observe(&o)
+	o.Observers[0].OnTransition(e)
 }

@@ -92,7 +92,6 @@ func (r *rig) make(o metrics.Options, f publisher.Func, rules breaker.Options, o
 		r.t.Cleanup(func() { _ = sender.Close() })
 		h = sender
 	}
-	rules.OnEvent = in.m.OnEvent
 	if err := in.p.Handle(r.dest, h, append(opts, publisher.Breaker(rules))...); err != nil {
 		r.t.Fatal(err)
 	}

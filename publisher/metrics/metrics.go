@@ -117,9 +117,8 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 // it late too.
 const claimFor = 24 * time.Hour
 
-// OnEvent counts incidents. It is to be told of every transition of a destination's
-// breakers, as breaker.Options.OnEvent is.
-func (m *Metrics) OnEvent(e breaker.Event) {
+// onTransition counts incidents.
+func (m *Metrics) onTransition(e breaker.Event) {
 	if e.Key != "" || e.From == breaker.Open || e.From == breaker.HalfOpen || e.To != breaker.Open {
 		return
 	}

@@ -15,7 +15,7 @@ func (m *Metrics) Observe(o *publisher.Options) {
 		return func(destination string, n int) { c.WithLabelValues(destination).Add(float64(n)) }
 	}
 	o.Observe(publisher.Observer{
-		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck,
+		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck, OnTransition: m.onTransition,
 		OnExpired: add(m.expired), OnReleased: add(m.released), OnCallbacksDropped: add(m.callbacksDropped),
 	})
 }
