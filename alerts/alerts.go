@@ -42,6 +42,7 @@ type Alerts struct {
 	o        Options
 	rdb      redis.UniversalClient
 	store    stateStore
+	breakers breaker.Namespace
 	client   *jobs.Client
 	now      func(context.Context) (time.Time, error) // Redis's clock; tests replace it
 	log      *slog.Logger
@@ -64,7 +65,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 		return nil, fmt.Errorf("alerts: new: %w", err)
 	}
 	a := &Alerts{
-		o: o, rdb: rdb, store: stateStore{rdb, o.Logger}, log: o.Logger,
+		o: o, rdb: rdb, store: stateStore{rdb, store.Namespace(o.Namespace), o.Logger}, breakers: breaker.Namespace(o.Namespace), log: o.Logger,
 		composer: composer{publicURL: o.PublicURL},
 		due:      newTriggers(),
 		slots:    make(chan struct{}, concurrency-1),
@@ -74,7 +75,7 @@ func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	a.o.Destinations = slices.Clone(o.Destinations)
 	if rdb != nil {
 		var err error
-		if a.client, err = jobs.NewClient(rdb, jobs.WithLogger(o.Logger)); err != nil {
+		if a.client, err = jobs.NewClient(rdb, jobs.WithNamespace(o.Namespace), jobs.WithLogger(o.Logger)); err != nil {
 			return nil, fmt.Errorf("alerts: new: %w", err)
 		}
 		a.now = a.client.Now

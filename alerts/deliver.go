@@ -38,7 +38,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 		}
 	}
 	// From here on this job does not stand in for others: what they know it may not read.
-	if err := a.store.unclaim(ctx, job.ID, claims(job, what)...); err != nil {
+	if err := a.store.unclaim(ctx, job.ID, a.store.claims(job, what)...); err != nil {
 		return jobs.Reschedule(time.Second)
 	}
 	err := a.deliver(ctx, to, job, what)
@@ -96,8 +96,8 @@ const (
 )
 
 // claims are the keys by which a job stands in for others.
-func claims(job *jobs.Job, what alertJob) []string {
-	return []string{key("waiting", job.Key, what.Subject), key("retrying", job.Key, what.Subject)}
+func (s stateStore) claims(job *jobs.Job, what alertJob) []string {
+	return []string{s.key("waiting", job.Key, what.Subject), s.key("retrying", job.Key, what.Subject)}
 }
 
 // standIn reschedules a job, unless another one of its subject is rescheduled for the same
@@ -107,7 +107,7 @@ func (a *Alerts) standIn(ctx context.Context, job *jobs.Job, what alertJob, clai
 		return jobs.Reschedule(pause)
 	}
 	// By the time the key ends, a job that has died is missed.
-	first, err := lease.Acquire(ctx, a.rdb, claims(job, what)[claim], job.ID, pause+time.Minute)
+	first, err := lease.Acquire(ctx, a.rdb, a.store.claims(job, what)[claim], job.ID, pause+time.Minute)
 	if err == nil && !first {
 		return nil
 	}
@@ -147,7 +147,7 @@ func (a *Alerts) deliverIncidents(ctx context.Context, to notice.Notifier, job *
 	if err := a.setTimers(ctx, s, name, now); err != nil {
 		return err
 	}
-	lock, err := a.store.lock(ctx, key("lock", to.Name(), name), job.ID)
+	lock, err := a.store.lock(ctx, a.store.key("lock", to.Name(), name), job.ID)
 	if err != nil {
 		return err
 	}
@@ -207,7 +207,7 @@ func (a *Alerts) sendIncident(ctx context.Context, to notice.Notifier, lock *loc
 func (a *Alerts) deliverKeys(ctx context.Context, to notice.Notifier, job *jobs.Job, what alertJob) error {
 	name := what.Subject
 	destination := strings.TrimSuffix(name, allKeys)
-	lock, err := a.store.lock(ctx, key("lock", to.Name(), name), job.ID)
+	lock, err := a.store.lock(ctx, a.store.key("lock", to.Name(), name), job.ID)
 	if err != nil {
 		return err
 	}
@@ -261,7 +261,7 @@ func (a *Alerts) deliverSingle(ctx context.Context, to notice.Notifier, job *job
 	n := r.compose(a.composer)
 	n.ID, n.Dedup, n.At = single.ID, single.ID, job.CreatedAt
 	if single.Of != "" {
-		now, _, err := load[failure](ctx, a.store, failureKey(single.Of))
+		now, _, err := load[failure](ctx, a.store, a.store.failureKey(single.Of))
 		switch {
 		case err != nil:
 			return err
@@ -272,7 +272,7 @@ func (a *Alerts) deliverSingle(ctx context.Context, to notice.Notifier, job *job
 			return nil
 		}
 	}
-	lock, err := a.store.lock(ctx, key("lock", "notice", job.ID), job.ID)
+	lock, err := a.store.lock(ctx, a.store.key("lock", "notice", job.ID), job.ID)
 	if err != nil {
 		return err
 	}

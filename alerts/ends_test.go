@@ -98,7 +98,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 				}
 			}
 			counted := func() int {
-				n, err := stateStore{rdb: b.rdb}.failed(t.Context(), "shop", 0, 5*time.Minute)
+				n, err := stateStore{rdb: b.rdb, ns: store.DefaultNamespace}.failed(t.Context(), "shop", 0, 5*time.Minute)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -247,7 +247,7 @@ func TestDestinationThatNoWorkerReaches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.rdb.HSet(t.Context(), store.WorkersKey, name, text).Err(); err != nil {
+		if err := b.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), name, text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -283,7 +283,7 @@ func TestDestinationThatNoWorkerServes(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := b.rdb.HSet(t.Context(), store.DestinationsKey, "shop", start.UnixMilli()).Err(); err != nil {
+	if err := b.rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "shop", start.UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	look := func(after time.Duration) []string {

@@ -24,7 +24,7 @@ type failure struct {
 	Notified string `json:"notified,omitempty"`
 }
 
-func failureKey(notifier string) string { return key("failure", notifier) }
+func (s stateStore) failureKey(notifier string) string { return s.key("failure", notifier) }
 
 // logPermanent logs what a person has to correct.
 func (a *Alerts) logPermanent(ctx context.Context, notifier string, e *notice.Error) {
@@ -70,7 +70,7 @@ func (a *Alerts) noteFailure(ctx context.Context, job *jobs.Job, e *notice.Error
 	others := a.others(job.Key)
 	// That on-call cannot be paged is worth knowing at once.
 	urgent := e.Permanent && a.o.notifier(job.Key).Pager()
-	f, err := change(ctx, a.store, failureKey(job.Key), func(f *failure) (bool, error) {
+	f, err := change(ctx, a.store, a.store.failureKey(job.Key), func(f *failure) (bool, error) {
 		was := *f
 		if f.Since.IsZero() {
 			f.Since = now
@@ -118,7 +118,7 @@ func (a *Alerts) delivered(ctx context.Context, notifier string) {
 
 func (a *Alerts) endFailure(ctx context.Context, notifier string) error {
 	var over failure
-	_, err := change(ctx, a.store, failureKey(notifier), func(f *failure) (bool, error) {
+	_, err := change(ctx, a.store, a.store.failureKey(notifier), func(f *failure) (bool, error) {
 		over = *f
 		*f = failure{}
 		return over != failure{}, nil
@@ -146,14 +146,14 @@ func (a *Alerts) endFailure(ctx context.Context, notifier string) error {
 // done, so that it is not in the way of what comes.
 func (a *Alerts) giveUp(ctx context.Context, job *jobs.Job, what alertJob, e *notice.Error) {
 	a.log.ErrorContext(ctx, "an alert is given up", "job", job.ID, "to", a.o.label(job.Key), "problem", e.Problem)
-	_, err := change(ctx, a.store, failureKey(job.Key), func(f *failure) (bool, error) {
+	_, err := change(ctx, a.store, a.store.failureKey(job.Key), func(f *failure) (bool, error) {
 		f.GivenUp++
 		return true, nil
 	})
 	if err == nil && what.Kind == kindIncident && !strings.HasSuffix(what.Subject, allKeys) {
 		var now time.Time
 		if now, err = a.now(ctx); err == nil {
-			_, err = change(ctx, a.store, key("subject", what.Subject), func(s *subject) (bool, error) {
+			_, err = change(ctx, a.store, a.store.key("subject", what.Subject), func(s *subject) (bool, error) {
 				return s.giveUp(now.Add(-giveUpAfter), job.Key), nil
 			})
 		}

@@ -47,7 +47,7 @@ func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 	}
 	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for destination, incidents := range keys {
-			k := key("keys-seen", destination)
+			k := s.key("keys-seen", destination)
 			for id, in := range incidents {
 				raw, err := json.Marshal(in.counts)
 				if err != nil {
@@ -71,7 +71,7 @@ func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 
 // seenKeys sums up what addKeys has kept.
 func (s stateStore) seenKeys(ctx context.Context, destination string) (keysSeen, error) {
-	values, err := s.rdb.HVals(ctx, key("keys-seen", destination)).Result()
+	values, err := s.rdb.HVals(ctx, s.key("keys-seen", destination)).Result()
 	if err != nil {
 		return keysSeen{}, fmt.Errorf("alerts: count incidents of keys: %w", err)
 	}
@@ -86,7 +86,7 @@ func (s stateStore) seenKeys(ctx context.Context, destination string) (keysSeen,
 }
 
 func (s stateStore) forgetKeys(ctx context.Context, destination string) error {
-	if err := s.rdb.Del(ctx, key("keys-seen", destination)).Err(); err != nil {
+	if err := s.rdb.Del(ctx, s.key("keys-seen", destination)).Err(); err != nil {
 		return fmt.Errorf("alerts: count incidents of keys: %w", err)
 	}
 	return nil

@@ -5,6 +5,10 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
+
+// key is a key of alerting in the default namespace.
+func key(parts ...string) string { return stateStore{ns: store.DefaultNamespace}.key(parts...) }

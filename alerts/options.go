@@ -1,6 +1,7 @@
 package alerts
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // DefaultOpenTooLong is the default of [Options.OpenTooLong].
@@ -34,6 +36,8 @@ type Options struct {
 	PublicURL string
 	// Destinations are those whose breakers and queues are watched.
 	Destinations []string
+	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
+	Namespace string
 	// Logger gets what goes wrong with alerting itself. Default slog.Default().
 	Logger *slog.Logger
 	// Worker names this process. Default: [breaker.ProcessName].
@@ -41,6 +45,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	o.Namespace = cmp.Or(o.Namespace, string(store.DefaultNamespace))
 	if o.OpenTooLong == 0 {
 		o.OpenTooLong = DefaultOpenTooLong
 	}
@@ -73,7 +78,7 @@ func (o Options) validate() error {
 	if o.OldestPending < 0 {
 		errs = append(errs, errors.New("the bound of the oldest pending job is negative"))
 	}
-	return errors.Join(errs...)
+	return errors.Join(append(errs, store.Namespace(o.Namespace).Validate())...)
 }
 
 // notifier returns a notifier by its name, nil if this worker has none.

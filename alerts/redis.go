@@ -49,7 +49,7 @@ func (a *Alerts) watchRedis(ctx context.Context) {
 	w := &redisWatch{
 		a: a, now: time.Now, roots: map[string]*notice.Root{},
 		// A Redis that refuses writes is as bad as none.
-		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, key("alive"), 1, time.Minute).Err() },
+		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, a.store.key("alive"), 1, time.Minute).Err() },
 		wait: func(ctx context.Context, d time.Duration) {
 			select {
 			case <-ctx.Done():

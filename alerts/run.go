@@ -111,15 +111,15 @@ func (a *Alerts) scan(ctx context.Context) error {
 
 // scanDestination makes alerts of a destination if there is anything new.
 func (a *Alerts) scanDestination(ctx context.Context, destination string, since, now time.Time) error {
-	all, err := breaker.List(ctx, a.rdb, destination)
+	all, err := a.breakers.List(ctx, a.rdb, destination)
 	if err != nil {
 		return err
 	}
-	last, err := breaker.Incidents(ctx, a.rdb, destination, 1)
+	last, err := a.breakers.Incidents(ctx, a.rdb, destination, 1)
 	if err != nil {
 		return err
 	}
-	known, _, err := load[subject](ctx, a.store, key("subject", destination))
+	known, _, err := load[subject](ctx, a.store, a.store.key("subject", destination))
 	if err != nil {
 		return err
 	}
@@ -133,7 +133,7 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, since,
 	if missing || all[0].State != breaker.Closed {
 		a.due.add(a.incidentTriggers(followers, destination, destination, "scan-"+timeID(now), time.Time{})...)
 	}
-	keys, _, err := load[keysSubject](ctx, a.store, key("subject", destination+allKeys))
+	keys, _, err := load[keysSubject](ctx, a.store, a.store.key("subject", destination+allKeys))
 	if err != nil {
 		return err
 	}

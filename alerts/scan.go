@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -47,7 +46,7 @@ func (a *Alerts) notifyOverdue(ctx context.Context) error {
 		if s.OldestPendingAt == nil || age <= a.o.OldestPending {
 			continue
 		}
-		b, err := breaker.Get(ctx, a.rdb, destination)
+		b, err := a.breakers.Get(ctx, a.rdb, destination)
 		if err != nil {
 			return fmt.Errorf("alerts: oldest pending job: %w", err)
 		}

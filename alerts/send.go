@@ -42,7 +42,7 @@ type sender struct {
 }
 
 func (a *Alerts) sender(ctx context.Context, lock *lock, to notice.Notifier, id string) (*sender, error) {
-	name := key("thread", to.Name(), id)
+	name := a.store.key("thread", to.Name(), id)
 	p, _, err := load[progress](ctx, a.store, name)
 	if err != nil {
 		return nil, err

@@ -32,7 +32,7 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 	if !c.open() {
 		return s, nil
 	}
-	status, err := breaker.Get(ctx, a.rdb, name)
+	status, err := a.breakers.Get(ctx, a.rdb, name)
 	if err != nil {
 		return nil, fmt.Errorf("alerts: %w", err)
 	}

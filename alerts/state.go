@@ -27,11 +27,12 @@ const keep = 30 * 24 * time.Hour
 // one slot with the queue that delivers.
 type stateStore struct {
 	rdb redis.UniversalClient
+	ns  store.Namespace
 	log *slog.Logger
 }
 
-func key(parts ...string) string {
-	return "tidegate:{" + store.AlertsDestination + "}:" + strings.Join(parts, ":")
+func (s stateStore) key(parts ...string) string {
+	return s.ns.SlotKey(store.AlertsDestination, strings.Join(parts, ":"))
 }
 
 var (
@@ -172,7 +173,7 @@ func (s stateStore) unclaim(ctx context.Context, holder string, names ...string)
 
 // once returns true for the first worker that asks within a period.
 func (s stateStore) once(ctx context.Context, period time.Duration, what ...string) (bool, error) {
-	ok, err := lease.Once(ctx, s.rdb, key(append([]string{"limit"}, what...)...), period)
+	ok, err := lease.Once(ctx, s.rdb, s.key(append([]string{"limit"}, what...)...), period)
 	if err != nil {
 		return false, fmt.Errorf("alerts: limit: %w", err)
 	}
@@ -181,7 +182,7 @@ func (s stateStore) once(ctx context.Context, period time.Duration, what ...stri
 
 // done returns whether a worker has asked within the period.
 func (s stateStore) done(ctx context.Context, what ...string) (bool, error) {
-	n, err := s.rdb.Exists(ctx, key(append([]string{"limit"}, what...)...)).Result()
+	n, err := s.rdb.Exists(ctx, s.key(append([]string{"limit"}, what...)...)).Result()
 	if err != nil {
 		return false, fmt.Errorf("alerts: limit: %w", err)
 	}
@@ -191,7 +192,7 @@ func (s stateStore) done(ctx context.Context, what ...string) (bool, error) {
 // failed counts n failed jobs of a destination and returns how many there were within
 // the time.
 func (s stateStore) failed(ctx context.Context, destination string, n int, within time.Duration) (int, error) {
-	sum, err := burstScript.Run(ctx, s.rdb, []string{key("failed", destination)}, n, within.Milliseconds()).Int()
+	sum, err := burstScript.Run(ctx, s.rdb, []string{s.key("failed", destination)}, n, within.Milliseconds()).Int()
 	if err != nil {
 		return 0, fmt.Errorf("alerts: count failed jobs: %w", err)
 	}
@@ -213,7 +214,7 @@ func (s stateStore) addAnswer(ctx context.Context, a refusal) error {
 	}
 	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, name := range names {
-			k := key("answers", name)
+			k := s.key("answers", name)
 			pipe.LPush(ctx, k, raw)
 			pipe.LTrim(ctx, k, 0, maxAnswers-1)
 			pipe.Expire(ctx, k, 24*time.Hour)
@@ -228,7 +229,7 @@ func (s stateStore) addAnswer(ctx context.Context, a refusal) error {
 
 // answers returns the last refusals, the newest first.
 func (s stateStore) answers(ctx context.Context, name string) ([]refusal, error) {
-	raw, err := s.rdb.LRange(ctx, key("answers", name), 0, -1).Result()
+	raw, err := s.rdb.LRange(ctx, s.key("answers", name), 0, -1).Result()
 	if err != nil {
 		return nil, fmt.Errorf("alerts: read answers: %w", err)
 	}
@@ -245,7 +246,7 @@ func (s stateStore) answers(ctx context.Context, name string) ([]refusal, error)
 // firstRun is since when there has been alerting without a gap of an hour: what ended
 // before is not reported.
 func (s stateStore) firstRun(ctx context.Context, now time.Time) (time.Time, error) {
-	k := key("since")
+	k := s.key("since")
 	if err := swapScript.Run(ctx, s.rdb, []string{k}, "", now.UnixMilli(), time.Hour.Milliseconds()).Err(); err != nil {
 		return time.Time{}, fmt.Errorf("alerts: write since when: %w", err)
 	}

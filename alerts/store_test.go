@@ -74,7 +74,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if err := b.rdb.Set(t.Context(), failureKey("slack"), raw, 0).Err(); err != nil {
+			if err := b.rdb.Set(t.Context(), key("failure", "slack"), raw, 0).Err(); err != nil {
 				t.Fatal(err)
 			}
 			b.lookAround()

@@ -18,12 +18,12 @@ func (a *Alerts) update(ctx context.Context, name string, now time.Time) (*subje
 		return nil, err
 	}
 	followers := a.o.followers()
-	return change(ctx, a.store, key("subject", name), func(s *subject) (bool, error) {
-		incidents, err := breaker.Incidents(ctx, a.rdb, name, 50)
+	return change(ctx, a.store, a.store.key("subject", name), func(s *subject) (bool, error) {
+		incidents, err := a.breakers.Incidents(ctx, a.rdb, name, 50)
 		if err != nil {
 			return false, fmt.Errorf("alerts: incidents of %s: %w", name, err)
 		}
-		events, err := breaker.History(ctx, a.rdb, name, 100)
+		events, err := a.breakers.History(ctx, a.rdb, name, 100)
 		if err != nil {
 			return false, fmt.Errorf("alerts: history of %s: %w", name, err)
 		}
@@ -39,7 +39,7 @@ func (a *Alerts) update(ctx context.Context, name string, now time.Time) (*subje
 
 // finish notes that a notifier is done with a thread, if nothing has happened to it since.
 func (a *Alerts) finish(ctx context.Context, subjectName, notifier string, was thread) error {
-	_, err := change(ctx, a.store, key("subject", subjectName), func(s *subject) (bool, error) {
+	_, err := change(ctx, a.store, a.store.key("subject", subjectName), func(s *subject) (bool, error) {
 		t := s.same(was)
 		if t == nil || t.open() || t.Done[notifier] {
 			return false, nil
@@ -54,8 +54,8 @@ func (a *Alerts) finish(ctx context.Context, subjectName, notifier string, was t
 // that are limited now.
 func (a *Alerts) updateKeys(ctx context.Context, destination string, heard, now time.Time) (*keysSubject, []breaker.Status, error) {
 	var open []breaker.Status
-	s, err := change(ctx, a.store, key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
-		all, err := breaker.List(ctx, a.rdb, destination)
+	s, err := change(ctx, a.store, a.store.key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
+		all, err := a.breakers.List(ctx, a.rdb, destination)
 		if err != nil {
 			return false, fmt.Errorf("alerts: keys of %s: %w", destination, err)
 		}
@@ -67,7 +67,7 @@ func (a *Alerts) updateKeys(ctx context.Context, destination string, heard, now 
 
 // finishKeys notes that a notifier is done with a thread of keys.
 func (a *Alerts) finishKeys(ctx context.Context, destination, notifier string, was *keysThread) error {
-	s, err := change(ctx, a.store, key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
+	s, err := change(ctx, a.store, a.store.key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
 		if s.Thread == nil || s.Thread.ID != was.ID || !s.Thread.Ended.Equal(was.Ended) {
 			return false, nil
 		}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // during calls f once, in the middle of the next call of a method of Slack: before it
@@ -105,7 +106,7 @@ func TestTurnsOfAFullRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	rdb := redistest.Start(t).Client(t)
-	s := stateStore{rdb: rdb, log: slog.New(slog.DiscardHandler)}
+	s := stateStore{rdb: rdb, ns: store.DefaultNamespace, log: slog.New(slog.DiscardHandler)}
 	if err := rdb.ConfigSet(ctx, "maxmemory", "1").Err(); err != nil {
 		t.Fatal(err)
 	}

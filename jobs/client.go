@@ -23,6 +23,7 @@ import (
 // on in the background until the Redis client's own timeouts end it, or its Close.
 type Client struct {
 	rdb    redis.UniversalClient
+	ns     store.Namespace
 	limits Limits
 	log    *slog.Logger
 	now    func() time.Time
@@ -43,6 +44,13 @@ func WithLimits(l Limits) ClientOption { return func(c *Client) { c.limits = l }
 // WithLogger sets where warnings go. Default, also of nil: slog.Default().
 func WithLogger(l *slog.Logger) ClientOption { return func(c *Client) { c.log = l } }
 
+// WithNamespace sets the prefix of all queues and keys, so that several installations share
+// a Redis database: [a-z0-9][a-z0-9-]{0,30}, the same for clients, workers and commands of
+// one (REDIS_NAMESPACE). Default, also of "": tidegate. NewClient refuses what is not valid.
+func WithNamespace(name string) ClientOption {
+	return func(c *Client) { c.ns = cmp.Or(store.Namespace(name), store.DefaultNamespace) }
+}
+
 // WithDestinations names destinations that are known besides those that
 // workers have registered in Redis. NewClient refuses what cannot be a name.
 func WithDestinations(names ...string) ClientOption {
@@ -60,7 +68,7 @@ func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error)
 		return nil, errors.New("jobs: new client: the Redis client is nil")
 	}
 	c := &Client{
-		rdb: newPrompt(rdb), now: time.Now,
+		rdb: newPrompt(rdb), ns: store.DefaultNamespace, now: time.Now,
 		retention: 24 * time.Hour,
 	}
 	c.known.reading = make(chan struct{}, 1)
@@ -77,6 +85,9 @@ func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error)
 // validate checks what the options have set.
 func (c *Client) validate() error {
 	var errs fieldErrors
+	if err := c.ns.Validate(); err != nil {
+		errs.add("namespace", "%v", err)
+	}
 	c.limits.validate(errs.add)
 	if c.retention < 0 {
 		errs.add("retention", "must not be negative, is %s", c.retention)
@@ -88,6 +99,9 @@ func (c *Client) validate() error {
 	}
 	return errs.err()
 }
+
+// Namespace is that of WithNamespace.
+func (c *Client) Namespace() string { return string(c.ns) }
 
 // Now is the time by Redis's clock, which decides when jobs become available.
 func (c *Client) Now(ctx context.Context) (time.Time, error) {

@@ -82,7 +82,7 @@ func (c *Client) countIn(ctx context.Context, destination string, ask func(pipe 
 		return &UnknownDestinationError{Name: destination, Known: c.known.list()}
 	}
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for _, q := range store.Queues(destination) {
+		for _, q := range c.ns.Queues(destination) {
 			ask(pipe, q)
 		}
 		return nil

@@ -44,7 +44,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Embedded(t)
 	ctx := context.Background()
-	if err := rdb.HSet(ctx, store.DestinationsKey, "deviantart", "1700000000123").Err(); err != nil {
+	if err := rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), "deviantart", "1700000000123").Err(); err != nil {
 		t.Fatal(err)
 	}
 	c, err := jobs.NewClient(rdb, jobs.WithDestinations("mastodon"))
@@ -74,7 +74,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	}
 
 	// A worker that has just come is found without a restart.
-	if err := rdb.HSet(ctx, store.DestinationsKey, "devianart", "1700000000123").Err(); err != nil {
+	if err := rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), "devianart", "1700000000123").Err(); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Eventually(t, "the new destination is known", func() bool {
@@ -125,7 +125,7 @@ func TestManyKnownDestinationsAreNotAllNamed(t *testing.T) {
 func TestUnknownDestinationUnderConcurrency(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Database(t).Client(t)
-	if err := rdb.HSet(t.Context(), store.DestinationsKey, "real", "1").Err(); err != nil {
+	if err := rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "real", "1").Err(); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
@@ -194,7 +194,7 @@ func TestUnknownDestinationsAreBounded(t *testing.T) {
 		if err == nil || err.Error() != want {
 			t.Errorf("error %v, want %s", err, want)
 		}
-		if err := rdb.HSet(ctx, store.DestinationsKey, "new", "1").Err(); err != nil {
+		if err := rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), "new", "1").Err(); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := client().Enqueue(ctx, jobs.New("new", 1)); err != nil {

@@ -24,7 +24,7 @@ func (c *Client) expireAndRead(ctx context.Context, seen []*Job, read func(queue
 	seen = slices.Clone(seen)
 	for i, j := range seen {
 		if !j.Status.Final() && j.Status != Running && j.ExpiredAt(now) {
-			queue := store.Queue(j.Destination, store.Priority(j.Priority))
+			queue := c.ns.Queue(j.Destination, store.Priority(j.Priority))
 			due[queue] = append(due[queue], i)
 		}
 	}

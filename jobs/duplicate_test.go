@@ -62,8 +62,8 @@ func TestDuplicateIDs(t *testing.T) {
 		if got := b.get(first.ID); got.Duplicate || got.Key != "alice" || string(got.Payload) != "{}" {
 			t.Errorf("the existing job has become %+v", got)
 		}
-		for _, queue := range append(store.Queues(b.dest), store.Queues(other.dest)...) {
-			want := map[string]int{b.queue(): 3, store.Queue(b.dest, store.High): 1}[queue]
+		for _, queue := range append(store.DefaultNamespace.Queues(b.dest), store.DefaultNamespace.Queues(other.dest)...) {
+			want := map[string]int{b.queue(): 3, store.DefaultNamespace.Queue(b.dest, store.High): 1}[queue]
 			if got := len(b.waiting(queue)) + int(rdb.ZCard(ctx, store.ScheduledKey(queue)).Val()); got != want {
 				t.Errorf("%d jobs in %s, want %d", got, queue, want)
 			}
@@ -99,7 +99,7 @@ func TestDuplicateIDsWithinOneCall(t *testing.T) {
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("payload, priority, duplicate (-want +got):\n%s", diff)
 		}
-		for queue, want := range map[string]int{b.queue(): 2, store.Queue(b.dest, store.Low): 1, store.Queue(b.dest, store.High): 0} {
+		for queue, want := range map[string]int{b.queue(): 2, store.DefaultNamespace.Queue(b.dest, store.Low): 1, store.DefaultNamespace.Queue(b.dest, store.High): 0} {
 			if got := len(b.waiting(queue)); got != want {
 				t.Errorf("%d jobs in %s, want %d", got, queue, want)
 			}

@@ -457,7 +457,7 @@ func TestChildrenDoNotWaitForANodeThatIsAway(t *testing.T) {
 	grandchild := enqueue(b.dest, jobs.After(child.ID))
 
 	rdb := server.Client(t)
-	hook := &awayHook{queue: store.Queue(gone.dest, store.Default)}
+	hook := &awayHook{queue: store.DefaultNamespace.Queue(gone.dest, store.Default)}
 	rdb.AddHook(hook)
 	cut, err := jobs.NewClient(rdb, jobs.WithDestinations(b.dest, well.dest, gone.dest))
 	b.must(err)

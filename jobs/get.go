@@ -96,7 +96,7 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	scores := make([]*redis.FloatCmd, len(held))
 	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, j := range held {
-			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(store.Queue(j.Destination, store.Priority(j.Priority))), j.Key)
+			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(c.ns.Queue(j.Destination, store.Priority(j.Priority))), j.Key)
 		}
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {

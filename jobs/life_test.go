@@ -47,7 +47,9 @@ func onBoth(t *testing.T, embedded bool, test func(t *testing.T, b *bench, fewer
 	}
 }
 
-func queueOf(j *jobs.Job) string { return store.Queue(j.Destination, store.Priority(j.Priority)) }
+func queueOf(j *jobs.Job) string {
+	return store.DefaultNamespace.Queue(j.Destination, store.Priority(j.Priority))
+}
 
 // start moves a job from the queue into a worker's hands.
 func (b *bench) start(j *jobs.Job) {

@@ -182,7 +182,7 @@ const (
 func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	var queues []string
 	if f.Destination != "" {
-		queues = store.Queues(f.Destination)
+		queues = c.ns.Queues(f.Destination)
 	} else {
 		var err error
 		if queues, err = c.listedQueues(ctx); err != nil {

@@ -324,7 +324,7 @@ func TestListIsBoundedByBytes(t *testing.T) {
 	answer := strings.Repeat("y", 12_000)
 	if _, err := rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
 		for i := range specs {
-			pipe.HSet(t.Context(), store.TaskKey(store.Queue(specs[i].Destination, store.Default), specs[i].ID), store.FieldResponseStatus, 200, store.FieldResponseBody, answer)
+			pipe.HSet(t.Context(), store.TaskKey(store.DefaultNamespace.Queue(specs[i].Destination, store.Default), specs[i].ID), store.FieldResponseStatus, 200, store.FieldResponseBody, answer)
 		}
 		return nil
 	}); err != nil {

@@ -61,7 +61,7 @@ func (b *bench) get(id string) *jobs.Job {
 }
 
 // queue is the destination's queue of default priority.
-func (b *bench) queue() string { return store.Queue(b.dest, store.Default) }
+func (b *bench) queue() string { return store.DefaultNamespace.Queue(b.dest, store.Default) }
 
 // waiting returns the ids of a queue, the next one to run first.
 func (b *bench) waiting(queue string) []string {

@@ -55,7 +55,7 @@ func (c *Client) Move(ctx context.Context, from, to string, o MoveOptions) (Move
 	}
 	o.By = text.CutBytes(o.By, maxBy)
 	for _, p := range store.Priorities {
-		queue := store.Queue(from, p)
+		queue := c.ns.Queue(from, p)
 		stats, err := store.Glance(ctx, c.rdb, queue)
 		if err != nil {
 			return s, fmt.Errorf("jobs: move: %w", err)
@@ -71,7 +71,7 @@ func (c *Client) Move(ctx context.Context, from, to string, o MoveOptions) (Move
 		if o.DryRun {
 			continue
 		}
-		if err := c.moveQueue(ctx, queue, store.Queue(to, p), waiting, o.By, &s); err != nil {
+		if err := c.moveQueue(ctx, queue, c.ns.Queue(to, p), waiting, o.By, &s); err != nil {
 			return s, fmt.Errorf("jobs: move: %w", err)
 		}
 	}

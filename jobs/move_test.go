@@ -21,7 +21,7 @@ import (
 func (b *bench) move() (jobs.MoveSummary, string) {
 	b.t.Helper()
 	to := redistest.Name(b.t, "to")
-	b.must(b.rdb.HSet(context.Background(), store.DestinationsKey, to, time.Now().UnixMilli()).Err())
+	b.must(b.rdb.HSet(context.Background(), store.DefaultNamespace.DestinationsKey(), to, time.Now().UnixMilli()).Err())
 	s, err := b.Client.Move(context.Background(), b.dest, to, jobs.MoveOptions{By: "ann@desk"})
 	b.must(err)
 	return s, to
@@ -86,7 +86,7 @@ func TestMove(t *testing.T) {
 			t.Errorf("a move to what is not known: %+v, %v", dry, err)
 		}
 		want := jobs.MoveSummary{Moved: map[jobs.Status]int{jobs.Pending: 8, jobs.RetryPending: 1, jobs.Paused: 2, jobs.Waiting: 1}, Running: 1, KeptIDs: []string{}}
-		b.must(rdb.HSet(ctx, store.DestinationsKey, b.dest+"y", time.Now().UnixMilli()).Err())
+		b.must(rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), b.dest+"y", time.Now().UnixMilli()).Err())
 		dry, err = b.Client.Move(ctx, b.dest, b.dest+"y", jobs.MoveOptions{DryRun: true})
 		b.must(err)
 		if diff := cmp.Diff(want, dry); diff != "" {
@@ -178,7 +178,7 @@ func TestMoveOrder(t *testing.T) {
 		b.must(err)
 		// Two clients that gave the same new id to both destinations at once.
 		to := redistest.Name(t, "to")
-		b.must(rdb.HSet(ctx, store.DestinationsKey, to, time.Now().UnixMilli()).Err())
+		b.must(rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), to, time.Now().UnixMilli()).Err())
 		other := &bench{Client: b.Client, t: t, rdb: rdb, dest: to}
 		kept := want[0]
 		b.must(rdb.HSet(ctx, store.TaskKey(other.queue(), kept), store.FieldState, store.StateFailed, store.FieldMsg,

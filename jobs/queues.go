@@ -22,24 +22,14 @@ func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
 		return q.queues, nil
 	}
 	q.mu.Unlock()
-	names, err := c.rdb.SMembers(ctx, store.QueuesKey).Result()
+	names, err := c.ns.ListQueues(ctx, c.rdb)
 	if err != nil {
-		return nil, fmt.Errorf("read queues: %w", err)
+		return nil, err //nolint:wrapcheck // it says so itself
 	}
-	found := map[string]bool{}
-	for _, name := range names {
-		if destination, _, ok := store.ParseQueue(name); ok {
-			found[destination] = true
-		}
-	}
-	destinations := make([]string, 0, len(found))
-	for d := range found {
-		destinations = append(destinations, d)
-	}
-	sort.Strings(destinations)
+	destinations := withQueues(nil, names)
 	queues := make([]string, 0, len(destinations)*len(store.Priorities))
 	for _, d := range destinations {
-		queues = append(queues, store.Queues(d)...)
+		queues = append(queues, c.ns.Queues(d)...)
 	}
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -176,7 +166,7 @@ func (c *Client) Destination(ctx context.Context, name string) (Destination, err
 // readDestinations reads when workers last served each destination, and remembers the
 // names.
 func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, error) {
-	stored, err := c.rdb.HGetAll(ctx, store.DestinationsKey).Result()
+	stored, err := c.rdb.HGetAll(ctx, c.ns.DestinationsKey()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("jobs: read destinations: %w", err)
 	}

@@ -201,7 +201,7 @@ func TestWhatIsAskedOfARunningJob(t *testing.T) {
 	rdb := redistest.Database(t).Client(t)
 	b := benchOn(t, rdb)
 	ctx := context.Background()
-	told := rdb.Subscribe(ctx, store.ActionsChannel)
+	told := rdb.Subscribe(ctx, store.DefaultNamespace.ActionsChannel())
 	defer told.Close()
 	if _, err := told.Receive(ctx); err != nil {
 		t.Fatal(err)

@@ -98,7 +98,7 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 	for _, status := range Statuses {
 		s.Counts[status] = 0
 	}
-	for _, q := range store.Queues(name) {
+	for _, q := range c.ns.Queues(name) {
 		if err := c.sweep(ctx, q, sweepsPerLook); err != nil {
 			return s, err
 		}
@@ -137,7 +137,7 @@ func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActO
 		return false, fmt.Errorf("jobs: pause destination: %w", err)
 	}
 	var errs []error // the queues may lie on different nodes
-	for _, q := range store.Queues(name) {
+	for _, q := range c.ns.Queues(name) {
 		set, err := store.PauseQueue(ctx, c.rdb, q, who.by, who.reason)
 		errs = append(errs, err)
 		changed = changed || set
@@ -155,7 +155,7 @@ func (c *Client) ResumeDestination(ctx context.Context, name string) (changed bo
 		return false, fmt.Errorf("jobs: resume destination: %w", err)
 	}
 	var errs []error
-	for _, q := range store.Queues(name) {
+	for _, q := range c.ns.Queues(name) {
 		n, err := c.rdb.Del(ctx, store.PausedKey(q)).Result()
 		errs = append(errs, err)
 		changed = changed || n == 1

@@ -134,7 +134,7 @@ func TestStatsOfAllDestinations(t *testing.T) {
 	a.enqueue()
 	b.enqueue(jobs.Prioritize(jobs.PriorityHigh))
 	at := time.UnixMilli(1700000000123).UTC()
-	a.must(rdb.HSet(ctx, store.DestinationsKey, b.dest, at.UnixMilli(), "served-only", at.UnixMilli()).Err())
+	a.must(rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), b.dest, at.UnixMilli(), "served-only", at.UnixMilli()).Err())
 	stats, err := a.Stats(ctx, "")
 	a.must(err)
 	var got []string
@@ -252,12 +252,12 @@ func TestPauseDestination(t *testing.T) {
 			t.Errorf("the destination is paused: %t, want %t", got, want)
 		}
 		for _, p := range []store.Priority{store.High, store.Default} {
-			info, err := inspector.GetQueueInfo(store.Queue(b.dest, p))
+			info, err := inspector.GetQueueInfo(store.DefaultNamespace.Queue(b.dest, p))
 			if err != nil || info.Paused != want {
 				t.Errorf("asynq's queue is paused: %t, want %t (%v)", info.Paused, want, err)
 			}
 		}
-		if n := rdb.Exists(ctx, store.PausedKey(store.Queue(b.dest, store.Low))).Val(); (n == 1) != want {
+		if n := rdb.Exists(ctx, store.PausedKey(store.DefaultNamespace.Queue(b.dest, store.Low))).Val(); (n == 1) != want {
 			t.Errorf("the queue of low priority is paused: %t, want %t", n == 1, want)
 		}
 		if other.stats().Paused {
@@ -317,7 +317,7 @@ func TestPauseGoesOnPastErrors(t *testing.T) {
 	b.enqueue()
 	ctx := context.Background()
 	keys := make([]string, 0, 3)
-	for _, q := range store.Queues(b.dest) {
+	for _, q := range store.DefaultNamespace.Queues(b.dest) {
 		keys = append(keys, store.PausedKey(q))
 	}
 	broken := server.Client(t)

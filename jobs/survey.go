@@ -44,7 +44,7 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 		return Survey{}, err
 	}
 	s.Expiring = expiring
-	for _, queue := range store.Queues(destination) {
+	for _, queue := range c.ns.Queues(destination) {
 		q, err := store.Glance(ctx, c.rdb, queue)
 		if err != nil {
 			return Survey{}, fmt.Errorf("jobs: survey: %w", err)

@@ -26,8 +26,8 @@ const system = store.AlertsDestination
 func serve(t *testing.T, rdb redis.UniversalClient, names ...string) {
 	t.Helper()
 	for _, name := range names {
-		err := rdb.HSet(context.Background(), store.DestinationsKey, name, time.UnixMilli(1700000000123).UnixMilli()).Err()
-		for _, q := range store.Queues(name) {
+		err := rdb.HSet(context.Background(), store.DefaultNamespace.DestinationsKey(), name, time.UnixMilli(1700000000123).UnixMilli()).Err()
+		for _, q := range store.DefaultNamespace.Queues(name) {
 			err = errors.Join(err, rdb.SAdd(context.Background(), store.QueuesKey, q).Err())
 		}
 		if err != nil {
@@ -79,7 +79,7 @@ func TestSystemDestinationsAreReserved(t *testing.T) {
 			}
 		}
 	}
-	if n := rdb.Exists(ctx, store.PendingKey(store.Queue(system, store.Default))).Val(); n != 0 {
+	if n := rdb.Exists(ctx, store.PendingKey(store.DefaultNamespace.Queue(system, store.Default))).Val(); n != 0 {
 		t.Error("something was enqueued")
 	}
 }

@@ -102,7 +102,7 @@ func TestExpiredAtOnce(t *testing.T) {
 			}
 		}
 		ctx := context.Background()
-		for _, queue := range store.Queues(b.dest) {
+		for _, queue := range store.DefaultNamespace.Queues(b.dest) {
 			for _, set := range []string{store.ScheduledKey(queue), store.ParkedKey(queue, store.StateWaiting), store.ExpiryKey(queue)} {
 				if n := rdb.ZCard(ctx, set).Val(); n != 0 {
 					t.Errorf("%s has %d jobs", set, n)

@@ -39,7 +39,7 @@ func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, er
 }
 
 func (c *Client) unserved(ctx context.Context, except []string) ([]Unserved, error) {
-	live, err := store.ReadLiveWorkers(ctx, c.rdb)
+	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, err
 	}
@@ -82,7 +82,7 @@ func (c *Client) backlogs(ctx context.Context, names []string) ([]int, error) {
 	dropped := make([][]*redis.StringCmd, len(names))
 	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, name := range names {
-			for _, q := range store.Queues(name) {
+			for _, q := range c.ns.Queues(name) {
 				counts[i] = append(counts[i], pipe.LLen(ctx, store.PendingKey(q)), pipe.LLen(ctx, store.ActiveKey(q)),
 					pipe.ZCard(ctx, store.ScheduledKey(q)), pipe.ZCard(ctx, store.RetryKey(q)), pipe.ZCard(ctx, store.HeldKey(q)),
 					pipe.ZCard(ctx, store.ParkedKey(q, store.StatePaused)), pipe.ZCard(ctx, store.ParkedKey(q, store.StateWaiting)))

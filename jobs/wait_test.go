@@ -75,7 +75,7 @@ func TestWait(t *testing.T) {
 		}
 		gone := enqueue()
 		waiting = wait(ctx, gone)
-		if err := rdb.Del(ctx, store.TaskKey(store.Queue(b.dest, store.Default), gone)).Err(); err != nil {
+		if err := rdb.Del(ctx, store.TaskKey(store.DefaultNamespace.Queue(b.dest, store.Default), gone)).Err(); err != nil {
 			t.Fatal(err)
 		}
 		if e := <-waiting; !errors.Is(e.err, jobs.ErrNotFound) {

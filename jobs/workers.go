@@ -58,7 +58,7 @@ func Serves(workers []WorkerInfo, destination string) bool {
 // Workers lists the workers that have given a sign of life in the last 30 seconds, by
 // name. Errors: Redis's.
 func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
-	live, err := store.ReadLiveWorkers(ctx, c.rdb)
+	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: workers: %w", err)
 	}
@@ -99,7 +99,7 @@ type Disagreement struct {
 // for its concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash
 // of each setting, never the setting. Errors: Redis's.
 func (c *Client) Disagreements(ctx context.Context) ([]Disagreement, error) {
-	live, err := store.ReadLiveWorkers(ctx, c.rdb)
+	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: compare workers: %w", err)
 	}

@@ -25,7 +25,7 @@ type deaf struct{ redis.UniversalClient }
 
 func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	for i, c := range channels {
-		if c == store.ActionsChannel {
+		if c == store.DefaultNamespace.ActionsChannel() {
 			channels[i] = "nobody publishes here"
 		}
 	}

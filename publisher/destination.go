@@ -84,7 +84,7 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 
 // start begins to publish. stop is called with the reason if it cannot go on.
 func (d *destination) start(ctx context.Context, stop context.CancelCauseFunc) error {
-	queues := store.Queues(d.name)
+	queues := store.Namespace(d.o.Namespace).Queues(d.name)
 	g := &gate{reach: d.reach}
 	d.engine = engine.New(d.rdb, engine.Options{
 		Queues: queues, Concurrency: d.s.concurrency, Worker: d.o.Worker,

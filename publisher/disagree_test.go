@@ -49,7 +49,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 			}
 		})
 		t.Cleanup(func() { cancel(); done.Wait() })
-		redistest.Eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, store.WorkersKey, name).Val() })
+		redistest.Eventually(t, name+" is known", func() bool { return b.rdb.HExists(ctx, store.DefaultNamespace.WorkersKey(), name).Val() })
 		return log
 	}
 	problems := func() []string {
@@ -98,7 +98,7 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	if got := second.with(warning); len(got) != 0 {
 		t.Errorf("w2, which agreed with all at its start, logged %q", got)
 	}
-	if said := b.rdb.HGet(ctx, store.WorkersKey, "w3").Val(); strings.Contains(said, "5ecret") {
+	if said := b.rdb.HGet(ctx, store.DefaultNamespace.WorkersKey(), "w3").Val(); strings.Contains(said, "5ecret") {
 		t.Errorf("the registration holds a setting: %s", said)
 	}
 }

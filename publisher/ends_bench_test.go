@@ -28,7 +28,7 @@ func BenchmarkPublish(b *testing.B) {
 				b.Fatal(err)
 			}
 			if wanted {
-				if _, err := store.WantEvents(b.Context(), rdb, store.Queues("bench")...); err != nil {
+				if _, err := store.WantEvents(b.Context(), rdb, store.DefaultNamespace.Queues("bench")...); err != nil {
 					b.Fatal(err)
 				}
 			}
@@ -64,7 +64,7 @@ func BenchmarkPublish(b *testing.B) {
 			if err := <-ended; err != nil {
 				b.Fatal(err)
 			}
-			if n := rdb.XLen(b.Context(), store.EventsKey(store.Queue("bench", store.Default))).Val(); wanted && n != int64(b.N) {
+			if n := rdb.XLen(b.Context(), store.EventsKey(store.DefaultNamespace.Queue("bench", store.Default))).Val(); wanted && n != int64(b.N) {
 				b.Fatalf("%d entries of %d ends", n, b.N)
 			}
 		})

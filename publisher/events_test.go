@@ -303,7 +303,7 @@ func TestExpiredJobsAreCounted(t *testing.T) {
 	}
 	redistest.Eventually(t, "all have expired", func() bool {
 		n := int64(0)
-		for _, q := range store.Queues(b.dest) {
+		for _, q := range store.DefaultNamespace.Queues(b.dest) {
 			n += b.rdb.ZCard(context.Background(), store.ParkedKey(q, store.StateExpired)).Val()
 		}
 		return n == int64(len(ids))

@@ -19,7 +19,7 @@ import (
 )
 
 // queue is the destination's queue of the default priority.
-func (b *bench) queue() string { return store.Queue(b.dest, store.Default) }
+func (b *bench) queue() string { return store.DefaultNamespace.Queue(b.dest, store.Default) }
 
 // enqueueMany enqueues n jobs alike and returns their ids.
 func (b *bench) enqueueMany(n int, opts ...jobs.Option) []string {

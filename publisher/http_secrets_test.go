@@ -47,7 +47,7 @@ func TestHTTPKeepsNothingSecretOfTheConfiguration(t *testing.T) {
 			t.Fatalf("called with %v", a.only(t).Header)
 		}
 		shown := map[string]string{
-			"the record": fmt.Sprint(b.rdb.HGetAll(context.Background(), store.TaskKey(store.Queue(b.dest, store.Default), job.ID)).Val()),
+			"the record": fmt.Sprint(b.rdb.HGetAll(context.Background(), store.TaskKey(store.DefaultNamespace.Queue(b.dest, store.Default), job.ID)).Val()),
 			"the event":  fmt.Sprintf("%+v %v", e.Job.Response, e.Err),
 		}
 		if status == http.StatusTooManyRequests {

@@ -953,7 +953,7 @@ func TestHTTPAnswerIsKeptWithTheJob(t *testing.T) {
 			if got.Response == nil || *got.Response != tc.response {
 				t.Errorf("response %+v, want %+v", got.Response, tc.response)
 			}
-			stored := b.rdb.HGetAll(context.Background(), store.TaskKey(store.Queue(b.dest, store.Default), job.ID)).Val()
+			stored := b.rdb.HGetAll(context.Background(), store.TaskKey(store.DefaultNamespace.Queue(b.dest, store.Default), job.ID)).Val()
 			if len(stored) == 0 || strings.Contains(fmt.Sprint(stored), "s3cr3t") {
 				t.Errorf("the record is empty or holds the token: %q", stored)
 			}

@@ -145,7 +145,7 @@ func (b *bench) breaker() breaker.Status {
 }
 
 func (b *bench) queueLen() int64 {
-	n, err := b.rdb.LLen(context.Background(), store.PendingKey(store.Queue(b.dest, store.Default))).Result()
+	n, err := b.rdb.LLen(context.Background(), store.PendingKey(store.DefaultNamespace.Queue(b.dest, store.Default))).Result()
 	if err != nil {
 		b.t.Fatal(err)
 	}

@@ -59,7 +59,7 @@ func TestOperatorPausesADestination(t *testing.T) {
 	}
 	// What the workers have taken by now they may start.
 	var inHand []string
-	for _, q := range store.Queues(b.dest) {
+	for _, q := range store.DefaultNamespace.Queues(b.dest) {
 		inHand = append(inHand, b.rdb.LRange(ctx, store.ActiveKey(q), 0, -1).Val()...)
 	}
 	mu.Lock()
@@ -70,7 +70,7 @@ func TestOperatorPausesADestination(t *testing.T) {
 	}
 	redistest.Eventually(t, "what was in hand has ended", func() bool {
 		left := int64(0)
-		for _, q := range store.Queues(b.dest) {
+		for _, q := range store.DefaultNamespace.Queues(b.dest) {
 			left += b.rdb.LLen(ctx, store.ActiveKey(q)).Val()
 		}
 		return left == 0

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -45,8 +46,11 @@ type Options struct {
 	// poison. A job that one has died with never runs at the same time as another such job
 	// of the process. Default 3; negative: no limit.
 	MaxCrashes int
+	// Namespace is that of the jobs; see jobs.WithNamespace. Default: that of Client, or
+	// tidegate.
+	Namespace string
 	// Client is what Client returns to handlers. Default: a client on the Publisher's Redis
-	// with its Logger.
+	// with its Logger and Namespace.
 	Client *jobs.Client
 	// Observers are notified of what the Publisher does, in this order.
 	Observers []Observer
@@ -91,6 +95,7 @@ func defaultTo(d *time.Duration, value time.Duration) {
 // Publisher runs the handlers of destinations in this process.
 type Publisher struct {
 	rdb       redis.UniversalClient
+	ns        store.Namespace
 	o         Options
 	observers *observers
 
@@ -130,14 +135,18 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	}
 	o = o.withDefaults()
 	if o.Client == nil {
-		client, err := jobs.NewClient(rdb, jobs.WithLogger(o.Logger))
+		client, err := jobs.NewClient(rdb, jobs.WithNamespace(o.Namespace), jobs.WithLogger(o.Logger))
 		if err != nil {
 			return nil, fmt.Errorf("publisher: new: %w", err)
 		}
 		o.Client = client
 	}
+	if ns := o.Client.Namespace(); cmp.Or(o.Namespace, ns) != ns {
+		return nil, fmt.Errorf("publisher: new: Namespace is %q, and that of Client is %q", o.Namespace, ns)
+	}
+	o.Namespace = o.Client.Namespace()
 	p := &Publisher{
-		rdb: rdb, o: o, observers: newObservers(o.Observers, o.Logger), destinations: map[string]*destination{},
+		rdb: rdb, ns: store.Namespace(o.Namespace), o: o, observers: newObservers(o.Observers, o.Logger), destinations: map[string]*destination{},
 		started: make(chan struct{}), reached: make(chan struct{}, 1), clock: time.Now,
 	}
 	if retries := maxRetries(rdb); retries > 0 {
@@ -175,7 +184,7 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if err := s.breaker.Validate(); err != nil {
 		errs = append(errs, err)
 	}
-	s.breaker.Destination, s.breaker.MaxInFlight = name, s.concurrency
+	s.breaker.Destination, s.breaker.Namespace, s.breaker.MaxInFlight = name, p.o.Namespace, s.concurrency
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.ran {

@@ -85,7 +85,7 @@ func TestJobsOfADeadWorkerComeBack(t *testing.T) {
 	b := newBench(t)
 	ctx := context.Background()
 	job := b.enqueue()
-	queue := store.Queue(b.dest, store.Default)
+	queue := store.DefaultNamespace.Queue(b.dest, store.Default)
 	// What a dead worker leaves: the job in its hands, the lease long over.
 	if _, err := b.rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 		p.LMove(ctx, store.PendingKey(queue), store.ActiveKey(queue), "RIGHT", "LEFT")
@@ -154,5 +154,5 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 }
 
 func inHand(b *bench) int64 {
-	return b.rdb.LLen(context.Background(), store.ActiveKey(store.Queue(b.dest, store.Default))).Val()
+	return b.rdb.LLen(context.Background(), store.ActiveKey(store.DefaultNamespace.Queue(b.dest, store.Default))).Val()
 }

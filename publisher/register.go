@@ -66,7 +66,7 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	var queues []any
 	for _, n := range names {
 		seen = append(seen, n, now)
-		for _, q := range store.Queues(n) {
+		for _, q := range p.ns.Queues(n) {
 			queues = append(queues, q)
 		}
 	}
@@ -86,9 +86,9 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 		return err
 	}
 	_, err = p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		pipe.HSet(ctx, store.DestinationsKey, seen...)
+		pipe.HSet(ctx, p.ns.DestinationsKey(), seen...)
 		pipe.SAdd(ctx, store.QueuesKey, queues...)
-		pipe.HSet(ctx, store.WorkersKey, p.o.Worker, self)
+		pipe.HSet(ctx, p.ns.WorkersKey(), p.o.Worker, self)
 		return nil
 	})
 	return err
@@ -127,7 +127,7 @@ func (s settings) compared() map[string]string {
 
 // compare logs how this worker's settings differ from the others'; false after an error.
 func (p *Publisher) compare(ctx context.Context) bool {
-	live, err := store.ReadLiveWorkers(ctx, p.rdb)
+	live, err := p.ns.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
 		return false
 	}
@@ -159,12 +159,12 @@ func (p *Publisher) warnUnserved(ctx context.Context) bool {
 func (p *Publisher) deregister(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerEvery/10)
 	defer cancel()
-	_ = p.rdb.HDel(call, store.WorkersKey, p.o.Worker).Err() // or other workers do, in an hour
+	_ = p.rdb.HDel(call, p.ns.WorkersKey(), p.o.Worker).Err() // or other workers do, in an hour
 }
 
 // forgetWorkers removes crashed workers.
 func (p *Publisher) forgetWorkers(ctx context.Context) error {
-	records, err := p.rdb.HGetAll(ctx, store.WorkersKey).Result()
+	records, err := p.rdb.HGetAll(ctx, p.ns.WorkersKey()).Result()
 	if err != nil {
 		return err
 	}
@@ -182,5 +182,5 @@ func (p *Publisher) forgetWorkers(ctx context.Context) error {
 	if len(dead) == 0 {
 		return nil
 	}
-	return p.rdb.HDel(ctx, store.WorkersKey, dead...).Err()
+	return p.rdb.HDel(ctx, p.ns.WorkersKey(), dead...).Err()
 }

@@ -30,7 +30,7 @@ func (p *Publisher) startListening(ctx context.Context) (stop func()) {
 // It reads by itself: the subscription's own channel has goroutines that no context
 // ends, and closing it waits for them while Redis hangs.
 func (p *Publisher) listen(ctx context.Context) {
-	sub := p.rdb.Subscribe(ctx, store.ActionsChannel)
+	sub := p.rdb.Subscribe(ctx, p.ns.ActionsChannel())
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
 		defer close(ended)

@@ -29,7 +29,7 @@ func TestShutdownWhileTheGateWaits(t *testing.T) {
 	})
 	// It serves the destination once it has registered itself.
 	redistest.Eventually(t, "registered", func() bool {
-		return b.rdb.HExists(context.Background(), store.DestinationsKey, b.dest).Val()
+		return b.rdb.HExists(context.Background(), store.DefaultNamespace.DestinationsKey(), b.dest).Val()
 	})
 	started := time.Now()
 	stop()

@@ -59,6 +59,9 @@ func (p *Publisher) Destinations() []string {
 // Worker is the name of this process in records; see Options.
 func (p *Publisher) Worker() string { return p.o.Worker }
 
+// Namespace is that of the jobs; see Options.
+func (p *Publisher) Namespace() string { return p.o.Namespace }
+
 // Started is closed when Run has begun to serve all destinations.
 func (p *Publisher) Started() <-chan struct{} { return p.started }
 

@@ -10,17 +10,14 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-const (
-	// sweepEvery is the interval at which one worker of the fleet looks for stranded jobs.
-	sweepEvery = time.Minute
-	sweepLease = "tidegate:sweep"
-)
+// sweepEvery is the interval at which one worker of the fleet looks for stranded jobs.
+const sweepEvery = time.Minute
 
 // sweep repairs, in portions, what a crash or a foreign tool has left behind, until
 // ctx ends. It does what tidegate doctor does.
 func (p *Publisher) sweep(ctx context.Context) {
 	sweeper := doctor.NewSweeper(p.rdb, doctor.Options{
-		By: p.o.Worker, Retention: p.o.Retention, Family: store.AskParents(p.rdb),
+		Namespace: p.ns, By: p.o.Worker, Retention: p.o.Retention, Family: store.AskParents(p.rdb),
 	})
 	tick := time.NewTicker(sweepEvery)
 	defer tick.Stop()
@@ -38,7 +35,7 @@ func (p *Publisher) sweep(ctx context.Context) {
 // where there are many jobs, and only the worker that began it can continue it: the
 // worker keeps the lease between them. Two workers that hold it for a moment do no harm.
 func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
-	if held, err := lease.Acquire(ctx, p.rdb, sweepLease, p.o.Worker, 3*sweepEvery/2); err != nil || !held {
+	if held, err := lease.Acquire(ctx, p.rdb, p.ns.Key("sweep"), p.o.Worker, 3*sweepEvery/2); err != nil || !held {
 		return
 	}
 	if err := errors.Join(p.forgetWorkers(ctx), p.trimEvents(ctx)); err != nil && ctx.Err() == nil {
@@ -57,19 +54,16 @@ func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
 
 // trimEvents bounds the streams of job events of all destinations.
 func (p *Publisher) trimEvents(ctx context.Context) error {
-	queues, err := p.rdb.SMembers(ctx, store.QueuesKey).Result()
+	queues, err := p.ns.ListQueues(ctx, p.rdb)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, q := range queues {
-		destination, _, ours := store.ParseQueue(q)
-		if !ours {
-			continue
-		}
 		lost, err := store.TrimEvents(ctx, p.rdb, q)
 		errs = append(errs, err)
 		if lost > 0 {
+			destination, _, _ := store.ParseQueue(q)
 			p.o.Logger.ErrorContext(ctx, "finished jobs were dropped before callbacks were made of them: too many, or too old",
 				"destination", destination, "queue", q, "count", lost)
 			p.observers.callbacksDropped(destination, lost)

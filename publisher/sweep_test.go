@@ -31,7 +31,7 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	must(err)
 	stranded, err := client.Enqueue(ctx, jobs.New("api", nil))
 	must(err)
-	queue := store.Queue("api", store.Default)
+	queue := store.DefaultNamespace.Queue("api", store.Default)
 	must(rdb.LRem(ctx, store.PendingKey(queue), 1, stranded.ID).Err())
 	must(rdb.HSet(ctx, store.TaskKey(queue, stranded.ID), store.FieldState, store.StateActive).Err())
 	old := time.Now().Add(-25 * time.Hour).UnixMilli()
@@ -43,7 +43,7 @@ func TestSweepOfAFullRedis(t *testing.T) {
 		return nil
 	})
 	must(err)
-	shop := store.Queue("shop", store.Default)
+	shop := store.DefaultNamespace.Queue("shop", store.Default)
 	_, err = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pipe.SAdd(ctx, store.QueuesKey, shop)
 		pipe.Set(ctx, store.EventsRelayedKey(shop), "1-0", time.Hour)
@@ -56,7 +56,7 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	must(err)
 	dead, err := json.Marshal(store.Worker{SeenAt: time.Now().Add(-30 * 24 * time.Hour).UnixMilli()})
 	must(err)
-	must(rdb.HSet(ctx, store.WorkersKey, "dead", dead).Err())
+	must(rdb.HSet(ctx, store.DefaultNamespace.WorkersKey(), "dead", dead).Err())
 	must(rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	if err := rdb.Set(ctx, "probe", "x", 0).Err(); err == nil {
 		t.Fatal("Redis is not full")
@@ -83,7 +83,7 @@ func TestSweepOfAFullRedis(t *testing.T) {
 	if left := rdb.XLen(ctx, store.EventsKey(shop)).Val(); left > 100 || len(dropped) != 1 || dropped["shop"] != int(1000-left) {
 		t.Errorf("dropped without a callback: %v, and %d of 1000 are left", dropped, left)
 	}
-	if n := rdb.HLen(ctx, store.WorkersKey).Val(); n != 0 {
+	if n := rdb.HLen(ctx, store.DefaultNamespace.WorkersKey()).Val(); n != 0 {
 		t.Errorf("%d dead workers are remembered", n)
 	}
 	if job, err := client.Get(ctx, stranded.ID); err != nil || job.Status != jobs.Pending {
@@ -92,9 +92,9 @@ func TestSweepOfAFullRedis(t *testing.T) {
 
 	// One worker at a time.
 	must(rdb.ConfigSet(ctx, "maxmemory", "0").Err())
-	must(rdb.HSet(ctx, store.WorkersKey, "dead", dead).Err())
+	must(rdb.HSet(ctx, store.DefaultNamespace.WorkersKey(), "dead", dead).Err())
 	second.sweepPortion(ctx, sweeper)
-	if n := rdb.HLen(ctx, store.WorkersKey).Val(); n != 1 {
+	if n := rdb.HLen(ctx, store.DefaultNamespace.WorkersKey()).Val(); n != 1 {
 		t.Error("the second worker swept during the first one's turn")
 	}
 }

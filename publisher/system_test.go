@@ -64,7 +64,7 @@ func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(runCtx) }()
 	status := func(id string) jobs.Status {
-		fields, err := b.rdb.HGetAll(ctx, store.TaskKey(store.Queue(store.AlertsDestination, store.Default), id)).Result()
+		fields, err := b.rdb.HGetAll(ctx, store.TaskKey(store.DefaultNamespace.Queue(store.AlertsDestination, store.Default), id)).Result()
 		if err != nil {
 			t.Fatal(err)
 		}

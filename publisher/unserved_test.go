@@ -26,7 +26,7 @@ func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
 	}
 	seen := time.Now().Add(-time.Hour).Truncate(time.Millisecond).UTC()
 	for _, name := range []string{"old", "empty"} {
-		if err := b.rdb.HSet(ctx, store.DestinationsKey, name, seen.UnixMilli()).Err(); err != nil {
+		if err := b.rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), name, seen.UnixMilli()).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

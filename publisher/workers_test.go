@@ -40,7 +40,7 @@ func TestWorkersAreKnownWhileTheyLive(t *testing.T) {
 		"dead:1":   `{"started_at":1,"seen_at":2,"destinations":["x"]}`,
 		"future:1": `[]`,
 	} {
-		if err := b.rdb.HSet(ctx, store.WorkersKey, name, text).Err(); err != nil {
+		if err := b.rdb.HSet(ctx, store.DefaultNamespace.WorkersKey(), name, text).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

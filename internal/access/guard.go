@@ -15,6 +15,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/store"
+
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 
@@ -25,6 +27,8 @@ type GuardOptions struct {
 	Tokens *Tokens
 	// Redis keeps the sessions. It is needed with Tokens only.
 	Redis redis.UniversalClient
+	// Namespace is the prefix of their keys. Default: store.DefaultNamespace.
+	Namespace string
 	// PublicURL is PUBLIC_URL, the address that people use; empty if there is none.
 	PublicURL string
 	// Logger gets the audit of signing in and out, and what is refused.
@@ -65,7 +69,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	g := &Guard{
 		o: o, cross: http.NewCrossOriginProtection(),
 		wrong:    &limiter{now: o.Now},
-		sessions: newSessions(o.Redis, o.Now),
+		sessions: newSessions(o.Redis, store.Namespace(o.Namespace), o.Now),
 	}
 	if o.PublicURL != "" {
 		u, err := url.Parse(o.PublicURL)

@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -12,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Times of sessions.
@@ -39,11 +42,12 @@ var errAway = errors.New("access: Redis cannot be reached")
 // errNoSession is that the session does not exist, or not any more.
 var errNoSession = errors.New("access: no such session")
 
-// sessions are kept in Redis: tidegate:session:<SHA-256 of the cookie's value> has the
+// sessions are kept in Redis: <namespace>:session:<SHA-256 of the cookie's value> has the
 // hash of the token and when the session began, unix seconds. What has just been read
 // is remembered here.
 type sessions struct {
 	rdb redis.UniversalClient
+	ns  store.Namespace
 	now clock
 
 	mu        sync.Mutex
@@ -59,14 +63,14 @@ type session struct {
 	asking  bool // somebody asks Redis; others take it as it is
 }
 
-func newSessions(rdb redis.UniversalClient, now clock) *sessions {
-	return &sessions{rdb: rdb, now: now, known: map[string]*session{}}
+func newSessions(rdb redis.UniversalClient, ns store.Namespace, now clock) *sessions {
+	return &sessions{rdb: rdb, ns: cmp.Or(ns, store.DefaultNamespace), now: now, known: map[string]*session{}}
 }
 
-// sessionKey is the key of a cookie's value: whoever reads Redis cannot use it.
-func sessionKey(cookie string) string {
+// key is the key of a cookie's value: whoever reads Redis cannot use it.
+func (s *sessions) key(cookie string) string {
 	sum := sha256.Sum256([]byte(cookie))
-	return "tidegate:session:" + hex.EncodeToString(sum[:])
+	return s.ns.Key("session:" + hex.EncodeToString(sum[:]))
 }
 
 // beginScript keeps a session: KEYS[1] its key, ARGV[1] its value, ARGV[2] for how many
@@ -84,21 +88,21 @@ func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err er
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
 	value := token.String() + " " + strconv.FormatInt(now.Unix(), 10)
-	if err := beginScript.Run(ctx, s.rdb, []string{sessionKey(cookie)}, value, SessionIdle.Milliseconds()).Err(); err != nil {
+	if err := beginScript.Run(ctx, s.rdb, []string{s.key(cookie)}, value, SessionIdle.Milliseconds()).Err(); err != nil {
 		return "", fmt.Errorf("%w: %w", errAway, err)
 	}
-	s.remember(sessionKey(cookie), &session{token: token, began: now, checked: now})
+	s.remember(s.key(cookie), &session{token: token, began: now, checked: now})
 	return cookie, nil
 }
 
 // end ends a session. It is forgotten here even if the error is errAway.
 func (s *sessions) end(ctx context.Context, cookie string) error {
 	s.mu.Lock()
-	delete(s.known, sessionKey(cookie))
+	delete(s.known, s.key(cookie))
 	s.mu.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, askWithin)
 	defer cancel()
-	if err := s.rdb.Del(ctx, sessionKey(cookie)).Err(); err != nil {
+	if err := s.rdb.Del(ctx, s.key(cookie)).Err(); err != nil {
 		return fmt.Errorf("%w: %w", errAway, err)
 	}
 	return nil

@@ -98,7 +98,7 @@ func (g *Guard) endAll(ctx context.Context, cookies []string) error {
 func (g *Guard) owner(ctx context.Context, cookies []string) (Identity, error) {
 	none := errNoSession
 	for _, cookie := range cookies {
-		key := sessionKey(cookie)
+		key := g.sessions.key(cookie)
 		token, err := g.sessions.token(ctx, key)
 		switch {
 		case errors.Is(err, errAway):

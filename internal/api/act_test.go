@@ -239,7 +239,7 @@ func TestDestinations(t *testing.T) {
 		Unreachable: map[string]store.Unreachable{"shop": {Since: since.UnixMilli(), Problem: "no such host"}},
 	})
 	if err == nil {
-		err = b.rdb.HSet(t.Context(), store.WorkersKey, "host:1", text).Err()
+		err = b.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", text).Err()
 	}
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 	"github.com/danielgtaylor/huma/v2/adapters/humago"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/jobjson"
@@ -89,6 +90,9 @@ func New(o Options) http.Handler {
 	a := build(o)
 	return a
 }
+
+// breakers is the namespace of the breakers.
+func (a *api) breakers() breaker.Namespace { return breaker.Namespace(a.client.Namespace()) }
 
 // build makes an API with all its operations.
 func build(o Options) *api {

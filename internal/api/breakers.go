@@ -107,7 +107,7 @@ func (a *api) listBreakers(ctx context.Context, in *destinationFilter) (*answer[
 	}
 	out := list[breaker.Status]{Items: []breaker.Status{}}
 	for _, name := range names {
-		found, err := breaker.List(ctx, a.rdb, name)
+		found, err := a.breakers().List(ctx, a.rdb, name)
 		if err != nil {
 			return nil, err
 		}
@@ -121,7 +121,7 @@ func (a *api) getBreaker(ctx context.Context, in *BreakerOnly) (*answer[Breaker]
 	if err != nil {
 		return nil, err
 	}
-	b, err := breaker.Get(ctx, a.rdb, name)
+	b, err := a.breakers().Get(ctx, a.rdb, name)
 	if err != nil {
 		return nil, err
 	}
@@ -138,7 +138,7 @@ func (a *api) incidents(ctx context.Context, in *incidentsInput) (*answer[List[I
 	if err != nil {
 		return nil, err
 	}
-	found, err := breaker.Incidents(ctx, a.rdb, name, in.Limit)
+	found, err := a.breakers().Incidents(ctx, a.rdb, name, in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -155,7 +155,7 @@ func (a *api) breakerHistory(ctx context.Context, in *breakerHistoryInput) (*ans
 	if err != nil {
 		return nil, err
 	}
-	found, err := breaker.History(ctx, a.rdb, name, in.Limit)
+	found, err := a.breakers().History(ctx, a.rdb, name, in.Limit)
 	if err != nil {
 		return nil, err
 	}
@@ -190,7 +190,7 @@ func (a *api) trip(ctx context.Context, in *tripInput) (*answer[Breaker], error)
 			}
 		}
 	}
-	status, err := breaker.Trip(ctx, a.rdb, name, o)
+	status, err := a.breakers().Trip(ctx, a.rdb, name, o)
 	length := "until it is reset"
 	if o.For > 0 {
 		length = "for " + o.For.String()
@@ -216,7 +216,7 @@ func (a *api) reset(ctx context.Context, in *resetInput) (*answer[Breaker], erro
 	if in.Body != nil {
 		reason = in.Body.Reason
 	}
-	status, err := breaker.Reset(ctx, a.rdb, name, by(ctx))
+	status, err := a.breakers().Reset(ctx, a.rdb, name, by(ctx))
 	access.Audit(ctx, a.log, "reset breaker", slog.String("target", name), result(err), slog.String("reason", reason))
 	if err != nil {
 		return nil, err

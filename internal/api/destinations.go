@@ -110,7 +110,7 @@ func (a *api) stats(ctx context.Context, in *destinationFilter) (*answer[List[St
 	out := list[destinationStats]{Items: make([]destinationStats, len(found))}
 	for i, d := range found {
 		out.Items[i].DestinationStats = d
-		if out.Items[i].Breaker, err = breaker.Get(ctx, a.rdb, d.Destination); err != nil {
+		if out.Items[i].Breaker, err = a.breakers().Get(ctx, a.rdb, d.Destination); err != nil {
 			return nil, err
 		}
 	}

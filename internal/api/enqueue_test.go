@@ -62,7 +62,7 @@ func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
 	if warning := send(line); warning != "" {
 		t.Errorf("warned of what no worker has served yet: %q", warning)
 	}
-	if err := b.rdb.HSet(t.Context(), store.DestinationsKey, "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
+	if err := b.rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	redistest.Eventually(t, "what is known of workers is read again", func() bool { return send(line) != "" })

@@ -96,6 +96,7 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 		names[i] = d.Name
 	}
 	return jobs.NewClient(rdb, append(traced.clientOptions(),
+		jobs.WithNamespace(cfg.RedisNamespace),
 		jobs.WithLimits(Limits(cfg)),
 		jobs.WithDestinations(names...),
 		jobs.WithRetention(cfg.JobRetention),
@@ -158,7 +159,7 @@ func (s *Served) Close() {
 func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	var board *dashboard.Dashboard // it draws the guard's errors, and needs the guard
 	guard, err := access.NewGuard(access.GuardOptions{
-		Tokens: o.Tokens, Redis: o.Redis, PublicURL: o.PublicURL, Logger: o.Logger,
+		Tokens: o.Tokens, Redis: o.Redis, Namespace: o.Client.Namespace(), PublicURL: o.PublicURL, Logger: o.Logger,
 		PageError: func(w http.ResponseWriter, r *http.Request, status int, message string) {
 			board.PageError(w, r, status, message)
 		},
@@ -190,18 +191,18 @@ func APIHandler(ctx context.Context, o APIOptions) (*Served, error) {
 	working, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s := &Served{Handler: webserver.Routed(mux), stop: cancel}
 	s.working.Go(func() { hub.Run(working) })
-	s.working.Go(func() { awaitRights(working, o.Redis, o.Logger) })
+	s.working.Go(func() { awaitRights(working, o.Redis, o.Client.Namespace(), o.Logger) })
 	return s, nil
 }
 
 // awaitRights waits for Redis and says which rights are missing, if any.
-func awaitRights(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) {
+func awaitRights(ctx context.Context, rdb redis.UniversalClient, namespace string, log *slog.Logger) {
 	for ctx.Err() == nil {
 		if redisconn.Wait(ctx, rdb, log, redisPatience) == nil {
 			break
 		}
 	}
-	if err := redisconn.CheckRights(ctx, rdb); err != nil && ctx.Err() == nil {
+	if err := redisconn.CheckRights(ctx, rdb, namespace); err != nil && ctx.Err() == nil {
 		log.ErrorContext(ctx, "Redis refuses some of what is needed", "error", err)
 	}
 }

@@ -17,7 +17,7 @@ type calling struct{ callbacks *callbacks.Callbacks }
 
 // newCalling prepares the callbacks, if somebody wants any.
 func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger, stop *teardown) (*calling, error) {
-	o := callbacks.Options{Worker: publisher.WorkerName(), Logger: log}
+	o := callbacks.Options{Namespace: cfg.RedisNamespace, Worker: publisher.WorkerName(), Logger: log}
 	for _, d := range cfg.Destinations {
 		if d.CallbackURL == "" {
 			continue

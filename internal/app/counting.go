@@ -7,16 +7,16 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/minutes"
-	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
 // counting is a worker's part in the charts of the dashboard.
 type counting struct{ recorder *minutes.Recorder }
 
-func newCounting(rdb redis.UniversalClient, log *slog.Logger) (*counting, error) {
-	client, err := jobs.NewClient(rdb, jobs.WithLogger(log))
+func newCounting(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger) (*counting, error) {
+	client, err := NewClient(rdb, cfg, nil, log)
 	if err != nil {
 		return nil, fmt.Errorf("app: charts: %w", err)
 	}

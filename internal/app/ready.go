@@ -20,14 +20,15 @@ import (
 type readiness struct {
 	mu       sync.Mutex
 	rdb      redis.UniversalClient // nil before it was opened
-	worker   *publisher.Publisher  // nil before it was made
+	ns       store.Namespace
+	worker   *publisher.Publisher // nil before it was made
 	stopping bool
 }
 
-func (r *readiness) opened(rdb redis.UniversalClient) {
+func (r *readiness) opened(rdb redis.UniversalClient, namespace string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.rdb = rdb
+	r.rdb, r.ns = rdb, store.Namespace(namespace)
 }
 
 func (r *readiness) made(p *publisher.Publisher) {
@@ -46,7 +47,7 @@ func (r *readiness) stops() {
 // paused destination is no reason not to be ready: the worker does what it should.
 func (r *readiness) report(ctx context.Context) health.Report {
 	r.mu.Lock()
-	rdb, worker, stopping := r.rdb, r.worker, r.stopping
+	rdb, ns, worker, stopping := r.rdb, r.ns, r.worker, r.stopping
 	r.mu.Unlock()
 	out := health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{}}
 	unready := func(reason string) {
@@ -75,7 +76,7 @@ func (r *readiness) report(ctx context.Context) health.Report {
 		unready("the worker starts: Redis has not been reached yet")
 	default:
 		var err error
-		if queues, err = readQueues(ctx, rdb, statuses); err != nil {
+		if queues, err = readQueues(ctx, rdb, ns, statuses); err != nil {
 			out.Redis = causeOf(err.Error())
 			unready("Redis: " + out.Redis)
 		}
@@ -115,7 +116,7 @@ type queueFacts struct {
 }
 
 // readQueues reads the queues of this worker; its error is why Redis does not answer.
-func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publisher.DestinationStatus) (map[string]queueFacts, error) {
+func readQueues(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, statuses []publisher.DestinationStatus) (map[string]queueFacts, error) {
 	now, err := rdb.Time(ctx).Result()
 	if err != nil || len(statuses) == 0 {
 		return nil, err
@@ -126,7 +127,7 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, statuses []publi
 	// The first of its errors may be that a key is not there; others may be of a node.
 	answers, _ := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for _, s := range statuses {
-			queues := store.Queues(s.Destination)
+			queues := ns.Queues(s.Destination)
 			pauses[s.Destination] = pipe.Get(ctx, store.PausedKey(queues[0]))
 			for _, q := range queues {
 				failures[s.Destination] = append(failures[s.Destination], pipe.ZCount(ctx, store.FailedKey(q), recent, "+inf"))

@@ -408,13 +408,13 @@ func TestNotReadyWhilePartOfRedisFails(t *testing.T) {
 	t.Parallel()
 	rdb := redistest.Start(t).Client(t)
 	statuses := []publisher.DestinationStatus{{Destination: "shop"}, {Destination: "blog"}}
-	if _, err := readQueues(t.Context(), rdb, statuses); err != nil {
+	if _, err := readQueues(t.Context(), rdb, store.DefaultNamespace, statuses); err != nil {
 		t.Errorf("all well: %v", err)
 	}
-	if err := rdb.Set(t.Context(), store.FailedKey(store.Queues("blog")[2]), "x", 0).Err(); err != nil {
+	if err := rdb.Set(t.Context(), store.FailedKey(store.DefaultNamespace.Queues("blog")[2]), "x", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if q, err := readQueues(t.Context(), rdb, statuses); err == nil {
+	if q, err := readQueues(t.Context(), rdb, store.DefaultNamespace, statuses); err == nil {
 		t.Errorf("one command failed, and it says %+v", q)
 	}
 }

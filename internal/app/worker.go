@@ -63,18 +63,18 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	stop.add(closer.Close)
 	stop.add(closeLate(ctx, closer, cfg.ShutdownTimeout+redisGrace, log))
 	// From here on a scrape says that Redis is away, should it be.
-	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Version: process.Version, Commit: process.Commit, Logger: log})
+	counted, err := metrics.New(seen.registry, metrics.Options{Redis: rdb, Namespace: cfg.RedisNamespace, Version: process.Version, Commit: process.Commit, Logger: log})
 	if err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
-	if err := awaitRedis(ctx, rdb, log); err != nil {
+	if err := awaitRedis(ctx, rdb, cfg.RedisNamespace, log); err != nil {
 		if ctx.Err() != nil {
 			log.InfoContext(ctx, "stopped before Redis was reached")
 			return nil
 		}
 		return err
 	}
-	seen.ready.opened(rdb)
+	seen.ready.opened(rdb, cfg.RedisNamespace)
 	warnOfFewDescriptors(ctx, cfg, rdb, log)
 	alerting, err := newAlerting(cfg, rdb, counted, log, &stop)
 	if err != nil {
@@ -84,12 +84,13 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err != nil {
 		return err
 	}
-	counting, err := newCounting(rdb, log)
+	counting, err := newCounting(cfg, rdb, log)
 	if err != nil {
 		return err
 	}
 	options := publisher.Options{
 		Logger:            log,
+		Namespace:         cfg.RedisNamespace,
 		ShutdownTimeout:   cfg.ShutdownTimeout,
 		RetryLoopInterval: time.Duration(cfg.Retry.LoopInterval),
 		Retention:         atOnce(cfg.JobRetention),
@@ -156,11 +157,11 @@ func closeLate(ctx context.Context, client io.Closer, after time.Duration, log *
 
 // awaitRedis waits until Redis answers, and asks it whether this process may do what it
 // has to.
-func awaitRedis(ctx context.Context, rdb redis.UniversalClient, log *slog.Logger) error {
+func awaitRedis(ctx context.Context, rdb redis.UniversalClient, namespace string, log *slog.Logger) error {
 	if err := redisconn.Wait(ctx, rdb, log, redisPatience); err != nil {
 		return err
 	}
-	return redisconn.CheckRights(ctx, rdb)
+	return redisconn.CheckRights(ctx, rdb, namespace)
 }
 
 // serve adds an HTTP destination to the publisher.

@@ -24,7 +24,7 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	return &fixture{t: t, rdb: redistest.Shared(t).Client(t), queue: store.Queue(redistest.Name(t, "d"), store.Default)}
+	return &fixture{t: t, rdb: redistest.Shared(t).Client(t), queue: store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.Default)}
 }
 
 func (f *fixture) must(err error) {

@@ -97,7 +97,7 @@ func BenchmarkDrain(b *testing.B) {
 			started := time.Now()
 			go func() { ended <- p.Run(run) }()
 			<-all
-			waitFor(b, rdb, store.CompletedKey(store.Queue(destination, store.Default)), n)
+			waitFor(b, rdb, store.CompletedKey(store.DefaultNamespace.Queue(destination, store.Default)), n)
 			took := time.Since(started)
 			stop()
 			if err := <-ended; err != nil {

@@ -148,7 +148,7 @@ func (s *redisServer) connections(t testing.TB) float64 {
 // completed counts completed jobs.
 func (s *redisServer) completed(t testing.TB) int64 {
 	t.Helper()
-	return must(s.rdb.ZCard(t.Context(), store.CompletedKey(store.Queue(destination, store.Default))).Result())(t)
+	return must(s.rdb.ZCard(t.Context(), store.CompletedKey(store.DefaultNamespace.Queue(destination, store.Default))).Result())(t)
 }
 
 // commandsOf sums up the commands that Redis has run since ResetStats, those inside

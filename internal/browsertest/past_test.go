@@ -38,7 +38,7 @@ func (s *site) past(destination string, perMinute int, incidents map[time.Durati
 		if chance.IntN(9) == 0 {
 			failed = chance.IntN(perMinute/12 + 1)
 		}
-		key := store.MinutesKey(destination, at.Unix()/3600)
+		key := store.DefaultNamespace.MinutesKey(destination, at.Unix()/3600)
 		for name, v := range map[string]int{
 			"completed": n, "failed": failed, "calls": n + failed + limited, "limited": limited, "backlog": backlog + chance.IntN(12),
 		} {

@@ -69,6 +69,7 @@ func perReceiver(n int) int { return min(mostPerReceiver, max(1, mostCalls/max(1
 type Callbacks struct {
 	o         Options
 	rdb       redis.UniversalClient
+	ns        store.Namespace
 	client    *jobs.Client
 	log       *slog.Logger
 	receivers map[string]*receiver // by destination
@@ -97,13 +98,14 @@ func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries}
 	c.logged.Every = 10 * time.Minute
 	c.failing = failingRelays{log: o.Logger, relays: map[*relay]bool{}}
-	c.client, err = jobs.NewClient(rdb, jobs.WithLimits(limits),
+	c.client, err = jobs.NewClient(rdb, jobs.WithNamespace(o.Namespace), jobs.WithLimits(limits),
 		jobs.WithRetention(Retention), jobs.WithLogger(o.Logger))
 	if err != nil {
 		return nil, fmt.Errorf("callbacks: new: %w", err)
 	}
+	c.ns = store.Namespace(c.client.Namespace())
 	for _, r := range o.Receivers {
-		for _, queue := range store.Queues(r.Destination) {
+		for _, queue := range c.ns.Queues(r.Destination) {
 			c.relays = append(c.relays, newRelay(c, r.Destination, queue))
 		}
 	}

@@ -277,7 +277,7 @@ func TestCallbacksThatAreGivenUp(t *testing.T) {
 	ctx := t.Context()
 	e := listen(t, status(410))
 	b.start(worker{receivers: []Receiver{e.receiver("shop"), e.receiver("blog")}})
-	b.eventually("a first look", func() bool { return b.rdb.Exists(ctx, watchedKey).Val() == 1 })
+	b.eventually("a first look", func() bool { return b.rdb.Exists(ctx, "tidegate:{tidegate-callbacks}:watched").Val() == 1 })
 	id := b.enqueue("shop")
 	b.many("shop", 4)
 	b.eventually("a line", func() bool { return strings.Contains(b.log.String(), "callbacks were given up") })

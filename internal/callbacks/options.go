@@ -33,6 +33,8 @@ type Receiver struct {
 type Options struct {
 	// Receivers, at most one for a destination.
 	Receivers []Receiver
+	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
+	Namespace string
 	// Worker names this process. Default: [breaker.ProcessName].
 	Worker string
 	// Logger gets what goes wrong. Default slog.Default().

@@ -184,7 +184,7 @@ func TestTheFirstRunBeginsWithNow(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	ctx := t.Context()
-	queue := store.Queue("shop", store.Default)
+	queue := store.DefaultNamespace.Queue("shop", store.Default)
 	if err := b.rdb.XGroupCreateMkStream(ctx, store.EventsKey(queue), "others", "0").Err(); err != nil {
 		t.Fatal(err)
 	}
@@ -236,7 +236,7 @@ func TestARelayThatDies(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			relay := newRelay(dead, "shop", store.Queue("shop", store.Default))
+			relay := newRelay(dead, "shop", store.DefaultNamespace.Queue("shop", store.Default))
 			if err := relay.hold(ctx); err != nil || !relay.mine {
 				t.Fatalf("the lock: %v, mine %v", err, relay.mine)
 			}
@@ -310,7 +310,7 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 				return
 			case <-tick.C:
 				for _, d := range []string{"shop", "blog"} {
-					for _, q := range store.Queues(d) {
+					for _, q := range store.DefaultNamespace.Queues(d) {
 						b.rdb.Del(ctx, store.EventsRelayKey(q))
 					}
 				}
@@ -339,7 +339,7 @@ func TestForeignEntries(t *testing.T) {
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}})
 	if _, err := b.rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
 		for range 3 * batch {
-			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: store.EventsKey(store.Queue("shop", store.Default)), Values: []string{"what", "ever"}})
+			pipe.XAdd(t.Context(), &redis.XAddArgs{Stream: store.EventsKey(store.DefaultNamespace.Queue("shop", store.Default)), Values: []string{"what", "ever"}})
 		}
 		return nil
 	}); err != nil {
@@ -386,7 +386,7 @@ func TestRedisEmptied(t *testing.T) {
 		t.Fatal(err)
 	}
 	b.eventually("that the stream is there again", func() bool {
-		told, err := store.Relayed(t.Context(), b.rdb, store.Queue("shop", store.Default))
+		told, err := store.Relayed(t.Context(), b.rdb, store.DefaultNamespace.Queue("shop", store.Default))
 		return err == nil && told != ""
 	})
 	b.toldAll(e, b.many("shop", 5)...)

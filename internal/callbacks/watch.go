@@ -23,12 +23,6 @@ const (
 	mostSeen = 1000
 )
 
-// The keys of it: one worker looks at a time, and from where the last one came to.
-const (
-	watchKey   = "tidegate:{" + Destination + "}:watch"
-	watchedKey = "tidegate:{" + Destination + "}:watched"
-)
-
 // watch logs callbacks that have failed for good or expired, until ctx ends.
 func (c *Callbacks) watch(ctx context.Context) {
 	for {
@@ -53,7 +47,7 @@ type lost struct {
 // look logs one line for each receiver of which callbacks were given up since the last
 // look, whichever worker that made.
 func (c *Callbacks) look(ctx context.Context) error {
-	mine, err := lease.Once(ctx, c.rdb, watchKey, c.watchEvery*9/10)
+	mine, err := lease.Once(ctx, c.rdb, c.ns.SlotKey(Destination, "watch"), c.watchEvery*9/10)
 	if err != nil || !mine {
 		return err
 	}
@@ -62,7 +56,7 @@ func (c *Callbacks) look(ctx context.Context) error {
 		return err
 	}
 	until := fmt.Sprint(now.UnixMilli() - 1) // of this millisecond more may come
-	since, err := c.rdb.SetArgs(ctx, watchedKey, until, redis.SetArgs{Get: true}).Result()
+	since, err := c.rdb.SetArgs(ctx, c.ns.SlotKey(Destination, "watched"), until, redis.SetArgs{Get: true}).Result()
 	if errors.Is(err, redis.Nil) {
 		return nil
 	}
@@ -70,7 +64,7 @@ func (c *Callbacks) look(ctx context.Context) error {
 		return err
 	}
 	found := map[string]*lost{}
-	queue := store.Queue(Destination, store.Default)
+	queue := c.ns.Queue(Destination, store.Default)
 	for state, count := range map[string]func(*lost){
 		store.StateFailed: func(l *lost) { l.failed++ }, store.StateExpired: func(l *lost) { l.expired++ },
 	} {

@@ -96,7 +96,7 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	}
 	out := page[breaker.Status]{Items: []breaker.Status{}}
 	for _, name := range known {
-		list, err := breaker.List(ctx, s.rdb, name)
+		list, err := s.breakers.List(ctx, s.rdb, name)
 		if err != nil {
 			return fmt.Errorf("breaker list: %w", err)
 		}
@@ -170,7 +170,7 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	b, err := breaker.Get(ctx, s.rdb, c.Name)
+	b, err := s.breakers.Get(ctx, s.rdb, c.Name)
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
 	}

@@ -49,7 +49,7 @@ func (c *breakerTripCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	b, err := breaker.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: p.operator(hostname())})
+	b, err := s.breakers.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: p.operator(hostname())})
 	if err != nil {
 		return fmt.Errorf("breaker trip: %w", err)
 	}
@@ -106,9 +106,9 @@ func (c *breakerForceCmd) Run(ctx context.Context, p *Process) error {
 	who := p.operator(hostname())
 	var b breaker.Status
 	if c.State == "open" {
-		b, err = breaker.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: who})
+		b, err = s.breakers.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: who})
 	} else {
-		b, err = breaker.ForceClosed(ctx, s.rdb, c.Name, breaker.ForceOptions{For: length, Reason: c.Reason, By: who})
+		b, err = s.breakers.ForceClosed(ctx, s.rdb, c.Name, breaker.ForceOptions{For: length, Reason: c.Reason, By: who})
 	}
 	if err != nil {
 		return fmt.Errorf("breaker force: %w", err)
@@ -145,7 +145,7 @@ func (c *breakerResetCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	b, err := breaker.Reset(ctx, s.rdb, c.Name, p.operator(hostname()))
+	b, err := s.breakers.Reset(ctx, s.rdb, c.Name, p.operator(hostname()))
 	if err != nil {
 		return fmt.Errorf("breaker reset: %w", err)
 	}

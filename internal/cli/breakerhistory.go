@@ -21,7 +21,7 @@ type breakerHistoryCmd struct {
 
 // Run shows transitions.
 func (c *breakerHistoryCmd) Run(ctx context.Context, p *Process) error {
-	events, err := lastOf(ctx, p, "history", c.breakerName, c.Limit, breaker.History)
+	events, err := lastOf(ctx, p, "history", c.breakerName, c.Limit, breaker.Namespace.History)
 	if err != nil {
 		return err
 	}
@@ -62,7 +62,7 @@ the jobs that were rescheduled because of it.`
 
 // Run shows incidents.
 func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
-	incidents, err := lastOf(ctx, p, "incidents", c.breakerName, c.Limit, breaker.Incidents)
+	incidents, err := lastOf(ctx, p, "incidents", c.breakerName, c.Limit, breaker.Namespace.Incidents)
 	if err != nil {
 		return err
 	}
@@ -92,7 +92,7 @@ func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
 
 // lastOf reads the last of what is kept of a breaker.
 func lastOf[T any](ctx context.Context, p *Process, what string, n breakerName, limit int,
-	read func(context.Context, redis.UniversalClient, string, int) ([]T, error),
+	read func(breaker.Namespace, context.Context, redis.UniversalClient, string, int) ([]T, error),
 ) ([]T, error) {
 	if limit < 1 {
 		return nil, inputErrorf("--limit must be at least 1")
@@ -102,7 +102,7 @@ func lastOf[T any](ctx context.Context, p *Process, what string, n breakerName, 
 		return nil, err
 	}
 	defer s.close()
-	items, err := read(ctx, s.rdb, n.Name, limit)
+	items, err := read(s.breakers, ctx, s.rdb, n.Name, limit)
 	if err != nil {
 		return nil, fmt.Errorf("breaker %s: %w", what, err)
 	}

@@ -38,7 +38,7 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 	}
 	defer s.close()
 	report, err := doctor.Run(ctx, s.rdb, doctor.Options{
-		DryRun: c.DryRun, By: "doctor, " + p.operator(hostname()), Retention: s.cfg.JobRetention,
+		Namespace: store.Namespace(s.cfg.RedisNamespace), DryRun: c.DryRun, By: "doctor, " + p.operator(hostname()), Retention: s.cfg.JobRetention,
 		Family: store.AskParents(s.rdb),
 	})
 	if report == nil || err != nil && len(report.Findings) == 0 {

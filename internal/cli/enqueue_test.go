@@ -261,7 +261,7 @@ func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	rdb := b.server.Client(t)
-	if err := rdb.HSet(t.Context(), store.DestinationsKey, "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
+	if err := rdb.HSet(t.Context(), store.DefaultNamespace.DestinationsKey(), "shop", time.Now().Add(-time.Hour).UnixMilli()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	got := b.run(t, "enqueue", "-d", "shop", "--payload", "1")

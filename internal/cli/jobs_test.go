@@ -24,7 +24,7 @@ nothing has moved yet; move with: tidegate jobs move --from shop --to store --ye
 	}
 	// Two programs that gave an id to both destinations at once.
 	rdb := b.server.Client(t)
-	key := store.TaskKey(store.Queue("store", store.Default), "b")
+	key := store.TaskKey(store.DefaultNamespace.Queue("store", store.Default), "b")
 	rdb.HSet(t.Context(), key, store.FieldState, store.StateFailed, store.FieldMsg, "")
 	b.run(t, "jobs", "move", "--from", "shop", "--to", "store", "--yes").want(t, 1, "moved 3 jobs from shop to store: 2 pending, 1 paused\n",
 		"tidegate: warning: no worker has served store yet; its jobs wait until one does\n"+

@@ -13,6 +13,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
@@ -27,11 +28,12 @@ const patience = 2 * time.Second
 
 // session is what commands have that look at jobs and breakers, or change them.
 type session struct {
-	cfg    *config.Config
-	rdb    redis.UniversalClient
-	client *jobs.Client
-	traced *app.Tracing // nil unless it is wanted
-	closer io.Closer
+	cfg      *config.Config
+	rdb      redis.UniversalClient
+	client   *jobs.Client
+	breakers breaker.Namespace
+	traced   *app.Tracing // nil unless it is wanted
+	closer   io.Closer
 }
 
 // loadConfig reads the configuration and prints its warnings, but for those that this
@@ -62,7 +64,7 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 	if err != nil {
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
-	s := &session{cfg: cfg, rdb: rdb, closer: closer}
+	s := &session{cfg: cfg, rdb: rdb, breakers: breaker.Namespace(cfg.RedisNamespace), closer: closer}
 	if err := redisconn.Wait(ctx, rdb, quiet, patience); err != nil {
 		return nil, errors.Join(err, closer.Close())
 	}
@@ -96,7 +98,7 @@ func (p *Process) explainRefusal(ctx context.Context, err error) error {
 		return err
 	}
 	defer s.close()
-	if missing := redisconn.CheckRights(ctx, s.rdb); missing != nil {
+	if missing := redisconn.CheckRights(ctx, s.rdb, s.cfg.RedisNamespace); missing != nil {
 		return fmt.Errorf("%w; %s", err, problem(missing))
 	}
 	return err

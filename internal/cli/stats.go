@@ -54,7 +54,7 @@ func (c *statsCmd) Run(ctx context.Context, p *Process) error {
 	out := page[destinationStats]{Items: make([]destinationStats, len(found))}
 	for i, d := range found {
 		out.Items[i].DestinationStats = d
-		if out.Items[i].Breaker, err = breaker.Get(ctx, s.rdb, d.Destination); err != nil {
+		if out.Items[i].Breaker, err = s.breakers.Get(ctx, s.rdb, d.Destination); err != nil {
 			return fmt.Errorf("stats: %w", err)
 		}
 	}

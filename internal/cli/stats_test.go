@@ -73,7 +73,7 @@ func TestStatsNamesWorkersThatDisagree(t *testing.T) {
 	rdb := b.server.Client(t)
 	for name, hash := range map[string]string{"w1": "a", "w2": "b"} {
 		said := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"],"settings":{"shop":{"rate":%q}}}`, time.Now().UnixMilli(), hash)
-		if err := rdb.HSet(t.Context(), store.WorkersKey, name, said).Err(); err != nil {
+		if err := rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), name, said).Err(); err != nil {
 			t.Fatal(err)
 		}
 	}

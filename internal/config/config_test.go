@@ -56,7 +56,7 @@ func TestLoadDefaults(t *testing.T) {
 	own := global
 	own.ProbeTimeout = Millis(35 * time.Second)
 	want := &Config{
-		Redis: Redis{RedisURL: "redis://127.0.0.1:6379/0"},
+		Redis: Redis{RedisURL: "redis://127.0.0.1:6379/0", RedisNamespace: "tidegate"},
 		Destinations: []Destination{{
 			Name:              "shop",
 			URL:               "https://api.example.com/items",
@@ -98,7 +98,7 @@ func TestLoadEveryVariable(t *testing.T) {
 	t.Parallel()
 	tokens := writeFile(t, `{"alice":"hunter2"}`, 0o600)
 	cfg, warnings := load(t,
-		"REDIS_URL=rediss://user:pw@redis.example:6380/2",
+		"REDIS_URL=rediss://user:pw@redis.example:6380/2", "REDIS_NAMESPACE=shop-eu",
 		"DESTINATION_0_NAME=shop",
 		"DESTINATION_0_URL= http://127.0.0.1:8080/items ",
 		"DESTINATION_0_METHOD=put",
@@ -167,7 +167,7 @@ func TestLoadEveryVariable(t *testing.T) {
 	first.Enabled, first.Cooldown = false, Millis(2*time.Second)
 	second.ProbeTimeout, second.CooldownJitter = Millis(time.Minute), 0
 	want := &Config{
-		Redis: Redis{RedisURL: "rediss://user:pw@redis.example:6380/2"},
+		Redis: Redis{RedisURL: "rediss://user:pw@redis.example:6380/2", RedisNamespace: "shop-eu"},
 		Destinations: []Destination{
 			{
 				Name:              "shop",

@@ -172,6 +172,11 @@ func TestLoadErrors(t *testing.T) {
 			[]string{"REDIS_URL=hunter2"},
 			[]string{"REDIS_URL: does not start with a form of URL that Tidegate knows; start it with redis://, rediss://, redis-socket://, redis-sentinel:// or redis-cluster://"},
 		},
+		{
+			"redis namespace",
+			[]string{"REDIS_NAMESPACE=Shop_EU"},
+			[]string{`REDIS_NAMESPACE: "Shop_EU" is not a namespace; use 1 to 31 lower-case letters, digits and hyphens: [a-z0-9][a-z0-9-]{0,30}`},
+		},
 		{"breaker", []string{
 			"CIRCUIT_BREAKER_ENABLED=yes", "CIRCUIT_BREAKER_FAILURE_THRESHOLD=0", "CIRCUIT_BREAKER_COOLDOWN_MS=0",
 			"CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER=0.5", "CIRCUIT_BREAKER_MAX_COOLDOWN_MS=1h", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=0",

@@ -115,6 +115,7 @@ var byForm = map[string]kind{
 		return checkAddress(value, strings.Replace(cmp.Or(v.example, v.def), "replace/me", "…", 1))
 	}},
 	"token":          {check: func(_ variable, value string) (problem, fix string) { return tokens.Check(value) }},
+	"namespace":      {check: checkNamespace},
 	"destination":    {check: checkName},
 	"method":         {check: checkMethod},
 	"address":        {check: checkListen("")},
@@ -454,6 +455,13 @@ func checkRedis(_ variable, value string) (problem, fix string) {
 }
 
 var destinationName = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,62}$`)
+
+func checkNamespace(_ variable, name string) (problem, fix string) {
+	if store.Namespace(name).Validate() != nil {
+		return "is not a namespace", "use 1 to 31 lower-case letters, digits and hyphens: [a-z0-9][a-z0-9-]{0,30}"
+	}
+	return "", ""
+}
 
 func checkName(_ variable, name string) (problem, fix string) {
 	lower := strings.ToLower(name)

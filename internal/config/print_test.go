@@ -36,6 +36,7 @@ func TestPrint(t *testing.T) {
 		t.Fatal(err)
 	}
 	const want = `REDIS_URL=redis-sentinel://app:[redacted]@h1,h2/0?master=main&sentinel_password=[redacted]  # set
+REDIS_NAMESPACE=tidegate  # default
 DESTINATION_0_NAME=shop  # set
 DESTINATION_0_URL=https://api.example.com/items?api_key=[redacted]&v=1  # set
 DESTINATION_0_METHOD=POST  # default
@@ -115,8 +116,8 @@ PUBLIC_URL=https://ops.example.com  # set
 	if diff := cmp.Diff(want, lines.String()); diff != "" {
 		t.Errorf("document differs from Print (-print +document):\n%s", diff)
 	}
-	if e := decoded.Items[6]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
-		t.Errorf("entry 6: %+v", e)
+	if e := decoded.Items[7]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
+		t.Errorf("entry 7: %+v", e)
 	}
 }
 

@@ -67,6 +67,10 @@ type Redis struct {
 	// redis-sentinel:// or redis-cluster://. Characters of a password that mean
 	// something in a URL are percent-encoded.
 	RedisURL Secret `env:"REDIS_URL" form:"redis" envDefault:"redis://127.0.0.1:6379/0"`
+	// Prefix of all queues, keys and channels, `[a-z0-9][a-z0-9-]{0,30}`, so that
+	// several installations share a Redis database. The same for all workers,
+	// APIs and commands of one; jobs stay in the namespace they were enqueued in.
+	RedisNamespace string `env:"REDIS_NAMESPACE" form:"namespace" envDefault:"tidegate"`
 }
 
 // Destination is one API that jobs are published to.

@@ -36,13 +36,13 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 	var text string
 	switch what {
 	case "trip":
-		_, err = breaker.Trip(r.Context(), d.rdb, name, breaker.TripOptions{For: length, Reason: reason, By: by})
+		_, err = d.ns.Trip(r.Context(), d.rdb, name, breaker.TripOptions{For: length, Reason: reason, By: by})
 		text = "Opened " + name + " " + words + "."
 	case "force":
-		_, err = breaker.ForceClosed(r.Context(), d.rdb, name, breaker.ForceOptions{For: length, Reason: reason, By: by})
+		_, err = d.ns.ForceClosed(r.Context(), d.rdb, name, breaker.ForceOptions{For: length, Reason: reason, By: by})
 		text = "Keeping " + name + " closed " + words + "."
 	default:
-		_, err = breaker.Reset(r.Context(), d.rdb, name, by)
+		_, err = d.ns.Reset(r.Context(), d.rdb, name, by)
 		text = "Reset " + name + ": it is closed."
 	}
 	d.audit(r.Context(), what+" breaker", slog.String("target", name), slog.String("for", words), result(err), slog.String("reason", reason))

@@ -92,11 +92,11 @@ func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage,
 	if err != nil {
 		return nil, err
 	}
-	if p.Events, err = breaker.History(ctx, d.rdb, name, mostEvents); err != nil {
+	if p.Events, err = d.ns.History(ctx, d.rdb, name, mostEvents); err != nil {
 		return nil, fmt.Errorf("read the history of %s: %w", name, err)
 	}
 	slices.Reverse(p.Events)
-	if p.Incidents, err = breaker.Incidents(ctx, d.rdb, name, 0); err != nil {
+	if p.Incidents, err = d.ns.Incidents(ctx, d.rdb, name, 0); err != nil {
 		return nil, fmt.Errorf("read incidents of %s: %w", name, err)
 	}
 	slices.Reverse(p.Incidents)
@@ -113,7 +113,7 @@ func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage,
 
 // readOwn reads the breaker of a destination.
 func (d *Dashboard) readOwn(ctx context.Context, p *breakerPage) error {
-	list, err := breaker.List(ctx, d.rdb, p.Destination)
+	list, err := d.ns.List(ctx, d.rdb, p.Destination)
 	if err != nil {
 		return fmt.Errorf("read breakers of %s: %w", p.Destination, err)
 	}
@@ -136,10 +136,10 @@ func (d *Dashboard) readOwn(ctx context.Context, p *breakerPage) error {
 // readKey reads the breaker of a key, and its destination's, which comes before it.
 func (d *Dashboard) readKey(ctx context.Context, p *breakerPage) error {
 	var err error
-	if p.Breaker, err = breaker.Get(ctx, d.rdb, p.Name); err != nil {
+	if p.Breaker, err = d.ns.Get(ctx, d.rdb, p.Name); err != nil {
 		return fmt.Errorf("read breaker %s: %w", p.Name, err)
 	}
-	parent, err := breaker.Get(ctx, d.rdb, p.Destination)
+	parent, err := d.ns.Get(ctx, d.rdb, p.Destination)
 	if err != nil {
 		return fmt.Errorf("read breaker %s: %w", p.Destination, err)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/feed"
 	"github.com/tidegate/tidegate/internal/webserver"
@@ -37,6 +38,7 @@ type Options struct {
 type Dashboard struct {
 	rdb     redis.UniversalClient
 	client  *jobs.Client
+	ns      breaker.Namespace
 	guard   *access.Guard
 	version string
 	log     *slog.Logger
@@ -57,7 +59,7 @@ func New(o Options) (*Dashboard, error) {
 		return nil, errors.New("dashboard: Redis, Client and Guard are required")
 	}
 	d := &Dashboard{
-		rdb: o.Redis, client: o.Client, guard: o.Guard, version: o.Version, log: o.Logger, clock: o.Now,
+		rdb: o.Redis, client: o.Client, ns: breaker.Namespace(o.Client.Namespace()), guard: o.Guard, version: o.Version, log: o.Logger, clock: o.Now,
 	}
 	if d.log == nil {
 		d.log = slog.Default()

@@ -75,12 +75,12 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 	}
 	for _, n := range names {
 		// The keys' are those that are not plainly closed: of others nobody knows.
-		list, err := breaker.List(ctx, d.rdb, n)
+		list, err := d.ns.List(ctx, d.rdb, n)
 		if err != nil {
 			return nil, fmt.Errorf("read breakers of %s: %w", n, err)
 		}
 		for _, b := range list[:min(len(list), mostKeys+1)] {
-			incidents, err := breaker.Incidents(ctx, d.rdb, b.Name, 0)
+			incidents, err := d.ns.Incidents(ctx, d.rdb, b.Name, 0)
 			if err != nil {
 				return nil, fmt.Errorf("read incidents of %s: %w", b.Name, err)
 			}
@@ -140,7 +140,7 @@ func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage,
 		}
 		return nil, err
 	}
-	all, err := breaker.Incidents(ctx, d.rdb, name, 0)
+	all, err := d.ns.Incidents(ctx, d.rdb, name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read incidents of %s: %w", name, err)
 	}
@@ -149,7 +149,7 @@ func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage,
 		return nil, errNoIncident
 	}
 	p.Incident = all[at]
-	events, err := breaker.History(ctx, d.rdb, name, 0)
+	events, err := d.ns.History(ctx, d.rdb, name, 0)
 	if err != nil {
 		return nil, fmt.Errorf("read the history of %s: %w", name, err)
 	}
@@ -159,7 +159,7 @@ func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage,
 		}
 	}
 	if p.Lasts() {
-		if p.Breaker, err = breaker.Get(ctx, d.rdb, name); err != nil {
+		if p.Breaker, err = d.ns.Get(ctx, d.rdb, name); err != nil {
 			return nil, fmt.Errorf("read breaker %s: %w", name, err)
 		}
 		if p.Key != "" {

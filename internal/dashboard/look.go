@@ -109,7 +109,7 @@ func (d *Dashboard) look(ctx context.Context, all []jobs.Destination, workers []
 
 func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers []jobs.WorkerInfo, s span, now time.Time) (*target, error) {
 	t := &target{Name: dest.Name, SeenAt: dest.SeenAt}
-	list, err := breaker.List(ctx, d.rdb, dest.Name)
+	list, err := d.ns.List(ctx, d.rdb, dest.Name)
 	if err != nil {
 		return nil, fmt.Errorf("read breakers of %s: %w", dest.Name, err)
 	}
@@ -132,7 +132,7 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 		}
 	}
 	t.Waiting = t.Backlog - t.Survey.Counts[jobs.Running]
-	if t.Incidents, err = breaker.Incidents(ctx, d.rdb, dest.Name, 0); err != nil {
+	if t.Incidents, err = d.ns.Incidents(ctx, d.rdb, dest.Name, 0); err != nil {
 		return nil, fmt.Errorf("read incidents of %s: %w", dest.Name, err)
 	}
 	slices.Reverse(t.Incidents)
@@ -153,7 +153,7 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 
 // points reads what happened, one for each step.
 func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]minutes.Point, error) {
-	points, err := minutes.Read(ctx, d.rdb, name, since, until, step)
+	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), name, since, until, step)
 	if err != nil {
 		return nil, fmt.Errorf("read counts of %s: %w", name, err)
 	}

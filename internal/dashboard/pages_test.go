@@ -56,7 +56,7 @@ func TestWorkerThatDoesNotReachADestination(t *testing.T) {
 		Unreachable: map[string]store.Unreachable{"shop": {Since: now.Add(-5 * time.Minute).UnixMilli(), Problem: "no such <host>"}},
 	})
 	if err == nil {
-		err = s.rdb.HSet(t.Context(), store.WorkersKey, "host:1", text).Err()
+		err = s.rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", text).Err()
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -233,7 +233,7 @@ func TestTheme(t *testing.T) {
 func (s *site) serve(destination string) {
 	s.t.Helper()
 	worker := fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, time.Now().UnixMilli(), destination)
-	if err := s.rdb.HSet(s.t.Context(), store.WorkersKey, "host:1", worker).Err(); err != nil {
+	if err := s.rdb.HSet(s.t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", worker).Err(); err != nil {
 		s.t.Fatal(err)
 	}
 }
@@ -268,7 +268,7 @@ func TestOverviewShowsRecentFailures(t *testing.T) {
 	s := open(t, "", "shop")
 	s.serve("shop")
 	now := time.Now()
-	err := s.rdb.ZAdd(t.Context(), store.FailedKey(store.Queue("shop", store.Default)),
+	err := s.rdb.ZAdd(t.Context(), store.FailedKey(store.DefaultNamespace.Queue("shop", store.Default)),
 		redis.Z{Score: float64(now.Add(-time.Hour).UnixMilli()), Member: "long-ago"},
 		redis.Z{Score: float64(now.UnixMilli()), Member: "a"}, redis.Z{Score: float64(now.UnixMilli()), Member: "b"}).Err()
 	if err != nil {

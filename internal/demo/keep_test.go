@@ -89,7 +89,7 @@ func TestKeep(t *testing.T) {
 			}
 		}
 	})
-	if n := rdb.Exists(t.Context(), store.WorkersKey).Val(); n != 1 {
+	if n := rdb.Exists(t.Context(), store.DefaultNamespace.WorkersKey()).Val(); n != 1 {
 		t.Error("no worker says that it lives")
 	}
 	stop()

@@ -62,7 +62,7 @@ func BenchmarkRun(b *testing.B) {
 func fill(b *testing.B, rdb redis.UniversalClient, n int) {
 	b.Helper()
 	ctx := context.Background()
-	queue := store.Queue("shop", store.Default)
+	queue := store.DefaultNamespace.Queue("shop", store.Default)
 	if err := rdb.SAdd(ctx, store.QueuesKey, queue).Err(); err != nil {
 		b.Fatal(err)
 	}

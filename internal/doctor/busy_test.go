@@ -63,7 +63,7 @@ func sabotage(p *patient, n int, stop <-chan struct{}) {
 		case <-tick.C:
 		}
 		id := "j" + strconv.Itoa(rand.IntN(n))
-		for _, queue := range store.Queues(p.dest) {
+		for _, queue := range store.DefaultNamespace.Queues(p.dest) {
 			p.rdb.LRem(p.ctx, store.PendingKey(queue), 1, id)
 			for _, key := range []string{
 				store.ScheduledKey(queue), store.RetryKey(queue), store.DueKey(queue), store.ParkedKey(queue, store.StatePaused),

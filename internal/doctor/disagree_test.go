@@ -24,7 +24,7 @@ func TestWorkersThatDisagree(t *testing.T) {
 		}
 		text, err := json.Marshal(w)
 		p.must(err)
-		p.must(p.rdb.HSet(p.ctx, store.WorkersKey, name, text).Err())
+		p.must(p.rdb.HSet(p.ctx, store.DefaultNamespace.WorkersKey(), name, text).Err())
 	}
 	got, err := doctor.Run(p.ctx, p.rdb, doctor.Options{})
 	p.must(err)

@@ -10,15 +10,20 @@
 package doctor
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
 )
 
 // Options say how to look. The zero value looks at everything and repairs it.
 type Options struct {
+	// Namespace whose queues are looked at. Default: store.DefaultNamespace.
+	Namespace store.Namespace
 	// DryRun changes nothing and reports the same.
 	DryRun bool
 	// By is who repairs, for the history of the jobs. Default: doctor.
@@ -33,6 +38,7 @@ type Options struct {
 }
 
 func (o Options) withDefaults() Options {
+	o.Namespace = cmp.Or(o.Namespace, store.DefaultNamespace)
 	if o.By == "" {
 		o.By = "doctor"
 	}
@@ -86,7 +92,7 @@ func (s *Sweeper) portion(ctx context.Context, budget int) (*Report, bool, error
 	}
 	p := s.pass
 	p.found, p.masters = newFindings(s.o.DryRun), nil
-	queues, err := p.readQueues(ctx)
+	queues, err := p.o.Namespace.ListQueues(ctx, p.rdb)
 	if err == nil {
 		err = p.inHand(ctx, queues)
 	}

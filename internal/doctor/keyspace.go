@@ -75,12 +75,8 @@ func (p *pass) master(ctx context.Context, addr string) (scanner, error) {
 	return nil, nil
 }
 
-const (
-	// ourKeys matches the keys of our queues, asynq's and our own.
-	ourKeys = "*{tidegate:*}:*"
-	// scanCount is how many keys Redis passes in one SCAN.
-	scanCount = perScript
-)
+// scanCount is how many keys Redis passes in one SCAN.
+const scanCount = perScript
 
 // keys goes through the keys of one master from cursor on.
 func (p *pass) keys(addr string, cursor uint64) step {
@@ -89,7 +85,7 @@ func (p *pass) keys(addr string, cursor uint64) step {
 		if err != nil || master == nil {
 			return err // without it the next pass will see its keys, elsewhere
 		}
-		keys, next, err := master.Scan(ctx, cursor, ourKeys, scanCount).Result()
+		keys, next, err := master.Scan(ctx, cursor, "*{"+string(p.o.Namespace)+":*}:*", scanCount).Result()
 		if err != nil {
 			return fmt.Errorf("scan keys: %w", err)
 		}
@@ -100,17 +96,12 @@ func (p *pass) keys(addr string, cursor uint64) step {
 	}
 }
 
-// ofQueue splits a key of one of our queues.
-func ofQueue(key string) (queue, rest string, asynqs bool) {
-	rest, asynqs = strings.CutPrefix(key, "asynq:{")
-	if !asynqs {
-		var ours bool
-		if rest, ours = strings.CutPrefix(key, "tidegate:{"); !ours {
-			return "", "", false
-		}
-	}
-	queue, rest, ok := strings.Cut(rest, "}:")
-	if _, _, known := store.ParseQueue(queue); !ok || !known {
+// ofQueue splits a key of one of the queues, asynq's or ours.
+func (p *pass) ofQueue(key string) (queue, rest string, asynqs bool) {
+	prefix, rest, _ := strings.Cut(key, ":{")
+	queue, rest, _ = strings.Cut(rest, "}:")
+	asynqs = prefix == "asynq"
+	if !asynqs && prefix != string(p.o.Namespace) || !p.o.Namespace.Owns(queue) {
 		return "", "", false
 	}
 	return queue, rest, asynqs
@@ -124,7 +115,7 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	var order, parentOrder []string
 	var batches, held, deferred []call
 	for _, key := range keys {
-		queue, rest, asynqs := ofQueue(key)
+		queue, rest, asynqs := p.ofQueue(key)
 		if id, ok := strings.CutPrefix(rest, "t:"); ok && asynqs {
 			if byQueue[queue] == nil {
 				order = append(order, queue)

@@ -276,7 +276,7 @@ func TestCluster(t *testing.T) {
 	p := patientOn(t, rdb)
 	var want []string
 	for _, dest := range []string{"shop", "other"} {
-		p.dest, p.queue = dest, store.Queue(dest, store.Default)
+		p.dest, p.queue = dest, store.DefaultNamespace.Queue(dest, store.Default)
 		p.alive(dest, 0)
 		id := p.enqueue("lost-in-" + dest)
 		p.must(rdb.Del(ctx, store.PendingKey(p.queue)).Err())
@@ -285,7 +285,7 @@ func TestCluster(t *testing.T) {
 	}
 	slots := map[bool]bool{}
 	for _, dest := range []string{"shop", "other"} {
-		slots[rdb.ClusterKeySlot(ctx, store.PendingKey(store.Queue(dest, store.Default))).Val() < 8192] = true
+		slots[rdb.ClusterKeySlot(ctx, store.PendingKey(store.DefaultNamespace.Queue(dest, store.Default))).Val() < 8192] = true
 	}
 	if len(slots) != 2 {
 		t.Fatal("both destinations are on one master: the test shows nothing")

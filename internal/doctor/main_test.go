@@ -43,7 +43,7 @@ func newPatient(t *testing.T) *patient {
 func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 	t.Helper()
 	p := &patient{t: t, ctx: context.Background(), rdb: rdb, dest: "shop"}
-	p.queue = store.Queue(p.dest, store.Default)
+	p.queue = store.DefaultNamespace.Queue(p.dest, store.Default)
 	var err error
 	p.client, err = jobs.NewClient(rdb, jobs.WithDestinations(p.dest, "other"), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -57,8 +57,8 @@ func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 func (p *patient) alive(dest string, ago time.Duration) {
 	p.t.Helper()
 	at := time.Now().Add(-ago).UnixMilli()
-	p.must(p.rdb.HSet(p.ctx, store.DestinationsKey, dest, at).Err())
-	p.must(p.rdb.HSet(p.ctx, store.WorkersKey, "host:"+dest, fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, at, dest)).Err())
+	p.must(p.rdb.HSet(p.ctx, store.DefaultNamespace.DestinationsKey(), dest, at).Err())
+	p.must(p.rdb.HSet(p.ctx, store.DefaultNamespace.WorkersKey(), "host:"+dest, fmt.Sprintf(`{"seen_at":%d,"destinations":[%q]}`, at, dest)).Err())
 }
 
 func (p *patient) must(err error) {

@@ -117,7 +117,7 @@ func moveDiesAnywhere(t *testing.T, rdb redis.UniversalClient) {
 		for name, want := range map[string]string{"plain": store.StatePending, "later": store.StateScheduled, "parent": store.StateWaiting, "child": store.StateWaiting} {
 			var found []string
 			for _, d := range []string{from, to} {
-				if state := rdb.HGet(ctx, store.TaskKey(store.Queue(d, store.Default), id(name)), store.FieldState).Val(); state != "" {
+				if state := rdb.HGet(ctx, store.TaskKey(store.DefaultNamespace.Queue(d, store.Default), id(name)), store.FieldState).Val(); state != "" {
 					found = append(found, state)
 				}
 			}

@@ -4,10 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"sort"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -72,27 +69,11 @@ func (p *pass) next(ctx context.Context) error {
 	return one(ctx)
 }
 
-// readQueues lists our queues.
-func (p *pass) readQueues(ctx context.Context) ([]string, error) {
-	names, err := p.rdb.SMembers(ctx, store.QueuesKey).Result()
-	if err != nil {
-		return nil, fmt.Errorf("read queues: %w", err)
-	}
-	var out []string
-	for _, name := range names {
-		if _, _, ok := store.ParseQueue(name); ok {
-			out = append(out, name)
-		}
-	}
-	sort.Strings(out)
-	return out, nil
-}
-
 // begin lays out the pass. Jobs are looked at after the indexes, so that one that
 // was taken out of a wrong place is put into the right one.
 func (p *pass) begin(ctx context.Context) error {
 	var err error
-	if p.queues, err = p.readQueues(ctx); err != nil {
+	if p.queues, err = p.o.Namespace.ListQueues(ctx, p.rdb); err != nil {
 		return err
 	}
 	if p.since, err = p.serverTime(ctx); err != nil {

@@ -16,11 +16,11 @@ import (
 // served tells of queues with jobs that nobody will run: no worker serves them, or
 // an operator has paused them.
 func (p *pass) served(ctx context.Context) error {
-	seen, err := p.rdb.HGetAll(ctx, store.DestinationsKey).Result()
+	seen, err := p.rdb.HGetAll(ctx, p.o.Namespace.DestinationsKey()).Result()
 	if err != nil {
 		return fmt.Errorf("read destinations: %w", err)
 	}
-	live, err := store.ReadLiveWorkers(ctx, p.rdb)
+	live, err := p.o.Namespace.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
 		return err
 	}
@@ -33,7 +33,7 @@ func (p *pass) served(ctx context.Context) error {
 	for _, d := range store.Disagreements(live) {
 		queue := ""
 		if d.Destination != "" {
-			queue = store.Queue(d.Destination, store.Default)
+			queue = p.o.Namespace.Queue(d.Destination, store.Default)
 		}
 		p.found.say(KindDiffer, queue, d.Problem, len(d.Workers))
 	}

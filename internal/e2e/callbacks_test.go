@@ -112,7 +112,7 @@ func TestCallbacks(t *testing.T) {
 	f.env["DESTINATION_0_CALLBACK_SECRET"] = oldSecret + "," + newSecret
 	f.env["JOB_RETENTION"] = "24h"
 	workers := []*worker{f.start(), f.start()}
-	for _, queue := range store.Queues(f.dest) {
+	for _, queue := range store.DefaultNamespace.Queues(f.dest) {
 		redistest.Await(t, 10*time.Second, "ends of "+queue+" are told", func() bool {
 			return f.rdb.Exists(t.Context(), store.EventsRelayedKey(queue)).Val() == 1
 		})
@@ -225,7 +225,7 @@ func callbacksAreSeen(t *testing.T, f *fleet, name string, ids map[string]string
 		t.Errorf("breaker history %s: %d %s %s", name, code, out, stderr)
 	}
 	// Delivered ones are kept for an hour, whatever JOB_RETENTION says.
-	kept, err := f.rdb.ZRangeWithScores(t.Context(), store.CompletedKey(store.Queue("tidegate-callbacks", store.Default)), 0, -1).Result()
+	kept, err := f.rdb.ZRangeWithScores(t.Context(), store.CompletedKey(store.DefaultNamespace.Queue("tidegate-callbacks", store.Default)), 0, -1).Result()
 	if err != nil || len(kept) != len(ids) {
 		t.Fatalf("%d are kept, want %d: %v", len(kept), len(ids), err)
 	}

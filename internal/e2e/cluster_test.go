@@ -16,7 +16,7 @@ import (
 func scattered(t *testing.T, c *redistest.Cluster, n int) []string {
 	t.Helper()
 	owner := func(name string) *redistest.Server {
-		return c.Owner(store.PendingKey(store.Queue(name, store.Default)))
+		return c.Owner(store.PendingKey(store.DefaultNamespace.Queue(name, store.Default)))
 	}
 	masters := c.Nodes()[:3]
 	var out []string
@@ -40,7 +40,7 @@ func onMaster(t *testing.T, c *redistest.Cluster, master *redistest.Server, n in
 			t.Fatal("no names for the master")
 		}
 		name := redistest.Name(t, "d")
-		if c.Owner(store.PendingKey(store.Queue(name, store.Default))) == master {
+		if c.Owner(store.PendingKey(store.DefaultNamespace.Queue(name, store.Default))) == master {
 			out = append(out, name)
 		}
 	}
@@ -67,7 +67,7 @@ func TestMasterOfAClusterIsKilled(t *testing.T) {
 	masterIsKilled(t, failover{rs: c, dests: names[1:], open: names[0], kill: func() func() {
 		victim.Kill()
 		return func() {
-			c.AwaitOwner(t, store.PendingKey(store.Queue(names[1], store.Default)), victim, 30*time.Second)
+			c.AwaitOwner(t, store.PendingKey(store.DefaultNamespace.Queue(names[1], store.Default)), victim, 30*time.Second)
 		}
 	}})
 }
@@ -96,7 +96,7 @@ func TestSlotMovesWhilePublishing(t *testing.T) {
 	p := produce(w, w.dests, 3)
 	w.waitAccepted(100, 20*time.Second)
 	for _, key := range []string{
-		store.PendingKey(store.Queue(w.dest, store.Default)), "tidegate:{" + w.dest + "}:breaker",
+		store.PendingKey(store.DefaultNamespace.Queue(w.dest, store.Default)), "tidegate:{" + w.dest + "}:breaker",
 	} {
 		to := c.Nodes()[0]
 		if c.Owner(key) == to {

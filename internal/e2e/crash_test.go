@@ -38,7 +38,7 @@ func TestKilledWorkerLosesNothing(t *testing.T) {
 	}
 	// Their leases would be found lost within two minutes; age them, and let a
 	// new worker look, which it does when it starts.
-	queue := store.Queue(f.dest, store.Default)
+	queue := store.DefaultNamespace.Queue(f.dest, store.Default)
 	for _, id := range inFlight {
 		if err := f.rdb.ZAddXX(context.Background(), store.LeaseKey(queue), redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}).Err(); err != nil {
 			t.Fatal(err)

@@ -66,7 +66,7 @@ func TestKillsLeaveNoJobWaiting(t *testing.T) {
 		fleet[i] = f.start() // looks for lost leases as it starts
 		// The living have told theirs long ago.
 		for _, d := range []string{f.dest, second} {
-			untold += int(f.rdb.ZCard(context.Background(), store.OutboxKey(store.Queue(d, store.Default))).Val())
+			untold += int(f.rdb.ZCard(context.Background(), store.OutboxKey(store.DefaultNamespace.Queue(d, store.Default))).Val())
 		}
 	}
 	redistest.Await(t, 150*time.Second, "no job is on its way", func() bool {
@@ -191,7 +191,7 @@ func (f *fleet) ageLeasesOf(pid int, dests ...string) (ids []string) {
 	f.t.Helper()
 	ctx := context.Background()
 	for _, d := range dests {
-		q := store.Queue(d, store.Default)
+		q := store.DefaultNamespace.Queue(d, store.Default)
 		for _, id := range f.rdb.LRange(ctx, store.ActiveKey(q), 0, -1).Val() {
 			if !strings.HasSuffix(f.rdb.HGet(ctx, store.TaskKey(q, id), store.FieldBy).Val(), fmt.Sprintf(":%d", pid)) {
 				continue
@@ -212,7 +212,7 @@ func (f *fleet) hurry(dests ...string) {
 	f.t.Helper()
 	ctx := context.Background()
 	for _, d := range dests {
-		key := store.DueKey(store.Queue(d, store.Default))
+		key := store.DueKey(store.DefaultNamespace.Queue(d, store.Default))
 		for _, id := range f.rdb.ZRange(ctx, key, 0, -1).Val() {
 			if err := f.rdb.ZAddXX(ctx, key, redis.Z{Score: 1, Member: id}).Err(); err != nil {
 				f.t.Fatal(err)

@@ -368,7 +368,7 @@ func featureKey(t *testing.T, w *wide) {
 	}
 	w.waitCompleted(free, 15*time.Second)
 	redistest.Await(t, 5*time.Second, "all jobs of alice are held", func() bool {
-		n, err := w.rdb.ZCard(t.Context(), store.HeldKey(store.Queue(dest, store.Default))).Result()
+		n, err := w.rdb.ZCard(t.Context(), store.HeldKey(store.DefaultNamespace.Queue(dest, store.Default))).Result()
 		return err == nil && int(n) == len(held)
 	})
 	if page := ask[seenPage](w.fleet, "list", "--key", "alice", "--status", "pending"); len(page.Items) != len(held) {
@@ -437,7 +437,7 @@ func featureDoctor(t *testing.T, w *wide) {
 	for i, dest := range w.dests {
 		id := fmt.Sprintf("lost-%d", i)
 		w.say("enqueue", "-d", dest, "--id", id, "--delay", "1h")
-		if n, err := w.rdb.ZRem(t.Context(), store.ScheduledKey(store.Queue(dest, store.Default)), id).Result(); err != nil || n != 1 {
+		if n, err := w.rdb.ZRem(t.Context(), store.ScheduledKey(store.DefaultNamespace.Queue(dest, store.Default)), id).Result(); err != nil || n != 1 {
 			t.Fatal(n, err)
 		}
 	}

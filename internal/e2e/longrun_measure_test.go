@@ -79,7 +79,7 @@ func (m *measurement) sample(ctx context.Context) {
 // deliveredCallbacks estimates the bytes of the records of delivered callbacks, which are
 // kept for an hour whatever JOB_RETENTION says: a shorter run sees them only grow.
 func (m *measurement) deliveredCallbacks(ctx context.Context) int64 {
-	queue := store.Queue(callbacks.Destination, store.Default)
+	queue := store.DefaultNamespace.Queue(callbacks.Destination, store.Default)
 	// Any of them: those that Redis has read from its file at a start take less.
 	some, err := m.r.rdb.ZRandMember(ctx, store.CompletedKey(queue), 200).Result()
 	if err != nil || len(some) == 0 {

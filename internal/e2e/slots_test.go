@@ -196,7 +196,7 @@ func TestJobsEndAsDecidedWhileTheirSlotMoves(t *testing.T) {
 		})
 		<-p.Started()
 	}
-	queue := store.PendingKey(store.Queue(busy, store.Default))
+	queue := store.PendingKey(store.DefaultNamespace.Queue(busy, store.Default))
 	masters := c.Nodes()[:3]
 	pace := time.NewTicker(3 * time.Millisecond)
 	defer pace.Stop()

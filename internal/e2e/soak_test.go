@@ -192,7 +192,7 @@ func TestSoakMillionWhileWorkersRun(t *testing.T) {
 			t.Errorf("%+v, %v", b, err)
 		}
 	})
-	expired := store.ParkedKey(store.Queue(f.dest, store.Default), store.StateExpired)
+	expired := store.ParkedKey(store.DefaultNamespace.Queue(f.dest, store.Default), store.StateExpired)
 	early, err := f.rdb.ZCard(ctx, expired).Result()
 	if err != nil || early != 0 || time.Now().After(expiry) {
 		t.Fatalf("%d have expired, %s before their time (%v)", early, time.Until(expiry), err)

@@ -57,7 +57,7 @@ func (s *shelf) records() []string {
 
 func shelfIn(t *testing.T, rdb redis.UniversalClient) *shelf {
 	t.Helper()
-	return &shelf{t: t, rdb: rdb, queue: store.Queue(redistest.Name(t, "d"), store.Default)}
+	return &shelf{t: t, rdb: rdb, queue: store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.Default)}
 }
 
 // bothRedises runs a test on a real Redis and on the embedded one, which the

@@ -24,7 +24,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	if w == nil || job.Status != jobs.Pending {
 		return nil
 	}
-	queue := store.Queue(job.Destination, store.Priority(job.Priority))
+	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	if Held(job) {
 		rank, err := e.rdb.ZRank(ctx, store.HeldJobsKey(queue, job.Key), job.ID).Result()
 		switch {
@@ -52,7 +52,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 		length = pipe.LLen(ctx, store.PendingKey(queue))
 		// Jobs are taken from the list's end.
 		index = pipe.LPos(ctx, store.PendingKey(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
-		for _, q := range store.Queues(job.Destination) {
+		for _, q := range e.ns().Queues(job.Destination) {
 			if q != queue {
 				others = append(others, pipe.LLen(ctx, store.PendingKey(q)))
 			}

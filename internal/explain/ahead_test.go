@@ -23,7 +23,7 @@ func TestPlace(t *testing.T) {
 		t.Fatal(err)
 	}
 	worker := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"]}`, time.Now().UnixMilli())
-	if err := rdb.HSet(t.Context(), store.WorkersKey, "host:1", worker).Err(); err != nil {
+	if err := rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", worker).Err(); err != nil {
 		t.Fatal(err)
 	}
 	const many = farthest + 5
@@ -75,7 +75,7 @@ func TestPlace(t *testing.T) {
 
 	// Of those that are held by their key's breaker the first one has none ahead.
 	for i, id := range []string{"a", "b"} {
-		if err := rdb.ZAdd(t.Context(), store.HeldJobsKey(store.Queue("shop", "default"), "alice"), redis.Z{Score: float64(i), Member: id}).Err(); err != nil {
+		if err := rdb.ZAdd(t.Context(), store.HeldJobsKey(store.DefaultNamespace.Queue("shop", "default"), "alice"), redis.Z{Score: float64(i), Member: id}).Err(); err != nil {
 			t.Fatal(err)
 		}
 		w := &Waiting{}

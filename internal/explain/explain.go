@@ -103,7 +103,7 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 		}
 		key = &s
 	}
-	queue := store.Queue(job.Destination, store.Priority(job.Priority))
+	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	paused, ok := e.paused[queue]
 	if !ok {
 		value, err := e.rdb.Get(ctx, store.PausedKey(queue)).Result()
@@ -131,11 +131,13 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 }
 
 // breaker reads a breaker once.
+func (e *Explainer) ns() store.Namespace { return store.Namespace(e.client.Namespace()) }
+
 func (e *Explainer) breaker(ctx context.Context, name string) (breaker.Status, error) {
 	status, ok := e.breakers[name]
 	if !ok {
 		var err error
-		if status, err = breaker.Get(ctx, e.rdb, name); err != nil {
+		if status, err = breaker.Namespace(e.ns()).Get(ctx, e.rdb, name); err != nil {
 			return status, fmt.Errorf("explain: %w", err)
 		}
 		e.breakers[name] = status

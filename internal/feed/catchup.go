@@ -152,7 +152,7 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 	}
 	queues := []string{}
 	for _, d := range known {
-		queues = append(queues, store.Queues(d.Name)...)
+		queues = append(queues, h.ns.Queues(d.Name)...)
 	}
 	if p.at == nil {
 		if p.lost, err = p.trimmed(ctx, queues); err != nil {
@@ -207,7 +207,7 @@ func (p *pager) with(events []Event) []Event {
 // readTransitions reads the transitions of a destination's breakers, its own and those of
 // keys, as far as they are kept.
 func (p *pager) readTransitions(ctx context.Context, name string) error {
-	t, err := breaker.ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
+	t, err := breaker.Namespace(p.s.hub.ns).ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
 	if err != nil {
 		return err
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/outage"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -82,6 +83,7 @@ type Options struct {
 // Hub polls Redis and fans events out to subscribers.
 type Hub struct {
 	rdb    redis.UniversalClient
+	ns     store.Namespace
 	client *jobs.Client
 	o      Options
 	wake   chan struct{} // gets a value when there is a subscriber
@@ -112,7 +114,7 @@ func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 		o.Logger = slog.Default()
 	}
 	return &Hub{
-		rdb: rdb, client: client, o: o, wake: make(chan struct{}, 1), pages: make(chan struct{}, catchingUp),
+		rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, o: o, wake: make(chan struct{}, 1), pages: make(chan struct{}, catchingUp),
 		subscribers: map[*Subscription]bool{}, more: make(chan struct{}),
 	}
 }

@@ -417,7 +417,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 	t.Run("one destination", func(t *testing.T) {
 		t.Parallel()
 		s := newStage(t)
-		if err := s.rdb.Set(t.Context(), store.EventsKey(store.Queue("mastodon", store.Default)), "no stream", 0).Err(); err != nil {
+		if err := s.rdb.Set(t.Context(), store.EventsKey(store.DefaultNamespace.Queue("mastodon", store.Default)), "no stream", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
 		sub := s.subscribe(s.hub, SubscribeOptions{})

@@ -31,6 +31,7 @@ const (
 // poller reads what is new since its last poll.
 type poller struct {
 	rdb    redis.UniversalClient
+	ns     store.Namespace
 	client *jobs.Client
 
 	names        []string // of destinations
@@ -45,7 +46,7 @@ type poller struct {
 
 func newPoller(rdb redis.UniversalClient, client *jobs.Client) *poller {
 	return &poller{
-		rdb: rdb, client: client, wantedAt: map[string]time.Time{}, last: map[string]string{},
+		rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, wantedAt: map[string]time.Time{}, last: map[string]string{},
 		seen: map[string]uint64{}, paused: map[string]bool{},
 	}
 }
@@ -110,7 +111,7 @@ func (w *poller) want(ctx context.Context, queue string) error {
 // jobEvents reads the finished jobs of a destination, and whether it was paused or resumed.
 // full says that there are more.
 func (w *poller) jobEvents(ctx context.Context, name string) (events []Event, full bool, err error) {
-	queues := store.Queues(name)
+	queues := w.ns.Queues(name)
 	for _, q := range queues {
 		if time.Since(w.wantedAt[q]) < wantEvery {
 			continue
@@ -164,7 +165,7 @@ func (w *poller) transitions(ctx context.Context, name string) ([]Event, error) 
 	if !known {
 		limit = 1
 	}
-	t, err := breaker.ReadTransitions(ctx, w.rdb, name, after, limit)
+	t, err := breaker.Namespace(w.ns).ReadTransitions(ctx, w.rdb, name, after, limit)
 	if err != nil {
 		return nil, fmt.Errorf("feed: %w", err)
 	}

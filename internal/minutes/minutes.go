@@ -71,7 +71,7 @@ func (p *Point) add(name string, n int) {
 // clocks of the workers. since is cut to a whole step, which is a minute at least and
 // divides an hour or is whole hours. It costs one round trip. Errors: a span that has no
 // end, or Redis's.
-func Read(ctx context.Context, rdb redis.UniversalClient, destination string, since, until time.Time, step time.Duration) ([]Point, error) {
+func Read(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, destination string, since, until time.Time, step time.Duration) ([]Point, error) {
 	step = max(step.Truncate(time.Minute), time.Minute)
 	since = since.UTC().Truncate(step)
 	if until.Sub(since) > 2*Kept {
@@ -88,7 +88,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, destination string, si
 	cmds := make([]*redis.MapStringStringCmd, 0, last-first+1)
 	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for hour := first; hour <= last; hour++ {
-			cmds = append(cmds, pipe.HGetAll(ctx, store.MinutesKey(destination, hour)))
+			cmds = append(cmds, pipe.HGetAll(ctx, ns.MinutesKey(destination, hour)))
 		}
 		return nil
 	})

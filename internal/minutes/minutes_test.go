@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -56,7 +57,7 @@ func TestRecordAndRead(t *testing.T) {
 	}
 
 	start := time.Date(2026, 11, 21, 23, 58, 0, 0, time.UTC)
-	got, err := Read(t.Context(), rdb, "deviantart", start.Add(10*time.Second), start.Add(3*time.Minute), time.Minute)
+	got, err := Read(t.Context(), rdb, store.DefaultNamespace, "deviantart", start.Add(10*time.Second), start.Add(3*time.Minute), time.Minute)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,7 +69,7 @@ func TestRecordAndRead(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("by the minute (-want +got):\n%s", diff)
 	}
-	got, err = Read(t.Context(), rdb, "deviantart", start, start.Add(3*time.Minute), time.Hour)
+	got, err = Read(t.Context(), rdb, store.DefaultNamespace, "deviantart", start, start.Add(3*time.Minute), time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,10 +80,10 @@ func TestRecordAndRead(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("by the hour (-want +got):\n%s", diff)
 	}
-	if got, err := Read(t.Context(), rdb, "tidegate-alerts", start, start.Add(time.Hour), time.Hour); err != nil || got[0].Completed != 0 {
+	if got, err := Read(t.Context(), rdb, store.DefaultNamespace, "tidegate-alerts", start, start.Add(time.Hour), time.Hour); err != nil || got[0].Completed != 0 {
 		t.Errorf("of Tidegate's own destinations: %+v, %v", got, err)
 	}
-	if _, err := Read(t.Context(), rdb, "deviantart", start, start.AddDate(1, 0, 0), time.Minute); err == nil {
+	if _, err := Read(t.Context(), rdb, store.DefaultNamespace, "deviantart", start, start.AddDate(1, 0, 0), time.Minute); err == nil {
 		t.Error("a year is read")
 	}
 	keys := rdb.Keys(t.Context(), "tidegate:{tidegate:deviantart}:minutes:*").Val()

@@ -22,7 +22,6 @@ import (
 const (
 	flushEvery   = 10 * time.Second
 	backlogEvery = 30 * time.Second
-	backlogLock  = "tidegate:series:backlog"
 )
 
 // counter is one number in Redis.
@@ -36,6 +35,7 @@ type counter struct {
 // Recorder counts what one worker does.
 type Recorder struct {
 	rdb    redis.UniversalClient
+	ns     store.Namespace
 	client *jobs.Client
 	log    *slog.Logger
 	now    func() time.Time
@@ -46,7 +46,7 @@ type Recorder struct {
 
 // NewRecorder returns a Recorder that has counted nothing yet.
 func NewRecorder(rdb redis.UniversalClient, client *jobs.Client, log *slog.Logger) *Recorder {
-	return &Recorder{rdb: rdb, client: client, log: log, now: time.Now, counts: map[counter]int{}}
+	return &Recorder{rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, log: log, now: time.Now, counts: map[counter]int{}}
 }
 
 // Observe adds the recorder to the observers of a publisher.
@@ -119,7 +119,7 @@ func (r *Recorder) flush(ctx context.Context) {
 	_, err := r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		hashes := map[string]bool{}
 		for c, n := range counts {
-			key := store.MinutesKey(c.destination, c.hour)
+			key := r.ns.MinutesKey(c.destination, c.hour)
 			added[c] = pipe.HIncrBy(ctx, key, field(c.minute, c.name), int64(n))
 			hashes[key] = true
 		}
@@ -150,7 +150,7 @@ func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 		if store.System(d) {
 			continue
 		}
-		mine, err := lease.Once(ctx, r.rdb, backlogLock+":"+d, backlogEvery-flushEvery/2)
+		mine, err := lease.Once(ctx, r.rdb, r.ns.Key("series:backlog:"+d), backlogEvery-flushEvery/2)
 		if err != nil || !mine {
 			continue
 		}
@@ -159,7 +159,7 @@ func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 			continue // the chart has a gap
 		}
 		now := r.now()
-		key := store.MinutesKey(d, hourOf(now))
+		key := r.ns.MinutesKey(d, hourOf(now))
 		_, _ = r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 			pipe.HSet(ctx, key, field(now.UTC().Minute(), backlog), n)
 			pipe.Expire(ctx, key, Kept+time.Hour)

@@ -283,7 +283,7 @@ func (j *seen) overdue(now time.Time) bool {
 
 // queue is where the job waits for its turn.
 func (j *seen) queue() string {
-	return store.Queue(j.spec.Destination, store.Priority(j.spec.Priority))
+	return store.DefaultNamespace.Queue(j.spec.Destination, store.Priority(j.spec.Priority))
 }
 
 // waiting are the accepted jobs that have not been read as ended.

@@ -211,7 +211,7 @@ func (r *race) tripOne(rng *rand.Rand) error {
 	}
 	held := int64(0)
 	for _, d := range destinations {
-		held += r.rdb.ZCard(ctx, store.HeldKey(store.Queue(d, store.Default))).Val()
+		held += r.rdb.ZCard(ctx, store.HeldKey(store.DefaultNamespace.Queue(d, store.Default))).Val()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -25,7 +25,7 @@ import (
 var (
 	destinations = []string{"alpha", "beta"}
 	queueNames   = []string{
-		store.Queue("alpha", store.High), store.Queue("alpha", store.Default), store.Queue("beta", store.Default),
+		store.DefaultNamespace.Queue("alpha", store.High), store.DefaultNamespace.Queue("alpha", store.Default), store.DefaultNamespace.Queue("beta", store.Default),
 	}
 )
 

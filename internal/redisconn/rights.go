@@ -21,9 +21,6 @@ var (
 	channelRights = strings.Fields(`+publish +subscribe`)
 	otherRights   = strings.Fields(`+evalsha +script|load +scan +time +unsubscribe`)
 	clusterRights = strings.Fields(`+cluster|slots +command +asking`)
-
-	keyPatterns     = strings.Fields(`~tidegate:* ~asynq:*`)
-	channelPatterns = strings.Fields(`&tidegate:* &asynq:cancel`)
 )
 
 //go:embed lua/rights.lua
@@ -43,8 +40,10 @@ func (e *RightsError) Error() string {
 
 // CheckRights asks Redis, in one round trip, whether its user may do all that workers
 // and commands do. It returns a [*RightsError] if not, and nil if Redis cannot tell: it
-// knows that from version 7.0 on.
-func CheckRights(ctx context.Context, client redis.UniversalClient) error {
+// knows that from version 7.0 on. Keys and channels are those of asynq and a namespace.
+func CheckRights(ctx context.Context, client redis.UniversalClient, namespace string) error {
+	keyPatterns := []string{"~" + namespace + ":*", "~asynq:*"}
+	channelPatterns := []string{"&" + namespace + ":*", "&asynq:cancel"}
 	var rules []string
 	var lines []any
 	ask := func(rule, line string) {

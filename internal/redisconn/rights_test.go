@@ -31,7 +31,7 @@ func leastRights(t *testing.T) []string {
 func TestUsersFileHasTheRightsThatAreAskedFor(t *testing.T) {
 	t.Parallel()
 	connecting := strings.Fields("+hello +ping +client|setname +select +info +eval")
-	want := slices.Concat(strings.Fields("resetkeys resetchannels -@all"), connecting, keyPatterns, channelPatterns,
+	want := slices.Concat(strings.Fields("resetkeys resetchannels -@all"), connecting, strings.Fields("~tidegate:* ~asynq:* &tidegate:* &asynq:cancel"),
 		keyRights, channelRights, otherRights, clusterRights)
 	got := leastRights(t)
 	slices.Sort(want)
@@ -61,7 +61,7 @@ func TestCheckRights(t *testing.T) {
 	} {
 		name := redistest.Name(t, "u")
 		server.SetUser(t, name, "pw", append(leastRights(t), strings.Fields(tt.without)...)...)
-		err := CheckRights(t.Context(), open(t, redistest.As(server.URL(), name, "pw")))
+		err := CheckRights(t.Context(), open(t, redistest.As(server.URL(), name, "pw")), "tidegate")
 		var lacks *RightsError
 		if errors.As(err, &lacks); lacks == nil {
 			lacks = &RightsError{}
@@ -71,10 +71,10 @@ func TestCheckRights(t *testing.T) {
 		}
 	}
 	// Who cannot tell is not in the way.
-	if err := CheckRights(t.Context(), open(t, "redis://"+fakeRedis(t, ""))); err != nil {
+	if err := CheckRights(t.Context(), open(t, "redis://"+fakeRedis(t, "")), "tidegate"); err != nil {
 		t.Error(err)
 	}
-	if err := CheckRights(t.Context(), open(t, "embedded:")); err != nil {
+	if err := CheckRights(t.Context(), open(t, "embedded:"), "tidegate"); err != nil {
 		t.Error(err)
 	}
 }
@@ -86,7 +86,7 @@ func TestCheckRightsOnACluster(t *testing.T) {
 		"": nil, "-command": {"+command"}, "-asking -time": {"+time", "+asking"},
 	} {
 		c.SetUser(t, "app", "pw", append(leastRights(t), strings.Fields(without)...)...)
-		err := CheckRights(t.Context(), open(t, redistest.As(c.URL(), "app", "pw")))
+		err := CheckRights(t.Context(), open(t, redistest.As(c.URL(), "app", "pw")), "tidegate")
 		var lacks *RightsError
 		if errors.As(err, &lacks); lacks == nil {
 			lacks = &RightsError{}

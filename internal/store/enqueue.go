@@ -106,7 +106,7 @@ func enqueuedOf(reply any) Enqueued {
 }
 
 // AddQueue adds the queue of an unknown destination to asynq's set of queues, unless that
-// holds most queues already. Errors: Redis's.
+// holds most queues of the namespace already. Errors: Redis's.
 func AddQueue(ctx context.Context, rdb redis.Scripter, queue string, most int) (added bool, err error) {
 	n, err := addQueueScript.Run(ctx, rdb, []string{QueuesKey}, queue, most).Int()
 	if err != nil {

@@ -30,7 +30,7 @@ func newStage(t *testing.T) *stage {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return &stage{t, rdb, client, store.Queue("deviantart", store.Default)}
+	return &stage{t, rdb, client, store.DefaultNamespace.Queue("deviantart", store.Default)}
 }
 
 func (s *stage) must(err error) {

@@ -46,7 +46,7 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 	state := reply[0]
 	if state == "-" {
 		// It may have moved to another queue.
-		where, err := locateAnywhere(ctx, rdb, []string{parent.ID})
+		where, err := namespaceOf(parent.Queue).locateAnywhere(ctx, rdb, []string{parent.ID})
 		if err != nil {
 			return false, fmt.Errorf("look for parent %s: %w", parent.ID, err)
 		}
@@ -64,7 +64,7 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 func AskParents(rdb redis.UniversalClient) func(ctx context.Context, queue, id string) error {
 	return func(ctx context.Context, queue, id string) error {
 		return Readopt(ctx, rdb, Ref{queue, id}, func(ctx context.Context, ids []string) (map[string]string, error) {
-			return locateAnywhere(ctx, rdb, ids)
+			return namespaceOf(queue).locateAnywhere(ctx, rdb, ids)
 		})
 	}
 }

@@ -1,12 +1,34 @@
 package store
 
 import (
+	"fmt"
+	"regexp"
 	"strconv"
 	"strings"
 )
 
-// queuePrefix marks asynq queues that belong to Tidegate.
-const queuePrefix = "tidegate:"
+// Namespace begins the names of all queues, keys and channels of an installation, so that
+// several share a Redis database. A queue's own keys take it from the queue's name.
+type Namespace string
+
+// DefaultNamespace is the namespace of an installation that names none.
+const DefaultNamespace Namespace = "tidegate"
+
+var namespacePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
+
+// Validate returns an error if n is not valid.
+func (n Namespace) Validate() error {
+	if !namespacePattern.MatchString(string(n)) {
+		return fmt.Errorf("%.50q is not a valid namespace: it must match [a-z0-9][a-z0-9-]{0,30}", string(n))
+	}
+	return nil
+}
+
+// Key is the key, or channel, of a name that belongs to no queue.
+func (n Namespace) Key(name string) string { return string(n) + ":" + name }
+
+// SlotKey is the key of a name in the slot that a tag determines.
+func (n Namespace) SlotKey(tag, name string) string { return string(n) + ":{" + tag + "}:" + name }
 
 // Priority is the suffix-bearing part of a queue name.
 type Priority string
@@ -26,37 +48,48 @@ const QueuesKey = "asynq:queues"
 
 // DestinationsKey is the hash of destinations that workers have served:
 // name → unix milliseconds of the last sign of life.
-const DestinationsKey = "tidegate:destinations"
+func (n Namespace) DestinationsKey() string { return n.Key("destinations") }
 
 // WorkersKey is the hash of the workers: name → JSON of what it says of itself.
-const WorkersKey = "tidegate:workers"
+func (n Namespace) WorkersKey() string { return n.Key("workers") }
 
 // Queue returns the asynq queue of a destination's jobs of one priority.
-func Queue(destination string, p Priority) string {
+func (n Namespace) Queue(destination string, p Priority) string {
+	queue := n.Key(destination)
 	if p == Default || p == "" {
-		return queuePrefix + destination
+		return queue
 	}
-	return queuePrefix + destination + ":" + string(p)
+	return queue + ":" + string(p)
 }
 
 // Queues returns the queues of a destination, the most urgent first.
-func Queues(destination string) []string {
+func (n Namespace) Queues(destination string) []string {
 	out := make([]string, len(Priorities))
 	for i, p := range Priorities {
-		out[i] = Queue(destination, p)
+		out[i] = n.Queue(destination, p)
 	}
 	return out
 }
 
-// ParseQueue is the inverse of Queue; ok is false for queues that are not ours.
+// Owns reports whether a queue is one of n's.
+func (n Namespace) Owns(queue string) bool {
+	_, _, ok := ParseQueue(queue)
+	return ok && namespaceOf(queue) == n
+}
+
+// namespaceOf returns the namespace of a queue.
+func namespaceOf(queue string) Namespace {
+	name, _, _ := strings.Cut(queue, ":")
+	return Namespace(name)
+}
+
+// ParseQueue is the inverse of Queue, in any namespace; ok is false for queues that cannot
+// be Tidegate's.
 func ParseQueue(queue string) (destination string, p Priority, ok bool) {
-	rest, found := strings.CutPrefix(queue, queuePrefix)
-	if !found {
-		return "", "", false
-	}
+	_, rest, _ := strings.Cut(queue, ":")
 	name, suffix, found := strings.Cut(rest, ":")
 	switch {
-	case name == "":
+	case name == "" || namespaceOf(queue).Validate() != nil:
 		return "", "", false
 	case !found:
 		return name, Default, true
@@ -73,7 +106,7 @@ func TaskPrefix(queue string) string { return "asynq:{" + queue + "}:t:" }
 func TaskKey(queue, id string) string { return TaskPrefix(queue) + id }
 
 // GuardKey is a key that never exists; see Script.
-func GuardKey(queue string) string { return "tidegate:{" + queue + "}:none" }
+func GuardKey(queue string) string { return ours(queue, "none") }
 
 // PendingKey is asynq's LIST of the ids that are ready, the next one rightmost.
 func PendingKey(queue string) string { return "asynq:{" + queue + "}:pending" }
@@ -104,7 +137,7 @@ func PausedKey(queue string) string { return "asynq:{" + queue + "}:paused" }
 func ProcessedKey(queue string) string { return "asynq:{" + queue + "}:processed" }
 
 // Our own keys of a queue, in the queue's slot.
-func ours(queue, name string) string { return "tidegate:{" + queue + "}:" + name }
+func ours(queue, name string) string { return namespaceOf(queue).SlotKey(queue, name) }
 
 // ParkedKey is our own index of the jobs in one of our states: ZSET id → unix
 // milliseconds of when they got there. asynq's archive would drop all but 10,000
@@ -177,10 +210,10 @@ func EventsRelayKey(queue string) string { return ours(queue, "ends:relay") }
 
 // MinutesKey is the HASH of what happened in one hour to the jobs of a destination, by
 // minute. It is in the slot of the destination's default queue.
-func MinutesKey(destination string, hour int64) string {
-	return ours(Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
+func (n Namespace) MinutesKey(destination string, hour int64) string {
+	return ours(n.Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
 }
 
 // ActionsChannel tells workers which action is requested of a running job: "<queue> <id>
 // <action>". All databases of a Redis share it: the job's hash decides.
-const ActionsChannel = "tidegate:actions"
+func (n Namespace) ActionsChannel() string { return n.Key("actions") }

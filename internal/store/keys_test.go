@@ -1,6 +1,7 @@
 package store_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -14,7 +15,7 @@ func TestQueueRoundTrip(t *testing.T) {
 		store.High: "tidegate:devian-t1:high", store.Default: "tidegate:devian-t1", store.Low: "tidegate:devian-t1:low",
 	}
 	for _, p := range store.Priorities {
-		queue := store.Queue("devian-t1", p)
+		queue := store.DefaultNamespace.Queue("devian-t1", p)
 		if queue != want[p] {
 			t.Errorf("queue of priority %s is %s, want %s", p, queue, want[p])
 		}
@@ -22,18 +23,18 @@ func TestQueueRoundTrip(t *testing.T) {
 			t.Errorf("%s is parsed as %q, %q, %t", queue, d, back, ok)
 		}
 	}
-	if got := store.Queue("d", ""); got != "tidegate:d" {
+	if got := store.DefaultNamespace.Queue("d", ""); got != "tidegate:d" {
 		t.Errorf("without a priority the queue is %s", got)
 	}
 	// Names of destinations that look like priorities.
 	for _, name := range []string{"high", "low", "default"} {
 		for _, p := range store.Priorities {
-			if d, back, ok := store.ParseQueue(store.Queue(name, p)); d != name || back != p || !ok {
-				t.Errorf("%s is parsed as %q, %q, %t", store.Queue(name, p), d, back, ok)
+			if d, back, ok := store.ParseQueue(store.DefaultNamespace.Queue(name, p)); d != name || back != p || !ok {
+				t.Errorf("%s is parsed as %q, %q, %t", store.DefaultNamespace.Queue(name, p), d, back, ok)
 			}
 		}
 	}
-	if diff := cmp.Diff([]string{"tidegate:d:high", "tidegate:d", "tidegate:d:low"}, store.Queues("d")); diff != "" {
+	if diff := cmp.Diff([]string{"tidegate:d:high", "tidegate:d", "tidegate:d:low"}, store.DefaultNamespace.Queues("d")); diff != "" {
 		t.Errorf("queues, the most urgent first (-want +got):\n%s", diff)
 	}
 }
@@ -46,6 +47,35 @@ func TestParseQueueOfOthers(t *testing.T) {
 	} {
 		if d, p, ok := store.ParseQueue(queue); ok || d != "" || p != "" {
 			t.Errorf("%q is taken for ours: %q, %q, %t", queue, d, p, ok)
+		}
+		if store.DefaultNamespace.Owns(queue) {
+			t.Errorf("the default namespace owns %q", queue)
+		}
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	t.Parallel()
+	for _, valid := range []store.Namespace{"tidegate", "a", "7", "a-b-", store.Namespace(strings.Repeat("x", 31))} {
+		if err := valid.Validate(); err != nil {
+			t.Errorf("%q: %v", valid, err)
+		}
+		for _, queue := range valid.Queues("d") {
+			if d, _, ok := store.ParseQueue(queue); d != "d" || !ok || !valid.Owns(queue) {
+				t.Errorf("%s is parsed as %q, %t", queue, d, ok)
+			}
+			if key := store.HeldKey(queue); key != string(valid)+":{"+queue+"}:held" {
+				t.Errorf("a key of %s is %s", queue, key)
+			}
+			// The beginning of one is not the other.
+			if (valid + "-").Owns(queue) || valid[1:].Owns(queue) || valid[:len(valid)-1].Owns(queue) {
+				t.Errorf("another namespace owns %s", queue)
+			}
+		}
+	}
+	for _, wrong := range []store.Namespace{"", "-a", "A", "a:b", "a{b}", "a b", "ä", store.Namespace(strings.Repeat("x", 32))} {
+		if err := wrong.Validate(); err == nil || !strings.Contains(err.Error(), "[a-z0-9][a-z0-9-]{0,30}") {
+			t.Errorf("%q: %v", wrong, err)
 		}
 	}
 }

@@ -10,16 +10,13 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// ListQueues lists the queues of ours that anybody has written to or serves, by name.
-func ListQueues(ctx context.Context, rdb redis.UniversalClient) ([]string, error) {
+// ListQueues lists the queues that clients have written to and that workers serve, by name.
+func (n Namespace) ListQueues(ctx context.Context, rdb redis.UniversalClient) ([]string, error) {
 	names, err := rdb.SMembers(ctx, QueuesKey).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read queues: %w", err)
 	}
-	names = slices.DeleteFunc(names, func(name string) bool {
-		_, _, ok := ParseQueue(name)
-		return !ok
-	})
+	names = slices.DeleteFunc(names, func(name string) bool { return !n.Owns(name) })
 	slices.Sort(names)
 	return names, nil
 }
@@ -40,9 +37,9 @@ func Locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string
 	return where, err
 }
 
-// locateAnywhere is Locate in all queues of ours.
-func locateAnywhere(ctx context.Context, rdb redis.UniversalClient, ids []string) (map[string]string, error) {
-	queues, err := ListQueues(ctx, rdb)
+// locateAnywhere is Locate in all queues.
+func (n Namespace) locateAnywhere(ctx context.Context, rdb redis.UniversalClient, ids []string) (map[string]string, error) {
+	queues, err := n.ListQueues(ctx, rdb)
 	if err != nil {
 		return nil, err
 	}

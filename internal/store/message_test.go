@@ -157,7 +157,7 @@ func TestAsynqReadsWhatAppendToWrites(t *testing.T) {
 			ctx := context.Background()
 			rdb := redistest.Shared(t).Client(t)
 			msg := tc.msg
-			msg.Type, msg.Queue, msg.ID = store.TaskType, store.Queue(redistest.Name(t, "d"), store.High), redistest.Name(t, "id")
+			msg.Type, msg.Queue, msg.ID = store.TaskType, store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.High), redistest.Name(t, "id")
 			if _, err := rdb.TxPipelined(ctx, func(p redis.Pipeliner) error {
 				p.SAdd(ctx, store.QueuesKey, msg.Queue)
 				p.HSet(ctx, store.TaskKey(msg.Queue, msg.ID), store.FieldMsg, msg.AppendTo(nil), store.FieldState, store.StatePending)

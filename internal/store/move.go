@@ -278,7 +278,7 @@ func (m *mover) announce(ctx context.Context, jobs []moving) (bool, error) {
 	for id := range children {
 		parents = append(parents, id)
 	}
-	where, err := locateAnywhere(ctx, m.rdb, parents)
+	where, err := namespaceOf(m.to).locateAnywhere(ctx, m.rdb, parents)
 	if err != nil {
 		return false, err
 	}

@@ -25,7 +25,7 @@ type journey struct {
 func newJourney(t *testing.T, rdb redis.UniversalClient) *journey {
 	t.Helper()
 	a, b := redistest.Name(t, "a"), redistest.Name(t, "b")
-	j := &journey{cellar: &cellar{t, rdb, store.Queue(a, store.Default)}, from: store.Queue(a, store.Default), to: store.Queue(b, store.Default)}
+	j := &journey{cellar: &cellar{t, rdb, store.DefaultNamespace.Queue(a, store.Default)}, from: store.DefaultNamespace.Queue(a, store.Default), to: store.DefaultNamespace.Queue(b, store.Default)}
 	var err error
 	j.client, err = jobs.NewClient(rdb, jobs.WithDestinations(a, b))
 	j.must(err)
@@ -159,7 +159,7 @@ func TestMoveFamily(t *testing.T) {
 		for steps := range 4 {
 			for state, want := range map[string]string{store.StateCompleted: "to pending", store.StateFailed: "to cancelled"} {
 				parent, child := redistest.Name(t, "parent"), redistest.Name(t, "child")
-				elsewhere := store.Queue(redistest.Name(t, "else"), store.Default)
+				elsewhere := store.DefaultNamespace.Queue(redistest.Name(t, "else"), store.Default)
 				destination, _, _ := store.ParseQueue(elsewhere)
 				j.client, _ = jobs.NewClient(j.rdb, jobs.WithDestinations(destination, strings.TrimPrefix(j.from, "tidegate:")))
 				j.enqueue(elsewhere, parent)

@@ -31,7 +31,7 @@ func inBothRedises(t *testing.T, test func(t *testing.T, c *cellar)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, &cellar{t, redistest.Shared(t).Client(t), store.Queue(redistest.Name(t, "d"), store.Default)})
+		test(t, &cellar{t, redistest.Shared(t).Client(t), store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.Default)})
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
@@ -40,7 +40,7 @@ func inBothRedises(t *testing.T, test func(t *testing.T, c *cellar)) {
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		t.Cleanup(func() { _ = rdb.Close() })
-		test(t, &cellar{t, rdb, store.Queue(redistest.Name(t, "d"), store.Default)})
+		test(t, &cellar{t, rdb, store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.Default)})
 	})
 }
 

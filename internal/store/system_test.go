@@ -15,13 +15,13 @@ func TestSystem(t *testing.T) {
 		if got := store.System(name); got != want {
 			t.Errorf("System(%q) = %t", name, got)
 		}
-		for _, queue := range store.Queues(name) {
+		for _, queue := range store.DefaultNamespace.Queues(name) {
 			if got := store.SystemQueue(queue); got != want {
 				t.Errorf("SystemQueue(%q) = %t", queue, got)
 			}
 		}
 	}
-	for _, queue := range []string{"", "tidegate-alerts", "tidegate:tidegate-alerts:urgent", "other:tidegate-alerts"} {
+	for _, queue := range []string{"", "tidegate-alerts", "tidegate:tidegate-alerts:urgent", "Other:tidegate-alerts"} {
 		if store.SystemQueue(queue) {
 			t.Errorf("SystemQueue(%q) = true", queue)
 		}

@@ -64,8 +64,8 @@ func HashSetting(destination, name, value string) string {
 }
 
 // ReadLiveWorkers reads the workers that have given a sign of life lately, by name.
-func ReadLiveWorkers(ctx context.Context, rdb redis.Cmdable) (map[string]Worker, error) {
-	entries, err := rdb.HGetAll(ctx, WorkersKey).Result()
+func (n Namespace) ReadLiveWorkers(ctx context.Context, rdb redis.Cmdable) (map[string]Worker, error) {
+	entries, err := rdb.HGetAll(ctx, n.WorkersKey()).Result()
 	if err != nil {
 		return nil, fmt.Errorf("read workers: %w", err)
 	}

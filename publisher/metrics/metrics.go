@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/lease"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -28,6 +29,8 @@ type Options struct {
 	// Redis is where the jobs are. Without it the metrics of queues are left out, and
 	// incidents are counted only if a call of this process began them.
 	Redis redis.UniversalClient
+	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
+	Namespace string
 	// MaxAge is how old what was read from Redis may be in a scrape. Default 5 s;
 	// negative: it is read for each scrape.
 	MaxAge time.Duration
@@ -85,7 +88,7 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 	o = o.withDefaults()
 	m := &Metrics{o: o, counters: newCounters(), fleet: &fleet{o: o}}
 	if o.Redis != nil {
-		client, err := jobs.NewClient(o.Redis, jobs.WithLogger(o.Logger))
+		client, err := jobs.NewClient(o.Redis, jobs.WithNamespace(o.Namespace), jobs.WithLogger(o.Logger))
 		if err != nil {
 			return nil, fmt.Errorf("metrics: new: %w", err)
 		}
@@ -136,7 +139,7 @@ func (m *Metrics) claim(e breaker.Event) bool {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), m.o.Timeout)
 	defer cancel()
-	first, err := lease.Once(ctx, m.o.Redis, "tidegate:counted:"+e.Incident, claimFor)
+	first, err := lease.Once(ctx, m.o.Redis, store.Namespace(m.fleet.client.Namespace()).Key("counted:"+e.Incident), claimFor)
 	if err != nil {
 		return mine
 	}

@@ -142,7 +142,7 @@ func TestScrapeWithAClientThatIgnoresDeadlines(t *testing.T) {
 // fill puts n jobs into each list of a queue, by their ids alone.
 func fill(t testing.TB, rdb redis.UniversalClient, destination string, n int) {
 	t.Helper()
-	queue := store.Queue(destination, store.Default)
+	queue := store.DefaultNamespace.Queue(destination, store.Default)
 	script := redis.NewScript(`
 for i = tonumber(ARGV[1]), tonumber(ARGV[2]) do
   redis.call('LPUSH', KEYS[1], 'filled-' .. i)

@@ -244,10 +244,10 @@ func TestJobsOfDestinationsWithoutWorkers(t *testing.T) {
 	}
 
 	// Where that cannot be read, the rest of the queues still is.
-	if err := r.rdb.Del(t.Context(), store.WorkersKey).Err(); err != nil {
+	if err := r.rdb.Del(t.Context(), store.DefaultNamespace.WorkersKey()).Err(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.rdb.Set(t.Context(), store.WorkersKey, "of the wrong type", 0).Err(); err != nil {
+	if err := r.rdb.Set(t.Context(), store.DefaultNamespace.WorkersKey(), "of the wrong type", 0).Err(); err != nil {
 		t.Fatal(err)
 	}
 	if _, ok := in.values()["jobs_ready"]; !ok {
