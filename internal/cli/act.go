@@ -5,7 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
+
+	"github.com/alecthomas/kong"
 
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
@@ -34,11 +35,6 @@ a second; if the API had accepted it already, the job is completed. Jobs that
 come after a cancelled one are cancelled too. "tidegate retry" runs them again.`
 }
 
-// Run cancels jobs.
-func (c *cancelCmd) Run(ctx context.Context, p *Process) error {
-	return c.act(ctx, p, jobs.ActionCancel)
-}
-
 type pauseCmd struct{ actFlags }
 
 // Help implements kong.HelpProvider.
@@ -53,11 +49,6 @@ the call completes it. "tidegate queue pause" stops a whole destination instead,
 with the jobs to come.`
 }
 
-// Run pauses jobs.
-func (c *pauseCmd) Run(ctx context.Context, p *Process) error {
-	return c.act(ctx, p, jobs.ActionPause)
-}
-
 type resumeCmd struct{ actFlags }
 
 // Help implements kong.HelpProvider.
@@ -67,11 +58,6 @@ func (resumeCmd) Help() string {
   tidegate resume --batch monday
 
 A job goes back to where it was when it was paused, with the time it had.`
-}
-
-// Run resumes jobs.
-func (c *resumeCmd) Run(ctx context.Context, p *Process) error {
-	return c.act(ctx, p, jobs.ActionResume)
 }
 
 type retryCmd struct{ actFlags }
@@ -87,11 +73,6 @@ Runs failed and cancelled jobs again, with their counters at 0. Jobs that were
 cancelled because a parent failed have to be named, or filtered, too.`
 }
 
-// Run runs jobs again.
-func (c *retryCmd) Run(ctx context.Context, p *Process) error {
-	return c.act(ctx, p, jobs.ActionRetry)
-}
-
 // actionDone says in one word what was done to jobs.
 var actionDone = map[jobs.Action]string{
 	jobs.ActionCancel: "cancelled", jobs.ActionPause: "paused", jobs.ActionResume: "resumed", jobs.ActionRetry: "retried",
@@ -105,8 +86,9 @@ var actionFor = map[jobs.Action][]jobs.Status{
 	jobs.ActionRetry:  {jobs.Failed, jobs.Cancelled},
 }
 
-// act does what was asked for to the jobs that were named or filtered.
-func (c *actFlags) act(ctx context.Context, p *Process, action jobs.Action) error {
+// Run does what the command is called to the jobs that are named or filtered.
+func (c *actFlags) Run(ctx context.Context, p *Process, command *kong.Context) error {
+	action := jobs.Action(command.Selected().Name)
 	if err := c.check(action); err != nil {
 		return err
 	}
@@ -143,7 +125,7 @@ func (c *actFlags) check(action jobs.Action) error {
 	}
 	for _, name := range c.Status {
 		if s := jobs.Status(name); slices.Contains(jobs.Statuses, s) && !slices.Contains(actionFor[action], s) {
-			return inputErrorf("--status: %s jobs cannot be %s; %s ones can", s, actionDone[action], joinStatuses(actionFor[action]))
+			return inputErrorf("--status: %s jobs cannot be %s; %s ones can", s, actionDone[action], joinNames(actionFor[action]))
 		}
 	}
 	return nil
@@ -265,19 +247,12 @@ func (c *actFlags) count(ctx context.Context, p *Process, s *session, action job
 	if err != nil {
 		return fmt.Errorf("%s: %w", action, err)
 	}
-	if c.json() {
-		return p.printJSON(matchedDocument{Matched: n})
-	}
-	return p.write(fmt.Appendf(nil, "would %s %s\n", action, plural(n, "job", "jobs")))
+	return c.say(p, matchedDocument{Matched: n}, "would %s %s\n", action, plural(n, "job", "jobs"))
 }
 
 // printActed says how many jobs were acted on.
 func (c *actFlags) printActed(p *Process, action jobs.Action, doc any, n jobs.ActSummary) error {
-	if c.json() {
-		return p.printJSON(doc)
-	}
-	var b strings.Builder
-	b.WriteString(actionDone[action] + " " + plural(n.Done, "job", "jobs"))
+	done := actionDone[action] + " " + plural(n.Done, "job", "jobs")
 	if n.Asked > 0 {
 		what := "stop"
 		if action == jobs.ActionPause {
@@ -286,11 +261,10 @@ func (c *actFlags) printActed(p *Process, action jobs.Action, doc any, n jobs.Ac
 				what = "pause after their calls"
 			}
 		}
-		b.WriteString("; asked " + plural(n.Asked, "running one", "running ones") + " to " + what)
+		done += "; asked " + plural(n.Asked, "running one", "running ones") + " to " + what
 	}
 	if n.Refused > 0 {
-		fmt.Fprintf(&b, "; refused %d", n.Refused)
+		done += fmt.Sprintf("; refused %d", n.Refused)
 	}
-	b.WriteString("\n")
-	return p.write([]byte(b.String()))
+	return c.say(p, doc, "%s\n", done)
 }

@@ -4,8 +4,6 @@ import (
 	"context"
 
 	"github.com/tidegate/tidegate/internal/app"
-	"github.com/tidegate/tidegate/internal/config"
-	"github.com/tidegate/tidegate/internal/logging"
 )
 
 type apiCmd struct{}
@@ -32,17 +30,5 @@ LOG_FORMAT).`
 
 // Run serves until ctx ends.
 func (c *apiCmd) Run(ctx context.Context, p *Process) error {
-	cfg, warnings, err := config.Load(p.Environ)
-	if err != nil {
-		for _, w := range warnings {
-			p.warn(w.String())
-		}
-		return err
-	}
-	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Secrets()...)
-	for _, w := range warnings {
-		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
-	}
-	v := p.version()
-	return app.RunAPI(ctx, cfg, log, app.Process{Version: v.Version, Commit: v.Commit, Environ: p.Environ})
+	return p.serve(ctx, false, app.RunAPI)
 }

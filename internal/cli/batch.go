@@ -70,23 +70,20 @@ func (c *batchGetCmd) read(ctx context.Context, p *Process, s *session) (*jobs.B
 	}
 	bar := p.newBatchBar(c.Name)
 	defer bar.end()
-	return s.client.WaitBatch(ctx, c.Name, bar.reached)
+	return s.client.WaitBatch(ctx, c.Name, bar.reachedStatus)
 }
 
 func (c *batchGetCmd) print(p *Process, b *jobs.BatchStatus) error {
-	if c.json() {
-		return p.printJSON(b)
-	}
-	r := newRows()
-	r.add("batch", b.Batch)
-	r.add("jobs", strconv.Itoa(b.Total))
-	r.add("ended", fmt.Sprintf("%d (%s)", endedOf(b), percent(b.Progress)))
-	for _, status := range jobs.Statuses {
-		if n := b.Counts[status]; n > 0 {
-			r.add(string(status), strconv.Itoa(n))
+	return c.show(p, b, func(r *rows) {
+		r.add("batch", b.Batch)
+		r.add("jobs", strconv.Itoa(b.Total))
+		r.add("ended", fmt.Sprintf("%d (%s)", endedOf(b), percent(b.Progress)))
+		for _, status := range jobs.Statuses {
+			if n := b.Counts[status]; n > 0 {
+				r.add(string(status), strconv.Itoa(n))
+			}
 		}
-	}
-	return r.print(p)
+	})
 }
 
 // endedOf counts the jobs that have ended.

@@ -39,7 +39,7 @@ type bulk struct {
 	maxPayload  int
 	destination string // of lines that name none
 	batch       string // of lines that name none
-	progress    *progress
+	progress    *bar
 
 	destinations map[string]bool // that accepted jobs are for
 }
@@ -178,6 +178,6 @@ func (b *bulk) send(ctx context.Context, c *chunk, result *bulkResult) (done int
 			done = min(done, c.lines[i]-1)
 		}
 	}
-	b.progress.reached(c.end, result.lines())
+	b.progress.reachedLine(c.end, result.lines())
 	return done, err
 }

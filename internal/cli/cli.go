@@ -95,7 +95,7 @@ func (p *Process) run(ctx context.Context) error {
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, NoAppDescFormat: true, WrapUpperBound: 100}),
 		kong.BindTo(ctx, (*context.Context)(nil)),
 		kong.Bind(p),
-		kong.Vars{"statuses": joinStatuses(jobs.Statuses)},
+		kong.Vars{"statuses": joinNames(jobs.Statuses)},
 		kong.Vars(demoVars()),
 	)
 	if err != nil {

@@ -77,24 +77,21 @@ func repaired(f doctor.Finding) string {
 }
 
 func (c *doctorCmd) print(p *Process, report *doctor.Report) error {
-	if c.json() {
-		return p.printJSON(report)
-	}
-	r := newRows()
-	if len(report.Findings) > 0 {
-		r.add("FOUND", "QUEUE", "COUNT", "REPAIRED", "EXAMPLE", "DETAIL")
-	}
-	for _, f := range report.Findings {
-		example := f.ID
-		if example == "" && len(f.Examples) > 0 {
-			example = f.Examples[0]
+	return c.show(p, report, func(r *rows) {
+		if len(report.Findings) > 0 {
+			r.add("FOUND", "QUEUE", "COUNT", "REPAIRED", "EXAMPLE", "DETAIL")
 		}
-		r.add(f.Kind, dash(f.Queue), strconv.Itoa(f.Count), repaired(f), dash(example), f.Detail)
-	}
-	found := "all is well"
-	if n := len(report.Findings); n > 0 {
-		found = plural(n, "finding", "findings")
-	}
-	r.add("looked at " + plural(report.Checked, "job", "jobs") + ": " + found)
-	return r.print(p)
+		for _, f := range report.Findings {
+			example := f.ID
+			if example == "" && len(f.Examples) > 0 {
+				example = f.Examples[0]
+			}
+			r.add(f.Kind, dash(f.Queue), strconv.Itoa(f.Count), repaired(f), dash(example), f.Detail)
+		}
+		found := "all is well"
+		if n := len(report.Findings); n > 0 {
+			found = plural(n, "finding", "findings")
+		}
+		r.add("looked at " + plural(report.Checked, "job", "jobs") + ": " + found)
+	})
 }

@@ -96,24 +96,21 @@ func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if c.Wait {
 		return c.await(ctx, p, s, job)
 	}
-	if c.json() {
-		return p.printJSON(job)
-	}
-	r := newRows()
-	r.add("id", job.ID)
-	r.add("destination", job.Destination)
-	r.add("status", string(job.Status))
-	if now := time.Now(); job.Status == jobs.Pending && job.AvailableAt.After(now) {
-		r.add("starts", "in "+explain.Duration(job.AvailableAt.Sub(now))+", at "+explain.At(job.AvailableAt, now))
-	}
-	if now := time.Now(); job.ExpiresAt != nil && job.ExpiresAt.After(now) && !job.Status.Final() {
-		r.add("expires", "in "+explain.Duration(job.ExpiresAt.Sub(now))+", at "+explain.At(*job.ExpiresAt, now))
-	}
-	r.addIf("why", job.LastError)
-	if job.Duplicate {
-		r.add("duplicate", "this id exists already; nothing was enqueued")
-	}
-	return r.print(p)
+	return c.show(p, job, func(r *rows) {
+		r.add("id", job.ID)
+		r.add("destination", job.Destination)
+		r.add("status", string(job.Status))
+		if now := time.Now(); job.Status == jobs.Pending && job.AvailableAt.After(now) {
+			r.add("starts", "in "+explain.Duration(job.AvailableAt.Sub(now))+", at "+explain.At(job.AvailableAt, now))
+		}
+		if now := time.Now(); job.ExpiresAt != nil && job.ExpiresAt.After(now) && !job.Status.Final() {
+			r.add("expires", "in "+explain.Duration(job.ExpiresAt.Sub(now))+", at "+explain.At(*job.ExpiresAt, now))
+		}
+		r.addIf("why", job.LastError)
+		if job.Duplicate {
+			r.add("duplicate", "this id exists already; nothing was enqueued")
+		}
+	})
 }
 
 // spec makes a checked job of the flags. The error names all that is wrong.
@@ -307,7 +304,7 @@ func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	defer s.close()
 
 	started := time.Now()
-	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, progress: p.newProgress(size)}
+	b := &bulk{client: s.client, maxPayload: cfg.MaxPayloadBytes, destination: c.Destination, batch: c.Batch, progress: p.newFileBar(size)}
 	result, err := b.run(ctx, in)
 	b.progress.end()
 	for _, destination := range slices.Sorted(maps.Keys(b.destinations)) {

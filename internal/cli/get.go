@@ -56,18 +56,14 @@ func (c *getCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("get: %w", err)
 	}
-	if c.json() {
-		return p.printJSON(jobDocument{Job: job, Waiting: waiting})
-	}
-	return printJob(p, job, waiting, time.Now())
+	return c.show(p, jobDocument{Job: job, Waiting: waiting}, func(r *rows) { r.addJob(job, waiting, time.Now()) })
 }
 
 // mostShown bounds payloads and answers in the text output, in characters.
 const mostShown = 300
 
-// printJob writes what there is to say of a job, for people.
-func printJob(p *Process, j *jobs.Job, waiting *explain.Waiting, now time.Time) error {
-	r := newRows()
+// addJob appends all about a job.
+func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
 	r.add("id", j.ID)
 	r.add("destination", j.Destination)
 	r.addIf("key", j.Key)
@@ -111,7 +107,6 @@ func printJob(p *Process, j *jobs.Job, waiting *explain.Waiting, now time.Time) 
 		r.add("header", name+": "+j.Request.Headers[name])
 	}
 	r.add("payload", clip(strings.TrimSpace(string(j.Payload)), mostShown))
-	return r.print(p)
 }
 
 // expiry says when a job expires that has not ended, and how much time is left.

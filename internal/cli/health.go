@@ -109,10 +109,7 @@ func (c *healthCmd) alive(p *Process, resp *http.Response, body []byte) error {
 	if resp.StatusCode != http.StatusOK {
 		return fmt.Errorf("what answers is not well: %s", resp.Status)
 	}
-	if c.json() {
-		return p.printJSON(map[string]string{"status": "alive"})
-	}
-	return p.write([]byte(text.OneLine(strings.TrimSpace(string(body))) + "\n"))
+	return c.say(p, map[string]string{"status": "alive"}, "%s\n", text.OneLine(strings.TrimSpace(string(body))))
 }
 
 func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []byte) error {
@@ -120,21 +117,14 @@ func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []b
 	if err := json.Unmarshal(body, &report); err != nil || report.Status == "" {
 		return fmt.Errorf("what answers at %s is no worker of Tidegate: %s", addr, resp.Status)
 	}
-	var err error
-	if c.json() {
-		err = p.printJSON(report)
-	} else {
-		err = printHealth(p, report)
-	}
+	err := c.show(p, report, func(r *rows) { r.addHealth(report) })
 	if report.Status != health.Ready {
 		return errors.Join(err, fmt.Errorf("the worker is not ready: %s", report.Reason))
 	}
 	return err
 }
 
-// printHealth prints the report for people.
-func printHealth(p *Process, report health.Report) error {
-	r := newRows()
+func (r *rows) addHealth(report health.Report) {
 	r.add("status", report.Status)
 	r.add("redis", report.Redis)
 	for _, d := range report.Destinations {
@@ -147,7 +137,6 @@ func printHealth(p *Process, report health.Report) error {
 		}
 		r.add(d.Name, text)
 	}
-	return r.print(p)
 }
 
 // withoutURL is the cause of a failed request.

@@ -44,19 +44,16 @@ func (c *historyCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("history: %w", err)
 	}
-	if c.json() {
-		return p.printJSON(page[jobs.HistoryEntry]{Items: append([]jobs.HistoryEntry{}, entries...)})
-	}
-	r := newRows()
-	r.add("VERSION", "AT", "STATUS", "EVENT", "BY", "DETAIL")
-	now := time.Now()
-	last := 0
-	for _, e := range entries {
-		if e.Version > last+1 {
-			r.add("…", "", "", "", "", plural(e.Version-last-1, "entry", "entries")+" not kept")
+	return c.show(p, page[jobs.HistoryEntry]{Items: append([]jobs.HistoryEntry{}, entries...)}, func(r *rows) {
+		r.add("VERSION", "AT", "STATUS", "EVENT", "BY", "DETAIL")
+		now := time.Now()
+		last := 0
+		for _, e := range entries {
+			if e.Version > last+1 {
+				r.add("…", "", "", "", "", plural(e.Version-last-1, "entry", "entries")+" not kept")
+			}
+			last = e.Version
+			r.add(strconv.Itoa(e.Version), explain.At(e.At, now), string(e.Status), e.Event, dash(e.By), clip(e.Detail, mostShown))
 		}
-		last = e.Version
-		r.add(strconv.Itoa(e.Version), explain.At(e.At, now), string(e.Status), e.Event, dash(e.By), clip(e.Detail, mostShown))
-	}
-	return r.print(p)
+	})
 }

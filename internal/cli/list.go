@@ -114,11 +114,11 @@ func dash(s string) string {
 	return s
 }
 
-// joinStatuses lists statuses in a text.
-func joinStatuses(statuses []jobs.Status) string {
-	names := make([]string, len(statuses))
-	for i, s := range statuses {
-		names[i] = string(s)
+// joinNames lists statuses and the like in a text.
+func joinNames[T ~string](names []T) string {
+	texts := make([]string, len(names))
+	for i, name := range names {
+		texts[i] = string(name)
 	}
-	return strings.Join(names, ", ")
+	return strings.Join(texts, ", ")
 }

@@ -37,6 +37,24 @@ func (p *Process) printJSON(doc any) error {
 	return p.write(text.JSON(b.Bytes()))
 }
 
+// show writes a document as JSON, or for people the rows that fill adds.
+func (o outputFlag) show(p *Process, doc any, fill func(*rows)) error {
+	if o.json() {
+		return p.printJSON(doc)
+	}
+	r := newRows()
+	fill(r)
+	return r.print(p)
+}
+
+// say writes a document as JSON, or for people a text.
+func (o outputFlag) say(p *Process, doc any, format string, args ...any) error {
+	if o.json() {
+		return p.printJSON(doc)
+	}
+	return p.write(fmt.Appendf(nil, format, args...))
+}
+
 // write writes to stdout.
 func (p *Process) write(b []byte) error {
 	if _, err := p.Stdout.Write(b); err != nil {

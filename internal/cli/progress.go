@@ -15,76 +15,63 @@ func barStyle() mpb.BarStyleComposer {
 	return mpb.BarStyle().Lbound("").Rbound("").Filler("█").Tip("█").Padding("░")
 }
 
-// progress is the bar of a file that is being enqueued. A nil one shows nothing.
-type progress struct {
+// bar is a progress bar on stderr. A nil one shows nothing.
+type bar struct {
 	container *mpb.Progress
-	bar       *mpb.Bar
-	known     bool // the size of the file
-	lines     atomic.Int64
+	*mpb.Bar
+	known  bool // the size
+	counts atomic.Pointer[string]
 }
 
-// newProgress returns a bar on stderr, or nil if that is no terminal. size is the
-// file's in bytes; 0 if unknown.
-func (p *Process) newProgress(size int64) *progress {
+// newBar returns a bar with a title, or nil if stderr is not a terminal. filled draws it.
+func (p *Process) newBar(size int64, known bool, filler mpb.BarFillerBuilder, title string, decorators ...decor.Decorator) *bar {
 	if !isTerminal(p.Stderr) {
 		return nil
 	}
-	b := &progress{known: size > 0}
-	b.container = mpb.New(mpb.WithOutput(p.Stderr), mpb.WithWidth(40))
-	count := decor.Any(func(decor.Statistics) string { return fmt.Sprintf("  %d lines", b.lines.Load()) })
-	title := mpb.PrependDecorators(decor.Name("enqueueing "))
-	if b.known {
-		b.bar = b.container.New(size, barStyle(), title, mpb.AppendDecorators(decor.Percentage(decor.WC{W: 5}), count))
-	} else {
-		b.bar = b.container.New(0, mpb.SpinnerStyle(), title, mpb.AppendDecorators(count))
-	}
+	b := &bar{known: known, container: mpb.New(mpb.WithOutput(p.Stderr), mpb.WithWidth(40))}
+	b.counts.Store(new(string))
+	decorators = append(decorators, decor.Any(func(decor.Statistics) string { return *b.counts.Load() }))
+	b.Bar = b.container.New(size, filler, mpb.PrependDecorators(decor.Name(title+" ")), mpb.AppendDecorators(decorators...))
 	return b
-}
-
-// reached moves the bar: bytes of the file read, and lines answered.
-func (b *progress) reached(bytes int64, lines int) {
-	if b == nil {
-		return
-	}
-	b.lines.Store(int64(lines))
-	if b.known {
-		b.bar.SetCurrent(bytes)
-	}
 }
 
 // end takes the bar away and waits until that is drawn.
-func (b *progress) end() {
+func (b *bar) end() {
+	if b != nil {
+		b.Abort(true)
+		b.container.Wait()
+	}
+}
+
+// newFileBar returns the bar of a file that is being enqueued, of a size in bytes; 0 if
+// unknown.
+func (p *Process) newFileBar(size int64) *bar {
+	if size == 0 {
+		return p.newBar(0, false, mpb.SpinnerStyle(), "enqueueing")
+	}
+	return p.newBar(size, true, barStyle(), "enqueueing", decor.Percentage(decor.WC{W: 5}))
+}
+
+// reachedLine moves the bar of a file: bytes of it read, and lines answered.
+func (b *bar) reachedLine(bytes int64, lines int) {
 	if b == nil {
 		return
 	}
-	b.bar.Abort(true)
-	b.container.Wait()
-}
-
-// batchBar is the bar of a batch that is waited for. A nil one shows nothing.
-type batchBar struct {
-	container *mpb.Progress
-	bar       *mpb.Bar
-	counts    atomic.Pointer[string]
-}
-
-// newBatchBar returns a bar on stderr, or nil if that is no terminal.
-func (p *Process) newBatchBar(batch string) *batchBar {
-	if !isTerminal(p.Stderr) {
-		return nil
+	text := fmt.Sprintf("  %d lines", lines)
+	b.counts.Store(&text)
+	if b.known {
+		b.SetCurrent(bytes)
 	}
-	b := &batchBar{}
-	b.counts.Store(new(string))
-	b.container = mpb.New(mpb.WithOutput(p.Stderr), mpb.WithWidth(40))
-	counts := decor.Any(func(decor.Statistics) string { return *b.counts.Load() })
-	// Of 0 until the batch is known: such a bar never ends by itself, and more
-	// jobs may come.
-	b.bar = b.container.New(0, barStyle(), mpb.PrependDecorators(decor.Name(clip(batch, 30)+" ")), mpb.AppendDecorators(counts))
-	return b
 }
 
-// reached shows the state of the batch.
-func (b *batchBar) reached(s *jobs.BatchStatus) {
+// newBatchBar returns the bar of a batch that is waited for. It is of 0 until the batch is
+// known: such a bar never ends by itself, and more jobs may come.
+func (p *Process) newBatchBar(batch string) *bar {
+	return p.newBar(0, false, barStyle(), clip(batch, 30))
+}
+
+// reachedStatus shows the state of the batch.
+func (b *bar) reachedStatus(s *jobs.BatchStatus) {
 	if b == nil {
 		return
 	}
@@ -95,15 +82,6 @@ func (b *batchBar) reached(s *jobs.BatchStatus) {
 		}
 	}
 	b.counts.Store(&text)
-	b.bar.SetTotal(int64(s.Total), false)
-	b.bar.SetCurrent(int64(endedOf(s)))
-}
-
-// end takes the bar away and waits until that is drawn.
-func (b *batchBar) end() {
-	if b == nil {
-		return
-	}
-	b.bar.Abort(true)
-	b.container.Wait()
+	b.SetTotal(int64(s.Total), false)
+	b.SetCurrent(int64(endedOf(s)))
 }

@@ -46,9 +46,6 @@ func (c *queueName) run(ctx context.Context, p *Process, pause bool, set func(*j
 	if err != nil {
 		return fmt.Errorf("queue: %w", err)
 	}
-	if c.json() {
-		return p.printJSON(doc)
-	}
 	var text string
 	switch {
 	case pause && doc.Changed:
@@ -60,7 +57,7 @@ func (c *queueName) run(ctx context.Context, p *Process, pause bool, set func(*j
 	default:
 		text = "%s was not paused\n"
 	}
-	return p.write(fmt.Appendf(nil, text, c.Destination))
+	return c.say(p, doc, text, c.Destination)
 }
 
 // badDestination says that a name is none that a destination can have.

@@ -160,26 +160,21 @@ func (c *tokenListCmd) Run(p *Process) error {
 	for i, e := range entries {
 		items[i] = listedToken{e.ID(), e, e.Expired(now)}
 	}
-	if c.json() {
-		return p.printJSON(page[listedToken]{Items: items})
-	}
+	doc := page[listedToken]{Items: items}
 	if len(items) == 0 {
-		return p.write([]byte("there are no tokens; make one with: tidegate token new\n"))
+		return c.say(p, doc, "there are no tokens; make one with: tidegate token new\n")
 	}
-	r := newRows()
-	r.add("ID", "NAME", "SCOPES", "CREATED", "EXPIRES")
-	for _, item := range items {
-		scopes := make([]string, len(item.Scopes))
-		for i, s := range item.Scopes {
-			scopes[i] = string(s)
+	return c.show(p, doc, func(r *rows) {
+		r.add("ID", "NAME", "SCOPES", "CREATED", "EXPIRES")
+		for _, item := range items {
+			expires := day(item.ExpiresAt, "never")
+			if item.Expired {
+				expires += " (expired)"
+			}
+			scopes := strings.ReplaceAll(joinNames(item.Scopes), ", ", ",")
+			r.add(item.ID, item.Name, scopes, day(item.Created, "-"), expires)
 		}
-		expires := day(item.ExpiresAt, "never")
-		if item.Expired {
-			expires += " (expired)"
-		}
-		r.add(item.ID, item.Name, strings.Join(scopes, ","), day(item.Created, "-"), expires)
-	}
-	return r.print(p)
+	})
 }
 
 // day is a time to the minute, in UTC.
@@ -248,10 +243,7 @@ func (c *tokenRemoveCmd) Run(p *Process) error {
 	if err != nil {
 		return tokensFileError("token remove", err)
 	}
-	if c.json() {
-		return p.printJSON(out)
-	}
-	return p.write(fmt.Appendf(nil, "%s removed, %d left\n", plural(out.Removed, "token was", "tokens were"), out.Left))
+	return c.say(p, out, "%s removed, %d left\n", plural(out.Removed, "token was", "tokens were"), out.Left)
 }
 
 // tokensFileError is wrong input where the file is not in order, or cannot be used.

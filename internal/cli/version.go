@@ -24,10 +24,7 @@ type versionDetail struct{ outputFlag }
 // Run prints the version.
 func (c *versionDetail) Run(p *Process) error {
 	v := p.version()
-	if c.json() {
-		return p.printJSON(v)
-	}
-	return p.write([]byte(v.String() + "\n"))
+	return c.say(p, v, "%s\n", v)
 }
 
 func (v versionDocument) String() string {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"log/slog"
 
 	"github.com/tidegate/tidegate/internal/app"
 	"github.com/tidegate/tidegate/internal/config"
@@ -30,6 +31,13 @@ shows the configuration.`
 
 // Run publishes jobs until ctx ends.
 func (c *workerCmd) Run(ctx context.Context, p *Process) error {
+	return p.serve(ctx, true, app.RunWorker)
+}
+
+// serve runs a process that logs until ctx ends.
+func (p *Process) serve(ctx context.Context, needsDestinations bool,
+	run func(context.Context, *config.Config, *slog.Logger, app.Process) error,
+) error {
 	cfg, warnings, err := config.Load(p.Environ)
 	if err != nil {
 		for _, w := range warnings {
@@ -37,7 +45,7 @@ func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 		}
 		return err
 	}
-	if err := cfg.RequireDestinations(); err != nil {
+	if err := cfg.RequireDestinations(); needsDestinations && err != nil {
 		return err
 	}
 	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Secrets()...)
@@ -45,5 +53,5 @@ func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}
 	v := p.version()
-	return app.RunWorker(ctx, cfg, log, app.Process{Version: v.Version, Commit: v.Commit, Environ: p.Environ})
+	return run(ctx, cfg, log, app.Process{Version: v.Version, Commit: v.Commit, Environ: p.Environ})
 }
