@@ -21,7 +21,7 @@ type event struct {
 	Data      ended     `json:"data"`
 }
 
-// ended is a job that has ended. Its names are those of jobs.Job.
+// ended is a finished job. Its names are those of jobs.Job.
 type ended struct {
 	ID              string `json:"id"`
 	Destination     string `json:"destination"`
@@ -54,7 +54,7 @@ var recordFields = []string{
 	store.FieldResponseStatus, store.FieldResponseBody,
 }
 
-// specs makes the jobs that tell of the ends of a queue's jobs. Errors: Redis's.
+// specs makes the callback jobs of a queue's events. Errors are Redis's.
 func (c *Callbacks) specs(ctx context.Context, destination string, priority store.Priority, list []store.Event) ([]*jobs.Spec, error) {
 	out := make([]*jobs.Spec, 0, len(list))
 	for chunk := range slices.Chunk(list, recordsAtOnce) {
@@ -75,12 +75,12 @@ func (c *Callbacks) specs(ctx context.Context, destination string, priority stor
 	return out, nil
 }
 
-// callbackID is the id of a callback, whoever makes it and however often.
+// callbackID is the id of an event's callback, the same for every relay.
 func callbackID(destination string, priority store.Priority, stream string) string {
 	return destination + ":" + string(priority) + ":" + stream
 }
 
-// records reads the jobs that have ended; nil where one is gone, or cannot be read.
+// records reads the finished jobs; nil where one is deleted or cannot be read.
 func (c *Callbacks) records(ctx context.Context, list []store.Event) ([]*jobs.Job, error) {
 	cmds := make([]*redis.SliceCmd, len(list))
 	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
@@ -109,8 +109,7 @@ func (c *Callbacks) records(ctx context.Context, list []store.Event) ([]*jobs.Jo
 	return out, nil
 }
 
-// eventOf puts together what the stream says of an end and what the job's record adds to
-// that, if there is one.
+// eventOf joins an entry of the stream and the job's record, if there is one.
 func eventOf(e store.Event, job *jobs.Job) event {
 	d := ended{
 		ID: e.ID, Destination: e.Destination(), Key: e.Key, Batch: e.Batch, Status: e.Status,
@@ -120,10 +119,10 @@ func eventOf(e store.Event, job *jobs.Job) event {
 	if e.ResponseStatus != 0 {
 		d.Response = &response{Status: e.ResponseStatus}
 	}
-	// A job may have been deleted, and another one have got its id.
+	// The job may have been deleted, and its id used again.
 	if job != nil && !job.CreatedAt.IsZero() && !job.CreatedAt.After(e.At) {
 		d.CreatedAt = &job.CreatedAt
-		// Or it was run again since, and has another answer now.
+		// Or it ran again since, with another answer.
 		if job.EndedAt != nil && job.EndedAt.Equal(e.At) && string(job.Status) == e.Status {
 			if r := job.Response; r != nil {
 				d.Response = &response{Status: r.Status, Body: &r.Body}

@@ -29,8 +29,8 @@ const (
 	Timeout = callTimeout + 5*time.Second
 	// GiveUpAfter is how long a callback is tried to be delivered.
 	GiveUpAfter = 72 * time.Hour
-	// Retention is how long one that was delivered should be kept: long enough for it to
-	// be known if a relay that died is repeated. See publisher.Options.
+	// Retention of a delivered callback: longer than another relay takes to repeat a dead
+	// one's work. See publisher.Options.
 	Retention = time.Hour
 )
 
@@ -127,9 +127,9 @@ func (c *Callbacks) Close() error {
 	return nil
 }
 
-// Prepare makes Redis keep the completion events from now on. Called before a worker fetches
-// its first job, it covers those that finish before Run reads; if it fails, Run makes up for
-// it a moment later. Errors: Redis's.
+// Prepare makes Redis keep job events from now on. Call it before a worker fetches its first
+// job, so that it covers jobs that finish before Run reads; if it fails, Run repeats it.
+// Errors are Redis's.
 func (c *Callbacks) Prepare(ctx context.Context) error {
 	for _, r := range c.relays {
 		if err := store.WantRelay(ctx, c.rdb, r.queue); err != nil {

@@ -1,24 +1,21 @@
-// Package callbacks tells the owners of jobs how these have ended: a signed webhook for
-// each end, to the address of the job's destination. docs/callbacks.md is what receivers
-// are promised.
+// Package callbacks notifies receivers of finished jobs: it sends a signed webhook for each
+// job event to the address of the job's destination. docs/callbacks.md is the contract with
+// receivers.
 //
-// # How a callback comes about
+// # Relay and delivery
 //
-// The script that ends a job appends that to a stream, in the same step (internal/store).
-// [Callbacks.Run], the relay, reads the streams and enqueues a job for each entry in the
-// reserved destination [Destination]. Its id is made of the entry's, so that a relay that
-// died between the enqueue and the mark of how far it has come is repeated by another one
-// without anything being told twice. Some worker's publisher delivers it
-// ([Callbacks.Publish]): like any job it waits, is retried, can be looked at, and expires.
+// The script that ends a job appends an event to a stream, in the same step (internal/store).
+// [Callbacks.Run], the relay, reads the streams and enqueues a job for each event in the
+// reserved destination [Destination]. The event's id makes the job's id, so that another
+// relay repeats the work of a dead one without a second callback. A worker's publisher
+// delivers it ([Callbacks.Publish]): like any job it waits, is retried, is listed, and expires.
 //
-// The way of a job to its own API is not touched by any of this: it costs one command
-// inside a script that runs anyway.
+// A job itself pays one command for this, inside a script that runs anyway.
 //
-// # Receivers do not wait for each other
+// # Isolation of receivers
 //
-// The key of these jobs is the name of the destination whose jobs they tell of. So each
-// receiver has a breaker of its own: one that cannot be reached, takes too long or asks
-// for a pause is left alone until a single call finds it well, and meanwhile its jobs are
-// set aside in Redis. One that answers slowly is bounded to [perReceiver] calls at once,
-// and there are always slots left for the others.
+// The key of these jobs is the name of the destination of the finished job, so each receiver
+// has a breaker of its own: while one is unreachable, too slow or asks for a pause, its jobs
+// are held in Redis, until a probe succeeds. A slow receiver gets at most [perReceiver] calls
+// at once, so that slots are left for the others.
 package callbacks

@@ -46,7 +46,7 @@ func (c *Callbacks) Publish(ctx context.Context, job *jobs.Job) error {
 	return err
 }
 
-// leave leaves a callback to workers that know its receiver.
+// leave reschedules a callback of an unknown receiver for other workers.
 func (c *Callbacks) leave(ctx context.Context, job *jobs.Job) error {
 	if c.logged.Allow("leave " + job.Key) {
 		c.log.WarnContext(ctx, "callbacks are left to other workers: this one has no CALLBACK_URL for their destination", "destination", job.Key, "job", job.ID)
@@ -54,7 +54,7 @@ func (c *Callbacks) leave(ctx context.Context, job *jobs.Job) error {
 	return jobs.Reschedule(time.Minute)
 }
 
-// unanswered is of a call without an answer.
+// unanswered returns the outcome of a call without an answer.
 func (r *receiver) unanswered(ctx context.Context, err error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -66,7 +66,7 @@ func (r *receiver) unanswered(ctx context.Context, err error) error {
 	return &pauseError{text: "the receiver cannot be reached: " + r.reason(err)}
 }
 
-// classify says what the answer to a callback means.
+// classify returns the outcome of an answer to a callback.
 func (r *receiver) classify(id string, a answer, now time.Time) error {
 	failing := r.health.failing(id, a.status >= 500)
 	pause := hint.Parse(a.header, true, now, hint.RetryAfter).Wait
@@ -85,7 +85,7 @@ func (r *receiver) classify(id string, a answer, now time.Time) error {
 	return errors.New(text)
 }
 
-// target names the host that a redirect points to; the rest of it may be secret.
+// target returns the host of a redirect; the rest of its address may be secret.
 func (r *receiver) target(location string) string {
 	to, err := r.url.Parse(location)
 	if err != nil || to.Hostname() == "" {
@@ -100,11 +100,11 @@ func statusText(code int) string {
 	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
 }
 
-// pauseError says that a receiver takes nothing now, in its own words. To the publisher
-// it is a limit of this receiver's alone.
+// pauseError is an answer of a receiver that asks for a pause. For the publisher it is a
+// limit of this receiver's key.
 type pauseError struct {
 	text  string
-	pause time.Duration // that it asked for, 0 if it did not
+	pause time.Duration // 0 if it named none
 }
 
 func (e *pauseError) Error() string { return e.text }

@@ -11,24 +11,23 @@ import (
 const (
 	// failures in a row are logged; 5xx for as many callbacks open a receiver's breaker.
 	failures = 3
-	// logEvery is how often at most that is.
+	// logEvery is the least time between two lines.
 	logEvery = time.Minute
 )
 
-// health is what this worker has last seen of a receiver: whether it fails, and what
-// was logged of that.
+// health is whether a receiver fails, as seen by this worker, and what was logged of it.
 type health struct {
 	mu     sync.Mutex
 	failed int       // calls in a row
 	since  time.Time // of the first of them
-	logged time.Time // when that was logged last
-	open   bool      // it was logged, and not yet that it is over
+	logged time.Time // the last line about it
+	open   bool      // its beginning was logged, its end not yet
 	reason string    // as it was logged
 	errors []string  // callbacks that were answered with 5xx in a row, failures at most
 }
 
-// failing notes whether a callback was answered with 5xx, and reports whether so many
-// different ones were in a row that the receiver fails and not the callback.
+// failing records whether a callback was answered with 5xx, and reports whether enough
+// different ones in a row were for the receiver, not the callback, to be at fault.
 func (s *health) failing(id string, is5xx bool) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

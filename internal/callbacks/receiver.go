@@ -18,7 +18,7 @@ const (
 	// maxRead is how much of an answer is read, maxKept how much of that is kept.
 	maxRead = 64 << 10
 	maxKept = 4 << 10
-	// bodyWithin is how long an answer's body is waited for: its status has decided.
+	// bodyWithin bounds reading an answer's body: its status has decided.
 	bodyWithin = 2 * time.Second
 	// connectWithin bounds a connection, and its TLS handshake.
 	connectWithin = 5 * time.Second
@@ -43,7 +43,7 @@ func newReceiver(destination string, u *url.URL, secrets []webhook.Secret, limit
 		DialContext:            (&net.Dialer{Timeout: connectWithin, KeepAlive: 30 * time.Second}).DialContext,
 		ForceAttemptHTTP2:      true,
 		MaxIdleConnsPerHost:    limit,
-		MaxConnsPerHost:        2 * limit, // some may be on their way out
+		MaxConnsPerHost:        2 * limit, // some may be closing
 		IdleConnTimeout:        90 * time.Second,
 		TLSHandshakeTimeout:    connectWithin,
 		MaxResponseHeaderBytes: 64 << 10,
@@ -62,11 +62,11 @@ func newReceiver(destination string, u *url.URL, secrets []webhook.Secret, limit
 
 func (r *receiver) close() { r.own.CloseIdleConnections() }
 
-// notFollowed is where finalAnswers keeps where an answer points to.
+// notFollowed is the header in which finalAnswers keeps the target of a redirect.
 const notFollowed = "Tidegate-Location"
 
-// finalAnswers has redirects taken for answers. http.Client reports a Location that it
-// cannot parse as a failed call even where it is told not to follow it.
+// finalAnswers returns redirects as answers. http.Client reports a Location that it cannot
+// parse as a failed call, even if it is configured not to follow redirects.
 type finalAnswers struct{ http.RoundTripper }
 
 func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -107,7 +107,7 @@ func (r *receiver) post(ctx context.Context, id string, body []byte) (answer, er
 		return answer{}, err
 	}
 	defer func() { _ = resp.Body.Close() }()
-	// A body that breaks off or does not come changes nothing.
+	// An incomplete body changes nothing.
 	enough := time.AfterFunc(bodyWithin, cancel)
 	defer enough.Stop()
 	text, _ := io.ReadAll(io.LimitReader(resp.Body, maxRead))

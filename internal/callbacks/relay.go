@@ -20,10 +20,10 @@ const (
 	batch = 100
 	// shortPause is between two reads while jobs finish, longPause while none do.
 	shortPause, longPause = 250 * time.Millisecond, time.Second
-	// pokedPause is how soon a poke has an effect at the earliest.
+	// pokedPause is the least delay of a poke.
 	pokedPause = 50 * time.Millisecond
-	// defaultLease is how long a relay has a queue for itself; it is taken again, or tried to be
-	// taken, every third of it.
+	// defaultLease is the lease of a queue's relay, which it extends, or others try to acquire,
+	// every third of it.
 	defaultLease = 9 * time.Second
 	// defaultWantEvery is how often a relay asks for the stream to be kept.
 	defaultWantEvery = time.Minute
@@ -43,10 +43,10 @@ type relay struct {
 	// defaultLease and defaultWantEvery, but for tests
 	lease, wantEvery time.Duration
 
-	lockAt  time.Time // when the lock is to be taken, or tried to be
+	lockAt  time.Time // when to acquire or extend the lease next
 	wantAt  time.Time
 	mine    bool
-	relayed string // how far it has come, if it is mine
+	relayed string // the last relayed entry, if mine
 }
 
 func newRelay(c *Callbacks, destination, queue string) *relay {
@@ -125,8 +125,8 @@ func (r *relay) giveUp(ctx context.Context) {
 	_ = lease.Release(ctx, r.c.rdb, store.EventsRelayKey(r.queue), r.c.o.Worker) // or it ends by itself
 }
 
-// step makes callbacks of one batch, if the queue is this relay's, and returns how many
-// entries it has read.
+// step makes the callbacks of one batch, if this relay has the lease of the queue, and
+// returns how many entries it has read.
 func (r *relay) step(ctx context.Context) (int, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepWithin)
 	defer cancel()
@@ -148,11 +148,11 @@ func (r *relay) step(ctx context.Context) (int, error) {
 	last := messages[len(messages)-1].ID
 	moved, err := store.SetRelayed(ctx, r.c.rdb, r.queue, r.c.o.Worker, r.relayed, last)
 	if err != nil {
-		r.mine, r.lockAt = false, time.Time{} // it may have been moved
+		r.mine, r.lockAt = false, time.Time{} // it may have been set
 		return 0, err
 	}
 	if !moved {
-		// Another relay has taken over meanwhile, and enqueued the same callbacks.
+		// Another relay has the lease now, and has enqueued the same callbacks.
 		r.mine, r.lockAt = false, time.Now().Add(r.lease/3)
 		return 0, nil
 	}
@@ -160,7 +160,7 @@ func (r *relay) step(ctx context.Context) (int, error) {
 	return len(messages), nil
 }
 
-// hold takes the queue, or keeps it.
+// hold acquires the lease of the queue, or extends it.
 func (r *relay) hold(ctx context.Context) error {
 	now := time.Now()
 	if now.After(r.lockAt) {
@@ -201,7 +201,7 @@ func (r *relay) read(ctx context.Context) ([]redis.XMessage, error) {
 	return cmd.Val(), nil
 }
 
-// enqueue enqueues callbacks. Those that exist already have been enqueued before.
+// enqueue enqueues callbacks. An existing one was enqueued before.
 func (r *relay) enqueue(ctx context.Context, specs []*jobs.Spec) error {
 	if len(specs) == 0 {
 		return nil
@@ -215,7 +215,7 @@ func (r *relay) enqueue(ctx context.Context, specs []*jobs.Spec) error {
 		switch {
 		case result.Err == nil:
 		case errors.Is(result.Err, jobs.ErrInvalid):
-			// It would fail again, and hold up the others.
+			// It would fail again, and block the others.
 			r.c.log.ErrorContext(ctx, "a callback cannot be enqueued; it is left out", "callback", specs[i].ID, "error", result.Err)
 		default:
 			errs = append(errs, result.Err)

@@ -9,19 +9,19 @@ import (
 )
 
 const (
-	// quick is how long calls take, and how long ago the last one ended, of a receiver
-	// for whose next free slot it is worth to wait.
+	// quick bounds the duration of calls, and the age of the last one, of a receiver whose
+	// next free slot a callback waits for.
 	quick = 100 * time.Millisecond
-	// waitForQuick is how long that is waited for.
+	// waitForQuick bounds this wait.
 	waitForQuick = 200 * time.Millisecond
-	// longWait is from when on a callback is rescheduled for half of its wait only: a receiver
-	// that has become quick again gets it sooner, and a long queue is looked at a few times.
+	// longWait is the wait above which a callback is rescheduled for half of it only: a
+	// receiver that has become quick again gets it sooner.
 	longWait = 5 * time.Minute
 )
 
 // callSlots bounds the calls in flight to one receiver. Callbacks without a slot are
-// rescheduled, each to the time at which it will get one at the receiver's present pace, so
-// that a long queue of them is not looked at all the time.
+// rescheduled, each to the time at which it gets one at the receiver's present pace, so that
+// a long queue of them is not fetched again and again.
 type callSlots struct {
 	slots chan struct{}
 
@@ -50,8 +50,8 @@ func newCallSlots(limit int) *callSlots {
 	return &callSlots{slots: make(chan struct{}, limit), started: map[uint64]time.Time{}}
 }
 
-// acquire takes a slot, release gives it back. If there is none, release is nil and later is
-// when to try again.
+// acquire takes a slot; release frees it. Without a free slot release is nil and later is
+// the time of the next try.
 func (t *callSlots) acquire(ctx context.Context) (release func(), later time.Duration) {
 	select {
 	case t.slots <- struct{}{}:
@@ -97,7 +97,7 @@ func (t *callSlots) isQuick(now time.Time) bool {
 	return t.took < quick && now.Sub(t.ended) < quick
 }
 
-// wait is in how long the next waiting callback gets a slot.
+// wait returns the time until the next waiting callback gets a slot.
 func (t *callSlots) wait(now time.Time) time.Duration {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -108,7 +108,7 @@ func (t *callSlots) wait(now time.Time) time.Duration {
 	for len(t.waiting) > 0 && t.waiting[0] <= now.UnixNano() {
 		heap.Pop(&t.waiting)
 	}
-	// Those that were rescheduled and have not come back are before it, at the present pace.
+	// Rescheduled callbacks that have not returned are before it.
 	wait := took * time.Duration(len(t.waiting)+1) / time.Duration(cap(t.slots))
 	if wait > longWait {
 		wait = max(longWait, wait/2)

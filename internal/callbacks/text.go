@@ -19,12 +19,12 @@ func redactor(u *url.URL, secrets []webhook.Secret) *secret.Redactor {
 	return secret.New(hide...)
 }
 
-// clean makes a receiver's text fit to be kept and shown.
+// clean sanitizes a receiver's text.
 func (r *receiver) clean(s string) string {
 	return text.Head(r.redact.Redact(text.Printable(s)), maxKept)
 }
 
-// reason says why there was no answer, without the address and what else is secret.
+// reason words why there was no answer, without the address and other secrets.
 func (r *receiver) reason(err error) string {
 	if e, ok := errors.AsType[*url.Error](err); ok {
 		err = e.Err

@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	// watchEvery is how often one of the workers looks for callbacks that were given up.
+	// watchEvery is how often one of the workers lists given up callbacks.
 	watchEvery = time.Minute
-	// mostSeen bounds how many of them it looks at.
+	// mostSeen bounds how many of them it reads.
 	mostSeen = 1000
 )
 
@@ -44,8 +44,8 @@ type lost struct {
 	example         string
 }
 
-// look logs one line for each receiver of which callbacks were given up since the last
-// look, whichever worker that made.
+// look logs one line for each receiver with callbacks that were given up since the last look
+// of any worker.
 func (c *Callbacks) look(ctx context.Context) error {
 	mine, err := lease.Once(ctx, c.rdb, c.ns.SlotKey(Destination, "watch"), c.watchEvery*9/10)
 	if err != nil || !mine {

@@ -9,12 +9,12 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// What is kept of a stream.
+// Bounds of a stream.
 const (
-	// EventsKept and EventsKeptFor bound what is kept: entries, and their age.
+	// EventsKept bounds the number of entries, EventsKeptFor their age.
 	EventsKept    = 100_000
 	EventsKeptFor = 24 * time.Hour
-	// EventsKeptUnrelayed bounds the age of entries of which callbacks are still to be made, and
+	// EventsKeptUnrelayed bounds the age of entries whose callbacks are not made yet,
 	// EventsKeptUnrelayedMost their number: a million take some 150 MB.
 	EventsKeptUnrelayed     = 72 * time.Hour
 	EventsKeptUnrelayedMost = 1_000_000
@@ -28,7 +28,7 @@ var (
 	trimEventsScript = redis.NewScript(source("events_trim"))
 )
 
-// Event is one end of a job. A job that is retried after it has ended ends again.
+// Event is a terminal event of a job. A job that is retried after it has ended has another.
 type Event struct {
 	// Stream is the id of the entry: unix milliseconds, a dash and a number.
 	Stream string
@@ -43,7 +43,7 @@ type Event struct {
 	Attempt, Reschedules, Crashes int
 	// ResponseStatus is the HTTP status of the last answer, 0 without one.
 	ResponseStatus int
-	// LastError says why it did not complete, up to 300 bytes.
+	// LastError is why it did not complete, up to 300 bytes.
 	LastError string
 }
 
@@ -53,8 +53,8 @@ func (e Event) Destination() string {
 	return destination
 }
 
-// WantEvents sees to it that the streams exist, for EventsWantedFor from now at least, and returns
-// the id of each one's last entry. Errors: Redis's.
+// WantEvents keeps the streams for EventsWantedFor from now at least, and returns the id of
+// the last entry of each. Errors are Redis's.
 func WantEvents(ctx context.Context, rdb redis.UniversalClient, queues ...string) ([]string, error) {
 	last := make([]string, len(queues))
 	for i, q := range queues {
@@ -67,16 +67,16 @@ func WantEvents(ctx context.Context, rdb redis.UniversalClient, queues ...string
 	return last, nil
 }
 
-// WantRelay is WantEvents of one queue for who makes callbacks of it: what ends from the first
-// one on is to be told, until nobody has said so for EventsKeptUnrelayed.
+// WantRelay is WantEvents of one queue for the relay, which makes callbacks: it keeps entries
+// until they are relayed, for EventsKeptUnrelayed after the last call.
 func WantRelay(ctx context.Context, rdb redis.UniversalClient, queue string) error {
 	_, err := want(ctx, rdb, queue, EventsKeptUnrelayed)
 	return err
 }
 
-func want(ctx context.Context, rdb redis.UniversalClient, queue string, told time.Duration) (string, error) {
+func want(ctx context.Context, rdb redis.UniversalClient, queue string, unrelayed time.Duration) (string, error) {
 	keys := []string{EventsKey(queue), EventsWantedKey(queue), EventsRelayedKey(queue)}
-	id, err := wantEventsScript.Run(ctx, rdb, keys, EventsWantedFor.Milliseconds(), told.Milliseconds()).Text()
+	id, err := wantEventsScript.Run(ctx, rdb, keys, EventsWantedFor.Milliseconds(), unrelayed.Milliseconds()).Text()
 	if err != nil {
 		return "", fmt.Errorf("store: want the stream of %s: %w", queue, err)
 	}
@@ -84,7 +84,7 @@ func want(ctx context.Context, rdb redis.UniversalClient, queue string, told tim
 }
 
 // LastEvent is the id of the last entry; "" of a stream that is empty or does not exist.
-// Errors: Redis's.
+// Errors are Redis's.
 func LastEvent(ctx context.Context, rdb redis.UniversalClient, queue string) (string, error) {
 	newest, err := rdb.XRevRangeN(ctx, EventsKey(queue), "+", "-", 1).Result()
 	if err != nil {
@@ -96,8 +96,8 @@ func LastEvent(ctx context.Context, rdb redis.UniversalClient, queue string) (st
 	return newest[0].ID, nil
 }
 
-// ReadEvents returns up to n entries behind the one called after ("" or "0": from the first
-// that is kept), oldest first. A stream that does not exist has none. Errors: Redis's.
+// ReadEvents returns up to n entries after the one with the id after ("" or "0": all),
+// oldest first. A stream that does not exist has none. Errors are Redis's.
 func ReadEvents(ctx context.Context, rdb redis.UniversalClient, queue, after string, n int) ([]Event, error) {
 	messages, err := rdb.XRangeN(ctx, EventsKey(queue), behind(after), "+", int64(n)).Result()
 	if err != nil {
@@ -106,7 +106,7 @@ func ReadEvents(ctx context.Context, rdb redis.UniversalClient, queue, after str
 	return ParseEvents(queue, messages), nil
 }
 
-// QueueRead asks in a pipeline for what Read returns; see ParseEvents.
+// QueueRead is ReadEvents in a pipeline; ParseEvents reads its result.
 func QueueRead(ctx context.Context, pipe redis.Pipeliner, queue, after string, n int) *redis.XMessageSliceCmd {
 	return pipe.XRangeN(ctx, EventsKey(queue), behind(after), "+", int64(n))
 }
@@ -118,7 +118,7 @@ func behind(after string) string {
 	return "(" + after
 }
 
-// ParseEvents makes ends of entries; those of others are passed over.
+// ParseEvents makes events of entries. It leaves out entries that are not Tidegate's.
 func ParseEvents(queue string, messages []redis.XMessage) []Event {
 	out := make([]Event, 0, len(messages))
 	for _, m := range messages {
@@ -138,38 +138,38 @@ func ParseEvents(queue string, messages []redis.XMessage) []Event {
 	return out
 }
 
-// Relayed is the id of the last entry of which callbacks have been made, "" if nobody has
-// asked for them; see WantRelay. Errors: Redis's.
+// Relayed returns the id of the last entry that was relayed, "" if WantRelay was not called.
+// Errors are Redis's.
 func Relayed(ctx context.Context, rdb redis.UniversalClient, queue string) (string, error) {
 	id, err := rdb.Get(ctx, EventsRelayedKey(queue)).Result()
 	if err != nil && err != redis.Nil { //nolint:errorlint // go-redis returns it as it is
-		return "", fmt.Errorf("store: read how far %s is told: %w", queue, err)
+		return "", fmt.Errorf("store: read what is relayed of %s: %w", queue, err)
 	}
 	return id, nil
 }
 
-// SetRelayed moves the mark from the entry that Relayed gave to a later one. false: another
-// relay has moved it, or has the lease EventsRelayKey now. Errors: Redis's.
-func SetRelayed(ctx context.Context, rdb redis.UniversalClient, queue, who, from, to string) (bool, error) {
+// SetRelayed replaces the id that Relayed returned by a later one. It returns false if
+// another relay has replaced it, or holds the lease EventsRelayKey. Errors are Redis's.
+func SetRelayed(ctx context.Context, rdb redis.UniversalClient, queue, relay, from, to string) (bool, error) {
 	keys := []string{EventsRelayedKey(queue), EventsRelayKey(queue)}
-	moved, err := relayedScript.Run(ctx, rdb, keys, to, from, who, EventsKeptUnrelayed.Milliseconds()).Int()
+	moved, err := relayedScript.Run(ctx, rdb, keys, to, from, relay, EventsKeptUnrelayed.Milliseconds()).Int()
 	if err != nil {
-		return false, fmt.Errorf("store: mark how far %s is told: %w", queue, err)
+		return false, fmt.Errorf("store: record what is relayed of %s: %w", queue, err)
 	}
 	return moved == 1, nil
 }
 
-// TrimEvents forgets entries that are too many or too old, and streams that nobody wants any
-// more: no process of ours for EventsWantedFor, and no consumer group. lost is how many went of
-// which callbacks were still to be made. Errors: Redis's.
+// TrimEvents deletes entries beyond the bounds, and streams without a consumer group and
+// without a WantEvents for EventsWantedFor. It returns how many deleted entries were not
+// relayed. Errors are Redis's.
 func TrimEvents(ctx context.Context, rdb redis.UniversalClient, queue string) (lost int, err error) {
 	return trim(ctx, rdb, queue, EventsKept, EventsKeptUnrelayedMost)
 }
 
-func trim(ctx context.Context, rdb redis.UniversalClient, queue string, kept, keptUntold int) (lost int, err error) {
+func trim(ctx context.Context, rdb redis.UniversalClient, queue string, kept, keptUnrelayed int) (lost int, err error) {
 	keys := []string{EventsKey(queue), EventsWantedKey(queue), EventsRelayedKey(queue)}
 	for {
-		gone, err := trimEventsScript.Run(ctx, rdb, keys, kept, EventsKeptFor.Milliseconds(), EventsKeptUnrelayed.Milliseconds(), keptUntold, trimmedAtOnce).Int64Slice()
+		gone, err := trimEventsScript.Run(ctx, rdb, keys, kept, EventsKeptFor.Milliseconds(), EventsKeptUnrelayed.Milliseconds(), keptUnrelayed, trimmedAtOnce).Int64Slice()
 		if err == nil && len(gone) != 2 {
 			err = fmt.Errorf("reply has %d values, want 2", len(gone))
 		}
@@ -183,6 +183,5 @@ func trim(ctx context.Context, rdb redis.UniversalClient, queue string, kept, ke
 	}
 }
 
-// trimmedAtOnce is below what Redis drops of a stream at once, so that no step takes it
-// long: where it has dropped so many there may be more.
+// trimmedAtOnce bounds a step, so that it does not block Redis for long.
 const trimmedAtOnce = 5000

@@ -29,10 +29,10 @@ func parseRef(s string) (Ref, bool) {
 	return Ref{queue, id}, ok
 }
 
-// Register makes jobs the children of a parent. If the parent has ended they are
-// told at once, and ended is true. Doing it twice changes nothing.
+// Register makes jobs the children of a parent. If the parent has ended, Register releases or
+// cancels them at once, and parentEnded is true. It is idempotent.
 //
-// The children must be in Redis already: a parent that ends in between finds them.
+// The children must be in Redis already: a parent that ends meanwhile finds them.
 func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, children []Ref) (parentEnded bool, err error) {
 	args := make([]any, 0, 2+len(children))
 	args = append(args, parent.Queue, parent.ID)
@@ -55,12 +55,12 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 		}
 	}
 	if ended(state) {
-		return true, tellAll(ctx, rdb, parent.ID, state, reply[1], children)
+		return true, settleChildren(ctx, rdb, parent.ID, state, reply[1], children)
 	}
 	return false, nil
 }
 
-// AskParents returns a function that does Readopt for a job of any queue.
+// AskParents returns a function that calls Readopt for a job of any queue.
 func AskParents(rdb redis.UniversalClient) func(ctx context.Context, queue, id string) error {
 	return func(ctx context.Context, queue, id string) error {
 		return Readopt(ctx, rdb, Ref{queue, id}, func(ctx context.Context, ids []string) (map[string]string, error) {
@@ -69,9 +69,9 @@ func AskParents(rdb redis.UniversalClient) func(ctx context.Context, queue, id s
 	}
 }
 
-// Readopt registers a waiting job with the parents that it still waits for: it was
-// cancelled and is to run again, or its enqueue was cut off. locate returns the
-// queues of ids; a parent that it does not know cancels the job.
+// Readopt registers a waiting job with its parents that have not completed, after a retry
+// or an interrupted enqueue. locate returns the queues of ids; an unknown parent cancels
+// the job.
 func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate func(context.Context, []string) (map[string]string, error)) error {
 	fields, err := rdb.HGetAll(ctx, TaskKey(child.Queue, child.ID)).Result()
 	if err != nil {
@@ -89,7 +89,7 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 	}
 	for _, id := range parents {
 		if where[id] == "" {
-			err = tellAll(ctx, rdb, id, "-", "", []Ref{child})
+			err = settleChildren(ctx, rdb, id, "-", "", []Ref{child})
 		} else {
 			_, err = Register(ctx, rdb, Ref{where[id], id}, []Ref{child})
 		}
@@ -100,8 +100,7 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 	return nil
 }
 
-// ended reports whether a parent in the state has something to tell; "-" is one
-// that is gone.
+// ended reports whether a parent in the state has ended; "-" is a deleted one.
 func ended(state string) bool { return state == "-" || Final(state) }
 
 // childrenAtOnce bounds one call: cancelling so many takes Redis about 2 ms.
@@ -110,23 +109,22 @@ const childrenAtOnce = 100
 const (
 	// parentsAtOnce is how many entries of an outbox are read at once.
 	parentsAtOnce = 100
-	// stepWithin bounds one call: more is the failure of a node.
+	// stepWithin bounds one call; a longer one counts as the failure of a node.
 	stepWithin = 5 * time.Second
 )
 
-// ReleaseAllChildren tells the children of all jobs of the queue that have ended, and theirs, and so
-// on, and calls each after each parent. What it leaves undone because of an error stays in
-// the outbox. It goes on past errors, as queues may lie on different nodes; the error is
-// all of them.
+// ReleaseAllChildren releases or cancels the descendants of all ended jobs of the queue, and
+// calls each after each parent. It continues after an error, as queues may be on different
+// nodes, and returns all of them; what failed stays in the outbox.
 func ReleaseAllChildren(ctx context.Context, rdb redis.UniversalClient, queue string, each func()) error {
-	c := courier{rdb: rdb, failed: map[string]bool{}}
+	c := childReleaser{rdb: rdb, failed: map[string]bool{}}
 	for skip := 0; ctx.Err() == nil; {
 		parents, err := undelivered(ctx, rdb, queue, skip, parentsAtOnce)
 		if err != nil {
 			return errors.Join(append(c.errs, err)...)
 		}
 		for _, p := range parents {
-			if !c.tell(ctx, p) {
+			if !c.releaseDescendants(ctx, p) {
 				skip++
 			}
 			each()
@@ -138,42 +136,42 @@ func ReleaseAllChildren(ctx context.Context, rdb redis.UniversalClient, queue st
 	return errors.Join(append(c.errs, ctx.Err())...)
 }
 
-// ReleaseChildren does what ReleaseAllChildren does for one parent.
+// ReleaseChildren is ReleaseAllChildren for one parent.
 func ReleaseChildren(ctx context.Context, rdb redis.UniversalClient, parent Ref) error {
-	c := courier{rdb: rdb, failed: map[string]bool{}}
-	c.tell(ctx, parent)
+	c := childReleaser{rdb: rdb, failed: map[string]bool{}}
+	c.releaseDescendants(ctx, parent)
 	return errors.Join(c.errs...)
 }
 
-// courier tells children how their parents ended.
-type courier struct {
+// childReleaser releases or cancels the children of ended jobs.
+type childReleaser struct {
 	rdb    redis.UniversalClient
-	failed map[string]bool // queues that a call has failed for: they are left out
-	errs   []error         // the first one of each of these queues
+	failed map[string]bool // queues of failed calls, which it skips
+	errs   []error         // the first of each of these queues
 }
 
-func (c *courier) fail(queue string, err error) {
+func (c *childReleaser) fail(queue string, err error) {
 	if !c.failed[queue] {
 		c.failed[queue] = true
 		c.errs = append(c.errs, err)
 	}
 }
 
-// tell tells the children of a job, theirs and so on, and reports whether all know.
-func (c *courier) tell(ctx context.Context, parent Ref) bool {
+// releaseDescendants reports whether no descendant is left to release or cancel.
+func (c *childReleaser) releaseDescendants(ctx context.Context, parent Ref) bool {
 	all := true
 	for open := []Ref{parent}; len(open) > 0; {
 		parent, open = open[0], open[1:]
-		endedToo, told := c.tellChildren(ctx, parent)
-		all = all && told
-		open = append(open, endedToo...)
+		cancelled, done := c.releaseChildren(ctx, parent)
+		all = all && done
+		open = append(open, cancelled...)
 	}
 	return all
 }
 
-// tellChildren tells the children of one job. It returns those that ended by it, and
-// whether all know.
-func (c *courier) tellChildren(ctx context.Context, parent Ref) (endedToo []Ref, all bool) {
+// releaseChildren releases or cancels the children of one job. It returns the cancelled
+// ones, and whether none is left.
+func (c *childReleaser) releaseChildren(ctx context.Context, parent Ref) (cancelled []Ref, all bool) {
 	run := func(s *Script, args ...any) *redis.Cmd {
 		ctx, cancel := context.WithTimeout(ctx, stepWithin)
 		defer cancel()
@@ -183,59 +181,57 @@ func (c *courier) tellChildren(ctx context.Context, parent Ref) (endedToo []Ref,
 		reply, err := run(outboxScript, childrenAtOnce).StringSlice()
 		if err != nil || len(reply) < 3 {
 			c.fail(parent.Queue, fmt.Errorf("read children of %s: %w", parent.ID, err))
-			return endedToo, false
+			return cancelled, false
 		}
 		state, problem, endedAt, names := reply[0], reply[1], reply[2], reply[3:]
 		if len(names) == 0 {
-			return endedToo, true
+			return cancelled, true
 		}
 		var children []Ref
-		told := []any{endedAt}
+		done := []any{endedAt}
 		for _, n := range names {
 			if r, ok := parseRef(n); !ok {
-				told = append(told, n)
+				done = append(done, n)
 			} else if !c.failed[r.Queue] {
 				children = append(children, r)
 			}
 		}
-		// A set has no order. Our ids have that of the enqueue, in which siblings are
-		// to run.
+		// A set has no order. Siblings run in the order of their ids, that of the enqueue.
 		slices.SortFunc(children, func(a, b Ref) int { return strings.Compare(a.ID, b.ID) })
-		for queue, err := range tellQueues(ctx, c.rdb, parent.ID, state, problem, children) {
+		for queue, err := range settleByQueue(ctx, c.rdb, parent.ID, state, problem, children) {
 			c.fail(queue, err)
 		}
 		for _, child := range children {
 			if c.failed[child.Queue] {
 				continue
 			}
-			told = append(told, child.String())
+			done = append(done, child.String())
 			if state != StateCompleted {
-				endedToo = append(endedToo, child)
+				cancelled = append(cancelled, child)
 			}
 		}
-		if len(told) == 1 {
-			return endedToo, false
+		if len(done) == 1 {
+			return cancelled, false
 		}
-		left, err := run(childrenReleasedScript, told...).Int64()
+		left, err := run(childrenReleasedScript, done...).Int64()
 		if err != nil {
-			c.fail(parent.Queue, fmt.Errorf("strike off children of %s: %w", parent.ID, err))
-			return endedToo, false
+			c.fail(parent.Queue, fmt.Errorf("remove released children of %s: %w", parent.ID, err))
+			return cancelled, false
 		}
 		if left == 0 {
-			return endedToo, true
+			return cancelled, true
 		}
 	}
-	return endedToo, false
+	return cancelled, false
 }
 
-// tellAll tells children how their parent ended.
-func tellAll(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) error {
-	return errors.Join(slices.Collect(maps.Values(tellQueues(ctx, rdb, parent, state, problem, children)))...)
+// settleChildren releases or cancels children by the state of their parent.
+func settleChildren(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) error {
+	return errors.Join(slices.Collect(maps.Values(settleByQueue(ctx, rdb, parent, state, problem, children)))...)
 }
 
-// tellQueues tells children, queue by queue, how their parent ended, and returns the
-// errors by queue. A child may be told twice.
-func tellQueues(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) map[string]error {
+// settleByQueue is settleChildren with the errors by queue. It is idempotent.
+func settleByQueue(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) map[string]error {
 	byQueue := map[string][]any{}
 	for _, c := range children {
 		byQueue[c.Queue] = append(byQueue[c.Queue], c.ID)
@@ -248,7 +244,7 @@ func tellQueues(ctx context.Context, rdb redis.UniversalClient, parent, state, p
 			err := parentEndedScript.Run(call, rdb, []string{PendingKey(queue)}, args...).Err()
 			cancel()
 			if err != nil {
-				errs[queue] = fmt.Errorf("tell children of %s: %w", parent, err)
+				errs[queue] = fmt.Errorf("release children of %s: %w", parent, err)
 				break
 			}
 		}
@@ -256,7 +252,7 @@ func tellQueues(ctx context.Context, rdb redis.UniversalClient, parent, state, p
 	return errs
 }
 
-// cancelReason is the last error of a job whose parent did not complete.
+// cancelReason is the last error of a child whose parent did not complete.
 func cancelReason(parent, state, problem string) string {
 	switch {
 	case state == StateCompleted:
@@ -276,8 +272,8 @@ func cancelReason(parent, state, problem string) string {
 	return reason
 }
 
-// rootCause leaves out all generations but the first and the last, so that reasons
-// do not grow down the tree.
+// rootCause keeps the first and the last generation only, so that reasons do not grow down
+// the tree.
 func rootCause(problem string) string {
 	if rest, ok := strings.CutPrefix(problem, "parent "); ok {
 		_, rest, _ = strings.Cut(rest, " ") // its id
@@ -288,8 +284,8 @@ func rootCause(problem string) string {
 	return problem
 }
 
-// Undelivered lists parents of the queue that have ended and whose children do not
-// know, the longest ago first.
+// Undelivered lists ended parents of the queue whose children are not released or
+// cancelled yet, the oldest first.
 func Undelivered(ctx context.Context, rdb redis.UniversalClient, queue string, limit int) ([]Ref, error) {
 	return undelivered(ctx, rdb, queue, 0, limit)
 }
