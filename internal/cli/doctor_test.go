@@ -29,7 +29,7 @@ func TestDoctor(t *testing.T) {
 	}
 	found := func(repaired string) string {
 		return "FOUND  QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n" +
-			"lost   tidegate:shop  1      " + repaired + "  a        in no index; goes back to where its record says\n" +
+			"lost   tidegate:shop  1      " + repaired + "  a        in no index; returns to the index of its state\n" +
 			"looked at 2 jobs: 1 finding\n"
 	}
 	for range 2 { // a dry run changes nothing

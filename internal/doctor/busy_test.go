@@ -20,7 +20,7 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// While workers publish and people act, there is nothing to repair, whenever one
+// While workers publish and operators act, there is nothing to repair, whenever one
 // looks; and nothing is lost or published twice because of the looking.
 func TestNothingFoundWhileBusy(t *testing.T) {
 	t.Parallel()
@@ -32,7 +32,7 @@ func TestNothingFoundWhileBusy(t *testing.T) {
 	}, nil)
 }
 
-// Whatever somebody does to the indexes meanwhile, each job ends, and is published
+// Whatever changes the indexes meanwhile, each job ends, and is published
 // once at most.
 func TestSabotageWhileBusy(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func sabotage(p *patient, n int, stop <-chan struct{}) {
 	}
 }
 
-// busy publishes a few thousand jobs, with people acting on them and the doctor
+// busy publishes a few thousand jobs, with operators acting on them and the doctor
 // looking all the time, until all have ended.
 func busy(t *testing.T, looked func(*patient, *doctor.Report), harm func(p *patient, n int, stop <-chan struct{})) {
 	const n = 3000
@@ -294,7 +294,7 @@ func randomJob(dest string, i int) *jobs.Spec {
 	return jobs.New(dest, i, opts...)
 }
 
-// actAtRandom does what people do, to jobs in any state.
+// actAtRandom does random actions on jobs in any state.
 func actAtRandom(p *patient, n int, stop <-chan struct{}) {
 	actions := []jobs.Action{jobs.ActionCancel, jobs.ActionPause, jobs.ActionResume, jobs.ActionResume, jobs.ActionRetry, jobs.ActionExpire}
 	tick := time.NewTicker(5 * time.Millisecond)

@@ -1,12 +1,10 @@
-// Package doctor finds what does not agree in the records and indexes of jobs, and
-// repairs it: jobs that nobody would ever run, entries without a job, counts that
-// are wrong. Nothing of that happens by Tidegate's own scripts, which change a job
-// and its indexes in one step; it happens when Redis loses its last writes, when
-// asynq's tools or people change keys, and through bugs.
+// Package doctor finds and repairs disagreements between the records and the indexes of
+// jobs: jobs that would never run, entries without a job, wrong counts. Tidegate's scripts
+// change a job and its indexes in one step, so the causes are a Redis that loses its last
+// writes, changes by asynq's tools or by hand, and bugs.
 //
-// A repair looks again in the same script that changes anything, so it is safe
-// while workers run. All scripts and replies are bounded, whatever the number of
-// jobs.
+// A repair checks again in its script, so it is safe while workers run. All scripts and
+// replies are bounded, whatever the number of jobs.
 package doctor
 
 import (
@@ -20,20 +18,19 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Options say how to look. The zero value looks at everything and repairs it.
+// Options configure a run. The zero value checks everything and repairs it.
 type Options struct {
 	// Namespace whose queues are looked at. Default: store.DefaultNamespace.
 	Namespace store.Namespace
 	// DryRun changes nothing and reports the same.
 	DryRun bool
-	// By is who repairs, for the history of the jobs. Default: doctor.
+	// By is the actor in the history of repaired jobs. Default: doctor.
 	By string
-	// Retention is how long a completed job is kept whose entry was lost. Default
-	// 24 h.
+	// Retention of a completed job whose entry was lost. Default 24 h.
 	Retention time.Duration
 	// Family, if set, is called for each job that has waited for its parents for
-	// more than a minute, unless it is a dry run. It asks the parents again: the
-	// process that enqueued the job may have died before they knew of it.
+	// more than a minute, unless it is a dry run. It registers the job with its parents
+	// again: the process that enqueued it may have died before.
 	Family func(ctx context.Context, queue, id string) error
 }
 
@@ -48,20 +45,19 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// Run looks at all jobs of all queues once. The report tells what was found until
-// an error stopped it.
+// Run checks all jobs of all queues once. After an error the report has the findings until
+// then.
 func Run(ctx context.Context, rdb redis.UniversalClient, o Options) (*Report, error) {
 	s := NewSweeper(rdb, o)
 	r, _, err := s.portion(ctx, 0)
 	return r, err
 }
 
-// Sweeper does what Run does in portions, for workers that do it on the side. It is
-// for one goroutine at a time.
+// Sweeper is Run in portions, for workers. It is not safe for concurrent use.
 type Sweeper struct {
 	rdb  redis.UniversalClient
 	o    Options
-	pass *pass // under way; nil between two
+	pass *pass // nil between two
 }
 
 // NewSweeper returns a Sweeper at the beginning of its first round.
@@ -69,11 +65,10 @@ func NewSweeper(rdb redis.UniversalClient, o Options) *Sweeper {
 	return &Sweeper{rdb: rdb, o: o.withDefaults()}
 }
 
-// Sweep does the next portion and tells what it found: it looks at all jobs in
-// hand, and then goes on with the round through all other records where the last
-// call stopped, for up to budget round trips (0: 1,000), each of which keeps Redis
-// busy for about a millisecond. done is true if this ended a round. After an error
-// the next call begins a new one.
+// Sweep does the next portion: it checks all jobs in flight, and continues the round through
+// all other records for up to budget round trips (0: 1,000), each of which takes Redis about
+// a millisecond. done is true if this ended a round. After an error the next call begins a
+// new one.
 func (s *Sweeper) Sweep(ctx context.Context, budget int) (report *Report, done bool, err error) {
 	if budget <= 0 {
 		budget = defaultBudget
@@ -81,8 +76,7 @@ func (s *Sweeper) Sweep(ctx context.Context, budget int) (report *Report, done b
 	return s.portion(ctx, budget)
 }
 
-// defaultBudget is enough for a round through 100,000 jobs, and keeps Redis busy for
-// less than a second.
+// defaultBudget is enough for 100,000 jobs, and takes Redis less than a second.
 const defaultBudget = 1000
 
 // portion does up to budget steps, 0 for all.
@@ -94,7 +88,7 @@ func (s *Sweeper) portion(ctx context.Context, budget int) (*Report, bool, error
 	p.found, p.masters = newFindings(s.o.DryRun), nil
 	queues, err := p.o.Namespace.ListQueues(ctx, p.rdb)
 	if err == nil {
-		err = p.inHand(ctx, queues)
+		err = p.inFlight(ctx, queues)
 	}
 	for n := 0; err == nil && len(p.todo) > 0 && (budget == 0 || n < budget); n++ {
 		err = p.next(ctx)

@@ -19,7 +19,7 @@ func TestDamage(t *testing.T) {
 		want   []string
 		after  func(*patient)
 	}{
-		"in hand without a lease": {
+		"in flight without a lease": {
 			damage: func(p *patient) {
 				p.enqueue("old")
 				p.enqueue("older-is-left") // pending all the time
@@ -34,7 +34,7 @@ func TestDamage(t *testing.T) {
 				p.wantNote("old", "pending")
 			},
 		},
-		"in hand without a lease, to be cancelled": {
+		"in flight without a lease, to be cancelled": {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.take("a")
@@ -48,7 +48,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
-		"in hand without a lease, to be paused": {
+		"in flight without a lease, to be paused": {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.take("a")
@@ -61,7 +61,7 @@ func TestDamage(t *testing.T) {
 				p.wantPending("a")
 			},
 		},
-		"in hand without a lease, its time over": {
+		"in flight without a lease, its time over": {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.TTL(time.Hour))
 				p.take("a")
@@ -70,7 +70,7 @@ func TestDamage(t *testing.T) {
 			want:  []string{"active_without_lease a"},
 			after: func(p *patient) { p.wantState("a", "expired") },
 		},
-		"in the list of those in hand and not in hand": {
+		"in the list of those in flight and not in flight": {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.must(p.rdb.LPush(p.ctx, store.ActiveKey(p.queue), "a", "gone").Err())
@@ -81,7 +81,7 @@ func TestDamage(t *testing.T) {
 			after: func(p *patient) {
 				p.wantPending("a")
 				if ids := p.rdb.LRange(p.ctx, store.ActiveKey(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "b" {
-					p.t.Errorf("in hand %v, want b", ids)
+					p.t.Errorf("in flight %v, want b", ids)
 				}
 				if p.rdb.ZCard(p.ctx, store.LeaseKey(p.queue)).Val() != 1 {
 					p.t.Error("the lease is still there")
@@ -93,7 +93,7 @@ func TestDamage(t *testing.T) {
 			want:   []string{"lease_stale a gone"},
 			after:  func(p *patient) { p.wantPending("a") },
 		},
-		"in hand, with a lease, missing in the list": {
+		"in flight, with a lease, missing in the list": {
 			damage: func(p *patient) {
 				p.in(store.StateActive, "a")
 				p.must(p.rdb.Del(p.ctx, store.ActiveKey(p.queue)).Err())
@@ -102,11 +102,11 @@ func TestDamage(t *testing.T) {
 			after: func(p *patient) {
 				p.wantState("a", "active") // its worker, or the end of the lease, goes on
 				if ids := p.rdb.LRange(p.ctx, store.ActiveKey(p.queue), 0, -1).Val(); len(ids) != 1 || ids[0] != "a" {
-					p.t.Errorf("in hand %v, want a", ids)
+					p.t.Errorf("in flight %v, want a", ids)
 				}
 			},
 		},
-		"in hand and nowhere": {
+		"in flight and nowhere": {
 			damage: func(p *patient) {
 				p.in(store.StateActive, "a")
 				p.must(p.rdb.Del(p.ctx, store.ActiveKey(p.queue), store.LeaseKey(p.queue)).Err())
@@ -147,7 +147,7 @@ func TestDamage(t *testing.T) {
 			want:  []string{"lost a"},
 			after: func(p *patient) { p.wantPending("b", "a"); p.wantNote("a", "pending") },
 		},
-		"a ghost that does not know it": {
+		"an unrecorded tombstone": {
 			damage: func(p *patient) {
 				p.in(store.StateCompleted, "a")
 				p.must(p.rdb.LPush(p.ctx, store.PendingKey(p.queue), "a").Err())
@@ -155,7 +155,7 @@ func TestDamage(t *testing.T) {
 			},
 			want: []string{"ghost_unmarked a"},
 		},
-		"a ghost that is none": {
+		"a tombstone recorded where there is none": {
 			damage: func(p *patient) {
 				p.in(store.StatePaused, "a")
 				p.set("a", "tombstone", "1")
@@ -166,12 +166,12 @@ func TestDamage(t *testing.T) {
 				p.wantPending("a")
 			},
 		},
-		"pending and a ghost": {
+		"pending and a tombstone": {
 			damage: func(p *patient) { p.enqueue("a"); p.set("a", "tombstone", "1") },
 			want:   []string{"ghost_stale a"},
 			after:  func(p *patient) { p.wantPending("a") },
 		},
-		"too many ghosts counted": {
+		"too many tombstones counted": {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.enqueue("b")
@@ -181,20 +181,20 @@ func TestDamage(t *testing.T) {
 			want: []string{"ghost_count"},
 			after: func(p *patient) {
 				if got := p.rdb.Get(p.ctx, store.TombstonesKey(p.queue)).Val(); got != "1" {
-					p.t.Errorf("%s ghosts, want 1", got)
+					p.t.Errorf("%s tombstones, want 1", got)
 				}
 			},
 		},
-		"ghosts of jobs that are gone not counted": {
+		"tombstones of jobs that are gone not counted": {
 			damage: func(p *patient) { p.must(p.rdb.LPush(p.ctx, store.PendingKey(p.queue), "gone", "gone2").Err()) },
 			want:   []string{"ghost_count"},
 		},
-		"ghosts counted and no list": {
+		"tombstones counted and no list": {
 			damage: func(p *patient) { p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 3, 0).Err()) },
 			want:   []string{"ghost_count"},
 			after: func(p *patient) {
 				if p.rdb.Exists(p.ctx, store.TombstonesKey(p.queue)).Val() != 0 {
-					p.t.Error("the count of no ghosts is still there")
+					p.t.Error("the count of no tombstones is still there")
 				}
 			},
 		},
@@ -217,7 +217,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
-		"to be cancelled and nobody hears": {
+		"a cancel that no worker would find": {
 			damage: func(p *patient) {
 				p.in(store.StateActive, "a")
 				p.must(p.client.Cancel(p.ctx, "a"))
@@ -317,7 +317,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
-		"held, and nobody would ask for its key": {
+		"held by a key that is not listed": {
 			damage: func(p *patient) {
 				p.in(store.StateHeld, "a")
 				p.zrem(store.HeldIndexKey(p.queue), "k")
@@ -349,7 +349,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
-		"in hand without a lease, while others of its key are held": {
+		"in flight without a lease, while others of its key are held": {
 			damage: func(p *patient) {
 				p.enqueue("a", jobs.Key("k"))
 				p.take("a")
@@ -363,7 +363,7 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
-		"children that would not be told": {
+		"children that would not be released": {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.enqueue("child", jobs.After("a"))
@@ -376,10 +376,10 @@ func TestDamage(t *testing.T) {
 			want: []string{"children_untold a b"},
 			after: func(p *patient) {
 				if p.field("b", "children") != "1" {
-					p.t.Error("b does not say that it has children")
+					p.t.Error("b has no children")
 				}
 				if _, err := p.rdb.ZScore(p.ctx, store.OutboxKey(p.queue), "a").Result(); err != nil {
-					p.t.Errorf("a is not among those whose children are told: %v", err)
+					p.t.Errorf("a is not in the outbox: %v", err)
 				}
 			},
 		},
@@ -505,7 +505,7 @@ func TestLostEntriesComeBack(t *testing.T) {
 			p.wantState("a", state)
 			now, err := p.rdb.ZScore(p.ctx, p.index(state), "a").Result()
 			p.must(err)
-			// In seconds or milliseconds: the time it was put off until or ended,
+			// In seconds or milliseconds: the time it was deferred until or ended,
 			// and of a completed job how long it is kept.
 			tolerated := 5000.0
 			if state == store.StateCompleted {
@@ -570,7 +570,7 @@ func TestHealthyIsLeftAlone(t *testing.T) {
 	p.must(p.client.Cancel(p.ctx, "purged"))
 	p.must(p.rdb.Del(p.ctx, store.TaskKey(p.queue, "purged")).Err())
 	p.zrem(store.ParkedKey(p.queue, "cancelled"), "purged")
-	p.enqueue("purged") // again: its ghost is there besides
+	p.enqueue("purged") // again, beside its tombstone
 	p.enqueue("parent")
 	p.enqueue("child", jobs.After("parent"))
 	// Another program's queues, as wrong as can be.

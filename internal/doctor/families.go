@@ -12,12 +12,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// familyAge is how long a job waits for its parents before they are asked again:
-// longer than it takes to enqueue it.
+// familyAge is how long a job waits before it is registered with its parents again: longer
+// than its enqueue takes.
 const familyAge = time.Minute
 
-// families has the parents of the jobs of a queue asked again that have waited for
-// long.
+// families registers jobs of a queue that have waited for long with their parents again.
 func (p *pass) families(queue string) step {
 	return func(ctx context.Context) error {
 		now, err := p.serverTime(ctx)
@@ -29,8 +28,7 @@ func (p *pass) families(queue string) step {
 	}
 }
 
-// familyPart goes on at a score, passing over those of that score that were asked
-// about.
+// familyPart continues at a score, and skips the jobs of that score that are done.
 func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 	return func(ctx context.Context) error {
 		waiting, err := p.rdb.ZRangeByScoreWithScores(ctx, store.ParkedKey(queue, store.StateWaiting), &redis.ZRangeBy{
@@ -42,7 +40,7 @@ func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 		for _, z := range waiting {
 			id, _ := z.Member.(string)
 			if err := p.o.Family(ctx, queue, id); err != nil {
-				if err := p.noFamily(ctx, fmt.Errorf("ask the parents of job %s: %w", id, err)); err != nil {
+				if err := p.noFamily(ctx, fmt.Errorf("register job %s with its parents: %w", id, err)); err != nil {
 					return err
 				}
 			}
@@ -59,7 +57,7 @@ func (p *pass) familyPart(queue, from string, until int64, passed int64) step {
 	}
 }
 
-// noFamily remembers the first error; the others are asked all the same.
+// noFamily keeps the first error; the other jobs are still registered.
 func (p *pass) noFamily(ctx context.Context, err error) error {
 	p.familyErr = cmp.Or(p.familyErr, err)
 	return ctx.Err()

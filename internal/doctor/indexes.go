@@ -10,8 +10,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// inHand looks at the jobs in hand of queues. They are few.
-func (p *pass) inHand(ctx context.Context, queues []string) error {
+// inFlight checks the jobs in flight of queues.
+func (p *pass) inFlight(ctx context.Context, queues []string) error {
 	for chunk := range slices.Chunk(queues, perTrip) {
 		var calls []call
 		for _, q := range chunk {
@@ -19,10 +19,10 @@ func (p *pass) inHand(ctx context.Context, queues []string) error {
 		}
 		replies, err := p.runAll(ctx, calls)
 		if err != nil {
-			return fmt.Errorf("look at jobs in hand: %w", err)
+			return fmt.Errorf("check jobs in flight: %w", err)
 		}
 		for i, q := range chunk {
-			if err := p.handsOf(ctx, q, replies[2*i], replies[2*i+1]); err != nil {
+			if err := p.flightsOf(ctx, q, replies[2*i], replies[2*i+1]); err != nil {
 				return err
 			}
 		}
@@ -30,13 +30,13 @@ func (p *pass) inHand(ctx context.Context, queues []string) error {
 	return nil
 }
 
-// handsOf goes on after the first part of the list and of the leases.
-func (p *pass) handsOf(ctx context.Context, queue string, active, lease []any) error {
+// flightsOf continues after the first part of the list and of the leases.
+func (p *pass) flightsOf(ctx context.Context, queue string, active, lease []any) error {
 	for {
 		r := reply{values: active}
 		at := r.int(0)
 		p.take(queue, "active", r.texts(2))
-		if err := r.err("look at jobs in hand", queue); err != nil {
+		if err := r.err("check jobs in flight", queue); err != nil {
 			return err
 		}
 		if at < 0 {
@@ -44,7 +44,7 @@ func (p *pass) handsOf(ctx context.Context, queue string, active, lease []any) e
 		}
 		var err error
 		if active, err = p.run(ctx, activeScript, queue, at, perSet); err != nil {
-			return fmt.Errorf("look at jobs in hand of %s: %w", queue, err)
+			return fmt.Errorf("check jobs in flight of %s: %w", queue, err)
 		}
 	}
 	cursor, err := p.scanned(queue, "lease", lease)
@@ -54,21 +54,20 @@ func (p *pass) handsOf(ctx context.Context, queue string, active, lease []any) e
 	return err
 }
 
-// scanned takes the reply of a script that looks at a part of a set, and returns the
-// cursor to go on with.
+// scanned takes the reply of a script that checks a part of a set, and returns the next
+// cursor.
 func (p *pass) scanned(queue, where string, values []any) (string, error) {
 	r := reply{values: values}
 	next := r.text(0)
 	p.take(queue, where, r.texts(2))
-	return next, r.err("look at "+where, queue)
+	return next, r.err("check "+where, queue)
 }
 
-// scanSet calls a script that looks at a part of a set; cursor is its last argument
-// but one.
+// scanSet calls a script that checks a part of a set; cursor is its last argument but one.
 func (p *pass) scanSet(ctx context.Context, s *store.Script, queue, where, cursor string, n int, args ...any) (string, error) {
 	values, err := p.run(ctx, s, queue, append(args, cursor, n)...)
 	if err != nil {
-		return "", fmt.Errorf("look at %s of %s: %w", where, queue, err)
+		return "", fmt.Errorf("check %s of %s: %w", where, queue, err)
 	}
 	return p.scanned(queue, where, values)
 }

@@ -20,7 +20,7 @@ type scanner interface {
 	Scan(ctx context.Context, cursor uint64, match string, count int64) *redis.ScanCmd
 }
 
-// cluster is what tells a Cluster from a single Redis.
+// cluster is implemented by a Cluster's client only.
 type cluster interface {
 	ForEachMaster(ctx context.Context, fn func(ctx context.Context, client *redis.Client) error) error
 }
@@ -83,7 +83,7 @@ func (p *pass) keys(addr string, cursor uint64) step {
 	return func(ctx context.Context) error {
 		master, err := p.master(ctx, addr)
 		if err != nil || master == nil {
-			return err // without it the next pass will see its keys, elsewhere
+			return err // the next pass sees its keys on another master
 		}
 		keys, next, err := master.Scan(ctx, cursor, "*{"+string(p.o.Namespace)+":*}:*", scanCount).Result()
 		if err != nil {
@@ -107,8 +107,8 @@ func (p *pass) ofQueue(key string) (queue, rest string, asynqs bool) {
 	return queue, rest, asynqs
 }
 
-// lookAt looks at what SCAN has returned: jobs and families at once, the sets of
-// batches, keys and breakers in steps of their own.
+// lookAt checks keys of a SCAN: jobs and families at once, the sets of batches, keys and
+// breakers in steps of their own.
 func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	byQueue := map[string][]any{}
 	parents := map[string][]any{}
@@ -152,25 +152,24 @@ func (p *pass) lookAt(ctx context.Context, keys []string) error {
 	}
 	replies, err := p.runAll(ctx, calls)
 	if err != nil {
-		return fmt.Errorf("look at families: %w", err)
+		return fmt.Errorf("check families: %w", err)
 	}
 	for i, values := range replies {
 		r := reply{values: values}
 		p.take(calls[i].queue, "children", r.texts(1))
-		if err := r.err("look at families", calls[i].queue); err != nil {
+		if err := r.err("check families", calls[i].queue); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// lookAtSets looks at the beginnings of some sets, and goes on with those that have
-// more.
+// lookAtSets checks the beginnings of some sets, and continues with larger ones.
 func (p *pass) lookAtSets(where string, calls []call) step {
 	return func(ctx context.Context) error {
 		replies, err := p.runAll(ctx, calls)
 		if err != nil {
-			return fmt.Errorf("look at %s: %w", where, err)
+			return fmt.Errorf("check %s: %w", where, err)
 		}
 		for i, c := range calls {
 			next, err := p.scanned(c.queue, where, replies[i])
@@ -185,14 +184,14 @@ func (p *pass) lookAtSets(where string, calls []call) step {
 	}
 }
 
-// Names of the sets of a batch, of a key and of a breaker, for people.
+// Names of sets in findings.
 const (
 	inBatch    = "a batch"
 	inHeld     = "the held jobs of a key"
 	inDeferred = "the jobs that a breaker deferred"
 )
 
-// lookAtJobs looks at jobs of some queues in one round trip.
+// lookAtJobs checks jobs of some queues in one round trip.
 func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][]any) error {
 	var calls []call
 	for _, queue := range queues {
@@ -209,7 +208,7 @@ func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][
 	}
 	replies, err := p.runAll(ctx, calls)
 	if err != nil {
-		return fmt.Errorf("look at jobs: %w", err)
+		return fmt.Errorf("check jobs: %w", err)
 	}
 	for i, values := range replies {
 		if err := p.looked(ctx, calls[i], values); err != nil {
@@ -219,8 +218,8 @@ func (p *pass) lookAtJobs(ctx context.Context, queues []string, ids map[string][
 	return nil
 }
 
-// stranger takes up a queue that was not listed when the pass began: it is new, or
-// its place in asynq's list was lost.
+// stranger adds a queue that was not listed when the pass began: it is new, or its entry in
+// asynq's list was lost.
 func (p *pass) stranger(ctx context.Context, name string, ids []any) error {
 	listed, err := p.rdb.SIsMember(ctx, store.QueuesKey, name).Result()
 	if err == nil && !listed {
@@ -230,12 +229,12 @@ func (p *pass) stranger(ctx context.Context, name string, ids []any) error {
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("look for queue %s: %w", name, err)
+		return fmt.Errorf("find queue %s: %w", name, err)
 	}
 	q := p.meet(name)
 	p.queues = append(p.queues, name)
 	p.push(
-		func(ctx context.Context) error { return p.inHand(ctx, []string{name}) },
+		func(ctx context.Context) error { return p.inFlight(ctx, []string{name}) },
 		p.indexes(name), p.pendingList(q),
 		func(ctx context.Context) error {
 			return p.lookAtJobs(ctx, []string{name}, map[string][]any{name: ids})
@@ -248,8 +247,8 @@ func (p *pass) looked(ctx context.Context, c call, values []any) error {
 	r := reply{values: values}
 	codes, jobs, pairs := r.text(0), r.int(1), r.texts(2)
 	ids := c.args[2:]
-	if err := r.err("look at jobs", c.queue); err != nil || len(codes) != len(ids) {
-		return fmt.Errorf("look at jobs of %s: %w", c.queue, errReply)
+	if err := r.err("check jobs", c.queue); err != nil || len(codes) != len(ids) {
+		return fmt.Errorf("check jobs of %s: %w", c.queue, errReply)
 	}
 	p.found.checked += jobs
 	p.take(c.queue, "", pairs)

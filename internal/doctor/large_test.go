@@ -81,14 +81,14 @@ func TestGhostsOfALongList(t *testing.T) {
 		p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), wrong, 0).Err())
 		p.heal("ghost_count")
 		if got := p.rdb.Get(p.ctx, store.TombstonesKey(p.queue)).Val(); got != strconv.Itoa(paused) {
-			t.Errorf("%s ghosts counted, there are %d", got, paused)
+			t.Errorf("%s tombstones counted, there are %d", got, paused)
 		}
 	}
 	p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, "j1000").Err())
 	p.heal("lost j1000")
 }
 
-// A sweep is bounded, goes on where it stopped, and looks at what is in hand each
+// A sweep is bounded, goes on where it stopped, and looks at what is in flight each
 // time.
 func TestSweepInPortions(t *testing.T) {
 	t.Parallel()
@@ -119,7 +119,7 @@ func TestSweepInPortions(t *testing.T) {
 			t.Errorf("%d scripts in a sweep of %d steps", calls, budget)
 		}
 		if len(r.Findings) == 0 || r.Findings[0].Kind != doctor.KindActiveStale {
-			t.Fatalf("sweep %d did not look at what is in hand: %+v", sweeps, r.Findings)
+			t.Fatalf("sweep %d did not look at what is in flight: %+v", sweeps, r.Findings)
 		}
 		for _, f := range r.Findings[1:] {
 			found[f.Kind] += f.Count
@@ -180,9 +180,9 @@ func TestFamilyIsAsked(t *testing.T) {
 	if len(asked) != 35 {
 		t.Errorf("asked for %d jobs, want 35: %v", len(asked), asked)
 	}
-	for who, times := range asked {
-		if times != 1 || who == p.queue+" new" {
-			t.Errorf("asked %d times for %s", times, who)
+	for caller, times := range asked {
+		if times != 1 || caller == p.queue+" new" {
+			t.Errorf("asked %d times for %s", times, caller)
 		}
 	}
 	o.DryRun = true

@@ -53,7 +53,7 @@ func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 	return p
 }
 
-// alive has a worker say something so long ago.
+// alive sets the age of a worker's heartbeat.
 func (p *patient) alive(dest string, ago time.Duration) {
 	p.t.Helper()
 	at := time.Now().Add(-ago).UnixMilli()
@@ -139,7 +139,7 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 	return id
 }
 
-// take puts a job of the pending list in somebody's hands, without a lease.
+// take puts a job of the pending list in flight, without a lease.
 func (p *patient) take(id string) {
 	p.t.Helper()
 	p.must(p.rdb.LRem(p.ctx, store.PendingKey(p.queue), 1, id).Err())
@@ -261,7 +261,7 @@ func (p *patient) wantNote(id, status string) {
 			return
 		}
 	}
-	p.t.Errorf("the history of %s tells of no repair to %s: %+v", id, status, h)
+	p.t.Errorf("the history of %s has no repair to %s: %+v", id, status, h)
 }
 
 // wantScore checks a score, in full digits.

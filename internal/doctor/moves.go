@@ -10,17 +10,16 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// movedFor is how long a queue remembers what was removed from it to move.
+// movedFor is how long a queue keeps the ids that a move has removed.
 const movedFor = 7 * 24 * time.Hour
 
-// moves finishes moves to a queue that were cut off. Of one that is under way it does
-// the next step.
+// moves finishes interrupted moves to a queue. Of a running one it does the next step.
 func (p *pass) moves(queue string) step {
 	return func(ctx context.Context) error {
 		key := store.MovingKey(queue)
 		n, err := p.rdb.ZCard(ctx, key).Result()
 		if err != nil {
-			return fmt.Errorf("look for moves to %s: %w", queue, err)
+			return fmt.Errorf("find moves to %s: %w", queue, err)
 		}
 		found := int(n)
 		if !p.o.DryRun {
@@ -36,7 +35,7 @@ func (p *pass) moves(queue string) step {
 	}
 }
 
-// moved forgets, once all moves are finished, what was removed from a queue long ago.
+// moved deletes, once all moves are finished, the ids that a move removed long ago.
 func (p *pass) moved(queue string) step {
 	return func(context.Context) error {
 		if p.o.DryRun {
@@ -45,7 +44,7 @@ func (p *pass) moved(queue string) step {
 		p.todo = slices.Insert(p.todo, 0, func(ctx context.Context) error {
 			until := strconv.FormatInt(p.since.Add(-movedFor).UnixMilli(), 10)
 			if err := p.rdb.ZRemRangeByScore(ctx, store.MovedKey(queue), "-inf", until).Err(); err != nil {
-				return fmt.Errorf("forget moves from %s: %w", queue, err)
+				return fmt.Errorf("delete finished moves from %s: %w", queue, err)
 			}
 			return nil
 		})

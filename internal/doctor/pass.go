@@ -12,20 +12,20 @@ import (
 // Sizes of one step, so that no script keeps Redis busy for more than about a
 // millisecond.
 const (
-	perScript    = 200  // jobs of a script that looks at them
+	perScript    = 200  // jobs of a script that checks them
 	perSet       = 100  // entries of a set that may answer with more
 	perTrip      = 8    // such scripts, or small ones, that share a round trip
 	perRead      = 2000 // ids that are only read
-	perLost      = 50   // ids that are looked for at the ends of a list
+	perLost      = 50   // ids that are searched at the ends of a list
 	shortList    = 1000 // ids of a list that is counted in one script
 	maxSuspects  = 20000
 	familyAtOnce = 10
 )
 
-// step is a bounded part of a pass. What is to follow it at once it pushes.
+// step is a bounded part of a pass. It pushes the steps that follow it.
 type step func(ctx context.Context) error
 
-// pass is one round through everything.
+// pass is one round through all queues.
 type pass struct {
 	rdb    redis.UniversalClient
 	o      Options
@@ -56,7 +56,7 @@ func newPass(rdb redis.UniversalClient, o Options) *pass {
 	return p
 }
 
-// push has the steps done next, in this order.
+// push makes the steps the next ones, in this order.
 func (p *pass) push(steps ...step) {
 	for _, one := range slices.Backward(steps) {
 		p.todo = append(p.todo, one)
@@ -69,8 +69,8 @@ func (p *pass) next(ctx context.Context) error {
 	return one(ctx)
 }
 
-// begin lays out the pass. Jobs are looked at after the indexes, so that one that
-// was taken out of a wrong place is put into the right one.
+// begin pushes the steps of the pass. Jobs are checked after the indexes, so that a job that
+// was removed from a wrong index is put into the right one.
 func (p *pass) begin(ctx context.Context) error {
 	var err error
 	if p.queues, err = p.o.Namespace.ListQueues(ctx, p.rdb); err != nil {
@@ -95,7 +95,7 @@ func (p *pass) begin(ctx context.Context) error {
 	return nil
 }
 
-// meet makes a queue known to the pass.
+// meet adds a queue to the pass.
 func (p *pass) meet(name string) *queueState {
 	q := &queueState{name: name}
 	p.known[name] = q

@@ -10,17 +10,17 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// listed is what was in a pending list: one number for each id, since a million
-// ids would fill a hundred megabytes. Two ids that share a number hide each other
-// from this pass; the next one has other numbers.
+// listed is a pending list, as a hash of each id: a million ids would take a hundred
+// megabytes. Two ids with the same hash hide each other in this pass; the next one has
+// another seed.
 type listed struct {
 	seed   maphash.Seed
-	sums   []uint64 // the last bit tells that the job is pending
+	sums   []uint64 // the last bit: the job is pending
 	sorted bool
 
-	exact    bool // each place was read once
-	counted  int  // ghosts by the counter, the same all the time
-	expected int  // what an earlier look made of the count: see settle
+	exact    bool // each entry was read once
+	counted  int  // tombstones by the counter, if it did not change
+	expected int  // the count of an earlier reading: see settle
 	looks    int
 }
 
@@ -48,9 +48,9 @@ func (l *listed) has(id string) bool {
 	return i < len(l.sums) && l.sums[i]&^1 == s
 }
 
-// ghosts is how many of the entries will be dropped: those of jobs that are not
-// pending, and all but one of each job that is.
-func (l *listed) ghosts() int {
+// tombstones counts the entries that a fetch will drop: those of jobs that are not pending,
+// and all but one of each pending job.
+func (l *listed) tombstones() int {
 	l.sort()
 	distinct := 0
 	for i, s := range l.sums {
@@ -61,8 +61,8 @@ func (l *listed) ghosts() int {
 	return len(l.sums) - distinct
 }
 
-// pendingList reads the pending list of a queue, so that later jobs can be looked
-// for in it, and counts its ghosts.
+// pendingList reads the pending list of a queue, in which jobs are searched later, and counts
+// its tombstones.
 func (p *pass) pendingList(q *queueState) step {
 	return func(context.Context) error {
 		l := &listed{seed: maphash.MakeSeed(), exact: true, counted: -1}
@@ -82,22 +82,22 @@ func (p *pass) pendingPart(q *queueState, start int, last string) step {
 			return fmt.Errorf("read the pending list of %s: %w", q.name, err)
 		}
 		r := reply{values: values}
-		exact, next, ghosts, kinds, ids := r.int(0) == 1, r.int(1), r.int(2), r.text(3), r.texts(4)
+		exact, next, tombstones, kinds, ids := r.int(0) == 1, r.int(1), r.int(2), r.text(3), r.texts(4)
 		p.take(q.name, "pending", r.texts(5))
 		if err := r.err("read the pending list", q.name); err != nil || len(kinds) != len(ids) {
 			return fmt.Errorf("read the pending list of %s: %w", q.name, errReply)
 		}
 		l := q.pending
 		if l.counted < 0 {
-			l.counted = ghosts
+			l.counted = tombstones
 		}
-		l.exact = l.exact && exact && ghosts == l.counted
+		l.exact = l.exact && exact && tombstones == l.counted
 		for i, id := range ids {
 			l.add(id, kinds[i] == 'p')
 		}
 		if len(ids) < perScript {
 			if len(l.sums) > 0 || l.counted != 0 {
-				p.push(p.countGhosts(q))
+				p.push(p.countTombstones(q))
 			}
 			return nil
 		}
@@ -106,31 +106,31 @@ func (p *pass) pendingPart(q *queueState, start int, last string) step {
 	}
 }
 
-// countGhosts sets the count of ghosts right. A long list cannot be counted in one
-// step; all that changes it changes the count along with it, so what two readings
-// in a row find wrong by the same number, while the count stood still, is wrong.
-func (p *pass) countGhosts(q *queueState) step {
+// countTombstones corrects the count of tombstones. A long list cannot be counted in one
+// step; every change of it changes the count too, so a count that two readings in a row find
+// wrong by the same number, while it did not change, is wrong.
+func (p *pass) countTombstones(q *queueState) step {
 	return func(ctx context.Context) error {
 		l := q.pending
-		right, settled := l.ghosts(), ""
+		right, settled := l.tombstones(), ""
 		if l.exact && l.looks > 0 && right == l.expected {
 			settled = strconv.Itoa(l.counted)
 		}
 		values, err := p.run(ctx, tombstonesScript, q.name, shortList, settled, right)
 		if err != nil {
-			return fmt.Errorf("count ghosts of %s: %w", q.name, err)
+			return fmt.Errorf("count tombstones of %s: %w", q.name, err)
 		}
 		r := reply{values: values}
 		verdict, was, is := r.int(0), r.int(1), r.int(2)
 		if verdict == 1 {
 			p.found.say(KindGhostCount, q.name,
-				fmt.Sprintf("%d ids in the pending list of jobs that are not pending were counted, and there are %d; set right", was, is), 1)
+				fmt.Sprintf("%d tombstones in the pending list were counted, and there are %d; is corrected", was, is), 1)
 		}
 		if again := verdict == -1 && l.exact && right != l.counted && l.looks == 0; again {
 			l.looks, l.expected = 1, right
 			p.push(p.pendingList(q))
 		}
-		return r.err("count ghosts", q.name)
+		return r.err("count tombstones", q.name)
 	}
 }
 

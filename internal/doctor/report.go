@@ -7,38 +7,38 @@ import (
 	"strings"
 )
 
-// Report is what was found.
+// Report is the result of a run.
 type Report struct {
-	// Findings, none where all is well, by queue and kind.
+	// Findings, sorted by queue and kind; empty if nothing is wrong.
 	Findings []Finding `json:"findings"`
-	// Checked is how many jobs were looked at.
+	// Checked counts the checked jobs.
 	Checked int `json:"checked"`
 }
 
-// Finding is what is wrong in one way in one queue.
+// Finding is one kind of problem in one queue.
 type Finding struct {
 	Kind  string `json:"kind"`
 	Queue string `json:"queue"`
-	// ID of the job, or name of the batch, if it is one.
+	// ID of the job, or name of the batch, if it is only one.
 	ID string `json:"id,omitempty"`
-	// Detail says it in words.
+	// Detail describes the problem, and the repair.
 	Detail string `json:"detail"`
 	Count  int    `json:"count"`
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
-	// Repaired is false in a dry run, and for what needs a person: KindNoWorker,
+	// Repaired is false in a dry run, and for kinds that need an operator: KindNoWorker,
 	// KindPaused, KindDiffer, KindForeign and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
 // The kinds of findings.
 const (
-	KindActiveWithoutLease = "active_without_lease" // in hand by the list, and in nobody's
-	KindActiveStale        = "active_stale"         // in the list of those in hand, and not in hand
-	KindLeaseStale         = "lease_stale"          // a lease of a job that is not in hand
+	KindActiveWithoutLease = "active_without_lease" // in the list of jobs in flight, without a lease
+	KindActiveStale        = "active_stale"         // in the list of jobs in flight, and not in flight
+	KindLeaseStale         = "lease_stale"          // a lease of a job that is not in flight
 	KindLost               = "lost"                 // a job in no index
 	KindEntryWithoutJob    = "entry_without_job"
-	KindEntryStale         = "entry_stale" // an entry of a job that is somewhere else
+	KindEntryStale         = "entry_stale" // an entry of a job that belongs elsewhere
 	KindGhostUnmarked      = "ghost_unmarked"
 	KindGhostStale         = "ghost_stale"
 	KindGhostCount         = "ghost_count"
@@ -48,7 +48,7 @@ const (
 	KindBatchMissing       = "batch_missing"  // a job that is not in the index of its batch
 	KindBatchUnlisted      = "batch_unlisted" // a batch whose name is not in the list of batches
 	KindBatchEmpty         = "batch_empty"    // a name of a batch without jobs
-	KindKeyUnlisted        = "key_unlisted"   // a key with held jobs that nobody would ask for
+	KindKeyUnlisted        = "key_unlisted"   // a key with held jobs that is not listed
 	KindKeyEmpty           = "key_empty"      // a key that is listed without held jobs
 	KindChildrenUntold     = "children_untold"
 	KindChildrenOrphaned   = "children_orphaned" // children of a job that is gone
@@ -56,38 +56,38 @@ const (
 	KindMoveUnfinished     = "move_unfinished" // a job between two destinations
 	KindQueueUnlisted      = "queue_unlisted"  // jobs in a queue that is not in asynq's list
 
-	KindUnreadable = "unreadable"     // a record that is none of a job
-	KindForeign    = "foreign"        // a task of another program in a queue of ours
+	KindUnreadable = "unreadable"     // a record that is not a valid job
+	KindForeign    = "foreign"        // a task of another program in a queue of Tidegate
 	KindNoWorker   = "no_worker"      // jobs of a destination that no worker serves
 	KindDiffer     = "workers_differ" // workers that are configured differently, or a clock that is wrong
-	KindPaused     = "paused"         // jobs of a destination that an operator has paused: no fault
+	KindPaused     = "paused"         // jobs of a destination that an operator has paused
 )
 
-// details say of each kind what is wrong; %s is where.
+// details describe each kind; %s is the index.
 var details = map[string]string{
-	KindActiveWithoutLease: "in hand without a lease, so that nobody would take it back; goes to the head of the queue",
-	KindActiveStale:        "in the list of jobs in hand, and not in hand; leaves the list",
-	KindLeaseStale:         "a lease without a job in hand; goes",
-	KindLost:               "in no index; goes back to where its record says",
-	KindEntryWithoutJob:    "in %s without a record; leaves it",
-	KindEntryStale:         "in %s, and somewhere else by its record; leaves it",
-	KindGhostUnmarked:      "in the pending list without being pending or knowing of it; now it knows",
-	KindGhostStale:         "takes itself for a ghost in the pending list, and is none; now it knows",
+	KindActiveWithoutLease: "in flight without a lease, so it would never be recovered; returns to the head of the queue",
+	KindActiveStale:        "in the list of jobs in flight, and not in flight; is removed from it",
+	KindLeaseStale:         "a lease without a job in flight; is removed",
+	KindLost:               "in no index; returns to the index of its state",
+	KindEntryWithoutJob:    "in %s without a record; is removed from it",
+	KindEntryStale:         "in %s, against its record; is removed from it",
+	KindGhostUnmarked:      "in the pending list, not pending and not recorded as a tombstone; is recorded",
+	KindGhostStale:         "recorded as a tombstone in the pending list, and is none; is corrected",
 	KindArchived:           "archived with asynq's tools, where only 10,000 are kept; becomes a failed job",
-	KindExpiryMissing:      "expires, and not on time: it was missing in the index of those; added",
-	KindMarkMissing:        "in hand and to be cancelled or paused, and no worker would hear of it; now one will",
-	KindBatchMissing:       "missing in the index of its batch; added",
-	KindBatchUnlisted:      "a batch that is not listed; added",
-	KindBatchEmpty:         "a batch that is listed without jobs; leaves the list",
-	KindKeyUnlisted:        "a key whose jobs are held, and that nobody would ask for; added",
-	KindKeyEmpty:           "a key that is listed without held jobs; leaves the list",
-	KindChildrenUntold:     "has children that would not hear how it ends; now they will",
-	KindChildrenOrphaned:   "is gone, and its children wait for it; they will be told",
-	KindWaitsWrong:         "counts its parents wrong; counted again",
-	KindMoveUnfinished:     "on its way to this queue from another, by a move that was cut off; arrives, or stays there if it has started",
-	KindQueueUnlisted:      "a queue with jobs that was not listed in asynq:queues; added",
-	KindForeign:            "a task of another type, which another program has put into a queue of Tidegate's; left alone in asynq's archive",
-	KindUnreadable:         "a record without a message or with an unknown state; look at it with HGETALL",
+	KindExpiryMissing:      "expires, and is missing in the index of expiry; is added",
+	KindMarkMissing:        "in flight with a requested cancel or pause that no worker would find; is added",
+	KindBatchMissing:       "missing in the index of its batch; is added",
+	KindBatchUnlisted:      "a batch that is not listed; is added",
+	KindBatchEmpty:         "a batch that is listed without jobs; is removed",
+	KindKeyUnlisted:        "a key with held jobs that is not listed; is added",
+	KindKeyEmpty:           "a key that is listed without held jobs; is removed",
+	KindChildrenUntold:     "has children that it would not release; is put into the outbox",
+	KindChildrenOrphaned:   "does not exist, and its children wait for it; they are cancelled",
+	KindWaitsWrong:         "counts its parents wrong; is counted again",
+	KindMoveUnfinished:     "between two queues, by an interrupted move; arrives, or stays if it has started",
+	KindQueueUnlisted:      "a queue with jobs that is not listed in asynq:queues; is added",
+	KindForeign:            "a task of another program in a queue of Tidegate; stays in asynq's archive",
+	KindUnreadable:         "a record without a message or with an unknown state; inspect it with HGETALL",
 }
 
 // reported are the kinds that are never repaired.
@@ -95,7 +95,7 @@ var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindPau
 
 const maxExamples = 5
 
-// findings gathers what is found, by kind, queue and detail.
+// findings collects problems by kind, queue and detail.
 type findings struct {
 	dry     bool
 	checked int
@@ -106,7 +106,7 @@ func newFindings(dry bool) *findings {
 	return &findings{dry: dry, byKey: map[[3]string]*Finding{}}
 }
 
-// add counts one thing that was found; where is the index that it is about.
+// add counts one problem; where names its index.
 func (f *findings) add(kind, queue, where, id string) {
 	detail := details[kind]
 	if kind == KindEntryWithoutJob || kind == KindEntryStale {
@@ -115,7 +115,7 @@ func (f *findings) add(kind, queue, where, id string) {
 	f.say(kind, queue, detail, 1, id)
 }
 
-// say adds something in words of its own.
+// say adds a finding with a detail of its own.
 func (f *findings) say(kind, queue, detail string, count int, ids ...string) {
 	key := [3]string{kind, queue, detail}
 	one := f.byKey[key]

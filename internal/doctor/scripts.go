@@ -30,14 +30,14 @@ var (
 	lostScript       = store.DoctorScript("lost")
 )
 
-// call is one script about one queue.
+// call is one script on one queue.
 type call struct {
 	script *store.Script
 	queue  string
 	args   []any
 }
 
-// all are the arguments with those that all scripts share.
+// all returns the arguments, with those that all scripts share.
 func (p *pass) all(c call) []any {
 	dry := "0"
 	if p.o.DryRun {
@@ -81,9 +81,9 @@ func (p *pass) runAll(ctx context.Context, calls []call) ([][]any, error) {
 	return out, nil
 }
 
-var errReply = errors.New("a script's reply is not what was expected")
+var errReply = errors.New("a script's reply is not valid")
 
-// reply reads what scripts return, and remembers whether it was what was expected.
+// reply reads the reply of a script, and records whether it is valid.
 type reply struct {
 	values []any
 	bad    bool

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// served tells of queues with jobs that nobody will run: no worker serves them, or
-// an operator has paused them.
+// served reports queues whose jobs do not run: no worker serves them, or an operator has
+// paused them.
 func (p *pass) served(ctx context.Context) error {
 	seen, err := p.rdb.HGetAll(ctx, p.o.Namespace.DestinationsKey()).Result()
 	if err != nil {
@@ -69,7 +69,7 @@ func (p *pass) served(ctx context.Context) error {
 // without one.
 func (p *pass) backlog(ctx context.Context, queue string) (int, *store.PauseInfo, error) {
 	var pending, active *redis.IntCmd
-	var ghosts, paused *redis.StringCmd
+	var tombstones, paused *redis.StringCmd
 	var timed []*redis.IntCmd
 	if _, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		pending, active = pipe.LLen(ctx, store.PendingKey(queue)), pipe.LLen(ctx, store.ActiveKey(queue))
@@ -78,12 +78,12 @@ func (p *pass) backlog(ctx context.Context, queue string) (int, *store.PauseInfo
 			pipe.ZCard(ctx, store.ParkedKey(queue, store.StateWaiting)), pipe.ZCard(ctx, store.HeldKey(queue)),
 		}
 		paused = pipe.Get(ctx, store.PausedKey(queue))
-		ghosts = pipe.Get(ctx, store.TombstonesKey(queue))
+		tombstones = pipe.Get(ctx, store.TombstonesKey(queue))
 		return nil
 	}); err != nil && !errors.Is(err, redis.Nil) {
 		return 0, nil, err
 	}
-	dropped, err := ghosts.Int64()
+	dropped, err := tombstones.Int64()
 	if err != nil {
 		dropped = 0
 	}

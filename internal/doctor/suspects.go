@@ -7,7 +7,7 @@ import (
 	"sort"
 )
 
-// allSuspects looks closer at the jobs that were not in the pending lists.
+// allSuspects checks the jobs that were not in the pending lists again.
 func (p *pass) allSuspects(context.Context) error {
 	names := make([]string, 0, len(p.known))
 	for name, q := range p.known {
@@ -22,9 +22,9 @@ func (p *pass) allSuspects(context.Context) error {
 	return nil
 }
 
-// suspectsOf looks closer at jobs of one queue. Each was seen pending, and not in
-// the list. It may have got there since, or again. So it is described, looked for
-// in the whole list, and is lost if it was not there and has not moved meanwhile.
+// suspectsOf checks jobs of one queue again. Each was pending and not in the list, and may
+// have entered it since. So its record is read, the whole list is searched for it, and it is
+// lost if it was not there and its record has not changed.
 func (p *pass) suspectsOf(q *queueState) step {
 	ids := q.suspects
 	q.suspects = nil
@@ -40,7 +40,7 @@ func (p *pass) suspectsOf(q *queueState) step {
 // search is the search for jobs in a pending list.
 type search struct {
 	queue     string
-	described map[string]string // by id; found ones are taken out
+	described map[string]string // by id, without found ones
 }
 
 func (p *pass) describe(s *search, ids []string) step {
@@ -52,12 +52,12 @@ func (p *pass) describe(s *search, ids []string) step {
 		}
 		values, err := p.run(ctx, suspectScript, s.queue, args...)
 		if err != nil {
-			return fmt.Errorf("look for jobs of %s: %w", s.queue, err)
+			return fmt.Errorf("search jobs of %s: %w", s.queue, err)
 		}
 		r := reply{}
 		texts := r.strings(values)
 		if r.bad || len(texts) != len(chunk) {
-			return fmt.Errorf("look for jobs of %s: %w", s.queue, errReply)
+			return fmt.Errorf("search jobs of %s: %w", s.queue, errReply)
 		}
 		for i, text := range texts {
 			if text != "" {
@@ -73,9 +73,8 @@ func (p *pass) describe(s *search, ids []string) step {
 	}
 }
 
-// seek takes those out of the search that are in the list. What comes to its back
-// meanwhile moves the others on, so that some are read twice and none is passed
-// over; the overlap is for ids that somebody removes.
+// seek removes jobs in the list from the search. New entries at its end shift the others, so
+// some are read twice and none is missed; the overlap covers ids that are removed meanwhile.
 func (p *pass) seek(s *search, start int) step {
 	return func(ctx context.Context) error {
 		if len(s.described) == 0 {
@@ -114,12 +113,12 @@ func (p *pass) lost(s *search, ids []string) step {
 		}
 		values, err := p.run(ctx, lostScript, s.queue, args...)
 		if err != nil {
-			return fmt.Errorf("put lost jobs back to %s: %w", s.queue, err)
+			return fmt.Errorf("return lost jobs to %s: %w", s.queue, err)
 		}
 		r := reply{}
 		p.take(s.queue, "pending", r.strings(values))
 		if r.bad {
-			return fmt.Errorf("put lost jobs back to %s: %w", s.queue, errReply)
+			return fmt.Errorf("return lost jobs to %s: %w", s.queue, errReply)
 		}
 		return nil
 	}
