@@ -110,16 +110,14 @@ func TestProbeStartsAtOnce(t *testing.T) {
 		}
 	}
 	f.enqueue(n)
-	trip()
-	for range 2 {
-		f.start()
-	}
 	var lates []time.Duration
 	for i := range openings {
 		f.api.Reset()
 		f.api.Queue(fakeapi.Answer{Status: 429})
-		if i > 0 {
-			trip()
+		trip()
+		if i == 0 {
+			f.start()
+			f.start()
 		}
 		redistest.Await(t, 10*time.Second, "a probe", func() bool { return f.api.Stats().Limited > 0 })
 		// Its 429 opens the breaker again, so that it is the only call.

@@ -87,8 +87,9 @@ func (w *worker) terminate() stopped {
 	for {
 		select {
 		case s := <-ended:
-			if took := s.gone.Sub(s.told); unready.IsZero() && took > unreadyWithin+200*time.Millisecond {
-				w.t.Errorf("it was ready all the time that it took to stop, %s", took)
+			// On a busy machine no answer may have come since: one that says ready fails below.
+			if took := s.gone.Sub(s.told); unready.IsZero() && took > unreadyWithin+2*soon {
+				w.t.Errorf("it was never seen not ready in the %s that it took to stop", took)
 			}
 			if !silent.IsZero() && s.gone.Sub(silent) > soon {
 				w.t.Errorf("it served no health for the last %s", s.gone.Sub(silent))
