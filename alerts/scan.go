@@ -81,7 +81,7 @@ func (a *Alerts) notifyUnreachable(ctx context.Context) error {
 		return err
 	}
 	for _, destination := range a.o.Destinations {
-		u, all := jobs.Unreached(workers, destination)
+		u, all := workers.Unreached(destination)
 		if !all || now.Sub(u.Since) < unreachableAfter {
 			continue
 		}

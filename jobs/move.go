@@ -6,27 +6,18 @@ import (
 	"slices"
 
 	"github.com/tidegate/tidegate/internal/store"
-	"github.com/tidegate/tidegate/internal/text"
 )
-
-// MoveOptions say how Move works.
-type MoveOptions struct {
-	// DryRun counts the jobs and changes nothing.
-	DryRun bool
-	// By says who moves them, for the history of the jobs: up to 128 bytes of it.
-	By string
-}
 
 // MoveSummary is what a move came to.
 type MoveSummary struct {
-	// Moved counts the jobs that moved, or in a dry run would, by their status: Waiting,
-	// Pending, RetryPending or Paused.
+	// Moved counts the jobs that moved, or would, by their status: Waiting, Pending,
+	// RetryPending or Paused.
 	Moved map[Status]int `json:"moved"`
 	// Running is how many jobs are running in the destination that the others leave.
 	// They stay.
 	Running int `json:"running"`
 	// Kept is how many jobs stay because a job of the same id is in the other
-	// destination. A dry run does not look for them.
+	// destination. CountMove does not look for them.
 	Kept int `json:"kept"`
 	// KeptIDs are up to 100 of their ids.
 	KeptIDs []string `json:"kept_ids"`
@@ -48,12 +39,20 @@ var movable = []string{
 // by the next one to the same destination, or by the doctor. Jobs that are enqueued
 // meanwhile may stay. Errors: ErrUnknownDestination, ErrInvalid, or Redis's, with the
 // count of what moved before it.
-func (c *Client) Move(ctx context.Context, from, to string, o MoveOptions) (MoveSummary, error) {
+func (c *Client) Move(ctx context.Context, from, to string, opts ...ActOption) (MoveSummary, error) {
+	return c.move(ctx, from, to, false, opts)
+}
+
+// CountMove counts the jobs that Move would move, and changes nothing. Errors as of Move.
+func (c *Client) CountMove(ctx context.Context, from, to string) (MoveSummary, error) {
+	return c.move(ctx, from, to, true, nil)
+}
+
+func (c *Client) move(ctx context.Context, from, to string, dryRun bool, opts []ActOption) (MoveSummary, error) {
 	s := MoveSummary{Moved: map[Status]int{}, KeptIDs: []string{}}
 	if err := c.checkMove(ctx, from, to); err != nil {
 		return s, fmt.Errorf("jobs: move: %w", err)
 	}
-	o.By = text.CutBytes(o.By, maxBy)
 	for _, p := range store.Priorities {
 		queue := c.ns.Queue(from, p)
 		stats, err := store.Glance(ctx, c.rdb, queue)
@@ -63,15 +62,15 @@ func (c *Client) Move(ctx context.Context, from, to string, o MoveOptions) (Move
 		waiting := 0
 		for _, state := range movable {
 			waiting += stats.States[state]
-			if o.DryRun {
+			if dryRun {
 				s.add(state, stats.States[state])
 			}
 		}
 		s.Running += stats.States[store.StateActive]
-		if o.DryRun {
+		if dryRun {
 			continue
 		}
-		if err := c.moveQueue(ctx, queue, c.ns.Queue(to, p), waiting, o.By, &s); err != nil {
+		if err := c.moveQueue(ctx, queue, c.ns.Queue(to, p), waiting, actorOf(opts).by, &s); err != nil {
 			return s, fmt.Errorf("jobs: move: %w", err)
 		}
 	}

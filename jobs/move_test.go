@@ -22,7 +22,7 @@ func (b *bench) move() (jobs.MoveSummary, string) {
 	b.t.Helper()
 	to := redistest.Name(b.t, "to")
 	b.must(b.rdb.HSet(context.Background(), store.DefaultNamespace.DestinationsKey(), to, time.Now().UnixMilli()).Err())
-	s, err := b.Client.Move(context.Background(), b.dest, to, jobs.MoveOptions{By: "ann@desk"})
+	s, err := b.Client.Move(context.Background(), b.dest, to, jobs.By("ann@desk"))
 	b.must(err)
 	return s, to
 }
@@ -81,13 +81,13 @@ func TestMove(t *testing.T) {
 		for name, j := range all {
 			before[name] = b.get(j.ID)
 		}
-		dry, err := b.Client.Move(ctx, b.dest, b.dest+"x", jobs.MoveOptions{DryRun: true})
+		dry, err := b.Client.CountMove(ctx, b.dest, b.dest+"x")
 		if !errors.Is(err, jobs.ErrUnknownDestination) {
 			t.Errorf("a move to what is not known: %+v, %v", dry, err)
 		}
 		want := jobs.MoveSummary{Moved: map[jobs.Status]int{jobs.Pending: 8, jobs.RetryPending: 1, jobs.Paused: 2, jobs.Waiting: 1}, Running: 1, KeptIDs: []string{}}
 		b.must(rdb.HSet(ctx, store.DefaultNamespace.DestinationsKey(), b.dest+"y", time.Now().UnixMilli()).Err())
-		dry, err = b.Client.Move(ctx, b.dest, b.dest+"y", jobs.MoveOptions{DryRun: true})
+		dry, err = b.Client.CountMove(ctx, b.dest, b.dest+"y")
 		b.must(err)
 		if diff := cmp.Diff(want, dry); diff != "" {
 			t.Errorf("dry run (-want +got):\n%s", diff)
@@ -185,7 +185,7 @@ func TestMoveOrder(t *testing.T) {
 			(&store.Message{Type: store.TaskType, ID: kept, Queue: other.queue()}).AppendTo(nil)).Err())
 		b.must(rdb.ZAdd(ctx, store.FailedKey(other.queue()), redis.Z{Score: 1, Member: kept}).Err())
 
-		s, err := b.Client.Move(ctx, b.dest, to, jobs.MoveOptions{})
+		s, err := b.Client.Move(ctx, b.dest, to)
 		b.must(err)
 		if diff := cmp.Diff(jobs.MoveSummary{Moved: map[jobs.Status]int{jobs.Pending: n - 1}, Kept: 1, KeptIDs: []string{kept}}, s); diff != "" {
 			t.Errorf("moved (-want +got):\n%s", diff)
@@ -196,7 +196,7 @@ func TestMoveOrder(t *testing.T) {
 
 		// Once the other is gone it follows, and nothing stays in the queue that nobody serves.
 		b.must(rdb.Del(ctx, store.TaskKey(other.queue(), kept), store.FailedKey(other.queue())).Err())
-		s, err = b.Client.Move(ctx, b.dest, to, jobs.MoveOptions{})
+		s, err = b.Client.Move(ctx, b.dest, to)
 		b.must(err)
 		if s.Moved[jobs.Pending] != 1 || s.Kept != 0 {
 			t.Errorf("moved %+v", s)
@@ -249,7 +249,7 @@ func TestMoveRefuses(t *testing.T) {
 		{redistest.Name(t, "none"), b.dest, jobs.ErrUnknownDestination},
 		{b.dest, redistest.Name(t, "none"), jobs.ErrUnknownDestination},
 	} {
-		if s, err := b.Client.Move(context.Background(), tt.from, tt.to, jobs.MoveOptions{}); !errors.Is(err, tt.want) {
+		if s, err := b.Client.Move(context.Background(), tt.from, tt.to); !errors.Is(err, tt.want) {
 			t.Errorf("from %q to %q: %+v, %v, want %v", tt.from, tt.to, s, err, tt.want)
 		}
 	}

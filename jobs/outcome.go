@@ -19,18 +19,16 @@ type RescheduleError struct {
 
 func (e *RescheduleError) Error() string { return fmt.Sprintf("reschedule in %s", e.Delay) }
 
-// RescheduleOption changes what a reschedule does besides waiting.
-type RescheduleOption func(*RescheduleError)
-
-// ExtendExpiration adds d, at most 100 years, to the job's ExpiresAt, which stays
-// before the year 10000. A job that never expires stays so. A negative d is 0.
-func ExtendExpiration(d time.Duration) RescheduleOption {
+// ExtendExpiration is an option of [Reschedule]: it adds d, at most 100 years, to the job's
+// ExpiresAt, which stays before the year 10000. A job that never expires stays so. A negative
+// d is 0.
+func ExtendExpiration(d time.Duration) func(*RescheduleError) {
 	return func(e *RescheduleError) { e.ExtendExpiration = max(0, d) }
 }
 
 // Reschedule runs the job again after delay. There is no upper limit, but more than 100
 // years are 100 years. 0, or less, puts it at the back of the queue.
-func Reschedule(delay time.Duration, opts ...RescheduleOption) error {
+func Reschedule(delay time.Duration, opts ...func(*RescheduleError)) error {
 	e := &RescheduleError{Delay: max(0, delay)}
 	for _, o := range opts {
 		o(e)
@@ -48,6 +46,14 @@ type RateLimitedError = hint.RateLimitedError
 //
 // scope, of which there is at most one, says whose limit it is, if the API tells:
 // it matters for jobs with a key. Without it the limit counts as the key's own.
+//
+// The circuit breaker learns from every outcome whether the API lets calls in. nil,
+// Reschedule, Fail and Discard say that the API has answered: an open breaker closes after
+// such a probe. RateLimited opens it. Any other error, a panic and the timeout say nothing
+// about the limit: the next probe follows later. So return a plain error where the API did
+// not answer. Fail or Discard of an error that wraps a [net.Error] counts as a plain error;
+// and where the publisher has set Job.Response, its status decides: 5xx counts as a plain
+// error, any other status as an answer.
 func RateLimited(retryAfter time.Duration, scope ...Scope) error {
 	e := &RateLimitedError{RetryAfter: max(0, retryAfter)}
 	if len(scope) > 0 {

@@ -30,9 +30,9 @@ var triggers = []Trigger{OnTimeout, OnFailure, OnExplicit}
 
 // Defaults of a retry policy.
 const (
-	DefaultInitialDelay      = 5 * time.Second
-	DefaultBackoffMultiplier = 2.0
-	DefaultMaxDelay          = 5 * time.Minute
+	defaultInitialDelay      = 5 * time.Second
+	defaultBackoffMultiplier = 2.0
+	defaultMaxDelay          = 5 * time.Minute
 )
 
 // RetryPolicy says how often and how far apart a job is called again after failures.
@@ -59,12 +59,12 @@ const zeroDelay = time.Nanosecond
 var zeroMultiplier = math.Copysign(0, -1)
 
 func (p RetryPolicy) withDefaults() RetryPolicy {
-	p.InitialDelay = cmp.Or(p.InitialDelay, DefaultInitialDelay)
+	p.InitialDelay = cmp.Or(p.InitialDelay, defaultInitialDelay)
 	if p.BackoffMultiplier == 0 && !math.Signbit(p.BackoffMultiplier) {
-		p.BackoffMultiplier = DefaultBackoffMultiplier
+		p.BackoffMultiplier = defaultBackoffMultiplier
 	}
 	// A default must not contradict what was asked for.
-	p.MaxDelay = cmp.Or(p.MaxDelay, max(DefaultMaxDelay, p.InitialDelay))
+	p.MaxDelay = cmp.Or(p.MaxDelay, max(defaultMaxDelay, p.InitialDelay))
 	return p
 }
 

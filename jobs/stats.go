@@ -27,16 +27,13 @@ type DestinationStats struct {
 	// Paused is true while an operator has paused the destination, which Pause tells of.
 	Paused bool   `json:"paused"`
 	Pause  *Pause `json:"pause"`
-	// FailedRecently is how many jobs failed within RecentFailures and were not retried
+	// FailedRecently is how many jobs failed in the last 15 minutes and were not retried
 	// since.
 	FailedRecently int `json:"failed_last_15m"`
 	// WorkersSeenAt is the last sign of life of a worker that serves it, nil if
 	// there never was one.
 	WorkersSeenAt *time.Time `json:"workers_seen_at"`
 }
-
-// RecentFailures is the time within which FailedRecently counts.
-const RecentFailures = store.RecentFailures
 
 // Pause is an operator's pause of a destination.
 type Pause struct {

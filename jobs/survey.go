@@ -24,7 +24,7 @@ type Survey struct {
 	// Paused is true while an operator has paused the destination, which Pause tells of.
 	Paused bool
 	Pause  *Pause
-	// FailedRecently is how many jobs failed within RecentFailures and were not retried
+	// FailedRecently is how many jobs failed in the last 15 minutes and were not retried
 	// since.
 	FailedRecently int
 }

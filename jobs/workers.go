@@ -31,11 +31,14 @@ type UnreachableInfo struct {
 	Problem string    `json:"problem"`
 }
 
+// Workers are workers of the fleet.
+type Workers []WorkerInfo
+
 // Unreached reports whether none of the workers that serve the destination reaches it:
 // their calls do not leave. Of several it returns what was so first. It is false without
 // workers.
-func Unreached(workers []WorkerInfo, destination string) (first UnreachableInfo, all bool) {
-	for _, w := range workers {
+func (all Workers) Unreached(destination string) (first UnreachableInfo, unreached bool) {
+	for _, w := range all {
 		if !slices.Contains(w.Destinations, destination) {
 			continue
 		}
@@ -43,26 +46,26 @@ func Unreached(workers []WorkerInfo, destination string) (first UnreachableInfo,
 		if !ok {
 			return UnreachableInfo{}, false
 		}
-		if !all || u.Since.Before(first.Since) {
-			first, all = u, true
+		if !unreached || u.Since.Before(first.Since) {
+			first, unreached = u, true
 		}
 	}
-	return first, all
+	return first, unreached
 }
 
-// Serves reports whether one of the workers serves the destination.
-func Serves(workers []WorkerInfo, destination string) bool {
-	return slices.ContainsFunc(workers, func(w WorkerInfo) bool { return slices.Contains(w.Destinations, destination) })
+// Serve reports whether one of the workers serves the destination.
+func (all Workers) Serve(destination string) bool {
+	return slices.ContainsFunc(all, func(w WorkerInfo) bool { return slices.Contains(w.Destinations, destination) })
 }
 
 // Workers lists the workers that have given a sign of life in the last 30 seconds, by
 // name. Errors: Redis's.
-func (c *Client) Workers(ctx context.Context) ([]WorkerInfo, error) {
+func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
 		return nil, fmt.Errorf("jobs: workers: %w", err)
 	}
-	out := make([]WorkerInfo, 0, len(live))
+	out := make(Workers, 0, len(live))
 	for name, w := range live {
 		info := WorkerInfo{Name: name, StartedAt: time.UnixMilli(w.StartedAt).UTC(), SeenAt: time.UnixMilli(w.SeenAt).UTC(), Destinations: []string{}}
 		for _, d := range w.Destinations {

@@ -84,7 +84,7 @@ func moveWhileServed(t *testing.T, b *bench) {
 	var movers sync.WaitGroup
 	for range 2 {
 		movers.Go(func() {
-			if _, err := mover.Move(ctx, b.dest, to, jobs.MoveOptions{}); err != nil {
+			if _, err := mover.Move(ctx, b.dest, to); err != nil {
 				t.Error(err)
 			}
 		})

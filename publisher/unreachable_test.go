@@ -157,7 +157,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 	if s.State != publisher.StateUnreachable || !strings.Contains(s.Reason, "too many open files") || s.Until.IsZero() {
 		t.Errorf("status %+v", s)
 	}
-	var workers []jobs.WorkerInfo
+	var workers jobs.Workers
 	redistest.Eventually(t, "the worker says so to others", func() bool {
 		workers, err = b.client.Workers(t.Context())
 		return err == nil && len(workers) > 0 && workers[0].Unreachable[b.dest].Problem != ""

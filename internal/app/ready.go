@@ -12,7 +12,6 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/internal/health"
-	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
@@ -121,7 +120,7 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, ns store.Namespa
 	if err != nil || len(statuses) == 0 {
 		return nil, err
 	}
-	recent := strconv.FormatInt(now.Add(-jobs.RecentFailures).UnixMilli(), 10)
+	recent := strconv.FormatInt(now.Add(-store.RecentFailures).UnixMilli(), 10)
 	pauses := map[string]*redis.StringCmd{}
 	failures := map[string][]*redis.IntCmd{}
 	// The first of its errors may be that a key is not there; others may be of a node.

@@ -58,7 +58,12 @@ func (c *jobsMoveCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	sum, err := s.client.Move(ctx, c.From, c.To, jobs.MoveOptions{DryRun: !c.Yes, By: p.operator(hostname())})
+	var sum jobs.MoveSummary
+	if c.Yes {
+		sum, err = s.client.Move(ctx, c.From, c.To, jobs.By(p.operator(hostname())))
+	} else {
+		sum, err = s.client.CountMove(ctx, c.From, c.To)
+	}
 	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); ok {
 		return noDestination(unknown.Name, unknown.Known)
 	}

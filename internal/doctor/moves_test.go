@@ -92,7 +92,7 @@ func moveDiesAnywhere(t *testing.T, rdb redis.UniversalClient) {
 			}
 		}
 		death.left.Store(commands)
-		_, err = client.Move(ctx, from, to, jobs.MoveOptions{})
+		_, err = client.Move(ctx, from, to)
 		died := err != nil
 		if died && !errors.Is(err, errCut) {
 			t.Fatalf("after %d commands: %v", commands, err)
@@ -102,7 +102,7 @@ func moveDiesAnywhere(t *testing.T, rdb redis.UniversalClient) {
 			if _, err := doctor.Run(ctx, rdb, doctor.Options{Family: store.AskParents(rdb)}); err != nil {
 				t.Fatal(err)
 			}
-		} else if _, err := client.Move(ctx, from, to, jobs.MoveOptions{}); err != nil {
+		} else if _, err := client.Move(ctx, from, to); err != nil {
 			t.Fatal(err)
 		}
 		report, err := doctor.Run(ctx, rdb, doctor.Options{DryRun: true})

@@ -73,7 +73,7 @@ type Explainer struct {
 
 	now      time.Time // Redis's clock in local time; zero until read
 	seen     map[string]time.Time
-	workers  []jobs.WorkerInfo
+	workers  jobs.Workers
 	breakers map[string]breaker.Status
 	paused   map[string]string // by queue: "paused by …", "" if it is not paused
 }
@@ -120,11 +120,11 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if err != nil {
 		return nil, err
 	}
-	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused, served: jobs.Serves(e.workers, job.Destination)}
+	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused, served: e.workers.Serve(job.Destination)}
 	if store.System(job.Destination) { // workers do not list it
 		f.served = e.now.Sub(seen) <= store.WorkerSilence
 	}
-	if u, all := jobs.Unreached(e.workers, job.Destination); all {
+	if u, all := e.workers.Unreached(job.Destination); all {
 		f.unreached = &u
 	}
 	return f.waiting(job), nil

@@ -41,7 +41,7 @@ func TestPlayMaxReschedules(t *testing.T) {
 
 func TestPlayExpiry(t *testing.T) {
 	t.Parallel()
-	hourly := func(opts ...jobs.RescheduleOption) publisher.Handler {
+	hourly := func(opts ...func(*jobs.RescheduleError)) publisher.Handler {
 		return returns(jobs.Reschedule(time.Hour, opts...))
 	}
 	for _, tc := range []struct {
