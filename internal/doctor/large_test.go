@@ -36,7 +36,7 @@ func (p *patient) many(n int, opts ...jobs.Option) {
 func TestAllPendingLost(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	const n = 25000
+	const n = 12_000
 	p := newPatient(t)
 	p.many(n)
 	p.must(p.rdb.Del(p.ctx, store.PendingKey(p.queue)).Err())
@@ -93,7 +93,7 @@ func TestGhostsOfALongList(t *testing.T) {
 func TestSweepInPortions(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	const n, budget = 10000, 7
+	const n, budget = 4000, 7
 	server := redistest.Start(t)
 	p := patientOn(t, server.Client(t))
 	p.many(n, jobs.Batch("b"))

@@ -66,13 +66,20 @@ func moveDiesAnywhere(t *testing.T, rdb redis.UniversalClient) {
 	ctx := t.Context()
 	death := &cut{}
 	death.left.Store(1 << 40)
+	empty := func() error { return rdb.FlushDB(ctx).Err() }
 	switch c := rdb.(type) {
 	case *redis.Client:
 		c.AddHook(death)
 	case *redis.ClusterClient:
 		c.AddHook(death)
+		empty = func() error {
+			return c.ForEachMaster(ctx, func(ctx context.Context, node *redis.Client) error { return node.FlushDB(ctx).Err() })
+		}
 	}
 	for commands := int64(0); ; commands++ {
+		if err := empty(); err != nil { // the doctor looks at all queues
+			t.Fatal(err)
+		}
 		from, to, elsewhere := redistest.Name(t, "from"), redistest.Name(t, "to"), redistest.Name(t, "else")
 		client, err := jobs.NewClient(rdb, jobs.WithDestinations(from, to, elsewhere))
 		if err != nil {
