@@ -61,7 +61,7 @@ func TestTokenOfTheTrial(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "the token of the trial, which everybody knows") {
+	if !strings.Contains(log.String(), "the token of the trial, which is public") {
 		t.Errorf("who uses it elsewhere is not warned: %s", log.String())
 	}
 	found := regexp.MustCompile(`tg_[A-Za-z0-9_-]+`).FindAllString(string(read(t, "../docs/containers.md")), -1)

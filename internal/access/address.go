@@ -14,14 +14,14 @@ func CheckAddress(addr string, tokens bool) error {
 	host, port, err := net.SplitHostPort(addr)
 	switch {
 	case err != nil:
-		return fmt.Errorf("%q is no address to listen on: write it like 127.0.0.1:8080 or :8080", addr)
+		return fmt.Errorf("%q is not an address to listen on: write it like 127.0.0.1:8080 or :8080", addr)
 	case tokens || isLoopback(host):
 		return nil
 	}
 	return fmt.Errorf("other machines can reach %q, and there are no tokens: set API_TOKENS_FILE, or listen on 127.0.0.1:%s", addr, port)
 }
 
-// isLoopback says whether a host, without port, is this machine and nobody else's.
+// isLoopback reports whether a host, without port, is this machine only.
 func isLoopback(host string) bool {
 	if strings.EqualFold(host, "localhost") {
 		return true
@@ -30,7 +30,7 @@ func isLoopback(host string) bool {
 	return err == nil && ip.IsLoopback()
 }
 
-// addressOf is whom a request's wrong tokens are counted for: an address, or of IPv6
+// addressOf returns what a request's wrong tokens are counted for: an address, or of IPv6
 // the network that one customer gets.
 func addressOf(r *http.Request) netip.Prefix {
 	at, err := netip.ParseAddrPort(r.RemoteAddr)

@@ -16,7 +16,7 @@ import (
 
 // Entry is a token in the file.
 type Entry struct {
-	// Name says whose it is. Several entries may have the same, while a token is being
+	// Name of its owner. Several entries may have the same, while a token is being
 	// replaced by the next.
 	Name string `json:"name"`
 	// Scopes are what it allows, at least one.

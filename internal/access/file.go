@@ -19,7 +19,7 @@ import (
 // MaxTokens is how many tokens a file may hold: each is looked at for each request.
 const MaxTokens = 1000
 
-// maxProblems bounds how many of a file's problems are told.
+// maxProblems bounds how many of a file's problems are reported.
 const maxProblems = 10
 
 const shapeFix = `write {"tokens": […]} with entries as "tidegate token new" prints them`
@@ -71,7 +71,7 @@ func (p *parser) file() error {
 		return p.notJSON(err)
 	}
 	if first != json.Delim('{') {
-		return tokens.Errors{{What: "is no JSON object", Fix: shapeFix}}
+		return tokens.Errors{{What: "is not a JSON object", Fix: shapeFix}}
 	}
 	found := false
 	for p.dec.More() {
@@ -116,7 +116,7 @@ func (p *parser) list() error {
 	end := p.dec.InputOffset()
 	begin := end - int64(len(raw))
 	if raw[0] != '[' {
-		p.fail(begin, `"tokens" is no list`, shapeFix)
+		p.fail(begin, `"tokens" is not a list`, shapeFix)
 		return nil
 	}
 	inner := json.NewDecoder(bytes.NewReader(raw))
@@ -136,14 +136,14 @@ func (p *parser) list() error {
 	return nil
 }
 
-// entryFix tells of what an entry consists.
+// entryFix lists the fields of an entry.
 const entryFix = "an entry has name, scopes, hash and perhaps created and expires_at"
 
 // entry reads the n-th entry, which begins at an offset of the content.
 func (p *parser) entry(n int, raw json.RawMessage, at int64) {
 	var fields map[string]json.RawMessage
 	if raw[0] != '{' || json.Unmarshal(raw, &fields) != nil {
-		p.fail(at, fmt.Sprintf("token %d is no object", n), entryFix)
+		p.fail(at, fmt.Sprintf("token %d is not an object", n), entryFix)
 		return
 	}
 	which := fmt.Sprintf("token %d", n)
@@ -152,7 +152,7 @@ func (p *parser) entry(n int, raw json.RawMessage, at int64) {
 	var e Entry
 	switch {
 	case json.Unmarshal(fields["name"], &e.Name) != nil || e.Name == "":
-		fail("has no name", "give it one, so that the log can say who did what")
+		fail("has no name", "give it one, so that the log can name the caller")
 	case !namePattern.MatchString(e.Name):
 		fail("has the name "+quoted(e.Name)+", which cannot be", nameFix)
 	default:
@@ -182,7 +182,7 @@ func (p *parser) scopes(raw json.RawMessage, fail func(what, fix string)) []Scop
 	}
 	for _, scope := range found {
 		if !slices.Contains(Scopes, scope) {
-			fail("has the scope "+quoted(string(scope))+", which there is not", fix)
+			fail("has the scope "+quoted(string(scope))+", which does not exist", fix)
 		}
 	}
 	return found

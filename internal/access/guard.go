@@ -22,7 +22,7 @@ import (
 
 // GuardOptions configure a Guard.
 type GuardOptions struct {
-	// Tokens are those that are good. Nil: there are none, and every request is by
+	// Tokens are the valid ones. Nil: there are none, and every request is by
 	// [Local]; see [CheckAddress].
 	Tokens *Tokens
 	// Redis keeps the sessions. It is needed with Tokens only.
@@ -88,7 +88,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 // Open says that there are no tokens: every request is by [Local].
 func (g *Guard) Open() bool { return g.o.Tokens == nil }
 
-// API passes requests on with who makes them in their context, by bearer token or by
+// API passes requests on with their identity in the context, by bearer token or by
 // session. Others are answered with a problem: 401, 403 where another site is behind
 // it, 421 where another name than that of this server was asked for, 429 where an
 // address sends one wrong token after the other.
@@ -108,9 +108,8 @@ func (g *Guard) API(next http.Handler) http.Handler {
 	})
 }
 
-// Pages passes requests on with who makes them in their context. Whoever is not signed
-// in is sent to the login, or gets 401 where a script asks instead of a person; whoever
-// may not read gets 403.
+// Pages passes requests on with their identity in the context. Without a session a browser is
+// redirected to the login, and a script gets 401; without the scope read the answer is 403.
 func (g *Guard) Pages(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, bearers(r))
@@ -131,8 +130,8 @@ func (g *Guard) Pages(next http.Handler) http.Handler {
 	})
 }
 
-// Public passes all requests on that no other site is behind, with who makes them in
-// their context if that is known. It is for the login and the like.
+// Public passes all requests on that no other site is behind, with their identity in the
+// context if it is known. It is for the login and the like.
 func (g *Guard) Public(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := g.identify(w, r, bearers(r))
@@ -151,14 +150,14 @@ func (g *Guard) Public(next http.Handler) http.Handler {
 	})
 }
 
-// RequireAPI passes requests on whose token has the scope; others get 403 as a problem.
+// RequireAPI passes on requests with the scope; others get 403 as a problem.
 func (g *Guard) RequireAPI(scope Scope, next http.Handler) http.Handler {
 	return require(scope, next, func(w http.ResponseWriter, _ *http.Request, refusal *RefusedError) {
 		webserver.Problem(w, refusal.Status, refusal.Message)
 	})
 }
 
-// RequirePage passes requests on whose token has the scope; others get a page with 403.
+// RequirePage passes on requests with the scope; others get a page with 403.
 func (g *Guard) RequirePage(scope Scope, next http.Handler) http.Handler {
 	return require(scope, next, func(w http.ResponseWriter, r *http.Request, refusal *RefusedError) {
 		g.o.PageError(w, r, refusal.Status, refusal.Message)
@@ -175,7 +174,7 @@ func require(scope Scope, next http.Handler, refuse func(http.ResponseWriter, *h
 	})
 }
 
-// as is the request with who makes it.
+// as returns the request with its identity.
 func (g *Guard) as(r *http.Request, id Identity) *http.Request {
 	webserver.SetName(r.Context(), id.Name)
 	return r.WithContext(With(r.Context(), id))
@@ -193,7 +192,7 @@ func bearers(r *http.Request) []string {
 	return out
 }
 
-// identify finds out who makes a request, by its headers Authorization if there are any
+// identify returns the identity of a request, by its headers Authorization if there are any
 // that count. The error is made a refusal by refusalOf.
 func (g *Guard) identify(w http.ResponseWriter, r *http.Request, authorization []string) (Identity, error) {
 	if g.Open() {
@@ -213,7 +212,7 @@ func (g *Guard) identify(w http.ResponseWriter, r *http.Request, authorization [
 	return id, g.sameSite(r)
 }
 
-// bearer finds out whose token a request carries.
+// bearer returns the identity of a request's token.
 func (g *Guard) bearer(r *http.Request, values []string) (Identity, error) {
 	scheme, token, _ := strings.Cut(values[0], " ")
 	if len(values) == 1 && strings.EqualFold(scheme, "Bearer") {
@@ -283,7 +282,7 @@ func (g *Guard) loginURL(r *http.Request) string {
 }
 
 // LocalPath returns a path of this site, with its query, as given, and "/" for
-// everything else: nobody is sent to another site after signing in.
+// everything else: signing in never redirects to another site.
 func LocalPath(path string) string {
 	u, err := url.Parse(path)
 	switch {
@@ -333,8 +332,7 @@ func plainPage(w http.ResponseWriter, _ *http.Request, status int, message strin
 	_, _ = io.WriteString(w, "<!doctype html><title>"+title+"</title><h1>"+title+"</h1><p>"+html.EscapeString(message)+"</p>\n")
 }
 
-// Audit logs that somebody did something: the one line that every action has. attrs
-// say to what, how often and how it ended; they hold no payload and no token.
+// Audit logs an action: the one line that each has. attrs say to what, how often and how it ended; they hold no payload and no token.
 func Audit(ctx context.Context, log *slog.Logger, action string, attrs ...slog.Attr) {
 	id, _ := From(ctx)
 	all := append([]slog.Attr{slog.String("action", action), slog.String("name", id.Name)}, attrs...)

@@ -124,7 +124,7 @@ const (
 	needed  = "a token is needed: send it as Authorization: Bearer"
 	unknown = "the token is not known, or has expired"
 	foreign = "the request comes from another site"
-	away    = "Redis cannot be reached or takes no writes, and nobody can sign in without it"
+	away    = "Redis cannot be reached or takes no writes; signing in needs it"
 )
 
 func TestBearer(t *testing.T) {
@@ -370,7 +370,7 @@ func TestCheckAddress(t *testing.T) {
 		{"192.168.0.7:80", false, reached("192.168.0.7:80", "80")},
 		{"myhost:80", false, reached("myhost:80", "80")},
 		{"localhost.example.com:80", false, reached("localhost.example.com:80", "80")},
-		{"8080", true, `"8080" is no address to listen on: write it like 127.0.0.1:8080 or :8080`},
+		{"8080", true, `"8080" is not an address to listen on: write it like 127.0.0.1:8080 or :8080`},
 	} {
 		got := ""
 		if err := access.CheckAddress(row.addr, row.tokens); err != nil {

@@ -52,7 +52,7 @@ func (l *limiter) count(address netip.Prefix) (after time.Duration, first bool) 
 	return 0, first
 }
 
-// sweep forgets who has all of its burst, once a second at most. The caller holds mu.
+// sweep forgets addresses that have all of their burst, once a second at most. The caller holds mu.
 func (l *limiter) sweep(now time.Time) {
 	if now.Sub(l.swept) < time.Second {
 		return

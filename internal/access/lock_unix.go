@@ -15,8 +15,8 @@ const (
 	lockEvery  = 10 * time.Millisecond
 )
 
-// errLocked is that others do not end.
-var errLocked = errors.New("somebody else is changing it")
+// errLocked is returned if other processes keep the lock.
+var errLocked = errors.New("another process is changing it")
 
 // lock keeps others from changing files of a directory: the directory is what stays when
 // a file in it is replaced, and locking it leaves nothing behind. Where it cannot be

@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// keepOwner gives a new file the owner and the group of the old one, so that whoever
-// could read that can read this.
+// keepOwner gives a new file the owner and the group of the old one, so that
+// its readers can read the new one.
 func keepOwner(f *os.File, old fs.FileInfo) error {
 	was, ok := old.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -1,4 +1,4 @@
-// Package access decides who may do what over HTTP: tokens with scopes from a file,
+// Package access decides what callers may do over HTTP: tokens with scopes from a file,
 // sessions of the dashboard, protection against other sites, and a line in the log for
 // each action.
 package access
@@ -55,11 +55,11 @@ func joined(scopes []Scope) string {
 	return strings.Join(words, ", ")
 }
 
-// Identity is who makes a request. The zero value may do nothing.
+// Identity is the caller of a request. The zero value has no rights.
 type Identity struct {
 	// Name is that of the token; "local" where there are no tokens.
 	Name string
-	// Scopes are those of the token.
+	// Scopes of the token.
 	Scopes []Scope
 
 	hash   hash
@@ -69,11 +69,11 @@ type Identity struct {
 	sessions *sessions
 }
 
-// Local is who makes requests where there are no tokens, which is on a loopback
+// Local is the caller where there are no tokens, which is on a loopback
 // address only.
 var Local = Identity{Name: "local", Scopes: []Scope{ScopeEnqueue, ScopeOperate}}
 
-// Can says whether who this is may do things of a scope.
+// Can reports whether the caller has the rights of a scope.
 func (i Identity) Can(scope Scope) bool {
 	for _, has := range i.Scopes {
 		switch {
@@ -112,7 +112,7 @@ func (i Identity) Token() string {
 	return i.Name
 }
 
-// By is how the history of jobs and breakers names who acts.
+// By returns the caller's name in the history of jobs and breakers.
 func (i Identity) By() string {
 	if name := i.Token(); name != "" {
 		return "token:" + name
@@ -127,7 +127,7 @@ func With(ctx context.Context, id Identity) context.Context {
 	return context.WithValue(ctx, identityKey{}, id)
 }
 
-// From returns who makes the request; ok is false if nobody has been recognised.
+// From returns the caller; ok is false if there is none.
 func From(ctx context.Context) (id Identity, ok bool) {
 	id, ok = ctx.Value(identityKey{}).(Identity)
 	return id, ok
@@ -146,16 +146,16 @@ func (e *ScopeError) Error() string {
 	return fmt.Sprintf("the token %q lacks the scope %q", e.Name, string(e.Scope))
 }
 
-// errNobody is the error of Check without an identity.
-var errNobody = errors.New("access: nobody has been recognised")
+// errNoIdentity is the error of Check without an identity.
+var errNoIdentity = errors.New("access: the request has no identity")
 
-// Check says whether who makes the request may do things of a scope. The error is a
-// *[ScopeError] if not.
+// Check returns an error unless the caller has the rights of a scope: a *[ScopeError] if its
+// token lacks it.
 func Check(ctx context.Context, scope Scope) error {
 	id, ok := From(ctx)
 	switch {
 	case !ok:
-		return errNobody
+		return errNoIdentity
 	case !id.Can(scope):
 		return &ScopeError{id.Name, scope}
 	}

@@ -19,7 +19,7 @@ import (
 
 // Times of sessions.
 const (
-	// SessionIdle is how long a session lives that nobody uses.
+	// SessionIdle is how long a session lives that is not used.
 	SessionIdle = 12 * time.Hour
 	// SessionMost is how long a session lives at most.
 	SessionMost = 7 * 24 * time.Hour
@@ -60,14 +60,14 @@ type session struct {
 	token   hash
 	began   time.Time
 	checked time.Time
-	asking  bool // somebody asks Redis; others take it as it is
+	asking  bool // a request asks Redis; others take it as it is
 }
 
 func newSessions(rdb redis.UniversalClient, ns store.Namespace, now clock) *sessions {
 	return &sessions{rdb: rdb, ns: cmp.Or(ns, store.DefaultNamespace), now: now, known: map[string]*session{}}
 }
 
-// key is the key of a cookie's value: whoever reads Redis cannot use it.
+// key is the key of a cookie's value: a reader of Redis cannot use it.
 func (s *sessions) key(cookie string) string {
 	sum := sha256.Sum256([]byte(cookie))
 	return s.ns.Key("session:" + hex.EncodeToString(sum[:]))

@@ -354,7 +354,7 @@ func TestRedisAway(t *testing.T) {
 	if refused, _ := errors.AsType[*access.RefusedError](s.SignIn(httptest.NewRecorder(), form(text), text)); refused == nil || *refused != want {
 		t.Errorf("signing in: %+v, want %+v", refused, want)
 	}
-	if lines := s.log.lines(t); len(lines) != 1 || lines[0]["msg"] != "nobody can sign in" || lines[0]["level"] != "WARN" {
+	if lines := s.log.lines(t); len(lines) != 1 || lines[0]["msg"] != "a session cannot be started" || lines[0]["level"] != "WARN" {
 		t.Errorf("logged %v", lines)
 	}
 	s.now.add(time.Nanosecond)

@@ -47,11 +47,11 @@ func (g *Guard) SignIn(w http.ResponseWriter, r *http.Request, token string) err
 		Audit(ctx, g.o.Logger, "sign in", slog.String("result", "refused: the token lacks the scope read"))
 		return refusalOf(&ScopeError{id.Name, ScopeRead})
 	}
-	// Whoever signs in anew, perhaps as somebody else, leaves nothing behind.
+	// Signing in again, perhaps with another token, ends the sessions before.
 	_ = g.endAll(r.Context(), g.cookies(r)) // they end by themselves
 	value, err := g.sessions.begin(r.Context(), id.hash)
 	if err != nil {
-		g.o.Logger.WarnContext(r.Context(), "nobody can sign in", "error", err)
+		g.o.Logger.WarnContext(r.Context(), "a session cannot be started", "error", err)
 		return refusedAway()
 	}
 	g.setCookie(w, r, value, int(SessionMost/time.Second))
@@ -93,7 +93,7 @@ func (g *Guard) endAll(ctx context.Context, cookies []string) error {
 	return failed
 }
 
-// owner finds out whose session the first cookie is that is one. The token is looked up
+// owner returns the identity of the first cookie with a session. The token is looked up
 // anew each time: with it its sessions end. Errors: errNoSession, errAway.
 func (g *Guard) owner(ctx context.Context, cookies []string) (Identity, error) {
 	none := errNoSession
@@ -113,7 +113,7 @@ func (g *Guard) owner(ctx context.Context, cookies []string) (Identity, error) {
 	return Identity{}, none
 }
 
-// session finds out whose session a request belongs to.
+// session returns the identity of a request's session.
 func (g *Guard) session(w http.ResponseWriter, r *http.Request) (Identity, error) {
 	values := g.cookies(r)
 	if len(values) == 0 {
@@ -132,13 +132,13 @@ func (g *Guard) session(w http.ResponseWriter, r *http.Request) (Identity, error
 func refusedAway() error {
 	return &RefusedError{
 		Status:     http.StatusServiceUnavailable,
-		Message:    "Redis cannot be reached or takes no writes, and nobody can sign in without it",
+		Message:    "Redis cannot be reached or takes no writes; signing in needs it",
 		RetryAfter: awayFor,
 	}
 }
 
 // secure says whether people reach this server by TLS, which something in front of it
-// ends. Whoever claims it falsely gets a cookie that is of no use to them.
+// ends. A client that claims it falsely gets a cookie of no use.
 func (g *Guard) secure(r *http.Request) bool {
 	outermost, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")
 	return r.TLS != nil || strings.EqualFold(strings.TrimSpace(outermost), "https") ||

@@ -22,7 +22,7 @@ type Options struct {
 	Now func() time.Time
 }
 
-// Tokens are those of a file, which is read again when it changes. If it cannot be used
+// Tokens are the tokens of a file, which is read again when it changes. If it cannot be used
 // then, what was read before stays in use.
 type Tokens struct {
 	file *tokens.Watcher[[]known]
@@ -83,7 +83,7 @@ func parseKnown(content []byte) ([]known, error) {
 }
 
 // Lookup returns the identity of a token; ok is false if it is not known or has expired.
-// How long it takes tells nothing about the tokens.
+// The time it takes reveals nothing about the tokens.
 func (t *Tokens) Lookup(token string) (id Identity, ok bool) {
 	if token == "" || len(token) > maxToken {
 		return Identity{}, false
@@ -121,9 +121,9 @@ const trial = "sha256:151dceb5126a14db2842e2cc072b124383d17c358df5ce24c56dc34efe
 
 // warn warns of what makes the file useless, or usable by others.
 func (t *Tokens) warn(all []known, info fs.FileInfo) {
-	const everybody = 0o002
-	if info.Mode().Perm()&everybody != 0 {
-		t.log.Warn("API_TOKENS_FILE can be written by everybody on this machine: chmod 600 it")
+	const others = 0o002
+	if info.Mode().Perm()&others != 0 {
+		t.log.Warn("API_TOKENS_FILE can be written by every user of this machine: chmod 600 it")
 	}
 	now := t.now()
 	good := 0
@@ -131,11 +131,11 @@ func (t *Tokens) warn(all []known, info fs.FileInfo) {
 		if e.expires.IsZero() || now.Before(e.expires) {
 			good++
 			if e.hash.String() == trial {
-				t.log.Warn("API_TOKENS_FILE holds the token of the trial, which everybody knows: it is for this machine only", "name", e.name)
+				t.log.Warn("API_TOKENS_FILE holds the token of the trial, which is public: it is for this machine only", "name", e.name)
 			}
 		}
 	}
 	if good == 0 {
-		t.log.Warn("API_TOKENS_FILE holds no token that is good: nobody can use the API or the dashboard")
+		t.log.Warn("API_TOKENS_FILE holds no valid token: the API and the dashboard refuse every request")
 	}
 }

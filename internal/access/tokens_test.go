@@ -50,12 +50,12 @@ func TestParseFile(t *testing.T) {
 		},
 		{name: "no token", content: `{"tokens":[]}`},
 		{name: "nothing", content: " \n", problems: tokens.Errors{{What: "is empty", Fix: shape}}},
-		{name: "a list", content: "[]", problems: tokens.Errors{{What: "is no JSON object", Fix: shape}}},
+		{name: "a list", content: "[]", problems: tokens.Errors{{What: "is not a JSON object", Fix: shape}}},
 		{name: "another object", content: "{}", problems: tokens.Errors{{What: `has no list "tokens"`, Fix: shape}}},
 		{name: "no JSON", content: "{\"tokens\":[\n{\"name\":tg_secret}]}", problems: tokens.Errors{{What: "is not JSON: look at line 2", Fix: shape}}},
 		{name: "cut off", content: "{\"tokens\":[\n", problems: tokens.Errors{{What: "is not JSON: look at line 1", Fix: shape}}},
 		{name: "two objects", content: `{"tokens":[]}{}`, problems: tokens.Errors{{What: "holds more than one JSON object", Fix: shape}}},
-		{name: "no list", content: `{"tokens":{"tg_secret":1}}`, problems: tokens.Errors{{What: `line 1: "tokens" is no list`, Fix: shape}}},
+		{name: "no list", content: `{"tokens":{"tg_secret":1}}`, problems: tokens.Errors{{What: `line 1: "tokens" is not a list`, Fix: shape}}},
 		{name: "two lists", content: "{\"tokens\":[],\n\"tokens\":[]}", problems: tokens.Errors{{What: `line 2: "tokens" is there twice`, Fix: "put all entries into one list"}}},
 		{
 			name: "everything wrong at once, and no secret shown",
@@ -70,9 +70,9 @@ func TestParseFile(t *testing.T) {
 			problems: tokens.Errors{
 				{What: `line 1: unknown field "token"`, Fix: shape},
 				{What: `line 3: token 1 has the name "my shop with…", which cannot be`, Fix: nameFix},
-				{What: `line 3: token 1 has the scope "admin", which there is not`, Fix: scopeFix},
+				{What: `line 3: token 1 has the scope "admin", which does not exist`, Fix: scopeFix},
 				{What: "line 3: token 1 has a hash that is not sha256: and 64 hex digits", Fix: make1},
-				{What: "line 4: token 2 has no name", Fix: "give it one, so that the log can say who did what"},
+				{What: "line 4: token 2 has no name", Fix: "give it one, so that the log can name the caller"},
 				{What: "line 4: token 2 has no list of scopes", Fix: scopeFix},
 				{What: "line 4: token 2 has no hash", Fix: make1},
 				{What: "line 4: token 2 has a wrong created", Fix: timeFix},
@@ -86,7 +86,7 @@ func TestParseFile(t *testing.T) {
 			content: "{\"tokens\":[\n{\"name\":\"a\",\"scopes\":[\"read\"],\"hash\":\"" + hashed("b") + "\"},\n{\"name\":\"b\",\"scopes\":[\"operate\"],\"hash\":\"" + hashed("B") + "\"},\n7]}",
 			problems: tokens.Errors{
 				{What: "line 3: token 2 (b) has the hash of token 1 (a)", Fix: "leave one of them"},
-				{What: "line 4: token 3 is no object", Fix: fields},
+				{What: "line 4: token 3 is not an object", Fix: fields},
 			},
 		},
 		{
@@ -323,7 +323,7 @@ func TestRotation(t *testing.T) {
 		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 1.0},
 		{"level": "WARN", "msg": "API_TOKENS_FILE cannot be used; the tokens read before stay in use", "file": o.path, "error": "cannot be read: no such file or directory"},
 		{"level": "INFO", "msg": "API_TOKENS_FILE was read again", "file": o.path, "count": 0.0},
-		{"level": "WARN", "msg": "API_TOKENS_FILE holds no token that is good: nobody can use the API or the dashboard", "file": o.path},
+		{"level": "WARN", "msg": "API_TOKENS_FILE holds no valid token: the API and the dashboard refuse every request", "file": o.path},
 	}
 	var got []map[string]any
 	logged := func(n int) {

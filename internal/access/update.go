@@ -14,11 +14,11 @@ import (
 // maxTries bounds how often an update begins anew because others write the file.
 const maxTries = 100
 
-// errChanged is that somebody else has changed the file meanwhile.
-var errChanged = errors.New("somebody else keeps changing it")
+// errChanged is returned if another process has changed the file meanwhile.
+var errChanged = errors.New("other processes keep changing it")
 
-// UpdateFile changes the entries of a file of tokens at one stroke: whoever reads it
-// sees all of the change or nothing. Of several that do this at once none undoes what
+// UpdateFile changes the entries of a file of tokens atomically: a
+// reader sees all of the change or nothing. Of several that do this at once none undoes what
 // another one did: they wait for each other, and change is called again where the file
 // was changed by other means. A file that is not there yet is made, for its owner
 // alone; one that is there keeps its mode and its owner. Errors: the file is not in
@@ -59,7 +59,7 @@ func update(path string, change func([]Entry) ([]Entry, error)) error {
 	}
 	if err := replace(path, content, old); err != nil {
 		if inner, ok := errors.AsType[*fs.PathError](err); ok {
-			err = inner.Err // of a file that nobody has heard of
+			err = inner.Err // of a temporary file
 		}
 		return &fs.PathError{Op: "write", Path: path, Err: err}
 	}

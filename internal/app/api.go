@@ -24,7 +24,7 @@ import (
 )
 
 // RunAPI serves the HTTP API and the dashboard of cfg until ctx ends and returns nil
-// after a stop in order. It serves also while Redis is away: then it says so.
+// after a stop in order. It serves also while Redis is away, and then answers with errors.
 //
 // Errors: the address cannot be listened on, or is open to others without tokens; the
 // file of tokens is not in order (config.Errors).
@@ -70,7 +70,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	}
 	stop.add(server.Close)
 	if known == nil {
-		log.WarnContext(ctx, "there are no tokens: whoever reaches this address may do everything; set API_TOKENS_FILE", "addr", server.Addr())
+		log.WarnContext(ctx, "there are no tokens: every caller that reaches this address has all rights; set API_TOKENS_FILE", "addr", server.Addr())
 	}
 	log.InfoContext(ctx, "api started", "version", process.Version, "url", "http://"+server.Addr())
 	notify(log, daemon.SdNotifyReady)
@@ -80,7 +80,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	return nil
 }
 
-// Limits are those of jobs that cfg sets.
+// Limits returns the limits of jobs that cfg sets.
 func Limits(cfg *config.Config) jobs.Limits {
 	return jobs.Limits{
 		MaxPayloadBytes: cfg.MaxPayloadBytes,
@@ -131,7 +131,7 @@ type APIOptions struct {
 	Client *jobs.Client
 	// Limits of the client.
 	Limits jobs.Limits
-	// Tokens that are good. Nil: whoever asks may do everything.
+	// Tokens that are valid. Nil: every caller has all rights.
 	Tokens *access.Tokens
 	// PublicURL is PUBLIC_URL.
 	PublicURL string
@@ -211,7 +211,7 @@ func awaitRights(ctx context.Context, rdb redis.UniversalClient, namespace strin
 type apiHealth struct {
 	rdb redis.UniversalClient
 
-	mu      sync.Mutex // held while Redis is asked; who waits gets the answer
+	mu      sync.Mutex // held while Redis is asked; waiting calls share the answer
 	problem error
 	askedAt time.Time
 }
@@ -222,13 +222,13 @@ const (
 	healthTimeout = 3 * time.Second
 )
 
-// live says that the process lives; it asks nobody.
+// live answers that the process lives, without a look at Redis.
 func (h *apiHealth) live(w http.ResponseWriter, _ *http.Request) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	fmt.Fprintln(w, "ok")
 }
 
-// ready says whether Redis answers, which is all that it takes.
+// ready answers whether Redis answers: nothing else is needed.
 func (h *apiHealth) ready(w http.ResponseWriter, r *http.Request) {
 	w.Header().Set("Content-Type", "application/json")
 	if err := h.ask(r.Context()); err != nil {

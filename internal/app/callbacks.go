@@ -15,7 +15,7 @@ import (
 // calling is a worker's part in the callbacks; nil is none.
 type calling struct{ callbacks *callbacks.Callbacks }
 
-// newCalling prepares the callbacks, if somebody wants any.
+// newCalling prepares the callbacks, if a destination has them.
 func newCalling(cfg *config.Config, rdb redis.UniversalClient, log *slog.Logger, stop *teardown) (*calling, error) {
 	o := callbacks.Options{Namespace: cfg.RedisNamespace, Worker: publisher.WorkerName(), Logger: log}
 	for _, d := range cfg.Destinations {
@@ -57,9 +57,9 @@ func (c *calling) serve(ctx context.Context, p *publisher.Publisher, log *slog.L
 	if c == nil {
 		return nil
 	}
-	// Before the first job is fetched: how that one ends is to be told.
+	// Before the first job is fetched: its end is reported too.
 	if err := c.callbacks.Prepare(ctx); err != nil {
-		log.WarnContext(ctx, "callbacks begin a little later than publishing", "error", err)
+		log.WarnContext(ctx, "callbacks start later than publishing", "error", err)
 	}
 	err := p.Handle(callbacks.Destination, publisher.Func(c.callbacks.Publish),
 		publisher.Concurrency(c.callbacks.Concurrency()), publisher.Timeout(callbacks.Timeout),

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// causes are what is said of an error to those who ask without a token. Errors themselves
+// causes are what callers without a token learn of an error. Errors themselves
 // name hosts, addresses and users; the log has them.
 var causes = []string{
 	"connection refused", "no such host", "no route to host", "network is unreachable", "connection reset by peer",

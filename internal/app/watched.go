@@ -20,11 +20,11 @@ import (
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
-// scrapesAtOnce bounds what is served at the same time; more are told to come again.
+// scrapesAtOnce bounds concurrent scrapes; others are refused.
 const scrapesAtOnce = 4
 
 // watched is what others see of a worker: health, metrics, and what its service manager
-// is told.
+// is notified of.
 type watched struct {
 	log      *slog.Logger
 	registry *prometheus.Registry
@@ -56,8 +56,8 @@ func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop 
 	return w, nil
 }
 
-// scrapeLog gets what goes wrong in a scrape. Who hangs up in the middle of one is worth
-// no line for each metric.
+// scrapeLog gets what goes wrong in a scrape. A client that hangs up in the
+// middle of one is not logged for each metric.
 type scrapeLog struct{ log *slog.Logger }
 
 // Println implements promhttp.Logger.
@@ -73,7 +73,7 @@ func (l scrapeLog) Println(args ...any) {
 	l.log.Log(context.Background(), level, "metrics", "problem", strings.TrimSpace(fmt.Sprintln(args...)))
 }
 
-// follow tells the service manager, if there is one, when the publisher has started and
+// follow notifies the service manager, if there is one, when the publisher has started and
 // that it stops, until stop is run.
 func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics.Metrics, stop *teardown) {
 	m.Watch(p)
@@ -103,7 +103,7 @@ func (w *watched) follow(ctx context.Context, p *publisher.Publisher, m *metrics
 	})
 }
 
-// notify tells systemd, where it asks for that; see sd_notify(3).
+// notify notifies systemd, if that asks for it; see sd_notify(3).
 func notify(log *slog.Logger, state string) {
 	if _, err := daemon.SdNotify(false, state); err != nil {
 		log.Warn("systemd could not be notified", "error", err)

@@ -1,4 +1,4 @@
-// Package app holds what runs until it is told to stop, with the order in which
+// Package app holds what runs until it is stopped, with the order in which
 // its parts start and stop.
 package app
 

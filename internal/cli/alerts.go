@@ -19,10 +19,10 @@ type alertsTestCmd struct{ outputFlag }
 
 // Help implements kong.HelpProvider.
 func (alertsTestCmd) Help() string {
-	return `Sends one alert of each kind to whoever the environment names (SLACK_BOT_TOKEN and
-SLACK_CHANNEL, SLACK_WEBHOOK_URL, PAGERDUTY_ROUTING_KEY), marked as a test, and says
-of each whether it arrived, and of what did not what is wrong. On-call is paged and
-the page resolved at once. It needs no Redis.
+	return `Sends one alert of each kind, named a test, to the receivers in the environment
+(SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, PAGERDUTY_ROUTING_KEY), and
+prints for each whether it arrived, or what is wrong. On-call is paged, and the page
+is resolved at once. It needs no Redis.
 
 Example:
   export SLACK_BOT_TOKEN=xoxb-…
@@ -45,7 +45,7 @@ func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	if !cfg.Alerts.Enabled() {
-		return inputErrorf("nobody is told of anything: set SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY")
+		return inputErrorf("there is no receiver of alerts: set SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY")
 	}
 	options, err := app.AlertOptions(cfg, nil, slog.New(slog.DiscardHandler))
 	if err != nil {

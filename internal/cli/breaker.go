@@ -29,8 +29,7 @@ type breakerName struct {
 	Name string `arg:"" name:"name" help:"Name of the destination, or destination/key for the breaker of a key."`
 }
 
-// check refuses names that are no destination's, and destinations that nobody
-// knows.
+// check refuses names that no destination can have, and unknown destinations.
 func (n breakerName) check(ctx context.Context, s *session) error {
 	destination, key, keyed := strings.Cut(n.Name, "/")
 	if !jobs.ValidDestination(destination) {
@@ -117,7 +116,7 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	return r.print(p)
 }
 
-// breakerDetail says in a few words what comes next.
+// breakerDetail returns what happens next, in short.
 func breakerDetail(b breaker.Status, now time.Time) string {
 	switch {
 	case b.UntilReset:

@@ -24,7 +24,7 @@ func checkReason(reason string) error {
 type breakerTripCmd struct {
 	breakerName
 	For    string `placeholder:"10m" help:"Reopen after this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
-	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
+	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 	outputFlag
 }
 
@@ -78,7 +78,7 @@ type breakerForceCmd struct {
 	breakerName
 	State  string `arg:"" enum:"open,closed" help:"open: no call is made; closed: calls go out whatever the API answers."`
 	For    string `placeholder:"10m" help:"For this time: 30s, 10m, 2h, 1d. Until it is reset unless given."`
-	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
+	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 	outputFlag
 }
 
@@ -103,12 +103,12 @@ func (c *breakerForceCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	defer s.close()
-	who := p.operator(hostname())
+	by := p.operator(hostname())
 	var b breaker.Status
 	if c.State == "open" {
-		b, err = s.breakers.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: who})
+		b, err = s.breakers.Trip(ctx, s.rdb, c.Name, breaker.TripOptions{For: length, Reason: c.Reason, By: by})
 	} else {
-		b, err = s.breakers.ForceClosed(ctx, s.rdb, c.Name, breaker.ForceOptions{For: length, Reason: c.Reason, By: who})
+		b, err = s.breakers.ForceClosed(ctx, s.rdb, c.Name, breaker.ForceOptions{For: length, Reason: c.Reason, By: by})
 	}
 	if err != nil {
 		return fmt.Errorf("breaker force: %w", err)

@@ -86,7 +86,7 @@ func (b *bulk) run(ctx context.Context, in io.Reader) (*bulkResult, error) {
 }
 
 // stopped says how far it came and how to go on: all lines to done are answered,
-// those after it up to unknown may be enqueued.
+// lines after it, up to unknown, may be enqueued.
 func stopped(r *bulkResult, done, unknown int, why string) string {
 	text := fmt.Sprintf("stopped (%s); accepted so far: %s; go on with: tail -n +%d FILE | tidegate enqueue --file -",
 		why, plural(r.Accepted, "job", "jobs"), done+1)
@@ -112,7 +112,7 @@ func (e *bulkError) Unwrap() error { return e.cause }
 // errInterrupted says that the end of the file was not reached.
 var errInterrupted = errors.New("interrupted")
 
-// parse reads lines and hands them over, parsed, until in ends or ctx does.
+// parse reads lines and passes them on, parsed, until in ends or ctx does.
 func (b *bulk) parse(ctx context.Context, in io.Reader, h *handover) error {
 	lines := jobjson.NewLines(in, b.maxPayload+lineSlack)
 	var store arena

@@ -62,7 +62,7 @@ func (c *chunk) last() int {
 	return last
 }
 
-// handover passes chunks from the one who reads to the one who sends. At most one
+// handover passes chunks from the reader to the sender. At most one
 // is kept; it grows while the sender is busy.
 type handover struct {
 	ready chan struct{} // there is something to take
@@ -78,7 +78,7 @@ func newHandover() *handover {
 	return &handover{ready: make(chan struct{}, 1), room: make(chan struct{}, 1)}
 }
 
-// put hands a chunk over, and waits while too much is pending. It returns false
+// put passes a chunk on, and waits while too much is pending. It returns false
 // if ctx ended first.
 func (h *handover) put(ctx context.Context, c *chunk) bool {
 	for {
@@ -118,7 +118,7 @@ func (h *handover) take() (c *chunk, closed bool, err error) {
 	return c, closed, err
 }
 
-// signal wakes whoever waits on ch, or will next.
+// signal wakes the goroutine that waits on ch, or waits next.
 func signal(ch chan<- struct{}) {
 	select {
 	case ch <- struct{}{}:
@@ -126,7 +126,7 @@ func signal(ch chan<- struct{}) {
 	}
 }
 
-// arena copies lines to where they stay valid, in few allocations.
+// arena copies lines to where they stay valid, many in one allocation.
 type arena struct{ block []byte }
 
 func (a *arena) keep(line []byte) []byte {

@@ -50,7 +50,7 @@ func TestConfigCheckWarns(t *testing.T) {
 func TestWarningsOfOthers(t *testing.T) {
 	t.Parallel()
 	const (
-		odd  = "tidegate: warning: ALERT_FAILED_BURST: is set, but nobody would get the alert"
+		odd  = "tidegate: warning: ALERT_FAILED_BURST: is set, but alerts have no receiver"
 		long = "tidegate: warning: DESTINATION_0_TIMEOUT: 45s is longer than SHUTDOWN_TIMEOUT (30s)"
 	)
 	b := newBench(t, append([]string{"ALERT_FAILED_BURST=5/1m", "DESTINATION_0_TIMEOUT=45s"}, shop...)...)

@@ -88,8 +88,8 @@ func (c *demoCmd) Run(ctx context.Context, p *Process) error {
 	})
 }
 
-// serve serves the dashboard of a show: on this machine only, where everybody may do
-// everything.
+// serve serves the dashboard of a show: on this machine only, where every
+// caller has all rights.
 func (c *demoCmd) serve(p *Process) func(context.Context, redis.UniversalClient, *jobs.Client) (string, func() error, error) {
 	return func(ctx context.Context, rdb redis.UniversalClient, client *jobs.Client) (string, func() error, error) {
 		if err := access.CheckAddress(c.Listen, false); err != nil {

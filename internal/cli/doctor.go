@@ -24,8 +24,8 @@ func (doctorCmd) Help() string {
 
 Looks for what a Redis that lost its last writes, asynq's own tools or people can
 leave behind, and repairs it: running jobs without a worker, jobs in no index, entries of
-indexes without a job, children that were not told of their parents' end. It also
-tells of queues with jobs that no worker serves or an operator has paused. Safe
+indexes without a job, children that were not released after their parents. It also
+reports queues with jobs that no worker serves or an operator has paused. Safe
 while workers run; they do the same on the side. The exit status is 1 if something
 is left that is not repaired.`
 }
@@ -92,6 +92,6 @@ func (c *doctorCmd) print(p *Process, report *doctor.Report) error {
 		if n := len(report.Findings); n > 0 {
 			found = plural(n, "finding", "findings")
 		}
-		r.add("looked at " + plural(report.Checked, "job", "jobs") + ": " + found)
+		r.add("checked " + plural(report.Checked, "job", "jobs") + ": " + found)
 	})
 }

@@ -15,11 +15,11 @@ import (
 func TestDoctor(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
-	b.run(t, "doctor").want(t, 0, "looked at 0 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 0 jobs: all is well\n", "")
 	b.run(t, "doctor", "-o", "json").want(t, 0, "{\"findings\":[],\"checked\":0}\n", "")
 	b.serve(t, "shop")
 	b.enqueue(t, "", "a", "b")
-	b.run(t, "doctor").want(t, 0, "looked at 2 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 2 jobs: all is well\n", "")
 
 	// What a Redis that has lost its last writes may leave: a job that is in no list.
 	rdb := b.server.Client(t)
@@ -30,7 +30,7 @@ func TestDoctor(t *testing.T) {
 	found := func(repaired string) string {
 		return "FOUND  QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n" +
 			"lost   tidegate:shop  1      " + repaired + "  a        in no index; returns to the index of its state\n" +
-			"looked at 2 jobs: 1 finding\n"
+			"checked 2 jobs: 1 finding\n"
 	}
 	for range 2 { // a dry run changes nothing
 		b.run(t, "doctor", "--dry-run").want(t, 1, found("no      "), "tidegate: nothing was repaired; run it without --dry-run\n")
@@ -40,7 +40,7 @@ func TestDoctor(t *testing.T) {
 		t.Errorf("exit status %d, report %+v", got.status, doc)
 	}
 	b.run(t, "doctor").want(t, 0, found("yes     "), "")
-	b.run(t, "doctor").want(t, 0, "looked at 2 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 2 jobs: all is well\n", "")
 	b.wantStatuses(t, "a pending")
 	if n := rdb.LLen(t.Context(), store.PendingKey(queue)).Val(); n != 2 {
 		t.Errorf("%d jobs in the list, want 2", n)
@@ -54,12 +54,12 @@ func TestDoctorTellsOfQueuesThatNobodyServes(t *testing.T) {
 	b.enqueue(t, "", "a", "b")
 	b.run(t, "doctor").want(t, 1, "FOUND      QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
 		"no_worker  tidegate:shop  2      no        -        jobs wait, and no worker has ever served shop; start one\n"+
-		"looked at 2 jobs: 1 finding\n", "tidegate: 1 finding was not repaired: see to it\n")
+		"checked 2 jobs: 1 finding\n", "tidegate: 1 finding was not repaired: see to it\n")
 	b.serve(t, "shop")
 	b.run(t, "queue", "pause", "shop").ok(t)
 	b.run(t, "doctor").want(t, 0, "FOUND   QUEUE          COUNT  REPAIRED  EXAMPLE  DETAIL\n"+
 		"paused  tidegate:shop  2      -         -        jobs wait: shop is paused by "+operator(t)+"; tidegate queue resume shop\n"+
-		"looked at 2 jobs: 1 finding\n", "")
+		"checked 2 jobs: 1 finding\n", "")
 }
 
 // It changes nothing that workers have in hand.
@@ -70,9 +70,9 @@ func TestDoctorBesideAWorker(t *testing.T) {
 	b.enqueue(t, "--batch b --after a,b", "child")
 	b.work(t)
 	b.await(t, "a", jobs.Running)
-	b.run(t, "doctor").want(t, 0, "looked at 4 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 4 jobs: all is well\n", "")
 	b.run(t, "batch", "get", "b", "--wait").ok(t)
-	b.run(t, "doctor").want(t, 0, "looked at 4 jobs: all is well\n", "")
+	b.run(t, "doctor").want(t, 0, "checked 4 jobs: all is well\n", "")
 }
 
 func TestDoctorInterrupted(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 type fakeAPICmd struct {
 	Listen   string        `default:"127.0.0.1:8090" placeholder:"HOST:PORT" help:"Address to listen on; port 0 is a free one. Default: ${default}."`
 	Limit    string        `default:"60/1m" placeholder:"60/1m" help:"Calls accepted in a window of this length, which begins with its first call; or none. Default: ${default}."`
-	Hints    []string      `default:"retry-after" placeholder:"HINT" help:"Headers that tell of the limit: retry-after, retry-after-date, ratelimit, x-ratelimit; or none. Default: ${default}."`
+	Hints    []string      `default:"retry-after" placeholder:"HINT" help:"Headers that announce the limit: retry-after, retry-after-date, ratelimit, x-ratelimit; or none. Default: ${default}."`
 	PerToken bool          `help:"A limit of its own for each Authorization header."`
 	Latency  time.Duration `default:"50ms" placeholder:"50ms" help:"Time that an answer takes. Default: ${default}."`
 }
@@ -32,7 +32,7 @@ Idempotency-Key was accepted before is answered, and counted as a duplicate.
 
     GET /_stats    what it counted, as JSON: calls is the sum of accepted, limited,
                    duplicates and failed; distinct is the number of different
-                   Idempotency-Keys accepted; wasted are those limited calls that
+                   Idempotency-Keys accepted; wasted are limited calls that
                    an earlier answer had warned of
     GET /healthz   200
 
@@ -107,7 +107,7 @@ func (c *fakeAPICmd) Run(ctx context.Context, p *Process) error {
 	if shutdown(srv, fakeAPIPatience) != nil {
 		cut()
 		if shutdown(srv, fakeAPICut) != nil {
-			_ = srv.Close() // who is left has not even sent a request
+			_ = srv.Close() // only connections without a request are left
 		}
 	}
 	<-served
@@ -123,7 +123,7 @@ func shutdown(srv *http.Server, patience time.Duration) error {
 
 // options are what the flags say.
 func (c *fakeAPICmd) options() (fakeapi.Options, error) {
-	// Light: bodies of very many calls would fill the memory, and nobody asks for them.
+	// Light: bodies of very many calls would fill the memory, and are not read.
 	o := fakeapi.Options{PerToken: c.PerToken, Latency: c.Latency, Dedupe: true, Light: true}
 	var wrong []string
 	if c.Limit != "none" {
@@ -151,7 +151,7 @@ func (c *fakeAPICmd) options() (fakeapi.Options, error) {
 }
 
 // fakeHandler is the API with what trials ask of it. The controls change how it
-// behaves and ask nobody for a password, so they are for this machine only.
+// behaves and need no password, so they are for this machine only.
 //
 // No ServeMux: it would redirect paths that it finds untidy, which is the API's matter.
 func fakeHandler(api *fakeapi.API) http.Handler {

@@ -10,7 +10,7 @@ import (
 )
 
 // filterFlags select jobs. A name that is not given is nil, so that an empty one,
-// of a variable that a script forgot to set, can be told from it.
+// of a variable that a script forgot to set, differs from it.
 type filterFlags struct {
 	Status      []string `short:"s" placeholder:"STATUS" help:"Only jobs in this status; several are separated by commas: ${statuses}."`
 	Destination *string  `short:"d" placeholder:"NAME" help:"Only jobs for this destination."`
@@ -52,9 +52,8 @@ func (f *filterFlags) filter() jobs.Filter {
 	return out
 }
 
-// checkKnown refuses a destination that is not known while others are. It is for
-// those of whom no job was found: the jobs of one that nobody serves any more can
-// still be looked up.
+// checkKnown refuses a destination that is not known while others are. Callers ask it after
+// they found no job: jobs of a destination that no worker serves any more can still be read.
 func (s *session) checkKnown(ctx context.Context, destination string) error {
 	if destination == "" {
 		return nil
@@ -69,8 +68,8 @@ func (s *session) checkKnown(ctx context.Context, destination string) error {
 	return &jobs.UnknownDestinationError{Name: destination, Known: names}
 }
 
-// destinationsWith are those that are known, and the named one also if it is one of
-// Tidegate's own, which are known to those only who name them.
+// destinationsWith returns the known destinations, and the named one also if it is one of
+// Tidegate's own, which lists leave out.
 func (s *session) destinationsWith(ctx context.Context, name string) ([]string, error) {
 	names, err := s.destinations(ctx)
 	if err != nil || slices.Contains(names, name) {
@@ -86,7 +85,7 @@ func (s *session) destinationsWith(ctx context.Context, name string) ([]string, 
 	}
 }
 
-// destinations are the names of those that are known.
+// destinations returns the names of the known destinations.
 func (s *session) destinations(ctx context.Context) ([]string, error) {
 	known, err := s.client.Destinations(ctx)
 	if err != nil {

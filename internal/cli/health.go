@@ -59,7 +59,7 @@ func (c *healthCmd) Run(ctx context.Context, p *Process) error {
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+addr+path, http.NoBody)
 	if err != nil {
-		return inputErrorf("%q is no address of a worker; write it like 127.0.0.1:9090", addr)
+		return inputErrorf("%q is not the address of a worker; write it like 127.0.0.1:9090", addr)
 	}
 	// No proxy of the environment: it is this machine that is asked.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
@@ -94,10 +94,10 @@ func (c *healthCmd) where(p *Process) (string, error) {
 	}
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil || strings.ContainsAny(port, "/?# ") {
-		return "", inputErrorf("%q is no address of a worker; write it like 127.0.0.1:9090", addr)
+		return "", inputErrorf("%q is not the address of a worker; write it like 127.0.0.1:9090", addr)
 	}
 	if port == "0" {
-		return "", inputErrorf("OPS_ADDR has port 0, so the worker listens on a port that nobody knows beforehand; its log says which: use --addr")
+		return "", inputErrorf("OPS_ADDR has port 0, so the worker listens on a free port, which its log names: use --addr")
 	}
 	if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
 		addr = net.JoinHostPort("127.0.0.1", port) // all interfaces: this one too
@@ -115,7 +115,7 @@ func (c *healthCmd) alive(p *Process, resp *http.Response, body []byte) error {
 func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []byte) error {
 	var report health.Report
 	if err := json.Unmarshal(body, &report); err != nil || report.Status == "" {
-		return fmt.Errorf("what answers at %s is no worker of Tidegate: %s", addr, resp.Status)
+		return fmt.Errorf("what answers at %s is not a worker of Tidegate: %s", addr, resp.Status)
 	}
 	err := c.show(p, report, func(r *rows) { r.addHealth(report) })
 	if report.Status != health.Ready {
@@ -128,7 +128,7 @@ func (r *rows) addHealth(report health.Report) {
 	r.add("status", report.Status)
 	r.add("redis", report.Redis)
 	for _, d := range report.Destinations {
-		text := fmt.Sprintf("%s, %d of %d calls in hand", d.State, d.InFlight, d.Concurrency)
+		text := fmt.Sprintf("%s, %d of %d calls in flight", d.State, d.InFlight, d.Concurrency)
 		if d.Reason != "" {
 			text += "; " + d.Reason
 		}

@@ -50,12 +50,12 @@ func TestHealth(t *testing.T) {
 	well, ill := serveHealth(t, "127.0.0.1", wellReport), serveHealth(t, "127.0.0.1", illReport)
 	const wellText = `status  ready
 redis   ok
-blog    waiting, 0 of 2 calls in hand; its circuit breaker is OPEN, until 2026-01-02T03:04:05Z
-shop    fetching, 3 of 10 calls in hand
+blog    waiting, 0 of 2 calls in flight; its circuit breaker is OPEN, until 2026-01-02T03:04:05Z
+shop    fetching, 3 of 10 calls in flight
 `
 	const illText = `status  not ready
 redis   ok
-shop    failing, 0 of 10 calls in hand; Redis: NOPERM
+shop    failing, 0 of 10 calls in flight; Redis: NOPERM
 `
 	const notReady = "tidegate: the worker is not ready: shop: Redis: NOPERM\n"
 	runIn(t, []string{"OPS_ADDR=" + well}, "", "health").want(t, 0, wellText, "")
@@ -118,7 +118,7 @@ func TestHealthOfNobody(t *testing.T) {
 	}
 	nobody := free.Addr().String()
 	_ = free.Close()
-	const badAddress = " is no address of a worker; write it like 127.0.0.1:9090\n"
+	const badAddress = " is not the address of a worker; write it like 127.0.0.1:9090\n"
 	for _, row := range []struct {
 		name   string
 		env    []string
@@ -136,7 +136,7 @@ func TestHealthOfNobody(t *testing.T) {
 			"port 0",
 			[]string{"OPS_ADDR=127.0.0.1:0"},
 			nil, 2,
-			"tidegate: OPS_ADDR has port 0, so the worker listens on a port that nobody knows beforehand; its log says which: use --addr\n",
+			"tidegate: OPS_ADDR has port 0, so the worker listens on a free port, which its log names: use --addr\n",
 		},
 		{"no port", nil, []string{"--addr", "localhost"}, 2, `tidegate: "localhost"` + badAddress},
 		{"no address", nil, []string{"--addr", "127.0.0.1:9090/x y"}, 2, `tidegate: "127.0.0.1:9090/x y"` + badAddress},
@@ -171,7 +171,7 @@ func TestHealthOfAnotherServer(t *testing.T) {
 			t.Cleanup(other.Close)
 			addr := strings.TrimPrefix(other.URL, "http://")
 			runIn(t, []string{"OPS_ADDR=" + addr}, "", "health").want(t, 1, "",
-				"tidegate: what answers at "+addr+" is no worker of Tidegate: 200 OK\n")
+				"tidegate: what answers at "+addr+" is not a worker of Tidegate: 200 OK\n")
 		})
 	}
 	missing := httptest.NewServer(http.NotFoundHandler())

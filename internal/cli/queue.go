@@ -65,7 +65,7 @@ func badDestination(name string) error {
 	return fmt.Errorf("%q cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", clip(name, 80))
 }
 
-// noDestination says that nobody knows a destination.
+// noDestination is the error of an unknown destination.
 func noDestination(name string, known []string) error {
 	if len(known) == 0 {
 		return &notFoundError{fmt.Sprintf("destination %q is not known, and no other is: start a worker that serves it, or set its DESTINATION_ variables here too", name)}
@@ -75,7 +75,7 @@ func noDestination(name string, known []string) error {
 
 type queuePauseCmd struct {
 	queueName
-	Reason string `placeholder:"TEXT" help:"Why, for everybody who asks; at most 500 characters."`
+	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 }
 
 // Help implements kong.HelpProvider.

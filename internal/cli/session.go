@@ -22,8 +22,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// patience is how long a command waits for Redis, and for a collector of traces. Somebody is watching, so it is
-// far less than a worker's.
+// patience is how long a command waits for Redis, and for a collector of traces: far less than
+// a worker, because a person waits for it.
 const patience = 2 * time.Second
 
 // session is what commands have that look at jobs and breakers, or change them.
@@ -36,8 +36,8 @@ type session struct {
 	closer   io.Closer
 }
 
-// loadConfig reads the configuration and prints its warnings, but for those that this
-// command has nothing to do with.
+// loadConfig reads the configuration and prints its warnings, except those that do
+// not concern this command.
 func (p *Process) loadConfig() (*config.Config, error) {
 	return p.loadWarning(func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })
 }
@@ -58,7 +58,7 @@ func (p *Process) loadWarning(wanted func(config.Warning) bool) (*config.Config,
 
 // connect opens Redis and waits a moment for it. close must be called.
 func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, error) {
-	// One line tells of a failure, which is the error that is returned.
+	// A failure is reported once: by the returned error.
 	quiet := slog.New(slog.DiscardHandler)
 	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-cli"})
 	if err != nil {
@@ -90,7 +90,7 @@ func (p *Process) open(ctx context.Context) (*session, error) {
 // explainRefusal adds to an error of Redis that the user may not do something which
 // rights are missing: Redis itself does not say it of what a script does.
 func (p *Process) explainRefusal(ctx context.Context, err error) error {
-	if _, told := errors.AsType[*redisconn.RightsError](err); told || !redisconn.Refused(err) {
+	if _, known := errors.AsType[*redisconn.RightsError](err); known || !redisconn.Refused(err) {
 		return err
 	}
 	s, failed := p.open(ctx)
@@ -120,7 +120,7 @@ func (p *Process) env(name string) string {
 	return ""
 }
 
-// operator is who uses the command: user@host.
+// operator returns user@host of the command's user.
 func (p *Process) operator(host string) string {
 	name := p.env("USER")
 	if u, err := user.Current(); err == nil {

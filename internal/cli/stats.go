@@ -25,7 +25,7 @@ func (statsCmd) Help() string {
   tidegate stats --destination deviantart -o json | jq '.items[0].counts.failed'
 
 BACKLOG counts the jobs that have not ended. OLDEST is how long the job waits that
-has been in the queue longest, of those that are due. A status that no job is in
+has been in the queue longest, among the due ones. A status that no job is in
 has no column. FAILED 15M counts the jobs that failed in the last 15 minutes and were
 not retried. QUEUE is paused by "tidegate queue pause NAME".`
 }
@@ -127,7 +127,7 @@ func printStats(p *Process, items []destinationStats, now time.Time) error {
 	return r.print(p)
 }
 
-// pauseDetail says who has paused a destination, and why; "" if nobody has.
+// pauseDetail returns by whom and why a destination is paused, or "" if it is not.
 func pauseDetail(p *jobs.Pause) string {
 	if p == nil {
 		return ""

@@ -13,7 +13,7 @@ type versionDocument struct {
 	Version string `json:"version"`
 	// Commit is the full hash, "" if the build does not know it.
 	Commit string `json:"commit"`
-	// Modified tells that files differed from the commit.
+	// Modified is true if files differed from the commit.
 	Modified bool   `json:"modified"`
 	Go       string `json:"go"`
 	Platform string `json:"platform"`
@@ -39,7 +39,7 @@ func (v versionDocument) String() string {
 	return fmt.Sprintf("%s %s %s", out, v.Go, v.Platform)
 }
 
-// version is what the linker was told, completed from what Go notes in a binary.
+// version returns what the build set, completed from what Go stores in a binary.
 func (p *Process) version() versionDocument {
 	v := versionDocument{Version: p.Version, Commit: p.Commit, Go: runtime.Version(), Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	info, ok := debug.ReadBuildInfo()

@@ -122,8 +122,8 @@ func TestAlertErrors(t *testing.T) {
 		{"open too long without unit", bot("ALERT_OPEN_TOO_LONG=15"), []string{`ALERT_OPEN_TOO_LONG: "15" has no unit; use off or a duration, 0s or more` + duration}},
 		{"open too long in words", bot("ALERT_OPEN_TOO_LONG=never"), []string{`ALERT_OPEN_TOO_LONG: "never" is not a duration; use off or a duration, 0s or more` + duration}},
 		{"oldest pending", bot("ALERT_OLDEST_PENDING=999ms"), []string{`ALERT_OLDEST_PENDING: "999ms" is too small; use off or a duration, 1s or more` + duration}},
-		{"burst of nothing", bot("ALERT_FAILED_BURST=0/5m"), []string{`ALERT_FAILED_BURST: "0/5m" is no number of jobs in a time` + burst}},
-		{"burst without time", bot("ALERT_FAILED_BURST=50"), []string{`ALERT_FAILED_BURST: "50" is no number of jobs in a time` + burst}},
+		{"burst of nothing", bot("ALERT_FAILED_BURST=0/5m"), []string{`ALERT_FAILED_BURST: "0/5m" is not a number of jobs in a time` + burst}},
+		{"burst without time", bot("ALERT_FAILED_BURST=50"), []string{`ALERT_FAILED_BURST: "50" is not a number of jobs in a time` + burst}},
 		{"burst in too short a time", bot("ALERT_FAILED_BURST=50/999ms"), []string{`ALERT_FAILED_BURST: "50/999ms" counts over too short a time` + burst}},
 		{"burst in too long a time", bot("ALERT_FAILED_BURST=50/24h1s"), []string{`ALERT_FAILED_BURST: "50/24h1s" counts over too long a time` + burst}},
 	}
@@ -148,7 +148,7 @@ func TestAlertWarnings(t *testing.T) {
 	t.Parallel()
 	const (
 		wanted  = "; alerts need a bot token, which starts with xoxb-: the Bot User OAuth Token under OAuth & Permissions of your Slack app"
-		nobody  = ": is set, but nobody would get the alert; set SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY"
+		nobody  = ": is set, but alerts have no receiver; set SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY"
 		inClear = ": is http: what is sent there, a secret among it, is not encrypted; use https"
 		goodKey = "PAGERDUTY_ROUTING_KEY=0123456789abcdef0123456789abcdef"
 		webhook = "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/hunter2"

@@ -20,7 +20,7 @@ func TestCallbackErrors(t *testing.T) {
 		{"too short", []string{url, "DESTINATION_0_CALLBACK_SECRET=whsec_aHVudGVyMg=="}, []string{"DESTINATION_0_CALLBACK_SECRET: ", "24"}},
 		{"one of two", []string{url, "DESTINATION_0_CALLBACK_SECRET=" + goodSecret + ",hunter2"}, []string{"DESTINATION_0_CALLBACK_SECRET: "}},
 		{"no address", []string{"DESTINATION_0_CALLBACK_URL=app.example.com", "DESTINATION_0_CALLBACK_SECRET=" + goodSecret}, []string{"DESTINATION_0_CALLBACK_URL: ", "https://"}},
-		{"listen", []string{"LISTEN_ADDR=8080"}, []string{`LISTEN_ADDR: "8080" is no address to listen on`, "127.0.0.1:8080"}},
+		{"listen", []string{"LISTEN_ADDR=8080"}, []string{`LISTEN_ADDR: "8080" is not an address to listen on`, "127.0.0.1:8080"}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

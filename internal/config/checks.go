@@ -137,7 +137,7 @@ func (l *loader) checkCallback(d Destination, prefix string) {
 	switch {
 	case d.CallbackURL != "" && len(secrets) == 0:
 		l.found.fail(secret, "set it to whsec_ and what `openssl rand -base64 32` prints",
-			"is not set, and %s is: callbacks are signed, so that their receiver knows who sent them", url)
+			"is not set, and %s is: callbacks are signed, so that their receiver can verify the sender", url)
 	case d.CallbackURL == "" && len(secrets) > 0:
 		l.found.warn(secret, "is set, but %s is not: there are no callbacks to sign", url)
 	}
@@ -278,7 +278,7 @@ func (l *loader) warnNoReceiver(alerts Alerts) {
 		{"ALERT_OPEN_TOO_LONG", alerts.OpenTooLong > 0},
 	} {
 		if bound.on && l.env.set(bound.name) {
-			l.found.warn(bound.name, "is set, but nobody would get the alert; set %s, or %s", slack, pagerDuty)
+			l.found.warn(bound.name, "is set, but alerts have no receiver; set %s, or %s", slack, pagerDuty)
 		}
 	}
 }

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Where a value came from, as Print and Document tell it.
+// Where a value came from, as Print and Document show it.
 const (
 	sourceDefault = "default"
 	sourceSet     = "set"

@@ -57,12 +57,12 @@ type Warning struct {
 // String returns one line: VARIABLE: message.
 func (w Warning) String() string { return w.Variable + ": " + w.Message }
 
-// AboutAlerts says that the warning concerns only those who send alerts.
+// AboutAlerts reports whether the warning concerns alerts only.
 func (w Warning) AboutAlerts() bool {
 	return strings.HasPrefix(w.Variable, "SLACK_") || strings.HasPrefix(w.Variable, "ALERT_") || strings.HasPrefix(w.Variable, "PAGERDUTY_")
 }
 
-// AboutWorkers says that the warning concerns only those who run workers.
+// AboutWorkers reports whether the warning concerns workers only.
 func (w Warning) AboutWorkers() bool {
 	return strings.HasPrefix(w.Variable, "DESTINATION_") && strings.HasSuffix(w.Variable, "_TIMEOUT")
 }

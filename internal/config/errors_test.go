@@ -124,7 +124,7 @@ func TestLoadErrors(t *testing.T) {
 		},
 		{
 			"status", with("DESTINATION_0_RATE_LIMITED_STATUS=429,600"),
-			[]string{`DESTINATION_0_RATE_LIMITED_STATUS: "429,600" holds 600, which is no HTTP status; use HTTP statuses from 100 to 599 separated by commas, such as 429,503`},
+			[]string{`DESTINATION_0_RATE_LIMITED_STATUS: "429,600" holds 600, which is not an HTTP status; use HTTP statuses from 100 to 599 separated by commas, such as 429,503`},
 		},
 		{
 			"status list", with("DESTINATION_0_RATE_LIMITED_STATUS=429;403"),

@@ -44,7 +44,7 @@ type kind struct {
 
 const durations = ", such as 30s, 5m, 24h or 7d"
 
-// byType are the kinds of values that their type tells. They replace the readers of the env
+// byType are the kinds of values by their type. They replace the readers of the env
 // package, because its own put the value into their errors.
 var byType = map[reflect.Type]kind{
 	reflect.TypeFor[string]():  {read: func(s string) (any, error) { return strings.TrimSpace(s), nil }},
@@ -330,7 +330,7 @@ func readStatuses(s string) (any, error) {
 		case err != nil:
 			return nil, &unreadable{problem: "is not a list of HTTP statuses"}
 		case n < 100 || n > 599:
-			return nil, &unreadable{problem: fmt.Sprintf("holds %d, which is no HTTP status", n)}
+			return nil, &unreadable{problem: fmt.Sprintf("holds %d, which is not an HTTP status", n)}
 		case n >= 200 && n <= 299:
 			return nil, &unreadable{problem: fmt.Sprintf("holds %d, which means success", n), fix: "take it out"}
 		}
@@ -342,8 +342,8 @@ func readStatuses(s string) (any, error) {
 
 const ofConnection = "it belongs to one connection; take it out"
 
-// refusedHeaders are those that Tidegate or the HTTP client sets itself, and
-// those that belong to one connection (RFC 9110, section 7.6.1).
+// refusedHeaders are headers that Tidegate or the HTTP client sets itself, and headers
+// of one connection (RFC 9110, section 7.6.1).
 var refusedHeaders = map[string]string{
 	"Authorization":       "set the AUTH_TOKEN of this destination instead",
 	"Host":                "put the host into the URL of this destination",
@@ -425,7 +425,7 @@ func readHints(s string) (any, error) {
 func readRate(s string) (any, error) {
 	r, err := breaker.ParseRate(s)
 	if err != nil {
-		return nil, &unreadable{problem: "is no rate"}
+		return nil, &unreadable{problem: "is not a rate"}
 	}
 	return r, nil
 }
@@ -437,7 +437,7 @@ func readBurst(s string) (any, error) {
 	r, err := breaker.ParseRate(s)
 	switch {
 	case err != nil:
-		return nil, &unreadable{problem: "is no number of jobs in a time"}
+		return nil, &unreadable{problem: "is not a number of jobs in a time"}
 	case r.Per < time.Second:
 		return nil, &unreadable{problem: "counts over too short a time"}
 	case r.Per > 24*time.Hour:
@@ -497,7 +497,7 @@ func checkListen(orOff string) func(variable, string) (problem, fix string) {
 			return "", ""
 		}
 		_, port, _ = net.SplitHostPort(v.def)
-		return "is no address to listen on", "write it like " + v.def + " or :" + port + ", with a port from 0 (a free one) to 65535" + orOff
+		return "is not an address to listen on", "write it like " + v.def + " or :" + port + ", with a port from 0 (a free one) to 65535" + orOff
 	}
 }
 

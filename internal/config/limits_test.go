@@ -28,7 +28,7 @@ func TestLimitErrors(t *testing.T) {
 	t.Parallel()
 	const (
 		hints = "; use retry-after, ratelimit, x-ratelimit, separated by commas, or none"
-		rate  = " is no rate; use calls per time, such as 60/1h, 10/s or 100/15m"
+		rate  = " is not a rate; use calls per time, such as 60/1h, 10/s or 100/15m"
 	)
 	for _, tt := range []struct {
 		name    string
@@ -85,11 +85,11 @@ func TestTokensFileErrors(t *testing.T) {
 		{"a directory", dir, []string{"cannot be read: is a directory; check the file and its permissions"}},
 		{"empty", writeFile(t, "\n", 0o600), []string{"is empty" + shape}},
 		{"no JSON", writeFile(t, "alice=hunter2", 0o600), []string{"is not JSON: look at line 1" + shape}},
-		{"no object", writeFile(t, `["hunter2"]`, 0o600), []string{"is no JSON object" + shape}},
+		{"no object", writeFile(t, `["hunter2"]`, 0o600), []string{"is not a JSON object" + shape}},
 		{"tokens", writeFile(t, "{\n\"alice\": \"Bearer hunter2\",\n\"bob\": \"\",\n\"a key\": \"hunter2\"}", 0o600), []string{
 			`line 2: the token of key "alice" holds a space, a line break or a character that is not ASCII; give the token alone, without Bearer before it`,
 			`line 3: the token of key "bob" is empty; give it a value, or take the key out`,
-			`line 4: "a key" is no valid key; use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit`,
+			`line 4: "a key" is not a valid key; use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit`,
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

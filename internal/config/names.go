@@ -100,8 +100,7 @@ func suggest(name, index string, known []string) string {
 }
 
 // fuller returns the shortest known name that own is a part of, in whole words
-// and behind the prefix: THRESHOLD is one of FAILURE_THRESHOLD. A few edits are
-// allowed here too. It returns "" if there is none, or no prefix.
+// and behind the prefix: THRESHOLD is one of FAILURE_THRESHOLD. Some edits are allowed here too. It returns "" if there is none, or no prefix.
 func fuller(prefix, own, index string, known []string) string {
 	best, bestDistance := "", len(own)/4+1
 	for _, candidate := range known {

@@ -17,7 +17,7 @@ type Entry struct {
 	// Source is "default" (for a destination's breaker: the global value), "set"
 	// or "file".
 	Source string `json:"source"`
-	// Secret tells that Value is masked, as a whole or in parts.
+	// Secret is true if Value is masked, as a whole or in parts.
 	Secret bool `json:"secret"`
 }
 

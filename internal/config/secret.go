@@ -63,8 +63,7 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// Secrets lists what is secret of the configuration and in use, for those who take it out of
-// texts; see package secret. The tokens of files are not among it.
+// Secrets returns the secrets of the configuration that are in use, to remove them from texts; see package secret. The tokens of files are not among it.
 func (c *Config) Secrets() []string {
 	var out []string
 	ofURL := func(raw string) {

@@ -27,8 +27,8 @@ type variable struct {
 	group    string // likewise that of its group
 }
 
-// table is every variable in the order of the structs: those of the process and,
-// with <i> in their names, those of a destination.
+// table is every variable in the order of the structs: of the process and,
+// with <i> in their names, of a destination.
 var table = sync.OnceValue(func() []variable { return rows(reflect.TypeFor[Config](), "", true) })
 
 // rows returns the variables of a struct. Without all, the groups that are read by themselves

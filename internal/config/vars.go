@@ -52,8 +52,8 @@ type Config struct {
 	Log Log `envPrefix:"LOG_"`
 	// Alerts
 	//
-	// Nobody is told of anything unless there is a receiver: Slack (bot token and
-	// channel, or a webhook) or PagerDuty. Both may be set.
+	// There are no alerts without a receiver: Slack (bot token and channel, or a
+	// webhook) or PagerDuty. Both may be set.
 	Alerts Alerts
 	// HTTP API
 	API API
@@ -231,8 +231,8 @@ type API struct {
 	// loopback needs API_TOKENS_FILE.
 	ListenAddr string `form:"address" env:"LISTEN_ADDR" envDefault:"127.0.0.1:8080"`
 	// File with the API's tokens: name, scopes and hash of each, read again when it
-	// changes. `tidegate token new` writes it. Not set: whoever reaches LISTEN_ADDR may
-	// do everything.
+	// changes. `tidegate token new` writes it. Not set: every caller that
+	// reaches LISTEN_ADDR has all rights.
 	TokensFile string `env:"API_TOKENS_FILE" example:"/etc/tidegate/api-tokens.json"`
 	// Base of the links in alerts: where people's browsers reach `tidegate api`.
 	PublicURL string `form:"receiver" env:"PUBLIC_URL" example:"https://tidegate.example.com"`

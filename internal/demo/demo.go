@@ -142,7 +142,7 @@ func (s *show) ended() bool {
 	}
 }
 
-// reschedules returns how often jobs were put off, and how many different ones.
+// reschedules returns how often jobs were rescheduled, and how many different ones.
 func (s *show) reschedules() (times, different int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -153,7 +153,7 @@ func (s *show) reschedules() (times, different int) {
 func (s *Screen) intro(o Options) error {
 	_, err := fmt.Fprintf(s.Out, `Tidegate demo: %d jobs for an API that accepts %d calls in %s and then says 429, no
 more. %d workers share one circuit breaker: %d answers of 429 in a row open it for all
-of them for %s, then one call tests whether the API accepts again. A Slack is told.
+of them for %s, then one call tests whether the API accepts again. Slack is notified.
 
 `, o.Jobs, o.Quota, o.Window, o.Workers, o.Threshold, o.Cooldown)
 	if err != nil {

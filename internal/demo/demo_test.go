@@ -78,7 +78,7 @@ func TestRunPlain(t *testing.T) {
 	// Retries of timing are allowed for (a slow machine may see a second incident).
 	want := regexp.MustCompile(`(?s)^Tidegate demo: 30 jobs for an API that accepts 15 calls in 3s and then says 429, no
 more\. 2 workers share one circuit breaker: 2 answers of 429 in a row open it for all
-of them for 600ms, then one call tests whether the API accepts again\. A Slack is told\.
+of them for 600ms, then one call tests whether the API accepts again\. Slack is notified\.
 
 [0-9:]{8}  30 jobs enqueued; 2 workers start, 2 calls at a time each
 .*[0-9:]{8}  the API answered 429 to worker [12] \(1 of 2\)
@@ -94,7 +94,7 @@ Summary
   took             [0-9.]+s
   calls            [0-9]+
   wasted calls     [0-9]+ answered 429
-  rescheduled      [0-9]+ times, [0-9]+ jobs in hand; the others stayed in the queue
+  rescheduled      [0-9]+ times, [0-9]+ jobs in flight; the others stayed in the queue
   time to recover  [0-9.]+m?s \((no|[0-9]+) failed probes?\).*
   Slack            1 message, updated [0-9]+ times?, [12] repl(y|ies) in its thread
   without breaker  45 wasted calls \(simulated; refused jobs retried after 1s\)

@@ -26,7 +26,7 @@ func (s *stage) serve(ctx context.Context, screen *Screen) error {
 }
 
 // keep goes on with jobs until ctx ends, so that there is something to look at: in every
-// third window more than the API accepts, and besides a few of each kind.
+// third window more than the API accepts, and besides some of each kind.
 func (s *stage) keep(ctx context.Context, screen *Screen) error {
 	_, err := fmt.Fprintf(screen.Out, "\nThe dashboard stays at %s, and jobs go on. Ctrl-C ends it all.\n", s.url)
 	if err != nil {

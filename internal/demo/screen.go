@@ -134,7 +134,7 @@ func (s *Screen) bar(n, of int, colour string) string {
 	return s.paint(colour, strings.Repeat("█", full)) + s.paint(escDim, strings.Repeat("░", barWidth-full))
 }
 
-// state is the breaker in a few words.
+// state is the breaker in short.
 func (s *Screen) state(v breaker.View, now time.Time) string {
 	switch v.State {
 	case breaker.Open:

@@ -20,7 +20,7 @@ const (
 	good
 	bad
 	caution
-	aloud // what people are told
+	aloud // events
 )
 
 // event is a line of the story.
@@ -30,20 +30,20 @@ type event struct {
 	tone tone
 }
 
-// show watches the workers and tells what happens. Its methods may be called by
+// show watches the workers and prints what happens. Its methods may be called by
 // all of them at once.
 type show struct {
 	o    Options
 	view func() breaker.View
 
 	mu        sync.Mutex
-	events    []event // not yet told
+	events    []event // not yet printed
 	wake      chan struct{}
 	inFlight  []int  // by worker, from 0
-	refused   []int  // workers that got 429, not yet told
+	refused   []int  // workers that got 429, not yet printed
 	probe     string // the job of the latest probe
-	counted   int    // of those in a row that the breaker has counted, how many are told
-	open      bool   // told, until it is told that it has closed
+	counted   int    // of those in a row that the breaker has counted, how many are printed
+	open      bool   // printed, until its closing is printed
 	completed int
 	failed    int
 	putOff    int // reschedules
@@ -59,8 +59,8 @@ func newShow(o Options) *show {
 	}
 }
 
-// tell adds a line; s.mu is held.
-func (s *show) tell(t tone, format string, args ...any) {
+// add adds a line; s.mu is held.
+func (s *show) add(t tone, format string, args ...any) {
 	s.events = append(s.events, event{at: time.Now(), text: fmt.Sprintf(format, args...), tone: t})
 	select {
 	case s.wake <- struct{}{}:
@@ -72,10 +72,10 @@ func (s *show) tell(t tone, format string, args ...any) {
 func (s *show) say(t tone, format string, args ...any) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.tell(t, format, args...)
+	s.add(t, format, args...)
 }
 
-// news takes the lines that were not told yet.
+// news takes the lines that were not printed yet.
 func (s *show) news() []event {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +103,8 @@ func (s *show) callStarts(worker int, job string) (probe bool) {
 		return false
 	}
 	s.probe = job
-	s.tellLate()
-	s.tell(caution, "cooldown over: %s sends one call for all, the probe", workerName(worker))
+	s.sayLate()
+	s.add(caution, "cooldown over: %s sends one call for all, the probe", workerName(worker))
 	return true
 }
 
@@ -124,14 +124,14 @@ func (s *show) callEnds(worker int, probe bool, err error) {
 	var limited *jobs.RateLimitedError
 	switch refused := errors.As(err, &limited); {
 	case probe && refused:
-		s.tell(bad, "the API answered 429 to the probe")
+		s.add(bad, "the API answered 429 to the probe")
 	case probe && err == nil:
-		s.tell(good, "the API accepted the probe")
+		s.add(good, "the API accepted the probe")
 	case err != nil && !refused:
-		s.tell(bad, "a call of %s failed: %v", workerName(worker), err)
+		s.add(bad, "a call of %s failed: %v", workerName(worker), err)
 	}
 	if s.calling() == 0 && s.view().State != breaker.Closed {
-		s.tellLate()
+		s.sayLate()
 	}
 }
 
@@ -150,7 +150,7 @@ func (s *show) follow(ctx context.Context, b *breaker.Breaker) {
 		changed := b.Changed()
 		s.mu.Lock()
 		if v := s.view(); v.State == breaker.Closed {
-			s.tellCounted(v.Failures)
+			s.sayCounted(v.Failures)
 		}
 		s.mu.Unlock()
 		select {
@@ -161,43 +161,43 @@ func (s *show) follow(ctx context.Context, b *breaker.Breaker) {
 	}
 }
 
-// tellCounted tells of the rate-limited answers that the breaker has counted up to
+// sayCounted prints the rate-limited answers that the breaker has counted up to
 // now; s.mu is held.
-func (s *show) tellCounted(failures int) {
+func (s *show) sayCounted(failures int) {
 	for s.counted < failures && len(s.refused) > 0 {
 		s.counted++
-		s.tell(caution, "the API answered 429 to %s (%d of %d)", workerName(s.refused[0]), s.counted, s.o.Threshold)
+		s.add(caution, "the API answered 429 to %s (%d of %d)", workerName(s.refused[0]), s.counted, s.o.Threshold)
 		s.refused = s.refused[1:]
 	}
 	s.counted = failures // also where a success has set it back
 }
 
-// tellLate tells of calls that had started before the breaker opened; s.mu is
+// sayLate prints the calls that had started before the breaker opened; s.mu is
 // held.
-func (s *show) tellLate() {
+func (s *show) sayLate() {
 	if n := len(s.refused); n > 0 && s.open {
-		s.tell(neutral, "calls under way when it opened that got 429 too: %d", n)
+		s.add(neutral, "calls under way when it opened that got 429 too: %d", n)
 		s.refused = nil
 	}
 }
 
-// transition tells of the breaker.
+// transition prints a transition of the breaker.
 func (s *show) transition(e breaker.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
 	case e.To == breaker.Open && e.From == breaker.Closed:
-		s.tellCounted(e.Failures)
+		s.sayCounted(e.Failures)
 		s.open = true
-		s.tell(bad, "breaker OPEN for all %d workers: no calls for %s", s.o.Workers, s.o.Cooldown)
+		s.add(bad, "breaker OPEN for all %d workers: no calls for %s", s.o.Workers, s.o.Cooldown)
 		if s.calling() == 0 {
-			s.tellLate()
+			s.sayLate()
 		}
 	case e.To == breaker.Open:
-		s.tell(bad, "breaker OPEN again for %s", s.o.Cooldown)
+		s.add(bad, "breaker OPEN again for %s", s.o.Cooldown)
 	case e.To == breaker.Closed:
 		s.open, s.counted = false, 0
-		s.tell(good, "breaker CLOSED, recovered after %s: %d waiting jobs leave", round(e.At.Sub(e.OpenedAt)), s.o.Jobs-s.completed-s.failed)
+		s.add(good, "breaker CLOSED, recovered after %s: %d waiting jobs leave", round(e.At.Sub(e.OpenedAt)), s.o.Jobs-s.completed-s.failed)
 	}
 }
 

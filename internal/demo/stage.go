@@ -24,7 +24,7 @@ import (
 // destination is what the jobs are published to.
 const destination = "pictures"
 
-// Times of the show that nobody asks for.
+// Times of the show without a flag.
 const (
 	// grace is how long calls in flight get at the end.
 	grace = 5 * time.Second
@@ -52,7 +52,7 @@ type stage struct {
 	closers []func() error
 }
 
-// newStage builds everything but the workers. onEvent is told of the breaker's
+// newStage builds everything but the workers. onEvent gets the breaker's
 // transitions, whichever worker causes them.
 func newStage(ctx context.Context, o Options, onEvent func(breaker.Event)) (s *stage, err error) {
 	s = &stage{o: o, stop: func() {}}
@@ -114,7 +114,7 @@ func (s *stage) connect(ctx context.Context, name string) (redis.UniversalClient
 	return rdb, nil
 }
 
-// rules are the breaker's, alike for all who share it.
+// rules are the breaker's, the same for all workers.
 func (s *stage) rules() breaker.Options {
 	return breaker.Options{FailureThreshold: s.o.Threshold, Cooldown: s.o.Cooldown, ProbeTimeout: s.timeout() + time.Second}
 }
@@ -151,7 +151,7 @@ func (s *stage) start(ctx context.Context, sh *show) error {
 		return fmt.Errorf("demo: %w", err)
 	}
 	s.closers = append(s.closers, s.api.Close)
-	// They are stopped by close, so that what they have in hand is finished also
+	// They are stopped by close, so that jobs in flight are finished also
 	// when ctx ends.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop

@@ -129,7 +129,7 @@ func (r *result) text() string {
 	row("took", "%s", round(r.took))
 	row("calls", "%d", r.calls)
 	row("wasted calls", "%d answered 429", r.wasted)
-	row("rescheduled", "%d times, %d jobs in hand; the others stayed in the queue", r.reschedules, r.heldJobs)
+	row("rescheduled", "%d times, %d jobs in flight; the others stayed in the queue", r.reschedules, r.heldJobs)
 	row("time to recover", "%s", r.recovery())
 	if !r.stopped {
 		row("Slack", "%s, updated %s, %s in its thread", plural(r.messages, "message"), plural(r.edits, "time"), plural(r.replies, "reply"))

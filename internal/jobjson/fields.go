@@ -58,7 +58,7 @@ func noSuchField(name string) string {
 	return "is no field of a job to enqueue; there are " + strings.Join(chosen, ", ")
 }
 
-// set puts the value of a field into spec, and tells p what is wrong with it. The
+// set puts the value of a field into spec, and reports to p what is wrong with it. The
 // error is errSyntax.
 func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) error {
 	seen := s.of(name)
@@ -324,11 +324,11 @@ func wrongKind(value []byte, want string) error {
 	return bounded(value, "must be %s", want)
 }
 
-// ParseTime reads an instant in RFC 3339; the error says so in words for people.
+// ParseTime reads an instant in RFC 3339; the error is worded for users.
 func ParseTime(s string) (time.Time, error) {
 	at, err := time.Parse(time.RFC3339, s)
 	if err != nil {
-		return time.Time{}, fmt.Errorf("%q is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", text.Cut(s, longestQuote))
+		return time.Time{}, fmt.Errorf("%q is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z", text.Cut(s, longestQuote))
 	}
 	return at, nil
 }

@@ -29,7 +29,7 @@ const readBuffer = 256 << 10
 func NewLines(r io.Reader, limit int) *Lines { return NewBookedLines(r, limit, readBuffer, nil) }
 
 // NewBookedLines is as [NewLines], with a buffer of size bytes. Before a line that is
-// longer takes more memory, or less again, book is told how many bytes. If its error
+// longer takes more memory, or less again, book is called with the number of bytes. If its error
 // is not nil, so is [Lines.Next]'s.
 func NewBookedLines(r io.Reader, limit, size int, book func(more int) error) *Lines {
 	return &Lines{in: bufio.NewReaderSize(r, size), limit: limit, book: book}
@@ -78,7 +78,7 @@ func (l *Lines) Next() ([]byte, error) {
 			}
 			l.buf = append(l.buf, part...)
 			// White space at its end does not count, but its length is known only
-			// there; so there is a little room.
+			// there; so there is some room.
 			long = len(l.buf) > l.limit+l.in.Size()
 		}
 		if err == nil {

@@ -32,7 +32,7 @@ var ErrNotUTF8 error = &SyntaxError{"is not UTF-8, as JSON is"}
 // must stay as it is until the job is enqueued; whether it is JSON is checked with
 // the job's other values, by [jobs.Spec.Validate].
 //
-// Errors: [ErrNotUTF8], or another *SyntaxError where data is no JSON object, else a
+// Errors: [ErrNotUTF8], or another *SyntaxError where data is not a JSON object, else a
 // *jobs.ValidationError that names each wrong field, in the order of data, those
 // of objects with their path, such as retry.max_retries.
 //

@@ -94,7 +94,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"payload":1,"max_reschedules":1.5}`, `max_reschedules: must be a whole number`},
 		{`{"payload":1,"max_reschedules":"7"}`, `max_reschedules: must be a whole number`},
 		{`{"payload":1,"max_reschedules":007}`, `is not valid JSON: invalid character '0' after object key:value pair`},
-		{`{"payload":1,"available_at":"tomorrow"}`, `available_at: "tomorrow" is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
+		{`{"payload":1,"available_at":"tomorrow"}`, `available_at: "tomorrow" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
 		{`{"payload":1,"available_at":1700000000}`, `available_at: must be a string`},
 		{`{"payload":1,"Destination":"shop"}`, `Destination: is no field of a job to enqueue; did you mean destination?`},
 		{`{"payload":1,"kye":"a"}`, `kye: is no field of a job to enqueue; did you mean key?`},
@@ -115,7 +115,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"payload":1,"ttl":1e12}`, `ttl: is too long`},
 		{`{"payload":1,"ttl":1e999}`, `ttl: must be a duration such as "7d", or a number of seconds`},
 		{`{"payload":1,"ttl":0x10}`, `is not valid JSON: invalid character 'x' after object key:value pair`},
-		{`{"payload":1,"expires_at":"tomorrow"}`, `expires_at: "tomorrow" is no time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
+		{`{"payload":1,"expires_at":"tomorrow"}`, `expires_at: "tomorrow" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
 		{`{"payload":1,"expires_at":60}`, `expires_at: must be a string`},
 	}
 	for _, row := range rows {

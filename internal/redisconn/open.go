@@ -52,7 +52,7 @@ const (
 //     and dialling is tried once: with the defaults a command to a host that
 //     does not answer blocks for 5 s whatever its context says.
 //   - No retries: go-redis would send a script again whose answer got lost, and
-//     most of ours must not run twice. A Cluster client cannot be told so: it
+//     most of ours must not run twice. A Cluster client has no such option: it
 //     repeats up to 3 times when a connection breaks, because the same counter
 //     bounds redirections.
 //   - Maintenance notifications are off: servers without them log an error for
@@ -84,7 +84,7 @@ func (t *Target) Universal(opts Options) *redis.UniversalOptions {
 		DialerRetries:         1,
 		DisableIdentity:       true,
 		// Not sent, as identity is disabled: it lets Wait name the addresses,
-		// which a Sentinel client does not tell.
+		// which a Sentinel client does not expose.
 		IdentitySuffix:           t.String(),
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}

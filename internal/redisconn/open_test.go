@@ -261,7 +261,7 @@ func TestOpenCluster(t *testing.T) {
 	}
 	single := redistest.Shared(t).Addr()
 	err = Wait(t.Context(), open(t, "redis-cluster://"+single), slog.New(slog.DiscardHandler), time.Second)
-	if want := "redisconn: Redis at Cluster " + single + " cannot be used (ERR This instance has cluster support disabled); it is no Cluster: use redis:// in REDIS_URL"; err == nil || err.Error() != want {
+	if want := "redisconn: Redis at Cluster " + single + " cannot be used (ERR This instance has cluster support disabled); it is not a Cluster: use redis:// in REDIS_URL"; err == nil || err.Error() != want {
 		t.Errorf("Cluster client of a plain server:\n got %v\nwant %s", err, want)
 	}
 }

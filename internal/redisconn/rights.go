@@ -10,7 +10,7 @@ import (
 )
 
 // Rights that workers and commands need, as rules of an ACL. Those of connecting are
-// not among them: who lacks one does not get as far as to ask.
+// not among them: without them there is no connection to ask on.
 var (
 	keyRights = strings.Fields(`+del +exists +expire +expireat +persist +pexpire +get +mget +set +setex +incr +incrby +decrby
 		+hdel +hexists +hget +hgetall +hincrby +hkeys +hmget +hset +hsetnx +hvals
@@ -39,8 +39,8 @@ func (e *RightsError) Error() string {
 }
 
 // CheckRights asks Redis, in one round trip, whether its user may do all that workers
-// and commands do. It returns a [*RightsError] if not, and nil if Redis cannot tell: it
-// knows that from version 7.0 on. Keys and channels are those of asynq and a namespace.
+// and commands do. It returns a [*RightsError] if not, and nil if Redis cannot
+// answer that: it can from version 7.0 on. Keys and channels are those of asynq and a namespace.
 func CheckRights(ctx context.Context, client redis.UniversalClient, namespace string) error {
 	keyPatterns := []string{"~" + namespace + ":*", "~asynq:*"}
 	channelPatterns := []string{"&" + namespace + ":*", "&asynq:cancel"}
@@ -76,7 +76,7 @@ func CheckRights(ctx context.Context, client redis.UniversalClient, namespace st
 		return &RightsError{Missing: []string{"+eval"}}
 	}
 	if len(allowed) != len(rules) {
-		return nil // it cannot tell, or is gone, which others will notice
+		return nil // it cannot answer, or is gone, which other calls notice
 	}
 	may := map[string]bool{}
 	for i, rule := range rules {
@@ -94,7 +94,7 @@ func CheckRights(ctx context.Context, client redis.UniversalClient, namespace st
 	return nil
 }
 
-// mayAsk reports whether the user may run a command, and true where Redis cannot tell.
+// mayAsk reports whether the user may run a command, and true where Redis cannot answer that.
 // What is refused stands in the server's ACL LOG, where people look for attackers.
 func mayAsk(ctx context.Context, client redis.UniversalClient, line string) bool {
 	allowed, err := client.Eval(ctx, rightsSource, nil, line).Int64Slice()
@@ -104,8 +104,8 @@ func mayAsk(ctx context.Context, client redis.UniversalClient, line string) bool
 // sample is a name that a pattern of keys or channels allows.
 func sample(pattern string) string { return strings.TrimRight(pattern[1:], "*") }
 
-// lacking tells a pattern that is not allowed, of which no command is, from commands
-// that are not.
+// lacking returns patterns of which no command is allowed, and commands that are not allowed
+// for any other pattern.
 func lacking(may map[string]bool, patterns, commands []string) []string {
 	var out []string
 	for _, pattern := range patterns {
@@ -130,6 +130,6 @@ func Refused(err error) bool {
 	if err == nil {
 		return false
 	}
-	// Of what a script may not do Redis before 7.2 tells in words only.
+	// Redis before 7.2 refuses what a script does in words only.
 	return redis.IsPermissionError(err) || containsAny(err.Error(), "NOPERM", "The user executing the script can't")
 }

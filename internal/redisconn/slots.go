@@ -8,9 +8,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// slotsAnew makes a Cluster client ask anew who owns which slots when a command
+// slotsAnew makes a Cluster client ask again which node owns which slots when a command
 // failed for want of a node. Of itself the client asks after a redirection only, and
-// once a minute: a master that is dead redirects nobody, so that its slots would be
+// once a minute: a dead master redirects no client, so that its slots would be
 // out of reach long after a replica has taken them over.
 type slotsAnew struct{ client *redis.ClusterClient }
 

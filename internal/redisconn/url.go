@@ -135,7 +135,7 @@ func Parse(rawURL string) (*Target, error) {
 }
 
 // Redact returns the URL with its passwords masked, for people to read. Of a URL
-// that [Parse] would refuse it shows little more than the scheme.
+// that [Parse] would refuse it shows the scheme at most.
 func Redact(rawURL string) string {
 	const mask = secret.Mask
 	parts, err := split(rawURL)

@@ -38,7 +38,7 @@ func Wait(ctx context.Context, client redis.UniversalClient, log *slog.Logger, p
 	deadline := start.Add(patience)
 	addr, useTLS := address(client)
 	pause := firstPause
-	var last error // the latest that tells more than that the time was up
+	var last error // the latest that is not a timeout
 	for tries := 0; ; tries++ {
 		err := ping(ctx, client, deadline)
 		if err != nil && (last == nil || !timedOut(err)) {
@@ -79,7 +79,7 @@ func ping(ctx context.Context, client redis.UniversalClient, deadline time.Time)
 	return client.Ping(ctx).Err()
 }
 
-// timedOut says that the time was up, which tells less than anything else.
+// timedOut reports whether the time was up, which says less than any other error.
 func timedOut(err error) bool {
 	network, ok := errors.AsType[net.Error](err)
 	return errors.Is(err, context.DeadlineExceeded) || ok && network.Timeout()
@@ -96,7 +96,7 @@ func sleep(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// address names what the client connects to, and tells whether it uses TLS.
+// address returns what the client connects to, and whether it uses TLS.
 func address(client redis.UniversalClient) (addr string, useTLS bool) {
 	switch c := client.(type) {
 	case *redis.Client:
@@ -161,7 +161,7 @@ func hopeless(err error) string {
 	case containsAny(text, "DB index is out of range"):
 		return "check the database number in REDIS_URL"
 	case containsAny(text, "cluster support disabled"):
-		return "it is no Cluster: use redis:// in REDIS_URL"
+		return "it is not a Cluster: use redis:// in REDIS_URL"
 	}
 	return ""
 }

@@ -72,7 +72,7 @@ func (c *checks) headers() {
 			case !found:
 				c.add(variable, "has an entry without \"=\", which is left out; write it like name=value,name=value")
 			case !httpguts.ValidHeaderFieldName(strings.TrimSpace(name)):
-				c.add(variable, "has an entry whose name is no name of a header, which is left out")
+				c.add(variable, "has an entry without a valid name of a header, which is left out")
 			case err != nil:
 				c.add(variable, "the value of "+strings.TrimSpace(name)+" is not percent-encoded as it should be, and is left out; write % as %25")
 			case !httpguts.ValidHeaderFieldValue(strings.TrimSpace(sent)):
@@ -83,7 +83,7 @@ func (c *checks) headers() {
 	}
 }
 
-// choices checks what has few values.
+// choices checks variables with a fixed set of values.
 func (c *checks) choices() {
 	if v := strings.ToLower(c.environment["OTEL_SDK_DISABLED"]); v != "" && v != "false" {
 		c.add("OTEL_SDK_DISABLED", "is neither true nor false; false is assumed")

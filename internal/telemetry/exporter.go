@@ -10,18 +10,19 @@ import (
 
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 
+	"github.com/tidegate/tidegate/internal/outage"
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// Bounds of what is said about a collector in trouble.
+// Bounds of what is logged about a collector that fails.
 const (
-	repeatAfter = 5 * time.Minute // until the same trouble is told again
+	repeatAfter = 5 * time.Minute // until a failure is logged again
 	maxProblem  = 300             // bytes of its text
 )
 
-// exporter stands between the SDK and what sends: it tells of trouble once in a while,
-// where the SDK would tell of each batch, and can be stopped in the middle of one.
+// exporter stands between the SDK and what sends: it logs failures once in a while,
+// where the SDK would log each batch, and can be stopped in the middle of one.
 type exporter struct {
 	next    sdktrace.SpanExporter
 	secrets *secret.Redactor
@@ -32,20 +33,21 @@ type exporter struct {
 	end     context.CancelFunc
 	stopped chan struct{} // closed when the SDK is done with it
 
-	mu     sync.Mutex
-	toldAt time.Time // zero unless there is trouble
-	lost   int       // spans, since the last batch that arrived
+	failing outage.Log
+	mu      sync.Mutex
+	lost    int // spans, since the last batch that arrived
 }
 
 var _ sdktrace.SpanExporter = (*exporter)(nil)
 
 func newExporter(next sdktrace.SpanExporter, secrets *secret.Redactor, log *slog.Logger) *exporter {
 	e := &exporter{next: next, secrets: secrets, log: log, now: time.Now, stopped: make(chan struct{})}
+	e.failing.Every = repeatAfter
 	e.life, e.end = context.WithCancel(context.Background())
 	return e
 }
 
-// ExportSpans sends a batch. Trouble is told here, so that the SDK hears of none.
+// ExportSpans sends a batch. Failures are logged here, and not returned to the SDK.
 func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpan) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -55,18 +57,17 @@ func (e *exporter) ExportSpans(ctx context.Context, spans []sdktrace.ReadOnlySpa
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if err == nil {
-		if !e.toldAt.IsZero() {
+		if _, log := e.failing.Worked(); log {
 			e.log.Info("tracing: spans are sent again", "lost", e.lost)
 		}
-		e.toldAt, e.lost = time.Time{}, 0
+		e.lost = 0
 		return nil
 	}
 	e.lost += len(spans)
 	if e.life.Err() != nil {
-		return nil // Telemetry.Shutdown tells of it
+		return nil // Telemetry.Shutdown logs it
 	}
-	if now := e.now(); e.toldAt.IsZero() || now.Sub(e.toldAt) >= repeatAfter {
-		e.toldAt = now
+	if _, log := e.failing.Failed(e.now()); log {
 		e.log.Warn("tracing: spans could not be sent, and are lost", "error", e.describe(err), "lost", e.lost)
 	}
 	return nil

@@ -51,7 +51,7 @@ type Telemetry struct {
 // OTEL_SDK_DISABLED=true or OTEL_TRACES_EXPORTER=none. Settings that cannot be used are
 // warned of and passed over; where nothing could be sent with the rest, it returns nil.
 //
-// Nothing is sent yet, and a collector that is slow or away holds nobody up: spans are
+// Nothing is sent yet, and a slow or missing collector delays no caller: spans are
 // dropped then.
 func Start(ctx context.Context, o Options) *Telemetry {
 	env := environmentOf(o.Environ)
@@ -119,7 +119,7 @@ func (t *Telemetry) Shutdown(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	// Not the provider: it would stop nothing if the time were over already. The error is
-	// the context's; of others the exporter tells.
+	// the context's; the exporter logs other ones.
 	_ = t.batches.Shutdown(ctx)
 	if lost := t.exporter.abort(); lost > 0 && ctx.Err() != nil {
 		t.log.Warn("tracing: the collector did not take the last spans in time", "lost", lost)

@@ -294,7 +294,7 @@ func TestWrongSettings(t *testing.T) {
 		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://u:hunter2@127.0.0.1:4318/?a=hunter2"}, []string{"user, password and query are not sent; set OTEL_EXPORTER_OTLP_HEADERS"}, false},
 		{[]string{"OTEL_EXPORTER_OTLP_ENDPOINT=http://127.0.0.1:4317"}, []string{"variable=OTEL_EXPORTER_OTLP_ENDPOINT", "usually 4318"}, false},
 		{[]string{good, "OTEL_EXPORTER_OTLP_HEADERS=hunter2"}, []string{"variable=OTEL_EXPORTER_OTLP_HEADERS", "without \\\"=\\\""}, false},
-		{[]string{good, "OTEL_EXPORTER_OTLP_HEADERS=a b=hunter2"}, []string{"no name of a header"}, false},
+		{[]string{good, "OTEL_EXPORTER_OTLP_HEADERS=a b=hunter2"}, []string{"without a valid name of a header"}, false},
 		{[]string{good, "OTEL_EXPORTER_OTLP_TRACES_HEADERS=x-key=hunter2%zz"}, []string{"variable=OTEL_EXPORTER_OTLP_TRACES_HEADERS", "the value of x-key is not percent-encoded"}, false},
 		{[]string{good, "OTEL_EXPORTER_OTLP_HEADERS=x-key=hunter2%0Ax"}, []string{"characters that a header must not have", "tracing is off"}, true},
 		{[]string{good, "OTEL_EXPORTER_OTLP_PROTOCOL=grpc"}, []string{"variable=OTEL_EXPORTER_OTLP_PROTOCOL", "http/protobuf is used"}, false},

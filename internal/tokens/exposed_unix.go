@@ -8,13 +8,13 @@ import (
 	"syscall"
 )
 
-// Exposed reports whether more than those who need it may read the file: everybody,
-// or a group although this process is the owner. A file of another owner is read
+// Exposed reports whether more users than need it may read the file: all others, or a
+// group although this process is the owner. A file of another owner is read
 // through its group, as Kubernetes has it with fsGroup.
 func Exposed(info fs.FileInfo) bool {
-	const group, everybody = 0o040, 0o004
+	const group, others = 0o040, 0o004
 	mode := info.Mode().Perm()
-	if mode&everybody != 0 {
+	if mode&others != 0 {
 		return true
 	}
 	stat, ok := info.Sys().(*syscall.Stat_t)

@@ -24,7 +24,7 @@ import (
 // MaxFile bounds a file, in bytes: more than 10,000 tokens of the largest kind.
 const MaxFile = 32 << 20
 
-// maxProblems bounds how many of a file's problems are told.
+// maxProblems bounds how many of a file's problems are reported.
 const maxProblems = 10
 
 // keyPattern is that of jobs' keys.
@@ -84,7 +84,7 @@ func ReadFile(path string) ([]byte, fs.FileInfo, error) {
 	return content, info, nil
 }
 
-// unreadable leaves the path to whoever names the file.
+// unreadable leaves the path out: callers name the file.
 func unreadable(err error) error {
 	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
 		err = pathError.Err
@@ -104,7 +104,7 @@ func Parse(content []byte) (map[string]string, error) {
 		return nil, notJSON(content, dec, err)
 	}
 	if first != json.Delim('{') {
-		return nil, Errors{{"is no JSON object", shapeFix}}
+		return nil, Errors{{"is not a JSON object", shapeFix}}
 	}
 	r := reader{content: content, all: map[string]string{}}
 	for dec.More() {
@@ -147,8 +147,8 @@ type reader struct {
 // add takes the token of a key that ends at an offset of the content.
 func (r *reader) add(key string, value json.RawMessage, at int64) {
 	if !keyPattern.MatchString(key) {
-		// Not in full: somebody may have put the token in the place of the key.
-		r.fail(at, text.Quote(key, 13)+" is no valid key", "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit")
+		// Not in full: it may be the token in the place of the key.
+		r.fail(at, text.Quote(key, 13)+" is not a valid key", "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit")
 		return
 	}
 	if _, twice := r.all[key]; twice {
@@ -158,7 +158,7 @@ func (r *reader) add(key string, value json.RawMessage, at int64) {
 	r.all[key] = "" // known also if its token is wrong
 	var token string
 	if value[0] != '"' || json.Unmarshal(value, &token) != nil {
-		r.fail(at, "the token of key "+strconv.Quote(key)+" is no string", "give the token as a string")
+		r.fail(at, "the token of key "+strconv.Quote(key)+" is not a string", "give the token as a string")
 		return
 	}
 	if problem, fix := Check(token); problem != "" {

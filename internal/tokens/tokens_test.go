@@ -34,17 +34,17 @@ func TestParse(t *testing.T) {
 		{name: "broken", content: "{\n\"alice\": \"a\"\n\"bob\": \"hunter2\"}", problems: tokens.Errors{{"is not JSON: look at line 3", shape}}},
 		{name: "cut off", content: "{\"alice\": \"hunter2", problems: tokens.Errors{{"is not JSON: look at line 1", shape}}},
 		{name: "cut off behind a token", content: "{\"alice\": \"hunter2\"", problems: tokens.Errors{{"is not JSON: look at line 1", shape}}},
-		{name: "a token alone", content: `"hunter2"`, problems: tokens.Errors{{"is no JSON object", shape}}},
-		{name: "a list", content: `["hunter2"]`, problems: tokens.Errors{{"is no JSON object", shape}}},
-		{name: "null", content: `null`, problems: tokens.Errors{{"is no JSON object", shape}}},
+		{name: "a token alone", content: `"hunter2"`, problems: tokens.Errors{{"is not a JSON object", shape}}},
+		{name: "a list", content: `["hunter2"]`, problems: tokens.Errors{{"is not a JSON object", shape}}},
+		{name: "null", content: `null`, problems: tokens.Errors{{"is not a JSON object", shape}}},
 		{name: "two objects", content: `{"a":"b"} {}`, problems: tokens.Errors{{"holds more than one JSON object", shape}}},
 		{
 			name:    "all that can be wrong with a token",
 			content: "{\"no\": 7,\n\"null\": null,\n\"deep\": {\"alice\": \"hunter2\"},\n\"empty\": \"\",\n\"bearer\": \"Bearer hunter2\",\n\"break\": \"hunter2\\n\",\n\"ok\": \"x\"}",
 			problems: tokens.Errors{
-				{`line 1: the token of key "no" is no string`, "give the token as a string"},
-				{`line 2: the token of key "null" is no string`, "give the token as a string"},
-				{`line 3: the token of key "deep" is no string`, "give the token as a string"},
+				{`line 1: the token of key "no" is not a string`, "give the token as a string"},
+				{`line 2: the token of key "null" is not a string`, "give the token as a string"},
+				{`line 3: the token of key "deep" is not a string`, "give the token as a string"},
 				{`line 4: the token of key "empty" is empty`, "give it a value, or take the key out"},
 				{`line 5: the token of key "bearer" holds a space, a line break or a character that is not ASCII`, "give the token alone, without Bearer before it"},
 				{`line 6: the token of key "break" holds a space, a line break or a character that is not ASCII`, "give the token alone, on one line"},
@@ -53,16 +53,16 @@ func TestParse(t *testing.T) {
 		{
 			name: "keys", content: `{"": "a", "-x": "b", "a b": "c", "` + long + `": "d", "a": "e", "a": "f"}`,
 			problems: tokens.Errors{
-				{`line 1: "" is no valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
-				{`line 1: "-x" is no valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
-				{`line 1: "a b" is no valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
-				{`line 1: "xxxxxxxxxxxx…" is no valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
+				{`line 1: "" is not a valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
+				{`line 1: "-x" is not a valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
+				{`line 1: "a b" is not a valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
+				{`line 1: "xxxxxxxxxxxx…" is not a valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"},
 				{`line 1: "a" is there twice`, "leave one of them"},
 			},
 		},
 		{
 			name: "key and token swapped", content: `{"sk_live/hunter2hunter2": "alice"}`,
-			problems: tokens.Errors{{`line 1: "sk_live/hunt…" is no valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"}},
+			problems: tokens.Errors{{`line 1: "sk_live/hunt…" is not a valid key`, "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit"}},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -91,7 +91,7 @@ func TestParseBoundsProblems(t *testing.T) {
 	}
 	_, err := tokens.Parse([]byte(b.String() + "}"))
 	problems, _ := errors.AsType[tokens.Errors](err)
-	if len(problems) != 11 || problems[9].What != `line 11: the token of key "key9" is no string` || problems[10].What != "990 more tokens or keys are wrong" {
+	if len(problems) != 11 || problems[9].What != `line 11: the token of key "key9" is not a string` || problems[10].What != "990 more tokens or keys are wrong" {
 		t.Errorf("%d problems: %v", len(problems), err)
 	}
 }

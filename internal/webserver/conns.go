@@ -9,7 +9,7 @@ import (
 )
 
 // conns knows the open connections. When there are many, those that wait for their client
-// give way: whoever only keeps connections open, or sends half a header, keeps nobody else
+// give way: a client that only keeps connections open, or sends half a header, keeps no other client
 // out.
 type conns struct {
 	crowded int // from this many on waiting ones are closed

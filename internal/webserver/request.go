@@ -31,7 +31,7 @@ func noteOf(ctx context.Context) *note {
 	return n
 }
 
-// SetName says who made the request, for the request's log line.
+// SetName sets the caller's name for the request's log line.
 func SetName(ctx context.Context, name string) {
 	if n := noteOf(ctx); n != nil {
 		n.mu.Lock()
@@ -102,7 +102,7 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 		thrown := recover()
 		n.setRoute(r.Pattern)
 		cut := thrown != nil && s.panicked(w, r, n, thrown)
-		s.tell(w, r, n)
+		s.log(w, r, n)
 		w.extend() // for what is flushed after this
 		if cut {
 			panic(http.ErrAbortHandler)
@@ -128,8 +128,8 @@ func (s *Server) panicked(w *writer, r *http.Request, n *note, thrown any) (cut 
 	return false
 }
 
-// tell logs and measures a request that has been answered.
-func (s *Server) tell(w *writer, r *http.Request, n *note) {
+// log logs and measures a request that has been answered.
+func (s *Server) log(w *writer, r *http.Request, n *note) {
 	took := time.Since(n.began)
 	n.mu.Lock()
 	name, stream := n.name, n.stream

@@ -29,7 +29,7 @@ type Options struct {
 	Handler http.Handler
 	// Logger gets the address, each request at debug, and what goes wrong.
 	Logger *slog.Logger
-	// OnRequest is told of each request that a handler answered: the pattern that it
+	// OnRequest is called for each request that a handler answered: the pattern that it
 	// matched without method and host ("other" if none), a known method or "other", the
 	// status, and how long it took; of a [Stream] how long it took to begin. It must
 	// be quick and may be called by many goroutines at once. Nil for none.
@@ -86,7 +86,7 @@ type Server struct {
 	mu       sync.Mutex
 	underWay int
 	streams  int           // of those under way
-	idle     chan struct{} // closed when underWay falls to 0 while somebody waits; else nil
+	idle     chan struct{} // closed when underWay falls to 0 while Close waits; else nil
 	once     sync.Once
 	err      error
 }
@@ -121,7 +121,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 		Handler:           http.HandlerFunc(s.serve),
 		ReadHeaderTimeout: o.Limits.Header,
 		IdleTimeout:       o.Limits.Idle,
-		WriteTimeout:      o.Limits.Write, // put off with each write
+		WriteTimeout:      o.Limits.Write, // extended with each write
 		MaxHeaderBytes:    maxHeader,
 		BaseContext:       func(net.Listener) context.Context { return s.base },
 		ConnState:         s.conns.changed,
@@ -141,7 +141,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
 // Close stops serving and returns when all has ended: nothing is accepted any more,
-// streams are told to end, and requests under way get CloseWithin. Those left then
+// streams are asked to end, and requests under way get CloseWithin. Those left then
 // are cut off. Errors: a request did not end although its context had.
 func (s *Server) Close() error {
 	s.once.Do(func() { s.err = s.shutdown() })
@@ -165,7 +165,7 @@ func (s *Server) shutdown() error {
 	err := s.http.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests())
-		// The connections first: nobody shall take for an answer what a handler says because
+		// The connections first: no client shall take for an answer what a handler writes because
 		// its context has ended.
 		err = s.http.Close()
 		s.cut()
