@@ -1,0 +1,27 @@
+package explain_test
+
+import (
+	"os"
+	"regexp"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/explain"
+)
+
+// Each cause of a transition has a text.
+func TestCauses(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("../../breaker/state.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	causes := regexp.MustCompile(`\tCause\w+ += "(\w+)"`).FindAllStringSubmatch(string(source), -1)
+	for _, c := range causes {
+		if c[1] != "slow_start" && c[1] != "rate" && explain.Cause(c[1]) == c[1] { // these two deny calls only
+			t.Errorf("the cause %s has no text", c[1])
+		}
+	}
+	if len(causes) < 11 {
+		t.Errorf("found %d causes", len(causes))
+	}
+}
