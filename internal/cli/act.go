@@ -23,55 +23,11 @@ type actFlags struct {
 
 type cancelCmd struct{ actFlags }
 
-// Help implements kong.HelpProvider.
-func (cancelCmd) Help() string {
-	return `Examples:
-  tidegate cancel post-7 post-8
-  tidegate cancel --batch monday --dry-run
-  tidegate cancel --destination deviantart --status pending,paused --reason "wrong file"
-
-A job that has not started never starts. The call of a running one is cut within
-a second; if the API had accepted it already, the job is completed. Jobs that
-come after a cancelled one are cancelled too. "tidegate retry" runs them again.`
-}
-
 type pauseCmd struct{ actFlags }
-
-// Help implements kong.HelpProvider.
-func (pauseCmd) Help() string {
-	return `Examples:
-  tidegate pause post-7
-  tidegate pause --destination deviantart --key alice
-
-A paused job keeps its times: it still expires, and a retry or a start that is due
-meanwhile comes when it is resumed. A running one is paused after its call, unless
-the call completes it. "tidegate queue pause" stops a whole destination instead,
-with the jobs to come.`
-}
 
 type resumeCmd struct{ actFlags }
 
-// Help implements kong.HelpProvider.
-func (resumeCmd) Help() string {
-	return `Examples:
-  tidegate resume post-7
-  tidegate resume --batch monday
-
-A job goes back to where it was when it was paused, with the time it had.`
-}
-
 type retryCmd struct{ actFlags }
-
-// Help implements kong.HelpProvider.
-func (retryCmd) Help() string {
-	return `Examples:
-  tidegate retry post-7
-  tidegate retry --status failed --destination deviantart --dry-run
-  tidegate retry --status failed,cancelled --batch monday
-
-Runs failed and cancelled jobs again, with their counters at 0. Jobs that were
-cancelled because a parent failed have to be named, or filtered, too.`
-}
 
 // actionDone says in one word what was done to jobs.
 var actionDone = map[jobs.Action]string{

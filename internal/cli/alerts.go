@@ -17,19 +17,6 @@ type alertsCmds struct {
 
 type alertsTestCmd struct{ outputFlag }
 
-// Help implements kong.HelpProvider.
-func (alertsTestCmd) Help() string {
-	return `Sends one alert of each kind, named a test, to the receivers in the environment
-(SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, PAGERDUTY_ROUTING_KEY), and
-prints for each whether it arrived, or what is wrong. On-call is paged, and the page
-is resolved at once. It needs no Redis.
-
-Example:
-  export SLACK_BOT_TOKEN=xoxb-…
-  export SLACK_CHANNEL='#publishing'
-  tidegate alerts test`
-}
-
 // alertStep is a step as JSON.
 type alertStep struct {
 	Of      string `json:"of"`

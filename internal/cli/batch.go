@@ -21,17 +21,6 @@ type batchGetCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (batchGetCmd) Help() string {
-	return `Examples:
-  tidegate batch get monday
-  tidegate batch get monday --wait && echo "all published"
-  tidegate list --batch monday --status failed
-
-A batch is the jobs that were enqueued with its name; it needs not be created.
-While one waits, more jobs may be enqueued: they are waited for too.`
-}
-
 // badBatch says that a name is none that a batch can have.
 func badBatch(name string) error {
 	return fmt.Errorf("%q cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit", clip(name, 140))

@@ -69,14 +69,6 @@ type breakerListCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (breakerListCmd) Help() string {
-	return `Example:
-  tidegate breaker list --destination deviantart
-
-Breakers of keys are listed while they are not plainly CLOSED.`
-}
-
 // Run lists breakers.
 func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	s, err := p.open(ctx)
@@ -150,16 +142,6 @@ func forcedUntil(b breaker.Status, now time.Time) string {
 type breakerGetCmd struct {
 	breakerName
 	outputFlag
-}
-
-// Help implements kong.HelpProvider.
-func (breakerGetCmd) Help() string {
-	return `Example:
-  tidegate breaker get deviantart
-
-CLOSED lets all calls through. OPEN lets none through until its time has come.
-HALF_OPEN lets one call of the whole fleet through, the probe: its success closes
-the breaker, another 429 opens it again.`
 }
 
 // Run shows a breaker.

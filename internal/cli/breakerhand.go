@@ -28,16 +28,6 @@ type breakerTripCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (breakerTripCmd) Help() string {
-	return `Examples:
-  tidegate breaker trip deviantart --for 10m --reason "maintenance"
-  tidegate breaker trip deviantart
-
-Jobs stay in their queue meanwhile; calls in flight finish. After the time one
-call tests whether the destination answers.`
-}
-
 // Run opens a breaker.
 func (c *breakerTripCmd) Run(ctx context.Context, p *Process) error {
 	length, err := byHand(c.For, c.Reason)
@@ -82,16 +72,6 @@ type breakerForceCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (breakerForceCmd) Help() string {
-	return `Examples:
-  tidegate breaker force deviantart closed --for 1h --reason "their limiter is broken"
-  tidegate breaker force deviantart/alice open
-
-Forced closed, rate-limited answers still put their own jobs off, and open nothing.
-Forced open is the same as a trip. End either with: tidegate breaker reset NAME`
-}
-
 // Run forces a breaker.
 func (c *breakerForceCmd) Run(ctx context.Context, p *Process) error {
 	length, err := byHand(c.For, c.Reason)
@@ -127,15 +107,6 @@ func hostname() string {
 type breakerResetCmd struct {
 	breakerName
 	outputFlag
-}
-
-// Help implements kong.HelpProvider.
-func (breakerResetCmd) Help() string {
-	return `Example:
-  tidegate breaker reset deviantart
-
-Jobs leave slowly at first, 1, 2, 4 … calls in flight; a second reset ends that. If
-the API still limits, the next answers open the breaker again.`
 }
 
 // Run closes a breaker.

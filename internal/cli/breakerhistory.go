@@ -50,16 +50,6 @@ type breakerIncidentsCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (breakerIncidentsCmd) Help() string {
-	return `Example:
-  tidegate breaker incidents deviantart
-
-An incident lasts from the opening of a breaker to its closing, failed probes
-included. WASTED counts the calls that were answered "rate limited", RESCHEDULED
-the jobs that were rescheduled because of it.`
-}
-
 // Run shows incidents.
 func (c *breakerIncidentsCmd) Run(ctx context.Context, p *Process) error {
 	incidents, err := lastOf(ctx, p, "incidents", c.breakerName, c.Limit, breaker.Namespace.Incidents)

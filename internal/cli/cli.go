@@ -4,6 +4,7 @@ package cli
 
 import (
 	"context"
+	_ "embed"
 	"fmt"
 	"io"
 	"strings"
@@ -29,7 +30,7 @@ type Process struct {
 	Version, Commit string
 }
 
-// grammar is the command line. The help of a command is in its Help method.
+// grammar is the command line. What --help adds to it is in help.txt.
 type grammar struct {
 	Version versionFlag `name:"version" help:"Print the version and exit."`
 
@@ -111,19 +112,19 @@ func (p *Process) run(ctx context.Context) error {
 	return command.Run()
 }
 
-// printHelp is kong's own help, with examples left as they are written.
+// details is what --help adds for a command: "== ", its name, and the text.
+//
+//go:embed help.txt
+var details string
+
+// printHelp is kong's own help, with the command's details.
 func printHelp(options kong.HelpOptions, ctx *kong.Context) error {
-	node := ctx.Selected()
-	if node == nil {
-		return kong.DefaultHelpPrinter(options, ctx)
+	if err := kong.DefaultHelpPrinter(options, ctx); err != nil || ctx.Selected() == nil {
+		return err
 	}
-	detail := node.Detail
-	node.Detail = ""
-	defer func() { node.Detail = detail }()
-	if err := kong.DefaultHelpPrinter(options, ctx); err != nil {
-		return fmt.Errorf("print help: %w", err)
-	}
-	if detail != "" {
+	_, detail, found := strings.Cut("\n"+details, "\n== "+strings.TrimPrefix(commandPath(ctx.Selected()), "tidegate ")+"\n")
+	if found {
+		detail, _, _ = strings.Cut(detail, "\n== ")
 		fmt.Fprintf(ctx.Stdout, "\n%s\n", strings.TrimSpace(detail))
 	}
 	return nil

@@ -74,6 +74,18 @@ func TestHelp(t *testing.T) {
 	}
 }
 
+// Each section of help.txt is that of a command.
+func TestDetails(t *testing.T) {
+	t.Parallel()
+	for section := range strings.SplitSeq(details, "\n== ") {
+		command, text, _ := strings.Cut(strings.TrimPrefix(section, "== "), "\n")
+		out := runIn(t, nil, "", append(strings.Fields(command), "--help")...).ok(t)
+		if !strings.HasPrefix(out, "Usage: tidegate "+command) || !strings.HasSuffix(out, "\n\n"+strings.TrimSpace(text)+"\n") {
+			t.Errorf("%s --help does not end with its section:\n%s", command, out)
+		}
+	}
+}
+
 // Help is asked for by people who have not yet found the other arguments.
 func TestHelpNeedsNothing(t *testing.T) {
 	t.Parallel()

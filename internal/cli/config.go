@@ -14,16 +14,6 @@ type configCmds struct {
 
 type configCheckCmd struct{ outputFlag }
 
-// Help implements kong.HelpProvider.
-func (configCheckCmd) Help() string {
-	return `Examples:
-  tidegate config check
-  tidegate config check -o json | jq -r '.items[] | select(.source=="set").name'
-
-Secrets are masked. Everything that is wrong is printed at once, and the exit
-status is then 78; config.example.env lists all variables.`
-}
-
 // Run prints the configuration.
 func (c *configCheckCmd) Run(p *Process) error {
 	cfg, err := p.loadWarning(func(config.Warning) bool { return true })

@@ -33,18 +33,6 @@ type demoCmd struct {
 	Plain       bool          `help:"Plain lines instead of a picture that is redrawn; the default where stdout is no terminal."`
 }
 
-// Help implements kong.HelpProvider.
-func (demoCmd) Help() string {
-	return `Nothing has to be installed or configured: Redis, the rate-limited API and the
-workers all run in this process, and end with it. Ctrl-C stops early.
-
-Examples:
-  tidegate demo
-  tidegate demo --jobs 40 --quota 20 --window 5s --cooldown 2s
-  tidegate demo --workers 8 --plain
-  tidegate demo --keep`
-}
-
 // demoVars are the defaults of the flags.
 func demoVars() map[string]string {
 	d := demo.Defaults()

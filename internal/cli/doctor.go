@@ -16,20 +16,6 @@ type doctorCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (doctorCmd) Help() string {
-	return `Examples:
-  tidegate doctor
-  tidegate doctor --dry-run -o json
-
-Looks for what a Redis that lost its last writes, asynq's own tools or people can
-leave behind, and repairs it: running jobs without a worker, jobs in no index, entries of
-indexes without a job, children that were not released after their parents. It also
-reports queues with jobs that no worker serves or an operator has paused. Safe
-while workers run; they do the same on the side. The exit status is 1 if something
-is left that is not repaired.`
-}
-
 // Run looks for damage and repairs it.
 func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 	s, err := p.open(ctx)

@@ -43,30 +43,6 @@ type enqueueCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (enqueueCmd) Help() string {
-	return `Examples:
-  tidegate enqueue -d deviantart --payload '{"title":"Sunset"}'
-  tidegate enqueue -d deviantart --payload @post.json --key alice --id post-7
-  generate | tidegate enqueue -d deviantart --payload -
-  tidegate enqueue -d deviantart --delay 2h --retry max=3,initial=10s
-  tidegate enqueue -d deviantart --batch monday --after post-7 --ttl 7d
-  tidegate enqueue -d deviantart --wait --timeout 5m
-  tidegate enqueue --file jobs.jsonl --batch monday
-
-A line of a file is a job as "get -o json" prints it; what is not yours to choose,
-such as its status, is passed over, and so is an available_at that is past:
-  {"destination":"deviantart","payload":{"title":"Sunset"}}
-  {"id":"post-7","destination":"deviantart","key":"alice","payload":{},
-   "request":{"path":"/items/7","query":"a=b","headers":{"X-A":"b"}},
-   "priority":"high","max_reschedules":100,"available_at":"2030-01-31T14:35:00Z",
-   "batch":"monday","after":["post-6"],"expires_at":"2030-02-01T00:00:00Z",
-   "retry":{"max_retries":3,"initial_delay_secs":5,"retry_on":["timeout"]}}
-(each on one line). Instead of expires_at there may be a ttl: "7d", or a number of
-seconds. Parents may be earlier lines. A bad line is named by its number and stops
-no other; the exit status is then 2. Lines with an id can be enqueued again safely.`
-}
-
 // Run enqueues.
 func (c *enqueueCmd) Run(ctx context.Context, p *Process) error {
 	if c.File != "" {

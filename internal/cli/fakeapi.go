@@ -24,30 +24,6 @@ type fakeAPICmd struct {
 	Latency  time.Duration `default:"50ms" placeholder:"50ms" help:"Time that an answer takes. Default: ${default}."`
 }
 
-// Help implements kong.HelpProvider.
-func (fakeAPICmd) Help() string {
-	return `Stands in for a rate-limited API in trials: it accepts what is sent to any path with
-201, and refuses what is above the limit with 429, until SIGTERM. A call whose
-Idempotency-Key was accepted before is answered, and counted as a duplicate.
-
-    GET /_stats    what it counted, as JSON: calls is the sum of accepted, limited,
-                   duplicates and failed; distinct is the number of different
-                   Idempotency-Keys accepted; wasted are limited calls that
-                   an earlier answer had warned of
-    GET /healthz   200
-
-The same counts are printed at the end. Anyone who can reach the address may call it:
-it listens on this machine only, unless --listen says otherwise. On this machine only
-it also has controls: /_fake/limit, /_fake/latency, /_fake/hints, /_fake/script and
-/_fake/reset (POST), /_fake/receipts and /_fake/accepted (GET).
-
-Examples:
-  tidegate fake-api
-  tidegate fake-api --limit 5/10s --hints none --latency 2s
-  tidegate fake-api --listen 0.0.0.0:8090 --hints ratelimit,x-ratelimit --per-token
-  curl -s http://127.0.0.1:8090/_stats`
-}
-
 // fakeStats is the document of /_stats.
 type fakeStats struct {
 	fakeapi.Stats

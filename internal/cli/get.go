@@ -19,15 +19,6 @@ type getCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (getCmd) Help() string {
-	return `Examples:
-  tidegate get post-7
-  tidegate get post-7 -o json | jq .status
-
-The line "waits" says why a job does not run now and until when.`
-}
-
 // jobDocument is a job in JSON, with the reason why it waits (null if it does not).
 type jobDocument struct {
 	*jobs.Job

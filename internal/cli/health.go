@@ -24,21 +24,6 @@ type healthCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (healthCmd) Help() string {
-	return `Asks the worker that runs in the same container or on the same machine how it is,
-for container health checks and people. It needs nothing but OPS_ADDR.
-
-Examples:
-  tidegate health
-  tidegate health --live
-  tidegate health --addr 127.0.0.1:9091 -o json
-
-The exit status is 0 if the worker is well, 1 if it is not or does not answer. A
-worker that waits for an open circuit breaker, or whose destinations are paused, is
-well.`
-}
-
 // maxHealth bounds what is read of an answer, in bytes.
 const maxHealth = 1 << 20
 

@@ -16,15 +16,6 @@ type historyCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (historyCmd) Help() string {
-	return `Examples:
-  tidegate history post-7
-  tidegate history post-7 -o json | jq '.items[] | select(.event == "rescheduled")'
-
-The oldest is first. Of a long life the first entry and the last ones are kept.`
-}
-
 // noJob says that an id is none of a job.
 func noJob(id string) string {
 	return fmt.Sprintf("no job has the id %q; it never existed, or its retention has ended", clip(id, 140))

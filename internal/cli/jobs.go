@@ -20,21 +20,6 @@ type jobsMoveCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (jobsMoveCmd) Help() string {
-	return `Examples:
-  tidegate jobs move --from deviantart --to deviantart-v2
-  tidegate jobs move --from deviantart --to deviantart-v2 --yes
-
-Moves jobs that wait for anything, in their order, with their ids, keys, priorities,
-counters, times, parents, children and history. Running and finished jobs stay. What
-a circuit breaker of the first destination has deferred is ready at once in the second.
-A job whose id the second destination has already stays too.
-
-Safe while workers run: each job runs in one of the two destinations only. A move
-that was interrupted is finished by running it again, or by "tidegate doctor".`
-}
-
 // moveDocument is the output in JSON.
 type moveDocument struct {
 	From   string `json:"from"`

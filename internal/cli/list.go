@@ -18,17 +18,6 @@ type listCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (listCmd) Help() string {
-	return `Examples:
-  tidegate list
-  tidegate list --status pending,running --destination deviantart
-  tidegate list --status failed -o json | jq -r '.items[].id'
-
-Payloads are left out; "tidegate get ID" shows them. With --key or --batch a page
-may hold fewer jobs than --limit, even none, and still have a next one.`
-}
-
 // listedJob is a job in a list: without its payload.
 type listedJob struct {
 	*jobs.Job

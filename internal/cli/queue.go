@@ -78,16 +78,6 @@ type queuePauseCmd struct {
 	Reason string `placeholder:"TEXT" help:"Shown with the state, and kept in its history; at most 500 characters."`
 }
 
-// Help implements kong.HelpProvider.
-func (queuePauseCmd) Help() string {
-	return `Example:
-  tidegate queue pause deviantart --reason "maintenance"
-
-Jobs can still be enqueued; calls in flight finish, and nothing starts. It survives
-restarts, and has nothing to do with the circuit breaker: whichever of the two is
-closed holds the jobs. "tidegate pause" is for single jobs.`
-}
-
 // Run pauses a destination.
 func (c *queuePauseCmd) Run(ctx context.Context, p *Process) error {
 	if err := checkReason(c.Reason); err != nil {
@@ -99,12 +89,6 @@ func (c *queuePauseCmd) Run(ctx context.Context, p *Process) error {
 }
 
 type queueResumeCmd struct{ queueName }
-
-// Help implements kong.HelpProvider.
-func (queueResumeCmd) Help() string {
-	return `Example:
-  tidegate queue resume deviantart`
-}
 
 // Run resumes a destination.
 func (c *queueResumeCmd) Run(ctx context.Context, p *Process) error {

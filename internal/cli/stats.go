@@ -18,18 +18,6 @@ type statsCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (statsCmd) Help() string {
-	return `Examples:
-  tidegate stats
-  tidegate stats --destination deviantart -o json | jq '.items[0].counts.failed'
-
-BACKLOG counts the jobs that have not ended. OLDEST is how long the job waits that
-has been in the queue longest, among the due ones. A status that no job is in
-has no column. FAILED 15M counts the jobs that failed in the last 15 minutes and were
-not retried. QUEUE is paused by "tidegate queue pause NAME".`
-}
-
 // destinationStats is a destination in JSON, with its breaker as "breaker get"
 // prints it.
 type destinationStats struct {

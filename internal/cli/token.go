@@ -31,25 +31,6 @@ type tokenNewCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (tokenNewCmd) Help() string {
-	return `Examples:
-  tidegate token new --name shop --scope enqueue --file tokens.json
-  tidegate token new --name alice --scope read,operate --expires 90d --file tokens.json
-  TOKEN=$(tidegate token new --name ci --scope enqueue,read --file tokens.json)
-
-Scopes:
-  enqueue   enqueue jobs
-  read      see jobs, breakers, figures and events, but not what jobs carry
-  payloads  see that too: payloads, headers of requests, answers; includes read
-  operate   act on jobs, breakers and destinations; includes read and payloads
-
-The file is for API_TOKENS_FILE and holds a hash of the token, never the token itself,
-which is shown this once. A running API reads the file again by itself. To replace a
-token make another one with the same name, give it out, then remove the old one:
-both are good meanwhile.`
-}
-
 // newToken is the output of token new in JSON.
 type newToken struct {
 	Token string       `json:"token"`
@@ -129,15 +110,6 @@ type tokenListCmd struct {
 	outputFlag
 }
 
-// Help implements kong.HelpProvider.
-func (tokenListCmd) Help() string {
-	return `Examples:
-  tidegate token list --file tokens.json
-  tidegate token list --file tokens.json -o json | jq -r '.items[] | select(.expired).id'
-
-ID are the first digits of the token's hash; "tidegate token remove" takes it.`
-}
-
 // listedToken is a token in JSON.
 type listedToken struct {
 	ID string `json:"id"`
@@ -191,17 +163,6 @@ type tokenRemoveCmd struct {
 	Name    string `placeholder:"NAME" help:"All tokens of this name."`
 	Expired bool   `help:"All tokens that have expired."`
 	outputFlag
-}
-
-// Help implements kong.HelpProvider.
-func (tokenRemoveCmd) Help() string {
-	return `Examples:
-  tidegate token remove --file tokens.json 1f0c9a77d2e4
-  tidegate token remove --file tokens.json --name alice
-  tidegate token remove --file tokens.json --expired
-
-A running API notices within a second; sessions of the dashboard that began with the
-token end with it.`
 }
 
 // removedTokens is the output of token remove in JSON.

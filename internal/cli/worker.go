@@ -11,24 +11,6 @@ import (
 
 type workerCmd struct{}
 
-// Help implements kong.HelpProvider.
-func (workerCmd) Help() string {
-	return `Publishes the jobs of all destinations in the environment until SIGTERM, SIGINT or SIGHUP;
-then calls in flight get SHUTDOWN_TIMEOUT to finish. A second signal ends it at
-once. Run as many workers as you like, on as many machines: they share the
-circuit breakers. Logs go to stderr (LOG_LEVEL, LOG_FORMAT).
-
-Example:
-  export REDIS_URL=redis://127.0.0.1:6379/0
-  export DESTINATION_0_NAME=deviantart
-  export DESTINATION_0_URL=https://api.example.com/v1/posts
-  export DESTINATION_0_AUTH_TOKEN_FILE=/run/secrets/deviantart
-  tidegate worker
-
-Redis that cannot be reached is tried for 30 seconds. "tidegate config check"
-shows the configuration.`
-}
-
 // Run publishes jobs until ctx ends.
 func (c *workerCmd) Run(ctx context.Context, p *Process) error {
 	return p.serve(ctx, true, app.RunWorker)
