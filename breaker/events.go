@@ -37,7 +37,7 @@ type Event struct {
 	Probes     int       `json:"probes" doc:"The incident's failed probes so far." example:"0"`
 	Wasted     int       `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
 	// Rescheduled is as far as the instances have reported it.
-	Rescheduled int `json:"rescheduled" doc:"Jobs put off because of it so far." example:"12"`
+	Rescheduled int `json:"rescheduled" doc:"Jobs rescheduled because of it so far." example:"12"`
 }
 
 // historyPage is how many transitions are read at once.

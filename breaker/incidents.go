@@ -29,7 +29,7 @@ type Incident struct {
 	Probes  int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
 	Wasted  int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
 	// Rescheduled is as reported by [Breaker.Rescheduled].
-	Rescheduled int      `json:"rescheduled" doc:"Jobs that were put off." example:"12"`
+	Rescheduled int      `json:"rescheduled" doc:"Rescheduled jobs." example:"12"`
 	Instances   []string `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
 }
 

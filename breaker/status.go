@@ -54,7 +54,7 @@ type Status struct {
 	Forced      string      `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
 	ForcedUntil time.Time   `json:"forced_until" nullable:"true" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
 	// Rescheduled is as far as the instances have reported it.
-	Rescheduled int      `json:"rescheduled" doc:"Jobs of the incident that were put off." example:"12"`
+	Rescheduled int      `json:"rescheduled" doc:"Rescheduled jobs of the incident." example:"12"`
 	Instances   []string `json:"instances" doc:"Instances that had a part in the incident." example:"[\"host:4711\"]"`
 }
 

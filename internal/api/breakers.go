@@ -50,7 +50,7 @@ func (a *api) breakerOperations() {
 	register(a, operation{
 		method: http.MethodPost, path: "/v1/breakers/{name}/reset", id: "reset-breaker", tag: tagBreakers, scope: access.ScopeOperate, missing: true, where: "path",
 		summary:     "Close a breaker by hand",
-		description: "Jobs leave slowly at first: 1, 2, 4 … calls in flight; a second reset ends that. If the API still limits, the next answers open it again.",
+		description: "Calls resume slowly: 1, 2, 4 … in flight; a second reset ends that. If the API still limits, the next answers open it again.",
 	}, a.reset)
 }
 
@@ -165,7 +165,7 @@ func (a *api) breakerHistory(ctx context.Context, in *breakerHistoryInput) (*ans
 // Trip is the body of opening a breaker by hand.
 type Trip struct {
 	For    string `json:"for,omitempty" minLength:"1" maxLength:"32" doc:"For how long: 30s, 10m, 2h, 1d. Until it is reset unless given." example:"10m"`
-	Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for everybody who asks." example:"maintenance"`
+	Reason string `json:"reason,omitempty" maxLength:"500" doc:"Why, for the history and for other operators." example:"maintenance"`
 }
 
 type tripInput struct {

@@ -151,7 +151,7 @@ func newListReasons(a *api) *listReasons {
 }
 
 // of says why j waits. Beyond mostKeysExplained a job that its key's breaker holds is
-// said to be put off until its time, which it is, too.
+// reported as deferred until its time, which it is, too.
 func (l *listReasons) of(ctx context.Context, j *jobs.Job) (*explain.Waiting, error) {
 	if explain.Held(j) {
 		key := j.Destination + "/" + j.Key

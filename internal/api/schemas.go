@@ -43,7 +43,7 @@ type Job struct {
 	ID              string          `json:"id" doc:"A UUIDv7 unless it was given." example:"post-7"`
 	Destination     string          `json:"destination" doc:"The API that it is published to." example:"deviantart"`
 	Key             string          `json:"key" doc:"Whose budget it is inside the destination; empty for none." example:"alice"`
-	Status          string          `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, put off or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
+	Status          string          `json:"status" enum:"waiting,pending,running,retry_pending,paused,completed,failed,cancelled,expired" doc:"Where it stands: waiting for its parents; pending, which is also scheduled, deferred or held until available_at; running; retry_pending until next_retry_at; paused; or ended." example:"pending"`
 	Priority        string          `json:"priority" enum:"high,default,low" doc:"Its order among the jobs of the destination." example:"default"`
 	Payload         anyJSON         `json:"payload" doc:"The body of the call, any JSON. Null in lists, and where redacted."`
 	Request         Request         `json:"request" doc:"The rest of the call that the job sets for itself; without query and headers where redacted."`
@@ -52,8 +52,8 @@ type Job struct {
 	Attempt         int             `json:"attempt" doc:"How many retries were made." example:"0"`
 	Retry           orNull[Retry]   `json:"retry" doc:"How it is called again after failures; null: it is called once."`
 	NextRetryAt     *time.Time      `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
-	RescheduleCount int             `json:"reschedule_count" doc:"How often it was put off; that is no failure." example:"5"`
-	MaxReschedules  *int            `json:"max_reschedules" doc:"It fails rather than be put off more often; null: no limit." example:"100"`
+	RescheduleCount int             `json:"reschedule_count" doc:"How often it was rescheduled; that is no failure." example:"5"`
+	MaxReschedules  *int            `json:"max_reschedules" doc:"Further reschedules fail it; null: no limit." example:"100"`
 	AvailableAt     time.Time       `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
 	CreatedAt       time.Time       `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
 	StartedAt       *time.Time      `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
@@ -63,9 +63,9 @@ type Job struct {
 	EndedAt         *time.Time      `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
 	Response        orNull[Answer]  `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
 	LastError       string          `json:"last_error" doc:"What went wrong last." example:""`
-	Reason          string          `json:"reason" doc:"Why it was put off last." example:"breaker deviantart open"`
-	Worker          string          `json:"worker" doc:"Who has it in hand, or had it last." example:"host:4711"`
-	Crashes         int             `json:"crashes" doc:"How many workers died with it in hand." example:"0"`
+	Reason          string          `json:"reason" doc:"Why it was rescheduled last." example:"breaker deviantart open"`
+	Worker          string          `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
+	Crashes         int             `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
 	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now; null if it runs or has ended, and in answers to an enqueue."`
 	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, query, headers and response are left out because the token lacks the scope payloads." example:"false"`
@@ -91,10 +91,10 @@ type Retry struct {
 type Waiting struct {
 	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
 	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
-	Until        *time.Time `json:"until" doc:"Until when, if anybody can tell." example:"2030-01-31T14:35:00Z"`
+	Until        *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
 	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
-	Ahead        *int       `json:"ahead" doc:"How many jobs stand before it in its queue; null if it stands in none, or farther than was looked." example:"12"`
-	AheadAtLeast *int       `json:"ahead_at_least" doc:"How many were looked through without finding it; null unless it stands farther." example:"10000"`
+	Ahead        *int       `json:"ahead" doc:"How many jobs are before it in its queue; null if it is in none, or not among the first ones." example:"12"`
+	AheadAtLeast *int       `json:"ahead_at_least" doc:"How many were searched without finding it; else null." example:"10000"`
 }
 
 // NewJob is a job to be enqueued.
@@ -146,7 +146,7 @@ type HistoryEntry struct {
 	Status  string    `json:"status" doc:"The status from then on." example:"pending"`
 	Event   string    `json:"event" doc:"What happened: created, started, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, moved, worker_lost, recovered, repaired." example:"rescheduled"`
 	Detail  string    `json:"detail" doc:"More, for people." example:"available_at +60s, count 1, breaker deviantart open"`
-	By      string    `json:"by,omitempty" doc:"Who did it: a worker, or a person by the name of the token; left out if it happened by itself." example:"token:shop"`
+	By      string    `json:"by,omitempty" doc:"The actor: a worker, or the name of a person's token; left out if it happened by itself." example:"token:shop"`
 }
 
 // KnownJob is what a token that may not read is answered where it enqueues an id again.
@@ -223,7 +223,7 @@ type Rate struct {
 type Destination struct {
 	Name          string     `json:"name" doc:"Its name." example:"deviantart"`
 	WorkersSeenAt *time.Time `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
-	Paused        bool       `json:"paused" doc:"True while a person has paused it." example:"false"`
+	Paused        bool       `json:"paused" doc:"True while an operator has paused it." example:"false"`
 	Backlog       int        `json:"backlog" doc:"How many of its jobs have not ended." example:"42"`
 }
 
@@ -237,7 +237,7 @@ type PausedDestination struct {
 // Pause is a person's pause of a destination.
 type Pause struct {
 	Since  time.Time `json:"since" doc:"When it began." example:"2030-01-31T14:30:00Z"`
-	By     string    `json:"by" doc:"Who paused it; empty: not known." example:"api token ops"`
+	By     string    `json:"by" doc:"The operator that paused it; empty: not known." example:"api token ops"`
 	Reason string    `json:"reason" doc:"Why; empty: not said." example:"maintenance"`
 }
 
@@ -248,8 +248,8 @@ type Stats struct {
 	Backlog          int            `json:"backlog" doc:"How many have not ended." example:"42"`
 	OldestPendingAt  *time.Time     `json:"oldest_pending_at" doc:"Since when the job waits that is next in line; null without one." example:"2030-01-31T14:30:00Z"`
 	OldestPendingAge float64        `json:"oldest_pending_age_secs" doc:"How many seconds that is ago." example:"12.5"`
-	Paused           bool           `json:"paused" doc:"True while a person has paused it." example:"false"`
-	Pause            orNull[Pause]  `json:"pause" doc:"Who has paused it, and why; null: it is not paused."`
+	Paused           bool           `json:"paused" doc:"True while an operator has paused it." example:"false"`
+	Pause            orNull[Pause]  `json:"pause" doc:"The operator that paused it, and why; null: it is not paused."`
 	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`
 	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`

@@ -1,4 +1,4 @@
-// Package metrics tells Prometheus what a publisher does and what waits for it.
+// Package metrics has Prometheus metrics of a publisher and of its queues.
 //
 //	m, err := metrics.New(prometheus.DefaultRegisterer, metrics.Options{Redis: rdb})
 //	options := publisher.Options{…}

@@ -28,7 +28,7 @@ var (
 	failuresDesc = gauge("tidegate_circuit_breaker_failures",
 		"Consecutive rate-limited answers.", "destination")
 	remainingDesc = gauge("tidegate_circuit_breaker_cooldown_remaining_seconds",
-		"Time until an OPEN circuit breaker probes; 0 if it is not OPEN, +Inf if it was tripped until somebody resets it.", "destination")
+		"Time until an OPEN circuit breaker probes; 0 if it is not OPEN, +Inf if it was tripped until it is reset.", "destination")
 	openKeysDesc = gauge("tidegate_circuit_breaker_open_keys",
 		"Keys whose own circuit breakers are OPEN.", "destination")
 
@@ -141,7 +141,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// collectProcess tells what this process does, and what it knows of circuit breakers.
+// collectProcess collects what this process does, and its view of circuit breakers.
 func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publisher.Publisher) {
 	for _, s := range p.Status() {
 		if store.System(s.Destination) {
@@ -160,7 +160,7 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 	}
 }
 
-// collectQueues tells what is in Redis.
+// collectQueues collects what is in Redis.
 func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
 	surveys, unserved, up := f.read()
 	send(upDesc, number(up))

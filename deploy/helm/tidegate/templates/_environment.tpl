@@ -35,7 +35,7 @@ DESTINATION_{{ $i }}_CIRCUIT_BREAKER_{{ $key | snakecase | upper }}: {{ include 
 {{- end }}
 {{- end -}}
 
-{{/* The same for the API, which publishes nothing and alerts nobody: of destinations it knows that
+{{/* The same for the API, which publishes nothing and sends no alerts: of destinations it knows that
 they are there. Their URLs may be secrets to who reads it; a name is not taken without one, so
 it gets one that leads nowhere (RFC 6761). */}}
 {{- define "tidegate.apiConfigData" -}}
