@@ -3,12 +3,9 @@ package access
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -18,9 +15,6 @@ import (
 
 // MaxTokens is how many tokens a file may hold: each is looked at for each request.
 const MaxTokens = 1000
-
-// maxProblems bounds how many of a file's problems are reported.
-const maxProblems = 10
 
 const shapeFix = `write {"tokens": […]} with entries as "tidegate token new" prints them`
 
@@ -37,103 +31,57 @@ func ReadFile(path string) ([]Entry, fs.FileInfo, error) {
 
 // ParseFile reads the content of a file of tokens. The error is as that of [ReadFile].
 func ParseFile(content []byte) ([]Entry, error) {
-	content = bytes.TrimPrefix(content, []byte("\ufeff")) // some editors put it there
-	if len(bytes.TrimSpace(content)) == 0 {
-		return nil, tokens.Errors{{What: "is empty", Fix: shapeFix}}
+	p := parser{seen: map[hash]string{}}
+	found := false
+	r, err := tokens.ReadObject(content, shapeFix, func(r *tokens.Reader, name string, value json.RawMessage, at int64) {
+		p.Reader = r
+		switch {
+		case name != "tokens":
+			p.Fail(at, "unknown field "+quoted(name), shapeFix)
+		case found:
+			p.Fail(at, `"tokens" is there twice`, "put all entries into one list")
+		default:
+			found = true
+			p.list(value, at)
+		}
+	})
+	if err == nil {
+		if !found {
+			r.Add(`has no list "tokens"`, shapeFix)
+		}
+		err = r.Err()
 	}
-	p := parser{content: content, dec: json.NewDecoder(bytes.NewReader(content)), seen: map[hash]string{}}
-	if err := p.file(); err != nil {
+	if err != nil {
 		return nil, err
-	}
-	if p.bad > maxProblems {
-		p.problems = append(p.problems, tokens.Problem{What: fmt.Sprintf("%d more things are wrong", p.bad-maxProblems), Fix: "correct these first"})
-	}
-	if len(p.problems) > 0 {
-		return nil, p.problems
 	}
 	return p.entries, nil
 }
 
 // parser collects entries and what is wrong with them.
 type parser struct {
-	content  []byte
-	dec      *json.Decoder
-	entries  []Entry
-	seen     map[hash]string
-	problems tokens.Errors
-	bad      int
+	*tokens.Reader
+	entries []Entry
+	seen    map[hash]string
 }
 
-// file reads all. It returns an error where nothing more can be read.
-func (p *parser) file() error {
-	first, err := p.dec.Token()
-	if err != nil {
-		return p.notJSON(err)
-	}
-	if first != json.Delim('{') {
-		return tokens.Errors{{What: "is not a JSON object", Fix: shapeFix}}
-	}
-	found := false
-	for p.dec.More() {
-		key, err := p.dec.Token()
-		if err != nil {
-			return p.notJSON(err)
-		}
-		at := p.dec.InputOffset()
-		switch {
-		case key != "tokens":
-			p.fail(at, "unknown field "+quoted(key.(string)), shapeFix)
-			err = p.dec.Decode(new(json.RawMessage))
-		case found:
-			p.fail(at, `"tokens" is there twice`, "put all entries into one list")
-			err = p.dec.Decode(new(json.RawMessage))
-		default:
-			found = true
-			err = p.list()
-		}
-		if err != nil {
-			return p.notJSON(err)
-		}
-	}
-	if _, err := p.dec.Token(); err != nil {
-		return p.notJSON(err)
-	}
-	if _, err := p.dec.Token(); !errors.Is(err, io.EOF) {
-		return tokens.Errors{{What: "holds more than one JSON object", Fix: shapeFix}}
-	}
-	if !found {
-		return append(p.problems, tokens.Problem{What: `has no list "tokens"`, Fix: shapeFix})
-	}
-	return nil
-}
-
-// list reads the entries.
-func (p *parser) list() error {
-	var raw json.RawMessage
-	if err := p.dec.Decode(&raw); err != nil {
-		return err //nolint:wrapcheck // the caller makes a problem of it
-	}
-	end := p.dec.InputOffset()
-	begin := end - int64(len(raw))
+// list reads the entries of a list that begins at an offset of the content.
+func (p *parser) list(raw json.RawMessage, begin int64) {
 	if raw[0] != '[' {
-		p.fail(begin, `"tokens" is not a list`, shapeFix)
-		return nil
+		p.Fail(begin, `"tokens" is not a list`, shapeFix)
+		return
 	}
 	inner := json.NewDecoder(bytes.NewReader(raw))
 	_, _ = inner.Token() // the bracket that was seen
 	for n := 1; inner.More(); n++ {
 		var entry json.RawMessage
-		if err := inner.Decode(&entry); err != nil {
-			return err //nolint:wrapcheck // it cannot be: raw is JSON
-		}
+		_ = inner.Decode(&entry)                              // raw is JSON
 		at := begin + inner.InputOffset() - int64(len(entry)) // where it begins
 		if n > MaxTokens {
-			p.fail(at, fmt.Sprintf("there are more than %d tokens", MaxTokens), "remove those that are not used")
-			return nil
+			p.Fail(at, fmt.Sprintf("there are more than %d tokens", MaxTokens), "remove unused ones")
+			return
 		}
 		p.entry(n, entry, at)
 	}
-	return nil
 }
 
 // entryFix lists the fields of an entry.
@@ -143,11 +91,11 @@ const entryFix = "an entry has name, scopes, hash and perhaps created and expire
 func (p *parser) entry(n int, raw json.RawMessage, at int64) {
 	var fields map[string]json.RawMessage
 	if raw[0] != '{' || json.Unmarshal(raw, &fields) != nil {
-		p.fail(at, fmt.Sprintf("token %d is not an object", n), entryFix)
+		p.Fail(at, fmt.Sprintf("token %d is not an object", n), entryFix)
 		return
 	}
 	which := fmt.Sprintf("token %d", n)
-	fail := func(what, fix string) { p.fail(at, which+" "+what, fix) }
+	fail := func(what, fix string) { p.Fail(at, which+" "+what, fix) }
 
 	var e Entry
 	switch {
@@ -216,25 +164,6 @@ func unknown(fields map[string]json.RawMessage) []string {
 	}
 	slices.Sort(out)
 	return out
-}
-
-func (p *parser) fail(at int64, what, fix string) {
-	if p.bad++; p.bad <= maxProblems {
-		p.problems = append(p.problems, tokens.Problem{What: fmt.Sprintf("line %d: %s", p.line(at), what), Fix: fix})
-	}
-}
-
-// notJSON says where, but not what stands there: that may be of a token.
-func (p *parser) notJSON(err error) error {
-	offset := p.dec.InputOffset()
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		offset = syntax.Offset
-	}
-	return tokens.Errors{{What: "is not JSON: look at line " + strconv.Itoa(p.line(offset)), Fix: shapeFix}}
-}
-
-func (p *parser) line(offset int64) int {
-	return 1 + bytes.Count(p.content[:max(0, min(offset, int64(len(p.content))))], []byte("\n"))
 }
 
 func quoted(s string) string { return text.Quote(s, shownOfEntry) }

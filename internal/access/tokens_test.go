@@ -78,7 +78,7 @@ func TestParseFile(t *testing.T) {
 				{What: "line 4: token 2 has a wrong created", Fix: timeFix},
 				{What: "line 4: token 2 has a wrong expires_at", Fix: timeFix},
 				{What: `line 4: token 2 has an unknown field "tg_secretsec…"`, Fix: fields},
-				{What: "2 more things are wrong", Fix: "correct these first"},
+				{What: "has more problems, 12 in all", Fix: "correct these first"},
 			},
 		},
 		{
@@ -92,7 +92,7 @@ func TestParseFile(t *testing.T) {
 		{
 			name:     "too many",
 			content:  `{"tokens":[` + manyEntries(1001) + `]}`,
-			problems: tokens.Errors{{What: "line 1001: there are more than 1000 tokens", Fix: "remove those that are not used"}},
+			problems: tokens.Errors{{What: "line 1001: there are more than 1000 tokens", Fix: "remove unused ones"}},
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {

@@ -94,84 +94,115 @@ func unreadable(err error) error {
 
 // Parse reads the content of a file. The error is Errors.
 func Parse(content []byte) (map[string]string, error) {
-	content = bytes.TrimPrefix(content, []byte("\ufeff")) // some editors put it there
-	if len(bytes.TrimSpace(content)) == 0 {
-		return nil, Errors{{"is empty", shapeFix}}
+	all := map[string]string{}
+	r, err := ReadObject(content, shapeFix, func(r *Reader, key string, value json.RawMessage, at int64) {
+		name := strconv.Quote(key)
+		_, twice := all[key]
+		if !keyPattern.MatchString(key) {
+			// Not in full: it may be the token in the place of the key.
+			r.Fail(at, text.Quote(key, 13)+" is not a valid key", "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit")
+			return
+		}
+		all[key] = "" // known also if its token is wrong
+		var token string
+		switch {
+		case twice:
+			r.Fail(at, name+" is there twice", "leave one of them")
+		case value[0] != '"' || json.Unmarshal(value, &token) != nil:
+			r.Fail(at, "the token of key "+name+" is not a string", "give the token as a string")
+		default:
+			if problem, fix := Check(token); problem != "" {
+				r.Fail(at, "the token of key "+name+" "+problem, fix)
+			}
+			all[key] = token
+		}
+	})
+	if err == nil {
+		err = r.Err()
 	}
-	dec := json.NewDecoder(bytes.NewReader(content))
-	first, err := dec.Token()
 	if err != nil {
-		return nil, notJSON(content, dec, err)
+		return nil, err
 	}
-	if first != json.Delim('{') {
-		return nil, Errors{{"is not a JSON object", shapeFix}}
-	}
-	r := reader{content: content, all: map[string]string{}}
-	for dec.More() {
-		key, err := dec.Token()
-		if err != nil {
-			return nil, notJSON(content, dec, err)
-		}
-		at := dec.InputOffset()
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return nil, notJSON(content, dec, err)
-		}
-		r.add(key.(string), value, at)
-	}
-	if _, err := dec.Token(); err != nil {
-		return nil, notJSON(content, dec, err)
-	}
-	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, Errors{{"holds more than one JSON object", shapeFix}}
-	}
-	if r.bad > maxProblems {
-		r.problems = append(r.problems, Problem{fmt.Sprintf("%d more tokens or keys are wrong", r.bad-maxProblems), "correct these first"})
-	}
-	if len(r.problems) > 0 {
-		return nil, r.problems
-	}
-	return r.all, nil
+	return all, nil
 }
 
 const shapeFix = `write a JSON object of keys and tokens: {"alice": "TOKEN", "bob": "TOKEN"}`
 
-// reader collects tokens and what is wrong with them.
-type reader struct {
+// Reader collects what is wrong with a file that is a JSON object.
+type Reader struct {
 	content  []byte
-	all      map[string]string
 	problems Errors
 	bad      int
 }
 
-// add takes the token of a key that ends at an offset of the content.
-func (r *reader) add(key string, value json.RawMessage, at int64) {
-	if !keyPattern.MatchString(key) {
-		// Not in full: it may be the token in the place of the key.
-		r.fail(at, text.Quote(key, 13)+" is not a valid key", "use 1 to 128 letters, digits and . _ : @ -, starting with a letter or digit")
-		return
+// ReadObject reads a file and calls field for each field of its object, with the offset of its
+// value. The error is Errors if the file cannot be read to its end; shape says what
+// to do then. Otherwise [Reader.Err] returns what is wrong.
+func ReadObject(content []byte, shape string, field func(r *Reader, name string, value json.RawMessage, at int64)) (*Reader, error) {
+	content = bytes.TrimPrefix(content, []byte("\ufeff")) // some editors put it there
+	if len(bytes.TrimSpace(content)) == 0 {
+		return nil, Errors{{"is empty", shape}}
 	}
-	if _, twice := r.all[key]; twice {
-		r.fail(at, strconv.Quote(key)+" is there twice", "leave one of them")
-		return
+	r := &Reader{content: content}
+	dec := json.NewDecoder(bytes.NewReader(content))
+	notJSON := func(err error) (*Reader, error) {
+		offset := dec.InputOffset()
+		if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
+			offset = syntax.Offset
+		}
+		// Where, but not what: that may be of a token.
+		return nil, Errors{{fmt.Sprintf("is not JSON: look at line %d", r.line(offset)), shape}}
 	}
-	r.all[key] = "" // known also if its token is wrong
-	var token string
-	if value[0] != '"' || json.Unmarshal(value, &token) != nil {
-		r.fail(at, "the token of key "+strconv.Quote(key)+" is not a string", "give the token as a string")
-		return
+	first, err := dec.Token()
+	if err != nil {
+		return notJSON(err)
 	}
-	if problem, fix := Check(token); problem != "" {
-		r.fail(at, "the token of key "+strconv.Quote(key)+" "+problem, fix)
-		return
+	if first != json.Delim('{') {
+		return nil, Errors{{"is not a JSON object", shape}}
 	}
-	r.all[key] = token
+	for dec.More() {
+		name, err := dec.Token()
+		if err != nil {
+			return notJSON(err)
+		}
+		var value json.RawMessage
+		if err := dec.Decode(&value); err != nil {
+			return notJSON(err)
+		}
+		field(r, name.(string), value, dec.InputOffset()-int64(len(value)))
+	}
+	if _, err := dec.Token(); err != nil {
+		return notJSON(err)
+	}
+	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
+		return nil, Errors{{"holds more than one JSON object", shape}}
+	}
+	return r, nil
 }
 
-func (r *reader) fail(at int64, what, fix string) {
+// Fail adds a problem at an offset of the content.
+func (r *Reader) Fail(at int64, what, fix string) {
 	if r.bad++; r.bad <= maxProblems {
-		r.problems = append(r.problems, Problem{fmt.Sprintf("line %d: %s", lineOf(r.content, at), what), fix})
+		r.problems = append(r.problems, Problem{fmt.Sprintf("line %d: %s", r.line(at), what), fix})
 	}
+}
+
+// Add adds a problem of the whole file.
+func (r *Reader) Add(what, fix string) { r.problems = append(r.problems, Problem{what, fix}) }
+
+// Err returns the problems as Errors, nil if there is none.
+func (r *Reader) Err() error {
+	if r.bad > maxProblems {
+		r.Add(fmt.Sprintf("has more problems, %d in all", r.bad), "correct these first")
+	}
+	if len(r.problems) == 0 {
+		return nil
+	}
+	return r.problems
+}
+
+func (r *Reader) line(offset int64) int {
+	return 1 + bytes.Count(r.content[:max(0, min(offset, int64(len(r.content))))], []byte("\n"))
 }
 
 // Check says what is wrong with a bearer token, and what to do; problem is empty if
@@ -188,17 +219,4 @@ func Check(token string) (problem, fix string) {
 		fix = "give the token alone, without Bearer before it"
 	}
 	return "holds a space, a line break or a character that is not ASCII", fix
-}
-
-// notJSON says where, but not what stands there: that may be of a token.
-func notJSON(content []byte, dec *json.Decoder, err error) error {
-	offset := dec.InputOffset()
-	if syntax, ok := errors.AsType[*json.SyntaxError](err); ok {
-		offset = syntax.Offset
-	}
-	return Errors{{fmt.Sprintf("is not JSON: look at line %d", lineOf(content, offset)), shapeFix}}
-}
-
-func lineOf(content []byte, offset int64) int {
-	return 1 + bytes.Count(content[:max(0, min(offset, int64(len(content))))], []byte("\n"))
 }

@@ -91,7 +91,7 @@ func TestParseBoundsProblems(t *testing.T) {
 	}
 	_, err := tokens.Parse([]byte(b.String() + "}"))
 	problems, _ := errors.AsType[tokens.Errors](err)
-	if len(problems) != 11 || problems[9].What != `line 11: the token of key "key9" is not a string` || problems[10].What != "990 more tokens or keys are wrong" {
+	if len(problems) != 11 || problems[9].What != `line 11: the token of key "key9" is not a string` || problems[10].What != "has more problems, 1000 in all" {
 		t.Errorf("%d problems: %v", len(problems), err)
 	}
 }
