@@ -32,8 +32,12 @@ func (a *Alerts) Observe(o *publisher.Options) {
 	})
 }
 
-// Serve makes a publisher deliver alerts. Errors: those of [publisher.Publisher.Handle].
+// Serve makes a publisher of the same Namespace deliver alerts. Errors: it has another one, or
+// those of [publisher.Publisher.Handle].
 func (a *Alerts) Serve(p *publisher.Publisher) error {
+	if p.Namespace() != a.o.Namespace {
+		return fmt.Errorf("alerts: serve: Namespace is %q, and the publisher's is %q", a.o.Namespace, p.Namespace())
+	}
 	return p.Handle(Destination, a, publisher.Concurrency(concurrency), publisher.Timeout(timeout), publisher.Breaker(breakerOptions()))
 }
 

@@ -91,7 +91,7 @@ func (w *redisWatch) look(ctx context.Context) {
 
 // id is the same in all workers that share a Redis and what they publish to.
 func (w *redisWatch) id() string {
-	sum := sha256.Sum256([]byte(strings.Join(append(addresses(w.a.rdb), w.a.o.Destinations...), " ")))
+	sum := sha256.Sum256([]byte(strings.Join(slices.Concat(addresses(w.a.rdb), []string{w.a.o.Namespace}, w.a.o.Destinations), " ")))
 	return "redis-" + hex.EncodeToString(sum[:6])
 }
 

@@ -63,10 +63,11 @@ func TestNewClientJudgesItsOptions(t *testing.T) {
 	rdb := redistest.Database(t).Client(t)
 	c, err := jobs.NewClient(rdb,
 		jobs.WithLimits(jobs.Limits{MaxPayloadBytes: -1, RetryMaxRetries: -2, RetryMaxDelay: -time.Second}),
-		jobs.WithDestinations("fine", "Not a name"), jobs.WithRetention(-time.Hour))
+		jobs.WithDestinations("fine", "Not a name"), jobs.WithRetention(-time.Hour), jobs.WithNamespace("Shop"))
 	const want = `jobs: new client: destinations: "Not a name" must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit; ` +
 		"limits.MaxPayloadBytes: must not be negative, is -1; limits.RetryMaxDelay: must not be negative, is -1s; " +
-		"limits.RetryMaxRetries: must not be negative, is -2; retention: must not be negative, is -1h0m0s"
+		`limits.RetryMaxRetries: must not be negative, is -2; namespace: "Shop" is not a valid namespace: it must match [a-z0-9][a-z0-9-]{0,30}; ` +
+		"retention: must not be negative, is -1h0m0s"
 	if c != nil || err == nil || err.Error() != want || !errors.Is(err, jobs.ErrInvalid) {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -287,6 +288,11 @@ func TestInstallationsShareADatabase(t *testing.T) {
 				}
 				workers, err := i.client.Workers(ctx)
 				want(i, "workers", len(workers), 1, err)
+				queue, err := asynq.NewInspectorFromRedisClient(i.rdb).GetQueueInfo(i.ns.Queue("shop", store.Default))
+				if err != nil {
+					t.Fatal(err)
+				}
+				want(i, "completed jobs by asynq's own inspector", queue.Completed, 3-2*strays, nil)
 			}
 			for _, i := range []*installation{one, two} {
 				if err := i.stop(); err != nil {

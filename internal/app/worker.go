@@ -17,6 +17,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
@@ -76,6 +77,10 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	}
 	seen.ready.opened(rdb, cfg.RedisNamespace)
 	warnOfFewDescriptors(ctx, cfg, rdb, log)
+	if others, err := store.Namespace(cfg.RedisNamespace).Others(ctx, rdb); err == nil && len(others) > 0 {
+		log.WarnContext(ctx, "REDIS_NAMESPACE is new in this database; jobs of other namespaces stay there",
+			"namespace", cfg.RedisNamespace, "others", others)
+	}
 	alerting, err := newAlerting(cfg, rdb, counted, log, &stop)
 	if err != nil {
 		return err

@@ -21,6 +21,29 @@ func (n Namespace) ListQueues(ctx context.Context, rdb redis.UniversalClient) ([
 	return names, nil
 }
 
+// Others lists the other namespaces in the database, if nothing has been enqueued in n and no
+// worker has served it: n may be a mistake then.
+func (n Namespace) Others(ctx context.Context, rdb redis.UniversalClient) ([]Namespace, error) {
+	queues, err := rdb.SMembers(ctx, QueuesKey).Result()
+	if err != nil || slices.ContainsFunc(queues, n.Owns) {
+		return nil, err
+	}
+	var out []Namespace
+	for _, queue := range queues {
+		other := namespaceOf(queue)
+		if !other.Owns(queue) || slices.Contains(out, other) {
+			continue
+		}
+		// Other programs use asynq, too.
+		if known, err := rdb.Exists(ctx, other.DestinationsKey()).Result(); err != nil || known == 0 {
+			continue
+		}
+		out = append(out, other)
+	}
+	slices.Sort(out)
+	return out, nil
+}
+
 // locateAtOnce is how many ids share a round trip.
 const locateAtOnce = 500
 
