@@ -1,13 +1,11 @@
 package alerts
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
 	"slices"
-	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +17,7 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakepager"
 	"github.com/tidegate/tidegate/internal/fakeslack"
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -32,7 +31,7 @@ type bench struct {
 	rdb   *redis.Client // by the clock
 	slack *fakeslack.Slack
 	pager *fakepager.Pager
-	log   *logBuffer
+	log   *loggingtest.Buffer
 	line  *line
 
 	workers []*Alerts
@@ -101,7 +100,7 @@ func (s *setup) options(t testing.TB, change ...func(*setup)) Options {
 func newBench(t *testing.T, n int, change ...func(*setup)) *bench {
 	t.Helper()
 	b := &bench{
-		t: t, clock: &fakeClock{now: start}, log: &logBuffer{}, heard: map[string]uint64{}, gates: map[string]time.Time{},
+		t: t, clock: &fakeClock{now: start}, log: &loggingtest.Buffer{}, heard: map[string]uint64{}, gates: map[string]time.Time{},
 	}
 	b.addr, b.db = ownDatabase(t)
 	b.rdb = connect(t, b.addr, b.db, b.clock)
@@ -137,24 +136,6 @@ func (b *bench) worker(change ...func(*setup)) *Alerts {
 	}
 	b.workers = append(b.workers, a)
 	return a
-}
-
-// logBuffer keeps what is logged.
-type logBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logBuffer) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *logBuffer) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // --- time and what happens

@@ -3,12 +3,12 @@ package publisher_test
 import (
 	"context"
 	"log/slog"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/google/go-cmp/cmp"
@@ -19,20 +19,15 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// with returns the lines that hold the text.
-func (l *lines) with(text string) []string {
-	return slices.DeleteFunc(l.all(), func(line string) bool { return !strings.Contains(line, text) })
-}
-
 // Workers that are configured differently, or whose clock is wrong, are named with what
 // they have differently: by clients, and once in the log of the one that comes last.
 func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	t.Parallel()
 	b := benchOn(t, redistest.Database(t))
 	ctx := t.Context()
-	run := func(name string, ahead time.Duration, opts ...publisher.HandleOption) *lines {
+	run := func(name string, ahead time.Duration, opts ...publisher.HandleOption) *loggingtest.Buffer {
 		t.Helper()
-		log := &lines{}
+		log := &loggingtest.Buffer{}
 		p, err := publisher.New(b.rdb, publisher.Options{Worker: name, Logger: slog.New(slog.NewTextHandler(log, nil))})
 		if err != nil {
 			t.Fatal(err)
@@ -91,11 +86,11 @@ func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 	const warning = "the settings of this worker differ"
-	redistest.Eventually(t, "w3 warns", func() bool { return len(third.with(warning)) > 0 })
-	if got := third.with(warning); len(got) != 1 || !strings.Contains(got[0], "the rate of "+b.dest) {
+	redistest.Eventually(t, "w3 warns", func() bool { return len(third.Lines(warning)) > 0 })
+	if got := third.Lines(warning); len(got) != 1 || !strings.Contains(got[0], "the rate of "+b.dest) {
 		t.Errorf("w3 logged %q, want one line that names the rate", got)
 	}
-	if got := second.with(warning); len(got) != 0 {
+	if got := second.Lines(warning); len(got) != 0 {
 		t.Errorf("w2, which agreed with all at its start, logged %q", got)
 	}
 	if said := b.rdb.HGet(ctx, store.DefaultNamespace.WorkersKey(), "w3").Val(); strings.Contains(said, "5ecret") {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -14,7 +15,7 @@ import (
 func TestFailedJobsAreLogged(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
-	log := &lockedLog{}
+	log := &loggingtest.Buffer{}
 	o := b.options()
 	o.Observers, o.Logger = nil, slog.New(slog.NewTextHandler(log, nil))
 	ids := b.enqueueMany(60)

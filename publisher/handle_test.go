@@ -18,7 +18,7 @@ func succeed(context.Context, *jobs.Job) error { return nil }
 // What Handle accepts, Run can serve.
 func TestHandleJudgesItsOptions(t *testing.T) {
 	t.Parallel()
-	p, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{Logger: testLogger(t)})
+	p, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{Logger: redistest.Logger(t)})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -46,7 +46,7 @@ func benchOn(t *testing.T, s *redistest.Server) *bench {
 
 func (b *bench) options() publisher.Options {
 	return publisher.Options{
-		Logger: testLogger(b.t), RetryLoopInterval: 50 * time.Millisecond,
+		Logger: redistest.Logger(b.t), RetryLoopInterval: 50 * time.Millisecond,
 		ShutdownTimeout: 5 * time.Second, RecoverSpread: 10 * time.Millisecond,
 		Observers: []publisher.Observer{{OnJob: func(e publisher.JobEvent) { b.events <- e }}},
 	}
@@ -155,9 +155,4 @@ func (b *bench) queueLen() int64 {
 // rules of a breaker that is fast enough for tests.
 func rules(cooldown time.Duration) publisher.HandleOption {
 	return publisher.Breaker(breaker.Options{FailureThreshold: 3, Cooldown: cooldown})
-}
-
-// testLogger shows the log of a test that has failed.
-func testLogger(t *testing.T) *slog.Logger {
-	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
 }

@@ -1,15 +1,14 @@
 package publisher_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -19,31 +18,13 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// lines counts what is logged at info level and above.
-type lines struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.buf.Write(p)
-}
-
-func (l *lines) all() []string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return strings.Split(strings.TrimSpace(l.buf.String()), "\n")
-}
-
 // A call that succeeds while Redis is away is recorded when it is back, and not
 // made again.
 func TestSuccessDuringAnOutageIsKept(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF())
 	b := benchOn(t, server)
-	var log lines
+	var log loggingtest.Buffer
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	inCall, goOn := make(chan struct{}, 10), make(chan struct{})
@@ -74,7 +55,7 @@ func TestSuccessDuringAnOutageIsKept(t *testing.T) {
 	if n := calls.Load(); n != 2 {
 		t.Errorf("%d calls for two jobs", n)
 	}
-	if got := log.all(); len(got) > 12 {
+	if got := log.Lines(); len(got) > 12 {
 		t.Errorf("%d log lines for one outage:\n%s", len(got), strings.Join(got, "\n"))
 	}
 }

@@ -1,7 +1,6 @@
 package publisher_test
 
 import (
-	"bytes"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/publisher"
 )
 
@@ -23,25 +23,13 @@ type tokensFile struct {
 	*publisher.TokensFile
 	t    *testing.T
 	path string
-	log  *syncBuffer
-}
-
-// syncBuffer is a log that several goroutines write to.
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
+	log  *loggingtest.Buffer
 }
 
 // openTokens opens a new file, which is looked at for each token that is asked for.
 func openTokens(t *testing.T, content string) *tokensFile {
 	t.Helper()
-	f := &tokensFile{t: t, path: filepath.Join(t.TempDir(), "tokens.json"), log: &syncBuffer{}}
+	f := &tokensFile{t: t, path: filepath.Join(t.TempDir(), "tokens.json"), log: &loggingtest.Buffer{}}
 	f.write(content)
 	f.open(time.Nanosecond)
 	return f
@@ -84,13 +72,7 @@ func (f *tokensFile) want(pairs ...string) {
 
 func (f *tokensFile) wantLog(lines ...string) {
 	f.t.Helper()
-	f.log.mu.Lock()
-	defer f.log.mu.Unlock()
-	got := strings.Split(strings.TrimSuffix(f.log.b.String(), "\n"), "\n")
-	if f.log.b.Len() == 0 {
-		got = nil
-	}
-	if diff := cmp.Diff(lines, got); diff != "" {
+	if diff := cmp.Diff(lines, f.log.Lines()); diff != "" {
 		f.t.Errorf("log (-want +got):\n%s", diff)
 	}
 }
@@ -130,7 +112,7 @@ func TestTokensFileBehindLinks(t *testing.T) {
 		}
 	}
 	version("..1", `{"alice":"a1"}`)
-	f := &tokensFile{t: t, path: filepath.Join(dir, "tokens.json"), log: &syncBuffer{}}
+	f := &tokensFile{t: t, path: filepath.Join(dir, "tokens.json"), log: &loggingtest.Buffer{}}
 	if err := os.Symlink(filepath.Join("..data", "tokens.json"), f.path); err != nil {
 		t.Fatal(err)
 	}

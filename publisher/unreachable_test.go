@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"net/http/httptest"
 	neturl "net/url"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -35,11 +35,6 @@ func closedPort(t *testing.T) string {
 	return "http://" + l.Addr().String()
 }
 
-// with returns the lines of a log that hold a text.
-func with(log *lines, text string) []string {
-	return slices.DeleteFunc(log.all(), func(line string) bool { return !strings.Contains(line, text) })
-}
-
 // One worker that cannot reach the API, beside one that can: no job fails, each is
 // published once, and the one that cannot makes few tries.
 func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
@@ -57,7 +52,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 		case <-r.Context().Done():
 		}
 	})
-	log := &lines{}
+	log := &loggingtest.Buffer{}
 	sick := b.options()
 	sick.Logger = slog.New(slog.NewTextHandler(log, nil))
 	var tries atomic.Int64
@@ -70,7 +65,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 	healthy, unreachable := newHTTP(t, publisher.HTTPOptions{URL: a.URL}), newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
 	b.enqueueMany(n)
 	b.run(sick, unreachable.Publish, publisher.Concurrency(10))
-	redistest.Eventually(t, "the worker notices", func() bool { return len(with(log, "calls do not leave")) == 1 })
+	redistest.Eventually(t, "the worker notices", func() bool { return len(log.Lines("calls do not leave")) == 1 })
 	b.run(b.options(), healthy.Publish, publisher.Concurrency(4))
 
 	deferred := 0
@@ -101,7 +96,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 	if s := b.breaker(); s.State != breaker.Closed || s.Failures != 0 {
 		t.Errorf("the breaker heard of calls that never left: %+v", s)
 	}
-	if begun := with(log, "calls do not leave"); len(begun) != 1 || !strings.Contains(begun[0], "connection refused") {
+	if begun := log.Lines("calls do not leave"); len(begun) != 1 || !strings.Contains(begun[0], "connection refused") {
 		t.Errorf("the log: %q", begun)
 	}
 }
@@ -122,7 +117,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 			return (&net.Dialer{}).DialContext(ctx, network, addr)
 		},
 	}})
-	log := &lines{}
+	log := &loggingtest.Buffer{}
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	p, err := publisher.New(b.rdb, o)
@@ -174,7 +169,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 	if s := p.Status()[0]; s.State != publisher.StateFetching || s.Reason != "" {
 		t.Errorf("afterwards: %+v", s)
 	}
-	if begun, over := with(log, "calls do not leave"), with(log, "calls leave"); len(begun) != 1 || len(over) != 1 {
+	if begun, over := log.Lines("calls do not leave"), log.Lines("calls leave"); len(begun) != 1 || len(over) != 1 {
 		t.Errorf("the log: %q, %q", begun, over)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -35,11 +36,11 @@ func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	var log lines
+	var log loggingtest.Buffer
 	b.run(publisher.Options{Worker: "w1", Logger: slog.New(slog.NewTextHandler(&log, nil))}, func(context.Context, *jobs.Job) error { return nil })
 	const warning = "no worker serves their destination"
-	redistest.Eventually(t, "the worker warns", func() bool { return len(log.with(warning)) > 0 })
-	if got := log.with(warning); len(got) != 1 || !strings.Contains(got[0], "destination=old jobs=3") {
+	redistest.Eventually(t, "the worker warns", func() bool { return len(log.Lines(warning)) > 0 })
+	if got := log.Lines(warning); len(got) != 1 || !strings.Contains(got[0], "destination=old jobs=3") {
 		t.Errorf("logged %q, want one line of old and its 3 jobs", got)
 	}
 	b.enqueue() // its own is served

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
@@ -361,7 +362,7 @@ func TestStoppedInTheMiddle(t *testing.T) {
 // A receiver that comes and goes fills no log.
 func TestStandingIsToldNowAndThen(t *testing.T) {
 	t.Parallel()
-	var log syncBuffer
+	var log loggingtest.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
 	var s health
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)

@@ -11,12 +11,12 @@ import (
 	"net/http/httptest"
 	"net/url"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -286,7 +286,7 @@ func TestCutCalls(t *testing.T) {
 // What is secret in an address is sent, and shown nowhere.
 func TestNothingSecretShows(t *testing.T) {
 	t.Parallel()
-	var log syncBuffer
+	var log loggingtest.Buffer
 	echo := func(w http.ResponseWriter, r *http.Request) {
 		user, password, _ := r.BasicAuth()
 		if user != "ann" || password != "hunter22:x/y" || r.URL.RawQuery != "token=s3cr3t-t0ken&v=1" || r.URL.Path != "/hooks/B0123456789ABCDEFGH" {
@@ -391,21 +391,4 @@ func TestUnknownReceiver(t *testing.T) {
 	if n := len(e.all()); n != 0 {
 		t.Errorf("%d calls to another receiver", n)
 	}
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (s *syncBuffer) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *syncBuffer) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
 }

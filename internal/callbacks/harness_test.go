@@ -12,6 +12,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -24,7 +25,7 @@ type bench struct {
 	rdb    redis.UniversalClient
 	client *jobs.Client // as users have it
 	own    *jobs.Client
-	log    syncBuffer
+	log    loggingtest.Buffer
 }
 
 func newBench(t *testing.T, opts ...redistest.Option) *bench {

@@ -1,7 +1,6 @@
 package dashboard_test
 
 import (
-	"bytes"
 	"fmt"
 	"io"
 	"log/slog"
@@ -13,7 +12,6 @@ import (
 	"path/filepath"
 	"regexp"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -23,6 +21,7 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/dashboard"
 	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -34,35 +33,17 @@ type site struct {
 	rdb    redis.UniversalClient
 	client *jobs.Client
 	server *httptest.Server
-	log    *lines
+	log    *loggingtest.Buffer
 	ahead  *atomic.Int64 // how far the dashboard's clock is
 	// http keeps cookies and follows redirections.
 	http *http.Client
-}
-
-// lines is a log.
-type lines struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *lines) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *lines) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
 }
 
 // open makes a dashboard on a Redis of its own that knows the destinations. Where a scope
 // is given, its viewer is signed in with a token of that scope.
 func open(t testing.TB, scope access.Scope, destinations ...string) *site {
 	t.Helper()
-	s := &site{t: t, redis: redistest.Start(t), log: &lines{}, ahead: &atomic.Int64{}}
+	s := &site{t: t, redis: redistest.Start(t), log: &loggingtest.Buffer{}, ahead: &atomic.Int64{}}
 	s.rdb = s.redis.Client(t)
 	var err error
 	if s.client, err = jobs.NewClient(s.rdb, jobs.WithDestinations(destinations...)); err != nil {

@@ -4,10 +4,10 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -15,24 +15,6 @@ import (
 
 	"github.com/tidegate/tidegate/jobs"
 )
-
-// screenText is written by the show and read by the test.
-type screenText struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (s *screenText) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.Write(p)
-}
-
-func (s *screenText) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.b.String()
-}
 
 // With a dashboard the show says where it is, goes on with jobs of each kind after its
 // summary, and ends without an error when it is told to.
@@ -51,7 +33,7 @@ func TestKeep(t *testing.T) {
 		close(served)
 		return "http://127.0.0.1:1", func() error { stopped = true; return nil }, nil
 	}
-	var out screenText
+	var out loggingtest.Buffer
 	ended := make(chan error, 1)
 	go func() { ended <- Run(ctx, o, Screen{Out: &out}) }()
 	<-served

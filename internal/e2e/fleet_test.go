@@ -14,7 +14,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -23,6 +22,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -119,25 +119,8 @@ func (f *fleet) environ() []string {
 type worker struct {
 	t    *testing.T
 	cmd  *exec.Cmd
-	log  *buffer
+	log  *loggingtest.Buffer
 	done chan error
-}
-
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }
 
 // lines returns what was logged, for people to count.
@@ -174,7 +157,7 @@ func (f *fleet) launch(command string) *worker {
 // run starts a command in the fleet's environment.
 func (f *fleet) run(cmd *exec.Cmd) *worker {
 	f.t.Helper()
-	w := &worker{t: f.t, cmd: cmd, log: &buffer{}, done: make(chan error, 1)}
+	w := &worker{t: f.t, cmd: cmd, log: &loggingtest.Buffer{}, done: make(chan error, 1)}
 	w.cmd.Env = f.environ()
 	w.cmd.Stdout, w.cmd.Stderr = w.log, w.log
 	dieWithUs(w.cmd)

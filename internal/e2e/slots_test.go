@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -44,7 +45,7 @@ var fates = map[string]fate{
 type slotRun struct {
 	t      *testing.T
 	client *jobs.Client
-	log    syncWriter
+	log    loggingtest.Buffer
 
 	mu    sync.Mutex
 	kinds map[string]string // by id
@@ -265,22 +266,4 @@ func (r *slotRun) awaitFates(within time.Duration) {
 	if wrong > 0 {
 		r.t.Errorf("%d of %d jobs did not end as decided", wrong, len(r.kinds))
 	}
-}
-
-// syncWriter is a log that several goroutines write to.
-type syncWriter struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (w *syncWriter) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.Write(p)
-}
-
-func (w *syncWriter) String() string {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.b.String()
 }

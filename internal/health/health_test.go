@@ -1,10 +1,7 @@
 package health_test
 
 import (
-	"bufio"
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -23,44 +20,15 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/tidegate/tidegate/internal/health"
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// logged collects what is logged as JSON lines.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// lines are what was logged without their times.
-func (l *logged) lines(t *testing.T) []map[string]any {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []map[string]any
-	lines := bufio.NewScanner(bytes.NewReader(l.b.Bytes()))
-	for lines.Scan() {
-		var line map[string]any
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			t.Fatal(err)
-		}
-		delete(line, "time")
-		out = append(out, line)
-	}
-	return out
-}
-
 // start serves until the test's end.
-func start(t *testing.T, o health.Options) (*health.Server, *logged) {
+func start(t *testing.T, o health.Options) (*health.Server, *loggingtest.Buffer) {
 	t.Helper()
-	log := &logged{}
+	log := &loggingtest.Buffer{}
 	o.Logger = slog.New(slog.NewJSONHandler(log, nil))
 	if o.Addr == "" {
 		o.Addr = "127.0.0.1:0"
@@ -139,7 +107,7 @@ func TestAnswers(t *testing.T) {
 		}
 	}
 	want := []map[string]any{{"level": "INFO", "msg": "health and metrics", "addr": s.Addr()}}
-	if diff := cmp.Diff(want, log.lines(t)); diff != "" {
+	if diff := cmp.Diff(want, log.Records(t)); diff != "" {
 		t.Errorf("log (-want +got)\n%s", diff)
 	}
 }
@@ -311,7 +279,7 @@ func TestTakenDefault(t *testing.T) {
 		{"level": "WARN", "msg": "the default of OPS_ADDR is taken; a free port is used: set OPS_ADDR", "taken": first.Addr(), "addr": second.Addr()},
 		{"level": "INFO", "msg": "health and metrics", "addr": second.Addr()},
 	}
-	if diff := cmp.Diff(want, log.lines(t)); diff != "" {
+	if diff := cmp.Diff(want, log.Records(t)); diff != "" {
 		t.Errorf("log (-want +got)\n%s", diff)
 	}
 }
@@ -330,7 +298,7 @@ func TestTakenAddress(t *testing.T) {
 		{"not of this machine", "192.0.2.1:9090", true, syscall.EADDRNOTAVAIL},
 		{"no such host", "tidegate.invalid:9090", true, nil},
 	} {
-		log := &logged{}
+		log := &loggingtest.Buffer{}
 		s, err := health.Start(t.Context(), health.Options{
 			Addr: row.addr, OrFree: row.orFree, Metrics: http.NotFoundHandler(), Logger: slog.New(slog.NewJSONHandler(log, nil)),
 		})
@@ -340,7 +308,7 @@ func TestTakenAddress(t *testing.T) {
 		if row.want != nil && !errors.Is(err, row.want) {
 			t.Errorf("%s: %v, want %v", row.name, err, row.want)
 		}
-		if lines := log.lines(t); len(lines) != 0 {
+		if lines := log.Records(t); len(lines) != 0 {
 			t.Errorf("%s: logged %v", row.name, lines)
 		}
 	}
@@ -464,7 +432,7 @@ func besideHalfOpen(t *testing.T, halves []string) {
 			t.Errorf("client %d got %q", i, rest)
 		}
 	}
-	if lines := log.lines(t); len(lines) != 1 {
+	if lines := log.Records(t); len(lines) != 1 {
 		t.Errorf("they are talked of in the log: %v", lines[1:])
 	}
 }

@@ -1,7 +1,6 @@
 package telemetry_test
 
 import (
-	"bytes"
 	"context"
 	"log/slog"
 	"net"
@@ -10,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -18,33 +16,16 @@ import (
 	"go.opentelemetry.io/otel/trace"
 	"go.uber.org/goleak"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/telemetry"
 	"github.com/tidegate/tidegate/internal/telemetry/telemetrytest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// log keeps what is logged.
-type log struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *log) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *log) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
-
 // start starts with these variables, which are the process's too while the test runs:
 // the exporter and the SDK read them there.
-func start(t *testing.T, variables ...string) (*telemetry.Telemetry, *log) {
+func start(t *testing.T, variables ...string) (*telemetry.Telemetry, *loggingtest.Buffer) {
 	t.Helper()
 	for _, v := range os.Environ() {
 		if name, value, _ := strings.Cut(v, "="); strings.HasPrefix(name, "OTEL_") {
@@ -56,7 +37,7 @@ func start(t *testing.T, variables ...string) (*telemetry.Telemetry, *log) {
 		name, value, _ := strings.Cut(v, "=")
 		t.Setenv(name, value)
 	}
-	l := &log{}
+	l := &loggingtest.Buffer{}
 	tel := telemetry.Start(context.Background(), telemetry.Options{
 		Environ: os.Environ(), Version: "1.2.3", Instance: "host:7", Logger: slog.New(slog.NewTextHandler(l, nil)),
 	})
@@ -341,7 +322,7 @@ func wait(t *testing.T, c *telemetrytest.Collector, name string) {
 }
 
 // waitFor waits until a text has been logged.
-func waitFor(t *testing.T, l *log, text string) {
+func waitFor(t *testing.T, l *loggingtest.Buffer, text string) {
 	t.Helper()
 	deadline := time.After(15 * time.Second)
 	for !strings.Contains(l.String(), text) {

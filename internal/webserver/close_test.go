@@ -90,11 +90,11 @@ func TestCloseCutsOff(t *testing.T) {
 	}
 	wantEnd(t, c)
 	found := false
-	for _, line := range s.log.lines(t) {
+	for _, line := range s.log.Records(t) {
 		found = found || line["msg"] == "requests under way are cut off" && line["requests"] == 1.0
 	}
 	if !found {
-		t.Errorf("logged %v", s.log.lines(t))
+		t.Errorf("logged %v", s.log.Records(t))
 	}
 }
 

@@ -2,57 +2,26 @@ package webserver_test
 
 import (
 	"bufio"
-	"bytes"
-	"encoding/json"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
+	"github.com/tidegate/tidegate/internal/logging/loggingtest"
 	"github.com/tidegate/tidegate/internal/webserver"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// logged collects what is logged.
-type logged struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *logged) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-// lines returns what was logged, without times.
-func (l *logged) lines(t *testing.T) []map[string]any {
-	t.Helper()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	var out []map[string]any
-	for dec := json.NewDecoder(bytes.NewReader(l.b.Bytes())); dec.More(); {
-		var line map[string]any
-		if err := dec.Decode(&line); err != nil {
-			t.Fatal(err)
-		}
-		delete(line, "time")
-		out = append(out, line)
-	}
-	return out
-}
-
 // server is one that is closed at the end of the test, at the latest.
 type server struct {
 	*webserver.Server
-	log *logged
+	log *loggingtest.Buffer
 	t   *testing.T
 }
 
@@ -61,7 +30,7 @@ var quick = webserver.Limits{Header: 200 * time.Millisecond, Stall: 200 * time.M
 
 func start(t *testing.T, o webserver.Options) *server {
 	t.Helper()
-	s := &server{log: &logged{}, t: t}
+	s := &server{log: &loggingtest.Buffer{}, t: t}
 	o.Addr = "127.0.0.1:0"
 	o.Logger = slog.New(slog.NewJSONHandler(s.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	var err error

@@ -87,7 +87,7 @@ func TestRequestsAreToldOf(t *testing.T) {
 	if diff := cmp.Diff(want, told); diff != "" {
 		t.Errorf("told (-want +got)\n%s", diff)
 	}
-	lines := s.log.lines(t)
+	lines := s.log.Records(t)
 	if len(lines) != len(want) || strings.Contains(fmt.Sprint(lines), "secret") {
 		t.Fatalf("logged %v", lines)
 	}
@@ -138,7 +138,7 @@ func TestPanics(t *testing.T) {
 	}
 	s.wantClosed(5 * time.Second)
 	var got []string
-	for _, line := range s.log.lines(t) {
+	for _, line := range s.log.Records(t) {
 		if line["level"] == "ERROR" {
 			got = append(got, fmt.Sprint(line["msg"], " ", line["method"], " ", line["route"], " ", line["panic"]))
 			if !strings.Contains(line["stack"].(string), "webserver_test.go") {
