@@ -18,13 +18,13 @@ const (
 	DefaultMaxCooldown        = time.Hour
 	DefaultProbeTimeout       = 35 * time.Second
 	DefaultRefreshInterval    = time.Second
+
+	// DefaultTimeout is not an option: it bounds the calls to Redis of a method whose
+	// context has no deadline, and that of [Breaker.Allow] in any case.
+	DefaultTimeout = 2 * time.Second
 )
 
 const maxMultiplier = 1000
-
-// DefaultTimeout bounds the calls to Redis of a method whose context has no
-// deadline, and that of [Breaker.Allow] in any case.
-const DefaultTimeout = 2 * time.Second
 
 // Options configure a [Breaker]. Only Destination is required. Instances that
 // share a destination should have the same options: each acts by its own.

@@ -71,13 +71,10 @@ const (
 	// a replica that was behind). Only in events, never in the history, which
 	// was lost as well.
 	CauseLost = "lost"
-)
 
-// Causes of an [OpenError] of a CLOSED breaker, beside [CauseBudget]: there the
-// calls left are all taken by calls in flight.
-const (
-	// CauseSlowStart: after an incident 1, 2, 4 … calls may be in flight.
+	// CauseSlowStart is only of an [OpenError] of a CLOSED breaker: after an incident 1, 2,
+	// 4 … calls may be in flight. So is CauseBudget, if calls in flight have all that is left.
 	CauseSlowStart = "slow_start"
-	// CauseRate: the configured Rate.
+	// CauseRate is only of an [OpenError]: the configured Rate.
 	CauseRate = "rate"
 )

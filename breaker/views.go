@@ -191,23 +191,12 @@ func (b *Breaker) OpenKeys() int {
 
 // View is what an instance knows of its breaker without asking Redis.
 type View struct {
-	// Name is the breaker's.
-	Name string
-	// State is the effective state: HALF_OPEN once an OPEN breaker's time has
-	// come.
-	State State
+	// Status is what the instance knows, in the form of Get.
+	Status
 	// Free says that calls may start without asking Redis: CLOSED, and neither
 	// slow start, nor a low budget, nor a configured rate. A key's view is of the key
 	// alone.
 	Free bool
-	// Failures counts consecutive rate-limited answers.
-	Failures int
-	// OpenUntil is when an OPEN breaker's time comes, or came, on this
-	// process's monotonic clock; zero if it was tripped until reset, and once it
-	// has been moved to HALF_OPEN.
-	OpenUntil time.Time
-	// OpenUntilRedis is OpenUntil on Redis's clock; zero also if Local.
-	OpenUntilRedis time.Time
 	// ProbeAt is when the next probe may start in HALF_OPEN, as far as is
 	// known; zero or past if at once. A probe that ends sooner changes it.
 	ProbeAt time.Time
@@ -217,8 +206,6 @@ type View struct {
 	Known bool
 	// Local says that this instance alone counted or opened, Redis being away.
 	Local bool
-	// Incident, Cause and Reason are as in Status.
-	Incident, Cause, Reason string
 }
 
 // View returns what this instance knows. It is cheap and sends nothing.
@@ -227,15 +214,12 @@ func (b *Breaker) View() View {
 	v := c.view.Load()
 	if b.key != "" {
 		if v = c.keys.get(b.key); v == nil {
-			return View{Name: b.Name(), Free: true, Known: c.view.Load().known}
+			return View{Status: c.statusOf(b.key), Free: true, Known: c.view.Load().known}
 		}
 	}
 	return View{
-		Name: v.record.Name, State: v.effective(c.clock.now()), Failures: v.record.Failures, OpenUntil: v.until,
-		Free:           v.free() && (b.key != "" || !c.options.Rate.set()),
-		OpenUntilRedis: v.status.OpenUntilRedis, ProbeAt: v.probeAt, Version: v.version,
-		Known: v.known, Local: v.local, Incident: v.record.Incident, Cause: v.record.Cause,
-		Reason: v.record.Reason,
+		Status: v.statusAt(c.clock.now()), Free: v.free() && (b.key != "" || !c.options.Rate.set()),
+		ProbeAt: v.probeAt, Version: v.version, Known: v.known, Local: v.local,
 	}
 }
 
