@@ -48,14 +48,14 @@ type core struct {
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
 	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
 
-	link          *link // nil before the start
-	tasks         tasks
-	stamp         atomic.Pointer[string] // of the last read
-	ticks         atomic.Uint64
-	failed        atomic.Bool  // the last refresh failed
-	registerAt    atomic.Int64 // when the next registration is due, unix ns
-	registrations int          // guarded by tasks: one refresh at a time
-	unread, deaf  outage
+	link         *link // nil before the start
+	tasks        tasks
+	stamp        atomic.Pointer[string] // of the last read
+	ticks        atomic.Uint64
+	failed       atomic.Bool  // the last refresh failed
+	registerAt   atomic.Int64 // when the next registration is due, unix ns
+	wholeAt      time.Time    // of the last read of all; guarded by tasks: one refresh at a time
+	unread, deaf outage
 
 	stop    context.CancelFunc // ends what runs in the background
 	work    sync.WaitGroup
@@ -89,6 +89,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		joins:    newJoins(),
 		waiting:  newWaitLines(),
 		stop:     func() {},
+		wholeAt:  time.Now(),
 	}
 	k.unread = outage{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
 	k.deaf = outage{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}

@@ -15,9 +15,9 @@ const (
 	logEvery = 30 * time.Second
 	// timeEvery is how many ticks go by, while nothing changes, between reads of the time.
 	timeEvery = 5
-	// wholeEvery is how many registrations go by between reads of all that the
-	// snapshot has, which finds what a loss took that others wrote over at once.
-	wholeEvery = 6
+	// wholeEvery is the time, while not CLOSED, between reads of all that the snapshot
+	// has, which finds what a loss took that others wrote over at once.
+	wholeEvery = time.Minute
 	// snapshotPage is how many changes one read brings.
 	snapshotPage = 200
 )
@@ -107,6 +107,10 @@ func (c *core) stamped(ctx context.Context, stamp string, err error) {
 // refreshNow reads what has changed, and registers the instance from time to time.
 func (c *core) refreshNow(ctx context.Context) {
 	n := c.ticks.Load()
+	if now := time.Now(); now.Sub(c.wholeAt) >= wholeEvery {
+		c.wholeAt = now
+		c.whole.Store(true)
+	}
 	lost, err := c.readChanges(ctx, n%timeEvery == 0)
 	if err == nil && lost {
 		err = c.heal(ctx, "")
@@ -116,9 +120,6 @@ func (c *core) refreshNow(ctx context.Context) {
 	}
 	if err == nil && (lost || c.toEnroll()) {
 		err = c.enroll(ctx)
-		if c.registrations++; c.registrations%wholeEvery == 0 {
-			c.whole.Store(true)
-		}
 	}
 	if err == nil {
 		c.sendJoins(ctx) // what could not be sent at once

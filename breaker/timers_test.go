@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"slices"
 	"strings"
@@ -346,17 +347,29 @@ func TestAllIsReadOnceAMinute(t *testing.T) {
 	inBubble(t, func(t *testing.T, b *bubble) {
 		br := startInBubble(t, b, Options{})
 		defer endInBubble(t, br)
-		if _, err := Trip(t.Context(), b.rdb, "api/lost", TripOptions{}); err != nil {
-			t.Fatal(err)
+		for i := range 40 { // many make registrations rare
+			other, err := New(t.Context(), b.rdb, Options{Destination: fmt.Sprintf("other-%d", i)})
+			if err != nil {
+				t.Fatal(err)
+			}
+			synctest.Wait()
+			defer endInBubble(t, other)
+		}
+		for i := range 30 { // more than looks at hashes find one by one
+			if _, err := Trip(t.Context(), b.rdb, fmt.Sprintf("api/k%04d", i), TripOptions{}); err != nil {
+				t.Fatal(err)
+			}
 		}
 		passTime(1500 * time.Millisecond)
-		forget(t, b.rdb, "api", "lost")
+		for i := range 29 {
+			forget(t, b.rdb, "api", fmt.Sprintf("k%04d", i))
+		}
 		if _, err := Trip(t.Context(), b.rdb, "api/other", TripOptions{}); err != nil {
 			t.Fatal(err)
 		}
 		passTime(70 * time.Second)
-		if lost, other := br.Key("lost").View().State, br.Key("other").View().State; lost != Closed || other != Open {
-			t.Errorf("lost is %v, other is %v", lost, other)
+		if n, other := openKeys(br), br.Key("other").View().State; n != 2 || other != Open {
+			t.Errorf("%d keys are OPEN, want 2; other is %v", n, other)
 		}
 	})
 }
