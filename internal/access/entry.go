@@ -29,7 +29,7 @@ type Entry struct {
 	ExpiresAt *time.Time `json:"expires_at,omitempty"`
 }
 
-// Expired says whether the token is not good any more.
+// Expired reports whether the token is not good any more.
 func (e Entry) Expired(now time.Time) bool { return e.ExpiresAt != nil && !now.Before(*e.ExpiresAt) }
 
 // namePattern is that of tokens' names.

@@ -85,7 +85,7 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	return g, nil
 }
 
-// Open says that there are no tokens: every request is by [Local].
+// Open reports whether there are no tokens: then every request is by [Local].
 func (g *Guard) Open() bool { return g.o.Tokens == nil }
 
 // API passes requests on with their identity in the context, by bearer token or by
@@ -267,7 +267,7 @@ func hostOf(host string) string {
 	return strings.Trim(host, "[]")
 }
 
-// byScript says whether a script asks, which would take the login for what it wants.
+// byScript reports whether a script asks, which would take the login for what it wants.
 func byScript(r *http.Request) bool {
 	mode := r.Header.Get("Sec-Fetch-Mode")
 	return mode != "" && mode != "navigate" || r.Header.Get("X-Requested-With") != ""
@@ -313,7 +313,7 @@ func (e *RefusedError) header(h http.Header) {
 	}
 }
 
-// refusalOf says how an error is answered.
+// refusalOf returns how an error is answered.
 func refusalOf(err error) *RefusedError {
 	if refused, ok := errors.AsType[*RefusedError](err); ok {
 		return refused

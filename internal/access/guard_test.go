@@ -308,7 +308,7 @@ func TestWithoutTokens(t *testing.T) {
 }
 
 // Who is not signed in is sent to the login, and comes back to where they wanted to be.
-func TestLoginIsAskedFor(t *testing.T) {
+func TestRedirectToLogin(t *testing.T) {
 	t.Parallel()
 	_, a := token(t, "alice", access.ScopeRead)
 	s := newSite(t, nil, "", a)

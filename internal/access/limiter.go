@@ -25,7 +25,7 @@ type limiter struct {
 }
 
 // count counts a wrong token. after is 0, or when the address may send the next one;
-// first says that it had all of its burst.
+// first is true if it had all of its burst.
 func (l *limiter) count(address netip.Prefix) (after time.Duration, first bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

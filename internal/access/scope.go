@@ -86,7 +86,7 @@ func (i Identity) Can(scope Scope) bool {
 	return false
 }
 
-// Valid says whether the token is still in the file and has not expired, and whether the
+// Valid reports whether the token is still in the file and has not expired, and whether the
 // session, where a request was let in by one, goes on: which may take a second while Redis
 // does not answer, and counts as using it. What goes on for long asks it from time to time.
 func (i Identity) Valid() bool {

@@ -135,7 +135,7 @@ func (s *sessions) token(ctx context.Context, key string) (hash, error) {
 	return token, nil
 }
 
-// recall looks a session up here. good says that it may be used, ask that Redis must
+// recall looks a session up here. good is true if it may be used, ask if Redis must
 // be asked first, if it can be.
 func (s *sessions) recall(key string, now time.Time) (token hash, good, ask bool) {
 	s.mu.Lock()

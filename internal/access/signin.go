@@ -137,7 +137,7 @@ func refusedAway() error {
 	}
 }
 
-// secure says whether people reach this server by TLS, which something in front of it
+// secure reports whether people reach this server by TLS, which something in front of it
 // ends. A client that claims it falsely gets a cookie of no use.
 func (g *Guard) secure(r *http.Request) bool {
 	outermost, _, _ := strings.Cut(r.Header.Get("X-Forwarded-Proto"), ",")

@@ -356,7 +356,7 @@ func TestRotation(t *testing.T) {
 }
 
 // A token that has just been added is good at once, without waiting for the next look.
-func TestNewTokenIsGoodAtOnce(t *testing.T) {
+func TestNewTokenIsValidAtOnce(t *testing.T) {
 	t.Parallel()
 	old, a := token(t, "old", access.ScopeRead)
 	next, b := token(t, "next", access.ScopeRead)

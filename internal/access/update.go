@@ -109,7 +109,7 @@ func replace(path string, content []byte, old before) error {
 	return nil
 }
 
-// same says whether the file is as it was read.
+// same reports whether the file is as it was read.
 func same(path string, old before) bool {
 	if old.info == nil {
 		_, err := os.Lstat(path)

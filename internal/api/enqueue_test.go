@@ -148,7 +148,7 @@ func TestEnqueueRefuses(t *testing.T) {
 		"an unknown parent":  {kind: json, body: `{"destination":"shop","payload":1,"after":["nope"]}`, status: 422, errors: field("body.after", "there is no job nope; enqueue parents before their children")},
 		"no UTF-8":           {kind: json, body: "{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}", status: 422, errors: field("body", "is not UTF-8, as JSON is")},
 		"no UTF-8 in arrays": {kind: json, body: "[{\"destination\":\"shop\",\"payload\":\"\xff\xfe\"}]", status: 422, errors: field("body[0]", "is not UTF-8, as JSON is")},
-		"a misspelt field":   {kind: json, body: `{"destination":"shop","payload":1,"kye":"a"}`, status: 422, errors: field("body.kye", "is no field of a job to enqueue; did you mean key?")},
+		"a misspelt field":   {kind: json, body: `{"destination":"shop","payload":1,"kye":"a"}`, status: 422, errors: field("body.kye", "is not a field of a job to enqueue; did you mean key?")},
 		"a time too far":     {kind: json, body: `{"destination":"shop","payload":1,"available_at":"9999-12-31T23:59:59-02:00"}`, status: 422, errors: field("body.available_at", "must be before the year 10000")},
 		"everything at once": {kind: json, body: `{"destination":"shop","retry":{"max_retries":99},"ttl":-1,"id":7,"request":{"path":"x"}}`, status: 422, errors: field("body.id", "must be a string", "body.payload", "is missing; give JSON, for instance {} or null", "body.request.path", "must start with exactly one slash; it is appended to the destination's URL", "body.retry.max_retries", "must be from 1 to 10, is 99", "body.ttl", "must not be negative; 0 expires the job at once")},
 		"a line break in a header": {

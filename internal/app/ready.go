@@ -15,7 +15,7 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// readiness says whether a worker can work.
+// readiness reports whether a worker can work.
 type readiness struct {
 	mu       sync.Mutex
 	rdb      redis.UniversalClient // nil before it was opened

@@ -16,7 +16,7 @@ import (
 type actFlags struct {
 	IDs []string `arg:"" optional:"" name:"id" help:"Ids of jobs."`
 	filterFlags
-	DryRun bool   `help:"With filters: say how many jobs it would be, and do nothing."`
+	DryRun bool   `help:"With filters: count the jobs, and do nothing."`
 	Reason string `placeholder:"TEXT" help:"Why, for the history of the jobs; at most 500 characters."`
 	outputFlag
 }
@@ -158,7 +158,7 @@ func (c *actFlags) actOn(ctx context.Context, p *Process, s *session, action job
 	return nil
 }
 
-// actProblem says why nothing was done to a job.
+// actProblem returns why nothing was done to a job.
 func actProblem(r jobs.ActResult) string {
 	if errors.Is(r.Err, jobs.ErrNotFound) {
 		return noJob(r.ID)
@@ -206,7 +206,7 @@ func (c *actFlags) count(ctx context.Context, p *Process, s *session, action job
 	return c.say(p, matchedDocument{Matched: n}, "would %s %s\n", action, plural(n, "job", "jobs"))
 }
 
-// printActed says how many jobs were acted on.
+// printActed prints how many jobs were acted on.
 func (c *actFlags) printActed(p *Process, action jobs.Action, doc any, n jobs.ActSummary) error {
 	done := actionDone[action] + " " + plural(n.Done, "job", "jobs")
 	if n.Asked > 0 {

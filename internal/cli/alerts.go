@@ -12,7 +12,7 @@ import (
 
 // alertsCmds are the commands about alerts.
 type alertsCmds struct {
-	Test alertsTestCmd `cmd:"" help:"Send one alert of each kind, and say what is wrong."`
+	Test alertsTestCmd `cmd:"" help:"Send one alert of each kind, and print what is wrong."`
 }
 
 type alertsTestCmd struct{ outputFlag }
@@ -32,7 +32,7 @@ func (c *alertsTestCmd) Run(ctx context.Context, p *Process) error {
 		return err
 	}
 	if !cfg.Alerts.Enabled() {
-		return inputErrorf("there is no receiver of alerts: set SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY")
+		return inputErrorf("alerts have no receiver: set SLACK_BOT_TOKEN and SLACK_CHANNEL, SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY")
 	}
 	options, err := app.AlertOptions(cfg, nil, slog.New(slog.DiscardHandler))
 	if err != nil {

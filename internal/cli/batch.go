@@ -21,7 +21,7 @@ type batchGetCmd struct {
 	outputFlag
 }
 
-// badBatch says that a name is none that a batch can have.
+// badBatch is the error of a name that a batch cannot have.
 func badBatch(name string) error {
 	return fmt.Errorf("%q cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit", clip(name, 140))
 }

@@ -92,7 +92,7 @@ func TestPercent(t *testing.T) {
 	}
 }
 
-func TestGetSaysHowJobsEnded(t *testing.T) {
+func TestGetOfEndedJobs(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.enqueue(t, "", "parent")

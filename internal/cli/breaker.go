@@ -131,7 +131,7 @@ func breakerDetail(b breaker.Status, now time.Time) string {
 	return ""
 }
 
-// forcedUntil says how long a breaker is kept closed.
+// forcedUntil returns how long a breaker is kept closed.
 func forcedUntil(b breaker.Status, now time.Time) string {
 	if b.ForcedUntil.IsZero() {
 		return " until it is reset"

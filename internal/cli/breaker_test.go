@@ -118,7 +118,7 @@ func TestBreakerBadInput(t *testing.T) {
 	}
 }
 
-func TestBreakerNobodyKnows(t *testing.T) {
+func TestUnknownBreaker(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	b.run(t, "breaker", "list").want(t, 0, "no destination is known; start one with: tidegate worker\n", "")

@@ -85,7 +85,7 @@ func (b *bulk) run(ctx context.Context, in io.Reader) (*bulkResult, error) {
 	}
 }
 
-// stopped says how far it came and how to go on: all lines to done are answered,
+// stopped returns how far it came and how to go on: all lines to done are answered,
 // lines after it, up to unknown, may be enqueued.
 func stopped(r *bulkResult, done, unknown int, why string) string {
 	text := fmt.Sprintf("stopped (%s); accepted so far: %s; go on with: tail -n +%d FILE | tidegate enqueue --file -",
@@ -109,7 +109,7 @@ type bulkError struct {
 func (e *bulkError) Error() string { return e.text }
 func (e *bulkError) Unwrap() error { return e.cause }
 
-// errInterrupted says that the end of the file was not reached.
+// errInterrupted is returned if the end of the file was not reached.
 var errInterrupted = errors.New("interrupted")
 
 // parse reads lines and passes them on, parsed, until in ends or ctx does.

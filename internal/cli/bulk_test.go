@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	unknownField = "is no field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
 	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
@@ -50,7 +50,7 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"payload":1,"batch":"a b"}`, `batch: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`)
 	add(`{"payload":1,"after":"a"}`, `after: must be a list of strings`)
 	add(`{"payload":1,"after":["{a}"]}`, `after: "{a}" cannot be the id of a job`)
-	add(`{"payload":1,"expire_at":null}`, `expire_at: is no field of a job to enqueue; did you mean expires_at?`)
+	add(`{"payload":1,"expire_at":null}`, `expire_at: is not a field of a job to enqueue; did you mean expires_at?`)
 	add(`{"payload":1,"\u001b[2J":1}`, `[2J: `+unknownField)
 	add(`{"payload":{"a":]}}`, `is not valid JSON: invalid character ']' looking for beginning of value`)
 	add(`[1]`, noObject)

@@ -100,7 +100,7 @@ func (h *handover) put(ctx context.Context, c *chunk) bool {
 	}
 }
 
-// close says that no chunk follows.
+// close ends the chunks.
 func (h *handover) close(err error) {
 	h.mu.Lock()
 	h.closed, h.err = true, err

@@ -87,7 +87,7 @@ func TestDetails(t *testing.T) {
 }
 
 // Help is asked for by people who have not yet found the other arguments.
-func TestHelpNeedsNothing(t *testing.T) {
+func TestHelpNeedsNoArguments(t *testing.T) {
 	t.Parallel()
 	runIn(t, []string{"REDIS_URL=nonsense"}, "", "breaker", "get", "-h").ok(t)
 }

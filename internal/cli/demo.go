@@ -30,7 +30,7 @@ type demoCmd struct {
 	Cooldown    time.Duration `default:"${demo_cooldown}" placeholder:"5s" help:"How long the breaker then stays open. Default: ${default}."`
 	Keep        bool          `help:"Serve the dashboard beside it, and go on after the summary until Ctrl-C."`
 	Listen      string        `default:"127.0.0.1:8080" placeholder:"HOST:PORT" help:"With --keep: where the dashboard is served. Default: ${default}, or a free port."`
-	Plain       bool          `help:"Plain lines instead of a picture that is redrawn; the default where stdout is no terminal."`
+	Plain       bool          `help:"Plain lines instead of a picture that is redrawn; the default where stdout is not a terminal."`
 }
 
 // demoVars are the defaults of the flags.

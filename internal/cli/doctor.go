@@ -12,7 +12,7 @@ import (
 )
 
 type doctorCmd struct {
-	DryRun bool `help:"Say what is wrong, and repair nothing."`
+	DryRun bool `help:"Print what is wrong, and repair nothing."`
 	outputFlag
 }
 
@@ -50,7 +50,7 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 	return fmt.Errorf("%s not repaired: see to it", plural(left, "finding was", "findings were"))
 }
 
-// repaired says whether a finding was repaired: "-" where there is nothing to
+// repaired reports whether a finding was repaired: "-" where there is nothing to
 // repair.
 func repaired(f doctor.Finding) string {
 	switch {

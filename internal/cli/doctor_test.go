@@ -48,7 +48,7 @@ func TestDoctor(t *testing.T) {
 }
 
 // What needs a person is told, and is a failure unless a person wanted it.
-func TestDoctorTellsOfQueuesThatNobodyServes(t *testing.T) {
+func TestDoctorReportsUnservedQueues(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.enqueue(t, "", "a", "b")

@@ -176,7 +176,7 @@ func (c *enqueueCmd) payload(p *Process, limit int) ([]byte, error) {
 	return b, nil
 }
 
-// fileError says what the system says of a file, without "open".
+// fileError returns what the system says of a file, without "open".
 func fileError(err error) error {
 	if path, ok := errors.AsType[*os.PathError](err); ok {
 		return fmt.Errorf("cannot read %s: %w", path.Path, path.Err)

@@ -77,7 +77,7 @@ func exitStatus(err error) int {
 	return exitFailed
 }
 
-// errorLines says what went wrong: one line, or one per mistake in the
+// errorLines returns what went wrong: one line, or one per mistake in the
 // configuration and per job that was refused.
 func errorLines(err error) []string {
 	var (
@@ -166,7 +166,7 @@ func usageErrorOf(err error, args []string) error {
 	return inputErrorf("%s; run %q", text, path+" --help")
 }
 
-// commandError says what is wrong where a command should have been named.
+// commandError returns what is wrong where a command should have been named.
 func commandError(text string, node *kong.Node, args []string) string {
 	var names []string
 	for _, child := range node.Children {

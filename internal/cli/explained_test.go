@@ -59,7 +59,7 @@ func TestCompletedJobHasNoLastError(t *testing.T) {
 
 // A job has its place in line also while the breaker is open: one that no worker has
 // fetched, and one that the breaker has deferred, which comes after those.
-func TestGetSaysHowManyAreAheadWhileTheBreakerIsOpen(t *testing.T) {
+func TestGetCountsJobsAheadWhileTheBreakerIsOpen(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	b := newBench(t, scriptedAPI(t, func(int, *http.Request) *fakeapi.Answer {
@@ -102,7 +102,7 @@ func TestDoctorKnowsThatTheOnlyWorkerHasStopped(t *testing.T) {
 }
 
 // The reason of a pause stands where the pause is shown.
-func TestPausesSayWhy(t *testing.T) {
+func TestReasonsOfPauses(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	b := newBench(t, shop...)
@@ -133,7 +133,7 @@ func TestPausesSayWhy(t *testing.T) {
 }
 
 // Under a rate jobs wait for their turn, not for a worker, and each says when that is.
-func TestRateSaysWhenTheTurnComes(t *testing.T) {
+func TestGetOfAJobHeldByItsRate(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	b := newBench(t, append(scriptedAPI(t, nil), "DESTINATION_0_RATE=60/1h")...)

@@ -109,7 +109,7 @@ func TestHealthOfAllInterfaces(t *testing.T) {
 }
 
 // What cannot be asked is an error that says what to do.
-func TestHealthOfNobody(t *testing.T) {
+func TestHealthWithoutAWorker(t *testing.T) {
 	t.Parallel()
 	var config net.ListenConfig
 	free, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")
@@ -212,7 +212,7 @@ func TestHealthTimeout(t *testing.T) {
 }
 
 // A report whose words were made up by somebody else cannot mislead the terminal.
-func TestHealthCleansWhatItPrints(t *testing.T) {
+func TestHealthPrintsNoControlCharacters(t *testing.T) {
 	t.Parallel()
 	addr := serveHealth(t, "127.0.0.1", health.Report{
 		Status: health.NotReady, Reason: "Redis: \x1b[31mred", Redis: "\x1b[31mred\nstatus  ready",

@@ -16,7 +16,7 @@ type historyCmd struct {
 	outputFlag
 }
 
-// noJob says that an id is none of a job.
+// noJob is the text for an id without a job.
 func noJob(id string) string {
 	return fmt.Sprintf("no job has the id %q; it never existed, or its retention has ended", clip(id, 140))
 }

@@ -35,7 +35,7 @@ func (b *bench) serve(t *testing.T, name string) {
 	}
 }
 
-func TestGetSaysWhyAJobWaits(t *testing.T) {
+func TestGetExplainsWaiting(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)
 	b.run(t, "enqueue", "-d", "shop", "--id", "post-7", "--key", "alice", "--payload", `{"a":1}`, "--header", "X-A:b").ok(t)

@@ -60,7 +60,7 @@ func (c *queueName) run(ctx context.Context, p *Process, pause bool, set func(*j
 	return c.say(p, doc, text, c.Destination)
 }
 
-// badDestination says that a name is none that a destination can have.
+// badDestination is the error of a name that a destination cannot have.
 func badDestination(name string) error {
 	return fmt.Errorf("%q cannot be the name of a destination: 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", clip(name, 80))
 }

@@ -57,7 +57,7 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 	return err
 }
 
-// tooLong says why the job has not ended.
+// tooLong returns why the job has not ended.
 func (c *enqueueCmd) tooLong(ctx context.Context, s *session, id string, after time.Duration) error {
 	why := ""
 	if job, err := s.client.Get(ctx, id); err == nil {

@@ -49,7 +49,7 @@ func newEnvironment(environ []string) *environment {
 // set reports whether the variable has a value.
 func (e *environment) set(name string) bool { return e.values[name] != "" }
 
-// source says where the variable's value comes from.
+// source returns where the variable's value comes from.
 func (e *environment) source(name string) string {
 	switch {
 	case e.fromFile[name]:

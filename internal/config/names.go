@@ -82,7 +82,7 @@ func (e *environment) checkNames(found *findings) (blocks []int) {
 	return blocks
 }
 
-// suggest says what an unknown name was probably meant to be. The longer its own
+// suggest returns what an unknown name was probably meant to be. The longer its own
 // part is, behind the prefixes that many names share, the more edits are allowed.
 func suggest(name, index string, known []string) string {
 	if plain, ok := strings.CutSuffix(name, fileSuffix); ok && slices.Contains(known, strings.Replace(plain, "_"+index+"_", "_<i>_", 1)) {

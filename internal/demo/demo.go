@@ -149,7 +149,7 @@ func (s *show) reschedules() (times, different int) {
 	return s.putOff, len(s.held)
 }
 
-// intro says what will be seen.
+// intro prints what follows.
 func (s *Screen) intro(o Options) error {
 	_, err := fmt.Fprintf(s.Out, `Tidegate demo: %d jobs for an API that accepts %d calls in %s and then says 429, no
 more. %d workers share one circuit breaker: %d answers of 429 in a row open it for all

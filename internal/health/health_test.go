@@ -234,7 +234,7 @@ func TestReportsAreShared(t *testing.T) {
 }
 
 // Who leaves does not spoil the report for those that wait for it too.
-func TestReportOutlivesWhoAsked(t *testing.T) {
+func TestReportOutlivesItsCaller(t *testing.T) {
 	t.Parallel()
 	making, goOn := make(chan struct{}), make(chan struct{})
 	s, _ := start(t, health.Options{Ready: func(ctx context.Context) health.Report {

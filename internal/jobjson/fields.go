@@ -48,14 +48,14 @@ var reported = func() map[string]bool {
 	return out
 }()
 
-// noSuchField says that a field is none of a job.
+// noSuchField is the problem of a field that a job does not have.
 func noSuchField(name string) string {
 	if len(name) <= longestQuote {
 		if near := config.Nearest(name, chosen, max(1, len(name)/3)); near != "" {
-			return "is no field of a job to enqueue; did you mean " + near + "?"
+			return "is not a field of a job to enqueue; did you mean " + near + "?"
 		}
 	}
-	return "is no field of a job to enqueue; there are " + strings.Join(chosen, ", ")
+	return "is not a field of a job to enqueue; there are " + strings.Join(chosen, ", ")
 }
 
 // set puts the value of a field into spec, and reports to p what is wrong with it. The
@@ -319,7 +319,7 @@ func kindWord(t reflect.Type) string {
 	}
 }
 
-// wrongKind says what was expected, unless the value is none at all.
+// wrongKind returns what was expected, unless the value is none at all.
 func wrongKind(value []byte, want string) error {
 	return bounded(value, "must be %s", want)
 }

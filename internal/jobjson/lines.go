@@ -35,7 +35,7 @@ func NewBookedLines(r io.Reader, limit, size int, book func(more int) error) *Li
 	return &Lines{in: bufio.NewReaderSize(r, size), limit: limit, book: book}
 }
 
-// ErrLongLine says that a line is longer than the limit; it has been passed over.
+// ErrLongLine is returned for a line longer than the limit, which is skipped.
 var ErrLongLine = errors.New("line too long")
 
 var byteOrderMark = []byte("\ufeff")

@@ -14,7 +14,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// SyntaxError says that what was given is not one JSON object.
+// SyntaxError is returned for data that is not one JSON object.
 type SyntaxError struct{ text string }
 
 func (e *SyntaxError) Error() string { return e.text }
@@ -90,7 +90,7 @@ func covers(unread, invalid string) bool {
 	return object(unread) == object(invalid)
 }
 
-// errSyntax says that the line is not JSON; syntaxProblem says where.
+// errSyntax is returned for a line that is not JSON; syntaxProblem says where.
 var errSyntax = errors.New("syntax")
 
 // syntaxProblem describes what is wrong in the words of encoding/json.

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	unknownField = "is no field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
 	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
@@ -96,8 +96,8 @@ func TestParseRefuses(t *testing.T) {
 		{`{"payload":1,"max_reschedules":007}`, `is not valid JSON: invalid character '0' after object key:value pair`},
 		{`{"payload":1,"available_at":"tomorrow"}`, `available_at: "tomorrow" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
 		{`{"payload":1,"available_at":1700000000}`, `available_at: must be a string`},
-		{`{"payload":1,"Destination":"shop"}`, `Destination: is no field of a job to enqueue; did you mean destination?`},
-		{`{"payload":1,"kye":"a"}`, `kye: is no field of a job to enqueue; did you mean key?`},
+		{`{"payload":1,"Destination":"shop"}`, `Destination: is not a field of a job to enqueue; did you mean destination?`},
+		{`{"payload":1,"kye":"a"}`, `kye: is not a field of a job to enqueue; did you mean key?`},
 		{`{"payload":1,"delay":"5m"}`, `delay: ` + unknownField},
 		{`{"payload":1,"Status":"pending"}`, `Status: ` + unknownField},
 		{`{"payload":1,"status":nonsense}`, `is not valid JSON: invalid character 'o' in literal null (expecting 'u')`},
@@ -286,7 +286,7 @@ func BenchmarkParse(b *testing.B) {
 
 // What get prints can be enqueued again: the fields that are not the caller's to
 // choose are passed over.
-func TestParseTakesWhatGetPrints(t *testing.T) {
+func TestParseAcceptsTheOutputOfGet(t *testing.T) {
 	t.Parallel()
 	limit, at := 7, time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
 	job := jobs.Job{
@@ -326,7 +326,7 @@ func TestParseNamesEachField(t *testing.T) {
 	err := Complete(Parse([]byte(line), &spec), &spec, jobs.Limits{})
 	want := []jobs.FieldError{
 		{Field: "destination", Message: "must be a string"},
-		{Field: "kye", Message: "is no field of a job to enqueue; did you mean key?"},
+		{Field: "kye", Message: "is not a field of a job to enqueue; did you mean key?"},
 		{Field: "retry.max_retries", Message: "string found where a whole number is expected"},
 		{Field: "ttl", Message: `"soon" is not a duration; write one such as 30s, 5m, 24h or 7d`},
 		{Field: "payload", Message: "is missing; give JSON, for instance {} or null"},

@@ -28,7 +28,7 @@ func leastRights(t *testing.T) []string {
 
 // The file that people are given allows exactly what is asked for, and what it takes
 // to connect.
-func TestUsersFileHasTheRightsThatAreAskedFor(t *testing.T) {
+func TestUsersFileHasAllRights(t *testing.T) {
 	t.Parallel()
 	connecting := strings.Fields("+hello +ping +client|setname +select +info +eval")
 	want := slices.Concat(strings.Fields("resetkeys resetchannels -@all"), connecting, strings.Fields("~tidegate:* ~asynq:* &tidegate:* &asynq:cancel"),

@@ -239,7 +239,7 @@ func (t *Target) setCredentials(p urlParts) error {
 	t.user, uerr = url.PathUnescape(user)
 	t.password, perr = url.PathUnescape(password)
 	if uerr != nil || perr != nil {
-		return bad("write a % as %25", "has a %% in user or password that is no percent-encoding")
+		return bad("write a % as %25", "has a %% in user or password that is not percent-encoding")
 	}
 	return nil
 }

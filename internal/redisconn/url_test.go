@@ -99,7 +99,7 @@ func TestParseErrors(t *testing.T) {
 		{"redis://h1,h2", "names several hosts; use redis-sentinel:// or redis-cluster:// for several"},
 		{"redis://hunter2@h", "has no password before the @; write redis://:PASSWORD@… or redis://USER:PASSWORD@…"},
 		{"redis://user:@h", "has no password before the @; write redis://:PASSWORD@… or redis://USER:PASSWORD@…"},
-		{"redis://:hunter2%@h", "has a % in user or password that is no percent-encoding; write a % as %25"},
+		{"redis://:hunter2%@h", "has a % in user or password that is not percent-encoding; write a % as %25"},
 		{"redis://:hun/ter2@h/0", encode},
 		{"redis://:hun?ter2@h/0", encode},
 		{"redis://:hun#ter2@h/0", encode},

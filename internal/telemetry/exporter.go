@@ -89,7 +89,7 @@ func (e *exporter) abort() (lost int) {
 	return e.lost
 }
 
-// describe says what went wrong, without secrets, which a collector's answer might repeat,
+// describe returns what went wrong, without secrets, which a collector's answer might repeat,
 // and without a URL, which might hold some.
 func (e *exporter) describe(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {

@@ -205,7 +205,7 @@ func (r *Reader) line(offset int64) int {
 	return 1 + bytes.Count(r.content[:max(0, min(offset, int64(len(r.content))))], []byte("\n"))
 }
 
-// Check says what is wrong with a bearer token, and what to do; problem is empty if
+// Check returns what is wrong with a bearer token, and what to do; problem is empty if
 // it is in order.
 func Check(token string) (problem, fix string) {
 	if token == "" {

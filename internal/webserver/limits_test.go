@@ -169,7 +169,7 @@ func TestSlowHandler(t *testing.T) {
 }
 
 // A body that nobody reads is not waited for.
-func TestBodyThatNobodyReads(t *testing.T) {
+func TestUnreadBody(t *testing.T) {
 	t.Parallel()
 	s := start(t, webserver.Options{Limits: quick, Handler: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusUnauthorized)

@@ -9,7 +9,7 @@ import (
 // ErrTooManyStreams is the error of [Stream] when there is no room for another one.
 var ErrTooManyStreams = errors.New("too many streams are open here already")
 
-// Stream says that the answer goes on for as long as the client likes. The context
+// Stream prepares an answer that lasts as long as the client likes. The context
 // that it returns ends with that of the request and when the server closes; each
 // write still has its deadline. The function frees what that takes and must be called.
 //

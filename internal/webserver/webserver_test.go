@@ -45,7 +45,7 @@ func TestHeaders(t *testing.T) {
 }
 
 // A request is logged and measured by the pattern that it matched, never by its path.
-func TestRequestsAreToldOf(t *testing.T) {
+func TestOnRequest(t *testing.T) {
 	t.Parallel()
 	inner := http.NewServeMux()
 	inner.HandleFunc("GET /v1/jobs/{id}", func(w http.ResponseWriter, r *http.Request) {
