@@ -38,7 +38,7 @@ func TestCheck(t *testing.T) {
 		"no such id":             {"C0NOWHERE1", all, nil, fatal(unknown)},
 		"archived, by its id":    {fakeslack.DefaultChannel, all, archive, fatal(archived)},
 		"archived, by its name":  {"#alerts", all, archive, fatal(unknown)},
-		"perhaps a private one":  {"#nowhere", []string{"chat:write", "channels:read"}, nil, []notice.Problem{{Of: "Slack", Text: "the channel is not among those that the Slack app may list. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test"}}},
+		"perhaps a private one":  {"#nowhere", []string{"chat:write", "channels:read"}, nil, []notice.Problem{{Of: "Slack", Text: "the Slack app does not see the channel. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test"}}},
 		"Slack is away":          {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.WithStatus(http.StatusBadGateway)) }, []notice.Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it answered with status 502"}}},
 		"Slack refuses for long": {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.RateLimited(60e9)) }, []notice.Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it is rate limited for 1m0s"}}},
 		"not the API":            {"#alerts", all, func(s *fakeslack.Slack) { s.SetFault(fakehttp.WithStatus(http.StatusNotFound)) }, []notice.Problem{{Of: "Slack", Text: "Slack could not be asked about token and channel: it answered with status 404"}}},
@@ -46,7 +46,7 @@ func TestCheck(t *testing.T) {
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 0)
+			b := newHarness(t, 0)
 			b.slack.SetScopes(test.scopes...)
 			if test.change != nil {
 				test.change(b.slack)
@@ -70,9 +70,9 @@ func archive(s *fakeslack.Slack) {
 	s.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts", Archived: true})
 }
 
-func TestCheckOfOthers(t *testing.T) {
+func TestCheckOtherNotifiers(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 0)
+	b := newHarness(t, 0)
 	a := b.worker(func(o *setup) { withoutSlack(o); o.Slack.Webhook = b.slack.WebhookURL() })
 	same(t, "problems", []notice.Problem(nil), a.Check(t.Context()))
 	same(t, "calls", 0, b.slack.Calls()+b.pager.Calls())

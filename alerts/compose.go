@@ -130,14 +130,14 @@ func (c composer) opened(s situation) *notice.Notice {
 	return n
 }
 
-// reopened says that it is open again after a premature recovery.
+// reopened is the reply that it is open again after a premature recovery.
 func (c composer) reopened(s situation) *notice.Notice {
 	n := c.opened(s)
 	n.Kind, n.Body, n.Footer = notice.Reopened, nil, nil
 	return n
 }
 
-// recovered is the reply that says how it ended.
+// recovered is the reply at the end.
 func (c composer) recovered(s situation) *notice.Notice {
 	s.State, s.KeysOpen = breaker.Closed, 0
 	n := c.about(&s, notice.Recovered, headline(&s))
@@ -162,7 +162,7 @@ func (c composer) recovered(s situation) *notice.Notice {
 	return n
 }
 
-// headline says what the state is, in one line.
+// headline is the state in one line.
 func headline(s *situation) notice.Title {
 	title := func(icon string, rest ...any) notice.Title {
 		return notice.Title{Icon: icon, Name: s.subject(), Rest: join(rest...)}
@@ -188,7 +188,7 @@ func headline(s *situation) notice.Title {
 	return title(iconLimited, " is rate limited", until(s))
 }
 
-// ended says how it ended.
+// ended words how it ended.
 func ended(s *situation) string {
 	switch s.EndedBy {
 	case breaker.CauseReset:
@@ -211,7 +211,7 @@ func until(s *situation) notice.Text {
 	return nil
 }
 
-// summary says all that matters in one line.
+// summary is the message in one line.
 func summary(s *situation) notice.Text {
 	line := join(notice.Name(s.subject()), headline(s).Rest)
 	switch {
@@ -233,7 +233,7 @@ func reasonPart(s *situation) notice.Text {
 	return join(": ", reason(s))
 }
 
-// reason says why it opened, in one line.
+// reason is why it opened, in one line.
 func reason(s *situation) notice.Text {
 	if s.byHand() {
 		line := plain("by an operator")
@@ -303,7 +303,7 @@ func closedFacts(s *situation) []notice.Fact {
 	return out
 }
 
-// costFacts say what it has cost. Of keys that have recovered that may not be known.
+// costFacts are the costs, if they are known.
 func costFacts(s *situation) []notice.Fact {
 	var out []notice.Fact
 	if s.costsKnown() {
@@ -315,10 +315,10 @@ func costFacts(s *situation) []notice.Fact {
 	return out
 }
 
-// why says why it opened, with the last answers of the API.
+// why explains why it opened, with the last answers of the API.
 func why(s *situation) []notice.Block {
 	if s.over() && !s.byHand() && (s.Cause == "" || s.Cause == breaker.CauseProbe) {
-		return nil // that was why it stayed open
+		return nil // its cause is why it stayed open
 	}
 	line := join(notice.Bold("Why: "), causeText(s.Cause))
 	var bullets []notice.Text
@@ -341,7 +341,7 @@ func why(s *situation) []notice.Block {
 // maxAnswersShown is how many answers are shown.
 const maxAnswersShown = 3
 
-// answerList shows answers of an API: when, what status, what it said.
+// answerList lists answers of an API: time, status and text.
 func answerList(answers []refusal) []notice.Text {
 	var out []notice.Text
 	for i, a := range answers[:min(len(answers), maxAnswersShown)] {
@@ -365,7 +365,7 @@ func answerList(answers []refusal) []notice.Text {
 	return out
 }
 
-// whatHappens says what happens without action.
+// whatHappens explains what happens without action.
 func whatHappens(s *situation) notice.Block {
 	name := nameCode(s.Name)
 	now, happens := notice.Bold("Now:"), notice.Bold("What happens now:")
@@ -387,7 +387,7 @@ func whatHappens(s *situation) notice.Block {
 		paced+". If it is refused, this message says until when.")
 }
 
-// flapping says what to do about a breaker that opens again and again.
+// flapping advises on a breaker that opens again and again.
 func flapping(s *situation) []notice.Block {
 	if s.Openings <= 1 || s.byHand() {
 		return nil
@@ -396,7 +396,7 @@ func flapping(s *situation) []notice.Block {
 		"A configured rate spreads them: ", notice.Code("DESTINATION_…_RATE"), ", such as ", notice.Code("60/1h"), ".")}
 }
 
-// lookCommands change nothing.
+// lookCommands are commands that change nothing.
 func lookCommands(s *situation) []notice.Command {
 	name, destination := shellName(s.Name), shellName(s.Destination)
 	key := ""
@@ -413,7 +413,7 @@ func lookCommands(s *situation) []notice.Command {
 	return append(out, do("tidegate list --destination "+destination+key+" --status pending"))
 }
 
-// actCommands end it, or keep it from ending.
+// actCommands are commands that act on the breaker or its jobs.
 func actCommands(s *situation) []notice.Command {
 	destination := shellName(s.Destination)
 	if s.ofKeys() {
@@ -428,7 +428,7 @@ func actCommands(s *situation) []notice.Command {
 	}
 }
 
-// plainCommands leaves out what they are for.
+// plainCommands leaves out the explanations.
 func plainCommands(list []notice.Command) []notice.Command {
 	for i := range list {
 		list[i].What = ""

@@ -10,7 +10,7 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// page asks on-call to act: it has lasted for longer than tooLong.
+// page asks on-call to act: the incident has lasted for longer than tooLong.
 func (c composer) page(s situation, tooLong time.Duration) *notice.Notice {
 	n := c.about(&s, notice.Page, pageTitle(&s))
 	n.Attention, n.Details = true, c.details(&s)
@@ -33,7 +33,7 @@ func (c composer) page(s situation, tooLong time.Duration) *notice.Notice {
 	return n
 }
 
-// pageTitle says for how long it has lasted.
+// pageTitle has its duration.
 func pageTitle(s *situation) notice.Title {
 	lasted := s.lasted()
 	icon, rest := iconPage, " has been rate limited for "+lasted
@@ -73,7 +73,7 @@ func pageSummary(s *situation, t notice.Title) notice.Text {
 	return line
 }
 
-// latePage says that a page comes too late to be one.
+// latePage is the text of a page that comes after the end.
 func latePage(s *situation) notice.Text {
 	byHand := ""
 	if s.EndedBy == breaker.CauseReset || s.EndedBy == breaker.CauseForced {
@@ -82,7 +82,7 @@ func latePage(s *situation) notice.Text {
 	return join("This page could not be delivered in time. The incident ended at ", notice.Time(s.Ended), byHand+": nothing has to be done now.")
 }
 
-// tried says what Tidegate has done so far.
+// tried lists what Tidegate has done so far.
 func tried(s *situation, tooLong time.Duration) notice.Block {
 	limit := ""
 	if tooLong > 0 {
@@ -127,7 +127,7 @@ func pageFacts(s *situation) []notice.Fact {
 	return out
 }
 
-// advice says what to do, the harmless first.
+// advice lists what to do, the harmless first.
 func advice(s *situation) []notice.Text {
 	var out []string
 	switch {
@@ -160,7 +160,7 @@ func advice(s *situation) []notice.Text {
 	return bullets
 }
 
-// details are an incident for programs. What is not known is left out.
+// details are an incident for programs. Unknown values are left out.
 func (c composer) details(s *situation) map[string]any {
 	d := map[string]any{
 		"breaker":          notice.PlainName(s.Name),

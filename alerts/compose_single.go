@@ -207,7 +207,7 @@ func (u *unserved) compose(c composer) *notice.Notice {
 type redisOutage struct {
 	Worker      string
 	Since, Back time.Time // Back zero: it still lasts
-	Problem     string    // in words, without addresses' passwords
+	Problem     string    // without passwords
 }
 
 func (o *redisOutage) compose(composer) *notice.Notice {
@@ -241,8 +241,7 @@ func (o *redisOutage) compose(composer) *notice.Notice {
 	return n
 }
 
-// undelivered is a number of alerts that could not be delivered; 0 says that they cannot be
-// now.
+// undelivered is a number of alerts that could not be delivered; 0 if delivery fails now.
 type undelivered struct {
 	Count   int
 	Since   time.Time

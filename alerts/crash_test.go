@@ -29,7 +29,7 @@ func (m *mortal) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
 			return next(ctx, cmd)
 		}
 		if left == 0 && m.after {
-			_ = next(ctx, cmd) // done, but it did not live to hear of it
+			_ = next(ctx, cmd) // done, but it dies before the reply
 		}
 		cmd.SetErr(errDead)
 		return errDead
@@ -54,7 +54,7 @@ func (m *mortal) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 
 // dieAt has the next due job for to run in a worker that is killed at its n-th command.
 // A minute later the job is taken back. It says whether the worker got that far.
-func (b *bench) dieAt(n int, after bool, to string) bool {
+func (b *harness) dieAt(n int, after bool, to string) bool {
 	b.t.Helper()
 	b.fetch()
 	for _, t := range b.tasks {
@@ -68,7 +68,7 @@ func (b *bench) dieAt(n int, after bool, to string) bool {
 			b.t.Fatal(err)
 		}
 		job := *t.job
-		_ = a.Publish(b.t.Context(), &job) // nobody is left to hear of it
+		_ = a.Publish(b.t.Context(), &job) // the worker is dead
 		t.due = b.now().Add(time.Minute)
 		return m.left.Load() <= 0
 	}
@@ -88,7 +88,7 @@ func TestWorkerIsKilledAtEachCommand(t *testing.T) {
 				}
 				t.Run(fmt.Sprintf("%s, command %d, after it %v", to, n, after), func(t *testing.T) {
 					t.Parallel()
-					b := newBench(t, 1)
+					b := newHarness(t, 1)
 					id := b.trip("shop")
 					died := b.dieAt(n, after, to)
 					b.play(15*time.Minute - time.Millisecond)
@@ -107,7 +107,7 @@ func TestWorkerIsKilledAtEachCommand(t *testing.T) {
 						t.Errorf("jobs are left: %v", left)
 					}
 					if n < 12 && !died {
-						t.Error("nobody was killed")
+						t.Error("no worker was killed")
 					}
 				})
 			}

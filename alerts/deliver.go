@@ -37,7 +37,7 @@ func (a *Alerts) Publish(ctx context.Context, job *jobs.Job) error {
 			return jobs.Reschedule(time.Second)
 		}
 	}
-	// From here on this job does not stand in for others: what they know it may not read.
+	// From here on this job does not stand in for others: it may have read before they came.
 	if err := a.store.unclaim(ctx, job.ID, a.store.claims(job, what)...); err != nil {
 		return jobs.Reschedule(time.Second)
 	}
@@ -106,7 +106,7 @@ func (a *Alerts) standIn(ctx context.Context, job *jobs.Job, what alertJob, clai
 	if what.Kind != kindIncident {
 		return jobs.Reschedule(pause)
 	}
-	// By the time the key ends, a job that has died is missed.
+	// The key ends, in case the job dies.
 	first, err := lease.Acquire(ctx, a.rdb, a.store.claims(job, what)[claim], job.ID, pause+time.Minute)
 	if err == nil && !first {
 		return nil
@@ -114,7 +114,7 @@ func (a *Alerts) standIn(ctx context.Context, job *jobs.Job, what alertJob, clai
 	return jobs.Reschedule(pause)
 }
 
-// leave leaves a job to workers that have its notifier.
+// leave reschedules a job for workers that have its notifier.
 func (a *Alerts) leave(ctx context.Context, job *jobs.Job) error {
 	if a.tooOld(ctx, job) {
 		return jobs.Discard(fmt.Errorf("alerts: no worker has the notifier %s", job.Key))
@@ -152,7 +152,7 @@ func (a *Alerts) deliverIncidents(ctx context.Context, to notice.Notifier, job *
 		return err
 	}
 	defer lock.unlock(ctx)
-	// The holder before may have sent what was new.
+	// The previous holder may have sent what was new.
 	if s, err = a.update(ctx, name, now); err != nil {
 		return err
 	}
@@ -168,8 +168,7 @@ func (a *Alerts) deliverIncidents(ctx context.Context, to notice.Notifier, job *
 		if err == nil && over && !t.open() {
 			err = a.finish(ctx, name, to.Name(), *t)
 		}
-		// A notice that cannot be sent before a person corrects something is not in the way
-		// of those of other threads.
+		// A notice that waits for an operator's correction does not block other threads.
 		if e, ok := errors.AsType[*notice.Error](err); err != nil && (!ok || !e.OneNotice) {
 			return errors.Join(append([]error{err}, errs...)...)
 		}
@@ -181,8 +180,7 @@ func (a *Alerts) deliverIncidents(ctx context.Context, to notice.Notifier, job *
 	return a.untilDue(what, s, now)
 }
 
-// sendIncident sends what is new of a thread. over says that nothing more is to be expected
-// of it if it is not open.
+// sendIncident sends what is new of a thread. over is true if a closed thread is final.
 func (a *Alerts) sendIncident(ctx context.Context, to notice.Notifier, lock *lock, name string, t *thread, newest, over bool, now time.Time) error {
 	x := &steps{
 		to: to, id: t.ID, recovery: fmt.Sprintf("%s.recovery-%d", t.ID, t.Openings), openings: t.Openings,
@@ -193,7 +191,7 @@ func (a *Alerts) sendIncident(ctx context.Context, to notice.Notifier, lock *loc
 		if !openedByRefusals(t.Cause) || len(s.Answers) > 0 || !t.open() {
 			return nil
 		}
-		// The reason may be on its way.
+		// The reason may arrive in a moment.
 		return a.send(ctx, []trigger{{
 			id: t.Incident + ".why", key: to.Name(), at: now.Add(answersLate),
 			job: alertJob{Kind: kindIncident, Subject: name, Event: "why", Incident: t.Incident},
@@ -216,7 +214,7 @@ func (a *Alerts) deliverKeys(ctx context.Context, to notice.Notifier, job *jobs.
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	s, open, err := a.updateKeys(ctx, destination, what.Heard, now)
+	s, open, err := a.updateKeys(ctx, destination, what.Opened, now)
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func TestIncident(t *testing.T) {
 	for _, twice := range []bool{false, true} {
 		t.Run(fmt.Sprintf("each job run twice is %v", twice), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 2)
+			b := newHarness(t, 2)
 			b.twice = twice
 			id := b.call("shop", breaker.RateLimited(0))
 			b.play(time.Minute)
@@ -40,7 +40,7 @@ func TestIncident(t *testing.T) {
 				ID: id + ".message", Edits: 1, Text: "shop is still rate limited until 12:02:00 UTC: 2 rate-limited answers; 0 jobs wait",
 			}}, b.channel())
 			if len(b.paged()) > 0 {
-				t.Errorf("PagerDuty was told %v", b.paged())
+				t.Errorf("PagerDuty got %v", b.paged())
 			}
 			page := fmt.Sprintf("%s.page-%d", id, start.Add(15*time.Minute).Unix())
 			same(t, "waiting", []string{page + ".pagerduty +15m0s", page + ".slack +15m0s"}, b.waiting())
@@ -68,7 +68,7 @@ func TestIncident(t *testing.T) {
 
 func TestTwoIncidentsAreTwoMessages(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	first := b.trip("shop")
 	b.play(5 * time.Minute)
 	b.reset("shop")
@@ -79,7 +79,7 @@ func TestTwoIncidentsAreTwoMessages(t *testing.T) {
 	b.play(2 * time.Hour)
 	same(t, "channel", []string{
 		first + ".message", first + ".recovery-1", second + ".message", second + ".recovery-1",
-	}, b.told())
+	}, b.sent())
 	for _, m := range b.channel() {
 		if m.Edits != min(1, len(m.ID)-len(m.Reply)) && m.Reply == "" {
 			t.Errorf("%s was edited %d times, want once", m.ID, m.Edits)
@@ -88,12 +88,12 @@ func TestTwoIncidentsAreTwoMessages(t *testing.T) {
 	same(t, "pages", []string(nil), b.paged())
 }
 
-// Twenty openings within twenty minutes: one message for the first, which nobody could
+// Twenty openings within twenty minutes: one message for the first, which no worker could
 // know to be one of many, and one for all others.
-func TestFlappingIsTold(t *testing.T) {
+func TestFlappingSharesAMessage(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	var ids []string
 	for i := range 20 {
 		b.play(time.Duration(i) * time.Minute)
@@ -125,11 +125,11 @@ func TestFlappingIsTold(t *testing.T) {
 	same(t, "pages", []string(nil), b.paged()) // it was never open for long
 }
 
-// On-call was told that it has recovered, and a moment later it has not: there is a page
+// On-call got the recovery, and a moment later it opens again: there is a page
 // again if that lasts, too.
 func TestReopenedAfterItsPage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	id := b.call("shop", breaker.RateLimited(0))
 	b.play(20 * time.Minute)
 	b.call("shop", breaker.Success())
@@ -140,7 +140,7 @@ func TestReopenedAfterItsPage(t *testing.T) {
 	b.play(time.Hour)
 	same(t, "channel", []string{
 		id + ".message", id + ".page", id + ".recovery-1", id + ".reopened-2", id + ".page-2", id + ".recovery-2",
-	}, b.told())
+	}, b.sent())
 	same(t, "pages", []string{
 		"trigger " + id + " +15m0s", "resolve " + id + " +20m0s", "trigger " + id + " +35m10s", "resolve " + id + " +41m0s",
 	}, b.paged())
@@ -149,10 +149,10 @@ func TestReopenedAfterItsPage(t *testing.T) {
 	}
 }
 
-// Five workers hear of everything and each of them runs each job, all at once.
-func TestFiveWorkersTellOnce(t *testing.T) {
+// Five workers get all transitions and each of them runs each job, all at once.
+func TestFiveWorkersNotifyOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 5)
+	b := newHarness(t, 5)
 	id := b.trip("shop")
 	other := b.trip("blog")
 	b.storm()
@@ -163,7 +163,7 @@ func TestFiveWorkersTellOnce(t *testing.T) {
 	b.storm()
 	for _, id := range []string{id, other} {
 		var got []string
-		for _, told := range b.told() {
+		for _, told := range b.sent() {
 			if len(told) > len(id) && told[:len(id)] == id {
 				got = append(got, told)
 			}
@@ -187,7 +187,7 @@ func TestFiveWorkersTellOnce(t *testing.T) {
 }
 
 // storm has all workers run all due jobs at once, until none is left.
-func (b *bench) storm() {
+func (b *harness) storm() {
 	b.t.Helper()
 	for range 200 {
 		b.fetch()
@@ -229,36 +229,36 @@ func (b *bench) storm() {
 	b.t.Errorf("there is no end of jobs: %v", b.waiting())
 }
 
-// The workers that were told of an opening die before they have told Redis. One that
+// The workers that got an opening die before they have written it to Redis. One that
 // starts afterwards looks around.
-func TestWhatNobodyHasTold(t *testing.T) {
+func TestMissedIncidentsAreNotified(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
-	b.lookAround() // somebody watched
+	b := newHarness(t, 1)
+	b.lookAround() // a worker watched
 	b.dead = true
 	b.play(time.Minute)
 	id := b.trip("shop")
 	b.play(2 * time.Minute)
-	same(t, "channel", []string(nil), b.told())
+	same(t, "channel", []string(nil), b.sent())
 	b.worker()
 	b.lookAround()
 	b.play(16 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".page"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".page"}, b.sent())
 	b.reset("shop")
 	b.play(18 * time.Minute)
 	b.lookAround()
 	b.play(20 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, b.sent())
 	same(t, "pages", []string{"trigger " + id + " +16m0s", "resolve " + id + " +18m0s"}, b.paged())
 	// There is nothing more to find.
 	b.play(30 * time.Minute)
 	b.lookAround()
 	if left := b.waiting(); len(left) > 0 {
-		t.Errorf("a look at what is told makes the jobs %v", left)
+		t.Errorf("a scan of what is sent makes the jobs %v", left)
 	}
 }
 
-func (b *bench) lookAround() {
+func (b *harness) lookAround() {
 	b.t.Helper()
 	for _, a := range b.workers {
 		if err := a.scan(b.t.Context()); err != nil {
@@ -268,11 +268,11 @@ func (b *bench) lookAround() {
 	b.send()
 }
 
-// Incidents of more than an hour ago are no news: neither those that the list of a
-// month holds, nor those that ended before alerting was switched on.
-func TestOldIncidentsAreNotTold(t *testing.T) {
+// Incidents of more than an hour ago are not reported: neither those of the list of a
+// month, nor those that ended before alerting was switched on.
+func TestOldIncidentsAreNotNotified(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.lookAround()
 	b.dead = true
 	for i := range 5 {
@@ -289,18 +289,18 @@ func TestOldIncidentsAreNotTold(t *testing.T) {
 	if err := b.rdb.Set(t.Context(), key("since"), start.UnixMilli(), time.Hour).Err(); err != nil { // without a gap
 		t.Fatal(err)
 	}
-	before := b.told()
+	before := b.sent()
 	id := b.trip("shop")
 	b.lookAround()
 	b.settle()
-	same(t, "channel", append(before, id+".message"), b.told())
+	same(t, "channel", append(before, id+".message"), b.sent())
 }
 
 // A webhook can neither edit nor reply: each step is a message of its own, the
 // re-opening after a recovery too.
 func TestWebhookOnly(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 0)
+	b := newHarness(t, 0)
 	b.worker(withoutPager, func(o *setup) { o.Slack.Token, o.Slack.Channel, o.Slack.Webhook = "", "", b.slack.WebhookURL() })
 	b.trip("shop")
 	b.play(15 * time.Minute)
@@ -325,7 +325,7 @@ func TestWebhookOnly(t *testing.T) {
 	closed := func(after string) string {
 		return "shop was closed by hand after " + after + ": 0 wasted calls, 0 failed probes, 0 jobs rescheduled; 0 jobs wait"
 	}
-	same(t, "what four openings are told with", []string{
+	same(t, "messages of four openings", []string{
 		opened, closed("10 s"), // one of its own
 		opened, closed("10 s"), // the second, which the others join
 		opened, closed("1 min 10 s"), // the third and the fourth

@@ -1,21 +1,21 @@
 // Package alerts notifies people of incidents: one message per incident, however many
 // workers see it, and a page to on-call if it lasts.
 //
-// # How an alert comes about
+// # Detection and delivery
 //
 // Every worker gets every transition of its breakers ([Alerts.Observe]) and enqueues a job
 // for it in the reserved destination [Destination]. All give it the same id, so that there
-// is one; it does not matter which worker lives on. Some worker's publisher runs it
-// ([Alerts.Publish]): like any job it is rescheduled while its service is limited, comes back
-// if the worker dies, and can be looked at.
+// is one; it does not matter which worker survives. A worker's publisher runs it
+// ([Alerts.Publish]): like any job it is rescheduled while its service is limited, is
+// recovered if the worker dies, and is listed.
 //
-// A job does not say what to send. Under a lock it reads the incidents of its subject, a
+// A job does not hold its notice. Under a lock it reads the incidents of its subject, a
 // breaker or all keys of a destination, compares them with what was sent, and sends what is
-// missing, in order. So jobs may come late, twice, or in any order, and one of them makes up
-// for any that is lost. Once a minute one worker scans for subjects that were missed.
+// missing, in order. So jobs may come late, twice, or in any order, and any of them replaces
+// lost ones. Once a minute one worker scans for subjects that were missed.
 //
-// That a notice is about to be sent is saved first. If the answer is lost, a notifier that
-// can looks for it before it is sent again.
+// The intention to send a notice is saved first. If the answer is lost, a notifier that can
+// searches for it before it is sent again.
 //
 // # Threads
 //
@@ -24,7 +24,7 @@
 // opening are replies. A pager gets a trigger and a resolve with the id of the thread as the
 // dedup key. The keys of a destination share a thread, which does not page. Bursts of failed
 // jobs, poison jobs, old pending jobs and undelivered alerts are notices of their own, each
-// at most so often. That Redis cannot be reached, each worker notifies of by itself.
+// with a least interval. Each worker reports by itself that Redis cannot be reached.
 //
 // Notices are data ([notice.Notice]); notifiers render them: see package notice.
 //
@@ -43,5 +43,5 @@
 //	a.Serve(p)
 //	go a.Run(ctx)
 //
-// Observers note and return: publishing is not slowed down.
+// Observers record and return: they do not delay publishing.
 package alerts

@@ -10,13 +10,13 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// undeliveredAfter is how long a notifier fails before others report it.
+// undeliveredAfter is how long a notifier fails before other notifiers report it.
 const undeliveredAfter = 5 * time.Minute
 
 // failure is a time in which a notifier cannot deliver.
 type failure struct {
 	Since time.Time `json:"since"`
-	// Problem is in words.
+	// Problem describes it.
 	Problem string `json:"problem"`
 	// GivenUp counts alerts that are not tried any more.
 	GivenUp int `json:"given_up,omitempty"`
@@ -26,7 +26,7 @@ type failure struct {
 
 func (s stateStore) failureKey(notifier string) string { return s.key("failure", notifier) }
 
-// logPermanent logs what a person has to correct.
+// logPermanent logs an error that an operator has to correct.
 func (a *Alerts) logPermanent(ctx context.Context, notifier string, e *notice.Error) {
 	if label := a.o.label(notifier); a.logged.Allow(label + e.Problem) {
 		a.log.ErrorContext(ctx, "alerts cannot be delivered", "to", label, "problem", e.Problem)
@@ -39,13 +39,13 @@ func (a *Alerts) logState(ctx context.Context, err error) {
 	}
 }
 
-// others are the notifiers that report the failure of one: pagers that of another kind of
-// notifier, and the other way round.
+// others returns the notifiers that report the failure of one: pagers for a notifier of the
+// other kind, and the other way round.
 func (a *Alerts) others(notifier string) []string {
 	return a.o.names(!a.o.notifier(notifier).Pager())
 }
 
-// undelivered notes a failure, has other notifiers report it if it lasts, and returns when
+// undelivered records a failure, has other notifiers report it if it lasts, and returns when
 // to try again: after half of the time that it has lasted, for this job or at all, from a
 // second to a minute.
 func (a *Alerts) undelivered(ctx context.Context, job *jobs.Job, e *notice.Error) (pause time.Duration) {
@@ -68,7 +68,7 @@ func (a *Alerts) noteFailure(ctx context.Context, job *jobs.Job, e *notice.Error
 		return time.Second, fmt.Errorf("alerts: %w", err)
 	}
 	others := a.others(job.Key)
-	// That on-call cannot be paged is worth knowing at once.
+	// That on-call cannot be paged is reported at once.
 	urgent := e.Permanent && a.o.notifier(job.Key).Pager()
 	f, err := change(ctx, a.store, a.store.failureKey(job.Key), func(f *failure) (bool, error) {
 		was := *f
@@ -108,7 +108,7 @@ func (a *Alerts) failureTrigger(notifier, through, suffix string, f *failure) tr
 	return t
 }
 
-// delivered notes that a notifier has delivered something, which ends a failure. It costs
+// delivered records a delivery of a notifier, which ends a failure. It costs
 // one read if there is none. Its errors are logged: the notice is delivered.
 func (a *Alerts) delivered(ctx context.Context, notifier string) {
 	if err := a.endFailure(ctx, notifier); err != nil {
@@ -142,8 +142,8 @@ func (a *Alerts) endFailure(ctx context.Context, notifier string) error {
 	return a.send(ctx, list)
 }
 
-// giveUp counts an alert that is not tried any more, and marks what it could not send as
-// done, so that it is not in the way of what comes.
+// giveUp counts an alert that is not tried any more, and records its notices as done, so that
+// they do not block later ones.
 func (a *Alerts) giveUp(ctx context.Context, job *jobs.Job, what alertJob, e *notice.Error) {
 	a.log.ErrorContext(ctx, "an alert is given up", "job", job.ID, "to", a.o.label(job.Key), "problem", e.Problem)
 	_, err := change(ctx, a.store, a.store.failureKey(job.Key), func(f *failure) (bool, error) {

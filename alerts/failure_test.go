@@ -18,19 +18,19 @@ func only(list []string, part string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(s string) bool { return !strings.Contains(s, part) })
 }
 
-// While Slack cannot be told anything, PagerDuty is told so after five minutes, and of
+// While Slack cannot be reached, PagerDuty gets an event after five minutes, and
 // its end.
-func TestPagerDutyIsToldOfTroubleWithSlack(t *testing.T) {
+func TestPagerDutyReportsFailureOfSlack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	b.play(time.Minute)
 	id := b.trip("shop")
 	lift := b.slack.SetFault(fakehttp.WithStatus(http.StatusServiceUnavailable))
 	b.play(6*time.Minute - time.Millisecond)
 	same(t, "within five minutes", []string(nil), b.paged())
 	b.play(8 * time.Minute)
-	trouble := "tidegate-alerts-slack-20500101T120100.000"
-	if got := only(b.paged(), trouble); len(got) != 1 || !strings.HasPrefix(got[0], "trigger") {
+	failing := "tidegate-alerts-slack-20500101T120100.000"
+	if got := only(b.paged(), failing); len(got) != 1 || !strings.HasPrefix(got[0], "trigger") {
 		t.Fatalf("events after 7 minutes: %v", b.paged())
 	}
 	e := b.pager.Events()[0]
@@ -40,11 +40,11 @@ func TestPagerDutyIsToldOfTroubleWithSlack(t *testing.T) {
 	b.play(10 * time.Minute)
 	lift()
 	b.play(30 * time.Minute)
-	events := only(b.paged(), trouble)
+	events := only(b.paged(), failing)
 	if len(events) != 2 || !strings.HasPrefix(events[1], "resolve") {
-		t.Errorf("events of the trouble: %v", events)
+		t.Errorf("events of the failing: %v", events)
 	}
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 	if n := strings.Count(b.log.String(), "alerts are delivered again"); n != 1 {
 		t.Errorf("it is logged %d times that alerts are delivered again", n)
 	}
@@ -53,10 +53,10 @@ func TestPagerDutyIsToldOfTroubleWithSlack(t *testing.T) {
 	}
 }
 
-// PagerDuty cannot be told of the trouble before it is over: then it is not told.
-func TestTroubleThatIsOverIsNotPaged(t *testing.T) {
+// The failure ends before PagerDuty could get its event: then it gets none.
+func TestEndedFailureIsNotPaged(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.trip("shop")
 	slackLift, pagerLift := b.slack.SetFault(fakehttp.Dropping()), b.pager.SetFault(fakehttp.Dropping())
 	b.play(12 * time.Minute)
@@ -71,10 +71,10 @@ func TestTroubleThatIsOverIsNotPaged(t *testing.T) {
 }
 
 // Slack takes nothing for more than a day: what happened meanwhile is given up, counted,
-// and told once it works again; what is new is told as ever.
+// and reported once it works again; new incidents are reported as ever.
 func TestGivenUpAfterADay(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	first := b.trip("shop")
 	lift := b.slack.SetFault(fakehttp.WithError("channel_not_found"))
 	b.play(20 * time.Minute)
@@ -97,16 +97,16 @@ func TestGivenUpAfterADay(t *testing.T) {
 	}
 	lift()
 	b.play(27 * time.Hour)
-	got := b.told()
+	got := b.sent()
 	for _, id := range got {
 		if strings.HasPrefix(id, first) {
-			t.Errorf("%s is told a day late", id)
+			t.Errorf("%s is sent a day late", id)
 		}
 	}
 	same(t, "of the second incident", []string{second + ".message", second + ".page"}, only(got, second))
 	undelivered := only(b.texts(), "could not be delivered")
 	if len(undelivered) != 1 || !strings.HasPrefix(undelivered[0], fmt.Sprintf("%d alert", len(given))) {
-		t.Errorf("what is told of the %d alerts given up: %q", len(given), undelivered)
+		t.Errorf("the report of the %d alerts given up: %q", len(given), undelivered)
 	}
 	if n := strings.Count(b.log.String(), "an alert is given up"); n != len(given) {
 		t.Errorf("%d alerts given up are logged %d times", len(given), n)
@@ -119,7 +119,7 @@ func TestGivenUpAfterADay(t *testing.T) {
 // While one job of an incident waits for Slack, there is no second one that does.
 func TestOneJobTriesForAll(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2, withoutPager)
+	b := newHarness(t, 2, withoutPager)
 	b.slack.SetFault(fakehttp.WithStatus(503))
 	for i := range 10 {
 		b.play(time.Duration(i) * time.Minute)
@@ -139,15 +139,15 @@ func TestOneJobTriesForAll(t *testing.T) {
 	}
 	b.slack.LiftFaults()
 	b.play(2 * time.Hour)
-	if len(b.told()) == 0 || len(b.waiting()) > 0 {
-		t.Errorf("told %v, waiting %v", b.told(), b.waiting())
+	if len(b.sent()) == 0 || len(b.waiting()) > 0 {
+		t.Errorf("sent %v, waiting %v", b.sent(), b.waiting())
 	}
 }
 
 // The job that stands in for the others dies with its worker: another one takes over.
-func TestWhoStandsInMayDie(t *testing.T) {
+func TestJobThatStandsInDies(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	b.slack.SetFault(fakehttp.WithStatus(503))
 	id := b.trip("shop")
 	b.play(10 * time.Second)
@@ -158,23 +158,23 @@ func TestWhoStandsInMayDie(t *testing.T) {
 	b.slack.LiftFaults()
 	b.reset("shop")
 	b.play(10 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 }
 
 // The token is revoked in the middle of an incident: what follows comes through the
 // webhook, in short messages.
 func TestRevokedTokenFallsBackToTheWebhook(t *testing.T) {
 	t.Parallel()
-	for name, spoil := range map[string]func(b *bench){
-		"token revoked": func(b *bench) { b.slack.SetToken("xoxb-another") },
-		"channel archived": func(b *bench) {
+	for name, spoil := range map[string]func(b *harness){
+		"token revoked": func(b *harness) { b.slack.SetToken("xoxb-another") },
+		"channel archived": func(b *harness) {
 			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts", Archived: true})
 		},
-		"scope taken away": func(b *bench) { b.slack.SetScopes("channels:read") },
+		"scope taken away": func(b *harness) { b.slack.SetScopes("channels:read") },
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 0)
+			b := newHarness(t, 0)
 			b.slack.SetChannel(fakeslack.Channel{ID: "C0HOOK0001", Name: "hook"})
 			hook := fakeslack.New(fakeslack.Options{Now: b.clock.Now})
 			if _, err := hook.Start(""); err != nil {
@@ -189,7 +189,7 @@ func TestRevokedTokenFallsBackToTheWebhook(t *testing.T) {
 			b.play(20 * time.Minute)
 			b.reset("shop")
 			b.play(time.Hour)
-			same(t, "channel", []string{id + ".message"}, b.told())
+			same(t, "channel", []string{id + ".message"}, b.sent())
 			var texts []string
 			for _, m := range hook.Messages() {
 				texts = append(texts, m.Text)
@@ -209,16 +209,16 @@ func TestRevokedTokenFallsBackToTheWebhook(t *testing.T) {
 }
 
 // People delete the message, or archive its channel and make another one of that name.
-// What follows is told all the same.
+// Later notices are sent all the same.
 func TestMessageIsGone(t *testing.T) {
 	t.Parallel()
 	const second = "C0ALERTS02"
 	for name, test := range map[string]struct {
 		channel string
-		spoil   func(t *testing.T, b *bench)
+		spoil   func(t *testing.T, b *harness)
 		want    string // channel of page and recovery
 	}{
-		"message deleted": {"#alerts", func(t *testing.T, b *bench) {
+		"message deleted": {"#alerts", func(t *testing.T, b *harness) {
 			t.Helper()
 			m := b.slack.Messages()[0]
 			api := slackapi.New(fakeslack.DefaultToken, slackapi.OptionAPIURL(b.slack.APIURL()))
@@ -226,11 +226,11 @@ func TestMessageIsGone(t *testing.T) {
 				t.Fatal(err)
 			}
 		}, fakeslack.DefaultChannel},
-		"another channel of that name": {"#alerts", func(_ *testing.T, b *bench) {
+		"another channel of that name": {"#alerts", func(_ *testing.T, b *harness) {
 			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts-old", Archived: true})
 			b.slack.SetChannel(fakeslack.Channel{ID: second, Name: "alerts"})
 		}, second},
-		"channel set anew": {fakeslack.DefaultChannel, func(_ *testing.T, b *bench) {
+		"channel set anew": {fakeslack.DefaultChannel, func(_ *testing.T, b *harness) {
 			b.slack.SetChannel(fakeslack.Channel{ID: fakeslack.DefaultChannel, Name: "alerts", Archived: true})
 			b.slack.SetChannel(fakeslack.Channel{ID: second, Name: "alerts-new"})
 			b.workers = nil
@@ -239,7 +239,7 @@ func TestMessageIsGone(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 0)
+			b := newHarness(t, 0)
 			b.worker(withoutPager, func(o *setup) { o.Slack.Channel = test.channel })
 			id := b.trip("shop")
 			b.play(time.Minute)
@@ -255,7 +255,7 @@ func TestMessageIsGone(t *testing.T) {
 			// And the next incident is as any other.
 			next := b.trip("shop")
 			b.settle()
-			same(t, "the next", next+".message", b.told()[len(b.told())-1])
+			same(t, "the next", next+".message", b.sent()[len(b.sent())-1])
 			if left := b.waiting(); len(left) > 1 {
 				t.Errorf("jobs are left: %v", left)
 			}
@@ -263,9 +263,9 @@ func TestMessageIsGone(t *testing.T) {
 	}
 }
 
-// That on-call cannot be paged is told in Slack: at once if somebody has to mend it,
+// That on-call cannot be paged is reported in Slack: at once if an operator has to fix it,
 // otherwise if it lasts.
-func TestSlackIsToldOfTroubleWithPagerDuty(t *testing.T) {
+func TestSlackReportsFailureOfPagerDuty(t *testing.T) {
 	t.Parallel()
 	for name, test := range map[string]struct {
 		fault fakehttp.Fault
@@ -277,7 +277,7 @@ func TestSlackIsToldOfTroubleWithPagerDuty(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 2)
+			b := newHarness(t, 2)
 			id := b.trip("shop")
 			b.play(10 * time.Minute)
 			lift := b.pager.SetFault(test.fault)

@@ -28,12 +28,12 @@ var faults = map[string]fakehttp.Fault{
 	"a broken connection":     fakehttp.Dropping(),
 }
 
-// clear says that a fault leaves no doubt of that nothing was done.
+// clear is true if a fault certainly had no effect.
 func isClear(f fakehttp.Fault) bool {
 	return f.Status == http.StatusTooManyRequests || f.Code == "ratelimited" || f.Code == "something_new"
 }
 
-// Whatever goes wrong at whatever step, everything is told afterwards, in order: nothing
+// Whatever fails at whatever step, everything is sent afterwards, in order: nothing
 // twice if the app may look for what it has posted, and nothing is lost if it may not.
 func TestFaultsAtEachStep(t *testing.T) {
 	t.Parallel()
@@ -45,7 +45,7 @@ func TestFaultsAtEachStep(t *testing.T) {
 			for _, looks := range []bool{true, false} {
 				t.Run(fmt.Sprintf("%s, acting %v, looking %v", name, acts, looks), func(t *testing.T) {
 					t.Parallel()
-					b := newBench(t, 2)
+					b := newHarness(t, 2)
 					b.line.hangs = fault.Kind == fakehttp.Hang
 					if !looks {
 						b.slack.SetScopes("chat:write")
@@ -60,7 +60,7 @@ func TestFaultsAtEachStep(t *testing.T) {
 					fail("chat.postMessage")
 					id := b.trip("shop")
 					b.play(15*time.Minute - time.Millisecond)
-					same(t, "before the page", 1, len(slices.Compact(b.told())))
+					same(t, "before the page", 1, len(slices.Compact(b.sent())))
 					fail("chat.postMessage")
 					b.play(20 * time.Minute)
 					fail("chat.postMessage", "chat.update")
@@ -90,7 +90,7 @@ func TestFaultsAtEachStep(t *testing.T) {
 }
 
 // toldInOrder checks what is in the channel of an incident that was paged and is over.
-func (b *bench) toldInOrder(id string, once bool) {
+func (b *harness) toldInOrder(id string, once bool) {
 	b.t.Helper()
 	var got []string
 	for _, s := range b.channel() {

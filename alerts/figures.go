@@ -47,8 +47,8 @@ func ordinal(n int) string {
 	return thousands(n) + suffix
 }
 
-// span writes a time span as people say it, in two units: 32 s, 14 min 32 s,
-// 2 h 5 min, 3 d 4 h. Nothing and less is 0 s.
+// span writes a time span in two units: 32 s, 14 min 32 s, 2 h 5 min, 3 d 4 h. 0 and less is
+// 0 s.
 func span(d time.Duration) string {
 	const day = 24 * time.Hour
 	seconds, minutes, hours := d.Round(time.Second), d.Round(time.Minute), d.Round(time.Hour)

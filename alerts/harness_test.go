@@ -21,9 +21,9 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// bench is where incidents are played in no time: a Redis, a Slack, a PagerDuty, workers,
+// harness is where incidents are played in no time: a Redis, a Slack, a PagerDuty, workers,
 // and a clock that all of them go by and that only the test moves.
-type bench struct {
+type harness struct {
 	t     *testing.T
 	clock *fakeClock
 	addr  string
@@ -36,15 +36,15 @@ type bench struct {
 
 	workers []*Alerts
 	turn    int
-	heard   map[string]uint64 // the last transition of each breaker that the workers were told
+	seen    map[string]uint64 // the last transition of each breaker that the workers got
 	tasks   []*task
 	gates   map[string]time.Time // by key: its breaker is open until then
 
 	twice bool // each job is run again after it has succeeded
-	dead  bool // workers hear of nothing
+	dead  bool // workers get no transitions
 }
 
-// task is a job in the hands of what stands in for the publisher.
+// task is a job of the fake publisher.
 type task struct {
 	job  *jobs.Job
 	due  time.Time
@@ -60,8 +60,8 @@ type setup struct {
 	Pager pagerduty.Options
 }
 
-// configured is how the workers of a bench are, unless a test says otherwise.
-func configured(b *bench) *setup {
+// configured is how the workers of a harness are, unless a test says otherwise.
+func configured(b *harness) *setup {
 	return &setup{
 		Options: Options{
 			Destinations: []string{"shop"}, Worker: "worker-1",
@@ -96,11 +96,11 @@ func (s *setup) options(t testing.TB, change ...func(*setup)) Options {
 	return s.Options
 }
 
-// newBench returns a bench with n workers.
-func newBench(t *testing.T, n int, change ...func(*setup)) *bench {
+// newHarness returns a harness with n workers.
+func newHarness(t *testing.T, n int, change ...func(*setup)) *harness {
 	t.Helper()
-	b := &bench{
-		t: t, clock: &fakeClock{now: start}, log: &loggingtest.Buffer{}, heard: map[string]uint64{}, gates: map[string]time.Time{},
+	b := &harness{
+		t: t, clock: &fakeClock{now: start}, log: &loggingtest.Buffer{}, seen: map[string]uint64{}, gates: map[string]time.Time{},
 	}
 	b.addr, b.db = ownDatabase(t)
 	b.rdb = connect(t, b.addr, b.db, b.clock)
@@ -128,7 +128,7 @@ func newBench(t *testing.T, n int, change ...func(*setup)) *bench {
 }
 
 // worker adds one.
-func (b *bench) worker(change ...func(*setup)) *Alerts {
+func (b *harness) worker(change ...func(*setup)) *Alerts {
 	b.t.Helper()
 	a, err := New(b.rdb, configured(b).options(b.t, change...))
 	if err != nil {
@@ -140,13 +140,13 @@ func (b *bench) worker(change ...func(*setup)) *Alerts {
 
 // --- time and what happens
 
-func (b *bench) now() time.Time { return b.clock.Now() }
+func (b *harness) now() time.Time { return b.clock.Now() }
 
 // elapsed is how long the test has lasted.
-func (b *bench) elapsed() time.Duration { return b.now().Sub(start) }
+func (b *harness) elapsed() time.Duration { return b.now().Sub(start) }
 
 // moveTo sets the clock, and lets what Redis keeps for a time grow old.
-func (b *bench) moveTo(t time.Time) {
+func (b *harness) moveTo(t time.Time) {
 	b.t.Helper()
 	if d := t.Sub(b.now()); d > 0 {
 		if err := age.Run(b.t.Context(), b.rdb, nil, d.Milliseconds()).Err(); err != nil {
@@ -157,27 +157,27 @@ func (b *bench) moveTo(t time.Time) {
 }
 
 // trip opens a breaker until it is reset and returns the incident.
-func (b *bench) trip(name string) string {
+func (b *harness) trip(name string) string {
 	b.t.Helper()
 	s, err := breaker.Trip(b.t.Context(), b.rdb, name, breaker.TripOptions{By: "ann"})
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	b.tell(name)
+	b.deliver(name)
 	return s.Incident
 }
 
-func (b *bench) reset(name string) {
+func (b *harness) reset(name string) {
 	b.t.Helper()
 	if _, err := breaker.Reset(b.t.Context(), b.rdb, name, "ann"); err != nil {
 		b.t.Fatal(err)
 	}
-	b.tell(name)
+	b.deliver(name)
 }
 
 // call makes one call through a breaker, as a worker of a fleet does that has just
 // started, and returns the incident that there is then.
-func (b *bench) call(name string, outcome breaker.Outcome) string {
+func (b *harness) call(name string, outcome breaker.Outcome) string {
 	b.t.Helper()
 	destination, key, err := breaker.ParseName(name)
 	if err != nil {
@@ -203,7 +203,7 @@ func (b *bench) call(name string, outcome breaker.Outcome) string {
 	if err := all.Close(); err != nil {
 		b.t.Fatal(err)
 	}
-	b.tell(name)
+	b.deliver(name)
 	s, err := breaker.Get(b.t.Context(), b.rdb, name)
 	if err != nil {
 		b.t.Fatal(err)
@@ -211,19 +211,19 @@ func (b *bench) call(name string, outcome breaker.Outcome) string {
 	return s.Incident
 }
 
-// tell brings the workers what has become of a breaker, and to Redis what they make of
+// deliver gives the workers the transitions of a breaker, and writes to Redis what they make of
 // that.
-func (b *bench) tell(name string) {
+func (b *harness) deliver(name string) {
 	b.t.Helper()
 	events, err := breaker.History(b.t.Context(), b.rdb, name, 100)
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	for _, e := range events {
-		if e.Generation <= b.heard[name] {
+		if e.Generation <= b.seen[name] {
 			continue
 		}
-		b.heard[name] = e.Generation
+		b.seen[name] = e.Generation
 		for _, a := range b.workers {
 			if !b.dead {
 				a.onTransition(e)
@@ -233,7 +233,7 @@ func (b *bench) tell(name string) {
 	b.send()
 }
 
-func (b *bench) send() {
+func (b *harness) send() {
 	b.t.Helper()
 	for _, a := range b.workers {
 		if err := a.sendTriggers(b.t.Context()); err != nil {
@@ -245,7 +245,7 @@ func (b *bench) send() {
 // --- jobs
 
 // fetch takes note of the jobs that have been enqueued.
-func (b *bench) fetch() {
+func (b *harness) fetch() {
 	b.t.Helper()
 	if !b.clock.enqueues() {
 		return
@@ -278,7 +278,7 @@ func (b *bench) fetch() {
 	}
 }
 
-func (b *bench) task(id string) *task {
+func (b *harness) task(id string) *task {
 	for _, t := range b.tasks {
 		if t.job.ID == id {
 			return t
@@ -288,7 +288,7 @@ func (b *bench) task(id string) *task {
 }
 
 // next is the job that is to be run next, if it is due by then.
-func (b *bench) next(until time.Time) *task {
+func (b *harness) next(until time.Time) *task {
 	b.fetch()
 	var first *task
 	for _, t := range b.tasks {
@@ -303,7 +303,7 @@ func (b *bench) next(until time.Time) *task {
 }
 
 // play runs the jobs that become due until an instant after start, each at its time.
-func (b *bench) play(until time.Duration) {
+func (b *harness) play(until time.Duration) {
 	b.t.Helper()
 	end := start.Add(until)
 	for n := 0; ; n++ {
@@ -325,10 +325,10 @@ func (b *bench) play(until time.Duration) {
 }
 
 // settle runs what is due now.
-func (b *bench) settle() { b.t.Helper(); b.play(b.elapsed()) }
+func (b *harness) settle() { b.t.Helper(); b.play(b.elapsed()) }
 
 // run has the next worker run a job.
-func (b *bench) run(t *task) {
+func (b *harness) run(t *task) {
 	b.t.Helper()
 	a := b.workers[(b.turn+len(t.runs)/2)%len(b.workers)] // not in step with the jobs
 	b.turn++
@@ -345,7 +345,7 @@ func (b *bench) run(t *task) {
 }
 
 // after does with a job what the publisher does with it.
-func (b *bench) after(t *task, err error) {
+func (b *harness) after(t *task, err error) {
 	b.t.Helper()
 	later, putOff := errors.AsType[*jobs.RescheduleError](err)
 	limited, isLimited := errors.AsType[*jobs.RateLimitedError](err)
@@ -367,7 +367,7 @@ func (b *bench) after(t *task, err error) {
 }
 
 // waiting lists the jobs that have not ended: id and time after start.
-func (b *bench) waiting() []string {
+func (b *harness) waiting() []string {
 	b.fetch()
 	var out []string
 	for _, t := range b.tasks {

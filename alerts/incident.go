@@ -9,8 +9,8 @@ import (
 	"github.com/tidegate/tidegate/internal/explain"
 )
 
-// situation is all that a message about an incident may tell. What is not known is
-// zero. Times are on Redis's clock.
+// situation is the data of a message about an incident. Unknown values are zero. Times are
+// on Redis's clock.
 type situation struct {
 	// Now is when this was read.
 	Now time.Time
@@ -21,33 +21,32 @@ type situation struct {
 	Thread, Incident string
 	// State is what the breaker is in.
 	State breaker.State
-	// Cause, Reason and By say why it opened: a Cause constant of package breaker, what
-	// an operator said, and who it was (a worker where the API refused).
+	// Cause is a Cause constant of package breaker, Reason the text of an operator, By the
+	// operator, or the worker if the API refused.
 	Cause, Reason, By string
 	// Answers are the last refusals of the API, the newest first, at most 3.
 	Answers []refusal
-	// Since is when the first incident of the case began, Until when the API is asked
+	// Since is when the first incident of the thread began, Until when the API is asked
 	// again (zero: not before a person resets the breaker), Ended when it closed.
 	Since, Until, Ended time.Time
-	// EndedBy says why it closed: a Cause constant of package breaker (CauseSuccess,
+	// EndedBy is why it closed: a Cause constant of package breaker (CauseSuccess,
 	// CauseReset, CauseForced, CauseLost); "" counts as success.
 	EndedBy string
-	// Openings counts the incidents of the case; above 1 the breaker flaps.
+	// Openings counts the incidents of the thread; above 1 the breaker flaps.
 	Openings int
-	// Probes are the failed ones, Wasted the calls that the API refused, Rescheduled
-	// the jobs that were put off, of the whole case.
+	// Probes counts failed probes, Wasted calls that the API refused, Rescheduled jobs, of
+	// the whole thread.
 	Probes, Wasted, Rescheduled int
 	// Backlog is how many jobs wait, Expiring how many of them expire before Until.
 	// Negative: not known.
 	Backlog, Expiring int
-	// Keys are of a case of keys: some of those that are limited now, those that have
-	// been for longest first.
+	// Keys are limited keys of a thread of keys, those limited for longest first.
 	Keys []keySituation
 	// KeysOpen counts the keys that are limited now, KeysSeen the incidents of keys.
 	KeysOpen, KeysSeen int
 }
 
-// keySituation is one key in a case of keys.
+// keySituation is one key in a thread of keys.
 type keySituation struct {
 	Key          string
 	Since, Until time.Time // Until zero: until it is reset
@@ -55,7 +54,7 @@ type keySituation struct {
 	Held         int // jobs that wait for it; negative: not known
 }
 
-// ofKeys says that the situation sums up the keys of a destination.
+// ofKeys reports whether the situation is of the keys of a destination.
 func (s *situation) ofKeys() bool { return s.Name == s.Destination+allKeys }
 
 // allKeys ends the name of a subject that stands for all keys of a destination.
@@ -81,7 +80,7 @@ func causeText(cause string) string {
 	return notice.PlainName(cause)
 }
 
-// refusals says how often the API refused: "3 × 429"; "" if it did not.
+// refusals words how often the API refused: "3 × 429"; "" if it did not.
 func refusals(s *situation) string {
 	n := max(s.Wasted, len(s.Answers))
 	if n <= 0 {
@@ -101,10 +100,10 @@ func refusals(s *situation) string {
 	return thousands(n) + " × " + strconv.Itoa(status)
 }
 
-// byHand says that an operator opened the breaker.
+// byHand reports whether an operator opened the breaker.
 func (s *situation) byHand() bool { return s.Cause == breaker.CauseManual }
 
-// over says that it has ended.
+// over reports whether it has ended.
 func (s *situation) over() bool {
 	if s.ofKeys() {
 		return s.KeysOpen <= 0
@@ -112,13 +111,13 @@ func (s *situation) over() bool {
 	return s.State == breaker.Closed
 }
 
-// open says that no call is made. Once its time has come, the next call is the probe,
-// whether or not somebody has made it HALF_OPEN yet.
+// open reports whether no call is made. Once its time has come, the next call is the probe,
+// although the breaker may still be OPEN.
 func (s *situation) open() bool {
 	return s.State == breaker.Open && (s.Until.IsZero() || s.Until.After(s.Now))
 }
 
-// lasted is how long the case has lasted.
+// lasted is how long the thread has lasted.
 func (s *situation) lasted() string {
 	end := s.Ended
 	if !s.over() || end.IsZero() {
@@ -130,8 +129,8 @@ func (s *situation) lasted() string {
 	return span(end.Sub(s.Since))
 }
 
-// waiting says how many jobs wait and how many of them will not live to see the end:
-// "; 1,204 jobs wait; 17 expire before then". What is not known is left out.
+// waiting words how many jobs wait and how many of them expire before the end:
+// "; 1,204 jobs wait; 17 expire before then". Unknown counts are left out.
 func waiting(s *situation) string {
 	if s.Backlog < 0 {
 		return ""
@@ -147,7 +146,7 @@ func waiting(s *situation) string {
 	return out
 }
 
-// backlog says how many jobs wait, if that is known.
+// backlog words how many jobs wait, if that is known.
 func backlog(s *situation, before string) string {
 	if s.Backlog < 0 {
 		return ""
@@ -155,19 +154,18 @@ func backlog(s *situation, before string) string {
 	return before + jobsWait(s.Backlog)
 }
 
-// costsKnown says whether it is known what it has cost. What has been read of keys
-// that have recovered may be nothing.
+// costsKnown reports whether the costs are known. Those of recovered keys may not be.
 func (s *situation) costsKnown() bool {
 	return !s.ofKeys() || s.Wasted > 0 || s.Probes > 0 || s.Rescheduled > 0
 }
 
-// costs say what it has cost, in one line.
+// costs words the costs in one line.
 func costs(s *situation) string {
 	return count(s.Wasted, "wasted call", "wasted calls") + ", " + count(s.Probes, "failed probe", "failed probes") + ", " +
 		count(s.Rescheduled, "job rescheduled", "jobs rescheduled")
 }
 
-// subject is what people call it: all keys of a destination by its name.
+// subject is its name in messages: for all keys of a destination that of the destination.
 func (s *situation) subject() string {
 	if s.ofKeys() {
 		return s.Destination

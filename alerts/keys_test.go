@@ -14,7 +14,7 @@ import (
 // one reply when none is limited any more.
 func TestKeysAreOneMessage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 3)
+	b := newHarness(t, 3)
 	for i := range 30 {
 		b.play(time.Duration(i) * 400 * time.Millisecond)
 		b.trip(fmt.Sprintf("shop/k%02d", i))
@@ -58,7 +58,7 @@ func TestKeysAreOneMessage(t *testing.T) {
 // A key is limited and free again before anybody looks.
 func TestShortIncidentOfAKey(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	b.play(time.Second)
 	b.trip("shop/alice")
 	b.play(2 * time.Second)
@@ -74,7 +74,7 @@ func TestShortIncidentOfAKey(t *testing.T) {
 // later to another.
 func TestKeysWithinAMinute(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	b.trip("shop/alice")
 	b.play(10 * time.Second)
 	b.reset("shop/alice")
@@ -95,8 +95,8 @@ func TestKeysWithinAMinute(t *testing.T) {
 }
 
 // Slack is away while keys come and go: their jobs wait, and when they get through they
-// tell of it once.
-func TestDelayedJobsOfKeysTellOnce(t *testing.T) {
+// report it once.
+func TestDelayedJobsOfKeysNotifyOnce(t *testing.T) {
 	t.Parallel()
 	for name, fault := range map[string]fakehttp.Fault{
 		"503": fakehttp.WithStatus(http.StatusServiceUnavailable), "503 after acting": fakehttp.WithStatus(503).AfterActing(),
@@ -104,7 +104,7 @@ func TestDelayedJobsOfKeysTellOnce(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 2, withoutPager)
+			b := newHarness(t, 2, withoutPager)
 			b.slack.SetFault(fault.On("chat.postMessage", "chat.update").During(5 * time.Minute))
 			for i := range 5 {
 				b.play(time.Duration(i) * 10 * time.Second)
@@ -128,7 +128,7 @@ func TestDelayedJobsOfKeysTellOnce(t *testing.T) {
 // edits where nothing changes.
 func TestLimitedKeyIsQuiet(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	for i := range 4 {
 		b.play(time.Duration(i) * 15 * time.Second)
 		b.trip(fmt.Sprint("shop/k", i))
@@ -149,10 +149,10 @@ func TestLimitedKeyIsQuiet(t *testing.T) {
 	}
 }
 
-// What is counted of incidents of keys is the same whoever tells of it, and how often.
+// Counts of incidents of keys do not depend on which worker reports them, and how often.
 func TestCountsOfKeys(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	running := keyIncidents{"shop": {"a": {}, "b": {}}}
 	ended := keyIncidents{"shop": {"a": {ended: true, counts: counts{Probes: 1, Wasted: 2, Rescheduled: 3}}, "c": {ended: true, counts: counts{Wasted: 5}}}}
 	for _, k := range []keyIncidents{running, ended, running, ended} {

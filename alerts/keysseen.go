@@ -18,7 +18,7 @@ type keyIncident struct {
 	counts
 }
 
-// add takes more in; what is final stays.
+// add adds more; final ones stay.
 func (k keyIncidents) add(more keyIncidents) {
 	for destination, incidents := range more {
 		of := k[destination]
@@ -34,13 +34,13 @@ func (k keyIncidents) add(more keyIncidents) {
 	}
 }
 
-// keysSeen sums up the incidents of keys in a thread.
+// keysSeen counts the incidents of keys in a thread.
 type keysSeen struct {
 	Incidents int
 	counts
 }
 
-// addKeys keeps what is known of incidents of keys, for the message about all of them.
+// addKeys keeps incidents of keys, for the message about all of them.
 func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 	if len(keys) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 	return nil
 }
 
-// seenKeys sums up what addKeys has kept.
+// seenKeys counts what addKeys has kept.
 func (s stateStore) seenKeys(ctx context.Context, destination string) (keysSeen, error) {
 	values, err := s.rdb.HVals(ctx, s.key("keys-seen", destination)).Result()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // line is the way to Slack and PagerDuty. A call that they leave hanging ends at once
 // as if its time were up.
 type line struct {
-	b     *bench
+	b     *harness
 	next  *http.Transport
 	hangs bool // some calls do
 	// instead takes a call, if it is not nil and does not return nil twice.
@@ -70,7 +70,7 @@ func (l *line) RoundTrip(req *http.Request) (*http.Response, error) {
 
 func (l *line) CloseIdleConnections() { l.next.CloseIdleConnections() }
 
-// answer is one that nobody of those who are called gives.
+// answer is an answer that no called service gives.
 func answer(status int, body string, header ...string) func(*http.Request) (*http.Response, error) {
 	return func(req *http.Request) (*http.Response, error) {
 		h := http.Header{}

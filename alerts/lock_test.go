@@ -15,7 +15,7 @@ import (
 
 // during calls f once, in the middle of the next call of a method of Slack: before it
 // gets there.
-func (b *bench) during(method string, f func()) {
+func (b *harness) during(method string, f func()) {
 	b.line.instead = func(req *http.Request) (*http.Response, error) {
 		if strings.HasSuffix(req.URL.Path, method) {
 			b.line.instead = nil
@@ -25,12 +25,12 @@ func (b *bench) during(method string, f func()) {
 	}
 }
 
-// A job waits for its turn and stands in for those that come meanwhile. Once it has its
-// turn, it does not: what comes while it speaks is told by who comes.
-func TestNewsWhileAnotherOneSpeaks(t *testing.T) {
+// A job waits for the lock and stands in for jobs that come meanwhile. Once it has the
+// lock, it does not: a later job sends what comes while it sends.
+func TestIncidentWhileAnotherJobSends(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2, withoutPager)
-	turn, err := b.workers[0].store.lock(t.Context(), key("lock", "slack", "shop"), "somebody")
+	b := newHarness(t, 2, withoutPager)
+	turn, err := b.workers[0].store.lock(t.Context(), key("lock", "slack", "shop"), "another")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestNewsWhileAnotherOneSpeaks(t *testing.T) {
 		b.run(b.task(id + ".closed.slack"))
 	})
 	b.play(time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 	b.play(time.Hour)
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
@@ -51,12 +51,12 @@ func TestNewsWhileAnotherOneSpeaks(t *testing.T) {
 }
 
 // A worker stalls in the middle of a post for so long that its turn ends and its job is
-// taken back from it. Whoever has the job then waits until it can be seen whether the
+// recovered. The next holder of the job waits until it can be seen whether the
 // post has arrived, and what the first one knows does not count any more.
 func TestStalledWorker(t *testing.T) {
 	t.Parallel()
 	for _, stall := range []time.Duration{16 * time.Second, 2 * time.Minute} {
-		b := newBench(t, 2, withoutPager)
+		b := newHarness(t, 2, withoutPager)
 		id := b.trip("shop")
 		b.during("chat.postMessage", func() {
 			b.moveTo(b.now().Add(stall))
@@ -69,18 +69,17 @@ func TestStalledWorker(t *testing.T) {
 		b.play(10 * time.Minute)
 		b.reset("shop")
 		b.play(20 * time.Minute)
-		same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+		same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 		if left := b.waiting(); len(left) > 0 {
 			t.Errorf("jobs are left: %v", left)
 		}
 	}
 }
 
-// The breaker opens and closes again while somebody is told that it has recovered: that
-// is told too.
-func TestReopenedWhileTheEndIsTold(t *testing.T) {
+// The breaker opens and closes again while its recovery is sent: that is sent too.
+func TestReopenedWhileTheRecoveryIsSent(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	id := b.call("shop", breaker.RateLimited(0))
 	b.play(16 * time.Minute)
 	b.call("shop", breaker.Success())
@@ -92,7 +91,7 @@ func TestReopenedWhileTheEndIsTold(t *testing.T) {
 		b.run(b.task(second + ".closed.slack"))
 	})
 	b.play(time.Hour)
-	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1", id + ".recovery-2"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1", id + ".recovery-2"}, b.sent())
 	if open := b.pager.Open(); len(open) > 0 {
 		t.Errorf("still open in PagerDuty: %v", open)
 	}
@@ -102,7 +101,7 @@ func TestReopenedWhileTheEndIsTold(t *testing.T) {
 }
 
 // A full Redis gives leases and keeps what alerts record under them, so people are notified.
-func TestTurnsOfAFullRedis(t *testing.T) {
+func TestLockOnAFullRedis(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
 	rdb := redistest.Start(t).Client(t)
@@ -145,10 +144,10 @@ func TestTurnsOfAFullRedis(t *testing.T) {
 	}
 }
 
-// A turn that has ended says and changes nothing any more, whoever has it now.
-func TestTurnEnds(t *testing.T) {
+// A lock that has ended sends and changes nothing any more, whichever process has it now.
+func TestLockEnds(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	s, ctx, name := b.workers[0].store, t.Context(), key("lock", "slack", "shop")
 	first, err := s.lock(ctx, name, "job")
 	if err != nil {

@@ -22,7 +22,7 @@ var (
 	markup      = regexp.MustCompile(`<([^<>]*)>`)
 )
 
-// checkMessage says what Slack, or a reader, would refuse about a message. mention is the one
+// checkMessage returns what Slack, or a reader, would refuse about a message. mention is the one
 // that may be in it, as Slack writes it.
 func checkMessage(m message, mention string) error {
 	if m.Text == "" || strings.ContainsAny(m.Text, "\n\r") || length(m.Text) > 4000 {

@@ -44,7 +44,7 @@ func (a *Alerts) Serve(p *publisher.Publisher) error {
 // failedJob is a job that has failed for good.
 type failedJob struct {
 	Destination, Key, Job string
-	// Poison says that its workers have died with it, Crashes how many.
+	// Poison is true if its workers have died with it, Crashes their number.
 	Poison  bool
 	Crashes int
 	// LastError is what is kept with the job.
@@ -70,7 +70,7 @@ func newObserved() observed {
 	}
 }
 
-// noteFailed notes a job that has failed for good. It does not block.
+// noteFailed records a job that has failed for good. It does not block.
 func (a *Alerts) noteFailed(j failedJob) {
 	e := &a.observed
 	e.mu.Lock()
@@ -94,7 +94,7 @@ func (a *Alerts) noteFailed(j failedJob) {
 // maxNames bounds the breakers whose answers are not in Redis yet.
 const maxNames = 1000
 
-// noteRefusal notes a refusal by an API, the reason that an alert gives. It does not block.
+// noteRefusal records a refusal of an API, the reason in an alert. It does not block.
 func (a *Alerts) noteRefusal(x refusal) {
 	x.Body = text.Line(x.Body, 300)
 	if x.At.IsZero() {
@@ -114,8 +114,7 @@ func (a *Alerts) noteRefusal(x refusal) {
 	}
 }
 
-// sendAnswers writes the refusals to Redis. If that fails they are dropped: they are an
-// explanation, no more.
+// sendAnswers writes the refusals to Redis. If that fails they are dropped: they only explain.
 func (a *Alerts) sendAnswers(ctx context.Context) error {
 	a.observed.mu.Lock()
 	lists := a.observed.answers
@@ -145,7 +144,7 @@ func (a *Alerts) sendFailed(ctx context.Context) error {
 	return nil
 }
 
-// reportFailed takes what is done out of the maps.
+// reportFailed removes reported jobs from the maps.
 func (a *Alerts) reportFailed(ctx context.Context, failed map[string]*burst, poison map[string]*poisoned) error {
 	if len(failed)+len(poison) == 0 {
 		return nil
@@ -179,7 +178,7 @@ func (a *Alerts) reportFailed(ctx context.Context, failed map[string]*burst, poi
 	return nil
 }
 
-// putBack keeps what could not be reported for the next time.
+// putBack keeps unreported jobs for the next time.
 func (a *Alerts) putBack(failed map[string]*burst, poison map[string]*poisoned) {
 	e := &a.observed
 	e.mu.Lock()

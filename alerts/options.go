@@ -38,7 +38,7 @@ type Options struct {
 	Destinations []string
 	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
 	Namespace string
-	// Logger gets what goes wrong with alerting itself. Default slog.Default().
+	// Logger gets problems of alerting itself. Default slog.Default().
 	Logger *slog.Logger
 	// Worker names this process. Default: [breaker.ProcessName].
 	Worker string
@@ -91,7 +91,7 @@ func (o *Options) notifier(name string) notice.Notifier {
 	return nil
 }
 
-// label is what people call a notifier.
+// label is the name of a notifier in messages.
 func (o *Options) label(name string) string {
 	if n := o.notifier(name); n != nil {
 		return n.Label()
@@ -99,7 +99,7 @@ func (o *Options) label(name string) string {
 	return name
 }
 
-// names are those of the notifiers that are pagers, or of those that are not.
+// names returns the names of the pagers, or of the other notifiers.
 func (o *Options) names(pagers bool) []string {
 	var out []string
 	for _, n := range o.Notifiers {

@@ -16,7 +16,7 @@ func withoutSlack(o *setup) { o.Slack.Token, o.Slack.Channel = "", "" }
 // What PagerDuty gets.
 func TestPageInPagerDuty(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, func(o *setup) { o.PublicURL = "https://tidegate.example/" })
+	b := newHarness(t, 1, func(o *setup) { o.PublicURL = "https://tidegate.example/" })
 	id := b.trip("shop")
 	b.play(15 * time.Minute)
 	events := b.pager.Events()
@@ -49,7 +49,7 @@ func TestFaultsOfPagerDuty(t *testing.T) {
 		for _, acts := range []bool{false, true} {
 			t.Run(fmt.Sprintf("%s, acting %v", name, acts), func(t *testing.T) {
 				t.Parallel()
-				b := newBench(t, 2)
+				b := newHarness(t, 2)
 				b.line.hangs = fault.Kind == fakehttp.Hang
 				fail := func() {
 					f := fault.Times(3)
@@ -80,10 +80,10 @@ func TestFaultsOfPagerDuty(t *testing.T) {
 }
 
 // A page that could not be sent while it mattered comes late in Slack, where people read
-// what has happened, and not at all in PagerDuty, which would wake somebody.
+// what has happened, and not at all in PagerDuty, which would wake on-call.
 func TestLatePage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	id := b.trip("shop")
 	b.play(14 * time.Minute)
 	slackLift, pagerLift := b.slack.SetFault(fakehttp.WithStatus(503)), b.pager.SetFault(fakehttp.WithStatus(503))
@@ -104,7 +104,7 @@ func TestLatePage(t *testing.T) {
 	// It may have got the trigger, for all that anybody knows; the end of it does no harm.
 	for _, e := range b.pager.Events() {
 		if e.Action != "resolve" {
-			t.Errorf("PagerDuty was told %v", b.paged())
+			t.Errorf("PagerDuty got %v", b.paged())
 		}
 	}
 }
@@ -113,7 +113,7 @@ func TestLatePage(t *testing.T) {
 // next try: the page ends too.
 func TestLostTriggerIsResolved(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	id := b.trip("shop")
 	lift := b.pager.SetFault(fakehttp.Dropping().AfterActing())
 	b.play(15 * time.Minute)
@@ -134,7 +134,7 @@ func TestLostTriggerIsResolved(t *testing.T) {
 // The same if PagerDuty refuses the first attempts to end the page.
 func TestLostTriggerIsResolvedAfterRefusals(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.trip("shop")
 	lift := b.pager.SetFault(fakehttp.Dropping().AfterActing())
 	b.play(15 * time.Minute)
@@ -154,7 +154,7 @@ func TestLostTriggerIsResolvedAfterRefusals(t *testing.T) {
 
 func TestPagerDutyOnly(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2, withoutSlack)
+	b := newHarness(t, 2, withoutSlack)
 	id := b.trip("shop")
 	b.settle()
 	same(t, "waiting", []string{fmt.Sprintf("%s.page-%d.pagerduty +15m0s", id, start.Add(15*time.Minute).Unix())}, b.waiting())
@@ -163,30 +163,30 @@ func TestPagerDutyOnly(t *testing.T) {
 	b.play(time.Hour)
 	same(t, "pages", []string{"trigger " + id + " +15m0s", "resolve " + id + " +20m0s"}, b.paged())
 	same(t, "calls of Slack", 0, b.slack.Calls())
-	// Slack is told of what comes, once it is configured, and of nothing long before.
+	// Once it is configured, Slack gets new incidents, and none of long before.
 	b.play(50 * time.Hour)
 	b.workers = nil
 	b.worker()
 	second := b.trip("shop")
 	b.settle()
-	same(t, "channel", []string{second + ".message"}, b.told())
+	same(t, "channel", []string{second + ".message"}, b.sent())
 }
 
 func TestPagingSwitchedOff(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, func(o *setup) { o.OpenTooLong = -1 })
+	b := newHarness(t, 1, func(o *setup) { o.OpenTooLong = -1 })
 	id := b.trip("shop")
 	b.play(24 * time.Hour)
 	b.reset("shop")
 	b.play(25 * time.Hour)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 	same(t, "calls of PagerDuty", 0, b.pager.Calls())
 }
 
-// Workers that are configured for less leave to others what they cannot tell.
+// Workers without a notifier leave its alerts to others.
 func TestFleetOfUnequalWorkers(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 0)
+	b := newHarness(t, 0)
 	b.worker(withoutPager)
 	id := b.trip("shop")
 	b.settle()
@@ -201,7 +201,7 @@ func TestFleetOfUnequalWorkers(t *testing.T) {
 		t.Errorf("PagerDuty: %v", b.paged())
 	}
 	if n := strings.Count(b.log.String(), "an alert is left to other workers"); n != 2 {
-		t.Errorf("it is said %d times that alerts are left to others, want once by each worker", n)
+		t.Errorf("%d lines about alerts left to others, want one of each worker", n)
 	}
 	if left := b.waiting(); len(left) > 0 {
 		t.Errorf("jobs are left: %v", left)
@@ -212,7 +212,7 @@ func TestFleetOfUnequalWorkers(t *testing.T) {
 // through the webhook.
 func TestTokenExchangedForAWebhook(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	id := b.trip("shop")
 	b.settle()
 	b.workers = nil
@@ -220,7 +220,7 @@ func TestTokenExchangedForAWebhook(t *testing.T) {
 	b.play(15 * time.Minute)
 	b.reset("shop")
 	b.play(time.Hour)
-	same(t, "channel", []string{id + ".message", "webhook", "webhook"}, b.told())
+	same(t, "channel", []string{id + ".message", "webhook", "webhook"}, b.sent())
 }
 
 // ALERT_OPEN_TOO_LONG is changed while an incident lasts.
@@ -234,7 +234,7 @@ func TestPageIsMoved(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 1, func(o *setup) { o.OpenTooLong = test.from })
+			b := newHarness(t, 1, func(o *setup) { o.OpenTooLong = test.from })
 			id := b.trip("shop")
 			b.play(5 * time.Minute)
 			b.workers = nil
@@ -255,7 +255,7 @@ func TestPageIsMoved(t *testing.T) {
 func TestPageRingsTooEarly(t *testing.T) {
 	t.Parallel()
 	for _, to := range []string{".slack", ".pagerduty"} {
-		b := newBench(t, 1)
+		b := newHarness(t, 1)
 		id := b.trip("shop")
 		b.play(15*time.Minute - time.Second)
 		page := b.task(fmt.Sprintf("%s.page-%d%s", id, start.Add(15*time.Minute).Unix(), to))
@@ -264,7 +264,7 @@ func TestPageRingsTooEarly(t *testing.T) {
 			t.Errorf("page%s: done %v, due +%v", to, page.done, page.due.Sub(start))
 		}
 		b.play(16 * time.Minute)
-		same(t, "channel", []string{id + ".message", id + ".page"}, b.told())
+		same(t, "channel", []string{id + ".message", id + ".page"}, b.sent())
 		same(t, "pages", []string{"trigger " + id + " +15m0s"}, b.paged())
 	}
 }

@@ -17,8 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// An alert that Redis cannot be reached cannot pass through Redis: each worker sends it by
-// itself.
+// The alert that Redis cannot be reached cannot pass through Redis: each worker sends its own.
 const (
 	pingEvery = 5 * time.Second
 	pingFor   = 2 * time.Second
@@ -30,7 +29,7 @@ const (
 	apart = 10 * time.Second
 )
 
-// redisWatch is what a worker knows of the reachability of Redis.
+// redisWatch is a worker's view of whether Redis can be reached.
 type redisWatch struct {
 	a    *Alerts
 	ping func(context.Context) error
@@ -48,7 +47,7 @@ type redisWatch struct {
 func (a *Alerts) watchRedis(ctx context.Context) {
 	w := &redisWatch{
 		a: a, now: time.Now, roots: map[string]*notice.Root{},
-		// A Redis that refuses writes is as bad as none.
+		// A Redis that refuses writes counts as away.
 		ping: func(ctx context.Context) error { return a.rdb.Set(ctx, a.store.key("alive"), 1, time.Minute).Err() },
 		wait: func(ctx context.Context, d time.Duration) {
 			select {
@@ -106,7 +105,7 @@ func addresses(rdb redis.UniversalClient) []string {
 	return nil
 }
 
-// lost notifies that Redis is away. Those who can look do so first: another worker may have.
+// lost notifies that Redis is away, unless the notifier finds another worker's notice.
 func (w *redisWatch) lost(ctx context.Context, now time.Time) {
 	a := w.a
 	var errs []error
@@ -146,8 +145,8 @@ func (w *redisWatch) notice(o redisOutage) *notice.Notice {
 	return n
 }
 
-// back notifies that Redis answers again, if the outage was notified. Of the workers that
-// know where, one does.
+// back notifies that Redis answers again, if the outage was notified. One of the workers
+// with the notice does.
 func (w *redisWatch) back(ctx context.Context, now time.Time) {
 	a := w.a
 	o := redisOutage{Worker: a.o.Worker, Since: w.lostAt, Back: now, Problem: w.problem}
@@ -176,7 +175,7 @@ func (w *redisWatch) back(ctx context.Context, now time.Time) {
 	}
 }
 
-// redisProblem says what is wrong with Redis, without addresses that hold passwords.
+// redisProblem words the problem, without addresses that hold passwords.
 func redisProblem(err error) string {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return "it does not answer within " + pingFor.String()

@@ -13,16 +13,16 @@ import (
 	"github.com/tidegate/tidegate/internal/fakeslack"
 )
 
-// redisBench is some workers that ask a Redis which is lost when the test says so.
-type redisBench struct {
-	*bench
+// redisHarness is some workers that ask a Redis which is lost when the test says so.
+type redisHarness struct {
+	*harness
 	down    bool
 	watches []*redisWatch
 }
 
-func newRedisBench(t *testing.T, n int, change ...func(*setup)) *redisBench {
+func newRedisBench(t *testing.T, n int, change ...func(*setup)) *redisHarness {
 	t.Helper()
-	r := &redisBench{bench: newBench(t, n, change...)}
+	r := &redisHarness{harness: newHarness(t, n, change...)}
 	for _, a := range r.workers {
 		r.watches = append(r.watches, &redisWatch{
 			a: a, now: r.clock.Now, roots: map[string]*notice.Root{}, wait: func(context.Context, time.Duration) {},
@@ -38,7 +38,7 @@ func newRedisBench(t *testing.T, n int, change ...func(*setup)) *redisBench {
 }
 
 // look has all workers look at an instant.
-func (r *redisBench) look(at time.Duration) {
+func (r *redisHarness) look(at time.Duration) {
 	r.t.Helper()
 	r.moveTo(start.Add(at))
 	for _, w := range r.watches {
@@ -77,7 +77,7 @@ func TestRedisLostAndBack(t *testing.T) {
 
 // Two workers post at the same time: the later one takes its message back, and the
 // answer to it that Redis is back goes to the one that stays.
-func TestTwoWorkersTellOfRedisAtOnce(t *testing.T) {
+func TestTwoWorkersReportRedisAtOnce(t *testing.T) {
 	t.Parallel()
 	r := newRedisBench(t, 2, withoutPager)
 	r.down = true
@@ -104,7 +104,7 @@ func TestTwoWorkersTellOfRedisAtOnce(t *testing.T) {
 	}
 }
 
-// An outage that is over within 30 seconds is nobody's business.
+// An outage of less than 30 seconds makes no alert.
 func TestShortOutageOfRedis(t *testing.T) {
 	t.Parallel()
 	r := newRedisBench(t, 2)
@@ -115,7 +115,7 @@ func TestShortOutageOfRedis(t *testing.T) {
 	same(t, "calls", 0, r.slack.Calls()+r.pager.Calls())
 }
 
-// Slack is away together with Redis, as when the network is: it is told as soon as
+// Slack is away together with Redis, as when the network is: it gets the alert as soon as
 // Slack can be reached.
 func TestRedisAndSlackLost(t *testing.T) {
 	t.Parallel()
@@ -129,11 +129,11 @@ func TestRedisAndSlackLost(t *testing.T) {
 		r.down = false
 		r.look(5 * time.Minute)
 		id := r.watches[0].id()
-		same(t, "channel", []string{id, id + "-back"}, r.told())
+		same(t, "channel", []string{id, id + "-back"}, r.sent())
 	}
 }
 
-// With a webhook, each worker tells for itself, and once.
+// With a webhook, each worker reports by itself, and once.
 func TestRedisLostThroughAWebhook(t *testing.T) {
 	t.Parallel()
 	r := newRedisBench(t, 1, withoutPager, func(o *setup) {

@@ -13,7 +13,7 @@ import (
 const (
 	// countEvery is how often failed jobs are counted together.
 	countEvery = time.Second
-	// callRedis bounds what is written to Redis at once.
+	// callRedis bounds one write to Redis.
 	callRedis = 5 * time.Second
 	// repeatAfter is the pause after Redis has refused something.
 	repeatAfter = time.Second
@@ -26,8 +26,8 @@ const (
 )
 
 // Run watches until ctx ends: it turns what observed publishers have reported into
-// alerts, and looks for what no event reports. At its
-// start it checks the settings, and makes up for what happened while no worker watched.
+// alerts, and scans for what no event reports. At its
+// start it checks the settings, and reports what happened while no worker watched.
 // Errors are logged; it returns nil.
 func (a *Alerts) Run(ctx context.Context) error {
 	var work sync.WaitGroup
@@ -41,7 +41,7 @@ func (a *Alerts) Run(ctx context.Context) error {
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.scan) })
 	work.Go(func() { a.repeat(ctx, nil, scanEvery, a.notifyUnserved) })
 	a.repeat(ctx, a.due.wake, time.Hour, a.sendTriggers)
-	// What has just happened, another worker delivers.
+	// Another worker delivers what has just happened.
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), repeatAfter)
 	defer cancel()
 	_ = errors.Join(a.sendTriggers(last), a.sendAnswers(last), a.sendFailed(last)) // others know, or will find out
@@ -85,8 +85,8 @@ func wait(ctx context.Context, d time.Duration, wake <-chan struct{}) bool {
 	return true
 }
 
-// scan alerts of what may have been missed: what happened while no worker watched, or got
-// lost on the way; and of numbers that have changed. One of the workers does so each minute.
+// scan makes alerts that were missed or lost, and updates numbers. One of the workers does
+// so each minute.
 func (a *Alerts) scan(ctx context.Context) error {
 	now, err := a.now(ctx)
 	if err != nil {

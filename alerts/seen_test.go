@@ -15,8 +15,8 @@ type seen struct {
 	Text      string
 }
 
-// channel are our messages, the oldest first, without those that were deleted.
-func (b *bench) channel() []seen {
+// channel returns Tidegate's messages, the oldest first, without deleted ones.
+func (b *harness) channel() []seen {
 	b.t.Helper()
 	var out []seen
 	byTS := map[string]string{}
@@ -41,8 +41,8 @@ func (b *bench) channel() []seen {
 	return out
 }
 
-// told are the ids of our messages in order.
-func (b *bench) told() []string {
+// sent returns the ids of Tidegate's messages in order.
+func (b *harness) sent() []string {
 	b.t.Helper()
 	var out []string
 	for _, s := range b.channel() {
@@ -51,8 +51,8 @@ func (b *bench) told() []string {
 	return out
 }
 
-// texts are what our messages say, in order.
-func (b *bench) texts() []string {
+// texts returns the texts of Tidegate's messages in order.
+func (b *harness) texts() []string {
 	b.t.Helper()
 	var out []string
 	for _, s := range b.channel() {
@@ -62,7 +62,7 @@ func (b *bench) texts() []string {
 }
 
 // paged are PagerDuty's events in order: action, dedup key, time after start.
-func (b *bench) paged() []string {
+func (b *harness) paged() []string {
 	var out []string
 	for _, e := range b.pager.Events() {
 		out = append(out, fmt.Sprintf("%s %s +%v", e.Action, e.DedupKey, e.At.Sub(start)))

@@ -19,7 +19,7 @@ type Step struct {
 }
 
 // Test sends one alert of each kind, marked as a test, in the order of real ones, and
-// reports each step. Redis is not needed. The error says how many steps failed.
+// reports each step. Redis is not needed. The error has the number of failed steps.
 func (a *Alerts) Test(ctx context.Context, report func(Step)) error {
 	steps, failed := 0, 0
 	try := func(of, what string, f func() error) bool {
@@ -52,7 +52,7 @@ func (a *Alerts) Test(ctx context.Context, report func(Step)) error {
 	return nil
 }
 
-// samples are notices of an incident that nobody has had, and one of each other kind.
+// samples are notices of an invented incident, and one of each other kind.
 func (a *Alerts) samples(pager bool) []notice.Sample {
 	const d, because = "test-destination", "a test of Tidegate's alerts: nothing has happened"
 	now, c := time.Now().Truncate(time.Second), a.composer

@@ -16,9 +16,9 @@ import (
 type progress struct {
 	// Root is where the first notice is.
 	Root notice.Root `json:"root"`
-	// Posted says that the first notice is there. Paged is the opening in which was paged
-	// last, Recovered the one whose recovery was sent last, Reopened the one that was sent
-	// as following a recovery; all count from 1.
+	// Posted is true if the first notice was sent. Paged is the opening of the last page,
+	// Recovered that of the last recovery, Reopened that of the last reply after a recovery;
+	// all count from 1.
 	Posted    bool `json:"posted,omitempty"`
 	Paged     int  `json:"paged,omitempty"`
 	Recovered int  `json:"recovered,omitempty"`
@@ -56,8 +56,8 @@ func (s *sender) save(ctx context.Context) error { return s.lock.save(ctx, s.key
 const (
 	// blindAfter is how long a notice is looked for before it is sent again without.
 	blindAfter = 10 * time.Minute
-	// slowToShow is how long a service may take to do what it was asked for after its caller
-	// has given up, and to show it; soonShown only to show it.
+	// slowToShow is how long a service may take to do and show a request after its caller has
+	// given up; soonShown only to show it.
 	slowToShow = 15 * time.Second
 	soonShown  = 2 * time.Second
 )
@@ -136,7 +136,7 @@ func (s *sender) find(ctx context.Context, editor notice.Editor, n *notice.Notic
 	return found, nil
 }
 
-// bounded is how long a hint is heeded where no breaker does that.
+// bounded bounds a hint where no breaker does.
 func bounded(hint time.Duration) time.Duration {
 	return min(max(hint, time.Second), breakerOptions().MaxCooldown)
 }
@@ -212,7 +212,7 @@ func (a *Alerts) sendSteps(ctx context.Context, lock *lock, x *steps) error {
 	}
 	// After a recovery was sent, a page for the next opening follows.
 	again := p.Paged > 0 && x.open && p.Recovered >= p.Paged
-	// A page that is late informs readers, and would wake on-call for nothing.
+	// A late page informs readers; for a pager it is of no use.
 	if x.page && (p.Paged == 0 || again) && !(pager && x.over) {
 		id := x.id + ".page"
 		if again {
@@ -229,7 +229,7 @@ func (a *Alerts) sendSteps(ctx context.Context, lock *lock, x *steps) error {
 			return err
 		}
 	}
-	// An update that fails is not in the way of what follows.
+	// A failed update does not block what follows.
 	var notUpdated error
 	if !pager {
 		facts, err := read()
@@ -242,7 +242,7 @@ func (a *Alerts) sendSteps(ctx context.Context, lock *lock, x *steps) error {
 	sent := !pager || p.Raised > p.Recovered
 	switch {
 	case !pager && x.open && p.Recovered > p.Reopened && p.Recovered < x.openings:
-		// The last notice said that it has recovered.
+		// The last notice was a recovery.
 		id := fmt.Sprintf("%s.reopened-%d", x.id, x.openings)
 		err = send(id, c.reopened, func() { p.Reopened = x.openings })
 	case !x.open && x.over && p.Recovered < x.openings && sent:

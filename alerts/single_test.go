@@ -20,7 +20,7 @@ import (
 func bursts(o *setup) { o.FailedBurst, o.FailedWithin = 50, 5*time.Minute }
 
 // flaky lets the first commands of a Redis client fail in turn: every second one of the
-// first twelve, those that follow not.
+// first twelve, not the following ones.
 type flaky struct{ n int }
 
 var errFlaky = errors.New("the connection is broken")
@@ -51,15 +51,15 @@ func (f *flaky) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proces
 	}
 }
 
-// ended has all workers tell Redis of failed jobs, again and again until they have.
-func (b *bench) ended() {
+// ended has all workers report failed jobs to Redis until they have.
+func (b *harness) ended() {
 	b.t.Helper()
-	tellAll(b.t, b.workers...)
+	sendFailedAll(b.t, b.workers...)
 	b.settle()
 }
 
 // broken is a worker whose Redis breaks at first.
-func (b *bench) broken(change ...func(*setup)) *Alerts {
+func (b *harness) broken(change ...func(*setup)) *Alerts {
 	b.t.Helper()
 	a, err := New(connect(b.t, b.addr, b.db, b.clock, &flaky{}), configured(b).options(b.t, change...))
 	if err != nil {
@@ -68,14 +68,14 @@ func (b *bench) broken(change ...func(*setup)) *Alerts {
 	return a
 }
 
-// tellAll has workers tell Redis of failed jobs until they have, and returns how often
+// sendFailedAll has workers report failed jobs to Redis until they have, and returns how often
 // they could not.
-func tellAll(t *testing.T, workers ...*Alerts) (failures int) {
+func sendFailedAll(t *testing.T, workers ...*Alerts) (failures int) {
 	t.Helper()
 	for _, a := range workers {
 		for a.sendFailed(t.Context()) != nil {
 			if failures++; failures > 100 {
-				t.Fatal("it is never told")
+				t.Fatal("it is never reported")
 			}
 		}
 	}
@@ -87,7 +87,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 	for _, breaks := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Redis breaks is %v", breaks), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 1, bursts)
+			b := newHarness(t, 1, bursts)
 			one, two := b.workers[0], b.worker(bursts)
 			if breaks {
 				one, two = b.broken(bursts), b.broken(bursts)
@@ -106,7 +106,7 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 			}
 			fail(one, 29)
 			fail(two, 20)
-			if failures := tellAll(t, one, two); breaks != (failures > 0) {
+			if failures := sendFailedAll(t, one, two); breaks != (failures > 0) {
 				t.Fatalf("Redis failed %d times", failures)
 			}
 			same(t, "counted", 49, counted())
@@ -114,9 +114,9 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 			b.settle()
 			same(t, "below the bound", []string(nil), b.texts())
 			fail(two, 1)
-			tellAll(t, two)
+			sendFailedAll(t, two)
 			fail(one, 30)
-			tellAll(t, one)
+			sendFailedAll(t, one)
 			same(t, "counted", 80, counted())
 			b.fetchAll()
 			b.settle()
@@ -125,13 +125,13 @@ func TestBurstOfTwoWorkers(t *testing.T) {
 	}
 }
 
-// Poison jobs are told at once, and those of one destination every ten minutes at most.
+// Poison jobs are reported at once, and those of one destination every ten minutes at most.
 func TestPoisonJobs(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	poison := func(at time.Duration, destination, job string) {
 		b.play(at)
-		for _, a := range b.workers { // two are told of it: the job ran into both
+		for _, a := range b.workers { // two report it: the job ran into both
 			a.noteFailed(failedJob{Destination: destination, Job: job, Poison: true, Crashes: 3, LastError: "killed"})
 		}
 		b.ended()
@@ -151,7 +151,7 @@ func TestPoisonJobs(t *testing.T) {
 // Without Slack, PagerDuty gets these alerts.
 func TestPoisonJobInPagerDuty(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutSlack)
+	b := newHarness(t, 1, withoutSlack)
 	b.workers[0].noteFailed(failedJob{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
 	b.ended()
 	if e := b.pager.Events(); len(e) != 1 || e[0].Action != "trigger" || e[0].Payload.Severity != "warning" || e[0].Payload.Class != "poison job" {
@@ -159,13 +159,13 @@ func TestPoisonJobInPagerDuty(t *testing.T) {
 	}
 }
 
-// Redis fails at each point of telling of a poison job: it is told once.
+// Redis fails at each point of reporting a poison job: it is reported once.
 func TestPoisonWhileRedisBreaks(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	broken := b.broken()
 	broken.noteFailed(failedJob{Destination: "shop", Job: "job-1", Poison: true, Crashes: 3})
-	if tellAll(t, broken) == 0 {
+	if sendFailedAll(t, broken) == 0 {
 		t.Fatal("Redis did not break")
 	}
 	b.fetchAll()
@@ -173,8 +173,8 @@ func TestPoisonWhileRedisBreaks(t *testing.T) {
 	same(t, "channel", []string{"shop: a job killed 3 workers and was stopped: job-1"}, b.texts())
 }
 
-// fetchAll looks for jobs that were enqueued past the bench's own client.
-func (b *bench) fetchAll() {
+// fetchAll looks for jobs that were enqueued past the harness's own client.
+func (b *harness) fetchAll() {
 	b.clock.mu.Lock()
 	b.clock.enqueued = true
 	b.clock.mu.Unlock()
@@ -184,7 +184,7 @@ func (b *bench) fetchAll() {
 // The last refusals are the reason that an alert gives.
 func TestAnswersAreTheReason(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	for i := range 5 {
 		b.workers[0].noteRefusal(refusal{At: b.now(), Destination: "shop", Job: fmt.Sprint("job-", i), Status: 429, Body: fmt.Sprint("too many, ", i)})
 	}
@@ -203,7 +203,7 @@ func TestAnswersAreTheReason(t *testing.T) {
 
 func TestOldestPendingJob(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2, func(o *setup) { o.OldestPending = time.Hour })
+	b := newHarness(t, 2, func(o *setup) { o.OldestPending = time.Hour })
 	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
 	if err != nil {
 		t.Fatal(err)
@@ -234,9 +234,9 @@ func TestOldestPendingJob(t *testing.T) {
 
 // That no worker reaches a destination is notified once, after half a minute; one that does
 // is enough for silence.
-func TestDestinationThatNoWorkerReaches(t *testing.T) {
+func TestUnreachableDestination(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	worker := func(name string, unreachable bool) {
 		t.Helper()
 		w := store.Worker{StartedAt: start.UnixMilli(), SeenAt: b.now().UnixMilli(), Destinations: []string{"shop"}}
@@ -271,9 +271,9 @@ func TestDestinationThatNoWorkerReaches(t *testing.T) {
 }
 
 // That a destination with jobs has lost its workers is notified once, after five minutes.
-func TestDestinationThatNoWorkerServes(t *testing.T) {
+func TestDestinationWithoutWorkers(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2)
+	b := newHarness(t, 2)
 	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("shop"))
 	if err != nil {
 		t.Fatal(err)

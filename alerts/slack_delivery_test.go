@@ -15,11 +15,11 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Slack takes a post after its caller has given up. Whoever looks too soon would not find
+// Slack accepts a post after its caller has given up. A search that comes too soon would not find
 // it, and post it twice.
-func TestPostIsTakenLate(t *testing.T) {
+func TestPostArrivesLate(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	var late *http.Request
 	var body strings.Builder
 	b.line.instead = func(req *http.Request) (*http.Response, error) {
@@ -50,7 +50,7 @@ func TestPostIsTakenLate(t *testing.T) {
 	}
 	_ = resp.Body.Close()
 	b.play(5 * time.Minute)
-	same(t, "channel", []string{id + ".message"}, b.told())
+	same(t, "channel", []string{id + ".message"}, b.sent())
 	if calls := b.slack.Calls("conversations.history"); calls != 1 {
 		t.Errorf("the channel was looked through %d times, want once", calls)
 	}
@@ -60,39 +60,39 @@ func TestPostIsTakenLate(t *testing.T) {
 // for is posted again, but rarely.
 func TestBlindPostsAreRare(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	b.trip("shop")
 	b.slack.SetFault(fakehttp.WithStatus(http.StatusGatewayTimeout).AfterActing())
 	b.play(time.Hour)
-	if n := len(b.told()); n > 6 {
+	if n := len(b.sent()); n > 6 {
 		t.Errorf("posted %d times in an hour", n)
 	}
 }
 
 // An outage that begins with a lost answer: nothing is posted without a look as long as
-// nobody could look.
+// no worker could search.
 func TestLostAnswerThenAnOutage(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 2, withoutPager)
+	b := newHarness(t, 2, withoutPager)
 	b.slack.SetFault(fakehttp.Dropping().AfterActing().Times(1))
 	b.slack.SetFault(fakehttp.WithStatus(503).During(5 * time.Minute))
 	id := b.trip("shop")
 	b.play(10 * time.Minute)
-	same(t, "channel", []string{id + ".message"}, b.told())
+	same(t, "channel", []string{id + ".message"}, b.sent())
 }
 
-// Whatever Slack says of one message, those of other incidents are told.
-func TestOneMessageIsNotInTheWayOfOthers(t *testing.T) {
+// Whatever Slack answers about one message, those of other incidents are sent.
+func TestFailedMessageBlocksNoOther(t *testing.T) {
 	t.Parallel()
 	for _, code := range []string{"invalid_blocks", "msg_too_long", "metadata_too_large", "channel_not_found", "invalid_arguments", "brand_new_error"} {
 		t.Run(code, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 1, withoutPager)
+			b := newHarness(t, 1, withoutPager)
 			first := b.trip("shop")
 			b.play(time.Minute)
 			b.reset("shop")
 			b.line.instead = func(req *http.Request) (*http.Response, error) {
-				// Of the first incident, nothing more can be said.
+				// The first incident gets no further message.
 				if err := req.ParseForm(); err != nil {
 					return nil, err
 				}
@@ -111,21 +111,21 @@ func TestOneMessageIsNotInTheWayOfOthers(t *testing.T) {
 			b.play(20 * time.Minute)
 			second := b.trip("shop")
 			b.play(25 * time.Minute)
-			same(t, "channel", []string{first + ".message", second + ".message"}, b.told())
+			same(t, "channel", []string{first + ".message", second + ".message"}, b.sent())
 		})
 	}
 }
 
-// A limit of edits, or of looks, says nothing of posts.
+// A limit of edits, or of searches, is no limit of posts.
 func TestLimitsOfOtherMethods(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	id := b.trip("shop")
 	b.play(time.Minute)
 	b.slack.SetFault(fakehttp.RateLimited(time.Minute).On("chat.update").During(time.Hour))
 	b.reset("shop")
 	b.play(2 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 	same(t, "gates", 0, len(b.gates))
 	b.play(2 * time.Hour)
 	same(t, "edits", 1, b.channel()[0].Edits)
@@ -134,20 +134,20 @@ func TestLimitsOfOtherMethods(t *testing.T) {
 // The message is posted although the app cannot find the channel to look for it.
 func TestChannelThatTheAppCannotSee(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 0)
+	b := newHarness(t, 0)
 	b.slack.SetChannel(fakeslack.Channel{ID: "C0PRIVATE1", Name: "private", Private: true})
 	b.worker(withoutPager, func(o *setup) { o.Slack.Channel = "#private" })
 	b.slack.SetFault(fakehttp.WithStatus(503).Times(1))
 	id := b.trip("shop")
 	b.play(time.Minute)
-	same(t, "channel", []string{id + ".message"}, b.told())
+	same(t, "channel", []string{id + ".message"}, b.sent())
 }
 
 // Slack hangs while forty breakers open: three of the four slots wait for it, and
 // PagerDuty has the fourth.
 func TestPagerDutyDoesNotWaitForSlack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, func(o *setup) { o.OpenTooLong = time.Nanosecond })
+	b := newHarness(t, 1, func(o *setup) { o.OpenTooLong = time.Nanosecond })
 	entered, release := make(chan struct{}, 100), make(chan struct{})
 	b.line.instead = func(req *http.Request) (*http.Response, error) {
 		if !strings.Contains(req.URL.Path, "/api/") {
@@ -198,7 +198,7 @@ func TestPagerDutyDoesNotWaitForSlack(t *testing.T) {
 func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	for cause, want := range map[error]string{context.DeadlineExceeded: "*jobs.RescheduleError", context.Canceled: "cancelled"} {
-		b := newBench(t, 1, withoutPager)
+		b := newHarness(t, 1, withoutPager)
 		b.trip("shop")
 		b.fetch()
 		ctx, cancel := context.WithCancel(t.Context())

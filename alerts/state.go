@@ -66,7 +66,7 @@ func load[V any](ctx context.Context, s stateStore, name string) (v *V, raw stri
 	return v, raw, nil
 }
 
-// swapTries bounds how often change is tried against others who do the same.
+// swapTries bounds how often change is tried against other processes.
 const swapTries = 50
 
 // change reads a value into a new V, lets f change it, and writes it if f returns true and
@@ -96,7 +96,7 @@ func change[V any](ctx context.Context, s stateStore, name string, f func(*V) (b
 	return nil, fmt.Errorf("alerts: write %s: other workers change it all the time", name)
 }
 
-// errLocked says that another job sends to the same thread.
+// errLocked is the error while another job sends to the same thread.
 var errLocked = errors.New("another worker holds the lock")
 
 // lockFor is how long a lock is held without a heartbeat: longer than any call that is made

@@ -34,11 +34,11 @@ func (h *before) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.Proce
 	return next
 }
 
-// A worker stalls after it has read the incidents; meanwhile another one hears of a new
-// one and tells it. What the first has read is old, and must not end the new one.
+// A worker stalls after it has read the incidents; meanwhile another one gets a new one and
+// reports it. The first one's data is old, and must not end the new incident.
 func TestStaleIncidentsEndNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	b.trip("shop")
 	b.settle()
 	b.reset("shop")
@@ -68,7 +68,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	for _, raw := range []string{"", "no JSON", "[]", `{"cases":"of another version"}`, `{"cases":[{"id":7}]}`, `{"cases":[{"openings":"x"},{}]}`, "null", `"\u0000"`} {
 		t.Run(raw, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t, 1)
+			b := newHarness(t, 1)
 			for _, name := range []string{"shop", "shop/*"} {
 				if err := b.rdb.Set(t.Context(), key("subject", name), raw, 0).Err(); err != nil {
 					t.Fatal(err)
@@ -88,21 +88,21 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 			b.reset("shop/ann")
 			b.play(time.Hour)
 			var of []string
-			for _, told := range b.told() {
+			for _, told := range b.sent() {
 				if strings.HasPrefix(told, id) {
 					of = append(of, told)
 				}
 			}
 			same(t, "channel", []string{id + ".message", id + ".page", id + ".recovery-1"}, of)
-			same(t, "messages", 5, len(b.told()))
+			same(t, "messages", 5, len(b.sent()))
 		})
 	}
 }
 
-// A failover brings a Redis whose clock is ten minutes behind: what happens next is told.
+// A failover brings a Redis whose clock is ten minutes behind: new incidents are reported.
 func TestClockSetBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	b.play(time.Hour)
 	first := b.trip("shop")
 	b.settle()
@@ -114,25 +114,25 @@ func TestClockSetBack(t *testing.T) {
 	b.play(b.elapsed() + 5*time.Minute)
 	b.reset("shop")
 	b.play(3 * time.Hour)
-	got := b.told()
+	got := b.sent()
 	for _, want := range []string{first + ".message", first + ".recovery-1"} {
 		if len(only(got, want)) != 1 {
-			t.Errorf("%s is told %d times", want, len(only(got, want)))
+			t.Errorf("%s is sent %d times", want, len(only(got, want)))
 		}
 	}
-	// It may be a case of its own or join the first: people hear of both.
+	// It may have a thread of its own or join the first: both are reported.
 	if len(only(got, second)) == 0 && len(only(got, first+".reopened-2")) == 0 {
-		t.Errorf("the second incident is not told: %v", got)
+		t.Errorf("the second incident is not reported: %v", got)
 	}
 	if last := b.channel()[len(got)-1]; !strings.Contains(last.Text, "closed by hand") {
-		t.Errorf("the last word is %q", last.Text)
+		t.Errorf("the last message is %q", last.Text)
 	}
 }
 
-// A breaker's data is lost while it is open: it does not stay open in people's eyes.
-func TestLostBreakerIsToldToBeOver(t *testing.T) {
+// A breaker's data is lost while it is open: its message does not stay open.
+func TestLostBreakerIsReportedAsOver(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	id := b.trip("shop")
 	b.play(time.Minute)
 	keys, err := b.rdb.Keys(t.Context(), "tidegate:{shop}:*").Result()
@@ -145,9 +145,9 @@ func TestLostBreakerIsToldToBeOver(t *testing.T) {
 	b.play(2 * time.Minute)
 	b.lookAround()
 	b.play(10 * time.Minute)
-	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.told())
+	same(t, "channel", []string{id + ".message", id + ".recovery-1"}, b.sent())
 	if last := b.channel()[1].Text; !strings.Contains(last, "lost") {
-		t.Errorf("the last word is %q", last)
+		t.Errorf("the last message is %q", last)
 	}
 }
 
@@ -167,7 +167,7 @@ func TestSecretsStaySecret(t *testing.T) {
 		for _, status := range []int{200, 302, 404, 429} {
 			t.Run(fmt.Sprint(i, " with status ", status), func(t *testing.T) {
 				t.Parallel()
-				b := newBench(t, 0)
+				b := newHarness(t, 0)
 				b.worker(func(o *setup) {
 					o.Slack.Token, o.Pager.Key = token, routing
 					o.Slack.Webhook = strings.TrimSuffix(b.slack.APIURL(), "/api/") + "/services/T0/B0/" + canary

@@ -52,7 +52,7 @@ func (a *Alerts) finish(ctx context.Context, subjectName, notifier string, was t
 
 // updateKeys brings what is known of the keys of a destination up to date, and returns those
 // that are limited now.
-func (a *Alerts) updateKeys(ctx context.Context, destination string, heard, now time.Time) (*keysSubject, []breaker.Status, error) {
+func (a *Alerts) updateKeys(ctx context.Context, destination string, opened, now time.Time) (*keysSubject, []breaker.Status, error) {
 	var open []breaker.Status
 	s, err := change(ctx, a.store, a.store.key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
 		all, err := a.breakers.List(ctx, a.rdb, destination)
@@ -60,7 +60,7 @@ func (a *Alerts) updateKeys(ctx context.Context, destination string, heard, now 
 			return false, fmt.Errorf("alerts: keys of %s: %w", destination, err)
 		}
 		open = slices.DeleteFunc(all[1:], func(s breaker.Status) bool { return s.State == breaker.Closed })
-		return s.merge(open, heard, now, a.o.names(false)), nil
+		return s.merge(open, opened, now, a.o.names(false)), nil
 	})
 	return s, open, err
 }

@@ -20,8 +20,8 @@ const (
 	keysQuiet = time.Minute
 )
 
-// thread is what one message and its replies are about: from the opening of a breaker until
-// it has recovered. Times are on Redis's clock.
+// thread has one message and its replies: from the opening of a breaker until its recovery.
+// Times are on Redis's clock.
 type thread struct {
 	// ID is that of its first incident.
 	ID string `json:"id"`
@@ -106,8 +106,8 @@ func (c *thread) pageDue(now time.Time, tooLong time.Duration) bool {
 	return !last.Before(c.pageAt(tooLong))
 }
 
-// subject is what is known of one breaker: its threads, the oldest first. The last one
-// is kept for the sake of the next, whether or not it is over.
+// subject holds the threads of one breaker, the oldest first. The last one is kept, as the
+// next incident may join it.
 type subject struct {
 	Threads []thread `json:"threads"`
 	// Openings are the last times at which it opened.
@@ -125,11 +125,10 @@ func (s *subject) last() *thread {
 	return &s.Threads[len(s.Threads)-1]
 }
 
-// news is how old the end of an incident may be that is not reported yet: later, the
-// notice would only confuse.
+// news bounds the age of an ended incident that is still reported.
 const news = time.Hour
 
-// merge brings the subject up to date with the breaker's incidents, the oldest first.
+// merge updates the subject by the breaker's incidents, the oldest first.
 // New ones that ended before since are left out. It returns whether anything has changed.
 func (s *subject) merge(incidents []breaker.Incident, cooldowns map[string]time.Duration, since, now time.Time) bool {
 	if recent := now.Add(-news); since.Before(recent) {
@@ -137,7 +136,7 @@ func (s *subject) merge(incidents []breaker.Incident, cooldowns map[string]time.
 	}
 	changed := false
 	seen := false
-	// What follows the last one is news, whatever the clock says: it can be set back.
+	// Incidents after the last one are new, whatever the clock says: it can be set back.
 	known := -1
 	if last := s.last(); last != nil {
 		known = slices.IndexFunc(incidents, func(in breaker.Incident) bool { return in.ID == last.Incident })
@@ -153,7 +152,7 @@ func (s *subject) merge(incidents []breaker.Incident, cooldowns map[string]time.
 			continue
 		}
 		if last != nil && last.open() {
-			// How it ended was not kept; the next one shows that it has.
+			// Its end was not kept; the next incident implies it.
 			last.Ended = in.Started
 		}
 		s.begin(in)
@@ -224,8 +223,8 @@ func (s *subject) forget(names []string, t time.Time) bool {
 	return len(s.Threads) < n
 }
 
-// giveUp marks threads that ended before t as done with a notifier. It returns whether
-// there are any.
+// giveUp makes threads that ended before t done with a notifier. It returns whether there
+// are any.
 func (s *subject) giveUp(t time.Time, name string) bool {
 	changed := false
 	for i := range s.Threads {
@@ -275,19 +274,19 @@ func (c *keysThread) over(now time.Time) bool {
 	return !c.Ended.IsZero() && !now.Before(c.Ended.Add(keysQuiet))
 }
 
-// keysSubject is what is known of the keys of a destination.
+// keysSubject holds the threads of a destination's keys.
 type keysSubject struct {
 	Thread *keysThread `json:"thread,omitempty"`
 }
 
-// merge brings it up to date with the keys that are not CLOSED. heard is when a key has
-// opened, which may be over by now; zero if that is not what is new. names are the notifiers
+// merge brings it up to date with the keys that are not CLOSED. opened is when a key
+// opened, which may have closed since; zero for another event. names are the notifiers
 // of keys.
-func (s *keysSubject) merge(open []breaker.Status, heard, now time.Time, names []string) bool {
+func (s *keysSubject) merge(open []breaker.Status, opened, now time.Time, names []string) bool {
 	c := s.Thread
 	fresh := c == nil || c.Done.all(names) && c.over(now)
 	if fresh {
-		if len(open) == 0 && (heard.IsZero() || c != nil && !heard.After(c.Ended.Add(keysQuiet))) {
+		if len(open) == 0 && (opened.IsZero() || c != nil && !opened.After(c.Ended.Add(keysQuiet))) {
 			return false // it was part of the last thread
 		}
 		c = &keysThread{ID: "keys-" + timeID(now), Since: now}

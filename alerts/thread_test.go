@@ -31,8 +31,8 @@ const (
 	minute = time.Minute
 )
 
-// Which incidents are told of in one message.
-func TestCases(t *testing.T) {
+// Which incidents share a message.
+func TestThreads(t *testing.T) {
 	t.Parallel()
 	type opened struct {
 		ID       string
@@ -78,7 +78,7 @@ func TestCases(t *testing.T) {
 			}
 			all, step := &subject{}, &subject{}
 			all.merge(test.incidents, cooldowns, day, at(time.Hour))
-			// Heard of one by one, as they begin and as they end, it comes to the same.
+			// One by one, as they begin and as they end, the result is the same.
 			for i := range test.incidents {
 				running := append([]breaker.Incident{}, test.incidents[:i+1]...)
 				running[i].Ended = time.Time{}
@@ -86,7 +86,7 @@ func TestCases(t *testing.T) {
 				step.merge(test.incidents[:i+1], cooldowns, day, at(time.Hour))
 			}
 			if diff := cmp.Diff(all, step, cmp.AllowUnexported(thread{})); diff != "" {
-				t.Errorf("heard of at once (-) and one by one (+):\n%s", diff)
+				t.Errorf("merged at once (-) and one by one (+):\n%s", diff)
 			}
 			var got []opened
 			for _, c := range all.Threads {
@@ -103,7 +103,7 @@ func TestCases(t *testing.T) {
 }
 
 // Twenty openings, however far apart within the hour, are one message or two.
-func TestFlappingIsOneCase(t *testing.T) {
+func TestFlappingIsOneThread(t *testing.T) {
 	t.Parallel()
 	for gap, want := range map[time.Duration]int{second: 1, 30 * second: 2, 2 * minute: 2, 4 * minute: 2} {
 		var list []breaker.Incident
@@ -133,7 +133,7 @@ func TestFlappingIsOneCase(t *testing.T) {
 	}
 }
 
-func TestOldIncidentsAreNoNews(t *testing.T) {
+func TestOldIncidentsStartNoThread(t *testing.T) {
 	t.Parallel()
 	got := &subject{}
 	got.merge(incidents([2]time.Duration{0, minute}, [2]time.Duration{20 * minute, 22 * minute}, [2]time.Duration{40 * minute, 0}), nil, at(21*minute), at(41*minute))
@@ -146,7 +146,7 @@ func TestOldIncidentsAreNoNews(t *testing.T) {
 	}
 }
 
-// A breaker whose data was lost does not stay open for ever in people'second eyes.
+// The thread of a breaker whose data was lost does not stay open for ever.
 func TestLostIncidentEnds(t *testing.T) {
 	t.Parallel()
 	got := &subject{}
@@ -163,10 +163,10 @@ func TestPageIsDue(t *testing.T) {
 		now  time.Duration
 		want bool
 	}{
-		"not yet":                               {incidents([2]time.Duration{0, 0}), 15*minute - 1, false},
-		"now":                                   {incidents([2]time.Duration{0, 0}), 15 * minute, true},
-		"closed before":                         {incidents([2]time.Duration{0, 15*minute - 1}), time.Hour, false},
-		"closed after, and nobody was told yet": {incidents([2]time.Duration{0, 15 * minute}), time.Hour, true},
+		"not yet":                                {incidents([2]time.Duration{0, 0}), 15*minute - 1, false},
+		"now":                                    {incidents([2]time.Duration{0, 0}), 15 * minute, true},
+		"closed before":                          {incidents([2]time.Duration{0, 15*minute - 1}), time.Hour, false},
+		"closed after, and nothing was sent yet": {incidents([2]time.Duration{0, 15 * minute}), time.Hour, true},
 		"open again, not for as long": {
 			incidents([2]time.Duration{0, 8 * minute}, [2]time.Duration{8*minute + second, 0}), 23*minute + second - 1, false,
 		},
@@ -208,7 +208,7 @@ func TestForget(t *testing.T) {
 	}
 }
 
-func TestKeysCase(t *testing.T) {
+func TestKeysThread(t *testing.T) {
 	t.Parallel()
 	key := func(name string, since time.Duration) breaker.Status {
 		return breaker.Status{Name: "shop/" + name, State: breaker.Open, OpenedAt: at(since)}

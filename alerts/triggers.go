@@ -12,7 +12,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// What an alert job does.
+// Kinds of alert jobs.
 const (
 	kindIncident = "incident" // sends what is new of a subject
 	kindNotice   = "notice"   // sends one notice
@@ -26,8 +26,8 @@ type alertJob struct {
 	Subject  string `json:"subject,omitempty"`
 	Event    string `json:"event,omitempty"`
 	Incident string `json:"incident,omitempty"`
-	// Heard is when a key has opened.
-	Heard time.Time `json:"heard,omitzero"`
+	// Opened is when a key has opened.
+	Opened time.Time `json:"opened,omitzero"`
 	// Single is the notice to send.
 	Single *singleJob `json:"single,omitempty"`
 }
@@ -95,12 +95,12 @@ const (
 // keysEvery is how often at most the message about a destination's keys is renewed.
 const keysEvery = 5 * time.Second
 
-// maxTriggers bounds what is kept while Redis is away. What is dropped is made up for:
-// each job sends all that is new.
+// maxTriggers bounds the triggers kept while Redis is away. A dropped one is no loss: each
+// job sends all that is new.
 const maxTriggers = 10_000
 
-// triggers are alert jobs that Redis has not got yet. All workers make the same ones,
-// with the same ids, so that each comes to be once.
+// triggers are alert jobs that are not in Redis yet. All workers make the same ones, with
+// the same ids, so that each is enqueued once.
 type triggers struct {
 	mu    sync.Mutex
 	list  []trigger
@@ -129,7 +129,7 @@ func (t *triggers) add(more ...trigger) {
 	}
 }
 
-// take returns what is to be sent, and forgets it.
+// take removes and returns all triggers.
 func (t *triggers) take() (list []trigger, keys keyIncidents) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -146,8 +146,8 @@ func (t *triggers) noteKeys(more keyIncidents) {
 	t.keys.add(more)
 }
 
-// onTransition notes a transition of a breaker, in every instance: together they make one
-// alert. It does not block.
+// onTransition records a transition of a breaker. All instances do, and make one alert
+// together. It does not block.
 func (a *Alerts) onTransition(e breaker.Event) {
 	if e.Key != "" {
 		a.onKeyEvent(e)
@@ -168,7 +168,7 @@ func (a *Alerts) onTransition(e breaker.Event) {
 	}
 }
 
-// onKeyEvent sums up what happens to the keys of a destination within a few seconds.
+// onKeyEvent joins transitions of a destination's keys within a few seconds.
 func (a *Alerts) onKeyEvent(e breaker.Event) {
 	if len(a.o.names(false)) == 0 || e.To == breaker.HalfOpen {
 		return
@@ -179,21 +179,21 @@ func (a *Alerts) onKeyEvent(e breaker.Event) {
 		in = keyIncident{ended: true, counts: counts{e.Probes, e.Wasted, e.Rescheduled}}
 	}
 	a.due.noteKeys(keyIncidents{destination: {e.Incident: in}})
-	var heard time.Time
+	var opened time.Time
 	if e.To == breaker.Open && e.From == breaker.Closed {
-		heard = e.At
+		opened = e.At
 	}
-	a.due.add(a.keysTriggers(destination, heard, e.At)...)
+	a.due.add(a.keysTriggers(destination, opened, e.At)...)
 }
 
 // keysTriggers are the jobs that are due at the end of the few seconds around at.
-func (a *Alerts) keysTriggers(destination string, heard, at time.Time) []trigger {
+func (a *Alerts) keysTriggers(destination string, opened, at time.Time) []trigger {
 	slot := at.Truncate(keysEvery).Add(keysEvery)
 	var out []trigger
 	for _, name := range a.o.names(false) {
 		out = append(out, trigger{
 			id: fmt.Sprintf("%s.keys.%d.%s", destination, slot.Unix(), name), key: name, at: slot,
-			job: alertJob{Kind: kindIncident, Subject: destination + allKeys, Event: "keys", Heard: heard},
+			job: alertJob{Kind: kindIncident, Subject: destination + allKeys, Event: "keys", Opened: opened},
 		})
 	}
 	return out
@@ -225,7 +225,7 @@ func (a *Alerts) singleTrigger(id, name string, s singleJob) trigger {
 	return trigger{id: id + "." + name, key: name, urgent: a.o.notifier(name).Pager(), job: alertJob{Kind: kindNotice, Single: &s}}
 }
 
-// sendTriggers writes what is due to Redis; what could not be written is due again.
+// sendTriggers writes due triggers to Redis; if that fails they are due again.
 func (a *Alerts) sendTriggers(ctx context.Context) error {
 	// The reasons come before the alerts that show them.
 	if err := a.sendAnswers(ctx); err != nil {

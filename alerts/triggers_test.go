@@ -52,11 +52,11 @@ func opened(i int) breaker.Event {
 	}
 }
 
-// Those who report what happens never wait, not even for a Redis that hangs, and up to
+// Observers never wait, not even for a Redis that hangs, and up to
 // the bounds nothing of it is lost.
 func TestReportsDoNotBlock(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	hook := &stuck{make(chan struct{}, 1)}
 	a, err := New(connect(t, b.addr, b.db, hook), configured(b).options(t, bursts))
 	if err != nil {
@@ -106,7 +106,7 @@ func TestReportsDoNotBlock(t *testing.T) {
 // What is remembered while Redis is away is bounded.
 func TestReportsAreBounded(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1, withoutPager)
+	b := newHarness(t, 1, withoutPager)
 	a := b.workers[0]
 	for i := range maxTriggers + 1000 {
 		a.onTransition(opened(i))
@@ -145,8 +145,8 @@ func TestTriggersOfEvents(t *testing.T) {
 			breaker.Event{Name: "shop", From: breaker.HalfOpen, To: breaker.Closed, Incident: "i1", Generation: 8},
 			[]string{"i1.closed.slack slack", "i1.closed.pagerduty pagerduty"},
 		},
-		"half open is nobody's business": {breaker.Event{Name: "shop", From: breaker.Open, To: breaker.HalfOpen, Incident: "i1"}, nil},
-		"a reset of one that is CLOSED":  {breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Closed}, nil},
+		"half open makes no alert":      {breaker.Event{Name: "shop", From: breaker.Open, To: breaker.HalfOpen, Incident: "i1"}, nil},
+		"a reset of one that is CLOSED": {breaker.Event{Name: "shop", From: breaker.Closed, To: breaker.Closed}, nil},
 		"a key": {
 			breaker.Event{Name: "shop/ann", Key: "ann", From: breaker.Closed, To: breaker.Open, Incident: "i1"},
 			[]string{fmt.Sprintf("shop.keys.%d.slack slack +10s", start.Add(10*time.Second).Unix())},
@@ -159,7 +159,7 @@ func TestTriggersOfEvents(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			for range 3 { // heard of again and again
+			for range 3 { // observed several times
 				e := test.event
 				e.At = at
 				a.onTransition(e)
@@ -178,11 +178,11 @@ func TestTriggersOfEvents(t *testing.T) {
 	}
 }
 
-// Run tells Redis of what happens, of the last too, and leaves nothing behind: that no
+// Run writes all that happens to Redis, the last too, and leaves no goroutine: that no
 // goroutine is left is seen at the end of all tests.
 func TestRun(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 1)
+	b := newHarness(t, 1)
 	a := b.workers[0]
 	ctx, cancel := context.WithCancel(t.Context())
 	ran := make(chan error)
@@ -210,9 +210,9 @@ func TestRun(t *testing.T) {
 }
 
 // A look around sees what is open, and one of the workers looks each minute.
-func TestOneWorkerLooksEachMinute(t *testing.T) {
+func TestOneWorkerScansEachMinute(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, 3, withoutPager)
+	b := newHarness(t, 3, withoutPager)
 	b.lookAround()
 	b.trip("shop")
 	b.settle()

@@ -33,7 +33,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// The one line of a notification says what matters.
+// The one line of a notification has what matters.
 func TestSummary(t *testing.T) {
 	t.Parallel()
 	for _, row := range []struct {

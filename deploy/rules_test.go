@@ -60,7 +60,7 @@ var commands = []string{
 	"breaker get", "breaker incidents", "breaker list", "list", "stats", "queue resume", "alerts test", "config check",
 }
 
-func TestAlertsSayWhatToDo(t *testing.T) {
+func TestAlertsNameACommand(t *testing.T) {
 	t.Parallel()
 	headings := anchors(string(read(t, "../docs/runbook.md")))
 	named := regexp.MustCompile(`: tidegate ([a-z]+(?: [a-z]+)?)`)

@@ -25,19 +25,19 @@ const CallTimeout = 10 * time.Second
 // holds a secret.
 type Error struct {
 	Op string // "post to Slack"
-	// Problem says what is wrong and what to do.
+	// Problem is what is wrong and what to do.
 	Problem string
-	// Limited says that the service refused the call because of its limit, for RetryAfter
-	// if it said so.
+	// Limited is true if the service refused the call because of its limit, for RetryAfter
+	// if that is known.
 	Limited    bool
 	RetryAfter time.Duration
-	// Permanent says that a person has to change something.
+	// Permanent is true if an operator has to change something.
 	Permanent bool
-	// Refused says that the service has certainly not done it, Timeout that it may yet.
+	// Refused is true if the service has certainly not done it, Timeout if it may yet.
 	Refused, Timeout bool
-	// OneNotice says that the error is about this notice: others may be sent.
+	// OneNotice is true if the error is about this notice only.
 	OneNotice bool
-	// Delivered says that people got the notice in another way.
+	// Delivered is true if the notice was delivered in another way.
 	Delivered bool
 	// Err is the cause. It may quote an address that is a secret.
 	Err error
@@ -77,7 +77,7 @@ type HTTPError struct {
 	RetryAfter time.Duration
 }
 
-// Error says what the answer said.
+// Error returns the text of the answer.
 func (e *HTTPError) Error() string {
 	switch {
 	case e.Status == http.StatusTooManyRequests && e.RetryAfter > 0:
@@ -90,10 +90,10 @@ func (e *HTTPError) Error() string {
 	return fmt.Sprintf("it answered with status %d", e.Status)
 }
 
-// ErrNotTheAPI says that something else answered in place of the service.
+// ErrNotTheAPI is the error of an answer that is not the service's.
 var ErrNotTheAPI = errors.New("the answer is not the API's: it may be that of a proxy")
 
-// Words says what is wrong with an error of any kind, without addresses.
+// Words words an error of any kind, without addresses.
 func Words(err error) string {
 	if e, ok := errors.AsType[*Error](err); ok {
 		return e.Problem

@@ -130,7 +130,7 @@ func (r *Root) Extend(ctx context.Context) error {
 type Notifier interface {
 	// Name is unique and constant, [a-z]+: it is part of keys in Redis.
 	Name() string
-	// Label is the name for people.
+	// Label is the name in messages.
 	Label() string
 	// Pager reports whether the service raises alarms and resolves them, rather than
 	// showing messages that people read. A pager gets no Opened, no Reopened and no Page of
@@ -160,7 +160,7 @@ type Problem struct {
 	Of string
 	// Text is what is wrong and what to do, without secrets.
 	Text string
-	// Fatal says that nothing can be delivered that way until it is corrected.
+	// Fatal is true if nothing can be delivered until it is corrected.
 	Fatal bool
 }
 

@@ -128,7 +128,7 @@ func (p *pager) event(n *notice.Notice) event {
 	return e
 }
 
-// problem is what PagerDuty says is wrong with an event.
+// problem words PagerDuty's errors about an event.
 func (p *pager) problem(body []byte) string {
 	var answer struct {
 		Message string   `json:"message"`

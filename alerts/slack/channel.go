@@ -47,7 +47,7 @@ const (
 	seesAll
 )
 
-// channelID is the id of the channel; "" if it is not among those that the app sees.
+// channelID is the id of the channel; "" if the app does not see it.
 func (b *bot) channelID(ctx context.Context) (id string, sees sight, err error) {
 	if where := b.where(); isChannelID(where) {
 		return where, seesAll, nil
@@ -88,7 +88,7 @@ func (b *bot) listed(ctx context.Context, types []string) (string, error) {
 	}
 }
 
-// isChannelID tells ids from names, which have no upper-case letters.
+// isChannelID reports whether it is an id: names have no upper-case letters.
 func isChannelID(s string) bool {
 	return len(s) > 7 && strings.ContainsRune("CGD", rune(s[0])) && strings.ToUpper(s) == s && !strings.ContainsAny(s, "#-_ ")
 }
@@ -129,7 +129,7 @@ func (b *bot) check(ctx context.Context) (problem string, err error) {
 	case id == "" && sees == seesAll:
 		return "", slack.SlackErrorResponse{Err: errChannelNotFound}
 	case id == "":
-		return "the channel is not among those that the Slack app may list. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test", nil
+		return "the Slack app does not see the channel. If it is private, set SLACK_CHANNEL to its id; to be sure, run: tidegate alerts test", nil
 	}
 	c, err := b.api.GetConversationInfoContext(ctx, &slack.GetConversationInfoInput{ChannelID: id})
 	switch {

@@ -92,7 +92,7 @@ var hopeless = []string{
 	"no_service", "no_team", "team_disabled", "action_prohibited", "posting_to_general_channel_denied",
 }
 
-// problem says what is wrong by Slack's own error, and what to do.
+// problem words Slack's error, and what to do.
 func problem(err error) string {
 	e, _ := errors.AsType[slack.SlackErrorResponse](err)
 	switch e.Err {
@@ -110,7 +110,7 @@ func problem(err error) string {
 		if needed := codeOnly(e.Needed); needed != "" {
 			return "the Slack app lacks the scope " + needed + ": add it and install the app again"
 		}
-		return "the Slack app lacks a scope: see docs/alerts.md for those that it needs, and install it again"
+		return "the Slack app lacks a scope: add it (docs/alerts.md lists them), and install the app again"
 	case "restricted_action", "restricted_action_read_only_channel", "posting_to_general_channel_denied":
 		return "the Slack workspace does not let the app post in this channel (" + codeOnly(e.Err) + "): ask its administrators, or set SLACK_CHANNEL to another one"
 	}

@@ -21,7 +21,7 @@ const (
 	maxText    = 1000
 )
 
-// message is what is posted: blocks for people who see them, and a text for
+// message is what is posted: blocks, and a text for
 // notifications and for clients that do not.
 type message struct {
 	Text   string
@@ -30,7 +30,7 @@ type message struct {
 
 // renderer renders notices.
 type renderer struct {
-	mention string // who a page mentions, in Slack's markup
+	mention string // the recipient of a page, in Slack's markup
 }
 
 // message renders a notice in full.

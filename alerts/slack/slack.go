@@ -36,7 +36,7 @@ type Options struct {
 	Webhook string
 	// API is the base of Slack's methods. Default [DefaultAPI].
 	API string
-	// Mention is who a page mentions: @name, @here, @channel, @everyone, the id of a user
+	// Mention is the recipient of a page: @name, @here, @channel, @everyone, the id of a user
 	// (U…, W…) or of a user group (S…), or any of them in Slack's own form (<@U…>,
 	// <!subteam^S…>, <!here>).
 	Mention string
@@ -183,14 +183,14 @@ func (b *bot) throughWebhook(ctx context.Context, n *notice.Notice, root *notice
 	return delivered(e)
 }
 
-// delivered is an error that is to be corrected, but kept nothing from people.
+// delivered is an error to be corrected that prevented no delivery.
 func delivered(e *notice.Error) error {
 	d := *e
 	d.Delivered = true
 	return &d
 }
 
-// metadataType marks the messages of ours among others of the app.
+// metadataType distinguishes Tidegate's messages from others of the app.
 const metadataType = "tidegate_alert"
 
 // post posts a message and returns where it is.

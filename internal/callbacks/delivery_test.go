@@ -21,11 +21,11 @@ import (
 // hangUp is a receiver that cannot be reached.
 func hangUp(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }
 
-// A receiver is away, comes back with an error, and is well at last: it hears of every
-// end, each under the same id however often that was tried.
-func TestAReceiverInTrouble(t *testing.T) {
+// A receiver is unreachable, then fails, then works: it gets a callback for every event, with
+// the same id in each try.
+func TestUnreachableReceiverRecovers(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, hangUp, secretOne, secretTwo)
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
 	ids := b.many("shop", 40)
@@ -59,7 +59,7 @@ func TestAReceiverInTrouble(t *testing.T) {
 		return n >= 3
 	})
 	e.answers(nil)
-	b.toldAll(e, ids...)
+	b.awaitAll(e, ids...)
 	b.eventually("that the breaker is closed", func() bool { return state() == breaker.Closed })
 	for _, line := range []string{
 		`level=WARN msg="a receiver takes no callbacks; they wait and are tried again" destination=shop why="the receiver cannot be reached: EOF"`,
@@ -96,12 +96,12 @@ func TestAReceiverInTrouble(t *testing.T) {
 	})
 }
 
-// A receiver that answers 500 to everything is held as one that cannot be reached is, and
-// hears of every end when it is well again.
-func TestAReceiverThatFails(t *testing.T) {
+// Callbacks of a receiver that answers 500 to everything are held like those of an
+// unreachable one, and delivered when it works again.
+func TestFailingReceiver(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, status(500))
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: quickRetries(t)})
 	ids := b.many("shop", 500)
@@ -114,15 +114,15 @@ func TestAReceiverThatFails(t *testing.T) {
 		t.Errorf("%d calls to a receiver that answers 500, for %d ends", n, len(ids))
 	}
 	e.answers(nil)
-	b.toldAll(e, ids...)
+	b.awaitAll(e, ids...)
 }
 
 // One callback that its receiver always answers with 500 spends its own retries; the
 // others are not held because of it.
-func TestACallbackThatFails(t *testing.T) {
+func TestFailingCallback(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	b := newBench(t)
+	b := newHarness(t)
 	var bad atomic.Value
 	e := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		if bad.CompareAndSwap(nil, r.Header.Get("webhook-id")); bad.Load() == r.Header.Get("webhook-id") {
@@ -137,7 +137,7 @@ func TestACallbackThatFails(t *testing.T) {
 	if state := b.breaker("shop"); state != breaker.Closed {
 		t.Errorf("the breaker is %s because of one callback", state)
 	}
-	b.toldAll(e, b.many("shop", 20)...)
+	b.awaitAll(e, b.many("shop", 20)...)
 	for _, j := range b.callbacks() {
 		if of := e.all()[0]; j.ID == of.id && (j.Attempt < 3 || of.key != first) {
 			t.Errorf("%s of %s: %d retries after four calls", j.ID, of.key, j.Attempt)
@@ -146,7 +146,7 @@ func TestACallbackThatFails(t *testing.T) {
 }
 
 // breaker is the state of a receiver's breaker.
-func (b *bench) breaker(destination string) breaker.State {
+func (b *harness) breaker(destination string) breaker.State {
 	b.t.Helper()
 	all, err := breaker.List(b.t.Context(), b.rdb, Destination)
 	if err != nil {
@@ -166,10 +166,10 @@ func quickRetries(t *testing.T) func(*Callbacks) {
 	return func(c *Callbacks) { c.retries.InitialDelay, c.retries.MaxDelay = time.Second, 2*time.Second }
 }
 
-// A receiver that asks for a pause is left alone for so long, by all workers.
-func TestAReceiverThatAsksForAPause(t *testing.T) {
+// A receiver that asks for a pause gets no call until its end, from any worker.
+func TestReceiverAsksForAPause(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, status(429, "Retry-After", "2"))
 	for range 2 {
 		b.start(worker{receivers: []Receiver{e.receiver("shop")}, breaker: func(o *breaker.Options) { o.MaxCooldown = time.Minute }})
@@ -189,8 +189,8 @@ func TestAReceiverThatAsksForAPause(t *testing.T) {
 		t.Errorf("%d calls to a receiver that asks for a pause", len(refused))
 	}
 	e.answers(nil)
-	b.toldAll(e, ids...)
-	// Those that were on their way when the other worker heard of it still come.
+	b.awaitAll(e, ids...)
+	// Those that were on their way when the other worker received of it still come.
 	last := refused[len(refused)-1].at
 	for _, h := range e.all()[len(refused):] {
 		if pause := h.at.Sub(last); pause > 700*time.Millisecond && pause < 1500*time.Millisecond {
@@ -200,12 +200,12 @@ func TestAReceiverThatAsksForAPause(t *testing.T) {
 	}
 }
 
-// One receiver takes its time, another one never answers, and a third one is told in
-// time all the same.
-func TestSlowReceiversStarveNobody(t *testing.T) {
+// One receiver is slow, another one never answers, and a third one gets its callbacks in
+// time.
+func TestSlowReceiversStarveNoOther(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	b := newBench(t)
+	b := newHarness(t)
 	const takes = 400 * time.Millisecond
 	over := make(chan struct{})
 	slow := listen(t, func(w http.ResponseWriter, r *http.Request) {
@@ -239,13 +239,13 @@ func TestSlowReceiversStarveNobody(t *testing.T) {
 	for range 10 {
 		ofQuick = append(ofQuick, b.many("quick", 20)...)
 	}
-	b.toldAll(quick, ofQuick...)
+	b.awaitAll(quick, ofQuick...)
 	took := time.Since(began)
 	done := len(slow.taken())
 	if done == len(ofSlow) || took > 8*time.Second {
-		t.Errorf("the quick one had heard all after %s, when the slow one had heard %d of %d", took, done, len(ofSlow))
+		t.Errorf("the quick one had received all after %s, when the slow one had received %d of %d", took, done, len(ofSlow))
 	}
-	t.Logf("the quick one had heard all after %s, when the slow one had heard %d of %d", took, done, len(ofSlow))
+	t.Logf("the quick one had received all after %s, when the slow one had received %d of %d", took, done, len(ofSlow))
 	if a, b := slow.mostAtOnce(), dead.mostAtOnce(); a > mostPerReceiver || b > mostPerReceiver {
 		t.Errorf("%d and %d calls at once, want at most %d", a, b, mostPerReceiver)
 	}
@@ -264,17 +264,16 @@ func TestSlowReceiversStarveNobody(t *testing.T) {
 		}
 	}
 	if moved > 5*len(ofSlow) {
-		t.Errorf("%d callbacks were put off %d times", len(ofSlow), moved)
+		t.Errorf("%d callbacks were rescheduled %d times", len(ofSlow), moved)
 	}
-	t.Logf("%d callbacks of the slow one were put off %d times", len(ofSlow), moved)
+	t.Logf("%d callbacks of the slow one were rescheduled %d times", len(ofSlow), moved)
 	close(over)
 }
 
-// Who wants no more callbacks, and what nobody took for days, is logged once for each
-// receiver; what has failed can be retried.
-func TestCallbacksThatAreGivenUp(t *testing.T) {
+// Refused and expired callbacks are logged once for each receiver; failed ones can be retried.
+func TestGivenUpCallbacksAreLogged(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	ctx := t.Context()
 	e := listen(t, status(410))
 	b.start(worker{receivers: []Receiver{e.receiver("shop"), e.receiver("blog")}})
@@ -326,16 +325,16 @@ func TestCallbacksThatAreGivenUp(t *testing.T) {
 			}
 		}
 	}
-	b.toldAll(e, id)
+	b.awaitAll(e, id)
 	e.await("all of them", func() bool { return len(e.taken()) == 5 })
 }
 
 // A worker that is stopped with calls in flight leaves them to others, and nothing is
 // lost.
-func TestStoppedInTheMiddle(t *testing.T) {
+func TestWorkerStopsDuringCalls(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	b := newBench(t)
+	b := newHarness(t)
 	release := make(chan struct{})
 	e := listen(t, func(w http.ResponseWriter, r *http.Request) {
 		select {
@@ -359,8 +358,8 @@ func TestStoppedInTheMiddle(t *testing.T) {
 	e.await("all ends", func() bool { return len(e.taken()) == len(ids) })
 }
 
-// A receiver that comes and goes fills no log.
-func TestStandingIsToldNowAndThen(t *testing.T) {
+// A receiver that fails now and then does not flood the log.
+func TestHealthIsLoggedSparingly(t *testing.T) {
 	t.Parallel()
 	var log loggingtest.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -384,7 +383,7 @@ func TestStandingIsToldNowAndThen(t *testing.T) {
 }
 
 // The waits for a slot follow the receiver's pace.
-func TestTurns(t *testing.T) {
+func TestSlots(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 21, 10, 0, 0, 0, time.UTC)
 	after := func(d time.Duration) time.Time { return now.Add(d) }
@@ -420,9 +419,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// For a receiver that answers at once the next free slot is waited for; nothing is put
-// off because ten callbacks come at the same time.
-func TestQuickReceiversAreWaitedFor(t *testing.T) {
+// Callbacks wait for the next free slot of a quick receiver: ten callbacks at the same time
+// reschedule none.
+func TestWaitForAQuickReceiver(t *testing.T) {
 	t.Parallel()
 	slots := newCallSlots(1)
 	end, _ := slots.acquire(t.Context())
@@ -442,7 +441,7 @@ func TestQuickReceiversAreWaitedFor(t *testing.T) {
 	}
 }
 
-func TestRoomForAll(t *testing.T) {
+func TestSlotsForAllReceivers(t *testing.T) {
 	t.Parallel()
 	for n, want := range map[int][2]int{0: {8, 12}, 1: {8, 12}, 3: {8, 28}, 8: {8, 68}, 9: {7, 67}, 64: {1, 68}, 200: {1, 204}} {
 		c := &Callbacks{receivers: map[string]*receiver{}}

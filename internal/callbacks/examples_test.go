@@ -42,7 +42,7 @@ func TestExamplesOfReceivers(t *testing.T) {
 			url := "http://" + address + "/hook"
 			job := aJob("shop")
 			for _, secrets := range [][]string{{secretTwo}, {secretOne, secretTwo}} {
-				c := deaf(t, Receiver{Destination: "shop", URL: url, Secrets: secrets})
+				c := withoutRedis(t, Receiver{Destination: "shop", URL: url, Secrets: secrets})
 				if err := c.Publish(t.Context(), job); err != nil {
 					t.Errorf("it refuses what we send: %v", err)
 				}

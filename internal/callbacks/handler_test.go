@@ -28,8 +28,8 @@ func aJob(destination string) *jobs.Job {
 	}
 }
 
-// deaf makes a Callbacks that needs no Redis.
-func deaf(t *testing.T, receivers ...Receiver) *Callbacks {
+// withoutRedis makes a Callbacks that needs no Redis.
+func withoutRedis(t *testing.T, receivers ...Receiver) *Callbacks {
 	t.Helper()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	t.Cleanup(func() { _ = rdb.Close() })
@@ -41,7 +41,7 @@ func deaf(t *testing.T, receivers ...Receiver) *Callbacks {
 	return c
 }
 
-// outcome says in short what becomes of a job.
+// outcome is the outcome of a job, in short.
 func outcome(err error) string {
 	if err == nil {
 		return "delivered"
@@ -50,7 +50,7 @@ func outcome(err error) string {
 		return fmt.Sprintf("paused %s %s", e.Scope, e.RetryAfter)
 	}
 	if e, ok := errors.AsType[*jobs.RescheduleError](err); ok {
-		return fmt.Sprintf("put off %s", e.Delay)
+		return fmt.Sprintf("rescheduled %s", e.Delay)
 	}
 	if e, ok := errors.AsType[*jobs.FailError](err); ok && e.Permanent {
 		return "given up"
@@ -141,7 +141,7 @@ func TestAnswers(t *testing.T) {
 			t.Parallel()
 			e := listen(t, tc.answer, secretOne, secretTwo)
 			job := aJob("shop")
-			err := deaf(t, e.receiver("shop")).Publish(t.Context(), job)
+			err := withoutRedis(t, e.receiver("shop")).Publish(t.Context(), job)
 			if got := outcome(err); got != tc.want {
 				t.Errorf("it is %s (%v), want %s", got, err, tc.want)
 			}
@@ -159,7 +159,7 @@ func TestAnswers(t *testing.T) {
 			e.await("a call", func() bool { return len(e.all()) == 1 })
 			h := e.all()[0]
 			if h.id != job.ID || !bytes.Equal(h.raw, job.Payload) {
-				t.Errorf("heard %s %s", h.id, h.raw)
+				t.Errorf("received %s %s", h.id, h.raw)
 			}
 			for name, want := range map[string]string{"Content-Type": "application/json", "User-Agent": "tidegate"} {
 				if got := h.header.Get(name); got != want {
@@ -170,7 +170,7 @@ func TestAnswers(t *testing.T) {
 	}
 }
 
-// Who takes too long, in whatever part of the answer, is waited for so long and no longer.
+// The wait for a slow receiver is bounded, in whatever part of the answer.
 func TestSlowReceivers(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
@@ -203,7 +203,7 @@ func TestSlowReceivers(t *testing.T) {
 			release := make(chan struct{})
 			e := listen(t, tc.answer(release))
 			t.Cleanup(func() { close(release) })
-			c := deaf(t, e.receiver("shop"))
+			c := withoutRedis(t, e.receiver("shop"))
 			c.receivers["shop"].timeout = 200 * time.Millisecond
 			began := time.Now()
 			err := c.Publish(t.Context(), aJob("shop"))
@@ -218,7 +218,7 @@ func TestSlowReceivers(t *testing.T) {
 }
 
 // A status that has come is not waited for the whole timeout because of its body.
-func TestABodyIsNotWaitedForLong(t *testing.T) {
+func TestLateBody(t *testing.T) {
 	t.Parallel()
 	release := make(chan struct{})
 	e := listen(t, func(w http.ResponseWriter, r *http.Request) {
@@ -231,7 +231,7 @@ func TestABodyIsNotWaitedForLong(t *testing.T) {
 	})
 	defer close(release)
 	began := time.Now()
-	if err := deaf(t, e.receiver("shop")).Publish(t.Context(), aJob("shop")); err != nil {
+	if err := withoutRedis(t, e.receiver("shop")).Publish(t.Context(), aJob("shop")); err != nil {
 		t.Errorf("error %v", err)
 	}
 	if took := time.Since(began); took < bodyWithin || took > bodyWithin+3*time.Second {
@@ -256,7 +256,7 @@ func TestUnreachable(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			err := deaf(t, Receiver{Destination: "shop", URL: tc.url, Secrets: []string{secretOne}}).Publish(t.Context(), aJob("shop"))
+			err := withoutRedis(t, Receiver{Destination: "shop", URL: tc.url, Secrets: []string{secretOne}}).Publish(t.Context(), aJob("shop"))
 			if outcome(err) != "paused user 0s" || !strings.HasPrefix(err.Error(), "the receiver cannot be reached: ") || !strings.Contains(err.Error(), tc.want) {
 				t.Errorf("it is %s: %v", outcome(err), err)
 			}
@@ -264,7 +264,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// A call that the worker cuts is neither the receiver's fault nor a try that failed.
+// A call that the worker interrupts is no failure of the receiver, and no failed try.
 func TestCutCalls(t *testing.T) {
 	t.Parallel()
 	called := make(chan struct{})
@@ -277,14 +277,14 @@ func TestCutCalls(t *testing.T) {
 		<-called
 		cancel()
 	}()
-	err := deaf(t, e.receiver("shop")).Publish(ctx, aJob("shop"))
+	err := withoutRedis(t, e.receiver("shop")).Publish(ctx, aJob("shop"))
 	if !errors.Is(err, context.Canceled) || outcome(err) != "failed" {
 		t.Errorf("it is %s: %v", outcome(err), err)
 	}
 }
 
-// What is secret in an address is sent, and shown nowhere.
-func TestNothingSecretShows(t *testing.T) {
+// Secrets in an address are sent, and shown nowhere.
+func TestSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	var log loggingtest.Buffer
 	echo := func(w http.ResponseWriter, r *http.Request) {
@@ -380,12 +380,12 @@ func TestWrongOptionsAreReportedTogether(t *testing.T) {
 	}
 }
 
-// A callback whose receiver only other workers know is left to these.
+// A callback of an unknown receiver is left to other workers.
 func TestUnknownReceiver(t *testing.T) {
 	t.Parallel()
 	e := listen(t, nil)
-	err := deaf(t, e.receiver("shop")).Publish(t.Context(), aJob("blog"))
-	if got := outcome(err); got != "put off 1m0s" {
+	err := withoutRedis(t, e.receiver("shop")).Publish(t.Context(), aJob("blog"))
+	if got := outcome(err); got != "rescheduled 1m0s" {
 		t.Errorf("it is %s: %v", got, err)
 	}
 	if n := len(e.all()); n != 0 {

@@ -18,8 +18,8 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// bench is a Redis of its own with workers on it.
-type bench struct {
+// harness is a Redis of its own with workers on it.
+type harness struct {
 	t      *testing.T
 	server *redistest.Server
 	rdb    redis.UniversalClient
@@ -28,9 +28,9 @@ type bench struct {
 	log    loggingtest.Buffer
 }
 
-func newBench(t *testing.T, opts ...redistest.Option) *bench {
+func newHarness(t *testing.T, opts ...redistest.Option) *harness {
 	t.Helper()
-	b := &bench{t: t, server: redistest.Start(t, opts...)}
+	b := &harness{t: t, server: redistest.Start(t, opts...)}
 	b.rdb = b.server.Client(t)
 	quiet := jobs.WithLogger(slog.New(slog.DiscardHandler))
 	var err error
@@ -57,7 +57,7 @@ type worker struct {
 
 // start runs a worker until stop, or the end of the test. It is relaying when start
 // returns: what ends from then on is told.
-func (b *bench) start(w worker) (c *Callbacks, stop func()) {
+func (b *harness) start(w worker) (c *Callbacks, stop func()) {
 	b.t.Helper()
 	logger := slog.New(slog.NewTextHandler(&b.log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	if w.name == "" {
@@ -135,7 +135,7 @@ func (b *bench) start(w worker) (c *Callbacks, stop func()) {
 }
 
 // eventually polls until f is true.
-func (b *bench) eventually(what string, f func() bool) {
+func (b *harness) eventually(what string, f func() bool) {
 	b.t.Helper()
 	deadline := time.After(30 * time.Second)
 	tick := time.NewTicker(10 * time.Millisecond)
@@ -152,7 +152,7 @@ func (b *bench) eventually(what string, f func() bool) {
 func tail(s string) string { return s[max(0, len(s)-4000):] }
 
 // enqueue enqueues a job and returns its id.
-func (b *bench) enqueue(destination string, opts ...jobs.Option) string {
+func (b *harness) enqueue(destination string, opts ...jobs.Option) string {
 	b.t.Helper()
 	j, err := b.client.Enqueue(b.t.Context(), jobs.New(destination, map[string]int{"n": 1}, opts...))
 	if err != nil {
@@ -162,7 +162,7 @@ func (b *bench) enqueue(destination string, opts ...jobs.Option) string {
 }
 
 // many enqueues n jobs and returns their ids.
-func (b *bench) many(destination string, n int, opts ...jobs.Option) []string {
+func (b *harness) many(destination string, n int, opts ...jobs.Option) []string {
 	b.t.Helper()
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
@@ -183,7 +183,7 @@ func (b *bench) many(destination string, n int, opts ...jobs.Option) []string {
 }
 
 // callbacks are the jobs of the relay, by id.
-func (b *bench) callbacks() map[string]*jobs.Job {
+func (b *harness) callbacks() map[string]*jobs.Job {
 	b.t.Helper()
 	out := map[string]*jobs.Job{}
 	for _, status := range jobs.Statuses {
@@ -205,8 +205,8 @@ func (b *bench) callbacks() map[string]*jobs.Job {
 	return out
 }
 
-// toldAll is that each of the jobs was told once, under an id of its own.
-func (b *bench) toldAll(e *ear, ids ...string) {
+// awaitAll is that each of the jobs was told once, under an id of its own.
+func (b *harness) awaitAll(e *testReceiver, ids ...string) {
 	b.t.Helper()
 	e.await(fmt.Sprintf("that %d ends are told", len(ids)), func() bool {
 		taken := e.taken()

@@ -20,26 +20,26 @@ const (
 	secretTwo = "whsec_AAECAwQFBgcICQoLDA0ODxAREhMUFRYXGBkaGxwdHh8gISIjJCUmJygpKissLS4vMDEyMzQ1Njc4OTo7PD0+Pw=="
 )
 
-// heard is one call to a receiver.
-type heard struct {
-	id, key string // of the callback, and of the job that it tells of
+// received is one call to a receiver.
+type received struct {
+	id, key string // of the callback, and of the finished job
 	at      time.Time
 	stamp   time.Time
 	body    event
 	raw     []byte
 	header  http.Header
-	status  int // that it was answered
+	status  int // of the answer
 }
 
-// ear is a receiver that verifies everything it hears as the specification's library
-// does, by each of its secrets.
-type ear struct {
+// testReceiver is a receiver that verifies each call with the specification's library, by
+// each of its secrets.
+type testReceiver struct {
 	t       *testing.T
 	server  *httptest.Server
 	secrets []string
 
 	mu      sync.Mutex
-	calls   []heard
+	calls   []received
 	open    int // calls being answered
 	most    int // of them at once
 	answer  http.HandlerFunc
@@ -47,27 +47,27 @@ type ear struct {
 }
 
 // listen starts a receiver; answer says what it answers, nil is 204.
-func listen(t *testing.T, answer http.HandlerFunc, secrets ...string) *ear {
+func listen(t *testing.T, answer http.HandlerFunc, secrets ...string) *testReceiver {
 	t.Helper()
 	if len(secrets) == 0 {
 		secrets = []string{secretOne}
 	}
-	e := &ear{t: t, secrets: secrets, answer: answer, changed: make(chan struct{})}
+	e := &testReceiver{t: t, secrets: secrets, answer: answer, changed: make(chan struct{})}
 	e.server = httptest.NewServer(e)
 	t.Cleanup(e.server.Close)
 	return e
 }
 
-func (e *ear) receiver(destination string) Receiver {
+func (e *testReceiver) receiver(destination string) Receiver {
 	return Receiver{Destination: destination, URL: e.server.URL + "/hook", Secrets: e.secrets}
 }
 
-func (e *ear) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (e *testReceiver) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	raw, err := io.ReadAll(r.Body)
 	if err != nil {
 		return // it was cut
 	}
-	h := heard{id: r.Header.Get("webhook-id"), at: time.Now(), raw: raw, header: r.Header.Clone()}
+	h := received{id: r.Header.Get("webhook-id"), at: time.Now(), raw: raw, header: r.Header.Clone()}
 	for _, secret := range e.secrets {
 		verifier, err := standardwebhooks.NewWebhook(secret)
 		if err == nil {
@@ -121,28 +121,28 @@ func (w *statusWriter) WriteHeader(code int) {
 func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // answers changes what it answers.
-func (e *ear) answers(f http.HandlerFunc) {
+func (e *testReceiver) answers(f http.HandlerFunc) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.answer = f
 }
 
 // mostAtOnce is how many calls it has been answering at the same time.
-func (e *ear) mostAtOnce() int {
+func (e *testReceiver) mostAtOnce() int {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.most
 }
 
-func (e *ear) all() []heard {
+func (e *testReceiver) all() []received {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return append([]heard(nil), e.calls...)
+	return append([]received(nil), e.calls...)
 }
 
 // taken are the calls that it has answered with 2xx, by the job they tell of.
-func (e *ear) taken() map[string][]heard {
-	out := map[string][]heard{}
+func (e *testReceiver) taken() map[string][]received {
+	out := map[string][]received{}
 	for _, h := range e.all() {
 		if h.status/100 == 2 {
 			out[h.key] = append(out[h.key], h)
@@ -151,13 +151,13 @@ func (e *ear) taken() map[string][]heard {
 	return out
 }
 
-// await waits until what it has heard is as wanted.
-func (e *ear) await(what string, wanted func() bool) {
+// await waits until what it has received is as wanted.
+func (e *testReceiver) await(what string, wanted func() bool) {
 	e.t.Helper()
 	e.awaitWithin(30*time.Second, what, wanted)
 }
 
-func (e *ear) awaitWithin(d time.Duration, what string, wanted func() bool) {
+func (e *testReceiver) awaitWithin(d time.Duration, what string, wanted func() bool) {
 	e.t.Helper()
 	deadline := time.After(d)
 	for {
@@ -177,7 +177,7 @@ func (e *ear) awaitWithin(d time.Duration, what string, wanted func() bool) {
 			if len(log) > 4000 {
 				log = log[:4000]
 			}
-			e.t.Fatalf("%s did not come about within %s; heard:%s", what, d, log)
+			e.t.Fatalf("%s did not come about within %s; received:%s", what, d, log)
 		}
 	}
 }

@@ -19,10 +19,10 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Whatever way a job ends, its owner is told so, with all that is known.
-func TestEachEndIsTold(t *testing.T) {
+// Each job event makes a callback, with all that is known.
+func TestEachEventIsDelivered(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, nil, secretOne, secretTwo)
 	running := make(chan struct{})
 	b.start(worker{
@@ -80,7 +80,7 @@ func TestEachEndIsTold(t *testing.T) {
 	for name, id := range ids {
 		calls := taken[id]
 		if len(calls) != 1 {
-			t.Errorf("%s was told %d times", name, len(calls))
+			t.Errorf("%s was delivered %d times", name, len(calls))
 			continue
 		}
 		job, err := b.client.Get(ctx, id)
@@ -113,7 +113,7 @@ func TestEachEndIsTold(t *testing.T) {
 		"expired by itself": "expired", "expired at once": "expired", "expired by hand": "expired",
 	} {
 		if got := taken[ids[name]][0].body.Data.Status; got != want {
-			t.Errorf("%s was told as %s", name, got)
+			t.Errorf("%s was delivered as %s", name, got)
 		}
 	}
 	if got := taken[ids["completed"]][0].body.Data; got.RescheduleCount != 1 || got.Batch != "b1" || got.Key != "ann" || got.Response.Status != 201 || *got.Response.Body != `{"id":"é <7>"}` {
@@ -124,8 +124,8 @@ func TestEachEndIsTold(t *testing.T) {
 	}
 }
 
-// The body as it is sent, byte for byte: what is not known is null, and nothing is left
-// out but the payload.
+// The body as it is sent, byte for byte: unknown values are null, and only the payload is
+// left out.
 func TestBody(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 11, 21, 10, 0, 0, 123e6, time.UTC)
@@ -178,11 +178,10 @@ func TestBody(t *testing.T) {
 	}
 }
 
-// What has ended before somebody wanted to be told is not told, even where a stream of
-// it is there for others.
-func TestTheFirstRunBeginsWithNow(t *testing.T) {
+// Events before the first relay make no callbacks, even if a stream exists for others.
+func TestFirstRunSkipsEarlierEvents(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	ctx := t.Context()
 	queue := store.DefaultNamespace.Queue("shop", store.Default)
 	if err := b.rdb.XGroupCreateMkStream(ctx, store.EventsKey(queue), "others", "0").Err(); err != nil {
@@ -200,7 +199,7 @@ func TestTheFirstRunBeginsWithNow(t *testing.T) {
 	waiting := b.many("shop", 20) // they end from now on
 	e := listen(t, nil)
 	_, stop := b.start(worker{receivers: []Receiver{e.receiver("shop")}})
-	b.toldAll(e, append(waiting, b.many("shop", 5)...)...)
+	b.awaitAll(e, append(waiting, b.many("shop", 5)...)...)
 	stop()
 	// A second run goes on where the first one stopped.
 	missed := b.many("shop", 3)
@@ -210,7 +209,7 @@ func TestTheFirstRunBeginsWithNow(t *testing.T) {
 		}
 	}
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}})
-	b.toldAll(e, missed...)
+	b.awaitAll(e, missed...)
 	if n := len(e.all()); n != 28 {
 		t.Errorf("%d calls, want 28", n)
 	}
@@ -218,12 +217,12 @@ func TestTheFirstRunBeginsWithNow(t *testing.T) {
 
 // A relay that dies between the enqueue and the mark of how far it has come is repeated
 // by another one: the callbacks have the same ids, and are delivered once.
-func TestARelayThatDies(t *testing.T) {
+func TestRelayDies(t *testing.T) {
 	t.Parallel()
 	for _, delivered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("delivered meanwhile is %v", delivered), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newHarness(t)
 			ctx := t.Context()
 			e := listen(t, nil)
 			dead, stop := b.start(worker{receivers: []Receiver{e.receiver("shop")}, noDelivery: true})
@@ -266,7 +265,7 @@ func TestARelayThatDies(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.start(worker{receivers: []Receiver{e.receiver("shop")}, noJobs: true})
-			b.toldAll(e, append(ids, left...)...)
+			b.awaitAll(e, append(ids, left...)...)
 			if n := len(b.callbacks()); n != 280 {
 				t.Errorf("%d callbacks, want 280", n)
 			}
@@ -274,7 +273,7 @@ func TestARelayThatDies(t *testing.T) {
 	}
 }
 
-func (b *bench) counts(destination string, s jobs.Status) int {
+func (b *harness) counts(destination string, s jobs.Status) int {
 	b.t.Helper()
 	page, err := b.client.List(b.t.Context(), jobs.ListOptions{Filter: jobs.Filter{Destination: destination, Statuses: []jobs.Status{s}}, Limit: 1000})
 	if err != nil {
@@ -284,10 +283,10 @@ func (b *bench) counts(destination string, s jobs.Status) int {
 }
 
 // Two workers relay the same streams at the same time, because the lock is lost again and
-// again: each end is told once.
+// again: each event is delivered once.
 func TestTwoRelaysAtOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	ctx := t.Context()
 	shop, blog := listen(t, nil), listen(t, nil)
 	receivers := []Receiver{shop.receiver("shop"), blog.receiver("blog")}
@@ -322,8 +321,8 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 		ofShop = append(ofShop, b.many("shop", 100, jobs.Prioritize([]jobs.Priority{"high", "default", "low"}[i%3]))...)
 		ofBlog = append(ofBlog, b.many("blog", 20)...)
 	}
-	b.toldAll(shop, ofShop...)
-	b.toldAll(blog, ofBlog...)
+	b.awaitAll(shop, ofShop...)
+	b.awaitAll(blog, ofBlog...)
 	close(stop)
 	<-stopped
 	if a, b := len(shop.all()), len(blog.all()); a != 1000 || b != 200 {
@@ -334,7 +333,7 @@ func TestTwoRelaysAtOnce(t *testing.T) {
 // Entries that others have written are passed over, however many there are.
 func TestForeignEntries(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, nil)
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}})
 	if _, err := b.rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
@@ -345,17 +344,17 @@ func TestForeignEntries(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	b.toldAll(e, b.enqueue("shop"))
+	b.awaitAll(e, b.enqueue("shop"))
 }
 
 // While Redis is away nothing is lost, and it is logged once.
 func TestRedisAway(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, redistest.WithAOF())
+	b := newHarness(t, redistest.WithAOF())
 	e := listen(t, nil)
 	b.start(worker{receivers: []Receiver{e.receiver("shop"), e.receiver("blog")}})
 	first := b.many("shop", 20)
-	b.toldAll(e, first...)
+	b.awaitAll(e, first...)
 	b.server.Stop()
 	b.eventually("a line in the log", func() bool { return strings.Contains(b.log.String(), "callbacks wait") })
 	b.server.Restart()
@@ -363,7 +362,7 @@ func TestRedisAway(t *testing.T) {
 	b.eventually("an answer of Redis", func() bool { return b.rdb.Ping(t.Context()).Err() == nil })
 	second := b.many("shop", 20)
 	b.eventually("that it goes on", func() bool { return strings.Contains(b.log.String(), "callbacks go on") })
-	b.toldAll(e, append(first, second...)...)
+	b.awaitAll(e, append(first, second...)...)
 	for _, line := range []string{"callbacks wait", "callbacks go on"} {
 		if n := strings.Count(b.log.String(), line); n != 1 {
 			t.Errorf("%q was logged %d times, want once", line, n)
@@ -374,28 +373,28 @@ func TestRedisAway(t *testing.T) {
 // A Redis that has lost all it had begins anew.
 func TestRedisEmptied(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, nil)
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}, change: func(c *Callbacks) {
 		for _, r := range c.relays {
 			r.wantEvery = 100 * time.Millisecond
 		}
 	}})
-	b.toldAll(e, b.many("shop", 5)...)
+	b.awaitAll(e, b.many("shop", 5)...)
 	if err := b.rdb.FlushAll(t.Context()).Err(); err != nil {
 		t.Fatal(err)
 	}
 	b.eventually("that the stream is there again", func() bool {
-		told, err := store.Relayed(t.Context(), b.rdb, store.DefaultNamespace.Queue("shop", store.Default))
-		return err == nil && told != ""
+		relayed, err := store.Relayed(t.Context(), b.rdb, store.DefaultNamespace.Queue("shop", store.Default))
+		return err == nil && relayed != ""
 	})
-	b.toldAll(e, b.many("shop", 5)...)
+	b.awaitAll(e, b.many("shop", 5)...)
 }
 
 // How a callback is enqueued: when it is tried again, and for how long.
-func TestHowACallbackIsEnqueued(t *testing.T) {
+func TestCallbackSpec(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newHarness(t)
 	e := listen(t, status(http.StatusTeapot))
 	b.start(worker{receivers: []Receiver{e.receiver("shop")}})
 	b.enqueue("shop", jobs.Prioritize(jobs.PriorityLow))

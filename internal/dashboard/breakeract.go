@@ -78,7 +78,7 @@ func result(err error) slog.Attr {
 	return slog.String("result", "ok")
 }
 
-// askAboutBreaker says what it would mean, and asks.
+// askAboutBreaker explains the consequences, and asks for confirmation.
 func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name, what, words, reason string) error {
 	b, err := d.readBreaker(r.Context(), name)
 	if err != nil {

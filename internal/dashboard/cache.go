@@ -13,7 +13,7 @@ import (
 const (
 	// fresh is how long what was read is good for all viewers.
 	fresh = time.Second
-	// patience bounds one read of a page's data, whoever waits for it.
+	// patience bounds one read of a page's data.
 	patience = 4 * time.Second
 	// mostKept is how many pages' data are remembered for when Redis is away.
 	mostKept = 256
@@ -57,9 +57,9 @@ func read[T any](ctx context.Context, c *cache, name string, f func(context.Cont
 	var none answer[T]
 	k, epoch, ok := c.look(name)
 	if !ok {
-		// What began before the epoch does not do for those who come after it.
+		// A read that began before the epoch is too old for later readers.
 		ch := c.flight.DoChan(name+" "+strconv.Itoa(epoch), func() (any, error) {
-			// The first of many viewers must not take the answer away with them.
+			// The read must outlive the request of the first of many viewers.
 			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
 			defer cancel()
 			v, err := f(ctx)

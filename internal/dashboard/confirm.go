@@ -11,7 +11,7 @@ const mostReason = 500
 
 // confirmPage asks before something is done.
 type confirmPage struct {
-	// Title is the question; Lead says what it is about, Points what it means.
+	// Title is the question; Lead names its subject, Points its consequences.
 	Title, Lead string
 	Points      []string
 	// Action is where the form goes, Fields what it carries along.
@@ -38,7 +38,7 @@ func (d *Dashboard) confirm(w http.ResponseWriter, r *http.Request, p confirmPag
 // confirmed reports whether the form was sent by the page that asks.
 func confirmed(r *http.Request) bool { return r.PostFormValue("confirm") == "1" }
 
-// form reads what was sent by who may act, and the reason in it.
+// form reads the form of a viewer with the scope operate, and the reason in it.
 func (d *Dashboard) form(w http.ResponseWriter, r *http.Request) (reason string, err error) {
 	if !d.viewerOf(r.Context()).Operate {
 		return "", refused("operate")

@@ -21,14 +21,13 @@ import (
 type Options struct {
 	Redis  redis.UniversalClient
 	Client *jobs.Client
-	// Guard says who looks; see also [Dashboard.PageError].
+	// Guard authenticates viewers; see also [Dashboard.PageError].
 	Guard *access.Guard
-	// Hub tells when something happens. Without it pages are only looked at again every
-	// few seconds.
+	// Hub publishes events. Without it pages are only polled every few seconds.
 	Hub *feed.Hub
 	// Version of Tidegate, for the foot of the pages.
 	Version string
-	// Logger gets what goes wrong. Default: slog.Default().
+	// Logger gets errors. Default: slog.Default().
 	Logger *slog.Logger
 	// Now is the clock. Default: time.Now.
 	Now func() time.Time
@@ -53,7 +52,7 @@ type Dashboard struct {
 	handler http.Handler
 }
 
-// New makes the dashboard. It asks nobody yet.
+// New makes the dashboard. It sends no command yet.
 func New(o Options) (*Dashboard, error) {
 	if o.Redis == nil || o.Client == nil || o.Guard == nil {
 		return nil, errors.New("dashboard: Redis, Client and Guard are required")
@@ -116,7 +115,7 @@ func (d *Dashboard) routes() {
 	d.handler = webserver.Routed(mux)
 }
 
-// handler answers, or says what is wrong.
+// handler answers, or returns an error for fail.
 type handler func(w http.ResponseWriter, r *http.Request) error
 
 func (d *Dashboard) handle(h handler) http.Handler {
@@ -138,7 +137,7 @@ func (d *Dashboard) reader(h handler) http.Handler {
 }
 
 // secure sets what every answer has. Pages run and load what is served here and nothing
-// else; what they say is nobody's to keep.
+// else, and are not cached.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")

@@ -16,7 +16,7 @@ import (
 // destinationsPage is the data of the list of destinations.
 type destinationsPage struct {
 	Targets []*target
-	// System are those that Tidegate itself delivers through.
+	// System are Tidegate's own destinations.
 	System  []*target
 	Workers []jobs.WorkerInfo
 }

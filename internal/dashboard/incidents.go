@@ -74,7 +74,7 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 		names = []string{name}
 	}
 	for _, n := range names {
-		// The keys' are those that are not plainly closed: of others nobody knows.
+		// Only keys that are not plainly closed are listed.
 		list, err := d.ns.List(ctx, d.rdb, n)
 		if err != nil {
 			return nil, fmt.Errorf("read breakers of %s: %w", n, err)

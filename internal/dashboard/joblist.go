@@ -30,7 +30,7 @@ func filterOf(r *http.Request) filter {
 	return filter{Status: value("status"), Destination: value("destination"), Key: value("key"), Batch: value("batch")}
 }
 
-// check says what is wrong with a filter before Redis is asked.
+// check returns what is wrong with a filter, without asking Redis.
 func (f filter) check() error {
 	switch {
 	case f.Status != "" && !slices.Contains(jobs.Statuses, jobs.Status(f.Status)):
@@ -79,7 +79,7 @@ func (f filter) with(name, value string) string {
 	return "/jobs?" + v.Encode()
 }
 
-// Words say what the filter selects.
+// Words describes what the filter selects.
 func (f filter) Words() string {
 	var parts []string
 	if f.Status != "" {

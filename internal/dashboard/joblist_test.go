@@ -6,7 +6,7 @@ import (
 )
 
 // Cursors grow with the lists that they go through: each has its own page in the cache.
-func TestLongCursorsAreToldApart(t *testing.T) {
+func TestLongCursorsDiffer(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("x", 600)
 	if digest(long+"a") == digest(long+"b") || digest("") != "" {

@@ -16,7 +16,7 @@ import (
 )
 
 const (
-	// mostViewers is how many pages are told of changes at once; others look every few
+	// mostViewers bounds the pages with a stream of changes; others poll every few
 	// seconds.
 	mostViewers = 2000
 	// heartbeat keeps proxies from cutting a stream on which nothing happens.
@@ -25,7 +25,7 @@ const (
 	quick = time.Second
 )
 
-// live tells viewers that something has changed: not what, which they see on the page that
+// live notifies viewers that something has changed: not what, which they see on the page that
 // they fetch. All of them share one subscription.
 type live struct {
 	hub *feed.Hub
@@ -53,7 +53,7 @@ func newLive(hub *feed.Hub, log *slog.Logger, expire func()) *live {
 
 var errTooManyViewers = errors.New("too many viewers")
 
-// join begins to tell a viewer; leave must be called.
+// join adds a viewer; leave must be called.
 func (l *live) join() (*listener, error) {
 	v := &listener{changed: make(chan struct{}, 1), breaker: make(chan struct{}, 1), ended: make(chan struct{})}
 	l.mu.Lock()
@@ -96,7 +96,7 @@ func (l *live) listen(ctx context.Context, done chan struct{}) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.done != done || l.stop == nil {
-		return // the last viewer has left; those that are here have another subscription
+		return // the last viewer has left; later ones have another subscription
 	}
 	for v := range l.viewers {
 		v.once.Do(func() { close(v.ended) })
@@ -205,7 +205,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// change is the one thing that viewers are told.
+// change is the event that viewers get.
 const change = "event: change\ndata: {}\n\n"
 
 // eventWriter writes a stream until that fails.

@@ -19,7 +19,7 @@ import (
 )
 
 const (
-	// silence is how long a worker may give no sign of life before it counts as gone.
+	// silence is how long a worker may send no heartbeat before it counts as gone.
 	silence = 30 * time.Second
 	// soon is the time within which expiring jobs are counted.
 	soon = time.Hour
@@ -49,7 +49,7 @@ type target struct {
 	Points    []minutes.Point
 	// Strip is its last day, Spark its throughput.
 	Strip, Spark template.HTML
-	// System is true of those that Tidegate itself delivers through.
+	// System is true of Tidegate's own destinations.
 	System bool
 }
 
@@ -68,7 +68,7 @@ func (t *target) Refused() int {
 	return n
 }
 
-// workers are those that gave a sign of life lately, by name.
+// workers are the workers with a recent heartbeat, by name.
 func (d *Dashboard) workers(ctx context.Context) ([]jobs.WorkerInfo, error) {
 	all, err := d.client.Workers(ctx)
 	if err != nil {
@@ -144,7 +144,7 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 			t.Workers++
 		}
 	}
-	// Who serves our own destinations does not say so.
+	// Workers do not list Tidegate's own destinations.
 	if t.Workers == 0 && store.System(dest.Name) && now.Sub(t.SeenAt) < silence {
 		t.Workers = 1
 	}

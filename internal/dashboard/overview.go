@@ -34,15 +34,15 @@ type overviewPage struct {
 	Open                                        int
 }
 
-// notice is something that a person may have to see to.
+// notice is something that may need an operator.
 type notice struct {
 	// Class is "bad", "warn" or "info".
 	Class  string
 	Target string
 	Link   string
 	Text   string
-	// Until is when that ends by itself, zero if nobody knows, and Then says what comes
-	// then; Since is when it began.
+	// Until is when that ends by itself, zero if unknown, Then what follows; Since is when it
+	// began.
 	Until, Since time.Time
 	Then         string
 	// Command helps, if there is one.
@@ -110,7 +110,7 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 	return p, nil
 }
 
-// add counts a destination in, and says what there is to see to.
+// add counts a destination, and adds its notices.
 func (p *overviewPage) add(t *target, now time.Time) {
 	p.Backlog += t.Backlog
 	p.Running += t.Survey.Counts[jobs.Running]

@@ -26,7 +26,7 @@ func wrong(format string, args ...any) *problem {
 	return &problem{status: http.StatusBadRequest, title: "Invalid input", text: fmt.Sprintf(format, args...)}
 }
 
-// refused is an answer to who may not do this.
+// refused is an answer to a viewer without the scope.
 func refused(scope string) *problem {
 	return &problem{
 		status: http.StatusForbidden, title: "Not allowed",
@@ -34,13 +34,13 @@ func refused(scope string) *problem {
 	}
 }
 
-// broken is a mistake of ours, as opposed to Redis being away.
+// broken is an internal error, as opposed to Redis being away.
 type broken struct{ err error }
 
 func (b *broken) Error() string { return b.err.Error() }
 func (b *broken) Unwrap() error { return b.err }
 
-// problemPage is the data of the page that tells of a problem.
+// problemPage is the data of the page of a problem.
 type problemPage struct {
 	Title, Text, Hint string
 	Status            int
@@ -50,10 +50,10 @@ type problemPage struct {
 	Detail string
 }
 
-// fail answers with a page that says what is wrong.
+// fail answers with the page of a problem.
 func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	if r.Context().Err() != nil {
-		return // nobody reads it
+		return // the viewer has left
 	}
 	v := d.viewerOf(r.Context())
 	if p, ok := errors.AsType[*problem](err); ok {
@@ -84,7 +84,7 @@ func (d *Dashboard) fail(w http.ResponseWriter, r *http.Request, err error) {
 	d.render(w, r, "problem", show{title: page.Title, status: page.Status, live: page.Retries, away: page.Retries, data: page})
 }
 
-// PageError answers in the place of a page that [access.Guard] lets nobody see.
+// PageError answers in place of a page that [access.Guard] refuses.
 func (d *Dashboard) PageError(w http.ResponseWriter, r *http.Request, status int, message string) {
 	secure(w.Header())
 	title := "Not allowed"

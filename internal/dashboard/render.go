@@ -14,8 +14,8 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// partHeader asks for the changing part of a page alone. Who is not signed in is then not
-// sent to the login; see access.Guard.
+// partHeader asks for the changing part of a page alone, without a redirect to the login; see
+// access.Guard.
 const partHeader = "X-Requested-With"
 
 // pages are the templates: each page with the layout and the partials.

@@ -18,9 +18,9 @@ var packers = sync.Pool{New: func() any {
 	return w
 }}
 
-// send writes a whole answer, packed for those who can unpack it: pages that are fetched
-// anew each second are much the same text over and over. Nothing secret is in them beside
-// what the viewer sends, so that their length tells nobody anything.
+// send writes a whole answer, compressed if the client accepts that: pages that are fetched
+// each second are repetitive. They hold no secret beside the viewer's input, so their length
+// reveals nothing.
 func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	if len(body) < worthPacking || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.WriteHeader(status)

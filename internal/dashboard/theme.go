@@ -41,10 +41,10 @@ func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// setCookie sets a cookie that nothing depends on: it may also travel without TLS, which
-// in front of this server is somebody else's.
+// setCookie sets a cookie that nothing depends on: it may also travel without TLS, which ends
+// in front of this server.
 func setCookie(w http.ResponseWriter, name, value string, maxAge int) {
-	http.SetCookie(w, &http.Cookie{ //nolint:gosec // as said above
+	http.SetCookie(w, &http.Cookie{ //nolint:gosec // see above
 		Name: name, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 }
@@ -54,13 +54,13 @@ func redirect(w http.ResponseWriter, r *http.Request, path string) {
 	http.Redirect(w, r, access.LocalPath(path), http.StatusSeeOther) //nolint:gosec // LocalPath leads nowhere else
 }
 
-// flash is what is said once, after an action.
+// flash is a message that is shown once, after an action.
 type flash struct {
 	Text string `json:"t"`
 	Bad  bool   `json:"b,omitempty"`
 }
 
-// say has the next page say it.
+// say shows it on the next page.
 func say(w http.ResponseWriter, f flash) {
 	for {
 		raw, err := json.Marshal(f)
@@ -77,7 +77,7 @@ func say(w http.ResponseWriter, f flash) {
 	}
 }
 
-// takeFlash returns what is to be said now, nil for nothing.
+// takeFlash returns the message to show now, nil for none.
 func takeFlash(w http.ResponseWriter, r *http.Request) *flash {
 	c, err := r.Cookie(flashCookie)
 	if err != nil {

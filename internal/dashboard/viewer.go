@@ -7,19 +7,19 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 )
 
-// viewer is who looks, and what they may do, for the templates.
+// viewer is the viewer of a page and their scopes, for the templates.
 type viewer struct {
 	// Name of the token; "local" without tokens.
 	Name string
 	// Read, Operate and Payloads are scopes.
 	Read, Operate, Payloads bool
-	// SignedIn is true of who can sign out.
+	// SignedIn is true with a session, which can be ended.
 	SignedIn bool
-	// By is how histories name them.
+	// By is their name in histories.
 	By string
 }
 
-// viewerOf is who looks; the zero viewer, who may do nothing, if that is not known.
+// viewerOf returns the viewer of a request; the zero viewer, without scopes, if unknown.
 func (d *Dashboard) viewerOf(ctx context.Context) viewer {
 	id, ok := access.From(ctx)
 	if !ok {
@@ -31,7 +31,7 @@ func (d *Dashboard) viewerOf(ctx context.Context) viewer {
 	}
 }
 
-// audit notes what somebody did.
+// audit logs an action.
 func (d *Dashboard) audit(ctx context.Context, action string, attrs ...slog.Attr) {
 	access.Audit(ctx, d.log, action, attrs...)
 }

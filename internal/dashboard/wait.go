@@ -7,13 +7,13 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// wait says why a job waits. The time is apart, so that the page counts it down.
+// wait is why a job waits. The time is separate, so that the page counts it down.
 type wait struct {
 	Text  string
 	Until *time.Time
 	// Breaker that holds it, "" if none does.
 	Breaker string
-	// Ahead is how many jobs stand before it, -1 if that is not known; AtLeast says that
+	// Ahead counts the jobs before it, -1 if that is not known; AtLeast is true if
 	// there may be more.
 	Ahead   int
 	AtLeast bool

@@ -13,12 +13,12 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// badge is a state in a word, with its colour and what it means.
+// badge is a state in a word, with its colour and its meaning.
 type badge struct {
 	Class, Text, Hint string
 }
 
-// stateBadge is the state of a breaker for people.
+// stateBadge is the badge of a breaker's state.
 func stateBadge(b breaker.Status) badge {
 	switch {
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
@@ -35,7 +35,7 @@ func stateBadge(b breaker.Status) badge {
 	return badge{"closed", "Closed", "CLOSED: calls go out as jobs come."}
 }
 
-// why says in a sentence why a breaker is not plainly closed; "" if it is.
+// why explains in a sentence why a breaker is not plainly closed; "" if it is.
 func why(b breaker.Status) string {
 	switch {
 	case b.State != breaker.Closed && b.Cause == breaker.CauseManual:
@@ -69,7 +69,7 @@ func byWhom(name, reason string) string {
 	return out
 }
 
-// statusWords are the statuses of jobs for people, with what they mean.
+// statusWords are the badges of the statuses of jobs.
 var statusWords = map[jobs.Status]badge{
 	jobs.Waiting:      {"wait", "Waiting", "Its parents have not completed."},
 	jobs.Pending:      {"pend", "Pending", "In the queue, scheduled, deferred, or held by the breaker of its key."},
@@ -104,17 +104,17 @@ func eventWord(event string) string {
 	return upper(strings.ReplaceAll(event, "_", " "))
 }
 
-// action is something that can be done to jobs, in words.
+// action is the wording of an action on jobs.
 type action struct {
 	Action jobs.Action
-	// Verb is on buttons, Done in what is said afterwards, Asked what running jobs were
-	// asked to do.
+	// Verb is on buttons, Done in the message afterwards, Asked what is requested of running
+	// jobs.
 	Verb, Done, Asked string
-	// Means says what it does, on the page that asks first.
+	// Means explains it, on the page that asks for confirmation.
 	Means string
-	// For are the statuses that it is for.
+	// For are the statuses that allow it.
 	For []jobs.Status
-	// Danger paints it, and has it asked for first even for one job.
+	// Danger colours it, and asks for confirmation even for one job.
 	Danger bool
 }
 

@@ -557,7 +557,7 @@ func TestEntriesInTheWrongPlace(t *testing.T) {
 }
 
 // What is as it should be is left alone, and what is not ours.
-func TestHealthyIsLeftAlone(t *testing.T) {
+func TestHealthyJobsAreLeftAlone(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	for _, state := range append([]string{store.StatePending, store.StateActive}, indexed...) {

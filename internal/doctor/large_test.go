@@ -61,7 +61,7 @@ func TestAllPendingLost(t *testing.T) {
 }
 
 // A list that is too long to be counted in one script.
-func TestGhostsOfALongList(t *testing.T) {
+func TestTombstonesOfALongList(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	const n, paused = 3000, 700
@@ -160,7 +160,7 @@ func TestSweepInPortions(t *testing.T) {
 
 // Jobs that wait for their parents have them asked again, once they have waited
 // for a while.
-func TestFamilyIsAsked(t *testing.T) {
+func TestChildrenAreRegisteredAgain(t *testing.T) {
 	t.Parallel()
 	p := newPatient(t)
 	long := float64(time.Now().Add(-61 * time.Second).UnixMilli())

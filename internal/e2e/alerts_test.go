@@ -29,7 +29,7 @@ func TestAlerts(t *testing.T) {
 		{"TestCommand", alertsTestCommand},
 	}
 	if long {
-		// TestFlappingIsTold and TestKeysAreOneMessage of alerts hold the same without waiting.
+		// TestFlappingSharesAMessage and TestKeysAreOneMessage of alerts hold the same without waiting.
 		tests = append(tests, row{"OfManyAreOne", alertsOfManyAreOne})
 	}
 	for _, test := range tests {

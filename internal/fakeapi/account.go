@@ -2,35 +2,34 @@ package fakeapi
 
 import "time"
 
-// account is one budget, and until when callers have been told that nothing is left
-// of it.
+// account is one budget, and until when an answer has announced that nothing is left.
 type account struct {
 	budget budget
-	told   time.Time
+	empty  time.Time
 }
 
-// told is what an answer makes known when it is handed out.
-type told struct {
+// announcement is what an answer announces when it is sent.
+type announcement struct {
 	of    *account
 	until time.Time
 }
 
-// tell makes it known; the caller holds the API's mu.
-func (t told) tell() {
-	if t.until.After(t.of.told) {
-		t.of.told = t.until
+// apply applies it; the caller holds the API's mu.
+func (t announcement) apply() {
+	if t.until.After(t.of.empty) {
+		t.of.empty = t.until
 	}
 }
 
-// take asks the budget for a call, notes in its receipt whether the caller could have
-// known better, and adds what the answer will tell.
-func (a *account) take(receipt *Receipt, hints Hint, tells *[]told) verdict {
+// take asks the budget for a call, records in its receipt whether the caller could have
+// known the limit, and adds what the answer will announce.
+func (a *account) take(receipt *Receipt, hints Hint, announced *[]announcement) verdict {
 	v := a.budget.take(receipt.At)
-	if !v.ok && receipt.At.Before(a.told) {
+	if !v.ok && receipt.At.Before(a.empty) {
 		receipt.Wasted = true
 	}
 	if !v.ok || v.remaining == 0 && hints&counts != 0 {
-		*tells = append(*tells, told{a, receipt.At.Add(v.reset)})
+		*announced = append(*announced, announcement{a, receipt.At.Add(v.reset)})
 	}
 	return v
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/fakehttp"
 )
 
-// Options say how the API behaves. The zero value accepts every call at once.
+// Options configure the API. The zero value accepts every call at once.
 type Options struct {
 	// Limiter refuses calls; nil: none is refused.
 	Limiter Limiter
@@ -28,7 +28,7 @@ type Options struct {
 	// Global is a limit of all callers together, beside Limiter; nil: none. A call
 	// that it refuses has used up the caller's own budget.
 	Global Limiter
-	// Hints are the headers that tell of the limit.
+	// Hints are the headers that announce the limit.
 	Hints Hint
 	// Status of an accepted call; 0: 201.
 	Status int
@@ -82,7 +82,7 @@ type API struct {
 	receipts []*Receipt
 	accepted map[string]int
 	stats    Stats
-	changed  chan struct{} // closed at the next change; nil if nobody waits
+	changed  chan struct{} // closed at the next change; nil without waiters
 
 	server *fakehttp.Server
 }
@@ -121,7 +121,7 @@ func (a *API) SetLimiter(l Limiter) {
 	a.refill()
 }
 
-// SetHints replaces the headers that tell of the limit.
+// SetHints replaces the headers that announce the limit.
 func (a *API) SetHints(hints Hint) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -142,7 +142,7 @@ func TestMonotonicClockIsKept(t *testing.T) {
 	}
 }
 
-func TestHashAuthTellsTokensApart(t *testing.T) {
+func TestHashAuthDiffersByToken(t *testing.T) {
 	t.Parallel()
 	a, b := fakeapi.HashAuth("Bearer a"), fakeapi.HashAuth("Bearer b")
 	if len(a) != 16 || a == b || fakeapi.HashAuth("") != "" {
@@ -174,7 +174,7 @@ func TestLimitIsEnforcedAndLifted(t *testing.T) {
 	}
 }
 
-func TestRefusalWithoutHintsSaysNothing(t *testing.T) {
+func TestRefusalWithoutHints(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, fakeapi.Options{Limiter: fakeapi.FixedWindow{Quota: 1, Window: time.Minute}})
 	c.post("/", "")

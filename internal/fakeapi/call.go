@@ -18,12 +18,12 @@ const maxBody = 8 << 20
 
 // reply is what a call is answered with, settled on its arrival.
 type reply struct {
-	status int
-	header http.Header
-	body   string
-	delay  time.Duration
-	drop   bool
-	tells  []told
+	status    int
+	header    http.Header
+	body      string
+	delay     time.Duration
+	drop      bool
+	announced []announcement
 }
 
 // ServeHTTP answers a call of the API or, under /_fake/, of its controls:
@@ -109,13 +109,13 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	rep := reply{status: answer.Status, header: http.Header{}, delay: answer.Delay, drop: answer.Drop}
 	if rep.status == 0 {
 		rep.status = a.opts.Status
-		v, limited, tells := a.take(receipt)
+		v, limited, announced := a.take(receipt)
 		if limited {
 			a.opts.Hints.write(rep.header, v, receipt.At)
 			if !v.ok {
 				rep.status = a.opts.LimitedStatus
 			}
-			rep.tells = tells
+			rep.announced = announced
 		}
 	}
 	receipt.Status = rep.status
@@ -138,9 +138,9 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	return rep
 }
 
-// take asks the call's budgets; limited is false where there is no limit. tells is
-// what the answer will make known of them.
-func (a *API) take(receipt *Receipt) (v verdict, limited bool, tells []told) {
+// take asks the call's budgets; limited is false where there is no limit. announced is what
+// the answer will announce of them.
+func (a *API) take(receipt *Receipt) (v verdict, limited bool, announced []announcement) {
 	v.ok = true
 	if a.opts.Limiter != nil {
 		owner := ""
@@ -152,17 +152,17 @@ func (a *API) take(receipt *Receipt) (v verdict, limited bool, tells []told) {
 			own = &account{budget: a.opts.Limiter.newBudget()}
 			a.budgets[owner] = own
 		}
-		v, limited = own.take(receipt, a.opts.Hints, &tells), true
+		v, limited = own.take(receipt, a.opts.Hints, &announced), true
 	}
 	if a.global != nil && v.ok {
-		of := a.global.take(receipt, a.opts.Hints, &tells)
+		of := a.global.take(receipt, a.opts.Hints, &announced)
 		of.global = true
 		if !limited || !of.ok || of.remaining < v.remaining {
 			v = of
 		}
 		limited = true
 	}
-	return v, limited, tells
+	return v, limited, announced
 }
 
 // body is the usual body of an answer.
@@ -214,8 +214,8 @@ func (a *API) leave(receipt *Receipt, rep reply, answered bool) {
 	receipt.Done = a.opts.Now()
 	receipt.Gone = !answered
 	if answered {
-		for _, t := range rep.tells {
-			t.tell()
+		for _, t := range rep.announced {
+			t.apply()
 		}
 	}
 	a.stats.InFlight--

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Hint is a set of headers in which the API tells of its limit.
+// Hint is a set of headers that announce the API's limit.
 type Hint uint8
 
 const (
@@ -29,10 +29,10 @@ const (
 	Scope
 )
 
-// counts are the hints that tell how many calls are left.
+// counts are the hints with the number of calls left.
 const counts = RateLimit | XRateLimit
 
-// NoHints is an API that says no more than 429.
+// NoHints is an API that only answers 429.
 const NoHints Hint = 0
 
 // hintNames are the names of hints in the control endpoints.
@@ -58,7 +58,7 @@ func hintsByName(names []string) (Hint, error) {
 }
 
 // write sets the headers for a verdict at an instant. Times are rounded up to whole
-// seconds, so that who obeys them never comes too early.
+// seconds, so that a caller that obeys them never comes too early.
 func (hints Hint) write(h http.Header, v verdict, now time.Time) {
 	reset := strconv.FormatInt(seconds(v.reset), 10)
 	if !v.ok {

@@ -22,7 +22,7 @@ type budget interface {
 	take(now time.Time) verdict
 }
 
-// verdict is the answer to one call, and what hints tell of the budget after it.
+// verdict is the answer to one call, and the budget after it.
 type verdict struct {
 	ok        bool
 	limit     int           // calls per window

@@ -9,8 +9,8 @@ import (
 )
 
 // Receipt is what the API noted about one call. Its Status is settled on arrival:
-// from then on the call has taken effect, whether or not the caller stays to hear of
-// it. A call that ends before its body is complete leaves no receipt.
+// from then on the call has taken effect, whether or not the caller waits for the answer. A
+// call that ends before its body is complete leaves no receipt.
 type Receipt struct {
 	// N numbers the calls from 1 in order of arrival.
 	N int `json:"n"`
@@ -37,9 +37,9 @@ type Receipt struct {
 	Duplicate bool `json:"duplicate,omitempty"`
 	// Gone: the caller left before the answer, or never got it (Answer.Drop).
 	Gone bool `json:"gone,omitempty"`
-	// Wasted: refused although an earlier answer had told that nothing is left, and
-	// the limit had not ended since. Telling are a refusal and, with RateLimit or
-	// XRateLimit, a call's remaining 0. An answer tells from when it was handed out.
+	// Wasted: refused although an earlier answer had announced the limit, which had not
+	// ended since. A refusal announces it and, with RateLimit or XRateLimit, a remaining 0,
+	// from when the answer was sent.
 	Wasted bool `json:"wasted,omitempty"`
 	// InFlight counts the calls in flight on arrival, this one included.
 	InFlight int `json:"in_flight"`

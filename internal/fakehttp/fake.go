@@ -1,4 +1,4 @@
-// Package fakehttp is what fakes of other people's HTTP APIs have in common: a server
+// Package fakehttp is shared by the fakes of HTTP APIs: a server
 // on a loopback address that can refuse connections for a while, faults that are
 // switched while it runs, a log of the calls, and ways to wait for a change.
 //
@@ -252,14 +252,14 @@ func (f *Fake) Changed() <-chan struct{} {
 	return f.changed
 }
 
-// Change tells who waits to look again.
+// Change wakes the waiters.
 func (f *Fake) Change() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.wake()
 }
 
-// wake lets all who wait look again; the caller holds mu.
+// wake wakes the waiters; the caller holds mu.
 func (f *Fake) wake() {
 	close(f.changed)
 	f.changed = make(chan struct{})

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Kind says how a call goes wrong.
+// Kind is how a call fails.
 type Kind string
 
 // The kinds of faults.
@@ -32,7 +32,7 @@ const (
 // seconds, rounded up.
 const Left = "left"
 
-// Fault makes calls go wrong: all of them, or those that its Methods, Next and For
+// Fault makes calls fail: all of them, or those that its Methods, Next and For
 // leave. As JSON it is what POST /_fault takes.
 type Fault struct {
 	Kind Kind `json:"kind"`
@@ -111,7 +111,7 @@ func (f Fault) Times(n int) Fault { f.Next = n; return f }
 // During returns the fault for a time.
 func (f Fault) During(d time.Duration) Fault { f.For = Duration(d); return f }
 
-// validate says what is wrong with a fault.
+// validate returns what is wrong with a fault.
 func (f Fault) validate() error {
 	switch f.Kind {
 	case Status, Error, Hang, Drop, Slow:

@@ -93,7 +93,7 @@ func (p *Pager) enqueue(body []byte) fakehttp.Response {
 	})
 }
 
-// check says what is wrong with an event; the caller holds mu.
+// check returns what is wrong with an event; the caller holds mu.
 func (p *Pager) check(in incoming) []string {
 	var problems []string
 	fail := func(format string, args ...any) { problems = append(problems, fmt.Sprintf(format, args...)) }

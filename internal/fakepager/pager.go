@@ -24,7 +24,7 @@ import (
 // DefaultKey is a routing key of the right form.
 const DefaultKey = "fa0efa0efa0efa0efa0efa0efa0efa0e"
 
-// Options say what is accepted. The zero value takes any routing key of the right form.
+// Options configure a Pager. The zero value accepts any routing key of the right form.
 type Options struct {
 	// RoutingKey is the only one that is valid; empty: any.
 	RoutingKey string
@@ -51,7 +51,7 @@ type Event struct {
 	ClientURL string   `json:"client_url,omitempty"`
 }
 
-// Payload says what is the matter.
+// Payload describes the problem.
 type Payload struct {
 	Summary   string `json:"summary"`
 	Source    string `json:"source"`

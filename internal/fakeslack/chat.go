@@ -10,7 +10,7 @@ import (
 // maxText is the longest text of a message, in characters.
 const maxText = 40_000
 
-// content is what a post or an update says.
+// content is the content of a post or an update.
 type content struct {
 	text     string
 	blocks   json.RawMessage // nil: none

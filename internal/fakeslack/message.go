@@ -36,7 +36,7 @@ type Message struct {
 	EditedAt time.Time `json:"edited_at,omitzero"`
 	// Edits counts them.
 	Edits int `json:"edits"`
-	// Versions are what it said from the beginning; the last is what it says now.
+	// Versions are its contents from the beginning; the last is the present one.
 	Versions []Version `json:"versions"`
 	Deleted  bool      `json:"deleted,omitempty"`
 }
@@ -47,7 +47,7 @@ type Metadata struct {
 	EventPayload map[string]any `json:"event_payload"`
 }
 
-// Version is what a message said for a while.
+// Version is the content of a message for a while.
 type Version struct {
 	At     time.Time       `json:"at"`
 	Text   string          `json:"text"`

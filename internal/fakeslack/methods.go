@@ -64,7 +64,7 @@ func (s *Slack) serveAPI(w http.ResponseWriter, r *http.Request) {
 	})
 }
 
-// call checks who calls and lets the method act.
+// call authenticates the caller and calls the method.
 func (s *Slack) call(name string, r *http.Request, body []byte, header http.Header) map[string]any {
 	act, ok := methods[name]
 	if !ok {

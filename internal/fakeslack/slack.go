@@ -26,14 +26,14 @@ import (
 	"github.com/tidegate/tidegate/internal/fakehttp"
 )
 
-// What a Slack has unless Options say otherwise.
+// Defaults of Options.
 const (
 	DefaultToken   = "xoxb-1000000000-2000000000-fakefakefakefakefakefake"
 	DefaultSecret  = "FAKEfakeFAKEfakeFAKEfake"
 	DefaultChannel = "C0ALERTS01" // named "alerts"
 )
 
-// Who the token belongs to.
+// The account of the token.
 const (
 	BotUser = "U0BOTUSER1"
 	botID   = "B0BOT00001"
@@ -44,7 +44,7 @@ const (
 // Webhook is the name of calls of the incoming webhook in the log and in faults.
 const Webhook = "webhook"
 
-// Options say what there is. The zero value has one channel, "alerts", that the bot is
+// Options configure a Slack. The zero value has one channel, "alerts", that the bot is
 // a member of.
 type Options struct {
 	// Token of the bot; empty: DefaultToken.

@@ -231,7 +231,7 @@ func TestReplyToADeletedMessage(t *testing.T) {
 	}
 }
 
-func TestAuthTestTellsTheScopes(t *testing.T) {
+func TestAuthTestReturnsTheScopes(t *testing.T) {
 	t.Parallel()
 	_, c := start(t, fakeslack.Options{})
 	got, err := c.AuthTestContext(t.Context())

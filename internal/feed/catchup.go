@@ -81,7 +81,7 @@ const (
 	gapBesideJobs = `{"of":["breaker","destination"]}`
 )
 
-// gap says that events may be missing.
+// gap is the event that others may be missing.
 func (s *Subscription) gap(ctx context.Context, missing string) bool {
 	return s.deliver(ctx, Event{ID: s.lastID, Type: Gap, At: s.last, Data: json.RawMessage(missing)})
 }

@@ -19,8 +19,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// stage is a hub that asks often, and who enqueues.
-type stage struct {
+// fixture is a hub that polls often, and a client.
+type fixture struct {
 	*testing.T
 	server *redistest.Server
 	rdb    redis.UniversalClient
@@ -28,20 +28,20 @@ type stage struct {
 	hub    *Hub
 }
 
-func newStage(t *testing.T) *stage {
+func newFixture(t *testing.T) *fixture {
 	server := redistest.Start(t)
 	rdb := server.Client(t)
 	client, err := jobs.NewClient(rdb, jobs.WithDestinations("deviantart", "mastodon"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stage{T: t, server: server, rdb: rdb, client: client}
+	s := &fixture{T: t, server: server, rdb: rdb, client: client}
 	s.hub = s.newHub()
 	return s
 }
 
 // newHub runs a hub until the test ends.
-func (s *stage) newHub() *Hub {
+func (s *fixture) newHub() *Hub {
 	hub := New(s.rdb, s.client, Options{Every: 20 * time.Millisecond, Linger: 100 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -50,7 +50,7 @@ func (s *stage) newHub() *Hub {
 	return hub
 }
 
-func (s *stage) subscribe(hub *Hub, o SubscribeOptions) *Subscription {
+func (s *fixture) subscribe(hub *Hub, o SubscribeOptions) *Subscription {
 	s.Helper()
 	sub, err := hub.Subscribe(s.Context(), o)
 	if err != nil {
@@ -60,7 +60,7 @@ func (s *stage) subscribe(hub *Hub, o SubscribeOptions) *Subscription {
 	return sub
 }
 
-func (s *stage) next(sub *Subscription) Event {
+func (s *fixture) next(sub *Subscription) Event {
 	s.Helper()
 	select {
 	case e, ok := <-sub.C:
@@ -74,8 +74,8 @@ func (s *stage) next(sub *Subscription) Event {
 	return Event{}
 }
 
-// nextOf skips what is left of other destinations.
-func (s *stage) nextOf(sub *Subscription, destination string) Event {
+// nextOf skips events of other destinations.
+func (s *fixture) nextOf(sub *Subscription, destination string) Event {
 	s.Helper()
 	for {
 		if e := s.next(sub); e.Destination == destination {
@@ -84,7 +84,7 @@ func (s *stage) nextOf(sub *Subscription, destination string) Event {
 	}
 }
 
-func (s *stage) end(id string) {
+func (s *fixture) end(id string) {
 	s.Helper()
 	if _, err := s.client.Enqueue(s.Context(), jobs.New("deviantart", 1, jobs.ID(id), jobs.Batch("b1"), jobs.Key("alice"))); err != nil {
 		s.Fatal(err)
@@ -94,9 +94,9 @@ func (s *stage) end(id string) {
 	}
 }
 
-func TestHubTellsEndsBreakersAndPauses(t *testing.T) {
+func TestHubPublishesJobsBreakersAndPauses(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	sub := s.subscribe(s.hub, SubscribeOptions{})
 
 	s.end("a")
@@ -139,7 +139,7 @@ func TestHubTellsEndsBreakersAndPauses(t *testing.T) {
 
 func TestFilters(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	s.subscribe(s.hub, SubscribeOptions{})
 	ofJobs := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
 	expired := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job.expired"}})
@@ -167,11 +167,11 @@ func TestFilters(t *testing.T) {
 	}
 }
 
-// Who comes back hears everything that it has missed: exactly from the hub that it had,
-// and from any other one, with some repeats of which the ids tell.
+// A subscriber that reconnects gets all that it has missed: exactly from the same hub, and
+// from any other one with some repeats, which have the same ids.
 func TestResume(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	sub := s.subscribe(s.hub, SubscribeOptions{})
 	s.end("first")
 	first := s.nextOf(sub, "deviantart")
@@ -199,10 +199,10 @@ func TestResume(t *testing.T) {
 	for !got["new"] {
 		e := s.next(other)
 		if e.ID == first.ID {
-			t.Error("the event that was heard last is told again")
+			t.Error("the last received event comes again")
 		}
 		if got[idOf(t, e)] {
-			t.Errorf("%s is told twice to one who comes back", idOf(t, e))
+			t.Errorf("%s comes twice after a reconnect", idOf(t, e))
 		}
 		got[idOf(t, e)] = true
 	}
@@ -211,18 +211,17 @@ func TestResume(t *testing.T) {
 			t.Errorf("missed%d is lost", i)
 		}
 	}
-	// What nobody keeps is said to be missing to those who want it.
+	// Subscribers get a gap for events that are no longer kept.
 	everything := s.subscribe(s.newHub(), SubscribeOptions{After: first.ID})
 	if e := s.next(everything); e.Type != Gap || string(e.Data) != `{"of":["breaker","destination"]}` || e.ID != first.ID {
 		t.Errorf("first event at another hub: %s %s %s", e.ID, e.Type, e.Data)
 	}
 }
 
-// The only one who listens may leave and come back: nothing is missed, and nothing said to
-// be.
-func TestComeBackAlone(t *testing.T) {
+// The only subscriber may leave and reconnect: nothing is missed, and there is no gap.
+func TestOnlySubscriberReconnects(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	hub := New(s.rdb, s.client, Options{Every: 20 * time.Millisecond, Logger: slog.New(slog.DiscardHandler)})
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -252,7 +251,7 @@ func idOf(t *testing.T, e Event) string {
 
 func TestBadIDsAndTooMany(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	for _, id := range []string{"x", "-1-0:b", "12", "12x-0", "12-0", "99999999999999999999-0:a", "1-0:x\nevent: evil", "1-0:a b"} {
 		if _, err := s.hub.Subscribe(t.Context(), SubscribeOptions{After: id}); err != ErrBadID { //nolint:errorlint // returned as it is
 			t.Errorf("%q: %v, want ErrBadID", id, err)
@@ -266,10 +265,10 @@ func TestBadIDsAndTooMany(t *testing.T) {
 	}
 }
 
-// 200 who listen cost Redis what one costs, and nobody costs nothing.
-func TestManyCostWhatOneCosts(t *testing.T) {
+// 200 subscribers cost Redis as much as one, and none cost nothing.
+func TestManySubscribersCostAsOne(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	looks := func() int {
 		s.hub.mu.Lock()
 		defer s.hub.mu.Unlock()
@@ -317,15 +316,15 @@ func TestManyCostWhatOneCosts(t *testing.T) {
 	before := looks()
 	<-time.After(10 * s.hub.o.Every)
 	if n := looks() - before; n > 0 {
-		t.Errorf("%d looks while nobody listens", n)
+		t.Errorf("%d polls without a subscriber", n)
 	}
 }
 
-// A reader that is slow misses nothing, and keeps nobody waiting: more has happened than
-// anybody remembers when it begins to read.
+// A slow reader misses nothing, and delays no other: more has happened than the hub keeps
+// when it begins to read.
 func TestSlowReader(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	slow := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
 	quick := s.subscribe(s.hub, SubscribeOptions{Types: []string{"job"}})
 	specs := make([]*jobs.Spec, 2*buffered)
@@ -347,8 +346,8 @@ func TestSlowReader(t *testing.T) {
 }
 
 // all reads until n different jobs have ended. An event may come again after a catch-up,
-// which begins two seconds before the last event that was heard.
-func (s *stage) all(who string, sub *Subscription, n int) {
+// which begins two seconds before the last received event.
+func (s *fixture) all(who string, sub *Subscription, n int) {
 	s.Helper()
 	got := map[string]int{}
 	twice := 0
@@ -367,11 +366,11 @@ func (s *stage) all(who string, sub *Subscription, n int) {
 	}
 }
 
-// Many who come back at once read by turns, in pages.
-func TestManyComeBack(t *testing.T) {
+// Many subscribers that reconnect at once read in turn, in pages.
+func TestManySubscribersReconnect(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
-	s := newStage(t)
+	s := newFixture(t)
 	sub := s.subscribe(s.hub, SubscribeOptions{})
 	s.end("first")
 	first := s.nextOf(sub, "deviantart").ID
@@ -393,13 +392,13 @@ func TestManyComeBack(t *testing.T) {
 	}
 }
 
-// When Redis takes nothing any more people look: what happens is told all the same.
-func TestRedisThatTakesNothing(t *testing.T) {
+// When Redis refuses writes, events are still published.
+func TestRedisRefusesWrites(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	t.Run("full", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
+		s := newFixture(t)
 		if _, err := s.client.Enqueue(t.Context(), jobs.New("deviantart", 1, jobs.ID("a"))); err != nil {
 			t.Fatal(err)
 		}
@@ -416,7 +415,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 	})
 	t.Run("one destination", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
+		s := newFixture(t)
 		if err := s.rdb.Set(t.Context(), store.EventsKey(store.DefaultNamespace.Queue("mastodon", store.Default)), "no stream", 0).Err(); err != nil {
 			t.Fatal(err)
 		}
@@ -428,7 +427,7 @@ func TestRedisThatTakesNothing(t *testing.T) {
 	})
 	t.Run("read-only", func(t *testing.T) {
 		t.Parallel()
-		s := newStage(t)
+		s := newFixture(t)
 		master := redistest.Start(t)
 		if err := s.rdb.Do(t.Context(), "REPLICAOF", "127.0.0.1", strings.TrimPrefix(master.Addr(), "127.0.0.1:")).Err(); err != nil {
 			t.Fatal(err)

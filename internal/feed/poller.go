@@ -109,7 +109,7 @@ func (w *poller) want(ctx context.Context, queue string) error {
 }
 
 // jobEvents reads the finished jobs of a destination, and whether it was paused or resumed.
-// full says that there are more.
+// full reports whether there are more.
 func (w *poller) jobEvents(ctx context.Context, name string) (events []Event, full bool, err error) {
 	queues := w.ns.Queues(name)
 	for _, q := range queues {

@@ -11,7 +11,7 @@ import (
 )
 
 // openKeys opens the breakers of n keys, and returns their names.
-func (s *stage) openKeys(n int) []string {
+func (s *fixture) openKeys(n int) []string {
 	s.Helper()
 	names := make([]string, n)
 	work := make(chan int)
@@ -37,8 +37,8 @@ func (s *stage) openKeys(n int) []string {
 	return names
 }
 
-// look looks once, and returns what it saw and how many commands Redis ran for it.
-func (s *stage) poll(w *poller) ([]Event, int64) {
+// look polls once, and returns the events and how many commands Redis ran for it.
+func (s *fixture) poll(w *poller) ([]Event, int64) {
 	s.Helper()
 	s.server.ResetStats(s)
 	events, _, err := w.poll(s.Context())
@@ -55,7 +55,7 @@ func (s *stage) poll(w *poller) ([]Event, int64) {
 }
 
 // nameOf is the breaker that an event is about.
-func (s *stage) nameOf(e Event) string {
+func (s *fixture) nameOf(e Event) string {
 	s.Helper()
 	var transition breaker.Event
 	if err := json.Unmarshal(e.Data, &transition); err != nil || e.Type != Breaker {
@@ -64,10 +64,10 @@ func (s *stage) nameOf(e Event) string {
 	return transition.Name
 }
 
-// A look costs what has changed since the last one, however many breakers are open.
-func TestLookWithManyOpenKeys(t *testing.T) {
+// A poll costs what has changed since the last one, however many breakers are open.
+func TestPollWithManyOpenKeys(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	names := s.openKeys(manyKeys)
 	w := newPoller(s.rdb, s.client)
 	if events, _ := s.poll(w); len(events) != 0 {
@@ -89,11 +89,11 @@ func TestLookWithManyOpenKeys(t *testing.T) {
 	}
 }
 
-// Each transition is told once and in order, also where many happen between two looks;
-// where there were more than the history keeps, a gap is told, and the last of them.
-func TestLookAfterManyTransitions(t *testing.T) {
+// Each transition comes once and in order, also if many happen between two polls; if there
+// were more than the history keeps, a gap and the last of them come.
+func TestPollAfterManyTransitions(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	w := newPoller(s.rdb, s.client)
 	s.poll(w)
 	const kept = 1000
@@ -102,13 +102,13 @@ func TestLookAfterManyTransitions(t *testing.T) {
 	if len(events) != kept || n > 50 {
 		t.Fatalf("%d events of %d transitions, %d commands", len(events), kept, n)
 	}
-	told := map[string]bool{}
+	published := map[string]bool{}
 	for _, e := range events {
-		told[s.nameOf(e)] = true
+		published[s.nameOf(e)] = true
 	}
 	for _, name := range opened {
-		if !told[name] {
-			t.Errorf("%s was not told", name)
+		if !published[name] {
+			t.Errorf("%s was not published", name)
 		}
 	}
 	for _, name := range append(opened, opened[:1]...) {
@@ -124,17 +124,17 @@ func TestLookAfterManyTransitions(t *testing.T) {
 		t.Errorf("from %s to %s, want from %s to %s", first, last, opened[1], opened[0])
 	}
 	if _, ok := instantOf(events[0].ID); !ok {
-		t.Errorf("nobody can go on after a gap with the id %q", events[0].ID)
+		t.Errorf("no subscriber can resume after a gap with the id %q", events[0].ID)
 	}
 	if events, _ := s.poll(w); len(events) != 0 {
-		t.Errorf("told again: %+v", events)
+		t.Errorf("published again: %+v", events)
 	}
 }
 
-// After a loss of all data what happens is told as ever, and that something is missing.
-func TestLookAfterALoss(t *testing.T) {
+// After a loss of all data events are published as before, after a gap.
+func TestPollAfterALoss(t *testing.T) {
 	t.Parallel()
-	s := newStage(t)
+	s := newFixture(t)
 	w := newPoller(s.rdb, s.client)
 	s.poll(w)
 	s.openKeys(2)

@@ -44,7 +44,7 @@ func (p *picture) document(title string) []byte {
 	return out.Bytes()
 }
 
-// head draws who posted the message, and when.
+// head draws the author of the message, and its time.
 func (p *picture) head(o Options) {
 	x, y := float64(margin), p.y
 	// A gate in the water: the upper part is held, waves pass below.
@@ -147,7 +147,7 @@ func (p *picture) text(x, y, size float64, r run) float64 {
 	return end
 }
 
-// preformatted draws a block of code. Comments are in grey, to be told from commands.
+// preformatted draws a block of code. Comments are in grey.
 func (p *picture) preformatted(runs []run) {
 	const size, height, pad = 12.5, 17, 8
 	var all strings.Builder

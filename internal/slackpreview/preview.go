@@ -13,7 +13,7 @@ import (
 
 // Options of a picture.
 type Options struct {
-	// Title says what the picture shows, for those who cannot see it.
+	// Title describes the picture for screen readers.
 	Title string
 	// Now is when the message was posted; its dates are shown as on that day, in UTC.
 	Now time.Time

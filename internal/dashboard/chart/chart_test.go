@@ -79,7 +79,7 @@ func TestBars(t *testing.T) {
 	}
 	for i, h := range p.Hits {
 		if h.Text != hits[i] || h.MS != at.Add(time.Duration(i)*time.Minute).UnixMilli() {
-			t.Errorf("told of step %d: %q, want %q", i, h.Text, hits[i])
+			t.Errorf("text of step %d: %q, want %q", i, h.Text, hits[i])
 		}
 	}
 	if len(p.Shades) != 1 || p.Shades[0].X != "34" || p.Shades[0].W != "90.5" {

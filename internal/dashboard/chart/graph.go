@@ -11,17 +11,17 @@ type Node struct {
 	// ID is unique in the graph; Layer is its column, from 0.
 	ID    string
 	Layer int
-	// Text and Detail are written in it, cut to what fits; Class paints it, and Here
-	// says that it is the one that is looked at.
+	// Text and Detail are written in it, cut to fit; Class colours it, and Here is true of
+	// the job of the page.
 	Text, Detail, Class string
 	Here                bool
 	// Link leads to it, "" for none.
 	Link string
 }
 
-// Graph is a drawing of what comes after what, from left to right.
+// Graph is a drawing of dependencies, from left to right.
 type Graph struct {
-	// Title names it, for those who do not see it.
+	// Title names it for screen readers.
 	Title string
 	Nodes []Node
 	// Edges are pairs of ids: the second comes after the first. Those of nodes that

@@ -7,7 +7,7 @@ import (
 
 // Strip is a band of time on which spans are marked: the incidents of a day.
 type Strip struct {
-	// Title names it, for those who do not see it.
+	// Title names it for screen readers.
 	Title    string
 	From, To time.Time
 	Spans    []Span

@@ -22,7 +22,7 @@ const (
 
 // Time is a chart of counts over time.
 type Time struct {
-	// Title names it, for those who do not see it.
+	// Title names it for screen readers.
 	Title string
 	Form  Form
 	// Start is the instant at which the first span begins, Step how long one is.
@@ -35,7 +35,7 @@ type Time struct {
 
 // Series is one row of values, one for each step. Negative ones are unknown.
 type Series struct {
-	// Name says what is counted: "completed".
+	// Name is what is counted: "completed".
 	Name string
 	// Class paints it.
 	Class  string
@@ -192,14 +192,14 @@ func (c Time) drawValues(p *timePicture, n int, high float64) {
 			y -= h
 		}
 		at := c.Start.Add(time.Duration(i) * c.Step)
-		p.Hits = append(p.Hits, box{X: coordinate(x), Y: coordinate(plotTop), W: coordinate(width), H: coordinate(plotHeight), Text: c.told(i, at), MS: at.UnixMilli()})
+		p.Hits = append(p.Hits, box{X: coordinate(x), Y: coordinate(plotTop), W: coordinate(width), H: coordinate(plotHeight), Text: c.hitText(i, at), MS: at.UnixMilli()})
 	}
 	flush()
 	p.Under = under.String()
 }
 
-// told says what was counted in a step.
-func (c Time) told(i int, at time.Time) string {
+// hitText describes what was counted in a step.
+func (c Time) hitText(i int, at time.Time) string {
 	var parts []string
 	for _, s := range c.Series {
 		if i < len(s.Values) && s.Values[i] >= 0 {
@@ -212,7 +212,7 @@ func (c Time) told(i int, at time.Time) string {
 	return at.UTC().Format("15:04") + " UTC: " + strings.Join(parts, ", ")
 }
 
-// summary says in words what the chart shows.
+// summary describes the chart in words.
 func (c Time) summary() string {
 	var parts []string
 	for _, s := range c.Series {
