@@ -11,20 +11,12 @@ import (
 
 // HistoryEntry is one version of a job.
 type HistoryEntry struct {
-	// Version counts from 1. Of the versions after the first the last 99 are kept.
-	Version int       `json:"version"`
-	At      time.Time `json:"at"`
-	// Status that the job had from then on.
-	Status Status `json:"status"`
-	// Event is what happened: created, started, rescheduled, retry_scheduled,
-	// completed, failed, cancelled, expired, paused, resumed, retried, released
-	// (its parents completed), moved (to another destination), worker_lost, recovered,
-	// repaired (by the doctor).
-	Event string `json:"event"`
-	// Detail says more, for people.
-	Detail string `json:"detail"`
-	// By is who did it: a worker or a person; empty if it happened by itself.
-	By string `json:"by,omitempty"`
+	Version int       `json:"version" doc:"Counts from 1. The first and the last 99 are kept." example:"3"`
+	At      time.Time `json:"at" doc:"When." example:"2030-01-31T14:35:00Z"`
+	Status  Status    `json:"status" doc:"The status from then on." example:"pending"`
+	Event   string    `json:"event" doc:"What happened: created, started, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, moved, worker_lost, recovered, repaired." example:"rescheduled"`
+	Detail  string    `json:"detail" doc:"More, for people." example:"available_at +60s, count 1, breaker deviantart open"`
+	By      string    `json:"by,omitempty" doc:"The actor: a worker, or the name of a person's token; left out if it happened by itself." example:"token:shop"`
 }
 
 // mostVersions is how many versions of a job are kept.

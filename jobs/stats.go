@@ -38,10 +38,10 @@ type DestinationStats struct {
 // Pause is an operator's pause of a destination.
 type Pause struct {
 	// Since is when it began, on Redis's clock; zero if that is not known.
-	Since time.Time `json:"since"`
+	Since time.Time `json:"since" doc:"When it began." example:"2030-01-31T14:30:00Z"`
 	// By is who paused it and Reason why; "" if that was not said.
-	By     string `json:"by"`
-	Reason string `json:"reason"`
+	By     string `json:"by" doc:"The operator that paused it; empty: not known." example:"api token ops"`
+	Reason string `json:"reason" doc:"Why; empty: not said." example:"maintenance"`
 }
 
 // String says who paused it and why, as far as is known: "paused by ann (maintenance)".

@@ -12,23 +12,22 @@ import (
 
 // WorkerInfo is a worker that lives.
 type WorkerInfo struct {
-	// Name is how the worker is called in the records of jobs.
-	Name string `json:"name"`
+	Name string `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
 	// StartedAt is when it began to serve, SeenAt its last sign of life; both on Redis's
 	// clock.
-	StartedAt time.Time `json:"started_at"`
-	SeenAt    time.Time `json:"seen_at"`
+	StartedAt time.Time `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
+	SeenAt    time.Time `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
 	// Destinations that it serves, but for Tidegate's own.
-	Destinations []string `json:"destinations"`
+	Destinations []string `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
 	// Unreachable are the destinations that its calls do not leave for, by name; nil for
 	// none.
-	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty"`
+	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
 }
 
 // UnreachableInfo says since when, on Redis's clock, and why the calls of a worker do not leave.
 type UnreachableInfo struct {
-	Since   time.Time `json:"since"`
-	Problem string    `json:"problem"`
+	Since   time.Time `json:"since" doc:"When calls stopped leaving, by Redis's clock." example:"2030-01-31T14:35:00Z"`
+	Problem string    `json:"problem" doc:"Why the latest call did not leave." example:"dial tcp: lookup api.example: no such host"`
 }
 
 // Workers are workers of the fleet.

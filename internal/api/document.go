@@ -12,6 +12,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 //go:generate go test -run ^TestOpenAPI$ -count=1 . -args -update
@@ -43,6 +44,7 @@ func humaConfig() huma.Config {
 	config.OpenAPIPath, config.DocsPath, config.SchemasPath = "", "", ""
 	config.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[breaker.Budget](), reflect.TypeFor[orNull[Budget]]())
 	config.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[breaker.RateStatus](), reflect.TypeFor[orNull[Rate]]())
+	config.Components.Schemas.RegisterTypeAlias(reflect.TypeFor[jobs.UnreachableInfo](), reflect.TypeFor[Unreachable]())
 	config.Info.Description = introduction
 	config.Info.License = &huma.License{Name: "MIT", Identifier: "MIT"}
 	config.Servers = []*huma.Server{{URL: "/", Description: "where this document comes from"}}

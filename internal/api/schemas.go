@@ -139,16 +139,6 @@ type List[D any] struct {
 	Items []D `json:"items" doc:"What there is."`
 }
 
-// HistoryEntry is one version of a job.
-type HistoryEntry struct {
-	Version int       `json:"version" doc:"Counts from 1. The first and the last 99 are kept." example:"3"`
-	At      time.Time `json:"at" doc:"When." example:"2030-01-31T14:35:00Z"`
-	Status  string    `json:"status" doc:"The status from then on." example:"pending"`
-	Event   string    `json:"event" doc:"What happened: created, started, rescheduled, retry_scheduled, completed, failed, cancelled, expired, paused, resumed, retried, released, moved, worker_lost, recovered, repaired." example:"rescheduled"`
-	Detail  string    `json:"detail" doc:"More, for people." example:"available_at +60s, count 1, breaker deviantart open"`
-	By      string    `json:"by,omitempty" doc:"The actor: a worker, or the name of a person's token; left out if it happened by itself." example:"token:shop"`
-}
-
 // KnownJob is what a token that may not read is answered where it enqueues an id again.
 type KnownJob struct {
 	ID          string `json:"id" doc:"The job's id." example:"post-7"`
@@ -210,6 +200,10 @@ type (
 	Incident     breaker.Incident
 	BreakerEvent breaker.Event
 	Budget       breaker.Budget
+	HistoryEntry jobs.HistoryEntry
+	Pause        jobs.Pause
+	Unreachable  jobs.UnreachableInfo
+	Worker       jobs.WorkerInfo
 )
 
 // Rate describes breaker.RateStatus, whose Interval is a duration.
@@ -234,13 +228,6 @@ type PausedDestination struct {
 	Changed     bool   `json:"changed" doc:"False if it was so already." example:"true"`
 }
 
-// Pause is a person's pause of a destination.
-type Pause struct {
-	Since  time.Time `json:"since" doc:"When it began." example:"2030-01-31T14:30:00Z"`
-	By     string    `json:"by" doc:"The operator that paused it; empty: not known." example:"api token ops"`
-	Reason string    `json:"reason" doc:"Why; empty: not said." example:"maintenance"`
-}
-
 // Stats is what a destination's queues hold.
 type Stats struct {
 	Destination      string         `json:"destination" doc:"Its name." example:"deviantart"`
@@ -253,19 +240,4 @@ type Stats struct {
 	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`
 	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
-}
-
-// Worker is one that lives.
-type Worker struct {
-	Name         string                 `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
-	StartedAt    time.Time              `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
-	SeenAt       time.Time              `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
-	Destinations []string               `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
-	Unreachable  map[string]Unreachable `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
-}
-
-// Unreachable says since when and why a worker does not reach a destination.
-type Unreachable struct {
-	Since   time.Time `json:"since" doc:"When calls stopped leaving, by Redis's clock." example:"2030-01-31T14:35:00Z"`
-	Problem string    `json:"problem" doc:"Why the latest call did not leave." example:"dial tcp: lookup api.example: no such host"`
 }
