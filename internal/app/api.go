@@ -56,7 +56,7 @@ func RunAPI(ctx context.Context, cfg *config.Config, log *slog.Logger, process P
 	seen := newRequests(process)
 	served, err := APIHandler(ctx, APIOptions{
 		Redis: rdb, Client: client, Limits: Limits(cfg), Tokens: known, PublicURL: cfg.API.PublicURL,
-		Metrics: seen.handler(log), Version: process.Version, Logger: log,
+		Metrics: scrapes(seen.registry, log), Version: process.Version, Logger: log,
 	})
 	if err != nil {
 		return err

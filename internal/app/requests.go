@@ -1,15 +1,12 @@
 package app
 
 import (
-	"log/slog"
-	"net/http"
+	"cmp"
 	"runtime"
 	"strconv"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
 // requests are the metrics of the HTTP API. Those of jobs and breakers are the workers'.
@@ -21,7 +18,7 @@ type requests struct {
 
 func newRequests(process Process) *requests {
 	r := &requests{
-		registry: prometheus.NewRegistry(),
+		registry: newRegistry(),
 		total: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "tidegate_http_requests_total", Help: "Requests to the HTTP API and the dashboard, by the status of the answer.",
 		}, []string{"route", "method", "code"}),
@@ -33,29 +30,15 @@ func newRequests(process Process) *requests {
 	build := prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "tidegate_build_info", Help: "The build that runs.",
 		ConstLabels: prometheus.Labels{
-			"version": orUnknown(process.Version), "commit": orUnknown(process.Commit), "goversion": runtime.Version(),
+			"version": cmp.Or(process.Version, "unknown"), "commit": cmp.Or(process.Commit, "unknown"), "goversion": runtime.Version(),
 		},
 	})
 	build.Set(1)
-	r.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		r.total, r.seconds, build)
+	r.registry.MustRegister(r.total, r.seconds, build)
 	return r
-}
-
-func orUnknown(s string) string {
-	if s == "" {
-		return "unknown"
-	}
-	return s
 }
 
 func (r *requests) observe(route, method string, code int, took time.Duration) {
 	r.total.WithLabelValues(route, method, strconv.Itoa(code)).Inc()
 	r.seconds.WithLabelValues(route).Observe(took.Seconds())
-}
-
-func (r *requests) handler(log *slog.Logger) http.Handler {
-	return promhttp.HandlerFor(r.registry, promhttp.HandlerOpts{
-		ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true,
-	})
 }

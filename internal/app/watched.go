@@ -33,19 +33,15 @@ type watched struct {
 
 // newWatched serves health and metrics, if cfg wants that, until stop is run.
 func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop *teardown) (*watched, error) {
-	w := &watched{log: log, registry: prometheus.NewRegistry()}
-	w.registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	w := &watched{log: log, registry: newRegistry()}
 	if cfg.OpsAddr == "" {
 		return w, nil
 	}
 	server, err := health.Start(ctx, health.Options{
 		Addr: cfg.OpsAddr, OrFree: !cfg.IsSet("OPS_ADDR"),
-		Ready: w.ready.report,
-		Metrics: promhttp.HandlerFor(w.registry, promhttp.HandlerOpts{
-			ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError,
-			MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true,
-		}),
-		Logger: log,
+		Ready:   w.ready.report,
+		Metrics: scrapes(w.registry, log),
+		Logger:  log,
 	})
 	if err != nil {
 		return nil, config.Errors{&config.Error{
@@ -54,6 +50,19 @@ func newWatched(ctx context.Context, cfg *config.Config, log *slog.Logger, stop 
 	}
 	stop.add(server.Close)
 	return w, nil
+}
+
+// newRegistry returns a registry with the metrics of the process.
+func newRegistry() *prometheus.Registry {
+	r := prometheus.NewRegistry()
+	r.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	return r
+}
+
+func scrapes(registry *prometheus.Registry, log *slog.Logger) http.Handler {
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog: scrapeLog{log}, ErrorHandling: promhttp.ContinueOnError, MaxRequestsInFlight: scrapesAtOnce, EnableOpenMetrics: true,
+	})
 }
 
 // scrapeLog gets what goes wrong in a scrape. A client that hangs up in the
