@@ -32,7 +32,7 @@ type Client struct {
 	queues    queueCache
 	known     destinationCache
 	served    servedCache
-	trace     TraceFunc // unless it is nil
+	trace     traceFunc // unless it is nil
 }
 
 // ClientOption changes a client.

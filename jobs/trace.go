@@ -9,26 +9,25 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// TraceFunc is told of each job that is about to be enqueued. It returns what is kept
-// with the job for its worker, under the names of the propagation format, such as
-// traceparent, and a function that is told how the enqueue ended, which may be nil.
-//
-// By then job.Duplicate says whether the id existed, in which case nothing was kept. The
-// error is as in Result, or what EnqueueMany returned, if that ended before this job was
-// answered.
-//
-// It is called once for each job that passed the checks, must return quickly, and must not
-// change the job.
-type TraceFunc func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))
+type traceFunc = func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))
 
 // WithTrace has f make the trace context that is kept with each job and is there as
 // Job.Trace in the worker. Default: none, at no cost. See publisher/tracing.
+//
+// f is called once for each job that passed the checks, must return quickly, and must not
+// change the job. It returns the carrier, under the names of the propagation format, such as
+// traceparent, and a function that is called when the enqueue has ended, which may be nil.
+// By then job.Duplicate says whether the id existed, in which case nothing was kept. The
+// error is as in Result, or what EnqueueMany returned, if that ended before this job was
+// answered.
 //
 // Of a carrier the first 8 entries by name are kept, and of those the ones that have a
 // name of at most 64 and a value of at most 1024 bytes. Left out are also names that a
 // job's record has for itself (such as key, path and retry) and text that is not valid
 // UTF-8.
-func WithTrace(f TraceFunc) ClientOption { return func(c *Client) { c.trace = f } }
+func WithTrace(f func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))) ClientOption {
+	return func(c *Client) { c.trace = f }
+}
 
 // The bounds of what is kept of a carrier: it is written with each job, and read with it
 // whenever the job is.

@@ -19,7 +19,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// tracer notes what a jobs.TraceFunc is told.
+// tracer notes what a the function of WithTrace is told.
 type tracer struct {
 	mu    sync.Mutex
 	begun []string            // ids
@@ -48,7 +48,7 @@ func (r *tracer) trace(_ context.Context, job *jobs.Job) (carrier map[string]str
 	}
 }
 
-// What a TraceFunc returns is there for whoever reads or runs the job, stands in asynq's
+// What that function returns is there for whoever reads or runs the job, stands in asynq's
 // task headers, and is nothing that people see.
 func TestTraceIsKeptWithTheJob(t *testing.T) {
 	t.Parallel()

@@ -14,8 +14,6 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-var _ jobs.TraceFunc = (*Tracing)(nil).Enqueue
-
 // Enqueue starts the span of an enqueue; it is for jobs.WithTrace. The span is a child of
 // the one in ctx and ends when the job has been accepted or refused. Jobs of one
 // EnqueueMany have a span each.
