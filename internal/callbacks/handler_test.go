@@ -180,7 +180,7 @@ func TestSlowReceivers(t *testing.T) {
 	}{
 		{"no answer", func(release <-chan struct{}) http.HandlerFunc {
 			return func(http.ResponseWriter, *http.Request) { <-release }
-		}, "paused user 0s: the receiver did not answer within 200ms"},
+		}, "paused user 0s: the receiver did not answer within 2s"},
 		{"a slow body", func(release <-chan struct{}) http.HandlerFunc {
 			return func(w http.ResponseWriter, _ *http.Request) {
 				w.WriteHeader(http.StatusOK)
@@ -204,7 +204,7 @@ func TestSlowReceivers(t *testing.T) {
 			e := listen(t, tc.answer(release))
 			t.Cleanup(func() { close(release) })
 			c := withoutRedis(t, e.receiver("shop"))
-			c.receivers["shop"].timeout = 200 * time.Millisecond
+			c.receivers["shop"].timeout = 2 * time.Second
 			began := time.Now()
 			err := c.Publish(t.Context(), aJob("shop"))
 			if got := fmt.Sprintf("%s: %v", outcome(err), err); got != tc.want {
