@@ -1,6 +1,6 @@
 // Package publisher sends jobs to their destinations.
 //
-// A Publisher runs one asynq Server per destination. Each job passes the
+// A Publisher runs one asynq Server for all destinations. Each job passes its
 // destination's circuit breaker, which every instance shares through Redis;
 // while the breaker is open nothing is fetched, and the jobs in flight are
 // rescheduled for the end of the cooldown.

@@ -90,11 +90,12 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			return engine.Grant{}, err
 		}
 		if !more {
+			if view.State != breaker.HalfOpen {
+				return engine.Grant{}, engine.ErrNoBacklog
+			}
 			// No job needs the permit, but the state is shown to people.
-			if view.State == breaker.HalfOpen {
-				if _, err := command(ctx, g.b.Advance); err != nil {
-					return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
-				}
+			if _, err := command(ctx, g.b.Advance); err != nil {
+				return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 			}
 			wait(ctx, pause, changed)
 			pause = min(2*pause, idleMax)

@@ -80,6 +80,9 @@ func (b *bench) makeDue(id string) {
 	if n != 1 {
 		b.t.Fatalf("job %s waits for no time: it is %s", id, b.record(id).Status)
 	}
+	if err := b.rdb.Publish(context.Background(), store.DefaultNamespace.WakeChannel(), b.queue()+" 0").Err(); err != nil {
+		b.t.Fatal(err)
+	}
 }
 
 // want waits for the next event and checks its result.

@@ -32,8 +32,8 @@ type Options struct {
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
 	// has ended. Default 30 s; not negative.
 	ShutdownTimeout time.Duration
-	// RetryLoopInterval is how often due retries and reschedules move to the
-	// queue. Default 1 s; not negative.
+	// RetryLoopInterval is how often queues are polled of which no message has come: jobs
+	// are published when they are enqueued or due. Default 1 s; not negative.
 	RetryLoopInterval time.Duration
 	// Retention is how long completed jobs are kept, RetentionFailed how long
 	// failed ones are. Defaults 24 h and 2160 h (90 days). Negative: they are
@@ -231,38 +231,37 @@ func (p *Publisher) Run(ctx context.Context) error {
 	run := ctx
 	ctx, stop := context.WithCancelCause(run)
 	defer stop(nil)
-	var started []*destination
+	var prepared []*destination
 	var startErr error
 	for _, n := range names {
 		d := p.destinations[n]
 		d.serving = run //nolint:fatcontext // the one context, for each destination
-		if startErr = d.start(ctx, stop); startErr != nil {
+		if startErr = d.prepare(ctx, stop); startErr != nil {
 			break
 		}
-		started = append(started, d)
+		prepared = append(prepared, d)
 	}
+	var s *server
 	if startErr == nil {
-		close(p.started)
-		stopListening := p.startListening(ctx)
-		defer stopListening()
-		var sweeping sync.WaitGroup
-		defer sweeping.Wait()
-		sweeping.Go(func() { p.sweep(ctx) })
-		var registering sync.WaitGroup
-		registering.Go(func() { p.register(ctx, names) })
-		// Not a moment later than ctx: a call to Redis under way may take seconds.
-		<-ctx.Done()
-		defer p.deregister(ctx)
-		defer registering.Wait()
+		s, startErr = p.serve(prepared)
 	}
-	var wg sync.WaitGroup
-	for _, d := range started {
-		wg.Go(d.shutdown)
-	}
-	wg.Wait()
 	if startErr != nil {
+		closeAll(prepared)
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}
+	close(p.started)
+	stopListening := p.startListening(ctx, s.worker)
+	defer stopListening()
+	var sweeping sync.WaitGroup
+	defer sweeping.Wait()
+	sweeping.Go(func() { p.sweep(ctx) })
+	var registering sync.WaitGroup
+	registering.Go(func() { p.register(ctx, names) })
+	// Not a moment later than ctx: a call to Redis under way may take seconds.
+	<-ctx.Done()
+	defer p.deregister(ctx)
+	defer registering.Wait()
+	s.shutdown()
 	if fatal, ok := errors.AsType[*asynqx.UnknownScriptError](context.Cause(ctx)); ok {
 		return fmt.Errorf("publisher: run: %w", fatal)
 	}

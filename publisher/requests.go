@@ -3,10 +3,12 @@ package publisher
 import (
 	"context"
 	"errors"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -14,23 +16,25 @@ import (
 
 // startListening subscribes to requested actions until stop is called, which is after the
 // last call has ended.
-func (p *Publisher) startListening(ctx context.Context) (stop func()) {
+func (p *Publisher) startListening(ctx context.Context, w *engine.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
-	wg.Go(func() { p.listen(ctx) })
+	wg.Go(func() { p.listen(ctx, w) })
 	return func() {
 		cancel()
 		wg.Wait()
 	}
 }
 
-// listen passes on actions (cancel, pause) requested of jobs that run here, until ctx ends.
+// listen passes on actions (cancel, pause) requested of jobs that run here, and that queues
+// have something for the worker, until ctx ends.
 // The next heartbeat finds a request whose message was lost.
 //
 // It reads by itself: the subscription's own channel has goroutines that no context
 // ends, and closing it waits for them while Redis hangs.
-func (p *Publisher) listen(ctx context.Context) {
-	sub := p.rdb.Subscribe(ctx, p.ns.ActionsChannel())
+func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
+	actions := p.ns.ActionsChannel()
+	sub := p.rdb.Subscribe(ctx, actions, p.ns.WakeChannel())
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
 		defer close(ended)
@@ -50,8 +54,20 @@ func (p *Publisher) listen(ctx context.Context) {
 		case err != nil: // the next Receive connects again
 			wait(ctx, listenAgain, nil)
 		}
-		if msg, ok := got.(*redis.Message); ok {
-			p.requested(ctx, msg.Payload)
+		switch msg := got.(type) {
+		case *redis.Subscription:
+			w.Resync() // what was published before is lost
+		case *redis.Message:
+			if msg.Channel == actions {
+				p.requested(ctx, msg.Payload)
+				continue
+			}
+			queue, ms, later := strings.Cut(msg.Payload, " ")
+			if !later {
+				w.Ready(queue)
+			} else if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
+				w.LookIn(queue, store.Duration(n))
+			}
 		}
 	}
 }

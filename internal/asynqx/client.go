@@ -15,34 +15,34 @@ import (
 // Engine is what a Server needs of internal/engine, whose doc comments say what each does.
 type Engine interface {
 	Next() (message string, ok bool)
-	InFlight(id string) bool
-	Acknowledge(ctx context.Context, id string) (decided bool, err error)
+	InFlight(queue, id string) bool
+	Acknowledge(ctx context.Context, queue, id string) (decided bool, err error)
 	Complete(ctx context.Context, queue, id string) error
 	Fail(ctx context.Context, queue, id, problem string) error
 	Requeue(ctx context.Context, queue, id string) error
 	Recover(ctx context.Context, queue, id string, msg *store.Message) error
-	Lapsed(queue string) (messages []string)
-	Maintain(ctx context.Context, queue string) (moved int)
-	Purge(ctx context.Context, queue string)
+	Lapsed() (messages []string)
+	Purge(ctx context.Context)
 	Heartbeat(err error)
-	Stop(err error)
+	Fatal(err error)
 	Aborted() error
 	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
-// Client is the redis.UniversalClient of one asynq Server. The Server must be given the
-// queues of the engine with StrictPriority, the first one highest.
+// Queue is the one queue of the Server: it stands for all that the engine serves. It is not a
+// queue of any destination, and nothing of it is in Redis.
+const Queue = "tidegate"
+
+// Client is the redis.UniversalClient of one asynq Server, whose only queue must be Queue.
 type Client struct {
 	redis.UniversalClient
 	e          Engine
-	first      string // the most urgent queue
 	subscriber subscriber
 }
 
-// New returns a client for one Server, on top of rdb, which stays the caller's. first is the
-// most urgent queue of the engine.
-func New(rdb redis.UniversalClient, e Engine, first string) *Client {
-	return &Client{UniversalClient: rdb, e: e, first: first}
+// New returns a client for one Server, on top of rdb, which stays the caller's.
+func New(rdb redis.UniversalClient, e Engine) *Client {
+	return &Client{UniversalClient: rdb, e: e}
 }
 
 // Close ends the subscription of the Server, once the Server has been shut down.
@@ -57,7 +57,7 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	s, ok := asynqScripts[sha]
 	if !ok {
 		err := &UnknownScriptError{SHA: sha}
-		c.e.Stop(err)
+		c.e.Fatal(err)
 		return redis.NewCmdResult(nil, err)
 	}
 	if err := c.e.Aborted(); err != nil {
@@ -66,7 +66,7 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	queue := queueOf(keys[0])
 	switch s.action {
 	case doDequeue:
-		return c.dequeue(queue)
+		return c.dequeue()
 	case doComplete:
 		return acknowledged(c.complete(ctx, queue, fmt.Sprint(args[0])))
 	case doRetry:
@@ -74,17 +74,13 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case doRequeue:
 		return acknowledged(c.requeue(ctx, queue, fmt.Sprint(args[0])))
 	case doForward:
-		moved := 0
-		if keys[0] == store.ScheduledKey(queue) { // the other set is asked for next
-			moved = c.e.Maintain(ctx, queue)
-		}
-		return redis.NewCmdResult(int64(moved), nil)
+		return redis.NewCmdResult(int64(0), nil) // the engine does it by itself
 	case doJanitor:
-		c.e.Purge(ctx, queue)
+		c.e.Purge(ctx)
 		return redis.NewCmdResult(int64(0), nil) // nothing is left for asynq to do
 	case doLapsed:
 		messages := []any{}
-		for _, m := range c.e.Lapsed(queue) {
+		for _, m := range c.e.Lapsed() {
 			messages = append(messages, m)
 		}
 		return redis.NewCmdResult(messages, nil)
@@ -98,21 +94,18 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	return cmd
 }
 
-// dequeue answers asynq's dequeue of one queue. asynq asks for each queue in turn: the first
-// call fetches from all of them and waits until there is a job, the others find theirs
-// empty.
-func (c *Client) dequeue(queue string) *redis.Cmd {
-	if queue == c.first {
-		if message, ok := c.e.Next(); ok {
-			return redis.NewCmdResult(message, nil)
-		}
+// dequeue answers asynq's dequeue with a job of any queue: asynq takes the queue from the
+// message.
+func (c *Client) dequeue() *redis.Cmd {
+	if message, ok := c.e.Next(); ok {
+		return redis.NewCmdResult(message, nil)
 	}
 	return redis.NewCmdResult(nil, redis.Nil)
 }
 
 // complete answers asynq's done and complete.
 func (c *Client) complete(ctx context.Context, queue, id string) error {
-	if decided, err := c.e.Acknowledge(ctx, id); decided {
+	if decided, err := c.e.Acknowledge(ctx, queue, id); decided {
 		return err //nolint:wrapcheck // asynq logs it
 	}
 	return c.e.Complete(ctx, queue, id) //nolint:wrapcheck // asynq logs it
@@ -121,7 +114,7 @@ func (c *Client) complete(ctx context.Context, queue, id string) error {
 // retry answers asynq's retry and archive: it applies the outcome of the handler. asynq's
 // recoverer comes here too, for jobs of workers that died.
 func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error {
-	if decided, err := c.e.Acknowledge(ctx, id); decided {
+	if decided, err := c.e.Acknowledge(ctx, queue, id); decided {
 		return err //nolint:wrapcheck // asynq logs it
 	}
 	raw, _ := encoded.([]byte)
@@ -131,7 +124,7 @@ func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error
 		return err //nolint:wrapcheck // asynq logs it
 	case msg.ErrorMsg == asynq.ErrLeaseExpired.Error():
 		return c.e.Recover(ctx, queue, id, msg) //nolint:wrapcheck // asynq logs it
-	case !c.e.InFlight(id), msg.ErrorMsg == ErrNotCompleted.Error():
+	case !c.e.InFlight(queue, id), msg.ErrorMsg == ErrNotCompleted.Error():
 		// This process stood still after the handler had returned, and the engine has
 		// applied its outcome. What is in flight is a later run.
 		return nil
@@ -144,7 +137,7 @@ func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error
 // requeue answers asynq's requeue: at the end of a shutdown it puts back jobs whose handlers
 // still run.
 func (c *Client) requeue(ctx context.Context, queue, id string) error {
-	if decided, err := c.e.Acknowledge(ctx, id); decided { // the handler returned at the same moment
+	if decided, err := c.e.Acknowledge(ctx, queue, id); decided { // the handler returned at the same moment
 		return err //nolint:wrapcheck // asynq logs it
 	}
 	return c.e.Requeue(ctx, queue, id) //nolint:wrapcheck // asynq logs it

@@ -210,7 +210,7 @@ func TestUnknownScriptIsFatal(t *testing.T) {
 	var told []error
 	e := engine.New(s.rdb, engine.Options{Queues: []string{s.queue}, Fatal: func(err error) { told = append(told, err) }})
 	defer e.CloseGate(context.Background())
-	c := New(s.rdb, e, s.queue)
+	c := New(s.rdb, engine.NewWorker(s.rdb, engine.WorkerOptions{}, e))
 	unknown := redis.NewScript("return 'from another version'")
 	for range 3 {
 		// Run would fall back to EVAL if this looked like a script not loaded.
@@ -234,7 +234,7 @@ func TestServersClientDoesNotEnqueue(t *testing.T) {
 	var fatal error
 	e := engine.New(s.rdb, engine.Options{Queues: []string{s.queue}, Fatal: func(err error) { fatal = err }})
 	defer e.CloseGate(context.Background())
-	c := New(s.rdb, e, s.queue)
+	c := New(s.rdb, engine.NewWorker(s.rdb, engine.WorkerOptions{}, e))
 	_, err := asynq.NewClientFromRedisClient(c).Enqueue(asynq.NewTask("t", nil), asynq.Queue(s.queue))
 	if err == nil || fatal == nil {
 		t.Errorf("enqueue through a Server's client: error %v, Fatal %v; want both", err, fatal)

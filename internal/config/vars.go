@@ -155,8 +155,8 @@ type Retry struct {
 	MaxRetriesLimit int `env:"MAX_RETRIES_LIMIT" envDefault:"10" min:"1"`
 	// Upper bound of a job's max_delay_secs, in seconds.
 	MaxDelayLimit Secs `env:"MAX_DELAY_LIMIT" envDefault:"3600" min:"1"`
-	// How often due retries and reschedules move back to the queue, in
-	// milliseconds.
+	// How often a worker polls queues of which no message has come, in
+	// milliseconds. Jobs are published when they are due.
 	LoopInterval Millis `env:"LOOP_INTERVAL_MS" envDefault:"1000" min:"10"`
 }
 

@@ -43,7 +43,7 @@ func TestCostOfAHealthyJob(t *testing.T) {
 		var stop func()
 		server.ResetStats(t)
 		if mine {
-			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1", ForwardEvery: time.Second})
+			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1"})
 			stop = runServer(t, c, completing(c, func(string) { count() }))
 		} else {
 			plain := asynq.NewServerFromRedisClient(s.rdb, asynq.Config{Concurrency: 1, Queues: map[string]int{s.queue: 1}, LogLevel: asynq.FatalLevel})

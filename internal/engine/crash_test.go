@@ -31,7 +31,7 @@ func (s *shelf) dies(recoverer *Engine, id string) {
 func (s *shelf) due(c *Engine, id string) {
 	s.t.Helper()
 	redistest.Eventually(s.t, id+" is due", func() bool {
-		_, err := c.beat(context.Background(), s.queue, true)
+		_, err := c.beat(context.Background(), s.queue)
 		s.must(err)
 		return s.look()["pending"] == id
 	})

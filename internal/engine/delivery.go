@@ -38,6 +38,12 @@ type Delivery struct {
 	cut       func() // cancels its call
 }
 
+// Message returns the encoded message, once: asynq decodes it.
+func (d *Delivery) Message() (message string) {
+	message, d.msg = d.msg, ""
+	return message
+}
+
 // Decide sets the outcome of the job; the acknowledgement, which follows when the handler
 // returns, applies it. applied, if it is not nil, is called with what became of the job
 // before its slot is free again.
@@ -103,6 +109,7 @@ type inFlight struct {
 	mu      sync.Mutex
 	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
 	suspect *Suspect
+	freed   chan struct{} // gets a value when a job is not in flight any more
 }
 
 // Suspect is the one crash suspect in flight: a job that a worker has died with. All engines
@@ -173,6 +180,10 @@ func (f *inFlight) remove(d *Delivery) {
 	defer f.mu.Unlock()
 	if f.jobs[d.ID] == d {
 		delete(f.jobs, d.ID)
+		select {
+		case f.freed <- struct{}{}:
+		default:
+		}
 	}
 	f.suspect.leave(d)
 }

@@ -46,13 +46,6 @@ type Options struct {
 	MaxCrashes int
 	// Suspect is shared by all engines of a process; nil means one of its own.
 	Suspect *Suspect
-	// ForwardEvery is how often due jobs are moved to their queue. Maintain must be called
-	// at least as often.
-	ForwardEvery time.Duration
-	// LookEvery is how often Maintain reads a queue that has nothing to move, while no job
-	// is in flight. 0 means each time; with jobs in flight it is always so, because one of
-	// them may have been cancelled.
-	LookEvery time.Duration
 	// Lease of a fetched job. It is recovered once its lease has been over for as long
 	// again. Default 30 s.
 	Lease time.Duration
@@ -90,14 +83,14 @@ type Engine struct {
 	flight   inFlight
 	bufferMu sync.Mutex
 	buffer   []*Delivery // fetched, not yet handed out
-	// The next three are under bufferMu too.
-	flowing   bool                 // the last fetch found jobs: more come along with completions
-	turn      uint64               // counts fetches
-	empty     map[string]time.Time // until when a queue that was found empty is passed over
-	purged    map[string]time.Time // used by Purge alone
-	forwarded map[string]time.Time // used by Maintain alone
-	looked    map[string]time.Time // likewise
-	acks      committer
+	// The next four are under bufferMu too.
+	paused  bool                 // the last fetch met a paused queue
+	flowing bool                 // the last fetch found jobs: more come along with completions
+	turn    uint64               // counts fetches
+	empty   map[string]time.Time // until when a queue that was found empty is passed over
+	purged  map[string]time.Time // used by Purge alone
+	purgeAt time.Time            // used by Worker.Purge alone
+	acks    committer
 	// waiting is true while the gate lets nothing through: then due jobs stay where they
 	// are, and are moved when the gate opens.
 	waiting     atomic.Bool
@@ -106,7 +99,7 @@ type Engine struct {
 	unheld      []unheld // under bufferMu
 	health      health
 	maintenance maintenance
-	beats       atomic.Uint64
+	looks       *looks
 
 	name string              // of this client, for the names of its fetches
 	runs atomic.Uint64       // counts them
@@ -119,12 +112,11 @@ type Engine struct {
 	wake   chan struct{}
 	fatal  sync.Once
 
-	heartbeat sync.WaitGroup
-	pulse     pulse
+	pulse pulse
 
+	run      run
 	fetch    sync.Mutex    // held by Next
 	pause    time.Duration // until the next look at empty queues; under fetch
-	patience time.Duration // fetchPatience, but for tests
 	flushing sync.Mutex    // held while completions are sent
 	// completes tells by queue whether Redis took the last completions; under flushing.
 	completes map[string]bool
@@ -155,18 +147,17 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	}
 	e := &Engine{
 		rdb: rdb, o: o, gate: o.Gate,
-		flight:    inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect},
+		flight:    inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)},
 		empty:     map[string]time.Time{},
 		purged:    map[string]time.Time{},
-		forwarded: map[string]time.Time{},
-		looked:    map[string]time.Time{},
 		lost:      map[string][]string{},
 		due:       map[string]dueKeys{},
+		looks:     newLooks(o.Queues),
 		completes: map[string]bool{},
 		opening:   opening{all: true},
 		name:      strconv.FormatUint(rand.Uint64(), 36), //nolint:gosec // a name needs no secrecy
 		wake:      make(chan struct{}, 1),
-		pause:     o.PollMin, patience: fetchPatience,
+		pause:     o.PollMin,
 	}
 	e.acks.flush = e.flushCompletions
 	e.health.log, e.health.closed = o.Logger, e.clientClosed
@@ -204,7 +195,6 @@ func (e *Engine) Finish() {
 	e.applyAll()
 	e.abort()
 	e.maintenance.wait()
-	e.heartbeat.Wait()
 }
 
 // Abort ends all waiting for Redis: the time to shut down is over. Jobs whose outcomes are
@@ -228,14 +218,6 @@ func (e *Engine) InFlight(id string) bool { return e.flight.get(id) != nil }
 
 // Delivery returns the job in flight with the id, nil if there is none.
 func (e *Engine) Delivery(id string) *Delivery { return e.flight.get(id) }
-
-// Wake ends the pause between two looks at empty queues.
-func (e *Engine) Wake() {
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
-}
 
 // Bounded bounds a call that has no bound of its own, so that a Redis that hangs cannot
 // hold a shutdown up.

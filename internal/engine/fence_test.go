@@ -102,7 +102,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 	s.lease("j", time.Now().Add(-time.Hour))
 	s.asLost(b, "j") // another process recovers it; asynq never asks a again
 	redistest.Eventually(t, "it is due", func() bool {
-		if _, err := b.beat(context.Background(), s.queue, true); err != nil {
+		if _, err := b.beat(context.Background(), s.queue); err != nil {
 			t.Fatal(err)
 		}
 		return s.rdb.LLen(context.Background(), store.PendingKey(s.queue)).Val() == 1

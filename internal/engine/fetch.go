@@ -15,8 +15,8 @@ const (
 	// staleAfter is how old a fetched job may be when it is handed out: Redis or this
 	// process stood still.
 	staleAfter = 5 * time.Second
-	// fetchPatience bounds the wait of Next: the lease that asynq keeps in memory begins
-	// when it begins to wait, and is not extended once it has ended.
+	// fetchPatience bounds the wait of Worker.Next: the lease that asynq keeps in memory
+	// begins when it begins to wait, and is not extended once it has ended.
 	fetchPatience = 5 * time.Second
 	// strandedAfter is how long a fetched job may lie while the gate is closed.
 	strandedAfter = 500 * time.Millisecond
@@ -30,36 +30,42 @@ const (
 	maxFetch = 100
 )
 
-// Next returns the message of the next job; false when there was none for a while or fetching
-// is to stop. The job is in flight then: see Delivery.
-func (e *Engine) Next() (message string, ok bool) {
+// errEmpty ends the fetching of an engine until it is woken.
+var errEmpty = errors.New("no job waits that could become ready without notice")
+
+// ErrNoBacklog is what a Gate returns that would have to spend something while there are no
+// jobs.
+var ErrNoBacklog = errors.New("no job needs a permit")
+
+// Next returns the next job, which is in flight then. It waits for one for at most limit (0:
+// until fetching is to stop), or, if there is nothing that this engine has to wait for itself,
+// returns errEmpty: it is woken when there is. Any other error is the end of the wait.
+func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 	e.fetch.Lock()
 	defer e.fetch.Unlock()
-	d := e.next()
-	if d == nil {
-		return "", false
+	ctx := e.ctx
+	if limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, limit)
+		defer cancel()
 	}
-	message, d.msg = d.msg, ""
-	return message, true
-}
-
-// next returns a job, or nil when there was none for a while or fetching is to stop.
-func (e *Engine) next() *Delivery {
-	ctx, cancel := context.WithTimeout(e.ctx, e.patience)
-	defer cancel()
 	for ctx.Err() == nil {
 		if d := e.fromBuffer(); d != nil {
-			return d
+			return d, nil
 		}
 		if !e.startWaiting() {
 			continue
 		}
 		grant, err := e.gate.Wait(ctx, e.backlog)
 		if err != nil && ctx.Err() != nil {
-			continue // Next is called again in a moment: still at the gate
+			return nil, ctx.Err() // still at the gate
 		}
 		e.waiting.Store(false)
-		if err != nil {
+		switch {
+		case errors.Is(err, ErrNoBacklog):
+			e.health.worked()
+			return nil, errEmpty
+		case err != nil:
 			e.health.failed(err)
 			e.rest(ctx)
 			continue
@@ -70,7 +76,7 @@ func (e *Engine) next() *Delivery {
 		e.reclaim() // first, so that order stays
 		e.openKeys()
 		g := &granted{Grant: grant}
-		n, err := e.take(g)
+		n, complete, err := e.take(g)
 		if n == 0 && !g.spent {
 			e.gate.Unused(e.ctx, grant)
 		}
@@ -78,15 +84,27 @@ func (e *Engine) next() *Delivery {
 		case err != nil:
 			e.health.failed(err)
 			e.rest(ctx)
-		case n == 0:
+		case n > 0:
+			e.health.worked()
+			e.pause = e.o.PollMin
+		case !complete: // look at the queues that were passed over
+		case e.mustLookAgain() || g.Permit != nil: // which the gate keeps for a moment
 			e.health.worked()
 			e.restUntilDue(ctx)
 		default:
 			e.health.worked()
-			e.pause = e.o.PollMin
+			return nil, errEmpty
 		}
 	}
-	return nil
+	return nil, ctx.Err()
+}
+
+// mustLookAgain reports whether there are jobs that no message will say are ready: those of a
+// paused queue, held ones, and those of which this process has lost track.
+func (e *Engine) mustLookAgain() bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	return e.paused || len(e.due) > 0 || len(e.unheld) > 0 || len(e.lost) > 0 || e.opening.pending()
 }
 
 // startWaiting announces that the fetching is at the gate, so that completions do not fill
@@ -190,8 +208,9 @@ type granted struct {
 	spent bool
 }
 
-// take fetches jobs into the buffer and returns how many.
-func (e *Engine) take(g *granted) (int, error) {
+// take fetches jobs into the buffer and returns how many. complete is false if it passed over
+// queues that were empty a moment ago.
+func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	want := min(e.free(), maxFetch)
 	if g.Max > 0 {
 		want = min(want, g.Max)
@@ -202,6 +221,7 @@ func (e *Engine) take(g *granted) (int, error) {
 	now := time.Now()
 	e.bufferMu.Lock()
 	queues := e.order(now)
+	e.paused = false
 	e.bufferMu.Unlock()
 	for _, queue := range queues {
 		n, err := e.takeQueue(queue, want, g)
@@ -212,14 +232,14 @@ func (e *Engine) take(g *granted) (int, error) {
 		}
 		e.bufferMu.Unlock()
 		if n > 0 || err != nil || g.spent {
-			return n, err
+			return n, true, err
 		}
 	}
 	// All are empty, or were a moment ago: look at each of them next time.
 	e.bufferMu.Lock()
 	clear(e.empty)
 	e.bufferMu.Unlock()
-	return 0, nil
+	return 0, len(queues) == len(e.o.Queues), nil
 }
 
 // takeQueue fetches from the pending jobs of a queue and from the held ones of keys

@@ -26,13 +26,10 @@ import (
 // how to end it earlier: the gate first.
 func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 	t.Helper()
-	queues := map[string]int{}
-	for i, q := range c.o.Queues {
-		queues[q] = len(c.o.Queues) - i
-	}
-	client := asServer(c)
+	worker := workerOf(c)
+	client := asynqx.New(c.rdb, worker)
 	server := asynq.NewServerFromRedisClient(client, asynq.Config{
-		Concurrency: c.o.Concurrency, Queues: queues, StrictPriority: true, TaskCheckInterval: 5 * time.Millisecond,
+		Concurrency: c.o.Concurrency, Queues: map[string]int{asynqx.Queue: 1}, TaskCheckInterval: 5 * time.Millisecond,
 		DelayedTaskCheckInterval: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
 		IsFailure:      func(error) bool { return false },
@@ -41,14 +38,21 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 	if err := server.Start(h); err != nil {
 		t.Fatal(err)
 	}
-	c.Start()
+	worker.Start()
+	// Tests put jobs into Redis by hand, without the messages of the scripts.
+	go func() {
+		for c.ctx.Err() == nil {
+			time.Sleep(100 * time.Millisecond)
+			worker.Resync()
+		}
+	}()
 	stop = sync.OnceFunc(func() {
-		if err := c.CloseGate(context.Background()); err != nil {
+		if err := worker.CloseGate(context.Background()); err != nil {
 			t.Errorf("close the gate: %v", err)
 		}
 		server.Stop()
 		server.Shutdown()
-		c.Finish()
+		worker.Finish()
 		if err := client.Close(); err != nil {
 			t.Errorf("close the subscription: %v", err)
 		}
@@ -538,18 +542,6 @@ func TestLowPriorityIsNotStarved(t *testing.T) {
 	}
 }
 
-// asynq asks for one queue after the other; all but the first are told at once
-// that theirs is empty, without a call to Redis.
-func TestOtherQueuesAreAnsweredAtOnce(t *testing.T) {
-	t.Parallel()
-	w := &wire{answer: func(call) *redis.Cmd { panic("no call to Redis is needed") }}
-	c := New(w, Options{Queues: []string{"high", "default"}})
-	defer c.cancel()
-	if got := asDequeue(t, c, "default"); got != "" {
-		t.Errorf("fetched %s", got)
-	}
-}
-
 // Without Redis, or with a Redis that refuses, the looks become rare.
 func TestFetchErrorsBackOff(t *testing.T) {
 	t.Parallel()
@@ -590,45 +582,6 @@ func TestGateErrorsBackOff(t *testing.T) {
 		synctest.Wait()
 		if n := g.asked.Load(); n != 5 {
 			t.Errorf("the gate was asked %d times in 2 s, want 5", n)
-		}
-		if err := c.CloseGate(context.Background()); err != nil {
-			t.Error(err)
-		}
-		<-ended
-	})
-}
-
-// Empty queues are looked at less and less often; a wake ends the pause.
-func TestEmptyQueuesAreLookedAtRarely(t *testing.T) {
-	t.Parallel()
-	synctest.Test(t, func(t *testing.T) {
-		w := &wire{answer: func(under call) *redis.Cmd {
-			if under.script() == "held_keys" {
-				return redis.NewCmdResult([]any{""}, nil)
-			}
-			return redis.NewCmdResult([]any{int64(0), int64(0), int64(0), int64(0)}, nil)
-		}}
-		c := New(w, Options{Queues: []string{"a", "b", "c"}, Concurrency: 10})
-		c.patience = time.Hour // one call of asynq's
-		ended := make(chan string)
-		go func() { ended <- asDequeue(t, c, "a") }()
-		<-time.After(10*time.Second + 10*time.Millisecond)
-		synctest.Wait()
-		// At 0, 100, 300, 700 and 1500 ms, then every second: 13 looks at three
-		// queues.
-		looks := len(w.sent("fetch"))
-		if looks != 39 {
-			t.Errorf("%d calls in 10 s, want 39", looks)
-		}
-		c.Wake()
-		synctest.Wait()
-		if n := len(w.sent("fetch")); n != looks+3 {
-			t.Errorf("%d calls right after the wake, want 3", n-looks)
-		}
-		<-time.After(110 * time.Millisecond)
-		synctest.Wait()
-		if n := len(w.sent("fetch")); n != looks+6 {
-			t.Errorf("%d calls within 110 ms of the wake, want 6: the pause starts small again", n-looks)
 		}
 		if err := c.CloseGate(context.Background()); err != nil {
 			t.Error(err)
@@ -719,7 +672,7 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 	defer c.Finish()
 	c.ReleaseDeferred("d")
 	forward := func() {
-		_ = asServer(c).EvalSha(context.Background(), asynqx.SHA("forwardCmd"), []string{store.ScheduledKey(s.queue), store.PendingKey(s.queue)}).Err()
+		workerOf(c).Maintain()
 	}
 	redistest.Eventually(t, "it has met the outage", func() bool { return len(w.sent("release")) > 1 })
 	forward()
@@ -857,10 +810,10 @@ func TestDequeueDoesNotOutliveItsLease(t *testing.T) {
 			s := realShelf(t)
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond})
 			defer c.CloseGate(context.Background())
-			if c.patience > leaseDuration/4 {
-				t.Fatalf("asynq may wait for %s, and leases last %s", c.patience, leaseDuration)
+			if fetchPatience > leaseDuration/4 {
+				t.Fatalf("asynq may wait for %s, and leases last %s", fetchPatience, leaseDuration)
 			}
-			c.patience = 50 * time.Millisecond
+			patience.Store(c, 50*time.Millisecond)
 			begin := time.Now()
 			for range 3 {
 				if got := asDequeue(t, c, s.queue); got != "" {

@@ -2,77 +2,145 @@ package engine
 
 import (
 	"context"
+	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Maintain does the maintenance of a queue: it moves due jobs, unless the gate is closed,
-// and returns how many; it looks for requested actions, expired jobs and finished parents;
-// and it repeats what Redis has not taken before. It is called about every ForwardEvery,
-// by one goroutine.
-func (e *Engine) Maintain(ctx context.Context, queue string) (moved int) {
-	e.applyReturned(time.Now())
-	e.reclaim()
-	e.returnStranded()
-	e.retryReleases()
-	now := time.Now()
-	// A tenth less, because the calls come at about that interval.
-	move := !e.waiting.Load() && now.Sub(e.forwarded[queue]) >= e.o.ForwardEvery-e.o.ForwardEvery/10
-	if !move && e.flight.len() == 0 && now.Sub(e.looked[queue]) < e.o.LookEvery-e.o.LookEvery/10 {
-		return 0
-	}
-	e.looked[queue] = now
-	ctx, cancel := e.Bounded(ctx)
-	defer cancel()
-	n, err := e.beat(ctx, queue, move)
-	if err != nil {
-		e.health.failed(err)
-		return 0
-	}
-	// At a closed gate nothing else would show that Redis is back.
-	e.health.answered()
-	if move && n == 0 {
-		e.forwarded[queue] = now // until then, there may be more
-	}
-	return n
+// Times of the looks at a queue.
+const (
+	// beatEvery is the interval at which the requested actions of jobs in flight are read, in
+	// case a message was lost: calls of cancelled jobs end within a second.
+	beatEvery = 500 * time.Millisecond
+	// lookAgain is the pause after an error, and while the gate keeps due jobs from moving.
+	lookAgain = time.Second
+	// sweepFor is the pause while jobs are being expired.
+	sweepFor = 200 * time.Millisecond
+	// queuesAPoll is how many queues each poll looks at one of, in turn, although no message
+	// has come.
+	queuesAPoll = 600
+)
+
+// look is when a queue is to be looked at next.
+type look struct {
+	last time.Time // the last one
+	next time.Time // a job is due or expires, as far as is known; zero: none
 }
 
-// beat moves due jobs, if that is wanted, and queues the other tasks that the queue needs.
-func (e *Engine) beat(ctx context.Context, queue string, move bool) (int, error) {
-	// A worker that finishes a parent releases its children; this finds what a crash has
-	// left, and actions requested of jobs that finished meanwhile.
-	leftOver := e.beats.Add(1)/uint64(len(e.o.Queues))%lookForLeftOvers == 0
-	actions := leftOver || e.flight.len() > 0
-	r, err := store.Forward(ctx, e.rdb, store.ForwardArgs{Queue: queue, Move: move, Parents: leftOver, Actions: actions})
-	if err != nil {
-		return 0, err //nolint:wrapcheck // it names the operation
+// looks are those of an engine, by queue.
+type looks struct {
+	mu     sync.Mutex
+	queues map[string]*look
+}
+
+func newLooks(queues []string) *looks {
+	l := &looks{queues: map[string]*look{}}
+	for _, q := range queues {
+		l.queues[q] = &look{}
 	}
+	return l
+}
+
+// LookIn has the queue looked at after d, or sooner.
+func (e *Engine) LookIn(queue string, d time.Duration) { e.lookAt(queue, time.Now().Add(d)) }
+
+func (e *Engine) lookAt(queue string, at time.Time) {
+	e.looks.mu.Lock()
+	defer e.looks.mu.Unlock()
+	if l := e.looks.queues[queue]; l.next.IsZero() || at.Before(l.next) {
+		l.next = at
+	}
+}
+
+// nextLook is when a queue of the engine is to be looked at; zero: when a message comes.
+func (e *Engine) nextLook() (at time.Time) {
+	busy := e.flight.len() > 0
+	e.looks.mu.Lock()
+	defer e.looks.mu.Unlock()
+	for _, l := range e.looks.queues {
+		if !l.next.IsZero() && (at.IsZero() || l.next.Before(at)) {
+			at = l.next
+		}
+		if beat := l.last.Add(beatEvery); busy && (at.IsZero() || beat.Before(at)) {
+			at = beat
+		}
+	}
+	return at
+}
+
+// beginLooks returns what is to be looked at now.
+func (e *Engine) beginLooks(now time.Time) (args []store.ForwardArgs) {
+	busy := e.flight.len() > 0
+	move := !e.waiting.Load() || e.gate.Flowing()
+	e.looks.mu.Lock()
+	defer e.looks.mu.Unlock()
+	for _, q := range e.o.Queues {
+		l := e.looks.queues[q]
+		full := !l.next.IsZero() && !now.Before(l.next)
+		if !full && (!busy || now.Sub(l.last) < beatEvery) {
+			continue
+		}
+		l.last = now
+		if full {
+			l.next = time.Time{}
+		}
+		args = append(args, store.ForwardArgs{Queue: q, Move: move, Parents: full, Actions: full || busy})
+	}
+	return args
+}
+
+// endLook takes the reply of a look, which says what the queue needs.
+func (e *Engine) endLook(a store.ForwardArgs, r store.ForwardReply, err error) {
+	now := time.Now()
+	if err != nil {
+		e.lookAt(a.Queue, now.Add(lookAgain))
+		e.health.failed(err)
+		return
+	}
+	// At a closed gate nothing else would show that Redis is back.
+	e.health.ran()
 	if r.Moved > 0 {
 		e.Wake()
 	}
+	if r.Next != nil {
+		next := *r.Next
+		switch {
+		case !a.Move:
+			next = max(next, lookAgain)
+		case next <= 0 && r.Moved == 0: // a job to expire, which takes a moment
+			next = sweepFor
+		}
+		e.lookAt(a.Queue, now.Add(next))
+	}
 	if r.Expired {
-		e.add(task{queue: queue, kind: sweepExpired})
+		e.add(task{queue: a.Queue, kind: sweepExpired})
 	}
 	if r.Parents {
-		e.releaseChildren(queue)
+		e.releaseChildren(a.Queue)
 	}
-	for _, a := range r.Actions {
-		e.request(a.ID, a.Action)
+	for _, requested := range r.Actions {
+		e.request(requested.ID, requested.Action)
 	}
-	return r.Moved, nil
 }
 
-// lookForLeftOvers is how many beats come between two looks at the outbox and for actions.
-const lookForLeftOvers = 5
+// tidy does the maintenance that needs no look: it repeats what Redis has not taken before.
+func (e *Engine) tidy(now time.Time) {
+	e.applyReturned(now)
+	e.reclaim()
+	e.returnStranded()
+	e.retryReleases()
+}
 
-// forwardAll moves due jobs to the queues now instead of within a second.
+// forwardAll moves due jobs to the queues now: the gate has opened.
 func (e *Engine) forwardAll() {
 	ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
 	defer cancel()
 	for _, q := range e.o.Queues {
-		if _, err := e.beat(ctx, q, true); err != nil {
-			e.health.failed(err)
+		a := store.ForwardArgs{Queue: q, Move: true, Actions: true}
+		r, err := store.Forward(ctx, e.rdb, a)
+		e.endLook(a, r, err)
+		if err != nil {
 			return
 		}
 	}

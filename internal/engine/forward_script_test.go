@@ -8,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -22,7 +21,7 @@ func forwardJobs(s *shelf, release bool) int64 {
 	s.t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	ctx := context.Background()
-	n, err := c.beat(ctx, s.queue, true)
+	n, err := c.beat(ctx, s.queue)
 	if err == nil && release {
 		before := s.rdb.ZCard(ctx, store.ScheduledKey(s.queue)).Val()
 		err = c.release(task{queue: s.queue, kind: releaseDeferred, breaker: "d"})
@@ -235,44 +234,5 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 		if early := at.Sub(time.Unix(0, ns)); early > 0 {
 			t.Errorf("%s was in the queue %s before its time", id, early)
 		}
-	}
-}
-
-// asynq's call for the first set moves both; its other calls cost nothing.
-func TestForwardAnswersAsynq(t *testing.T) {
-	t.Parallel()
-	s := realShelf(t)
-	w := &wire{UniversalClient: s.rdb}
-	c := New(w, Options{Queues: []string{s.queue}})
-	defer c.CloseGate(context.Background())
-	asForward := func(set string) int64 {
-		t.Helper()
-		n, err := asServer(c).EvalSha(context.Background(), asynqx.SHA("forwardCmd"), []string{set, store.PendingKey(s.queue)},
-			time.Now().Unix(), store.TaskPrefix(s.queue), time.Now().UnixNano(), "asynq:{"+s.queue+"}:g:").Int64()
-		s.must(err)
-		return n
-	}
-	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Unix(1, 0))
-	s.at(store.RetryKey(s.queue), "b", store.StateRetry, time.Unix(1, 0))
-	if n := asForward(store.RetryKey(s.queue)); n != 0 || len(w.calls) != 0 {
-		t.Errorf("the call for retry moved %d with %d calls to Redis, want none", n, len(w.calls))
-	}
-	c.waiting.Store(true)
-	if n := asForward(store.ScheduledKey(s.queue)); n != 0 || len(w.calls) != 1 || s.look()["scheduled"] != "a" {
-		t.Errorf("while the gate waits: moved %d with %d calls to Redis, left %v; want one that only looks", n, len(w.calls), s.look())
-	}
-	c.waiting.Store(false)
-	if n := asForward(store.ScheduledKey(s.queue)); n != 2 {
-		t.Errorf("moved %d, want 2", n)
-	}
-	select {
-	case <-c.wake:
-	default:
-		t.Error("the fetching was not woken")
-	}
-	// asynq repeats its call until it moves nothing, and would log an error each time.
-	w.answer = func(call) *redis.Cmd { return redis.NewCmdResult(nil, errGone) }
-	if n := asForward(store.ScheduledKey(s.queue)); n != 0 {
-		t.Errorf("without Redis: moved %d", n)
 	}
 }

@@ -111,6 +111,13 @@ func (h *health) answered() {
 	}
 }
 
+// ran says that Redis has run a script, which may have written nothing.
+func (h *health) ran() {
+	if h.down.Load() && h.refused.Load() != noWrites {
+		h.worked()
+	}
+}
+
 // wrote says that Redis has taken something that is of no matter here: at a closed gate
 // nothing else would show that it takes writes again.
 func (h *health) wrote() {

@@ -244,7 +244,7 @@ func TestUnusedPermitOfAKey(t *testing.T) {
 			c.noteDue(s.queue, store.HeldKeys{Any: true, Due: []string{"k"}}) // of which another worker has taken the jobs since
 			c.served(fetch{queue: s.queue})
 			l := &granted{Grant: g.grant}
-			n, err := c.take(l)
+			n, _, err := c.take(l)
 			if n != 0 || err != nil || l.spent != (tc.grant != nil) {
 				t.Errorf("took %d, %v, spent %t", n, err, l.spent)
 			}
@@ -382,11 +382,11 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	c := s.clientOf(t, g, 1)
 	beat := func() {
 		t.Helper()
-		_, err := c.beat(ctx, s.queue, true)
+		_, err := c.beat(ctx, s.queue)
 		s.must(err)
 	}
 	s.keyed("k", "a")
-	c.patience = 50 * time.Millisecond
+	patience.Store(c, 50*time.Millisecond)
 	if got := asDequeue(t, c, s.queue); got != "" {
 		t.Fatalf("fetched %q", got)
 	}
@@ -407,7 +407,7 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	}
 	g.open("k")
 	beat()
-	c.patience = 5 * time.Second
+	patience.Store(c, 5*time.Second)
 	if got := asDequeue(t, c, s.queue); got != "a" {
 		at := time.UnixMilli(int64(s.rdb.ZScore(ctx, key, "k").Val()))
 		t.Errorf("fetched %q; the key is asked for in %s", got, at.Sub(s.now()).Round(time.Second))
@@ -445,7 +445,7 @@ func TestNewWorkerAsksForAllKeys(t *testing.T) {
 	if got := asDequeue(t, c, s.queue); got != "a" {
 		t.Errorf("fetched %q", got)
 	}
-	c.patience = 50 * time.Millisecond
+	patience.Store(c, 50*time.Millisecond)
 	if got := asDequeue(t, c, s.queue); got != "" {
 		t.Errorf("fetched %q", got)
 	}
@@ -554,7 +554,7 @@ func TestWorkerDiesWithAHeldJob(t *testing.T) {
 	if settled.Kind != store.KindRecover || settled.Count != 1 {
 		t.Errorf("settled as %+v", settled)
 	}
-	_, err = alive.beat(context.Background(), s.queue, true)
+	_, err = alive.beat(context.Background(), s.queue)
 	s.must(err)
 	got := asDequeues(t, alive, s.queue, 2)
 	slices.Sort(got)
@@ -618,7 +618,7 @@ func TestCancelledWhileHeld(t *testing.T) {
 	s.must(err)
 	g.open("k")
 	c.KeyOpened("k")
-	c.patience = 50 * time.Millisecond
+	patience.Store(c, 50*time.Millisecond)
 	if got := asDequeue(t, c, s.queue); got != "" {
 		t.Errorf("fetched %q", got)
 	}

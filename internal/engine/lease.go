@@ -22,32 +22,13 @@ const (
 	leasesAtOnce = 100
 )
 
-// Start begins the heartbeat: it extends the leases of the jobs in hand until Finish.
-// It is called once, when the Server has started.
-func (e *Engine) Start() { e.heartbeat.Go(e.keepLeases) }
-
-// keepLeases extends the leases six times within their length, and sooner after a
-// failure: a job whose lease has lapsed is still this worker's until it is recovered.
-func (e *Engine) keepLeases() {
-	every := e.o.Lease / heartbeats
-	t := time.NewTimer(every)
-	defer t.Stop()
-	for {
-		select {
-		case <-e.hard.Done():
-			return
-		case <-t.C:
-			e.pulse.beat(time.Now(), e.o.Lease)
-		}
-		pause := every
-		if err := e.ExtendLeases(e.hard); err != nil {
-			if !redis.IsOOMError(err) {
-				e.health.failed(err)
-			}
-			pause = every / 5
-		}
-		t.Reset(pause)
+// keepLeases extends the leases and reports whether Redis took that.
+func (e *Engine) keepLeases() bool {
+	err := e.ExtendLeases(e.hard)
+	if err != nil && !redis.IsOOMError(err) {
+		e.health.failed(err)
 	}
+	return err == nil
 }
 
 // ExtendLeases extends the leases of all jobs in hand: those that run, those that wait

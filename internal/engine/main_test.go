@@ -339,8 +339,50 @@ func (refusal) RedisError()     {}
 
 var errGone = errors.New("connection refused")
 
+// byHand is a worker of one engine that fetches when the test asks it to.
+type byHand struct {
+	*Worker
+	e *Engine
+}
+
+// patience is how long byHand waits for a job, by engine, where it is not fetchPatience.
+var patience sync.Map
+
+func (w byHand) Next() (message string, ok bool) {
+	d, set := patience.Load(w.e)
+	if !set {
+		d = fetchPatience
+	}
+	limit := d.(time.Duration)
+	ctx, cancel := context.WithTimeout(w.e.ctx, limit)
+	defer cancel()
+	for {
+		d, err := w.e.Next(limit)
+		switch {
+		case d != nil:
+			return d.Message(), true
+		case !errors.Is(err, errEmpty) || ctx.Err() != nil:
+			return "", false
+		}
+		w.e.rest(ctx)
+	}
+}
+
+// workerOf is a worker of some engines, the first one's Redis.
+func workerOf(engines ...*Engine) *Worker {
+	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 20 * time.Millisecond}, engines...)
+}
+
+// beat looks at a queue once, and returns how many jobs were moved.
+func (e *Engine) beat(ctx context.Context, queue string) (int, error) {
+	a := store.ForwardArgs{Queue: queue, Move: true, Parents: true, Actions: true}
+	r, err := store.Forward(ctx, e.rdb, a)
+	e.endLook(a, r, err)
+	return r.Moved, err
+}
+
 // asServer is the client of an asynq Server on an engine.
-func asServer(e *Engine) *asynqx.Client { return asynqx.New(e.rdb, e, e.o.Queues[0]) }
+func asServer(e *Engine) *asynqx.Client { return asynqx.New(e.rdb, byHand{workerOf(e), e}) }
 
 // asDequeue asks as asynq does for the next job of a queue and returns its id,
 // "" if there is none.

@@ -6,7 +6,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -14,33 +13,25 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// asForward asks as asynq's forwarder does once, for both sets of a queue, each
-// until nothing is moved any more. It returns how many were moved.
-func asForward(t *testing.T, c *Engine, queue string) int64 {
+// asForward looks at a queue until nothing is moved any more, and returns how many were.
+func asForward(t *testing.T, c *Engine, queue string) int {
 	t.Helper()
-	total := int64(0)
-	for _, set := range []string{store.ScheduledKey(queue), store.RetryKey(queue)} {
-		for {
-			n, err := asServer(c).EvalSha(context.Background(), asynqx.SHA("forwardCmd"), []string{set, store.PendingKey(queue)},
-				time.Now().Unix(), store.TaskPrefix(queue), time.Now().UnixNano(), "asynq:{"+queue+"}:g:").Int64()
-			if err != nil {
-				t.Fatal(err)
-			}
-			if total += n; n == 0 {
-				break
-			}
+	c.LookIn(queue, 0)
+	total := 0
+	for {
+		n := workerOf(c).Maintain()
+		if total += n; n == 0 {
+			return total
 		}
 	}
-	return total
 }
 
-// Due jobs are moved all together, however many, at the interval that was asked
-// for and not more often.
-func TestForwardEvery(t *testing.T) {
+// Due jobs are moved all together, however many, and not before the queue is looked at.
+func TestForwardMovesAll(t *testing.T) {
 	t.Parallel()
 	s := realShelf(t)
 	const n = 450
-	c := New(s.rdb, Options{Queues: []string{s.queue}, ForwardEvery: time.Hour})
+	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
 	due := func(from, to int) {
 		for i := from; i < to; i++ {
@@ -53,12 +44,11 @@ func TestForwardEvery(t *testing.T) {
 		t.Errorf("moved %d, want all %d", got, 2*n)
 	}
 	due(n, n+1)
-	if got := asForward(t, c, s.queue); got != 0 {
-		t.Errorf("moved %d a moment later, want none within the interval", got)
+	if got := workerOf(c).Maintain(); got != 0 {
+		t.Errorf("moved %d although no message has come", got)
 	}
-	c.forwarded[s.queue] = time.Now().Add(-time.Hour)
 	if got := asForward(t, c, s.queue); got != 2 {
-		t.Errorf("moved %d an interval later, want 2", got)
+		t.Errorf("moved %d, want 2", got)
 	}
 }
 
@@ -72,7 +62,7 @@ func TestForwardAfterAnOutage(t *testing.T) {
 			return redis.NewCmdResult(nil, errGone)
 		}
 		return nil
-	}}, Options{Queues: []string{s.queue}, ForwardEvery: time.Hour})
+	}}, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
 	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Unix(1, 0))
 	if got := asForward(t, c, s.queue); got != 0 {
@@ -84,42 +74,38 @@ func TestForwardAfterAnOutage(t *testing.T) {
 	}
 }
 
-// A worker with nothing in hand looks at a queue no more often than it was asked to;
-// with jobs in hand at each call, because somebody may have cancelled one.
-func TestLookEvery(t *testing.T) {
+// A queue is looked at after a message, when its next job is due, and each 500 ms while a job
+// is in flight.
+func TestLooks(t *testing.T) {
 	t.Parallel()
-	for _, closed := range []bool{false, true} {
-		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
-			t.Parallel()
-			s, other := realShelf(t), realShelf(t)
-			w := &wire{UniversalClient: s.rdb}
-			c := New(w, Options{Queues: []string{s.queue, other.queue}, ForwardEvery: time.Hour, LookEvery: time.Hour})
-			defer c.CloseGate(context.Background())
-			c.waiting.Store(closed)
-			expect := func(what string, want int) {
-				t.Helper()
-				before := len(w.sent("forward"))
-				for range 5 {
-					asForward(t, c, s.queue)
-				}
-				if got := len(w.sent("forward")) - before; got != want {
-					t.Errorf("%s: %d looks at 5 calls, want %d", what, got, want)
-				}
-			}
-			expect("idle", 1)
-			expect("idle, soon after", 0)
-			asForward(t, c, other.queue)
-			if got := len(w.sent("forward")); got != 2 {
-				t.Errorf("%d looks, want one at the other queue too", got)
-			}
-			d := &Delivery{Queue: s.queue, ID: "a"}
-			c.flight.add(d)
-			expect("with a job in hand", 5)
-			c.flight.remove(d)
-			expect("idle again", 0)
-			c.looked[s.queue] = time.Now().Add(-time.Hour)
-			expect("an interval later", 1)
-		})
+	s := realShelf(t)
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue}})
+	defer c.CloseGate(context.Background())
+	worker, now := workerOf(c), time.Now()
+	expect := func(what string, after time.Duration, want int) {
+		t.Helper()
+		before := len(w.sent("forward"))
+		worker.look(now.Add(after))
+		if got := len(w.sent("forward")) - before; got != want {
+			t.Errorf("%s: %d looks, want %d", what, got, want)
+		}
+	}
+	expect("without a message", time.Hour, 0)
+	worker.Resync()
+	expect("after the subscription has begun", time.Second, 1)
+	expect("soon after", time.Hour, 0)
+	d := &Delivery{Queue: s.queue, ID: "a"}
+	c.flight.add(d)
+	expect("with a job in flight", time.Hour, 1)
+	expect("with a job in flight, soon after", time.Hour+beatEvery-1, 0)
+	expect("with a job in flight, later", time.Hour+beatEvery, 1)
+	c.flight.remove(d)
+	s.at(store.ScheduledKey(s.queue), "b", store.StateScheduled, time.Now().Add(time.Hour))
+	c.LookIn(s.queue, 0)
+	expect("after a message", 2*time.Hour, 1)
+	if in := time.Until(c.nextLook()); in < 59*time.Minute || in > time.Hour {
+		t.Errorf("a job that is due in an hour is looked for in %s", in)
 	}
 }
 

@@ -215,7 +215,7 @@ func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 		}
 		return nil
 	}}, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: &fakeGate{grant: Grant{Max: 1}}})
-	c.patience = 300 * time.Millisecond
+	patience.Store(c, 300*time.Millisecond)
 	s.pending("a")
 	asDequeue(t, c, s.queue)
 	c.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete, Response: &store.Response{Status: 201}}, nil)
@@ -232,7 +232,7 @@ func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 	if _, err := other.applyOutcome(context.Background(), s.queue, "a", "", store.Outcome{Kind: store.KindRecover}); err != nil {
 		t.Fatal(err)
 	}
-	_, err := other.beat(context.Background(), s.queue, true)
+	_, err := store.Forward(context.Background(), s.rdb, store.ForwardArgs{Queue: s.queue, Move: true})
 	s.must(err)
 	if got := s.fields("a")[store.FieldState]; got != store.StatePending {
 		t.Fatalf("it is %s, want it back", got)

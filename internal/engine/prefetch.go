@@ -46,6 +46,7 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 		e.served(f)
 	}
 	if keep {
+		e.Wake() // the engine may have fallen asleep meanwhile
 		return
 	}
 	ctx, cancel := e.bounded()

@@ -8,44 +8,47 @@ import (
 )
 
 // Purge deletes jobs of a queue whose retention has ended: completed ones at each call,
-// others once a minute. It is called by one goroutine.
-func (e *Engine) Purge(ctx context.Context, queue string) {
-	if err := e.purgeQueue(ctx, queue); err != nil {
+// others once a minute. It reports whether there were any. It is called by one goroutine.
+func (e *Engine) Purge(ctx context.Context, queue string) (some bool) {
+	some, err := e.purgeQueue(ctx, queue)
+	if err != nil {
 		e.health.failed(err)
 	}
+	return some
 }
 
-func (e *Engine) purgeQueue(ctx context.Context, queue string) error {
+func (e *Engine) purgeQueue(ctx context.Context, queue string) (some bool, err error) {
 	const every = time.Minute
-	if err := e.repeatPurge(ctx, func(ctx context.Context) (bool, error) {
+	some, err = e.repeatPurge(ctx, func(ctx context.Context) (int, bool, error) {
 		return store.PurgeCompleted(ctx, e.rdb, queue)
-	}); err != nil {
-		return err
-	}
-	if now := time.Now(); e.o.RetentionFailed <= 0 || now.Sub(e.purged[queue]) < every {
-		return nil
+	})
+	if err != nil || e.o.RetentionFailed <= 0 || time.Since(e.purged[queue]) < every {
+		return some, err
 	}
 	e.purged[queue] = time.Now()
 	for _, state := range []string{store.StateFailed, store.StateCancelled, store.StateExpired} {
-		if err := e.repeatPurge(ctx, func(ctx context.Context) (bool, error) {
+		found, err := e.repeatPurge(ctx, func(ctx context.Context) (int, bool, error) {
 			return store.PurgeEnded(ctx, e.rdb, queue, state, e.o.RetentionFailed)
-		}); err != nil {
-			return err
+		})
+		some = some || found
+		if err != nil {
+			return some, err
 		}
 	}
-	return nil
+	return some, nil
 }
 
 // repeatPurge calls one portion after the other, until there are no more or the
 // worker stops.
-func (e *Engine) repeatPurge(ctx context.Context, portion func(context.Context) (more bool, err error)) error {
+func (e *Engine) repeatPurge(ctx context.Context, portion func(context.Context) (n int, more bool, err error)) (some bool, err error) {
 	for e.ctx.Err() == nil {
 		ctx, cancel := e.Bounded(ctx)
-		more, err := portion(ctx)
+		n, more, err := portion(ctx)
 		cancel()
+		some = some || n > 0
 		if err != nil || !more {
-			return err
+			return some, err
 		}
 	}
-	return nil
+	return some, nil
 }

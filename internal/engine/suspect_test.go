@@ -112,7 +112,7 @@ func TestSuspectIsPutOff(t *testing.T) {
 	// Once the first has ended, the next may run.
 	s.must(asDone(context.Background(), c, s.queue, "s1"))
 	s.must(s.rdb.ZAdd(context.Background(), store.DueKey(s.queue), zAt("s2", 1), zAt("s3", 2)).Err())
-	if _, err := c.beat(context.Background(), s.queue, true); err != nil {
+	if _, err := c.beat(context.Background(), s.queue); err != nil {
 		t.Fatal(err)
 	}
 	if got := asDequeue(t, c, s.queue); got != "s2" {

@@ -147,7 +147,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			name: "its record was deleted meanwhile", setup: func(s *shelf) {
 				s.pending("a", "b")
 				s.act(store.Cancel, store.Done, "a")
-				_, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
+				_, _, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
 				s.must(err)
 			},
 			look: map[string]string{"pending": "a b", "tombstones": "1", "b": "pending"},
@@ -160,7 +160,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			name: "its record was deleted, and its id was given to another job", setup: func(s *shelf) {
 				s.pending("a", "b")
 				s.act(store.Cancel, store.Done, "a")
-				_, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
+				_, _, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
 				s.must(err)
 				s.pending("a")
 			},

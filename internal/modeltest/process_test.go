@@ -39,8 +39,6 @@ const (
 	completeCmd = "117dca952700588e559c7ace20b925096d587974"
 	retryCmd    = "65fa409c88198a681c53e0892d8276eca0145694"
 	requeueCmd  = "f34cbfd11d1fc8019af55b50c447fc68eb8b29e5"
-	forwardCmd  = "522b1a6ae66fe79ea2f24a9af58798ab71879035"
-	janitorCmd  = "49c4326d80c1db9c476da2aa7f4438d03688f82b"
 )
 
 // process is a worker that serves one queue: asynqx's client, with the test in
@@ -50,6 +48,7 @@ type process struct {
 	name, queue string
 	concurrency int
 	engine      *engine.Engine
+	worker      *engine.Worker
 	client      *asynqx.Client
 	wire        *wire
 	gate        *gate
@@ -82,10 +81,24 @@ func (w *world) newProcess(queue string, concurrency int) *process {
 	p.engine = engine.New(p.wire, engine.Options{
 		Queues: []string{queue}, Concurrency: concurrency, Worker: p.name, Gate: p.gate,
 		Retention: retention, RetentionFailed: retentionFailed, MaxCrashes: maxCrashes,
-		ForwardEvery: beatEvery, LookEvery: beatEvery, RecoverSpread: spread,
+		RecoverSpread: spread,
 	})
-	p.client = asynqx.New(p.wire, p.engine, queue)
+	p.worker = engine.NewWorker(p.wire, engine.WorkerOptions{}, p.engine)
+	p.client = asynqx.New(p.wire, byHand{p.worker, p.engine})
 	return p
+}
+
+// byHand is a worker that fetches when the test asks it to.
+type byHand struct {
+	*engine.Worker
+	engine *engine.Engine
+}
+
+func (w byHand) Next() (message string, ok bool) {
+	if d, _ := w.engine.Next(5 * time.Second); d != nil {
+		return d.Message(), true
+	}
+	return "", false
 }
 
 // end lets go of what the process holds in memory.
@@ -223,13 +236,15 @@ func (p *process) sendRecover(id string) error {
 		id, encoded(p.queue, id, asynq.ErrLeaseExpired.Error())).Err()
 }
 
-// sendBeat and sendJanitor are what asynq does once in a while.
+// sendBeat and sendJanitor are what a worker does once in a while.
 func (p *process) sendBeat() (moved int64, err error) {
-	return p.client.EvalSha(ctx, forwardCmd, []string{store.ScheduledKey(p.queue), store.PendingKey(p.queue)}).Int64()
+	p.worker.Resync()
+	return int64(p.worker.Maintain()), nil
 }
 
 func (p *process) sendJanitor() error {
-	return p.client.EvalSha(ctx, janitorCmd, []string{store.CompletedKey(p.queue)}).Err()
+	p.engine.Purge(ctx, p.queue)
+	return nil
 }
 
 func (p *process) String() string {

@@ -34,6 +34,7 @@ type FetchReply struct {
 	Dropped  int // ids that were dropped, those of expired jobs included
 	Held     int // jobs that went behind the held ones of their keys
 	Expired  int
+	Paused   bool // the queue is, by an operator
 	HeldKeys HeldKeys
 	Jobs     []Fetched
 	// Malformed is the error of jobs that could not be read, if any.
@@ -100,6 +101,7 @@ func (a FetchArgs) reply(cmd *redis.Cmd) (FetchReply, error) {
 	heldKeys, _ := v.next().([]any)
 	r.HeldKeys = heldKeysOf(heldKeys)
 	r.Expired = v.integer()
+	r.Paused = v.integer() == 1
 	r.Malformed = v.err
 	for len(v.left) > 0 {
 		job, err := fetchedOf(v.list())

@@ -3,6 +3,9 @@ package store
 import (
 	"context"
 	"fmt"
+	"slices"
+	"strconv"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 )
@@ -26,6 +29,8 @@ type ForwardReply struct {
 	Moved   int
 	Expired bool // a job is to be expired: call Sweep
 	Parents bool // a parent has finished: call ReleaseAllChildren
+	// Next is when the next job is due or expires; nil if none does. At or below 0: now.
+	Next    *time.Duration
 	Actions []Requested
 }
 
@@ -37,9 +42,37 @@ type Requested struct {
 
 // Forward moves due jobs of a queue to pending, up to a hundred. Errors: Redis's.
 func Forward(ctx context.Context, rdb redis.Scripter, a ForwardArgs) (ForwardReply, error) {
-	v, err := valuesOf(forwardScript.Run(ctx, rdb, []string{DueKey(a.Queue), PendingKey(a.Queue)},
-		a.Queue, flag(a.Move), flag(a.Parents), flag(a.Actions)))
+	return a.reply(a.eval(ctx, rdb, (*Script).Run))
+}
+
+// ForwardAll is Forward for many queues in one round trip.
+func ForwardAll(ctx context.Context, rdb redis.UniversalClient, all []ForwardArgs) ([]ForwardReply, []error) {
+	if len(all) == 1 {
+		r, err := Forward(ctx, rdb, all[0])
+		return []ForwardReply{r}, []error{err}
+	}
+	cmds := evalAll(ctx, rdb, len(all),
+		func(c redis.Scripter, i int) *redis.Cmd { return all[i].eval(ctx, c, (*Script).EvalSha) },
+		func(i int) *redis.Cmd { return all[i].eval(ctx, rdb, (*Script).Run) })
+	replies, errs := make([]ForwardReply, len(all)), make([]error, len(all))
+	for i, a := range all {
+		replies[i], errs[i] = a.reply(cmds[i])
+	}
+	return replies, errs
+}
+
+func (a ForwardArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) *redis.Cmd {
+	return eval(forwardScript, ctx, c, []string{DueKey(a.Queue), PendingKey(a.Queue)},
+		a.Queue, flag(a.Move), flag(a.Parents), flag(a.Actions))
+}
+
+func (a ForwardArgs) reply(cmd *redis.Cmd) (ForwardReply, error) {
+	v, err := valuesOf(cmd)
 	r := ForwardReply{Moved: v.integer(), Expired: v.integer() == 1, Parents: v.integer() == 1}
+	if ms, err := strconv.ParseInt(v.text(), 10, 64); err == nil {
+		next := Duration(ms)
+		r.Next = &next
+	}
 	if err == nil {
 		err = v.err
 	}
@@ -93,4 +126,57 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 		}
 	}
 	return false, nil
+}
+
+// anyAtOnce bounds one EXISTS, so that it stays short for Redis.
+const anyAtOnce = 1000
+
+// Awake returns which groups of queues have a pending job or a held one. On one node it asks
+// about all of them together first. Errors: Redis's.
+func Awake(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (awake []bool, err error) {
+	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{PendingKey(q), HeldIndexKey(q)} })
+}
+
+// Leased is Awake for jobs with a lease.
+func Leased(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (leased []bool, err error) {
+	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{LeaseKey(q)} })
+}
+
+func anyExist(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) ([]bool, error) {
+	found := make([]bool, len(groups))
+	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
+		var all []string
+		for _, queues := range groups {
+			for _, q := range queues {
+				all = append(all, keysOf(q)...)
+			}
+		}
+		some := false
+		for part := range slices.Chunk(all, anyAtOnce) {
+			n, err := rdb.Exists(ctx, part...).Result()
+			if err != nil {
+				return nil, fmt.Errorf("look at the queues: %w", err)
+			}
+			some = some || n > 0
+		}
+		if !some {
+			return found, nil
+		}
+	}
+	cmds := make([][]*redis.IntCmd, len(groups))
+	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for i, queues := range groups {
+			for _, q := range queues {
+				cmds[i] = append(cmds[i], pipe.Exists(ctx, keysOf(q)...))
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("look at the queues: %w", err)
+	}
+	for i := range groups {
+		found[i] = slices.ContainsFunc(cmds[i], func(cmd *redis.IntCmd) bool { return cmd.Val() > 0 })
+	}
+	return found, nil
 }

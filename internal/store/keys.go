@@ -217,3 +217,7 @@ func (n Namespace) MinutesKey(destination string, hour int64) string {
 // ActionsChannel tells workers which action is requested of a running job: "<queue> <id>
 // <action>". All databases of a Redis share it: the job's hash decides.
 func (n Namespace) ActionsChannel() string { return n.Key("actions") }
+
+// WakeChannel notifies workers that a queue has ready jobs ("<queue>"), or is to be looked at
+// in so many milliseconds ("<queue> <ms>").
+func (n Namespace) WakeChannel() string { return n.Key("wake") }

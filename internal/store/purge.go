@@ -13,21 +13,21 @@ var purgeScript = script("purge")
 const purgeAtOnce = 100
 
 // PurgeCompleted deletes up to a hundred completed jobs of the queue that asynq's
-// set says are to go. more says that there may be others.
-func PurgeCompleted(ctx context.Context, rdb redis.UniversalClient, queue string) (more bool, err error) {
+// set says are to go, and returns how many. more says that there may be others.
+func PurgeCompleted(ctx context.Context, rdb redis.UniversalClient, queue string) (n int, more bool, err error) {
 	return purge(ctx, rdb, queue, CompletedKey(queue), "now")
 }
 
 // PurgeEnded deletes up to a hundred jobs of the queue that got into the state,
 // one of failed, cancelled and expired, longer ago than retention.
-func PurgeEnded(ctx context.Context, rdb redis.UniversalClient, queue, state string, retention time.Duration) (more bool, err error) {
+func PurgeEnded(ctx context.Context, rdb redis.UniversalClient, queue, state string, retention time.Duration) (n int, more bool, err error) {
 	return purge(ctx, rdb, queue, ParkedKey(queue, state), retention.Milliseconds())
 }
 
-func purge(ctx context.Context, rdb redis.UniversalClient, queue, set string, before any) (bool, error) {
-	n, err := purgeScript.Run(ctx, rdb, []string{set}, queue, before, purgeAtOnce).Int64()
+func purge(ctx context.Context, rdb redis.UniversalClient, queue, set string, before any) (n int, more bool, err error) {
+	n, err = purgeScript.Run(ctx, rdb, []string{set}, queue, before, purgeAtOnce).Int()
 	if err != nil {
-		return false, fmt.Errorf("delete old jobs of %s: %w", queue, err)
+		return 0, false, fmt.Errorf("delete old jobs of %s: %w", queue, err)
 	}
-	return n == purgeAtOnce, nil
+	return n, n == purgeAtOnce, nil
 }

@@ -96,9 +96,9 @@ func (c *cellar) purge(state string) bool {
 	var more bool
 	var err error
 	if state == store.StateCompleted {
-		more, err = store.PurgeCompleted(context.Background(), c.rdb, c.queue)
+		_, more, err = store.PurgeCompleted(context.Background(), c.rdb, c.queue)
 	} else {
-		more, err = store.PurgeEnded(context.Background(), c.rdb, c.queue, state, time.Hour)
+		_, more, err = store.PurgeEnded(context.Background(), c.rdb, c.queue, state, time.Hour)
 	}
 	c.must(err)
 	return more
@@ -280,8 +280,8 @@ func TestPurgeErrors(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()
 	rdb := redistest.Shared(t).Client(t)
-	_, completed := store.PurgeCompleted(ctx, rdb, "tidegate:d")
-	_, ended := store.PurgeEnded(ctx, rdb, "tidegate:d", store.StateFailed, time.Hour)
+	_, _, completed := store.PurgeCompleted(ctx, rdb, "tidegate:d")
+	_, _, ended := store.PurgeEnded(ctx, rdb, "tidegate:d", store.StateFailed, time.Hour)
 	for _, err := range []error{completed, ended} {
 		if !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "delete old jobs of tidegate:d") {
 			t.Errorf("error %v", err)

@@ -159,7 +159,7 @@ if kind == 'requeue' or (kind == 'reschedule' and delay == 0) then
   target = 'pending'
 end
 if expires_at then
-  redis.call('ZADD', ours .. 'expiry', int(expires_at), id)
+  wait_until('expiry', id, tonumber(expires_at))
 end
 
 -- unless an action was requested while it ran.

@@ -53,7 +53,7 @@ for i = 5, #ARGV, 3 do
       redis.call('SREM', ours .. 'actions', id)
     end
     if f[2] then
-      redis.call('ZADD', ours .. 'outbox', now_ms, id)
+      release_children_of(id)
       results[#results + 1] = 3
     else
       results[#results + 1] = 1

@@ -71,7 +71,7 @@ local function special(id, key, message, more)
     expire(id, key, 'pending', 'at once')
   else
     if expires then
-      redis.call('ZADD', ours .. 'expiry', int(expires), id)
+      wait_until('expiry', id, expires)
     end
     if o.after then
       park(id, key, 'waiting')
@@ -98,6 +98,8 @@ for i = 3, #ARGV, 3 do
   end
 end
 if #ready > 0 then
-  redis.call('LPUSH', pending_key, unpack(ready))
+  if redis.call('LPUSH', pending_key, unpack(ready)) == #ready then
+    wake()
+  end
 end
 return results

@@ -8,7 +8,8 @@
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
---   expired, job, ...}, each job as {id, msg, attempt, reschedules, crashes, expires_at,
+--   expired, 1 if the queue is paused, job, ...}, each job as {id, msg, attempt, reschedules,
+--   crashes, expires_at,
 --   ms until then (nil = it never expires), its key and, with a key, its place among the
 --   jobs of it}
 --
@@ -20,7 +21,7 @@
 local pending_key, paused_key, active_key, lease_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4]
 local lease_ms, want, worker, run, name = ARGV[2], tonumber(ARGV[3]), ARGV[4], ARGV[5], ARGV[6]
 local source = name == '' and 'pending' or 'held'
-local jobs, active, leases = { 0, 0, 0, 0 }, {}, {}
+local jobs, active, leases = { 0, 0, 0, 0, 0 }, {}, {}
 local lease = lease_end(lease_ms)
 local expiring = {} -- those with an expiry
 
@@ -35,7 +36,7 @@ if rare > 0 then
 end
 if rare > (streamed and 1 or 0) then
   if redis.call('EXISTS', paused_key) == 1 then
-    return { 0, 0, 0, 0 }
+    return { 0, 0, 0, 0, 1 }
   end
   local now_us = clock[1] * 1000000 + clock[2]
   local key_held = {}

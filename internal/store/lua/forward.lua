@@ -6,10 +6,10 @@
 -- ARGV[1] queue   ARGV[2] '1' to move, '0' to look only
 -- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for requested actions too
 -- returns {how many were taken out of due, 1 if a job's expiry has come,
---   1 if the outbox holds a parent, id and requested action of each running job that has
---   one, ...}
+--   1 if the outbox holds a parent, ms until the next job is due or expires ('' = none does),
+--   id and requested action of each running job that has one, ...}
 --
--- Each worker calls this every second for each queue: without work it only reads.
+-- Without work it only reads.
 local due_key = KEYS[1]
 local move, look_for_parents, look_for_actions = ARGV[2], ARGV[3], ARGV[4]
 local ids = {}
@@ -35,7 +35,9 @@ end
 -- Most queues have neither: one look is enough.
 local rare = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
 local next = rare > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
-local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0 }
+local due = redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')
+local soonest = math.min(tonumber(next[2] or '') or math.huge, tonumber(due[2] or '') or math.huge)
+local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest < math.huge and int(soonest - now) or '' }
 if look_for_parents == '1' then
   out[3] = redis.call('EXISTS', ours .. 'outbox')
 end

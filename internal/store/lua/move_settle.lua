@@ -13,7 +13,7 @@ local function start(id, key, state, f)
     if tonumber(f.expires_at) <= now then
       return expire(id, key, state)
     end
-    redis.call('ZADD', ours .. 'expiry', f.expires_at, id)
+    wait_until('expiry', id, tonumber(f.expires_at))
   end
   if state == 'paused' or state == 'waiting' and (tonumber(f.waits or '') or 0) > 0 then
     park(id, key, state)

@@ -34,6 +34,27 @@ local function allow_when_full()
   redis.call('DEL', ours .. 'none')
 end
 
+-- Notifies the workers of the queue, which do not poll it while it has nothing for them: jobs
+-- are ready, or are to be looked at in so many ms. The message is "<queue>" or "<queue> <ms>".
+local function wake(ms)
+  redis.pcall('PUBLISH', namespace .. ':wake', ms and queue .. ' ' .. int(ms) or queue)
+end
+
+-- Puts an id into `due` or `expiry`, in unix ms, and wakes the workers if it is the first.
+local function wait_until(set, id, at)
+  redis.call('ZADD', ours .. set, int(at), id)
+  if redis.call('ZRANK', ours .. set, id) == 0 then
+    wake(math.max(0, at - now))
+  end
+end
+
+-- Puts a finished parent into the outbox. Its worker releases the children at once; the
+-- others look after a while, in case it dies.
+local function release_children_of(id)
+  redis.call('ZADD', ours .. 'outbox', now_ms, id)
+  wake(5000)
+end
+
 -- When a lease ends that lasts so many ms, as a score: unix seconds.
 local function lease_end(ms)
   return string.format('%.3f', (now + tonumber(ms)) / 1000)
@@ -165,7 +186,9 @@ local function to_pending(id, key)
   if redis.call('HDEL', key, 'tombstone') == 1 then
     count_tombstones_down(1)
   else
-    redis.call('LPUSH', asynq .. 'pending', id)
+    if redis.call('LPUSH', asynq .. 'pending', id) == 1 then
+      wake()
+    end
   end
   redis.call('HSET', key, 'state', 'pending', 'pending_since', clock[1] .. string.format('%06d', tonumber(clock[2])) .. '000')
 end
@@ -182,7 +205,9 @@ local function to_front(id, key)
     end
     hold(id, key, f[1], tonumber(place))
   else
-    redis.call('RPUSH', asynq .. 'pending', id)
+    if redis.call('RPUSH', asynq .. 'pending', id) == 1 then
+      wake()
+    end
     redis.call('HSET', key, 'state', 'pending')
   end
 end
@@ -191,7 +216,7 @@ end
 -- reason need not be given if it is in the record.
 local function to_timed(id, key, state, at, reason)
   redis.call('ZADD', asynq .. state, int(math.ceil(at / 1000)), id)
-  redis.call('ZADD', ours .. 'due', int(at), id)
+  wait_until('due', id, at)
   local deferred = state == 'scheduled' and deferred_of(reason or redis.call('HGET', key, 'reason'))
   if deferred then
     redis.call('ZADD', deferred, int(at), id)
@@ -250,7 +275,7 @@ local function finish(id, key, state, problem)
     redis.call('HSET', key, 'last_error', problem)
   end
   if redis.call('HEXISTS', key, 'children') == 1 then
-    redis.call('ZADD', ours .. 'outbox', now_ms, id)
+    release_children_of(id)
   end
   publish_event(id, key, state)
 end
@@ -290,7 +315,7 @@ end
 -- action that was requested meanwhile is applied. Returns the new state then.
 local function return_unstarted(id, key, expires_at, action)
   if expires_at then
-    redis.call('ZADD', ours .. 'expiry', expires_at, id)
+    wait_until('expiry', id, tonumber(expires_at))
   end
   redis.call('SREM', ours .. 'actions', id)
   return action and apply_action(id, key, action, 'pending')

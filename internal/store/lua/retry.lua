@@ -23,7 +23,7 @@ return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function
     to_due(id, key)
   end
   if expires_at then
-    redis.call('ZADD', ours .. 'expiry', expires_at, id)
+    wait_until('expiry', id, tonumber(expires_at))
   end
   redis.call('ZREM', ours .. 'outbox', id)
   append_history(key, { { status = orphan and 'waiting' or 'pending', event = 'retried', detail = why, by = by } })

@@ -23,7 +23,7 @@ local function to_head(id, key, detail)
   redis.call('SREM', ours .. 'actions', id)
   repaired(key, 'pending', detail)
   if f[2] then
-    redis.call('ZADD', ours .. 'expiry', f[2], id)
+    wait_until('expiry', id, tonumber(f[2]))
   end
   if f[1] and apply_action(id, key, f[1], 'pending') then
     return

@@ -146,7 +146,7 @@ for i = 6, #ARGV do
       if not at or tonumber(at) > tonumber(f[6]) then
         report('expiry_missing', id)
         if not dry then
-          redis.call('ZADD', ours .. 'expiry', f[6], id)
+          wait_until('expiry', id, tonumber(f[6]))
         end
       end
     end

@@ -1,0 +1,513 @@
+package engine
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// Worker runs the engines of all destinations of a process as one: asynq's Server fetches
+// from it, and acknowledges to it. What it costs while nothing happens does not grow with the
+// destinations, but for one EXISTS a second that names all of their queues.
+type Worker struct {
+	rdb     redis.UniversalClient
+	engines []*Engine
+	byQueue map[string]*Engine
+	o       WorkerOptions
+
+	// ready hands out jobs. Each engine offers one at a time, in turns: senders of a channel
+	// are served in their order.
+	ready    chan *Delivery
+	fetching context.Context
+	stop     context.CancelFunc
+	poke     chan struct{} // ends the pause before the next look at a queue
+	loops    sync.WaitGroup
+}
+
+// WorkerOptions configure a Worker.
+type WorkerOptions struct {
+	// PollEvery is how often queues are polled of which no message has come. Default 1 s.
+	PollEvery time.Duration
+}
+
+// NewWorker returns a worker for engines that share no queue.
+func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *Worker {
+	if o.PollEvery == 0 {
+		o.PollEvery = time.Second
+	}
+	w := &Worker{
+		rdb: rdb, o: o, engines: engines, byQueue: map[string]*Engine{},
+		ready: make(chan *Delivery), poke: make(chan struct{}, 1),
+	}
+	for _, e := range engines {
+		for _, q := range e.o.Queues {
+			w.byQueue[q] = e
+		}
+	}
+	w.fetching, w.stop = context.WithCancel(context.Background())
+	return w
+}
+
+// Concurrency is how many jobs are in flight at most, of all destinations together.
+func (w *Worker) Concurrency() (n int) {
+	for _, e := range w.engines {
+		n += e.o.Concurrency
+	}
+	return n
+}
+
+// Start begins to fetch, to maintain the queues, and to extend the leases of jobs in flight.
+// It is called once.
+func (w *Worker) Start() {
+	for _, e := range w.engines {
+		e.run.start(w.ready)
+	}
+	w.Resync()
+	w.loops.Go(w.keepLeases)
+	w.loops.Go(w.maintain)
+	w.loops.Go(w.poll)
+}
+
+// Ready says that a queue has ready jobs.
+func (w *Worker) Ready(queue string) {
+	if e := w.byQueue[queue]; e != nil {
+		e.Wake()
+	}
+}
+
+// LookIn has a queue looked at after d, or sooner.
+func (w *Worker) LookIn(queue string, d time.Duration) {
+	if e := w.byQueue[queue]; e != nil {
+		e.LookIn(queue, d)
+		w.lookSooner()
+	}
+}
+
+// Resync has all queues looked at: messages may have been lost.
+func (w *Worker) Resync() {
+	for _, e := range w.engines {
+		for _, q := range e.o.Queues {
+			e.LookIn(q, 0)
+		}
+		e.Wake()
+	}
+	w.lookSooner()
+}
+
+func (w *Worker) lookSooner() {
+	select {
+	case w.poke <- struct{}{}:
+	default:
+	}
+}
+
+// poll wakes the engines that sleep although there is something: the message was lost, or
+// another tool than ours has enqueued. It has one queue after the other looked at.
+func (w *Worker) poll() {
+	tick := time.NewTicker(w.o.PollEvery)
+	defer tick.Stop()
+	for turn := 0; ; {
+		select {
+		case <-w.fetching.Done():
+			return
+		case <-tick.C:
+		}
+		var asleep []*Engine
+		var queues [][]string
+		for _, e := range w.engines {
+			if !e.run.awake() {
+				asleep, queues = append(asleep, e), append(queues, e.o.Queues)
+			}
+			if since, _ := e.Trouble(); !since.IsZero() {
+				e.LookIn(e.o.Queues[0], 0) // to see whether it is over
+			}
+		}
+		for range (len(w.byQueue) + queuesAPoll - 1) / queuesAPoll {
+			turn++
+			e := w.engines[turn%len(w.engines)]
+			e.LookIn(e.o.Queues[turn/len(w.engines)%len(e.o.Queues)], 0)
+		}
+		w.lookSooner()
+		if len(asleep) == 0 {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
+		awake, err := store.Awake(ctx, w.rdb, queues)
+		cancel()
+		for i, e := range asleep {
+			switch {
+			case err != nil && w.fetching.Err() == nil:
+				e.health.failed(err)
+			case err == nil:
+				e.health.answered()
+				if awake[i] {
+					e.Wake()
+				}
+			}
+		}
+	}
+}
+
+// maintain looks at queues when it is time.
+func (w *Worker) maintain() {
+	t := time.NewTimer(0)
+	defer t.Stop()
+	for {
+		select {
+		case <-w.fetching.Done():
+			return
+		case <-t.C:
+		case <-w.poke:
+		}
+		w.look(time.Now())
+		next := time.Now().Add(beatEvery) // a job may be in flight then
+		for _, e := range w.engines {
+			if at := e.nextLook(); !at.IsZero() && at.Before(next) {
+				next = at
+			}
+		}
+		t.Reset(max(time.Until(next), time.Millisecond))
+	}
+}
+
+// look looks at the queues whose time it is, in one round trip, and returns how many jobs were
+// moved to them.
+func (w *Worker) look(now time.Time) (moved int) {
+	for part := range slices.Chunk(w.begin(now), looksAtOnce) {
+		args := make([]store.ForwardArgs, len(part))
+		for i, l := range part {
+			args[i] = l.ForwardArgs
+		}
+		ctx, cancel := part[0].e.bounded()
+		replies, errs := store.ForwardAll(ctx, w.rdb, args)
+		cancel()
+		for i, l := range part {
+			l.e.endLook(l.ForwardArgs, replies[i], errs[i])
+			if errs[i] != nil && refusalOf(errs[i]) == noRights {
+				w.failed(errs[i])
+			}
+			moved += replies[i].Moved
+		}
+	}
+	return moved
+}
+
+// failed has all engines know that Redis refuses scripts: those that sleep run none.
+func (w *Worker) failed(err error) {
+	for _, e := range w.engines {
+		e.health.failed(err)
+	}
+}
+
+// looksAtOnce bounds one pipeline.
+const looksAtOnce = 200
+
+type begunLook struct {
+	e *Engine
+	store.ForwardArgs
+}
+
+func (w *Worker) begin(now time.Time) (begun []begunLook) {
+	for _, e := range w.engines {
+		e.tidy(now)
+		for _, a := range e.beginLooks(now) {
+			begun = append(begun, begunLook{e, a})
+		}
+	}
+	return begun
+}
+
+// run is whether an engine fetches. It sleeps while there is nothing to wait for.
+type run struct {
+	mu      sync.Mutex
+	ready   chan<- *Delivery // nil before it has been started
+	running bool
+	woken   bool // since the fetch under way began
+	loops   sync.WaitGroup
+}
+
+func (r *run) start(ready chan<- *Delivery) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.ready = ready
+}
+
+func (r *run) awake() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.running
+}
+
+// begin notes that a fetch begins.
+func (r *run) begin() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.woken = false
+}
+
+// sleep reports whether the engine may sleep: nothing has woken it since begin.
+func (r *run) sleep() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.running = r.woken
+	return !r.running
+}
+
+// Wake has the engine fetch, or look again at once if it does.
+func (e *Engine) Wake() {
+	e.run.mu.Lock()
+	e.run.woken = true
+	if ready := e.run.ready; !e.run.running && ready != nil && e.ctx.Err() == nil {
+		e.run.running = true
+		e.run.loops.Go(func() { e.offer(ready) })
+	}
+	e.run.mu.Unlock()
+	select {
+	case e.wake <- struct{}{}:
+	default:
+	}
+}
+
+// offer fetches jobs while slots are free, and offers one after the other, until there are none
+// or fetching is to stop.
+func (e *Engine) offer(ready chan<- *Delivery) {
+	for e.awaitSlot() {
+		e.run.begin()
+		d, err := e.Next(0)
+		if errors.Is(err, errEmpty) && e.run.sleep() {
+			return
+		}
+		if d == nil {
+			continue
+		}
+		select {
+		case ready <- d:
+		case <-e.ctx.Done():
+			e.bufferMu.Lock()
+			e.buffer = slices.Insert(e.buffer, 0, d)
+			e.bufferMu.Unlock()
+		}
+	}
+}
+
+// awaitSlot waits for a slot; false if fetching is to stop.
+func (e *Engine) awaitSlot() bool {
+	for !e.hasSlot() {
+		select {
+		case <-e.flight.freed:
+		case <-e.ctx.Done():
+			return false
+		}
+	}
+	return e.ctx.Err() == nil
+}
+
+// hasSlot reports whether a job may be handed out. Jobs in the buffer are in flight, but have
+// no handler yet.
+func (e *Engine) hasSlot() bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	return e.flight.len()-len(e.buffer) < e.o.Concurrency
+}
+
+// Next returns the message of the next job, of any destination; false when there was none for
+// a while or fetching is to stop. The job is in flight then: see Delivery.
+func (w *Worker) Next() (message string, ok bool) {
+	t := time.NewTimer(fetchPatience)
+	defer t.Stop()
+	select {
+	case d := <-w.ready:
+		return d.Message(), true
+	case <-w.fetching.Done():
+	case <-t.C:
+	}
+	return "", false
+}
+
+// CloseGate stops fetching: a Next that waits returns no job, jobs that were fetched but not
+// handed out go back to the head of their queues, unused permits are given back.
+func (w *Worker) CloseGate(ctx context.Context) error {
+	w.stop()
+	for _, e := range w.engines {
+		e.cancel()
+		e.run.mu.Lock()   // no loop begins any more
+		e.run.mu.Unlock() //nolint:staticcheck // see above
+		e.run.loops.Wait()
+	}
+	errs := make([]error, len(w.engines))
+	w.each(func(i int, e *Engine) { errs[i] = e.CloseGate(ctx) })
+	return errors.Join(errs...)
+}
+
+// Finish applies what outcomes are left once no handler runs any more, for as long as that
+// takes or until Abort, and ends everything else.
+func (w *Worker) Finish() {
+	w.each(func(_ int, e *Engine) { e.Finish() })
+	w.loops.Wait()
+}
+
+// Abort ends all waiting for Redis: the time to shut down is over. Jobs whose outcomes are
+// lost by it come back when their leases end.
+func (w *Worker) Abort() {
+	for _, e := range w.engines {
+		e.Abort()
+	}
+}
+
+// each calls f for all engines at once: they may use different nodes of a Cluster.
+func (w *Worker) each(f func(i int, e *Engine)) {
+	var wg sync.WaitGroup
+	for i, e := range w.engines {
+		wg.Go(func() { f(i, e) })
+	}
+	wg.Wait()
+}
+
+// InFlight reports whether the job is in flight.
+func (w *Worker) InFlight(queue, id string) bool {
+	e := w.byQueue[queue]
+	return e != nil && e.InFlight(id)
+}
+
+// errNotServed is of a queue of no engine. asynq asks for queues of its tasks only.
+var errNotServed = errors.New("engine: the queue is not served by this worker")
+
+// Acknowledge is that of the queue's engine.
+func (w *Worker) Acknowledge(ctx context.Context, queue, id string) (decided bool, err error) {
+	e := w.byQueue[queue]
+	if e == nil {
+		return false, errNotServed
+	}
+	return e.Acknowledge(ctx, id)
+}
+
+// Complete is that of the queue's engine.
+func (w *Worker) Complete(ctx context.Context, queue, id string) error {
+	return w.of(queue, func(e *Engine) error { return e.Complete(ctx, queue, id) })
+}
+
+// Fail is that of the queue's engine.
+func (w *Worker) Fail(ctx context.Context, queue, id, problem string) error {
+	return w.of(queue, func(e *Engine) error { return e.Fail(ctx, queue, id, problem) })
+}
+
+// Requeue is that of the queue's engine.
+func (w *Worker) Requeue(ctx context.Context, queue, id string) error {
+	return w.of(queue, func(e *Engine) error { return e.Requeue(ctx, queue, id) })
+}
+
+// Recover is that of the queue's engine.
+func (w *Worker) Recover(ctx context.Context, queue, id string, msg *store.Message) error {
+	return w.of(queue, func(e *Engine) error { return e.Recover(ctx, queue, id, msg) })
+}
+
+func (w *Worker) of(queue string, f func(*Engine) error) error {
+	if e := w.byQueue[queue]; e != nil {
+		return f(e)
+	}
+	return errNotServed
+}
+
+// Lapsed lists the messages of jobs whose workers have died, of all queues.
+func (w *Worker) Lapsed() (messages []string) {
+	groups := make([][]string, len(w.engines))
+	for i, e := range w.engines {
+		groups[i] = e.o.Queues
+	}
+	ctx, cancel := w.engines[0].bounded()
+	defer cancel()
+	leased, err := store.Leased(ctx, w.rdb, groups)
+	for i, e := range w.engines {
+		if err == nil && !leased[i] {
+			continue
+		}
+		for _, q := range e.o.Queues {
+			messages = append(messages, e.Lapsed(q)...)
+		}
+	}
+	return messages
+}
+
+// Maintain looks at the queues whose time it is, and returns how many jobs were moved.
+func (w *Worker) Maintain() (moved int) { return w.look(time.Now()) }
+
+// Purge deletes jobs whose retention has ended. A queue in which there were none is passed over
+// for a while. It is called by one goroutine, every few seconds.
+func (w *Worker) Purge(ctx context.Context) {
+	for _, e := range w.engines {
+		now := time.Now()
+		rest := min(purgeRest, e.o.Retention, cmp.Or(e.o.RetentionFailed, purgeRest))
+		if e.purgeAt.IsZero() {
+			e.purgeAt = now.Add(rand.N(rest + 1)) //nolint:gosec // it spreads the work
+		}
+		if now.Before(e.purgeAt) {
+			continue
+		}
+		e.purgeAt = now.Add(rest)
+		for _, q := range e.o.Queues {
+			if e.Purge(ctx, q) {
+				e.purgeAt = now
+			}
+		}
+	}
+}
+
+// purgeRest is the longest pause between two looks for jobs to delete.
+const purgeRest = 10 * time.Minute
+
+// Heartbeat takes the result of a write that the worker makes every few seconds.
+func (w *Worker) Heartbeat(err error) {
+	for _, e := range w.engines {
+		e.Heartbeat(err)
+	}
+}
+
+// Fatal reports, once, that the worker must stop for good: nothing that it does can succeed.
+func (w *Worker) Fatal(err error) { w.engines[0].Stop(err) }
+
+// Aborted is not nil once nothing may be waited for any more.
+func (w *Worker) Aborted() error { return w.engines[0].Aborted() }
+
+// Bounded bounds a call that has no bound of its own, so that a Redis that hangs cannot hold a
+// shutdown up.
+func (w *Worker) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+	return w.engines[0].Bounded(ctx)
+}
+
+// keepLeases extends the leases of jobs in flight six times within their length, and sooner
+// after a failure: a job whose lease has lapsed is still this worker's until it is recovered.
+func (w *Worker) keepLeases() {
+	lease := w.engines[0].o.Lease
+	every := lease / heartbeats
+	t := time.NewTimer(every)
+	defer t.Stop()
+	for {
+		select {
+		case <-w.engines[0].hard.Done():
+			return
+		case <-t.C:
+		}
+		failed := make([]bool, len(w.engines))
+		var wg sync.WaitGroup
+		for i, e := range w.engines {
+			e.pulse.beat(time.Now(), lease)
+			if e.flight.len() > 0 {
+				wg.Go(func() { failed[i] = !e.keepLeases() })
+			}
+		}
+		wg.Wait()
+		pause := every
+		if slices.Contains(failed, true) {
+			pause = every / 5
+		}
+		t.Reset(pause)
+	}
+}
