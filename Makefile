@@ -34,9 +34,6 @@ demo: ## Show it all in one process: jobs, limit, breaker, recovery
 build: ## Build the binaries into .bin
 	$(GO) build -trimpath -o $(BIN)/ ./cmd/...
 
-# The race detector leaves out the embedded Redis, which runs scripts several times slower with it.
-UNWATCHED := $(foreach module,github.com/alicebob/miniredis github.com/yuin/gopher-lua,-gcflags=$(module)/...=-race=false)
-
 .PHONY: test
 test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI does
 	@# Tests wait more than they compute: what only computes runs beside them and yields to them.
@@ -56,7 +53,7 @@ test-race: redis cc curl chromium ## Run the tests only, with the race detector
 	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
 	export CGO_ENABLED=1; \
 	for pkgs in "$$long $$rest" "$$e2e" "$$browser"; do \
-		[ -z "$${pkgs// }" ] || $(GO) test -race $(UNWATCHED) -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 20m $(ARGS) $$pkgs; \
+		[ -z "$${pkgs// }" ] || $(GO) test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 20m $(ARGS) $$pkgs; \
 	done
 
 .PHONY: quick

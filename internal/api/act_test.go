@@ -245,7 +245,7 @@ func TestDestinations(t *testing.T) {
 		t.Fatal(err)
 	}
 	workers := decode[list[Worker]](t, b.get(t, "/v1/workers").ok(t, http.StatusOK)).Items
-	if diff := cmp.Diff(map[string]Unreachable{"shop": {Since: since, Problem: "no such host"}}, workers[0].Unreachable); diff != "" {
+	if diff := cmp.Diff(map[string]jobs.UnreachableInfo{"shop": {Since: since, Problem: "no such host"}}, workers[0].Unreachable); diff != "" {
 		t.Errorf("what the worker does not reach (-want +got)\n%s", diff)
 	}
 }

@@ -193,7 +193,7 @@ type Batch struct {
 	CountedAt time.Time `json:"counted_at" doc:"When they were counted." example:"2030-01-31T14:35:00Z"`
 }
 
-// Answer and those below it are types of other packages, under the API's names.
+// Types of other packages, under the API's names.
 type (
 	Answer       jobs.Response
 	Breaker      breaker.Status

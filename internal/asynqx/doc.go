@@ -22,9 +22,8 @@
 //	retryCmd of the recoverer       Engine.Recover       counts crashes, spreads what comes back
 //	requeueCmd                      Engine.Requeue       keeps the order, and the place of a held
 //	                                                     job
-//	forwardCmd                      Engine.Maintain      goes by milliseconds and Redis's clock;
-//	                                                     also looks for cancels, expired jobs
-//	                                                     and finished parents
+//	forwardCmd                      none                 the engine moves due jobs by itself, in
+//	                                                     milliseconds of Redis's clock
 //	listLeaseExpiredCmd             Engine.Lapsed        goes by Redis's clock
 //	deleteExpiredCompletedTasksCmd  Engine.Purge         more belongs to a job than its hash
 //	writeServerStateCmd             passed on            its result is a heartbeat

@@ -67,7 +67,7 @@ func (k *committer) run() {
 
 // Acknowledge applies the outcome that was decided for a job in flight; false without one.
 // It repeats the call until it succeeds or ctx ends: what was not applied by then stays in
-// flight, for Maintain. An error would be the same at each repetition.
+// flight until applyReturned applies it. An error would be the same at each repetition.
 func (e *Engine) Acknowledge(ctx context.Context, id string) (decided bool, err error) {
 	d := e.flight.get(id)
 	if d == nil || d.decided() == nil {

@@ -41,8 +41,10 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 	worker.Start()
 	// Tests put jobs into Redis by hand, without the messages of the scripts.
 	go func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
 		for c.ctx.Err() == nil {
-			time.Sleep(100 * time.Millisecond)
+			<-tick.C
 			worker.Resync()
 		}
 	}()
