@@ -193,18 +193,32 @@ type Batch struct {
 	CountedAt time.Time `json:"counted_at" doc:"When they were counted." example:"2030-01-31T14:35:00Z"`
 }
 
-// Types of other packages, under the API's names.
-type (
-	Answer       jobs.Response
-	Breaker      breaker.Status
-	Incident     breaker.Incident
-	BreakerEvent breaker.Event
-	Budget       breaker.Budget
-	HistoryEntry jobs.HistoryEntry
-	Pause        jobs.Pause
-	Unreachable  jobs.UnreachableInfo
-	Worker       jobs.WorkerInfo
-)
+// Answer is jobs.Response, under the name that it has in the API.
+type Answer jobs.Response
+
+// Breaker is breaker.Status, under the name that it has in the API.
+type Breaker breaker.Status
+
+// Incident is breaker.Incident, under the name that it has in the API.
+type Incident breaker.Incident
+
+// BreakerEvent is breaker.Event, under the name that it has in the API.
+type BreakerEvent breaker.Event
+
+// Budget is breaker.Budget, under the name that it has in the API.
+type Budget breaker.Budget
+
+// HistoryEntry is jobs.HistoryEntry, under the name that it has in the API.
+type HistoryEntry jobs.HistoryEntry
+
+// Pause is jobs.Pause, under the name that it has in the API.
+type Pause jobs.Pause
+
+// Unreachable is jobs.UnreachableInfo, under the name that it has in the API.
+type Unreachable jobs.UnreachableInfo
+
+// Worker is jobs.WorkerInfo, under the name that it has in the API.
+type Worker jobs.WorkerInfo
 
 // Rate describes breaker.RateStatus, whose Interval is a duration.
 type Rate struct {
