@@ -38,6 +38,7 @@ build: ## Build the binaries into .bin
 test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI does
 	@# Tests wait more than they compute: what only computes runs beside them and yields to them.
 	@nice -n 10 $(MAKE) --no-print-directory lint test-client test-bench & beside=$$!; \
+	trap 'kill $$beside 2>/dev/null || true' EXIT; trap 'exit 130' INT TERM; \
 	status=0; $(MAKE) --no-print-directory test-race || status=$$?; \
 	wait $$beside || { echo 'lint, test-client or test-bench has failed: see above' >&2; exit 1; }; \
 	exit $$status

@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/jobs"
+
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 const (
@@ -132,6 +134,9 @@ func (a *Alerts) notifyOnce(ctx context.Context, period time.Duration, kind, abo
 		return err
 	}
 	id := fmt.Sprintf("%s.%s.%d", about, kind, now.Truncate(period).Unix())
+	if ns := store.Namespace(a.o.Namespace); ns != store.DefaultNamespace {
+		id = a.o.Namespace + "." + id // receivers may serve several installations
+	}
 	if err := a.send(ctx, a.singleTriggers(id, s)); err != nil {
 		return err
 	}

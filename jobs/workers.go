@@ -15,8 +15,8 @@ type WorkerInfo struct {
 	Name string `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
 	// StartedAt is when it began to serve, SeenAt its last sign of life; both on Redis's
 	// clock.
-	StartedAt time.Time `json:"started_at" doc:"When it began to serve, by its own clock." example:"2030-01-31T08:00:00Z"`
-	SeenAt    time.Time `json:"seen_at" doc:"Its last sign of life, by its own clock." example:"2030-01-31T14:35:00Z"`
+	StartedAt time.Time `json:"started_at" doc:"When it began to serve, by Redis's clock." example:"2030-01-31T08:00:00Z"`
+	SeenAt    time.Time `json:"seen_at" doc:"Its last heartbeat, by Redis's clock." example:"2030-01-31T14:35:00Z"`
 	// Destinations that it serves, but for Tidegate's own.
 	Destinations []string `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
 	// Unreachable are the destinations that its calls do not leave for, by name; nil for

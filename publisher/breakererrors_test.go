@@ -89,6 +89,26 @@ func TestDiscardOfABreakersErrorIsFinal(t *testing.T) {
 	b.want(publisher.FailedFinal)
 }
 
+// A refusal counts for the breaker whatever the handler makes of the job.
+func TestFailedRateLimitCountsForTheBreaker(t *testing.T) {
+	t.Parallel()
+	for name, fail := range map[string]func(error) error{"Fail": jobs.Fail, "Discard": jobs.Discard} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBench(t)
+			b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
+				job.Response = &jobs.Response{Status: http.StatusTooManyRequests}
+				return fail(fmt.Errorf("given up: %w", jobs.RateLimited(time.Hour)))
+			})
+			b.enqueue()
+			b.want(publisher.FailedFinal)
+			if got := b.breaker(); got.State != breaker.Open || got.Cause != breaker.CauseHint {
+				t.Errorf("the breaker is %s, cause %q; want OPEN by the hint", got.State, got.Cause)
+			}
+		})
+	}
+}
+
 // A handler whose client has the breaker of its own destination makes the call that the
 // worker's permit is for: in HALF_OPEN, in slow start and under a rate, too, where there
 // is no second permit.

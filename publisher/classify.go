@@ -67,6 +67,17 @@ func (r callResult) outcome() string {
 	return ""
 }
 
+// failsLimited reports whether err is the Fail or Discard of a rate limit: then the job fails,
+// and the refusal counts for the breaker.
+func failsLimited(err error) bool {
+	fail, ok := errors.AsType[*jobs.FailError](err)
+	if !ok || fail == nil {
+		return false
+	}
+	limited, ok := errors.AsType[*jobs.RateLimitedError](fail.Err)
+	return ok && limited != nil
+}
+
 // classify classifies what a handler returned. ctx is the one that it was called with.
 func classify(ctx context.Context, err error) callResult {
 	var limited *jobs.RateLimitedError
@@ -75,7 +86,7 @@ func classify(ctx context.Context, err error) callResult {
 	switch {
 	case err == nil:
 		return callResult{kind: succeeded}
-	case errors.As(err, &limited) && limited != nil && !(errors.As(err, &fail) && fail != nil):
+	case errors.As(err, &limited) && limited != nil && !failsLimited(err):
 		return callResult{kind: rateLimited, err: err, hint: max(0, limited.RetryAfter), scope: limited.Scope}
 	case errors.As(err, &put) && put != nil:
 		return callResult{kind: rescheduled, err: err, reschedule: put}

@@ -97,6 +97,8 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			}
 		case e.To == breaker.Closed:
 			d.engine.ReleaseDeferred(d.name)
+		case e.To == breaker.Open && e.Key == "":
+			d.engine.Wake() // it waits at the gate, and moves the breaker on when its time comes
 		}
 		d.observers.transition(e)
 		if onEvent != nil {

@@ -25,7 +25,7 @@ import (
 // breaker as they are. For a *breaker.OpenError, and any error that wraps
 // breakerhttp.ErrNotSent, no call was made: the job is rescheduled, until the breaker
 // may let calls through if that is known. A *breaker.RateLimitedError is that of
-// jobs.RateLimited. A breaker.Breaker of the job's own destination, asked with the context
+// jobs.RateLimited. A breaker.Breaker of the job's own destination and namespace, asked with the context
 // that the handler got, needs no second permit: the call has one, and what the handler
 // returns is its report.
 //

@@ -246,6 +246,10 @@ func (p *Publisher) Run(ctx context.Context) error {
 		s, startErr = p.serve(prepared)
 	}
 	if startErr != nil {
+		for _, d := range prepared {
+			d.phase.Store(phaseStopping)
+			d.engine.Abort()
+		}
 		closeAll(prepared)
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}

@@ -25,7 +25,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	o := r.breakerOutcome(job.Response)
 	if left := job.Budget; left != nil {
 		o = o.WithBudget(*left)
-		if r.kind != rateLimited {
+		if r.kind != rateLimited && !failsLimited(r.err) {
 			o = o.WithScope(left.Scope)
 		}
 	}
@@ -51,6 +51,9 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 		return breaker.RateLimited(r.hint).WithScope(r.scope)
 	case r.kind == interrupted, r.kind == cancelled:
 		return breaker.Neutral()
+	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact
+		limited, _ := errors.AsType[*jobs.RateLimitedError](r.err)
+		return breaker.RateLimited(max(0, limited.RetryAfter)).WithScope(limited.Scope)
 	case answer != nil && answer.Status != 0:
 		return breaker.Answered(answer.Status)
 	}

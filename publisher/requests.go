@@ -3,9 +3,11 @@ package publisher
 import (
 	"context"
 	"errors"
+	"net"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/engine"
@@ -14,8 +16,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// startListening subscribes to requested actions until stop is called, which is after the
-// last call has ended.
+// startListening subscribes to requested actions and to wake messages until stop is called,
+// which is after the last call has ended.
 func (p *Publisher) startListening(ctx context.Context, w *engine.Worker) (stop func()) {
 	ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	var wg sync.WaitGroup
@@ -28,17 +30,26 @@ func (p *Publisher) startListening(ctx context.Context, w *engine.Worker) (stop 
 
 // listen passes on actions (cancel, pause) requested of jobs that run here, and that queues
 // have something for the worker, until ctx ends.
-// The next heartbeat finds a request whose message was lost.
+// If a message is lost, the engine's next look or poll finds what it said.
 //
 // It reads by itself: the subscription's own channel has goroutines that no context
 // ends, and closing it waits for them while Redis hangs.
 func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
-	actions := p.ns.ActionsChannel()
-	sub := p.rdb.Subscribe(ctx, actions, p.ns.WakeChannel())
+	actions, wake := p.ns.ActionsChannel(), p.ns.WakeChannel()
+	var current atomic.Pointer[redis.PubSub]
+	subscribe := func() *redis.PubSub {
+		sub := p.rdb.Subscribe(ctx, actions, wake)
+		current.Store(sub)
+		return sub
+	}
+	sub := subscribe()
+	var reading sync.WaitGroup
+	defer reading.Wait()
+	silent := 0 // how often in a row nothing was received
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = sub.Close() // wakes Receive
+		_ = current.Load().Close() // wakes Receive
 	})
 	defer func() {
 		if !cancelled() {
@@ -47,19 +58,32 @@ func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 		_ = sub.Close()
 	}()
 	for {
-		got, err := sub.Receive(ctx)
+		got, err := sub.ReceiveTimeout(ctx, silence)
+		timeout, _ := errors.AsType[net.Error](err)
 		switch {
 		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed):
 			return
+		case timeout != nil && timeout.Timeout():
+			// A connection that is only half open says nothing either.
+			if silent++; silent == 1 && sub.Ping(ctx) == nil {
+				continue
+			}
+			_ = sub.Close()
+			sub, silent = subscribe(), 0
+			continue
 		case err != nil: // the next Receive connects again
 			wait(ctx, listenAgain, nil)
+			continue
 		}
+		silent = 0
 		switch msg := got.(type) {
 		case *redis.Subscription:
-			w.Resync() // what was published before is lost
+			if msg.Channel == wake {
+				w.Resync() // what was published before is lost
+			}
 		case *redis.Message:
 			if msg.Channel == actions {
-				p.requested(ctx, msg.Payload)
+				reading.Go(func() { p.requested(ctx, msg.Payload) })
 				continue
 			}
 			queue, ms, later := strings.Cut(msg.Payload, " ")
@@ -71,6 +95,9 @@ func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 		}
 	}
 }
+
+// silence is how long nothing may be received before the connection is tested, and then renewed.
+const silence = 3 * time.Second
 
 // listenAgain is the pause after the subscription has been lost.
 const listenAgain = 500 * time.Millisecond

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -32,6 +33,9 @@ type Engine interface {
 // Queue is the one queue of the Server: it stands for all that the engine serves. It is not a
 // queue of any destination, and nothing of it is in Redis.
 const Queue = "tidegate"
+
+// heartbeatTimeout bounds asynq's write of the Server's state.
+const heartbeatTimeout = 500 * time.Millisecond
 
 // Client is the redis.UniversalClient of one asynq Server, whose only queue must be Queue.
 type Client struct {
@@ -87,6 +91,11 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	}
 	ctx, cancel := c.e.Bounded(ctx)
 	defer cancel()
+	if s.action == heartbeat {
+		// asynq begins and ends no task meanwhile.
+		ctx, cancel = context.WithTimeout(ctx, heartbeatTimeout)
+		defer cancel()
+	}
 	cmd := c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	if s.action == heartbeat {
 		c.e.Heartbeat(cmd.Err())

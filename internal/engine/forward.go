@@ -42,15 +42,19 @@ func newLooks(queues []string) *looks {
 	return l
 }
 
-// LookIn has the queue looked at after d, or sooner.
-func (e *Engine) LookIn(queue string, d time.Duration) { e.lookAt(queue, time.Now().Add(d)) }
+// LookIn has the queue looked at after d, and reports whether that is sooner than it was to be.
+func (e *Engine) LookIn(queue string, d time.Duration) (sooner bool) {
+	return e.lookAt(queue, time.Now().Add(d))
+}
 
-func (e *Engine) lookAt(queue string, at time.Time) {
+func (e *Engine) lookAt(queue string, at time.Time) (sooner bool) {
 	e.looks.mu.Lock()
 	defer e.looks.mu.Unlock()
-	if l := e.looks.queues[queue]; l.next.IsZero() || at.Before(l.next) {
+	l := e.looks.queues[queue]
+	if sooner = l.next.IsZero() || at.Before(l.next); sooner {
 		l.next = at
 	}
+	return sooner
 }
 
 // nextLook is when a queue of the engine is to be looked at; zero: when a message comes.

@@ -88,7 +88,8 @@ func (e *Engine) doTasks() {
 		k.todo = k.todo[1:]
 		k.mu.Unlock()
 		if err := e.do(one); err != nil {
-			e.taskFailed(err) // the next beat finds it again
+			e.taskFailed(err)
+			e.LookIn(one.queue, lookAgain) // which finds it again
 		}
 	}
 }

@@ -86,8 +86,9 @@ func (w *Worker) Ready(queue string) {
 // LookIn has a queue looked at after d, or sooner.
 func (w *Worker) LookIn(queue string, d time.Duration) {
 	if e := w.byQueue[queue]; e != nil {
-		e.LookIn(queue, d)
-		w.lookSooner()
+		if e.LookIn(queue, d) {
+			w.lookSooner()
+		}
 	}
 }
 
@@ -140,17 +141,17 @@ func (w *Worker) poll() {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
-		awake, err := store.Awake(ctx, w.rdb, queues)
+		awake, errs := store.Awake(ctx, w.rdb, queues)
 		cancel()
 		for i, e := range asleep {
 			switch {
-			case err != nil && w.fetching.Err() == nil:
-				e.health.failed(err)
-			case err == nil:
+			case errs[i] == nil:
 				e.health.answered()
-				if awake[i] {
-					e.Wake()
-				}
+			case w.fetching.Err() == nil:
+				e.health.failed(errs[i])
+			}
+			if awake[i] {
+				e.Wake()
 			}
 		}
 	}
@@ -191,7 +192,7 @@ func (w *Worker) look(now time.Time) (moved int) {
 		cancel()
 		for i, l := range part {
 			l.e.endLook(l.ForwardArgs, replies[i], errs[i])
-			if errs[i] != nil && refusalOf(errs[i]) == noRights {
+			if errs[i] != nil && redis.IsPermissionError(errs[i]) {
 				w.failed(errs[i])
 			}
 			moved += replies[i].Moved
@@ -350,6 +351,7 @@ func (w *Worker) CloseGate(ctx context.Context) error {
 // Finish applies what outcomes are left once no handler runs any more, for as long as that
 // takes or until Abort, and ends everything else.
 func (w *Worker) Finish() {
+	w.each(func(_ int, e *Engine) { e.applyAll() }) // leases are extended until all have
 	w.each(func(_ int, e *Engine) { e.Finish() })
 	w.loops.Wait()
 }
@@ -424,9 +426,12 @@ func (w *Worker) Lapsed() (messages []string) {
 	}
 	ctx, cancel := w.engines[0].bounded()
 	defer cancel()
-	leased, err := store.Leased(ctx, w.rdb, groups)
+	leased, errs := store.Leased(ctx, w.rdb, groups)
 	for i, e := range w.engines {
-		if err == nil && !leased[i] {
+		if errs[i] != nil { // asked again in a minute
+			e.health.failed(errs[i])
+		}
+		if !leased[i] {
 			continue
 		}
 		for _, q := range e.o.Queues {

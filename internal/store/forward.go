@@ -128,43 +128,58 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 	return false, nil
 }
 
-// anyAtOnce bounds one EXISTS, so that it stays short for Redis.
-const anyAtOnce = 1000
+// groupsAtOnce bounds one EXISTS, so that it stays short for Redis.
+const groupsAtOnce = 200
 
 // Awake returns which groups of queues have a pending job or a held one. On one node it asks
-// about all of them together first. Errors: Redis's.
-func Awake(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (awake []bool, err error) {
+// about many of them together first. errs[i] is of groups[i]. Errors: Redis's.
+func Awake(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (awake []bool, errs []error) {
 	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{PendingKey(q), HeldIndexKey(q)} })
 }
 
 // Leased is Awake for jobs with a lease.
-func Leased(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (leased []bool, err error) {
+func Leased(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (leased []bool, errs []error) {
 	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{LeaseKey(q)} })
 }
 
-func anyExist(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) ([]bool, error) {
-	found := make([]bool, len(groups))
-	if _, cluster := rdb.(*redis.ClusterClient); !cluster {
-		var all []string
-		for _, queues := range groups {
-			for _, q := range queues {
-				all = append(all, keysOf(q)...)
+func anyExist(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) (found []bool, errs []error) {
+	_, cluster := rdb.(*redis.ClusterClient)
+	for part := range slices.Chunk(groups, groupsAtOnce) {
+		exist, problems := make([]bool, len(part)), make([]error, len(part))
+		some, err := cluster, error(nil) // keys of several slots cannot be named together
+		if !cluster {
+			var all []string
+			for _, queues := range part {
+				all = append(all, keysOfAll(queues, keysOf)...)
+			}
+			var n int64
+			n, err = rdb.Exists(ctx, all...).Result()
+			some = n > 0 || redis.HasErrorPrefix(err, "CROSSSLOT") // a client that wraps a Cluster's
+		}
+		switch {
+		case some:
+			exist, problems = existEach(ctx, rdb, part, keysOf)
+		case err != nil:
+			for i := range problems {
+				problems[i] = fmt.Errorf("look at the queues: %w", err)
 			}
 		}
-		some := false
-		for part := range slices.Chunk(all, anyAtOnce) {
-			n, err := rdb.Exists(ctx, part...).Result()
-			if err != nil {
-				return nil, fmt.Errorf("look at the queues: %w", err)
-			}
-			some = some || n > 0
-		}
-		if !some {
-			return found, nil
-		}
+		found, errs = append(found, exist...), append(errs, problems...)
 	}
+	return found, errs
+}
+
+func keysOfAll(queues []string, keysOf func(queue string) []string) (keys []string) {
+	for _, q := range queues {
+		keys = append(keys, keysOf(q)...)
+	}
+	return keys
+}
+
+// existEach asks about each queue by itself, in one round trip.
+func existEach(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) (found []bool, errs []error) {
 	cmds := make([][]*redis.IntCmd, len(groups))
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, queues := range groups {
 			for _, q := range queues {
 				cmds[i] = append(cmds[i], pipe.Exists(ctx, keysOf(q)...))
@@ -172,11 +187,14 @@ func anyExist(ctx context.Context, rdb redis.UniversalClient, groups [][]string,
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, fmt.Errorf("look at the queues: %w", err)
+	found, errs = make([]bool, len(groups)), make([]error, len(groups))
+	for i, of := range cmds {
+		for _, cmd := range of {
+			found[i] = found[i] || cmd.Val() > 0
+			if err := cmd.Err(); err != nil && errs[i] == nil {
+				errs[i] = fmt.Errorf("look at the queues: %w", err)
+			}
+		}
 	}
-	for i := range groups {
-		found[i] = slices.ContainsFunc(cmds[i], func(cmd *redis.IntCmd) bool { return cmd.Val() > 0 })
-	}
-	return found, nil
+	return found, errs
 }

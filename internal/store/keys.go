@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"strconv"
@@ -20,6 +21,9 @@ var namespacePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
 func (n Namespace) Validate() error {
 	if !namespacePattern.MatchString(string(n)) {
 		return fmt.Errorf("%.50q is not a valid namespace: it must match [a-z0-9][a-z0-9-]{0,30}", string(n))
+	}
+	if n == "asynq" {
+		return errors.New(`"asynq" is not a valid namespace: asynq's own keys begin with it`)
 	}
 	return nil
 }

@@ -90,10 +90,11 @@ func (e *exporter) abort() (lost int) {
 }
 
 // describe returns what went wrong, without secrets, which a collector's answer might repeat,
-// and without a URL, which might hold some.
+// and without a URL, which might hold some. A control character in a secret hides it from the
+// first redaction, and is gone for the second one.
 func (e *exporter) describe(err error) string {
 	if u, ok := errors.AsType[*url.Error](err); ok {
 		err = u.Err
 	}
-	return text.CutBytes(text.OneLine(e.secrets.Redact(err.Error())), maxProblem)
+	return text.CutBytes(e.secrets.Redact(text.OneLine(e.secrets.Redact(err.Error()))), maxProblem)
 }

@@ -96,6 +96,20 @@ func (f *fleet) watch(p *publisher.Publisher) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.publisher = p
+	if f.client == nil || f.client.Namespace() == p.Namespace() {
+		return
+	}
+	// The options name no other namespace than the default, or the wrong one.
+	if client, err := jobs.NewClient(f.o.Redis, jobs.WithNamespace(p.Namespace()), jobs.WithLogger(f.o.Logger)); err == nil {
+		f.client = client
+	}
+}
+
+// reader is the client that reads what waits; nil without Redis.
+func (f *fleet) reader() *jobs.Client {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.client
 }
 
 func (f *fleet) watched() *publisher.Publisher {
@@ -136,7 +150,7 @@ func (f *fleet) Collect(out chan<- prometheus.Metric) {
 	if p := f.watched(); p != nil {
 		collectProcess(send, p)
 	}
-	if f.client != nil {
+	if f.reader() != nil {
 		f.collectQueues(send)
 	}
 }
@@ -239,7 +253,7 @@ func (f *fleet) refresh(done chan struct{}) {
 	defer cancel()
 	var surveys []survey
 	var unserved []jobs.Unserved
-	now, err := f.client.Now(ctx)
+	now, err := f.reader().Now(ctx)
 	up := err == nil
 	if up {
 		surveys, err = f.survey(ctx, now)
@@ -247,7 +261,7 @@ func (f *fleet) refresh(done chan struct{}) {
 	if err != nil {
 		surveys = nil
 	} else {
-		unserved, err = f.client.Unserved(ctx, f.destinations()...)
+		unserved, err = f.reader().Unserved(ctx, f.destinations()...)
 	}
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
@@ -265,7 +279,7 @@ func (f *fleet) survey(ctx context.Context, now time.Time) ([]survey, error) {
 	work.SetLimit(atOnce)
 	for i, name := range names {
 		work.Go(func() error {
-			s, err := f.client.Survey(ctx, name, f.o.NearExpiration)
+			s, err := f.reader().Survey(ctx, name, f.o.NearExpiration)
 			out[i] = survey{destination: name, Survey: s}
 			if !s.OldestPending.IsZero() {
 				out[i].oldest = max(time.Millisecond, now.Sub(s.OldestPending))

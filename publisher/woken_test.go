@@ -1,0 +1,131 @@
+package publisher_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// unpolled is a bench whose worker has found its queues empty, and polls them once an hour.
+func unpolled(t *testing.T, f func(context.Context, *jobs.Job) error) *bench {
+	t.Helper()
+	b := newBench(t)
+	o := b.options()
+	o.RetryLoopInterval = time.Hour
+	b.run(o, f)
+	b.enqueue()
+	b.event()
+	redistest.Eventually(t, "the queue is empty", func() bool { return b.queueLen() == 0 })
+	return b
+}
+
+// Whatever makes a job ready wakes an idle worker: no poll is needed.
+func TestIdleWorkerIsWoken(t *testing.T) {
+	t.Parallel()
+	succeed := func(context.Context, *jobs.Job) error { return nil }
+	t.Run("enqueued", func(t *testing.T) {
+		t.Parallel()
+		b := unpolled(t, succeed)
+		for range 10 {
+			b.enqueue()
+			b.want(publisher.Completed)
+		}
+		for range b.enqueueMany(300) {
+			b.want(publisher.Completed)
+		}
+	})
+	t.Run("due", func(t *testing.T) {
+		t.Parallel()
+		b := unpolled(t, succeed)
+		for _, d := range []time.Duration{900 * time.Millisecond, 300 * time.Millisecond, 600 * time.Millisecond} {
+			b.enqueue(jobs.Delay(d))
+		}
+		for range 3 {
+			e := b.want(publisher.Completed)
+			if early := e.Job.AvailableAt.Sub(b.redisNow()); early > 0 {
+				t.Errorf("a job was published %s before its time", early)
+			}
+		}
+	})
+	t.Run("retried", func(t *testing.T) {
+		t.Parallel()
+		failed := false
+		b := newBench(t)
+		o := b.options()
+		o.RetryLoopInterval = time.Hour
+		b.run(o, func(context.Context, *jobs.Job) error {
+			if !failed {
+				failed = true
+				return errors.New("boom")
+			}
+			return nil
+		})
+		b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second}))
+		b.want(publisher.Retried)
+		b.want(publisher.Completed)
+	})
+	t.Run("resumed, after a parent, and expired", func(t *testing.T) {
+		t.Parallel()
+		b := unpolled(t, succeed)
+		paused := b.enqueue(jobs.Delay(time.Hour))
+		expiring := b.enqueue(jobs.After(paused.ID), jobs.TTL(500*time.Millisecond))
+		child := b.enqueue(jobs.After(paused.ID))
+		if err := b.client.Pause(t.Context(), paused.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.waitStatus(expiring.ID, jobs.Expired)
+		if err := b.client.Resume(t.Context(), paused.ID); err != nil {
+			t.Fatal(err)
+		}
+		b.makeDue(paused.ID)
+		b.result(paused.ID)
+		b.result(child.ID)
+	})
+}
+
+// An idle worker costs Redis hardly more with many destinations than with one.
+func TestIdleDestinationsCostNothing(t *testing.T) {
+	redistest.Slow(t)
+	t.Parallel()
+	const many = 60
+	perSecond := func(destinations int) int64 {
+		s := redistest.Start(t)
+		p, err := publisher.New(s.Client(t), publisher.Options{Logger: redistest.Logger(t)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i := range destinations {
+			if err := p.Handle(fmt.Sprintf("d%d", i), publisher.Func(func(context.Context, *jobs.Job) error { return nil })); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ctx, stop := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- p.Run(ctx) }()
+		<-p.Started()
+		<-time.After(time.Second) // what a worker does at its start
+		s.ResetStats(t)
+		<-time.After(2 * time.Second)
+		total := int64(0)
+		for _, n := range s.CommandStats(t) {
+			total += n
+		}
+		stop()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+		return total / 2
+	}
+	one, all := perSecond(1), perSecond(many)
+	t.Logf("commands a second of an idle worker: %d with 1 destination, %d with %d", one, all, many)
+	if one > 30 || all > one+60 {
+		t.Errorf("%d commands a second with 1 destination, %d with %d", one, all, many)
+	}
+}
