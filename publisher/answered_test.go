@@ -34,7 +34,7 @@ func httpTo(t *testing.T, api *fakeapi.API) *publisher.HTTP {
 }
 
 // transitions is a breaker's history without times.
-func (b *bench) transitions() string {
+func (b *fixture) transitions() string {
 	var parts []string
 	for _, e := range b.breakerHistory() {
 		parts = append(parts, fmt.Sprintf("%s→%s %s", e.From, e.To, e.Cause))
@@ -47,7 +47,7 @@ func (b *bench) transitions() string {
 func TestBacklogOfBadJobsIsThroughAfterOneProbe(t *testing.T) {
 	t.Parallel()
 	const bad, good = 100, 20
-	b := newBench(t)
+	b := newFixture(t)
 	api := fakeapi.New(fakeapi.Options{Script: func(n int, _ *http.Request) *fakeapi.Answer {
 		switch {
 		case n == 1:
@@ -126,7 +126,7 @@ func TestWhatTheAnswerToAProbeProves(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: time.Millisecond}); err != nil {
 				t.Fatal(err)
 			}

@@ -12,9 +12,9 @@ import (
 	"github.com/tidegate/tidegate/internal/outage"
 )
 
-// asynqLogger passes asynq's log on. asynq repeats the same warning with each heartbeat
-// while Redis is away, which Tidegate itself logs once; so warnings of a kind are logged at
-// most every asynqLogEvery, the rest at debug level.
+// asynqLogger writes asynq's log. During an outage of Redis asynq repeats its warnings with each
+// heartbeat, while Tidegate logs the outage once; so warnings of a kind are logged at most once
+// per asynqLogEvery, the rest at debug level.
 type asynqLogger struct {
 	log   *slog.Logger
 	limit outage.Limiter
@@ -24,7 +24,7 @@ var _ asynq.Logger = (*asynqLogger)(nil)
 
 const (
 	asynqLogEvery = 30 * time.Second
-	asynqLogKind  = 24 // the first characters of a message, which name its kind
+	asynqLogKind  = 24 // length of the prefix of a message that is its kind
 )
 
 func newAsynqLogger(l *slog.Logger) *asynqLogger {
@@ -36,8 +36,7 @@ func (a *asynqLogger) Info(args ...any)  { a.write(slog.LevelDebug, args) }
 func (a *asynqLogger) Warn(args ...any)  { a.sometimes(args) }
 func (a *asynqLogger) Error(args ...any) { a.sometimes(args) }
 
-// Fatal is part of the interface. asynq calls it in its scheduler only, which
-// Tidegate does not use.
+// Fatal is part of the interface. Only asynq's scheduler calls it, which Tidegate does not use.
 func (a *asynqLogger) Fatal(args ...any) { a.write(slog.LevelError, args) }
 
 func (a *asynqLogger) sometimes(args []any) {
@@ -47,7 +46,7 @@ func (a *asynqLogger) sometimes(args []any) {
 		kind = kind[:asynqLogKind]
 	}
 	level := slog.LevelDebug
-	// Redis's failures are reported by Tidegate itself, once.
+	// Tidegate itself logs outages of Redis.
 	if !strings.Contains(whole, "redis") && a.limit.Allow(kind) {
 		level = slog.LevelWarn
 	}
@@ -57,6 +56,6 @@ func (a *asynqLogger) sometimes(args []any) {
 func (a *asynqLogger) write(level slog.Level, args []any) {
 	ctx := context.Background()
 	if a.log.Enabled(ctx, level) {
-		a.log.Log(ctx, level, "asynq", "said", fmt.Sprint(args...))
+		a.log.Log(ctx, level, "asynq", "message", fmt.Sprint(args...))
 	}
 }

@@ -10,11 +10,11 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Attempted is what an attempt has come to, before Redis applies it to the job.
+// Attempted is the result of an attempt before Redis applies it to the job.
 type Attempted struct {
 	// JobEvent without Destination, Incident and LastError, which Redis adds.
 	JobEvent
-	// RateLimited is true of a rate-limited answer, with the Hint and Scope that it gave.
+	// RateLimited is true for a rate-limited response, with its Hint and Scope.
 	RateLimited bool
 	Hint        time.Duration
 	Scope       jobs.Scope
@@ -24,18 +24,18 @@ type Attempted struct {
 	MaxReschedules *int
 	// Extend is how much later the job expires.
 	Extend time.Duration
-	// WaitsFor is why the job waits, as in jobs.Job.ReasonCode, and WaitsText the same in
-	// words.
+	// WaitsFor is the reason why the job waits, as in jobs.Job.ReasonCode, and WaitsText its
+	// wording.
 	WaitsFor, WaitsText string
-	// Error and Response are kept with the job; "" and nil leave those of the record alone.
+	// Error and Response are stored with the job; "" and nil keep those of the record.
 	Error    string
 	Response *jobs.Response
 }
 
-// Attempt calls h once for job, as a worker does whose circuit breaker is closed, but
-// without Redis, and returns what the attempt has come to: package publishertest applies
-// it. Delays count from now. The end of ctx is that of a shutdown, or a cancellation of the
-// job if ErrCancelled is its cause. Errors are those of Handle.
+// Attempt calls h once for job, as a worker does while the circuit breaker is closed, but
+// without Redis, and returns the result, which package publishertest applies. Delays count
+// from now. The end of ctx means a shutdown, or a cancellation of the job if its cause is
+// ErrCancelled. Errors are those of Handle.
 func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts ...HandleOption) (Attempted, error) {
 	p := &Publisher{o: Options{}.withDefaults(), destinations: map[string]*destination{}}
 	if err := p.Handle(job.Destination, h, opts...); err != nil {

@@ -30,7 +30,7 @@ func TestRescheduleByAnyTimeIsKept(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			var calls tally
 			stop := b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
 				calls.add(job.ID)
@@ -63,7 +63,7 @@ func TestRescheduleByAnyTimeIsKept(t *testing.T) {
 // An expiry that is extended again and again ends with what RFC 3339 can express.
 func TestExpiryIsExtendedToTheYear9999AtMost(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		return jobs.Reschedule(0, jobs.ExtendExpiration(forever))
 	})
@@ -80,7 +80,7 @@ func TestExpiryIsExtendedToTheYear9999AtMost(t *testing.T) {
 // "Never" as people write it: the last day that a date has.
 func TestJobThatExpiresInTheYear9999Runs(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.run(b.options(), func(context.Context, *jobs.Job) error { return nil })
 	b.enqueue(jobs.ExpiresAt(time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)))
 	b.want(publisher.Completed)
@@ -89,7 +89,7 @@ func TestJobThatExpiresInTheYear9999Runs(t *testing.T) {
 // "No timeout" as people write it, in every place that takes one.
 func TestOptionsOfAnyLengthWork(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	o := b.options()
 	o.ShutdownTimeout, o.Retention, o.RetentionFailed, o.RecoverSpread = forever, forever, forever, forever
 	started, end := make(chan struct{}), make(chan struct{})

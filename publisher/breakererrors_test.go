@@ -52,7 +52,7 @@ func TestErrorsOfBreakersAreNoFailures(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			began := b.redisNow()
 			open, isOpen := errors.AsType[*breaker.OpenError](tc.err)
 			if isOpen && tc.until > 0 {
@@ -81,7 +81,7 @@ func TestErrorsOfBreakersAreNoFailures(t *testing.T) {
 // A job whose publisher says that the error is final has failed, whatever is in it.
 func TestDiscardOfABreakersErrorIsFinal(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		return jobs.Discard(&breaker.RateLimitedError{Err: errors.New("quota used up for good")})
 	})
@@ -95,7 +95,7 @@ func TestFailedRateLimitCountsForTheBreaker(t *testing.T) {
 	for name, fail := range map[string]func(error) error{"Fail": jobs.Fail, "Discard": jobs.Discard} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
 				job.Response = &jobs.Response{Status: http.StatusTooManyRequests}
 				return fail(fmt.Errorf("given up: %w", jobs.RateLimited(time.Hour)))
@@ -117,7 +117,7 @@ func TestClientWithTheDestinationsOwnBreakerProbes(t *testing.T) {
 	for _, shared := range []bool{true, false} {
 		t.Run(fmt.Sprint("its client shares the worker's Redis client: ", shared), func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			var calls atomic.Int64
 			api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 				if calls.Add(1) == 1 {

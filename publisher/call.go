@@ -20,15 +20,15 @@ type inFlight struct {
 	// sent: the call has a connection.
 	sent func()
 	// limited: the answer is rate limited, which is known before the handler returns. The
-	// job is as the handler has it.
+	// job is the handler's copy.
 	limited func(*jobs.Job, callResult)
 	// stuck: the handler has not returned after its context ended.
 	stuck func()
 }
 
-// call runs the handler within the destination's timeout, and a probe within its
-// lease: when that ends, another one may start. The handler gets a copy of the job, of
-// which Response and Budget are taken back.
+// call runs the handler within the destination's timeout, and a probe within the lease of its
+// permit: after that another probe may start. The handler gets a copy of the job, of which
+// Response and Budget are copied back.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
 	deadline := time.Now().Add(d.s.timeout)
 	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
@@ -56,8 +56,8 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	return r
 }
 
-// takeBack takes what a handler has set in its own copy of the job, and the answer in its
-// error where it has set none.
+// takeBack copies what the handler has set in its copy of the job, and the response from its
+// error if it has set none.
 func takeBack(job, own *jobs.Job, err error) {
 	job.Response, job.Budget = own.Response, own.Budget
 	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && limited != nil && job.Response == nil {
@@ -66,9 +66,9 @@ func takeBack(job, own *jobs.Job, err error) {
 }
 
 // publish runs the handler with its own copy of the job, in a goroutine of its own
-// because runtime.Goexit ends the one that it is called in. It returns when the handler
-// does; at the end of a shutdown it does not wait for one that ignores its context, and
-// returned is false. noticed is when the handler returned or its context was seen to end.
+// because runtime.Goexit ends the calling goroutine. It returns when the handler
+// does; at the end of a shutdown it does not wait for a handler that ignores its context, and
+// returned is false. noticed is when publish saw the handler return or its context end.
 func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w inFlight) (noticed time.Time, returned bool, err error) {
 	done := make(chan error, 1)
 	go func() {
@@ -94,8 +94,8 @@ func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w inFligh
 	}
 }
 
-// readable returns an error whose methods can be called. A nil pointer in an error is
-// not nil, and its Error method panics as a rule.
+// readable returns an error whose methods can be called. An error with a nil pointer is not
+// nil, and its Error method usually panics.
 func readable(err error) error {
 	if err == nil {
 		return nil
@@ -103,6 +103,6 @@ func readable(err error) error {
 	if v := reflect.ValueOf(err); v.Kind() == reflect.Pointer && v.IsNil() {
 		return fmt.Errorf("the publisher returned a nil %T as its error, which is not nil: return nil without a type", err)
 	}
-	_ = err.Error() // one that panics does so here, where that is the handler's panic
+	_ = err.Error() // if it panics, it counts as a panic of the handler
 	return err
 }

@@ -33,7 +33,7 @@ func (d deaf) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 }
 
 // runHTTP publishes to a fake API over HTTP.
-func (b *bench) runHTTP(o fakeapi.Options, opts ...publisher.HandleOption) *fakeapi.API {
+func (b *fixture) runHTTP(o fakeapi.Options, opts ...publisher.HandleOption) *fakeapi.API {
 	b.t.Helper()
 	api := fakeapi.New(o)
 	url, err := api.Start("")
@@ -73,7 +73,7 @@ func TestCancelCutsARunningCall(t *testing.T) {
 	}{{"told at once", false}, {"word lost", true}} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			if tc.lost {
 				b.rdb = deaf{b.rdb}
 			}
@@ -126,7 +126,7 @@ func TestCancelCutsARunningCall(t *testing.T) {
 // children run.
 func TestCancelAfterTheAnswer(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	job := b.enqueue()
 	child := b.enqueue(jobs.After(job.ID))
 	inCall := make(chan struct{}, 1)
@@ -160,7 +160,7 @@ func TestCancelOutweighsOtherOutcomes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
 			child := b.enqueue(jobs.After(job.ID))
 			inCall := make(chan struct{}, 10)
@@ -209,7 +209,7 @@ func TestPauseWhileRunning(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 60 * time.Second}))
 			inCall, goOn := make(chan struct{}, 10), make(chan struct{})
 			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error {
@@ -260,7 +260,7 @@ func TestPauseWhileRunning(t *testing.T) {
 // not when the lease of the first one ends.
 func TestCancelledProbeGivesItsPermitBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
 		t.Fatal(err)
 	}

@@ -26,15 +26,15 @@ type callKind int
 
 const (
 	succeeded   callKind = iota
-	rateLimited          // the API takes no calls now
+	rateLimited          // by the API
 	failed               // may be retried
-	permanent            // never retried
-	notCalled            // never retried: the handler made no call
+	permanent            // no retry
+	notCalled            // no retry: the handler made no call
 	unreachable          // the call did not leave this process
 	rescheduled          // the handler asked for a reschedule
-	refused              // a breaker of the handler let no call through
-	interrupted          // by a shutdown, or because this process stood still: the API may have seen it
-	cancelled            // by a person: likewise
+	refused              // a breaker of the handler refused the call
+	interrupted          // by a shutdown, or because this process was stopped: the API may have received it
+	cancelled            // by a cancel of the job: likewise
 )
 
 // called reports whether a call was made.
@@ -110,8 +110,8 @@ func classify(ctx context.Context, err error) callResult {
 	return callResult{kind: failed, err: err, trigger: jobs.OnFailure}
 }
 
-// notCalledError marks the error of a handler that has not called the API. It fails the
-// job like any other error and is not reported to the breaker.
+// notCalledError is the error of a handler that has not called the API. It fails the job as
+// other errors do and is not reported to the breaker.
 type notCalledError struct{ err error }
 
 func (e *notCalledError) Error() string { return e.err.Error() }
@@ -123,8 +123,8 @@ func isNotCalled(err error) bool {
 	return ok
 }
 
-// isUnreachable reports whether err says that a call was not sent: by itself, or as
-// net/http says it to a handler in Go.
+// isUnreachable reports whether err means that a call was not sent: jobs.Unreachable, or such
+// an error of net/http in a handler.
 func isUnreachable(err error) bool {
 	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
 		return true
@@ -133,8 +133,8 @@ func isUnreachable(err error) bool {
 	return ok && noConnection(call.Err)
 }
 
-// noConnection reports whether err says that no connection was made: no address, none
-// that answered, or no socket left (EMFILE, ENFILE, EADDRNOTAVAIL).
+// noConnection reports whether err means that no connection was made: no address, no answer,
+// or no socket left (EMFILE, ENFILE, EADDRNOTAVAIL).
 func noConnection(err error) bool {
 	if op, ok := errors.AsType[*net.OpError](err); ok && (op.Op == "dial" || op.Op == "proxyconnect") {
 		return true
@@ -143,8 +143,8 @@ func noConnection(err error) bool {
 	return ok
 }
 
-// checkStall makes a call without an answer an interrupted one if this process has stood
-// still meanwhile for so long that its leases ended: nothing is known of the call.
+// checkStall reclassifies a call without a response as interrupted if this process was stopped
+// meanwhile for so long that its leases ended: the result of the call is unknown.
 func (d *destination) checkStall(r callResult, job *jobs.Job, started time.Time) callResult {
 	if r.noAnswer(job) && d.engine.StoodStill(started) {
 		r.kind = interrupted
@@ -155,20 +155,18 @@ func (d *destination) checkStall(r callResult, job *jobs.Job, started time.Time)
 	return r
 }
 
-// noAnswer reports whether the call failed without an answer of the API and without a
-// decision of the handler.
+// noAnswer reports whether the call failed without a response and without a decision of the
+// handler.
 func (r callResult) noAnswer(job *jobs.Job) bool {
 	return r.kind == failed && r.trigger != jobs.OnExplicit && job.Response == nil
 }
 
-// tooLate is how late the end of a call's time may be noticed. Beyond that this process
-// stood still (it was stopped, or its machine suspended), and has not waited for an
-// answer for that long.
+// tooLate is how late the end of a call's timeout may be noticed. Later means that this process
+// was stopped or its machine suspended, and could not wait for a response.
 const tooLate = 2 * time.Second
 
-// noticedLate reports whether the end of a call's time was noticed long after it.
+// noticedLate reports whether the end of a call's timeout was noticed more than tooLate after it.
 func noticedLate(deadline, at time.Time) bool {
-	// The monotonic clock stands still while a machine is suspended, the wall clock
-	// does not.
+	// While a machine is suspended the monotonic clock stops, the wall clock does not.
 	return at.Sub(deadline) > tooLate || at.Round(0).Sub(deadline.Round(0)) > tooLate
 }

@@ -85,7 +85,7 @@ func TestHealthyJobCostsWhatAsynqsDoes(t *testing.T) {
 			theirs := costOf(t, server)
 			recorded("asynq:{default}:completed")
 
-			b := benchOn(t, server)
+			b := fixtureOn(t, server)
 			server.ResetStats(t)
 			for i := range n {
 				if _, err := b.client.Enqueue(ctx, jobs.New(b.dest, i)); err != nil {

@@ -11,9 +11,9 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// benchOfDatabase is a bench in another database of the server of b, with the same
+// fixtureOfDatabase is a fixture in another database of the server of b, with the same
 // destination.
-func (b *bench) benchOfDatabase(s *redistest.Server, db int) *bench {
+func (b *fixture) fixtureOfDatabase(s *redistest.Server, db int) *fixture {
 	b.t.Helper()
 	other := *b
 	rdb := redis.NewClient(&redis.Options{Addr: s.Addr(), DB: db})
@@ -32,8 +32,8 @@ func (b *bench) benchOfDatabase(s *redistest.Server, db int) *bench {
 func TestCancelInAnotherDatabase(t *testing.T) {
 	t.Parallel()
 	s := redistest.Start(t)
-	production := benchOn(t, s)
-	staging := production.benchOfDatabase(s, 1)
+	production := fixtureOn(t, s)
+	staging := production.fixtureOfDatabase(s, 1)
 	running, cut := make(chan string, 10), make(chan string, 10)
 	call := func(where string) func(context.Context, *jobs.Job) error {
 		return func(ctx context.Context, job *jobs.Job) error {

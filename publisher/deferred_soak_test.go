@@ -21,11 +21,11 @@ func TestSoakIncidentBesideAMillionDelayedJobs(t *testing.T) {
 	const delayed, ready, concurrency, pairs = 1_000_000, 5000, 10, 7
 	type side struct {
 		server *redistest.Server
-		b      *bench
+		b      *fixture
 	}
 	start := func() side {
 		s := redistest.Start(t)
-		b := benchOn(t, s)
+		b := fixtureOn(t, s)
 		if err := b.rdb.ConfigSet(t.Context(), "slowlog-log-slower-than", "10000").Err(); err != nil {
 			t.Fatal(err)
 		}

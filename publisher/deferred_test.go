@@ -14,7 +14,7 @@ import (
 // incident runs an incident: jobs in hand are deferred by the breaker, which is then
 // reset. It returns the time from the reset until those and the ready jobs have run,
 // and what Redis did meanwhile.
-func (b *bench) incident(server *redistest.Server, ready, concurrency int) (time.Duration, map[string]int64) {
+func (b *fixture) incident(server *redistest.Server, ready, concurrency int) (time.Duration, map[string]int64) {
 	b.t.Helper()
 	limited := make(chan struct{})
 	var runs tally
@@ -54,7 +54,7 @@ func TestDeferredJobsBesideManyDelayedOnes(t *testing.T) {
 	t.Parallel()
 	const delayed, ready, concurrency = 20_000, 100, 5
 	server := redistest.Start(t)
-	b := benchOn(t, server)
+	b := fixtureOn(t, server)
 	b.enqueueMany(delayed, jobs.Delay(10*time.Minute))
 	_, stats := b.incident(server, ready, concurrency)
 	total := int64(0)

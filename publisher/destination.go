@@ -35,7 +35,7 @@ type destination struct {
 	failures  *failureLog
 
 	stuckAfter time.Duration // StuckAfter, shorter in tests
-	stuck      atomic.Int32  // handlers that do not return
+	stuck      atomic.Int32  // number of stuck handlers
 	stopped    chan struct{} // closed when handlers are no longer waited for
 
 	calls    context.Context // parent of every call; cancelled when the time to shut down is over
@@ -44,7 +44,7 @@ type destination struct {
 
 func newDestination(name string, h Handler, s settings, rdb redis.UniversalClient, o Options) *destination {
 	if store.System(name) {
-		o.Observers = nil // which notify people of jobs through such a destination
+		o.Observers = nil // they publish jobs to such a destination
 	}
 	log := o.Logger.With("destination", name)
 	return &destination{
@@ -53,8 +53,8 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 	}
 }
 
-// prepare makes the engine and joins the breaker. stop is called with the reason if the worker
-// cannot go on.
+// prepare creates the engine and the breaker. stop is called with the reason if the worker
+// cannot continue.
 func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc) error {
 	g := &gate{reach: d.reach}
 	d.engine = engine.New(d.rdb, engine.Options{
@@ -81,8 +81,8 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 	return nil
 }
 
-// newBreaker joins the destination's breaker. It outlives ctx, because calls in
-// flight report to it during a shutdown.
+// newBreaker creates the destination's breaker. It outlives ctx, because calls in flight
+// report to it during a shutdown.
 func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) {
 	o := d.s.breaker
 	o.Instance, o.Logger = d.o.Worker, d.o.Logger
@@ -92,7 +92,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 		switch {
 		case e.To == breaker.Closed && e.Key != "":
 			d.engine.KeyOpened(e.Key)
-			if e.Cause != breaker.CauseSuccess { // else they come at their time
+			if e.Cause != breaker.CauseSuccess { // after a success the jobs are due by themselves
 				d.engine.ReleaseDeferred(e.Name)
 			}
 		case e.To == breaker.Closed:
@@ -108,7 +108,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 	return breaker.New(ctx, d.rdb, o)
 }
 
-// close ends what is left when no handler is waited for any more.
+// close closes the breaker and abandons stuck handlers.
 func (d *destination) close() {
 	d.failures.stop()
 	d.cutCalls(ErrShutdown)
@@ -119,8 +119,8 @@ func (d *destination) close() {
 	d.log.Info("stopped")
 }
 
-// logTransition writes one line per incident at info level, the steps within
-// it at debug level.
+// logTransition logs the begin and the end of an incident, and other transitions at debug
+// level.
 func (d *destination) logTransition(e breaker.Event) {
 	attrs := []any{"breaker", e.Name, "incident", e.Incident, "from", e.From.String(), "to", e.To.String(), "by", e.By}
 	if !e.OpenUntil.IsZero() {

@@ -15,7 +15,7 @@ import (
 // its time is over, and then all jobs leave.
 func TestTripHoldsAWorkerWhoseBreakerIsDisabled(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	const n, held = 60, 700 * time.Millisecond
 	var early, calls atomic.Int32
 	var until atomic.Pointer[time.Time]
@@ -67,7 +67,7 @@ func TestTripHoldsAWorkerWhoseBreakerIsDisabled(t *testing.T) {
 // With every breaker disabled a trip ends, too, whatever the API answers then.
 func TestTripOfADisabledBreakerEndsAtItsTime(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: 100 * time.Millisecond}); err != nil {
 		t.Fatal(err)
 	}

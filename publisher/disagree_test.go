@@ -23,7 +23,7 @@ import (
 // they have differently: by clients, and once in the log of the one that comes last.
 func TestWorkersThatDisagreeAreNamed(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, redistest.Database(t))
+	b := fixtureOn(t, redistest.Database(t))
 	ctx := t.Context()
 	run := func(name string, ahead time.Duration, opts ...publisher.HandleOption) *loggingtest.Buffer {
 		t.Helper()

@@ -1,9 +1,8 @@
 // Package publisher sends jobs to their destinations.
 //
-// A Publisher runs one asynq Server for all destinations. Each job passes its
-// destination's circuit breaker, which every instance shares through Redis;
-// while the breaker is open nothing is fetched, and the jobs in flight are
-// rescheduled for the end of the cooldown.
+// A Publisher runs one asynq Server for all destinations. Each call needs a permit of its
+// destination's circuit breaker, which all instances share through Redis. While the breaker
+// is open no job is fetched, and jobs in flight are rescheduled for the end of the cooldown.
 //
 //	p, err := publisher.New(rdb, publisher.Options{})
 //	err = p.Handle("deviantart", publisher.Typed(func(ctx context.Context, job *jobs.Job, p Picture) error {
@@ -11,8 +10,7 @@
 //	}))
 //	err = p.Run(ctx)
 //
-// What a handler returns decides what becomes of the job: nil completes it;
-// jobs.RateLimited counts against the breaker and reschedules; jobs.Reschedule
-// reschedules it; jobs.Discard fails it; jobs.Fail and any other error fail it or
-// retry it by its own policy.
+// The result of a handler decides the outcome of the job: nil completes it; jobs.RateLimited
+// counts as a failure for the breaker and reschedules the job; jobs.Reschedule reschedules it;
+// jobs.Discard fails it; jobs.Fail and any other error fail or retry it by its own policy.
 package publisher

@@ -10,35 +10,33 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// JobEvent says what became of a job after an attempt, or that it failed without one.
+// JobEvent is the applied outcome of an attempt, or a failure of a job without one.
 type JobEvent struct {
 	// Destination of the job.
 	Destination string
-	// Job as it was before the attempt. Of one whose record cannot be read only the ID, the
-	// Destination, the Priority and the Key are known.
+	// Job as it was before the attempt; if its record cannot be read only with ID,
+	// Destination, Priority and Key.
 	Job *jobs.Job
 	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
 	// or "requeued".
 	Result string
 	// Reason of a reschedule: "breaker", "rate_limited", "publisher" or "unreachable".
 	Reason string
-	// Called is true if the handler was called and has made a call, Took how long it was.
+	// Called is true if the handler made a call, which took Took.
 	Called bool
 	Took   time.Duration
 	Err    error
-	// Poison is true of a failed job that too many workers died with; see
-	// Options.MaxCrashes. One of them that was only taken for dead can complete the job
-	// all the same, and then reports that.
+	// Poison is true for a failed job that was in flight in too many workers that died; see
+	// Options.MaxCrashes. A worker that only seemed dead can still complete the job and then
+	// reports that.
 	Poison bool
-	// LastError is what is kept with a failed job as its last error; "" with other
-	// results.
+	// LastError is the stored error of a failed job; "" for other results.
 	LastError string
-	// Outcome is how the call went, as in Call; "" without one.
+	// Outcome of the call, as in Call; "" without a call.
 	Outcome string
-	// Exhausted is true of a failed job whose retries are used up.
+	// Exhausted is true for a failed job without retries left.
 	Exhausted bool
-	// AvailableAt is when a job that was rescheduled or is to be retried may run again;
-	// zero for others.
+	// AvailableAt is when a rescheduled or retried job may run again; zero for other results.
 	AvailableAt time.Time
 	// Incident of the breaker that deferred the job; "" without one.
 	Incident string
@@ -65,39 +63,38 @@ const (
 	ReasonUnreachable = "unreachable"
 )
 
-// Call is one call of a handler, as it ended.
+// Call is a call of a handler that has ended.
 type Call struct {
 	// Destination and Key of the job ("" without a key), and the id of the Job.
 	Destination, Key, Job string
 	// Outcome is one of the Outcome constants.
 	Outcome string
-	// Status of the HTTP answer, 0 if there was none or the handler did not set it.
+	// Status of the HTTP response; 0 if there was none or the handler did not set it.
 	Status int
-	// Probe is true of the call that tests whether a breaker may close, the destination's
-	// or the key's.
+	// Probe is true for a probe of the breaker of the destination or the key.
 	Probe bool
-	// Took is how long it was.
+	// Took is its duration.
 	Took time.Duration
 }
 
 // The outcomes of a call.
 const (
-	// OutcomeSuccess: the API took it.
+	// OutcomeSuccess: the API accepted it.
 	OutcomeSuccess = "success"
-	// OutcomeRateLimited: the API takes no calls now.
+	// OutcomeRateLimited: the API's rate limit was reached.
 	OutcomeRateLimited = "rate_limited"
-	// OutcomeFailure: it failed, and may be retried.
+	// OutcomeFailure: it failed and may be retried.
 	OutcomeFailure = "failure"
 	// OutcomeTimeout: it did not end in time.
 	OutcomeTimeout = "timeout"
-	// OutcomePermanent: it failed, and no retry would change that.
+	// OutcomePermanent: it failed permanently.
 	OutcomePermanent = "permanent"
-	// OutcomeRescheduled: its handler rescheduled the job.
+	// OutcomeRescheduled: the handler rescheduled the job.
 	OutcomeRescheduled = "rescheduled"
-	// OutcomeUnreachable: it did not leave this process, which is no attempt.
+	// OutcomeUnreachable: it did not leave this process, and does not count as an attempt.
 	OutcomeUnreachable = "unreachable"
-	// OutcomeInterrupted: interrupted at the end of a shutdown, or the process stood still
-	// for so long that it could not see the answer.
+	// OutcomeInterrupted: interrupted at the end of a shutdown, or the process was stopped for
+	// so long that it could not receive the response.
 	OutcomeInterrupted = "interrupted"
 	// OutcomeCancelled: interrupted because the job was cancelled.
 	OutcomeCancelled = "cancelled"
@@ -117,20 +114,20 @@ func callOf(destination string, job *jobs.Job, permit breaker.Permit, e *JobEven
 	return c
 }
 
-// Answer is an API's answer that it will not take a call now.
+// Answer is a rate-limited response of an API.
 type Answer struct {
 	// Destination and Key of the job ("" without a key), and the id of the Job.
 	Destination, Key, Job string
 	// At is when the call ended, by the local clock.
 	At time.Time
-	// Status of the HTTP answer, 0 if the handler did not set it.
+	// Status of the HTTP response; 0 if the handler did not set it.
 	Status int
-	// Body is the beginning of the answer as it is kept with the job, without control
-	// characters and secrets: at most 300 bytes.
+	// Body is the beginning of the stored response, without control characters and secrets:
+	// at most 300 bytes.
 	Body string
 	// RetryAfter is the API's hint, 0 if it gave none.
 	RetryAfter time.Duration
-	// Err is what the handler returned.
+	// Err is the error of the handler.
 	Err error
 }
 
@@ -145,7 +142,7 @@ func answerOf(destination string, job *jobs.Job, r callResult) Answer {
 	return a
 }
 
-// applied reports what Redis made of the outcome.
+// applied reports the applied outcome.
 func (d *destination) applied(event *JobEvent, s store.Applied) {
 	switch s.Kind {
 	case "":
@@ -179,9 +176,9 @@ func (d *destination) applied(event *JobEvent, s store.Applied) {
 	d.log.Debug("job", attrs...)
 }
 
-// recovered reports a job that this process has taken from a worker that died.
+// recovered reports a job of a dead worker that this process has recovered.
 func (d *destination) recovered(msg *store.Message, s store.Applied) {
-	d.log.Warn("job taken back from a worker that died", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
+	d.log.Warn("job of a dead worker recovered", "job", msg.ID, "crashes", s.Count, "result", string(s.Kind))
 	if s.Kind != store.KindFail {
 		return
 	}
@@ -213,7 +210,7 @@ func (d *destination) expired(_ string, n int) {
 // released reports jobs that this process has fetched after they were held.
 func (d *destination) released(_ string, n int) { d.observers.released(d.name, n) }
 
-// stub is what is known of a job without its record.
+// stub is a job without a readable record.
 func stub(queue, id, key string) *jobs.Job {
 	destination, priority, _ := store.ParseQueue(queue)
 	return &jobs.Job{ID: id, Destination: destination, Priority: jobs.Priority(priority), Key: key}

@@ -26,9 +26,9 @@ import (
 
 // What an API says when it will not take a call is told before the breaker opens of
 // it, without the secrets that the API repeats.
-func TestAnswersAreToldFirst(t *testing.T) {
+func TestAnswersAreReportedFirst(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	const token = "the-token-of-this-test"
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
@@ -107,7 +107,7 @@ func TestAnswersOfHandlers(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			answers := make(chan publisher.Answer, 10)
 			o := b.options()
 			o.Observe(publisher.Observer{OnAnswer: func(a publisher.Answer) { answers <- a }})
@@ -130,9 +130,9 @@ func TestAnswersOfHandlers(t *testing.T) {
 
 // A job that its workers died with is told as poison, by one of all workers; if one
 // of them lives after all and completes it, by that one.
-func TestPoisonIsTold(t *testing.T) {
+func TestPoisonIsReported(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	job := b.enqueue(jobs.Key("alice"), jobs.Prioritize(jobs.PriorityDefault), jobs.MaxReschedules(7))
 	inCall, goOn := make(chan struct{}, 1), make(chan struct{})
 	slow := b.options()
@@ -177,9 +177,9 @@ func TestPoisonIsTold(t *testing.T) {
 
 // Jobs whose records cannot be read are told as failed, each once by one of two
 // workers.
-func TestUnreadableJobsAreTold(t *testing.T) {
+func TestUnreadableJobsAreReported(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	ctx := context.Background()
 	const each = 20
 	want := map[string]string{} // what is said of each
@@ -231,7 +231,7 @@ func TestUnreadableJobsAreTold(t *testing.T) {
 }
 
 // Why a job failed is told with it, whatever it was.
-func TestFailuresAreToldWithTheirReason(t *testing.T) {
+func TestFailuresAreReportedWithTheirReason(t *testing.T) {
 	t.Parallel()
 	for name, tc := range map[string]struct {
 		opts      []jobs.Option
@@ -245,7 +245,7 @@ func TestFailuresAreToldWithTheirReason(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			b.run(b.options(), func(context.Context, *jobs.Job) error { return tc.answer() })
 			job := b.enqueue(tc.opts...)
 			e := b.want(publisher.FailedFinal)
@@ -259,7 +259,7 @@ func TestFailuresAreToldWithTheirReason(t *testing.T) {
 	}
 	t.Run("nothing has failed", func(t *testing.T) {
 		t.Parallel()
-		b := newBench(t)
+		b := newFixture(t)
 		b.run(b.options(), func(context.Context, *jobs.Job) error { return errors.New("boom") })
 		b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second}))
 		if e := b.want(publisher.Retried); e.LastError != "" || e.Destination != b.dest {
@@ -272,7 +272,7 @@ func TestFailuresAreToldWithTheirReason(t *testing.T) {
 // told of expired jobs come to what has expired.
 func TestExpiredJobsAreCounted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	until := jobs.ExpiresAt(b.redisNow().Add(500 * time.Millisecond))
 	ids := slices.Concat(
 		b.enqueueMany(150, until, jobs.Delay(time.Hour)), b.enqueueMany(150, until), b.enqueueMany(20, until, jobs.Prioritize(jobs.PriorityLow)),
@@ -322,7 +322,7 @@ func TestExpiredJobsAreCounted(t *testing.T) {
 }
 
 // overdue reports whether the time of a job is over.
-func (b *bench) overdue(id string) bool {
+func (b *fixture) overdue(id string) bool {
 	at := b.record(id).ExpiresAt
 	return at != nil && b.redisNow().After(*at)
 }

@@ -22,15 +22,15 @@ func TestWaitingJobsExpire(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name string
-		hold func(*testing.T, *bench)
+		hold func(*testing.T, *fixture)
 	}{
-		{"while jobs flow", func(*testing.T, *bench) {}},
-		{"while the breaker is open", func(t *testing.T, b *bench) {
+		{"while jobs flow", func(*testing.T, *fixture) {}},
+		{"while the breaker is open", func(t *testing.T, b *fixture) {
 			if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{For: time.Hour, By: "test"}); err != nil {
 				t.Fatal(err)
 			}
 		}},
-		{"while the destination is paused", func(t *testing.T, b *bench) {
+		{"while the destination is paused", func(t *testing.T, b *fixture) {
 			if _, err := b.client.PauseDestination(context.Background(), b.dest); err != nil {
 				t.Fatal(err)
 			}
@@ -38,7 +38,7 @@ func TestWaitingJobsExpire(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			ctx := context.Background()
 			expiry := b.redisNow().Add(3 * time.Second)
 			until := jobs.ExpiresAt(expiry)
@@ -126,7 +126,7 @@ func TestWaitingJobsExpire(t *testing.T) {
 // worker comes late.
 func TestExpiredJobsAreNotStarted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	const n = 50
 	atOnce := b.enqueueMany(n, jobs.TTL(0))
 	for _, id := range atOnce {
@@ -168,7 +168,7 @@ func TestExpiredJobsAreNotStarted(t *testing.T) {
 // Only what is to be called again afterwards expires, unless it is given more time.
 func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	const ttl = 1500 * time.Millisecond
 	finishes := b.enqueue(jobs.TTL(ttl)).ID
 	fails := b.enqueue(jobs.TTL(ttl)).ID
@@ -241,7 +241,7 @@ func TestRunningJobsOutliveTheirExpiry(t *testing.T) {
 // ExtendExpiration makes no difference to a job that never expires.
 func TestExtensionWithoutExpiry(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	job := b.enqueue()
 	var calls tally
 	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {

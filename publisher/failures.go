@@ -8,24 +8,24 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// Bounds of what is logged of failed jobs: failuresLogged lines in each failureWindow,
-// with at most failureText bytes of an error.
+// Bounds of the log of failed jobs: failuresLogged lines in each failureWindow, with at most
+// failureText bytes of an error.
 const (
 	failuresLogged = 10
 	failureWindow  = time.Minute
 	failureText    = 200
 )
 
-// failureLog logs the failed jobs of one destination: a line for each, then for each
-// window how many more there were.
+// failureLog logs the failed jobs of one destination: a line each up to failuresLogged, then
+// the number of others in the window.
 type failureLog struct {
 	log *slog.Logger
 
-	mu      sync.Mutex
-	window  *time.Timer // nil while no window lasts
-	logged  int         // in this window
-	unsaid  int
-	stopped bool
+	mu         sync.Mutex
+	window     *time.Timer // nil outside a window
+	logged     int         // in this window
+	suppressed int
+	stopped    bool
 }
 
 // add logs or counts a failed job. The problem must hold no payload and no secret.
@@ -36,7 +36,7 @@ func (f *failureLog) add(id, problem string) {
 		f.window = time.AfterFunc(failureWindow, f.endWindow)
 	}
 	if f.logged == failuresLogged {
-		f.unsaid++
+		f.suppressed++
 		return
 	}
 	f.logged++
@@ -46,13 +46,13 @@ func (f *failureLog) add(id, problem string) {
 func (f *failureLog) endWindow() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.unsaid > 0 {
-		f.log.Warn("more jobs failed within a minute", "jobs", f.unsaid)
+	if f.suppressed > 0 {
+		f.log.Warn("more jobs failed within a minute", "jobs", f.suppressed)
 	}
-	f.window, f.logged, f.unsaid = nil, 0, 0
+	f.window, f.logged, f.suppressed = nil, 0, 0
 }
 
-// stop ends the window. What fails after that is logged up to the bound.
+// stop ends the window; a later failure begins a new one.
 func (f *failureLog) stop() {
 	f.mu.Lock()
 	f.stopped = true

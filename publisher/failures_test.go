@@ -14,7 +14,7 @@ import (
 // Jobs that fail are in the worker's log, with why, and not more of them than can be read.
 func TestFailedJobsAreLogged(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	log := &loggingtest.Buffer{}
 	o := b.options()
 	o.Observers, o.Logger = nil, slog.New(slog.NewTextHandler(log, nil))

@@ -39,14 +39,14 @@ func (d *diary) at(s string) int {
 // diamond is A in one destination, B and C after it in another, and D after both in
 // the first one again.
 type diamond struct {
-	one, two   *bench
+	one, two   *fixture
 	a, b, c, d *jobs.Job
 }
 
 func newDiamond(t *testing.T) *diamond {
 	t.Helper()
 	s := redistest.Shared(t)
-	return &diamond{one: benchOn(t, s), two: benchOn(t, s)}
+	return &diamond{one: fixtureOn(t, s), two: fixtureOn(t, s)}
 }
 
 func (f *diamond) enqueue(opts ...jobs.Option) {
@@ -67,7 +67,7 @@ func (f *diamond) mustBe(t *testing.T, when string, a, b, c, d jobs.Status) {
 
 // Children run after their parents, also in other destinations, and a parent that is
 // to be called again releases nothing.
-func TestFamilyRunsInOrder(t *testing.T) {
+func TestDependenciesRunInOrder(t *testing.T) {
 	t.Parallel()
 	f := newDiamond(t)
 	f.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second}))
@@ -129,7 +129,7 @@ func TestFamilyRunsInOrder(t *testing.T) {
 }
 
 // Any end of a parent but completed cancels all that come after it, with the reason.
-func TestFamilyOfAParentThatDoesNotComplete(t *testing.T) {
+func TestChildrenOfAParentThatDoesNotComplete(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name   string
@@ -209,7 +209,7 @@ func TestChildrenOfADeadWorkersParents(t *testing.T) {
 	t.Parallel()
 	const n = 20
 	s := redistest.Shared(t)
-	one, two := benchOn(t, s), benchOn(t, s)
+	one, two := fixtureOn(t, s), fixtureOn(t, s)
 	ctx := context.Background()
 	var children []string
 	bad := map[string]bool{}

@@ -15,15 +15,15 @@ import (
 const (
 	// keepPermit is how long an unused permit is kept before it is released.
 	keepPermit = time.Second
-	// retryPermit bounds the wait for another worker's probe, and for capacity: the release
-	// of a permit is no transition, so no worker is notified of it.
+	// retryPermit bounds the wait for another worker's probe and for capacity: no worker is
+	// notified of the release of a permit.
 	retryPermit = time.Second
 	// idleMin and idleMax bound the pause between reads of empty queues.
 	idleMin, idleMax = 100 * time.Millisecond, time.Second
 	// commandTimeout bounds one call to Redis while the gate waits.
 	commandTimeout = 3 * time.Second
-	// untilReset is the wait for a key that was tripped until it is reset; the worker is
-	// notified of the reset.
+	// untilReset is the pause for a key that was tripped without an end; the worker is
+	// notified of a reset.
 	untilReset = time.Minute
 )
 
@@ -37,7 +37,7 @@ type gate struct {
 	waited bool // since the last grant; only the fetching goroutine uses it
 
 	mu     sync.Mutex
-	kept   breaker.Permit // held without a job
+	kept   breaker.Permit // has no job
 	keptAt time.Time
 	keeps  bool
 }
@@ -51,7 +51,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		}
 		free, rest, reachable := g.reach.admit(time.Now())
 		if !free && rest > 0 {
-			if err := g.releaseKept(ctx); err != nil { // other workers may reach it
+			if err := g.releaseKept(ctx); err != nil { // other workers may reach the destination
 				return engine.Grant{}, err
 			}
 			wait(ctx, rest, reachable)
@@ -93,7 +93,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			if view.State != breaker.HalfOpen {
 				return engine.Grant{}, engine.ErrNoBacklog
 			}
-			// No job needs the permit, but the state is shown to people.
+			// No job needs a permit, but views show the state.
 			if _, err := command(ctx, g.b.Advance); err != nil {
 				return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 			}
@@ -105,7 +105,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
-			// Never less than a moment: the view may be about to change.
+			// At least 1 ms: the view may be about to change.
 			wait(ctx, max(time.Millisecond, pauseAfter(open)), changed)
 			continue
 		case err != nil:
@@ -118,7 +118,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 // pauseAfter is how long to wait after a refusal before the next Allow.
 func pauseAfter(open *breaker.OpenError) time.Duration {
 	if open.Cause == breaker.CauseRate {
-		return open.RetryAfter // nothing makes that shorter
+		return open.RetryAfter // nothing shortens it
 	}
 	return min(open.RetryAfter, retryPermit)
 }
@@ -154,7 +154,7 @@ func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at t
 	case err == nil:
 		return p, time.Time{}, true
 	case refused && open.Name != of.Name():
-		return nil, time.Now().Add(retryPermit), false // the destination has closed its gate meanwhile
+		return nil, time.Now().Add(retryPermit), false // the destination's breaker opened meanwhile
 	case refused && open.Until.IsZero() && open.State == breaker.Open:
 		return nil, time.Now().Add(untilReset), false
 	case refused && open.State == breaker.Open:
@@ -171,8 +171,8 @@ func (g *gate) Flowing() bool {
 	return free && g.b.View().Free
 }
 
-// Unused implements engine.Gate: a permit is kept for a moment, if it is the
-// destination's and no other is kept.
+// Unused implements engine.Gate: it keeps a permit of the destination for keepPermit, unless
+// it keeps one already.
 func (g *gate) Unused(ctx context.Context, r engine.Grant) {
 	g.reach.ungrant(time.Now())
 	p, ok := r.Permit.(breaker.Permit)
@@ -204,7 +204,7 @@ func (g *gate) keep(p breaker.Permit) bool {
 	return true
 }
 
-// takeKept returns the permit that is kept, unless it is too old.
+// takeKept returns the kept permit, unless it is too old.
 func (g *gate) takeKept() (breaker.Permit, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -241,9 +241,9 @@ func command[T any](ctx context.Context, run func(context.Context) (T, error)) (
 	return run(ctx)
 }
 
-// forCommand returns a context for a call to Redis with a time of its own: the deadline of
-// ctx bounds how long the gate waits, and a call that begins just before it would seem to
-// have no answer. It ends when ctx is cancelled.
+// forCommand returns a context for a call to Redis with its own timeout: ctx's deadline bounds
+// the wait of the gate, and would make a call that begins just before it seem unanswered. The
+// context ends when ctx is cancelled.
 func forCommand(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithTimeout(context.WithoutCancel(ctx), commandTimeout)
 	stop := context.AfterFunc(ctx, func() {

@@ -16,7 +16,7 @@ import (
 func succeed(context.Context, *jobs.Job) error { return nil }
 
 // What Handle accepts, Run can serve.
-func TestHandleJudgesItsOptions(t *testing.T) {
+func TestHandleValidatesItsOptions(t *testing.T) {
 	t.Parallel()
 	p, err := publisher.New(redistest.Shared(t).Client(t), publisher.Options{Logger: redistest.Logger(t)})
 	if err != nil {
@@ -54,7 +54,7 @@ func TestHandleJudgesItsOptions(t *testing.T) {
 // A Run that had nothing to do is none.
 func TestRunCanBeRepeatedAfterHandle(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	p, err := publisher.New(b.rdb, b.options())
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +86,7 @@ func TestRunCanBeRepeatedAfterHandle(t *testing.T) {
 // The answer that a handler puts into its error is kept as one in Job.Response.
 func TestAnswerOfARateLimitedErrorIsKept(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	o := b.options()
 	answers, calls := make(chan publisher.Answer, 10), make(chan publisher.Call, 10)
 	o.Observe(publisher.Observer{OnAnswer: func(a publisher.Answer) { answers <- a }})

@@ -12,14 +12,14 @@ import (
 
 // Handler makes the call for one job.
 //
-// The context ends at the destination's timeout, with the cause ErrShutdown when the
-// worker shuts down and ShutdownTimeout is over, or with ErrCancelled. A handler that
-// ignores it is waited for; a job is never run twice at the same time in one process. One
-// that has not returned StuckAfter after that is reported: see Observer.OnStuck. One that
-// panics, or ends its goroutine (runtime.Goexit, as t.FailNow does), has failed.
+// The context ends at the destination's timeout, with the cause ErrShutdown at the end of
+// ShutdownTimeout, or with ErrCancelled. The worker waits for a handler that ignores it: a
+// process never runs a job twice at once. A handler that has not returned StuckAfter after
+// that is reported: see Observer.OnStuck. A handler that panics or ends its goroutine
+// (runtime.Goexit, as t.FailNow does) has failed.
 //
-// job is a copy. A handler may set job.Response, which is kept with the job, and
-// job.Budget, what the API said is left; other changes to job have no effect.
+// job is a copy. A handler may set job.Response, which is stored with the job, and
+// job.Budget, the API's remaining calls; other changes to job have no effect.
 //
 // Besides the outcomes of package jobs a handler may return the errors of package
 // breaker as they are. For a *breaker.OpenError, and any error that wraps
@@ -35,14 +35,14 @@ type Handler interface {
 	Publish(ctx context.Context, job *jobs.Job) error
 }
 
-// Func makes a Handler of a function.
+// Func is a function that implements Handler.
 type Func func(ctx context.Context, job *jobs.Job) error
 
 // Publish calls f.
 func (f Func) Publish(ctx context.Context, job *jobs.Job) error { return f(ctx, job) }
 
-// Typed makes a Handler of a function that gets the payload as a T. A payload that is not
-// the JSON of a T fails the job for good, without a call.
+// Typed returns a Handler that decodes the payload into a T. A payload that is not the JSON of
+// a T fails the job permanently, without a call.
 func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) Handler {
 	if f == nil {
 		return Func(nil)
@@ -58,9 +58,9 @@ func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) H
 
 type clientKey struct{}
 
-// Client returns the jobs client of the Publisher that has called the handler with ctx, so
-// that a handler can enqueue further jobs; nil for other contexts, those of publishertest
-// among them. See Options.Client.
+// Client returns the jobs client of the Publisher that called the handler with ctx, so that a
+// handler can enqueue jobs; nil for other contexts, such as those of publishertest. See
+// Options.Client.
 func Client(ctx context.Context) *jobs.Client {
 	client, _ := ctx.Value(clientKey{}).(*jobs.Client)
 	return client
@@ -78,16 +78,15 @@ type settings struct {
 // HandleOption changes how a destination is served.
 type HandleOption func(*settings)
 
-// Concurrency is how many calls this process makes at once, at least 1. Default 10.
+// Concurrency is the maximum of concurrent calls of this process, at least 1. Default 10.
 func Concurrency(n int) HandleOption { return func(s *settings) { s.concurrency = n } }
 
 // Timeout bounds one call. Default 30 s; positive.
 func Timeout(d time.Duration) HandleOption { return func(s *settings) { s.timeout = d } }
 
-// Setting names something that all workers of the destination should have alike, such as
-// its URL. Redis keeps a hash of the value; workers whose hashes differ are named by
-// tidegate doctor, stats and the dashboard, as those are whose timeouts or circuit
-// breakers' rules differ.
+// Setting names a setting that should be the same on all workers of the destination, such as
+// its URL. Redis stores a hash of the value; tidegate doctor, stats and the dashboard name
+// workers whose hashes, timeouts or circuit breaker rules differ.
 func Setting(name, value string) HandleOption {
 	return func(s *settings) {
 		if s.alike == nil {
@@ -101,8 +100,7 @@ func Setting(name, value string) HandleOption {
 // Options.Retention; 0 is that. Negative: they are deleted at once.
 func Retention(d time.Duration) HandleOption { return func(s *settings) { s.retention = d } }
 
-// Breaker sets the rules of the destination's circuit breaker. All instances
-// should be given the same ones. Destination, Instance, Logger and MaxInFlight are
-// filled in; a ProbeTimeout of 0 becomes the destination's timeout plus 5 s. Handle judges
-// them.
+// Breaker sets the rules of the destination's circuit breaker, which should be the same on all
+// instances. The Publisher sets Destination, Instance, Logger and MaxInFlight; the default of
+// ProbeTimeout is the destination's timeout plus 5 s. Handle validates them.
 func Breaker(o breaker.Options) HandleOption { return func(s *settings) { s.breaker = o } }

@@ -19,10 +19,10 @@ import (
 )
 
 // queue is the destination's queue of the default priority.
-func (b *bench) queue() string { return store.DefaultNamespace.Queue(b.dest, store.Default) }
+func (b *fixture) queue() string { return store.DefaultNamespace.Queue(b.dest, store.Default) }
 
 // enqueueMany enqueues n jobs alike and returns their ids.
-func (b *bench) enqueueMany(n int, opts ...jobs.Option) []string {
+func (b *fixture) enqueueMany(n int, opts ...jobs.Option) []string {
 	b.t.Helper()
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
@@ -44,7 +44,7 @@ func (b *bench) enqueueMany(n int, opts ...jobs.Option) []string {
 
 // record reads a job as it stands. Client.Get would first end it if its time is
 // over, which is for the workers to do where it matters who does it.
-func (b *bench) record(id string) *jobs.Job {
+func (b *fixture) record(id string) *jobs.Job {
 	b.t.Helper()
 	fields, err := b.rdb.HGetAll(context.Background(), store.TaskKey(b.queue(), id)).Result()
 	if err != nil {
@@ -58,7 +58,7 @@ func (b *bench) record(id string) *jobs.Job {
 }
 
 // waitStatus waits until the workers have brought a job to a status.
-func (b *bench) waitStatus(id string, want jobs.Status) *jobs.Job {
+func (b *fixture) waitStatus(id string, want jobs.Status) *jobs.Job {
 	b.t.Helper()
 	var j *jobs.Job
 	redistest.Eventually(b.t, "job "+id+" is "+string(want), func() bool {
@@ -69,7 +69,7 @@ func (b *bench) waitStatus(id string, want jobs.Status) *jobs.Job {
 }
 
 // makeDue brings a job forward that waits for its next call.
-func (b *bench) makeDue(id string) {
+func (b *fixture) makeDue(id string) {
 	b.t.Helper()
 	n, err := b.rdb.ZAddArgs(context.Background(), store.DueKey(b.queue()), redis.ZAddArgs{
 		XX: true, Ch: true, Members: []redis.Z{{Score: 1, Member: id}},
@@ -86,7 +86,7 @@ func (b *bench) makeDue(id string) {
 }
 
 // want waits for the next event and checks its result.
-func (b *bench) want(result string) publisher.JobEvent {
+func (b *fixture) want(result string) publisher.JobEvent {
 	b.t.Helper()
 	e := b.event()
 	if e.Result != result {
@@ -97,7 +97,7 @@ func (b *bench) want(result string) publisher.JobEvent {
 
 // mustBeEmpty checks that nothing is left of jobs on the way: none in hand, no
 // ghosts beyond those in the list, nobody marked, nobody to be told.
-func (b *bench) mustBeEmpty() {
+func (b *fixture) mustBeEmpty() {
 	b.t.Helper()
 	stats, err := b.client.Stats(context.Background(), b.dest)
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *bench) mustBeEmpty() {
 }
 
 // leftovers names what the queue's bookkeeping still holds.
-func (b *bench) leftovers() string {
+func (b *fixture) leftovers() string {
 	b.t.Helper()
 	ctx, q := context.Background(), b.queue()
 	var out []string

@@ -26,7 +26,7 @@ func TestHintsWithoutABreaker(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			var calls atomic.Int32
 			job := b.enqueue()
 			before := b.redisNow()

@@ -20,7 +20,7 @@ import (
 // notified.
 func TestPanicsOfObserversChangeNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	log := &loggingtest.Buffer{}
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
@@ -72,7 +72,7 @@ func TestPanicsOfObserversChangeNothing(t *testing.T) {
 // Observers are notified of each call, probes among them, wherever its handler put the answer.
 func TestObserversAreNotifiedOfCalls(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	calls := make(chan publisher.Call, 10)
 	o := b.options()
 	o.Observe(publisher.Observer{OnCall: func(c publisher.Call) { calls <- c }})
@@ -102,7 +102,7 @@ func TestObserversAreNotifiedOfCalls(t *testing.T) {
 // not one of its type fails the job without a call.
 func TestTypedHandler(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	follow := make(chan string, 1)
 	type picture struct{ Title string }
 	h := publisher.Typed(func(ctx context.Context, j *jobs.Job, p picture) error {

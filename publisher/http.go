@@ -42,13 +42,13 @@ type HTTPOptions struct {
 	// Header is sent with every call; a job's own headers replace it by name.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
-	// RateLimitedStatus are the answers that mean "rate limited". Default 429. A 403 of
-	// them does only if its headers say so (see hint.LimitReached); else it fails the job
-	// at once, because a missing permission is a 403 too.
+	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 403 among
+	// them does so only if its headers report a limit (see hint.LimitReached); otherwise it
+	// fails the job at once, because a missing permission is a 403 too.
 	RateLimitedStatus []int
-	// Hints are the headers that are believed about the API's limit, in their order
-	// of precedence: until when it refuses calls, how many are left, and whose limit
-	// it is. nil is hint.Default; without any, but not nil, none is read.
+	// Hints are the headers about the API's limit that are read, in their order of
+	// precedence: until when it refuses calls, how many are left, and the scope of the limit.
+	// nil: hint.Default; empty but not nil: none.
 	Hints []hint.Dialect
 	// PermanentStatus fail a job at once. Default 400, 401, 404, 409, 410, 413,
 	// 415, 422.
@@ -59,28 +59,28 @@ type HTTPOptions struct {
 	// Connections is how many idle connections are kept for reuse; it should be
 	// the destination's concurrency. Default 10.
 	Connections int
-	// Transport replaces the one that HTTP makes for itself.
+	// Transport replaces the default transport of HTTP.
 	Transport http.RoundTripper
-	// Wrap, if set, is given the transport and returns the one that is used: to observe
-	// calls, for instance. See publisher/tracing.
+	// Wrap, if set, wraps the transport, for instance to observe calls. See
+	// publisher/tracing.
 	Wrap func(http.RoundTripper) http.RoundTripper
 }
 
-// DefaultPermanentStatus are the answers that no retry would change.
+// DefaultPermanentStatus is the default of HTTPOptions.PermanentStatus.
 var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 415, 422}
 
-// userAgent names us to the API.
+// userAgent is the User-Agent header.
 const userAgent = "tidegate"
 
 // HTTP is a Handler that sends a job's payload in an HTTP request.
 //
 // 2xx completes the job, RateLimitedStatus counts against the breaker,
-// PermanentStatus and redirects fail it, and anything else is a failure that
-// its retry policy may answer. A call that got no connection was not sent: it is
-// jobs.Unreachable. The answer's status and the first 4 KiB of its
-// body are kept with the job. What the answer's headers say about the API's limit
-// goes to the breaker. A rate-limited answer is reported to it from its header; its
-// body is read for at most a second.
+// PermanentStatus and redirects fail it, and any other status is a failure that its
+// retry policy may retry. A call that got no connection was not sent: it is
+// jobs.Unreachable. The response's status and the first 4 KiB of its body are stored with the
+// job. The hints in its headers about the API's limit are reported to the breaker. A
+// rate-limited response is reported once its header is read; its body is read for at most a
+// second.
 type HTTP struct {
 	o       HTTPOptions
 	base    *url.URL
@@ -91,7 +91,7 @@ type HTTP struct {
 
 var _ Handler = (*HTTP)(nil)
 
-// NewHTTP checks the options, all errors together, and returns the handler.
+// NewHTTP returns the handler. The error joins all invalid options.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	var errs []error
 	base, err := url.Parse(o.URL)
@@ -150,7 +150,7 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	return h, nil
 }
 
-// headerProblems never quotes a value, which can be a credential.
+// headerProblems validates header. It never quotes a value, which can be a credential.
 func headerProblems(header http.Header) []error {
 	var errs []error
 	for _, name := range slices.Sorted(maps.Keys(header)) {
@@ -168,9 +168,8 @@ func headerProblems(header http.Header) []error {
 	return errs
 }
 
-// finalAnswers takes away where an answer points to. A redirect could carry the
-// token to another host, and http.Client reports a Location that it cannot parse
-// as a failed call even where it is set not to follow it.
+// finalAnswers removes the Location header. A redirect could send the token to another host,
+// and http.Client fails a call with an invalid Location even if it does not follow redirects.
 type finalAnswers struct{ http.RoundTripper }
 
 func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
@@ -181,8 +180,8 @@ func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// newTransport keeps as many connections as there can be calls at once; the
-// default of two per host would close and open the others all the time.
+// newTransport keeps as many idle connections as there can be calls at once. With the default
+// of two per host most calls would need a new connection.
 func newTransport(connections int) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
@@ -227,11 +226,10 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
 	limited := h.limited(resp, received)
-	said := h.hints(resp.Header, limited, received)
-	job.Budget = said.budget
+	hints := h.hints(resp.Header, limited, received)
+	job.Budget = hints.budget
 	job.Response = &jobs.Response{Status: resp.StatusCode}
-	// The status has arrived, so the API has decided; a body that breaks off
-	// does not change that.
+	// The status decides the outcome, even if the body breaks off.
 	redact := r.Redact
 	read := func() []byte {
 		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRead))
@@ -244,7 +242,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), maxKept)}
 	}
 	if limited {
-		err := jobs.RateLimited(said.wait, said.scope)
+		err := jobs.RateLimited(hints.wait, hints.scope)
 		readLimited(ctx, err, read, keep, cut)
 		return err
 	}
@@ -252,7 +250,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	return h.classify(resp.StatusCode)
 }
 
-// request builds the call for a job.
+// request builds the request of a job.
 func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
 	if err := job.Request.Validate(); err != nil {
 		return nil, err
@@ -291,19 +289,19 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	return req, nil
 }
 
-// sendOnce keeps net/http from repeating a call by itself when a reused
-// connection breaks, unseen by the breaker and the retry policy.
+// sendOnce prevents net/http from repeating a call when a reused connection breaks: the breaker
+// and the retry policy would not notice.
 func sendOnce(req *http.Request) {
-	// It repeats calls with these headers, but knows their canonical form only.
-	// Names of headers have no case (RFC 9110, section 5.1).
+	// net/http repeats calls with these headers, but only in their canonical form. Names of
+	// headers are case-insensitive (RFC 9110, section 5.1).
 	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
 		if values := req.Header[name]; values != nil {
 			delete(req.Header, name)
 			req.Header[strings.ToLower(name)] = values
 		}
 	}
-	// It repeats calls with these methods unless there is a body which can be
-	// read only once. An empty one is not sent.
+	// net/http repeats calls with these methods unless the body can be read only once. An
+	// empty body is not sent.
 	switch req.Method {
 	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
 		if req.Body == nil || req.Body == http.NoBody {
@@ -314,7 +312,7 @@ func sendOnce(req *http.Request) {
 }
 
 // alreadySet returns the first parameter of a job's query that the destination's URL sets,
-// or "". Of two values an API might take the job's.
+// or "". An API might use the job's value.
 func (h *HTTP) alreadySet(query string) string {
 	if query == "" || h.base.RawQuery == "" {
 		return ""
@@ -347,9 +345,8 @@ func (h *HTTP) target(job *jobs.Job) string {
 	return u.String()
 }
 
-// encodePath encodes what a URL must not hold and leaves everything else as it
-// is. Of a path that holds such a character net/url would decode the rest, too,
-// and make a slash of %2F.
+// encodePath encodes the characters that are not valid in a URL, and no others. net/url would
+// also decode the rest of such a path, and turn %2F into a slash.
 func encodePath(p string) string {
 	var b strings.Builder
 	for _, c := range []byte(p) {
@@ -362,7 +359,7 @@ func encodePath(p string) string {
 	return b.String()
 }
 
-// classify turns the status of an answer that is not rate limited into an outcome.
+// classify turns the status of a response that is not rate limited into an outcome.
 func (h *HTTP) classify(code int) error {
 	switch {
 	case code >= 200 && code < 300:

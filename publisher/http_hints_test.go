@@ -148,7 +148,7 @@ func TestHTTPForbiddenIsALimitOnlyWithAHint(t *testing.T) {
 // The job of a missing permission fails, and the breaker stays closed.
 func TestHTTPForbiddenFailsTheJob(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	a := newAPI(t, answerWith(http.StatusForbidden, "Resource not accessible by integration"))
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, RateLimitedStatus: []int{403, 429}})
 	job := b.enqueue()

@@ -5,17 +5,16 @@ import (
 	"time"
 )
 
-// Times of a rate-limited answer, whose header says all that the breaker needs.
+// Times of a rate-limited response, whose header is all that the breaker needs.
 const (
-	// bodyGrace is how long the report waits for a body that comes with the header: alerts
-	// quote it.
+	// bodyGrace is how long the report waits for the body, which alerts quote.
 	bodyGrace = 10 * time.Millisecond
-	// limitedBodyFor bounds the reading of the body. What has arrived by then is kept.
+	// limitedBodyFor bounds the read of the body. What was received by then is kept.
 	limitedBodyFor = time.Second
 )
 
-// readLimited reads the body of a rate-limited answer, passes it to keep, and reports the
-// answer: when the body is there, or after bodyGrace without it. cut ends the reading.
+// readLimited reads the body of a rate-limited response, passes it to keep, and reports the
+// response: after the body, or after bodyGrace without it. cut ends the read.
 func readLimited(ctx context.Context, limited error, read func() []byte, keep func([]byte), cut func()) {
 	report := signalsOf(ctx).limited
 	end := time.AfterFunc(limitedBodyFor, cut)

@@ -42,7 +42,7 @@ func flush(w http.ResponseWriter) { _ = http.NewResponseController(w).Flush() }
 // body is waited for a second, not for the whole timeout, and what has come is kept.
 func TestHTTPRateLimitIsReportedAtTheHeader(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	a, headersAt := dripping(t)
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
 	transitions := make(chan breaker.Event, 10)
@@ -83,9 +83,9 @@ func TestHTTPRateLimitIsReportedAtTheHeader(t *testing.T) {
 
 // A body that comes with the header is known when the breaker opens, so that an alert can
 // quote it.
-func TestHTTPBodyOfARateLimitIsToldWithIt(t *testing.T) {
+func TestHTTPBodyOfARateLimitIsReportedWithIt(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Retry-After", "600")
 		answerWith(http.StatusTooManyRequests, "too fast")(w, r)

@@ -26,7 +26,7 @@ func TestHTTPKeepsNothingSecretOfTheConfiguration(t *testing.T) {
 	)
 	basic := base64.StdEncoding.EncodeToString
 	for _, status := range []int{http.StatusInternalServerError, http.StatusTooManyRequests} {
-		b := newBench(t)
+		b := newFixture(t)
 		a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(status)
 			_, _ = fmt.Fprintf(w, "no %s with %s, %s and %s\n", r.RequestURI, r.Header.Get("X-Key"), r.Header.Get("X-Words"), r.Header.Get("Authorization"))

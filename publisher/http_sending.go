@@ -14,8 +14,8 @@ import (
 
 // signals are what an HTTP destination reports of a call before it returns.
 type signals struct {
-	sent    func()      // it has a connection: from here on the API may have seen the call
-	limited func(error) // its header says that it is rate limited; see readLimited
+	sent    func()      // the call has a connection: the API may have received it
+	limited func(error) // the header of the response means "rate limited"; see readLimited
 }
 
 type signalsKey struct{}
@@ -49,9 +49,9 @@ func (s *connecting) watch(ctx context.Context) context.Context {
 	})
 }
 
-// callError names what went wrong without the URL, which could hold secrets. Without a
-// connection nothing has left: no address, a refused connection, a failed TLS handshake,
-// no file descriptor. A transport that is not net/http's proves nothing.
+// callError describes the error without the URL, which could hold secrets. Without a
+// connection the call was not sent: no address, a refused connection, a failed TLS handshake,
+// no file descriptor. Transports other than net/http's prove nothing.
 func (s *connecting) callError(ctx context.Context, err error) error {
 	unsent := s.asked.Load() && !s.got.Load() || noConnection(err)
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
@@ -70,7 +70,7 @@ func (s *connecting) callError(ctx context.Context, err error) error {
 	return fmt.Errorf("call failed: %w", err)
 }
 
-// withoutSecrets drops the chain of an error whose text repeats a secret.
+// withoutSecrets drops the chain of an error whose text has a secret.
 func withoutSecrets(r *secret.Redactor, err error) error {
 	text := r.Redact(err.Error())
 	if text == err.Error() {

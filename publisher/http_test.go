@@ -936,7 +936,7 @@ func TestHTTPAnswerIsKeptWithTheJob(t *testing.T) {
 			t.Parallel()
 			a := newAPI(t, answerWith(tc.status, tc.body))
 			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1?k=1", AuthToken: token})
-			b := newBench(t)
+			b := newFixture(t)
 			job := b.enqueue(jobs.Path("/items/a%2Fb"), jobs.Query("a=b"), jobs.Header("X-A", "b"))
 			b.run(b.options(), h.Publish)
 			if e := b.result(job.ID); e.Result != tc.result || !e.Called {
@@ -974,7 +974,7 @@ func TestHTTPTimeoutIsRetriedWithTheSameKey(t *testing.T) {
 				}
 			})
 			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, PerAttemptKey: perAttempt})
-			b := newBench(t)
+			b := newFixture(t)
 			job := b.enqueue(jobs.Retry(jobs.RetryPolicy{
 				MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout},
 			}))
@@ -1008,7 +1008,7 @@ func TestHTTPTimeoutIsRetriedWithTheSameKey(t *testing.T) {
 func TestHTTPRetryAfterOpensTheBreaker(t *testing.T) {
 	t.Parallel()
 	const hint = 1500 * time.Millisecond
-	b := newBench(t)
+	b := newFixture(t)
 	starts := make(chan time.Time, 10)
 	var calls atomic.Int32
 	a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {

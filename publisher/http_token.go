@@ -7,7 +7,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// token returns the token that a job's call is made with, empty for none.
+// token returns the token of a job's call, empty for none.
 func (h *HTTP) token(job *jobs.Job) (string, error) {
 	if job.Key == "" || h.o.Tokens == nil {
 		return h.o.AuthToken, nil

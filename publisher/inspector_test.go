@@ -22,7 +22,7 @@ import (
 func TestInspectorReadsJobsInEveryState(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	b := newBench(t)
+	b := newFixture(t)
 	release := make(chan struct{})
 	defer close(release)
 	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {

@@ -14,7 +14,7 @@ import (
 // process has not stood still.
 func TestSlowHandlerWasNotInterrupted(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		<-time.After(2500 * time.Millisecond)
 		return errors.New("too late")

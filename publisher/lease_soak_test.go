@@ -19,7 +19,7 @@ import (
 func TestSoakLongCallOnAFullRedis(t *testing.T) {
 	t.Parallel()
 	const call = 130 * time.Second
-	b := benchOn(t, redistest.Start(t))
+	b := fixtureOn(t, redistest.Start(t))
 	var calls atomic.Int32
 	slow := func(ctx context.Context, _ *jobs.Job) error {
 		if calls.Add(1) > 1 {
@@ -54,7 +54,7 @@ func TestSoakFailureInAnOutageLongerThanALease(t *testing.T) {
 	t.Parallel()
 	const outage = 75 * time.Second
 	server := redistest.Start(t, redistest.WithAOF())
-	b := benchOn(t, server)
+	b := fixtureOn(t, server)
 	var calls atomic.Int32
 	inCall, goOn := make(chan struct{}, 10), make(chan struct{})
 	job := b.enqueue()

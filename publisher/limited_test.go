@@ -28,7 +28,7 @@ func TestHalfOfTheCallsRateLimited(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			const n, slots = 100, 20
 			ids := b.enqueueMany(n)
 			// A job is limited three times at most, so that chance cannot make
@@ -119,7 +119,7 @@ func TestHalfOfTheCallsRateLimited(t *testing.T) {
 	}
 }
 
-func (b *bench) breakerHistory() []breaker.Event {
+func (b *fixture) breakerHistory() []breaker.Event {
 	b.t.Helper()
 	history, err := breaker.History(context.Background(), b.rdb, b.dest, 1000)
 	if err != nil {
@@ -130,7 +130,7 @@ func (b *bench) breakerHistory() []breaker.Event {
 
 func TestTheHundredAndFirstRescheduleFails(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var calls atomic.Int32
 	job := b.enqueue(jobs.MaxReschedules(100), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
 	for range 4 { // whichever process it runs in
@@ -156,7 +156,7 @@ func TestTheHundredAndFirstRescheduleFails(t *testing.T) {
 // counts like any other reschedule.
 func TestReschedulesByTheBreakerCount(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.enqueue() // fetches come along with completions from the second one on
 	limited := b.enqueue(jobs.MaxReschedules(1))
 	healthy := b.enqueue()
@@ -208,7 +208,7 @@ func TestReschedulesByTheBreakerCount(t *testing.T) {
 // when the other comes.
 func TestRetriesAndReschedulesCountApart(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	boom := errors.New("boom")
 	steps := []struct {
 		outcome               error

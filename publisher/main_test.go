@@ -19,8 +19,8 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// bench is one destination on a Redis of its own with everything to look at it.
-type bench struct {
+// fixture is one destination on a Redis of its own with everything to look at it.
+type fixture struct {
 	t      *testing.T
 	dest   string
 	rdb    redis.UniversalClient
@@ -28,14 +28,14 @@ type bench struct {
 	events chan publisher.JobEvent
 }
 
-func newBench(t *testing.T) *bench {
-	return benchOn(t, redistest.Database(t))
+func newFixture(t *testing.T) *fixture {
+	return fixtureOn(t, redistest.Database(t))
 }
 
-func benchOn(t *testing.T, s *redistest.Server) *bench {
+func fixtureOn(t *testing.T, s *redistest.Server) *fixture {
 	t.Helper()
 	rdb := s.Client(t)
-	b := &bench{t: t, dest: redistest.Name(t, "d"), rdb: rdb, events: make(chan publisher.JobEvent, 10000)}
+	b := &fixture{t: t, dest: redistest.Name(t, "d"), rdb: rdb, events: make(chan publisher.JobEvent, 10000)}
 	var err error
 	b.client, err = jobs.NewClient(rdb, jobs.WithDestinations(b.dest), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {
@@ -44,7 +44,7 @@ func benchOn(t *testing.T, s *redistest.Server) *bench {
 	return b
 }
 
-func (b *bench) options() publisher.Options {
+func (b *fixture) options() publisher.Options {
 	return publisher.Options{
 		Logger: redistest.Logger(b.t), RetryLoopInterval: 50 * time.Millisecond,
 		ShutdownTimeout: 5 * time.Second, RecoverSpread: 10 * time.Millisecond,
@@ -54,7 +54,7 @@ func (b *bench) options() publisher.Options {
 
 // run starts a publisher and returns how to stop it; it is stopped at the end
 // of the test in any case.
-func (b *bench) run(o publisher.Options, f func(context.Context, *jobs.Job) error, opts ...publisher.HandleOption) (stop func()) {
+func (b *fixture) run(o publisher.Options, f func(context.Context, *jobs.Job) error, opts ...publisher.HandleOption) (stop func()) {
 	b.t.Helper()
 	p, err := publisher.New(b.rdb, o)
 	if err != nil {
@@ -86,7 +86,7 @@ func (b *bench) run(o publisher.Options, f func(context.Context, *jobs.Job) erro
 	return stop
 }
 
-func (b *bench) enqueue(opts ...jobs.Option) *jobs.Job {
+func (b *fixture) enqueue(opts ...jobs.Option) *jobs.Job {
 	b.t.Helper()
 	j, err := b.client.Enqueue(context.Background(), jobs.New(b.dest, map[string]int{"n": 1}, opts...))
 	if err != nil {
@@ -95,7 +95,7 @@ func (b *bench) enqueue(opts ...jobs.Option) *jobs.Job {
 	return j
 }
 
-func (b *bench) get(id string) *jobs.Job {
+func (b *fixture) get(id string) *jobs.Job {
 	b.t.Helper()
 	j, err := b.client.Get(context.Background(), id)
 	if err != nil {
@@ -105,7 +105,7 @@ func (b *bench) get(id string) *jobs.Job {
 }
 
 // event waits for the next thing that a publisher says of a job.
-func (b *bench) event() publisher.JobEvent {
+func (b *fixture) event() publisher.JobEvent {
 	b.t.Helper()
 	select {
 	case e := <-b.events:
@@ -117,7 +117,7 @@ func (b *bench) event() publisher.JobEvent {
 }
 
 // result waits until the job is through and returns what became of it.
-func (b *bench) result(id string) publisher.JobEvent {
+func (b *fixture) result(id string) publisher.JobEvent {
 	b.t.Helper()
 	for {
 		if e := b.event(); e.Job.ID == id {
@@ -127,7 +127,7 @@ func (b *bench) result(id string) publisher.JobEvent {
 }
 
 // redisNow is the time by which the breaker and the queues go.
-func (b *bench) redisNow() time.Time {
+func (b *fixture) redisNow() time.Time {
 	t, err := b.rdb.Time(context.Background()).Result()
 	if err != nil {
 		b.t.Error(err)
@@ -135,7 +135,7 @@ func (b *bench) redisNow() time.Time {
 	return t
 }
 
-func (b *bench) breaker() breaker.Status {
+func (b *fixture) breaker() breaker.Status {
 	b.t.Helper()
 	s, err := breaker.Get(context.Background(), b.rdb, b.dest)
 	if err != nil {
@@ -144,7 +144,7 @@ func (b *bench) breaker() breaker.Status {
 	return s
 }
 
-func (b *bench) queueLen() int64 {
+func (b *fixture) queueLen() int64 {
 	n, err := b.rdb.LLen(context.Background(), store.PendingKey(store.DefaultNamespace.Queue(b.dest, store.Default))).Result()
 	if err != nil {
 		b.t.Fatal(err)

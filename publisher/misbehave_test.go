@@ -17,7 +17,7 @@ import (
 // A handler that ends its goroutine, as t.FailNow does, fails its job and frees its slot.
 func TestGoexitFailsTheJobAndFreesItsSlot(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var calls tally
 	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
 		if calls.add(job.ID) == 1 && job.Key == "" {
@@ -46,7 +46,7 @@ func TestGoexitFailsTheJobAndFreesItsSlot(t *testing.T) {
 // cannot end it. The job ends when the handler does.
 func TestStuckHandlerIsReported(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	end := make(chan struct{})
 	reports := make(chan publisher.Stuck, 100)
 	o := b.options()
@@ -102,7 +102,7 @@ func TestStuckHandlerIsReported(t *testing.T) {
 // A shutdown does not wait for a handler that never returns; its job goes back.
 func TestShutdownLeavesAStuckHandler(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	o := b.options()
 	o.ShutdownTimeout = 50 * time.Millisecond
 	started, end := make(chan struct{}), make(chan struct{})
@@ -123,7 +123,7 @@ func TestShutdownLeavesAStuckHandler(t *testing.T) {
 // What a handler changes of its job has no effect, but for Response and Budget.
 func TestHandlerGetsACopyOfTheJob(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	failed := errors.New("refused")
 	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
 		*job.MaxReschedules = 100
@@ -158,7 +158,7 @@ func TestHandlerGetsACopyOfTheJob(t *testing.T) {
 // A bound that a handler raises in its copy stays as it was.
 func TestHandlerCannotRaiseItsBounds(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
 		job.MaxReschedules = nil
 		return jobs.Reschedule(0)
@@ -184,7 +184,7 @@ func TestErrorsThatCannotBeReadFailTheJob(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			b.run(b.options(), func(_ context.Context, job *jobs.Job) error {
 				if job.Key == "" {
 					return err

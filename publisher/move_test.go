@@ -17,11 +17,11 @@ func TestMoveWhileServed(t *testing.T) {
 	t.Parallel()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		moveWhileServed(t, newBench(t))
+		moveWhileServed(t, newFixture(t))
 	})
 	t.Run("cluster", func(t *testing.T) {
 		t.Parallel()
-		b := newBench(t)
+		b := newFixture(t)
 		b.rdb = redistest.StartCluster(t).Client(t)
 		var err error
 		if b.client, err = jobs.NewClient(b.rdb, jobs.WithDestinations(b.dest)); err != nil {
@@ -31,7 +31,7 @@ func TestMoveWhileServed(t *testing.T) {
 	})
 }
 
-func moveWhileServed(t *testing.T, b *bench) {
+func moveWhileServed(t *testing.T, b *fixture) {
 	t.Helper()
 	const n = 600
 	to := redistest.Name(t, "to")

@@ -14,7 +14,7 @@ import (
 // A job that cannot be sent at all is no probe: the next one is.
 func TestJobWithoutATokenIsNoProbe(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	api := fakeapi.New(fakeapi.Options{})
 	url, err := api.Start("")
 	if err != nil {
@@ -53,9 +53,9 @@ func TestJobWithoutATokenIsNoProbe(t *testing.T) {
 
 // A job in hand that was put off because of its key comes back when the key's breaker
 // is reset, as one of the destination's does.
-func TestResetOfAKeyBringsBackItsJobsInHand(t *testing.T) {
+func TestResetOfAKeyBringsBackItsJobsInFlight(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	first := true
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
 		if first {

@@ -11,19 +11,18 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Observer is notified of what a Publisher does. Functions that are nil are left out.
-// The others are called by many goroutines at once and must return quickly: jobs wait for
-// them. One that panics is logged, and changes nothing of what becomes of jobs.
+// Observer is notified of the events of a Publisher. Nil functions are not called. The others
+// are called by many goroutines at once and must return quickly: jobs wait for them. A panic
+// is logged and does not change the outcome of a job.
 type Observer struct {
-	// OnJob is called after each attempt with what became of the job, and for jobs that
-	// fail without an attempt: as poison, or because their record cannot be read. One
+	// OnJob is called after each attempt with the applied outcome of the job, and for jobs
+	// that fail without an attempt: as poison, or because their record cannot be read. One
 	// worker of the fleet reports each of them.
 	OnJob func(JobEvent)
 	// OnAnswer is called for each call that was rate limited, before it is reported to the
 	// circuit breaker.
 	OnAnswer func(Answer)
-	// OnCall is called for each call as it has ended, before the outcome of its job is
-	// applied.
+	// OnCall is called at the end of each call, before the outcome of its job is applied.
 	OnCall func(Call)
 	// OnTransition is called for each transition of the breakers of the destinations and of
 	// their keys, whichever instance caused it, once and in order, as
@@ -37,16 +36,16 @@ type Observer struct {
 	OnReleased func(destination string, n int)
 	// OnExpired is called with the number of jobs of a destination that this process has
 	// ended because they expired: at the fetch, or in one of the sweeps that all workers
-	// share. Jobs that clients have expired are not among them.
+	// share. Jobs that clients have expired are not counted.
 	OnExpired func(destination string, n int)
 	// OnCallbacksDropped is called with the number of finished jobs of a destination that
-	// this process has dropped from the stream of job events before callbacks were made of
-	// them: there were more than a million, or they were older than 72 hours.
+	// this process has dropped from the stream of job events before callbacks were enqueued
+	// for them: there were more than a million, or they were older than 72 hours.
 	OnCallbacksDropped func(destination string, n int)
 	// Trace is called before each call. The handler gets the context that it returns, which
-	// must be made of ctx. The returned function is called when the call has ended, with
-	// what is to become of the job; a pause or cancellation at the same moment may still
-	// change that. See publisher/tracing.
+	// must be derived from ctx. The returned function is called when the call has ended, with
+	// the decided outcome of the job; a pause or cancellation at the same moment may still
+	// change it. See publisher/tracing.
 	Trace func(ctx context.Context, job *jobs.Job) (context.Context, func(JobEvent))
 }
 
@@ -59,15 +58,15 @@ func (o *Options) Observe(x Observer) {
 type observers struct {
 	all      []Observer
 	log      *slog.Logger
-	jobs     bool     // one has OnJob
-	panicked sync.Map // names of functions that have
+	jobs     bool     // an observer has OnJob
+	panicked sync.Map // names of functions that have panicked
 }
 
 func newObservers(all []Observer, log *slog.Logger) *observers {
 	return &observers{all: all, log: log, jobs: slices.ContainsFunc(all, func(x Observer) bool { return x.OnJob != nil })}
 }
 
-// guard calls f. Its panic is logged once for each name, and goes no further.
+// guard calls f, and recovers and logs its panic, once for each name.
 func (o *observers) guard(name string, f func()) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -79,7 +78,7 @@ func (o *observers) guard(name string, f func()) {
 	f()
 }
 
-// notify calls the function of each observer that has one.
+// notify calls the function of each observer that sets it.
 func notify[F func(T), T any](o *observers, name string, of func(*Observer) F, event T) {
 	for i := range o.all {
 		if f := of(&o.all[i]); f != nil {
@@ -129,8 +128,8 @@ func (o *observers) callbacksDropped(destination string, n int) {
 	notifyCount(o, "OnCallbacksDropped", func(x *Observer) func(string, int) { return x.OnCallbacksDropped }, destination, n)
 }
 
-// trace calls Trace of each observer for a call that is about to start. ended is called
-// with what is to become of the job.
+// trace calls Trace of each observer for a call that is about to start. The caller calls ended
+// with the decided outcome of the job.
 func (o *observers) trace(ctx context.Context, job *jobs.Job) (_ context.Context, ended func(*JobEvent)) {
 	var ends []func(JobEvent)
 	for i := range o.all {

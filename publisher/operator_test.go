@@ -20,8 +20,8 @@ func TestOperatorPausesADestination(t *testing.T) {
 	t.Parallel()
 	const n, workers, concurrency = 400, 2, 5
 	server := redistest.Start(t, redistest.WithAOF())
-	b := benchOn(t, server)
-	other := benchOn(t, server)
+	b := fixtureOn(t, server)
+	other := fixtureOn(t, server)
 	ctx := context.Background()
 	var mu sync.Mutex
 	var started []string

@@ -11,15 +11,15 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// unknownPause is how long a job is deferred where the time is not known: after a 429
-// that did not open the breaker and had no hint, and while the breaker cannot be read.
+// unknownPause is how long a job is deferred for an unknown time: after a 429 without a hint
+// that did not open the breaker, and while the breaker cannot be read.
 const unknownPause = time.Second
 
-// defaultUnreachable bounds how often a job is deferred because its call did not leave,
-// where max_reschedules is not set.
+// defaultUnreachable bounds the reschedules of a job whose call did not leave, if
+// max_reschedules is not set.
 const defaultUnreachable = 100
 
-// outcome decides what becomes of the job after a call that has ended now.
+// outcome decides the outcome of the job after a call that ended at now.
 func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) store.Outcome {
 	o := store.Outcome{}
 	if answer := job.Response; answer != nil {
@@ -82,7 +82,7 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) s
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
 	case ok && (open.State == breaker.Closed || open.Cause == breaker.CauseRate):
-		// There was capacity when it was fetched, and is none now: the gate fetches it next.
+		// The capacity was used up after the fetch: the gate fetches the job next.
 		event.Result = Requeued
 		return store.Outcome{Kind: store.KindRequeue}
 	case ok:
@@ -93,11 +93,11 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) s
 	return o
 }
 
-// afterRefusal says until when a job is deferred whose handler met an open breaker of its
-// own: as a rule another one than the destination's, which had let the job through.
+// afterRefusal returns until when a job is deferred after a breaker in its handler refused the
+// call: usually another breaker than the destination's, which permitted it.
 func (d *destination) afterRefusal(now time.Time, job *jobs.Job, err error, event *JobEvent) (time.Time, store.Reason) {
 	open, ok := errors.AsType[*breaker.OpenError](err)
-	if !ok || open == nil { // Redis was away, or the context ended before its turn
+	if !ok || open == nil { // Redis was unavailable, or the context ended
 		return now.Add(unreachablePause(job.RescheduleCount)), store.Reason(store.ReasonUnsent)
 	}
 	if open.State == breaker.Open {
@@ -105,14 +105,14 @@ func (d *destination) afterRefusal(now time.Time, job *jobs.Job, err error, even
 		if open.Destination == d.name && d.breaker != nil {
 			d.breaker.Key(keyOf(open.Name)).Rescheduled(open.Incident, 1)
 		}
-		if open.Until.IsZero() { // tripped until it is reset
+		if open.Until.IsZero() { // tripped without an end
 			return now.Add(untilReset), deferredBy(open.Name)
 		}
 	}
 	return later(now, open.Until), deferredBy(open.Name)
 }
 
-// afterLimit says until when a rate-limited job is deferred.
+// afterLimit returns until when a rate-limited job is deferred.
 func (d *destination) afterLimit(now time.Time, hint time.Duration, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
 		d.countDeferred(status.Name, status.Incident, event)
@@ -131,13 +131,12 @@ func (d *destination) countDeferred(name, incident string, event *JobEvent) {
 	d.breaker.Key(keyOf(name)).Rescheduled(incident, 1)
 }
 
-// deferredBy is the reason of jobs that a breaker has deferred; they come back early
-// when it closes early.
+// deferredBy is the reason of jobs that a breaker has deferred; if it closes early they are
+// released.
 func deferredBy(name string) store.Reason { return store.ReasonOf(store.ReasonBreakerOpen, name) }
 
-// later returns t, or a moment from now where t has passed or is not known: a worker that
-// lost the race for the probe comes back soon, and finds the job untouched in the queue
-// while the breaker is still open.
+// later returns t, or a moment from now if t has passed or is unknown: the job of a worker that
+// lost the race for the probe is soon pending again, and stays so while the breaker is open.
 func later(now, t time.Time) time.Time {
 	if !t.After(now) {
 		return now.Add(unknownPause)
@@ -145,9 +144,9 @@ func later(now, t time.Time) time.Time {
 	return t
 }
 
-// unreachablePause is how long a job is deferred whose call did not leave: first for a
-// moment, as another worker may reach the destination, then for longer, so that a
-// destination that no worker reaches does not use up its reschedules.
+// unreachablePause is how long a job is deferred whose call did not leave: first briefly, as
+// another worker may reach the destination, then longer, so that a destination that no worker
+// reaches does not use up the job's reschedules.
 func unreachablePause(reschedules int) time.Duration {
 	return min(firstTry<<min(reschedules, 5), lastTry)
 }

@@ -114,7 +114,7 @@ func TestOutcomes(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			o := b.options()
 			o.Worker = "the-worker"
 			job := b.enqueue(tc.opts...)
@@ -137,7 +137,7 @@ func TestOutcomes(t *testing.T) {
 
 func TestRescheduleWaitsAndKeepsRetries(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var calls atomic.Int32
 	var first, second time.Time
 	job := b.enqueue()
@@ -168,7 +168,7 @@ func TestRescheduleWaitsAndKeepsRetries(t *testing.T) {
 // by itself would archive it.
 func TestRateLimitOpensForAllAndFailsNothing(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	const n, slots, cooldown = 30, 8, 800 * time.Millisecond
 	ids := map[string]bool{}
 	enqueue := func(n int) {
@@ -249,7 +249,7 @@ func TestRateLimitOpensForAllAndFailsNothing(t *testing.T) {
 
 func TestRateLimitBelowThreshold(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var calls atomic.Int32
 	job := b.enqueue()
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
@@ -276,9 +276,9 @@ func TestRateLimitBelowThreshold(t *testing.T) {
 
 // What was put off until the end of a cooldown comes back when somebody ends
 // the cooldown early.
-func TestResetReleasesWhatWasPutOff(t *testing.T) {
+func TestResetReleasesDeferredJobs(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var limited atomic.Bool
 	limited.Store(true)
 	for range 3 {

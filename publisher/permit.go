@@ -15,8 +15,8 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	if ok && (p.Until().IsZero() || time.Now().Before(p.Until())) {
 		return p, nil
 	}
-	// The gate was open, or the permit's lease has ended while this process stood still,
-	// so that another worker may be probing.
+	// The gate was open, or the permit's lease ended while this process was stopped, so that
+	// another worker may be probing.
 	d.release(p)
 	return d.breaker.Key(job.Key).Allow(d.calls)
 }
@@ -27,7 +27,7 @@ func (d *destination) releaseUnused(delivery *engine.Delivery) {
 	d.release(p)
 }
 
-// release releases a permit without a report; the zero permit is none.
+// release releases a permit without a report; it ignores the zero permit.
 func (d *destination) release(p breaker.Permit) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
@@ -38,6 +38,6 @@ func (d *destination) release(p breaker.Permit) {
 
 // keyOf is the key in the name of a breaker.
 func keyOf(name string) string {
-	_, key, _ := breaker.ParseName(name) // it comes from the breaker itself
+	_, key, _ := breaker.ParseName(name) // a valid name: the breaker made it
 	return key
 }

@@ -86,7 +86,7 @@ func TestVictim(t *testing.T) {
 }
 
 // dieOfPoison runs a worker until it is dead and returns what it had in hand.
-func (b *bench) dieOfPoison(s *redistest.Server, poison string) []string {
+func (b *fixture) dieOfPoison(s *redistest.Server, poison string) []string {
 	b.t.Helper()
 	cmd := exec.Command(os.Args[0], "-test.run=^TestVictim$", "-test.count=1")
 	cmd.Env = append(os.Environ(), victimAddr+"="+s.Addr(), victimDestination+"="+b.dest, victimPoison+"="+poison)
@@ -117,7 +117,7 @@ func (b *bench) dieOfPoison(s *redistest.Server, poison string) []string {
 
 // ageLeases makes the leases of all jobs in hand look lost, which takes asynq up to
 // two minutes, and returns these jobs. The next worker that starts looks for them.
-func (b *bench) ageLeases() []string {
+func (b *fixture) ageLeases() []string {
 	b.t.Helper()
 	ctx := context.Background()
 	ids, err := b.rdb.LRange(ctx, store.ActiveKey(b.queue()), 0, -1).Result()
@@ -139,7 +139,7 @@ func TestPoisonJobAmongTen(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	s := redistest.Shared(t)
-	b := benchOn(t, s)
+	b := fixtureOn(t, s)
 	ids := b.enqueueMany(crowd)
 	poison := ids[3]
 	if got := b.dieOfPoison(s, poison); len(got) != crowd {
@@ -199,7 +199,7 @@ func TestPoisonJobAmongTen(t *testing.T) {
 // one that its job may have.
 func TestWorkerThatOutlivesItsLeaseTakesTheCrashBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	job := b.enqueue()
 	inCall, goOn := make(chan struct{}, 1), make(chan struct{})
 	slow := b.options()

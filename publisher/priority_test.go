@@ -20,7 +20,7 @@ func TestPriorities(t *testing.T) {
 		t.Run(fmt.Sprint("concurrency ", concurrency), func(t *testing.T) {
 			t.Parallel()
 			const each = 120
-			b := newBench(t)
+			b := newFixture(t)
 			// The least urgent first: it is not the age that decides.
 			for _, p := range []jobs.Priority{jobs.PriorityLow, jobs.PriorityDefault, jobs.PriorityHigh} {
 				b.enqueueMany(each, jobs.Prioritize(p))

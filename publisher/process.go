@@ -16,8 +16,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// process takes one fetched job through its attempt: it decides on the outcome, which the
-// client then applies in Redis.
+// process attempts one fetched job and decides its outcome, which the acknowledgement applies
+// in Redis.
 func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
@@ -35,7 +35,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	sending, ok := d.reach.enter()
 	defer func() { sending.end(time.Now()) }()
 	if !ok {
-		// It was fetched before calls stopped leaving: another worker may reach the API.
+		// It was fetched before the destination became unreachable: another worker may reach it.
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindRequeue}, nil)
 		return asynqx.ErrNotCompleted
@@ -46,7 +46,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(ctx, slog.LevelDebug) {
 		applied = func(a store.Applied) {
 			if deferred && d.breaker.Key(keyOf(event.deferredBy)).View().State == breaker.Closed {
-				// It closed while the job was being deferred.
+				// The breaker closed while the job was being deferred.
 				d.engine.ReleaseDeferred(event.deferredBy)
 			}
 			d.applied(event, a)
@@ -59,7 +59,7 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 	return nil
 }
 
-// attempt takes the steps of an attempt: permit, call, classify, report, outcome.
+// attempt makes an attempt: permit, call, classify, report, outcome.
 func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending sending) (_ store.Outcome, event *JobEvent) {
 	event = &JobEvent{Destination: d.name, Job: job}
 	ctx, interrupt := context.WithCancelCause(d.calls)
@@ -70,7 +70,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error()}, event
 	}
 	if !delivery.Expires.IsZero() && !time.Now().Before(delivery.Expires) {
-		// It expired after the fetch: the next sweep ends it.
+		// It expired after the fetch: the next sweep records that.
 		d.releaseUnused(delivery)
 		event.Result = Requeued
 		return store.Outcome{Kind: store.KindUnstarted, Reason: store.ReasonExpiring}, event
@@ -90,7 +90,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	report := func(job *jobs.Job, r callResult) {
 		once.Do(func() {
 			if r.kind == rateLimited {
-				// First, so that observers know why the breaker opens.
+				// Before the report, so that observers have the response when the breaker opens.
 				d.observers.answer(answerOf(d.name, job, r))
 			}
 			status = d.report(permit, job, r)

@@ -26,38 +26,37 @@ type Options struct {
 	// Logger gets one line per incident and per loss of Redis, and one line per
 	// job at debug level. Default: slog.Default().
 	Logger *slog.Logger
-	// Worker names this Publisher in records, and must be its alone. Default: WorkerName,
-	// with "-2", "-3" and so on for further Publishers of the process.
+	// Worker names this Publisher in records and must be unique. Default: WorkerName, with
+	// "-2", "-3" and so on for further Publishers of the process.
 	Worker string
 	// ShutdownTimeout is how long calls in flight may go on after Run's context
 	// has ended. Default 30 s; not negative.
 	ShutdownTimeout time.Duration
-	// RetryLoopInterval is how often queues are polled of which no message has come: jobs
-	// are published when they are enqueued or due. Default 1 s; not negative.
+	// RetryLoopInterval is the interval of polls of queues, in case a notification of an
+	// enqueued or due job was lost. Default 1 s; not negative.
 	RetryLoopInterval time.Duration
 	// Retention is how long completed jobs are kept, RetentionFailed how long
 	// failed ones are. Defaults 24 h and 2160 h (90 days). Negative: they are
 	// deleted at once.
 	Retention, RetentionFailed time.Duration
-	// RecoverSpread is the time over which the jobs of a dead worker come back
-	// once their lease has been found lost. Default 30 s; not negative.
+	// RecoverSpread is the time over which the recovered jobs of a dead worker become
+	// available. Default 30 s; not negative.
 	RecoverSpread time.Duration
 	// MaxCrashes is how many workers may die with a job in flight before it fails as
-	// poison. A job that one has died with never runs at the same time as another such job
-	// of the process. Default 3; negative: no limit.
+	// poison. A crash suspect, with which a worker has died, never runs at the same time as
+	// another suspect of the process. Default 3; negative: no limit.
 	MaxCrashes int
 	// Namespace is that of the jobs; see jobs.WithNamespace. Default: that of Client, or
 	// tidegate.
 	Namespace string
-	// Client is what Client returns to handlers. Default: a client on the Publisher's Redis
-	// with its Logger and Namespace.
+	// Client is the client that handlers get from the function Client. Default: a client on
+	// the Publisher's Redis with its Logger and Namespace.
 	Client *jobs.Client
 	// Observers are notified of what the Publisher does, in this order.
 	Observers []Observer
 }
 
-// WorkerName is the name of this process unless it is given one; see
-// [breaker.ProcessName].
+// WorkerName is the default name of this process; see [breaker.ProcessName].
 func WorkerName() string { return breaker.ProcessName() }
 
 func (o Options) withDefaults() Options {
@@ -99,18 +98,18 @@ type Publisher struct {
 	o         Options
 	observers *observers
 
-	suspect engine.Suspect // of all destinations: they run in one process
+	suspect engine.Suspect // shared by all destinations of the process
 
 	mu           sync.Mutex
 	destinations map[string]*destination
 	ran          bool
-	reached      chan struct{} // gets a value when a destination becomes unreachable, or reachable
+	reached      chan struct{} // gets a value when a destination becomes unreachable or reachable
 	started      chan struct{}
 
-	clock func() time.Time // time.Now but in tests
+	clock func() time.Time // time.Now except in tests
 }
 
-// maxRetries is how often the client repeats a command by itself.
+// maxRetries is the MaxRetries of the client.
 func maxRetries(rdb redis.UniversalClient) int {
 	switch c := rdb.(type) {
 	case *redis.Client:
@@ -121,11 +120,11 @@ func maxRetries(rdb redis.UniversalClient) int {
 	return 0
 }
 
-// New returns a Publisher on rdb, which stays the caller's to close after Run.
-// Nothing is sent before Run.
+// New returns a Publisher on rdb, which the caller closes after Run. It sends no command
+// before Run.
 //
-// The client's MaxRetries should be -1: the publisher repeats what may be repeated
-// itself, and go-redis would also repeat the taking of jobs whose reply was lost.
+// The client's MaxRetries should be -1: the publisher itself repeats commands where that is
+// safe, and go-redis would also repeat a fetch of jobs whose reply was lost.
 func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	if store.NilClient(rdb) {
 		return nil, errors.New("publisher: new: the Redis client is nil")
@@ -155,9 +154,9 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 	return p, nil
 }
 
-// Handle serves the destination with h once Run is called. It fails, naming all that is
-// wrong, for a name that is not a destination's, one that is handled already, a nil handler
-// or Func, options out of range, those of the circuit breaker included, and after Run.
+// Handle serves the destination with h once Run is called. Errors, all joined: the name is not
+// a valid destination or is handled already, the handler or Func is nil, an option, of the
+// circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s := settings{concurrency: 10, timeout: 30 * time.Second}
 	for _, o := range opts {
@@ -208,10 +207,10 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	return nil
 }
 
-// Run publishes until ctx ends, then lets calls in flight finish within
-// ShutdownTimeout and returns nil. Jobs whose calls were cut go back to the head
-// of their queue. An error means that it could not start or had to stop. It can
-// be called once; without a destination it fails, and can be called again after Handle.
+// Run publishes until ctx ends, then waits up to ShutdownTimeout for calls in flight and
+// returns nil. Jobs whose calls were cut go back to the head of their queue. An error means
+// that it could not start or had to stop. It can be called once; without a destination it
+// fails and can be called again after Handle.
 func (p *Publisher) Run(ctx context.Context) error {
 	p.mu.Lock()
 	if p.ran {
@@ -261,7 +260,7 @@ func (p *Publisher) Run(ctx context.Context) error {
 	sweeping.Go(func() { p.sweep(ctx) })
 	var registering sync.WaitGroup
 	registering.Go(func() { p.register(ctx, names) })
-	// Not a moment later than ctx: a call to Redis under way may take seconds.
+	// Exactly when ctx ends: a call to Redis in progress may take seconds.
 	<-ctx.Done()
 	defer p.deregister(ctx)
 	defer registering.Wait()

@@ -23,7 +23,7 @@ type acted struct {
 
 // raceWithStart enqueues n jobs and does something to each of them at about the
 // time of its start.
-func (b *bench) raceWithStart(n int, a jobs.Action, calls *tally) []acted {
+func (b *fixture) raceWithStart(n int, a jobs.Action, calls *tally) []acted {
 	b.t.Helper()
 	const racers = 8
 	out := make([]acted, n)
@@ -52,7 +52,7 @@ func (b *bench) raceWithStart(n int, a jobs.Action, calls *tally) []acted {
 }
 
 // settled waits until no job is on its way.
-func (b *bench) settled(as []acted) {
+func (b *fixture) settled(as []acted) {
 	b.t.Helper()
 	for _, a := range as {
 		redistest.Eventually(b.t, "job "+a.id+" has settled", func() bool {
@@ -67,7 +67,7 @@ func (b *bench) settled(as []acted) {
 func TestCancelRacesWithStart(t *testing.T) {
 	t.Parallel()
 	const n = 1000
-	b := newBench(t)
+	b := newFixture(t)
 	var calls, accepted tally
 	handler := func(ctx context.Context, j *jobs.Job) error {
 		calls.add(j.ID)
@@ -127,7 +127,7 @@ func TestCancelRacesWithStart(t *testing.T) {
 func TestPauseRacesWithStart(t *testing.T) {
 	t.Parallel()
 	const n = 1000
-	b := newBench(t)
+	b := newFixture(t)
 	var calls, accepted tally
 	handler := func(_ context.Context, j *jobs.Job) error {
 		n := calls.add(j.ID)

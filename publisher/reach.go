@@ -12,46 +12,45 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Times of a destination whose calls do not leave this process.
+// Times of an unreachable destination.
 const (
-	// firstTry and lastTry bound the pause before the next try, which doubles from one to
-	// the other.
+	// firstTry and lastTry bound the pause before the next try, which doubles.
 	firstTry, lastTry = time.Second, 30 * time.Second
-	// quietFor is how long the log does not repeat that calls do not leave: a worker with
-	// too few file descriptors goes back and forth.
+	// quietFor is the least time between two such outages at warn level: a worker with too
+	// few file descriptors alternates.
 	quietFor = time.Minute
-	// guesses is how many calls in a row must not have left where only the error of a
-	// handler in Go says so: its jobs may go to different hosts.
+	// guesses is how many calls in a row must have failed to leave if only the error of a
+	// handler in Go reports it: its jobs may go to different hosts.
 	guesses = 3
 )
 
-// reach is whether the calls of a destination leave this process. While they do not, one
-// job at a time makes a try, and the others stay in the queue for other workers.
+// reach tracks whether the calls of a destination leave this process. While they do not, one
+// job at a time tries, and the others stay in the queue for other workers.
 type reach struct {
 	log     *slog.Logger
 	timeout time.Duration // of a call
-	changed func()        // called when it goes down or comes back up; must not block
+	changed func()        // called when an outage begins or ends; must not block
 
 	mu      sync.Mutex
 	since   time.Time // of the first call that did not leave; zero while calls leave
 	problem string
-	period  uint64    // counts the changes
-	inRow   int       // calls that did not leave, without one that did
-	tries   int       // failed ones of this outage
-	next    time.Time // before which no try starts
-	granted bool      // a job is on its way to make the try
-	trying  bool      // it makes it
+	period  uint64    // counts the begins and ends of outages
+	inRow   int       // consecutive calls that did not leave
+	tries   int       // failed tries of this outage
+	next    time.Time // earliest next try
+	granted bool      // a job was fetched for the try
+	trying  bool      // the try is in flight
 	waken   chan struct{}
-	logged  time.Time // when the log got the latest outage
-	loud    bool      // the log has got this one
+	logged  time.Time // when an outage was last logged above debug level
+	loud    bool      // this outage was logged above debug level
 }
 
 func newReach(log *slog.Logger, timeout time.Duration) *reach {
 	return &reach{log: log, timeout: timeout, changed: func() {}, waken: make(chan struct{})}
 }
 
-// admit says whether a job may be fetched: freely, one for a try, or not before pause has
-// passed or changed is closed.
+// admit reports whether jobs may be fetched: free of limits, one for a try (pause is 0), or
+// not before pause has passed or changed is closed.
 func (r *reach) admit(now time.Time) (free bool, pause time.Duration, changed <-chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +60,7 @@ func (r *reach) admit(now time.Time) (free bool, pause time.Duration, changed <-
 	return false, r.next.Sub(now), r.waken
 }
 
-// grant lets the next job make a try. No other does until it has ended.
+// grant reserves the next try for the next job.
 func (r *reach) grant(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +69,7 @@ func (r *reach) grant(now time.Time) {
 	}
 }
 
-// ungrant takes a grant back for which there was no job.
+// ungrant returns a grant for which there was no job.
 func (r *reach) ungrant(now time.Time) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -79,14 +78,14 @@ func (r *reach) ungrant(now time.Time) {
 	}
 }
 
-// sending is a call that is about to leave.
+// sending is a call that may leave.
 type sending struct {
 	r      *reach
 	period uint64
 	try    bool // the one try of an outage
 }
 
-// enter begins a call; false: it must not be made now.
+// enter begins a call; false if it must not be made now.
 func (r *reach) enter() (sending, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,7 +98,7 @@ func (r *reach) enter() (sending, bool) {
 	return c, c.try
 }
 
-// sent notes that the call has left.
+// sent records that the call has left.
 func (c sending) sent(now time.Time) {
 	r := c.r
 	r.mu.Lock()
@@ -116,7 +115,7 @@ func (c sending) sent(now time.Time) {
 	r.begin()
 }
 
-// ended notes how the call went.
+// ended records the result of the call.
 func (c sending) ended(result callResult) {
 	switch result.kind {
 	case unreachable:
@@ -124,12 +123,12 @@ func (c sending) ended(result callResult) {
 		c.failed(time.Now(), result.err, sure)
 	case succeeded, rateLimited, failed, permanent:
 		c.sent(time.Now())
-	case notCalled, refused, rescheduled, interrupted, cancelled: // it may not have been made
+	case notCalled, refused, rescheduled, interrupted, cancelled: // it proves nothing
 	}
 }
 
-// failed notes that the call has not left. sure is false where only the error of a
-// handler in Go says so.
+// failed records that the call has not left. sure is false if only the error of a handler in
+// Go reports it.
 func (c sending) failed(now time.Time, err error, sure bool) {
 	r := c.r
 	r.mu.Lock()
@@ -159,7 +158,7 @@ func (c sending) failed(now time.Time, err error, sure bool) {
 	r.begin()
 }
 
-// end ends a call that neither left nor failed to: another job may make the try.
+// end ends a call that proved nothing: another job may try.
 func (c sending) end(now time.Time) {
 	if !c.try {
 		return
@@ -171,7 +170,7 @@ func (c sending) end(now time.Time) {
 	}
 }
 
-// begin begins a new period: calls of an earlier one say nothing about it.
+// begin begins a new period: calls of an earlier period no longer count.
 func (r *reach) begin() {
 	r.period++
 	r.granted, r.trying = false, false
@@ -180,7 +179,7 @@ func (r *reach) begin() {
 	r.changed()
 }
 
-// level returns the function that logs: at debug level if the log has just got such a line.
+// level returns the logging function: at debug level within quietFor of the last outage.
 func (r *reach) level(l slog.Level) func(string, ...any) {
 	if !r.loud {
 		return r.log.Debug

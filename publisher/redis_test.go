@@ -23,7 +23,7 @@ import (
 func TestSuccessDuringAnOutageIsKept(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t, redistest.WithAOF())
-	b := benchOn(t, server)
+	b := fixtureOn(t, server)
 	var log loggingtest.Buffer
 	o := b.options()
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
@@ -63,7 +63,7 @@ func TestSuccessDuringAnOutageIsKept(t *testing.T) {
 // Jobs of a worker that died run again on another one.
 func TestJobsOfADeadWorkerComeBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	ctx := context.Background()
 	job := b.enqueue()
 	queue := store.DefaultNamespace.Queue(b.dest, store.Default)
@@ -92,7 +92,7 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 	redistest.Slow(t)
 	const n, concurrency = 50000, 10
 	server := redistest.Start(t)
-	b := benchOn(t, server)
+	b := fixtureOn(t, server)
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
 		specs[i] = jobs.New(b.dest, i)
@@ -134,6 +134,6 @@ func TestOpenBreakerLeavesRedisAlone(t *testing.T) {
 	}
 }
 
-func inHand(b *bench) int64 {
+func inHand(b *fixture) int64 {
 	return b.rdb.LLen(context.Background(), store.ActiveKey(store.DefaultNamespace.Queue(b.dest, store.Default))).Val()
 }

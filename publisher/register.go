@@ -16,8 +16,8 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// registerEvery is the interval of a worker's heartbeat with its destinations. It also
-// restores them in a Redis that has lost its data.
+// registerEvery is the interval of a worker's heartbeat. Each one also writes the worker's
+// destinations again, for a Redis that has lost its data.
 const registerEvery = 10 * time.Second
 
 // forgetAfter is how long the record of a crashed worker stays.
@@ -59,7 +59,7 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	if err != nil {
 		return err
 	}
-	// The answer was given at a moment between both.
+	// Redis read its clock between the two readings.
 	offset := asked.Add(p.clock().Sub(asked) / 2).Sub(clock)
 	now := clock.UnixMilli()
 	seen := make([]any, 0, 2*len(names))
@@ -94,7 +94,7 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	return err
 }
 
-// settings are hashes of what all workers should have alike.
+// settings are hashes of the settings that should be the same on all workers.
 func (p *Publisher) settings(names []string) map[string]map[string]string {
 	out := map[string]map[string]string{}
 	for _, n := range names {
@@ -109,23 +109,24 @@ func (p *Publisher) settings(names []string) map[string]map[string]string {
 	return out
 }
 
-// compared are the settings by name that all workers should have alike. How many calls a
-// worker makes at once may differ by design.
+// compared are the settings, by name, that should be the same on all workers. Concurrency may
+// differ by design.
 func (s settings) compared() map[string]string {
-	b := s.breaker // as it was given: what is left out is as if its default was set
+	b := s.breaker // as given: an omitted value equals its default
 	out := map[string]string{
 		"timeout":           s.timeout.String(),
 		"rate":              fmt.Sprint(float64(b.Rate.Per)/float64(max(1, b.Rate.Calls)), max(1, b.Rate.Burst)),
 		"failure threshold": fmt.Sprint(cmp.Or(b.FailureThreshold, breaker.DefaultFailureThreshold)),
 		"cooldown": fmt.Sprint(cmp.Or(b.Cooldown, breaker.DefaultCooldown), cmp.Or(b.CooldownMultiplier, breaker.DefaultCooldownMultiplier),
 			max(0, cmp.Or(b.CooldownJitter, breaker.DefaultCooldownJitter)), cmp.Or(b.MaxCooldown, breaker.DefaultMaxCooldown)),
-		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s where it is not set
+		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s if not set
 	}
 	maps.Copy(out, s.alike)
 	return out
 }
 
-// compare logs how this worker's settings differ from the others'; false after an error.
+// compare logs differences between this worker's settings and those of others; false after
+// an error.
 func (p *Publisher) compare(ctx context.Context) bool {
 	live, err := p.ns.ReadLiveWorkers(ctx, p.rdb)
 	if err != nil {
@@ -159,7 +160,7 @@ func (p *Publisher) warnUnserved(ctx context.Context) bool {
 func (p *Publisher) deregister(ctx context.Context) {
 	call, cancel := context.WithTimeout(context.WithoutCancel(ctx), registerEvery/10)
 	defer cancel()
-	_ = p.rdb.HDel(call, p.ns.WorkersKey(), p.o.Worker).Err() // or other workers do, in an hour
+	_ = p.rdb.HDel(call, p.ns.WorkersKey(), p.o.Worker).Err() // otherwise other workers delete it after forgetAfter
 }
 
 // forgetWorkers removes crashed workers.

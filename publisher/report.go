@@ -10,8 +10,8 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// reportTimeout bounds the report of a result to the breaker. The result of the
-// call stands whether or not it could be reported.
+// reportTimeout bounds the report of a result to the breaker. A failed report does not change
+// the result of the call.
 const reportTimeout = 2 * time.Second
 
 // report reports the call to the breaker and returns the breaker's status.
@@ -34,15 +34,15 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 		d.log.Warn("a result could not be reported to the breaker", "error", err)
 	}
 	if permit.Metered() && permit.Key() != "" {
-		// The call freed capacity: a job that is held for the key may have it.
+		// The call freed capacity for a held job of the key.
 		d.engine.KeyOpened(permit.Key())
 	}
 	return status
 }
 
-// breakerOutcome is what the breaker learns of the call. The status of an answer
-// decides. Without one, a handler that decided by itself what becomes of the job had an
-// answer, unless its reason is an error of the network.
+// breakerOutcome is the outcome of the call for the breaker, by the status of the response.
+// Without a status, a handler that decided on the outcome of the job had a response, unless
+// its reason is a network error.
 func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	switch {
 	case r.kind == succeeded:

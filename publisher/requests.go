@@ -32,8 +32,8 @@ func (p *Publisher) startListening(ctx context.Context, w *engine.Worker) (stop 
 // have something for the worker, until ctx ends.
 // If a message is lost, the engine's next look or poll finds what it said.
 //
-// It reads by itself: the subscription's own channel has goroutines that no context
-// ends, and closing it waits for them while Redis hangs.
+// It calls Receive: the channel of a subscription has goroutines that no context ends, and
+// its Close waits for them while Redis hangs.
 func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 	actions, wake := p.ns.ActionsChannel(), p.ns.WakeChannel()
 	var current atomic.Pointer[redis.PubSub]
@@ -105,8 +105,8 @@ const listenAgain = 500 * time.Millisecond
 // readWithin bounds the read that follows a message.
 const readWithin = time.Second
 
-// requested has the job's destination read the requested action; see store.ActionsChannel
-// for the form of the message.
+// requested makes the engine of the job's destination read the requested action; see
+// store.ActionsChannel for the form of the message.
 func (p *Publisher) requested(ctx context.Context, message string) {
 	queue, rest, _ := strings.Cut(message, " ")
 	id, _, _ := strings.Cut(rest, " ")

@@ -17,7 +17,7 @@ import (
 // or less, by the record and by the queue.
 func TestRetryTimeline(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	failedAt := make(chan time.Time, 1)
 	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 2.0}))
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
@@ -70,7 +70,7 @@ func within(t *testing.T, what string, sinceFirst, sinceSecond, atLeast, atMost 
 func TestRetryDelayBounds(t *testing.T) {
 	t.Parallel()
 	const n = 30
-	b := newBench(t)
+	b := newFixture(t)
 	capped := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 15 * time.Second, BackoffMultiplier: 1, MaxDelay: 15 * time.Second}))
 	short := b.enqueueMany(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: 15 * time.Second}))
 	var calls tally
@@ -132,7 +132,7 @@ func TestRetryTriggers(t *testing.T) {
 		explicit kind = "explicit"
 		never    kind = "never"
 	)
-	b := newBench(t)
+	b := newFixture(t)
 	b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
 		var k kind
 		if err := json.Unmarshal(j.Payload, &k); err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// bookkeeping is the time that a shutdown leaves for what follows the calls.
+// bookkeeping is the time of a shutdown after ShutdownTimeout for applying outcomes.
 const bookkeeping = 3 * time.Second
 
-// requeueFor is the part of it that is left to put back jobs whose handlers do not return.
+// requeueFor is the part of it for putting back jobs whose handlers do not return.
 const requeueFor = 500 * time.Millisecond
 
 // The causes (context.Cause) of a handler's context that ended before its timeout.
@@ -37,7 +37,7 @@ type server struct {
 	asynq        *asynq.Server
 }
 
-// serve starts a Server for destinations that are prepared.
+// serve starts a Server for prepared destinations.
 func (p *Publisher) serve(destinations []*destination) (*server, error) {
 	s := &server{p: p, destinations: destinations}
 	engines := make([]*engine.Engine, len(destinations))
@@ -47,13 +47,13 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 	s.worker = engine.NewWorker(p.rdb, engine.WorkerOptions{PollEvery: p.o.RetryLoopInterval}, engines...)
 	s.client = asynqx.New(p.rdb, s.worker)
 	s.asynq = asynq.NewServerFromRedisClient(s.client, asynq.Config{
-		Concurrency: s.worker.Concurrency(), // the engines keep that of each destination
+		Concurrency: s.worker.Concurrency(), // each engine bounds its destination's
 		Queues:      map[string]int{asynqx.Queue: 1},
-		// The engine waits for jobs; asynq only needs a pause for the time of a shutdown.
+		// The engine waits for jobs; asynq pauses only during a shutdown.
 		TaskCheckInterval: 5 * time.Millisecond,
-		// The engine moves due jobs by itself.
+		// The engine forwards due jobs.
 		DelayedTaskCheckInterval: time.Hour,
-		// Later than our own bound, so that our cut comes first.
+		// Later than ShutdownTimeout, so that shutdown cuts the calls first.
 		ShutdownTimeout: p.o.ShutdownTimeout + bookkeeping - requeueFor,
 		RetryDelayFunc:  func(int, error, *asynq.Task) time.Duration { return 0 },
 		IsFailure:       func(error) bool { return false },
@@ -78,8 +78,8 @@ func (s *server) process(ctx context.Context, task *asynq.Task) error {
 	return d.process(ctx, task)
 }
 
-// shutdown stops fetching, lets calls in flight finish, cuts them when the time is over, and
-// returns when nothing runs any more.
+// shutdown stops fetching, waits for calls in flight, cuts them after ShutdownTimeout, and
+// returns when the Server has stopped.
 func (s *server) shutdown() {
 	o := s.p.o
 	ctx, cancel := context.WithTimeout(context.Background(), o.ShutdownTimeout+bookkeeping)
@@ -93,8 +93,8 @@ func (s *server) shutdown() {
 		}
 	})
 	defer cut.Stop()
-	// Where Redis does not answer, bookkeeping is not waited for: what it leaves undone comes
-	// back when leases end.
+	// If Redis does not answer, outcomes that are not applied by then are lost: their jobs are
+	// recovered when their leases end.
 	abort := time.AfterFunc(o.ShutdownTimeout+bookkeeping, s.worker.Abort)
 	defer abort.Stop()
 	if err := s.worker.CloseGate(ctx); err != nil {

@@ -18,7 +18,7 @@ import (
 
 func TestShutdownWhileTheGateWaits(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	if _, err := breaker.Trip(context.Background(), b.rdb, b.dest, breaker.TripOptions{Reason: "test", By: "test"}); err != nil {
 		t.Fatal(err)
 	}
@@ -43,7 +43,7 @@ func TestShutdownWhileTheGateWaits(t *testing.T) {
 
 func TestShutdownLetsCallsFinish(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	job, next := b.enqueue(), b.enqueue()
 	inCall, goOn := make(chan struct{}), make(chan struct{})
 	o := b.options()
@@ -77,7 +77,7 @@ func TestShutdownLetsCallsFinish(t *testing.T) {
 // queue, uncounted, and another worker takes it at once.
 func TestShutdownCutsSlowCalls(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	job, later := b.enqueue(), b.enqueue()
 	inCall := make(chan struct{})
 	o := b.options()
@@ -116,7 +116,7 @@ func TestShutdownCutsSlowCalls(t *testing.T) {
 // another one need not wait for the lease to end.
 func TestShutdownGivesTheProbeBack(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	ctx := context.Background()
 	trip := func() {
 		if _, err := breaker.Trip(ctx, b.rdb, b.dest, breaker.TripOptions{For: 50 * time.Millisecond, By: "test"}); err != nil {
@@ -161,7 +161,7 @@ func TestShutdownGivesTheProbeBack(t *testing.T) {
 // A publisher that ignores its context is waited for and never run twice.
 func TestIgnoredTimeoutRunsOnce(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	var running, most, calls atomic.Int32
 	job := b.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 2, InitialDelay: time.Second, BackoffMultiplier: 1, MaxDelay: time.Second}))
 	b.run(b.options(), func(context.Context, *jobs.Job) error {
@@ -190,7 +190,7 @@ func TestShutdownWhileRedisHangs(t *testing.T) {
 	t.Parallel()
 	redistest.Slow(t)
 	server := redistest.Start(t)
-	b := benchOn(t, server)
+	b := fixtureOn(t, server)
 	// Bounded as the worker's client is; go-redis's defaults wait for longer.
 	rdb := redis.NewClient(&redis.Options{
 		Addr: server.Addr(), ContextTimeoutEnabled: true, MaxRetries: -1,

@@ -19,13 +19,13 @@ const (
 
 // The states of a DestinationStatus.
 const (
-	// StateStarting: Run has not come to it yet.
+	// StateStarting: Run has not started it yet.
 	StateStarting = "starting"
-	// StateFetching: jobs are fetched as they come.
+	// StateFetching: jobs are fetched as they become available.
 	StateFetching = "fetching"
-	// StateWaiting: its circuit breaker lets nothing through, or one probe.
+	// StateWaiting: its circuit breaker permits no call, or one probe.
 	StateWaiting = "waiting"
-	// StateUnreachable: calls do not leave this process; one job at a time makes a try.
+	// StateUnreachable: calls do not leave this process; one job at a time tries.
 	StateUnreachable = "unreachable"
 	// StateFailing: jobs cannot be fetched from Redis.
 	StateFailing = "failing"
@@ -33,23 +33,23 @@ const (
 	StateStopping = "stopping"
 )
 
-// DestinationStatus is what this process does for a destination.
+// DestinationStatus is the status of a destination in this process.
 type DestinationStatus struct {
 	Destination string
 	// State is one of the State constants.
 	State string
-	// Reason says why jobs are not fetched, or not freely; "" while they are.
+	// Reason why jobs are not fetched, or one at a time; "" otherwise.
 	Reason string
-	// Until is when that ends, as far as is known; zero otherwise.
+	// Until is when that ends; zero if unknown.
 	Until time.Time
-	// InFlight is how many jobs this process has in flight, Concurrency their maximum.
+	// InFlight is the number of jobs in flight in this process, Concurrency its maximum.
 	InFlight, Concurrency int
-	// Stuck is how many of its handlers have not returned StuckAfter after their context
+	// Stuck is the number of handlers that have not returned StuckAfter after their context
 	// ended.
 	Stuck int
 }
 
-// Destinations are the names that Handle was called with, sorted.
+// Destinations returns the names that Handle was called with, sorted.
 func (p *Publisher) Destinations() []string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,8 +65,8 @@ func (p *Publisher) Namespace() string { return p.o.Namespace }
 // Started is closed when Run has begun to serve all destinations.
 func (p *Publisher) Started() <-chan struct{} { return p.started }
 
-// Breaker is the circuit breaker of a destination; nil for one that is not handled, and
-// before Run has come to it. It stays Run's to close.
+// Breaker returns the circuit breaker of a destination; nil if the destination is not handled
+// or not started yet. Run closes it.
 func (p *Publisher) Breaker(destination string) *breaker.Breaker {
 	d := p.destination(destination)
 	if d == nil || d.phase.Load() == phaseNew {
@@ -81,7 +81,7 @@ func (p *Publisher) destination(name string) *destination {
 	return p.destinations[name]
 }
 
-// Status says what this process does for each destination, by name. It sends no command.
+// Status returns the status of each destination, by name. It sends no command to Redis.
 func (p *Publisher) Status() []DestinationStatus {
 	var out []DestinationStatus
 	for _, name := range p.Destinations() {
@@ -98,7 +98,7 @@ func (d *destination) status() DestinationStatus {
 		return s
 	}
 	s.InFlight = d.engine.CountInFlight()
-	// The context ends first: shutdown begins when a registration under way has ended.
+	// The context ends first: shutdown waits for a registration in progress.
 	if phase == phaseStopping || d.serving.Err() != nil {
 		s.State, s.Reason = StateStopping, "the worker shuts down"
 		return s

@@ -11,7 +11,7 @@ import (
 // A destination stops from the moment at which the context of Run ends.
 func TestStatusStopsWithTheContext(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	p, err := publisher.New(b.rdb, b.options())
 	if err != nil {
 		t.Fatal(err)

@@ -9,18 +9,16 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// StuckAfter is how long after the end of its context a handler that has not returned
-// counts as stuck.
+// StuckAfter is the time after the end of its context after which a handler counts as stuck.
 const StuckAfter = 10 * time.Second
 
 var stuckAfter = StuckAfter // tests shorten it
 
-// maxStuckPause bounds the growing pause between two reports of the same handler.
+// maxStuckPause bounds the pause between two reports of the same handler, which doubles.
 const maxStuckPause = time.Hour
 
 // Stuck is a handler that has not returned StuckAfter after its context ended. It
-// occupies its slot until it returns or the process ends: a goroutine cannot be stopped
-// from outside.
+// occupies its slot until it returns or the process ends: Go cannot stop a goroutine.
 type Stuck struct {
 	// Destination and Key of the job ("" without a key), and the id of the Job.
 	Destination, Key, Job string
@@ -35,8 +33,8 @@ type Stuck struct {
 
 var errAbandoned = errors.New("the handler had not returned when the worker ended")
 
-// awaitReturn waits for a handler whose context has ended, reports it when it is stuck,
-// and gives up on it when the destination has stopped.
+// awaitReturn waits for a handler whose context has ended, reports it while it is stuck, and
+// abandons it when the destination has stopped.
 func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-chan error, w inFlight) (returned bool, err error) {
 	since, pause, reports := time.Now(), d.stuckAfter, 0
 	timer := time.NewTimer(pause)
@@ -73,7 +71,7 @@ func (d *destination) awaitReturn(ctx context.Context, job *jobs.Job, done <-cha
 	}
 }
 
-// recordStuck records with the job that its handler is stuck, for the person that cancels it.
+// recordStuck records with the job that its handler is stuck; a cancel reports that.
 func (d *destination) recordStuck(delivery *engine.Delivery) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()

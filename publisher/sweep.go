@@ -10,11 +10,11 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// sweepEvery is the interval at which one worker of the fleet looks for stranded jobs.
+// sweepEvery is the interval at which one worker of the fleet repairs stranded jobs.
 const sweepEvery = time.Minute
 
-// sweep repairs, in portions, what a crash or a foreign tool has left behind, until
-// ctx ends. It does what tidegate doctor does.
+// sweep repairs, in portions, inconsistencies that a crash or a foreign tool has caused, until
+// ctx ends, as tidegate doctor does.
 func (p *Publisher) sweep(ctx context.Context) {
 	sweeper := doctor.NewSweeper(p.rdb, doctor.Options{
 		Namespace: p.ns, By: p.o.Worker, Retention: p.o.Retention, Family: store.AskParents(p.rdb),
@@ -31,9 +31,9 @@ func (p *Publisher) sweep(ctx context.Context) {
 	}
 }
 
-// sweepPortion sweeps one portion, if no other worker does. A round takes many portions
-// where there are many jobs, and only the worker that began it can continue it: the
-// worker keeps the lease between them. Two workers that hold it for a moment do no harm.
+// sweepPortion sweeps one portion, unless another worker sweeps. A round of many jobs takes
+// many portions, and only the worker that began it can continue it: the worker keeps the lease
+// between them. Two simultaneous sweeps are harmless.
 func (p *Publisher) sweepPortion(ctx context.Context, sweeper *doctor.Sweeper) {
 	if held, err := lease.Acquire(ctx, p.rdb, p.ns.Key("sweep"), p.o.Worker, 3*sweepEvery/2); err != nil || !held {
 		return

@@ -18,7 +18,7 @@ import (
 func TestSystemDestinationsAreServedInSilence(t *testing.T) {
 	t.Parallel()
 	server := redistest.Database(t)
-	b := benchOn(t, server)
+	b := fixtureOn(t, server)
 	ctx := t.Context()
 	own, err := jobs.NewClient(b.rdb)
 	if err != nil {

@@ -2,12 +2,12 @@ package publisher
 
 import "github.com/tidegate/tidegate/internal/text"
 
-// Bounds of what is kept of an answer.
+// Bounds of stored responses and errors, in bytes.
 const (
 	maxRead  = 64 << 10 // of a body, from the network
 	maxKept  = 4 << 10  // of a body, with the job
 	maxError = 1 << 10  // of an error
 )
 
-// clean makes text of others safe to keep and to show, at most limit bytes.
+// clean sanitizes text of external sources and cuts it to limit bytes.
 func clean(s string, limit int) string { return text.Head(text.Printable(s), limit) }

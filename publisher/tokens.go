@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/internal/tokens"
 )
 
-// Tokens knows the token of each key.
+// Tokens returns the token of each key.
 type Tokens interface {
 	// Token returns the bearer token of a key; ok is false if it has none. It is
 	// called for each call of a job with a key, by many goroutines at once, and
@@ -17,7 +17,7 @@ type Tokens interface {
 	Token(key string) (token string, ok bool)
 }
 
-// TokensFunc makes Tokens of a function.
+// TokensFunc is a function that implements Tokens.
 type TokensFunc func(key string) (token string, ok bool)
 
 // Token calls f.
@@ -25,11 +25,11 @@ func (f TokensFunc) Token(key string) (string, bool) { return f(key) }
 
 // TokensFileOptions change how a file of tokens is watched.
 type TokensFileOptions struct {
-	// Logger gets a line when the file was read again, and one when it cannot be
-	// used any more. Default: slog.Default().
+	// Logger gets a line when the file was read again, and one when it is no longer valid.
+	// Default: slog.Default().
 	Logger *slog.Logger
-	// CheckEvery is how often at most it is looked whether the file has changed,
-	// which is only done when a token is asked for. Default 1 s.
+	// CheckEvery is the least interval of checks whether the file has changed. Only Token
+	// checks. Default 1 s.
 	CheckEvery time.Duration
 }
 
@@ -37,17 +37,17 @@ type TokensFileOptions struct {
 //
 //	{"alice": "2YotnFZFEjr1zCsicMWpAA", "bob": "tGzv3JOkF0XG5Qx2TlKWIA"}
 //
-// A file that changes is read again by itself, whether it is written anew, replaced
-// or reached by symbolic links that now lead elsewhere, as Kubernetes mounts its
-// Secrets. If it cannot be used then, the tokens read before stay in use.
+// A file that changes is read again: after a write, a replacement, or a change of the symbolic
+// links on its path, as in Kubernetes Secrets. If the new file is not valid, the tokens read
+// before stay in use.
 type TokensFile struct {
 	file *tokens.Watcher[map[string]string]
 }
 
 var _ Tokens = (*TokensFile)(nil)
 
-// OpenTokens reads the file. It is an error if it cannot be used: it names keys whose
-// tokens are wrong, and never a token.
+// OpenTokens reads the file. The error names keys whose tokens are not valid, and never a
+// token.
 func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -68,9 +68,9 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 	return &TokensFile{file: file}, nil
 }
 
-// Token returns the key's token, from the file as it stood CheckEvery ago or later. For a
-// key that it does not know it checks the file first: a job without a token fails for
-// good, and its key may have been added just now.
+// Token returns the key's token, from the file as of CheckEvery ago or later. For an unknown
+// key it checks the file first: a job without a token fails permanently, and its key may have
+// been added a moment ago.
 func (f *TokensFile) Token(key string) (token string, ok bool) {
 	if token, ok = f.file.Current()[key]; !ok {
 		token, ok = f.file.Recheck(0)[key]

@@ -39,7 +39,7 @@ func closedPort(t *testing.T) string {
 // published once, and the one that cannot makes few tries.
 func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	const n = 600
 	var mu sync.Mutex
 	published := map[string]int{}
@@ -105,7 +105,7 @@ func TestWorkerThatCannotReachTheAPIFailsNoJob(t *testing.T) {
 // of them when a call leaves. The job has made no attempt and its reschedules are counted.
 func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	a := newAPI(t, nil)
 	var broken atomic.Bool
 	broken.Store(true)
@@ -178,7 +178,7 @@ func TestUnreachableJobWaitsAndGoesOn(t *testing.T) {
 // reschedules of other causes are none.
 func TestUnreachableJobFailsInTheEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t)
+	b := newFixture(t)
 	h := newHTTP(t, publisher.HTTPOptions{URL: closedPort(t)})
 	set := b.enqueue(jobs.MaxReschedules(0))
 	often, tooOften := b.enqueue(), b.enqueue()
@@ -287,7 +287,7 @@ func TestUnreachableFromAPublisherInGo(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			b := newBench(t)
+			b := newFixture(t)
 			b.run(b.options(), func(ctx context.Context, _ *jobs.Job) error { return tc.err(ctx) }, publisher.Concurrency(1))
 			if e := b.result(b.enqueue().ID); e.Result != tc.result {
 				t.Errorf("%s (%s), want %s: %v", e.Result, e.Reason, tc.result, e.Err)

@@ -19,7 +19,7 @@ import (
 // A worker says at its start which destinations have jobs and no worker.
 func TestDestinationsWithoutWorkersAreNamed(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, redistest.Database(t))
+	b := fixtureOn(t, redistest.Database(t))
 	ctx := t.Context()
 	client, err := jobs.NewClient(b.rdb, jobs.WithDestinations("old", "empty"), jobs.WithLogger(slog.New(slog.DiscardHandler)))
 	if err != nil {

@@ -13,10 +13,10 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// unpolled is a bench whose worker has found its queues empty, and polls them once an hour.
-func unpolled(t *testing.T, f func(context.Context, *jobs.Job) error) *bench {
+// unpolled is a fixture whose worker has found its queues empty, and polls them once an hour.
+func unpolled(t *testing.T, f func(context.Context, *jobs.Job) error) *fixture {
 	t.Helper()
-	b := newBench(t)
+	b := newFixture(t)
 	o := b.options()
 	o.RetryLoopInterval = time.Hour
 	b.run(o, f)
@@ -57,7 +57,7 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 	t.Run("retried", func(t *testing.T) {
 		t.Parallel()
 		failed := false
-		b := newBench(t)
+		b := newFixture(t)
 		o := b.options()
 		o.RetryLoopInterval = time.Hour
 		b.run(o, func(context.Context, *jobs.Job) error {

@@ -17,7 +17,7 @@ import (
 // A worker is known from its start to its end, and for half a minute if it dies.
 func TestWorkersAreKnownWhileTheyLive(t *testing.T) {
 	t.Parallel()
-	b := benchOn(t, redistest.Database(t))
+	b := fixtureOn(t, redistest.Database(t))
 	ctx := t.Context()
 	names := func() []string {
 		t.Helper()

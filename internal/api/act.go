@@ -12,10 +12,10 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// act is one of the things that can be done to jobs.
+// act is an action on jobs.
 type act struct {
 	action      jobs.Action
-	word        string // what is done to the jobs
+	word        string // past participle of the action
 	statuses    []jobs.Status
 	description string
 }
@@ -156,7 +156,7 @@ func joined(statuses []jobs.Status) string {
 	return strings.Join(names, ", ")
 }
 
-// by is how the history names who makes the request.
+// by is the name of the caller in the history.
 func by(ctx context.Context) string {
 	id, _ := access.From(ctx)
 	return id.By()
@@ -164,9 +164,8 @@ func by(ctx context.Context) string {
 
 func isNotFound(err error) bool { return errors.Is(err, jobs.ErrNotFound) }
 
-// checkKnown refuses a destination that is not known while others are. It is for
-// those of whom no job was found: the jobs of one that nobody serves any more can
-// still be looked up.
+// checkKnown refuses an unknown destination while others are known. It is called only if no job
+// was found: the jobs of a destination without workers can still be read.
 func (a *api) checkKnown(ctx context.Context, destination string) error {
 	if destination == "" {
 		return nil
@@ -178,7 +177,7 @@ func (a *api) checkKnown(ctx context.Context, destination string) error {
 	return err
 }
 
-// mustKnow refuses a destination that is not known.
+// mustKnow refuses an unknown destination.
 func (a *api) mustKnow(ctx context.Context, destination string) error {
 	_, err := a.client.Destination(ctx, destination)
 	if !errors.Is(err, jobs.ErrUnknownDestination) {

@@ -1,9 +1,7 @@
-// Package api is the HTTP API: jobs are enqueued, looked at and acted on, breakers
-// and destinations are seen and operated, and events are streamed. It is described by
-// an OpenAPI document, which it serves.
+// Package api is the HTTP API: it enqueues, reads and acts on jobs, reads and operates breakers
+// and destinations, and streams events. It serves its OpenAPI document.
 //
-// Who makes a request is found out before it comes here, by internal/access; here it
-// is decided what that one may do.
+// internal/access authenticates requests before; this package checks scopes.
 package api
 
 import (
@@ -32,24 +30,23 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Options are what an API works with.
+// Options configure an API.
 type Options struct {
-	// Redis is where everything is. Required.
+	// Redis is required.
 	Redis redis.UniversalClient
 	// Client on Redis. Required.
 	Client *jobs.Client
 	// Limits of the client, for its errors and the size of bodies.
 	Limits jobs.Limits
-	// Events is where GET /v1/events gets them from; without it the answer is 503.
+	// Events is the source of GET /v1/events; nil: 503.
 	Events *feed.Hub
-	// Heartbeat is how often a silent stream of events says that it lives.
-	// Default 15 s.
+	// Heartbeat is the interval of comments on a stream without events. Default 15 s.
 	Heartbeat time.Duration
-	// Logger for what goes wrong and for what people do. Default: none.
+	// Logger gets errors and the audit log. Default: none.
 	Logger *slog.Logger
 }
 
-// Bounds of what is taken in.
+// Bounds of request bodies.
 const (
 	// mostItems of an array, and mostArrayBytes of its body.
 	mostItems      = 10_000
@@ -57,11 +54,11 @@ const (
 	// jobSlack is how much longer than its payload a job may be: path, query, headers
 	// and names.
 	jobSlack = 64 << 10
-	// mostActionBytes is the longest body of any other request.
+	// mostActionBytes bounds the body of other requests.
 	mostActionBytes = 64 << 10
 )
 
-// Times after which requests are given up that Redis does not answer.
+// Timeouts of requests.
 const (
 	lookTimeout = 20 * time.Second
 	bulkTimeout = 10 * time.Minute
@@ -94,7 +91,7 @@ func New(o Options) http.Handler {
 // breakers is the namespace of the breakers.
 func (a *api) breakers() breaker.Namespace { return breaker.Namespace(a.client.Namespace()) }
 
-// build makes an API with all its operations.
+// build returns an API with all operations.
 func build(o Options) *api {
 	a := &api{
 		rdb: o.Redis, client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
@@ -130,7 +127,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if strings.HasPrefix(r.URL.Path, "/v1/") {
 		h.Set("Cache-Control", "no-store")
 	}
-	// The mux would redirect to the path that it takes this one for.
+	// The mux would redirect to the clean path.
 	if clean := path.Clean(r.URL.Path); clean != r.URL.Path {
 		noRoute().write(w)
 		return
@@ -145,7 +142,7 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	webserver.Routed(a.mux).ServeHTTP(w, r)
 }
 
-// takeBody reads the small body of an action, so that nothing waits for it later.
+// takeBody reads the small body of an action before the operation begins.
 func (a *api) takeBody(w http.ResponseWriter, r *http.Request) *Problem {
 	b, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostActionBytes))
 	if err != nil {
@@ -166,7 +163,7 @@ func (a *api) takeBody(w http.ResponseWriter, r *http.Request) *Problem {
 	return nil
 }
 
-// bodyProblem says what is wrong with a body that could not be read.
+// bodyProblem converts an error of reading a body.
 func bodyProblem(err error, most int) *Problem {
 	var large *http.MaxBytesError
 	switch {
@@ -178,7 +175,7 @@ func bodyProblem(err error, most int) *Problem {
 	return newProblem(http.StatusBadRequest, "the body could not be read to its end")
 }
 
-// contentType is what the body of a request is, "" if it does not say.
+// contentType returns the media type of the body, "" if it is missing.
 func contentType(r *http.Request) string {
 	kind, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
@@ -190,7 +187,7 @@ func contentType(r *http.Request) string {
 	return kind
 }
 
-// encoded refuses a body that is compressed.
+// encoded refuses a compressed body.
 func encoded(r *http.Request) *Problem {
 	if how := strings.Join(r.Header.Values("Content-Encoding"), ","); how != "" && !strings.EqualFold(how, "identity") {
 		p := newProblem(http.StatusUnsupportedMediaType, "a Content-Encoding is not accepted; send the body as it is")
@@ -211,7 +208,7 @@ func noRoute() *Problem {
 	return newProblem(http.StatusNotFound, "there is nothing at this path; /docs and /openapi.json say what there is")
 }
 
-// noSuchRoute answers what no operation is for.
+// noSuchRoute answers a request that matches no operation.
 func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
 	var allowed []string
 	for _, method := range []string{http.MethodGet, http.MethodPost} {
@@ -229,7 +226,7 @@ func (a *api) noSuchRoute(w http.ResponseWriter, r *http.Request) {
 	newProblem(http.StatusMethodNotAllowed, "this path takes %s only", strings.Join(allowed, " and ")).write(w)
 }
 
-// may answers a request whose token does not allow it, and returns false.
+// may returns a Problem if the caller lacks the scope.
 func (a *api) may(ctx context.Context, scope access.Scope) *Problem {
 	if err := access.Check(ctx, scope); err != nil {
 		if _, lacks := errors.AsType[*access.ScopeError](err); !lacks {

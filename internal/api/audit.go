@@ -9,16 +9,16 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// The audit's lines have the words of the dashboard's, so that one rule finds both:
-// action, target, count, result, reason.
+// The audit log has the same attributes as the dashboard's, so that one query finds both: action,
+// target, count, result, reason.
 
-// auditJobs logs what somebody did to jobs, also where it failed.
+// auditJobs logs an action on jobs, failed or not.
 func (a *api) auditJobs(ctx context.Context, do act, target string, sum jobs.ActSummary, err error, reason string) {
 	access.Audit(ctx, a.log, string(do.action)+" jobs", slog.String("target", target), slog.Int("count", sum.Done+sum.Asked),
 		slog.Int("refused", sum.Refused), result(err), slog.String("reason", reason))
 }
 
-// result says how an action ended.
+// result is the result of an action.
 func result(err error) slog.Attr {
 	if err != nil {
 		return slog.String("result", "failed")
@@ -26,7 +26,7 @@ func result(err error) slog.Attr {
 	return slog.String("result", "ok")
 }
 
-// words say which jobs are meant.
+// words describe the selected jobs.
 func (s *Selection) words() string {
 	var parts []string
 	if len(s.Status) > 0 {
@@ -45,5 +45,5 @@ func (s *Selection) words() string {
 	return strings.Join(parts, " ")
 }
 
-// byLocation orders what is wrong by its place.
+// byLocation orders validation errors.
 func byLocation(a, b ProblemField) int { return strings.Compare(a.Location, b.Location) }

@@ -20,7 +20,7 @@ type BreakerOnly struct {
 	Key  string `query:"key" maxLength:"128" doc:"The breaker of this key under the destination." example:"alice"`
 }
 
-// breakerOperations are those that look at breakers and work them.
+// breakerOperations are the operations on breakers.
 func (a *api) breakerOperations() {
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/breakers", id: "list-breakers", tag: tagBreakers, scope: access.ScopeRead, where: "query",
@@ -54,7 +54,7 @@ func (a *api) breakerOperations() {
 	}, a.reset)
 }
 
-// name is the breaker's, of a destination that is known.
+// name returns the name of the breaker; an error if its destination is unknown.
 func (in *BreakerOnly) name(ctx context.Context, a *api) (string, error) {
 	name := in.Name
 	if in.Key != "" {
@@ -73,7 +73,7 @@ func (in *BreakerOnly) name(ctx context.Context, a *api) (string, error) {
 	return name, notFoundIfUnknown(a.mustKnow(ctx, destination))
 }
 
-// notFoundIfUnknown is for destinations that a path names.
+// notFoundIfUnknown turns an unknown destination in a path into 404.
 func notFoundIfUnknown(err error) error {
 	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); ok {
 		return newProblem(http.StatusNotFound, "destination %s", unknownDestination(unknown))

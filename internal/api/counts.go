@@ -12,33 +12,32 @@ import (
 )
 
 const (
-	// countTimeout bounds one count of a batch. It goes on without those who asked, who
-	// wait for lookTimeout: when they ask again the result is there.
+	// countTimeout bounds one count of a batch. It continues after lookTimeout, the timeout of
+	// the request, so that a repeated request finds the result.
 	countTimeout = time.Minute
-	// A batch of more than largeBatch jobs waits for its turn among such.
+	// largeBatch is the number of jobs above which a batch counts as large.
 	largeBatch = 20_000
-	// countsAtOnce is how many batches are counted at once, of large and others each.
+	// countsAtOnce is the number of concurrent counts, of large and of other batches each.
 	countsAtOnce = 2
-	// mostCounts is how many batches' counts are remembered.
+	// mostCounts bounds the cached counts.
 	mostCounts = 1000
 )
 
-// batchCounts counts the jobs of batches, which costs Redis a look at each of them: so
-// a batch is counted by one at a time, and what came of it is good for as long as
-// counting ten times would take, a second at least.
+// batchCounts counts the jobs of batches, for which Redis reads each job: requests for the same
+// batch share a count, which is cached for ten times its duration, at least a second.
 type batchCounts struct {
 	size  func(context.Context, string) (int, error)
 	count func(context.Context, string) (*jobs.BatchStatus, error)
 	now   func() time.Time
 
 	flight       singleflight.Group
-	small, large chan struct{} // turns
+	small, large chan struct{} // semaphores
 
 	mu   sync.Mutex
 	kept map[string]batchCount
 }
 
-// batchCount is a count, or that it took too long.
+// batchCount is a count, or its timeout.
 type batchCount struct {
 	status *jobs.BatchStatus
 	err    error
@@ -55,11 +54,11 @@ func newBatchCounts(client *jobs.Client) *batchCounts {
 
 // of returns a batch's count, and when it was made.
 func (c *batchCounts) of(ctx context.Context, name string) (batchCount, error) {
-	if k, ok := c.look(name); ok {
+	if k, ok := c.cached(name); ok {
 		return k, k.err
 	}
 	done := c.flight.DoChan(name, func() (any, error) {
-		if k, ok := c.look(name); ok { // of a flight that has just ended
+		if k, ok := c.cached(name); ok { // of a count that has just ended
 			return k, k.err
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), countTimeout)
@@ -77,7 +76,7 @@ func (c *batchCounts) of(ctx context.Context, name string) (batchCount, error) {
 	}
 }
 
-// make counts a batch when its turn has come.
+// make counts a batch once a slot is free.
 func (c *batchCounts) make(ctx context.Context, name string) (batchCount, error) {
 	n, err := c.size(ctx, name)
 	if err != nil {
@@ -98,15 +97,15 @@ func (c *batchCounts) make(ctx context.Context, name string) (batchCount, error)
 	k.status, k.err = c.count(ctx, name)
 	k.at = c.now()
 	k.until = k.at.Add(max(time.Second, 10*k.at.Sub(began)))
-	// What fails otherwise fails soon.
+	// Other errors come quickly: not cached.
 	if k.err == nil || errors.Is(k.err, context.DeadlineExceeded) {
 		c.keep(name, k)
 	}
 	return k, k.err
 }
 
-// look returns a count that is still good.
-func (c *batchCounts) look(name string) (batchCount, bool) {
+// cached returns a count that has not expired.
+func (c *batchCounts) cached(name string) (batchCount, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	k, ok := c.kept[name]
@@ -122,7 +121,7 @@ func (c *batchCounts) keep(name string, k batchCount) {
 	c.kept[name] = k
 }
 
-// drop forgets what is not good any more, or else what would be so first.
+// drop removes expired counts, or else the one that expires first.
 func (c *batchCounts) drop() {
 	now, first, until := c.now(), "", time.Time{}
 	for name, k := range c.kept {

@@ -80,7 +80,7 @@ type refSchema struct {
 // word is a piece of text: plain, of code, strong, or a link to a schema.
 type word struct{ Kind, Text string }
 
-// words takes the markdown that our descriptions use apart: `code` and **strong**.
+// words parses the markdown of the descriptions: `code` and **strong**.
 func words(text string) []word {
 	var out []word
 	for text != "" {
@@ -104,7 +104,7 @@ func words(text string) []word {
 
 func paragraphs(text string) []string { return strings.Split(text, "\n\n") }
 
-// kind says of what kind a value is, with links to schemas.
+// kind describes the type of a value, with links to schemas.
 func kind(s *refSchema) []word {
 	if s == nil {
 		return nil
@@ -157,7 +157,7 @@ func names(of any) []string {
 	return nil
 }
 
-// example is a value as it is written.
+// example formats a value.
 func example(v any) string {
 	switch v := v.(type) {
 	case nil:
@@ -228,7 +228,7 @@ func docsPage(document []byte) ([]byte, error) {
 func (a *api) docsOperations() {
 	page, err := docsPage(a.document)
 	if err != nil {
-		panic(err) // it is made of our own text, and tested
+		panic(err) // only constants, and tested
 	}
 	style, err := docsFiles.ReadFile("docs.css")
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 
 //go:generate go test -run ^TestOpenAPI$ -count=1 . -args -update
 
-// securityName is what the document calls the way of being recognised.
+// securityName names the security scheme in the document.
 const securityName = "token"
 
 // The groups of operations.
@@ -30,9 +30,9 @@ const (
 	tagEvents       = "Events"
 )
 
-const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows what becomes of them, and works breakers and destinations.
+const introduction = `Tidegate publishes jobs to rate-limited APIs and holds them while a circuit breaker is open. This API enqueues jobs, shows their status, and operates breakers and destinations.
 
-**Who may do what.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, queries, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token.
+**Authorization.** Send a token: ` + "`Authorization: Bearer tg_…`" + `. Its scopes say what it allows: ` + "`enqueue`" + ` to enqueue; ` + "`read`" + ` to look at jobs without what they carry; ` + "`payloads`" + ` to see payloads, queries, headers and responses too; ` + "`operate`" + ` to act on jobs, breakers and destinations, which includes ` + "`read`" + ` and ` + "`payloads`" + `. An action is logged, and stands in the history of jobs and breakers, under the name of the token.
 
 **Errors** are problems of RFC 9457, application/problem+json: ` + "`detail`" + ` says what is wrong and what to do, ` + "`errors`" + ` names each wrong field at once. 503 comes with Retry-After: Redis is away, or full.
 
@@ -52,12 +52,12 @@ func humaConfig() huma.Config {
 		securityName: {Type: "http", Scheme: "bearer", Description: "A token of the file API_TOKENS_FILE; make one with: tidegate token new. The names behind it in an operation are the scopes that it needs. Without a tokens file, which is possible on a loopback address only, none is needed."},
 	}
 	config.Tags = []*huma.Tag{
-		{Name: tagEnqueue, Description: "Hand jobs over."},
-		{Name: tagJobs, Description: "See what becomes of them."},
+		{Name: tagEnqueue, Description: "Enqueue jobs."},
+		{Name: tagJobs, Description: "Read jobs and batches."},
 		{Name: tagActions, Description: "Cancel, pause, resume and retry jobs."},
 		{Name: tagBreakers, Description: "The circuit breakers of destinations and keys."},
 		{Name: tagDestinations, Description: "Destinations, their workers and figures."},
-		{Name: tagEvents, Description: "Hear of what happens as it happens."},
+		{Name: tagEvents, Description: "Stream events as they happen."},
 	}
 	return config
 }
@@ -67,7 +67,7 @@ func init() { //nolint:gochecknoinits // the router has no other place for it
 	huma.DefaultArrayNullable = false // an empty list is []
 }
 
-// document is the OpenAPI document, in JSON for people.
+// document is the OpenAPI document, in indented JSON.
 func document(h huma.API) []byte {
 	doc := h.OpenAPI()
 	for _, item := range doc.Paths {
@@ -75,14 +75,14 @@ func document(h huma.API) []byte {
 			if op != nil {
 				explainAnswers(op)
 				for _, p := range op.Parameters {
-					p.Schema.PatternDescription = "" // its message is made; it is no word of JSON Schema
+					p.Schema.PatternDescription = "" // only for messages; not a keyword of JSON Schema
 				}
 			}
 		}
 	}
 	for name, schema := range doc.Components.Schemas.Map() {
 		if !slices.Contains(strict, name) {
-			schema.AdditionalProperties = nil // there may be more one day
+			schema.AdditionalProperties = nil // later versions may add fields
 		}
 	}
 	raw, err := json.Marshal(doc)
@@ -97,13 +97,13 @@ func document(h huma.API) []byte {
 	return out.Bytes()
 }
 
-// strict are the schemas in which nothing else may stand: of bodies, and of what would
-// otherwise be taken for another answer.
+// strict are the schemas without additional properties: of bodies, and of responses that would
+// otherwise match another schema.
 var strict = []string{"KnownJob", "Reason", "Selection", "Trip"}
 
-// errorTexts say when an answer is given.
+// errorTexts describe the error responses.
 var errorTexts = map[int]string{
-	http.StatusBadRequest:            "The body is no JSON, or the query is malformed.",
+	http.StatusBadRequest:            "The body is not valid JSON, or the query is malformed.",
 	http.StatusUnauthorized:          "The token is missing, unknown or has expired.",
 	http.StatusForbidden:             "The token lacks the scope.",
 	http.StatusNotFound:              "There is no such thing.",
@@ -117,13 +117,13 @@ var errorTexts = map[int]string{
 	http.StatusServiceUnavailable:    "Redis is away or full; Retry-After says when to try again.",
 }
 
-// explainAnswers says of each answer of an operation when it is given.
+// explainAnswers sets the descriptions of the responses of an operation.
 func explainAnswers(op *huma.Operation) {
 	for status, response := range op.Responses {
 		code, err := strconv.Atoi(status)
 		if err != nil || code < http.StatusBadRequest {
 			if response.Description == http.StatusText(code) {
-				response.Description = "Here it is."
+				response.Description = "Success."
 			}
 			continue
 		}
@@ -136,7 +136,7 @@ func explainAnswers(op *huma.Operation) {
 	}
 }
 
-// addByHand adds an operation to the document whose handler is our own.
+// addByHand adds an operation to the document whose handler huma does not call.
 func (a *api) addByHand(o operation, body *huma.RequestBody, answers map[int]*huma.Response, params ...*huma.Param) {
 	op := a.describe(o)
 	op.RequestBody, op.Parameters = body, params
@@ -157,7 +157,7 @@ func schemaOf[D any](a *api) *huma.Schema {
 	return a.huma.OpenAPI().Components.Schemas.Schema(reflect.TypeFor[D](), true, "")
 }
 
-// named puts a schema among the components.
+// named adds a schema to the components.
 func (a *api) named(name string, s *huma.Schema) *huma.Schema {
 	a.huma.OpenAPI().Components.Schemas.Map()[name] = s
 	return &huma.Schema{Ref: "#/components/schemas/" + name}
@@ -236,8 +236,8 @@ func (a *api) eventOperations() {
 	},
 		&huma.Param{Name: "type", In: "query", Description: "Only events of this type: job, job.completed, job.failed, job.cancelled, job.expired, breaker, destination. Several may be given, each by itself or separated by commas.", Explode: new(true), Schema: &huma.Schema{Type: huma.TypeArray, Items: text()}, Example: []string{"job", "breaker"}},
 		&huma.Param{Name: "destination", In: "query", Description: "Only of this destination.", Schema: text(), Example: "deviantart"},
-		&huma.Param{Name: "after", In: "query", Description: "As Last-Event-ID, for those who cannot set a header.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
-		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "The id of the last event that was heard; without it events come from now on.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
+		&huma.Param{Name: "after", In: "query", Description: "As Last-Event-ID, for clients that cannot set a header.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
+		&huma.Param{Name: "Last-Event-ID", In: "header", Description: "The id of the last event that was received; without it the stream begins now.", Schema: text(), Example: "1896186900000-0:deviantart:default"},
 	)
 	a.mux.HandleFunc("GET /v1/events", a.streamEvents)
 }

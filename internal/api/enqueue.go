@@ -16,12 +16,12 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// enqueueTimeout is how long what has begun to be enqueued may take: it goes on when
-// the client has left, so that it is not left half done.
+// enqueueTimeout bounds an enqueue that has begun: it is completed even if the client
+// disconnects.
 const enqueueTimeout = 30 * time.Second
 
-// enqueue is POST /v1/jobs. The body is read by hand, not through reflection: this is
-// what is done many times a second.
+// enqueue is POST /v1/jobs. The body is parsed without reflection, because it is the
+// most frequent request.
 func (a *api) enqueue(w http.ResponseWriter, r *http.Request) {
 	p := a.may(r.Context(), access.ScopeEnqueue)
 	if p == nil && r.URL.RawQuery != "" {
@@ -44,7 +44,7 @@ func (a *api) enqueue(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// enqueueDocument takes a job, or an array of jobs.
+// enqueueDocument enqueues a job or an array of jobs.
 func (a *api) enqueueDocument(w http.ResponseWriter, r *http.Request) {
 	held := a.memory.account(r.Context())
 	defer held.close()
@@ -60,7 +60,7 @@ func (a *api) enqueueDocument(w http.ResponseWriter, r *http.Request) {
 	a.enqueueOne(w, r, data)
 }
 
-// enqueueOne takes one job.
+// enqueueOne enqueues one job.
 func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	if most := a.mostJobBytes(); len(data) > most {
 		tooLarge(most).write(w)
@@ -91,11 +91,11 @@ func (a *api) enqueueOne(w http.ResponseWriter, r *http.Request, data []byte) {
 	}
 	w.Header().Set("Location", "/v1/jobs/"+job.ID)
 	a.warnUnserved(ctx, w.Header(), job.Destination)
-	if !job.Duplicate { // what was sent is no secret to the sender
+	if !job.Duplicate { // the caller knows the payload
 		a.writeJSON(ctx, w, http.StatusCreated, jobDocument{Job: job})
 		return
 	}
-	// What stood there before may be.
+	// The existing job may have another payload.
 	if !id.Can(access.ScopeRead) {
 		a.writeJSON(ctx, w, http.StatusOK, KnownJob{ID: job.ID, Destination: job.Destination, Status: string(job.Status), Duplicate: true, Redacted: true})
 		return
@@ -110,8 +110,8 @@ const (
 	mostWarnings = 5
 )
 
-// warnUnserved warns of destinations that no worker serves any more. It costs a read of
-// Redis once a second at most; where that fails there is no warning.
+// warnUnserved warns of destinations that no worker serves any more. It reads Redis at most once
+// a second; after an error there is no warning.
 func (a *api) warnUnserved(ctx context.Context, h http.Header, destinations ...string) {
 	for _, destination := range destinations {
 		gone, _, err := a.client.UnservedFor(ctx, destination)
@@ -121,12 +121,12 @@ func (a *api) warnUnserved(ctx context.Context, h http.Header, destinations ...s
 	}
 }
 
-// idTaken is all that is said of a job whose id another has given.
+// idTaken is the only error about a job whose id another owner has used.
 const idTaken = "is taken"
 
-// taken reports whether the id that a job has given existed and is not one that the token's
-// name took. An id without an owner, which Go, the command line and Tidegate itself give, is
-// not hidden from those who may look at the job.
+// taken reports whether the id of a job existed and has another owner than the caller's token. An
+// id without an owner, from Go, the command line or Tidegate itself, is visible to callers that
+// may read the job.
 func taken(id access.Identity, job *jobs.Job) bool {
 	name := id.Token()
 	if !job.Duplicate || name == "" || job.Owner == name {
@@ -135,14 +135,14 @@ func taken(id access.Identity, job *jobs.Job) bool {
 	return job.Owner != "" || !id.Can(access.ScopeRead)
 }
 
-// syntaxProblem is for a body that is no JSON.
+// syntaxProblem is for a body that is not valid JSON.
 func syntaxProblem(err error) *Problem {
 	p := newProblem(http.StatusBadRequest, "the body %s", err.Error())
 	p.Errors = []ProblemField{{Location: "body", Message: err.Error()}}
 	return p
 }
 
-// parse reads a job. The error names all that is wrong with it.
+// parse parses a job. The error has all validation errors.
 func (a *api) parse(data []byte, spec *jobs.Spec) error {
 	if err := jobjson.Parse(data, spec); err != nil {
 		return jobjson.Complete(err, spec, a.limits)
@@ -150,12 +150,12 @@ func (a *api) parse(data []byte, spec *jobs.Spec) error {
 	return nil
 }
 
-// begun is the context of what is finished when the client has left.
+// begun returns a context that does not end when the client disconnects.
 func begun(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), enqueueTimeout)
 }
 
-// mostJobBytes is the longest JSON of one job.
+// mostJobBytes bounds the JSON of one job.
 func (a *api) mostJobBytes() int { return a.limits.MaxPayloadBytes + jobSlack }
 
 func tooLarge(most int) *Problem {
@@ -169,8 +169,8 @@ func errBusy() *Problem {
 	return p
 }
 
-// readDocument reads a body into memory that is held. One job is told from an array by
-// its first character, so that too long a one is noticed early.
+// readDocument reads a body into memory of the account. The first character distinguishes a job
+// from an array, so that the bound of a job applies early.
 func (a *api) readDocument(w http.ResponseWriter, r *http.Request, held *account) ([]byte, *Problem) {
 	if r.ContentLength > mostArrayBytes {
 		return nil, bodyProblem(&http.MaxBytesError{Limit: mostArrayBytes}, mostArrayBytes)
@@ -178,18 +178,18 @@ func (a *api) readDocument(w http.ResponseWriter, r *http.Request, held *account
 	body := http.MaxBytesReader(w, r.Body, mostArrayBytes)
 	size := 4 << 10
 	if n := r.ContentLength; n >= 0 {
-		size = int(min(n, 64<<10)) + 1 // the byte tells that no more comes
+		size = int(min(n, 64<<10)) + 1 // one more byte to detect the end
 	}
 	var buf []byte
 	for array := false; ; {
 		if len(buf) == cap(buf) {
-			// The old block lives until it is copied.
+			// The old block is in use until it is copied.
 			if !held.try(int64(size)) {
 				return nil, errBusy()
 			}
 			old := cap(buf)
 			buf = append(make([]byte, 0, size), buf...)
-			held.give(int64(old))
+			held.release(int64(old))
 			if size *= 2; size >= mostArrayBytes {
 				size = mostArrayBytes + 1
 			}
@@ -208,7 +208,7 @@ func (a *api) readDocument(w http.ResponseWriter, r *http.Request, held *account
 	}
 }
 
-// writeJSON answers with a document.
+// writeJSON writes a JSON response.
 func (a *api) writeJSON(ctx context.Context, w http.ResponseWriter, status int, doc any) {
 	b, err := json.Marshal(doc)
 	if err != nil {

@@ -15,13 +15,13 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// eventTypes are those that can be asked for.
+// eventTypes are the values of the parameter type.
 var eventTypes = []string{"job", "job.completed", "job.failed", "job.cancelled", "job.expired", feed.Breaker, feed.Destination}
 
-// mostEventBytes is how much of what has happened is written at once.
+// mostEventBytes bounds the events of one write.
 const mostEventBytes = 64 << 10
 
-// eventsOf is what a request wants to hear.
+// eventsOf returns the selection of events of a request.
 func eventsOf(r *http.Request) (feed.SubscribeOptions, *Problem) {
 	if p := checkQuery(r); p != nil {
 		return feed.SubscribeOptions{}, p
@@ -32,7 +32,7 @@ func eventsOf(r *http.Request) (feed.SubscribeOptions, *Problem) {
 	}
 	query := r.URL.Query()
 	o := feed.SubscribeOptions{Destination: query.Get("destination"), After: r.Header.Get("Last-Event-ID")}
-	if o.After == "" { // that of a browser which has lost the connection is newer
+	if o.After == "" { // the header of a reconnecting browser is newer
 		o.After = query.Get("after")
 	}
 	for name := range query {
@@ -86,10 +86,10 @@ func (a *api) streamEvents(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "text/event-stream")
 	h.Set("X-Accel-Buffering", "no") // a proxy must not wait for more
 	w.WriteHeader(http.StatusOK)
-	a.tell(ctx, w, sub)
+	a.writeEvents(ctx, w, sub)
 }
 
-// errNoEvents is the error of an API without a feed.
+// errNoEvents is the error of an API without a hub.
 var errNoEvents = errors.New("no events here")
 
 func (a *api) subscribe(ctx context.Context, o feed.SubscribeOptions) (*feed.Subscription, error) {
@@ -117,9 +117,9 @@ func (a *api) eventsProblem(ctx context.Context, err error) *Problem {
 	return p
 }
 
-// tell writes events until the client leaves, is too slow, or may not hear them any
-// more. What has gathered is written at once.
-func (a *api) tell(ctx context.Context, w http.ResponseWriter, sub *feed.Subscription) {
+// writeEvents writes events until the client disconnects, is too slow, or loses the scope.
+// Buffered events are written at once.
+func (a *api) writeEvents(ctx context.Context, w http.ResponseWriter, sub *feed.Subscription) {
 	id, _ := access.From(ctx)
 	control := http.NewResponseController(w)
 	var out bytes.Buffer
@@ -167,8 +167,7 @@ func (a *api) tell(ctx context.Context, w http.ResponseWriter, sub *feed.Subscri
 	}
 }
 
-// writeEvent writes an event in the form of server-sent events. Its data is JSON of
-// ours on one line.
+// writeEvent writes an event in the form of server-sent events. Its data is JSON on one line.
 func writeEvent(out *bytes.Buffer, e feed.Event) {
 	out.WriteString("event: " + e.Type + "\nid: " + e.ID + "\ndata: ")
 	out.Write(e.Data)

@@ -27,7 +27,7 @@ type listInput struct {
 	Cursor      string   `query:"cursor" maxLength:"8192" doc:"Field next of the page before; leave it out for the first one." example:""`
 }
 
-// jobOperations are those that look at jobs.
+// jobOperations are the operations that read jobs.
 func (a *api) jobOperations() {
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",
@@ -51,20 +51,20 @@ func (a *api) jobOperations() {
 	}, a.batch)
 }
 
-// jobDocument is a job as it is answered.
+// jobDocument is a job in a response.
 type jobDocument struct {
 	*jobs.Job
 	Waiting  *explain.Waiting `json:"waiting"`
 	Redacted bool             `json:"redacted,omitempty"`
 }
 
-// redact leaves out of j what it carries, unless who asks may see it.
+// redact removes the payload, response and request of j unless the caller has the scope payloads.
 func redact(ctx context.Context, j *jobs.Job) jobDocument {
 	if id, _ := access.From(ctx); id.Can(access.ScopePayloads) {
 		return jobDocument{Job: j}
 	}
 	hidden := *j
-	// A path says where; a query may hold tokens.
+	// A query may hold tokens.
 	hidden.Payload, hidden.Response, hidden.Request = nil, nil, jobs.Request{Path: j.Request.Path}
 	return jobDocument{Job: &hidden, Redacted: true}
 }
@@ -87,18 +87,18 @@ func (a *api) getJob(ctx context.Context, in *JobOnly) (*answer[Job], error) {
 	return answerOf[Job](doc), nil
 }
 
-// page is what a list answers.
+// page is a page of a list.
 type page[T any] struct {
 	Items []T    `json:"items"`
 	Next  string `json:"next"`
 }
 
-// list is what a list without pages answers.
+// list is a list without pages.
 type list[T any] struct {
 	Items []T `json:"items"`
 }
 
-// listHolds is the memory that a list takes; what is wrong with its limit is said later.
+// listHolds is the memory of a list; its limit is validated later.
 func listHolds(r *http.Request) int64 {
 	limit, err := strconv.Atoi(r.URL.Query().Get("limit"))
 	if err != nil {
@@ -137,10 +137,10 @@ func (a *api) listJobs(ctx context.Context, in *listInput) (*answer[Page[Job]], 
 	return answerOf[Page[Job]](out), nil
 }
 
-// mostKeysExplained is how many keys' breakers are looked at for one page.
+// mostKeysExplained bounds the breakers of keys that are read for one page.
 const mostKeysExplained = 20
 
-// listReasons say why the jobs of a page wait, in a bounded number of looks.
+// listReasons explains why the jobs of a page wait, with a bounded number of reads.
 type listReasons struct {
 	explainer *explain.Explainer
 	keys      map[string]bool
@@ -150,8 +150,8 @@ func newListReasons(a *api) *listReasons {
 	return &listReasons{explainer: explain.New(a.rdb, a.client), keys: map[string]bool{}}
 }
 
-// of says why j waits. Beyond mostKeysExplained a job that its key's breaker holds is
-// reported as deferred until its time, which it is, too.
+// of explains why j waits. Beyond mostKeysExplained a job that is held for its key is reported as
+// deferred until its time, which is true too.
 func (l *listReasons) of(ctx context.Context, j *jobs.Job) (*explain.Waiting, error) {
 	if explain.Held(j) {
 		key := j.Destination + "/" + j.Key
@@ -179,7 +179,7 @@ type batchOnly struct {
 	Batch string `path:"batch" maxLength:"128" pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]*$" patternDescription:"1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit" doc:"Name of the batch." example:"monday"`
 }
 
-// batchDocument is a batch as it is answered.
+// batchDocument is a batch in a response.
 type batchDocument struct {
 	*jobs.BatchStatus
 	CountedAt time.Time `json:"counted_at"`

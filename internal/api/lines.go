@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	// mostRejections is how many refused jobs the answer to lines names.
+	// mostRejections bounds the refused jobs in the response to lines.
 	mostRejections = 1000
-	// mostWordings is how many errors a request is answered with in full; each job that
-	// is refused after them is answered with its first error and the number of the others.
+	// mostWordings bounds the errors of a response; each job that is refused after them has
+	// only its first error and the number of the others.
 	mostWordings = 1000
 	// longestShortened bounds the text of that first error, in bytes.
 	longestShortened = 160
-	// Bounds of what is sent to Redis at once.
+	// Bounds of a chunk.
 	chunkJobs  = 2000
 	chunkBytes = 1 << 20
-	// lineBuffer is what the lines of a request are read into.
+	// lineBuffer is the size of the read buffer.
 	lineBuffer = 64 << 10
-	// Bounds of the blocks that hold the lines of a chunk.
+	// Bounds of the blocks that store the payloads of a chunk.
 	leastBlock = 4 << 10
 	mostBlock  = 256 << 10
-	// jobMemory is about what is made of a job besides its JSON, with its place in the
-	// answer; entryMemory of each of its headers and parents, with the error about it;
-	// wordingMemory of an error.
+	// jobMemory is the approximate memory of a job besides its JSON, with its item in the
+	// response; entryMemory of each of its headers and parents, with its error; wordingMemory
+	// of an error.
 	jobMemory     = 1 << 10
 	entryMemory   = 128
 	wordingMemory = 512
 )
 
-// lineChunk is a part of the lines on its way to Redis.
+// lineChunk is the jobs of one call to Redis.
 type lineChunk struct {
 	specs   []*jobs.Spec
 	places  []linePlace
 	refused []EnqueuedItem
-	block   []byte // that the next payloads go to; specs are parts of it and those before
+	block   []byte // of the next payloads; specs refer to it and to earlier blocks
 	size    int    // of its lines, in bytes
-	held    int64  // memory that it takes
-	last    int    // index behind its last job
+	held    int64  // its memory
+	last    int    // index after its last job
 }
 
-// linePlace is where a job was.
+// linePlace is the location of a job.
 type linePlace struct{ index, line int }
 
 func (c *lineChunk) full() bool {
@@ -59,9 +59,8 @@ func (c *lineChunk) full() bool {
 
 func (c *lineChunk) empty() bool { return len(c.specs)+len(c.refused) == 0 }
 
-// needs is the memory that the job of a line of n bytes takes: a block if there is no
-// room for its payload, what is sent to Redis, the rest of the job and its copies, and
-// the errors about it.
+// needs is the memory of the job of a line of n bytes: a block if its payload does not fit the
+// current one, the data sent to Redis, the other fields and their copies, and the errors.
 func (c *lineChunk) needs(n int, spec *jobs.Spec) int64 {
 	payload, entries := len(spec.Payload), len(spec.Request.Headers)+len(spec.After)
 	if spec.Retry != nil {
@@ -88,7 +87,7 @@ func (c *lineChunk) keep(payload []byte) []byte {
 	return c.block[from:len(c.block):len(c.block)]
 }
 
-// bytes is about the memory that an item and its part of the answer take.
+// bytes is the approximate memory of an item and its part of the response.
 func (i *EnqueuedItem) bytes() int64 {
 	n := int64(256)
 	for _, e := range i.Errors {
@@ -97,39 +96,38 @@ func (i *EnqueuedItem) bytes() int64 {
 	return n
 }
 
-// lineSource is where a stream reads jobs: lines, or the elements of an array.
+// lineSource is the source of a stream of jobs: lines, or the elements of an array.
 type lineSource interface {
-	// Next returns the next one, valid until the next call. Errors: io.EOF after the last
-	// one; jobjson.ErrLongLine, after which there may be more; others end the stream.
+	// Next returns the next job, valid until the next call. Errors: io.EOF after the last job;
+	// jobjson.ErrLongLine, after which Next may be called again; others end the stream.
 	Next() ([]byte, error)
-	// Number is that of the line which was read last, 0 in an array.
+	// Number is the number of the last line, 0 in an array.
 	Number() int
-	// Starved reports whether the next one is likely to be waited for.
+	// Starved reports whether Next would probably block.
 	Starved() bool
 }
 
 // lineStream enqueues the lines of one request.
 type lineStream struct {
 	api      *api
-	ctx      context.Context //nolint:containedctx // it lives as long as the request
+	ctx      context.Context //nolint:containedctx // of the request
 	id       access.Identity
 	lines    lineSource
 	longest  int
 	held     *account
-	c        *lineChunk // that lines are added to
+	c        *lineChunk // being filled
 	chunks   chan *lineChunk
 	index    int
 	failed   chan struct{} // closed after err was set
 	err      error         // of sending
-	many     many          // of those that were answered
-	all      bool          // the answer has an item for each; the memory for them is there
-	results  *results      // if each is answered while more come in
-	answered int           // up to this index for certain
+	many     many          // of the jobs that Redis answered
+	all      bool          // the response has an item for each job, with reserved memory
+	results  *results      // nil unless results are streamed
+	answered int           // all jobs up to this index were answered
 }
 
-// enqueueLines takes jobs, one a line, however many there are. While a chunk of them
-// is on its way to Redis the next is read; chunks follow each other, so that jobs are
-// enqueued in the order of the lines.
+// enqueueLines enqueues any number of jobs, one a line. While a chunk is sent to Redis the next
+// is read; chunks are sent one at a time, so that jobs are enqueued in the order of the lines.
 func (a *api) enqueueLines(w http.ResponseWriter, r *http.Request) {
 	held := a.memory.account(r.Context())
 	defer held.close()
@@ -183,7 +181,7 @@ func (s *lineStream) run(w http.ResponseWriter) {
 	s.api.writeMany(s.ctx, w, &s.many)
 }
 
-// problem says why it ended early.
+// problem is the reason why the stream ended early.
 func (s *lineStream) problem(err error) *Problem {
 	if reading, ok := errors.AsType[*readError](err); ok {
 		return bodyProblem(reading.err, 0)
@@ -194,27 +192,27 @@ func (s *lineStream) problem(err error) *Problem {
 	return s.api.problem(s.ctx, "body", err)
 }
 
-// readError is one of reading the body.
+// readError is an error of reading the body.
 type readError struct{ err error }
 
 func (e *readError) Error() string { return fmt.Sprintf("read the body: %v", e.err) }
 func (e *readError) Unwrap() error { return e.err }
 
-// errSending says that sending has failed, and why it did is known there.
+// errSending ends reading after sending has failed; lineStream.err is the cause.
 var errSending = errors.New("sending has failed")
 
-// read hands over what it reads until the body ends or sending has failed.
+// read reads jobs and submits chunks until the body ends or sending has failed.
 func (s *lineStream) read() error {
 	for {
 		if s.c.full() || s.lines.Starved() && !s.c.empty() {
-			if err := s.hand(); err != nil {
+			if err := s.submit(); err != nil {
 				return err
 			}
 		}
 		line, err := s.lines.Next()
 		switch {
 		case errors.Is(err, io.EOF):
-			return s.hand()
+			return s.submit()
 		case errors.Is(err, jobjson.ErrLongLine):
 			err = s.refuse([]ProblemField{{Location: place(s.index).of(""), Message: "is longer than " + strconv.Itoa(s.longest) + " bytes, which no job that is accepted is (MAX_PAYLOAD_BYTES)"}})
 		case errors.Is(err, errSending):
@@ -222,7 +220,7 @@ func (s *lineStream) read() error {
 			if _, ours := errors.AsType[*Problem](err); !ours {
 				err = &readError{err}
 			}
-			_ = s.hand() // that of reading is said
+			_ = s.submit() // the error of reading is reported
 			return err
 		case len(line) > 0:
 			err = s.take(line)
@@ -260,12 +258,12 @@ func (s *lineStream) refuse(errs []ProblemField) error {
 	return nil
 }
 
-// reserve takes memory for the chunk. Where there is none the chunk is handed over, so
-// that its memory comes back, and what need says of the next one is waited for.
+// reserve takes memory for the chunk. If there is none, it submits the chunk, which releases its
+// memory, and waits for what the next chunk needs.
 func (s *lineStream) reserve(need func() int64) error {
 	n := need()
 	if !s.held.try(n) {
-		if err := s.hand(); err != nil {
+		if err := s.submit(); err != nil {
 			return err
 		}
 		n = need()
@@ -277,13 +275,13 @@ func (s *lineStream) reserve(need func() int64) error {
 	return nil
 }
 
-// book takes memory for a long line, or gives it back.
+// book takes memory for a long line, or releases it.
 func (s *lineStream) book(more int) error {
 	switch n := int64(more); {
 	case n < 0:
-		s.held.give(-n)
+		s.held.release(-n)
 	case !s.held.try(n):
-		if err := s.hand(); err != nil {
+		if err := s.submit(); err != nil {
 			return err
 		}
 		if !s.held.wait(s.ctx, n) {
@@ -293,8 +291,8 @@ func (s *lineStream) book(more int) error {
 	return nil
 }
 
-// hand hands the chunk over to be sent, unless it is empty, and begins another.
-func (s *lineStream) hand() error {
+// submit submits the chunk to be sent, unless it is empty, and begins another.
+func (s *lineStream) submit() error {
 	s.c.last = s.index
 	select {
 	case <-s.failed:
@@ -313,7 +311,7 @@ func (s *lineStream) hand() error {
 	}
 }
 
-// send enqueues chunks until there are no more, or Redis takes none.
+// send enqueues chunks until the last one or an error.
 func (s *lineStream) send() {
 	for c := range s.chunks {
 		if err := s.enqueue(c); err != nil {
@@ -321,11 +319,11 @@ func (s *lineStream) send() {
 			close(s.failed)
 			return
 		}
-		s.held.give(c.held)
+		s.held.release(c.held)
 	}
 }
 
-// enqueue sends a chunk and counts what became of it.
+// enqueue sends a chunk and counts the results.
 func (s *lineStream) enqueue(c *lineChunk) error {
 	ctx, cancel := begun(s.ctx)
 	defer cancel()
@@ -366,15 +364,15 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		if !s.results.begun {
 			s.api.warnUnserved(ctx, s.results.w.Header(), slices.Sorted(maps.Keys(s.many.destinations))...)
 		}
-		if told := s.results.tell(items); err == nil {
-			err = told
+		if writeErr := s.results.write(items); err == nil {
+			err = writeErr
 		}
 	}
 	return err
 }
 
-// stays moves the memory of an item from the chunk to the answer, and reports whether
-// there is enough. An item for which there is none is counted only.
+// stays moves the memory of an item from the chunk to the response, and reports whether there
+// was enough. Without memory the item is only counted.
 func (s *lineStream) stays(c *lineChunk, item *EnqueuedItem) bool {
 	need := item.bytes()
 	if more := need - c.held; more > 0 {
@@ -387,8 +385,8 @@ func (s *lineStream) stays(c *lineChunk, item *EnqueuedItem) bool {
 	return true
 }
 
-// sortItems orders items as they came: those that could not be read are known before
-// those that Redis was asked about.
+// sortItems restores the order of the request: items with validation errors are added before
+// those of Redis.
 func sortItems(items []EnqueuedItem) {
 	slices.SortFunc(items, func(a, b EnqueuedItem) int { return a.Index - b.Index })
 }

@@ -14,9 +14,8 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// enqueueArray takes an array of jobs. It is taken as a whole or not at all as far as
-// its form and its length go: what is no JSON array, or too long a one, enqueues
-// nothing. Within one each job is judged by itself.
+// enqueueArray enqueues an array of jobs. A body that is not a JSON array, or too long, enqueues
+// no job. In a valid array each job is validated by itself.
 func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte, held *account) {
 	elements, p := split(data)
 	if p == nil && !held.try(int64(len(elements)*jobMemory+min(len(elements)*jobjson.MostErrors, mostWordings)*wordingMemory)) {
@@ -26,7 +25,7 @@ func (a *api) enqueueArray(w http.ResponseWriter, r *http.Request, data []byte, 
 		p.write(w)
 		return
 	}
-	// What has begun is finished when the client has left.
+	// The enqueue is completed even if the client disconnects.
 	stream := a.newLineStream(context.WithoutCancel(r.Context()), held)
 	stream.all, stream.many.items = true, make([]EnqueuedItem, 0, len(elements))
 	stream.lines = &arraySource{rest: elements, longest: stream.longest}
@@ -58,10 +57,10 @@ func (*arraySource) Number() int { return 0 }
 // Starved implements lineSource.
 func (*arraySource) Starved() bool { return false }
 
-// place is where a job of an array is.
+// place is the location of a job of an array.
 func place(i int) at { return at("body[" + strconv.Itoa(i) + "]") }
 
-// split takes an array apart. Its elements are parts of data.
+// split returns the elements of an array as parts of data.
 func split(data []byte) ([][]byte, *Problem) {
 	if !json.Valid(data) {
 		var anything any
@@ -74,7 +73,7 @@ func split(data []byte) ([][]byte, *Problem) {
 	return elements, nil
 }
 
-// many counts what becomes of many jobs.
+// many counts the results of an enqueue of many.
 type many struct {
 	items                          []EnqueuedItem
 	accepted, duplicates, rejected int
@@ -97,7 +96,7 @@ func (m *many) count(item *EnqueuedItem) {
 	}
 }
 
-// shortened is the first error, with the number of the others.
+// shortened returns the first error, with the number of the others.
 func shortened(errs []ProblemField) []ProblemField {
 	first := errs[0]
 	first.Message = text.CutBytes(first.Message, longestShortened)
@@ -111,8 +110,8 @@ func (m *many) progress(answered int) *Progress {
 	return &Progress{Answered: answered, Accepted: m.accepted, Duplicates: m.duplicates, Rejected: m.rejected}
 }
 
-// writeMany says what became of many jobs: 201 if any was enqueued; 200 if none was
-// and none was refused, or some existed; 422 if all that there were are refused.
+// writeMany answers an enqueue of many: 201 if a job was enqueued, 422 if all jobs were refused,
+// otherwise 200.
 func (a *api) writeMany(ctx context.Context, w http.ResponseWriter, m *many) {
 	status := http.StatusOK
 	a.warnUnserved(ctx, w.Header(), slices.Sorted(maps.Keys(m.destinations))...)

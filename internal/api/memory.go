@@ -8,50 +8,49 @@ import (
 	"github.com/tidegate/tidegate/internal/access"
 )
 
-// mostBodyBytes bounds the memory that bodies on their way to Redis take together. Half
-// of it at most is of the tokens of one name, so that none keeps others from enqueuing.
+// mostBodyBytes bounds the memory of all request bodies on their way to Redis. Tokens of one
+// name can take half of it, so that they cannot block others.
 const mostBodyBytes = 128 << 20
 
 const (
-	// mostListBytes bounds what lists on their way to clients take together, shared alike.
+	// mostListBytes bounds the memory of all lists on their way to clients, with the same half.
 	mostListBytes = 128 << 20
-	// listMemory is about what a list takes whatever its limit: records are read in portions
-	// of 4 MiB, of which a filter by key may leave nothing.
+	// listMemory is the approximate memory of any list: records are read in portions of 4 MiB,
+	// even if a filter by key excludes all of them.
 	listMemory = 4 << 20
-	// listedMemory is about what a listed job takes: a page of 1000 may take 16 MiB.
+	// listedMemory is the approximate memory of a listed job: 16 MiB for a page of 1000.
 	listedMemory = 16 << 10
 )
 
-// memoryPatience is how long a request that has begun waits for memory that others
-// hold.
+// memoryPatience is how long a request waits for memory that other requests use.
 const memoryPatience = 15 * time.Second
 
-// memory counts the bytes that bodies take, by the names of those who send them.
+// memory counts bytes in use, by the names of the callers' tokens.
 type memory struct {
 	most int64
 
 	mu    sync.Mutex
 	held  int64
 	by    map[string]int64
-	freed chan struct{} // closed when some is given back; nil while nobody waits
+	freed chan struct{} // closed when memory is released; nil without waiters
 }
 
 func newMemory(most int64) *memory { return &memory{most: most, by: map[string]int64{}} }
 
-// account is what one request holds. It is safe for concurrent use.
+// account is the memory of one request. It is safe for concurrent use.
 type account struct {
 	m    *memory
 	name string
 	held int64 // under the lock of m
 }
 
-// account opens one for who makes a request. It must be closed.
+// account opens an account for the caller of a request. It must be closed.
 func (m *memory) account(ctx context.Context) *account {
 	id, _ := access.From(ctx)
 	return &account{m: m, name: id.Name}
 }
 
-// try takes n bytes, and reports whether there were so many.
+// try takes n bytes, and reports whether they were available.
 func (a *account) try(n int64) bool {
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
@@ -68,8 +67,8 @@ func (a *account) take(n int64) bool {
 	return true
 }
 
-// wait takes n bytes as soon as they are there; false if they are not within
-// memoryPatience, or ctx ends before.
+// wait takes n bytes once they are available; it returns false after memoryPatience or when
+// ctx ends.
 func (a *account) wait(ctx context.Context, n int64) bool {
 	patience := time.NewTimer(memoryPatience)
 	defer patience.Stop()
@@ -88,7 +87,7 @@ func (a *account) wait(ctx context.Context, n int64) bool {
 	}
 }
 
-// tryOrWait is try; where that fails it says when it is worth another.
+// tryOrWait is as try; if it fails, freed is closed when memory is released.
 func (a *account) tryOrWait(n int64) (freed <-chan struct{}, ok bool) {
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
@@ -101,14 +100,14 @@ func (a *account) tryOrWait(n int64) (freed <-chan struct{}, ok bool) {
 	return a.m.freed, false
 }
 
-// give gives n bytes back.
-func (a *account) give(n int64) {
+// release releases n bytes.
+func (a *account) release(n int64) {
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()
 	a.put(n)
 }
 
-// close gives all of it back.
+// close releases all bytes of the account.
 func (a *account) close() {
 	a.m.mu.Lock()
 	defer a.m.mu.Unlock()

@@ -30,7 +30,7 @@ func TestMemoryIsShared(t *testing.T) {
 			t.Errorf("step %d: %v, want %v", i, got, step.want)
 		}
 	}
-	ann.give(10)
+	ann.release(10)
 	ann.close()
 	if !bob.try(10) || bob.try(1) {
 		t.Error("what was given back is not there for others, up to their half")
@@ -58,9 +58,9 @@ func TestMemoryIsWaitedFor(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		ann.give(20)
+		ann.release(20)
 		synctest.Wait()
-		ann.give(30)
+		ann.release(30)
 		waiting.Wait()
 		began := time.Now()
 		if again.wait(t.Context(), 1) || time.Since(began) != memoryPatience {

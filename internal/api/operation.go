@@ -15,7 +15,7 @@ import (
 	"github.com/tidegate/tidegate/internal/jobjson"
 )
 
-// operation is what the API can be asked for.
+// operation is an operation of the API.
 type operation struct {
 	method, path string
 	id           string // unique, for generated clients
@@ -23,20 +23,20 @@ type operation struct {
 	summary      string
 	description  string
 	scope        access.Scope
-	timeout      time.Duration // of all it does; 0: lookTimeout
-	where        at            // what errors about the input are about; "": the body
+	timeout      time.Duration // of the whole operation; 0: lookTimeout
+	where        at            // location of the input in errors; "": the body
 	conflict     bool          // 409 is possible
 	missing      bool          // 404 is possible
 
-	holds func(r *http.Request) int64 // of the memory of lists until it is answered; nil for none
+	holds func(r *http.Request) int64 // memory of lists until the response; nil for none
 }
 
-// answer is what an operation answers: JSON that is described as D.
+// answer is the response of an operation: JSON with the schema of D.
 type answer[D any] struct{ Body shown[D] }
 
 func answerOf[D any](value any) *answer[D] { return &answer[D]{Body: shown[D]{value}} }
 
-// register adds an operation whose input is I.
+// register adds an operation with the input I.
 func register[I, D any](a *api, o operation, do func(ctx context.Context, in *I) (*answer[D], error)) {
 	op := a.describe(o)
 	op.Middlewares = huma.Middlewares{func(ctx huma.Context, next func(huma.Context)) {
@@ -77,7 +77,7 @@ func register[I, D any](a *api, o operation, do func(ctx context.Context, in *I)
 	})
 }
 
-// describe is the operation for the document.
+// describe returns the operation for the document.
 func (a *api) describe(o operation) huma.Operation {
 	op := huma.Operation{
 		Method: o.method, Path: o.path, OperationID: o.id, Tags: []string{o.tag}, Summary: o.summary,
@@ -105,8 +105,8 @@ func (a *api) describe(o operation) huma.Operation {
 // repeatable are the parameters that may be given more than once.
 var repeatable = []string{"status", "type"}
 
-// checkQuery refuses parameters without a value, as of a variable that a script
-// forgot to set, and such that say two things.
+// checkQuery refuses parameters without a value, such as of an unset variable in a script, and
+// repeated parameters.
 func checkQuery(r *http.Request) *Problem {
 	query, err := url.ParseQuery(r.URL.RawQuery)
 	if err != nil {

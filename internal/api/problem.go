@@ -21,9 +21,9 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// Problem is an error as RFC 9457 has it. It never repeats what was sent but for
-// names and short values that are no payload.
-type Problem struct { //nolint:errname // it is what the RFC calls it
+// Problem is an error in the form of RFC 9457. Of the request it repeats only names and short
+// values, never a payload.
+type Problem struct { //nolint:errname // the name in the RFC
 	Type   string         `json:"type" doc:"Always about:blank: status and title say what kind of problem it is." example:"about:blank"`
 	Title  string         `json:"title" doc:"The status in words." example:"Unprocessable Entity"`
 	Status int            `json:"status" doc:"The HTTP status." example:"422"`
@@ -37,13 +37,13 @@ type Problem struct { //nolint:errname // it is what the RFC calls it
 	plainOnly  bool // bodies are not accepted in another encoding
 }
 
-// ProblemField is one thing that is wrong.
+// ProblemField is one validation error.
 type ProblemField struct {
 	Location string `json:"location" doc:"Where it is: body, path or query, then the field; elements of an array by their index." example:"body.retry.max_retries"`
 	Message  string `json:"message" doc:"What is wrong with it." example:"must be from 1 to 10, is 99"`
 }
 
-// Progress is how far an enqueue of many came that ended early.
+// Progress of an enqueue of many that ended early.
 type Progress struct {
 	Answered   int `json:"answered" required:"false" doc:"Enqueues of many that ended early: this many jobs, from the first, are answered for certain. Of those after them some may have been enqueued: only those with an id can be sent again safely." example:"12"`
 	Accepted   int `json:"accepted" required:"false" doc:"How many of them were enqueued." example:"12"`
@@ -57,7 +57,7 @@ func (p *Problem) Error() string { return p.Detail }
 // GetStatus returns the HTTP status.
 func (p *Problem) GetStatus() int { return p.Status }
 
-// GetHeaders returns what the answer has to say besides.
+// GetHeaders returns further headers of the response.
 func (p *Problem) GetHeaders() http.Header {
 	switch {
 	case p.Status == http.StatusUnauthorized:
@@ -70,7 +70,7 @@ func (p *Problem) GetHeaders() http.Header {
 	return nil
 }
 
-// ContentType is that of problems.
+// ContentType returns the content type of problems.
 func (p *Problem) ContentType(string) string { return problemType }
 
 const (
@@ -79,8 +79,7 @@ const (
 	ndjsonType  = "application/x-ndjson"
 )
 
-// retrySoon is after how many seconds a caller may try again what Redis could not
-// take.
+// retrySoon is the Retry-After, in seconds, while Redis is unavailable.
 const retrySoon = 5
 
 func newProblem(status int, format string, args ...any) *Problem {
@@ -94,8 +93,8 @@ func invalid(location, format string, args ...any) *Problem {
 	return p
 }
 
-// problemOfHuma makes a problem of what the router finds wrong with a request. The
-// values that it found are left out: they may be secrets.
+// problemOfHuma converts a validation error of the router, without the values, which may be
+// secrets.
 func problemOfHuma(status int, text string, errs ...error) huma.StatusError {
 	p := newProblem(status, "%s", text)
 	for _, err := range errs {
@@ -114,7 +113,7 @@ func problemOfHuma(status int, text string, errs ...error) huma.StatusError {
 	return p
 }
 
-// at says where the fields of a job, a filter or another input come from.
+// at is the location of an input: a job, a filter, a path.
 type at string
 
 // of is the location of a field.
@@ -128,8 +127,7 @@ func (a at) of(field string) string {
 	return string(a) + "." + field
 }
 
-// fields says what is wrong with an input, nil if that is not what the error is
-// about.
+// fields returns the validation errors of an input; nil if the error is of another kind.
 func (a at) fields(err error) []ProblemField {
 	var (
 		wrong   *jobs.ValidationError
@@ -165,8 +163,8 @@ func unknownDestination(e *jobs.UnknownDestinationError) string {
 	return fmt.Sprintf("%q is not known; known are %s%s", e.Name, strings.Join(names, ", "), more)
 }
 
-// problem says what an error of ours means to the caller. where is the place of the
-// input that it may be about.
+// problem converts an error to a Problem for the caller. where is the location of the input
+// that it may be about.
 func (a *api) problem(ctx context.Context, where at, err error) *Problem {
 	var (
 		known  *Problem
@@ -198,9 +196,8 @@ func (a *api) problem(ctx context.Context, where at, err error) *Problem {
 	return newProblem(http.StatusInternalServerError, "something went wrong that should not; the server's log says what")
 }
 
-// redisProblem is the answer where Redis is away or does not take what it is given,
-// nil if that is not what the error is about. Its own words are for the log: they
-// name hosts.
+// redisProblem is the response if Redis is unavailable or refuses a write; nil if the error is
+// of another kind. The text of the error is only logged: it names hosts.
 func redisProblem(err error) *Problem {
 	var (
 		network net.Error

@@ -9,8 +9,8 @@ import (
 	"strings"
 )
 
-// results are told of each line while more of them come in, one a line, for callers
-// that accept lines. Nothing is kept.
+// results streams the result of each line while the request is read, for callers that accept
+// lines. It buffers one chunk.
 type results struct {
 	w       http.ResponseWriter
 	control *http.ResponseController
@@ -18,7 +18,7 @@ type results struct {
 	begun   bool
 }
 
-// wantsLines says whether the caller asked for lines.
+// wantsLines reports whether the caller accepts lines.
 func wantsLines(r *http.Request) bool {
 	for accepted := range strings.SplitSeq(strings.Join(r.Header.Values("Accept"), ","), ",") {
 		if kind, _, err := mime.ParseMediaType(accepted); err == nil && kind == ndjsonType {
@@ -28,15 +28,15 @@ func wantsLines(r *http.Request) bool {
 	return false
 }
 
-// newResults tells results to w, whose request is still being read.
+// newResults streams results to w while its request is still being read.
 func newResults(w http.ResponseWriter) *results {
 	control := http.NewResponseController(w)
-	_ = control.EnableFullDuplex() // HTTP/1.1 needs it, others have it
+	_ = control.EnableFullDuplex() // needed by HTTP/1.1
 	return &results{w: w, control: control}
 }
 
-// tell writes items, and sends them.
-func (t *results) tell(items []EnqueuedItem) error {
+// write writes items and flushes them.
+func (t *results) write(items []EnqueuedItem) error {
 	for i := range items {
 		if err := t.add(&items[i]); err != nil {
 			return err
@@ -75,8 +75,8 @@ func (t *results) send() error {
 	return nil
 }
 
-// end writes the last line: the counts, or the problem that ended it early. A problem
-// before the first result is the whole answer.
+// end writes the last line: the counts, or the problem that ended the stream early. A problem
+// before the first result is the whole response.
 func (t *results) end(counts *Progress, p *Problem) {
 	if p != nil && !t.begun {
 		p.write(t.w)
@@ -91,7 +91,7 @@ func (t *results) end(counts *Progress, p *Problem) {
 	}
 }
 
-// leftError says that the caller takes no more answers.
+// leftError is the error of a caller that has disconnected.
 type leftError struct{ err error }
 
 func (e *leftError) Error() string { return fmt.Sprintf("write results: %v", e.err) }

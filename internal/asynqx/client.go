@@ -30,8 +30,8 @@ type Engine interface {
 	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
 }
 
-// Queue is the one queue of the Server: it stands for all that the engine serves. It is not a
-// queue of any destination, and nothing of it is in Redis.
+// Queue is the only queue of the Server and represents all queues of the engine. It does not
+// exist in Redis.
 const Queue = "tidegate"
 
 // heartbeatTimeout bounds asynq's write of the Server's state.
@@ -44,12 +44,12 @@ type Client struct {
 	subscriber subscriber
 }
 
-// New returns a client for one Server, on top of rdb, which stays the caller's.
+// New returns a client for one Server, on top of rdb, which it does not close.
 func New(rdb redis.UniversalClient, e Engine) *Client {
 	return &Client{UniversalClient: rdb, e: e}
 }
 
-// Close ends the subscription of the Server, once the Server has been shut down.
+// Close ends the subscription of the Server. The Server must have been shut down.
 func (c *Client) Close() error { return c.subscriber.close() }
 
 // ErrNotCompleted is what a handler returns to asynq for a job whose outcome, other than
@@ -78,7 +78,7 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case doRequeue:
 		return acknowledged(c.requeue(ctx, queue, fmt.Sprint(args[0])))
 	case doForward:
-		return redis.NewCmdResult(int64(0), nil) // the engine does it by itself
+		return redis.NewCmdResult(int64(0), nil) // the engine forwards by itself
 	case doJanitor:
 		c.e.Purge(ctx)
 		return redis.NewCmdResult(int64(0), nil) // nothing is left for asynq to do
@@ -112,7 +112,7 @@ func (c *Client) dequeue() *redis.Cmd {
 	return redis.NewCmdResult(nil, redis.Nil)
 }
 
-// complete answers asynq's done and complete.
+// complete answers asynq's done and complete scripts.
 func (c *Client) complete(ctx context.Context, queue, id string) error {
 	if decided, err := c.e.Acknowledge(ctx, queue, id); decided {
 		return err //nolint:wrapcheck // asynq logs it
@@ -120,8 +120,8 @@ func (c *Client) complete(ctx context.Context, queue, id string) error {
 	return c.e.Complete(ctx, queue, id) //nolint:wrapcheck // asynq logs it
 }
 
-// retry answers asynq's retry and archive: it applies the outcome of the handler. asynq's
-// recoverer comes here too, for jobs of workers that died.
+// retry answers asynq's retry and archive scripts: it applies the outcome of the handler.
+// asynq's recoverer sends them too, for jobs of dead workers.
 func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error {
 	if decided, err := c.e.Acknowledge(ctx, queue, id); decided {
 		return err //nolint:wrapcheck // asynq logs it
@@ -134,17 +134,16 @@ func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error
 	case msg.ErrorMsg == asynq.ErrLeaseExpired.Error():
 		return c.e.Recover(ctx, queue, id, msg) //nolint:wrapcheck // asynq logs it
 	case !c.e.InFlight(queue, id), msg.ErrorMsg == ErrNotCompleted.Error():
-		// This process stood still after the handler had returned, and the engine has
-		// applied its outcome. What is in flight is a later run.
+		// This process was stopped after the handler returned, and the engine has applied its
+		// outcome. A job in flight is a later run.
 		return nil
 	}
-	// asynq has stopped waiting for the handler, which only happens when the task is
-	// cancelled by asynq's own tools.
+	// asynq stopped waiting for the handler: asynq's own tools cancelled the task.
 	return c.e.Fail(ctx, queue, id, msg.ErrorMsg) //nolint:wrapcheck // asynq logs it
 }
 
-// requeue answers asynq's requeue: at the end of a shutdown it puts back jobs whose handlers
-// still run.
+// requeue answers asynq's requeue script, which puts back jobs whose handlers still run at
+// the end of a shutdown.
 func (c *Client) requeue(ctx context.Context, queue, id string) error {
 	if decided, err := c.e.Acknowledge(ctx, queue, id); decided { // the handler returned at the same moment
 		return err //nolint:wrapcheck // asynq logs it
@@ -186,15 +185,14 @@ func (c *Client) ZRem(ctx context.Context, key string, members ...any) *redis.In
 	return c.UniversalClient.ZRem(ctx, key, members...)
 }
 
-// Eval is what go-redis falls back to where Redis does not know a script yet.
-// Only scripts that are passed on get here.
+// Eval passes on scripts that Redis does not know yet: go-redis calls it after a NOSCRIPT.
 func (c *Client) Eval(ctx context.Context, src string, keys []string, args ...any) *redis.Cmd {
 	ctx, cancel := c.e.Bounded(ctx)
 	defer cancel()
 	return c.UniversalClient.Eval(ctx, src, keys, args...)
 }
 
-// queueOf takes the queue out of one of asynq's keys: asynq:{<queue>}:…
+// queueOf parses the queue from one of asynq's keys: asynq:{<queue>}:…
 func queueOf(key string) string {
 	_, rest, _ := strings.Cut(key, "{")
 	queue, _, _ := strings.Cut(rest, "}")

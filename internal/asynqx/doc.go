@@ -2,9 +2,8 @@
 //
 // asynq's broker is internal and cannot be replaced. But a Server takes any
 // redis.UniversalClient, and speaks to Redis through a fixed set of Lua scripts, by their
-// SHA-1. [Client] is such a client: it passes on what asynq sends, and answers these
-// scripts itself, by a verb of the engine or of internal/store. The caller's own client is
-// left alone.
+// SHA-1. [Client] is such a client: it answers these scripts by a verb of the engine or of
+// internal/store, and passes on all other commands. The caller's own client is unchanged.
 //
 //	asynq's script                  verb                 why it is replaced
 //	dequeueCmd                      Engine.Next          fetches many jobs at once, waits at
@@ -34,10 +33,10 @@
 // and not sent (Engine.ExtendLeases does it), and the subscription to cancelled tasks gets
 // a connection pool of its own.
 //
-// A handler says what becomes of a job by Delivery.Decide, and returns nil to asynq or
-// [ErrNotCompleted]; asynq then sends its done or its retry script, which applies the
-// decided outcome.
+// A handler sets the outcome of a job by Delivery.Decide and returns nil or
+// [ErrNotCompleted] to asynq; asynq then sends its done or its retry script, which applies the
+// outcome.
 //
-// A contract test holds the SHA-1, KEYS and ARGV of each of these scripts against asynq's
-// source; a script that is not known stops the Server, and [CheckVersion] another version.
+// A contract test compares the SHA-1, KEYS and ARGV of each of these scripts with asynq's
+// source. An unknown script stops the Server; [CheckVersion] refuses other versions.
 package asynqx

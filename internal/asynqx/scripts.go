@@ -2,10 +2,10 @@ package asynqx
 
 import "fmt"
 
-// AsynqVersion is the version of asynq whose scripts are known here.
+// AsynqVersion is the version of asynq whose scripts this package replaces.
 const AsynqVersion = "v0.26.0"
 
-// action is what the client does with one of asynq's scripts.
+// action is how the client answers one of asynq's scripts.
 type action int
 
 const (
@@ -40,8 +40,8 @@ var asynqScripts = map[string]struct {
 	"79cf8dbc80deca37314fdfdeb9fe33a12c9baad7": {"clearServerStateCmd", passOn},
 }
 
-// SHA is the SHA-1 of one of asynq's scripts, by its name in asynq's source; "" for one that
-// its Server does not send.
+// SHA is the SHA-1 of one of asynq's scripts, by its name in asynq's source; "" for a script
+// that its Server does not send.
 func SHA(name string) string {
 	for sha, s := range asynqScripts {
 		if s.name == name {
@@ -51,8 +51,8 @@ func SHA(name string) string {
 	return ""
 }
 
-// UnknownScriptError says that asynq has sent a script that this version of
-// Tidegate does not know, so that it cannot be trusted with the queues.
+// UnknownScriptError is the error of a script of asynq that this version of Tidegate does not
+// know: it could corrupt the queues.
 type UnknownScriptError struct{ SHA string }
 
 func (e *UnknownScriptError) Error() string {

@@ -8,14 +8,14 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// subscriber is a client for asynq's subscription alone: asynq crashes the process if the
-// client under its subscription is closed.
+// subscriber is a separate client for asynq's subscription: asynq crashes the process if the
+// client of its subscription is closed.
 type subscriber struct {
 	mu  sync.Mutex
 	own redis.UniversalClient
 }
 
-// of returns a client to the same server as rdb; rdb itself if it is of another kind.
+// of returns a client for the same server as rdb, or rdb itself if its type is unknown.
 func (s *subscriber) of(rdb redis.UniversalClient) redis.UniversalClient {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -49,7 +49,7 @@ func (s *subscriber) close() error {
 	return nil
 }
 
-// Subscribe stands in for asynq's subscription to cancelled tasks; see subscriber.
+// Subscribe replaces asynq's subscription to cancelled tasks; see subscriber.
 func (c *Client) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	return c.subscriber.of(c.UniversalClient).Subscribe(ctx, channels...)
 }

@@ -5,9 +5,9 @@ import (
 	"runtime/debug"
 )
 
-// CheckVersion fails if this binary was built with another version of asynq
-// than the one whose scripts are known. Without build information it passes:
-// an unknown script stops the Server in any case.
+// CheckVersion fails if this binary was built with another version of asynq than
+// AsynqVersion. Without build information it passes: an unknown script stops the Server in any
+// case.
 func CheckVersion() error {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -21,7 +21,7 @@ func CheckVersion() error {
 			m = m.Replace
 		}
 		if m.Version != "" && m.Version != AsynqVersion {
-			return fmt.Errorf("asynqx: built with asynq %s, but Tidegate stands in for scripts of %s; require that version", m.Version, AsynqVersion)
+			return fmt.Errorf("asynqx: built with asynq %s, but Tidegate replaces the scripts of %s; require that version", m.Version, AsynqVersion)
 		}
 	}
 	return nil

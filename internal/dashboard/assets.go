@@ -14,7 +14,7 @@ import (
 //go:embed static
 var staticFiles embed.FS
 
-// types of the static files, which must not depend on what the system knows.
+// types of the static files, independent of the system's MIME types.
 var assetTypes = map[string]string{
 	".css": "text/css; charset=utf-8", ".js": "text/javascript; charset=utf-8", ".svg": "image/svg+xml",
 }
@@ -58,7 +58,7 @@ func loadAssets() (*assets, error) {
 	return a, nil
 }
 
-// url is where a file is to be had.
+// url returns the URL of a file.
 func (a *assets) url(name string) (string, error) {
 	url, ok := a.urls[name]
 	if !ok {
@@ -67,7 +67,7 @@ func (a *assets) url(name string) (string, error) {
 	return url, nil
 }
 
-// ServeHTTP serves them; there is nothing secret in them.
+// ServeHTTP serves the files, without authentication.
 func (a *assets) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	f, ok := a.files[r.URL.Path]
 	if !ok {

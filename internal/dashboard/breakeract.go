@@ -11,7 +11,7 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// actOnBreaker opens or closes a breaker by hand, after it has asked.
+// actOnBreaker trips or resets a breaker after confirmation.
 func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	reason, err := d.form(w, r)
@@ -50,12 +50,12 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 		return fmt.Errorf("%s %s: %w", what, name, err)
 	}
 	d.cache.forget()
-	say(w, flash{Text: text})
+	setFlash(w, flash{Text: text})
 	redirect(w, r, "/breakers/"+name)
 	return nil
 }
 
-// lengthOf reads for how long, of those that can be chosen, with words for it.
+// lengthOf parses one of the selectable durations, and returns its wording.
 func lengthOf(value string) (time.Duration, string, error) {
 	i := slices.IndexFunc(tripLengths, func(l tripLength) bool { return l.Value == value })
 	if i < 0 {
@@ -66,7 +66,7 @@ func lengthOf(value string) (time.Duration, string, error) {
 	}
 	length, err := time.ParseDuration(value)
 	if err != nil {
-		return 0, "", &broken{err} // they are all durations
+		return 0, "", &broken{err} // all values are durations
 	}
 	return length, "for " + tripLengths[i].Text, nil
 }
@@ -127,7 +127,7 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 	return nil
 }
 
-// stateWords are a breaker's state inside a sentence.
+// stateWords is the wording of a breaker's state inside a sentence.
 func stateWords(b breaker.Status) string {
 	switch b.State {
 	case breaker.Open:

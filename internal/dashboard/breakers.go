@@ -13,10 +13,10 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// mostEvents is how many transitions a page shows.
+// mostEvents bounds the transitions of a page.
 const mostEvents = 50
 
-// breakers leads to where all of them are.
+// breakers redirects to the page with all breakers.
 func (d *Dashboard) breakers(w http.ResponseWriter, r *http.Request) error {
 	redirect(w, r, "/destinations")
 	return nil
@@ -26,13 +26,13 @@ func (d *Dashboard) breakers(w http.ResponseWriter, r *http.Request) error {
 type breakerPage struct {
 	Name, Destination, Key string
 	Breaker                breaker.Status
-	// Parent is the destination's breaker, of a key's.
+	// Parent is the destination's breaker, for the breaker of a key.
 	Parent *breaker.Status
 	Keys   []breaker.Status
-	// KeyCount is how many there are, of which Keys are shown.
+	// KeyCount is the number of keys, of which Keys are shown.
 	KeyCount int
-	// Waiting are the jobs that it holds, or would; Expiring those of them that expire
-	// within the hour, -1 if that is not known of a key.
+	// Waiting counts the jobs that need its permission, Expiring those of them that expire
+	// within an hour; -1: unknown, for a key.
 	Waiting, Expiring int
 	Events            []breaker.Event
 	Incidents         []breaker.Incident
@@ -40,7 +40,7 @@ type breakerPage struct {
 	Lengths           []tripLength
 }
 
-// tripLength is for how long a breaker can be opened by hand.
+// tripLength is a selectable duration of a trip.
 type tripLength struct{ Value, Text string }
 
 var tripLengths = []tripLength{
@@ -65,7 +65,7 @@ func (d *Dashboard) breaker(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// parseBreaker takes a breaker's name apart, of a destination that is known.
+// parseBreaker parses the name of a breaker; its destination must be known.
 func (d *Dashboard) parseBreaker(ctx context.Context, name string) (destination, key string, err error) {
 	destination, key, err = breaker.ParseName(name)
 	if err != nil {
@@ -133,7 +133,7 @@ func (d *Dashboard) readOwn(ctx context.Context, p *breakerPage) error {
 	return nil
 }
 
-// readKey reads the breaker of a key, and its destination's, which comes before it.
+// readKey reads the breaker of a key, and its destination's, which is asked first.
 func (d *Dashboard) readKey(ctx context.Context, p *breakerPage) error {
 	var err error
 	if p.Breaker, err = d.ns.Get(ctx, d.rdb, p.Name); err != nil {

@@ -11,48 +11,48 @@ import (
 )
 
 const (
-	// fresh is how long what was read is good for all viewers.
+	// fresh is how long data is served from the cache.
 	fresh = time.Second
 	// patience bounds one read of a page's data.
 	patience = 4 * time.Second
-	// mostKept is how many pages' data are remembered for when Redis is away.
+	// mostKept bounds the pages whose data is kept for an outage of Redis.
 	mostKept = 256
 )
 
-// cache holds what pages have read. Readers of the same wait for one read.
+// cache holds the data of pages. Concurrent reads of the same page share one read.
 type cache struct {
 	now    func() time.Time
 	flight singleflight.Group
 
 	mu   sync.Mutex
 	kept map[string]kept
-	// epoch counts what made all of it old; see forget.
+	// epoch counts the calls of forget.
 	epoch int
 }
 
-// kept is the last that was read, and when; or how the reading failed after that.
+// kept is the last value and when it was read, and the error of a later read.
 type kept struct {
 	value  any
 	at     time.Time // of the value; zero without one
 	err    error
 	failed time.Time
-	old    bool // something has happened since
+	old    bool // forget was called since
 }
 
 func newCache(now func() time.Time) *cache {
 	return &cache{now: now, kept: map[string]kept{}}
 }
 
-// answer is what a page is made of. Since is not zero if Redis is away: then the value
-// is what was known at that time.
+// answer is the data of a page. Since is not zero if Redis is unavailable: then the value is of
+// that time.
 type answer[T any] struct {
 	value T
 	since time.Time
 	err   error // why it is old
 }
 
-// read returns what is kept under the name, if it is fresh, or reads it. Where that
-// fails it returns what was known before, if anything was.
+// read returns the cached value of the name if it is fresh, or reads it. If that fails it returns
+// the older value, if there is one.
 func read[T any](ctx context.Context, c *cache, name string, f func(context.Context) (T, error)) (answer[T], error) {
 	var none answer[T]
 	k, epoch, ok := c.look(name)
@@ -81,13 +81,13 @@ func read[T any](ctx context.Context, c *cache, name string, f func(context.Cont
 	return none, k.err
 }
 
-// lasting reports whether an error is an answer, rather than the lack of one.
+// lasting reports whether an error is a result, such as not found, and not an outage.
 func lasting(err error) bool {
 	var p *problem
 	return errors.As(err, &p)
 }
 
-// look returns what is fresh, a failure included, and the epoch.
+// look returns the cached value if it is fresh, an error included, and the epoch.
 func (c *cache) look(name string) (kept, int, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -103,7 +103,7 @@ func (c *cache) look(name string) (kept, int, bool) {
 	return k, c.epoch, !k.old && age >= 0 && age < fresh
 }
 
-// keep remembers what was read since the epoch, or that it could not be.
+// keep caches the value or error of a read that began in the epoch.
 func (c *cache) keep(name string, epoch int, v any, err error) kept {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -120,7 +120,7 @@ func (c *cache) keep(name string, epoch int, v any, err error) kept {
 	return k
 }
 
-// drop forgets what was read longest ago.
+// drop removes the oldest value.
 func (c *cache) drop() {
 	oldest, at := "", time.Time{}
 	for name, k := range c.kept {
@@ -135,7 +135,7 @@ func (c *cache) drop() {
 	delete(c.kept, oldest)
 }
 
-// forget has what follows an action, or an event, see it.
+// forget expires all values, so that the next page shows an action or event.
 func (c *cache) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -9,21 +9,21 @@ import (
 // mostReason is the longest reason, in characters, as of the commands.
 const mostReason = 500
 
-// confirmPage asks before something is done.
+// confirmPage asks for confirmation of an action.
 type confirmPage struct {
-	// Title is the question; Lead names its subject, Points its consequences.
+	// Title is the question; Lead describes its subject, Points its consequences.
 	Title, Lead string
 	Points      []string
-	// Action is where the form goes, Fields what it carries along.
+	// Action is the URL of the form, Fields its hidden fields.
 	Action string
 	Fields []field
 	// Reason is what was given so far; AskReason asks for it.
 	Reason    string
 	AskReason bool
-	// Submit is on the button; Danger paints it. Without it there is nothing to do.
+	// Submit is the text of the button, "" for none; Danger colours it.
 	Submit string
 	Danger bool
-	// Back leads away from it.
+	// Back is the link to cancel.
 	Back string
 }
 

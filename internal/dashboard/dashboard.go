@@ -52,7 +52,7 @@ type Dashboard struct {
 	handler http.Handler
 }
 
-// New makes the dashboard. It sends no command yet.
+// New returns the dashboard. It sends no command to Redis.
 func New(o Options) (*Dashboard, error) {
 	if o.Redis == nil || o.Client == nil || o.Guard == nil {
 		return nil, errors.New("dashboard: Redis, Client and Guard are required")
@@ -126,7 +126,7 @@ func (d *Dashboard) handle(h handler) http.Handler {
 	})
 }
 
-// reader is for pages that scope read is needed for.
+// reader wraps the handler of a page that needs the scope read.
 func (d *Dashboard) reader(h handler) http.Handler {
 	return d.handle(func(w http.ResponseWriter, r *http.Request) error {
 		if !d.viewerOf(r.Context()).Read {
@@ -136,8 +136,8 @@ func (d *Dashboard) reader(h handler) http.Handler {
 	})
 }
 
-// secure sets what every answer has. Pages run and load what is served here and nothing
-// else, and are not cached.
+// secure sets the headers of every response: pages load and run only what this server serves, and
+// are not cached.
 func secure(h http.Header) {
 	h.Set("Content-Security-Policy", "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; "+
 		"form-action 'self'; base-uri 'none'; frame-ancestors 'none'")
@@ -148,7 +148,7 @@ func secure(h http.Header) {
 	h.Set("Cache-Control", "no-store")
 }
 
-// now is the time by Redis's clock, as far as it is known.
+// now is the time of Redis's clock as last measured.
 func (d *Dashboard) now() time.Time {
 	return d.clock().Add(time.Duration(d.ahead.Load())).UTC()
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// actOnDestination pauses or resumes a destination; it asks before a pause.
+// actOnDestination pauses or resumes a destination; a pause needs confirmation.
 func (d *Dashboard) actOnDestination(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	reason, err := d.form(w, r)
@@ -41,7 +41,7 @@ func (d *Dashboard) actOnDestination(w http.ResponseWriter, r *http.Request) err
 		text = name + " was " + what + "d already."
 	}
 	d.cache.forget()
-	say(w, flash{Text: text})
+	setFlash(w, flash{Text: text})
 	redirect(w, r, "/destinations/"+name)
 	return nil
 }

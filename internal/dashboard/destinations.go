@@ -42,7 +42,7 @@ func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, er
 	if p.Workers, err = d.workers(ctx); err != nil {
 		return nil, err
 	}
-	if p.Targets, err = d.look(ctx, all, p.Workers, spans[0]); err != nil {
+	if p.Targets, err = d.readTargets(ctx, all, p.Workers, spans[0]); err != nil {
 		return nil, err
 	}
 	var own []jobs.Destination
@@ -56,7 +56,7 @@ func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, er
 		}
 		own = append(own, dest)
 	}
-	if p.System, err = d.look(ctx, own, p.Workers, spans[0]); err != nil {
+	if p.System, err = d.readTargets(ctx, own, p.Workers, spans[0]); err != nil {
 		return nil, err
 	}
 	for _, t := range p.System {
@@ -80,7 +80,7 @@ type statusCount struct {
 	Count  int
 }
 
-// find returns a destination that is known.
+// find returns a known destination.
 func (d *Dashboard) find(ctx context.Context, name string) (jobs.Destination, error) {
 	if !jobs.ValidDestination(name) {
 		return jobs.Destination{}, noDestination(name)
@@ -147,5 +147,5 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	return p, nil
 }
 
-// Open reports whether calls are held back by the destination's breaker.
+// Open reports whether the destination's breaker is not closed.
 func (t *target) Open() bool { return t.Breaker.State != breaker.Closed }

@@ -39,7 +39,7 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"next":     nextTheme,
 		"dict":     dict,
 		"percent":  func(part float64) float64 { return math.Floor(100 * part) },
-		// actionsFor are the actions that jobs in a status can have, in any for "".
+		// actionsFor returns the actions on jobs in a status; "": in any.
 		"actionsFor": func(status string) []action {
 			var out []action
 			for _, a := range actions {
@@ -62,7 +62,7 @@ func shortTime(t, now time.Time) string {
 	return t.Format("Jan 2 15:04:05") + " UTC"
 }
 
-// nextTheme is the one that the switch leads to.
+// nextTheme is the theme after the next switch.
 func nextTheme(theme string) string {
 	for i, t := range themes {
 		if t == theme {
@@ -81,7 +81,7 @@ func dict(pairs ...any) (map[string]any, error) {
 	for i := 0; i < len(pairs); i += 2 {
 		name, ok := pairs[i].(string)
 		if !ok {
-			return nil, fmt.Errorf("dict: %v is no name", pairs[i])
+			return nil, fmt.Errorf("dict: %v is not a name", pairs[i])
 		}
 		m[name] = pairs[i+1]
 	}

@@ -18,18 +18,18 @@ import (
 )
 
 const (
-	// mostIncidents is how many a page shows.
+	// mostIncidents bounds the incidents of a page.
 	mostIncidents = 100
-	// around is what is shown before and after an incident.
+	// around is the time shown before and after an incident.
 	around = 10 * time.Minute
 )
 
-// steps of a chart, and how many it has at most.
+// steps of a chart, and their maximum number.
 var steps = []time.Duration{time.Minute, 2 * time.Minute, 5 * time.Minute, 10 * time.Minute, 20 * time.Minute}
 
 const mostBars = 100
 
-// incidentPath leads to an incident. Its id begins with the breaker's name.
+// incidentPath is the path of an incident. Its id begins with the breaker's name.
 func incidentPath(id string) string {
 	return "/incidents/" + strings.ReplaceAll(url.PathEscape(id), "%2F", "/")
 }
@@ -74,7 +74,7 @@ func (d *Dashboard) readIncidents(ctx context.Context, name string) (*incidentsP
 		names = []string{name}
 	}
 	for _, n := range names {
-		// Only keys that are not plainly closed are listed.
+		// Keys with a closed breaker without limits are not listed.
 		list, err := d.ns.List(ctx, d.rdb, n)
 		if err != nil {
 			return nil, fmt.Errorf("read breakers of %s: %w", n, err)
@@ -100,13 +100,13 @@ type incidentPage struct {
 	Breaker          breaker.Status
 	Events           []breaker.Event
 	Charts           charts
-	// Counted says that there are charts: not of what is long past.
+	// Counted is true if the statistics of that time are still stored.
 	Counted bool
-	// Waiting are the jobs that wait now, while it lasts.
+	// Waiting is the number of waiting jobs during the incident.
 	Waiting int
 }
 
-// Lasts reports whether it is not over.
+// Lasts reports whether the incident has not ended.
 func (p *incidentPage) Lasts() bool { return p.Ended.IsZero() }
 
 func (d *Dashboard) incident(w http.ResponseWriter, r *http.Request) error {
@@ -176,7 +176,7 @@ func (d *Dashboard) readIncident(ctx context.Context, id string) (*incidentPage,
 	return p, d.drawIncident(ctx, p)
 }
 
-// drawIncident draws what happened around it, if that is still known.
+// drawIncident draws the charts of the incident if its statistics are still stored.
 func (d *Dashboard) drawIncident(ctx context.Context, p *incidentPage) error {
 	now := d.now()
 	end := p.Ended

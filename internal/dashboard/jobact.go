@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	// mostIDs is how many jobs can be named at once.
+	// mostIDs bounds the selected jobs.
 	mostIDs = 1000
 	// actPatience bounds an action on all jobs of a filter.
 	actPatience = 10 * time.Minute
 )
 
-// order is what is to be done to which jobs.
+// order is an action and its jobs.
 type order struct {
 	action action
 	ids    []string
@@ -33,7 +33,7 @@ type order struct {
 	back   string
 }
 
-// actOnJobs does something to the jobs that were chosen, after it has asked.
+// actOnJobs applies an action to the selected jobs after confirmation.
 func (d *Dashboard) actOnJobs(w http.ResponseWriter, r *http.Request) error {
 	o := order{}
 	var err error
@@ -48,7 +48,7 @@ func (d *Dashboard) actOnJobs(w http.ResponseWriter, r *http.Request) error {
 			return d.askAboutJobs(w, r, o)
 		}
 	}
-	// Whoever leaves the page meanwhile has meant it all the same.
+	// Continue after the viewer has left the page.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.Context()), actPatience)
 	defer cancel()
 	f, err := d.act(ctx, o)
@@ -56,7 +56,7 @@ func (d *Dashboard) actOnJobs(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	d.cache.forget()
-	say(w, f)
+	setFlash(w, f)
 	redirect(w, r, o.back)
 	return nil
 }
@@ -98,7 +98,7 @@ func (o *order) read(r *http.Request) error {
 	return nil
 }
 
-// askAboutJobs says what would be done to how many jobs, and asks.
+// askAboutJobs shows the action and the number of jobs, and asks for confirmation.
 func (d *Dashboard) askAboutJobs(w http.ResponseWriter, r *http.Request, o order) error {
 	n := len(o.ids)
 	what := plural(n, "selected job", "selected jobs")
@@ -137,7 +137,7 @@ func (d *Dashboard) askAboutJobs(w http.ResponseWriter, r *http.Request, o order
 	return nil
 }
 
-// act does it, and says what came of it.
+// act applies the action and returns a message with the result.
 func (d *Dashboard) act(ctx context.Context, o order) (flash, error) {
 	opts := []jobs.ActOption{jobs.By(d.viewerOf(ctx).By), jobs.Because(o.reason)}
 	var sum jobs.ActSummary
@@ -178,7 +178,7 @@ func (d *Dashboard) act(ctx context.Context, o order) (flash, error) {
 	return f, nil
 }
 
-// summed counts what came of single jobs, and says why the first was refused.
+// summed counts the results of single jobs, and returns why the first was refused.
 func summed(results []jobs.ActResult, err error) (sum jobs.ActSummary, first string) {
 	for _, r := range results {
 		switch {

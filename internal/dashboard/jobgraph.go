@@ -18,7 +18,7 @@ const (
 	mostRelatives = 16
 )
 
-// relatives walks from a job to those before or after it.
+// relatives collects the ancestors or descendants of a job.
 type relatives struct {
 	d     *Dashboard
 	seen  map[string]int // layer, 0 is the job's own
@@ -28,8 +28,8 @@ type relatives struct {
 	more  int // that were not drawn
 }
 
-// family draws what the job comes after and what comes after it.
-func (d *Dashboard) family(ctx context.Context, p *jobPage) error {
+// dependencies draws the parents and children of the job.
+func (d *Dashboard) dependencies(ctx context.Context, p *jobPage) error {
 	children, err := d.client.Children(ctx, p.ID)
 	if err != nil && !errors.Is(err, jobs.ErrNotFound) {
 		return fmt.Errorf("read the dependencies of %s: %w", p.ID, err)
@@ -98,7 +98,7 @@ func (r *relatives) walk(ctx context.Context, from *jobs.Job, children []string,
 	return nil
 }
 
-// get reads jobs; those that are no longer kept are left out.
+// get reads jobs; deleted jobs are left out.
 func (r *relatives) get(ctx context.Context, ids []string) ([]*jobs.Job, error) {
 	found := make([]*jobs.Job, len(ids))
 	g, ctx := errgroup.WithContext(ctx)

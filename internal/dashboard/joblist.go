@@ -20,7 +20,7 @@ import (
 // pageSize is how many jobs a page has.
 const pageSize = 50
 
-// filter is what jobs are chosen by, as it stands in the address.
+// filter selects jobs, as encoded in the URL.
 type filter struct {
 	Status, Destination, Key, Batch string
 }
@@ -45,7 +45,7 @@ func (f filter) check() error {
 	return nil
 }
 
-// Given reports whether it leaves anything out.
+// Given reports whether the filter is not empty.
 func (f filter) Given() bool { return f != filter{} }
 
 func (f filter) jobs() jobs.Filter {
@@ -115,7 +115,7 @@ type jobListPage struct {
 	Batch        *jobs.BatchStatus
 	// Actions that can be done to what the filter selects.
 	Actions []action
-	// Known is false where there is no destination and no job at all: to a newcomer.
+	// Known is false if there is no destination and no job at all.
 	Known bool
 }
 
@@ -163,7 +163,7 @@ func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*
 		if err != nil {
 			return nil, fmt.Errorf("explain jobs: %w", err)
 		}
-		// The page is kept for a while, what is not on it is not.
+		// Do not cache what the page does not show.
 		j.Request = jobs.Request{}
 		if j.Response != nil {
 			j.Response.Body = ""
@@ -192,11 +192,11 @@ func (d *Dashboard) readJobList(ctx context.Context, f filter, cursor string) (*
 	return p, nil
 }
 
-// mostCounted is how many jobs of a batch are counted for a list: each of them is looked
-// at, which takes Redis 60 ms.
+// mostCounted bounds the jobs of a batch that are counted for a list: Redis reads each of them,
+// which takes 60 ms.
 const mostCounted = 20_000
 
-// digest names a cursor in the cache, however long it is.
+// digest shortens a cursor to a key of the cache.
 func digest(cursor string) string {
 	if cursor == "" {
 		return ""
@@ -205,8 +205,8 @@ func digest(cursor string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// countStatuses counts the jobs in each status, where that is quickly done: of
-// destinations, and of a batch that is not too large.
+// countStatuses counts the jobs in each status if that is cheap: of destinations, and of batches
+// up to mostCounted.
 func (d *Dashboard) countStatuses(ctx context.Context, p *jobListPage) error {
 	f := p.Filter
 	counts := map[jobs.Status]int{}

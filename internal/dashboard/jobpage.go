@@ -32,16 +32,16 @@ type jobPage struct {
 	PayloadSize       int
 	Headers           [][2]string
 	Actions           []action
-	// CLI is the id as it is written in a command.
+	// CLI is the id quoted for a shell.
 	CLI string
 }
 
 // historyRow is a version of a job, or a gap.
 type historyRow struct {
 	jobs.HistoryEntry
-	// Gap is how many versions before it are not kept.
+	// Gap is the number of versions before it that are not stored.
 	Gap int
-	// Class paints it.
+	// Class is the CSS class.
 	Class string
 }
 
@@ -92,7 +92,7 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 		return nil, fmt.Errorf("read the history of %s: %w", id, err)
 	}
 	p.History = historyRows(history)
-	// The page is kept for a while, the payload is not.
+	// The page is cached; do not keep the whole payload.
 	p.payload, p.PayloadSize = bytes.Clone(job.Payload[:min(len(job.Payload), mostShown)]), len(job.Payload)
 	job.Payload = nil
 	for _, name := range slices.Sorted(maps.Keys(job.Request.Headers)) {
@@ -103,7 +103,7 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 			p.Actions = append(p.Actions, a)
 		}
 	}
-	return p, d.family(ctx, p)
+	return p, d.dependencies(ctx, p)
 }
 
 // historyRows are the newest first.
@@ -122,8 +122,8 @@ func historyRows(entries []jobs.HistoryEntry) []historyRow {
 	return out
 }
 
-// Payload is what is shown of it, with its lines indented where that is not too long.
-// Templates call it for viewers who may see payloads.
+// Payload returns the shown part of the payload, indented if that is not too long. Templates call
+// it for viewers with the scope payloads.
 func (p *jobPage) Payload() string {
 	if p.PayloadCut() > 0 {
 		return strings.ToValidUTF8(string(p.payload), "")
@@ -135,11 +135,11 @@ func (p *jobPage) Payload() string {
 	return string(p.payload)
 }
 
-// PayloadCut is how many bytes of the payload are not shown.
+// PayloadCut is the number of bytes of the payload that are not shown.
 func (p *jobPage) PayloadCut() int { return p.PayloadSize - len(p.payload) }
 
-// indentedSize is the most bytes that JSON takes with its lines indented by two spaces.
-// That grows with the square of the depth, so it is known before any is made.
+// indentedSize bounds the size of JSON indented by two spaces, in bytes. It can grow with the
+// square of the depth, so it is computed before indenting.
 func indentedSize(raw []byte) int {
 	size, depth, quoted := 0, 0, false
 	for i := 0; i < len(raw); i++ {

@@ -21,16 +21,16 @@ const (
 	mostViewers = 2000
 	// heartbeat keeps proxies from cutting a stream on which nothing happens.
 	heartbeat = 15 * time.Second
-	// quick is the least time between two tellings of what must not wait: of breakers.
+	// quick is the least time between two notifications of breaker events.
 	quick = time.Second
 )
 
-// live notifies viewers that something has changed: not what, which they see on the page that
-// they fetch. All of them share one subscription.
+// live notifies viewers that the page has changed; they fetch it again. All viewers share one
+// subscription.
 type live struct {
 	hub *feed.Hub
 	log *slog.Logger
-	// expire has pages read anew what they show.
+	// expire expires the cache.
 	expire func()
 
 	mu      sync.Mutex
@@ -42,8 +42,8 @@ type live struct {
 // listener is a viewer's stream. changed holds at most one change of each kind.
 type listener struct {
 	changed chan struct{}
-	breaker chan struct{} // what must not wait
-	ended   chan struct{} // closed when there is nothing to come
+	breaker chan struct{} // breaker events, sent without delay
+	ended   chan struct{} // closed when the subscription has ended
 	once    sync.Once
 }
 
@@ -70,7 +70,7 @@ func (l *live) join() (*listener, error) {
 	return v, nil
 }
 
-// leave removes a viewer. The last one waits until the subscription has ended.
+// leave removes a viewer. For the last viewer it waits until the subscription has ended.
 func (l *live) leave(v *listener) {
 	l.mu.Lock()
 	delete(l.viewers, v)
@@ -189,11 +189,11 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 			due = nil
 			out.send(change)
 		case <-changed:
-			// By then the cache has nothing that was read before it.
+			// By then no cached data is older than the event.
 			due = time.After(fresh)
 		case <-beat.C:
 			if !id.Valid() {
-				return nil // which sends the page to the login
+				return nil // the page reconnects and gets the login
 			}
 			out.send(": \n\n")
 		case <-v.ended:
@@ -208,7 +208,7 @@ func (d *Dashboard) events(w http.ResponseWriter, r *http.Request) error {
 // change is the event that viewers get.
 const change = "event: change\ndata: {}\n\n"
 
-// eventWriter writes a stream until that fails.
+// eventWriter writes a stream until the first error.
 type eventWriter struct {
 	w     io.Writer
 	flush func() error

@@ -31,7 +31,7 @@ func (d *Dashboard) signIn(w http.ResponseWriter, r *http.Request) error {
 	if err := r.ParseForm(); err != nil {
 		return wrong("The form cannot be read.")
 	}
-	// Only from the form: what stands in an address ends up in logs.
+	// Only from the form: URLs are logged.
 	next := access.LocalPath(r.PostFormValue("next"))
 	err := d.guard.SignIn(w, r, r.PostFormValue("token"))
 	if err == nil {

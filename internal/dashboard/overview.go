@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// longOpen is when an incident is worth a line at the top, as it is for a page.
+	// longOpen is the length from which an incident is a notice, as in the alert rules.
 	longOpen = 15 * time.Minute
-	// longWait is when a job that is next in line has waited for too long.
+	// longWait is how long the first job of a queue may wait.
 	longWait = 10 * time.Minute
 )
 
@@ -78,7 +78,7 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 	if p.Workers, err = d.workers(ctx); err != nil {
 		return nil, err
 	}
-	if p.Targets, err = d.look(ctx, all, p.Workers, s); err != nil {
+	if p.Targets, err = d.readTargets(ctx, all, p.Workers, s); err != nil {
 		return nil, err
 	}
 	differ, err := d.client.Disagreements(ctx)
@@ -98,7 +98,7 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 	for _, t := range p.Targets {
 		p.add(t, now)
 	}
-	// What needs a look comes first.
+	// Notices first.
 	slices.SortStableFunc(p.Targets, func(a, b *target) int { return a.rank() - b.rank() })
 	slices.SortStableFunc(p.Notices, func(a, b notice) int { return a.Rank - b.Rank })
 	points := sumPoints(p.Targets)
@@ -150,7 +150,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is being probed: one call tests whether the limit is over"})
 	case b.Forced != "":
 		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Then: "That ends in", Text: "is " + lower(why(b))})
-	case b.SlowStart > 0 && t.Survey.Ready > 0: // it goes on with calls only
+	case b.SlowStart > 0 && t.Survey.Ready > 0: // slow start advances with calls only
 		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}
 	if t.OpenKeys > 0 && b.State == breaker.Closed {

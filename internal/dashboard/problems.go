@@ -6,7 +6,7 @@ import (
 	"net/http"
 )
 
-// problem is an answer other than the page that was asked for.
+// problem is a response in place of the requested page.
 type problem struct {
 	status int
 	title  string
@@ -16,17 +16,17 @@ type problem struct {
 
 func (p *problem) Error() string { return p.title + ": " + p.text }
 
-// absent is a page of something that is not there.
+// absent is a 404.
 func absent(title, text string) *problem {
 	return &problem{status: http.StatusNotFound, title: title, text: text}
 }
 
-// wrong is an answer to input that cannot be used.
+// wrong is a response to invalid input.
 func wrong(format string, args ...any) *problem {
 	return &problem{status: http.StatusBadRequest, title: "Invalid input", text: fmt.Sprintf(format, args...)}
 }
 
-// refused is an answer to a viewer without the scope.
+// refused is a response to a viewer without the scope.
 func refused(scope string) *problem {
 	return &problem{
 		status: http.StatusForbidden, title: "Not allowed",
@@ -34,7 +34,7 @@ func refused(scope string) *problem {
 	}
 }
 
-// broken is an internal error, as opposed to Redis being away.
+// broken is an internal error, as opposed to an outage of Redis.
 type broken struct{ err error }
 
 func (b *broken) Error() string { return b.err.Error() }
@@ -44,7 +44,7 @@ func (b *broken) Unwrap() error { return b.err }
 type problemPage struct {
 	Title, Text, Hint string
 	Status            int
-	// Retries says that the page comes back by itself.
+	// Retries is true if the page reloads by itself.
 	Retries bool
 	// Detail is Redis's error, for operators.
 	Detail string

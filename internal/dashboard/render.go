@@ -14,7 +14,7 @@ import (
 //go:embed templates
 var templateFiles embed.FS
 
-// partHeader asks for the changing part of a page alone, without a redirect to the login; see
+// partHeader requests only the changing part of a page, without a redirect to the login; see
 // access.Guard.
 const partHeader = "X-Requested-With"
 
@@ -46,7 +46,7 @@ func loadPages(d *Dashboard) (*pages, error) {
 	return p, nil
 }
 
-// show is what a page is rendered of.
+// show is the input of a rendered page.
 type show struct {
 	title  string
 	status int  // 0: 200
@@ -57,7 +57,7 @@ type show struct {
 	away   bool      // Redis is away, and there is no data
 }
 
-// document is what the templates see.
+// document is the data of the layout template.
 type document struct {
 	Title   string
 	Section string
@@ -76,7 +76,7 @@ type document struct {
 	Data  any
 }
 
-// render writes a page, or its changing part if that is what the script asked for.
+// render writes a page, or its changing part if the script requested it.
 func (d *Dashboard) render(w http.ResponseWriter, r *http.Request, name string, s show) {
 	part := r.Header.Get(partHeader) != ""
 	doc := document{

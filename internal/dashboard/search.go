@@ -10,11 +10,10 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// searchPage is the data of a search that has found nothing.
+// searchPage is the data of a search without a result.
 type searchPage struct{ Query string }
 
-// search leads to what has the name: a job, a destination, a breaker, an incident, a
-// batch.
+// search redirects to the job, destination, breaker, incident or batch of that name.
 func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) error {
 	q := strings.TrimSpace(r.FormValue("q"))
 	if q == "" {
@@ -33,7 +32,7 @@ func (d *Dashboard) search(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// resolve is where the one thing of that name is, "" if there is none.
+// resolve returns the path for the name, "" if there is none.
 func (d *Dashboard) resolve(r *http.Request, q string) (string, error) {
 	ctx := r.Context()
 	if jobs.ValidName(q) {

@@ -7,7 +7,7 @@ import (
 	"sync"
 )
 
-// worthPacking is how long an answer is that is worth the work.
+// worthPacking is the least size of a compressed response, in bytes.
 const worthPacking = 2 << 10
 
 var packers = sync.Pool{New: func() any {
@@ -18,9 +18,8 @@ var packers = sync.Pool{New: func() any {
 	return w
 }}
 
-// send writes a whole answer, compressed if the client accepts that: pages that are fetched
-// each second are repetitive. They hold no secret beside the viewer's input, so their length
-// reveals nothing.
+// send writes a whole response, compressed if the client accepts that: pages are fetched often.
+// Pages have no secret beside the viewer's input, so their length reveals nothing.
 func send(w http.ResponseWriter, r *http.Request, status int, body []byte) {
 	if len(body) < worthPacking || !strings.Contains(r.Header.Get("Accept-Encoding"), "gzip") {
 		w.WriteHeader(status)

@@ -14,14 +14,14 @@ const (
 	themeCookie = "tidegate-theme"
 	flashCookie = "tidegate-flash"
 	year        = 365 * 24 * 60 * 60
-	// mostFlash bounds what is said after an action, in bytes of its cookie.
+	// mostFlash bounds the cookie of the message after an action, in bytes.
 	mostFlash = 3000
 )
 
-// themes that can be chosen; "auto" follows the system.
+// themes; "auto" follows the system.
 var themes = []string{"auto", "light", "dark"}
 
-// theme is what the viewer has chosen.
+// theme is the theme of the viewer.
 func theme(r *http.Request) string {
 	if c, err := r.Cookie(themeCookie); err == nil && slices.Contains(themes, c.Value) {
 		return c.Value
@@ -41,17 +41,17 @@ func (d *Dashboard) setTheme(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// setCookie sets a cookie that nothing depends on: it may also travel without TLS, which ends
-// in front of this server.
+// setCookie sets a cookie without the attribute Secure: it is not a credential, and a proxy may
+// terminate TLS.
 func setCookie(w http.ResponseWriter, name, value string, maxAge int) {
 	http.SetCookie(w, &http.Cookie{ //nolint:gosec // see above
 		Name: name, Value: value, Path: "/", MaxAge: maxAge, HttpOnly: true, SameSite: http.SameSiteLaxMode,
 	})
 }
 
-// redirect leads to a page of this site, to be fetched by GET.
+// redirect redirects to a page of this site with GET.
 func redirect(w http.ResponseWriter, r *http.Request, path string) {
-	http.Redirect(w, r, access.LocalPath(path), http.StatusSeeOther) //nolint:gosec // LocalPath leads nowhere else
+	http.Redirect(w, r, access.LocalPath(path), http.StatusSeeOther) //nolint:gosec // LocalPath is of this site
 }
 
 // flash is a message that is shown once, after an action.
@@ -60,8 +60,8 @@ type flash struct {
 	Bad  bool   `json:"b,omitempty"`
 }
 
-// say shows it on the next page.
-func say(w http.ResponseWriter, f flash) {
+// setFlash shows the message on the next page.
+func setFlash(w http.ResponseWriter, f flash) {
 	for {
 		raw, err := json.Marshal(f)
 		if err != nil {

@@ -13,9 +13,9 @@ type viewer struct {
 	Name string
 	// Read, Operate and Payloads are scopes.
 	Read, Operate, Payloads bool
-	// SignedIn is true with a session, which can be ended.
+	// SignedIn is true with a session.
 	SignedIn bool
-	// By is their name in histories.
+	// By is the viewer's name in histories.
 	By string
 }
 

@@ -11,7 +11,7 @@ import (
 type wait struct {
 	Text  string
 	Until *time.Time
-	// Breaker that holds it, "" if none does.
+	// Breaker that blocks it, "" for none.
 	Breaker string
 	// Ahead counts the jobs before it, -1 if that is not known; AtLeast is true if
 	// there may be more.
@@ -27,7 +27,7 @@ func waitOf(j *jobs.Job, w *explain.Waiting) *wait {
 	}
 	out := &wait{Text: w.Brief(j), Until: w.Until, Breaker: w.Breaker, Ahead: -1}
 	switch {
-	case w.Reason == explain.ByRate: // its text has time and place
+	case w.Reason == explain.ByRate: // its text has the time
 		out.Until = nil
 	case w.Ahead != nil:
 		out.Ahead = *w.Ahead

@@ -13,7 +13,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// badge is a state in a word, with its colour and its meaning.
+// badge is the wording of a state, with its colour and its meaning.
 type badge struct {
 	Class, Text, Hint string
 }
@@ -35,7 +35,7 @@ func stateBadge(b breaker.Status) badge {
 	return badge{"closed", "Closed", "CLOSED: calls go out as jobs come."}
 }
 
-// why explains in a sentence why a breaker is not plainly closed; "" if it is.
+// why explains the state of a breaker in a sentence; "" if it is closed without limits.
 func why(b breaker.Status) string {
 	switch {
 	case b.State != breaker.Closed && b.Cause == breaker.CauseManual:
@@ -89,7 +89,7 @@ func statusBadge(s jobs.Status) badge {
 	return badge{"", string(s), ""}
 }
 
-// eventWords are what can happen to a job, for its history.
+// eventWords are the wordings of events in the history of a job.
 var eventWords = map[string]string{
 	"created": "Created", "started": "Started", "rescheduled": "Rescheduled", "retry_scheduled": "Retry scheduled",
 	"completed": "Completed", "failed": "Failed", "cancelled": "Cancelled", "expired": "Expired", "paused": "Paused",
@@ -107,10 +107,10 @@ func eventWord(event string) string {
 // action is the wording of an action on jobs.
 type action struct {
 	Action jobs.Action
-	// Verb is on buttons, Done in the message afterwards, Asked what is requested of running
-	// jobs.
+	// Verb is the text of buttons, Done and Asked are for the message afterwards: Asked about
+	// running jobs.
 	Verb, Done, Asked string
-	// Means explains it, on the page that asks for confirmation.
+	// Means explains it on the confirmation page.
 	Means string
 	// For are the statuses that allow it.
 	For []jobs.Status
@@ -165,7 +165,7 @@ func plural(n int, one, many string) string {
 	return chart.Count(n) + " " + many
 }
 
-// upper begins a sentence.
+// upper makes the first letter upper case.
 func upper(s string) string {
 	for i, r := range s {
 		return string(unicode.ToUpper(r)) + s[i+len(string(r)):]
@@ -173,7 +173,7 @@ func upper(s string) string {
 	return s
 }
 
-// lower has a sentence go on with s.
+// lower makes the first letter lower case.
 func lower(s string) string {
 	if strings.HasPrefix(s, "The ") || !strings.HasPrefix(s, "API") && s != "" {
 		return strings.ToLower(s[:1]) + s[1:]
@@ -181,8 +181,7 @@ func lower(s string) string {
 	return s
 }
 
-// visible shows what would otherwise change the text around it: control characters and
-// those that turn its direction.
+// visible escapes control characters and characters that change the text direction.
 func visible(text []byte) []byte {
 	return bytes.Map(func(r rune) rune {
 		switch {
@@ -195,7 +194,7 @@ func visible(text []byte) []byte {
 	}, text)
 }
 
-// lasted is how long something took that began and ended, in words.
+// lasted formats a duration.
 func lasted(from, to time.Time) string {
 	if to.IsZero() || from.IsZero() {
 		return ""
@@ -229,5 +228,5 @@ func (s span) begin(now time.Time) time.Time {
 	return now.Add(-s.Length).Truncate(s.Step).Add(s.Step)
 }
 
-// String says when, inside a sentence.
+// String is the wording inside a sentence.
 func (s span) String() string { return "the last " + strings.TrimPrefix(s.Text, "1 ") }

@@ -12,17 +12,16 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// completion is one job's way to completed.
+// completion is a job to be completed.
 type completion struct {
 	queue, id string
-	delivery  *Delivery // nil if it is not in flight
+	delivery  *Delivery // nil if the job is not in flight
 	response  *store.Response
 	done      chan error
 	result    store.Completed
 }
 
-// committer lets completions that come while a call is under way share the
-// next one.
+// committer batches the completions that arrive during a call into the next call.
 type committer struct {
 	flush func([]*completion)
 
@@ -31,7 +30,7 @@ type committer struct {
 	busy    bool
 }
 
-// maxCompletions bounds one call, so that it stays short for Redis.
+// maxCompletions bounds the completions of one call, which blocks Redis.
 const maxCompletions = 100
 
 func (k *committer) do(a *completion) error {
@@ -48,8 +47,8 @@ func (k *committer) do(a *completion) error {
 
 func (k *committer) run() {
 	for {
-		// Jobs that were fetched together often end together: let the others
-		// that are ready to run come along.
+		// Jobs that were fetched together often end together: let goroutines that are
+		// ready join the batch.
 		runtime.Gosched()
 		k.mu.Lock()
 		n := min(len(k.waiting), maxCompletions)
@@ -76,7 +75,7 @@ func (e *Engine) Acknowledge(ctx context.Context, id string) (decided bool, err 
 	return true, e.apply(ctx, d)
 }
 
-// Complete completes a job for which no outcome was decided here.
+// Complete completes a job without a decided outcome.
 func (e *Engine) Complete(ctx context.Context, queue, id string) error {
 	if d := e.flight.get(id); d != nil {
 		defer e.flight.remove(d)
@@ -84,13 +83,13 @@ func (e *Engine) Complete(ctx context.Context, queue, id string) error {
 	return e.recordCompletion(ctx, &completion{queue: queue, id: id})
 }
 
-// Fail fails a job for which no outcome was decided here, if it is in flight.
+// Fail fails a job in flight without a decided outcome.
 func (e *Engine) Fail(ctx context.Context, queue, id, problem string) error {
 	_, err := e.applyUndecided(ctx, queue, id, "", store.Outcome{Kind: store.KindFail, Error: problem})
 	return err
 }
 
-// Requeue puts a job back whose handler has not returned: to the head of its queue, without
+// Requeue puts a job whose handler has not returned back to the head of its queue, without
 // counting the run.
 func (e *Engine) Requeue(ctx context.Context, queue, id string) error {
 	run := ""
@@ -120,9 +119,9 @@ func (e *Engine) recordCompletion(ctx context.Context, a *completion) error {
 	return err
 }
 
-// apply applies the decided outcome of a job in flight, and then lets go of it. What could
-// not be applied until ctx ends stays in flight, for applyReturned; only an error that would
-// be the same at each repetition is returned.
+// apply applies the decided outcome of a job in flight, which then is no longer in flight. If
+// ctx ends before, the job stays in flight for applyReturned. Only permanent errors are
+// returned.
 func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	if !d.beginAck() {
 		return nil
@@ -151,10 +150,10 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	return err
 }
 
-// flushCompletions sends completions that share a queue in one call each, and
-// with them, in the same round trip, fetches as many jobs as become free. It does so
-// only where Redis has taken the last ones: if it does not know the script, refuses it,
-// or completed the same jobs before, no slot becomes free for what it hands out.
+// flushCompletions sends the completions of each queue in one call and, in the same round
+// trip, fetches one job for each slot that becomes free. It fetches only if Redis accepted the
+// queue's last completions: if Redis does not know or refuses the script, or had completed the
+// same jobs before, no slot becomes free for the fetched jobs.
 func (e *Engine) flushCompletions(batch []*completion) {
 	e.flushing.Lock()
 	defer e.flushing.Unlock()
@@ -164,7 +163,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 	for _, a := range batch {
 		byQueue[a.queue] = append(byQueue[a.queue], a)
 	}
-	asked := false // what to fetch: once is enough
+	asked := false // prefetchFrom was called, once per flush
 	for own, as := range byQueue {
 		args := store.CompleteArgs{Queue: own, Worker: e.o.Worker, Retention: e.o.Retention}
 		for _, a := range as {
@@ -191,8 +190,8 @@ func (e *Engine) flushCompletions(batch []*completion) {
 	}
 }
 
-// completeAndFetch completes jobs and fetches as many from queue in one round trip. What is
-// fetched is in the buffer before asynq learns of a free slot.
+// completeAndFetch completes jobs and fetches as many from queue in one round trip. The
+// fetched jobs are in the buffer before asynq frees the slots.
 func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, queue string) ([]store.Completed, error) {
 	f := fetch{queue: queue, run: e.nextRun(), at: time.Now()}
 	return store.CompleteAndFetch(ctx, e.rdb, args, e.fetchArgs(f, len(args.Jobs)), func(reply store.FetchReply, err error) {
@@ -202,7 +201,7 @@ func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, 
 		}
 		ds, passed, err := e.receive(f, reply)
 		if passed.dropped > 0 {
-			e.releaseChildren(f.queue) // some may have expired that had children
+			e.releaseChildren(f.queue) // jobs with children may have expired
 		}
 		if err != nil {
 			e.health.failed(err)
@@ -211,7 +210,7 @@ func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, 
 	})
 }
 
-// applyOutcome applies one outcome, if the run has the job; "" means whichever has it.
+// applyOutcome applies one outcome if the job belongs to the run; a run of "" is any run.
 func (e *Engine) applyOutcome(ctx context.Context, queue, id, run string, o store.Outcome) (store.Applied, error) {
 	a, err := store.Apply(ctx, e.rdb, queue, id, run, o)
 	if a.Children {
@@ -249,9 +248,8 @@ func (e *Engine) repeat(ctx context.Context, f func() error) error {
 	}
 }
 
-// final reports whether repeating the call cannot help: Redis refuses the call
-// itself. Everything else (loading, failing over, moving slots, full, changing
-// its rules) may pass while the lease lives.
+// final reports whether an error is permanent: Redis refuses the call itself. Other errors
+// (loading, failover, migrating slots, out of memory, changed ACLs) may end within the lease.
 func final(err error) bool {
 	var reply redis.Error
 	if !errors.As(err, &reply) {

@@ -27,7 +27,7 @@ import (
 func TestCompletionsShareCalls(t *testing.T) {
 	t.Parallel()
 	const n = 200
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: n, Retention: time.Hour, Worker: "host:1"})
 	defer c.CloseGate(context.Background())
@@ -83,13 +83,13 @@ func TestCompletionsShareCalls(t *testing.T) {
 // Jobs of several queues are not mixed up: each is completed in its own.
 func TestCompletionsOfSeveralQueues(t *testing.T) {
 	t.Parallel()
-	high, low := realShelf(t), realShelf(t)
+	high, low := realQueue(t), realQueue(t)
 	c := New(high.rdb, Options{Queues: []string{high.queue, low.queue}, Concurrency: 10, Retention: time.Hour})
 	defer c.CloseGate(context.Background())
 	high.active("a", "b")
 	low.active("c", "d")
 	var wg sync.WaitGroup
-	for id, s := range map[string]*shelf{"a": high, "b": high, "c": low, "d": low} {
+	for id, s := range map[string]*testQueue{"a": high, "b": high, "c": low, "d": low} {
 		wg.Go(func() {
 			if err := asDone(context.Background(), c, s.queue, id); err != nil {
 				t.Error(err)
@@ -201,7 +201,7 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 // An outage that ends before the lease does leaves nothing behind.
 func TestCompletionAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
 	var tries atomic.Int32
 	w.answer = func(call) *redis.Cmd {
@@ -243,7 +243,7 @@ func TestCompletionAfterAnOutage(t *testing.T) {
 // A success whose lease was lost is recorded as asynq's own would be.
 func TestCompleteLate(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Retention: time.Hour, Worker: "host:1"})
 	defer c.CloseGate(context.Background())
 	s.at(store.ScheduledKey(s.queue), "a", store.StateScheduled, time.Now().Add(time.Minute), store.FieldCrashes, 1)
@@ -313,7 +313,7 @@ func TestRetryCarriesOut(t *testing.T) {
 		for _, script := range []string{"retryCmd", "archiveCmd"} {
 			t.Run(tc.name+"/"+script, func(t *testing.T) {
 				t.Parallel()
-				s := realShelf(t)
+				s := realQueue(t)
 				ctx := context.Background()
 				var told []store.Kind
 				c := New(s.rdb, Options{
@@ -426,7 +426,7 @@ func TestRecoveryDoesNotHoldUpAShutdown(t *testing.T) {
 // somebody looks.
 func TestRetryOfGarbage(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
 	defer c.CloseGate(context.Background())
 	s.active("a")
@@ -447,7 +447,7 @@ func TestRetryOfASettledJob(t *testing.T) {
 	for _, same := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same worker %t", same), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
 			defer c.CloseGate(context.Background())
 			s.pending("a")
@@ -470,7 +470,7 @@ func TestRetryOfASettledJob(t *testing.T) {
 
 func TestRequeue(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1})
 	defer c.CloseGate(context.Background())
 	s.pending("waiting")

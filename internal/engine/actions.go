@@ -6,10 +6,9 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// LookForAction reads the requested action of a job, if it is in flight, and acts on it. A
-// message that there may be one is only a reason to look: all databases of a Redis share its
-// channels, and ids of jobs are not unique among them. What cannot be read is found by the
-// next beat.
+// LookForAction reads the requested action of a job in flight and acts on it. The published
+// message is not proof of a request: all databases of a Redis share its channels, and ids of
+// jobs are not unique among them. If the read fails, the next heartbeat finds the request.
 func (e *Engine) LookForAction(ctx context.Context, queue, id string) {
 	if e.flight.get(id) == nil {
 		return
@@ -37,8 +36,8 @@ func (d *Delivery) cancel() {
 	}
 }
 
-// OnCancel has cut called when the job is cancelled, once or more often. It returns false if
-// that has happened: the call is not to be made.
+// OnCancel registers cut to be called, once or more often, when the job is cancelled. It
+// returns false if the job is cancelled already: the handler must not be called.
 func (d *Delivery) OnCancel(cut func()) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -47,7 +46,7 @@ func (d *Delivery) OnCancel(cut func()) bool {
 }
 
 // MarkStuck records with a job that its handler has not returned long after its context
-// ended, so that a cancel can say so.
+// ended; a cancel reports that.
 func (e *Engine) MarkStuck(ctx context.Context, d *Delivery) error {
 	return store.MarkStuck(ctx, e.rdb, d.Queue, d.ID, d.run) //nolint:wrapcheck // it names the operation
 }

@@ -15,7 +15,7 @@ import (
 )
 
 // Word of a cancel cuts the call that runs, or keeps it from being made.
-func TestMark(t *testing.T) {
+func TestRequestedAction(t *testing.T) {
 	t.Parallel()
 	c := New(nil, Options{Queues: []string{"q"}})
 	defer c.cancel()
@@ -58,7 +58,7 @@ func TestMark(t *testing.T) {
 }
 
 // Whenever word comes, either the call is not made, or it is cut.
-func TestMarkRacesWithTheStart(t *testing.T) {
+func TestRequestRacesWithTheStart(t *testing.T) {
 	t.Parallel()
 	for range 1000 {
 		d := &Delivery{ID: "a"}
@@ -78,12 +78,12 @@ func TestMarkRacesWithTheStart(t *testing.T) {
 }
 
 // A beat finds what was asked of jobs in hand although word of it was lost.
-func TestBeatFindsMarks(t *testing.T) {
+func TestHeartbeatFindsRequests(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []string{"gate open", "gate closed"} {
 		t.Run(closed, func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			ctx := context.Background()
 			c := s.client()
 			s.pending("cancelled", "paused", "untouched")
@@ -120,9 +120,9 @@ func TestBeatFindsMarks(t *testing.T) {
 }
 
 // Marks of jobs that other workers have in hand stay there for them.
-func TestBeatLeavesMarksOfOthers(t *testing.T) {
+func TestHeartbeatLeavesRequestsOfOthers(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("mine")
 	asDequeue(t, c, s.queue)
@@ -137,9 +137,9 @@ func TestBeatLeavesMarksOfOthers(t *testing.T) {
 }
 
 // A worker with nothing in hand cleans up too, though not at each beat.
-func TestIdleBeatCleansMarks(t *testing.T) {
+func TestIdleHeartbeatCleansRequests(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.must(s.rdb.SAdd(context.Background(), store.ActionsKey(s.queue), "gone").Err())
 	for range manyBeats {
@@ -153,7 +153,7 @@ func TestIdleBeatCleansMarks(t *testing.T) {
 // A running Server cuts a call within a beat, and the job is cancelled.
 func TestServerCutsACancelledCall(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Worker: "host:1"})
 	defer c.Finish()
 	inCall := make(chan struct{})

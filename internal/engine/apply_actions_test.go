@@ -13,7 +13,7 @@ import (
 )
 
 // act does to jobs what a person asks for, and checks what it came to.
-func (s *shelf) act(a store.Action, want store.Effect, ids ...string) {
+func (s *testQueue) act(a store.Action, want store.Effect, ids ...string) {
 	s.t.Helper()
 	verdicts, err := store.Act(context.Background(), s.rdb, s.queue, store.Order{Action: a, By: "ann", Reason: "why"}, ids)
 	s.must(err)
@@ -29,7 +29,7 @@ const far = "4000000000000"
 
 // What becomes of a running job when its run ends, and what was asked of it
 // meanwhile: each way of ending with each mark.
-func TestSettleHonoursMarks(t *testing.T) {
+func TestApplyHonoursRequests(t *testing.T) {
 	t.Parallel()
 	const started = "2 running started by host:1"
 	type result struct {
@@ -169,7 +169,7 @@ func TestSettleHonoursMarks(t *testing.T) {
 			}
 			t.Run(tc.name+"/mark "+string(mark), func(t *testing.T) {
 				t.Parallel()
-				bothRedises(t, func(t *testing.T, s *shelf) {
+				bothRedises(t, func(t *testing.T, s *testQueue) {
 					s.pending("a")
 					s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "a"), store.FieldExpiresAt, far).Err())
 					fetchIDs(s, 1)
@@ -180,7 +180,7 @@ func TestSettleHonoursMarks(t *testing.T) {
 					if tc.delay > 0 {
 						o.At = time.Now().Add(tc.delay)
 					}
-					got := settleJob(s, "a", o)
+					got := applyToJob(s, "a", o)
 					if got.Kind != want.kind {
 						t.Errorf("settled as %q, want %q", got.Kind, want.kind)
 					}
@@ -224,7 +224,7 @@ func placed(state string) map[string]string {
 
 // told fills in how far ahead job a's time lay when the version was written that
 // comes so many before the last.
-func (s *shelf) told(story []string) []string {
+func (s *testQueue) told(story []string) []string {
 	s.t.Helper()
 	var out []string
 	for _, line := range story {
@@ -240,7 +240,7 @@ func (s *shelf) told(story []string) []string {
 
 // resumes checks that a paused job, resumed, is where it would be without the
 // pause, with the time that it had.
-func (s *shelf) resumes(id, state string) {
+func (s *testQueue) resumes(id, state string) {
 	s.t.Helper()
 	available := s.fields(id)[store.FieldAvailableAt]
 	s.act(store.Resume, store.Done, id)
@@ -260,12 +260,12 @@ func (s *shelf) resumes(id, state string) {
 }
 
 // A job that was completed has ended by that, whatever was asked for meanwhile.
-func TestCompleteOverrulesMarks(t *testing.T) {
+func TestCompleteOverrulesRequests(t *testing.T) {
 	t.Parallel()
 	for _, mark := range []store.Action{store.Cancel, store.Pause} {
 		t.Run(string(mark), func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				s.pending("a")
 				fetchIDs(s, 1)
 				s.act(mark, store.Asked, "a")
@@ -286,12 +286,12 @@ func TestCompleteOverrulesMarks(t *testing.T) {
 // A pause that was taken back in time leaves no trace.
 func TestResumeOfARunningJob(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.pending("a")
 		fetchIDs(s, 1)
 		s.act(store.Pause, store.Asked, "a")
 		s.act(store.Resume, store.Done, "a")
-		if got := settleJob(s, "a", store.Outcome{Kind: store.KindRequeue}); got.Kind != store.KindRequeue {
+		if got := applyToJob(s, "a", store.Outcome{Kind: store.KindRequeue}); got.Kind != store.KindRequeue {
 			t.Errorf("settled as %s", got.Kind)
 		}
 		if diff := cmp.Diff(map[string]string{"pending": "a", "a": "pending"}, s.look()); diff != "" {
@@ -303,14 +303,14 @@ func TestResumeOfARunningJob(t *testing.T) {
 // A cancel outdoes a pause that was asked for before, and not the other way round.
 func TestCancelOutdoesPause(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.pending("a")
 		fetchIDs(s, 1)
 		s.act(store.Pause, store.Asked, "a")
 		s.act(store.Cancel, store.Asked, "a")
 		s.act(store.Pause, store.Refused, "a")
 		s.act(store.Resume, store.Refused, "a")
-		if got := settleJob(s, "a", store.Outcome{Kind: store.KindRetry}); got.Kind != store.KindCancel {
+		if got := applyToJob(s, "a", store.Outcome{Kind: store.KindRetry}); got.Kind != store.KindCancel {
 			t.Errorf("settled as %s", got.Kind)
 		}
 		if diff := cmp.Diff(map[string]string{"cancelled": "a", "a": "cancelled"}, s.look()); diff != "" {
@@ -320,9 +320,9 @@ func TestCancelOutdoesPause(t *testing.T) {
 }
 
 // A fetch whose reply was lost gives its jobs back as people asked meanwhile.
-func TestReclaimHonoursMarks(t *testing.T) {
+func TestReclaimHonoursRequests(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("a", "b", "c", "d")
 	s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "b"), store.FieldExpiresAt, far).Err())
@@ -353,7 +353,7 @@ func TestReclaimHonoursMarks(t *testing.T) {
 
 // ExtendExpiration moves the instant at which a job expires, in its record and
 // where the sweep looks; a job whose time passed while it ran is found there.
-func TestSettleKeepsTheExpiry(t *testing.T) {
+func TestApplyKeepsTheExpiry(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	for _, tc := range []struct {
@@ -374,7 +374,7 @@ func TestSettleKeepsTheExpiry(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				ctx := context.Background()
 				s.active("a")
 				s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "a"), store.FieldExpiresAt, tc.expires.UnixMilli()).Err())
@@ -384,7 +384,7 @@ func TestSettleKeepsTheExpiry(t *testing.T) {
 				if !strings.Contains(tc.name, "back of the queue") {
 					o.At = time.Now().Add(time.Minute)
 				}
-				settleJob(s, "a", o)
+				applyToJob(s, "a", o)
 				if got := s.millisOf(s.fields("a")[store.FieldExpiresAt]); got != tc.want.UnixMilli() {
 					t.Errorf("the record says that it expires at %d, want %d", got, tc.want.UnixMilli())
 				}
@@ -398,13 +398,13 @@ func TestSettleKeepsTheExpiry(t *testing.T) {
 
 // Neither a mark nor its absence costs a job that never expires a place among
 // those that do.
-func TestSettleOfAJobThatNeverExpires(t *testing.T) {
+func TestApplyToAJobThatNeverExpires(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.active("a", "b")
-		settleJob(s, "a", store.Outcome{Kind: store.KindReschedule, Extend: time.Hour})
+		applyToJob(s, "a", store.Outcome{Kind: store.KindReschedule, Extend: time.Hour})
 		s.act(store.Pause, store.Asked, "b")
-		settleJob(s, "b", store.Outcome{Kind: store.KindRetry})
+		applyToJob(s, "b", store.Outcome{Kind: store.KindRetry})
 		want := map[string]string{"pending": "a", "paused": "b", "a": "pending", "b": "paused"}
 		if diff := cmp.Diff(want, s.look()); diff != "" {
 			t.Errorf("afterwards (-want +got):\n%s", diff)

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// settleJob applies an outcome, whichever run has the job.
-func settleJob(s *shelf, id string, o store.Outcome) store.Applied {
+// applyToJob applies an outcome, whichever run has the job.
+func applyToJob(s *testQueue, id string, o store.Outcome) store.Applied {
 	s.t.Helper()
 	if o.Kind == store.KindRecover {
 		s.must(s.rdb.ZAddXX(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: 1, Member: id}).Err())
@@ -24,7 +24,7 @@ func settleJob(s *shelf, id string, o store.Outcome) store.Applied {
 	return got
 }
 
-func TestSettleScript(t *testing.T) {
+func TestApplyScript(t *testing.T) {
 	t.Parallel()
 	limit := func(n int) *int { return &n }
 	answer := &store.Response{Status: 503, Body: "busy"}
@@ -164,7 +164,7 @@ func TestSettleScript(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				ctx := context.Background()
 				s.pending("waiting")
 				s.active("other", "a")
@@ -176,7 +176,7 @@ func TestSettleScript(t *testing.T) {
 				if tc.delay > 0 {
 					o.At = time.Now().Add(tc.delay)
 				}
-				got := settleJob(s, "a", o)
+				got := applyToJob(s, "a", o)
 				after := s.now()
 
 				available := got.AvailableAt
@@ -215,7 +215,7 @@ func TestSettleScript(t *testing.T) {
 
 				// The reply was lost and the call is repeated.
 				unchanged := s.look()
-				if diff := cmp.Diff(store.Applied{}, settleJob(s, "a", o), cmp.Comparer(func(a, b time.Time) bool { return a.UnixMilli() == b.UnixMilli() || a.IsZero() || b.IsZero() })); diff != "" {
+				if diff := cmp.Diff(store.Applied{}, applyToJob(s, "a", o), cmp.Comparer(func(a, b time.Time) bool { return a.UnixMilli() == b.UnixMilli() || a.IsZero() || b.IsZero() })); diff != "" {
 					t.Errorf("repeated (-want gone +got):\n%s", diff)
 				}
 				if diff := cmp.Diff(unchanged, s.look()); diff != "" {
@@ -227,15 +227,15 @@ func TestSettleScript(t *testing.T) {
 }
 
 // A job whose record is gone is taken out of the hands and put nowhere.
-func TestSettleScriptWithoutARecord(t *testing.T) {
+func TestApplyScriptWithoutARecord(t *testing.T) {
 	t.Parallel()
 	for _, kind := range []store.Kind{store.KindReschedule, store.KindRetry, store.KindFail, store.KindCancel, store.KindRequeue, store.KindUnstarted, store.KindRecover} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				s.active("a")
 				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "a")).Err())
-				if got := settleJob(s, "a", store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}); got.Kind != "" {
+				if got := applyToJob(s, "a", store.Outcome{Kind: kind, At: time.Now().Add(time.Hour)}); got.Kind != "" {
 					t.Errorf("settled as %s", got.Kind)
 				}
 				if diff := cmp.Diff(map[string]string{}, s.look()); diff != "" {

@@ -13,7 +13,7 @@ import (
 )
 
 // completeJobs completes jobs given as "id" or "id status body"; retention is in seconds.
-func completeJobs(s *shelf, retention int, jobs ...string) []int64 {
+func completeJobs(s *testQueue, retention int, jobs ...string) []int64 {
 	s.t.Helper()
 	a := store.CompleteArgs{Queue: s.queue, Worker: "host:2", Retention: time.Duration(retention) * time.Second}
 	for _, j := range jobs {
@@ -35,7 +35,7 @@ func completeJobs(s *shelf, retention int, jobs ...string) []int64 {
 }
 
 // stats is asynq's counter of processed tasks, or today's with the suffix ":today".
-func (s *shelf) stats(suffix string) string {
+func (s *testQueue) stats(suffix string) string {
 	if suffix != "" {
 		suffix = ":" + time.Now().UTC().Format(time.DateOnly)
 	}
@@ -47,34 +47,34 @@ func TestCompleteScript(t *testing.T) {
 	soon := time.Now().Add(time.Hour)
 	for _, tc := range []struct {
 		name  string
-		setup func(s *shelf)
+		setup func(s *testQueue)
 		jobs  []string
 		want  []int64
 		look  map[string]string
 		total string // asynq's counter afterwards
 	}{
 		{
-			name: "in hand", setup: func(s *shelf) { s.active("a", "b") },
+			name: "in hand", setup: func(s *testQueue) { s.active("a", "b") },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"active": "b", "lease": "b", "completed": "a", "a": "completed", "b": "active"},
 		},
 		{
-			name: "several at once, the answers in their order", setup: func(s *shelf) { s.active("a", "b", "c") },
+			name: "several at once, the answers in their order", setup: func(s *testQueue) { s.active("a", "b", "c") },
 			jobs: []string{"c 200 ok", "none", "a"}, want: []int64{1, 0, 1}, total: "2",
 			look: map[string]string{"active": "b", "lease": "b", "completed": "a c", "a": "completed", "b": "active", "c": "completed"},
 		},
 		{
-			name: "a repeated call", setup: func(s *shelf) { s.active("a"); completeJobs(s, 60, "a 200 first") },
+			name: "a repeated call", setup: func(s *testQueue) { s.active("a"); completeJobs(s, 60, "a 200 first") },
 			jobs: []string{"a 500 second"}, want: []int64{2}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
 		{
-			name: "twice in one call", setup: func(s *shelf) { s.active("a") },
+			name: "twice in one call", setup: func(s *testQueue) { s.active("a") },
 			jobs: []string{"a", "a"}, want: []int64{1, 2}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
 		{
-			name: "the record is gone, its id still in hand", setup: func(s *shelf) {
+			name: "the record is gone, its id still in hand", setup: func(s *testQueue) {
 				s.active("a")
 				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "a")).Err())
 			},
@@ -82,34 +82,34 @@ func TestCompleteScript(t *testing.T) {
 			look: map[string]string{},
 		},
 		{
-			name: "gone altogether", setup: func(*shelf) {},
+			name: "gone altogether", setup: func(*testQueue) {},
 			jobs: []string{"a"}, want: []int64{0},
 			look: map[string]string{},
 		},
 		{
-			name: "recovered meanwhile, scheduled", setup: func(s *shelf) { s.at(store.ScheduledKey(s.queue), "a", "scheduled", soon) },
+			name: "recovered meanwhile, scheduled", setup: func(s *testQueue) { s.at(store.ScheduledKey(s.queue), "a", "scheduled", soon) },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
 		{
-			name: "recovered meanwhile, failed elsewhere, to be retried", setup: func(s *shelf) { s.at(store.RetryKey(s.queue), "a", "retry", soon) },
+			name: "recovered meanwhile, failed elsewhere, to be retried", setup: func(s *testQueue) { s.at(store.RetryKey(s.queue), "a", "retry", soon) },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
 		{
-			name: "recovered meanwhile, in the queue again", setup: func(s *shelf) { s.pending("a", "b") },
+			name: "recovered meanwhile, in the queue again", setup: func(s *testQueue) { s.pending("a", "b") },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"pending": "a b", "tombstones": "1", "completed": "a", "a": "completed", "b": "pending"},
 		},
 		{
-			name: "recovered meanwhile, in other hands", setup: func(s *shelf) { s.active("a") },
+			name: "recovered meanwhile, in other hands", setup: func(s *testQueue) { s.active("a") },
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
 		},
 		{
-			name: "given up meanwhile", setup: func(s *shelf) {
+			name: "given up meanwhile", setup: func(s *testQueue) {
 				s.active("a")
-				settleJob(s, "a", store.Outcome{Kind: store.KindFail, Error: "given up"})
+				applyToJob(s, "a", store.Outcome{Kind: store.KindFail, Error: "given up"})
 			},
 			jobs: []string{"a"}, want: []int64{1}, total: "1",
 			look: map[string]string{"completed": "a", "a": "completed"},
@@ -117,7 +117,7 @@ func TestCompleteScript(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				tc.setup(s)
 				if diff := cmp.Diff(tc.want, completeJobs(s, 60, tc.jobs...)); diff != "" {
 					t.Errorf("results (-want +got):\n%s", diff)
@@ -144,7 +144,7 @@ func TestCompleteScript(t *testing.T) {
 
 func TestCompleteScriptFields(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ctx := context.Background()
 		s.active("bare", "answered", "lost")
 		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "lost"), store.FieldState, store.StatePending, store.FieldBy, "host:1", store.FieldAttempt, "2").Err())

@@ -22,7 +22,7 @@ func TestCostOfAHealthyJob(t *testing.T) {
 	const n = 1000
 	run := func(mine bool) (stats map[string]int64, fields []string) {
 		server := redistest.Start(t)
-		s := shelfIn(t, server.Client(t))
+		s := queueIn(t, server.Client(t))
 		ctx := context.Background()
 		ids := numbered(n)
 		for _, id := range ids {

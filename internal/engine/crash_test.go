@@ -16,7 +16,7 @@ import (
 
 // dies takes the job with a client that is not heard of again, and lets another one
 // recover it, as asynq does once the lease is over.
-func (s *shelf) dies(recoverer *Engine, id string) {
+func (s *testQueue) dies(recoverer *Engine, id string) {
 	s.t.Helper()
 	victim := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Worker: "victim:1"})
 	defer victim.cancel()
@@ -28,7 +28,7 @@ func (s *shelf) dies(recoverer *Engine, id string) {
 }
 
 // due waits until the job that is put off for a moment is in the queue again.
-func (s *shelf) due(c *Engine, id string) {
+func (s *testQueue) due(c *Engine, id string) {
 	s.t.Helper()
 	redistest.Eventually(s.t, id+" is due", func() bool {
 		_, err := c.beat(context.Background(), s.queue)
@@ -43,7 +43,7 @@ func TestPoison(t *testing.T) {
 	for _, most := range []int{1, 3} {
 		t.Run(fmt.Sprint("at most ", most), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			var told []string
 			c := New(s.rdb, Options{
 				Queues: []string{s.queue}, Concurrency: 1, Worker: "host:1", RecoverSpread: time.Nanosecond, MaxCrashes: most,
@@ -93,7 +93,7 @@ func TestPoison(t *testing.T) {
 // Without a bound a job comes back for ever.
 func TestNoBoundOfCrashes(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("a")
 	for range 10 {
@@ -111,29 +111,29 @@ func TestNoBoundOfCrashes(t *testing.T) {
 func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	acked := func(s *shelf, c *Engine) { // asynq acknowledges: it believes the lease
+	acked := func(s *testQueue, c *Engine) { // asynq acknowledges: it believes the lease
 		s.must(asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
 	}
-	forgotten := func(_ *shelf, c *Engine) { // asynq does not: it knows that the lease was lost
+	forgotten := func(_ *testQueue, c *Engine) { // asynq does not: it knows that the lease was lost
 		c.applyReturned(time.Now().Add(2 * ackWithin))
 	}
 	meanwhile := map[string]struct {
-		do    func(s *shelf, other *Engine)
+		do    func(s *testQueue, other *Engine)
 		state string
 	}{
-		"put off":        {func(*shelf, *Engine) {}, "scheduled"},
-		"in the queue":   {func(s *shelf, other *Engine) { s.due(other, "a") }, "pending"},
-		"in other hands": {func(s *shelf, other *Engine) { s.due(other, "a"); asDequeue(s.t, other, s.queue) }, "active"},
+		"put off":        {func(*testQueue, *Engine) {}, "scheduled"},
+		"in the queue":   {func(s *testQueue, other *Engine) { s.due(other, "a") }, "pending"},
+		"in other hands": {func(s *testQueue, other *Engine) { s.due(other, "a"); asDequeue(s.t, other, s.queue) }, "active"},
 	}
 	for _, kind := range []store.Kind{store.KindComplete, store.KindRetry, store.KindReschedule, store.KindFail, store.KindCancel, store.KindRequeue} {
-		for how, end := range map[string]func(*shelf, *Engine){"acknowledged": acked, "forgotten": forgotten} {
+		for how, end := range map[string]func(*testQueue, *Engine){"acknowledged": acked, "forgotten": forgotten} {
 			if kind == store.KindComplete && how == "acknowledged" {
-				end = func(s *shelf, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }
+				end = func(s *testQueue, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }
 			}
 			for where, m := range meanwhile {
 				t.Run(fmt.Sprint(kind, "/", how, "/", where), func(t *testing.T) {
 					t.Parallel()
-					s := realShelf(t)
+					s := realQueue(t)
 					slow, other := s.client(), s.client()
 					other.o.MaxCrashes = 3
 					s.pending("a")
@@ -187,7 +187,7 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 // Only the worker that was taken for dead last can take a count back.
 func TestEarlierCrashStaysCounted(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	first, c := s.client(), s.client()
 	s.pending("a")
 	asDequeue(t, first, s.queue)
@@ -214,7 +214,7 @@ func TestPoisonThatWasNone(t *testing.T) {
 	} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			slow, other := s.client(), s.client()
 			other.o.MaxCrashes = 1
 			s.pending("a")
@@ -240,7 +240,7 @@ func TestPoisonThatWasNone(t *testing.T) {
 // A success that comes after the job was given up as poison is one.
 func TestPoisonThatSucceeds(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	slow, other := s.client(), s.client()
 	other.o.MaxCrashes = 1
 	s.pending("a")

@@ -15,21 +15,20 @@ type Delivery struct {
 	// Key of the job, "" without one.
 	Key    string
 	Fields store.Fields
-	// Expires is when the job must not be started any more, by the local clock;
-	// zero for never.
+	// Expires is when the job expires, by the local clock: it must not be started later.
+	// Zero: never.
 	Expires time.Time
-	// Permit is what the gate granted for this job, and Admit for its key; nil without
-	// one.
+	// Permit of the grant, and of Admit for its key; nil without one.
 	Permit any
 
 	msg     string
-	run     string // the fetch that it came with
+	run     string // id of the fetch
 	place   string // among the jobs of its key
 	fetched time.Time
 
 	mu       sync.Mutex
 	outcome  *store.Outcome
-	applied  func(store.Applied) // told what became of it; nil without one
+	applied  func(store.Applied) // called with the applied outcome; may be nil
 	returned time.Time           // when the handler returned; zero before
 	acking   bool                // the outcome is being recorded
 	refused  bool                // and Redis has not taken it at the first try
@@ -54,8 +53,8 @@ func (d *Delivery) Decide(o store.Outcome, applied func(store.Applied)) {
 	d.returned = time.Now()
 }
 
-// over reports whether the handler has returned, and the job may run again: it may not
-// while it is known to be published and that is not on record.
+// over reports whether the handler has returned and the job may run again: it may not while
+// its completion is not recorded.
 func (d *Delivery) over() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -63,7 +62,7 @@ func (d *Delivery) over() bool {
 	return !d.returned.IsZero() && !published
 }
 
-// tried notes the error of an attempt to record the outcome, and returns it.
+// tried notes that recording the outcome failed, and returns the error.
 func (d *Delivery) tried(err error) error {
 	if d != nil && err != nil {
 		d.mu.Lock()
@@ -73,7 +72,7 @@ func (d *Delivery) tried(err error) error {
 	return err
 }
 
-// beginAck reports whether the outcome may be applied now: no other goroutine does.
+// beginAck reports whether the caller may apply the outcome: no other goroutine is doing so.
 func (d *Delivery) beginAck() bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -90,8 +89,8 @@ func (d *Delivery) endAck() {
 	d.acking = false
 }
 
-// unacknowledged reports whether the handler returned a while ago and no acknowledgement has
-// come.
+// unacknowledged reports whether the handler returned more than ackWithin ago without an
+// acknowledgement.
 func (d *Delivery) unacknowledged(now time.Time) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -109,17 +108,17 @@ type inFlight struct {
 	mu      sync.Mutex
 	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
 	suspect *Suspect
-	freed   chan struct{} // gets a value when a job is not in flight any more
+	freed   chan struct{} // gets a value when a job is no longer in flight
 }
 
-// Suspect is the one crash suspect in flight: a job that a worker has died with. All engines
-// of a process share it.
+// Suspect is the one crash suspect in flight: a job that was in flight when a worker died.
+// All engines of a process share it.
 type Suspect struct {
 	mu sync.Mutex
 	d  *Delivery
 }
 
-// take reserves the place for d, and reports whether it was free.
+// take makes d the suspect in flight; false if there is another one.
 func (s *Suspect) take(d *Delivery) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -138,16 +137,16 @@ func (s *Suspect) leave(d *Delivery) {
 	}
 }
 
-// added says whether a job is in flight.
+// added is the result of inFlight.add.
 type added int
 
 const (
 	taken        added = iota
-	runsStill          // its handler still runs from an earlier fetch, or that it was published is not on record
+	runsStill          // its handler still runs from an earlier fetch, or its completion is not recorded
 	suspectWaits       // another suspect is in flight
 )
 
-// add takes a job in flight, unless it must not be now.
+// add adds a job, unless it must not be in flight now.
 func (f *inFlight) add(d *Delivery) added {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -171,7 +170,7 @@ func (f *inFlight) get(id string) *Delivery {
 	return f.jobs[id]
 }
 
-// remove lets go of a delivery, and of no later one of the same job.
+// remove removes a delivery, but not a later one of the same job.
 func (f *inFlight) remove(d *Delivery) {
 	if d == nil {
 		return
@@ -200,11 +199,11 @@ func (f *inFlight) len() int {
 	return len(f.jobs)
 }
 
-// ackWithin is how soon after the handler's return an acknowledgement comes. None comes where
-// asynq found its lease lost.
+// ackWithin is how soon after the handler's return asynq acknowledges. It never does if it
+// found its lease lost.
 const ackWithin = time.Second
 
-// unacknowledged returns the deliveries for which no acknowledgement will come.
+// unacknowledged returns the deliveries that asynq will not acknowledge.
 func (f *inFlight) unacknowledged(now time.Time) []*Delivery {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -1,9 +1,9 @@
-// Package engine runs the loop of a worker: it fetches jobs into a buffer, knows which are
-// in flight, extends their leases, applies their outcomes, repeating what Redis did not
-// take, and does the maintenance of their queues. It asks a Gate when it may fetch.
+// Package engine runs the loop of a worker: it fetches jobs into a buffer when a Gate
+// permits it, tracks the jobs in flight, extends their leases, applies their outcomes until
+// Redis has recorded them, and maintains their queues.
 //
-// What is in Redis and how it changes is internal/store's; which program calls the engine is
-// not its concern (internal/asynqx makes asynq's Server do it). The life of a job here:
+// internal/store has the keys and scripts; internal/asynqx makes asynq's Server call the
+// engine. The life of a job here:
 //
 //	Next                 fetch.go, receive.go (gate, keys: held.go, hold.go)
 //	Delivery.Decide      delivery.go
@@ -33,44 +33,44 @@ import (
 type Options struct {
 	// Queues to serve, the most urgent first.
 	Queues []string
-	// Concurrency is how many jobs are in flight at most.
+	// Concurrency is the maximum of jobs in flight.
 	Concurrency int
-	// Worker is kept with each job that this process fetches: host:pid.
+	// Worker is recorded with each job that this process fetches: host:pid.
 	Worker string
-	// Gate says when jobs may be fetched. Nil means always.
+	// Gate permits fetches. Nil: always.
 	Gate Gate
 	// Retention of completed and of failed jobs.
 	Retention, RetentionFailed time.Duration
-	// MaxCrashes is how many workers may die with a job before it fails as poison. 0 means
-	// no limit.
+	// MaxCrashes is how many workers may die with a job in flight before it fails as poison.
+	// 0: no limit.
 	MaxCrashes int
-	// Suspect is shared by all engines of a process; nil means one of its own.
+	// Suspect is shared by all engines of a process; nil: its own.
 	Suspect *Suspect
-	// Lease of a fetched job. It is recovered once its lease has been over for as long
-	// again. Default 30 s.
-	Lease time.Duration
-	// RecoverSpread is the time over which jobs of a dead worker come back.
+	// Lease of a fetched job. The job is recovered one further lease after its end.
 	// Default 30 s.
+	Lease time.Duration
+	// RecoverSpread is the time over which the recovered jobs of a dead worker become
+	// available. Default 30 s.
 	RecoverSpread time.Duration
-	// PollMin and PollMax bound the pause between two looks at empty queues,
-	// which doubles from one to the other. Defaults 100 ms and 1 s.
+	// PollMin and PollMax bound the pause between two polls of empty queues, which doubles
+	// from one to the other. Defaults 100 ms and 1 s.
 	PollMin, PollMax time.Duration
-	// Logger gets an error once when Redis is lost, and a line when it is back.
+	// Logger gets one error per outage of Redis, and a line when it ends.
 	Logger *slog.Logger
-	// Fatal is called once, if the worker cannot go on: the caller has closed the Redis
-	// client, for instance. It must stop the worker.
+	// Fatal is called once if the worker cannot continue, such as after the caller closed the
+	// Redis client. It must stop the worker.
 	Fatal func(error)
-	// Expired, if set, is called with how many waiting jobs of a queue this engine has
-	// expired.
+	// Expired, if set, is called with the number of waiting jobs of a queue that this engine
+	// has expired.
 	Expired func(queue string, n int)
-	// Released, if set, is called with how many held jobs of a queue this engine has
-	// fetched.
+	// Released, if set, is called with the number of held jobs of a queue that this engine
+	// has fetched.
 	Released func(queue string, n int)
 	// Recovered, if set, is called for each job of a dead worker that this engine has
 	// recovered.
 	Recovered func(msg *store.Message, s store.Applied)
-	// Unreadable, if set, is called for each job that this engine has failed because its
-	// message cannot be read.
+	// Unreadable, if set, is called for each job that this engine has failed because of an
+	// unreadable message.
 	Unreadable func(queue, id, key string, s store.Applied)
 }
 
@@ -84,15 +84,14 @@ type Engine struct {
 	bufferMu sync.Mutex
 	buffer   []*Delivery // fetched, not yet handed out
 	// The next four are under bufferMu too.
-	paused  bool                 // the last fetch met a paused queue
-	flowing bool                 // the last fetch found jobs: more come along with completions
+	paused  bool                 // the last fetch found a paused queue
+	flowing bool                 // the last fetch returned jobs: completions fetch more
 	turn    uint64               // counts fetches
-	empty   map[string]time.Time // until when a queue that was found empty is passed over
+	empty   map[string]time.Time // by queue that was empty: until when it is skipped
 	purged  map[string]time.Time // used by Purge alone
 	purgeAt time.Time            // used by Worker.Purge alone
 	acks    committer
-	// waiting is true while the gate lets nothing through: then due jobs stay where they
-	// are, and are moved when the gate opens.
+	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.
 	waiting     atomic.Bool
 	due         map[string]dueKeys // by queue; under bufferMu too
 	opening     opening
@@ -101,13 +100,13 @@ type Engine struct {
 	maintenance maintenance
 	looks       *looks
 
-	name string              // of this client, for the names of its fetches
-	runs atomic.Uint64       // counts them
+	name string              // random; prefix of the ids of fetches
+	runs atomic.Uint64       // counts fetches
 	lost map[string][]string // by queue: fetches whose reply was lost; under bufferMu
 
-	ctx    context.Context // ends when fetching is to stop
+	ctx    context.Context // ends when fetching stops
 	cancel context.CancelFunc
-	hard   context.Context // ends when nothing may be waited for any more
+	hard   context.Context // ends at Abort
 	abort  context.CancelFunc
 	wake   chan struct{}
 	fatal  sync.Once
@@ -116,13 +115,13 @@ type Engine struct {
 
 	run      run
 	fetch    sync.Mutex    // held by Next
-	pause    time.Duration // until the next look at empty queues; under fetch
+	pause    time.Duration // until the next poll of empty queues; under fetch
 	flushing sync.Mutex    // held while completions are sent
-	// completes tells by queue whether Redis took the last completions; under flushing.
+	// completes is true by queue if Redis accepted its last completions; under flushing.
 	completes map[string]bool
 }
 
-// New returns an engine on rdb, which stays the caller's.
+// New returns an engine on rdb, which it does not close.
 func New(rdb redis.UniversalClient, o Options) *Engine {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -170,14 +169,14 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	return e
 }
 
-// CloseGate stops fetching: a Next that waits returns no job, jobs that were
-// fetched but not handed out go back to the head of their queue, an unused
-// permit is given back. Calling it again does nothing.
+// CloseGate stops fetching: a waiting Next returns no job, fetched jobs that were not handed
+// out go back to the head of their queue, and an unused permit is released. Further calls do
+// nothing.
 func (e *Engine) CloseGate(ctx context.Context) error {
 	e.cancel()
-	e.fetch.Lock() // wait for the Next under way
+	e.fetch.Lock() // wait for a Next in progress
 	defer e.fetch.Unlock()
-	e.flushing.Lock() // and for a completion that fetches on its way
+	e.flushing.Lock() // and for completions that fetch
 	defer e.flushing.Unlock()
 	var errs []error
 	if err := e.putBack(ctx); err != nil {
@@ -189,26 +188,26 @@ func (e *Engine) CloseGate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Finish applies what outcomes are left once no handler runs any more, for as long as that
-// takes or until Abort, and ends everything else.
+// Finish applies the remaining outcomes, until all are applied or Abort is called, and then
+// stops maintenance. No handler may run any more.
 func (e *Engine) Finish() {
 	e.applyAll()
 	e.abort()
 	e.maintenance.wait()
 }
 
-// Abort ends all waiting for Redis: the time to shut down is over. Jobs whose outcomes are
-// lost by it come back when their leases end.
+// Abort ends all waiting for Redis at the end of the shutdown timeout. Jobs whose outcomes are
+// lost are recovered when their leases end.
 func (e *Engine) Abort() { e.abort() }
 
-// bounded returns a context for a call of our own.
+// bounded returns a context for a call of the engine.
 func (e *Engine) bounded() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(e.hard, redisTimeout)
 }
 
-// Trouble is why nothing can be fetched at present: what Redis said last, and since
-// when. It is nil while fetching works, or has not been tried.
-func (e *Engine) Trouble() (since time.Time, err error) { return e.health.trouble() }
+// Trouble returns the last error of the current outage of Redis and when the outage began;
+// nil without an outage.
+func (e *Engine) Trouble() (since time.Time, err error) { return e.health.failure() }
 
 // CountInFlight is how many jobs are in flight: fetched, running, or not acknowledged yet.
 func (e *Engine) CountInFlight() int { return e.flight.len() }
@@ -219,8 +218,8 @@ func (e *Engine) InFlight(id string) bool { return e.flight.get(id) != nil }
 // Delivery returns the job in flight with the id, nil if there is none.
 func (e *Engine) Delivery(id string) *Delivery { return e.flight.get(id) }
 
-// Bounded bounds a call that has no bound of its own, so that a Redis that hangs cannot
-// hold a shutdown up.
+// Bounded gives a call without a deadline one, so that a Redis that hangs cannot block a
+// shutdown.
 func (e *Engine) Bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return ctx, func() {}
@@ -228,18 +227,18 @@ func (e *Engine) Bounded(ctx context.Context) (context.Context, context.CancelFu
 	return e.bounded()
 }
 
-// Aborted is not nil once nothing may be waited for any more.
+// Aborted returns an error after Abort.
 func (e *Engine) Aborted() error { return e.hard.Err() }
 
-// Stop reports, once, that the worker must stop for good: nothing that it does can succeed.
+// Stop calls Fatal, once: the worker cannot continue.
 func (e *Engine) Stop(err error) {
 	if e.o.Fatal != nil {
 		e.fatal.Do(func() { e.o.Fatal(err) })
 	}
 }
 
-// clientClosed stops the worker if the caller has closed the Redis client: outcomes can not
-// be applied any more. A Cluster's client also closes single nodes by itself.
+// clientClosed stops the worker if the caller has closed the Redis client: outcomes can no
+// longer be applied. A Cluster's client also closes single nodes by itself.
 func (e *Engine) clientClosed() {
 	ctx, cancel := context.WithTimeout(e.hard, time.Second)
 	defer cancel()

@@ -16,18 +16,18 @@ import (
 )
 
 // asLost does what asynq's recoverer does with a job whose lease it found lost.
-func (s *shelf) asLost(c *Engine, id string) {
+func (s *testQueue) asLost(c *Engine, id string) {
 	s.t.Helper()
 	msg := (&store.Message{Type: store.TaskType, ID: id, Queue: s.queue, ErrorMsg: asynq.ErrLeaseExpired.Error()}).AppendTo(nil)
 	s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, id), store.ActiveKey(s.queue)}, id, msg).Err())
 }
 
-func (s *shelf) lease(id string, until time.Time) {
+func (s *testQueue) lease(id string, until time.Time) {
 	s.t.Helper()
 	s.must(s.rdb.ZAdd(context.Background(), store.LeaseKey(s.queue), redis.Z{Score: float64(until.Unix()), Member: id}).Err())
 }
 
-func (s *shelf) client() *Engine {
+func (s *testQueue) client() *Engine {
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 10, Worker: "host:1", Retention: time.Hour, RecoverSpread: time.Nanosecond})
 	s.t.Cleanup(func() { _ = c.CloseGate(context.Background()) })
 	return c
@@ -35,9 +35,9 @@ func (s *shelf) client() *Engine {
 
 // A call that is sent again after its reply was lost must not take the job from
 // whoever has it by then.
-func TestRepeatedSettleLeavesALaterRunAlone(t *testing.T) {
+func TestRepeatedApplyLeavesALaterRunAlone(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	a, b := s.client(), s.client()
 	s.pending("j")
 	asDequeue(t, a, s.queue)
@@ -61,7 +61,7 @@ func TestRepeatedSettleLeavesALaterRunAlone(t *testing.T) {
 // A recoverer that works off an old list finds a lease that lives.
 func TestRecovererLeavesALivingLeaseAlone(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.active("j")
 	s.lease("j", s.now().Add(20*time.Second))
@@ -75,7 +75,7 @@ func TestRecovererLeavesALivingLeaseAlone(t *testing.T) {
 // not made again.
 func TestSuccessWhoseLeaseWasLostIsRecorded(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("j")
 	asDequeue(t, c, s.queue)
@@ -94,7 +94,7 @@ func TestSuccessWhoseLeaseWasLostIsRecorded(t *testing.T) {
 // A handler that has returned does not keep its job from being run here again.
 func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	a, b := s.client(), s.client()
 	s.pending("j")
 	asDequeue(t, a, s.queue)
@@ -116,7 +116,7 @@ func TestReturnedHandlerDoesNotBlockItsJob(t *testing.T) {
 // the buffer nobody would extend its lease.
 func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	c.gate = &fakeGate{grant: Grant{Max: 1}} // not flowing
 	s.pending("a", "b")
@@ -138,7 +138,7 @@ func TestPrefetchedBehindAClosedGateGoesBack(t *testing.T) {
 // The same where the gate closes in the instant after: the next beat finds it.
 func TestStrandedBehindAClosedGateGoesBack(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("a", "b")
 	if n, err := c.takeFrom(s.queue, 2, nil); n != 2 || err != nil {
@@ -157,7 +157,7 @@ func TestStrandedBehindAClosedGateGoesBack(t *testing.T) {
 // A fetch whose reply is lost strands nothing: the next one puts its jobs back.
 func TestLostReplyOfAFetch(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("a", "b", "c")
 	s.active("other")

@@ -13,7 +13,7 @@ import (
 )
 
 // fetch is store.Fetch.
-func (s *shelf) fetch(a store.FetchArgs) store.FetchReply {
+func (s *testQueue) fetch(a store.FetchArgs) store.FetchReply {
 	s.t.Helper()
 	reply, err := store.Fetch(context.Background(), s.rdb, a)
 	s.must(errors.Join(err, reply.Malformed))
@@ -21,7 +21,7 @@ func (s *shelf) fetch(a store.FetchArgs) store.FetchReply {
 }
 
 // fetchIDs fetches jobs and returns their ids.
-func fetchIDs(s *shelf, count int) []string {
+func fetchIDs(s *testQueue, count int) []string {
 	s.t.Helper()
 	var ids []string
 	for _, job := range fetchReply(s, count).Jobs {
@@ -33,13 +33,13 @@ func fetchIDs(s *shelf, count int) []string {
 // testLease is the length of the leases that fetchReply asks for.
 const testLease = time.Hour
 
-func fetchReply(s *shelf, count int) store.FetchReply {
+func fetchReply(s *testQueue, count int) store.FetchReply {
 	s.t.Helper()
 	return s.fetch(store.FetchArgs{Queue: s.queue, Lease: testLease, Max: count, Worker: "host:1"})
 }
 
 // strays puts ids into the queue that no job has.
-func (s *shelf) strays(n int) {
+func (s *testQueue) strays(n int) {
 	s.t.Helper()
 	ids := make([]any, n)
 	for i := range ids {
@@ -52,44 +52,44 @@ func TestFetchScript(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name  string
-		setup func(s *shelf)
+		setup func(s *testQueue)
 		count int
 		want  []string
 		look  map[string]string
 	}{
 		{
-			name: "no queue", setup: func(*shelf) {}, count: 5,
+			name: "no queue", setup: func(*testQueue) {}, count: 5,
 			look: map[string]string{},
 		},
 		{
-			name: "one of three, the one that came first", setup: func(s *shelf) { s.pending("a", "b", "c") }, count: 1,
+			name: "one of three, the one that came first", setup: func(s *testQueue) { s.pending("a", "b", "c") }, count: 1,
 			want: []string{"a"},
 			look: map[string]string{"pending": "b c", "active": "a", "lease": "a", "a": "active", "b": "pending", "c": "pending"},
 		},
 		{
-			name: "two of three, in order", setup: func(s *shelf) { s.pending("a", "b", "c") }, count: 2,
+			name: "two of three, in order", setup: func(s *testQueue) { s.pending("a", "b", "c") }, count: 2,
 			want: []string{"a", "b"},
 			look: map[string]string{"pending": "c", "active": "a b", "lease": "a b", "a": "active", "b": "active", "c": "pending"},
 		},
 		{
-			name: "more than there are", setup: func(s *shelf) { s.pending("a", "b") }, count: 10,
+			name: "more than there are", setup: func(s *testQueue) { s.pending("a", "b") }, count: 10,
 			want: []string{"a", "b"},
 			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
 		},
 		{
-			name: "beside what others have in hand", setup: func(s *shelf) { s.active("x"); s.pending("a") }, count: 10,
+			name: "beside what others have in hand", setup: func(s *testQueue) { s.active("x"); s.pending("a") }, count: 10,
 			want: []string{"a"},
 			look: map[string]string{"active": "x a", "lease": "a x", "x": "active", "a": "active"},
 		},
 		{
-			name: "paused", setup: func(s *shelf) {
+			name: "paused", setup: func(s *testQueue) {
 				s.pending("a")
 				s.must(s.rdb.Set(context.Background(), store.PausedKey(s.queue), "1", 0).Err())
 			}, count: 10,
 			look: map[string]string{"pending": "a", "a": "pending"},
 		},
 		{
-			name: "ids without a record are dropped", setup: func(s *shelf) {
+			name: "ids without a record are dropped", setup: func(s *testQueue) {
 				s.pending("a", "tombstone", "b")
 				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "tombstone")).Err())
 			}, count: 3,
@@ -97,7 +97,7 @@ func TestFetchScript(t *testing.T) {
 			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
 		},
 		{
-			name: "a record without a message is none", setup: func(s *shelf) {
+			name: "a record without a message is none", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				s.must(s.rdb.HDel(context.Background(), store.TaskKey(s.queue, "a"), store.FieldMsg).Err())
 			}, count: 3,
@@ -105,7 +105,7 @@ func TestFetchScript(t *testing.T) {
 			look: map[string]string{"active": "b", "lease": "b", "a": "pending", "b": "active"},
 		},
 		{
-			name: "ids that are not pending any more are dropped and their records left alone", setup: func(s *shelf) {
+			name: "ids that are not pending any more are dropped and their records left alone", setup: func(s *testQueue) {
 				s.pending("done", "failed", "scheduled", "elsewhere", "a")
 				for id, state := range map[string]string{"done": "completed", "failed": "failed", "scheduled": "scheduled", "elsewhere": "active"} {
 					s.hash(id, state)
@@ -118,7 +118,7 @@ func TestFetchScript(t *testing.T) {
 			},
 		},
 		{
-			name: "an id that stands there twice is handed out once", setup: func(s *shelf) {
+			name: "an id that stands there twice is handed out once", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				s.must(s.rdb.LPush(context.Background(), store.PendingKey(s.queue), "a").Err())
 			}, count: 5,
@@ -126,7 +126,7 @@ func TestFetchScript(t *testing.T) {
 			look: map[string]string{"active": "a b", "lease": "a b", "a": "active", "b": "active"},
 		},
 		{
-			name: "many ids to drop do not hide what comes behind them", setup: func(s *shelf) {
+			name: "many ids to drop do not hide what comes behind them", setup: func(s *testQueue) {
 				s.strays(998)
 				s.pending("a")
 			}, count: 1,
@@ -134,7 +134,7 @@ func TestFetchScript(t *testing.T) {
 			look: map[string]string{"active": "a", "lease": "a", "a": "active"},
 		},
 		{
-			name: "one call stays short however many there are to drop", setup: func(s *shelf) {
+			name: "one call stays short however many there are to drop", setup: func(s *testQueue) {
 				s.strays(1000)
 				s.pending("a")
 			}, count: 2,
@@ -143,7 +143,7 @@ func TestFetchScript(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				tc.setup(s)
 				if diff := cmp.Diff(tc.want, fetchIDs(s, tc.count)); diff != "" {
 					t.Errorf("handed out (-want +got):\n%s", diff)
@@ -159,7 +159,7 @@ func TestFetchScript(t *testing.T) {
 // Tasks of another program are not run and do not stop the queue; asynq's tools show them.
 func TestFetchScriptLeavesForeignTasks(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ctx := context.Background()
 		s.pending("a", "theirs", "b")
 		theirs := string((&store.Message{Type: "email:send", ID: "theirs", Queue: s.queue, Payload: []byte("x")}).AppendTo(nil))
@@ -181,7 +181,7 @@ func TestFetchScriptLeavesForeignTasks(t *testing.T) {
 // What comes with a job, and what its record says once it is in hand.
 func TestFetchScriptFields(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.pending("plain", "used")
 		s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, "used"),
 			store.FieldAttempt, 1, store.FieldReschedules, 20, store.FieldCrashes, 3, store.FieldExpiresAt, "4000000000000",

@@ -83,10 +83,10 @@ func numbered(n int) []string {
 
 // A Server never holds more jobs than it has slots, however it fetches, and
 // runs each one once.
-func TestNeverMoreInHandThanSlots(t *testing.T) {
+func TestNeverMoreInFlightThanSlots(t *testing.T) {
 	t.Parallel()
 	const n, slots = 600, 7
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
 	s.pending(numbered(n)...)
 	var running, atOnce, inHand, done atomic.Int64
@@ -132,7 +132,7 @@ func TestNeverMoreInHandThanSlots(t *testing.T) {
 
 // Several jobs come with one call: as many as there are free slots, within
 // bounds.
-func TestFetchesWhatThereIsRoomFor(t *testing.T) {
+func TestFetchesForFreeSlots(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		name          string
@@ -150,7 +150,7 @@ func TestFetchesWhatThereIsRoomFor(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			w := &wire{UniversalClient: s.rdb}
 			c := New(w, Options{Queues: []string{s.queue}, Concurrency: tc.slots, Worker: "host:1", Gate: &fakeGate{grant: tc.grant}})
 			defer c.CloseGate(context.Background())
@@ -202,7 +202,7 @@ func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
 			server := redistest.Start(t)
-			s, other := shelfIn(t, server.Client(t)), server.Client(t)
+			s, other := queueIn(t, server.Client(t)), server.Client(t)
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
 			defer c.CloseGate(ctx)
 			if lost {
@@ -240,7 +240,7 @@ func TestNothingIsFetchedAlongWithWhatIsNotCompleted(t *testing.T) {
 // were completed are not fetched.
 func TestFetchesAlongWithCompletions(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
 	defer c.CloseGate(context.Background())
 	c.completes[s.queue] = true
@@ -269,7 +269,7 @@ func TestFetchesAlongWithCompletions(t *testing.T) {
 // A gate that is not open for all keeps completions from fetching.
 func TestNothingIsFetchedAlongAGateThatIsNotFlowing(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := &fakeGate{}
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour, Gate: g})
 	defer c.CloseGate(context.Background())
@@ -286,7 +286,7 @@ func TestNothingIsFetchedAlongAGateThatIsNotFlowing(t *testing.T) {
 // What was fetched but not handed out goes back to the head, in its order.
 func TestCloseGatePutsBackInOrder(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := &fakeGate{}
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, Gate: g})
 	s.pending("a", "b", "c", "d", "e", "f")
@@ -317,7 +317,7 @@ func TestCloseGatePutsBackInOrder(t *testing.T) {
 // What Redis does not take back is said; it comes back when its lease ends.
 func TestCloseGateWithoutRedis(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 3})
 	s.pending("a", "b", "c")
@@ -333,7 +333,7 @@ func TestCloseGateWithoutRedis(t *testing.T) {
 // then gives it back for good.
 func TestCloseGateReturnsThePermitOfABufferedJob(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
 	g := &fakeGate{grant: Grant{Max: 1, Permit: "the probe"}}
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
@@ -359,7 +359,7 @@ func TestCloseGateReturnsThePermitOfABufferedJob(t *testing.T) {
 // A grant without a job is given back each time.
 func TestUnusedGrants(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := &fakeGate{grant: Grant{Max: 1, Permit: "p"}}
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond, PollMax: time.Millisecond})
 	ended := make(chan string)
@@ -380,7 +380,7 @@ func TestUnusedGrants(t *testing.T) {
 // ready, in its order: asynq extends its lease only from when it is handed out.
 func TestStaleJobsAreNotRun(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 4, PollMin: time.Millisecond})
 	s.pending("a", "b", "c", "d", "e")
 	asDequeue(t, c, s.queue)
@@ -416,9 +416,9 @@ func TestStaleJobsAreNotRun(t *testing.T) {
 }
 
 // A job that comes back while its handler still runs is put off, not run twice.
-func TestJobInHandIsNotRunTwice(t *testing.T) {
+func TestJobInFlightIsNotRunTwice(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	ctx := context.Background()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 3, Worker: "host:1", Retention: time.Hour})
 	s.pending("a")
@@ -457,7 +457,7 @@ func TestJobInHandIsNotRunTwice(t *testing.T) {
 // Trouble with one job of a reply keeps no other of it from being run.
 func TestOneBadJobDoesNotLoseTheOthers(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
 		if under.script() == "apply" {
 			return redis.NewCmdResult(nil, errGone)
@@ -514,12 +514,12 @@ func TestOrderOfQueues(t *testing.T) {
 func TestLowPriorityIsNotStarved(t *testing.T) {
 	t.Parallel()
 	const n = 400
-	high := realShelf(t)
+	high := realQueue(t)
 	def, low := *high, *high
 	def.queue, low.queue = high.queue+":b", high.queue+":c"
 	c := New(high.rdb, Options{Queues: []string{high.queue, def.queue, low.queue}, Concurrency: 1, Retention: time.Hour})
 	defer c.CloseGate(context.Background())
-	for i, s := range []*shelf{high, &def, &low} {
+	for i, s := range []*testQueue{high, &def, &low} {
 		ids := numbered(n)
 		for k := range ids {
 			ids[k] = fmt.Sprint("hdl"[i:i+1], ids[k])
@@ -596,7 +596,7 @@ func TestGateErrorsBackOff(t *testing.T) {
 // opens, and so is what became due meanwhile.
 func TestGateHoldsAndReleases(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := &fakeGate{held: make(chan struct{}), grant: Grant{Opened: true}}
 	w := &wire{UniversalClient: s.rdb}
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g})
@@ -623,7 +623,7 @@ func TestGateHoldsAndReleases(t *testing.T) {
 // after what is due was moved there.
 func TestBacklog(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue + ":high", s.queue}, Concurrency: 1})
 	defer c.CloseGate(context.Background())
 	backlog := func() bool {
@@ -655,7 +655,7 @@ func TestBacklog(t *testing.T) {
 func TestReleaseSurvivesAnOutage(t *testing.T) {
 	t.Parallel()
 	const n = 250
-	s := realShelf(t)
+	s := realQueue(t)
 	for i := range n {
 		s.at(store.ScheduledKey(s.queue), fmt.Sprintf("%03d", i), store.StateScheduled, time.Now().Add(time.Hour), store.FieldReason, "breaker_open d")
 	}
@@ -702,7 +702,7 @@ func TestReleaseSurvivesAnOutage(t *testing.T) {
 func TestStoppingUnderLoad(t *testing.T) {
 	t.Parallel()
 	const n, rounds, slots = 300, 6, 5
-	s := realShelf(t)
+	s := realQueue(t)
 	s.pending(numbered(n)...)
 	var mu sync.Mutex
 	runs := map[string]int{}
@@ -809,7 +809,7 @@ func TestDequeueDoesNotOutliveItsLease(t *testing.T) {
 	for name, g := range map[string]Gate{"no jobs": openGate{}, "gate closed": closedGate{}} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond})
 			defer c.CloseGate(context.Background())
 			if fetchPatience > leaseDuration/4 {

@@ -17,7 +17,7 @@ import (
 )
 
 // forwardJobs runs the script by way of a client.
-func forwardJobs(s *shelf, release bool) int64 {
+func forwardJobs(s *testQueue, release bool) int64 {
 	s.t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	ctx := context.Background()
@@ -34,24 +34,24 @@ func forwardJobs(s *shelf, release bool) int64 {
 func TestForwardScript(t *testing.T) {
 	t.Parallel()
 	const past, minute = -time.Second, time.Minute
-	scheduled := func(s *shelf, id string, in time.Duration, fields ...any) {
+	scheduled := func(s *testQueue, id string, in time.Duration, fields ...any) {
 		s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, time.Now().Add(in), fields...)
 	}
-	retry := func(s *shelf, id string, in time.Duration) {
+	retry := func(s *testQueue, id string, in time.Duration) {
 		s.at(store.RetryKey(s.queue), id, store.StateRetry, time.Now().Add(in))
 	}
 	held := []any{store.FieldReason, "breaker_open d"}
 	for _, tc := range []struct {
 		name  string
-		setup func(s *shelf)
+		setup func(s *testQueue)
 		close bool // the breaker d has closed
 		want  int64
 		look  map[string]string
 	}{
-		{name: "nothing", setup: func(*shelf) {}, look: map[string]string{}},
+		{name: "nothing", setup: func(*testQueue) {}, look: map[string]string{}},
 		{
 			name: "due jobs go behind the others, the one that was due first before the next",
-			setup: func(s *shelf) {
+			setup: func(s *testQueue) {
 				s.pending("p")
 				scheduled(s, "s2", 2*past)
 				scheduled(s, "s3", past)
@@ -68,7 +68,7 @@ func TestForwardScript(t *testing.T) {
 		},
 		{
 			name: "of one instant, by id, which is first in, first out",
-			setup: func(s *shelf) {
+			setup: func(s *testQueue) {
 				for _, id := range []string{"c", "a", "b"} {
 					s.at(store.ScheduledKey(s.queue), id, store.StateScheduled, time.UnixMilli(1700000000123))
 				}
@@ -78,7 +78,7 @@ func TestForwardScript(t *testing.T) {
 		},
 		{
 			name: "an id without a record is dropped",
-			setup: func(s *shelf) {
+			setup: func(s *testQueue) {
 				scheduled(s, "a", past)
 				scheduled(s, "tombstone", past)
 				s.must(s.rdb.Del(context.Background(), store.TaskKey(s.queue, "tombstone")).Err())
@@ -88,12 +88,12 @@ func TestForwardScript(t *testing.T) {
 		},
 		{
 			name:  "what was deferred stays while the breaker is open",
-			setup: func(s *shelf) { scheduled(s, "h", minute, held...) },
+			setup: func(s *testQueue) { scheduled(s, "h", minute, held...) },
 			look:  map[string]string{"scheduled": "h", "deferred": "h", "h": "scheduled"},
 		},
 		{
 			name: "what this breaker deferred is released, the job that is due first before the next",
-			setup: func(s *shelf) {
+			setup: func(s *testQueue) {
 				scheduled(s, "h2", 2*minute, held...)
 				scheduled(s, "h1", minute, held...)
 				scheduled(s, "h3", 48*time.Hour, held...)
@@ -112,7 +112,7 @@ func TestForwardScript(t *testing.T) {
 		},
 		{
 			name: "what asynq's tools deleted, or ran and is deferred by another breaker now, is dropped",
-			setup: func(s *shelf) {
+			setup: func(s *testQueue) {
 				scheduled(s, "deleted", minute, held...)
 				for _, key := range []string{store.TaskKey(s.queue, "deleted"), store.ScheduledKey(s.queue), store.DueKey(s.queue)} {
 					s.must(s.rdb.Del(context.Background(), key).Err())
@@ -126,7 +126,7 @@ func TestForwardScript(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				tc.setup(s)
 				before := s.now()
 				if got := forwardJobs(s, tc.close); got != tc.want {
@@ -154,7 +154,7 @@ func TestForwardScript(t *testing.T) {
 // repeats it until there are none.
 func TestForwardScriptMovesInPortions(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		var want []string
 		for i := range 250 {
 			id := fmt.Sprintf("%03d", i)
@@ -186,7 +186,7 @@ func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
 	m := miniredis.RunT(t)
 	rdb := redis.NewClient(&redis.Options{Addr: m.Addr(), MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
-	s := shelfIn(t, rdb)
+	s := queueIn(t, rdb)
 	// All digits behind the point, around the change of the second, far ahead.
 	instants := []int64{1700000000000, 1700000000001, 1700000000999, 1699999999999, 4102444800000, 4102444799999}
 	for range 300 {
@@ -212,7 +212,7 @@ func TestForwardScriptKeepsTheMillisecond(t *testing.T) {
 // The same with what settle writes and a real clock.
 func TestSettledJobsAreNeverEarly(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	const n = 200
 	available := map[string]time.Time{}
 	for i := range n {
@@ -222,7 +222,7 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 		if i%2 == 1 {
 			o.Kind = store.KindRetry
 		}
-		available[id] = settleJob(s, id, o).AvailableAt
+		available[id] = applyToJob(s, id, o).AvailableAt
 	}
 	moved := int64(0)
 	redistest.Eventually(t, "all are moved", func() bool {

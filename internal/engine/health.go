@@ -13,37 +13,35 @@ import (
 	"github.com/tidegate/tidegate/internal/outage"
 )
 
-// settledOnCluster is longer than the beat of a queue, which fails meanwhile if the
-// queue's node is gone.
+// settledOnCluster is longer than the heartbeat interval of a queue: its heartbeat fails if
+// its node is down.
 const settledOnCluster = 2 * time.Second
 
-// health logs the loss of Redis once and its return once, however many calls
-// fail in between.
+// health logs each outage of Redis once, and its end once.
 type health struct {
 	log *slog.Logger
-	// settled is how long nothing may have failed before Redis counts as back. On
-	// a Cluster queues lie on different nodes: while one of those is gone, some of
-	// the work fails and some succeeds.
+	// settled is how long no call may have failed before Redis counts as available. On a
+	// Cluster queues are on different nodes: while a node is down, only some calls fail.
 	settled time.Duration
 
-	// closed is called where the caller may have closed the client.
+	// closed is called on redis.ErrClosed.
 	closed func()
 
 	down     atomic.Bool
-	moved    outage.Log // of moving slots
+	moved    outage.Log // of migrating slots
 	mu       sync.Mutex
 	at       time.Time // of the first failure
 	failedAt time.Time // of the latest one
 	last     error
-	// refused is what kind of refusal the latest failure was.
+	// refused is the kind of refusal of the latest failure.
 	refused atomic.Int32
 }
 
 // The kinds of refusals.
 const (
-	unanswered int32 = iota // none: any answer shows that Redis is back
-	noWrites                // any write that Redis takes shows it
-	noRights                // only doing what it refused shows it
+	unanswered int32 = iota // none: any answer ends the outage
+	noWrites                // any write ends the outage
+	noRights                // only a refused command that succeeds ends the outage
 )
 
 func (h *health) failed(err error) {
@@ -53,9 +51,9 @@ func (h *health) failed(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.settled > 0 && slotMoves(err) {
-		// Not an outage: the queue waits, and nothing of it is half done.
+		// Not an outage: the queue waits, and no command was half executed.
 		if _, log := h.moved.Failed(time.Now()); log {
-			h.log.Info("the slot of a queue moves to another node; its jobs wait until it has", "error", err)
+			h.log.Info("the slot of a queue moves to another node; its jobs wait until then", "error", err)
 		}
 		return
 	}
@@ -67,18 +65,18 @@ func (h *health) failed(err error) {
 	h.down.Store(true)
 	h.at = h.failedAt
 	if noSocket(err) {
-		h.log.Error("this worker cannot connect to redis: it has no file descriptor or local port left; raise its limit (ulimit -n), or lower its concurrency; work in hand goes on", "error", err)
+		h.log.Error("this worker cannot connect to redis: it has no file descriptor or local port left; raise its limit (ulimit -n), or lower its concurrency; jobs in flight go on", "error", err)
 		return
 	}
 	if h.refused.Load() != unanswered && !redis.IsReadOnlyError(err) {
-		h.log.Error("redis refuses what a worker needs; work in hand goes on, nothing new is fetched until it does it again", "error", err)
+		h.log.Error("redis refuses what a worker needs; jobs in flight go on, no job is fetched until redis accepts it again", "error", err)
 		return
 	}
-	h.log.Error("redis does not answer; work in hand goes on, nothing new is fetched until it is back", "error", err)
+	h.log.Error("redis does not answer; jobs in flight go on, no job is fetched until it answers again", "error", err)
 }
 
-// slotMoves reports whether a node of a Cluster refuses because it has only a part of a
-// slot, or none of it any more. The client follows a few redirections by itself.
+// slotMoves reports whether a node of a Cluster refuses because a slot is migrating or has
+// migrated. The client follows a few redirections by itself.
 func slotMoves(err error) bool {
 	_, moved := redis.IsMovedError(err)
 	_, ask := redis.IsAskError(err)
@@ -97,38 +95,38 @@ func (h *health) worked() {
 	}
 }
 
-// noSocket reports whether the fault is this process's or its machine's, and not Redis's:
-// no file descriptor or no local port is left.
+// noSocket reports whether this process or its machine has no file descriptor or local port
+// left, so that the error is not Redis's.
 func noSocket(err error) bool {
 	return errors.Is(err, syscall.EMFILE) || errors.Is(err, syscall.ENFILE) || errors.Is(err, syscall.EADDRNOTAVAIL)
 }
 
-// answered says that Redis has answered to something: enough for one that did not
-// answer, and not for one that refused something else.
+// answered records any answer of Redis: it ends an outage without answers, not one of
+// refused commands.
 func (h *health) answered() {
 	if h.down.Load() && h.refused.Load() == unanswered {
 		h.worked()
 	}
 }
 
-// ran says that Redis has run a script, which may have written nothing.
+// ran records that Redis has run a script, which may have written nothing.
 func (h *health) ran() {
 	if h.down.Load() && h.refused.Load() != noWrites {
 		h.worked()
 	}
 }
 
-// wrote says that Redis has taken something that is of no matter here: at a closed gate
-// nothing else would show that it takes writes again.
+// wrote records a successful write, such as a heartbeat: while the gate is closed no other
+// call shows that Redis accepts writes again.
 func (h *health) wrote() {
 	if h.down.Load() && h.refused.Load() != noRights {
 		h.worked()
 	}
 }
 
-// lives takes the result of a heartbeat, which is written every few seconds whether or not
-// there is anything to do. A full Redis is no failure: jobs can be fetched from it.
-func (h *health) lives(err error) {
+// heartbeat takes the result of a heartbeat, which also an idle worker writes. A full Redis
+// is not a failure: jobs can be fetched from it.
+func (h *health) heartbeat(err error) {
 	switch {
 	case err == nil:
 		h.wrote()
@@ -137,13 +135,13 @@ func (h *health) lives(err error) {
 	}
 }
 
-// refusalOf tells whether an error is Redis's answer to what was asked, and of which kind.
-// One that serves nobody at the moment, while a new master is elected or a slot moves
-// for instance, says so too, and is as good as gone.
+// refusalOf classifies an error: as a refusal of the command, or as unanswered. The latter
+// includes a Redis that refuses all commands for a time, such as during a failover or while
+// loading.
 func refusalOf(err error) int32 {
-	_, said := errors.AsType[redis.Error](err)
+	_, refused := errors.AsType[redis.Error](err)
 	switch {
-	case !said, redis.IsClusterDownError(err), redis.IsLoadingError(err), redis.IsMasterDownError(err),
+	case !refused, redis.IsClusterDownError(err), redis.IsLoadingError(err), redis.IsMasterDownError(err),
 		redis.IsTryAgainError(err):
 		return unanswered
 	case redis.IsOOMError(err), redis.IsReadOnlyError(err), redis.HasErrorPrefix(err, "MISCONF"), redis.HasErrorPrefix(err, "NOREPLICAS"):
@@ -152,8 +150,8 @@ func refusalOf(err error) int32 {
 	return noRights
 }
 
-// trouble is the last failure, nil if what came after it has worked.
-func (h *health) trouble() (since time.Time, err error) {
+// failure returns the last failure during an outage, and when the outage began; else nil.
+func (h *health) failure() (since time.Time, err error) {
 	if !h.down.Load() {
 		return time.Time{}, nil
 	}
@@ -166,4 +164,4 @@ func (h *health) trouble() (since time.Time, err error) {
 }
 
 // Heartbeat takes the result of a write that the worker makes every few seconds.
-func (e *Engine) Heartbeat(err error) { e.health.lives(err) }
+func (e *Engine) Heartbeat(err error) { e.health.heartbeat(err) }

@@ -57,16 +57,16 @@ func TestHealth(t *testing.T) {
 			t.Errorf("%v: logged %q", tc.err, got)
 		}
 		h.answered()
-		if _, err := h.trouble(); (err == nil) != tc.answered {
+		if _, err := h.failure(); (err == nil) != tc.answered {
 			t.Errorf("%v: in trouble after an answer: %v", tc.err, err)
 		}
 		h.wrote()
-		if _, err := h.trouble(); (err == nil) != tc.wrote {
+		if _, err := h.failure(); (err == nil) != tc.wrote {
 			t.Errorf("%v: in trouble after a write: %v", tc.err, err)
 		}
 		h.worked()
 		h.worked()
-		if _, err := h.trouble(); err != nil {
+		if _, err := h.failure(); err != nil {
 			t.Errorf("%v: in trouble after it worked: %v", tc.err, err)
 		}
 		if got := log.String(); strings.Count(got, back) != 1 {
@@ -85,7 +85,7 @@ func TestHealthWhileASlotMoves(t *testing.T) {
 	} {
 		h.failed(err)
 	}
-	if _, err := h.trouble(); err != nil {
+	if _, err := h.failure(); err != nil {
 		t.Errorf("in trouble: %v", err)
 	}
 	if got := log.String(); strings.Count(got, "\n") != 1 || !strings.Contains(got, "level=INFO msg=\"the slot of a queue moves") {
@@ -95,7 +95,7 @@ func TestHealthWhileASlotMoves(t *testing.T) {
 
 // Asynq's sign of life shows what a Redis does not take, and when it takes it again,
 // also where there is nothing to fetch. One that is full still gives jobs away.
-func TestSignsOfLife(t *testing.T) {
+func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	for _, tc := range []struct {
 		err     error
@@ -109,12 +109,12 @@ func TestSignsOfLife(t *testing.T) {
 		{errors.New("dial tcp: connection refused"), false}, // whoever fetches tells
 	} {
 		h := health{log: slog.New(slog.DiscardHandler)}
-		h.lives(tc.err)
-		if _, err := h.trouble(); (err != nil) != tc.trouble {
+		h.heartbeat(tc.err)
+		if _, err := h.failure(); (err != nil) != tc.trouble {
 			t.Errorf("%v: in trouble: %v", tc.err, err)
 		}
-		h.lives(nil)
-		if _, err := h.trouble(); err != nil {
+		h.heartbeat(nil)
+		if _, err := h.failure(); err != nil {
 			t.Errorf("%v: in trouble after a sign of life: %v", tc.err, err)
 		}
 	}

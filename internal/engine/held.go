@@ -11,23 +11,23 @@ import (
 const (
 	// heldAtOnce is how many jobs of one key are fetched together.
 	heldAtOnce = 10
-	// askedAtOnce is how often one fetch looks for a key that is admitted, ten of them
-	// each time, before the pending jobs of other queues have their turn.
+	// askedAtOnce is how many times one fetch asks the gate about ten due keys before the
+	// pending jobs of other queues are fetched.
 	askedAtOnce = 10
-	// keysAtOnce bounds one call about keys that have opened.
+	// keysAtOnce bounds the opened keys of one call.
 	keysAtOnce = 500
-	// allAtMost bounds the calls about all keys, each of which is for a thousand.
+	// allAtMost bounds the calls that make all keys due, a thousand each.
 	allAtMost = 100
 )
 
-// dueKeys is what is known of the held keys of a queue since the last look.
+// dueKeys are the held keys of a queue as of the last reply of a script.
 type dueKeys struct {
-	keys []string  // those that may be asked for, the next one first
-	next time.Time // when the first of the others may be, by the local clock; zero: none
-	turn bool      // pending jobs were served last
+	keys []string  // due, the earliest first
+	next time.Time // when the first other key is due, by the local clock; zero: none
+	turn bool      // the last fetch took pending jobs: held jobs have the next turn
 }
 
-// noteDue takes what a script says of the held keys of a queue.
+// noteDue stores the held keys of a queue from a reply.
 func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
@@ -43,12 +43,12 @@ func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
 		due.next = time.Now().Add(*keys.Next)
 	}
 	if len(due.keys) > 0 {
-		delete(e.empty, queue) // of pending jobs, which says nothing of these
+		delete(e.empty, queue) // empty is about pending jobs only
 	}
 	e.due[queue] = due
 }
 
-// noteLater notes that a key is to be asked for at an instant.
+// noteLater notes that a key is due at an instant.
 func (e *Engine) noteLater(queue string, at time.Time) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
@@ -59,7 +59,7 @@ func (e *Engine) noteLater(queue string, at time.Time) {
 	e.due[queue] = due
 }
 
-// nextDue is when a held key may be asked for next.
+// nextDue is when the next held key is due.
 func (e *Engine) nextDue() (at time.Time, ok bool) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
@@ -74,7 +74,7 @@ func (e *Engine) nextDue() (at time.Time, ok bool) {
 	return at, ok
 }
 
-// served notes whose turn it is after a fetch that found jobs.
+// served notes, after a fetch that returned jobs, whether held or pending jobs are next.
 func (e *Engine) served(f fetch) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
@@ -90,7 +90,7 @@ func (e *Engine) turnOfHeld(queue string) bool {
 	return e.due[queue].turn
 }
 
-// popDue takes the keys of a queue that may be asked for.
+// popDue removes and returns the due keys of a queue.
 func (e *Engine) popDue(queue string) []string {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
@@ -103,7 +103,7 @@ func (e *Engine) popDue(queue string) []string {
 	return keys
 }
 
-// takeHeld fetches held jobs of the first key that is due and that the gate admits.
+// takeHeld fetches held jobs of the first due key that the gate admits.
 func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 	for range askedAtOnce {
 		keys := e.popDue(queue)
@@ -117,13 +117,13 @@ func (e *Engine) takeHeld(queue string, want int, g *granted) (int, error) {
 	return 0, nil
 }
 
-// stopped reports whether fetching has come to its end.
+// stopped reports whether fetching has stopped.
 func (e *Engine) stopped() bool { return e.ctx.Err() != nil }
 
 func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (int, error) {
 	opened := e.opening.count()
 	var later []store.HeldKeyTime
-	putOff := func() error {
+	postpone := func() error {
 		if len(later) == 0 {
 			return nil
 		}
@@ -146,7 +146,7 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 			later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(at)))})
 			continue
 		}
-		n, err := 0, putOff()
+		n, err := 0, postpone()
 		if err == nil {
 			n, err = e.takeOfKey(queue, key, want, permit)
 		}
@@ -158,10 +158,10 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 			return n, err
 		}
 	}
-	return 0, putOff()
+	return 0, postpone()
 }
 
-// takeOfKey fetches held jobs of a key: one if a permit goes with it.
+// takeOfKey fetches held jobs of a key, only one with a permit.
 func (e *Engine) takeOfKey(queue, key string, want int, permit any) (int, error) {
 	want = min(want, heldAtOnce)
 	if permit != nil {
@@ -170,15 +170,15 @@ func (e *Engine) takeOfKey(queue, key string, want int, permit any) (int, error)
 	return e.takeAny(fetch{queue: queue, key: key, permit: permit}, want)
 }
 
-// KeyOpened says that a key lets jobs through again, so that its held jobs need not
-// wait until it was to be asked for. It returns at once; the fetching does it.
+// KeyOpened makes the held jobs of a key due, because its breaker permits calls again. It
+// returns at once; the next fetch does it.
 func (e *Engine) KeyOpened(key string) {
-	e.opening.tell(key)
+	e.opening.opened(key)
 	e.Wake()
 }
 
-// openKeys makes keys due that have opened: all of them when the client has just been
-// started, because they may have opened while nobody was there to hear of it.
+// openKeys makes the keys due that have opened. After a start it makes all keys due: they may
+// have opened while no worker was subscribed.
 func (e *Engine) openKeys() {
 	keys, all := e.opening.take()
 	if len(keys) == 0 && !all {
@@ -196,7 +196,7 @@ func (e *Engine) openKeys() {
 }
 
 func (e *Engine) openIn(ctx context.Context, queue string, keys []string, all bool) error {
-	// Other workers put keys off meanwhile, so that there might always be more.
+	// Other workers postpone keys meanwhile, so there may always be more.
 	for n := 0; len(keys) > 0 || all && n < allAtMost; n++ {
 		some := keys[:min(len(keys), keysAtOnce)]
 		keys = keys[len(some):]

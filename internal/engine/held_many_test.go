@@ -18,7 +18,7 @@ import (
 )
 
 // fillKeyed puts many jobs into the queue, the first one to run first.
-func (s *shelf) fillKeyed(n int, of func(i int) (id, key string)) {
+func (s *testQueue) fillKeyed(n int, of func(i int) (id, key string)) {
 	s.t.Helper()
 	ctx := context.Background()
 	for from := 0; from < n; from += 1000 {
@@ -75,7 +75,7 @@ func TestManyHeldJobs(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			server := redistest.Start(t)
-			s := shelfIn(t, server.Client(t))
+			s := queueIn(t, server.Client(t))
 			s.fillKeyed(blocked+others, of)
 			server.ResetStats(t)
 			g := newKeyGate()
@@ -124,7 +124,7 @@ func TestNoHeldJobIsLost(t *testing.T) {
 	for _, workers := range []int{1, 3} {
 		t.Run(fmt.Sprint(workers, " workers"), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			const n, keys = 600, 4
 			keyOf := func(i int) string { return fmt.Sprint("k", i%keys) }
 			s.fillKeyed(n, func(i int) (string, string) { return fmt.Sprintf("j%04d", i), keyOf(i) })

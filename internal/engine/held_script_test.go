@@ -13,7 +13,7 @@ import (
 )
 
 // keyed puts jobs of a key into the queue, the first one to run first.
-func (s *shelf) keyed(key string, ids ...string) {
+func (s *testQueue) keyed(key string, ids ...string) {
 	s.t.Helper()
 	s.pending(ids...)
 	for _, id := range ids {
@@ -23,7 +23,7 @@ func (s *shelf) keyed(key string, ids ...string) {
 
 // holding puts jobs among the held ones of a key, which may be asked for at an
 // instant.
-func (s *shelf) holding(key string, at time.Time, ids ...string) {
+func (s *testQueue) holding(key string, at time.Time, ids ...string) {
 	s.t.Helper()
 	ctx := context.Background()
 	for i, id := range ids {
@@ -36,12 +36,12 @@ func (s *shelf) holding(key string, at time.Time, ids ...string) {
 }
 
 // heldOf are the held jobs of a key in their order.
-func (s *shelf) heldOf(key string) []string {
+func (s *testQueue) heldOf(key string) []string {
 	s.t.Helper()
 	return s.rdb.ZRange(context.Background(), store.HeldJobsKey(s.queue, key), 0, -1).Val()
 }
 
-func (s *shelf) wantHeld(key string, want ...string) {
+func (s *testQueue) wantHeld(key string, want ...string) {
 	s.t.Helper()
 	if got := s.heldOf(key); fmt.Sprint(got) != fmt.Sprint(want) {
 		s.t.Errorf("held of %s: %v, want %v", key, got, want)
@@ -49,7 +49,7 @@ func (s *shelf) wantHeld(key string, want ...string) {
 }
 
 // take fetches jobs of a key, or pending ones.
-func (s *shelf) take(run, key string, n int) (dropped, held int, due store.HeldKeys, ids []string, places map[string]string) {
+func (s *testQueue) take(run, key string, n int) (dropped, held int, due store.HeldKeys, ids []string, places map[string]string) {
 	s.t.Helper()
 	reply := s.fetch(store.FetchArgs{Queue: s.queue, Run: run, Key: key, Worker: "host:1", Max: n})
 	places = map[string]string{}
@@ -67,7 +67,7 @@ func held(id, key, place string, ms int) store.HeldJob {
 	return store.HeldJob{ID: id, Key: key, Place: place, Until: time.Now().Add(time.Duration(ms) * time.Millisecond)}
 }
 
-func (s *shelf) sendHold(run string, jobs ...store.HeldJob) (n int, children bool) {
+func (s *testQueue) sendHold(run string, jobs ...store.HeldJob) (n int, children bool) {
 	s.t.Helper()
 	n, children, err := store.Hold(context.Background(), s.rdb, s.queue, run, jobs)
 	s.must(err)
@@ -78,7 +78,7 @@ func (s *shelf) sendHold(run string, jobs ...store.HeldJob) (n int, children boo
 // are handed out.
 func TestDequeueHolds(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.holding("k", time.Now().Add(time.Hour), "k1")
 		s.keyed("k", "k2", "k3")
 		s.keyed("free", "f1")
@@ -120,7 +120,7 @@ func TestDequeueHoldsInPortions(t *testing.T) {
 	for _, n := range []int{1, 7, 100} {
 		t.Run(fmt.Sprint(n, " at once"), func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				s.holding("k", time.Now(), "first")
 				var want []string
 				for i := range 450 {
@@ -148,7 +148,7 @@ func TestDequeueHoldsInPortions(t *testing.T) {
 // Held jobs are fetched in their order, and a key without any is held no more.
 func TestDequeueTakesHeld(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ctx := context.Background()
 		soon := s.now().Add(-time.Second)
 		s.holding("k", soon, "gone", "a", "b", "c", "over", "d")
@@ -195,7 +195,7 @@ func TestDequeueTakesHeld(t *testing.T) {
 // What was taken and refused goes back to its place, whichever worker is first.
 func TestHoldScriptKeepsTheOrder(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.keyed("k", "a", "b", "c", "d")
 		_, _, _, _, one := s.take("r1", "", 2)
 		_, _, _, _, two := s.take("r2", "", 1)
@@ -230,7 +230,7 @@ func TestHoldScriptKeepsTheOrder(t *testing.T) {
 // changes nothing.
 func TestHoldScriptIsFenced(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ctx := context.Background()
 		s.keyed("k", "a")
 		_, _, _, _, places := s.take("r1", "", 1)
@@ -260,9 +260,9 @@ func TestHoldScriptIsFenced(t *testing.T) {
 }
 
 // What was asked of a job meanwhile is done, and its expiry is kept.
-func TestHoldScriptHonoursMarks(t *testing.T) {
+func TestHoldScriptHonoursRequests(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ctx := context.Background()
 		s.keyed("k", "cancelled", "parent", "paused", "expiring")
 		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, "expiring"), store.FieldExpiresAt, "4000000000000").Err())
@@ -295,12 +295,12 @@ func TestHoldScriptHonoursMarks(t *testing.T) {
 // those of its key.
 func TestBackToItsPlace(t *testing.T) {
 	t.Parallel()
-	for name, back := range map[string]func(s *shelf, run, id string){
-		"requeue": func(s *shelf, run, id string) {
+	for name, back := range map[string]func(s *testQueue, run, id string){
+		"requeue": func(s *testQueue, run, id string) {
 			_, err := s.client().applyOutcome(context.Background(), s.queue, id, run, store.Outcome{Kind: store.KindRequeue})
 			s.must(err)
 		},
-		"reclaim": func(s *shelf, run, _ string) {
+		"reclaim": func(s *testQueue, run, _ string) {
 			c := s.client()
 			c.noteLost(fetch{queue: s.queue, run: run}, errGone)
 			c.reclaim()
@@ -308,7 +308,7 @@ func TestBackToItsPlace(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				s.keyed("k", "a", "b")
 				s.take("r1", "", 1)
 				s.take("r2", "", 1)
@@ -338,7 +338,7 @@ func TestBackToItsPlace(t *testing.T) {
 // Which keys are due, and when the next one is.
 func TestHeldKeysScript(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ctx := context.Background()
 		now := s.now()
 		for i := range 15 {

@@ -72,7 +72,7 @@ func (g *keyGate) asked(key string) []ask {
 	return slices.DeleteFunc(slices.Clone(g.asks), func(a ask) bool { return a.key != key })
 }
 
-func (s *shelf) clientOf(t *testing.T, g Gate, slots int) *Engine {
+func (s *testQueue) clientOf(t *testing.T, g Gate, slots int) *Engine {
 	t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour, Gate: g, Worker: "host:1"})
 	t.Cleanup(func() {
@@ -102,7 +102,7 @@ func asDequeues(t *testing.T, c *Engine, queue string, n int) []string {
 // was refused once is not asked for again within a fetch.
 func TestRefusedKeysAreHeld(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate()
 	until := time.Now().Add(time.Hour)
 	g.block("k", until)
@@ -134,7 +134,7 @@ func TestRefusedKeysAreHeld(t *testing.T) {
 // nothing.
 func TestUnkeyedJobsAreNotAskedFor(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate()
 	c := s.clientOf(t, g, 10)
 	s.pending(numbered(5)...)
@@ -148,7 +148,7 @@ func TestUnkeyedJobsAreNotAskedFor(t *testing.T) {
 // gate makes of it, and stays for the next job if a key is refused.
 func TestPermitOfARefusedKey(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate("k")
 	g.grant = Grant{Max: 1, Permit: "probe"}
 	g.permits["f"] = "f+"
@@ -176,7 +176,7 @@ func TestPermitOfARefusedKey(t *testing.T) {
 // meanwhile comes after them.
 func TestOpenedKeyIsDrainedInOrder(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate()
 	g.block("k", time.Now().Add(time.Hour))
 	c := s.clientOf(t, g, 100)
@@ -203,7 +203,7 @@ func TestHeldJobsComeInPortions(t *testing.T) {
 	for _, permit := range []any{nil, "one"} {
 		t.Run(fmt.Sprint("permit ", permit), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			g := newKeyGate()
 			g.permits["k"] = permit
 			c := s.clientOf(t, g, 100)
@@ -236,7 +236,7 @@ func TestUnusedPermitOfAKey(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			g := newKeyGate()
 			g.permits["k"] = "k+"
 			g.grant.Permit = tc.grant
@@ -259,7 +259,7 @@ func TestUnusedPermitOfAKey(t *testing.T) {
 // keys.
 func TestHeldAndPendingTakeTurns(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate()
 	for _, key := range []string{"a", "b", "c"} {
 		g.permits[key] = "one"
@@ -291,8 +291,8 @@ func TestHeldAndPendingTakeTurns(t *testing.T) {
 // completions, and in each queue that it serves, though it was found empty a moment ago.
 func TestHeldJobsOfABusyServer(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
-	low := &shelf{t: t, rdb: s.rdb, queue: s.queue + ":low"}
+	s := realQueue(t)
+	low := &testQueue{t: t, rdb: s.rdb, queue: s.queue + ":low"}
 	g := newKeyGate()
 	g.block("k", time.Now())
 	c := New(s.rdb, Options{Queues: []string{s.queue, low.queue}, Concurrency: 4, Retention: time.Hour, Gate: g, PollMax: time.Hour})
@@ -351,7 +351,7 @@ func TestHeldJobsOfABusyServer(t *testing.T) {
 // A key is asked for when it is due, while the queue is idle and hardly looked at.
 func TestKeyIsAskedForInTime(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Hour, PollMax: time.Hour})
 	c.opening.take() // no worker has just started
@@ -375,7 +375,7 @@ func TestKeyIsAskedForInTime(t *testing.T) {
 // Held keys do not wait for as long as Redis's clock goes back.
 func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	ctx := t.Context()
 	g := newKeyGate()
 	g.block("k", time.Now().Add(time.Hour))
@@ -436,7 +436,7 @@ func TestKeyIsAskedForAgain(t *testing.T) {
 // A worker that starts asks for all keys: they may have opened while there was none.
 func TestNewWorkerAsksForAllKeys(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	s.holding("open", time.Now().Add(time.Hour), "a")
 	s.holding("blocked", time.Now().Add(time.Hour), "b")
 	g := newKeyGate()
@@ -460,7 +460,7 @@ func TestOpeningIsNotMissed(t *testing.T) {
 	t.Parallel()
 	t.Run("outage", func(t *testing.T) {
 		t.Parallel()
-		s := realShelf(t)
+		s := realQueue(t)
 		var down atomic.Bool
 		w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
 			if down.Load() && under.script() == "held_keys" {
@@ -482,7 +482,7 @@ func TestOpeningIsNotMissed(t *testing.T) {
 	})
 	t.Run("race", func(t *testing.T) {
 		t.Parallel()
-		s := realShelf(t)
+		s := realQueue(t)
 		g := newKeyGate()
 		g.block("k", time.Now().Add(time.Hour))
 		var c *Engine
@@ -507,7 +507,7 @@ func TestOpeningIsNotMissed(t *testing.T) {
 // it waits at its place.
 func TestHoldIsRepeated(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	var down atomic.Bool
 	w := &wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
 		if down.Load() && under.script() == "hold" {
@@ -539,7 +539,7 @@ func TestHoldIsRepeated(t *testing.T) {
 // A worker that dies with a job that was held loses time and no job.
 func TestWorkerDiesWithAHeldJob(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	s.holding("k", time.Now(), "a", "b")
 	dead := s.clientOf(t, newKeyGate(), 1)
 	if got := asDequeue(t, dead, s.queue); got != "a" {
@@ -566,7 +566,7 @@ func TestWorkerDiesWithAHeldJob(t *testing.T) {
 // At the end of a worker what it had fetched goes back to its place.
 func TestHeldJobsGoBackAtTheEnd(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	s.holding("k", time.Now(), numbered(15)...)
 	c := s.clientOf(t, newKeyGate(), 5)
 	asDequeue(t, c, s.queue)
@@ -586,7 +586,7 @@ func TestHeldJobsGoBackAtTheEnd(t *testing.T) {
 // paused the queue.
 func TestHeldJobsAreBacklog(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.clientOf(t, newKeyGate(), 1)
 	look := func(want bool) {
 		t.Helper()
@@ -606,7 +606,7 @@ func TestHeldJobsAreBacklog(t *testing.T) {
 // the last one.
 func TestCancelledWhileHeld(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := newKeyGate()
 	g.block("k", time.Now().Add(time.Hour))
 	c := s.clientOf(t, g, 3)

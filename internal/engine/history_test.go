@@ -35,7 +35,7 @@ func (e entry) String() string {
 
 // history returns what is stored of a job's history, and checks that the number of
 // the last version is kept beside it.
-func (s *shelf) history(id string) []entry {
+func (s *testQueue) history(id string) []entry {
 	s.t.Helper()
 	m, err := s.rdb.HGetAll(context.Background(), store.TaskKey(s.queue, id)).Result()
 	s.must(err)
@@ -59,7 +59,7 @@ func (s *shelf) history(id string) []entry {
 }
 
 // story is a job's history in words.
-func (s *shelf) story(id string) []string {
+func (s *testQueue) story(id string) []string {
 	s.t.Helper()
 	var out []string
 	for _, e := range s.history(id) {
@@ -70,14 +70,14 @@ func (s *shelf) story(id string) []string {
 
 // rerun reschedules a job n times without delay, as a worker does that takes it
 // each time.
-func (s *shelf) rerun(id string, n int, o store.Outcome) (last store.Applied) {
+func (s *testQueue) rerun(id string, n int, o store.Outcome) (last store.Applied) {
 	s.t.Helper()
 	o.Kind = store.KindReschedule
 	for range n {
 		if got := fetchIDs(s, 1); len(got) != 1 || got[0] != id {
 			s.t.Fatalf("took %v, want %s", got, id)
 		}
-		last = settleJob(s, id, o)
+		last = applyToJob(s, id, o)
 	}
 	return last
 }
@@ -86,7 +86,7 @@ func (s *shelf) rerun(id string, n int, o store.Outcome) (last store.Applied) {
 // rescheduled; the numbers go on.
 func TestHistoryIsBounded(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		const times = 150 // with two versions each: it started, it was put off
 		s.pending("a")
 		for n := range times {
@@ -117,7 +117,7 @@ func TestHistoryIsBounded(t *testing.T) {
 
 // ahead is how far the job's time lay ahead when its latest version but n was
 // written, as the history tells it.
-func (s *shelf) ahead(id string, n int) string {
+func (s *testQueue) ahead(id string, n int) string {
 	s.t.Helper()
 	h := s.history(id)
 	at := s.millisOf(s.fields(id)[store.FieldAvailableAt])
@@ -126,14 +126,14 @@ func (s *shelf) ahead(id string, n int) string {
 }
 
 // Instants of the history are those of the record, to the millisecond.
-func TestHistoryTellsWhen(t *testing.T) {
+func TestHistoryHasTimes(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		s.pending("a")
 		fetchIDs(s, 1)
 		started := s.fields("a")[store.FieldStartedAt]
 		before := s.now()
-		settleJob(s, "a", store.Outcome{Kind: store.KindFail, Error: "boom"})
+		applyToJob(s, "a", store.Outcome{Kind: store.KindFail, Error: "boom"})
 		h := s.history("a")
 		if len(h) != 2 || fmt.Sprint(h[0].At) != started {
 			t.Fatalf("history %v, want that it started at %s", h, started)
@@ -164,13 +164,13 @@ func TestHistoryDetails(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.outcome.Kind, tc.delay, tc.outcome.Reason), func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				s.active("a")
 				o := tc.outcome
 				if tc.delay > 0 {
 					o.At = time.Now().Add(tc.delay)
 				}
-				settleJob(s, "a", o)
+				applyToJob(s, "a", o)
 				h, want := s.history("a"), tc.want
 				if strings.Contains(want, "{ahead}") {
 					want = strings.ReplaceAll(want, "{ahead}", s.ahead("a", 0))
@@ -187,7 +187,7 @@ func TestHistoryDetails(t *testing.T) {
 // allowed works, the next one fails the job and counts nothing.
 func TestMaxReschedules(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		limit := 100
 		s.pending("a")
 		if last := s.rerun("a", limit, store.Outcome{Limit: &limit}); last.Kind != store.KindReschedule || last.Count != limit {

@@ -11,25 +11,25 @@ import (
 type admission struct {
 	e       *Engine
 	f       fetch
-	opened  uint64 // openings of keys before the gate was asked
+	opened  uint64 // count of opened keys before the gate was asked
 	refused []unheld
-	until   map[string]time.Time // by key that was refused
+	until   map[string]time.Time // by refused key
 }
 
-// unheld is a fetched job that is to wait for its key.
+// unheld is a fetched job that is to be held for its key.
 type unheld struct {
 	queue, run     string
 	id, key, place string
 	until          time.Time
 }
 
-// admit reports whether the job may be handed out. One that may not is not in flight any
-// more, and waits for hold.
+// admit reports whether the job may be handed out. A refused job is no longer in flight and
+// is kept for hold.
 func (a *admission) admit(d *Delivery) bool {
 	if d.Key == "" || a.f.key != "" {
 		return true // the gate was asked before held jobs were fetched
 	}
-	// After one of a key was refused no later one may overtake it.
+	// After one job of a key was refused, no later job of the key may overtake it.
 	until, refused := a.until[d.Key]
 	if !refused {
 		ctx, cancel := a.e.bounded()
@@ -50,7 +50,7 @@ func (a *admission) admit(d *Delivery) bool {
 	return false
 }
 
-// hold has the refused jobs wait among those of their keys.
+// hold moves the refused jobs to the held jobs of their keys.
 func (a *admission) hold() error {
 	if len(a.refused) == 0 {
 		return nil
@@ -64,7 +64,7 @@ func (a *admission) hold() error {
 		return err
 	}
 	if a.e.opening.count() != a.opened {
-		// A key has opened while its jobs were on their way.
+		// A key may have opened between the fetch and the hold.
 		for key := range a.until {
 			a.e.opening.add(key)
 		}
@@ -72,7 +72,7 @@ func (a *admission) hold() error {
 	return nil
 }
 
-// hold moves jobs of one fetch from this worker's hands to the held ones.
+// hold moves jobs of one fetch from active to held.
 func (e *Engine) hold(jobs []unheld) error {
 	queue := jobs[0].queue
 	held := make([]store.HeldJob, len(jobs))
@@ -89,8 +89,8 @@ func (e *Engine) hold(jobs []unheld) error {
 	return err //nolint:wrapcheck // it names the operation
 }
 
-// holdAgain repeats what failed. Until it is done nobody has these jobs; their keys
-// are asked for when it is.
+// holdAgain repeats failed holds. Until one succeeds, its jobs are neither in flight nor
+// held.
 func (e *Engine) holdAgain() {
 	e.bufferMu.Lock()
 	jobs := e.unheld
@@ -115,16 +115,15 @@ func (e *Engine) holdAgain() {
 	}
 }
 
-// Times of asking for keys.
+// Times at which the gate is asked about keys.
 const (
-	// askUnknown is when a key is asked for again of which nobody knows when it will
-	// let something through.
+	// askUnknown is the pause for a key whose breaker gives no time.
 	askUnknown = time.Second
-	// askSoonest keeps a key from being asked for without a pause.
+	// askSoonest is the shortest pause.
 	askSoonest = 20 * time.Millisecond
 )
 
-// askAgainAt is when to ask again for a key that was refused until at.
+// askAgainAt is when to ask the gate again about a key that was refused until at.
 func askAgainAt(at time.Time) time.Time {
 	now := time.Now()
 	if at.IsZero() {
@@ -136,8 +135,8 @@ func askAgainAt(at time.Time) time.Time {
 	return at
 }
 
-// askKeys sets when held keys may be asked for, and notes which are due. later says that
-// others are to be asked for later.
+// askKeys sets when the gate may be asked about held keys, and notes which are due. later
+// reports whether other keys are due later.
 func (e *Engine) askKeys(ctx context.Context, queue string, all bool, times []store.HeldKeyTime) (later bool, err error) {
 	keys, err := store.SetHeldKeys(ctx, e.rdb, queue, all, times)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 )
 
 const (
-	// leaseDuration is the default lease. asynq keeps one of the same length in memory, which
-	// bounds its acknowledgements.
+	// leaseDuration is the default lease. asynq's own lease, in memory, has the same length
+	// and bounds its acknowledgements.
 	leaseDuration = 30 * time.Second
-	// heartbeats is how many fall within a lease.
+	// heartbeats is the number of heartbeats within a lease.
 	heartbeats = 6
-	// leasesAtOnce bounds one call, so that it stays short for Redis.
+	// leasesAtOnce bounds the leases of one call, which blocks Redis.
 	leasesAtOnce = 100
 )
 
-// keepLeases extends the leases and reports whether Redis took that.
+// keepLeases extends the leases and reports whether it succeeded.
 func (e *Engine) keepLeases() bool {
 	err := e.ExtendLeases(e.hard)
 	if err != nil && !redis.IsOOMError(err) {
@@ -31,8 +31,8 @@ func (e *Engine) keepLeases() bool {
 	return err == nil
 }
 
-// ExtendLeases extends the leases of all jobs in hand: those that run, those that wait
-// for a slot, and those whose outcome is not on record yet.
+// ExtendLeases extends the leases of all jobs in flight, those in the buffer and those whose
+// outcome is not recorded yet included.
 func (e *Engine) ExtendLeases(ctx context.Context) error {
 	byQueue := map[string][]*Delivery{}
 	for _, d := range e.flight.all() {
@@ -40,7 +40,7 @@ func (e *Engine) ExtendLeases(ctx context.Context) error {
 	}
 	var mu sync.Mutex
 	var errs []error
-	var queues sync.WaitGroup // side by side: they may lie on different nodes
+	var queues sync.WaitGroup // concurrently: queues may be on different nodes
 	for queue, ds := range byQueue {
 		queues.Go(func() {
 			for part := range slices.Chunk(ds, leasesAtOnce) {
@@ -78,7 +78,7 @@ func (e *Engine) Lapsed(queue string) (messages []string) {
 			if e.ctx.Err() == nil {
 				e.health.failed(err)
 			}
-			break // what was found is recovered
+			break // recover the jobs found so far
 		}
 		for _, job := range lapsed {
 			if d := e.flight.get(job.ID); (d != nil && d.run == job.Run) || job.Message == "" {
@@ -94,19 +94,18 @@ func (e *Engine) Lapsed(queue string) (messages []string) {
 	return messages
 }
 
-// pulse notes whether the heartbeat was kept. Redis's being away does not stop it.
+// pulse detects late heartbeats. A heartbeat counts even if Redis is unavailable.
 type pulse struct {
 	mu      sync.Mutex
-	last    time.Time // the last beat
-	stopped time.Time // the last one that came a whole lease late
+	last    time.Time // of the last heartbeat
+	stopped time.Time // of the last heartbeat that was a whole lease late
 }
 
-// beat returns when the heartbeat last came late.
+// beat records a heartbeat and returns when one was last late.
 func (p *pulse) beat(now time.Time, lease time.Duration) (stopped time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	// The monotonic clock stands still while a machine is suspended, the wall clock does
-	// not.
+	// While a machine is suspended the monotonic clock stops, the wall clock does not.
 	if !p.last.IsZero() && max(now.Sub(p.last), now.Round(0).Sub(p.last.Round(0))) > lease {
 		p.stopped = now
 	}
@@ -114,9 +113,9 @@ func (p *pulse) beat(now time.Time, lease time.Duration) (stopped time.Time) {
 	return p.stopped
 }
 
-// StoodStill reports whether this process has stood still since an instant, for so long
+// StoodStill reports whether this process has been stopped since an instant, for so long
 // that its leases lapsed.
 func (e *Engine) StoodStill(since time.Time) bool {
-	// The heartbeat may come to it only after this.
+	// The heartbeat may run only after this.
 	return e.pulse.beat(time.Now(), e.o.Lease).After(since)
 }

@@ -22,7 +22,7 @@ import (
 const shortLease = time.Second
 
 // leaseOf returns when the lease of a job ends; 0 without one.
-func (s *shelf) leaseOf(id string) time.Duration {
+func (s *testQueue) leaseOf(id string) time.Duration {
 	s.t.Helper()
 	score, err := s.rdb.ZScore(context.Background(), store.LeaseKey(s.queue), id).Result()
 	if errors.Is(err, redis.Nil) {
@@ -55,7 +55,7 @@ func asRecoverer(t *testing.T, c *Engine, queue string, ahead time.Duration) int
 }
 
 // recovering has another worker look for expired leases all the time.
-func (s *shelf) recovering() {
+func (s *testQueue) recovering() {
 	s.t.Helper()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Lease: shortLease, RecoverSpread: time.Nanosecond})
 	stop, stopped := make(chan struct{}), make(chan struct{})
@@ -84,7 +84,7 @@ func TestLongCallOnAFullRedis(t *testing.T) {
 	for name, full := range map[string]bool{"room": false, "full": true} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := shelfIn(t, redistest.Start(t).Client(t))
+			s := queueIn(t, redistest.Start(t).Client(t))
 			s.recovering()
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Lease: shortLease, Retention: time.Hour})
 			var runs atomic.Int32
@@ -110,7 +110,7 @@ func TestLongCallOnAFullRedis(t *testing.T) {
 func TestLeasesGoByTheClockOfRedis(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
-	s := realShelf(t)
+	s := realQueue(t)
 	c, other := s.client(), s.client()
 	const length = 30 * time.Second
 	near := func(what string, got time.Duration) {
@@ -153,9 +153,9 @@ func TestLeasesGoByTheClockOfRedis(t *testing.T) {
 
 // All that a worker has in hand keeps its lease: what runs, what waits for a slot, what
 // is decided and not on record; and nothing else does.
-func TestLeasesOfAllInHand(t *testing.T) {
+func TestLeasesOfAllInFlight(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c, other := s.client(), s.client()
 	const n = 250
 	ids := numbered(n)
@@ -187,7 +187,7 @@ func TestJobThatComesBackKeepsItsLease(t *testing.T) {
 	for _, kind := range []store.Kind{store.KindReschedule, store.KindRequeue} {
 		t.Run(string(kind), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			s.recovering()
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 3, Lease: shortLease, Retention: time.Hour})
 			const back = 20

@@ -6,14 +6,14 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// noteLost remembers a fetch that may have taken jobs although its reply did not
-// come. A refusal took none; on a Cluster the client may have repeated the fetch, so
-// that another error is not the answer to all of its tries.
+// noteLost remembers a fetch whose reply was lost: it may have taken jobs. A fetch that Redis
+// refused took none. On a Cluster the client may have repeated the fetch: then only a refusal
+// answers all of its tries.
 func (e *Engine) noteLost(f fetch, err error) {
 	if refusalOf(err) != unanswered && !redis.IsReadOnlyError(err) {
 		return
 	}
-	const most = 100 // beyond that, their leases bring them back
+	const most = 100 // jobs of further fetches are recovered when their leases end
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
 	if len(e.lost[f.queue]) < most {
@@ -21,8 +21,8 @@ func (e *Engine) noteLost(f fetch, err error) {
 	}
 }
 
-// reclaim puts back what fetches took whose replies were lost, and holds what could
-// not be held when it was fetched.
+// reclaim puts back the jobs of fetches whose replies were lost, and holds the jobs that
+// could not be held when they were fetched.
 func (e *Engine) reclaim() {
 	e.holdAgain()
 	e.bufferMu.Lock()

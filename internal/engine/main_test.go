@@ -25,19 +25,19 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
-// shelf is one queue in a Redis and everything to fill it and to look at it.
-type shelf struct {
+// testQueue is one queue in a Redis and everything to fill it and to look at it.
+type testQueue struct {
 	t     *testing.T
 	rdb   redis.UniversalClient
 	queue string
 }
 
-// realShelf is a queue of its own in the package's redis-server. Its jobs are
+// realQueue is a queue of its own in the package's redis-server. Its jobs are
 // deleted when the test ends: to look at a queue takes the longer, the more keys
 // there are.
-func realShelf(t *testing.T) *shelf {
+func realQueue(t *testing.T) *testQueue {
 	t.Helper()
-	s := shelfIn(t, redistest.Shared(t).Client(t))
+	s := queueIn(t, redistest.Shared(t).Client(t))
 	t.Cleanup(func() {
 		for keys := range slices.Chunk(s.records(), 1000) {
 			s.must(s.rdb.Del(context.Background(), keys...).Err())
@@ -47,7 +47,7 @@ func realShelf(t *testing.T) *shelf {
 }
 
 // records are the keys of all jobs of the queue.
-func (s *shelf) records() []string {
+func (s *testQueue) records() []string {
 	s.t.Helper()
 	prefix := strings.NewReplacer("{", "[{]", "}", "[}]").Replace(store.TaskPrefix(s.queue))
 	keys, err := s.rdb.Keys(context.Background(), prefix+"*").Result()
@@ -55,18 +55,18 @@ func (s *shelf) records() []string {
 	return keys
 }
 
-func shelfIn(t *testing.T, rdb redis.UniversalClient) *shelf {
+func queueIn(t *testing.T, rdb redis.UniversalClient) *testQueue {
 	t.Helper()
-	return &shelf{t: t, rdb: rdb, queue: store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.Default)}
+	return &testQueue{t: t, rdb: rdb, queue: store.DefaultNamespace.Queue(redistest.Name(t, "d"), store.Default)}
 }
 
 // bothRedises runs a test on a real Redis and on the embedded one, which the
 // demo uses.
-func bothRedises(t *testing.T, test func(t *testing.T, s *shelf)) {
+func bothRedises(t *testing.T, test func(t *testing.T, s *testQueue)) {
 	t.Helper()
 	t.Run("redis", func(t *testing.T) {
 		t.Parallel()
-		test(t, realShelf(t))
+		test(t, realQueue(t))
 	})
 	t.Run("miniredis", func(t *testing.T) {
 		t.Parallel()
@@ -75,25 +75,25 @@ func bothRedises(t *testing.T, test func(t *testing.T, s *shelf)) {
 			MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 		})
 		t.Cleanup(func() { _ = rdb.Close() })
-		test(t, shelfIn(t, rdb))
+		test(t, queueIn(t, rdb))
 	})
 }
 
 // message is what stands in the hash of a job of this queue.
-func (s *shelf) message(id string) string {
+func (s *testQueue) message(id string) string {
 	m := store.Message{Type: store.TaskType, ID: id, Queue: s.queue, Payload: []byte(`{}`), Retry: store.MaxRetry, Timeout: store.TaskTimeout}
 	return string(m.AppendTo(nil))
 }
 
 // hash writes the record of a job without putting it anywhere.
-func (s *shelf) hash(id, state string, fields ...any) {
+func (s *testQueue) hash(id, state string, fields ...any) {
 	s.t.Helper()
 	fields = append([]any{store.FieldMsg, s.message(id), store.FieldState, state}, fields...)
 	s.must(s.rdb.HSet(context.Background(), store.TaskKey(s.queue, id), fields...).Err())
 }
 
 // pending puts jobs into the queue, the first one to run first.
-func (s *shelf) pending(ids ...string) {
+func (s *testQueue) pending(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
 		s.hash(id, store.StatePending, store.FieldPendingSince, "1")
@@ -102,7 +102,7 @@ func (s *shelf) pending(ids ...string) {
 }
 
 // active puts jobs into a worker's hands, as dequeue does.
-func (s *shelf) active(ids ...string) {
+func (s *testQueue) active(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
 		s.hash(id, store.StateActive)
@@ -112,7 +112,7 @@ func (s *shelf) active(ids ...string) {
 }
 
 // at puts a job into a set of asynq by a time, and one that waits for it into ours.
-func (s *shelf) at(key, id, state string, at time.Time, fields ...any) {
+func (s *testQueue) at(key, id, state string, at time.Time, fields ...any) {
 	s.t.Helper()
 	s.hash(id, state, fields...)
 	ctx := context.Background()
@@ -147,7 +147,7 @@ return out`)
 // look is where every job of the queue is: the lists, the next one first, and
 // the sets, the first one first; how many ghosts the queue counts; and the state
 // of each record.
-func (s *shelf) look() map[string]string {
+func (s *testQueue) look() map[string]string {
 	s.t.Helper()
 	ctx := context.Background()
 	out := map[string]string{}
@@ -212,7 +212,7 @@ func (s *shelf) look() map[string]string {
 }
 
 // fields returns the record of a job without its message and its history.
-func (s *shelf) fields(id string) map[string]string {
+func (s *testQueue) fields(id string) map[string]string {
 	s.t.Helper()
 	m, err := s.rdb.HGetAll(context.Background(), store.TaskKey(s.queue, id)).Result()
 	s.must(err)
@@ -224,7 +224,7 @@ func (s *shelf) fields(id string) map[string]string {
 
 // duly checks the times in the sets of a job that waits for an instant: the one of its
 // record, and in asynq's sets the first whole second from then on.
-func (s *shelf) duly(id string) {
+func (s *testQueue) duly(id string) {
 	s.t.Helper()
 	ctx := context.Background()
 	available := s.fields(id)[store.FieldAvailableAt]
@@ -244,7 +244,7 @@ func (s *shelf) duly(id string) {
 }
 
 // now is the time by which the scripts go.
-func (s *shelf) now() time.Time {
+func (s *testQueue) now() time.Time {
 	s.t.Helper()
 	t, err := s.rdb.Time(context.Background()).Result()
 	s.must(err)
@@ -253,20 +253,20 @@ func (s *shelf) now() time.Time {
 
 // millis reads a field that holds unix milliseconds and checks that it lies
 // between two readings of the clock.
-func (s *shelf) millis(id, field string, from, to time.Time) {
+func (s *testQueue) millis(id, field string, from, to time.Time) {
 	s.t.Helper()
 	s.between(field+" of "+id, s.rdb.HGet(context.Background(), store.TaskKey(s.queue, id), field).Val(), from, to)
 }
 
 // millisOf parses unix milliseconds.
-func (s *shelf) millisOf(text string) int64 {
+func (s *testQueue) millisOf(text string) int64 {
 	s.t.Helper()
 	ms, err := strconv.ParseInt(text, 10, 64)
 	s.must(err)
 	return ms
 }
 
-func (s *shelf) between(what, millis string, from, to time.Time) {
+func (s *testQueue) between(what, millis string, from, to time.Time) {
 	s.t.Helper()
 	ms, err := strconv.ParseInt(millis, 10, 64)
 	if err != nil {
@@ -278,7 +278,7 @@ func (s *shelf) between(what, millis string, from, to time.Time) {
 	}
 }
 
-func (s *shelf) must(err error) {
+func (s *testQueue) must(err error) {
 	s.t.Helper()
 	if err != nil {
 		s.t.Fatal(err)

@@ -29,7 +29,7 @@ func asForward(t *testing.T, c *Engine, queue string) int {
 // Due jobs are moved all together, however many, and not before the queue is looked at.
 func TestForwardMovesAll(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	const n = 450
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
@@ -55,7 +55,7 @@ func TestForwardMovesAll(t *testing.T) {
 // A beat that fails is no beat: the next one moves what is due.
 func TestForwardAfterAnOutage(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	gone := true
 	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
 		if gone {
@@ -78,7 +78,7 @@ func TestForwardAfterAnOutage(t *testing.T) {
 // is in flight.
 func TestLooks(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
 	c := New(w, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
@@ -111,7 +111,7 @@ func TestLooks(t *testing.T) {
 
 // waitsAs puts one job of each state in which a job can wait, with names of the
 // states, and gives them an end.
-func (s *shelf) waitsAs(expires time.Time) (ids []string) {
+func (s *testQueue) waitsAs(expires time.Time) (ids []string) {
 	s.t.Helper()
 	s.pending("is-pending", "is-paused")
 	s.at(store.ScheduledKey(s.queue), "is-scheduled", store.StateScheduled, time.Now().Add(time.Hour))
@@ -126,12 +126,12 @@ func (s *shelf) waitsAs(expires time.Time) (ids []string) {
 
 // One beat has the jobs ended whose time is over, whatever they wait for, and
 // whether or not the gate lets jobs through.
-func TestBeatExpires(t *testing.T) {
+func TestHeartbeatExpires(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []bool{false, true} {
 		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			told := make(chan int, 10)
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Expired: func(queue string, n int) {
 				if queue != s.queue {
@@ -176,7 +176,7 @@ func TestBeatExpires(t *testing.T) {
 			}
 
 			// The one that ran is looked at again when it comes back.
-			settleJob(s, "runs", store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)})
+			applyToJob(s, "runs", store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)})
 			asForward(t, c, s.queue)
 			if n := <-told; n != 1 || s.look()["runs"] != "expired" {
 				t.Errorf("%d have expired, the job that ran is %s", n, s.look()["runs"])
@@ -186,10 +186,10 @@ func TestBeatExpires(t *testing.T) {
 }
 
 // As many as there are expire, portion by portion.
-func TestBeatExpiresMany(t *testing.T) {
+func TestHeartbeatExpiresMany(t *testing.T) {
 	t.Parallel()
 	const n = 350
-	s := realShelf(t)
+	s := realQueue(t)
 	told := make(chan int, 100)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Expired: func(_ string, n int) { told <- n }})
 	defer c.Finish()
@@ -221,7 +221,7 @@ func TestServerExpires(t *testing.T) {
 	for _, closed := range []bool{false, true} {
 		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			g := &fakeGate{}
 			if closed {
 				g.held = make(chan struct{})

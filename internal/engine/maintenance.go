@@ -12,16 +12,15 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// maintenance runs the tasks that a worker does besides publishing: it expires jobs, releases
-// the children of finished parents, and releases jobs that a breaker deferred. One goroutine
-// runs them, as long as there are any.
+// maintenance runs tasks one at a time in a goroutine that ends with the last task: it
+// expires jobs, releases the children of finished parents, and releases deferred jobs.
 type maintenance struct {
 	mu   sync.Mutex
 	todo []task
-	// repeats are tasks that met an error and that the next beat would not find by itself.
+	// repeats are failed tasks that the next heartbeat would not find by itself.
 	repeats []task
 	busy    bool
-	failing outage.Log // of errors that are Redis's answers
+	failing outage.Log // of errors that Redis answered
 	done    sync.WaitGroup
 }
 
@@ -94,8 +93,7 @@ func (e *Engine) doTasks() {
 	}
 }
 
-// taskFailed logs an error. What Redis itself refuses, because it is full for
-// instance, does not mean that it is gone.
+// taskFailed logs an error. A refusal, such as of a full Redis, is not an outage.
 func (e *Engine) taskFailed(err error) {
 	if _, refused := errors.AsType[redis.Error](err); !refused || slotMoves(err) {
 		e.health.failed(err)
@@ -118,7 +116,7 @@ func (e *Engine) do(one task) error {
 	return nil
 }
 
-// sweep expires the jobs of a queue whose time is over.
+// sweep expires the jobs of a queue that are past their expiry.
 func (e *Engine) sweep(queue string) error {
 	for {
 		ctx, cancel := e.bounded()

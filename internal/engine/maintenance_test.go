@@ -21,7 +21,7 @@ import (
 const manyBeats = 10
 
 // child puts a job that waits for parents of a queue.
-func (s *shelf) child(parents *shelf, id string, ids ...string) {
+func (s *testQueue) child(parents *testQueue, id string, ids ...string) {
 	s.t.Helper()
 	ctx := context.Background()
 	fields := []any{"waits", len(ids)}
@@ -38,44 +38,44 @@ func (s *shelf) child(parents *shelf, id string, ids ...string) {
 
 // However a parent ends, its children know at once, and theirs, in this queue and in
 // others.
-func TestChildrenAreTold(t *testing.T) {
+func TestChildrenAreReleased(t *testing.T) {
 	t.Parallel()
 	ctx := context.Background()
 	// retry makes asynq's call for a job whose handler has decided o.
-	retry := func(s *shelf, c *Engine, o store.Outcome) {
+	retry := func(s *testQueue, c *Engine, o store.Outcome) {
 		c.Delivery("a").Decide(o, nil)
 		s.must(asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a"), store.ActiveKey(s.queue)}, "a", []byte(s.message("a"))).Err())
 	}
 	limit := 0
 	for _, tc := range []struct {
 		name string
-		end  func(s *shelf, c *Engine) // of a, which is in hand
-		want string                    // state of the children
-		err  string                    // their last error, and the beginning of the grandchild's
+		end  func(s *testQueue, c *Engine) // of a, which is in hand
+		want string                        // state of the children
+		err  string                        // their last error, and the beginning of the grandchild's
 	}{
-		{"completed", func(s *shelf, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }, "pending", ""},
-		{"completed late", func(s *shelf, c *Engine) {
+		{"completed", func(s *testQueue, c *Engine) { s.must(asDone(ctx, c, s.queue, "a")) }, "pending", ""},
+		{"completed late", func(s *testQueue, c *Engine) {
 			c.Delivery("a").Decide(store.Outcome{Kind: store.KindComplete}, nil)
 			c.applyReturned(time.Now().Add(2 * ackWithin))
 		}, "pending", ""},
-		{"failed", func(s *shelf, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindFail, Error: "boom"}) }, "cancelled", "parent a failed: boom"},
-		{"rescheduled too often", func(s *shelf, c *Engine) {
+		{"failed", func(s *testQueue, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindFail, Error: "boom"}) }, "cancelled", "parent a failed: boom"},
+		{"rescheduled too often", func(s *testQueue, c *Engine) {
 			retry(s, c, store.Outcome{Kind: store.KindReschedule, Limit: &limit})
 		}, "cancelled", "parent a failed: max reschedules (0) exceeded"},
-		{"cancelled", func(s *shelf, c *Engine) {
+		{"cancelled", func(s *testQueue, c *Engine) {
 			s.act(store.Cancel, store.Asked, "a")
 			retry(s, c, store.Outcome{Kind: store.KindCancel, Error: "cancelled"})
 		}, "cancelled", "parent a was cancelled: why"},
-		{"cancelled while it was to be rescheduled", func(s *shelf, c *Engine) {
+		{"cancelled while it was to be rescheduled", func(s *testQueue, c *Engine) {
 			s.act(store.Cancel, store.Asked, "a")
 			retry(s, c, store.Outcome{Kind: store.KindReschedule})
 		}, "cancelled", "parent a was cancelled: why"},
-		{"poison", func(s *shelf, c *Engine) {
+		{"poison", func(s *testQueue, c *Engine) {
 			s.lease("a", time.Unix(1, 0))
 			c.o.MaxCrashes = 1
 			s.asLost(c, "a")
 		}, "cancelled", "parent a failed: poison: its worker died 1 times with this job in hand"},
-		{"cancelled before the dequeue that was lost", func(s *shelf, c *Engine) {
+		{"cancelled before the dequeue that was lost", func(s *testQueue, c *Engine) {
 			run := s.fields("a")["run"]
 			s.act(store.Cancel, store.Asked, "a")
 			c.lost[s.queue] = []string{run}
@@ -84,29 +84,29 @@ func TestChildrenAreTold(t *testing.T) {
 				asForward(s.t, c, s.queue) // nobody else tells
 			}
 		}, "cancelled", "parent a was cancelled: why"},
-		{"expired", func(s *shelf, c *Engine) {
+		{"expired", func(s *testQueue, c *Engine) {
 			retry(s, c, store.Outcome{Kind: store.KindRequeue})
 			s.expiring(time.Unix(1, 0), "a")
 			s.pending("b")
 			asDequeue(s.t, c, s.queue)
 		}, "cancelled", "parent a expired"},
-		{"swept", func(s *shelf, c *Engine) {
+		{"swept", func(s *testQueue, c *Engine) {
 			retry(s, c, store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)})
 			s.expiring(time.Unix(1, 0), "a")
 			for range manyBeats {
 				asForward(s.t, c, s.queue)
 			}
 		}, "cancelled", "parent a expired"},
-		{"rescheduled", func(s *shelf, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindReschedule}) }, "waiting", ""},
-		{"to be retried", func(s *shelf, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindRetry}) }, "waiting", ""},
-		{"paused", func(s *shelf, c *Engine) {
+		{"rescheduled", func(s *testQueue, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindReschedule}) }, "waiting", ""},
+		{"to be retried", func(s *testQueue, c *Engine) { retry(s, c, store.Outcome{Kind: store.KindRetry}) }, "waiting", ""},
+		{"paused", func(s *testQueue, c *Engine) {
 			s.act(store.Pause, store.Asked, "a")
 			retry(s, c, store.Outcome{Kind: store.KindRetry})
 		}, "waiting", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			s, far := realShelf(t), realShelf(t)
+			s, far := realQueue(t), realQueue(t)
 			c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 5, Retention: time.Hour, RecoverSpread: time.Nanosecond})
 			defer c.CloseGate(ctx)
 			s.pending("a")
@@ -144,7 +144,7 @@ func TestChildrenAreTold(t *testing.T) {
 // A child of two parents waits for both.
 func TestChildOfTwoParents(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.pending("a", "b")
 	s.child(s, "child", "a", "b")
@@ -161,18 +161,18 @@ func TestChildOfTwoParents(t *testing.T) {
 }
 
 // What a crash left over is found by a beat, also while the gate is closed.
-func TestBeatTellsChildren(t *testing.T) {
+func TestHeartbeatReleasesChildren(t *testing.T) {
 	t.Parallel()
 	for _, closed := range []bool{false, true} {
 		t.Run(fmt.Sprint("gate closed ", closed), func(t *testing.T) {
 			t.Parallel()
 			ctx := context.Background()
-			parents, s := realShelf(t), realShelf(t)
+			parents, s := realQueue(t), realQueue(t)
 			parents.active("a", "b")
 			s.child(parents, "of-a", "a")
 			s.child(parents, "of-b", "b")
 			completeJobs(parents, 60, "a")
-			settleJob(parents, "b", store.Outcome{Kind: store.KindFail, Error: "boom"})
+			applyToJob(parents, "b", store.Outcome{Kind: store.KindFail, Error: "boom"})
 			if got := parents.look()["outbox"]; got != "a b" {
 				t.Fatalf("the outbox is %q", got)
 			}
@@ -194,9 +194,9 @@ func TestBeatTellsChildren(t *testing.T) {
 }
 
 // Finish returns when the chores under way have ended, and none begins after it.
-func TestFinishWaitsForChores(t *testing.T) {
+func TestFinishWaitsForMaintenance(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	begun, goOn := make(chan struct{}, 10), make(chan struct{})
 	var calls atomic.Int32
 	c := New(&wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
@@ -238,9 +238,9 @@ func TestFinishWaitsForChores(t *testing.T) {
 }
 
 // Word of the same chore again and again does not make it be done as often.
-func TestChoresAreNotRepeated(t *testing.T) {
+func TestTasksAreNotRepeated(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	begun, goOn := make(chan struct{}, 100), make(chan struct{})
 	w := &wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
 		begun <- struct{}{}
@@ -265,9 +265,9 @@ func TestChoresAreNotRepeated(t *testing.T) {
 }
 
 // A chore that fails says so and does not hold up the others.
-func TestFailedChore(t *testing.T) {
+func TestFailedTask(t *testing.T) {
 	t.Parallel()
-	s, other := realShelf(t), realShelf(t)
+	s, other := realQueue(t), realQueue(t)
 	c := New(&wire{UniversalClient: s.rdb, answer: func(under call) *redis.Cmd {
 		if slices.Contains(under.keys, store.PendingKey(s.queue)) {
 			return redis.NewCmdResult(nil, errGone)
@@ -275,7 +275,7 @@ func TestFailedChore(t *testing.T) {
 		return nil
 	}}, Options{Queues: []string{s.queue, other.queue}})
 	defer c.CloseGate(context.Background())
-	for _, q := range []*shelf{s, other} {
+	for _, q := range []*testQueue{s, other} {
 		q.pending("a")
 		q.expiring(time.Unix(1, 0), "a")
 		c.add(task{queue: q.queue, kind: sweepExpired})
@@ -291,9 +291,9 @@ func TestFailedChore(t *testing.T) {
 }
 
 // Nothing is done twice, and nothing is lost, where many report at once.
-func TestChoresFromManySides(t *testing.T) {
+func TestTasksFromManyGoroutines(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 50, Retention: time.Hour})
 	const n = 50
 	for _, id := range numbered(n) {

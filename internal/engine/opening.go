@@ -2,24 +2,23 @@ package engine
 
 import "sync"
 
-// opening gathers the keys that have opened until the fetching takes note of them.
+// opening collects the keys that have opened until the next fetch makes them due.
 type opening struct {
 	mu   sync.Mutex
 	keys map[string]struct{}
 	all  bool   // any key may have
-	n    uint64 // how often somebody has told of one
+	n    uint64 // calls of opened
 }
 
-// tell takes note of a key that has opened now.
-func (o *opening) tell(key string) {
+// opened adds a key that has opened now.
+func (o *opening) opened(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.n++
 	o.put(key)
 }
 
-// add takes note of a key that may have opened: somebody was told of it, or of
-// another one, meanwhile.
+// add adds a key that may have opened: opened was called meanwhile for this key or another.
 func (o *opening) add(key string) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -33,14 +32,14 @@ func (o *opening) put(key string) {
 	o.keys[key] = struct{}{}
 }
 
-// count tells whether keys have opened between two calls.
+// count is the number of calls of opened: if it is unchanged, no key has opened.
 func (o *opening) count() uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.n
 }
 
-// pending reports whether there are keys to take note of.
+// pending reports whether there are keys to be made due.
 func (o *opening) pending() bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -57,7 +56,7 @@ func (o *opening) take() (keys []string, all bool) {
 	return keys, all
 }
 
-// again gives back what take returned and could not be done.
+// again adds what take returned, after making the keys due failed.
 func (o *opening) again(keys []string, all bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -4,16 +4,15 @@ import (
 	"time"
 )
 
-// Turns of the less urgent queues, so that the urgent one is served first and the
-// others are not starved: each eighth fetch looks at the second queue first, every
-// other one of these at the third instead.
+// Turns of the less urgent queues, so that they are not starved: each eighth fetch begins
+// with the second queue, every other one of these with the third instead.
 const (
 	secondsTurn = 8
 	thirdsTurn  = 16
 )
 
-// order returns the queues in the order in which the next fetch looks at them,
-// without those that were found empty a moment ago. bufferMu is held.
+// order returns the queues in the order of the next fetch, without those that were empty a
+// moment ago. bufferMu is held.
 func (e *Engine) order(now time.Time) []string {
 	queues := e.o.Queues
 	e.turn++
@@ -40,8 +39,8 @@ func (e *Engine) order(now time.Time) []string {
 	return out
 }
 
-// foundEmpty passes a queue over for a moment that has no pending jobs. If held jobs of it
-// are due, they have the next turn of the queue instead. bufferMu is held.
+// foundEmpty skips a queue without pending jobs for a moment. If held jobs of it are due,
+// they have the next turn of the queue instead. bufferMu is held.
 func (e *Engine) foundEmpty(queue string, now time.Time) {
 	if due := e.due[queue]; len(due.keys) > 0 {
 		due.turn = true

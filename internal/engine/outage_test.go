@@ -30,7 +30,7 @@ func TestOutcomeIsKeptUntilItIsOnRecord(t *testing.T) {
 			}
 			t.Run(string(kind)+"/"+script, func(t *testing.T) {
 				t.Parallel()
-				s := realShelf(t)
+				s := realQueue(t)
 				var gone atomic.Bool
 				c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
 					if gone.Load() {
@@ -98,7 +98,7 @@ func TestOutcomesOutliveOutages(t *testing.T) {
 	redistest.Slow(t)
 	const outages = 3
 	server := redistest.Start(t)
-	s := shelfIn(t, server.Client(t))
+	s := queueIn(t, server.Client(t))
 	s.recovering()
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Lease: shortLease, Retention: time.Hour, MaxCrashes: 2})
 	inCall, goOn := make(chan struct{}, 10), make(chan struct{})
@@ -170,7 +170,7 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 	} {
 		t.Run(script, func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			s.recovering()
 			s.pending("a")
 			if script == "hold" {
@@ -207,7 +207,7 @@ func TestLostRepliesBehindAClosedGate(t *testing.T) {
 // before this is on record, is not run again by the worker that knows the answer.
 func TestAnsweredJobIsNotRunAgain(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	var gone atomic.Bool
 	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
 		if gone.Load() {

@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// prefetchFrom returns the queue to fetch from while jobs are completed, or ""
-// if nothing is to be fetched now: when fetching has stopped, when the gate does
-// not let jobs flow freely, when jobs are at hand, when the last look found none, or
-// when it is the turn of jobs that are held.
+// prefetchFrom returns the queue to fetch from while jobs are completed. It returns "" if
+// fetching has stopped, the gate is not Flowing, the buffer has jobs, the last fetch found
+// none, or held jobs have the next turn.
 func (e *Engine) prefetchFrom() string {
 	if e.ctx.Err() != nil || e.waiting.Load() || e.opening.pending() || !e.gate.Flowing() {
 		return ""
@@ -23,14 +22,14 @@ func (e *Engine) prefetchFrom() string {
 		return ""
 	}
 	if due := e.due[queues[0]]; due.turn && len(due.keys) > 0 {
-		e.turn-- // the fetching goes on with this queue
+		e.turn-- // the next fetch begins with this queue
 		return ""
 	}
 	return queues[0]
 }
 
-// keepPrefetched puts jobs that came along with completions into the buffer, or
-// back to the head of their queue if the gate has closed meanwhile.
+// keepPrefetched puts prefetched jobs into the buffer, or back to the head of their queue if
+// the gate has closed meanwhile.
 func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 	e.bufferMu.Lock()
 	keep := e.ctx.Err() == nil && (!e.waiting.Load() || e.gate.Flowing())
@@ -46,7 +45,7 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 		e.served(f)
 	}
 	if keep {
-		e.Wake() // the engine may have fallen asleep meanwhile
+		e.Wake() // the engine may have begun to wait meanwhile
 		return
 	}
 	ctx, cancel := e.bounded()
@@ -56,8 +55,8 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 	}
 }
 
-// returnStranded puts jobs back that came into the buffer just as the gate closed,
-// so that the fetching waits there and does not hand them out.
+// returnStranded puts jobs back that were buffered just as the gate closed, so that Next does
+// not hand them out.
 func (e *Engine) returnStranded() {
 	e.bufferMu.Lock()
 	stranded := e.waiting.Load() && len(e.buffer) > 0 && time.Since(e.buffer[0].fetched) > strandedAfter

@@ -14,13 +14,13 @@ import (
 func TestPrioritiesAlongWithCompletions(t *testing.T) {
 	t.Parallel()
 	const n = 320
-	high := realShelf(t)
+	high := realQueue(t)
 	def, low := *high, *high
 	def.queue, low.queue = high.queue+":b", high.queue+":c"
 	w := &wire{UniversalClient: high.rdb}
 	c := New(w, Options{Queues: []string{high.queue, def.queue, low.queue}, Concurrency: 1, Retention: time.Hour})
 	defer c.CloseGate(context.Background())
-	for i, s := range []*shelf{high, &def, &low} {
+	for i, s := range []*testQueue{high, &def, &low} {
 		ids := numbered(n)
 		for k := range ids {
 			ids[k] = fmt.Sprint("hdl"[i:i+1], ids[k])
@@ -49,7 +49,7 @@ func TestPrioritiesAlongWithCompletions(t *testing.T) {
 // as it has a job again.
 func TestUrgentJobAfterAPause(t *testing.T) {
 	t.Parallel()
-	high := realShelf(t)
+	high := realQueue(t)
 	low := *high
 	low.queue = high.queue + ":low"
 	c := New(high.rdb, Options{Queues: []string{high.queue, low.queue}, Concurrency: 1, Retention: time.Hour, PollMin: time.Millisecond})

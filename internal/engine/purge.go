@@ -7,8 +7,9 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Purge deletes jobs of a queue whose retention has ended: completed ones at each call,
-// others once a minute. It reports whether there were any. It is called by one goroutine.
+// Purge deletes jobs of a queue whose retention has ended: completed jobs at each call, other
+// finished jobs once a minute. It reports whether it deleted any. It must be called by one
+// goroutine.
 func (e *Engine) Purge(ctx context.Context, queue string) (some bool) {
 	some, err := e.purgeQueue(ctx, queue)
 	if err != nil {
@@ -38,8 +39,7 @@ func (e *Engine) purgeQueue(ctx context.Context, queue string) (some bool, err e
 	return some, nil
 }
 
-// repeatPurge calls one portion after the other, until there are no more or the
-// worker stops.
+// repeatPurge deletes portions until no job is left or the worker stops.
 func (e *Engine) repeatPurge(ctx context.Context, portion func(context.Context) (n int, more bool, err error)) (some bool, err error) {
 	for e.ctx.Err() == nil {
 		ctx, cancel := e.Bounded(ctx)

@@ -25,7 +25,7 @@ func asJanitor(t *testing.T, c *Engine, queue string) int64 {
 }
 
 // ended puts a job among those that ended in a state of ours, age ago.
-func (s *shelf) ended(id, state string, age time.Duration, fields ...any) {
+func (s *testQueue) ended(id, state string, age time.Duration, fields ...any) {
 	s.t.Helper()
 	s.hash(id, state, fields...)
 	at := float64(s.now().Add(-age).UnixMilli())
@@ -37,7 +37,7 @@ func (s *shelf) ended(id, state string, age time.Duration, fields ...any) {
 // that nothing is left to do.
 func TestJanitorPurges(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	ctx := context.Background()
 	w := &wire{UniversalClient: s.rdb}
 	c := New(w, Options{Queues: []string{s.queue}, RetentionFailed: time.Hour})
@@ -82,7 +82,7 @@ func TestJanitorPurges(t *testing.T) {
 // Without a retention, what did not complete is kept for good.
 func TestJanitorKeepsWithoutRetention(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}})
 	defer c.CloseGate(context.Background())
 	s.ended("f", store.StateFailed, 1000*time.Hour)
@@ -96,7 +96,7 @@ func TestJanitorKeepsWithoutRetention(t *testing.T) {
 // again.
 func TestJanitorDuringAnOutage(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	gone := true
 	c := New(&wire{UniversalClient: s.rdb, answer: func(call) *redis.Cmd {
 		if gone {

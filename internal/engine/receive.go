@@ -6,14 +6,14 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// passedOver is what a fetch met and did not bring.
+// passedOver counts jobs that a fetch moved and did not return.
 type passedOver struct {
-	dropped int // thrown away, ended or put off
-	held    int // put among the held jobs of their keys
+	dropped int // deleted, ended or deferred
+	held    int // held for their keys
 }
 
-// receive takes the jobs of a reply in flight, and holds those whose keys let nothing
-// through. An error is about jobs that could not be taken.
+// receive takes the jobs of a reply in flight, and holds those whose keys the gate refuses.
+// The error is about jobs that could not be moved.
 func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passed passedOver, err error) {
 	passed = passedOver{dropped: reply.Dropped, held: reply.Held}
 	e.noteDue(f.queue, reply.HeldKeys)
@@ -52,14 +52,13 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 // refusal takes the job in flight, or returns its outcome instead.
 func (e *Engine) refusal(d *Delivery) *store.Outcome {
 	if err := store.CheckMessage(d.msg); err != nil {
-		// asynq could not decode it, and would occupy the slot for ever.
+		// asynq could not decode the message and would occupy the slot for ever.
 		return &store.Outcome{Kind: store.KindFail, Error: err.Error()}
 	}
 	switch e.flight.add(d) {
 	case runsStill:
-		// The job outlived its lease here and came back while its handler still
-		// runs, or before its publication is on record. It is never run twice in one
-		// process.
+		// The lease ended, and the job was fetched again while its handler still runs here
+		// or before its completion is recorded. A process never runs a job twice at once.
 		return &store.Outcome{Kind: store.KindUnstarted, At: d.fetched.Add(staleAfter), Reason: store.ReasonOf(store.ReasonStillRunning, e.o.Worker)}
 	case suspectWaits:
 		return e.suspectOutcome()
@@ -73,7 +72,7 @@ func deliveryOf(f fetch, job store.Fetched) *Delivery {
 		place: job.Place, msg: job.Message, run: f.run, fetched: f.at,
 	}
 	if job.ExpiresIn != nil {
-		// From before the call on, so that it is never too late.
+		// From before the fetch, so that the expiry is never too late.
 		d.Expires = f.at.Add(*job.ExpiresIn)
 	}
 	return d

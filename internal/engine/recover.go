@@ -8,10 +8,10 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Recover brings a job of a worker that died back, unless its lease was extended meanwhile.
+// Recover recovers a job of a dead worker, unless its lease was extended meanwhile.
 func (e *Engine) Recover(ctx context.Context, queue, id string, msg *store.Message) error {
 	if _, bounded := ctx.Deadline(); !bounded {
-		// A shutdown must not wait for it: the job is listed again.
+		// A shutdown must not wait: another sweep finds the job.
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(e.ctx, redisTimeout)
 		defer cancel()
@@ -23,8 +23,8 @@ func (e *Engine) Recover(ctx context.Context, queue, id string, msg *store.Messa
 	return err
 }
 
-// recoverOutcome defers a job of a dead worker by a random time: jobs of that worker are
-// spread, so that poison does not take the same others with it again.
+// recoverOutcome defers a job of a dead worker by a random time, so that a poison job does
+// not crash the next worker together with the same other jobs.
 func (e *Engine) recoverOutcome() store.Outcome {
 	spread := time.Duration(rand.Int64N(int64(e.o.RecoverSpread) + 1)) //nolint:gosec // spreading needs no secrecy
 	o := store.Outcome{Kind: store.KindRecover, At: time.Now().Add(spread), Reason: store.ReasonWorkerLost}
@@ -34,8 +34,8 @@ func (e *Engine) recoverOutcome() store.Outcome {
 	return o
 }
 
-// suspectOutcome defers a crash suspect while another one is in flight: they run one at a
-// time, so that the poison does not take the others with it again and again.
+// suspectOutcome defers a crash suspect while another one is in flight: suspects run one at
+// a time, so that a poison job does not raise the crash counts of the others.
 func (e *Engine) suspectOutcome() *store.Outcome {
 	const from, to = time.Second, 3 * time.Second
 	pause := from + time.Duration(rand.Int64N(int64(to-from))) //nolint:gosec // spreading needs no secrecy

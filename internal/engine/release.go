@@ -2,17 +2,16 @@ package engine
 
 import "github.com/tidegate/tidegate/internal/store"
 
-// ReleaseDeferred puts the jobs back to the queues that the breaker called name
-// deferred: it has closed, perhaps before its time. It returns at once; maintenance
-// does it, a portion at a time, while fetching goes on. Several workers may do it at
-// once.
+// ReleaseDeferred makes the jobs pending that the breaker called name deferred: the breaker
+// has closed, perhaps early. It returns at once: maintenance releases the jobs in portions.
+// Several workers may do so at the same time.
 func (e *Engine) ReleaseDeferred(name string) {
 	for _, queue := range e.o.Queues {
 		e.add(task{queue: queue, kind: releaseDeferred, breaker: name})
 	}
 }
 
-// release puts one portion back.
+// release releases one portion of deferred jobs.
 func (e *Engine) release(one task) error {
 	ctx, cancel := e.bounded()
 	defer cancel()
@@ -30,7 +29,7 @@ func (e *Engine) release(one task) error {
 	return nil
 }
 
-// retryReleases goes on with releases that met an error.
+// retryReleases continues the releases that failed.
 func (e *Engine) retryReleases() {
 	for _, one := range e.maintenance.takeRepeats() {
 		e.add(one)

@@ -14,7 +14,7 @@ import (
 )
 
 // suspects puts jobs into the queue that workers have died with.
-func (s *shelf) suspects(ids ...string) {
+func (s *testQueue) suspects(ids ...string) {
 	s.t.Helper()
 	s.pending(ids...)
 	for _, id := range ids {
@@ -26,7 +26,7 @@ func (s *shelf) suspects(ids ...string) {
 func TestSuspectsRunOneAtATime(t *testing.T) {
 	t.Parallel()
 	const n, slots = 40, 5
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: slots, Retention: time.Hour})
 	others := numbered(n)
 	s.pending(others[:n/2]...)
@@ -83,9 +83,9 @@ func TestSuspectsRunOneAtATime(t *testing.T) {
 }
 
 // A suspect that is put off says why, and comes back in a moment.
-func TestSuspectIsPutOff(t *testing.T) {
+func TestSuspectIsDeferred(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := s.client()
 	s.suspects("s1", "s2", "s3")
 	s.pending("a")
@@ -160,7 +160,7 @@ func TestTheNextSuspect(t *testing.T) {
 // Many suspects at the head of the queue do not hold up those behind them.
 func TestSuspectsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
 	// A pause between two looks would be longer than the test.
 	c := New(w, Options{Queues: []string{s.queue}, Concurrency: 2, PollMin: time.Hour, PollMax: time.Hour})

@@ -13,7 +13,7 @@ import (
 )
 
 // expiring gives jobs an end, as enqueueing does.
-func (s *shelf) expiring(at time.Time, ids ...string) {
+func (s *testQueue) expiring(at time.Time, ids ...string) {
 	s.t.Helper()
 	ctx := context.Background()
 	for _, id := range ids {
@@ -23,7 +23,7 @@ func (s *shelf) expiring(at time.Time, ids ...string) {
 }
 
 // noGhosts checks that no record says that the pending list still holds its id.
-func (s *shelf) noGhosts(ids ...string) {
+func (s *testQueue) noGhosts(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
 		if s.rdb.HExists(context.Background(), store.TaskKey(s.queue, id), store.FieldTombstone).Val() {
@@ -34,7 +34,7 @@ func (s *shelf) noGhosts(ids ...string) {
 
 // Jobs that people take out of the queue stay in its list as ghosts, which the
 // dequeue drops; their number is known exactly at any time.
-func TestDequeueDropsGhosts(t *testing.T) {
+func TestDequeueDropsTombstones(t *testing.T) {
 	t.Parallel()
 	type step struct {
 		take    int
@@ -44,12 +44,12 @@ func TestDequeueDropsGhosts(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		name  string
-		setup func(s *shelf)
+		setup func(s *testQueue)
 		look  map[string]string // after setup
 		steps []step
 	}{
 		{
-			name: "cancelled, paused, expired", setup: func(s *shelf) {
+			name: "cancelled, paused, expired", setup: func(s *testQueue) {
 				s.pending("a", "b", "c", "d")
 				s.act(store.Cancel, store.Done, "a")
 				s.act(store.Pause, store.Done, "b")
@@ -68,7 +68,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "some now, some later", setup: func(s *shelf) {
+			name: "some now, some later", setup: func(s *testQueue) {
 				s.pending("a", "x", "b", "c", "y", "d")
 				s.act(store.Cancel, store.Done, "a", "b", "c", "d")
 			},
@@ -101,7 +101,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			},
 		},
 		{
-			name: "back before its ghost was dropped, it lives where it was", setup: func(s *shelf) {
+			name: "back before its ghost was dropped, it lives where it was", setup: func(s *testQueue) {
 				s.pending("a", "b", "c")
 				s.act(store.Pause, store.Done, "a")
 				s.act(store.Cancel, store.Done, "b")
@@ -115,7 +115,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "back after its ghost was dropped, it is the last", setup: func(s *shelf) {
+			name: "back after its ghost was dropped, it is the last", setup: func(s *testQueue) {
 				s.pending("a", "b", "c")
 				s.act(store.Pause, store.Done, "a")
 				fetchIDs(s, 1)
@@ -128,7 +128,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "in and out again and again, it is one ghost", setup: func(s *shelf) {
+			name: "in and out again and again, it is one ghost", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				for range 3 {
 					s.act(store.Pause, store.Done, "a")
@@ -144,7 +144,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "its record was deleted meanwhile", setup: func(s *shelf) {
+			name: "its record was deleted meanwhile", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				s.act(store.Cancel, store.Done, "a")
 				_, _, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
@@ -157,7 +157,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "its record was deleted, and its id was given to another job", setup: func(s *shelf) {
+			name: "its record was deleted, and its id was given to another job", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				s.act(store.Cancel, store.Done, "a")
 				_, _, err := store.PurgeEnded(context.Background(), s.rdb, s.queue, store.StateCancelled, -time.Minute)
@@ -171,7 +171,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "nothing but ghosts", setup: func(s *shelf) {
+			name: "nothing but ghosts", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				s.act(store.Cancel, store.Done, "a", "b")
 			},
@@ -182,7 +182,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 			}},
 		},
 		{
-			name: "an operator's pause drops nothing", setup: func(s *shelf) {
+			name: "an operator's pause drops nothing", setup: func(s *testQueue) {
 				s.pending("a", "b")
 				s.act(store.Cancel, store.Done, "a")
 				s.must(s.rdb.Set(context.Background(), store.PausedKey(s.queue), "1", 0).Err())
@@ -196,7 +196,7 @@ func TestDequeueDropsGhosts(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
-			bothRedises(t, func(t *testing.T, s *shelf) {
+			bothRedises(t, func(t *testing.T, s *testQueue) {
 				tc.setup(s)
 				if diff := cmp.Diff(tc.look, s.look()); diff != "" {
 					t.Errorf("before (-want +got):\n%s", diff)
@@ -224,9 +224,9 @@ func TestDequeueDropsGhosts(t *testing.T) {
 }
 
 // The stats do not count ghosts as pending.
-func TestGhostsAreNotCounted(t *testing.T) {
+func TestTombstonesAreNotCounted(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	s.pending("a", "b", "c", "d")
 	s.act(store.Cancel, store.Done, "a", "b")
 	for _, want := range []int{2, 1} {
@@ -240,13 +240,13 @@ func TestGhostsAreNotCounted(t *testing.T) {
 }
 
 // However many ghosts lie before it, the next job is found by one request.
-func TestJobBehindManyGhosts(t *testing.T) {
+func TestJobBehindManyTombstones(t *testing.T) {
 	t.Parallel()
 	const n = 5000
 	for _, slots := range []int{1, 10} {
 		t.Run(fmt.Sprint(slots, " slots"), func(t *testing.T) {
 			t.Parallel()
-			s := realShelf(t)
+			s := realQueue(t)
 			ctx := context.Background()
 			ids := numbered(n)
 			pipe := s.rdb.Pipeline()
@@ -281,7 +281,7 @@ func TestJobBehindManyGhosts(t *testing.T) {
 // A job whose time is over ends where the queue would have handed it out.
 func TestDequeueExpires(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		now := s.now()
 		s.pending("over", "long over", "now", "fresh", "a")
 		s.expiring(now.Add(-time.Second), "over")
@@ -314,9 +314,9 @@ func TestDequeueExpires(t *testing.T) {
 
 // How many jobs a fetch has ended is told, and how many ids it has dropped besides is
 // not among them.
-func TestFetchTellsOfTheExpired(t *testing.T) {
+func TestFetchReportsExpiredJobs(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	var told []string
 	c := New(s.rdb, Options{
 		Queues: []string{s.queue}, Concurrency: 1, PollMin: time.Millisecond, PollMax: time.Millisecond,
@@ -338,9 +338,9 @@ func TestFetchTellsOfTheExpired(t *testing.T) {
 }
 
 // A job stands in the index of those that will expire while it waits, and then only.
-func TestExpiryIndexHoldsWhatWaits(t *testing.T) {
+func TestExpiryIndexHoldsWaitingJobs(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		index := func(want string) {
 			t.Helper()
 			if got := s.look()["expiry"]; got != want {
@@ -353,13 +353,13 @@ func TestExpiryIndexHoldsWhatWaits(t *testing.T) {
 		fetchIDs(s, 3)
 		index("back late") // the others are in hand
 		completeJobs(s, 0, "done")
-		settleJob(s, "failed", store.Outcome{Kind: store.KindFail})
+		applyToJob(s, "failed", store.Outcome{Kind: store.KindFail})
 		index("back late")
-		settleJob(s, "again", store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Minute)})
+		applyToJob(s, "again", store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Minute)})
 		index("again back late")
 		fetchIDs(s, 1)
 		index("again late")
-		settleJob(s, "back", store.Outcome{Kind: store.KindRequeue})
+		applyToJob(s, "back", store.Outcome{Kind: store.KindRequeue})
 		index("again back late")
 		completeJobs(s, 0, "late") // by a worker that had outlived its lease
 		index("again back")
@@ -370,7 +370,7 @@ func TestExpiryIndexHoldsWhatWaits(t *testing.T) {
 // stays short, and nothing is handed out.
 func TestDequeueExpiresAll(t *testing.T) {
 	t.Parallel()
-	bothRedises(t, func(t *testing.T, s *shelf) {
+	bothRedises(t, func(t *testing.T, s *testQueue) {
 		ids := numbered(250)
 		s.pending(ids...)
 		s.expiring(s.now().Add(-time.Second), ids...)

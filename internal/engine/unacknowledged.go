@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// applyReturned applies the outcomes of jobs whose handlers had returned ackWithin before now
-// and for which no acknowledgement came: asynq found its lease lost, or Redis was away for
-// longer than that. They stay in flight until that is done. It reports whether any is left.
+// applyReturned applies the outcomes of jobs whose handlers returned ackWithin before now
+// without an acknowledgement: asynq found its lease lost, or Redis was unavailable for longer
+// than that. They stay in flight until then. It reports whether any are left.
 func (e *Engine) applyReturned(now time.Time) (left bool) {
-	away := map[string]bool{} // queues: they may lie on different nodes
+	away := map[string]bool{} // by queue, as queues may be on different nodes
 	for _, d := range e.flight.unacknowledged(now) {
 		if away[d.Queue] {
 			continue
@@ -26,8 +26,7 @@ func (e *Engine) applyReturned(now time.Time) (left bool) {
 	return len(away) > 0
 }
 
-// applyAll applies the outcomes that are left at the end of a shutdown, until nothing may be
-// waited for any more.
+// applyAll applies the remaining outcomes at the end of a shutdown, until Abort.
 func (e *Engine) applyAll() {
 	const pause = 100 * time.Millisecond
 	for e.applyReturned(time.Now().Add(2 * ackWithin)) {

@@ -15,7 +15,7 @@ import (
 )
 
 // broken puts jobs into the queue whose message asynq cannot decode.
-func (s *shelf) broken(ids ...string) {
+func (s *testQueue) broken(ids ...string) {
 	s.t.Helper()
 	for _, id := range ids {
 		m := store.Message{
@@ -31,7 +31,7 @@ func (s *shelf) broken(ids ...string) {
 // others flow.
 func TestUndecodableJobFails(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 2, Retention: time.Hour})
 	s.pending("a")
 	s.broken("b1", "b2", "b3")
@@ -77,9 +77,9 @@ func TestUndecodableJobFails(t *testing.T) {
 }
 
 // Of two workers one is told of each job that asynq could not have read.
-func TestUndecodableJobsAreToldOnce(t *testing.T) {
+func TestUndecodableJobsAreReportedOnce(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	ctx := context.Background()
 	ids := numbered(40)
 	s.broken(ids...)
@@ -119,7 +119,7 @@ func TestUndecodableJobsAreToldOnce(t *testing.T) {
 // Many of them at the head of the queue do not hold up what comes behind.
 func TestUndecodableJobsDoNotHoldUpOthers(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	// A pause between two looks would be longer than the test.
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, PollMin: time.Hour, PollMax: time.Hour})
 	defer c.Finish()
@@ -141,7 +141,7 @@ func TestUndecodableJobsDoNotHoldUpOthers(t *testing.T) {
 // A permit for one job is not used up by one that cannot be run.
 func TestUndecodableJobLeavesThePermit(t *testing.T) {
 	t.Parallel()
-	s := realShelf(t)
+	s := realQueue(t)
 	g := &fakeGate{grant: Grant{Max: 1, Permit: "the probe"}}
 	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 1, Gate: g, PollMin: time.Millisecond, PollMax: time.Millisecond})
 	s.broken("b")

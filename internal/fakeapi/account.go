@@ -21,8 +21,8 @@ func (t announcement) apply() {
 	}
 }
 
-// take asks the budget for a call, records in its receipt whether the caller could have
-// known the limit, and adds what the answer will announce.
+// take takes a call from the budget, records in its receipt whether the caller could have known
+// the limit, and adds what the response will announce.
 func (a *account) take(receipt *Receipt, hints Hint, announced *[]announcement) verdict {
 	v := a.budget.take(receipt.At)
 	if !v.ok && receipt.At.Before(a.empty) {

@@ -1,5 +1,5 @@
-// Package fakeapi is a rate-limited API over real HTTP that remembers every call:
-// the other side in tests, benchmarks and the demo.
+// Package fakeapi is a rate-limited API over real HTTP that records every call, for tests,
+// benchmarks and the demo.
 //
 //	api := fakeapi.New(fakeapi.Options{Limiter: fakeapi.FixedWindow{Quota: 5, Window: time.Second}})
 //	url, err := api.Start("")
@@ -87,8 +87,7 @@ type API struct {
 	server *fakehttp.Server
 }
 
-// New returns an API that does not listen yet. It panics on options that make no
-// sense.
+// New returns an API that does not listen yet. It panics on invalid options.
 func New(opts Options) *API {
 	if err := errors.Join(validateLimiter(opts.Limiter), validateLimiter(opts.Global)); err != nil {
 		panic("fakeapi: " + err.Error())
@@ -109,8 +108,8 @@ func New(opts Options) *API {
 	return a
 }
 
-// SetLimiter replaces Options.Limiter; all budgets are whole again. It panics on figures
-// that make no sense.
+// SetLimiter replaces Options.Limiter; all budgets are whole again. It panics on invalid
+// figures.
 func (a *API) SetLimiter(l Limiter) {
 	if err := validateLimiter(l); err != nil {
 		panic("fakeapi: " + err.Error())
@@ -142,16 +141,15 @@ func (a *API) SetScript(s Script) {
 	a.opts.Script = s
 }
 
-// Queue gives the answers, in order, to the next calls; the script is not asked
-// about those.
+// Queue gives the answers, in order, to the next calls, instead of the script.
 func (a *API) Queue(answers ...Answer) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.queue = append(a.queue, answers...)
 }
 
-// Reset forgets all receipts, counts and queued answers and makes all budgets whole.
-// Options stay, and calls in flight end without a trace.
+// Reset deletes all receipts, counts and queued answers and refills all budgets. Options stay, and
+// calls in flight are not recorded.
 func (a *API) Reset() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -159,7 +157,7 @@ func (a *API) Reset() {
 	a.wake()
 }
 
-// clear forgets what happened; the caller holds mu.
+// clear deletes receipts and counts; the caller holds mu.
 func (a *API) clear() {
 	inFlight := a.stats.InFlight
 	a.refill()

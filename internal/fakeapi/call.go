@@ -16,7 +16,7 @@ import (
 // maxBody bounds the body of one call.
 const maxBody = 8 << 20
 
-// reply is what a call is answered with, settled on its arrival.
+// reply is the response to a call, decided on its arrival.
 type reply struct {
 	status    int
 	header    http.Header
@@ -57,10 +57,10 @@ func (a *API) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.Set("Content-Type", "application/json")
 	maps.Copy(h, rep.header)
 	w.WriteHeader(rep.status)
-	_, _ = io.WriteString(w, rep.body) // a caller that left meanwhile is its own affair
+	_, _ = io.WriteString(w, rep.body) // the caller may have disconnected
 }
 
-// arrive notes a call, settles its reply and lets it take effect.
+// arrive records a call, decides its reply and lets it take effect.
 func (a *API) arrive(r *http.Request, body []byte) (*Receipt, reply) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -104,7 +104,7 @@ func (a *API) scripted(n int, r *http.Request, body []byte) Answer {
 	return Answer{}
 }
 
-// settle decides about the call; the caller holds mu.
+// settle decides the reply; the caller holds mu.
 func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	rep := reply{status: answer.Status, header: http.Header{}, delay: answer.Delay, drop: answer.Drop}
 	if rep.status == 0 {
@@ -125,7 +125,7 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	if rep.body == "" {
 		rep.body = a.body(receipt)
 	}
-	// The sender's clock, against which the caller may read dates.
+	// The API's clock, to which the caller may compare dates.
 	rep.header.Set("Date", receipt.At.UTC().Format(http.TimeFormat))
 	for name, values := range answer.Header {
 		rep.header[http.CanonicalHeaderKey(name)] = values
@@ -138,8 +138,8 @@ func (a *API) settle(receipt *Receipt, answer Answer) reply {
 	return rep
 }
 
-// take asks the call's budgets; limited is false where there is no limit. announced is what
-// the answer will announce of them.
+// take takes the call from its budgets; limited is false without a limit. announced is what the
+// response will announce of them.
 func (a *API) take(receipt *Receipt) (v verdict, limited bool, announced []announcement) {
 	v.ok = true
 	if a.opts.Limiter != nil {
@@ -183,7 +183,7 @@ func (a *API) body(receipt *Receipt) string {
 	return string(text) + "\n"
 }
 
-// count adds a settled call to the counts; the caller holds mu.
+// count adds a call with a decided reply to the counts; the caller holds mu.
 func (a *API) count(receipt *Receipt) {
 	switch {
 	case receipt.Duplicate:
@@ -206,8 +206,8 @@ func (a *API) refused(status int) bool {
 	return status == a.opts.LimitedStatus || status == http.StatusTooManyRequests
 }
 
-// leave notes that the call has ended. That is before its answer is written, so that
-// a caller which has the answer finds the call ended.
+// leave records the end of the call before its response is written, so that a caller with the
+// response finds the call ended.
 func (a *API) leave(receipt *Receipt, rep reply, answered bool) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -239,7 +239,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 
 func success(status int) bool { return status >= 200 && status < 300 }
 
-// HashAuth returns what a Receipt notes of an Authorization header ("Bearer …"): 16
+// HashAuth returns the Auth of a Receipt for an Authorization header ("Bearer …"): 16
 // hexadecimal digits of its SHA-256; empty for an empty header.
 func HashAuth(authorization string) string {
 	if authorization == "" {

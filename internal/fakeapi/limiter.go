@@ -12,13 +12,13 @@ import (
 type Limiter interface {
 	// newBudget returns the state of an unused budget.
 	newBudget() budget
-	// validate returns what is wrong with the figures.
+	// validate returns the validation errors of the figures.
 	validate() error
 }
 
 // budget is what is left of a limit. It is not safe for concurrent use.
 type budget interface {
-	// take asks for one call at an instant, which never goes back.
+	// take takes one call at an instant, which must not go back.
 	take(now time.Time) verdict
 }
 

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Receipt is what the API noted about one call. Its Status is settled on arrival:
+// Receipt is the record of a call. Its Status is decided on arrival:
 // from then on the call has taken effect, whether or not the caller waits for the answer. A
 // call that ends before its body is complete leaves no receipt.
 type Receipt struct {
@@ -53,7 +53,7 @@ type Stats struct {
 	Accepted int `json:"accepted"`
 	// Limited calls were refused: Options.LimitedStatus or 429.
 	Limited int `json:"limited"`
-	// Wasted are those of them that could have been known to be; see Receipt.
+	// Wasted are those of them that the caller could have avoided; see Receipt.
 	Wasted int `json:"wasted"`
 	// Duplicates were answered without effect (Options.Dedupe).
 	Duplicates int `json:"duplicates"`

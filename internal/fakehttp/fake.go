@@ -35,8 +35,8 @@ type Fake struct {
 	changed  chan struct{} // closed at the next change
 }
 
-// New returns the common part of the fake called name, which is what its errors begin
-// with. Calls go to api, except for:
+// New returns the common part of the fake called name, the prefix of its errors. Calls go to api,
+// except for:
 //
 //	GET    /_state   what state returns
 //	POST   /_fault   sets a Fault
@@ -104,7 +104,7 @@ type Call struct {
 	Fail func(Fault) Response
 }
 
-// Answer answers a call, or not, as the faults have it.
+// Answer answers a call as the faults determine.
 func (f *Fake) Answer(w http.ResponseWriter, r *http.Request, call Call) {
 	request, fault, faulty := f.begin(call)
 	var answer Response
@@ -146,7 +146,7 @@ func (f *Fake) Answer(w http.ResponseWriter, r *http.Request, call Call) {
 	f.end(request, answer.Status)
 	maps.Copy(w.Header(), answer.Header)
 	w.WriteHeader(answer.Status)
-	_, _ = w.Write(answer.Body) // a caller that left meanwhile is its own affair
+	_, _ = w.Write(answer.Body) // the caller may have disconnected
 }
 
 // response is the answer of a Status fault.
@@ -169,8 +169,7 @@ func (f Fault) response() Response {
 	return Response{status, header, []byte(body)}
 }
 
-// ReadBody returns the body of a call, or answers 400 or 413 if there is none to be
-// had.
+// ReadBody returns the body of a call, or answers 400 or 413 after an error.
 func ReadBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
 	if err != nil {
@@ -184,7 +183,7 @@ func ReadBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	return body, true
 }
 
-// Request is what is noted of a call.
+// Request is the record of a call.
 type Request struct {
 	// N numbers the calls from 1 in order of arrival.
 	N int `json:"n"`
@@ -198,7 +197,7 @@ type Request struct {
 	Status int `json:"status"`
 	// Size of the body, in bytes.
 	Size int `json:"size"`
-	// Fault is the kind of the fault that it met; empty: none.
+	// Fault is the kind of its fault; empty: none.
 	Fault Kind `json:"fault,omitempty"`
 }
 
@@ -265,8 +264,8 @@ func (f *Fake) wake() {
 	f.changed = make(chan struct{})
 }
 
-// Wait returns when look is true, which it asks now and after each change, or with an
-// error when ctx ends.
+// Wait returns when look is true, checked now and after each change, or with an error when ctx
+// ends.
 func (f *Fake) Wait(ctx context.Context, look func() bool) error {
 	for {
 		changed := f.Changed()

@@ -28,18 +28,18 @@ const (
 	Slow Kind = "slow"
 )
 
-// Left as a fault's RetryAfter is the time until the fault ends by its For, in whole
-// seconds, rounded up.
+// Left as a fault's RetryAfter means the time until the end of its For, in whole seconds, rounded
+// up.
 const Left = "left"
 
-// Fault makes calls fail: all of them, or those that its Methods, Next and For
-// leave. As JSON it is what POST /_fault takes.
+// Fault makes calls fail: all of them, or those selected by Methods, Next and For. Its JSON is
+// the body of POST /_fault.
 type Fault struct {
 	Kind Kind `json:"kind"`
 	// Methods are the API's methods that it affects; empty: all.
 	Methods []string `json:"methods,omitempty"`
-	// Acts lets the call take effect before it goes wrong, so that the caller cannot
-	// know that it did. With Slow it always does, after the delay.
+	// Acts lets the call take effect before it fails, which the caller cannot know. With Slow
+	// it always does, after the delay.
 	Acts bool `json:"acts,omitempty"`
 	// Next is how many calls it affects; 0: no bound.
 	Next int `json:"next,omitempty"`
@@ -76,7 +76,7 @@ func RateLimitedBare() Fault {
 	return Fault{Kind: Status, Status: http.StatusTooManyRequests}
 }
 
-// WithStatus answers with an HTTP status and no more than its name.
+// WithStatus answers with an HTTP status and its name.
 func WithStatus(status int) Fault { return Fault{Kind: Status, Status: status} }
 
 // HTML answers with a status and an HTML page, as proxies and gateways do.
@@ -140,9 +140,8 @@ type active struct {
 	until time.Time // with For
 }
 
-// SetFault makes calls go wrong from now on, and returns what lifts it. Where several
-// faults fit a call, the one that was set first has it. It panics on a fault that makes
-// no sense.
+// SetFault makes calls fail from now on; lift ends the fault. Of several faults that match a call
+// the one that was set first applies. It panics on an invalid fault.
 func (f *Fake) SetFault(fault Fault) (lift func()) {
 	if err := fault.validate(); err != nil {
 		panic(f.name + ": fault: " + err.Error())
@@ -168,8 +167,7 @@ func (f *Fake) LiftFaults() {
 	f.faults = nil
 }
 
-// fault returns the fault that a call of method meets, and counts it; the caller holds
-// mu.
+// fault returns the fault of a call of method, and counts it; the caller holds mu.
 func (f *Fake) fault(method string, now time.Time) (Fault, bool) {
 	f.faults = slices.DeleteFunc(f.faults, func(a *active) bool {
 		return a.For > 0 && !now.Before(a.until) || a.Next > 0 && a.left == 0

@@ -29,7 +29,7 @@ type Server struct {
 	run  *running   // nil while nothing listens
 }
 
-// NewServer returns one that does not listen yet. name begins its errors.
+// NewServer returns a Server that does not listen yet. name is the prefix of its errors.
 func NewServer(name string, handler http.Handler) *Server {
 	return &Server{name: name, handler: handler}
 }
@@ -102,7 +102,7 @@ func (s *Server) Up() error {
 }
 
 // Close stops listening, cuts the calls in flight, returns when all have ended and
-// gives the port back. What was noted stays.
+// releases the port. The log of calls stays.
 func (s *Server) Close() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -181,9 +181,8 @@ func (r *running) track(h http.Handler) http.Handler {
 }
 
 // listenAnywhere chooses a port below the range that systems hand out to outgoing
-// connections, so that none of those takes it while the server is down. held keeps the
-// port from other fakes: it is the UDP port of the same number, which nothing else has a
-// use for.
+// connections, so that none of those takes it while the server is down. held reserves the
+// port among fakes: it is the UDP port of the same number, which nothing else uses.
 func listenAnywhere() (l net.Listener, held io.Closer, err error) {
 	var config net.ListenConfig
 	var last error
@@ -206,7 +205,7 @@ func listenAnywhere() (l net.Listener, held io.Closer, err error) {
 }
 
 // checkLoopback refuses addresses that other machines could reach: the control
-// endpoints ask nobody who they are.
+// endpoints need no authentication.
 func checkLoopback(addr string) error {
 	host, _, err := net.SplitHostPort(addr)
 	if err != nil {

@@ -6,8 +6,8 @@ import (
 	"unicode/utf8"
 )
 
-// Limits of Block Kit, in characters and in parts. maxAllText was measured by others;
-// Slack does not write it down.
+// Limits of Block Kit, in characters and in parts. maxAllText is a measured value,
+// which Slack does not document.
 const (
 	maxBlocks       = 50
 	maxSectionText  = 3000
@@ -33,7 +33,7 @@ var otherBlocks = map[string]bool{
 	"input": true, "table": true, "video": true,
 }
 
-// block is what is checked of a block or of an element inside of one.
+// block has the validated fields of a block or an element.
 type block struct {
 	Type      string            `json:"type"`
 	BlockID   string            `json:"block_id"`
@@ -57,7 +57,7 @@ type textObject struct {
 	Verbatim *bool  `json:"verbatim"`
 }
 
-// checker gathers what is wrong with blocks.
+// checker collects the validation errors of blocks.
 type checker struct {
 	problems []string
 	all      int // characters of all texts
@@ -67,8 +67,8 @@ func (c *checker) fail(path, format string, args ...any) {
 	c.problems = append(c.problems, fmt.Sprintf(format, args...)+" [json-pointer:"+path+"]")
 }
 
-// readBlocks returns the blocks without white space, nil for an empty list; or what
-// is answered if they are invalid.
+// readBlocks returns the blocks without white space, nil for an empty list; or the response if
+// they are invalid.
 func readBlocks(raw []byte) (json.RawMessage, map[string]any) {
 	var list []json.RawMessage
 	if err := json.Unmarshal(raw, &list); err != nil {

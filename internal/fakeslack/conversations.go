@@ -160,7 +160,7 @@ func (s *Slack) messagePage(p params, usual int, found []*Message) map[string]an
 	})
 }
 
-// cursorPrefix begins what a cursor stands for.
+// cursorPrefix is the prefix of a decoded cursor.
 const cursorPrefix = "next:"
 
 // page reads where a page begins and how long it may be.

@@ -17,7 +17,7 @@ import (
 // params are the arguments of a call.
 type params struct{ url.Values }
 
-// flag reports whether an argument is given, and what it is.
+// flag returns an argument, and whether it is given.
 func (p params) flag(name string) (value, given bool) {
 	text := p.Get(name)
 	return text == "true" || text == "1", text != ""
@@ -114,12 +114,12 @@ func arguments(r *http.Request, body []byte) (params, error) {
 	return params{values}, nil
 }
 
-// accept is the answer to a call that took effect.
+// accept is the response to a call that took effect.
 func accept(fields map[string]any) map[string]any {
 	return merge(map[string]any{"ok": true}, fields)
 }
 
-// refuse is the answer to one that did not.
+// refuse is the response to a refused call.
 func refuse(code string) map[string]any {
 	return map[string]any{"ok": false, "error": code}
 }
@@ -133,8 +133,7 @@ func reply(status int, header http.Header, doc map[string]any) fakehttp.Response
 	return fakehttp.Response{Status: status, Header: header, Body: text}
 }
 
-// lack returns the refusal for a scope that the token has not, or nil; the caller
-// holds mu.
+// lack returns the refusal if the token lacks the scope, or nil; the caller holds mu.
 func (s *Slack) lack(scope string) map[string]any {
 	if slices.Contains(s.opts.Scopes, scope) {
 		return nil

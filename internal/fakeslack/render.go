@@ -8,10 +8,9 @@ import (
 	"unicode/utf8"
 )
 
-// Render returns a message as plain text for a terminal, with a line break at its end:
-// what its blocks say, or its text if it has none. Dates are those of loc, nil: UTC,
-// and words like "today" are as of the message's last version. Characters that could
-// steer a terminal are left out.
+// Render returns a message as plain text for a terminal, with a line break at its end: its
+// blocks, or its text if it has none. Dates are in loc (nil: UTC), and words like "today" are as
+// of the message's last version. Control characters are left out.
 func Render(m Message, loc *time.Location) string {
 	if loc == nil {
 		loc = time.UTC
@@ -150,7 +149,7 @@ func columns(left, right []string, width int) string {
 	return strings.Join(lines, "\n")
 }
 
-// textOf is what a text object says.
+// textOf is the text of a text object.
 func (r *renderer) textOf(raw json.RawMessage) string {
 	var t textObject
 	if json.Unmarshal(raw, &t) != nil {
@@ -170,7 +169,7 @@ var (
 	fence  = regexp.MustCompile("```\n?")
 )
 
-// mrkdwn takes the marks out of Slack's markup. Inside of code bold is no mark.
+// mrkdwn removes the marks of Slack's markup. Inside code, bold is not a mark.
 func (r *renderer) mrkdwn(text string) string {
 	text = angles.ReplaceAllStringFunc(text, func(token string) string {
 		return r.token(token[1 : len(token)-1])
@@ -209,7 +208,7 @@ func (r *renderer) token(inside string) string {
 	return target
 }
 
-// unescape is for what a person reads.
+// unescape decodes the escapes of Slack.
 func unescape(text string) string {
 	return strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&").Replace(text)
 }
@@ -224,7 +223,7 @@ func harmless(text string) string {
 	}, text)
 }
 
-// join leaves out what is empty.
+// join joins the parts that are not empty.
 func join(parts []string, between string) string {
 	var full []string
 	for _, part := range parts {

@@ -7,8 +7,7 @@ import (
 	"strings"
 )
 
-// richElement is what is looked at of the parts of a rich_text block, and of the
-// parts of those.
+// richElement has the validated fields of the parts of a rich_text block and of their parts.
 type richElement struct {
 	Type     string            `json:"type"`
 	Elements []json.RawMessage `json:"elements"`
@@ -92,7 +91,7 @@ func (c *checker) richList(path string, list richElement) {
 	}
 }
 
-// richInline checks what stands in a line of rich text.
+// richInline checks the elements of a line of rich text.
 func (c *checker) richInline(path string, of richElement) {
 	if of.Elements == nil {
 		c.fail(path, "missing required field: elements")
@@ -148,7 +147,7 @@ func (c *checker) richInline(path string, of richElement) {
 	}
 }
 
-// richText returns what the parts of a rich_text block say.
+// richText returns the text of the parts of a rich_text block.
 func (r *renderer) richText(list []json.RawMessage) string {
 	var parts []string
 	for _, raw := range list {

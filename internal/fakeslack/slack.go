@@ -1,5 +1,5 @@
-// Package fakeslack is a Slack over real HTTP that checks what Slack checks and
-// remembers every message: the other side of alerts in tests and the demo.
+// Package fakeslack is a Slack over real HTTP that validates as Slack does and stores every
+// message, for tests of alerts and the demo.
 //
 //	slack := fakeslack.New(fakeslack.Options{})
 //	url, err := slack.Start("")
@@ -9,8 +9,8 @@
 // It knows the methods auth.test, chat.postMessage, chat.update, chat.delete,
 // conversations.info, conversations.list, conversations.history and
 // conversations.replies under /api/, and an incoming webhook under /services/. GET
-// /_state shows other processes what it holds, and POST /_fault (a
-// [fakehttp.Fault] as JSON) makes calls go wrong.
+// /_state shows its state to other processes, and POST /_fault (a
+// [fakehttp.Fault] as JSON) makes calls fail.
 package fakeslack
 
 import (

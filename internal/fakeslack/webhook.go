@@ -57,7 +57,7 @@ func webhookReply(status int, word string) fakehttp.Response {
 	}
 }
 
-// webhookMessage is what is posted to a webhook.
+// webhookMessage is the body of a post to a webhook.
 type webhookMessage struct {
 	Text        string          `json:"text"`
 	Blocks      json.RawMessage `json:"blocks"`

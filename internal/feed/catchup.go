@@ -16,8 +16,8 @@ import (
 
 // Catching up from Redis.
 const (
-	// overlap is how far before the last received event it begins: events of different
-	// sources are not in the same order everywhere.
+	// overlap is how far before the last received event catching up begins: the order of
+	// events of different sources differs between instances.
 	overlap = 2 * time.Second
 	// pageOf is how many job events of a queue are read at once.
 	pageOf = 100
@@ -25,11 +25,11 @@ const (
 	retryAfter = time.Second
 )
 
-// catchUp delivers the events since an instant from Redis, until it has reached the hub's.
-// false when ctx has ended.
+// catchUp delivers the events since an instant from Redis until it reaches those of the hub. It
+// returns false when ctx has ended.
 func (s *Subscription) catchUp(ctx context.Context, since time.Time, sent *recentIDs) bool {
 	sent.add(s.lastID)
-	// The streams may not have been there all the time; pauses are not kept, and not all
+	// A stream may not have existed all the time; Redis stores no pauses, and not all
 	// transitions of breakers.
 	missing := gapBesideJobs
 	if time.Since(since) > store.EventsWantedFor-wantEvery {
@@ -41,7 +41,7 @@ func (s *Subscription) catchUp(ctx context.Context, since time.Time, sent *recen
 	began := s.position()
 	p := pager{s: s, from: since.Add(-overlap)}
 	for {
-		// An event that the hub publishes from here on is not in a page that is empty.
+		// Before the read: an empty page has none of the events that the hub publishes from here on.
 		next := s.position()
 		events, more, err := p.page(ctx)
 		switch {
@@ -93,11 +93,11 @@ func (s *Subscription) position() uint64 {
 	return s.hub.end()
 }
 
-// join continues with the hub's events from next on. Of those since began the pages had only
-// the job events.
+// join continues with the hub's events from next on. Since began the pages had only job
+// events.
 func (s *Subscription) join(ctx context.Context, began, next uint64, sent *recentIDs) bool {
 	events, _, ok := s.hub.since(began)
-	// So many events were published meanwhile that some may be missing.
+	// The hub has dropped events meanwhile.
 	if !ok && !s.gap(ctx, gapBesideJobs) {
 		return false
 	}
@@ -116,7 +116,7 @@ func (s *Subscription) join(ctx context.Context, began, next uint64, sent *recen
 	return true
 }
 
-// pager reads what happened from an instant on, page by page.
+// pager reads the events from an instant on, page by page.
 type pager struct {
 	s           *Subscription
 	from        time.Time
@@ -126,8 +126,8 @@ type pager struct {
 	read        bool
 }
 
-// page reads the next page, in the order of time. more is false of the last one, which
-// has no job events.
+// page reads the next page, in the order of time. more is false for the last page, which has no
+// job events.
 func (p *pager) page(ctx context.Context) (events []Event, more bool, err error) {
 	h := p.s.hub
 	select {
@@ -204,8 +204,8 @@ func (p *pager) with(events []Event) []Event {
 	return events
 }
 
-// readTransitions reads the transitions of a destination's breakers, its own and those of
-// keys, as far as they are kept.
+// readTransitions reads the stored transitions of a destination's breakers, those of keys
+// included.
 func (p *pager) readTransitions(ctx context.Context, name string) error {
 	t, err := breaker.Namespace(p.s.hub.ns).ReadTransitions(ctx, p.s.hub.rdb, name, 0, transitionsRead)
 	if err != nil {

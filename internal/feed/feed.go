@@ -19,7 +19,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// The types of events. Those of jobs have the status behind the prefix.
+// The types of events. Types of job events are a prefix and the status.
 const (
 	JobPrefix   = "job."
 	Breaker     = "breaker"
@@ -29,7 +29,7 @@ const (
 	Gap = "gap"
 )
 
-// Event is something that has happened.
+// Event is an event of a job, a breaker or a destination.
 type Event struct {
 	// ID is the same at each delivery, by any instance. It begins with the
 	// unix milliseconds of At.
@@ -37,12 +37,12 @@ type Event struct {
 	// Type is "job.completed", "job.failed", "job.cancelled", "job.expired", or one of
 	// the constants.
 	Type string
-	// Destination that it is about; "" of a gap.
+	// Destination of the event; "" for a gap.
 	Destination string
 	// At is when it happened, on Redis's clock.
 	At time.Time
-	// Data is a JSON object. That of a gap is {"of":["breaker","destination"]}, with "job"
-	// where job events may be missing, too.
+	// Data is a JSON object; of a gap {"of":["breaker","destination"]}, with "job" if job
+	// events may be missing too.
 	Data json.RawMessage
 }
 
@@ -73,8 +73,8 @@ const (
 type Options struct {
 	// Every is the interval between polls while there are subscribers. Default 500 ms.
 	Every time.Duration
-	// Linger is how long polling goes on after the last subscriber has left, which misses
-	// nothing if it returns by then. Default 30 s; negative: not at all.
+	// Linger is how long polling continues after the last subscriber has left: within it a
+	// subscriber that reconnects loses no event. Default 30 s; negative: 0.
 	Linger time.Duration
 	// Logger gets errors. Default: slog.Default().
 	Logger *slog.Logger
@@ -128,7 +128,7 @@ func (h *Hub) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-h.wake:
-			if !h.idle() { // they may have left meanwhile
+			if !h.idle() { // subscribers may have left meanwhile
 				h.poll(ctx)
 			}
 		}
@@ -187,7 +187,7 @@ func (h *Hub) poll(ctx context.Context) {
 	}
 }
 
-// idle reports that there has been no subscriber for a while, and drops the buffer.
+// idle reports whether there was no subscriber for Linger, and then drops the buffer.
 func (h *Hub) idle() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -199,7 +199,7 @@ func (h *Hub) idle() bool {
 	return true
 }
 
-// publish makes the events of a poll known to the subscribers.
+// publish buffers the events of a poll and wakes the subscribers.
 func (h *Hub) publish(events []Event, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -239,11 +239,10 @@ func (h *Hub) since(next uint64) (events []Event, more <-chan struct{}, ok bool)
 	return h.recent[min(next, h.end())-h.first:], h.more, true
 }
 
-// Subscribe subscribes to events; Close must be called. With After the events begin behind
-// that one: exactly, if the hub's buffer has it, else with some that were delivered before,
-// which have the same IDs. Where some may be missing, a Gap comes first. ctx bounds
-// Subscribe only. Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or Redis's, which
-// must answer once.
+// Subscribe subscribes to events; Close must be called. With After the events begin after that
+// event: exactly if the hub buffers it, otherwise with some that were delivered before, which
+// have the same IDs. If events may be missing, a Gap comes first. ctx bounds Subscribe only.
+// Errors: ErrTooMany, ErrBadID, ErrClosed, the context's, or that of the hub's first poll.
 func (h *Hub) Subscribe(ctx context.Context, o SubscribeOptions) (*Subscription, error) {
 	if o.After != "" {
 		if _, ok := instantOf(o.After); !ok {

@@ -22,13 +22,13 @@ import (
 // Bounds and intervals of polls.
 const (
 	jobEventsAtOnce = 500
-	transitionsRead = 1000             // all that are kept of a destination
+	transitionsRead = 1000             // maximum stored per destination
 	namesFor        = 10 * time.Second // how long destinations are cached
 	wantEvery       = store.EventsWantedFor / 4
 	wantAgain       = 10 * time.Second // after an error
 )
 
-// poller reads what is new since its last poll.
+// poller reads the events since its last poll.
 type poller struct {
 	rdb    redis.UniversalClient
 	ns     store.Namespace
@@ -51,9 +51,9 @@ func newPoller(rdb redis.UniversalClient, client *jobs.Client) *poller {
 	}
 }
 
-// poll returns the events since the last poll, in the order of time; more says that there
-// are more to read at once. The error is that no destination could be read; the next poll
-// reads what this one could not.
+// poll returns the events since the last poll, in the order of time; more reports that there
+// are more to read at once. It fails if no destination could be read; the next poll reads what
+// this poll could not.
 func (w *poller) poll(ctx context.Context) (events []Event, more bool, err error) {
 	if time.Since(w.namesAt) > namesFor {
 		known, err := w.client.Destinations(ctx)
@@ -88,8 +88,8 @@ func inOrder(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
 }
 
-// want keeps the stream of a queue in existence, and begins at its end. Where Redis takes no
-// writes, as when it is full, an existing stream is read all the same.
+// want requests that the stream of a queue is written, and begins at its end. If Redis refuses
+// writes, such as when it is full, an existing stream is read.
 func (w *poller) want(ctx context.Context, queue string) error {
 	var last string
 	all, err := store.WantEvents(ctx, w.rdb, queue)
@@ -236,7 +236,7 @@ func pauseEvent(name string, paused bool, at time.Time) Event {
 	}
 }
 
-// gapEvent says that some transitions of a destination's breakers are missing.
+// gapEvent reports missing transitions of a destination's breakers.
 func gapEvent(name string, at time.Time) Event {
 	return Event{
 		ID:   strconv.FormatInt(at.UnixMilli(), 10) + "-0:gap:" + name,

@@ -38,8 +38,8 @@ func (o *SubscribeOptions) wants(e Event) bool {
 	return false
 }
 
-// Subscription receives events until it is closed. A slow reader misses none and delays no
-// other: what the hub no longer buffers is read from Redis.
+// Subscription receives events until it is closed. A slow subscriber loses no
+// event and delays no other: events that the hub no longer buffers are read from Redis.
 type Subscription struct {
 	// C has the events. It is closed when the hub ends, or after Close.
 	C <-chan Event
@@ -78,7 +78,7 @@ func (s *Subscription) pump(ctx context.Context) {
 	for {
 		events, more, ok := s.hub.since(s.next)
 		if !ok {
-			// The reader was slow.
+			// The subscriber was slow.
 			if !s.catchUp(ctx, s.last, sent) {
 				return
 			}
@@ -102,7 +102,7 @@ func (s *Subscription) pump(ctx context.Context) {
 	}
 }
 
-// found continues behind the event After, if the hub buffers it.
+// found continues after the event After, if the hub buffers it.
 func (s *Subscription) found() bool {
 	s.hub.mu.Lock()
 	defer s.hub.mu.Unlock()

@@ -17,7 +17,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// seenFields are the fields that a line has had so far.
+// seenFields are the fields read so far.
 type seenFields struct {
 	id, destination, key, payload, request, priority, retry, maxReschedules, availableAt bool
 	batch, after, ttl, expiresAt                                                         bool
@@ -43,7 +43,7 @@ var reported = func() map[string]bool {
 		}
 	}
 	add(reflect.TypeFor[jobs.Job]())
-	// What is added to a job where it is printed.
+	// Fields that are added to a printed job.
 	out["waiting"], out["redacted"] = true, true
 	return out
 }()
@@ -58,8 +58,7 @@ func noSuchField(name string) string {
 	return "is not a field of a job to enqueue; there are " + strings.Join(chosen, ", ")
 }
 
-// set puts the value of a field into spec, and reports to p what is wrong with it. The
-// error is errSyntax.
+// set sets a field of spec, and adds its validation errors to p. The error is errSyntax.
 func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) error {
 	seen := s.of(name)
 	if seen == nil || *seen {
@@ -119,7 +118,7 @@ func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) 
 	return nil
 }
 
-// of is where it is noted that a field has come, nil for one that set does not know.
+// of returns the flag of a field, nil for a field that set does not know.
 func (s *seenFields) of(name string) *bool {
 	switch name {
 	case "id":
@@ -152,15 +151,15 @@ func (s *seenFields) of(name string) *bool {
 	return nil
 }
 
-// Bounds of what is decoded into Go's own forms, which take many times the memory. What
-// is longer is refused whatever it says.
+// Bounds of JSON that is decoded into Go values, which take many times its memory. Longer JSON is
+// refused.
 const (
 	mostRequestBytes = 64 << 10
 	mostRetryBytes   = 4 << 10
 	mostParents      = 1000
 )
 
-// partError is what is wrong with a field of an object.
+// partError is a validation error of a field of an object.
 type partError struct{ field, text string }
 
 func (e *partError) Error() string { return e.field + ": " + e.text }
@@ -263,7 +262,7 @@ func setTime(value []byte, into *time.Time) error {
 	return err
 }
 
-// bounded is the error of a value that is too large, unless it is no value at all.
+// bounded is the error of a value that is too large, unless it is not valid JSON.
 func bounded(value []byte, format string, args ...any) error {
 	if !json.Valid(value) {
 		return errSyntax
@@ -319,7 +318,7 @@ func kindWord(t reflect.Type) string {
 	}
 }
 
-// wrongKind returns what was expected, unless the value is none at all.
+// wrongKind returns the expected kind, unless the value is not valid JSON.
 func wrongKind(value []byte, want string) error {
 	return bounded(value, "must be %s", want)
 }

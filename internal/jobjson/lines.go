@@ -17,10 +17,10 @@ type Lines struct {
 	book   func(more int) error
 }
 
-// Number is that of the line which was read last, from 1.
+// Number is the number of the last line, from 1.
 func (l *Lines) Number() int { return l.number }
 
-// Offset is how many bytes were read so far.
+// Offset is the number of bytes read so far.
 func (l *Lines) Offset() int64 { return l.offset }
 
 const readBuffer = 256 << 10
@@ -29,8 +29,8 @@ const readBuffer = 256 << 10
 func NewLines(r io.Reader, limit int) *Lines { return NewBookedLines(r, limit, readBuffer, nil) }
 
 // NewBookedLines is as [NewLines], with a buffer of size bytes. Before a line that is
-// longer takes more memory, or less again, book is called with the number of bytes. If its error
-// is not nil, so is [Lines.Next]'s.
+// longer takes more memory, and when that is released, book is called with the change in bytes.
+// [Lines.Next] returns its error.
 func NewBookedLines(r io.Reader, limit, size int, book func(more int) error) *Lines {
 	return &Lines{in: bufio.NewReaderSize(r, size), limit: limit, book: book}
 }
@@ -107,5 +107,5 @@ func (l *Lines) room(n int) error {
 	return nil
 }
 
-// Starved reports whether the next line is likely to be waited for.
+// Starved reports whether Next would probably block.
 func (l *Lines) Starved() bool { return l.in.Buffered() == 0 }

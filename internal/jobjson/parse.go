@@ -1,6 +1,5 @@
-// Package jobjson reads jobs to be enqueued from JSON: one object in the form that
-// a job is printed in, or many of them, one a line. The command line and the HTTP
-// API share it.
+// Package jobjson parses job specs from JSON, for the command line and the HTTP API: one object in
+// the form in which a job is printed, or many, one a line.
 package jobjson
 
 import (
@@ -22,8 +21,7 @@ func (e *SyntaxError) Error() string { return e.text }
 // Is makes errors.Is(err, jobs.ErrInvalid) true.
 func (e *SyntaxError) Is(target error) bool { return target == jobs.ErrInvalid }
 
-// ErrNotUTF8 is the error of data in another encoding, or in none: it would make
-// invalid JSON of everything that it becomes a part of.
+// ErrNotUTF8 is the error of data that is not UTF-8: JSON that contains it would be invalid.
 var ErrNotUTF8 error = &SyntaxError{"is not UTF-8, as JSON is"}
 
 // Parse reads one job in the form of the JSON that a job is printed in into spec,
@@ -36,8 +34,7 @@ var ErrNotUTF8 error = &SyntaxError{"is not UTF-8, as JSON is"}
 // *jobs.ValidationError that names each wrong field, in the order of data, those
 // of objects with their path, such as retry.max_retries.
 //
-// It goes over data once and by hand: encoding/json would go over it three times,
-// which is most of the work of a large file.
+// It parses data in one pass: encoding/json would need three, most of the time for a large file.
 func Parse(data []byte, spec *jobs.Spec) error {
 	if !utf8.Valid(data) {
 		return ErrNotUTF8
@@ -80,8 +77,8 @@ func Complete(err error, spec *jobs.Spec, limits jobs.Limits) error {
 	return &jobs.ValidationError{Fields: all}
 }
 
-// covers reports whether that one field could not be read may be why the other is
-// found wrong too: they are the same, or parts of the same object.
+// covers reports whether an unread field may be the cause of the validation error of another:
+// they are the same, or parts of the same object.
 func covers(unread, invalid string) bool {
 	object := func(field string) string {
 		name, _, _ := strings.Cut(field, ".")
@@ -93,7 +90,7 @@ func covers(unread, invalid string) bool {
 // errSyntax is returned for a line that is not JSON; syntaxProblem says where.
 var errSyntax = errors.New("syntax")
 
-// syntaxProblem describes what is wrong in the words of encoding/json.
+// syntaxProblem returns the syntax error of encoding/json.
 func syntaxProblem(line []byte) *SyntaxError {
 	var whole json.RawMessage
 	if err := json.Unmarshal(line, &whole); err != nil {
@@ -113,7 +110,7 @@ type parser struct {
 // MostErrors bounds the errors of one job.
 const MostErrors = 50
 
-// bad notes what is wrong with a field.
+// bad adds a validation error of a field.
 func (p *parser) bad(field, text string) {
 	if !p.full() {
 		p.wrong = append(p.wrong, jobs.FieldError{Field: field, Message: text})

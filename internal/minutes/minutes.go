@@ -1,6 +1,6 @@
 // Package minutes keeps per-minute statistics of destinations, for charts. Each worker
 // counts in memory and adds its counts to those in Redis every ten seconds, so that a job
-// costs no command more.
+// costs no further command.
 package minutes
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Kept is how far back Read reaches, at least.
+// Kept is how long counts are kept, at least.
 const Kept = 25 * time.Hour
 
-// The names of what is counted, as in the fields of the hash of an hour: "<minute>:<name>".
+// The names of the counts in the fields of the hash of an hour: "<minute>:<name>".
 const (
 	completed   = "completed"
 	failed      = "failed"
@@ -30,7 +30,7 @@ const (
 	backlog     = "backlog"
 )
 
-// Point is what happened from At on, in the step that was asked for.
+// Point has the counts of the step that begins at At.
 type Point struct {
 	At time.Time `json:"at"`
 	// Jobs that workers finished or rescheduled, calls, and rate-limited calls. Jobs that
@@ -42,7 +42,7 @@ type Point struct {
 	Rescheduled int `json:"rescheduled"`
 	Calls       int `json:"calls"`
 	Limited     int `json:"limited"`
-	// Backlog is the highest count of jobs that had not finished; -1 if none was taken.
+	// Backlog is the highest number of unfinished jobs; -1 if it was not counted.
 	Backlog int `json:"backlog"`
 }
 

@@ -24,7 +24,7 @@ const (
 	backlogEvery = 30 * time.Second
 )
 
-// counter is one number in Redis.
+// counter identifies one count in Redis.
 type counter struct {
 	destination string
 	hour        int64
@@ -44,7 +44,7 @@ type Recorder struct {
 	counts map[counter]int
 }
 
-// NewRecorder returns a Recorder that has counted nothing yet.
+// NewRecorder returns a Recorder without counts.
 func NewRecorder(rdb redis.UniversalClient, client *jobs.Client, log *slog.Logger) *Recorder {
 	return &Recorder{rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, log: log, now: time.Now, counts: map[counter]int{}}
 }
@@ -105,8 +105,8 @@ func (r *Recorder) Run(ctx context.Context, destinations []string) {
 	}
 }
 
-// flush adds the counts to those in Redis. Counts that Redis refuses are kept for the next
-// flush; if Redis took them and the answer was lost, they count twice.
+// flush adds the counts to those in Redis. After an error they are kept for the next flush; if
+// Redis had added them and only the reply was lost, they count twice.
 func (r *Recorder) flush(ctx context.Context) {
 	r.mu.Lock()
 	counts := r.counts
@@ -144,7 +144,7 @@ func (r *Recorder) flush(ctx context.Context) {
 
 func field(minute int, name string) string { return strconv.Itoa(minute) + ":" + name }
 
-// countBacklogs records the backlog of each destination, unless another worker has lately.
+// countBacklogs records the backlog of each destination, unless another worker did within backlogEvery.
 func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
 	for _, d := range destinations {
 		if store.System(d) {

@@ -23,13 +23,12 @@ func (p *picture) draw(format string, args ...any) {
 
 func (p *picture) gap(n float64) { p.y += n }
 
-// num writes a coordinate, the same everywhere.
+// num formats a coordinate, the same on all platforms.
 func num[T int | float64](f T) string {
 	return strconv.FormatFloat(math.Round(float64(f)*100)/100, 'f', -1, 64)
 }
 
-// document puts the frame around what has been drawn: a white card, which can be read
-// on a page of any colour.
+// document frames the drawing in a white card, readable on a page of any colour.
 func (p *picture) document(title string) []byte {
 	p.y = max(p.y, margin+iconSize)
 	height := num(math.Ceil(p.y + margin))
@@ -72,7 +71,7 @@ func (p *picture) head(o Options) {
 	p.gap(-2)
 }
 
-// flow writes runs into lines that are at most so wide, from an offset to the right.
+// flow writes runs into lines of at most that width, indented by an offset.
 func (p *picture) flow(runs []run, wide, size, height, offset float64) {
 	for _, line := range wrap(runs, wide, size) {
 		x := margin + gutter + offset

@@ -19,7 +19,7 @@ type run struct {
 // plainRuns are the runs of text without markup.
 func plainRuns(s string, st style) []run { return []run{{invisible.Replace(s), st}} }
 
-// invisible is what takes no room.
+// invisible removes characters without a width.
 var invisible = strings.NewReplacer("\u2060", "", "\ufe0f", "")
 
 var entities = strings.NewReplacer("&lt;", "<", "&gt;", ">", "&amp;", "&")

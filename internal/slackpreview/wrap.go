@@ -5,8 +5,8 @@ import (
 	"unicode/utf8"
 )
 
-// wrap breaks runs into lines that are at most so wide, between words where it can.
-// Line breaks in the text are kept.
+// wrap breaks runs into lines of at most that width, between words where possible. Line breaks in
+// the text are kept.
 func wrap(runs []run, wide, size float64) [][]run {
 	var lines [][]run
 	var current []run

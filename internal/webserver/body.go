@@ -12,8 +12,8 @@ import (
 // ErrSlowBody is the error of reading a body that comes too slowly: 408.
 var ErrSlowBody = errors.New("the body of the request came too slowly")
 
-// body is that of a request, which must come at some rate. Only the time that is
-// spent waiting for the client counts.
+// body is the body of a request with a minimum rate. Only time spent waiting for the client
+// counts.
 type body struct {
 	io.ReadCloser
 	control *http.ResponseController
@@ -26,7 +26,7 @@ type body struct {
 	slow   bool
 }
 
-// Read reads what has come. The error wraps [ErrSlowBody] once that is too little.
+// Read reads the body. The error wraps [ErrSlowBody] if the rate is too low.
 func (b *body) Read(p []byte) (int, error) {
 	switch {
 	case b.ended:
@@ -50,24 +50,24 @@ func (b *body) Read(p []byte) (int, error) {
 		b.slow = true
 		return n, fmt.Errorf("webserver: %w", ErrSlowBody)
 	case errors.Is(err, io.EOF):
-		b.ended = true // the server has taken the deadline back, to wait for the client's end
+		b.ended = true // the server has reset the deadline to detect a disconnect
 	}
 	return n, err //nolint:wrapcheck // io.EOF must stay itself
 }
 
-// before bounds what the server reads by itself of a body that the handler leaves.
+// before bounds the server's own read of a body that the handler leaves unread.
 func (b *body) before() { b.deadline(time.Now().Add(b.stall)) }
 
-// after does the same when the handler has returned.
+// after does the same after the handler has returned.
 func (b *body) after() {
 	switch {
-	case b.slow: // what has not come will not be waited for again
+	case b.slow: // do not wait for the rest again
 		b.deadline(time.Now())
 	case !b.ended:
 		b.deadline(time.Now().Add(min(b.stall, time.Second)))
 	}
 }
 
-// deadline sets when reading the connection fails. It can only fail where there is no
-// connection, as in tests of handlers.
+// deadline sets the read deadline of the connection. It fails only without a connection, as in
+// tests of handlers.
 func (b *body) deadline(at time.Time) { _ = b.control.SetReadDeadline(at) }

@@ -8,23 +8,23 @@ import (
 	"time"
 )
 
-// conns knows the open connections. When there are many, those that wait for their client
-// give way: a client that only keeps connections open, or sends half a header, keeps no other client
-// out.
+// conns tracks the open connections. When there are many, it closes connections that wait for
+// their client, so that clients that only keep connections open, or send half a header, cannot
+// block others.
 type conns struct {
-	crowded int // from this many on waiting ones are closed
-	perPeer int // from this many of one address on those of that address are; 0 = no bound
+	crowded int // number of connections from which waiting ones are closed
+	perPeer int // the same for the connections of one address; 0: no bound
 
 	mu    sync.Mutex
 	open  map[net.Conn]*conn
-	peers map[string]int // open ones by address
+	peers map[string]int // open connections by address
 }
 
-// conn is what is known of a connection.
+// conn is the state of a connection.
 type conn struct {
 	peer  string
 	fresh bool      // has sent nothing yet
-	since time.Time // it waits for its client; zero while a request is served
+	since time.Time // when it began to wait for its client; zero while a request is served
 }
 
 type connKey struct{}
@@ -62,7 +62,7 @@ func (c *conns) changed(nc net.Conn, state http.ConnState) {
 	}
 }
 
-// note keeps the books and returns a connection to close, nil for none.
+// note records a change and returns a connection to close, nil for none.
 func (c *conns) note(nc net.Conn, state http.ConnState) net.Conn {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,8 +84,7 @@ func (c *conns) note(nc net.Conn, state http.ConnState) net.Conn {
 	return nil
 }
 
-// opened adds a connection and returns the one that gives way to it, nil for none. The
-// caller holds mu.
+// opened adds a connection and returns one to close for it, nil for none. The caller holds mu.
 func (c *conns) opened(nc net.Conn) net.Conn {
 	if c.open == nil {
 		c.open, c.peers = map[net.Conn]*conn{}, map[string]int{}
@@ -111,8 +110,8 @@ func (c *conns) opened(nc net.Conn) net.Conn {
 	return victim
 }
 
-// oldest is the connection that has waited longest of those of an address; of those of
-// the address that has most, for "". Nil if none waits. The caller holds mu.
+// oldest is the connection of an address that has waited longest; for "" of the address with the
+// most connections. Nil if none waits. The caller holds mu.
 func (c *conns) oldest(peer string) net.Conn {
 	var found net.Conn
 	var best *conn
@@ -131,8 +130,7 @@ func (c *conns) oldest(peer string) net.Conn {
 	return found
 }
 
-// closeFresh closes the connections that have sent nothing yet, as browsers keep them
-// ready.
+// closeFresh closes the connections that have sent nothing yet, as browsers open in advance.
 func (c *conns) closeFresh() {
 	c.mu.Lock()
 	var victims []net.Conn

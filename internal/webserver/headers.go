@@ -7,27 +7,25 @@ import (
 	"time"
 )
 
-// ContentSecurityPolicy is that of every answer: pages take scripts, styles, pictures
-// and events from this server alone, run nothing that stands in their own text, send
-// forms to this server alone, and are shown in no frame.
+// ContentSecurityPolicy of every response: pages load scripts, styles, images and events from this
+// server only, run no inline script, send forms to this server only, and cannot be framed.
 const ContentSecurityPolicy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; connect-src 'self'; " +
 	"form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 
-// setHeaders sets what every answer has unless its handler says otherwise.
+// setHeaders sets the default headers of every response.
 func setHeaders(h http.Header) {
 	h.Set("Content-Security-Policy", ContentSecurityPolicy)
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("X-Frame-Options", "DENY")
-	// Not no-referrer: browsers would then send forms with "Origin: null", which looks
-	// like another site.
+	// Not no-referrer: browsers would then send forms with "Origin: null", as from another
+	// site.
 	h.Set("Referrer-Policy", "same-origin")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")
 	h.Set("Cache-Control", "no-store")
 }
 
-// problem is an error as RFC 9457 has it; of the type about:blank, which says no more
-// than the status.
+// problem is an error in the form of RFC 9457, of the type about:blank.
 type problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -42,7 +40,7 @@ func Problem(w http.ResponseWriter, status int, detail string) {
 	_ = json.NewEncoder(w).Encode(problem{"about:blank", http.StatusText(status), status, detail}) // the client has left
 }
 
-// RetryAfter says in how many seconds to come again, at least one.
+// RetryAfter sets the header Retry-After, at least one second.
 func RetryAfter(h http.Header, after time.Duration) {
 	h.Set("Retry-After", seconds(after))
 }

@@ -6,12 +6,12 @@ import (
 	"sync"
 )
 
-// limited accepts so many connections at once. Those of net/netutil cannot be closed
-// in one direction alone, which a client needs that is still sending when it is
-// refused: it would see the connection break instead of the answer.
+// limited bounds the open connections. Connections of net/netutil cannot be closed in one
+// direction only: a client that is still sending when it is refused would see a broken
+// connection instead of the response.
 type limited struct {
 	net.Listener
-	room   chan struct{} // as many free places as it holds
+	room   chan struct{} // has a value for each free slot
 	closed chan struct{}
 	once   sync.Once
 }
@@ -24,7 +24,7 @@ func limit(l net.Listener, most int) *limited {
 	return &limited{Listener: l, room: room, closed: make(chan struct{})}
 }
 
-// Accept waits for a place, then for a connection.
+// Accept waits for a free slot, then for a connection.
 func (l *limited) Accept() (net.Conn, error) {
 	select {
 	case <-l.room:
@@ -34,7 +34,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	c, err := l.Listener.Accept()
 	if err != nil {
 		l.room <- struct{}{}
-		return nil, err //nolint:wrapcheck // http.Server looks at it
+		return nil, err //nolint:wrapcheck // http.Server checks its type
 	}
 	tcp, ok := c.(*net.TCPConn)
 	if !ok {
@@ -44,19 +44,19 @@ func (l *limited) Accept() (net.Conn, error) {
 	return &place{TCPConn: tcp, free: sync.OnceFunc(func() { l.room <- struct{}{} })}, nil
 }
 
-// Close ends Accept, whatever it waits for.
+// Close ends Accept.
 func (l *limited) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return l.Listener.Close() //nolint:wrapcheck // http.Server's own call
 }
 
-// place is a connection that takes one.
+// place is a connection that has a slot.
 type place struct {
 	*net.TCPConn
 	free func()
 }
 
-// Close closes the connection and frees its place.
+// Close closes the connection and frees its slot.
 func (p *place) Close() error {
 	defer p.free()
 	return p.TCPConn.Close() //nolint:wrapcheck // http.Server's own call

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// note is what is known of a request, for its end.
+// note collects attributes of a request for its log line and metrics.
 type note struct {
 	server *Server
 	remote string
@@ -49,9 +49,8 @@ func RemoteAddr(ctx context.Context) string {
 	return ""
 }
 
-// SetRoute says which pattern a request matched, where that is not that of a
-// [http.ServeMux] given to [Routed]. Only what comes from the program's text will do:
-// routes are labels of metrics.
+// SetRoute sets the pattern that a request matched, if no [http.ServeMux] of [Routed] does. It
+// must be a constant: routes are labels of metrics.
 func SetRoute(ctx context.Context, route string) {
 	if n := noteOf(ctx); n != nil {
 		n.setRoute(route)
@@ -66,8 +65,8 @@ func (n *note) setRoute(route string) {
 	}
 }
 
-// Routed passes requests to a mux and notes the pattern that each matched. Of muxes
-// within one another the innermost counts.
+// Routed passes requests to a mux and records the matched pattern. Of nested muxes the innermost
+// counts.
 func Routed(mux *http.ServeMux) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() { SetRoute(r.Context(), r.Pattern) }() // also after a panic
@@ -75,7 +74,7 @@ func Routed(mux *http.ServeMux) http.Handler {
 	})
 }
 
-// serve is all that is around the handler.
+// serve wraps the handler.
 func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.enter()
 	defer s.leave()
@@ -86,12 +85,12 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	w := &writer{ResponseWriter: rw, control: control, within: s.o.Limits.Write, began: n.began}
 	r = r.WithContext(context.WithValue(r.Context(), noteKey{}, n))
 	setHeaders(w.Header())
-	// Forms with files count as parsed: their parts would go to the disk, and nobody who
-	// makes copies of a request, as all do here, sees what there is to remove.
+	// Multipart forms count as parsed: their parts would be written to files, which a handler
+	// that copies the request would not remove.
 	r.MultipartForm = new(multipart.Form)
 	if r.Body != nil && r.Body != http.NoBody {
 		b := &body{ReadCloser: r.Body, control: control, stall: s.o.Limits.Stall, rate: s.o.Limits.Rate}
-		b.before() // the server reads what the handler leaves, too
+		b.before() // the server reads the rest that the handler leaves
 		r.Body = b
 		if r.Method == http.MethodGet || r.Method == http.MethodHead {
 			r.Body = http.MaxBytesReader(rw, b, maxGetBody) // which no handler bounds
@@ -111,8 +110,8 @@ func (s *Server) serve(rw http.ResponseWriter, r *http.Request) {
 	s.o.Handler.ServeHTTP(w, r)
 }
 
-// panicked logs a panic, and answers. If that is too late the connection must be cut,
-// so that the client does not take the half for the whole.
+// panicked logs a panic and answers 500. If the response has begun the connection must be cut, so
+// that the client does not take it for complete.
 func (s *Server) panicked(w *writer, r *http.Request, n *note, thrown any) (cut bool) {
 	if err, ok := thrown.(error); ok && errors.Is(err, http.ErrAbortHandler) {
 		return true // as the handler wants it

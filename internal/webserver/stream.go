@@ -6,15 +6,15 @@ import (
 	"sync"
 )
 
-// ErrTooManyStreams is the error of [Stream] when there is no room for another one.
+// ErrTooManyStreams is the error of [Stream] at its bound.
 var ErrTooManyStreams = errors.New("too many streams are open here already")
 
-// Stream prepares an answer that lasts as long as the client likes. The context
-// that it returns ends with that of the request and when the server closes; each
-// write still has its deadline. The function frees what that takes and must be called.
+// Stream prepares a response without an end. The context that it returns ends with that of the
+// request and when the server closes; each write still has its deadline. The function releases
+// the stream and must be called.
 //
-// Streams have half of the server's connections, so that they never keep other requests
-// out. The error is [ErrTooManyStreams] when these are taken.
+// Streams can have half of the server's connections, so that they never block other requests.
+// The error is [ErrTooManyStreams] if all of these are in use.
 func Stream(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	n := noteOf(ctx)
 	if n == nil {
@@ -36,7 +36,7 @@ func Stream(ctx context.Context) (context.Context, context.CancelFunc, error) {
 	}), nil
 }
 
-// streamBegins takes a place of a stream, if there is one.
+// streamBegins counts a stream; false at the bound.
 func (s *Server) streamBegins() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

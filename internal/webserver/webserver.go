@@ -1,9 +1,8 @@
-// Package webserver is the HTTP server of `tidegate api`, and of a worker's health and
-// metrics, without what it serves: its
-// limits and timeouts, how it ends, the headers that every answer has, what is logged
-// and measured of a request, and how an error is written.
+// Package webserver is the HTTP server of `tidegate api` and of a worker's health and metrics,
+// without their handlers: limits and timeouts, shutdown, default headers, the log and metrics of
+// requests, and the form of errors.
 //
-// It speaks HTTP/1.1 without TLS, which whatever stands in front of it ends.
+// It speaks HTTP/1.1 without TLS, which a proxy in front of it terminates.
 package webserver
 
 import (
@@ -27,22 +26,22 @@ type Options struct {
 	// Handler gets the requests. Those with GET and HEAD have a body of 64 KiB at most;
 	// forms of the type multipart/form-data look empty to it.
 	Handler http.Handler
-	// Logger gets the address, each request at debug, and what goes wrong.
+	// Logger gets the address, each request at debug level, and errors.
 	Logger *slog.Logger
-	// OnRequest is called for each request that a handler answered: the pattern that it
-	// matched without method and host ("other" if none), a known method or "other", the
-	// status, and how long it took; of a [Stream] how long it took to begin. It must
-	// be quick and may be called by many goroutines at once. Nil for none.
+	// OnRequest is called for each answered request with the matched pattern without method
+	// and host ("other" if none), a known method or "other", the status, and the duration; of
+	// a [Stream] the time until it began. It must be quick and may be called by many
+	// goroutines at once. Nil for none.
 	OnRequest func(route, method string, code int, took time.Duration)
-	// MaxConnections is how many connections may be open at once; more wait until one
-	// ends. Those on which no request is served are closed before that, the oldest of the
-	// address that has most, and a [Stream] gets one of half of them only. Default 1024.
+	// MaxConnections bounds the open connections; more wait until one ends. Idle connections
+	// are closed before that, the oldest of the address with the most first. Streams
+	// ([Stream]) can have half of them. Default 1024.
 	MaxConnections int
-	// MaxPerPeer is how many of them may be of one address: the oldest on which no request
-	// is served gives way to a new one, or the new one is closed. 0 for no bound, as
-	// behind a proxy all have one address.
+	// MaxPerPeer bounds the connections of one address: its oldest idle connection is closed
+	// for a new one, else the new one. 0: no bound, such as behind a proxy, where all have one
+	// address.
 	MaxPerPeer int
-	// CloseWithin is how long Close waits for requests under way. Default 10 s.
+	// CloseWithin is how long Close waits for requests in progress. Default 10 s.
 	CloseWithin time.Duration
 	// Limits are the times that a client has. Zero values take the defaults.
 	Limits Limits
@@ -54,10 +53,10 @@ type Limits struct {
 	Header time.Duration
 	// Idle is how long a connection may be without a request. Default 2 min.
 	Idle time.Duration
-	// Stall is how long a body may stand still, and how long a body may take before
-	// its rate is looked at. Default 10 s.
+	// Stall is how long a body may pause, and how long it may take before Rate applies.
+	// Default 10 s.
 	Stall time.Duration
-	// Rate is what a body must bring on average, in bytes a second. Default 1 KiB.
+	// Rate is the minimum average rate of a body, in bytes a second. Default 1 KiB.
 	Rate int
 	// Write is how long a client may take to accept 64 KiB of an answer, or an event
 	// of a stream. Default 30 s.
@@ -67,7 +66,7 @@ type Limits struct {
 // maxHeader bounds the header of a request, in bytes.
 const maxHeader = 32 << 10
 
-// maxGetBody bounds the body of a request that has no use for one, in bytes.
+// maxGetBody bounds the body of a GET or HEAD request, in bytes.
 const maxGetBody = 64 << 10
 
 // Server serves until it is closed.
@@ -91,8 +90,8 @@ type Server struct {
 	err      error
 }
 
-// Start listens and serves. ctx is for listening alone. Errors: the address cannot be
-// listened on.
+// Start listens and serves. ctx is for listening only. It fails if it cannot listen on the
+// address.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -140,9 +139,9 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 // Addr is where the server listens.
 func (s *Server) Addr() string { return s.listener.Addr().String() }
 
-// Close stops serving and returns when all has ended: nothing is accepted any more,
-// streams are asked to end, and requests under way get CloseWithin. Those left then
-// are cut off. Errors: a request did not end although its context had.
+// Close stops accepting, ends the contexts of streams, waits CloseWithin for requests in progress,
+// then cuts them. It returns when all requests have ended, or with an error if a request did not
+// end after its context.
 func (s *Server) Close() error {
 	s.once.Do(func() { s.err = s.shutdown() })
 	return s.err
@@ -165,8 +164,8 @@ func (s *Server) shutdown() error {
 	err := s.http.Shutdown(ctx)
 	if errors.Is(err, context.DeadlineExceeded) {
 		s.o.Logger.Warn("requests under way are cut off", "requests", s.requests())
-		// The connections first: no client shall take for an answer what a handler writes because
-		// its context has ended.
+		// The connections first: no client may receive what a handler writes because its context
+		// has ended.
 		err = s.http.Close()
 		s.cut()
 	}
@@ -180,7 +179,7 @@ func (s *Server) shutdown() error {
 	return nil
 }
 
-// enter and leave count the requests under way.
+// enter and leave count the requests in progress.
 func (s *Server) enter() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -202,7 +201,7 @@ func (s *Server) requests() int {
 	return s.underWay
 }
 
-// wait waits until no request is under way and returns how many still are.
+// wait waits until no request is in progress and returns how many are left.
 func (s *Server) wait(most time.Duration) int {
 	s.mu.Lock()
 	if s.underWay == 0 {

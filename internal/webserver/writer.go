@@ -6,8 +6,7 @@ import (
 	"time"
 )
 
-// writer puts the deadline of the connection off with each write, and remembers what
-// was answered.
+// writer extends the write deadline of the connection with each write, and records the status.
 type writer struct {
 	http.ResponseWriter
 	control *http.ResponseController
@@ -57,7 +56,7 @@ func (w *writer) Write(p []byte) (int, error) {
 // Flush sends what is buffered.
 func (w *writer) Flush() { _ = w.FlushError() }
 
-// FlushError sends what is buffered and says whether that worked.
+// FlushError sends what is buffered.
 func (w *writer) FlushError() error {
 	if !w.sent {
 		w.WriteHeader(http.StatusOK)
@@ -66,8 +65,8 @@ func (w *writer) FlushError() error {
 	return w.control.Flush() //nolint:wrapcheck // the handler's own call
 }
 
-// extend gives the client its time anew. It fails only where there is no connection,
-// as in tests of handlers.
+// extend extends the write deadline. It fails only without a connection, as in tests of
+// handlers.
 func (w *writer) extend() { _ = w.control.SetWriteDeadline(time.Now().Add(w.within)) }
 
 // code is the status that the client gets.

@@ -9,7 +9,7 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// counters are what this process counts.
+// counters are the metrics that this process counts.
 type counters struct {
 	attempts, probes                        *prometheus.CounterVec // by destination and result
 	incidents, wasted                       *prometheus.CounterVec
@@ -81,19 +81,19 @@ func (c *counters) all() []prometheus.Collector {
 	}
 }
 
-// reasons and statuses are all that the labels can say.
+// reasons and statuses are all values of these labels.
 var (
 	reasons  = []string{publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable}
 	statuses = []string{string(jobs.Completed), string(jobs.Failed), string(jobs.Cancelled)}
 )
 
-// deliveries are the receivers and kinds of an alerts.Delivery, which this package does
-// not import: it would have everybody link a client of Slack.
+// deliveries are the receivers and kinds of an alerts.Delivery. This package does not import
+// alerts, which would link a Slack client into every worker.
 var deliveries = [][2]string{
 	{"slack", "message"}, {"slack", "update"}, {"webhook", "message"}, {"pagerduty", "trigger"}, {"pagerduty", "resolve"},
 }
 
-// start makes a destination's series, so that the first of their kind is an increase.
+// start creates a destination's series at 0, so that rate() sees the first increase.
 func (c *counters) start(destination string) {
 	for _, outcome := range publisher.Outcomes {
 		c.attempts.WithLabelValues(destination, outcome)
@@ -115,7 +115,7 @@ func (c *counters) start(destination string) {
 	}
 }
 
-// attemptLabel keeps the number of series small whatever RETRY_MAX_RETRIES_LIMIT is.
+// attemptLabel bounds the number of series for any RETRY_MAX_RETRIES_LIMIT.
 func attemptLabel(n int) string {
 	const most = 10
 	if n > most {

@@ -8,10 +8,10 @@
 //	m.Watch(p)
 //	err = p.Run(ctx)
 //
-// Labels are bounded: destinations, statuses and words of Tidegate's own, never a job,
-// a key or an address. What a process counts itself is to be added up over processes
-// with sum. The state of breakers, and what is read from Redis, is the same in all of
-// them: take max by (destination). docs/operations.md lists every metric.
+// Labels are bounded: destinations, statuses and other constants, never a job, a key or an
+// address. Aggregate the counters of processes with sum. The state of breakers and the metrics
+// of queues are the same in all processes: use max by (destination). docs/operations.md lists
+// every metric.
 //
 // A scrape reads from Redis at most once per [Options.MaxAge], with four commands for
 // each destination whatever the number of jobs.

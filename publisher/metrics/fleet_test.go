@@ -18,7 +18,7 @@ import (
 // What waits is shown by where it waits and for what.
 func TestWhatWaits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{NearExpiration: 10 * time.Minute}, nil, breaker.Options{}) // does not run
 	parent := r.enqueue(nil, jobs.TTL(10*time.Minute-time.Second))
 	r.enqueue(nil, jobs.After(parent), jobs.TTL(time.Hour))
@@ -58,7 +58,7 @@ func TestWhatWaits(t *testing.T) {
 // first scrape on, as are counters that can be told beforehand.
 func TestSeriesAreThereFromTheStart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	want := map[string]float64{
 		"redis_up": 1, "worker_fetching": 1, "worker_unreachable": 0, "worker_concurrency": 10, "jobs_in_hand": 0, "handlers_stuck": 0, "handlers_stuck_total": 0,
@@ -98,7 +98,7 @@ func TestSeriesAreThereFromTheStart(t *testing.T) {
 // The breaker's state, its failures, what remains of its cooldown.
 func TestBreakerGauges(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	answers := make(chan error)
 	in := r.make(metrics.Options{}, func(ctx context.Context, _ *jobs.Job) error {
 		select {
@@ -163,7 +163,7 @@ func TestBreakerGauges(t *testing.T) {
 // Jobs that are held for their keys, and let through.
 func TestHeldAndReleased(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)

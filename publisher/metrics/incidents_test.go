@@ -29,7 +29,7 @@ const incidentsTotal = "circuit_breaker_incidents_total"
 // was, or any of them if it was nobody's call.
 func TestIncidentsAreCountedOnce(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{Latency: 5 * time.Millisecond})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{Latency: 5 * time.Millisecond})
 	rules := breaker.Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond}
 	var fleet []*instance
 	for range 3 {
@@ -85,7 +85,7 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 // Probes of keys are probes, and incidents of keys none of the destination's.
 func TestProbesOfKeys(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}).run()
 	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
 	r.must(err)
@@ -145,7 +145,7 @@ func TestIncidentsWithoutRedis(t *testing.T) {
 // does, and one only.
 func TestIncidentOfADeadWorkerIsCounted(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	fleet := []*instance{
 		r.make(metrics.Options{}, nil, breaker.Options{}), r.make(metrics.Options{}, nil, breaker.Options{}),
 	}

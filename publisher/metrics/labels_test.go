@@ -43,7 +43,7 @@ func names(values map[string]float64) []string {
 func TestSeriesAreBounded(t *testing.T) {
 	t.Parallel()
 	const keys = 100
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, func(_ context.Context, j *jobs.Job) error {
 		switch {
 		case j.RescheduleCount > 0:
@@ -155,7 +155,7 @@ func TestDeliveries(t *testing.T) {
 // Tidegate's own destinations are in no metric.
 func TestSystemDestinationsAreLeftOut(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{})
 	err := in.p.Handle(store.AlertsDestination, publisher.Func(func(context.Context, *jobs.Job) error { return nil }))
 	r.must(err)
@@ -183,7 +183,7 @@ func TestSystemDestinationsAreLeftOut(t *testing.T) {
 func TestManyDestinations(t *testing.T) {
 	t.Parallel()
 	const n = 20
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	reg := prometheus.NewRegistry()
 	m, err := metrics.New(reg, metrics.Options{Redis: r.rdb, MaxAge: -1, Logger: silent})
 	r.must(err)

@@ -26,8 +26,8 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m)) }
 
 var silent = slog.New(slog.DiscardHandler)
 
-// rig is one destination with its API and its Redis.
-type rig struct {
+// fixture is one destination with its API and its Redis.
+type fixture struct {
 	t      *testing.T
 	server *redistest.Server
 	rdb    redis.UniversalClient
@@ -37,9 +37,9 @@ type rig struct {
 	url    string
 }
 
-func newRig(t *testing.T, server *redistest.Server, o fakeapi.Options) *rig {
+func newFixture(t *testing.T, server *redistest.Server, o fakeapi.Options) *fixture {
 	t.Helper()
-	r := &rig{t: t, server: server, rdb: server.Client(t), dest: redistest.Name(t, "d"), api: fakeapi.New(o)}
+	r := &fixture{t: t, server: server, rdb: server.Client(t), dest: redistest.Name(t, "d"), api: fakeapi.New(o)}
 	var err error
 	if r.url, err = r.api.Start(""); err != nil {
 		t.Fatal(err)
@@ -53,7 +53,7 @@ func newRig(t *testing.T, server *redistest.Server, o fakeapi.Options) *rig {
 
 // instance is one process's publisher with its metrics.
 type instance struct {
-	r   *rig
+	r   *fixture
 	reg *prometheus.Registry
 	m   *metrics.Metrics
 	p   *publisher.Publisher
@@ -61,7 +61,7 @@ type instance struct {
 }
 
 // make prepares a publisher that sends to the API, or calls f if it is not nil.
-func (r *rig) make(o metrics.Options, f publisher.Func, rules breaker.Options, opts ...publisher.HandleOption) *instance {
+func (r *fixture) make(o metrics.Options, f publisher.Func, rules breaker.Options, opts ...publisher.HandleOption) *instance {
 	r.t.Helper()
 	if o.Redis == nil {
 		o.Redis = r.rdb
@@ -189,7 +189,7 @@ func nonzero(m map[string]float64) map[string]float64 {
 }
 
 // enqueue makes a job with a payload.
-func (r *rig) enqueue(payload any, opts ...jobs.Option) string {
+func (r *fixture) enqueue(payload any, opts ...jobs.Option) string {
 	r.t.Helper()
 	j, err := r.client.Enqueue(context.Background(), jobs.New(r.dest, payload, opts...))
 	if err != nil {
@@ -199,7 +199,7 @@ func (r *rig) enqueue(payload any, opts ...jobs.Option) string {
 }
 
 // enqueueMany makes n jobs alike.
-func (r *rig) enqueueMany(n int, opts ...jobs.Option) []string {
+func (r *fixture) enqueueMany(n int, opts ...jobs.Option) []string {
 	r.t.Helper()
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
@@ -219,7 +219,7 @@ func (r *rig) enqueueMany(n int, opts ...jobs.Option) []string {
 	return ids
 }
 
-func (r *rig) must(err error) {
+func (r *fixture) must(err error) {
 	r.t.Helper()
 	if err != nil {
 		r.t.Fatal(err)

@@ -31,13 +31,13 @@ type Options struct {
 	Redis redis.UniversalClient
 	// Namespace is that of the jobs; see jobs.WithNamespace. Default: tidegate.
 	Namespace string
-	// MaxAge is how old what was read from Redis may be in a scrape. Default 5 s;
-	// negative: it is read for each scrape.
+	// MaxAge of the counts from Redis in a scrape. Default 5 s; negative: they are read for
+	// each scrape.
 	MaxAge time.Duration
-	// Timeout bounds the reading for a scrape. Where it is not enough, because Redis is
-	// away, the metrics of queues are missing and tidegate_redis_up is 0. Default 2 s.
+	// Timeout bounds the read of the counts for a scrape. After it, such as while Redis is
+	// unavailable, the metrics of queues are missing and tidegate_redis_up is 0. Default 2 s.
 	Timeout time.Duration
-	// NearExpiration is how soon a waiting job expires that is counted in
+	// NearExpiration is the time to expiry within which a waiting job counts in
 	// tidegate_jobs_near_expiration. Default 5 minutes.
 	NearExpiration time.Duration
 	// Version and Commit are shown by tidegate_build_info. Default "unknown".
@@ -116,8 +116,8 @@ func New(reg prometheus.Registerer, o Options) (*Metrics, error) {
 	return m, nil
 }
 
-// claimFor is how long it is remembered that an incident was counted, by those who hear of
-// it late too.
+// claimFor is how long Redis remembers that an incident was counted: an instance may receive
+// its event late.
 const claimFor = 24 * time.Hour
 
 // onTransition counts incidents.
@@ -130,8 +130,9 @@ func (m *Metrics) onTransition(e breaker.Event) {
 	}
 }
 
-// claim is true for the first who asks. Every instance hears of an incident, and one is
-// to count it, whether whoever began it is a worker, has died since, or is a person.
+// claim reports whether this instance counts the incident: the first one to claim it. All
+// instances receive the event, and the instance that opened the breaker may have died or may
+// not be a worker.
 func (m *Metrics) claim(e breaker.Event) bool {
 	mine := e.By == m.fleet.worker()
 	if m.o.Redis == nil {

@@ -20,8 +20,8 @@ func (m *Metrics) Observe(o *publisher.Options) {
 	})
 }
 
-// Watch shows the state of the publisher's circuit breakers and what waits for it. Use
-// it after the last Handle and before Run.
+// Watch exports the state of the publisher's circuit breakers and its backlog. Call it after
+// the last Handle and before Run.
 func (m *Metrics) Watch(p *publisher.Publisher) {
 	m.fleet.watch(p)
 	for _, destination := range m.fleet.destinations() {
@@ -83,7 +83,7 @@ func (m *Metrics) onStuck(s publisher.Stuck) {
 func (m *Metrics) ended(e publisher.JobEvent, status jobs.Status) {
 	m.finished.WithLabelValues(e.Destination, string(status)).Inc()
 	if j := e.Job; j.ExpiresAt != nil {
-		// Whole seconds: a TTL of just an hour belongs to those up to an hour.
+		// Whole seconds: a TTL of exactly one hour belongs to the bucket up to one hour.
 		m.ttlSecond.WithLabelValues(e.Destination).Observe(j.ExpiresAt.Sub(j.CreatedAt).Round(time.Second).Seconds())
 	}
 }

@@ -79,7 +79,7 @@ func TestScrapeWithoutRedis(t *testing.T) {
 	const timeout, slack = 700 * time.Millisecond, 500 * time.Millisecond
 	queues := []string{"destination_paused", "jobs", "jobs_held", "jobs_near_expiration", "jobs_ready", "oldest_pending_age_seconds"}
 	server := redistest.Start(t)
-	r := newRig(t, server, fakeapi.Options{})
+	r := newFixture(t, server, fakeapi.Options{})
 	in := r.make(metrics.Options{Timeout: timeout}, nil, breaker.Options{}).run()
 	r.ended(r.enqueue(nil), jobs.Completed)
 	for _, outage := range []struct {
@@ -120,7 +120,7 @@ func TestScrapeWithAClientThatIgnoresDeadlines(t *testing.T) {
 	t.Parallel()
 	const timeout = 300 * time.Millisecond
 	server := redistest.Start(t)
-	r := newRig(t, server, fakeapi.Options{})
+	r := newFixture(t, server, fakeapi.Options{})
 	rdb := redis.NewClient(&redis.Options{Addr: server.Addr(), ReadTimeout: 2 * time.Second, MaxRetries: -1})
 	t.Cleanup(func() { _ = rdb.Close() })
 	in := r.make(metrics.Options{Redis: rdb, Timeout: timeout, MaxAge: time.Nanosecond}, nil, breaker.Options{}).run()
@@ -164,7 +164,7 @@ func TestScrapeCostsTheSameWhateverTheBacklog(t *testing.T) {
 	t.Parallel()
 	const many = 100_000
 	server := redistest.Start(t)
-	r := newRig(t, server, fakeapi.Options{})
+	r := newFixture(t, server, fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{}) // does not run: it asks for nothing itself
 	cost := func() map[string]int64 {
 		t.Helper()
@@ -194,9 +194,9 @@ func TestScrapeCostsTheSameWhateverTheBacklog(t *testing.T) {
 
 // Where more than a thousand cancelled jobs lie before the one that is next in line,
 // nobody knows its age: better none than 0.
-func TestAgeThatNobodyKnows(t *testing.T) {
+func TestUnknownAge(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{})
 	age := func() (float64, bool) {
 		v, known := in.values()["oldest_pending_age_seconds"]
@@ -216,7 +216,7 @@ func TestAgeThatNobodyKnows(t *testing.T) {
 func TestScrapesShareAReading(t *testing.T) {
 	t.Parallel()
 	server := redistest.Start(t)
-	r := newRig(t, server, fakeapi.Options{})
+	r := newFixture(t, server, fakeapi.Options{})
 	readings := func() int64 { return server.CommandStats(t)["zcount"] / 6 } // two for each priority
 	together := func(in *instance) {
 		var group sync.WaitGroup
@@ -260,7 +260,7 @@ func TestScrapesShareAFailedReading(t *testing.T) {
 	t.Parallel()
 	const timeout = 300 * time.Millisecond
 	server := redistest.Start(t)
-	r := newRig(t, server, fakeapi.Options{})
+	r := newFixture(t, server, fakeapi.Options{})
 	in := r.make(metrics.Options{MaxAge: time.Hour, Timeout: timeout}, nil, breaker.Options{})
 	server.Pause()
 	defer server.Resume()

@@ -25,7 +25,7 @@ import (
 // everything counted at least once.
 func TestLint(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, func(_ context.Context, j *jobs.Job) error {
 		if j.Attempt == 0 {
 			return errors.New("boom")

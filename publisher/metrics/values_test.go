@@ -50,7 +50,7 @@ func with(a, b map[string]float64) map[string]float64 {
 }
 
 // ended waits until a job has the status.
-func (r *rig) ended(id string, want jobs.Status) {
+func (r *fixture) ended(id string, want jobs.Status) {
 	r.t.Helper()
 	redistest.Eventually(r.t, "job "+id+" is "+string(want), func() bool {
 		j, err := r.client.Get(context.Background(), id)
@@ -188,7 +188,7 @@ func TestEachOutcomeOfACall(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t, redistest.Database(t), fakeapi.Options{})
+			r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 			n := 0
 			in := r.make(metrics.Options{}, func(ctx context.Context, _ *jobs.Job) error {
 				n++ // one job, and one call at a time
@@ -216,7 +216,7 @@ func TestEachOutcomeOfACall(t *testing.T) {
 // A worker counts the jobs of destinations that no worker serves.
 func TestJobsOfDestinationsWithoutWorkers(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	client, err := jobs.NewClient(r.rdb, jobs.WithDestinations("old", r.dest))
 	if err != nil {
 		t.Fatal(err)
@@ -272,7 +272,7 @@ func eventuallySame(t *testing.T, want map[string]float64, got func() map[string
 // Jobs that workers end without a call, calls that are cut, and what others end.
 func TestEndsWithoutAnAnswer(t *testing.T) {
 	t.Parallel()
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	inCall := make(chan string, 10)
 	in := r.make(metrics.Options{}, func(ctx context.Context, j *jobs.Job) error {
 		inCall <- j.ID
@@ -327,7 +327,7 @@ func (in *instance) bucketOfOnly() string {
 func TestIncidentWithTheAPI(t *testing.T) {
 	t.Parallel()
 	const n, cooldown = 12, 400 * time.Millisecond
-	r := newRig(t, redistest.Database(t), fakeapi.Options{})
+	r := newFixture(t, redistest.Database(t), fakeapi.Options{})
 	in := r.make(metrics.Options{}, nil, breaker.Options{FailureThreshold: 1, Cooldown: cooldown}, publisher.Concurrency(1)).run()
 	r.api.Queue(
 		fakeapi.Answer{}, fakeapi.Answer{}, fakeapi.Answer{Status: http.StatusTooManyRequests}, // opens

@@ -13,13 +13,12 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// NewJob is the job that a client makes of spec now. It panics if no client would
-// accept it; bounds that are set where the app runs, such as
-// RETRY_MAX_RETRIES_LIMIT, are not checked. Parents (jobs.After) count as
-// completed.
+// NewJob returns the job that a client creates from spec now. It panics if the spec is not
+// valid; bounds of a deployment, such as RETRY_MAX_RETRIES_LIMIT, are not checked. Parents
+// (jobs.After) count as completed.
 //
-// Change the job for what its life has brought so far: Attempt (retries made),
-// RescheduleCount, Crashes, ExpiresAt.
+// Set the fields of earlier attempts where needed: Attempt (retries made), RescheduleCount,
+// Crashes, ExpiresAt.
 func NewJob(spec *jobs.Spec) *jobs.Job {
 	if spec == nil {
 		panic("publishertest: new job: the spec is nil; make one with jobs.New")
@@ -58,8 +57,7 @@ func NewJob(spec *jobs.Spec) *jobs.Job {
 	return job.Clone()
 }
 
-// stored is a policy as it comes back from the record, where the triggers are
-// written out.
+// stored is a policy as read from the record, which names all triggers.
 func stored(p *jobs.RetryPolicy) *jobs.RetryPolicy {
 	if p == nil {
 		return nil
@@ -83,8 +81,8 @@ func copied[T any](p *T) *T {
 	return &v
 }
 
-// inFlight is the job as a worker passes it to a handler: of earlier attempts only the
-// counters and the expiry are known.
+// inFlight is the job as a worker passes it to a handler: of earlier attempts it has only the
+// counters and the expiry.
 func inFlight(j *jobs.Job) *jobs.Job {
 	c := j.Clone()
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt

@@ -10,22 +10,21 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// Life is what Play saw.
+// Life is the result of Play.
 type Life struct {
 	// Calls are the results of the calls, in order. Their At is on Play's clock.
 	Calls []Result
-	// Job is the job in the end. Its Status is final unless the calls were used
-	// up or the context ended.
+	// Job is the job at the end. Its Status is final unless the maximum of calls was reached
+	// or the context ended.
 	Job *jobs.Job
 
 	start time.Time
 }
 
-// Play plays the life of a job: it calls h when the job becomes available, and
-// again after each reschedule and retry, until the job has ended, calls have been
-// made, or ctx has ended. No time passes for that: the clock jumps from the
-// job's AvailableAt to the next one, retries come without jitter, and calls take
-// no time on it. A job that is not called before its ExpiresAt expires.
+// Play calls h when the job becomes available, and again after each reschedule and retry,
+// until the job has finished, that many calls were made, or ctx has ended. The clock jumps
+// from one AvailableAt of the job to the next, retries have no jitter, and calls take no time
+// on it. A job that is not called before its ExpiresAt expires.
 //
 // Options and panics are those of Publish.
 func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, opts ...publisher.HandleOption) Life {
@@ -51,8 +50,8 @@ func Play(ctx context.Context, h publisher.Handler, job *jobs.Job, calls int, op
 	return life
 }
 
-// String is one line for each call, with the time since the job was created, and
-// one for what came after the last of them.
+// String has a line for each call, with the time since the job was created, and a line for the
+// final state.
 func (l Life) String() string {
 	var b strings.Builder
 	for i, c := range l.Calls {

@@ -12,63 +12,61 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// ErrCancelled is the cause of a context with which Publish and Play take the job
-// to be cancelled:
+// ErrCancelled is the cause of a context that cancels the job in Publish and Play:
 //
 //	ctx, cancel := context.WithCancelCause(t.Context())
 //	cancel(publishertest.ErrCancelled)
 var ErrCancelled = publisher.ErrCancelled
 
-// Result says what became of a job after a call, or instead of one.
+// Result is the result of a call, or of a job that was not called.
 type Result struct {
 	// At is the instant of the call: now, or the job's AvailableAt if that is
 	// later.
 	At time.Time
-	// Called is false if a worker would not have called, because the job had
-	// expired or was cancelled before.
+	// Called is false if the job was not called, because it had expired or was cancelled
+	// before.
 	Called bool
-	// Took is how long the handler ran. A worker waits for one that ignores the
-	// end of its context.
+	// Took is how long the handler ran. A worker waits for a handler that ignores the end of
+	// its context.
 	Took time.Duration
 
 	// Result and Reason are those of publisher.JobEvent: publisher.Completed and
 	// so on. Result is "" for a job that had expired.
 	Result, Reason string
-	// Err is what the handler returned. A panic is an error, too.
+	// Err is the error of the handler; a panic is an error too.
 	Err error
 
-	// RateLimited is true if the call counts against the circuit breaker, with
-	// the Hint when to come back, if the API gave one, and whose limit it is.
+	// RateLimited is true if the call counts as a failure for the circuit breaker, with the
+	// Hint of the API when to call again, if any, and the Scope of the limit.
 	RateLimited bool
 	Hint        time.Duration
 	Scope       jobs.Scope
-	// Budget is what the handler said is left of the API's limit, nil if nothing.
+	// Budget is the API's remaining calls as set by the handler; nil if it set none.
 	Budget *jobs.Budget
-	// Trigger is the kind of a failure which the job's policy may retry; "" for
-	// other results and for failures that are final.
+	// Trigger of a failure that the job's policy may retry; "" for other results and
+	// permanent failures.
 	Trigger jobs.Trigger
 
 	// Delay is the time until the job may run again, of a retry without jitter;
 	// 0 is the back of the queue.
 	Delay time.Duration
-	// MinDelay and MaxDelay are what jitter makes of it, equal to Delay for all
-	// but retries.
+	// MinDelay and MaxDelay bound Delay with jitter; they equal Delay except for retries.
 	MinDelay, MaxDelay time.Duration
 
-	// Job is the job afterwards: its Status, counters, AvailableAt, ExpiresAt,
-	// LastError, Response. The one that was given is not changed.
+	// Job is the job afterwards: its Status, counters, AvailableAt, ExpiresAt, LastError,
+	// Response. The argument is not changed.
 	Job *jobs.Job
 }
 
-// Publish calls h for the job, once, as a worker would that was set up with
-// publisher.Handle(job.Destination, h, opts...), and says what becomes of the
-// job. The Job of the result can be published again for the next call of its life.
+// Publish calls h for the job once, as a worker after
+// publisher.Handle(job.Destination, h, opts...) would, and returns the result. The Job of the
+// result can be published again for the next call.
 //
 // When ctx ends, the call is cut as at the end of SHUTDOWN_TIMEOUT, or, with the
 // cause ErrCancelled, as by a cancel of the job.
 //
-// Publish panics for options that Handle refuses and for a job that is to be
-// called by no worker, because it has ended, waits or is paused.
+// Publish panics for options that Handle refuses and for a job that no worker would call: it
+// has finished, waits or is paused.
 func Publish(ctx context.Context, h publisher.Handler, job *jobs.Job, opts ...publisher.HandleOption) Result {
 	check(job)
 	return publishAt(ctx, latest(time.Now(), job.AvailableAt), h, job, opts)
@@ -83,7 +81,7 @@ func check(job *jobs.Job) {
 	}
 }
 
-// latest cuts to milliseconds, which is how exact the record of a job is.
+// latest truncates to milliseconds, as the record of a job does.
 func latest(a, b time.Time) time.Time {
 	if a.Before(b) {
 		a = b
@@ -110,7 +108,7 @@ func publishAt(ctx context.Context, at time.Time, h publisher.Handler, job *jobs
 	r.RateLimited, r.Hint, r.Scope, r.Budget, r.Trigger = a.RateLimited, a.Hint, a.Scope, started.Budget, a.Trigger
 	r.apply(a)
 	if cancelled(ctx) && !r.Job.Status.Final() {
-		r.cancel() // whatever the handler wanted
+		r.cancel() // whatever the outcome of the handler
 	}
 	return r
 }
@@ -180,13 +178,13 @@ func (r *Result) end(s jobs.Status) {
 	r.Job.Status, r.Job.EndedAt = s, copied(&r.At)
 }
 
-// expire ends a job whose time is over.
+// expire expires a job.
 func expire(j *jobs.Job) {
 	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Expired, nil, "", ""
 	j.MarkedExpiredAt, j.EndedAt = copied(j.ExpiresAt), copied(j.ExpiresAt)
 }
 
-// String is one line for the log of a test.
+// String is a line for the log of a test.
 func (r Result) String() string {
 	switch {
 	case !r.Called:

@@ -245,7 +245,7 @@ func TestPublishCancelled(t *testing.T) {
 
 // A handler must not find more in the job than a worker gives it, nor keep what it
 // writes there.
-func TestPublishJobInHand(t *testing.T) {
+func TestPublishJobInFlight(t *testing.T) {
 	t.Parallel()
 	job := publishertest.NewJob(jobs.New("gallery", map[string]int{"n": 1}, jobs.Header("X-A", "b"), jobs.TTL(time.Hour), jobs.MaxReschedules(3)))
 	job.LastError, job.Response, job.Reason = "before", &jobs.Response{Status: 500}, "before"

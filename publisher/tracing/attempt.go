@@ -21,7 +21,7 @@ func (t *Tracing) Observe(o *publisher.Options) { o.Observe(publisher.Observer{T
 
 // Attempt starts the span of an attempt; it is a publisher.Observer's Trace. The span is a
 // child of the job's enqueue, or the root of a trace of its own if the job was enqueued
-// without one, and ends when it is known what is to become of the job.
+// without one, and ends when the outcome of the job is decided.
 //
 // Attempts that fail have the status error, also if the job is retried. A job that was
 // deferred, cancelled or requeued by a worker that stops has not failed.
@@ -50,7 +50,7 @@ func (t *Tracing) Attempt(ctx context.Context, job *jobs.Job) (context.Context, 
 	}
 }
 
-// attributesOfEvent says what becomes of the job.
+// attributesOfEvent describes the outcome of the job.
 func attributesOfEvent(e publisher.JobEvent) []attribute.KeyValue {
 	out := make([]attribute.KeyValue, 0, 5)
 	add := func(key attribute.Key, value string) {
@@ -68,8 +68,8 @@ func attributesOfEvent(e publisher.JobEvent) []attribute.KeyValue {
 	return out
 }
 
-// statusOf describes a failure. What the API answered and the text of errors can quote
-// the payload, and are left out.
+// statusOf describes a failure without the response and the text of errors, which can quote
+// the payload.
 func statusOf(e publisher.JobEvent) string {
 	switch {
 	case e.Result == publisher.Retried:

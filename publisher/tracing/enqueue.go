@@ -36,8 +36,8 @@ func (t *Tracing) Enqueue(ctx context.Context, job *jobs.Job) (carrier map[strin
 	}
 }
 
-// enqueueErrorType classifies what kept a job from being accepted. The text of an error
-// can quote the job, and is left out.
+// enqueueErrorType classifies why a job was refused, without the text of the error, which can
+// quote the job.
 func enqueueErrorType(err error) attribute.KeyValue {
 	switch {
 	case errors.Is(err, jobs.ErrInvalid):
@@ -50,14 +50,14 @@ func enqueueErrorType(err error) attribute.KeyValue {
 	return semconv.ErrorTypeKey.String("redis")
 }
 
-// Bounds of a tracestate (W3C Trace Context, section 3.3.1.5): it is to be kept up to 512
-// characters; of a longer one members above 128 characters go first, then the last ones.
+// Bounds of a tracestate (W3C Trace Context, section 3.3.1.5): at most 512 characters; members
+// above 128 characters are dropped first, then the last members.
 const (
 	maxTracestate       = 512
 	longTracestateEntry = 128
 )
 
-// boundTracestate shortens the tracestate that is kept with a job.
+// boundTracestate shortens the tracestate that is stored with a job.
 func boundTracestate(carrier map[string]string) {
 	const name = "tracestate"
 	state := carrier[name]

@@ -24,7 +24,7 @@ import (
 // nothing.
 func TestOneTraceFromEnqueueToTheEnd(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, tracing.Options{})
+	b := newFixture(t, tracing.Options{})
 	b.api.Queue(fakeapi.Answer{Status: http.StatusInternalServerError, Body: "canary-answer"})
 	ctx, request := b.provider.Tracer("app").Start(context.Background(), "request")
 	j := b.enqueue(ctx, jobs.Key("alice"), jobs.Batch("b1"), jobs.Prioritize(jobs.PriorityHigh), jobs.Path("/items/7"), jobs.Query("q=canary-query"),
@@ -130,7 +130,7 @@ func TestOneTraceFromEnqueueToTheEnd(t *testing.T) {
 // when, and the next one is in the same trace.
 func TestTraceOfAReschedule(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, tracing.Options{})
+	b := newFixture(t, tracing.Options{})
 	b.api.Queue(fakeapi.Answer{Status: http.StatusTooManyRequests})
 	b.enqueue(context.Background())
 	event := b.want(publisher.Rescheduled)
@@ -164,7 +164,7 @@ func TestTraceOfAReschedule(t *testing.T) {
 // Each job of EnqueueMany has a span, and its attempt finds it.
 func TestTracesOfMany(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, tracing.Options{})
+	b := newFixture(t, tracing.Options{})
 	const n = 20
 	specs := make([]*jobs.Spec, n)
 	for i := range specs {
@@ -199,7 +199,7 @@ func TestTracesOfMany(t *testing.T) {
 // An enqueue with an id that exists says so, and the job stays in the trace that it has.
 func TestTraceOfADuplicate(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, tracing.Options{})
+	b := newFixture(t, tracing.Options{})
 	id := jobs.ID(b.dest + "-a")
 	b.enqueue(context.Background(), id)
 	b.enqueue(context.Background(), id)
@@ -220,7 +220,7 @@ func TestTraceOfADuplicate(t *testing.T) {
 // Only who asks for it sends trace context to the API, which is that of the call's span.
 func TestPropagateToAPI(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, tracing.Options{PropagateToAPI: true})
+	b := newFixture(t, tracing.Options{PropagateToAPI: true})
 	b.enqueue(context.Background())
 	b.want(publisher.Completed)
 	ctx := propagation.TraceContext{}.Extract(context.Background(), propagation.HeaderCarrier(b.api.Receipts()[0].Header))
@@ -233,7 +233,7 @@ func TestPropagateToAPI(t *testing.T) {
 // A job's own header of that name is the job's business.
 func TestTheJobsOwnTraceparent(t *testing.T) {
 	t.Parallel()
-	b := newBench(t, tracing.Options{})
+	b := newFixture(t, tracing.Options{})
 	b.enqueue(context.Background(), jobs.Header("Traceparent", "mine"))
 	b.want(publisher.Completed)
 	if got := b.api.Receipts()[0].Header.Get("Traceparent"); got != "mine" {
@@ -245,7 +245,7 @@ func TestTheJobsOwnTraceparent(t *testing.T) {
 func TestUnsampled(t *testing.T) {
 	t.Parallel()
 	r := record()
-	b := newBench(t, tracing.Options{TracerProvider: sdktrace.NewTracerProvider(
+	b := newFixture(t, tracing.Options{TracerProvider: sdktrace.NewTracerProvider(
 		sdktrace.WithSpanProcessor(r.SpanRecorder),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample(), sdktrace.WithRemoteParentSampled(sdktrace.AlwaysSample()))),
 	)})

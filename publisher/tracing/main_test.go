@@ -81,8 +81,8 @@ func childOf(child, parent sdktrace.ReadOnlySpan) bool {
 	return child.Parent().SpanID() == parent.SpanContext().SpanID() && child.Parent().TraceID() == parent.SpanContext().TraceID()
 }
 
-// bench is one HTTP destination with its API, a client and a worker, all traced.
-type bench struct {
+// fixture is one HTTP destination with its API, a client and a worker, all traced.
+type fixture struct {
 	recording
 	t      *testing.T
 	dest   string
@@ -92,9 +92,9 @@ type bench struct {
 	events chan publisher.JobEvent
 }
 
-func newBench(t *testing.T, o tracing.Options) *bench {
+func newFixture(t *testing.T, o tracing.Options) *fixture {
 	t.Helper()
-	b := &bench{
+	b := &fixture{
 		recording: record(), t: t, dest: redistest.Name(t, "d"), rdb: redistest.Shared(t).Client(t),
 		api: fakeapi.New(fakeapi.Options{}), events: make(chan publisher.JobEvent, 1000),
 	}
@@ -141,7 +141,7 @@ func newBench(t *testing.T, o tracing.Options) *bench {
 	return b
 }
 
-func (b *bench) enqueue(ctx context.Context, opts ...jobs.Option) *jobs.Job {
+func (b *fixture) enqueue(ctx context.Context, opts ...jobs.Option) *jobs.Job {
 	b.t.Helper()
 	j, err := b.client.Enqueue(ctx, jobs.New(b.dest, "canary-payload", opts...))
 	if err != nil {
@@ -151,7 +151,7 @@ func (b *bench) enqueue(ctx context.Context, opts ...jobs.Option) *jobs.Job {
 }
 
 // want waits for what becomes of the next job.
-func (b *bench) want(result string) publisher.JobEvent {
+func (b *fixture) want(result string) publisher.JobEvent {
 	b.t.Helper()
 	select {
 	case e := <-b.events:

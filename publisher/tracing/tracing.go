@@ -1,7 +1,7 @@
 // Package tracing makes OpenTelemetry spans of jobs: one of kind producer for each
 // enqueue, one of kind consumer for each attempt, and one of kind client for the call of
 // an HTTP destination. The attempts are children of the enqueue, whose trace context is
-// kept with the job, so that the life of a job is one trace.
+// stored with the job: the life of a job is one trace.
 //
 //	t := tracing.New(tracing.Options{TracerProvider: provider})
 //	client, err := jobs.NewClient(rdb, jobs.WithTrace(t.Enqueue))
@@ -12,9 +12,9 @@
 // A program that does not import this package does not link OpenTelemetry.
 //
 // Names and attributes are those of the semantic conventions for messaging and HTTP,
-// version 1.43, with messaging.system "tidegate". What they have no name for has the
-// prefix "tidegate.". No span holds a payload, a token, a header, a query string or what
-// an API answered; docs/tracing.md lists what they hold.
+// version 1.43, with messaging.system "tidegate". Other attributes have the prefix
+// "tidegate.". No span has a payload, a token, a header, a query string or a response of an
+// API; docs/tracing.md lists all attributes.
 package tracing
 
 import (
@@ -35,8 +35,8 @@ const system = "tidegate"
 
 // Attributes that the semantic conventions have no name for.
 const (
-	// attemptKey counts the retries made before: 0 in the first attempt, as "attempt" in
-	// what `tidegate get` prints.
+	// attemptKey counts earlier retries: 0 in the first attempt, as "attempt" in the output
+	// of `tidegate get`.
 	attemptKey     = attribute.Key("tidegate.attempt")
 	reschedulesKey = attribute.Key("tidegate.reschedules") // made before
 	crashesKey     = attribute.Key("tidegate.crashes")     // before; only if there were some
@@ -60,8 +60,8 @@ type Options struct {
 	// Context. Baggage is not kept with jobs unless its propagator is part of this one.
 	Propagator propagation.TextMapPropagator
 	// PropagateToAPI has Transport send the trace context to the API too. Default: it is
-	// not sent, because an external API belongs to another party: identifiers that tie its
-	// calls to each other and to what happens inside are not for it.
+	// not sent: an external API belongs to another party, which the identifiers would let
+	// correlate its calls.
 	PropagateToAPI bool
 }
 
@@ -87,7 +87,7 @@ func New(o Options) *Tracing {
 	}
 }
 
-// attributesOf says which job a span is about.
+// attributesOf identifies the job of a span.
 func attributesOf(job *jobs.Job, operation string, kind attribute.KeyValue) []attribute.KeyValue {
 	out := make([]attribute.KeyValue, 0, 12)
 	out = append(out,

@@ -21,14 +21,14 @@ import (
 
 // Transport makes a span of each request that goes through next, a child of the one in
 // the request's context: for a call of an HTTP destination the attempt. It ends when the
-// body has been read or closed. As the conventions for HTTP clients want it, answers from
-// 400 have the status error, 429 included.
+// body has been read or closed. By the conventions for HTTP clients, responses from 400
+// have the status error, 429 included.
 //
 // The span has the scheme, host and port of the URL, and REDACTED for a path. A nil next is
 // http.DefaultTransport.
 func (t *Tracing) Transport(next http.RoundTripper) http.RoundTripper {
 	if next == nil {
-		next = http.DefaultTransport //nolint:forbidigo // what nil means to net/http as well
+		next = http.DefaultTransport //nolint:forbidigo // net/http's default for nil
 	}
 	return &transport{t, next}
 }
@@ -43,7 +43,7 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 	ctx, span := t.tracer.Start(req.Context(), name,
 		trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(append(target(req.URL), method)...))
 	if t.toAPI {
-		req = req.Clone(ctx) // a RoundTripper must not change what it was given
+		req = req.Clone(ctx) // a RoundTripper must not change the request
 		t.propagator.Inject(ctx, propagation.HeaderCarrier(req.Header))
 	} else {
 		req = req.WithContext(ctx)
@@ -59,15 +59,15 @@ func (t *transport) RoundTrip(req *http.Request) (*http.Response, error) {
 		fail(span, strconv.Itoa(resp.StatusCode))
 	}
 	if _, switched := resp.Body.(io.Writer); switched || resp.Body == nil {
-		span.End() // a connection that is no longer HTTP lives on for as long as it likes
+		span.End() // a switched protocol has no end that belongs to the call
 		return resp, nil
 	}
 	resp.Body = &body{ReadCloser: resp.Body, span: span}
 	return resp, nil
 }
 
-// methodOf names the span and gives the attribute. A method that is none of HTTP's is not
-// named, so that names of spans are few.
+// methodOf returns the name of the span and the attribute. An unknown method is not named, to
+// bound the names of spans.
 func methodOf(method string) (string, attribute.KeyValue) {
 	switch method {
 	case "":
@@ -79,7 +79,7 @@ func methodOf(method string) (string, attribute.KeyValue) {
 	return "HTTP", semconv.HTTPRequestMethodOther
 }
 
-// versionOf is the version of HTTP that was spoken: "1.1", "2".
+// versionOf is the version of HTTP: "1.1", "2".
 func versionOf(resp *http.Response) attribute.KeyValue {
 	version := strconv.Itoa(resp.ProtoMajor)
 	if resp.ProtoMajor < 2 {
@@ -88,8 +88,8 @@ func versionOf(resp *http.Response) attribute.KeyValue {
 	return semconv.NetworkProtocolVersion(version)
 }
 
-// target is where a request goes, without what can be a credential: APIs of bots and
-// webhooks have theirs in the path.
+// target is the address of a request without its path, which can be a credential of bots and
+// webhooks.
 func target(u *url.URL) []attribute.KeyValue {
 	plain := url.URL{Scheme: u.Scheme, Host: u.Host, Path: "/"}
 	if strings.Trim(u.Path, "/") != "" {
@@ -110,10 +110,10 @@ func target(u *url.URL) []attribute.KeyValue {
 
 func fail(span trace.Span, kind string) {
 	span.SetAttributes(semconv.ErrorTypeKey.String(kind))
-	span.SetStatus(codes.Error, "") // the conventions: no text where the type says it all
+	span.SetStatus(codes.Error, "") // the conventions: no description if error.type suffices
 }
 
-// errorType classifies why there is no answer, or no whole one.
+// errorType classifies a missing or incomplete response.
 func errorType(err error) string {
 	switch {
 	case errors.Is(err, context.Canceled):

@@ -11,11 +11,11 @@ type Node struct {
 	// ID is unique in the graph; Layer is its column, from 0.
 	ID    string
 	Layer int
-	// Text and Detail are written in it, cut to fit; Class colours it, and Here is true of
-	// the job of the page.
+	// Text and Detail are cut to fit; Class is the CSS class; Here is true for the job of the
+	// page.
 	Text, Detail, Class string
 	Here                bool
-	// Link leads to it, "" for none.
+	// Link is its path, "" for none.
 	Link string
 }
 
@@ -24,8 +24,7 @@ type Graph struct {
 	// Title names it for screen readers.
 	Title string
 	Nodes []Node
-	// Edges are pairs of ids: the second comes after the first. Those of nodes that
-	// are not there are left out.
+	// Edges are pairs of ids, parent and child. Edges of missing nodes are left out.
 	Edges [][2]string
 }
 

@@ -12,7 +12,7 @@ var files embed.FS
 
 var templates = template.Must(template.ParseFS(files, "*.svg.tmpl"))
 
-// render fills a template, which escapes what comes from elsewhere.
+// render executes a template, which escapes values.
 func render(name string, picture any) (template.HTML, error) {
 	var b bytes.Buffer
 	if err := templates.ExecuteTemplate(&b, name+".svg.tmpl", picture); err != nil {

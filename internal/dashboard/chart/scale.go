@@ -30,7 +30,7 @@ func Compact(n float64) string {
 	return sign + strings.TrimSuffix(strconv.FormatFloat(n, 'f', min(1, digitsOf(n)), 64), ".0")
 }
 
-// digitsOf is how many digits after the point tell a small number from 0.
+// digitsOf is the number of decimals that distinguish a small number from 0.
 func digitsOf(n float64) int {
 	if n == math.Trunc(n) {
 		return 0
@@ -66,7 +66,7 @@ func every(span time.Duration) time.Duration {
 	return 6 * time.Hour
 }
 
-// coordinate writes a place in the picture, to a tenth of a unit.
+// coordinate formats a coordinate to a tenth of a unit.
 func coordinate(v float64) string {
 	return strings.TrimSuffix(strconv.FormatFloat(v, 'f', 1, 64), ".0")
 }

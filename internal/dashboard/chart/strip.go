@@ -38,7 +38,7 @@ func (s Strip) picture() stripPicture {
 		if to < 0 || from > stripWidth {
 			continue
 		}
-		// What lasted for seconds is to be seen, and hit, all the same.
+		// Short incidents stay visible and clickable.
 		if short := leastSpan - (to - from); short > 0 {
 			from = max(from-short/2, 0)
 			to = min(from+leastSpan, stripWidth)

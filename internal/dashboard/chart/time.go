@@ -37,17 +37,17 @@ type Time struct {
 type Series struct {
 	// Name is what is counted: "completed".
 	Name string
-	// Class paints it.
+	// Class is the CSS class.
 	Class  string
 	Values []int
 }
 
-// Span is from one instant to another, with what is said of it.
+// Span is a range of time with a description.
 type Span struct {
 	From, To time.Time
 	Title    string
 	Class    string
-	// Link leads to more, "" for none. It is a path of the dashboard.
+	// Link is a path of the dashboard, "" for none.
 	Link string
 }
 
@@ -98,7 +98,7 @@ func (c Time) steps() int {
 	return n
 }
 
-// sum is the height of all bars of a step; Unknown if no series knows it.
+// sum is the height of all bars of a step; Unknown if no series was counted.
 func (c Time) sum(i int) int {
 	out := Unknown
 	for _, s := range c.Series {
@@ -148,7 +148,7 @@ func (c Time) picture() timePicture {
 	return p
 }
 
-// x is where an instant lies.
+// x is the coordinate of an instant.
 func (c Time) x(at, end time.Time) float64 {
 	return plotLeft + plotWidth*float64(at.Sub(c.Start))/float64(end.Sub(c.Start))
 }
@@ -187,7 +187,7 @@ func (c Time) drawValues(p *timePicture, n int, high float64) {
 			if s.Values[i] == 0 {
 				continue
 			}
-			h = max(h, 1) // a single failure among thousands is to be seen
+			h = max(h, 1) // a single failure among thousands is visible
 			p.Bars = append(p.Bars, box{X: coordinate(x + width*barGap/2), Y: coordinate(y - h), W: coordinate(width * (1 - barGap)), H: coordinate(h), Class: s.Class})
 			y -= h
 		}

@@ -26,7 +26,7 @@ import (
 func verify(secret string, header http.Header, body []byte) error {
 	key, err := base64.StdEncoding.DecodeString(strings.TrimPrefix(secret, "whsec_"))
 	if err != nil {
-		return errors.New("the secret is no base64")
+		return errors.New("the secret is not valid base64")
 	}
 	id, stamp := header.Get("webhook-id"), header.Get("webhook-timestamp")
 	seconds, err := strconv.ParseInt(stamp, 10, 64)
@@ -37,7 +37,7 @@ func verify(secret string, header http.Header, body []byte) error {
 	fmt.Fprintf(mac, "%s.%s.%s", id, stamp, body)
 	want := "v1," + base64.StdEncoding.EncodeToString(mac.Sum(nil))
 	for signature := range strings.FieldsSeq(header.Get("webhook-signature")) {
-		if hmac.Equal([]byte(signature), []byte(want)) { // takes as long whatever differs
+		if hmac.Equal([]byte(signature), []byte(want)) { // in constant time
 			return nil
 		}
 	}
@@ -45,8 +45,7 @@ func verify(secret string, header http.Header, body []byte) error {
 }
 
 func receive(w http.ResponseWriter, r *http.Request) {
-	// The bytes as they came. Callbacks are far shorter than this, and nobody has proved
-	// anything yet who sends more.
+	// The raw bytes, bounded: callbacks are far shorter, and the sender is not verified yet.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err != nil {
 		http.Error(w, "too long", http.StatusRequestEntityTooLarge)
@@ -64,8 +63,8 @@ func receive(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "no JSON", http.StatusBadRequest)
 		return
 	}
-	// Here: do nothing if this webhook-id was handled before, else handle it, or put it
-	// into a queue of your own, and remember the id.
+	// Here: ignore a webhook-id that was handled before. Otherwise handle the event, or
+	// enqueue it, and store the id.
 	fmt.Println(r.Header.Get("webhook-id"), event.Type, event.Data.ID)
 	w.WriteHeader(http.StatusNoContent)
 }

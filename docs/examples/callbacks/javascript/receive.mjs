@@ -1,4 +1,4 @@
-// Receives Tidegate's callbacks and verifies them. Node.js 18 or later, nothing else.
+// Receives Tidegate's callbacks and verifies them. Needs only Node.js 18 or later.
 //
 //   WEBHOOK_SECRET=whsec_… PORT=8000 node receive.mjs
 
@@ -17,13 +17,13 @@ export function verify(secret, headers, body) {
   const want = Buffer.from('v1,' + mac.digest('base64'))
   for (const signature of (headers['webhook-signature'] ?? '').split(' ')) {
     const given = Buffer.from(signature)
-    // It takes as long whatever differs, and only lengths may tell.
+    // In constant time; only the lengths may leak.
     if (given.length === want.length && timingSafeEqual(given, want)) return
   }
   throw new Error('no signature is by this secret')
 }
 
-// Callbacks are far shorter. Nobody has proved anything yet who sends more than this.
+// Callbacks are far shorter; the sender is not verified yet.
 const MOST = 1 << 20
 
 // read returns the body as a Buffer, or null if it is longer than MOST.
@@ -41,7 +41,7 @@ async function read(request) {
 const server = createServer(async (request, response) => {
   let body
   try {
-    // The bytes as they came: JSON that was parsed and written again is signed no more.
+    // The raw bytes: the signature does not match JSON that was parsed and encoded again.
     body = await read(request)
   } catch {
     return // the sender has left
@@ -57,8 +57,8 @@ const server = createServer(async (request, response) => {
     return
   }
   const event = JSON.parse(body)
-  // Here: do nothing if this webhook-id was handled before, else handle it, or put it
-  // into a queue of your own, and remember the id.
+  // Here: ignore a webhook-id that was handled before. Otherwise handle the event, or
+  // enqueue it, and store the id.
   console.log(request.headers['webhook-id'], event.type, event.data.id)
   response.writeHead(204).end()
 })

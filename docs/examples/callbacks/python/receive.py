@@ -22,12 +22,12 @@ def verify(secret: str, headers, body: bytes) -> None:
     signed = f"{headers.get('webhook-id', '')}.{stamp}.".encode() + body
     want = b"v1," + base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest())
     for signature in headers.get("webhook-signature", "").split():
-        if hmac.compare_digest(signature.encode(), want):  # takes as long whatever differs
+        if hmac.compare_digest(signature.encode(), want):  # in constant time
             return
     raise ValueError("no signature is by this secret")
 
 
-# Callbacks are far shorter. Nobody has proved anything yet who sends more than this.
+# Callbacks are far shorter; the sender is not verified yet.
 MOST = 1 << 20
 
 
@@ -42,7 +42,7 @@ class Receiver(BaseHTTPRequestHandler):
         if len(length) > 9 or int(length) > MOST:
             self.answer(413, "too long")
             return
-        # The bytes as they came: JSON that was parsed and written again is signed no more.
+        # The raw bytes: the signature does not match JSON that was parsed and encoded again.
         body = self.rfile.read(int(length))
         try:
             verify(os.environ["WEBHOOK_SECRET"], self.headers, body)
@@ -50,8 +50,8 @@ class Receiver(BaseHTTPRequestHandler):
             self.answer(401, str(problem))
             return
         event = json.loads(body)
-        # Here: do nothing if this webhook-id was handled before, else handle it, or put
-        # it into a queue of your own, and remember the id.
+        # Here: ignore a webhook-id that was handled before. Otherwise handle the event,
+        # or enqueue it, and store the id.
         print(self.headers["webhook-id"], event["type"], event["data"]["id"], flush=True)
         self.answer(204)
 

@@ -19,30 +19,30 @@ import (
 )
 
 const (
-	// silence is how long a worker may send no heartbeat before it counts as gone.
+	// silence is the time without a heartbeat after which a worker counts as stopped.
 	silence = 30 * time.Second
 	// soon is the time within which expiring jobs are counted.
 	soon = time.Hour
-	// stripLength is what the strip of incidents shows.
+	// stripLength is the range of the strip of incidents.
 	stripLength = 24 * time.Hour
 	// atOnce is how many destinations are read at the same time.
 	atOnce = 8
-	// mostKeys is how many keys' breakers are shown of a destination.
+	// mostKeys bounds the breakers of keys that are shown for a destination.
 	mostKeys = 50
 )
 
-// target is a destination as it is shown.
+// target is a destination with its counts.
 type target struct {
 	Name    string
 	Breaker breaker.Status
-	// Keys are its keys' breakers that are not plainly closed, and how many there are.
+	// Keys are breakers of keys that are not closed without limits, and their number.
 	Keys     []breaker.Status
 	KeyCount int
-	// OpenKeys counts those that let nothing through.
+	// OpenKeys counts the open breakers of keys.
 	OpenKeys  int
 	Survey    jobs.Survey
 	Backlog   int
-	Waiting   int // of them not running
+	Waiting   int // not running
 	Workers   int
 	SeenAt    time.Time
 	Incidents []breaker.Incident
@@ -77,7 +77,7 @@ func (d *Dashboard) workers(ctx context.Context) ([]jobs.WorkerInfo, error) {
 	return all, nil
 }
 
-// setClock finds out how far Redis's clock is ahead.
+// setClock measures how far Redis's clock is ahead.
 func (d *Dashboard) setClock(ctx context.Context) error {
 	before := d.clock()
 	t, err := d.client.Now(ctx)
@@ -88,8 +88,8 @@ func (d *Dashboard) setClock(ctx context.Context) error {
 	return nil
 }
 
-// look reads all there is to show of destinations.
-func (d *Dashboard) look(ctx context.Context, all []jobs.Destination, workers []jobs.WorkerInfo, s span) ([]*target, error) {
+// readTargets reads destinations with their counts.
+func (d *Dashboard) readTargets(ctx context.Context, all []jobs.Destination, workers []jobs.WorkerInfo, s span) ([]*target, error) {
 	now := d.now()
 	out := make([]*target, len(all))
 	g, ctx := errgroup.WithContext(ctx)
@@ -151,7 +151,7 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 	return t, t.draw(now)
 }
 
-// points reads what happened, one for each step.
+// points reads the statistics, a point for each step.
 func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]minutes.Point, error) {
 	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), name, since, until, step)
 	if err != nil {
@@ -192,7 +192,7 @@ func (t *target) draw(now time.Time) error {
 	return nil
 }
 
-// incidentSpans are incidents as they are marked on a band of time.
+// incidentSpans converts incidents to spans of a chart.
 func incidentSpans(incidents []breaker.Incident, now time.Time) []chart.Span {
 	var out []chart.Span
 	for _, i := range slices.Backward(incidents) {
@@ -217,7 +217,7 @@ type charts struct {
 	Throughput, Backlog, Refused template.HTML
 }
 
-// drawCharts draws the three that pages show. Without points there is nothing to draw.
+// drawCharts draws the three charts of a page; none without points.
 func drawCharts(points []minutes.Point, start time.Time, step time.Duration, marks []chart.Span) (charts, error) {
 	var out charts
 	if len(points) == 0 {
