@@ -17,13 +17,13 @@ type Breaker struct {
 	key string
 }
 
-// New joins the breaker of o.Destination. It reads the state once; if Redis
-// cannot be asked it goes on without (see [Options.FailClosed]) and keeps
-// trying. The only error is that of invalid options, all of them together.
-// ctx bounds New itself, not the Breaker, which works until Close.
+// New joins the breaker of o.Destination. It reads the state once; while Redis is unavailable
+// it works without it (see [Options.FailClosed]) and keeps trying. The only error is about
+// invalid options, all of them together. ctx bounds New itself, not the Breaker, which works
+// until Close.
 //
-// rdb should be set up with ContextTimeoutEnabled, or calls that are given up
-// linger until the client's own timeouts.
+// rdb should be set up with ContextTimeoutEnabled, or abandoned calls last until the client's
+// own timeouts.
 func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, error) {
 	c, err := newCore(rdb, o, realClock)
 	if err != nil {
@@ -33,22 +33,22 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 	return &Breaker{core: c}, nil
 }
 
-// Key returns the breaker of a key under this destination's: of a user, a tenant, or
-// another owner of a limit. It costs nothing, is not to be closed, and any number of
-// keys can be used: Redis and the instances remember only those that are not plainly
-// CLOSED. A call under a key needs a permit of the destination, too. "" is the destination's own breaker. A key that is not valid (see
-// [ParseName]) lets nothing through.
+// Key returns the breaker of a key under this destination's: of a user, a tenant, or another
+// owner of a limit. It costs nothing, needs no Close, and any number of keys can be used:
+// Redis and the instances store only those that are not plainly CLOSED. A call under a key
+// needs a permit of the destination, too. "" is the destination's own breaker. A key that is
+// not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {
 	return &Breaker{core: b.core, key: key}
 }
 
-// Name is the breaker's, as in [Get]: the destination, or destination/key.
+// Name returns the breaker's name, as in [Get]: the destination, or destination/key.
 func (b *Breaker) Name() string { return b.name(b.key) }
 
-// Close stops what runs in the background and waits for it, at most for as long
-// as the client's timeouts and a running OnEvent take. Permits can still be
-// reported and released; Allow returns [ErrClosed]. It closes the destination's
-// breaker and all of its keys'. It returns nil.
+// Close stops the background work and waits for it, at most for as long as the client's
+// timeouts and a running OnEvent take. Permits can still be reported and released; Allow
+// returns [ErrClosed]. It closes the destination's breaker and all of its keys'. It returns
+// nil.
 func (b *Breaker) Close() error {
 	b.close()
 	return nil
@@ -57,12 +57,11 @@ func (b *Breaker) Close() error {
 // Allow acquires a permit for one call, which must be reported or, if no call was made,
 // released.
 //
-// In CLOSED it costs no Redis command and no allocation, except in slow start,
-// while the budget is low, and with a configured Rate. In OPEN, and while
-// another call probes, it returns an [*OpenError], as a rule without asking
-// Redis. Once the breaker's time has come it asks for the one permit of the
-// probe; an error that wraps [ErrUnavailable] says that Redis could not be
-// asked, so that there is no permit. It waits for Redis, and for a connection of the
+// In CLOSED it costs no Redis command and no allocation, except in slow start, while the
+// budget is low, and with a configured Rate. In OPEN, and while another call probes, it
+// returns an [*OpenError], as a rule without asking Redis. After the cooldown it asks Redis
+// for the probe's permit; an error that wraps [ErrUnavailable] says that Redis was
+// unavailable, so that there is no permit. It waits for Redis, and for a connection of the
 // client's pool, as long as ctx lasts and [DefaultTimeout] at most.
 func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	c := b.core
@@ -83,7 +82,7 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	return c.acquire(ctx, b.key, Permit{})
 }
 
-// free gives a permit that Redis need not know of, if the views allow it.
+// free grants a permit without Redis, if the views allow it.
 func (c *core) free(key string) (Permit, bool) {
 	id := newID()
 	at, ok := c.inFlight.add(id, true, key, func() bool {
@@ -95,14 +94,14 @@ func (c *core) free(key string) (Permit, bool) {
 	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}, true
 }
 
-// withoutAsking gives a permit without Redis having been asked, because it cannot be.
+// withoutAsking grants a permit while Redis is unavailable.
 func (c *core) withoutAsking(key string) Permit {
 	id := newID()
 	at, _ := c.inFlight.add(id, true, key, always)
 	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}
 }
 
-// decide answers from the views, if it can.
+// decide decides from the views, if it can.
 func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 	v := c.view.Load()
 	switch {
@@ -130,7 +129,7 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 	return Permit{}, false, nil
 }
 
-// refusal is the error of a view that lets nothing through at now, or nil.
+// refusal returns the error of a view that permits no call at now, or nil.
 func (c *core) refusal(v *view, now time.Time) error {
 	e := &OpenError{
 		Name: v.record.Name, Destination: c.place.name, State: v.state, Incident: v.record.Incident,
@@ -155,17 +154,17 @@ func (c *core) refusal(v *view, now time.Time) error {
 // destination's permit if only the key's is missing.
 func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, error) {
 	arrived := time.Now()
-	// The question of the goroutine before this one may take DefaultTimeout, too.
-	line, leave := context.WithTimeout(ctx, 2*DefaultTimeout)
-	defer leave()
-	keyLock, err := c.asking.lock(line, key)
+	// The request of the previous goroutine may take DefaultTimeout, too.
+	waitCtx, cancel := context.WithTimeout(ctx, 2*DefaultTimeout)
+	defer cancel()
+	keyLock, err := c.asking.lock(waitCtx, key)
 	if err != nil {
 		return Permit{}, unavailable("allow", c.name(key), err)
 	}
 	defer keyLock.unlock()
 	under := have.c != nil
 	if !under {
-		// The goroutine before this one may have brought the answer.
+		// The previous goroutine may have received the answer.
 		if p, decided, err := c.decide(key); decided {
 			return p, err
 		}
@@ -222,8 +221,8 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 	return p, nil
 }
 
-// withoutRedis is the answer of acquire where Redis cannot be asked: a permit if the last
-// known state allows it, else err. under is true if only the key's permit is missing.
+// withoutRedis decides acquire while Redis is unavailable: a permit if the last known state
+// allows it, else err. under is true if only the key's permit is missing.
 func (c *core) withoutRedis(key string, under bool, err error) (Permit, error) {
 	if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) {
 		return c.withoutAsking(key), nil
@@ -233,8 +232,8 @@ func (c *core) withoutRedis(key string, under bool, err error) (Permit, error) {
 
 func always() bool { return true }
 
-// leaseEnd is when a lease ends, by the local clock, that was asked for at started:
-// never later than by Redis's, even if this process has stood still since.
+// leaseEnd returns the local end of a lease that was requested at started: never later than
+// Redis's, even if this process has been suspended since.
 func (c *core) leaseEnd(r *reply, started time.Time) time.Time {
 	for _, record := range []*record{&r.record, &r.keyed} {
 		if until := record.ProbeUntil; until != 0 && record.State == HalfOpen {
@@ -244,7 +243,7 @@ func (c *core) leaseEnd(r *reply, started time.Time) time.Time {
 	return started.Add(c.options.ProbeTimeout)
 }
 
-// denied is the error of a refusal: the name that refused, why, and for how long.
+// denied returns the error of a refusal: the name that refused, the cause and the wait.
 func (c *core) denied(r *reply) *OpenError {
 	why, wait, _ := strings.Cut(r.more, " ")
 	ms, _ := strconv.ParseInt(wait, 10, 64)
@@ -278,9 +277,9 @@ func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	})
 }
 
-// Advance moves an OPEN breaker whose time has come to HALF_OPEN without asking
-// for a permit, so that an instance with nothing to send does not leave it
-// looking open. In every other case it changes nothing.
+// Advance moves an OPEN breaker whose cooldown is over to HALF_OPEN without asking for a
+// permit, so that an instance without calls does not leave it OPEN. In every other case it
+// changes nothing.
 func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 	c := b.core
 	if c.view.Load().closed {

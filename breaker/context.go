@@ -11,10 +11,10 @@ type permitted struct {
 	destination, key string
 }
 
-// Context returns a context for the call that p permits. [Breaker.Allow] asked with it
-// for the same breaker, by name, returns the zero Permit: the call has its permit, and
-// the holder of p reports how it ended. So a client with a breaker can be used where the
-// breaker has been asked already.
+// Context returns a context for the call that p permits. [Breaker.Allow] with it returns the
+// zero Permit for the same breaker, by name: the call has its permit, and the holder of p
+// reports the outcome. So a client with a breaker can be used after the breaker has been
+// asked.
 func (p Permit) Context(ctx context.Context) context.Context {
 	if p.c == nil {
 		return ctx
@@ -22,7 +22,7 @@ func (p Permit) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, permitKey{}, permitted{p.c.place.namespace, p.c.place.name, p.key})
 }
 
-// permitted says whether ctx carries a permit for the breaker of key, or for the
+// permitted reports whether ctx carries a permit for the breaker of key, or for the
 // destination's as a whole if key is "".
 func (c *core) permitted(ctx context.Context, key string) bool {
 	p, ok := ctx.Value(permitKey{}).(permitted)

@@ -15,9 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// core is one instance's part in a destination's breaker and in those of its
-// keys: what it knows of them, and what keeps that fresh. The Breakers of a
-// destination and of its keys share it.
+// core is one instance's part in a destination's breaker and in those of its keys: its views
+// of them, and their refresh. The Breakers of a destination and of its keys share it.
 type core struct {
 	options  Options
 	rdb      redis.UniversalClient
@@ -38,8 +37,8 @@ type core struct {
 	latest     atomic.Uint64 // highest version ever seen
 	latestAt   time.Time     // when that was received; guarded by mu
 	origins    origins
-	enrolled   atomic.Bool  // Redis has counted this instance in,
-	enrolledAs atomic.Int64 // with so many calls at once
+	enrolled   atomic.Bool  // Redis has registered this instance,
+	enrolledAs atomic.Int64 // with this capacity
 	capacity   atomic.Int64 // calls that all instances make at once, as registered
 
 	asking    keyMutex // one goroutine at a time asks Redis about a name
@@ -48,14 +47,14 @@ type core struct {
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
 	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
 
-	link         *link // nil before the start
-	tasks        tasks
-	stamp        atomic.Pointer[string] // of the last read
-	ticks        atomic.Uint64
-	failed       atomic.Bool  // the last refresh failed
-	registerAt   atomic.Int64 // when the next registration is due, unix ns
-	wholeAt      time.Time    // of the last read of all; guarded by tasks: one refresh at a time
-	unread, deaf outage
+	link                     *link // nil before the start
+	tasks                    tasks
+	stamp                    atomic.Pointer[string] // of the last read
+	ticks                    atomic.Uint64
+	failed                   atomic.Bool  // the last refresh failed
+	registerAt               atomic.Int64 // when the next registration is due, unix ns
+	wholeAt                  time.Time    // of the last read of all; guarded by tasks: one refresh at a time
+	unreadable, unsubscribed outage
 
 	stop    context.CancelFunc // ends what runs in the background
 	work    sync.WaitGroup
@@ -63,7 +62,7 @@ type core struct {
 	stopped bool
 }
 
-// clock is time as a core sees it; tests replace it.
+// clock is the clock of a core; tests replace it.
 type clock struct {
 	now   func() time.Time // local
 	redis func() string    // "" lets the scripts read Redis TIME
@@ -71,7 +70,7 @@ type clock struct {
 
 var realClock = clock{now: time.Now, redis: func() string { return "" }}
 
-// newCore makes a core that knows nothing yet and does nothing by itself.
+// newCore returns a core without state, which start starts.
 func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	o = o.withDefaults()
 	if err := errors.Join(o.validate(), validClient(rdb)); err != nil {
@@ -91,8 +90,8 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		stop:     func() {},
 		wholeAt:  time.Now(),
 	}
-	k.unread = outage{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
-	k.deaf = outage{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}
+	k.unreadable = outage{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
+	k.unsubscribed = outage{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}
 	k.stamp.Store(new(string))
 	k.events = newEvents(o.Logger, k.onEvent)
 	first := &view{changed: make(chan struct{})}
@@ -104,7 +103,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	return k, nil
 }
 
-// start reads the state, and starts what keeps it fresh.
+// start reads the state, and starts the refresh.
 func (c *core) start(ctx context.Context) {
 	err := c.enroll(ctx)
 	if err == nil {
@@ -120,7 +119,7 @@ func (c *core) start(ctx context.Context) {
 	connect(c)
 }
 
-// close stops what runs in the background and waits for it.
+// close stops the background work and waits for it.
 func (c *core) close() {
 	c.workMu.Lock()
 	already := c.stopped
@@ -151,7 +150,7 @@ func (c *core) close() {
 	}
 }
 
-// leaveTimeout bounds what a closed core still sends.
+// leaveTimeout bounds the last commands of a closed core.
 const leaveTimeout = 500 * time.Millisecond
 
 // validClient returns an error if the client is nil.
@@ -184,8 +183,7 @@ func (c *core) spawn(f func()) bool {
 	return true
 }
 
-// run runs a script about one name and takes note of what it answers. abandoned is
-// as in await.
+// run runs a script about one name and observes its reply. abandoned is as in await.
 func (c *core) run(ctx context.Context, key string, s *script, abandoned func(), own ...any) (reply, error) {
 	return await(ctx, c, abandoned, func() (reply, error) {
 		started := c.clock.now()
@@ -199,9 +197,8 @@ func (c *core) run(ctx context.Context, key string, s *script, abandoned func(),
 	})
 }
 
-// await returns what ask answers, or when ctx ends, even if the client does not.
-// abandoned, if any, is called when a script may have run without its answer being
-// returned.
+// await returns the result of ask, or returns when ctx ends, even if the client does not. It
+// calls abandoned, if any, when a script may have run without its reply being returned.
 func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T, error)) (T, error) {
 	type answer struct {
 		value T
@@ -218,7 +215,7 @@ func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T,
 		}
 	}
 	if !c.spawn(background) {
-		background() // closed: nothing may run behind the caller's back
+		background() // closed: no goroutine may outlive Close
 	}
 	var a answer
 	select {
@@ -235,7 +232,7 @@ func await[T any](ctx context.Context, c *core, abandoned func(), ask func() (T,
 	return a.value, a.err
 }
 
-// reached notes whether Redis could be asked.
+// reached records whether Redis was available.
 func (c *core) reached(ctx context.Context, err error) {
 	switch {
 	case err == nil:
@@ -245,7 +242,7 @@ func (c *core) reached(ctx context.Context, err error) {
 	}
 }
 
-// placeOf is where the breaker of a key lives; of the destination for "".
+// placeOf returns the place of the breaker of a key; of the destination for "".
 func (c *core) placeOf(key string) place {
 	if key == "" {
 		return c.place
@@ -253,7 +250,7 @@ func (c *core) placeOf(key string) place {
 	return c.place.namespace.placeOf(c.place.name, key)
 }
 
-// refused says that Redis answered, with an error: the script did not run.
+// refused reports whether Redis answered with an error: the script did not run.
 func refused(err error) bool {
 	var reply redis.Error
 	return errors.As(err, &reply)
@@ -268,7 +265,7 @@ func (c *core) caller() caller {
 	}
 }
 
-// name is the breaker's of a key; of the destination for "".
+// name returns the name of the breaker of a key; of the destination for "".
 func (c *core) name(key string) string {
 	if key == "" {
 		return c.place.name

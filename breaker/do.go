@@ -29,10 +29,10 @@ func Judge(err error) Outcome {
 	return Failure()
 }
 
-// Do calls fn if the breaker allows it and reports how that went. Its error is fn's,
-// or that of [Breaker.Allow] if fn was not called. The context of a probe ends with
-// its lease. What fn returned stands even if Redis could not be reached; see
-// [Permit.Report]. If fn panics, that counts as a failure and goes on.
+// Do calls fn if the breaker allows it and reports the outcome. Its error is fn's, or that of
+// [Breaker.Allow] if fn was not called. The context of a probe ends with its lease. The
+// result of fn stands even if Redis could not be reached; see [Permit.Report]. A panic of fn
+// counts as a failure and continues.
 func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) error {
 	p, err := b.Allow(ctx)
 	if err != nil {
@@ -46,8 +46,7 @@ func (b *Breaker) Do(ctx context.Context, fn func(ctx context.Context) error) er
 	}
 	outcome := Failure()
 	defer func() {
-		// The caller's context may have ended with the call; the report has to come
-		// through all the same.
+		// The caller's context may have ended with the call; the report is made all the same.
 		if _, err := p.Report(context.WithoutCancel(ctx), outcome); err != nil {
 			b.log.Warn("breaker did not get the outcome of a call", "breaker", b.Name(), "error", err)
 		}

@@ -10,8 +10,8 @@ var (
 	// ErrOpen is what every [OpenError] wraps.
 	ErrOpen = errors.New("circuit breaker is open")
 
-	// ErrUnavailable says that Redis was needed and could not be used: it was
-	// away, too slow for the context, or refused the script.
+	// ErrUnavailable says that Redis was needed and unavailable: it was away, too slow for
+	// the context, or refused the script.
 	ErrUnavailable = errors.New("breaker state is unavailable")
 
 	// ErrInvalidKey is wrapped by the errors of keys that are not valid; see [ToKey].
@@ -24,13 +24,12 @@ var (
 // OpenError is returned by [Breaker.Allow] when no call may be made now.
 // errors.Is(err, ErrOpen) holds.
 type OpenError struct {
-	// Name is the breaker that let nothing through: the destination's, or the
-	// key's as "destination/key".
+	// Name is the breaker that refused: the destination's, or the key's as "destination/key".
 	Name string
 	// Destination is the destination's name.
 	Destination string
-	// State is Open, or HalfOpen while another call probes or the next probe is
-	// not due, or Closed where there is no room for a call just now: see Cause.
+	// State is Open, or HalfOpen while another call probes or the next probe is not due, or
+	// Closed if no further call may start now: see Cause.
 	State State
 	// Until is when to ask again, on this process's clock. Zero if the breaker
 	// was tripped until it is reset.
@@ -44,9 +43,8 @@ type OpenError struct {
 	RetryAfter time.Duration
 	// Incident is the id of the incident.
 	Incident string
-	// Cause is why it opened: one of the Cause constants. It is CauseRate in
-	// any state if that is all that is in the way, and in Closed CauseSlowStart or
-	// CauseBudget: why there is no room.
+	// Cause is why it refuses: one of the Cause constants. It is CauseRate in any state if
+	// only the rate refuses, and in Closed CauseSlowStart or CauseBudget.
 	Cause string
 	// Reason is the operator's, if one tripped it, or "".
 	Reason string
@@ -88,7 +86,7 @@ func roundWait(d time.Duration) time.Duration {
 	return d
 }
 
-// unavailable marks err, which came from talking to Redis.
+// unavailable wraps err, which is Redis's.
 func unavailable(operation, name string, err error) error {
 	return fmt.Errorf("breaker: %s %s: %w: %w", operation, name, ErrUnavailable, err)
 }

@@ -43,8 +43,8 @@ type Event struct {
 // historyPage is how many transitions are read at once.
 const historyPage = 64
 
-// events brings every transition to OnEvent once and in order. Messages carry
-// them; a transition whose message was missed is taken from the history.
+// events delivers every transition to OnEvent once and in order. Messages carry them; a
+// missed transition is read from the history.
 type events struct {
 	log    *slog.Logger
 	handle func(Event)
@@ -71,15 +71,15 @@ func (e *events) start(transition uint64) {
 	}
 }
 
-// restart does so again, after Redis has lost what it knew.
+// restart is start after Redis has lost its data.
 func (e *events) restart(transition uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.seen = min(e.seen, transition)
 }
 
-// message takes note of m. It returns false if a transition before m's has not
-// been seen: then catchUp must follow.
+// message queues the event of m. It returns false if a transition before m's is missing: then
+// catchUp must follow.
 func (e *events) message(m *message) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -96,7 +96,7 @@ func (e *events) message(m *message) bool {
 	return true
 }
 
-// missed says that there are transitions up to this one not seen yet.
+// missed reports whether transitions up to this one are missing.
 func (e *events) missed(transition uint64) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -117,7 +117,7 @@ func (e *events) add(last uint64, history []transition) {
 	e.seen = max(e.seen, last)
 }
 
-// lost queues the end of a breaker that was not CLOSED and has no data any more: its
+// lost queues the closing of a breaker that was not CLOSED and whose data is lost: its
 // incident would never end otherwise.
 func (e *events) lost(key string, was, is *view, at time.Time) {
 	e.mu.Lock()
@@ -138,7 +138,7 @@ func (e *events) push(event Event) {
 	e.handOut()
 }
 
-// background has the events handed out until ctx ends.
+// background delivers the events until ctx ends.
 func (e *events) background(ctx context.Context, spawn func(func()) bool) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -146,14 +146,14 @@ func (e *events) background(ctx context.Context, spawn func(func()) bool) {
 	e.handOut()
 }
 
-// handOut starts a goroutine for the queue if there is none. e.mu is held.
+// handOut starts a goroutine that delivers the queue if there is none. e.mu is held.
 func (e *events) handOut() {
 	if e.ctx != nil && !e.running && len(e.queue) > 0 {
 		e.running = e.spawn(e.run)
 	}
 }
 
-// run hands events out until there are no more, or ctx ends.
+// run delivers events until there are no more, or ctx ends.
 func (e *events) run() {
 	for {
 		e.mu.Lock()

@@ -13,8 +13,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Incident is all that happened from a breaker's opening to its closing, in the form that the
-// commands and the HTTP API give. Times are on Redis's clock; as JSON, null if there is none.
+// Incident is the time from a breaker's opening to its closing, in the form of the commands
+// and the HTTP API. Times are on Redis's clock; as JSON, null if there is none.
 type Incident struct {
 	ID      string    `json:"id" doc:"The same in the events of the incident." example:"4f2a"`
 	Name    string    `json:"name" doc:"The breaker." example:"deviantart"`
@@ -44,7 +44,7 @@ func (i Incident) MarshalJSON() ([]byte, error) {
 	}{fields(i), utc(i.Started), utc(i.Ended)})
 }
 
-// incident is one as the scripts write it.
+// incident is an Incident as the scripts write it.
 type incident struct {
 	Incident
 	Started   int64  `json:"started"`
@@ -53,8 +53,8 @@ type incident struct {
 }
 
 // Incidents returns the last limit incidents of a breaker ("destination" or
-// "destination/key"), oldest first, the one that lasts included; all that are kept
-// (200, of a key 20) if limit is not above 0.
+// "destination/key"), oldest first, including the current one; all that are kept (200, of a
+// key 20) if limit is not above 0.
 func Incidents(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Incident, error) {
 	return DefaultNamespace.Incidents(ctx, rdb, name, limit)
 }
@@ -105,7 +105,7 @@ func (in *incident) incident() Incident {
 	return i
 }
 
-// incident is the one that lasts.
+// incident returns the current incident.
 func (s Status) incident() Incident {
 	return Incident{
 		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.IncidentCause, Reason: s.Reason, By: s.TrippedBy,

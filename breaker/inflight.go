@@ -5,13 +5,13 @@ import (
 	"time"
 )
 
-// inFlight knows which permits are out that Redis has not counted: how many, under
-// which key, and whether one has been reported before. Once the API says that
-// the budget is low, Redis must know of them.
+// inFlight tracks the permits in use that Redis has not counted: their number, their keys,
+// and whether one has been reported before. Once the API says that the budget is low, Redis
+// needs their number.
 //
-// It is split so that goroutines rarely meet, since every call passes here twice. For
-// the same reason no clock is read there: expire, which runs now and then, notes when it
-// has first seen a permit.
+// It is sharded against contention, since every call passes here twice. For the same reason
+// no clock is read there: expire, which runs now and then, notes when it has first seen a
+// permit.
 type inFlight struct {
 	born time.Time
 
@@ -33,8 +33,8 @@ type callShard struct {
 	_     [40]byte // shards on cache lines of their own
 }
 
-// callSlot is where a permit is noted while it is out. The epoch changes when it
-// comes back, so that a second report of it is recognised.
+// callSlot holds a permit while it is in use. The epoch changes when the permit is returned,
+// so that a second report of it is recognised.
 type callSlot struct {
 	epoch uint32
 	own   bool          // it counts for the destination
@@ -54,9 +54,9 @@ func newInFlight(born time.Time) *inFlight { return &inFlight{born: born} }
 
 func (f *inFlight) shard(id uint64) *callShard { return &f.shards[id%shardCount] }
 
-// add notes a permit for the destination (own) and for a key, if allowed, which is
-// called under the shard's lock, returns true: a change of what allowed reads, followed by
-// a count, counts this one.
+// add adds a permit for the destination (own) and for a key, if allowed, which is called
+// under the shard's lock, returns true: a change of what allowed reads, followed by a count,
+// counts this one.
 func (f *inFlight) add(id uint64, own bool, key string, allowed func() bool) (slotRef, bool) {
 	s := f.shard(id)
 	s.mu.Lock()
@@ -85,7 +85,7 @@ func (s *callShard) takeSlot() (at uint32) {
 	return at
 }
 
-// join notes the permit of a slot under a key. s.mu is held.
+// join adds a key to the permit of a slot. s.mu is held.
 func (s *callShard) join(at uint32, key string) {
 	if key == "" {
 		return
@@ -97,7 +97,7 @@ func (s *callShard) join(at uint32, key string) {
 	s.slots[at].key = key
 }
 
-// remove takes a permit back, and reports whether it was out.
+// remove removes a permit, and reports whether it was in use.
 func (f *inFlight) remove(id uint64, at slotRef) bool {
 	if at.slot == 0 {
 		return false
@@ -129,8 +129,8 @@ func (s *callShard) freeSlot(at uint32) {
 	s.free = append(s.free, at)
 }
 
-// expire takes back the permits that it first saw at least lease ago: they were never
-// reported. It returns their keys, "" for those without.
+// expire removes the permits that it first saw at least lease ago: they were never reported.
+// It returns their keys, "" for those without.
 func (f *inFlight) expire(now time.Time, lease time.Duration) (keys []string) {
 	at := max(1, now.Sub(f.born))
 	for i := range f.shards {
@@ -151,7 +151,7 @@ func (f *inFlight) expire(now time.Time, lease time.Duration) (keys []string) {
 	return keys
 }
 
-// addKey notes a permit that is out under a key, too, if allowed says so, as in depart.
+// addKey adds a key to a permit in use, if allowed returns true, as in add.
 func (f *inFlight) addKey(id uint64, at slotRef, key string, allowed func() bool) (slotRef, bool) {
 	if at.slot == 0 { // Redis has counted it for the destination
 		return f.add(id, false, key, allowed)
@@ -168,8 +168,8 @@ func (f *inFlight) addKey(id uint64, at slotRef, key string, allowed func() bool
 	return at, true
 }
 
-// count returns how many permits are out, and how many of them are the key's,
-// numbered so that an older count never replaces a newer one.
+// count returns how many permits are in use, and how many of them are the key's, numbered so
+// that an older count never replaces a newer one.
 func (f *inFlight) count(key string) (sequence uint64, out, keyed int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -187,7 +187,7 @@ func (f *inFlight) count(key string) (sequence uint64, out, keyed int) {
 	return f.sequence, out, keyed
 }
 
-// highest is the most permits that a count has found out at once.
+// highest returns the most permits in use at once that a count has found.
 func (f *inFlight) highest() int {
 	f.count("")
 	f.mu.Lock()

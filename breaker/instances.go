@@ -31,8 +31,8 @@ func (c *core) toEnroll() bool {
 	return !c.enrolled.Load() || time.Now().UnixNano() >= c.registerAt.Load()
 }
 
-// register tells Redis for how long this instance is alive, and how many calls it makes
-// at once; 0 ends that.
+// register registers this instance as alive for a time, with how many calls it makes at once;
+// 0 unregisters it.
 func (c *core) register(ctx context.Context, valid time.Duration) error {
 	calls := max(1, c.atOnce())
 	ctx, cancel := bounded(ctx)
@@ -57,7 +57,7 @@ func (c *core) register(ctx context.Context, valid time.Duration) error {
 	return err
 }
 
-// atOnce is how many calls this instance makes at once, as far as is known.
+// atOnce returns how many calls this instance makes at once, as far as is known.
 func (c *core) atOnce() int {
 	if n := c.options.MaxInFlight; n > 0 {
 		return n
@@ -65,8 +65,8 @@ func (c *core) atOnce() int {
 	return c.inFlight.highest()
 }
 
-// joins are the names of which Redis has begun to meter calls: it has to know
-// how many are in flight here that it has not counted.
+// joins are the names of which Redis has begun to meter calls: it needs the number of calls
+// in flight here that it has not counted.
 type joins struct {
 	mu    sync.Mutex
 	names map[string]bool // keys, "" for the destination
@@ -74,7 +74,7 @@ type joins struct {
 
 func newJoins() joins { return joins{names: map[string]bool{}} }
 
-// later has a name reported with the next read.
+// later schedules the report of a name with the next read.
 func (j *joins) later(key string) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -123,8 +123,8 @@ func (c *core) sendJoins(ctx context.Context) {
 	}
 }
 
-// expirePermits takes back the permits that were not reported within ProbeTimeout, and has
-// Redis informed that they are not in flight any more.
+// expirePermits removes the permits that were not reported within ProbeTimeout, and schedules
+// the report that they are not in flight any more.
 func (c *core) expirePermits() {
 	keys := c.inFlight.expire(c.clock.now(), c.options.ProbeTimeout)
 	for _, key := range keys {
@@ -136,10 +136,10 @@ func (c *core) expirePermits() {
 	}
 }
 
-// unmetered is how many permits are out that Redis has not counted, for the
-// destination and for a key, as the scripts take it. It says nothing ("") of a name as
-// long as this instance does not know that its calls are counted: it could still let
-// uncounted ones start after it has said so.
+// unmetered returns how many permits are in use that Redis has not counted, for the
+// destination and for a key, as the scripts take it: "" for a name as long as this instance
+// does not know that its calls are counted, because more uncounted ones could start after the
+// report.
 func (c *core) unmetered(key string) (sequence uint64, out, keyed any) {
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
 	sequence, n, of := c.inFlight.count(key)

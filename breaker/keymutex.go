@@ -19,7 +19,7 @@ type keyLock struct {
 	free  chan struct{}
 	users int
 
-	// Of the last refusal, guarded by the turn itself.
+	// Of the last refusal, guarded by the lock itself.
 	no   *OpenError
 	when seenViews
 
@@ -28,13 +28,13 @@ type keyLock struct {
 	failedAt time.Time
 }
 
-// seenViews are compared to see whether something has changed.
+// seenViews are compared to detect a change.
 type seenViews struct{ parent, child *view }
 
 // sameRefusal is how long a refusal holds for others, unless something changes.
 const sameRefusal = 20 * time.Millisecond
 
-// lock waits for its turn, or for the end of ctx.
+// lock waits for the lock, or for the end of ctx.
 func (l *keyMutex) lock(ctx context.Context, key string) (*keyLock, error) {
 	l.mu.Lock()
 	if l.held == nil {
@@ -97,8 +97,8 @@ func (t *keyLock) refusal(now seenViews, at time.Time) error {
 // failed keeps the error of a question that Redis did not answer for the goroutines that wait.
 func (t *keyLock) failed(err error) { t.err, t.failedAt = err, time.Now() }
 
-// failure is the error of the last question that Redis did not answer, for one that has
-// waited since before: asking again would take as long. Else it is nil.
+// failure returns the error of the last request that Redis did not answer, if the caller has
+// waited since before: asking again would take as long. Else it returns nil.
 func (t *keyLock) failure(arrived time.Time) error {
 	if t.failedAt.Before(arrived) {
 		return nil
@@ -106,7 +106,7 @@ func (t *keyLock) failure(arrived time.Time) error {
 	return t.err
 }
 
-// seen is what is known of a name now.
+// seen returns the present views of a name.
 func (c *core) seen(key string) seenViews {
 	return seenViews{c.view.Load(), c.keys.get(key)}
 }

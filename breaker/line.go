@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// waitLines are where callers of [Breaker.Wait] wait for their turn, one line for each key.
+// waitLines are the queues of callers of [Breaker.Wait], one for each key.
 type waitLines struct {
 	mu sync.Mutex
 	of map[string][]*waiter

@@ -32,11 +32,11 @@ type link struct {
 	ctx  context.Context //nolint:containedctx // of the goroutines that stop ends
 	work sync.WaitGroup
 
-	mu       sync.RWMutex
-	cores    map[*core]bool
-	changing sync.Mutex // of the channels: one goroutine at a time
-	pubsub   atomic.Pointer[redis.PubSub]
-	heard    atomic.Int64 // when the subscription last received something, unix ns
+	mu         sync.RWMutex
+	cores      map[*core]bool
+	changing   sync.Mutex // of the channels: one goroutine at a time
+	pubsub     atomic.Pointer[redis.PubSub]
+	receivedAt atomic.Int64 // when the subscription last received something, unix ns
 }
 
 type linkOf struct {
@@ -102,8 +102,8 @@ func (l *link) leave(c *core) {
 	l.unsubscribe(c.place.channel)
 }
 
-// unsubscribe ends the subscription to a channel unless it is that of a core, which may
-// have come meanwhile. Messages that still come are ignored.
+// unsubscribe ends the subscription to a channel unless a core of it has been added
+// meanwhile. Later messages are ignored.
 func (l *link) unsubscribe(channel string) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
@@ -144,7 +144,7 @@ func registerEveryOf(rdb redis.UniversalClient, interval time.Duration) time.Dur
 	return min(max(registerEvery, time.Duration(len(l.cores))*time.Second), registerSlowest)
 }
 
-// keepFresh has the cores read what has changed, once per interval.
+// keepFresh has the cores read changes, once per interval.
 func (l *link) keepFresh(ctx context.Context) {
 	ticker := time.NewTicker(l.of.interval)
 	defer ticker.Stop()
@@ -251,14 +251,14 @@ func (l *link) report(err error) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
 	for c := range l.cores {
-		c.deaf.report(err)
+		c.unsubscribed.report(err)
 	}
 }
 
 // listen uses one subscription until it is closed, and says whether anything was
 // received. go-redis connects it again by itself after an error.
 func (l *link) listen(ctx context.Context) (received bool) {
-	l.heard.Store(time.Now().UnixNano())
+	l.receivedAt.Store(time.Now().UnixNano())
 	pubsub := l.of.rdb.Subscribe(ctx) // connects with the first channel
 	l.mu.Lock()
 	l.pubsub.Store(pubsub)
@@ -291,7 +291,7 @@ func (l *link) listen(ctx context.Context) (received bool) {
 		}
 		pause, received = retryFirst, true
 		l.report(nil)
-		l.heard.Store(time.Now().UnixNano())
+		l.receivedAt.Store(time.Now().UnixNano())
 		switch got := got.(type) {
 		case *redis.Subscription:
 			if got.Kind == "subscribe" {
@@ -321,7 +321,7 @@ func (l *link) checkSubscription(ctx context.Context) {
 	if pubsub == nil {
 		return
 	}
-	switch silent := time.Since(time.Unix(0, l.heard.Load())); {
+	switch silent := time.Since(time.Unix(0, l.receivedAt.Load())); {
 	case silent > dead:
 		_ = pubsub.Close() // listen starts another
 	case silent > quiet:

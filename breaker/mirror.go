@@ -5,19 +5,18 @@ import (
 	"time"
 )
 
-// readSnapshot reads what the fleet knows, and the transitions missed so far.
+// readSnapshot reads the state of the fleet, and the missed transitions.
 func (c *core) readSnapshot(ctx context.Context) error {
 	_, err := c.readChanges(ctx, true)
 	return err
 }
 
-// readChanges reads what has changed since the last read, and if wanted the time,
-// by which instants are corrected that are waited for. lost says that Redis has lost
-// what was known here.
+// readChanges reads the changes since the last read, and if timed the time, which corrects
+// local instants. lost is true if Redis has lost data that was known here.
 func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err error) {
 	since := c.synced.Load()
 	if c.anyLocal() || c.whole.Swap(false) && c.waits() {
-		since = 0 // to see the truth beside what is known here
+		since = 0 // to compare all of it with what is known here
 	}
 	started := c.clock.now()
 	timed = timed && c.waits()
@@ -29,7 +28,7 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 	full := since == 0
 	replaced := c.origins.changed(s.origin)
 	if since > 0 && (replaced || s.version < since || s.floor > since || c.ahead(s.version, started)) {
-		// Redis knows less than before, or not any more what changed since.
+		// Redis has an older version, or no longer the changes since.
 		full = true
 		started = c.clock.now()
 		if s, err = c.askSnapshot(ctx, 0, timed); err != nil {
@@ -40,14 +39,14 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 	if err != nil {
 		return false, err
 	}
-	// First what happened, then what is gone: an incident begins before it ends.
+	// Events before losses: an incident begins before it ends.
 	if !c.view.Load().closed && c.events.missed(s.transition) {
 		if err := c.catchUp(ctx, s.transition); err != nil {
 			return false, err
 		}
 	}
 	if full {
-		lost = c.settle(s, seen, started, replaced)
+		lost = c.dropUnknown(s, seen, started, replaced)
 	}
 	c.origins.set(s.origin)
 	c.synced.Store(s.version)
@@ -78,8 +77,7 @@ func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snaps
 	return s, err
 }
 
-// readPages takes note of a snapshot and reads what did not fit into one page. It
-// returns the names in it.
+// readPages observes a snapshot and reads its further pages. It returns the names in it.
 func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (map[string]bool, error) {
 	seen := map[string]bool{}
 	for {
@@ -124,21 +122,22 @@ func (c *core) refine(now int64, seen map[string]bool, started, received time.Ti
 	}
 }
 
-// ahead says that a message had a later version than a read that began after it: Redis has lost what came between.
+// ahead reports whether a message had a later version than a read that began after it: Redis
+// has lost the changes in between.
 func (c *core) ahead(version uint64, started time.Time) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.older(version, started)
 }
 
-// older does so where c.mu is held.
+// older is ahead with c.mu held.
 func (c *core) older(version uint64, started time.Time) bool {
 	return version < c.latest.Load() && started.After(c.latestAt)
 }
 
-// settle gives up what is known here and Redis does not know any more, after all
-// of it has been read. replaced says that what Redis knew before was lost.
-func (c *core) settle(s snapshot, seen map[string]bool, started time.Time, replaced bool) (lost bool) {
+// dropUnknown drops views that Redis does not have any more, after a full read. replaced says
+// that the former data of Redis was lost.
+func (c *core) dropUnknown(s snapshot, seen map[string]bool, started time.Time, replaced bool) (lost bool) {
 	received := c.clock.now()
 	c.mu.Lock()
 	if replaced || c.older(s.version, started) {
@@ -152,7 +151,7 @@ func (c *core) settle(s snapshot, seen map[string]bool, started time.Time, repla
 		switch {
 		case seen[c.name(key)]:
 		case !lost && v.version > 0 && v.version <= s.floor && !v.local:
-			// Nobody has asked for it in so long that it was forgotten.
+			// The key was unused for so long that Redis dropped it.
 			c.mu.Lock()
 			if c.viewOf(key) == v {
 				plain := observation{version: v.version, received: received}.view(v)
@@ -171,12 +170,12 @@ func (c *core) settle(s snapshot, seen map[string]bool, started time.Time, repla
 	return lost
 }
 
-// waits says that something known here has an instant to wait for.
+// waits reports whether a view waits for an instant.
 func (c *core) waits() bool {
 	return c.keys.n.Load() > 0 || c.view.Load().state != Closed || !c.view.Load().known
 }
 
-// anyLocal says that something was counted here that could not be sent to Redis.
+// anyLocal reports whether a view has counts that could not be sent to Redis.
 func (c *core) anyLocal() bool {
 	if c.view.Load().local {
 		return true

@@ -359,7 +359,7 @@ func (m *model) reportTo(key string, p *modelPermit, o Outcome, owner, first boo
 			b.failures = 0
 			fallthrough
 		case o.kind != limited:
-			if o.told && owner {
+			if o.hasBudget && owner {
 				m.budget(b, o.budget)
 			}
 		}
@@ -375,7 +375,7 @@ func (m *model) reportTo(key string, p *modelPermit, o Outcome, owner, first boo
 
 // ended counts a call out of a CLOSED breaker.
 func (m *model) ended(b *modelBreaker, o Outcome, counted, stale, owner, first bool) {
-	told := o.told && owner
+	told := o.hasBudget && owner
 	if b.metered && !told && o.kind != neutral && b.left > 0 && (counted || !stale) && first {
 		b.left--
 		if b.left == 0 && b.reset.IsZero() {
@@ -397,7 +397,7 @@ func (m *model) probed(key string, o Outcome, owner bool) {
 	switch {
 	case o.kind == success:
 		m.close(b)
-		if o.told && owner {
+		if o.hasBudget && owner {
 			m.budget(b, o.budget)
 		}
 	case o.kind == limited && (owner || o.scope == ScopeUnknown):

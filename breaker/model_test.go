@@ -271,7 +271,7 @@ func (p *play) report(rt *rapid.T) {
 		return
 	}
 	o := p.outcome(rt, m)
-	rt.Logf("%d: report %v, scope %q, left %v %+v", m.id, o, o.scope, o.told, o.budget)
+	rt.Logf("%d: report %v, scope %q, left %v %+v", m.id, o, o.scope, o.hasBudget, o.budget)
 	if _, err := permit.Report(p.t.Context(), o); err != nil {
 		rt.Fatal(err)
 	}

@@ -130,10 +130,10 @@ func validByHand(length time.Duration, reason string) error {
 	return errors.Join(errs...)
 }
 
-// Reset closes a breaker for all instances, whatever state it is in, and forgets
-// its failures, what an operator has asked of it, and how far its cooldown has
-// grown. Calls start slowly after an incident; a second Reset ends that. by is the
-// operator's name; "" means host:pid of this process.
+// Reset closes a breaker for all instances, whatever state it is in, and clears its failures,
+// an operator's trip or force, and the growth of its cooldown. Calls start slowly after an
+// incident; a second Reset ends that. by is the operator's name; "" means host:pid of this
+// process.
 func Reset(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
 	return DefaultNamespace.Reset(ctx, rdb, name, by)
 }
@@ -176,21 +176,20 @@ func (n Namespace) History(ctx context.Context, rdb redis.UniversalClient, name 
 	return events, nil
 }
 
-// Transitions are what happened to the breaker of a destination and to those of its keys.
+// Transitions are transitions of the breakers of a destination and of its keys.
 type Transitions struct {
 	// Events, oldest first.
 	Events []Event
-	// Last is the generation after which to read on.
+	// Last is the generation to read on from.
 	Last uint64
-	// Missed says that there were more than Events, which are not read or not kept any
-	// more, or that Redis has lost some.
+	// Missed is true if there were more than Events, which were not read or are not kept any
+	// more, or if Redis has lost some.
 	Missed bool
 }
 
-// ReadTransitions returns what happened to the breakers of a destination after the
-// transition of a generation: the last limit ones, of 1,000 that are kept. It costs one
-// command where nothing has happened. The error is of an invalid name or limit, or wraps
-// [ErrUnavailable].
+// ReadTransitions returns the transitions of the breakers of a destination after a
+// generation: the last limit ones, of 1,000 that are kept. It costs one command if there are
+// none. The error is of an invalid name or limit, or wraps [ErrUnavailable].
 func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
 	return DefaultNamespace.ReadTransitions(ctx, rdb, destination, after, limit)
 }

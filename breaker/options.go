@@ -76,20 +76,19 @@ type Options struct {
 	// which calls are metered. 0: the most that it has made so far.
 	MaxInFlight int
 
-	// ProbeTimeout is how long the probe is waited for: the lease of the one
-	// permit in HALF_OPEN. It must be longer than a call can take, or two
-	// probes can meet. A call in any state counts as in flight for that long if its
-	// permit is neither reported nor released, and for a moment longer in CLOSED.
-	// 0 means 35 seconds; at least 1 ms.
+	// ProbeTimeout is the longest wait for the probe: the lease of the one permit in
+	// HALF_OPEN. It must be longer than a call can take, or two probes can overlap. A call in
+	// any state counts as in flight for that long if its permit is neither reported nor
+	// released, and for a moment longer in CLOSED. 0 means 35 seconds; at least 1 ms.
 	ProbeTimeout time.Duration
 
-	// Disabled makes a breaker that no answer to this instance's calls opens: neither
-	// rate-limited answers nor budgets, and a Rate is not kept. What an operator has
-	// tripped or forced holds all the same, and so does what other instances have
-	// opened that are not disabled.
+	// Disabled keeps the answers to this instance's calls from opening the breaker:
+	// rate-limited answers and budgets do not count, and a Rate is not kept. An operator's
+	// trip or force applies all the same, and so do openings by other instances that are not
+	// disabled.
 	Disabled bool
 
-	// Instance names this instance in the history, and must be its alone. "" means
+	// Instance is this instance's name in the history, and must be unique. "" means
 	// [InstanceName].
 	Instance string
 
@@ -101,20 +100,20 @@ type Options struct {
 	// Logger gets transitions (debug) and lost connections (warn). nil discards.
 	Logger *slog.Logger
 
-	// Judge says how a call of [Breaker.Do] ended. nil means [Judge].
+	// Judge returns the outcome of a call of [Breaker.Do]. nil means [Judge].
 	Judge func(error) Outcome
 
-	// OnEvent gets every transition of the breaker and of those of its keys,
-	// whichever instance caused it, once and in order, from one goroutine. What happened before
-	// New is not reported. It may block: that holds up later events and Close, and
-	// nothing else. It must not call Close.
+	// OnEvent receives every transition of the breaker and of those of its keys, whichever
+	// instance caused it, once and in order, from one goroutine. Transitions before New are
+	// not reported. It may block: that delays later events and Close, and nothing else. It
+	// must not call Close.
 	OnEvent func(Event)
 
-	// FailClosed decides what Allow answers while Redis is away and would have to grant the
-	// permit: as long as Redis could not be asked even once since New, and in CLOSED
-	// for slow start, a low budget and a Rate. With FailClosed that is an error that
-	// wraps [ErrUnavailable], otherwise a permit, so that those limits are not kept
-	// meanwhile. Redis is away, too, if no connection of the client's pool gets free within
+	// FailClosed decides what Allow returns while Redis is unavailable and would have to
+	// grant the permit: until Redis has first answered after New, and in CLOSED for slow
+	// start, a low budget and a Rate. With FailClosed that is an error that wraps
+	// [ErrUnavailable], otherwise a permit, so that those limits are not kept meanwhile.
+	// Redis is unavailable, too, if no connection of the client's pool gets free within
 	// [DefaultTimeout]. In every other case the last known state holds, and a probe always
 	// needs Redis.
 	FailClosed bool
@@ -149,14 +148,14 @@ func (o Options) withDefaults() Options {
 	for _, d := range []*time.Duration{&o.Cooldown, &o.MaxCooldown, &o.ProbeTimeout, &o.RefreshInterval} {
 		*d = min(*d, longest)
 	}
-	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas part the names in an incident
+	o.Instance = strings.ReplaceAll(o.Instance, ",", ";") // commas separate the names in an incident
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return o
 }
 
-// Validate returns what [New] would refuse, all of it at once, or nil.
+// Validate returns all errors of the options, as [New] does, or nil.
 func (o Options) Validate() error { return o.withDefaults().validate() }
 
 // validate is Validate once the defaults are filled in.

@@ -8,14 +8,14 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
-// Outcome is how a call ended, as far as the breaker cares. The zero Outcome is
-// neutral: the call says nothing about the API, for it was cancelled or never made.
+// Outcome is the outcome of a call. The zero Outcome is neutral: the call says nothing about
+// the API, because it was cancelled or never made.
 type Outcome struct {
-	kind   outcomeKind
-	told   bool // what is left, in budget
-	hint   time.Duration
-	scope  Scope
-	budget Budget
+	kind      outcomeKind
+	hasBudget bool // budget is set
+	hint      time.Duration
+	scope     Scope
+	budget    Budget
 }
 
 type outcomeKind uint8
@@ -57,9 +57,9 @@ func Failure() Outcome { return Outcome{kind: failure} }
 // Neutral says that the call says nothing about the API: it was cancelled.
 func Neutral() Outcome { return Outcome{} }
 
-// Scope is whose limit an API speaks of. Without one, and with ScopeUser, the outcome of a
-// keyed call counts for its key, with ScopeGlobal for the destination. That of a call without
-// a key counts for the destination.
+// Scope is the scope of a limit. Without one, and with ScopeUser, the outcome of a keyed call
+// counts for its key, with ScopeGlobal for the destination. That of a call without a key
+// counts for the destination.
 type Scope = hint.Scope
 
 // The scopes.
@@ -69,30 +69,29 @@ const (
 	ScopeGlobal  = hint.ScopeGlobal
 )
 
-// WithScope adds whose limit the API spoke of.
+// WithScope adds the scope of the limit.
 func (o Outcome) WithScope(s Scope) Outcome {
 	o.scope = s
 	return o
 }
 
-// Budget is what an API says is left of its limit.
+// Budget is the remaining budget of an API's limit.
 type Budget = hint.Budget
 
-// WithBudget adds what the API said is left. While that is more than twice what
-// the instances can have in flight, it costs nothing. Then calls are counted in
-// Redis, and one may start only if it is sure to be within what is left; when
-// nothing is left the breaker opens until the window ends. A budget without a
-// Reset, or with a negative Remaining, is ignored.
+// WithBudget adds the remaining budget that the API reported. While it is more than twice
+// what the instances can have in flight, it costs nothing. Then calls are counted in Redis,
+// and one may start only if it is sure to be within the budget; at 0 the breaker opens until
+// the window ends. A budget without a Reset, or with a negative Remaining, is ignored.
 func (o Outcome) WithBudget(b Budget) Outcome {
 	if b.Remaining >= 0 && b.Reset > 0 {
-		o.budget, o.told = b, true
+		o.budget, o.hasBudget = b, true
 	}
 	return o
 }
 
-// left is the budget as the report takes it.
+// left returns the budget as the report takes it.
 func (o Outcome) left(ignore bool) (left string, reset int64, limit int) {
-	if !o.told || ignore {
+	if !o.hasBudget || ignore {
 		return "", 0, 0
 	}
 	return strconv.Itoa(o.budget.Remaining), millis(o.budget.Reset), max(0, o.budget.Limit)

@@ -19,7 +19,7 @@ type Permit struct {
 	until      time.Time
 }
 
-// holds is what a permit has in Redis.
+// holds is what a permit holds in Redis.
 type holds uint8
 
 const (
@@ -30,7 +30,7 @@ const (
 	holdsRate
 )
 
-// holdWords are what the scripts call it.
+// holdWords are the scripts' words for them.
 var holdWords = map[string]holds{
 	"probe": holdsProbe, "key-probe": holdsKeyProbe,
 	"counted": holdsCounted, "key-counted": holdsKeyCounted,
@@ -43,34 +43,33 @@ func (p *Permit) take(words string) {
 	}
 }
 
-// known and keyKnown say that Redis knows of the call, for the destination and for
-// the key.
+// known and keyKnown report whether Redis counts the call, for the destination and for the
+// key.
 func (p Permit) known() bool    { return p.holds&(holdsProbe|holdsCounted) != 0 }
 func (p Permit) keyKnown() bool { return p.holds&(holdsKeyProbe|holdsKeyCounted) != 0 }
 
-// Probe says that the call tests recovery: it is the only one of the fleet.
+// Probe reports whether the call tests recovery: it is the only one of the fleet.
 func (p Permit) Probe() bool { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
 
-// Metered says that Redis counts the call while it is in flight: in slow start,
-// and while the budget is low.
+// Metered reports whether Redis counts the call while it is in flight: in slow start, and
+// while the budget is low.
 func (p Permit) Metered() bool { return p.holds&(holdsCounted|holdsKeyCounted) != 0 }
 
 // Key is the key that the permit is for; "" for the destination's own.
 func (p Permit) Key() string { return p.key }
 
-// Generation is what fences the permit: a report counts only if the breaker has
-// made no transition since.
+// Generation fences the permit: a report counts only if the breaker has made no transition
+// since.
 func (p Permit) Generation() uint64 { return p.generation }
 
 // Until is when the lease of a probe, or of a call that Redis counts, ends on this
 // process's clock: the call must be over by then. Zero for other permits.
 func (p Permit) Until() time.Time { return p.until }
 
-// ForKey makes of a destination's permit, taken before the key was known, one for
-// a call under the key. It costs no Redis command while the key's breaker is
-// plainly CLOSED. An [*OpenError] says that the key lets nothing through: then p
-// is still the destination's, to be used for another call or to be released. It
-// takes p's place otherwise.
+// ForKey turns a destination's permit, acquired before the key was known, into one for a call
+// under the key. It costs no Redis command while the key's breaker is plainly CLOSED. An
+// [*OpenError] says that the key's breaker refuses: then p is still the destination's, to be
+// used for another call or to be released. Otherwise the result replaces p.
 func (p Permit) ForKey(ctx context.Context, key string) (Permit, error) {
 	c := p.c
 	if c == nil || key == p.key {
@@ -94,7 +93,7 @@ func (p Permit) ForKey(ctx context.Context, key string) (Permit, error) {
 	return c.acquire(ctx, key, p)
 }
 
-// joined is the destination's permit p with what the key gave.
+// joined returns the destination's permit p with the key's part.
 func (p Permit) joined(key, words string, until time.Time) Permit {
 	p.key = key
 	p.take(words)
@@ -131,7 +130,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	return p.send(ctx, owner, o)
 }
 
-// send reports to Redis. It stands apart so that the report of a success in CLOSED
+// send reports to Redis. It is a separate function so that the report of a success in CLOSED
 // has a small frame.
 func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, error) {
 	c := p.c
@@ -139,8 +138,8 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, false), nil
 	}
-	if o.kind == limited && o.hint == 0 && o.told && o.budget.Remaining == 0 {
-		o.hint = o.budget.Reset // it says as much
+	if o.kind == limited && o.hint == 0 && o.hasBudget && o.budget.Remaining == 0 {
+		o.hint = o.budget.Reset // the reset is the hint
 	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
@@ -149,7 +148,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		hint = 0
 	}
 	left, reset, limit := o.left(c.options.IgnoreHints)
-	if o.told && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
+	if o.hasBudget && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
 		_ = c.enroll(ctx) // the report has the error
 	}
 	sequence, out, keyed := c.unmetered(p.key)
@@ -173,8 +172,8 @@ func (c *core) threshold() int {
 	return c.options.FailureThreshold
 }
 
-// joinLater reports, as soon as possible, how many calls are in flight that Redis has not
-// counted: one of them has ended.
+// joinLater schedules a report of the calls in flight that Redis has not counted: one of them
+// has ended.
 func (c *core) joinLater(key string) {
 	c.joins.later("")
 	if key != "" {
@@ -182,7 +181,7 @@ func (c *core) joinLater(key string) {
 	}
 }
 
-// mustReport says whether Redis must get the outcome of a call that it does not meter.
+// mustReport reports whether Redis needs the outcome of a call that it does not meter.
 func (c *core) mustReport(key, owner string, o *Outcome) bool {
 	parent, child := c.view.Load(), c.keys.get(key)
 	if o.kind == limited && !c.options.Disabled {
@@ -193,13 +192,13 @@ func (c *core) mustReport(key, owner string, o *Outcome) bool {
 		case v == nil:
 		case v.state != Closed:
 			if o.kind == limited {
-				return true // it was wasted
+				return true // it counts as wasted
 			}
 		case o.kind == success && v.record.Failures > 0, v.record.Metered != 0:
 			return true
 		}
 	}
-	if !o.told || c.options.IgnoreHints || o.budget.Remaining > c.lowBudget() {
+	if !o.hasBudget || c.options.IgnoreHints || o.budget.Remaining > c.lowBudget() {
 		return false
 	}
 	of := parent
@@ -209,17 +208,16 @@ func (c *core) mustReport(key, owner string, o *Outcome) bool {
 	return of == nil || of.state == Closed
 }
 
-// lowBudget is the budget from which on Redis is asked whether calls are to be metered;
-// see low in metering.lua, which knows all instances. It is twice as many,
-// because instances may have started that are not known here yet.
+// lowBudget is the budget from which on Redis is asked whether to meter calls; see low in
+// metering.lua, which knows all instances. It is twice as many, because instances may have
+// started that are not known here yet.
 func (c *core) lowBudget() int {
 	return 4 * max(1, int(c.capacity.Load()), c.atOnce())
 }
 
-// Release gives the permit back unused, so that another call may start in its
-// place: the lease of a probe, the place in a slow start, and what the configured
-// rate has counted. It is no report: a call that was made and cancelled is
-// reported as [Neutral].
+// Release returns the permit unused, so that another call may start instead: the lease of a
+// probe, the slot of a slow start, and the call that the configured rate has counted. It is
+// not a report: a call that was made and cancelled is reported as [Neutral].
 func (p Permit) Release(ctx context.Context) error {
 	c := p.c
 	if c == nil {
@@ -248,7 +246,7 @@ func (p Permit) Release(ctx context.Context) error {
 	return nil
 }
 
-// countLocally counts for this instance alone what could not be sent to Redis.
+// countLocally counts an outcome that could not be sent to Redis, for this instance alone.
 func (c *core) countLocally(key string, o Outcome, refused bool) Status {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -102,7 +102,7 @@ func (r Rate) script() (interval string, burst int) {
 	return strconv.FormatFloat(micros, 'f', -1, 64), max(1, r.Burst)
 }
 
-// RateStatus is the rate that a destination's calls are spaced by.
+// RateStatus is the configured rate of a destination.
 type RateStatus struct {
 	// Interval is the time between two calls, Burst how many may start at once after a
 	// time without calls.
@@ -112,12 +112,12 @@ type RateStatus struct {
 	Next time.Time
 }
 
-// Due is when the call is due that n others come before, on Redis's clock.
+// Due returns when a call with n others before it is due, on Redis's clock.
 func (r RateStatus) Due(n int) time.Time {
 	return r.Next.Add(time.Duration(min(float64(n)*float64(r.Interval), float64(longest))))
 }
 
-// parseRateStatus reads what status.lua says of the rate; nil for nothing.
+// parseRateStatus reads the rate of status.lua; nil for "".
 func parseRateStatus(text string) *RateStatus {
 	var interval, arrival float64 // µs
 	var burst int

@@ -40,7 +40,7 @@ type record struct {
 	UpdatedAt     int64  `json:"updated_at"`
 }
 
-// plain says that there is nothing to know: CLOSED, and any call may start.
+// plain reports whether the breaker is CLOSED without limits: any call may start.
 func (r *record) plain() bool {
 	return r.State == Closed && r.Failures == 0 && r.Ramp == 0 && r.Metered == 0 && r.Forced == ""
 }
@@ -49,8 +49,8 @@ func (r *record) untilReset() bool {
 	return r.State == Open && r.OpenUntil == 0 && r.Cause == CauseManual
 }
 
-// nextProbe is when the next probe may start, as far as is known: the lease of
-// the one that runs, or the pause after a failed one.
+// nextProbe is when the next probe may start, as far as is known: at the end of the running
+// one's lease, or of the pause after a failed one.
 func (r *record) nextProbe() int64 {
 	if r.ProbeUntil != 0 {
 		return r.ProbeUntil
@@ -66,7 +66,7 @@ func (r *record) left(at, now int64) time.Duration {
 	return time.Duration(min(max(0, micros), math.MaxInt64/1000)) * time.Microsecond
 }
 
-// behind says that Redis's clock went backwards since the record was written.
+// behind reports whether Redis's clock went backwards since the record was written.
 func (r *record) behind(now int64) bool {
 	return r.State != Closed && now < r.UpdatedAt*1000
 }

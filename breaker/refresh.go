@@ -15,8 +15,8 @@ const (
 	logEvery = 30 * time.Second
 	// timeEvery is how many ticks go by, while nothing changes, between reads of the time.
 	timeEvery = 5
-	// wholeEvery is the time, while not CLOSED, between reads of all that the snapshot
-	// has, which finds what a loss took that others wrote over at once.
+	// wholeEvery is the time, while not CLOSED, between full reads of the snapshot, which
+	// find losses that later writes have hidden.
 	wholeEvery = time.Minute
 	// snapshotPage is how many changes one read brings.
 	snapshotPage = 200
@@ -44,7 +44,7 @@ func (t *tasks) start(ctx context.Context) {
 	t.ctx = ctx
 }
 
-// wake has a started core do something as soon as possible.
+// wake schedules work of a started core.
 func (c *core) wake(what task) {
 	t := &c.tasks
 	t.mu.Lock()
@@ -94,17 +94,17 @@ func (c *core) tick() bool {
 	return false
 }
 
-// stamped takes in the destination's stamp, or why it could not be read.
+// stamped processes the destination's stamp, or the error of its read.
 func (c *core) stamped(ctx context.Context, stamp string, err error) {
 	c.reached(ctx, err)
 	if err == nil && stamp != *c.stamp.Load() {
 		c.wake(taskRefresh)
 	} else if ctx.Err() == nil {
-		c.unread.report(err)
+		c.unreadable.report(err)
 	}
 }
 
-// refreshNow reads what has changed, and registers the instance from time to time.
+// refreshNow reads changes, and registers the instance from time to time.
 func (c *core) refreshNow(ctx context.Context) {
 	n := c.ticks.Load()
 	if now := time.Now(); now.Sub(c.wholeAt) >= wholeEvery {
@@ -126,14 +126,13 @@ func (c *core) refreshNow(ctx context.Context) {
 		c.flushRescheduled(ctx)
 	}
 	if ctx.Err() == nil {
-		c.unread.report(err)
+		c.unreadable.report(err)
 	}
 	c.failed.Store(err != nil)
 }
 
-// healSome has a script look now and then at the hashes of breakers that are not
-// CLOSED; it writes what it finds to be wrong, see advance.lua. A hash may have
-// been deleted alone.
+// healSome runs advance.lua now and then for breakers that are not CLOSED; the script repairs
+// their hashes, one of which may have been deleted alone.
 func (c *core) healSome(ctx context.Context, n uint64) error {
 	if v := c.view.Load(); v.behind || v.state != Closed && n%healEvery == 0 {
 		if err := c.heal(ctx, ""); err != nil {
@@ -141,7 +140,7 @@ func (c *core) healSome(ctx context.Context, n uint64) error {
 		}
 	}
 	if n%healEvery == 0 && c.keys.n.Load() > 0 {
-		for key, v := range c.keys.all() { // in no order: another one each time
+		for key, v := range c.keys.all() { // in random order: another one each time
 			if v.state != Closed {
 				return c.heal(ctx, key)
 			}
@@ -157,7 +156,7 @@ func (c *core) heal(ctx context.Context, key string) error {
 	return err
 }
 
-// receive takes note of a published message.
+// receive processes a published message.
 func (c *core) receive(payload string) {
 	var m message
 	if err := json.Unmarshal([]byte(payload), &m); err != nil || m.Origin == "" {
@@ -195,14 +194,13 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// outage logs when something starts to fail, when it works again, and
-// meanwhile now and then.
+// outage logs the first failure, now and then the following ones, and the recovery.
 type outage struct {
 	c    *core
 	text string // of the warning
 
 	mu     sync.Mutex
-	logged time.Time // of the last warning; zero while all is well
+	logged time.Time // of the last warning; zero without failures
 	since  time.Time
 }
 

@@ -57,7 +57,7 @@ func newScript(files ...string) *script {
 	return &script{operation: files[len(files)-1], Script: redis.NewScript(strings.Join(texts, "\n"))}
 }
 
-// place is where one breaker lives in Redis. All keys are in one slot.
+// place is the location of one breaker in Redis. All keys are in one slot.
 type place struct {
 	namespace Namespace
 	name      string // of the destination
@@ -120,7 +120,7 @@ type reply struct {
 	keyed   record // of the key's
 }
 
-// of is the record of the breaker that was asked for.
+// of returns the record of the requested breaker.
 func (r *reply) of(key string) *record {
 	if key == "" {
 		return &r.record
@@ -186,7 +186,7 @@ type change struct {
 	record   record // zero for a plainly CLOSED one
 }
 
-// stamp is what the destination's stamp was when the snapshot was read.
+// stamp returns the destination's stamp as of the snapshot.
 func (s *snapshot) stamp() string {
 	return fmt.Sprintf("%d %d %s", s.version, s.capacity, s.origin)
 }

@@ -85,8 +85,8 @@ func (s *Status) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// wholeMillis is d for people: it shows no more than a cooldown has, and 0 only
-// when it is over.
+// wholeMillis rounds d for users: to the precision of a cooldown, and to 0 only when it is
+// over.
 func wholeMillis(d time.Duration) int64 {
 	if d > 0 && d < time.Millisecond {
 		return 1
@@ -102,7 +102,7 @@ func utc(t time.Time) *time.Time {
 	return &t
 }
 
-// status is what is the same at every instant; the rest depends on the time.
+// status returns the fields that do not depend on the time.
 func (r *record) status() Status {
 	s := Status{
 		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
@@ -118,8 +118,8 @@ func (r *record) status() Status {
 	return s
 }
 
-// statusAt is the record's breaker for a caller that keeps no view, at now (µs) on
-// Redis's clock, which was read just before received.
+// statusAt returns the status at now (µs) on Redis's clock, which was read just before
+// received, for a caller without a view.
 func (r *record) statusAt(now int64, received time.Time) Status {
 	s := r.status()
 	if s.Budget != nil {

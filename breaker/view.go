@@ -9,8 +9,8 @@ import (
 type view struct {
 	known   bool // Redis has been asked at least once
 	closed  bool // the Breaker was closed
-	local   bool // opened (or counted) by this instance alone, Redis being away
-	refused bool // and Redis was there, but did not take the report
+	local   bool // opened (or counted) by this instance alone, while Redis was unavailable
+	refused bool // Redis was available, but refused the report
 	behind  bool // Redis's clock went backwards since the last change
 	state   State
 	version uint64
@@ -24,7 +24,7 @@ type view struct {
 	changed chan struct{}
 }
 
-// observation is one sight of Redis's truth.
+// observation is one read of Redis's state.
 type observation struct {
 	version  uint64
 	now      int64 // Redis's clock, µs
@@ -37,7 +37,7 @@ type observation struct {
 // worth waking the goroutines that wait.
 const precision = 2 * time.Millisecond
 
-// free says that a call needs neither Redis nor a lease.
+// free reports whether a call needs neither Redis nor a lease.
 func (v *view) free() bool {
 	return v.known && v.state == Closed && (v.record.Ramp == 0 && v.record.Metered == 0 || v.record.Forced != "")
 }
@@ -94,14 +94,14 @@ func (v *view) after(o observation) (next *view, lost bool) {
 	}
 }
 
-// view is o as a view that takes the place of previous.
+// view returns o as a view that replaces previous.
 func (o observation) view(previous *view) *view {
 	v := &view{
 		known: true, state: o.record.State, version: o.version, record: o.record,
 		at: o.received, changed: make(chan struct{}),
 	}
 	if v.record.plain() {
-		// Nothing is kept of such a breaker but its version.
+		// Redis keeps only the version of such a breaker.
 		v.record = record{Name: previous.record.Name, Generation: o.version}
 	}
 	v.status = v.record.status()

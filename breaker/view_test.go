@@ -154,14 +154,14 @@ func TestSilentSubscriptionIsRenewed(t *testing.T) {
 		return first != nil
 	})
 
-	b.link.heard.Store(time.Now().Add(-quiet - time.Second).UnixNano())
+	b.link.receivedAt.Store(time.Now().Add(-quiet - time.Second).UnixNano())
 	b.link.checkSubscription(t.Context())
-	redistest.Eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.link.heard.Load())) < quiet })
+	redistest.Eventually(t, "the answer to a ping", func() bool { return time.Since(time.Unix(0, b.link.receivedAt.Load())) < quiet })
 	if b.link.pubsub.Load() != first {
 		t.Error("a subscription that answers was renewed")
 	}
 
-	b.link.heard.Store(time.Now().Add(-dead - time.Second).UnixNano())
+	b.link.receivedAt.Store(time.Now().Add(-dead - time.Second).UnixNano())
 	b.link.checkSubscription(t.Context())
 	redistest.Eventually(t, "another subscription", func() bool { return b.link.pubsub.Load() != first })
 	awaitSubscribers(t, rdb, "api", 1)

@@ -25,7 +25,7 @@ func (k *keyViews) get(key string) *view {
 	return k.m[key]
 }
 
-// free says that a call needs neither Redis nor a lease because of the key.
+// free reports whether the key's breaker needs neither Redis nor a lease for a call.
 func (k *keyViews) free(key string) bool {
 	v := k.get(key)
 	return v == nil || v.free()
@@ -53,8 +53,8 @@ func (k *keyViews) all() map[string]*view {
 	return maps.Clone(k.m)
 }
 
-// prune drops views of what is not kept: plainly CLOSED by a revision up to synced,
-// so that no older message can bring back what was before.
+// prune drops views that Redis does not keep: plainly CLOSED by a revision up to synced, so
+// that no older message can restore a former state.
 func (k *keyViews) prune(synced uint64) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -66,7 +66,7 @@ func (k *keyViews) prune(synced uint64) {
 	k.n.Store(int32(len(k.m))) //nolint:gosec // bounded by memory
 }
 
-// viewOf returns what is known of a name. c.mu is held where it is to be replaced.
+// viewOf returns the view of a name. c.mu is held if it is to be replaced.
 func (c *core) viewOf(key string) *view {
 	parent := c.view.Load()
 	if key == "" {
@@ -113,13 +113,14 @@ func (c *core) notifyKeys() {
 	close(*c.anyChange.Swap(&changed))
 }
 
-// keyOf is the key of a breaker's full name, and whether it is one of ours.
+// keyOf returns the key of a breaker's full name, and whether the name is of this
+// destination.
 func (c *core) keyOf(name string) (key string, ok bool) {
 	destination, key, _ := strings.Cut(name, "/")
 	return key, destination == c.place.name
 }
 
-// observe takes note of what was seen of one breaker.
+// observe applies an observation of one breaker.
 func (c *core) observe(key string, o observation) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -139,7 +140,7 @@ func (c *core) observe(key string, o observation) {
 	c.put(key, current, next)
 }
 
-// observeReply takes note of what a script answered about a name.
+// observeReply applies the reply of a script about a name.
 func (c *core) observeReply(key string, r *reply, started, received time.Time) {
 	c.raise(r.version, received)
 	see := func(key string, r *record, now int64) {
@@ -151,7 +152,7 @@ func (c *core) observeReply(key string, r *reply, started, received time.Time) {
 	}
 }
 
-// raise notes the highest version received.
+// raise records the highest version received.
 func (c *core) raise(version uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -161,7 +162,7 @@ func (c *core) raise(version uint64, at time.Time) {
 	}
 }
 
-// statusOf is what is known of a name.
+// statusOf returns the known status of a name.
 func (c *core) statusOf(key string) Status {
 	v := c.view.Load()
 	if key != "" {
@@ -175,9 +176,8 @@ func (c *core) statusOf(key string) Status {
 	return v.statusAt(c.clock.now())
 }
 
-// OpenKeys is how many keys' breakers are OPEN, as far as this instance knows. Those
-// whose time has come are not among them, which may wait for their next call for long. It
-// sends nothing.
+// OpenKeys returns how many keys' breakers are OPEN, as far as this instance knows, without
+// those whose cooldown is over, which may wait long for their next call. It sends nothing.
 func (b *Breaker) OpenKeys() int {
 	n := 0
 	now := b.clock.now()
@@ -193,18 +193,17 @@ func (b *Breaker) OpenKeys() int {
 type View struct {
 	// Status is what the instance knows, in the form of Get.
 	Status
-	// Free says that calls may start without asking Redis: CLOSED, and neither
-	// slow start, nor a low budget, nor a configured rate. A key's view is of the key
-	// alone.
+	// Free is true if calls may start without asking Redis: CLOSED, and neither slow start,
+	// nor a low budget, nor a configured rate. A key's view is of the key alone.
 	Free bool
 	// ProbeAt is when the next probe may start in HALF_OPEN, as far as is
 	// known; zero or past if at once. A probe that ends sooner changes it.
 	ProbeAt time.Time
 	// Version grows with every change of the breaker.
 	Version uint64
-	// Known is false until Redis could be asked for the first time.
+	// Known is false until Redis has first answered.
 	Known bool
-	// Local says that this instance alone counted or opened, Redis being away.
+	// Local is true if this instance alone counted or opened, while Redis was unavailable.
 	Local bool
 }
 
@@ -226,10 +225,10 @@ func (b *Breaker) View() View {
 // Status returns what this instance knows, in the form of Get.
 func (b *Breaker) Status() Status { return b.statusOf(b.key) }
 
-// Changed returns a channel that is closed when the view next changes, also by
-// Close; after Close it is closed already. That of a key's breaker is closed by any change of the destination's
-// breakers. An OPEN breaker whose time comes is no change: use a timer on
-// [View.OpenUntil]. Ask for the channel before you look at the view.
+// Changed returns a channel that is closed when the view next changes, also by Close; after
+// Close it is closed already. That of a key's breaker is closed by any change of the
+// destination's breakers. The end of a cooldown is not a change: use a timer on
+// [View.OpenUntil]. Get the channel before you read the view.
 func (b *Breaker) Changed() <-chan struct{} {
 	if b.key == "" {
 		return b.view.Load().changed

@@ -36,12 +36,12 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 	select {
 	case <-waiter.first:
 	case <-ended:
-		return b.Allow(ctx) // for the reason, if not for the permit
+		return b.Allow(ctx) // for the cause of the refusal, if not for a permit
 	case <-ctx.Done():
 		return Permit{}, fmt.Errorf("%w while waiting in line: %w", ctx.Err(), ErrOpen)
 	}
 	for {
-		changed := b.Changed() // before the question, so that nothing is missed
+		changed := b.Changed() // before Allow, so that no change is missed
 		permit, err := b.Allow(ctx)
 		refusal, ok := errors.AsType[*OpenError](err)
 		if !ok || inVain(refusal, deadline) {
@@ -53,9 +53,9 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 	}
 }
 
-// inVain says that the breaker will grant nothing before the deadline, unless it is reset.
-// While another call probes, or slow start or a low budget limits the calls in flight, a
-// permit can be granted at any moment.
+// inVain reports whether the breaker will grant no permit before the deadline, unless it is
+// reset. While another call probes, or slow start or a low budget limits the calls in flight,
+// a permit can be granted at any moment.
 func inVain(refusal *OpenError, deadline time.Time) bool {
 	known := refusal.State == Open || refusal.State == Closed && refusal.Cause == CauseRate
 	return known && !deadline.IsZero() && time.Now().Add(refusal.RetryAfter).After(deadline)

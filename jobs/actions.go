@@ -9,64 +9,63 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// Action is something that people do to jobs.
+// Action is an operation on jobs.
 type Action string
 
 // The actions.
 const (
-	// ActionCancel ends a job that has not ended. The call of a running one is cut
-	// within a second; if the destination had accepted it already, the job
-	// completes.
+	// ActionCancel cancels an unfinished job. The worker cancels the call of a running one
+	// within a second; if the destination has accepted it already, the job completes.
 	ActionCancel Action = "cancel"
-	// ActionPause keeps a job from running until it is resumed. A running one is
-	// paused after its call, if it is not finished by it.
+	// ActionPause keeps a job from running until it is resumed. A running one is paused after
+	// its call, unless the call finishes it.
 	ActionPause Action = "pause"
-	// ActionResume puts a paused job back to where it was, with the time it had.
+	// ActionResume returns a paused job to its previous state, with its available time.
 	ActionResume Action = "resume"
-	// ActionRetry runs a failed or cancelled job again, with its counters at 0. One
-	// that was cancelled because of a parent waits for that parent again.
+	// ActionRetry runs a failed or cancelled job again, with its counters at 0. A job that
+	// was cancelled because of a parent waits for that parent again.
 	ActionRetry Action = "retry"
-	// ActionExpire ends a job that waits as expired, before its time.
+	// ActionExpire expires a waiting job before its time.
 	ActionExpire Action = "expire"
 )
 
-// ActOption says more about an action.
+// ActOption sets the actor or the reason of an action.
 type ActOption func(*actor)
 
-// actor is who acts, and why.
+// actor is the actor of an action, with the reason.
 type actor struct{ by, reason string }
 
-// Bounds of what is kept of an action, in bytes.
+// Bounds of the actor and the reason, in bytes.
 const (
 	maxBy     = 128
 	maxReason = 1024
 )
 
-// By says who acts, for the history of the jobs: up to 128 bytes of it.
+// By sets the actor in the history of the jobs: up to 128 bytes.
 func By(name string) ActOption { return func(a *actor) { a.by = text.CutBytes(name, maxBy) } }
 
-// Because says why, for the history, in which texts are cut to 300 bytes, and for the
-// last error of a cancelled job: up to 1024 bytes of it.
+// Because sets the reason: up to 300 bytes in the history, up to 1024 bytes in the last error
+// of a cancelled job.
 func Because(reason string) ActOption {
 	return func(a *actor) { a.reason = text.CutBytes(reason, maxReason) }
 }
 
-// ActResult is what an action came to for one job.
+// ActResult is the result of an action on one job.
 type ActResult struct {
 	ID string `json:"id"`
-	// Done is true if the job is now what it was to be.
+	// Done is true if the action is complete.
 	Done bool `json:"done"`
-	// Asked is true if the job was running: its worker has been asked, and the job
-	// may still end otherwise.
+	// Asked is true if the job was running: the action is requested from its worker, and the
+	// job may still end otherwise.
 	Asked bool `json:"asked"`
-	// Stuck is true if it was asked in vain so far: the job's handler has not returned
-	// long after its context ended. It goes on until it returns or its worker is
-	// restarted; the job is not started again.
+	// Stuck is true if the action is requested and the job's handler has not returned long
+	// after its context ended. It runs until it returns or its worker is restarted; the job
+	// is not started again.
 	Stuck bool `json:"stuck,omitempty"`
 	// Status before the action; "" if there is no such job.
 	Status Status `json:"status"`
-	// Err is ErrNotFound or a *StatusError where nothing was done, or says that the
-	// job was not reached because of the error of the whole call.
+	// Err is ErrNotFound or a *StatusError if nothing was done, or says that an error of the
+	// whole call came before this job.
 	Err error `json:"-"`
 }
 
@@ -77,7 +76,7 @@ type StatusError struct {
 	Action Action
 	// Status of the job when the action was tried.
 	Status Status
-	// Detail says more, or is empty.
+	// Detail is an explanation, or empty.
 	Detail string
 }
 
@@ -95,22 +94,22 @@ func (e *StatusError) Error() string {
 // Is makes errors.Is(err, ErrStatus) true.
 func (e *StatusError) Is(target error) bool { return target == ErrStatus }
 
-// Cancel ends a job that has not ended. nil means that it will not be started any
-// more: it is cancelled, or, if it was running, its worker has been told to cut the
-// call, and what the destination accepted before that counts as completed. Children
-// are cancelled too. Errors: ErrNotFound, a *StatusError, ErrStuck, or Redis's.
+// Cancel cancels an unfinished job. nil means that it will not be started again: it is
+// cancelled, or, if it was running, its worker is notified to cancel the call, and a call
+// that the destination accepted before that counts as completed. Children are cancelled too.
+// Errors: ErrNotFound, a *StatusError, ErrStuck, or Redis's.
 func (c *Client) Cancel(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionCancel, id, opts)
 }
 
-// Pause keeps a job from running until Resume. It still expires. A running one is
-// paused after its call if that does not finish it. Errors as of Cancel.
+// Pause keeps a job from running until Resume. It still expires. A running one is paused
+// after its call, unless the call finishes it. Errors as of Cancel.
 func (c *Client) Pause(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionPause, id, opts)
 }
 
-// Resume puts a paused job back to where it was: in its place in the queue if that
-// has not moved on, or to the time that it waited for. Errors as of Cancel.
+// Resume returns a paused job to its previous state: to its place in the queue if the queue
+// has not moved past it, or to its available time. Errors as of Cancel.
 func (c *Client) Resume(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionResume, id, opts)
 }
@@ -122,9 +121,8 @@ func (c *Client) Retry(ctx context.Context, id string, opts ...ActOption) error 
 	return c.actOne(ctx, ActionRetry, id, opts)
 }
 
-// MarkExpired ends a job that waits as expired, whether or not its time has come.
-// Jobs with ExpiresAt expire by themselves: this is for those that their owner
-// knows to be of no use any more. Errors as of Cancel.
+// MarkExpired expires a waiting job that is no longer needed, before its ExpiresAt. Jobs with
+// ExpiresAt expire by themselves. Errors as of Cancel.
 func (c *Client) MarkExpired(ctx context.Context, id string, opts ...ActOption) error {
 	return c.actOne(ctx, ActionExpire, id, opts)
 }
@@ -145,9 +143,8 @@ func (c *Client) actOne(ctx context.Context, a Action, id string, opts []ActOpti
 	return nil
 }
 
-// Act does the same to many jobs and answers for each of them, in their order. The
-// error is for what concerns all of them: results then tell what was reached before
-// it.
+// Act applies an action to many jobs and returns a result for each of them, in their order.
+// The error concerns all of them: results then hold what was done before it.
 func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOption) ([]ActResult, error) {
 	order, err := orderOf(a, opts)
 	if err != nil {
@@ -167,8 +164,8 @@ func (c *Client) Act(ctx context.Context, a Action, ids []string, opts ...ActOpt
 	return results, nil
 }
 
-// actOn carries an order out for those of the ids that todo says, and returns those that
-// were not where they had been located.
+// actOn executes an order for the ids at the indexes todo, and returns the indexes of those
+// that were not in their located queue.
 func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, todo []int, results []ActResult) (gone []int, err error) {
 	a := Action(order.Action)
 	var known []string
@@ -195,7 +192,7 @@ func (c *Client) actOn(ctx context.Context, order store.Order, ids []string, tod
 			some[k] = ids[i]
 		}
 		verdicts, err := c.act(ctx, order, queue, some)
-		err = errors.Join(err, c.tellChildren(ctx, queue))
+		err = errors.Join(err, c.releaseChildren(ctx, queue))
 		for k, i := range places {
 			results[i].take(a, verdicts[k])
 			if verdicts[k].Effect == store.NotFound {
@@ -227,8 +224,8 @@ func actorOf(opts []ActOption) actor {
 	return a
 }
 
-// act carries an order out in one queue. Of what follows from it only parents are
-// asked here; children are to be told: see tellChildren.
+// act executes an order in one queue, and registers retried jobs with their parents. The
+// caller releases the children: see releaseChildren.
 func (c *Client) act(ctx context.Context, order store.Order, queue string, ids []string) ([]store.ActResult, error) {
 	verdicts, err := store.Act(ctx, c.rdb, queue, order, ids)
 	for i, v := range verdicts {
@@ -239,26 +236,26 @@ func (c *Client) act(ctx context.Context, order store.Order, queue string, ids [
 	return verdicts, err
 }
 
-// readopt makes a job that is to run again known to its parents. One of them may
-// cancel it at once.
+// readopt registers a job that runs again with its parents. One of them may cancel it at
+// once.
 func (c *Client) readopt(ctx context.Context, ref store.Ref, v *store.ActResult) error {
 	if err := store.Readopt(ctx, c.rdb, ref, c.locate); err != nil {
 		return err
 	}
-	now, err := store.Look(ctx, c.rdb, ref.Queue, []string{ref.ID})
+	now, err := store.ReadStates(ctx, c.rdb, ref.Queue, []string{ref.ID})
 	if err == nil && now[0].State == store.StateCancelled {
 		*v = store.ActResult{Effect: store.ParentDead, State: store.StateCancelled}
 	}
 	return err
 }
 
-// tellChildren tells the children of jobs of the queue that have ended. Workers
-// would do it too, within a second.
-func (c *Client) tellChildren(ctx context.Context, queue string) error {
+// releaseChildren releases or cancels the children of finished jobs of the queue. Workers do
+// so too, within a second.
+func (c *Client) releaseChildren(ctx context.Context, queue string) error {
 	return store.ReleaseAllChildren(ctx, c.rdb, queue, func() {})
 }
 
-// take translates a verdict.
+// take sets the result from the effect of the action.
 func (r *ActResult) take(a Action, v store.ActResult) {
 	detail := ""
 	if v.State == "cancelling" {

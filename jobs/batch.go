@@ -13,21 +13,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// BatchStatus is how far a batch is. Jobs whose retention has ended are not
-// counted any more.
+// BatchStatus is the progress of a batch. Jobs whose retention has ended do not count.
 type BatchStatus struct {
 	Batch string `json:"batch"`
 	Total int    `json:"total"`
 	// Counts by status; statuses without jobs are left out.
 	Counts map[Status]int `json:"counts"`
-	// Progress is the part that has ended, however it did: 0 to 1.
+	// Progress is the fraction of finished jobs: 0 to 1.
 	Progress float64 `json:"progress"`
-	// Done is true when all jobs have ended. More can be added all the same.
+	// Done is true if all jobs have finished. More can be added all the same.
 	Done bool `json:"done"`
 }
 
-// Batch counts the jobs of a batch. It looks at each of them, a thousand at a time:
-// about 0.1 s for 100,000. Errors: ErrNotFound, or Redis's.
+// Batch counts the jobs of a batch. It reads each of them, a thousand at a time: about 0.1 s
+// for 100,000. Errors: ErrNotFound, or Redis's.
 func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 	if !ValidName(name) {
 		return nil, fmt.Errorf("jobs: batch %q: %w", clip(name), ErrNotFound)
@@ -37,7 +36,7 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 		return nil, fmt.Errorf("jobs: batch %s: %w", name, err)
 	}
 	for _, q := range queues {
-		// Those whose time is over count as what they are, and so do their children.
+		// Expire overdue jobs first, which cancels their children.
 		if err := c.sweep(ctx, q, math.MaxInt); err != nil {
 			return nil, fmt.Errorf("jobs: batch %s: %w", name, err)
 		}
@@ -69,8 +68,8 @@ func (c *Client) Batch(ctx context.Context, name string) (*BatchStatus, error) {
 	return b, nil
 }
 
-// BatchSize is how many jobs the batch has, ended ones included until their retention
-// ends; 0 for an unknown batch. It costs two round trips whatever their number.
+// BatchSize returns how many jobs the batch has, including finished ones until their
+// retention ends; 0 for an unknown batch. It costs two round trips whatever their number.
 // Errors: Redis's.
 func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 	if !ValidName(name) {
@@ -92,8 +91,7 @@ func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 	return sum(cmds), nil
 }
 
-// queuesOfBatch lists the queues that have jobs of the batch; Tidegate's own jobs are
-// in none.
+// queuesOfBatch lists the queues with jobs of the batch. Tidegate's own jobs have no batch.
 func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, error) {
 	queues, err := c.listedQueues(ctx)
 	if err != nil {
@@ -117,15 +115,15 @@ func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, erro
 	return out, nil
 }
 
-// Bounds of the pause between two looks of WaitBatch.
+// Bounds of the pause between two polls of WaitBatch.
 const (
 	waitBatchMin = 100 * time.Millisecond
 	waitBatchMax = 2 * time.Second
 )
 
-// WaitBatch waits until all jobs of the batch have ended and returns the counts.
-// onChange, unless nil, is told of each change on the way. Errors as of Batch, or
-// the context's; then the status is the last one seen.
+// WaitBatch waits until all jobs of the batch have finished and returns the counts. It calls
+// onChange, unless nil, for each change. Errors as of Batch, or the context's, with the last
+// status read.
 func (c *Client) WaitBatch(ctx context.Context, name string, onChange func(*BatchStatus)) (*BatchStatus, error) {
 	var last *BatchStatus
 	pause := waitBatchMin
@@ -133,7 +131,7 @@ func (c *Client) WaitBatch(ctx context.Context, name string, onChange func(*Batc
 		started := time.Now()
 		b, err := c.Batch(ctx, name)
 		if errors.Is(err, ErrNotFound) && last != nil {
-			// The last ones ended, and so did their retention.
+			// The retention of the last jobs has ended.
 			last.Progress, last.Done = 1, true
 			return last, nil
 		}

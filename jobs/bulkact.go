@@ -10,17 +10,17 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// ActSummary is what an action came to for the jobs of a filter.
+// ActSummary is the result of an action on the jobs of a filter.
 type ActSummary struct {
 	// Done and Asked count as in ActResult.
 	Done  int `json:"done"`
 	Asked int `json:"asked"`
-	// Refused counts those that moved to a status which does not allow the action, or
-	// whose expiry has passed, or that are kept from running by a parent.
+	// Refused counts jobs that moved to a status which does not allow the action, that have
+	// expired, or that cannot run because of a parent.
 	Refused int `json:"refused"`
 }
 
-// actable are the statuses in which an action does something.
+// actable lists the statuses to which each action applies.
 var actable = map[Action][]Status{
 	ActionCancel: {Waiting, Pending, Running, RetryPending, Paused},
 	ActionPause:  {Waiting, Pending, Running, RetryPending},
@@ -29,7 +29,7 @@ var actable = map[Action][]Status{
 	ActionExpire: {Waiting, Pending, RetryPending, Paused},
 }
 
-// statesOf are the states of records behind a status.
+// statesOf returns the states of records with one of the statuses.
 func statesOf(statuses []Status) []string {
 	var out []string
 	for state, s := range statusOf {
@@ -41,27 +41,26 @@ func statesOf(statuses []Status) []string {
 	return out
 }
 
-// actAtOnce is how many jobs one round of ActWhere is about.
+// actAtOnce is how many jobs one round of ActWhere processes.
 const actAtOnce = 1000
 
-// mostPasses bounds ActWhere where jobs are enqueued faster than it comes to an end.
+// mostPasses bounds the passes of ActWhere while jobs are enqueued faster than it acts.
 const mostPasses = 10
 
-// ActWhere does something to all jobs that a filter selects, however many there
-// are. A filter that names statuses acts on jobs in one of them only, also if they
-// move meanwhile. Jobs that are enqueued while it works may be left out. Errors:
-// ErrInvalid, for a filter that selects everything for instance, or Redis's, with
-// the count of what was done before it.
+// ActWhere applies an action to all jobs that a filter selects, whatever their number. A
+// filter with statuses applies it only to jobs in one of them, even if they move meanwhile.
+// Jobs that are enqueued meanwhile may be left out. Errors: ErrInvalid, for a filter that
+// selects everything for instance, or Redis's, with the counts of what was done before it.
 func (c *Client) ActWhere(ctx context.Context, a Action, f Filter, opts ...ActOption) (ActSummary, error) {
 	order, err := orderOf(a, opts)
 	if err != nil {
 		return ActSummary{}, err
 	}
-	b := bulk{c: c, order: order, told: map[string]bool{}, queues: map[string]bool{}}
+	b := bulk{c: c, order: order, counted: map[string]bool{}, queues: map[string]bool{}}
 	err = b.run(ctx, a, f)
-	// Only now, so that children which the filter selects too are counted.
+	// Last, so that children which the filter selects too are counted.
 	for queue := range b.queues {
-		err = errors.Join(err, c.tellChildren(ctx, queue))
+		err = errors.Join(err, c.releaseChildren(ctx, queue))
 	}
 	if err != nil {
 		return b.sum, fmt.Errorf("jobs: %s: %w", a, err)
@@ -74,15 +73,14 @@ type bulk struct {
 	c       *Client
 	order   store.Order
 	sum     ActSummary
-	changed int             // since the pass began
-	told    map[string]bool // ids that were counted as asked or refused
-	queues  map[string]bool // that were acted in
+	changed int             // since the start of the pass
+	counted map[string]bool // ids that were counted as asked or refused
+	queues  map[string]bool // with jobs that were acted on
 	orphans []store.Ref     // retried, and cancelled again by a parent
 }
 
 func (b *bulk) run(ctx context.Context, a Action, f Filter) error {
-	// Jobs move while they are looked for: a job that left a place before it was
-	// looked at, for one that had been, is found in the next pass.
+	// Jobs move meanwhile: the next pass finds a job that has moved to a place already read.
 	for range mostPasses {
 		b.changed = 0
 		err := b.c.walk(ctx, a, f, func(s source, states, ids []string) error {
@@ -92,7 +90,7 @@ func (b *bulk) run(ctx context.Context, a Action, f Filter) error {
 		if err != nil {
 			return err
 		}
-		if a == ActionRetry { // another pass would retry what has failed again
+		if a == ActionRetry { // another pass would retry jobs that have failed again
 			return b.retryOrphans(ctx)
 		}
 		if b.changed == 0 {
@@ -122,16 +120,16 @@ func (b *bulk) act(ctx context.Context, queue string, ids []string) error {
 	return err
 }
 
-// once counts a job that may be met again in a later pass.
+// once counts a job that a later pass may find again.
 func (b *bulk) once(id string, n *int) {
-	if !b.told[id] {
-		b.told[id] = true
+	if !b.counted[id] {
+		b.counted[id] = true
 		*n++
 	}
 }
 
-// retryOrphans tries those again whose parents may have been retried after them,
-// the oldest first because parents are older than their children.
+// retryOrphans retries jobs again whose parents may have been retried after them, the oldest
+// first because parents are older than their children.
 func (b *bulk) retryOrphans(ctx context.Context) error {
 	for b.changed > 0 && len(b.orphans) > 0 {
 		again := b.orphans
@@ -157,8 +155,8 @@ func (b *bulk) retryOrphans(ctx context.Context) error {
 	return nil
 }
 
-// CountWhere is how many jobs ActWhere would act on now. Of jobs to be retried it
-// counts those too whose parents will not let them.
+// CountWhere counts the jobs that ActWhere would act on now. For a retry it includes jobs
+// whose parents will cancel them again.
 func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error) {
 	if _, err := orderOf(a, nil); err != nil {
 		return 0, err
@@ -169,9 +167,9 @@ func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error
 	}
 	n := 0
 	err = c.walk(ctx, a, f, func(s source, states, ids []string) error {
-		found, err := store.Look(ctx, c.rdb, s.queue, ids)
+		found, err := store.ReadStates(ctx, c.rdb, s.queue, ids)
 		for _, st := range found {
-			elsewhere := s.kind == list && st.Ghost
+			elsewhere := s.kind == list && st.Tombstone
 			if !elsewhere && slices.Contains(states, st.State) && possible(a, st, now) {
 				n++
 			}
@@ -184,17 +182,17 @@ func (c *Client) CountWhere(ctx context.Context, a Action, f Filter) (int, error
 	return n, nil
 }
 
-// possible reports whether the action does something to a job in one of its states.
-func possible(a Action, st store.Standing, now time.Time) bool {
+// possible reports whether the action applies to a job in its present state.
+func possible(a Action, st store.JobState, now time.Time) bool {
 	overdue := !st.ExpiresAt.IsZero() && !now.Before(st.ExpiresAt)
 	if st.State == store.StateActive {
-		return a == ActionCancel || a == ActionPause && st.Mark != "cancel" || a == ActionResume && st.Mark == "pause"
+		return a == ActionCancel || a == ActionPause && st.Action != store.Cancel || a == ActionResume && st.Action == store.Pause
 	}
 	return !overdue || a == ActionExpire
 }
 
-// walk hands out the ids that the filter selects and the action may be for, by
-// source, with the states in which they are meant.
+// walk visits the ids that the filter selects, by source, with the states that allow the
+// action.
 func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s source, states, ids []string) error) error {
 	o := ListOptions{Filter: f, Limit: MaxPage}
 	if err := o.validate(); err != nil {
@@ -205,7 +203,7 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	}
 	statuses := actable[a]
 	if len(f.Statuses) > 0 {
-		// What the action cannot be for is not looked for.
+		// Skip statuses that do not allow the action.
 		statuses = slices.DeleteFunc(slices.Clone(f.Statuses), func(s Status) bool { return !slices.Contains(actable[a], s) })
 		if len(statuses) == 0 {
 			return nil
@@ -225,8 +223,8 @@ func (c *Client) walk(ctx context.Context, a Action, f Filter, visit func(s sour
 	return nil
 }
 
-// walkSource hands out what one source holds. Records are read only to filter by
-// key: states are checked where they are acted on.
+// walkSource visits the ids of one source. It reads records only to filter by key: the
+// scripts check the states.
 func (c *Client) walkSource(ctx context.Context, s source, f Filter, states []string, visit func(s source, states, ids []string) error) error {
 	cur := cursor{}
 	for {

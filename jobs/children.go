@@ -9,12 +9,11 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// mostChildren is how many children Children names.
+// mostChildren bounds the ids that Children returns.
 const mostChildren = 50
 
-// Children returns the ids of the jobs that come after this one, sorted, and 50 of them
-// at most; also those that it has released or cancelled by its end. Errors: ErrNotFound,
-// or Redis's.
+// Children returns the ids of the children of a job, sorted, 50 of them at most, including
+// those that it has released or cancelled. Errors: ErrNotFound, or Redis's.
 func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: children of %q: %w", clip(id), ErrNotFound)
@@ -24,13 +23,13 @@ func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
 	}
 	pipe := c.rdb.Pipeline()
-	untold := pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)
-	told := pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldNotified)
+	waiting := pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)
+	notified := pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldNotified)
 	if _, err := pipe.Exec(ctx); err != nil {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
 	}
-	refs := untold.Val()
-	if text, ok := told.Val()[0].(string); ok {
+	refs := waiting.Val()
+	if text, ok := notified.Val()[0].(string); ok {
 		refs = append(refs, strings.Split(text, "\n")...)
 	}
 	ids := make([]string, 0, len(refs))

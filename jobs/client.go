@@ -19,8 +19,8 @@ import (
 //
 // Each method that takes a context returns at once when it ends, with an error that matches
 // context.DeadlineExceeded or context.Canceled, whatever the options of the Redis client:
-// what was sent to Redis by then may have been done. A call that Redis does not answer goes
-// on in the background until the Redis client's own timeouts end it, or its Close.
+// Redis may have executed the commands sent by then. A call that Redis does not answer
+// continues in the background until the Redis client's own timeouts, or its Close, end it.
 type Client struct {
 	rdb    redis.UniversalClient
 	ns     store.Namespace
@@ -32,7 +32,7 @@ type Client struct {
 	queues    queueCache
 	known     destinationCache
 	served    servedCache
-	trace     traceFunc // unless it is nil
+	trace     traceFunc // may be nil
 }
 
 // ClientOption changes a client.
@@ -41,28 +41,28 @@ type ClientOption func(*Client)
 // WithLimits bounds what the client accepts.
 func WithLimits(l Limits) ClientOption { return func(c *Client) { c.limits = l } }
 
-// WithLogger sets where warnings go. Default, also of nil: slog.Default().
+// WithLogger sets the logger of warnings. Default, also of nil: slog.Default().
 func WithLogger(l *slog.Logger) ClientOption { return func(c *Client) { c.log = l } }
 
-// WithNamespace sets the prefix of all queues and keys, so that several installations share
-// a Redis database: [a-z0-9][a-z0-9-]{0,30}, the same for clients, workers and commands of
-// one (REDIS_NAMESPACE). Default, also of "": tidegate. NewClient refuses what is not valid.
+// WithNamespace sets the prefix of all queues and keys, so that several installations share a
+// Redis database: [a-z0-9][a-z0-9-]{0,30}, the same for clients, workers and commands of one
+// (REDIS_NAMESPACE). Default, also of "": tidegate. NewClient refuses an invalid name.
 func WithNamespace(name string) ClientOption {
 	return func(c *Client) { c.ns = cmp.Or(store.Namespace(name), store.DefaultNamespace) }
 }
 
-// WithDestinations names destinations that are known besides those that
-// workers have registered in Redis. NewClient refuses what cannot be a name.
+// WithDestinations adds known destinations to those that workers have registered in Redis.
+// NewClient refuses invalid names.
 func WithDestinations(names ...string) ClientOption {
 	return func(c *Client) { c.known.add(names...) }
 }
 
-// WithRetention is how long asynq's own tools believe that a completed job is
-// kept; the worker's JOB_RETENTION decides. Default 24 hours; NewClient refuses less than 0.
+// WithRetention sets how long asynq's own tools expect a completed job to be kept; the
+// worker's JOB_RETENTION decides. Default 24 hours; NewClient refuses less than 0.
 func WithRetention(d time.Duration) ClientOption { return func(c *Client) { c.retention = d } }
 
-// NewClient returns a client on rdb, which stays the caller's to close. It
-// sends nothing yet. An error about the options matches ErrInvalid and names all that is wrong.
+// NewClient returns a client on rdb, which the caller closes. It sends nothing yet. An error
+// about the options matches ErrInvalid and lists all problems.
 func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
 	if store.NilClient(rdb) {
 		return nil, errors.New("jobs: new client: the Redis client is nil")
@@ -82,7 +82,6 @@ func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error)
 	return c, nil
 }
 
-// validate checks what the options have set.
 func (c *Client) validate() error {
 	var errs fieldErrors
 	if err := c.ns.Validate(); err != nil {
@@ -100,10 +99,10 @@ func (c *Client) validate() error {
 	return errs.err()
 }
 
-// Namespace is that of WithNamespace.
+// Namespace returns the namespace; see WithNamespace.
 func (c *Client) Namespace() string { return string(c.ns) }
 
-// Now is the time by Redis's clock, which decides when jobs become available.
+// Now returns the time of Redis's clock, which decides when jobs become available.
 func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	t, err := c.rdb.Time(ctx).Result()
 	if err != nil {
@@ -112,10 +111,10 @@ func (c *Client) Now(ctx context.Context) (time.Time, error) {
 	return t.UTC(), nil
 }
 
-// cacheFor is how long a list of queues or destinations is believed.
+// cacheFor is how long a list of queues or destinations is cached.
 const cacheFor = 5 * time.Second
 
-// queueCache remembers the queues that exist and those this client has added.
+// queueCache caches the existing queues and those that this client has added.
 type queueCache struct {
 	mu        sync.Mutex
 	queues    []string

@@ -13,37 +13,38 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// prompt is a client whose calls end with their context. go-redis looks at the deadline of a
-// context only if its ContextTimeoutEnabled is set, and at a cancellation never, once a
-// command has been written. A call that ends so goes on in the background until the
-// timeouts of the given client or its Close end it; its result is dropped.
+// prompt is a client whose calls end with their context. go-redis checks the deadline of a
+// context only with ContextTimeoutEnabled, and never a cancellation once a command is
+// written. An abandoned call continues in the background until the timeouts of the given
+// client, or its Close, end it; its result is dropped.
 //
-// Its own *redis.Client has no connection: it gives the commands their methods, and promptly
-// passes them on. What is not a command (Subscribe, Watch) is not passed on.
+// Its own *redis.Client has no connection: it builds the commands, and a hook passes them to
+// the given client. Subscribe and Watch are not passed on.
 type prompt struct {
 	*redis.Client
 	rdb redis.UniversalClient
 }
 
-// methods is a client that makes commands of calls and is never asked to send one.
+// methods builds commands; it never sends one.
 var methods = sync.OnceValue(func() *redis.Client {
 	return redis.NewClient(&redis.Options{
 		PoolSize: 1, PipelinePoolSize: -1,
-		// It would run goroutines.
+		// The default starts goroutines.
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 })
 
 func newPrompt(rdb redis.UniversalClient) redis.UniversalClient {
-	// A clone has hooks of its own, and shares what is not used.
+	// WithTimeout clones the client: the clone has its own hooks.
 	c := methods().WithTimeout(0)
 	c.AddHook(passOn{rdb})
 	return prompt{Client: c, rdb: rdb}
 }
 
-// ScriptLoad loads a script. On a Cluster that takes more than the command: all nodes get it.
+// ScriptLoad loads a script: on a Cluster on all nodes, which the hook of a command cannot
+// do.
 func (p prompt) ScriptLoad(ctx context.Context, source string) *redis.StringCmd {
-	var own *redis.StringCmd // not to be looked at unless it is done
+	var own *redis.StringCmd // valid only if send has returned
 	answered, err := within(ctx, func() error {
 		own = p.rdb.ScriptLoad(ctx, source)
 		return own.Err()
@@ -56,14 +57,14 @@ func (p prompt) ScriptLoad(ctx context.Context, source string) *redis.StringCmd 
 	return cmd
 }
 
-// passOn is the hook that hands the commands of a prompt to the client that sends them.
+// passOn is the hook that passes the commands of a prompt to the client that sends them.
 type passOn struct{ rdb redis.UniversalClient }
 
 func (passOn) DialHook(next redis.DialHook) redis.DialHook { return next }
 
 func (p passOn) ProcessHook(redis.ProcessHook) redis.ProcessHook {
 	return func(ctx context.Context, cmd redis.Cmder) error {
-		own := cmd.Clone() // which the caller does not see before it is done
+		own := cmd.Clone() // the caller must not see it before it is complete
 		answered, err := within(ctx, func() error { return p.rdb.Process(ctx, own) })
 		if answered {
 			take(cmd, own)
@@ -97,13 +98,13 @@ func (p passOn) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 	}
 }
 
-// take gives a command the result of its clone.
+// take copies the result of a clone to its command.
 func take(cmd, clone redis.Cmder) {
 	reflect.ValueOf(cmd).Elem().Set(reflect.ValueOf(clone).Elem())
 }
 
-// within returns what send does, or at the end of ctx, without an answer, the error of ctx:
-// send then goes on.
+// within returns the error of send, or that of ctx if it ends before send answers: send then
+// continues.
 func within(ctx context.Context, send func() error) (answered bool, err error) {
 	if ctx.Done() == nil {
 		return true, send()
@@ -124,7 +125,7 @@ func within(ctx context.Context, send func() error) (answered bool, err error) {
 	}
 	deadline, bounded := ctx.Deadline()
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() && bounded && !time.Now().Before(deadline) {
-		// go-redis saw the end of ctx first, and calls it a timeout of the network.
+		// go-redis noticed the end of ctx first, and reports a timeout of the network.
 		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
 	return true, err

@@ -12,18 +12,17 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Backlog is how many jobs of the destination have not ended, as Stats counts them,
-// for whoever asks often: it costs one round trip whatever their number and changes
-// nothing. Jobs whose time is over count until somebody has ended them as expired,
-// which takes workers up to two seconds. An unknown destination has none.
-// Errors: ErrUnknownDestination for what cannot be a name, or Redis's.
+// Backlog counts the unfinished jobs of the destination as Stats does, for frequent calls: it
+// costs one round trip whatever their number and changes nothing. Overdue jobs count until
+// they are expired, which takes workers up to two seconds. An unknown destination has none.
+// Errors: ErrUnknownDestination for an invalid name, or Redis's.
 func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
 	var cards []*redis.IntCmd
 	var pending []*redis.IntCmd
-	var ghosts []*redis.StringCmd
+	var tombstones []*redis.StringCmd
 	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
 		pending = append(pending, pipe.LLen(ctx, store.PendingKey(queue)))
-		ghosts = append(ghosts, pipe.Get(ctx, store.TombstonesKey(queue)))
+		tombstones = append(tombstones, pipe.Get(ctx, store.TombstonesKey(queue)))
 		cards = append(cards, pipe.LLen(ctx, store.ActiveKey(queue)))
 		for _, key := range []string{
 			store.ScheduledKey(queue), store.RetryKey(queue), store.HeldKey(queue),
@@ -37,16 +36,15 @@ func (c *Client) Backlog(ctx context.Context, destination string) (int, error) {
 	}
 	n := sum(cards)
 	for i := range pending {
-		dead, _ := strconv.Atoi(ghosts[i].Val()) // without any there is no count
-		n += max(0, int(pending[i].Val())-dead)
+		stale, _ := strconv.Atoi(tombstones[i].Val()) // the key exists only while there are tombstones
+		n += max(0, int(pending[i].Val())-stale)
 	}
 	return n, nil
 }
 
-// Expiring is how many jobs of the destination wait, for whatever it is, and will
-// expire at the given time or before unless they have started by then. Running jobs
-// are not among them. It costs one round trip whatever their number. A destination
-// that nobody knows has none. Errors as of Backlog.
+// Expiring counts the waiting jobs of the destination that will expire at the given time or
+// before, unless they have started by then. Running jobs are not included. It costs one round
+// trip whatever their number. An unknown destination has none. Errors as of Backlog.
 func (c *Client) Expiring(ctx context.Context, destination string, until time.Time) (int, error) {
 	var counts []*redis.IntCmd
 	err := c.countIn(ctx, destination, func(pipe redis.Pipeliner, queue string) {
@@ -58,10 +56,9 @@ func (c *Client) Expiring(ctx context.Context, destination string, until time.Ti
 	return sum(counts), nil
 }
 
-// HeldCount is how many jobs of the destination wait because the breaker of their key
-// lets nothing through. They are a part of the backlog. It costs one round trip
-// whatever their number. Errors: ErrInvalid for what cannot be a key, else as of
-// Backlog.
+// HeldCount counts the jobs of the destination that the breaker of their key holds. They are
+// a part of the backlog. It costs one round trip whatever their number. Errors: ErrInvalid
+// for an invalid key, else as of Backlog.
 func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, error) {
 	if !ValidName(key) {
 		return 0, &ValidationError{Fields: []FieldError{{"key", fmt.Sprintf("%q cannot be the name of a key", clip(key))}}}
@@ -76,7 +73,7 @@ func (c *Client) HeldCount(ctx context.Context, destination, key string) (int, e
 	return sum(counts), nil
 }
 
-// countIn asks for counts of each queue of a destination in one round trip.
+// countIn reads counts of each queue of a destination in one round trip.
 func (c *Client) countIn(ctx context.Context, destination string, ask func(pipe redis.Pipeliner, queue string)) error {
 	if !ValidDestination(destination) {
 		return &UnknownDestinationError{Name: destination, Known: c.known.list()}

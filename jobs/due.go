@@ -7,11 +7,11 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Workers end jobs whose time is over within two seconds. Whoever looks at jobs does
-// it too, so that they are seen as what they are where no worker runs.
+// Workers expire overdue jobs within two seconds. Reads expire them too, so that their status
+// is right where no worker runs.
 
-// expireSeen ends those of the jobs just read whose time is over, and returns them
-// as they are then. If Redis fails they are returned as they were read.
+// expireSeen expires the overdue ones of the jobs just read, and returns all of them,
+// updated. If Redis fails it returns them as they were read.
 func (c *Client) expireSeen(ctx context.Context, seen []*Job) []*Job {
 	return c.expireAndRead(ctx, seen, func(queue string, ids []string) ([]*Job, error) {
 		return c.readAll(ctx, []string{queue}, ids)
@@ -38,7 +38,7 @@ func (c *Client) expireAndRead(ctx context.Context, seen []*Job, read func(queue
 			return seen
 		}
 		if n > 0 {
-			if err := c.tellChildren(ctx, queue); err != nil {
+			if err := c.releaseChildren(ctx, queue); err != nil {
 				return seen
 			}
 		}
@@ -59,7 +59,7 @@ func (c *Client) expireAndRead(ctx context.Context, seen []*Job, read func(queue
 	return seen
 }
 
-// expireHeads does that to what was read for a page.
+// expireHeads is expireSeen for the jobs of a page.
 func (c *Client) expireHeads(ctx context.Context, heads []*head) {
 	for _, h := range heads {
 		var some []*Job
@@ -77,7 +77,7 @@ func (c *Client) expireHeads(ctx context.Context, heads []*head) {
 	}
 }
 
-// readWithoutPayloads reads jobs of a queue; those that are not there are left out.
+// readWithoutPayloads reads jobs of a queue; missing ones are left out.
 func (c *Client) readWithoutPayloads(ctx context.Context, queue string, ids []string) ([]*Job, error) {
 	keys := make([]string, len(ids))
 	for i, id := range ids {
@@ -98,11 +98,10 @@ func (c *Client) readWithoutPayloads(ctx context.Context, queue string, ids []st
 	return out, nil
 }
 
-// sweepsPerLook bounds what a look does besides looking: 2000 jobs are ended in
-// about 40 ms.
-const sweepsPerLook = 20
+// sweepsPerRead bounds the sweeps of one read: 2000 jobs expire in about 40 ms.
+const sweepsPerRead = 20
 
-// sweep ends jobs of the queue whose time is over, up to so many hundreds of them.
+// sweep expires overdue jobs of the queue, up to so many hundreds of them.
 func (c *Client) sweep(ctx context.Context, queue string, hundreds int) error {
 	ended := 0
 	for range hundreds {
@@ -115,7 +114,7 @@ func (c *Client) sweep(ctx context.Context, queue string, hundreds int) error {
 		}
 	}
 	if ended > 0 {
-		return c.tellChildren(ctx, queue)
+		return c.releaseChildren(ctx, queue)
 	}
 	return nil
 }

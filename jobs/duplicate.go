@@ -11,8 +11,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// findElsewhere looks given ids up in the queues that they are not for, and among
-// themselves; the enqueue script itself checks the one that they are for.
+// findElsewhere looks up given ids in queues other than their own, and among themselves; the
+// enqueue script checks their own queue.
 func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*prepared]string, error) {
 	if len(given) == 0 {
 		return nil, nil
@@ -35,14 +35,14 @@ func (c *Client) findElsewhere(ctx context.Context, given []*prepared) (map[*pre
 		case earlier == nil:
 			first[p.job.ID] = p
 		case found[earlier] == "" && found[p] == "" && (earlier.queue != p.queue || len(earlier.job.After) > 0 && len(p.job.After) == 0):
-			found[p] = earlier.queue // one with parents is sent after those without
+			found[p] = earlier.queue // a job with parents is sent after those without
 		}
 	}
 	return found, nil
 }
 
-// findIn looks for a chunk of jobs in the queues that they are not for. Mostly there are
-// none, which one question to each queue tells.
+// findIn looks up a chunk of jobs in queues other than their own. Mostly there are none,
+// which one command to each queue shows.
 func (c *Client) findIn(ctx context.Context, queues []string, chunk []*prepared, found map[*prepared]string) error {
 	some := make([]*redis.IntCmd, len(queues))
 	elsewhere := func(q string) iter.Seq[*prepared] {
@@ -100,7 +100,7 @@ type duplicate struct {
 	queue string
 }
 
-// answerDuplicates returns the jobs that have the ids already.
+// answerDuplicates fills in the results with the existing jobs.
 func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results []Result) error {
 	const perRequest = 500
 	for chunk := range slices.Chunk(ds, perRequest) {

@@ -15,15 +15,15 @@ import (
 	"github.com/google/uuid"
 )
 
-// Sizes of a bulk enqueue: what shares a round trip.
+// Bounds of one round trip of a bulk enqueue.
 const (
 	jobsPerRequest  = 1000
 	bytesPerRequest = 4 << 20
 )
 
-// Result is the answer to one job of EnqueueMany: either Job or Err. An Err that does not
-// match ErrInvalid comes from Redis or the context: the job may or may not have been
-// accepted, unless it matches ErrNotSent.
+// Result is the result of one job: either Job or Err. An Err that does not match ErrInvalid
+// comes from Redis or the context: the job may or may not have been accepted, unless it
+// matches ErrNotSent.
 type Result struct {
 	Job *Job
 	Err error
@@ -41,7 +41,7 @@ func (c *Client) Enqueue(ctx context.Context, s *Spec) (*Job, error) {
 	return results[0].Job, results[0].Err
 }
 
-// prepared is a job on its way into Redis.
+// prepared is a valid, encoded job.
 type prepared struct {
 	index   int
 	job     *Job
@@ -49,13 +49,12 @@ type prepared struct {
 	encoded store.NewJob
 	given   bool // the id was given, so it may exist
 
-	endTrace func(error) // unless it is nil
+	endTrace func(error) // may be nil
 }
 
-// EnqueueMany accepts many jobs in few round trips, in the order given. A bad
-// job is answered in its Result and stops no other. The error is for what
-// concerns all of them: results then tell which jobs were accepted before it, and
-// the others have an Err each.
+// EnqueueMany accepts many jobs in few round trips, in the order given. A job that is not
+// valid has an Err in its Result and stops no other. The returned error concerns all of them:
+// results then hold the jobs accepted before it, and the others have an Err each.
 func (c *Client) EnqueueMany(ctx context.Context, specs []*Spec) ([]Result, error) {
 	results, err := c.enqueueMany(ctx, specs)
 	if err == nil {
@@ -77,7 +76,7 @@ func (c *Client) enqueueMany(ctx context.Context, specs []*Spec) ([]Result, erro
 		p.endTraces(results, err)
 		return results, err
 	}
-	// The next portion is checked and encoded while one is on its way.
+	// Check and encode the next portion while one is being sent.
 	ctx, cancel := context.WithCancel(ctx)
 	portions := make(chan *portion)
 	var preparing sync.WaitGroup
@@ -132,8 +131,8 @@ func portionOf(specs []*Spec) int {
 type portion struct {
 	byQueue map[string][]*prepared
 	order   []string // of the queues
-	// children have parents, which may be among the others, or earlier ones of
-	// these: they come last.
+	// children have parents, perhaps among the others or the earlier children: they come
+	// last.
 	children []*prepared
 	given    []*prepared
 	traced   []*prepared
@@ -151,7 +150,7 @@ func (p *portion) shift(by int) {
 	}
 }
 
-// preparePortion answers jobs that cannot be accepted and encodes the others.
+// preparePortion encodes the valid jobs and fills in the errors of the others.
 func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Result) *portion {
 	out := &portion{byQueue: map[string][]*prepared{}}
 	now := c.now()
@@ -186,7 +185,7 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 	return out
 }
 
-// sendPortion enqueues what was prepared.
+// sendPortion enqueues a prepared portion.
 func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) error {
 	if p.err != nil {
 		return p.err
@@ -217,7 +216,7 @@ func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) 
 	return nil
 }
 
-// prepare checks a description and encodes it.
+// prepare validates a spec and encodes it.
 func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared, error) {
 	if s == nil {
 		return nil, &ValidationError{Fields: []FieldError{{Field: "job", Message: "is nil; make one with New"}}}
@@ -277,7 +276,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	return p, nil
 }
 
-// headersOf holds what never changes after the enqueue.
+// headersOf returns the values that never change after the enqueue.
 func headersOf(j *Job) (map[string]string, error) {
 	h := make(map[string]string, 4)
 	set := func(name, value string) {

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// registerAtOnce is how many parents are told of their children at a time.
+// registerAtOnce is how many parents are updated at a time.
 const registerAtOnce = 8
 
 // sendChildren enqueues jobs that have parents, in the order given, because a job
@@ -32,8 +32,8 @@ func (c *Client) sendChildren(ctx context.Context, ps []*prepared, elsewhere map
 	return duplicates, nil
 }
 
-// independent is how many of the first jobs do not wait for one another and have
-// different ids: of an id that comes again it has to be known whether it exists by then.
+// independent counts the first jobs that do not wait for one another and have different ids:
+// whether a repeated id exists must be known before its second job is sent.
 func independent(ps []*prepared) int {
 	ids := map[string]bool{}
 	for i, p := range ps {
@@ -45,9 +45,9 @@ func independent(ps []*prepared) int {
 	return len(ps)
 }
 
-// sendSiblings enqueues jobs whose parents have been enqueued. They are written
-// first and made known to their parents then: a parent that ends in between is
-// found ended, and a crash in between is repaired by the workers' sweep.
+// sendSiblings enqueues jobs whose parents have been enqueued. It writes them first and
+// registers them with their parents then: a parent that finishes in between is found
+// finished, and the workers' sweep repairs a crash in between.
 func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
 	var parents []string
 	for _, p := range ps {
@@ -65,7 +65,7 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 	var duplicates []duplicate
 	for _, p := range ps {
 		if queue := where[p.job.ID]; p.given && queue != "" {
-			// Whatever has become of the parents since.
+			// The state of the parents does not matter.
 			duplicates = append(duplicates, duplicate{p, queue})
 			continue
 		}
@@ -99,8 +99,8 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 	return duplicates, errors.Join(failed, c.register(ctx, children, where, byRef))
 }
 
-// registerAgain makes jobs known to their parents that existed and wait: perhaps
-// their first enqueue was cut off before that.
+// registerAgain registers existing jobs that wait with their parents: their first enqueue may
+// have been interrupted before that.
 func (c *Client) registerAgain(ctx context.Context, ds []duplicate, results []Result) error {
 	children := map[string][]store.Ref{}
 	byRef := map[store.Ref]*Result{}
@@ -128,8 +128,8 @@ func (c *Client) registerAgain(ctx context.Context, ds []duplicate, results []Re
 	return c.register(ctx, children, where, byRef)
 }
 
-// register makes the children known to their parents, and reads those again that
-// were released or cancelled at once.
+// register registers the children with their parents, and reads the jobs again that were
+// released or cancelled at once.
 func (c *Client) register(ctx context.Context, children map[string][]store.Ref, where map[string]string, results map[store.Ref]*Result) error {
 	var mu sync.Mutex
 	changed := map[string][]string{} // queue → ids

@@ -14,9 +14,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Get returns the job with the id, from whichever destination. It costs one
-// round trip (a second one when the list of queues is older than 5 s).
-// Errors: ErrNotFound, or Redis's.
+// Get returns the job with the id, from any destination. It costs one round trip (a second
+// one if the cached list of queues is older than 5 s). Errors: ErrNotFound, or Redis's.
 func (c *Client) Get(ctx context.Context, id string) (*Job, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: get %q: %w", clip(id), ErrNotFound)
@@ -37,8 +36,8 @@ func (c *Client) Get(ctx context.Context, id string) (*Job, error) {
 	return nil, fmt.Errorf("jobs: get %s: %w", id, ErrNotFound)
 }
 
-// readAll looks every id up in every queue, in one pipeline. Ids that exist in
-// none of them are left out; the order is that of the ids.
+// readAll looks up every id in every queue, in one pipeline. Ids without a job are left out;
+// the order is that of the ids.
 func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, error) {
 	if len(queues) == 0 || len(ids) == 0 {
 		return nil, nil
@@ -88,7 +87,7 @@ func elsewhere(cmds []*redis.MapStringStringCmd, queues, i int) bool {
 	return false
 }
 
-// heldUntil reads until when jobs wait that are held because of their keys.
+// heldUntil reads until when held jobs wait.
 func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	if len(held) == 0 {
 		return nil
@@ -111,7 +110,7 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 	return nil
 }
 
-// statusOf translates the state of the hash.
+// statusOf maps the state of a record to the status.
 var statusOf = map[string]Status{
 	store.StatePending:   Pending,
 	store.StateHeld:      Pending,
@@ -178,7 +177,7 @@ func fromTask(msg *store.Message, fields map[string]string) (*Job, error) {
 func fromMessage(msg *store.Message) (*Job, error) {
 	destination, priority, ok := store.ParseQueue(msg.Queue)
 	if !ok {
-		return nil, fmt.Errorf("job %s: queue %q is none of Tidegate's", clip(msg.ID), clip(msg.Queue))
+		return nil, fmt.Errorf("job %s: queue %q is not one of Tidegate's", clip(msg.ID), clip(msg.Queue))
 	}
 	h := msg.Headers
 	j := &Job{
@@ -213,7 +212,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	return j, errors.Join(errs...)
 }
 
-// apply fills in what changes during the life of a job.
+// apply sets the fields that change during the life of a job.
 func (j *Job) apply(f map[string]string) {
 	number := func(name string) int { n, _ := strconv.Atoi(f[name]); return n }
 	instant := func(name string) *time.Time {

@@ -19,13 +19,12 @@ type HistoryEntry struct {
 	By      string    `json:"by,omitempty" doc:"The actor: a worker, or the name of a person's token; left out if it happened by itself." example:"token:shop"`
 }
 
-// mostVersions is how many versions of a job are kept.
+// mostVersions bounds the versions kept of a job.
 const mostVersions = 100
 
-// History returns what happened to a job, the oldest first: its creation and at
-// most 99 later versions. A job that is published at its first call costs no write
-// for it: its start and its end are read from the record. Errors: ErrNotFound, or
-// Redis's.
+// History returns the versions of a job, the oldest first: its creation and at most 99 later
+// ones. A job that is published at its first call costs no write for it: its start and its
+// end are read from the record. Errors: ErrNotFound, or Redis's.
 func (c *Client) History(ctx context.Context, id string) ([]HistoryEntry, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: history of %q: %w", clip(id), ErrNotFound)
@@ -57,7 +56,7 @@ func (c *Client) readFields(ctx context.Context, queue, id string) (*Job, map[st
 	return j, fields, err
 }
 
-// historyOf puts the history together: what is not stored follows from the record.
+// historyOf assembles the history: versions that are not stored follow from the record.
 func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 	created := HistoryEntry{Version: 1, At: j.CreatedAt, Status: Pending, Event: "created"}
 	if len(j.After) > 0 {
@@ -80,8 +79,7 @@ func historyOf(j *Job, fields map[string]string) []HistoryEntry {
 		}
 		out = append(out, e)
 	}
-	// The start of a run that was told of before, because its worker was taken for
-	// dead, is not told again.
+	// The history already has the start of a run whose worker was taken for dead.
 	started := j.StartedAt != nil && !j.StartedAt.Before(out[len(out)-1].At)
 	switch j.Status {
 	case Running:

@@ -10,27 +10,27 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
-// Status is where a job stands in its life.
+// Status is the status of a job.
 type Status string
 
 // The statuses of a job. Completed, Failed, Cancelled and Expired are final.
 const (
 	// Waiting for its parents to complete.
 	Waiting Status = "waiting"
-	// Pending: in the queue, or to be there at AvailableAt (scheduled,
-	// rescheduled, held by a breaker).
+	// Pending: in the queue, or waiting for AvailableAt (scheduled, rescheduled, deferred or
+	// held by a breaker).
 	Pending Status = "pending"
-	// Running: in the hands of a worker.
+	// Running: in flight at a worker.
 	Running Status = "running"
-	// RetryPending: failed, to be called again at NextRetryAt.
+	// RetryPending: failed, waiting for NextRetryAt.
 	RetryPending Status = "retry_pending"
-	// Paused by a person, until resumed.
+	// Paused by an operator, until resumed.
 	Paused Status = "paused"
 	// Completed: the destination accepted it.
 	Completed Status = "completed"
-	// Failed: will not be called again by itself.
+	// Failed: not called again unless it is retried.
 	Failed Status = "failed"
-	// Cancelled by a person or because a parent did not complete.
+	// Cancelled by an operator, or because a parent did not complete.
 	Cancelled Status = "cancelled"
 	// Expired: its ExpiresAt passed before it was started.
 	Expired Status = "expired"
@@ -39,7 +39,7 @@ const (
 // Statuses lists every status, in the order of a job's life.
 var Statuses = []Status{Waiting, Pending, Running, RetryPending, Paused, Completed, Failed, Cancelled, Expired}
 
-// Final reports whether a job stays in s for good, unless a person retries it.
+// Final reports whether s is final, unless the job is retried.
 func (s Status) Final() bool {
 	switch s {
 	case Completed, Failed, Cancelled, Expired:
@@ -58,8 +58,8 @@ const (
 	PriorityLow     Priority = "low"
 )
 
-// Job is a job as it stands in Redis at the time of the read. Its JSON form is
-// the same for the CLI, the HTTP API and Go; times are RFC 3339 in UTC.
+// Job is a job as read from Redis. Its JSON form is the same for the CLI, the HTTP API and
+// Go; times are RFC 3339 in UTC.
 type Job struct {
 	// ID is a UUIDv7 unless it was given at enqueue.
 	ID          string   `json:"id"`
@@ -89,32 +89,32 @@ type Job struct {
 	CreatedAt time.Time  `json:"created_at"`
 	StartedAt *time.Time `json:"started_at"`
 	ExpiresAt *time.Time `json:"expires_at"`
-	// MarkedExpiredAt is when the job was taken out because it had expired.
+	// MarkedExpiredAt is when the job became expired.
 	MarkedExpiredAt *time.Time `json:"expired_at"`
 	CompletedAt     *time.Time `json:"completed_at"`
 	EndedAt         *time.Time `json:"ended_at"`
 
-	// Response is what the destination last answered, nil before that.
+	// Response is the destination's latest answer, nil before that.
 	Response *Response `json:"response"`
-	// Budget is what the API said is left of its limit after the call. A handler
-	// may set it; it is told to the breaker, not kept with the job, and nil in
+	// Budget is the remaining budget that the API reported with the answer. A handler may set
+	// it; the worker reports it to the breaker. It is not stored with the job: it is nil in
 	// every job that is looked up.
 	Budget    *Budget `json:"-"`
 	LastError string  `json:"last_error"`
-	// Reason says in words why the job waits, if a worker deferred it, and who paused it
-	// and why.
+	// Reason is the text of why a worker deferred the job, or of the operator that paused it
+	// and the operator's reason.
 	Reason string `json:"reason"`
-	// ReasonCode is the same for programs: a code and what it is about, such as
-	// "breaker_open deviantart/alice", "rate_limited deviantart", "publisher",
-	// "retry 1 3 timeout"; more codes may come.
+	// ReasonCode is the same for programs: a code and its data, such as "breaker_open
+	// deviantart/alice", "rate_limited deviantart", "publisher", "retry 1 3 timeout"; more
+	// codes may come.
 	ReasonCode string `json:"-"`
-	// Worker has the job in hand, or had it last: host:pid.
+	// Worker runs the job, or ran it last: host:pid.
 	Worker string `json:"worker"`
-	// Crashes counts the workers that died with the job in hand.
+	// Crashes counts the workers that died while they ran the job.
 	Crashes int `json:"crashes"`
 	// Duplicate is true in the answer to an enqueue with an id that existed.
 	Duplicate bool `json:"duplicate"`
-	// Owner is who took the id, if it was given with one; see [Spec]. It is not printed.
+	// Owner is the owner of a given id; see [Spec]. It is not printed.
 	Owner string `json:"-"`
 	// Trace is the trace context that the job was enqueued with, in the form of its
 	// propagation format, such as traceparent; nil without one. See WithTrace.
@@ -146,15 +146,15 @@ func copied[T any](p *T) *T {
 	return &v
 }
 
-// Request is the part of an HTTP request that a job may set for itself.
+// Request is the part of an HTTP request that a job may set.
 type Request struct {
 	// Path is appended to the destination's URL and stays below it; it starts with a slash.
 	Path string `json:"path,omitempty"`
-	// Query is appended to the destination's query, without a question mark. A job with a
-	// parameter that the destination's URL sets fails.
+	// Query is appended to the destination's query, without a question mark. A job fails if
+	// it has a parameter that the destination's URL sets.
 	Query string `json:"query,omitempty"`
-	// Headers are sent with the call. Some names are refused: Authorization, Cookie,
-	// Host, Idempotency-Key, those of the connection, those that servers trust about the
+	// Headers are sent with the call. Some names are refused: Authorization, Cookie, Host,
+	// Idempotency-Key, headers of the connection, headers that servers trust about the
 	// caller, the address or the method (Forwarded, X-Forwarded-…, X-Original-…,
 	// X-HTTP-Method-Override), and names with an underscore.
 	Headers map[string]string `json:"headers,omitempty"`

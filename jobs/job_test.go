@@ -152,7 +152,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 	}{
 		{"nothing", map[string]string{}, "store: decode task message: id or queue missing"},
 		{"garbage", map[string]string{"msg": "\xff"}, "store: decode task message: "},
-		{"another application's", map[string]string{"msg": string(foreign.AppendTo(nil)), "state": "pending"}, `job 1: queue "default" is none of Tidegate's`},
+		{"another application's", map[string]string{"msg": string(foreign.AppendTo(nil)), "state": "pending"}, `job 1: queue "default" is not one of Tidegate's`},
 		{"an unknown state", recordOf(t, nil, "1", "state", "archived"), `job 0199: state "archived" is not known to this version`},
 		{"no state", recordOf(t, nil, "1"), `job 0199: state "" is not known to this version`},
 		{"bad headers", recordOf(t, map[string]string{"headers": "{"}, "1", "state", "pending"), "job 0199: header headers: unexpected end of JSON input"},

@@ -12,25 +12,23 @@ import (
 
 // Bounds of a page.
 const (
-	// DefaultPage is how many jobs a page has unless asked otherwise.
+	// DefaultPage is the number of jobs of a page without a Limit.
 	DefaultPage = 50
-	// MaxPage is the most that can be asked for.
+	// MaxPage is the largest Limit.
 	MaxPage = 1000
-	// scanPerPage bounds how many jobs a page looks at when it filters by what
-	// there is no index for (key, batch). The page may then be short, or empty,
-	// and still have a next one.
+	// scanPerPage bounds how many jobs a page reads when it filters by a field without an
+	// index (key, batch). The page may then be short, or empty, and still have a next one.
 	scanPerPage = 2000
-	// passPerPage bounds how many ids a page passes over that have left the list
-	// they still stand in.
+	// passPerPage bounds how many ids a page skips whose jobs have left the list.
 	passPerPage = 100_000
-	// scanAtOnce is how many of them are read in one round trip at least.
+	// scanAtOnce is how many jobs are read in one round trip at least.
 	scanAtOnce = 100
-	// pageBytes bounds what the jobs of a page take together, as they are kept in Redis.
+	// pageBytes bounds the size in Redis of the jobs of a page.
 	pageBytes = 16 << 20
 )
 
-// Filter selects jobs. Zero fields select all, except that the jobs which Tidegate
-// itself delivers are selected only where their destination is named.
+// Filter selects jobs. Zero fields select all, but jobs of Tidegate's own destinations only
+// if Destination names one.
 type Filter struct {
 	Statuses    []Status
 	Destination string
@@ -41,25 +39,25 @@ type Filter struct {
 // ListOptions select a page.
 type ListOptions struct {
 	Filter
-	// Limit is how many jobs at most, from 1 to MaxPage. 0 means DefaultPage.
+	// Limit is the largest number of jobs, from 1 to MaxPage. 0 means DefaultPage.
 	Limit int
-	// Cursor is Page.Next of the page before; empty for the first one.
+	// Cursor is Page.Next of the previous page; empty for the first one.
 	Cursor string
 }
 
 // Page is a page of jobs without their payloads.
 type Page struct {
-	// Items are fewer than asked for where there are no more, where a filter by key or
-	// batch passes over many, and where they take more than 16 MiB.
+	// Items are fewer than Limit at the end, if a filter by key or batch skips many jobs, and
+	// if they take more than 16 MiB.
 	Items []*Job `json:"items"`
 	// Next is the cursor of the next page, empty after the last one.
 	Next string `json:"next"`
 }
 
-// List returns jobs, the newest first: those that wait in a queue by when they
-// got there, those that wait for a time by that time, those that have ended by
-// their end. A job that stays in its status while one pages is not missed; one
-// that moves may be met twice. Errors: ErrInvalid, or Redis's.
+// List returns jobs, the newest first: those in a queue by when they entered it, those that
+// wait for a time by that time, finished jobs by their end. A job that keeps its status
+// during the paging is not missed; one that moves may be returned twice. Errors: ErrInvalid,
+// or Redis's.
 func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	if err := o.validate(); err != nil {
 		return nil, err
@@ -78,7 +76,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 	if slices.Contains(o.Statuses, Expired) && o.Cursor == "" {
 		for _, s := range sources {
 			if s.key == store.ParkedKey(s.queue, store.StateExpired) {
-				if err := c.sweep(ctx, s.queue, sweepsPerLook); err != nil {
+				if err := c.sweep(ctx, s.queue, sweepsPerRead); err != nil {
 					return nil, fmt.Errorf("jobs: list: %w", err)
 				}
 			}
@@ -116,7 +114,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 			break
 		}
 		if scanned == before {
-			// Many that were cancelled stand together: look further at once.
+			// There may be many cancelled jobs in a row: read more at once.
 			atOnce = min(max(2*atOnce, scanAtOnce), MaxPage)
 		}
 	}
@@ -163,7 +161,7 @@ func (f *Filter) matches(j *Job) bool {
 		(f.Batch == "" || j.Batch == f.Batch)
 }
 
-// source is one of asynq's or our own sets of a queue.
+// source is a list or set of a queue, asynq's or ours.
 type source struct {
 	name  string // of the cursor
 	queue string
@@ -175,10 +173,10 @@ const (
 	list     = store.PagedList
 	unsorted = store.UnsortedList // a short list in any order
 	zset     = store.PagedSet
-	growing  = store.GrowingSet // a zset into which jobs of the same status come at its top
+	growing  = store.GrowingSet // a zset that jobs of the same status enter at its top
 )
 
-// sources lists where jobs of the wanted statuses are.
+// sources lists the sources of the wanted statuses.
 func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	var queues []string
 	if f.Destination != "" {
@@ -204,8 +202,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 			}
 		}
 		add(Running, "a", store.ActiveKey(q), unsorted)
-		// In the order in which they are read: what moves to the queue meanwhile
-		// is then seen in one of the two.
+		// In this order a job that moves to the queue meanwhile is seen in one of the two.
 		add(Pending, "s", store.ScheduledKey(q), zset)
 		add(Waiting, "w", store.ParkedKey(q, store.StateWaiting), zset)
 		add(Paused, "z", store.ParkedKey(q, store.StatePaused), zset)
@@ -224,8 +221,8 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	return out, nil
 }
 
-// merge takes up to n jobs from the heads, the newest of them each time, as long
-// as take wants more, and returns how many it took.
+// merge takes up to n jobs from the heads, the newest first, as long as take returns true,
+// and returns how many it took.
 func merge(heads []*head, n int, take func(h *head, i int) (more bool)) int {
 	for taken := 0; ; taken++ {
 		if taken == n {
@@ -235,11 +232,11 @@ func merge(heads []*head, n int, take func(h *head, i int) (more bool)) int {
 		for _, h := range heads {
 			if h.next == len(h.ids) {
 				if h.cut {
-					return taken // what comes next in it may be newer than the others
+					return taken // the next job of this head may be newer than the others
 				}
 				continue
 			}
-			if h.jobs[h.next] == nil { // no record: pass over it at once
+			if h.jobs[h.next] == nil { // no record: skip it at once
 				best = h
 				break
 			}
@@ -257,8 +254,7 @@ func merge(heads []*head, n int, take func(h *head, i int) (more bool)) int {
 	}
 }
 
-// newer reports whether a was created after b; our own ids tell within a
-// millisecond.
+// newer reports whether a was created after b; UUIDv7 ids order jobs of one millisecond.
 func newer(a, b *Job) bool {
 	return cmp.Or(a.CreatedAt.Compare(b.CreatedAt), strings.Compare(a.ID, b.ID)) > 0
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// more is what enqueue.lua is told of a job that is more than a place in the queue.
-// Instants and durations are in milliseconds.
+// more is the argument of enqueue.lua for a job with options. Instants and durations are in
+// milliseconds.
 type more struct {
 	At        *int64   `json:"at,omitempty"`
 	Delay     *int64   `json:"delay,omitempty"`
@@ -19,11 +19,11 @@ type more struct {
 	Created   int64    `json:"created,omitempty"`
 	After     []string `json:"after,omitempty"`
 	Key       string   `json:"key,omitempty"`
-	Payload   *[2]int  `json:"payload,omitempty"` // of a long one, where it stands in the message
+	Payload   *[2]int  `json:"payload,omitempty"` // the range of a long one in the message
 }
 
-// moreOf encodes it, "" for a plain job, and completes the job with what is known
-// before Redis has answered.
+// moreOf encodes it, "" for a job without options, and sets the fields of the job that do not
+// depend on Redis's reply.
 func moreOf(j *Job, s *Spec, now time.Time) (string, error) {
 	m := more{Batch: s.Batch, After: j.After, Key: s.Key}
 	if s.Batch != "" {

@@ -8,16 +8,15 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// MoveSummary is what a move came to.
+// MoveSummary is the result of a move.
 type MoveSummary struct {
-	// Moved counts the jobs that moved, or would, by their status: Waiting, Pending,
-	// RetryPending or Paused.
+	// Moved counts the jobs that moved, or that CountMove found, by their status: Waiting,
+	// Pending, RetryPending or Paused.
 	Moved map[Status]int `json:"moved"`
-	// Running is how many jobs are running in the destination that the others leave.
-	// They stay.
+	// Running counts the running jobs of the first destination. They stay.
 	Running int `json:"running"`
-	// Kept is how many jobs stay because a job of the same id is in the other
-	// destination. CountMove does not look for them.
+	// Kept counts the jobs that stay because the other destination has a job with the same
+	// id. CountMove does not look for them.
 	Kept int `json:"kept"`
 	// KeptIDs are up to 100 of their ids.
 	KeptIDs []string `json:"kept_ids"`
@@ -31,14 +30,13 @@ var movable = []string{
 	store.StateWaiting, store.StatePaused, store.StateScheduled, store.StateRetry, store.StateHeld, store.StatePending,
 }
 
-// Move moves the jobs of a destination that wait to another one, in their order, with
-// their ids, keys, priorities, batches, counters, times, parents, children and history.
-// Those that run stay, and so do finished ones. What the circuit breakers of the first
-// destination have deferred is ready at once in the other. Each job runs in one of the two destinations
-// only, whenever a worker, a caller or Redis stops; a move that was cut off is continued
-// by the next one to the same destination, or by the doctor. Jobs that are enqueued
-// meanwhile may stay. Errors: ErrUnknownDestination, ErrInvalid, or Redis's, with the
-// count of what moved before it.
+// Move moves the waiting jobs of a destination to another one, in their order, with their
+// ids, keys, priorities, batches, counters, times, parents, children and history. Running and
+// finished jobs stay. Jobs that the circuit breakers of the first destination have deferred
+// are ready at once in the other. Each job runs in one of the two destinations only, whenever
+// a worker, a caller or Redis stops; the next move to the same destination, or the doctor,
+// continues an interrupted move. Jobs that are enqueued meanwhile may stay. Errors:
+// ErrUnknownDestination, ErrInvalid, or Redis's, with the counts of what moved before it.
 func (c *Client) Move(ctx context.Context, from, to string, opts ...ActOption) (MoveSummary, error) {
 	return c.move(ctx, from, to, false, opts)
 }
@@ -55,7 +53,7 @@ func (c *Client) move(ctx context.Context, from, to string, dryRun bool, opts []
 	}
 	for _, p := range store.Priorities {
 		queue := c.ns.Queue(from, p)
-		stats, err := store.Glance(ctx, c.rdb, queue)
+		stats, err := store.QuickStats(ctx, c.rdb, queue)
 		if err != nil {
 			return s, fmt.Errorf("jobs: move: %w", err)
 		}
@@ -83,7 +81,7 @@ func (s *MoveSummary) add(state string, n int) {
 	}
 }
 
-// checkMove refuses destinations that jobs cannot move between.
+// checkMove refuses invalid pairs of destinations.
 func (c *Client) checkMove(ctx context.Context, from, to string) error {
 	var errs fieldErrors
 	check := func(field, name string) {
@@ -107,7 +105,7 @@ func (c *Client) checkMove(ctx context.Context, from, to string) error {
 	return c.checkDestination(ctx, to)
 }
 
-// moveQueue finishes what earlier moves to the queue have left, and moves the waiting
+// moveQueue finishes earlier moves to the queue that were interrupted, and moves the waiting
 // jobs.
 func (c *Client) moveQueue(ctx context.Context, from, to string, waiting int, by string, s *MoveSummary) error {
 	if _, err := store.FinishMoves(ctx, c.rdb, to); err != nil {
@@ -122,7 +120,7 @@ func (c *Client) moveQueue(ctx context.Context, from, to string, waiting int, by
 	kept := map[string]bool{}
 	for range mostPasses {
 		moved := 0
-		// A job that goes to a later index meanwhile is found there.
+		// A job that enters a later index meanwhile is found there.
 		for _, index := range []string{
 			store.ParkedKey(from, store.StateWaiting), store.ParkedKey(from, store.StatePaused),
 			store.DueKey(from), store.HeldKey(from), store.PendingKey(from),
@@ -167,8 +165,7 @@ func (c *Client) moveIndex(ctx context.Context, from, to, index, by string, kept
 	}
 }
 
-// nextToMove reads ids of an index, the next to run first, after those that were passed
-// over.
+// nextToMove reads ids of an index, the next to run first, after the passed ones.
 func (c *Client) nextToMove(ctx context.Context, queue, index string, passed int) ([]string, error) {
 	from, to := int64(passed), int64(passed+store.MovesPerScript-1)
 	var ids []string

@@ -8,8 +8,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
-// RescheduleError is what Reschedule returns: not now, later. It is not a failure
-// and costs no retry.
+// RescheduleError is what Reschedule returns. It is not a failure and costs no retry.
 type RescheduleError struct {
 	// Delay from the end of the call; 0 puts the job at the back of the queue.
 	Delay time.Duration
@@ -36,24 +35,23 @@ func Reschedule(delay time.Duration, opts ...func(*RescheduleError)) error {
 	return e
 }
 
-// RateLimitedError is what RateLimited returns. Its Response is kept with the job unless
-// the handler has set Job.Response. Fail or Discard of one leaves the breaker alone.
+// RateLimitedError is what RateLimited returns. Its Response is stored with the job unless
+// the handler has set Job.Response. Fail or Discard of one does not affect the breaker.
 type RateLimitedError = hint.RateLimitedError
 
-// RateLimited says that the API refused the call because of a rate limit. It
-// counts against the circuit breaker; the job is rescheduled, which is no
-// failure and costs no retry. retryAfter is the API's hint, 0 without one.
+// RateLimited says that the API refused the call because of a rate limit. It counts against
+// the circuit breaker; the job is rescheduled, which is not a failure and costs no retry.
+// retryAfter is the API's hint, 0 without one.
 //
-// scope, of which there is at most one, says whose limit it is, if the API tells:
-// it matters for jobs with a key. Without it the limit counts as the key's own.
+// scope, at most one, is the scope of the limit, if the API reports it: it matters for jobs
+// with a key. Without it the limit counts as the key's own.
 //
-// The circuit breaker learns from every outcome whether the API lets calls in. nil,
-// Reschedule, Fail and Discard say that the API has answered: an open breaker closes after
-// such a probe. RateLimited opens it. Any other error, a panic and the timeout say nothing
-// about the limit: the next probe follows later. So return a plain error where the API did
-// not answer. Fail or Discard of an error that wraps a [net.Error] counts as a plain error;
-// and where the publisher has set Job.Response, its status decides: 5xx counts as a plain
-// error, any other status as an answer.
+// The circuit breaker evaluates every outcome. nil, Reschedule, Fail and Discard mean that
+// the API has answered: an open breaker closes after such a probe. RateLimited opens it. Any
+// other error, a panic and the timeout say nothing about the limit: the next probe follows
+// later. So return a plain error if the API did not answer. Fail or Discard of an error that
+// wraps a [net.Error] counts as a plain error; and if the publisher has set Job.Response, its
+// status decides: 5xx counts as a plain error, any other status as an answer.
 func RateLimited(retryAfter time.Duration, scope ...Scope) error {
 	e := &RateLimitedError{RetryAfter: max(0, retryAfter)}
 	if len(scope) > 0 {
@@ -62,7 +60,7 @@ func RateLimited(retryAfter time.Duration, scope ...Scope) error {
 	return e
 }
 
-// Scope is whose limit an API speaks of.
+// Scope is the scope of an API's limit.
 type Scope = hint.Scope
 
 // The scopes of a limit. For a job without a key they make no difference: its
@@ -77,9 +75,9 @@ const (
 	ScopeGlobal = hint.ScopeGlobal
 )
 
-// Budget is what an API said is left of a limit after a call. A handler sets it in
-// Job.Budget, whatever the call came to, and the fleet then makes no more calls
-// than are left. The HTTP destination does that by itself.
+// Budget is the remaining budget of a limit after a call. A handler sets it in Job.Budget,
+// whatever the outcome, and the fleet then makes no more calls than are left. The HTTP
+// destination sets it itself.
 type Budget = hint.Budget
 
 // UnreachableError is what Unreachable returns.
@@ -97,11 +95,11 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// Unreachable says that the call never left this process: no address, no connection, no
-// file descriptor. It counts neither as an attempt nor as a failure, and the circuit breaker gets no report:
-// the job is rescheduled, at most MaxReschedules times (100 where that is nil), and this
-// worker makes one try at a time until a call leaves. Errors of net/http for a connection
-// that could not be made mean the same without it.
+// Unreachable says that the call never left this process: no address, no connection, no file
+// descriptor. It counts neither as an attempt nor as a failure, and the circuit breaker gets
+// no report: the job is rescheduled, at most MaxReschedules times (100 if that is nil), and
+// this worker makes one try at a time until a call leaves. Errors of net/http for a
+// connection that could not be made mean the same without it.
 func Unreachable(err error) error { return &UnreachableError{Err: err} }
 
 // FailError is what Fail and Discard return.
@@ -135,16 +133,16 @@ var (
 	// ErrInvalid: the input cannot be accepted. The error is a *ValidationError, for
 	// errors.As.
 	ErrInvalid = errors.New("invalid input")
-	// ErrNotSent: an error that concerns other jobs of the call came before this one was
-	// sent to Redis: it has not been accepted.
+	// ErrNotSent: an error of the whole call came before this job was sent to Redis: it has
+	// not been accepted.
 	ErrNotSent = errors.New("not sent")
 	// ErrStatus: the job's status does not allow the action. The error is a
 	// *StatusError.
 	ErrStatus = errors.New("not possible in this status")
-	// ErrStuck: the job was asked to cancel, and will not be started again, but its
-	// handler does not end: it has not returned long after its context ended.
+	// ErrStuck: the cancel is requested and the job will not be started again, but its
+	// handler has not returned long after its context ended.
 	ErrStuck = errors.New("asked to cancel; its handler does not end: it goes on until it returns or its worker is restarted")
-	// ErrUnknownDestination: destinations are known and this is none of them. The error is
+	// ErrUnknownDestination: destinations are known and this is not one of them. The error is
 	// an *UnknownDestinationError, and matches ErrInvalid.
 	ErrUnknownDestination = errors.New("unknown destination")
 )

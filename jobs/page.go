@@ -15,7 +15,7 @@ import (
 
 // position is how far a source has been listed.
 type position struct {
-	// Member is the last one listed; of a list the leftmost of those that were.
+	// Member is the last listed id; of a list the leftmost one.
 	Member string `json:"m,omitempty"`
 	Offset int    `json:"o,omitempty"` // of a list: how many were listed from Member on
 	Score  string `json:"s,omitempty"` // of a sorted set: Member's
@@ -44,11 +44,10 @@ func decodeCursor(s string) (cursor, error) {
 	return c, nil
 }
 
-// scorePattern is how Redis writes the scores of its sets, or nothing. Go reads more than
-// Redis does.
+// scorePattern matches the scores of Redis, or nothing. Go parses more forms than Redis does.
 var scorePattern = regexp.MustCompile(`^(-?(inf|[0-9]{1,20}(\.[0-9]{1,20})?(e[-+][0-9]{1,3})?))?$`)
 
-// valid reports whether Redis will understand the positions; null is none.
+// valid reports whether Redis can parse the positions; null is not valid.
 func (c cursor) valid() bool {
 	for _, p := range c {
 		if p.Offset < 0 || p.Offset > math.MaxInt32 {
@@ -65,16 +64,16 @@ func (c cursor) valid() bool {
 type head struct {
 	source source
 	from   position
-	newer  int // of a list or a growing set: how many of the ids have come since
+	newer  int // of a list or a growing set: how many of the ids are new
 	ids    []string
 	scores []string
 	jobs   []*Job // nil where the id has no record
 	sizes  []int  // of the records in bytes, without payloads
-	cut    bool   // fill left out ids that follow
+	cut    bool   // fill left out further ids
 	next   int    // of merge
 }
 
-// after is the position once the i-th of the head has been listed.
+// after returns the position after the i-th id of the head.
 func (h *head) after(i int) position {
 	switch h.source.kind {
 	case list:
@@ -136,7 +135,7 @@ func (c *Client) nextHeads(ctx context.Context, sources []source, cur cursor, n 
 		page := pages[i]
 		h.ids, h.scores, h.newer = page.IDs, page.Scores, page.Newer
 		if page.Lost {
-			h.from = position{} // the queue has turned over: all of it is new
+			h.from = position{} // the queue has turned over: all of its ids are new
 		}
 		if h.source.kind == unsorted {
 			sort.Sort(sort.Reverse(sort.StringSlice(h.ids)))
@@ -152,26 +151,26 @@ func (c *Client) nextHeads(ctx context.Context, sources []source, cur cursor, n 
 const (
 	// recordsAtOnce is how many records are read in one round trip.
 	recordsAtOnce = 250
-	// headBytes bounds the records of all heads, as far as the first of each allows.
+	// headBytes bounds the records of all heads, but for the first of each.
 	headBytes = 4 << 20
 )
 
-// outlineFields are those of a record that a Job without its payload is made of.
+// outlineFields are the fields of a record that a Job without its payload needs.
 var outlineFields = []string{
 	store.FieldState, store.FieldTombstone, store.FieldAttempt, store.FieldReschedules, store.FieldCrashes,
 	store.FieldLastError, store.FieldBy, store.FieldStartedAt, store.FieldExpiresAt, store.FieldAvailableAt, store.FieldReason,
 	store.FieldEndedAt, store.FieldResume, store.FieldResponseStatus, store.FieldResponseBody,
 }
 
-// place is where in the heads a record goes.
+// place is the position of a record in the heads.
 type place struct {
 	h *head
 	i int
 }
 
 // fill reads the records of all heads without their payloads, the first of each head, the
-// second of each, and so on, until they are too large together. Of what is left out the
-// heads forget the ids: it is read with the next ones.
+// second of each, and so on, up to headBytes. It removes the other ids from the heads: they
+// are read with the next ones.
 func (c *Client) fill(ctx context.Context, heads []*head) error {
 	var places []place
 	for i, more := 0, true; more; i++ {
@@ -202,7 +201,7 @@ func (c *Client) fill(ctx context.Context, heads []*head) error {
 		for k, p := range chunk {
 			o, j := outlines[k], outlines[k].job()
 			if p.h.source.kind == list && o.fields[store.FieldTombstone] != "" {
-				j = nil // it is elsewhere
+				j = nil // the job is elsewhere
 			}
 			if j != nil && o.fields[store.FieldState] == store.StateHeld {
 				held = append(held, j)
@@ -224,7 +223,7 @@ type outline struct {
 	size   int // bytes
 }
 
-// job is nil where the record is gone or cannot be read: get shows why.
+// job returns nil if the record is gone or cannot be read: Get returns the error.
 func (o outline) job() *Job {
 	if o.fields[store.FieldMsg] == "" {
 		return nil
@@ -237,7 +236,7 @@ func (o outline) job() *Job {
 	return j
 }
 
-// outlines reads those of several task hashes in one round trip.
+// outlines reads the outlines of several task hashes in one round trip.
 func (c *Client) outlines(ctx context.Context, keys []string) ([]outline, error) {
 	fields, sizes, err := store.Outlines(ctx, c.rdb, keys, outlineFields)
 	if err != nil {

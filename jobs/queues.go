@@ -12,8 +12,8 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// ourQueues lists the queues of all destinations, the most urgent first within
-// each. fresh reads them anew.
+// ourQueues lists the queues of all destinations, the most urgent first within each. fresh
+// bypasses the cache.
 func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
 	q := &c.queues
 	q.mu.Lock()
@@ -37,8 +37,8 @@ func (c *Client) ourQueues(ctx context.Context, fresh bool) ([]string, error) {
 	return queues, nil
 }
 
-// listedQueues is ourQueues, read anew, without those of Tidegate's own destinations:
-// what is about no destination in particular does not touch these.
+// listedQueues is ourQueues, fresh and without Tidegate's own destinations: operations
+// without a destination leave these out.
 func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
 	queues, err := c.ourQueues(ctx, true)
 	if err != nil {
@@ -47,8 +47,8 @@ func (c *Client) listedQueues(ctx context.Context) ([]string, error) {
 	return slices.DeleteFunc(slices.Clone(queues), store.SystemQueue), nil
 }
 
-// maxUnknownQueues is how many queues there may be for another one to be made for a
-// destination that is not known: look-ups of ids and lists go through all of them.
+// maxUnknownQueues is the number of queues from which on an unknown destination gets none:
+// look-ups of ids and lists read all of them.
 const maxUnknownQueues = 100
 
 // publish adds the queue to asynq's set, once per client as asynq does. Errors: an
@@ -81,18 +81,18 @@ func (c *Client) publish(ctx context.Context, queue string) error {
 		c.queues.published = map[string]bool{}
 	}
 	c.queues.published[queue] = true
-	c.queues.queues = nil // a new queue may be among them
+	c.queues.queues = nil // the cached list lacks a new queue
 	return nil
 }
 
-// destinationCache remembers destinations that are known to exist.
+// destinationCache caches the known destinations.
 type destinationCache struct {
 	mu     sync.Mutex
 	names  map[string]bool
 	warned map[string]bool
 
 	reading chan struct{} // full while the list is read
-	readAt  time.Time     // by the one that fills it
+	readAt  time.Time     // guarded by reading
 }
 
 func (d *destinationCache) add(names ...string) {
@@ -112,7 +112,7 @@ func (d *destinationCache) has(name string) bool {
 	return d.names[name]
 }
 
-// list leaves Tidegate's own destinations out.
+// list returns the destinations without Tidegate's own.
 func (d *destinationCache) list() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -129,14 +129,13 @@ func (d *destinationCache) list() []string {
 // Destination is an API that workers have served.
 type Destination struct {
 	Name string `json:"name"`
-	// SeenAt is the last sign of life of a worker that serves it; zero if it is
-	// known from the configuration only.
+	// SeenAt is the last heartbeat of a worker that serves it; zero if it is known from the
+	// configuration only.
 	SeenAt time.Time `json:"seen_at"`
 }
 
-// Destinations lists the destinations that are known from WithDestinations or
-// because workers registered them, by name. Those that Tidegate itself delivers
-// through are not among them.
+// Destinations lists the destinations that are known from WithDestinations or that workers
+// have registered, by name, without Tidegate's own.
 func (c *Client) Destinations(ctx context.Context) ([]Destination, error) {
 	seen, err := c.readDestinations(ctx)
 	if err != nil {
@@ -149,9 +148,8 @@ func (c *Client) Destinations(ctx context.Context) ([]Destination, error) {
 	return out, nil
 }
 
-// Destination returns one destination that is known. It finds those too that Tidegate
-// itself delivers through, once a worker has served them. Errors:
-// ErrUnknownDestination, or Redis's.
+// Destination returns one known destination, also one of Tidegate's own once a worker has
+// served it. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) Destination(ctx context.Context, name string) (Destination, error) {
 	seen, err := c.readDestinations(ctx)
 	if err != nil {
@@ -163,8 +161,7 @@ func (c *Client) Destination(ctx context.Context, name string) (Destination, err
 	return Destination{Name: name, SeenAt: seen[name]}, nil
 }
 
-// readDestinations reads when workers last served each destination, and remembers the
-// names.
+// readDestinations reads when workers last served each destination, and caches the names.
 func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, error) {
 	stored, err := c.rdb.HGetAll(ctx, c.ns.DestinationsKey()).Result()
 	if err != nil {
@@ -180,8 +177,8 @@ func (c *Client) readDestinations(ctx context.Context) (map[string]time.Time, er
 	return seen, nil
 }
 
-// checkDestination refuses a destination that is not known while others are.
-// Known ones cost nothing; the list is read again at most once a second.
+// checkDestination refuses an unknown destination while others are known. Known ones cost
+// nothing; the list is read again at most once a second.
 func (c *Client) checkDestination(ctx context.Context, name string) error {
 	if store.System(name) {
 		return checkSystem(ctx, name)
@@ -197,12 +194,12 @@ func (c *Client) checkDestination(ctx context.Context, name string) error {
 	}
 	known := c.known.list()
 	if len(known) == 0 {
-		return nil // publish bounds how many there are
+		return nil // publish bounds their number
 	}
 	return &UnknownDestinationError{Name: name, Known: known}
 }
 
-// warnUnknown logs once that jobs were enqueued for a destination that is not known.
+// warnUnknown logs once that jobs were enqueued for an unknown destination.
 func (c *Client) warnUnknown(ctx context.Context, name string) {
 	c.known.mu.Lock()
 	defer c.known.mu.Unlock()
@@ -215,8 +212,7 @@ func (c *Client) warnUnknown(ctx context.Context, name string) {
 	}
 }
 
-// checkExisting refuses a name that is neither a known destination nor one that has
-// queues.
+// checkExisting refuses a name that is neither a known destination nor has queues.
 func (c *Client) checkExisting(ctx context.Context, name string) error {
 	if !ValidDestination(name) {
 		return &UnknownDestinationError{Name: name, Known: c.known.list()}
@@ -255,7 +251,7 @@ func withQueues(names, queues []string) []string {
 	return slices.Compact(names)
 }
 
-// only returns the name alone if it is one of the known ones.
+// only returns the name alone if it is known.
 func only(name string, known []string) ([]string, error) {
 	if !slices.Contains(known, name) {
 		return nil, &UnknownDestinationError{Name: name, Known: withoutSystem(known)}
@@ -266,8 +262,8 @@ func only(name string, known []string) ([]string, error) {
 // withoutSystem leaves Tidegate's own destinations out.
 func withoutSystem(names []string) []string { return slices.DeleteFunc(names, store.System) }
 
-// refreshDestinations reads the list anew unless that was done within the last
-// second. Callers that come while it is read wait for it.
+// refreshDestinations reads the list again unless that was done within the last second.
+// Concurrent callers wait for the read.
 func (c *Client) refreshDestinations(ctx context.Context) error {
 	select {
 	case c.known.reading <- struct{}{}:
@@ -285,13 +281,13 @@ func (c *Client) refreshDestinations(ctx context.Context) error {
 	return nil
 }
 
-// UnknownDestinationError says which destinations there are. It matches
-// ErrUnknownDestination and ErrInvalid, and wraps a *ValidationError.
+// UnknownDestinationError lists the known destinations. It matches ErrUnknownDestination and
+// ErrInvalid, and wraps a *ValidationError.
 type UnknownDestinationError struct {
 	Name  string
 	Known []string
-	// Queues is not 0 where no destination is known and there are so many queues that no
-	// other is made for a name that is not known.
+	// Queues is not 0 if no destination is known and the number of queues allows no other for
+	// an unknown name.
 	Queues int
 }
 

@@ -21,11 +21,11 @@ const (
 	maxHeaderBytes = 8192 // names and values of all headers together
 )
 
-// Validate checks what a job adds to the request of its destination: its path stays below
-// the destination's URL, however often a server decodes it, and its headers do not stand
-// for those of Tidegate, the connection or a proxy. It returns nil or a *ValidationError.
-// Clients check it at the enqueue, and the HTTP destination before each call, because
-// records can be written by others.
+// Validate checks what a job adds to the request of its destination: its path stays below the
+// destination's URL, however often a server decodes it, and its headers do not replace those
+// of Tidegate, the connection or a proxy. It returns nil or a *ValidationError. Clients check
+// it at the enqueue, and the HTTP destination before each call, because other programs can
+// write records.
 func (r *Request) Validate() error {
 	var errs fieldErrors
 	r.validate(errs.add)
@@ -82,8 +82,8 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 	}
 }
 
-// pathProblem says what is wrong with the path of a job, or "". A path is
-// appended to the destination's URL and must stay below it.
+// pathProblem returns the problem of a job's path, or "". A path is appended to the
+// destination's URL and must stay below it.
 func pathProblem(path string) string {
 	if path == "" {
 		return ""
@@ -125,25 +125,25 @@ func pathProblem(path string) string {
 	return fmt.Sprintf("is percent-encoded more than %d times", maxDecodings-1)
 }
 
-// maxDecodings bounds how often a path is decoded until nothing is left to decode. Proxies
-// and servers decode it one after the other.
+// maxDecodings bounds how often a path is decoded. Proxies and servers decode it one after
+// the other.
 const maxDecodings = 6
 
 // percentEncoded also matches IIS's form of ASCII (%u002e).
 var percentEncoded = regexp.MustCompile("%(?:u00)?[0-9A-Fa-f]{2}")
 
-// decodedProblem checks a path as a server may see it that has decoded it.
+// decodedProblem checks a path as a server sees it after decoding.
 func decodedProblem(path string) string {
 	if !utf8.ValidString(path) {
-		// Overlong forms of dots and slashes among it.
+		// Overlong forms of dots and slashes, for instance.
 		return "must be valid UTF-8 when it is decoded"
 	}
-	path = norm.NFKC.String(path) // some normalise: a full-width dot is a dot then
+	path = norm.NFKC.String(path) // some servers normalise: a full-width dot becomes a dot
 	if strings.ContainsFunc(path, unicode.IsControl) {
 		return "must not contain control characters, encoded or not"
 	}
 	for segment := range strings.FieldsFuncSeq(path, func(r rune) bool { return r == '/' || r == '\\' }) {
-		// Some drop the parameters of a segment (RFC 3986, section 3.3).
+		// Some servers drop the parameters of a segment (RFC 3986, section 3.3).
 		if end := strings.IndexAny(segment, ";?#"); end >= 0 {
 			segment = segment[:end]
 		}
@@ -157,7 +157,7 @@ func decodedProblem(path string) string {
 	return ""
 }
 
-// Why a job must not set a header.
+// Problems of headers that a job must not set.
 const (
 	headerOfOurs    = "is set by Tidegate or by the connection and cannot be set by a job"
 	headerOfTrust   = "changes the caller, the address or the method for servers that trust it, and cannot be set by a job"
@@ -165,8 +165,8 @@ const (
 	trustedPrefixes = "x-forwarded x-original- x-rewrite-"
 )
 
-// deniedHeaders are set by Tidegate, by the HTTP client or by the connection
-// (RFC 9110, section 7.6.1), or by proxies that vouch for them.
+// deniedHeaders are set by Tidegate, by the HTTP client, by the connection (RFC 9110, section
+// 7.6.1), or by proxies that servers trust.
 var deniedHeaders = map[string]string{
 	"authorization": headerOfOurs, "host": headerOfOurs, "idempotency-key": headerOfOurs, "content-length": headerOfOurs,
 	"transfer-encoding": headerOfOurs, "connection": headerOfOurs, "keep-alive": headerOfOurs, "proxy-authenticate": headerOfOurs,
@@ -176,7 +176,7 @@ var deniedHeaders = map[string]string{
 	"x-http-method": headerOfTrust, "x-http-method-override": headerOfTrust, "x-method-override": headerOfTrust,
 }
 
-// deniedHeader says why a job must not set the header, or "".
+// deniedHeader returns the problem of a header that a job must not set, or "".
 func deniedHeader(name string) string {
 	name = strings.ToLower(name)
 	if problem := deniedHeaders[name]; problem != "" {

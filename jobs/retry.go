@@ -13,7 +13,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Trigger is a kind of failure that a retry policy may answer.
+// Trigger is a kind of failure that a retry policy can retry.
 type Trigger string
 
 // The triggers of a retry.
@@ -52,8 +52,8 @@ type RetryPolicy struct {
 	RetryOn []Trigger
 }
 
-// An explicit zero of a JSON document is not valid, where an absent field takes its
-// default: these stand for it.
+// zeroDelay stands for an explicit zero in a JSON document, which is not valid: an absent
+// field takes its default.
 const zeroDelay = time.Nanosecond
 
 var zeroMultiplier = math.Copysign(0, -1)
@@ -63,7 +63,7 @@ func (p RetryPolicy) withDefaults() RetryPolicy {
 	if p.BackoffMultiplier == 0 && !math.Signbit(p.BackoffMultiplier) {
 		p.BackoffMultiplier = defaultBackoffMultiplier
 	}
-	// A default must not contradict what was asked for.
+	// The default must not be below an explicit InitialDelay.
 	p.MaxDelay = cmp.Or(p.MaxDelay, max(defaultMaxDelay, p.InitialDelay))
 	return p
 }
@@ -108,7 +108,7 @@ func (p *RetryPolicy) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// MarshalJSON writes the triggers in force, also where all of them are meant.
+// MarshalJSON writes the triggers in force, also if RetryOn is nil.
 func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 	initial, longest := seconds(p.InitialDelay), seconds(p.MaxDelay)
 	j := policyJSON{p.MaxRetries, &initial, &p.BackoffMultiplier, &longest, p.RetryOn}
@@ -120,8 +120,8 @@ func (p RetryPolicy) MarshalJSON() ([]byte, error) {
 
 func seconds(d time.Duration) int64 { return int64(d / time.Second) }
 
-// Retries reports whether a job that has made attempt retries is to be called
-// again after a failure of kind t.
+// Retries reports whether a job that has made attempt retries is called again after a failure
+// of kind t.
 func (p *RetryPolicy) Retries(attempt int, t Trigger) bool {
 	return p != nil && attempt < p.MaxRetries && (p.RetryOn == nil || slices.Contains(p.RetryOn, t))
 }
@@ -133,8 +133,8 @@ func (p *RetryPolicy) Delay(attempt int) time.Duration {
 	return p.DelayWith(attempt, rand.Float64()) //nolint:gosec // jitter needs no secrecy
 }
 
-// DelayWith is Delay with a number from 0 to 1 in place of chance: 0 gives the
-// shortest delay, 0.5 the one without jitter, 1 the longest.
+// DelayWith is Delay with a random number from 0 to 1: 0 gives the shortest delay, 0.5 the
+// one without jitter, 1 the longest.
 func (p *RetryPolicy) DelayWith(attempt int, random float64) time.Duration {
 	policy := p.withDefaults()
 	secs := policy.InitialDelay.Seconds() * math.Pow(policy.BackoffMultiplier, float64(attempt))

@@ -9,8 +9,8 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// sendTo enqueues the jobs of one queue, which asynq then knows of. Where no queue is made
-// for a destination that is not known, that is the result of each.
+// sendTo enqueues the jobs of one queue, and adds it to asynq's set. If an unknown
+// destination gets no queue, each result has that error.
 func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
 	if err := c.publish(ctx, queue); errors.Is(err, ErrUnknownDestination) {
 		for _, p := range ps {
@@ -25,8 +25,8 @@ func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsew
 
 var errAnswer = errors.New("the answer is not one of enqueue.lua")
 
-// send enqueues the jobs of one queue and fills in the results of those that
-// were accepted; the others are returned.
+// send enqueues the jobs of one queue and fills in the results of the accepted ones; it
+// returns the duplicates.
 func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
 	var fresh []*prepared
 	var duplicates []duplicate
@@ -51,12 +51,11 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 				p.enqueued(e)
 				results[p.index].Job = p.job
 			case e.Exists && !p.given:
-				// A new UUID that exists is our own: an earlier try was
-				// stored and its reply lost.
+				// An earlier try has stored a new UUID that exists, and its reply was lost.
 				results[p.index].Job = p.job
 			case e.Exists:
 				duplicates = append(duplicates, duplicate{p, queue})
-			default: // sent, perhaps
+			default: // may have been sent
 				results[p.index].Err = fmt.Errorf("jobs: enqueue: write to Redis: %w", cmp.Or(err, errAnswer))
 			}
 		}
@@ -68,7 +67,7 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 	return duplicates, nil
 }
 
-// enqueued takes the times that Redis's clock has decided.
+// enqueued sets the times of Redis's clock.
 func (p *prepared) enqueued(e store.Enqueued) {
 	if !e.AvailableAt.IsZero() {
 		p.job.AvailableAt = e.AvailableAt

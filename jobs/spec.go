@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Spec says what to enqueue. Make one with New; it is checked as a whole by
-// Client.Enqueue.
+// Spec describes a job to enqueue. Make one with New; Client.Enqueue validates it as a whole.
 type Spec struct {
 	ID             string
 	Destination    string
@@ -32,11 +31,11 @@ type Spec struct {
 	// After are the ids of the job's parents: it waits until all have completed.
 	After []string
 
-	// Owner is who takes the ID, kept with the job as [Job.Owner] if one is given. It must
-	// be a name as an ID is. The HTTP API sets the name of the token.
+	// Owner is the owner of the ID, stored with the job as [Job.Owner] if an ID is given. It
+	// must be a name as an ID is. The HTTP API sets the name of the token.
 	Owner string
 
-	err error // of New: kept until the enqueue, which can report it
+	err error // of New, reported by the enqueue
 }
 
 // Option sets one property of a job to be enqueued.
@@ -103,7 +102,7 @@ func Prioritize(p Priority) Option { return func(s *Spec) { s.Priority = p } }
 // there is no limit.
 func MaxReschedules(n int) Option {
 	return func(s *Spec) {
-		limit := n // of its own: an option can be used for many jobs
+		limit := n // a copy: an option can be used for many jobs
 		s.MaxReschedules = &limit
 	}
 }
@@ -112,23 +111,23 @@ func MaxReschedules(n int) Option {
 // the policy take their defaults. Without it a job is called once.
 func Retry(p RetryPolicy) Option {
 	return func(s *Spec) {
-		policy := p.withDefaults() // of its own: an option can be used for many jobs
+		policy := p.withDefaults() // a copy: an option can be used for many jobs
 		s.Retry = &policy
 	}
 }
 
-// At holds the job until t.
+// At schedules the job for t.
 func At(t time.Time) Option { return func(s *Spec) { s.At = t } }
 
-// Delay holds the job for d after the enqueue. It must be less than a TTL other than 0.
+// Delay schedules the job d after the enqueue. It must be less than a TTL other than 0.
 func Delay(d time.Duration) Option { return func(s *Spec) { s.Delay = d } }
 
-// TTL keeps the job from being started d after the enqueue or later: it ends as
-// expired then, which is not a failure. TTL(0) expires it at once. A call under way
-// at that instant is not cut.
+// TTL keeps the job from being started d after the enqueue or later: it ends as expired then,
+// which is not a failure. TTL(0) expires it at once. A call in flight at that instant is not
+// cancelled.
 func TTL(d time.Duration) Option {
 	return func(s *Spec) {
-		ttl := d // of its own: an option can be used for many jobs
+		ttl := d // a copy: an option can be used for many jobs
 		s.TTL = &ttl
 	}
 }
@@ -136,14 +135,13 @@ func TTL(d time.Duration) Option {
 // ExpiresAt keeps the job from being started at t or later; see TTL.
 func ExpiresAt(t time.Time) Option { return func(s *Spec) { s.ExpiresAt = t } }
 
-// Batch makes the job one of a named batch, which can be counted, listed, waited
-// for and cancelled as a whole. Jobs can be added to it at any time.
+// Batch adds the job to a named batch, which can be counted, listed, waited for and cancelled
+// as a whole. Jobs can be added to it at any time.
 func Batch(name string) Option { return func(s *Spec) { s.Batch = name } }
 
-// After makes the job wait until the jobs with these ids have completed. If one of
-// them ends otherwise, this one is cancelled, and so are those that wait for it.
-// They may be in other destinations, and must exist, or come earlier in the same
-// EnqueueMany; so nothing can wait for itself.
+// After makes the job wait until the jobs with these ids have completed. If one of them ends
+// otherwise, this job and its descendants are cancelled. They may be in other destinations,
+// and must exist, or come earlier in the same EnqueueMany; so there are no cycles.
 func After(ids ...string) Option {
 	return func(s *Spec) { s.After = append(s.After, ids...) }
 }

@@ -12,39 +12,38 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// DestinationStats is what the queues of a destination hold.
+// DestinationStats are the counts of the jobs of a destination.
 type DestinationStats struct {
 	Destination string `json:"destination"`
 	// Counts by status; all statuses are there.
 	Counts map[Status]int `json:"counts"`
-	// Backlog is how many jobs have not ended.
+	// Backlog counts the unfinished jobs.
 	Backlog int `json:"backlog"`
-	// OldestPendingAt is since when the job waits that is next in line, nil without
-	// one; OldestPendingAge is that in seconds. Jobs that wait for a time are not
-	// in line.
+	// OldestPendingAt is since when the next job of the queue waits, nil without one;
+	// OldestPendingAge is that in seconds. Jobs that wait for a time are not in the queue.
 	OldestPendingAt  *time.Time `json:"oldest_pending_at"`
 	OldestPendingAge float64    `json:"oldest_pending_age_secs"`
-	// Paused is true while an operator has paused the destination, which Pause tells of.
+	// Paused is true while an operator pauses the destination; see Pause.
 	Paused bool   `json:"paused"`
 	Pause  *Pause `json:"pause"`
 	// FailedRecently is how many jobs failed in the last 15 minutes and were not retried
 	// since.
 	FailedRecently int `json:"failed_last_15m"`
-	// WorkersSeenAt is the last sign of life of a worker that serves it, nil if
-	// there never was one.
+	// WorkersSeenAt is the last heartbeat of a worker that serves it, nil if there never was
+	// one.
 	WorkersSeenAt *time.Time `json:"workers_seen_at"`
 }
 
 // Pause is an operator's pause of a destination.
 type Pause struct {
-	// Since is when it began, on Redis's clock; zero if that is not known.
+	// Since is when it began, by Redis's clock; zero if unknown.
 	Since time.Time `json:"since" doc:"When it began." example:"2030-01-31T14:30:00Z"`
-	// By is who paused it and Reason why; "" if that was not said.
+	// By is the operator and Reason the operator's reason; "" if not given.
 	By     string `json:"by" doc:"The operator that paused it; empty: not known." example:"api token ops"`
 	Reason string `json:"reason" doc:"Why; empty: not said." example:"maintenance"`
 }
 
-// String says who paused it and why, as far as is known: "paused by ann (maintenance)".
+// String returns the operator and the reason, if known: "paused by ann (maintenance)".
 func (p Pause) String() string { return words.PausedBy(p.By, p.Reason) }
 
 func pauseOf(p *store.PauseInfo) *Pause {
@@ -58,9 +57,9 @@ func pauseOf(p *store.PauseInfo) *Pause {
 	return &out
 }
 
-// Stats counts the jobs of one destination, or of all for "", by name; those that
-// Tidegate itself delivers through must be named. It takes the same time whatever the
-// number of jobs. Errors: ErrUnknownDestination, or Redis's.
+// Stats counts the jobs of one destination, or of all for "", by name; Tidegate's own
+// destinations must be named. Its cost does not depend on the number of jobs. Errors:
+// ErrUnknownDestination, or Redis's.
 func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationStats, error) {
 	workers, err := c.readServed(ctx)
 	if err != nil {
@@ -96,7 +95,7 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 		s.Counts[status] = 0
 	}
 	for _, q := range c.ns.Queues(name) {
-		if err := c.sweep(ctx, q, sweepsPerLook); err != nil {
+		if err := c.sweep(ctx, q, sweepsPerRead); err != nil {
 			return s, err
 		}
 		qs, err := store.Stats(ctx, c.rdb, q)
@@ -123,11 +122,10 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 	return s, nil
 }
 
-// PauseDestination stops the publishing of all jobs of a destination until
-// ResumeDestination; calls under way finish. It is kept in Redis with who paused it and
-// why, see By and Because, independent of the circuit breaker and of the pause of single
-// jobs. changed is false if it was paused already. Errors: ErrUnknownDestination, or
-// Redis's.
+// PauseDestination stops the publishing of all jobs of a destination until ResumeDestination;
+// calls in flight finish. Redis keeps the pause with its operator and reason, see By and
+// Because, independent of the circuit breaker and of the pause of single jobs. changed is
+// false if it was paused already. Errors: ErrUnknownDestination, or Redis's.
 func (c *Client) PauseDestination(ctx context.Context, name string, opts ...ActOption) (changed bool, err error) {
 	who := actorOf(opts)
 	if err := c.checkExisting(ctx, name); err != nil {

@@ -8,20 +8,19 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Survey is what the queues of a destination hold, cheap enough to be read every second.
+// Survey is the counts of a destination's jobs, cheap enough to be read every second.
 type Survey struct {
 	// Counts by status; all statuses are there.
 	Counts map[Status]int
-	// Ready is how many pending jobs wait for nothing but a worker and the circuit
-	// breaker; Held how many wait because of their keys' breakers. Both are among the
-	// pending.
+	// Ready counts the pending jobs that wait only for a worker and the circuit breaker; Held
+	// counts those that their keys' breakers hold. Both are among the pending.
 	Ready, Held int
-	// Expiring is how many waiting jobs will expire within the time asked for.
+	// Expiring counts the waiting jobs that expire within the given time.
 	Expiring int
-	// OldestPending is since when the job waits that is next in line; zero without one, and
-	// where it could not be found at once, because a thousand before it were cancelled.
+	// OldestPending is since when the next job of the queue waits; zero without one, and if
+	// the first thousand ids of the queue are of cancelled jobs.
 	OldestPending time.Time
-	// Paused is true while an operator has paused the destination, which Pause tells of.
+	// Paused is true while an operator pauses the destination; see Pause.
 	Paused bool
 	Pause  *Pause
 	// FailedRecently is how many jobs failed in the last 15 minutes and were not retried
@@ -29,11 +28,10 @@ type Survey struct {
 	FailedRecently int
 }
 
-// Survey counts the jobs of a destination, and those that will expire within the given
-// time. Unlike Stats it changes nothing, so that jobs whose time is over count until
-// somebody has ended them. It costs four round trips whatever the number of jobs. A
-// destination that is not known has none. Errors: ErrUnknownDestination for what cannot
-// be a name, or Redis's.
+// Survey counts the jobs of a destination, and those that expire within the given time.
+// Unlike Stats it changes nothing: overdue jobs count until they are expired. It costs four
+// round trips whatever the number of jobs. An unknown destination has none. Errors:
+// ErrUnknownDestination for an invalid name, or Redis's.
 func (c *Client) Survey(ctx context.Context, destination string, within time.Duration) (Survey, error) {
 	s := Survey{Counts: make(map[Status]int, len(Statuses))}
 	for _, status := range Statuses {
@@ -45,7 +43,7 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 	}
 	s.Expiring = expiring
 	for _, queue := range c.ns.Queues(destination) {
-		q, err := store.Glance(ctx, c.rdb, queue)
+		q, err := store.QuickStats(ctx, c.rdb, queue)
 		if err != nil {
 			return Survey{}, fmt.Errorf("jobs: survey: %w", err)
 		}

@@ -11,8 +11,8 @@ import (
 
 type traceFunc = func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))
 
-// WithTrace has f make the trace context that is kept with each job and is there as
-// Job.Trace in the worker. Default: none, at no cost. See publisher/tracing.
+// WithTrace sets the function that makes the trace context of each job, which is stored with
+// it and is Job.Trace in the worker. Default: none, at no cost. See publisher/tracing.
 //
 // f is called once for each job that passed the checks, must return quickly, and must not
 // change the job. It returns the carrier, under the names of the propagation format, such as
@@ -21,23 +21,21 @@ type traceFunc = func(ctx context.Context, job *Job) (carrier map[string]string,
 // error is as in Result, or what EnqueueMany returned, if that ended before this job was
 // answered.
 //
-// Of a carrier the first 8 entries by name are kept, and of those the ones that have a
-// name of at most 64 and a value of at most 1024 bytes. Left out are also names that a
-// job's record has for itself (such as key, path and retry) and text that is not valid
-// UTF-8.
+// The first 8 entries of a carrier by name are kept, if their name has at most 64 and their
+// value at most 1024 bytes. Left out are also names of the job's record (such as key, path
+// and retry) and text that is not valid UTF-8.
 func WithTrace(f func(ctx context.Context, job *Job) (carrier map[string]string, end func(error))) ClientOption {
 	return func(c *Client) { c.trace = f }
 }
 
-// The bounds of what is kept of a carrier: it is written with each job, and read with it
-// whenever the job is.
+// Bounds of a carrier: it is written and read with each job.
 const (
 	maxTraceEntries = 8
 	maxTraceName    = 64   // bytes
 	maxTraceValue   = 1024 // bytes
 )
 
-// startTrace asks for the trace context of a job.
+// startTrace makes the trace context of a job.
 func (c *Client) startTrace(ctx context.Context, job *Job) func(error) {
 	if c.trace == nil {
 		return nil
@@ -59,8 +57,8 @@ func (c *Client) startTrace(ctx context.Context, job *Job) func(error) {
 	return end
 }
 
-// keepsTrace reports whether an entry of a carrier can stand in a job's record. asynq
-// cannot read a record with text that is not valid UTF-8.
+// keepsTrace reports whether a job's record can hold an entry of a carrier. asynq cannot read
+// a record with text that is not valid UTF-8.
 func keepsTrace(name, value string) bool {
 	return name != "" && len(name) <= maxTraceName && utf8.ValidString(name) && !store.OwnHeader(name) &&
 		value != "" && len(value) <= maxTraceValue && utf8.ValidString(value)
@@ -81,8 +79,8 @@ func traceOf(headers map[string]string) map[string]string {
 	return out
 }
 
-// endTraces tells what became of the jobs that were prepared. err ended all of
-// EnqueueMany; jobs that were answered before it are not concerned.
+// endTraces ends the traces of the prepared jobs with their results. err ended all of
+// EnqueueMany; jobs with a result are not concerned.
 func (p *portion) endTraces(results []Result, err error) {
 	for _, one := range p.traced {
 		r := results[one.index]

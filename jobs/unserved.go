@@ -14,11 +14,11 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Unserved is a destination with jobs that no living worker serves: they wait until one
-// does, or expire.
+// Unserved is a destination with jobs that no live worker serves: they wait for one, or
+// expire.
 type Unserved struct {
 	Destination string
-	// Backlog is how many of its jobs have not ended.
+	// Backlog counts its unfinished jobs.
 	Backlog int
 	// SeenAt is when a worker last served it; zero if none ever did.
 	SeenAt time.Time
@@ -27,9 +27,8 @@ type Unserved struct {
 // backlogsAtOnce is how many destinations share a round trip that counts their jobs.
 const backlogsAtOnce = 50
 
-// Unserved lists the destinations that have jobs and no worker, by name. It leaves out
-// those in except, which the caller serves itself, and those that Tidegate delivers its
-// own messages through. Errors: Redis's.
+// Unserved lists the destinations that have jobs and no worker, by name, without those in
+// except, which the caller serves itself, and without Tidegate's own. Errors: Redis's.
 func (c *Client) Unserved(ctx context.Context, except ...string) ([]Unserved, error) {
 	out, err := c.unserved(ctx, except)
 	if err != nil {
@@ -76,7 +75,7 @@ func (c *Client) unserved(ctx context.Context, except []string) ([]Unserved, err
 	return out, nil
 }
 
-// backlogs counts the jobs of destinations that have not ended, in one round trip.
+// backlogs counts the unfinished jobs of destinations, in one round trip.
 func (c *Client) backlogs(ctx context.Context, names []string) ([]int, error) {
 	counts := make([][]*redis.IntCmd, len(names))
 	dropped := make([][]*redis.StringCmd, len(names))
@@ -108,10 +107,10 @@ func (c *Client) backlogs(ctx context.Context, names []string) ([]int, error) {
 	return out, nil
 }
 
-// servedFor is how long what was read of the workers is believed.
+// servedFor is how long the list of workers is cached.
 const servedFor = time.Second
 
-// servedCache remembers when workers last served each destination.
+// servedCache caches when workers last served each destination.
 type servedCache struct {
 	reading sync.Mutex
 	last    atomic.Pointer[served]
@@ -122,10 +121,9 @@ type served struct {
 	seen        map[string]time.Time
 }
 
-// UnservedFor is how long no worker has served a destination: 0 while one does. ever is
-// false if none ever has. A client asks Redis once a second at most, whatever the number
-// of destinations; callers that come while one asks get what was known before. Errors:
-// Redis's.
+// UnservedFor returns how long no worker has served a destination: 0 while one does. ever is
+// false if none ever has. A client asks Redis once a second at most, whatever the number of
+// destinations; concurrent callers get the cached answer. Errors: Redis's.
 func (c *Client) UnservedFor(ctx context.Context, destination string) (gone time.Duration, ever bool, err error) {
 	s := c.served.last.Load()
 	if (s == nil || c.now().Sub(s.readAt) >= servedFor) && c.served.reading.TryLock() {

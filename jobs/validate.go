@@ -12,8 +12,8 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// Limits bound what a client accepts. Zero fields take their defaults; NewClient refuses
-// negative ones.
+// Limits bound the jobs that a client accepts. Zero fields take their defaults; NewClient
+// refuses negative ones.
 type Limits struct {
 	// MaxPayloadBytes bounds a payload. Default 262144.
 	MaxPayloadBytes int
@@ -55,14 +55,13 @@ var (
 
 const destinationRule = "%q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit"
 
-// FieldError says what is wrong with one field of a job.
+// FieldError is a problem of one field of a job.
 type FieldError struct {
 	Field   string `json:"field"`
 	Message string `json:"message"`
 }
 
-// ValidationError lists everything that is wrong with a job, sorted by field.
-// It matches ErrInvalid.
+// ValidationError lists all problems of a job, sorted by field. It matches ErrInvalid.
 type ValidationError struct {
 	Fields []FieldError
 }
@@ -84,8 +83,8 @@ type fieldErrors struct {
 	more   map[string]int // by field: those beyond mostOfField
 }
 
-// mostOfField bounds the errors about one field, which may have many parts. What one job
-// can have of them all together is about 50.
+// mostOfField bounds the errors about one field, which may have many parts. One job can have
+// about 50 in total.
 const mostOfField = 10
 
 func (e *fieldErrors) add(field, format string, args ...any) {
@@ -123,7 +122,7 @@ func ValidName(s string) bool { return namePattern.MatchString(s) }
 // ValidDestination reports whether s may be the name of a destination.
 func ValidDestination(s string) bool { return destinationPattern.MatchString(s) }
 
-// Validate checks the whole description and returns nil or a *ValidationError.
+// Validate checks the whole spec and returns nil or a *ValidationError.
 func (s *Spec) Validate(l Limits) error {
 	l = l.withDefaults()
 	var errs fieldErrors
@@ -195,7 +194,7 @@ func (s *Spec) Validate(l Limits) error {
 	return errs.err()
 }
 
-// maxParents bounds what one job can wait for.
+// maxParents bounds the parents of one job.
 const maxParents = 1000
 
 func (s *Spec) validateParents(bad func(string, string, ...any)) {
@@ -224,8 +223,8 @@ func validatePayload(p []byte, l Limits, bad func(string, string, ...any)) {
 	}
 }
 
-// quoting is what those miss who give a text as a payload, or have a shell take the
-// quotes off.
+// quoting is the advice for a payload that is plain text, or whose quotes a shell has
+// removed.
 const quoting = `a payload is JSON, with names and texts in double quotes, such as {"title":"Sunset"} or "Sunset"; in a shell put single quotes around it`
 
 func jsonProblem(p []byte) string {
@@ -236,5 +235,5 @@ func jsonProblem(p []byte) string {
 	return "unknown problem"
 }
 
-// clip shortens what a message quotes from the input.
+// clip shortens a quotation of the input.
 func clip(s string) string { return text.Cut(s, 81) }

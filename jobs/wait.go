@@ -8,17 +8,17 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Bounds of the pause between two looks of Wait.
+// Bounds of the pause between two polls of Wait.
 const (
 	waitMin = 20 * time.Millisecond
 	waitMax = time.Second
 )
 
-// Wait waits until a job has ended and returns it as it is then: completed, failed,
-// cancelled or expired. It asks Redis for one field at first every 20 ms and, the longer
-// it takes, every second: who waits for many jobs at once uses callbacks or the stream of
-// ends. A job that people retry has not ended. Errors: ErrNotFound, also if the job's
-// retention ended before it was looked at again, the context's, or Redis's.
+// Wait waits until a job has finished and returns it: completed, failed, cancelled or
+// expired. It polls one field at first every 20 ms and, the longer it takes, every second: to
+// wait for many jobs at once, use callbacks or the event stream. A job that is retried has
+// not finished. Errors: ErrNotFound, also if the job's retention ended before the next poll,
+// the context's, or Redis's.
 func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 	if !ValidName(id) {
 		return nil, fmt.Errorf("jobs: wait for %q: %w", clip(id), ErrNotFound)
@@ -39,7 +39,7 @@ func (c *Client) Wait(ctx context.Context, id string) (*Job, error) {
 			}
 		}
 		if statusOf[state].Final() || fields[1] != nil {
-			// Get expires a job whose time is over.
+			// Get expires an overdue job.
 			job, err := c.Get(ctx, id)
 			if err != nil || job.Status.Final() {
 				return job, err

@@ -10,14 +10,13 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// WorkerInfo is a worker that lives.
+// WorkerInfo is a live worker.
 type WorkerInfo struct {
 	Name string `json:"name" doc:"How it is called in the records of jobs." example:"host:4711"`
-	// StartedAt is when it began to serve, SeenAt its last sign of life; both on Redis's
-	// clock.
+	// StartedAt is when it started, SeenAt its last heartbeat; both on Redis's clock.
 	StartedAt time.Time `json:"started_at" doc:"When it began to serve, by Redis's clock." example:"2030-01-31T08:00:00Z"`
 	SeenAt    time.Time `json:"seen_at" doc:"Its last heartbeat, by Redis's clock." example:"2030-01-31T14:35:00Z"`
-	// Destinations that it serves, but for Tidegate's own.
+	// Destinations that it serves, without Tidegate's own.
 	Destinations []string `json:"destinations" doc:"What it serves." example:"[\"deviantart\"]"`
 	// Unreachable are the destinations that its calls do not leave for, by name; nil for
 	// none.
@@ -33,9 +32,8 @@ type UnreachableInfo struct {
 // Workers are workers of the fleet.
 type Workers []WorkerInfo
 
-// Unreached reports whether none of the workers that serve the destination reaches it:
-// their calls do not leave. Of several it returns what was so first. It is false without
-// workers.
+// Unreached reports whether none of the workers that serve the destination reaches it: their
+// calls do not leave. It returns the earliest info. It is false without workers.
 func (all Workers) Unreached(destination string) (first UnreachableInfo, unreached bool) {
 	for _, w := range all {
 		if !slices.Contains(w.Destinations, destination) {
@@ -57,8 +55,8 @@ func (all Workers) Serve(destination string) bool {
 	return slices.ContainsFunc(all, func(w WorkerInfo) bool { return slices.Contains(w.Destinations, destination) })
 }
 
-// Workers lists the workers that have given a sign of life in the last 30 seconds, by
-// name. Errors: Redis's.
+// Workers lists the workers with a heartbeat in the last 30 seconds, by name. Errors:
+// Redis's.
 func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {
@@ -84,22 +82,22 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 	return out, nil
 }
 
-// Disagreement is what the workers of one fleet have different and should have alike: a
-// setting of a destination, or a clock.
+// Disagreement is a setting of a destination, or a clock, in which the workers of a fleet
+// differ.
 type Disagreement struct {
-	// Destination that the setting is of; "" for a clock.
+	// Destination of the setting; "" for a clock.
 	Destination string
 	// Setting is its name, such as rate; clock for a clock.
 	Setting string
-	// Workers that have it differently, by name.
+	// Workers that differ, by name.
 	Workers []string
-	// Problem says it in words.
+	// Problem is the description.
 	Problem string
 }
 
-// Disagreements compares the workers that live: the settings of each destination, but
-// for its concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash
-// of each setting, never the setting. Errors: Redis's.
+// Disagreements compares the live workers: the settings of each destination but its
+// concurrency, and their clocks, which may be 5 s from Redis's. Redis keeps a hash of each
+// setting, never the setting. Errors: Redis's.
 func (c *Client) Disagreements(ctx context.Context) ([]Disagreement, error) {
 	live, err := c.ns.ReadLiveWorkers(ctx, c.rdb)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// call is one request on its way. That of a probe, and one that Redis counts, is cut
+// call is one request in flight. The request of a probe, or of a metered call, is cancelled
 // at the end of the permit's lease unless its header has arrived by then.
 //
 // A deadline of the context would cut the body too, so a timer cancels it; and as
@@ -36,7 +36,7 @@ func newCall(req *http.Request, until time.Time) *call {
 	return c
 }
 
-// answered ends the wait for the header and says whether the lease still ran.
+// answered ends the wait for the header and reports whether the lease still ran.
 func (c *call) answered() bool {
 	if c.timer == nil {
 		return true
@@ -45,7 +45,7 @@ func (c *call) answered() bool {
 	return c.over.CompareAndSwap(false, true)
 }
 
-// handOver leaves the call's context to the body.
+// handOver passes the call's context to the body.
 func (c *call) handOver(resp *http.Response) {
 	if resp.Request == c.req {
 		resp.Request = c.origin
@@ -64,7 +64,7 @@ func (c *call) handOver(resp *http.Response) {
 	}
 }
 
-// end frees what the call's context holds.
+// end releases the call's context.
 func (c *call) end() {
 	if c.cancel != nil {
 		c.timer.Stop()
@@ -97,15 +97,15 @@ type writableBody struct {
 	io.Writer
 }
 
-// leaseError is that of a request that was cut because its permit's lease ended.
+// leaseError is the error of a request that was cancelled because its permit's lease ended.
 type leaseError struct{ cut error }
 
 func (e *leaseError) Error() string {
 	return "breakerhttp: no answer within the lease of the breaker's permit (ProbeTimeout): " + e.cut.Error()
 }
 
-// Timeout makes http.Client's errors say that it was one.
+// Timeout marks the error as a timeout for http.Client.
 func (e *leaseError) Timeout() bool { return true }
 
-// Unwrap returns what the RoundTripper behind it said, and what that amounts to.
+// Unwrap returns the RoundTripper's error, and context.DeadlineExceeded.
 func (e *leaseError) Unwrap() []error { return []error{context.DeadlineExceeded, e.cut} }

@@ -8,9 +8,8 @@
 //		Timeout:   30 * time.Second,
 //	}
 //
-// A request that the breaker does not let through is not sent: its error wraps
-// [ErrNotSent] and, if the breaker was asked, the [*breaker.OpenError] that says for
-// how long.
+// A request that the breaker refuses is not sent: its error wraps [ErrNotSent] and, if the
+// breaker was asked, the [*breaker.OpenError] with the wait.
 //
 // # What an answer means
 //
@@ -23,10 +22,9 @@
 // Headers about the limit (package hint) are read from every answer: how
 // long to wait from those that are rate limited, how many calls are left from all.
 //
-// The report is made when the header of the answer has arrived, before RoundTrip
-// returns. The body is passed on as it is, and nothing is read from it. If Redis
-// cannot be told, the answer stands; that can hold it up for at most
-// [breaker.DefaultTimeout].
+// The report is made when the header of the answer has arrived, before RoundTrip returns. The
+// body is passed on as it is, and nothing is read from it. If the report does not reach
+// Redis, the answer is returned all the same, at most [breaker.DefaultTimeout] later.
 //
 // A probe must end with its lease (see [breaker.Permit.Until]): the header has to
 // arrive by then, or the request is cut and counts as a failure. The body may take
@@ -34,8 +32,8 @@
 //
 // # One request, several calls
 //
-// What sits above a Transport and sends again, such as redirects followed by
-// http.Client, asks the breaker for each request. What sits below it does not:
-// [http.Transport] by itself repeats a request without a body, or with an
-// Idempotency-Key, if the connection that it had kept turns out to be broken.
+// A client above a Transport that sends again, such as http.Client for redirects, asks the
+// breaker for each request. A RoundTripper below it does not: [http.Transport] by itself
+// repeats a request without a body, or with an Idempotency-Key, if the connection that it had
+// kept turns out to be broken.
 package breakerhttp

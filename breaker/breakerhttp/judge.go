@@ -31,8 +31,8 @@ func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outco
 	return outcome.WithScope(said.Scope)
 }
 
-// judgeError returns the outcome of a call without an answer. A caller that gave up says
-// nothing about the API; a deadline that has passed is a timeout.
+// judgeError returns the outcome of a call without an answer. A cancelled request is neutral;
+// a passed deadline is a timeout.
 func judgeError(ctx context.Context, err error, inTime bool) (breaker.Outcome, error) {
 	switch end := ctx.Err(); {
 	case errors.Is(end, context.Canceled): // whatever the cause that err is

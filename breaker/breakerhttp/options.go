@@ -12,11 +12,10 @@ import (
 // Option changes how a [Transport] works.
 type Option func(*Transport)
 
-// Key gives each request the key under the destination that it belongs to: the
-// user, the tenant, or another owner of a limit. It must be a name and not the
-// token itself, since it stands in Redis, in errors and in events; see
-// [breaker.ParseName] for its form. "" is the destination's own breaker. Without
-// this option there are no keys.
+// Key sets the key of each request under the destination: the user, the tenant, or another
+// owner of a limit. It must be a name and not the token itself, since it stands in Redis, in
+// errors and in events; see [breaker.ParseName] for its form. "" is the destination's own
+// breaker. Without this option there are no keys.
 func Key(of func(*http.Request) string) Option {
 	return func(t *Transport) { t.key = of }
 }
@@ -42,34 +41,32 @@ func RateLimitedIf(limited func(*http.Response) bool) Option {
 	return func(t *Transport) { t.limited = limited }
 }
 
-// Hints says which headers are believed, in order of precedence; none at all if it
-// is called without any. Without this option: [hint.Default].
+// Hints sets the trusted headers, in order of precedence; none at all if it is called without
+// any. Without this option: [hint.Default].
 func Hints(dialects ...hint.Dialect) Option {
 	dialects = slices.Clone(dialects)
 	return func(t *Transport) { t.dialects = dialects }
 }
 
-// Wait lets requests wait for the breaker, each for limit at most, instead of being
-// refused at once; 0 means as long as the request's context lasts. Requests under
-// one key get their turn in order. One is refused at once all the same if it is
-// known to be in vain: the breaker is OPEN, or the configured rate has no room, for
-// longer than the request may wait.
+// Wait lets requests wait for the breaker, each for limit at most, instead of being refused
+// at once; 0 means as long as the request's context lasts. Requests under one key are served
+// in order. A request is refused at once if waiting is in vain: the breaker is OPEN, or the
+// configured rate permits no call, for longer than the request may wait.
 func Wait(limit time.Duration) Option {
 	return func(t *Transport) { t.waits, t.patience = true, max(0, limit) }
 }
 
-// OpenResponse answers a request that the breaker does not let through with a 503
-// of our own instead of an error: with Retry-After in whole seconds, rounded up, and
-// X-Circuit-Breaker, the name of the breaker that refused. It is for callers that
-// know what to do with such an answer and not with an error: reverse proxies, and
-// clients that retry by themselves. Where the breaker could not be asked, or was
-// closed, there still is an error.
+// OpenResponse answers a request that the breaker refuses with a 503 of our own instead of an
+// error: with Retry-After in whole seconds, rounded up, and X-Circuit-Breaker, the name of
+// the breaker that refused. It is for callers that handle such an answer but not an error:
+// reverse proxies, and clients that retry by themselves. If the breaker could not be asked,
+// or was closed, there still is an error.
 func OpenResponse() Option {
 	return func(t *Transport) { t.answers = true }
 }
 
-// Logger gets a warning for an outcome that Redis did not get; nil discards,
-// as without this option.
+// Logger logs a warning for an outcome that did not reach Redis; nil discards, as without
+// this option.
 func Logger(log *slog.Logger) Option {
 	return func(t *Transport) {
 		if log != nil {

@@ -12,9 +12,9 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 )
 
-// ErrNotSent is wrapped by the errors of requests that were not sent, so that it is
-// safe to send them later: the breaker did not let them through, or could not be
-// asked, or their context ended before.
+// ErrNotSent is wrapped by the errors of requests that were not sent, so that it is safe to
+// send them later: the breaker refused them or could not be asked, or their context ended
+// before.
 var ErrNotSent = errors.New("request not sent")
 
 // Transport is an [http.RoundTripper] that asks a breaker before each request. It
@@ -50,17 +50,17 @@ func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transpo
 	return t
 }
 
-// CloseIdleConnections passes on what [http.Client.CloseIdleConnections] asks for.
+// CloseIdleConnections closes the idle connections of the RoundTripper behind it, for
+// [http.Client.CloseIdleConnections].
 func (t *Transport) CloseIdleConnections() {
 	if closer, ok := t.next.(interface{ CloseIdleConnections() }); ok {
 		closer.CloseIdleConnections()
 	}
 }
 
-// RoundTrip sends the request if the breaker lets it through, and reports
-// how that went. Errors of requests that were not sent wrap [ErrNotSent]; answers
-// and other errors are those of the RoundTripper behind it, except for a probe that
-// outlasts its lease.
+// RoundTrip sends the request if the breaker permits it, and reports the outcome. Errors of
+// requests that were not sent wrap [ErrNotSent]; answers and other errors are those of the
+// RoundTripper behind it, except for a probe that outlasts its lease.
 func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error) {
 	permit, err := t.allow(req)
 	if err != nil {
@@ -88,7 +88,7 @@ func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error
 	return nil, err
 }
 
-// allow acquires a permit for the request, and waits for it if it may.
+// allow acquires a permit for the request, and waits for it if Wait allows.
 func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
 	ctx := req.Context()
 	if err := ctx.Err(); err != nil {
@@ -104,7 +104,7 @@ func (t *Transport) allow(req *http.Request) (breaker.Permit, error) {
 	return b.Wait(ctx, t.patience)
 }
 
-// refuse is the answer to a request that is not sent.
+// refuse returns the answer or error of a request that is not sent.
 func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error) {
 	if open, ok := errors.AsType[*breaker.OpenError](err); ok && t.answers && req.Context().Err() == nil {
 		return openResponse(req, open), nil

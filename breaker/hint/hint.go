@@ -1,13 +1,13 @@
-// Package hint reads what the answer of a rate-limited API says about its limit:
-// how long to wait, and how many calls are left.
+// Package hint reads rate limits from the answers of an API: how long to wait, and how many
+// calls are left.
 //
 // It knows Retry-After (RFC 9110, section 10.2.3), RateLimit and RateLimit-Policy
 // (draft-ietf-httpapi-ratelimit-headers-10) with the forms of that draft's earlier
 // versions, and the X-RateLimit-… and X-Rate-Limit-… fields that APIs have made up.
 // Others can be added as a [Dialect].
 //
-// Headers come from outside: whatever stands in them, Parse answers, and what is
-// malformed, negative or in the past counts as not there.
+// Headers come from outside: Parse accepts any, and ignores what is malformed, negative or in
+// the past.
 package hint
 
 import (
@@ -19,34 +19,34 @@ import (
 	"time"
 )
 
-// Longest is what longer waits are cut to. Callers clamp to their own maximum.
+// Longest is the maximum of waits. Callers clamp to their own maximum.
 const Longest = 365 * 24 * time.Hour
 
 // soonest stands for "no calls are left, and the window ends now": a call at
 // once would probably be too early, as such times are cut to whole seconds.
 const soonest = time.Second
 
-// Hint is what an answer says. The zero value says nothing.
+// Hint is what an answer says about a limit. The zero value says nothing.
 type Hint struct {
-	// Wait is how long from the answer on calls will be refused; 0 if it does not
-	// say. It is only looked for in answers that are rate limited.
+	// Wait is how long from the answer on calls will be refused; 0 if unknown. It is read
+	// from rate-limited answers only.
 	Wait time.Duration
-	// Budget is what is left of the limit; nil if it does not say. Where several
-	// limits are given, it is the one with the fewest calls left.
+	// Budget is the remaining budget; nil if unknown. Of several limits it is that with the
+	// fewest calls left.
 	Budget *Budget
-	// Scope is whose limit was reached, as far as the API says.
+	// Scope is the scope of the limit, as far as the API says.
 	Scope Scope
 	// Dialect that Wait, or else Budget, was read by.
 	Dialect string
 }
 
-// Budget is what an API says is left of its limit.
+// Budget is the remaining budget of a limit.
 type Budget struct {
 	Remaining int `json:"remaining" doc:"Calls that are left." example:"7"`
 	// Reset is how long from the answer on the window lasts. A budget without it is not used.
 	Reset time.Duration `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
 	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
-	// Scope is whose budget it is. An Outcome of package breaker has it by WithScope.
+	// Scope is the scope of the limit. An Outcome of package breaker has it by WithScope.
 	Scope Scope `json:"-"`
 }
 
@@ -69,9 +69,9 @@ func (b *Budget) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// tighter reports whether b says more of what may still be called than another, which
-// may be nil: one without a reset cannot be kept account of, and of two the one
-// with fewer calls, or for longer, binds.
+// tighter reports whether b limits calls more than another, which may be nil: a budget
+// without a reset cannot be metered, and of two the one with fewer calls, or for longer,
+// binds.
 func (b *Budget) tighter(than *Budget) bool {
 	switch {
 	case than == nil:
@@ -84,7 +84,7 @@ func (b *Budget) tighter(than *Budget) bool {
 	return b.Reset > than.Reset
 }
 
-// Scope is whose limit it is.
+// Scope is the scope of a limit.
 type Scope string
 
 // The scopes of a limit.
@@ -105,9 +105,9 @@ type Answer struct {
 	Received time.Time
 }
 
-// At is when the API gave the answer by its own clock, where it says (Date), else by
-// ours: instants in its headers are meant relative to it. A Date lacks the fraction of
-// its second; if our clock agrees with it, ours has it.
+// At returns when the API answered, by its own clock if it sends one (Date), else by ours:
+// instants in its headers are relative to it. A Date lacks the fraction of its second; if our
+// clock agrees with it, ours has it.
 func (a Answer) At() time.Time {
 	date := a.date()
 	if late := a.Received.Sub(date); late > 0 && late < agree {
@@ -120,7 +120,7 @@ func (a Answer) At() time.Time {
 // fraction of a second that Date lacks, and the answer's way.
 const agree = 1500 * time.Millisecond
 
-// date is the answer's Date, else when it arrived.
+// date returns the answer's Date, else when it arrived.
 func (a Answer) date() time.Time {
 	if date := a.Header["Date"]; len(date) > 0 {
 		if at, err := http.ParseTime(date[0]); err == nil {
@@ -147,9 +147,9 @@ func (a Answer) until(t time.Time) (d time.Duration, ok bool) {
 type Dialect struct {
 	// Name in Hint.Dialect, and in DESTINATION_<i>_HINTS for those of Default.
 	Name string
-	// Read returns what the answer says, the zero Hint if that is nothing. Of its
-	// result Hint.Dialect is not looked at, a negative Wait or Budget.Remaining
-	// counts as not there, and Wait only if the answer is Limited.
+	// Read returns what the answer says, or the zero Hint. Of its result Hint.Dialect is
+	// ignored, a negative Wait or Budget.Remaining counts as absent, and Wait counts only if
+	// the answer is Limited.
 	Read func(Answer) Hint
 }
 
@@ -198,8 +198,8 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 }
 
 // LimitReached reports whether an answer that arrived at now says that a limit is reached: by
-// a time to wait, or by a count of zero calls left. It reads the dialects and Default: that a
-// refusal is one of a limit is believed also where its times and counts are not.
+// a time to wait, or by a count of zero calls left. It reads the dialects and Default: the
+// refusal counts also if its times and counts are not trusted.
 //
 // It is for statuses that APIs use for other refusals too, such as 403.
 func LimitReached(h http.Header, now time.Time, dialects ...Dialect) bool {
@@ -209,8 +209,8 @@ func LimitReached(h http.Header, now time.Time, dialects ...Dialect) bool {
 	})
 }
 
-// seconds makes a duration of a number of seconds, rounded up to the millisecond;
-// ok is false for what is no time to wait.
+// seconds makes a duration of a number of seconds, rounded up to the millisecond; ok is false
+// if it is not a time to wait.
 func seconds(s float64) (d time.Duration, ok bool) {
 	switch {
 	case math.IsNaN(s), s <= 0:

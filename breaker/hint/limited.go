@@ -9,7 +9,7 @@ import (
 type RateLimitedError struct {
 	// RetryAfter is how long the API asked to wait; 0 if it did not say.
 	RetryAfter time.Duration
-	// Scope is whose limit it is.
+	// Scope is the scope of the limit.
 	Scope Scope
 	// Response is the API's answer, nil if unknown.
 	Response *Response
@@ -17,7 +17,7 @@ type RateLimitedError struct {
 	Err error
 }
 
-// Response is an API's answer to a call, as it is kept.
+// Response is the stored answer of an API to a call.
 type Response struct {
 	Status int    `json:"status" doc:"The HTTP status; 0 where the publisher is no HTTP one." example:"201"`
 	Body   string `json:"body" doc:"The body, up to 4 KiB of it." example:"{\"id\":7}"`

@@ -61,7 +61,7 @@ func structured(lines, policyLines []string) (Hint, bool) {
 		if remaining == 0 {
 			out.Wait = max(out.Wait, b.Reset)
 		}
-		// What is left in bytes is no number of calls.
+		// A quota in bytes is not a number of calls.
 		if !p.otherUnit && b.tighter(out.Budget) {
 			out.Budget = &b
 		}
@@ -101,7 +101,7 @@ func dictionary(lines []string) (Hint, bool) {
 	return out, true
 }
 
-// policy is what RateLimit-Policy says of a limit.
+// policy is an item of RateLimit-Policy.
 type policy struct {
 	quota     int
 	otherUnit bool // the quota counts something else than requests

@@ -11,15 +11,14 @@ import (
 // http.Header keeps them, which costs no conversion; unused ones are empty.
 type fields struct{ limit, remaining, reset, resetAfter, next string }
 
-// read makes a hint of the fields, one number or instant in each. Lines and items
-// of a field that is there several times, as proxies bring it about, are taken
-// together: the fewest calls, the longest time.
+// read makes a hint of the fields, one number or instant in each. Of a field with several
+// lines and items, as proxies cause it, it takes the fewest calls and the longest time.
 func (f fields) read(a Answer) Hint {
 	remaining, hasRemaining := least(a.Header[f.remaining])
 	usedUp := hasRemaining && remaining < 1
 	reset, hasReset := f.untilReset(a, usedUp)
 	var out Hint
-	// Not where calls are left: then it was refused for another reason.
+	// With calls left, the call was refused for another reason.
 	if hasReset && (usedUp || !hasRemaining) {
 		out.Wait = reset
 	}

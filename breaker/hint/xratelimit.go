@@ -2,11 +2,11 @@ package hint
 
 import "strings"
 
-// XRateLimit reads X-RateLimit-Limit, -Remaining, -Reset and -Reset-After, also
-// spelled X-Rate-Limit-…, as GitHub, X, Discord, Reddit and many others send them,
-// and Akamai's X-RateLimit-Next. Reset is seconds from now, or an instant: a date, or
-// a number above 10⁹ in unix seconds, above 10¹² in milliseconds. Discord's
-// X-RateLimit-Scope and -Global say whose limit it is.
+// XRateLimit reads X-RateLimit-Limit, -Remaining, -Reset and -Reset-After, also spelled
+// X-Rate-Limit-…, as GitHub, X, Discord, Reddit and many others send them, and Akamai's
+// X-RateLimit-Next. Reset is seconds from now, or an instant: a date, or a number above 10⁹
+// in unix seconds, above 10¹² in milliseconds. Discord's X-RateLimit-Scope and -Global are
+// the scope.
 var XRateLimit = Dialect{Name: "x-ratelimit", Read: func(a Answer) Hint {
 	var out Hint
 	for _, f := range &xFields {

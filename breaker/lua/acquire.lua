@@ -21,7 +21,7 @@ local token, lease = ARGV[11], tonumber(ARGV[12])
 local sequence, calls, key_calls = ARGV[13], ARGV[14], ARGV[15]
 local interval, burst, key_only = ARGV[16], ARGV[17], ARGV[18] == '1'
 
--- ask returns why the breaker refuses and for how long; or nil, the name of what the call
+-- ask returns the reason and the duration of a refusal; or nil, the name of what the call
 -- takes, and a function that takes it; or nothing.
 local function ask(b)
   if b.forced == 'closed' then

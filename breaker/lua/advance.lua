@@ -1,6 +1,6 @@
 -- advance: moves an OPEN breaker whose time has come to HALF_OPEN without
--- a permit. It also writes what reading has repaired: waits made too long by a clock
--- that went backwards, and a lost hash.
+-- a permit. It also writes what reading has repaired: waits that a clock which went
+-- backwards made too long, and a lost hash.
 --
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
 -- Result

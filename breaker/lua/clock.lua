@@ -10,7 +10,7 @@ local function read_clock()
   now = now_us / 1000
 end
 
--- repair_instants keeps every wait as long as it was when the clock went back.
+-- repair_instants restores the length of every wait after the clock went back.
 local function repair_instants(b)
   if b.updated_at <= now or plain(b) then
     return

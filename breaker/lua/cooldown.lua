@@ -9,7 +9,7 @@ local function cooldown(b)
   return math.max(1, math.min(length, MAX_COOLDOWN))
 end
 
--- hinted is the API's hint within bounds, ms.
+-- hinted bounds the API's hint, ms.
 local function hinted(hint)
   return math.max(1, math.min(hint, MAX_COOLDOWN))
 end

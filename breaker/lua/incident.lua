@@ -7,7 +7,7 @@ local function begin_incident(b, wasted)
   b.wasted = wasted
 end
 
--- took_part names the calling instance.
+-- took_part adds the calling instance to the incident.
 local function took_part(b)
   if INSTANCE == '' or string.find(',' .. b.instances .. ',', ',' .. CALLER .. ',', 1, true) then
     return
@@ -19,7 +19,7 @@ local function took_part(b)
   end
 end
 
--- incident is the whole of it as JSON. b.opened has the reason and the name of the operator
+-- incident returns the incident as JSON. b.opened has the reason and the name of the operator
 -- that opened it.
 local function incident(b, ended, by)
   return json({

@@ -5,7 +5,7 @@ local function int(n)
   return string.format('%.0f', n)
 end
 
--- number reads what no breaker can have written (no number, negative, past 2^53) as 0, so that
+-- number reads what no breaker can have written (not a number, negative, past 2^53) as 0, so that
 -- a damaged field cannot hold a breaker open for ever.
 local function number(text)
   local n = tonumber(text or '')

@@ -98,7 +98,7 @@ local function refusal(b)
   return nil
 end
 
--- spend takes one call from the budget where its answer did not say what is left.
+-- spend takes one call from the budget if its answer did not report the budget.
 local function spend(b)
   b.budget_left, b.dirty = b.budget_left - 1, true
   if b.budget_left == 0 and b.budget_reset == 0 then
@@ -106,14 +106,14 @@ local function spend(b)
   end
 end
 
--- note_budget takes in what the API says is left, and opens until the window is over if that
--- is nothing. A window is identified by its end.
+-- note_budget applies the budget that the API reports, and opens until the window is over if
+-- that is 0. A window is identified by its end.
 local function note_budget(b, left, reset_in, limit)
   local reset = now + math.min(reset_in, math.max(MAX_COOLDOWN, LONGEST_WINDOW))
   local rest = b.budget_reset > now and b.budget_reset or 0
   local other = rest > 0 and reset < rest - SAME_WINDOW
   if other then
-    -- Of an earlier window, or of another limit of the API: it cost one of this one, too.
+    -- Of an earlier window, or of another limit of the API: its call counts in this one, too.
     if b.budget_left > 0 then
       b.budget_left, b.dirty = b.budget_left - 1, true
     end

@@ -46,10 +46,10 @@ local function read(name, places, listed)
     b.forced, b.forced_until, b.reason, b.tripped_by, b.dirty = '', 0, '', '', true
   end
   if plain(b) == (listed and true or false) then
-    b.dirty = true -- one of both was lost, and instances mirror what is not so
+    b.dirty = true -- one of both was lost, and instances mirror a wrong state
     local was = listed and cjson.decode(listed)
     if was and (was.state == 'OPEN' or was.state == 'HALF_OPEN') then
-      -- Its incident is over, and whoever waits for that is to hear of it.
+      -- Its incident is over: publish that.
       b.incident, b.instances, b.incident_cause = was.incident or '', was.instances or '', was.incident_cause or ''
       for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled' }) do
         b[field] = was[field] or 0
@@ -75,15 +75,14 @@ local function read_breakers()
   return parent, child
 end
 
--- prepare makes Redis take what the script writes even when it is full: it
--- refuses a script's first write then, unless that frees memory, and lets it
--- finish otherwise. This one does neither.
+-- prepare makes a full Redis accept the script's writes: its first one removes nothing and
+-- is accepted, and then Redis lets the script finish.
 local function prepare()
   redis.call('ZREM', REPORTS, '')
 end
 
--- first_time says whether this report has not been counted yet: clients resend
--- a command whose reply was lost.
+-- first_time reports whether this report has not been counted yet: clients resend a command
+-- whose reply was lost.
 local function first_time(id)
   prepare()
   if redis.call('ZADD', REPORTS, 'NX', int(math.floor(now)), id) == 0 then
@@ -120,7 +119,7 @@ local function event(b)
   })
 end
 
--- push puts an entry in front of a list of the breaker's that is kept short.
+-- push prepends an entry to a capped list of the breaker.
 local function push(b, list, entry, limit)
   redis.call('LPUSH', list, entry)
   redis.call('LTRIM', list, '0', int((b.key and KEY_LIMIT or limit) - 1))
@@ -129,7 +128,7 @@ local function push(b, list, entry, limit)
   end
 end
 
--- forget_idle forgets up to n of the keys that nobody has asked for in a long time.
+-- forget_idle deletes up to n of the keys without calls for IDLE_AFTER.
 local function forget_idle(n)
   local idle = redis.call('ZRANGEBYSCORE', IDLE, '-inf', int(math.floor(now - IDLE_AFTER)), 'LIMIT', '0', int(n))
   for _, name in ipairs(idle) do
@@ -144,9 +143,9 @@ local function forget_idle(n)
   end
 end
 
--- keep sets how long the keys of a key's breaker live: no longer than it is
--- remembered once it waits for nothing but the next call. One that an operator
--- holds until it is reset stays.
+-- keep sets how long the Redis keys of a key's breaker live: no longer than it is remembered
+-- once it waits only for the next call. One that an operator has tripped or forced until it
+-- is reset stays.
 local function keep(b)
   if not b.key then
     return
@@ -163,8 +162,8 @@ local function keep(b)
   forget_idle(3)
 end
 
--- origin returns the id of this data, and makes one where there is none or it was
--- lost. No two scripts of a server begin in the same microsecond.
+-- origin returns the id of this data, and makes one if there is none or it was lost. No two
+-- scripts of a server begin in the same microsecond.
 local function origin()
   local id = redis.call('HGET', NOTCLOSED, ORIGIN)
   if not id then
@@ -232,8 +231,8 @@ local function write(b)
   b.dirty, b.event = false, nil
 end
 
--- finish writes what the script changed, if anything, and answers. The name and
--- what is added tell of a refusal.
+-- finish writes the changes of the script, if any, and returns the reply. name and more
+-- describe a refusal.
 local function finish(result, parent, child, name, more)
   for _, b in ipairs({ parent, child }) do
     if b.dirty or b.event then

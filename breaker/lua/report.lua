@@ -36,8 +36,8 @@ local function first_report()
 end
 local answer = { hint = hint, threshold = threshold, first_time = first_report }
 
--- land ends a metered call.
-local function land(b, metered)
+-- end_metered ends a metered call.
+local function end_metered(b, metered)
   local current = generation >= b.generation
   if b.metered > 0 and not (left and b == owner) and outcome ~= 'neutral' and b.budget_left > 0 and
       (metered or current) and first_report() then
@@ -62,7 +62,7 @@ local function apply(b)
     took_part(b)
   elseif b.state == 'CLOSED' then
     join(b, sequence, b.key and key_calls or calls)
-    land(b, metered)
+    end_metered(b, metered)
     if generation < b.generation then
       return 'stale'
     end

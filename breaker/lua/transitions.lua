@@ -98,7 +98,7 @@ end
 
 -- close closes, and begins a slow start with 1 call in flight.
 local function close(b, cause)
-  b.opened = { b.reason, b.tripped_by } -- of the incident; who closes it may give others
+  b.opened = { b.reason, b.tripped_by } -- of the incident; the operator that closes it may give others
   transition(b, 'CLOSED', cause)
   b.failures, b.open_until, b.quiet_since = 0, 0, math.floor(now)
   b.ramp, b.ramp_ok = slow_start_end() > 1 and 1 or 0, 0

@@ -153,14 +153,14 @@ func TestDamage(t *testing.T) {
 				p.must(p.rdb.LPush(p.ctx, store.PendingKey(p.queue), "a").Err())
 				p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 1, 0).Err())
 			},
-			want: []string{"ghost_unmarked a"},
+			want: []string{"tombstone_missing a"},
 		},
 		"a tombstone recorded where there is none": {
 			damage: func(p *patient) {
 				p.in(store.StatePaused, "a")
 				p.set("a", "tombstone", "1")
 			},
-			want: []string{"ghost_stale a"},
+			want: []string{"tombstone_stale a"},
 			after: func(p *patient) {
 				p.must(p.client.Resume(p.ctx, "a"))
 				p.wantPending("a")
@@ -168,7 +168,7 @@ func TestDamage(t *testing.T) {
 		},
 		"pending and a tombstone": {
 			damage: func(p *patient) { p.enqueue("a"); p.set("a", "tombstone", "1") },
-			want:   []string{"ghost_stale a"},
+			want:   []string{"tombstone_stale a"},
 			after:  func(p *patient) { p.wantPending("a") },
 		},
 		"too many tombstones counted": {
@@ -178,7 +178,7 @@ func TestDamage(t *testing.T) {
 				p.must(p.client.Pause(p.ctx, "b"))
 				p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 7, 0).Err())
 			},
-			want: []string{"ghost_count"},
+			want: []string{"tombstone_count"},
 			after: func(p *patient) {
 				if got := p.rdb.Get(p.ctx, store.TombstonesKey(p.queue)).Val(); got != "1" {
 					p.t.Errorf("%s tombstones, want 1", got)
@@ -187,11 +187,11 @@ func TestDamage(t *testing.T) {
 		},
 		"tombstones of jobs that are gone not counted": {
 			damage: func(p *patient) { p.must(p.rdb.LPush(p.ctx, store.PendingKey(p.queue), "gone", "gone2").Err()) },
-			want:   []string{"ghost_count"},
+			want:   []string{"tombstone_count"},
 		},
 		"tombstones counted and no list": {
 			damage: func(p *patient) { p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), 3, 0).Err()) },
-			want:   []string{"ghost_count"},
+			want:   []string{"tombstone_count"},
 			after: func(p *patient) {
 				if p.rdb.Exists(p.ctx, store.TombstonesKey(p.queue)).Val() != 0 {
 					p.t.Error("the count of no tombstones is still there")
@@ -223,7 +223,7 @@ func TestDamage(t *testing.T) {
 				p.must(p.client.Cancel(p.ctx, "a"))
 				p.must(p.rdb.Del(p.ctx, store.ActionsKey(p.queue)).Err())
 			},
-			want: []string{"mark_missing a"},
+			want: []string{"action_missing a"},
 			after: func(p *patient) {
 				if !p.rdb.SIsMember(p.ctx, store.ActionsKey(p.queue), "a").Val() {
 					p.t.Error("it is not marked")
@@ -373,7 +373,7 @@ func TestDamage(t *testing.T) {
 				p.enqueue("b")
 				p.must(p.rdb.SAdd(p.ctx, store.ChildrenKey(p.queue, "b"), p.queue+" x").Err())
 			},
-			want: []string{"children_untold a b"},
+			want: []string{"children_waiting a b"},
 			after: func(p *patient) {
 				if p.field("b", "children") != "1" {
 					p.t.Error("b has no children")

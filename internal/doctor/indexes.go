@@ -22,7 +22,7 @@ func (p *pass) inFlight(ctx context.Context, queues []string) error {
 			return fmt.Errorf("check jobs in flight: %w", err)
 		}
 		for i, q := range chunk {
-			if err := p.flightsOf(ctx, q, replies[2*i], replies[2*i+1]); err != nil {
+			if err := p.restInFlight(ctx, q, replies[2*i], replies[2*i+1]); err != nil {
 				return err
 			}
 		}
@@ -30,8 +30,8 @@ func (p *pass) inFlight(ctx context.Context, queues []string) error {
 	return nil
 }
 
-// flightsOf continues after the first part of the list and of the leases.
-func (p *pass) flightsOf(ctx context.Context, queue string, active, lease []any) error {
+// restInFlight continues after the first part of the list and of the leases.
+func (p *pass) restInFlight(ctx context.Context, queue string, active, lease []any) error {
 	for {
 		r := reply{values: active}
 		at := r.int(0)

@@ -79,7 +79,7 @@ func TestTombstonesOfALongList(t *testing.T) {
 	}
 	for _, wrong := range []int{0, 3, paused + 1} {
 		p.must(p.rdb.Set(p.ctx, store.TombstonesKey(p.queue), wrong, 0).Err())
-		p.heal("ghost_count")
+		p.heal("tombstone_count")
 		if got := p.rdb.Get(p.ctx, store.TombstonesKey(p.queue)).Val(); got != strconv.Itoa(paused) {
 			t.Errorf("%s tombstones counted, there are %d", got, paused)
 		}

@@ -28,7 +28,7 @@ func (p *pass) moves(queue string) step {
 			}
 		}
 		if found > 0 {
-			p.found.say(KindMoveUnfinished, queue, details[KindMoveUnfinished], found)
+			p.found.addDetailed(KindMoveUnfinished, queue, details[KindMoveUnfinished], found)
 		}
 		p.push(p.setStep(indexScript, queue, "moving", "0", perScript, key, store.StateMoving))
 		return nil

@@ -123,7 +123,7 @@ func (p *pass) countTombstones(q *queueState) step {
 		r := reply{values: values}
 		verdict, was, is := r.int(0), r.int(1), r.int(2)
 		if verdict == 1 {
-			p.found.say(KindGhostCount, q.name,
+			p.found.addDetailed(KindTombstoneCount, q.name,
 				fmt.Sprintf("%d tombstones in the pending list were counted, and there are %d; is corrected", was, is), 1)
 		}
 		if again := verdict == -1 && l.exact && right != l.counted && l.looks == 0; again {

@@ -39,18 +39,18 @@ const (
 	KindLost               = "lost"                 // a job in no index
 	KindEntryWithoutJob    = "entry_without_job"
 	KindEntryStale         = "entry_stale" // an entry of a job that belongs elsewhere
-	KindGhostUnmarked      = "ghost_unmarked"
-	KindGhostStale         = "ghost_stale"
-	KindGhostCount         = "ghost_count"
+	KindTombstoneMissing   = "tombstone_missing"
+	KindTombstoneStale     = "tombstone_stale"
+	KindTombstoneCount     = "tombstone_count"
 	KindArchived           = "archived" // by asynq's own tools
 	KindExpiryMissing      = "expiry_missing"
-	KindMarkMissing        = "mark_missing"
+	KindActionMissing      = "action_missing"
 	KindBatchMissing       = "batch_missing"  // a job that is not in the index of its batch
 	KindBatchUnlisted      = "batch_unlisted" // a batch whose name is not in the list of batches
 	KindBatchEmpty         = "batch_empty"    // a name of a batch without jobs
 	KindKeyUnlisted        = "key_unlisted"   // a key with held jobs that is not listed
 	KindKeyEmpty           = "key_empty"      // a key that is listed without held jobs
-	KindChildrenUntold     = "children_untold"
+	KindChildrenWaiting    = "children_waiting"
 	KindChildrenOrphaned   = "children_orphaned" // children of a job that is gone
 	KindWaitsWrong         = "waits_wrong"
 	KindMoveUnfinished     = "move_unfinished" // a job between two destinations
@@ -71,17 +71,17 @@ var details = map[string]string{
 	KindLost:               "in no index; returns to the index of its state",
 	KindEntryWithoutJob:    "in %s without a record; is removed from it",
 	KindEntryStale:         "in %s, against its record; is removed from it",
-	KindGhostUnmarked:      "in the pending list, not pending and not recorded as a tombstone; is recorded",
-	KindGhostStale:         "recorded as a tombstone in the pending list, and is none; is corrected",
+	KindTombstoneMissing:   "in the pending list, not pending and not recorded as a tombstone; is recorded",
+	KindTombstoneStale:     "recorded as a tombstone in the pending list, and is not one; is corrected",
 	KindArchived:           "archived with asynq's tools, where only 10,000 are kept; becomes a failed job",
 	KindExpiryMissing:      "expires, and is missing in the index of expiry; is added",
-	KindMarkMissing:        "in flight with a requested cancel or pause that no worker would find; is added",
+	KindActionMissing:      "in flight with a requested cancel or pause that no worker would find; is added",
 	KindBatchMissing:       "missing in the index of its batch; is added",
 	KindBatchUnlisted:      "a batch that is not listed; is added",
 	KindBatchEmpty:         "a batch that is listed without jobs; is removed",
 	KindKeyUnlisted:        "a key with held jobs that is not listed; is added",
 	KindKeyEmpty:           "a key that is listed without held jobs; is removed",
-	KindChildrenUntold:     "has children that it would not release; is put into the outbox",
+	KindChildrenWaiting:    "has children that it would not release; is put into the outbox",
 	KindChildrenOrphaned:   "does not exist, and its children wait for it; they are cancelled",
 	KindWaitsWrong:         "counts its parents wrong; is counted again",
 	KindMoveUnfinished:     "between two queues, by an interrupted move; arrives, or stays if it has started",
@@ -112,11 +112,11 @@ func (f *findings) add(kind, queue, where, id string) {
 	if kind == KindEntryWithoutJob || kind == KindEntryStale {
 		detail = fmt.Sprintf(detail, where)
 	}
-	f.say(kind, queue, detail, 1, id)
+	f.addDetailed(kind, queue, detail, 1, id)
 }
 
-// say adds a finding with a detail of its own.
-func (f *findings) say(kind, queue, detail string, count int, ids ...string) {
+// addDetailed adds a finding with a detail of its own.
+func (f *findings) addDetailed(kind, queue, detail string, count int, ids ...string) {
 	key := [3]string{kind, queue, detail}
 	one := f.byKey[key]
 	if one == nil {

@@ -35,7 +35,7 @@ func (p *pass) served(ctx context.Context) error {
 		if d.Destination != "" {
 			queue = p.o.Namespace.Queue(d.Destination, store.Default)
 		}
-		p.found.say(KindDiffer, queue, d.Problem, len(d.Workers))
+		p.found.addDetailed(KindDiffer, queue, d.Problem, len(d.Workers))
 	}
 	for _, queue := range p.queues {
 		n, pause, err := p.backlog(ctx, queue)
@@ -47,7 +47,7 @@ func (p *pass) served(ctx context.Context) error {
 		}
 		destination, _, _ := store.ParseQueue(queue)
 		if pause != nil {
-			p.found.say(KindPaused, queue, fmt.Sprintf(
+			p.found.addDetailed(KindPaused, queue, fmt.Sprintf(
 				"jobs wait: %s is %s; tidegate queue resume %s", destination, words.PausedBy(pause.By, pause.Reason), destination), n)
 		}
 		if served[destination] {
@@ -56,9 +56,9 @@ func (p *pass) served(ctx context.Context) error {
 		ms, err := strconv.ParseInt(seen[destination], 10, 64)
 		switch last := time.UnixMilli(ms); {
 		case err != nil:
-			p.found.say(KindNoWorker, queue, "jobs wait, and no worker has ever served "+destination+"; start one", n)
+			p.found.addDetailed(KindNoWorker, queue, "jobs wait, and no worker has ever served "+destination+"; start one", n)
 		default:
-			p.found.say(KindNoWorker, queue, fmt.Sprintf("jobs wait, and no worker has served %s since %s; start one",
+			p.found.addDetailed(KindNoWorker, queue, fmt.Sprintf("jobs wait, and no worker has served %s since %s; start one",
 				destination, last.UTC().Format(time.RFC3339)), n)
 		}
 	}

@@ -1,6 +1,5 @@
-// Package lease lets one process of a fleet do something at a time, or one at most
-// within a period. Leases end by Redis's clock, and are given also by a Redis that is
-// full.
+// Package lease lets one process of a fleet do a task at a time, or one at most within a
+// period. Leases end by Redis's clock; a full Redis grants them, too.
 package lease
 
 import (
@@ -18,25 +17,25 @@ var source string
 
 var script = redis.NewScript(source)
 
-// Acquire makes holder the holder of a key for ttl from now, in whole milliseconds and
-// at least one, if nobody else is. The present holder extends it so. Errors: Redis's.
+// Acquire gives holder the lease of a key for ttl from now, in whole milliseconds and at
+// least one, if no other holder has it. The present holder extends it so. Errors: Redis's.
 func Acquire(ctx context.Context, rdb redis.Scripter, key, holder string, ttl time.Duration) (bool, error) {
 	return run(ctx, rdb, "acquire", key, holder, max(1, ttl.Milliseconds()), false)
 }
 
-// Extend is Acquire for the present holder alone: false if the lease has ended, whoever
-// has it now. Errors: Redis's.
+// Extend is Acquire for the present holder alone: false if its lease has ended. Errors:
+// Redis's.
 func Extend(ctx context.Context, rdb redis.Scripter, key, holder string, ttl time.Duration) (bool, error) {
 	return run(ctx, rdb, "extend", key, holder, max(1, ttl.Milliseconds()), true)
 }
 
-// Release ends a lease, if it is the holder's. Errors: Redis's.
+// Release ends the lease if holder has it. Errors: Redis's.
 func Release(ctx context.Context, rdb redis.Scripter, key, holder string) error {
 	_, err := run(ctx, rdb, "release", key, holder, 0, true)
 	return err
 }
 
-// Once is true for the first who asks within a period. Errors: Redis's.
+// Once returns true for the first call within a period. Errors: Redis's.
 func Once(ctx context.Context, rdb redis.Scripter, key string, period time.Duration) (bool, error) {
 	return Acquire(ctx, rdb, key, rand.Text(), period)
 }

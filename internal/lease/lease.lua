@@ -2,8 +2,8 @@
 --
 -- KEYS[1] the lease
 -- ARGV[1] holder   ARGV[2] ms from now ('0' = release)
--- ARGV[3] '1' if only the present holder may have it, not the first who asks
--- returns 1 if it is the caller's, or was until now
+-- ARGV[3] '1' if only the present holder may get it
+-- returns 1 if the caller has it, or had it until now
 local holder = redis.call('GET', KEYS[1])
 if holder ~= ARGV[1] and (holder or ARGV[3] == '1') then
   return 0

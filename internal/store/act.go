@@ -9,7 +9,7 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// Action is one of the scripts that change jobs by id.
+// Action is the name of a script that changes jobs by id.
 type Action string
 
 // The actions.
@@ -26,23 +26,23 @@ var actScripts = map[Action]*Script{
 	Retry: script("actions", "retry"), Expire: script("actions", "expire"),
 }
 
-// Effect is what an action did to one job.
+// Effect is the effect of an action on one job.
 type Effect int
 
-// The effects; those of scripts also stand in actions.lua.
+// The effects; actions.lua has those of the scripts.
 const (
 	Refused Effect = 0 // its state does not allow it
 	Done    Effect = 1
 	Asked   Effect = 2 // it runs: its worker applies it
 	Skipped Effect = 3 // not in one of the wanted states
-	Orphan  Effect = 4 // done, but it waits for parents, which must be asked again
+	Orphan  Effect = 4 // done, but it waits for parents: call Readopt
 	TooLate Effect = 5 // its expiry has passed
-	// ParentDead is no script's answer: a parent has cancelled an Orphan again.
+	// ParentDead is not a script's result: a parent has cancelled an Orphan again.
 	ParentDead Effect = 6
 	// Stuck is Asked of a job whose handler has not returned long after its context ended.
 	Stuck    Effect = 7
 	NotFound Effect = -1
-	// Unreached is no script's answer either: an error came before it.
+	// Unreached is not a script's result: an error came before the job.
 	Unreached Effect = -2
 )
 
@@ -52,7 +52,7 @@ type ActResult struct {
 	State  string // before; "" if there is no such job. "cancelling" for a running one that is to be cancelled
 }
 
-// Order is what is to be done.
+// Order is an action to execute.
 type Order struct {
 	Action Action
 	By     string
@@ -64,8 +64,8 @@ type Order struct {
 // idsPerScript bounds one script: a thousand of the cheapest take about 10 ms.
 const idsPerScript = 200
 
-// Act carries the order out for jobs of one queue and returns the result of each
-// id. On an error, those that were not reached before it are Unreached.
+// Act executes the order for jobs of one queue and returns the result of each id. After an
+// error the remaining jobs are Unreached.
 func Act(ctx context.Context, rdb redis.UniversalClient, queue string, o Order, ids []string) ([]ActResult, error) {
 	out := make([]ActResult, len(ids))
 	for i := range out {

@@ -41,7 +41,7 @@ func (c *cellar) wait(id, state string, fields ...any) {
 // states reads the states of jobs, "" for one that does not exist.
 func (c *cellar) states(ids ...string) []string {
 	c.t.Helper()
-	found, err := store.Look(context.Background(), c.rdb, c.queue, ids)
+	found, err := store.ReadStates(context.Background(), c.rdb, c.queue, ids)
 	c.must(err)
 	out := make([]string, len(ids))
 	for i, st := range found {
@@ -183,10 +183,10 @@ func TestLook(t *testing.T) {
 		t.Helper()
 		c.wait("a", store.StateActive, store.FieldAction, "pause", store.FieldExpiresAt, "1700000000123")
 		c.wait("b", store.StateScheduled, store.FieldTombstone, "1")
-		got, err := store.Look(context.Background(), c.rdb, c.queue, []string{"a", "nobody", "b"})
+		got, err := store.ReadStates(context.Background(), c.rdb, c.queue, []string{"a", "nobody", "b"})
 		c.must(err)
-		if got[0].State != store.StateActive || got[0].Mark != "pause" || got[0].ExpiresAt.UnixMilli() != 1700000000123 || got[0].Ghost ||
-			got[1] != (store.Standing{}) || got[2] != (store.Standing{State: store.StateScheduled, Ghost: true}) {
+		if got[0].State != store.StateActive || got[0].Action != "pause" || got[0].ExpiresAt.UnixMilli() != 1700000000123 || got[0].Tombstone ||
+			got[1] != (store.JobState{}) || got[2] != (store.JobState{State: store.StateScheduled, Tombstone: true}) {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -14,13 +14,13 @@ var (
 	stuckScript = script("stuck")
 )
 
-// Kind is what becomes of a job after a run.
+// Kind is the kind of an outcome.
 type Kind string
 
 // The kinds of outcomes.
 const (
 	KindComplete   Kind = "complete"   // by Complete
-	KindReschedule Kind = "reschedule" // not now, later: counts in reschedules
+	KindReschedule Kind = "reschedule" // later, not a failure: counts in reschedules
 	KindRetry      Kind = "retry"      // failed, again later: counts in attempt
 	KindFail       Kind = "fail"       // failed for good
 	KindCancel     Kind = "cancel"     // cancelled while it ran
@@ -30,7 +30,7 @@ const (
 	KindRecover    Kind = "recover"    // its worker died: counts in crashes
 )
 
-// Outcome says what becomes of a job.
+// Outcome is the outcome of a run.
 type Outcome struct {
 	Kind Kind
 	// At is when the job may run again, by the local clock; for KindReschedule and
@@ -53,24 +53,23 @@ type Outcome struct {
 	Extend time.Duration
 }
 
-// Applied is what became of a job whose outcome was applied.
+// Applied is the result of applying an outcome.
 type Applied struct {
-	// Kind is the outcome's, or KindFail where a limit was exceeded, KindCancel or
-	// KindPause where that was requested while it ran, or "" where the run did not have
-	// the job any more.
+	// Kind is the outcome's, KindFail if a limit was exceeded, KindCancel or KindPause if
+	// that was requested while it ran, or "" if the run does not have the job any more.
 	Kind Kind
 	// Count is the new value of the kind's counter.
 	Count int
 	// AvailableAt is when it may run again, by Redis's clock; zero if never.
 	AvailableAt time.Time
-	// Error is what is kept as last_error where Kind is KindFail.
+	// Error is the last_error if Kind is KindFail.
 	Error string
-	// Children says that the job has finished and has children to cancel.
+	// Children is true if the job has finished and has children to cancel.
 	Children bool
 }
 
-// Apply applies an outcome, other than KindComplete, to the job of a run; run "" means
-// whichever has it. Errors: Redis's.
+// Apply applies an outcome, other than KindComplete, to the job of a run; run "" means any
+// run. Errors: Redis's.
 func Apply(ctx context.Context, rdb redis.Scripter, queue, id, run string, o Outcome) (Applied, error) {
 	delay := int64(0)
 	if !o.At.IsZero() {
@@ -103,7 +102,7 @@ func Apply(ctx context.Context, rdb redis.Scripter, queue, id, run string, o Out
 }
 
 // MarkStuck records that the handler of a run has not returned long after its context
-// ended, so that a cancel can say so.
+// ended. A cancel then returns Stuck.
 func MarkStuck(ctx context.Context, rdb redis.Scripter, queue, id, run string) error {
 	if err := stuckScript.Run(ctx, rdb, []string{TaskKey(queue, id)}, queue, run).Err(); err != nil {
 		return fmt.Errorf("record a stuck handler of job %s: %w", id, err)

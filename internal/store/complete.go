@@ -11,7 +11,7 @@ import (
 
 var completeScript = script("complete")
 
-// Response is the destination's answer, as it is kept.
+// Response is the stored answer of the destination.
 type Response struct {
 	Status int
 	Body   string
@@ -31,10 +31,10 @@ type CompleteArgs struct {
 	Jobs      []Completion
 }
 
-// Completed says what a completion did to a job.
+// Completed is the effect of a completion on a job.
 type Completed int64
 
-// What a completion did.
+// The effects of a completion.
 const (
 	CompletedGone   Completed = 0 // the job does not exist any more
 	CompletedNow    Completed = 1

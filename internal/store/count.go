@@ -39,16 +39,16 @@ func CountBatch(ctx context.Context, rdb redis.UniversalClient, queue, batch str
 	}
 }
 
-// Standing is what decides whether an action on a job does something.
-type Standing struct {
-	State     string // "" for a job that does not exist
-	Mark      string
+// JobState is the part of a record that decides whether an action applies to the job.
+type JobState struct {
+	State     string    // "" for a job that does not exist
+	Action    Action    // requested; "" for none
 	ExpiresAt time.Time // zero: never
-	Ghost     bool
+	Tombstone bool
 }
 
-// Look reads how jobs of one queue stand.
-func Look(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) ([]Standing, error) {
+// ReadStates reads the states of jobs of one queue.
+func ReadStates(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) ([]JobState, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
 	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
@@ -59,13 +59,13 @@ func Look(ctx context.Context, rdb redis.UniversalClient, queue string, ids []st
 	if err != nil {
 		return nil, fmt.Errorf("read states in %s: %w", queue, err)
 	}
-	out := make([]Standing, len(ids))
+	out := make([]JobState, len(ids))
 	for i, cmd := range cmds {
 		var f [4]string
 		for k, v := range cmd.Val() {
 			f[k], _ = v.(string)
 		}
-		out[i] = Standing{State: f[0], Mark: f[1], Ghost: f[3] != ""}
+		out[i] = JobState{State: f[0], Action: Action(f[1]), Tombstone: f[3] != ""}
 		if ms, err := strconv.ParseInt(f[2], 10, 64); err == nil {
 			out[i].ExpiresAt = time.UnixMilli(ms).UTC()
 		}
@@ -73,11 +73,10 @@ func Look(ctx context.Context, rdb redis.UniversalClient, queue string, ids []st
 	return out, nil
 }
 
-// QueueStats is what a queue holds.
+// QueueStats are the counts of a queue.
 type QueueStats struct {
 	States map[string]int // by state of the record
-	// OldestPending is since when the job waits that is next in line; zero without
-	// one.
+	// OldestPending is since when the next job of the queue waits; zero without one.
 	OldestPending time.Time
 	Pause         *PauseInfo // an operator's; nil without one
 	// FailedRecently is how many jobs failed within RecentFailures and were not retried.
@@ -94,14 +93,14 @@ var countedStates = []string{
 	StateHeld,
 }
 
-// Bounds of the look for the oldest pending job, past ids whose jobs are elsewhere.
+// Bounds of the search for the oldest pending job, past tombstones.
 const (
 	passedAtOnce = 1000 // as in stats.lua
 	passedAtMost = 100_000
 )
 
-// Stats counts the jobs of a queue. It takes the same time whatever their number,
-// but longer where many that are at the head of the queue were cancelled or paused.
+// Stats counts the jobs of a queue. Its cost does not depend on their number, but on the
+// tombstones at the head of the queue.
 func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
 	var s QueueStats
 	for pass := 0; ; pass += passedAtOnce {
@@ -115,9 +114,9 @@ func Stats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueS
 	}
 }
 
-// Glance is Stats in one call: where those thousand that are next in line were all
-// cancelled or paused, it does not say since when the oldest job waits.
-func Glance(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
+// QuickStats is Stats in one call: if the first thousand ids are all tombstones,
+// OldestPending is zero.
+func QuickStats(ctx context.Context, rdb redis.UniversalClient, queue string) (QueueStats, error) {
 	return stats(ctx, rdb, queue, 0)
 }
 

@@ -17,9 +17,9 @@ var (
 // Bounds of one call of enqueue.lua: 200 jobs keep Redis busy for about a millisecond.
 const (
 	enqueueAtOnce = 200
-	// enqueueBytes is of payloads; a larger one goes alone.
+	// enqueueBytes bounds the payloads; a larger one goes alone.
 	enqueueBytes = 1 << 20
-	// enqueueParents bounds the fields that are written besides; a job with more goes alone.
+	// enqueueParents bounds the parents; a job with more goes alone.
 	enqueueParents = 1000
 )
 
@@ -32,7 +32,7 @@ type NewJob struct {
 	Bytes, Parents int
 }
 
-// Enqueued says what became of a NewJob. The zero value is a job that was not sent, perhaps.
+// Enqueued is the result of a NewJob. The zero value is a job that may not have been sent.
 type Enqueued struct {
 	Added  bool
 	Exists bool // a job with the id exists
@@ -42,7 +42,7 @@ type Enqueued struct {
 }
 
 // Enqueue adds jobs to one queue, in their order, in one round trip. now is by the client's
-// clock. On an error the results tell which jobs were added before it. Errors: Redis's.
+// clock. After an error the results hold the jobs added before it. Errors: Redis's.
 func Enqueue(ctx context.Context, rdb redis.UniversalClient, queue string, now time.Time, jobs []NewJob) ([]Enqueued, error) {
 	type call struct {
 		from int

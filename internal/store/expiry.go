@@ -13,8 +13,8 @@ var sweepScript = script("sweep")
 // sweepAtOnce bounds one call of Sweep: it takes Redis about 2 ms.
 const sweepAtOnce = 100
 
-// Sweep ends up to a hundred jobs of the queue whose time is over, and returns how
-// many. more says that there may be others.
+// Sweep expires up to a hundred overdue jobs of the queue, and returns how many. more is true
+// if there may be others.
 func Sweep(ctx context.Context, rdb redis.UniversalClient, queue string) (expired int, more bool, err error) {
 	r, err := sweepScript.Run(ctx, rdb, []string{PendingKey(queue)}, queue, sweepAtOnce).Int64Slice()
 	if err != nil || len(r) != 2 {
@@ -23,8 +23,7 @@ func Sweep(ctx context.Context, rdb redis.UniversalClient, queue string) (expire
 	return int(r[1]), r[0] == sweepAtOnce, nil
 }
 
-// ExpireDue ends those of the given jobs of the queue whose time is over, and
-// returns how many.
+// ExpireDue expires the overdue ones of the given jobs of the queue, and returns how many.
 func ExpireDue(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) (expired int, err error) {
 	for chunk := range slices.Chunk(ids, sweepAtOnce) {
 		args := make([]any, 0, 2+len(chunk))

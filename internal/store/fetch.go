@@ -29,10 +29,10 @@ type FetchArgs struct {
 	Lease time.Duration
 }
 
-// FetchReply is what a fetch found.
+// FetchReply is the result of a fetch.
 type FetchReply struct {
 	Dropped  int // ids that were dropped, those of expired jobs included
-	Held     int // jobs that went behind the held ones of their keys
+	Held     int // jobs held behind others of their keys
 	Expired  int
 	Paused   bool // the queue is, by an operator
 	HeldKeys HeldKeys

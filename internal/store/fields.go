@@ -10,7 +10,7 @@ const (
 	FieldAttempt        = "attempt"      // retries made
 	FieldReschedules    = "reschedules"  // reschedules made
 	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
-	FieldCrashes        = "crashes"      // times its worker died with it
+	FieldCrashes        = "crashes"      // workers that died while they ran it
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
 	FieldReason         = "reason"       // why it waits; see Reason
 	FieldLastError      = "last_error"
@@ -35,7 +35,7 @@ const (
 	FieldEvents         = "events"    // set if the event stream existed at its start
 	FieldNotified       = "notified"  // children that it released or cancelled, up to 50: "<queue> <id>" lines
 	FieldStuckRun       = "stuck_run" // the fetch whose handler does not return
-	FieldCrashRun       = "crash_run" // the fetch whose worker was taken for dead last
+	FieldCrashRun       = "crash_run" // the fetch whose worker was last taken for dead
 	FieldRun            = "run"       // the latest fetch
 
 	// Of a job in the state moving; see Move.
@@ -63,8 +63,8 @@ const (
 	StateExpired   = "expired"
 	StatePaused    = "paused"
 	StateWaiting   = "waiting"
-	StateHeld      = "held"   // its key lets nothing through; pending for people
-	StateMoving    = "moving" // on its way from another queue, where it may still be; pending for people
+	StateHeld      = "held"   // the breaker of its key holds it; pending for users
+	StateMoving    = "moving" // moving from another queue, where it may still be; pending for users
 )
 
 // Headers of asynq's message that hold what never changes after the enqueue.

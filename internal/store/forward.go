@@ -15,7 +15,7 @@ var (
 	releaseScript = script("release")
 )
 
-// ForwardArgs say what maintenance of a queue to do, and what to look for.
+// ForwardArgs select the maintenance of a queue.
 type ForwardArgs struct {
 	Queue string
 	// Move moves due jobs to pending.
@@ -24,7 +24,7 @@ type ForwardArgs struct {
 	Parents, Actions bool
 }
 
-// ForwardReply says what was moved, and what other maintenance the queue needs.
+// ForwardReply is what was moved, and the other maintenance that the queue needs.
 type ForwardReply struct {
 	Moved   int
 	Expired bool // a job is to be expired: call Sweep
@@ -99,8 +99,8 @@ func Release(ctx context.Context, rdb redis.Scripter, queue, breaker string) (re
 	return released, left, nil
 }
 
-// Ready reports whether any of the queues has a pending job, or a held one whose key may be
-// asked for, and is not paused. It moves nothing. Errors: Redis's.
+// Ready reports whether any of the queues has a pending job, or a held one whose key is due,
+// and is not paused. It moves nothing. Errors: Redis's.
 func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (bool, error) {
 	var lens, paused []*redis.IntCmd
 	var held []*redis.ZSliceCmd
@@ -131,8 +131,8 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 // groupsAtOnce bounds one EXISTS, so that it stays short for Redis.
 const groupsAtOnce = 200
 
-// Awake returns which groups of queues have a pending job or a held one. On one node it asks
-// about many of them together first. errs[i] is of groups[i]. Errors: Redis's.
+// Awake returns which groups of queues have pending or held jobs. On one node it first checks
+// many of them together. errs[i] is of groups[i]. Errors: Redis's.
 func Awake(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (awake []bool, errs []error) {
 	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{PendingKey(q), HeldIndexKey(q)} })
 }

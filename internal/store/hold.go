@@ -17,8 +17,8 @@ var (
 // HeldKeys are the keys of a queue that hold jobs, as far as a worker needs them.
 type HeldKeys struct {
 	Any  bool           // whether there are any
-	Due  []string       // those that may be asked for, the next one first; ten at most
-	Next *time.Duration // until the first of the others may be; nil without others
+	Due  []string       // due keys, the next one first; ten at most
+	Next *time.Duration // until the next of the others is due; nil without others
 }
 
 func heldKeysOf(reply []any) HeldKeys {
@@ -40,15 +40,15 @@ func heldKeysOf(reply []any) HeldKeys {
 	return k
 }
 
-// HeldJob is a fetched job that is to wait for its key.
+// HeldJob is a fetched job to hold.
 type HeldJob struct {
 	ID, Key, Place string
 	// Until says when a worker may ask for the key again, by the local clock.
 	Until time.Time
 }
 
-// Hold has jobs of one run wait for their keys, and returns how many do. children says that
-// one of them was cancelled meanwhile and has children. Errors: Redis's.
+// Hold holds jobs of one run, and returns how many are held. children is true if one of them
+// was cancelled meanwhile and has children. Errors: Redis's.
 func Hold(ctx context.Context, rdb redis.Scripter, queue, run string, jobs []HeldJob) (held int, children bool, err error) {
 	args := make([]any, 0, 2+4*len(jobs))
 	args = append(args, queue, run)

@@ -47,14 +47,14 @@ const (
 // Priorities lists all priorities, the most urgent first.
 var Priorities = []Priority{High, Default, Low}
 
-// QueuesKey is asynq's set of queue names. Whoever writes to a queue adds it.
+// QueuesKey is asynq's set of queue names. Writers of a queue add it.
 const QueuesKey = "asynq:queues"
 
-// DestinationsKey is the hash of destinations that workers have served:
-// name → unix milliseconds of the last sign of life.
+// DestinationsKey is the hash of destinations that workers have served: name → unix
+// milliseconds of the last heartbeat.
 func (n Namespace) DestinationsKey() string { return n.Key("destinations") }
 
-// WorkersKey is the hash of the workers: name → JSON of what it says of itself.
+// WorkersKey is the hash of the workers: name → JSON of a Worker.
 func (n Namespace) WorkersKey() string { return n.Key("workers") }
 
 // Queue returns the asynq queue of a destination's jobs of one priority.
@@ -112,22 +112,21 @@ func TaskKey(queue, id string) string { return TaskPrefix(queue) + id }
 // GuardKey is a key that never exists; see Script.
 func GuardKey(queue string) string { return ours(queue, "none") }
 
-// PendingKey is asynq's LIST of the ids that are ready, the next one rightmost.
+// PendingKey is asynq's LIST of the ready ids, the next one rightmost.
 func PendingKey(queue string) string { return "asynq:{" + queue + "}:pending" }
 
-// ActiveKey is asynq's LIST of the ids in hand.
+// ActiveKey is asynq's LIST of the ids in flight.
 func ActiveKey(queue string) string { return "asynq:{" + queue + "}:active" }
 
-// LeaseKey is asynq's ZSET of the ids in hand by the end of their lease, unix
-// seconds.
+// LeaseKey is asynq's ZSET of the ids in flight by the end of their lease, unix seconds.
 func LeaseKey(queue string) string { return "asynq:{" + queue + "}:lease" }
 
-// ScheduledKey is asynq's ZSET of what waits for a time, in whole unix seconds, rounded
-// up: asynq's tools read no fractions. Due is what jobs are started by.
+// ScheduledKey is asynq's ZSET of the scheduled ids by time, in whole unix seconds, rounded
+// up: asynq's tools read no fractions. DueKey has the exact time.
 func ScheduledKey(queue string) string { return "asynq:{" + queue + "}:scheduled" }
 
-// RetryKey is asynq's ZSET of what waits for its next call, in whole unix seconds,
-// rounded up; see Due.
+// RetryKey is asynq's ZSET of the ids that wait for a retry, by time, in whole unix seconds,
+// rounded up; see DueKey.
 func RetryKey(queue string) string { return "asynq:{" + queue + "}:retry" }
 
 // CompletedKey is asynq's ZSET of completed ids by when they are deleted, unix
@@ -140,27 +139,26 @@ func PausedKey(queue string) string { return "asynq:{" + queue + "}:paused" }
 // ProcessedKey is asynq's count of processed tasks; with a date behind it, that day's.
 func ProcessedKey(queue string) string { return "asynq:{" + queue + "}:processed" }
 
-// Our own keys of a queue, in the queue's slot.
+// ours returns a key of our own, in the queue's slot.
 func ours(queue, name string) string { return namespaceOf(queue).SlotKey(queue, name) }
 
-// ParkedKey is our own index of the jobs in one of our states: ZSET id → unix
-// milliseconds of when they got there. asynq's archive would drop all but 10,000
-// of the failed ones.
+// ParkedKey is our own index of the jobs in one of our states: ZSET id → unix milliseconds of
+// when they entered it. asynq's archive would drop all but 10,000 of the failed ones.
 func ParkedKey(queue, state string) string { return ours(queue, state) }
 
 // FailedKey is the index of failed jobs.
 func FailedKey(queue string) string { return ParkedKey(queue, StateFailed) }
 
-// HeldKey is the index of all jobs that wait for their key: ZSET id → unix
-// milliseconds, with a fraction, of when they left the pending list.
+// HeldKey is the index of all held jobs: ZSET id → unix milliseconds, with a fraction, of
+// when they left the pending list.
 func HeldKey(queue string) string { return ParkedKey(queue, StateHeld) }
 
 // HeldJobsKey is the ZSET of the held jobs of one key in their order: id → unix
 // microseconds of when they left the pending list.
 func HeldJobsKey(queue, key string) string { return ours(queue, "held:"+key) }
 
-// HeldIndexKey is the ZSET of the keys that have held jobs: key → unix milliseconds
-// before which nobody need ask for it.
+// HeldIndexKey is the ZSET of the keys that have held jobs: key → unix milliseconds from
+// which on a worker may ask for it again.
 func HeldIndexKey(queue string) string { return ours(queue, "held_keys") }
 
 // DueKey is the ZSET of the ids in Scheduled and Retry by when they are due, unix
@@ -171,12 +169,12 @@ func DueKey(queue string) string { return ours(queue, "due") }
 // when they are due, unix milliseconds.
 func DeferredKey(queue, breaker string) string { return ours(queue, DeferredPrefix+breaker) }
 
-// DeferredPrefix begins the name of each Deferred.
+// DeferredPrefix begins the name of each DeferredKey.
 const DeferredPrefix = "deferred:"
 
-// ExpiryKey is the ZSET of the ids that wait and will expire, by when they do, unix
-// milliseconds. Ids that are in hand or have ended are not in it, but for those that
-// an older version has left there, until their time comes.
+// ExpiryKey is the ZSET of the waiting ids with an expiry, by that, unix milliseconds. Ids in
+// flight and finished ones are not in it, but for those that an older version has left there,
+// until their time comes.
 func ExpiryKey(queue string) string { return ours(queue, "expiry") }
 
 // BatchKey is the ZSET of the ids of a batch by when they were created, unix
@@ -190,38 +188,38 @@ func BatchesKey(queue string) string { return ours(queue, "batches") }
 // TombstonesKey counts the ids in the pending list whose jobs are not pending.
 func TombstonesKey(queue string) string { return ours(queue, "tombstones") }
 
-// ActionsKey is the SET of the ids in hand of which something is asked.
+// ActionsKey is the SET of the ids in flight with a requested action.
 func ActionsKey(queue string) string { return ours(queue, "actions") }
 
 // ChildrenKey is the SET of a job's children, as "<queue> <id>".
 func ChildrenKey(queue, id string) string { return ours(queue, "children:"+id) }
 
-// OutboxKey is the ZSET of the ids that have ended and whose children do not know.
+// OutboxKey is the ZSET of the finished ids whose children are not released or cancelled yet.
 func OutboxKey(queue string) string { return ours(queue, "outbox") }
 
-// EventsKey is the stream of the ends of jobs. It exists only where somebody wants to hear of
-// them; see internal/store.
+// EventsKey is the stream of terminal events. It exists only while it has subscribers; see
+// WantEvents.
 func EventsKey(queue string) string { return ours(queue, "ends") }
 
-// EventsWantedKey is the key that exists while a process of ours reads Ends.
+// EventsWantedKey exists while a process of ours subscribes to the stream.
 func EventsWantedKey(queue string) string { return ours(queue, "ends:wanted") }
 
-// EventsRelayedKey is the id of the last entry of Ends of which callbacks have been made.
+// EventsRelayedKey is the id of the last entry whose callbacks have been made.
 func EventsRelayedKey(queue string) string { return ours(queue, "ends:relayed") }
 
-// EventsRelayKey is the key that who makes callbacks of Ends holds meanwhile.
+// EventsRelayKey is the lease of the relay, which makes the callbacks.
 func EventsRelayKey(queue string) string { return ours(queue, "ends:relay") }
 
-// MinutesKey is the HASH of what happened in one hour to the jobs of a destination, by
-// minute. It is in the slot of the destination's default queue.
+// MinutesKey is the HASH of a destination's per-minute statistics of one hour. It is in the
+// slot of the destination's default queue.
 func (n Namespace) MinutesKey(destination string, hour int64) string {
 	return ours(n.Queue(destination, Default), "minutes:"+strconv.FormatInt(hour, 10))
 }
 
-// ActionsChannel tells workers which action is requested of a running job: "<queue> <id>
+// ActionsChannel notifies workers of the action requested of a running job: "<queue> <id>
 // <action>". All databases of a Redis share it: the job's hash decides.
 func (n Namespace) ActionsChannel() string { return n.Key("actions") }
 
-// WakeChannel notifies workers that a queue has ready jobs ("<queue>"), or is to be looked at
+// WakeChannel notifies workers that a queue has ready jobs ("<queue>"), or is to be checked
 // in so many milliseconds ("<queue> <ms>").
 func (n Namespace) WakeChannel() string { return n.Key("wake") }

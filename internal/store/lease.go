@@ -37,8 +37,8 @@ type Lapsed struct {
 	Message string // encoded; "" if the job does not exist
 }
 
-// LapsedLeases lists jobs whose leases lapsed at least since ago, skip of them left out.
-// Errors: Redis's.
+// LapsedLeases lists jobs whose leases lapsed at least since ago, but for the first skip of
+// them. Errors: Redis's.
 func LapsedLeases(ctx context.Context, rdb redis.Scripter, queue string, since time.Duration, skip, limit int) ([]Lapsed, error) {
 	v, err := valuesOf(lapsedLeasesScript.Run(ctx, rdb, []string{LeaseKey(queue)}, queue, since.Milliseconds(), skip, limit))
 	if err != nil {

@@ -12,14 +12,14 @@ var (
 	outlineScript = redis.NewScript(source("outline"))
 )
 
-// ListKind is how the ids of a list or set are paged.
+// ListKind is how a list or set is paged.
 type ListKind string
 
 // The kinds.
 const (
 	PagedList    ListKind = "list"    // pushed on the left, popped from the right
 	PagedSet     ListKind = "set"     // by score, from the highest down
-	GrowingSet   ListKind = "growing" // a set into which jobs come at its top
+	GrowingSet   ListKind = "growing" // a set that jobs enter at its top
 	UnsortedList ListKind = ""        // read as a whole
 )
 
@@ -27,9 +27,9 @@ const (
 type PageArgs struct {
 	Key  string
 	Kind ListKind
-	// Known is an id that was read before: of a list the leftmost one, of a set the last
-	// one; "" if none was. Offset, of a list, is how many were read from that one on.
-	// Score, of a set, is its score, and Top, of a growing one, the highest that was read.
+	// Known is an id read before: of a list the leftmost one, of a set the last one; "" for
+	// none. Offset, of a list, is how many were read from Known on. Score, of a set, is the
+	// score of Known, and Top, of a growing one, the highest score read.
 	Known, Score, Top string
 	Offset            int
 }
@@ -38,8 +38,8 @@ type PageArgs struct {
 type Page struct {
 	IDs    []string
 	Scores []string // of a set
-	// Newer is how many of the ids have come since: in front of a list, on top of a growing
-	// set. Lost says that a list does not hold Known any more: all ids are new.
+	// Newer is how many of the ids are new: in front of a list, on top of a growing set. Lost
+	// is true if a list does not hold Known any more: all ids are new.
 	Newer int
 	Lost  bool
 }
@@ -125,8 +125,8 @@ func Outlines(ctx context.Context, rdb redis.UniversalClient, keys, fields []str
 	return out, size, nil
 }
 
-// evalLoaded runs a script that only reads several times in one round trip, and all of it
-// again where Redis did not know the script: so that all have read about the same moment.
+// evalLoaded runs a read-only script several times in one round trip, and all of it again if
+// Redis did not know the script, so that all read about the same moment.
 func evalLoaded(ctx context.Context, rdb redis.UniversalClient, s *redis.Script, n int, eval func(c redis.Scripter, i int) *redis.Cmd) ([]*redis.Cmd, error) {
 	read := func() ([]*redis.Cmd, error) {
 		cmds := make([]*redis.Cmd, n)

@@ -21,8 +21,8 @@ func (n Namespace) ListQueues(ctx context.Context, rdb redis.UniversalClient) ([
 	return names, nil
 }
 
-// Others lists the other namespaces in the database, if nothing has been enqueued in n and no
-// worker has served it: n may be a mistake then.
+// Others lists the other namespaces in the database, if n has neither queues nor workers: n
+// may be a mistake then.
 func (n Namespace) Others(ctx context.Context, rdb redis.UniversalClient) ([]Namespace, error) {
 	queues, err := rdb.SMembers(ctx, QueuesKey).Result()
 	if err != nil || slices.ContainsFunc(queues, n.Owns) {
@@ -47,9 +47,9 @@ func (n Namespace) Others(ctx context.Context, rdb redis.UniversalClient) ([]Nam
 // locateAtOnce is how many ids share a round trip.
 const locateAtOnce = 500
 
-// Locate returns the queue of each id that exists in one of the queues. Of a job that is
-// moving it is the one that it leaves, as long as it is there. Ids that are nowhere are
-// looked for twice: a job may have moved past the first look.
+// Locate returns the queue of each id that exists in one of the queues; of a moving job the
+// queue that it leaves, as long as it is there. It looks twice for missing ids: a job may
+// have moved past the first read.
 func Locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string) (map[string]string, error) {
 	where, err := locate(ctx, rdb, queues, ids)
 	if err != nil || len(where) == len(ids) {

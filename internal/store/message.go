@@ -79,8 +79,8 @@ func (m *Message) AppendTo(b []byte) []byte {
 	return b
 }
 
-// PayloadSpan is where the payload stands in an encoded message of TaskType: what is before
-// from and what is from to on is a message without it.
+// PayloadSpan returns the range of the payload in an encoded message of TaskType: the bytes
+// before from and from to on are a message without it.
 func PayloadSpan(payload []byte) (from, to int) {
 	from = protowire.SizeTag(numType) + protowire.SizeBytes(len(TaskType))
 	return from, from + protowire.SizeTag(numPayload) + protowire.SizeBytes(len(payload))
@@ -104,8 +104,8 @@ func appendVarint(b []byte, num protowire.Number, v int64) []byte {
 
 var errTruncated = errors.New("truncated")
 
-// DecodeMessage decodes what asynq or AppendTo has encoded. Fields that
-// Tidegate does not use are passed over.
+// DecodeMessage decodes a message encoded by asynq or AppendTo. It skips fields that Tidegate
+// does not use.
 func DecodeMessage(b []byte) (*Message, error) {
 	m := &Message{}
 	for len(b) > 0 {
@@ -215,9 +215,8 @@ var (
 	errNumber = errors.New("invalid field number")
 )
 
-// CheckMessage says what would keep asynq from decoding a task message, or nil.
-// asynq leaves a task that it cannot decode where it is, and stops looking after
-// the others of its queue.
+// CheckMessage returns what would keep asynq from decoding a task message, or nil. asynq
+// leaves such a task where it is, and does not check the others of its queue.
 func CheckMessage(msg string) error {
 	num, err := checkFields([]byte(msg), func(num protowire.Number, v []byte) error {
 		switch num {
@@ -253,9 +252,8 @@ func checkText(v []byte) error {
 	return nil
 }
 
-// checkFields goes through what is encoded in b, and has the fields of bytes
-// checked. It returns the number of the field that is wrong, 0 where that cannot be
-// read.
+// checkFields walks the fields of b and checks those of bytes. It returns the number of the
+// wrong field, 0 if that cannot be read.
 func checkFields(b []byte, check func(num protowire.Number, v []byte) error) (protowire.Number, error) {
 	for len(b) > 0 {
 		num, typ, n := protowire.ConsumeTag(b)

@@ -17,13 +17,13 @@ import (
 //  2. remove it here, if it waits and is what was read
 //  3. start it there; or delete it there, if 2 found it changed
 //
-// After a crash FinishMoves goes on at 2 for whatever is in the state moving. 2 remembers
-// what it removed until 3 is done, so that a job which has ended here meanwhile, and whose
-// retention is over, is not taken for one that was removed.
+// After a crash FinishMoves continues at 2 for all jobs in the state moving. 2 records what
+// it removed until 3 is done, so that a job which has finished here meanwhile, and whose
+// retention is over, is not taken for a removed one.
 //
-// Parents get to know the job in its new queue before it is read, so that none ends
-// unnoticed, and once more after 3. The job's own children do not notice: they know ids
-// only.
+// A job is registered with its parents under its new queue before it is read, so that the end
+// of none is missed, and once more after 3. The job's own children need no change: they refer
+// to ids only.
 func moveScript(name string) *Script { return script("move", name) }
 
 var (
@@ -37,7 +37,7 @@ var (
 const (
 	// MovesPerScript is how many jobs move at once.
 	MovesPerScript = 100
-	// movedBytes of records are read at once; a larger one goes alone.
+	// movedBytes bounds the records read at once; a larger one goes alone.
 	movedBytes = 1 << 20
 	// childrenPerScan is how many children of a job that moves are copied at once.
 	childrenPerScan = 1000
@@ -51,19 +51,19 @@ func MovingKey(queue string) string { return ParkedKey(queue, StateMoving) }
 // started in another: "<id> <digest>", by when that was, unix milliseconds.
 func MovedKey(queue string) string { return ours(queue, "moved") }
 
-// MoveResult is what became of one job.
+// MoveResult is the result for one job.
 type MoveResult struct {
 	// State that it was in; "" if it did not wait.
 	State string
 	// Moved is true if it is in the other queue now.
 	Moved bool
-	// Exists is true if a job of its id is in the other queue, so that it stays.
+	// Exists is true if the other queue has a job with its id: it stays.
 	Exists bool
 }
 
-// Move moves jobs of one queue to another, which must be in the set of queues, in the
-// order given. What has neither Moved nor Exists did not wait any more, or changed
-// meanwhile. An error leaves jobs for FinishMoves; results tell what was done before it.
+// Move moves jobs of one queue to another, which must be in the set of queues, in the order
+// given. A job with neither Moved nor Exists did not wait any more, or changed meanwhile.
+// After an error FinishMoves finishes the rest; results hold what was done before it.
 func Move(ctx context.Context, rdb redis.UniversalClient, from, to, by string, ids []string) ([]MoveResult, error) {
 	m := mover{rdb: rdb, from: from, to: to, by: by}
 	results := make([]MoveResult, 0, len(ids))
@@ -77,8 +77,8 @@ func Move(ctx context.Context, rdb redis.UniversalClient, from, to, by string, i
 	return results, nil
 }
 
-// FinishMoves goes on with moves to a queue that were cut off. It returns how many jobs
-// it found, each of which is then in one of the two queues.
+// FinishMoves continues interrupted moves to a queue. It returns how many jobs it found, each
+// of which is then in one of the two queues.
 func FinishMoves(ctx context.Context, rdb redis.UniversalClient, queue string) (int, error) {
 	found := 0
 	for {
@@ -145,8 +145,8 @@ type moving struct {
 	parent, child bool
 }
 
-// move moves the first of the jobs, as many as are read at once, and returns how many
-// these were, whose results it appends.
+// move moves the first of the jobs, as many as one read returns. It appends their results and
+// returns their number.
 func (m *mover) move(ctx context.Context, ids []string, results *[]MoveResult) (int, error) {
 	jobs, err := m.read(ctx, ids)
 	if err != nil {
@@ -157,7 +157,7 @@ func (m *mover) move(ctx context.Context, ids []string, results *[]MoveResult) (
 		return 0, err
 	}
 	if announced {
-		// A parent among them has changed by it.
+		// The registration changes parents among them.
 		if jobs, err = m.read(ctx, ids); err != nil {
 			return 0, err
 		}
@@ -179,8 +179,8 @@ func (m *mover) move(ctx context.Context, ids []string, results *[]MoveResult) (
 	return len(jobs), err
 }
 
-// handOver does all that follows the creation of jobs in the other queue, and returns
-// those that are there now.
+// handOver does the steps after the creation of jobs in the other queue, and returns the jobs
+// that are there now.
 func (m *mover) handOver(ctx context.Context, jobs []moving) (map[string]bool, error) {
 	if len(jobs) == 0 {
 		return nil, nil
@@ -198,7 +198,7 @@ func (m *mover) handOver(ctx context.Context, jobs []moving) (map[string]bool, e
 	return removed, m.readopt(ctx, jobs, removed)
 }
 
-// read reads those of the jobs that wait; the others have no state.
+// read reads the jobs; those that do not wait have no state.
 func (m *mover) read(ctx context.Context, ids []string) ([]moving, error) {
 	args := []any{m.from, movedBytes}
 	for _, id := range ids {
@@ -219,8 +219,8 @@ func (m *mover) read(ctx context.Context, ids []string) ([]moving, error) {
 	return jobs, nil
 }
 
-// take makes a job for the other queue of what move_read.lua has returned. A task of
-// another program, and a record that cannot be read, stay as ones that do not wait.
+// take sets a job from the reply of move_read.lua. A task of another program, and a record
+// that cannot be read, stay like jobs that do not wait.
 func (j *moving) take(to string, values []any) {
 	texts := make([]string, len(values))
 	for i, v := range values {
@@ -260,8 +260,8 @@ func (j *moving) take(to string, values []any) {
 	}
 }
 
-// announce makes the parents of jobs know them in the other queue, and reports whether
-// there are any.
+// announce registers jobs with their parents under the other queue, and reports whether there
+// are any parents.
 func (m *mover) announce(ctx context.Context, jobs []moving) (bool, error) {
 	children := map[string][]Ref{}
 	for _, j := range jobs {
@@ -295,14 +295,14 @@ func (m *mover) announce(ctx context.Context, jobs []moving) (bool, error) {
 	return true, nil
 }
 
-// Answers of move_create.lua.
+// Results of move_create.lua.
 const (
 	moveExists  = 0
 	moveCreated = 1
 )
 
-// create creates jobs in the other queue; its answers are those of move_create.lua, and
-// -1 for what does not wait.
+// create creates jobs in the other queue; its results are those of move_create.lua, and -1
+// for a job that does not wait.
 func (m *mover) create(ctx context.Context, jobs []moving) ([]int64, error) {
 	destination, _, _ := ParseQueue(m.from)
 	args := []any{m.to, m.from, "from " + destination, m.by}
@@ -331,7 +331,7 @@ func (m *mover) create(ctx context.Context, jobs []moving) ([]int64, error) {
 	return created, nil
 }
 
-// created is when the job was, in unix milliseconds; "0" if that is not known.
+// created returns when the job was created, in unix milliseconds; "0" if unknown.
 func (j *moving) created() string {
 	for i := 0; i+1 < len(j.fields); i += 2 {
 		if j.fields[i] == FieldMsg {
@@ -343,8 +343,8 @@ func (j *moving) created() string {
 	return "0"
 }
 
-// copyChildren lets jobs know their children in the other queue. One more that comes
-// before the job is removed changes it, so that it is not.
+// copyChildren copies the children of jobs to the other queue. A child that is added before
+// the job is removed changes the job, so that it is not removed.
 func (m *mover) copyChildren(ctx context.Context, jobs []moving) error {
 	for _, j := range jobs {
 		for cursor, more := uint64(0), j.parent; more; more = cursor != 0 {
@@ -365,7 +365,7 @@ func (m *mover) copyChildren(ctx context.Context, jobs []moving) error {
 	return nil
 }
 
-// remove removes jobs from their queue, and returns those that were.
+// remove removes jobs from their queue, and returns the removed ones.
 func (m *mover) remove(ctx context.Context, jobs []moving) (map[string]bool, error) {
 	args := []any{m.from}
 	for _, j := range jobs {
@@ -407,8 +407,8 @@ func (m *mover) settle(ctx context.Context, jobs []moving, removed map[string]bo
 	return nil
 }
 
-// readopt has the parents of jobs asked that may have ended while these were moving.
-// The doctor does it where this is cut off.
+// readopt registers jobs again with parents that may have finished during the move. The
+// doctor does so after a crash.
 func (m *mover) readopt(ctx context.Context, jobs []moving, removed map[string]bool) error {
 	ask := AskParents(m.rdb)
 	for _, j := range jobs {
@@ -423,7 +423,7 @@ func (m *mover) readopt(ctx context.Context, jobs []moving, removed map[string]b
 
 var errAnswer = errors.New("the script's answer is not what was expected")
 
-// errOr is err, or that an answer is wrong.
+// errOr returns err, or errAnswer if it is nil.
 func errOr(err error) error {
 	if err != nil {
 		return err

@@ -5,8 +5,8 @@ import (
 	"strconv"
 )
 
-// PauseInfo is an operator's pause of a queue, as JSON: the value of the key Paused, of
-// which asynq asks only whether it exists.
+// PauseInfo is an operator's pause of a queue, as JSON: the value of PausedKey, of which
+// asynq checks only the existence.
 type PauseInfo struct {
 	Since  int64  `json:"since"` // unix milliseconds; 0: unknown
 	By     string `json:"by"`

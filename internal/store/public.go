@@ -5,8 +5,8 @@ import "context"
 // decodeJob reads a record into a *jobs.Job.
 var decodeJob func(job any, msg *Message, fields map[string]string) error
 
-// SetDecoder is how package jobs, which this package cannot import, says how JobOf makes
-// its Job of a record: its public API then needs no function for it.
+// SetDecoder sets how JobOf makes its Job of a record. Package jobs, which this package
+// cannot import, calls it, so that its public API needs no function for it.
 func SetDecoder[J any](decode func(job *J, msg *Message, fields map[string]string) error) {
 	decodeJob = func(job any, msg *Message, fields map[string]string) error {
 		j, _ := job.(*J)

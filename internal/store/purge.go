@@ -12,14 +12,14 @@ var purgeScript = script("purge")
 
 const purgeAtOnce = 100
 
-// PurgeCompleted deletes up to a hundred completed jobs of the queue that asynq's
-// set says are to go, and returns how many. more says that there may be others.
+// PurgeCompleted deletes up to a hundred completed jobs of the queue whose retention has
+// ended by asynq's set, and returns how many. more is true if there may be others.
 func PurgeCompleted(ctx context.Context, rdb redis.UniversalClient, queue string) (n int, more bool, err error) {
 	return purge(ctx, rdb, queue, CompletedKey(queue), "now")
 }
 
-// PurgeEnded deletes up to a hundred jobs of the queue that got into the state,
-// one of failed, cancelled and expired, longer ago than retention.
+// PurgeEnded deletes up to a hundred jobs of the queue that entered the state, one of failed,
+// cancelled and expired, longer ago than retention.
 func PurgeEnded(ctx context.Context, rdb redis.UniversalClient, queue, state string, retention time.Duration) (n int, more bool, err error) {
 	return purge(ctx, rdb, queue, ParkedKey(queue, state), retention.Milliseconds())
 }

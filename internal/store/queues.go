@@ -9,8 +9,8 @@ import (
 
 var pauseQueueScript = script("pause_queue")
 
-// PauseQueue keeps the jobs of a queue from being fetched; false if it was paused
-// already, which leaves the first pause's reason.
+// PauseQueue stops the fetches of a queue; false if it was paused already: the first pause's
+// reason stays.
 func PauseQueue(ctx context.Context, rdb redis.UniversalClient, queue, by, reason string) (bool, error) {
 	set, err := pauseQueueScript.Run(ctx, rdb, []string{PausedKey(queue)}, queue, by, reason).Int()
 	if err != nil {

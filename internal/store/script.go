@@ -27,12 +27,12 @@ func source(names ...string) string {
 
 var prelude = luaTables() + source("prelude")
 
-// Script is a script on the keys of one queue, most of which it derives from the ids that
-// it finds. While the queue's slot moves from one node of a Cluster to another, some of
-// them are on the one and some on the other: a script that could begin would be cut off
-// in the middle, or take what has not arrived for gone. So a key that never exists is
-// among its KEYS, the last one: Redis answers TRYAGAIN instead of beginning, until the
-// slot is on one node. A script that touches KEYS[1] alone needs none of this.
+// Script is a script on the keys of one queue, most of which it derives from the ids that it
+// finds. While a Cluster moves the queue's slot from one node to another, some of them are on
+// the one and some on the other: a script would be cut off in the middle, or take a key that
+// has not arrived for a missing one. So the last of its KEYS is a key that never exists:
+// Redis answers TRYAGAIN instead of starting the script, until the slot is on one node. A
+// script that touches KEYS[1] alone needs none of this.
 type Script struct {
 	s    *redis.Script
 	name string
@@ -47,8 +47,8 @@ func script(names ...string) *Script {
 	return s
 }
 
-// DoctorScript is one of internal/doctor's scripts, each of which looks for one kind of
-// damage and repairs it.
+// DoctorScript is one of internal/doctor's scripts, each of which finds and repairs one kind
+// of damage.
 func DoctorScript(name string) *Script { return script("doctor/common", "doctor/"+name) }
 
 // ScriptName is the file name of the script with the SHA-1, without extension; "" for one
@@ -57,12 +57,12 @@ func ScriptName(sha string) string { return scripts[sha] }
 
 // Run is redis.Script.Run.
 func (s *Script) Run(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
-	return s.s.Run(ctx, c, whole(keys), args...)
+	return s.s.Run(ctx, c, withGuard(keys), args...)
 }
 
 // EvalSha is redis.Script.EvalSha.
 func (s *Script) EvalSha(ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd {
-	return s.s.EvalSha(ctx, c, whole(keys), args...)
+	return s.s.EvalSha(ctx, c, withGuard(keys), args...)
 }
 
 // Load is redis.Script.Load.
@@ -73,8 +73,8 @@ func (s *Script) Load(ctx context.Context, c redis.Scripter) *redis.StringCmd {
 // Hash is redis.Script.Hash.
 func (s *Script) Hash() string { return s.s.Hash() }
 
-// whole adds the key that never exists, in the slot of the others.
-func whole(keys []string) []string {
+// withGuard adds the key that never exists, in the slot of the others.
+func withGuard(keys []string) []string {
 	_, tag, _ := strings.Cut(keys[0], "{")
 	tag, _, _ = strings.Cut(tag, "}")
 	return append(slices.Clip(keys), GuardKey(tag))

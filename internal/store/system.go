@@ -1,12 +1,11 @@
 package store
 
-// The destinations that Tidegate itself delivers through. They have queues, breakers
-// and ids like any other; what lists destinations or jobs leaves them out unless they
-// are named.
+// Tidegate's own destinations. They have queues, breakers and ids like any other; lists of
+// destinations or jobs leave them out unless they are named.
 const (
 	// AlertsDestination delivers alerts.
 	AlertsDestination = "tidegate-alerts"
-	// CallbacksDestination delivers what is told of a job's end to its owner.
+	// CallbacksDestination delivers callbacks.
 	CallbacksDestination = "tidegate-callbacks"
 )
 

@@ -5,7 +5,7 @@ import (
 	"strings"
 )
 
-// Version is one line of FieldHistory, as prelude.lua's note writes it.
+// Version is one line of FieldHistory, as append_history of prelude.lua writes it.
 type Version struct {
 	Version int    `json:"version"`
 	At      int64  `json:"at"` // unix ms

@@ -15,8 +15,8 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// WorkerSilence is how long a worker may give no sign of life before it counts as gone.
-// It gives one every ten seconds, and takes its entry out when it stops.
+// WorkerSilence is the time without a heartbeat after which a worker counts as gone. The
+// heartbeat interval is ten seconds; a worker removes its entry when it stops.
 const WorkerSilence = 30 * time.Second
 
 // LiveWorkers reads the entries of WorkersKey and leaves out workers that are gone.
@@ -24,7 +24,7 @@ func LiveWorkers(entries map[string]string, now time.Time) map[string]Worker {
 	live := map[string]Worker{}
 	for name, text := range entries {
 		var w Worker
-		// What cannot be read is of a later version of this program, perhaps.
+		// An unreadable entry may be of a later version of this program.
 		if json.Unmarshal([]byte(text), &w) == nil && now.Sub(time.UnixMilli(w.SeenAt)) <= WorkerSilence {
 			live[name] = w
 		}
@@ -32,18 +32,17 @@ func LiveWorkers(entries map[string]string, now time.Time) map[string]Worker {
 	return live
 }
 
-// Worker is what a worker says of itself in WorkersKey, as JSON. Times are unix
-// milliseconds.
+// Worker is a worker's entry in WorkersKey, as JSON. Times are unix milliseconds.
 type Worker struct {
 	StartedAt    int64    `json:"started_at"`
 	SeenAt       int64    `json:"seen_at"`
 	Destinations []string `json:"destinations"`
-	// Unreachable are those that its calls do not leave for.
+	// Unreachable are the destinations that its calls do not leave for.
 	Unreachable map[string]Unreachable `json:"unreachable,omitempty"`
-	// Settings are hashes of the settings of each destination that all workers should
-	// have alike, by name; see HashSetting.
+	// Settings are hashes, by name, of the settings of each destination in which all workers
+	// should agree; see HashSetting.
 	Settings map[string]map[string]string `json:"settings,omitempty"`
-	// ClockOffset is how far its clock is ahead of Redis's, milliseconds.
+	// ClockOffset is its clock minus Redis's, milliseconds.
 	ClockOffset int64 `json:"clock_offset_ms,omitempty"`
 }
 
@@ -56,14 +55,13 @@ type Unreachable struct {
 // LargestClockOffset is how far a worker's clock may be from Redis's.
 const LargestClockOffset = 5 * time.Second
 
-// HashSetting is what is kept of a setting: enough to see that two differ, and too
-// little to find out what it is.
+// HashSetting hashes a setting: enough to see that two differ, too little to recover one.
 func HashSetting(destination, name, value string) string {
 	sum := sha256.Sum256([]byte(destination + "\x00" + name + "\x00" + value))
 	return hex.EncodeToString(sum[:4])
 }
 
-// ReadLiveWorkers reads the workers that have given a sign of life lately, by name.
+// ReadLiveWorkers reads the workers with a recent heartbeat, by name.
 func (n Namespace) ReadLiveWorkers(ctx context.Context, rdb redis.Cmdable) (map[string]Worker, error) {
 	entries, err := rdb.HGetAll(ctx, n.WorkersKey()).Result()
 	if err != nil {
@@ -76,19 +74,20 @@ func (n Namespace) ReadLiveWorkers(ctx context.Context, rdb redis.Cmdable) (map[
 	return LiveWorkers(entries, now), nil
 }
 
-// Disagreement is what the workers of one fleet have different and should have alike.
+// Disagreement is a setting of a destination, or a clock, in which the workers of a fleet
+// differ.
 type Disagreement struct {
-	// Destination that the setting is of; "" for a clock.
+	// Destination of the setting; "" for a clock.
 	Destination string
 	// Setting is its name, such as rate; clock for a clock.
 	Setting string
-	// Workers that have it differently, by name.
+	// Workers that differ, by name.
 	Workers []string
-	// Problem says it in words.
+	// Problem is the description.
 	Problem string
 }
 
-// mostNamed bounds the workers that a Problem names of each side.
+// mostNamed bounds the workers that a Problem names on each side.
 const mostNamed = 5
 
 // Disagreements compares workers, by name. The result is ordered by destination and

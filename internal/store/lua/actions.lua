@@ -1,5 +1,5 @@
--- Stands in front of the scripts of actions, behind the prelude: what an operator asks
--- of jobs of one queue.
+-- Precedes the scripts of actions, after the prelude: actions that an operator requests of
+-- jobs of one queue.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] by: the operator   ARGV[3] why ('' = not said)
@@ -34,7 +34,7 @@ local function act_on_each(names, act)
   return out
 end
 
--- Expires a job that waits and whose time is over, before anything else is done to it.
+-- Expires an overdue waiting job before the action.
 local function expire_if_due(id, key, state, expires_at)
   if not waits[state] or not expires_at or tonumber(expires_at) > now then
     return false
@@ -44,8 +44,8 @@ local function expire_if_due(id, key, state, expires_at)
   return true
 end
 
--- Asks something of a running job. Its worker learns of it by the channel, or by its next
--- look at the set.
+-- Requests an action of a running job. The channel notifies its worker, which also reads the
+-- set now and then.
 local function request(id, key, action)
   redis.call('HSET', key, 'action', action, 'action_by', by)
   if why ~= '' then

@@ -28,7 +28,7 @@ if not counters[kind] and not others[kind] then
 end
 
 -- 1. Whether the job is this run's.
-local outlived = false -- its lease: the worker was taken for dead, and is not
+local outlived = false -- its lease lapsed and its worker was taken for dead, but is alive
 if run ~= '' then
   local f = redis.call('HMGET', key, 'run', 'crash_run')
   if f[2] == run then
@@ -48,8 +48,8 @@ if kind == 'recover' then
   end
 end
 if redis.call('LREM', active_key, 1, id) == 0 then
-  -- Recovered and not started again: the outcome stands, unless it was only to run
-  -- again, which it will.
+  -- Recovered and not started again: the outcome counts, unless it only returns the job to
+  -- the queue, which the recovery has done.
   local state = redis.call('HGET', key, 'state')
   local waits_again = state == 'scheduled' or state == 'pending' or state == 'held' or state == 'paused'
   if not outlived or kind == 'requeue' or kind == 'defer' or not (waits_again or state == 'failed') then
@@ -129,7 +129,7 @@ local function has_children()
   return redis.call('HEXISTS', key, 'children')
 end
 
--- 5. Where it goes: it finishes, or
+-- 5. Its next state: it finishes,
 if kind == 'fail' or kind == 'cancel' then
   local state = kind == 'fail' and 'failed' or 'cancelled'
   redis.call('SREM', ours .. 'actions', id)
@@ -144,7 +144,7 @@ if kind == 'fail' or kind == 'cancel' then
   return { kind, count, 0, has_children(), problem }
 end
 
--- it waits again, in the state target,
+-- or it waits again, in the state target,
 delay = math.max(0, delay)
 local at, target = now + delay, 'scheduled'
 if kind == 'retry' then
@@ -162,7 +162,7 @@ if expires_at then
   wait_until('expiry', id, tonumber(expires_at))
 end
 
--- unless an action was requested while it ran.
+-- or the action that was requested while it ran applies.
 if action then
   redis.call('HSET', key, 'available_at', int(at), 'reason', reason)
   redis.call('SREM', ours .. 'actions', id)

@@ -14,7 +14,7 @@ local set = ours .. 'children:' .. parent
 for i = 4, #ARGV do
   redis.call('SREM', set, ARGV[i])
 end
--- Users look for them later: some stay on record, if there is one.
+-- Keep some of the children for users, if the parent has a record.
 if ended_at ~= '' then
   local kept = redis.call('HGET', task(parent), 'notified') or ''
   local _, lines = string.gsub(kept, '\n', '')

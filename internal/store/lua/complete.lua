@@ -9,8 +9,8 @@
 -- returns per job: 1 completed, 2 was completed before (a repeated call),
 --   3 completed, and it has children, 0 the job does not exist any more
 --
--- A job whose lease was lost meanwhile was accepted by the destination all the same: it is
--- completed wherever it is, and its crash is taken back.
+-- The destination has accepted a job also if its lease was lost meanwhile: it is completed
+-- wherever it is, and its crash is subtracted.
 local active_key, lease_key, completed_key, processed_today_key, processed_key = KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5]
 local processed_expiry, retention, worker = ARGV[2], ARGV[3], ARGV[4]
 local expiry = int(tonumber(clock[1]) + tonumber(retention))

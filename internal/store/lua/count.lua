@@ -11,7 +11,7 @@ local from = 0
 if known ~= '' then
   local rank = redis.call('ZRANK', batch_key, known)
   from = rank and rank + 1 or 0
-  -- It has been deleted: look for where it was.
+  -- It has been deleted: search for its former place.
   local high = rank and 0 or redis.call('ZCARD', batch_key)
   while from < high do
     local middle = math.floor((from + high) / 2)

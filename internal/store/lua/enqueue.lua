@@ -17,7 +17,7 @@ local pending_key = KEYS[1]
 local client_now = ARGV[2]
 local results, ready = {}, {}
 
--- A job with more to it than a place in the queue.
+-- Enqueues a job with options.
 local function special(id, key, message, more)
   local o = cjson.decode(more)
   local fields = { 'msg', message }

@@ -1,5 +1,5 @@
--- Records up to which event callbacks have been made: never back, and not where another
--- relay has recorded a later one.
+-- Records the last event whose callbacks have been made: never an earlier one, and not if
+-- another relay has recorded a later one.
 --
 -- KEYS[1] relayed   KEYS[2] relay
 -- ARGV[1] id of an entry   ARGV[2] id that was read before   ARGV[3] the relay's name

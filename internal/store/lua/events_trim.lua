@@ -2,12 +2,11 @@
 --
 -- KEYS[1] stream   KEYS[2] wanted   KEYS[3] relayed
 -- ARGV[1] how many entries stay at most   ARGV[2] ms that they stay at most
--- ARGV[3] ms that those stay at most of which callbacks have not been made
+-- ARGV[3] ms that entries without callbacks stay at most
 -- ARGV[4] how many of these stay at most
--- ARGV[5] how many entries that went at once say that there may be more to drop
--- returns {entries that went (-1: the stream went), those of them of which callbacks had
---   not been made}. Redis drops up to 10,000 at once, of each kind: where it has, there
---   may be more
+-- ARGV[5] how many entries dropped at once mean that there may be more
+-- returns {dropped entries (-1: the stream), those of them without callbacks}. Redis drops
+--   up to 10,000 at once, of each kind: where it has, there may be more
 local stream_key, wanted_key, relayed_key = KEYS[1], KEYS[2], KEYS[3]
 local most, keep_ms, keep_unrelayed_ms, most_unrelayed, at_once = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 if redis.call('EXISTS', stream_key) == 0 then
@@ -40,7 +39,7 @@ end
 local gone, lost = drop('MINID', '~', id(oldest, 0)), 0
 local oldest_unrelayed = now - tonumber(keep_unrelayed_ms)
 if behind > 0 and (relayed_ms < oldest_unrelayed or redis.call('XLEN', stream_key) > tonumber(most_unrelayed)) and gone < at_once then
-  -- The relayed ones go first, all of them, so that the others can be counted.
+  -- Drop all relayed ones first, so that the others can be counted.
   gone = gone + drop('MINID', '~', relayed)
   if gone < at_once then
     gone = gone + drop('MINID', '=', id(relayed_ms, tonumber(relayed_seq) + 1)) -- less than a node

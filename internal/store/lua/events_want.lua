@@ -3,7 +3,7 @@
 -- KEYS[1] stream   KEYS[2] wanted   KEYS[3] relayed
 -- ARGV[1] ms for which it is wanted   ARGV[2] ms for which callbacks are made of its events,
 --   from now on unless they are already ('0' = they are not)
--- returns the id of the last entry, or where it is empty one that is before all to come
+-- returns the id of the last entry, or of an empty stream an id before all that follow
 -- A Redis that is full takes the rest of a script that began by freeing memory.
 local stream_key, wanted_key, relayed_key = KEYS[1], KEYS[2], KEYS[3]
 local wanted_ms, relay_ms = ARGV[1], ARGV[2]
@@ -11,7 +11,7 @@ redis.call('DEL', wanted_key)
 redis.call('SET', wanted_key, '1', 'PX', wanted_ms)
 local last
 if redis.call('EXISTS', stream_key) == 0 then
-  -- An entry that is there and gone leaves a stream that is there and empty.
+  -- Adding and removing an entry creates an empty stream.
   last = redis.call('XADD', stream_key, '*', 'none', '')
   redis.call('XDEL', stream_key, last)
 else

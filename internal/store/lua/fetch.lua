@@ -25,11 +25,11 @@ local jobs, active, leases = { 0, 0, 0, 0, 0 }, {}, {}
 local lease = lease_end(lease_ms)
 local expiring = {} -- those with an expiry
 
--- What follows is only needed while jobs are held, so it is only made then.
+-- Made only while jobs are held.
 local hold_behind, pop_held
 local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number
 local streamed = false -- whether the event stream exists
--- All of them are rare: one look is enough.
+-- All of them are rare: one EXISTS is enough.
 local rare = redis.call('EXISTS', paused_key, ours .. 'held_keys', ours .. 'ends')
 if rare > 0 then
   streamed = redis.call('EXISTS', ours .. 'ends') == 1
@@ -80,8 +80,7 @@ if name ~= '' then
   end
 end
 
--- Where nothing was found that can be handed out, look further, though not for ever:
--- there can be many of them together.
+-- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
 local rounds, gone, archived = 0, 0, 0
 repeat
   rounds = rounds + 1

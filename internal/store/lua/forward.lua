@@ -32,7 +32,7 @@ for _, id in ipairs(ids) do
     redis.call('ZREM', asynq .. 'retry', id)
   end
 end
--- Most queues have neither: one look is enough.
+-- Most queues have neither: one EXISTS is enough.
 local rare = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
 local next = rare > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
 local due = redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')

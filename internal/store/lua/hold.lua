@@ -1,6 +1,5 @@
--- Holds jobs that a fetch has just returned, and whose keys let nothing through: they wait
--- among the jobs of their key, at the places that they had. It counts nothing and leaves
--- no history.
+-- Holds jobs that a fetch has just returned and whose keys' breakers refuse them: they wait
+-- among the jobs of their key, at their former places. Nothing counts, and the history stays.
 --
 -- KEYS[1] active   KEYS[2] lease
 -- ARGV[1] queue    ARGV[2] the run that fetched them

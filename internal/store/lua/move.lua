@@ -1,5 +1,5 @@
--- Stands in front of the scripts that move jobs from one queue to another, behind the
--- prelude. See move.go for the steps.
+-- Precedes the scripts that move jobs from one queue to another, after the prelude. See
+-- move.go for the steps.
 
 -- A digest of all that a job's record holds, and its fields and values in turn. The field
 -- `tombstone` is left out: it belongs to the pending list.

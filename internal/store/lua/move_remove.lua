@@ -24,7 +24,7 @@ for i = 2, #ARGV, 2 do
   end
   out[#out + 1] = removed and 1 or 0
 end
--- No worker may serve this queue any more, and drop ids of jobs that are not pending.
+-- No worker may serve this queue any more and drop its tombstones: drop them here.
 local n = 0
 while n < 1000 do
   local id = redis.call('LINDEX', pending_key, -1)

@@ -1,6 +1,5 @@
--- Starts jobs in the queue that they have moved to, each in the state that it had, or
--- deletes them again. What the breaker of the other destination deferred or held is
--- pending now.
+-- Starts jobs in the queue that they have moved to, each in its former state, or deletes them
+-- again. Jobs that a breaker of the other destination deferred or held are pending now.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2...] per job: id, digest (see move_read.lua), '1' = start it,

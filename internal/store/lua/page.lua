@@ -12,9 +12,8 @@
 --   since on its left, id, ...}; of a set {id, score, ...}, and before
 --   them, of a growing one, how many of the following came since at its top
 --
--- What has come to the left of a list since is read from right to left, and what has
--- come to the top of a growing set from the bottom up, so that all that was read
--- stays one stretch.
+-- New ids of a list are read from right to left, and those of a growing set from the bottom
+-- up, so that all read ids are contiguous.
 local key = KEYS[1]
 local kind, n, known, known_at, top = ARGV[1], tonumber(ARGV[2]), ARGV[3], ARGV[4], ARGV[5]
 
@@ -27,8 +26,8 @@ local function page(count)
     local rank = redis.call('ZREVRANK', key, known)
     return redis.call('ZREVRANGE', key, rank + 1, rank + count, 'WITHSCORES')
   end
-  -- It has moved, perhaps within the set: look for where it was, between what was
-  -- read and what was not.
+  -- It has moved, perhaps within the set: search for its former place, between the read ids
+  -- and the unread ones.
   local score = tonumber(known_at) or math.huge
   local low, high = 0, redis.call('ZCARD', key)
   while low < high do
@@ -62,7 +61,7 @@ if kind == 'growing' then
 end
 local from, out = 0, { 0, 0 }
 if known ~= '' then
-  -- Beyond so many new ones it is cheaper to begin again.
+  -- Beyond so many new ids it is cheaper to begin again.
   local at = redis.call('LPOS', key, known, 'MAXLEN', 10000)
   if at then
     local newer = redis.call('LRANGE', key, math.max(0, at - n), at)

@@ -1,6 +1,6 @@
--- Stands in front of every script that changes jobs, behind the tables of states.go: where
--- a job can be, and how it moves from one place to another. ARGV[1] of each is the queue;
--- all keys of a queue share its slot, so the ones that are not in KEYS are derived from it.
+-- Precedes every script that changes jobs, after the tables of states.go: the places of a
+-- job, and its moves between them. ARGV[1] of each is the queue; all keys of a queue share
+-- its slot, so the ones that are not in KEYS are derived from it.
 --
 -- A job that leaves the pending list leaves a tombstone in it, because removing from the
 -- middle of a list of a million takes 18 ms: its hash has the field tombstone, fetch.lua
@@ -27,15 +27,15 @@ local function foreign(msg)
   return string.sub(msg, 1, 1) == '\10' and string.sub(msg, 1, 18) ~= '\10\16tidegate:publish'
 end
 
--- A Redis that is full refuses a script's first write unless it frees memory, and
--- lets the script finish otherwise. Scripts that operators need then, and those that let
--- jobs flow on, begin with a write that it takes.
+-- A full Redis refuses a script's first write unless it frees memory, and lets the script
+-- finish otherwise. Scripts that operators need then, and those that let jobs flow on, begin
+-- with a write that it accepts.
 local function allow_when_full()
   redis.call('DEL', ours .. 'none')
 end
 
--- Notifies the workers of the queue, which do not poll it while it has nothing for them: jobs
--- are ready, or are to be looked at in so many ms. The message is "<queue>" or "<queue> <ms>".
+-- Notifies the workers of the queue, which do not poll an empty one: jobs are ready, or the
+-- queue is to be checked in so many ms. The message is "<queue>" or "<queue> <ms>".
 local function wake(ms)
   redis.pcall('PUBLISH', namespace .. ':wake', ms and queue .. ' ' .. int(ms) or queue)
 end
@@ -49,7 +49,7 @@ local function wait_until(set, id, at)
 end
 
 -- Puts a finished parent into the outbox. Its worker releases the children at once; the
--- others look after a while, in case it dies.
+-- others do so after a while, in case it dies.
 local function release_children_of(id)
   redis.call('ZADD', ours .. 'outbox', now_ms, id)
   wake(5000)
@@ -93,10 +93,9 @@ local function status_of(state)
   return statuses[state] or state
 end
 
--- Jobs whose key lets nothing through are held: out of the way of the others, in the
--- order in which they came to the head of the queue. That is their place: unix
--- microseconds. `held_keys` has the keys that hold jobs, with the time from which a worker
--- may ask for each again, unix ms.
+-- The breaker of a key holds its jobs: out of the way of the others, in the order in which
+-- they reached the head of the queue. That is their place: unix microseconds. `held_keys` has
+-- the keys that hold jobs, with the time from which a worker may ask for each again, unix ms.
 local function held_of(name)
   return ours .. 'held:' .. name
 end
@@ -150,7 +149,7 @@ local function make_held_keys_due()
   return n
 end
 
--- Takes a job out of the place of its state.
+-- Removes a job from the index of its state.
 local function take_out(id, key, state)
   if state == 'pending' then
     redis.call('HSET', key, 'tombstone', '1')
@@ -304,7 +303,7 @@ local function apply_action(id, key, action, target)
   end
 end
 
--- Takes a crash back: the worker that had the job was taken for dead, and is not.
+-- Subtracts a crash: the worker of the job was taken for dead, but is alive.
 local function take_crash_back(key)
   if redis.call('HDEL', key, 'crash_run') == 1 then
     redis.call('HINCRBY', key, 'crashes', -1)

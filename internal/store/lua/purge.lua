@@ -3,7 +3,7 @@
 -- KEYS[1] the set of finished jobs
 -- ARGV[1] queue   ARGV[2] highest score to delete: 'now' for the present in unix
 --   seconds, else how many ms ago   ARGV[3] how many at most
--- returns how many were looked at
+-- returns how many were checked
 --
 -- A parent whose children are not released yet is kept for another minute.
 local ended_key = KEYS[1]

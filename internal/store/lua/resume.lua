@@ -27,7 +27,7 @@ return act_on_each({ 'expires_at', 'resume', 'action', 'waits', 'available_at', 
     redis.call('SREM', ours .. 'actions', id)
     return DONE
   elseif state == 'active' and states ~= '' then
-    return SKIPPED -- of many jobs only those are meant that are paused or will be
+    return SKIPPED -- an action on many jobs applies to paused ones and requested pauses only
   end
   return REFUSED
 end)

@@ -11,7 +11,7 @@ return act_on_each({ 'expires_at', 'waits', 'attempt', 'reschedules' }, function
   end
   take_out(id, key, state)
   if attempt or reschedules then
-    -- What it was deferred until is over; the time it was enqueued for is not.
+    -- Drop the time of a deferral, but not that of the enqueue.
     redis.call('HDEL', key, 'available_at')
   end
   redis.call('HDEL', key, 'attempt', 'reschedules', 'unreachable', 'crashes', 'crash_run', 'reason',

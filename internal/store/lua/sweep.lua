@@ -1,10 +1,10 @@
--- Expires waiting jobs of one queue whose time is over. A running one is passed over: its
--- expiry counts again when it waits again.
+-- Expires overdue waiting jobs of one queue. A running one is skipped: its expiry counts
+-- again when it waits again.
 --
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] how many at most
--- ARGV[3...] ids: only these are looked at, if any are given
--- returns {how many were looked at, how many expired}
+-- ARGV[3...] ids: only these are checked, if any are given
+-- returns {how many were checked, how many expired}
 local max = ARGV[2]
 local ids, expired = { unpack(ARGV, 3) }, 0
 if #ids == 0 then

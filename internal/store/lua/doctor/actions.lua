@@ -1,5 +1,5 @@
--- Looks at the ids of which something is asked: they are in hand, and say what. One
--- that has completed meanwhile is left to the workers, who drop it within a second.
+-- Checks the ids with a requested action: each is in flight and has the action in its record.
+-- Workers remove those that have completed meanwhile, within a second.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about

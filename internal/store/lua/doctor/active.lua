@@ -1,5 +1,5 @@
--- Looks at jobs in hand, from the latest on. One without a lease is in nobody's:
--- asynq looks for lost workers by their leases, and would never find it.
+-- Checks jobs in flight, from the latest on. asynq recovers jobs by their leases, and would
+-- never recover one without.
 --
 -- KEYS[1] pending
 -- ARGV[4] index to start at   ARGV[5] how many at most
@@ -24,7 +24,7 @@ for _, id in ipairs(ids) do
         redis.call('ZREM', asynq .. 'lease', id)
       else
         -- The later ones come first, so that order stays.
-        to_head(id, key, 'was in hand without a lease')
+        to_head(id, key, 'was in flight without a lease')
       end
     end
   end

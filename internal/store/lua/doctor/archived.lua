@@ -1,5 +1,5 @@
--- Looks at asynq's archive, where only asynq's own tools put jobs, and which drops
--- all but 10,000. Tasks of other programs stay there: see fetch.lua.
+-- Checks asynq's archive, where only asynq's own tools put jobs, and which drops all but
+-- 10,000. Tasks of other programs stay there: see fetch.lua.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about

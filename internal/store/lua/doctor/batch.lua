@@ -1,5 +1,5 @@
--- Looks at the index of one batch: its jobs say that they are of that batch, and its
--- name is among those of the queue.
+-- Checks the index of one batch: its jobs have the batch in their records, and its name is in
+-- the queue's list of batches.
 --
 -- KEYS[1] pending
 -- ARGV[4] the batch   ARGV[5] cursor   ARGV[6] how many at most, about

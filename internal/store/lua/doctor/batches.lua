@@ -1,4 +1,4 @@
--- Looks at the names of batches: each has jobs.
+-- Checks the names of batches: each has jobs.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about

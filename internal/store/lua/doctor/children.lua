@@ -1,5 +1,5 @@
--- Looks at parents that have children. Once a parent has ended, or is gone, it is
--- among those whose children are told; until then it says that it has some.
+-- Checks parents that have children. A finished or missing parent is in the outbox; any other
+-- has the field children.
 --
 -- KEYS[1] pending
 -- ARGV[4...] parents
@@ -11,12 +11,12 @@ for i = 4, #ARGV do
     local f = redis.call('HMGET', key, 'state', 'children')
     local runs = f[1] == 'active' or f[1] == 'moving' or waits[f[1] or '']
     if not runs and not redis.call('ZSCORE', ours .. 'outbox', id) then
-      report(f[1] and 'children_untold' or 'children_orphaned', id)
+      report(f[1] and 'children_waiting' or 'children_orphaned', id)
       if not dry then
         redis.call('ZADD', ours .. 'outbox', now_ms, id)
       end
     elseif runs and not f[2] then
-      report('children_untold', id)
+      report('children_waiting', id)
       if not dry then
         redis.call('HSET', key, 'children', '1')
       end

@@ -1,8 +1,8 @@
--- Stands in front of the doctor's scripts, behind the prelude of all scripts. Each
--- looks and, unless it is a dry run, repairs what it has seen in the same step: what
--- does not agree inside one script is wrong, and not on its way.
+-- Precedes the doctor's scripts, after the prelude of all scripts. Each checks and, unless it
+-- is a dry run, repairs in the same step: a disagreement inside one script is an error, and
+-- not a change in progress.
 --
--- ARGV[1] queue   ARGV[2] '1' = dry run: change nothing   ARGV[3] who repairs
+-- ARGV[1] queue   ARGV[2] '1' = dry run: change nothing   ARGV[3] the actor
 local dry, by = ARGV[2] == '1', ARGV[3]
 
 -- What was found, as kind, id, kind, id, ...
@@ -16,8 +16,8 @@ local function repaired(key, state, detail)
   append_history(key, { { status = status_of(state), event = 'repaired', detail = detail, by = by } })
 end
 
--- Puts a job that nobody has in hand back to the head of the queue, unless
--- something else was asked of it or its time is over.
+-- Returns a job in flight without a worker to the head of the queue, unless another action
+-- was requested of it or it is overdue.
 local function to_head(id, key, detail)
   local f = redis.call('HMGET', key, 'action', 'expires_at')
   redis.call('SREM', ours .. 'actions', id)
@@ -33,14 +33,14 @@ local function to_head(id, key, detail)
     return
   end
   if redis.call('HDEL', key, 'tombstone') == 1 then
-    count_tombstones_down(1) -- it lives again where its ghost is
+    count_tombstones_down(1) -- it is pending again in the place of its tombstone
     redis.call('HSET', key, 'state', 'pending')
   else
     to_front(id, key)
   end
 end
 
--- Makes a failed job of ours of one that asynq's tools have archived.
+-- Makes a failed job of ours of a job that asynq's tools have archived.
 local function adopt(id, key)
   local before = redis.call('HGET', key, 'last_error')
   local why = "archived with asynq's tools"

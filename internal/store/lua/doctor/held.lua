@@ -1,5 +1,5 @@
--- Looks at the held jobs of one key: they are held and of that key, and workers ask
--- for the key.
+-- Checks the held jobs of one key: they are held and of that key, and the key is in the list
+-- of held keys.
 --
 -- KEYS[1] pending
 -- ARGV[4] the key   ARGV[5] cursor   ARGV[6] how many at most, about

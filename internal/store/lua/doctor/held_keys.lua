@@ -1,4 +1,4 @@
--- Looks at the keys that have held jobs: each has some.
+-- Checks the keys that have held jobs: each has some.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about

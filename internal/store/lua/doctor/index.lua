@@ -1,5 +1,5 @@
--- Looks at the entries of a sorted set of ids and takes out those whose job is gone
--- or, by its own account, somewhere else.
+-- Checks the entries of a sorted set of ids and removes those whose job is gone or, by its
+-- record, in another place.
 --
 -- KEYS[1] pending
 -- ARGV[4] the set   ARGV[5] states of its jobs, separated by spaces ('' = any)

@@ -1,5 +1,5 @@
--- Looks at leases. One whose job is not in the list of those in hand holds nothing;
--- if the job says that it is, the list has lost it.
+-- Checks leases. One whose job is not in the list of jobs in flight is stale; if the job's
+-- state is active, the list has lost it.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about
@@ -14,7 +14,7 @@ for i = 1, #r[2], 2 do
       report('lost', id)
       if not dry then
         redis.call('LPUSH', asynq .. 'active', id)
-        repaired(key, 'active', 'was missing among the jobs in hand')
+        repaired(key, 'active', 'was missing from the list of jobs in flight')
       end
     else
       report('lease_stale', id)

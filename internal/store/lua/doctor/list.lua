@@ -1,12 +1,12 @@
--- Reads a part of the pending list, from its back to its head. Ids may come in at the
--- back meanwhile, so the id read last tells where to go on. One that is in the list
--- although its job is not pending is a ghost, and the job must know.
+-- Reads a part of the pending list, from its back to its head. Ids may enter at the back
+-- meanwhile, so the id read last is the position to go on from. The id of a job that is not
+-- pending is a tombstone, and the job's record must have the field.
 --
 -- KEYS[1] pending
 -- ARGV[4] index to start at   ARGV[5] how many at most
 -- ARGV[6] the id before it, '' = none
 -- returns {1 if nothing was passed over or read twice, index to go on at,
---   the ghosts that are counted, per id 'p' pending or 'g' ghost in one text, ids,
+--   the count of tombstones, per id 'p' pending or 'g' tombstone in one text, ids,
 --   found}
 local pending_key = KEYS[1]
 local start, n, anchor = tonumber(ARGV[4]), tonumber(ARGV[5]), ARGV[6]
@@ -20,7 +20,7 @@ if anchor ~= '' and redis.call('LINDEX', pending_key, start - 1) ~= anchor then
     end
   end
   if exact == 0 then
-    -- Somebody has removed ids: rather read some twice.
+    -- Ids were removed: rather read some twice.
     start = math.max(0, start - 100)
   end
 end
@@ -31,7 +31,7 @@ for i, id in ipairs(ids) do
   local f = redis.call('HMGET', key, 'state', 'tombstone')
   kinds[i] = f[1] == 'pending' and 'p' or 'g'
   if f[1] and f[1] ~= 'pending' and not f[2] then
-    report('ghost_unmarked', id)
+    report('tombstone_missing', id)
     if not dry then
       redis.call('HSET', key, 'tombstone', '1')
     end

@@ -1,6 +1,5 @@
--- Looks at jobs, whether they are where their state says, and puts back there those
--- that are nowhere. The pending list cannot be asked cheaply for one id: who calls
--- this knows what is in it.
+-- Checks that jobs are in the index of their state, and returns those that are in none to it.
+-- The pending list cannot be searched cheaply for one id: the caller has read it.
 --
 -- KEYS[1] pending
 -- ARGV[4] since when that is known, unix ns   ARGV[5] retention of completed jobs, ms
@@ -22,7 +21,7 @@ local function hold_again(id, key, name, since)
     redis.call('ZREM', ours .. 'held', id)
     to_pending(id, key)
   else
-    -- Where it was is known from the one set or the other, else by when it was due.
+    -- Its place is in one of the two sets, else it is when the key was due.
     local in_all = redis.call('ZSCORE', ours .. 'held', id)
     local place = redis.call('ZSCORE', held_of(name), id) or in_all and tonumber(in_all) * 1000
       or (tonumber(since or '') or 0) / 1000
@@ -32,8 +31,8 @@ local function hold_again(id, key, name, since)
   repaired(key, 'pending', 'was not among the held jobs of its key')
 end
 
--- A job that waits for an instant is in asynq's set, in the set of exact instants, and
--- in the one of the breaker that deferred it.
+-- A job that waits for an instant is in asynq's set, in the set of exact instants, and in
+-- that of the breaker that deferred it.
 local function indexed(id, state, reason)
   local deferred = state == 'scheduled' and deferred_of(reason)
   return redis.call('ZSCORE', sets[state] .. state, id)
@@ -53,7 +52,8 @@ local function put_back(id, key, state, available, ended)
   repaired(key, state, 'was in no index')
 end
 
--- A job waits for as many parents as it has fields that say so.
+-- The number of parents that a job waits for is that of its fields after:<id> which are not
+-- '0'.
 local function count_parents(id, key, state, count)
   local left = 0
   for _, field in ipairs(redis.call('HKEYS', key)) do
@@ -81,7 +81,7 @@ for i = 6, #ARGV do
   local key = task(id)
   local f = redis.call('HMGET', key, 'state', 'tombstone', 'pending_since', 'available_at', 'ended_at', 'expires_at',
     'batch', 'waits', 'action', 'key', 'reason')
-  local state, ghost = f[1], f[2]
+  local state, tombstone = f[1], f[2]
   local code = '.'
   local whole = redis.call('HEXISTS', key, 'msg') == 1
   if whole or redis.call('EXISTS', key) == 1 then
@@ -89,8 +89,8 @@ for i = 6, #ARGV do
     if not whole then
       report('unreadable', id)
     elseif state == 'pending' then
-      if ghost then
-        report('ghost_stale', id)
+      if tombstone then
+        report('tombstone_stale', id)
         if not dry then
           redis.call('HDEL', key, 'tombstone')
         end
@@ -102,10 +102,10 @@ for i = 6, #ARGV do
       if not redis.call('ZSCORE', asynq .. 'lease', id) and not redis.call('LPOS', asynq .. 'active', id) then
         report('lost', id)
         if not dry then
-          to_head(id, key, 'was in nobody\'s hands')
+          to_head(id, key, 'was in flight without a lease, and in no list')
         end
       elseif f[9] and redis.call('SISMEMBER', ours .. 'actions', id) == 0 then
-        report('mark_missing', id)
+        report('action_missing', id)
         if not dry then
           redis.call('SADD', ours .. 'actions', id)
           redis.call('PUBLISH', namespace .. ':actions', queue .. ' ' .. id .. ' ' .. f[9])
@@ -125,7 +125,7 @@ for i = 6, #ARGV do
           hold_again(id, key, f[10], f[3])
         end
       end
-      if ghost then
+      if tombstone then
         code = '?'
       end
     elseif sets[state or ''] then
@@ -135,7 +135,7 @@ for i = 6, #ARGV do
           put_back(id, key, state, f[4], f[5])
         end
       end
-      if ghost then
+      if tombstone then
         code = '?'
       end
     else
@@ -151,7 +151,7 @@ for i = 6, #ARGV do
       end
     end
     if whole and f[7] and not redis.call('ZSCORE', ours .. 'batch:' .. f[7], id) then
-      report('batch_missing', id) -- who calls this puts it back, by its message
+      report('batch_missing', id) -- the caller returns it, by the time in its message
     end
     if whole and (state == 'waiting' or (state == 'paused' and f[8])) then
       count_parents(id, key, state, f[8])

@@ -1,9 +1,9 @@
--- Puts jobs back to the head of the queue that were looked for in all of the pending
--- list and were not there, if they have not moved meanwhile and did not get to one of
--- its ends; takes the ghost from jobs that have none.
+-- Returns jobs to the head of the queue that were missing in the whole pending list, if they
+-- have not moved meanwhile and are not near one of its ends; removes the field tombstone from
+-- jobs without one.
 --
 -- KEYS[1] pending
--- ARGV[4] how far to look from both ends   ARGV[5...] id, what suspect.lua said of it
+-- ARGV[4] how far to look from both ends   ARGV[5...] id, what suspect.lua returned for it
 -- returns found
 local pending_key = KEYS[1]
 local reach = ARGV[4]
@@ -25,7 +25,7 @@ for i = 5, #ARGV, 2 do
         to_head(id, key, 'was in no index')
       end
     else
-      report('ghost_stale', id)
+      report('tombstone_stale', id)
       if not dry then
         redis.call('HDEL', key, 'tombstone')
       end

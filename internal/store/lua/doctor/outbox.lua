@@ -1,5 +1,5 @@
--- Looks at the parents that have children to tell. One that runs again has nothing
--- to tell; one that is gone has, as long as there are children.
+-- Checks the outbox. A parent that waits or runs again does not belong there; a missing one
+-- does, as long as it has children.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about

@@ -1,5 +1,5 @@
--- Describes jobs that were not seen in the pending list and should have been, so that
--- a later look can tell whether they have moved since.
+-- Describes jobs that were missing in the pending list, so that a later call can detect
+-- whether they have moved since.
 --
 -- KEYS[1] pending
 -- ARGV[4...] ids

@@ -1,9 +1,9 @@
--- Sets the count of ghosts right: of a short list by counting here, of a long one by
--- what was counted before, if the count is still the same.
+-- Corrects the count of tombstones: of a short list by counting here, of a long one by an
+-- earlier count, if the counter has not changed.
 --
 -- KEYS[1] pending
 -- ARGV[4] how long a list is counted here
--- ARGV[5] what is counted now, by an earlier look ('' = do not know)
+-- ARGV[5] the counter at an earlier reading ('' = unknown)
 -- ARGV[6] what it should be
 -- returns {-1 if the list is too long, 1 if the count is wrong, 0 if it is right;
 --   the count, what it should be}
