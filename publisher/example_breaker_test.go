@@ -67,7 +67,7 @@ func ExampleHandler_breakerhttp() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	if err := p.Handle("resize", handler); err != nil {
+	if err := p.Handle("resize", handler, publisher.Concurrency(1)); err != nil {
 		log.Fatal(err)
 	}
 	ended := make(chan error, 1)

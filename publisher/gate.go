@@ -18,6 +18,8 @@ const (
 	// retryPermit bounds the wait for another worker's probe and for capacity: no worker is
 	// notified of the release of a permit.
 	retryPermit = time.Second
+	// retryTry bounds the wait for the end of a try of a destination that is unreachable.
+	retryTry = 100 * time.Millisecond
 	// idleMin and idleMax bound the pause between reads of empty queues.
 	idleMin, idleMax = 100 * time.Millisecond, time.Second
 	// commandTimeout bounds one call to Redis while the gate waits.
@@ -54,7 +56,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			if err := g.releaseKept(ctx); err != nil { // other workers may reach the destination
 				return engine.Grant{}, err
 			}
-			wait(ctx, rest, reachable)
+			wait(ctx, min(rest, retryTry), reachable) // a try may end sooner than it was given
 			continue
 		}
 		changed := g.b.Changed() // before the view, so that no change is missed

@@ -73,6 +73,10 @@ func TestVictim(t *testing.T) {
 			}
 		}
 		if poison {
+			// Another suspect that was just fetched is put back at once.
+			for j.Crashes > 0 && rdb.LLen(ctx, store.ActiveKey(store.DefaultNamespace.Queue(j.Destination, store.Default))).Val() > 1 {
+				<-time.After(time.Millisecond)
+			}
 			os.Exit(exitPoisoned)
 		}
 		return nil
