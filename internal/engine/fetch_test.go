@@ -41,7 +41,7 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 	worker.Start()
 	// Tests put jobs into Redis by hand, without the messages of the scripts.
 	go func() {
-		tick := time.NewTicker(100 * time.Millisecond)
+		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
 		for c.ctx.Err() == nil {
 			<-tick.C
