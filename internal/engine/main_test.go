@@ -370,7 +370,7 @@ func (w byHand) Next() (message string, ok bool) {
 
 // workerOf is a worker of some engines, the first one's Redis.
 func workerOf(engines ...*Engine) *Worker {
-	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 20 * time.Millisecond}, engines...)
+	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 500 * time.Millisecond}, engines...)
 }
 
 // beat looks at a queue once, and returns how many jobs were moved.
