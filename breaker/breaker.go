@@ -35,7 +35,7 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 
 // Key returns the breaker of a key under this destination's: of a user, a tenant, or another
 // owner of a limit. It costs nothing, needs no Close, and any number of keys can be used:
-// Redis and the instances store only those that are not plainly CLOSED. A call under a key
+// Redis and the instances store only breakers that are not plainly CLOSED. A call under a key
 // needs a permit of the destination, too. "" is the destination's own breaker. A key that is
 // not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {

@@ -172,7 +172,7 @@ func (l *link) tick() (quiet []*core) {
 	return quiet
 }
 
-// stamped gives the cores their stamps, but for those that have left meanwhile.
+// stamped hands each core its stamp. A core that has left meanwhile is passed over.
 func (l *link) stamped(ctx context.Context, cores []*core, stamps []stamp) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()

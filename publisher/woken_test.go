@@ -7,8 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
-
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -51,6 +52,26 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 			e := b.want(publisher.Completed)
 			if early := e.Job.AvailableAt.Sub(b.redisNow()); early > 0 {
 				t.Errorf("a job was published %s before its time", early)
+			}
+		}
+	})
+	t.Run("due beside held jobs", func(t *testing.T) {
+		t.Parallel()
+		b := unpolled(t, succeed)
+		if _, err := breaker.Trip(t.Context(), b.rdb, b.dest+"/alice", breaker.TripOptions{For: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		redistest.Eventually(t, "a job is held", func() bool {
+			b.enqueue(jobs.Key("alice"))
+			return b.rdb.ZCard(t.Context(), store.HeldKey(b.queue())).Val() > 0
+		})
+		var due []*jobs.Job
+		for _, d := range []time.Duration{300 * time.Millisecond, 600 * time.Millisecond, 900 * time.Millisecond} {
+			due = append(due, b.enqueue(jobs.Delay(d)))
+		}
+		for _, job := range due {
+			if e := b.result(job.ID); e.Result != publisher.Completed {
+				t.Errorf("a due job: %s", e.Result)
 			}
 		}
 	})

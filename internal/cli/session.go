@@ -36,7 +36,7 @@ type session struct {
 	closer   io.Closer
 }
 
-// loadConfig reads the configuration and prints its warnings, except those that do
+// loadConfig reads the configuration and prints its warnings, except the ones that do
 // not concern this command.
 func (p *Process) loadConfig() (*config.Config, error) {
 	return p.loadWarning(func(w config.Warning) bool { return !w.AboutAlerts() && !w.AboutWorkers() })

@@ -11,7 +11,7 @@ const (
 	thirdsTurn  = 16
 )
 
-// order returns the queues in the order of the next fetch, without those that were empty a
+// order returns the queues in the order of the next fetch, without queues that were empty a
 // moment ago. bufferMu is held.
 func (e *Engine) order(now time.Time) []string {
 	queues := e.o.Queues

@@ -201,7 +201,7 @@ func (w *Worker) look(now time.Time) (moved int) {
 	return moved
 }
 
-// failed has all engines know that Redis refuses scripts: those that sleep run none.
+// failed reports to all engines that Redis refuses scripts: a sleeping engine runs none.
 func (w *Worker) failed(err error) {
 	for _, e := range w.engines {
 		e.health.failed(err)
@@ -339,6 +339,8 @@ func (w *Worker) CloseGate(ctx context.Context) error {
 	w.stop()
 	for _, e := range w.engines {
 		e.cancel()
+	}
+	for _, e := range w.engines {
 		e.run.mu.Lock()   // no loop begins any more
 		e.run.mu.Unlock() //nolint:staticcheck // see above
 		e.run.loops.Wait()

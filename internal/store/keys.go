@@ -173,7 +173,7 @@ func DeferredKey(queue, breaker string) string { return ours(queue, DeferredPref
 const DeferredPrefix = "deferred:"
 
 // ExpiryKey is the ZSET of the waiting ids with an expiry, by that, unix milliseconds. Ids in
-// flight and finished ones are not in it, but for those that an older version has left there,
+// flight and finished ones are not in it, but an older version may have left some there,
 // until their time comes.
 func ExpiryKey(queue string) string { return ours(queue, "expiry") }
 

@@ -60,6 +60,6 @@ if rare > (next[1] and 1 or 0) then
       redis.call('SET', ours .. 'held_clock', now_ms, 'PX', 3600000)
     end
   end
-  out[4] = out[4] ~= '' and math.min(tonumber(out[4]), 5000) or 5000
+  out[4] = int(math.min(tonumber(out[4]) or 5000, 5000))
 end
 return out
