@@ -6,11 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
@@ -18,13 +15,9 @@ import (
 	"github.com/tidegate/tidegate/internal/cli"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
-	"github.com/tidegate/tidegate/publisher"
 )
 
-const (
-	pairs     = 5
-	retention = 24 * time.Hour
-)
+const pairs = 5
 
 // compare runs the two in turn, prints each pair, and reports the medians.
 func compare(b *testing.B, unit string, theirs, ours func(*testing.B) float64) {
@@ -41,70 +34,6 @@ func compare(b *testing.B, unit string, theirs, ours func(*testing.B) float64) {
 		b.ReportMetric(median(ratios, itself), "ratio")
 		b.ReportMetric(0, "ns/op") // says nothing here
 	}
-}
-
-// BenchmarkDrain: one process, 20,000 jobs that do nothing, concurrency 10,
-// completed jobs kept for a day.
-func BenchmarkDrain(b *testing.B) {
-	const n = 20000
-	rdb := redistest.Start(b).Client(b)
-	ctx := context.Background()
-	compare(b, "jobs/s",
-		func(b *testing.B) float64 {
-			defer rdb.FlushAll(ctx)
-			client := asynq.NewClientFromRedisClient(rdb)
-			fillAsynq(b, client, n)
-			var done atomic.Int64
-			all := make(chan struct{})
-			srv := asynq.NewServerFromRedisClient(rdb, asynq.Config{Concurrency: concurrency, LogLevel: asynq.FatalLevel})
-			started := time.Now()
-			if err := srv.Start(asynq.HandlerFunc(func(context.Context, *asynq.Task) error {
-				if done.Add(1) == n {
-					close(all)
-				}
-				return nil
-			})); err != nil {
-				b.Fatal(err)
-			}
-			<-all
-			waitFor(b, rdb, "asynq:{default}:completed", n)
-			took := time.Since(started)
-			srv.Shutdown()
-			return n / took.Seconds()
-		},
-		func(b *testing.B) float64 {
-			defer rdb.FlushAll(ctx)
-			if _, err := newClient(b, rdb).EnqueueMany(ctx, specs(n, usualPayload)); err != nil {
-				b.Fatal(err)
-			}
-			var done atomic.Int64
-			all := make(chan struct{})
-			p, err := publisher.New(rdb, publisher.Options{Logger: silent, Retention: retention})
-			if err != nil {
-				b.Fatal(err)
-			}
-			err = p.Handle(destination, publisher.Func(func(context.Context, *jobs.Job) error {
-				if done.Add(1) == n {
-					close(all)
-				}
-				return nil
-			}), publisher.Concurrency(concurrency))
-			if err != nil {
-				b.Fatal(err)
-			}
-			run, stop := context.WithCancel(ctx)
-			ended := make(chan error, 1)
-			started := time.Now()
-			go func() { ended <- p.Run(run) }()
-			<-all
-			waitFor(b, rdb, store.CompletedKey(store.DefaultNamespace.Queue(destination, store.Default)), n)
-			took := time.Since(started)
-			stop()
-			if err := <-ended; err != nil {
-				b.Fatal(err)
-			}
-			return n / took.Seconds()
-		})
 }
 
 // BenchmarkEnqueueMany: 100,000 jobs from one goroutine, against a loop of
@@ -191,26 +120,11 @@ func asynqLoop(rdb redis.UniversalClient, n int) func(*testing.B) float64 {
 	}
 }
 
-func fillAsynq(b *testing.B, client *asynq.Client, n int) {
-	b.Helper()
+func fillAsynq(t testing.TB, client *asynq.Client, n int) {
+	t.Helper()
 	for range n {
 		task := asynq.NewTask("publish", payload(usualPayload), asynq.Retention(retention))
-		if _, err := client.Enqueue(task); err != nil {
-			b.Fatal(err)
-		}
-	}
-}
-
-// waitFor returns when all jobs are on record as completed.
-func waitFor(b *testing.B, rdb redis.UniversalClient, key string, n int64) {
-	b.Helper()
-	deadline := time.Now().Add(time.Minute)
-	tick := time.NewTicker(time.Millisecond)
-	defer tick.Stop()
-	for rdb.ZCard(context.Background(), key).Val() != n {
-		if time.Now().After(deadline) {
-			b.Fatalf("%s has not %d members after a minute", key, n)
-		}
-		<-tick.C
+		_, err := client.Enqueue(task)
+		check(t, err)
 	}
 }

@@ -32,6 +32,7 @@ const (
 	roleTidegate  = "tidegate"  // the binary tidegate, with its arguments
 	roleIdle      = "idle"      // a publisher whose handler does nothing; argument: Redis's address
 	rolePublisher = "publisher" // a worker of BenchmarkPublishing; argument: its task
+	roleDrain     = "drain"     // a worker of BenchmarkDrain; argument: its task
 )
 
 func TestMain(m *testing.M) {
@@ -60,8 +61,11 @@ func runRole(ctx context.Context, cancel func(), role string, args []string) err
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		cancel()
 	}()
-	if role == roleIdle {
+	switch role {
+	case roleIdle:
 		return publishNothing(ctx, args[0], os.Stdout)
+	case roleDrain:
+		return drain(ctx, args[0])
 	}
 	status := cli.Run(ctx, cli.Process{
 		Args: args, Environ: os.Environ(), Stdin: strings.NewReader(""), Stdout: os.Stdout, Stderr: os.Stderr,

@@ -58,16 +58,28 @@ func (o *output) read() (string, <-chan struct{}) {
 // the test or benchmark.
 func startProcess(t testing.TB, role string, env []string, args ...string) *process {
 	t.Helper()
-	p := launch(t, role, env, args...)
+	return startCommand(t, inRole(t, role, env, args...))
+}
+
+func inRole(t testing.TB, role string, env []string, args ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(must(os.Executable())(t), args...)
+	cmd.Env = append([]string{roleEnv + "=" + role, "HOME=" + os.TempDir()}, env...)
+	return cmd
+}
+
+// startCommand starts another program, which ends when its stdin does. It ends with the test
+// or benchmark.
+func startCommand(t testing.TB, cmd *exec.Cmd) *process {
+	t.Helper()
+	p := launch(t, cmd)
 	t.Cleanup(func() { p.stop(t) })
 	return p
 }
 
-func launch(t testing.TB, role string, env []string, args ...string) *process {
+func launch(t testing.TB, cmd *exec.Cmd) *process {
 	t.Helper()
-	p := &process{ended: make(chan struct{})}
-	p.cmd = exec.Command(must(os.Executable())(t), args...)
-	p.cmd.Env = append([]string{roleEnv + "=" + role, "HOME=" + os.TempDir()}, env...)
+	p := &process{cmd: cmd, ended: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.log
 	p.stdin = must(p.cmd.StdinPipe())(t)
 	check(t, p.cmd.Start())
@@ -201,7 +213,7 @@ func tidegate(t testing.TB, redisURL string, args ...string) time.Duration {
 
 func TestAProcessThatCannotStartSaysWhy(t *testing.T) {
 	t.Parallel()
-	p := launch(t, roleTidegate, []string{"REDIS_URL=redis://127.0.0.1:1", "DESTINATION_0_NAME=" + destination, "DESTINATION_0_URL=no address"}, "worker")
+	p := launch(t, inRole(t, roleTidegate, []string{"REDIS_URL=redis://127.0.0.1:1", "DESTINATION_0_NAME=" + destination, "DESTINATION_0_URL=no address"}, "worker"))
 	err := p.await(t.Context(), &p.log, logged("health and metrics", new(logEntry)))
 	if err == nil || !strings.Contains(err.Error(), "DESTINATION_0_URL") {
 		t.Errorf("error %v, want one that names DESTINATION_0_URL", err)

@@ -1,14 +1,15 @@
 package bench
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"math/rand/v2"
 	"net/http"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -65,16 +66,16 @@ type poster struct {
 	client *http.Client
 }
 
-func newPoster(url string) *poster {
+func newPoster(url string, connections int) *poster {
 	return &poster{url: url, client: &http.Client{
 		Timeout:   callTimeout,
-		Transport: &http.Transport{MaxIdleConns: concurrency, MaxIdleConnsPerHost: concurrency},
+		Transport: &http.Transport{MaxIdleConns: connections, MaxIdleConnsPerHost: connections},
 	}}
 }
 
 // post publishes a job.
-func (p *poster) post(ctx context.Context, id string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, strings.NewReader(picture))
+func (p *poster) post(ctx context.Context, id string, body []byte) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, p.url, bytes.NewReader(body))
 	if err != nil {
 		return fmt.Errorf("post: %w", err)
 	}
@@ -85,6 +86,7 @@ func (p *poster) post(ctx context.Context, id string) error {
 		return fmt.Errorf("post: %w", err)
 	}
 	defer resp.Body.Close()
+	_, _ = io.Copy(io.Discard, resp.Body) // so that the connection is used again
 	switch {
 	case resp.StatusCode == http.StatusTooManyRequests:
 		wait, _ := strconv.Atoi(resp.Header.Get("Retry-After")) // 0 without
@@ -99,10 +101,10 @@ func (p *poster) post(ctx context.Context, id string) error {
 // like any other and asynq's own backoff spaces the retries; with one the job is tried
 // again when the API says, and does not count as failed.
 func serveAsynq(ctx context.Context, rdb redis.UniversalClient, t task, deferred *atomic.Int64) error {
-	p := newPoster(t.URL)
+	p := newPoster(t.URL, concurrency)
 	defer p.client.CloseIdleConnections()
 	return runAsynq(ctx, rdb, t, deferred,
-		func(ctx context.Context, id string) error { return p.post(ctx, id) },
+		func(ctx context.Context, id string) error { return p.post(ctx, id, []byte(picture)) },
 		func(n int, err error, task *asynq.Task) time.Duration {
 			if limited, ok := errors.AsType[*limitedError](err); ok && limited.retryAfter > 0 {
 				return limited.retryAfter
@@ -118,7 +120,7 @@ func serveAsynq(ctx context.Context, rdb redis.UniversalClient, t task, deferred
 // serveNaive asks the shared breaker before each call. A job that meets it open, or is
 // refused, comes back when it may be closed again.
 func serveNaive(ctx context.Context, rdb redis.UniversalClient, t task, deferred *atomic.Int64) error {
-	p := newPoster(t.URL)
+	p := newPoster(t.URL, concurrency)
 	defer p.client.CloseIdleConnections()
 	b := newNaive(rdb, "circuit-breaker", threshold, t.Cooldown)
 	return runAsynq(ctx, rdb, t, deferred,
@@ -130,7 +132,7 @@ func serveNaive(ctx context.Context, rdb redis.UniversalClient, t task, deferred
 			if !ok {
 				return &openError{until}
 			}
-			err = p.post(ctx, id)
+			err = p.post(ctx, id, []byte(picture))
 			if limited, ok := errors.AsType[*limitedError](err); ok {
 				return errors.Join(err, b.RateLimited(ctx, limited.retryAfter))
 			}
