@@ -19,18 +19,31 @@ import (
 // time to report what the call came to.
 const probeMargin = 5 * time.Second
 
-// readDestination reads and checks one block, and completes it with what cfg has for all.
-func (l *loader) readDestination(index int, cfg *Config) Destination {
-	prefix := blockName(index, "")
-	d := Destination{Breaker: cfg.Breaker}
-	l.read(&d, prefix, true)
-	l.read(&d.Breaker, prefix+"CIRCUIT_BREAKER_", false)
+// readDestinations reads and checks the blocks, and completes them with what cfg has for all.
+func (l *loader) readDestinations(blocks []int, cfg *Config) []Destination {
+	out := make([]Destination, len(blocks))
+	var destinations, breakers []group
+	for i, index := range blocks {
+		prefix := blockName(index, "")
+		out[i].Breaker = cfg.Breaker
+		destinations = append(destinations, group{&out[i], prefix})
+		breakers = append(breakers, group{&out[i].Breaker, prefix + "CIRCUIT_BREAKER_"})
+	}
+	l.read(true, destinations...)
+	l.read(false, breakers...)
+	for i, g := range destinations {
+		l.checkDestination(&out[i], g.prefix, cfg)
+	}
+	return out
+}
+
+func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	d.Method = strings.ToUpper(d.Method)
 	if name := prefix + "AUTH_TOKENS_FILE"; l.found.ok(name) && d.AuthTokensFile != "" {
 		l.checkTokensFile(name, d.AuthTokensFile)
 	}
-	l.checkRate(&d, prefix)
-	l.checkCallback(d, prefix)
+	l.checkRate(d, prefix)
+	l.checkCallback(*d, prefix)
 	for _, status := range d.PermanentStatus {
 		if slices.Contains(d.RateLimitedStatus, status) && l.found.ok(prefix+"RATE_LIMITED_STATUS", prefix+"PERMANENT_STATUS") {
 			l.found.fail(prefix+"RATE_LIMITED_STATUS", "take it out of one of the two; set "+prefix+"PERMANENT_STATUS without it to mean rate limited",
@@ -38,11 +51,10 @@ func (l *loader) readDestination(index int, cfg *Config) Destination {
 		}
 	}
 	l.checkBreaker(d.Breaker, prefix+"CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
-	l.warnDestination(d, prefix, cfg.ShutdownTimeout)
+	l.warnDestination(*d, prefix, cfg.ShutdownTimeout)
 	if d.Breaker.ProbeTimeout == 0 {
 		d.Breaker.ProbeTimeout = Millis(d.Timeout + probeMargin)
 	}
-	return d
 }
 
 // holdsUser is the problem of a URL with credentials before its host.

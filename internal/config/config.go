@@ -14,29 +14,29 @@ func Load(environ []string) (*Config, []Warning, error) {
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()
 	cfg := &Config{}
-	l.read(cfg, "", true)
+	l.read(true, group{into: cfg})
 	l.checkBreaker(cfg.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
 	l.warnEmbedded(cfg.RedisURL)
 	l.checkAlerts(&cfg.Alerts)
 	l.checkPublicURL(&cfg.API)
 	cfg.Worker.completeOpsAddr()
 
+	cfg.Destinations = l.readDestinations(blocks, cfg)
 	names := map[string]int{}
-	for _, index := range blocks {
-		d := l.readDestination(index, cfg)
+	for i, index := range blocks {
+		d := cfg.Destinations[i]
 		if first, taken := names[d.Name]; taken && d.Name != "" {
 			l.found.fail(blockName(index, "NAME"), "give each destination its own name",
 				"%s is already the name of DESTINATION_%d", quote(d.Name), first)
 		} else {
 			names[d.Name] = index
 		}
-		cfg.Destinations = append(cfg.Destinations, d)
 	}
 	warnings, err := l.found.result()
 	if err != nil {
 		return nil, warnings, err
 	}
-	cfg.entries = l.entries(cfg)
+	cfg.env = l.env
 	return cfg, warnings, nil
 }
 
@@ -45,7 +45,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 func OpsAddr(environ []string) (string, error) {
 	l := &loader{env: newEnvironment(environ)}
 	var w Worker
-	l.read(&w, "", true)
+	l.read(true, group{into: &w})
 	w.completeOpsAddr()
 	if !l.found.ok("OPS_ADDR") {
 		_, err := l.found.result()

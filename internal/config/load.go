@@ -2,8 +2,10 @@ package config
 
 import (
 	"errors"
+	"iter"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/caarlos0/env/v11"
@@ -15,44 +17,80 @@ type loader struct {
 	found findings
 }
 
-// read fills the variables of a struct, given by a pointer to it, and checks each value by
-// itself. Without defaults, fields that are not set keep what they hold.
-func (l *loader) read(into any, prefix string, defaults bool) {
-	value := reflect.ValueOf(into).Elem()
-	vars := rows(value.Type(), prefix, false)
-	for _, v := range vars {
-		if v.secret {
-			l.env.resolveFile(v.name, &l.found)
-		}
-		if len(v.oneOf) > 0 && l.env.set(v.name) {
-			l.env.values[v.name] = strings.TrimSpace(l.env.values[v.name])
-		}
-	}
-	options := env.Options{Environment: l.env.values, Prefix: prefix, FuncMap: parsers()}
-	if !defaults {
-		options.DefaultValueTagName = "noDefault"
-	}
-	if err := env.ParseWithOptions(into, options); err != nil {
-		var all env.AggregateError
-		if !errors.As(err, &all) {
-			all.Errors = []error{err}
-		}
-		for _, err := range all.Errors {
-			l.report(err, vars)
+// group is a struct, given by a pointer to it, whose variables have a prefix.
+type group struct {
+	into   any
+	prefix string
+}
+
+func (g group) value() reflect.Value { return reflect.ValueOf(g.into).Elem() }
+
+// variables are those of the struct, with their full names.
+func (g group) variables() iter.Seq[variable] { return named(g.prefix, rowsOf(g.value().Type())) }
+
+// read fills the variables of structs, and checks each value by itself. Without defaults,
+// fields that are not set keep what they hold.
+func (l *loader) read(defaults bool, groups ...group) {
+	for _, g := range groups {
+		for v := range g.variables() {
+			if v.secret {
+				l.env.resolveFile(v.name, &l.found)
+			}
+			if len(v.oneOf) > 0 && l.env.set(v.name) {
+				l.env.values[v.name] = strings.TrimSpace(l.env.values[v.name])
+			}
 		}
 	}
-	for _, v := range vars {
-		if hasValue := l.env.set(v.name) || defaults && v.def != ""; hasValue && l.found.ok(v.name) {
-			if problem, fix := v.check(value.FieldByIndex(v.index)); problem != "" {
-				l.reject(v, problem, fix)
+	l.parse(defaults, groups)
+	for _, g := range groups {
+		for v := range g.variables() {
+			if hasValue := l.env.set(v.name) || defaults && v.def != ""; hasValue && l.found.ok(v.name) {
+				if problem, fix := v.check(g.value().FieldByIndex(v.index)); problem != "" {
+					l.reject(v, problem, fix)
+				}
 			}
 		}
 	}
 }
 
+// parse has the env package read all groups in one call: in each it copies the environment of
+// the process. Only after an error they are read one by one, because that package names the
+// field alone.
+func (l *loader) parse(defaults bool, groups []group) {
+	options := env.Options{Environment: l.env.values, FuncMap: parsers()}
+	if !defaults {
+		options.DefaultValueTagName = "noDefault"
+	}
+	fields := make([]reflect.StructField, len(groups))
+	for i, g := range groups {
+		fields[i] = reflect.StructField{
+			Name: "Group" + strconv.Itoa(i), Type: reflect.TypeOf(g.into), Tag: reflect.StructTag(`envPrefix:"` + g.prefix + `"`),
+		}
+	}
+	all := reflect.New(reflect.StructOf(fields))
+	for i, g := range groups {
+		all.Elem().Field(i).Set(reflect.ValueOf(g.into))
+	}
+	err := env.ParseWithOptions(all.Interface(), options)
+	switch {
+	case err == nil:
+	case len(groups) > 1:
+		for _, g := range groups {
+			l.parse(defaults, []group{g})
+		}
+	default:
+		var found env.AggregateError
+		if !errors.As(err, &found) {
+			found.Errors = []error{err}
+		}
+		for _, err := range found.Errors {
+			l.report(err, slices.Collect(groups[0].variables()))
+		}
+	}
+}
+
 // report turns an error of the env package into one of ours, which names the
-// variable and holds no secret. That package names the field only: names of fields are unique
-// within what is read at once.
+// variable and holds no secret. Names of fields are unique within a group.
 func (l *loader) report(err error, vars []variable) {
 	var (
 		parse env.ParseError

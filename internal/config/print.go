@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"io"
+	"iter"
 	"reflect"
 	"slices"
 	"strings"
@@ -28,12 +29,12 @@ type Document struct {
 
 // Document returns the effective configuration, secrets masked, for JSON: a
 // [Document]. It holds what Print prints.
-func (c *Config) Document() any { return Document{Items: slices.Clone(c.entries)} }
+func (c *Config) Document() any { return Document{Items: c.entries()} }
 
 // Print writes the effective configuration, secrets masked: a line NAME=value
 // for each variable, with its source (default, set or file) behind a #.
 func (c *Config) Print(w io.Writer) error {
-	for _, e := range c.entries {
+	for _, e := range c.entries() {
 		if _, err := fmt.Fprintf(w, "%s=%s  # %s\n", e.Name, e.Value, e.Source); err != nil {
 			return fmt.Errorf("config: print: %w", err)
 		}
@@ -43,26 +44,27 @@ func (c *Config) Print(w io.Writer) error {
 
 // IsSet reports whether the environment sets a variable, itself or by its file.
 func (c *Config) IsSet(name string) bool {
-	return slices.ContainsFunc(c.entries, func(e Entry) bool { return e.Name == name && e.Source != sourceDefault })
+	return c.env != nil && c.env.source(name) != sourceDefault
 }
 
 // entries lists the effective values in the order of the table.
-func (l *loader) entries(cfg *Config) []Entry {
+func (c *Config) entries() []Entry {
 	var out []Entry
-	add := func(of any, vars []variable) {
-		for _, v := range vars {
+	add := func(of any, vars iter.Seq[variable]) {
+		for v := range vars {
 			shown := v.printed(reflect.ValueOf(of).FieldByIndex(v.index))
 			out = append(out, Entry{
-				Name: v.name, Value: shown, Source: l.env.source(v.name), Secret: v.secret || strings.Contains(shown, Redacted),
+				Name: v.name, Value: shown, Source: c.env.source(v.name), Secret: v.secret || strings.Contains(shown, Redacted),
 			})
 		}
 	}
-	all := rows(reflect.TypeFor[Config](), "", false)
+	all := rowsOf(reflect.TypeFor[Config]())
 	first := slices.IndexFunc(table(), func(v variable) bool { return strings.HasPrefix(v.name, blockPrefix) })
-	add(*cfg, all[:first])
-	for i, d := range cfg.Destinations {
-		add(d, rows(reflect.TypeFor[Destination](), blockName(i, ""), true))
+	add(*c, slices.Values(all[:first]))
+	block := rows(reflect.TypeFor[Destination](), "", true)
+	for i, d := range c.Destinations {
+		add(d, named(blockName(i, ""), block))
 	}
-	add(*cfg, all[first:])
+	add(*c, slices.Values(all[first:]))
 	return out
 }

@@ -163,7 +163,7 @@ func TestPrintMasksAllThatIsSecret(t *testing.T) {
 			t.Errorf("%s is not in\n%s", want, out.String())
 		}
 	}
-	for _, e := range cfg.entries {
+	for _, e := range cfg.entries() {
 		if strings.Contains(e.Value, Redacted) && !e.Secret {
 			t.Errorf("%s=%s is not marked as secret", e.Name, e.Value)
 		}

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"iter"
 	"reflect"
 	"strings"
 	"sync"
@@ -30,6 +31,30 @@ type variable struct {
 // table is every variable in the order of the structs: of the process and,
 // with <i> in their names, of a destination.
 var table = sync.OnceValue(func() []variable { return rows(reflect.TypeFor[Config](), "", true) })
+
+// rowsOf is rows of a group, whose names lack its prefix.
+func rowsOf(t reflect.Type) []variable {
+	if known, ok := groups.Load(t); ok {
+		return known.([]variable)
+	}
+	out := rows(t, "", false)
+	groups.Store(t, out)
+	return out
+}
+
+var groups sync.Map // rowsOf by type
+
+// named gives the variables of a group their full names.
+func named(prefix string, vars []variable) iter.Seq[variable] {
+	return func(yield func(variable) bool) {
+		for _, v := range vars {
+			v.name = prefix + v.name
+			if !yield(v) {
+				return
+			}
+		}
+	}
+}
 
 // rows returns the variables of a struct. Without all, the groups that are read by themselves
 // are left out: destinations, and the breaker of one.

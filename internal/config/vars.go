@@ -58,7 +58,7 @@ type Config struct {
 	// HTTP API
 	API API
 
-	entries []Entry
+	env *environment
 }
 
 // Redis is where jobs and breakers live.
