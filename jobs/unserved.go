@@ -2,16 +2,14 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
-
-	"github.com/redis/go-redis/v9"
 )
 
 // Unserved is a destination with jobs that no live worker serves: they wait for one, or
@@ -23,9 +21,6 @@ type Unserved struct {
 	// SeenAt is when a worker last served it; zero if none ever did.
 	SeenAt time.Time
 }
-
-// backlogsAtOnce is how many destinations share a round trip that counts their jobs.
-const backlogsAtOnce = 50
 
 // Unserved lists the destinations that have jobs and no worker, by name, without those in
 // except, which the caller serves itself, and without Tidegate's own. Errors: Redis's.
@@ -51,57 +46,18 @@ func (c *Client) unserved(ctx context.Context, except []string) ([]Unserved, err
 			served[d] = true
 		}
 	}
-	queues, err := c.listedQueues(ctx)
-	if err != nil {
-		return nil, err
-	}
 	seen, err := c.readDestinations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names := slices.DeleteFunc(withQueues(nil, queues), func(name string) bool { return served[name] })
+	backlogs, err := c.ns.Backlogs(ctx, c.rdb)
+	if err != nil {
+		return nil, err
+	}
 	var out []Unserved
-	for chunk := range slices.Chunk(names, backlogsAtOnce) {
-		backlogs, err := c.backlogs(ctx, chunk)
-		if err != nil {
-			return nil, err
-		}
-		for i, name := range chunk {
-			if backlogs[i] > 0 {
-				out = append(out, Unserved{Destination: name, Backlog: backlogs[i], SeenAt: seen[name]})
-			}
-		}
-	}
-	return out, nil
-}
-
-// backlogs counts the unfinished jobs of destinations, in one round trip.
-func (c *Client) backlogs(ctx context.Context, names []string) ([]int, error) {
-	counts := make([][]*redis.IntCmd, len(names))
-	dropped := make([][]*redis.StringCmd, len(names))
-	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, name := range names {
-			for _, q := range c.ns.Queues(name) {
-				counts[i] = append(counts[i], pipe.LLen(ctx, store.PendingKey(q)), pipe.LLen(ctx, store.ActiveKey(q)),
-					pipe.ZCard(ctx, store.ScheduledKey(q)), pipe.ZCard(ctx, store.RetryKey(q)), pipe.ZCard(ctx, store.HeldKey(q)),
-					pipe.ZCard(ctx, store.ParkedKey(q, store.StatePaused)), pipe.ZCard(ctx, store.ParkedKey(q, store.StateWaiting)))
-				dropped[i] = append(dropped[i], pipe.Get(ctx, store.TombstonesKey(q)))
-			}
-		}
-		return nil
-	})
-	if err != nil && !errors.Is(err, redis.Nil) {
-		return nil, fmt.Errorf("count jobs: %w", err)
-	}
-	out := make([]int, len(names))
-	for i := range names {
-		out[i] = sum(counts[i])
-		for _, cmd := range dropped[i] {
-			n, err := cmd.Int()
-			if err != nil && !errors.Is(err, redis.Nil) {
-				return nil, fmt.Errorf("count jobs: %w", err)
-			}
-			out[i] -= n
+	for _, name := range slices.Sorted(maps.Keys(backlogs)) {
+		if !served[name] {
+			out = append(out, Unserved{Destination: name, Backlog: backlogs[name], SeenAt: seen[name]})
 		}
 	}
 	return out, nil

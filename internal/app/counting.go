@@ -27,6 +27,6 @@ func (c *counting) observe(o *publisher.Options) { c.recorder.Observe(o) }
 
 // run keeps what is counted in Redis until stop is run, which is after the publisher's
 // end, so that its last jobs count.
-func (c *counting) run(ctx context.Context, p *publisher.Publisher, stop *teardown) {
-	stop.background(ctx, func(ctx context.Context) { c.recorder.Run(ctx, p.Destinations()) })
+func (c *counting) run(ctx context.Context, stop *teardown) {
+	stop.background(ctx, func(ctx context.Context) { c.recorder.Run(ctx) })
 }

@@ -122,7 +122,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	if err := called.serve(ctx, p, log, &stop); err != nil {
 		return err
 	}
-	counting.run(ctx, p, &stop)
+	counting.run(ctx, &stop)
 	seen.follow(ctx, p, counted, &stop)
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {

@@ -134,7 +134,7 @@ func (s *site) work(api fakeapi.Options, rules breaker.Options, destinations ...
 		}
 		done <- struct{}{}
 	}()
-	go func() { recorder.Run(ctx, p.Destinations()); done <- struct{}{} }()
+	go func() { recorder.Run(ctx); done <- struct{}{} }()
 	stopped := false
 	stop = func() {
 		if stopped {

@@ -153,11 +153,11 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 
 // points reads the statistics, a point for each step.
 func (d *Dashboard) points(ctx context.Context, name string, since, until time.Time, step time.Duration) ([]minutes.Point, error) {
-	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), name, since, until, step)
+	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), []string{name}, since, until, step)
 	if err != nil {
 		return nil, fmt.Errorf("read counts of %s: %w", name, err)
 	}
-	return points, nil
+	return points[0], nil
 }
 
 // Completed counts the jobs of the points that completed.

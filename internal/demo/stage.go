@@ -155,7 +155,7 @@ func (s *stage) start(ctx context.Context, sh *show) error {
 	// when ctx ends.
 	running, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
-	s.workers.Go(func() error { s.counts.Run(running, []string{destination}); return nil })
+	s.workers.Go(func() error { s.counts.Run(running); return nil })
 	for n := 1; n <= s.o.Workers; n++ {
 		if err := s.startWorker(running, n, url, sh); err != nil {
 			return err

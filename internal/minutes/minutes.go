@@ -30,6 +30,10 @@ const (
 	backlog     = "backlog"
 )
 
+// counted stands for all destinations: its backlog is 0 in the minutes in which backlogs were
+// counted, and destinations without jobs have none of their own.
+const counted = ""
+
 // Point has the counts of the step that begins at At.
 type Point struct {
 	At time.Time `json:"at"`
@@ -67,36 +71,53 @@ func (p *Point) add(name string, n int) {
 	}
 }
 
-// Read returns one point for each step from since to until, the oldest first, by the
-// clocks of the workers. since is cut to a whole step, which is a minute at least and
-// divides an hour or is whole hours. It costs one round trip. Errors: a span that has no
+// Read returns for each destination one point for each step from since to until, the oldest
+// first, by the clocks of the workers. since is cut to a whole step, which is a minute at least
+// and divides an hour or is whole hours. It costs one round trip. Errors: a span that has no
 // end, or Redis's.
-func Read(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, destination string, since, until time.Time, step time.Duration) ([]Point, error) {
+func Read(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, destinations []string, since, until time.Time, step time.Duration) ([][]Point, error) {
 	step = max(step.Truncate(time.Minute), time.Minute)
 	since = since.UTC().Truncate(step)
 	if until.Sub(since) > 2*Kept {
 		return nil, fmt.Errorf("minutes: %v to %v is more than is kept", since, until)
 	}
-	points := []Point{}
-	for at := since; at.Before(until); at = at.Add(step) {
-		points = append(points, Point{At: at, Backlog: -1})
-	}
-	if len(points) == 0 {
-		return points, nil
-	}
 	first, last := hourOf(since), hourOf(until)
-	cmds := make([]*redis.MapStringStringCmd, 0, last-first+1)
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	hours := func(pipe redis.Pipeliner, destination string) (cmds []*redis.MapStringStringCmd) {
 		for hour := first; hour <= last; hour++ {
 			cmds = append(cmds, pipe.HGetAll(ctx, ns.MinutesKey(destination, hour)))
+		}
+		return cmds
+	}
+	var ofAll []*redis.MapStringStringCmd
+	found := make([][]*redis.MapStringStringCmd, len(destinations))
+	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		ofAll = hours(pipe, counted)
+		for i, d := range destinations {
+			found[i] = hours(pipe, d)
 		}
 		return nil
 	})
 	if err != nil {
-		return nil, fmt.Errorf("minutes: read %s: %w", destination, err)
+		return nil, fmt.Errorf("minutes: read: %w", err)
 	}
-	for i, cmd := range cmds {
-		start := time.Unix((first+int64(i))*3600, 0)
+	out := make([][]Point, len(destinations))
+	for i, d := range destinations {
+		out[i] = []Point{}
+		for at := since; at.Before(until); at = at.Add(step) {
+			out[i] = append(out[i], Point{At: at, Backlog: -1})
+		}
+		sum(out[i], found[i], since, step)
+		if !store.System(d) { // theirs are not counted
+			sum(out[i], ofAll, since, step)
+		}
+	}
+	return out, nil
+}
+
+// sum adds the counts of the hours from since on to the points.
+func sum(points []Point, hours []*redis.MapStringStringCmd, since time.Time, step time.Duration) {
+	for i, cmd := range hours {
+		start := time.Unix((hourOf(since)+int64(i))*3600, 0)
 		for field, value := range cmd.Val() {
 			minute, name, _ := strings.Cut(field, ":")
 			m, err := strconv.Atoi(minute)
@@ -110,7 +131,6 @@ func Read(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, de
 			}
 		}
 	}
-	return points, nil
 }
 
 func hourOf(t time.Time) int64 { return t.Unix() / 3600 }

@@ -18,7 +18,7 @@ import (
 )
 
 // flushEvery is how often counts go to Redis, backlogEvery how often one worker of the
-// fleet counts the backlog.
+// fleet counts the backlogs of all destinations.
 const (
 	flushEvery   = 10 * time.Second
 	backlogEvery = 30 * time.Second
@@ -86,7 +86,7 @@ func (r *Recorder) add(destination, name string, n int) {
 }
 
 // Run flushes the counts every ten seconds until ctx ends, and once more then.
-func (r *Recorder) Run(ctx context.Context, destinations []string) {
+func (r *Recorder) Run(ctx context.Context) {
 	tick := time.NewTicker(flushEvery)
 	defer tick.Stop()
 	for {
@@ -100,7 +100,7 @@ func (r *Recorder) Run(ctx context.Context, destinations []string) {
 		}
 		call, cancel := context.WithTimeout(ctx, flushEvery)
 		r.flush(call)
-		r.countBacklogs(call, destinations)
+		r.countBacklogs(call)
 		cancel()
 	}
 }
@@ -144,26 +144,24 @@ func (r *Recorder) flush(ctx context.Context) {
 
 func field(minute int, name string) string { return strconv.Itoa(minute) + ":" + name }
 
-// countBacklogs records the backlog of each destination, unless another worker did within backlogEvery.
-func (r *Recorder) countBacklogs(ctx context.Context, destinations []string) {
-	for _, d := range destinations {
-		if store.System(d) {
-			continue
-		}
-		mine, err := lease.Once(ctx, r.rdb, r.ns.Key("series:backlog:"+d), backlogEvery-flushEvery/2)
-		if err != nil || !mine {
-			continue
-		}
-		n, err := r.client.Backlog(ctx, d)
-		if err != nil {
-			continue // the chart has a gap
-		}
-		now := r.now()
-		key := r.ns.MinutesKey(d, hourOf(now))
-		_, _ = r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+// countBacklogs records the backlog of each destination, unless another worker did within
+// backlogEvery. Destinations without jobs cost nothing: see counted.
+func (r *Recorder) countBacklogs(ctx context.Context) {
+	mine, err := lease.Once(ctx, r.rdb, r.ns.Key("series:backlog"), backlogEvery-flushEvery/2)
+	if err != nil || !mine {
+		return
+	}
+	backlogs, err := r.ns.Backlogs(ctx, r.rdb)
+	if err == nil {
+		backlogs[counted] = 0
+	} // else the charts of destinations without jobs have a gap
+	now := r.now()
+	_, _ = r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		for d, n := range backlogs {
+			key := r.ns.MinutesKey(d, hourOf(now))
 			pipe.HSet(ctx, key, field(now.UTC().Minute(), backlog), n)
 			pipe.Expire(ctx, key, Kept+time.Hour)
-			return nil
-		})
-	}
+		}
+		return nil
+	})
 }

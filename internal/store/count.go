@@ -1,8 +1,11 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -145,4 +148,60 @@ func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass in
 	n, _ := reply[len(countedStates)+2].(int64)
 	s.FailedRecently = int(n)
 	return s, nil
+}
+
+// Backlogs counts the unfinished jobs of the destinations that have any, without Tidegate's own.
+// After an error those of other nodes are counted. Errors: Redis's.
+func (n Namespace) Backlogs(ctx context.Context, rdb redis.UniversalClient) (map[string]int, error) {
+	queues, err := n.ListQueues(ctx, rdb)
+	if err != nil {
+		return nil, err
+	}
+	queues = slices.DeleteFunc(queues, SystemQueue)
+	exist, errs := existing(ctx, rdb, queues, func(q string) []string {
+		return append(backlogSets(q), PendingKey(q), ActiveKey(q))
+	})
+	counts := map[string][]*redis.IntCmd{}
+	tombstones := map[string]*redis.StringCmd{}
+	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		for i, q := range queues {
+			if !exist[i] {
+				continue
+			}
+			counts[q] = []*redis.IntCmd{pipe.LLen(ctx, PendingKey(q)), pipe.LLen(ctx, ActiveKey(q))}
+			for _, key := range backlogSets(q) {
+				counts[q] = append(counts[q], pipe.ZCard(ctx, key))
+			}
+			tombstones[q] = pipe.Get(ctx, TombstonesKey(q))
+		}
+		return nil
+	})
+	out := map[string]int{}
+	for q, cmds := range counts {
+		jobs, err := 0, error(nil)
+		for _, cmd := range cmds {
+			jobs += int(cmd.Val())
+			err = cmp.Or(err, cmd.Err())
+		}
+		dead, missing := tombstones[q].Int()
+		if missing != nil && !errors.Is(missing, redis.Nil) {
+			err = cmp.Or(err, missing)
+		}
+		if err != nil {
+			errs = append(errs, fmt.Errorf("count jobs of %s: %w", q, err))
+			continue
+		}
+		if jobs -= dead; jobs > 0 {
+			destination, _, _ := ParseQueue(q)
+			out[destination] += jobs
+		}
+	}
+	return out, cmp.Or(errs...)
+}
+
+// backlogSets are the sorted sets of a queue's unfinished jobs; the others are in lists.
+func backlogSets(queue string) []string {
+	return []string{
+		ScheduledKey(queue), RetryKey(queue), HeldKey(queue), ParkedKey(queue, StatePaused), ParkedKey(queue, StateWaiting),
+	}
 }

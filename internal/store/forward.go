@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -128,11 +129,8 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 	return false, nil
 }
 
-// groupsAtOnce bounds one EXISTS, so that it stays short for Redis.
-const groupsAtOnce = 200
-
-// Awake returns which groups of queues have pending or held jobs. On one node it first checks
-// many of them together. errs[i] is of groups[i]. Errors: Redis's.
+// Awake returns which groups of queues have pending or held jobs. errs[i] is of groups[i].
+// Errors: Redis's.
 func Awake(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (awake []bool, errs []error) {
 	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{PendingKey(q), HeldIndexKey(q)} })
 }
@@ -143,57 +141,13 @@ func Leased(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (
 }
 
 func anyExist(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) (found []bool, errs []error) {
-	_, cluster := rdb.(*redis.ClusterClient)
-	for part := range slices.Chunk(groups, groupsAtOnce) {
-		exist, problems := make([]bool, len(part)), make([]error, len(part))
-		some, err := cluster, error(nil) // keys of several slots cannot be named together
-		if !cluster {
-			var all []string
-			for _, queues := range part {
-				all = append(all, keysOfAll(queues, keysOf)...)
-			}
-			var n int64
-			n, err = rdb.Exists(ctx, all...).Result()
-			some = n > 0 || redis.HasErrorPrefix(err, "CROSSSLOT") // a client that wraps a Cluster's
-		}
-		switch {
-		case some:
-			exist, problems = existEach(ctx, rdb, part, keysOf)
-		case err != nil:
-			for i := range problems {
-				problems[i] = fmt.Errorf("look at the queues: %w", err)
-			}
-		}
-		found, errs = append(found, exist...), append(errs, problems...)
-	}
-	return found, errs
-}
-
-func keysOfAll(queues []string, keysOf func(queue string) []string) (keys []string) {
-	for _, q := range queues {
-		keys = append(keys, keysOf(q)...)
-	}
-	return keys
-}
-
-// existEach asks about each queue by itself, in one round trip.
-func existEach(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) (found []bool, errs []error) {
-	cmds := make([][]*redis.IntCmd, len(groups))
-	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
-		for i, queues := range groups {
-			for _, q := range queues {
-				cmds[i] = append(cmds[i], pipe.Exists(ctx, keysOf(q)...))
-			}
-		}
-		return nil
-	})
+	exist, problems := existing(ctx, rdb, slices.Concat(groups...), keysOf)
 	found, errs = make([]bool, len(groups)), make([]error, len(groups))
-	for i, of := range cmds {
-		for _, cmd := range of {
-			found[i] = found[i] || cmd.Val() > 0
-			if err := cmd.Err(); err != nil && errs[i] == nil {
-				errs[i] = fmt.Errorf("look at the queues: %w", err)
-			}
+	next := 0
+	for i, queues := range groups {
+		for range queues {
+			found[i], errs[i] = found[i] || exist[next], cmp.Or(errs[i], problems[next])
+			next++
 		}
 	}
 	return found, errs
