@@ -72,8 +72,8 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 		return Permit{}, nil
 	}
 	if !c.options.Rate.set() {
-		if p, ok := c.free(b.key); ok {
-			return p, nil
+		if id, at, ok := c.free(b.key); ok {
+			return c.permit(id, at, b.key), nil
 		}
 	}
 	if p, decided, err := c.decide(b.key); decided {
@@ -83,22 +83,24 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 }
 
 // free grants a permit without Redis, if the views allow it.
-func (c *core) free(key string) (Permit, bool) {
-	id := newID()
-	at, ok := c.inFlight.add(id, true, key, func() bool {
+func (c *core) free(key string) (id uint64, at slotRef, ok bool) {
+	id = newID()
+	at, ok = c.inFlight.add(id, true, key, func() bool {
 		return c.view.Load().free() && c.keys.free(key)
 	})
-	if !ok {
-		return Permit{}, false
-	}
-	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}, true
+	return id, at, ok
+}
+
+// permit returns a permit that Redis does not count.
+func (c *core) permit(id uint64, at slotRef, key string) Permit {
+	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}
 }
 
 // withoutAsking grants a permit while Redis is unavailable.
 func (c *core) withoutAsking(key string) Permit {
 	id := newID()
 	at, _ := c.inFlight.add(id, true, key, always)
-	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}
+	return c.permit(id, at, key)
 }
 
 // decide decides from the views, if it can.
@@ -122,8 +124,8 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 		}
 	}
 	if !c.options.Rate.set() {
-		if p, ok := c.free(key); ok {
-			return p, true, nil
+		if id, at, ok := c.free(key); ok {
+			return c.permit(id, at, key), true, nil
 		}
 	}
 	return Permit{}, false, nil

@@ -50,6 +50,11 @@ func (v *view) effective(now time.Time) State {
 	return v.state
 }
 
+// timeless reports whether the view's status is the same at any time.
+func (v *view) timeless() bool {
+	return v.state == Closed && v.window.IsZero() && v.forced.IsZero()
+}
+
 // statusAt is the view's status at now.
 func (v *view) statusAt(now time.Time) Status {
 	s := v.status

@@ -170,7 +170,7 @@ func (c *core) statusOf(key string) Status {
 			return Status{Name: c.name(key), Generation: c.latest.Load()}
 		}
 	}
-	if v.state == Closed && v.window.IsZero() && v.forced.IsZero() {
+	if v.timeless() {
 		return v.status
 	}
 	return v.statusAt(c.clock.now())
