@@ -1,6 +1,8 @@
 package breaker
 
 import (
+	"math/bits"
+	"runtime"
 	"sync"
 	"time"
 )
@@ -15,14 +17,13 @@ import (
 type inFlight struct {
 	born time.Time
 
-	shards [shardCount]callShard
+	shards []callShard
+	mask   uint64 // of the bits of an id that select its shard
 
 	mu       sync.Mutex
 	sequence uint64 // of the counts that were sent to Redis
 	peak     int
 }
-
-const shardCount = 32 // a power of two
 
 type callShard struct {
 	mu    sync.Mutex
@@ -50,9 +51,13 @@ type slotRef struct {
 	epoch uint32
 }
 
-func newInFlight(born time.Time) *inFlight { return &inFlight{born: born} }
+// newInFlight makes some shards for each CPU, up to 32: there may be a thousand Breakers.
+func newInFlight(born time.Time) *inFlight {
+	n := uint64(1) << bits.Len(uint(min(2*runtime.GOMAXPROCS(0), 16)))
+	return &inFlight{born: born, shards: make([]callShard, n), mask: n - 1}
+}
 
-func (f *inFlight) shard(id uint64) *callShard { return &f.shards[id%shardCount] }
+func (f *inFlight) shard(id uint64) *callShard { return &f.shards[id&f.mask] }
 
 // add adds a permit for the destination (own) and for a key, if allowed, which is called
 // under the shard's lock, returns true: a change of what allowed reads, followed by a count,

@@ -3,27 +3,34 @@ package breaker
 import (
 	"context"
 	"fmt"
+	"math/rand/v2"
 	"strconv"
 	"sync"
 	"time"
 )
 
 const (
-	// An instance registers every registerEvery, with many Breakers in the process up to
-	// registerSlowest, see link, and is counted in for validFor times as long.
+	// An instance registers every registerEvery, or registerShare for each Breaker of the
+	// process if that is longer, up to registerSlowest. It is counted in for validFor times as
+	// long, which register.lua allows an hour for.
 	registerEvery   = 10 * time.Second
-	registerSlowest = 5 * time.Minute
+	registerShare   = 3 * time.Second
+	registerSlowest = 20 * time.Minute
 	validFor        = 3
 	// maxJoins is how many keys' counts are sent to Redis at once.
 	maxJoins = 100
 )
 
-// enroll registers the instance until after the next registration is due: with many
-// Breakers in the process that is later, and they are due one after the other.
+// enroll registers the instance until after the next registration is due, which is at another
+// time for each Breaker of the process.
 func (c *core) enroll(ctx context.Context) error {
 	every := registerEveryOf(c.rdb, c.options.RefreshInterval)
-	c.registerAt.Store(time.Now().Add(every).UnixNano())
-	return c.register(ctx, validFor*every)
+	err := c.register(ctx, validFor*every)
+	if err == nil {
+		spread := rand.N(every-registerEvery+1) / 4 //nolint:gosec // it spreads the work
+		c.registerAt.Store(time.Now().Add(every - spread).UnixNano())
+	}
+	return err
 }
 
 // toEnroll reports whether a registration is due.

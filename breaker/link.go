@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"maps"
 	"reflect"
 	"slices"
 	"sync"
@@ -33,10 +34,12 @@ type link struct {
 	work sync.WaitGroup
 
 	mu         sync.RWMutex
-	cores      map[*core]bool
-	changing   sync.Mutex // of the channels: one goroutine at a time
+	cores      map[string][]*core // by channel
+	added      []string           // channels that are to be subscribed
+	changing   sync.Mutex         // of the channels: one goroutine at a time
 	pubsub     atomic.Pointer[redis.PubSub]
-	receivedAt atomic.Int64 // when the subscription last received something, unix ns
+	receivedAt atomic.Int64  // when the subscription last received something, unix ns
+	confirmed  chan struct{} // gets a value after a subscription: what was published before is lost
 }
 
 type linkOf struct {
@@ -59,7 +62,7 @@ func connect(c *core) {
 		links[of].add(c)
 		return
 	}
-	l := &link{of: of, only: only, cores: map[*core]bool{}}
+	l := &link{of: of, only: only, cores: map[string][]*core{}, confirmed: make(chan struct{}, 1)}
 	if !only {
 		links[of] = l
 	}
@@ -73,21 +76,35 @@ func (l *link) add(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	c.link = l
-	l.cores[c] = true
-	if pubsub := l.pubsub.Load(); pubsub != nil {
-		l.work.Go(func() {
-			l.changing.Lock()
-			defer l.changing.Unlock()
-			_ = pubsub.Subscribe(l.ctx, c.place.channel) // an error is Receive's, too
-		})
+	l.cores[c.place.channel] = append(l.cores[c.place.channel], c)
+	if l.pubsub.Load() == nil {
+		return
 	}
+	l.added = append(l.added, c.place.channel)
+	if len(l.added) == 1 {
+		l.work.Go(l.subscribeAdded)
+	}
+}
+
+// subscribeAdded subscribes the channels that were added meanwhile, by one command.
+func (l *link) subscribeAdded() {
+	l.changing.Lock()
+	defer l.changing.Unlock()
+	l.mu.Lock()
+	channels, pubsub := l.added, l.pubsub.Load()
+	l.added = nil
+	l.mu.Unlock()
+	_ = pubsub.Subscribe(l.ctx, channels...) // an error is Receive's, too
 }
 
 // leave removes c. Afterwards the link calls it no more.
 func (l *link) leave(c *core) {
 	linksMu.Lock()
 	l.mu.Lock()
-	delete(l.cores, c)
+	channel := c.place.channel
+	if l.cores[channel] = without(l.cores[channel], c); len(l.cores[channel]) == 0 {
+		delete(l.cores, channel)
+	}
 	last := len(l.cores) == 0
 	l.mu.Unlock()
 	if last && !l.only {
@@ -99,7 +116,11 @@ func (l *link) leave(c *core) {
 		l.work.Wait()
 		return
 	}
-	l.unsubscribe(c.place.channel)
+	l.unsubscribe(channel)
+}
+
+func without(cores []*core, c *core) []*core {
+	return slices.DeleteFunc(cores, func(other *core) bool { return other == c })
 }
 
 // unsubscribe ends the subscription to a channel unless a core of it has been added
@@ -108,7 +129,7 @@ func (l *link) unsubscribe(channel string) {
 	l.changing.Lock()
 	defer l.changing.Unlock()
 	l.mu.RLock()
-	wanted := slices.Contains(l.channels(), channel)
+	wanted := len(l.cores[channel]) > 0
 	l.mu.RUnlock()
 	if pubsub := l.pubsub.Load(); !wanted && pubsub != nil {
 		ctx, cancel := context.WithTimeout(l.ctx, leaveTimeout)
@@ -117,18 +138,11 @@ func (l *link) unsubscribe(channel string) {
 	}
 }
 
-// channels are those of the cores. l.mu is held.
-func (l *link) channels() []string {
-	var channels []string
-	for c := range l.cores {
-		channels = append(channels, c.place.channel)
-	}
-	return channels
-}
+// all returns the cores. l.mu is held.
+func (l *link) all() []*core { return slices.Concat(slices.Collect(maps.Values(l.cores))...) }
 
 // registerEveryOf is the time between two registrations of an instance with this client and
-// RefreshInterval: with many Breakers longer, so that together they cost about one command a
-// second.
+// RefreshInterval: with many Breakers longer, so that there is less than one a second.
 func registerEveryOf(rdb redis.UniversalClient, interval time.Duration) time.Duration {
 	if !reflect.ValueOf(rdb).Comparable() {
 		return registerEvery // not shared
@@ -141,7 +155,7 @@ func registerEveryOf(rdb redis.UniversalClient, interval time.Duration) time.Dur
 	}
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return min(max(registerEvery, time.Duration(len(l.cores))*time.Second), registerSlowest)
+	return min(max(registerEvery, registerShare*time.Duration(len(l.cores))), registerSlowest)
 }
 
 // keepFresh has the cores read changes, once per interval.
@@ -152,6 +166,12 @@ func (l *link) keepFresh(ctx context.Context) {
 		select {
 		case <-ctx.Done():
 			return
+		case <-l.confirmed:
+			l.mu.RLock()
+			all := l.all()
+			l.mu.RUnlock()
+			l.stamped(ctx, all, l.readStamps(ctx, all))
+			continue
 		case <-ticker.C:
 		}
 		quiet := l.tick()
@@ -164,7 +184,7 @@ func (l *link) keepFresh(ctx context.Context) {
 func (l *link) tick() (quiet []*core) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
-	for c := range l.cores {
+	for _, c := range l.all() {
 		if !c.tick() {
 			quiet = append(quiet, c)
 		}
@@ -177,7 +197,7 @@ func (l *link) stamped(ctx context.Context, cores []*core, stamps []stamp) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
 	for i, c := range cores {
-		if l.cores[c] {
+		if slices.Contains(l.cores[c.place.channel], c) {
 			c.stamped(ctx, stamps[i].value, stamps[i].err)
 		}
 	}
@@ -250,7 +270,7 @@ func (l *link) subscribe(ctx context.Context) {
 func (l *link) report(err error) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
-	for c := range l.cores {
+	for _, c := range l.all() {
 		c.unsubscribed.report(err)
 	}
 }
@@ -262,7 +282,7 @@ func (l *link) listen(ctx context.Context) (received bool) {
 	pubsub := l.of.rdb.Subscribe(ctx) // connects with the first channel
 	l.mu.Lock()
 	l.pubsub.Store(pubsub)
-	channels := l.channels()
+	channels := slices.Collect(maps.Keys(l.cores))
 	l.mu.Unlock()
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
@@ -295,22 +315,23 @@ func (l *link) listen(ctx context.Context) (received bool) {
 		switch got := got.(type) {
 		case *redis.Subscription:
 			if got.Kind == "subscribe" {
-				l.dispatch(got.Channel, func(c *core) { c.wake(taskRefresh) }) // for what was published before
+				select {
+				case l.confirmed <- struct{}{}:
+				default:
+				}
 			}
 		case *redis.Message:
-			l.dispatch(got.Channel, func(c *core) { c.receive(got.Payload) })
+			l.dispatch(got)
 		}
 	}
 }
 
-// dispatch calls to for the cores of a channel.
-func (l *link) dispatch(channel string, to func(*core)) {
+// dispatch passes a message on to the cores of its channel.
+func (l *link) dispatch(m *redis.Message) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
-	for c := range l.cores {
-		if c.place.channel == channel {
-			to(c)
-		}
+	for _, c := range l.cores[m.Channel] {
+		c.receive(m.Payload)
 	}
 }
 
