@@ -42,6 +42,41 @@ func BenchmarkDestinations(b *testing.B) {
 	report(b, "benchmarks.md", "destinations", reportDestinations(p, measureDestinations(b, p)))
 }
 
+// BenchmarkDestinationsFleet measures what a fleet of idle workers with the same destinations
+// costs Redis. The workers share a process.
+func BenchmarkDestinationsFleet(b *testing.B) {
+	const workers, destinations = 100, 100
+	cores, commands := measureFleet(b, workers, destinations, 10*time.Second)
+	report(b, "benchmarks.md", "fleet", fmt.Sprintf("%d idle workers with %d destinations: %.1f %% of a core of Redis, %s commands a second.\n",
+		workers, destinations, 100*cores, count(commands)))
+}
+
+// measureFleet returns how much of a core Redis uses, and the commands a second.
+func measureFleet(t testing.TB, workers, destinations int, quiet time.Duration) (cores, commands float64) {
+	s := startRedis(t, "everysec")
+	defer s.Stop()
+	w := startProcess(t, roleFleet, workerEnv(s.URL(), "http://127.0.0.1:1", destinations), strconv.Itoa(workers))
+	defer w.stop(t)
+	ready := map[string]bool{} // addresses
+	check(t, w.await(t.Context(), &w.log, func(line string) bool {
+		var health logEntry
+		if logged("health and metrics", &health)(line) {
+			ready[health.Addr] = true
+		}
+		return len(ready) == workers
+	}))
+	for addr := range ready {
+		awaitReady(t, addr)
+	}
+	pause(t.Context(), quiet/5) // what workers do at their start is not counted
+	s.ResetStats(t)
+	before, from := s.cpu(t), time.Now()
+	pause(t.Context(), quiet)
+	seconds := time.Since(from).Seconds()
+	progress(t, fmt.Sprintf("fleet: commands in %.1f s: %v", seconds, s.CommandStats(t)))
+	return (s.cpu(t) - before) / seconds, float64(commandsOf(t, s.Server)) / seconds
+}
+
 func measureDestinations(t testing.TB, p destinationsPlan) []destinationsFigures {
 	out := make([]destinationsFigures, 0, len(p.counts))
 	for _, n := range p.counts {
@@ -242,5 +277,12 @@ func TestEveryFigureOfDestinationsIsMeasured(t *testing.T) {
 	}
 	if text := reportDestinations(p, figures); strings.Count(text, "\n") != 10 {
 		t.Errorf("report:\n%s", text)
+	}
+}
+
+func TestFleetIsMeasured(t *testing.T) {
+	t.Parallel()
+	if cores, commands := measureFleet(t, 2, 3, time.Second); cores <= 0 || commands <= 0 {
+		t.Errorf("%v of a core, %v commands a second: want more than 0", cores, commands)
 	}
 }

@@ -92,7 +92,7 @@ func launch(t testing.TB, cmd *exec.Cmd) *process {
 
 // await returns when a line of the output is accepted.
 func (p *process) await(ctx context.Context, o *output, accept func(line string) bool) error {
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
 	defer cancel()
 	for ended := false; ; {
 		text, more := o.read()
@@ -179,6 +179,14 @@ func publishNothing(ctx context.Context, addr string, stdout io.Writer) error {
 // the address of its health and metrics when it is ready.
 func startWorker(t testing.TB, redisURL, url string, destinations int) (*process, string) {
 	t.Helper()
+	p := startProcess(t, roleTidegate, workerEnv(redisURL, url, destinations), "worker")
+	var health logEntry
+	check(t, p.await(t.Context(), &p.log, logged("health and metrics", &health)))
+	awaitReady(t, health.Addr)
+	return p, health.Addr
+}
+
+func workerEnv(redisURL, url string, destinations int) []string {
 	env := []string{"REDIS_URL=" + redisURL, "OPS_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}
 	for i := range destinations {
 		name := destination
@@ -187,14 +195,15 @@ func startWorker(t testing.TB, redisURL, url string, destinations int) (*process
 		}
 		env = append(env, fmt.Sprintf("DESTINATION_%d_NAME=%s", i, name), fmt.Sprintf("DESTINATION_%d_URL=%s", i, url))
 	}
-	p := startProcess(t, roleTidegate, env, "worker")
-	var health logEntry
-	check(t, p.await(t.Context(), &p.log, logged("health and metrics", &health)))
+	return env
+}
+
+func awaitReady(t testing.TB, addr string) {
+	t.Helper()
 	poll(t, "the worker is ready", func() bool {
-		_, _, err := get(t.Context(), "http://"+health.Addr+"/readyz")
+		_, _, err := get(t.Context(), "http://"+addr+"/readyz")
 		return err == nil
 	})
-	return p, health.Addr
 }
 
 // tidegate runs a command of the binary to its end and returns how long it took.
