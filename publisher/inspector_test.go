@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/hibiken/asynq"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -137,4 +139,51 @@ func TestInspectorReadsJobsInEveryState(t *testing.T) {
 	if got := b.get(scheduled).Status; got != jobs.Pending {
 		t.Errorf("a task that asynq was told to run is %s", got)
 	}
+}
+
+// asynq's own tools list the jobs that run, and cancel one of them, whether asynq started its
+// handler or a goroutine went on with it after another job.
+func TestAsynqSeesAndCancelsWhatRuns(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	started := make(chan string, 1)
+	const n = 20
+	jobsLeft := atomic.Int32{}
+	jobsLeft.Store(n)
+	ids := make([]string, n)
+	for i := range ids {
+		ids[i] = b.enqueue().ID
+	}
+	b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
+		if jobsLeft.Add(-1) == 0 { // the last one: a goroutine has run others before
+			started <- j.ID
+			<-ctx.Done()
+			return context.Cause(ctx)
+		}
+		return nil
+	}, publisher.Concurrency(1))
+	id := <-started
+
+	inspector := asynq.NewInspectorFromRedisClient(b.rdb)
+	redistest.Eventually(t, "asynq lists the job as running", func() bool {
+		servers, err := inspector.Servers()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range servers {
+			for _, w := range s.ActiveWorkers {
+				if w.TaskID == id {
+					if w.Queue != b.queue() || w.TaskType != store.TaskType || len(w.TaskPayload) == 0 || time.Since(w.Started) > time.Minute || w.Deadline.Before(time.Now()) {
+						t.Errorf("asynq lists %+v", w)
+					}
+					return true
+				}
+			}
+		}
+		return false
+	})
+	if err := inspector.CancelProcessing(id); err != nil {
+		t.Fatal(err)
+	}
+	b.waitStatus(id, jobs.Cancelled)
 }

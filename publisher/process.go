@@ -2,35 +2,24 @@ package publisher
 
 import (
 	"context"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
 
-	"github.com/hibiken/asynq"
-
 	"github.com/tidegate/tidegate/breaker"
-	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// process attempts one fetched job and decides its outcome, which the acknowledgement applies
-// in Redis.
-func (d *destination) process(ctx context.Context, task *asynq.Task) error {
-	id, _ := asynq.GetTaskID(ctx)
-	queue, _ := asynq.GetQueueName(ctx)
-	delivery := d.engine.Delivery(id)
-	if delivery == nil {
-		return fmt.Errorf("publisher: job %s is not in flight", id)
-	}
-	job, err := store.JobOf[jobs.Job](&store.Message{ID: id, Queue: queue, Payload: task.Payload(), Headers: task.Headers()}, delivery.Fields.Map())
+// process attempts one fetched job and decides its outcome.
+func (d *destination) process(delivery *engine.Delivery) {
+	job, err := decode(delivery)
 	if err != nil {
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindFail, Error: clean(err.Error(), maxError)},
-			func(a store.Applied) { d.unreadable(queue, id, delivery.Key, a) })
-		return asynqx.ErrNotCompleted
+			func(a store.Applied) { d.unreadable(delivery.Queue, delivery.ID, delivery.Key, a) })
+		return
 	}
 	sending, ok := d.reach.enter()
 	defer func() { sending.end(time.Now()) }()
@@ -38,12 +27,12 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 		// It was fetched before the destination became unreachable: another worker may reach it.
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindRequeue}, nil)
-		return asynqx.ErrNotCompleted
+		return
 	}
 	outcome, event := d.attempt(job, delivery, sending)
 	deferred := outcome.Kind == store.KindReschedule && event.deferredBy != ""
 	var applied func(store.Applied)
-	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(ctx, slog.LevelDebug) {
+	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(d.calls, slog.LevelDebug) {
 		applied = func(a store.Applied) {
 			if deferred && d.breaker.Key(keyOf(event.deferredBy)).View().State == breaker.Closed {
 				// The breaker closed while the job was being deferred.
@@ -53,10 +42,15 @@ func (d *destination) process(ctx context.Context, task *asynq.Task) error {
 		}
 	}
 	delivery.Decide(outcome, applied)
-	if outcome.Kind != store.KindComplete {
-		return asynqx.ErrNotCompleted
+}
+
+// decode returns the job, whose handler starts now.
+func decode(delivery *engine.Delivery) (*jobs.Job, error) {
+	msg, err := delivery.Start()
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the operation
 	}
-	return nil
+	return store.JobOf[jobs.Job](msg, delivery.Fields.Map()) //nolint:wrapcheck // it names the operation
 }
 
 // attempt makes an attempt: permit, call, classify, report, outcome.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/engine"
 	"github.com/tidegate/tidegate/internal/store"
 
@@ -38,8 +39,12 @@ func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 		}
 	}
 	received := func(msg *redis.Message) {
-		if msg.Channel == actions {
+		switch msg.Channel {
+		case actions:
 			reading.Go(func() { p.requested(ctx, msg.Payload) })
+			return
+		case asynqx.CancelChannel:
+			w.CancelTask(msg.Payload)
 			return
 		}
 		queue, ms, later := strings.Cut(msg.Payload, " ")
@@ -49,7 +54,7 @@ func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 			w.LookIn(queue, store.Duration(n))
 		}
 	}
-	store.Listen(ctx, p.rdb, subscribed, received, actions, wake)
+	store.Listen(ctx, p.rdb, subscribed, received, actions, wake, asynqx.CancelChannel)
 }
 
 // readWithin bounds the read that follows a message.

@@ -32,6 +32,7 @@ var (
 type server struct {
 	p            *Publisher
 	destinations []*destination
+	byQueue      map[string]*destination
 	worker       *engine.Worker
 	client       *asynqx.Client
 	asynq        *asynq.Server
@@ -39,10 +40,13 @@ type server struct {
 
 // serve starts a Server for prepared destinations.
 func (p *Publisher) serve(destinations []*destination) (*server, error) {
-	s := &server{p: p, destinations: destinations}
+	s := &server{p: p, destinations: destinations, byQueue: map[string]*destination{}}
 	engines := make([]*engine.Engine, len(destinations))
 	for i, d := range destinations {
 		engines[i] = d.engine
+		for _, q := range store.Namespace(p.o.Namespace).Queues(d.name) {
+			s.byQueue[q] = d
+		}
 	}
 	s.worker = engine.NewWorker(p.rdb, engine.WorkerOptions{PollEvery: p.o.RetryLoopInterval}, engines...)
 	s.client = asynqx.New(p.rdb, s.worker)
@@ -67,15 +71,41 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 	return s, nil
 }
 
-// process passes a fetched job on to its destination.
-func (s *server) process(ctx context.Context, task *asynq.Task) error {
+// process runs the job that asynq's goroutine was started for, and then others that are ready:
+// what asynq does for a task costs more than all else that a job takes in this process.
+// It returns now and then, so that asynq's heartbeat and limits see the goroutine come and go.
+func (s *server) process(ctx context.Context, _ *asynq.Task) error {
+	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
-	name, _, _ := store.ParseQueue(queue)
-	d := s.p.destination(name)
-	if d == nil {
-		return fmt.Errorf("publisher: queue %s is not served here", queue)
+	delivery := s.worker.Delivery(queue, id)
+	if delivery == nil {
+		return fmt.Errorf("publisher: job %s is not in flight", id)
 	}
-	return d.process(ctx, task)
+	for until := time.Now().Add(runFor); ; {
+		s.run(delivery)
+		if ctx.Err() != nil || !time.Now().Before(until) {
+			s.worker.Settle(delivery)
+			return nil
+		}
+		if delivery = s.worker.After(delivery); delivery == nil {
+			return nil
+		}
+	}
+}
+
+// runFor is how long a goroutine of asynq's begins further jobs.
+const runFor = time.Second
+
+// run passes a job on to its destination.
+func (s *server) run(delivery *engine.Delivery) {
+	decided := false
+	defer func() {
+		if !decided { // it panics, which asynq logs
+			s.worker.Settle(delivery)
+		}
+	}()
+	s.byQueue[delivery.Queue].process(delivery)
+	decided = true
 }
 
 // shutdown stops fetching, waits for calls in flight, cuts them after ShutdownTimeout, and

@@ -2,8 +2,8 @@ package asynqx
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -11,6 +11,7 @@ import (
 
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/protobuf/encoding/protowire"
 )
 
 // Engine is what a Server needs of internal/engine, whose doc comments say what each does.
@@ -18,13 +19,14 @@ type Engine interface {
 	Next() (message string, ok bool)
 	InFlight(queue, id string) bool
 	Acknowledge(ctx context.Context, queue, id string) (decided bool, err error)
-	Complete(ctx context.Context, queue, id string) error
 	Fail(ctx context.Context, queue, id, problem string) error
 	Requeue(ctx context.Context, queue, id string) error
 	Recover(ctx context.Context, queue, id string, msg *store.Message) error
 	Lapsed() (messages []string)
 	Purge(ctx context.Context)
 	Heartbeat(err error)
+	Running(f func(id, queue string, payload []byte, started time.Time))
+	CancelTask(id string)
 	Fatal(err error)
 	Aborted() error
 	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
@@ -52,10 +54,6 @@ func New(rdb redis.UniversalClient, e Engine) *Client {
 // Close ends the subscription of the Server. The Server must have been shut down.
 func (c *Client) Close() error { return c.subscriber.close() }
 
-// ErrNotCompleted is what a handler returns to asynq for a job whose outcome, other than
-// completed, was decided in its Delivery.
-var ErrNotCompleted = errors.New("not completed")
-
 // EvalSha answers asynq's scripts; see the package comment.
 func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
 	s, ok := asynqScripts[sha]
@@ -72,7 +70,8 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 	case doDequeue:
 		return c.dequeue()
 	case doComplete:
-		return acknowledged(c.complete(ctx, queue, fmt.Sprint(args[0])))
+		_, err := c.e.Acknowledge(ctx, queue, fmt.Sprint(args[0])) // usually the handler has settled it
+		return acknowledged(err)
 	case doRetry:
 		return acknowledged(c.retry(ctx, queue, fmt.Sprint(args[0]), args[1]))
 	case doRequeue:
@@ -95,12 +94,61 @@ func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ..
 		// asynq begins and ends no task meanwhile.
 		ctx, cancel = context.WithTimeout(ctx, heartbeatTimeout)
 		defer cancel()
+		args = c.withRunning(args)
 	}
 	cmd := c.UniversalClient.EvalSha(ctx, sha, keys, args...)
 	if s.action == heartbeat {
 		c.e.Heartbeat(cmd.Err())
 	}
 	return cmd
+}
+
+// Field numbers of WorkerInfo in asynq.proto. The first three are the same in ServerInfo.
+const (
+	numServerID  = 3
+	numTaskID    = 4
+	numTaskType  = 5
+	numPayload   = 6
+	numQueue     = 7
+	numStartTime = 8
+	numDeadline  = 9
+)
+
+// withRunning replaces the tasks in the arguments of writeServerStateCmd, which are a TTL, the
+// ServerInfo, and an id and a WorkerInfo for each, by the jobs that run: a goroutine of asynq's
+// runs further jobs after its own.
+func (c *Client) withRunning(args []any) []any {
+	info, _ := args[1].([]byte)
+	server := slices.Clip(fieldsUpTo(info, numServerID))
+	args = args[:2:2]
+	c.e.Running(func(id, queue string, payload []byte, started time.Time) {
+		b := server
+		for num, v := range map[protowire.Number][]byte{
+			numTaskID: []byte(id), numTaskType: []byte(store.TaskType), numPayload: payload, numQueue: []byte(queue),
+			numStartTime: timestamp(started), numDeadline: timestamp(started.Add(store.TaskTimeout * time.Second)),
+		} {
+			b = protowire.AppendBytes(protowire.AppendTag(b, num, protowire.BytesType), v)
+		}
+		args = append(args, id, b)
+	})
+	return args
+}
+
+// fieldsUpTo returns the fields of an encoded message with numbers up to last; they come first.
+func fieldsUpTo(b []byte, last protowire.Number) []byte {
+	for n := 0; ; {
+		num, _, size := protowire.ConsumeField(b[n:])
+		if size < 0 || num > last {
+			return b[:n]
+		}
+		n += size
+	}
+}
+
+// timestamp encodes a google.protobuf.Timestamp.
+func timestamp(t time.Time) []byte {
+	b := protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), uint64(t.Unix()))       //nolint:gosec // after 1970
+	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), uint64(t.Nanosecond())) //nolint:gosec // never negative
 }
 
 // dequeue answers asynq's dequeue with a job of any queue: asynq takes the queue from the
@@ -110,14 +158,6 @@ func (c *Client) dequeue() *redis.Cmd {
 		return redis.NewCmdResult(message, nil)
 	}
 	return redis.NewCmdResult(nil, redis.Nil)
-}
-
-// complete answers asynq's done and complete scripts.
-func (c *Client) complete(ctx context.Context, queue, id string) error {
-	if decided, err := c.e.Acknowledge(ctx, queue, id); decided {
-		return err //nolint:wrapcheck // asynq logs it
-	}
-	return c.e.Complete(ctx, queue, id) //nolint:wrapcheck // asynq logs it
 }
 
 // retry answers asynq's retry and archive scripts: it applies the outcome of the handler.
@@ -133,12 +173,13 @@ func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error
 		return err //nolint:wrapcheck // asynq logs it
 	case msg.ErrorMsg == asynq.ErrLeaseExpired.Error():
 		return c.e.Recover(ctx, queue, id, msg) //nolint:wrapcheck // asynq logs it
-	case !c.e.InFlight(queue, id), msg.ErrorMsg == ErrNotCompleted.Error():
-		// This process was stopped after the handler returned, and the engine has applied its
-		// outcome. A job in flight is a later run.
+	case !c.e.InFlight(queue, id): // its outcome is recorded
 		return nil
 	}
-	// asynq stopped waiting for the handler: asynq's own tools cancelled the task.
+	if msg.ErrorMsg == context.Canceled.Error() { // by asynq's own tools
+		c.e.CancelTask(id)
+		return nil
+	}
 	return c.e.Fail(ctx, queue, id, msg.ErrorMsg) //nolint:wrapcheck // asynq logs it
 }
 

@@ -10,14 +10,12 @@
 //	                                                     the gate, holds jobs of closed keys;
 //	                                                     asynq's takes one from an open queue,
 //	                                                     and polls
-//	doneCmd, markAsCompleteCmd      Engine.Acknowledge   shares a round trip among jobs and with
-//	                                                     the next fetch, releases children, and
-//	                                                     is repeated: asynq tries once, and runs
-//	                                                     the job again
-//	retryCmd, archiveCmd            Engine.Acknowledge   applies the outcome of the handler:
-//	                                                     asynq knows neither reschedules, nor
-//	                                                     cancels, nor milliseconds, and its
-//	                                                     archive drops all but 10,000 jobs
+//	doneCmd, markAsCompleteCmd      Engine.Acknowledge   the handler has settled its jobs: in
+//	                                                     round trips that jobs share with each
+//	                                                     other and with the next fetch, and
+//	                                                     repeated until Redis answers
+//	retryCmd, archiveCmd            Engine.CancelTask    asynq stopped waiting for a handler
+//	                                Engine.Fail
 //	retryCmd of the recoverer       Engine.Recover       counts crashes, spreads what comes back
 //	requeueCmd                      Engine.Requeue       keeps the order, and the place of a held
 //	                                                     job
@@ -25,7 +23,8 @@
 //	                                                     milliseconds of Redis's clock
 //	listLeaseExpiredCmd             Engine.Lapsed        goes by Redis's clock
 //	deleteExpiredCompletedTasksCmd  Engine.Purge         more belongs to a job than its hash
-//	writeServerStateCmd             passed on            its result is a heartbeat
+//	writeServerStateCmd             passed on            with the jobs in flight; its result is
+//	                                                     a heartbeat
 //	clearServerStateCmd             passed on
 //	reclaimStateAggregationSetsCmd  passed on            groups are not used
 //
@@ -33,9 +32,9 @@
 // and not sent (Engine.ExtendLeases does it), and the subscription to cancelled tasks gets
 // a connection pool of its own.
 //
-// A handler sets the outcome of a job by Delivery.Decide and returns nil or
-// [ErrNotCompleted] to asynq; asynq then sends its done or its retry script, which applies the
-// outcome.
+// A handler settles its job itself, may run others after it, and then returns nil to asynq, whose
+// done script finds nothing left to do. asynq's retry limits, its archive, which drops all but
+// 10,000 tasks, and its times in whole seconds are not used.
 //
 // A contract test compares the SHA-1, KEYS and ARGV of each of these scripts with asynq's
 // source. An unknown script stops the Server; [CheckVersion] refuses other versions.

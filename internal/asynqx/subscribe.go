@@ -49,6 +49,10 @@ func (s *subscriber) close() error {
 	return nil
 }
 
+// CancelChannel is the channel on which asynq's tools send the id of a task to cancel. asynq's
+// own subscription finds only the jobs that its goroutines started with.
+const CancelChannel = "asynq:cancel"
+
 // Subscribe replaces asynq's subscription to cancelled tasks; see subscriber.
 func (c *Client) Subscribe(ctx context.Context, channels ...string) *redis.PubSub {
 	return c.subscriber.of(c.UniversalClient).Subscribe(ctx, channels...)

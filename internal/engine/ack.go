@@ -72,15 +72,8 @@ func (e *Engine) Acknowledge(ctx context.Context, id string) (decided bool, err 
 	if d == nil || d.decided() == nil {
 		return false, nil
 	}
+	defer e.flight.free()
 	return true, e.apply(ctx, d)
-}
-
-// Complete completes a job without a decided outcome.
-func (e *Engine) Complete(ctx context.Context, queue, id string) error {
-	if d := e.flight.get(id); d != nil {
-		defer e.flight.remove(d)
-	}
-	return e.recordCompletion(ctx, &completion{queue: queue, id: id})
 }
 
 // Fail fails a job in flight without a decided outcome.
@@ -119,9 +112,9 @@ func (e *Engine) recordCompletion(ctx context.Context, a *completion) error {
 	return err
 }
 
-// apply applies the decided outcome of a job in flight, which then is no longer in flight. If
-// ctx ends before, the job stays in flight for applyReturned. Only permanent errors are
-// returned.
+// apply applies the decided outcome of a job in flight, which then is no longer in flight: the
+// caller uses its slot, or frees it. If ctx ends before, the job stays in flight for
+// applyReturned. Only permanent errors are returned.
 func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	if !d.beginAck() {
 		return nil
@@ -131,8 +124,11 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	var err error
 	if o.Kind == store.KindComplete {
 		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response}
-		if err = e.recordCompletion(ctx, a); err == nil && a.result != store.CompletedGone {
-			s.Kind = store.KindComplete
+		if err = e.recordCompletion(ctx, a); err == nil {
+			defer e.recorded.Add(-1)
+			if a.result != store.CompletedGone {
+				s.Kind = store.KindComplete
+			}
 		}
 	} else {
 		err = e.repeat(ctx, func() (err error) {
@@ -146,7 +142,7 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	if d.applied != nil {
 		d.applied(s)
 	}
-	e.flight.remove(d)
+	e.flight.takeOut(d)
 	return err
 }
 
@@ -169,32 +165,36 @@ func (e *Engine) flushCompletions(batch []*completion) {
 		for _, a := range as {
 			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response})
 		}
-		queue := ""
+		queue, n := "", 0
 		if e.completes[own] && !asked {
-			queue, asked = e.prefetchFrom(), true
+			queue, n = e.prefetchFrom(len(batch))
+			asked = true
 		}
 		var results []store.Completed
 		var err error
-		if queue == "" {
+		if n == 0 {
 			results, err = store.Complete(ctx, e.rdb, args)
 		} else {
-			results, err = e.completeAndFetch(ctx, args, queue)
+			results, err = e.completeAndFetch(ctx, args, queue, n)
 		}
 		e.completes[own] = err == nil
 		for i, a := range as {
 			if err == nil {
 				a.result = results[i]
+				if a.delivery != nil {
+					e.recorded.Add(1)
+				}
 			}
 			a.done <- err
 		}
 	}
 }
 
-// completeAndFetch completes jobs and fetches as many from queue in one round trip. The
-// fetched jobs are in the buffer before asynq frees the slots.
-func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, queue string) ([]store.Completed, error) {
+// completeAndFetch completes jobs and fetches n from queue in one round trip. The fetched jobs
+// are in the buffer before the slots are free.
+func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, queue string, n int) ([]store.Completed, error) {
 	f := fetch{queue: queue, run: e.nextRun(), at: time.Now()}
-	return store.CompleteAndFetch(ctx, e.rdb, args, e.fetchArgs(f, len(args.Jobs)), func(reply store.FetchReply, err error) {
+	return store.CompleteAndFetch(ctx, e.rdb, args, e.fetchArgs(f, n), func(reply store.FetchReply, err error) {
 		if err != nil {
 			e.noteLost(f, err)
 			return

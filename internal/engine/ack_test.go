@@ -157,7 +157,9 @@ func TestAcknowledgementsAreRepeatedUntilTheLeaseEnds(t *testing.T) {
 		name string
 		ack  func(ctx context.Context, c *Engine) error
 	}{
-		{"complete", func(ctx context.Context, c *Engine) error { return asDone(ctx, c, "q", "a") }},
+		{"complete", func(ctx context.Context, c *Engine) error {
+			return c.recordCompletion(ctx, &completion{queue: "q", id: "a"})
+		}},
 		{"retry", func(ctx context.Context, c *Engine) error {
 			return asServer(c).EvalSha(ctx, asynqx.SHA("retryCmd"), []string{store.TaskKey("q", "a")}, "a", message).Err()
 		}},
@@ -305,8 +307,14 @@ func TestRetryCarriesOut(t *testing.T) {
 			left:   1, told: []store.Kind{store.KindRecover},
 		},
 		{
+			name: "asynq's deadline has passed", inHand: true, problem: "context deadline exceeded",
+			want: map[string]string{"failed": "a", "a": "failed"}, fields: map[string]string{"state": "failed", "last_error": "context deadline exceeded"},
+			left: 1,
+		},
+		{
+			// Its handler ends soon, and decides.
 			name: "cancelled through asynq while it runs", inHand: true, problem: "context canceled",
-			want: map[string]string{"failed": "a", "a": "failed"}, fields: map[string]string{"state": "failed", "last_error": "context canceled"},
+			want: map[string]string{"active": "a", "lease": "a", "a": "active"}, fields: map[string]string{"state": "active"},
 			left: 1,
 		},
 	} {
@@ -442,7 +450,7 @@ func TestRetryOfGarbage(t *testing.T) {
 
 // An acknowledgement that comes after a stall, when the job was settled without it,
 // takes it from nobody: neither from another worker, nor from a later run of this one.
-func TestRetryOfASettledJob(t *testing.T) {
+func TestAcknowledgementOfASettledJob(t *testing.T) {
 	t.Parallel()
 	for _, same := range []bool{false, true} {
 		t.Run(fmt.Sprintf("same worker %t", same), func(t *testing.T) {
@@ -459,8 +467,7 @@ func TestRetryOfASettledJob(t *testing.T) {
 			} else if got := fetchIDs(s, 1); len(got) != 1 {
 				t.Fatalf("took %v", got)
 			}
-			msg := (&store.Message{ID: "a", Queue: s.queue, ErrorMsg: asynqx.ErrNotCompleted.Error()}).AppendTo(nil)
-			s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("retryCmd"), []string{store.TaskKey(s.queue, "a")}, "a", msg).Err())
+			s.must(asServer(c).EvalSha(context.Background(), asynqx.SHA("doneCmd"), []string{store.TaskKey(s.queue, "a")}, "a").Err())
 			if diff := cmp.Diff(map[string]string{"active": "a", "lease": "a", "a": "active"}, s.look()); diff != "" {
 				t.Errorf("afterwards (-want +got):\n%s", diff)
 			}

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -21,12 +22,14 @@ type Delivery struct {
 	// Permit of the grant, and of Admit for its key; nil without one.
 	Permit any
 
-	msg     string
 	run     string // id of the fetch
 	place   string // among the jobs of its key
 	fetched time.Time
 
 	mu       sync.Mutex
+	msg      string    // encoded; "" once the handler has started
+	payload  []byte    // of it, from then on
+	started  time.Time // when the handler started; zero before
 	outcome  *store.Outcome
 	applied  func(store.Applied) // called with the applied outcome; may be nil
 	returned time.Time           // when the handler returned; zero before
@@ -37,14 +40,33 @@ type Delivery struct {
 	cut       func() // cancels its call
 }
 
-// Message returns the encoded message, once: asynq decodes it.
-func (d *Delivery) Message() (message string) {
-	message, d.msg = d.msg, ""
-	return message
+// Message returns the encoded message.
+func (d *Delivery) Message() string {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.msg
 }
 
-// Decide sets the outcome of the job; the acknowledgement, which follows when the handler
-// returns, applies it. applied, if it is not nil, is called with what became of the job
+// Start notes that the handler of the job starts, and returns its message, once.
+func (d *Delivery) Start() (*store.Message, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	m, err := store.DecodeMessage([]byte(d.msg))
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	d.msg, d.payload, d.started = "", m.Payload, time.Now()
+	return m, nil
+}
+
+// running returns the payload of the job and when its handler started; zero before.
+func (d *Delivery) running() (payload []byte, started time.Time) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.payload, d.started
+}
+
+// Decide sets the outcome of the job, which Worker.Settle applies. applied, if it is not nil, is called with what became of the job
 // before its slot is free again.
 func (d *Delivery) Decide(o store.Outcome, applied func(store.Applied)) {
 	d.mu.Lock()
@@ -108,7 +130,7 @@ type inFlight struct {
 	mu      sync.Mutex
 	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
 	suspect *Suspect
-	freed   chan struct{} // gets a value when a job is no longer in flight
+	freed   chan struct{} // gets a value when there may be a slot
 }
 
 // Suspect is the one crash suspect in flight: a job that was in flight when a worker died.
@@ -170,21 +192,28 @@ func (f *inFlight) get(id string) *Delivery {
 	return f.jobs[id]
 }
 
-// remove removes a delivery, but not a later one of the same job.
+// remove removes a delivery, but not a later one of the same job, and frees its slot.
 func (f *inFlight) remove(d *Delivery) {
-	if d == nil {
-		return
-	}
+	f.takeOut(d)
+	f.free()
+}
+
+// takeOut is remove for a caller that uses the slot again, or frees it.
+func (f *inFlight) takeOut(d *Delivery) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.jobs[d.ID] == d {
 		delete(f.jobs, d.ID)
-		select {
-		case f.freed <- struct{}{}:
-		default:
-		}
 	}
 	f.suspect.leave(d)
+}
+
+// free says that there may be a slot.
+func (f *inFlight) free() {
+	select {
+	case f.freed <- struct{}{}:
+	default:
+	}
 }
 
 func (f *inFlight) all() []*Delivery {

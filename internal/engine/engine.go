@@ -7,7 +7,7 @@
 //
 //	Next                 fetch.go, receive.go (gate, keys: held.go, hold.go)
 //	Delivery.Decide      delivery.go
-//	Acknowledge          ack.go
+//	Settle, After        worker.go, ack.go
 //	Maintain, Purge      forward.go, maintenance.go, release.go, purge.go
 //	ExtendLeases, Lapsed lease.go
 //	Recover              recover.go
@@ -91,6 +91,8 @@ type Engine struct {
 	purged  map[string]time.Time // used by Purge alone
 	purgeAt time.Time            // used by Worker.Purge alone
 	acks    committer
+	// recorded counts the jobs in flight whose completion is recorded.
+	recorded atomic.Int32
 	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.
 	waiting     atomic.Bool
 	due         map[string]dueKeys // by queue; under bufferMu too

@@ -5,27 +5,28 @@ import (
 	"time"
 )
 
-// prefetchFrom returns the queue to fetch from while jobs are completed. It returns "" if
-// fetching has stopped, the gate is not Flowing, the buffer has jobs, the last fetch found
-// none, or held jobs have the next turn.
-func (e *Engine) prefetchFrom() string {
-	if e.ctx.Err() != nil || e.waiting.Load() || e.opening.pending() || !e.gate.Flowing() {
-		return ""
+// prefetchFrom returns how many jobs to fetch while some are completed, and from which queue. It
+// returns 0 if fetching has stopped, the gate is not Flowing, the buffer has jobs for all slots
+// that become free, the last fetch found none, or held jobs have the next turn.
+func (e *Engine) prefetchFrom(completing int) (queue string, n int) {
+	n = min(completing, e.o.Concurrency-(e.flight.len()-completing-int(e.recorded.Load())))
+	if n <= 0 || e.ctx.Err() != nil || e.waiting.Load() || e.opening.pending() || !e.gate.Flowing() {
+		return "", 0
 	}
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	if len(e.buffer) > 0 || !e.flowing {
-		return ""
+	if !e.flowing {
+		return "", 0
 	}
 	queues := e.order(time.Now())
 	if len(queues) == 0 {
-		return ""
+		return "", 0
 	}
 	if due := e.due[queues[0]]; due.turn && len(due.keys) > 0 {
 		e.turn-- // the next fetch begins with this queue
-		return ""
+		return "", 0
 	}
-	return queues[0]
+	return queues[0], n
 }
 
 // keepPrefetched puts prefetched jobs into the buffer, or back to the head of their queue if

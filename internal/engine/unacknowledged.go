@@ -19,6 +19,7 @@ func (e *Engine) applyReturned(now time.Time) (left bool) {
 			e.health.failed(err)
 		}
 		cancel()
+		e.flight.free()
 		if e.flight.get(d.ID) == d {
 			away[d.Queue] = true
 		}

@@ -286,17 +286,32 @@ func (e *Engine) offer(ready chan<- *Delivery) {
 		if errors.Is(err, errEmpty) && e.run.sleep() {
 			return
 		}
-		if d == nil {
+		if d == nil || e.lostSlot(d) {
 			continue
 		}
 		select {
 		case ready <- d:
 		case <-e.ctx.Done():
-			e.bufferMu.Lock()
-			e.buffer = slices.Insert(e.buffer, 0, d)
-			e.bufferMu.Unlock()
+			e.unget(d)
 		}
 	}
+}
+
+// lostSlot puts a job back into the buffer if After has handed out another one in its slot.
+func (e *Engine) lostSlot(d *Delivery) bool {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if e.flight.len()-len(e.buffer) <= e.o.Concurrency {
+		return false
+	}
+	e.buffer = slices.Insert(e.buffer, 0, d)
+	return true
+}
+
+func (e *Engine) unget(d *Delivery) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	e.buffer = slices.Insert(e.buffer, 0, d)
 }
 
 // awaitSlot waits for a slot; false if fetching is to stop.
@@ -331,6 +346,62 @@ func (w *Worker) Next() (message string, ok bool) {
 	case <-t.C:
 	}
 	return "", false
+}
+
+// After settles a job whose handler has returned, and returns a job that the same goroutine can
+// run at once; nil if none is ready or fetching is to stop.
+func (w *Worker) After(d *Delivery) *Delivery {
+	e := w.byQueue[d.Queue]
+	e.settle(d)
+	if w.fetching.Err() == nil && !e.waiting.Load() && e.hasSlot() {
+		if next := e.fromBuffer(); next != nil && !e.lostSlot(next) {
+			return next
+		}
+	}
+	e.flight.free()
+	select {
+	case next := <-w.ready: // it waits for a goroutine of asynq's
+		return next
+	default:
+		return nil
+	}
+}
+
+// Settle applies the outcome of a job whose handler has returned; it fails a job without one.
+// It returns when Redis has recorded the outcome, or after Abort.
+func (w *Worker) Settle(d *Delivery) {
+	e := w.byQueue[d.Queue]
+	e.settle(d)
+	e.flight.free()
+}
+
+func (e *Engine) settle(d *Delivery) {
+	if d.decided() == nil {
+		d.Decide(store.Outcome{Kind: store.KindFail, Error: errUndecided.Error()}, nil)
+	}
+	if err := e.apply(e.hard, d); err != nil {
+		e.health.failed(err)
+	}
+}
+
+var errUndecided = errors.New("its handler ended without an outcome")
+
+// CancelTask cancels the run of a job as if a cancel of the job had been requested.
+func (w *Worker) CancelTask(id string) {
+	for _, e := range w.engines {
+		e.request(id, store.Cancel)
+	}
+}
+
+// Running calls f for each job whose handler runs.
+func (w *Worker) Running(f func(id, queue string, payload []byte, started time.Time)) {
+	for _, e := range w.engines {
+		for _, d := range e.flight.all() {
+			if payload, started := d.running(); !started.IsZero() {
+				f(d.ID, d.Queue, payload, started)
+			}
+		}
+	}
 }
 
 // CloseGate stops fetching: a Next that waits returns no job, jobs that were fetched but not
@@ -375,6 +446,14 @@ func (w *Worker) each(f func(i int, e *Engine)) {
 	wg.Wait()
 }
 
+// Delivery returns the job in flight with the id, nil if there is none.
+func (w *Worker) Delivery(queue, id string) *Delivery {
+	if e := w.byQueue[queue]; e != nil {
+		return e.Delivery(id)
+	}
+	return nil
+}
+
 // InFlight reports whether the job is in flight.
 func (w *Worker) InFlight(queue, id string) bool {
 	e := w.byQueue[queue]
@@ -391,11 +470,6 @@ func (w *Worker) Acknowledge(ctx context.Context, queue, id string) (decided boo
 		return false, errNotServed
 	}
 	return e.Acknowledge(ctx, id)
-}
-
-// Complete is that of the queue's engine.
-func (w *Worker) Complete(ctx context.Context, queue, id string) error {
-	return w.of(queue, func(e *Engine) error { return e.Complete(ctx, queue, id) })
 }
 
 // Fail is that of the queue's engine.
