@@ -36,7 +36,7 @@ type Engine interface {
 // exist in Redis.
 const Queue = "tidegate"
 
-// heartbeatTimeout bounds asynq's write of the Server's state.
+// heartbeatTimeout bounds each of asynq's writes of the Server's state.
 const heartbeatTimeout = 500 * time.Millisecond
 
 // Client is the redis.UniversalClient of one asynq Server, whose only queue must be Queue.
@@ -206,12 +206,12 @@ func (c *Client) ZAddXX(context.Context, string, ...redis.Z) *redis.IntCmd {
 	return redis.NewIntResult(0, c.e.Aborted())
 }
 
-// ZAdd bounds asynq's call; see engine.Bounded.
+// ZAdd bounds asynq's call, which is a part of its heartbeat.
 func (c *Client) ZAdd(ctx context.Context, key string, members ...redis.Z) *redis.IntCmd {
 	if err := c.e.Aborted(); err != nil {
 		return redis.NewIntResult(0, err)
 	}
-	ctx, cancel := c.e.Bounded(ctx)
+	ctx, cancel := context.WithTimeout(ctx, heartbeatTimeout)
 	defer cancel()
 	return c.UniversalClient.ZAdd(ctx, key, members...)
 }

@@ -115,6 +115,9 @@ type Engine struct {
 
 	pulse pulse
 
+	tidying atomic.Bool
+	tidied  time.Time // used by Worker.maintain alone
+
 	run      run
 	fetch    sync.Mutex    // held by Next
 	pause    time.Duration // until the next poll of empty queues; under fetch

@@ -17,6 +17,11 @@ const (
 	lookAgain = time.Second
 	// sweepFor is the pause while jobs are being expired.
 	sweepFor = 200 * time.Millisecond
+	// tidyEvery is the shortest pause between two rounds of an engine's maintenance that needs
+	// no look.
+	tidyEvery = 100 * time.Millisecond
+	// pauseLooking is the shortest pause before the next look while some are under way.
+	pauseLooking = 10 * time.Millisecond
 	// queuesAPoll is how many queues each poll looks at one of, in turn, although no message
 	// has come.
 	queuesAPoll = 600
@@ -73,8 +78,8 @@ func (e *Engine) nextLook() (at time.Time) {
 	return at
 }
 
-// beginLooks returns what is to be looked at now.
-func (e *Engine) beginLooks(now time.Time) (args []store.ForwardArgs) {
+// beginLooks returns what is to be looked at now, of the queues that may be.
+func (e *Engine) beginLooks(now time.Time, may func(queue string) bool) (args []store.ForwardArgs) {
 	busy := e.flight.len() > 0
 	move := !e.waiting.Load() || e.gate.Flowing()
 	e.looks.mu.Lock()
@@ -82,7 +87,7 @@ func (e *Engine) beginLooks(now time.Time) (args []store.ForwardArgs) {
 	for _, q := range e.o.Queues {
 		l := e.looks.queues[q]
 		full := !l.next.IsZero() && !now.Before(l.next)
-		if !full && (!busy || now.Sub(l.last) < beatEvery) {
+		if !full && (!busy || now.Sub(l.last) < beatEvery) || !may(q) {
 			continue
 		}
 		l.last = now
@@ -126,6 +131,16 @@ func (e *Engine) endLook(a store.ForwardArgs, r store.ForwardReply, err error) {
 	for _, requested := range r.Actions {
 		e.request(requested.ID, requested.Action)
 	}
+}
+
+// untidy reports whether there may be something to tidy.
+func (e *Engine) untidy() bool {
+	e.maintenance.mu.Lock()
+	repeats := len(e.maintenance.repeats) > 0
+	e.maintenance.mu.Unlock()
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	return repeats || e.flight.len() > 0 || len(e.lost) > 0 || len(e.unheld) > 0
 }
 
 // tidy does the maintenance that needs no look: it repeats what Redis has not taken before.

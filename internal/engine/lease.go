@@ -68,8 +68,9 @@ func (e *Engine) extend(ctx context.Context, queue string, ds []*Delivery) error
 }
 
 // Lapsed lists the messages of jobs whose workers have died, by Redis's clock. It leaves out
-// jobs in flight here, whose leases are about to be extended.
-func (e *Engine) Lapsed(queue string) (messages []string) {
+// jobs in flight here, whose leases are about to be extended. After an error it lists the jobs
+// found so far.
+func (e *Engine) Lapsed(queue string) (messages []string, err error) {
 	for skip := 0; e.ctx.Err() == nil; {
 		ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
 		lapsed, err := store.LapsedLeases(ctx, e.rdb, queue, e.o.Lease, skip, leasesAtOnce)
@@ -78,7 +79,7 @@ func (e *Engine) Lapsed(queue string) (messages []string) {
 			if e.ctx.Err() == nil {
 				e.health.failed(err)
 			}
-			break // recover the jobs found so far
+			return messages, err //nolint:wrapcheck // it names the operation
 		}
 		for _, job := range lapsed {
 			if d := e.flight.get(job.ID); (d != nil && d.run == job.Run) || job.Message == "" {
@@ -91,7 +92,7 @@ func (e *Engine) Lapsed(queue string) (messages []string) {
 		}
 		skip += leasesAtOnce
 	}
-	return messages
+	return messages, nil
 }
 
 // pulse detects late heartbeats. A heartbeat counts even if Redis is unavailable.

@@ -86,7 +86,10 @@ func TestLooks(t *testing.T) {
 	expect := func(what string, after time.Duration, want int) {
 		t.Helper()
 		before := len(w.sent("forward"))
-		worker.look(now.Add(after))
+		for node, looks := range worker.begin(now.Add(after)) {
+			worker.look(looks)
+			worker.looking.end(node)
+		}
 		if got := len(w.sent("forward")) - before; got != want {
 			t.Errorf("%s: %d looks, want %d", what, got, want)
 		}

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"math/rand/v2"
 	"slices"
 	"sync"
@@ -30,7 +31,53 @@ type Worker struct {
 	stop     context.CancelFunc
 	poke     chan struct{} // ends the pause before the next look at a queue
 	loops    sync.WaitGroup
+
+	looking, polling perNode
 }
+
+// perNode makes one call at a time for the queues of each node of a Cluster, so that a node
+// that hangs holds up its own queues only.
+type perNode struct {
+	mu   sync.Mutex
+	busy map[string]bool
+}
+
+// begin reports whether a call may be made. It is followed by end.
+func (p *perNode) begin(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.busy[node] {
+		return false
+	}
+	if p.busy == nil {
+		p.busy = map[string]bool{}
+	}
+	p.busy[node] = true
+	return true
+}
+
+func (p *perNode) end(node string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.busy, node)
+}
+
+// is reports whether a call is under way.
+func (p *perNode) is(node string) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.busy[node]
+}
+
+// any reports whether a call is under way to any node.
+func (p *perNode) any() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.busy) > 0
+}
+
+// node names the node of a Cluster that a queue lies on.
+func (w *Worker) node(queue string) string { return store.NodeOf(w.fetching, w.rdb, queue) }
 
 // WorkerOptions configure a Worker.
 type WorkerOptions struct {
@@ -121,11 +168,13 @@ func (w *Worker) poll() {
 			return
 		case <-tick.C:
 		}
-		var asleep []*Engine
-		var queues [][]string
+		asleep := map[string][]string{} // queues by node
 		for _, e := range w.engines {
 			if !e.run.awake() {
-				asleep, queues = append(asleep, e), append(queues, e.o.Queues)
+				for _, q := range e.o.Queues {
+					node := w.node(q)
+					asleep[node] = append(asleep[node], q)
+				}
 			}
 			if since, _ := e.Trouble(); !since.IsZero() {
 				e.LookIn(e.o.Queues[0], 0) // to see whether it is over
@@ -137,22 +186,32 @@ func (w *Worker) poll() {
 			e.LookIn(e.o.Queues[turn/len(w.engines)%len(e.o.Queues)], 0)
 		}
 		w.lookSooner()
-		if len(asleep) == 0 {
-			continue
+		for node, queues := range asleep {
+			if w.polling.begin(node) {
+				w.loops.Go(func() {
+					defer w.polling.end(node)
+					w.wakeThoseOf(queues)
+				})
+			}
 		}
-		ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
-		awake, errs := store.Awake(ctx, w.rdb, queues)
-		cancel()
-		for i, e := range asleep {
-			switch {
-			case errs[i] == nil:
-				e.health.answered()
-			case w.fetching.Err() == nil:
-				e.health.failed(errs[i])
-			}
-			if awake[i] {
-				e.Wake()
-			}
+	}
+}
+
+// wakeThoseOf wakes the engines of those queues that hold ready jobs.
+func (w *Worker) wakeThoseOf(queues []string) {
+	ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
+	defer cancel()
+	ready, errs := store.Awake(ctx, w.rdb, queues)
+	for i, q := range queues {
+		e := w.byQueue[q]
+		switch {
+		case errs[i] == nil:
+			e.health.answered()
+		case w.fetching.Err() == nil:
+			e.health.failed(errs[i])
+		}
+		if ready[i] {
+			e.Wake()
 		}
 	}
 }
@@ -168,21 +227,41 @@ func (w *Worker) maintain() {
 		case <-t.C:
 		case <-w.poke:
 		}
-		w.look(time.Now())
+		now := time.Now()
+		for _, e := range w.engines {
+			if now.Sub(e.tidied) >= tidyEvery && e.untidy() && e.tidying.CompareAndSwap(false, true) {
+				e.tidied = now
+				w.loops.Go(func() {
+					defer e.tidying.Store(false)
+					e.tidy(now)
+				})
+			}
+		}
+		for node, looks := range w.begin(now) {
+			w.loops.Go(func() {
+				w.look(looks)
+				w.looking.end(node)
+				w.lookSooner()
+			})
+		}
+		pause := time.Millisecond
+		if w.looking.any() { // whose end ends the pause
+			pause = pauseLooking
+		}
 		next := time.Now().Add(beatEvery) // a job may be in flight then
 		for _, e := range w.engines {
 			if at := e.nextLook(); !at.IsZero() && at.Before(next) {
 				next = at
 			}
 		}
-		t.Reset(max(time.Until(next), time.Millisecond))
+		t.Reset(max(time.Until(next), pause))
 	}
 }
 
-// look looks at the queues whose time it is, in one round trip, and returns how many jobs were
-// moved to them.
-func (w *Worker) look(now time.Time) (moved int) {
-	for part := range slices.Chunk(w.begin(now), looksAtOnce) {
+// look looks at queues of one node, in one round trip, and returns how many jobs were moved to
+// them.
+func (w *Worker) look(begun []begunLook) (moved int) {
+	for part := range slices.Chunk(begun, looksAtOnce) {
 		args := make([]store.ForwardArgs, len(part))
 		for i, l := range part {
 			args[i] = l.ForwardArgs
@@ -216,12 +295,18 @@ type begunLook struct {
 	store.ForwardArgs
 }
 
-func (w *Worker) begin(now time.Time) (begun []begunLook) {
+// begin returns the looks whose time it is, by node. Nodes that are being looked at are left
+// out.
+func (w *Worker) begin(now time.Time) map[string][]begunLook {
+	begun := map[string][]begunLook{}
 	for _, e := range w.engines {
-		e.tidy(now)
-		for _, a := range e.beginLooks(now) {
-			begun = append(begun, begunLook{e, a})
+		for _, a := range e.beginLooks(now, func(queue string) bool { return !w.looking.is(w.node(queue)) }) {
+			node := w.node(a.Queue)
+			begun[node] = append(begun[node], begunLook{e, a})
 		}
+	}
+	for node := range begun {
+		w.looking.begin(node)
 	}
 	return begun
 }
@@ -496,29 +581,39 @@ func (w *Worker) of(queue string, f func(*Engine) error) error {
 
 // Lapsed lists the messages of jobs whose workers have died, of all queues.
 func (w *Worker) Lapsed() (messages []string) {
-	groups := make([][]string, len(w.engines))
-	for i, e := range w.engines {
-		groups[i] = e.o.Queues
-	}
+	queues := slices.Collect(maps.Keys(w.byQueue))
 	ctx, cancel := w.engines[0].bounded()
 	defer cancel()
-	leased, errs := store.Leased(ctx, w.rdb, groups)
-	for i, e := range w.engines {
-		if errs[i] != nil { // asked again in a minute
+	leased, errs := store.Leased(ctx, w.rdb, queues)
+	away := map[string]bool{} // nodes that do not answer; they are asked again in a minute
+	for i, q := range queues {
+		e, node := w.byQueue[q], w.node(q)
+		if errs[i] != nil {
 			e.health.failed(errs[i])
 		}
-		if !leased[i] {
+		if !leased[i] || away[node] {
 			continue
 		}
-		for _, q := range e.o.Queues {
-			messages = append(messages, e.Lapsed(q)...)
-		}
+		found, err := e.Lapsed(q)
+		messages = append(messages, found...)
+		away[node] = err != nil
 	}
 	return messages
 }
 
-// Maintain looks at the queues whose time it is, and returns how many jobs were moved.
-func (w *Worker) Maintain() (moved int) { return w.look(time.Now()) }
+// Maintain does at once what a started worker does by itself, and returns how many jobs were
+// moved. It is for tests that play the worker.
+func (w *Worker) Maintain() (moved int) {
+	now := time.Now()
+	for _, e := range w.engines {
+		e.tidy(now)
+	}
+	for node, looks := range w.begin(now) {
+		moved += w.look(looks)
+		w.looking.end(node)
+	}
+	return moved
+}
 
 // Purge deletes jobs whose retention has ended. A queue in which there were none is passed over
 // for a while. It is called by one goroutine, every few seconds.

@@ -1,10 +1,8 @@
 package store
 
 import (
-	"cmp"
 	"context"
 	"fmt"
-	"slices"
 	"strconv"
 	"time"
 
@@ -129,26 +127,26 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 	return false, nil
 }
 
-// Awake returns which groups of queues have pending or held jobs. errs[i] is of groups[i].
-// Errors: Redis's.
-func Awake(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (awake []bool, errs []error) {
-	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{PendingKey(q), HeldIndexKey(q)} })
+// NodeOf names the node of a Cluster that a queue lies on, as far as the client knows; "" if it
+// does not, or there is no Cluster.
+func NodeOf(ctx context.Context, rdb redis.UniversalClient, queue string) string {
+	c, cluster := rdb.(*redis.ClusterClient)
+	if !cluster {
+		return ""
+	}
+	master, err := c.MasterForKey(ctx, PendingKey(queue))
+	if err != nil {
+		return ""
+	}
+	return master.Options().Addr
+}
+
+// Awake returns which queues have pending or held jobs. errs[i] is of queues[i]. Errors: Redis's.
+func Awake(ctx context.Context, rdb redis.UniversalClient, queues []string) (awake []bool, errs []error) {
+	return existing(ctx, rdb, queues, func(q string) []string { return []string{PendingKey(q), HeldIndexKey(q)} })
 }
 
 // Leased is Awake for jobs with a lease.
-func Leased(ctx context.Context, rdb redis.UniversalClient, groups [][]string) (leased []bool, errs []error) {
-	return anyExist(ctx, rdb, groups, func(q string) []string { return []string{LeaseKey(q)} })
-}
-
-func anyExist(ctx context.Context, rdb redis.UniversalClient, groups [][]string, keysOf func(queue string) []string) (found []bool, errs []error) {
-	exist, problems := existing(ctx, rdb, slices.Concat(groups...), keysOf)
-	found, errs = make([]bool, len(groups)), make([]error, len(groups))
-	next := 0
-	for i, queues := range groups {
-		for range queues {
-			found[i], errs[i] = found[i] || exist[next], cmp.Or(errs[i], problems[next])
-			next++
-		}
-	}
-	return found, errs
+func Leased(ctx context.Context, rdb redis.UniversalClient, queues []string) (leased []bool, errs []error) {
+	return existing(ctx, rdb, queues, func(q string) []string { return []string{LeaseKey(q)} })
 }

@@ -3,7 +3,10 @@ package store
 import (
 	"context"
 	"errors"
+	"maps"
 	"net"
+	"slices"
+	"strconv"
 	"sync/atomic"
 	"time"
 
@@ -11,9 +14,9 @@ import (
 )
 
 const (
-	// silence is how long nothing may be received before the connection is tested, and then
-	// renewed.
-	silence = 3 * time.Second
+	// silence is how long nothing may be received before the connection is tested, and
+	// answerWithin how long the answer may take before it is renewed.
+	silence, answerWithin = 3 * time.Second, time.Second
 	// listenAgain is the pause after the subscription has been lost.
 	listenAgain = 500 * time.Millisecond
 )
@@ -25,47 +28,46 @@ const (
 // It calls Receive: the channel of a subscription has goroutines that no context ends, and
 // its Close waits for them while Redis hangs.
 func Listen(ctx context.Context, rdb redis.UniversalClient, subscribed func(channel string), received func(*redis.Message), channels ...string) {
-	var current atomic.Pointer[redis.PubSub]
-	subscribe := func() *redis.PubSub {
-		sub := rdb.Subscribe(ctx, channels...)
-		current.Store(sub)
-		return sub
-	}
-	sub := subscribe()
-	silent := 0 // how often in a row nothing was received
+	var sub atomic.Pointer[redis.PubSub]
+	sub.Store(subscribe(ctx, rdb, 0, channels...))
 	ended := make(chan struct{})
 	cancelled := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		_ = current.Load().Close() // wakes Receive
+		_ = sub.Load().Close() // wakes Receive
 	})
 	defer func() {
 		if !cancelled() {
 			<-ended
 		}
-		_ = sub.Close()
+		_ = sub.Load().Close()
 	}()
-	for {
-		got, err := sub.ReceiveTimeout(ctx, silence)
+	limit, renewed := silence, 0
+	for ctx.Err() == nil {
+		got, err := sub.Load().ReceiveTimeout(ctx, limit)
 		timeout, _ := errors.AsType[net.Error](err)
 		switch {
-		case ctx.Err() != nil || errors.Is(err, redis.ErrClosed):
+		case ctx.Err() != nil:
 			return
-		case timeout != nil && timeout.Timeout():
+		case err != nil:
+			silent := timeout != nil && timeout.Timeout()
 			// A connection that is only half open says nothing either.
-			if silent++; silent == 1 && sub.Ping(ctx) == nil {
+			if silent && limit == silence && sub.Load().Ping(ctx) == nil {
+				limit = answerWithin
 				continue
 			}
-			_ = sub.Close()
-			sub, silent = subscribe(), 0
-			continue
-		case err != nil: // the next Receive connects again
-			select {
-			case <-time.After(listenAgain):
-			case <-ctx.Done():
+			if !silent {
+				select {
+				case <-time.After(listenAgain):
+				case <-ctx.Done():
+				}
 			}
+			_ = sub.Load().Close()
+			renewed++
+			sub.Store(subscribe(ctx, rdb, renewed, channels...))
+			limit = silence
 			continue
 		}
-		silent = 0
+		limit = silence
 		switch got := got.(type) {
 		case *redis.Subscription:
 			subscribed(got.Channel)
@@ -73,4 +75,24 @@ func Listen(ctx context.Context, rdb redis.UniversalClient, subscribed func(chan
 			received(got)
 		}
 	}
+}
+
+// subscribe subscribes to channels. On a Cluster each node has all messages: it takes the n-th
+// master, as the one before may hang.
+func subscribe(ctx context.Context, rdb redis.UniversalClient, n int, channels ...string) *redis.PubSub {
+	c, cluster := rdb.(*redis.ClusterClient)
+	if !cluster {
+		return rdb.Subscribe(ctx, channels...)
+	}
+	masters := map[string]*redis.Client{}
+	for i := range 64 { // slots at random find the masters without a command
+		if master, err := c.MasterForKey(ctx, strconv.Itoa(i)); err == nil {
+			masters[master.Options().Addr] = master
+		}
+	}
+	if len(masters) == 0 {
+		return rdb.Subscribe(ctx, channels...)
+	}
+	addrs := slices.Sorted(maps.Keys(masters))
+	return masters[addrs[n%len(addrs)]].Subscribe(ctx, channels...)
 }
