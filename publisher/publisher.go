@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/asynqx"
@@ -207,6 +208,10 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	return nil
 }
 
+// prepareAtOnce is how many destinations Run prepares at once: each takes two round trips, and
+// each at the same time a connection.
+const prepareAtOnce = 4
+
 // Run publishes until ctx ends, then waits up to ShutdownTimeout for calls in flight and
 // returns nil. Jobs whose calls were cut go back to the head of their queue. An error means
 // that it could not start or had to stop. It can be called once; without a destination it
@@ -230,15 +235,19 @@ func (p *Publisher) Run(ctx context.Context) error {
 	run := ctx
 	ctx, stop := context.WithCancelCause(run)
 	defer stop(nil)
-	var prepared []*destination
-	var startErr error
+	var preparing errgroup.Group
+	preparing.SetLimit(prepareAtOnce)
 	for _, n := range names {
 		d := p.destinations[n]
 		d.serving = run //nolint:fatcontext // the one context, for each destination
-		if startErr = d.prepare(ctx, stop); startErr != nil {
-			break
+		preparing.Go(func() error { return d.prepare(ctx, stop) })
+	}
+	startErr := preparing.Wait()
+	var prepared []*destination
+	for _, n := range names {
+		if d := p.destinations[n]; d.phase.Load() == phaseStarted {
+			prepared = append(prepared, d)
 		}
-		prepared = append(prepared, d)
 	}
 	var s *server
 	if startErr == nil {
