@@ -30,6 +30,7 @@ type Worker struct {
 	fetching context.Context
 	stop     context.CancelFunc
 	poke     chan struct{} // ends the pause before the next look at a queue
+	pollNow  chan struct{} // ends the pause before the next poll
 	loops    sync.WaitGroup
 
 	looking, polling perNode
@@ -92,7 +93,7 @@ func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *
 	}
 	w := &Worker{
 		rdb: rdb, o: o, engines: engines, byQueue: map[string]*Engine{},
-		ready: make(chan *Delivery), poke: make(chan struct{}, 1),
+		ready: make(chan *Delivery), poke: make(chan struct{}, 1), pollNow: make(chan struct{}, 1),
 	}
 	for _, e := range engines {
 		for _, q := range e.o.Queues {
@@ -139,20 +140,26 @@ func (w *Worker) LookIn(queue string, d time.Duration) {
 	}
 }
 
-// Resync has all queues looked at: messages may have been lost.
+// Resync has all queues polled and looked at: messages may have been lost.
 func (w *Worker) Resync() {
 	for _, e := range w.engines {
 		for _, q := range e.o.Queues {
 			e.LookIn(q, 0)
 		}
-		e.Wake()
+		if e.run.awake() { // the poll passes it over
+			e.Wake()
+		}
 	}
 	w.lookSooner()
+	poke(w.pollNow)
 }
 
-func (w *Worker) lookSooner() {
+func (w *Worker) lookSooner() { poke(w.poke) }
+
+// poke ends the pause of a loop.
+func poke(c chan<- struct{}) {
 	select {
-	case w.poke <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -167,6 +174,7 @@ func (w *Worker) poll() {
 		case <-w.fetching.Done():
 			return
 		case <-tick.C:
+		case <-w.pollNow:
 		}
 		asleep := map[string][]string{} // queues by node
 		for _, e := range w.engines {

@@ -44,18 +44,33 @@ func Forward(ctx context.Context, rdb redis.Scripter, a ForwardArgs) (ForwardRep
 	return a.reply(a.eval(ctx, rdb, (*Script).Run))
 }
 
-// ForwardAll is Forward for many queues in one round trip.
+// ForwardAll is Forward for many queues in two round trips. Of the queues behind the first, the
+// script runs for those only that have something for it: on one node the others cost next to
+// nothing.
 func ForwardAll(ctx context.Context, rdb redis.UniversalClient, all []ForwardArgs) ([]ForwardReply, []error) {
-	if len(all) == 1 {
-		r, err := Forward(ctx, rdb, all[0])
-		return []ForwardReply{r}, []error{err}
-	}
-	cmds := evalAll(ctx, rdb, len(all),
-		func(c redis.Scripter, i int) *redis.Cmd { return all[i].eval(ctx, c, (*Script).EvalSha) },
-		func(i int) *redis.Cmd { return all[i].eval(ctx, rdb, (*Script).Run) })
 	replies, errs := make([]ForwardReply, len(all)), make([]error, len(all))
+	if len(all) == 1 {
+		replies[0], errs[0] = Forward(ctx, rdb, all[0])
+		return replies, errs
+	}
+	queues := make([]string, len(all))
 	for i, a := range all {
-		replies[i], errs[i] = a.reply(cmds[i])
+		queues[i] = a.Queue
+	}
+	exist, problems := existing(ctx, rdb, queues, func(q string) []string {
+		return []string{DueKey(q), ExpiryKey(q), HeldIndexKey(q), OutboxKey(q), ActionsKey(q)}
+	})
+	var some []int
+	for i := range all {
+		if i == 0 || exist[i] || problems[i] != nil {
+			some = append(some, i)
+		}
+	}
+	cmds := evalAll(ctx, rdb, len(some),
+		func(c redis.Scripter, i int) *redis.Cmd { return all[some[i]].eval(ctx, c, (*Script).EvalSha) },
+		func(i int) *redis.Cmd { return all[some[i]].eval(ctx, rdb, (*Script).Run) })
+	for i, cmd := range cmds {
+		replies[some[i]], errs[some[i]] = all[some[i]].reply(cmd)
 	}
 	return replies, errs
 }
