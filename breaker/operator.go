@@ -187,6 +187,30 @@ type Transitions struct {
 	Missed bool
 }
 
+// LastTransitions returns the generation of the last transition of each destination's breakers,
+// 0 if there was none, in one round trip: what [ReadTransitions] reads after it is new. errs[i] is of
+// destinations[i], and wraps [ErrUnavailable].
+func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClient, destinations []string) (last []uint64, errs []error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	cmds := make([]*redis.StringCmd, len(destinations))
+	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		for i, d := range destinations {
+			cmds[i] = pipe.HGet(ctx, n.placeOf(d, "").keys[1], ":transition")
+		}
+		return nil
+	})
+	last, errs = make([]uint64, len(destinations)), make([]error, len(destinations))
+	for i, cmd := range cmds {
+		newest, err := cmd.Uint64()
+		if err != nil && !errors.Is(err, redis.Nil) {
+			errs[i] = unavailable("read transitions of", destinations[i], err)
+		}
+		last[i] = newest
+	}
+	return last, errs
+}
+
 // ReadTransitions returns the transitions of the breakers of a destination after a
 // generation: the last limit ones, of 1,000 that are kept. It costs one command if there are
 // none. The error is of an invalid name or limit, or wraps [ErrUnavailable].

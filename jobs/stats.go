@@ -151,9 +151,9 @@ func (c *Client) ResumeDestination(ctx context.Context, name string) (changed bo
 	}
 	var errs []error
 	for _, q := range c.ns.Queues(name) {
-		n, err := c.rdb.Del(ctx, store.PausedKey(q)).Result()
+		resumed, err := store.ResumeQueue(ctx, c.rdb, q)
 		errs = append(errs, err)
-		changed = changed || n == 1
+		changed = changed || resumed
 	}
 	if err := errors.Join(errs...); err != nil {
 		return changed, fmt.Errorf("jobs: resume destination %s: %w", name, err)

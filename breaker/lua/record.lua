@@ -228,6 +228,9 @@ local function write(b)
   redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(id) .. ',"now":' .. int(now_us) .. ',"version":' .. int(version) ..
     ',"before":' .. int(before) .. ',"transition":' .. int(transitioned) ..
     ',"record":' .. entry .. ',"event":' .. happened .. '}')
+  if b.event then
+    redis.pcall('PUBLISH', string.match(CHANNEL, '^[^:]*') .. ':events', DESTINATION)
+  end
   b.dirty, b.event = false, nil
 end
 

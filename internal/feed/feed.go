@@ -1,5 +1,5 @@
-// Package feed is the event stream of jobs, breakers and destinations: one hub polls Redis
-// and fans out to any number of subscribers.
+// Package feed is the event stream of jobs, breakers and destinations: one hub reads Redis when a
+// message says that there are events, and fans out to any number of subscribers.
 package feed
 
 import (
@@ -67,11 +67,14 @@ const (
 	catchingUp = 4
 	// firstPoll is how long a first subscriber waits for Redis.
 	firstPoll = 5 * time.Second
+	// pollWithin bounds a poll, and pollAgain is the pause after one that failed.
+	pollWithin, pollAgain = 5 * time.Second, 500 * time.Millisecond
 )
 
 // Options configure a Hub.
 type Options struct {
-	// Every is the interval between polls while there are subscribers. Default 500 ms.
+	// Every is the interval between polls of all destinations while there are subscribers: they
+	// find events whose message was lost. Default 5 s.
 	Every time.Duration
 	// Linger is how long polling continues after the last subscriber has left: within it a
 	// subscriber that reconnects loses no event. Default 30 s; negative: 0.
@@ -80,7 +83,7 @@ type Options struct {
 	Logger *slog.Logger
 }
 
-// Hub polls Redis and fans events out to subscribers.
+// Hub reads events and fans them out to subscribers.
 type Hub struct {
 	rdb    redis.UniversalClient
 	ns     store.Namespace
@@ -105,7 +108,7 @@ type Hub struct {
 // New returns a Hub; Run makes it work.
 func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	if o.Every <= 0 {
-		o.Every = 500 * time.Millisecond
+		o.Every = 5 * time.Second
 	}
 	if o.Linger == 0 {
 		o.Linger = 30 * time.Second
@@ -119,7 +122,7 @@ func New(rdb redis.UniversalClient, client *jobs.Client, o Options) *Hub {
 	}
 }
 
-// Run polls Redis while there are subscribers, until ctx ends. Then it closes all
+// Run reads events while there are subscribers, until ctx ends. Then it closes all
 // subscriptions.
 func (h *Hub) Run(ctx context.Context) {
 	defer h.close()
@@ -145,15 +148,32 @@ func (h *Hub) close() {
 	h.pumps.Wait()
 }
 
-// poll polls until the hub is idle.
+// poll reads events until the hub is idle: all at first and every Every, and those that messages
+// are about when they come.
 func (h *Hub) poll(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	var listening sync.WaitGroup
+	defer listening.Wait()
+	defer cancel()
+	n := newNews()
+	listening.Go(func() { n.listen(ctx, h.rdb, h.ns.EventsChannel()) })
 	w := newPoller(h.rdb, h.client)
-	tick := time.NewTicker(h.o.Every)
-	defer tick.Stop()
 	var failing, missing outage.Log
+	polled := time.Time{} // the last poll of all
 	for {
-		call, cancel := context.WithTimeout(ctx, 10*h.o.Every)
-		events, more, err := w.poll(call)
+		began := time.Now()
+		queues, names, all := n.take(began)
+		all = all || began.Sub(polled) >= h.o.Every
+		call, cancel := context.WithTimeout(ctx, pollWithin)
+		var events []Event
+		var more bool
+		var err error
+		if all {
+			polled = began
+			events, more, err = w.poll(call)
+		} else {
+			events, more, err = w.look(call, queues, names)
+		}
 		cancel()
 		if ctx.Err() != nil {
 			return
@@ -173,15 +193,16 @@ func (h *Hub) poll(ctx context.Context) {
 			}
 		}
 		h.publish(events, err)
-		if more && err == nil {
+		pause := time.Until(polled.Add(h.o.Every))
+		switch {
+		case err != nil: // messages have been taken
+			n.resync()
+			pause = min(h.o.Every, pollAgain)
+		case more:
+			n.resync()
 			continue
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		}
-		if h.idle() {
+		if !n.wait(ctx, began, pause, err == nil) || h.idle() {
 			return
 		}
 	}

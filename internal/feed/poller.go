@@ -1,9 +1,9 @@
 package feed
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -22,6 +22,7 @@ import (
 // Bounds and intervals of polls.
 const (
 	jobEventsAtOnce = 500
+	streamsAtOnce   = 1000             // of one XREAD
 	transitionsRead = 1000             // maximum stored per destination
 	namesFor        = 10 * time.Second // how long destinations are cached
 	wantEvery       = store.EventsWantedFor / 4
@@ -39,15 +40,17 @@ type poller struct {
 	wantedAt     map[string]time.Time // by queue
 	unsubscribed error                // why streams may be missing; nil if they are not
 	unread       error                // why a destination could not be read at the last poll
+	apart        bool                 // one command cannot read several queues: slots, or rights
 	last         map[string]string    // last entry read, by queue
 	seen         map[string]uint64    // generation of the last transition read, by destination
 	paused       map[string]bool      // by destination
 }
 
 func newPoller(rdb redis.UniversalClient, client *jobs.Client) *poller {
+	_, cluster := rdb.(*redis.ClusterClient)
 	return &poller{
 		rdb: rdb, ns: store.Namespace(client.Namespace()), client: client, wantedAt: map[string]time.Time{}, last: map[string]string{},
-		seen: map[string]uint64{}, paused: map[string]bool{},
+		seen: map[string]uint64{}, paused: map[string]bool{}, apart: cluster,
 	}
 }
 
@@ -65,121 +68,220 @@ func (w *poller) poll(ctx context.Context) (events []Event, more bool, err error
 			w.names = append(w.names, d.Name)
 		}
 	}
-	seen := 0
+	var queues []string
 	for _, name := range w.names {
-		some, full, problem := w.jobEvents(ctx, name)
-		events, more, err = append(events, some...), more || full, cmp.Or(err, problem)
-		if problem == nil {
-			some, problem = w.transitions(ctx, name)
-			events, err = append(events, some...), cmp.Or(err, problem)
-		}
-		if problem == nil {
-			seen++
-		}
+		queues = append(queues, w.ns.Queues(name)...)
 	}
+	problems := problems{}
+	w.want(ctx, queues, problems)
+	events, more = w.jobEvents(ctx, queues, problems)
+	events = append(events, w.changes(ctx, w.names, problems)...)
 	inOrder(events)
-	if w.unread = err; seen > 0 {
-		err = nil // the others were read
+	if w.unread = problems.first(w.names); len(problems) < len(w.names) {
+		return events, more, nil // the others were read
+	}
+	return events, more, w.unread
+}
+
+// look is poll for the streams of some queues, and the breakers and pauses of some destinations.
+// Those that a poll has not read yet are left out.
+func (w *poller) look(ctx context.Context, queues, names []string) (events []Event, more bool, err error) {
+	problems := problems{}
+	events, more = w.jobEvents(ctx, slices.DeleteFunc(queues, func(q string) bool { _, known := w.last[q]; return !known }), problems)
+	names = slices.DeleteFunc(names, func(name string) bool { _, known := w.seen[name]; return !known })
+	events = append(events, w.changes(ctx, names, problems)...)
+	inOrder(events)
+	for _, problem := range problems {
+		err = problem
 	}
 	return events, more, err
+}
+
+// problems are why destinations could not be read, by name.
+type problems map[string]error
+
+func (p problems) add(name string, err error) {
+	if err != nil && p[name] == nil {
+		p[name] = fmt.Errorf("feed: %w", err)
+	}
+}
+
+func (p problems) addQueue(queue string, err error) {
+	name, _, _ := store.ParseQueue(queue)
+	p.add(name, err)
+}
+
+func (p problems) first(names []string) error {
+	for _, name := range names {
+		if err := p[name]; err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 func inOrder(events []Event) {
 	slices.SortStableFunc(events, func(a, b Event) int { return a.At.Compare(b.At) })
 }
 
-// want requests that the stream of a queue is written, and begins at its end. If Redis refuses
-// writes, such as when it is full, an existing stream is read.
-func (w *poller) want(ctx context.Context, queue string) error {
-	var last string
-	all, err := store.WantEvents(ctx, w.rdb, queue)
-	if w.unsubscribed = err; err == nil {
-		last = all[0]
-		w.wantedAt[queue] = time.Now()
-	} else {
-		if last, err = store.LastEvent(ctx, w.rdb, queue); err != nil {
-			return err
+// want requests that the streams of queues are written, which begin at their ends. If Redis
+// refuses writes, such as when it is full, existing streams are read.
+func (w *poller) want(ctx context.Context, queues []string, problems problems) {
+	queues = slices.DeleteFunc(slices.Clone(queues), func(q string) bool { return time.Since(w.wantedAt[q]) < wantEvery })
+	if len(queues) == 0 {
+		return
+	}
+	var last []string
+	last, w.unsubscribed = store.WantEvents(ctx, w.rdb, queues...)
+	for i, q := range queues {
+		if last[i] != "" {
+			w.wantedAt[q] = time.Now()
+		} else {
+			var err error
+			if last[i], err = store.LastEvent(ctx, w.rdb, q); err != nil {
+				problems.addQueue(q, err)
+				continue
+			}
+			w.wantedAt[q] = time.Now().Add(wantAgain - wantEvery)
 		}
-		w.wantedAt[queue] = time.Now().Add(wantAgain - wantEvery)
+		if _, known := w.last[q]; !known {
+			w.last[q] = last[i]
+		}
 	}
-	if _, known := w.last[queue]; !known {
-		w.last[queue] = last
-	}
-	return nil
 }
 
-// jobEvents reads the finished jobs of a destination, and whether it was paused or resumed.
-// full reports whether there are more.
-func (w *poller) jobEvents(ctx context.Context, name string) (events []Event, full bool, err error) {
-	queues := w.ns.Queues(name)
-	for _, q := range queues {
-		if time.Since(w.wantedAt[q]) < wantEvery {
-			continue
-		}
-		if err := w.want(ctx, q); err != nil {
-			return nil, false, fmt.Errorf("feed: %w", err)
-		}
-	}
-	found := make([]*redis.XMessageSliceCmd, len(queues))
-	var paused *redis.IntCmd
-	_, err = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, q := range queues {
-			found[i] = store.QueueRead(ctx, pipe, q, w.last[q], jobEventsAtOnce)
-		}
-		paused = pipe.Exists(ctx, store.PausedKey(queues[0]))
-		return nil
-	})
-	if err != nil {
-		return nil, false, fmt.Errorf("feed: read job events of %s: %w", name, err)
-	}
-	for i, q := range queues {
-		messages := found[i].Val()
+// jobEvents reads the finished jobs of queues. more reports whether there are more.
+func (w *poller) jobEvents(ctx context.Context, queues []string, problems problems) (events []Event, more bool) {
+	queues = slices.DeleteFunc(slices.Clone(queues), func(q string) bool { _, known := w.last[q]; return !known })
+	take := func(q string, messages []redis.XMessage) {
 		if len(messages) == 0 {
-			continue
+			return
 		}
 		w.last[q] = messages[len(messages)-1].ID
-		full = full || len(messages) == jobEventsAtOnce
+		more = more || len(messages) == jobEventsAtOnce
 		for _, e := range store.ParseEvents(q, messages) {
 			events = append(events, jobEvent(e))
 		}
 	}
-	is := paused.Val() > 0
-	was, known := w.paused[name]
-	w.paused[name] = is
-	if known && was != is {
-		now, err := w.client.Now(ctx)
-		if err != nil {
-			w.paused[name] = was // the next poll sees it
-			return events, full, fmt.Errorf("feed: %w", err)
+	for part := range slices.Chunk(queues, streamsAtOnce) {
+		if !w.apart {
+			found, err := store.QueuesRead(ctx, w.rdb, part, w.last, jobEventsAtOnce)
+			for q, messages := range found {
+				take(q, messages)
+			}
+			w.apart = isReply(err)
+			if !w.apart {
+				for _, q := range part {
+					problems.addQueue(q, err)
+				}
+				continue
+			}
 		}
-		events = append(events, pauseEvent(name, is, now))
+		found := make([]*redis.XMessageSliceCmd, len(part))
+		_, _ = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+			for i, q := range part {
+				found[i] = store.QueueRead(ctx, pipe, q, w.last[q], jobEventsAtOnce)
+			}
+			return nil
+		})
+		for i, q := range part {
+			take(q, found[i].Val())
+			problems.addQueue(q, found[i].Err())
+		}
 	}
-	return events, full, nil
+	return events, more
+}
+
+// isReply reports whether err is an answer of Redis: the next command may have another.
+func isReply(err error) bool {
+	_, reply := errors.AsType[redis.Error](err)
+	return reply && !errors.Is(err, redis.Nil)
+}
+
+// changes reads whether destinations were paused or resumed, and the transitions of their
+// breakers, unless they have problems.
+func (w *poller) changes(ctx context.Context, names []string, problems problems) (events []Event) {
+	names = slices.DeleteFunc(slices.Clone(names), func(name string) bool { return problems[name] != nil })
+	if len(names) == 0 {
+		return nil
+	}
+	paused, errs := w.readPauses(ctx, names)
+	last, errs2 := breaker.Namespace(w.ns).LastTransitions(ctx, w.rdb, names)
+	for i, name := range names {
+		problems.add(name, errs[i])
+		problems.add(name, errs2[i])
+		if problems[name] != nil {
+			continue
+		}
+		if was, known := w.paused[name]; known && was != paused[i] {
+			now, err := w.client.Now(ctx)
+			if err != nil {
+				problems.add(name, err) // the next poll sees it
+				continue
+			}
+			events = append(events, pauseEvent(name, paused[i], now))
+		}
+		w.paused[name] = paused[i]
+		seen, known := w.seen[name]
+		if !known {
+			w.seen[name] = last[i]
+		}
+		if !known || seen == last[i] {
+			continue
+		}
+		some, err := w.transitions(ctx, name)
+		problems.add(name, err)
+		events = append(events, some...)
+	}
+	return events
+}
+
+// readPauses reports which destinations are paused.
+func (w *poller) readPauses(ctx context.Context, names []string) (paused []bool, errs []error) {
+	paused, errs = make([]bool, len(names)), make([]error, len(names))
+	key := func(name string) string { return store.PausedKey(w.ns.Queues(name)[0]) }
+	if !w.apart {
+		keys := make([]string, len(names))
+		for i, name := range names {
+			keys[i] = key(name)
+		}
+		values, err := w.rdb.MGet(ctx, keys...).Result()
+		if !isReply(err) {
+			for i := range names {
+				errs[i] = err
+				paused[i] = err == nil && values[i] != nil
+			}
+			return paused, errs
+		}
+	}
+	cmds := make([]*redis.IntCmd, len(names))
+	_, _ = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		for i, name := range names {
+			cmds[i] = pipe.Exists(ctx, key(name))
+		}
+		return nil
+	})
+	for i, cmd := range cmds {
+		paused[i], errs[i] = cmd.Val() > 0, cmd.Err()
+	}
+	return paused, errs
 }
 
 // transitions reads the transitions of a destination's breakers, its own and those of keys,
 // since the first poll. Where some are missing, a gap comes first.
 func (w *poller) transitions(ctx context.Context, name string) ([]Event, error) {
-	after, known := w.seen[name]
-	limit := transitionsRead
-	if !known {
-		limit = 1
-	}
-	t, err := breaker.Namespace(w.ns).ReadTransitions(ctx, w.rdb, name, after, limit)
+	after := w.seen[name]
+	t, err := breaker.Namespace(w.ns).ReadTransitions(ctx, w.rdb, name, after, transitionsRead)
 	if err != nil {
-		return nil, fmt.Errorf("feed: %w", err)
+		return nil, err //nolint:wrapcheck // it names the operation
 	}
 	w.seen[name] = t.Last
-	// Without a transition at the first poll, the next one is the first ever.
-	if !known || len(t.Events) == 0 && !t.Missed {
-		return nil, nil
-	}
 	var events []Event
 	if t.Missed {
 		now, err := w.client.Now(ctx)
 		if err != nil {
 			w.seen[name] = after // the next poll sees it
-			return nil, fmt.Errorf("feed: %w", err)
+			return nil, err      //nolint:wrapcheck // it names the operation
 		}
 		at := now
 		if len(t.Events) > 0 {

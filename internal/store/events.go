@@ -1,7 +1,9 @@
 package store
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"time"
@@ -54,33 +56,35 @@ func (e Event) Destination() string {
 }
 
 // WantEvents keeps the streams for EventsWantedFor from now at least, and returns the id of
-// the last entry of each. Errors are Redis's.
-func WantEvents(ctx context.Context, rdb redis.UniversalClient, queues ...string) ([]string, error) {
-	last := make([]string, len(queues))
-	for i, q := range queues {
-		id, err := want(ctx, rdb, q, 0)
-		if err != nil {
-			return nil, err
+// the last entry of each, "" if there was an error. Errors are Redis's.
+func WantEvents(ctx context.Context, rdb redis.UniversalClient, queues ...string) (last []string, err error) {
+	cmds := evalAll(ctx, rdb, len(queues),
+		func(c redis.Scripter, i int) *redis.Cmd { return want(ctx, c, (*redis.Script).EvalSha, queues[i], 0) },
+		func(i int) *redis.Cmd { return want(ctx, rdb, (*redis.Script).Run, queues[i], 0) })
+	last = make([]string, len(queues))
+	for i, cmd := range cmds {
+		var problem error
+		if last[i], problem = cmd.Text(); problem != nil && err == nil {
+			err = fmt.Errorf("store: want the stream of %s: %w", queues[i], problem)
 		}
-		last[i] = id
 	}
-	return last, nil
+	return last, err
 }
 
 // WantRelay is WantEvents of one queue for the relay, which makes callbacks: it keeps entries
 // until they are relayed, for EventsKeptUnrelayed after the last call.
 func WantRelay(ctx context.Context, rdb redis.UniversalClient, queue string) error {
-	_, err := want(ctx, rdb, queue, EventsKeptUnrelayed)
-	return err
+	if err := want(ctx, rdb, (*redis.Script).Run, queue, EventsKeptUnrelayed).Err(); err != nil {
+		return fmt.Errorf("store: want the stream of %s: %w", queue, err)
+	}
+	return nil
 }
 
-func want(ctx context.Context, rdb redis.UniversalClient, queue string, unrelayed time.Duration) (string, error) {
+type wanting = func(s *redis.Script, ctx context.Context, c redis.Scripter, keys []string, args ...any) *redis.Cmd
+
+func want(ctx context.Context, c redis.Scripter, eval wanting, queue string, unrelayed time.Duration) *redis.Cmd {
 	keys := []string{EventsKey(queue), EventsWantedKey(queue), EventsRelayedKey(queue)}
-	id, err := wantEventsScript.Run(ctx, rdb, keys, EventsWantedFor.Milliseconds(), unrelayed.Milliseconds()).Text()
-	if err != nil {
-		return "", fmt.Errorf("store: want the stream of %s: %w", queue, err)
-	}
-	return id, nil
+	return eval(wantEventsScript, ctx, c, keys, EventsWantedFor.Milliseconds(), unrelayed.Milliseconds())
 }
 
 // LastEvent is the id of the last entry; "" of a stream that is empty or does not exist.
@@ -109,6 +113,26 @@ func ReadEvents(ctx context.Context, rdb redis.UniversalClient, queue, after str
 // QueueRead is ReadEvents in a pipeline; ParseEvents reads its result.
 func QueueRead(ctx context.Context, pipe redis.Pipeliner, queue, after string, n int) *redis.XMessageSliceCmd {
 	return pipe.XRangeN(ctx, EventsKey(queue), behind(after), "+", int64(n))
+}
+
+// QueuesRead is ReadEvents of several queues in one command; of the entries of each after after.
+// Queues without further entries are left out. On a Cluster the queues share a slot.
+func QueuesRead(ctx context.Context, rdb redis.UniversalClient, queues []string, after map[string]string, n int) (map[string][]redis.XMessage, error) {
+	byKey := make(map[string]string, len(queues))
+	var streams, ids []string
+	for _, q := range queues {
+		streams, ids = append(streams, EventsKey(q)), append(ids, cmp.Or(after[q], "0"))
+		byKey[EventsKey(q)] = q
+	}
+	found, err := rdb.XRead(ctx, &redis.XReadArgs{Streams: append(streams, ids...), Count: int64(n), Block: -1}).Result()
+	if err != nil && !errors.Is(err, redis.Nil) {
+		return nil, fmt.Errorf("store: read the streams: %w", err)
+	}
+	out := make(map[string][]redis.XMessage, len(found))
+	for _, s := range found {
+		out[byKey[s.Stream]] = s.Messages
+	}
+	return out, nil
 }
 
 func behind(after string) string {

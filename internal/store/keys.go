@@ -6,6 +6,7 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Namespace begins the names of all queues, keys and channels of an installation, so that
@@ -219,6 +220,13 @@ func (n Namespace) MinutesKey(destination string, hour int64) string {
 // ActionsChannel notifies workers of the action requested of a running job: "<queue> <id>
 // <action>". All databases of a Redis share it: the job's hash decides.
 func (n Namespace) ActionsChannel() string { return n.Key("actions") }
+
+// EventsChannel notifies subscribers of events that a queue's stream has more ("<queue>"), or
+// that a breaker or the pause of a destination has changed ("<destination>").
+func (n Namespace) EventsChannel() string { return n.Key("events") }
+
+// EventsAnnounced is for how long after such a message of a queue there is no other one.
+const EventsAnnounced = 250 * time.Millisecond // as in prelude.lua
 
 // WakeChannel notifies workers that a queue has ready jobs ("<queue>"), or is to be checked
 // in so many milliseconds ("<queue> <ms>").

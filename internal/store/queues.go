@@ -18,3 +18,16 @@ func PauseQueue(ctx context.Context, rdb redis.UniversalClient, queue, by, reaso
 	}
 	return set == 1, nil
 }
+
+// ResumeQueue ends the pause of a queue; false if it was not paused.
+func ResumeQueue(ctx context.Context, rdb redis.UniversalClient, queue string) (bool, error) {
+	n, err := rdb.Del(ctx, PausedKey(queue)).Result()
+	if err != nil {
+		return false, fmt.Errorf("resume %s: %w", queue, err)
+	}
+	if n == 1 {
+		destination, _, _ := ParseQueue(queue)
+		_ = rdb.Publish(ctx, namespaceOf(queue).EventsChannel(), destination).Err() // subscribers look by themselves, too
+	}
+	return n == 1, nil
+}

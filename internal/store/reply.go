@@ -73,23 +73,33 @@ func flag(b bool) string {
 	return "0"
 }
 
-// evalAll runs n scripts in one round trip, each by eval, and those that Redis does not know
-// once more by run: a pipeline cannot fall back to EVAL by itself.
+// evalAll runs n scripts in one round trip, each by eval. A pipeline cannot fall back to EVAL by
+// itself: if Redis, or a node of a Cluster, does not know the script, run loads it.
 func evalAll(ctx context.Context, rdb redis.UniversalClient, n int, eval func(c redis.Scripter, i int) *redis.Cmd, run func(i int) *redis.Cmd) []*redis.Cmd {
 	cmds := make([]*redis.Cmd, n)
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i := range cmds {
-			cmds[i] = eval(pipe, i)
+	left := make([]int, n)
+	for i := range left {
+		left[i] = i
+	}
+	for len(left) > 0 {
+		_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for _, i := range left {
+				cmds[i] = eval(pipe, i)
+			}
+			return nil
+		})
+		var unknown []int
+		for _, i := range left {
+			if cmds[i] == nil {
+				cmds[i] = redis.NewCmdResult(nil, err)
+			} else if redis.HasErrorPrefix(cmds[i].Err(), "NOSCRIPT") {
+				unknown = append(unknown, i)
+			}
 		}
-		return nil
-	})
-	for i, cmd := range cmds {
-		if cmd == nil {
-			cmds[i] = redis.NewCmdResult(nil, err)
-			continue
-		}
-		if redis.HasErrorPrefix(cmd.Err(), "NOSCRIPT") {
-			cmds[i] = run(i)
+		left = nil
+		if len(unknown) > 0 {
+			cmds[unknown[0]] = run(unknown[0])
+			left = unknown[1:]
 		}
 	}
 	return cmds

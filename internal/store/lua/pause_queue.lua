@@ -7,4 +7,8 @@ local paused_key = KEYS[1]
 local by, why = ARGV[2], ARGV[3]
 allow_when_full()
 local pause = cjson.encode({ since = now, by = by, reason = why })
-return redis.call('SET', paused_key, pause, 'NX') and 1 or 0
+if not redis.call('SET', paused_key, pause, 'NX') then
+  return 0
+end
+redis.pcall('PUBLISH', namespace .. ':events', string.match(queue, '^[^:]*:([^:]*)'))
+return 1

@@ -241,8 +241,10 @@ local function park(id, key, state)
 end
 
 -- Appends a completion event to the event stream, which exists only while it has
--- subscribers. Empty values are left out.
+-- subscribers. Empty values are left out. The first one in 250 ms is announced: subscribers
+-- read the queue for longer than that then.
 local stream -- false: it does not exist
+local announced = false
 local function publish_event(id, key, status)
   if stream == nil then
     stream = redis.call('EXISTS', ours .. 'ends') == 1
@@ -261,6 +263,15 @@ local function publish_event(id, key, status)
     end
   end
   redis.call('XADD', ours .. 'ends', '*', unpack(entry))
+  if announced then
+    return
+  end
+  announced = true
+  local last = tonumber(redis.call('GET', ours .. 'ends:announced') or '')
+  if not last or now < last or now >= last + 250 then
+    redis.call('SET', ours .. 'ends:announced', now_ms, 'PX', 1000)
+    redis.pcall('PUBLISH', namespace .. ':events', queue)
+  end
 end
 
 -- Finishes a job other than completed: 'failed', 'cancelled' or 'expired'. The outbox
