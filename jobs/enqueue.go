@@ -194,13 +194,9 @@ func (c *Client) sendPortion(ctx context.Context, p *portion, results []Result) 
 	if err != nil {
 		return fmt.Errorf("jobs: enqueue: look up given ids: %w", err)
 	}
-	var duplicates []duplicate
-	for _, queue := range p.order {
-		found, err := c.sendTo(ctx, queue, p.byQueue[queue], elsewhere, results)
-		if err != nil {
-			return fmt.Errorf("jobs: enqueue: %w", err)
-		}
-		duplicates = append(duplicates, found...)
+	duplicates, err := c.send(ctx, p.order, p.byQueue, elsewhere, results)
+	if err != nil {
+		return fmt.Errorf("jobs: enqueue: %w", err)
 	}
 	found, err := c.sendChildren(ctx, p.children, elsewhere, results)
 	if err != nil {

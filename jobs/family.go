@@ -80,11 +80,9 @@ func (c *Client) sendSiblings(ctx context.Context, ps []*prepared, elsewhere map
 	}
 	children := map[string][]store.Ref{}
 	byRef := map[store.Ref]*Result{}
-	var failed error
+	found, failed := c.send(ctx, order, byQueue, elsewhere, results)
+	duplicates = append(duplicates, found...)
 	for _, queue := range order {
-		found, err := c.sendTo(ctx, queue, byQueue[queue], elsewhere, results)
-		failed = errors.Join(failed, err)
-		duplicates = append(duplicates, found...)
 		for _, p := range byQueue[queue] {
 			if results[p.index].Job != p.job || p.job.Status != Waiting {
 				continue // a duplicate, or expired at once

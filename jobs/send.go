@@ -9,44 +9,43 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// sendTo enqueues the jobs of one queue, and adds it to asynq's set. If an unknown
-// destination gets no queue, each result has that error.
-func (c *Client) sendTo(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
-	if err := c.publish(ctx, queue); errors.Is(err, ErrUnknownDestination) {
-		for _, p := range ps {
-			results[p.index].Err = fmt.Errorf("jobs: enqueue: %w", err)
-		}
-		return nil, nil
-	} else if err != nil {
-		return nil, err
-	}
-	return c.send(ctx, queue, ps, elsewhere, results)
-}
-
 var errAnswer = errors.New("the answer is not one of enqueue.lua")
 
-// send enqueues the jobs of one queue and fills in the results of the accepted ones; it
-// returns the duplicates.
-func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
-	var fresh []*prepared
+// send enqueues jobs by queue, at most jobsPerRequest, adds their queues to asynq's set, and
+// fills in the results of the accepted ones; it returns the duplicates. If an unknown
+// destination gets no queue, its results have that error.
+func (c *Client) send(ctx context.Context, order []string, byQueue map[string][]*prepared, elsewhere map[*prepared]string, results []Result) ([]duplicate, error) {
 	var duplicates []duplicate
-	for _, p := range ps {
-		if q, ok := elsewhere[p]; ok {
-			duplicates = append(duplicates, duplicate{p, q})
+	var all []store.NewJobs
+	var sent [][]*prepared
+	for _, queue := range order {
+		if err := c.publish(ctx, queue); errors.Is(err, ErrUnknownDestination) {
+			for _, p := range byQueue[queue] {
+				results[p.index].Err = fmt.Errorf("jobs: enqueue: %w", err)
+			}
 			continue
+		} else if err != nil {
+			return nil, err
 		}
-		fresh = append(fresh, p)
+		n, fresh := store.NewJobs{Queue: queue}, []*prepared{}
+		for _, p := range byQueue[queue] {
+			if q, ok := elsewhere[p]; ok {
+				duplicates = append(duplicates, duplicate{p, q})
+				continue
+			}
+			n.Jobs, fresh = append(n.Jobs, p.encoded), append(fresh, p)
+		}
+		if len(fresh) > 0 {
+			all, sent = append(all, n), append(sent, fresh)
+		}
 	}
-	for len(fresh) > 0 {
-		n := min(len(fresh), jobsPerRequest)
-		sent := make([]store.NewJob, n)
-		for i, p := range fresh[:n] {
-			sent[i] = p.encoded
-		}
-		replies, err := store.Enqueue(ctx, c.rdb, queue, c.now(), sent)
-		for i, e := range replies {
-			p := fresh[i]
-			switch {
+	if len(all) == 0 {
+		return duplicates, nil
+	}
+	replies, err := store.Enqueue(ctx, c.rdb, c.now(), all)
+	for i, n := range all {
+		for k, p := range sent[i] {
+			switch e := replies[i][k]; {
 			case e.Added:
 				p.enqueued(e)
 				results[p.index].Job = p.job
@@ -54,15 +53,14 @@ func (c *Client) send(ctx context.Context, queue string, ps []*prepared, elsewhe
 				// An earlier try has stored a new UUID that exists, and its reply was lost.
 				results[p.index].Job = p.job
 			case e.Exists:
-				duplicates = append(duplicates, duplicate{p, queue})
+				duplicates = append(duplicates, duplicate{p, n.Queue})
 			default: // may have been sent
 				results[p.index].Err = fmt.Errorf("jobs: enqueue: write to Redis: %w", cmp.Or(err, errAnswer))
 			}
 		}
-		if err != nil {
-			return duplicates, fmt.Errorf("write to Redis: %w", err)
-		}
-		fresh = fresh[n:]
+	}
+	if err != nil {
+		return duplicates, fmt.Errorf("write to Redis: %w", err)
 	}
 	return duplicates, nil
 }

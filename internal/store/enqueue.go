@@ -41,42 +41,34 @@ type Enqueued struct {
 	AvailableAt, ExpiresAt, ExpiredAt time.Time
 }
 
-// Enqueue adds jobs to one queue, in their order, in one round trip. now is by the client's
-// clock. After an error the results hold the jobs added before it. Errors: Redis's.
-func Enqueue(ctx context.Context, rdb redis.UniversalClient, queue string, now time.Time, jobs []NewJob) ([]Enqueued, error) {
-	type call struct {
-		from int
-		args []any
+// NewJobs are jobs for one queue.
+type NewJobs struct {
+	Queue string
+	Jobs  []NewJob
+}
+
+// Enqueue adds jobs to their queues, in their order in each, in one round trip. now is by the
+// client's clock. After an error the results hold the jobs that were added all the same.
+// Errors: Redis's.
+func Enqueue(ctx context.Context, rdb redis.UniversalClient, now time.Time, all []NewJobs) ([][]Enqueued, error) {
+	var calls []enqueueCall
+	out := make([][]Enqueued, len(all))
+	for i, n := range all {
+		out[i] = make([]Enqueued, len(n.Jobs))
+		calls = append(calls, n.calls(now, out[i])...)
 	}
-	var calls []call
-	for from := 0; from < len(jobs); {
-		to, bytes, parents := from, 0, 0
-		args := []any{queue, now.UnixNano()}
-		for ; to < len(jobs) && to-from < enqueueAtOnce; to++ {
-			job := jobs[to]
-			bytes, parents = bytes+job.Bytes, parents+job.Parents
-			if (bytes > enqueueBytes || parents > enqueueParents) && to > from {
-				break
-			}
-			args = append(args, job.ID, job.Message, job.More)
-		}
-		calls = append(calls, call{from, args})
-		from = to
-	}
-	keys := []string{PendingKey(queue)}
-	run := func(i int) *redis.Cmd { return enqueueScript.Run(ctx, rdb, keys, calls[i].args...) }
+	run := func(i int) *redis.Cmd { return calls[i].eval(ctx, rdb, (*Script).Run) }
 	var cmds []*redis.Cmd
 	if len(calls) == 1 {
 		cmds = []*redis.Cmd{run(0)}
 	} else {
 		if err := enqueueScript.Load(ctx, rdb).Err(); err != nil {
-			return make([]Enqueued, len(jobs)), err
+			return out, err
 		}
 		cmds = evalAll(ctx, rdb, len(calls), func(c redis.Scripter, i int) *redis.Cmd {
-			return enqueueScript.EvalSha(ctx, c, keys, calls[i].args...)
+			return calls[i].eval(ctx, c, (*Script).EvalSha)
 		}, run)
 	}
-	out := make([]Enqueued, len(jobs))
 	var errs error
 	for i, cmd := range cmds {
 		v, err := valuesOf(cmd)
@@ -84,11 +76,41 @@ func Enqueue(ctx context.Context, rdb redis.UniversalClient, queue string, now t
 			errs = errors.Join(errs, err)
 			continue
 		}
-		for k := calls[i].from; len(v.left) > 0; k++ {
-			out[k] = enqueuedOf(v.next())
+		for k := range calls[i].results {
+			calls[i].results[k] = enqueuedOf(v.next())
 		}
 	}
 	return out, errs
+}
+
+// enqueueCall is one call of enqueue.lua, and the results that it fills in.
+type enqueueCall struct {
+	queue   string
+	args    []any
+	results []Enqueued
+}
+
+func (e enqueueCall) eval(ctx context.Context, c redis.Scripter, eval evaluation) *redis.Cmd {
+	return eval(enqueueScript, ctx, c, []string{PendingKey(e.queue)}, e.args...)
+}
+
+// calls splits jobs into calls within the bounds.
+func (n NewJobs) calls(now time.Time, results []Enqueued) (calls []enqueueCall) {
+	for from := 0; from < len(n.Jobs); {
+		to, bytes, parents := from, 0, 0
+		args := []any{n.Queue, now.UnixNano()}
+		for ; to < len(n.Jobs) && to-from < enqueueAtOnce; to++ {
+			job := n.Jobs[to]
+			bytes, parents = bytes+job.Bytes, parents+job.Parents
+			if (bytes > enqueueBytes || parents > enqueueParents) && to > from {
+				break
+			}
+			args = append(args, job.ID, job.Message, job.More)
+		}
+		calls = append(calls, enqueueCall{n.Queue, args, results[from:to]})
+		from = to
+	}
+	return calls
 }
 
 func enqueuedOf(reply any) Enqueued {
