@@ -127,7 +127,7 @@ func measureSync(t testing.TB, p capacityPlan, f *capacityFigures) {
 func (s *redisServer) drainIdle(t testing.TB, n, processes int) float64 {
 	t.Helper()
 	return s.drain(t, n, processes, func() int64 { return s.completed(t) },
-		func() *process { return startIdle(t, s.Addr()) }, func(*process) {})
+		func() *process { return startIdle(t, s.Addr(), 1, 1) }, func(*process) {})
 }
 
 // drain publishes n jobs by so many processes and returns how many a second. They find

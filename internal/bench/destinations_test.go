@@ -55,19 +55,8 @@ func BenchmarkDestinationsFleet(b *testing.B) {
 func measureFleet(t testing.TB, workers, destinations int, quiet time.Duration) (cores, commands float64) {
 	s := startRedis(t, "everysec")
 	defer s.Stop()
-	w := startProcess(t, roleFleet, workerEnv(s.URL(), "http://127.0.0.1:1", destinations), strconv.Itoa(workers))
+	w := startIdle(t, s.Addr(), workers, destinations)
 	defer w.stop(t)
-	ready := map[string]bool{} // addresses
-	check(t, w.await(t.Context(), &w.log, func(line string) bool {
-		var health logEntry
-		if logged("health and metrics", &health)(line) {
-			ready[health.Addr] = true
-		}
-		return len(ready) == workers
-	}))
-	for addr := range ready {
-		awaitReady(t, addr)
-	}
 	pause(t.Context(), quiet/5) // what workers do at their start is not counted
 	s.ResetStats(t)
 	before, from := s.cpu(t), time.Now()

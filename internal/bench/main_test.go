@@ -15,12 +15,9 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
-
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/internal/cli"
 	"github.com/tidegate/tidegate/internal/redistest"
@@ -33,8 +30,7 @@ const roleEnv = "TIDEGATE_BENCH_ROLE"
 
 const (
 	roleTidegate  = "tidegate"  // the binary tidegate, with its arguments
-	roleFleet     = "fleet"     // so many workers in one process; argument: their number
-	roleIdle      = "idle"      // a publisher whose handler does nothing; argument: Redis's address
+	roleIdle      = "idle"      // publishers whose handlers do nothing; arguments: Redis's address, their number, that of their destinations
 	rolePublisher = "publisher" // a worker of BenchmarkPublishing; argument: its task
 	roleDrain     = "drain"     // a worker of BenchmarkDrain; argument: its task
 )
@@ -67,24 +63,10 @@ func runRole(ctx context.Context, cancel func(), role string, args []string) err
 	}()
 	switch role {
 	case roleIdle:
-		return publishNothing(ctx, args[0], os.Stdout)
+		return publishNothing(ctx, args, os.Stdout)
 	case roleDrain:
 		return drain(ctx, args[0])
-	case roleFleet:
-		n, err := strconv.Atoi(args[0])
-		if err != nil {
-			return fmt.Errorf("fleet: %w", err)
-		}
-		var workers errgroup.Group
-		for range n {
-			workers.Go(func() error { return tidegateMain(ctx, "worker") })
-		}
-		return workers.Wait()
 	}
-	return tidegateMain(ctx, args...)
-}
-
-func tidegateMain(ctx context.Context, args ...string) error {
 	status := cli.Run(ctx, cli.Process{
 		Args: args, Environ: os.Environ(), Stdin: strings.NewReader(""), Stdout: os.Stdout, Stderr: os.Stderr,
 	})

@@ -4,14 +4,18 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -145,65 +149,66 @@ func logged(msg string, entry *logEntry) func(string) bool {
 	}
 }
 
-// startIdle starts a publisher whose handler does nothing, and returns when it fetches.
-func startIdle(t testing.TB, redisAddr string) *process {
+// startIdle starts publishers in one process whose handlers do nothing, and returns when all
+// fetch. They serve the same destinations.
+func startIdle(t testing.TB, redisAddr string, publishers, destinations int) *process {
 	t.Helper()
-	p := startProcess(t, roleIdle, nil, redisAddr)
+	p := startProcess(t, roleIdle, nil, redisAddr, strconv.Itoa(publishers), strconv.Itoa(destinations))
 	check(t, p.await(t.Context(), &p.out, func(string) bool { return true }))
 	return p
 }
 
-// publishNothing is a publisher whose handler does nothing, until ctx ends.
-func publishNothing(ctx context.Context, addr string, stdout io.Writer) error {
-	rdb := connect(addr)
-	defer func() { _ = rdb.Close() }()
-	p, err := publisher.New(rdb, publisher.Options{Logger: silent})
-	if err != nil {
+// publishNothing runs publishers whose handlers do nothing until ctx ends.
+func publishNothing(ctx context.Context, args []string, stdout io.Writer) error {
+	publishers, err := strconv.Atoi(args[1])
+	destinations, err2 := strconv.Atoi(args[2])
+	if err := errors.Join(err, err2); err != nil {
 		return err
 	}
 	nothing := publisher.Func(func(context.Context, *jobs.Job) error { return nil })
-	if err := p.Handle(destination, nothing, publisher.Concurrency(concurrency)); err != nil {
-		return err
-	}
-	go func() {
+	running, ctx := errgroup.WithContext(ctx)
+	for range publishers {
+		rdb := connect(args[0]) // each has its connections
+		defer func() { _ = rdb.Close() }()
+		p, err := publisher.New(rdb, publisher.Options{Logger: silent})
+		if err != nil {
+			return err
+		}
+		for _, name := range destinationNames(destinations) {
+			if err := p.Handle(name, nothing, publisher.Concurrency(concurrency)); err != nil {
+				return err
+			}
+		}
+		running.Go(func() error { return p.Run(ctx) })
 		select {
 		case <-p.Started():
-			fmt.Fprintln(stdout, "ready")
 		case <-ctx.Done():
 		}
-	}()
-	return p.Run(ctx)
+	}
+	fmt.Fprintln(stdout, "ready")
+	<-ctx.Done() // then the process ends: to stop many in order takes long
+	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
+		return err
+	}
+	return nil
 }
 
 // startWorker starts tidegate worker for so many destinations at url, and returns it and
 // the address of its health and metrics when it is ready.
 func startWorker(t testing.TB, redisURL, url string, destinations int) (*process, string) {
 	t.Helper()
-	p := startProcess(t, roleTidegate, workerEnv(redisURL, url, destinations), "worker")
-	var health logEntry
-	check(t, p.await(t.Context(), &p.log, logged("health and metrics", &health)))
-	awaitReady(t, health.Addr)
-	return p, health.Addr
-}
-
-func workerEnv(redisURL, url string, destinations int) []string {
 	env := []string{"REDIS_URL=" + redisURL, "OPS_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}
-	for i := range destinations {
-		name := destination
-		if i > 0 {
-			name = fmt.Sprintf("%s-%d", destination, i)
-		}
+	for i, name := range destinationNames(destinations) {
 		env = append(env, fmt.Sprintf("DESTINATION_%d_NAME=%s", i, name), fmt.Sprintf("DESTINATION_%d_URL=%s", i, url))
 	}
-	return env
-}
-
-func awaitReady(t testing.TB, addr string) {
-	t.Helper()
+	p := startProcess(t, roleTidegate, env, "worker")
+	var health logEntry
+	check(t, p.await(t.Context(), &p.log, logged("health and metrics", &health)))
 	poll(t, "the worker is ready", func() bool {
-		_, _, err := get(t.Context(), "http://"+addr+"/readyz")
+		_, _, err := get(t.Context(), "http://"+health.Addr+"/readyz")
 		return err == nil
 	})
+	return p, health.Addr
 }
 
 // tidegate runs a command of the binary to its end and returns how long it took.
