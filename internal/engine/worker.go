@@ -626,26 +626,38 @@ func (w *Worker) Maintain() (moved int) {
 // Purge deletes jobs whose retention has ended. A queue in which there were none is passed over
 // for a while. It is called by one goroutine, every few seconds.
 func (w *Worker) Purge(ctx context.Context) {
+	var queues []string
 	for _, e := range w.engines {
 		now := time.Now()
-		rest := min(purgeRest, e.o.Retention, cmp.Or(e.o.RetentionFailed, purgeRest))
 		if e.purgeAt.IsZero() {
-			e.purgeAt = now.Add(rand.N(rest + 1)) //nolint:gosec // it spreads the work
+			e.purgeAt = now.Add(rand.N(e.purgeRest() + 1)) //nolint:gosec // it spreads the work
 		}
-		if now.Before(e.purgeAt) {
-			continue
+		if !now.Before(e.purgeAt) {
+			e.purgeAt = now.Add(e.purgeRest())
+			queues = append(queues, e.o.Queues...)
 		}
-		e.purgeAt = now.Add(rest)
-		for _, q := range e.o.Queues {
-			if e.Purge(ctx, q) {
-				e.purgeAt = now
-			}
+	}
+	if len(queues) == 0 {
+		return
+	}
+	bounded, cancel := w.Bounded(ctx)
+	ended, errs := store.Ended(bounded, w.rdb, queues)
+	cancel()
+	for i, q := range queues {
+		e := w.byQueue[q]
+		if errs[i] != nil {
+			e.health.failed(errs[i])
+		}
+		if errs[i] != nil || ended[i] && e.Purge(ctx, q) {
+			e.purgeAt = time.Now() // again with the next call
 		}
 	}
 }
 
-// purgeRest is the longest pause between two looks for jobs to delete.
-const purgeRest = 10 * time.Minute
+// purgeRest is the pause after there was nothing to delete.
+func (e *Engine) purgeRest() time.Duration {
+	return min(10*time.Minute, e.o.Retention, cmp.Or(e.o.RetentionFailed, 10*time.Minute))
+}
 
 // Heartbeat takes the result of a write that the worker makes every few seconds.
 func (w *Worker) Heartbeat(err error) {

@@ -12,6 +12,13 @@ var purgeScript = script("purge")
 
 const purgeAtOnce = 100
 
+// Ended is Awake for finished jobs.
+func Ended(ctx context.Context, rdb redis.UniversalClient, queues []string) (ended []bool, errs []error) {
+	return existing(ctx, rdb, queues, func(q string) []string {
+		return []string{CompletedKey(q), ParkedKey(q, StateFailed), ParkedKey(q, StateCancelled), ParkedKey(q, StateExpired)}
+	})
+}
+
 // PurgeCompleted deletes up to a hundred completed jobs of the queue whose retention has
 // ended by asynq's set, and returns how many. more is true if there may be others.
 func PurgeCompleted(ctx context.Context, rdb redis.UniversalClient, queue string) (n int, more bool, err error) {
