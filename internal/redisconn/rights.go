@@ -52,7 +52,11 @@ func CheckRights(ctx context.Context, client redis.UniversalClient, namespace st
 	command := func(rule string) string { return strings.ReplaceAll(strings.TrimPrefix(rule, "+"), "|", " ") }
 	for _, pattern := range keyPatterns {
 		for _, rule := range keyRights {
-			ask(pattern+rule, command(rule)+" "+sample(pattern))
+			line := command(rule) + " " + sample(pattern)
+			if rule == "+xread" {
+				line = "xread streams " + sample(pattern) + " 0"
+			}
+			ask(pattern+rule, line)
 		}
 	}
 	for _, pattern := range channelPatterns {
