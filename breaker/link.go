@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"iter"
 	"maps"
 	"reflect"
 	"slices"
@@ -39,6 +40,7 @@ type link struct {
 	changing   sync.Mutex         // of the channels: one goroutine at a time
 	pubsub     atomic.Pointer[redis.PubSub]
 	receivedAt atomic.Int64  // when the subscription last received something, unix ns
+	failed     atomic.Bool   // the subscription
 	confirmed  chan struct{} // gets a value after a subscription: what was published before is lost
 }
 
@@ -138,8 +140,18 @@ func (l *link) unsubscribe(channel string) {
 	}
 }
 
-// all returns the cores. l.mu is held.
-func (l *link) all() []*core { return slices.Concat(slices.Collect(maps.Values(l.cores))...) }
+// all are the cores. l.mu is held.
+func (l *link) all() iter.Seq[*core] {
+	return func(yield func(*core) bool) {
+		for _, cores := range l.cores {
+			for _, c := range cores {
+				if !yield(c) {
+					return
+				}
+			}
+		}
+	}
+}
 
 // registerEveryOf is the time between two registrations of an instance with this client and
 // RefreshInterval: with many Breakers longer, so that there is less than one a second.
@@ -168,7 +180,7 @@ func (l *link) keepFresh(ctx context.Context) {
 			return
 		case <-l.confirmed:
 			l.mu.RLock()
-			all := l.all()
+			all := slices.Collect(l.all())
 			l.mu.RUnlock()
 			l.stamped(ctx, all, l.readStamps(ctx, all))
 			continue
@@ -184,7 +196,7 @@ func (l *link) keepFresh(ctx context.Context) {
 func (l *link) tick() (quiet []*core) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
-	for _, c := range l.all() {
+	for c := range l.all() {
 		if !c.tick() {
 			quiet = append(quiet, c)
 		}
@@ -268,9 +280,12 @@ func (l *link) subscribe(ctx context.Context) {
 
 // report logs that the subscription fails, or works again.
 func (l *link) report(err error) {
+	if failed := l.failed.Swap(err != nil); err == nil && !failed {
+		return
+	}
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
-	for _, c := range l.all() {
+	for c := range l.all() {
 		c.unsubscribed.report(err)
 	}
 }

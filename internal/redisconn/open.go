@@ -42,6 +42,9 @@ const (
 	defaultDialTimeout  = 2 * time.Second
 	defaultReadTimeout  = 3 * time.Second
 	defaultWriteTimeout = 3 * time.Second
+	// maxIdle bounds the connections that a client keeps after a burst, on a Cluster to each
+	// node. A busy worker has more in use.
+	maxIdle = 8
 )
 
 // Universal converts to the options of [redis.NewUniversalClient].
@@ -59,6 +62,8 @@ const (
 //     each connection.
 //   - No CLIENT SETINFO on connect (DisableIdentity): one round trip less, and
 //     one command less that an ACL must allow.
+//   - Few idle connections are kept (MaxIdleConns): with the default those of one burst stay
+//     open for good.
 //   - No separate pool for pipelines (PipelinePoolSize -1): it would add up to 10
 //     connections to each client, uncounted by PoolSize, for no gain in speed.
 func (t *Target) Universal(opts Options) *redis.UniversalOptions {
@@ -79,6 +84,7 @@ func (t *Target) Universal(opts Options) *redis.UniversalOptions {
 		WriteTimeout:          cmp.Or(opts.WriteTimeout, defaultWriteTimeout),
 		PoolSize:              cmp.Or(t.PoolSize, opts.PoolSize),
 		PipelinePoolSize:      -1,
+		MaxIdleConns:          maxIdle,
 		ContextTimeoutEnabled: true,
 		MaxRetries:            -1,
 		DialerRetries:         1,

@@ -203,7 +203,7 @@ func TestUniversalOptions(t *testing.T) {
 	want := &redis.UniversalOptions{
 		Addrs: []string{"h:1"}, DB: 2, Username: "u", Password: "pw",
 		ClientName: "tidegate", DialTimeout: 2 * time.Second, ReadTimeout: 3 * time.Second, WriteTimeout: 3 * time.Second,
-		PoolSize: 4, PipelinePoolSize: -1, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
+		PoolSize: 4, PipelinePoolSize: -1, MaxIdleConns: 8, ContextTimeoutEnabled: true, MaxRetries: -1, DialerRetries: 1,
 		DisableIdentity: true, IdentitySuffix: "h:1",
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	}
