@@ -43,9 +43,13 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 	go func() {
 		tick := time.NewTicker(500 * time.Millisecond)
 		defer tick.Stop()
-		for c.ctx.Err() == nil {
-			<-tick.C
-			worker.Resync()
+		for {
+			select {
+			case <-c.ctx.Done():
+				return
+			case <-tick.C:
+				worker.Resync()
+			}
 		}
 	}()
 	stop = sync.OnceFunc(func() {
