@@ -93,6 +93,25 @@ func TestIdleWorkerIsWoken(t *testing.T) {
 		b.want(publisher.Retried)
 		b.want(publisher.Completed)
 	})
+	t.Run("its destination resumed", func(t *testing.T) {
+		t.Parallel()
+		b := newFixture(t)
+		o := b.options()
+		o.RetryLoopInterval = time.Hour
+		// With a rate the worker sleeps while the destination is paused.
+		b.run(o, succeed, publisher.Breaker(breaker.Options{Rate: breaker.Rate{Calls: 1000, Per: time.Second}}))
+		b.enqueue()
+		b.event()
+		if _, err := b.client.PauseDestination(t.Context(), b.dest); err != nil {
+			t.Fatal(err)
+		}
+		b.enqueue()
+		redistest.Eventually(t, "the worker has looked at the job and sleeps", func() bool { return b.queueLen() == 1 })
+		if _, err := b.client.ResumeDestination(t.Context(), b.dest); err != nil {
+			t.Fatal(err)
+		}
+		b.want(publisher.Completed)
+	})
 	t.Run("resumed, after a parent, and expired", func(t *testing.T) {
 		t.Parallel()
 		b := unpolled(t, succeed)

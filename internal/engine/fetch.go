@@ -223,6 +223,10 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	queues := e.order(now)
 	e.paused = false
 	e.bufferMu.Unlock()
+	all := len(queues) == len(e.o.Queues)
+	if only := e.run.takeOnly(); only != "" {
+		queues, all = []string{only}, true
+	}
 	for _, queue := range queues {
 		n, err := e.takeQueue(queue, want, g)
 		e.bufferMu.Lock()
@@ -239,7 +243,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	e.bufferMu.Lock()
 	clear(e.empty)
 	e.bufferMu.Unlock()
-	return 0, len(queues) == len(e.o.Queues), nil
+	return 0, all, nil
 }
 
 // takeQueue fetches from the pending jobs of a queue and from the held ones of keys

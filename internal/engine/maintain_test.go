@@ -240,3 +240,29 @@ func TestServerExpires(t *testing.T) {
 		})
 	}
 }
+
+// A sleeping engine looks at the queue whose message has come, not at its others.
+func TestMessageCostsOneFetch(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	w := &wire{UniversalClient: s.rdb}
+	c := New(w, Options{Queues: []string{s.queue + ":high", s.queue, s.queue + ":low"}, Concurrency: 1})
+	worker := NewWorker(w, WorkerOptions{PollEvery: time.Hour}, c)
+	worker.Start()
+	defer worker.Finish()
+	defer worker.CloseGate(context.Background())
+	c.Wake() // its first fetch also asks for held keys
+	redistest.Eventually(t, "the engine sleeps", func() bool { return !c.run.awake() })
+	before := len(w.sent("fetch"))
+	worker.Ready(s.queue)
+	redistest.Eventually(t, "it sleeps again", func() bool { return !c.run.awake() })
+	if got := len(w.sent("fetch")) - before; got != 1 {
+		t.Errorf("%d fetches after a message of one queue, want 1", got)
+	}
+	before = len(w.sent("fetch"))
+	c.Wake()
+	redistest.Eventually(t, "it sleeps after the poll", func() bool { return !c.run.awake() })
+	if got := len(w.sent("fetch")) - before; got != 3 {
+		t.Errorf("%d fetches after a poll, want 3", got)
+	}
+}

@@ -127,7 +127,7 @@ func (w *Worker) Start() {
 // Ready says that a queue has ready jobs.
 func (w *Worker) Ready(queue string) {
 	if e := w.byQueue[queue]; e != nil {
-		e.Wake()
+		e.wakeFor(queue)
 	}
 }
 
@@ -325,7 +325,10 @@ type run struct {
 	ready   chan<- *Delivery // nil before it has been started
 	running bool
 	woken   bool // since the fetch under way began
-	loops   sync.WaitGroup
+	// only is the queue whose message has woken the sleeping engine, "" if there was more than
+	// that: the others are as empty as they were.
+	only  string
+	loops sync.WaitGroup
 }
 
 func (r *run) start(ready chan<- *Delivery) {
@@ -347,6 +350,14 @@ func (r *run) begin() {
 	r.woken = false
 }
 
+// takeOnly returns the only queue to look at, "" for all.
+func (r *run) takeOnly() (queue string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	queue, r.only = r.only, ""
+	return queue
+}
+
 // sleep reports whether the engine may sleep: nothing has woken it since begin.
 func (r *run) sleep() bool {
 	r.mu.Lock()
@@ -356,11 +367,14 @@ func (r *run) sleep() bool {
 }
 
 // Wake has the engine fetch, or look again at once if it does.
-func (e *Engine) Wake() {
+func (e *Engine) Wake() { e.wakeFor("") }
+
+// wakeFor is Wake for a queue, "" for all.
+func (e *Engine) wakeFor(queue string) {
 	e.run.mu.Lock()
-	e.run.woken = true
+	e.run.woken, e.run.only = true, ""
 	if ready := e.run.ready; !e.run.running && ready != nil && e.ctx.Err() == nil {
-		e.run.running = true
+		e.run.running, e.run.only = true, queue
 		e.run.loops.Go(func() { e.offer(ready) })
 	}
 	e.run.mu.Unlock()

@@ -7,7 +7,10 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-var pauseQueueScript = script("pause_queue")
+var (
+	pauseQueueScript  = script("pause_queue")
+	resumeQueueScript = script("resume_queue")
+)
 
 // PauseQueue stops the fetches of a queue; false if it was paused already: the first pause's
 // reason stays.
@@ -19,15 +22,11 @@ func PauseQueue(ctx context.Context, rdb redis.UniversalClient, queue, by, reaso
 	return set == 1, nil
 }
 
-// ResumeQueue ends the pause of a queue; false if it was not paused.
+// ResumeQueue ends the pause of a queue and wakes its workers; false if it was not paused.
 func ResumeQueue(ctx context.Context, rdb redis.UniversalClient, queue string) (bool, error) {
-	n, err := rdb.Del(ctx, PausedKey(queue)).Result()
+	ended, err := resumeQueueScript.Run(ctx, rdb, []string{PausedKey(queue)}, queue).Int()
 	if err != nil {
 		return false, fmt.Errorf("resume %s: %w", queue, err)
 	}
-	if n == 1 {
-		destination, _, _ := ParseQueue(queue)
-		_ = rdb.Publish(ctx, namespaceOf(queue).EventsChannel(), destination).Err() // subscribers look by themselves, too
-	}
-	return n == 1, nil
+	return ended == 1, nil
 }
