@@ -65,18 +65,37 @@ type apiServer struct {
 
 func startAPI(t testing.TB) *apiServer {
 	t.Helper()
-	s := &apiServer{redisServer: startRedis(t, "everysec")}
+	s, _ := serveAPI(t, startRedis(t, "everysec"), []string{destination})
+	return s
+}
+
+// serveAPI starts "tidegate api" for a Redis and returns how to stop it.
+func serveAPI(t testing.TB, redis *redisServer, destinations []string) (s *apiServer, stop func()) {
+	t.Helper()
+	s = &apiServer{redisServer: redis}
 	transport := &http.Transport{MaxIdleConnsPerHost: 1000, DisableCompression: true}
 	s.http = &http.Client{Transport: transport}
 	t.Cleanup(transport.CloseIdleConnections)
-	p := startProcess(t, roleTidegate, []string{
-		"REDIS_URL=" + s.URL(), "LISTEN_ADDR=127.0.0.1:0", "LOG_FORMAT=json",
-		"DESTINATION_0_NAME=" + destination, "DESTINATION_0_URL=http://127.0.0.1:9/",
-	}, "api")
+	env := []string{"REDIS_URL=" + s.URL(), "LISTEN_ADDR=127.0.0.1:0", "LOG_FORMAT=json"}
+	for i, name := range destinations {
+		env = append(env, fmt.Sprintf("DESTINATION_%d_NAME=%s", i, name), fmt.Sprintf("DESTINATION_%d_URL=http://127.0.0.1:9/", i))
+	}
+	p := startProcess(t, roleTidegate, env, "api")
 	var started logEntry
 	check(t, p.await(t.Context(), &p.log, logged("api started", &started)))
 	s.url = started.URL
-	return s
+	return s, func() { p.stop(t) }
+}
+
+// postOne enqueues a job and returns its id.
+func (s *apiServer) postOne(t testing.TB, destination string) string {
+	t.Helper()
+	var buf bytes.Buffer
+	body := `{"destination":"` + destination + `","payload":` + string(payload(usualPayload)) + `}`
+	check(t, s.post(t.Context(), jsonType, strings.NewReader(body), &buf))
+	var job struct{ ID string }
+	check(t, json.Unmarshal(buf.Bytes(), &job))
+	return job.ID
 }
 
 // line is a job as it is sent.

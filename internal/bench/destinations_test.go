@@ -98,13 +98,15 @@ func measureDestinationsOf(t testing.TB, p destinationsPlan, n int) (f destinati
 	f.goroutines = metric(t, addr, "go_goroutines")
 	f.memory = memory(w.cmd.Process.Pid, "VmRSS")
 
+	api, stop := serveAPI(t, s, names)
 	var pickups []float64
 	for range p.singles {
 		pause(t.Context(), 20*time.Millisecond+rand.N(180*time.Millisecond))
 		enqueued := time.Now()
-		job := must(client.Enqueue(t.Context(), jobs.New(names[rand.IntN(n)], payload(usualPayload))))(t)
-		pickups = append(pickups, a.await(t, job.ID).Sub(enqueued).Seconds())
+		id := api.postOne(t, names[rand.IntN(n)])
+		pickups = append(pickups, a.await(t, id).Sub(enqueued).Seconds())
 	}
+	stop()
 	f.pickup50, f.pickup99 = median(pickups, itself), percentile(pickups, 99)
 
 	var delayed []*jobs.Spec

@@ -167,6 +167,7 @@ func publishNothing(ctx context.Context, args []string, stdout io.Writer) error 
 	}
 	nothing := publisher.Func(func(context.Context, *jobs.Job) error { return nil })
 	running, ctx := errgroup.WithContext(ctx)
+	var started []<-chan struct{}
 	for range publishers {
 		rdb := connect(args[0]) // each has its connections
 		defer func() { _ = rdb.Close() }()
@@ -180,8 +181,11 @@ func publishNothing(ctx context.Context, args []string, stdout io.Writer) error 
 			}
 		}
 		running.Go(func() error { return p.Run(ctx) })
+		started = append(started, p.Started())
+	}
+	for _, s := range started {
 		select {
-		case <-p.Started():
+		case <-s:
 		case <-ctx.Done():
 		}
 	}
