@@ -75,9 +75,38 @@ func (n Namespace) Incidents(ctx context.Context, rdb redis.UniversalClient, nam
 	if limit > 0 {
 		last = int64(limit) - 1
 	}
-	entries, err := rdb.LRange(ctx, p.incidents, 0, last).Result()
+	return incidents(rdb.LRange(ctx, p.incidents, 0, last), now, limit)
+}
+
+// IncidentsAll is Incidents of the breakers of destinations whose statuses are given, in one round
+// trip, without a limit.
+func (n Namespace) IncidentsAll(ctx context.Context, rdb redis.UniversalClient, statuses []Status) ([][]Incident, error) {
+	if err := validClient(rdb); err != nil {
+		return nil, err
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	cmds := make([]*redis.StringSliceCmd, len(statuses))
+	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		for i, s := range statuses {
+			cmds[i] = pipe.LRange(ctx, n.placeOf(s.Name, "").incidents, 0, -1)
+		}
+		return nil
+	})
+	out := make([][]Incident, len(statuses))
+	for i, s := range statuses {
+		var err error
+		if out[i], err = incidents(cmds[i], s, 0); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func incidents(cmd *redis.StringSliceCmd, now Status, limit int) ([]Incident, error) {
+	entries, err := cmd.Result()
 	if err != nil {
-		return nil, unavailable("read incidents of", name, err)
+		return nil, unavailable("read incidents of", now.Name, err)
 	}
 	var out []Incident
 	if now.Incident != "" && now.State != Closed {
@@ -86,7 +115,7 @@ func (n Namespace) Incidents(ctx context.Context, rdb redis.UniversalClient, nam
 	for i, entry := range entries {
 		var in incident
 		if err := json.Unmarshal([]byte(entry), &in); err != nil {
-			return nil, fmt.Errorf("breaker: read incidents of %s: entry %d: %w", name, i, err)
+			return nil, fmt.Errorf("breaker: read incidents of %s: entry %d: %w", now.Name, i, err)
 		}
 		if in.ID != now.Incident {
 			out = append(out, in.incident())

@@ -65,29 +65,103 @@ func (n Namespace) List(ctx context.Context, rdb redis.UniversalClient, destinat
 	p := n.placeOf(first.Name, "")
 	var keys []Status
 	for since := uint64(0); ; {
-		own := []any{since, "1", snapshotPage}
-		values, err := snapshotScript.Run(ctx, rdb, p.keys, p.args(caller{}, own)...).StringSlice()
+		s, err := p.snapshot(snapshotScript.Run(ctx, rdb, p.keys, p.snapshotArgs(since)...))
 		if err != nil {
-			return nil, unavailable("list", first.Name, err)
+			return nil, err
 		}
-		s, err := parseSnapshot(values)
-		if err != nil {
-			return nil, fmt.Errorf("breaker: list %s: %w", first.Name, err)
-		}
-		received := time.Now()
-		for _, c := range s.changes {
-			since = c.revision
-			if c.name != first.Name && !c.record.plain() {
-				keys = append(keys, c.record.statusAt(s.now, received))
-			}
-		}
+		keys = append(keys, s.openKeys(first.Name)...)
 		if len(s.changes) < snapshotPage {
 			break
 		}
+		since = s.changes[len(s.changes)-1].revision
 	}
+	return listed(first, keys), nil
+}
+
+// ListAll is List of several destinations, in as many round trips as of one.
+func (n Namespace) ListAll(ctx context.Context, rdb redis.UniversalClient, destinations []string) ([][]Status, error) {
+	places := make([]place, len(destinations))
+	for i, d := range destinations {
+		if err := errors.Join(validDestination(d), n.Validate()); err != nil {
+			return nil, fmt.Errorf("breaker: list: %w", err)
+		}
+		places[i] = n.placeOf(d, "")
+	}
+	if err := validClient(rdb); err != nil {
+		return nil, err
+	}
+	within, cancel := bounded(ctx)
+	defer cancel()
+	own, keyed := make([]*redis.Cmd, len(places)), make([]*redis.Cmd, len(places))
+	read := func() (unknown bool) {
+		_, _ = rdb.Pipelined(within, func(pipe redis.Pipeliner) error { // each command has its own error
+			for i, p := range places {
+				own[i] = statusScript.EvalSha(within, pipe, p.keys, p.args(caller{}, nil)...)
+				keyed[i] = snapshotScript.EvalSha(within, pipe, p.keys, p.snapshotArgs(0)...)
+			}
+			return nil
+		})
+		return slices.ContainsFunc(slices.Concat(own, keyed), func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") })
+	}
+	if read() {
+		statusScript.Load(within, rdb)
+		snapshotScript.Load(within, rdb)
+		read()
+	}
+	out := make([][]Status, len(places))
+	for i, p := range places {
+		values, err := own[i].StringSlice()
+		if err != nil {
+			return nil, unavailable("list", p.name, err)
+		}
+		r, err := parseReply(values)
+		if err != nil {
+			return nil, fmt.Errorf("breaker: list %s: %w", p.name, err)
+		}
+		s, err := p.snapshot(keyed[i])
+		if err != nil {
+			return nil, err
+		}
+		if len(s.changes) < snapshotPage {
+			out[i] = listed(statusOfReply(&r, p), s.openKeys(p.name))
+		} else if out[i], err = n.List(ctx, rdb, p.name); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (p place) snapshotArgs(since uint64) []any {
+	return p.args(caller{}, []any{since, "1", snapshotPage})
+}
+
+func (p place) snapshot(cmd *redis.Cmd) (snapshot, error) {
+	values, err := cmd.StringSlice()
+	if err != nil {
+		return snapshot{}, unavailable("list", p.name, err)
+	}
+	s, err := parseSnapshot(values)
+	if err != nil {
+		return snapshot{}, fmt.Errorf("breaker: list %s: %w", p.name, err)
+	}
+	return s, nil
+}
+
+// openKeys are the breakers of keys that are not plainly CLOSED.
+func (s *snapshot) openKeys(destination string) (keys []Status) {
+	received := time.Now()
+	for _, c := range s.changes {
+		if c.name != destination && !c.record.plain() {
+			keys = append(keys, c.record.statusAt(s.now, received))
+		}
+	}
+	return keys
+}
+
+func listed(first Status, keys []Status) []Status {
 	slices.SortFunc(keys, func(a, b Status) int { return strings.Compare(a.Name, b.Name) })
 	keys = slices.CompactFunc(keys, func(a, b Status) bool { return a.Name == b.Name }) // changed while it was read
-	return append([]Status{first}, keys...), nil
+	return append([]Status{first}, keys...)
 }
 
 // Trip opens a breaker ("destination" or "destination/key") for all instances,
@@ -272,9 +346,17 @@ func (n Namespace) operate(ctx context.Context, rdb redis.UniversalClient, name 
 	if err != nil {
 		return Status{}, unavailable(s.operation, name, err)
 	}
-	status := r.of(p.key).statusAt(r.now, time.Now())
-	if s == statusScript && p.key == "" {
-		status.Rate = parseRateStatus(r.more)
+	if s == statusScript {
+		return statusOfReply(&r, p), nil
 	}
-	return status, nil
+	return r.of(p.key).statusAt(r.now, time.Now()), nil
+}
+
+// statusOfReply is what statusScript replied.
+func statusOfReply(r *reply, p place) Status {
+	s := r.of(p.key).statusAt(r.now, time.Now())
+	if p.key == "" {
+		s.Rate = parseRateStatus(r.more)
+	}
+	return s
 }

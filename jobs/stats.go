@@ -75,12 +75,13 @@ func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationSt
 	} else if names, err = only(destination, names); err != nil {
 		return nil, fmt.Errorf("jobs: stats: %w", err)
 	}
+	stats, err := c.queueStats(ctx, names)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: stats: %w", err)
+	}
 	out := make([]DestinationStats, 0, len(names))
-	for _, name := range names {
-		s, err := c.statsOf(ctx, name, workers.now)
-		if err != nil {
-			return nil, fmt.Errorf("jobs: stats: %w", err)
-		}
+	for i, name := range names {
+		s := statsOf(name, stats[i*len(store.Priorities):][:len(store.Priorities)], workers.now)
 		if at := workers.seen[name]; !at.IsZero() {
 			s.WorkersSeenAt = &at
 		}
@@ -89,19 +90,50 @@ func (c *Client) Stats(ctx context.Context, destination string) ([]DestinationSt
 	return out, nil
 }
 
-func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (DestinationStats, error) {
+// queueStats counts the jobs of all queues of the destinations, and expires overdue ones first.
+func (c *Client) queueStats(ctx context.Context, names []string) ([]store.QueueStats, error) {
+	queues := c.queuesOf(names)
+	stats, err := store.StatsAll(ctx, c.rdb, queues, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	overdue := false
+	for i, q := range queues {
+		if stats[i].Overdue > 0 {
+			overdue = true
+			if err := c.sweep(ctx, q, sweepsPerRead); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if overdue {
+		if stats, err = store.StatsAll(ctx, c.rdb, queues, time.Time{}); err != nil {
+			return nil, err
+		}
+	}
+	for i, q := range queues {
+		if stats[i].States[store.StatePending] > 0 && stats[i].OldestPending.IsZero() { // behind many tombstones
+			if stats[i], err = store.Stats(ctx, c.rdb, q); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return stats, nil
+}
+
+func (c *Client) queuesOf(names []string) (queues []string) {
+	for _, name := range names {
+		queues = append(queues, c.ns.Queues(name)...)
+	}
+	return queues
+}
+
+func statsOf(name string, queues []store.QueueStats, now time.Time) DestinationStats {
 	s := DestinationStats{Destination: name, Counts: map[Status]int{}}
 	for _, status := range Statuses {
 		s.Counts[status] = 0
 	}
-	for _, q := range c.ns.Queues(name) {
-		if err := c.sweep(ctx, q, sweepsPerRead); err != nil {
-			return s, err
-		}
-		qs, err := store.Stats(ctx, c.rdb, q)
-		if err != nil {
-			return s, err
-		}
+	for _, qs := range queues {
 		for state, n := range qs.States {
 			status := statusOf[state]
 			s.Counts[status] += n
@@ -119,7 +151,7 @@ func (c *Client) statsOf(ctx context.Context, name string, now time.Time) (Desti
 		s.FailedRecently += qs.FailedRecently
 	}
 	s.Paused = s.Pause != nil
-	return s, nil
+	return s
 }
 
 // PauseDestination stops the publishing of all jobs of a destination until ResumeDestination;

@@ -29,24 +29,41 @@ type Survey struct {
 }
 
 // Survey counts the jobs of a destination, and those that expire within the given time.
-// Unlike Stats it changes nothing: overdue jobs count until they are expired. It costs four
+// Unlike Stats it changes nothing: overdue jobs count until they are expired. It costs a few
 // round trips whatever the number of jobs. An unknown destination has none. Errors:
 // ErrUnknownDestination for an invalid name, or Redis's.
 func (c *Client) Survey(ctx context.Context, destination string, within time.Duration) (Survey, error) {
+	all, err := c.Surveys(ctx, []string{destination}, within)
+	if err != nil {
+		return Survey{}, err
+	}
+	return all[0], nil
+}
+
+// Surveys is Survey of several destinations, in as many round trips as of one.
+func (c *Client) Surveys(ctx context.Context, destinations []string, within time.Duration) ([]Survey, error) {
+	for _, name := range destinations {
+		if !ValidDestination(name) {
+			return nil, fmt.Errorf("jobs: survey: %w", &UnknownDestinationError{Name: name, Known: c.known.list()})
+		}
+	}
+	queues, err := store.StatsAll(ctx, c.rdb, c.queuesOf(destinations), c.now().Add(within))
+	if err != nil {
+		return nil, fmt.Errorf("jobs: survey: %w", err)
+	}
+	out := make([]Survey, len(destinations))
+	for i := range destinations {
+		out[i] = surveyOf(queues[i*len(store.Priorities):][:len(store.Priorities)])
+	}
+	return out, nil
+}
+
+func surveyOf(queues []store.QueueStats) Survey {
 	s := Survey{Counts: make(map[Status]int, len(Statuses))}
 	for _, status := range Statuses {
 		s.Counts[status] = 0
 	}
-	expiring, err := c.Expiring(ctx, destination, c.now().Add(within))
-	if err != nil {
-		return Survey{}, err
-	}
-	s.Expiring = expiring
-	for _, queue := range c.ns.Queues(destination) {
-		q, err := store.QuickStats(ctx, c.rdb, queue)
-		if err != nil {
-			return Survey{}, fmt.Errorf("jobs: survey: %w", err)
-		}
+	for _, q := range queues {
 		for state, n := range q.States {
 			s.Counts[statusOf[state]] += n
 		}
@@ -59,7 +76,8 @@ func (c *Client) Survey(ctx context.Context, destination string, within time.Dur
 			s.Pause = pauseOf(q.Pause)
 		}
 		s.FailedRecently += q.FailedRecently
+		s.Expiring += q.Expiring
 	}
 	s.Paused = s.Pause != nil
-	return s, nil
+	return s
 }

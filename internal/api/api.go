@@ -6,6 +6,7 @@ package api
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -40,6 +41,10 @@ type Options struct {
 	Limits jobs.Limits
 	// Events is the source of GET /v1/events; nil: 503.
 	Events *feed.Hub
+	// Cache of statistics, for those that write beside the API. Default: its own.
+	Cache *Cache
+	// OnAction is called after each request that may have changed something, except enqueues.
+	OnAction func()
 	// Heartbeat is the interval of comments on a stream without events. Default 15 s.
 	Heartbeat time.Duration
 	// Logger gets errors and the audit log. Default: none.
@@ -75,6 +80,8 @@ type api struct {
 	memory    *memory // of bodies
 	lists     *memory // of lists
 	batches   *batchCounts
+	cache     *Cache
+	onAction  func()
 
 	mux      *http.ServeMux
 	huma     huma.API
@@ -96,6 +103,7 @@ func build(o Options) *api {
 	a := &api{
 		rdb: o.Redis, client: o.Client, limits: o.Limits, events: o.Events, heartbeat: o.Heartbeat, log: o.Logger,
 		memory: newMemory(mostBodyBytes), lists: newMemory(mostListBytes), batches: newBatchCounts(o.Client), mux: http.NewServeMux(),
+		cache: cmp.Or(o.Cache, &Cache{}), onAction: o.OnAction,
 	}
 	if a.limits.MaxPayloadBytes == 0 {
 		a.limits.MaxPayloadBytes = 262144
@@ -132,7 +140,13 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		noRoute().write(w)
 		return
 	}
+	if r.Method == http.MethodPost {
+		defer a.cache.Forget() // before the response ends
+	}
 	if r.Method == http.MethodPost && r.URL.Path != "/v1/jobs" {
+		if a.onAction != nil {
+			defer a.onAction()
+		}
 		p := a.takeBody(w, r)
 		if p != nil {
 			p.write(w)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -87,7 +88,8 @@ type destinationFilter struct {
 }
 
 func (a *api) listBreakers(ctx context.Context, in *destinationFilter) (*answer[List[Breaker]], error) {
-	var names []string
+	var items []breaker.Status
+	var err error
 	if in.Destination != "" {
 		if !jobs.ValidDestination(in.Destination) {
 			return nil, badDestination("query.destination")
@@ -95,25 +97,27 @@ func (a *api) listBreakers(ctx context.Context, in *destinationFilter) (*answer[
 		if err := a.mustKnow(ctx, in.Destination); err != nil {
 			return nil, err
 		}
-		names = []string{in.Destination}
+		items, err = a.breakers().List(ctx, a.rdb, in.Destination)
 	} else {
-		known, err := a.client.Destinations(ctx)
-		if err != nil {
-			return nil, err
-		}
-		for _, d := range known {
-			names = append(names, d.Name)
-		}
+		items, err = read(ctx, a.cache, "breakers", a.allBreakers)
 	}
-	out := list[breaker.Status]{Items: []breaker.Status{}}
-	for _, name := range names {
-		found, err := a.breakers().List(ctx, a.rdb, name)
-		if err != nil {
-			return nil, err
-		}
-		out.Items = append(out.Items, found...)
+	if err != nil {
+		return nil, err
 	}
-	return answerOf[List[Breaker]](out), nil
+	return answerOf[List[Breaker]](list[breaker.Status]{items}), nil
+}
+
+func (a *api) allBreakers(ctx context.Context) ([]breaker.Status, error) {
+	known, err := a.client.Destinations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := make([]string, len(known))
+	for i, d := range known {
+		names[i] = d.Name
+	}
+	found, err := a.breakers().ListAll(ctx, a.rdb, names)
+	return append([]breaker.Status{}, slices.Concat(found...)...), err
 }
 
 func (a *api) getBreaker(ctx context.Context, in *BreakerOnly) (*answer[Breaker], error) {

@@ -45,7 +45,7 @@ func (a *api) destinationOperations() {
 }
 
 func (a *api) destinations(ctx context.Context, _ *struct{}) (*answer[List[Destination]], error) {
-	found, err := a.client.Stats(ctx, "")
+	found, err := a.statsOfAll(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -103,16 +103,45 @@ func (a *api) stats(ctx context.Context, in *destinationFilter) (*answer[List[St
 	if in.Destination != "" && !jobs.ValidDestination(in.Destination) {
 		return nil, badDestination("query.destination")
 	}
-	found, err := a.client.Stats(ctx, in.Destination)
+	var items []destinationStats
+	var err error
+	if in.Destination == "" {
+		items, err = read(ctx, a.cache, "stats with breakers", func(ctx context.Context) ([]destinationStats, error) {
+			found, err := a.statsOfAll(ctx)
+			if err != nil {
+				return nil, err
+			}
+			return a.withBreakers(ctx, found)
+		})
+	} else {
+		var found []jobs.DestinationStats
+		if found, err = a.client.Stats(ctx, in.Destination); err == nil {
+			items, err = a.withBreakers(ctx, found)
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
-	out := list[destinationStats]{Items: make([]destinationStats, len(found))}
+	return answerOf[List[Stats]](list[destinationStats]{items}), nil
+}
+
+// statsOfAll are the cached statistics of all destinations.
+func (a *api) statsOfAll(ctx context.Context) ([]jobs.DestinationStats, error) {
+	return read(ctx, a.cache, "stats", func(ctx context.Context) ([]jobs.DestinationStats, error) { return a.client.Stats(ctx, "") })
+}
+
+func (a *api) withBreakers(ctx context.Context, found []jobs.DestinationStats) ([]destinationStats, error) {
+	names := make([]string, len(found))
 	for i, d := range found {
-		out.Items[i].DestinationStats = d
-		if out.Items[i].Breaker, err = a.breakers().Get(ctx, a.rdb, d.Destination); err != nil {
-			return nil, err
-		}
+		names[i] = d.Destination
 	}
-	return answerOf[List[Stats]](out), nil
+	breakers, err := a.breakers().ListAll(ctx, a.rdb, names)
+	if err != nil {
+		return nil, err
+	}
+	out := make([]destinationStats, len(found))
+	for i, d := range found {
+		out[i] = destinationStats{DestinationStats: d, Breaker: breakers[i][0]}
+	}
+	return out, nil
 }

@@ -49,7 +49,7 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", what, name, err)
 	}
-	d.cache.forget()
+	d.acted()
 	setFlash(w, flash{Text: text})
 	redirect(w, r, "/breakers/"+name)
 	return nil

@@ -25,6 +25,8 @@ type Options struct {
 	Guard *access.Guard
 	// Hub publishes events. Without it pages are only polled every few seconds.
 	Hub *feed.Hub
+	// OnAction is called after each action of an operator.
+	OnAction func()
 	// Version of Tidegate, for the foot of the pages.
 	Version string
 	// Logger gets errors. Default: slog.Default().
@@ -42,6 +44,7 @@ type Dashboard struct {
 	version string
 	log     *slog.Logger
 	clock   func() time.Time
+	acted   func()
 
 	// ahead is how far Redis's clock is ahead of this process's, in nanoseconds.
 	ahead   atomic.Int64
@@ -67,6 +70,10 @@ func New(o Options) (*Dashboard, error) {
 		d.clock = time.Now
 	}
 	d.cache = newCache(d.clock)
+	d.acted = d.Forget
+	if o.OnAction != nil {
+		d.acted = func() { d.Forget(); o.OnAction() }
+	}
 	var err error
 	if d.assets, err = loadAssets(); err != nil {
 		return nil, err
@@ -78,6 +85,9 @@ func New(o Options) (*Dashboard, error) {
 	d.routes()
 	return d, nil
 }
+
+// Forget drops what is cached, so that the next page shows what was done.
+func (d *Dashboard) Forget() { d.cache.forget() }
 
 // ServeHTTP serves all pages.
 func (d *Dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -40,7 +40,7 @@ func (d *Dashboard) actOnDestination(w http.ResponseWriter, r *http.Request) err
 	if !changed {
 		text = name + " was " + what + "d already."
 	}
-	d.cache.forget()
+	d.acted()
 	setFlash(w, flash{Text: text})
 	redirect(w, r, "/destinations/"+name)
 	return nil

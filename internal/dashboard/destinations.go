@@ -127,9 +127,11 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 		return nil, err
 	}
 	now := d.now()
-	if p.target, err = d.lookAt(ctx, dest, workers, s, now); err != nil {
+	targets, err := d.readTargets(ctx, []jobs.Destination{dest}, workers, s)
+	if err != nil {
 		return nil, err
 	}
+	p.target = targets[0]
 	p.System = store.System(name)
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {

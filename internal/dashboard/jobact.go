@@ -55,7 +55,7 @@ func (d *Dashboard) actOnJobs(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	d.cache.forget()
+	d.acted()
 	setFlash(w, f)
 	redirect(w, r, o.back)
 	return nil

@@ -9,8 +9,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/store"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
@@ -25,7 +23,7 @@ const (
 	soon = time.Hour
 	// stripLength is the range of the strip of incidents.
 	stripLength = 24 * time.Hour
-	// atOnce is how many destinations are read at the same time.
+	// atOnce is how many jobs' relatives are read at the same time.
 	atOnce = 8
 	// mostKeys bounds the breakers of keys that are shown for a destination.
 	mostKeys = 50
@@ -88,32 +86,59 @@ func (d *Dashboard) setClock(ctx context.Context) error {
 	return nil
 }
 
-// readTargets reads destinations with their counts.
+// readTargets reads destinations with their counts, in a few round trips however many there are.
 func (d *Dashboard) readTargets(ctx context.Context, all []jobs.Destination, workers []jobs.WorkerInfo, s span) ([]*target, error) {
-	now := d.now()
 	out := make([]*target, len(all))
-	g, ctx := errgroup.WithContext(ctx)
-	g.SetLimit(atOnce)
-	for i, dest := range all {
-		g.Go(func() error {
-			t, err := d.lookAt(ctx, dest, workers, s, now)
-			out[i] = t
-			return err
-		})
+	if len(all) == 0 {
+		return out, nil
 	}
-	if err := g.Wait(); err != nil {
-		return nil, err
+	now := d.now()
+	names := make([]string, len(all))
+	for i, dest := range all {
+		names[i] = dest.Name
+	}
+	lists, err := d.ns.ListAll(ctx, d.rdb, names)
+	if err != nil {
+		return nil, fmt.Errorf("read breakers: %w", err)
+	}
+	own := make([]breaker.Status, len(all))
+	for i, list := range lists {
+		own[i] = list[0]
+	}
+	incidents, err := d.ns.IncidentsAll(ctx, d.rdb, own)
+	if err != nil {
+		return nil, fmt.Errorf("read incidents: %w", err)
+	}
+	surveys, err := d.client.Surveys(ctx, names, soon)
+	if err != nil {
+		return nil, fmt.Errorf("count jobs: %w", err)
+	}
+	points, err := minutes.Read(ctx, d.rdb, store.Namespace(d.ns), names, s.begin(now), now, s.Step)
+	if err != nil {
+		return nil, fmt.Errorf("read counts: %w", err)
+	}
+	serving := map[string]int{}
+	for _, w := range workers {
+		for _, name := range w.Destinations {
+			serving[name]++
+		}
+	}
+	for i, dest := range all {
+		t := &target{
+			Name: dest.Name, SeenAt: dest.SeenAt, Breaker: own[i], Keys: lists[i][1:],
+			Survey: surveys[i], Incidents: incidents[i], Points: points[i], Workers: serving[dest.Name],
+		}
+		t.count(now)
+		if err := t.draw(now); err != nil {
+			return nil, err
+		}
+		out[i] = t
 	}
 	return out, nil
 }
 
-func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers []jobs.WorkerInfo, s span, now time.Time) (*target, error) {
-	t := &target{Name: dest.Name, SeenAt: dest.SeenAt}
-	list, err := d.ns.List(ctx, d.rdb, dest.Name)
-	if err != nil {
-		return nil, fmt.Errorf("read breakers of %s: %w", dest.Name, err)
-	}
-	t.Breaker, t.Keys = list[0], list[1:]
+// count derives numbers from what was read.
+func (t *target) count(now time.Time) {
 	t.KeyCount = len(t.Keys)
 	for _, k := range t.Keys {
 		if k.State != breaker.Closed {
@@ -123,32 +148,17 @@ func (d *Dashboard) lookAt(ctx context.Context, dest jobs.Destination, workers [
 	if len(t.Keys) > mostKeys {
 		t.Keys = t.Keys[:mostKeys]
 	}
-	if t.Survey, err = d.client.Survey(ctx, dest.Name, soon); err != nil {
-		return nil, fmt.Errorf("count jobs of %s: %w", dest.Name, err)
-	}
 	for status, n := range t.Survey.Counts {
 		if !status.Final() {
 			t.Backlog += n
 		}
 	}
 	t.Waiting = t.Backlog - t.Survey.Counts[jobs.Running]
-	if t.Incidents, err = d.ns.Incidents(ctx, d.rdb, dest.Name, 0); err != nil {
-		return nil, fmt.Errorf("read incidents of %s: %w", dest.Name, err)
-	}
 	slices.Reverse(t.Incidents)
-	if t.Points, err = d.points(ctx, dest.Name, s.begin(now), now, s.Step); err != nil {
-		return nil, err
-	}
-	for _, w := range workers {
-		if slices.Contains(w.Destinations, dest.Name) {
-			t.Workers++
-		}
-	}
 	// Workers do not list Tidegate's own destinations.
-	if t.Workers == 0 && store.System(dest.Name) && now.Sub(t.SeenAt) < silence {
+	if t.Workers == 0 && store.System(t.Name) && now.Sub(t.SeenAt) < silence {
 		t.Workers = 1
 	}
-	return t, t.draw(now)
 }
 
 // points reads the statistics, a point for each step.

@@ -84,6 +84,9 @@ type QueueStats struct {
 	Pause         *PauseInfo // an operator's; nil without one
 	// FailedRecently is how many jobs failed within RecentFailures and were not retried.
 	FailedRecently int
+	// Overdue counts the waiting jobs that have not been expired yet, Expiring those that expire
+	// until the time that was asked for.
+	Overdue, Expiring int
 }
 
 // RecentFailures is the time within which failed jobs are recent.
@@ -123,30 +126,74 @@ func QuickStats(ctx context.Context, rdb redis.UniversalClient, queue string) (Q
 	return stats(ctx, rdb, queue, 0)
 }
 
+// StatsAll is QuickStats of many queues, in one round trip and one that finds out which have jobs.
+// Expiring counts until the given time. Errors: Redis's.
+func StatsAll(ctx context.Context, rdb redis.UniversalClient, queues []string, until time.Time) ([]QueueStats, error) {
+	out := make([]QueueStats, len(queues))
+	exist, errs := existing(ctx, rdb, queues, func(q string) []string {
+		keys := append(backlogSets(q), PendingKey(q), ActiveKey(q), CompletedKey(q), PausedKey(q))
+		return append(keys, FailedKey(q), ParkedKey(q, StateCancelled), ParkedKey(q, StateExpired))
+	})
+	if err := cmp.Or(errs...); err != nil {
+		return nil, err
+	}
+	var left []int
+	for i, is := range exist {
+		if out[i].States = map[string]int{}; is {
+			left = append(left, i)
+		}
+	}
+	for part := range slices.Chunk(left, statsAtOnce) {
+		cmds := evalAll(ctx, rdb, len(part),
+			func(c redis.Scripter, i int) *redis.Cmd {
+				return evalStats(ctx, c, (*Script).EvalSha, queues[part[i]], 0, until)
+			},
+			func(i int) *redis.Cmd { return evalStats(ctx, rdb, (*Script).Run, queues[part[i]], 0, until) })
+		for k, i := range part {
+			var err error
+			if out[i], err = readStats(cmds[k], queues[i]); err != nil {
+				return nil, err
+			}
+		}
+	}
+	return out, nil
+}
+
+// statsAtOnce bounds one pipeline.
+const statsAtOnce = 1000
+
 func stats(ctx context.Context, rdb redis.UniversalClient, queue string, pass int) (QueueStats, error) {
-	reply, err := statsScript.Run(ctx, rdb, []string{PendingKey(queue)}, queue, pass, RecentFailures.Milliseconds()).Slice()
+	return readStats(evalStats(ctx, rdb, (*Script).Run, queue, pass, time.Time{}), queue)
+}
+
+func evalStats(ctx context.Context, c redis.Scripter, eval evaluation, queue string, pass int, until time.Time) *redis.Cmd {
+	return eval(statsScript, ctx, c, []string{PendingKey(queue)}, queue, pass, RecentFailures.Milliseconds(), until.UnixMilli())
+}
+
+func readStats(cmd *redis.Cmd, queue string) (QueueStats, error) {
+	reply, err := cmd.Slice()
 	if err != nil {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %w", queue, err)
 	}
-	if len(reply) != len(countedStates)+3 {
+	if len(reply) != len(countedStates)+5 {
 		return QueueStats{}, fmt.Errorf("count jobs of %s: %d values", queue, len(reply))
 	}
+	integer := func(i int) int { n, _ := reply[i].(int64); return int(n) }
 	s := QueueStats{States: map[string]int{}}
 	for i, state := range countedStates {
-		n, _ := reply[i].(int64)
-		s.States[state] = int(n)
+		s.States[state] = integer(i)
 	}
-	if text, _ := reply[len(countedStates)].(string); text != "" {
+	rest := len(countedStates)
+	if text, _ := reply[rest].(string); text != "" {
 		if ns, err := strconv.ParseInt(text, 10, 64); err == nil {
 			s.OldestPending = time.Unix(0, ns).UTC()
 		}
 	}
-	if text, _ := reply[len(countedStates)+1].(string); text != "" {
+	if text, _ := reply[rest+1].(string); text != "" {
 		pause := ParsePause(text)
 		s.Pause = &pause
 	}
-	n, _ := reply[len(countedStates)+2].(int64)
-	s.FailedRecently = int(n)
+	s.FailedRecently, s.Overdue, s.Expiring = integer(rest+2), integer(rest+3), integer(rest+4)
 	return s, nil
 }
 

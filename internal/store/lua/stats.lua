@@ -4,11 +4,13 @@
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] how many ids to skip at the head of the list
 -- ARGV[3] ms within which a job has failed recently
+-- ARGV[4] until when jobs that expire are counted, unix ms
 -- returns {pending, scheduled, active, retry, completed, failed, cancelled, expired,
 --   paused, waiting, held, pending_since of the oldest in ns ('' = none), the operator's
---   pause of the queue ('' = none), jobs that failed recently}
+--   pause of the queue ('' = none), jobs that failed recently, waiting jobs that are overdue,
+--   waiting jobs that expire until ARGV[4]}
 local pending_key = KEYS[1]
-local skip, recent_ms = ARGV[2], ARGV[3]
+local skip, recent_ms, expiring_until = ARGV[2], ARGV[3], ARGV[4]
 local pending = redis.call('LLEN', pending_key)
 local tombstones = tonumber(redis.call('GET', ours .. 'tombstones') or 0)
 local out = { math.max(0, pending - tombstones) }
@@ -35,4 +37,6 @@ while out[1] > 0 and out[12] == '' and from < last and from < pending do
 end
 out[13] = redis.call('GET', asynq .. 'paused') or ''
 out[14] = redis.call('ZCOUNT', ours .. 'failed', int(now - tonumber(recent_ms)), '+inf')
+out[15] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', now_ms)
+out[16] = redis.call('ZCOUNT', ours .. 'expiry', '-inf', expiring_until)
 return out
