@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -28,6 +29,9 @@ const redisPatience = 30 * time.Second
 // redisGrace is how long after SHUTDOWN_TIMEOUT a worker that stops gives Redis up. What
 // is not written down by then comes back when leases end.
 const redisGrace = 5 * time.Second
+
+// startTakes is how long a worker with many destinations makes garbage after it has started.
+const startTakes = 5 * time.Second
 
 // flushWithin is how long a worker's end waits for the collector of traces.
 const flushWithin = 5 * time.Second
@@ -124,12 +128,30 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 	}
 	counting.run(ctx, &stop)
 	seen.follow(ctx, p, counted, &stop)
+	stop.background(ctx, func(ctx context.Context) { returnMemory(ctx, p.Started()) })
 	log.InfoContext(ctx, "worker started", "version", process.Version, "destinations", len(cfg.Destinations))
 	if err := p.Run(ctx); err != nil {
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	log.InfoContext(ctx, "worker stopped")
 	return nil
+}
+
+// returnMemory returns to the system, once, what a start leaves behind. Its garbage would
+// otherwise count as used until the next collection, which an idle worker hardly ever needs.
+func returnMemory(ctx context.Context, started <-chan struct{}) {
+	select {
+	case <-started:
+	case <-ctx.Done():
+		return
+	}
+	over := time.NewTimer(startTakes)
+	defer over.Stop()
+	select {
+	case <-over.C:
+		debug.FreeOSMemory()
+	case <-ctx.Done():
+	}
 }
 
 // closeLate closes the client at that time after ctx's end, and with it ends all that

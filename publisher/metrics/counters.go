@@ -21,6 +21,8 @@ type counters struct {
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
+
+	fromZero []*fromZero // all of these but retries and alerts
 }
 
 func newCounters() counters {
@@ -31,7 +33,7 @@ func newCounters() counters {
 		return prometheus.NewHistogramVec(prometheus.HistogramOpts{Name: name, Help: help, Buckets: buckets}, []string{"destination"})
 	}
 	const destination = "destination"
-	return counters{
+	c := counters{
 		attempts: counter("tidegate_publish_attempts_total",
 			"Calls to destinations by how they ended.", destination, "result"),
 		probes: counter("tidegate_circuit_breaker_probes_total",
@@ -72,13 +74,27 @@ func newCounters() counters {
 			"Time from enqueue to expiry of jobs that had one when this process ended them; those that expired are not among them.",
 			[]float64{60, 300, 900, 3600, 4 * 3600, 24 * 3600, 7 * 24 * 3600}),
 	}
+	c.fromZero = []*fromZero{
+		newFromZero(c.attempts.MetricVec, publisher.Outcomes...),
+		newFromZero(c.probes.MetricVec, publisher.OutcomeSuccess, publisher.OutcomeRateLimited, publisher.OutcomeFailure, publisher.OutcomeTimeout),
+		newFromZero(c.finished.MetricVec, statuses...),
+		newFromZero(c.rescheduled.MetricVec, reasons...),
+	}
+	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck} {
+		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
+	}
+	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {
+		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
+	}
+	return c
 }
 
 func (c *counters) all() []prometheus.Collector {
-	return []prometheus.Collector{
-		c.attempts, c.probes, c.incidents, c.wasted, c.finished, c.rescheduled, c.expired, c.exhausted,
-		c.poisoned, c.released, c.callbacksDropped, c.stuck, c.retries, c.alertsSent, c.alertsFailed, c.publishSeconds, c.delaySeconds, c.ttlSecond,
+	out := []prometheus.Collector{c.retries, c.alertsSent, c.alertsFailed}
+	for _, z := range c.fromZero {
+		out = append(out, z)
 	}
+	return out
 }
 
 // reasons and statuses are all values of these labels.
@@ -93,25 +109,10 @@ var deliveries = [][2]string{
 	{"slack", "message"}, {"slack", "update"}, {"webhook", "message"}, {"pagerduty", "trigger"}, {"pagerduty", "resolve"},
 }
 
-// start creates a destination's series at 0, so that rate() sees the first increase.
+// start exports a destination's series from 0 on.
 func (c *counters) start(destination string) {
-	for _, outcome := range publisher.Outcomes {
-		c.attempts.WithLabelValues(destination, outcome)
-	}
-	for _, outcome := range []string{publisher.OutcomeSuccess, publisher.OutcomeRateLimited, publisher.OutcomeFailure, publisher.OutcomeTimeout} {
-		c.probes.WithLabelValues(destination, outcome)
-	}
-	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck} {
-		v.WithLabelValues(destination)
-	}
-	for _, status := range statuses {
-		c.finished.WithLabelValues(destination, status)
-	}
-	for _, reason := range reasons {
-		c.rescheduled.WithLabelValues(destination, reason)
-	}
-	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {
-		v.WithLabelValues(destination)
+	for _, z := range c.fromZero {
+		z.start(destination)
 	}
 }
 

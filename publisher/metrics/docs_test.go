@@ -1,16 +1,20 @@
 package metrics_test
 
 import (
+	"cmp"
+	"context"
 	"os"
 	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
+	gocmp "github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
@@ -38,17 +42,34 @@ var aDesc = regexp.MustCompile(`^Desc\{fqName: "([^"]+)".* constLabels: \{(.*)\}
 func registered(t *testing.T) map[string]described {
 	t.Helper()
 	var c collected
-	if _, err := metrics.New(&c, metrics.Options{Redis: redistest.Shared(t).Client(t), Logger: silent}); err != nil {
+	rdb := redistest.Shared(t).Client(t)
+	m, err := metrics.New(&c, metrics.Options{Redis: rdb, Logger: silent})
+	if err != nil {
 		t.Fatal(err)
+	}
+	p, err := publisher.New(rdb, publisher.Options{Logger: silent})
+	if err == nil {
+		err = p.Handle("d", publisher.Func(func(context.Context, *jobs.Job) error { return nil }))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Watch(p)
+	reg := prometheus.NewRegistry()
+	reg.MustRegister(c.all...)
+	families, err := reg.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	kinds := map[string]string{} // of those that have values
+	for _, f := range families {
+		kinds[f.GetName()] = strings.ToLower(f.GetType().String())
 	}
 	out := map[string]described{}
 	for _, collector := range c.all {
 		kind := "gauge"
-		switch collector.(type) {
-		case *prometheus.CounterVec:
+		if _, counts := collector.(*prometheus.CounterVec); counts {
 			kind = "counter"
-		case *prometheus.HistogramVec:
-			kind = "histogram"
 		}
 		descs := make(chan *prometheus.Desc, 100)
 		collector.Describe(descs)
@@ -65,7 +86,7 @@ func registered(t *testing.T) map[string]described {
 				}
 			}
 			slices.Sort(labels)
-			out[parts[1]] = described{kind, strings.Join(labels, ", ")}
+			out[parts[1]] = described{cmp.Or(kinds[parts[1]], kind), strings.Join(labels, ", ")}
 		}
 	}
 	return out
@@ -102,7 +123,7 @@ func TestEachMetricIsDocumented(t *testing.T) {
 			t.Errorf("%s: %q is no way to put processes together", name, together)
 		}
 	}
-	if diff := cmp.Diff(registered(t), got); diff != "" {
+	if diff := gocmp.Diff(registered(t), got); diff != "" {
 		t.Errorf("the table (-registered +documented):\n%s", diff)
 	}
 }
