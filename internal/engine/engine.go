@@ -88,7 +88,6 @@ type Engine struct {
 	flowing bool                 // the last fetch returned jobs: completions fetch more
 	turn    uint64               // counts fetches
 	empty   map[string]time.Time // by queue that was empty: until when it is skipped
-	purged  map[string]time.Time // used by Purge alone
 	purgeAt time.Time            // used by Worker.Purge alone
 	acks    committer
 	// recorded counts the jobs in flight whose completion is recorded.
@@ -153,7 +152,6 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 		rdb: rdb, o: o, gate: o.Gate,
 		flight:    inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)},
 		empty:     map[string]time.Time{},
-		purged:    map[string]time.Time{},
 		lost:      map[string][]string{},
 		due:       map[string]dueKeys{},
 		looks:     newLooks(o.Queues),

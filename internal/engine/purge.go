@@ -2,14 +2,11 @@ package engine
 
 import (
 	"context"
-	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Purge deletes jobs of a queue whose retention has ended: completed jobs at each call, other
-// finished jobs once a minute. It reports whether it deleted any. It must be called by one
-// goroutine.
+// Purge deletes jobs of a queue whose retention has ended, and reports whether there were any.
 func (e *Engine) Purge(ctx context.Context, queue string) (some bool) {
 	some, err := e.purgeQueue(ctx, queue)
 	if err != nil {
@@ -19,14 +16,12 @@ func (e *Engine) Purge(ctx context.Context, queue string) (some bool) {
 }
 
 func (e *Engine) purgeQueue(ctx context.Context, queue string) (some bool, err error) {
-	const every = time.Minute
 	some, err = e.repeatPurge(ctx, func(ctx context.Context) (int, bool, error) {
 		return store.PurgeCompleted(ctx, e.rdb, queue)
 	})
-	if err != nil || e.o.RetentionFailed <= 0 || time.Since(e.purged[queue]) < every {
+	if err != nil || e.o.RetentionFailed <= 0 {
 		return some, err
 	}
-	e.purged[queue] = time.Now()
 	for _, state := range []string{store.StateFailed, store.StateCancelled, store.StateExpired} {
 		found, err := e.repeatPurge(ctx, func(ctx context.Context) (int, bool, error) {
 			return store.PurgeEnded(ctx, e.rdb, queue, state, e.o.RetentionFailed)
