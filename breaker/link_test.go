@@ -219,3 +219,23 @@ func TestStampsOneByOne(t *testing.T) {
 		t.Errorf("seen after %v, with a read every 20ms", took)
 	}
 }
+
+// Instances that start or end change the capacity: the others read no snapshot for that.
+func TestCapacityIsTakenFromTheStamp(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := start(t, deaf{s.Client(t)}, Options{Destination: "api", RefreshInterval: time.Hour})
+	known := strings.Fields(*b.stamp.Load())
+	s.ResetStats(t)
+	b.stamped(t.Context(), known[0]+" 99 "+known[2], nil)
+	if got := b.capacity.Load(); got != 99 {
+		t.Errorf("capacity %d, want 99", got)
+	}
+	b.tasks.mu.Lock()
+	if b.tasks.running || b.tasks.wanted != 0 {
+		t.Error("the instance reads the snapshot")
+	}
+	b.tasks.mu.Unlock()
+	b.stamped(t.Context(), "1 "+known[1]+" "+known[2], nil) // another version
+	redistest.Eventually(t, "the instance reads the snapshot", func() bool { return s.CommandStats(t)["evalsha"] > 0 })
+}

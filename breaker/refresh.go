@@ -3,6 +3,8 @@ package breaker
 import (
 	"context"
 	"encoding/json"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -97,11 +99,27 @@ func (c *core) tick() bool {
 // stamped processes the destination's stamp, or the error of its read.
 func (c *core) stamped(ctx context.Context, stamp string, err error) {
 	c.reached(ctx, err)
-	if err == nil && stamp != *c.stamp.Load() {
+	if err == nil && stamp != *c.stamp.Load() && !c.capacityOnly(stamp) {
 		c.wake(taskRefresh)
 	} else if ctx.Err() == nil {
 		c.unreadable.report(err)
 	}
+}
+
+// capacityOnly reports whether a stamp differs from the known one in the capacity alone, and
+// takes that: when many instances start, each would read the snapshot for each other.
+func (c *core) capacityOnly(stamp string) bool {
+	known := c.stamp.Load()
+	was, is := strings.Fields(*known), strings.Fields(stamp) // see snapshot.stamp
+	if len(was) != 3 || len(is) != 3 || was[0] != is[0] || was[2] != is[2] {
+		return false
+	}
+	capacity, err := strconv.ParseInt(is[1], 10, 64)
+	if err != nil || !c.stamp.CompareAndSwap(known, &stamp) {
+		return false
+	}
+	c.capacity.Store(capacity)
+	return true
 }
 
 // refreshNow reads changes, and registers the instance from time to time.
