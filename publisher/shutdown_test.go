@@ -112,6 +112,33 @@ func TestShutdownCutsSlowCalls(t *testing.T) {
 	}
 }
 
+// A job whose handler does not return is pending again when the worker has stopped, also if its
+// goroutine has run other jobs before.
+func TestShutdownPutsBackWhatDoesNotReturn(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	o := b.options()
+	o.ShutdownTimeout = 50 * time.Millisecond
+	for range 5 {
+		b.enqueue()
+	}
+	deaf := b.enqueue()
+	inCall, goOn := make(chan struct{}), make(chan struct{})
+	defer close(goOn)
+	stop := b.run(o, func(_ context.Context, j *jobs.Job) error {
+		if j.ID == deaf.ID {
+			close(inCall)
+			<-goOn
+		}
+		return nil
+	}, publisher.Concurrency(1))
+	<-inCall
+	stop()
+	if got := b.get(deaf.ID); got.Status != jobs.Pending || got.RescheduleCount != 0 || got.Crashes != 0 {
+		t.Errorf("after the stop the job is %s, rescheduled %d times, %d crashes", got.Status, got.RescheduleCount, got.Crashes)
+	}
+}
+
 // A Server that stops while it holds the probe's permit gives it back, so that
 // another one need not wait for the lease to end.
 func TestShutdownGivesTheProbeBack(t *testing.T) {

@@ -82,16 +82,28 @@ func (e *Engine) Fail(ctx context.Context, queue, id, problem string) error {
 	return err
 }
 
-// Requeue puts a job whose handler has not returned back to the head of its queue, without
-// counting the run.
+// Requeue puts a job in flight whose handler has not returned back to the head of its queue,
+// without counting the run.
 func (e *Engine) Requeue(ctx context.Context, queue, id string) error {
-	run := ""
-	if d := e.flight.get(id); d != nil {
-		defer e.flight.remove(d)
-		run = d.run
+	d := e.flight.get(id)
+	if d == nil {
+		return nil
 	}
-	_, err := e.applyUndecided(ctx, queue, id, run, store.Outcome{Kind: store.KindRequeue})
+	defer e.flight.remove(d)
+	_, err := e.applyUndecided(ctx, queue, id, d.run, store.Outcome{Kind: store.KindRequeue})
 	return err
+}
+
+// requeueUndecided puts back the jobs whose handlers do not return at the end of a shutdown.
+func (e *Engine) requeueUndecided() {
+	for _, d := range e.flight.all() {
+		if d.decided() != nil {
+			continue
+		}
+		if err := e.Requeue(e.hard, d.Queue, d.ID); err != nil {
+			e.health.failed(err)
+		}
+	}
 }
 
 // applyUndecided applies an outcome, repeatedly until it succeeds or ctx ends.
@@ -193,7 +205,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 // completeAndFetch completes jobs and fetches n from queue in one round trip. The fetched jobs
 // are in the buffer before the slots are free.
 func (e *Engine) completeAndFetch(ctx context.Context, args store.CompleteArgs, queue string, n int) ([]store.Completed, error) {
-	f := fetch{queue: queue, run: e.nextRun(), at: time.Now()}
+	f := fetch{queue: queue, run: e.nextRun(), at: time.Now(), wakes: e.countWakes()}
 	return store.CompleteAndFetch(ctx, e.rdb, args, e.fetchArgs(f, n), func(reply store.FetchReply, err error) {
 		if err != nil {
 			e.noteLost(f, err)

@@ -84,11 +84,12 @@ type Engine struct {
 	bufferMu sync.Mutex
 	buffer   []*Delivery // fetched, not yet handed out
 	// The next four are under bufferMu too.
-	paused  bool                 // the last fetch found a paused queue
-	flowing bool                 // the last fetch returned jobs: completions fetch more
-	turn    uint64               // counts fetches
-	empty   map[string]time.Time // by queue that was empty: until when it is skipped
-	purgeAt time.Time            // used by Worker.Purge alone
+	paused  bool               // the last fetch found a paused queue
+	flowing bool               // the last fetch returned jobs: completions fetch more
+	turn    uint64             // counts fetches
+	empty   map[string]emptied // by queue
+	wakes   uint64             // counts calls of Wake
+	purgeAt time.Time          // used by Worker.Purge alone
 	acks    committer
 	// recorded counts the jobs in flight whose completion is recorded.
 	recorded atomic.Int32
@@ -151,7 +152,7 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	e := &Engine{
 		rdb: rdb, o: o, gate: o.Gate,
 		flight:    inFlight{jobs: map[string]*Delivery{}, suspect: o.Suspect, freed: make(chan struct{}, 1)},
-		empty:     map[string]time.Time{},
+		empty:     map[string]emptied{},
 		lost:      map[string][]string{},
 		due:       map[string]dueKeys{},
 		looks:     newLooks(o.Queues),

@@ -23,6 +23,8 @@ const (
 	// emptyFor is how long a queue found empty is passed over while another
 	// queue of the Server has jobs.
 	emptyFor = 100 * time.Millisecond
+	// drainedFor is emptyFor for a queue of which a message comes when it has jobs.
+	drainedFor = time.Second
 	// redisTimeout bounds a call whose context has no end of its own.
 	redisTimeout = 5 * time.Second
 	// maxFetch bounds one call, so that it stays short for Redis and within what
@@ -222,8 +224,8 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	e.bufferMu.Lock()
 	queues := e.order(now)
 	e.paused = false
+	all := e.surelyEmpty(func(q string) bool { return !slices.Contains(queues, q) })
 	e.bufferMu.Unlock()
-	all := len(queues) == len(e.o.Queues)
 	if only := e.run.takeOnly(); only != "" {
 		queues, all = []string{only}, true
 	}
@@ -288,7 +290,7 @@ func (e *Engine) takeAny(f fetch, want int) (int, error) {
 func (e *Engine) takeOnce(f fetch, want int) (n int, passed passedOver, err error) {
 	ctx, cancel := e.bounded()
 	defer cancel()
-	f.run, f.at = e.nextRun(), time.Now()
+	f.run, f.at, f.wakes = e.nextRun(), time.Now(), e.countWakes()
 	reply, err := store.Fetch(ctx, e.rdb, e.fetchArgs(f, want))
 	if err != nil {
 		e.noteLost(f, err)
@@ -307,6 +309,7 @@ type fetch struct {
 	key    string // whose held jobs are fetched; "" for pending ones
 	run    string
 	at     time.Time
+	wakes  uint64 // before it
 	permit any
 }
 

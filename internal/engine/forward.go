@@ -110,7 +110,7 @@ func (e *Engine) endLook(a store.ForwardArgs, r store.ForwardReply, err error) {
 	// At a closed gate nothing else would show that Redis is back.
 	e.health.ran()
 	if r.Moved > 0 {
-		e.Wake()
+		e.wakeFor(a.Queue)
 	}
 	if r.Next != nil {
 		next := *r.Next

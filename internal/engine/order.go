@@ -26,7 +26,7 @@ func (e *Engine) order(now time.Time) []string {
 	first = min(first, len(queues)-1)
 	out := make([]string, 0, len(queues))
 	add := func(queue string) {
-		if !now.Before(e.empty[queue]) {
+		if !now.Before(e.empty[queue].until) {
 			out = append(out, queue)
 		}
 	}
@@ -47,5 +47,38 @@ func (e *Engine) foundEmpty(queue string, now time.Time) {
 		e.due[queue] = due
 		return
 	}
-	e.empty[queue] = now.Add(emptyFor)
+	if !e.empty[queue].sure {
+		e.empty[queue] = emptied{until: now.Add(emptyFor)}
+	}
+}
+
+// emptied is a queue without pending jobs that is skipped for a while.
+type emptied struct {
+	until time.Time
+	// sure: a message comes when it has jobs, and has not come.
+	sure bool
+}
+
+// foundDrained skips the queue of a fetch until it is woken for, or for a while in case that
+// the message is lost. bufferMu is held.
+func (e *Engine) foundDrained(f fetch) {
+	if _, held := e.due[f.queue]; e.wakes == f.wakes && !held {
+		e.empty[f.queue] = emptied{until: time.Now().Add(drainedFor), sure: true}
+	}
+}
+
+func (e *Engine) countWakes() uint64 {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	return e.wakes
+}
+
+// surelyEmpty reports whether no queue has pending jobs. bufferMu is held.
+func (e *Engine) surelyEmpty(passedOver func(queue string) bool) bool {
+	for _, q := range e.o.Queues {
+		if passedOver(q) && !e.empty[q].sure {
+			return false
+		}
+	}
+	return true
 }

@@ -39,14 +39,14 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 	}
 	if now := time.Now(); len(ds) == 0 && passed == (passedOver{}) {
 		e.foundEmpty(f.queue, now)
-		e.flowing = slices.ContainsFunc(e.o.Queues, func(q string) bool { return !now.Before(e.empty[q]) })
+		e.flowing = slices.ContainsFunc(e.o.Queues, func(q string) bool { return !now.Before(e.empty[q].until) })
 	}
 	e.bufferMu.Unlock()
 	if len(ds) > 0 {
 		e.served(f)
 	}
 	if keep {
-		e.Wake() // the engine may have begun to wait meanwhile
+		e.goOn("") // the engine may have begun to wait meanwhile
 		return
 	}
 	ctx, cancel := e.bounded()

@@ -17,11 +17,12 @@ type passedOver struct {
 func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passed passedOver, err error) {
 	passed = passedOver{dropped: reply.Dropped, held: reply.Held}
 	e.noteDue(f.queue, reply.HeldKeys)
-	if reply.Paused {
-		e.bufferMu.Lock()
-		e.paused = true
-		e.bufferMu.Unlock()
+	e.bufferMu.Lock()
+	e.paused = e.paused || reply.Paused
+	if reply.Drained {
+		e.foundDrained(f)
 	}
+	e.bufferMu.Unlock()
 	if reply.Expired > 0 && e.o.Expired != nil {
 		e.o.Expired(f.queue, reply.Expired)
 	}

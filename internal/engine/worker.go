@@ -366,11 +366,25 @@ func (r *run) sleep() bool {
 	return !r.running
 }
 
-// Wake has the engine fetch, or look again at once if it does.
+// Wake has the engine look at all of its queues.
 func (e *Engine) Wake() { e.wakeFor("") }
 
-// wakeFor is Wake for a queue, "" for all.
+// wakeFor has the engine look at a queue that may have jobs, "" for all.
 func (e *Engine) wakeFor(queue string) {
+	e.bufferMu.Lock()
+	e.wakes++
+	if queue == "" {
+		clear(e.empty)
+	} else {
+		delete(e.empty, queue)
+	}
+	e.bufferMu.Unlock()
+	e.goOn(queue)
+}
+
+// goOn has the engine fetch, or look again at once if it does. If it sleeps and a queue is given,
+// it looks at that one only.
+func (e *Engine) goOn(queue string) {
 	e.run.mu.Lock()
 	e.run.woken, e.run.only = true, ""
 	if ready := e.run.ready; !e.run.running && ready != nil && e.ctx.Err() == nil {
@@ -528,9 +542,10 @@ func (w *Worker) CloseGate(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Finish applies what outcomes are left once no handler runs any more, for as long as that
-// takes or until Abort, and ends everything else.
+// Finish puts back the jobs whose handlers still run, applies what outcomes are left, for as
+// long as that takes or until Abort, and ends everything else.
 func (w *Worker) Finish() {
+	w.each(func(_ int, e *Engine) { e.requeueUndecided() })
 	w.each(func(_ int, e *Engine) { e.applyAll() }) // leases are extended until all have
 	w.each(func(_ int, e *Engine) { e.Finish() })
 	w.loops.Wait()

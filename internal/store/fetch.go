@@ -35,6 +35,7 @@ type FetchReply struct {
 	Held     int // jobs held behind others of their keys
 	Expired  int
 	Paused   bool // the queue is, by an operator
+	Drained  bool // no job is pending any more
 	HeldKeys HeldKeys
 	Jobs     []Fetched
 	// Malformed is the error of jobs that could not be read, if any.
@@ -101,7 +102,8 @@ func (a FetchArgs) reply(cmd *redis.Cmd) (FetchReply, error) {
 	heldKeys, _ := v.next().([]any)
 	r.HeldKeys = heldKeysOf(heldKeys)
 	r.Expired = v.integer()
-	r.Paused = v.integer() == 1
+	state := v.integer()
+	r.Paused, r.Drained = state == 1, state == 2
 	r.Malformed = v.err
 	for len(v.left) > 0 {
 		job, err := fetchedOf(v.list())

@@ -8,7 +8,7 @@
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
---   expired, 1 if the queue is paused, job, ...}, each job as {id, msg, attempt, reschedules,
+--   expired, 1 if the queue is paused or 2 if none is pending any more, job, ...}, each job as {id, msg, attempt, reschedules,
 --   crashes, expires_at,
 --   ms until then (nil = it never expires), its key and, with a key, its place among the
 --   jobs of it}
@@ -81,14 +81,16 @@ if name ~= '' then
 end
 
 -- If all ids were dropped, fetch more, up to a bound: there can be many dropped ids in a row.
-local rounds, gone, archived = 0, 0, 0
+local rounds, gone, archived, drained = 0, 0, 0, false
 repeat
   rounds = rounds + 1
   local ids, places
   if pop_held then
     ids, places = pop_held(want - #active)
   else
-    ids = redis.call('RPOP', pending_key, want - #active)
+    local asked = want - #active
+    ids = redis.call('RPOP', pending_key, asked)
+    drained = not ids or #ids < asked
   end
   for i, id in ipairs(ids or {}) do
     local key = task(id)
@@ -143,6 +145,7 @@ else
   count_tombstones_down(gone)
 end
 jobs[1] = jobs[4] + gone + archived
+jobs[5] = drained and 2 or 0
 if to_hold then
   for of, list in pairs(to_hold) do
     redis.call('ZADD', held_of(of), unpack(list))
