@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // Where jobs are fetched along with completions, the most urgent queue is served
@@ -45,34 +47,40 @@ func TestPrioritiesAlongWithCompletions(t *testing.T) {
 	}
 }
 
-// An urgent queue that runs dry does not hold up the others, and is served as soon
-// as it has a job again.
+// An urgent queue that runs dry does not hold up the others, and is served as soon as the message
+// comes that it has a job again, or a while later if that is lost.
 func TestUrgentJobAfterAPause(t *testing.T) {
 	t.Parallel()
-	high := realQueue(t)
-	low := *high
-	low.queue = high.queue + ":low"
-	c := New(high.rdb, Options{Queues: []string{high.queue, low.queue}, Concurrency: 1, Retention: time.Hour, PollMin: time.Millisecond})
-	defer c.CloseGate(context.Background())
-	low.pending(numbered(2000)...)
-	next := func() string {
-		id := asDequeue(t, c, high.queue)
-		high.must(asDone(context.Background(), c, c.Delivery(id).Queue, id))
-		return id
-	}
-	for range 20 {
-		if got := next(); got == "urgent" {
-			t.Fatal("fetched what is not there")
-		}
-	}
-	high.pending("urgent")
-	deadline := time.Now().Add(emptyFor + 5*time.Second)
-	for n := 1; ; n++ {
-		if next() == "urgent" {
-			break
-		}
-		if time.Now().After(deadline) || n == 1900 {
-			t.Fatalf("the urgent job was not fetched among %d others", n)
-		}
+	for _, lost := range []bool{false, true} {
+		t.Run(fmt.Sprintf("message lost %t", lost), func(t *testing.T) {
+			t.Parallel()
+			high := realQueue(t)
+			low := *high
+			low.queue = high.queue + ":low"
+			c := New(high.rdb, Options{Queues: []string{high.queue, low.queue}, Concurrency: 1, Retention: time.Hour, PollMin: time.Millisecond})
+			defer c.CloseGate(context.Background())
+			low.pending(numbered(4000)...)
+			next := func() string {
+				id := asDequeue(t, c, high.queue)
+				high.must(asDone(context.Background(), c, c.Delivery(id).Queue, id))
+				return id
+			}
+			for range 20 {
+				if got := next(); got == "urgent" {
+					t.Fatal("fetched what is not there")
+				}
+			}
+			high.pending("urgent")
+			if lost {
+				redistest.Eventually(t, "the urgent job is fetched among others", func() bool { return next() == "urgent" })
+				return
+			}
+			c.wakeFor(high.queue)
+			for n := 1; next() != "urgent"; n++ {
+				if n == 3 {
+					t.Fatalf("the urgent job was not fetched among %d others", n)
+				}
+			}
+		})
 	}
 }
