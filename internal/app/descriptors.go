@@ -9,13 +9,10 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 )
 
-// What a worker opens besides the connections of its calls and its pool of connections to
-// Redis: subscriptions of each destination, and a reserve for listeners, scrapes, files and
-// calls that end while others begin.
-const (
-	descriptorsOfDestination = 2
-	descriptorsInReserve     = 64
-)
+// descriptorsInReserve are for what a worker opens besides the connections of its calls and its
+// pool of connections to Redis: subscriptions, listeners, scrapes, files and calls that end
+// while others begin.
+const descriptorsInReserve = 64
 
 // warnOfFewDescriptors logs a warning if the process may open fewer files than it needs for
 // all of its calls at once. Calls beyond that do not leave; see publisher.StateUnreachable.
@@ -30,7 +27,7 @@ func warnOfFewDescriptors(ctx context.Context, cfg *config.Config, rdb redis.Uni
 func descriptorsNeeded(cfg *config.Config, pool int) uint64 {
 	need := descriptorsInReserve + pool
 	for _, d := range cfg.Destinations {
-		need += d.Concurrency + descriptorsOfDestination
+		need += d.Concurrency
 	}
 	return uint64(need) //nolint:gosec // it is positive
 }
