@@ -221,7 +221,7 @@ func reportDrain(p drainPlan, rows [][]string) string {
 	heading := []string{
 		"handler", "concurrency", "", "jobs/s", "of asynq", "of BullMQ", "worker's CPU a job", "Redis's CPU a job", "with its enqueue",
 	}
-	return fmt.Sprintf("%s jobs after %s that warm up; medians of %d rounds in turns, with the slowest and the fastest; ratios are medians, too.\n\n",
+	return fmt.Sprintf("%s jobs after %s that warm up. Rounds, in turns: %d. Medians, with the slowest and the fastest round.\n\n",
 		count(float64(p.jobs)), count(float64(p.warmup)), p.rounds) + table(3, append([][]string{heading}, rows...))
 }
 
