@@ -178,7 +178,7 @@ func (w *Worker) poll() {
 		}
 		asleep := map[string][]string{} // queues by node
 		for _, e := range w.engines {
-			if !e.run.awake() {
+			if !e.run.awake() || e.waiting.Load() { // at the gate nothing else shows an outage
 				for _, q := range e.o.Queues {
 					node := w.node(q)
 					asleep[node] = append(asleep[node], q)
@@ -218,7 +218,7 @@ func (w *Worker) wakeThoseOf(queues []string) {
 		case w.fetching.Err() == nil:
 			e.health.failed(errs[i])
 		}
-		if ready[i] {
+		if ready[i] && !e.run.awake() {
 			e.Wake()
 		}
 	}
