@@ -81,16 +81,17 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 	if delivery == nil {
 		return fmt.Errorf("publisher: job %s is not in flight", id)
 	}
-	for until := time.Now().Add(runFor); ; {
+	until := time.Now().Add(runFor)
+	more := func() bool { return ctx.Err() == nil && time.Now().Before(until) }
+	for delivery != nil {
 		s.run(delivery)
-		if ctx.Err() != nil || !time.Now().Before(until) {
+		if !more() {
 			s.worker.Settle(delivery)
-			return nil
+			break
 		}
-		if delivery = s.worker.After(delivery); delivery == nil {
-			return nil
-		}
+		delivery = s.worker.After(delivery)
 	}
+	return nil
 }
 
 // runFor is how long a goroutine of asynq's begins further jobs.

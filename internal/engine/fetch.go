@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"time"
@@ -226,9 +227,6 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	e.paused = false
 	all := e.surelyEmpty(func(q string) bool { return !slices.Contains(queues, q) })
 	e.bufferMu.Unlock()
-	if only := e.run.takeOnly(); only != "" {
-		queues, all = []string{only}, true
-	}
 	for _, queue := range queues {
 		n, err := e.takeQueue(queue, want, g)
 		e.bufferMu.Lock()
@@ -241,9 +239,9 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 			return n, true, err
 		}
 	}
-	// All are empty, or were a moment ago: look at each of them next time.
+	// All are empty, or were a moment ago: look next time at those of which no message comes.
 	e.bufferMu.Lock()
-	clear(e.empty)
+	maps.DeleteFunc(e.empty, func(_ string, m emptied) bool { return !m.sure })
 	e.bufferMu.Unlock()
 	return 0, all, nil
 }

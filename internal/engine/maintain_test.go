@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -246,7 +247,7 @@ func TestMessageCostsOneFetch(t *testing.T) {
 	t.Parallel()
 	s := realQueue(t)
 	w := &wire{UniversalClient: s.rdb}
-	c := New(w, Options{Queues: []string{s.queue + ":high", s.queue, s.queue + ":low"}, Concurrency: 1})
+	c := New(w, Options{Queues: []string{s.queue + ":high", s.queue, s.queue + ":low"}, Concurrency: 2})
 	worker := NewWorker(w, WorkerOptions{PollEvery: time.Hour}, c)
 	worker.Start()
 	defer worker.Finish()
@@ -258,6 +259,16 @@ func TestMessageCostsOneFetch(t *testing.T) {
 	redistest.Eventually(t, "it sleeps again", func() bool { return !c.run.awake() })
 	if got := len(w.sent("fetch")) - before; got != 1 {
 		t.Errorf("%d fetches after a message of one queue, want 1", got)
+	}
+	before = len(w.sent("fetch"))
+	s.pending("a")
+	worker.Ready(s.queue)
+	if msg, ok := worker.Next(); !ok || !strings.Contains(msg, s.queue) {
+		t.Errorf("next %q", msg)
+	}
+	redistest.Eventually(t, "it sleeps while the job runs", func() bool { return !c.run.awake() })
+	if got := len(w.sent("fetch")) - before; got != 1 {
+		t.Errorf("%d fetches for one job, want 1", got)
 	}
 	before = len(w.sent("fetch"))
 	c.Wake()

@@ -46,7 +46,7 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 		e.served(f)
 	}
 	if keep {
-		e.goOn("") // the engine may have begun to wait meanwhile
+		e.goOn() // the engine may have begun to wait meanwhile
 		return
 	}
 	ctx, cancel := e.bounded()

@@ -325,10 +325,7 @@ type run struct {
 	ready   chan<- *Delivery // nil before it has been started
 	running bool
 	woken   bool // since the fetch under way began
-	// only is the queue whose message has woken the sleeping engine, "" if there was more than
-	// that: the others are as empty as they were.
-	only  string
-	loops sync.WaitGroup
+	loops   sync.WaitGroup
 }
 
 func (r *run) start(ready chan<- *Delivery) {
@@ -350,14 +347,6 @@ func (r *run) begin() {
 	r.woken = false
 }
 
-// takeOnly returns the only queue to look at, "" for all.
-func (r *run) takeOnly() (queue string) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	queue, r.only = r.only, ""
-	return queue
-}
-
 // sleep reports whether the engine may sleep: nothing has woken it since begin.
 func (r *run) sleep() bool {
 	r.mu.Lock()
@@ -371,6 +360,7 @@ func (e *Engine) Wake() { e.wakeFor("") }
 
 // wakeFor has the engine look at a queue that may have jobs, "" for all.
 func (e *Engine) wakeFor(queue string) {
+	asleep := !e.run.awake()
 	e.bufferMu.Lock()
 	e.wakes++
 	if queue == "" {
@@ -378,17 +368,22 @@ func (e *Engine) wakeFor(queue string) {
 	} else {
 		delete(e.empty, queue)
 	}
+	for q, m := range e.empty {
+		if asleep && m.sure { // the poll has looked at it
+			m.until = time.Now().Add(drainedFor)
+			e.empty[q] = m
+		}
+	}
 	e.bufferMu.Unlock()
-	e.goOn(queue)
+	e.goOn()
 }
 
-// goOn has the engine fetch, or look again at once if it does. If it sleeps and a queue is given,
-// it looks at that one only.
-func (e *Engine) goOn(queue string) {
+// goOn has the engine fetch, or look again at once if it does.
+func (e *Engine) goOn() {
 	e.run.mu.Lock()
-	e.run.woken, e.run.only = true, ""
+	e.run.woken = true
 	if ready := e.run.ready; !e.run.running && ready != nil && e.ctx.Err() == nil {
-		e.run.running, e.run.only = true, queue
+		e.run.running = true
 		e.run.loops.Go(func() { e.offer(ready) })
 	}
 	e.run.mu.Unlock()

@@ -95,6 +95,7 @@ type byHand struct {
 }
 
 func (w byHand) Next() (message string, ok bool) {
+	w.engine.Wake() // the test writes without messages
 	if d, _ := w.engine.Next(5 * time.Second); d != nil {
 		return d.Message(), true
 	}
