@@ -42,7 +42,7 @@ func (e *Engine) noteDue(queue string, keys store.HeldKeys) {
 	if keys.Next != nil {
 		due.next = time.Now().Add(*keys.Next)
 	}
-	if len(due.keys) > 0 {
+	if len(due.keys) > 0 || e.empty[queue].sure {
 		delete(e.empty, queue) // empty is about pending jobs only
 	}
 	e.due[queue] = due
@@ -55,6 +55,9 @@ func (e *Engine) noteLater(queue string, at time.Time) {
 	due := e.due[queue]
 	if due.next.IsZero() || at.Before(due.next) {
 		due.next = at
+	}
+	if e.empty[queue].sure {
+		delete(e.empty, queue)
 	}
 	e.due[queue] = due
 }

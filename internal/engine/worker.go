@@ -469,7 +469,11 @@ func (w *Worker) Next() (message string, ok bool) {
 func (w *Worker) After(d *Delivery) *Delivery {
 	e := w.byQueue[d.Queue]
 	e.settle(d)
-	if w.fetching.Err() == nil && !e.waiting.Load() && e.hasSlot() {
+	if w.fetching.Err() != nil {
+		e.flight.free()
+		return nil
+	}
+	if !e.waiting.Load() && e.hasSlot() {
 		if next := e.fromBuffer(); next != nil && !e.lostSlot(next) {
 			return next
 		}
