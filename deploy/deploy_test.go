@@ -5,6 +5,7 @@ package deploy_test
 
 import (
 	"bytes"
+	"context"
 	"fmt"
 	"os"
 	"regexp"
@@ -14,8 +15,12 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
+	dto "github.com/prometheus/client_model/go"
+	"github.com/redis/go-redis/v9"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
@@ -62,22 +67,37 @@ func (d descriptions) Register(c prometheus.Collector) error {
 		for _, l := range labelName.FindAllStringSubmatch(m[2], -1) {
 			labels = append(labels, l[1])
 		}
-		if _, ok := c.(*prometheus.HistogramVec); ok {
-			labels = append(labels, "le")
-		}
 		d.labels[m[1]] = labels
 	}
-	return nil
+	return d.Registerer.Register(c)
 }
 
 // exported are the metrics that workers export, with their labels.
 var exported = sync.OnceValues(func() (map[string][]string, error) {
-	d := descriptions{Registerer: prometheus.NewRegistry(), labels: map[string][]string{
+	reg := prometheus.NewRegistry()
+	d := descriptions{Registerer: reg, labels: map[string][]string{
 		// Of client_golang's own collectors.
 		"process_resident_memory_bytes": nil,
 		"process_cpu_seconds_total":     nil,
 	}}
-	_, err := metrics.New(d, metrics.Options{})
+	m, err := metrics.New(d, metrics.Options{})
+	if err != nil {
+		return nil, err
+	}
+	p, err := publisher.New(redis.NewClient(&redis.Options{}), publisher.Options{})
+	if err == nil {
+		err = p.Handle("d", publisher.Func(func(context.Context, *jobs.Job) error { return nil }))
+	}
+	if err != nil {
+		return nil, err
+	}
+	m.Watch(p)
+	families, err := reg.Gather()
+	for _, f := range families {
+		if f.GetType() == dto.MetricType_HISTOGRAM {
+			d.labels[f.GetName()] = append(d.labels[f.GetName()], "le")
+		}
+	}
 	return d.labels, err
 })
 
