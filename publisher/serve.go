@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"runtime/debug"
 	"sync"
 	"time"
 
@@ -36,6 +37,7 @@ type server struct {
 	worker       *engine.Worker
 	client       *asynqx.Client
 	asynq        *asynq.Server
+	handlers     sync.WaitGroup // calls of process
 }
 
 // serve starts a Server for prepared destinations.
@@ -75,6 +77,8 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 // what asynq does for a task costs more than all else that a job takes in this process.
 // It returns now and then, so that asynq's heartbeat and limits see the goroutine come and go.
 func (s *server) process(ctx context.Context, _ *asynq.Task) error {
+	s.handlers.Add(1) // asynq may stop waiting for it
+	defer s.handlers.Done()
 	id, _ := asynq.GetTaskID(ctx)
 	queue, _ := asynq.GetQueueName(ctx)
 	delivery := s.worker.Delivery(queue, id)
@@ -97,16 +101,14 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 // runFor is how long a goroutine of asynq's begins further jobs.
 const runFor = time.Second
 
-// run passes a job on to its destination.
+// run passes a job on to its destination. If that panics, the job has no outcome, and fails.
 func (s *server) run(delivery *engine.Delivery) {
-	decided := false
 	defer func() {
-		if !decided { // it panics, which asynq logs
-			s.worker.Settle(delivery)
+		if r := recover(); r != nil {
+			s.p.o.Logger.Error("the processing of a job panicked", "job", delivery.ID, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
 	s.byQueue[delivery.Queue].process(delivery)
-	decided = true
 }
 
 // shutdown stops fetching, waits for calls in flight, cuts them after ShutdownTimeout, and
@@ -128,16 +130,33 @@ func (s *server) shutdown() {
 	// recovered when their leases end.
 	abort := time.AfterFunc(o.ShutdownTimeout+bookkeeping, s.worker.Abort)
 	defer abort.Stop()
+	requeue, stop := context.WithTimeout(ctx, o.ShutdownTimeout+bookkeeping-requeueFor)
+	defer stop()
 	if err := s.worker.CloseGate(ctx); err != nil {
 		o.Logger.Warn("shutdown: not every permit could be released; leases end by themselves", "error", err)
 	}
 	s.asynq.Stop()
 	s.asynq.Shutdown()
+	s.awaitHandlers(requeue)
 	s.worker.Finish()
 	if err := s.client.Close(); err != nil {
 		o.Logger.Debug("subscription not closed", "error", err)
 	}
 	closeAll(s.destinations)
+}
+
+// awaitHandlers waits for the handlers that asynq does not wait for, because one of its tools has
+// cancelled the task that their goroutine began with.
+func (s *server) awaitHandlers(ctx context.Context) {
+	returned := make(chan struct{})
+	go func() { // ends soon after closeAll at the latest
+		s.handlers.Wait()
+		close(returned)
+	}()
+	select {
+	case <-returned:
+	case <-ctx.Done():
+	}
 }
 
 func closeAll(destinations []*destination) {

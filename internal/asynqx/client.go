@@ -26,7 +26,7 @@ type Engine interface {
 	Purge(ctx context.Context)
 	Heartbeat(err error)
 	Running(f func(id, queue string, payload []byte, started time.Time))
-	CancelTask(id string)
+	CancelTask(id string) bool
 	Fatal(err error)
 	Aborted() error
 	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
@@ -176,8 +176,7 @@ func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error
 	case !c.e.InFlight(queue, id): // its outcome is recorded
 		return nil
 	}
-	if msg.ErrorMsg == context.Canceled.Error() { // by asynq's own tools
-		c.e.CancelTask(id)
+	if msg.ErrorMsg == context.Canceled.Error() && c.e.CancelTask(id) { // by asynq's own tools
 		return nil
 	}
 	return c.e.Fail(ctx, queue, id, msg.ErrorMsg) //nolint:wrapcheck // asynq logs it

@@ -134,13 +134,13 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	defer d.endAck()
 	o, s := d.decided(), store.Applied{}
 	var err error
+	recorded := false
 	if o.Kind == store.KindComplete {
 		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response}
-		if err = e.recordCompletion(ctx, a); err == nil {
-			defer e.recorded.Add(-1)
-			if a.result != store.CompletedGone {
-				s.Kind = store.KindComplete
-			}
+		err = e.recordCompletion(ctx, a)
+		recorded = err == nil
+		if recorded && a.result != store.CompletedGone {
+			s.Kind = store.KindComplete
 		}
 	} else {
 		err = e.repeat(ctx, func() (err error) {
@@ -153,6 +153,9 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	}
 	if d.applied != nil {
 		d.applied(s)
+	}
+	if recorded {
+		e.recorded.Add(-1)
 	}
 	e.flight.takeOut(d)
 	return err
@@ -179,7 +182,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 		}
 		queue, n := "", 0
 		if e.completes[own] && !asked {
-			queue, n = e.prefetchFrom(len(batch))
+			queue, n = e.prefetchFrom(len(as))
 			asked = true
 		}
 		var results []store.Completed

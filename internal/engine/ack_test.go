@@ -337,7 +337,7 @@ func TestRetryCarriesOut(t *testing.T) {
 				s.active("a")
 				var settled []store.Kind
 				if tc.inHand {
-					d := &Delivery{Queue: s.queue, ID: "a"}
+					d := &Delivery{Queue: s.queue, ID: "a", started: time.Now()}
 					c.flight.add(d)
 					if tc.decided != nil {
 						d.Decide(*tc.decided, func(a store.Applied) { settled = append(settled, a.Kind) })

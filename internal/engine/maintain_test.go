@@ -277,3 +277,63 @@ func TestMessageCostsOneFetch(t *testing.T) {
 		t.Errorf("%d fetches after a poll, want 3", got)
 	}
 }
+
+// slowGate takes its time to admit jobs with a key.
+type slowGate struct {
+	openGate
+	asked, goOn chan struct{}
+}
+
+func (g *slowGate) Admit(ctx context.Context, key string, permit any) (any, time.Time, bool) {
+	close(g.asked)
+	<-g.goOn
+	return g.openGate.Admit(ctx, key, permit)
+}
+
+// Jobs that are fetched along with a completion take no slot before they are handed out: one that
+// became free meanwhile is used.
+func TestSlotThatIsFreeWhileJobsAreAdmitted(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	g := &slowGate{asked: make(chan struct{}), goOn: make(chan struct{})}
+	c := New(s.rdb, Options{Queues: []string{s.queue}, Concurrency: 3, Gate: g, Retention: time.Hour})
+	worker := NewWorker(s.rdb, WorkerOptions{PollEvery: time.Hour}, c)
+	worker.Start()
+	defer worker.Finish()
+	defer worker.CloseGate(context.Background())
+	begin := func(id string) *Delivery {
+		t.Helper()
+		msg, ok := worker.Next()
+		if !ok || !strings.Contains(msg, id) {
+			t.Fatalf("next %q, want %s", msg, id)
+		}
+		return c.Delivery(id)
+	}
+	complete := store.Outcome{Kind: store.KindComplete}
+	s.pending("job0")
+	worker.Ready(s.queue)
+	first := begin("job0")
+	first.Decide(complete, nil)
+	worker.After(first) // from now on completions fetch
+	s.pending("job1", "job2", "job3")
+	worker.Ready(s.queue)
+	begin("job1")
+	second, third := begin("job2"), begin("job3")
+	s.keyed("k", "with-key")
+	s.pending("last")
+	second.Decide(complete, nil)
+	next := make(chan *Delivery, 1)
+	go func() { next <- worker.After(second) }()
+	<-g.asked
+	third.Decide(store.Outcome{Kind: store.KindRetry, At: time.Now().Add(time.Hour)}, nil)
+	if d := worker.After(third); d != nil {
+		t.Fatalf("%s is handed out before its key was asked for", d.ID)
+	}
+	redistest.Eventually(t, "the engine looks for a free slot", func() bool { return len(c.flight.freed) == 0 })
+	time.Sleep(20 * time.Millisecond) // it finds none; a look that comes later finds one, and the test nothing
+	close(g.goOn)
+	if d := <-next; d == nil || d.ID != "with-key" {
+		t.Fatalf("after job2 comes %v", d)
+	}
+	begin("last")
+}

@@ -46,7 +46,8 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 		e.served(f)
 	}
 	if keep {
-		e.goOn() // the engine may have begun to wait meanwhile
+		e.flight.free() // until now they counted as handed out: see hasSlot
+		e.goOn()        // the engine may have begun to wait meanwhile
 		return
 	}
 	ctx, cancel := e.bounded()

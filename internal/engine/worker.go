@@ -506,11 +506,17 @@ func (e *Engine) settle(d *Delivery) {
 
 var errUndecided = errors.New("its handler ended without an outcome")
 
-// CancelTask cancels the run of a job as if a cancel of the job had been requested.
-func (w *Worker) CancelTask(id string) {
+// CancelTask cancels the run of a job as if a cancel of the job had been requested; false if
+// its handler does not run.
+func (w *Worker) CancelTask(id string) (running bool) {
 	for _, e := range w.engines {
-		e.request(id, store.Cancel)
+		if d := e.flight.get(id); d != nil {
+			_, started := d.running()
+			running = running || !started.IsZero()
+			d.cancel()
+		}
 	}
+	return running
 }
 
 // Running calls f for each job whose handler runs.

@@ -62,9 +62,6 @@ func Enqueue(ctx context.Context, rdb redis.UniversalClient, now time.Time, all 
 	if len(calls) == 1 {
 		cmds = []*redis.Cmd{run(0)}
 	} else {
-		if err := enqueueScript.Load(ctx, rdb).Err(); err != nil {
-			return out, err
-		}
 		cmds = evalAll(ctx, rdb, len(calls), func(c redis.Scripter, i int) *redis.Cmd {
 			return calls[i].eval(ctx, c, (*Script).EvalSha)
 		}, run)
