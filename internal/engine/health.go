@@ -17,6 +17,10 @@ import (
 // its node is down.
 const settledOnCluster = 2 * time.Second
 
+// flapFor is how soon after its end a failure belongs to an outage still: for a second go-redis
+// answers some calls with the error of an earlier dial.
+const flapFor = 1500 * time.Millisecond
+
 // health logs each outage of Redis once, and its end once.
 type health struct {
 	log *slog.Logger
@@ -32,6 +36,8 @@ type health struct {
 	mu       sync.Mutex
 	at       time.Time // of the first failure
 	failedAt time.Time // of the latest one
+	endedAt  time.Time // when the last outage ended
+	loud     bool      // this outage is logged
 	last     error
 	// refused is the kind of refusal of the latest failure.
 	refused atomic.Int32
@@ -59,11 +65,13 @@ func (h *health) failed(err error) {
 	}
 	h.last, h.failedAt = err, time.Now()
 	h.refused.Store(refusalOf(err))
-	if h.down.Load() {
+	if !h.down.Swap(true) {
+		h.at, h.loud = h.failedAt, false
+	}
+	if h.loud || h.failedAt.Sub(h.endedAt) < flapFor {
 		return
 	}
-	h.down.Store(true)
-	h.at = h.failedAt
+	h.loud = true
 	if noSocket(err) {
 		h.log.Error("this worker cannot connect to redis: it has no file descriptor or local port left; raise its limit (ulimit -n), or lower its concurrency; jobs in flight go on", "error", err)
 		return
@@ -90,8 +98,10 @@ func (h *health) worked() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if time.Since(h.failedAt) >= h.settled && h.down.CompareAndSwap(true, false) {
-		h.last = nil
-		h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond).String())
+		h.last, h.endedAt = nil, time.Now()
+		if h.loud {
+			h.log.Info("redis answers again", "after", time.Since(h.at).Round(time.Millisecond).String())
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -138,4 +139,44 @@ func TestHealthOfACluster(t *testing.T) {
 	if got := log.String(); strings.Count(got, "\n") != 2 || !strings.Contains(got, "redis answers again") {
 		t.Errorf("a minute after the last failure: logged %q", got)
 	}
+}
+
+// Errors that follow soon after the end of an outage belong to it, unless they last.
+func TestFlappingIsOneOutage(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer // written by this goroutine alone
+		h := health{log: slog.New(slog.NewTextHandler(&log, nil))}
+		want := func(lines ...string) {
+			t.Helper()
+			got := strings.Split(strings.TrimSpace(log.String()), "\n")
+			if len(got) != len(lines) {
+				t.Fatalf("logged %q, want %q", got, lines)
+			}
+			for i, line := range lines {
+				if !strings.Contains(got[i], line) {
+					t.Errorf("line %d is %q, want %q", i+1, got[i], line)
+				}
+			}
+		}
+		const down, up = "does not answer", "answers again"
+		<-time.After(time.Hour) // no outage before
+		h.failed(errGone)
+		h.worked()
+		want(down, up)
+		for range 3 {
+			h.failed(errGone)
+			h.worked()
+		}
+		want(down, up)
+		h.failed(errGone)
+		<-time.After(2 * flapFor)
+		h.failed(errGone)
+		want(down, up, down)
+		h.worked()
+		want(down, up, down, up)
+		<-time.After(2 * flapFor)
+		h.failed(errGone)
+		want(down, up, down, up, down)
+	})
 }

@@ -330,7 +330,7 @@ func TestSlotThatIsFreeWhileJobsAreAdmitted(t *testing.T) {
 		t.Fatalf("%s is handed out before its key was asked for", d.ID)
 	}
 	redistest.Eventually(t, "the engine looks for a free slot", func() bool { return len(c.flight.freed) == 0 })
-	time.Sleep(20 * time.Millisecond) // it finds none; a look that comes later finds one, and the test nothing
+	<-time.After(20 * time.Millisecond) // it finds none; a look that comes later finds one, and the test nothing
 	close(g.goOn)
 	if d := <-next; d == nil || d.ID != "with-key" {
 		t.Fatalf("after job2 comes %v", d)
