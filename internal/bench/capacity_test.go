@@ -131,7 +131,7 @@ func TestEveryFigureOfCapacityIsMeasured(t *testing.T) {
 	for name, v := range map[string]float64{
 		"enqueue1": f.enqueue1, "enqueue16": f.enqueue16, "enqueueMany": f.enqueueMany,
 		"everysec.enqueue1": f.everysec.enqueue1, "always.enqueue16": f.always.enqueue16,
-		"workerIdle": f.workerIdle, "connectionsIdle": f.connectionsIdle, "connectionsMore": f.connectionsMore,
+		"workerIdle": f.workerIdle, "connectionsIdle": f.connectionsIdle,
 		"commandsOne": f.commandsOne,
 		"scrapeEmpty": f.scrapeEmpty, "scrapeFull": f.scrapeFull, "scrapeAgain": f.scrapeAgain, "scrapeSize": f.scrapeSize,
 		"stats": f.stats, "list": f.list, "listLong": f.listLong, "version": f.version,
