@@ -72,8 +72,11 @@ func (e *Engine) Acknowledge(ctx context.Context, id string) (decided bool, err 
 	if d == nil || d.decided() == nil {
 		return false, nil
 	}
-	defer e.flight.free()
-	return true, e.apply(ctx, d)
+	over, err := e.apply(ctx, d)
+	if over {
+		e.flight.remove(d)
+	}
+	return true, err
 }
 
 // Fail fails a job in flight without a decided outcome.
@@ -124,16 +127,14 @@ func (e *Engine) recordCompletion(ctx context.Context, a *completion) error {
 	return err
 }
 
-// apply applies the decided outcome of a job in flight, which then is no longer in flight: the
-// caller uses its slot, or frees it. If ctx ends before, the job stays in flight for
+// apply applies the decided outcome of a job in flight, and reports whether the job is over: the
+// caller takes it out of flight then. If ctx ends before, the job stays in flight for
 // applyReturned. Only permanent errors are returned.
-func (e *Engine) apply(ctx context.Context, d *Delivery) error {
+func (e *Engine) apply(ctx context.Context, d *Delivery) (over bool, err error) {
 	if !d.beginAck() {
-		return nil
+		return false, nil
 	}
-	defer d.endAck()
 	o, s := d.decided(), store.Applied{}
-	var err error
 	recorded := false
 	if o.Kind == store.KindComplete {
 		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response}
@@ -149,7 +150,8 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 		})
 	}
 	if err != nil && !final(err) {
-		return nil
+		d.endAck()
+		return false, nil
 	}
 	if d.applied != nil {
 		d.applied(s)
@@ -157,8 +159,7 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) error {
 	if recorded {
 		e.recorded.Add(-1)
 	}
-	e.flight.takeOut(d)
-	return err
+	return true, err
 }
 
 // flushCompletions sends the completions of each queue in one call and, in the same round

@@ -198,14 +198,16 @@ func (f *inFlight) remove(d *Delivery) {
 	f.free()
 }
 
-// takeOut is remove for a caller that uses the slot again, or frees it.
-func (f *inFlight) takeOut(d *Delivery) {
+// takeOut is remove for a caller that uses the slot again, or frees it. It reports whether the
+// delivery was in flight.
+func (f *inFlight) takeOut(d *Delivery) (was bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.jobs[d.ID] == d {
+	if was = f.jobs[d.ID] == d; was {
 		delete(f.jobs, d.ID)
 	}
 	f.suspect.leave(d)
+	return was
 }
 
 // free says that there may be a slot.

@@ -15,11 +15,14 @@ func (e *Engine) applyReturned(now time.Time) (left bool) {
 			continue
 		}
 		ctx, cancel := context.WithTimeout(e.hard, time.Second)
-		if err := e.apply(ctx, d); err != nil {
+		over, err := e.apply(ctx, d)
+		if err != nil {
 			e.health.failed(err)
 		}
 		cancel()
-		e.flight.free()
+		if over {
+			e.flight.remove(d)
+		}
 		if e.flight.get(d.ID) == d {
 			away[d.Queue] = true
 		}

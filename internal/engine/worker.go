@@ -402,32 +402,17 @@ func (e *Engine) offer(ready chan<- *Delivery) {
 		if errors.Is(err, errEmpty) && e.run.sleep() {
 			return
 		}
-		if d == nil || e.lostSlot(d) {
+		if d == nil {
 			continue
 		}
 		select {
 		case ready <- d:
 		case <-e.ctx.Done():
-			e.unget(d)
+			e.bufferMu.Lock()
+			e.buffer = slices.Insert(e.buffer, 0, d)
+			e.bufferMu.Unlock()
 		}
 	}
-}
-
-// lostSlot puts a job back into the buffer if After has handed out another one in its slot.
-func (e *Engine) lostSlot(d *Delivery) bool {
-	e.bufferMu.Lock()
-	defer e.bufferMu.Unlock()
-	if e.flight.len()-len(e.buffer) <= e.o.Concurrency {
-		return false
-	}
-	e.buffer = slices.Insert(e.buffer, 0, d)
-	return true
-}
-
-func (e *Engine) unget(d *Delivery) {
-	e.bufferMu.Lock()
-	defer e.bufferMu.Unlock()
-	e.buffer = slices.Insert(e.buffer, 0, d)
 }
 
 // awaitSlot waits for a slot; false if fetching is to stop.
@@ -468,17 +453,15 @@ func (w *Worker) Next() (message string, ok bool) {
 // run at once; nil if none is ready or fetching is to stop.
 func (w *Worker) After(d *Delivery) *Delivery {
 	e := w.byQueue[d.Queue]
-	e.settle(d)
-	if w.fetching.Err() != nil {
-		e.flight.free()
-		return nil
-	}
-	if !e.waiting.Load() && e.hasSlot() {
-		if next := e.fromBuffer(); next != nil && !e.lostSlot(next) {
+	if e.settle(d) {
+		if next := e.inSlotOf(d, w.fetching.Err() == nil && !e.waiting.Load()); next != nil {
 			return next
 		}
 	}
 	e.flight.free()
+	if w.fetching.Err() != nil {
+		return nil
+	}
 	select {
 	case next := <-w.ready: // it waits for a goroutine of asynq's
 		return next
@@ -491,17 +474,32 @@ func (w *Worker) After(d *Delivery) *Delivery {
 // It returns when Redis has recorded the outcome, or after Abort.
 func (w *Worker) Settle(d *Delivery) {
 	e := w.byQueue[d.Queue]
-	e.settle(d)
-	e.flight.free()
+	if e.settle(d) {
+		e.flight.remove(d)
+	}
 }
 
-func (e *Engine) settle(d *Delivery) {
+// inSlotOf takes a job that is over out of flight, and gives its slot to the next one of the
+// buffer if more is true. Nothing else can take the slot in between: the order of jobs stays.
+func (e *Engine) inSlotOf(d *Delivery, more bool) (next *Delivery) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	if e.flight.takeOut(d) && more && len(e.buffer) > 0 && time.Since(e.buffer[0].fetched) < staleAfter {
+		next, e.buffer = e.buffer[0], e.buffer[1:]
+	}
+	return next
+}
+
+// settle applies the outcome, and reports whether the job is over.
+func (e *Engine) settle(d *Delivery) (over bool) {
 	if d.decided() == nil {
 		d.Decide(store.Outcome{Kind: store.KindFail, Error: errUndecided.Error()}, nil)
 	}
-	if err := e.apply(e.hard, d); err != nil {
+	over, err := e.apply(e.hard, d)
+	if err != nil {
 		e.health.failed(err)
 	}
+	return over
 }
 
 var errUndecided = errors.New("its handler ended without an outcome")
