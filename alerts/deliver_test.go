@@ -268,8 +268,8 @@ func (b *harness) lookAround() {
 	b.send()
 }
 
-// Incidents of more than an hour ago are not reported: neither those of the list of a
-// month, nor those that ended before alerting was switched on.
+// Incidents of more than an hour ago are not reported: neither from the list of a
+// month, nor incidents that ended before alerting was switched on.
 func TestOldIncidentsAreNotNotified(t *testing.T) {
 	t.Parallel()
 	b := newHarness(t, 1)

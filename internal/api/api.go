@@ -41,7 +41,7 @@ type Options struct {
 	Limits jobs.Limits
 	// Events is the source of GET /v1/events; nil: 503.
 	Events *feed.Hub
-	// Cache of statistics, for those that write beside the API. Default: its own.
+	// Cache of statistics, which a writer beside the API forgets. Default: its own.
 	Cache *Cache
 	// OnAction is called after each request that may have changed something, except enqueues.
 	OnAction func()

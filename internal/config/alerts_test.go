@@ -147,12 +147,12 @@ func TestAlertErrors(t *testing.T) {
 func TestAlertWarnings(t *testing.T) {
 	t.Parallel()
 	const (
-		wanted  = "; alerts need a bot token, which starts with xoxb-: the Bot User OAuth Token under OAuth & Permissions of your Slack app"
-		nobody  = ": is set, but alerts have no receiver; set SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY"
-		inClear = ": is http: what is sent there, a secret among it, is not encrypted; use https"
-		goodKey = "PAGERDUTY_ROUTING_KEY=0123456789abcdef0123456789abcdef"
-		webhook = "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/hunter2"
-		noSlack = "ALERT_ONCALL_MENTION: is set, but no message of Slack can mention anyone; set SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL"
+		wanted     = "; alerts need a bot token, which starts with xoxb-: the Bot User OAuth Token under OAuth & Permissions of your Slack app"
+		noReceiver = ": is set, but alerts have no receiver; set SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL, or PAGERDUTY_ROUTING_KEY"
+		inClear    = ": is http: what is sent there, a secret among it, is not encrypted; use https"
+		goodKey    = "PAGERDUTY_ROUTING_KEY=0123456789abcdef0123456789abcdef"
+		webhook    = "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/hunter2"
+		noSlack    = "ALERT_ONCALL_MENTION: is set, but no message of Slack can mention anyone; set SLACK_BOT_TOKEN and SLACK_CHANNEL, or SLACK_WEBHOOK_URL"
 	)
 	token := func(value string) []string { return []string{"SLACK_CHANNEL=#ops", "SLACK_BOT_TOKEN=" + value} }
 	bounds := []string{"ALERT_FAILED_BURST=50/5m", "ALERT_OLDEST_PENDING=1h", "ALERT_ONCALL_MENTION=@oncall", "ALERT_OPEN_TOO_LONG=15m"}
@@ -176,7 +176,7 @@ func TestAlertWarnings(t *testing.T) {
 			"PAGERDUTY_ROUTING_KEY: is not 32 letters and digits as the keys of PagerDuty are; use the integration key of an Events API v2 integration",
 		}},
 		{"nobody", bounds, []string{
-			"ALERT_FAILED_BURST" + nobody, "ALERT_OLDEST_PENDING" + nobody, "ALERT_ONCALL_MENTION" + nobody, "ALERT_OPEN_TOO_LONG" + nobody,
+			"ALERT_FAILED_BURST" + noReceiver, "ALERT_OLDEST_PENDING" + noReceiver, "ALERT_ONCALL_MENTION" + noReceiver, "ALERT_OPEN_TOO_LONG" + noReceiver,
 		}},
 		{"nobody, and nothing asked for", []string{
 			"ALERT_FAILED_BURST=off", "ALERT_OLDEST_PENDING=0", "ALERT_ONCALL_MENTION=", "ALERT_OPEN_TOO_LONG=off", "PUBLIC_URL=https://h",

@@ -37,7 +37,7 @@ type call struct {
 	args   []any
 }
 
-// all returns the arguments, with those that all scripts share.
+// all returns the arguments, with the ones that all scripts share.
 func (p *pass) all(c call) []any {
 	dry := "0"
 	if p.o.DryRun {

@@ -121,7 +121,7 @@ func TestOutlivedLeaseIsNoCrash(t *testing.T) {
 		do    func(s *testQueue, other *Engine)
 		state string
 	}{
-		"put off":        {func(*testQueue, *Engine) {}, "scheduled"},
+		"deferred":       {func(*testQueue, *Engine) {}, "scheduled"},
 		"in the queue":   {func(s *testQueue, other *Engine) { s.due(other, "a") }, "pending"},
 		"in other hands": {func(s *testQueue, other *Engine) { s.due(other, "a"); asDequeue(s.t, other, s.queue) }, "active"},
 	}

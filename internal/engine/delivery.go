@@ -211,12 +211,7 @@ func (f *inFlight) takeOut(d *Delivery) (was bool) {
 }
 
 // free says that there may be a slot.
-func (f *inFlight) free() {
-	select {
-	case f.freed <- struct{}{}:
-	default:
-	}
-}
+func (f *inFlight) free() { poke(f.freed) }
 
 func (f *inFlight) all() []*Delivery {
 	f.mu.Lock()

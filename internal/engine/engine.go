@@ -216,9 +216,6 @@ func (e *Engine) Trouble() (since time.Time, err error) { return e.health.failur
 // CountInFlight is how many jobs are in flight: fetched, running, or not acknowledged yet.
 func (e *Engine) CountInFlight() int { return e.flight.len() }
 
-// InFlight reports whether the job with the id is in flight.
-func (e *Engine) InFlight(id string) bool { return e.flight.get(id) != nil }
-
 // Delivery returns the job in flight with the id, nil if there is none.
 func (e *Engine) Delivery(id string) *Delivery { return e.flight.get(id) }
 

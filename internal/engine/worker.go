@@ -387,10 +387,7 @@ func (e *Engine) goOn() {
 		e.run.loops.Go(func() { e.offer(ready) })
 	}
 	e.run.mu.Unlock()
-	select {
-	case e.wake <- struct{}{}:
-	default:
-	}
+	poke(e.wake)
 }
 
 // offer fetches jobs while slots are free, and offers one after the other, until there are none
@@ -580,10 +577,7 @@ func (w *Worker) Delivery(queue, id string) *Delivery {
 }
 
 // InFlight reports whether the job is in flight.
-func (w *Worker) InFlight(queue, id string) bool {
-	e := w.byQueue[queue]
-	return e != nil && e.InFlight(id)
-}
+func (w *Worker) InFlight(queue, id string) bool { return w.Delivery(queue, id) != nil }
 
 // errNotServed is of a queue of no engine. asynq asks for queues of its tasks only.
 var errNotServed = errors.New("engine: the queue is not served by this worker")

@@ -148,8 +148,8 @@ func (h *Hub) close() {
 	h.pumps.Wait()
 }
 
-// poll reads events until the hub is idle: all at first and every Every, and those that messages
-// are about when they come.
+// poll reads events until the hub is idle: of all queues at first and every Every, and of
+// the queues of a message when it comes.
 func (h *Hub) poll(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	var listening sync.WaitGroup

@@ -84,7 +84,7 @@ type QueueStats struct {
 	Pause         *PauseInfo // an operator's; nil without one
 	// FailedRecently is how many jobs failed within RecentFailures and were not retried.
 	FailedRecently int
-	// Overdue counts the waiting jobs that have not been expired yet, Expiring those that expire
+	// Overdue counts the waiting jobs that have not been expired yet, Expiring the waiting jobs that expire
 	// until the time that was asked for.
 	Overdue, Expiring int
 }

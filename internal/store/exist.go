@@ -14,7 +14,7 @@ const (
 )
 
 // existing returns which queues have any of their keys. On one node it names many queues in one
-// EXISTS and divides those that have something, so that empty queues cost next to nothing. errs[i]
+// EXISTS and divides the part in which something exists, so that empty queues cost next to nothing. errs[i]
 // is of queues[i]. Errors: Redis's.
 func existing(ctx context.Context, rdb redis.UniversalClient, queues []string, keysOf func(queue string) []string) (exist []bool, errs []error) {
 	exist, errs = make([]bool, len(queues)), make([]error, len(queues))

@@ -1,5 +1,5 @@
 -- Checks the ids with a requested action: each is in flight and has the action in its record.
--- Workers remove those that have completed meanwhile, within a second.
+-- Workers remove the ids of completed jobs, within a second.
 --
 -- KEYS[1] pending
 -- ARGV[4] cursor   ARGV[5] how many at most, about
