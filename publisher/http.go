@@ -1,17 +1,14 @@
 package publisher
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"net"
 	"net/http"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -19,7 +16,6 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/secret"
-	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -223,157 +219,6 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	if err != nil {
 		return withoutSecrets(r, conn.callError(ctx, err))
 	}
-	received := time.Now()
 	defer func() { _ = resp.Body.Close() }()
-	limited := h.limited(resp, received)
-	hints := h.hints(resp.Header, limited, received)
-	job.Budget = hints.budget
-	job.Response = &jobs.Response{Status: resp.StatusCode}
-	// The status decides the outcome, even if the body breaks off.
-	redact := r.Redact
-	read := func() []byte {
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRead))
-		if err != nil || len(body) == maxRead {
-			redact = r.RedactCut
-		}
-		return body
-	}
-	keep := func(body []byte) {
-		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), maxKept)}
-	}
-	if limited {
-		err := jobs.RateLimited(hints.wait, hints.scope)
-		readLimited(ctx, err, read, keep, cut)
-		return err
-	}
-	keep(read())
-	return h.classify(resp.StatusCode)
-}
-
-// request builds the request of a job.
-func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
-	if err := job.Request.Validate(); err != nil {
-		return nil, err
-	}
-	if name := h.alreadySet(job.Request.Query); name != "" {
-		return nil, fmt.Errorf("request.query: %q is set by the destination's URL and cannot be set by a job", name)
-	}
-	var body io.Reader
-	withBody := h.o.Method != http.MethodGet && h.o.Method != http.MethodHead
-	if withBody {
-		body = bytes.NewReader(job.Payload)
-	}
-	req, err := http.NewRequestWithContext(ctx, h.o.Method, h.target(job), body)
-	if err != nil {
-		return nil, errors.New("the request's URL cannot be built from the destination's URL and the job's path and query")
-	}
-	if withBody {
-		req.Header.Set("Content-Type", "application/json")
-	}
-	req.Header.Set("User-Agent", userAgent)
-	for name, values := range h.o.Header {
-		req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
-	}
-	for name, value := range job.Request.Headers {
-		req.Header.Set(name, value)
-	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
-	}
-	key := job.ID
-	if h.o.PerAttemptKey {
-		key += ":" + strconv.Itoa(job.Attempt)
-	}
-	req.Header.Set("Idempotency-Key", key)
-	sendOnce(req)
-	return req, nil
-}
-
-// sendOnce prevents net/http from repeating a call when a reused connection breaks: the breaker
-// and the retry policy would not notice.
-func sendOnce(req *http.Request) {
-	// net/http repeats calls with these headers, but only in their canonical form. Names of
-	// headers are case-insensitive (RFC 9110, section 5.1).
-	for _, name := range []string{"Idempotency-Key", "X-Idempotency-Key"} {
-		if values := req.Header[name]; values != nil {
-			delete(req.Header, name)
-			req.Header[strings.ToLower(name)] = values
-		}
-	}
-	// net/http repeats calls with these methods unless the body can be read only once. An
-	// empty body is not sent.
-	switch req.Method {
-	case http.MethodGet, http.MethodHead, http.MethodOptions, http.MethodTrace:
-		if req.Body == nil || req.Body == http.NoBody {
-			req.Body = io.NopCloser(strings.NewReader(""))
-		}
-		req.GetBody = nil
-	}
-}
-
-// alreadySet returns the first parameter of a job's query that the destination's URL sets,
-// or "". An API might use the job's value.
-func (h *HTTP) alreadySet(query string) string {
-	if query == "" || h.base.RawQuery == "" {
-		return ""
-	}
-	own, _ := url.ParseQuery(query) // valid, or not sent
-	for _, name := range slices.Sorted(maps.Keys(h.base.Query())) {
-		if own.Has(name) {
-			return name
-		}
-	}
-	return ""
-}
-
-// target is the destination's URL with the job's path and query appended.
-func (h *HTTP) target(job *jobs.Job) string {
-	u := *h.base
-	u.Fragment, u.RawFragment = "", ""
-	if p := job.Request.Path; p != "" {
-		joined := strings.TrimSuffix(u.EscapedPath(), "/") + encodePath(p)
-		if decoded, err := url.PathUnescape(joined); err == nil {
-			u.Path, u.RawPath = decoded, joined
-		}
-	}
-	if q := job.Request.Query; q != "" {
-		if u.RawQuery != "" {
-			u.RawQuery += "&"
-		}
-		u.RawQuery += q
-	}
-	return u.String()
-}
-
-// encodePath encodes the characters that are not valid in a URL, and no others. net/url would
-// also decode the rest of such a path, and turn %2F into a slash.
-func encodePath(p string) string {
-	var b strings.Builder
-	for _, c := range []byte(p) {
-		if c <= ' ' || c >= 0x7f || strings.IndexByte("\"<>\\^`{|}", c) >= 0 {
-			fmt.Fprintf(&b, "%%%02X", c)
-		} else {
-			b.WriteByte(c)
-		}
-	}
-	return b.String()
-}
-
-// classify turns the status of a response that is not rate limited into an outcome.
-func (h *HTTP) classify(code int) error {
-	switch {
-	case code >= 200 && code < 300:
-		return nil
-	case code >= 300 && code < 400 && code != http.StatusNotModified:
-		return jobs.Discard(fmt.Errorf("answered %s: redirects are not followed; set the destination's URL to the final address", statusText(code)))
-	case code == http.StatusForbidden && slices.Contains(h.o.RateLimitedStatus, code):
-		return jobs.Discard(fmt.Errorf("answered %s, and no header says that a limit is reached", statusText(code)))
-	case slices.Contains(h.o.PermanentStatus, code):
-		return jobs.Discard(fmt.Errorf("answered %s", statusText(code)))
-	}
-	return fmt.Errorf("answered %s", statusText(code))
-}
-
-func statusText(code int) string {
-	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+	return h.answer(ctx, job, resp, r, cut)
 }

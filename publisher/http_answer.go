@@ -1,0 +1,92 @@
+package publisher
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// answer keeps a response with its job, and returns its outcome. cut ends the read of the body.
+func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, r *secret.Redactor, cut func()) error {
+	received := time.Now()
+	limited := h.limited(resp, received)
+	hints := h.hints(resp.Header, limited, received)
+	job.Budget = hints.budget
+	job.Response = &jobs.Response{Status: resp.StatusCode}
+	// The status decides the outcome, even if the body breaks off.
+	redact := r.Redact
+	read := func() []byte {
+		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRead))
+		if err != nil || len(body) == maxRead {
+			redact = r.RedactCut
+		}
+		return body
+	}
+	keep := func(body []byte) {
+		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), maxKept)}
+	}
+	if limited {
+		err := jobs.RateLimited(hints.wait, hints.scope)
+		readLimited(ctx, err, read, keep, cut)
+		return err
+	}
+	keep(read())
+	return h.classify(resp.StatusCode)
+}
+
+// headerHints are the hints of a response's headers about the API's limit.
+type headerHints struct {
+	wait   time.Duration
+	scope  jobs.Scope
+	budget *jobs.Budget
+}
+
+// limited reports whether a response received at that time means "rate limited".
+func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
+	return slices.Contains(h.o.RateLimitedStatus, resp.StatusCode) &&
+		(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, received, h.o.Hints...))
+}
+
+// hints reads the headers of a response received at that time.
+func (h *HTTP) hints(header http.Header, limited bool, received time.Time) headerHints {
+	if len(h.o.Hints) == 0 {
+		return headerHints{}
+	}
+	got := hint.Parse(header, limited, received, h.o.Hints...)
+	out := headerHints{wait: got.Wait, scope: got.Scope}
+	// Without a reset its end is unknown.
+	if b := got.Budget; b != nil && b.Reset > 0 {
+		b.Scope = got.Scope
+		out.budget = b
+	}
+	return out
+}
+
+// classify turns the status of a response that is not rate limited into an outcome.
+func (h *HTTP) classify(code int) error {
+	switch {
+	case code >= 200 && code < 300:
+		return nil
+	case code >= 300 && code < 400 && code != http.StatusNotModified:
+		return jobs.Discard(fmt.Errorf("answered %s: redirects are not followed; set the destination's URL to the final address", statusText(code)))
+	case code == http.StatusForbidden && slices.Contains(h.o.RateLimitedStatus, code):
+		return jobs.Discard(fmt.Errorf("answered %s, and no header says that a limit is reached", statusText(code)))
+	case slices.Contains(h.o.PermanentStatus, code):
+		return jobs.Discard(fmt.Errorf("answered %s", statusText(code)))
+	}
+	return fmt.Errorf("answered %s", statusText(code))
+}
+
+func statusText(code int) string {
+	return strings.TrimSpace(strconv.Itoa(code) + " " + http.StatusText(code))
+}
