@@ -1,0 +1,184 @@
+// Package expression evaluates expressions of operators over answers of APIs and outputs of
+// jobs, in the language of github.com/expr-lang/expr:
+//
+//	status == 403 && body.error?.type == "rate_limit"
+//	any(body.errors, .extensions?.code == "THROTTLED")
+//
+// What an API sends is not trusted, so time and memory are bounded (docs/adr/0032): a list is
+// iterated once and not within another iteration, regular expressions are constants of RE2,
+// and an expression builds at most about 256 KiB of text or 262,144 values. [JSON] bounds the
+// values that come from outside.
+//
+// Of expr's builtins these are available:
+//
+//	abs all any ceil count date duration filter find findIndex findLast first float floor get
+//	hasPrefix hasSuffix indexOf int last lastIndexOf len lower map max min none now one round
+//	split string sum trim trimPrefix trimSuffix type upper
+//
+// Methods cannot be called, and within a predicate only the item (#, .field), constants and
+// variables that are a number, a Bool or a String can be used.
+package expression
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/expr-lang/expr"
+	"github.com/expr-lang/expr/conf"
+	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/types"
+	"github.com/expr-lang/expr/vm"
+)
+
+// Bounds of an expression.
+const (
+	// MaxSource is the longest expression, in bytes.
+	MaxSource = 4 << 10
+	// maxNodes bounds the syntax tree.
+	maxNodes = 300
+	// maxPatterns bounds the instructions of all regular expressions of an expression. A match
+	// takes at most instructions × length of the text steps.
+	maxPatterns = 200
+	// maxRange is the most values of a range such as 500..599.
+	maxRange = 1000
+	// memory bounds what one evaluation builds: bytes of text and values of lists and maps.
+	memory = 256 << 10
+)
+
+// Type of a variable.
+type Type int
+
+// The types of variables.
+const (
+	// Any is a value of [JSON], a map or a list of such values.
+	Any Type = iota
+	// Int is an int.
+	Int
+	// Float is a float64.
+	Float
+	// Bool is a bool.
+	Bool
+	// String is a string of at most some 100 bytes; longer text is Any.
+	String
+	// Lazy is a func() any that returns an Any. It is called each time that an expression gets
+	// to the variable, so it keeps what is expensive to make.
+	Lazy
+)
+
+// Options of Compile.
+type Options struct {
+	// Vars are all variables, which an expression cannot misspell.
+	Vars map[string]Type
+	// Bool: the result must be true or false.
+	Bool bool
+}
+
+// Error is what is wrong with an expression.
+type Error struct {
+	// Line and Column count from 1, Column in characters.
+	Line, Column int
+	// Message says what is wrong.
+	Message string
+}
+
+// Error names the column, and the line unless it is the first.
+func (e *Error) Error() string {
+	if e.Line > 1 {
+		return fmt.Sprintf("line %d, column %d: %s", e.Line, e.Column, e.Message)
+	}
+	return fmt.Sprintf("column %d: %s", e.Column, e.Message)
+}
+
+// Program is a compiled expression. Goroutines may share it.
+type Program struct {
+	source  string
+	program *vm.Program
+	names   map[string]bool
+}
+
+// Compile compiles an expression. The error is an *Error.
+func Compile(source string, o Options) (*Program, error) {
+	if len(source) > MaxSource {
+		return nil, &Error{1, 1, fmt.Sprintf("the expression is longer than %d bytes", MaxSource)}
+	}
+	if strings.TrimSpace(source) == "" {
+		return nil, &Error{1, 1, "the expression is empty"}
+	}
+	p := &Program{source: strings.TrimSpace(source), names: map[string]bool{}}
+	if err := check(source, o, p.names); err != nil {
+		return nil, err
+	}
+	options := []expr.Option{o.bounded, expr.Patch(&patch{o.Vars})}
+	if o.Bool {
+		options = append(options, expr.AsBool())
+	}
+	program, err := expr.Compile(source, options...)
+	if err != nil {
+		return nil, positioned(err)
+	}
+	p.program = program
+	return p, nil
+}
+
+// Source returns the expression.
+func (p *Program) Source() string { return p.source }
+
+// Uses reports whether the expression uses a variable.
+func (p *Program) Uses(name string) bool { return p.names[name] }
+
+// Eval evaluates the expression with the values of Options.Vars. The error of a missing field,
+// a value of another type, or too much memory is an *Error; one of a field that is not there
+// (body.a.b without body.a) is avoided by body.a?.b.
+func (p *Program) Eval(env map[string]any) (any, error) {
+	machine := vm.VM{MemoryBudget: memory}
+	v, err := machine.Run(p.program, env)
+	if err != nil {
+		return nil, positioned(err)
+	}
+	return v, nil
+}
+
+// bounded configures the language: its variables, builtins and bounds.
+func (o Options) bounded(c *conf.Config) {
+	env := types.Map{}
+	for name, t := range o.Vars {
+		env[name] = t.of()
+	}
+	expr.Env(env)(c)
+	c.MaxNodes = maxNodes
+	for name := range c.Builtins {
+		if !available[name] {
+			c.Disabled[name] = true
+		}
+	}
+	for name, f := range functions {
+		expr.Function(name, f)(c)
+	}
+}
+
+func (t Type) of() types.Type {
+	switch t {
+	case Int:
+		return types.Int
+	case Float:
+		return types.Float64
+	case Bool:
+		return types.Bool
+	case String:
+		return types.String
+	case Lazy:
+		return types.TypeOf(func() any { return nil })
+	case Any:
+	}
+	return types.Any
+}
+
+// positioned makes an Error of an error of expr.
+func positioned(err error) error {
+	e, ok := errors.AsType[*file.Error](err)
+	if !ok {
+		return &Error{1, 1, err.Error()}
+	}
+	return &Error{max(1, e.Line), e.Column + 1, e.Message}
+}

@@ -1,0 +1,145 @@
+package expression
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Template is text with expressions in {{ }}. Goroutines may share it.
+type Template struct {
+	parts []part
+}
+
+// part is an expression, or text if that is nil.
+type part struct {
+	text    string
+	program *Program
+}
+
+// IsTemplate reports whether a text holds an expression.
+func IsTemplate(text string) bool { return strings.Contains(text, "{{") }
+
+// CompileTemplate compiles a text with expressions in {{ }}. The error is an *Error, whose
+// position is that in the text.
+func CompileTemplate(text string, vars map[string]Type) (*Template, error) {
+	t := &Template{}
+	for rest := text; rest != ""; {
+		before, after, found := strings.Cut(rest, "{{")
+		if before != "" {
+			t.parts = append(t.parts, part{text: before})
+		}
+		if !found {
+			break
+		}
+		at := text[:len(text)-len(after)]
+		length := closing(after)
+		if length < 0 {
+			return nil, behind(at, &Error{1, -1, "{{ is not closed by }}"})
+		}
+		program, err := Compile(after[:length], Options{Vars: vars})
+		if err != nil {
+			e, ok := errors.AsType[*Error](err)
+			if !ok {
+				e = &Error{1, 1, err.Error()}
+			}
+			return nil, behind(at, e)
+		}
+		t.parts = append(t.parts, part{program: program})
+		rest = after[length+len("}}"):]
+	}
+	return t, nil
+}
+
+// closing returns where }} ends an expression, outside of quotes; -1 if it does not.
+func closing(s string) int {
+	var quote byte
+	for i := 0; i < len(s); i++ {
+		switch c := s[i]; {
+		case quote != 0 && c == '\\' && quote != '`':
+			i++
+		case quote != 0:
+			if c == quote {
+				quote = 0
+			}
+		case c == '"' || c == '\'' || c == '`':
+			quote = c
+		case c == '}' && strings.HasPrefix(s[i:], "}}"):
+			for strings.HasPrefix(s[i+1:], "}}") {
+				i++ // the } of a map: {{ {"a": 1} }} without the space
+			}
+			return i
+		}
+	}
+	return -1
+}
+
+// behind moves the position of an error in an expression behind the text before it.
+func behind(before string, e *Error) *Error {
+	lines := strings.Count(before, "\n")
+	out := *e
+	if e.Line == 1 {
+		out.Column += utf8.RuneCountInString(before[strings.LastIndex(before, "\n")+1:])
+	}
+	out.Line += lines
+	return &out
+}
+
+// Uses reports whether an expression of the template uses a variable.
+func (t *Template) Uses(name string) bool {
+	for _, p := range t.parts {
+		if p.program != nil && p.program.Uses(name) {
+			return true
+		}
+	}
+	return false
+}
+
+// Eval returns the text with the values of its expressions, at most about 256 KiB. Text stands
+// as it is, a number in digits, a list or an object as JSON. A value that is missing (null) is
+// an error.
+func (t *Template) Eval(env map[string]any) (string, error) {
+	var b strings.Builder
+	for _, p := range t.parts {
+		text := p.text
+		if p.program != nil {
+			v, err := p.program.Eval(env)
+			if err != nil {
+				return "", err
+			}
+			if text, err = Text(v); err != nil {
+				return "", fmt.Errorf("%s: %w", p.program.Source(), err)
+			}
+		}
+		if b.Len()+len(text) > memory {
+			return "", fmt.Errorf("the text is longer than %d bytes", memory)
+		}
+		b.WriteString(text)
+	}
+	return b.String(), nil
+}
+
+// Text writes a value of Eval as text: text as it is, a number in digits, a list or an object
+// as JSON. nil is an error.
+func Text(v any) (string, error) {
+	switch v := v.(type) {
+	case nil:
+		return "", errors.New("there is no such value")
+	case string:
+		return v, nil
+	case int:
+		return strconv.Itoa(v), nil
+	case float64:
+		return strconv.FormatFloat(v, 'f', -1, 64), nil
+	case fmt.Stringer: // durations and times
+		return v.String(), nil
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return "", fmt.Errorf("cannot be written as text: %w", err)
+	}
+	return string(out), nil
+}
