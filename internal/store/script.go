@@ -25,8 +25,6 @@ func source(names ...string) string {
 	return out.String()
 }
 
-var prelude = luaTables() + source("prelude")
-
 // Script is a script on the keys of one queue, most of which it derives from the ids that it
 // finds. While a Cluster moves the queue's slot from one node to another, some of them are on
 // the one and some on the other: a script would be cut off in the middle, or take a key that
@@ -40,9 +38,9 @@ type Script struct {
 
 var scripts = map[string]string{} // by SHA-1
 
-// script makes a Script of the prelude and files of this package, the last of which names it.
+// script makes a Script of files of this package, the last of which names it.
 func script(names ...string) *Script {
-	s := &Script{s: redis.NewScript(prelude + source(names...)), name: names[len(names)-1]}
+	s := &Script{s: redis.NewScript(withPrelude(source(names...))), name: names[len(names)-1]}
 	scripts[s.Hash()] = s.name
 	return s
 }

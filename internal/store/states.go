@@ -56,7 +56,7 @@ func luaTables() string {
 		}
 	}
 	table := func(name string, entries []string) string {
-		return "local " + name + " = { " + strings.Join(entries, ", ") + " }\n"
+		return "local " + name + " = { " + strings.Join(entries, ", ") + " }\n\n"
 	}
 	return table("statuses", statuses) + table("waits", waits) + table("final", final)
 }

@@ -18,7 +18,7 @@ local results, done, n = {}, {}, 0
 for i = 5, #ARGV, 3 do
   local id = ARGV[i]
   local key = task(id)
-  local mine = redis.call('LREM', active_key, 1, id)
+  local mine = redis.call('LREM', active_key, -1, id) -- the oldest are at the end
   local f = redis.call('HMGET', key, 'state', 'children', 'action', 'events', 'last_error')
   local state = f[1]
   if not state then
@@ -28,10 +28,10 @@ for i = 5, #ARGV, 3 do
     results[#results + 1] = 2
   else
     if mine == 0 then
-      take_out(id, key, state)
+      rare().take_out(id, key, state)
       redis.call('ZREM', ours .. 'expiry', id)
       redis.call('HDEL', key, 'resume', 'action_by', 'action_reason')
-      take_crash_back(key)
+      rare().take_crash_back(key)
     end
     done[#done + 1] = expiry
     done[#done + 1] = id
@@ -46,14 +46,14 @@ for i = 5, #ARGV, 3 do
       redis.call('HDEL', key, 'last_error')
     end
     if f[4] then
-      publish_event(id, key, 'completed')
+      rare().publish_event(id, key, 'completed')
     end
     if f[3] then
       redis.call('HDEL', key, 'action', 'action_by', 'action_reason')
       redis.call('SREM', ours .. 'actions', id)
     end
     if f[2] then
-      release_children_of(id)
+      rare().release_children_of(id)
       results[#results + 1] = 3
     else
       results[#results + 1] = 1

@@ -68,15 +68,15 @@ local function special(id, key, message, more)
     redis.call('ZADD', ours .. 'batches', now_ms, o.batch)
   end
   if expired then
-    expire(id, key, 'pending', 'at once')
+    rare().expire(id, key, 'pending', 'at once')
   else
     if expires then
-      wait_until('expiry', id, expires)
+      rare().wait_until('expiry', id, expires)
     end
     if o.after then
-      park(id, key, 'waiting')
+      rare().park(id, key, 'waiting')
     elseif at then
-      to_timed(id, key, 'scheduled', at, '')
+      rare().to_timed(id, key, 'scheduled', at, '')
     end
   end
   if o.delay or o.ttl or expired then
@@ -99,7 +99,7 @@ for i = 3, #ARGV, 3 do
 end
 if #ready > 0 then
   if redis.call('LPUSH', pending_key, unpack(ready)) == #ready then
-    wake()
+    rare().wake()
   end
 end
 return results

@@ -30,11 +30,11 @@ local hold_behind, pop_held
 local to_hold, held = nil, 0 -- the jobs to hold, by key, and their number
 local streamed = false -- whether the event stream exists
 -- All of them are rare: one EXISTS is enough.
-local rare = redis.call('EXISTS', paused_key, ours .. 'held_keys', ours .. 'ends')
-if rare > 0 then
+local unusual = redis.call('EXISTS', paused_key, ours .. 'held_keys', ours .. 'ends')
+if unusual > 0 then
   streamed = redis.call('EXISTS', ours .. 'ends') == 1
 end
-if rare > (streamed and 1 or 0) then
+if unusual > (streamed and 1 or 0) then
   if redis.call('EXISTS', paused_key) == 1 then
     return { 0, 0, 0, 0, 1 }
   end
@@ -52,7 +52,7 @@ if rare > (streamed and 1 or 0) then
     end
     local list = to_hold[of]
     if not list then
-      local last = redis.call('ZRANGE', held_of(of), -1, -1, 'WITHSCORES')[2]
+      local last = redis.call('ZRANGE', rare().held_of(of), -1, -1, 'WITHSCORES')[2]
       list = { last = last and tonumber(last) or 0 }
       to_hold[of] = list
     end
@@ -67,13 +67,13 @@ end
 if name ~= '' then
   pop_held = function(n)
     local ids, places = {}, {}
-    local first = redis.call('ZRANGE', held_of(name), 0, n - 1, 'WITHSCORES')
+    local first = redis.call('ZRANGE', rare().held_of(name), 0, n - 1, 'WITHSCORES')
     for i = 1, #first, 2 do
       ids[#ids + 1] = first[i]
       places[#places + 1] = tonumber(first[i + 1])
     end
     if #ids > 0 then
-      redis.call('ZREM', held_of(name), unpack(ids))
+      redis.call('ZREM', rare().held_of(name), unpack(ids))
       redis.call('ZREM', ours .. 'held', unpack(ids))
     end
     return ids, places
@@ -105,7 +105,7 @@ repeat
       redis.call('HSET', key, 'state', 'archived')
       archived = archived + 1
     elseif f[6] and tonumber(f[6]) <= now then
-      expire(id, key, source)
+      rare().expire(id, key, source)
       jobs[4] = jobs[4] + 1
     elseif not (to_hold and f[7] and not pop_held and hold_behind(id, key, f[7])) then
       local job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
@@ -140,20 +140,20 @@ if #active > 0 then
   end
 end
 if pop_held then
-  forget_key_if_empty(name)
-else
-  count_tombstones_down(gone)
+  rare().forget_key_if_empty(name)
+elseif gone > 0 then
+  rare().count_tombstones_down(gone)
 end
 jobs[1] = jobs[4] + gone + archived
 jobs[5] = drained and 2 or 0
 if to_hold then
   for of, list in pairs(to_hold) do
-    redis.call('ZADD', held_of(of), unpack(list))
+    redis.call('ZADD', rare().held_of(of), unpack(list))
     for i = 1, #list, 2 do
       list[i] = string.format('%.3f', list[i] / 1000)
     end
     redis.call('ZADD', ours .. 'held', unpack(list))
   end
-  jobs[2], jobs[3] = held, due_held_keys(name ~= '' and name)
+  jobs[2], jobs[3] = held, rare().due_held_keys(name ~= '' and name)
 end
 return jobs

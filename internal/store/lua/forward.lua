@@ -25,16 +25,16 @@ for _, id in ipairs(ids) do
   local key = task(id)
   local state = redis.call('HGET', key, 'state')
   if state == 'scheduled' or state == 'retry' then
-    take_out(id, key, state)
-    to_pending(id, key)
+    rare().take_out(id, key, state)
+    rare().to_pending(id, key)
   elseif not state then
     redis.call('ZREM', asynq .. 'scheduled', id)
     redis.call('ZREM', asynq .. 'retry', id)
   end
 end
 -- Most queues have neither: one EXISTS is enough.
-local rare = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
-local next = rare > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
+local unusual = redis.call('EXISTS', ours .. 'expiry', ours .. 'held_keys')
+local next = unusual > 0 and redis.call('ZRANGE', ours .. 'expiry', 0, 0, 'WITHSCORES') or {}
 local due = redis.call('ZRANGE', due_key, 0, 0, 'WITHSCORES')
 local soonest = math.min(tonumber(next[2] or '') or math.huge, tonumber(due[2] or '') or math.huge)
 local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest < math.huge and int(soonest - now) or '' }
@@ -52,11 +52,11 @@ for _, id in ipairs(look_for_actions == '1' and redis.call('SMEMBERS', ours .. '
 end
 -- Held keys whose time was set before the clock went back would wait for as long as it
 -- has: they become due now. `held_clock` is the time of an earlier call, 10 s ago at most.
-if rare > (next[1] and 1 or 0) then
+if unusual > (next[1] and 1 or 0) then
   local seen = tonumber(redis.call('GET', ours .. 'held_clock') or '')
   if not seen or now < seen or now > seen + 10000 then
-    allow_when_full()
-    if not seen or now > seen or make_held_keys_due() < 1000 then
+    rare().allow_when_full()
+    if not seen or now > seen or rare().make_held_keys_due() < 1000 then
       redis.call('SET', ours .. 'held_clock', now_ms, 'PX', 3600000)
     end
   end
