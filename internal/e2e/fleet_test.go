@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -50,6 +51,9 @@ func run(m *testing.M) int {
 	if err != nil {
 		fmt.Fprintf(os.Stderr, "build tidegate: %v\n%s", err, out)
 		return 1
+	}
+	if signal.Ignored(syscall.SIGHUP) { // by nohup; workers would inherit that
+		signal.Notify(make(chan os.Signal, 1), syscall.SIGHUP)
 	}
 	// The tests wait more than they compute.
 	if err := flag.Set("test.parallel", "4"); err != nil {
@@ -178,7 +182,11 @@ func (f *fleet) run(cmd *exec.Cmd) *worker {
 	return w
 }
 
-// stop sends a signal and returns the exit code and how long it took.
+// stopsWithin is how long a worker may take to stop; longer than its SHUTDOWN_TIMEOUT and 8 s.
+const stopsWithin = 20 * time.Second
+
+// stop sends a signal and returns the exit code and how long it took. A worker that does not
+// stop logs its goroutines.
 func (w *worker) stop(sig syscall.Signal) (code int, took time.Duration) {
 	w.t.Helper()
 	started := time.Now()
@@ -192,10 +200,16 @@ func (w *worker) stop(sig syscall.Signal) (code int, took time.Duration) {
 			return exit.ExitCode(), time.Since(started)
 		}
 		return 0, time.Since(started)
-	case <-time.After(20 * time.Second):
-		w.t.Fatal("the worker did not stop within 20 s")
-		return 0, 0
+	case <-time.After(stopsWithin):
 	}
+	_ = w.cmd.Process.Signal(syscall.SIGQUIT)
+	select {
+	case err := <-w.done:
+		w.done <- err
+	case <-time.After(stopsWithin):
+	}
+	w.t.Fatalf("the worker did not stop within %s of %s; its goroutines are in its log", stopsWithin, sig)
+	return 0, 0
 }
 
 func (w *worker) pid() int { return w.cmd.Process.Pid }
