@@ -62,6 +62,10 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return err
 	}
 	rdb, closer, err := redisconn.Open(ctx, cfg.RedisURL.Reveal(), redisconn.Options{ClientName: "tidegate-worker", Logger: log})
+	if err != nil && ctx.Err() != nil {
+		log.InfoContext(ctx, "stopped before Redis was opened")
+		return nil
+	}
 	if err != nil {
 		return fmt.Errorf("app: open Redis: %w", err)
 	}
