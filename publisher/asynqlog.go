@@ -9,6 +9,7 @@ import (
 
 	"github.com/hibiken/asynq"
 
+	"github.com/tidegate/tidegate/internal/asynqx"
 	"github.com/tidegate/tidegate/internal/outage"
 )
 
@@ -41,6 +42,9 @@ func (a *asynqLogger) Fatal(args ...any) { a.write(slog.LevelError, args) }
 
 func (a *asynqLogger) sometimes(args []any) {
 	whole := fmt.Sprint(args...)
+	if strings.HasPrefix(whole, asynqx.NotSubscribed) {
+		return // every 5 s
+	}
 	kind := whole
 	if len(kind) > asynqLogKind {
 		kind = kind[:asynqLogKind]

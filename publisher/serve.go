@@ -35,7 +35,6 @@ type server struct {
 	destinations []*destination
 	byQueue      map[string]*destination
 	worker       *engine.Worker
-	client       *asynqx.Client
 	asynq        *asynq.Server
 	handlers     sync.WaitGroup // calls of process
 }
@@ -51,8 +50,7 @@ func (p *Publisher) serve(destinations []*destination) (*server, error) {
 		}
 	}
 	s.worker = engine.NewWorker(p.rdb, engine.WorkerOptions{PollEvery: p.o.RetryLoopInterval}, engines...)
-	s.client = asynqx.New(p.rdb, s.worker)
-	s.asynq = asynq.NewServerFromRedisClient(s.client, asynq.Config{
+	s.asynq = asynq.NewServerFromRedisClient(asynqx.New(p.rdb, s.worker), asynq.Config{
 		Concurrency: s.worker.Concurrency(), // each engine bounds its destination's
 		Queues:      map[string]int{asynqx.Queue: 1},
 		// The engine waits for jobs; asynq pauses only during a shutdown.
@@ -139,14 +137,11 @@ func (s *server) shutdown() {
 	s.asynq.Shutdown()
 	s.awaitHandlers(requeue)
 	s.worker.Finish()
-	if err := s.client.Close(); err != nil {
-		o.Logger.Debug("subscription not closed", "error", err)
-	}
 	closeAll(s.destinations)
 }
 
-// awaitHandlers waits for the handlers that asynq does not wait for, because one of its tools has
-// cancelled the task that their goroutine began with.
+// awaitHandlers waits for the handlers that asynq does not wait for, because the process was
+// suspended for longer than asynq's lease.
 func (s *server) awaitHandlers(ctx context.Context) {
 	returned := make(chan struct{})
 	go func() { // ends soon after closeAll at the latest

@@ -26,7 +26,6 @@ type Engine interface {
 	Purge(ctx context.Context)
 	Heartbeat(err error)
 	Running(f func(id, queue string, payload []byte, started time.Time))
-	CancelTask(id string) bool
 	Fatal(err error)
 	Aborted() error
 	Bounded(ctx context.Context) (context.Context, context.CancelFunc)
@@ -42,17 +41,13 @@ const heartbeatTimeout = 500 * time.Millisecond
 // Client is the redis.UniversalClient of one asynq Server, whose only queue must be Queue.
 type Client struct {
 	redis.UniversalClient
-	e          Engine
-	subscriber subscriber
+	e Engine
 }
 
 // New returns a client for one Server, on top of rdb, which it does not close.
 func New(rdb redis.UniversalClient, e Engine) *Client {
 	return &Client{UniversalClient: rdb, e: e}
 }
-
-// Close ends the subscription of the Server. The Server must have been shut down.
-func (c *Client) Close() error { return c.subscriber.close() }
 
 // EvalSha answers asynq's scripts; see the package comment.
 func (c *Client) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
@@ -174,9 +169,6 @@ func (c *Client) retry(ctx context.Context, queue, id string, encoded any) error
 	case msg.ErrorMsg == asynq.ErrLeaseExpired.Error():
 		return c.e.Recover(ctx, queue, id, msg) //nolint:wrapcheck // asynq logs it
 	case !c.e.InFlight(queue, id): // its outcome is recorded
-		return nil
-	}
-	if msg.ErrorMsg == context.Canceled.Error() && c.e.CancelTask(id) { // by asynq's own tools
 		return nil
 	}
 	return c.e.Fail(ctx, queue, id, msg.ErrorMsg) //nolint:wrapcheck // asynq logs it

@@ -14,8 +14,7 @@
 //	                                                     round trips that jobs share with each
 //	                                                     other and with the next fetch, and
 //	                                                     repeated until Redis answers
-//	retryCmd, archiveCmd            Engine.CancelTask    asynq stopped waiting for a handler
-//	                                Engine.Fail
+//	retryCmd, archiveCmd            Engine.Fail          asynq stopped waiting for a handler
 //	retryCmd of the recoverer       Engine.Recover       counts crashes, spreads what comes back
 //	requeueCmd                      Engine.Requeue       keeps the order, and the place of a held
 //	                                                     job
@@ -29,8 +28,8 @@
 //	reclaimStateAggregationSetsCmd  passed on            groups are not used
 //
 // Besides scripts, ZADD XX, asynq's extension of leases by the worker's clock, is answered
-// and not sent (Engine.ExtendLeases does it), and the subscription to cancelled tasks gets
-// a connection pool of its own.
+// and not sent (Engine.ExtendLeases does it), and the subscription to cancelled tasks is left to
+// the engine's worker.
 //
 // A handler settles its job itself, may run others after it, and then returns nil to asynq, whose
 // done script finds nothing left to do. asynq's retry limits, its archive, which drops all but

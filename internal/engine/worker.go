@@ -501,17 +501,13 @@ func (e *Engine) settle(d *Delivery) (over bool) {
 
 var errUndecided = errors.New("its handler ended without an outcome")
 
-// CancelTask cancels the run of a job as if a cancel of the job had been requested; false if
-// its handler does not run.
-func (w *Worker) CancelTask(id string) (running bool) {
+// CancelTask cancels the run of a job as if a cancel of the job had been requested.
+func (w *Worker) CancelTask(id string) {
 	for _, e := range w.engines {
 		if d := e.flight.get(id); d != nil {
-			_, started := d.running()
-			running = running || !started.IsZero()
 			d.cancel()
 		}
 	}
-	return running
 }
 
 // Running calls f for each job whose handler runs.
