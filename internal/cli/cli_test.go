@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		args   string
 		stderr string
 	}{
-		{"", `no command given; there are demo, worker, api, health, enqueue, get, list, history, batch, stats, cancel, pause, resume, retry, jobs, queue, breaker, doctor, alerts, fake-api, token, config, version; run "tidegate --help"`},
+		{"", `no command given; there are demo, worker, api, health, enqueue, get, list, history, batch, stats, cancel, pause, resume, retry, jobs, queue, breaker, doctor, alerts, fake-api, token, presets, config, version; run "tidegate --help"`},
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},
@@ -57,7 +57,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "demo", "worker", "enqueue", "get", "list", "history", "batch", "batch get", "stats", "cancel", "pause", "resume", "retry",
 		"queue", "queue pause", "queue resume", "doctor", "breaker", "breaker list", "breaker get", "breaker trip",
-		"breaker reset", "breaker history", "alerts", "alerts test", "token new", "token list", "token remove", "config", "config check", "version",
+		"breaker reset", "breaker history", "alerts", "alerts test", "token new", "token list", "token remove", "presets", "presets show", "config", "config check", "version",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()

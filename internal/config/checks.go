@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/internal/webhook"
@@ -20,7 +21,7 @@ import (
 const probeMargin = 5 * time.Second
 
 // readDestinations reads and checks the blocks, and completes them with what cfg has for all.
-func (l *loader) readDestinations(blocks []int, cfg *Config) []Destination {
+func (l *loader) readDestinations(blocks []int, cfg *Config, applied map[int]*presets.Preset) []Destination {
 	out := make([]Destination, len(blocks))
 	var destinations, breakers []group
 	for i, index := range blocks {
@@ -32,6 +33,7 @@ func (l *loader) readDestinations(blocks []int, cfg *Config) []Destination {
 	l.read(true, destinations...)
 	l.read(false, breakers...)
 	for i, g := range destinations {
+		addPresetHeaders(&out[i], applied[blocks[i]])
 		l.checkDestination(&out[i], g.prefix, cfg)
 	}
 	return out

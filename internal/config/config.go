@@ -13,6 +13,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 	l := &loader{env: newEnvironment(environ)}
 	blocks := l.env.checkNames(&l.found)
 	l.warnEmpty()
+	applied := l.applyPresets(blocks)
 	cfg := &Config{}
 	l.read(true, group{into: cfg})
 	l.checkBreaker(cfg.Breaker, "CIRCUIT_BREAKER_", "CIRCUIT_BREAKER_")
@@ -21,7 +22,7 @@ func Load(environ []string) (*Config, []Warning, error) {
 	l.checkPublicURL(&cfg.API)
 	cfg.Worker.completeOpsAddr()
 
-	cfg.Destinations = l.readDestinations(blocks, cfg)
+	cfg.Destinations = l.readDestinations(blocks, cfg, applied)
 	names := map[string]int{}
 	for i, index := range blocks {
 		d := cfg.Destinations[i]

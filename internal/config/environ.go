@@ -14,6 +14,7 @@ const (
 	sourceDefault = "default"
 	sourceSet     = "set"
 	sourceFile    = "file"
+	sourcePreset  = "preset"
 )
 
 // fileSuffix makes the name of the variable that gives a secret by file.
@@ -22,17 +23,19 @@ const fileSuffix = "_FILE"
 // maxSecretFile bounds what is read from a secret's file, in bytes.
 const maxSecretFile = 64 << 10
 
-// environment is the process environment with X_FILE resolved into X. A variable
+// environment is the process environment with X_FILE resolved into X and what presets
+// know of the rest. A variable
 // that is set but empty has an entry with an empty value.
 type environment struct {
-	values   map[string]string
-	fromFile map[string]bool
+	values     map[string]string
+	fromFile   map[string]bool
+	fromPreset map[string]bool
 }
 
 // newEnvironment reads NAME=value entries; of a repeated name the last counts.
 // A value of nothing but white space is empty.
 func newEnvironment(environ []string) *environment {
-	e := &environment{values: make(map[string]string, len(environ)), fromFile: map[string]bool{}}
+	e := &environment{values: make(map[string]string, len(environ)), fromFile: map[string]bool{}, fromPreset: map[string]bool{}}
 	for _, entry := range environ {
 		name, value, found := strings.Cut(entry, "=")
 		if !found || name == "" {
@@ -54,6 +57,8 @@ func (e *environment) source(name string) string {
 	switch {
 	case e.fromFile[name]:
 		return sourceFile
+	case e.fromPreset[name]:
+		return sourcePreset
 	case e.set(name):
 		return sourceSet
 	}

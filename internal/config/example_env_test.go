@@ -14,7 +14,7 @@ import (
 // contract is every variable that users rely on by name.
 var contract = strings.Fields(`
 	REDIS_URL REDIS_NAMESPACE
-	DESTINATION_0_NAME DESTINATION_0_URL DESTINATION_0_METHOD DESTINATION_0_TIMEOUT DESTINATION_0_CONCURRENCY
+	DESTINATION_0_NAME DESTINATION_0_PRESET DESTINATION_0_URL DESTINATION_0_METHOD DESTINATION_0_TIMEOUT DESTINATION_0_CONCURRENCY
 	DESTINATION_0_AUTH_TOKEN DESTINATION_0_AUTH_TOKENS_FILE DESTINATION_0_HEADERS
 	DESTINATION_0_RATE_LIMITED_STATUS DESTINATION_0_PERMANENT_STATUS DESTINATION_0_HINTS DESTINATION_0_RATE DESTINATION_0_BURST
 	DESTINATION_0_CALLBACK_URL DESTINATION_0_CALLBACK_SECRET
@@ -98,6 +98,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Destinations[0].Rate = cfg.Destinations[0].Rate
 	defaults.Destinations[0].Burst = cfg.Destinations[0].Burst
 	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers
+	defaults.Destinations[0].Preset = "github"
 	defaults.Breaker.ProbeTimeout = cfg.Breaker.ProbeTimeout
 	defaults.Alerts.SlackBotToken = "xoxb-replace-me"
 	defaults.Alerts.SlackChannel = "#publishing"

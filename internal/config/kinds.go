@@ -21,6 +21,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/store"
@@ -117,6 +118,7 @@ var byForm = map[string]kind{
 	"token":          {check: func(_ variable, value string) (problem, fix string) { return tokens.Check(value) }},
 	"namespace":      {check: checkNamespace},
 	"destination":    {check: checkName},
+	"preset":         {takes: "use one of " + strings.Join(presets.Names(), ", ")},
 	"method":         {check: checkMethod},
 	"address":        {check: checkListen("")},
 	"address or off": {check: checkListen(", or off")},

@@ -15,8 +15,8 @@ type Entry struct {
 	Name string `json:"name"`
 	// Value is as it would be written in the environment; secrets are masked.
 	Value string `json:"value"`
-	// Source is "default" (for a destination's breaker: the global value), "set"
-	// or "file".
+	// Source is "default" (for a destination's breaker: the global value), "set",
+	// "file" or "preset".
 	Source string `json:"source"`
 	// Secret is true if Value is masked, as a whole or in parts.
 	Secret bool `json:"secret"`
@@ -32,7 +32,7 @@ type Document struct {
 func (c *Config) Document() any { return Document{Items: c.entries()} }
 
 // Print writes the effective configuration, secrets masked: a line NAME=value
-// for each variable, with its source (default, set or file) behind a #.
+// for each variable, with its source (default, set, file or preset) behind a #.
 func (c *Config) Print(w io.Writer) error {
 	for _, e := range c.entries() {
 		if _, err := fmt.Fprintf(w, "%s=%s  # %s\n", e.Name, e.Value, e.Source); err != nil {
@@ -44,7 +44,11 @@ func (c *Config) Print(w io.Writer) error {
 
 // IsSet reports whether the environment sets a variable, itself or by its file.
 func (c *Config) IsSet(name string) bool {
-	return c.env != nil && c.env.source(name) != sourceDefault
+	if c.env == nil {
+		return false
+	}
+	source := c.env.source(name)
+	return source == sourceSet || source == sourceFile
 }
 
 // entries lists the effective values in the order of the table.

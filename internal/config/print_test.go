@@ -38,6 +38,7 @@ func TestPrint(t *testing.T) {
 	const want = `REDIS_URL=redis-sentinel://app:[redacted]@h1,h2/0?master=main&sentinel_password=[redacted]  # set
 REDIS_NAMESPACE=tidegate  # default
 DESTINATION_0_NAME=shop  # set
+DESTINATION_0_PRESET=  # default
 DESTINATION_0_URL=https://api.example.com/items?api_key=[redacted]&v=1  # set
 DESTINATION_0_METHOD=POST  # default
 DESTINATION_0_TIMEOUT=1m30s  # set
@@ -116,8 +117,8 @@ PUBLIC_URL=https://ops.example.com  # set
 	if diff := cmp.Diff(want, lines.String()); diff != "" {
 		t.Errorf("document differs from Print (-print +document):\n%s", diff)
 	}
-	if e := decoded.Items[7]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
-		t.Errorf("entry 7: %+v", e)
+	if e := decoded.Items[8]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
+		t.Errorf("entry 8: %+v", e)
 	}
 }
 

@@ -79,8 +79,12 @@ type Destination struct {
 	// 1 to 63 characters, not starting with a hyphen. Each name once;
 	// tidegate-alerts and tidegate-callbacks are Tidegate's own.
 	Name string `form:"destination" env:"NAME,required,notEmpty" example:"example"`
+	// What is publicly known of an API, as defaults of this destination: its URL, where a
+	// token goes, and limits. What is set here wins.
+	// `tidegate presets` lists them; see docs/apis.
+	Preset string `form:"preset" env:"PRESET" example:"github"`
 	// Address that jobs are published to: absolute, http or https, without user,
-	// password or fragment.
+	// password or fragment. Required unless the preset has one.
 	URL string `form:"url" env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
 	// HTTP method of a call.
 	Method string `form:"method" env:"METHOD" envDefault:"POST"`

@@ -37,10 +37,12 @@ var (
 	parameter = regexp.MustCompile(`(?i)auth|token|secret|pass|credential|key|cookie|session|sig`)
 )
 
-// publicHeaders never hold credentials, by their definition in RFC 9110 or RFC 9111.
+// publicHeaders never hold credentials, by their definition in RFC 9110, in RFC 9111, or by
+// their API.
 var publicHeaders = []string{
 	"Accept", "Accept-Charset", "Accept-Encoding", "Accept-Language", "Cache-Control",
 	"Content-Encoding", "Content-Language", "Content-Type", "User-Agent",
+	"Notion-Version", "X-Github-Api-Version",
 }
 
 // Attribute reports whether an attribute of this name holds a credential.

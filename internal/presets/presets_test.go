@@ -1,0 +1,122 @@
+package presets_test
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"strings"
+	"testing"
+	"text/template"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/tidegate/tidegate/internal/presets"
+)
+
+//go:generate go test -run ^TestPages$ -count=1 . -args -update
+
+var update = flag.Bool("update", false, "write docs/apis instead of comparing it")
+
+const docs = "../../docs/apis/"
+
+// Each preset says where it is from and what it is about.
+func TestComplete(t *testing.T) {
+	t.Parallel()
+	names := presets.Names()
+	if len(names) < 10 {
+		t.Errorf("%d presets", len(names))
+	}
+	for _, name := range names {
+		p, known := presets.Get(name)
+		if !known || p.Name != name || p.Title == "" || p.Enqueue == "" || p.Idempotency == "" || p.Hints == "" || len(p.Limits) == 0 || len(p.Environment) == 0 {
+			t.Errorf("%s is not complete: %+v", name, p)
+			continue
+		}
+		if _, err := time.Parse(time.DateOnly, p.Date); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, url := range p.Source {
+			if !strings.HasPrefix(url, "https://") {
+				t.Errorf("%s: source %q", name, url)
+			}
+		}
+		outcomes := map[string]bool{}
+		for _, e := range p.Examples {
+			outcomes[e.Outcome] = true
+		}
+		for _, must := range []string{"ok", "limited", "fail", "unauthorized", "retry"} {
+			if !outcomes[must] {
+				t.Errorf("%s has no example of %s", name, must)
+			}
+		}
+	}
+	if _, known := presets.Get("../data/github"); known {
+		t.Error("a path is a name")
+	}
+}
+
+// docs/apis is what the data says.
+func TestPages(t *testing.T) {
+	t.Parallel()
+	pages := map[string][]byte{}
+	var all []*presets.Preset
+	for _, name := range presets.Names() {
+		p, _ := presets.Get(name)
+		all = append(all, p)
+		pages[name+".md"] = render(t, "page.md.tmpl", struct {
+			*presets.Preset
+			Rules string
+		}{p, rulesOf(t, p)})
+	}
+	pages["README.md"] = render(t, "index.md.tmpl", all)
+	for file, want := range pages {
+		if *update {
+			if err := os.WriteFile(docs+file, want, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		got, err := os.ReadFile(docs + file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(string(got), string(want)); diff != "" {
+			t.Errorf("docs/apis/%s is stale; run: go generate ./internal/presets\n%s", file, diff)
+		}
+	}
+	files, err := os.ReadDir(docs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range files {
+		if pages[f.Name()] == nil {
+			t.Errorf("docs/apis/%s is of no preset", f.Name())
+		}
+	}
+}
+
+func render(t *testing.T, file string, data any) []byte {
+	t.Helper()
+	tmpl, err := template.ParseFiles("testdata/" + file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	if err := tmpl.Execute(&out, data); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func rulesOf(t *testing.T, p *presets.Preset) string {
+	t.Helper()
+	var out bytes.Buffer
+	enc := yaml.NewEncoder(&out)
+	enc.SetIndent(2)
+	if err := enc.Encode(p.Answers); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
