@@ -295,6 +295,17 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 	return b.Status(), nil
 }
 
+// CredentialsRenewed is the function of that name for this breaker: that of a key whose
+// credentials were renewed, or that of the destination.
+func (b *Breaker) CredentialsRenewed(ctx context.Context) (Status, error) {
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	if _, err := b.run(ctx, b.key, renewedScript, nil); err != nil {
+		return b.Status(), unavailable("renew the credentials of", b.Name(), err)
+	}
+	return b.Status(), nil
+}
+
 func flag(b bool) string {
 	if b {
 		return "1"

@@ -29,7 +29,7 @@ type Event struct {
 	Incident string `json:"incident" doc:"The incident, from opening to closing." example:"4f2a"`
 	// By is the instance whose call or report made it, or the operator.
 	By         string    `json:"by" doc:"The instance, or the person, that made it." example:"host:4711"`
-	Reason     string    `json:"reason,omitempty" doc:"What the person said." example:"maintenance"`
+	Reason     string    `json:"reason,omitempty" doc:"What the person said, or why the API refused the credentials." example:"maintenance"`
 	Generation uint64    `json:"generation" doc:"Grows from each transition to the next." example:"17"`
 	Failures   int       `json:"failures" doc:"Rate-limited answers in a row after it." example:"3"`
 	OpenedAt   time.Time `json:"opened_at,omitzero" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`

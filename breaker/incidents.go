@@ -24,10 +24,12 @@ type Incident struct {
 	// changes it.
 	Cause   string `json:"cause" doc:"Why it opened; a failed probe does not change it." example:"hint"`
 	EndedBy string `json:"ended_by" doc:"Why it closed." example:"success"`
-	Reason  string `json:"reason" doc:"What the person said who opened it." example:""`
-	By      string `json:"by" doc:"Who that was." example:""`
-	Probes  int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
-	Wasted  int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
+	Reason  string `json:"reason" doc:"What the person said who opened it, or why the API refused the credentials." example:""`
+	// Permanent is set by [Outcome.WithReason].
+	Permanent bool   `json:"permanent" doc:"True if the API refused credentials that only a person can renew." example:"false"`
+	By        string `json:"by" doc:"Who that was." example:""`
+	Probes    int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
+	Wasted    int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
 	// Rescheduled is as reported by [Breaker.Rescheduled].
 	Rescheduled int      `json:"rescheduled" doc:"Rescheduled jobs." example:"12"`
 	Instances   []string `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
@@ -50,6 +52,7 @@ type incident struct {
 	Started   int64  `json:"started"`
 	Ended     int64  `json:"ended"`
 	Instances string `json:"instances"`
+	Permanent int    `json:"permanent"`
 }
 
 // Incidents returns the last limit incidents of a breaker ("destination" or
@@ -131,13 +134,14 @@ func incidents(cmd *redis.StringSliceCmd, now Status, limit int) ([]Incident, er
 func (in *incident) incident() Incident {
 	i := in.Incident
 	i.Started, i.Ended, i.Instances = instant(in.Started), instant(in.Ended), names(in.Instances)
+	i.Permanent = in.Permanent != 0
 	return i
 }
 
 // incident returns the current incident.
 func (s Status) incident() Incident {
 	return Incident{
-		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.IncidentCause, Reason: s.Reason, By: s.TrippedBy,
+		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.IncidentCause, Reason: s.Reason, Permanent: s.Permanent, By: s.TrippedBy,
 		Probes: s.Probes, Wasted: s.Wasted, Rescheduled: s.Rescheduled, Instances: s.Instances,
 	}
 }

@@ -217,6 +217,19 @@ func (n Namespace) Reset(ctx context.Context, rdb redis.UniversalClient, name, b
 	return n.operate(ctx, rdb, name, resetScript, caller{who: by})
 }
 
+// CredentialsRenewed closes a breaker that is open with [CauseCredentials], for all instances:
+// the credentials that the API had refused were renewed. Calls start slowly, so that one call
+// tries them; if it is refused, the breaker opens again. A breaker that is open for another
+// reason, or not at all, stays as it is. by is as in [Reset].
+func CredentialsRenewed(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
+	return DefaultNamespace.CredentialsRenewed(ctx, rdb, name, by)
+}
+
+// CredentialsRenewed is the function CredentialsRenewed in n.
+func (n Namespace) CredentialsRenewed(ctx context.Context, rdb redis.UniversalClient, name, by string) (Status, error) {
+	return n.operate(ctx, rdb, name, renewedScript, caller{who: by})
+}
+
 // History returns the last limit transitions of a breaker, oldest first; all that
 // are kept (1,000, of a key 20) if limit is not above 0.
 func History(ctx context.Context, rdb redis.UniversalClient, name string, limit int) ([]Event, error) {

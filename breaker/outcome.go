@@ -3,6 +3,7 @@ package breaker
 import (
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker/hint"
@@ -16,6 +17,13 @@ type Outcome struct {
 	hint      time.Duration
 	scope     Scope
 	budget    Budget
+	refused   *refusal // of the credentials
+}
+
+// refusal is why the API refused the credentials of a call.
+type refusal struct {
+	reason    string
+	permanent bool
 }
 
 type outcomeKind uint8
@@ -25,9 +33,12 @@ const (
 	success
 	failure
 	limited
+	unauthorized
 )
 
-var outcomeNames = [...]string{neutral: "neutral", success: "success", failure: "failure", limited: "limited"}
+var outcomeNames = [...]string{
+	neutral: "neutral", success: "success", failure: "failure", limited: "limited", unauthorized: "unauthorized",
+}
 
 // Success says that the API let the call in. It resets the count of failures,
 // lets a slow start grow and, from the probe, closes the breaker.
@@ -53,6 +64,24 @@ func RateLimited(hint time.Duration) Outcome {
 // Failure says that the API did not answer, or with 5xx. It neither counts
 // nor resets; after a failed probe the next one waits, longer each time.
 func Failure() Outcome { return Outcome{kind: failure} }
+
+// Unauthorized says that the API refused the credentials of the call (401). It opens the
+// breaker at once, for a cooldown, with [CauseCredentials]: that of the key whose credentials
+// they are, or with ScopeGlobal, and of a call without a key, that of the destination. One probe
+// per cooldown tries them again; [Breaker.CredentialsRenewed] closes the breaker sooner.
+func Unauthorized() Outcome { return Outcome{kind: unauthorized} }
+
+// WithReason adds why the credentials were refused, for [Status.Reason]; at most 500 characters
+// are kept. permanent says that only a person can renew them, so that waiting is of no use.
+func (o Outcome) WithReason(reason string, permanent bool) Outcome {
+	if runes := []rune(strings.ToValidUTF8(reason, "\uFFFD")); len(runes) > maxReason {
+		reason = string(runes[:maxReason])
+	} else {
+		reason = string(runes)
+	}
+	o.refused = &refusal{reason, permanent}
+	return o
+}
 
 // Neutral says that the call says nothing about the API: it was cancelled.
 func Neutral() Outcome { return Outcome{} }

@@ -112,8 +112,8 @@ func (p Permit) joined(key, words string, until time.Time) Permit {
 //
 // An error says that Redis did not get the report (it wraps [ErrUnavailable]), never
 // that the call failed: a call that succeeded has succeeded. Rate-limited
-// answers are then counted by this instance alone, and open its view, until
-// Redis is back.
+// answers and refused credentials are then counted by this instance alone, and open its view,
+// until Redis is back.
 func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	c := p.c
 	if c == nil {
@@ -155,8 +155,12 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		_ = c.enroll(ctx) // the report has the error
 	}
 	sequence, out, keyed := c.unmetered(p.key)
+	var why refusal
+	if o.refused != nil {
+		why = *o.refused
+	}
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
-		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed)
+		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed, why.reason, flag(why.permanent))
 	if err != nil {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
@@ -187,14 +191,15 @@ func (c *core) joinLater(key string) {
 // mustReport reports whether Redis needs the outcome of a call that it does not meter.
 func (c *core) mustReport(key, owner string, o *Outcome) bool {
 	parent, child := c.view.Load(), c.keys.get(key)
-	if o.kind == limited && !c.options.Disabled {
+	refused := o.kind == limited || o.kind == unauthorized
+	if refused && !c.options.Disabled {
 		return true
 	}
 	for _, v := range []*view{parent, child} {
 		switch {
 		case v == nil:
 		case v.state != Closed:
-			if o.kind == limited {
+			if refused {
 				return true // it counts as wasted
 			}
 		case o.kind == success && v.record.Failures > 0, v.record.Metered != 0:
@@ -264,6 +269,8 @@ func (c *core) countLocally(key string, o Outcome, refused bool) Status {
 			hint = 0
 		}
 		next = v.countLocally(now, c.options.FailureThreshold, c.options.Cooldown, hint, refused)
+	case o.kind == unauthorized && !c.options.Disabled:
+		next = v.openLocally(now, CauseCredentials, c.options.Cooldown, refused)
 	case o.kind == success && v.record.Failures > 0:
 		next = v.clearLocally(now)
 	}

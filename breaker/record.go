@@ -37,6 +37,7 @@ type record struct {
 	ProbeStarted  int64  `json:"probe_started"`
 	ProbeUntil    int64  `json:"probe_until"`
 	ProbeAfter    int64  `json:"probe_after"`
+	Permanent     int    `json:"permanent"`
 	UpdatedAt     int64  `json:"updated_at"`
 }
 

@@ -39,6 +39,7 @@ var (
 	registerScript = newScript("register")
 	tripScript     = newScript("trip")
 	resetScript    = newScript("reset")
+	renewedScript  = newScript("renewed")
 	forceScript    = newScript("force")
 
 	rescheduledScript = newScript("rescheduled")

@@ -44,7 +44,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("breaker: unknown state %q, want CLOSED, OPEN or HALF_OPEN", text)
 }
 
-// Causes of transitions, as in [Event.Cause]; the first six are causes of an
+// Causes of transitions, as in [Event.Cause]; the first seven are causes of an
 // opening, and so of [Status.Cause].
 const (
 	// CauseThreshold opened the breaker: enough consecutive rate-limited answers.
@@ -57,12 +57,16 @@ const (
 	CauseRamp = "ramp"
 	// CauseBudget opened it ahead of time: the API said that no call is left.
 	CauseBudget = "budget"
+	// CauseCredentials opened it: the API refused the credentials of a call.
+	CauseCredentials = "credentials"
 	// CauseManual opened it: an operator tripped it.
 	CauseManual = "manual"
 	// CauseCooldown made it HALF_OPEN: its time had come.
 	CauseCooldown = "cooldown"
 	// CauseSuccess closed it: the probe succeeded.
 	CauseSuccess = "success"
+	// CauseRenewed closed it: the credentials that the API had refused were renewed.
+	CauseRenewed = "renewed"
 	// CauseReset closed it: an operator reset it.
 	CauseReset = "reset"
 	// CauseForced closed it for good: an operator forced it.

@@ -161,18 +161,27 @@ func (o observation) refine(at time.Time, left time.Duration) time.Time {
 // Redis: the threshold, or a hint, opens it for this instance alone.
 func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Duration, refused bool) *view {
 	next := *v
+	next.record.Failures++
+	switch {
+	case hint > 0:
+		return next.openLocally(now, CauseHint, hint, refused)
+	case next.record.Failures >= threshold:
+		return next.openLocally(now, CauseThreshold, cooldown, refused)
+	}
 	next.refused = refused
 	next.local, next.at, next.changed = true, now, make(chan struct{})
-	next.record.Failures++
-	cause := CauseThreshold
-	if hint > 0 {
-		cooldown, cause = hint, CauseHint
-	}
-	if hint > 0 || next.record.Failures >= threshold {
-		next.state, next.until = Open, now.Add(cooldown)
-		next.record.State, next.record.Cause, next.record.IncidentCause = Open, cause, cause
-		next.record.Wasted = next.record.Failures
-	}
+	next.status = next.record.status()
+	return &next
+}
+
+// openLocally is v opened for this instance alone.
+func (v *view) openLocally(now time.Time, cause string, length time.Duration, refused bool) *view {
+	next := *v
+	next.refused = refused
+	next.local, next.at, next.changed = true, now, make(chan struct{})
+	next.state, next.until = Open, now.Add(length)
+	next.record.State, next.record.Cause, next.record.IncidentCause = Open, cause, cause
+	next.record.Wasted = max(1, next.record.Failures)
 	next.status = next.record.status()
 	next.status.OpenUntilRedis = time.Time{} // only Redis knows
 	return &next

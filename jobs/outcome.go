@@ -102,6 +102,35 @@ func (e *UnreachableError) Unwrap() error { return e.Err }
 // connection that could not be made mean the same without it.
 func Unreachable(err error) error { return &UnreachableError{Err: err} }
 
+// UnauthorizedError is what Unauthorized returns.
+type UnauthorizedError struct {
+	// Err is what the API answered.
+	Err error
+	// Scope is whose credentials they are: those of the job's key (ScopeUnknown, ScopeUser), or
+	// the destination's own, for all keys (ScopeGlobal).
+	Scope Scope
+	// Permanent says that only a person can renew the credentials, such as a refresh token that
+	// was refused: an alert pages at once.
+	Permanent bool
+}
+
+func (e *UnauthorizedError) Error() string {
+	if e.Err == nil {
+		return "the credentials were refused"
+	}
+	return e.Err.Error()
+}
+
+func (e *UnauthorizedError) Unwrap() error { return e.Err }
+
+// Unauthorized says that the API refused the credentials of the call: a token that has expired
+// or was revoked. It is neither an attempt nor a failure of the job, which is rescheduled without
+// a limit unless MaxReschedules is set. The circuit breaker of the job's key, or of the
+// destination if the job has none, opens at once with cause "credentials": its jobs wait, and one
+// of them tries the credentials again after each cooldown. With the circuit breaker disabled the
+// job fails. Fail or Discard of an UnauthorizedError fails the job and does not open the breaker.
+func Unauthorized(err error) error { return &UnauthorizedError{Err: err} }
+
 // FailError is what Fail and Discard return.
 type FailError struct {
 	// Err is the cause.

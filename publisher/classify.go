@@ -18,23 +18,25 @@ type callResult struct {
 	err        error
 	trigger    jobs.Trigger          // of failed
 	hint       time.Duration         // of rateLimited; 0: none
-	scope      jobs.Scope            // of rateLimited
+	scope      jobs.Scope            // of rateLimited and unauthorized
 	reschedule *jobs.RescheduleError // of rescheduled
+	permanent  bool                  // of unauthorized: only a person can renew the credentials
 }
 
 type callKind int
 
 const (
-	succeeded   callKind = iota
-	rateLimited          // by the API
-	failed               // may be retried
-	permanent            // no retry
-	notCalled            // no retry: the handler made no call
-	unreachable          // the call did not leave this process
-	rescheduled          // the handler asked for a reschedule
-	refused              // a breaker of the handler refused the call
-	interrupted          // by a shutdown, or because this process was stopped: the API may have received it
-	cancelled            // by a cancel of the job: likewise
+	succeeded    callKind = iota
+	rateLimited           // by the API
+	unauthorized          // the API refused the credentials
+	failed                // may be retried
+	permanent             // no retry
+	notCalled             // no retry: the handler made no call
+	unreachable           // the call did not leave this process
+	rescheduled           // the handler asked for a reschedule
+	refused               // a breaker of the handler refused the call
+	interrupted           // by a shutdown, or because this process was stopped: the API may have received it
+	cancelled             // by a cancel of the job: likewise
 )
 
 // called reports whether a call was made.
@@ -47,6 +49,8 @@ func (r callResult) outcome() string {
 		return OutcomeSuccess
 	case rateLimited:
 		return OutcomeRateLimited
+	case unauthorized:
+		return OutcomeUnauthorized
 	case permanent:
 		return OutcomePermanent
 	case rescheduled:
@@ -83,6 +87,7 @@ func classify(ctx context.Context, err error) callResult {
 	var limited *jobs.RateLimitedError
 	var put *jobs.RescheduleError
 	var fail *jobs.FailError
+	var denied *jobs.UnauthorizedError
 	switch {
 	case err == nil:
 		return callResult{kind: succeeded}
@@ -96,6 +101,8 @@ func classify(ctx context.Context, err error) callResult {
 		return callResult{kind: permanent, err: err}
 	case errors.As(err, &fail) && fail != nil:
 		return callResult{kind: failed, err: err, trigger: jobs.OnExplicit}
+	case errors.As(err, &denied) && denied != nil:
+		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent}
 	case errors.Is(context.Cause(ctx), ErrCancelled):
 		return callResult{kind: cancelled, err: err}
 	case errors.Is(context.Cause(ctx), ErrShutdown):

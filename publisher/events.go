@@ -20,7 +20,8 @@ type JobEvent struct {
 	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
 	// or "requeued".
 	Result string
-	// Reason of a reschedule: "breaker", "rate_limited", "publisher" or "unreachable".
+	// Reason of a reschedule: "breaker", "rate_limited", "publisher", "unreachable" or
+	// "credentials".
 	Reason string
 	// Called is true if the handler made a call, which took Took.
 	Called bool
@@ -61,6 +62,7 @@ const (
 	ReasonRateLimited = "rate_limited"
 	ReasonPublisher   = "publisher"
 	ReasonUnreachable = "unreachable"
+	ReasonCredentials = "credentials"
 )
 
 // Call is a call of a handler that has ended.
@@ -83,6 +85,8 @@ const (
 	OutcomeSuccess = "success"
 	// OutcomeRateLimited: the API's rate limit was reached.
 	OutcomeRateLimited = "rate_limited"
+	// OutcomeUnauthorized: the API refused the credentials; it does not count as an attempt.
+	OutcomeUnauthorized = "unauthorized"
 	// OutcomeFailure: it failed and may be retried.
 	OutcomeFailure = "failure"
 	// OutcomeTimeout: it did not end in time.
@@ -102,7 +106,7 @@ const (
 
 // Outcomes lists all outcomes of a call.
 var Outcomes = []string{
-	OutcomeSuccess, OutcomeRateLimited, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
+	OutcomeSuccess, OutcomeRateLimited, OutcomeUnauthorized, OutcomeFailure, OutcomeTimeout, OutcomePermanent, OutcomeRescheduled,
 	OutcomeUnreachable, OutcomeInterrupted, OutcomeCancelled,
 }
 

@@ -56,6 +56,13 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 	case rateLimited:
 		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonRateLimited
 		o.At, o.Reason = d.afterLimit(now, r.hint, status, event)
+	case unauthorized:
+		if d.s.breaker.Disabled { // nothing would hold back the next call
+			o.Kind, event.Result = store.KindFail, FailedFinal
+			break
+		}
+		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonCredentials
+		o.At, o.Reason = d.afterDenial(now, status, event)
 	case failed:
 		if !job.Retry.Retries(job.Attempt, r.trigger) {
 			o.Kind, event.Result = store.KindFail, FailedFinal
@@ -123,6 +130,15 @@ func (d *destination) afterLimit(now time.Time, hint time.Duration, status break
 		pause = min(hint, cmp.Or(d.s.breaker.MaxCooldown, breaker.DefaultMaxCooldown))
 	}
 	return now.Add(pause), store.ReasonOf(store.ReasonRateLimited, d.name)
+}
+
+// afterDenial returns until when a job is deferred whose credentials the API refused.
+func (d *destination) afterDenial(now time.Time, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
+	if status.State == breaker.Open || status.State == breaker.HalfOpen {
+		d.countDeferred(status.Name, status.Incident, event)
+		return later(now, status.OpenUntil), deferredBy(status.Name)
+	}
+	return now.Add(unknownPause), store.ReasonOf(store.ReasonCredentials, d.name) // they were renewed during the call
 }
 
 // countDeferred counts a job that was deferred because of an incident.

@@ -121,7 +121,7 @@ func (c sending) ended(result callResult) {
 	case unreachable:
 		_, sure := errors.AsType[*jobs.UnreachableError](result.err)
 		c.failed(time.Now(), result.err, sure)
-	case succeeded, rateLimited, failed, permanent:
+	case succeeded, rateLimited, unauthorized, failed, permanent:
 		c.sent(time.Now())
 	case notCalled, refused, rescheduled, interrupted, cancelled: // it proves nothing
 	}

@@ -25,7 +25,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 	o := r.breakerOutcome(job.Response)
 	if left := job.Budget; left != nil {
 		o = o.WithBudget(*left)
-		if r.kind != rateLimited && !failsLimited(r.err) {
+		if r.kind != rateLimited && r.kind != unauthorized && !failsLimited(r.err) {
 			o = o.WithScope(left.Scope)
 		}
 	}
@@ -49,6 +49,8 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 		return breaker.Success()
 	case r.kind == rateLimited:
 		return breaker.RateLimited(r.hint).WithScope(r.scope)
+	case r.kind == unauthorized:
+		return breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)
 	case r.kind == interrupted, r.kind == cancelled:
 		return breaker.Neutral()
 	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact

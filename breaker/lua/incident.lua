@@ -19,18 +19,19 @@ local function took_part(b)
   end
 end
 
--- incident returns the incident as JSON. b.opened has the reason and the name of the operator
+-- incident returns the incident as JSON. b.opened has its reason and the name of the operator
 -- that opened it.
 local function incident(b, ended, by)
   return json({
     'id', b.incident, 'name', b.name, 'started', b.opened_at, 'ended', ended,
     'cause', b.incident_cause, 'ended_by', by, 'reason', b.opened[1], 'by', b.opened[2],
     'probes', b.probes, 'wasted', b.wasted, 'rescheduled', b.rescheduled, 'instances', b.instances,
+    'permanent', b.permanent,
   })
 end
 
 local function end_incident(b)
-  b.incident, b.incident_cause, b.cause, b.instances = '', '', '', ''
+  b.incident, b.incident_cause, b.cause, b.instances, b.permanent = '', '', '', '', 0
   b.opened_at, b.probes, b.wasted, b.rescheduled = 0, 0, 0, 0
   if b.forced == '' then
     b.reason, b.tripped_by = '', ''

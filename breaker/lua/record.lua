@@ -11,11 +11,11 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- The fields of the hash and of the record, in the order a person reads them.
 -- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
 -- are counted because the budget is low; quiet_since since when the level of a CLOSED
--- breaker has not fallen.
+-- breaker has not fallen; permanent is 1 if only a person can renew the refused credentials.
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token' }
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
-  'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'updated_at' }
+  'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'updated_at' }
 
 
 -- read returns one breaker as a table. b.dirty says that it must be written even
@@ -109,10 +109,11 @@ local function record(b)
 end
 
 local function event(b)
-  local manual = b.event.cause == 'manual' or b.event.cause == 'forced'
+  local cause = b.event.cause
+  local reason = (cause == 'manual' or cause == 'forced' or cause == 'credentials') and b.reason or ''
   return json({
     'at', math.floor(now), 'name', b.name, 'key', b.key or '', 'from', b.event.from, 'to', b.state,
-    'cause', b.event.cause, 'incident', b.incident, 'by', CALLER, 'reason', manual and b.reason or '',
+    'cause', cause, 'incident', b.incident, 'by', CALLER, 'reason', reason,
     'generation', b.generation, 'previous', transitioned, 'failures', b.failures,
     'opened_at', b.opened_at, 'open_until', b.open_until, 'probes', b.probes, 'wasted', b.wasted,
     'rescheduled', b.rescheduled,

@@ -3,8 +3,9 @@
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
 -- ARGV  11  id of the permit; a probe's is its token
 --       12  generation of the permit: the version that its instance knew
---       13  "success", "limited" (the API said: rate limited), "failure", or "neutral" (the
---           call said nothing about the API, or was not made)
+--       13  "success", "limited" (the API said: rate limited), "unauthorized" (it refused the
+--           credentials), "failure", or "neutral" (the call said nothing about the API, or was
+--           not made)
 --       14  the API's hint in ms, 0 is none (or none that is trusted)
 --       15  threshold: consecutive rate-limited answers that open; 0: no answer to this
 --           instance opens
@@ -13,6 +14,7 @@
 --           19 calls of a whole window, 0 is unknown
 --       20  sequence, 21 and 22 calls of this instance in flight that are not metered, of the
 --           destination and of the key
+--       23  why the credentials were refused, free text; 24 1 if only a person can renew them
 -- Result
 --   "applied"    it counts in the current state
 --   "stale"      it is older than the last transition; a rate-limited one is counted as
@@ -34,7 +36,9 @@ local function first_report()
   end
   return fresh
 end
-local answer = { hint = hint, threshold = threshold, first_time = first_report }
+local answer = {
+  hint = hint, threshold = threshold, first_time = first_report, reason = ARGV[23], permanent = tonumber(ARGV[24]),
+}
 
 -- end_metered ends a metered call.
 local function end_metered(b, metered)
@@ -72,6 +76,8 @@ local function apply(b)
   local concerns = outcome
   if outcome == 'limited' and b ~= owner and not (where == 'PROBE' and scope == '') then
     concerns = 'neutral'
+  elseif outcome == 'unauthorized' and b ~= owner then
+    concerns = 'success' -- the destination is not at its limit
   end
   local rule = RULES[where][concerns]
   local result = rule and rule(b, answer) or where == 'LATE' and 'stale' or 'applied'

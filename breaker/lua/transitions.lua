@@ -7,6 +7,8 @@
 --   success   resets the count                closes; slow start begins      nothing
 --   failure   nothing                         next probe in 1, 2, 4 … s      nothing
 --   neutral   nothing                         next probe at once             nothing
+--   unautho-  opens at once, with cause       opens again                    is wasted
+--   rized     credentials
 --
 -- OPEN becomes HALF_OPEN by the first caller that asks after its time. A probe whose lease
 -- has ended counts as a failure. An operator trips, resets and forces in any state.
@@ -53,11 +55,12 @@ local function open(b, cause, length)
   if b.state == 'CLOSED' then -- an incident begins
     begin_incident(b, unrefused and 0 or math.max(1, b.failures))
   end
-  if b.state == 'CLOSED' or cause == 'manual' or b.cause == 'manual' then
+  local other = { manual = true, credentials = true } -- than a limit
+  if b.state == 'CLOSED' or other[cause] or other[b.cause] then
     b.incident_cause = cause -- a failed probe does not change why it began
   end
   transition(b, 'OPEN', cause)
-  b.cause, b.reason, b.tripped_by, b.forced, b.forced_until = cause, '', '', '', 0
+  b.cause, b.reason, b.tripped_by, b.permanent, b.forced, b.forced_until = cause, '', '', 0, '', 0
   b.ramp, b.ramp_ok = 0, 0
   clear_budget(b)
   if length and cause ~= 'manual' then
@@ -77,6 +80,12 @@ local function open_by_answer(b, cause, hint)
   else
     open(b, cause, cooldown(b))
   end
+end
+
+-- open_by_refused_credentials opens for the cooldown: the API does not say when they are renewed.
+local function open_by_refused_credentials(b, answer)
+  open_by_answer(b, 'credentials', 0)
+  b.reason, b.permanent = answer.reason, answer.permanent
 end
 
 local function half_open(b)
@@ -124,8 +133,9 @@ local function retry_probe(b, earliest)
 end
 
 -- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is
--- none), threshold (0: no answer of the instance opens), and first_time(), false if the
--- report was counted before. A rule returns the script's result, nil for "applied".
+-- none), threshold (0: no answer of the instance opens), reason and permanent of refused
+-- credentials, and first_time(), false if the report was counted before. A rule returns the
+-- script's result, nil for "applied".
 local RULES = { CLOSED = {}, PROBE = {}, LATE = {} }
 
 function RULES.CLOSED.limited(b, answer)
@@ -152,17 +162,39 @@ function RULES.CLOSED.success(b, answer)
   end
 end
 
-function RULES.PROBE.limited(b, answer)
+function RULES.CLOSED.unauthorized(b, answer)
+  if answer.threshold == 0 then
+    return
+  end
+  if not answer.first_time() then
+    return 'duplicate'
+  end
+  open_by_refused_credentials(b, answer)
+end
+
+-- refused_probe counts a probe that was refused, and lets open open the breaker again.
+local function refused_probe(b, answer, open)
   answer.first_time() -- sent again, it would be a late answer of the next opening
   b.wasted = b.wasted + 1
   if answer.threshold > 0 then
-    b.probes, b.last_failure = b.probes + 1, math.floor(now)
-    open_by_answer(b, 'probe', answer.hint)
+    b.probes = b.probes + 1
+    open()
   elseif b.cause == 'manual' then
     close(b, 'success') -- the operator's time is over
   else
     retry_probe(b, 0) -- answers to other instances opened it, and decide
   end
+end
+
+function RULES.PROBE.limited(b, answer)
+  refused_probe(b, answer, function()
+    b.last_failure = math.floor(now)
+    open_by_answer(b, 'probe', answer.hint)
+  end)
+end
+
+function RULES.PROBE.unauthorized(b, answer)
+  refused_probe(b, answer, function() open_by_refused_credentials(b, answer) end)
 end
 
 function RULES.PROBE.success(b) close(b, 'success') end
@@ -181,3 +213,5 @@ function RULES.LATE.limited(b, answer)
     b.open_until = math.max(b.open_until, math.ceil(now + hinted(answer.hint)))
   end
 end
+
+RULES.LATE.unauthorized = RULES.LATE.limited -- it has no hint

@@ -204,7 +204,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
 	if b.State != breaker.Closed {
-		r.addIf("cause", explain.Cause(b.IncidentCause))
+		r.addIf("cause", explain.Why(b, now))
 		r.addIf("by", b.TrippedBy)
 		r.addIf("reason", b.Reason)
 		if !b.OpenedAt.IsZero() {

@@ -23,6 +23,8 @@ func stateBadge(b breaker.Status) badge {
 	switch {
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
 		return badge{"open", "Open by hand", "OPEN: all calls are stopped by hand."}
+	case b.State == breaker.Open && b.Cause == breaker.CauseCredentials:
+		return badge{"open", "Token refused", "OPEN: the API refuses the token. One call tries it again when the cooldown is over."}
 	case b.State == breaker.Open:
 		return badge{"open", "Open", "OPEN: the limit is reached. No worker calls until the cooldown is over."}
 	case b.State == breaker.HalfOpen:
@@ -43,7 +45,7 @@ func why(b breaker.Status) string {
 	case b.State != breaker.Closed && b.IncidentCause == breaker.CauseThreshold:
 		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row"
 	case b.State != breaker.Closed:
-		return upper(explain.Cause(b.IncidentCause))
+		return upper(explain.Why(b, time.Now().UTC())) + byWhom("", b.Reason)
 	case b.Forced != "":
 		return "Kept closed by hand" + byWhom(b.TrippedBy, b.Reason)
 	case b.SlowStart > 0:

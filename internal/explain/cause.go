@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"time"
 
 	"github.com/tidegate/tidegate/breaker"
 )
@@ -18,6 +19,9 @@ var causeTexts = map[string]string{
 	breaker.CauseCooldown:  "the cooldown was over",
 	breaker.CauseSuccess:   "the probe succeeded",
 	breaker.CauseReset:     "closed by hand",
+
+	breaker.CauseCredentials: "the API refuses the token",
+	breaker.CauseRenewed:     "the token was renewed",
 }
 
 // Cause words one of the breaker's Cause constants: why a breaker changed.
@@ -26,6 +30,23 @@ func Cause(cause string) string {
 		return text
 	}
 	return cause
+}
+
+// Why words why a breaker that is not CLOSED opened, with a moment near now.
+func Why(b breaker.Status, now time.Time) string {
+	if b.IncidentCause == breaker.CauseCredentials {
+		return TokenRefused(b, now)
+	}
+	return Cause(b.IncidentCause)
+}
+
+// TokenRefused words since when the API refuses the credentials of a breaker's calls.
+func TokenRefused(b breaker.Status, now time.Time) string {
+	text := "token refused"
+	if !b.OpenedAt.IsZero() {
+		text += " since " + minute(b.OpenedAt, now)
+	}
+	return text
 }
 
 // Budget words how many calls the API has left, for a breaker with a budget.

@@ -22,6 +22,8 @@ const (
 	BreakerOpen = "breaker_open"
 	// BreakerTripped: an operator has opened the breaker.
 	BreakerTripped = "breaker_tripped"
+	// Credentials: the API refuses the token of the destination, or of the job's key.
+	Credentials = "credentials"
 	// BreakerProbing: one call tests whether the destination answers again.
 	BreakerProbing = "breaker_probing"
 	// Scheduled: it was enqueued for a time that has not come.
@@ -95,13 +97,17 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if err != nil {
 		return nil, err
 	}
-	var key *breaker.Status
-	if Held(job) {
+	var key, deferring *breaker.Status
+	if held := Held(job); held || deferredByKey(job) {
 		s, err := e.breaker(ctx, job.Destination+"/"+job.Key)
 		if err != nil {
 			return nil, err
 		}
-		key = &s
+		if held {
+			key = &s
+		} else {
+			deferring = &s
+		}
 	}
 	queue := e.ns().Queue(job.Destination, store.Priority(job.Priority))
 	paused, ok := e.paused[queue]
@@ -120,7 +126,7 @@ func (e *Explainer) Waiting(ctx context.Context, job *jobs.Job) (*Waiting, error
 	if err != nil {
 		return nil, err
 	}
-	f := facts{now: e.now, breaker: status, key: key, seen: seen, paused: paused, served: e.workers.Serve(job.Destination)}
+	f := facts{now: e.now, breaker: status, key: key, deferring: deferring, seen: seen, paused: paused, served: e.workers.Serve(job.Destination)}
 	if store.System(job.Destination) { // workers do not list it
 		f.served = e.now.Sub(seen) <= store.WorkerSilence
 	}

@@ -3,6 +3,7 @@ package explain
 import (
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -53,6 +54,12 @@ func At(t, now time.Time) string {
 		return t.Format(time.TimeOnly)
 	}
 	return t.Format(time.DateTime)
+}
+
+// minute writes an instant as At does, without seconds, in the minute that it is in.
+func minute(t, now time.Time) string {
+	t = t.In(now.Location()).Truncate(time.Minute)
+	return strings.TrimSuffix(At(t, now), ":00")
 }
 
 // inAt is "in 4m12s, at 14:35:00".

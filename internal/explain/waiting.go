@@ -19,8 +19,10 @@ type facts struct {
 	now     time.Time // Redis's clock, in the location in which times are written
 	breaker breaker.Status
 	key     *breaker.Status // of the job's key, if that is what holds it
-	paused  string          // "paused by …" while an operator has paused the job's queue, else ""
-	served  bool            // a worker that serves the destination is alive
+	// deferring is the breaker of the job's key, if that deferred the job after a call.
+	deferring *breaker.Status
+	paused    string // "paused by …" while an operator has paused the job's queue, else ""
+	served    bool   // a worker that serves the destination is alive
 	// unreached is set while none of the destination's workers reaches it.
 	unreached *jobs.UnreachableInfo
 	seen      time.Time // last heartbeat of a worker; zero if there was none
@@ -94,6 +96,19 @@ func (f facts) byKey(j *jobs.Job) *Waiting {
 // describe explains how the breaker called name holds a job; nil if it does not.
 func (f facts) describe(b breaker.Status, name string) *Waiting {
 	w := &Waiting{Breaker: name}
+	if b.State != breaker.Closed && b.Cause == breaker.CauseCredentials {
+		w.Reason, w.Text = Credentials, TokenRefused(b, f.now)
+		if b.Reason != "" {
+			w.Text += " (" + b.Reason + ")"
+		}
+		if b.State == breaker.HalfOpen {
+			w.Text += "; the next call of " + name + " tries it"
+			return w
+		}
+		w.Until = instant(b.OpenUntilRedis)
+		w.Text += fmt.Sprintf("; one call of %s tries it %s", name, inAt(b.OpenUntilRedis, f.now))
+		return w
+	}
 	switch b.State {
 	case breaker.Open:
 		until := b.OpenUntilRedis
@@ -125,6 +140,9 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 	if !due.After(f.now) {
 		return nil
 	}
+	if f.deferring != nil && f.deferring.State == breaker.Open && f.deferring.Cause == breaker.CauseCredentials {
+		return f.describe(*f.deferring, j.Destination+"/"+j.Key)
+	}
 	w := &Waiting{Until: instant(due)}
 	when := inAt(due, f.now)
 	switch {
@@ -135,6 +153,8 @@ func (f facts) byTime(j *jobs.Job) *Waiting {
 		}
 	case deferredByBreaker(j):
 		w.Reason, w.Text = Rescheduled, "deferred by the breaker, which has closed since: starts "+when
+	case store.Reason(j.ReasonCode).Code() == store.ReasonCredentials:
+		w.Reason, w.Text = Credentials, j.Reason+": starts "+when
 	case store.Reason(j.ReasonCode).Code() == store.ReasonUnreachable:
 		w.Reason, w.Text = Unreachable, j.Reason+": starts "+when
 		if f.unreached != nil {
@@ -181,6 +201,11 @@ func Held(j *jobs.Job) bool {
 // deferredByBreaker reports whether the destination's breaker deferred the job.
 func deferredByBreaker(j *jobs.Job) bool {
 	return store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination)
+}
+
+// deferredByKey reports whether the breaker of the job's key deferred the job.
+func deferredByKey(j *jobs.Job) bool {
+	return j.Key != "" && store.Reason(j.ReasonCode) == store.ReasonOf(store.ReasonBreakerOpen, j.Destination+"/"+j.Key)
 }
 
 // by names the operator that opened the breaker, and the reason.

@@ -10,6 +10,7 @@ type Reason string
 const (
 	ReasonBreakerOpen    = "breaker_open"    // <breaker>: an open breaker deferred it
 	ReasonBreakerUnknown = "breaker_unknown" // <breaker>: its state could not be read
+	ReasonCredentials    = "credentials"     // <destination>: its call was refused with credentials that were renewed meanwhile
 	ReasonExpiring       = "expiring"        // it expired between fetch and start
 	ReasonHeld           = "held"            // <breaker>: the breaker of its key holds it
 	ReasonPaused         = "paused"          // an operator has paused it

@@ -18,6 +18,8 @@ func Reason(r store.Reason) string {
 		return "breaker " + about + " open"
 	case store.ReasonBreakerUnknown:
 		return "breaker " + about + " could not be asked"
+	case store.ReasonCredentials:
+		return "token refused by " + about
 	case store.ReasonExpiring:
 		return "expired before it was started"
 	case store.ReasonHeld:
