@@ -25,8 +25,9 @@ type Incident struct {
 	Cause   string `json:"cause" doc:"Why it opened; a failed probe does not change it." example:"hint"`
 	EndedBy string `json:"ended_by" doc:"Why it closed." example:"success"`
 	Reason  string `json:"reason" doc:"What the person said who opened it, or why the API refused the credentials." example:""`
-	// Permanent is set by [Outcome.WithReason].
-	Permanent bool   `json:"permanent" doc:"True if the API refused credentials that only a person can renew." example:"false"`
+	// Permanent is true if only a person can renew the refused credentials; see
+	// [Outcome.WithReason].
+	Permanent bool   `json:"-"`
 	By        string `json:"by" doc:"Who that was." example:""`
 	Probes    int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
 	Wasted    int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`

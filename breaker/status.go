@@ -36,8 +36,9 @@ type Status struct {
 	// IncidentCause is also an operator's part in the incident.
 	IncidentCause string `json:"incident_cause" doc:"Why the incident began: a failed probe does not change it." example:"hint"`
 	Reason        string `json:"reason" doc:"What the person said who opened it, or why the API refused the credentials." example:""`
-	// Permanent is set by [Outcome.WithReason].
-	Permanent bool      `json:"permanent" doc:"True if the API refused credentials that only a person can renew." example:"false"`
+	// Permanent is true if the API refused credentials that only a person can renew; see
+	// [Outcome.WithReason].
+	Permanent bool      `json:"-"`
 	TrippedBy string    `json:"tripped_by" doc:"Who that was." example:""`
 	OpenedAt  time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
 	Probes    int       `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`

@@ -47,7 +47,8 @@ type HTTPOptions struct {
 	// nil: hint.Default; empty but not nil: none.
 	Hints []hint.Dialect
 	// PermanentStatus fail a job at once. Default 400, 401, 404, 409, 410, 413,
-	// 415, 422.
+	// 415, 422. A 401 does so only if the call had no credentials of the destination or of
+	// the key; else it is jobs.Unauthorized.
 	PermanentStatus []int
 	// PerAttemptKey appends ":N", the number of retries made, to the
 	// Idempotency-Key. Default: the key is the job's id in every call.
@@ -71,8 +72,8 @@ const userAgent = "tidegate"
 // HTTP is a Handler that sends a job's payload in an HTTP request.
 //
 // 2xx completes the job, RateLimitedStatus counts against the breaker,
-// PermanentStatus and redirects fail it, and any other status is a failure that its
-// retry policy may retry. A call that got no connection was not sent: it is
+// 401 to a call with a token is jobs.Unauthorized, PermanentStatus and redirects fail it, and any
+// other status is a failure that its retry policy may retry. A call that got no connection was not sent: it is
 // jobs.Unreachable. The response's status and the first 4 KiB of its body are stored with the
 // job. The hints in its headers about the API's limit are reported to the breaker. A
 // rate-limited response is reported once its header is read; its body is read for at most a
@@ -220,5 +221,5 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 		return withoutSecrets(r, conn.callError(ctx, err))
 	}
 	defer func() { _ = resp.Body.Close() }()
-	return h.answer(ctx, job, resp, r, cut)
+	return h.answer(ctx, job, resp, token, r, cut)
 }

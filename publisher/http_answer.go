@@ -16,8 +16,9 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// answer keeps a response with its job, and returns its outcome. cut ends the read of the body.
-func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, r *secret.Redactor, cut func()) error {
+// answer keeps a response with its job, and returns its outcome. token is that of the call. cut
+// ends the read of the body.
+func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
 	received := time.Now()
 	limited := h.limited(resp, received)
 	hints := h.hints(resp.Header, limited, received)
@@ -41,6 +42,9 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, r
 		return err
 	}
 	keep(read())
+	if scope, has := h.credentials(job, token); has && resp.StatusCode == http.StatusUnauthorized {
+		return &jobs.UnauthorizedError{Err: fmt.Errorf("answered %s", statusText(resp.StatusCode)), Scope: scope}
+	}
 	return h.classify(resp.StatusCode)
 }
 

@@ -7,6 +7,18 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
+// credentials reports whether a job's call has credentials, and whose they are: the key's, or
+// those of all jobs.
+func (h *HTTP) credentials(job *jobs.Job, token string) (scope jobs.Scope, has bool) {
+	switch {
+	case token != "" && job.Key != "" && h.o.Tokens != nil:
+		return jobs.ScopeUser, true
+	case token != "":
+		return jobs.ScopeGlobal, true
+	}
+	return jobs.ScopeGlobal, h.o.Header.Get("Authorization") != ""
+}
+
 // token returns the token of a job's call, empty for none.
 func (h *HTTP) token(job *jobs.Job) (string, error) {
 	if job.Key == "" || h.o.Tokens == nil {

@@ -107,7 +107,8 @@ type Destination struct {
 	// HTTP statuses that mean "rate limited". Some APIs say 403: where it is listed,
 	// a 403 without a header that says so fails the job at once. See docs/hints.md.
 	RateLimitedStatus []int `env:"RATE_LIMITED_STATUS" envDefault:"429"`
-	// HTTP statuses that make a job fail at once, without a retry.
+	// HTTP statuses that make a job fail at once, without a retry. A 401 to a call with a
+	// token does not: it opens the circuit breaker, and its jobs wait for a new token.
 	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
 	// Headers that are believed about the API's limit, in their order of
 	// precedence: retry-after, ratelimit (RateLimit, RateLimit-Policy and the

@@ -20,6 +20,7 @@ func TestWaiting(t *testing.T) {
 	untilReset := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, UntilReset: true, TrippedBy: "ops@host"}
 	probing := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(time.Second)}
 	lapsed := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(-time.Second)}
+	denied := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseCredentials, OpenedAt: in(-28*time.Minute - 18*time.Second), OpenUntilRedis: in(4*time.Minute + 12*time.Second)}
 	three := &jobs.RetryPolicy{MaxRetries: 3}
 
 	for _, row := range []struct {
@@ -27,6 +28,7 @@ func TestWaiting(t *testing.T) {
 		job       jobs.Job
 		breaker   breaker.Status
 		key       *breaker.Status
+		deferring *breaker.Status
 		unreached *jobs.UnreachableInfo
 		seen      time.Duration // ago; -1: never
 		want      Waiting
@@ -102,6 +104,22 @@ func TestWaiting(t *testing.T) {
 		job:  jobs.Job{Key: "alice"},
 		want: Waiting{Reason: BreakerTripped, Text: "opened by hand by ops@host; jobs of deviantart/alice wait until: tidegate breaker reset deviantart/alice", Breaker: "deviantart/alice"},
 	}, {
+		name: "token refused", breaker: denied,
+		want: Waiting{Reason: Credentials, Text: "token refused since 14:02; one call of deviantart tries it in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
+		name: "held because the key's token was refused, which the next call tries",
+		key:  &breaker.Status{State: breaker.HalfOpen, Cause: breaker.CauseCredentials, OpenedAt: in(-36 * time.Hour), Reason: "invalid_grant"},
+		job:  jobs.Job{Key: "alice"},
+		want: Waiting{Reason: Credentials, Text: "token refused since 2026-11-20 02:30 (invalid_grant); the next call of deviantart/alice tries it", Breaker: "deviantart/alice"},
+	}, {
+		name: "its own call was refused with the key's token", deferring: &denied,
+		job:  jobs.Job{Key: "alice", AvailableAt: in(253 * time.Second), ReasonCode: "breaker_open deviantart/alice", Reason: "breaker deviantart/alice open"},
+		want: Waiting{Reason: Credentials, Text: "token refused since 14:02; one call of deviantart/alice tries it in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart/alice"},
+	}, {
+		name: "refused with a token that was renewed during the call",
+		job:  jobs.Job{AvailableAt: in(time.Second), ReasonCode: "credentials deviantart", Reason: "token refused by deviantart"},
+		want: Waiting{Reason: Credentials, Text: "token refused by deviantart: starts in 1s, at 14:30:49", Until: at(time.Second)},
+	}, {
 		name: "held by its key, which is probed", key: &probing,
 		job:  jobs.Job{Key: "alice"},
 		want: Waiting{Reason: BreakerProbing, Text: "testing recovery of deviantart/alice: one probe is under way", Breaker: "deviantart/alice"},
@@ -143,7 +161,7 @@ func TestWaiting(t *testing.T) {
 			if job.Status == "" {
 				job.Status = jobs.Pending
 			}
-			f := facts{now: now, breaker: row.breaker, key: row.key, unreached: row.unreached}
+			f := facts{now: now, breaker: row.breaker, key: row.key, deferring: row.deferring, unreached: row.unreached}
 			if row.seen >= 0 {
 				f.seen, f.served = now.Add(-row.seen), row.seen <= 30*time.Second
 			}

@@ -1,0 +1,113 @@
+package breaker
+
+import "testing"
+
+var refusedToken = Unauthorized().WithReason("answered 401 Unauthorized", false)
+
+// why is the status with the reason of refused credentials.
+func why(h *harness) string {
+	s := h.operate(statusScript, "")
+	permanent := ""
+	if s.Permanent {
+		permanent = " permanent"
+	}
+	return s.State.String() + " " + s.IncidentCause + ": " + s.Reason + permanent
+}
+
+// renew reports that credentials were renewed.
+func renew(h *harness) string {
+	s, err := h.b.CredentialsRenewed(patient(h.t))
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return describe(s)
+}
+
+func TestRefusedCredentialsOpenAtOnce(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{Cooldown: minute},
+		row{0, call(RateLimited(0)), "CLOSED failures=1"},
+		row{0, ask("late"), "permit"},
+		row{0, call(refusedToken), "OPEN 1m0s failures=1 credentials wasted=1"},
+		row{0, why, "OPEN credentials: answered 401 Unauthorized"},
+		row{second, tell("late", refusedToken), "OPEN 59s failures=1 credentials wasted=2"},
+		row{minute, ask("probe"), "probe"},
+		row{minute, ask("other"), "HALF_OPEN for 35s"},
+		row{minute, tell("probe", Unauthorized().WithReason("invalid_grant", true)), "OPEN 1m0s failures=1 credentials probes=1 wasted=3"},
+		row{minute, why, "OPEN credentials: invalid_grant permanent"},
+		row{2 * minute, call(Success()), "CLOSED"},
+		row{2 * minute, why, "CLOSED : "},
+	)
+}
+
+// What a probe of refused credentials meets instead.
+func TestProbeOfRefusedCredentials(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		outcome Outcome
+		want    string
+	}{
+		"another refusal closes":   {Answered(422), "CLOSED"},
+		"no answer proves nothing": {Failure(), "HALF_OPEN credentials wasted=1"},
+		"a limit holds":            {RateLimited(10 * second), "OPEN 10s hint probes=1 wasted=2"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, Options{Cooldown: minute},
+				row{0, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+				row{minute, call(test.outcome), test.want},
+			)
+		})
+	}
+}
+
+// A token that was refused in HALF_OPEN is why the breaker is open then.
+func TestCredentialsRefusedInAnotherIncident(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{Cooldown: minute},
+		row{0, call(RateLimited(second)), "OPEN 1s failures=1 hint wasted=1"},
+		row{second, call(refusedToken), "OPEN 1m0s failures=1 credentials probes=1 wasted=2"},
+		row{second, why, "OPEN credentials: answered 401 Unauthorized"},
+	)
+}
+
+func TestRenewedCredentialsCloseTheBreaker(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{Cooldown: minute, MaxInFlight: 8},
+		row{0, renew, "CLOSED"},
+		row{0, ask("old"), "permit"},
+		row{0, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+		row{second, renew, "CLOSED slow=1"},
+		row{second, renew, "CLOSED slow=1"},
+		row{second, tell("old", refusedToken), "CLOSED slow=1"}, // it had the old token
+		row{second, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+		row{2 * second, renew, "CLOSED slow=1"},
+		row{2 * second, call(Success()), "CLOSED slow=2"},
+		row{2 * second, story, "CLOSED→OPEN credentials #1 by worker-1; OPEN→CLOSED renewed #1 by worker-1; " +
+			"CLOSED→OPEN credentials #2 by worker-1; OPEN→CLOSED renewed #2 by worker-1"},
+		row{2 * second, call(RateLimited(second)), "OPEN 1s failures=1 hint wasted=1"},
+		row{2 * second, renew, "OPEN 1s failures=1 hint wasted=1"},
+	)
+}
+
+// Refused credentials hold the key's jobs, or all if they are the destination's.
+func TestWhoseCredentialsWereRefused(t *testing.T) {
+	t.Parallel()
+	of := func(o Outcome) action {
+		return func(h *harness) string {
+			p, err := h.b.Key("alice").Allow(patient(h.t))
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			if _, err := p.Report(patient(h.t), o); err != nil {
+				h.t.Fatal(err)
+			}
+			look(h)
+			return describe(h.b.Key("alice").Status()) + ", " + describe(h.b.Status())
+		}
+	}
+	runRows(t, Options{Cooldown: minute}, row{0, of(refusedToken), "OPEN 1m0s credentials wasted=1, CLOSED"})
+	runRows(t, Options{Cooldown: minute},
+		row{0, of(refusedToken.WithScope(ScopeGlobal)), "CLOSED, OPEN 1m0s credentials wasted=1"})
+	runRows(t, Options{Cooldown: minute, Disabled: true}, row{0, of(refusedToken), "CLOSED, CLOSED"})
+}
