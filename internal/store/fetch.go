@@ -118,6 +118,9 @@ func (a FetchArgs) reply(cmd *redis.Cmd) (FetchReply, error) {
 
 func fetchedOf(v *values) (Fetched, error) {
 	f := Fetched{ID: v.text(), Message: v.text()}
+	if len(v.left) == 0 {
+		return f, v.err
+	}
 	f.Fields = Fields{Attempt: v.integer(), Reschedules: v.integer(), Crashes: v.integer(), ExpiresAt: v.text()}
 	if ms, err := strconv.ParseInt(v.text(), 10, 64); err == nil {
 		left := Duration(ms)

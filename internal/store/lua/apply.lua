@@ -47,7 +47,7 @@ if kind == 'recover' then
     return GONE
   end
 end
-if redis.call('LREM', active_key, 1, id) == 0 then
+if redis.call('LREM', active_key, -1, id) == 0 then
   -- Recovered and not started again: the outcome counts, unless it only returns the job to
   -- the queue, which the recovery has done.
   local state = redis.call('HGET', key, 'state')

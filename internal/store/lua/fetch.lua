@@ -8,10 +8,9 @@
 -- ARGV[6] the key whose held jobs to fetch ('' = from the head of the queue)
 -- returns {how many ids were dropped, expired ones included, how many jobs were held,
 --   the held keys that are due (see due_held_keys; 0 without held keys), how many jobs
---   expired, 1 if the queue is paused or 2 if none is pending any more, job, ...}, each job as {id, msg, attempt, reschedules,
---   crashes, expires_at,
---   ms until then (nil = it never expires), its key and, with a key, its place among the
---   jobs of it}
+--   expired, 1 if the queue is paused or 2 if none is pending any more, job, ...}, each job
+--   as {id, msg} or {id, msg, attempt, reschedules, crashes, expires_at, ms until then (nil =
+--   it never expires), its key and, with a key, its place among the jobs of it}
 --
 -- Ids whose job is not pending any more (it was cancelled, paused, expired, or completed
 -- by a worker that had outlived its lease) are dropped, and jobs whose time is over
@@ -108,7 +107,10 @@ repeat
       rare().expire(id, key, source)
       jobs[4] = jobs[4] + 1
     elseif not (to_hold and f[7] and not pop_held and hold_behind(id, key, f[7])) then
-      local job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
+      local job = { id, f[1] }
+      if f[3] or f[4] or f[5] or f[6] or f[7] then
+        job = { id, f[1], f[3], f[4], f[5], f[6], f[6] and int(tonumber(f[6]) - now), f[7] }
+      end
       if f[7] then
         job[9] = int(places and places[i] or clock[1] * 1000000 + clock[2] + #active)
       end

@@ -25,7 +25,7 @@ end
 -- Whether a message is of a task of another type, which another program has put into a
 -- queue of ours. A message begins with its type: see store.TaskType. Garbage is not one.
 local function foreign(msg)
-  return string.sub(msg, 1, 1) == '\10' and string.sub(msg, 1, 18) ~= '\10\16tidegate:publish'
+  return string.sub(msg, 1, 18) ~= '\10\16tidegate:publish' and string.sub(msg, 1, 1) == '\10'
 end
 
 -- A full Redis refuses a script's first write unless it frees memory, and lets the script
@@ -56,9 +56,10 @@ local function release_children_of(id)
   wake(5000)
 end
 
--- When a lease ends that lasts so many ms, as a score: unix seconds.
+-- When a lease ends that lasts so many ms at least, as a score: unix seconds. Whole ones, as
+-- asynq's: Redis reads the text of all others in a small set for each member that it adds.
 local function lease_end(ms)
-  return string.format('%.3f', (now + tonumber(ms)) / 1000)
+  return int(math.ceil((now + tonumber(ms)) / 1000))
 end
 
 -- Texts in the history are short: it is read and written as a whole.
