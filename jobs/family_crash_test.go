@@ -133,7 +133,8 @@ func TestDeathWhileChildrenAreTold(t *testing.T) {
 				}
 				half := b.enqueue(jobs.After(parent.ID, second.ID))
 				grandchild := b.enqueue(jobs.After(children[1].ID))
-				b.run(parent, end)
+				b.start(parent)
+				b.finish(parent, end, time.Now(), store.FieldLastError, "boom", store.FieldOutput, `{"itemid":7}`)
 				err := store.ReleaseChildren(context.Background(), dying, store.Ref{Queue: b.queue(), ID: parent.ID})
 				b.work(b.queue(), other.queue())
 				if end == store.StateFailed {
@@ -146,6 +147,11 @@ func TestDeathWhileChildrenAreTold(t *testing.T) {
 				}
 				b.wantStatus(half, jobs.Waiting)
 				b.wantStatus(grandchild, jobs.Waiting)
+				for _, c := range append(children, half) {
+					if got := string(b.get(c.ID).Parents[parent.ID].Output); got != `{"itemid":7}` {
+						t.Errorf("a child has the output %q", got)
+					}
+				}
 				b.complete(second)
 				want := []string{children[0].ID, half.ID}
 				if diff := cmp.Diff(want, b.waiting(b.queue())); diff != "" {

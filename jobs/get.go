@@ -255,6 +255,12 @@ func (j *Job) apply(f map[string]string) {
 		at := j.AvailableAt
 		j.NextRetryAt = &at
 	}
+	if output := f[store.FieldOutput]; output != "" {
+		j.setOutput(output)
+	}
+	if len(j.After) > 0 {
+		j.setParents(f)
+	}
 	if _, ok := f[store.FieldResponseStatus]; ok {
 		j.Response = &Response{Status: number(store.FieldResponseStatus), Body: f[store.FieldResponseBody]}
 	}

@@ -96,6 +96,14 @@ type Job struct {
 
 	// Response is the destination's latest answer, nil before that.
 	Response *Response `json:"response"`
+	// Output is what a completed job passes on to its children, nil for nothing: JSON of at
+	// most MaxOutputBytes. A handler may set it; it is stored if the job completes. If it is not
+	// valid or too long, the job completes without it, because the call has been made, and
+	// LastError says so. It is nil in lists.
+	Output json.RawMessage `json:"output"`
+	// Parents are the outputs of completed parents by their ids; see ParentOutput. It is not
+	// printed, and nil in lists.
+	Parents map[string]Parent `json:"-"`
 	// Budget is the remaining budget that the API reported with the answer. A handler may set
 	// it; the worker reports it to the breaker. It is not stored with the job: it is nil in
 	// every job that is looked up.
@@ -127,6 +135,11 @@ func (j *Job) Clone() *Job {
 	c.Payload = bytes.Clone(j.Payload)
 	c.Request.Headers, c.Trace = maps.Clone(j.Request.Headers), maps.Clone(j.Trace)
 	c.After = slices.Clone(j.After)
+	c.Output, c.Parents = bytes.Clone(j.Output), maps.Clone(j.Parents)
+	for id, p := range c.Parents {
+		p.Output = bytes.Clone(p.Output)
+		c.Parents[id] = p
+	}
 	c.MaxReschedules = copied(j.MaxReschedules)
 	if c.Retry = copied(j.Retry); c.Retry != nil {
 		c.Retry.RetryOn = slices.Clone(j.Retry.RetryOn)

@@ -2,11 +2,13 @@ package publisher
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -30,6 +32,9 @@ type Attempted struct {
 	// Error and Response are stored with the job; "" and nil keep those of the record.
 	Error    string
 	Response *jobs.Response
+	// Output is stored if the job completes; OutputProblem is why none is, "" otherwise.
+	Output        json.RawMessage
+	OutputProblem string
 }
 
 // Attempt calls h once for job, as a worker does while the circuit breaker is closed, but
@@ -65,6 +70,9 @@ func Attempt(ctx context.Context, h Handler, job *jobs.Job, now time.Time, opts 
 	o := d.outcome(now, job, result, breaker.Status{State: breaker.Closed}, &a.JobEvent)
 	a.AvailableAt, a.MaxReschedules, a.Extend, a.Error = o.At, o.Limit, o.Extend, o.Error
 	a.WaitsFor, a.WaitsText = string(o.Reason), words.Reason(o.Reason)
+	if o.Kind == store.KindComplete {
+		a.Output, a.OutputProblem = checkOutput(job.Output)
+	}
 	if o.Response != nil {
 		a.Response = &jobs.Response{Status: o.Response.Status, Body: o.Response.Body}
 	}

@@ -28,7 +28,7 @@ type inFlight struct {
 
 // call runs the handler within the destination's timeout, and a probe within the lease of its
 // permit: after that another probe may start. The handler gets a copy of the job, of which
-// Response and Budget are copied back.
+// Response, Budget and Output are copied back.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
 	deadline := time.Now().Add(d.s.timeout)
 	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
@@ -59,7 +59,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 // takeBack copies what the handler has set in its copy of the job, and the response from its
 // error if it has set none.
 func takeBack(job, own *jobs.Job, err error) {
-	job.Response, job.Budget = own.Response, own.Budget
+	job.Response, job.Budget, job.Output = own.Response, own.Budget, own.Output
 	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && limited != nil && job.Response == nil {
 		job.Response = limited.Response
 	}

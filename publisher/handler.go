@@ -18,8 +18,9 @@ import (
 // that is reported: see Observer.OnStuck. A handler that panics or ends its goroutine
 // (runtime.Goexit, as t.FailNow does) has failed.
 //
-// job is a copy. A handler may set job.Response, which is stored with the job, and
-// job.Budget, the API's remaining calls; other changes to job have no effect.
+// job is a copy. A handler may set job.Response, which is stored with the job, job.Output,
+// which the job's children get, and job.Budget, the API's remaining calls; other changes to job
+// have no effect.
 //
 // Besides the outcomes of package jobs a handler may return the errors of package
 // breaker as they are. For a *breaker.OpenError, and any error that wraps

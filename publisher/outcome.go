@@ -31,6 +31,13 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 	switch r.kind {
 	case succeeded:
 		o.Kind, event.Result = store.KindComplete, Completed
+		if len(job.Output) > 0 {
+			output, problem := checkOutput(job.Output)
+			if o.Output = string(output); problem != "" {
+				d.log.Warn("the output of a job was not kept", "job", job.ID, "error", problem)
+				o.Output = store.NoOutput(problem)
+			}
+		}
 	case interrupted:
 		o.Kind, o.Error, event.Result = store.KindRequeue, "", Requeued
 	case cancelled:

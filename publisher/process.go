@@ -14,7 +14,7 @@ import (
 
 // process attempts one fetched job and decides its outcome.
 func (d *destination) process(delivery *engine.Delivery) {
-	job, err := decode(delivery)
+	job, msg, err := decode(delivery)
 	if err != nil {
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindFail, Error: clean(err.Error(), maxError)},
@@ -28,6 +28,14 @@ func (d *destination) process(delivery *engine.Delivery) {
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindRequeue}, nil)
 		return
+	}
+	if len(job.After) > 0 {
+		if job, err = d.withParents(job, msg, delivery); err != nil {
+			d.log.Warn("the outputs of a job's parents could not be read; it is tried again", "job", delivery.ID, "error", err)
+			d.releaseUnused(delivery)
+			delivery.Decide(store.Outcome{Kind: store.KindUnstarted, At: time.Now().Add(unknownPause), Reason: store.ReasonParentsUnread}, nil)
+			return
+		}
 	}
 	outcome, event := d.attempt(job, delivery, sending)
 	deferred := outcome.Kind == store.KindReschedule && event.deferredBy != ""
@@ -45,12 +53,13 @@ func (d *destination) process(delivery *engine.Delivery) {
 }
 
 // decode returns the job, whose handler starts now.
-func decode(delivery *engine.Delivery) (*jobs.Job, error) {
+func decode(delivery *engine.Delivery) (*jobs.Job, *store.Message, error) {
 	msg, err := delivery.Start()
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the operation
+		return nil, nil, err //nolint:wrapcheck // it names the operation
 	}
-	return store.JobOf[jobs.Job](msg, delivery.Fields.Map()) //nolint:wrapcheck // it names the operation
+	job, err := store.JobOf[jobs.Job](msg, delivery.Fields.Map())
+	return job, msg, err //nolint:wrapcheck // it names the operation
 }
 
 // attempt makes an attempt: permit, call, classify, report, outcome.

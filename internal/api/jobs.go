@@ -32,7 +32,7 @@ func (a *api) jobOperations() {
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs/{id}", id: "get-job", tag: tagJobs, scope: access.ScopeRead, missing: true, where: "path",
 		summary:     "Get a job",
-		description: "The job as it stands, with the reason why it waits. Payload, query, headers and response are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
+		description: "The job as it stands, with the reason why it waits. Payload, query, headers, response and output are left out, and `redacted` is true, unless the token has the scope `payloads` or `operate`.",
 	}, a.getJob)
 	register(a, operation{
 		method: http.MethodGet, path: "/v1/jobs", id: "list-jobs", tag: tagJobs, scope: access.ScopeRead, where: "query", holds: listHolds,
@@ -58,14 +58,14 @@ type jobDocument struct {
 	Redacted bool             `json:"redacted,omitempty"`
 }
 
-// redact removes the payload, response and request of j unless the caller has the scope payloads.
+// redact removes the payload, response, output and request of j unless the caller has the scope payloads.
 func redact(ctx context.Context, j *jobs.Job) jobDocument {
 	if id, _ := access.From(ctx); id.Can(access.ScopePayloads) {
 		return jobDocument{Job: j}
 	}
 	hidden := *j
 	// A query may hold tokens.
-	hidden.Payload, hidden.Response, hidden.Request = nil, nil, jobs.Request{Path: j.Request.Path}
+	hidden.Payload, hidden.Response, hidden.Output, hidden.Request = nil, nil, nil, jobs.Request{Path: j.Request.Path}
 	return jobDocument{Job: &hidden, Redacted: true}
 }
 

@@ -47,8 +47,8 @@ func TestRedaction(t *testing.T) {
 			t.Errorf("with %s: list %s", scopes, list.body)
 		}
 	}
-	hidden := redact(t.Context(), &jobs.Job{Payload: []byte("1"), Response: &jobs.Response{Body: "hush"}, Request: jobs.Request{Headers: map[string]string{"a": "b"}}})
-	if hidden.Payload != nil || hidden.Response != nil || hidden.Request.Headers != nil || !hidden.Redacted {
+	hidden := redact(t.Context(), &jobs.Job{Payload: []byte("1"), Response: &jobs.Response{Body: "hush"}, Output: []byte("1"), Request: jobs.Request{Headers: map[string]string{"a": "b"}}})
+	if hidden.Payload != nil || hidden.Response != nil || hidden.Output != nil || hidden.Request.Headers != nil || !hidden.Redacted {
 		t.Errorf("nobody in particular sees %+v", hidden)
 	}
 }

@@ -62,13 +62,14 @@ type Job struct {
 	CompletedAt     *time.Time      `json:"completed_at" doc:"When the destination had accepted it." example:"2030-01-31T14:35:01Z"`
 	EndedAt         *time.Time      `json:"ended_at" doc:"When it ended, however it did." example:"2030-01-31T14:35:01Z"`
 	Response        orNull[Answer]  `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
+	Output          anyJSON         `json:"output" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, in lists, and where redacted."`
 	LastError       string          `json:"last_error" doc:"What went wrong last." example:""`
 	Reason          string          `json:"reason" doc:"Why it was rescheduled last." example:"breaker deviantart open"`
 	Worker          string          `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
 	Crashes         int             `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
 	Waiting         orNull[Waiting] `json:"waiting" doc:"Why it does not run now; null if it runs or has ended, and in answers to an enqueue."`
-	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, query, headers and response are left out because the token lacks the scope payloads." example:"false"`
+	Redacted        bool            `json:"redacted,omitempty" doc:"True where payload, query, headers, response and output are left out because the token lacks the scope payloads." example:"false"`
 }
 
 // Request is the part of the call that a job sets for itself.

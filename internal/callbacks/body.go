@@ -36,6 +36,8 @@ type ended struct {
 	EndedAt   time.Time  `json:"ended_at"`
 	LastError string     `json:"last_error"`
 	Response  *response  `json:"response"`
+	// Output is nil without one, and if the job's record is gone.
+	Output json.RawMessage `json:"output"`
 }
 
 // response is the last answer of the job's API.
@@ -51,7 +53,7 @@ const recordsAtOnce = 25
 // recordFields are those that a body is made of.
 var recordFields = []string{
 	store.FieldMsg, store.FieldState, store.FieldEndedAt, store.FieldLastError,
-	store.FieldResponseStatus, store.FieldResponseBody,
+	store.FieldResponseStatus, store.FieldResponseBody, store.FieldOutput,
 }
 
 // specs makes the callback jobs of a queue's events. Errors are Redis's.
@@ -127,7 +129,8 @@ func eventOf(e store.Event, job *jobs.Job) event {
 			if r := job.Response; r != nil {
 				d.Response = &response{Status: r.Status, Body: &r.Body}
 			}
-			if e.LastError != "" {
+			d.Output = job.Output
+			if e.LastError != "" || d.Status == store.StateCompleted {
 				d.LastError = job.LastError // the whole of it
 			}
 		}

@@ -31,6 +31,7 @@ func TestEachEventIsDelivered(t *testing.T) {
 			switch job.Key {
 			case "ann":
 				job.Response = &jobs.Response{Status: 201, Body: `{"id":"é <7>"}`}
+				job.Output = json.RawMessage(`{"itemid":7}`)
 				if job.RescheduleCount == 0 {
 					return jobs.Reschedule(0)
 				}
@@ -94,6 +95,9 @@ func TestEachEventIsDelivered(t *testing.T) {
 				RescheduleCount: job.RescheduleCount, Crashes: job.Crashes, CreatedAt: &job.CreatedAt, EndedAt: *job.EndedAt, LastError: job.LastError,
 			},
 		}
+		if want.Data.Output = job.Output; job.Output == nil {
+			want.Data.Output = json.RawMessage("null")
+		}
 		if r := job.Response; r != nil {
 			want.Data.Response = &response{Status: r.Status, Body: &r.Body}
 		}
@@ -118,6 +122,9 @@ func TestEachEventIsDelivered(t *testing.T) {
 	}
 	if got := taken[ids["completed"]][0].body.Data; got.RescheduleCount != 1 || got.Batch != "b1" || got.Key != "ann" || got.Response.Status != 201 || *got.Response.Body != `{"id":"é <7>"}` {
 		t.Errorf("completed: %+v", got)
+	}
+	if got := string(taken[ids["completed"]][0].body.Data.Output); got != `{"itemid":7}` {
+		t.Errorf("output %s", got)
 	}
 	if got := taken[ids["exhausted"]][0].body.Data; got.Attempt != 1 || len(*got.Response.Body) != 4000 {
 		t.Errorf("exhausted: %+v", got)
@@ -147,13 +154,13 @@ func TestBody(t *testing.T) {
 		job  *jobs.Job
 		want string
 	}{
-		{"its record is as it ended", job(func(*jobs.Job) {}), `"created_at":"2026-11-21T09:59:00.123Z","ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 500","response":{"status":500,"body":"no"}}}`},
-		{"its record is gone", nil, `"created_at":null,"ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null}}}`},
+		{"its record is as it ended", job(func(*jobs.Job) {}), `"created_at":"2026-11-21T09:59:00.123Z","ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 500","response":{"status":500,"body":"no"},"output":null}}`},
+		{"its record is gone", nil, `"created_at":null,"ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null},"output":null}}`},
 		{"it was run again", job(func(j *jobs.Job) {
 			j.EndedAt, j.Status, j.Response = &later, jobs.Completed, &jobs.Response{Status: 200, Body: "ok"}
-		}), `"created_at":"2026-11-21T09:59:00.123Z","ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null}}}`},
-		{"it waits again", job(func(j *jobs.Job) { j.EndedAt, j.Status, j.Response = nil, jobs.Pending, nil }), `"created_at":"2026-11-21T09:59:00.123Z","ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null}}}`},
-		{"another one has its id", job(func(j *jobs.Job) { j.CreatedAt = later }), `"created_at":null,"ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null}}}`},
+		}), `"created_at":"2026-11-21T09:59:00.123Z","ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null},"output":null}}`},
+		{"it waits again", job(func(j *jobs.Job) { j.EndedAt, j.Status, j.Response = nil, jobs.Pending, nil }), `"created_at":"2026-11-21T09:59:00.123Z","ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null},"output":null}}`},
+		{"another one has its id", job(func(j *jobs.Job) { j.CreatedAt = later }), `"created_at":null,"ended_at":"2026-11-21T10:00:00.123Z","last_error":"answered 50","response":{"status":500,"body":null},"output":null}}`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -172,7 +179,7 @@ func TestBody(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := `{"type":"job.completed","timestamp":"2026-11-21T10:00:00Z","data":{"id":"b","destination":"shop","key":"","batch":"","status":"completed",` +
-		`"attempt":0,"reschedule_count":0,"crashes":0,"created_at":null,"ended_at":"2026-11-21T10:00:00Z","last_error":"","response":null}}`
+		`"attempt":0,"reschedule_count":0,"crashes":0,"created_at":null,"ended_at":"2026-11-21T10:00:00Z","last_error":"","response":null,"output":null}}`
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Error(diff)
 	}

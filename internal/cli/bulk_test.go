@@ -101,7 +101,7 @@ func TestFile(t *testing.T) {
 		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Payload: []byte("3"), Batch: "monday", After: []string{},
 		Request: jobs.Request{Path: "/x", Query: "a=b", Headers: map[string]string{"X-A": "b"}}, MaxReschedules: &seven,
 		Retry:       &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
-		AvailableAt: c.AvailableAt, CreatedAt: c.CreatedAt,
+		AvailableAt: c.AvailableAt, CreatedAt: c.CreatedAt, Output: []byte("null"),
 	}
 	if diff := cmp.Diff(c2, c); diff != "" || c.AvailableAt.Year() != 2099 {
 		t.Errorf("job c (-want +got)\n%s", diff)

@@ -37,7 +37,7 @@ func TestEnqueueAllFlags(t *testing.T) {
 		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh,
 		Payload: []byte(`{"title":"Sunset <3"}`), After: []string{},
 		Request:        jobs.Request{Path: "/items/7", Query: "a=b&c=d", Headers: map[string]string{"X-A": "b", "X-Time": "10:30,11"}},
-		MaxReschedules: &zero, AvailableAt: at,
+		MaxReschedules: &zero, AvailableAt: at, Output: []byte("null"),
 		Retry: &jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 1.5, MaxDelay: 120 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure}},
 	}
 	created := cmpopts.IgnoreFields(jobs.Job{}, "CreatedAt")

@@ -92,6 +92,7 @@ func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
 	if a := j.Response; a != nil {
 		r.add("answer", strings.TrimSpace(strconv.Itoa(a.Status)+" "+clip(strings.TrimSpace(a.Body), mostShown)))
 	}
+	r.addIf("output", clip(string(j.Output), mostShown))
 	r.addIf("path", j.Request.Path)
 	r.addIf("query", j.Request.Query)
 	for _, name := range slices.Sorted(maps.Keys(j.Request.Headers)) {

@@ -77,7 +77,7 @@ func TestGetText(t *testing.T) {
 	// What an API answered must not reach the terminal as it is.
 	hash := "asynq:{tidegate:shop:low}:t:post-7"
 	err := b.server.Client(t).HSet(t.Context(), hash, "attempt", "1", "reschedules", "2", "crashes", "1", "last_error", "boom\x1b[31m\n!",
-		"response_status", "503", "response_body", "<b>\u202e sorry\u0007").Err()
+		"response_status", "503", "response_body", "<b>\u202e sorry\u0007", "output", `{"itemid":7}`).Err()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,6 +93,7 @@ reschedules  2 of 9
 crashes      1
 last error   boom\[31m !
 answer       503 <b> sorry
+output       {"itemid":7}
 path         /p
 query        a=b
 header       X-A: b

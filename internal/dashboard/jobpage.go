@@ -30,6 +30,8 @@ type jobPage struct {
 	Parents, Children int
 	payload           []byte // the first mostShown bytes
 	PayloadSize       int
+	output            []byte // likewise
+	OutputSize        int
 	Headers           [][2]string
 	Actions           []action
 	// CLI is the id quoted for a shell.
@@ -92,9 +94,10 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 		return nil, fmt.Errorf("read the history of %s: %w", id, err)
 	}
 	p.History = historyRows(history)
-	// The page is cached; do not keep the whole payload.
+	// The page is cached; do not keep the whole payload and output.
 	p.payload, p.PayloadSize = bytes.Clone(job.Payload[:min(len(job.Payload), mostShown)]), len(job.Payload)
-	job.Payload = nil
+	p.output, p.OutputSize = bytes.Clone(job.Output[:min(len(job.Output), mostShown)]), len(job.Output)
+	job.Payload, job.Output, job.Parents = nil, nil, nil
 	for _, name := range slices.Sorted(maps.Keys(job.Request.Headers)) {
 		p.Headers = append(p.Headers, [2]string{name, job.Request.Headers[name]})
 	}
@@ -124,19 +127,28 @@ func historyRows(entries []jobs.HistoryEntry) []historyRow {
 
 // Payload returns the shown part of the payload, indented if that is not too long. Templates call
 // it for viewers with the scope payloads.
-func (p *jobPage) Payload() string {
-	if p.PayloadCut() > 0 {
-		return strings.ToValidUTF8(string(p.payload), "")
-	}
-	var b bytes.Buffer
-	if indentedSize(p.payload) <= 2*mostShown && json.Indent(&b, p.payload, "", "  ") == nil {
-		return b.String()
-	}
-	return string(p.payload)
-}
+func (p *jobPage) Payload() string { return readable(p.payload, p.PayloadCut() > 0) }
 
 // PayloadCut is the number of bytes of the payload that are not shown.
 func (p *jobPage) PayloadCut() int { return p.PayloadSize - len(p.payload) }
+
+// Output is to the output what Payload is to the payload.
+func (p *jobPage) Output() string { return readable(p.output, p.OutputCut() > 0) }
+
+// OutputCut is the number of bytes of the output that are not shown.
+func (p *jobPage) OutputCut() int { return p.OutputSize - len(p.output) }
+
+// readable indents JSON, unless it is cut or that would be too long.
+func readable(raw []byte, cut bool) string {
+	var b bytes.Buffer
+	switch {
+	case cut:
+		return strings.ToValidUTF8(string(raw), "")
+	case indentedSize(raw) <= 2*mostShown && json.Indent(&b, raw, "", "  ") == nil:
+		return b.String()
+	}
+	return string(raw)
+}
 
 // indentedSize bounds the size of JSON indented by two spaces, in bytes. It can grow with the
 // square of the depth, so it is computed before indenting.

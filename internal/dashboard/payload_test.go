@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/access"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -54,6 +56,12 @@ func TestPayloadIsShown(t *testing.T) {
 	s.enqueue("shop", strings.Repeat("é", 20_000), jobs.ID("long"))
 	p := s.get("/jobs/short")
 	p.shows(t, http.StatusOK, "Payload 29 bytes", `{ "a": [ "x, {\"y\"]", {} ], "b": 1 }`)
+	if err := s.rdb.HSet(t.Context(), store.TaskKey(store.DefaultNamespace.Queue("shop", store.Default), "short"), store.FieldOutput, `{"itemid":7}`).Err(); err != nil {
+		t.Fatal(err)
+	}
+	redistest.Eventually(t, "the output is shown", func() bool {
+		return strings.Contains(s.get("/jobs/short").text, `Output 12 bytes, for its children{ "itemid": 7 }`)
+	})
 	p = s.get("/jobs/long")
 	p.shows(t, http.StatusOK, "Payload 40,002 bytes", "7,234 more bytes: tidegate get long -o json")
 }

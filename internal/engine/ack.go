@@ -17,6 +17,7 @@ type completion struct {
 	queue, id string
 	delivery  *Delivery // nil if the job is not in flight
 	response  *store.Response
+	output    string
 	done      chan error
 	result    store.Completed
 }
@@ -137,7 +138,7 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) (over bool, err error) 
 	o, s := d.decided(), store.Applied{}
 	recorded := false
 	if o.Kind == store.KindComplete {
-		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response}
+		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response, output: o.Output}
 		err = e.recordCompletion(ctx, a)
 		recorded = err == nil
 		if recorded && a.result != store.CompletedGone {
@@ -179,7 +180,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 	for own, as := range byQueue {
 		args := store.CompleteArgs{Queue: own, Worker: e.o.Worker, Retention: e.o.Retention}
 		for _, a := range as {
-			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response})
+			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response, Output: a.output})
 		}
 		queue, n := "", 0
 		if e.completes[own] && !asked {

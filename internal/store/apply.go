@@ -49,6 +49,8 @@ type Outcome struct {
 	CountedBy string
 	// Response is kept with the job unless nil.
 	Response *Response
+	// Output, of KindComplete, is the value of FieldOutput; "" for none.
+	Output string
 	// Extend is added to the job's expiry, if it has one.
 	Extend time.Duration
 }

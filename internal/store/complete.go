@@ -21,6 +21,7 @@ type Response struct {
 type Completion struct {
 	ID       string
 	Response *Response // nil without one
+	Output   string    // "" without one
 }
 
 // CompleteArgs are jobs of one queue that have completed.
@@ -51,8 +52,16 @@ func (a CompleteArgs) eval(ctx context.Context, c redis.Scripter, eval evaluatio
 		ActiveKey(a.Queue), LeaseKey(a.Queue), CompletedKey(a.Queue),
 		processed + ":" + now.Format(time.DateOnly), processed,
 	}
-	args := make([]any, 0, 4+3*len(a.Jobs))
-	args = append(args, a.Queue, now.Add(processedFor).Unix(), int64(a.Retention/time.Second), a.Worker)
+	args := make([]any, 0, 5+3*len(a.Jobs))
+	args = append(args, a.Queue, now.Add(processedFor).Unix(), int64(a.Retention/time.Second), a.Worker, 0)
+	outputs := 0
+	for _, job := range a.Jobs {
+		if job.Output != "" {
+			outputs++
+			args = append(args, job.ID, job.Output)
+		}
+	}
+	args[4] = outputs
 	for _, job := range a.Jobs {
 		status, body := job.Response.args()
 		args = append(args, job.ID, status, body)

@@ -40,7 +40,7 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 		args = append(args, c.String())
 	}
 	reply, err := registerScript.Run(ctx, rdb, []string{PendingKey(parent.Queue)}, args...).StringSlice()
-	if err != nil || len(reply) != 2 {
+	if err != nil || len(reply) != 3 {
 		return false, fmt.Errorf("register children of %s: %w", parent.ID, err)
 	}
 	state := reply[0]
@@ -55,7 +55,7 @@ func Register(ctx context.Context, rdb redis.UniversalClient, parent Ref, childr
 		}
 	}
 	if ended(state) {
-		return true, settleChildren(ctx, rdb, parent.ID, state, reply[1], children)
+		return true, settleChildren(ctx, rdb, endedParent{parent.ID, state, reply[1], reply[2]}, children)
 	}
 	return false, nil
 }
@@ -89,7 +89,7 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 	}
 	for _, id := range parents {
 		if where[id] == "" {
-			err = settleChildren(ctx, rdb, id, "-", "", []Ref{child})
+			err = settleChildren(ctx, rdb, endedParent{id: id, state: "-"}, []Ref{child})
 		} else {
 			_, err = Register(ctx, rdb, Ref{where[id], id}, []Ref{child})
 		}
@@ -179,11 +179,11 @@ func (c *childReleaser) releaseChildren(ctx context.Context, parent Ref) (cancel
 	}
 	for !c.failed[parent.Queue] {
 		reply, err := run(outboxScript, childrenAtOnce).StringSlice()
-		if err != nil || len(reply) < 3 {
+		if err != nil || len(reply) < 4 {
 			c.fail(parent.Queue, fmt.Errorf("read children of %s: %w", parent.ID, err))
 			return cancelled, false
 		}
-		state, problem, endedAt, names := reply[0], reply[1], reply[2], reply[3:]
+		end, endedAt, names := endedParent{parent.ID, reply[0], reply[1], reply[3]}, reply[2], reply[4:]
 		if len(names) == 0 {
 			return cancelled, true
 		}
@@ -198,7 +198,7 @@ func (c *childReleaser) releaseChildren(ctx context.Context, parent Ref) (cancel
 		}
 		// A set has no order. Siblings run in the order of their ids, that of the enqueue.
 		slices.SortFunc(children, func(a, b Ref) int { return strings.Compare(a.ID, b.ID) })
-		for queue, err := range settleByQueue(ctx, c.rdb, parent.ID, state, problem, children) {
+		for queue, err := range settleByQueue(ctx, c.rdb, end, children) {
 			c.fail(queue, err)
 		}
 		for _, child := range children {
@@ -206,7 +206,7 @@ func (c *childReleaser) releaseChildren(ctx context.Context, parent Ref) (cancel
 				continue
 			}
 			done = append(done, child.String())
-			if state != StateCompleted {
+			if end.state != StateCompleted {
 				cancelled = append(cancelled, child)
 			}
 		}
@@ -225,13 +225,21 @@ func (c *childReleaser) releaseChildren(ctx context.Context, parent Ref) (cancel
 	return cancelled, false
 }
 
+// endedParent is a parent that has ended. Its state is "-" if it does not exist any more.
+type endedParent struct{ id, state, problem, output string }
+
+// maxOutputs bounds the outputs of all parents that a child keeps, in bytes.
+const maxOutputs = 1 << 20
+
+var noOutputs = NoOutput(fmt.Sprintf("the outputs of all parents have more than the %d bytes together that a job keeps", maxOutputs))
+
 // settleChildren releases or cancels children by the state of their parent.
-func settleChildren(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) error {
-	return errors.Join(slices.Collect(maps.Values(settleByQueue(ctx, rdb, parent, state, problem, children)))...)
+func settleChildren(ctx context.Context, rdb redis.UniversalClient, parent endedParent, children []Ref) error {
+	return errors.Join(slices.Collect(maps.Values(settleByQueue(ctx, rdb, parent, children)))...)
 }
 
 // settleByQueue is settleChildren with the errors by queue. It is idempotent.
-func settleByQueue(ctx context.Context, rdb redis.UniversalClient, parent, state, problem string, children []Ref) map[string]error {
+func settleByQueue(ctx context.Context, rdb redis.UniversalClient, parent endedParent, children []Ref) map[string]error {
 	byQueue := map[string][]any{}
 	for _, c := range children {
 		byQueue[c.Queue] = append(byQueue[c.Queue], c.ID)
@@ -239,12 +247,12 @@ func settleByQueue(ctx context.Context, rdb redis.UniversalClient, parent, state
 	errs := map[string]error{}
 	for queue, ids := range byQueue {
 		for part := range slices.Chunk(ids, childrenAtOnce) {
-			args := append([]any{queue, parent, state, cancelReason(parent, state, problem)}, part...)
+			args := append([]any{queue, parent.id, parent.state, parent.cancelReason(), parent.output, maxOutputs, noOutputs}, part...)
 			call, cancel := context.WithTimeout(ctx, stepWithin)
 			err := parentEndedScript.Run(call, rdb, []string{PendingKey(queue)}, args...).Err()
 			cancel()
 			if err != nil {
-				errs[queue] = fmt.Errorf("release children of %s: %w", parent, err)
+				errs[queue] = fmt.Errorf("release children of %s: %w", parent.id, err)
 				break
 			}
 		}
@@ -253,21 +261,21 @@ func settleByQueue(ctx context.Context, rdb redis.UniversalClient, parent, state
 }
 
 // cancelReason is the last error of a child whose parent did not complete.
-func cancelReason(parent, state, problem string) string {
-	switch {
-	case state == StateCompleted:
+func (p endedParent) cancelReason() string {
+	switch p.state {
+	case StateCompleted:
 		return ""
-	case state == "-":
-		return "parent " + parent + " does not exist any more"
-	case state == StateExpired:
-		return "parent " + parent + " expired"
+	case "-":
+		return "parent " + p.id + " does not exist any more"
+	case StateExpired:
+		return "parent " + p.id + " expired"
 	}
-	reason := "parent " + parent + " failed"
-	if state == StateCancelled {
-		reason = "parent " + parent + " was cancelled"
+	reason := "parent " + p.id + " failed"
+	if p.state == StateCancelled {
+		reason = "parent " + p.id + " was cancelled"
 	}
-	if problem != "" && problem != state {
-		reason += ": " + rootCause(problem)
+	if p.problem != "" && p.problem != p.state {
+		reason += ": " + rootCause(p.problem)
 	}
 	return reason
 }
@@ -282,6 +290,26 @@ func rootCause(problem string) string {
 		}
 	}
 	return problem
+}
+
+// ParentOutputs reads the outputs of completed parents that a job keeps: FieldOutput of each by
+// the name of its field. Errors: Redis's.
+func ParentOutputs(ctx context.Context, rdb redis.UniversalClient, queue, id string, parents []string) (map[string]string, error) {
+	names := make([]string, len(parents))
+	for i, parent := range parents {
+		names[i] = FieldParentOutputPrefix + parent
+	}
+	values, err := rdb.HMGet(ctx, TaskKey(queue, id), names...).Result()
+	if err != nil {
+		return nil, fmt.Errorf("read the outputs of the parents of %s: %w", id, err)
+	}
+	out := map[string]string{}
+	for i, v := range values {
+		if text, ok := v.(string); ok {
+			out[names[i]] = text
+		}
+	}
+	return out, nil
 }
 
 // Undelivered lists ended parents of the queue whose children are not released or

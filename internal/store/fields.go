@@ -1,5 +1,7 @@
 package store
 
+import "strings"
+
 // Fields of the task hash. The first group is asynq's.
 const (
 	FieldMsg          = "msg"
@@ -20,6 +22,7 @@ const (
 	FieldExpiresAt      = "expires_at" // unix ms
 	FieldResponseStatus = "response_status"
 	FieldResponseBody   = "response_body"
+	FieldOutput         = "output"    // JSON, or NoOutput
 	FieldBatch          = "batch"     // of a job in a batch, beside the header
 	FieldKey            = "key"       // of a job with a key, beside the header
 	FieldPlace          = "place"     // "<run> <score>": where it was among the held jobs of its key when that run took it
@@ -31,6 +34,7 @@ const (
 	FieldHistory        = "history"   // JSON lines; see Version
 	FieldVersions       = "versions"  // number of the last line in history
 	FieldWaits          = "waits"     // parents that have not completed
+	FieldOutputs        = "outputs"   // bytes of the outputs of parents that it keeps
 	FieldChildren       = "children"  // set while the job may have children
 	FieldEvents         = "events"    // set if the event stream existed at its start
 	FieldNotified       = "notified"  // children that it released or cancelled, up to 50: "<queue> <id>" lines
@@ -50,6 +54,21 @@ const OutlineAbove = 4 << 10
 // FieldAfterPrefix begins the field that a job has for each of its parents: "1"
 // until the parent has completed, then "0".
 const FieldAfterPrefix = "after:"
+
+// FieldParentOutputPrefix begins the field of a child that holds the output of a completed
+// parent, as in the parent's FieldOutput.
+const FieldParentOutputPrefix = "output:"
+
+// NoOutput is the value of FieldOutput if the output of a job could not be kept.
+func NoOutput(why string) string { return "!" + why }
+
+// OutputOf returns the JSON of a FieldOutput, or why there is none.
+func OutputOf(field string) (output, why string) {
+	if why, missing := strings.CutPrefix(field, "!"); missing {
+		return "", why
+	}
+	return field, ""
+}
 
 // States of a task hash: asynq's, and ours. The table of their meanings is in states.go.
 const (

@@ -193,3 +193,26 @@ func ExamplePlay_bounds() {
 	// +5s call 4: retry in 10s (9s to 11s) after failure: broken
 	// +15s call 5: failed: broken
 }
+
+// A job that uses what its parent got, here the id of an upload.
+func ExampleParent() {
+	h := publisher.Func(func(_ context.Context, job *jobs.Job) error {
+		var upload struct {
+			ItemID int `json:"itemid"`
+		}
+		if err := job.ParentOutput("upload", &upload); err != nil {
+			return jobs.Discard(err)
+		}
+		job.Output = fmt.Appendf(nil, `{"url":"https://gallery.example/%d"}`, upload.ItemID)
+		return nil
+	})
+	spec := jobs.New("gallery", "Sunset", jobs.After("upload"))
+	fmt.Println(publishertest.Publish(context.Background(), h, publishertest.NewJob(spec)))
+
+	got := publishertest.Publish(context.Background(), h, publishertest.NewJob(spec,
+		publishertest.Parent("upload", map[string]int{"itemid": 7})))
+	fmt.Println(got, string(got.Job.Output))
+	// Output:
+	// failed: jobs: parent upload has no output
+	// completed {"url":"https://gallery.example/7"}
+}

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
@@ -15,11 +16,11 @@ import (
 
 // NewJob returns the job that a client creates from spec now. It panics if the spec is not
 // valid; bounds of a deployment, such as RETRY_MAX_RETRIES_LIMIT, are not checked. Parents
-// (jobs.After) count as completed.
+// (jobs.After) count as completed; with Parent they have an output.
 //
 // Set the fields of earlier attempts where needed: Attempt (retries made), RescheduleCount,
 // Crashes, ExpiresAt.
-func NewJob(spec *jobs.Spec) *jobs.Job {
+func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 	if spec == nil {
 		panic("publishertest: new job: the spec is nil; make one with jobs.New")
 	}
@@ -54,7 +55,35 @@ func NewJob(spec *jobs.Spec) *jobs.Job {
 		at := spec.ExpiresAt.UTC().Truncate(time.Millisecond)
 		job.ExpiresAt = &at
 	}
-	return job.Clone()
+	job = job.Clone()
+	for _, o := range opts {
+		o(job)
+	}
+	return job
+}
+
+// JobOption sets a property of a job that its spec does not have.
+type JobOption func(*jobs.Job)
+
+// Parent sets the output of the parent with the id to the JSON of v, and makes it a parent of the
+// job. It panics if v cannot be encoded or is longer than jobs.MaxOutputBytes.
+func Parent(id string, v any) JobOption {
+	return func(j *jobs.Job) {
+		output, err := json.Marshal(v)
+		if err != nil {
+			panic(fmt.Sprintf("publishertest: output of parent %s: %v", id, err))
+		}
+		if len(output) > jobs.MaxOutputBytes {
+			panic(fmt.Sprintf("publishertest: output of parent %s has %d bytes, at most %d are kept", id, len(output), jobs.MaxOutputBytes))
+		}
+		if !slices.Contains(j.After, id) {
+			j.After = append(j.After, id)
+		}
+		if j.Parents == nil {
+			j.Parents = map[string]jobs.Parent{}
+		}
+		j.Parents[id] = jobs.Parent{Output: output}
+	}
 }
 
 // stored is a policy as read from the record, which names all triggers.
@@ -86,7 +115,7 @@ func copied[T any](p *T) *T {
 func inFlight(j *jobs.Job) *jobs.Job {
 	c := j.Clone()
 	c.Status, c.AvailableAt = jobs.Running, c.CreatedAt
-	c.LastError, c.Reason, c.ReasonCode, c.Worker, c.Response, c.Budget = "", "", "", "", nil, nil
+	c.LastError, c.Reason, c.ReasonCode, c.Worker, c.Response, c.Budget, c.Output = "", "", "", "", nil, nil, nil
 	c.NextRetryAt, c.StartedAt = nil, nil
 	return c
 }

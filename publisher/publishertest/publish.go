@@ -54,7 +54,7 @@ type Result struct {
 	MinDelay, MaxDelay time.Duration
 
 	// Job is the job afterwards: its Status, counters, AvailableAt, ExpiresAt, LastError,
-	// Response. The argument is not changed.
+	// Response, Output. The argument is not changed.
 	Job *jobs.Job
 }
 
@@ -142,6 +142,9 @@ func (r *Result) apply(a publisher.Attempted) {
 	switch a.Result {
 	case publisher.Completed:
 		j.LastError = "" // of an earlier call
+		if j.Output = a.Output; a.OutputProblem != "" {
+			j.LastError = "the output was not kept: " + a.OutputProblem
+		}
 		j.CompletedAt = copied(&r.At)
 		r.end(jobs.Completed)
 	case publisher.FailedFinal:

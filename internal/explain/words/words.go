@@ -24,6 +24,8 @@ func Reason(r store.Reason) string {
 		return "expired before it was started"
 	case store.ReasonHeld:
 		return "breaker " + about + " lets nothing through"
+	case store.ReasonParentsUnread:
+		return "the outputs of its parents could not be read"
 	case store.ReasonPublisher:
 		return "rescheduled by its publisher"
 	case store.ReasonRateLimited:

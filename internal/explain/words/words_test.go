@@ -16,6 +16,7 @@ func TestReason(t *testing.T) {
 		"breaker_unknown shop":    "breaker shop could not be asked",
 		"expiring":                "expired before it was started",
 		"held shop/alice":         "breaker shop/alice lets nothing through",
+		"parents_unread":          "the outputs of its parents could not be read",
 		"publisher":               "rescheduled by its publisher",
 		"rate_limited shop":       "rate limited by shop",
 		"retry 1 3 timeout":       "retry 1 of 3 after timeout",

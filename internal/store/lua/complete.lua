@@ -5,7 +5,8 @@
 -- KEYS[4] processed:<date>   KEYS[5] processed
 -- ARGV[1] queue   ARGV[2] expiry of KEYS[4], unix seconds
 -- ARGV[3] retention in seconds              ARGV[4] worker
--- ARGV[5...] per job: id, response status ('' = none), response body
+-- ARGV[5] how many of the jobs have an output; of each: id, output
+-- ARGV[...] per job: id, response status ('' = none), response body
 -- returns per job: 1 completed, 2 was completed before (a repeated call),
 --   3 completed, and it has children, 0 the job does not exist any more
 --
@@ -15,7 +16,12 @@ local active_key, lease_key, completed_key, processed_today_key, processed_key =
 local processed_expiry, retention, worker = ARGV[2], ARGV[3], ARGV[4]
 local expiry = int(tonumber(clock[1]) + tonumber(retention))
 local results, done, n = {}, {}, 0
-for i = 5, #ARGV, 3 do
+local first = 6 + 2 * tonumber(ARGV[5])
+local outputs = first > 6 and {} -- by id
+for i = 6, first - 1, 2 do
+  outputs[ARGV[i]] = ARGV[i + 1]
+end
+for i = first, #ARGV, 3 do
   local id = ARGV[i]
   local key = task(id)
   local mine = redis.call('LREM', active_key, -1, id) -- the oldest are at the end
@@ -40,6 +46,9 @@ for i = 5, #ARGV, 3 do
     else
       redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', worker,
         'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
+    end
+    if outputs and outputs[id] then
+      redis.call('HSET', key, 'output', outputs[id])
     end
     n = n + 1
     if f[5] then -- of an earlier call

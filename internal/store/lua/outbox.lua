@@ -3,11 +3,11 @@
 -- KEYS[1] pending
 -- ARGV[1] queue   ARGV[2] parent   ARGV[3] how many children at most
 -- returns {the parent's state ('-' if it does not exist any more), its last error, when
---   it finished in unix ms, child, ...}. A parent that waits or runs again, and one without
+--   it finished in unix ms, its output, child, ...}. A parent that waits or runs again, and one without
 --   children, leave the outbox
 local parent, max = ARGV[2], ARGV[3]
 local key = task(parent)
-local f = redis.call('HMGET', key, 'state', 'last_error', 'ended_at')
+local f = redis.call('HMGET', key, 'state', 'last_error', 'ended_at', 'output')
 local state = f[1] or '-'
 local ended = state == '-' or final[state]
 local children = {}
@@ -20,4 +20,4 @@ if #children == 0 then
     redis.call('HDEL', key, 'children')
   end
 end
-return { state, f[2] or '', f[3] or '', unpack(children) }
+return { state, f[2] or '', f[3] or '', f[4] or '', unpack(children) }

@@ -1,0 +1,118 @@
+package publisher_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+type uploaded struct {
+	Item int64 `json:"itemid"`
+}
+
+// A child in another destination gets the output of its parent even if the parent's record is
+// deleted before the child starts, and keeps it for its retries.
+func TestOutputOutlivesItsJob(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	one, two := fixtureOn(t, s), fixtureOn(t, s)
+	parent := one.enqueue(jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second}))
+	other := one.enqueue()
+	child := two.enqueue(jobs.After(parent.ID, other.ID), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: time.Second}))
+	one.run(one.options(), func(_ context.Context, j *jobs.Job) error {
+		if j.ID == other.ID {
+			return nil
+		}
+		j.Output = json.RawMessage(fmt.Sprintf(`{"itemid":%d}`, 9007199254740993+int64(j.Attempt)))
+		if j.Attempt == 0 {
+			return errors.New("boom")
+		}
+		return nil
+	}, publisher.Retention(-1))
+	redistest.Eventually(t, "the parents' records are deleted", func() bool {
+		q := one.queue()
+		return one.rdb.Exists(context.Background(), store.TaskKey(q, parent.ID), store.TaskKey(q, other.ID)).Val() == 0
+	})
+	var got []string
+	two.run(two.options(), func(_ context.Context, j *jobs.Job) error {
+		var up uploaded
+		err := j.ParentOutput(parent.ID, &up)
+		got = append(got, fmt.Sprint(up.Item, " ", err), fmt.Sprint(j.ParentOutput(other.ID, &up)), fmt.Sprint(j.ParentOutput("a", &up)))
+		if j.Attempt == 0 {
+			return errors.New("boom")
+		}
+		return nil
+	})
+	two.waitStatus(child.ID, jobs.Completed)
+	call := []string{
+		"9007199254740994 <nil>",
+		"jobs: parent " + other.ID + " has no output",
+		fmt.Sprintf("jobs: job %s has no parent %q; its parents: %s, %s", child.ID, "a", parent.ID, other.ID),
+	}
+	if diff := cmp.Diff(append(call, call...), got); diff != "" {
+		t.Errorf("what the child's two calls saw (-want +got):\n%s", diff)
+	}
+}
+
+// A job whose call was made is completed whatever its output is. A child learns why there is
+// none.
+func TestOutputThatIsNotKept(t *testing.T) {
+	t.Parallel()
+	for name, tc := range map[string]struct {
+		output  string
+		kept    bool
+		problem string
+	}{
+		"longest":     {`"` + strings.Repeat("x", jobs.MaxOutputBytes-2) + `"`, true, ""},
+		"too long":    {`"` + strings.Repeat("x", jobs.MaxOutputBytes-1) + `"`, false, "it has 65537 bytes, at most 65536 are kept"},
+		"not JSON":    {`{"itemid":`, false, "it is not valid JSON"},
+		"not UTF-8":   {"\"\xff\"", false, "it is not valid JSON"},
+		"too deep":    {strings.Repeat("[", 20000) + strings.Repeat("]", 20000), false, "it is not valid JSON"},
+		"null":        {"null", false, ""},
+		"exclamation": {`"!"`, true, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newFixture(t)
+			parent := b.enqueue()
+			child := b.enqueue(jobs.After(parent.ID))
+			var seen json.RawMessage
+			var err error
+			b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+				if j.ID == parent.ID {
+					j.Output = json.RawMessage(tc.output)
+					return nil
+				}
+				err = j.ParentOutput(parent.ID, &seen)
+				return nil
+			})
+			b.waitStatus(child.ID, jobs.Completed)
+			want, lastError, wantErr := "", "", "jobs: parent "+parent.ID+" has no output"
+			if tc.kept {
+				want, wantErr = tc.output, "<nil>"
+			}
+			if tc.problem != "" {
+				lastError = "the output was not kept: " + tc.problem
+				wantErr = "jobs: the output of parent " + parent.ID + " was not kept: " + tc.problem
+			}
+			got := b.get(parent.ID)
+			if got.Status != jobs.Completed || string(got.Output) != want || got.LastError != lastError {
+				t.Errorf("the parent is %s with %d bytes of output and last error %q", got.Status, len(got.Output), got.LastError)
+			}
+			if string(seen) != want || fmt.Sprint(err) != wantErr {
+				t.Errorf("the child saw %d bytes, error %v", len(seen), err)
+			}
+		})
+	}
+}
