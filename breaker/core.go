@@ -47,12 +47,13 @@ type core struct {
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
 	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
 
-	link                     *link // nil before the start
+	link                     *link // nil before the start; then constant
 	tasks                    tasks
 	stamp                    atomic.Pointer[string] // of the last read
 	ticks                    atomic.Uint64
 	failed                   atomic.Bool  // the last refresh failed
 	registerAt               atomic.Int64 // when the next registration is due, unix ns
+	registerPause            atomic.Int64 // before it, after an error; ns
 	wholeAt                  time.Time    // of the last read of all; guarded by tasks: one refresh at a time
 	unreadable, unsubscribed outage
 
@@ -105,6 +106,7 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 
 // start reads the state, and starts the refresh.
 func (c *core) start(ctx context.Context) {
+	joinLink(c)
 	err := c.enroll(ctx)
 	if err == nil {
 		err = c.readSnapshot(ctx)
@@ -116,7 +118,7 @@ func (c *core) start(ctx context.Context) {
 	c.stop = stop
 	c.tasks.start(background)
 	c.events.background(background, c.spawn)
-	connect(c)
+	c.link.connect(c)
 }
 
 // close stops the background work and waits for it.
@@ -148,6 +150,13 @@ func (c *core) close() {
 		c.flushRescheduled(ctx)
 		_ = c.register(ctx, 0) // its registration ends by itself, too
 	}
+}
+
+// hasStopped reports whether close was called.
+func (c *core) hasStopped() bool {
+	c.workMu.Lock()
+	defer c.workMu.Unlock()
+	return c.stopped
 }
 
 // leaveTimeout bounds the last commands of a closed core.

@@ -7,69 +7,90 @@ import (
 	"strconv"
 	"sync"
 	"time"
+
+	"github.com/redis/go-redis/v9"
 )
 
 const (
 	// An instance registers every registerEvery, or registerShare for each Breaker of the
 	// process if that is longer, up to registerSlowest. It is counted in for validFor times as
-	// long, which register.lua allows an hour for.
+	// long, which register.lua allows an hour for; less if its process dies, see alive.
+	// After an error it registers again after registerAgain, then after longer pauses, up to
+	// registerAgainSlowest.
 	registerEvery   = 10 * time.Second
 	registerShare   = 3 * time.Second
 	registerSlowest = 20 * time.Minute
 	validFor        = 3
+
+	registerAgain, registerAgainSlowest = time.Second, time.Minute
+	// registerAtOnce bounds the registrations of one tick.
+	registerAtOnce = 100
 	// maxJoins is how many keys' counts are sent to Redis at once.
 	maxJoins = 100
 )
 
-// enroll registers the instance until after the next registration is due, which is at another
-// time for each Breaker of the process.
+// enroll registers the instance until after the next registration is due.
 func (c *core) enroll(ctx context.Context) error {
-	every := registerEveryOf(c.rdb, c.options.RefreshInterval)
+	every := c.link.registerEvery()
 	err := c.register(ctx, validFor*every)
-	if err == nil {
-		spread := rand.N(every-registerEvery+1) / 4 //nolint:gosec // it spreads the work
-		c.registerAt.Store(time.Now().Add(every - spread).UnixNano())
-	}
+	c.registerNext(every, err)
 	return err
 }
 
-// toEnroll reports whether a registration is due.
-func (c *core) toEnroll() bool {
-	return !c.enrolled.Load() || time.Now().UnixNano() >= c.registerAt.Load()
+// registerNext schedules the next registration after one with this result: at another time for
+// each Breaker of the process.
+func (c *core) registerNext(every time.Duration, err error) {
+	pause := every - rand.N(every-registerEvery+1)/4 //nolint:gosec // it spreads the work
+	if err == nil {
+		c.registerPause.Store(0)
+	} else {
+		pause = min(max(registerAgain, 2*time.Duration(c.registerPause.Load())), registerAgainSlowest)
+		c.registerPause.Store(int64(pause))
+	}
+	c.registerAt.Store(time.Now().Add(pause).UnixNano())
 }
 
 // register registers this instance as alive for a time, with how many calls it makes at once;
 // 0 unregisters it.
 func (c *core) register(ctx context.Context, valid time.Duration) error {
-	calls := max(1, c.atOnce())
+	calls := c.atOnce()
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	_, err := await(ctx, c, nil, func() (int64, error) {
-		own := []any{calls, millis(valid)}
-		values, err := registerScript.Run(ctx, c.rdb, c.place.keys, c.place.args(c.caller(), own)...).StringSlice()
-		if err != nil {
-			return 0, err
-		}
-		if len(values) != 2 {
-			return 0, fmt.Errorf("register: reply has %d values, want 2", len(values))
-		}
-		sum, err := strconv.ParseInt(values[1], 10, 64)
-		if err == nil {
-			c.capacity.Store(sum)
-			c.enrolled.Store(true)
-			c.enrolledAs.Store(int64(calls))
-		}
-		return sum, err
+	_, err := await(ctx, c, nil, func() (struct{}, error) {
+		return struct{}{}, c.registered(registerScript.Run(ctx, c.rdb, c.place.keys, c.registration(calls, valid)...), calls)
 	})
 	return err
 }
 
-// atOnce returns how many calls this instance makes at once, as far as is known.
+// registration is ARGV of register.lua.
+func (c *core) registration(calls int, valid time.Duration) []any {
+	return c.place.args(c.caller(), []any{calls, millis(valid)})
+}
+
+// registered processes the reply of register.lua.
+func (c *core) registered(reply *redis.Cmd, calls int) error {
+	values, err := reply.StringSlice()
+	if err != nil {
+		return err
+	}
+	if len(values) != 2 {
+		return fmt.Errorf("register: reply has %d values, want 2", len(values))
+	}
+	sum, err := strconv.ParseInt(values[1], 10, 64)
+	if err == nil {
+		c.capacity.Store(sum)
+		c.enrolled.Store(true)
+		c.enrolledAs.Store(int64(calls))
+	}
+	return err
+}
+
+// atOnce returns how many calls this instance makes at once, as far as is known; at least 1.
 func (c *core) atOnce() int {
 	if n := c.options.MaxInFlight; n > 0 {
 		return n
 	}
-	return c.inFlight.highest()
+	return max(1, c.inFlight.highest())
 }
 
 // joins are the names of which Redis has begun to meter calls: it needs the number of calls

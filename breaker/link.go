@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"iter"
@@ -29,10 +30,18 @@ const (
 // have changed. The first Breaker starts it, the last one ends it.
 type link struct {
 	of   linkOf
-	only bool // not shared: the client cannot be compared
+	id   string // also that of the first core of each destination
+	only bool   // not shared: the client cannot be compared
 	stop context.CancelFunc
 	ctx  context.Context //nolint:containedctx // of the goroutines that stop ends
 	work sync.WaitGroup
+
+	users   int             // guarded by linksMu
+	started bool            // guarded by linksMu
+	named   map[string]bool // channels with a core that has the link's id; guarded by linksMu
+
+	alive    alive     // used by keepFresh alone
+	warnedAt time.Time // that a core is not registered; used by keepFresh alone
 
 	mu         sync.RWMutex
 	cores      map[string][]*core // by channel
@@ -45,8 +54,9 @@ type link struct {
 }
 
 type linkOf struct {
-	rdb      redis.UniversalClient
-	interval time.Duration
+	rdb       redis.UniversalClient
+	interval  time.Duration
+	namespace Namespace
 }
 
 var (
@@ -54,30 +64,46 @@ var (
 	links   = map[linkOf]*link{}
 )
 
-// connect adds c to the link of its client.
-func connect(c *core) {
+// joinLink gives c the link of its client, which it is to leave.
+func joinLink(c *core) {
 	linksMu.Lock()
 	defer linksMu.Unlock()
-	of := linkOf{c.rdb, c.options.RefreshInterval}
+	of := linkOf{c.rdb, c.options.RefreshInterval, cmp.Or(c.place.namespace, DefaultNamespace)}
 	only := !reflect.ValueOf(c.rdb).Comparable()
-	if !only && links[of] != nil {
-		links[of].add(c)
-		return
+	var l *link
+	if !only {
+		l = links[of]
 	}
-	l := &link{of: of, only: only, cores: map[string][]*core{}, confirmed: make(chan struct{}, 1)}
+	if l == nil {
+		l = &link{of: of, id: c.id, only: only, named: map[string]bool{}, cores: map[string][]*core{}, confirmed: make(chan struct{}, 1)}
+		l.ctx, l.stop = context.WithCancel(context.Background())
+	}
 	if !only {
 		links[of] = l
 	}
-	l.ctx, l.stop = context.WithCancel(context.Background())
+	l.users++
+	c.link = l
+	if !l.named[c.place.channel] {
+		l.named[c.place.channel] = true
+		c.id = l.id
+	}
+}
+
+// connect begins to call c, which has joined.
+func (l *link) connect(c *core) {
+	linksMu.Lock()
+	defer linksMu.Unlock()
 	l.add(c)
-	l.work.Go(func() { l.keepFresh(l.ctx) })
-	l.work.Go(func() { l.subscribe(l.ctx) })
+	if !l.started {
+		l.started = true
+		l.work.Go(func() { l.keepFresh(l.ctx) })
+		l.work.Go(func() { l.subscribe(l.ctx) })
+	}
 }
 
 func (l *link) add(c *core) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	c.link = l
 	l.cores[c.place.channel] = append(l.cores[c.place.channel], c)
 	if l.pubsub.Load() == nil {
 		return
@@ -107,8 +133,9 @@ func (l *link) leave(c *core) {
 	if l.cores[channel] = without(l.cores[channel], c); len(l.cores[channel]) == 0 {
 		delete(l.cores, channel)
 	}
-	last := len(l.cores) == 0
 	l.mu.Unlock()
+	l.users--
+	last := l.users == 0
 	if last && !l.only {
 		delete(links, l.of)
 	}
@@ -116,6 +143,9 @@ func (l *link) leave(c *core) {
 	if last {
 		l.stop()
 		l.work.Wait()
+		if !c.down.Load() {
+			l.reportEnd()
+		}
 		return
 	}
 	l.unsubscribe(channel)
@@ -153,18 +183,9 @@ func (l *link) all() iter.Seq[*core] {
 	}
 }
 
-// registerEveryOf is the time between two registrations of an instance with this client and
-// RefreshInterval: with many Breakers longer, so that there is less than one a second.
-func registerEveryOf(rdb redis.UniversalClient, interval time.Duration) time.Duration {
-	if !reflect.ValueOf(rdb).Comparable() {
-		return registerEvery // not shared
-	}
-	linksMu.Lock()
-	l := links[linkOf{rdb, interval}]
-	linksMu.Unlock()
-	if l == nil {
-		return registerEvery // the first Breaker
-	}
+// registerEvery is the time between two registrations of a core: with many of them longer, so
+// that there is less than one a second.
+func (l *link) registerEvery() time.Duration {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	return min(max(registerEvery, registerShare*time.Duration(len(l.cores))), registerSlowest)
@@ -186,22 +207,29 @@ func (l *link) keepFresh(ctx context.Context) {
 			continue
 		case <-ticker.C:
 		}
-		quiet := l.tick()
+		quiet, due := l.tick()
 		l.stamped(ctx, quiet, l.readStamps(ctx, quiet))
 		l.checkSubscription(ctx)
+		l.register(ctx, due)
+		l.reportAlive(ctx)
 	}
 }
 
-// tick returns the cores that do not read their state by themselves this time.
-func (l *link) tick() (quiet []*core) {
+// tick returns the cores that do not read their state by themselves this time, and those that
+// are due to be registered, registerAtOnce at most.
+func (l *link) tick() (quiet, due []*core) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()
+	now := time.Now().UnixNano()
 	for c := range l.all() {
 		if !c.tick() {
 			quiet = append(quiet, c)
 		}
+		if now >= c.registerAt.Load() && len(due) < registerAtOnce {
+			due = append(due, c)
+		}
 	}
-	return quiet
+	return quiet, due
 }
 
 // stamped hands each core its stamp. A core that has left meanwhile is passed over.

@@ -88,7 +88,7 @@ func (c *core) tick() bool {
 	n := c.ticks.Add(1)
 	v := c.view.Load()
 	periodic := (n%timeEvery == 0 || n%healEvery == 0) && c.waits()
-	if periodic || c.toEnroll() || !v.known || v.behind || c.failed.Load() || c.whole.Load() && c.waits() ||
+	if periodic || !v.known || v.behind || c.failed.Load() || c.whole.Load() && c.waits() ||
 		c.anyLocal() || c.joins.any() || c.tally.any() {
 		c.wake(taskRefresh)
 		return true
@@ -122,7 +122,7 @@ func (c *core) capacityOnly(stamp string) bool {
 	return true
 }
 
-// refreshNow reads changes, and registers the instance from time to time.
+// refreshNow reads changes, and registers the instance where Redis has lost it.
 func (c *core) refreshNow(ctx context.Context) {
 	n := c.ticks.Load()
 	if now := time.Now(); now.Sub(c.wholeAt) >= wholeEvery {
@@ -136,7 +136,7 @@ func (c *core) refreshNow(ctx context.Context) {
 	if err == nil {
 		err = c.healSome(ctx, n)
 	}
-	if err == nil && (lost || c.toEnroll()) {
+	if err == nil && lost {
 		err = c.enroll(ctx)
 	}
 	if err == nil {

@@ -49,13 +49,17 @@ var (
 func newScript(files ...string) *script {
 	var texts []string
 	for _, file := range slices.Concat(shared, files) {
-		text, err := luaFiles.ReadFile("lua/" + file + ".lua")
-		if err != nil {
-			panic(err) // embedded: cannot be missing
-		}
-		texts = append(texts, string(text))
+		texts = append(texts, luaFile(file))
 	}
 	return &script{operation: files[len(files)-1], Script: redis.NewScript(strings.Join(texts, "\n"))}
+}
+
+func luaFile(name string) string {
+	text, err := luaFiles.ReadFile("lua/" + name + ".lua")
+	if err != nil {
+		panic(err) // embedded: cannot be missing
+	}
+	return string(text)
 }
 
 // place is the location of one breaker in Redis. All keys are in one slot.
@@ -89,6 +93,9 @@ func (n Namespace) placeOf(destination, key string) place {
 	}
 	return p
 }
+
+// instances is the key of the registrations.
+func (p place) instances() string { return p.keys[6] }
 
 // caller is the caller of a script: ARGV 1 and 5 to 10.
 type caller struct {
