@@ -140,10 +140,12 @@ func (a *api) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		noRoute().write(w)
 		return
 	}
-	if r.Method == http.MethodPost {
-		defer a.cache.Forget() // before the response ends
-	}
-	if r.Method == http.MethodPost && r.URL.Path != "/v1/jobs" {
+	switch {
+	case r.Method != http.MethodPost:
+	case r.URL.Path == "/v1/jobs":
+		defer a.cache.enqueuedBy(r.Context()) // before the response ends
+	default:
+		defer a.cache.Forget()
 		if a.onAction != nil {
 			defer a.onAction()
 		}

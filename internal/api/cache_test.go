@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -68,6 +69,44 @@ func TestStatisticsAreShared(t *testing.T) {
 		b.post(t, "/v1/breakers/shop/reset", "").ok(t, http.StatusOK)
 		b.post(t, "/v1/jobs", `{"destination":"stock","payload":1}`)
 		shows("/v1/stats", fmt.Sprintf(`"backlog":%d`, i+1))
+	}
+}
+
+// Callers that enqueue see their jobs at once. What others look at is not read again for that.
+func TestEnqueuesAreNoReads(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	counts := &Cache{}
+	reads := 0
+	as := func(name string) int {
+		t.Helper()
+		n, err := read(access.With(t.Context(), access.Identity{Name: name}), counts, "x", func(context.Context) (int, error) {
+			reads++
+			return reads, nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	if as("viewer") != 1 || as("shop") != 1 {
+		t.Error("the read is not shared")
+	}
+	for i := range 3 {
+		counts.enqueuedBy(access.With(t.Context(), access.Identity{Name: "shop"}))
+		if n := as("viewer"); n != i+1 {
+			t.Errorf("a viewer is shown read %d after an enqueue, want %d", n, i+1)
+		}
+		if n := as("shop"); n != i+2 {
+			t.Errorf("the caller is shown read %d after its enqueue, want %d", n, i+2)
+		}
+	}
+	for i := range 3 {
+		b.post(t, "/v1/jobs", `{"destination":"stock","payload":1}`, "Name", "shop").ok(t, http.StatusCreated)
+		want := fmt.Sprintf(`"backlog":%d`, i+1)
+		if answer := b.get(t, "/v1/stats", "Name", "shop"); !strings.Contains(answer.body, want) {
+			t.Errorf("lacks %s: %s", want, answer.body)
+		}
 	}
 }
 
