@@ -10,7 +10,6 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/prometheus/client_golang/prometheus"
-	"golang.org/x/sync/errgroup"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
@@ -66,9 +65,6 @@ var fleetDescs = []*prometheus.Desc{
 	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
 	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
 }
-
-// atOnce is how many destinations are read from Redis at the same time.
-const atOnce = 8
 
 // fleet collects what is known of a publisher, without asking anybody, and of the
 // queues, from Redis.
@@ -274,18 +270,13 @@ func (f *fleet) refresh(done chan struct{}) {
 
 func (f *fleet) survey(ctx context.Context, now time.Time) ([]survey, error) {
 	names := f.destinations()
-	out := make([]survey, len(names))
-	work, ctx := errgroup.WithContext(ctx)
-	work.SetLimit(atOnce)
-	for i, name := range names {
-		work.Go(func() error {
-			s, err := f.reader().Survey(ctx, name, f.o.NearExpiration)
-			out[i] = survey{destination: name, Survey: s}
-			if !s.OldestPending.IsZero() {
-				out[i].oldest = max(time.Millisecond, now.Sub(s.OldestPending))
-			}
-			return err
-		})
+	found, err := f.reader().Surveys(ctx, names, f.o.NearExpiration)
+	out := make([]survey, len(found))
+	for i, s := range found {
+		out[i] = survey{destination: names[i], Survey: s}
+		if !s.OldestPending.IsZero() {
+			out[i].oldest = max(time.Millisecond, now.Sub(s.OldestPending))
+		}
 	}
-	return out, work.Wait()
+	return out, err
 }
