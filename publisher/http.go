@@ -38,7 +38,8 @@ type HTTPOptions struct {
 	// Header is sent with every call; a job's own headers replace it by name.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
-	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 403 among
+	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 503 with a
+	// valid Retry-After means it too, if hint.RetryAfter is among Hints. A 403 among
 	// them does so only if its headers report a limit (see hint.LimitReached); otherwise it
 	// fails the job at once, because a missing permission is a 403 too.
 	RateLimitedStatus []int
@@ -50,6 +51,13 @@ type HTTPOptions struct {
 	// 415, 422. A 401 does so only if the call had no credentials of the destination or of
 	// the key; else it is jobs.Unauthorized.
 	PermanentStatus []int
+	// TrustOutcome honours the header Tidegate-Outcome of answers, for an API of one's own: ok,
+	// limited, retry, fail or reschedule, with after in seconds and scope, which is key or
+	// destination: "limited; after=60; scope=key". It comes before Rules.
+	TrustOutcome bool
+	// Rules, if set, come before the statuses above. A rate-limited answer is then reported
+	// with its body, after at most a second.
+	Rules Rules
 	// PerAttemptKey appends ":N", the number of retries made, to the
 	// Idempotency-Key. Default: the key is the job's id in every call.
 	PerAttemptKey bool

@@ -16,36 +16,67 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// answer keeps a response with its job, and returns its outcome. token is that of the call. cut
-// ends the read of the body.
+// answer keeps a response with its job, and returns its outcome: the API's own (Tidegate-Outcome),
+// else that of the rules, else that of its status. token is that of the call. cut ends
+// the read of the body.
 func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
 	received := time.Now()
-	limited := h.limited(resp, received)
-	hints := h.hints(resp.Header, limited, received)
-	job.Budget = hints.budget
+	decision, decided := h.announced(resp.Header)
+	limited := decision.Then == ThenLimited || !decided && h.limited(resp, received)
 	job.Response = &jobs.Response{Status: resp.StatusCode}
-	// The status decides the outcome, even if the body breaks off.
+	// The header decides the outcome, even if the body breaks off.
 	redact := r.Redact
 	read := func() []byte {
-		body, err := io.ReadAll(io.LimitReader(resp.Body, maxRead))
-		if err != nil || len(body) == maxRead {
+		most := maxRead
+		if h.o.Rules != nil {
+			most = max(most, MaxRulesBody)
+		}
+		body, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)))
+		if err != nil || len(body) == most {
 			redact = r.RedactCut
 		}
 		return body
 	}
 	keep := func(body []byte) {
+		if len(body) > maxRead {
+			body, redact = body[:maxRead], r.RedactCut
+		}
 		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), maxKept)}
 	}
-	if limited {
-		err := jobs.RateLimited(hints.wait, hints.scope)
+	rules := !decided && h.o.Rules != nil
+	if rules {
+		if limited {
+			end := time.AfterFunc(limitedBodyFor, cut)
+			defer end.Stop()
+		}
+		body := read()
+		if decision, decided = h.o.Rules.Decide(Answered{Job: job, Status: resp.StatusCode, Header: resp.Header, Body: body, Received: received}); decided {
+			limited = decision.Then == ThenLimited
+		}
+		keep(body)
+	}
+	hints := h.hints(resp.Header, limited, received)
+	job.Budget = hints.budget
+	var err error
+	switch {
+	case decided:
+		err = h.decided(decision, job, resp.StatusCode, token, hints, r)
+	case limited:
+		err = jobs.RateLimited(hints.wait, hints.scope)
+	default:
+		err = h.classify(resp.StatusCode)
+		if scope, has := h.credentials(job, token); has && resp.StatusCode == http.StatusUnauthorized {
+			err = &jobs.UnauthorizedError{Err: fmt.Errorf("answered %s", statusText(resp.StatusCode)), Scope: scope}
+		}
+	}
+	switch {
+	case rules: // its body is kept
+	case limited:
 		readLimited(ctx, err, read, keep, cut)
-		return err
+	default:
+		keep(read())
 	}
-	keep(read())
-	if scope, has := h.credentials(job, token); has && resp.StatusCode == http.StatusUnauthorized {
-		return &jobs.UnauthorizedError{Err: fmt.Errorf("answered %s", statusText(resp.StatusCode)), Scope: scope}
-	}
-	return h.classify(resp.StatusCode)
+	return err
 }
 
 // headerHints are the hints of a response's headers about the API's limit.
@@ -55,10 +86,20 @@ type headerHints struct {
 	budget *jobs.Budget
 }
 
-// limited reports whether a response received at that time means "rate limited".
+// limited reports whether the status of a response received at that time means "rate limited".
 func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
+	if resp.StatusCode == http.StatusServiceUnavailable && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) && h.saysWhen(resp.Header, received) {
+		return true
+	}
 	return slices.Contains(h.o.RateLimitedStatus, resp.StatusCode) &&
 		(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, received, h.o.Hints...))
+}
+
+// saysWhen reports whether a header has a Retry-After that is valid, and is one of the hints.
+func (h *HTTP) saysWhen(header http.Header, received time.Time) bool {
+	return header["Retry-After"] != nil &&
+		slices.ContainsFunc(h.o.Hints, func(d hint.Dialect) bool { return d.Name == hint.RetryAfter.Name }) &&
+		hint.Parse(header, true, received, hint.RetryAfter).Wait > 0
 }
 
 // hints reads the headers of a response received at that time.

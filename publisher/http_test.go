@@ -433,7 +433,7 @@ func TestHTTPStatuses(t *testing.T) {
 		{status: 429, want: limited, text: "rate limited, retry after 7s"},
 		{status: 500, want: failed, text: "answered 500 Internal Server Error"},
 		{status: 502, want: failed, text: "answered 502 Bad Gateway"},
-		{status: 503, want: failed, text: "answered 503 Service Unavailable"},
+		{status: 503, want: limited, text: "rate limited, retry after 7s"},
 		{status: 599, want: failed, text: "answered 599"},
 
 		{o: custom, status: 200, want: done},

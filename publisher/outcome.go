@@ -52,7 +52,7 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 		}
 	case rescheduled:
 		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonPublisher
-		o.Error, o.Reason, o.Extend = "", store.ReasonPublisher, store.Bounded(r.reschedule.ExtendExpiration)
+		o.Error, o.Reason, o.Extend = "", reasonOf(r.err), store.Bounded(r.reschedule.ExtendExpiration)
 		if r.reschedule.Delay > 0 {
 			o.At = now.Add(store.Bounded(r.reschedule.Delay))
 		}
@@ -84,6 +84,14 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 		o.Limit = job.MaxReschedules
 	}
 	return o
+}
+
+// reasonOf is why a job was rescheduled.
+func reasonOf(err error) store.Reason {
+	if decided, ok := errors.AsType[*decidedError](err); ok {
+		return store.ReasonOf(store.ReasonAnswer, decided.by)
+	}
+	return store.ReasonPublisher
 }
 
 // withoutPermit is the outcome of a job for which no permit could be acquired.

@@ -137,3 +137,11 @@ func clampInt(f float64) int {
 	const most = 1 << 31
 	return int(max(0, min(f, most)))
 }
+
+// Until returns how long after now the moment is that a text names, at most Longest: Unix
+// seconds (above 10⁹) or milliseconds (above 10¹²), seconds from now (up to 10⁹), or a date as
+// HTTP, RFC 3339 or JavaScript write it. ok is false if it names none, or one that has passed.
+func Until(value string, now time.Time) (wait time.Duration, ok bool) {
+	wait, _ = longest(Answer{Received: now}, []string{value}, false)
+	return wait, wait > 0
+}

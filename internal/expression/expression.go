@@ -23,6 +23,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 
 	"github.com/expr-lang/expr"
 	"github.com/expr-lang/expr/conf"
@@ -127,12 +128,18 @@ func (p *Program) Source() string { return p.source }
 // Uses reports whether the expression uses a variable.
 func (p *Program) Uses(name string) bool { return p.names[name] }
 
+// machines are reused: each keeps its stack.
+var machines = sync.Pool{New: func() any { return &vm.VM{MemoryBudget: memory} }}
+
 // Eval evaluates the expression with the values of Options.Vars. The error of a missing field,
 // a value of another type, or too much memory is an *Error; one of a field that is not there
 // (body.a.b without body.a) is avoided by body.a?.b.
 func (p *Program) Eval(env map[string]any) (any, error) {
-	machine := vm.VM{MemoryBudget: memory}
+	machine := machines.Get().(*vm.VM)
+	defer machines.Put(machine)
 	v, err := machine.Run(p.program, env)
+	clear(machine.Stack[:cap(machine.Stack)]) // of values of this evaluation
+	clear(machine.Variables)
 	if err != nil {
 		return nil, positioned(err)
 	}

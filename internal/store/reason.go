@@ -15,6 +15,7 @@ const (
 	ReasonHeld           = "held"            // <breaker>: the breaker of its key holds it
 	ReasonPaused         = "paused"          // an operator has paused it
 	ReasonParentsUnread  = "parents_unread"  // the outputs of its parents could not be read
+	ReasonAnswer         = "answer"          // <rule and its reason>: the API's answer rescheduled it
 	ReasonPublisher      = "publisher"       // its publisher rescheduled it
 	ReasonRateLimited    = "rate_limited"    // <destination>: its call was refused, the breaker stayed closed
 	ReasonRetry          = "retry"           // <number> <max_retries> <trigger>: its call failed

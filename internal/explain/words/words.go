@@ -26,6 +26,8 @@ func Reason(r store.Reason) string {
 		return "breaker " + about + " lets nothing through"
 	case store.ReasonParentsUnread:
 		return "the outputs of its parents could not be read"
+	case store.ReasonAnswer:
+		return "rescheduled by " + about
 	case store.ReasonPublisher:
 		return "rescheduled by its publisher"
 	case store.ReasonRateLimited:

@@ -1,0 +1,210 @@
+package answers
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/expression"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// Failure is an expression of a rule that failed on an answer.
+type Failure struct {
+	// Rule counts from 1.
+	Rule  int
+	Field string
+	Err   error
+
+	source string // of the expression
+}
+
+// String names rule and field.
+func (f Failure) String() string { return fmt.Sprintf("rule %d, %s: %v", f.Rule, f.Field, f.Err) }
+
+// missing is the error of a field of nothing. Other errors of expressions may hold values of the
+// answer, which can be secret.
+var missing = regexp.MustCompile(`^cannot fetch (\w+) from (<nil>|string)$`)
+
+// logged is the error without values of the answer.
+func (f Failure) logged() string {
+	e, ok := errors.AsType[*expression.Error](f.Err)
+	if !ok {
+		return f.Err.Error()
+	}
+	if m := missing.FindStringSubmatch(e.Message); m != nil && strings.Contains(f.source, m[1]) {
+		return f.Err.Error()
+	}
+	return (&expression.Error{Line: e.Line, Column: e.Column, Message: "a value has another type than the rule expects"}).Error()
+}
+
+// Decided is the decision of a rule.
+type Decided struct {
+	publisher.Decision
+	// Rule counts from 1; 0 if none matched.
+	Rule int
+	// Reason is the text of the rule; "" if it has none.
+	Reason string
+	// Cost is what the rule says that the call cost; nil if it does not say it.
+	Cost *float64
+	// Failures are the expressions that failed. A rule whose condition fails does not match;
+	// what else fails is left out.
+	Failures []Failure
+}
+
+// Decide returns the decision of the first rule that matches.
+func (r *Rules) Decide(a publisher.Answered) Decided {
+	var d Decided
+	env := environment(a)
+	for i := range r.rules {
+		matches, err := r.rules[i].when.Eval(env)
+		if err != nil {
+			d.Failures = append(d.Failures, Failure{i + 1, "when", err, r.rules[i].when.Source()})
+			continue
+		}
+		if matches == true {
+			d.Rule = i + 1
+			r.rules[i].decide(&d, env, a.Received)
+			return d
+		}
+	}
+	return d
+}
+
+// decide completes the decision of a rule that matches.
+func (r *rule) decide(d *Decided, env map[string]any, now time.Time) {
+	d.Then, d.Scope, d.Wait = r.then, r.scope, r.waitFor
+	value := func(field string, p *expression.Program, take func(v any) error) {
+		if p == nil {
+			return
+		}
+		v, err := p.Eval(env)
+		if err == nil {
+			err = take(v)
+		}
+		if err != nil {
+			d.Failures = append(d.Failures, Failure{d.Rule, field, err, p.Source()})
+		}
+	}
+	value("wait", r.wait, func(v any) (err error) { d.Wait, err = duration(v); return err })
+	value("until", r.until, func(v any) (err error) { d.Wait, err = until(v, now); return err })
+	value("cost", r.cost, func(v any) error {
+		cost, err := number(v)
+		if err == nil {
+			d.Cost = &cost
+		}
+		return err
+	})
+	value("output", r.output, func(v any) (err error) {
+		if v == nil {
+			return errors.New("there is no such value")
+		}
+		d.Output, err = json.Marshal(v)
+		return err //nolint:wrapcheck // the caller names the field
+	})
+	reason, err := r.reason.Eval(env)
+	if err != nil {
+		d.Failures = append(d.Failures, Failure{Rule: d.Rule, Field: "reason", Err: err})
+	}
+	d.Reason = reason
+	d.By = fmt.Sprintf("rule %d", d.Rule)
+	if reason != "" {
+		d.By += ": " + reason
+	}
+}
+
+// environment are the variables of an answer. Headers and body are read when a rule gets to
+// them.
+func environment(a publisher.Answered) map[string]any {
+	var headers, body any
+	return map[string]any{
+		"status": a.Status, "attempt": a.Job.Attempt, "key": a.Job.Key,
+		"headers": func() any {
+			if headers == nil {
+				headers = firstValues(a.Header)
+			}
+			return headers
+		},
+		"body": func() any {
+			if body == nil {
+				body = bodyOf(a.Body)
+			}
+			return body
+		},
+	}
+}
+
+// firstValues are the first values of headers, by their names in lower case.
+func firstValues(header http.Header) map[string]string {
+	out := make(map[string]string, len(header))
+	for name, values := range header {
+		if len(values) > 0 {
+			out[strings.ToLower(name)] = values[0]
+		}
+	}
+	return out
+}
+
+// bodyOf is the value of a JSON body within the bounds of expression.JSON, else its text.
+func bodyOf(body []byte) any {
+	if v, err := expression.JSON(body); err == nil && v != nil {
+		return v
+	}
+	return string(body)
+}
+
+// duration reads a duration, seconds, or a text of one of them.
+func duration(v any) (time.Duration, error) {
+	if text, ok := v.(string); ok {
+		if d, err := time.ParseDuration(text); err == nil {
+			v = d
+		}
+	}
+	if d, ok := v.(time.Duration); ok {
+		return min(max(0, d), hint.Longest), nil
+	}
+	s, err := number(v)
+	if err != nil {
+		return 0, errors.New("is not a duration, seconds or a text of one of them")
+	}
+	return time.Duration(min(max(0, s), hint.Longest.Seconds()) * float64(time.Second)), nil
+}
+
+// until reads an instant: a time, Unix seconds or milliseconds, or a text of one of them.
+func until(v any, now time.Time) (time.Duration, error) {
+	if t, ok := v.(time.Time); ok {
+		return min(max(0, t.Sub(now)), hint.Longest), nil
+	}
+	text, err := expression.Text(v)
+	if err != nil {
+		return 0, fmt.Errorf("is not an instant: %w", err)
+	}
+	d, ok := hint.Until(text, now)
+	if !ok {
+		return 0, errors.New("is not an instant in the future")
+	}
+	return d, nil
+}
+
+// number reads a number, or a text of one.
+func number(v any) (float64, error) {
+	switch v := v.(type) {
+	case int:
+		return float64(v), nil
+	case float64:
+		if v == v && v-v == 0 { // not NaN, not infinite
+			return v, nil
+		}
+	case string:
+		var f json.Number
+		if err := json.Unmarshal([]byte(strings.TrimSpace(v)), &f); err == nil {
+			return f.Float64() //nolint:wrapcheck // the caller words it
+		}
+	}
+	return 0, errors.New("is not a number")
+}

@@ -1,0 +1,146 @@
+package publisher
+
+import (
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/dunglas/httpsfv"
+
+	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// MaxRulesBody is how much of an answer's body Rules see, in bytes.
+const MaxRulesBody = 256 << 10
+
+// Rules decide the outcome of a call by its answer.
+type Rules interface {
+	// Decide returns the decision on an answer; ok is false if no rule matches. Many
+	// goroutines call it at once, and their jobs wait for it.
+	Decide(a Answered) (d Decision, ok bool)
+}
+
+// Answered is what Rules see of an answer. They must not change it.
+type Answered struct {
+	// Job that was called.
+	Job    *jobs.Job
+	Status int
+	Header http.Header
+	// Body is its beginning, at most MaxRulesBody; nil if it could not be read.
+	Body []byte
+	// Received is when its header arrived.
+	Received time.Time
+}
+
+// Decision is the outcome of a call that Rules, or the API itself, decided.
+type Decision struct {
+	Then Then
+	// Wait of ThenLimited and ThenReschedule; 0: the headers say it, else it is unknown.
+	Wait time.Duration
+	// Scope of ThenLimited and ThenUnauthorized; ScopeUnknown: headers and credentials say it.
+	Scope jobs.Scope
+	// By names the rule and its reason, such as "rule 2: secondary limit". It is shown with
+	// the job.
+	By string
+	// Output of the job with ThenOK, as JSON; nil for none. See jobs.Job.Output.
+	Output json.RawMessage
+}
+
+// Then is what an answer means for the job.
+type Then string
+
+// The outcomes of a Decision.
+const (
+	// ThenOK completes the job.
+	ThenOK Then = "ok"
+	// ThenLimited is jobs.RateLimited.
+	ThenLimited Then = "limited"
+	// ThenRetry is a failure that the job's policy may retry.
+	ThenRetry Then = "retry"
+	// ThenFail is jobs.Discard.
+	ThenFail Then = "fail"
+	// ThenReschedule is jobs.Reschedule.
+	ThenReschedule Then = "reschedule"
+	// ThenUnauthorized is jobs.Unauthorized.
+	ThenUnauthorized Then = "unauthorized"
+)
+
+// outcomeHeader is the header in which an API of one's own decides.
+const outcomeHeader = "Tidegate-Outcome"
+
+// announced returns the decision of the API itself, if it is trusted with one: a token with
+// parameters (RFC 9651) such as "limited; after=60; scope=key". What is not valid is ignored.
+func (h *HTTP) announced(header http.Header) (d Decision, ok bool) {
+	if !h.o.TrustOutcome || header[outcomeHeader] == nil {
+		return Decision{}, false
+	}
+	item, err := httpsfv.UnmarshalItem(header[outcomeHeader])
+	then, isToken := item.Value.(httpsfv.Token)
+	outcomes := []Then{ThenOK, ThenLimited, ThenRetry, ThenFail, ThenReschedule}
+	if err != nil || !isToken || !slices.Contains(outcomes, Then(then)) {
+		return Decision{}, false
+	}
+	d = Decision{Then: Then(then), By: outcomeHeader}
+	switch after, _ := item.Params.Get("after"); after := after.(type) {
+	case int64:
+		d.Wait = seconds(float64(after))
+	case float64:
+		d.Wait = seconds(after)
+	}
+	switch scope, _ := item.Params.Get("scope"); scope {
+	case httpsfv.Token("key"):
+		d.Scope = jobs.ScopeUser
+	case httpsfv.Token("destination"):
+		d.Scope = jobs.ScopeGlobal
+	}
+	return d, true
+}
+
+// seconds is a wait of at least 0 and at most hint.Longest.
+func seconds(s float64) time.Duration {
+	return time.Duration(min(max(0, s), hint.Longest.Seconds()) * float64(time.Second))
+}
+
+// maxBy bounds the name and reason of a rule, in characters.
+const maxBy = 200
+
+// decidedError is the error of a job whose outcome was decided by a rule or the API itself.
+type decidedError struct {
+	by  string
+	err error
+}
+
+func (e *decidedError) Error() string { return e.err.Error() }
+
+func (e *decidedError) Unwrap() error { return e.err }
+
+// decided is the outcome of a decision on the answer to a job's call with a token.
+func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
+	by := text.Line(r.Redact(d.By), maxBy)
+	answered := fmt.Errorf("answered %s; %s", statusText(code), by)
+	switch d.Then {
+	case ThenOK:
+		if d.Output != nil {
+			job.Output = json.RawMessage(r.Redact(string(d.Output)))
+		}
+		return nil
+	case ThenLimited:
+		return &jobs.RateLimitedError{RetryAfter: cmp.Or(d.Wait, hints.wait), Scope: cmp.Or(d.Scope, hints.scope), Err: errors.New(by)}
+	case ThenReschedule:
+		return &decidedError{by, jobs.Reschedule(cmp.Or(d.Wait, hints.wait, unknownPause))}
+	case ThenUnauthorized:
+		scope, _ := h.credentials(job, token)
+		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}
+	case ThenRetry:
+		return answered
+	case ThenFail:
+	}
+	return jobs.Discard(answered)
+}

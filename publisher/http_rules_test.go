@@ -1,0 +1,120 @@
+package publisher_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// attempted calls an API that answers so, and returns the result.
+func attempted(t *testing.T, o publisher.HTTPOptions, status int, body string, header ...string) publisher.Attempted {
+	t.Helper()
+	a := newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		for i := 0; i < len(header); i += 2 {
+			w.Header().Set(header[i], header[i+1])
+		}
+		answerWith(status, body)(w, r)
+	})
+	o.URL = a.URL
+	got, err := publisher.Attempt(t.Context(), newHTTP(t, o), &jobs.Job{ID: "j", Destination: "shop", Key: "alice", Payload: []byte("{}")}, time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return got
+}
+
+// rulesFunc is a function that implements Rules.
+type rulesFunc func(publisher.Answered) (publisher.Decision, bool)
+
+func (f rulesFunc) Decide(a publisher.Answered) (publisher.Decision, bool) { return f(a) }
+
+// An API of one's own decides by a header, which comes before rules and status, if it is
+// trusted.
+func TestHTTPTrustedOutcome(t *testing.T) {
+	t.Parallel()
+	rules := rulesFunc(func(publisher.Answered) (publisher.Decision, bool) {
+		return publisher.Decision{Then: publisher.ThenRetry, By: "rule 1"}, true
+	})
+	for _, row := range []struct {
+		header, result, err string
+		wait                time.Duration
+		scope               jobs.Scope
+	}{
+		{"ok", publisher.Completed, "", 0, ""},
+		{"limited; after=60; scope=key", publisher.Rescheduled, "rate limited (user limit), retry after 1m0s: Tidegate-Outcome", time.Minute, jobs.ScopeUser},
+		{"limited;after=1.5;scope=destination", publisher.Rescheduled, "rate limited (global limit), retry after 1.5s: Tidegate-Outcome", 1500 * time.Millisecond, jobs.ScopeGlobal},
+		{"limited", publisher.Rescheduled, "rate limited: Tidegate-Outcome", 0, ""},
+		{"limited; after=-5", publisher.Rescheduled, "rate limited: Tidegate-Outcome", 0, ""},
+		{"limited; after=999999999999999", publisher.Rescheduled, "retry after 8760h0m0s", 365 * 24 * time.Hour, ""},
+		{"retry", publisher.FailedFinal, "answered 418 I'm a teapot; Tidegate-Outcome", 0, ""},
+		{"fail", publisher.FailedFinal, "answered 418 I'm a teapot; Tidegate-Outcome", 0, ""},
+		{"reschedule; after=90", publisher.Rescheduled, "", 0, ""},
+		{"limitd", publisher.FailedFinal, "rule 1", 0, ""},
+		{`"ok"`, publisher.FailedFinal, "rule 1", 0, ""},
+		{"ok, fail", publisher.FailedFinal, "rule 1", 0, ""},
+		{strings.Repeat("ok;", 1000), publisher.FailedFinal, "rule 1", 0, ""},
+	} {
+		o := publisher.HTTPOptions{TrustOutcome: true, Rules: rules}
+		got := attempted(t, o, http.StatusTeapot, "x", "Tidegate-Outcome", row.header)
+		if got.Result != row.result || (got.Error == "") != (row.err == "") || !strings.Contains(got.Error, row.err) || got.Hint != row.wait || got.Scope != row.scope {
+			t.Errorf("%.40s: %s, %q, %s, %q", row.header, got.Result, got.Error, got.Hint, got.Scope)
+		}
+		if got.Response == nil || got.Response.Body != "x" {
+			t.Errorf("%.40s: stored %+v", row.header, got.Response)
+		}
+	}
+	if got := attempted(t, publisher.HTTPOptions{}, http.StatusTeapot, "", "Tidegate-Outcome", "ok"); got.Result != publisher.FailedFinal {
+		t.Errorf("not trusted: %s", got.Result)
+	}
+	if got := attempted(t, publisher.HTTPOptions{TrustOutcome: true}, 200, "", "Tidegate-Outcome", "reschedule; after=90"); got.WaitsText != "rescheduled by Tidegate-Outcome" {
+		t.Errorf("waits for %q", got.WaitsText)
+	}
+}
+
+// Rules see 256 KiB of a body, of which as much is stored as without them.
+func TestHTTPRulesSeeTheBody(t *testing.T) {
+	t.Parallel()
+	for size, want := range map[int]int{0: 0, 100: 100, 100 << 10: 100 << 10, 300 << 10: publisher.MaxRulesBody} {
+		seen := -1
+		rules := rulesFunc(func(a publisher.Answered) (publisher.Decision, bool) {
+			if a.Job.Key != "alice" || a.Status != 200 || a.Header.Get("X-A") != "b" || a.Received.IsZero() {
+				t.Errorf("rules see %+v", a)
+			}
+			seen = len(a.Body)
+			return publisher.Decision{}, false
+		})
+		got := attempted(t, publisher.HTTPOptions{Rules: rules}, 200, strings.Repeat("x", size), "X-A", "b")
+		if seen != want || got.Result != publisher.Completed || len(got.Response.Body) != min(size, 4<<10) {
+			t.Errorf("of %d bytes rules see %d, want %d; %s with %d", size, seen, want, got.Result, len(got.Response.Body))
+		}
+	}
+}
+
+// 503 is a limit if it says when to come back.
+func TestHTTP503(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		name   string
+		o      publisher.HTTPOptions
+		header []string
+		want   string
+	}{
+		{"without Retry-After", publisher.HTTPOptions{}, nil, publisher.FailedFinal},
+		{"with it", publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"as a date", publisher.HTTPOptions{}, []string{"Retry-After", time.Now().Add(time.Minute).UTC().Format(http.TimeFormat)}, publisher.Rescheduled},
+		{"not valid", publisher.HTTPOptions{}, []string{"Retry-After", "soon"}, publisher.FailedFinal},
+		{"zero", publisher.HTTPOptions{}, []string{"Retry-After", "0"}, publisher.FailedFinal},
+		{"503 is permanent", publisher.HTTPOptions{PermanentStatus: []int{503}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"no hints", publisher.HTTPOptions{Hints: []hint.Dialect{}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+	} {
+		got := attempted(t, row.o, http.StatusServiceUnavailable, "", row.header...)
+		if got.Result != row.want || got.RateLimited != (row.want == publisher.Rescheduled) || got.RateLimited && got.Hint < 20*time.Second {
+			t.Errorf("%s: %s, limited %t for %s", row.name, got.Result, got.RateLimited, got.Hint)
+		}
+	}
+}
