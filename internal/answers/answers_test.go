@@ -144,7 +144,7 @@ func TestRules(t *testing.T) {
 		{name: "a rule for 429", rules: `[{"when": "status == 429", "then": "fail"}]`, status: 429, result: publisher.FailedFinal, err: "answered 429 Too Many Requests; rule 1"},
 		{
 			name: "another status than 401", rules: `[{"when": "status == 400 && body.error == 'invalid_token'", "then": "unauthorized", "reason": "{{ body.error }}"}]`,
-			status: 400, body: `{"error":"invalid_token"}`, result: publisher.Rescheduled, err: "answered 400 Bad Request; rule 1: invalid_token",
+			status: 400, body: `{"error":"invalid_token"}`, result: publisher.Rescheduled, err: "answered 400 Bad Request; rule 1: invalid_token", waitsFor: "token refused by shop",
 		},
 		{
 			name: "an output", rules: `[{"when": "status == 201", "then": "ok", "output": "{'id': body.itemid, 'token': 'secret-token'}"}]`,
