@@ -24,6 +24,8 @@ type inFlight struct {
 	limited func(*jobs.Job, callResult)
 	// stuck: the handler has not returned after its context ended.
 	stuck func()
+	// again: a second call is about to be made; an error refuses it.
+	again func() error
 }
 
 // call runs the handler within the destination's timeout, and a probe within the lease of its
@@ -39,7 +41,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	own := job.Clone()
 	if w.limited != nil {
 		bounded := ctx
-		ctx = withSignals(ctx, &signals{sent: w.sent, limited: func(err error) {
+		ctx = withSignals(ctx, &signals{sent: w.sent, again: w.again, limited: func(err error) {
 			seen := *job
 			takeBack(&seen, own, err)
 			w.limited(&seen, classify(bounded, err))

@@ -40,7 +40,9 @@ const (
 )
 
 // called reports whether a call was made.
-func (r callResult) called() bool { return r.kind != notCalled && r.kind != refused }
+func (r callResult) called() bool {
+	return r.kind != notCalled && r.kind != refused && (r.kind != unauthorized || !isNotCalled(r.err))
+}
 
 // outcome is the Outcome constant of the result; "" if no call was made.
 func (r callResult) outcome() string {

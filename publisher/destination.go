@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -33,6 +34,8 @@ type destination struct {
 
 	observers *observers
 	failures  *failureLog
+
+	watching sync.WaitGroup // watchCredentials
 
 	stuckAfter time.Duration // StuckAfter, shorter in tests
 	stuck      atomic.Int32  // number of stuck handlers
@@ -76,6 +79,7 @@ func (d *destination) prepare(ctx context.Context, stop context.CancelCauseFunc)
 	}
 	d.breaker, g.b = b, b
 	d.calls, d.cutCalls = context.WithCancelCause(context.WithValue(context.WithoutCancel(ctx), clientKey{}, d.o.Client))
+	d.watchCredentials()
 	d.phase.Store(phaseStarted)
 	d.log.Info("publishing", "concurrency", d.s.concurrency, "timeout", d.s.timeout.String(), "breaker", !d.s.breaker.Disabled)
 	return nil
@@ -112,6 +116,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 func (d *destination) close() {
 	d.failures.stop()
 	d.cutCalls(ErrShutdown)
+	d.watching.Wait()
 	close(d.stopped)
 	if err := d.breaker.Close(); err != nil {
 		d.log.Warn("shutdown: breaker", "error", err)

@@ -35,6 +35,8 @@ type HTTPOptions struct {
 	// Tokens, unless nil, gives jobs with a key the token of that key; OpenTokens
 	// reads them from a file. A job whose key has none fails without a call.
 	Tokens Tokens
+	// TokenSource, unless nil, gives every call its token, in place of AuthToken and Tokens.
+	TokenSource TokenSource
 	// Header is sent with every call; a job's own headers replace it by name.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
@@ -79,6 +81,9 @@ const userAgent = "tidegate"
 
 // HTTP is a Handler that sends a job's payload in an HTTP request.
 //
+// A token that the API refuses with 401 is renewed if there is another one (see TokenSource, and
+// OpenTokens), and the call is made once more.
+//
 // 2xx completes the job, RateLimitedStatus counts against the breaker,
 // 401 to a call with a token is jobs.Unauthorized, PermanentStatus and redirects fail it, and any
 // other status is a failure that its retry policy may retry. A call that got no connection was not sent: it is
@@ -122,6 +127,9 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		if d.Read == nil {
 			errs = append(errs, fmt.Errorf("hints: dialect %q has no Read", d.Name))
 		}
+	}
+	if o.TokenSource != nil && (o.AuthToken != "" || o.Tokens != nil) {
+		errs = append(errs, errors.New("TokenSource: takes the place of AuthToken and Tokens; leave them out"))
 	}
 	if o.Connections < 0 {
 		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
@@ -209,13 +217,9 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// Publish implements Handler.
-func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
-	job.Budget = nil
-	token, err := h.token(job)
-	if err != nil {
-		return jobs.Discard(&notCalledError{err})
-	}
+// send makes a job's call with a token, empty for none.
+func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string) error {
+	job.Budget, job.Response = nil, nil
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
 	var conn connecting

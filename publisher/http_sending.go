@@ -14,8 +14,9 @@ import (
 
 // signals are what an HTTP destination reports of a call before it returns.
 type signals struct {
-	sent    func()      // the call has a connection: the API may have received it
-	limited func(error) // the header of the response means "rate limited"; see readLimited
+	sent    func()       // the call has a connection: the API may have received it
+	limited func(error)  // the header of the response means "rate limited"; see readLimited
+	again   func() error // a second call is about to be made with the same permit; an error refuses it
 }
 
 type signalsKey struct{}
@@ -29,7 +30,7 @@ func signalsOf(ctx context.Context) *signals {
 	if s, ok := ctx.Value(signalsKey{}).(*signals); ok {
 		return s
 	}
-	return &signals{sent: func() {}, limited: func(error) {}}
+	return &signals{sent: func() {}, limited: func(error) {}, again: func() error { return nil }}
 }
 
 // connecting observes whether a request gets a connection.

@@ -56,11 +56,17 @@ func (b *fixture) options() publisher.Options {
 // of the test in any case.
 func (b *fixture) run(o publisher.Options, f func(context.Context, *jobs.Job) error, opts ...publisher.HandleOption) (stop func()) {
 	b.t.Helper()
+	return b.runHandler(o, publisher.Func(f), opts...)
+}
+
+// runHandler is run for any Handler.
+func (b *fixture) runHandler(o publisher.Options, h publisher.Handler, opts ...publisher.HandleOption) (stop func()) {
+	b.t.Helper()
 	p, err := publisher.New(b.rdb, o)
 	if err != nil {
 		b.t.Fatal(err)
 	}
-	if err := p.Handle(b.dest, publisher.Func(f), opts...); err != nil {
+	if err := p.Handle(b.dest, h, opts...); err != nil {
 		b.t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())

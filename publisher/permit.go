@@ -21,6 +21,22 @@ func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.
 	return d.breaker.Key(job.Key).Allow(d.calls)
 }
 
+// countAgain counts a second call of a permit in the configured rate. The error is that of
+// breaker.Allow. All else that a permit counts is calls in flight, and there is still one.
+func (d *destination) countAgain(p breaker.Permit, job *jobs.Job) error {
+	if d.s.breaker.Rate == (breaker.Rate{}) || p.Probe() {
+		return nil
+	}
+	second, err := d.breaker.Key(job.Key).Allow(d.calls)
+	if err != nil {
+		return err //nolint:wrapcheck // it is an outcome
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
+	defer cancel()
+	_, _ = second.Report(ctx, breaker.Neutral()) // its lease ends anyway
+	return nil
+}
+
 // releaseUnused releases the permit of a job that makes no call.
 func (d *destination) releaseUnused(delivery *engine.Delivery) {
 	p, _ := delivery.Permit.(breaker.Permit)

@@ -101,6 +101,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	}
 	result := d.call(ctx, job, permit, inFlight{
 		sent: func() { sending.sent(time.Now()) }, limited: report, stuck: func() { d.recordStuck(delivery) },
+		again: func() error { return d.countAgain(permit, job) },
 	})
 	result = d.checkStall(result, job, started)
 	sending.ended(result)

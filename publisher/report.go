@@ -18,7 +18,7 @@ const reportTimeout = 2 * time.Second
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
 	defer cancel()
-	if !r.called() || r.kind == unreachable {
+	if !r.called() && r.kind != unauthorized || r.kind == unreachable {
 		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
 	}

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"context"
 	"fmt"
 	"io/fs"
 	"log/slog"
@@ -8,6 +9,26 @@ import (
 
 	"github.com/tidegate/tidegate/internal/tokens"
 )
+
+// TokenSource obtains tokens over the network, shares them and renews them. Its methods are
+// called by many goroutines at once.
+//
+// Errors of Token and Renew are the outcome of the job, for which no call is made:
+// jobs.UnauthorizedError if only a person can help; one that wraps breakerhttp.ErrNotSent if it
+// may help to ask again, which defers the job; any other one fails it.
+type TokenSource interface {
+	// Token returns a token for a call under key, which is "" for a job without one.
+	Token(ctx context.Context, key string) (string, error)
+	// Renew returns a token in place of one that the API has refused with 401; the same one if
+	// there is no other.
+	Renew(ctx context.Context, key, refused string) (string, error)
+	// PerKey reports whether each key has tokens of its own. Otherwise a refused token closes
+	// the destination, not the key.
+	PerKey() bool
+	// Changed returns the keys that have got new credentials since the last call; it is called
+	// each second. Their breakers are closed if they were open because of refused credentials.
+	Changed() []string
+}
 
 // Tokens returns the token of each key.
 type Tokens interface {
@@ -40,8 +61,12 @@ type TokensFileOptions struct {
 // A file that changes is read again: after a write, a replacement, or a change of the symbolic
 // links on its path, as in Kubernetes Secrets. If the new file is not valid, the tokens read
 // before stay in use.
+//
+// A key whose token changes while its breaker is open because the API has refused the old one is
+// published again.
 type TokensFile struct {
-	file *tokens.Watcher[map[string]string]
+	file    *tokens.Watcher[map[string]string]
+	changes tokens.Changes
 }
 
 var _ Tokens = (*TokensFile)(nil)
@@ -53,10 +78,12 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 		o.Logger = slog.Default()
 	}
 	log := o.Logger.With("file", path)
+	f := &TokensFile{}
 	file, _, err := tokens.Watch(tokens.WatchOptions[map[string]string]{
 		Path: path, Every: o.CheckEvery, Parse: tokens.Parse,
 		Changed: func(all map[string]string, _ fs.FileInfo) {
 			log.Info("the file of tokens was read again", "tokens", len(all))
+			f.changes.Add(all)
 		},
 		Failed: func(err error) {
 			log.Warn("the file of tokens cannot be used; the tokens read before stay in use", "error", err)
@@ -65,7 +92,16 @@ func OpenTokens(path string, o TokensFileOptions) (*TokensFile, error) {
 	if err != nil {
 		return nil, fmt.Errorf("publisher: open tokens: file %q: %w", path, err)
 	}
-	return &TokensFile{file: file}, nil
+	f.file = file
+	f.changes.Add(file.Current())
+	f.changes.Take()
+	return f, nil
+}
+
+// changedKeys returns the keys whose tokens have changed since the last call.
+func (f *TokensFile) changedKeys() []string {
+	f.file.Current() // checks the file
+	return f.changes.Take()
 }
 
 // Token returns the key's token, from the file as of CheckEvery ago or later. For an unknown
