@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"runtime/debug"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,7 +18,9 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/oauth"
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/seal"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/publisher"
 	"github.com/tidegate/tidegate/publisher/metrics"
@@ -120,7 +123,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		if err := serve(p, i, d, traced, cfg, log, &stop); err != nil {
+		if err := serve(p, i, d, rdb, traced, cfg, log, &stop); err != nil {
 			return err
 		}
 	}
@@ -196,7 +199,7 @@ func awaitRedis(ctx context.Context, rdb redis.UniversalClient, namespace string
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p *publisher.Publisher, index int, d config.Destination, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p *publisher.Publisher, index int, d config.Destination, rdb redis.UniversalClient, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
@@ -209,11 +212,16 @@ func serve(p *publisher.Publisher, index int, d config.Destination, traced *Trac
 		}
 		tokens = file
 	}
+	source, err := tokenSource(d, rdb, cfg, log, stop)
+	if err != nil {
+		return refused("_OAUTH_REFRESH_TOKENS_FILE", err)
+	}
 	options := publisher.HTTPOptions{
 		URL:               d.URL,
 		Method:            d.Method,
 		AuthToken:         d.AuthToken.Reveal(),
 		Tokens:            tokens,
+		TokenSource:       source,
 		Header:            d.Headers,
 		RateLimitedStatus: d.RateLimitedStatus,
 		Hints:             dialects(d.Hints),
@@ -231,6 +239,7 @@ func serve(p *publisher.Publisher, index int, d config.Destination, traced *Trac
 			publisher.Breaker(breakerOptions(d)),
 			publisher.Setting("URL", d.Method+" "+d.URL),
 			publisher.Setting("callback URL", d.CallbackURL),
+			publisher.Setting("OAuth", fmt.Sprintf("%s %s %s", d.OAuthTokenURL, d.OAuthClientID, d.OAuthScopes)),
 			publisher.Setting("statuses", fmt.Sprint(d.RateLimitedStatus, d.PermanentStatus)),
 			publisher.Setting("hints", fmt.Sprint(d.Hints)))
 	}
@@ -238,6 +247,31 @@ func serve(p *publisher.Publisher, index int, d config.Destination, traced *Trac
 		return refused("", err)
 	}
 	return nil
+}
+
+// tokenSource returns the tokens of OAuth 2.0 of a destination, nil if it has none.
+func tokenSource(d config.Destination, rdb redis.UniversalClient, cfg *config.Config, log *slog.Logger, stop *teardown) (publisher.TokenSource, error) {
+	if d.OAuthTokenURL == "" {
+		return nil, nil
+	}
+	var sealer *seal.Sealer
+	if key := cfg.Credentials.Key; key != "" {
+		var err error
+		if sealer, err = seal.New(key.Reveal()); err != nil {
+			return nil, fmt.Errorf("CREDENTIALS_KEY: %w", err)
+		}
+	}
+	source, err := oauth.New(oauth.Options{
+		Redis: rdb, Namespace: store.Namespace(cfg.RedisNamespace), Destination: d.Name,
+		TokenURL: d.OAuthTokenURL, ClientID: d.OAuthClientID, ClientSecret: d.OAuthClientSecret.Reveal(),
+		Scopes: strings.Fields(d.OAuthScopes), RefreshTokensFile: d.OAuthRefreshTokensFile, Sealer: sealer,
+		Logger: log.With("destination", d.Name),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("app: tokens: %w", err)
+	}
+	stop.add(source.Close)
+	return source, nil
 }
 
 // dialects is never nil, which would mean the default.

@@ -44,6 +44,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	if name := prefix + "AUTH_TOKENS_FILE"; l.found.ok(name) && d.AuthTokensFile != "" {
 		l.checkTokensFile(name, d.AuthTokensFile)
 	}
+	l.checkOAuth(*d, prefix, cfg.Credentials.Key)
 	l.checkRate(d, prefix)
 	l.checkCallback(*d, prefix)
 	for _, status := range d.PermanentStatus {
@@ -141,6 +142,43 @@ func (l *loader) checkTokensFile(name, path string) {
 	}
 }
 
+// checkOAuth checks what a destination needs for tokens of OAuth 2.0.
+func (l *loader) checkOAuth(d Destination, prefix string, key Secret) {
+	tokenURL, file := prefix+"OAUTH_TOKEN_URL", prefix+"OAUTH_REFRESH_TOKENS_FILE"
+	if d.OAuthTokenURL == "" {
+		for _, name := range []string{prefix + "OAUTH_CLIENT_ID", prefix + "OAUTH_CLIENT_SECRET", prefix + "OAUTH_SCOPES", file} {
+			if l.env.set(name) && l.found.ok(name, tokenURL) {
+				l.found.fail(name, "set "+tokenURL+" too, or take it out", "is set without a token endpoint")
+			}
+		}
+		return
+	}
+	for _, name := range []string{"AUTH_TOKEN", "AUTH_TOKENS_FILE"} {
+		if l.env.set(prefix+name) && l.found.ok(tokenURL) {
+			l.found.fail(prefix+name, "take out one of the two", "is set, and %s too", tokenURL)
+		}
+	}
+	if id := prefix + "OAUTH_CLIENT_ID"; d.OAuthClientID == "" && l.found.ok(id) {
+		l.found.fail(id, "set it to the id of the client that the API has registered", "is not set, and %s is", tokenURL)
+	}
+	if secret := prefix + "OAUTH_CLIENT_SECRET"; d.OAuthClientSecret == "" && d.OAuthRefreshTokensFile == "" && l.found.ok(secret, file) {
+		l.found.fail(secret, "set it, or "+file, "is not set, and client credentials need it")
+	}
+	if d.OAuthRefreshTokensFile != "" && l.found.ok(file) {
+		l.checkTokensFile(file, d.OAuthRefreshTokensFile)
+	}
+	if unencrypted(d.OAuthTokenURL) && l.found.ok(tokenURL) {
+		l.found.warn(tokenURL, "is http: the secrets of this destination are sent unencrypted; use https")
+	}
+	switch {
+	case key != "" || !l.found.ok("CREDENTIALS_KEY"):
+	case d.OAuthRefreshTokensFile != "":
+		l.found.warn("CREDENTIALS_KEY", "is not set: each worker renews the tokens of %s by itself, and if the token server rotates refresh tokens they are lost when a worker stops; set it to what `openssl rand -base64 32` prints", d.Name)
+	default:
+		l.found.warn("CREDENTIALS_KEY", "is not set: each worker fetches access tokens of its own for %s; set it to what `openssl rand -base64 32` prints", d.Name)
+	}
+}
+
 // checkCallback checks where a destination's callbacks go, and what signs them.
 func (l *loader) checkCallback(d Destination, prefix string) {
 	url, secret := prefix+"CALLBACK_URL", prefix+"CALLBACK_SECRET"
@@ -176,7 +214,7 @@ func (l *loader) warnDestination(d Destination, prefix string, shutdown time.Dur
 	if d.Rate.Calls != 0 && !d.Breaker.Enabled {
 		l.found.warn(prefix+"RATE", "is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it")
 	}
-	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "") {
+	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "" || d.OAuthTokenURL != "") {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")
 	}
 }

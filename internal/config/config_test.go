@@ -253,9 +253,11 @@ func TestLoadSetButEmpty(t *testing.T) {
 		t.Errorf("empty variables changed the defaults (-default +got):\n%s", diff)
 	}
 	wantWarnings := []string{
+		"CREDENTIALS_KEY: is set but empty; it counts as not set",
 		"DESTINATION_0_AUTH_TOKEN: is set but empty; it counts as not set",
 		"DESTINATION_0_CALLBACK_SECRET: is set but empty; it counts as not set",
 		"DESTINATION_0_HEADERS: is set but empty; it counts as not set",
+		"DESTINATION_0_OAUTH_CLIENT_SECRET: is set but empty; it counts as not set",
 		"PAGERDUTY_ROUTING_KEY: is set but empty; it counts as not set",
 		"REDIS_URL: is set but empty; it counts as not set",
 		"SLACK_BOT_TOKEN: is set but empty; it counts as not set",

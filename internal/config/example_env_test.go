@@ -28,6 +28,8 @@ var contract = strings.Fields(`
 	RETRY_MAX_RETRIES_LIMIT RETRY_MAX_DELAY_LIMIT RETRY_LOOP_INTERVAL_MS
 	JOB_RETENTION JOB_RETENTION_FAILED MAX_CRASHES MAX_PAYLOAD_BYTES IDEMPOTENCY_SCOPE
 	OPS_ADDR SHUTDOWN_TIMEOUT LOG_LEVEL LOG_FORMAT
+	CREDENTIALS_KEY DESTINATION_0_OAUTH_TOKEN_URL DESTINATION_0_OAUTH_CLIENT_ID DESTINATION_0_OAUTH_CLIENT_SECRET
+	DESTINATION_0_OAUTH_SCOPES DESTINATION_0_OAUTH_REFRESH_TOKENS_FILE
 	SLACK_BOT_TOKEN SLACK_CHANNEL SLACK_WEBHOOK_URL SLACK_API_URL
 	ALERT_OPEN_TOO_LONG ALERT_ONCALL_MENTION PAGERDUTY_ROUTING_KEY PAGERDUTY_API_URL
 	ALERT_FAILED_BURST ALERT_OLDEST_PENDING
@@ -86,6 +88,8 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	// The one file that has to be there.
 	tokens := slices.Index(names, "DESTINATION_0_AUTH_TOKENS_FILE")
 	environ[tokens] = names[tokens] + "=" + writeFile(t, `{"alice":"a1"}`, 0o600)
+	// A destination has one kind of tokens.
+	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, "DESTINATION_0_OAUTH_") })
 	cfg, warnings := load(t, environ...)
 	if len(warnings) != 0 {
 		t.Errorf("warnings:\n%s", strings.Join(warnings, "\n"))
@@ -109,6 +113,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Alerts.OldestPending = OffDuration(time.Hour)
 	defaults.Destinations[0].CallbackURL = "https://app.example.com/hooks/tidegate"
 	defaults.Destinations[0].CallbackSecret = "whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="
+	defaults.Credentials.Key = "cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="
 	defaults.API.TokensFile = "/etc/tidegate/api-tokens.json"
 	defaults.API.PublicURL = "https://tidegate.example.com"
 	if diff := cmp.Diff(defaults, cfg, ignoreEntries); diff != "" {

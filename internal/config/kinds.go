@@ -23,6 +23,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
+	"github.com/tidegate/tidegate/internal/seal"
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
@@ -107,13 +108,20 @@ var byForm = map[string]kind{
 	"redis": {check: checkRedis, print: func(v reflect.Value) string { return redisconn.Redact(v.Interface().(Secret).Reveal()) }},
 	"url": {hidden: true, print: maskURL, check: func(v variable, value string) (problem, fix string) {
 		problem, fix = checkURL(value, v.example)
-		if problem == holdsUser && strings.HasSuffix(v.name, "_URL") && !strings.HasSuffix(v.name, "_CALLBACK_URL") {
+		if problem == holdsUser && strings.HasSuffix(v.name, "_URL") && !strings.HasSuffix(v.name, "_CALLBACK_URL") && !strings.HasSuffix(v.name, "_TOKEN_URL") {
 			fix = "take it out and set the AUTH_TOKEN of this destination"
 		}
 		return problem, fix
 	}},
 	"receiver": {hidden: true, print: maskURL, check: func(v variable, value string) (problem, fix string) {
 		return checkAddress(value, strings.Replace(cmp.Or(v.example, v.def), "replace/me", "…", 1))
+	}},
+	"credentials key": {check: func(_ variable, value string) (problem, fix string) {
+		_, err := seal.New(value)
+		if err == nil {
+			return "", ""
+		}
+		return err.Error(), "set it to what `openssl rand -base64 32` prints"
 	}},
 	"token":          {check: func(_ variable, value string) (problem, fix string) { return tokens.Check(value) }},
 	"namespace":      {check: checkNamespace},

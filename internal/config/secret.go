@@ -86,9 +86,11 @@ func (c *Config) Secrets() []string {
 		ofURL(d.URL)
 		ofURL(d.CallbackURL)
 		out = append(out, secret.OfHeader(d.Headers)...)
-		whole(d.AuthToken)
+		ofURL(d.OAuthTokenURL)
+		whole(d.AuthToken, d.OAuthClientSecret)
 		whole(d.CallbackSecrets()...)
 	}
+	whole(c.Credentials.Key)
 	whole(c.Alerts.SlackBotToken, c.Alerts.PagerDutyRoutingKey)
 	ofURL(c.Alerts.SlackWebhookURL.Reveal())
 	ofURL(c.Alerts.SlackAPIURL)

@@ -46,6 +46,10 @@ type Config struct {
 	Retry Retry `envPrefix:"RETRY_"`
 	// Jobs
 	Jobs
+	// Credentials
+	//
+	// What workers need to share the tokens of OAuth 2.0.
+	Credentials Credentials
 	// Worker
 	Worker
 	// Logging
@@ -99,6 +103,19 @@ type Destination struct {
 	// File with a JSON object from key to token, read again when it changes:
 	// each key's jobs use its token. A job whose key has none fails at once.
 	AuthTokensFile string `env:"AUTH_TOKENS_FILE" example:"/etc/tidegate/tokens.json"`
+	// Token endpoint of OAuth 2.0: calls get access tokens, which are renewed before they
+	// end and when the API refuses one. See docs/credentials.md.
+	OAuthTokenURL string `form:"url" env:"OAUTH_TOKEN_URL" example:"https://auth.example.com/oauth2/token"`
+	// Id of the client that the API has registered.
+	OAuthClientID string `env:"OAUTH_CLIENT_ID" example:"tidegate"`
+	// Secret of that client. Public clients, with refresh tokens, have none.
+	OAuthClientSecret Secret `env:"OAUTH_CLIENT_SECRET" example:"replace-me"`
+	// Scopes that are asked for with client credentials, with spaces between them.
+	OAuthScopes string `env:"OAUTH_SCOPES" example:"read publish"`
+	// File with a JSON object from key to refresh token, read again when it changes:
+	// each key's jobs use its access token. Without it the client's own
+	// (client credentials). Give CREDENTIALS_KEY too.
+	OAuthRefreshTokensFile string `env:"OAUTH_REFRESH_TOKENS_FILE" example:"/etc/tidegate/refresh-tokens.json"`
 	// Headers sent with every call, as Name:Value pairs separated by commas; a
 	// value cannot hold a comma. Authorization, Host, Content-Length,
 	// Idempotency-Key and the hop-by-hop headers are refused.
@@ -179,6 +196,15 @@ type Jobs struct {
 	// What the Idempotency-Key of a call names: "job" is the same on every call
 	// of a job, "attempt" another one for each retry.
 	IdempotencyScope string `env:"IDEMPOTENCY_SCOPE" envDefault:"job" oneof:"job,attempt"`
+}
+
+// Credentials are how tokens that the fleet shares are kept.
+type Credentials struct {
+	// Encrypts the tokens of OAuth 2.0 in Redis: 32 random bytes in base64, the same for
+	// all workers. Of several, with commas between them, the first one encrypts and
+	// each decrypts, so that one can replace another. Without it each worker fetches
+	// tokens of its own, and rotated refresh tokens are lost when it stops.
+	Key Secret `form:"credentials key" env:"CREDENTIALS_KEY" example:"cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU="`
 }
 
 // Worker is how a worker process runs.
