@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"html/template"
 	"net/http"
 	"slices"
 
@@ -16,6 +17,7 @@ import (
 // destinationsPage is the data of the list of destinations.
 type destinationsPage struct {
 	Targets []*target
+	Rows    template.HTML // of Targets: rendered once for all viewers
 	// System are Tidegate's own destinations.
 	System  []*target
 	Workers []jobs.WorkerInfo
@@ -62,7 +64,8 @@ func (d *Dashboard) readDestinations(ctx context.Context) (*destinationsPage, er
 	for _, t := range p.System {
 		t.System = true
 	}
-	return p, nil
+	p.Rows, err = d.pages.part("destinations", "drows", p.Targets)
+	return p, err
 }
 
 // destinationPage is the data of one destination.

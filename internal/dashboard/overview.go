@@ -3,6 +3,7 @@ package dashboard
 import (
 	"context"
 	"fmt"
+	"html/template"
 	"net/http"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ type overviewPage struct {
 	Notices []notice
 	Span    span
 	Charts  charts
+	Rows    template.HTML // of Targets: rendered once for all viewers
 
 	Backlog, Running, Failed, Refused, Expiring int
 	Oldest                                      time.Time
@@ -107,7 +109,8 @@ func (d *Dashboard) readOverview(ctx context.Context, s span) (*overviewPage, er
 			return nil, err
 		}
 	}
-	return p, nil
+	p.Rows, err = d.pages.part("overview", "rows", p)
+	return p, err
 }
 
 // add counts a destination, and adds its notices.

@@ -46,6 +46,15 @@ func loadPages(d *Dashboard) (*pages, error) {
 	return p, nil
 }
 
+// part renders a template of a page that shows the same to all viewers.
+func (p *pages) part(page, name string, data any) (template.HTML, error) {
+	var b bytes.Buffer
+	if err := p.byName[page].ExecuteTemplate(&b, name, data); err != nil {
+		return "", fmt.Errorf("render: %w", err)
+	}
+	return template.HTML(b.String()), nil //nolint:gosec // html/template has escaped it
+}
+
 // show is the input of a rendered page.
 type show struct {
 	title  string

@@ -185,15 +185,22 @@ func lower(s string) string {
 
 // visible escapes control characters and characters that change the text direction.
 func visible(text []byte) []byte {
+	if bytes.IndexFunc(text, invisible) < 0 {
+		return text
+	}
 	return bytes.Map(func(r rune) rune {
-		switch {
-		case r == '\n' || r == '\t':
-			return r
-		case unicode.Is(unicode.Cc, r), unicode.Is(unicode.Bidi_Control, r):
+		if invisible(r) {
 			return '\uFFFD'
 		}
 		return r
 	}, text)
+}
+
+func invisible(r rune) bool {
+	if r < unicode.MaxASCII {
+		return r < ' ' && r != '\n' && r != '\t'
+	}
+	return unicode.Is(unicode.Cc, r) || unicode.Is(unicode.Bidi_Control, r)
 }
 
 // lasted formats a duration.
