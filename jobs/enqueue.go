@@ -282,8 +282,10 @@ func headersOf(j *Job) (map[string]string, error) {
 	}
 	set(store.HeaderCreated, strconv.FormatInt(j.CreatedAt.UnixMilli(), 10))
 	set(store.HeaderKey, j.Key)
+	set(store.HeaderMethod, j.Request.Method)
 	set(store.HeaderPath, j.Request.Path)
 	set(store.HeaderQuery, j.Request.Query)
+	set(store.HeaderEncoding, string(j.Request.Encoding))
 	set(store.HeaderBatch, j.Batch)
 	set(store.HeaderOwner, j.Owner)
 	if len(j.After) > 0 {
@@ -295,6 +297,9 @@ func headersOf(j *Job) (map[string]string, error) {
 	}
 	if j.MaxReschedules != nil {
 		set(store.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
+	}
+	if j.Request.TimeoutSecs != 0 {
+		set(store.HeaderTimeout, strconv.Itoa(j.Request.TimeoutSecs))
 	}
 	if len(j.Request.Headers) > 0 {
 		b, err := json.Marshal(j.Request.Headers)

@@ -33,15 +33,18 @@ func TestEnqueueAndGet(t *testing.T) {
 		before := time.Now().UTC().Truncate(time.Millisecond)
 		payload := []byte(" {\"b\": 1, \"a\": [1e400, \"\xff\"]}\n")
 		job, err := b.Enqueue(ctx, jobs.New(b.dest, payload, jobs.ID(b.dest+":1"), jobs.Key("alice@example.com"),
-			jobs.Path("/items/%C3%BC"), jobs.Query("q=1&r=%20"), jobs.Header("X-A", "ü\tx"), jobs.Header("Content-Type", "text/plain"),
+			jobs.Method("PUT"), jobs.Encode(jobs.EncodingJSON), jobs.CallTimeout(1500*time.Millisecond), jobs.Path("/items/%C3%BC"), jobs.Query("q=1&r=%20"), jobs.Header("X-A", "ü\tx"), jobs.Header("Content-Type", "text/plain"),
 			jobs.Prioritize(jobs.PriorityHigh), jobs.MaxReschedules(7), jobs.Retry(policy), jobs.Delay(time.Hour)))
 		b.must(err)
 		after := time.Now().UTC()
 		want := &jobs.Job{
 			ID: b.dest + ":1", Destination: b.dest, Key: "alice@example.com", Status: jobs.Pending, Priority: jobs.PriorityHigh,
 			Payload: payload, After: []string{},
-			Request: jobs.Request{Path: "/items/%C3%BC", Query: "q=1&r=%20", Headers: map[string]string{"X-A": "ü\tx", "Content-Type": "text/plain"}},
-			Retry:   &policy, MaxReschedules: &seven, CreatedAt: job.CreatedAt, AvailableAt: job.AvailableAt,
+			Request: jobs.Request{
+				Method: "PUT", Path: "/items/%C3%BC", Query: "q=1&r=%20", Headers: map[string]string{"X-A": "ü\tx", "Content-Type": "text/plain"},
+				Encoding: jobs.EncodingJSON, TimeoutSecs: 2,
+			},
+			Retry: &policy, MaxReschedules: &seven, CreatedAt: job.CreatedAt, AvailableAt: job.AvailableAt,
 		}
 		if diff := cmp.Diff(want, job); diff != "" {
 			t.Errorf("enqueued (-want +got):\n%s", diff)

@@ -183,7 +183,10 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	j := &Job{
 		ID: msg.ID, Destination: destination, Priority: Priority(priority), Key: h[store.HeaderKey],
 		Payload: msg.Payload, Batch: h[store.HeaderBatch], Owner: h[store.HeaderOwner], After: []string{},
-		Request: Request{Path: h[store.HeaderPath], Query: h[store.HeaderQuery]}, Trace: traceOf(h),
+		Request: Request{
+			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),
+		},
+		Trace: traceOf(h),
 	}
 	if len(j.Payload) == 0 {
 		j.Payload = json.RawMessage("null")
@@ -201,6 +204,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 		}
 	}
 	decode(store.HeaderHeaders, &j.Request.Headers)
+	decode(store.HeaderTimeout, &j.Request.TimeoutSecs)
 	decode(store.HeaderMaxReschedules, &j.MaxReschedules)
 	// Unlike input it may have fields that this version does not know.
 	var policy *policyJSON

@@ -161,6 +161,8 @@ func copied[T any](p *T) *T {
 
 // Request is the part of an HTTP request that a job may set.
 type Request struct {
+	// Method of the call, in upper case. Default: the destination's.
+	Method string `json:"method,omitempty"`
 	// Path is appended to the destination's URL and stays below it; it starts with a slash.
 	Path string `json:"path,omitempty"`
 	// Query is appended to the destination's query, without a question mark. A job fails if
@@ -171,6 +173,11 @@ type Request struct {
 	// caller, the address or the method (Forwarded, X-Forwarded-…, X-Original-…,
 	// X-HTTP-Method-Override), and names with an underscore.
 	Headers map[string]string `json:"headers,omitempty"`
+	// Encoding makes the body of the payload. Default EncodingJSON.
+	Encoding Encoding `json:"encoding,omitempty"`
+	// TimeoutSecs bounds the call, in seconds, where the destination's timeout is longer.
+	// 0: that of the destination.
+	TimeoutSecs int `json:"timeout_secs,omitempty"`
 }
 
 // Response is the destination's answer to the latest call. Its Body has no control

@@ -19,11 +19,14 @@ const (
 	maxPathBytes   = 2048
 	maxQueryBytes  = 4096
 	maxHeaderBytes = 8192 // names and values of all headers together
+	maxMethodBytes = 32
+	maxTimeoutSecs = 86400
 )
 
 // Validate checks what a job adds to the request of its destination: its path stays below the
 // destination's URL, however often a server decodes it, and its headers do not replace those
-// of Tidegate, the connection or a proxy. It returns nil or a *ValidationError. Clients check
+// of Tidegate, the connection or a proxy. Whether the payload suits the Encoding is for
+// Spec.Validate and Job.Body. It returns nil or a *ValidationError. Clients check
 // it at the enqueue, and the HTTP destination before each call, because other programs can
 // write records.
 func (r *Request) Validate() error {
@@ -33,8 +36,19 @@ func (r *Request) Validate() error {
 }
 
 func (r *Request) validate(bad func(string, string, ...any)) {
-	if r.Path == "" && r.Query == "" && len(r.Headers) == 0 {
+	if r.Method == "" && r.Path == "" && r.Query == "" && len(r.Headers) == 0 && r.Encoding == "" && r.TimeoutSecs == 0 {
 		return
+	}
+	if problem := methodProblem(r.Method); problem != "" {
+		bad("request.method", "%s", problem)
+	}
+	switch r.Encoding {
+	case "", EncodingJSON, EncodingForm, EncodingMultipart, EncodingRaw:
+	default:
+		bad("request.encoding", "%q is none of json, form, multipart, raw", clip(string(r.Encoding)))
+	}
+	if r.TimeoutSecs < 0 || r.TimeoutSecs > maxTimeoutSecs {
+		bad("request.timeout_secs", "must be from 1 to %d; leave it out for the destination's timeout", maxTimeoutSecs)
 	}
 	if problem := pathProblem(r.Path); problem != "" {
 		bad("request.path", "%s", problem)
@@ -71,6 +85,8 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 			bad("request.headers", "%q is no header name", clip(name))
 		case !httpguts.ValidHeaderFieldValue(value) || !utf8.ValidString(value):
 			bad("request.headers", "the value of %s has characters that a header must not have (line breaks?)", clip(name))
+		case r.Encoding == EncodingMultipart && strings.EqualFold(name, "Content-Type"):
+			bad("request.headers", "%s is set by the encoding multipart; leave it out", clip(name))
 		default:
 			if problem := deniedHeader(name); problem != "" {
 				bad("request.headers", "%s %s", clip(name), problem)
@@ -80,6 +96,21 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 	if total > maxHeaderBytes {
 		bad("request.headers", "have %d bytes together, at most %d are accepted", total, maxHeaderBytes)
 	}
+}
+
+// methodProblem returns the problem of a job's method, or "".
+func methodProblem(method string) string {
+	switch upper := strings.ToUpper(method); {
+	case method == "":
+		return ""
+	case len(method) > maxMethodBytes || !httpguts.ValidHeaderFieldName(method):
+		return fmt.Sprintf("%q is not an HTTP method; write one such as PUT", clip(method))
+	case method != upper:
+		return fmt.Sprintf("%q must be in upper case: %s", clip(method), clip(upper))
+	case method == "CONNECT" || method == "TRACE":
+		return method + " is for proxies and cannot be sent"
+	}
+	return ""
 }
 
 // pathProblem returns the problem of a job's path, or "". A path is appended to the

@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"encoding/json"
+	"math"
 	"time"
 )
 
@@ -84,6 +85,18 @@ func Path(path string) Option { return func(s *Spec) { s.Request.Path = path } }
 
 // Query is appended to the destination's query: "a=b&c=d".
 func Query(query string) Option { return func(s *Spec) { s.Request.Query = query } }
+
+// Method replaces the destination's HTTP method, for instance "PUT".
+func Method(method string) Option { return func(s *Spec) { s.Request.Method = method } }
+
+// Encode makes the body of the call of the payload, in place of sending it as JSON.
+func Encode(e Encoding) Option { return func(s *Spec) { s.Request.Encoding = e } }
+
+// CallTimeout bounds the call, where the destination's timeout is longer. It is rounded up to
+// whole seconds.
+func CallTimeout(d time.Duration) Option {
+	return func(s *Spec) { s.Request.TimeoutSecs = int(math.Ceil(d.Seconds())) }
+}
 
 // Header adds a header to the call.
 func Header(name, value string) Option {

@@ -132,6 +132,11 @@ func (s *Spec) Validate(l Limits) error {
 	} else {
 		validatePayload(s.Payload, l, bad)
 	}
+	if len(errs.fields) == 0 {
+		if problem := bodyProblem(s.Request.Encoding, s.Payload); problem != "" {
+			bad("payload", "%s", problem)
+		}
+	}
 	switch {
 	case s.Destination == "":
 		bad("destination", "is missing; name one of your destinations")

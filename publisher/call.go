@@ -28,11 +28,15 @@ type inFlight struct {
 	again func() error
 }
 
-// call runs the handler within the destination's timeout, and a probe within the lease of its
+// call runs the handler within the destination's timeout or a shorter one of the job, and a probe within the lease of its
 // permit: after that another probe may start. The handler gets a copy of the job, of which
 // Response, Budget and Output are copied back.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
-	deadline := time.Now().Add(d.s.timeout)
+	timeout := d.s.timeout
+	if secs := job.Request.TimeoutSecs; secs > 0 {
+		timeout = min(timeout, time.Duration(secs)*time.Second)
+	}
+	deadline := time.Now().Add(timeout)
 	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
 		deadline = permit.Until()
 	}

@@ -138,6 +138,9 @@ func isUnreachable(err error) bool {
 	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
 		return true
 	}
+	if _, ok := errors.AsType[*hostUnreachableError](err); ok {
+		return true
+	}
 	call, ok := errors.AsType[*url.Error](err)
 	return ok && noConnection(call.Err)
 }

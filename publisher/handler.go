@@ -73,6 +73,7 @@ type settings struct {
 	timeout     time.Duration
 	breaker     breaker.Options
 	retention   time.Duration // 0: the publisher's
+	kept        int           // bytes of a response's body
 	alike       map[string]string
 }
 
@@ -100,6 +101,10 @@ func Setting(name, value string) HandleOption {
 // Retention is how long completed jobs of this destination are kept, in place of
 // Options.Retention; 0 is that. Negative: they are deleted at once.
 func Retention(d time.Duration) HandleOption { return func(s *settings) { s.retention = d } }
+
+// ResponseBodyBytes is how much of Response.Body is stored with a job, up to 1 MiB. Default that of
+// HTTPOptions for an HTTP, otherwise 4096.
+func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept = n } }
 
 // Breaker sets the rules of the destination's circuit breaker, which should be the same on all
 // instances. The Publisher sets Destination, Instance, Logger and MaxInFlight; the default of

@@ -1,6 +1,7 @@
 package publisher
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -15,6 +17,7 @@ import (
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -22,16 +25,32 @@ import (
 // HTTPOptions describe an HTTP destination.
 type HTTPOptions struct {
 	// URL that calls go to; a job's path and query are appended. Required,
-	// absolute, http or https.
+	// absolute, http or https. It may hold {key}, the place of the job's key, in the host
+	// but for its end, in the path and in the query; KeyPattern is required then.
 	URL string
-	// Method of the calls. Default POST.
+	// KeyPattern is a regular expression that keys must match as a whole; empty: any. A job
+	// with another key fails without a call, and so does one without a key if URL holds {key}.
+	KeyPattern string
+	// Method of the calls of jobs that choose none. Default POST.
 	Method string
 	// AuthToken, unless empty, is sent as "Authorization: Bearer …". With Tokens it is
 	// for jobs without a key. It is removed from everything that is kept of an answer or
-	// an error, and so are the tokens of Tokens, the values of Header and of the parameters
-	// of URL from 6 bytes on, and long segments of its path: as they are, escaped and in
-	// base64.
+	// an error, and so are the tokens of Tokens, SignSecret, the values of Header and of the
+	// parameters of URL from 6 bytes on, and long segments of its path: as they are, escaped
+	// and in base64.
 	AuthToken string
+	// AuthHeader is the header that tokens are sent in. Default Authorization.
+	AuthHeader string
+	// AuthScheme is written before a token in AuthHeader. Default Bearer. Basic: a token is
+	// user:password and sent in base64. none: a token is sent alone.
+	AuthScheme string
+	// AuthQuery, unless empty, is the parameter of the query that tokens are sent in, in place
+	// of a header.
+	AuthQuery string
+	// SignSecret, unless empty, signs the body of each call with HMAC-SHA256.
+	SignSecret string
+	// SignHeader is the header of the signature, in hexadecimal. Default X-Signature-256.
+	SignHeader string
 	// Tokens, unless nil, gives jobs with a key the token of that key; OpenTokens
 	// reads them from a file. A job whose key has none fails without a call.
 	Tokens Tokens
@@ -68,6 +87,9 @@ type HTTPOptions struct {
 	Connections int
 	// Transport replaces the default transport of HTTP.
 	Transport http.RoundTripper
+	// ResponseBodyBytes is how much of a response's body is stored with the job, up to 1 MiB.
+	// Default 4096.
+	ResponseBodyBytes int
 	// Wrap, if set, wraps the transport, for instance to observe calls. See
 	// publisher/tracing.
 	Wrap func(http.RoundTripper) http.RoundTripper
@@ -79,21 +101,23 @@ var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 415, 422}
 // userAgent is the User-Agent header.
 const userAgent = "tidegate"
 
-// HTTP is a Handler that sends a job's payload in an HTTP request.
+// HTTP is a Handler that sends a job's payload in an HTTP request, in the method and the
+// encoding of the job's Request.
 //
 // A token that the API refuses with 401 is renewed if there is another one (see TokenSource, and
 // OpenTokens), and the call is made once more.
 //
 // 2xx completes the job, RateLimitedStatus counts against the breaker,
 // 401 to a call with a token is jobs.Unauthorized, PermanentStatus and redirects fail it, and any
-// other status is a failure that its retry policy may retry. A call that got no connection was not sent: it is
-// jobs.Unreachable. The response's status and the first 4 KiB of its body are stored with the
+// other status is a failure that its retry policy may retry. A call that got no connection was
+// not sent: it is jobs.Unreachable. The response's status and the beginning of its body are stored with the
 // job. The hints in its headers about the API's limit are reported to the breaker. A
 // rate-limited response is reported once its header is read; its body is read for at most a
 // second.
 type HTTP struct {
 	o       HTTPOptions
-	base    *url.URL
+	base    *keyurl.URL
+	keys    *regexp.Regexp // of KeyPattern; nil: all
 	client  *http.Client
 	own     *http.Transport
 	secrets *secret.Redactor
@@ -104,10 +128,14 @@ var _ Handler = (*HTTP)(nil)
 // NewHTTP returns the handler. The error joins all invalid options.
 func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	var errs []error
-	base, err := url.Parse(o.URL)
+	place, err := keyurl.Parse(o.URL)
+	var base *url.URL // without the place of the key
+	if err == nil {
+		base = place.Fixed()
+	}
 	switch {
 	case err != nil:
-		errs = append(errs, errors.New("URL: cannot be parsed; expected https://host/path"))
+		errs = append(errs, fmt.Errorf("URL: %w; expected https://host/path", err))
 	case base.Scheme != "http" && base.Scheme != "https", base.Hostname() == "":
 		errs = append(errs, errors.New("URL: must be absolute and start with http:// or https://"))
 	case base.User != nil:
@@ -119,9 +147,19 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	if !httpguts.ValidHeaderFieldName(o.Method) {
 		errs = append(errs, fmt.Errorf("method %q is no HTTP method", o.Method))
 	}
-	if !httpguts.ValidHeaderFieldValue(o.AuthToken) {
-		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
+	var keys *regexp.Regexp
+	switch {
+	case o.KeyPattern != "":
+		pattern, err := keyurl.Pattern(o.KeyPattern)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("KeyPattern: %w", err))
+		}
+		keys = pattern
+	case err == nil && place.HoldsKey():
+		errs = append(errs, errors.New("KeyPattern: is required where URL holds {key}; it says which keys may be in the URL"))
 	}
+	o.AuthHeader, o.AuthScheme, o.SignHeader = cmp.Or(o.AuthHeader, "Authorization"), cmp.Or(o.AuthScheme, "Bearer"), cmp.Or(o.SignHeader, "X-Signature-256")
+	errs = append(errs, o.authProblems(base)...)
 	errs = append(errs, headerProblems(o.Header)...)
 	for _, d := range o.Hints {
 		if d.Read == nil {
@@ -133,6 +171,12 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	}
 	if o.Connections < 0 {
 		errs = append(errs, fmt.Errorf("connections must not be negative, is %d", o.Connections))
+	}
+	if o.ResponseBodyBytes == 0 {
+		o.ResponseBodyBytes = defaultKept
+	}
+	if o.ResponseBodyBytes < 0 || o.ResponseBodyBytes > mostKept {
+		errs = append(errs, fmt.Errorf("ResponseBodyBytes: must be from 1 to %d, is %d", mostKept, o.ResponseBodyBytes))
 	}
 	if o.RateLimitedStatus == nil {
 		o.RateLimitedStatus = []int{http.StatusTooManyRequests}
@@ -150,7 +194,8 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 		return nil, fmt.Errorf("publisher: new HTTP destination: %w", errors.Join(errs...))
 	}
 	o.Header = o.Header.Clone()
-	h := &HTTP{o: o, base: base, secrets: secret.New(slices.Concat([]string{o.AuthToken}, secret.OfHeader(o.Header), secret.OfURL(base))...)}
+	h := &HTTP{o: o, base: place, keys: keys}
+	h.secrets = secret.New(slices.Concat(h.secretsOf(o.AuthToken), []string{o.SignSecret}, secret.OfHeader(o.Header), secret.OfURL(base))...)
 	rt := o.Transport
 	if rt == nil {
 		h.own = newTransport(o.Connections)
@@ -227,10 +272,10 @@ func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string) error {
 	if err != nil {
 		return jobs.Discard(&notCalledError{err})
 	}
-	r := h.secrets.With(token)
+	r := h.secrets.With(h.secretsOf(token)...)
 	resp, err := h.client.Do(req)
 	if err != nil {
-		return withoutSecrets(r, conn.callError(ctx, err))
+		return withoutSecrets(r, conn.callError(ctx, job, err, h.base.HostHoldsKey()))
 	}
 	defer func() { _ = resp.Body.Close() }()
 	return h.answer(ctx, job, resp, token, r, cut)

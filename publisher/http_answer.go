@@ -26,8 +26,9 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	job.Response = &jobs.Response{Status: resp.StatusCode}
 	// The header decides the outcome, even if the body breaks off.
 	redact := r.Redact
+	most := max(leastRead, h.o.ResponseBodyBytes)
 	read := func() []byte {
-		most := maxRead
+		most := most
 		if h.o.Rules != nil {
 			most = max(most, MaxRulesBody)
 		}
@@ -38,10 +39,10 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		return body
 	}
 	keep := func(body []byte) {
-		if len(body) > maxRead {
-			body, redact = body[:maxRead], r.RedactCut
+		if len(body) > most {
+			body, redact = body[:most], r.RedactCut
 		}
-		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), maxKept)}
+		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), h.o.ResponseBodyBytes)}
 	}
 	rules := !decided && h.o.Rules != nil
 	if rules {

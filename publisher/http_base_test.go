@@ -20,10 +20,10 @@ func refused(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
 	before := len(a.requests())
 	err := h.Publish(t.Context(), aJob(r))
 	for _, arrived := range a.requests()[before:] {
-		t.Errorf("%+q arrived as %s with %v", r, arrived.RequestURI, arrived.Header)
+		t.Errorf("%+v arrived as %s with %v", r, arrived.RequestURI, arrived.Header)
 	}
 	if fail, ok := errors.AsType[*jobs.FailError](err); !ok || !fail.Permanent || !strings.HasPrefix(err.Error(), "request.") {
-		t.Errorf("%+q: error %v, want one for good that names the field", r, err)
+		t.Errorf("%+v: error %v, want one for good that names the field", r, err)
 	}
 }
 
@@ -34,7 +34,7 @@ func refusedAtOnce(t *testing.T, a *api, h *publisher.HTTP, r jobs.Request) {
 	spec := jobs.New("d", nil)
 	spec.Request = r
 	if err := spec.Validate(jobs.Limits{}); !errors.Is(err, jobs.ErrInvalid) {
-		t.Errorf("%+q is accepted: %v", r, err)
+		t.Errorf("%+v is accepted: %v", r, err)
 	}
 }
 
@@ -88,7 +88,7 @@ func TestHTTPQueryOfTheDestinationHasOneValue(t *testing.T) {
 		t.Errorf("%v, called %s, want %s", err, a.only(t).RequestURI, want)
 	}
 	wantPermanent(t, "v=3", h.Publish(t.Context(), aJob(jobs.Request{Query: "v=3"})),
-		`request.query: "v" is set by the destination's URL and cannot be set by a job`)
+		`request.query: "v" is set by the destination and cannot be set by a job`)
 }
 
 // noted notes the path of a request and sends nothing.

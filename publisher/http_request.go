@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -21,31 +22,47 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	if err := job.Request.Validate(); err != nil {
 		return nil, err
 	}
-	if name := h.alreadySet(job.Request.Query); name != "" {
-		return nil, fmt.Errorf("request.query: %q is set by the destination's URL and cannot be set by a job", name)
+	base, err := h.base.With(job.Key)
+	if err != nil {
+		return nil, err
 	}
+	if name := h.alreadySet(base, job.Request.Query); name != "" {
+		return nil, fmt.Errorf("request.query: %q is set by the destination and cannot be set by a job", name)
+	}
+	if name := h.setHere(job.Request.Headers); name != "" {
+		return nil, fmt.Errorf("request.headers: %s is set by the destination and cannot be set by a job", name)
+	}
+	method := cmp.Or(job.Request.Method, h.o.Method)
+	var content []byte
+	var contentType string
 	var body io.Reader
-	withBody := h.o.Method != http.MethodGet && h.o.Method != http.MethodHead
-	if withBody {
-		body = bytes.NewReader(job.Payload)
+	if method != http.MethodGet && method != http.MethodHead {
+		if content, contentType, err = job.Body(); err != nil {
+			return nil, err
+		}
+		body = bytes.NewReader(content)
 	}
-	req, err := http.NewRequestWithContext(ctx, h.o.Method, h.target(job), body)
+	req, err := http.NewRequestWithContext(ctx, method, target(base, job), body)
 	if err != nil {
 		return nil, errors.New("the request's URL cannot be built from the destination's URL and the job's path and query")
 	}
-	if withBody {
-		req.Header.Set("Content-Type", "application/json")
-	}
 	req.Header.Set("User-Agent", userAgent)
+	if contentType != "" {
+		req.Header.Set("Content-Type", contentType)
+	}
+	e := job.Request.Encoding
 	for name, values := range h.o.Header {
-		req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
+		if name = http.CanonicalHeaderKey(name); name != "Content-Type" || e == "" || e == jobs.EncodingJSON {
+			req.Header[name] = slices.Clone(values)
+		}
 	}
 	for name, value := range job.Request.Headers {
 		req.Header.Set(name, value)
 	}
-	if token != "" {
-		req.Header.Set("Authorization", "Bearer "+token)
+	if err := h.authenticate(req, token); err != nil {
+		return nil, err
 	}
+	h.sign(req, content)
 	key := job.ID
 	if h.o.PerAttemptKey {
 		key += ":" + strconv.Itoa(job.Attempt)
@@ -77,14 +94,18 @@ func sendOnce(req *http.Request) {
 	}
 }
 
-// alreadySet returns the first parameter of a job's query that the destination's URL sets,
-// or "". An API might use the job's value.
-func (h *HTTP) alreadySet(query string) string {
-	if query == "" || h.base.RawQuery == "" {
+// alreadySet returns the first parameter of a job's query that the destination sets, or "". An
+// API might use the job's value.
+func (h *HTTP) alreadySet(base *url.URL, query string) string {
+	if query == "" || base.RawQuery == "" && h.o.AuthQuery == "" {
 		return ""
 	}
 	own, _ := url.ParseQuery(query) // valid, or not sent
-	for _, name := range slices.Sorted(maps.Keys(h.base.Query())) {
+	set := base.Query()
+	if h.o.AuthQuery != "" {
+		set.Set(h.o.AuthQuery, "")
+	}
+	for _, name := range slices.Sorted(maps.Keys(set)) {
 		if own.Has(name) {
 			return name
 		}
@@ -93,8 +114,8 @@ func (h *HTTP) alreadySet(query string) string {
 }
 
 // target is the destination's URL with the job's path and query appended.
-func (h *HTTP) target(job *jobs.Job) string {
-	u := *h.base
+func target(base *url.URL, job *jobs.Job) string {
+	u := *base
 	u.Fragment, u.RawFragment = "", ""
 	if p := job.Request.Path; p != "" {
 		joined := strings.TrimSuffix(u.EscapedPath(), "/") + encodePath(p)

@@ -52,8 +52,9 @@ func (s *connecting) watch(ctx context.Context) context.Context {
 
 // callError describes the error without the URL, which could hold secrets. Without a
 // connection the call was not sent: no address, a refused connection, a failed TLS handshake,
-// no file descriptor. Transports other than net/http's prove nothing.
-func (s *connecting) callError(ctx context.Context, err error) error {
+// no file descriptor. Transports other than net/http's prove nothing. byKey is true if the host
+// depends on the job's key: the hosts of other keys may be reached then.
+func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, byKey bool) error {
 	unsent := s.asked.Load() && !s.got.Load() || noConnection(err)
 	late := errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if ue, ok := errors.AsType[*url.Error](err); ok {
@@ -61,21 +62,44 @@ func (s *connecting) callError(ctx context.Context, err error) error {
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
-	case unsent && late:
-		return jobs.Unreachable(fmt.Errorf("no connection within the destination's timeout: %w", context.DeadlineExceeded))
 	case unsent:
+		if late {
+			err = fmt.Errorf("no connection within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
+		}
+		if byKey {
+			return &hostUnreachableError{err}
+		}
 		return jobs.Unreachable(err)
 	case late:
-		return fmt.Errorf("no answer within the destination's timeout: %w", context.DeadlineExceeded)
+		return fmt.Errorf("no answer within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
 	}
 	return fmt.Errorf("call failed: %w", err)
 }
+
+// timeoutOf says who has set the timeout of a call: the shorter one counts.
+func timeoutOf(job *jobs.Job) string {
+	if job.Request.TimeoutSecs > 0 {
+		return "job's or the destination's"
+	}
+	return "destination's"
+}
+
+// hostUnreachableError is the error of a call that was not sent to the host of one key. Unlike
+// jobs.Unreachable it does not prove that the destination is unreachable.
+type hostUnreachableError struct{ err error }
+
+func (e *hostUnreachableError) Error() string { return jobs.Unreachable(e.err).Error() }
+
+func (e *hostUnreachableError) Unwrap() error { return e.err }
 
 // withoutSecrets drops the chain of an error whose text has a secret.
 func withoutSecrets(r *secret.Redactor, err error) error {
 	text := r.Redact(err.Error())
 	if text == err.Error() {
 		return err
+	}
+	if unsent, ok := errors.AsType[*hostUnreachableError](err); ok {
+		return &hostUnreachableError{errors.New(r.Redact(unsent.err.Error()))}
 	}
 	if unsent, ok := errors.AsType[*jobs.UnreachableError](err); ok {
 		return jobs.Unreachable(errors.New(r.Redact(unsent.Err.Error())))

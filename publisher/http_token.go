@@ -12,6 +12,9 @@ import (
 
 // Publish implements Handler.
 func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
+	if err := h.checkKey(job); err != nil {
+		return jobs.Discard(&notCalledError{err})
+	}
 	token, err := h.token(ctx, job)
 	if err != nil {
 		return err
@@ -42,7 +45,7 @@ func (h *HTTP) credentials(job *jobs.Job, token string) (scope jobs.Scope, has b
 	case token != "":
 		return jobs.ScopeGlobal, true
 	}
-	return jobs.ScopeGlobal, h.o.Header.Get("Authorization") != ""
+	return jobs.ScopeGlobal, h.o.Header.Get(h.o.AuthHeader) != ""
 }
 
 // token returns the token of a job's call, empty for none. The error is the outcome of the job.

@@ -23,7 +23,7 @@ const defaultUnreachable = 100
 func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) store.Outcome {
 	o := store.Outcome{}
 	if answer := job.Response; answer != nil {
-		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, maxKept)}
+		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, d.s.kept)}
 	}
 	if r.err != nil {
 		o.Error = clean(r.err.Error(), maxError)

@@ -159,7 +159,10 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 // a valid destination or is handled already, the handler or Func is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
-	s := settings{concurrency: 10, timeout: 30 * time.Second}
+	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept}
+	if call, ok := h.(*HTTP); ok && call != nil {
+		s.kept = call.o.ResponseBodyBytes
+	}
 	for _, o := range opts {
 		o(&s)
 	}
@@ -170,6 +173,9 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	}
 	if v := reflect.ValueOf(h); !v.IsValid() || v.Kind() == reflect.Func && v.IsNil() {
 		errs = append(errs, errors.New("the handler is nil"))
+	}
+	if s.kept < 1 || s.kept > mostKept {
+		errs = append(errs, fmt.Errorf("response body bytes must be from 1 to %d, are %d", mostKept, s.kept))
 	}
 	if s.concurrency < 1 {
 		errs = append(errs, fmt.Errorf("concurrency must be at least 1, is %d", s.concurrency))

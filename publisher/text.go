@@ -4,9 +4,10 @@ import "github.com/tidegate/tidegate/internal/text"
 
 // Bounds of stored responses and errors, in bytes.
 const (
-	maxRead  = 64 << 10 // of a body, from the network
-	maxKept  = 4 << 10  // of a body, with the job
-	maxError = 1 << 10  // of an error
+	leastRead   = 64 << 10 // of a body, from the network, or as much as is kept
+	defaultKept = 4 << 10  // of a body, with the job
+	mostKept    = 1 << 20  // the same, if configured
+	maxError    = 1 << 10  // of an error
 )
 
 // clean sanitizes text of external sources and cuts it to limit bytes.

@@ -65,7 +65,9 @@ func redact(ctx context.Context, j *jobs.Job) jobDocument {
 	}
 	hidden := *j
 	// A query may hold tokens.
-	hidden.Payload, hidden.Response, hidden.Output, hidden.Request = nil, nil, nil, jobs.Request{Path: j.Request.Path}
+	hidden.Payload, hidden.Response, hidden.Output, hidden.Request = nil, nil, nil, jobs.Request{
+		Method: j.Request.Method, Path: j.Request.Path, Encoding: j.Request.Encoding, TimeoutSecs: j.Request.TimeoutSecs,
+	}
 	return jobDocument{Job: &hidden, Redacted: true}
 }
 

@@ -74,9 +74,13 @@ type Job struct {
 
 // Request is the part of the call that a job sets for itself.
 type Request struct {
+	Method  string            `json:"method,omitempty" doc:"HTTP method of the call, in upper case; the destination's unless given. CONNECT and TRACE are refused." example:"PUT"`
 	Path    string            `json:"path,omitempty" doc:"Appended to the destination's URL; begins with a slash." example:"/items/7"`
 	Query   string            `json:"query,omitempty" doc:"Appended to the destination's query, without a question mark." example:"a=b"`
 	Headers map[string]string `json:"headers,omitempty" doc:"Headers of the call. Authorization, Cookie, Host, Idempotency-Key, those of the connection and of proxies, and names with an underscore are refused." example:"{\"X-A\":\"b\"}"`
+
+	Encoding    string `json:"encoding,omitempty" enum:"json,form,multipart,raw" doc:"How the payload becomes the body: json, unless given: as it is; form: an object of strings, numbers, booleans or lists of them as application/x-www-form-urlencoded; multipart: the same, or files {filename, content_type, base64}, as multipart/form-data; raw: a string, or {content_type, base64}." example:"form"`
+	TimeoutSecs int    `json:"timeout_secs,omitempty" minimum:"1" maximum:"86400" doc:"Longest time of the call, in seconds, where the destination's timeout is longer." example:"10"`
 }
 
 // Retry says how a job is called again after failures.
@@ -101,7 +105,7 @@ type Waiting struct {
 // NewJob is a job to be enqueued.
 type NewJob struct {
 	Destination    string     `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
-	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
+	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte, or encoded as request.encoding says. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
 	ID             string     `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely. With tokens it is of the token's name that took it: another name is refused." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
 	Key            string     `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
 	Request        *Request   `json:"request,omitempty" doc:"The rest of the call."`

@@ -23,7 +23,12 @@ import (
 type enqueueCmd struct {
 	Destination    string   `short:"d" placeholder:"NAME" help:"Destination that the job is published to. With --file: of lines that name none."`
 	Key            string   `placeholder:"KEY" help:"Owner of the budget inside the destination, such as a user; a name, never a token."`
-	Payload        string   `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or - for stdin. Sent byte for byte. Default: ${default}."`
+	Payload        string   `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or - for stdin. Sent byte for byte, or as --encoding says. Default: ${default}."`
+	Encoding       string   `placeholder:"form" help:"How the payload becomes the body: json (default), form, multipart or raw. See docs/requests.md."`
+	Form           []string `sep:"none" placeholder:"NAME=VALUE" help:"Field of a form, in place of --payload; may be repeated."`
+	FilePart       []string `sep:"none" placeholder:"NAME=@PATH" help:"File of a multipart form, in place of --payload; may be repeated."`
+	Method         string   `placeholder:"PUT" help:"HTTP method of the call; the destination's unless given."`
+	CallTimeout    string   `placeholder:"10s" help:"Longest time of the call, in whole seconds, where the destination's timeout is longer."`
 	Path           string   `placeholder:"/PATH" help:"Appended to the destination's URL."`
 	Query          string   `placeholder:"A=B" help:"Appended to the destination's query, without a question mark."`
 	Header         []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the call; may be repeated."`
@@ -99,14 +104,26 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	}
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
-		Request: jobs.Request{Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
+		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
 		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After,
 	}
-	payload, err := c.payload(p, cfg.MaxPayloadBytes)
-	if err != nil {
+	form, encoding := c.form(cfg.MaxPayloadBytes, bad)
+	spec.Request.Encoding = encoding
+	payload, err := readPayload(p.Stdin, c.Payload, cfg.MaxPayloadBytes)
+	switch {
+	case form != nil:
+		spec.Payload = form
+	case err != nil:
 		bad("--payload", err)
-	} else {
-		spec.Payload = payload
+	default:
+		spec.Payload = c.rawPayload(payload)
+	}
+	if c.CallTimeout != "" {
+		spec.Request.TimeoutSecs, err = wholeSeconds(c.CallTimeout)
+		if err == nil && spec.Request.TimeoutSecs == 0 {
+			err = errors.New("must be 1s or more")
+		}
+		bad("--call-timeout", err)
 	}
 	for _, h := range c.Header {
 		name, value, found := strings.Cut(h, ":")
@@ -150,12 +167,12 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	return spec, nil
 }
 
-// payload reads what --payload names.
-func (c *enqueueCmd) payload(p *Process, limit int) ([]byte, error) {
+// readPayload reads a payload: JSON, @FILE, or - for stdin.
+func readPayload(stdin io.Reader, payload string, limit int) ([]byte, error) {
 	var in io.Reader
-	switch path, isFile := strings.CutPrefix(c.Payload, "@"); {
-	case c.Payload == "-":
-		in = p.Stdin
+	switch path, isFile := strings.CutPrefix(payload, "@"); {
+	case payload == "-":
+		in = stdin
 	case isFile:
 		f, err := os.Open(path)
 		if err != nil {
@@ -164,7 +181,7 @@ func (c *enqueueCmd) payload(p *Process, limit int) ([]byte, error) {
 		defer func() { _ = f.Close() }()
 		in = f
 	default:
-		return []byte(c.Payload), nil
+		return []byte(payload), nil
 	}
 	b, err := io.ReadAll(io.LimitReader(in, int64(limit)+1))
 	if err != nil {
@@ -247,7 +264,7 @@ func wholeSeconds(s string) (int, error) {
 func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	if c.Key != "" || c.Payload != "{}" || c.Path != "" || c.Query != "" || len(c.Header) > 0 || c.ID != "" || c.At != "" ||
 		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" ||
-		c.Wait || c.Timeout != "" {
+		c.Encoding != "" || len(c.Form)+len(c.FilePart) > 0 || c.Method != "" || c.CallTimeout != "" || c.Wait || c.Timeout != "" {
 		return inputErrorf("with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines")
 	}
 	if c.Batch != "" && !jobs.ValidName(c.Batch) {

@@ -274,3 +274,63 @@ func TestEnqueueForADestinationWithoutWorkers(t *testing.T) {
 		t.Errorf("a file: status %d, stderr %q", got.status, got.stderr)
 	}
 }
+
+// The flags of a form make its payload and its encoding.
+func TestEnqueueForms(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	dir := t.TempDir()
+	image, csv := filepath.Join(dir, "sunset.png"), filepath.Join(dir, "rows.csv")
+	for path, content := range map[string]string{image: "\x00\xff\n", csv: "a,b\n1,2\n"} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, row := range []struct {
+		args    []string
+		request jobs.Request
+		payload string
+	}{
+		{
+			[]string{"--form", "title=a=b <3", "--form", "tag=x", "--form", "tag=y", "--method", "put", "--call-timeout", "90s"},
+			jobs.Request{Method: "PUT", Encoding: jobs.EncodingForm, TimeoutSecs: 90},
+			`{"tag":["x","y"],"title":["a=b <3"]}`,
+		},
+		{
+			[]string{"--form", "title=Sunset", "--file-part", "file=@" + image},
+			jobs.Request{Encoding: jobs.EncodingMultipart},
+			`{"file":[{"filename":"sunset.png","content_type":"image/png","base64":"AP8K"}],"title":["Sunset"]}`,
+		},
+		{[]string{"--form", "a=1", "--encoding", "multipart"}, jobs.Request{Encoding: jobs.EncodingMultipart}, `{"a":["1"]}`},
+		{[]string{"--payload", `{"a":1}`, "--encoding", "form"}, jobs.Request{Encoding: jobs.EncodingForm}, `{"a":1}`},
+		{[]string{"--payload", "@" + image, "--encoding", "raw"}, jobs.Request{Encoding: jobs.EncodingRaw}, `{"filename":"sunset.png","content_type":"image/png","base64":"AP8K"}`},
+		{[]string{"--payload", `"text"`, "--encoding", "raw"}, jobs.Request{Encoding: jobs.EncodingRaw}, `"text"`},
+	} {
+		printed := decode[jobs.Job](t, b.run(t, append([]string{"enqueue", "-d", "shop", "-o", "json"}, row.args...)...).ok(t))
+		if diff := cmp.Diff(row.request, printed.Request); diff != "" || string(printed.Payload) != strings.ReplaceAll(row.payload, "<", `\u003c`) && string(printed.Payload) != row.payload {
+			t.Errorf("%v: payload %s, request (-want +got)\n%s", row.args, printed.Payload, diff)
+		}
+	}
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{[]string{"--form", "secret"}, "--form: is not of the form NAME=VALUE"},
+		{[]string{"--file-part", "file=" + image}, "--file-part: is not of the form NAME=@PATH"},
+		{[]string{"--file-part", "file=@" + dir + "/none"}, "--file-part: cannot read " + dir + "/none: no such file or directory"},
+		{[]string{"--form", "a=1", "--payload", "1"}, "--form: makes the payload; leave --payload out"},
+		{[]string{"--form", "a=1", "--encoding", "json"}, "--form: makes a form; leave --encoding out"},
+		{[]string{"--encoding", "xml"}, `request.encoding: "xml" is none of json, form, multipart, raw`},
+		{[]string{"--encoding", "form", "--payload", "[]"}, `payload: is not an object; with the encoding form it is one from field to value, such as {"title":"Sunset"}`},
+		{[]string{"--encoding", "raw", "--payload", "1"}, `payload: is not a string or an object; with the encoding raw it is one of them, such as {"content_type":"image/png","base64":"…"}`},
+		{[]string{"--method", "trace"}, "request.method: TRACE is for proxies and cannot be sent"},
+		{[]string{"--call-timeout", "1500ms"}, "--call-timeout: is not whole seconds"},
+		{[]string{"--call-timeout", "0"}, "--call-timeout: must be 1s or more"},
+	} {
+		b.run(t, append([]string{"enqueue", "-d", "shop"}, row.args...)...).want(t, 2, "", "tidegate: "+row.want+"\n")
+	}
+	b.run(t, "enqueue", "-d", "shop", "--id", "shown", "--form", "a=1", "--method", "PATCH", "--call-timeout", "90s").ok(t)
+	if out := b.run(t, "get", "shown").ok(t); !regexp.MustCompile(`(?s)method +PATCH\n.*encoding +form\ncall timeout +1m30s\npayload +\{"a":\["1"\]\}\n`).MatchString(out) {
+		t.Errorf("get prints\n%s", out)
+	}
+}

@@ -93,10 +93,15 @@ func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
 		r.add("answer", strings.TrimSpace(strconv.Itoa(a.Status)+" "+clip(strings.TrimSpace(a.Body), mostShown)))
 	}
 	r.addIf("output", clip(string(j.Output), mostShown))
+	r.addIf("method", j.Request.Method)
 	r.addIf("path", j.Request.Path)
 	r.addIf("query", j.Request.Query)
 	for _, name := range slices.Sorted(maps.Keys(j.Request.Headers)) {
 		r.add("header", name+": "+j.Request.Headers[name])
+	}
+	r.addIf("encoding", string(j.Request.Encoding))
+	if secs := j.Request.TimeoutSecs; secs > 0 {
+		r.add("call timeout", explain.Duration(time.Duration(secs)*time.Second))
 	}
 	r.add("payload", clip(strings.TrimSpace(string(j.Payload)), mostShown))
 }

@@ -27,6 +27,9 @@ const (
 	shortestValue   = 6  // of a header or a parameter
 	shortestNamed   = 4  // of one whose name is that of a credential
 	shortestSegment = 16 // of a path
+
+	// ShortestPassword is that of the password of user:password.
+	ShortestPassword = shortestNamed
 )
 
 var (

@@ -91,9 +91,12 @@ const (
 const (
 	HeaderCreated        = "created" // unix ms
 	HeaderKey            = "key"
+	HeaderMethod         = "method"
 	HeaderPath           = "path"
 	HeaderQuery          = "query"
 	HeaderHeaders        = "headers" // JSON object
+	HeaderEncoding       = "encoding"
+	HeaderTimeout        = "timeout" // of the call, in seconds
 	HeaderMaxReschedules = "max_reschedules"
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
@@ -105,8 +108,8 @@ const (
 // others hold the job's trace context, under the names of its propagation format.
 func OwnHeader(name string) bool {
 	switch name {
-	case HeaderCreated, HeaderKey, HeaderPath, HeaderQuery, HeaderHeaders, HeaderMaxReschedules,
-		HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
+	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
+		HeaderMaxReschedules, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
 		return true
 	}
 	return false

@@ -1,0 +1,110 @@
+package publisher
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// authProblems validates how tokens and signatures are sent. base is nil for an invalid URL.
+func (o *HTTPOptions) authProblems(base *url.URL) []error {
+	var errs []error
+	if !httpguts.ValidHeaderFieldValue(o.AuthToken) {
+		errs = append(errs, errors.New("AuthToken: has characters that a header must not have (a line break at its end?)"))
+	}
+	if !httpguts.ValidHeaderFieldName(o.AuthScheme) {
+		errs = append(errs, fmt.Errorf("AuthScheme: %q is not a scheme; it is one word, such as Bearer, Basic or none", o.AuthScheme))
+	}
+	for field, name := range map[string]string{"AuthHeader": o.AuthHeader, "SignHeader": o.SignHeader} {
+		if problem := headerProblems(http.Header{name: nil}); problem != nil {
+			errs = append(errs, fmt.Errorf("%s: %w", field, problem[0]))
+		}
+	}
+	if o.basic() && o.AuthToken != "" && !strings.Contains(o.AuthToken, ":") {
+		errs = append(errs, errors.New("AuthToken: "+noColon))
+	}
+	if o.AuthQuery != "" && base != nil && base.Query().Has(o.AuthQuery) {
+		errs = append(errs, fmt.Errorf("AuthQuery: URL sets %q too; take one of them out", o.AuthQuery))
+	}
+	return errs
+}
+
+const noColon = "is not of the form user:password, which the scheme Basic sends"
+
+func (o *HTTPOptions) basic() bool {
+	return o.AuthQuery == "" && strings.EqualFold(o.AuthScheme, "Basic")
+}
+
+// secretsOf returns what is secret of a token.
+func (h *HTTP) secretsOf(token string) []string {
+	if _, password, ok := strings.Cut(token, ":"); ok && h.o.basic() && len(password) >= secret.ShortestPassword {
+		return []string{token, password}
+	}
+	return []string{token}
+}
+
+// authenticate adds the token to the request, unless it is empty.
+func (h *HTTP) authenticate(req *http.Request, token string) error {
+	switch {
+	case token == "":
+	case h.o.AuthQuery != "":
+		if req.URL.RawQuery != "" {
+			req.URL.RawQuery += "&"
+		}
+		req.URL.RawQuery += url.QueryEscape(h.o.AuthQuery) + "=" + url.QueryEscape(token)
+	case h.o.basic():
+		if !strings.Contains(token, ":") {
+			return errors.New("the token " + noColon)
+		}
+		req.Header.Set(h.o.AuthHeader, "Basic "+base64.StdEncoding.EncodeToString([]byte(token)))
+	case strings.EqualFold(h.o.AuthScheme, "none"):
+		req.Header.Set(h.o.AuthHeader, token)
+	default:
+		req.Header.Set(h.o.AuthHeader, h.o.AuthScheme+" "+token)
+	}
+	return nil
+}
+
+// sign adds the signature of the body.
+func (h *HTTP) sign(req *http.Request, body []byte) {
+	if h.o.SignSecret == "" {
+		return
+	}
+	mac := hmac.New(sha256.New, []byte(h.o.SignSecret))
+	mac.Write(body)
+	req.Header.Set(h.o.SignHeader, hex.EncodeToString(mac.Sum(nil)))
+}
+
+// setHere returns the header of a job that this destination sets, or "".
+func (h *HTTP) setHere(headers map[string]string) string {
+	for name := range headers {
+		if strings.EqualFold(name, h.o.AuthHeader) && h.o.AuthQuery == "" || strings.EqualFold(name, h.o.SignHeader) && h.o.SignSecret != "" {
+			return http.CanonicalHeaderKey(name)
+		}
+	}
+	return ""
+}
+
+// checkKey refuses a job whose key the destination does not accept.
+func (h *HTTP) checkKey(job *jobs.Job) error {
+	switch {
+	case job.Key == "" && h.base.HoldsKey():
+		return fmt.Errorf("key: the job has none, and the URL of destination %s holds {key}: enqueue it with a key", job.Destination)
+	case job.Key == "" || h.keys == nil:
+		return nil
+	case !h.keys.MatchString(job.Key) || !jobs.ValidName(job.Key):
+		return fmt.Errorf("key: %q does not match KEY_PATTERN of destination %s", clean(job.Key, maxExcerpt), job.Destination)
+	}
+	return nil
+}
