@@ -97,6 +97,8 @@ func classify(ctx context.Context, err error) callResult {
 		return callResult{kind: rateLimited, err: err, hint: max(0, limited.RetryAfter), scope: limited.Scope}
 	case errors.As(err, &put) && put != nil:
 		return callResult{kind: rescheduled, err: err, reschedule: put}
+	case errors.As(err, &denied) && denied != nil && isNotCalled(denied): // there is no token
+		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent}
 	case isNotCalled(err):
 		return callResult{kind: notCalled, err: err}
 	case errors.As(err, &fail) && fail != nil && fail.Permanent:

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -123,6 +124,29 @@ func TestChangedFileEndsTheWait(t *testing.T) {
 	}
 	if got, want := api.seen(), []string{"Bearer old", "Bearer right", "Bearer right"}; !slices.Equal(got, want) {
 		t.Errorf("calls %q, want %q", got, want)
+	}
+}
+
+// A key that gets no token any more waits without a call, and its breaker says why.
+func TestKeyWithoutConsentWaits(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	api := newGuarded(t, "right")
+	const why = "the refresh token is refused"
+	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: &source{
+		tokens: []string{""}, err: &jobs.UnauthorizedError{Err: errors.New(why), Scope: jobs.ScopeUser, Permanent: true}, perKey: true,
+	}})
+	b.runHandler(b.options(), h, rules(time.Hour))
+	e := b.result(b.enqueue(jobs.Key("alice")).ID)
+	if e.Result != publisher.Rescheduled || e.Reason != publisher.ReasonCredentials || e.Called || e.Job.Attempt != 0 {
+		t.Errorf("%s, %s, called %t; want rescheduled, credentials, without a call", e.Result, e.Reason, e.Called)
+	}
+	s, err := breaker.Get(t.Context(), b.rdb, b.dest+"/alice")
+	if err != nil || s.State != breaker.Open || s.Cause != breaker.CauseCredentials || s.Reason != why || !s.Permanent {
+		t.Errorf("breaker %+v, %v", s, err)
+	}
+	if calls := api.seen(); len(calls) != 0 {
+		t.Errorf("calls %q, want none", calls)
 	}
 }
 

@@ -90,7 +90,7 @@ func (c *Config) Secrets() []string {
 		whole(d.AuthToken, d.OAuthClientSecret)
 		whole(d.CallbackSecrets()...)
 	}
-	whole(c.Credentials.Key)
+	whole(secretsOf(c.Credentials.Key)...)
 	whole(c.Alerts.SlackBotToken, c.Alerts.PagerDutyRoutingKey)
 	ofURL(c.Alerts.SlackWebhookURL.Reveal())
 	ofURL(c.Alerts.SlackAPIURL)

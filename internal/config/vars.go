@@ -297,9 +297,12 @@ func (a Alerts) slack() bool {
 }
 
 // CallbackSecrets returns the secrets of CALLBACK_SECRET, which commas or spaces separate.
-func (d Destination) CallbackSecrets() []Secret {
+func (d Destination) CallbackSecrets() []Secret { return secretsOf(d.CallbackSecret) }
+
+// secretsOf returns secrets that commas or spaces separate.
+func secretsOf(list Secret) []Secret {
 	var out []Secret
-	for _, one := range strings.FieldsFunc(d.CallbackSecret.Reveal(), func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
+	for _, one := range strings.FieldsFunc(list.Reveal(), func(r rune) bool { return r == ',' || unicode.IsSpace(r) }) {
 		out = append(out, Secret(one))
 	}
 	return out
