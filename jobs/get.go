@@ -218,8 +218,18 @@ func fromMessage(msg *store.Message) (*Job, error) {
 
 // apply sets the fields that change during the life of a job.
 func (j *Job) apply(f map[string]string) {
-	number := func(name string) int { n, _ := strconv.Atoi(f[name]); return n }
+	// A fetched job has few of them: do not make an error for each of the others.
+	number := func(name string) int {
+		if f[name] == "" {
+			return 0
+		}
+		n, _ := strconv.Atoi(f[name])
+		return n
+	}
 	instant := func(name string) *time.Time {
+		if f[name] == "" {
+			return nil
+		}
 		ms, err := strconv.ParseInt(f[name], 10, 64)
 		if err != nil {
 			return nil

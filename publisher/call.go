@@ -26,6 +26,8 @@ type inFlight struct {
 	stuck func()
 	// again: a second call is about to be made; an error refuses it.
 	again func() error
+	// caller runs the handler; nil for one of its own.
+	caller *caller
 }
 
 // call runs the handler within the destination's timeout or a shorter one of the job, and a probe within the lease of its
@@ -71,13 +73,49 @@ func takeBack(job, own *jobs.Job, err error) {
 	}
 }
 
-// publish runs the handler with its own copy of the job, in a goroutine of its own
-// because runtime.Goexit ends the calling goroutine. It returns when the handler
-// does; at the end of a shutdown it does not wait for a handler that ignores its context, and
-// returned is false. noticed is when publish saw the handler return or its context end.
+// caller runs handlers, one after the other, in a goroutine of its own because runtime.Goexit
+// ends the calling goroutine. One for each call would have to grow its stack each time. The
+// zero value is ready for use.
+type caller struct {
+	calls chan func() // nil without a goroutine
+	done  chan error  // results of calls
+}
+
+// start has f send its result to the returned channel.
+func (c *caller) start(f func(done chan<- error)) <-chan error {
+	if c.calls == nil {
+		calls := make(chan func())
+		c.calls, c.done = calls, make(chan error, 1)
+		go func() {
+			for call := range calls {
+				call()
+			}
+		}()
+	}
+	done := c.done
+	c.calls <- func() { f(done) }
+	return done
+}
+
+// end ends the goroutine when the handler that it runs returns.
+func (c *caller) end() {
+	if c.calls != nil {
+		close(c.calls)
+		c.calls = nil
+	}
+}
+
+// publish runs the handler with its own copy of the job, in the goroutine of a caller. It
+// returns when the handler does; at the end of a shutdown it does not wait for a handler that
+// ignores its context, and returned is false. noticed is when publish saw the handler return
+// or its context end.
 func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w inFlight) (noticed time.Time, returned bool, err error) {
-	done := make(chan error, 1)
-	go func() {
+	c := w.caller
+	if c == nil {
+		c = &caller{}
+		defer c.end()
+	}
+	done := c.start(func(done chan<- error) {
 		err := errGoexit
 		defer func() {
 			if r := recover(); r != nil {
@@ -89,15 +127,18 @@ func (d *destination) publish(ctx context.Context, job, own *jobs.Job, w inFligh
 			done <- err
 		}()
 		err = readable(d.handler.Publish(ctx, own))
-	}()
+	})
 	select {
-	case err := <-done:
-		return time.Now(), true, err
+	case err = <-done:
+		noticed, returned = time.Now(), true
 	case <-ctx.Done():
 		noticed = time.Now()
 		returned, err = d.awaitReturn(ctx, job, done, w)
-		return noticed, returned, err
 	}
+	if !returned || err == errGoexit { //nolint:errorlint // the goroutine is busy or has ended
+		c.end()
+	}
+	return noticed, returned, err
 }
 
 // readable returns an error whose methods can be called. An error with a nil pointer is not

@@ -45,9 +45,7 @@ func (d *destination) releaseUnused(delivery *engine.Delivery) {
 
 // release releases a permit without a report; it ignores the zero permit.
 func (d *destination) release(p breaker.Permit) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
-	defer cancel()
-	if err := p.Release(ctx); err != nil {
+	if err := p.Release(context.WithoutCancel(d.calls)); err != nil {
 		d.log.Debug("permit not released; its lease ends by itself", "error", err)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 // process attempts one fetched job and decides its outcome.
-func (d *destination) process(delivery *engine.Delivery) {
+func (d *destination) process(delivery *engine.Delivery, c *caller) {
 	job, msg, err := decode(delivery)
 	if err != nil {
 		d.releaseUnused(delivery)
@@ -37,7 +37,7 @@ func (d *destination) process(delivery *engine.Delivery) {
 			return
 		}
 	}
-	outcome, event := d.attempt(job, delivery, sending)
+	outcome, event := d.attempt(job, delivery, sending, c)
 	deferred := outcome.Kind == store.KindReschedule && event.deferredBy != ""
 	var applied func(store.Applied)
 	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(d.calls, slog.LevelDebug) {
@@ -63,7 +63,7 @@ func decode(delivery *engine.Delivery) (*jobs.Job, *store.Message, error) {
 }
 
 // attempt makes an attempt: permit, call, classify, report, outcome.
-func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending sending) (_ store.Outcome, event *JobEvent) {
+func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending sending, c *caller) (_ store.Outcome, event *JobEvent) {
 	event = &JobEvent{Destination: d.name, Job: job}
 	ctx, interrupt := context.WithCancelCause(d.calls)
 	defer interrupt(nil)
@@ -101,7 +101,8 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	}
 	result := d.call(ctx, job, permit, inFlight{
 		sent: func() { sending.sent(time.Now()) }, limited: report, stuck: func() { d.recordStuck(delivery) },
-		again: func() error { return d.countAgain(permit, job) },
+		again:  func() error { return d.countAgain(permit, job) },
+		caller: c,
 	})
 	result = d.checkStall(result, job, started)
 	sending.ended(result)

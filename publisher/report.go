@@ -10,14 +10,12 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// reportTimeout bounds the report of a result to the breaker. A failed report does not change
-// the result of the call.
+// reportTimeout bounds a write to Redis after a call whose context has ended.
 const reportTimeout = 2 * time.Second
 
-// report reports the call to the breaker and returns the breaker's status.
+// report reports the call to the breaker, which bounds that itself, and returns the breaker's
+// status. A failed report does not change the result of the call.
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
-	defer cancel()
 	if !r.called() && r.kind != unauthorized || r.kind == unreachable {
 		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
@@ -29,7 +27,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 			o = o.WithScope(left.Scope)
 		}
 	}
-	status, err := permit.Report(ctx, o)
+	status, err := permit.Report(context.WithoutCancel(d.calls), o)
 	if err != nil {
 		d.log.Warn("a result could not be reported to the breaker", "error", err)
 	}

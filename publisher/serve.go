@@ -83,10 +83,12 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 	if delivery == nil {
 		return fmt.Errorf("publisher: job %s is not in flight", id)
 	}
+	var c caller
+	defer c.end()
 	until := time.Now().Add(runFor)
 	more := func() bool { return ctx.Err() == nil && time.Now().Before(until) }
 	for delivery != nil {
-		s.run(delivery)
+		s.run(delivery, &c)
 		if !more() {
 			s.worker.Settle(delivery)
 			break
@@ -100,13 +102,13 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 const runFor = time.Second
 
 // run passes a job on to its destination. If that panics, the job has no outcome, and fails.
-func (s *server) run(delivery *engine.Delivery) {
+func (s *server) run(delivery *engine.Delivery, c *caller) {
 	defer func() {
 		if r := recover(); r != nil {
 			s.p.o.Logger.Error("the processing of a job panicked", "job", delivery.ID, "panic", r, "stack", string(debug.Stack()))
 		}
 	}()
-	s.byQueue[delivery.Queue].process(delivery)
+	s.byQueue[delivery.Queue].process(delivery, c)
 }
 
 // shutdown stops fetching, waits for calls in flight, cuts them after ShutdownTimeout, and

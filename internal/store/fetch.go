@@ -62,8 +62,11 @@ type Fields struct {
 	ExpiresAt   string // unix ms, "" for never
 }
 
-// Map returns the fields under their names in the record.
+// Map returns the fields that are set under their names in the record.
 func (f Fields) Map() map[string]string {
+	if f == (Fields{}) {
+		return nil
+	}
 	m := make(map[string]string, 4)
 	for name, n := range map[string]int{
 		FieldAttempt: f.Attempt, FieldReschedules: f.Reschedules, FieldCrashes: f.Crashes,

@@ -20,6 +20,9 @@ var namespacePattern = regexp.MustCompile(`^[a-z0-9][a-z0-9-]{0,30}$`)
 
 // Validate returns an error if n is not valid.
 func (n Namespace) Validate() error {
+	if n == DefaultNamespace {
+		return nil
+	}
 	if !namespacePattern.MatchString(string(n)) {
 		return fmt.Errorf("%.50q is not a valid namespace: it must match [a-z0-9][a-z0-9-]{0,30}", string(n))
 	}
