@@ -2,7 +2,6 @@ package publisher
 
 import (
 	"context"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -42,16 +41,10 @@ func (p *Publisher) listen(ctx context.Context, w *engine.Worker) {
 		switch msg.Channel {
 		case actions:
 			reading.Go(func() { p.requested(ctx, msg.Payload) })
-			return
 		case asynqx.CancelChannel:
 			w.CancelTask(msg.Payload)
-			return
-		}
-		queue, ms, later := strings.Cut(msg.Payload, " ")
-		if !later {
-			w.Ready(queue)
-		} else if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
-			w.LookIn(queue, store.Duration(n))
+		default:
+			w.Receive(msg.Payload)
 		}
 	}
 	store.Listen(ctx, p.rdb, subscribed, received, actions, wake, asynqx.CancelChannel)

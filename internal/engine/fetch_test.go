@@ -26,9 +26,8 @@ import (
 // how to end it earlier: the gate first.
 func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 	t.Helper()
-	worker := workerOf(c)
-	client := asynqx.New(c.rdb, worker)
-	server := asynq.NewServerFromRedisClient(client, asynq.Config{
+	worker := NewWorker(c.rdb, WorkerOptions{PollEvery: time.Hour}, c) // messages wake it, and nothing else
+	server := asynq.NewServerFromRedisClient(asynqx.New(c.rdb, worker), asynq.Config{
 		Concurrency: c.o.Concurrency, Queues: map[string]int{asynqx.Queue: 1}, TaskCheckInterval: 5 * time.Millisecond,
 		DelayedTaskCheckInterval: 20 * time.Millisecond, ShutdownTimeout: 20 * time.Second,
 		RetryDelayFunc: func(int, error, *asynq.Task) time.Duration { return 0 },
@@ -39,19 +38,10 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 		t.Fatal(err)
 	}
 	worker.Start()
-	// Tests put jobs into Redis by hand, without the messages of the scripts.
-	go func() {
-		tick := time.NewTicker(500 * time.Millisecond)
-		defer tick.Stop()
-		for {
-			select {
-			case <-c.ctx.Done():
-				return
-			case <-tick.C:
-				worker.Resync()
-			}
-		}
-	}()
+	var listening sync.WaitGroup
+	listening.Go(func() {
+		store.Listen(c.ctx, c.rdb, func(string) { worker.Resync() }, func(m *redis.Message) { worker.Receive(m.Payload) }, store.DefaultNamespace.WakeChannel())
+	})
 	stop = sync.OnceFunc(func() {
 		if err := worker.CloseGate(context.Background()); err != nil {
 			t.Errorf("close the gate: %v", err)
@@ -59,9 +49,7 @@ func runServer(t *testing.T, c *Engine, h asynq.HandlerFunc) (stop func()) {
 		server.Stop()
 		server.Shutdown()
 		worker.Finish()
-		if err := client.Close(); err != nil {
-			t.Errorf("close the subscription: %v", err)
-		}
+		listening.Wait()
 	})
 	t.Cleanup(stop)
 	return stop

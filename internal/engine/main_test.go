@@ -99,6 +99,14 @@ func (s *testQueue) pending(ids ...string) {
 		s.hash(id, store.StatePending, store.FieldPendingSince, "1")
 		s.must(s.rdb.LPush(context.Background(), store.PendingKey(s.queue), id).Err())
 	}
+	s.wake("")
+}
+
+// wake publishes what a script does that has put a job into an empty list, or one that is the
+// next to be due in some ms.
+func (s *testQueue) wake(ms string) {
+	s.t.Helper()
+	s.must(s.rdb.Publish(context.Background(), store.DefaultNamespace.WakeChannel(), s.queue+ms).Err())
 }
 
 // active puts jobs into a worker's hands, as dequeue does.
@@ -120,6 +128,7 @@ func (s *testQueue) at(key, id, state string, at time.Time, fields ...any) {
 	if state != store.StateScheduled && state != store.StateRetry {
 		return
 	}
+	defer s.wake(" " + strconv.FormatInt(max(0, time.Until(at).Milliseconds()), 10))
 	exactly := redis.Z{Score: float64(at.UnixMilli()), Member: id}
 	s.must(s.rdb.ZAdd(ctx, store.DueKey(s.queue), exactly).Err())
 	reason := store.Reason(s.rdb.HGet(ctx, store.TaskKey(s.queue, id), store.FieldReason).Val())

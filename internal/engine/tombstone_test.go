@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -20,6 +21,7 @@ func (s *testQueue) expiring(at time.Time, ids ...string) {
 		s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, id), store.FieldExpiresAt, at.UnixMilli()).Err())
 		s.must(s.rdb.ZAdd(ctx, store.ExpiryKey(s.queue), redis.Z{Score: float64(at.UnixMilli()), Member: id}).Err())
 	}
+	s.wake(" " + strconv.FormatInt(max(0, time.Until(at).Milliseconds()), 10))
 }
 
 // noGhosts checks that no record says that the pending list still holds its id.

@@ -7,6 +7,8 @@ import (
 	"maps"
 	"math/rand/v2"
 	"slices"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -137,6 +139,16 @@ func (w *Worker) LookIn(queue string, d time.Duration) {
 		if e.LookIn(queue, d) {
 			w.lookSooner()
 		}
+	}
+}
+
+// Receive processes a message of the channel store.Namespace.WakeChannel.
+func (w *Worker) Receive(message string) {
+	queue, ms, later := strings.Cut(message, " ")
+	if !later {
+		w.Ready(queue)
+	} else if n, err := strconv.ParseInt(ms, 10, 64); err == nil {
+		w.LookIn(queue, store.Duration(n))
 	}
 }
 
