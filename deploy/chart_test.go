@@ -66,9 +66,11 @@ func TestChartKnowsEveryVariable(t *testing.T) {
 		"PAGERDUTY_ROUTING_KEY": "existingSecret",
 		"LISTEN_ADDR":           "api.port",
 		"API_TOKENS_FILE":       "api.tokens",
+		"CREDENTIALS_KEY":       "existingSecret",
 	}
 	secrets := map[string]string{
 		"authToken": "authToken", "authTokensFile": "authTokens", "callbackSecret": "callbackSecret", "headers": "headers",
+		"oauthClientSecret": "oauthClientSecret", "oauthRefreshTokensFile": "oauthRefreshTokens",
 	}
 	config := maps.Clone(s.Defs["config"].Properties)
 	destination := maps.Clone(s.Defs["destination"].Properties)

@@ -26,7 +26,7 @@ REDIS_URL: {{ .Values.redis.url | quote }}
 {{ $name }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
-{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "circuitBreaker" }}
+{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "circuitBreaker" }}
 DESTINATION_{{ $i }}_{{ $key | snakecase | upper }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $key, $value := $d.circuitBreaker }}
@@ -74,7 +74,7 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- end }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
-{{- range $key, $suffix := dict "authToken" "AUTH_TOKEN" "headersSecret" "HEADERS" "callbackSecret" "CALLBACK_SECRET" }}
+{{- range $key, $suffix := dict "authToken" "AUTH_TOKEN" "headersSecret" "HEADERS" "callbackSecret" "CALLBACK_SECRET" "oauthClientSecret" "OAUTH_CLIENT_SECRET" }}
 {{- with index $d $key }}
 - name: DESTINATION_{{ $i }}_{{ $suffix }}
   valueFrom: {secretKeyRef: {name: {{ .secret | quote }}, key: {{ .key | quote }}}}
@@ -83,6 +83,10 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- with $d.authTokens }}
 - name: DESTINATION_{{ $i }}_AUTH_TOKENS_FILE
   value: {{ printf "/etc/tidegate/tokens-%d/%s" $i .key | quote }}
+{{- end }}
+{{- with $d.oauthRefreshTokens }}
+- name: DESTINATION_{{ $i }}_OAUTH_REFRESH_TOKENS_FILE
+  value: {{ printf "/etc/tidegate/refresh-tokens-%d/%s" $i .key | quote }}
 {{- end }}
 {{- end }}
 {{- end -}}
@@ -131,6 +135,13 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
     defaultMode: 0440
     items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
 {{- end }}
+{{- with $d.oauthRefreshTokens }}
+- name: refresh-tokens-{{ $i }}
+  secret:
+    secretName: {{ .secret }}
+    defaultMode: 0440
+    items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
+{{- end }}
 {{- end }}
 {{- with .Values.extraVolumes }}
 {{ toYaml . }}
@@ -143,6 +154,11 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- if $d.authTokens }}
 - name: tokens-{{ $i }}
   mountPath: /etc/tidegate/tokens-{{ $i }}
+  readOnly: true
+{{- end }}
+{{- if $d.oauthRefreshTokens }}
+- name: refresh-tokens-{{ $i }}
+  mountPath: /etc/tidegate/refresh-tokens-{{ $i }}
   readOnly: true
 {{- end }}
 {{- end }}
