@@ -17,6 +17,8 @@ type FileOptions struct {
 	// Logger gets a line when the file was read again, when it is no longer valid, and at most
 	// once a minute for each rule that fails on answers. Default: slog.Default().
 	Logger *slog.Logger
+	// Behind decide what those of the file do not; nil is none.
+	Behind *Rules
 	// Failed is called for each expression that fails on an answer; nil is none.
 	Failed func(Failure)
 	// CheckEvery is the least interval of checks whether the file has changed. Default 1 s.
@@ -26,17 +28,21 @@ type FileOptions struct {
 // File are the rules of a file, which is read again when it changes. While the new file is not
 // valid, the old rules stay in use.
 type File struct {
-	file   *tokens.Watcher[*Rules]
+	file   *tokens.Watcher[*Rules] // nil: none
 	o      FileOptions
 	logged outage.Limiter
 }
 
 var _ publisher.Rules = (*File)(nil)
 
-// Open reads a file of rules. The error is tokens.Errors.
+// Open reads a file of rules; without a path there are those Behind it only. The error is
+// tokens.Errors.
 func Open(path string, o FileOptions) (*File, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
+	}
+	if path == "" {
+		return &File{o: o, logged: outage.Limiter{Every: time.Minute}}, nil
 	}
 	o.Logger = o.Logger.With("file", path)
 	file, _, err := tokens.Watch(tokens.WatchOptions[*Rules]{
@@ -54,7 +60,7 @@ func Open(path string, o FileOptions) (*File, error) {
 
 // Decide implements publisher.Rules.
 func (f *File) Decide(a publisher.Answered) (publisher.Decision, bool) {
-	d := f.file.Current().Decide(a)
+	d := f.decide(a)
 	for _, failure := range d.Failures {
 		if f.o.Failed != nil {
 			f.o.Failed(failure)
@@ -75,4 +81,18 @@ func (f *File) Decide(a publisher.Answered) (publisher.Decision, bool) {
 		log.Debug("an answer rule decided", attrs...)
 	}
 	return d.Decision, true
+}
+
+func (f *File) decide(a publisher.Answered) Decided {
+	var d Decided
+	if f.file != nil {
+		d = f.file.Current().Decide(a)
+	}
+	if d.Rule > 0 || f.o.Behind == nil {
+		return d
+	}
+	behind := f.o.Behind.Decide(a)
+	behind.By = "preset " + behind.By
+	behind.Failures = append(d.Failures, behind.Failures...)
+	return behind
 }

@@ -17,8 +17,10 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/oauth"
+	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/seal"
 	"github.com/tidegate/tidegate/internal/store"
@@ -198,8 +200,13 @@ func awaitRedis(ctx context.Context, rdb redis.UniversalClient, namespace string
 	return redisconn.CheckRights(ctx, rdb, namespace)
 }
 
+// handles is what a handler is added to: a publisher.Publisher.
+type handles interface {
+	Handle(destination string, h publisher.Handler, opts ...publisher.HandleOption) error
+}
+
 // serve adds an HTTP destination to the publisher.
-func serve(p *publisher.Publisher, index int, d config.Destination, rdb redis.UniversalClient, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
@@ -229,6 +236,9 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rdb redis.Un
 		PerAttemptKey:     cfg.IdempotencyScope == "attempt",
 		Connections:       d.Concurrency,
 	}
+	if options.Rules, err = rulesOf(d, log); err != nil {
+		return refused("_PRESET", err)
+	}
 	traced.wrap(&options)
 	h, err := publisher.NewHTTP(options)
 	if err == nil {
@@ -237,6 +247,7 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rdb redis.Un
 			publisher.Concurrency(d.Concurrency),
 			publisher.Timeout(d.Timeout),
 			publisher.Breaker(breakerOptions(d)),
+			publisher.Setting("preset", d.Preset),
 			publisher.Setting("URL", d.Method+" "+d.URL),
 			publisher.Setting("callback URL", d.CallbackURL),
 			publisher.Setting("OAuth", fmt.Sprintf("%s %s %s", d.OAuthTokenURL, d.OAuthClientID, d.OAuthScopes)),
@@ -247,6 +258,23 @@ func serve(p *publisher.Publisher, index int, d config.Destination, rdb redis.Un
 		return refused("", err)
 	}
 	return nil
+}
+
+// rulesOf returns the answer rules of a destination, nil if it has none.
+func rulesOf(d config.Destination, log *slog.Logger) (publisher.Rules, error) {
+	preset, known := presets.Get(d.Preset)
+	if !known {
+		return nil, nil
+	}
+	behind, err := answers.Parse(preset.Rules())
+	if err != nil {
+		return nil, fmt.Errorf("app: preset %s: %w", preset.Name, err)
+	}
+	rules, err := answers.Open("", answers.FileOptions{Logger: log.With("destination", d.Name), Behind: behind})
+	if err != nil {
+		return nil, fmt.Errorf("app: answer rules: %w", err)
+	}
+	return rules, nil
 }
 
 // tokenSource returns the tokens of OAuth 2.0 of a destination, nil if it has none.

@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/config"
@@ -77,6 +79,19 @@ func showPreset(r *rows, preset *presets.Preset) {
 	section("Limits:")
 	for _, l := range preset.Limits {
 		r.add("  "+l.Limit, l.Of)
+	}
+	section("Answers:")
+	for i, rule := range preset.Answers {
+		r.add("  "+strconv.Itoa(i+1)+"  when", rule.When)
+		r.add("     then", rule.Then)
+		r.addIf("     wait", rule.Wait)
+		r.addIf("     until", rule.Until)
+		r.addIf("     scope", rule.Scope)
+		r.addIf("     reason", rule.Reason)
+	}
+	section("Documented answers:")
+	for _, e := range preset.Examples {
+		r.add(fmt.Sprintf("  %d  %s", e.Status, e.Name), e.Comes())
 	}
 	section("To set:")
 	for _, line := range preset.Environment {

@@ -84,7 +84,7 @@ type Destination struct {
 	// tidegate-alerts and tidegate-callbacks are Tidegate's own.
 	Name string `form:"destination" env:"NAME,required,notEmpty" example:"example"`
 	// What is publicly known of an API, as defaults of this destination: its URL, where a
-	// token goes, and limits. What is set here wins.
+	// token goes, limits, and what its answers mean. What is set here wins.
 	// `tidegate presets` lists them; see docs/apis.
 	Preset string `form:"preset" env:"PRESET" example:"github"`
 	// Address that jobs are published to: absolute, http or https, without user,

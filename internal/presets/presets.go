@@ -1,7 +1,7 @@
 // Package presets holds what is publicly known of APIs, as data: a file for each API.
 //
-// A preset is a layer of defaults below a destination's variables. Package config applies it;
-// docs/apis is generated from it.
+// A preset is a layer of defaults below a destination's variables, and answer rules behind
+// those of its file. Package config applies it; docs/apis is generated from it.
 package presets
 
 import (
@@ -34,9 +34,9 @@ type Preset struct {
 	Hints  string  `yaml:"hints" json:"hints"`
 	Limits []Limit `yaml:"limits" json:"limits"`
 	// Answers are rules in the form of an ANSWERS_FILE.
-	Answers []Rule `yaml:"answers" json:"-"`
+	Answers []Rule `yaml:"answers" json:"answers"`
 	// Examples are answers as the API documents them.
-	Examples []Example `yaml:"examples" json:"-"`
+	Examples []Example `yaml:"examples" json:"examples"`
 	Notes    []string  `yaml:"notes" json:"notes"`
 }
 
@@ -89,6 +89,18 @@ func (e Example) Comes() string {
 
 //go:embed data/*.yaml
 var files embed.FS
+
+// Rules are the answer rules as the content of an ANSWERS_FILE; nil if there are none.
+func (p *Preset) Rules() []byte {
+	if len(p.Answers) == 0 {
+		return nil
+	}
+	out, err := yaml.Marshal(p.Answers)
+	if err != nil {
+		panic("presets: " + p.Name + ": " + err.Error())
+	}
+	return out
+}
 
 // Names returns the names of all presets, in order.
 func Names() []string {

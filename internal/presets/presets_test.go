@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"go.yaml.in/yaml/v3"
 
 	"github.com/tidegate/tidegate/internal/presets"
 )
@@ -65,10 +64,7 @@ func TestPages(t *testing.T) {
 	for _, name := range presets.Names() {
 		p, _ := presets.Get(name)
 		all = append(all, p)
-		pages[name+".md"] = render(t, "page.md.tmpl", struct {
-			*presets.Preset
-			Rules string
-		}{p, rulesOf(t, p)})
+		pages[name+".md"] = render(t, "page.md.tmpl", p)
 	}
 	pages["README.md"] = render(t, "index.md.tmpl", all)
 	for file, want := range pages {
@@ -108,15 +104,4 @@ func render(t *testing.T, file string, data any) []byte {
 		t.Fatal(err)
 	}
 	return out.Bytes()
-}
-
-func rulesOf(t *testing.T, p *presets.Preset) string {
-	t.Helper()
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	if err := enc.Encode(p.Answers); err != nil {
-		t.Fatal(err)
-	}
-	return out.String()
 }
