@@ -67,7 +67,7 @@ type Job struct {
 	Key         string   `json:"key"`
 	Status      Status   `json:"status"`
 	Priority    Priority `json:"priority"`
-	// Payload is sent as it was given, byte for byte.
+	// Payload is sent as it was given, byte for byte, but for the outputs of parents: see Resolved.
 	Payload json.RawMessage `json:"payload"`
 	Request Request         `json:"request"`
 	Batch   string          `json:"batch"`

@@ -18,7 +18,7 @@ import (
 var keysOfTheContract = []string{
 	"id", "destination", "key", "status", "priority", "payload", "request", "batch", "after",
 	"attempt", "retry", "next_retry_at", "reschedule_count", "max_reschedules", "available_at",
-	"created_at", "expires_at", "expired_at", "completed_at", "response", "last_error", "crashes", "duplicate",
+	"created_at", "expires_at", "expired_at", "completed_at", "response", "output", "last_error", "crashes", "duplicate",
 }
 
 // recordOf is the hash of a job as Redis returns it.
@@ -50,20 +50,20 @@ func TestJobAsJSON(t *testing.T) {
 			`{"id":"0199","destination":"deviantart","key":"","status":"pending","priority":"low","payload":{"any":"JSON"},"request":{},` +
 				`"batch":"","after":[],"attempt":0,"retry":null,"next_retry_at":null,"reschedule_count":0,"max_reschedules":null,` +
 				`"available_at":"2026-01-02T03:04:05.006Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +
-				`"completed_at":null,"ended_at":null,"response":null,"last_error":"","reason":"","worker":"","crashes":0,"duplicate":false}`,
+				`"completed_at":null,"ended_at":null,"response":null,"output":null,"last_error":"","reason":"","worker":"","crashes":0,"duplicate":false}`,
 		},
 		{
 			"completed, of which everything is set",
 			recordOf(t, headers, `[1]`, "state", "completed", "attempt", "2", "reschedules", "5", "crashes", "1", "available_at", "1767323046000",
 				"reason", "old", "last_error", "boom", "started_at", "1767323047000", "by", "host:1", "ended_at", "1767323048001",
-				"expires_at", "1767326645006", "response_status", "201", "response_body", "ü\n<b>"),
+				"expires_at", "1767326645006", "response_status", "201", "response_body", "ü\n<b>", "output", `{"itemid":7}`),
 			`{"id":"0199","destination":"deviantart","key":"alice","status":"completed","priority":"low","payload":[1],` +
 				`"request":{"path":"/items/7","query":"a=b","headers":{"X-A":"b"}},"batch":"b1","after":["p1","p2"],"attempt":2,` +
 				`"retry":{"max_retries":3,"initial_delay_secs":5,"backoff_multiplier":2,"max_delay_secs":300,"retry_on":["timeout"]},` +
 				`"next_retry_at":null,"reschedule_count":5,"max_reschedules":100,"available_at":"2026-01-02T03:04:06Z",` +
 				`"created_at":"2026-01-02T03:04:05.006Z","started_at":"2026-01-02T03:04:07Z","expires_at":"2026-01-02T04:04:05.006Z","expired_at":null,` +
 				`"completed_at":"2026-01-02T03:04:08.001Z","ended_at":"2026-01-02T03:04:08.001Z",` +
-				`"response":{"status":201,"body":"ü\n\u003cb\u003e"},"last_error":"boom","reason":"","worker":"host:1","crashes":1,"duplicate":false}`,
+				`"response":{"status":201,"body":"ü\n\u003cb\u003e"},"output":{"itemid":7},"last_error":"boom","reason":"","worker":"host:1","crashes":1,"duplicate":false}`,
 		},
 		{
 			"to be retried",
@@ -71,7 +71,7 @@ func TestJobAsJSON(t *testing.T) {
 			`{"id":"0199","destination":"deviantart","key":"","status":"retry_pending","priority":"low","payload":null,"request":{},` +
 				`"batch":"","after":[],"attempt":1,"retry":null,"next_retry_at":"2026-01-02T03:04:10Z","reschedule_count":0,"max_reschedules":null,` +
 				`"available_at":"2026-01-02T03:04:10Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +
-				`"completed_at":null,"ended_at":null,"response":null,"last_error":"","reason":"retry 1 of 3 after timeout","worker":"","crashes":0,"duplicate":false}`,
+				`"completed_at":null,"ended_at":null,"response":null,"output":null,"last_error":"","reason":"retry 1 of 3 after timeout","worker":"","crashes":0,"duplicate":false}`,
 		},
 		{
 			"failed",
@@ -80,7 +80,7 @@ func TestJobAsJSON(t *testing.T) {
 			`{"id":"0199","destination":"deviantart","key":"","status":"failed","priority":"low","payload":1,"request":{},` +
 				`"batch":"","after":[],"attempt":0,"retry":null,"next_retry_at":null,"reschedule_count":0,"max_reschedules":null,` +
 				`"available_at":"2026-01-02T03:04:06Z","created_at":"2026-01-02T03:04:05.006Z","started_at":null,"expires_at":null,"expired_at":null,` +
-				`"completed_at":null,"ended_at":"2026-01-02T03:04:10Z","response":{"status":404,"body":""},"last_error":"answered 404 Not Found",` +
+				`"completed_at":null,"ended_at":"2026-01-02T03:04:10Z","response":{"status":404,"body":""},"output":null,"last_error":"answered 404 Not Found",` +
 				`"reason":"","worker":"","crashes":0,"duplicate":false}`,
 		},
 	} {

@@ -26,9 +26,9 @@ type Parent struct {
 // parent's id or, if no other parent's id ends so too, the part of it after a colon: upload for
 // alice-7:upload. Errors: j has no such parent, the parent has no output, or v does not fit.
 func (j *Job) ParentOutput(id string, v any) error {
-	parent, err := j.parent(id)
-	if err != nil {
-		return err
+	parent, ok := parentOf(j.After, id)
+	if !ok {
+		return fmt.Errorf("jobs: job %s has no parent %q; its parents: %s", j.ID, clip(id), text.Cut(strings.Join(j.After, ", "), 300))
 	}
 	found := j.Parents[parent]
 	switch {
@@ -43,21 +43,20 @@ func (j *Job) ParentOutput(id string, v any) error {
 	return nil
 }
 
-// parent returns the id of a parent by its id or by the end of it.
-func (j *Job) parent(name string) (string, error) {
-	if slices.Contains(j.After, name) {
-		return name, nil
+// parentOf returns the id of a parent by its id or by the end of it after a colon.
+func parentOf(after []string, name string) (id string, ok bool) {
+	if slices.Contains(after, name) {
+		return name, true
 	}
-	var found []string
-	for _, id := range j.After {
-		if strings.HasSuffix(id, ":"+name) {
-			found = append(found, id)
+	for _, parent := range after {
+		if strings.HasSuffix(parent, ":"+name) {
+			if id != "" && id != parent {
+				return "", false
+			}
+			id = parent
 		}
 	}
-	if len(found) != 1 {
-		return "", fmt.Errorf("jobs: job %s has no parent %q; its parents: %s", j.ID, clip(name), text.Cut(strings.Join(j.After, ", "), 300))
-	}
-	return found[0], nil
+	return id, id != ""
 }
 
 // setOutput sets the job's own output as its record has it.

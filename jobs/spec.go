@@ -154,7 +154,8 @@ func Batch(name string) Option { return func(s *Spec) { s.Batch = name } }
 
 // After makes the job wait until the jobs with these ids have completed. If one of them ends
 // otherwise, this job and its descendants are cancelled. They may be in other destinations,
-// and must exist, or come earlier in the same EnqueueMany; so there are no cycles.
+// and must exist, or come earlier in the same EnqueueMany; so there are no cycles. Their outputs
+// are in Job.ParentOutput, and in {{ expressions }}: see Job.Resolved.
 func After(ids ...string) Option {
 	return func(s *Spec) { s.After = append(s.After, ids...) }
 }

@@ -195,7 +195,11 @@ func (s *Spec) Validate(l Limits) error {
 		policy := s.Retry.withDefaults()
 		policy.validate(l, bad)
 	}
-	s.Request.validate(bad)
+	request := s.Request
+	if len(s.After) > 0 {
+		request = s.checkTemplates(bad)
+	}
+	request.validate(bad)
 	return errs.err()
 }
 

@@ -85,6 +85,9 @@ type HTTPOptions struct {
 	// Connections is how many idle connections are kept for reuse; it should be
 	// the destination's concurrency. Default 10.
 	Connections int
+	// MaxPayloadBytes bounds a payload with the outputs of the job's parents; see
+	// jobs.Job.Resolved. Default 262144.
+	MaxPayloadBytes int
 	// Transport replaces the default transport of HTTP.
 	Transport http.RoundTripper
 	// ResponseBodyBytes is how much of a response's body is stored with the job, up to 1 MiB.
@@ -102,7 +105,8 @@ var DefaultPermanentStatus = []int{400, 401, 404, 409, 410, 413, 415, 422}
 const userAgent = "tidegate"
 
 // HTTP is a Handler that sends a job's payload in an HTTP request, in the method and the
-// encoding of the job's Request.
+// encoding of the job's Request, with the outputs of its parents in place of
+// {{ parents.upload.itemid }} and the like (see jobs.Job.Resolved).
 //
 // A token that the API refuses with 401 is renewed if there is another one (see TokenSource, and
 // OpenTokens), and the call is made once more.
@@ -186,6 +190,9 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	}
 	if o.Hints == nil {
 		o.Hints = hint.Default
+	}
+	if o.MaxPayloadBytes <= 0 {
+		o.MaxPayloadBytes = 262144
 	}
 	if o.Connections == 0 {
 		o.Connections = 10

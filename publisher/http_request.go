@@ -19,6 +19,10 @@ import (
 
 // request builds the request of a job.
 func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
+	job, err := job.Resolved(h.o.MaxPayloadBytes)
+	if err != nil {
+		return nil, err //nolint:wrapcheck // it names the field
+	}
 	if err := job.Request.Validate(); err != nil {
 		return nil, err
 	}

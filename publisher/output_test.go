@@ -5,6 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"time"
@@ -114,5 +117,61 @@ func TestOutputThatIsNotKept(t *testing.T) {
 				t.Errorf("the child saw %d bytes, error %v", len(seen), err)
 			}
 		})
+	}
+}
+
+// An HTTP destination puts the outputs of parents into the request of the child. Without a value
+// it makes no call.
+func TestOutputInARequest(t *testing.T) {
+	t.Parallel()
+	s := redistest.Shared(t)
+	upload, publish := fixtureOn(t, s), fixtureOn(t, s)
+	calls := make(chan string, 10)
+	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		calls <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header.Get("X-Item"), " ", string(body))
+	}))
+	defer api.Close()
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/v1"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	flow := publish.dest
+	parent := upload.enqueue(jobs.ID(flow + ":upload"))
+	enqueue := func(id, payload string, opts ...jobs.Option) {
+		t.Helper()
+		opts = append(opts, jobs.ID(flow+id), jobs.After(parent.ID))
+		if _, err := publish.client.Enqueue(t.Context(), jobs.New(publish.dest, json.RawMessage(payload), opts...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	enqueue("-good", `{"item":"{{ parents.upload.itemid }}"}`, jobs.Path("/items/{{ parents.upload.path }}"), jobs.Query("n={{ parents.upload.itemid }}"), jobs.Header("X-Item", "{{ parents.upload.itemid }}"))
+	enqueue("-missing", `{"item":"{{ parents.upload.id }}"}`)
+	enqueue("-outside", `{}`, jobs.Path("/items/{{ parents.upload.outside }}"))
+	enqueue("-header", `{}`, jobs.Header("X-A", "{{ parents.upload.line }}"))
+	upload.run(upload.options(), func(_ context.Context, j *jobs.Job) error {
+		j.Output = json.RawMessage(`{"itemid":7,"path":"a/b?c","outside":"../x","line":"a\r\nX-B: c"}`)
+		return nil
+	}, publisher.Retention(-1))
+	publish.run(publish.options(), h.Publish)
+
+	got := publish.waitStatus(flow+"-good", jobs.Completed)
+	if call, want := signal(t, "the call", calls), `POST /v1/items/a%2Fb%3Fc?n=7 7 {"item":7}`; call != want {
+		t.Errorf("the API got  %s\nwant         %s", call, want)
+	}
+	if string(got.Payload) != `{"item":"{{ parents.upload.itemid }}"}` {
+		t.Errorf("the record has the payload %s", got.Payload)
+	}
+	for id, want := range map[string]string{
+		"-missing": "payload: {{ parents.upload.id }}: there is no such value",
+		"-outside": "request.path: must not contain . or .. as a segment, encoded or not",
+		"-header":  "request.headers: the value of X-A has characters that a header must not have (line breaks?)",
+	} {
+		if got := publish.waitStatus(flow+id, jobs.Failed); got.LastError != want {
+			t.Errorf("%s failed with %q, want %q", id, got.LastError, want)
+		}
+	}
+	if len(calls) > 0 {
+		t.Errorf("another call was made: %s", <-calls)
 	}
 }

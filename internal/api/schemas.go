@@ -105,7 +105,7 @@ type Waiting struct {
 // NewJob is a job to be enqueued.
 type NewJob struct {
 	Destination    string     `json:"destination" doc:"The API that it is published to, one that is known." pattern:"^[a-z0-9][a-z0-9-]{0,62}$" example:"deviantart"`
-	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte, or encoded as request.encoding says. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
+	Payload        anyJSON    `json:"payload" doc:"The body of the call: any JSON, sent byte for byte, or encoded as request.encoding says; in the strings of a job with parents {{ parents.ID.field }} takes their outputs. At most MAX_PAYLOAD_BYTES, 262144 unless configured."`
 	ID             string     `json:"id,omitempty" doc:"The job's id; a new UUIDv7 unless given. If it exists, nothing is enqueued and the existing job is answered with duplicate true, so that an enqueue with an id can be repeated safely. With tokens it is of the token's name that took it: another name is refused." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"post-7"`
 	Key            string     `json:"key,omitempty" doc:"Whose budget it is inside the destination, such as a user: a name, never a token." pattern:"^[A-Za-z0-9][A-Za-z0-9._:@-]{0,127}$" example:"alice"`
 	Request        *Request   `json:"request,omitempty" doc:"The rest of the call."`

@@ -235,6 +235,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		PermanentStatus:   d.PermanentStatus,
 		PerAttemptKey:     cfg.IdempotencyScope == "attempt",
 		Connections:       d.Concurrency,
+		MaxPayloadBytes:   cfg.MaxPayloadBytes,
 	}
 	if options.Rules, err = rulesOf(d, log); err != nil {
 		return refused("_PRESET", err)

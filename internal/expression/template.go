@@ -102,16 +102,36 @@ func (t *Template) Uses(name string) bool {
 // as it is, a number in digits, a list or an object as JSON. A value that is missing (null) is
 // an error.
 func (t *Template) Eval(env map[string]any) (string, error) {
+	return t.Fill(func(p *Program) (string, error) {
+		v, err := p.Eval(env)
+		if err != nil {
+			return "", err
+		}
+		text, err := Text(v)
+		if err != nil {
+			return "", fmt.Errorf("%s: %w", p.Source(), err)
+		}
+		return text, nil
+	})
+}
+
+// Only returns the expression of a template that has no text besides it, nil of others.
+func (t *Template) Only() *Program {
+	if len(t.parts) != 1 {
+		return nil
+	}
+	return t.parts[0].program
+}
+
+// Fill is Eval with the text of each expression by a function.
+func (t *Template) Fill(value func(*Program) (string, error)) (string, error) {
 	var b strings.Builder
 	for _, p := range t.parts {
 		text := p.text
 		if p.program != nil {
-			v, err := p.program.Eval(env)
-			if err != nil {
+			var err error
+			if text, err = value(p.program); err != nil {
 				return "", err
-			}
-			if text, err = Text(v); err != nil {
-				return "", fmt.Errorf("%s: %w", p.program.Source(), err)
 			}
 		}
 		if b.Len()+len(text) > memory {
