@@ -33,6 +33,7 @@ type Client struct {
 	known     destinationCache
 	served    servedCache
 	trace     traceFunc // may be nil
+	check     func(*Spec) []FieldError
 }
 
 // ClientOption changes a client.
@@ -56,6 +57,10 @@ func WithNamespace(name string) ClientOption {
 func WithDestinations(names ...string) ClientOption {
 	return func(c *Client) { c.known.add(names...) }
 }
+
+// WithCheck adds to the validation of valid specs: f returns their problems, for instance a key
+// that a destination does not accept.
+func WithCheck(f func(*Spec) []FieldError) ClientOption { return func(c *Client) { c.check = f } }
 
 // WithRetention sets how long asynq's own tools expect a completed job to be kept; the
 // worker's JOB_RETENTION decides. Default 24 hours; NewClient refuses less than 0.

@@ -223,6 +223,11 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	if err := c.checkDestination(ctx, s.Destination); err != nil {
 		return nil, err
 	}
+	if c.check != nil {
+		if problems := c.check(s); len(problems) > 0 {
+			return nil, &ValidationError{Fields: problems}
+		}
+	}
 	id := s.ID
 	if id == "" {
 		u, err := uuid.NewV7()

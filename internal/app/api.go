@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"regexp"
+	"strings"
 	"sync"
 	"time"
 
@@ -17,6 +19,7 @@ import (
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/dashboard"
 	"github.com/tidegate/tidegate/internal/feed"
+	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/internal/webserver"
@@ -99,9 +102,42 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 		jobs.WithNamespace(cfg.RedisNamespace),
 		jobs.WithLimits(Limits(cfg)),
 		jobs.WithDestinations(names...),
+		jobs.WithCheck(checkOf(cfg)),
 		jobs.WithRetention(cfg.JobRetention),
 		jobs.WithLogger(log),
 	)...)
+}
+
+// checkOf returns what cfg knows of the jobs that its destinations accept.
+func checkOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
+	type rules struct {
+		keys     *regexp.Regexp
+		needsKey bool
+		timeout  time.Duration
+	}
+	of := map[string]rules{}
+	for _, d := range cfg.Destinations {
+		r := rules{needsKey: strings.Contains(d.URL, keyurl.Place), timeout: d.Timeout}
+		if d.KeyPattern != "" {
+			r.keys, _ = keyurl.Pattern(d.KeyPattern) // checked with the configuration
+		}
+		of[d.Name] = r
+	}
+	return func(s *jobs.Spec) (problems []jobs.FieldError) {
+		r, known := of[s.Destination]
+		switch {
+		case !known:
+			return nil
+		case s.Key == "" && r.needsKey:
+			problems = append(problems, jobs.FieldError{Field: "key", Message: "is missing; the URL of destination " + s.Destination + " holds {key}"})
+		case s.Key != "" && r.keys != nil && !r.keys.MatchString(s.Key):
+			problems = append(problems, jobs.FieldError{Field: "key", Message: fmt.Sprintf("%q does not match KEY_PATTERN of destination %s", s.Key, s.Destination)})
+		}
+		if t := time.Duration(s.Request.TimeoutSecs) * time.Second; t > r.timeout {
+			problems = append(problems, jobs.FieldError{Field: "request.timeout_secs", Message: fmt.Sprintf("is more than the timeout of destination %s, %s", s.Destination, r.timeout)})
+		}
+		return problems
+	}
 }
 
 // openTokens reads the file of tokens; nil if there is none.

@@ -292,8 +292,8 @@ func TestEnqueueForms(t *testing.T) {
 		payload string
 	}{
 		{
-			[]string{"--form", "title=a=b <3", "--form", "tag=x", "--form", "tag=y", "--method", "put", "--call-timeout", "90s"},
-			jobs.Request{Method: "PUT", Encoding: jobs.EncodingForm, TimeoutSecs: 90},
+			[]string{"--form", "title=a=b <3", "--form", "tag=x", "--form", "tag=y", "--method", "put", "--call-timeout", "20s"},
+			jobs.Request{Method: "PUT", Encoding: jobs.EncodingForm, TimeoutSecs: 20},
 			`{"tag":["x","y"],"title":["a=b <3"]}`,
 		},
 		{
@@ -329,8 +329,25 @@ func TestEnqueueForms(t *testing.T) {
 	} {
 		b.run(t, append([]string{"enqueue", "-d", "shop"}, row.args...)...).want(t, 2, "", "tidegate: "+row.want+"\n")
 	}
-	b.run(t, "enqueue", "-d", "shop", "--id", "shown", "--form", "a=1", "--method", "PATCH", "--call-timeout", "90s").ok(t)
-	if out := b.run(t, "get", "shown").ok(t); !regexp.MustCompile(`(?s)method +PATCH\n.*encoding +form\ncall timeout +1m30s\npayload +\{"a":\["1"\]\}\n`).MatchString(out) {
+	b.run(t, "enqueue", "-d", "shop", "--id", "shown", "--form", "a=1", "--method", "PATCH", "--call-timeout", "20s").ok(t)
+	if out := b.run(t, "get", "shown").ok(t); !regexp.MustCompile(`(?s)method +PATCH\n.*encoding +form\ncall timeout +20s\npayload +\{"a":\["1"\]\}\n`).MatchString(out) {
 		t.Errorf("get prints\n%s", out)
 	}
+}
+
+// What the configuration knows of a destination is checked before the job is stored.
+func TestEnqueueChecksTheDestination(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, "DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://{key}.example.com", "DESTINATION_0_KEY_PATTERN=[a-z]+", "DESTINATION_0_TIMEOUT=10s")
+	for _, row := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "key: is missing; the URL of destination shop holds {key}"},
+		{[]string{"--key", "a7"}, `key: "a7" does not match KEY_PATTERN of destination shop`},
+		{[]string{"--key", "a", "--call-timeout", "11s"}, "request.timeout_secs: is more than the timeout of destination shop, 10s"},
+	} {
+		b.run(t, append([]string{"enqueue", "-d", "shop"}, row.args...)...).want(t, 2, "", "tidegate: "+row.want+"\n")
+	}
+	b.run(t, "enqueue", "-d", "shop", "--key", "abc", "--call-timeout", "10s").ok(t)
 }

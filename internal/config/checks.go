@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/tokens"
@@ -45,6 +46,7 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 		l.checkTokensFile(name, d.AuthTokensFile)
 	}
 	l.checkOAuth(*d, prefix, cfg.Credentials.Key)
+	l.checkRequests(*d, prefix)
 	l.checkRate(d, prefix)
 	l.checkCallback(*d, prefix)
 	for _, status := range d.PermanentStatus {
@@ -179,6 +181,24 @@ func (l *loader) checkOAuth(d Destination, prefix string, key Secret) {
 	}
 }
 
+// checkRequests checks across the values that say how a call is made.
+func (l *loader) checkRequests(d Destination, prefix string) {
+	if d.KeyPattern == "" && strings.Contains(d.URL, keyurl.Place) && l.found.ok(prefix+"URL", prefix+"KEY_PATTERN") {
+		l.found.fail(prefix+"KEY_PATTERN", "set it to a regular expression of the keys that may be in the URL, such as [a-z0-9-]{1,40}",
+			"is not set, and %sURL holds %s", prefix, keyurl.Place)
+	}
+	basic := d.AuthQuery == "" && strings.EqualFold(d.AuthScheme, "Basic")
+	if basic && d.AuthToken != "" && !strings.Contains(d.AuthToken.Reveal(), ":") && l.found.ok(prefix+"AUTH_TOKEN") {
+		l.found.fail(prefix+"AUTH_TOKEN", "write user:password, or user: without a password", "is not what %sAUTH_SCHEME Basic sends", prefix)
+	}
+	if u, err := url.Parse(keyurl.Hide(d.URL)); err == nil && d.AuthQuery != "" && u.Query().Has(d.AuthQuery) && l.found.ok(prefix+"URL") {
+		l.found.fail(prefix+"AUTH_QUERY", "take the parameter out of one of them", "%s is in the query of %sURL too", quote(d.AuthQuery), prefix)
+	}
+	if name := prefix + "SIGN_HEADER"; d.SignSecret == "" && l.env.set(name) {
+		l.found.warn(name, "is set, but %sSIGN_SECRET is not: nothing is signed", prefix)
+	}
+}
+
 // checkCallback checks where a destination's callbacks go, and what signs them.
 func (l *loader) checkCallback(d Destination, prefix string) {
 	url, secret := prefix+"CALLBACK_URL", prefix+"CALLBACK_SECRET"
@@ -221,7 +241,7 @@ func (l *loader) warnDestination(d Destination, prefix string, shutdown time.Dur
 
 // unencrypted reports whether a URL is http to another machine.
 func unencrypted(raw string) bool {
-	u, err := url.Parse(raw)
+	u, err := url.Parse(keyurl.Hide(raw))
 	if err != nil || u.Scheme != "http" {
 		return false
 	}

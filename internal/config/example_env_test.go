@@ -28,6 +28,8 @@ var contract = strings.Fields(`
 	RETRY_MAX_RETRIES_LIMIT RETRY_MAX_DELAY_LIMIT RETRY_LOOP_INTERVAL_MS
 	JOB_RETENTION JOB_RETENTION_FAILED MAX_CRASHES MAX_PAYLOAD_BYTES IDEMPOTENCY_SCOPE
 	OPS_ADDR SHUTDOWN_TIMEOUT LOG_LEVEL LOG_FORMAT
+	DESTINATION_0_KEY_PATTERN DESTINATION_0_AUTH_HEADER DESTINATION_0_AUTH_SCHEME DESTINATION_0_AUTH_QUERY
+	DESTINATION_0_SIGN_SECRET DESTINATION_0_SIGN_HEADER DESTINATION_0_RESPONSE_BODY_BYTES
 	CREDENTIALS_KEY DESTINATION_0_OAUTH_TOKEN_URL DESTINATION_0_OAUTH_CLIENT_ID DESTINATION_0_OAUTH_CLIENT_SECRET
 	DESTINATION_0_OAUTH_SCOPES DESTINATION_0_OAUTH_REFRESH_TOKENS_FILE
 	SLACK_BOT_TOKEN SLACK_CHANNEL SLACK_WEBHOOK_URL SLACK_API_URL
@@ -103,6 +105,9 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults.Destinations[0].Burst = cfg.Destinations[0].Burst
 	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers
 	defaults.Destinations[0].Preset = "github"
+	defaults.Destinations[0].KeyPattern = "[a-z0-9-]{1,40}"
+	defaults.Destinations[0].AuthQuery = "api_key"
+	defaults.Destinations[0].SignSecret = "replace-me"
 	defaults.Breaker.ProbeTimeout = cfg.Breaker.ProbeTimeout
 	defaults.Alerts.SlackBotToken = "xoxb-replace-me"
 	defaults.Alerts.SlackChannel = "#publishing"

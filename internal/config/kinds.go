@@ -21,6 +21,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
+	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/seal"
@@ -107,12 +108,22 @@ var byType = map[reflect.Type]kind{
 var byForm = map[string]kind{
 	"redis": {check: checkRedis, print: func(v reflect.Value) string { return redisconn.Redact(v.Interface().(Secret).Reveal()) }},
 	"url": {hidden: true, print: maskURL, check: func(v variable, value string) (problem, fix string) {
-		problem, fix = checkURL(value, v.example)
-		if problem == holdsUser && strings.HasSuffix(v.name, "_URL") && !strings.HasSuffix(v.name, "_CALLBACK_URL") && !strings.HasSuffix(v.name, "_TOKEN_URL") {
-			fix = "take it out and set the AUTH_TOKEN of this destination"
-		}
-		return problem, fix
+		return checkURL(value, v.example)
 	}},
+	"target": {
+		hidden: true,
+		print:  func(v reflect.Value) string { return keyurl.Show(secret.MaskURL(keyurl.Hide(v.String()))) },
+		check: func(v variable, value string) (problem, fix string) {
+			if _, err := keyurl.Parse(value); err != nil && strings.Contains(value, keyurl.Place) {
+				return err.Error(), "write it like https://{key}.example.com/v1"
+			}
+			problem, fix = checkURL(keyurl.Hide(value), v.example)
+			if problem == holdsUser {
+				fix = "take it out and set the AUTH_TOKEN of this destination"
+			}
+			return problem, fix
+		},
+	},
 	"receiver": {hidden: true, print: maskURL, check: func(v variable, value string) (problem, fix string) {
 		return checkAddress(value, strings.Replace(cmp.Or(v.example, v.def), "replace/me", "…", 1))
 	}},
@@ -128,6 +139,9 @@ var byForm = map[string]kind{
 	"destination":    {check: checkName},
 	"preset":         {takes: "use one of " + strings.Join(presets.Names(), ", ")},
 	"method":         {check: checkMethod},
+	"pattern":        {check: checkPattern},
+	"header":         {check: checkHeader},
+	"scheme":         {check: checkScheme},
 	"address":        {check: checkListen("")},
 	"address or off": {check: checkListen(", or off")},
 	"channel":        {check: checkChannel, takes: "use the name or the id of a channel, such as #publishing or C0123ABCD"},
@@ -489,6 +503,32 @@ func checkName(_ variable, name string) (problem, fix string) {
 func checkMethod(_ variable, method string) (problem, fix string) {
 	if !validToken(method) {
 		return "is not an HTTP method", "use one such as POST, PUT or PATCH"
+	}
+	return "", ""
+}
+
+func checkPattern(_ variable, expr string) (problem, fix string) {
+	if _, err := keyurl.Pattern(expr); err != nil {
+		return err.Error(), "use one of RE2, such as [a-z0-9-]{1,40}"
+	}
+	return "", ""
+}
+
+// checkHeader checks the name of a header that Tidegate sets.
+func checkHeader(_ variable, name string) (problem, fix string) {
+	canonical := http.CanonicalHeaderKey(name)
+	switch {
+	case !validToken(name):
+		return "is not the name of a header", "use letters, digits and hyphens, such as X-Api-Key"
+	case canonical == "Content-Type", refusedHeaders[canonical] != "" && canonical != "Authorization":
+		return "is a header with another meaning", "use one such as X-Api-Key"
+	}
+	return "", ""
+}
+
+func checkScheme(_ variable, scheme string) (problem, fix string) {
+	if !validToken(scheme) {
+		return "is not a scheme", "use one word, such as Bearer, Basic or none"
 	}
 	return "", ""
 }

@@ -22,7 +22,7 @@ func TestPrint(t *testing.T) {
 	cfg, _ := load(t,
 		"REDIS_URL=redis-sentinel://app:hunter2@h1,h2/0?master=main&sentinel_password=hunter2",
 		"DESTINATION_0_NAME=shop", "DESTINATION_0_URL=https://api.example.com/items?api_key=hunter2&v=1",
-		"DESTINATION_0_AUTH_TOKEN_FILE="+token, "DESTINATION_0_TIMEOUT=90s",
+		"DESTINATION_0_AUTH_TOKEN_FILE="+token, "DESTINATION_0_SIGN_SECRET_FILE="+token, "DESTINATION_0_TIMEOUT=90s",
 		"DESTINATION_0_HEADERS=X-Api-Key:hunter2,Accept:text/plain",
 		"DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks?token=hunter2",
 		"DESTINATION_0_CALLBACK_SECRET=whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
@@ -40,6 +40,7 @@ REDIS_NAMESPACE=tidegate  # default
 DESTINATION_0_NAME=shop  # set
 DESTINATION_0_PRESET=  # default
 DESTINATION_0_URL=https://api.example.com/items?api_key=[redacted]&v=1  # set
+DESTINATION_0_KEY_PATTERN=  # default
 DESTINATION_0_METHOD=POST  # default
 DESTINATION_0_TIMEOUT=1m30s  # set
 DESTINATION_0_CONCURRENCY=10  # default
@@ -50,12 +51,18 @@ DESTINATION_0_OAUTH_CLIENT_ID=  # default
 DESTINATION_0_OAUTH_CLIENT_SECRET=  # default
 DESTINATION_0_OAUTH_SCOPES=  # default
 DESTINATION_0_OAUTH_REFRESH_TOKENS_FILE=  # default
+DESTINATION_0_AUTH_HEADER=Authorization  # default
+DESTINATION_0_AUTH_SCHEME=Bearer  # default
+DESTINATION_0_AUTH_QUERY=  # default
+DESTINATION_0_SIGN_SECRET=[redacted]  # file
+DESTINATION_0_SIGN_HEADER=X-Signature-256  # default
 DESTINATION_0_HEADERS=Accept:text/plain,X-Api-Key:[redacted]  # set
 DESTINATION_0_RATE_LIMITED_STATUS=429  # default
 DESTINATION_0_PERMANENT_STATUS=400,401,404,409,410,413,415,422  # default
 DESTINATION_0_HINTS=retry-after,ratelimit,x-ratelimit  # default
 DESTINATION_0_RATE=60/1h  # set
 DESTINATION_0_BURST=1  # default
+DESTINATION_0_RESPONSE_BODY_BYTES=4096  # default
 DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks?token=[redacted]  # set
 DESTINATION_0_CALLBACK_SECRET=[redacted]  # set
 DESTINATION_0_CIRCUIT_BREAKER_ENABLED=true  # default
@@ -123,8 +130,8 @@ PUBLIC_URL=https://ops.example.com  # set
 	if diff := cmp.Diff(want, lines.String()); diff != "" {
 		t.Errorf("document differs from Print (-print +document):\n%s", diff)
 	}
-	if e := decoded.Items[8]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
-		t.Errorf("entry 8: %+v", e)
+	if e := decoded.Items[9]; e.Name != "DESTINATION_0_AUTH_TOKEN" || !e.Secret {
+		t.Errorf("entry 9: %+v", e)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/secret"
 )
@@ -83,11 +84,13 @@ func (c *Config) Secrets() []string {
 		whole(Secret(password))
 	}
 	for _, d := range c.Destinations {
-		ofURL(d.URL)
+		if u, err := keyurl.Parse(d.URL); err == nil {
+			out = append(out, secret.OfURL(u.Fixed())...)
+		}
 		ofURL(d.CallbackURL)
 		out = append(out, secret.OfHeader(d.Headers)...)
 		ofURL(d.OAuthTokenURL)
-		whole(d.AuthToken, d.OAuthClientSecret)
+		whole(d.AuthToken, d.SignSecret, d.OAuthClientSecret)
 		whole(d.CallbackSecrets()...)
 	}
 	whole(secretsOf(c.Credentials.Key)...)

@@ -88,17 +88,21 @@ type Destination struct {
 	// `tidegate presets` lists them; see docs/apis.
 	Preset string `form:"preset" env:"PRESET" example:"github"`
 	// Address that jobs are published to: absolute, http or https, without user,
-	// password or fragment. Required unless the preset has one.
-	URL string `form:"url" env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
-	// HTTP method of a call.
+	// password or fragment. Required unless the preset has one. `{key}` in its host,
+	// path or query is the place of a job's key; set KEY_PATTERN then.
+	URL string `form:"target" env:"URL,required,notEmpty" example:"https://api.example.com/v1/posts"`
+	// Regular expression (RE2) that keys must match as a whole. A job with another key
+	// fails without a call, and is refused where this is set at the enqueue too.
+	KeyPattern string `form:"pattern" env:"KEY_PATTERN" example:"[a-z0-9-]{1,40}"`
+	// HTTP method of the calls of jobs that choose none.
 	Method string `form:"method" env:"METHOD" envDefault:"POST"`
 	// Longest time that one call may take, from connecting to the end of the
 	// answer.
 	Timeout time.Duration `env:"TIMEOUT" envDefault:"30s" min:"1ms"`
 	// Calls that one worker process makes at the same time.
 	Concurrency int `env:"CONCURRENCY" envDefault:"10" min:"1" max:"10000"`
-	// Sent as "Authorization: Bearer TOKEN"; with AUTH_TOKENS_FILE, by jobs
-	// without a key.
+	// Sent as "Authorization: Bearer TOKEN", unless AUTH_HEADER, AUTH_SCHEME or
+	// AUTH_QUERY say otherwise; with AUTH_TOKENS_FILE, by jobs without a key.
 	AuthToken Secret `form:"token" env:"AUTH_TOKEN" example:"replace-me"`
 	// File with a JSON object from key to token, read again when it changes:
 	// each key's jobs use its token. A job whose key has none fails at once.
@@ -116,6 +120,17 @@ type Destination struct {
 	// each key's jobs use its access token. Without it the client's own
 	// (client credentials). Give CREDENTIALS_KEY too.
 	OAuthRefreshTokensFile string `env:"OAUTH_REFRESH_TOKENS_FILE" example:"/etc/tidegate/refresh-tokens.json"`
+	// Header that tokens are sent in.
+	AuthHeader string `form:"header" env:"AUTH_HEADER" envDefault:"Authorization"`
+	// Scheme before a token in that header, one word. Basic: a token is user:password
+	// and sent in base64. none: a token is sent alone.
+	AuthScheme string `form:"scheme" env:"AUTH_SCHEME" envDefault:"Bearer"`
+	// Parameter of the query that tokens are sent in, in place of a header.
+	AuthQuery string `env:"AUTH_QUERY" example:"api_key"`
+	// Signs the body of each call: SIGN_HEADER is its HMAC-SHA256 in hexadecimal.
+	SignSecret Secret `env:"SIGN_SECRET" example:"replace-me"`
+	// Header of that signature.
+	SignHeader string `form:"header" env:"SIGN_HEADER" envDefault:"X-Signature-256"`
 	// Headers sent with every call, as Name:Value pairs separated by commas; a
 	// value cannot hold a comma. Authorization, Host, Content-Length,
 	// Idempotency-Key and the hop-by-hop headers are refused.
@@ -136,6 +151,8 @@ type Destination struct {
 	Rate breaker.Rate `env:"RATE" example:"60/1h"`
 	// Calls that may leave at once under the rate, after a pause; 1 unless set.
 	Burst int `env:"BURST" min:"1" example:"5"`
+	// Bytes of an answer's body that are kept with its job.
+	ResponseBodyBytes int `env:"RESPONSE_BODY_BYTES" envDefault:"4096" min:"1" max:"1048576"`
 	// Receives a signed webhook at the end of each job. See docs/callbacks.md.
 	CallbackURL string `form:"url" env:"CALLBACK_URL" example:"https://app.example.com/hooks/tidegate"`
 	// Signs these webhooks: whsec_ and 24 to 64 random bytes in base64. Several, with
