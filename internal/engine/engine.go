@@ -106,6 +106,9 @@ type Engine struct {
 	runs atomic.Uint64       // counts fetches
 	lost map[string][]string // by queue: fetches whose reply was lost; under bufferMu
 
+	rests map[string]time.Time      // queues that are passed over, until then; under bufferMu
+	node  func(queue string) string // of a Cluster
+
 	ctx    context.Context // ends when fetching stops
 	cancel context.CancelFunc
 	hard   context.Context // ends at Abort
@@ -168,7 +171,9 @@ func New(rdb redis.UniversalClient, o Options) *Engine {
 	if _, cluster := rdb.(*redis.ClusterClient); cluster {
 		e.health.settled = settledOnCluster
 	}
+	e.rests = map[string]time.Time{}
 	e.hard, e.abort = context.WithCancel(context.Background())
+	e.node = func(queue string) string { return store.NodeOf(e.hard, rdb, queue) }
 	e.ctx, e.cancel = context.WithCancel(e.hard)
 	return e
 }

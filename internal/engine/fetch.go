@@ -88,11 +88,11 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 			e.health.failed(err)
 			e.rest(ctx)
 		case n > 0:
-			e.health.worked()
+			e.fetched()
 			e.pause = e.o.PollMin
 		case !complete: // look at the queues that were passed over
 		case e.mustLookAgain() || g.Permit != nil: // which the gate keeps for a moment
-			e.health.worked()
+			e.fetched()
 			e.restUntilDue(ctx)
 		default:
 			e.health.worked()
@@ -107,7 +107,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 func (e *Engine) mustLookAgain() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return e.paused || len(e.due) > 0 || len(e.unheld) > 0 || len(e.lost) > 0 || e.opening.pending()
+	return e.paused || len(e.rests) > 0 || len(e.due) > 0 || len(e.unheld) > 0 || len(e.lost) > 0 || e.opening.pending()
 }
 
 // startWaiting announces that the fetching is at the gate, so that completions do not fill
@@ -227,7 +227,11 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 	e.paused = false
 	all := e.surelyEmpty(func(q string) bool { return !slices.Contains(queues, q) })
 	e.bufferMu.Unlock()
+	var failed error
 	for _, queue := range queues {
+		if e.resting(queue) { // as one before, on the same node
+			continue
+		}
 		n, err := e.takeQueue(queue, want, g)
 		e.bufferMu.Lock()
 		e.flowing = n > 0
@@ -235,9 +239,19 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 			e.foundEmpty(queue, now)
 		}
 		e.bufferMu.Unlock()
+		if err != nil && n == 0 && !g.spent && e.restNode(queue) {
+			failed = err
+			continue
+		}
 		if n > 0 || err != nil || g.spent {
+			if failed != nil {
+				e.health.failed(failed)
+			}
 			return n, true, err
 		}
+	}
+	if failed != nil {
+		return 0, true, failed
 	}
 	// All are empty, or were a moment ago: look next time at those of which no message comes.
 	e.bufferMu.Lock()

@@ -832,3 +832,54 @@ func (closedGate) Wait(ctx context.Context, _ func(context.Context) (bool, error
 	return Grant{}, ctx.Err()
 }
 func (closedGate) Flowing() bool { return false }
+
+// A node of a Cluster that does not answer holds up its own queues only: it is not asked again
+// before a look at one of them is answered.
+func TestQueuesOfAnotherNodeGoOn(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	high := &testQueue{t: t, rdb: s.rdb, queue: s.queue + ":high"}
+	hangs := true
+	w := &wire{UniversalClient: s.rdb}
+	w.answer = func(c call) *redis.Cmd {
+		if hangs && c.script() == "fetch" && strings.Contains(c.keys[0], high.queue) {
+			return redis.NewCmdResult(nil, errGone)
+		}
+		return nil
+	}
+	c := New(w, Options{Queues: []string{high.queue, s.queue}, Concurrency: 10, PollMin: time.Millisecond, PollMax: time.Millisecond})
+	defer c.Finish()
+	c.node = func(queue string) string { return queue }
+	next := func(want string) {
+		t.Helper()
+		c.forget() // tests write without messages
+		if d, err := c.Next(5 * time.Second); err != nil || d.ID != want {
+			t.Fatalf("next is %+v, %v; want %s", d, err, want)
+		}
+	}
+	for _, id := range []string{"a", "b", "c"} {
+		s.pending(id)
+		next(id)
+	}
+	asked := 0
+	for _, call := range w.sent("fetch") {
+		if strings.Contains(call.keys[0], high.queue) {
+			asked++
+		}
+	}
+	if asked != 1 {
+		t.Errorf("the node that does not answer was asked %d times, want once", asked)
+	}
+	if since, _ := c.Trouble(); since.IsZero() {
+		t.Error("the outage of the node is not noticed")
+	}
+	hangs = false
+	high.pending("d")
+	if _, err := c.beat(t.Context(), high.queue); err != nil {
+		t.Fatal(err)
+	}
+	next("d")
+	if since, err := c.Trouble(); !since.IsZero() {
+		t.Errorf("the outage goes on: %v", err)
+	}
+}

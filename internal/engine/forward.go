@@ -107,6 +107,7 @@ func (e *Engine) endLook(a store.ForwardArgs, r store.ForwardReply, err error) {
 		e.health.failed(err)
 		return
 	}
+	e.answers(a.Queue)
 	// At a closed gate nothing else would show that Redis is back.
 	e.health.ran()
 	if r.Moved > 0 {

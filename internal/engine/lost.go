@@ -32,13 +32,22 @@ func (e *Engine) reclaim() {
 	}
 	e.bufferMu.Unlock()
 	for queue, runs := range lost {
+		if e.resting(queue) {
+			e.keepLost(queue, runs)
+			continue
+		}
 		ctx, cancel := e.bounded()
 		if err := store.Reclaim(ctx, e.rdb, queue, runs); err != nil {
 			e.health.failed(err)
-			e.bufferMu.Lock()
-			e.lost[queue] = append(e.lost[queue], runs...)
-			e.bufferMu.Unlock()
+			e.keepLost(queue, runs)
+			e.restNode(queue)
 		}
 		cancel()
 	}
+}
+
+func (e *Engine) keepLost(queue string, runs []string) {
+	e.bufferMu.Lock()
+	defer e.bufferMu.Unlock()
+	e.lost[queue] = append(e.lost[queue], runs...)
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"maps"
 	"time"
 )
 
@@ -25,8 +26,9 @@ func (e *Engine) order(now time.Time) []string {
 	}
 	first = min(first, len(queues)-1)
 	out := make([]string, 0, len(queues))
+	maps.DeleteFunc(e.rests, func(_ string, until time.Time) bool { return !now.Before(until) })
 	add := func(queue string) {
-		if !now.Before(e.empty[queue].until) {
+		if _, rests := e.rests[queue]; !rests && !now.Before(e.empty[queue].until) {
 			out = append(out, queue)
 		}
 	}
@@ -73,10 +75,11 @@ func (e *Engine) countWakes() uint64 {
 	return e.wakes
 }
 
-// surelyEmpty reports whether no queue has pending jobs. bufferMu is held.
+// surelyEmpty reports whether no queue has pending jobs, of those that do not rest. bufferMu is
+// held.
 func (e *Engine) surelyEmpty(passedOver func(queue string) bool) bool {
 	for _, q := range e.o.Queues {
-		if passedOver(q) && !e.empty[q].sure {
+		if _, rests := e.rests[q]; passedOver(q) && !rests && !e.empty[q].sure {
 			return false
 		}
 	}

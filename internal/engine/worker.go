@@ -196,6 +196,9 @@ func (w *Worker) poll() {
 					asleep[node] = append(asleep[node], q)
 				}
 			}
+			for _, q := range e.restingQueues() {
+				e.LookIn(q, 0)
+			}
 			if since, _ := e.Trouble(); !since.IsZero() {
 				e.LookIn(e.o.Queues[0], 0) // to see whether it is over
 			}
