@@ -2,20 +2,27 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
 	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakeapi"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 	"github.com/tidegate/tidegate/internal/fakeoauth"
+	"github.com/tidegate/tidegate/internal/fakepager"
+	"github.com/tidegate/tidegate/internal/fakeslack"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -31,10 +38,11 @@ type signedIn struct {
 	refused  map[string]int // by token
 }
 
-func newSignedIn(t *testing.T, lifetime time.Duration, users ...string) *signedIn {
+func newSignedIn(f *fleet, lifetime time.Duration, users ...string) *signedIn {
+	t := f.t
 	t.Helper()
 	s := &signedIn{
-		fleet: newFleet(t, redistest.Start(t), fakeapi.Options{}), oauth: fakeoauth.New(fakeoauth.Options{Lifetime: lifetime}),
+		fleet: f, oauth: fakeoauth.New(fakeoauth.Options{Lifetime: lifetime}),
 		file: filepath.Join(t.TempDir(), "refresh.json"), accepted: map[string]int{}, refused: map[string]int{},
 	}
 	tokenServer, err := s.oauth.Start("")
@@ -84,7 +92,7 @@ func (s *signedIn) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // job fails, and no call has a token that has ended.
 func TestOneRenewalInTheFleet(t *testing.T) {
 	t.Parallel()
-	s := newSignedIn(t, 4*time.Second, "alice")
+	s := newSignedIn(newFleet(t, redistest.Start(t), fakeapi.Options{}), 4*time.Second, "alice")
 	workers := []*worker{s.start(), s.start(), s.start()}
 	var ids []string
 	for until := time.Now().Add(14 * time.Second); time.Now().Before(until); {
@@ -121,7 +129,7 @@ func TestKilledRefresher(t *testing.T) {
 	for name, fault := range map[string]fakehttp.Fault{"before it is replaced": fakehttp.Hanging(), "after it is replaced": fakehttp.Hanging().AfterActing()} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			s := newSignedIn(t, time.Hour, "alice")
+			s := newSignedIn(newFleet(t, redistest.Start(t), fakeapi.Options{}), time.Hour, "alice")
 			s.oauth.SetFault(fault.Times(1))
 			killed := s.start()
 			ids := s.enqueue(1, jobs.Key("alice"))
@@ -142,5 +150,175 @@ func TestKilledRefresher(t *testing.T) {
 			s.oauth.RevokeAccess("alice")
 			s.waitCompleted(s.enqueue(5, jobs.Key("alice")), 40*time.Second)
 		})
+	}
+}
+
+// art is an API like DeviantArt's: it takes uploads, publishes each of them, and lets a user make a
+// few calls at a time.
+type art struct {
+	*signedIn
+	calls     map[string][]time.Time // of a user
+	uploads   map[string]string      // by title, the user
+	published map[string]int         // by title
+	limited   int
+}
+
+// A user may make userCalls calls within userWindow.
+const (
+	userCalls  = 4
+	userWindow = 300 * time.Millisecond
+)
+
+func (a *art) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	answer := func(status int, body string) {
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = io.WriteString(w, body)
+	}
+	user, ok := a.oauth.User(r)
+	file, _, err := r.FormFile("file")
+	title := r.FormValue("title")
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !ok {
+		a.refused[r.Header.Get("Authorization")]++
+		answer(http.StatusUnauthorized, `{"error":"invalid_token","error_description":"Expired oAuth2 user token.","status":"error"}`)
+		return
+	}
+	now := time.Now()
+	a.calls[user] = slices.DeleteFunc(a.calls[user], func(at time.Time) bool { return now.Sub(at) > userWindow })
+	if len(a.calls[user]) >= userCalls {
+		a.limited++
+		answer(http.StatusTooManyRequests, `{"error":"user_api_threshold","error_description":"User request limit reached.","status":"error"}`)
+		return
+	}
+	a.calls[user] = append(a.calls[user], now)
+	switch r.URL.Path {
+	case "/stash/submit":
+		if content, readErr := readAll(file, err); readErr != nil || content != "png" {
+			answer(http.StatusBadRequest, `{"error":"invalid_request","error_description":"file is required","status":"error"}`)
+			return
+		}
+		a.uploads[title] = user
+		answer(http.StatusOK, `{"status":"success","itemid":3141592653589793}`)
+	case "/stash/publish":
+		if a.uploads[title] != user {
+			answer(http.StatusBadRequest, `{"error":"invalid_request","error_description":"no such item","status":"error"}`)
+			return
+		}
+		a.published[title]++
+		answer(http.StatusOK, `{"status":"success","deviationid":"x"}`)
+	}
+}
+
+func readAll(f io.Reader, err error) (string, error) {
+	if err != nil {
+		return "", err
+	}
+	content, err := io.ReadAll(f)
+	return string(content), err
+}
+
+// Two hundred works of twenty users with tokens of seconds, of whom one has withdrawn the consent:
+// the works of the others are published once, that user's wait with the reason, without a
+// refused call, and one message says so.
+func TestRevokedUser(t *testing.T) {
+	t.Parallel()
+	const revoked = "user-07"
+	var users []string
+	for i := range 20 {
+		users = append(users, fmt.Sprintf("user-%02d", i))
+	}
+	alerts := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
+	a := &art{
+		signedIn: newSignedIn(alerts.fleet, 3*time.Second, users...),
+		calls:    map[string][]time.Time{}, uploads: map[string]string{}, published: map[string]int{},
+	}
+	api := httptest.NewServer(a)
+	t.Cleanup(api.Close)
+	alerts.set(map[string]string{
+		"DESTINATION_0_URL": api.URL, "CIRCUIT_BREAKER_COOLDOWN_MS": "800", "CIRCUIT_BREAKER_FAILURE_THRESHOLD": "1",
+	})
+	a.oauth.Revoke(revoked)
+	alerts.startWorkers(3)
+	uploads, publishes := map[string][]string{}, map[string][]string{} // by user
+	total := 0
+	for _, works := range []int{4, 3, 3} {
+		var specs []*jobs.Spec
+		var of []string
+		for _, user := range users {
+			for range works {
+				total++
+				id := fmt.Sprintf("work-%d", total)
+				title := map[string]any{"title": id}
+				specs = append(specs, jobs.New(a.dest, map[string]any{"title": id, "file": jobs.File{Filename: "a.png", ContentType: "image/png", Content: []byte("png")}},
+					jobs.ID(id+":upload"), jobs.Key(user), jobs.Path("/stash/submit"), jobs.Encode(jobs.EncodingMultipart)),
+					jobs.New(a.dest, title, jobs.ID(id+":publish"), jobs.Key(user), jobs.Path("/stash/publish"), jobs.Encode(jobs.EncodingForm), jobs.After(id+":upload")))
+				uploads[user], publishes[user] = append(uploads[user], id+":upload"), append(publishes[user], id+":publish")
+				if user != revoked {
+					of = append(of, id+":publish")
+				}
+			}
+		}
+		results, err := a.client.EnqueueMany(t.Context(), specs)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, r := range results {
+			if r.Err != nil {
+				t.Fatal(r.Err)
+			}
+		}
+		a.waitCompleted(of, 60*time.Second)
+		<-time.After(3 * time.Second) // the tokens end
+	}
+	for _, id := range uploads[revoked] {
+		if j := a.job(id); j.Status != jobs.Pending || j.Attempt != 0 || j.Response != nil {
+			t.Errorf("%s is %s after %d retries: %s", id, j.Status, j.Attempt, j.LastError)
+		}
+	}
+	s, err := breaker.Get(t.Context(), a.rdb, a.dest+"/"+revoked)
+	if err != nil || s.Cause != breaker.CauseCredentials || !strings.Contains(s.Reason, "invalid_grant") {
+		t.Errorf("breaker %+v, %v", s, err)
+	}
+	renewals := 0
+	for _, user := range users {
+		renewals += a.oauth.Renewals(user)
+	}
+	a.mu.Lock()
+	once := 0
+	for _, n := range a.published {
+		if n == 1 {
+			once++
+		}
+	}
+	if len(a.published) != 190 || once != 190 || len(a.refused) != 0 {
+		t.Errorf("%d works were published, %d of them once; %d tokens were refused", len(a.published), once, len(a.refused))
+	}
+	t.Logf("%d renewals, %d calls were limited", renewals, a.limited)
+	a.mu.Unlock()
+	if calls := a.oauth.Calls(); calls != renewals+1 {
+		t.Errorf("%d calls of the token server, want %d and one for the revoked user", calls, renewals)
+	}
+
+	// The user signs in again: a new refresh token in the file, and all is published.
+	all := map[string]string{}
+	text, err := os.ReadFile(a.file)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	all[revoked] = a.oauth.Grant(revoked)
+	if text, err = json.Marshal(all); err == nil {
+		err = errors.Join(os.WriteFile(a.file+".next", text, 0o600), os.Rename(a.file+".next", a.file))
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.waitCompleted(publishes[revoked], 60*time.Second)
+	if story := storyOf(alerts.slack.Messages()); len(story.messages) != 1 {
+		t.Errorf("Slack has %d messages, want one of the keys: %+v", len(story.messages), story.messages)
 	}
 }
