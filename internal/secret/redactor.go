@@ -10,26 +10,40 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 )
 
 // Redactor takes secrets out of texts: as they are, as base64, and both as they are
 // written in JSON, in quoted text, in a URL and in HTML. A nil Redactor takes out nothing.
 type Redactor struct {
+	secrets  []string // of New
 	forms    []string
 	replacer *strings.Replacer
-	own      []string // secrets of With
+	own      func() []string // forms of the secrets of With; nil without any
 }
 
 // New returns the Redactor of secrets; empty ones are left out.
 func New(secrets ...string) *Redactor {
 	forms := formsOf(secrets)
-	return &Redactor{forms: forms, replacer: newReplacer(forms)}
+	return &Redactor{secrets: secrets, forms: forms, replacer: newReplacer(forms)}
 }
 
 // With returns a Redactor that also takes out secrets of a moment, such as the token of
-// one call. It costs nothing until it meets a text.
+// one call. It costs nothing until it meets a text, and for secrets that r knows nothing at all.
 func (r *Redactor) With(secrets ...string) *Redactor {
-	return &Redactor{forms: r.forms, replacer: r.replacer, own: secrets}
+	more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || slices.Contains(r.secrets, s) })
+	if len(more) == 0 {
+		return r
+	}
+	return &Redactor{secrets: r.secrets, forms: r.forms, replacer: r.replacer, own: sync.OnceValue(func() []string { return formsOf(more) })}
+}
+
+// ownForms are the forms of the secrets of With.
+func (r *Redactor) ownForms() []string {
+	if r.own == nil {
+		return nil
+	}
+	return r.own()
 }
 
 // Redact returns the text with Mask in the place of each secret.
@@ -37,7 +51,7 @@ func (r *Redactor) Redact(text string) string {
 	if r == nil || text == "" {
 		return text
 	}
-	own := formsOf(r.own)
+	own := r.ownForms()
 	if !slices.ContainsFunc(own, func(form string) bool { return strings.Contains(text, form) }) {
 		return r.replacer.Replace(text)
 	}
@@ -47,7 +61,7 @@ func (r *Redactor) Redact(text string) string {
 // RedactCut is Redact for a text that was cut off: it also takes out what may be the
 // beginning of a secret at its end, from 6 bytes on.
 func (r *Redactor) RedactCut(text string) string {
-	forms := slices.Concat(r.forms, formsOf(r.own))
+	forms := slices.Concat(r.forms, r.ownForms())
 	most := 0
 	for _, form := range forms {
 		for n := min(len(form)-1, len(text)); n >= shortestValue && n > most; n-- {

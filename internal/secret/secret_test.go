@@ -111,6 +111,11 @@ func TestRedact(t *testing.T) {
 	if got, want := with.Redact("hunter2-of-a-call hunter2 aHVudGVyMi1vZi1hLWNhbGw="), "[redacted] [redacted] [redacted]"; got != want {
 		t.Errorf("%s, want %s", got, want)
 	}
+	for _, again := range []*secret.Redactor{r.With(plain), r.With(plain, "hunter2-of-a-call"), with.With(odd)} {
+		if got, want := again.Redact("h/&#34;u&amp;n+t= hunter2"), "[redacted] [redacted]"; got != want {
+			t.Errorf("%s, want %s: With repeats a known secret", got, want)
+		}
+	}
 	if got, want := r.Redact("hunter2-of-a-call"), "[redacted]-of-a-call"; got != want {
 		t.Errorf("%s, want %s: With changed the Redactor", got, want)
 	}
