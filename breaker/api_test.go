@@ -280,7 +280,8 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			"revision": generation, "open_until": "1763690401124", "opened_at": "1763690400123", "probes": "0", "wasted": "1",
 			"probe_started": "0", "probe_until": "0", "probe_after": "0", "probe_retries": "0", "updated_at": "1763690400123",
 			"forced": "", "forced_until": "0", "instances": "worker-1", "rescheduled": "0", "quiet_since": "0", "level": "0",
-			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "permanent": "0",
+			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "permanent": "0", "streak": "0",
+			"streak_id": "0", "streak_of": "", "streak_jobs": "", "outage": "", "outage_id": "0",
 		}
 		if diff := cmp.Diff(want, hash); diff != "" {
 			t.Errorf("hash (-want +got):\n%s", diff)

@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"errors"
+	"net"
 
 	"github.com/tidegate/tidegate/breaker/hint"
 )
@@ -12,8 +13,8 @@ import (
 type RateLimitedError = hint.RateLimitedError
 
 // Judge is how [Breaker.Do] judges calls by default: nil is a success, a
-// [*RateLimitedError] is rate limited, the end of a cancelled context neutral, and
-// any other error a failure.
+// [*RateLimitedError] is rate limited, the end of a cancelled context neutral, a [net.Error]
+// (also a timeout) [NoAnswer], and any other error a failure.
 func Judge(err error) Outcome {
 	var limited *RateLimitedError
 	switch {
@@ -25,6 +26,9 @@ func Judge(err error) Outcome {
 		return RateLimited(limited.RetryAfter).WithScope(limited.Scope)
 	case errors.Is(err, context.Canceled):
 		return Neutral()
+	}
+	if _, ok := errors.AsType[net.Error](err); ok { // context.DeadlineExceeded is one
+		return NoAnswer()
 	}
 	return Failure()
 }

@@ -12,6 +12,7 @@ import (
 // Defaults of [Options].
 const (
 	DefaultFailureThreshold   = 3
+	DefaultOutageThreshold    = 10
 	DefaultCooldown           = 5 * time.Minute
 	DefaultCooldownMultiplier = 1.0
 	DefaultCooldownJitter     = 0.1
@@ -24,7 +25,10 @@ const (
 	DefaultTimeout = 2 * time.Second
 )
 
-const maxMultiplier = 1000
+const (
+	maxMultiplier      = 1000
+	maxOutageThreshold = 100 // the jobs of so many calls are kept with the breaker
+)
 
 // Options configure a [Breaker]. Only Destination is required. Instances that
 // share a destination should have the same options: each acts by its own.
@@ -41,6 +45,11 @@ type Options struct {
 	// FailureThreshold is how many consecutive rate-limited answers open the
 	// breaker. 0 means 3; at least 1.
 	FailureThreshold int
+
+	// OutageThreshold is how many consecutive calls of all instances open the breaker with
+	// [CauseOutage] if they all ended in 5xx or without an answer, or all in 401, or all in
+	// 403; see [Answered] and [Outcome.WithJob]. 0 means 10; negative: none do; at most 100.
+	OutageThreshold int
 
 	// Cooldown is how long it stays OPEN the first time. 0 means 5 minutes; at
 	// least 1 ms.
@@ -124,6 +133,9 @@ func (o Options) withDefaults() Options {
 	if o.FailureThreshold == 0 {
 		o.FailureThreshold = DefaultFailureThreshold
 	}
+	if o.OutageThreshold == 0 {
+		o.OutageThreshold = DefaultOutageThreshold
+	}
 	if o.Cooldown == 0 {
 		o.Cooldown = DefaultCooldown
 	}
@@ -172,6 +184,9 @@ func (o Options) validate() error {
 	}
 	if o.FailureThreshold < 1 {
 		wrong("FailureThreshold is %d: want at least 1", o.FailureThreshold)
+	}
+	if o.OutageThreshold > maxOutageThreshold {
+		wrong("OutageThreshold is %d: want at most %d", o.OutageThreshold, maxOutageThreshold)
 	}
 	if o.Cooldown < time.Millisecond {
 		wrong("Cooldown is %v: want at least 1ms", o.Cooldown)

@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"hash/fnv"
 	"net/http"
 	"strconv"
 	"strings"
@@ -18,7 +19,21 @@ type Outcome struct {
 	scope     Scope
 	budget    Budget
 	refused   *refusal // of the credentials
+	outage    outageKind
+	job       uint64 // a hash of its id; 0 is unknown
 }
+
+// outageKind is what a call counts for an outage: only calls of the same kind add up.
+type outageKind uint8
+
+const (
+	noOutage outageKind = iota
+	apiDown             // 5xx, or no answer
+	all401
+	all403
+)
+
+var outageNames = [...]string{noOutage: "", apiDown: "down", all401: "401", all403: "403"}
 
 // refusal is why the API refused the credentials of a call.
 type refusal struct {
@@ -44,14 +59,36 @@ var outcomeNames = [...]string{
 // lets a slow start grow and, from the probe, closes the breaker.
 func Success() Outcome { return Outcome{kind: success} }
 
-// Answered judges an HTTP answer that is not rate limited by its status. 5xx is a
-// [Failure]. Any other status is a [Success], also one that rejects the call (401,
-// 404, 422): an API that is at its limit does not let the call in.
+// Answered judges an HTTP answer that is not rate limited by its status. 5xx is [NoAnswer]. Any
+// other status is a [Success], also one that rejects the call (401, 404, 422): an API that is at
+// its limit does not let the call in. But if the last [Options.OutageThreshold] calls were all
+// answered 401, or all 403, the breaker opens, and such a probe opens it again.
 func Answered(status int) Outcome {
-	if status >= http.StatusInternalServerError {
-		return Failure()
+	switch {
+	case status >= http.StatusInternalServerError:
+		return NoAnswer()
+	case status == http.StatusUnauthorized:
+		return Outcome{kind: success, outage: all401}
+	case status == http.StatusForbidden:
+		return Outcome{kind: success, outage: all403}
 	}
 	return Success()
+}
+
+// NoAnswer is a [Failure] of the API: 5xx, a timeout, or a broken connection. If the last
+// [Options.OutageThreshold] calls all ended so, the breaker opens with [CauseOutage].
+func NoAnswer() Outcome { return Outcome{kind: failure, outage: apiDown} }
+
+// WithJob adds the id of what the call was made for: several calls of one job count once for an
+// outage.
+func (o Outcome) WithJob(id string) Outcome {
+	if o.outage == noOutage {
+		return o
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(id))
+	o.job = h.Sum64()
+	return o
 }
 
 // RateLimited says that the API refused the call because of its limit (429). A
@@ -61,8 +98,8 @@ func RateLimited(hint time.Duration) Outcome {
 	return Outcome{kind: limited, hint: max(0, hint)}
 }
 
-// Failure says that the API did not answer, or with 5xx. It neither counts
-// nor resets; after a failed probe the next one waits, longer each time.
+// Failure says that the call failed, and not whether the API was the reason; see [NoAnswer]. It
+// neither counts nor resets; after a failed probe the next one waits, longer each time.
 func Failure() Outcome { return Outcome{kind: failure} }
 
 // Unauthorized says that the API refused the credentials of the call (401). It opens the
@@ -81,6 +118,14 @@ func (o Outcome) WithReason(reason string, permanent bool) Outcome {
 	}
 	o.refused = &refusal{reason, permanent}
 	return o
+}
+
+// jobToken is the job as the scripts know it.
+func (o Outcome) jobToken() string {
+	if o.job == 0 {
+		return ""
+	}
+	return token(o.job)
 }
 
 // Neutral says that the call says nothing about the API: it was cancelled.

@@ -106,7 +106,7 @@ func (p Permit) joined(key, words string, until time.Time) Permit {
 
 // Report applies the outcome of the call and returns the status after it of the breaker
 // that the outcome counts for, so that the caller sees an opening at once. A
-// success costs no Redis command while there are no failures to reset, a failure
+// success costs no Redis command while there are no failures to reset, a [Failure]
 // or a neutral outcome none, except for probes and for calls that Redis counts.
 // Reporting the same permit again counts nothing.
 //
@@ -137,7 +137,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 // has a small frame.
 func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, error) {
 	c := p.c
-	if o.kind == success && c.down.Load() && p.holds&^holdsRate == 0 {
+	if (o.kind == success || o.kind == failure) && c.down.Load() && p.holds&^holdsRate == 0 {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, false), nil
 	}
@@ -160,7 +160,8 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		why = *o.refused
 	}
 	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
-		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed, why.reason, flag(why.permanent))
+		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed, why.reason, flag(why.permanent),
+		outageNames[c.outage(&o)], o.jobToken(), c.outageThreshold())
 	if err != nil {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
@@ -179,6 +180,22 @@ func (c *core) threshold() int {
 	return c.options.FailureThreshold
 }
 
+// outageThreshold is how many calls in a row are an outage; 0: none are.
+func (c *core) outageThreshold() int {
+	if c.options.Disabled {
+		return 0
+	}
+	return max(0, c.options.OutageThreshold)
+}
+
+// outage is what the outcome counts for an outage.
+func (c *core) outage(o *Outcome) outageKind {
+	if c.outageThreshold() == 0 {
+		return noOutage
+	}
+	return o.outage
+}
+
 // joinLater schedules a report of the calls in flight that Redis has not counted: one of them
 // has ended.
 func (c *core) joinLater(key string) {
@@ -192,7 +209,8 @@ func (c *core) joinLater(key string) {
 func (c *core) mustReport(key, owner string, o *Outcome) bool {
 	parent, child := c.view.Load(), c.keys.get(key)
 	refused := o.kind == limited || o.kind == unauthorized
-	if refused && !c.options.Disabled {
+	outage := c.outage(o) != noOutage
+	if refused && !c.options.Disabled || outage {
 		return true
 	}
 	for _, v := range []*view{parent, child} {
@@ -202,7 +220,7 @@ func (c *core) mustReport(key, owner string, o *Outcome) bool {
 			if refused {
 				return true // it counts as wasted
 			}
-		case o.kind == success && v.record.Failures > 0, v.record.Metered != 0:
+		case o.kind == success && (v.record.Failures > 0 || v.record.Streak > 0), v.record.Metered != 0:
 			return true
 		}
 	}

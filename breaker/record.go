@@ -38,12 +38,15 @@ type record struct {
 	ProbeUntil    int64  `json:"probe_until"`
 	ProbeAfter    int64  `json:"probe_after"`
 	Permanent     int    `json:"permanent"`
+	Streak        int    `json:"streak"`
+	StreakID      uint64 `json:"streak_id"`
+	OutageID      uint64 `json:"outage_id"`
 	UpdatedAt     int64  `json:"updated_at"`
 }
 
 // plain reports whether the breaker is CLOSED without limits: any call may start.
 func (r *record) plain() bool {
-	return r.State == Closed && r.Failures == 0 && r.Ramp == 0 && r.Metered == 0 && r.Forced == ""
+	return r.State == Closed && r.Failures == 0 && r.Streak == 0 && r.Ramp == 0 && r.Metered == 0 && r.Forced == ""
 }
 
 func (r *record) untilReset() bool {

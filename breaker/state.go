@@ -44,7 +44,7 @@ func (s *State) UnmarshalText(text []byte) error {
 	return fmt.Errorf("breaker: unknown state %q, want CLOSED, OPEN or HALF_OPEN", text)
 }
 
-// Causes of transitions, as in [Event.Cause]; the first seven are causes of an
+// Causes of transitions, as in [Event.Cause]; the first eight are causes of an
 // opening, and so of [Status.Cause].
 const (
 	// CauseThreshold opened the breaker: enough consecutive rate-limited answers.
@@ -59,6 +59,9 @@ const (
 	CauseBudget = "budget"
 	// CauseCredentials opened it: the API refused the credentials of a call.
 	CauseCredentials = "credentials"
+	// CauseOutage opened it: the last calls all ended in 5xx or without an answer, or all in
+	// 401, or all in 403.
+	CauseOutage = "outage"
 	// CauseManual opened it: an operator tripped it.
 	CauseManual = "manual"
 	// CauseCooldown made it HALF_OPEN: its time had come.

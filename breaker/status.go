@@ -32,16 +32,20 @@ type Status struct {
 	// at whole milliseconds.
 	Remaining time.Duration `json:"cooldown_remaining_ms" doc:"Milliseconds until open_until." example:"299000"`
 	Incident  string        `json:"incident" doc:"The id of the incident, the same from opening to closing; empty in CLOSED." example:"4f2a"`
-	Cause     string        `json:"cause" doc:"Why it opened last: threshold, hint, probe, ramp, budget, credentials or manual." example:"hint"`
+	Cause     string        `json:"cause" doc:"Why it opened last: threshold, hint, probe, ramp, budget, credentials, outage or manual." example:"hint"`
 	// IncidentCause is also an operator's part in the incident.
 	IncidentCause string `json:"incident_cause" doc:"Why the incident began: a failed probe does not change it." example:"hint"`
 	Reason        string `json:"reason" doc:"What the person said who opened it, or why the API refused the credentials." example:""`
 	// Permanent is true if the API refused credentials that only a person can renew; see
 	// [Outcome.WithReason].
-	Permanent bool      `json:"-"`
-	TrippedBy string    `json:"tripped_by" doc:"Who that was." example:""`
-	OpenedAt  time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
-	Probes    int       `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
+	Permanent bool   `json:"-"`
+	TrippedBy string `json:"tripped_by" doc:"Who that was." example:""`
+	// Streak is how many calls in a row count for an outage, in CLOSED. StreakID names the
+	// streak, and OutageID the one that last opened the breaker: ids grow.
+	Streak             int       `json:"-"`
+	StreakID, OutageID uint64    `json:"-"`
+	OpenedAt           time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
+	Probes             int       `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
 	// Wasted includes the answers that led to the opening, and late ones.
 	Wasted     int       `json:"wasted" doc:"All calls of the incident that were rate limited." example:"3"`
 	ProbeBy    string    `json:"probe_by" doc:"The instance that probes now." example:""`
@@ -111,6 +115,7 @@ func (r *record) status() Status {
 		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
 		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), UntilReset: r.untilReset(), Incident: r.Incident,
 		Cause: r.Cause, IncidentCause: r.IncidentCause, Reason: r.Reason, Permanent: r.Permanent != 0,
+		Streak: r.Streak, StreakID: r.StreakID, OutageID: r.OutageID,
 		TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
 		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
 		Level: r.Level, SlowStart: r.Ramp, Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),

@@ -191,7 +191,7 @@ func (v *view) openLocally(now time.Time, cause string, length time.Duration, re
 func (v *view) clearLocally(now time.Time) *view {
 	next := *v
 	next.local, next.at, next.changed = true, now, make(chan struct{})
-	next.record.Failures = 0
+	next.record.Failures, next.record.Streak = 0, 0
 	next.status = next.record.status()
 	return &next
 }

@@ -134,6 +134,26 @@ func isNotCalled(err error) bool {
 	return ok
 }
 
+// noAnswerError is the error of a call that was sent and not answered.
+type noAnswerError struct{ err error }
+
+func (e *noAnswerError) Error() string { return e.err.Error() }
+
+func (e *noAnswerError) Unwrap() error { return e.err }
+
+// unanswered reports whether it is known that the API did not answer: a timeout, or an error of
+// the network. Other errors of a handler in Go may be its own.
+func (r callResult) unanswered() bool {
+	if r.kind != failed || r.trigger == jobs.OnExplicit {
+		return false
+	}
+	if _, ok := errors.AsType[*noAnswerError](r.err); ok || r.trigger == jobs.OnTimeout {
+		return true
+	}
+	_, ok := errors.AsType[net.Error](r.err)
+	return ok
+}
+
 // isUnreachable reports whether err means that a call was not sent: jobs.Unreachable, or such
 // an error of net/http in a handler.
 func isUnreachable(err error) bool {

@@ -32,6 +32,8 @@ type destination struct {
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
 	serving context.Context // given to Run; set before phaseStarted
 
+	waiting atomic.Int32 // jobs whose outcome waits for the next calls: see undecided
+
 	observers *observers
 	failures  *failureLog
 

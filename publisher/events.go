@@ -20,8 +20,8 @@ type JobEvent struct {
 	// Result is "completed", "rescheduled", "retry", "failed", "cancelled", "paused"
 	// or "requeued".
 	Result string
-	// Reason of a reschedule: "breaker", "rate_limited", "publisher", "unreachable" or
-	// "credentials".
+	// Reason of a reschedule: "breaker", "rate_limited", "publisher", "unreachable",
+	// "credentials" or "outage".
 	Reason string
 	// Called is true if the handler made a call, which took Took.
 	Called bool
@@ -43,6 +43,7 @@ type JobEvent struct {
 	Incident string
 
 	deferredBy string // name of that breaker
+	outage     bool   // its call counts for an outage
 }
 
 // The results of an attempt.
@@ -63,6 +64,7 @@ const (
 	ReasonPublisher   = "publisher"
 	ReasonUnreachable = "unreachable"
 	ReasonCredentials = "credentials"
+	ReasonOutage      = "outage"
 )
 
 // Call is a call of a handler that has ended.

@@ -62,6 +62,7 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	}
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
+		return fmt.Errorf("call failed: %w", err)
 	case unsent:
 		if late {
 			err = fmt.Errorf("no connection within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
@@ -73,7 +74,7 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	case late:
 		return fmt.Errorf("no answer within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
 	}
-	return fmt.Errorf("call failed: %w", err)
+	return &noAnswerError{fmt.Errorf("call failed: %w", err)}
 }
 
 // timeoutOf says who has set the timeout of a call: the shorter one counts.
@@ -103,6 +104,9 @@ func withoutSecrets(r *secret.Redactor, err error) error {
 	}
 	if unsent, ok := errors.AsType[*jobs.UnreachableError](err); ok {
 		return jobs.Unreachable(errors.New(r.Redact(unsent.Err.Error())))
+	}
+	if _, ok := errors.AsType[*noAnswerError](err); ok {
+		return &noAnswerError{errors.New(text)}
 	}
 	return errors.New(text)
 }

@@ -12,14 +12,15 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// process attempts one fetched job and decides its outcome.
-func (d *destination) process(delivery *engine.Delivery, c *caller) {
+// process attempts one fetched job and decides its outcome. If that depends on the calls that
+// follow, it returns a function that waits for them, and then decides.
+func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater func()) {
 	job, msg, err := decode(delivery)
 	if err != nil {
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindFail, Error: clean(err.Error(), maxError)},
 			func(a store.Applied) { d.unreadable(delivery.Queue, delivery.ID, delivery.Key, a) })
-		return
+		return nil
 	}
 	sending, ok := d.reach.enter()
 	defer func() { sending.end(time.Now()) }()
@@ -27,17 +28,32 @@ func (d *destination) process(delivery *engine.Delivery, c *caller) {
 		// It was fetched before the destination became unreachable: another worker may reach it.
 		d.releaseUnused(delivery)
 		delivery.Decide(store.Outcome{Kind: store.KindRequeue}, nil)
-		return
+		return nil
 	}
 	if len(job.After) > 0 {
 		if job, err = d.withParents(job, msg, delivery); err != nil {
 			d.log.Warn("the outputs of a job's parents could not be read; it is tried again", "job", delivery.ID, "error", err)
 			d.releaseUnused(delivery)
 			delivery.Decide(store.Outcome{Kind: store.KindUnstarted, At: time.Now().Add(unknownPause), Reason: store.ReasonParentsUnread}, nil)
-			return
+			return nil
 		}
 	}
 	outcome, event := d.attempt(job, delivery, sending, c)
+	if u := d.undecided(job, &outcome, event); u != nil {
+		if d.waiting.Add(1) <= maxUndecided {
+			return func() {
+				defer d.waiting.Add(-1)
+				d.decide(delivery, d.await(u, outcome, event), event)
+			}
+		}
+		d.waiting.Add(-1)
+	}
+	d.decide(delivery, outcome, event)
+	return nil
+}
+
+// decide passes the outcome on to the engine.
+func (d *destination) decide(delivery *engine.Delivery, outcome store.Outcome, event *JobEvent) {
 	deferred := outcome.Kind == store.KindReschedule && event.deferredBy != ""
 	var applied func(store.Applied)
 	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(d.calls, slog.LevelDebug) {
@@ -113,5 +129,6 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	report(job, result)
 	o := d.outcome(time.Now(), job, result, status, event)
 	event.AvailableAt = o.At
+	event.outage = result.countsForOutage(job.Response)
 	return o, event
 }

@@ -116,6 +116,7 @@ func (s settings) compared() map[string]string {
 	out := map[string]string{
 		"timeout":           s.timeout.String(),
 		"rate":              fmt.Sprint(float64(b.Rate.Per)/float64(max(1, b.Rate.Calls)), max(1, b.Rate.Burst)),
+		"outage threshold":  fmt.Sprint(max(0, cmp.Or(b.OutageThreshold, breaker.DefaultOutageThreshold))),
 		"failure threshold": fmt.Sprint(cmp.Or(b.FailureThreshold, breaker.DefaultFailureThreshold)),
 		"cooldown": fmt.Sprint(cmp.Or(b.Cooldown, breaker.DefaultCooldown), cmp.Or(b.CooldownMultiplier, breaker.DefaultCooldownMultiplier),
 			max(0, cmp.Or(b.CooldownJitter, breaker.DefaultCooldownJitter)), cmp.Or(b.MaxCooldown, breaker.DefaultMaxCooldown)),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -27,7 +28,7 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 			o = o.WithScope(left.Scope)
 		}
 	}
-	status, err := permit.Report(context.WithoutCancel(d.calls), o)
+	status, err := permit.Report(context.WithoutCancel(d.calls), o.WithJob(job.ID))
 	if err != nil {
 		d.log.Warn("a result could not be reported to the breaker", "error", err)
 	}
@@ -54,12 +55,34 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact
 		limited, _ := errors.AsType[*jobs.RateLimitedError](r.err)
 		return breaker.RateLimited(max(0, limited.RetryAfter)).WithScope(limited.Scope)
+	case r.refusesJob(answer):
+		return breaker.Success()
 	case answer != nil && answer.Status != 0:
 		return breaker.Answered(answer.Status)
+	case r.unanswered():
+		return breaker.NoAnswer()
 	}
 	decided := r.kind == permanent || r.kind == rescheduled || r.trigger == jobs.OnExplicit
 	if _, network := errors.AsType[net.Error](r.err); decided && !network {
 		return breaker.Success()
 	}
 	return breaker.Failure()
+}
+
+// refusesJob reports whether a 403 is about the job, by the decision of the handler or of an
+// answer rule: a missing permission, not a ban.
+func (r callResult) refusesJob(answer *jobs.Response) bool {
+	return r.kind == permanent && answer != nil && answer.Status == http.StatusForbidden
+}
+
+// countsForOutage reports whether breakerOutcome is one that counts for an outage.
+func (r callResult) countsForOutage(answer *jobs.Response) bool {
+	switch {
+	case r.kind != failed && r.kind != permanent || failsLimited(r.err) || r.refusesJob(answer):
+		return false
+	case answer != nil && answer.Status != 0:
+		s := answer.Status
+		return s >= http.StatusInternalServerError || s == http.StatusUnauthorized || s == http.StatusForbidden
+	}
+	return r.unanswered()
 }

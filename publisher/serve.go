@@ -88,7 +88,16 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 	until := time.Now().Add(runFor)
 	more := func() bool { return ctx.Err() == nil && time.Now().Before(until) }
 	for delivery != nil {
-		s.run(delivery, &c)
+		if decideLater := s.run(delivery, &c); decideLater != nil {
+			parked := delivery
+			delivery = s.worker.Park(parked)
+			s.handlers.Go(func() {
+				defer s.worker.Settle(parked)
+				defer s.recovered(parked)
+				decideLater()
+			})
+			continue
+		}
 		if !more() {
 			s.worker.Settle(delivery)
 			break
@@ -101,14 +110,18 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 // runFor is how long a goroutine of asynq's begins further jobs.
 const runFor = time.Second
 
-// run passes a job on to its destination. If that panics, the job has no outcome, and fails.
-func (s *server) run(delivery *engine.Delivery, c *caller) {
-	defer func() {
-		if r := recover(); r != nil {
-			s.p.o.Logger.Error("the processing of a job panicked", "job", delivery.ID, "panic", r, "stack", string(debug.Stack()))
-		}
-	}()
-	s.byQueue[delivery.Queue].process(delivery, c)
+// run passes a job on to its destination; see process. If that panics, the job has no outcome, and
+// fails.
+func (s *server) run(delivery *engine.Delivery, c *caller) (decideLater func()) {
+	defer s.recovered(delivery)
+	return s.byQueue[delivery.Queue].process(delivery, c)
+}
+
+// recovered logs a panic; it is deferred.
+func (s *server) recovered(delivery *engine.Delivery) {
+	if r := recover(); r != nil {
+		s.p.o.Logger.Error("the processing of a job panicked", "job", delivery.ID, "panic", r, "stack", string(debug.Stack()))
+	}
 }
 
 // shutdown stops fetching, waits for calls in flight, cuts them after ShutdownTimeout, and

@@ -38,13 +38,13 @@ func judgeError(ctx context.Context, err error, inTime bool) (breaker.Outcome, e
 	case errors.Is(end, context.Canceled): // whatever the cause that err is
 		return breaker.Neutral(), err
 	case end != nil:
-		return breaker.Failure(), err
+		return breaker.NoAnswer(), err
 	case !inTime && err != nil:
-		return breaker.Failure(), &leaseError{err}
+		return breaker.NoAnswer(), &leaseError{err}
 	case errors.Is(err, context.Canceled):
 		return breaker.Neutral(), err
 	}
-	return breaker.Failure(), err
+	return breaker.NoAnswer(), err
 }
 
 // openResponse is the 503 of [OpenResponse].

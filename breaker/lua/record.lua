@@ -11,11 +11,15 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- The fields of the hash and of the record, in the order a person reads them.
 -- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
 -- are counted because the budget is low; quiet_since since when the level of a CLOSED
--- breaker has not fallen; permanent is 1 if only a person can renew the refused credentials.
-local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token' }
+-- breaker has not fallen; permanent is 1 if only a person can renew the refused credentials;
+-- streak_… are the calls in a row that count for an outage, outage is what the last one consisted
+-- of, and outage_id the streak that began it.
+local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token',
+  'streak_of', 'streak_jobs', 'outage' }
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
-  'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'updated_at' }
+  'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'streak', 'streak_id',
+  'outage_id', 'updated_at' }
 
 
 -- read returns one breaker as a table. b.dirty says that it must be written even
@@ -96,7 +100,7 @@ end
 local function record(b)
   local out = { '"name":' .. cjson.encode(b.name) }
   for _, field in ipairs(TEXTS) do
-    if b[field] ~= '' and field ~= 'probe_token' then
+    if b[field] ~= '' and field ~= 'probe_token' and field ~= 'streak_jobs' then
       out[#out + 1] = '"' .. field .. '":' .. cjson.encode(b[field])
     end
   end

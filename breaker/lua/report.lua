@@ -15,6 +15,8 @@
 --       20  sequence, 21 and 22 calls of this instance in flight that are not metered, of the
 --           destination and of the key
 --       23  why the credentials were refused, free text; 24 1 if only a person can renew them
+--       25  what counts for an outage: "down" (5xx, no answer), "401" or "403"; '' for nothing
+--       26  id of the job, '' is unknown: its calls count once; 27 how many calls open
 -- Result
 --   "applied"    it counts in the current state
 --   "stale"      it is older than the last transition; a rate-limited one is counted as
@@ -38,7 +40,9 @@ local function first_report()
 end
 local answer = {
   hint = hint, threshold = threshold, first_time = first_report, reason = ARGV[23], permanent = tonumber(ARGV[24]),
+  outage = ARGV[25], job = ARGV[26], outage_threshold = tonumber(ARGV[27]),
 }
+local outage = answer.outage
 
 -- end_metered ends a metered call.
 local function end_metered(b, metered)
@@ -78,7 +82,10 @@ local function apply(b)
     concerns = 'neutral'
   elseif outcome == 'unauthorized' and b ~= owner then
     concerns = 'success' -- the destination is not at its limit
+  elseif where ~= 'CLOSED' and b.outage ~= '' and (outage == 'down' or outage == b.outage) then
+    concerns = 'outage'
   end
+  b.counts, b.probed = where == 'CLOSED', where == 'PROBE'
   local rule = RULES[where][concerns]
   local result = rule and rule(b, answer) or where == 'LATE' and 'stale' or 'applied'
   if left and b == owner and b.state == 'CLOSED' and outcome ~= 'limited' and result == 'applied' then
@@ -95,5 +102,23 @@ prepare()
 local results = { [parent] = apply(parent) }
 if child then
   results[child] = apply(child)
+end
+local function counts(b) return b and b.counts and b.state == 'CLOSED' end
+if outage == '' then
+  for _, b in ipairs({ parent, child }) do
+    if counts(b) and b.streak > 0 and outcome ~= 'failure' and outcome ~= 'neutral' and first_report() then
+      clear_streak(b)
+      b.dirty = true
+    end
+  end
+elseif first_report() then
+  -- 5xx is of the destination. A 401 or 403 may be of the key alone, until other keys get it too.
+  local of_key = child and outage ~= 'down'
+  if of_key and counts(child) and count_outage(child, answer) then
+    parent.dirty = parent.dirty or parent.streak > 0
+    clear_streak(parent)
+  elseif counts(parent) and not (of_key and child.probed) then
+    count_outage(parent, answer)
+  end
 end
 return finish(results[owner], parent, child)

@@ -9,6 +9,11 @@
 --   neutral   nothing                         next probe at once             nothing
 --   unautho-  opens at once, with cause       opens again                    is wasted
 --   rized     credentials
+--   outage    counts for an outage, and       opens again, if it opened      is wasted
+--             opens at its threshold          because of one
+--
+-- An outage is a part of other outcomes: a failure that is known to be 5xx or no answer, and a
+-- success that is 401 or 403. Any other answer resets its count.
 --
 -- OPEN becomes HALF_OPEN by the first caller that asks after its time. A probe whose lease
 -- has ended counts as a failure. An operator trips, resets and forces in any state.
@@ -19,7 +24,7 @@ local RAMP_LIMIT = 1024    -- and the most that it goes up to
 
 -- plain says that any call may start: instances need not know of the breaker.
 local function plain(b)
-  return b.state == 'CLOSED' and b.failures == 0 and b.ramp == 0 and b.metered == 0 and b.forced == ''
+  return b.state == 'CLOSED' and b.failures == 0 and b.streak == 0 and b.ramp == 0 and b.metered == 0 and b.forced == ''
 end
 
 -- until_reset says that an operator opened it without an end.
@@ -34,6 +39,10 @@ end
 
 local function clear_budget(b)
   b.metered, b.budget_left, b.budget_reset = 0, 0, 0
+end
+
+local function clear_streak(b)
+  b.streak, b.streak_id, b.streak_of, b.streak_jobs = 0, 0, '', ''
 end
 
 local function clear_probe(b)
@@ -53,7 +62,9 @@ end
 local function open(b, cause, length)
   local unrefused = cause == 'manual' or cause == 'budget' -- no answer led to it
   if b.state == 'CLOSED' then -- an incident begins
-    begin_incident(b, unrefused and 0 or math.max(1, b.failures))
+    begin_incident(b, unrefused and 0 or cause == 'outage' and b.streak or math.max(1, b.failures))
+    b.outage = ''
+    clear_streak(b)
   end
   local other = { manual = true, credentials = true } -- than a limit
   if b.state == 'CLOSED' or other[cause] or other[b.cause] then
@@ -88,6 +99,34 @@ local function open_by_refused_credentials(b, answer)
   b.reason, b.permanent = answer.reason, answer.permanent
 end
 
+-- count_outage counts a call of the class answer.outage in a CLOSED breaker, and returns true if
+-- that opens it. In the slow start after an outage fewer calls in a row do: as many as may be in
+-- flight.
+local function count_outage(b, answer)
+  if b.streak_of ~= answer.outage then
+    clear_streak(b)
+    b.streak_of, b.streak_id = answer.outage, math.max(version + 1, now_us)
+  end
+  if answer.job ~= '' then
+    if string.find(',' .. b.streak_jobs .. ',', ',' .. answer.job .. ',', 1, true) then
+      return false
+    end
+    b.streak_jobs = b.streak_jobs == '' and answer.job or b.streak_jobs .. ',' .. answer.job
+  end
+  b.streak, b.dirty = b.streak + 1, true
+  local enough = answer.outage_threshold
+  if b.ramp > 0 and b.outage == answer.outage then
+    enough = math.min(enough, b.ramp)
+  end
+  if b.streak < enough then
+    return false
+  end
+  local id = b.streak_id
+  open_by_answer(b, 'outage', 0)
+  b.outage, b.outage_id = answer.outage, id
+  return true
+end
+
 local function half_open(b)
   transition(b, 'HALF_OPEN', 'cooldown')
   b.open_until = 0
@@ -111,6 +150,7 @@ local function close(b, cause)
   transition(b, 'CLOSED', cause)
   b.failures, b.open_until, b.quiet_since = 0, 0, math.floor(now)
   b.ramp, b.ramp_ok = slow_start_end() > 1 and 1 or 0, 0
+  clear_streak(b)
 end
 
 -- grow counts a success of the slow start; a round of them doubles the calls in flight.
@@ -134,7 +174,7 @@ end
 
 -- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is
 -- none), threshold (0: no answer of the instance opens), reason and permanent of refused
--- credentials, and first_time(), false if the report was counted before. A rule returns the
+-- credentials, outage, outage_threshold and job of a call that counts for an outage, and first_time(), false if the report was counted before. A rule returns the
 -- script's result, nil for "applied".
 local RULES = { CLOSED = {}, PROBE = {}, LATE = {} }
 
@@ -203,6 +243,10 @@ function RULES.PROBE.failure(b) retry_probe(b, 0) end
 
 RULES.PROBE.neutral = clear_probe
 
+function RULES.PROBE.outage(b, answer)
+  refused_probe(b, answer, function() open_by_answer(b, 'outage', 0) end)
+end
+
 function RULES.LATE.limited(b, answer)
   if not answer.first_time() then
     return 'duplicate'
@@ -214,4 +258,5 @@ function RULES.LATE.limited(b, answer)
   end
 end
 
-RULES.LATE.unauthorized = RULES.LATE.limited -- it has no hint
+RULES.LATE.unauthorized = RULES.LATE.limited -- they have no hint
+RULES.LATE.outage = RULES.LATE.limited

@@ -329,7 +329,12 @@ func breakerOptions(d config.Destination) breaker.Options {
 	if jitter == 0 {
 		jitter = -1 // none; 0 would be the default
 	}
+	outage := b.OutageThreshold
+	if outage == 0 {
+		outage = -1 // off; 0 would be the default
+	}
 	return breaker.Options{
+		OutageThreshold:    outage,
 		Disabled:           !b.Enabled,
 		FailureThreshold:   b.FailureThreshold,
 		Cooldown:           time.Duration(b.Cooldown),

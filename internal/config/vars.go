@@ -170,6 +170,10 @@ type Breaker struct {
 	Enabled bool `env:"ENABLED" envDefault:"true"`
 	// Consecutive rate-limited answers that open the breaker.
 	FailureThreshold int `env:"FAILURE_THRESHOLD" envDefault:"3" min:"1"`
+	// Calls of different jobs in a row, in the whole fleet, that ended in 5xx, a timeout or a
+	// broken connection, or all in 401, or all in 403: they open the breaker with cause
+	// outage, and their jobs are deferred, not failed. 0: such calls do not open it.
+	OutageThreshold int `env:"OUTAGE_THRESHOLD" envDefault:"10" min:"0" max:"100"`
 	// First cooldown after opening, in milliseconds.
 	Cooldown Millis `env:"COOLDOWN_MS" envDefault:"300000" min:"1"`
 	// Each failed probe multiplies the next cooldown by this. 2 suits APIs that

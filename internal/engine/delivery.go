@@ -129,6 +129,7 @@ func (d *Delivery) decided() *store.Outcome {
 type inFlight struct {
 	mu      sync.Mutex
 	jobs    map[string]*Delivery // by id: UUIDs, or given ids that are unique
+	parked  map[string]bool      // those of them without a slot
 	suspect *Suspect
 	freed   chan struct{} // gets a value when there may be a slot
 }
@@ -183,7 +184,20 @@ func (f *inFlight) add(d *Delivery) added {
 		return suspectWaits
 	}
 	f.jobs[d.ID] = d
+	delete(f.parked, d.ID)
 	return taken
+}
+
+// park takes the slot of a job that stays in flight.
+func (f *inFlight) park(d *Delivery) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.jobs[d.ID] == d {
+		if f.parked == nil {
+			f.parked = map[string]bool{}
+		}
+		f.parked[d.ID] = true
+	}
 }
 
 func (f *inFlight) get(id string) *Delivery {
@@ -205,6 +219,7 @@ func (f *inFlight) takeOut(d *Delivery) (was bool) {
 	defer f.mu.Unlock()
 	if was = f.jobs[d.ID] == d; was {
 		delete(f.jobs, d.ID)
+		delete(f.parked, d.ID)
 	}
 	f.suspect.leave(d)
 	return was
@@ -223,6 +238,13 @@ func (f *inFlight) len() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.jobs)
+}
+
+// slots returns how many slots are in use.
+func (f *inFlight) slots() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.jobs) - len(f.parked)
 }
 
 // ackWithin is how soon after the handler's return asynq acknowledges. It never does if it

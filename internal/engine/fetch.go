@@ -200,7 +200,7 @@ func (e *Engine) returnJobs(ctx context.Context, ds []*Delivery) error {
 // free is how many jobs may be fetched: the caller of Next has a slot for one, and the rest
 // follows from what is in flight.
 func (e *Engine) free() int {
-	return max(1, e.o.Concurrency-e.flight.len())
+	return max(1, e.o.Concurrency-e.flight.slots())
 }
 
 // granted is a grant on its way to a job.

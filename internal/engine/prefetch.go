@@ -9,7 +9,7 @@ import (
 // returns 0 if fetching has stopped, the gate is not Flowing, the buffer has jobs for all slots
 // that become free, the last fetch found none, or held jobs have the next turn.
 func (e *Engine) prefetchFrom(completing int) (queue string, n int) {
-	n = min(completing, e.o.Concurrency-(e.flight.len()-completing-int(e.recorded.Load())))
+	n = min(completing, e.o.Concurrency-(e.flight.slots()-completing-int(e.recorded.Load())))
 	if n <= 0 || e.ctx.Err() != nil || e.waiting.Load() || e.opening.pending() || !e.gate.Flowing() {
 		return "", 0
 	}

@@ -444,7 +444,7 @@ func (e *Engine) awaitSlot() bool {
 func (e *Engine) hasSlot() bool {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
-	return e.flight.len()-len(e.buffer) < e.o.Concurrency
+	return e.flight.slots()-len(e.buffer) < e.o.Concurrency
 }
 
 // Next returns the message of the next job, of any destination; false when there was none for
@@ -470,6 +470,19 @@ func (w *Worker) After(d *Delivery) *Delivery {
 			return next
 		}
 	}
+	return w.freeSlot(e)
+}
+
+// Park frees the slot of a job whose outcome is not decided yet although its handler has
+// returned, and returns a job as After does. The job stays in flight until Settle.
+func (w *Worker) Park(d *Delivery) *Delivery {
+	e := w.byQueue[d.Queue]
+	e.flight.park(d)
+	return w.freeSlot(e)
+}
+
+// freeSlot says that an engine has a free slot, and returns a job that is ready; nil without one.
+func (w *Worker) freeSlot(e *Engine) *Delivery {
 	e.flight.free()
 	if w.fetching.Err() != nil {
 		return nil

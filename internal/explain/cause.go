@@ -21,6 +21,7 @@ var causeTexts = map[string]string{
 	breaker.CauseReset:     "closed by hand",
 
 	breaker.CauseCredentials: "the API refuses the token",
+	breaker.CauseOutage:      "the API is down, or refuses every call",
 	breaker.CauseRenewed:     "the token was renewed",
 }
 

@@ -12,6 +12,7 @@ const (
 	FieldAttempt        = "attempt"      // retries made
 	FieldReschedules    = "reschedules"  // reschedules made
 	FieldUnreachable    = "unreachable"  // reschedules because its call did not leave, where max_reschedules is not set
+	FieldOutage         = "outage"       // reschedules because of an outage, where max_reschedules is not set
 	FieldCrashes        = "crashes"      // workers that died while they ran it
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
 	FieldReason         = "reason"       // why it waits; see Reason

@@ -1,0 +1,181 @@
+package breaker
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// ofJobs makes calls of the jobs from first to last, one after the other.
+func ofJobs(first, last int, o Outcome) action {
+	return func(h *harness) (got string) {
+		for i := first; i <= last; i++ {
+			got = call(o.WithJob(fmt.Sprint("job", i)))(h)
+		}
+		return got
+	}
+}
+
+// streak is how many calls count for an outage.
+func streak(h *harness) string { return fmt.Sprint(h.operate(statusScript, "").Streak) }
+
+func TestOutageOpens(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{Cooldown: minute, OutageThreshold: 4},
+		row{0, ofJobs(1, 3, Answered(503)), "CLOSED"},
+		row{0, ofJobs(3, 3, NoAnswer()), "CLOSED"}, // the job again
+		row{0, streak, "3"},
+		row{0, ofJobs(4, 4, NoAnswer()), "OPEN 1m0s outage wasted=4"},
+		// One probe per cooldown.
+		row{minute, ask("probe"), "probe"},
+		row{minute, ask("other"), "HALF_OPEN for 35s"},
+		row{minute, tell("probe", Answered(500)), "OPEN 1m0s outage probes=1 wasted=5"},
+		row{2 * minute, call(Answered(422)), "CLOSED"},
+		row{2 * minute, ofJobs(1, 3, Answered(503)), "CLOSED"},
+		row{2 * minute, story, "CLOSED→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; " +
+			"HALF_OPEN→OPEN outage #1 by worker-1; OPEN→HALF_OPEN cooldown #1 by worker-1; HALF_OPEN→CLOSED success #1 by worker-1"},
+	)
+}
+
+// Only calls of one kind add up, and any other answer ends a streak.
+func TestWhatEndsAStreak(t *testing.T) {
+	t.Parallel()
+	for name, test := range map[string]struct {
+		between Outcome
+		want    string
+	}{
+		"a success":        {Success(), "1"},
+		"another answer":   {Answered(404), "1"},
+		"a limit":          {RateLimited(0), "1"},
+		"a 403":            {Answered(403), "1"},
+		"another failure":  {Failure(), "3"},
+		"a cancelled call": {Neutral(), "3"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, Options{},
+				row{0, ofJobs(1, 2, Answered(503)), "CLOSED"},
+				row{0, func(h *harness) string { call(test.between)(h); return "" }, ""},
+				row{0, ofJobs(3, 3, Answered(502)), func() string {
+					if test.between.kind == limited {
+						return "CLOSED failures=1"
+					}
+					return "CLOSED"
+				}()},
+				row{0, streak, test.want},
+			)
+		})
+	}
+}
+
+func TestBanOpens(t *testing.T) {
+	t.Parallel()
+	for _, status := range []int{401, 403} {
+		runRows(t, Options{Cooldown: minute, OutageThreshold: 3},
+			row{0, ofJobs(1, 2, Answered(status)), "CLOSED"},
+			row{0, ofJobs(3, 3, Answered(status)), "OPEN 1m0s outage wasted=3"},
+			row{minute, ofJobs(4, 4, Answered(status)), "OPEN 1m0s outage probes=1 wasted=4"},
+			row{2 * minute, ofJobs(4, 4, Answered(503)), "OPEN 1m0s outage probes=2 wasted=5"},
+			row{3 * minute, ofJobs(4, 4, Answered(404)), "CLOSED"},
+		)
+	}
+}
+
+// Answers that mean no outage, or a threshold that is off, open nothing; the rules of 429 stay.
+func TestNoOutage(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{OutageThreshold: -1}, row{0, ofJobs(1, 50, Answered(503)), "CLOSED"}, row{0, streak, "0"})
+	runRows(t, Options{Disabled: true}, row{0, ofJobs(1, 50, Answered(503)), "CLOSED"}, row{0, streak, "0"})
+	runRows(t, Options{}, row{0, ofJobs(1, 50, Failure()), "CLOSED"}, row{0, streak, "0"})
+	runRows(t, Options{},
+		row{0, calls(2, RateLimited(0)), "CLOSED failures=2"},
+		row{0, ofJobs(1, 5, Answered(503)), "CLOSED failures=2"},
+		row{0, call(RateLimited(0)), "OPEN 5m0s failures=3 threshold wasted=3"},
+		// Of a limit's incident a failure proves nothing, and a 403 that the limit is gone.
+		row{5 * minute, call(Answered(503)), "HALF_OPEN failures=3 threshold wasted=3"},
+		row{5*minute + second, call(Answered(403)), "CLOSED"},
+	)
+}
+
+// After an outage, as many failures in a row as calls may be in flight open the breaker again.
+func TestSlowStartAfterAnOutage(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{Cooldown: minute, OutageThreshold: 10, MaxInFlight: 8},
+		row{0, ofJobs(1, 10, Answered(503)), "OPEN 1m0s outage wasted=10"},
+		row{minute, call(Success()), "CLOSED slow=1"},
+		row{minute, ofJobs(1, 1, Answered(503)), "OPEN 1m0s outage wasted=1"},
+		row{2 * minute, calls(2, Success()), "CLOSED slow=2"},
+		row{2 * minute, ofJobs(1, 1, Answered(503)), "CLOSED slow=2"},
+		row{2 * minute, ofJobs(2, 2, Answered(503)), "OPEN 1m0s outage wasted=2"},
+		row{3 * minute, calls(8, Success()), "CLOSED"},
+		row{3 * minute, ofJobs(1, 9, Answered(503)), "CLOSED"},
+	)
+	runRows(t, Options{Cooldown: minute, MaxInFlight: 8}, // after a limit, they do not
+		row{0, call(RateLimited(minute)), "OPEN 1m0s failures=1 hint wasted=1"},
+		row{minute, call(Success()), "CLOSED slow=1"},
+		row{minute, ofJobs(1, 9, Answered(503)), "CLOSED slow=1"},
+	)
+}
+
+// A 403 of one key holds that key; of several keys, the destination. 5xx is of the destination.
+func TestOutageOfKeys(t *testing.T) {
+	t.Parallel()
+	of := func(keys string, o Outcome) action {
+		return func(h *harness) string {
+			for i, key := range keys {
+				p, err := h.b.Key(string(key)).Allow(patient(h.t))
+				if err != nil {
+					h.t.Fatal(err)
+				}
+				if _, err := p.Report(patient(h.t), o.WithJob(fmt.Sprint(keys, i))); err != nil {
+					h.t.Fatal(err)
+				}
+			}
+			look(h)
+			return describe(h.b.Key("a").Status()) + ", " + describe(h.b.Status())
+		}
+	}
+	o := Options{Cooldown: minute, OutageThreshold: 4}
+	runRows(t, o, row{0, of("aaaa", Answered(403)), "OPEN 1m0s outage wasted=4, CLOSED"}, row{0, streak, "0"})
+	runRows(t, o, row{0, of("abab", Answered(403)), "CLOSED, OPEN 1m0s outage wasted=4"})
+	runRows(t, o, row{0, of("aaaa", Answered(500)), "CLOSED, OPEN 1m0s outage wasted=4"})
+}
+
+// While a streak counts, and only then, a success costs a command.
+func TestStreakIsResetByAnotherInstance(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHarness(t, rdb, Options{})
+		other, err := newTestBreaker(rdb, h.b.options, h.clock.clock())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeAtEnd(t, other)
+		if err := other.readSnapshot(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+		o := Success()
+		if other.mustReport("", "", &o) {
+			t.Error("a success is reported without a streak")
+		}
+		ofJobs(1, 5, Answered(503))(h)
+		h.clock.advance(time.Millisecond, time.Millisecond)
+		if err := other.readSnapshot(patient(t)); err != nil {
+			t.Fatal(err)
+		}
+		p, err := other.Allow(patient(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Report(patient(t), Success()); err != nil {
+			t.Fatal(err)
+		}
+		if got := streak(h); got != "0" {
+			t.Errorf("the streak is %s after a success of another instance", got)
+		}
+	})
+}

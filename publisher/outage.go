@@ -1,0 +1,126 @@
+package publisher
+
+import (
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// undecidedFor is how long a failed job waits for the next call of its destination, besides as long
+// as its own call took.
+const undecidedFor = 2 * time.Second
+
+// maxUndecided bounds the jobs of a destination whose outcome waits in this process.
+const maxUndecided = 200
+
+// defaultOutage bounds the reschedules of a job because of outages, if max_reschedules is not set.
+const defaultOutage = 100
+
+// undecided is a failed call that may be one of those that open the breaker because of an outage.
+// Its job must neither fail nor lose a retry then.
+type undecided struct {
+	job   *jobs.Job
+	names []*breaker.Breaker // that the call counts for, the key's first
+	of    int                // which of them has its streak
+	id    uint64             // of the streak
+	calls int                // of the streak
+	until time.Time
+	quiet time.Duration // without a further call the streak is over
+}
+
+// undecided returns the call if it may turn out to be a part of an outage. If it has, it changes
+// the outcome.
+func (d *destination) undecided(job *jobs.Job, o *store.Outcome, event *JobEvent) *undecided {
+	if !event.outage || o.Kind != store.KindFail && o.Kind != store.KindRetry {
+		return nil
+	}
+	s := &undecided{job: job, quiet: undecidedFor + event.Took}
+	if job.Key != "" {
+		s.names = append(s.names, d.breaker.Key(job.Key))
+	}
+	s.names = append(s.names, d.breaker)
+	s.until = time.Now().Add(s.quiet)
+	for i, b := range s.names {
+		v := b.View()
+		if outageHolds(&v) {
+			*o = d.afterOutage(s, &v, event)
+			return nil
+		}
+		if v.State == breaker.Closed && v.Streak > 0 && s.id == 0 {
+			s.of, s.id, s.calls = i, v.StreakID, v.Streak
+		}
+	}
+	if s.id == 0 {
+		return nil
+	}
+	if o.Kind == store.KindRetry && o.At.Before(s.until) {
+		s.until, s.quiet = o.At, 0 // it is due then
+	}
+	return s
+}
+
+func outageHolds(v *breaker.View) bool {
+	return v.State != breaker.Closed && v.IncidentCause == breaker.CauseOutage
+}
+
+// await waits until it is known whether the call was a part of an outage, and returns the outcome
+// of its job. It waits neither for a slot nor for Redis: the breaker's messages bring each call of
+// the fleet that counts, and each success.
+func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) store.Outcome {
+	b := s.names[s.of]
+	for {
+		changed := b.Changed() // before the view, so that no change is missed
+		v := b.View()
+		for _, other := range s.names {
+			if w := other.View(); outageHolds(&w) {
+				return d.afterOutage(s, &w, event)
+			}
+		}
+		switch {
+		case v.OutageID >= s.id: // it has closed again
+			return d.afterOutage(s, &v, event)
+		case v.StreakID != s.id: // another answer came
+			return o
+		case v.Streak > s.calls && s.quiet > 0:
+			s.calls, s.until = v.Streak, time.Now().Add(s.quiet)
+		}
+		rest := time.Until(s.until)
+		if rest <= 0 {
+			return o
+		}
+		t := time.NewTimer(rest)
+		select {
+		case <-t.C:
+		case <-changed:
+		case <-d.serving.Done():
+			t.Stop()
+			event.Result = Requeued
+			return store.Outcome{Kind: store.KindRequeue}
+		}
+		t.Stop()
+	}
+}
+
+// afterOutage is the outcome of a job whose call was a part of an outage.
+func (d *destination) afterOutage(s *undecided, v *breaker.View, event *JobEvent) store.Outcome {
+	now := time.Now()
+	o := store.Outcome{
+		Kind: store.KindReschedule, At: later(now, v.OpenUntil), Reason: deferredBy(v.Name), Limit: s.job.MaxReschedules,
+	}
+	if event.Err != nil {
+		o.Error = clean(event.Err.Error(), maxError)
+	}
+	if answer := s.job.Response; answer != nil {
+		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, maxKept)}
+	}
+	if o.Limit == nil {
+		o.Limit, o.CountedBy = new(defaultOutage), store.FieldOutage
+	}
+	event.Result, event.Reason, event.Exhausted, event.AvailableAt = Rescheduled, ReasonOutage, false, o.At
+	if v.State != breaker.Closed {
+		d.countDeferred(v.Name, v.Incident, event)
+	}
+	return o
+}
