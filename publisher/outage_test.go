@@ -1,0 +1,141 @@
+package publisher_test
+
+import (
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// outageAPI answers with a status while it is down; of one path only, if that is not empty.
+type outageAPI struct {
+	*api
+	down    atomic.Bool
+	status  int
+	path    string
+	refused atomic.Int32
+}
+
+func newOutageAPI(t *testing.T, status int, path string) *outageAPI {
+	a := &outageAPI{status: status, path: path}
+	a.down.Store(true)
+	a.api = newAPI(t, func(w http.ResponseWriter, r *http.Request) {
+		if a.down.Load() && strings.HasPrefix(r.URL.Path, a.path) {
+			a.refused.Add(1)
+			w.WriteHeader(a.status)
+		}
+	})
+	return a
+}
+
+// serve starts two publishers that share a destination.
+func (a *outageAPI) serve(b *fixture, concurrency int, o breaker.Options) {
+	for range 2 {
+		h := newHTTP(b.t, publisher.HTTPOptions{URL: a.URL})
+		b.run(b.options(), h.Publish, publisher.Concurrency(concurrency), publisher.Breaker(o))
+	}
+}
+
+// An API that is down, or bans the fleet, fails no job, and gets the calls that show it, those in
+// flight meanwhile and one probe per cooldown.
+func TestOutageFailsNoJob(t *testing.T) {
+	t.Parallel()
+	for name, row := range map[string]struct {
+		status int
+		opts   []jobs.Option
+	}{
+		"a limiter that answers 503":  {http.StatusServiceUnavailable, nil},
+		"a ban with 403":              {http.StatusForbidden, nil},
+		"401 without credentials":     {http.StatusUnauthorized, nil},
+		"500 and a policy of 1 retry": {http.StatusInternalServerError, []jobs.Option{jobs.Retry(jobs.RetryPolicy{MaxRetries: 1})}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newFixture(t)
+			a := newOutageAPI(t, row.status, "")
+			const n, threshold, concurrency = 60, 10, 3
+			ids := b.enqueueMany(n, row.opts...)
+			a.serve(b, concurrency, breaker.Options{Cooldown: 500 * time.Millisecond})
+			redistest.Eventually(t, "three probes were refused", func() bool { return b.breaker().Probes >= 3 })
+			if cause := b.breaker().IncidentCause; cause != breaker.CauseOutage {
+				t.Errorf("the cause is %q", cause)
+			}
+			probes := b.breaker().Probes
+			if got := int(a.refused.Load()); got > threshold+2*concurrency+probes+2 {
+				t.Errorf("%d calls into the outage, %d of them probes", got, probes)
+			}
+			a.down.Store(false)
+			for _, id := range ids {
+				if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
+					t.Errorf("job %s: attempt %d", id, j.Attempt)
+				}
+			}
+		})
+	}
+}
+
+// Without an outage a job has the call that it has: it fails, and its history shows no more.
+func TestOneFailureIsNoOutage(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusInternalServerError, "")
+	a.serve(b, 2, breaker.Options{Cooldown: time.Hour})
+	id := b.enqueue().ID
+	j := b.waitStatus(id, jobs.Failed)
+	if j.LastError != "answered 500 Internal Server Error" || j.RescheduleCount != 0 || j.Attempt != 0 || a.refused.Load() != 1 {
+		t.Errorf("%q, %d reschedules, attempt %d, %d calls", j.LastError, j.RescheduleCount, j.Attempt, a.refused.Load())
+	}
+	history, err := b.client.History(t.Context(), id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var events []string
+	for _, v := range history {
+		events = append(events, v.Event)
+	}
+	if got := strings.Join(events, " "); got != "created started failed" {
+		t.Errorf("history: %s", got)
+	}
+}
+
+// A path that is down fails its own jobs while others succeed, and holds nothing.
+func TestOutageOfOnePath(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "/down")
+	a.serve(b, 2, breaker.Options{Cooldown: time.Hour})
+	var down, up []string
+	for range 30 {
+		up = append(up, b.enqueue(jobs.Path("/up")).ID, b.enqueue(jobs.Path("/up")).ID)
+		down = append(down, b.enqueue(jobs.Path("/down")).ID)
+	}
+	for _, id := range up {
+		b.waitStatus(id, jobs.Completed)
+	}
+	for _, id := range down {
+		b.waitStatus(id, jobs.Failed)
+	}
+	if s := b.breaker(); s.State != breaker.Closed {
+		t.Errorf("the breaker is %s: %s", s.State, s.Cause)
+	}
+}
+
+// A job is deferred by outages so often as it says, and then fails.
+func TestOutageDefersAtMostMaxReschedules(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
+	a.serve(b, 1, breaker.Options{Cooldown: time.Millisecond, OutageThreshold: 1})
+	if j := b.waitStatus(b.enqueue(jobs.MaxReschedules(2)).ID, jobs.Failed); j.LastError != "max reschedules (2) exceeded" || a.refused.Load() != 3 {
+		t.Errorf("failed with %q after %d calls", j.LastError, a.refused.Load())
+	}
+	if j := b.waitStatus(b.enqueue().ID, jobs.Failed); j.LastError != "max reschedules (100) exceeded" {
+		t.Errorf("failed with %q", j.LastError)
+	}
+}
