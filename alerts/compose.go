@@ -180,6 +180,10 @@ func headline(s *situation) notice.Title {
 		return title(iconTesting, ": testing recovery with one call")
 	case s.byHand():
 		return title(iconByHand, ": opened by hand", until(s))
+	case s.Cause == breaker.CauseCredentials:
+		return title(iconLimited, ": token refused since ", notice.Time(s.Since))
+	case s.Cause == breaker.CauseOutage:
+		return title(iconLimited, " is down, or refuses every call", until(s))
 	case s.Openings > 1:
 		return title(iconLimited, " is rate limited again", until(s), ", the "+ordinal(s.Openings)+" time")
 	case s.Probes > 0:
@@ -248,7 +252,15 @@ func reason(s *situation) notice.Text {
 	if n := refusals(s); n != "" && s.Cause != breaker.CauseBudget {
 		return plain(n)
 	}
-	return plain(causeText(s.Cause))
+	return join(causeText(s.Cause), refusalReason(s))
+}
+
+// refusalReason is why the API refused the credentials, as the continuation of a line.
+func refusalReason(s *situation) notice.Text {
+	if s.Cause != breaker.CauseCredentials || s.Reason == "" {
+		return nil
+	}
+	return join(" (", notice.Foreign(s.Reason, notice.MaxReason), ")")
 }
 
 // shortWhy is the line of a short body.
@@ -333,6 +345,7 @@ func why(s *situation) []notice.Block {
 		if n := refusals(s); n != "" && !s.over() {
 			line = join(line, " ("+n+")")
 		}
+		line = join(line, refusalReason(s))
 		bullets = answerList(s.Answers)
 	}
 	return []notice.Block{bulleted(line, bullets)}
@@ -383,13 +396,17 @@ func whatHappens(s *situation) notice.Block {
 	case s.Until.IsZero():
 		return paragraph(happens, " nothing by itself. No worker calls ", name, " until an operator resets the breaker; its jobs wait, and expire if their time comes.")
 	}
+	if s.Cause == breaker.CauseCredentials {
+		return paragraph(happens, " its jobs wait, and lose no retries. At ", notice.Time(s.Until), " one call, the probe, tries the token again. ",
+			notice.Bold("Renew the token of "), name, "; the breaker closes when it is accepted.")
+	}
 	return paragraph(happens, " no worker calls ", name, " before then; its jobs wait, and lose no retries. Then one call, the probe, tests it. If it succeeds, "+
 		paced+". If it is refused, this message says until when.")
 }
 
 // flapping advises on a breaker that opens again and again.
 func flapping(s *situation) []notice.Block {
-	if s.Openings <= 1 || s.byHand() {
+	if s.Openings <= 1 || s.byHand() || s.Cause == breaker.CauseCredentials || s.Cause == breaker.CauseOutage {
 		return nil
 	}
 	return []notice.Block{paragraph(notice.Bold("It flaps:"), " each time after it had recovered, the calls met the limit again. "+
@@ -421,6 +438,9 @@ func actCommands(s *situation) []notice.Command {
 			act("call again for a key now, limit or not:", "tidegate breaker reset "+destination+"/"+keyShown(s)),
 			act("pause the jobs of all keys:", "tidegate queue pause "+destination),
 		}
+	}
+	if s.Cause == breaker.CauseCredentials {
+		return []notice.Command{act("try the token now:", "tidegate breaker reset "+shellName(s.Name)), act("pause its jobs:", "tidegate queue pause "+destination)}
 	}
 	return []notice.Command{
 		act("call again now, limit or not:", "tidegate breaker reset "+shellName(s.Name)),
@@ -542,6 +562,9 @@ func keyList(s *situation) []notice.Text {
 		}
 		if k.Cause != "" {
 			tail += "; " + causeText(k.Cause)
+			if k.Cause == breaker.CauseCredentials {
+				tail += ": renew it; the breaker closes when it is accepted"
+			}
 		}
 		out = append(out, join(line, tail))
 	}

@@ -47,10 +47,18 @@ func pageTitle(s *situation) notice.Title {
 		rest = ": keys were rate limited for " + lasted + ", none is now"
 	case s.over() && s.byHand():
 		rest = ": was open by hand for " + lasted + ", and is closed now"
+	case s.over() && s.Cause == breaker.CauseCredentials:
+		rest = ": token was refused for " + lasted + ", and is not now"
+	case s.over() && s.Cause == breaker.CauseOutage:
+		rest = " was down, or refused every call, for " + lasted + ", and is not now"
 	case s.over():
 		rest = " was rate limited for " + lasted + ", and is not now"
 	case s.byHand():
 		rest = ": open by hand for " + lasted
+	case s.Cause == breaker.CauseCredentials:
+		rest = ": token refused for " + lasted
+	case s.Cause == breaker.CauseOutage:
+		rest = " has been down, or refused every call, for " + lasted
 	case s.Openings > 1:
 		rest = " has been hitting its limit for " + lasted
 	}
@@ -141,6 +149,17 @@ func advice(s *situation) []notice.Text {
 		out = []string{
 			"Ask the operator whether the reason still holds.",
 			"If not, reset it: calls resume slowly (slow start).",
+		}
+	case s.Cause == breaker.CauseCredentials:
+		out = []string{
+			"Renew the token; the breaker closes when it is accepted.",
+			"If the token is right, ask the API's owner why it is refused: the account may be locked.",
+		}
+	case s.Cause == breaker.CauseOutage:
+		out = []string{
+			"If the jobs may wait, nothing: they run by themselves once a probe succeeds.",
+			"Look at the last answers and at the API's status page. 403 to every call can be a ban: ask its owner.",
+			"If the API is up again, reset the breaker. A call that fails in the slow start opens it again.",
 		}
 	default:
 		out = []string{

@@ -24,6 +24,8 @@ type situation struct {
 	// Cause is a Cause constant of package breaker, Reason the text of an operator, By the
 	// operator, or the worker if the API refused.
 	Cause, Reason, By string
+	// Permanent is true for credentials that only a person can renew.
+	Permanent bool
 	// Answers are the last refusals of the API, the newest first, at most 3.
 	Answers []refusal
 	// Since is when the first incident of the thread began, Until when the API is asked
@@ -83,7 +85,7 @@ func causeText(cause string) string {
 // refusals words how often the API refused: "3 × 429"; "" if it did not.
 func refusals(s *situation) string {
 	n := max(s.Wasted, len(s.Answers))
-	if n <= 0 {
+	if n <= 0 || s.Cause == breaker.CauseCredentials || s.Cause == breaker.CauseOutage {
 		return ""
 	}
 	status := 0

@@ -16,9 +16,10 @@ import (
 // situation reads what a notice of a thread holds. Only the newest thread can be open.
 func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest bool, now time.Time) (*situation, error) {
 	sum := c.Before.plus(c.Last)
+	destination, _, keyed := strings.Cut(name, "/")
 	s := &situation{
-		Now: now, Destination: name, Name: name, Thread: c.ID, Incident: c.Incident,
-		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By,
+		Now: now, Destination: destination, Name: name, Thread: c.ID, Incident: c.Incident,
+		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By, Permanent: c.Permanent,
 		Since: c.Since, Ended: c.Ended, EndedBy: c.EndedBy, Openings: c.Openings,
 		Probes: sum.Probes, Wasted: sum.Wasted, Rescheduled: sum.Rescheduled,
 		Backlog: -1, Expiring: -1,
@@ -26,8 +27,10 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 	if !newest {
 		return s, nil
 	}
-	if err := a.readBacklog(ctx, s); err != nil {
-		return nil, err
+	if !keyed { // of a key it is not counted
+		if err := a.readBacklog(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	if !c.open() {
 		return s, nil
@@ -44,7 +47,7 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 	if s.Answers, err = a.answersSince(ctx, name, c.Since); err != nil {
 		return nil, err
 	}
-	if !s.Until.IsZero() {
+	if !s.Until.IsZero() && !keyed {
 		if s.Expiring, err = a.client.Expiring(ctx, name, s.Until); err != nil {
 			return nil, fmt.Errorf("alerts: %w", err)
 		}

@@ -47,6 +47,8 @@ type lastIncident struct {
 	EndedBy string    `json:"ended_by,omitempty"`
 	Reason  string    `json:"reason,omitempty"`
 	By      string    `json:"by,omitempty"`
+	// Permanent is true for refused credentials that only a person can renew.
+	Permanent bool `json:"permanent,omitempty"`
 	// Cooldown is the last one.
 	Cooldown time.Duration `json:"cooldown"`
 }
@@ -92,11 +94,17 @@ func (c *thread) overAt() time.Time {
 // pageAt is when on-call is paged if the last incident is still open then. One that was
 // closed for a moment counts anew: where a backlog uses an hour's quota up in a minute,
 // hour after hour, nothing is wrong.
-func (c *thread) pageAt(tooLong time.Duration) time.Time { return c.Started.Add(tooLong) }
+// Credentials that only a person can renew page at once.
+func (c *thread) pageAt(tooLong time.Duration) time.Time {
+	if c.Permanent {
+		return c.Started
+	}
+	return c.Started.Add(tooLong)
+}
 
 // pageDue reports whether the last incident was open at its pageAt.
 func (c *thread) pageDue(now time.Time, tooLong time.Duration) bool {
-	if tooLong <= 0 {
+	if tooLong <= 0 && !c.Permanent {
 		return false
 	}
 	last := now
@@ -203,7 +211,7 @@ func (s *subject) flaps(t time.Time) bool {
 func (c *thread) take(in breaker.Incident, cooldown time.Duration) bool {
 	was := c.lastIncident
 	c.Last = counts{in.Probes, in.Wasted, in.Rescheduled}
-	c.Cause, c.Reason, c.By = in.Cause, in.Reason, in.By
+	c.Cause, c.Reason, c.By, c.Permanent = in.Cause, in.Reason, in.By, in.Permanent
 	c.Ended, c.EndedBy = in.Ended, in.EndedBy
 	if cooldown > 0 {
 		c.Cooldown = cooldown

@@ -149,7 +149,8 @@ func (t *triggers) noteKeys(more keyIncidents) {
 // onTransition records a transition of a breaker. All instances do, and make one alert
 // together. It does not block.
 func (a *Alerts) onTransition(e breaker.Event) {
-	if e.Key != "" {
+	// Credentials of a key that only a person can renew have a thread of their own, and page.
+	if e.Key != "" && !e.Permanent {
 		a.onKeyEvent(e)
 		return
 	}

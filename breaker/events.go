@@ -38,6 +38,9 @@ type Event struct {
 	Wasted     int       `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
 	// Rescheduled is as far as the instances have reported it.
 	Rescheduled int `json:"rescheduled" doc:"Jobs rescheduled because of it so far." example:"12"`
+	// Permanent is true if only a person can renew the refused credentials; see
+	// [Outcome.WithReason].
+	Permanent bool `json:"-"`
 }
 
 // historyPage is how many transitions are read at once.

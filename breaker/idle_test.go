@@ -145,7 +145,7 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 		pipe := rdb.Pipeline()
 		for i := from; i < from+500; i++ {
 			p := placeOf(d, fmt.Sprintf("user-%05d", i))
-			args := p.args(acting.caller(), []any{token(uint64(i)), 0, "limited", 3_600_000, 1, "", "", 0, 0, 1, 0, 0})
+			args := p.args(acting.caller(), []any{token(uint64(i)), 0, "limited", 3_600_000, 1, "", "", 0, 0, 1, 0, 0, "", "0", "", "", 0})
 			if from == 0 && i == 0 {
 				if err := reportScript.Run(t.Context(), rdb, p.keys, args...).Err(); err != nil {
 					t.Fatal(err)

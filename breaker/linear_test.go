@@ -234,7 +234,7 @@ func (s scriptStore) do(ctx context.Context, in linearInput) (linearOutput, erro
 		r, err = acquireScript.run(ctx, s.rdb, place, c, in.token, 3_600_000, 1, 0, 0, "", 0, "0")
 	case "report":
 		outcome := map[bool]string{true: "limited", false: "success"}[in.failed]
-		r, err = reportScript.run(ctx, s.rdb, place, c, in.token, in.permit, outcome, 0, linearThreshold, "", "", 0, 0, 1, 0, 0)
+		r, err = reportScript.run(ctx, s.rdb, place, c, in.token, in.permit, outcome, 0, linearThreshold, "", "", 0, 0, 1, 0, 0, "", "0", "", "", 0)
 	case "release":
 		r, err = releaseScript.run(ctx, s.rdb, place, c, in.token, "", "0")
 	case "trip":

@@ -93,11 +93,13 @@ type transition struct {
 	At        int64  `json:"at"`
 	OpenedAt  int64  `json:"opened_at"`
 	OpenUntil int64  `json:"open_until"`
+	Permanent int    `json:"permanent"`
 	Previous  uint64 `json:"previous"` // generation of the destination's transition before it
 }
 
 func (t *transition) event() Event {
 	e := t.Event
+	e.Permanent = t.Permanent != 0
 	e.At, e.OpenedAt, e.OpenUntil = instant(t.At), instant(t.OpenedAt), instant(t.OpenUntil)
 	return e
 }

@@ -120,7 +120,7 @@ local function event(b)
     'cause', cause, 'incident', b.incident, 'by', CALLER, 'reason', reason,
     'generation', b.generation, 'previous', transitioned, 'failures', b.failures,
     'opened_at', b.opened_at, 'open_until', b.open_until, 'probes', b.probes, 'wasted', b.wasted,
-    'rescheduled', b.rescheduled,
+    'rescheduled', b.rescheduled, 'permanent', b.permanent,
   })
 end
 

@@ -47,6 +47,7 @@ func TestLoadDefaults(t *testing.T) {
 	global := Breaker{
 		Enabled:            true,
 		FailureThreshold:   3,
+		OutageThreshold:    10,
 		Cooldown:           Millis(5 * time.Minute),
 		CooldownMultiplier: 1,
 		CooldownJitter:     0.1,
@@ -169,6 +170,7 @@ func TestLoadEveryVariable(t *testing.T) {
 	global := Breaker{
 		Enabled:            true,
 		FailureThreshold:   5,
+		OutageThreshold:    10,
 		Cooldown:           Millis(time.Second),
 		CooldownMultiplier: 2.5,
 		CooldownJitter:     1,

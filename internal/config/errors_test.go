@@ -272,12 +272,12 @@ func TestLoadErrors(t *testing.T) {
 			[]string{
 				"CIRCUIT_BREAKER_MAX: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_MAX_COOLDOWN_MS?",
 				"CIRCUIT_BREAKER_Multiplier: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_COOLDOWN_MULTIPLIER?",
-				"CIRCUIT_BREAKER_THRESHOLD: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+				"CIRCUIT_BREAKER_THRESHOLD: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_OUTAGE_THRESHOLD?",
 				"CIRCUIT_BREAKER_TIMEOUT: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_PROBE_TIMEOUT_MS?",
-				"CIRCUIT_BREAKER_TRESHOLD: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+				"CIRCUIT_BREAKER_TRESHOLD: is not a variable of Tidegate; did you mean CIRCUIT_BREAKER_OUTAGE_THRESHOLD?",
 				"DESTINATION_0_CALLBACK: is not a variable of Tidegate; did you mean DESTINATION_0_CALLBACK_URL?",
-				"DESTINATION_0_CIRCUIT_BREAKER_THRESHOLD: is not a variable of Tidegate; did you mean DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
-				"DESTINATION_0_THRESHOLD: is not a variable of Tidegate; did you mean DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD?",
+				"DESTINATION_0_CIRCUIT_BREAKER_THRESHOLD: is not a variable of Tidegate; did you mean DESTINATION_0_CIRCUIT_BREAKER_OUTAGE_THRESHOLD?",
+				"DESTINATION_0_THRESHOLD: is not a variable of Tidegate; did you mean DESTINATION_0_CIRCUIT_BREAKER_OUTAGE_THRESHOLD?",
 			},
 		},
 		{

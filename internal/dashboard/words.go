@@ -25,6 +25,8 @@ func stateBadge(b breaker.Status) badge {
 		return badge{"open", "Open by hand", "OPEN: all calls are stopped by hand."}
 	case b.State == breaker.Open && b.Cause == breaker.CauseCredentials:
 		return badge{"open", "Token refused", "OPEN: the API refuses the token. One call tries it again when the cooldown is over."}
+	case b.State == breaker.Open && b.IncidentCause == breaker.CauseOutage:
+		return badge{"open", "API down", "OPEN: the last calls all failed, or were all refused. One call tries the API again when the cooldown is over."}
 	case b.State == breaker.Open:
 		return badge{"open", "Open", "OPEN: the limit is reached. No worker calls until the cooldown is over."}
 	case b.State == breaker.HalfOpen:

@@ -113,6 +113,9 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 	case breaker.Open:
 		until := b.OpenUntilRedis
 		w.Reason, w.Text = BreakerOpen, "rate limit reached"
+		if b.IncidentCause == breaker.CauseOutage {
+			w.Text = Cause(breaker.CauseOutage)
+		}
 		if b.Cause == breaker.CauseManual {
 			w.Reason, w.Text = BreakerTripped, "opened by hand"+by(b)
 		}
