@@ -45,7 +45,7 @@ func (d *destination) undecided(job *jobs.Job, o *store.Outcome, event *JobEvent
 	for i, b := range s.names {
 		v := b.View()
 		if outageHolds(&v) {
-			*o = d.afterOutage(s, &v, event)
+			*o = d.afterOutage(s, &v, *o, event)
 			return nil
 		}
 		if v.State == breaker.Closed && v.Streak > 0 && s.id == 0 {
@@ -75,12 +75,12 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 		v := b.View()
 		for _, other := range s.names {
 			if w := other.View(); outageHolds(&w) {
-				return d.afterOutage(s, &w, event)
+				return d.afterOutage(s, &w, o, event)
 			}
 		}
 		switch {
 		case v.OutageID >= s.id: // it has closed again
-			return d.afterOutage(s, &v, event)
+			return d.afterOutage(s, &v, o, event)
 		case v.StreakID != s.id: // another answer came
 			return o
 		case v.Streak > s.calls && s.quiet > 0:
@@ -104,16 +104,10 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 }
 
 // afterOutage is the outcome of a job whose call was a part of an outage.
-func (d *destination) afterOutage(s *undecided, v *breaker.View, event *JobEvent) store.Outcome {
-	now := time.Now()
+func (d *destination) afterOutage(s *undecided, v *breaker.View, failed store.Outcome, event *JobEvent) store.Outcome {
 	o := store.Outcome{
-		Kind: store.KindReschedule, At: later(now, v.OpenUntil), Reason: deferredBy(v.Name), Limit: s.job.MaxReschedules,
-	}
-	if event.Err != nil {
-		o.Error = clean(event.Err.Error(), maxError)
-	}
-	if answer := s.job.Response; answer != nil {
-		o.Response = &store.Response{Status: answer.Status, Body: clean(answer.Body, maxKept)}
+		Kind: store.KindReschedule, At: later(time.Now(), v.OpenUntil), Reason: deferredBy(v.Name), Limit: s.job.MaxReschedules,
+		Error: failed.Error, Response: failed.Response,
 	}
 	if o.Limit == nil {
 		o.Limit, o.CountedBy = new(defaultOutage), store.FieldOutage
