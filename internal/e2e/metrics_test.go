@@ -173,6 +173,7 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 	t.Parallel()
 	f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
 	f.env["DESTINATION_0_TIMEOUT"] = "1s"
+	f.env["CIRCUIT_BREAKER_OUTAGE_THRESHOLD"] = "0" // that many jobs fail here
 	mine := func(r *http.Request, path string) bool { return strings.HasPrefix(r.URL.Path, "/"+path) }
 	flaky := map[string]int{} // calls by key; a script is asked about one call at a time
 	f.api.SetScript(func(_ int, r *http.Request) *fakeapi.Answer {
