@@ -194,6 +194,20 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 		}
 		return example("github", "secondary limit, in the body alone")
 	}
+	// bucket holds 300 points and restores 400 a second; each query costs 100.
+	bucket := func() func(int, int, time.Time) presets.Example {
+		available, filled := 300.0, time.Now()
+		return func(_, _ int, now time.Time) presets.Example {
+			available, filled = min(300, available+400*now.Sub(filled).Seconds()), now
+			if available >= 100 {
+				available -= 100
+				return example("shopify", "GraphQL, done")
+			}
+			e := example("shopify", "GraphQL, throttled")
+			e.Body = fmt.Sprintf(`{"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":100,"actualQueryCost":null,"throttleStatus":{"maximumAvailable":300,"currentlyAvailable":%d,"restoreRate":400}}}}`, int(available))
+			return e
+		}
+	}
 	slack := func(n, _ int, _ time.Time) presets.Example {
 		if n == 5 {
 			e := example("slack", "rate limited")
@@ -216,6 +230,8 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 		{"GitHub, secondary limit in the body alone", "github", 20, unsaid, counts{Completed: 10, Waiting: 10}, 10 + concurrency, concurrency},
 		{"GitHub, missing permission", "github", 5, always("github", "missing permission"), counts{Failed: 5}, 5, 0},
 		{"GitHub, invalid input", "github", 5, always("github", "invalid input"), counts{Failed: 5}, 5, 0},
+		{"Shopify, throttled", "shopify", 10, bucket(), counts{Completed: 10}, 30, 20},
+		{"Shopify, with a rate", "shopify", 10, bucket(), counts{Completed: 10}, 10, 0},
 		{"Slack, rate limited", "slack", 20, slack, counts{Completed: 20}, 20 + concurrency, concurrency},
 		{"Slack, unknown channel", "slack", 5, always("slack", "unknown channel"), counts{Failed: 5}, 5, 0},
 		{"Slack, internal error", "slack", 5, always("slack", "internal error"), counts{Failed: 5}, 5, 0},
@@ -227,9 +243,15 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 			api := &limitedAPI{answer: row.answer}
 			fake := httptest.NewServer(api)
 			t.Cleanup(fake.Close)
-			url := fake.URL
+			url, rate := fake.URL, ""
+			if row.preset == "shopify" {
+				url += "/{key}"
+			}
+			if strings.HasSuffix(row.name, "with a rate") {
+				rate = "4/1s" // of calls that cost 100 points
+			}
 			cfg := load(t, "REDIS_URL="+server.URL(), "REDIS_NAMESPACE="+namespace, "OPS_ADDR=off", "DESTINATION_0_NAME=api", "DESTINATION_0_PRESET="+row.preset,
-				"DESTINATION_0_URL="+url, "DESTINATION_0_AUTH_TOKEN=token", "DESTINATION_0_CONCURRENCY="+strconv.Itoa(concurrency))
+				"DESTINATION_0_URL="+url, "DESTINATION_0_AUTH_TOKEN=token", "DESTINATION_0_RATE="+rate, "DESTINATION_0_CONCURRENCY="+strconv.Itoa(concurrency))
 			client, err := jobs.NewClient(server.Client(t), jobs.WithLogger(silent), jobs.WithNamespace(namespace))
 			if err != nil {
 				t.Fatal(err)
