@@ -28,12 +28,12 @@ func checkOutput(output json.RawMessage) (kept json.RawMessage, problem string) 
 	return output, ""
 }
 
-// readParents is how long reading the outputs of parents may take.
-const readParents = 5 * time.Second
+// readParentsWithin bounds reading the outputs of parents.
+const readParentsWithin = 5 * time.Second
 
-// readParents returns the job with the outputs of its parents, which are in its record.
+// withParents returns the job with the outputs of its parents, which are in its record.
 func (d *destination) withParents(job *jobs.Job, msg *store.Message, delivery *engine.Delivery) (*jobs.Job, error) {
-	ctx, cancel := context.WithTimeout(d.calls, readParents)
+	ctx, cancel := context.WithTimeout(d.calls, readParentsWithin)
 	defer cancel()
 	fields, err := store.ParentOutputs(ctx, d.rdb, delivery.Queue, job.ID, job.After)
 	if err != nil || len(fields) == 0 {

@@ -120,14 +120,25 @@ func TestOutputThatIsNotKept(t *testing.T) {
 	}
 }
 
-// An HTTP destination puts the outputs of parents into the request of the child. Without a value
+// bodyIsOutput is the rule "output: body".
+type bodyIsOutput struct{}
+
+func (bodyIsOutput) Decide(a publisher.Answered) (publisher.Decision, bool) {
+	return publisher.Decision{Then: publisher.ThenOK, Output: a.Body}, true
+}
+
+// An HTTP destination puts the outputs of parents, here of a rule, into the request of the child. Without a value
 // it makes no call.
 func TestOutputInARequest(t *testing.T) {
 	t.Parallel()
 	s := redistest.Shared(t)
 	upload, publish := fixtureOn(t, s), fixtureOn(t, s)
 	calls := make(chan string, 10)
-	api := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/upload" {
+			_, _ = io.WriteString(w, `{"itemid":7,"path":"a/b?c","outside":"../x","line":"a\r\nX-B: c"}`)
+			return
+		}
 		body, _ := io.ReadAll(r.Body)
 		calls <- fmt.Sprint(r.Method, " ", r.RequestURI, " ", r.Header.Get("X-Item"), " ", string(body))
 	}))
@@ -149,10 +160,11 @@ func TestOutputInARequest(t *testing.T) {
 	enqueue("-missing", `{"item":"{{ parents.upload.id }}"}`)
 	enqueue("-outside", `{}`, jobs.Path("/items/{{ parents.upload.outside }}"))
 	enqueue("-header", `{}`, jobs.Header("X-A", "{{ parents.upload.line }}"))
-	upload.run(upload.options(), func(_ context.Context, j *jobs.Job) error {
-		j.Output = json.RawMessage(`{"itemid":7,"path":"a/b?c","outside":"../x","line":"a\r\nX-B: c"}`)
-		return nil
-	}, publisher.Retention(-1))
+	uploader, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL + "/upload", Rules: bodyIsOutput{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	upload.run(upload.options(), uploader.Publish, publisher.Retention(-1))
 	publish.run(publish.options(), h.Publish)
 
 	got := publish.waitStatus(flow+"-good", jobs.Completed)
