@@ -1,7 +1,8 @@
 -- What scripts share: the places of a job, and its moves between them. ARGV[1] of each is
 -- the queue; all keys of a queue share its slot, so the ones that are not in KEYS are derived
--- from it. Redis runs all of a script at each call, so script.go gives each one only the
--- definitions that it uses. A definition ends at an empty line before an unindented one.
+-- from it. Redis runs all of a script at each call, so prelude.go gives each one only the
+-- definitions that it uses, which empty lines separate. A script calls what it seldom needs as
+-- rare().name: that is made when it is called.
 --
 -- A job that leaves the pending list leaves a tombstone in it, because removing from the
 -- middle of a list of a million takes 18 ms: its hash has the field tombstone, fetch.lua
