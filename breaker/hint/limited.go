@@ -20,7 +20,7 @@ type RateLimitedError struct {
 // Response is the stored answer of an API to a call.
 type Response struct {
 	Status int    `json:"status" doc:"The HTTP status; 0 where the publisher is no HTTP one." example:"201"`
-	Body   string `json:"body" doc:"The body, up to 4 KiB of it." example:"{\"id\":7}"`
+	Body   string `json:"body" doc:"The body, up to RESPONSE_BODY_BYTES of it, 4096 unless configured; in lists up to 4096." example:"{\"id\":7}"`
 }
 
 // Error says what happened, and how long the API asked to wait.

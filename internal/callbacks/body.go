@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
+	"github.com/tidegate/tidegate/internal/text"
 
 	"github.com/redis/go-redis/v9"
 
@@ -127,7 +128,8 @@ func eventOf(e store.Event, job *jobs.Job) event {
 		// Or it ran again since, with another answer.
 		if job.EndedAt != nil && job.EndedAt.Equal(e.At) && string(job.Status) == e.Status {
 			if r := job.Response; r != nil {
-				d.Response = &response{Status: r.Status, Body: &r.Body}
+				body := text.Head(r.Body, maxKept)
+				d.Response = &response{Status: r.Status, Body: &body}
 			}
 			d.Output = job.Output
 			if e.LastError != "" || d.Status == store.StateCompleted {

@@ -17,7 +17,7 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// mostShown bounds a payload on a page, in bytes.
+// mostShown bounds a payload, and the body of a response, on a page, in bytes.
 const mostShown = 32 << 10
 
 // jobPage is the data of one job.
@@ -29,6 +29,7 @@ type jobPage struct {
 	// Parents and Children are how many there are.
 	Parents, Children int
 	payload           []byte // the first mostShown bytes
+	ResponseCut       int    // bytes of the response's body that are not shown
 	PayloadSize       int
 	output            []byte // likewise
 	OutputSize        int
@@ -98,6 +99,11 @@ func (d *Dashboard) readJob(ctx context.Context, id string) (*jobPage, error) {
 	p.payload, p.PayloadSize = bytes.Clone(job.Payload[:min(len(job.Payload), mostShown)]), len(job.Payload)
 	p.output, p.OutputSize = bytes.Clone(job.Output[:min(len(job.Output), mostShown)]), len(job.Output)
 	job.Payload, job.Output, job.Parents = nil, nil, nil
+	if r := job.Response; r != nil {
+		whole := len(r.Body)
+		r.Body = strings.Clone(text.Head(r.Body, mostShown))
+		p.ResponseCut = whole - len(r.Body)
+	}
 	for _, name := range slices.Sorted(maps.Keys(job.Request.Headers)) {
 		p.Headers = append(p.Headers, [2]string{name, job.Request.Headers[name]})
 	}
