@@ -1,0 +1,45 @@
+package alerts
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+)
+
+// What is not a limit has words of its own, and says what to do.
+func TestWordsOfOtherCauses(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 31, 14, 30, 0, 0, time.UTC)
+	for cause, want := range map[string]string{
+		breaker.CauseCredentials: ": token refused since ",
+		breaker.CauseOutage:      " is down, or refuses every call",
+	} {
+		s := situation{
+			Now: now, Destination: "shop", Name: "shop", State: breaker.Open, Cause: cause, Reason: "answered 401",
+			Since: now.Add(-28 * time.Minute), Until: now.Add(time.Minute), Openings: 1, Backlog: 3, Expiring: -1, Wasted: 10,
+		}
+		if got := headline(&s).Rest[0].Text; got != want {
+			t.Errorf("%s: %q, want %q", cause, got, want)
+		}
+		if got := refusals(&s); got != "" {
+			t.Errorf("%s: its calls were called %q", cause, got)
+		}
+	}
+}
+
+// Credentials that only a person can renew page at once, even where nothing else pages.
+func TestPermanentRefusalPagesAtOnce(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 31, 14, 30, 0, 0, time.UTC)
+	for _, row := range []struct {
+		permanent bool
+		tooLong   time.Duration
+		want      bool
+	}{{true, 15 * time.Minute, true}, {true, 0, true}, {false, 15 * time.Minute, false}, {false, 0, false}} {
+		c := thread{lastIncident: lastIncident{Started: now, Permanent: row.permanent}}
+		if got := c.pageDue(now, row.tooLong); got != row.want {
+			t.Errorf("permanent %t, pages after %s: %t, want %t", row.permanent, row.tooLong, got, row.want)
+		}
+	}
+}
