@@ -26,7 +26,7 @@ REDIS_URL: {{ .Values.redis.url | quote }}
 {{ $name }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
-{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "circuitBreaker" }}
+{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "signSecret" "circuitBreaker" }}
 DESTINATION_{{ $i }}_{{ $key | snakecase | upper }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $key, $value := $d.circuitBreaker }}
@@ -74,7 +74,7 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- end }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
-{{- range $key, $suffix := dict "authToken" "AUTH_TOKEN" "headersSecret" "HEADERS" "callbackSecret" "CALLBACK_SECRET" "oauthClientSecret" "OAUTH_CLIENT_SECRET" }}
+{{- range $key, $suffix := dict "authToken" "AUTH_TOKEN" "headersSecret" "HEADERS" "callbackSecret" "CALLBACK_SECRET" "oauthClientSecret" "OAUTH_CLIENT_SECRET" "signSecret" "SIGN_SECRET" }}
 {{- with index $d $key }}
 - name: DESTINATION_{{ $i }}_{{ $suffix }}
   valueFrom: {secretKeyRef: {name: {{ .secret | quote }}, key: {{ .key | quote }}}}
