@@ -72,22 +72,22 @@ const (
 	ThenUnauthorized Then = "unauthorized"
 )
 
-// outcomeHeader is the header in which an API of one's own decides.
-const outcomeHeader = "Tidegate-Outcome"
+// OutcomeHeader is the header in which an API of one's own decides; see HTTPOptions.TrustOutcome.
+const OutcomeHeader = "Tidegate-Outcome"
 
 // announced returns the decision of the API itself, if it is trusted with one: a token with
 // parameters (RFC 9651) such as "limited; after=60; scope=key". What is not valid is ignored.
 func (h *HTTP) announced(header http.Header) (d Decision, ok bool) {
-	if !h.o.TrustOutcome || header[outcomeHeader] == nil {
+	if !h.o.TrustOutcome || header[OutcomeHeader] == nil {
 		return Decision{}, false
 	}
-	item, err := httpsfv.UnmarshalItem(header[outcomeHeader])
+	item, err := httpsfv.UnmarshalItem(header[OutcomeHeader])
 	then, isToken := item.Value.(httpsfv.Token)
 	outcomes := []Then{ThenOK, ThenLimited, ThenRetry, ThenFail, ThenReschedule}
 	if err != nil || !isToken || !slices.Contains(outcomes, Then(then)) {
 		return Decision{}, false
 	}
-	d = Decision{Then: Then(then), By: outcomeHeader}
+	d = Decision{Then: Then(then), By: OutcomeHeader}
 	switch after, _ := item.Params.Get("after"); after := after.(type) {
 	case int64:
 		d.Wait = seconds(float64(after))

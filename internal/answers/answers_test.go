@@ -169,7 +169,7 @@ func TestRules(t *testing.T) {
 			if err := os.WriteFile(path, []byte(row.rules), 0o600); err != nil {
 				t.Fatal(err)
 			}
-			file, err := answers.Open(path, answers.FileOptions{Failed: func(f answers.Failure) { t.Errorf("failed: %v", f) }})
+			file, err := answers.Open(answers.Options{File: path, Failed: func(f answers.Failure) { t.Errorf("failed: %v", f) }})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -329,8 +329,8 @@ func TestFile(t *testing.T) {
 		}
 	}
 	write(`[{"when": "body.a.b == 1", "then": "ok"}, {"when": "int(body.secret) == 1", "then": "ok"}, {"when": "status == 500", "then": "fail"}]`)
-	f, err := answers.Open(path, answers.FileOptions{
-		Logger: slog.New(slog.NewTextHandler(&logged, nil)), CheckEvery: time.Nanosecond, Failed: func(answers.Failure) { failed.Add(1) },
+	f, err := answers.Open(answers.Options{
+		File: path, Logger: slog.New(slog.NewTextHandler(&logged, nil)), CheckEvery: time.Nanosecond, Failed: func(answers.Failure) { failed.Add(1) },
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -21,11 +21,13 @@ type Failure struct {
 	Field string
 	Err   error
 
-	source string // of the expression
+	of, source string // of the rules, and of the expression
 }
 
 // String names rule and field.
-func (f Failure) String() string { return fmt.Sprintf("rule %d, %s: %v", f.Rule, f.Field, f.Err) }
+func (f Failure) String() string { return f.place() + ": " + f.Err.Error() }
+
+func (f Failure) place() string { return fmt.Sprintf("%srule %d, %s", f.of, f.Rule, f.Field) }
 
 // missing is the error of a field of nothing. Other errors of expressions may hold values of the
 // answer, which can be secret.
@@ -64,12 +66,13 @@ func (r *Rules) Decide(a publisher.Answered) Decided {
 	for i := range r.rules {
 		matches, err := r.rules[i].when.Eval(env)
 		if err != nil {
-			d.Failures = append(d.Failures, Failure{i + 1, "when", err, r.rules[i].when.Source()})
+			d.Failures = append(d.Failures, Failure{i + 1, "when", err, r.of, r.rules[i].when.Source()})
 			continue
 		}
 		if matches == true {
 			d.Rule = i + 1
-			r.rules[i].decide(&d, env, a.Received)
+			d.By = fmt.Sprintf("%srule %d", r.of, d.Rule)
+			r.rules[i].decide(&d, env, a.Received, r.of)
 			return d
 		}
 	}
@@ -77,7 +80,7 @@ func (r *Rules) Decide(a publisher.Answered) Decided {
 }
 
 // decide completes the decision of a rule that matches.
-func (r *rule) decide(d *Decided, env map[string]any, now time.Time) {
+func (r *rule) decide(d *Decided, env map[string]any, now time.Time, of string) {
 	d.Then, d.Scope, d.Wait = r.then, r.scope, r.waitFor
 	value := func(field string, p *expression.Program, take func(v any) error) {
 		if p == nil {
@@ -88,7 +91,7 @@ func (r *rule) decide(d *Decided, env map[string]any, now time.Time) {
 			err = take(v)
 		}
 		if err != nil {
-			d.Failures = append(d.Failures, Failure{d.Rule, field, err, p.Source()})
+			d.Failures = append(d.Failures, Failure{d.Rule, field, err, of, p.Source()})
 		}
 	}
 	value("wait", r.wait, func(v any) (err error) { d.Wait, err = duration(v); return err })
@@ -109,10 +112,9 @@ func (r *rule) decide(d *Decided, env map[string]any, now time.Time) {
 	})
 	reason, err := r.reason.Eval(env)
 	if err != nil {
-		d.Failures = append(d.Failures, Failure{Rule: d.Rule, Field: "reason", Err: err})
+		d.Failures = append(d.Failures, Failure{Rule: d.Rule, Field: "reason", Err: err, of: of})
 	}
 	d.Reason = reason
-	d.By = fmt.Sprintf("rule %d", d.Rule)
 	if reason != "" {
 		d.By += ": " + reason
 	}

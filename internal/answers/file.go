@@ -2,7 +2,6 @@ package answers
 
 import (
 	"context"
-	"fmt"
 	"io/fs"
 	"log/slog"
 	"time"
@@ -12,87 +11,102 @@ import (
 	"github.com/tidegate/tidegate/publisher"
 )
 
-// FileOptions change how a file of rules is used.
-type FileOptions struct {
+// Options of Open.
+type Options struct {
+	// File of rules, which is read again when it changes. While the new file is not valid, the
+	// old rules stay in use. "": no file.
+	File string
+	// Preset are rules that come after those of the file; nil: none.
+	Preset *Rules
 	// Logger gets a line when the file was read again, when it is no longer valid, and at most
 	// once a minute for each rule that fails on answers. Default: slog.Default().
 	Logger *slog.Logger
-	// Behind decide what those of the file do not; nil is none.
-	Behind *Rules
-	// Failed is called for each expression that fails on an answer; nil is none.
+	// Failed is called for each expression that fails on an answer; nil: none.
 	Failed func(Failure)
 	// CheckEvery is the least interval of checks whether the file has changed. Default 1 s.
 	CheckEvery time.Duration
 }
 
-// File are the rules of a file, which is read again when it changes. While the new file is not
-// valid, the old rules stay in use.
-type File struct {
-	file   *tokens.Watcher[*Rules] // nil: none
-	o      FileOptions
+// Decider decides by the rules of a destination.
+type Decider struct {
+	file   *tokens.Watcher[*Rules] // nil without a file
+	o      Options
 	logged outage.Limiter
 }
 
-var _ publisher.Rules = (*File)(nil)
+var _ publisher.Rules = (*Decider)(nil)
 
-// Open reads a file of rules; without a path there are those Behind it only. The error is
-// tokens.Errors.
-func Open(path string, o FileOptions) (*File, error) {
+// Open reads the file. The error is tokens.Errors.
+func Open(o Options) (*Decider, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
 	}
-	if path == "" {
-		return &File{o: o, logged: outage.Limiter{Every: time.Minute}}, nil
+	d := &Decider{o: o, logged: outage.Limiter{Every: time.Minute}}
+	if o.File == "" {
+		return d, nil
 	}
-	o.Logger = o.Logger.With("file", path)
+	log := o.Logger.With("file", o.File)
 	file, _, err := tokens.Watch(tokens.WatchOptions[*Rules]{
-		Path: path, Every: o.CheckEvery, Parse: Parse,
-		Changed: func(r *Rules, _ fs.FileInfo) { o.Logger.Info("the answer rules were read again", "rules", r.Len()) },
+		Path: o.File, Every: o.CheckEvery, Parse: Parse,
+		Changed: func(r *Rules, _ fs.FileInfo) { log.Info("the answer rules were read again", "rules", r.Len()) },
 		Failed: func(err error) {
-			o.Logger.Warn("the answer rules cannot be used; the rules read before stay in use", "error", err)
+			log.Warn("the answer rules cannot be used; the rules read before stay in use", "error", err)
 		},
 	})
 	if err != nil {
 		return nil, err //nolint:wrapcheck // tokens.Errors, which the caller completes with the file
 	}
-	return &File{file: file, o: o, logged: outage.Limiter{Every: time.Minute}}, nil
+	d.file = file
+	return d, nil
 }
 
 // Decide implements publisher.Rules.
-func (f *File) Decide(a publisher.Answered) (publisher.Decision, bool) {
-	d := f.decide(a)
-	for _, failure := range d.Failures {
-		if f.o.Failed != nil {
-			f.o.Failed(failure)
+func (d *Decider) Decide(a publisher.Answered) (publisher.Decision, bool) {
+	got := d.Explain(a)
+	for _, failure := range got.Failures {
+		if d.o.Failed != nil {
+			d.o.Failed(failure)
 		}
-		if f.logged.Allow(fmt.Sprint(failure.Rule, failure.Field)) {
-			f.o.Logger.Warn("an answer rule failed on an answer; this is logged once a minute", "rule", failure.Rule, "field", failure.Field,
+		if d.logged.Allow(failure.place()) {
+			d.o.Logger.Warn("an answer rule failed on an answer; this is logged once a minute", "rule", failure.place(),
 				"error", failure.logged(), "status", a.Status, "job", a.Job.ID)
 		}
 	}
-	if d.Rule == 0 {
+	if got.Rule == 0 {
 		return publisher.Decision{}, false
 	}
-	if log := f.o.Logger; log.Enabled(context.Background(), slog.LevelDebug) {
-		attrs := []any{"job", a.Job.ID, "rule", d.Rule, "then", string(d.Then), "status", a.Status}
-		if d.Cost != nil {
-			attrs = append(attrs, "cost", *d.Cost)
+	if log := d.o.Logger; log.Enabled(context.Background(), slog.LevelDebug) {
+		attrs := []any{"job", a.Job.ID, "rule", got.Rule, "then", string(got.Then), "status", a.Status}
+		if got.Cost != nil {
+			attrs = append(attrs, "cost", *got.Cost)
 		}
 		log.Debug("an answer rule decided", attrs...)
 	}
-	return d.Decision, true
+	return got.Decision, true
 }
 
-func (f *File) decide(a publisher.Answered) Decided {
-	var d Decided
-	if f.file != nil {
-		d = f.file.Current().Decide(a)
+// Explain is Decide with all that led to the decision, and without log and counter.
+func (d *Decider) Explain(a publisher.Answered) Decided {
+	var got Decided
+	for _, rules := range d.rules() {
+		failures := got.Failures
+		got = rules.Decide(a)
+		got.Failures = append(failures, got.Failures...)
+		if got.Rule != 0 {
+			break
+		}
 	}
-	if d.Rule > 0 || f.o.Behind == nil {
-		return d
+	return got
+}
+
+// rules are those of the file, then those of the preset.
+func (d *Decider) rules() []*Rules {
+	var out []*Rules
+	if d.file != nil {
+		out = append(out, d.file.Current())
 	}
-	behind := f.o.Behind.Decide(a)
-	behind.By = "preset " + behind.By
-	behind.Failures = append(d.Failures, behind.Failures...)
-	return behind
+	if d.o.Preset != nil {
+		out = append(out, d.o.Preset)
+	}
+	return out
 }

@@ -55,7 +55,10 @@ type Spec struct {
 }
 
 // Rules are compiled rules. The first one that matches decides.
-type Rules struct{ rules []rule }
+type Rules struct {
+	rules []rule
+	of    string // comes before the number of a rule: "preset slack, " or ""
+}
 
 type rule struct {
 	then         publisher.Then
@@ -79,7 +82,17 @@ func Parse(content []byte) (*Rules, error) {
 	if err != nil {
 		return nil, err
 	}
-	return Compile(specs)
+	return compile(specs)
+}
+
+// Preset is Parse for the rules of a preset, which their decisions name.
+func Preset(name string, content []byte) (*Rules, error) {
+	r, err := Parse(content)
+	if err != nil {
+		return nil, err
+	}
+	r.of = "preset " + name + ", "
+	return r, nil
 }
 
 // read reads the rules without compiling their expressions.
@@ -148,8 +161,8 @@ func (s *Spec) read(n int, item *yaml.Node) (problems tokens.Errors) {
 	return problems
 }
 
-// Compile compiles rules. The error is tokens.Errors.
-func Compile(specs []Spec) (*Rules, error) {
+// compile compiles rules. The error is tokens.Errors.
+func compile(specs []Spec) (*Rules, error) {
 	if len(specs) > maxRules {
 		return nil, tokens.Errors{{What: fmt.Sprintf("holds %d rules, at most %d", len(specs), maxRules), Fix: "join rules with ||"}}
 	}

@@ -71,7 +71,7 @@ func TestPresetExamples(t *testing.T) {
 			var stop teardown
 			defer func() { _ = stop.run() }()
 			var h captured
-			if err := serve(&h, 0, cfg.Destinations[0], nil, nil, cfg, redistest.Logger(t), &stop); err != nil {
+			if err := serve(&h, 0, cfg.Destinations[0], nil, nil, nil, cfg, redistest.Logger(t), &stop); err != nil {
 				t.Fatal(err)
 			}
 			for n, e := range p.Examples {

@@ -17,10 +17,8 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/breaker/hint"
-	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/oauth"
-	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
 	"github.com/tidegate/tidegate/internal/seal"
 	"github.com/tidegate/tidegate/internal/store"
@@ -125,7 +123,7 @@ func RunWorker(ctx context.Context, cfg *config.Config, log *slog.Logger, proces
 		return fmt.Errorf("app: worker: %w", err)
 	}
 	for i, d := range cfg.Destinations {
-		if err := serve(p, i, d, rdb, traced, cfg, log, &stop); err != nil {
+		if err := serve(p, i, d, rdb, counted.RuleFailed, traced, cfg, log, &stop); err != nil {
 			return err
 		}
 	}
@@ -206,7 +204,7 @@ type handles interface {
 }
 
 // serve adds an HTTP destination to the publisher.
-func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient, traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
+func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient, ruleFailed func(destination string), traced *Tracing, cfg *config.Config, log *slog.Logger, stop *teardown) error {
 	// The configuration was checked, but not as strictly as here, and files change.
 	refused := func(variable string, err error) error {
 		return config.Errors{&config.Error{Variable: fmt.Sprintf("DESTINATION_%d%s", index, variable), Problem: err.Error()}}
@@ -223,29 +221,15 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	if err != nil {
 		return refused("_OAUTH_REFRESH_TOKENS_FILE", err)
 	}
-	options := publisher.HTTPOptions{
-		URL:               d.URL,
-		KeyPattern:        d.KeyPattern,
-		Method:            d.Method,
-		AuthToken:         d.AuthToken.Reveal(),
-		AuthHeader:        d.AuthHeader,
-		AuthScheme:        d.AuthScheme,
-		AuthQuery:         d.AuthQuery,
-		SignSecret:        d.SignSecret.Reveal(),
-		SignHeader:        d.SignHeader,
-		ResponseBodyBytes: d.ResponseBodyBytes,
-		Tokens:            tokens,
-		TokenSource:       source,
-		Header:            d.Headers,
-		RateLimitedStatus: d.RateLimitedStatus,
-		Hints:             dialects(d.Hints),
-		PermanentStatus:   d.PermanentStatus,
-		PerAttemptKey:     cfg.IdempotencyScope == "attempt",
-		Connections:       d.Concurrency,
-		MaxPayloadBytes:   cfg.MaxPayloadBytes,
+	options := httpOptions(d)
+	options.Tokens, options.TokenSource, options.PerAttemptKey = tokens, source, cfg.IdempotencyScope == "attempt"
+	options.MaxPayloadBytes = cfg.MaxPayloadBytes
+	rules, err := OpenRules(d, ruleFailed, log)
+	if err != nil {
+		return refused("_ANSWERS_FILE", err)
 	}
-	if options.Rules, err = rulesOf(d, log); err != nil {
-		return refused("_PRESET", err)
+	if rules != nil {
+		options.Rules = rules
 	}
 	traced.wrap(&options)
 	h, err := publisher.NewHTTP(options)
@@ -268,23 +252,6 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 		return refused("", err)
 	}
 	return nil
-}
-
-// rulesOf returns the answer rules of a destination, nil if it has none.
-func rulesOf(d config.Destination, log *slog.Logger) (publisher.Rules, error) {
-	preset, known := presets.Get(d.Preset)
-	if !known {
-		return nil, nil
-	}
-	behind, err := answers.Parse(preset.Rules())
-	if err != nil {
-		return nil, fmt.Errorf("app: preset %s: %w", preset.Name, err)
-	}
-	rules, err := answers.Open("", answers.FileOptions{Logger: log.With("destination", d.Name), Behind: behind})
-	if err != nil {
-		return nil, fmt.Errorf("app: answer rules: %w", err)
-	}
-	return rules, nil
 }
 
 // tokenSource returns the tokens of OAuth 2.0 of a destination, nil if it has none.
@@ -310,6 +277,28 @@ func tokenSource(d config.Destination, rdb redis.UniversalClient, cfg *config.Co
 	}
 	stop.add(source.Close)
 	return source, nil
+}
+
+// httpOptions are those that follow from the destination's variables alone.
+func httpOptions(d config.Destination) publisher.HTTPOptions {
+	return publisher.HTTPOptions{
+		URL:               d.URL,
+		KeyPattern:        d.KeyPattern,
+		Method:            d.Method,
+		AuthToken:         d.AuthToken.Reveal(),
+		AuthHeader:        d.AuthHeader,
+		AuthScheme:        d.AuthScheme,
+		AuthQuery:         d.AuthQuery,
+		SignSecret:        d.SignSecret.Reveal(),
+		SignHeader:        d.SignHeader,
+		ResponseBodyBytes: d.ResponseBodyBytes,
+		Header:            d.Headers,
+		RateLimitedStatus: d.RateLimitedStatus,
+		Hints:             dialects(d.Hints),
+		PermanentStatus:   d.PermanentStatus,
+		Connections:       d.Concurrency,
+		TrustOutcome:      d.TrustOutcome,
+	}
 }
 
 // dialects is never nil, which would mean the default.

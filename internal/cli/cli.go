@@ -55,6 +55,7 @@ type grammar struct {
 	Alerts  alertsCmds    `cmd:"" help:"Try the alerts."`
 	FakeAPI fakeAPICmd    `cmd:"" name:"fake-api" help:"Stand in for a rate-limited API in trials, until SIGTERM."`
 	Token   tokenCmds     `cmd:"" help:"Make and remove tokens for the HTTP API and the dashboard."`
+	Answers answersCmds   `cmd:"" help:"Try answer rules."`
 	Presets presetsCmds   `cmd:"" help:"Look at what is known of APIs."`
 	Config  configCmds    `cmd:"" help:"Look at the configuration."`
 	Info    versionDetail `cmd:"" name:"version" help:"Print version, commit and Go version."`

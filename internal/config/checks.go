@@ -10,6 +10,7 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redisconn"
@@ -44,6 +45,9 @@ func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	d.Method = strings.ToUpper(d.Method)
 	if name := prefix + "AUTH_TOKENS_FILE"; l.found.ok(name) && d.AuthTokensFile != "" {
 		l.checkTokensFile(name, d.AuthTokensFile)
+	}
+	if name := prefix + "ANSWERS_FILE"; l.found.ok(name) && d.AnswersFile != "" {
+		l.checkAnswersFile(name, d.AnswersFile)
 	}
 	l.checkOAuth(*d, prefix, cfg.Credentials.Key)
 	l.checkRequests(*d, prefix)
@@ -127,13 +131,7 @@ func (l *loader) checkRate(d *Destination, prefix string) {
 func (l *loader) checkTokensFile(name, path string) {
 	all, info, err := tokens.Read(path)
 	if err != nil {
-		problems, ok := errors.AsType[tokens.Errors](err)
-		if !ok {
-			problems = tokens.Errors{{What: err.Error()}}
-		}
-		for _, p := range problems {
-			l.found.fail(name, p.Fix, "file %q: %s", path, p.What)
-		}
+		l.failFile(name, path, err)
 		return
 	}
 	if len(all) == 0 {
@@ -196,6 +194,31 @@ func (l *loader) checkRequests(d Destination, prefix string) {
 	}
 	if name := prefix + "SIGN_HEADER"; d.SignSecret == "" && l.env.set(name) {
 		l.found.warn(name, "is set, but %sSIGN_SECRET is not: nothing is signed", prefix)
+	}
+}
+
+// checkAnswersFile reads a file of answer rules as a worker will.
+func (l *loader) checkAnswersFile(name, path string) {
+	content, _, err := tokens.ReadFile(path)
+	if err == nil {
+		var rules *answers.Rules
+		if rules, err = answers.Parse(content); err == nil && rules.Len() == 0 {
+			l.found.warn(name, "file %q holds no rule", path)
+		}
+	}
+	if err != nil {
+		l.failFile(name, path, err)
+	}
+}
+
+// failFile reports what is wrong with a file.
+func (l *loader) failFile(name, path string, err error) {
+	problems, ok := errors.AsType[tokens.Errors](err)
+	if !ok {
+		problems = tokens.Errors{{What: err.Error()}}
+	}
+	for _, p := range problems {
+		l.found.fail(name, p.Fix, "file %q: %s", path, p.What)
 	}
 }
 

@@ -16,7 +16,8 @@ var contract = strings.Fields(`
 	REDIS_URL REDIS_NAMESPACE
 	DESTINATION_0_NAME DESTINATION_0_PRESET DESTINATION_0_URL DESTINATION_0_METHOD DESTINATION_0_TIMEOUT DESTINATION_0_CONCURRENCY
 	DESTINATION_0_AUTH_TOKEN DESTINATION_0_AUTH_TOKENS_FILE DESTINATION_0_HEADERS
-	DESTINATION_0_RATE_LIMITED_STATUS DESTINATION_0_PERMANENT_STATUS DESTINATION_0_HINTS DESTINATION_0_RATE DESTINATION_0_BURST
+	DESTINATION_0_RATE_LIMITED_STATUS DESTINATION_0_PERMANENT_STATUS
+	DESTINATION_0_ANSWERS_FILE DESTINATION_0_TRUST_OUTCOME DESTINATION_0_HINTS DESTINATION_0_RATE DESTINATION_0_BURST
 	DESTINATION_0_CALLBACK_URL DESTINATION_0_CALLBACK_SECRET
 	DESTINATION_0_CIRCUIT_BREAKER_ENABLED DESTINATION_0_CIRCUIT_BREAKER_FAILURE_THRESHOLD
 	DESTINATION_0_CIRCUIT_BREAKER_OUTAGE_THRESHOLD
@@ -88,9 +89,12 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("variables of config.example.env (-contract +file):\n%s", diff)
 	}
-	// The one file that has to be there.
-	tokens := slices.Index(names, "DESTINATION_0_AUTH_TOKENS_FILE")
-	environ[tokens] = names[tokens] + "=" + writeFile(t, `{"alice":"a1"}`, 0o600)
+	// The files that have to be there.
+	for name, content := range map[string]string{
+		"DESTINATION_0_AUTH_TOKENS_FILE": `{"alice":"a1"}`, "DESTINATION_0_ANSWERS_FILE": `[{"when": "status == 409", "then": "ok"}]`,
+	} {
+		environ[slices.Index(names, name)] = name + "=" + writeFile(t, content, 0o600)
+	}
 	// A destination has one kind of tokens.
 	environ = slices.DeleteFunc(environ, func(entry string) bool { return strings.HasPrefix(entry, "DESTINATION_0_OAUTH_") })
 	cfg, warnings := load(t, environ...)
@@ -102,6 +106,7 @@ func TestExampleLoadsUncommented(t *testing.T) {
 	defaults, _ := load(t, plain...)
 	defaults.Destinations[0].AuthToken = cfg.Destinations[0].AuthToken
 	defaults.Destinations[0].AuthTokensFile = cfg.Destinations[0].AuthTokensFile
+	defaults.Destinations[0].AnswersFile = cfg.Destinations[0].AnswersFile
 	defaults.Destinations[0].Rate = cfg.Destinations[0].Rate
 	defaults.Destinations[0].Burst = cfg.Destinations[0].Burst
 	defaults.Destinations[0].Headers = cfg.Destinations[0].Headers

@@ -142,6 +142,13 @@ type Destination struct {
 	// HTTP statuses that make a job fail at once, without a retry. A 401 to a call with a
 	// token does not: it opens the circuit breaker, and its jobs wait for a new token.
 	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
+	// File with rules that say what an answer means where its status does not, in
+	// YAML or JSON, read again when it changes. They come before the statuses above.
+	// See docs/answers.md.
+	AnswersFile string `env:"ANSWERS_FILE" example:"/etc/tidegate/answers.yaml"`
+	// Honour the header Tidegate-Outcome of answers, for an API of your own: it comes
+	// before rules and statuses. See docs/answers.md.
+	TrustOutcome bool `env:"TRUST_OUTCOME" envDefault:"false"`
 	// Headers that are believed about the API's limit, in their order of
 	// precedence: retry-after, ratelimit (RateLimit, RateLimit-Policy and the
 	// fields of earlier drafts), x-ratelimit (X-RateLimit-… and X-Rate-Limit-…);

@@ -17,7 +17,7 @@ type counters struct {
 	rescheduled                             *prometheus.CounterVec // by destination and reason
 	expired, exhausted, poisoned, released  *prometheus.CounterVec
 	callbacksDropped                        *prometheus.CounterVec
-	stuck                                   *prometheus.CounterVec
+	stuck, rulesFailed                      *prometheus.CounterVec
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
@@ -58,6 +58,8 @@ func newCounters() counters {
 			"Finished jobs that were dropped before callbacks were made of them.", destination),
 		stuck: counter("tidegate_handlers_stuck_total",
 			"Handlers that had not returned long after their context ended.", destination),
+		rulesFailed: counter("tidegate_answer_rules_failed_total",
+			"Answer rules that could not be evaluated on an answer, such as one without a field that they read.", destination),
 		retries: counter("tidegate_job_retries_total",
 			"Retries that were put into the queue, by their number: 1 to 10, or more.", destination, "attempt"),
 		alertsSent: counter("tidegate_alerts_sent_total",
@@ -80,7 +82,7 @@ func newCounters() counters {
 		newFromZero(c.finished.MetricVec, statuses...),
 		newFromZero(c.rescheduled.MetricVec, reasons...),
 	}
-	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck} {
+	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck, c.rulesFailed} {
 		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
 	}
 	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {

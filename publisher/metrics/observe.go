@@ -38,6 +38,9 @@ func (m *Metrics) OnDelivery(receiver, kind string, err error) {
 	m.alertsSent.WithLabelValues(receiver, kind).Inc()
 }
 
+// RuleFailed counts an answer rule of a destination that failed on an answer.
+func (m *Metrics) RuleFailed(destination string) { m.rulesFailed.WithLabelValues(destination).Inc() }
+
 func (m *Metrics) onCall(c publisher.Call) {
 	m.attempts.WithLabelValues(c.Destination, c.Outcome).Inc()
 	if c.Outcome != publisher.OutcomeUnreachable {

@@ -51,7 +51,7 @@ func TestLint(t *testing.T) {
 		}
 	}
 	want := []string{
-		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_build_info", "tidegate_callbacks_dropped_total",
+		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_answer_rules_failed_total", "tidegate_build_info", "tidegate_callbacks_dropped_total",
 		"tidegate_circuit_breaker_cooldown_remaining_seconds", "tidegate_circuit_breaker_failures",
 		"tidegate_circuit_breaker_incidents_total", "tidegate_circuit_breaker_open_keys",
 		"tidegate_circuit_breaker_probes_total", "tidegate_circuit_breaker_state", "tidegate_destination_paused",

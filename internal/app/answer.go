@@ -1,0 +1,73 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/answers"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+// TriedAnswer is what an answer comes to.
+type TriedAnswer struct {
+	publisher.Attempted
+	// Rule is the decision of a rule; its Rule is 0 if none decided.
+	Rule answers.Decided
+}
+
+// TryAnswer classifies an answer to a job's call as a worker does, without a call.
+func TryAnswer(ctx context.Context, d config.Destination, job *jobs.Job, status int, header http.Header, body []byte) (TriedAnswer, error) {
+	rules, err := OpenRules(d, nil, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return TriedAnswer{}, fmt.Errorf("app: answer rules of %s: %w", d.Name, err)
+	}
+	options := httpOptions(d)
+	if d.AuthTokensFile != "" {
+		options.Tokens = publisher.TokensFunc(func(string) (string, bool) { return "token", true })
+	}
+	options.Transport = answering{status, header, body}
+	var out TriedAnswer
+	if rules != nil {
+		options.Rules = explaining{rules, &out.Rule}
+	}
+	h, err := publisher.NewHTTP(options)
+	if err == nil {
+		out.Attempted, err = publisher.Attempt(ctx, h, job, time.Now(), publisher.Breaker(breakerOptions(d)))
+	}
+	if err != nil {
+		return TriedAnswer{}, fmt.Errorf("app: try an answer: %w", err)
+	}
+	return out, nil
+}
+
+// explaining keeps the decision.
+type explaining struct {
+	rules *answers.Decider
+	into  *answers.Decided
+}
+
+func (e explaining) Decide(a publisher.Answered) (publisher.Decision, bool) {
+	*e.into = e.rules.Explain(a)
+	return e.into.Decision, e.into.Rule != 0
+}
+
+// answering is a transport that makes no call.
+type answering struct {
+	status int
+	header http.Header
+	body   []byte
+}
+
+func (a answering) RoundTrip(r *http.Request) (*http.Response, error) {
+	if r.Body != nil {
+		_ = r.Body.Close()
+	}
+	return &http.Response{StatusCode: a.status, Header: a.header.Clone(), Body: io.NopCloser(bytes.NewReader(a.body)), Request: r}, nil
+}

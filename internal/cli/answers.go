@@ -1,0 +1,167 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/net/http/httpguts"
+
+	"github.com/tidegate/tidegate/internal/app"
+	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/jobs"
+	"github.com/tidegate/tidegate/publisher"
+)
+
+type answersCmds struct {
+	Test answersTestCmd `cmd:"" help:"Print what an answer of an API comes to."`
+}
+
+type answersTestCmd struct {
+	Destination string   `placeholder:"NAME" help:"Destination that answers. Default: the only one."`
+	Status      int      `required:"" help:"Status of the answer."`
+	Header      []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the answer; repeatable."`
+	Body        string   `placeholder:"TEXT or @FILE" help:"Body of the answer."`
+	Key         string   `help:"Key of the job."`
+	Attempt     int      `help:"Number of retries that the job has made."`
+	outputFlag
+}
+
+// triedAnswer is what an answer comes to, as a document.
+type triedAnswer struct {
+	Destination string `json:"destination"`
+	// Rule that decided, "Tidegate-Outcome", or "" if the status did.
+	Rule    string          `json:"rule"`
+	Outcome string          `json:"outcome"`
+	Wait    float64         `json:"wait_secs"`
+	Scope   string          `json:"scope"`
+	Cost    *float64        `json:"cost"`
+	Output  json.RawMessage `json:"output"`
+	Job     string          `json:"job"`
+	Error   string          `json:"error"`
+	Breaker string          `json:"breaker"`
+	// Failed are the expressions that failed on the answer.
+	Failed []string `json:"failed"`
+}
+
+// Run prints what an answer comes to.
+func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
+	cfg, err := p.loadConfig()
+	if err != nil {
+		return err
+	}
+	if err := cfg.RequireDestinations(); err != nil {
+		return fmt.Errorf("configuration: %w", err)
+	}
+	d := cfg.Destinations[0]
+	if c.Destination != "" || len(cfg.Destinations) > 1 {
+		var known bool
+		if d, known = cfg.Destination(c.Destination); !known {
+			names := make([]string, len(cfg.Destinations))
+			for i, d := range cfg.Destinations {
+				names[i] = d.Name
+			}
+			return inputErrorf("--destination: name one of %s", strings.Join(names, ", "))
+		}
+	}
+	if c.Status < 100 || c.Status > 599 {
+		return inputErrorf("--status: %d is not an HTTP status; give one from 100 to 599", c.Status)
+	}
+	header := http.Header{}
+	for _, h := range c.Header {
+		name, value, ok := strings.Cut(h, ":")
+		if value = strings.TrimSpace(value); !ok || !httpguts.ValidHeaderFieldName(name) || !httpguts.ValidHeaderFieldValue(value) {
+			return inputErrorf("--header: %q is not a header; write NAME:VALUE", clip(h, 60))
+		}
+		header.Add(name, value)
+	}
+	body := []byte(c.Body)
+	if name, isFile := strings.CutPrefix(c.Body, "@"); isFile {
+		if body, err = os.ReadFile(name); err != nil {
+			return inputErrorf("--body: %w", err)
+		}
+	}
+	job := &jobs.Job{ID: "answers-test", Destination: d.Name, Key: c.Key, Attempt: c.Attempt, Payload: json.RawMessage("{}")}
+	got, err := app.TryAnswer(ctx, d, job, c.Status, header, body)
+	if err != nil {
+		return err
+	}
+	if !got.Called {
+		return inputErrorf("the call cannot be made: %s", got.Error)
+	}
+	doc := describe(got, d)
+	return c.show(p, doc, func(r *rows) { doc.fill(r) })
+}
+
+// describe words what an answer of a destination comes to.
+func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
+	doc := triedAnswer{
+		Destination: d.Name, Rule: got.Rule.By, Error: got.Error, Wait: got.Hint.Seconds(),
+		Cost: got.Rule.Cost, Output: got.Output, Failed: []string{},
+	}
+	for _, f := range got.Rule.Failures {
+		doc.Failed = append(doc.Failed, f.String())
+	}
+	if doc.Rule == "" && (strings.HasSuffix(got.Error, publisher.OutcomeHeader) || strings.HasSuffix(got.WaitsFor, publisher.OutcomeHeader)) {
+		doc.Rule = publisher.OutcomeHeader
+	}
+	whose := "of the destination"
+	if got.Job.Key != "" && got.Scope != jobs.ScopeGlobal {
+		whose = "of the key"
+	}
+	switch got.Outcome {
+	case publisher.OutcomeSuccess:
+		doc.Outcome, doc.Job, doc.Breaker = "ok", "completes", "counts a success"
+	case publisher.OutcomeRateLimited:
+		doc.Outcome, doc.Job = "limited", "is rescheduled, which costs no retry"
+		doc.Breaker = fmt.Sprintf("counts a refusal and opens after %d in a row", d.Breaker.FailureThreshold)
+		if got.Hint > 0 && d.Breaker.TrustHints {
+			doc.Breaker = "opens at once for " + explain.Duration(min(got.Hint, time.Duration(d.Breaker.MaxCooldown)))
+		}
+		doc.Breaker = "that " + whose + " " + doc.Breaker
+		doc.Scope = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}[got.Scope]
+	case publisher.OutcomeUnauthorized:
+		doc.Outcome, doc.Job = "unauthorized", "waits for new credentials, which is no attempt"
+		doc.Breaker = "opens at once with cause credentials"
+	case publisher.OutcomeRescheduled:
+		doc.Outcome, doc.Job, doc.Breaker = "reschedule", "is rescheduled, which costs no retry", "counts no refusal"
+		doc.Wait = time.Until(got.AvailableAt).Round(time.Second).Seconds()
+	case publisher.OutcomePermanent:
+		doc.Outcome, doc.Job, doc.Breaker = "fail", "fails at once", "counts no refusal"
+	default:
+		doc.Outcome, doc.Job, doc.Breaker = "retry", "is retried if its retry policy says so, else it fails", "counts no refusal"
+	}
+	if !d.Breaker.Enabled {
+		doc.Breaker = "is off (CIRCUIT_BREAKER_ENABLED)"
+	}
+	return doc
+}
+
+func (t triedAnswer) fill(r *rows) {
+	rule := t.Rule
+	if rule == "" {
+		rule = "none; the status decides"
+	}
+	r.add("rule", rule)
+	r.add("outcome", t.Outcome)
+	if t.Wait > 0 {
+		r.add("wait", explain.Duration(time.Duration(t.Wait*float64(time.Second))))
+	}
+	r.addIf("scope", t.Scope)
+	if t.Cost != nil {
+		r.add("cost", strconv.FormatFloat(*t.Cost, 'f', -1, 64))
+	}
+	r.addIf("output", string(t.Output))
+	r.add("job", t.Job)
+	r.addIf("error", t.Error)
+	r.add("breaker", t.Breaker)
+	for _, f := range t.Failed {
+		r.add("failed", f)
+	}
+}
