@@ -71,6 +71,7 @@ func TestChartKnowsEveryVariable(t *testing.T) {
 	secrets := map[string]string{
 		"authToken": "authToken", "authTokensFile": "authTokens", "callbackSecret": "callbackSecret", "headers": "headers",
 		"oauthClientSecret": "oauthClientSecret", "oauthRefreshTokensFile": "oauthRefreshTokens",
+		"answersFile": "answers",
 	}
 	config := maps.Clone(s.Defs["config"].Properties)
 	destination := maps.Clone(s.Defs["destination"].Properties)

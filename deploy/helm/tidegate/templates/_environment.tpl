@@ -26,7 +26,7 @@ REDIS_URL: {{ .Values.redis.url | quote }}
 {{ $name }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $i, $d := .Values.destinations }}
-{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "signSecret" "circuitBreaker" }}
+{{- range $key, $value := omit $d "authToken" "authTokens" "headersSecret" "callbackSecret" "oauthClientSecret" "oauthRefreshTokens" "signSecret" "answers" "circuitBreaker" }}
 DESTINATION_{{ $i }}_{{ $key | snakecase | upper }}: {{ include "tidegate.text" $value | quote }}
 {{- end }}
 {{- range $key, $value := $d.circuitBreaker }}
@@ -84,6 +84,10 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 - name: DESTINATION_{{ $i }}_AUTH_TOKENS_FILE
   value: {{ printf "/etc/tidegate/tokens-%d/%s" $i .key | quote }}
 {{- end }}
+{{- with $d.answers }}
+- name: DESTINATION_{{ $i }}_ANSWERS_FILE
+  value: {{ printf "/etc/tidegate/answers-%d/%s" $i .key | quote }}
+{{- end }}
 {{- with $d.oauthRefreshTokens }}
 - name: DESTINATION_{{ $i }}_OAUTH_REFRESH_TOKENS_FILE
   value: {{ printf "/etc/tidegate/refresh-tokens-%d/%s" $i .key | quote }}
@@ -135,6 +139,12 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
     defaultMode: 0440
     items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
 {{- end }}
+{{- with $d.answers }}
+- name: answers-{{ $i }}
+  configMap:
+    name: {{ .configMap }}
+    items: [{key: {{ .key | quote }}, path: {{ .key | quote }}}]
+{{- end }}
 {{- with $d.oauthRefreshTokens }}
 - name: refresh-tokens-{{ $i }}
   secret:
@@ -154,6 +164,11 @@ DESTINATION_{{ $i }}_URL: "https://destination.invalid/"
 {{- if $d.authTokens }}
 - name: tokens-{{ $i }}
   mountPath: /etc/tidegate/tokens-{{ $i }}
+  readOnly: true
+{{- end }}
+{{- if $d.answers }}
+- name: answers-{{ $i }}
+  mountPath: /etc/tidegate/answers-{{ $i }}
   readOnly: true
 {{- end }}
 {{- if $d.oauthRefreshTokens }}
