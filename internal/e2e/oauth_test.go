@@ -11,6 +11,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -158,14 +159,15 @@ func TestKilledRefresher(t *testing.T) {
 type art struct {
 	*signedIn
 	calls     map[string][]time.Time // of a user
-	uploads   map[string]string      // by title, the user
-	published map[string]int         // by title
+	uploads   []string               // users; the id of an item is its index
+	published map[int]int            // by item
 	limited   int
 }
 
 // A user may make userCalls calls within userWindow.
 const (
 	userCalls  = 4
+	firstItem  = 3141592653589793
 	userWindow = 300 * time.Millisecond
 )
 
@@ -177,7 +179,7 @@ func (a *art) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	user, ok := a.oauth.User(r)
 	file, _, err := r.FormFile("file")
-	title := r.FormValue("title")
+	item, itemErr := strconv.Atoi(r.FormValue("itemid"))
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	if !ok {
@@ -199,14 +201,14 @@ func (a *art) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			answer(http.StatusBadRequest, `{"error":"invalid_request","error_description":"file is required","status":"error"}`)
 			return
 		}
-		a.uploads[title] = user
-		answer(http.StatusOK, `{"status":"success","itemid":3141592653589793}`)
+		a.uploads = append(a.uploads, user)
+		answer(http.StatusOK, fmt.Sprintf(`{"status":"success","itemid":%d}`, firstItem+len(a.uploads)-1))
 	case "/stash/publish":
-		if a.uploads[title] != user {
+		if item -= firstItem; itemErr != nil || item < 0 || item >= len(a.uploads) || a.uploads[item] != user {
 			answer(http.StatusBadRequest, `{"error":"invalid_request","error_description":"no such item","status":"error"}`)
 			return
 		}
-		a.published[title]++
+		a.published[item]++
 		answer(http.StatusOK, `{"status":"success","deviationid":"x"}`)
 	}
 }
@@ -219,7 +221,8 @@ func readAll(f io.Reader, err error) (string, error) {
 	return string(content), err
 }
 
-// Two hundred works of twenty users with tokens of seconds, of whom one has withdrawn the consent:
+// Two hundred works of twenty users with tokens of seconds, each uploaded and published by a child
+// job that has the item's id from the answer to its parent, of whom one has withdrawn the consent:
 // the works of the others are published once, that user's wait with the reason, without a
 // refused call, and one message says so.
 func TestRevokedUser(t *testing.T) {
@@ -232,12 +235,17 @@ func TestRevokedUser(t *testing.T) {
 	alerts := newAlerting(t, fakeslack.Options{}, fakepager.Options{})
 	a := &art{
 		signedIn: newSignedIn(alerts.fleet, 3*time.Second, users...),
-		calls:    map[string][]time.Time{}, uploads: map[string]string{}, published: map[string]int{},
+		calls:    map[string][]time.Time{}, published: map[int]int{},
 	}
 	api := httptest.NewServer(a)
 	t.Cleanup(api.Close)
+	rules := filepath.Join(t.TempDir(), "answers.yaml")
+	if err := os.WriteFile(rules, []byte("- when: status == 200\n  then: ok\n  output: body\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	alerts.set(map[string]string{
-		"DESTINATION_0_URL": api.URL, "CIRCUIT_BREAKER_COOLDOWN_MS": "800", "CIRCUIT_BREAKER_FAILURE_THRESHOLD": "1",
+		"DESTINATION_0_ANSWERS_FILE": rules,
+		"DESTINATION_0_URL":          api.URL, "CIRCUIT_BREAKER_COOLDOWN_MS": "800", "CIRCUIT_BREAKER_FAILURE_THRESHOLD": "1",
 	})
 	a.oauth.Revoke(revoked)
 	alerts.startWorkers(3)
@@ -250,10 +258,10 @@ func TestRevokedUser(t *testing.T) {
 			for range works {
 				total++
 				id := fmt.Sprintf("work-%d", total)
-				title := map[string]any{"title": id}
+				item := map[string]any{"itemid": "{{ parents.upload.itemid }}"}
 				specs = append(specs, jobs.New(a.dest, map[string]any{"title": id, "file": jobs.File{Filename: "a.png", ContentType: "image/png", Content: []byte("png")}},
 					jobs.ID(id+":upload"), jobs.Key(user), jobs.Path("/stash/submit"), jobs.Encode(jobs.EncodingMultipart)),
-					jobs.New(a.dest, title, jobs.ID(id+":publish"), jobs.Key(user), jobs.Path("/stash/publish"), jobs.Encode(jobs.EncodingForm), jobs.After(id+":upload")))
+					jobs.New(a.dest, item, jobs.ID(id+":publish"), jobs.Key(user), jobs.Path("/stash/publish"), jobs.Encode(jobs.EncodingForm), jobs.After(id+":upload")))
 				uploads[user], publishes[user] = append(uploads[user], id+":upload"), append(publishes[user], id+":publish")
 				if user != revoked {
 					of = append(of, id+":publish")
