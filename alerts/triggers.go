@@ -2,6 +2,8 @@ package alerts
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
 	"fmt"
 	"strings"
 	"sync"
@@ -75,7 +77,7 @@ type trigger struct {
 }
 
 func (t trigger) spec() *jobs.Spec {
-	options := []jobs.Option{jobs.ID(t.id), jobs.Key(t.key)}
+	options := []jobs.Option{jobs.ID(jobID(t.id)), jobs.Key(t.key)}
 	if t.urgent {
 		options = append(options, jobs.Prioritize(jobs.PriorityHigh))
 	}
@@ -83,6 +85,20 @@ func (t trigger) spec() *jobs.Spec {
 		options = append(options, jobs.At(t.at))
 	}
 	return jobs.New(Destination, t.job, options...)
+}
+
+// maxJobID is the length of the longest id of a job.
+const maxJobID = 128
+
+// jobID makes an id of a job of a trigger's, in which the incident of a key has a slash and can be
+// too long.
+func jobID(id string) string {
+	id = strings.ReplaceAll(id, "/", ":")
+	if len(id) > maxJobID {
+		sum := sha256.Sum256([]byte(id))
+		id = id[:maxJobID-17] + ":" + hex.EncodeToString(sum[:8])
+	}
+	return id
 }
 
 // The first failed probes of an incident are shown one by one, those after them are summed
