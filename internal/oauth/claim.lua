@@ -2,7 +2,8 @@
 --
 -- KEYS[1] record, HASH: tokens (encrypted), access (hash of the access token), refresh (hash of
 --         the refresh token), seed (hash of the refresh token of the file that refresh comes
---         from), before (the seed before it), seeded (ms, when seed was taken), version,
+--         from), before (the seeds before it, the one that was refused too), seeded (ms, when
+--         seed was taken), version,
 --         until (ms, end of the access token), due (ms, when it is renewed), refused (hash of
 --         an access token), problem, problem_of, problem_until (ms)
 -- KEYS[2] lease
@@ -11,7 +12,7 @@
 -- ARGV[4] hash of the access token that the API has refused, or ''
 -- ARGV[5] hash of the client   ARGV[6] ms for which a seed that was replaced is ignored
 -- returns {'1' if the lease was acquired, why the renewal is due ('' = it is not; 'seed' = the
---         file has another refresh token, 'refused', 'time'), tokens, version, seed,
+--         file has another refresh token, 'refused', 'time'), tokens, version, before of the next,
 --         ms to until, ms to due, problem, ms to problem_until}; ms are '' where there is none
 local time = redis.call('TIME')
 local now = tonumber(time[1]) * 1000 + math.floor(tonumber(time[2]) / 1000)
@@ -26,7 +27,7 @@ local function left(at)
   return string.format('%.0f', tonumber(at) - now)
 end
 
-local replaced = before == ARGV[3] and now < (tonumber(seeded) or 0) + tonumber(ARGV[6])
+local replaced = before and string.find(before, ARGV[3], 1, true) and now < (tonumber(seeded) or 0) + tonumber(ARGV[6])
 local reseed = ARGV[3] ~= (seed or '') and not replaced
 local of = ((reseed or not refresh or refresh == '') and ARGV[3] or refresh) .. ':' .. ARGV[5]
 local due = ''
@@ -52,5 +53,7 @@ if due ~= '' then
     redis.call('HSET', KEYS[1], 'refused', access)
   end
 end
-return {granted and '1' or '', due, tokens or '', r[7] or '', seed or '', left(r[8]), left(r[9]),
+-- The first part of problem_of is a seed, if its refresh token was refused at once.
+local next_before = (seed or '') .. ' ' .. string.match(r[12] or '', '^[^:]*')
+return {granted and '1' or '', due, tokens or '', r[7] or '', next_before, left(r[8]), left(r[9]),
   problem, problem_left}

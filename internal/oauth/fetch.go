@@ -92,7 +92,7 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 		"+until", until, "+due", due, "refused", "",
 	}
 	if c.due == dueSeed {
-		fields = append(fields, "before", c.seed, "+seeded", "0", "seed", s.seedHash(seed))
+		fields = append(fields, "before", c.before, "+seeded", "0", "seed", s.seedHash(seed))
 	}
 	kept, err := s.store(name, c.version, fields, s.file != nil && got.RefreshToken != refresh)
 	switch {

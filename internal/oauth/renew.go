@@ -26,13 +26,14 @@ const (
 
 // claim is the reply of claim.lua.
 type claim struct {
-	asked                 time.Time // when Redis was asked
-	granted               bool      // this process is to renew the token
-	due                   string    // why a renewal is; "": it is not
-	tokens, version, seed string
-	until, renewal        time.Time // zero: none
-	problem               string
-	retry                 time.Time // of the problem; zero: never
+	asked           time.Time // when Redis was asked
+	granted         bool      // this process is to renew the token
+	due             string    // why a renewal is; "": it is not
+	tokens, version string
+	before          string    // the seeds that a new one replaces
+	until, renewal  time.Time // zero: none
+	problem         string
+	retry           time.Time // of the problem; zero: never
 }
 
 // renew returns a token of the record, renewed by this process or another one: until when it
@@ -99,7 +100,7 @@ func (s *Source) claim(name, seed, refused string) (claim, error) {
 	if err != nil {
 		return c, fmt.Errorf("oauth: claim: %w", err)
 	}
-	c.granted, c.due, c.tokens, c.version, c.seed, c.problem = reply[0] == "1", reply[1], reply[2], reply[3], reply[4], reply[7]
+	c.granted, c.due, c.tokens, c.version, c.before, c.problem = reply[0] == "1", reply[1], reply[2], reply[3], reply[4], reply[7]
 	for i, at := range map[int]*time.Time{5: &c.until, 6: &c.renewal, 8: &c.retry} {
 		if ms, err := strconv.ParseInt(reply[i], 10, 64); err == nil {
 			*at = c.asked.Add(time.Duration(ms) * time.Millisecond)
