@@ -130,7 +130,7 @@ func TestLimitsOfADestination(t *testing.T) {
 		"DESTINATION_0_HINTS=x-ratelimit,retry-after", "CIRCUIT_BREAKER_COOLDOWN_JITTER=0.25", "CIRCUIT_BREAKER_TRUST_HINTS=false",
 		"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://api.example.com", "DESTINATION_1_HINTS=none", "DESTINATION_1_CIRCUIT_BREAKER_COOLDOWN_JITTER=0")
 	want := breaker.Options{
-		FailureThreshold: 3, Cooldown: 5 * time.Minute, CooldownMultiplier: 1, CooldownJitter: 0.25, MaxCooldown: time.Hour,
+		FailureThreshold: 3, OutageThreshold: 10, Cooldown: 5 * time.Minute, CooldownMultiplier: 1, CooldownJitter: 0.25, MaxCooldown: time.Hour,
 		IgnoreHints: true, ProbeTimeout: 35 * time.Second, Rate: breaker.Rate{Calls: 60, Per: time.Hour, Burst: 5},
 	}
 	got := breakerOptions(cfg.Destinations[0])
