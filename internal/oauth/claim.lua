@@ -11,6 +11,7 @@
 -- ARGV[3] hash of the refresh token of the file; without a file that of the client
 -- ARGV[4] hash of the access token that the API has refused, or ''
 -- ARGV[5] hash of the client   ARGV[6] ms for which a seed that was replaced is ignored
+-- ARGV[7] version of the record whose tokens the process cannot decrypt, or ''
 -- returns {'1' if the lease was acquired, why the renewal is due ('' = it is not; 'seed' = the
 --         file has another refresh token, 'refused', 'time'), tokens, version, before of the next,
 --         ms to until, ms to due, problem, ms to problem_until}; ms are '' where there is none
@@ -35,7 +36,7 @@ if reseed then
   due = 'seed'
 elseif access and (access == ARGV[4] or access == r[10]) then
   due = 'refused'
-elseif not tokens or r[9] and r[9] ~= '' and now >= tonumber(r[9]) then
+elseif not tokens or ARGV[7] ~= '' and ARGV[7] == r[7] or r[9] and r[9] ~= '' and now >= tonumber(r[9]) then
   due = 'time'
 end
 local granted, problem, problem_left = false, '', ''

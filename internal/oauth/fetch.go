@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"net/url"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -51,6 +52,14 @@ const (
 	refusedProblem = "refused: " // the refresh token: only people can help
 	clientProblem  = "client: "  // the client: likewise, for all keys
 	failedProblem  = "failed: "  // it may help to ask again
+)
+
+var (
+	// clientCodes are errors of the client: RFC 6749, section 5.2, and GitHub's.
+	clientCodes = []string{"invalid_client", "unauthorized_client", "unsupported_grant_type", "invalid_scope", "incorrect_client_credentials"}
+	// failedCodes and failedStatuses are those of a token endpoint that may answer later.
+	failedCodes    = []string{"temporarily_unavailable", "server_error", "slow_down"}
+	failedStatuses = []int{http.StatusTooManyRequests, http.StatusRequestTimeout, http.StatusTooEarly}
 )
 
 // fetch gets tokens from the token endpoint with the lease of a claim, and keeps them.
@@ -179,19 +188,26 @@ func (s *Source) failed(name, seed string, have sealed, err error, c claim) rene
 	if have.Refresh != "" {
 		of = hash(have.Refresh)
 	}
-	switch {
-	case answered && answer.ErrorCode == "invalid_grant" && s.file != nil:
-		r.problem = refusedProblem + fmt.Sprintf("the token server refuses the refresh token of %s (%s): let the user sign in again and put the new refresh token into OAUTH_REFRESH_TOKENS_FILE", s.of(name), what)
-	case answered && refusesClient(answer):
+	kind := failedProblem
+	if answered {
+		kind = s.kindOf(answer)
+	}
+	switch kind {
+	case refusedProblem:
+		if answer.ErrorCode != "invalid_grant" {
+			r.retry = time.Now().Add(refusedRetry) // a code of the server's own
+		}
+		r.problem = kind + fmt.Sprintf("the token server refuses the refresh token of %s (%s): let the user sign in again and put the new refresh token into OAUTH_REFRESH_TOKENS_FILE", s.of(name), what)
+	case clientProblem:
 		r.retry = time.Now().Add(refusedRetry)
-		r.problem = clientProblem + fmt.Sprintf("the token server refuses the client of destination %s (%s): check OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, OAUTH_SCOPES and OAUTH_TOKEN_URL", s.o.Destination, what)
+		r.problem = kind + fmt.Sprintf("the token server refuses the client of destination %s (%s): check OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, OAUTH_SCOPES and OAUTH_TOKEN_URL", s.o.Destination, what)
 	default:
 		pause := min(firstRetry<<min(s.failures(name, 1)-1, 8), lastRetry)
 		if answered {
 			pause = max(pause, min(hint.Parse(answer.Response.Header, true, time.Now(), hint.RetryAfter).Wait, longestRetry))
 		}
 		r.retry = time.Now().Add(pause)
-		r.problem = failedProblem + fmt.Sprintf("no access token for %s: the token server %s", s.of(name), what)
+		r.problem = kind + fmt.Sprintf("no access token for %s: the token server %s", s.of(name), what)
 	}
 	retry := ""
 	if !r.retry.IsZero() {
@@ -206,16 +222,23 @@ func (s *Source) failed(name, seed string, have sealed, err error, c claim) rene
 	return r
 }
 
-// refusesClient reports whether the token endpoint has refused the request for good: its
-// configuration is wrong.
-func refusesClient(answer *oauth2.RetrieveError) bool {
-	switch code := answer.Response.StatusCode; {
-	case answer.ErrorCode == "temporarily_unavailable", answer.ErrorCode == "server_error", answer.ErrorCode == "slow_down":
-		return false
-	case code == http.StatusTooManyRequests, code == http.StatusRequestTimeout, code == http.StatusTooEarly:
-		return false
+// kindOf returns the prefix of the problem that an answer of the token endpoint is.
+func (s *Source) kindOf(answer *oauth2.RetrieveError) string {
+	code, status := answer.ErrorCode, answer.Response.StatusCode
+	switch {
+	case code == "invalid_grant" && s.file != nil:
+		return refusedProblem
+	case slices.Contains(failedCodes, code), slices.Contains(failedStatuses, status), status >= http.StatusInternalServerError:
+		return failedProblem
+	case slices.Contains(clientCodes, code), code == "" && status == http.StatusUnauthorized:
+		return clientProblem
+	case code == "" && (s.file != nil || status == http.StatusForbidden || status == http.StatusNotFound):
+		return failedProblem // not an answer of OAuth: a proxy's page
+	case s.file != nil:
+		// Servers have codes of their own for a refresh token that was revoked.
+		return refusedProblem
 	default:
-		return code < http.StatusInternalServerError
+		return clientProblem
 	}
 }
 

@@ -39,19 +39,28 @@ type claim struct {
 // renew returns a token of the record, renewed by this process or another one: until when it
 // may be used, and when it is due for renewal.
 func (s *Source) renew(name, seed, refused string) (token string, until, due time.Time, err error) {
-	pause := pollMin
+	pause, unreadable := pollMin, ""
 	for {
-		c, err := s.claim(name, seed, refused)
+		c, err := s.claim(name, seed, refused, unreadable)
 		if err != nil {
 			return "", until, due, notSent("Redis cannot be asked for the access token", err)
 		}
 		var have sealed
 		if c.tokens != "" && c.due != dueSeed {
-			if have, err = s.open(name, c.tokens); err != nil && s.file != nil {
+			have, err = s.open(name, c.tokens)
+			switch {
+			case err == nil:
+			case s.file != nil:
 				// Not replaced: another process may have the key that fits.
 				s.o.Logger.Error("the stored tokens of a key cannot be decrypted", "key", name)
 				s.release(name)
 				return "", until, due, notSent(fmt.Sprintf("the stored tokens of %s cannot be decrypted: give CREDENTIALS_KEY the key that they were encrypted with, after the new one and a comma, or put a new refresh token into OAUTH_REFRESH_TOKENS_FILE", s.of(name)), nil)
+			case unreadable != c.version:
+				s.o.Logger.Warn("the stored access token cannot be decrypted with CREDENTIALS_KEY: a new one replaces it")
+				unreadable = c.version
+				if !c.granted {
+					continue
+				}
 			}
 		}
 		// What the token may still be used for if it is due, but cannot be renewed.
@@ -93,10 +102,11 @@ func later(retry, until time.Time) time.Time {
 	return retry
 }
 
-func (s *Source) claim(name, seed, refused string) (claim, error) {
+// claim runs claim.lua; unreadable is the version of a record that cannot be decrypted, or "".
+func (s *Source) claim(name, seed, refused, unreadable string) (claim, error) {
 	c := claim{asked: time.Now()}
 	reply, err := claimScript.Run(s.life, s.o.Redis, s.keys(name), s.holder, (s.o.Timeout + leaseMargin).Milliseconds(),
-		s.seedHash(seed), hash(refused), s.clientID, replacedFor.Milliseconds()).StringSlice()
+		s.seedHash(seed), hash(refused), s.clientID, replacedFor.Milliseconds(), unreadable).StringSlice()
 	if err != nil {
 		return c, fmt.Errorf("oauth: claim: %w", err)
 	}

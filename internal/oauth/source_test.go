@@ -2,9 +2,11 @@ package oauth_test
 
 import (
 	"bytes"
+	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/http"
 	"os"
@@ -22,6 +24,7 @@ import (
 	"github.com/tidegate/tidegate/internal/oauth"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/seal"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 // rig is a token server, a Redis, a file of refresh tokens, and the log of all Sources.
@@ -269,6 +272,50 @@ func TestInvalidGrant(t *testing.T) {
 	}
 }
 
+// Only an error of the client itself holds all keys: servers have codes of their own for a
+// refresh token that was revoked, and proxies answer with pages.
+func TestRefusalsOfOneKey(t *testing.T) {
+	t.Parallel()
+	const later, ofUser, ofClient = jobs.Scope("later"), jobs.ScopeUser, jobs.ScopeGlobal
+	fault := func(status int, code string) fakehttp.Fault {
+		return fakehttp.Fault{Kind: fakehttp.Error, Status: status, Code: code}
+	}
+	for name, row := range map[string]struct {
+		answer                fakehttp.Fault
+		withFile, withoutFile jobs.Scope
+	}{
+		"GitHub's":        {fault(200, "bad_refresh_token"), ofUser, ofClient},
+		"Slack's":         {fault(200, "invalid_refresh_token"), ofUser, ofClient},
+		"invalid request": {fault(400, "invalid_request"), ofUser, ofClient},
+		"client":          {fault(401, "invalid_client"), ofClient, ofClient},
+		"GitHub's client": {fault(200, "incorrect_client_credentials"), ofClient, ofClient},
+		"scope":           {fault(400, "invalid_scope"), ofClient, ofClient},
+		"401 page":        {fakehttp.HTML(401), ofClient, ofClient},
+		"400 page":        {fakehttp.HTML(400), later, ofClient},
+		"403 page":        {fakehttp.HTML(403), later, later},
+		"404 page":        {fakehttp.HTML(404), later, later},
+	} {
+		for file, want := range map[bool]jobs.Scope{true: row.withFile, false: row.withoutFile} {
+			t.Run(fmt.Sprintf("%s, file %v", name, file), func(t *testing.T) {
+				t.Parallel()
+				r := newRig(t, fakeoauth.Options{})
+				if file {
+					r.write(t, map[string]string{"alice": r.fake.Grant("alice")})
+				}
+				r.fake.SetFault(row.answer)
+				_, err := r.source(t, keyA).Token(t.Context(), "alice")
+				got := later
+				if denied, ok := errors.AsType[*jobs.UnauthorizedError](err); ok {
+					got = denied.Scope
+				}
+				if got != want || errors.Is(err, breakerhttp.ErrNotSent) != (want == later) {
+					t.Errorf("scope %s, want %s: %v", got, want, err)
+				}
+			})
+		}
+	}
+}
+
 // A token server that fails delays calls, and is not asked for each of them.
 func TestTokenServerFails(t *testing.T) {
 	t.Parallel()
@@ -389,5 +436,32 @@ func TestKeyIsReplaced(t *testing.T) {
 	}
 	if got := token(t, r.source(t, keyB), "alice"); got != second {
 		t.Errorf("token %q, want %q", got, second)
+	}
+}
+
+// The client's own token is only a cache: a process that cannot decrypt it replaces it.
+func TestClientTokenOfAnotherKeyIsReplaced(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	old := r.source(t, keyA)
+	first := token(t, old, "")
+	a, b := r.source(t, keyB), r.source(t, keyB)
+	second, err := a.Token(ctx, "")
+	if err != nil || second == first || !r.valid(second) {
+		t.Fatalf("token %q, %v with another key", second, err)
+	}
+	if got, err := b.Token(ctx, ""); err != nil || got != second {
+		t.Errorf("token %q, %v, want %q", got, err, second)
+	}
+	if got, err := old.Renew(ctx, "", first); err != nil || got == first || got == second || !r.valid(got) {
+		t.Errorf("token %q, %v in place of a refused one", got, err)
+	}
+	if n := r.fake.Renewals(""); n != 3 {
+		t.Errorf("%d tokens were fetched, want 3", n)
+	}
+	if n := strings.Count(r.log.String(), "cannot be decrypted"); n != 2 {
+		t.Errorf("%d log lines of records that cannot be decrypted, want 2:\n%s", n, r.log)
 	}
 }
