@@ -41,9 +41,13 @@ func TestComplete(t *testing.T) {
 				t.Errorf("%s: source %q", name, url)
 			}
 		}
-		outcomes := map[string]bool{}
+		outcomes, banned := map[string]bool{}, false
 		for _, e := range p.Examples {
 			outcomes[e.Outcome] = true
+			banned = banned || e.Status == 403 && strings.HasPrefix(e.Body, "<html>") && e.Outcome == "retry"
+		}
+		if !banned {
+			t.Errorf("%s has no example of a firewall's ban", name)
 		}
 		for _, must := range []string{"ok", "limited", "fail", "unauthorized", "retry"} {
 			if !outcomes[must] {
