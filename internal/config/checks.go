@@ -185,8 +185,7 @@ func (l *loader) checkRequests(d Destination, prefix string) {
 		l.found.fail(prefix+"KEY_PATTERN", "set it to a regular expression of the keys that may be in the URL, such as [a-z0-9-]{1,40}",
 			"is not set, and %sURL holds %s", prefix, keyurl.Place)
 	}
-	basic := d.AuthQuery == "" && strings.EqualFold(d.AuthScheme, "Basic")
-	if basic && d.AuthToken != "" && !strings.Contains(d.AuthToken.Reveal(), ":") && l.found.ok(prefix+"AUTH_TOKEN") {
+	if d.sendsBasic() && d.AuthToken != "" && !strings.Contains(d.AuthToken.Reveal(), ":") && l.found.ok(prefix+"AUTH_TOKEN") {
 		l.found.fail(prefix+"AUTH_TOKEN", "write user:password, or user: without a password", "is not what %sAUTH_SCHEME Basic sends", prefix)
 	}
 	if u, err := url.Parse(keyurl.Hide(d.URL)); err == nil && d.AuthQuery != "" && u.Query().Has(d.AuthQuery) && l.found.ok(prefix+"URL") {

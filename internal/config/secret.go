@@ -90,7 +90,11 @@ func (c *Config) Secrets() []string {
 		ofURL(d.CallbackURL)
 		out = append(out, secret.OfHeader(d.Headers)...)
 		ofURL(d.OAuthTokenURL)
-		whole(d.AuthToken, d.SignSecret, d.OAuthClientSecret)
+		whole(d.AuthToken, d.SignSecret)
+		if _, password, ok := strings.Cut(d.AuthToken.Reveal(), ":"); ok && d.sendsBasic() {
+			whole(Secret(password))
+		}
+		out = append(out, secret.OfClient(d.OAuthClientID, d.OAuthClientSecret.Reveal())...)
 		whole(d.CallbackSecrets()...)
 	}
 	whole(secretsOf(c.Credentials.Key)...)

@@ -55,12 +55,15 @@ func TestSecretsOfTheConfiguration(t *testing.T) {
 		"DESTINATION_0_CALLBACK_URL=https://app.example.com/hooks/B0123456789hunter7XYZ",
 		"DESTINATION_0_CALLBACK_SECRET=whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
 		"SLACK_BOT_TOKEN=hunter8", "SLACK_CHANNEL=#ops", "SLACK_WEBHOOK_URL=https://hooks.slack.com/services/T0/B0/hunter9hunter9hunter9",
-		"PAGERDUTY_ROUTING_KEY=hunter10")
+		"PAGERDUTY_ROUTING_KEY=hunter10",
+		"DESTINATION_1_NAME=art", "DESTINATION_1_URL=https://art.example.com", "DESTINATION_1_OAUTH_TOKEN_URL=https://art.example.com/token",
+		"DESTINATION_1_OAUTH_CLIENT_ID=me", "DESTINATION_1_OAUTH_CLIENT_SECRET=hunter/11",
+		"DESTINATION_2_NAME=basic", "DESTINATION_2_URL=https://basic.example.com", "DESTINATION_2_AUTH_SCHEME=Basic", "DESTINATION_2_AUTH_TOKEN=me:hunter12")
 	got := cfg.Secrets()
 	slices.Sort(got)
 	want := []string{
-		"B0123456789hunter7XYZ", "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=", "app:hunter2", "hunter10", "hunter2", "hunter3", "hunter4", "hunter5",
-		"hunter6", "hunter8", "hunter9hunter9hunter9", "whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
+		"B0123456789hunter7XYZ", "aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=", "app:hunter2", "hunter/11", "hunter10", "hunter12", "hunter2", "hunter3", "hunter4", "hunter5",
+		"hunter6", "hunter8", "hunter9hunter9hunter9", "me:hunter%2F11", "me:hunter/11", "me:hunter12", "whsec_aHVudGVyMi1odW50ZXIyLWh1bnRlcjItMTIzNDU=",
 	}
 	if diff := cmp.Diff(want, slices.Compact(got)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -327,6 +327,11 @@ func (a Alerts) slack() bool {
 // CallbackSecrets returns the secrets of CALLBACK_SECRET, which commas or spaces separate.
 func (d Destination) CallbackSecrets() []Secret { return secretsOf(d.CallbackSecret) }
 
+// sendsBasic reports whether tokens are sent as user:password.
+func (d Destination) sendsBasic() bool {
+	return d.AuthQuery == "" && strings.EqualFold(d.AuthScheme, "Basic")
+}
+
 // secretsOf returns secrets that commas or spaces separate.
 func secretsOf(list Secret) []Secret {
 	var out []Secret

@@ -77,10 +77,13 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 		return s.failed(name, seed, have, err, c)
 	}
 	r := renewal{token: got.AccessToken}
-	until, due := "", ""
+	until, due, ended := "", "", false
 	if !got.Expiry.IsZero() {
 		// Counted from the request on: the token may be as old.
 		left := time.Until(got.Expiry) - time.Since(asked)
+		if ended = left < shortest; ended {
+			left = 0
+		}
 		usable, renew := left-min(left/10, 5*time.Second), max(left*4/5, left-time.Minute)
 		r.until, r.due = time.Now().Add(usable), time.Now().Add(renew)
 		until, due = strconv.FormatInt(usable.Milliseconds(), 10), strconv.FormatInt(renew.Milliseconds(), 10)
@@ -91,7 +94,8 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 	if s.file == nil {
 		got.RefreshToken = "" // of client credentials: RFC 6749, section 4.4.3
 	}
-	text, err := s.seal(name, sealed{Access: got.AccessToken, Refresh: got.RefreshToken})
+	next := sealed{Access: got.AccessToken, Refresh: got.RefreshToken}
+	text, err := s.seal(name, next)
 	if err != nil {
 		return s.failed(name, seed, have, err, c)
 	}
@@ -109,6 +113,10 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 		s.o.Logger.Warn("an access token could not be stored for other workers", "key", name, "error", err)
 	case !kept:
 		return renewal{lost: true}
+	case ended:
+		// Kept before: the refresh token may have been rotated.
+		c.version = strconv.Itoa(version + 1)
+		return s.failed(name, seed, next, errors.New("its answer has an access token that ended before it arrived"), c)
 	}
 	s.failures(name, 0)
 	s.o.Logger.Debug("an access token was renewed", "key", name, "rotated", got.RefreshToken != refresh)
@@ -134,13 +142,10 @@ func (s *Source) store(name, version string, fields []any, rotated bool) (kept b
 	}
 }
 
-// usableToken returns an error for an access token that cannot be sent or has ended.
+// usableToken returns an error for an access token that cannot be sent.
 func usableToken(t *oauth2.Token) error {
 	if problem, _ := tokens.Check(t.AccessToken); problem != "" || len(t.AccessToken) > longestToken {
 		return errors.New("its answer has an access token that cannot be sent")
-	}
-	if !t.Expiry.IsZero() && time.Until(t.Expiry) < shortest {
-		return errors.New("its answer has an access token that has ended")
 	}
 	return nil
 }
@@ -214,7 +219,10 @@ func (s *Source) failed(name, seed string, have sealed, err error, c claim) rene
 		retry = strconv.FormatInt(time.Until(r.retry).Milliseconds(), 10)
 	}
 	fields := []any{"problem", r.problem, "problem_of", of + ":" + s.clientID, "+problem_until", retry}
-	if _, err := s.settle(s.life, name, c.version, fields...); err != nil {
+	switch kept, err := s.settle(s.life, name, c.version, fields...); {
+	case err == nil && !kept:
+		return renewal{lost: true}
+	case err != nil:
 		s.o.Logger.Warn("a failed renewal could not be stored for other workers", "key", name, "error", err)
 	}
 	s.o.Logger.Warn("an access token could not be renewed", "key", name, "error", r.problem)
@@ -259,7 +267,7 @@ var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)
 // describe words an error of the token endpoint without secrets. The library's own text repeats
 // the answer.
 func (s *Source) describe(err error, tokens ...string) string {
-	redact := secret.New(append(tokens, s.o.ClientSecret)...).Redact
+	redact := secret.New(append(tokens, secret.OfClient(s.o.ClientID, s.o.ClientSecret)...)...).Redact
 	clean := func(t string) string { return text.Head(redact(text.OneLine(redact(t))), maxDescription) }
 	answer, ok := errors.AsType[*oauth2.RetrieveError](err)
 	if !ok {

@@ -52,7 +52,7 @@ type Options struct {
 }
 
 const (
-	// leaseMargin is how much longer than a call to the token endpoint the lease of a renewal is.
+	// leaseMargin is how much longer than its calls to the token endpoint the lease of a renewal is.
 	leaseMargin = 2 * time.Second
 	// keep and keepOwn are how long unused tokens are kept in Redis: those of the fleet, and
 	// those of one process.
@@ -170,12 +170,12 @@ func (s *Source) watch() error {
 }
 
 // Close waits for renewals in progress, of which the tokens would be lost, for at most as long
-// as a call to the token endpoint may take.
+// as they may take.
 func (s *Source) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	late := time.AfterFunc(s.o.Timeout+leaseMargin, s.end)
+	late := time.AfterFunc(s.longest()+leaseMargin, s.end)
 	defer late.Stop()
 	s.runs.Wait()
 	s.end()

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net/http"
 	"os"
@@ -313,6 +314,92 @@ func TestRefusalsOfOneKey(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A worker whose lease has ended does not hold a key that another one has renewed meanwhile.
+func TestLateRefusalIsIgnored(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	r.write(t, map[string]string{"alice": r.fake.Grant("alice")})
+	asked, renewed := make(chan struct{}), make(chan struct{})
+	slow := r.source(t, keyA, func(o *oauth.Options) {
+		o.Transport = transport(func(*http.Request) (*http.Response, error) {
+			close(asked) // a second call would panic
+			<-renewed
+			return &http.Response{
+				StatusCode: http.StatusBadRequest, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(strings.NewReader(`{"error":"invalid_grant"}`)),
+			}, nil
+		})
+	})
+	got := make(chan string, 1)
+	go func() {
+		token, err := slow.Token(t.Context(), "alice")
+		if err != nil {
+			t.Errorf("after a renewal by another worker: %v", err)
+		}
+		got <- token
+	}()
+	<-asked
+	const lease = "tidegate:{art}:oauth-lease:alice"
+	// It may make a second call, with the client's secret in the body.
+	if left, err := r.rdb.PTTL(t.Context(), lease).Result(); err != nil || left <= 13*time.Second {
+		t.Errorf("the lease has %s left, want more than one call may take: %v", left, err)
+	}
+	if err := r.rdb.Del(t.Context(), lease).Err(); err != nil {
+		t.Error(err)
+	}
+	want, err := r.source(t, keyA).Token(t.Context(), "alice")
+	close(renewed)
+	if token := <-got; err != nil || token != want {
+		t.Errorf("token %q, want %q: %v", token, want, err)
+	}
+	if strings.Contains(r.log.String(), "refuses") {
+		t.Errorf("the log has a refusal:\n%s", r.log)
+	}
+}
+
+type transport func(*http.Request) (*http.Response, error)
+
+func (f transport) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// What the token server repeats of the call's header is not kept.
+func TestRepeatedSecret(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	s := r.source(t, keyA, func(o *oauth.Options) {
+		o.Transport = transport(func(call *http.Request) (*http.Response, error) {
+			text, err := json.Marshal(map[string]string{"error": "invalid_scope", "error_description": "got " + call.Header.Get("Authorization")})
+			return &http.Response{
+				StatusCode: http.StatusBadRequest, Header: http.Header{"Content-Type": {"application/json"}},
+				Body: io.NopCloser(bytes.NewReader(text)),
+			}, err
+		})
+	})
+	_, err := s.Token(t.Context(), "")
+	if err == nil || !strings.Contains(err.Error(), "got Basic [redacted]") {
+		t.Errorf("error %v", err)
+	}
+}
+
+// A token server that takes longer than its tokens live delays calls, and no refresh token is
+// lost.
+func TestTokenEndsBeforeItArrives(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{Lifetime: 2 * time.Second})
+	r.write(t, map[string]string{"alice": r.fake.Grant("alice")})
+	r.fake.SetFault(fakehttp.Slowly(1500 * time.Millisecond))
+	s := r.source(t, keyA)
+	_, err := s.Token(t.Context(), "alice")
+	if !errors.Is(err, breakerhttp.ErrNotSent) || !strings.Contains(err.Error(), "ended before it arrived") {
+		t.Errorf("error %v", err)
+	}
+	if _, err := s.Token(t.Context(), "alice"); !errors.Is(err, breakerhttp.ErrNotSent) || r.fake.Calls() != 1 {
+		t.Errorf("%d calls of the token server, want 1: %v", r.fake.Calls(), err)
+	}
+	if refresh, err := r.rdb.HGet(t.Context(), "tidegate:{art}:oauth:alice", "refresh").Result(); err != nil || refresh == "" {
+		t.Errorf("the rotated refresh token is lost: %v", err)
 	}
 }
 

@@ -56,6 +56,15 @@ func value(name, text string) bool {
 	return len(text) >= shortestValue || len(text) >= shortestNamed && parameter.MatchString(name)
 }
 
+// OfClient returns what is secret of a client of OAuth 2.0. In the header Authorization the id
+// stands before the secret, both escaped (RFC 6749, section 2.3.1), or as they are.
+func OfClient(id, clientSecret string) []string {
+	if len(clientSecret) < ShortestPassword {
+		return nil
+	}
+	return []string{clientSecret, id + ":" + clientSecret, url.QueryEscape(id) + ":" + url.QueryEscape(clientSecret)}
+}
+
 // OfHeader returns what is secret of configured headers: values, what follows the scheme
 // of one (Bearer, Basic with its user:password), and the values of cookies.
 func OfHeader(h http.Header) []string {
