@@ -21,13 +21,17 @@ const defaultOutage = 100
 // undecided is a failed call that may be one of those that open the breaker because of an outage.
 // Its job must neither fail nor lose a retry then.
 type undecided struct {
-	job   *jobs.Job
-	names []*breaker.Breaker // that the call counts for, the key's first
-	of    int                // which of them has its streak
-	id    uint64             // of the streak
-	calls int                // of the streak
-	until time.Time
-	quiet time.Duration // without a further call the streak is over
+	job    *jobs.Job
+	counts []counted // of the breakers that the call counts for, the key's first
+	until  time.Time
+	quiet  time.Duration // without a further call the streaks are over
+}
+
+// counted is a breaker and the streak that the call is in.
+type counted struct {
+	*breaker.Breaker
+	id    uint64 // of the streak, 0 if there is none
+	calls int    // of the streak
 }
 
 // undecided returns the call if it may turn out to be a part of an outage. If it has, it changes
@@ -38,21 +42,24 @@ func (d *destination) undecided(job *jobs.Job, o *store.Outcome, event *JobEvent
 	}
 	s := &undecided{job: job, quiet: undecidedFor + event.Took}
 	if job.Key != "" {
-		s.names = append(s.names, d.breaker.Key(job.Key))
+		s.counts = append(s.counts, counted{Breaker: d.breaker.Key(job.Key)})
 	}
-	s.names = append(s.names, d.breaker)
+	s.counts = append(s.counts, counted{Breaker: d.breaker})
 	s.until = time.Now().Add(s.quiet)
-	for i, b := range s.names {
-		v := b.View()
-		if outageHolds(&v) {
+	inStreak := false
+	for i := range s.counts {
+		c := &s.counts[i]
+		v := c.View()
+		if v.State != breaker.Closed {
+			// Of whatever incident: a limit may turn into an outage, which the probes meet.
 			*o = d.afterOutage(s, &v, *o, event)
 			return nil
 		}
-		if v.State == breaker.Closed && v.Streak > 0 && s.id == 0 {
-			s.of, s.id, s.calls = i, v.StreakID, v.Streak
+		if v.Streak > 0 {
+			c.id, c.calls, inStreak = v.StreakID, v.Streak, true
 		}
 	}
-	if s.id == 0 {
+	if !inStreak {
 		return nil
 	}
 	if o.Kind == store.KindRetry && o.At.Before(s.until) {
@@ -69,22 +76,26 @@ func outageHolds(v *breaker.View) bool {
 // of its job. It waits neither for a slot nor for Redis: the breaker's messages bring each call of
 // the fleet that counts, and each success.
 func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) store.Outcome {
-	b := s.names[s.of]
 	for {
-		changed := b.Changed() // before the view, so that no change is missed
-		v := b.View()
-		for _, other := range s.names {
-			if w := other.View(); outageHolds(&w) {
-				return d.afterOutage(s, &w, o, event)
+		// That of a key is closed by the changes of the destination's breaker, too. Before the
+		// views, so that no change is missed.
+		changed := s.counts[0].Changed()
+		inStreak := false
+		for i := range s.counts {
+			c := &s.counts[i]
+			v := c.View()
+			switch {
+			case outageHolds(&v), c.id != 0 && v.OutageID >= c.id: // it has closed again
+				return d.afterOutage(s, &v, o, event)
+			case c.id == 0 || v.StreakID != c.id: // another answer came
+				continue
+			case v.Streak > c.calls && s.quiet > 0:
+				c.calls, s.until = v.Streak, time.Now().Add(s.quiet)
 			}
+			inStreak = true
 		}
-		switch {
-		case v.OutageID >= s.id: // it has closed again
-			return d.afterOutage(s, &v, o, event)
-		case v.StreakID != s.id: // another answer came
+		if !inStreak {
 			return o
-		case v.Streak > s.calls && s.quiet > 0:
-			s.calls, s.until = v.Streak, time.Now().Add(s.quiet)
 		}
 		rest := time.Until(s.until)
 		if rest <= 0 {

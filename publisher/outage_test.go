@@ -1,6 +1,7 @@
 package publisher_test
 
 import (
+	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
@@ -77,6 +78,46 @@ func TestOutageFailsNoJob(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// A ban of all keys fails no job, although each key's own streak ends after its one call.
+func TestBanOfAllKeysFailsNoJob(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusForbidden, "")
+	const threshold = 8
+	var ids []string
+	for i := range threshold {
+		ids = append(ids, b.enqueue(jobs.Key(fmt.Sprint("k", i))).ID)
+	}
+	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
+	b.run(b.options(), h.Publish, publisher.Concurrency(3), publisher.Breaker(breaker.Options{
+		Cooldown: 500 * time.Millisecond, OutageThreshold: threshold, Rate: breaker.Rate{Calls: 2, Per: time.Second},
+	}))
+	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
+	a.down.Store(false)
+	for _, id := range ids {
+		b.waitStatus(id, jobs.Completed)
+	}
+}
+
+// An API that is down after a limit, or after an operator's pause, costs no job: the probes show it.
+func TestOutageDuringAnotherIncidentFailsNoJob(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
+	if _, err := breaker.Trip(t.Context(), b.rdb, b.dest, breaker.TripOptions{For: time.Millisecond}); err != nil {
+		t.Fatal(err)
+	}
+	ids := b.enqueueMany(8)
+	a.serve(b, 3, breaker.Options{Cooldown: 200 * time.Millisecond})
+	redistest.Eventually(t, "three probes were refused", func() bool { return a.refused.Load() >= 3 })
+	a.down.Store(false)
+	for _, id := range ids {
+		if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
+			t.Errorf("job %s: attempt %d", id, j.Attempt)
+		}
 	}
 }
 
