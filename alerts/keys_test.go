@@ -3,10 +3,12 @@ package alerts
 import (
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakehttp"
 )
 
@@ -166,5 +168,20 @@ func TestCountsOfKeys(t *testing.T) {
 	}
 	if want := (keysSeen{3, counts{1, 7, 3}}); got != want {
 		t.Errorf("sum %+v, want %+v", got, want)
+	}
+}
+
+// Credentials of one key that only a person can renew have a message of their own, and page.
+func TestRefusedKeyPages(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	id := b.call("shop/alice", breaker.Unauthorized().WithReason("invalid_grant", true))
+	b.play(10 * time.Second)
+	got := b.channel()
+	if !slices.ContainsFunc(got, func(m seen) bool { return strings.HasPrefix(m.ID, id+".") }) {
+		t.Errorf("there is no message about incident %s: %+v", id, got)
+	}
+	if _, open := b.pager.Open()[id]; !open || len(b.pager.Open()) != 1 {
+		t.Errorf("there is not 1 page about incident %s: %v", id, b.paged())
 	}
 }
