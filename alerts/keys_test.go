@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/fakehttp"
+	"github.com/tidegate/tidegate/internal/fakepager"
 )
 
 // Thirty keys are limited within seconds: that is one message, which follows them, and
@@ -183,5 +184,45 @@ func TestRefusedKeyPages(t *testing.T) {
 	}
 	if _, open := b.pager.Open()[id]; !open || len(b.pager.Open()) != 1 {
 		t.Errorf("there is not 1 page about incident %s: %v", id, b.paged())
+	}
+}
+
+// A key's page is resolved however its incident goes on and ends: credentials can be refused for
+// good only at a probe, and a later probe can be refused for another reason.
+func TestPageOfAKeyIsResolved(t *testing.T) {
+	t.Parallel()
+	const key = "shop/alice"
+	forGood, refused := breaker.Unauthorized().WithReason("invalid_grant", true), breaker.Unauthorized().WithReason("answered 401", false)
+	for name, outcomes := range map[string][]breaker.Outcome{
+		"at once":         {forGood},
+		"at a probe":      {refused, forGood},
+		"then for a time": {forGood, refused},
+		"then a limit":    {forGood, breaker.RateLimited(time.Minute)},
+	} {
+		for end, by := range map[string]func(*harness){
+			"a success": func(b *harness) { b.call(key, breaker.Success()) },
+			"a reset":   func(b *harness) { b.reset(key) },
+		} {
+			t.Run(name+", "+end, func(t *testing.T) {
+				t.Parallel()
+				b := newHarness(t, 2)
+				var id string
+				for _, outcome := range outcomes {
+					id = b.call(key, outcome)
+					b.play(b.elapsed() + time.Minute)
+				}
+				if _, open := b.pager.Open()[id]; !open {
+					t.Errorf("there is no page about incident %s: %v", id, b.paged())
+				}
+				by(b)
+				b.play(b.elapsed() + 10*time.Minute)
+				if incidents := b.pager.Incidents(); len(incidents) != 1 || incidents[0].State != fakepager.Resolved {
+					t.Errorf("incidents in PagerDuty at the end: %+v", incidents)
+				}
+				if left := b.waiting(); len(left) > 0 {
+					t.Errorf("jobs are left: %v", left)
+				}
+			})
+		}
 	}
 }

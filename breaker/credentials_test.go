@@ -1,6 +1,9 @@
 package breaker
 
-import "testing"
+import (
+	"fmt"
+	"testing"
+)
 
 var refusedToken = Unauthorized().WithReason("answered 401 Unauthorized", false)
 
@@ -110,4 +113,59 @@ func TestWhoseCredentialsWereRefused(t *testing.T) {
 	runRows(t, Options{Cooldown: minute},
 		row{0, of(refusedToken.WithScope(ScopeGlobal)), "CLOSED, OPEN 1m0s credentials wasted=1"})
 	runRows(t, Options{Cooldown: minute, Disabled: true}, row{0, of(refusedToken), "CLOSED, CLOSED"})
+}
+
+// forGood is Permanent of each transition, oldest first.
+func forGood(h *harness) string {
+	events, err := History(h.t.Context(), h.rdb, h.name(), 0)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	var all []bool
+	for _, e := range events {
+		all = append(all, e.Permanent)
+	}
+	return fmt.Sprint(all)
+}
+
+// Once only a person can renew the credentials, that goes for the rest of the incident, its end
+// included; the next one begins without it.
+func TestIncidentStaysPermanent(t *testing.T) {
+	t.Parallel()
+	permanent := refusedToken.WithReason("invalid_grant", true)
+	opened := row{0, call(permanent), "OPEN 1m0s credentials wasted=1"}
+	for name, rows := range map[string][]row{
+		"another refusal": {
+			opened,
+			{minute, call(refusedToken), "OPEN 1m0s credentials probes=1 wasted=2"},
+			{2 * minute, call(Success()), "CLOSED"},
+			{2 * minute, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+			{2 * minute, forGood, "[true true true true true false]"},
+		},
+		"a limit": {
+			opened,
+			{minute, call(RateLimited(second)), "OPEN 1s hint probes=1 wasted=2"},
+			{minute, reset, "CLOSED"},
+			{minute, forGood, "[true true true true]"},
+		},
+		"an operator": {
+			opened,
+			{second, trip(0), "OPEN until reset manual wasted=1"},
+			{minute, force(0), "CLOSED forced closed"},
+			{minute, reset, "CLOSED"},
+			{minute, call(refusedToken), "OPEN 1m0s credentials wasted=1"},
+			{minute, forGood, "[true true true false false]"},
+		},
+		"its data is lost": {
+			opened,
+			{second, lose(0), ""},
+			{second, advance, "CLOSED"},
+			{second, forGood, "[true true]"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, Options{Cooldown: minute}, rows...)
+		})
+	}
 }

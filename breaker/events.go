@@ -38,8 +38,8 @@ type Event struct {
 	Wasted     int       `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
 	// Rescheduled is as far as the instances have reported it.
 	Rescheduled int `json:"rescheduled" doc:"Jobs rescheduled because of it so far." example:"12"`
-	// Permanent is true if only a person can renew the refused credentials; see
-	// [Outcome.WithReason].
+	// Permanent is true if the API has refused, in this incident, credentials that only a person
+	// can renew; see [Outcome.WithReason].
 	Permanent bool `json:"-"`
 }
 
@@ -130,7 +130,7 @@ func (e *events) lost(key string, was, is *view, at time.Time) {
 		e.push(Event{
 			At: at.UTC(), Name: r.Name, Key: key, From: was.state, To: Closed, Cause: CauseLost,
 			Incident: r.Incident, Generation: r.Generation, OpenedAt: instant(r.OpenedAt),
-			Probes: r.Probes, Wasted: r.Wasted, Rescheduled: r.Rescheduled,
+			Probes: r.Probes, Wasted: r.Wasted, Rescheduled: r.Rescheduled, Permanent: r.Permanent != 0,
 		})
 	}
 }

@@ -115,15 +115,15 @@ func TestForgottenOpenKeyEndsItsIncident(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 1})
-		of("k", call(RateLimited(minute)))(h)
+		of("k", call(refusedToken.WithReason("invalid_grant", true)))(h)
 		incident := h.b.Key("k").Status().Incident
-		h.clock.advance(idleAfter+minute, idleAfter+minute)
+		h.clock.advance(idleAfter+5*minute, idleAfter+5*minute)
 		live(h)
 		whole(h)
 		h.b.events.mu.Lock()
 		defer h.b.events.mu.Unlock()
 		queue := h.b.events.queue
-		if len(queue) == 0 || queue[len(queue)-1].Cause != CauseLost || queue[len(queue)-1].Incident != incident || queue[len(queue)-1].Key != "k" {
+		if len(queue) == 0 || queue[len(queue)-1].Cause != CauseLost || queue[len(queue)-1].Incident != incident || queue[len(queue)-1].Key != "k" || !queue[len(queue)-1].Permanent {
 			t.Errorf("incident %s, events %+v", incident, queue)
 		}
 	})

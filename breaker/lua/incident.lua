@@ -4,7 +4,7 @@ local TOOK_PART = 50 -- instances named in an incident
 
 local function begin_incident(b, wasted)
   b.incident, b.opened_at, b.probes, b.rescheduled, b.instances = '', math.floor(now), 0, 0, ''
-  b.wasted = wasted
+  b.wasted, b.permanent = wasted, 0
 end
 
 -- took_part adds the calling instance to the incident.

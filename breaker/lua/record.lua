@@ -11,7 +11,7 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- The fields of the hash and of the record, in the order a person reads them.
 -- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
 -- are counted because the budget is low; quiet_since since when the level of a CLOSED
--- breaker has not fallen; permanent is 1 if only a person can renew the refused credentials;
+-- breaker has not fallen; permanent is 1 if credentials were refused that only a person can renew;
 -- streak_… are the calls in a row that count for an outage, outage is what the last one consisted
 -- of, and outage_id the streak that began it.
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token',
@@ -55,7 +55,7 @@ local function read(name, places, listed)
     if was and (was.state == 'OPEN' or was.state == 'HALF_OPEN') then
       -- Its incident is over: publish that.
       b.incident, b.instances, b.incident_cause = was.incident or '', was.instances or '', was.incident_cause or ''
-      for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled' }) do
+      for _, field in ipairs({ 'opened_at', 'probes', 'wasted', 'rescheduled', 'permanent' }) do
         b[field] = was[field] or 0
       end
       b.opened = { was.reason or '', was.tripped_by or '' }

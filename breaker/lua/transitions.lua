@@ -71,7 +71,7 @@ local function open(b, cause, length)
     b.incident_cause = cause -- a failed probe does not change why it began
   end
   transition(b, 'OPEN', cause)
-  b.cause, b.reason, b.tripped_by, b.permanent, b.forced, b.forced_until = cause, '', '', 0, '', 0
+  b.cause, b.reason, b.tripped_by, b.forced, b.forced_until = cause, '', '', '', 0
   b.ramp, b.ramp_ok = 0, 0
   clear_budget(b)
   if length and cause ~= 'manual' then
@@ -96,7 +96,8 @@ end
 -- open_by_refused_credentials opens for the cooldown: the API does not say when they are renewed.
 local function open_by_refused_credentials(b, answer)
   open_by_answer(b, 'credentials', 0)
-  b.reason, b.permanent = answer.reason, answer.permanent
+  -- It stays for the incident: the alerts of its end follow those of its beginning.
+  b.reason, b.permanent = answer.reason, math.max(b.permanent, answer.permanent)
 end
 
 -- count_outage counts a call of the class answer.outage in a CLOSED breaker, and returns true if
