@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -23,10 +24,9 @@ var (
 	// template matches a text with an expression that looks at a parent, or with {{ as a string.
 	// Other texts with {{ are not Tidegate's.
 	template = regexp.MustCompile("\\{\\{[^}]*?\\bparents?(\\??\\.[A-Za-z_]|(\\?\\.)?\\[)|\\{\\{\\s*(\"\\{\\{\"|'\\{\\{'|`\\{\\{`)\\s*\\}\\}")
-	// parentName matches a parent that an expression looks at.
-	parentName = regexp.MustCompile(`\bparents(?:\??\.([A-Za-z_][A-Za-z0-9_]*)|(?:\?\.)?\[\s*(?:"([^"]*)"|'([^']*)')\s*\])`)
 
-	templateVars = map[string]expression.Type{"parents": expression.Any}
+	// Anyone who may enqueue writes expressions.
+	templateOptions = expression.Options{Vars: map[string]expression.Type{"parents": expression.Members}, Untrusted: true}
 
 	errNoValue = errors.New("there is no such value")
 )
@@ -37,12 +37,13 @@ func isTemplate(s string) bool { return strings.Contains(s, "{{") && template.Ma
 // over the outputs of its parents in the request's path, query and headers and in the payload's
 // strings. In path and query they are escaped. A string that is one expression becomes its value;
 // in others it is text. Without parents or such expressions the job is returned as it is. Errors
-// name the field: a value is missing, or the payload has more than maxPayload bytes.
-func (j *Job) Resolved(maxPayload int) (*Job, error) {
+// name the field: a value is missing, or the payload has more than maxPayload bytes. When ctx ends
+// no further expression is evaluated, and the error wraps ctx.Err().
+func (j *Job) Resolved(ctx context.Context, maxPayload int) (*Job, error) {
 	if len(j.After) == 0 {
 		return j, nil
 	}
-	r := resolver{after: j.After, eval: func() (map[string]any, error) { return j.parentValues() }, maxPayload: maxPayload, parents: j.Parents}
+	r := resolver{after: j.After, ended: ctx.Err, maxPayload: maxPayload, parents: j.Parents, outputs: map[string]any{}}
 	out := *j
 	if out.Request, out.Payload = r.resolve(j.Request, j.Payload); r.err != nil {
 		return nil, r.err
@@ -65,11 +66,11 @@ func (s *Spec) checkTemplates(bad func(string, string, ...any)) Request {
 type resolver struct {
 	after   []string
 	parents map[string]Parent
-	// eval returns the variables; nil: the expressions are only compiled.
-	eval       func() (map[string]any, error)
+	// ended returns an error when the evaluation must end; nil: the expressions are only compiled.
+	ended      func() error
 	maxPayload int
 
-	vars           map[string]any
+	outputs        map[string]any // decoded, by the id of the parent
 	count          int
 	err            error // the first one: its field and problem
 	field, problem string
@@ -113,7 +114,7 @@ func (r *resolver) text(field, s string, most int, escape func(string) (string, 
 		return ""
 	}
 	out, err := t.Fill(func(p *expression.Program) (string, error) {
-		if r.eval == nil {
+		if r.ended == nil {
 			return "x", nil
 		}
 		v, err := r.value(p)
@@ -121,6 +122,9 @@ func (r *resolver) text(field, s string, most int, escape func(string) (string, 
 			return "", err
 		}
 		text, err := expression.Text(v)
+		if err == nil && len(text) > most {
+			err = fmt.Errorf("the value has more than %d bytes", most)
+		}
 		if err == nil {
 			text, err = escape(text)
 		}
@@ -163,12 +167,12 @@ func (r *resolver) json(payload json.RawMessage) json.RawMessage {
 		if r.err != nil {
 			return payload
 		}
-		if r.eval == nil {
+		if r.ended == nil {
 			continue
 		}
 		out = append(append(out, payload[last:start]...), value...)
 		if last = start + len(raw); len(out)+len(payload)-last > r.maxPayload {
-			r.fail("payload", fmt.Sprintf("has more than %d bytes with the outputs of its parents (MAX_PAYLOAD_BYTES)", r.maxPayload))
+			r.fail("payload", r.tooLong().Error())
 			return payload
 		}
 	}
@@ -178,10 +182,14 @@ func (r *resolver) json(payload json.RawMessage) json.RawMessage {
 	return append(out, payload[last:]...)
 }
 
+func (r *resolver) tooLong() error {
+	return fmt.Errorf("has more than %d bytes with the outputs of its parents (MAX_PAYLOAD_BYTES)", r.maxPayload)
+}
+
 // jsonValue is the JSON in place of a string.
 func (r *resolver) jsonValue(s string) []byte {
 	t := r.compile("payload", s)
-	if t == nil || r.eval == nil {
+	if t == nil || r.ended == nil {
 		return nil
 	}
 	var value any
@@ -199,6 +207,9 @@ func (r *resolver) jsonValue(s string) []byte {
 		})
 	}
 	var b bytes.Buffer
+	if err == nil && !expression.Fits(value, r.maxPayload) {
+		err = r.tooLong()
+	}
 	if err == nil {
 		enc := json.NewEncoder(&b)
 		enc.SetEscapeHTML(false)
@@ -220,13 +231,12 @@ func (r *resolver) compile(field, s string) *expression.Template {
 		r.fail(field, fmt.Sprintf("a job must not have more than %d expressions in {{ }}", maxExpressions))
 		return nil
 	}
-	t, err := expression.CompileTemplate(s, templateVars)
+	t, err := expression.CompileTemplate(s, templateOptions)
 	if err != nil {
 		r.fail(field, fmt.Sprintf("%q: %v; for {{ as text write {{ '{{' }}", clip(s), err))
 		return nil
 	}
-	for _, m := range parentName.FindAllStringSubmatch(s, -1) {
-		name := m[1] + m[2] + m[3]
+	for _, name := range t.Members() {
 		if _, ok := parentOf(r.after, name); !ok {
 			r.fail(field, fmt.Sprintf("%q: the job has no parent %q; its parents: %s", clip(s), clip(name), text.Cut(strings.Join(r.after, ", "), 300)))
 			return nil
@@ -237,12 +247,19 @@ func (r *resolver) compile(field, s string) *expression.Template {
 
 // value evaluates an expression.
 func (r *resolver) value(p *expression.Program) (v any, err error) {
-	if r.vars == nil {
-		if r.vars, err = r.eval(); err != nil {
+	if err := r.ended(); err != nil {
+		if r.err == nil {
+			r.err = fmt.Errorf("put the outputs of parents into the request: %w", err)
+		}
+		return nil, r.err
+	}
+	parents := map[string]any{}
+	for _, name := range p.Members() {
+		if parents[name], err = r.output(name); err != nil {
 			return nil, err
 		}
 	}
-	if v, err = p.Eval(r.vars); err == nil && v == nil {
+	if v, err = p.Eval(map[string]any{"parents": parents}); err == nil && v == nil {
 		err = errNoValue
 	}
 	return v, r.about(p, err)
@@ -254,8 +271,8 @@ func (r *resolver) about(p *expression.Program, err error) error {
 		return nil
 	}
 	source := strings.TrimSpace(p.Source())
-	for _, m := range parentName.FindAllStringSubmatch(source, -1) {
-		id, ok := parentOf(r.after, m[1]+m[2]+m[3])
+	for _, name := range p.Members() {
+		id, ok := parentOf(r.after, name)
 		switch found := r.parents[id]; {
 		case !ok || found.Output != nil:
 		case found.Problem != "":
@@ -267,28 +284,16 @@ func (r *resolver) about(p *expression.Program, err error) error {
 	return fmt.Errorf("{{ %s }}: %w", clip(source), err)
 }
 
-// parentValues are the variables of expressions: the outputs by the ids of parents, and by the
-// ends of these after a colon.
-func (j *Job) parentValues() (map[string]any, error) {
-	parents := make(map[string]any, len(j.After))
-	for _, id := range j.After {
-		output := j.Parents[id].Output
-		if output == nil {
-			continue
-		}
-		v, err := expression.JSON(output)
-		if err != nil {
-			return nil, fmt.Errorf("the output of parent %s %w", id, err)
-		}
-		parents[id] = v
+// output is the output of a parent, by its id or the end of it after a colon; nil without one.
+func (r *resolver) output(name string) (any, error) {
+	id, _ := parentOf(r.after, name)
+	if v, ok := r.outputs[id]; ok || r.parents[id].Output == nil {
+		return v, nil
 	}
-	for _, id := range j.After {
-		_, name, _ := strings.Cut(id, ":")
-		for ; name != ""; _, name, _ = strings.Cut(name, ":") {
-			if of, ok := parentOf(j.After, name); ok && of == id && parents[id] != nil {
-				parents[name] = parents[id]
-			}
-		}
+	v, err := expression.JSON(r.parents[id].Output)
+	if err != nil {
+		return nil, fmt.Errorf("the output of parent %s %w", id, err)
 	}
-	return map[string]any{"parents": parents}, nil
+	r.outputs[id] = v
+	return v, nil
 }

@@ -1,7 +1,9 @@
 package jobs_test
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
 	"strings"
 	"testing"
 
@@ -63,6 +65,7 @@ func TestResolved(t *testing.T) {
 		"no output":             {payload: `"{{ parents.none.id }}"`, problem: "payload: {{ parents.none.id }}: parent none has no output"},
 		"output not kept":       {payload: `"{{ parents.bad }}"`, problem: "payload: {{ parents.bad }}: the output of parent bad was not kept: it is not valid JSON"},
 		"too large":             {payload: `["` + strings.Repeat(item, 70) + `"]`, problem: "payload: has more than 1000 bytes with the outputs of its parents (MAX_PAYLOAD_BYTES)"},
+		"too large a value":     {payload: `["{{ [` + strings.Repeat("parents.upload, ", 20) + `1] }}"]`, problem: "payload: has more than 1000 bytes with the outputs of its parents (MAX_PAYLOAD_BYTES)"},
 		"too many":              {payload: `["` + strings.Repeat(item, 101) + `"]`, problem: "payload: a job must not have more than 100 expressions in {{ }}"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -72,7 +75,7 @@ func TestResolved(t *testing.T) {
 			}
 			in := childOf(tc.request, tc.payload, outputs)
 			before := in.Clone()
-			got, err := in.Resolved(1000)
+			got, err := in.Resolved(t.Context(), 1000)
 			if diff := cmp.Diff(before, in); diff != "" {
 				t.Errorf("the job changed (-before +after):\n%s", diff)
 			}
@@ -97,7 +100,7 @@ func TestResolved(t *testing.T) {
 	for _, request := range []jobs.Request{
 		{Path: "/a/{{ parents.upload.dir }}"}, {Headers: map[string]string{"X-A": "{{ parents.upload.line }}"}},
 	} {
-		got, err := childOf(request, "null", outputs).Resolved(1000)
+		got, err := childOf(request, "null", outputs).Resolved(t.Context(), 1000)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -105,9 +108,17 @@ func TestResolved(t *testing.T) {
 			t.Errorf("%+v is sent", got.Request)
 		}
 	}
+	// No expression is evaluated after the context has ended.
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for _, j := range []*jobs.Job{childOf(jobs.Request{Query: "a=" + item}, "null", outputs), childOf(jobs.Request{}, `"`+item+`"`, outputs)} {
+		if got, err := j.Resolved(ended, 1000); !errors.Is(err, context.Canceled) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	}
 	// A job without parents is sent as it is.
 	plain := &jobs.Job{Payload: json.RawMessage(`"` + item + `"`), Request: jobs.Request{Query: "a=" + item}}
-	if got, err := plain.Resolved(1); got != plain || err != nil {
+	if got, err := plain.Resolved(t.Context(), 1); got != plain || err != nil {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -126,6 +137,12 @@ func TestTemplatesAreChecked(t *testing.T) {
 		"misspelled":          {jobs.New("shop", "{{ parent.upload.x }}", jobs.After("upload")), `payload: "{{ parent.upload.x }}": column 4: unknown name parent; for {{ as text write {{ '{{' }}`},
 		"unknown parent":      {jobs.New("shop", nil, jobs.Header("X-A", "{{ parents.uplaod.x }}"), jobs.After("upload")), `request.headers: "{{ parents.uplaod.x }}": the job has no parent "uplaod"; its parents: upload`},
 		"ambiguous":           {jobs.New("shop", "{{ parents.upload.x }}", jobs.After("a:upload", "b:upload")), `payload: "{{ parents.upload.x }}": the job has no parent "upload"; its parents: a:upload, b:upload`},
+		"all parents":         {jobs.New("shop", "{{ [parents, parents.upload.x] }}", jobs.After("upload")), `payload: "{{ [parents, parents.upload.x] }}": column 5: parents is not a value: name one of it by .name or ["name"]; for {{ as text write {{ '{{' }}`},
+		"computed name":       {jobs.New("shop", "{{ parents['up' + 'load'].x }}", jobs.After("upload")), `payload: "{{ parents['up' + 'load'].x }}": column 4: parents is not a value: name one of it by .name or ["name"]; for {{ as text write {{ '{{' }}`},
+		"pattern":             {jobs.New("shop", "{{ parents.upload.x matches 'a.{70}b' }}", jobs.After("upload")), `payload: "{{ parents.upload.x matches 'a.{70}b' }}": column 21: matches is not available; startsWith, endsWith, contains and == are; for {{ as text write {{ '{{' }}`},
+		"doubled":             {jobs.New("shop", "{{ let a = [parents.upload.x, 1]; [a, a] }}", jobs.After("upload")), `payload: "{{ let a = [parents.upload.x, 1]; [a, a] }}": column 8: let is not available; for {{ as text write {{ '{{' }}`},
+		"doubled items":       {jobs.New("shop", "{{ parents.upload.x | map([#, #]) | map([#, #]) }}", jobs.After("upload")), `payload: "{{ parents.upload.x | map([#, #]) | map([#, #]) }}": column 27: within a predicate only the item (#, .field), constants and operators can be used; for {{ as text write {{ '{{' }}`},
+		"list":                {jobs.New("shop", "{{ first(filter(parents.upload.x, .ok && .type == 'a')).id ?? parents?.upload?.y }}", jobs.After("upload")), ""},
 		"path around it":      {jobs.New("shop", nil, jobs.Path("a/{{ parents.upload.x }}/../b"), jobs.After("upload")), `request.path: must start with exactly one slash; it is appended to the destination's URL`},
 		"not without parents": {jobs.New("shop", "{{ parents.upload. }}"), ""},
 	} {

@@ -277,6 +277,9 @@ func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string) error {
 	var conn connecting
 	req, err := h.request(conn.watch(ctx), job, token)
 	if err != nil {
+		if errors.Is(err, ctx.Err()) {
+			return err
+		}
 		return jobs.Discard(&notCalledError{err})
 	}
 	r := h.secrets.With(h.secretsOf(token)...)

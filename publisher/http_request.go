@@ -19,7 +19,7 @@ import (
 
 // request builds the request of a job.
 func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
-	job, err := job.Resolved(h.o.MaxPayloadBytes)
+	job, err := job.Resolved(ctx, h.o.MaxPayloadBytes)
 	if err != nil {
 		return nil, err //nolint:wrapcheck // it names the field
 	}

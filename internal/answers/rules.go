@@ -244,7 +244,7 @@ func (c *compiler) rule() rule {
 		c.fail("output", "has no effect with then: "+s.Then, "take it out, or use then: ok")
 	}
 	var err error
-	if r.reason, err = expression.CompileTemplate(s.Reason, vars); err != nil {
+	if r.reason, err = expression.CompileTemplate(s.Reason, expression.Options{Vars: vars}); err != nil {
 		c.fail("reason", err.Error(), "see docs/answers.md")
 	}
 	return r

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"regexp/syntax"
+	"slices"
 	"strings"
 
 	"github.com/expr-lang/expr/ast"
@@ -16,7 +17,7 @@ import (
 // available are the builtins of expr that take time and memory in proportion to their input.
 var available = set("abs all any ceil count date duration filter find findIndex findLast first float floor get " +
 	"hasPrefix hasSuffix indexOf int last lastIndexOf len lower map max min none now one round " +
-	"string sum trim trimPrefix trimSuffix type upper")
+	"sum trim trimPrefix trimSuffix type upper")
 
 func set(words string) map[string]bool {
 	out := map[string]bool{}
@@ -35,6 +36,7 @@ const (
 // functions are ours, in place of what expr does not bound.
 var functions = map[string]func(...any) (any, error){
 	"split":      split,
+	"string":     toText,
 	plus:         func(args ...any) (any, error) { return join(args[0], args[1], memory) },
 	plusOfNumber: func(args ...any) (any, error) { return join(args[0], args[1], 0) },
 }
@@ -73,24 +75,40 @@ func split(args ...any) (any, error) {
 	return parts, nil
 }
 
-// checker rejects what could take more time or memory than its input is long.
-type checker struct {
-	vars     map[string]Type
-	uses     map[string]bool
-	patterns int
-	err      *file.Error
+// toText is the builtin string, which does not bound the text of a list.
+func toText(args ...any) (any, error) {
+	if len(args) != 1 {
+		return nil, fmt.Errorf("string takes 1 argument, got %d", len(args))
+	}
+	if !Fits(args[0], memory) {
+		return nil, errTooLong
+	}
+	return fmt.Sprintf("%v", args[0]), nil
 }
 
-// check parses an expression and rejects what is not bounded. It collects the names in uses.
-func check(source string, o Options, uses map[string]bool) error {
+// checker rejects what could take more time or memory than its input is long.
+type checker struct {
+	Options
+	program  *Program
+	patterns int
+	// whole are variables of type Members that are not yet known to be the base of a member.
+	whole []*ast.IdentifierNode
+	err   *file.Error
+}
+
+// check parses an expression and rejects what is not bounded. It collects the names in p.
+func check(source string, o Options, p *Program) error {
 	config := conf.CreateNew()
 	o.bounded(config)
 	tree, err := parser.ParseWithConfig(source, config)
 	if err != nil {
 		return positioned(err)
 	}
-	c := &checker{vars: o.Vars, uses: uses}
+	c := &checker{Options: o, program: p}
 	ast.Walk(&tree.Node, c)
+	for _, n := range c.whole {
+		c.fail(n, "%s is not a value: name one of it by .name or [\"name\"]", n.Value)
+	}
 	if c.err != nil {
 		return positioned(c.err.Bind(tree.Source))
 	}
@@ -107,9 +125,23 @@ func (c *checker) fail(node ast.Node, format string, args ...any) {
 func (c *checker) Visit(node *ast.Node) {
 	switch n := (*node).(type) {
 	case *ast.IdentifierNode:
-		c.uses[n.Value] = true
+		c.program.names[n.Value] = true
 		if n.Value == "$env" {
 			c.fail(n, "$env is not available: name a variable")
+		}
+		if c.Vars[n.Value] == Members {
+			c.whole = append(c.whole, n)
+		}
+	case *ast.MemberNode:
+		base, isName := n.Node.(*ast.IdentifierNode)
+		member, constant := n.Property.(*ast.StringNode)
+		if isName && constant && c.Vars[base.Value] == Members {
+			c.whole = slices.DeleteFunc(c.whole, func(n *ast.IdentifierNode) bool { return n == base })
+			c.program.members = append(c.program.members, member.Value)
+		}
+	case *ast.VariableDeclaratorNode:
+		if c.Untrusted {
+			c.fail(n, "let is not available")
 		}
 	case *ast.BuiltinNode:
 		if !available[n.Name] {
@@ -135,6 +167,10 @@ func (c *checker) Visit(node *ast.Node) {
 func (c *checker) operator(n *ast.BinaryNode) {
 	switch n.Operator {
 	case "matches":
+		if c.Untrusted {
+			c.fail(n, "matches is not available; startsWith, endsWith, contains and == are")
+			return
+		}
 		pattern, ok := n.Right.(*ast.StringNode)
 		if !ok {
 			c.fail(n.Right, "the pattern of matches must be a constant text")
@@ -177,10 +213,14 @@ func (p *predicate) Visit(node *ast.Node) {
 	case *ast.PredicateNode:
 		p.fail(n, "a predicate cannot iterate over another list")
 	case *ast.IdentifierNode:
-		if t, ok := p.vars[n.Value]; ok && (t == Any || t == Lazy) {
+		if t, ok := p.Vars[n.Value]; ok && (t == Any || t == Lazy || t == Members) {
 			p.fail(n, "%s cannot be used within a predicate: only the item (#, .field), constants and numbers can", n.Value)
 		} else if _, function := functions[n.Value]; !ok && !function {
 			p.fail(n, "%s cannot be used within a predicate", n.Value)
+		}
+	case *ast.ArrayNode, *ast.MapNode, *ast.BuiltinNode, *ast.CallNode:
+		if p.Untrusted {
+			p.fail(n, "within a predicate only the item (#, .field), constants and operators can be used")
 		}
 	case *ast.BinaryNode:
 		if n.Operator == ".." {

@@ -65,6 +65,9 @@ const (
 	// Lazy is a func() any that returns an Any. It is called each time that an expression gets
 	// to the variable, so it keeps what is expensive to make.
 	Lazy
+	// Members is a map[string]any of which an expression uses the values of constant names, as in
+	// parents.upload and parents["alice-7:upload"], and never the map.
+	Members
 )
 
 // Options of Compile.
@@ -73,6 +76,10 @@ type Options struct {
 	Vars map[string]Type
 	// Bool: the result must be true or false.
 	Bool bool
+	// Untrusted: the expression is not of the operator. There are no matches and no let, and in a
+	// predicate no calls, lists and maps, so that a value that it builds is at most as large as
+	// the expression's length × its input.
+	Untrusted bool
 }
 
 // Error is what is wrong with an expression.
@@ -96,6 +103,7 @@ type Program struct {
 	source  string
 	program *vm.Program
 	names   map[string]bool
+	members []string
 }
 
 // Compile compiles an expression. The error is an *Error.
@@ -107,7 +115,7 @@ func Compile(source string, o Options) (*Program, error) {
 		return nil, &Error{1, 1, "the expression is empty"}
 	}
 	p := &Program{source: strings.TrimSpace(source), names: map[string]bool{}}
-	if err := check(source, o, p.names); err != nil {
+	if err := check(source, o, p); err != nil {
 		return nil, err
 	}
 	options := []expr.Option{o.bounded, expr.Patch(&patch{o.Vars})}
@@ -127,6 +135,9 @@ func (p *Program) Source() string { return p.source }
 
 // Uses reports whether the expression uses a variable.
 func (p *Program) Uses(name string) bool { return p.names[name] }
+
+// Members returns the names that the expression uses of variables of type Members.
+func (p *Program) Members() []string { return p.members }
 
 // machines are reused: each keeps its stack.
 var machines = sync.Pool{New: func() any { return &vm.VM{MemoryBudget: memory} }}
@@ -162,6 +173,7 @@ func (o Options) bounded(c *conf.Config) {
 	for name, f := range functions {
 		expr.Function(name, f)(c)
 	}
+	expr.Function("string", toText, new(func(any) string))(c)
 }
 
 func (t Type) of() types.Type {
@@ -176,7 +188,7 @@ func (t Type) of() types.Type {
 		return types.String
 	case Lazy:
 		return types.TypeOf(func() any { return nil })
-	case Any:
+	case Any, Members:
 	}
 	return types.Any
 }

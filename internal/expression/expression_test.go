@@ -229,7 +229,7 @@ func TestTemplate(t *testing.T) {
 		{"wait {{ duration('90s') }}", "wait 1m30s"},
 		{"a } } b {", "a } } b {"},
 	} {
-		tmpl, err := expression.CompileTemplate(row.text, vars)
+		tmpl, err := expression.CompileTemplate(row.text, expression.Options{Vars: vars})
 		if err != nil {
 			t.Errorf("%s: %v", row.text, err)
 			continue
@@ -244,11 +244,11 @@ func TestTemplate(t *testing.T) {
 		{"one\ntwo {{ bdy.id }}", "line 2, column 8: unknown name bdy"},
 		{"{{ }}", "column 3: the expression is empty"},
 	} {
-		if _, err := expression.CompileTemplate(row.text, vars); err == nil || err.Error() != row.want {
+		if _, err := expression.CompileTemplate(row.text, expression.Options{Vars: vars}); err == nil || err.Error() != row.want {
 			t.Errorf("%s: %v, want %q", row.text, err, row.want)
 		}
 	}
-	missing, err := expression.CompileTemplate("/items/{{ body.itemid }}", vars)
+	missing, err := expression.CompileTemplate("/items/{{ body.itemid }}", expression.Options{Vars: vars})
 	if err != nil {
 		t.Fatal(err)
 	}

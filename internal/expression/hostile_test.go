@@ -44,6 +44,31 @@ func TestHostile(t *testing.T) {
 	}
 }
 
+// A value that holds the same list many times is not written: as text it would have 2 to the
+// power of 64 values.
+func TestSharedValues(t *testing.T) {
+	t.Parallel()
+	v := any("x")
+	for range 64 {
+		v = []any{v, map[string]any{"a": v}}
+	}
+	if text, err := expression.Text(v); err == nil || err.Error() != "the text is longer than 262144 bytes" {
+		t.Errorf("%.60s, %v", text, err)
+	}
+	p, err := expression.Compile("string(body)", expression.Options{Vars: vars})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text, err := p.Eval(map[string]any{"body": func() any { return v }}); err == nil || err.Error() != "column 1: the text is longer than 262144 bytes" {
+		t.Errorf("%.60s, %v", text, err)
+	}
+	for most, want := range map[int]bool{11: false, 12: true} {
+		if got := expression.Fits([]any{"abc", 1, []string{"d"}, map[string]any{}}, most); got != want {
+			t.Errorf("in %d bytes: %t", most, got)
+		}
+	}
+}
+
 // BenchmarkHostile shows time and memory of the hostile evaluations.
 func BenchmarkHostile(b *testing.B) {
 	for _, row := range hostile {

@@ -25,7 +25,7 @@ func IsTemplate(text string) bool { return strings.Contains(text, "{{") }
 
 // CompileTemplate compiles a text with expressions in {{ }}. The error is an *Error, whose
 // position is that in the text.
-func CompileTemplate(text string, vars map[string]Type) (*Template, error) {
+func CompileTemplate(text string, o Options) (*Template, error) {
 	t := &Template{}
 	for rest := text; rest != ""; {
 		before, after, found := strings.Cut(rest, "{{")
@@ -40,7 +40,7 @@ func CompileTemplate(text string, vars map[string]Type) (*Template, error) {
 		if length < 0 {
 			return nil, behind(at, &Error{1, -1, "{{ is not closed by }}"})
 		}
-		program, err := Compile(after[:length], Options{Vars: vars})
+		program, err := Compile(after[:length], o)
 		if err != nil {
 			e, ok := errors.AsType[*Error](err)
 			if !ok {
@@ -86,6 +86,17 @@ func behind(before string, e *Error) *Error {
 	}
 	out.Line += lines
 	return &out
+}
+
+// Members returns the names that the expressions use of variables of type Members.
+func (t *Template) Members() []string {
+	var out []string
+	for _, p := range t.parts {
+		if p.program != nil {
+			out = append(out, p.program.Members()...)
+		}
+	}
+	return out
 }
 
 // Uses reports whether an expression of the template uses a variable.
@@ -135,15 +146,44 @@ func (t *Template) Fill(value func(*Program) (string, error)) (string, error) {
 			}
 		}
 		if b.Len()+len(text) > memory {
-			return "", fmt.Errorf("the text is longer than %d bytes", memory)
+			return "", errTooLong
 		}
 		b.WriteString(text)
 	}
 	return b.String(), nil
 }
 
+var errTooLong = fmt.Errorf("the text is longer than %d bytes", memory)
+
+// Fits reports whether a value of Eval has at most so many bytes as JSON, roughly: characters
+// that JSON escapes and digits count as 1. It looks at no more than that.
+func Fits(v any, bytes int) bool { return fits(v, &bytes) }
+
+func fits(v any, left *int) bool {
+	*left--
+	switch v := v.(type) {
+	case string:
+		*left -= len(v) + 1
+	case []any:
+		for i := 0; i < len(v) && *left >= 0; i++ {
+			fits(v[i], left)
+		}
+	case []string:
+		for i := 0; i < len(v) && *left >= 0; i++ {
+			fits(v[i], left)
+		}
+	case map[string]any:
+		for name, value := range v {
+			if *left -= len(name) + 2; !fits(value, left) {
+				break
+			}
+		}
+	}
+	return *left >= 0
+}
+
 // Text writes a value of Eval as text: text as it is, a number in digits, a list or an object
-// as JSON. nil is an error.
+// as JSON. nil, and what has more than about 256 KiB, is an error.
 func Text(v any) (string, error) {
 	switch v := v.(type) {
 	case nil:
@@ -156,6 +196,9 @@ func Text(v any) (string, error) {
 		return strconv.FormatFloat(v, 'f', -1, 64), nil
 	case fmt.Stringer: // durations and times
 		return v.String(), nil
+	}
+	if !Fits(v, memory) {
+		return "", errTooLong
 	}
 	out, err := json.Marshal(v)
 	if err != nil {
