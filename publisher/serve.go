@@ -93,7 +93,7 @@ func (s *server) process(ctx context.Context, _ *asynq.Task) error {
 			delivery = s.worker.Park(parked)
 			s.handlers.Go(func() {
 				defer s.worker.Settle(parked)
-				defer s.recovered(parked)
+				defer func() { s.logPanic(parked, recover()) }()
 				decideLater()
 			})
 			continue
@@ -113,14 +113,14 @@ const runFor = time.Second
 // run passes a job on to its destination; see process. If that panics, the job has no outcome, and
 // fails.
 func (s *server) run(delivery *engine.Delivery, c *caller) (decideLater func()) {
-	defer s.recovered(delivery)
+	defer func() { s.logPanic(delivery, recover()) }()
 	return s.byQueue[delivery.Queue].process(delivery, c)
 }
 
-// recovered logs a panic; it is deferred.
-func (s *server) recovered(delivery *engine.Delivery) {
-	if r := recover(); r != nil {
-		s.p.o.Logger.Error("the processing of a job panicked", "job", delivery.ID, "panic", r, "stack", string(debug.Stack()))
+// logPanic logs what recover has returned, unless it is nil.
+func (s *server) logPanic(delivery *engine.Delivery, panicked any) {
+	if panicked != nil {
+		s.p.o.Logger.Error("the processing of a job panicked", "job", delivery.ID, "panic", panicked, "stack", string(debug.Stack()))
 	}
 }
 
