@@ -150,20 +150,23 @@ func usableToken(t *oauth2.Token) error {
 	return nil
 }
 
-// ask calls the token endpoint.
+// ask calls the token endpoint, twice if it is not known where it takes the client's secret.
 func (s *Source) ask(refresh string) (*oauth2.Token, error) {
+	// Of both calls: the lease of the renewal ends shortly after.
+	ctx, cancel := context.WithTimeout(context.WithValue(s.life, oauth2.HTTPClient, s.client), s.o.Timeout)
+	defer cancel()
 	style := oauth2.AuthStyle(s.style.Load())
 	if style != oauth2.AuthStyleAutoDetect {
-		return s.askAs(refresh, style)
+		return s.askAs(ctx, refresh, style)
 	}
 	// The library's own detection repeats any call that has failed, and a refresh token may be
 	// good for one.
 	style = oauth2.AuthStyleInHeader
-	got, err := s.askAs(refresh, style)
+	got, err := s.askAs(ctx, refresh, style)
 	if refused, ok := errors.AsType[*oauth2.RetrieveError](err); ok && refused.ErrorCode != "invalid_grant" &&
 		(refused.ErrorCode == "invalid_client" || refused.ErrorCode == "invalid_request" || refused.Response.StatusCode == http.StatusUnauthorized) {
 		style = oauth2.AuthStyleInParams
-		got, err = s.askAs(refresh, style)
+		got, err = s.askAs(ctx, refresh, style)
 	}
 	if err == nil {
 		s.style.Store(int32(style))
@@ -171,9 +174,7 @@ func (s *Source) ask(refresh string) (*oauth2.Token, error) {
 	return got, err
 }
 
-func (s *Source) askAs(refresh string, style oauth2.AuthStyle) (*oauth2.Token, error) {
-	ctx, cancel := context.WithTimeout(context.WithValue(s.life, oauth2.HTTPClient, s.client), s.o.Timeout)
-	defer cancel()
+func (s *Source) askAs(ctx context.Context, refresh string, style oauth2.AuthStyle) (*oauth2.Token, error) {
 	if s.file == nil {
 		c := clientcredentials.Config{
 			ClientID: s.o.ClientID, ClientSecret: s.o.ClientSecret, TokenURL: s.o.TokenURL, Scopes: s.o.Scopes, AuthStyle: style,

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
-	"golang.org/x/oauth2"
 )
 
 //go:embed claim.lua
@@ -106,7 +105,7 @@ func later(retry, until time.Time) time.Time {
 // claim runs claim.lua; unreadable is the version of a record that cannot be decrypted, or "".
 func (s *Source) claim(name, seed, refused, unreadable string) (claim, error) {
 	c := claim{asked: time.Now()}
-	reply, err := claimScript.Run(s.life, s.o.Redis, s.keys(name), s.holder, (s.longest() + leaseMargin).Milliseconds(),
+	reply, err := claimScript.Run(s.life, s.o.Redis, s.keys(name), s.holder, (s.o.Timeout + leaseMargin).Milliseconds(),
 		s.seedHash(seed), hash(refused), s.clientID, replacedFor.Milliseconds(), unreadable).StringSlice()
 	if err != nil {
 		return c, fmt.Errorf("oauth: claim: %w", err)
@@ -118,15 +117,6 @@ func (s *Source) claim(name, seed, refused, unreadable string) (claim, error) {
 		}
 	}
 	return c, nil
-}
-
-// longest returns how long a renewal may take: two calls until it is known where the token
-// endpoint takes the client's secret (see ask).
-func (s *Source) longest() time.Duration {
-	if oauth2.AuthStyle(s.style.Load()) == oauth2.AuthStyleAutoDetect {
-		return 2 * s.o.Timeout
-	}
-	return s.o.Timeout
 }
 
 // seedHash identifies what a record's tokens come from.

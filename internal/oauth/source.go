@@ -42,7 +42,7 @@ type Options struct {
 	// Sealer is that of the fleet; nil: each process gets tokens of its own.
 	Sealer *seal.Sealer
 	Logger *slog.Logger
-	// Timeout of a call to the token endpoint. Default 10 s.
+	// Timeout of a renewal: one call to the token endpoint, or two. Default 10 s.
 	Timeout time.Duration
 	// CheckEvery is the least interval of checks whether the file has changed. Default 1 s.
 	CheckEvery time.Duration
@@ -52,7 +52,7 @@ type Options struct {
 }
 
 const (
-	// leaseMargin is how much longer than its calls to the token endpoint the lease of a renewal is.
+	// leaseMargin is how much longer than Timeout the lease of a renewal is.
 	leaseMargin = 2 * time.Second
 	// keep and keepOwn are how long unused tokens are kept in Redis: those of the fleet, and
 	// those of one process.
@@ -107,7 +107,9 @@ type run struct {
 
 // usable reports whether the token may be used for a call now.
 func (e *entry) usable(now time.Time, seed, refused string) bool {
-	return e.token != "" && e.seed == seed && e.token != refused && (e.until.IsZero() || now.Before(e.until))
+	// While a machine is suspended the monotonic clock stops, the wall clock does not.
+	return e.token != "" && e.seed == seed && e.token != refused &&
+		(e.until.IsZero() || now.Before(e.until) && now.Round(0).Before(e.until.Round(0)))
 }
 
 // New reads the file of refresh tokens. Its error never holds a token.
@@ -175,7 +177,7 @@ func (s *Source) Close() error {
 	s.mu.Lock()
 	s.closed = true
 	s.mu.Unlock()
-	late := time.AfterFunc(s.longest()+leaseMargin, s.end)
+	late := time.AfterFunc(s.o.Timeout+leaseMargin, s.end)
 	defer late.Stop()
 	s.runs.Wait()
 	s.end()
