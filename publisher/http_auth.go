@@ -34,6 +34,10 @@ func (o *HTTPOptions) authProblems(base *url.URL) []error {
 	if o.basic() && o.AuthToken != "" && !strings.Contains(o.AuthToken, ":") {
 		errs = append(errs, errors.New("AuthToken: "+noColon))
 	}
+	sent := o.AuthToken != "" || o.Tokens != nil || o.TokenSource != nil
+	if sent && o.AuthQuery == "" && o.SignSecret != "" && strings.EqualFold(o.AuthHeader, o.SignHeader) {
+		errs = append(errs, fmt.Errorf("SignHeader: tokens are sent in %q too; name another header", o.SignHeader))
+	}
 	if o.AuthQuery != "" && base != nil && base.Query().Has(o.AuthQuery) {
 		errs = append(errs, fmt.Errorf("AuthQuery: URL sets %q too; take one of them out", o.AuthQuery))
 	}

@@ -267,6 +267,7 @@ func TestHTTPOptionsOfRequestsAreChecked(t *testing.T) {
 		`AuthScheme: "a b" is not a scheme`:                                                   {URL: base, AuthScheme: "a b"},
 		"AuthToken: is not of the form user:password":                                         {URL: base, AuthScheme: "Basic", AuthToken: "x"},
 		`AuthQuery: URL sets "key" too`:                                                       {URL: base + "?key=1", AuthQuery: "key"},
+		`SignHeader: tokens are sent in "x-key" too`:                                          {URL: base, AuthToken: "x", AuthHeader: "X-Key", SignSecret: "s", SignHeader: "x-key"},
 		"ResponseBodyBytes: must be from 1 to 1048576, is 1048577":                            {URL: base, ResponseBodyBytes: 1<<20 + 1},
 	} {
 		if _, err := publisher.NewHTTP(o); err == nil || !strings.Contains(err.Error(), want) {

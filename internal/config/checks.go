@@ -191,6 +191,10 @@ func (l *loader) checkRequests(d Destination, prefix string) {
 	if u, err := url.Parse(keyurl.Hide(d.URL)); err == nil && d.AuthQuery != "" && u.Query().Has(d.AuthQuery) && l.found.ok(prefix+"URL") {
 		l.found.fail(prefix+"AUTH_QUERY", "take the parameter out of one of them", "%s is in the query of %sURL too", quote(d.AuthQuery), prefix)
 	}
+	sent := d.AuthToken != "" || d.AuthTokensFile != "" || d.OAuthTokenURL != ""
+	if sent && d.AuthQuery == "" && d.SignSecret != "" && strings.EqualFold(d.AuthHeader, d.SignHeader) && l.found.ok(prefix+"AUTH_HEADER", prefix+"SIGN_HEADER") {
+		l.found.fail(prefix+"SIGN_HEADER", "name another header", "%s is that of %sAUTH_HEADER too", quote(d.SignHeader), prefix)
+	}
 	if name := prefix + "SIGN_HEADER"; d.SignSecret == "" && l.env.set(name) {
 		l.found.warn(name, "is set, but %sSIGN_SECRET is not: nothing is signed", prefix)
 	}

@@ -21,6 +21,7 @@ func TestLoadRefusesRequests(t *testing.T) {
 		"scheme":              {with("DESTINATION_0_AUTH_SCHEME=Bearer token"), `DESTINATION_0_AUTH_SCHEME: "Bearer token" is not a scheme; use one word, such as Bearer, Basic or none`},
 		"basic":               {with("DESTINATION_0_AUTH_SCHEME=basic", "DESTINATION_0_AUTH_TOKEN=hunter2"), "DESTINATION_0_AUTH_TOKEN: is not what DESTINATION_0_AUTH_SCHEME Basic sends; write user:password, or user: without a password"},
 		"query":               {[]string{shop, "DESTINATION_0_URL=https://api.example.com/?key=1", "DESTINATION_0_AUTH_QUERY=key"}, `DESTINATION_0_AUTH_QUERY: "key" is in the query of DESTINATION_0_URL too; take the parameter out of one of them`},
+		"header of both":      {with("DESTINATION_0_AUTH_TOKEN=hunter2", "DESTINATION_0_SIGN_SECRET=hunter3", "DESTINATION_0_SIGN_HEADER=authorization"), `DESTINATION_0_SIGN_HEADER: "authorization" is that of DESTINATION_0_AUTH_HEADER too; name another header`},
 		"body":                {with("DESTINATION_0_RESPONSE_BODY_BYTES=2000000"), `DESTINATION_0_RESPONSE_BODY_BYTES: "2000000" is too large; use a whole number from 1 to 1048576`},
 	} {
 		_, _, err := Load(test.environ)
