@@ -32,6 +32,9 @@ func TryAnswer(ctx context.Context, d config.Destination, job *jobs.Job, status 
 	if d.AuthTokensFile != "" {
 		options.Tokens = publisher.TokensFunc(func(string) (string, bool) { return "token", true })
 	}
+	if d.OAuthTokenURL != "" {
+		options.TokenSource = standIn{perKey: d.OAuthRefreshTokensFile != ""}
+	}
 	options.Transport = answering{status, header, body}
 	var out TriedAnswer
 	if rules != nil {
@@ -57,6 +60,14 @@ func (e explaining) Decide(a publisher.Answered) (publisher.Decision, bool) {
 	*e.into = e.rules.Explain(a)
 	return e.into.Decision, e.into.Rule != 0
 }
+
+// standIn is a source with one token, which is not sent to anyone.
+type standIn struct{ perKey bool }
+
+func (standIn) Token(context.Context, string) (string, error)         { return "token", nil }
+func (standIn) Renew(context.Context, string, string) (string, error) { return "token", nil }
+func (s standIn) PerKey() bool                                        { return s.perKey }
+func (standIn) Changed() []string                                     { return nil }
 
 // answering is a transport that makes no call.
 type answering struct {
