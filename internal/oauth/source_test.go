@@ -365,11 +365,13 @@ func TestTwoCallsHaveOneTimeout(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, fakeoauth.Options{InParams: true})
 	var ends []time.Time
+	calls := &http.Transport{}
+	t.Cleanup(calls.CloseIdleConnections)
 	s := r.source(t, keyA, func(o *oauth.Options) {
 		o.Transport = transport(func(call *http.Request) (*http.Response, error) {
 			end, _ := call.Context().Deadline()
 			ends = append(ends, end)
-			return http.DefaultTransport.RoundTrip(call)
+			return calls.RoundTrip(call)
 		})
 	})
 	token(t, s, "")
