@@ -128,7 +128,9 @@ func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints 
 	switch d.Then {
 	case ThenOK:
 		if d.Output != nil {
-			job.Output = json.RawMessage(r.Redact(string(d.Output)))
+			if job.Output = d.Output; r.Redact(string(d.Output)) != string(d.Output) {
+				job.Output = holdsSecret
+			}
 		}
 		return nil
 	case ThenLimited:

@@ -120,6 +120,27 @@ func TestOutputThatIsNotKept(t *testing.T) {
 	}
 }
 
+// An output that holds a secret is not kept, also not in part: children would send [redacted].
+func TestOutputWithASecret(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte(`{"tenant":"t-123456","itemid":7}`))
+	}))
+	defer api.Close()
+	h, err := publisher.NewHTTP(publisher.HTTPOptions{URL: api.URL, Header: http.Header{"X-Tenant": {"t-123456"}}, Rules: bodyIsOutput{}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	job := b.enqueue()
+	b.run(b.options(), h.Publish)
+	b.waitStatus(job.ID, jobs.Completed)
+	const want = "the output was not kept: it holds a secret of the destination: take a part of the answer without it"
+	if got := b.get(job.ID); got.Output != nil || got.LastError != want {
+		t.Errorf("output %s, last error %q", got.Output, got.LastError)
+	}
+}
+
 // bodyIsOutput is the rule "output: body".
 type bodyIsOutput struct{}
 
