@@ -14,6 +14,8 @@ const (
 	aliveEvery = 10 * time.Second
 	// pipelined bounds one pipeline.
 	pipelined = 200
+	// deadAtOnce bounds the processes that are unregistered at once.
+	deadAtOnce = 100
 )
 
 var aliveScript = redis.NewScript(luaFile("alive"))
@@ -21,10 +23,10 @@ var aliveScript = redis.NewScript(luaFile("alive"))
 // alive is what a link knows of the processes of the fleet. Registrations of a process with
 // many Breakers are rare, and so valid for long: if it dies, the others unregister it.
 type alive struct {
-	at       time.Time // of the next report
-	reported bool      // before
-	away     bool      // the last report came too late: others may have unregistered this process
-	dead     []string  // processes that have been unregistered
+	at       time.Time       // of the next report
+	reported bool            // before
+	away     bool            // the last report came too late: others may have unregistered this process
+	dead     map[string]bool // processes that have been unregistered
 }
 
 // aliveKey is the key of the processes of a namespace.
@@ -50,21 +52,29 @@ func (l *link) reportAlive(ctx context.Context) {
 	case !was:
 		a.away = a.reported
 	case a.away:
-		a.away = false
-		l.registerWhere(ctx, func(pipe redis.Pipeliner, c *core) func() bool {
+		a.away = !l.registerWhere(ctx, func(pipe redis.Pipeliner, c *core) func() (bool, error) {
 			registered := pipe.HExists(ctx, c.place.instances(), c.id)
-			return func() bool { return registered.Err() == nil && !registered.Val() }
+			return func() (bool, error) { return !registered.Val(), registered.Err() }
 		})
 	default:
+		known := map[string]bool{}
+		var fresh []string
 		for _, id := range dead {
-			if !slices.Contains(a.dead, id) {
-				l.registerWhere(ctx, func(pipe redis.Pipeliner, c *core) func() bool {
-					removed := pipe.HDel(ctx, c.place.instances(), id)
-					return func() bool { return removed.Val() > 0 }
-				})
+			if a.dead[id] {
+				known[id] = true
+			} else if len(fresh) < deadAtOnce {
+				fresh = append(fresh, id)
 			}
 		}
-		a.dead = dead
+		if len(fresh) > 0 && l.registerWhere(ctx, func(pipe redis.Pipeliner, c *core) func() (bool, error) {
+			removed := pipe.HDel(ctx, c.place.instances(), fresh...)
+			return func() (bool, error) { return removed.Val() > 0, removed.Err() }
+		}) {
+			for _, id := range fresh {
+				known[id] = true
+			}
+		}
+		a.dead = known
 	}
 	a.reported = true
 }
@@ -80,13 +90,15 @@ func (l *link) reportEnd() {
 }
 
 // registerWhere asks a question about the destination of each core, in pipelines, and has those
-// cores registered soon for which the answer is true: that updates the capacity.
-func (l *link) registerWhere(ctx context.Context, ask func(pipe redis.Pipeliner, c *core) func() bool) {
+// cores registered soon for which the answer is true: that updates the capacity. It returns
+// whether all answers came.
+func (l *link) registerWhere(ctx context.Context, ask func(pipe redis.Pipeliner, c *core) func() (bool, error)) bool {
 	l.mu.RLock()
 	cores := slices.Collect(l.all())
 	l.mu.RUnlock()
+	complete := true
 	for part := range slices.Chunk(cores, pipelined) {
-		answers := make([]func() bool, len(part))
+		answers := make([]func() (bool, error), len(part))
 		call, cancel := bounded(ctx)
 		_, _ = l.of.rdb.Pipelined(call, func(pipe redis.Pipeliner) error { // each command has its error
 			for i, c := range part {
@@ -96,11 +108,14 @@ func (l *link) registerWhere(ctx context.Context, ask func(pipe redis.Pipeliner,
 		})
 		cancel()
 		for i, c := range part {
-			if answers[i]() {
+			yes, err := answers[i]()
+			if err == nil && yes {
 				c.registerAt.Store(0)
 			}
+			complete = complete && err == nil
 		}
 	}
+	return complete
 }
 
 // register registers cores, by one pipeline.

@@ -117,3 +117,87 @@ func TestRefusedRegistrationBacksOff(t *testing.T) {
 		return true
 	})
 }
+
+// Where Redis fails when a process follows up on a report, that is repeated: neither does a dead
+// process stay capacity, nor does this one stay out.
+func TestFailedFollowUpIsRepeated(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	admin := s.Client(t)
+	allow := func(rules ...any) {
+		t.Helper()
+		if err := admin.Do(t.Context(), append([]any{"ACL", "SETUSER", "worker"}, rules...)...).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	allow("on", ">secret", "~*", "&*", "+@all")
+	o := *admin.(*redis.Client).Options()
+	o.Username, o.Password = "worker", "secret"
+	rdb := redis.NewClient(&o)
+	t.Cleanup(func() { _ = rdb.Close() })
+	mine := start(t, rdb, Options{Destination: "api", MaxInFlight: 3, RefreshInterval: time.Hour})
+	theirs := start(t, admin, Options{Destination: "api", MaxInFlight: 7, RefreshInterval: time.Hour})
+	lapse := func(b *Breaker) {
+		t.Helper()
+		if err := admin.ZAdd(t.Context(), DefaultNamespace.aliveKey(), redis.Z{Score: float64(time.Now().Add(-time.Second).UnixMilli()), Member: b.link.id}).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	registered := func(when string, b *Breaker, want bool) {
+		t.Helper()
+		if got, err := admin.HExists(t.Context(), b.place.instances(), b.id).Result(); got != want || err != nil {
+			t.Errorf("%s: registered %v, %v; want %v", when, got, err, want)
+		}
+	}
+	tickOnce(t, mine)
+	tickOnce(t, theirs)
+	tickOnce(t, mine)
+	registered("both alive", theirs, true)
+
+	lapse(theirs)
+	allow("-hdel")
+	tickOnce(t, mine)
+	registered("dead, Redis fails", theirs, true)
+	allow("+hdel")
+	tickOnce(t, mine)
+	registered("dead", theirs, false)
+
+	lapse(mine)
+	tickOnce(t, mine)
+	if err := admin.HDel(t.Context(), mine.place.instances(), mine.id).Err(); err != nil {
+		t.Fatal(err)
+	}
+	allow("-hexists")
+	tickOnce(t, mine)
+	registered("away, Redis fails", mine, false)
+	allow("+hexists")
+	tickOnce(t, mine)
+	registered("away", mine, true)
+}
+
+// However many processes die at once, all are unregistered.
+func TestManyDeadProcesses(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	rdb := s.Client(t)
+	b := start(t, rdb, Options{Destination: "api", MaxInFlight: 3, RefreshInterval: time.Hour})
+	tickOnce(t, b)
+	const dead = 250
+	_, err := rdb.Pipelined(t.Context(), func(pipe redis.Pipeliner) error {
+		for i := range dead {
+			id := fmt.Sprint("dead-", i)
+			pipe.ZAdd(t.Context(), DefaultNamespace.aliveKey(), redis.Z{Score: float64(time.Now().Add(-time.Minute).UnixMilli()), Member: id})
+			pipe.HSet(t.Context(), b.place.instances(), id, fmt.Sprint("1 ", time.Now().Add(time.Hour).UnixMilli()))
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 3 {
+		tickOnce(t, b)
+	}
+	if n, err := rdb.HLen(t.Context(), b.place.instances()).Result(); n != 1 || err != nil {
+		t.Errorf("%d instances are registered, %v; want 1", n, err)
+	}
+}

@@ -2,7 +2,7 @@
 --
 -- KEYS[1]  sorted set: processes, by until when they count as alive, ms
 -- ARGV     1  id of the process   2  for how long it counts as alive, ms
--- Returns {1 if it still counted as alive, else 0, at most 100 processes that do not, …}
+-- Returns {1 if it still counted as alive, else 0, at most 1000 processes that do not, …}
 
 local FORGET_AFTER = 3600000 -- ms; registrations are valid for less
 
@@ -18,6 +18,6 @@ redis.call('ZREMRANGEBYSCORE', KEYS[1], '-inf', int(now - FORGET_AFTER))
 local until_when = redis.call('ZSCORE', KEYS[1], id)
 redis.call('ZADD', KEYS[1], int(now + valid), id)
 redis.call('PEXPIRE', KEYS[1], int(valid + FORGET_AFTER))
-local reply = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now), 'LIMIT', '0', '100')
+local reply = redis.call('ZRANGEBYSCORE', KEYS[1], '-inf', int(now), 'LIMIT', '0', '1000')
 table.insert(reply, 1, until_when and tonumber(until_when) > now and '1' or '0')
 return reply
