@@ -25,6 +25,8 @@ type undecided struct {
 	counts []counted // of the breakers that the call counts for, the key's first
 	until  time.Time
 	quiet  time.Duration // without a further call the streaks are over
+
+	cancelled <-chan struct{} // closed when the job is cancelled
 }
 
 // counted is a breaker and the streak that the call is in.
@@ -105,6 +107,10 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 		select {
 		case <-t.C:
 		case <-changed:
+		case <-s.cancelled:
+			t.Stop()
+			event.Result = Cancelled
+			return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error(), Response: o.Response}
 		case <-d.serving.Done():
 			t.Stop()
 			event.Result = Requeued

@@ -1,6 +1,8 @@
 package publisher_test
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -142,6 +144,28 @@ func TestOneFailureIsNoOutage(t *testing.T) {
 	}
 	if got := strings.Join(events, " "); got != "created started failed" {
 		t.Errorf("history: %s", got)
+	}
+}
+
+// A job that waits for the calls that follow is cancelled at once.
+func TestCancelWhileUndecided(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	returned := make(chan struct{})
+	id := b.enqueue().ID
+	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+		defer close(returned)
+		<-time.After(3 * time.Second) // so that it waits for 5 s
+		j.Response = &jobs.Response{Status: http.StatusInternalServerError}
+		return errors.New("answered 500")
+	}, publisher.Breaker(breaker.Options{Cooldown: time.Hour}))
+	signal(t, "the call", returned)
+	redistest.Eventually(t, "the call counts", func() bool { return b.breaker().Streak == 1 })
+	if err := b.client.Cancel(t.Context(), id); err != nil {
+		t.Fatal(err)
+	}
+	if j := b.waitStatus(id, jobs.Cancelled); j.Response == nil || j.Response.Status != http.StatusInternalServerError {
+		t.Errorf("response %+v", j.Response)
 	}
 }
 

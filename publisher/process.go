@@ -41,7 +41,13 @@ func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater
 	outcome, event := d.attempt(job, delivery, sending, c)
 	if u := d.undecided(job, &outcome, event); u != nil {
 		if d.waiting.Add(1) <= maxUndecided {
+			cancelled, cancel := context.WithCancel(context.Background())
+			u.cancelled = cancelled.Done()
+			if !delivery.OnCancel(cancel) {
+				cancel()
+			}
 			return func() {
+				defer cancel()
 				defer d.waiting.Add(-1)
 				d.decide(delivery, d.await(u, outcome, event), event)
 			}
