@@ -111,7 +111,7 @@ func seconds(s float64) time.Duration {
 // maxBy bounds the name and reason of a rule, in characters.
 const maxBy = 200
 
-// decidedError is the error of a job whose outcome was decided by a rule or the API itself.
+// decidedError is the error of a job that a rule or the API itself failed or rescheduled.
 type decidedError struct {
 	by  string
 	err error
@@ -144,5 +144,5 @@ func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints 
 		return answered
 	case ThenFail:
 	}
-	return jobs.Discard(answered)
+	return &decidedError{by, jobs.Discard(answered)}
 }

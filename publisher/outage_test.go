@@ -204,3 +204,40 @@ func TestOutageDefersAtMostMaxReschedules(t *testing.T) {
 		t.Errorf("failed with %q", j.LastError)
 	}
 }
+
+// What an answer rule or the API itself fails or reschedules is about the job, also with a status
+// that counts for an outage.
+func TestDecidedAnswersAreNoOutage(t *testing.T) {
+	t.Parallel()
+	const n, threshold = 15, 10
+	for name, row := range map[string]struct {
+		status  int
+		outcome string
+		want    jobs.Status
+	}{
+		"500 and fail":       {http.StatusInternalServerError, "fail", jobs.Failed},
+		"401 and fail":       {http.StatusUnauthorized, "fail", jobs.Failed},
+		"503 and reschedule": {http.StatusServiceUnavailable, "reschedule; after=3600", jobs.Pending},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newFixture(t)
+			var calls atomic.Int32
+			a := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+				calls.Add(1)
+				w.Header().Set(publisher.OutcomeHeader, row.outcome)
+				w.WriteHeader(row.status)
+			})
+			ids := b.enqueueMany(n)
+			h := newHTTP(t, publisher.HTTPOptions{URL: a.URL, TrustOutcome: true})
+			b.run(b.options(), h.Publish, publisher.Concurrency(2), publisher.Breaker(breaker.Options{Cooldown: time.Hour, OutageThreshold: threshold}))
+			redistest.Eventually(t, "each job was called", func() bool { return int(calls.Load()) == n })
+			for _, id := range ids {
+				b.waitStatus(id, row.want)
+			}
+			if s := b.breaker(); s.State != breaker.Closed {
+				t.Errorf("the breaker is %s: %s", s.State, s.Cause)
+			}
+		})
+	}
+}

@@ -55,6 +55,8 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact
 		limited, _ := errors.AsType[*jobs.RateLimitedError](r.err)
 		return breaker.RateLimited(max(0, limited.RetryAfter)).WithScope(limited.Scope)
+	case r.refusesJob(answer) && answer.Status >= http.StatusInternalServerError:
+		return breaker.Failure() // it neither counts for an outage nor ends one
 	case r.refusesJob(answer):
 		return breaker.Success()
 	case answer != nil && answer.Status != 0:
@@ -69,10 +71,15 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 	return breaker.Failure()
 }
 
-// refusesJob reports whether a 403 is about the job, by the decision of the handler or of an
-// answer rule: a missing permission, not a ban.
+// refusesJob reports whether an answer is about the job, not about the API: an answer rule or
+// Tidegate-Outcome failed or rescheduled the job, or a handler took a 403 for a missing
+// permission, not a ban.
 func (r callResult) refusesJob(answer *jobs.Response) bool {
-	return r.kind == permanent && answer != nil && answer.Status == http.StatusForbidden
+	if answer == nil || r.kind != permanent && r.kind != rescheduled {
+		return false
+	}
+	_, decided := errors.AsType[*decidedError](r.err)
+	return decided || r.kind == permanent && answer.Status == http.StatusForbidden
 }
 
 // countsForOutage reports whether breakerOutcome is one that counts for an outage.

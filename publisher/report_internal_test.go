@@ -1,0 +1,42 @@
+package publisher
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
+)
+
+// A decision about the job neither counts for an outage nor, with 5xx, ends one.
+func TestBreakerOutcomeOfDecisions(t *testing.T) {
+	t.Parallel()
+	problem := errors.New("invalid title")
+	fail, again := &decidedError{"rule 1", jobs.Discard(problem)}, &decidedError{"rule 1", jobs.Reschedule(1)}
+	for _, row := range []struct {
+		kind   callKind
+		err    error
+		status int
+		want   breaker.Outcome
+		counts bool
+	}{
+		{permanent, fail, 500, breaker.Failure(), false},
+		{permanent, fail, 401, breaker.Success(), false},
+		{permanent, fail, 403, breaker.Success(), false},
+		{permanent, fail, 200, breaker.Success(), false},
+		{rescheduled, again, 503, breaker.Failure(), false},
+		{rescheduled, again, 403, breaker.Success(), false},
+		{failed, problem, 500, breaker.NoAnswer(), true},
+		{permanent, jobs.Discard(problem), 500, breaker.NoAnswer(), true},
+		{permanent, jobs.Discard(problem), 403, breaker.Success(), false},
+		{rescheduled, jobs.Reschedule(1), 503, breaker.NoAnswer(), false},
+	} {
+		r, answer := callResult{kind: row.kind, err: row.err}, &jobs.Response{Status: row.status}
+		if got := r.breakerOutcome(answer); got != row.want {
+			t.Errorf("%d, %T: %#v, want %#v", row.status, row.err, got, row.want)
+		}
+		if got := r.countsForOutage(answer); got != row.counts {
+			t.Errorf("%d, %T: counts for an outage: %t", row.status, row.err, got)
+		}
+	}
+}
