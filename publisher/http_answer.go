@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -27,6 +28,7 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	// The header decides the outcome, even if the body breaks off.
 	redact := r.Redact
 	most := max(leastRead, h.o.ResponseBodyBytes)
+	var incomplete error // why the body that was read is not the whole one
 	read := func() []byte {
 		most := most
 		if h.o.Rules != nil {
@@ -35,6 +37,14 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		body, err := io.ReadAll(io.LimitReader(resp.Body, int64(most)))
 		if err != nil || len(body) == most {
 			redact = r.RedactCut
+		}
+		incomplete = err
+		if h.o.Rules != nil && len(body) == most {
+			if _, err := io.ReadFull(resp.Body, make([]byte, 1)); err == nil {
+				incomplete = fmt.Errorf("rules see %d bytes", most)
+			} else if !errors.Is(err, io.EOF) {
+				incomplete = err
+			}
 		}
 		return body
 	}
@@ -64,6 +74,9 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		err = h.decided(decision, job, resp.StatusCode, token, hints, r)
 	case limited:
 		err = jobs.RateLimited(hints.wait, hints.scope)
+	case rules && incomplete != nil && resp.StatusCode >= 200 && resp.StatusCode < 300:
+		// A rule may have matched the rest: the status alone is no proof of a success.
+		err = withoutSecrets(r, &noAnswerError{fmt.Errorf("answered %s, and the answer broke off: %w", statusText(resp.StatusCode), incomplete)})
 	default:
 		err = h.classify(resp.StatusCode)
 		if scope, has := h.credentials(job, token); has && resp.StatusCode == http.StatusUnauthorized {

@@ -33,7 +33,8 @@ type Answered struct {
 	Job    *jobs.Job
 	Status int
 	Header http.Header
-	// Body is its beginning, at most MaxRulesBody; nil if it could not be read.
+	// Body is its beginning, at most MaxRulesBody; nil if it could not be read. A 2xx whose
+	// body broke off or is longer fails the job for its policy if no rule matches.
 	Body []byte
 	// Received is when its header arrived.
 	Received time.Time

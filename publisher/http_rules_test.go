@@ -79,19 +79,66 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 // Rules see 256 KiB of a body, of which as much is stored as without them.
 func TestHTTPRulesSeeTheBody(t *testing.T) {
 	t.Parallel()
-	for size, want := range map[int]int{0: 0, 100: 100, 100 << 10: 100 << 10, 300 << 10: publisher.MaxRulesBody} {
+	for size, want := range map[int]int{0: 0, 100: 100, 100 << 10: 100 << 10, 256 << 10: publisher.MaxRulesBody, 300 << 10: publisher.MaxRulesBody} {
 		seen := -1
 		rules := rulesFunc(func(a publisher.Answered) (publisher.Decision, bool) {
 			if a.Job.Key != "alice" || a.Status != 200 || a.Header.Get("X-A") != "b" || a.Received.IsZero() {
 				t.Errorf("rules see %+v", a)
 			}
 			seen = len(a.Body)
-			return publisher.Decision{}, false
+			return publisher.Decision{Then: publisher.ThenOK}, size > publisher.MaxRulesBody
 		})
 		got := attempted(t, publisher.HTTPOptions{Rules: rules}, 200, strings.Repeat("x", size), "X-A", "b")
 		if seen != want || got.Result != publisher.Completed || len(got.Response.Body) != min(size, 4<<10) {
 			t.Errorf("of %d bytes rules see %d, want %d; %s with %d", size, seen, want, got.Result, len(got.Response.Body))
 		}
+	}
+}
+
+// A 2xx may say in its body that the call failed: without the whole body it completes a job only
+// by a rule.
+func TestHTTPRulesNeedTheBody(t *testing.T) {
+	t.Parallel()
+	none := func(publisher.Answered) (publisher.Decision, bool) { return publisher.Decision{}, false }
+	done := func(publisher.Answered) (publisher.Decision, bool) {
+		return publisher.Decision{Then: publisher.ThenOK}, true
+	}
+	brokenOff := func(status int) http.HandlerFunc {
+		return func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", "100")
+			answerWith(status, `{"ok":fal`)(w, nil)
+		}
+	}
+	long := answerWith(200, `{"ok":false,"x":"`+strings.Repeat("x", publisher.MaxRulesBody)+`"}`)
+	for _, row := range []struct {
+		name   string
+		answer http.HandlerFunc
+		rules  publisher.Rules
+		trust  bool
+		result string
+		err    string
+	}{
+		{"broke off", brokenOff(200), rulesFunc(none), false, publisher.Retried, "answered 200 OK, and the answer broke off: unexpected EOF"},
+		{"too long", long, rulesFunc(none), false, publisher.Retried, "answered 200 OK, and the answer broke off: rules see 262144 bytes"},
+		{"broke off, and a rule matches", brokenOff(200), rulesFunc(done), false, publisher.Completed, ""},
+		{"too long, and a rule matches", long, rulesFunc(done), false, publisher.Completed, ""},
+		{"broke off, and the header decides", func(w http.ResponseWriter, r *http.Request) {
+			w.Header().Set(publisher.OutcomeHeader, "ok")
+			brokenOff(200)(w, r)
+		}, rulesFunc(none), true, publisher.Completed, ""},
+		{"broke off with a permanent status", brokenOff(400), rulesFunc(none), false, publisher.FailedFinal, "answered 400 Bad Request"},
+		{"broke off without rules", brokenOff(200), nil, false, publisher.Completed, ""},
+		{"too long without rules", long, nil, false, publisher.Completed, ""},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			h := newHTTP(t, publisher.HTTPOptions{URL: newAPI(t, row.answer).URL, Rules: row.rules, TrustOutcome: row.trust})
+			job := &jobs.Job{ID: "j", Destination: "shop", Payload: []byte("{}"), Retry: &jobs.RetryPolicy{MaxRetries: 1, RetryOn: []jobs.Trigger{jobs.OnFailure}}}
+			got, err := publisher.Attempt(t.Context(), h, job, time.Now())
+			if err != nil || got.Result != row.result || got.Error != row.err {
+				t.Errorf("%s, %q, %v; want %s, %q", got.Result, got.Error, err, row.result, row.err)
+			}
+		})
 	}
 }
 
