@@ -214,6 +214,7 @@ func TestParseErrors(t *testing.T) {
 		{"two documents", "- {when: true, then: ok}\n---\n- {when: true, then: ok}", "holds more than one YAML document"},
 		{"a list", "- - a", "line 1: rule 1 is not an object with when and then"},
 		{"unknown field", "- when: 'true'\n  than: ok\n  then: ok", `line 2: rule 1: "than" is not a field of a rule`},
+		{"a field twice", "- when: 'true'\n  then: ok\n  then: fail", "line 3: rule 1, then: is given twice"},
 		{"an object in a field", "- when: 'true'\n  then: ok\n  output: {a: b}", "line 3: rule 1, output: is not a text"},
 		{"no condition", "- then: ok", "line 1: rule 1, when: is missing"},
 		{"no outcome", "- when: 'true'", `line 1: rule 1, then: "" is not an outcome`},

@@ -151,11 +151,13 @@ func (s *Spec) read(n int, item *yaml.Node) (problems tokens.Errors) {
 		switch into, known := fields[name.Value]; {
 		case !known:
 			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s: %q is not a field of a rule", place, name.Value), Fix: "use when, then, until, wait, scope, cost, reason and output"})
+		case into == nil:
+			problems = append(problems, tokens.Problem{What: fmt.Sprintf("%s, %s: is given twice", place, name.Value), Fix: "keep one"})
 		case value.Kind != yaml.ScalarNode:
 			problems = append(problems, tokens.Problem{What: place + ", " + name.Value + ": is not a text", Fix: "write the expression as one text, in quotes if it holds {, [ or #"})
 		default:
 			*into = value.Value
-			fields[name.Value] = new(string) // YAML refuses a second one itself
+			fields[name.Value] = nil
 		}
 	}
 	return problems
