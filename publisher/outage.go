@@ -52,8 +52,8 @@ func (d *destination) undecided(job *jobs.Job, o *store.Outcome, event *JobEvent
 	for i := range s.counts {
 		c := &s.counts[i]
 		v := c.View()
-		if v.State != breaker.Closed {
-			// Of whatever incident: a limit may turn into an outage, which the probes meet.
+		if outageHolds(&v) || v.State != breaker.Closed && o.Kind == store.KindFail {
+			// A limit may turn into an outage, which the probes meet.
 			*o = d.afterOutage(s, &v, *o, event)
 			return nil
 		}
