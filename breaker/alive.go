@@ -32,7 +32,8 @@ type alive struct {
 // aliveKey is the key of the processes of a namespace.
 func (n Namespace) aliveKey() string { return string(n) + ":breaker-processes" }
 
-// reportAlive reports that this process is alive, and unregisters those that are not any more.
+// reportAlive reports that this process is alive, and unregisters the processes that
+// have died.
 // A process that has been away itself first gives the others the time to report.
 func (l *link) reportAlive(ctx context.Context) {
 	a := &l.alive

@@ -215,8 +215,8 @@ func (l *link) keepFresh(ctx context.Context) {
 	}
 }
 
-// tick returns the cores that do not read their state by themselves this time, and those that
-// are due to be registered, registerAtOnce at most.
+// tick returns the cores that do not read their state by themselves this time, and the cores
+// that are due to be registered, registerAtOnce at most.
 func (l *link) tick() (quiet, due []*core) {
 	l.mu.RLock() // leave waits
 	defer l.mu.RUnlock()

@@ -18,7 +18,7 @@ const maxUndecided = 200
 // defaultOutage bounds the reschedules of a job because of outages, if max_reschedules is not set.
 const defaultOutage = 100
 
-// undecided is a failed call that may be one of those that open the breaker because of an outage.
+// undecided is a failed call that may be a part of an outage, which opens the breaker.
 // Its job must neither fail nor lose a retry then.
 type undecided struct {
 	job    *jobs.Job

@@ -1,4 +1,4 @@
--- alive: a process with Breakers reports that it is alive, and finds those that are not any more.
+-- alive: a process with Breakers reports that it is alive, and finds the ones that have died.
 --
 -- KEYS[1]  sorted set: processes, by until when they count as alive, ms
 -- ARGV     1  id of the process   2  for how long it counts as alive, ms

@@ -175,8 +175,9 @@ end
 
 -- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is
 -- none), threshold (0: no answer of the instance opens), reason and permanent of refused
--- credentials, outage, outage_threshold and job of a call that counts for an outage, and first_time(), false if the report was counted before. A rule returns the
--- script's result, nil for "applied".
+-- credentials, outage, outage_threshold and job of a call that counts for an outage, and
+-- first_time(), false if the report was counted before. A rule returns the script's result, nil
+-- for "applied".
 local RULES = { CLOSED = {}, PROBE = {}, LATE = {} }
 
 function RULES.CLOSED.limited(b, answer)

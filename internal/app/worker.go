@@ -279,7 +279,7 @@ func tokenSource(d config.Destination, rdb redis.UniversalClient, cfg *config.Co
 	return source, nil
 }
 
-// httpOptions are those that follow from the destination's variables alone.
+// httpOptions returns the options that follow from the destination's variables alone.
 func httpOptions(d config.Destination) publisher.HTTPOptions {
 	return publisher.HTTPOptions{
 		URL:               d.URL,

@@ -75,8 +75,7 @@ func (e *Engine) countWakes() uint64 {
 	return e.wakes
 }
 
-// surelyEmpty reports whether no queue has pending jobs, of those that do not rest. bufferMu is
-// held.
+// surelyEmpty reports whether the queues that do not rest have no pending jobs. bufferMu is held.
 func (e *Engine) surelyEmpty(passedOver func(queue string) bool) bool {
 	for _, q := range e.o.Queues {
 		if _, rests := e.rests[q]; passedOver(q) && !rests && !e.empty[q].sure {

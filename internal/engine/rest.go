@@ -9,8 +9,8 @@ import (
 // look at one of them is answered.
 const restsFor = 30 * time.Second
 
-// restNode passes over the queues of a queue's node, which does not answer, so that those on other
-// nodes are fetched from; false without another node.
+// restNode passes over the queues of a queue's node, which does not answer, so that queues on
+// other nodes are fetched from; false without another node.
 func (e *Engine) restNode(queue string) bool {
 	failed := e.node(queue)
 	same := slices.DeleteFunc(slices.Clone(e.o.Queues), func(q string) bool { return e.node(q) != failed })
@@ -34,10 +34,11 @@ func (e *Engine) resting(queue string) bool {
 
 // answers ends the rest of a queue: its node has answered.
 func (e *Engine) answers(queue string) {
-	if e.resting(queue) {
-		e.bufferMu.Lock()
-		delete(e.rests, queue)
-		e.bufferMu.Unlock()
+	e.bufferMu.Lock()
+	_, rested := e.rests[queue]
+	delete(e.rests, queue)
+	e.bufferMu.Unlock()
+	if rested {
 		e.wakeFor(queue)
 	}
 }

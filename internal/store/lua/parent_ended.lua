@@ -1,5 +1,5 @@
 -- Releases or cancels the children, in this queue, of a parent that has finished: completed
--- releases those that wait for no other and gives each a copy of its output, anything else
+-- releases each child that waits for no other parent, with a copy of its output; anything else
 -- cancels them. A second call changes nothing.
 --
 -- KEYS[1] pending
