@@ -43,8 +43,11 @@ test: redis cc curl chromium fmt-check ## Run all checks and all tests, as CI do
 	wait $$beside || { echo 'lint, test-client or test-bench has failed: see above' >&2; exit 1; }; \
 	exit $$status
 
+SIMULATION := ^(TestLimits|TestSimulationIsRepeatable|TestUnannouncedLimitsKeepTheRules)$$
+
 .PHONY: test-race
 test-race: redis cc curl chromium ## Run the tests only, with the race detector
+	@# The simulation of limits is one goroutine in virtual time: it runs first, without the detector.
 	@# Processes, a browser and clocks take part in e2e and browsertest: they run by themselves.
 	@# The longest of the rest begin first.
 	@all="$$($(GO) list $(PKGS))"; \
@@ -52,9 +55,10 @@ test-race: redis cc curl chromium ## Run the tests only, with the race detector
 	rest="$$(grep -vE '/internal/(e2e|browsertest)$$' <<<"$$all" || true)"; \
 	e2e="$$(grep '/internal/e2e$$' <<<"$$all" || true)"; \
 	browser="$$(grep '/internal/browsertest$$' <<<"$$all" || true)"; \
+	if [ "$(PKGS)" = ./... ]; then $(GO) test -vet=off -count=1 -timeout 20m -run '$(SIMULATION)' ./breaker; fi; \
 	export CGO_ENABLED=1; \
 	for pkgs in "$$long $$rest" "$$e2e" "$$browser"; do \
-		[ -z "$${pkgs// }" ] || $(GO) test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 20m $(ARGS) $$pkgs; \
+		[ -z "$${pkgs// }" ] || $(GO) test -race -vet=off -p $$(($$(getconf _NPROCESSORS_ONLN) + 1)) -count=1 -timeout 40m $(ARGS) $$pkgs; \
 	done
 
 .PHONY: quick
@@ -64,7 +68,7 @@ quick: redis ## Run the unit tests of the packages that differ from BASE=main, a
 .PHONY: test-client
 test-client: redis ## Test the HTTP API with a client that is generated from its document
 	@# What a generated client needs is not a dependency of ours: it is a module of its own.
-	cd internal/api/clienttest && $(GO) generate ./... && $(GO) vet ./... && $(GO) test -count=1 -timeout 10m ./...
+	cd internal/api/clienttest && $(GO) generate ./... && $(GO) vet ./... && $(GO) test -count=1 -timeout 20m ./...
 
 .PHONY: lint
 lint: $(GOLANGCI) ## Run golangci-lint
@@ -79,7 +83,7 @@ bench: redis ## Run the benchmarks and the comparisons of internal/bench
 
 .PHONY: test-bench
 test-bench: redis ## Test the comparisons of internal/bench
-	cd internal/bench && $(GO) vet . && $(GO) test -count=1 -timeout 10m .
+	cd internal/bench && $(GO) vet . && $(GO) test -count=1 -timeout 20m .
 
 .PHONY: soak
 soak: redis ## Run the long tests: end to end, and against the invariants; up to an hour

@@ -1,6 +1,8 @@
 package alerts
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -25,6 +27,28 @@ func TestWordsOfOtherCauses(t *testing.T) {
 		if got := refusals(&s); got != "" {
 			t.Errorf("%s: its calls were called %q", cause, got)
 		}
+	}
+}
+
+// Once a limit is learned, the message has it, while the incident lasts and after it.
+func TestMessageHasTheLearnedLimit(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2030, 1, 31, 14, 30, 0, 0, time.UTC)
+	s := situation{
+		Now: now, Destination: "shop", Name: "shop", State: breaker.Open, Cause: breaker.CauseThreshold, Learned: "about 60 calls per 5 min",
+		Since: now.Add(-time.Minute), Until: now.Add(time.Minute), Openings: 1, Backlog: 3, Expiring: -1, Wasted: 3,
+	}
+	text := func() string { return fmt.Sprintf("%+v", why(&s)[0].Lines.Lines) }
+	if got := text(); !strings.Contains(got, "; learned limit: about 60 calls per 5 min") {
+		t.Errorf("while it lasts: %s", got)
+	}
+	s.State, s.Cause, s.Ended = breaker.Closed, breaker.CauseProbe, now
+	if got := text(); !strings.Contains(got, "It keeps a learned limit: about 60 calls per 5 min") {
+		t.Errorf("after it: %s", got)
+	}
+	s.State, s.Cause, s.Ended = breaker.Open, breaker.CauseCredentials, time.Time{}
+	if got := text(); strings.Contains(got, "learned") {
+		t.Errorf("of refused credentials: %s", got)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain/words"
 )
 
 // The examples of messages in testdata and the pictures of them in docs/images/alerts
@@ -139,7 +140,7 @@ func (c composer) reopened(s situation) *notice.Notice {
 
 // recovered is the reply at the end.
 func (c composer) recovered(s situation) *notice.Notice {
-	s.State, s.KeysOpen = breaker.Closed, 0
+	s.State, s.KeysOpen, s.KeysPermanent, s.KeysNoToken = breaker.Closed, 0, 0, 0
 	n := c.about(&s, notice.Recovered, headline(&s))
 	n.Body = []notice.Block{facts(append([]notice.Fact{{Name: "Lasted", Value: plain(s.lasted())}}, costFacts(&s)...)...)}
 	if s.ofKeys() {
@@ -168,6 +169,10 @@ func headline(s *situation) notice.Title {
 		return notice.Title{Icon: icon, Name: s.subject(), Rest: join(rest...)}
 	}
 	switch {
+	case s.Refused && s.over():
+		return title(iconGood, ": all keys have valid tokens again, after "+s.lasted())
+	case s.Refused:
+		return title(iconLimited, ": "+refusedKeysText(s))
 	case s.ofKeys() && s.over():
 		return title(iconGood, ": no key is rate limited any more, after "+s.lasted())
 	case s.ofKeys() && s.KeysOpen == 1:
@@ -180,6 +185,8 @@ func headline(s *situation) notice.Title {
 		return title(iconTesting, ": testing recovery with one call")
 	case s.byHand():
 		return title(iconByHand, ": opened by hand", until(s))
+	case s.NoToken:
+		return title(iconLimited, ": token server unreachable since ", notice.Time(s.Since))
 	case s.Cause == breaker.CauseCredentials:
 		return title(iconLimited, ": token refused since ", notice.Time(s.Since))
 	case s.Cause == breaker.CauseOutage:
@@ -190,6 +197,24 @@ func headline(s *situation) notice.Title {
 		return title(iconLimited, " is still rate limited", until(s))
 	}
 	return title(iconLimited, " is rate limited", until(s))
+}
+
+// refusedKeysText words how many keys have refused credentials: "3 users must sign in again".
+func refusedKeysText(s *situation) string {
+	var parts []string
+	if s.KeysPermanent > 0 {
+		parts = append(parts, count(s.KeysPermanent, "user", "users")+" must sign in again")
+	}
+	if s.KeysNoToken > 0 {
+		parts = append(parts, count(s.KeysNoToken, "key waits", "keys wait")+" for the token server")
+	}
+	switch other := s.KeysOpen - s.KeysPermanent - s.KeysNoToken; {
+	case other == 1:
+		parts = append(parts, "the token of 1 key is refused")
+	case other > 1 || parts == nil:
+		parts = append(parts, "the tokens of "+thousands(other)+" keys are refused")
+	}
+	return strings.Join(parts, ", and ")
 }
 
 // ended words how it ended.
@@ -252,7 +277,7 @@ func reason(s *situation) notice.Text {
 	if n := refusals(s); n != "" && s.Cause != breaker.CauseBudget {
 		return plain(n)
 	}
-	return join(causeText(s.Cause), refusalReason(s))
+	return join(s.causeText(), refusalReason(s))
 }
 
 // refusalReason is why the API refused the credentials, as the continuation of a line.
@@ -330,9 +355,12 @@ func costFacts(s *situation) []notice.Fact {
 // why explains why it opened, with the last answers of the API.
 func why(s *situation) []notice.Block {
 	if s.over() && !s.byHand() && (s.Cause == "" || s.Cause == breaker.CauseProbe) {
+		if s.Learned != "" {
+			return []notice.Block{bulleted(plain("It keeps a learned limit: "+s.Learned), nil)}
+		}
 		return nil // its cause is why it stayed open
 	}
-	line := join(notice.Bold("Why: "), causeText(s.Cause))
+	line := join(notice.Bold("Why: "), s.causeText())
 	var bullets []notice.Text
 	if s.byHand() {
 		if s.By != "" {
@@ -346,6 +374,9 @@ func why(s *situation) []notice.Block {
 			line = join(line, " ("+n+")")
 		}
 		line = join(line, refusalReason(s))
+		if s.Learned != "" && !isRefused(s.Cause, s.Permanent) && s.Cause != breaker.CauseOutage {
+			line = join(line, "; learned limit: "+s.Learned)
+		}
 		bullets = answerList(s.Answers)
 	}
 	return []notice.Block{bulleted(line, bullets)}
@@ -396,6 +427,9 @@ func whatHappens(s *situation) notice.Block {
 	case s.Until.IsZero():
 		return paragraph(happens, " nothing by itself. No worker calls ", name, " until an operator resets the breaker; its jobs wait, and expire if their time comes.")
 	}
+	if s.NoToken {
+		return paragraph(happens, " its jobs wait, and lose no retries. At ", notice.Time(s.Until), " one call asks the token server again.")
+	}
 	if s.Cause == breaker.CauseCredentials {
 		return paragraph(happens, " its jobs wait, and lose no retries. At ", notice.Time(s.Until), " one call, the probe, tries the token again. ",
 			notice.Bold("Renew the token of "), name, "; the breaker closes when it is accepted.")
@@ -406,6 +440,10 @@ func whatHappens(s *situation) notice.Block {
 
 // flapping advises on a breaker that opens again and again.
 func flapping(s *situation) []notice.Block {
+	if s.SuggestedRate != "" && s.open() {
+		return []notice.Block{paragraph(notice.Bold("This API spaces calls:"), " set ",
+			notice.Code("DESTINATION_…_"+words.RateOf(s.Name)), ", about "+words.Rate(s.SuggestedRate)+".")}
+	}
 	if s.Openings <= 1 || s.byHand() || s.Cause == breaker.CauseCredentials || s.Cause == breaker.CauseOutage {
 		return nil
 	}
@@ -433,6 +471,12 @@ func lookCommands(s *situation) []notice.Command {
 // actCommands are commands that act on the breaker or its jobs.
 func actCommands(s *situation) []notice.Command {
 	destination := shellName(s.Destination)
+	if s.Refused {
+		return []notice.Command{
+			act("try the token of a key now:", "tidegate breaker reset "+destination+"/"+keyShown(s)),
+			act("give up the jobs of a key:", "tidegate cancel --destination "+destination+" --key "+keyShown(s)),
+		}
+	}
 	if s.ofKeys() {
 		return []notice.Command{
 			act("call again for a key now, limit or not:", "tidegate breaker reset "+destination+"/"+keyShown(s)),
@@ -522,9 +566,9 @@ func keysBody(s *situation) []notice.Block {
 	if s.over() {
 		list = append(list, when("Until", s.Ended))
 	} else {
-		list = append(list, number("Keys limited now", s.KeysOpen))
+		list = append(list, openKeysFact(s))
 	}
-	if s.KeysSeen > 0 {
+	if s.KeysSeen > 0 && !s.Refused {
 		list = append(list, number("Incidents of keys", s.KeysSeen))
 	}
 	if s.over() {
@@ -540,10 +584,26 @@ func keysBody(s *situation) []notice.Block {
 	if len(s.Answers) > 0 {
 		body = append(body, notice.Block{Lines: &notice.Lines{Lines: []notice.Text{{notice.Bold("Last answers")}}, Bullets: answerList(s.Answers)}})
 	}
+	if s.Refused {
+		if s.Reason != "" {
+			body = append(body, paragraph(notice.Bold("Why: "), notice.Foreign(s.Reason, notice.MaxReason)))
+		}
+		return append(body, paragraph(notice.Bold("What happens now:"), " the jobs of these keys wait, and lose no retries; the jobs of other keys continue. "+
+			"This message is kept up to date."),
+			bulleted(notice.Text{notice.Bold("What to do")}, advice(s)), commands(lookAndAct, slices.Concat(lookCommands(s), actCommands(s))))
+	}
 	return append(body,
 		paragraph(notice.Bold("What happens now:"), " the jobs of these keys wait, and lose no retries; the jobs of other keys continue. "+
 			"When its time has come, one call tests each key. This message is kept up to date."),
 		commands(lookAndAct, slices.Concat(lookCommands(s), actCommands(s))))
+}
+
+// openKeysFact counts the keys that are open now.
+func openKeysFact(s *situation) notice.Fact {
+	if s.Refused {
+		return number("Keys that wait", s.KeysOpen)
+	}
+	return number("Keys limited now", s.KeysOpen)
 }
 
 // keyList shows the keys: which, until when, how many jobs wait, why.
@@ -551,7 +611,9 @@ func keyList(s *situation) []notice.Text {
 	var out []notice.Text
 	for _, k := range s.Keys[:min(len(s.Keys), maxKeys)] {
 		line := join(nameCode(k.Key))
-		if k.Until.IsZero() {
+		if s.Refused {
+			line = join(line, " since ", notice.Time(k.Since))
+		} else if k.Until.IsZero() {
 			line = join(line, " until it is reset")
 		} else {
 			line = join(line, " until ", notice.Time(k.Until))
@@ -560,11 +622,15 @@ func keyList(s *situation) []notice.Text {
 		if k.Held >= 0 {
 			tail = "; " + jobsWait(k.Held)
 		}
-		if k.Cause != "" {
+		switch {
+		case k.Permanent:
+			tail += "; the user must sign in again"
+		case k.NoToken:
+			tail += "; there is no token"
+		case s.Refused:
+			tail += "; renew the token"
+		case k.Cause != "":
 			tail += "; " + causeText(k.Cause)
-			if k.Cause == breaker.CauseCredentials {
-				tail += ": renew it; the breaker closes when it is accepted"
-			}
 		}
 		out = append(out, join(line, tail))
 	}

@@ -41,12 +41,14 @@ func pageTitle(s *situation) notice.Title {
 		icon = iconGood
 	}
 	switch {
-	case s.ofKeys() && !s.over():
-		rest = ": keys have been rate limited for " + lasted
-	case s.ofKeys():
-		rest = ": keys were rate limited for " + lasted + ", none is now"
+	case s.Refused && s.over():
+		rest = ": keys had no valid token for " + lasted + ", all have one now"
+	case s.Refused:
+		rest = ": " + refusedKeysText(s)
 	case s.over() && s.byHand():
 		rest = ": was open by hand for " + lasted + ", and is closed now"
+	case s.over() && s.NoToken:
+		rest = ": token server was unreachable for " + lasted + ", and is not now"
 	case s.over() && s.Cause == breaker.CauseCredentials:
 		rest = ": token was refused for " + lasted + ", and is not now"
 	case s.over() && s.Cause == breaker.CauseOutage:
@@ -55,6 +57,8 @@ func pageTitle(s *situation) notice.Title {
 		rest = " was rate limited for " + lasted + ", and is not now"
 	case s.byHand():
 		rest = ": open by hand for " + lasted
+	case s.NoToken:
+		rest = ": token server unreachable for " + lasted
 	case s.Cause == breaker.CauseCredentials:
 		rest = ": token refused for " + lasted
 	case s.Cause == breaker.CauseOutage:
@@ -69,7 +73,7 @@ func pageTitle(s *situation) notice.Title {
 func pageSummary(s *situation, t notice.Title) notice.Text {
 	line := join(notice.Name(s.subject()), t.Rest)
 	if s.ofKeys() {
-		return join(line, ", "+thousands(s.KeysOpen)+" of them now", keyNames(s, " (", ")"), backlog(s, "; "))
+		return join(line, keyNames(s, " (", ")"))
 	}
 	line = join(line, reasonPart(s), waiting(s))
 	switch {
@@ -97,8 +101,10 @@ func tried(s *situation, tooLong time.Duration) notice.Block {
 		limit = " Pages come after " + span(tooLong) + "."
 	}
 	switch {
+	case s.ofKeys() && s.waitsForToken():
+		return paragraph("No token can be obtained. The jobs wait, and lose no retries; the token server is asked again by itself." + limit)
 	case s.ofKeys():
-		return paragraph("Each key has a budget of its own, and waits for it by itself." + limit)
+		return paragraph("Tidegate cannot renew these tokens by itself. The jobs of these keys wait, and lose no retries; the jobs of other keys continue.")
 	case s.byHand():
 		return paragraph("It was opened by hand, so nothing has been tried: no call is made before its time has come, or an operator resets it." + limit)
 	}
@@ -119,7 +125,7 @@ func pageFacts(s *situation) []notice.Fact {
 	next := notice.Fact{Name: "Next try", Value: instant(s.Until)}
 	switch {
 	case s.ofKeys():
-		next = number("Keys limited now", s.KeysOpen)
+		next = openKeysFact(s)
 	case !s.open():
 		next.Value = plain("now, by one call")
 	case s.Until.IsZero():
@@ -139,11 +145,16 @@ func pageFacts(s *situation) []notice.Fact {
 func advice(s *situation) []notice.Text {
 	var out []string
 	switch {
-	case s.ofKeys():
+	case s.waitsForToken():
 		out = []string{
-			"If the jobs may wait, nothing: the jobs of a key run when its limit ends.",
-			"If one key has far more jobs than the others, find their owner, and cancel the jobs that are not needed.",
-			"If all keys are limited at once, the limit may be that of all callers: trip the destination's breaker.",
+			"If the jobs may wait, nothing: they run once the token server answers.",
+			"Look at its status page, at OAUTH_TOKEN_URL, and at the way there from the workers.",
+		}
+	case s.Refused:
+		out = []string{
+			"Let each user sign in again, and put the new token into the destination's file: workers read it by themselves, and the jobs run.",
+			"If a user has left, cancel the jobs of the key.",
+			"If it is most users at once, look at the account of the app: the API's owner may have locked it, or ended the consents.",
 		}
 	case s.byHand():
 		out = []string{
@@ -203,7 +214,7 @@ func (c composer) details(s *situation) map[string]any {
 		d["until"] = "it is reset"
 	}
 	if s.Cause != "" {
-		d["cause"] = causeText(s.Cause)
+		d["cause"] = s.causeText()
 	}
 	set("reason", text.Line(s.Reason, notice.MaxReason))
 	set("by", text.Line(s.By, notice.MaxBy))
@@ -229,7 +240,11 @@ func (c composer) details(s *situation) map[string]any {
 		d["last_answers"] = answers
 	}
 	if s.ofKeys() {
-		d["keys_limited"] = s.KeysOpen
+		if s.Refused {
+			d["keys_refused"], d["keys_permanent"] = s.KeysOpen, s.KeysPermanent
+		} else {
+			d["keys_limited"] = s.KeysOpen
+		}
 		var keys []string
 		for _, k := range s.Keys[:min(len(s.Keys), maxKeys)] {
 			keys = append(keys, notice.PlainName(k.Key))

@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
@@ -82,7 +81,8 @@ func (a *Alerts) deliver(ctx context.Context, to notice.Notifier, job *jobs.Job,
 		return a.deliverSingle(ctx, to, job, what.Single)
 	case what.Kind != kindIncident:
 		return jobs.Discard(fmt.Errorf("alerts: unknown kind %q", what.Kind))
-	case strings.HasSuffix(what.Subject, allKeys):
+	}
+	if _, _, ok := keysOf(what.Subject); ok {
 		return a.deliverKeys(ctx, to, job, what)
 	}
 	return a.deliverIncidents(ctx, to, job, what)
@@ -200,11 +200,11 @@ func (a *Alerts) sendIncident(ctx context.Context, to notice.Notifier, lock *loc
 	return a.sendSteps(ctx, lock, x)
 }
 
-// deliverKeys notifies of the keys of a destination: one thread, however many are
-// limited, updated every few seconds at most.
+// deliverKeys notifies of the keys of a destination that are limited, or of those whose
+// credentials are refused: one thread, however many they are, updated every few seconds at most.
 func (a *Alerts) deliverKeys(ctx context.Context, to notice.Notifier, job *jobs.Job, what alertJob) error {
 	name := what.Subject
-	destination := strings.TrimSuffix(name, allKeys)
+	destination, refused, _ := keysOf(name)
 	lock, err := a.store.lock(ctx, a.store.key("lock", to.Name(), name), job.ID)
 	if err != nil {
 		return err
@@ -214,7 +214,7 @@ func (a *Alerts) deliverKeys(ctx context.Context, to notice.Notifier, job *jobs.
 	if err != nil {
 		return fmt.Errorf("alerts: %w", err)
 	}
-	s, open, err := a.updateKeys(ctx, destination, what.Opened, now)
+	s, open, err := a.updateKeys(ctx, name, what.Opened, now)
 	if err != nil {
 		return err
 	}
@@ -222,28 +222,32 @@ func (a *Alerts) deliverKeys(ctx context.Context, to notice.Notifier, job *jobs.
 	if t == nil || t.Done[to.Name()] {
 		return nil
 	}
-	seen, err := a.store.seenKeys(ctx, destination)
-	if err != nil {
-		return err
+	var seen keysSeen
+	if !refused {
+		if seen, err = a.store.seenKeys(ctx, destination); err != nil {
+			return err
+		}
 	}
+	t.Openings = max(1, t.Openings) // a record of before they were counted
 	id := destination + "." + t.ID
 	over := t.over(now)
 	err = a.sendSteps(ctx, lock, &steps{
-		to: to, id: id, recovery: id + ".recovery", openings: 1, open: !over, over: over,
-		situation: func() (*situation, error) { return a.keysSituation(ctx, destination, t, open, seen, now) },
+		to: to, id: id, recovery: fmt.Sprintf("%s.recovery-%d", id, t.Openings), openings: t.Openings,
+		open: !over, over: over, page: t.pageDue(now, a.o.OpenTooLong),
+		situation: func() (*situation, error) { return a.keysSituation(ctx, name, t, open, seen, now) },
 	})
 	switch {
 	case err != nil:
 		return err
 	case over:
-		return a.finishKeys(ctx, destination, to.Name(), t)
+		return a.finishKeys(ctx, name, to.Name(), t)
 	case t.Ended.IsZero():
 		return nil // the next event, or the next scan, is soon enough
 	}
 	at := t.Ended.Add(keysQuiet)
 	return a.send(ctx, []trigger{{
-		id: fmt.Sprintf("%s.keys.over-%d.%s", destination, at.UnixMilli(), to.Name()), key: to.Name(), at: at,
-		job: alertJob{Kind: kindIncident, Subject: name, Event: "keys"},
+		id: fmt.Sprintf("%s.%s.over-%d.%s", destination, what.Event, at.UnixMilli(), to.Name()), key: to.Name(), at: at,
+		job: alertJob{Kind: kindIncident, Subject: name, Event: what.Event},
 	}})
 }
 

@@ -3,7 +3,6 @@ package alerts
 import (
 	"context"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
@@ -150,7 +149,8 @@ func (a *Alerts) giveUp(ctx context.Context, job *jobs.Job, what alertJob, e *no
 		f.GivenUp++
 		return true, nil
 	})
-	if err == nil && what.Kind == kindIncident && !strings.HasSuffix(what.Subject, allKeys) {
+	_, _, ofKeys := keysOf(what.Subject)
+	if err == nil && what.Kind == kindIncident && !ofKeys {
 		var now time.Time
 		if now, err = a.now(ctx); err == nil {
 			_, err = change(ctx, a.store, a.store.key("subject", what.Subject), func(s *subject) (bool, error) {

@@ -2,6 +2,7 @@ package alerts
 
 import (
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/alerts/notice"
@@ -26,8 +27,14 @@ type situation struct {
 	Cause, Reason, By string
 	// Permanent is true for credentials that only a person can renew.
 	Permanent bool
+	// Learned words the limit that was learned from refusals, "" for none.
+	Learned string
+	// NoToken is true if the credentials were not refused: the token server is unreachable.
+	NoToken bool
 	// Answers are the last refusals of the API, the newest first, at most 3.
 	Answers []refusal
+	// SuggestedRate is the rate that an API accepts which spaces calls; see breaker.Status.
+	SuggestedRate string
 	// Since is when the first incident of the thread began, Until when the API is asked
 	// again (zero: not before a person resets the breaker), Ended when it closed.
 	Since, Until, Ended time.Time
@@ -42,10 +49,14 @@ type situation struct {
 	// Backlog is how many jobs wait, Expiring how many of them expire before Until.
 	// Negative: not known.
 	Backlog, Expiring int
-	// Keys are limited keys of a thread of keys, those limited for longest first.
+	// Refused is true for a thread of keys whose credentials are refused.
+	Refused bool
+	// Keys are open keys of a thread of keys, those open for longest first.
 	Keys []keySituation
-	// KeysOpen counts the keys that are limited now, KeysSeen the incidents of keys.
-	KeysOpen, KeysSeen int
+	// KeysOpen counts the keys that are open now, KeysPermanent those of them whose
+	// credentials only a person can renew, KeysNoToken those for which there is no token,
+	// KeysSeen the incidents of keys.
+	KeysOpen, KeysPermanent, KeysNoToken, KeysSeen int
 }
 
 // keySituation is one key in a thread of keys.
@@ -53,14 +64,41 @@ type keySituation struct {
 	Key          string
 	Since, Until time.Time // Until zero: until it is reset
 	Cause        string
-	Held         int // jobs that wait for it; negative: not known
+	Reason       string // why the API refused the credentials
+	Permanent    bool   // only a person can renew them
+	NoToken      bool   // there are none
+	Held         int    // jobs that wait for it; negative: not known
+}
+
+// waitsForToken reports whether nothing but the token server holds the jobs that need a token.
+func (s *situation) waitsForToken() bool {
+	return s.NoToken || s.KeysNoToken > 0 && s.KeysPermanent == 0
 }
 
 // ofKeys reports whether the situation is of the keys of a destination.
 func (s *situation) ofKeys() bool { return s.Name == s.Destination+allKeys }
 
-// allKeys ends the name of a subject that stands for all keys of a destination.
-const allKeys = "/*"
+// allKeys ends the name of a subject that stands for the keys of a destination that are rate
+// limited, refusedKeys that of the keys whose credentials are refused.
+const (
+	allKeys     = "/*"
+	refusedKeys = "/*refused"
+)
+
+// keysOf returns the destination of a subject that stands for keys.
+func keysOf(subject string) (destination string, refused, ok bool) {
+	if destination, refused = strings.CutSuffix(subject, refusedKeys); refused {
+		return destination, true, true
+	}
+	destination, ok = strings.CutSuffix(subject, allKeys)
+	return destination, false, ok
+}
+
+// isRefused reports whether a key's incident is one of refused credentials: those that only a
+// person can renew stay so, whatever the API answers to a later probe.
+func isRefused(cause string, permanent bool) bool {
+	return permanent || cause == breaker.CauseCredentials
+}
 
 // refusal is one refusal of an API.
 type refusal struct {
@@ -80,6 +118,14 @@ func causeText(cause string) string {
 		return text
 	}
 	return notice.PlainName(cause)
+}
+
+// causeText is the text of the incident's cause.
+func (s *situation) causeText() string {
+	if s.NoToken {
+		return "there is no access token"
+	}
+	return causeText(s.Cause)
 }
 
 // refusals words how often the API refused: "3 × 429"; "" if it did not.

@@ -3,7 +3,6 @@ package alerts
 import (
 	"fmt"
 	"net/http"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -47,7 +46,7 @@ func TestKeysAreOneMessage(t *testing.T) {
 	}
 	same(t, "at the end", "shop: no key is rate limited any more, after 5 min 30 s: 0 jobs wait", got[0].Text)
 	same(t, "the reply", seen{
-		ID: strings.TrimSuffix(got[0].ID, "message") + "recovery", At: ended + time.Minute, Reply: got[0].ID, Text: got[1].Text,
+		ID: strings.TrimSuffix(got[0].ID, "message") + "recovery-1", At: ended + time.Minute, Reply: got[0].ID, Text: got[1].Text,
 	}, got[1])
 	if blocks := string(b.slack.Messages()[1].Blocks); !strings.Contains(blocks, "30") {
 		t.Errorf("the reply does not count the incidents: %s", blocks)
@@ -172,18 +171,89 @@ func TestCountsOfKeys(t *testing.T) {
 	}
 }
 
-// Credentials of one key that only a person can renew have a message of their own, and page.
-func TestRefusedKeyPages(t *testing.T) {
+var forGood = breaker.Unauthorized().WithReason("invalid_grant", true)
+
+// Keys whose credentials only a person can renew share one message and one page, whatever other
+// keys do; both end with the last of them.
+func TestRefusedKeysAreOnePage(t *testing.T) {
 	t.Parallel()
-	b := newHarness(t, 2)
-	id := b.call("shop/alice", breaker.Unauthorized().WithReason("invalid_grant", true))
-	b.play(10 * time.Second)
+	b := newHarness(t, 3)
+	b.trip("shop/limited")
+	for i := range 30 {
+		b.play(time.Duration(i) * 400 * time.Millisecond)
+		b.call(fmt.Sprintf("shop/u%02d", i), forGood)
+	}
+	b.call("shop/static", breaker.Unauthorized())
+	b.play(20 * time.Second)
 	got := b.channel()
-	if !slices.ContainsFunc(got, func(m seen) bool { return strings.HasPrefix(m.ID, id+".") }) {
-		t.Errorf("there is no message about incident %s: %+v", id, got)
+	if len(got) != 3 {
+		t.Fatalf("channel: %+v", got)
+	}
+	same(t, "limited keys", "shop: 1 key is rate limited (limited); 0 jobs wait", got[0].Text)
+	same(t, "refused keys", "shop: 30 users must sign in again, and the token of 1 key is refused (u00, u01, u02, …)", got[1].Text)
+	id := strings.TrimSuffix(got[1].ID, ".message")
+	if !strings.HasPrefix(id, "shop.refused-") || got[2].ID != id+".page" || got[2].Reply != got[1].ID {
+		t.Errorf("channel: %+v", got)
 	}
 	if _, open := b.pager.Open()[id]; !open || len(b.pager.Open()) != 1 {
-		t.Errorf("there is not 1 page about incident %s: %v", id, b.paged())
+		t.Errorf("there is not 1 page about %s: %v", id, b.paged())
+	}
+	b.play(10 * time.Minute)
+	for i := range 29 {
+		b.reset(fmt.Sprintf("shop/u%02d", i))
+	}
+	b.reset("shop/static")
+	b.play(20 * time.Minute)
+	same(t, "the last of them", "shop: 1 user must sign in again (u29)", b.channel()[1].Text)
+	same(t, "pages while one is refused", 1, len(b.pager.Open()))
+	b.reset("shop/u29")
+	b.play(30 * time.Minute)
+	got = b.channel()
+	if len(got) != 4 || got[3].ID != id+".recovery-1" || got[3].Text != "shop: all keys have valid tokens again, after 20 min 5 s" {
+		t.Errorf("channel: %+v", got)
+	}
+	if incidents := b.pager.Incidents(); len(incidents) != 1 || incidents[0].State != fakepager.Resolved {
+		t.Errorf("incidents in PagerDuty: %+v", incidents)
+	}
+	// Later ones page anew.
+	b.call("shop/u03", forGood)
+	b.play(40 * time.Minute)
+	same(t, "pages of the next refusal", 1, len(b.pager.Open()))
+}
+
+// Credentials that the next token mends do not page.
+func TestRefusedKeyDoesNotPage(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1)
+	b.call("shop/alice", breaker.Unauthorized())
+	b.play(time.Hour)
+	b.reset("shop/alice")
+	b.play(2 * time.Hour)
+	same(t, "calls of PagerDuty", 0, b.pager.Calls())
+	if got := b.channel(); len(got) != 2 || got[0].Text != "shop: all keys have valid tokens again, after 1 h" {
+		t.Errorf("channel: %+v", got)
+	}
+}
+
+// The incident of a key ends while no worker lives: those that start later resolve its page.
+func TestPageOfAKeyThatEndedUnseen(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1)
+	b.call("shop/alice", forGood)
+	b.play(10 * time.Second)
+	same(t, "pages", 1, len(b.pager.Open()))
+	b.dead = true
+	b.reset("shop/alice")
+	b.dead, b.workers = false, nil
+	b.play(10 * time.Minute)
+	b.worker()
+	for range 3 {
+		b.lookAround()
+		b.play(b.elapsed() + time.Minute)
+	}
+	same(t, "pages after the start", 0, len(b.pager.Open()))
+	if got := b.channel(); len(got) != 3 || !strings.Contains(got[2].ID, ".recovery") {
+		t.Errorf("channel: %+v", got)
 	}
 }
 
@@ -192,7 +262,7 @@ func TestRefusedKeyPages(t *testing.T) {
 func TestPageOfAKeyIsResolved(t *testing.T) {
 	t.Parallel()
 	const key = "shop/alice"
-	forGood, refused := breaker.Unauthorized().WithReason("invalid_grant", true), breaker.Unauthorized().WithReason("answered 401", false)
+	refused := breaker.Unauthorized().WithReason("answered 401", false)
 	for name, outcomes := range map[string][]breaker.Outcome{
 		"at once":         {forGood},
 		"at a probe":      {refused, forGood},
@@ -206,13 +276,12 @@ func TestPageOfAKeyIsResolved(t *testing.T) {
 			t.Run(name+", "+end, func(t *testing.T) {
 				t.Parallel()
 				b := newHarness(t, 2)
-				var id string
 				for _, outcome := range outcomes {
-					id = b.call(key, outcome)
+					b.call(key, outcome)
 					b.play(b.elapsed() + time.Minute)
 				}
-				if _, open := b.pager.Open()[id]; !open {
-					t.Errorf("there is no page about incident %s: %v", id, b.paged())
+				if len(b.pager.Open()) != 1 {
+					t.Errorf("there is not 1 page: %v", b.paged())
 				}
 				by(b)
 				b.play(b.elapsed() + 10*time.Minute)
@@ -224,5 +293,49 @@ func TestPageOfAKeyIsResolved(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// A token server that is away is not taken for tokens that are refused.
+func TestTokenServerAway(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 1)
+	missing := breaker.Unauthorized().WithReason("the token server answered 503", false).WithRetry(5 * time.Minute)
+	b.call("shop/alice", missing)
+	b.call("shop", missing)
+	b.play(10 * time.Second)
+	var texts []string
+	for _, m := range b.channel() {
+		texts = append(texts, m.Text)
+	}
+	same(t, "messages", []string{
+		"shop: token server unreachable since 12:00:00 UTC: there is no access token (the token server answered 503); 0 jobs wait",
+		"shop: 1 key waits for the token server (alice)",
+	}, texts)
+	same(t, "pages", 0, b.pager.Calls())
+}
+
+// Keys that wait for the token server for too long page once.
+func TestTokenServerAwayFromKeysPages(t *testing.T) {
+	t.Parallel()
+	b := newHarness(t, 2)
+	b.call("shop/alice", breaker.Unauthorized().WithReason("the token server answered 503", false).WithRetry(5*time.Hour))
+	look := func(until time.Duration) {
+		for b.elapsed() < until {
+			b.lookAround()
+			b.play(b.elapsed() + time.Minute)
+		}
+	}
+	look(14 * time.Minute)
+	same(t, "pages before 15 minutes", 0, b.pager.Calls())
+	look(30 * time.Minute)
+	got := b.channel()
+	if len(b.pager.Open()) != 1 || got[len(got)-1].Text != "@ann shop: 1 key waits for the token server (alice)" {
+		t.Errorf("there is not 1 page: %v; channel: %+v", b.paged(), got)
+	}
+	b.reset("shop/alice")
+	look(40 * time.Minute)
+	if incidents := b.pager.Incidents(); len(incidents) != 1 || incidents[0].State != fakepager.Resolved {
+		t.Errorf("incidents in PagerDuty at the end: %+v", incidents)
 	}
 }

@@ -119,6 +119,47 @@ func keysOver() situation {
 	})
 }
 
+// keysRefused are users that have withdrawn their consent, and one static token.
+func keysRefused() situation {
+	s := situation{
+		Now: afterNoon(10 * time.Second), Destination: "shop", Name: "shop/*", Thread: "shop.refused-1", Refused: true,
+		State: breaker.Open, Cause: breaker.CauseCredentials, Since: afterNoon(-6 * time.Minute), Openings: 1, Wasted: 4,
+		Backlog: -1, Expiring: -1, KeysOpen: 4, KeysPermanent: 3,
+		Reason: "the token server refuses the refresh token of key \"alice\" of destination shop (answered 400 invalid_grant): let the user sign in again and put the new refresh token into OAUTH_REFRESH_TOKENS_FILE",
+	}
+	for i, k := range []string{"alice", "bob", "customer-4711", "dora@example.com"} {
+		s.Keys = append(s.Keys, keySituation{
+			Key: k, Since: afterNoon(time.Duration(i-6) * time.Minute), Until: afterNoon(time.Duration(i) * time.Minute),
+			Cause: breaker.CauseCredentials, Permanent: i < 3, Held: 10 - 3*i,
+		})
+	}
+	return s
+}
+
+func keysAccepted() situation {
+	return changed(keysRefused(), func(s *situation) {
+		s.State, s.KeysOpen, s.KeysPermanent, s.Keys, s.Wasted = breaker.Closed, 0, 0, nil, 0
+		s.Now, s.Ended = afterNoon(20*time.Minute), afterNoon(19*time.Minute)
+	})
+}
+
+func shopTokenRefused() situation {
+	return changed(shopLimited(), func(s *situation) {
+		s.Cause, s.Reason, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseCredentials, "answered 401 Unauthorized", 1, 1, 0
+		s.Answers = []refusal{{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-7", Status: 401, Body: `{"error":"invalid_token","error_description":"The access token expired"}`}}
+	})
+}
+
+func shopDown() situation {
+	return changed(shopLimited(), func(s *situation) {
+		s.Cause, s.Wasted, s.Rescheduled, s.Expiring = breaker.CauseOutage, 10, 10, 0
+		s.Answers = []refusal{
+			{At: afterNoon(-100 * time.Millisecond), Destination: "shop", Job: "post-17", Status: 503, Body: "upstream connect error or disconnect/reset before headers"},
+			{At: afterNoon(-400 * time.Millisecond), Destination: "shop", Job: "post-16", Status: 503, Body: "upstream connect error or disconnect/reset before headers"},
+		}
+	})
+}
+
 var (
 	exampleBurst  = burst{"shop", 57, 5 * time.Minute, afterNoon(0), `dial tcp 203.0.113.9:443: connect: connection refused`, "post-57"}
 	examplePoison = poisoned{"shop", "alice", "post-13", 3, "the worker died with the job in hand", afterNoon(0)}
@@ -167,7 +208,12 @@ func examples() []example {
 		{"page", "Page: shop has been rate limited for 15 minutes", parent, late.Now, c.page(late, tooLong), false},
 		{"page-too-late", "", parent, shopRecovered().Now, c.page(shopRecovered(), tooLong), false},
 		{"page-tripped", "", parent, shopTripped().Now, c.page(changed(shopTripped(), func(s *situation) { s.Now = afterNoon(tooLong) }), tooLong), false},
-		{"page-keys", "", parent, keysLimited().Now, c.page(keysLimited(), tooLong), false},
+		{"token-refused", "Message: the API refuses the token of shop", "", shopLimited().Now, c.opened(shopTokenRefused()), false},
+		{"outage", "Message: shop is down", "", shopLimited().Now, c.opened(shopDown()), false},
+		{"keys-refused", "Message: three users must sign in again", "", keysRefused().Now, c.opened(keysRefused()), false},
+		{"page-keys-refused", "", parent, keysRefused().Now, c.page(keysRefused(), tooLong), false},
+		{"page-keys-refused-late", "", parent, keysAccepted().Now, c.page(keysAccepted(), tooLong), false},
+		{"recovery-keys-refused", "", parent, keysAccepted().Now, c.recovered(keysAccepted()), false},
 		{"recovery", "Reply: shop has recovered", "", shopRecovered().Now, c.recovered(shopRecovered()), false},
 		{"recovery-keys", "", parent, keysOver().Now, c.recovered(keysOver()), false},
 		{"short-opened", "Through a webhook: shop is rate limited", "", shopLimited().Now, c.opened(shopLimited()), true},

@@ -57,9 +57,9 @@ func hostileNotices(c composer, name, key, text string, n int, flags uint) []*no
 	}
 	switch {
 	case flag(10):
-		s.Name, s.KeysOpen, s.KeysSeen = name+allKeys, n%40, n
+		s.Name, s.KeysOpen, s.KeysSeen, s.Refused, s.KeysPermanent = name+allKeys, n%40, n, flag(13), n%3
 		for range n % 40 {
-			s.Keys = append(s.Keys, keySituation{Key: key, Since: at, Until: s.Until, Cause: s.Cause, Held: n - 2})
+			s.Keys = append(s.Keys, keySituation{Key: key, Since: at, Until: s.Until, Cause: s.Cause, Permanent: flag(14), Held: n - 2})
 		}
 	case flag(11):
 		s.Name = name + "/" + key

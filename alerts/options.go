@@ -119,6 +119,15 @@ func (o *Options) followers() []string {
 	return out
 }
 
+// keyFollowers are the notifiers that get the threads of keys: pagers only those of refused
+// credentials.
+func (o *Options) keyFollowers(refused bool) []string {
+	if refused {
+		return o.followers()
+	}
+	return o.names(false)
+}
+
 // receivers are the notifiers that get notices which belong to no incident.
 func (o *Options) receivers() []string {
 	if out := o.names(false); len(out) > 0 {

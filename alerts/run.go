@@ -124,7 +124,7 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, since,
 		return err
 	}
 	t := known.last()
-	followers, channels := a.o.followers(), a.o.names(false)
+	followers := a.o.followers()
 	missing := t != nil && !t.Done.all(followers)
 	for _, in := range last {
 		unknown := t == nil || in.ID != t.Incident
@@ -133,12 +133,14 @@ func (a *Alerts) scanDestination(ctx context.Context, destination string, since,
 	if missing || all[0].State != breaker.Closed {
 		a.due.add(a.incidentTriggers(followers, destination, destination, "scan-"+timeID(now), time.Time{})...)
 	}
-	keys, _, err := load[keysSubject](ctx, a.store, a.store.key("subject", destination+allKeys))
-	if err != nil {
-		return err
-	}
-	if len(all) > 1 || keys.Thread != nil && !keys.Thread.Done.all(channels) {
-		a.due.add(a.keysTriggers(destination, time.Time{}, now)...)
+	for name, refused := range map[string]bool{allKeys: false, refusedKeys: true} {
+		keys, _, err := load[keysSubject](ctx, a.store, a.store.key("subject", destination+name))
+		if err != nil {
+			return err
+		}
+		if len(openKeys(all, refused)) > 0 || keys.Thread != nil && !keys.Thread.Done.all(a.o.keyFollowers(refused)) {
+			a.due.add(a.keysTriggers(destination, refused, time.Time{}, now)...)
+		}
 	}
 	return nil
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -19,7 +20,7 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 	destination, _, keyed := strings.Cut(name, "/")
 	s := &situation{
 		Now: now, Destination: destination, Name: name, Thread: c.ID, Incident: c.Incident,
-		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By, Permanent: c.Permanent,
+		State: breaker.Closed, Cause: c.Cause, Reason: c.Reason, By: c.By, Permanent: c.Permanent, NoToken: c.NoToken,
 		Since: c.Since, Ended: c.Ended, EndedBy: c.EndedBy, Openings: c.Openings,
 		Probes: sum.Probes, Wasted: sum.Wasted, Rescheduled: sum.Rescheduled,
 		Backlog: -1, Expiring: -1,
@@ -32,17 +33,20 @@ func (a *Alerts) situation(ctx context.Context, name string, c *thread, newest b
 			return nil, err
 		}
 	}
-	if !c.open() {
-		return s, nil
-	}
 	status, err := a.breakers.Get(ctx, a.rdb, name)
 	if err != nil {
 		return nil, fmt.Errorf("alerts: %w", err)
 	}
+	if status.Learned != nil {
+		s.Learned = explain.LearnedLimit(*status.Learned)
+	}
+	if !c.open() {
+		return s, nil
+	}
 	if status.State == breaker.Closed {
 		return s, nil // it has closed just now: the next job reports that
 	}
-	s.State, s.Until = status.State, status.OpenUntilRedis
+	s.State, s.Until, s.SuggestedRate = status.State, status.OpenUntilRedis, status.SuggestedRate
 	s.Rescheduled = c.Before.Rescheduled + max(c.Last.Rescheduled, status.Rescheduled)
 	if s.Answers, err = a.answersSince(ctx, name, c.Since); err != nil {
 		return nil, err
@@ -78,18 +82,24 @@ func (a *Alerts) answersSince(ctx context.Context, name string, since time.Time)
 }
 
 // keysSituation reads what a notice of a destination's keys holds.
-func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysThread, open []breaker.Status, seen keysSeen, now time.Time) (*situation, error) {
+func (a *Alerts) keysSituation(ctx context.Context, name string, c *keysThread, open []breaker.Status, seen keysSeen, now time.Time) (*situation, error) {
+	destination, refused, _ := keysOf(name)
 	s := &situation{
-		Now: now, Destination: destination, Name: destination + allKeys, Thread: c.ID,
-		State: breaker.Closed, Since: c.Since, Ended: c.Ended, Openings: 1,
+		Now: now, Destination: destination, Name: destination + allKeys, Thread: destination + "." + c.ID, Refused: refused,
+		State: breaker.Closed, Since: c.Since, Ended: c.Ended, Openings: c.Openings,
 		Backlog: -1, Expiring: -1, KeysOpen: len(open), KeysSeen: max(seen.Incidents, len(open)),
 		Probes: seen.Probes, Wasted: seen.Wasted, Rescheduled: seen.Rescheduled,
 	}
 	if len(open) > 0 {
 		s.State, s.Cause, s.Incident = breaker.Open, open[0].IncidentCause, open[0].Incident
 	}
-	if err := a.readBacklog(ctx, s); err != nil {
-		return nil, err
+	if refused {
+		s.Cause = breaker.CauseCredentials
+	}
+	if !refused { // the other jobs of the destination continue
+		if err := a.readBacklog(ctx, s); err != nil {
+			return nil, err
+		}
 	}
 	slices.SortFunc(open, func(x, y breaker.Status) int {
 		return cmp.Or(x.OpenedAt.Compare(y.OpenedAt), strings.Compare(x.Name, y.Name))
@@ -98,6 +108,15 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysT
 		s.Probes += o.Probes
 		s.Wasted += o.Wasted
 		s.Rescheduled += o.Rescheduled
+		switch {
+		case o.Permanent:
+			s.KeysPermanent++
+		case o.NoCredentials:
+			s.KeysNoToken++
+		}
+		if s.Reason == "" || o.Permanent && s.KeysPermanent == 1 {
+			s.Reason = o.Reason
+		}
 		if i >= maxKeys {
 			continue
 		}
@@ -109,7 +128,7 @@ func (a *Alerts) keysSituation(ctx context.Context, destination string, c *keysT
 		if err != nil {
 			return nil, fmt.Errorf("alerts: %w", err)
 		}
-		s.Keys = append(s.Keys, keySituation{Key: key, Since: o.OpenedAt, Until: o.OpenUntilRedis, Cause: o.IncidentCause, Held: held})
+		s.Keys = append(s.Keys, keySituation{Key: key, Since: o.OpenedAt, Until: o.OpenUntilRedis, Cause: o.IncidentCause, Reason: o.Reason, Permanent: o.Permanent, NoToken: o.NoCredentials, Held: held})
 	}
 	if len(open) > 0 {
 		var err error

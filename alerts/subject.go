@@ -3,7 +3,6 @@ package alerts
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -50,31 +49,49 @@ func (a *Alerts) finish(ctx context.Context, subjectName, notifier string, was t
 	return err
 }
 
-// updateKeys brings what is known of the keys of a destination up to date, and returns those
-// that are limited now.
-func (a *Alerts) updateKeys(ctx context.Context, destination string, opened, now time.Time) (*keysSubject, []breaker.Status, error) {
+// updateKeys brings what is known of the keys of a subject up to date, and returns those
+// that are open now.
+func (a *Alerts) updateKeys(ctx context.Context, name string, opened, now time.Time) (*keysSubject, []breaker.Status, error) {
 	var open []breaker.Status
-	s, err := change(ctx, a.store, a.store.key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
+	destination, refused, _ := keysOf(name)
+	kind := "keys"
+	if refused {
+		kind = "refused"
+	}
+	s, err := change(ctx, a.store, a.store.key("subject", name), func(s *keysSubject) (bool, error) {
 		all, err := a.breakers.List(ctx, a.rdb, destination)
 		if err != nil {
 			return false, fmt.Errorf("alerts: keys of %s: %w", destination, err)
 		}
-		open = slices.DeleteFunc(all[1:], func(s breaker.Status) bool { return s.State == breaker.Closed })
-		return s.merge(open, opened, now, a.o.names(false)), nil
+		open = openKeys(all, refused)
+		return s.merge(kind, open, opened, now, a.o.keyFollowers(refused)), nil
 	})
 	return s, open, err
 }
 
+// openKeys returns the keys of a destination's breakers that are not CLOSED: those with
+// refused credentials, or the others.
+func openKeys(all []breaker.Status, refused bool) []breaker.Status {
+	var out []breaker.Status
+	for _, s := range all[1:] {
+		if s.State != breaker.Closed && isRefused(s.IncidentCause, s.Permanent) == refused {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
 // finishKeys notes that a notifier is done with a thread of keys.
-func (a *Alerts) finishKeys(ctx context.Context, destination, notifier string, was *keysThread) error {
-	s, err := change(ctx, a.store, a.store.key("subject", destination+allKeys), func(s *keysSubject) (bool, error) {
+func (a *Alerts) finishKeys(ctx context.Context, name, notifier string, was *keysThread) error {
+	destination, refused, _ := keysOf(name)
+	s, err := change(ctx, a.store, a.store.key("subject", name), func(s *keysSubject) (bool, error) {
 		if s.Thread == nil || s.Thread.ID != was.ID || !s.Thread.Ended.Equal(was.Ended) {
 			return false, nil
 		}
 		s.Thread.Done.add(notifier)
 		return true, nil
 	})
-	if err != nil || s.Thread == nil || !s.Thread.Done.all(a.o.names(false)) {
+	if err != nil || refused || s.Thread == nil || !s.Thread.Done.all(a.o.names(false)) {
 		return err
 	}
 	return a.store.forgetKeys(ctx, destination)

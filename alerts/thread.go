@@ -49,6 +49,8 @@ type lastIncident struct {
 	By      string    `json:"by,omitempty"`
 	// Permanent is true for refused credentials that only a person can renew.
 	Permanent bool `json:"permanent,omitempty"`
+	// NoToken is true if the token server is unreachable.
+	NoToken bool `json:"no_token,omitempty"`
 	// Cooldown is the last one.
 	Cooldown time.Duration `json:"cooldown"`
 }
@@ -211,7 +213,7 @@ func (s *subject) flaps(t time.Time) bool {
 func (c *thread) take(in breaker.Incident, cooldown time.Duration) bool {
 	was := c.lastIncident
 	c.Last = counts{in.Probes, in.Wasted, in.Rescheduled}
-	c.Cause, c.Reason, c.By, c.Permanent = in.Cause, in.Reason, in.By, in.Permanent
+	c.Cause, c.Reason, c.By, c.Permanent, c.NoToken = in.Cause, in.Reason, in.By, in.Permanent, in.NoCredentials
 	c.Ended, c.EndedBy = in.Ended, in.EndedBy
 	if cooldown > 0 {
 		c.Cooldown = cooldown
@@ -266,52 +268,75 @@ func cooldownsOf(events []breaker.Event) map[string]time.Duration {
 	return out
 }
 
-// keysThread is the thread about all keys of a destination.
+// keysThread is the thread about the keys of a destination that are limited, or whose
+// credentials are refused.
 type keysThread struct {
 	ID    string    `json:"id"`
 	Since time.Time `json:"since"`
-	// Ended is since when no key is limited; zero while one is.
+	// Ended is since when no key is open; zero while one is.
 	Ended time.Time `json:"ended,omitzero"`
-	// Open counts the keys that are limited now, Most those that were at once.
-	Open int     `json:"open"`
-	Most int     `json:"most"`
-	Done doneSet `json:"done,omitempty"`
+	// Open counts the keys that are open now, Most those that were at once.
+	Open int `json:"open"`
+	Most int `json:"most"`
+	// Openings counts how often a key opened after a notifier had sent the recovery, and the
+	// first time.
+	Openings int `json:"openings"`
+	// Permanent is true if only a person can renew the credentials of a key: then it pages.
+	Permanent bool `json:"permanent,omitempty"`
+	// NoToken is since when a key waits for the token server; zero while none does.
+	NoToken time.Time `json:"no_token,omitzero"`
+	Done    doneSet   `json:"done,omitempty"`
+}
+
+// pageDue reports whether on-call is paged: the jobs of these keys do not run by themselves, or the
+// token server is unreachable for too long.
+func (c *keysThread) pageDue(now time.Time, tooLong time.Duration) bool {
+	return c.Permanent || tooLong > 0 && !c.NoToken.IsZero() && now.Sub(c.NoToken) >= tooLong
 }
 
 func (c *keysThread) over(now time.Time) bool {
 	return !c.Ended.IsZero() && !now.Before(c.Ended.Add(keysQuiet))
 }
 
-// keysSubject holds the threads of a destination's keys.
+// keysSubject holds the last thread of a destination's keys.
 type keysSubject struct {
 	Thread *keysThread `json:"thread,omitempty"`
 }
 
-// merge brings it up to date with the keys that are not CLOSED. opened is when a key
-// opened, which may have closed since; zero for another event. names are the notifiers
-// of keys.
-func (s *keysSubject) merge(open []breaker.Status, opened, now time.Time, names []string) bool {
+// merge brings it up to date with its keys that are not CLOSED. opened is when a key
+// opened, which may have closed since; zero for another event. names are its notifiers.
+func (s *keysSubject) merge(kind string, open []breaker.Status, opened, now time.Time, names []string) bool {
 	c := s.Thread
 	fresh := c == nil || c.Done.all(names) && c.over(now)
 	if fresh {
 		if len(open) == 0 && (opened.IsZero() || c != nil && !opened.After(c.Ended.Add(keysQuiet))) {
 			return false // it was part of the last thread
 		}
-		c = &keysThread{ID: "keys-" + timeID(now), Since: now}
+		c = &keysThread{ID: kind + "-" + timeID(now), Since: now, Openings: 1}
 		if first := firstOf(open); !first.IsZero() {
 			c.Since = first
 		}
 		s.Thread = c
 	}
-	ended, wasOpen, most := c.Ended, c.Open, c.Most
+	was := *c
 	c.Open, c.Most = len(open), max(c.Most, len(open))
+	switch waits := slices.ContainsFunc(open, func(s breaker.Status) bool { return s.NoCredentials }); {
+	case !waits:
+		c.NoToken = time.Time{}
+	case c.NoToken.IsZero():
+		c.NoToken = now
+	}
 	switch {
 	case len(open) > 0:
+		if len(c.Done) > 0 {
+			c.Openings, c.Permanent = c.Openings+1, false
+		}
 		c.Ended, c.Done = time.Time{}, nil
+		c.Permanent = c.Permanent || slices.ContainsFunc(open, func(s breaker.Status) bool { return s.Permanent })
 	case c.Ended.IsZero():
 		c.Ended = now
 	}
-	return fresh || ended != c.Ended || wasOpen != c.Open || most != c.Most
+	return fresh || was.Ended != c.Ended || was.Open != c.Open || was.Most != c.Most || was.Permanent != c.Permanent || was.NoToken != c.NoToken
 }
 
 // firstOf is when the first of the keys opened.

@@ -215,31 +215,31 @@ func TestKeysThread(t *testing.T) {
 	}
 	names := []string{"slack"}
 	got := &keysSubject{}
-	if got.merge(nil, time.Time{}, at(0), names) || got.Thread != nil {
+	if got.merge("keys", nil, time.Time{}, at(0), names) || got.Thread != nil {
 		t.Fatal("a case of nothing")
 	}
-	if !got.merge([]breaker.Status{key("b", 20*second), key("a", 10*second)}, time.Time{}, at(30*second), names) {
+	if !got.merge("keys", []breaker.Status{key("b", 20*second), key("a", 10*second)}, time.Time{}, at(30*second), names) {
 		t.Fatal("two limited keys are no news")
 	}
 	first := *got.Thread
 	if !first.Since.Equal(at(10*second)) || first.Open != 2 || first.Most != 2 {
 		t.Errorf("case %+v", first)
 	}
-	got.merge(nil, time.Time{}, at(minute), names)
-	got.merge([]breaker.Status{key("c", minute+50*second)}, time.Time{}, at(minute+55*second), names)
+	got.merge("keys", nil, time.Time{}, at(minute), names)
+	got.merge("keys", []breaker.Status{key("c", minute+50*second)}, time.Time{}, at(minute+55*second), names)
 	if got.Thread.ID != first.ID || !got.Thread.Ended.IsZero() || got.Thread.Most != 2 {
 		t.Errorf("a key within a minute of the end: %+v, want the same case", got.Thread)
 	}
-	got.merge(nil, time.Time{}, at(2*minute), names)
+	got.merge("keys", nil, time.Time{}, at(2*minute), names)
 	if got.Thread.over(at(3*minute-1)) || !got.Thread.over(at(3*minute)) {
 		t.Error("it is over a minute after the last key")
 	}
 	got.Thread.Done.add("slack")
-	if got.merge(nil, time.Time{}, at(4*minute), names) {
+	if got.merge("keys", nil, time.Time{}, at(4*minute), names) {
 		t.Error("news of a case that is over")
 	}
 	// One that opened and closed between two looks.
-	if !got.merge(nil, at(5*minute-second), at(5*minute), names) || got.Thread.ID == first.ID || got.Thread.Ended.IsZero() {
+	if !got.merge("keys", nil, at(5*minute-second), at(5*minute), names) || got.Thread.ID == first.ID || got.Thread.Ended.IsZero() {
 		t.Errorf("a short incident: %+v", got.Thread)
 	}
 }

@@ -23,7 +23,7 @@ const (
 // alertJob is the payload of an alert job.
 type alertJob struct {
 	Kind string `json:"kind"`
-	// Subject is the breaker's name, or "destination/*"; Event is what has happened to
+	// Subject is the breaker's name, or that of a destination's keys; Event is what has happened to
 	// it, Incident in which incident.
 	Subject  string `json:"subject,omitempty"`
 	Event    string `json:"event,omitempty"`
@@ -165,8 +165,7 @@ func (t *triggers) noteKeys(more keyIncidents) {
 // onTransition records a transition of a breaker. All instances do, and make one alert
 // together. It does not block.
 func (a *Alerts) onTransition(e breaker.Event) {
-	// Credentials of a key that only a person can renew have a thread of their own, and page.
-	if e.Key != "" && !e.Permanent {
+	if e.Key != "" {
 		a.onKeyEvent(e)
 		return
 	}
@@ -187,30 +186,39 @@ func (a *Alerts) onTransition(e breaker.Event) {
 
 // onKeyEvent joins transitions of a destination's keys within a few seconds.
 func (a *Alerts) onKeyEvent(e breaker.Event) {
-	if len(a.o.names(false)) == 0 || e.To == breaker.HalfOpen {
+	if e.To == breaker.HalfOpen {
 		return
 	}
-	destination := strings.TrimSuffix(e.Name, "/"+e.Key)
+	destination, refused := strings.TrimSuffix(e.Name, "/"+e.Key), isRefused(e.IncidentCause, e.Permanent)
+	if len(a.o.keyFollowers(refused)) == 0 {
+		return
+	}
 	in := keyIncident{}
 	if e.To == breaker.Closed {
 		in = keyIncident{ended: true, counts: counts{e.Probes, e.Wasted, e.Rescheduled}}
 	}
-	a.due.noteKeys(keyIncidents{destination: {e.Incident: in}})
+	if !refused {
+		a.due.noteKeys(keyIncidents{destination: {e.Incident: in}})
+	}
 	var opened time.Time
 	if e.To == breaker.Open && e.From == breaker.Closed {
 		opened = e.At
 	}
-	a.due.add(a.keysTriggers(destination, opened, e.At)...)
+	a.due.add(a.keysTriggers(destination, refused, opened, e.At)...)
 }
 
 // keysTriggers are the jobs that are due at the end of the few seconds around at.
-func (a *Alerts) keysTriggers(destination string, opened, at time.Time) []trigger {
+func (a *Alerts) keysTriggers(destination string, refused bool, opened, at time.Time) []trigger {
 	slot := at.Truncate(keysEvery).Add(keysEvery)
+	subject, event := destination+allKeys, "keys"
+	if refused {
+		subject, event = destination+refusedKeys, "refused"
+	}
 	var out []trigger
-	for _, name := range a.o.names(false) {
+	for _, name := range a.o.keyFollowers(refused) {
 		out = append(out, trigger{
-			id: fmt.Sprintf("%s.keys.%d.%s", destination, slot.Unix(), name), key: name, at: slot,
-			job: alertJob{Kind: kindIncident, Subject: destination + allKeys, Event: "keys", Opened: opened},
+			id: fmt.Sprintf("%s.%s.%d.%s", destination, event, slot.Unix(), name), key: name, urgent: a.o.notifier(name).Pager(), at: slot,
+			job: alertJob{Kind: kindIncident, Subject: subject, Event: event, Opened: opened},
 		})
 	}
 	return out

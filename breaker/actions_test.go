@@ -89,14 +89,18 @@ func (h *harness) got(name string, p Permit, err error) string {
 		if keyed {
 			who += "/" + key
 		}
-		return fmt.Sprintf("%s %s %s for %v", who, open.State, open.Cause, open.RetryAfter)
+		cause := open.Cause
+		if len(h.b.options.Rate) > 1 || len(h.b.options.KeyRate) > 0 || h.b.rate.fixed != nil {
+			cause += " " + open.Window.String()
+		}
+		return fmt.Sprintf("%s %s %s for %v", who, open.State, cause, open.RetryAfter)
 	case err != nil:
 		h.t.Fatal(err)
 	}
 	h.permits[name] = p
 	var words []string
 	for word, holds := range holdWords {
-		if word != "key-rate" && p.holds&holds != 0 {
+		if p.holds&holds != 0 {
 			words = append(words, word)
 		}
 	}

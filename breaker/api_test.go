@@ -142,9 +142,9 @@ func TestStatusAsJSON(t *testing.T) {
 		string(data): &got,
 		`{"name":"deviantart","state":"OPEN","failures":3,"last_failure":"2025-12-21T14:30:00.005Z",` +
 			`"generation":1763690400123457,"open_until":"2025-12-21T14:35:00.005Z","until_reset":false,"cooldown_remaining_ms":252000,` +
-			`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"",` +
+			`"incident":"deviantart-1763690400123457","cause":"probe","incident_cause":"threshold","reason":"","tripped_by":"","streak":0,"streak_limit":0,"streak_of":"","suggested_rate":"",` +
 			`"opened_at":"2025-12-21T14:30:00.005Z","probes":1,"wasted":4,"probe_by":"","probe_until":null,"level":2,"slow_start":0,` +
-			`"budget":{"remaining":3,"reset_ms":1500,"limit":60},"rate":null,"forced":"","forced_until":null,` +
+			`"budget":{"remaining":3,"reset_ms":1500,"limit":60},"in_flight":0,"concurrency":0,"rate":null,"forced":"","forced_until":null,` +
 			`"rescheduled":7,"instances":["a:1","b:2"]}`: &want,
 	} {
 		if err := json.Unmarshal([]byte(text), into); err != nil {
@@ -280,8 +280,9 @@ func TestNumbersKeepAllTheirDigits(t *testing.T) {
 			"revision": generation, "open_until": "1763690401124", "opened_at": "1763690400123", "probes": "0", "wasted": "1",
 			"probe_started": "0", "probe_until": "0", "probe_after": "0", "probe_retries": "0", "updated_at": "1763690400123",
 			"forced": "", "forced_until": "0", "instances": "worker-1", "rescheduled": "0", "quiet_since": "0", "level": "0",
-			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "permanent": "0", "streak": "0",
-			"streak_id": "0", "streak_of": "", "streak_jobs": "", "outage": "", "outage_id": "0",
+			"last_cooldown": "1000", "ramp": "0", "ramp_ok": "0", "metered": "0", "budget_left": "0", "budget_reset": "0", "budget_limit": "0", "learned_cap": "0", "permanent": "0", "streak": "0",
+			"streak_id": "0", "streak_of": "", "streak_jobs": "", "outage": "", "outage_id": "0", "credentials": "", "missing": "0",
+			"streak_limit": "0", "outage_jobs": "", "spaced": "0", "pace_from": "0", "pace_gap": "0", "pace_accepted": "0", "pace_refused": "0", "pace_tested": "0", "windows": "",
 		}
 		if diff := cmp.Diff(want, hash); diff != "" {
 			t.Errorf("hash (-want +got):\n%s", diff)

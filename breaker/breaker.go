@@ -2,7 +2,9 @@ package breaker
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -14,7 +16,8 @@ import (
 // Redis and destination share. Its methods may be called from any goroutine.
 type Breaker struct {
 	*core
-	key string
+	key  string
+	cost int // of a call; 0 is 1
 }
 
 // New joins the breaker of o.Destination. It reads the state once; while Redis is unavailable
@@ -39,7 +42,14 @@ func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, e
 // needs a permit of the destination, too. "" is the destination's own breaker. A key that is
 // not valid (see [ParseName]) permits no call.
 func (b *Breaker) Key(key string) *Breaker {
-	return &Breaker{core: b.core, key: key}
+	return &Breaker{core: b.core, key: key, cost: b.cost}
+}
+
+// Cost returns the breaker for calls that take n of each window of the declared limits instead of
+// 1. It costs nothing, as [Breaker.Key] does. Less than 1 is 1. If n is above a window, Allow
+// returns a [*CostError]. All other limits count calls.
+func (b *Breaker) Cost(n int) *Breaker {
+	return &Breaker{core: b.core, key: b.key, cost: n}
 }
 
 // Name returns the breaker's name, as in [Get]: the destination, or destination/key.
@@ -58,7 +68,7 @@ func (b *Breaker) Close() error {
 // released.
 //
 // In CLOSED it costs no Redis command and no allocation, except in slow start, while the
-// budget is low, and with a configured Rate. In OPEN, and while another call probes, it
+// budget is low, and with a declared limit or concurrency. In OPEN, and while another call probes, it
 // returns an [*OpenError], as a rule without asking Redis. After the cooldown it asks Redis
 // for the probe's permit; an error that wraps [ErrUnavailable] says that Redis was
 // unavailable, so that there is no permit. It waits for Redis, and for a connection of the
@@ -68,10 +78,13 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	if err := validKey(b.key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: allow: %w", err)
 	}
+	if err := c.checkCost(b.key, b.cost); err != nil {
+		return Permit{}, err
+	}
 	if c.permitted(ctx, b.key) {
 		return Permit{}, nil
 	}
-	if !c.options.Rate.set() {
+	if !c.asks(b.key) {
 		if id, at, ok := c.free(b.key); ok {
 			return c.permit(id, at, b.key), nil
 		}
@@ -79,7 +92,43 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 	if p, decided, err := c.decide(b.key); decided {
 		return p, err
 	}
-	return c.acquire(ctx, b.key, Permit{})
+	return c.acquire(ctx, b.key, max(1, b.cost), Permit{})
+}
+
+// checkCost returns a [*CostError] if a call of that cost can never be made, or nil.
+func (c *core) checkCost(key string, cost int) error {
+	if cost <= 1 {
+		return nil
+	}
+	name, limits := c.place.name, c.options.Rate
+	w, never := limits.TooSmall(cost)
+	if !never && key != "" {
+		name, limits = c.name(key), c.options.KeyRate
+		w, never = limits.TooSmall(cost)
+	}
+	if never {
+		return &CostError{Name: name, Cost: cost, Window: w}
+	}
+	return nil
+}
+
+// asks reports whether each call needs Redis.
+func (c *core) asks(key string) bool {
+	return c.rate.set() || c.options.FleetConcurrency > 0 || c.asksForKey(key)
+}
+
+// asksForKey reports whether each call of the key needs Redis, besides the destination's.
+func (c *core) asksForKey(key string) bool {
+	return key != "" && (c.keyRate.set() || c.options.KeyConcurrency > 0)
+}
+
+// caps are the configured calls in flight, named for the scripts.
+func (c *core) caps(key string) []any {
+	own := []any{"cap", c.options.FleetConcurrency}
+	if key != "" {
+		own = append(own, "key_cap", c.options.KeyConcurrency)
+	}
+	return named(own...)
 }
 
 // free grants a permit without Redis, if the views allow it.
@@ -123,7 +172,7 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 			return Permit{}, true, err
 		}
 	}
-	if !c.options.Rate.set() {
+	if !c.asks(key) {
 		if id, at, ok := c.free(key); ok {
 			return c.permit(id, at, key), true, nil
 		}
@@ -154,7 +203,7 @@ func (c *core) refusal(v *view, now time.Time) error {
 
 // acquire asks Redis for a permit, one goroutine at a time for each name. have is the
 // destination's permit if only the key's is missing.
-func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, error) {
+func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (Permit, error) {
 	arrived := time.Now()
 	// The request of the previous goroutine may take DefaultTimeout, too.
 	waitCtx, cancel := context.WithTimeout(ctx, 2*DefaultTimeout)
@@ -184,12 +233,12 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 	abandoned := func() { c.releaseLater(id, key, under) }
 	started := c.clock.now()
 	looked := c.seen(key)
-	sequence, out, keyed := c.unmetered(key)
-	interval, burst := c.options.Rate.script()
 	asking, cancel := context.WithTimeout(ctx, DefaultTimeout)
 	defer cancel()
-	r, err := c.run(asking, key, acquireScript, abandoned, token(id), millis(c.options.ProbeTimeout),
-		sequence, out, keyed, interval, burst, flag(under))
+	r, err := c.within(func(limits []any) (reply, error) {
+		return c.run(asking, key, acquireScript, abandoned, slices.Concat(c.unmetered(key), c.caps(key), limits, have.charged(cost), named(
+			"permit", token(id), "lease", millis(c.options.ProbeTimeout), "key_only", under))...)
+	})
 	switch {
 	case err != nil && (ctx.Err() != nil || refused(err)):
 		return Permit{}, unavailable("allow", c.name(key), err)
@@ -203,14 +252,17 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 		return Permit{}, refusal
 	}
 	if under {
-		p := have.joined(key, r.more, c.leaseEnd(&r, started))
+		p := have.joined(key, r.more, c.leaseEnd(&r, started), cost, r.now)
 		if !p.keyKnown() {
 			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
 		return p, nil
 	}
-	p := Permit{c: c, id: id, key: key, generation: r.version, until: c.leaseEnd(&r, started)}
+	p := Permit{c: c, id: id, key: key, generation: r.version, cost: cost, at: r.now, until: c.leaseEnd(&r, started)}
 	p.take(r.more)
+	if key != "" {
+		p.keyCost = cost
+	}
 	if p.keyKnown() {
 		key = ""
 	}
@@ -221,6 +273,20 @@ func (c *core) acquire(ctx context.Context, key string, have Permit) (Permit, er
 		p.until = time.Time{} // there is no lease
 	}
 	return p, nil
+}
+
+// within asks a script with the declared limits, and again if it says that the fixed windows are
+// of another time than Redis's: this process's clock, or Redis's, was set meanwhile.
+func (c *core) within(ask func(limits []any) (reply, error)) (r reply, err error) {
+	for range 3 { // between two of them a window may end, too
+		now := c.clock.now().Add(time.Duration(c.redisAhead.Load()) * time.Microsecond)
+		r, err = ask(named("rates", c.rate.text, "bounds", c.rate.bounds(now),
+			"key_rates", c.keyRate.text, "key_bounds", c.keyRate.bounds(now)))
+		if err != nil || r.result != resultBounds {
+			return r, err
+		}
+	}
+	return r, errors.New("the windows of the declared limits are of another time than Redis's")
 }
 
 // withoutRedis decides acquire while Redis is unavailable: a permit if the last known state
@@ -248,6 +314,7 @@ func (c *core) leaseEnd(r *reply, started time.Time) time.Time {
 // denied returns the error of a refusal: the name that refused, the cause and the wait.
 func (c *core) denied(r *reply) *OpenError {
 	why, wait, _ := strings.Cut(r.more, " ")
+	wait, window, _ := strings.Cut(wait, " ")
 	ms, _ := strconv.ParseInt(wait, 10, 64)
 	record := &r.record
 	if r.name != c.place.name {
@@ -262,8 +329,11 @@ func (c *core) denied(r *reply) *OpenError {
 		e.RetryAfter = c.options.MaxCooldown // until it is reset
 		return e
 	}
-	if record.State == Closed || why == CauseRate {
+	if record.State == Closed || why == CauseRate || why == CauseConcurrency {
 		e.Cause = why
+	}
+	if rate, err := parseScript(window); err == nil {
+		e.Window = rate
 	}
 	e.Until = c.clock.now().Add(e.RetryAfter)
 	e.UntilRedis = time.UnixMilli(r.now / 1000).Add(e.RetryAfter).UTC()
@@ -275,7 +345,10 @@ func (c *core) releaseLater(id uint64, key string, keyOnly bool) {
 	c.spawn(func() {
 		ctx, cancel := bounded(context.Background())
 		defer cancel()
-		_, _ = c.run(ctx, key, releaseScript, nil, token(id), "", "0", flag(keyOnly)) // its lease ends anyway
+		r, err := c.run(ctx, key, releaseScript, nil, slices.Concat(c.caps(key), named("permit", token(id), "key_only", keyOnly))...)
+		if err == nil { // else its lease ends anyway
+			c.wakeHere(key, &r)
+		}
 	})
 }
 
@@ -296,11 +369,13 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 }
 
 // CredentialsRenewed is the function of that name for this breaker: that of a key whose
-// credentials were renewed, or that of the destination.
-func (b *Breaker) CredentialsRenewed(ctx context.Context) (Status, error) {
+// credentials were renewed, or that of the destination. id, unless empty, identifies the new
+// credentials: if they are those that were refused (see
+// [Outcome.WithCredentials]), the breaker stays as it is.
+func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	if _, err := b.run(ctx, b.key, renewedScript, nil); err != nil {
+	if _, err := b.run(ctx, b.key, renewedScript, nil, named("credentials", id)...); err != nil {
 		return b.Status(), unavailable("renew the credentials of", b.Name(), err)
 	}
 	return b.Status(), nil

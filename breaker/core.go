@@ -28,6 +28,9 @@ type core struct {
 	inFlight *inFlight
 	tally    tally
 
+	rate, keyRate declared
+	redisAhead    atomic.Int64 // of this process's clock, µs, as of the last reply
+
 	view atomic.Pointer[view] // of the destination's own breaker
 	keys keyViews
 	mu   sync.Mutex // one writer of views at a time
@@ -43,7 +46,9 @@ type core struct {
 
 	asking    keyMutex // one goroutine at a time asks Redis about a name
 	joins     joins
+	learning  learning                      // successful calls that Redis has not counted
 	waiting   *waitLines                    // callers of Wait
+	slots     atomic.Uint64                 // how many times calls refused because of a cap were woken
 	whole     atomic.Bool                   // the next read of the snapshot is to be of all
 	anyChange atomic.Pointer[chan struct{}] // closed by the next change of a key's view
 
@@ -81,15 +86,22 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 		o.Instance = InstanceName("breaker " + o.Destination)
 	}
 	if o.Disabled {
-		o.IgnoreHints, o.Rate = true, Rate{}
+		o.IgnoreHints, o.Rate, o.KeyRate, o.FleetConcurrency, o.KeyConcurrency = true, nil, nil, 0, 0
+	}
+	rate, err := declare(o.Rate)
+	keyRate, keyErr := declare(o.KeyRate)
+	if err := errors.Join(err, keyErr); err != nil {
+		return nil, err
 	}
 	k := &core{
 		options: o, rdb: rdb, place: Namespace(o.Namespace).placeOf(o.Destination, ""), id: token(newID()), clock: c, log: o.Logger,
 		inFlight: newInFlight(c.now()),
 		joins:    newJoins(),
+		learning: learning{of: map[string]uncounted{}},
 		waiting:  newWaitLines(),
-		stop:     func() {},
-		wholeAt:  time.Now(),
+		rate:     rate, keyRate: keyRate,
+		stop:    func() {},
+		wholeAt: time.Now(),
 	}
 	k.unreadable = outage{c: k, text: "breaker cannot read its state from Redis; the last known state holds"}
 	k.unsubscribed = outage{c: k, text: "breaker has lost its subscription; changes are seen with the next read"}

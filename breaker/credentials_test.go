@@ -3,6 +3,7 @@ package breaker
 import (
 	"fmt"
 	"testing"
+	"time"
 )
 
 var refusedToken = Unauthorized().WithReason("answered 401 Unauthorized", false)
@@ -19,7 +20,7 @@ func why(h *harness) string {
 
 // renew reports that credentials were renewed.
 func renew(h *harness) string {
-	s, err := h.b.CredentialsRenewed(patient(h.t))
+	s, err := h.b.CredentialsRenewed(patient(h.t), "")
 	if err != nil {
 		h.t.Fatal(err)
 	}
@@ -168,4 +169,81 @@ func TestIncidentStaysPermanent(t *testing.T) {
 			runRows(t, Options{Cooldown: minute}, rows...)
 		})
 	}
+}
+
+// A token server that is away holds the calls until it is asked again: by one of them, which costs
+// no cooldown and counts no wasted call.
+func TestMissingCredentials(t *testing.T) {
+	t.Parallel()
+	missing := func(d time.Duration) Outcome {
+		return Unauthorized().WithReason("the token server answered 503", false).WithRetry(d).WithoutCall()
+	}
+	absent := func(h *harness) string { return fmt.Sprint(h.operate(statusScript, "").NoCredentials) }
+	runRows(t, Options{Cooldown: minute},
+		row{0, ask("late"), "permit"},
+		row{0, call(missing(2 * second)), "OPEN 2s credentials"},
+		row{0, absent, "true"},
+		row{second, tell("late", missing(2*second)), "OPEN 1s credentials"},
+		row{2 * second, ask("probe"), "probe"},
+		row{2 * second, ask("other"), "HALF_OPEN for 35s"},
+		row{2 * second, tell("probe", missing(4*second)), "OPEN 4s credentials probes=1"},
+		row{6 * second, call(refusedToken), "OPEN 1m0s credentials probes=2 wasted=1"},
+		row{6 * second, absent, "false"},
+		row{6*second + minute, call(missing(second)), "OPEN 1s credentials probes=3 wasted=1"},
+		row{7*second + minute, call(RateLimited(minute)), "OPEN 1m0s hint probes=4 wasted=2"},
+		row{7*second + minute, absent, "false"},
+		row{7*second + 2*minute, call(Success()), "CLOSED"},
+	)
+}
+
+// A key for which there are no credentials says nothing about the destination: no call was made.
+func TestMissingCredentialsOfAKey(t *testing.T) {
+	t.Parallel()
+	for name, missing := range map[string]struct {
+		outcome Outcome
+		want    string // of the key
+	}{
+		"the token server is away": {Unauthorized().WithRetry(2 * second).WithoutCall(), "OPEN 2s credentials"},
+		"the token was revoked":    {Unauthorized().WithReason("invalid_grant", true).WithoutCall(), "OPEN 1m0s credentials"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			runRows(t, Options{Cooldown: minute, OutageThreshold: 3},
+				row{0, call(RateLimited(0)), "CLOSED failures=1"},
+				row{0, of("a", call(missing.outcome)), missing.want},
+				row{0, get, "CLOSED failures=1"},
+				row{0, call(Success()), "CLOSED"},
+				row{0, ofJobs(1, 2, Answered(503)), "CLOSED"},
+				row{0, of("b", call(missing.outcome)), missing.want},
+				row{0, streak, "2"},
+				row{0, ofJobs(3, 3, Answered(503)), "OPEN 1m0s outage wasted=3"},
+				row{minute, of("c", call(missing.outcome)), missing.want},
+				row{minute, get, "HALF_OPEN outage wasted=3"},
+				row{minute, ask("next"), "probe"},
+				row{minute, tell("next", Success()), "CLOSED"},
+			)
+		})
+	}
+}
+
+// Other credentials than those that were refused close the breaker; the same ones do not.
+func TestCredentialsAreCompared(t *testing.T) {
+	t.Parallel()
+	with := func(id string) func(*harness) string {
+		return func(h *harness) string {
+			s, err := h.b.CredentialsRenewed(patient(h.t), id)
+			if err != nil {
+				h.t.Fatal(err)
+			}
+			return describe(s)
+		}
+	}
+	runRows(t, Options{Cooldown: minute},
+		row{0, call(refusedToken.WithCredentials("ab12")), "OPEN 1m0s credentials wasted=1"},
+		row{second, with("ab12"), "OPEN 59s credentials wasted=1"},
+		row{second, with("cd34"), "CLOSED"},
+		row{2 * second, call(refusedToken.WithCredentials("cd34")), "OPEN 1m0s credentials wasted=1"},
+		row{2 * second, with("cd34"), "OPEN 1m0s credentials wasted=1"},
+		row{2 * second, with(""), "CLOSED"},
+	)
 }

@@ -10,7 +10,7 @@ import (
 func disabled() Options {
 	return Options{
 		Disabled: true, FailureThreshold: 1, Cooldown: minute, CooldownJitter: -1, MaxInFlight: 4,
-		Rate: Rate{Calls: 1, Per: time.Hour}, // is not kept
+		Rate: Rates{{Calls: 1, Per: time.Hour}}, // is not kept
 	}
 }
 
@@ -51,7 +51,7 @@ func TestTripHoldsADisabledBreaker(t *testing.T) {
 func TestDisabledInstanceBesideOneThatIsNot(t *testing.T) {
 	t.Parallel()
 	o := disabled()
-	o.Disabled, o.Rate = false, Rate{}
+	o.Disabled, o.Rate = false, nil
 	off := func(do action) action {
 		return func(h *harness) string {
 			other := *h

@@ -17,6 +17,9 @@ var (
 	// ErrInvalidKey is wrapped by the errors of keys that are not valid; see [ToKey].
 	ErrInvalidKey = errors.New("key is not valid")
 
+	// ErrInvalidCursor is wrapped by the error of a cursor that no page gave.
+	ErrInvalidCursor = errors.New("the cursor is not one that a page gave; leave it out to begin at the start")
+
 	// ErrClosed is returned by Allow and Advance after Close.
 	ErrClosed = errors.New("breaker: closed: Close was called on this Breaker")
 )
@@ -43,17 +46,20 @@ type OpenError struct {
 	RetryAfter time.Duration
 	// Incident is the id of the incident.
 	Incident string
-	// Cause is why it refuses: one of the Cause constants. It is CauseRate in any state if
-	// only the rate refuses, and in Closed CauseSlowStart or CauseBudget.
+	// Cause is why it refuses: one of the Cause constants. It is CauseRate or CauseConcurrency in
+	// any state if only that limit refuses, and in Closed CauseSlowStart or CauseBudget.
 	Cause string
 	// Reason is the operator's, if one tripped it, or "".
 	Reason string
+	// Window is the window of the declared limit that refused with CauseRate: of several the
+	// one with the longest wait.
+	Window Rate
 }
 
 // Error says what is open, why, and when to ask again.
 func (e *OpenError) Error() string {
 	switch {
-	case e.State == Closed || e.Cause == CauseRate:
+	case e.Capacity():
 		return fmt.Sprintf("breaker %s has no room for a call now (%s): ask again in %v", e.Name, e.why(), roundWait(e.RetryAfter))
 	case e.State == HalfOpen:
 		return fmt.Sprintf("breaker %s is HALF_OPEN and its probe is taken: ask again in %v", e.Name, roundWait(e.RetryAfter))
@@ -64,10 +70,35 @@ func (e *OpenError) Error() string {
 	}
 }
 
+// Capacity reports whether a limit of calls refuses that other calls have reached: slow start,
+// a low budget, the configured rate or the concurrency. The breaker is not open.
+func (e *OpenError) Capacity() bool {
+	return e.State == Closed || e.Cause == CauseRate || e.Cause == CauseConcurrency
+}
+
 // Unwrap returns ErrOpen.
 func (e *OpenError) Unwrap() error { return ErrOpen }
 
+// CostError is returned by [Breaker.Allow] for a call whose cost is above a window of the declared
+// limits: it can never be made.
+type CostError struct {
+	// Name is the breaker whose limit it is: the destination's, or the key's as "destination/key".
+	Name string
+	// Cost of the call.
+	Cost int
+	// Window that is too small.
+	Window Rate
+}
+
+// Error says what is too small for what.
+func (e *CostError) Error() string {
+	return fmt.Sprintf("a call of cost %d can never run: the declared limit of %s is %s", e.Cost, e.Name, e.Window)
+}
+
 func (e *OpenError) why() string {
+	if e.Window != (Rate{}) {
+		return e.Cause + " " + e.Window.String()
+	}
 	if e.Reason != "" {
 		return e.Cause + ": " + e.Reason
 	}

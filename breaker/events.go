@@ -41,6 +41,8 @@ type Event struct {
 	// Permanent is true if the API has refused, in this incident, credentials that only a person
 	// can renew; see [Outcome.WithReason].
 	Permanent bool `json:"-"`
+	// IncidentCause is why the incident began; see [Status.IncidentCause].
+	IncidentCause string `json:"-"`
 }
 
 // historyPage is how many transitions are read at once.
@@ -130,7 +132,7 @@ func (e *events) lost(key string, was, is *view, at time.Time) {
 		e.push(Event{
 			At: at.UTC(), Name: r.Name, Key: key, From: was.state, To: Closed, Cause: CauseLost,
 			Incident: r.Incident, Generation: r.Generation, OpenedAt: instant(r.OpenedAt),
-			Probes: r.Probes, Wasted: r.Wasted, Rescheduled: r.Rescheduled, Permanent: r.Permanent != 0,
+			Probes: r.Probes, Wasted: r.Wasted, Rescheduled: r.Rescheduled, Permanent: r.Permanent != 0, IncidentCause: r.IncidentCause,
 		})
 	}
 }

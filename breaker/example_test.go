@@ -342,15 +342,14 @@ func ExampleOutcome_WithBudget() {
 }
 
 // A limit that is known beforehand is kept by all instances together.
-func ExampleRate() {
+func ExampleRates() {
 	rdb, disconnect := connect()
 	defer disconnect()
 	ctx := context.Background()
-	rate, err := breaker.ParseRate("60/1h")
+	rate, err := breaker.ParseRates("60/1h:2,500/1d@Europe/Paris")
 	if err != nil {
 		log.Fatal(err)
 	}
-	rate.Burst = 2
 	b, err := breaker.New(ctx, rdb, breaker.Options{Destination: "deviantart", Rate: rate})
 	if err != nil {
 		log.Fatal(err)
@@ -360,7 +359,7 @@ func ExampleRate() {
 	for range 3 {
 		err := b.Do(ctx, func(context.Context) error { return nil })
 		if open, ok := errors.AsType[*breaker.OpenError](err); ok {
-			fmt.Println("not called:", open.Cause, "again in", open.RetryAfter.Round(time.Second))
+			fmt.Println("not called:", open.Cause, open.Window, "again in", open.RetryAfter.Round(time.Second))
 			continue
 		}
 		fmt.Println("called:", err)
@@ -368,5 +367,5 @@ func ExampleRate() {
 	// Output:
 	// called: <nil>
 	// called: <nil>
-	// not called: rate again in 1m0s
+	// not called: rate 60/1h:2 again in 1m0s
 }

@@ -14,7 +14,7 @@ func TestFullRedisTakesEverything(t *testing.T) {
 	s := redistest.Start(t)
 	rdb := s.Client(t)
 	o := Options{
-		Destination: "api", MaxInFlight: 2, Rate: Rate{Calls: 1_000_000, Per: time.Second, Burst: 1000},
+		Destination: "api", MaxInFlight: 2, Rate: Rates{{Calls: 1_000_000, Per: time.Second, Burst: 1000}},
 		RefreshInterval: time.Hour, FailureThreshold: 1,
 	}
 	if err := rdb.ConfigSet(t.Context(), "maxmemory", "1").Err(); err != nil {

@@ -72,7 +72,7 @@ func TestHashesOfIdleKeysEndByThemselves(t *testing.T) {
 		h := newHarness(t, rdb, Options{FailureThreshold: 2, Cooldown: minute})
 		ttl := func(key string) time.Duration {
 			t.Helper()
-			left, err := rdb.PTTL(t.Context(), placeOf(h.place.name, key).keys[13]).Result()
+			left, err := rdb.PTTL(t.Context(), placeOf(h.place.name, key).keys[14]).Result()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -145,7 +145,7 @@ func TestManyKeysCostBoundedMemoryAndOneReadATime(t *testing.T) {
 		pipe := rdb.Pipeline()
 		for i := from; i < from+500; i++ {
 			p := placeOf(d, fmt.Sprintf("user-%05d", i))
-			args := p.args(acting.caller(), []any{token(uint64(i)), 0, "limited", 3_600_000, 1, "", "", 0, 0, 1, 0, 0, "", "0", "", "", 0})
+			args := p.args(acting.caller(), named("permit", token(uint64(i)), "outcome", "limited", "hint", 3_600_000, "threshold", 1, "sequence", 1))
 			if from == 0 && i == 0 {
 				if err := reportScript.Run(t.Context(), rdb, p.keys, args...).Err(); err != nil {
 					t.Fatal(err)

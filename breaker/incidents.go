@@ -27,10 +27,12 @@ type Incident struct {
 	Reason  string `json:"reason" doc:"What the person said who opened it, or why the API refused the credentials." example:""`
 	// Permanent is true if only a person can renew the refused credentials; see
 	// [Outcome.WithReason].
-	Permanent bool   `json:"-"`
-	By        string `json:"by" doc:"Who that was." example:""`
-	Probes    int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
-	Wasted    int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
+	Permanent bool `json:"-"`
+	// NoCredentials is that of [Status].
+	NoCredentials bool   `json:"-"`
+	By            string `json:"by" doc:"Who that was." example:""`
+	Probes        int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
+	Wasted        int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
 	// Rescheduled is as reported by [Breaker.Rescheduled].
 	Rescheduled int      `json:"rescheduled" doc:"Rescheduled jobs." example:"12"`
 	Instances   []string `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`
@@ -54,6 +56,7 @@ type incident struct {
 	Ended     int64  `json:"ended"`
 	Instances string `json:"instances"`
 	Permanent int    `json:"permanent"`
+	Missing   int    `json:"missing"`
 }
 
 // Incidents returns the last limit incidents of a breaker ("destination" or
@@ -135,14 +138,14 @@ func incidents(cmd *redis.StringSliceCmd, now Status, limit int) ([]Incident, er
 func (in *incident) incident() Incident {
 	i := in.Incident
 	i.Started, i.Ended, i.Instances = instant(in.Started), instant(in.Ended), names(in.Instances)
-	i.Permanent = in.Permanent != 0
+	i.Permanent, i.NoCredentials = in.Permanent != 0, in.Missing != 0
 	return i
 }
 
 // incident returns the current incident.
 func (s Status) incident() Incident {
 	return Incident{
-		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.IncidentCause, Reason: s.Reason, Permanent: s.Permanent, By: s.TrippedBy,
+		ID: s.Incident, Name: s.Name, Started: s.OpenedAt, Cause: s.IncidentCause, Reason: s.Reason, Permanent: s.Permanent, NoCredentials: s.NoCredentials, By: s.TrippedBy,
 		Probes: s.Probes, Wasted: s.Wasted, Rescheduled: s.Rescheduled, Instances: s.Instances,
 	}
 }

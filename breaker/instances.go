@@ -64,7 +64,7 @@ func (c *core) register(ctx context.Context, valid time.Duration) error {
 
 // registration is ARGV of register.lua.
 func (c *core) registration(calls int, valid time.Duration) []any {
-	return c.place.args(c.caller(), []any{calls, millis(valid)})
+	return c.place.args(c.caller(), []any{calls, millis(valid), fmt.Sprint(c.options.FleetConcurrency, c.options.KeyConcurrency), c.rate.text, c.keyRate.text})
 }
 
 // registered processes the reply of register.lua.
@@ -135,9 +135,8 @@ func (j *joins) take() []string {
 func (c *core) sendJoins(ctx context.Context) {
 	keys := c.joins.take()
 	for i, key := range keys {
-		sequence, out, keyed := c.unmetered(key)
 		ctx, cancel := bounded(ctx)
-		_, err := c.run(ctx, key, joinScript, nil, sequence, out, keyed)
+		_, err := c.run(ctx, key, joinScript, nil, c.unmetered(key)...)
 		cancel()
 		if err != nil {
 			for _, key := range keys[i:] {
@@ -165,18 +164,27 @@ func (c *core) expirePermits() {
 }
 
 // unmetered returns how many permits are in use that Redis has not counted, for the
-// destination and for a key, as the scripts take it: "" for a name as long as this instance
+// destination and for a key, named for the scripts: none for a name as long as this instance
 // does not know that its calls are counted, because more uncounted ones could start after the
 // report.
-func (c *core) unmetered(key string) (sequence uint64, out, keyed any) {
+func (c *core) unmetered(key string) []any {
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
 	sequence, n, of := c.inFlight.count(key)
-	out, keyed = "", ""
-	if parent.record.Metered != 0 {
-		out = n
+	counts := []any{"sequence", sequence}
+	if c.options.Learn {
+		counts = append(counts, "learn", "1")
+		for i, name := range [...]string{"", key} {
+			if calls, age := c.learning.take(name, c.clock.now()); calls > 0 {
+				prefix := [...]string{"", "key_"}[i]
+				counts = append(counts, prefix+"accepted", calls, prefix+"accepted_for", millis(age))
+			}
+		}
 	}
-	if child != nil && child.record.Metered != 0 {
-		keyed = of
+	if parent.record.metered() {
+		counts = append(counts, "calls", n)
 	}
-	return sequence, out, keyed
+	if child != nil && child.record.metered() {
+		counts = append(counts, "key_calls", of)
+	}
+	return counts
 }

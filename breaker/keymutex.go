@@ -7,7 +7,7 @@ import (
 )
 
 // keyMutex is a keyed mutex: one goroutine at a time asks Redis about a name. A refusal of slow
-// start or budget, and a failure, serves the goroutines that wait, too.
+// start, budget or concurrency, and a failure, serves the goroutines that wait, too.
 type keyMutex struct {
 	mu   sync.Mutex
 	held map[string]*keyLock
@@ -29,7 +29,10 @@ type keyLock struct {
 }
 
 // seenViews are compared to detect a change.
-type seenViews struct{ parent, child *view }
+type seenViews struct {
+	parent, child *view
+	slots         uint64
+}
 
 // sameRefusal is how long a refusal holds for others, unless something changes.
 const sameRefusal = 20 * time.Millisecond
@@ -73,9 +76,9 @@ func (t *keyLock) leave() {
 	}
 }
 
-// refused keeps a refusal of slow start or budget for the goroutines that wait.
+// refused keeps a refusal of slow start, budget or concurrency for the goroutines that wait.
 func (t *keyLock) refused(when seenViews, e *OpenError) {
-	if e.State == Closed && e.Cause != CauseRate {
+	if e.Capacity() && e.Cause != CauseRate {
 		t.no, t.when = e, when
 	}
 }
@@ -108,5 +111,5 @@ func (t *keyLock) failure(arrived time.Time) error {
 
 // seen returns the present views of a name.
 func (c *core) seen(key string) seenViews {
-	return seenViews{c.view.Load(), c.keys.get(key)}
+	return seenViews{c.view.Load(), c.keys.get(key), c.slots.Load()}
 }

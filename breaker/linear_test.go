@@ -231,12 +231,13 @@ func (s scriptStore) do(ctx context.Context, in linearInput) (linearOutput, erro
 	var err error
 	switch in.kind {
 	case "acquire":
-		r, err = acquireScript.run(ctx, s.rdb, place, c, in.token, 3_600_000, 1, 0, 0, "", 0, "0")
+		r, err = acquireScript.run(ctx, s.rdb, place, c, named("permit", in.token, "lease", 3_600_000, "sequence", 1, "calls", "0", "key_calls", "0")...)
 	case "report":
 		outcome := map[bool]string{true: "limited", false: "success"}[in.failed]
-		r, err = reportScript.run(ctx, s.rdb, place, c, in.token, in.permit, outcome, 0, linearThreshold, "", "", 0, 0, 1, 0, 0, "", "0", "", "", 0)
+		r, err = reportScript.run(ctx, s.rdb, place, c, named("permit", in.token, "generation", in.permit, "outcome", outcome,
+			"threshold", linearThreshold, "sequence", 1, "calls", "0", "key_calls", "0")...)
 	case "release":
-		r, err = releaseScript.run(ctx, s.rdb, place, c, in.token, "", "0")
+		r, err = releaseScript.run(ctx, s.rdb, place, c, named("permit", in.token)...)
 	case "trip":
 		r, err = tripScript.run(ctx, s.rdb, place, c, millis(linearCooldown), "")
 	case "reset":

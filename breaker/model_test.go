@@ -119,6 +119,20 @@ func (p *play) check() {
 		if s.State != HalfOpen {
 			delete(p.probing, key)
 		}
+		p.forgetPace(key)
+	}
+}
+
+// forgetPace makes no slow start a paced one: TestSpacedCalls has those.
+func (p *play) forgetPace(key string) {
+	hash := placeOf(p.place.name, key).keys[0]
+	if key != "" {
+		hash = placeOf(p.place.name, key).keys[14]
+	}
+	if n, err := p.rdb.HGet(p.t.Context(), hash, "spaced").Int(); err == nil && n > 0 {
+		if err := p.rdb.HSet(p.t.Context(), hash, "spaced", 0).Err(); err != nil {
+			p.rt.Fatal(err)
+		}
 	}
 }
 

@@ -92,33 +92,18 @@ func (n Namespace) ListAll(ctx context.Context, rdb redis.UniversalClient, desti
 	}
 	within, cancel := bounded(ctx)
 	defer cancel()
-	own, keyed := make([]*redis.Cmd, len(places)), make([]*redis.Cmd, len(places))
-	read := func() (unknown bool) {
-		_, _ = rdb.Pipelined(within, func(pipe redis.Pipeliner) error { // each command has its own error
-			for i, p := range places {
-				own[i] = statusScript.EvalSha(within, pipe, p.keys, p.args(caller{}, nil)...)
-				keyed[i] = snapshotScript.EvalSha(within, pipe, p.keys, p.snapshotArgs(0)...)
-			}
-			return nil
-		})
-		return slices.ContainsFunc(slices.Concat(own, keyed), func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") })
+	calls := make([]scriptCall, 0, 2*len(places))
+	for _, p := range places {
+		calls = append(calls, scriptCall{statusScript, p, nil}, scriptCall{snapshotScript, p, []any{uint64(0), "1", snapshotPage}})
 	}
-	if read() {
-		statusScript.Load(within, rdb)
-		snapshotScript.Load(within, rdb)
-		read()
-	}
+	replies := runAll(within, rdb, calls)
 	out := make([][]Status, len(places))
 	for i, p := range places {
-		values, err := own[i].StringSlice()
+		r, err := p.reply(replies[2*i])
 		if err != nil {
-			return nil, unavailable("list", p.name, err)
+			return nil, err
 		}
-		r, err := parseReply(values)
-		if err != nil {
-			return nil, fmt.Errorf("breaker: list %s: %w", p.name, err)
-		}
-		s, err := p.snapshot(keyed[i])
+		s, err := p.snapshot(replies[2*i+1])
 		if err != nil {
 			return nil, err
 		}
@@ -133,6 +118,19 @@ func (n Namespace) ListAll(ctx context.Context, rdb redis.UniversalClient, desti
 
 func (p place) snapshotArgs(since uint64) []any {
 	return p.args(caller{}, []any{since, "1", snapshotPage})
+}
+
+// reply is what most scripts replied to a list.
+func (p place) reply(cmd *redis.Cmd) (reply, error) {
+	values, err := cmd.StringSlice()
+	if err != nil {
+		return reply{}, unavailable("list", p.name, err)
+	}
+	r, err := parseReply(values)
+	if err != nil {
+		return reply{}, fmt.Errorf("breaker: list %s: %w", p.name, err)
+	}
+	return r, nil
 }
 
 func (p place) snapshot(cmd *redis.Cmd) (snapshot, error) {
@@ -340,14 +338,26 @@ func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClien
 	return t, nil
 }
 
-// operate runs a script without a Breaker.
+// operate runs a script without a Breaker, and returns the status after it.
 func (n Namespace) operate(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (Status, error) {
-	p, err := n.parse(name)
+	r, p, err := n.run(ctx, rdb, name, s, c, own...)
 	if err != nil {
 		return Status{}, err
 	}
+	if s == statusScript {
+		return statusOfReply(&r, p), nil
+	}
+	return r.of(p.key).statusAt(r.now, time.Now()), nil
+}
+
+// run runs a script without a Breaker.
+func (n Namespace) run(ctx context.Context, rdb redis.UniversalClient, name string, s *script, c caller, own ...any) (reply, place, error) {
+	p, err := n.parse(name)
+	if err != nil {
+		return reply{}, place{}, err
+	}
 	if err := validClient(rdb); err != nil {
-		return Status{}, err
+		return reply{}, place{}, err
 	}
 	if c.who == "" {
 		c.who = ProcessName()
@@ -357,19 +367,14 @@ func (n Namespace) operate(ctx context.Context, rdb redis.UniversalClient, name 
 	defer cancel()
 	r, err := s.run(ctx, rdb, p, c, own...)
 	if err != nil {
-		return Status{}, unavailable(s.operation, name, err)
+		return reply{}, place{}, unavailable(s.operation, name, err)
 	}
-	if s == statusScript {
-		return statusOfReply(&r, p), nil
-	}
-	return r.of(p.key).statusAt(r.now, time.Now()), nil
+	return r, p, nil
 }
 
 // statusOfReply is what statusScript replied.
 func statusOfReply(r *reply, p place) Status {
 	s := r.of(p.key).statusAt(r.now, time.Now())
-	if p.key == "" {
-		s.Rate = parseRateStatus(r.more)
-	}
+	s.Rate = rateStatus(parseWindows(r.more), r.now)
 	return s
 }

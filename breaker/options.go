@@ -75,15 +75,30 @@ type Options struct {
 	// once, until the hinted time.
 	IgnoreHints bool
 
-	// Rate is a configured limit of all instances' calls to the destination. It
-	// costs a Redis command per call; while Redis is away it is kept only with
-	// FailClosed. Zero: none.
-	Rate Rate
+	// Rate is a declared limit of all instances' calls to the destination, and KeyRate one of
+	// the calls of each key. A call takes from all windows of both, or is refused. They cost
+	// a Redis command per call; while Redis is away they are kept only with FailClosed.
+	// Empty: none.
+	Rate, KeyRate Rates
+
+	// FleetConcurrency is how many calls to the destination all instances make at once at most,
+	// keys included, and KeyConcurrency how many of them for each key. Each costs a Redis command
+	// before and after the call; while Redis is away they are kept only with FailClosed. A call
+	// counts for up to ProbeTimeout: if its process dies, or it is neither reported nor released,
+	// its slot is free after that. 0: no limit.
+	FleetConcurrency, KeyConcurrency int
 
 	// MaxInFlight is how many calls this instance makes at once at most. The sum of
 	// all instances is where a slow start ends; twice the sum is the budget below
 	// which calls are metered. 0: the most that it has made so far.
 	MaxInFlight int
+
+	// Learn learns limits of which the API says nothing: how many calls it takes in which time,
+	// and how many at once. Once 429 without a hint have opened the breaker, calls in flight
+	// are at most half of what is left, and the first refusal there opens it until the window
+	// ends. It costs no command far from the limit. False: only the
+	// pace of an API that spaces calls is.
+	Learn bool
 
 	// ProbeTimeout is the longest wait for the probe: the lease of the one permit in
 	// HALF_OPEN. It must be longer than a call can take, or two probes can overlap. A call in
@@ -92,7 +107,8 @@ type Options struct {
 	ProbeTimeout time.Duration
 
 	// Disabled keeps the answers to this instance's calls from opening the breaker:
-	// rate-limited answers and budgets do not count, and a Rate is not kept. An operator's
+	// rate-limited answers and budgets do not count, and no declared limit and no concurrency is
+	// kept. An operator's
 	// trip or force applies all the same, and so do openings by other instances that are not
 	// disabled.
 	Disabled bool
@@ -118,9 +134,13 @@ type Options struct {
 	// must not call Close.
 	OnEvent func(Event)
 
+	// OnSlot is called when a call that this instance was refused because of a full
+	// KeyConcurrency may start now: with its key. It must return at once.
+	OnSlot func(key string)
+
 	// FailClosed decides what Allow returns while Redis is unavailable and would have to
 	// grant the permit: until Redis has first answered after New, and in CLOSED for slow
-	// start, a low budget and a Rate. With FailClosed that is an error that wraps
+	// start, a low budget, a declared limit and a concurrency. With FailClosed that is an error that wraps
 	// [ErrUnavailable], otherwise a permit, so that those limits are not kept meanwhile.
 	// Redis is unavailable, too, if no connection of the client's pool gets free within
 	// [DefaultTimeout]. In every other case the last known state holds, and a probe always
@@ -199,6 +219,12 @@ func (o Options) validate() error {
 	}
 	if err := o.Rate.validate(); err != nil {
 		wrong("Rate: %w", err)
+	}
+	if err := o.KeyRate.validate(); err != nil {
+		wrong("KeyRate: %w", err)
+	}
+	if o.FleetConcurrency < 0 || o.KeyConcurrency < 0 {
+		wrong("FleetConcurrency is %d and KeyConcurrency %d: want 1 or more, or 0 for no limit", o.FleetConcurrency, o.KeyConcurrency)
 	}
 	if o.MaxInFlight < 0 {
 		wrong("MaxInFlight is %d: want 1 or more, or 0 if it is not known", o.MaxInFlight)

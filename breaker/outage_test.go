@@ -254,7 +254,7 @@ func TestContextsAreKeptAndTheLeaseIsGivenBack(t *testing.T) {
 	defer cancel()
 	began := time.Now()
 	_, err := b.Allow(ctx)
-	if took := time.Since(began); !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || took > 5*time.Second {
+	if took := time.Since(began); !errors.Is(err, ErrUnavailable) || !errors.Is(err, context.DeadlineExceeded) || took > 40*time.Second {
 		t.Errorf("Allow with 50ms: %v after %v", err, took)
 	}
 	s.Resume()
@@ -274,7 +274,7 @@ func TestReportWithoutADeadlineIsBounded(t *testing.T) {
 	s.Pause()
 	began := time.Now()
 	status, err := permit.Report(context.Background(), RateLimited(time.Minute))
-	if took := time.Since(began); !errors.Is(err, ErrUnavailable) || took < DefaultTimeout || took > DefaultTimeout+5*time.Second {
+	if took := time.Since(began); !errors.Is(err, ErrUnavailable) || took < DefaultTimeout || took > DefaultTimeout+40*time.Second {
 		t.Errorf("Report: %v after %v, want ErrUnavailable after %v", err, took, DefaultTimeout)
 	}
 	if status.State != Open {
@@ -395,7 +395,7 @@ func TestCloseLeavesNothingBehind(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if took := time.Since(began); took > 5*time.Second {
+			if took := time.Since(began); took > 40*time.Second {
 				t.Errorf("Close took %v", took)
 			}
 			select {

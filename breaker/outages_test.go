@@ -1,7 +1,9 @@
 package breaker
 
 import (
+	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -121,6 +123,114 @@ func TestSlowStartAfterAnOutage(t *testing.T) {
 	)
 }
 
+// A job that fails in each slow start reopens the breaker once.
+func TestOneBadJobReopensOnce(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{Cooldown: minute, MaxInFlight: 8},
+		row{0, ofJobs(1, 10, Answered(503)), "OPEN 1m0s outage wasted=10"},
+		row{minute, call(Success()), "CLOSED slow=1"},
+		row{minute, ofJobs(1, 1, Answered(500)), "OPEN 1m0s outage wasted=1"},
+		row{2 * minute, call(Success()), "CLOSED slow=1"},
+		row{2 * minute, ofJobs(1, 1, Answered(500)), "CLOSED slow=1"},
+		row{2 * minute, call(Success()), "CLOSED slow=2"},
+		row{2 * minute, ofJobs(1, 1, Answered(500)), "CLOSED slow=2"},
+		row{2 * minute, ofJobs(2, 2, Answered(500)), "OPEN 1m0s outage wasted=2"},
+	)
+}
+
+// A limiter that accepts a call each half second without a burst, and answers 503 or 429, is met at its
+// pace, with one caller or several, and the rate to declare is known within 30 %.
+func TestSpacedCalls(t *testing.T) {
+	t.Parallel()
+	const interval = 500 * time.Millisecond
+	for name, refusal := range map[string]Outcome{"503": Answered(503), "429": RateLimited(0), "429 with a hint": RateLimited(second)} {
+		for _, o := range []Options{{MaxInFlight: 8}, {}, {MaxInFlight: 8, Learn: true}} {
+			t.Run(fmt.Sprint(name, " ", o.MaxInFlight, " ", o.Learn), func(t *testing.T) {
+				t.Parallel()
+				o := o
+				o.Cooldown = 30 * second
+				runRows(t, o, row{0, func(h *harness) string {
+					began := h.clock.now()
+					after := func() time.Duration { return h.clock.now().Sub(began) }
+					accepted, total, refused := began.Add(-interval), 0, 0
+					for ; suggested(h) == "" && total < 200; total++ {
+						p := h.patientPermit()
+						if now := h.clock.now(); now.Sub(accepted) >= interval {
+							accepted = now
+							h.report(p, Success())
+						} else {
+							refused++
+							h.report(p, refusal.WithJob(fmt.Sprint("job", total)))
+						}
+						h.clock.advance(5*time.Millisecond, 5*time.Millisecond)
+					}
+					rate, err := ParseRate(suggested(h))
+					if n := rate.Calls; err != nil || rate.Per != minute || n < 84 || n > 156 {
+						t.Errorf("suggested %q (%v), want about 120/1m", suggested(h), err)
+					}
+					t.Logf("%s after %v, %d of %d calls refused", suggested(h), after(), refused, total)
+					if o.Learn && name == "429" {
+						return "" // learned; refusals look for a shorter window
+					}
+					for i := range 50 {
+						p := h.patientPermit()
+						if now := h.clock.now(); now.Sub(accepted) >= interval {
+							accepted = now
+							h.report(p, Success())
+						} else {
+							t.Errorf("call %d at the pace that was found is refused", i)
+							h.report(p, refusal.WithJob(fmt.Sprint("late", i)))
+						}
+					}
+					return ""
+				}, ""})
+			})
+		}
+	}
+}
+
+// patientPermit waits until the breaker grants a permit.
+func (h *harness) patientPermit() Permit {
+	for {
+		look(h)
+		p, err := h.b.Allow(patient(h.t))
+		open, refused := errors.AsType[*OpenError](err)
+		if err == nil {
+			return p
+		}
+		if !refused {
+			h.t.Fatal(err)
+		}
+		h.clock.advance(open.RetryAfter, open.RetryAfter)
+	}
+}
+
+func (h *harness) report(p Permit, o Outcome) {
+	if _, err := p.Report(patient(h.t), o); err != nil {
+		h.t.Fatal(err)
+	}
+}
+
+// suggested is the rate to declare.
+func suggested(h *harness) string { return h.operate(statusScript, "").SuggestedRate }
+
+// Jobs that take turns to fail in each slow start reopen the breaker once each.
+func TestBadJobsThatAlternateReopenOnce(t *testing.T) {
+	t.Parallel()
+	rows := []row{{0, ofJobs(1, 10, Answered(503)), "OPEN 1m0s outage wasted=10"}}
+	for i := 1; i <= 25; i++ {
+		at := time.Duration(i) * minute
+		rows = append(rows, row{at, call(Success()), "CLOSED slow=1"}, row{at, ofJobs(i, i, Answered(500)), "OPEN 1m0s outage wasted=1"})
+	}
+	rows = append(rows,
+		row{26 * minute, call(Success()), "CLOSED slow=1"},
+		row{26 * minute, ofJobs(24, 25, Answered(500)), "CLOSED slow=1"},
+		row{26 * minute, ofJobs(6, 6, Answered(500)), "CLOSED slow=1"},
+		row{26 * minute, ofJobs(5, 5, Answered(500)), "OPEN 1m0s outage wasted=4"}, // it is forgotten
+	)
+	runRows(t, Options{Cooldown: minute, MaxInFlight: 8}, rows...)
+}
+
 // A 403 of one key holds that key; of several keys, the destination. 5xx is of the destination.
 func TestOutageOfKeys(t *testing.T) {
 	t.Parallel()
@@ -178,4 +288,75 @@ func TestStreakIsResetByAnotherInstance(t *testing.T) {
 			t.Errorf("the streak is %s after a success of another instance", got)
 		}
 	})
+}
+
+// A success that Redis did not get ends the streak for its own instance.
+func TestStreakEndsWithoutRedis(t *testing.T) {
+	t.Parallel()
+	s := redistest.Start(t)
+	b := start(t, s.Client(t), Options{Destination: "api", RefreshInterval: time.Hour})
+	report(t, b, Answered(503).WithJob("1"))
+	if v := b.View(); v.Streak != 1 {
+		t.Fatalf("the streak is %d", v.Streak)
+	}
+	s.Kill()
+	p, err := b.Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := p.Report(t.Context(), Success()); err != nil && !errors.Is(err, ErrUnavailable) {
+		t.Errorf("report without Redis: %v", err) // none if the instance knows that Redis is down
+	}
+	if v := b.View(); v.Streak != 0 {
+		t.Errorf("the streak is %d after a success", v.Streak)
+	}
+}
+
+// At the pace that was found calls go on though some of them fail.
+func TestPacedCallsGoOnBesideFailures(t *testing.T) {
+	t.Parallel()
+	const interval, total = 500 * time.Millisecond, 900
+	runRows(t, Options{MaxInFlight: 8}, row{0, func(h *harness) string {
+		began := h.clock.now()
+		accepted, refused := began.Add(-interval), 0
+		for n := range total {
+			p := h.patientPermit()
+			outcome := Success()
+			switch now := h.clock.now(); {
+			case now.Sub(accepted) < interval:
+				outcome = Answered(http.StatusServiceUnavailable)
+				refused++
+			case n%30 == 29:
+				accepted, outcome = now, Answered(http.StatusInternalServerError)
+			default:
+				accepted = now
+			}
+			h.report(p, outcome.WithJob(fmt.Sprint("job", n)))
+			h.clock.advance(5*time.Millisecond, 5*time.Millisecond)
+		}
+		if took := h.clock.now().Sub(began); took > time.Hour/2 || refused > 30 {
+			t.Errorf("%d calls took %v, %d were refused", total, took, refused)
+		}
+		return ""
+	}, ""})
+}
+
+// A call that is refused long after the last one that was accepted says nothing of a pace.
+func TestIdleTimeIsNoPace(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{MaxInFlight: 8}, row{0, func(h *harness) string {
+		h.report(h.patientPermit(), RateLimited(5*time.Minute))
+		for range 2 {
+			h.report(h.patientPermit(), Success())
+			h.clock.advance(time.Hour, time.Hour)
+			h.report(h.patientPermit(), RateLimited(5*time.Minute))
+		}
+		for n := 0; h.b.Status().State != Closed || h.b.Status().SlowStart > 0; n++ {
+			if n == 20 {
+				t.Fatalf("after %d calls: %s", n, describe(h.b.Status()))
+			}
+			h.report(h.patientPermit(), Success())
+		}
+		return ""
+	}, ""})
 }

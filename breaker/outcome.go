@@ -1,6 +1,8 @@
 package breaker
 
 import (
+	"cmp"
+	"fmt"
 	"hash/fnv"
 	"net/http"
 	"strconv"
@@ -20,7 +22,9 @@ type Outcome struct {
 	budget    Budget
 	refused   *refusal // of the credentials
 	outage    outageKind
+	busy      bool   // 503, which some limiters answer
 	job       uint64 // a hash of its id; 0 is unknown
+	cost      int    // 0 is as permitted
 }
 
 // outageKind is what a call counts for an outage: only calls of the same kind add up.
@@ -35,10 +39,16 @@ const (
 
 var outageNames = [...]string{noOutage: "", apiDown: "down", all401: "401", all403: "403"}
 
+// maxCredentials bounds an id of credentials, in bytes.
+const maxCredentials = 64
+
 // refusal is why the API refused the credentials of a call.
 type refusal struct {
 	reason    string
 	permanent bool
+	id        string // of the credentials
+	retry     time.Duration
+	uncalled  bool
 }
 
 type outcomeKind uint8
@@ -66,7 +76,9 @@ func Success() Outcome { return Outcome{kind: success} }
 func Answered(status int) Outcome {
 	switch {
 	case status >= http.StatusInternalServerError:
-		return NoAnswer()
+		o := NoAnswer()
+		o.busy = status == http.StatusServiceUnavailable
+		return o
 	case status == http.StatusUnauthorized:
 		return Outcome{kind: success, outage: all401}
 	case status == http.StatusForbidden:
@@ -90,6 +102,17 @@ func (o Outcome) WithJob(id string) Outcome {
 	o.job = h.Sum64()
 	return o
 }
+
+// WithCost adds what the call has really cost, if that is n > 0. What its permit took of the
+// declared limits is corrected by a Redis command: less is given back; more is a debt, of up to a
+// window, for which the next calls wait.
+func (o Outcome) WithCost(n int) Outcome {
+	o.cost = max(0, min(n, maxCost))
+	return o
+}
+
+// maxCost bounds what a call has really cost.
+const maxCost = 1_000_000_000
 
 // RateLimited says that the API refused the call because of its limit (429). A
 // hint above 0 is how long the API asked to wait: it opens the breaker at once
@@ -116,7 +139,35 @@ func (o Outcome) WithReason(reason string, permanent bool) Outcome {
 	} else {
 		reason = string(runes)
 	}
-	o.refused = &refusal{reason, permanent}
+	return o.because(func(why *refusal) { why.reason, why.permanent = reason, permanent })
+}
+
+// WithCredentials adds an id of the refused credentials, such as a short hash of
+// them; at most 64 bytes. See [Breaker.CredentialsRenewed].
+func (o Outcome) WithCredentials(id string) Outcome {
+	return o.because(func(why *refusal) { why.id = id[:min(len(id), maxCredentials)] })
+}
+
+// WithoutCall says that no call was made, as there were no credentials for it. The API has said
+// nothing then: the breaker that opens has wasted no call, the destination's is not affected by a
+// key without credentials, and declared limits count the call no more.
+func (o Outcome) WithoutCall() Outcome {
+	return o.because(func(why *refusal) { why.uncalled = true })
+}
+
+// WithRetry says after how long to ask for credentials again that could not be obtained: a token
+// server is away. The breaker opens until then, in place of a cooldown.
+func (o Outcome) WithRetry(after time.Duration) Outcome {
+	return o.because(func(why *refusal) { why.retry = after })
+}
+
+func (o Outcome) because(change func(*refusal)) Outcome {
+	why := refusal{}
+	if o.refused != nil {
+		why = *o.refused
+	}
+	change(&why)
+	o.refused = &why
 	return o
 }
 
@@ -155,13 +206,34 @@ type Budget = hint.Budget
 // WithBudget adds the remaining budget that the API reported. While it is more than twice
 // what the instances can have in flight, it costs nothing. Then calls are counted in Redis,
 // and one may start only if it is sure to be within the budget; at 0 the breaker opens until
-// the window ends. A budget without a Reset, or with a negative Remaining, is ignored.
+// the window ends. A budget without a Reset, or with a negative Remaining, is ignored. Of
+// several, b is the one with the fewest calls left, and b.Also are the others.
 func (o Outcome) WithBudget(b Budget) Outcome {
 	if b.Remaining >= 0 && b.Reset > 0 {
 		o.budget, o.hasBudget = b, true
 	}
 	return o
 }
+
+// windows are the announced windows as the report takes them, if there are several.
+func (o Outcome) windows() string {
+	if !o.hasBudget || len(o.budget.Also) == 0 {
+		return ""
+	}
+	var out []string
+	for _, b := range append([]Budget{o.budget}, o.budget.Also...) {
+		if b.Remaining < 0 || b.Reset <= 0 || len(out) == maxWindows {
+			continue
+		}
+		h := fnv.New32a()
+		_, _ = h.Write([]byte(cmp.Or(b.Name, strconv.Itoa(b.Limit))))
+		out = append(out, fmt.Sprintf("%x %d %d %d", h.Sum32(), b.Remaining, millis(b.Reset), max(0, b.Limit)))
+	}
+	return strings.Join(out, " ")
+}
+
+// maxWindows is how many windows of an API are kept.
+const maxWindows = 4
 
 // left returns the budget as the report takes it.
 func (o Outcome) left(ignore bool) (left string, reset int64, limit int) {

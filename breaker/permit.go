@@ -3,6 +3,7 @@ package breaker
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 )
@@ -17,6 +18,9 @@ type Permit struct {
 	slotRef    slotRef
 	holds      holds
 	until      time.Time
+	cost       int   // that it took of the destination's declared limit
+	keyCost    int   // and of the key's
+	at         int64 // when it took that, Redis's clock, µs
 }
 
 // holds is what a permit holds in Redis.
@@ -28,13 +32,16 @@ const (
 	holdsCounted
 	holdsKeyCounted
 	holdsRate
+	holdsKeyRate
+
+	holdsRates = holdsRate | holdsKeyRate
 )
 
 // holdWords are the scripts' words for them.
 var holdWords = map[string]holds{
 	"probe": holdsProbe, "key-probe": holdsKeyProbe,
 	"counted": holdsCounted, "key-counted": holdsKeyCounted,
-	"rate": holdsRate, "key-rate": holdsRate,
+	"rate": holdsRate, "key-rate": holdsKeyRate,
 }
 
 func (p *Permit) take(words string) {
@@ -51,12 +58,15 @@ func (p Permit) keyKnown() bool { return p.holds&(holdsKeyProbe|holdsKeyCounted)
 // Probe reports whether the call tests recovery: it is the only one of the fleet.
 func (p Permit) Probe() bool { return p.holds&(holdsProbe|holdsKeyProbe) != 0 }
 
-// Metered reports whether Redis counts the call while it is in flight: in slow start, and
-// while the budget is low.
+// Metered reports whether Redis counts the call while it is in flight: in slow start, while
+// the budget is low, and with a configured concurrency.
 func (p Permit) Metered() bool { return p.holds&(holdsCounted|holdsKeyCounted) != 0 }
 
 // Key is the key that the permit is for; "" for the destination's own.
 func (p Permit) Key() string { return p.key }
+
+// Cost is what the permit took of each window of the declared limits; 0 if Redis was not asked.
+func (p Permit) Cost() int { return p.cost }
 
 // Generation fences the permit: a report counts only if the breaker has made no transition
 // since.
@@ -67,41 +77,145 @@ func (p Permit) Generation() uint64 { return p.generation }
 func (p Permit) Until() time.Time { return p.until }
 
 // ForKey turns a destination's permit, acquired before the key was known, into one for a call
-// under the key. It costs no Redis command while the key's breaker is plainly CLOSED. An
+// under the key. It costs no Redis command while the key's breaker is plainly CLOSED and no
+// KeyRate is declared. An
 // [*OpenError] says that the key's breaker refuses: then p is still the destination's, to be
 // used for another call or to be released. Otherwise the result replaces p.
 func (p Permit) ForKey(ctx context.Context, key string) (Permit, error) {
+	return p.forCall(ctx, key, 0)
+}
+
+// ForCall is ForKey for a call that takes cost of each window of the declared limits, and may have
+// no key. What the permit has not taken yet, by [Breaker.Cost], is taken of all windows or of none;
+// what is too much is given back. That costs a Redis command. The error may also be a
+// [*CostError].
+func (p Permit) ForCall(ctx context.Context, key string, cost int) (Permit, error) {
 	c := p.c
-	if c == nil || key == p.key {
+	if c == nil {
 		return p, nil
 	}
-	if p.key != "" {
+	cost = max(1, cost)
+	if err := c.checkCost(key, cost); err != nil {
+		return Permit{}, err
+	}
+	if key != p.key {
+		return p.forCall(ctx, key, cost)
+	}
+	if (p.holds&holdsRate == 0 || p.cost == cost) && (p.holds&holdsKeyRate == 0 || p.keyCost == cost) {
+		return p, nil
+	}
+	return p.charge(ctx, cost)
+}
+
+// forCall turns a destination's permit into one for a key. A cost of 0 leaves the destination's
+// part as it is, and takes 1 of the key's limit.
+func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, error) {
+	c := p.c
+	switch {
+	case c == nil || key == p.key:
+		return p, nil
+	case p.key != "":
 		return Permit{}, fmt.Errorf("breaker: permit for key %s: it is one for key %s already", key, p.key)
 	}
+	same := cost == 0 || p.holds&holdsRate == 0 || p.cost == cost
 	if err := validKey(key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
 	}
-	if at, ok := c.inFlight.addKey(p.id, p.slotRef, key, func() bool { return c.keys.free(key) }); ok {
+	if at, ok := c.inFlight.addKey(p.id, p.slotRef, key, func() bool { return same && !c.asksForKey(key) && c.keys.free(key) }); ok {
 		p.slotRef = at
-		return p.joined(key, "", p.until), nil
+		return p.joined(key, "", p.until, 0, 0), nil
 	}
 	if v := c.keys.get(key); v != nil {
 		if err := c.refusal(v, c.clock.now()); err != nil {
 			return Permit{}, err
 		}
 	}
-	return c.acquire(ctx, key, p)
+	return c.acquire(ctx, key, cost, p)
 }
 
-// joined returns the destination's permit p with the key's part.
-func (p Permit) joined(key, words string, until time.Time) Permit {
-	p.key = key
+// charge makes what the permit has taken of declared limits the cost.
+func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
+	c := p.c
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	r, err := c.within(func(limits []any) (reply, error) {
+		return c.run(ctx, p.key, acquireScript, nil, slices.Concat(limits, p.charged(cost), named("permit", token(p.id), "limits_only", true))...)
+	})
+	switch {
+	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
+		return p, nil
+	case err != nil:
+		return Permit{}, unavailable("allow", c.name(p.key), err)
+	case r.result == resultDenied:
+		return Permit{}, c.denied(&r)
+	}
+	p.cost, p.keyCost, p.at = cost, cost, r.now
+	return p, nil
+}
+
+// charged is a cost, 0 for 1 of a key's limit alone, and what the permit has taken of it already, as
+// acquire.lua takes it. A permit that has taken nothing of a limit, as Redis was away, is not
+// charged for it.
+func (p Permit) charged(cost int) []any {
+	have, keyHave := p.cost, p.keyCost
+	if cost == 0 || p.c != nil && p.holds&holdsRate == 0 {
+		cost = max(1, cost)
+		have = cost
+	}
+	if p.key != "" && p.holds&holdsKeyRate == 0 {
+		keyHave = cost
+	}
+	return named("cost", cost, "have", have, "key_have", keyHave, "at", p.at)
+}
+
+// joined returns the destination's permit p with the key's part, which took cost at an instant; 0
+// is 1 of the key's limit alone.
+func (p Permit) joined(key, words string, until time.Time, cost int, at int64) Permit {
+	p.key, p.keyCost = key, max(1, cost)
+	if p.at == 0 || cost != 0 && cost != p.cost {
+		p.at = at
+	}
+	if cost != 0 {
+		p.cost = cost
+	}
 	p.take(words)
 	p.generation = max(p.generation, p.c.latest.Load())
-	if words != "" && (p.until.IsZero() || until.Before(p.until)) {
+	if p.keyKnown() && (p.until.IsZero() || until.Before(p.until)) {
 		p.until = until
 	}
 	return p
+}
+
+// Again asks for a second call under the same permit, such as one with renewed credentials: it
+// counts one more call in the declared limits, and in a budget that is low. All else that a permit
+// counts is calls in flight, and there is still one. The error is that of [Breaker.Allow].
+func (p Permit) Again(ctx context.Context) error {
+	c := p.c
+	if c == nil || p.Probe() || !c.rate.set() && !(p.key != "" && c.keyRate.set()) && !p.Metered() {
+		return nil
+	}
+	for _, v := range []*view{c.view.Load(), c.keys.get(p.key)} {
+		if v == nil {
+			continue
+		}
+		if err := c.refusal(v, c.clock.now()); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	r, err := c.within(func(limits []any) (reply, error) {
+		return c.run(ctx, p.key, acquireScript, nil, append(limits, named("permit", token(newID()), "rate_only", true, "cost", p.cost)...)...)
+	})
+	switch {
+	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
+		return nil
+	case err != nil:
+		return unavailable("allow", c.name(p.key), err)
+	case r.result == resultDenied:
+		return c.denied(&r)
+	}
+	return nil
 }
 
 // Report applies the outcome of the call and returns the status after it of the breaker
@@ -119,12 +233,13 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if c == nil {
 		return Status{}, nil
 	}
-	c.inFlight.remove(p.id, p.slotRef)
+	first := c.inFlight.remove(p.id, p.slotRef)
 	owner := p.key
 	if o.scope == ScopeGlobal {
 		owner = ""
 	}
-	if p.holds&^holdsRate == 0 && !c.mustReport(p.key, owner, &o) {
+	if p.holds&^holdsRates == 0 && !c.mustReport(p.key, owner, &o) && !p.corrects(&o) &&
+		(!first || o.kind != success || !c.options.Learn || c.countAccepted(p.key)) {
 		if v := c.view.Load(); owner == "" && v.timeless() {
 			return v.status, nil // copied once: a Status is large
 		}
@@ -137,7 +252,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 // has a small frame.
 func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, error) {
 	c := p.c
-	if (o.kind == success || o.kind == failure) && c.down.Load() && p.holds&^holdsRate == 0 {
+	if (o.kind == success || o.kind == failure) && c.down.Load() && p.holds&^holdsRates == 0 {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, false), nil
 	}
@@ -151,25 +266,40 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		hint = 0
 	}
 	left, reset, limit := o.left(c.options.IgnoreHints)
+	windows := ""
+	if left != "" {
+		windows = o.windows()
+	}
 	if o.hasBudget && c.options.MaxInFlight == 0 && c.inFlight.highest() > int(c.enrolledAs.Load()) {
 		_ = c.enroll(ctx) // the report has the error
 	}
-	sequence, out, keyed := c.unmetered(p.key)
 	var why refusal
 	if o.refused != nil {
 		why = *o.refused
 	}
-	r, err := c.run(ctx, p.key, reportScript, nil, token(p.id), p.generation, outcomeNames[o.kind], millis(hint),
-		c.threshold(), string(o.scope), left, reset, limit, sequence, out, keyed, why.reason, flag(why.permanent),
-		outageNames[c.outage(&o)], o.jobToken(), c.outageThreshold())
+	var taken []any
+	if corrects := p.corrects(&o); corrects || why.uncalled {
+		taken = slices.Concat(p.taken(), named("true_cost", o.cost))
+	}
+	r, err := c.run(ctx, p.key, reportScript, nil, slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named(
+		"permit", token(p.id), "generation", p.generation, "outcome", outcomeNames[o.kind], "scope", string(o.scope),
+		"hint", millis(hint), "threshold", c.threshold(), "left", left, "reset_in", reset, "limit", limit, "windows", windows,
+		"reason", why.reason, "permanent", why.permanent, "credentials", why.id, "retry", millis(why.retry), "uncalled", why.uncalled,
+		"outage", outageNames[c.outage(&o)], "busy", o.busy, "job", o.jobToken(), "outage_threshold", c.outageThreshold()))...)
 	if err != nil {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
 	}
+	c.wakeHere(p.key, &r)
 	if c.view.Load().closed {
 		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
 	return c.statusOf(owner), nil
+}
+
+// corrects reports whether the call has cost something else than the permit took.
+func (p Permit) corrects(o *Outcome) bool {
+	return o.cost != 0 && (p.holds&holdsRate != 0 && o.cost != p.cost || p.holds&holdsKeyRate != 0 && o.cost != p.keyCost)
 }
 
 // threshold is how many consecutive rate-limited answers open the breaker; 0: none do.
@@ -220,7 +350,7 @@ func (c *core) mustReport(key, owner string, o *Outcome) bool {
 			if refused {
 				return true // it counts as wasted
 			}
-		case o.kind == success && (v.record.Failures > 0 || v.record.Streak > 0), v.record.Metered != 0:
+		case o.kind == success && (v.record.Failures > 0 || v.record.Streak > 0), v.record.metered():
 			return true
 		}
 	}
@@ -242,7 +372,7 @@ func (c *core) lowBudget() int {
 }
 
 // Release returns the permit unused, so that another call may start instead: the lease of a
-// probe, the slot of a slow start, and the call that the configured rate has counted. It is
+// probe, the slot of a slow start, and what it took of declared limits. It is
 // not a report: a call that was made and cancelled is reported as [Neutral].
 func (p Permit) Release(ctx context.Context) error {
 	c := p.c
@@ -257,19 +387,28 @@ func (p Permit) Release(ctx context.Context) error {
 		}
 		return nil
 	}
-	back := ""
-	if p.holds&holdsRate != 0 {
-		interval, burst := c.options.Rate.script()
-		back = fmt.Sprint(interval, " ", burst)
-	}
 	ctx, cancel := bounded(ctx)
 	defer cancel()
-	sequence, out, keyed := c.unmetered(p.key)
-	if _, err := c.run(ctx, p.key, releaseScript, nil, token(p.id), back, flag(first), "0", sequence, out, keyed); err != nil {
+	r, err := c.run(ctx, p.key, releaseScript, nil, slices.Concat(c.unmetered(p.key), c.caps(p.key), p.taken(), named(
+		"permit", token(p.id), "first", first))...)
+	if err != nil {
 		c.joinLater(p.key)
 		return unavailable("release", c.name(p.key), err)
 	}
+	c.wakeHere(p.key, &r)
 	return nil
+}
+
+// taken is what the permit took of declared limits, as release.lua takes it.
+func (p Permit) taken() []any {
+	var rate, keyRate string
+	if p.holds&holdsRate != 0 {
+		rate = p.c.rate.text
+	}
+	if p.holds&holdsKeyRate != 0 {
+		keyRate = p.c.keyRate.text
+	}
+	return named("rates", rate, "key_rates", keyRate, "cost", p.cost, "key_cost", p.keyCost, "at", p.at)
 }
 
 // countLocally counts an outcome that could not be sent to Redis, for this instance alone.
@@ -289,7 +428,7 @@ func (c *core) countLocally(key string, o Outcome, refused bool) Status {
 		next = v.countLocally(now, c.options.FailureThreshold, c.options.Cooldown, hint, refused)
 	case o.kind == unauthorized && !c.options.Disabled:
 		next = v.openLocally(now, CauseCredentials, c.options.Cooldown, refused)
-	case o.kind == success && v.record.Failures > 0:
+	case o.kind == success && v.record.Failures+v.record.Streak > 0:
 		next = v.clearLocally(now)
 	}
 	c.put(key, v, next)

@@ -23,7 +23,7 @@ func TestRateWithAnExhaustedPool(t *testing.T) {
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	t.Cleanup(func() { _ = rdb.Close() })
-	rate := Rate{Calls: 1, Per: time.Hour}
+	rate := Rates{{Calls: 1, Per: time.Hour}}
 	o := Options{Destination: "open", Rate: rate, RefreshInterval: time.Hour}
 	open := start(t, rdb, o)
 	o.Destination, o.FailClosed = "closed", true

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -14,11 +15,11 @@ import (
 )
 
 func rated(text string, burst int) Options {
-	r, err := ParseRate(text)
+	r, err := ParseRates(text)
 	if err != nil {
 		panic(err)
 	}
-	r.Burst = burst
+	r[0].Burst = burst
 	return Options{Rate: r, FailureThreshold: 1, Cooldown: minute}
 }
 
@@ -60,6 +61,22 @@ func TestReleaseGivesTheRateBack(t *testing.T) {
 		row{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
 		row{0, tell("a1", Neutral()), "CLOSED"}, // made and cancelled
 		row{0, tries(9, "c"), "0, then D CLOSED rate for 1m0s"},
+	)
+}
+
+// A report of a call that was not made gives back the rate, of the destination and of the key, once.
+func TestCallWithoutCredentialsGivesTheRateBack(t *testing.T) {
+	t.Parallel()
+	o := rated("60/1h", 2)
+	o.KeyRate = o.Rate
+	missing := Unauthorized().WithRetry(second).WithoutCall()
+	runRows(t, o,
+		row{0, of("k", ask("p")), "permit"},
+		row{0, of("k", tell("p", missing)), "OPEN 1s credentials"},
+		row{0, of("k", tell("p", missing)), "OPEN 1s credentials"},
+		row{second, of("k", ask("probe")), "probe"},
+		row{second, of("k", tell("probe", Success())), "CLOSED"},
+		row{second, of("k", tries(9, "b")), "1, then D CLOSED rate 60/1h:2 for 1m0s"},
 	)
 }
 
@@ -129,7 +146,7 @@ func TestRateHoldsInEveryWindow(t *testing.T) {
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		const n, burst = 7, 3
 		per := time.Second
-		h := newHarness(t, rdb, Options{Rate: Rate{Calls: n, Per: per, Burst: burst}})
+		h := newHarness(t, rdb, Options{Rate: Rates{{Calls: n, Per: per, Burst: burst}}})
 		random := rand.New(rand.NewPCG(1, 2))
 		var at time.Duration
 		var started []time.Duration
@@ -167,6 +184,30 @@ func TestRateHoldsInEveryWindow(t *testing.T) {
 	})
 }
 
+// A field that is not a limit, such as one of another version, is deleted and refuses no call.
+func TestALimitThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	store := func(h *harness) string {
+		fields := []string{"60000000 1", "1", "", "1", "0/60000000:1", "1", "60/3600000000:0", "1", "60/3600000000:5 60", "1"}
+		if err := h.rdb.HSet(h.t.Context(), h.place.keys[7], fields).Err(); err != nil {
+			h.t.Fatal(err)
+		}
+		return ""
+	}
+	stored := func(h *harness) string {
+		return strings.Join(h.rdb.HKeys(h.t.Context(), h.place.keys[7]).Val(), ", ")
+	}
+	runRows(t, rated("60/1h", 2),
+		row{0, store, ""},
+		row{0, get, "CLOSED"},
+		row{0, tries(9, "a"), "2, then D CLOSED rate for 1m0s"},
+		row{0, stored, "60/3600000000:2"},
+		row{0, store, ""},
+		row{0, release("a0"), "CLOSED"},
+		row{0, try("b"), "rate"},
+	)
+}
+
 // Workers that are configured with different rates, as during a rolling change of it,
 // together make no more calls than the largest rate and burst allow.
 func TestWorkersThatDisagreeKeepTheLargerRate(t *testing.T) {
@@ -186,7 +227,7 @@ func TestWorkersThatDisagreeKeepTheLargerRate(t *testing.T) {
 				most := side{}
 				for i, s := range sides {
 					o := h.options
-					o.Instance, o.Rate = fmt.Sprint("worker-", i), Rate{Calls: s.calls, Per: second, Burst: s.burst}
+					o.Instance, o.Rate = fmt.Sprint("worker-", i), Rates{{Calls: s.calls, Per: second, Burst: s.burst}}
 					b, err := newTestBreaker(h.rdb, o, h.clock.clock())
 					if err != nil {
 						t.Fatal(err)
@@ -302,12 +343,13 @@ func TestStatusShowsTheRate(t *testing.T) {
 		}
 		return s
 	}
-	if s := status(); s.Rate != nil {
-		t.Errorf("before any call the rate is %+v", s.Rate)
-	}
+	unused := status()
 	before, err := rdb.Time(t.Context()).Result()
 	if err != nil {
 		t.Fatal(err)
+	}
+	if r := unused.Rate; r == nil || r.Interval != minute || r.Burst != 3 || r.Next.After(before) {
+		t.Errorf("before any call the rate is %+v, want a call to be due", r)
 	}
 	for range 3 {
 		if _, err := b.Allow(t.Context()); err != nil {
@@ -341,6 +383,8 @@ func TestStatusShowsTheRate(t *testing.T) {
 func TestParseRate(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Rate{
+		"10/s:5": {Calls: 10, Per: second, Burst: 5}, "9/w@UTC": {Calls: 9, Per: week, Zone: "UTC"}, "9/1mo@UTC": {Calls: 9, Per: Month, Zone: "UTC"},
+		"8/15m@Asia/Kolkata": {Calls: 8, Per: 15 * minute, Zone: "Asia/Kolkata"}, "500000/1d@Europe/Paris": {Calls: 500_000, Per: day, Zone: "Europe/Paris"},
 		"60/1h": {Calls: 60, Per: time.Hour}, "10/s": {Calls: 10, Per: second}, "1000/15m": {Calls: 1000, Per: 15 * minute},
 		" 5/d ": {Calls: 5, Per: 24 * time.Hour}, "5/7d": {Calls: 5, Per: 7 * 24 * time.Hour}, "1/1500ms": {Calls: 1, Per: 1500 * time.Millisecond},
 		"1/h": {Calls: 1, Per: time.Hour}, "2/1h30m": {Calls: 2, Per: 90 * minute},
@@ -355,7 +399,8 @@ func TestParseRate(t *testing.T) {
 	}
 	for _, text := range []string{
 		"", "/", "60", "60/", "/1h", "x/1h", "60/x", "0/1h", "-1/1h", "60/0s", "60/-1h", "60/1us", "1.5/s", "60/1h/1",
-		"60/0d", "60/367d", "60/8785h", "1000000001/s", "99999999999999999999/s", "60 / 1h", "60/1 h", "1e3/s",
+		"60/1h:0", "60/1h:", "60/1h:x", "60/1h:-1", "60/1h@", "60/1h@Nowhere", "60/1h:2@UTC", "60/1h@UTC:2", "60/7h@UTC", "60/2d@UTC", "60/10ms@UTC",
+		"60/1h@Local", "60/367d@UTC", "60/0d", "60/367d", "60/8785h", "1000000001/s", "99999999999999999999/s", "60 / 1h", "60/1 h", "1e3/s",
 	} {
 		if r, err := ParseRate(text); err == nil {
 			t.Errorf("%q is accepted as %+v", text, r)

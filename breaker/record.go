@@ -2,6 +2,8 @@ package breaker
 
 import (
 	"math"
+	"strconv"
+	"strings"
 	"time"
 )
 
@@ -34,19 +36,93 @@ type record struct {
 	BudgetLeft    int    `json:"budget_left"`
 	BudgetReset   int64  `json:"budget_reset"`
 	BudgetLimit   int    `json:"budget_limit"`
+	Windows       string `json:"windows"`
+	LearnedCap    int    `json:"learned_cap"`
 	ProbeStarted  int64  `json:"probe_started"`
 	ProbeUntil    int64  `json:"probe_until"`
 	ProbeAfter    int64  `json:"probe_after"`
 	Permanent     int    `json:"permanent"`
+	Credentials   string `json:"credentials"`
+	Missing       int    `json:"missing"`
 	Streak        int    `json:"streak"`
 	StreakID      uint64 `json:"streak_id"`
+	Outage        string `json:"outage"`
 	OutageID      uint64 `json:"outage_id"`
+	StreakOf      string `json:"streak_of"`
+	StreakLimit   int    `json:"streak_limit"`
+	QuietSince    int64  `json:"quiet_since"`
+	Spaced        int    `json:"spaced"`
+	PaceAccepted  int64  `json:"pace_accepted"`
+	PaceRefused   int64  `json:"pace_refused"`
 	UpdatedAt     int64  `json:"updated_at"`
+
+	LearnedSince  int64 `json:"learned_since"`
+	LearnedCalls  int   `json:"learned_calls"`
+	LearnedWindow int64 `json:"learned_window"`
+	LearnedTrust  int   `json:"learned_trust"`
+	LearnedShort  int64 `json:"learned_short"`
+	RoundStarted  int64 `json:"round_started"`
+	RoundAccepted int   `json:"round_accepted"`
+	RoundMetered  int64 `json:"round_metered"`
+
+	// Only of status.lua.
+	InFlight int `json:"in_flight"`
+	Cap      int `json:"cap"`
 }
 
 // plain reports whether the breaker is CLOSED without limits: any call may start.
 func (r *record) plain() bool {
-	return r.State == Closed && r.Failures == 0 && r.Streak == 0 && r.Ramp == 0 && r.Metered == 0 && r.Forced == ""
+	return r.State == Closed && r.Failures == 0 && r.Streak == 0 && r.Ramp == 0 && r.Metered == 0 &&
+		r.LearnedCap == 0 && r.LearnedSince == 0 && r.Forced == ""
+}
+
+// spacedEnough is how many calls in a row must have shown that the API spaces calls: of two slow
+// starts that were refused at the second one, and of the paced calls after them. paceSure is PACE.SURE
+// of pace.lua.
+const spacedEnough, paceSure = 5, 12
+
+// pace is how far apart the calls are, in ms, that an API accepted which spaces them, once a pace
+// was refused that is not much shorter; 0 before.
+func (r *record) pace() int64 {
+	if r.Spaced < spacedEnough || r.PaceAccepted*3 > r.PaceRefused*4 {
+		return 0
+	}
+	return r.PaceAccepted
+}
+
+// suggestedRate is the rate to declare for an API that spaces calls, by what was learned of 429 without
+// a hint or else by the pace; "" if none is known.
+func (r *record) suggestedRate() string {
+	apart := r.pace()
+	if r.LearnedCalls == 1 && r.LearnedCap == 0 && r.LearnedTrust >= 2 && r.LearnedWindow*9 <= r.LearnedShort*10 {
+		apart = r.LearnedWindow
+	}
+	unit, name := time.Minute, "/1m"
+	if apart > 10_000 {
+		unit, name = time.Hour, "/1h"
+	}
+	if n := unit.Milliseconds() / max(1, apart); apart > 0 && n > 0 {
+		return strconv.FormatInt(n, 10) + name
+	}
+	return ""
+}
+
+// announced is one of several windows of an API, as metering.lua keeps it.
+type announced struct {
+	left, limit int
+	reset       int64
+}
+
+// windows are the windows of an API that announces several, the one first that binds.
+func (r *record) windows() (all []announced) {
+	for words := strings.Fields(r.Windows); len(words) >= 4; words = words[4:] {
+		var w announced
+		w.left, _ = strconv.Atoi(words[1])
+		w.reset, _ = strconv.ParseInt(words[2], 10, 64)
+		w.limit, _ = strconv.Atoi(words[3])
+		all = append(all, w)
+	}
+	return all
 }
 
 func (r *record) untilReset() bool {
@@ -75,6 +151,9 @@ func (r *record) behind(now int64) bool {
 	return r.State != Closed && now < r.UpdatedAt*1000
 }
 
+// metered reports whether Redis counts all calls because few are left, announced or learned.
+func (r *record) metered() bool { return r.Metered != 0 || r.RoundMetered != 0 }
+
 // message is one publication: a record, and the transition that made it, if
 // any.
 type message struct {
@@ -85,6 +164,11 @@ type message struct {
 	Transition uint64      `json:"transition"` // and after it
 	Record     record      `json:"record"`
 	Event      *transition `json:"event"`
+
+	// Of the publication that a slot is free: for the calls that these instances were refused
+	// under that name. Such a publication has no record.
+	Name string   `json:"name"`
+	Wake []string `json:"wake"`
 }
 
 // transition is one entry of the history: an Event whose times are unix ms.
@@ -95,11 +179,13 @@ type transition struct {
 	OpenUntil int64  `json:"open_until"`
 	Permanent int    `json:"permanent"`
 	Previous  uint64 `json:"previous"` // generation of the destination's transition before it
+
+	IncidentCause string `json:"incident_cause"`
 }
 
 func (t *transition) event() Event {
 	e := t.Event
-	e.Permanent = t.Permanent != 0
+	e.Permanent, e.IncidentCause = t.Permanent != 0, t.IncidentCause
 	e.At, e.OpenedAt, e.OpenUntil = instant(t.At), instant(t.OpenedAt), instant(t.OpenUntil)
 	return e
 }

@@ -1,8 +1,10 @@
 package breaker
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,7 +182,7 @@ func (c *core) receive(payload string) {
 	if err := json.Unmarshal([]byte(payload), &m); err != nil || m.Origin == "" {
 		return // not one of ours
 	}
-	key, ours := c.keyOf(m.Record.Name)
+	key, ours := c.keyOf(cmp.Or(m.Record.Name, m.Name))
 	if !ours {
 		return
 	}
@@ -190,6 +192,12 @@ func (c *core) receive(payload string) {
 		c.wake(taskRefresh)
 		return
 	case otherOrigin:
+		return
+	}
+	if m.Wake != nil {
+		if slices.Contains(m.Wake, c.id) {
+			c.wakeRefused(key)
+		}
 		return
 	}
 	received := c.clock.now()

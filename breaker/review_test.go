@@ -49,7 +49,9 @@ func TestRateSurvivesAClockThatGoesBackAndAnotherRate(t *testing.T) {
 	runRows(t, rated("1/s", 0),
 		row{0, try("a"), "rate"},
 		row{0, jump(-time.Hour), ""},
-		row{second, try("b"), "rate"},
+		row{second, try("x"), "D CLOSED rate for 1s"}, // how long it is since a is not known
+		row{2 * second, try("b"), "rate"},
+		row{2 * second, try("x"), "D CLOSED rate for 1s"},
 	)
 }
 

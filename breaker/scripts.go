@@ -26,21 +26,22 @@ type script struct {
 }
 
 // shared are the files that stand first in every script, in this order.
-var shared = []string{"arguments", "json", "incident", "cooldown", "transitions", "clock", "record"}
+var shared = []string{"arguments", "json", "incident", "cooldown", "pace", "transitions", "clock", "record"}
 
 var (
-	acquireScript  = newScript("metering", "rate", "acquire")
-	reportScript   = newScript("metering", "report")
-	releaseScript  = newScript("metering", "rate", "release")
-	joinScript     = newScript("metering", "join")
+	acquireScript  = newScript("named", "metering", "learn", "rate", "acquire")
+	reportScript   = newScript("named", "metering", "learn", "rate", "report")
+	releaseScript  = newScript("named", "metering", "learn", "rate", "release")
+	joinScript     = newScript("named", "metering", "learn", "join")
 	advanceScript  = newScript("advance")
 	statusScript   = newScript("rate", "status")
 	snapshotScript = newScript("snapshot")
 	registerScript = newScript("register")
 	tripScript     = newScript("trip")
 	resetScript    = newScript("reset")
-	renewedScript  = newScript("renewed")
+	renewedScript  = newScript("named", "renewed")
 	forceScript    = newScript("force")
+	forgetScript   = newScript("forget")
 
 	rescheduledScript = newScript("rescheduled")
 )
@@ -84,12 +85,12 @@ func (n Namespace) placeOf(destination, key string) place {
 	}
 	p.keys = []string{
 		prefix + "breaker", prefix + "notclosed", p.events, at("reports"), at("changes"), at("idle"),
-		at("instances"), at("rates"), p.history, p.incidents, at("inflight"), at("joined"), p.stamp,
+		at("instances"), at("limits"), p.history, p.incidents, at("inflight"), at("joined"), p.stamp, at("waiting"),
 	}
 	if key != "" {
 		of := func(what string) string { return at(what) + ":" + key }
 		p.history, p.incidents = of("history"), of("incidents")
-		p.keys = append(p.keys, prefix+"breaker:"+key, p.history, p.incidents, of("inflight"), of("joined"))
+		p.keys = append(p.keys, prefix+"breaker:"+key, p.history, p.incidents, of("inflight"), of("joined"), of("waiting"), of("limits"))
 	}
 	return p
 }
@@ -115,6 +116,7 @@ const (
 	resultClosed  result = "closed"
 	resultGranted result = "granted"
 	resultDenied  result = "denied"
+	resultBounds  result = "bounds"
 )
 
 // reply is what most scripts return.
@@ -136,6 +138,22 @@ func (r *reply) of(key string) *record {
 	return &r.keyed
 }
 
+// named are names and values, as named.lua takes them: without those that are "", 0 or false.
+func named(pairs ...any) []any {
+	out := make([]any, 0, len(pairs))
+	for pair := range slices.Chunk(pairs, 2) {
+		name, value := pair[0], pair[len(pair)-1]
+		switch value {
+		case "", 0, int64(0), uint64(0), false:
+		case true:
+			out = append(out, name, "1")
+		default:
+			out = append(out, name, value)
+		}
+	}
+	return out
+}
+
 // args are ARGV of a script.
 func (p place) args(c caller, own []any) []any {
 	return append([]any{
@@ -152,6 +170,39 @@ func (s *script) run(ctx context.Context, rdb redis.Scripter, p place, c caller,
 		return reply{}, err
 	}
 	return parseReply(values)
+}
+
+// scriptCall is a script to run at a place, for an operator.
+type scriptCall struct {
+	script *script
+	place  place
+	own    []any
+}
+
+// runAll runs scripts in one round trip, in a second one if Redis does not know them yet. Each
+// command has its own error.
+func runAll(ctx context.Context, rdb redis.UniversalClient, calls []scriptCall) []*redis.Cmd {
+	out := make([]*redis.Cmd, len(calls))
+	run := func() (unknown bool) {
+		_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+			for i, c := range calls {
+				out[i] = c.script.EvalSha(ctx, pipe, c.place.keys, c.place.args(caller{}, c.own)...)
+			}
+			return nil
+		})
+		return slices.ContainsFunc(out, func(c *redis.Cmd) bool { return redis.HasErrorPrefix(c.Err(), "NOSCRIPT") })
+	}
+	if run() {
+		loaded := map[*script]bool{}
+		for _, c := range calls {
+			if !loaded[c.script] {
+				c.script.Load(ctx, rdb)
+				loaded[c.script] = true
+			}
+		}
+		run()
+	}
+	return out
 }
 
 func parseReply(values []string) (reply, error) {

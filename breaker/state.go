@@ -62,6 +62,9 @@ const (
 	// CauseOutage opened it: the last calls all ended in 5xx or without an answer, or all in
 	// 401, or all in 403.
 	CauseOutage = "outage"
+	// CauseLearned opened it: a limit that it has learned is reached; see [Options.Learn]. Of an
+	// [OpenError] of a CLOSED breaker: calls in flight have all that is left.
+	CauseLearned = "learned"
 	// CauseManual opened it: an operator tripped it.
 	CauseManual = "manual"
 	// CauseCooldown made it HALF_OPEN: its time had come.
@@ -72,6 +75,8 @@ const (
 	CauseRenewed = "renewed"
 	// CauseReset closed it: an operator reset it.
 	CauseReset = "reset"
+	// CauseForgotten changed no state: an operator forgot the learned and announced limits.
+	CauseForgotten = "forgotten"
 	// CauseForced closed it for good: an operator forced it.
 	CauseForced = "forced"
 	// CauseLost closed it: its data in Redis was lost (FLUSHALL, a failover to
@@ -82,6 +87,9 @@ const (
 	// CauseSlowStart is only of an [OpenError] of a CLOSED breaker: after an incident 1, 2,
 	// 4 … calls may be in flight. So is CauseBudget, if calls in flight have all that is left.
 	CauseSlowStart = "slow_start"
-	// CauseRate is only of an [OpenError]: the configured Rate.
+	// CauseConcurrency is only of an [OpenError]: as many calls as may be are in flight; see
+	// [Options.FleetConcurrency].
+	CauseConcurrency = "concurrency"
+	// CauseRate is only of an [OpenError]: a window of Rate or KeyRate.
 	CauseRate = "rate"
 )

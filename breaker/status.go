@@ -38,11 +38,24 @@ type Status struct {
 	Reason        string `json:"reason" doc:"What the person said who opened it, or why the API refused the credentials." example:""`
 	// Permanent is true if the API refused credentials that only a person can renew; see
 	// [Outcome.WithReason].
-	Permanent bool   `json:"-"`
-	TrippedBy string `json:"tripped_by" doc:"Who that was." example:""`
-	// Streak is how many calls in a row count for an outage, in CLOSED. StreakID names the
-	// streak, and OutageID the one that last opened the breaker: ids grow.
-	Streak             int       `json:"-"`
+	Permanent bool `json:"-"`
+	// Credentials identifies the refused credentials; see [Outcome.WithCredentials].
+	Credentials string `json:"-"`
+	// NoCredentials is true if they were not refused, but could not be obtained; see
+	// [Outcome.WithRetry].
+	NoCredentials bool   `json:"-"`
+	TrippedBy     string `json:"tripped_by" doc:"Who that was." example:""`
+	// Streak counts in CLOSED, for an outage.
+	Streak int `json:"streak" doc:"Calls of different jobs in a row that failed alike." example:"0"`
+	// StreakLimit is the number of calls that opens the breaker; 0 without a streak.
+	StreakLimit int `json:"streak_limit" doc:"How many of them open the breaker; 0 without any." example:"0"`
+	// StreakOf is "down", "401" or "403"; "" without a streak.
+	StreakOf string `json:"streak_of" doc:"What they ended in: down is 5xx, a timeout or a broken connection; 401 or 403; empty without any." example:""`
+	// SuggestedRate is in the form of ParseRate: the API spaces calls, and accepted about as many.
+	SuggestedRate string `json:"suggested_rate" doc:"Set if the API spaces calls, and slow starts have shown how far apart: the rate to declare." example:"120/1m"`
+	// RecoversFromOutage is true in the slow start after an outage.
+	RecoversFromOutage bool `json:"-"`
+	// StreakID names the streak, and OutageID the last opening by one: they grow as Generation does.
 	StreakID, OutageID uint64    `json:"-"`
 	OpenedAt           time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
 	Probes             int       `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
@@ -56,7 +69,13 @@ type Status struct {
 	SlowStart int `json:"slow_start" doc:"How many calls may be in flight after an incident; 0 outside of a slow start." example:"0"`
 	// Budget is nil while calls are not metered. Its Reset is what is left of the window.
 	Budget *Budget `json:"budget" doc:"What the API said is left, while that is so little that calls are counted."`
-	// Rate is nil for keys and in a local status.
+	// InFlight and Concurrency are 0 in a local status.
+	InFlight    int `json:"in_flight" doc:"Calls in flight that are counted for the whole fleet: with a concurrency, in slow start and while the budget is low." example:"5"`
+	Concurrency int `json:"concurrency" doc:"How many calls may be in flight in the whole fleet; 0 is no limit." example:"5"`
+	// Learned is nil while nothing is learned.
+	Learned *LearnedLimit `json:"-"`
+	// Rate is nil in a local status. Of several windows it is the one that holds the next call
+	// longest.
 	Rate        *RateStatus `json:"rate" doc:"The configured rate, while calls were made by it within its last interval; else null."`
 	Forced      string      `json:"forced" doc:"closed while a person keeps it CLOSED, else empty." example:""`
 	ForcedUntil time.Time   `json:"forced_until" nullable:"true" doc:"Until when; null: until it is reset." example:"2030-01-31T15:00:00Z"`
@@ -114,11 +133,13 @@ func (r *record) status() Status {
 	s := Status{
 		Name: r.Name, State: r.State, Failures: r.Failures, LastFailure: instant(r.LastFailure),
 		Generation: r.Generation, OpenUntilRedis: instant(r.OpenUntil), UntilReset: r.untilReset(), Incident: r.Incident,
-		Cause: r.Cause, IncidentCause: r.IncidentCause, Reason: r.Reason, Permanent: r.Permanent != 0,
-		Streak: r.Streak, StreakID: r.StreakID, OutageID: r.OutageID,
+		Cause: r.Cause, IncidentCause: r.IncidentCause, Reason: r.Reason, Permanent: r.Permanent != 0, Credentials: r.Credentials, NoCredentials: r.Missing != 0,
+		Streak: r.Streak, StreakOf: r.StreakOf, StreakLimit: r.StreakLimit, StreakID: r.StreakID, OutageID: r.OutageID,
+		SuggestedRate: r.suggestedRate(), RecoversFromOutage: r.State == Closed && r.Ramp > 0 && r.Outage != "",
 		TrippedBy: r.TrippedBy, OpenedAt: instant(r.OpenedAt),
 		Probes: r.Probes, Wasted: r.Wasted, ProbeBy: r.ProbeBy, ProbeUntil: instant(r.ProbeUntil),
 		Level: r.Level, SlowStart: r.Ramp, Forced: r.Forced, ForcedUntil: instant(r.ForcedUntil),
+		InFlight: r.InFlight, Concurrency: r.Cap, Learned: r.learned(),
 		Rescheduled: r.Rescheduled, Instances: names(r.Instances),
 	}
 	if r.Metered != 0 {

@@ -39,7 +39,7 @@ const precision = 2 * time.Millisecond
 
 // free reports whether a call needs neither Redis nor a lease.
 func (v *view) free() bool {
-	return v.known && v.state == Closed && (v.record.Ramp == 0 && v.record.Metered == 0 || v.record.Forced != "")
+	return v.known && v.state == Closed && (v.record.Ramp == 0 && !v.record.metered() && v.record.LearnedCap == 0 || v.record.Forced != "")
 }
 
 // effective is the state at now: OPEN ends by itself.
@@ -107,7 +107,7 @@ func (o observation) view(previous *view) *view {
 	}
 	if v.record.plain() {
 		// Redis keeps only the version of such a breaker.
-		v.record = record{Name: previous.record.Name, Generation: o.version}
+		v.record = record{Name: previous.record.Name, Generation: o.version, OutageID: max(previous.record.OutageID, o.record.OutageID)}
 	}
 	v.status = v.record.status()
 	v.behind = v.record.behind(o.now)

@@ -91,7 +91,9 @@ func (c *core) put(key string, current, next *view) {
 	} else {
 		c.keys.set(key, next)
 	}
-	if next.record.Metered != 0 && next.record.Metered != current.record.Metered {
+	if next.record.Metered != 0 && next.record.Metered != current.record.Metered ||
+		next.record.RoundMetered != 0 && next.record.RoundMetered != current.record.RoundMetered ||
+		next.state == Open && c.learning.any(key) {
 		c.joins.later(key)
 		c.wake(taskJoins)
 	}
@@ -142,6 +144,7 @@ func (c *core) observe(key string, o observation) {
 
 // observeReply applies the reply of a script about a name.
 func (c *core) observeReply(key string, r *reply, started, received time.Time) {
+	c.redisAhead.Store(r.now - received.UnixMicro())
 	c.raise(r.version, received)
 	see := func(key string, r *record, now int64) {
 		c.observe(key, observation{version: r.Revision, now: now, record: *r, started: started, received: received})
@@ -159,6 +162,36 @@ func (c *core) raise(version uint64, at time.Time) {
 	if version > c.latest.Load() {
 		c.latest.Store(version)
 		c.latestAt = at
+	}
+}
+
+// wakeHere wakes the calls of this instance that wait for a slot which is free now, as a script
+// about the key says.
+func (c *core) wakeHere(key string, r *reply) {
+	for word := range strings.FieldsSeq(r.more) {
+		switch word {
+		case "slot":
+			c.wakeRefused("")
+		case "key-slot":
+			c.wakeRefused(key)
+		}
+	}
+}
+
+// wakeRefused wakes the calls that were refused because of the cap of the destination, or of
+// the key.
+func (c *core) wakeRefused(key string) {
+	c.mu.Lock()
+	c.slots.Add(1)
+	if current := c.view.Load(); key == "" && !current.closed {
+		next := *current
+		next.changed = make(chan struct{})
+		c.replace(current, &next)
+	}
+	c.notifyKeys()
+	c.mu.Unlock()
+	if key != "" && c.options.OnSlot != nil {
+		c.guard("OnSlot", func() { c.options.OnSlot(key) })
 	}
 }
 
@@ -194,7 +227,7 @@ type View struct {
 	// Status is what the instance knows, in the form of Get.
 	Status
 	// Free is true if calls may start without asking Redis: CLOSED, and neither slow start,
-	// nor a low budget, nor a configured rate. A key's view is of the key alone.
+	// nor a low budget, nor a declared limit or concurrency. A key's view is of the key alone.
 	Free bool
 	// ProbeAt is when the next probe may start in HALF_OPEN, as far as is
 	// known; zero or past if at once. A probe that ends sooner changes it.
@@ -213,11 +246,15 @@ func (b *Breaker) View() View {
 	v := c.view.Load()
 	if b.key != "" {
 		if v = c.keys.get(b.key); v == nil {
-			return View{Status: c.statusOf(b.key), Free: true, Known: c.view.Load().known}
+			return View{Status: c.statusOf(b.key), Free: !c.asksForKey(b.key), Known: c.view.Load().known}
 		}
 	}
+	asks := c.asksForKey(b.key)
+	if b.key == "" {
+		asks = c.asks("")
+	}
 	return View{
-		Status: v.statusAt(c.clock.now()), Free: v.free() && (b.key != "" || !c.options.Rate.set()),
+		Status: v.statusAt(c.clock.now()), Free: v.free() && !asks,
 		ProbeAt: v.probeAt, Version: v.version, Known: v.known, Local: v.local,
 	}
 }

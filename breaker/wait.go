@@ -11,7 +11,7 @@ import (
 // at most limit; 0: as long as ctx lasts. It returns the breaker's [*OpenError] at once if
 // the breaker will grant none before the wait has to end, unless it is reset. Of the callers
 // that wait in a process one asks at a time, so that a change of the breaker, of which there
-// are many in a slow start, wakes one and not all of them.
+// are many in a slow start, or a free slot, wakes one and not all of them.
 func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error) {
 	deadline, _ := ctx.Deadline()
 	var ended <-chan time.Time // nil: ctx alone ends it
@@ -54,8 +54,8 @@ func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error)
 }
 
 // inVain reports whether the breaker will grant no permit before the deadline, unless it is
-// reset. While another call probes, or slow start or a low budget limits the calls in flight,
-// a permit can be granted at any moment.
+// reset. While another call probes, or slow start, a low budget or a concurrency limits the calls
+// in flight, a permit can be granted at any moment.
 func inVain(refusal *OpenError, deadline time.Time) bool {
 	known := refusal.State == Open || refusal.State == Closed && refusal.Cause == CauseRate
 	return known && !deadline.IsZero() && time.Now().Add(refusal.RetryAfter).After(deadline)

@@ -76,18 +76,18 @@ func newCrowd(t *testing.T, rdb redis.UniversalClient, n int) *crowd {
 	for i := range specs {
 		specs[i] = jobs.New(dests[i%3], i, jobs.Prioritize([]jobs.Priority{jobs.PriorityHigh, jobs.PriorityDefault, jobs.PriorityLow}[i/3%3]))
 		if i%3 != 2 {
-			jobs.Batch(c.batch)(specs[i])
+			jobs.Batch(c.batch).Apply(specs[i])
 		}
 		if i%10 == 1 {
-			jobs.Key("odd")(specs[i])
+			jobs.Key("odd").Apply(specs[i])
 		}
 		switch i % 11 {
 		case 0:
-			jobs.After(parent.ID)(specs[i])
+			jobs.After(parent.ID).Apply(specs[i])
 		case 1:
-			jobs.Delay(hour)(specs[i])
+			jobs.Delay(hour).Apply(specs[i])
 		case 2:
-			jobs.TTL(0)(specs[i])
+			jobs.TTL(0).Apply(specs[i])
 		}
 	}
 	results, err := c.EnqueueMany(ctx, specs)

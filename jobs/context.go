@@ -90,6 +90,7 @@ func (p passOn) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 		for i, cmd := range cmds {
 			if answered {
 				take(cmd, own[i])
+				cmd.SetErr(ended(ctx, cmd.Err()))
 			} else {
 				cmd.SetErr(err)
 			}
@@ -123,10 +124,15 @@ func within(ctx context.Context, send func() error) (answered bool, err error) {
 			return false, ctx.Err()
 		}
 	}
+	return true, ended(ctx, err)
+}
+
+// ended returns err, which wraps that of ctx if go-redis noticed the end of ctx first, and
+// reports a timeout of the network.
+func ended(ctx context.Context, err error) error {
 	deadline, bounded := ctx.Deadline()
 	if network, ok := errors.AsType[net.Error](err); ok && network.Timeout() && bounded && !time.Now().Before(deadline) {
-		// go-redis noticed the end of ctx first, and reports a timeout of the network.
-		err = fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
+		return fmt.Errorf("%w: %w", context.DeadlineExceeded, err)
 	}
-	return true, err
+	return err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"testing"
 	"time"
@@ -114,6 +115,42 @@ func TestContextEndsCallsToASilentRedis(t *testing.T) {
 			}
 		})
 	}
+}
+
+// over is a context whose deadline has passed, which is not done yet: its timer is late.
+type over struct{ context.Context }
+
+func (over) Deadline() (time.Time, bool) { return time.Now().Add(-time.Second), true }
+
+// go-redis may notice the end of a context before the context does.
+func TestTimeoutOfTheNetworkIsTheContexts(t *testing.T) {
+	t.Parallel()
+	rdb := patient(t, "127.0.0.1:1")
+	rdb.AddHook(timedOut{})
+	client, err := jobs.NewClient(rdb)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, call := range map[string]func(ctx context.Context) error{
+		"a command":  func(ctx context.Context) error { _, err := client.Now(ctx); return err },
+		"a pipeline": func(ctx context.Context) error { _, err := client.Wait(ctx, "id"); return err },
+	} {
+		if err := call(over{t.Context()}); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+type timedOut struct{}
+
+func (timedOut) DialHook(redis.DialHook) redis.DialHook {
+	return func(context.Context, string, string) (net.Conn, error) { return nil, os.ErrDeadlineExceeded }
+}
+
+func (timedOut) ProcessHook(next redis.ProcessHook) redis.ProcessHook { return next }
+
+func (timedOut) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return next
 }
 
 // The same where Redis stops in the middle of its work, and what was given up is no harm

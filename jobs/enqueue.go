@@ -239,7 +239,7 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	job := &Job{
 		ID: id, Destination: s.Destination, Key: s.Key, Status: Pending, Priority: s.Priority,
 		Payload: s.Payload, Request: s.Request, MaxReschedules: s.MaxReschedules,
-		Batch: s.Batch, After: unique(s.After),
+		Batch: s.Batch, After: unique(s.After), Cost: 1,
 		CreatedAt: now.UTC().Truncate(time.Millisecond),
 	}
 	if s.Retry != nil {
@@ -248,6 +248,9 @@ func (c *Client) prepare(ctx context.Context, s *Spec, now time.Time) (*prepared
 	}
 	if job.Priority == "" {
 		job.Priority = PriorityDefault
+	}
+	if s.Cost != nil {
+		job.Cost = *s.Cost
 	}
 	if s.ID != "" {
 		job.Owner = s.Owner
@@ -302,6 +305,9 @@ func headersOf(j *Job) (map[string]string, error) {
 	}
 	if j.MaxReschedules != nil {
 		set(store.HeaderMaxReschedules, strconv.Itoa(*j.MaxReschedules))
+	}
+	if j.Cost != 1 {
+		set(store.HeaderCost, strconv.Itoa(j.Cost))
 	}
 	if j.Request.TimeoutSecs != 0 {
 		set(store.HeaderTimeout, strconv.Itoa(j.Request.TimeoutSecs))

@@ -44,7 +44,7 @@ func TestEnqueueAndGet(t *testing.T) {
 				Method: "PUT", Path: "/items/%C3%BC", Query: "q=1&r=%20", Headers: map[string]string{"X-A": "ü\tx", "Content-Type": "text/plain"},
 				Encoding: jobs.EncodingJSON, TimeoutSecs: 2,
 			},
-			Retry: &policy, MaxReschedules: &seven, CreatedAt: job.CreatedAt, AvailableAt: job.AvailableAt,
+			Retry: &policy, MaxReschedules: &seven, Cost: 1, CreatedAt: job.CreatedAt, AvailableAt: job.AvailableAt,
 		}
 		if diff := cmp.Diff(want, job); diff != "" {
 			t.Errorf("enqueued (-want +got):\n%s", diff)
@@ -69,7 +69,7 @@ func TestEnqueueDefaults(t *testing.T) {
 	b.must(err)
 	want := &jobs.Job{
 		ID: job.ID, Destination: b.dest, Status: jobs.Pending, Priority: jobs.PriorityDefault,
-		Payload: json.RawMessage("null"), After: []string{}, CreatedAt: job.CreatedAt, AvailableAt: job.CreatedAt,
+		Payload: json.RawMessage("null"), After: []string{}, Cost: 1, CreatedAt: job.CreatedAt, AvailableAt: job.CreatedAt,
 	}
 	if diff := cmp.Diff(want, job); diff != "" {
 		t.Errorf("enqueued (-want +got):\n%s", diff)

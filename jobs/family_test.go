@@ -332,7 +332,7 @@ func TestCancelOfALongChain(t *testing.T) {
 	for i := range specs {
 		specs[i] = jobs.New([]string{b.dest, other.dest}[i%2], i, jobs.ID(id(i)))
 		if i > 0 {
-			jobs.After(id(i - 1))(specs[i])
+			jobs.After(id(i - 1)).Apply(specs[i])
 		}
 	}
 	client := benchOn(t, b.rdb, jobs.WithDestinations(b.dest, other.dest))

@@ -186,7 +186,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 		Request: Request{
 			Method: h[store.HeaderMethod], Path: h[store.HeaderPath], Query: h[store.HeaderQuery], Encoding: Encoding(h[store.HeaderEncoding]),
 		},
-		Trace: traceOf(h),
+		Cost: 1, Trace: traceOf(h),
 	}
 	if len(j.Payload) == 0 {
 		j.Payload = json.RawMessage("null")
@@ -206,6 +206,7 @@ func fromMessage(msg *store.Message) (*Job, error) {
 	decode(store.HeaderHeaders, &j.Request.Headers)
 	decode(store.HeaderTimeout, &j.Request.TimeoutSecs)
 	decode(store.HeaderMaxReschedules, &j.MaxReschedules)
+	decode(store.HeaderCost, &j.Cost)
 	// Unlike input it may have fields that this version does not know.
 	var policy *policyJSON
 	if decode(store.HeaderRetry, &policy); policy != nil {
@@ -261,6 +262,9 @@ func (j *Job) apply(f map[string]string) {
 	}
 	if j.Status.Final() {
 		j.EndedAt = instant(store.FieldEndedAt)
+		if r := store.Reason(f[store.FieldReason]); r.Code() == store.ReasonDecided { // others are of an earlier wait
+			j.because(r)
+		}
 	}
 	if j.Status == Expired {
 		j.MarkedExpiredAt = j.EndedAt

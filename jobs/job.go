@@ -83,6 +83,10 @@ type Job struct {
 	RescheduleCount int `json:"reschedule_count"`
 	// MaxReschedules is nil for a job without a limit.
 	MaxReschedules *int `json:"max_reschedules"`
+	// Cost is what a call takes of each window of the destination's declared limits. A handler
+	// may set it to what the call has really cost, as by returning a Cost: that corrects what was
+	// taken, and is not stored with the job.
+	Cost int `json:"cost"`
 	// AvailableAt is the earliest instant at which it may be started.
 	AvailableAt time.Time `json:"available_at"`
 
@@ -109,8 +113,8 @@ type Job struct {
 	// every job that is looked up.
 	Budget    *Budget `json:"-"`
 	LastError string  `json:"last_error"`
-	// Reason is the text of why a worker deferred the job, or of the operator that paused it
-	// and the operator's reason.
+	// Reason is the text of why a worker deferred the job, of the operator that paused it
+	// and the operator's reason, or of the answer rule that completed or failed it.
 	Reason string `json:"reason"`
 	// ReasonCode is the same for programs: a code and its data, such as "breaker_open
 	// deviantart/alice", "rate_limited deviantart", "publisher", "retry 1 3 timeout"; more

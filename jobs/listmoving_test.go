@@ -144,7 +144,7 @@ func testListWhileJobsAreActedOn(t *testing.T, b *bench, s jobs.Status, limit, n
 	for i := range specs {
 		specs[i] = jobs.New(b.dest, i)
 		if i%4 == 3 {
-			jobs.Delay(hour)(specs[i])
+			jobs.Delay(hour).Apply(specs[i])
 		}
 	}
 	results, err := b.EnqueueMany(ctx, specs)

@@ -112,6 +112,10 @@ type UnauthorizedError struct {
 	// Permanent says that only a person can renew the credentials, such as a refresh token that
 	// was refused: an alert pages at once.
 	Permanent bool
+	// RetryAfter, if above 0, says that there were no credentials for the call, which was not
+	// made, and after how long to ask for them again: a token server is away. The breaker opens
+	// until then, and the job waits without a count.
+	RetryAfter time.Duration
 }
 
 func (e *UnauthorizedError) Error() string {

@@ -135,9 +135,9 @@ func TestEnqueueManyWithExpiredOnes(t *testing.T) {
 		specs[i] = jobs.New(b.dest, i)
 		switch i % 3 {
 		case 1:
-			jobs.TTL(0)(specs[i])
+			jobs.TTL(0).Apply(specs[i])
 		case 2:
-			jobs.TTL(hour)(specs[i])
+			jobs.TTL(hour).Apply(specs[i])
 		}
 	}
 	results, err := b.EnqueueMany(context.Background(), specs)

@@ -161,6 +161,9 @@ func (s *Spec) Validate(l Limits) error {
 	if s.MaxReschedules != nil && *s.MaxReschedules < 0 {
 		bad("max_reschedules", "must not be negative; leave it out for no limit")
 	}
+	if c := s.Cost; c != nil && (*c < 1 || *c > MaxCost) {
+		bad("cost", "must be from 1 to %d, is %d", MaxCost, *c)
+	}
 	if s.Delay < 0 {
 		bad("delay", "must not be negative")
 	}

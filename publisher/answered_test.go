@@ -1,6 +1,7 @@
 package publisher_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -96,33 +97,34 @@ func TestWhatTheAnswerToAProbeProves(t *testing.T) {
 		name    string
 		publish func(*testing.T) publish
 		closes  bool
+		timeout time.Duration // default 30 s
 	}{
-		{"201", status(http.StatusCreated), true},
-		{"302", status(http.StatusFound), true},
-		{"401", status(http.StatusUnauthorized), true},
-		{"403", status(http.StatusForbidden), true},
-		{"422", status(http.StatusUnprocessableEntity), true},
-		{"500", status(http.StatusInternalServerError), false},
-		{"503", status(http.StatusServiceUnavailable), false},
-		{"reschedule", returns(jobs.Reschedule(time.Hour)), true},
-		{"fail", returns(jobs.Fail(boom)), true},
-		{"discard", returns(jobs.Discard(boom)), true},
-		{"fail, no connection", returns(jobs.Fail(fmt.Errorf("post: %w", refused))), false},
-		{"discard, timeout", returns(jobs.Discard(fmt.Errorf("post: %w", context.DeadlineExceeded))), false},
-		{"another error", returns(boom), false},
+		{"201", status(http.StatusCreated), true, 0},
+		{"302", status(http.StatusFound), true, 0},
+		{"401", status(http.StatusUnauthorized), true, 0},
+		{"403", status(http.StatusForbidden), true, 0},
+		{"422", status(http.StatusUnprocessableEntity), true, 0},
+		{"500", status(http.StatusInternalServerError), false, 0},
+		{"503", status(http.StatusServiceUnavailable), false, 0},
+		{"reschedule", returns(jobs.Reschedule(time.Hour)), true, 0},
+		{"fail", returns(jobs.Fail(boom)), true, 0},
+		{"discard", returns(jobs.Discard(boom)), true, 0},
+		{"fail, no connection", returns(jobs.Fail(fmt.Errorf("post: %w", refused))), false, 0},
+		{"discard, timeout", returns(jobs.Discard(fmt.Errorf("post: %w", context.DeadlineExceeded))), false, 0},
+		{"another error", returns(boom), false, 0},
 		{"an error with a 409", does(func(_ context.Context, j *jobs.Job) error {
 			j.Response = &jobs.Response{Status: http.StatusConflict}
 			return boom
-		}), true},
+		}), true, 0},
 		{"discard with a 502", does(func(_ context.Context, j *jobs.Job) error {
 			j.Response = &jobs.Response{Status: http.StatusBadGateway}
 			return jobs.Discard(boom)
-		}), false},
+		}), false, 0},
 		{"timeout", does(func(ctx context.Context, _ *jobs.Job) error {
 			<-ctx.Done()
 			return ctx.Err()
-		}), false},
-		{"panic", does(func(context.Context, *jobs.Job) error { panic("boom") }), false},
+		}), false, time.Second},
+		{"panic", does(func(context.Context, *jobs.Job) error { panic("boom") }), false, 0},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()
@@ -131,7 +133,7 @@ func TestWhatTheAnswerToAProbeProves(t *testing.T) {
 				t.Fatal(err)
 			}
 			b.enqueue()
-			b.run(b.options(), tc.publish(t), publisher.Concurrency(1), publisher.Timeout(time.Second), rules(time.Hour))
+			b.run(b.options(), tc.publish(t), publisher.Concurrency(1), publisher.Timeout(cmp.Or(tc.timeout, 30*time.Second)), rules(time.Hour))
 			if e := b.event(); !e.Called {
 				t.Fatalf("event %+v", e)
 			}

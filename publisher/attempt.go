@@ -26,8 +26,8 @@ type Attempted struct {
 	MaxReschedules *int
 	// Extend is how much later the job expires.
 	Extend time.Duration
-	// WaitsFor is the reason why the job waits, as in jobs.Job.ReasonCode, and WaitsText its
-	// wording.
+	// WaitsFor is the reason why the job waits, or the rule that completed or failed it, as in
+	// jobs.Job.ReasonCode, and WaitsText its wording.
 	WaitsFor, WaitsText string
 	// Error and Response are stored with the job; "" and nil keep those of the record.
 	Error    string

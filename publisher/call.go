@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -24,15 +25,16 @@ type inFlight struct {
 	limited func(*jobs.Job, callResult)
 	// stuck: the handler has not returned after its context ended.
 	stuck func()
-	// again: a second call is about to be made; an error refuses it.
-	again func() error
+	// again and refused are those of signals.
+	again   func(*jobs.Job) error
+	refused func() bool
 	// caller runs the handler; nil for one of its own.
 	caller *caller
 }
 
 // call runs the handler within the destination's timeout or a shorter one of the job, and a probe within the lease of its
 // permit: after that another probe may start. The handler gets a copy of the job, of which
-// Response, Budget and Output are copied back.
+// Response, Budget, Output and ReasonCode are copied back.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
 	timeout := d.s.timeout
 	if secs := job.Request.TimeoutSecs; secs > 0 {
@@ -47,27 +49,49 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	own := job.Clone()
 	if w.limited != nil {
 		bounded := ctx
-		ctx = withSignals(ctx, &signals{sent: w.sent, again: w.again, limited: func(err error) {
+		ctx = withSignals(ctx, &signals{sent: w.sent, again: w.again, refused: w.refused, limited: func(err error) {
 			seen := *job
 			takeBack(&seen, own, err)
 			w.limited(&seen, classify(bounded, err))
 		}})
 	}
 	noticed, returned, err := d.publish(ctx, job, own, w)
+	cost, err := withoutCost(err)
 	if returned {
 		takeBack(job, own, err)
+		if own.Cost != job.Cost && cost == 0 {
+			cost = own.Cost
+		}
 	}
 	r := classify(ctx, err)
+	r.cost = cost
 	if r.noAnswer(job) && noticedLate(deadline, noticed) {
 		r.kind = interrupted
 	}
 	return r
 }
 
+// withoutCost returns the jobs.Cost in what a handler returned, 0 for none, and the rest.
+func withoutCost(err error) (int, error) {
+	cost, ok := errors.AsType[jobs.Cost](err)
+	if !ok {
+		return 0, err
+	}
+	rest := []error{err}
+	if joined, ok := err.(interface{ Unwrap() []error }); ok {
+		rest = joined.Unwrap()
+	}
+	rest = slices.DeleteFunc(slices.Clone(rest), func(e error) bool { return e == error(cost) }) //nolint:errorlint // itself
+	if len(rest) == 1 {
+		return int(cost), rest[0]
+	}
+	return int(cost), errors.Join(rest...)
+}
+
 // takeBack copies what the handler has set in its copy of the job, and the response from its
 // error if it has set none.
 func takeBack(job, own *jobs.Job, err error) {
-	job.Response, job.Budget, job.Output = own.Response, own.Budget, own.Output
+	job.Response, job.Budget, job.Output, job.ReasonCode = own.Response, own.Budget, own.Output, own.ReasonCode
 	if limited, ok := errors.AsType[*jobs.RateLimitedError](err); ok && limited != nil && job.Response == nil {
 		job.Response = limited.Response
 	}

@@ -17,10 +17,13 @@ type callResult struct {
 	kind       callKind
 	err        error
 	trigger    jobs.Trigger          // of failed
-	hint       time.Duration         // of rateLimited; 0: none
+	hint       time.Duration         // of rateLimited; of unauthorized, if there are no credentials; 0: none
 	scope      jobs.Scope            // of rateLimited and unauthorized
 	reschedule *jobs.RescheduleError // of rescheduled
 	permanent  bool                  // of unauthorized: only a person can renew the credentials
+	own        bool                  // of unauthorized: only this process has no token
+	cost       int                   // what the call has really cost; 0: as the job says
+	sent       bool                  // a call was made, and another one with another token was not
 }
 
 type callKind int
@@ -41,7 +44,7 @@ const (
 
 // called reports whether a call was made.
 func (r callResult) called() bool {
-	return r.kind != notCalled && r.kind != refused && (r.kind != unauthorized || !isNotCalled(r.err))
+	return r.sent || r.kind != notCalled && r.kind != refused && (r.kind != unauthorized || r.hint == 0 && !isNotCalled(r.err))
 }
 
 // outcome is the Outcome constant of the result; "" if no call was made.
@@ -69,6 +72,9 @@ func (r callResult) outcome() string {
 		}
 		return OutcomeFailure
 	case notCalled, refused:
+		if r.sent {
+			return OutcomeUnauthorized
+		}
 	}
 	return ""
 }
@@ -86,6 +92,12 @@ func failsLimited(err error) bool {
 
 // classify classifies what a handler returned. ctx is the one that it was called with.
 func classify(ctx context.Context, err error) callResult {
+	r := classifyError(ctx, err)
+	_, r.sent = errors.AsType[*sentError](err)
+	return r
+}
+
+func classifyError(ctx context.Context, err error) callResult {
 	var limited *jobs.RateLimitedError
 	var put *jobs.RescheduleError
 	var fail *jobs.FailError
@@ -97,8 +109,8 @@ func classify(ctx context.Context, err error) callResult {
 		return callResult{kind: rateLimited, err: err, hint: max(0, limited.RetryAfter), scope: limited.Scope}
 	case errors.As(err, &put) && put != nil:
 		return callResult{kind: rescheduled, err: err, reschedule: put}
-	case errors.As(err, &denied) && denied != nil && isNotCalled(denied): // there is no token
-		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent}
+	case errors.As(err, &denied) && denied != nil && (isNotCalled(denied) || denied.RetryAfter > 0): // there is no token
+		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent, hint: max(0, denied.RetryAfter), own: errors.Is(err, breakerhttp.ErrNotSent)}
 	case isNotCalled(err):
 		return callResult{kind: notCalled, err: err}
 	case errors.As(err, &fail) && fail != nil && fail.Permanent:
@@ -128,6 +140,14 @@ type notCalledError struct{ err error }
 func (e *notCalledError) Error() string { return e.err.Error() }
 
 func (e *notCalledError) Unwrap() error { return e.err }
+
+// sentError is the error of a job whose call was refused because of its token, and for which there
+// is no other one.
+type sentError struct{ err error }
+
+func (e *sentError) Error() string { return e.err.Error() }
+
+func (e *sentError) Unwrap() error { return e.err }
 
 func isNotCalled(err error) bool {
 	_, ok := errors.AsType[*notCalledError](err)

@@ -10,10 +10,16 @@ import (
 // credentialsEvery is the interval of looks for changed credentials.
 const credentialsEvery = time.Second
 
+// credentialsHandler is a handler whose credentials can change.
+type credentialsHandler interface {
+	changedKeys() []string
+	credentialsOf(key string) string
+}
+
 // watchCredentials closes breakers that are open because of refused credentials when the
 // handler has others, until the destination is closed.
 func (d *destination) watchCredentials() {
-	h, ok := d.handler.(interface{ changedKeys() []string })
+	h, ok := d.handler.(credentialsHandler)
 	if !ok {
 		return
 	}
@@ -21,7 +27,15 @@ func (d *destination) watchCredentials() {
 		tick := time.NewTicker(credentialsEvery)
 		defer tick.Stop()
 		again := map[string]bool{} // keys for which Redis was not reached
+		first := true
 		for {
+			if first {
+				changed, ok := d.otherCredentials(h)
+				first = !ok
+				for _, key := range changed {
+					again[key] = true
+				}
+			}
 			select {
 			case <-d.calls.Done():
 				return
@@ -31,7 +45,7 @@ func (d *destination) watchCredentials() {
 				again[key] = true
 			}
 			for key := range again {
-				if d.credentialsChanged(key) {
+				if d.credentialsChanged(key, h.credentialsOf(key)) {
 					delete(again, key)
 				}
 			}
@@ -39,15 +53,36 @@ func (d *destination) watchCredentials() {
 	})
 }
 
+// otherCredentials returns the keys whose breakers are open because of other credentials than
+// those that this process has started with. It returns false if Redis was not reached.
+func (d *destination) otherCredentials(h credentialsHandler) (keys []string, ok bool) {
+	ctx, cancel := context.WithTimeout(d.calls, commandTimeout)
+	defer cancel()
+	all, err := breaker.Namespace(d.o.Namespace).List(ctx, d.rdb, d.name)
+	if err != nil {
+		return nil, false
+	}
+	for _, s := range all {
+		if s.State == breaker.Closed || s.Cause != breaker.CauseCredentials {
+			continue
+		}
+		key := keyOf(s.Name)
+		if id := h.credentialsOf(key); id != "" && id != s.Credentials {
+			keys = append(keys, key)
+		}
+	}
+	return keys, true
+}
+
 // credentialsChanged closes the breaker of a key with new credentials if it was open because of
-// the old ones. It returns false if Redis was not reached.
-func (d *destination) credentialsChanged(key string) bool {
+// others. It returns false if Redis was not reached.
+func (d *destination) credentialsChanged(key, id string) bool {
 	b := d.breaker.Key(key)
 	if b.View().State == breaker.Closed {
 		return true
 	}
 	ctx, cancel := context.WithTimeout(d.calls, commandTimeout)
 	defer cancel()
-	_, err := b.CredentialsRenewed(ctx)
+	_, err := b.CredentialsRenewed(ctx, id)
 	return err == nil
 }

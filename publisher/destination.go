@@ -13,6 +13,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/engine"
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -30,7 +31,7 @@ type destination struct {
 	breaker *breaker.Breaker
 	engine  *engine.Engine
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
-	serving context.Context // given to Run; set before phaseStarted
+	serving context.Context // ends when Run stops; set before phaseStarted
 
 	waiting atomic.Int32 // jobs whose outcome waits for the next calls: see undecided
 
@@ -111,6 +112,7 @@ func (d *destination) newBreaker(ctx context.Context) (*breaker.Breaker, error) 
 			d.observers.guard("OnEvent", func() { onEvent(e) })
 		}
 	}
+	o.OnSlot = d.engine.KeyOpened
 	return breaker.New(ctx, d.rdb, o)
 }
 
@@ -137,6 +139,9 @@ func (d *destination) logTransition(e breaker.Event) {
 	case e.Key != "": // there can be thousands
 		d.log.Debug("circuit breaker of a key", append(attrs, "cause", e.Cause)...)
 	case e.To == breaker.Open && e.From == breaker.Closed:
+		if v := d.breaker.View(); v.SuggestedRate != "" {
+			attrs = append(attrs, "advice", words.Spacing(e.Name, v.SuggestedRate))
+		}
 		d.log.Warn("circuit breaker opened; jobs are kept until it closes", append(attrs, "cause", e.Cause, "failures", e.Failures)...)
 	case e.To == breaker.Closed && e.From != breaker.Closed:
 		d.log.Info("circuit breaker closed; publishing goes on", append(attrs, "probes", e.Probes, "wasted", e.Wasted)...)

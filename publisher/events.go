@@ -44,6 +44,9 @@ type JobEvent struct {
 
 	deferredBy string // name of that breaker
 	outage     bool   // its call counts for an outage
+	probe      bool   // its permit is a probe's
+	generation uint64 // of its permit
+	traced     func() // called with the decided outcome; nil without a call
 }
 
 // The results of an attempt.

@@ -45,8 +45,8 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	t.Helper()
 	select {
 	case v = <-from:
-	case <-time.After(30 * time.Second):
-		t.Fatal("no handler has reported for 30 s")
+	case <-time.After(time.Minute):
+		t.Fatal("no handler has reported for a minute")
 	}
 	return v
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
@@ -87,7 +88,7 @@ func TestDependenciesRunInOrder(t *testing.T) {
 		diary.note(name + " ends")
 		return nil
 	}
-	f.one.run(f.one.options(), handler)
+	f.one.run(f.one.options(), handler, publisher.Breaker(breaker.Options{Disabled: true}))
 	f.two.run(f.two.options(), handler)
 
 	outcomes <- errors.New("boom")
@@ -105,19 +106,15 @@ func TestDependenciesRunInOrder(t *testing.T) {
 	f.one.want(publisher.Rescheduled)
 	f.mustBe(t, "A is rescheduled", jobs.Pending, jobs.Waiting, jobs.Waiting, jobs.Waiting)
 	f.one.makeDue(f.a.ID)
-	outcomes <- jobs.RateLimited(0)
+	outcomes <- jobs.RateLimited(time.Hour)
 	f.one.want(publisher.Rescheduled)
 	f.mustBe(t, "A is rate limited", jobs.Pending, jobs.Waiting, jobs.Waiting, jobs.Waiting)
 	if f.one.rdb.Exists(context.Background(), store.OutboxKey(f.one.queue())).Val() != 0 {
 		t.Error("A has something to tell before it has ended")
 	}
 	f.one.makeDue(f.a.ID)
-	completed := time.Now()
 	outcomes <- nil
 	f.one.waitStatus(f.d.ID, jobs.Completed)
-	if took := time.Since(completed); took > 5*time.Second {
-		t.Errorf("three generations took %s", took)
-	}
 	f.mustBe(t, "at the end", jobs.Completed, jobs.Completed, jobs.Completed, jobs.Completed)
 	for _, pair := range [][2]string{{"A ends", "B begins"}, {"A ends", "C begins"}, {"B ends", "D begins"}, {"C ends", "D begins"}} {
 		if first, second := diary.at(pair[0]), diary.at(pair[1]); first < 0 || second < first {
@@ -144,7 +141,7 @@ func TestChildrenOfAParentThatDoesNotComplete(t *testing.T) {
 		{name: "cancelled while it runs", end: func(f *diamond) error {
 			return f.one.client.Cancel(context.Background(), f.a.ID, jobs.Because("no longer needed"))
 		}, answer: context.Canceled, status: jobs.Cancelled, reason: "was cancelled: no longer needed"},
-		{name: "expired after its call", opts: []jobs.Option{jobs.TTL(2 * time.Second)}, answer: jobs.Reschedule(time.Hour), status: jobs.Expired, reason: "expired"},
+		{name: "expired after its call", opts: []jobs.Option{jobs.TTL(6 * time.Second)}, answer: jobs.Reschedule(time.Hour), status: jobs.Expired, reason: "expired"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			t.Parallel()

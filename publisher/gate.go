@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -24,19 +25,27 @@ const (
 	idleMin, idleMax = 100 * time.Millisecond, time.Second
 	// commandTimeout bounds one call to Redis while the gate waits.
 	commandTimeout = 3 * time.Second
+	// mostLook bounds the wait for a cost until the gate looks at the next job again.
+	mostLook = 30 * time.Second
 	// untilReset is the pause for a key that was tripped without an end; the worker is
 	// notified of a reset.
 	untilReset = time.Minute
 )
 
 // gate lets a Server fetch as its destination's breaker allows: CLOSED always, OPEN never.
-// In HALF_OPEN, in slow start, below the low-budget threshold and under a configured rate it
+// In HALF_OPEN, in slow start, below the low-budget threshold and under a configured rate or
+// concurrency it
 // acquires the permit before the fetch, so that the backlog is not touched.
 type gate struct {
 	b     *breaker.Breaker
 	reach *reach
 
-	waited bool // since the last grant; only the fetching goroutine uses it
+	// Only the fetching goroutine uses the next two.
+	waited bool          // since the last grant
+	look   time.Duration // the longest wait for the cost
+
+	cost atomic.Int64 // what the next permit is to be for; 0 is 1
+	last atomic.Int64 // cost of the job that Admit was asked about last
 
 	mu     sync.Mutex
 	kept   breaker.Permit // has no job
@@ -82,7 +91,7 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			g.waited = true
 		}
 		if p, ok := g.takeKept(); ok {
-			return g.grant(engine.Grant{Max: 1, Permit: p}), nil
+			return g.grant(engine.Grant{Max: 1, Permit: p, Cost: p.Cost()}), nil
 		}
 		if err := g.releaseKept(ctx); err != nil {
 			return engine.Grant{}, err
@@ -103,18 +112,36 @@ func (g *gate) Wait(ctx context.Context, backlog func(context.Context) (bool, er
 			pause = min(2*pause, idleMax)
 			continue
 		}
-		permit, err := command(ctx, g.b.Allow)
+		cost := int(max(1, g.cost.Load()))
+		permit, err := command(ctx, g.b.Cost(cost).Allow)
 		var open *breaker.OpenError
 		switch {
 		case errors.As(err, &open):
 			// At least 1 ms: the view may be about to change.
-			wait(ctx, max(time.Millisecond, pauseAfter(open)), changed)
+			wait(ctx, max(time.Millisecond, g.pause(open, cost)), changed)
 			continue
 		case err != nil:
 			return engine.Grant{}, fmt.Errorf("publisher: gate: %w", err)
 		}
-		return g.grant(engine.Grant{Max: 1, Permit: permit}), nil
+		if cost > 1 { // not what was granted to look
+			g.look = 0
+		}
+		return g.grant(engine.Grant{Max: 1, Permit: permit, Cost: cost}), nil
 	}
+}
+
+// pause is how long to wait after a refusal of a cost. Another worker may take the job of that
+// cost, so after a while, longer each time, the gate looks at the next job again.
+func (g *gate) pause(open *breaker.OpenError, cost int) time.Duration {
+	pause := pauseAfter(open)
+	if open.Cause != breaker.CauseRate || cost == 1 {
+		return pause
+	}
+	if g.look = min(max(retryPermit, 2*g.look), mostLook); pause > g.look {
+		g.cost.Store(1)
+		return g.look
+	}
+	return pause
 }
 
 // pauseAfter is how long to wait after a refusal before the next Allow.
@@ -139,32 +166,55 @@ func (g *gate) grant(r engine.Grant) engine.Grant {
 }
 
 // Admit implements engine.Gate.
-func (g *gate) Admit(ctx context.Context, key string, permit any) (out any, at time.Time, ok bool) {
+func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engine.Admission {
 	of := g.b.Key(key)
 	var p breaker.Permit
 	var err error
-	if have, granted := permit.(breaker.Permit); granted {
+	have, granted := permit.(breaker.Permit)
+	switch {
+	case granted && cost == 0:
 		p, err = have.ForKey(ctx, key)
-	} else {
-		if of.View().Free {
-			return nil, time.Time{}, true // permit acquires one for the call, at no cost
+	case granted:
+		next := int64(1)
+		if g.last.Swap(int64(cost)) == int64(cost) {
+			next = int64(cost) // jobs seem to be alike
 		}
-		p, err = of.Allow(ctx)
+		g.cost.Store(next)
+		p, err = have.ForCall(ctx, key, cost)
+	case of.View().Free:
+		return engine.Admission{} // permit acquires one for the call, at no cost
+	default:
+		p, err = of.Cost(cost).Allow(ctx)
+	}
+	if _, never := errors.AsType[*breaker.CostError](err); never {
+		g.cost.Store(1)
+		return engine.Admission{Permit: permit} // permit has the error, and the job fails
 	}
 	open, refused := errors.AsType[*breaker.OpenError](err)
+	no := engine.Admission{Verdict: engine.KeyRefused}
+	if granted && refused && open.Cause == breaker.CauseRate && open.Name == g.b.Name() {
+		g.cost.Store(int64(cost)) // it is the next job
+		return engine.Admission{Verdict: engine.Refused}
+	}
 	switch {
 	case err == nil:
-		return p, time.Time{}, true
-	case refused && open.Name != of.Name():
-		return nil, time.Now().Add(retryPermit), false // the destination's breaker opened meanwhile
-	case refused && open.Until.IsZero() && open.State == breaker.Open:
-		return nil, time.Now().Add(untilReset), false
-	case refused && open.State == breaker.Open:
-		return nil, open.Until, false
-	case refused:
-		return nil, time.Now().Add(pauseAfter(open)), false
+		return engine.Admission{Permit: p}
+	case key == "":
+		no.Verdict = engine.Refused
+		if !refused {
+			no.Err = err
+		}
+	case !refused:
+	case open.Name != of.Name():
+		no.Until = time.Now().Add(retryPermit) // the destination's breaker opened meanwhile
+	case open.Until.IsZero() && open.State == breaker.Open:
+		no.Until = time.Now().Add(untilReset)
+	case open.State == breaker.Open:
+		no.Until = open.Until
+	default:
+		no.Until = time.Now().Add(pauseAfter(open))
 	}
-	return nil, time.Time{}, false
+	return no
 }
 
 // Flowing implements engine.Gate.
@@ -196,7 +246,7 @@ func (g *gate) keep(p breaker.Permit) bool {
 	if g.keeps && g.kept == p {
 		return true
 	}
-	if g.keeps || p.Key() != "" {
+	if g.keeps || p.Key() != "" || max(1, int64(p.Cost())) < g.cost.Load() {
 		return false
 	}
 	if g.kept != p {

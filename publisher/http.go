@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"maps"
 	"net"
 	"net/http"
@@ -12,6 +13,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/net/http/httpguts"
@@ -19,6 +21,7 @@ import (
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -39,6 +42,12 @@ type HTTPOptions struct {
 	// parameters of URL from 6 bytes on, and long segments of its path: as they are, escaped
 	// and in base64.
 	AuthToken string
+	// AuthTokenFile, unless empty, is a file with the token, in place of AuthToken. It is read
+	// again when it changes.
+	AuthTokenFile string
+	// OnToken, if set, gets what is secret of each token of AuthTokenFile before the token is used,
+	// to keep it out of logs.
+	OnToken func(secrets ...string)
 	// AuthHeader is the header that tokens are sent in. Default Authorization.
 	AuthHeader string
 	// AuthScheme is written before a token in AuthHeader. Default Bearer. Basic: a token is
@@ -47,6 +56,10 @@ type HTTPOptions struct {
 	// AuthQuery, unless empty, is the parameter of the query that tokens are sent in, in place
 	// of a header.
 	AuthQuery string
+	// CredentialsKey, unless empty, is a secret of the fleet. The breaker keeps 16 bits of an HMAC
+	// of refused credentials under it, in place of a plain hash: a worker that starts with others
+	// ends the wait of their jobs. Without it there are none for AuthScheme Basic.
+	CredentialsKey string
 	// SignSecret, unless empty, signs the body of each call with HMAC-SHA256.
 	SignSecret string
 	// SignHeader is the header of the signature, in hexadecimal. Default X-Signature-256.
@@ -69,8 +82,8 @@ type HTTPOptions struct {
 	// nil: hint.Default; empty but not nil: none.
 	Hints []hint.Dialect
 	// PermanentStatus fail a job at once. Default 400, 401, 404, 409, 410, 413,
-	// 415, 422. A 401 does so only if the call had no credentials of the destination or of
-	// the key; else it is jobs.Unauthorized.
+	// 415, 422. A 401 fails a job only if the call had no credentials of the destination or of
+	// the key; else it is jobs.Unauthorized. Rules can make it fail the job.
 	PermanentStatus []int
 	// TrustOutcome honours the header Tidegate-Outcome of answers, for an API of one's own: ok,
 	// limited, retry, fail or reschedule, with after in seconds and scope, which is key or
@@ -96,6 +109,9 @@ type HTTPOptions struct {
 	// Wrap, if set, wraps the transport, for instance to observe calls. See
 	// publisher/tracing.
 	Wrap func(http.RoundTripper) http.RoundTripper
+	// Logger gets a line when AuthTokenFile was read again, or cannot be used. Default:
+	// slog.Default().
+	Logger *slog.Logger
 }
 
 // DefaultPermanentStatus is the default of HTTPOptions.PermanentStatus.
@@ -125,6 +141,9 @@ type HTTP struct {
 	client  *http.Client
 	own     *http.Transport
 	secrets *secret.Redactor
+
+	tokenFile    *tokens.Watcher[string] // nil without AuthTokenFile
+	tokenChanged atomic.Bool             // since changedKeys was called
 }
 
 var _ Handler = (*HTTP)(nil)
@@ -170,7 +189,13 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 			errs = append(errs, fmt.Errorf("hints: dialect %q has no Read", d.Name))
 		}
 	}
-	if o.TokenSource != nil && (o.AuthToken != "" || o.Tokens != nil) {
+	if o.AuthTokenFile != "" && o.AuthToken != "" {
+		errs = append(errs, errors.New("AuthTokenFile: takes the place of AuthToken; leave one out"))
+	}
+	if o.Logger == nil {
+		o.Logger = slog.Default()
+	}
+	if o.TokenSource != nil && (o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil) {
 		errs = append(errs, errors.New("TokenSource: takes the place of AuthToken and Tokens; leave them out"))
 	}
 	if o.Connections < 0 {
@@ -203,6 +228,9 @@ func NewHTTP(o HTTPOptions) (*HTTP, error) {
 	o.Header = o.Header.Clone()
 	h := &HTTP{o: o, base: place, keys: keys}
 	h.secrets = secret.New(slices.Concat(h.secretsOf(o.AuthToken), []string{o.SignSecret}, secret.OfHeader(o.Header), secret.OfURL(base))...)
+	if err := h.watchToken(); err != nil {
+		return nil, fmt.Errorf("publisher: new HTTP destination: %w", err)
+	}
 	rt := o.Transport
 	if rt == nil {
 		h.own = newTransport(o.Connections)

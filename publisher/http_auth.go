@@ -34,7 +34,7 @@ func (o *HTTPOptions) authProblems(base *url.URL) []error {
 	if o.basic() && o.AuthToken != "" && !strings.Contains(o.AuthToken, ":") {
 		errs = append(errs, errors.New("AuthToken: "+noColon))
 	}
-	sent := o.AuthToken != "" || o.Tokens != nil || o.TokenSource != nil
+	sent := o.AuthToken != "" || o.AuthTokenFile != "" || o.Tokens != nil || o.TokenSource != nil
 	if sent && o.AuthQuery == "" && o.SignSecret != "" && strings.EqualFold(o.AuthHeader, o.SignHeader) {
 		errs = append(errs, fmt.Errorf("SignHeader: tokens are sent in %q too; name another header", o.SignHeader))
 	}

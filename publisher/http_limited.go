@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// Times of a rate-limited response, whose header is all that the breaker needs.
-const (
+// Times of a rate-limited response, whose header is all that the breaker needs. Tests set longer
+// ones.
+var (
 	// bodyGrace is how long the report waits for the body, which alerts quote.
 	bodyGrace = 10 * time.Millisecond
 	// limitedBodyFor bounds the read of the body. What was received by then is kept.

@@ -94,12 +94,12 @@ func TestHTTPTimeoutOfTheJob(t *testing.T) {
 	})
 	defer close(end)
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
-	job := b.enqueue(jobs.CallTimeout(time.Second))
+	job := b.enqueue(jobs.CallTimeout(2 * time.Second))
 	b.run(b.options(), h.Publish, publisher.Timeout(time.Hour))
 	e := b.result(job.ID)
 	const want = "no answer within the job's or the destination's timeout: context deadline exceeded"
-	if e.Outcome != publisher.OutcomeTimeout || e.Took < time.Second || errorText(e.Err) != want {
-		t.Errorf("%s after %s: %v, want a timeout after a second", e.Outcome, e.Took, e.Err)
+	if e.Outcome != publisher.OutcomeTimeout || e.Took < 2*time.Second || errorText(e.Err) != want {
+		t.Errorf("%s after %s: %v, want a timeout after two seconds", e.Outcome, e.Took, e.Err)
 	}
 }
 

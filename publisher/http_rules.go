@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"time"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -50,6 +52,9 @@ type Decision struct {
 	// By names the rule and its reason, such as "rule 2: secondary limit". It is shown with
 	// the job.
 	By string
+	// Cost is what the call has really cost, which corrects what it took of declared limits; nil if
+	// the answer does not say it. A call that was refused costs what it took.
+	Cost *float64
 	// Output of the job with ThenOK, as JSON; nil for none. See jobs.Job.Output.
 	Output json.RawMessage
 }
@@ -112,7 +117,7 @@ func seconds(s float64) time.Duration {
 // maxBy bounds the name and reason of a rule, in characters.
 const maxBy = 200
 
-// decidedError is the error of a job that a rule or the API itself failed or rescheduled.
+// decidedError is the error of a call that a rule or the API itself failed or rescheduled.
 type decidedError struct {
 	by  string
 	err error
@@ -126,8 +131,12 @@ func (e *decidedError) Unwrap() error { return e.err }
 func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints headerHints, r *secret.Redactor) error {
 	by := text.Line(r.Redact(d.By), maxBy)
 	answered := fmt.Errorf("answered %s; %s", statusText(code), by)
+	if d.Cost != nil {
+		job.Cost = int(math.Ceil(min(max(*d.Cost, 1), jobs.MaxCost)))
+	}
 	switch d.Then {
 	case ThenOK:
+		job.ReasonCode = string(store.ReasonOf(store.ReasonDecided, by))
 		if d.Output != nil {
 			if job.Output = d.Output; r.Redact(string(d.Output)) != string(d.Output) {
 				job.Output = holdsSecret
@@ -142,7 +151,7 @@ func (h *HTTP) decided(d Decision, job *jobs.Job, code int, token string, hints 
 		scope, _ := h.credentials(job, token)
 		return &jobs.UnauthorizedError{Err: answered, Scope: cmp.Or(d.Scope, scope)}
 	case ThenRetry:
-		return answered
+		return &decidedError{by, answered}
 	case ThenFail:
 	}
 	return &decidedError{by, jobs.Discard(answered)}

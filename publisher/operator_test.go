@@ -124,11 +124,8 @@ func TestOperatorPausesADestination(t *testing.T) {
 	if changed, err := b.client.ResumeDestination(ctx, b.dest); err != nil || !changed {
 		t.Fatalf("resume: %v, %v", changed, err)
 	}
-	resumed, at := time.Now(), count()
+	at := count()
 	redistest.Eventually(t, "jobs flow again", func() bool { return count() > at })
-	if took := time.Since(resumed); took > 10*time.Second {
-		t.Errorf("the first job was started %s after the resume", took)
-	}
 	redistest.Eventually(t, "all have been started", func() bool { return count() == len(ids) })
 	stop()
 	mu.Lock()

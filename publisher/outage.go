@@ -1,6 +1,8 @@
 package publisher
 
 import (
+	"cmp"
+	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -9,8 +11,12 @@ import (
 )
 
 // undecidedFor is how long a failed job waits for the next call of its destination, besides as long
-// as its own call took.
+// as its own call took and two calls of the destination's rate are apart.
 const undecidedFor = 2 * time.Second
+
+// longestApart bounds that distance: a job of a destination with few calls a day fails, and is
+// shown as failed, within about a minute.
+const longestApart = 30 * time.Second
 
 // maxUndecided bounds the jobs of a destination whose outcome waits in this process.
 const maxUndecided = 200
@@ -18,8 +24,8 @@ const maxUndecided = 200
 // defaultOutage bounds the reschedules of a job because of outages, if max_reschedules is not set.
 const defaultOutage = 100
 
-// undecided is a failed call that may be a part of an outage, which opens the breaker.
-// Its job must neither fail nor lose a retry then.
+// undecided is a failed call that may be a part of an outage, or shortly before one, which opens
+// the breaker. Its job must not fail then; if it is a part, it must not lose a retry either.
 type undecided struct {
 	job    *jobs.Job
 	counts []counted // of the breakers that the call counts for, the key's first
@@ -36,38 +42,52 @@ type counted struct {
 	calls int    // of the streak
 }
 
-// undecided returns the call if it may turn out to be a part of an outage. If it has, it changes
-// the outcome.
+// undecided returns the call if it may turn out to be a part of an outage, or shortly before one. If
+// it has, it changes the outcome.
 func (d *destination) undecided(job *jobs.Job, o *store.Outcome, event *JobEvent) *undecided {
 	if !event.outage || o.Kind != store.KindFail && o.Kind != store.KindRetry {
 		return nil
 	}
-	s := &undecided{job: job, quiet: undecidedFor + event.Took}
+	s := &undecided{job: job, quiet: undecidedFor + event.Took + 2*apart(d.s.breaker.Rate, d.s.breaker.KeyRate)}
 	if job.Key != "" {
 		s.counts = append(s.counts, counted{Breaker: d.breaker.Key(job.Key)})
 	}
 	s.counts = append(s.counts, counted{Breaker: d.breaker})
 	s.until = time.Now().Add(s.quiet)
-	inStreak := false
+	inStreak, alone := false, true
 	for i := range s.counts {
 		c := &s.counts[i]
 		v := c.View()
-		if outageHolds(&v) || v.State != breaker.Closed && o.Kind == store.KindFail {
-			// A limit may turn into an outage, which the probes meet.
+		recovers := v.State != breaker.Closed || v.RecoversFromOutage
+		if outageHolds(&v) || v.OutageID > event.generation || recovers && o.Kind == store.KindFail {
+			// It was in flight when the breaker opened, which may have closed again. A limit may turn
+			// into an outage, which the probes meet, and an API that recovers refuses some calls.
 			*o = d.afterOutage(s, &v, *o, event)
 			return nil
 		}
 		if v.Streak > 0 {
 			c.id, c.calls, inStreak = v.StreakID, v.Streak, true
+			alone = alone && v.Streak == 1
 		}
 	}
-	if !inStreak {
+	if !inStreak && o.Kind == store.KindRetry {
 		return nil
 	}
-	if o.Kind == store.KindRetry && o.At.Before(s.until) {
-		s.until, s.quiet = o.At, 0 // it is due then
+	if o.Kind == store.KindRetry && alone && o.At.Before(s.until) {
+		s.until = o.At // it is due then, unless other jobs fail meanwhile
 	}
 	return s
+}
+
+// apart is how far apart the calls of a destination, or of a key of it, are by the declared limits
+// that space them.
+func apart(limits ...breaker.Rates) (apart time.Duration) {
+	for _, r := range slices.Concat(limits...) {
+		if r.Zone == "" {
+			apart = max(apart, min(r.Per/time.Duration(r.Calls), longestApart))
+		}
+	}
+	return apart
 }
 
 func outageHolds(v *breaker.View) bool {
@@ -87,16 +107,17 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 			c := &s.counts[i]
 			v := c.View()
 			switch {
-			case outageHolds(&v), c.id != 0 && v.OutageID >= c.id: // it has closed again
+			case outageHolds(&v), v.OutageID > event.generation: // it has closed again
 				return d.afterOutage(s, &v, o, event)
 			case c.id == 0 || v.StreakID != c.id: // another answer came
 				continue
-			case v.Streak > c.calls && s.quiet > 0:
+			case v.Streak > c.calls:
 				c.calls, s.until = v.Streak, time.Now().Add(s.quiet)
 			}
 			inStreak = true
 		}
-		if !inStreak {
+		// A limiter that answers 503 accepts a call between those that it refuses.
+		if !inStreak && o.Kind == store.KindRetry {
 			return o
 		}
 		rest := time.Until(s.until)
@@ -113,6 +134,9 @@ func (d *destination) await(s *undecided, o store.Outcome, event *JobEvent) stor
 			return store.Outcome{Kind: store.KindCancel, Error: ErrCancelled.Error(), Response: o.Response}
 		case <-d.serving.Done():
 			t.Stop()
+			if !inStreak {
+				return o
+			}
 			event.Result = Requeued
 			return store.Outcome{Kind: store.KindRequeue}
 		}
@@ -128,6 +152,12 @@ func (d *destination) afterOutage(s *undecided, v *breaker.View, failed store.Ou
 	}
 	if o.Limit == nil {
 		o.Limit, o.CountedBy = new(defaultOutage), store.FieldOutage
+	}
+	switch cooldown := cmp.Or(d.s.breaker.Cooldown, breaker.DefaultCooldown); {
+	case v.RecoversFromOutage && v.OutageID <= event.generation:
+		o.At, o.Reason = time.Now().Add(cooldown), store.ReasonOf(store.ReasonRecovering, v.Name)
+	case event.probe: // another job probes next
+		o.At = o.At.Add(min(cooldown, unknownPause))
 	}
 	event.Result, event.Reason, event.Exhausted, event.AvailableAt = Rescheduled, ReasonOutage, false, o.At
 	if v.State != breaker.Closed {

@@ -4,14 +4,19 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -69,8 +74,9 @@ func TestOutageFailsNoJob(t *testing.T) {
 			if cause := b.breaker().IncidentCause; cause != breaker.CauseOutage {
 				t.Errorf("the cause is %q", cause)
 			}
+			got := int(a.refused.Load())
 			probes := b.breaker().Probes
-			if got := int(a.refused.Load()); got > threshold+2*concurrency+probes+2 {
+			if got > threshold+2*concurrency+probes+2 {
 				t.Errorf("%d calls into the outage, %d of them probes", got, probes)
 			}
 			a.down.Store(false)
@@ -95,7 +101,7 @@ func TestBanOfAllKeysFailsNoJob(t *testing.T) {
 	}
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL})
 	b.run(b.options(), h.Publish, publisher.Concurrency(3), publisher.Breaker(breaker.Options{
-		Cooldown: 500 * time.Millisecond, OutageThreshold: threshold, Rate: breaker.Rate{Calls: 2, Per: time.Second},
+		Cooldown: 500 * time.Millisecond, OutageThreshold: threshold, Rate: breaker.Rates{{Calls: 2, Per: time.Second}},
 	}))
 	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
 	a.down.Store(false)
@@ -200,8 +206,173 @@ func TestOutageDefersAtMostMaxReschedules(t *testing.T) {
 	if j := b.waitStatus(b.enqueue(jobs.MaxReschedules(2)).ID, jobs.Failed); j.LastError != "max reschedules (2) exceeded" || a.refused.Load() != 3 {
 		t.Errorf("failed with %q after %d calls", j.LastError, a.refused.Load())
 	}
-	if j := b.waitStatus(b.enqueue().ID, jobs.Failed); j.LastError != "max reschedules (100) exceeded" {
+	// The most of its 100 reschedules are behind it.
+	last := b.enqueue(jobs.Delay(time.Hour)).ID
+	if err := b.rdb.HSet(t.Context(), store.TaskKey(b.queue(), last), store.FieldOutage, 98).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b.makeDue(last)
+	if j := b.waitStatus(last, jobs.Failed); j.LastError != "max reschedules (100) exceeded" {
 		t.Errorf("failed with %q", j.LastError)
+	}
+}
+
+// lockedText keeps what is logged.
+type lockedText struct {
+	mu sync.Mutex
+	strings.Builder
+}
+
+func (l *lockedText) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.Write(p)
+}
+
+func (l *lockedText) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.Builder.String()
+}
+
+// The log names the rate to declare once the breaker knows how far apart the API wants calls.
+func TestAdviceToDeclareARate(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	api := newAPI(t, func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Retry-After", "3600")
+		w.WriteHeader(http.StatusTooManyRequests)
+	})
+	if err := b.rdb.HSet(t.Context(), "tidegate:{"+b.dest+"}:breaker", "spaced", 5, "pace_accepted", 500, "pace_refused", 430,
+		"pace_from", b.redisNow().UnixMilli(), "last_cooldown", time.Hour.Milliseconds()).Err(); err != nil {
+		t.Fatal(err)
+	}
+	logged := &lockedText{}
+	o := b.options()
+	o.Logger = slog.New(slog.NewTextHandler(logged, nil))
+	stop := b.runHandler(o, newHTTP(t, publisher.HTTPOptions{URL: api.URL}))
+	b.result(b.enqueue().ID)
+	if got := b.breaker().SuggestedRate; got != "120/1m" {
+		t.Errorf("suggested: %q", got)
+	}
+	redistest.Eventually(t, "the opening is logged", func() bool { return strings.Contains(logged.String(), "circuit breaker opened") })
+	stop()
+	if want := "this API spaces calls: set RATE, about 120 per 1m"; strings.Count(logged.String(), want) != 1 {
+		t.Errorf("the log lacks %q:\n%s", want, logged.String())
+	}
+}
+
+// A job waits for the next call as long as the rate keeps calls apart.
+func TestOutageOfASlowRateFailsNoJob(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
+	ids := b.enqueueMany(2)
+	a.serve(b, 1, breaker.Options{Cooldown: time.Hour, OutageThreshold: 2, Rate: breaker.Rates{{Calls: 1, Per: 4 * time.Second}}})
+	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
+	for _, id := range ids {
+		b.waitStatus(id, jobs.Pending)
+	}
+}
+
+// A call in flight while an outage opened the breaker is a part of it, although the breaker is
+// CLOSED again when it ends.
+func TestOutageThatIsOverBeforeACallEnds(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	hanging, end := make(chan struct{}), make(chan struct{})
+	var calls atomic.Int32
+	b.run(b.options(), func(_ context.Context, j *jobs.Job) error {
+		status := http.StatusInternalServerError
+		switch n := calls.Add(1); {
+		case n == 1:
+			close(hanging)
+			<-end
+		case n > 3:
+			return nil
+		}
+		j.Response = &jobs.Response{Status: status}
+		return errors.New("answered 500")
+	}, publisher.Breaker(breaker.Options{Cooldown: time.Hour, OutageThreshold: 2}))
+	id := b.enqueue().ID
+	signal(t, "the first call", hanging)
+	others := b.enqueueMany(2)
+	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
+	if _, err := breaker.Reset(t.Context(), b.rdb, b.dest, ""); err != nil {
+		t.Fatal(err)
+	}
+	for _, other := range others {
+		b.waitStatus(other, jobs.Completed)
+	}
+	close(end)
+	if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
+		t.Errorf("attempt %d", j.Attempt)
+	}
+}
+
+// Jobs with a policy lose no retry either while others fail, however soon they are due.
+func TestOutageCostsNoRetryOfASoonDueJob(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
+	soon := jobs.Retry(jobs.RetryPolicy{MaxRetries: 9, InitialDelay: time.Second})
+	first := b.enqueue().ID
+	a.serve(b, 1, breaker.Options{Cooldown: 500 * time.Millisecond, OutageThreshold: 4, Rate: breaker.Rates{{Calls: 2, Per: 3 * time.Second}}})
+	redistest.Eventually(t, "a first call counts", func() bool { return b.breaker().Streak == 1 })
+	ids := append(b.enqueueMany(3, soon), first)
+	redistest.Eventually(t, "the outage opened the breaker", func() bool { return b.breaker().IncidentCause == breaker.CauseOutage })
+	a.down.Store(false)
+	for _, id := range ids {
+		if j := b.waitStatus(id, jobs.Completed); j.Attempt != 0 {
+			t.Errorf("job %s: attempt %d", id, j.Attempt)
+		}
+	}
+}
+
+// A publisher that has to stop does not wait for the calls that decide on its jobs.
+func TestFatalStopWhileUndecided(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	rdb := redis.NewClient(&redis.Options{Addr: b.rdb.(*redis.Client).Options().Addr, DB: b.rdb.(*redis.Client).Options().DB, MaxRetries: -1})
+	o := b.options()
+	o.ShutdownTimeout = time.Hour
+	p, err := publisher.New(rdb, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.Handle(b.dest, publisher.Func(func(_ context.Context, j *jobs.Job) error {
+		j.Response = &jobs.Response{Status: http.StatusInternalServerError}
+		return errors.New("answered 500")
+	}), publisher.Breaker(breaker.Options{Rate: breaker.Rates{{Calls: 1, Per: time.Hour}}})); err != nil {
+		t.Fatal(err)
+	}
+	b.enqueue()
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(t.Context()) }()
+	redistest.Eventually(t, "the call counts", func() bool { return b.breaker().Streak == 1 })
+	if err := rdb.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := signal(t, "the end of Run", ended); !errors.Is(err, redis.ErrClosed) {
+		t.Errorf("Run returned %v", err)
+	}
+}
+
+// The span of an attempt has the outcome that the calls after it decided.
+func TestTraceOfAnUndecidedJobHasItsOutcome(t *testing.T) {
+	t.Parallel()
+	b := newFixture(t)
+	a := newOutageAPI(t, http.StatusServiceUnavailable, "")
+	o, results := b.options(), make(chan string, 10)
+	o.Observe(publisher.Observer{Trace: func(ctx context.Context, _ *jobs.Job) (context.Context, func(publisher.JobEvent)) {
+		return ctx, func(e publisher.JobEvent) { results <- e.Result + " " + e.Reason }
+	}})
+	b.enqueueMany(2)
+	b.runHandler(o, newHTTP(t, publisher.HTTPOptions{URL: a.URL}), publisher.Breaker(breaker.Options{Cooldown: time.Hour, OutageThreshold: 2}))
+	for range 2 {
+		if got := signal(t, "the end of a span", results); got != "rescheduled outage" {
+			t.Errorf("the span ends with %q", got)
+		}
 	}
 }
 

@@ -31,6 +31,9 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 	switch r.kind {
 	case succeeded:
 		o.Kind, event.Result = store.KindComplete, Completed
+		if reason := store.Reason(job.ReasonCode); reason.Code() == store.ReasonDecided {
+			o.Reason = reason
+		}
 		if len(job.Output) > 0 {
 			output, problem := checkOutput(job.Output)
 			if o.Output = string(output); problem != "" {
@@ -64,12 +67,18 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonRateLimited
 		o.At, o.Reason = d.afterLimit(now, r.hint, status, event)
 	case unauthorized:
-		if d.s.breaker.Disabled { // nothing would hold back the next call
+		if r.hint > 0 && !r.called() { // there was no token: nothing was tried
+			o.Kind, event.Result, event.Reason = store.KindUnstarted, Rescheduled, ReasonCredentials
+			o.Error, o.Response = "", nil
+			o.At, o.Reason = d.afterDenial(now, job, r, status, event)
+			break
+		}
+		if d.s.breaker.Disabled && r.hint == 0 { // nothing would hold back the next call
 			o.Kind, event.Result = store.KindFail, FailedFinal
 			break
 		}
 		o.Kind, event.Result, event.Reason = store.KindReschedule, Rescheduled, ReasonCredentials
-		o.At, o.Reason = d.afterDenial(now, status, event)
+		o.At, o.Reason = d.afterDenial(now, job, r, status, event)
 	case failed:
 		if !job.Retry.Retries(job.Attempt, r.trigger) {
 			o.Kind, event.Result = store.KindFail, FailedFinal
@@ -79,6 +88,9 @@ func (d *destination) outcome(now time.Time, job *jobs.Job, r callResult, status
 		o.Kind, event.Result = store.KindRetry, Retried
 		o.At = now.Add(job.Retry.Delay(job.Attempt))
 		o.Reason = store.ReasonOf(store.ReasonRetry, strconv.Itoa(job.Attempt+1), strconv.Itoa(job.Retry.MaxRetries), string(r.trigger))
+	}
+	if decided, ok := errors.AsType[*decidedError](r.err); ok && o.Kind == store.KindFail {
+		o.Reason = store.ReasonOf(store.ReasonDecided, decided.by)
 	}
 	if o.Kind == store.KindReschedule && o.Limit == nil {
 		o.Limit = job.MaxReschedules
@@ -101,9 +113,13 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) s
 		Kind: store.KindReschedule, At: time.Now().Add(unknownPause), Limit: job.MaxReschedules,
 		Reason: store.ReasonOf(store.ReasonBreakerUnknown, d.name),
 	}
+	if never, ok := errors.AsType[*breaker.CostError](err); ok {
+		event.Result, event.Reason = FailedFinal, ""
+		return store.Outcome{Kind: store.KindFail, Error: clean(never.Error(), maxError)}
+	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
-	case ok && (open.State == breaker.Closed || open.Cause == breaker.CauseRate):
+	case ok && open.Capacity():
 		// The capacity was used up after the fetch: the gate fetches the job next.
 		event.Result = Requeued
 		return store.Outcome{Kind: store.KindRequeue}
@@ -147,13 +163,18 @@ func (d *destination) afterLimit(now time.Time, hint time.Duration, status break
 	return now.Add(pause), store.ReasonOf(store.ReasonRateLimited, d.name)
 }
 
-// afterDenial returns until when a job is deferred whose credentials the API refused.
-func (d *destination) afterDenial(now time.Time, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
+// afterDenial returns until when a job is deferred whose credentials the API refused, or could
+// not be obtained before its hint has passed.
+func (d *destination) afterDenial(now time.Time, job *jobs.Job, r callResult, status breaker.Status, event *JobEvent) (time.Time, store.Reason) {
 	if status.State == breaker.Open || status.State == breaker.HalfOpen {
 		d.countDeferred(status.Name, status.Incident, event)
 		return later(now, status.OpenUntil), deferredBy(status.Name)
 	}
-	return now.Add(unknownPause), store.ReasonOf(store.ReasonCredentials, d.name) // they were renewed during the call
+	pause := unknownPause // they were renewed during the call
+	if d.s.breaker.Disabled || status.Forced != "" || r.own {
+		pause = max(r.hint, unreachablePause(job.RescheduleCount)) // no breaker holds the jobs
+	}
+	return now.Add(pause), store.ReasonOf(store.ReasonCredentials, d.name)
 }
 
 // countDeferred counts a job that was deferred because of an incident.

@@ -13,27 +13,25 @@ import (
 func (d *destination) permit(job *jobs.Job, delivery *engine.Delivery) (breaker.Permit, error) {
 	p, ok := delivery.Permit.(breaker.Permit)
 	if ok && (p.Until().IsZero() || time.Now().Before(p.Until())) {
-		return p, nil
+		own, err := p.ForCall(d.calls, job.Key, job.Cost) // as the gate has admitted it, but for a CostError
+		if err != nil {
+			d.release(p)
+		}
+		return own, err //nolint:wrapcheck // it is an outcome
 	}
 	// The gate was open, or the permit's lease ended while this process was stopped, so that
 	// another worker may be probing.
 	d.release(p)
-	return d.breaker.Key(job.Key).Allow(d.calls)
+	return d.breaker.Key(job.Key).Cost(job.Cost).Allow(d.calls)
 }
 
-// countAgain counts a second call of a permit in the configured rate. The error is that of
-// breaker.Allow. All else that a permit counts is calls in flight, and there is still one.
-func (d *destination) countAgain(p breaker.Permit, job *jobs.Job) error {
-	if d.s.breaker.Rate == (breaker.Rate{}) || p.Probe() {
-		return nil
-	}
-	second, err := d.breaker.Key(job.Key).Allow(d.calls)
-	if err != nil {
+// again counts a call of a permit that was refused because of its token, as a second one is about
+// to be made. The error is that of breaker.Allow.
+func (d *destination) again(p breaker.Permit, job *jobs.Job, started time.Time) error {
+	if err := p.Again(d.calls); err != nil {
 		return err //nolint:wrapcheck // it is an outcome
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(d.calls), reportTimeout)
-	defer cancel()
-	_, _ = second.Report(ctx, breaker.Neutral()) // its lease ends anyway
+	d.observers.call(callOf(d.name, job, p, &JobEvent{Outcome: OutcomeUnauthorized, Took: time.Since(started)}))
 	return nil
 }
 

@@ -60,7 +60,10 @@ func (d *destination) process(delivery *engine.Delivery, c *caller) (decideLater
 
 // decide passes the outcome on to the engine.
 func (d *destination) decide(delivery *engine.Delivery, outcome store.Outcome, event *JobEvent) {
-	deferred := outcome.Kind == store.KindReschedule && event.deferredBy != ""
+	if event.traced != nil {
+		event.traced()
+	}
+	deferred := (outcome.Kind == store.KindReschedule || outcome.Kind == store.KindUnstarted) && event.deferredBy != ""
 	var applied func(store.Applied)
 	if outcome.Kind != store.KindComplete || d.observers.jobs || d.log.Enabled(d.calls, slog.LevelDebug) {
 		applied = func(a store.Applied) {
@@ -108,7 +111,7 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 		d.log.Debug("job", "job", job.ID, "result", "started", "attempt", job.Attempt)
 	}
 	ctx, traced := d.observers.trace(ctx, job)
-	defer func() { traced(event) }()
+	event.traced, event.probe, event.generation = func() { traced(event) }, permit.Probe(), permit.Generation()
 	started := time.Now()
 	var once sync.Once
 	var status breaker.Status
@@ -123,7 +126,11 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 	}
 	result := d.call(ctx, job, permit, inFlight{
 		sent: func() { sending.sent(time.Now()) }, limited: report, stuck: func() { d.recordStuck(delivery) },
-		again:  func() error { return d.countAgain(permit, job) },
+		again: func(own *jobs.Job) error { return d.again(permit, own, started) },
+		refused: func() bool {
+			s := d.breaker.Key(job.Key).Status()
+			return s.State != breaker.Closed && s.Cause == breaker.CauseCredentials
+		},
 		caller: c,
 	})
 	result = d.checkStall(result, job, started)

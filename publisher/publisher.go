@@ -159,7 +159,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 // a valid destination or is handled already, the handler or Func is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
-	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept}
+	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, breaker: breaker.Options{Learn: true}}
 	if call, ok := h.(*HTTP); ok && call != nil {
 		s.kept = call.o.ResponseBodyBytes
 	}
@@ -238,14 +238,13 @@ func (p *Publisher) Run(ctx context.Context) error {
 		return fmt.Errorf("publisher: run: %w", err)
 	}
 
-	run := ctx
-	ctx, stop := context.WithCancelCause(run)
+	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	var preparing errgroup.Group
 	preparing.SetLimit(prepareAtOnce)
 	for _, n := range names {
 		d := p.destinations[n]
-		d.serving = run //nolint:fatcontext // the one context, for each destination
+		d.serving = ctx //nolint:fatcontext // the one context, for each destination
 		preparing.Go(func() error { return d.prepare(ctx, stop) })
 	}
 	startErr := preparing.Wait()

@@ -117,13 +117,14 @@ func (c sending) sent(now time.Time) {
 
 // ended records the result of the call.
 func (c sending) ended(result callResult) {
-	switch result.kind {
-	case unreachable:
+	switch {
+	case result.kind == unreachable:
 		_, sure := errors.AsType[*jobs.UnreachableError](result.err)
 		c.failed(time.Now(), result.err, sure)
-	case succeeded, rateLimited, unauthorized, failed, permanent:
+	case result.own && !result.sent: // others may get a token
+		c.failed(time.Now(), result.err, result.scope == jobs.ScopeGlobal)
+	case result.called() && result.kind != rescheduled && result.kind != interrupted && result.kind != cancelled:
 		c.sent(time.Now())
-	case notCalled, refused, rescheduled, interrupted, cancelled: // it proves nothing
 	}
 }
 

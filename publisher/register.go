@@ -115,12 +115,15 @@ func (s settings) compared() map[string]string {
 	b := s.breaker // as given: an omitted value equals its default
 	out := map[string]string{
 		"timeout":           s.timeout.String(),
-		"rate":              fmt.Sprint(float64(b.Rate.Per)/float64(max(1, b.Rate.Calls)), max(1, b.Rate.Burst)),
+		"rate":              b.Rate.String(),
+		"key rate":          b.KeyRate.String(),
+		"concurrency":       fmt.Sprint(b.FleetConcurrency, b.KeyConcurrency),
 		"outage threshold":  fmt.Sprint(max(0, cmp.Or(b.OutageThreshold, breaker.DefaultOutageThreshold))),
 		"failure threshold": fmt.Sprint(cmp.Or(b.FailureThreshold, breaker.DefaultFailureThreshold)),
 		"cooldown": fmt.Sprint(cmp.Or(b.Cooldown, breaker.DefaultCooldown), cmp.Or(b.CooldownMultiplier, breaker.DefaultCooldownMultiplier),
 			max(0, cmp.Or(b.CooldownJitter, breaker.DefaultCooldownJitter)), cmp.Or(b.MaxCooldown, breaker.DefaultMaxCooldown)),
 		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s if not set
+		"learn":           fmt.Sprint(b.Learn),
 	}
 	maps.Copy(out, s.alike)
 	return out

@@ -17,7 +17,7 @@ const reportTimeout = 2 * time.Second
 // report reports the call to the breaker, which bounds that itself, and returns the breaker's
 // status. A failed report does not change the result of the call.
 func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult) breaker.Status {
-	if !r.called() && r.kind != unauthorized || r.kind == unreachable {
+	if !r.called() && (r.kind != unauthorized || r.own) || r.kind == unreachable {
 		d.release(permit)
 		return d.breaker.Key(job.Key).Status()
 	}
@@ -28,11 +28,19 @@ func (d *destination) report(permit breaker.Permit, job *jobs.Job, r callResult)
 			o = o.WithScope(left.Scope)
 		}
 	}
+	if r.kind != rateLimited { // what was refused has cost nothing more
+		o = o.WithCost(r.cost)
+	}
+	ofKey := permit.Metered() && permit.Key() != ""
+	if ofKey { // OnSlot is notified of a concurrency
+		limits := d.breaker.Key(permit.Key()).Status()
+		ofKey = limits.SlowStart > 0 || limits.Budget != nil || limits.Learned != nil
+	}
 	status, err := permit.Report(context.WithoutCancel(d.calls), o.WithJob(job.ID))
 	if err != nil {
 		d.log.Warn("a result could not be reported to the breaker", "error", err)
 	}
-	if permit.Metered() && permit.Key() != "" {
+	if ofKey {
 		// The call freed capacity for a held job of the key.
 		d.engine.KeyOpened(permit.Key())
 	}
@@ -48,10 +56,20 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 		return breaker.Success()
 	case r.kind == rateLimited:
 		return breaker.RateLimited(r.hint).WithScope(r.scope)
-	case r.kind == unauthorized:
-		return breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)
-	case r.kind == interrupted, r.kind == cancelled:
+	case r.kind == interrupted, r.kind == cancelled, r.kind == notCalled, r.kind == refused, r.own:
 		return breaker.Neutral()
+	case r.kind == unauthorized:
+		o := breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)
+		if of, ok := errors.AsType[*refusedCredentialsError](r.err); ok {
+			o = o.WithCredentials(of.id)
+		}
+		if r.hint > 0 {
+			o = o.WithRetry(r.hint)
+		}
+		if !r.called() {
+			o = o.WithoutCall()
+		}
+		return o
 	case failsLimited(r.err): // what becomes of the job is the handler's, the refusal is a fact
 		limited, _ := errors.AsType[*jobs.RateLimitedError](r.err)
 		return breaker.RateLimited(max(0, limited.RetryAfter)).WithScope(limited.Scope)
@@ -72,8 +90,8 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 }
 
 // refusesJob reports whether an answer is about the job, not about the API: an answer rule or
-// Tidegate-Outcome failed or rescheduled the job, or a handler took a 403 for a missing
-// permission, not a ban.
+// Tidegate-Outcome failed or rescheduled the job, or a handler took a 403 for a missing permission,
+// not a ban.
 func (r callResult) refusesJob(answer *jobs.Response) bool {
 	if answer == nil || r.kind != permanent && r.kind != rescheduled {
 		return false

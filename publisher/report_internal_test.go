@@ -2,6 +2,7 @@ package publisher
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -29,10 +30,10 @@ func TestBreakerOutcomeOfDecisions(t *testing.T) {
 		{failed, problem, 500, breaker.NoAnswer(), true},
 		{permanent, jobs.Discard(problem), 500, breaker.NoAnswer(), true},
 		{permanent, jobs.Discard(problem), 403, breaker.Success(), false},
-		{rescheduled, jobs.Reschedule(1), 503, breaker.NoAnswer(), false},
+		{rescheduled, jobs.Reschedule(1), 503, breaker.Answered(503), false},
 	} {
 		r, answer := callResult{kind: row.kind, err: row.err}, &jobs.Response{Status: row.status}
-		if got := r.breakerOutcome(answer); got != row.want {
+		if got := r.breakerOutcome(answer); !reflect.DeepEqual(got, row.want) {
 			t.Errorf("%d, %T: %#v, want %#v", row.status, row.err, got, row.want)
 		}
 		if got := r.countsForOutage(answer); got != row.counts {

@@ -118,7 +118,7 @@ func (d *destination) status() DestinationStatus {
 	case view.State == breaker.HalfOpen:
 		s.State, s.Reason = StateWaiting, "its circuit breaker is HALF_OPEN: one probe in the whole fleet"
 	case !view.Free:
-		s.Reason = "each call needs a permit: because of its rate, a low budget, or the slow start after an incident"
+		s.Reason = "each call needs a permit: because of its rate, its concurrency, a low budget, or the slow start after an incident"
 	}
 	if s.Stuck = int(d.stuck.Load()); s.Stuck > 0 {
 		s.Reason = strings.TrimPrefix(fmt.Sprintf("%s; %d of %d slots are occupied by handlers that do not return after their context ended",

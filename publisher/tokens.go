@@ -14,10 +14,13 @@ import (
 // called by many goroutines at once.
 //
 // Errors of Token and Renew are the outcome of the job, for which no call is made:
-// jobs.UnauthorizedError if only a person can help; one that wraps breakerhttp.ErrNotSent if it
+// jobs.UnauthorizedError if only a person can help, or with RetryAfter if the token server is
+// away, which holds the jobs of the key, or of the destination; one that wraps breakerhttp.ErrNotSent if it
 // may help to ask again, which defers the job; any other one fails it.
 type TokenSource interface {
-	// Token returns a token for a call under key, which is "" for a job without one.
+	// Token returns a token for a call under key, which is "" for a job without one. An error is a
+	// jobs.UnauthorizedError, for all calls of the key or the destination, or wraps
+	// breakerhttp.ErrNotSent: then only the calls of this process wait.
 	Token(ctx context.Context, key string) (string, error)
 	// Renew returns a token in place of one that the API has refused with 401; the same one if
 	// there is no other.

@@ -103,7 +103,7 @@ func ExampleKey() {
 
 // Requests wait for their turn: here at 50 a second, for all instances together.
 func ExampleWait() {
-	o := breaker.Options{Rate: breaker.Rate{Calls: 50, Per: time.Second}}
+	o := breaker.Options{Rate: breaker.Rates{{Calls: 50, Per: time.Second}}}
 	b, api, end := example(o, func(http.ResponseWriter, *http.Request) {})
 	defer end()
 

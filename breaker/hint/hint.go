@@ -46,6 +46,11 @@ type Budget struct {
 	// Reset is how long from the answer on the window lasts. A budget without it is not used.
 	Reset time.Duration `json:"reset_ms" doc:"Milliseconds until there are new ones." example:"12000"`
 	Limit int           `json:"limit" doc:"Calls of a whole window; 0: unknown." example:"60"`
+	// Name tells several limits of an API apart, such as a policy's or "hour".
+	Name string `json:"-"`
+	// Also are the other limits that the answer announced, those first with the fewest calls
+	// left; at most 3.
+	Also []Budget `json:"-"`
 	// Scope is the scope of the limit. An Outcome of package breaker has it by WithScope.
 	Scope Scope `json:"-"`
 }
@@ -83,6 +88,37 @@ func (b *Budget) tighter(than *Budget) bool {
 	}
 	return b.Reset > than.Reset
 }
+
+// several makes one budget of all that an answer announced: the tightest, with the others; nil
+// for none.
+func several(all []Budget) *Budget {
+	if len(all) == 0 {
+		return nil
+	}
+	slices.SortStableFunc(all, func(a, b Budget) int {
+		switch {
+		case a.tighter(&b):
+			return -1
+		case b.tighter(&a):
+			return 1
+		}
+		return 0
+	})
+	first := all[0]
+	for _, b := range all[1:min(len(all), maxBudgets)] {
+		if b.Reset > 0 {
+			b.Reset = min(b.Reset, Longest)
+			first.Also = append(first.Also, b)
+		}
+	}
+	if len(first.Also) == 0 {
+		first.Name = ""
+	}
+	return &first
+}
+
+// maxBudgets is how many limits of one answer are kept.
+const maxBudgets = 4
 
 // Scope is the scope of a limit.
 type Scope string
@@ -186,7 +222,7 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 		if got.Budget == nil || got.Budget.Remaining < 0 {
 			continue
 		}
-		b := Budget{Remaining: got.Budget.Remaining, Reset: min(max(0, got.Budget.Reset), Longest), Limit: max(0, got.Budget.Limit)}
+		b := Budget{Remaining: got.Budget.Remaining, Reset: min(max(0, got.Budget.Reset), Longest), Limit: max(0, got.Budget.Limit), Name: got.Budget.Name, Also: got.Budget.Also}
 		if b.tighter(out.Budget) {
 			out.Budget = &b
 			if out.Wait == 0 {

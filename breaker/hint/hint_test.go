@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tidegate/tidegate/breaker/hint"
 )
@@ -15,6 +16,9 @@ var (
 	date = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 	ours = date.Add(time.Minute)
 )
+
+// onlyTightest leaves out the other limits of an answer: see TestSeveralWindows.
+var onlyTightest = cmpopts.IgnoreFields(hint.Budget{}, "Name", "Also")
 
 func header(pairs ...string) http.Header {
 	h := http.Header{"Date": {date.Format(http.TimeFormat)}}
@@ -130,7 +134,7 @@ func TestParse(t *testing.T) {
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
-			if diff := cmp.Diff(row.want, hint.Parse(row.header, !row.ok, ours)); diff != "" {
+			if diff := cmp.Diff(row.want, hint.Parse(row.header, !row.ok, ours), onlyTightest); diff != "" {
 				t.Errorf("of %v (-want +got):\n%s", row.header, diff)
 			}
 		})
@@ -188,4 +192,54 @@ func FuzzParse(f *testing.F) {
 			}
 		}
 	})
+}
+
+// All windows that an answer announces are there, those first with the fewest calls left.
+func TestSeveralWindows(t *testing.T) {
+	t.Parallel()
+	named := func(name string, left int, reset time.Duration, limit int) hint.Budget {
+		return hint.Budget{Name: name, Remaining: left, Reset: reset, Limit: limit}
+	}
+	for _, row := range []struct {
+		name   string
+		header http.Header
+		want   []hint.Budget
+	}{
+		{
+			"policies", header("RateLimit", `"daily";r=900;t=40000, "burst";r=3;t=2, "size";r=1;t=9`,
+				"RateLimit-Policy", `"burst";q=5;w=5, "daily";q=1000;w=86400, "size";q=100;w=10;qu="content-bytes"`),
+			[]hint.Budget{named("burst", 3, 2*time.Second, 5), named("daily", 900, 40000*time.Second, 1000)},
+		},
+		{
+			"periods", header("X-RateLimit-Limit-Second", "10", "X-RateLimit-Remaining-Second", "9", "X-RateLimit-Limit-Hour", "500",
+				"X-RateLimit-Remaining-Hour", "7", "X-RateLimit-Remaining-Day", "80"),
+			[]hint.Budget{named("hour", 7, time.Hour, 500), named("second", 9, time.Second, 10), named("day", 80, time.Hour, 0)},
+		},
+		{
+			"a window and periods", header("X-RateLimit-Remaining", "2", "X-RateLimit-Reset", "30", "X-RateLimit-Remaining-Minute", "5"),
+			[]hint.Budget{named("", 2, 30*time.Second, 0), named("minute", 5, time.Minute, 0)},
+		},
+		{
+			"HubSpot", header("X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "1", "X-HubSpot-RateLimit-Max", "100",
+				"X-HubSpot-RateLimit-Remaining", "12", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000"),
+			[]hint.Budget{named("day", 1, time.Hour, 250000), named("interval", 12, 10*time.Second, 100)},
+		},
+		{
+			"five", header("RateLimit", `"a";r=5;t=1, "b";r=4;t=1, "c";r=3;t=1, "d";r=2;t=1, "e";r=1;t=1`),
+			[]hint.Budget{named("e", 1, time.Second, 0), named("d", 2, time.Second, 0), named("c", 3, time.Second, 0), named("b", 4, time.Second, 0)},
+		},
+	} {
+		t.Run(row.name, func(t *testing.T) {
+			t.Parallel()
+			got := hint.Parse(row.header, false, date)
+			if got.Budget == nil {
+				t.Fatal("no budget")
+			}
+			all := append([]hint.Budget{*got.Budget}, got.Budget.Also...)
+			all[0].Also = nil
+			if diff := cmp.Diff(row.want, all); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
 }

@@ -35,6 +35,7 @@ func structured(lines, policyLines []string) (Hint, bool) {
 	policies := readPolicies(policyLines)
 	var (
 		out   Hint
+		all   []Budget
 		known bool
 	)
 	for _, member := range list {
@@ -48,7 +49,7 @@ func structured(lines, policyLines []string) (Hint, bool) {
 		}
 		known = true
 		p := policies[name(item)]
-		b := Budget{Remaining: remaining, Limit: p.quota}
+		b := Budget{Remaining: remaining, Limit: p.quota, Name: name(item)}
 		if limit, ok := integer(item.Params, "l"); ok && b.Limit == 0 { // of versions in between
 			b.Limit = limit
 		}
@@ -62,10 +63,11 @@ func structured(lines, policyLines []string) (Hint, bool) {
 			out.Wait = max(out.Wait, b.Reset)
 		}
 		// A quota in bytes is not a number of calls.
-		if !p.otherUnit && b.tighter(out.Budget) {
-			out.Budget = &b
+		if !p.otherUnit {
+			all = append(all, b)
 		}
 	}
+	out.Budget = several(all)
 	return out, known
 }
 

@@ -1,6 +1,9 @@
 package hint
 
-import "strings"
+import (
+	"strings"
+	"time"
+)
 
 // XRateLimit reads X-RateLimit-Limit, -Remaining, -Reset and -Reset-After, also spelled
 // X-Rate-Limit-…, as GitHub, X, Discord, Reddit and many others send them, and Akamai's
@@ -16,9 +19,59 @@ var XRateLimit = Dialect{Name: "x-ratelimit", Read: func(a Answer) Hint {
 			out.Budget = got.Budget
 		}
 	}
+	if all := windows(a); len(all) > 0 {
+		if out.Budget != nil && out.Budget.Reset > 0 {
+			all = append(all, *out.Budget)
+		}
+		out.Budget = several(all)
+		for _, b := range all {
+			if b.Remaining == 0 && a.Limited {
+				out.Wait = max(out.Wait, b.Reset)
+			}
+		}
+	}
 	out.Scope = scope(a)
 	return out
 }}
+
+// periods are the windows in the names of fields, X-RateLimit-Remaining-Hour, and how long they
+// last. They have no reset of their own, and end with the period in UTC. The zone of a day is not
+// known: whether it has ended is tried each hour.
+var periods = [...]struct {
+	name, limit, remaining string
+	length                 time.Duration
+}{
+	{"second", "X-Ratelimit-Limit-Second", "X-Ratelimit-Remaining-Second", time.Second},
+	{"minute", "X-Ratelimit-Limit-Minute", "X-Ratelimit-Remaining-Minute", time.Minute},
+	{"hour", "X-Ratelimit-Limit-Hour", "X-Ratelimit-Remaining-Hour", time.Hour},
+	{"day", "X-Ratelimit-Limit-Day", "X-Ratelimit-Remaining-Day", time.Hour},
+	{"day", "X-Hubspot-Ratelimit-Daily", "X-Hubspot-Ratelimit-Daily-Remaining", time.Hour},
+}
+
+// windows are the budgets of fields that name their window: by the period, and HubSpot's of a
+// day and of X-HubSpot-RateLimit-Interval-Milliseconds.
+func windows(a Answer) (all []Budget) {
+	add := func(name, limit, remaining string, reset time.Duration) {
+		left, ok := least(a.Header[remaining])
+		if !ok {
+			return
+		}
+		b := Budget{Remaining: clampInt(left), Reset: reset, Name: name}
+		if most, ok := least(a.Header[limit]); ok {
+			b.Limit = clampInt(most)
+		}
+		all = append(all, b)
+	}
+	at := a.At()
+	for _, p := range &periods {
+		add(p.name, p.limit, p.remaining, at.Truncate(p.length).Add(p.length).Sub(at))
+	}
+	if ms, ok := least(a.Header["X-Hubspot-Ratelimit-Interval-Milliseconds"]); ok && ms >= 1 {
+		reset, _ := seconds(ms / 1000)
+		add("interval", "X-Hubspot-Ratelimit-Max", "X-Hubspot-Ratelimit-Remaining", reset)
+	}
+	return all
+}
 
 var xFields = [2]fields{
 	{

@@ -1,45 +1,71 @@
 -- acquire: asks for a permit, under the destination and under the key if there is one. An
 -- OPEN breaker whose time has come becomes HALF_OPEN; in HALF_OPEN one caller of the whole
 -- fleet gets the probe's lease. A CLOSED breaker meters the call in slow start and while the
--- budget is low. Everything is granted or nothing.
+-- budget is low; with a cap any breaker does. Everything is granted or nothing, also of all windows of
+-- declared limits.
 --
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
--- ARGV  11  token of the permit; asking again with it answers the same
---       12  length of the lease, ms
---       13  sequence, 14 and 15 calls of this instance in flight that are not metered, of the
---           destination and of the key
---       16  µs between two calls by the configured rate ('' is none), 17 burst
---       18  '1' for a permit under the key only: the token has the destination's
+-- named
+--   permit    its token; asking again with it answers the same
+--   lease     its length, ms
+--   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the
+--             destination and of the key
+--   rates, key_rates  declared limits of the destination and of the key, as in rate.lua
+--   bounds, key_bounds  of their fixed windows
+--   cost      what the call takes of each window, 1 if it is left out
+--   have, key_have, at  what the permit has taken already of the destination's and of the key's
+--             windows, and when, µs; the rest is taken, or what is too much given back
+--   limits_only  the permit is granted but for that
+--   cap, key_cap  configured calls in flight in the fleet, and of the key
+--   key_only  for a permit under the key only: the token has the destination's
+--   rate_only to count one more call of a permit: in the rate, and in a budget that is low
 -- Result
---   "closed"   no lease is needed; what is added is "rate" if the rate has counted it
+--   "closed"   no lease is needed; what is added is "rate" and "key-rate" if the limits have
+--              counted it
 --   "granted"  what is added says what: "probe" and "counted" for the destination,
---              "key-probe" and "key-counted" for the key, "rate"
---   "denied"   by the name; what is added is why (open, probe, slow_start, budget or rate) and
---              for how many ms asking again is of no use (0 is unknown)
+--              "key-probe" and "key-counted" for the key, and the above
+--   "denied"   by the name; what is added is why (open, probe, slow_start, budget, concurrency
+--              or rate) and for how many ms asking again is of no use (0 is unknown), of rate also
+--              the window
+--   "bounds"   the fixed windows are of another time: ask again with those of now
 
-local token, lease = ARGV[11], tonumber(ARGV[12])
-local sequence, calls, key_calls = ARGV[13], ARGV[14], ARGV[15]
-local interval, burst, key_only = ARGV[16], ARGV[17], ARGV[18] == '1'
+local token, lease, cost = given('permit'), number(named.lease), math.max(1, number(named.cost))
+local have, key_have, at = number(named.have), number(named.key_have), number(named.at)
+local limits_only = given('limits_only') ~= ''
+local key_only, rate_only = given('key_only') ~= '', given('rate_only') ~= ''
 
 -- ask returns the reason and the duration of a refusal; or nil, the name of what the call
 -- takes, and a function that takes it; or nothing.
 local function ask(b)
-  if b.forced == 'closed' then
-    return nil
-  end
-  if b.state == 'CLOSED' then
-    join(b, sequence, b.key and key_calls or calls)
+  local forced = b.forced == 'closed'
+  if forced or b.state == 'CLOSED' then
+    if not LEARN and b.learned_since + b.learned_cap > 0 then
+      clear_learned(b) -- learning is off: nothing would raise the limit again
+    end
+    count_reported(b)
+    join(b)
     if redis.call('ZSCORE', b.inflight_key, token) then
       return nil, 'counted', function() end
     end
-    local why, wait = refusal(b)
+    local why, wait
+    if not forced then
+      why, wait = refusal(b)
+      if not why then
+        why, wait = learned_refusal(b)
+      end
+    elseif full(b) then
+      why, wait = 'concurrency', ASK_AGAIN
+    end
     if why then
       return why, wait
     end
-    if b.ramp == 0 and b.metered == 0 then
+    if (forced or not limits(b)) and cap(b) == 0 then
       return nil
     end
-    return nil, 'counted', function() meter(b, token, lease) end
+    return nil, 'counted', function()
+      meter(b, token, lease)
+      confirms(b, token)
+    end
   end
   if b.state == 'OPEN' then
     if not cooled(b) then
@@ -59,7 +85,28 @@ local function ask(b)
   if now < b.probe_after then
     return 'probe', math.ceil(b.probe_after - now)
   end
-  return nil, 'probe', function() start_probe(b, token, lease) end
+  if full(b) then
+    return 'concurrency', ASK_AGAIN
+  end
+  return nil, 'probe', function()
+    start_probe(b, token, lease)
+    if cap(b) > 0 then
+      meter(b, token, lease)
+    end
+  end
+end
+
+-- again returns why there must be no second call of a permit; nil and a function that takes the
+-- first one from the budget.
+local function again(b)
+  next_window(b)
+  if b.state ~= 'CLOSED' or b.forced ~= '' or b.metered == 0 then
+    return nil, function() end
+  end
+  if b.budget_left - in_flight(b) - unmetered(b) < 1 then
+    return 'budget ' .. ASK_AGAIN
+  end
+  return nil, function() spend(b) end
 end
 
 local parent, child = read_breakers()
@@ -75,20 +122,32 @@ local function need(name, prefix, why, wait, take)
 end
 
 local denied = nil
-if not key_only then
+for _, b in ipairs(rate_only and { parent, child } or {}) do
+  local why, take = again(b)
+  if why then
+    return finish('denied', parent, child, b.name, why)
+  end
+  takes[#takes + 1] = take
+end
+if not key_only and not rate_only and not limits_only then
   denied = need(parent.name, '', ask(parent))
 end
-if not denied and child then
+if not denied and child and not rate_only and not limits_only then
   denied = need(child.name, 'key-', ask(child))
-end
-if not denied and interval ~= '' and not key_only then
-  denied = need(DESTINATION, '', ask_rate(interval .. ' ' .. burst))
 end
 if denied then
   return denied
 end
-for _, take in ipairs(takes) do
-  take()
+local declared, problem, name, why = ask_limits(have ~= cost and parent, key_have ~= cost and child, cost, have, key_have, at)
+if problem then
+  return finish(problem, parent, child, name, why)
 end
-local all = table.concat(flags, ' ')
-return finish((all == '' or all == 'rate') and 'closed' or 'granted', parent, child, '', all)
+for _, take_it in ipairs(takes) do
+  take_it()
+end
+local result = #flags > 0 and 'granted' or 'closed'
+for _, limit in ipairs(declared) do
+  flags[#flags + 1] = limit.b.key and 'key-rate' or 'rate'
+end
+take_limits(declared, cost, at)
+return finish(result, parent, child, '', table.concat(flags, ' '))

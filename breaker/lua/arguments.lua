@@ -11,6 +11,10 @@
 --        :version     the highest revision that a breaker of the destination ever had
 --        :transition  that of the last transition
 --        :capacity    how many calls the instances make at once
+--        :caps        calls in flight of the fleet, and of each key, as the instances have them
+--                     configured: "5 2", 0 is no limit
+--        :rates       declared limit of the destination, as they have it configured, and
+--        :key-rates   that of each key; '' is none. See rate.lua
 --        :floor       the highest revision that KEYS[5] has forgotten
 --        :origin      id of this data: channels are common to all databases of a server,
 --                     so messages carry it (docs/adr/0019)
@@ -20,14 +24,16 @@
 --   6  sorted set: names of keys by the instant, ms, from which on they wait for nothing but
 --      the next call
 --   7  hash: instances, id -> "capacity expiry"
---   8  hash: theoretical arrival time, µs, by each rate that workers are configured with
+--   8  hash: what is used of each declared limit that workers ask by, see rate.lua
 --   9  list: transitions of the destination's own breaker
 --  10  list: its incidents that are over
 --  11  sorted set: its metered calls in flight, by the end of their lease
 --  12  hash: its calls in flight that are not metered, instance -> "sequence count"
 --  13  stamp: changes with :version, :capacity and :origin. Instances read it once a second,
 --      those of many destinations by one command
---  14… of a key: hash, transitions, incidents, metered calls, other calls
+--  14  sorted set: instances that wait for a slot of a full cap, by when they last asked
+--  15… of a key: hash, transitions, incidents, metered calls, other calls, waiting instances,
+--      declared limits
 -- ARGV
 --   1  clock: "" means Redis TIME; tests pass an instant in microseconds
 --   2  name of the destination
@@ -39,18 +45,20 @@
 --   8  longest cooldown, ms
 --   9  part that is added to a cooldown that has grown: a random fraction
 --  10  id of the instance, "" for an operator
---  11… what the script itself takes
+--  11… what the script itself takes. What acquire, report, release, join and renewed take is named: name,
+--      value, name, value …; what is '' or 0 is left out
 -- Returns (every script but snapshot and register): {result, now in µs, version, name of the
 --   breaker that decided, what is added, record, record of the key ('' without)}
 
 local NOTCLOSED, EVENTS, REPORTS, CHANGES = KEYS[2], KEYS[3], KEYS[4], KEYS[5]
-local IDLE, INSTANCES, RATES, STAMP = KEYS[6], KEYS[7], KEYS[8], KEYS[13]
-local PLACES = { hash = 1, history = 9, incidents = 10, inflight = 11, joined = 12 }
-local KEY_PLACES = { hash = 14, history = 15, incidents = 16, inflight = 17, joined = 18 }
+local IDLE, INSTANCES, STAMP = KEYS[6], KEYS[7], KEYS[13]
+local PLACES = { hash = 1, history = 9, incidents = 10, inflight = 11, joined = 12, waiting = 14, rates = 8 }
+local KEY_PLACES = { hash = 15, history = 16, incidents = 17, inflight = 18, joined = 19, waiting = 20, rates = 21 }
 local VERSION, TRANSITION, CAPACITY, FLOOR, ORIGIN = ':version', ':transition', ':capacity', ':floor', ':origin'
+local CAPS, RATES, KEY_RATES = ':caps', ':rates', ':key-rates'
 
 local CLOCK, DESTINATION, KEY, CHANNEL, CALLER, INSTANCE = ARGV[1], ARGV[2], ARGV[3], ARGV[4], ARGV[5], ARGV[10]
 local COOLDOWN, MULTIPLIER, MAX_COOLDOWN, JITTER = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
 
 local now_us, now                    -- Redis's clock: µs, and ms with a fraction
-local version, transitioned, capacity -- of the destination, as KEYS[2] has them
+local version, transitioned, capacity, caps -- of the destination, as KEYS[2] has them

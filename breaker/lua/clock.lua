@@ -16,11 +16,13 @@ local function repair_instants(b)
     return
   end
   local back = b.updated_at - now
-  for _, field in ipairs({ 'open_until', 'probe_started', 'probe_until', 'probe_after', 'metered', 'budget_reset', 'forced_until' }) do
+  for _, field in ipairs({ 'open_until', 'probe_started', 'probe_until', 'probe_after', 'metered', 'budget_reset', 'forced_until',
+    'pace_from', 'round_started', 'round_ended', 'round_metered', 'round_confirmed', 'long_started', 'learned_since' }) do
     if b[field] > 0 then
       b[field] = math.max(1, math.ceil(b[field] - back))
     end
   end
+  b.windows = '' -- the one that binds stays, and the others are announced again
   if back > 1000 then
     redis.call('DEL', b.inflight_key) -- their leases would end that much later
   end

@@ -26,12 +26,12 @@ local function incident(b, ended, by)
     'id', b.incident, 'name', b.name, 'started', b.opened_at, 'ended', ended,
     'cause', b.incident_cause, 'ended_by', by, 'reason', b.opened[1], 'by', b.opened[2],
     'probes', b.probes, 'wasted', b.wasted, 'rescheduled', b.rescheduled, 'instances', b.instances,
-    'permanent', b.permanent,
+    'permanent', b.permanent, 'missing', b.missing,
   })
 end
 
 local function end_incident(b)
-  b.incident, b.incident_cause, b.cause, b.instances, b.permanent = '', '', '', '', 0
+  b.incident, b.incident_cause, b.cause, b.instances, b.permanent, b.credentials, b.missing = '', '', '', '', 0, '', 0
   b.opened_at, b.probes, b.wasted, b.rescheduled = 0, 0, 0, 0
   if b.forced == '' then
     b.reason, b.tripped_by = '', ''

@@ -1,28 +1,104 @@
--- metering: calls in flight, counted while a slow start or a low budget limits them.
+-- metering: calls in flight, counted while a slow start, a low budget or a cap limits them.
 
 local JOIN_WITHIN = 30000       -- ms within which every instance reports its calls that are not metered
+local MOST_WINDOWS = 4          -- kept of the windows that an API announces
+local UNNAMED = '-'             -- id of the window of an API that announces one
 local SAME_WINDOW = 2000        -- ms by which two announcements of one reset differ
 local LONGEST_WINDOW = 86400000 -- ms that a window is taken to last at most
+local ASK_AGAIN = 1000          -- ms after which a call that a full cap has refused asks again at the latest
+local WAITS_FOR = 5000          -- ms that an instance counts as waiting after it has asked
+local LEASES_DIFFER = 2         -- times: as much longer may the lease of another instance be
 
 -- in_flight is the number of metered calls. A call whose lease has ended does not count: its
--- process has died.
+-- process has died. A lease begins anew if it is so long that the clock must have gone back.
 local function in_flight(b)
   redis.call('ZREMRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)))
+  local lease = number(named.lease)
+  local long = lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + LEASES_DIFFER * lease)), '+inf') or {}
+  for _, token in ipairs(long) do
+    redis.call('ZADD', b.inflight_key, int(math.ceil(now + lease)), token)
+  end
   return redis.call('ZCARD', b.inflight_key)
 end
 
 -- meter counts a call in until the end of its lease.
 local function meter(b, token, lease)
   prepare()
+  if b.ramp == 1 then
+    b.pace_gap, b.dirty = math.max(0, math.floor(now) - b.pace_from), true
+  end
   redis.call('ZADD', b.inflight_key, int(math.ceil(now + lease)), token)
   redis.call('PEXPIRE', b.inflight_key, int(math.ceil(lease + 60000)))
 end
 
+-- cap is how many calls may be in flight in the fleet: the configured number or the learned
+-- one, whichever is smaller. 0 is no limit.
+local function cap(b)
+  local configured = number(given(b.key and 'key_cap' or 'cap'))
+  local learned = b.forced == '' and b.learned_cap or 0
+  if configured == 0 or learned > 0 and learned < configured then
+    return learned
+  end
+  return configured
+end
+
+-- full says that the cap is reached, and notes that the instance waits for a slot.
+local function full(b)
+  local most = cap(b)
+  if most == 0 or in_flight(b) < most then
+    return false
+  end
+  if INSTANCE ~= '' then
+    prepare()
+    redis.call('ZADD', b.waiting_key, int(math.floor(now)), INSTANCE)
+    redis.call('PEXPIRE', b.waiting_key, int(WAITS_FOR))
+  end
+  return true
+end
+
+-- end_call removes a metered call, and wakes as many waiting instances as there are slots, the
+-- one first that asked first: the caller's by b.woken. It returns whether the call was metered.
+local function end_call(b, token)
+  if redis.call('ZREM', b.inflight_key, token) == 0 then
+    return false
+  end
+  if redis.call('EXISTS', b.waiting_key) == 1 then
+    redis.call('ZREMRANGEBYSCORE', b.waiting_key, '-inf', int(math.floor(now - WAITS_FOR)))
+    local most = cap(b)
+    local slots = most > 0 and most - in_flight(b) or redis.call('ZCARD', b.waiting_key)
+    local others = {}
+    for _, id in ipairs(slots > 0 and redis.call('ZRANGE', b.waiting_key, '0', int(slots - 1)) or {}) do
+      redis.call('ZREM', b.waiting_key, id)
+      if id == INSTANCE then
+        b.woken = true
+      else
+        others[#others + 1] = id
+      end
+    end
+    if #others > 0 then
+      redis.call('PUBLISH', CHANNEL, '{"origin":' .. cjson.encode(origin()) .. ',"name":' .. cjson.encode(b.name) ..
+        ',"wake":' .. cjson.encode(others) .. '}')
+    end
+  end
+  return true
+end
+
+-- woken_here says which breakers have a slot for the calling instance, which waits for one.
+local function woken_here(parent, child)
+  return (parent.woken and 'slot ' or '') .. (child and child.woken and 'key-slot' or '')
+end
+
+-- limits says that instances wait for a change of the record before they ask again.
+local function limits(b)
+  return b.ramp > 0 or b.metered > 0 or b.round_metered > 0
+end
+
 -- join notes how many calls of this instance are in flight that began before the breaker
--- metered them; '' is unknown. sequence orders the notes of an instance. Returns true if that
--- may let another call start: fewer are in flight than were assumed.
-local function join(b, sequence, count)
-  if b.metered == 0 or INSTANCE == '' or (sequence or '') == '' or (count or '') == '' then
+-- metered them, if the script was given that. sequence orders the notes of an instance. Returns
+-- true if that may let another call start: fewer are in flight than were assumed.
+local function join(b)
+  local sequence, count = given('sequence'), given(b.key and 'key_calls' or 'calls')
+  if b.metered == 0 and b.round_metered == 0 or INSTANCE == '' or sequence == '' or count == '' then
     return false
   end
   local noted = redis.call('HGET', b.joined_key, INSTANCE)
@@ -41,7 +117,7 @@ end
 -- reported, and for JOIN_WITHIN the capacity of those that have not.
 local function unmetered(b)
   local joined, sum = {}, 0
-  local early = now - b.metered < JOIN_WITHIN
+  local early = now - math.max(b.metered, b.round_metered) < JOIN_WITHIN
   local flat = redis.call('HGETALL', b.joined_key)
   for i = 1, #flat, 2 do
     joined[flat[i]] = number(string.match(flat[i + 1], '%d+$'))
@@ -62,17 +138,54 @@ local function low()
   return 2 * math.max(1, capacity)
 end
 
--- next_window begins the window after one that has ended. A limit that is always low is taken
--- to be whole again; otherwise metering stops until the budget is low.
-local function next_window(b)
-  if b.metered == 0 or b.budget_reset == 0 or now < b.budget_reset then
+-- announced are the windows of the API: of several, the field windows has each as "id left reset
+-- limit", the first of which binds; budget_… is that one, and all there is of a single one.
+local function announced(b)
+  local all = {}
+  for id, left, reset, limit in string.gmatch(b.windows, '(%S+) (%d+) (%d+) (%d+)') do
+    all[#all + 1] = { id = id, left = number(left), reset = number(reset), limit = number(limit) }
+  end
+  if #all == 0 and b.metered > 0 then
+    all[1] = { id = UNNAMED, left = b.budget_left, reset = b.budget_reset, limit = b.budget_limit }
+  end
+  return all
+end
+
+-- keep_windows stores the windows; without any, metering stops. The one with the fewest calls
+-- left binds, of equal ones the one that lasts longer.
+local function keep_windows(b, all)
+  if #all == 0 then
+    clear_budget(b)
     return
   end
-  b.dirty = true
-  if b.budget_limit > 0 and b.budget_limit <= low() then
-    b.budget_left, b.budget_reset = b.budget_limit, 0
-  else
-    clear_budget(b)
+  table.sort(all, function(x, y) return x.left < y.left or x.left == y.left and x.reset > y.reset end)
+  b.budget_left, b.budget_reset, b.budget_limit = all[1].left, all[1].reset, all[1].limit
+  local texts = {}
+  for i = 1, math.min(#all, MOST_WINDOWS) do
+    texts[i] = all[i].id .. ' ' .. int(all[i].left) .. ' ' .. int(all[i].reset) .. ' ' .. int(all[i].limit)
+  end
+  b.windows = (#all > 1 or all[1].id ~= UNNAMED) and table.concat(texts, ' ') or ''
+end
+
+-- next_window begins the window after one that has ended. A limit that is always low is taken
+-- to be whole again; otherwise the window is forgotten until its budget is low.
+local function next_window(b)
+  if b.metered == 0 then
+    return
+  end
+  local all, ended = {}, false
+  for _, w in ipairs(announced(b)) do
+    if w.reset > 0 and now >= w.reset then
+      ended = true
+      w.left, w.reset = w.limit, 0
+    end
+    if w.reset > 0 or w.limit <= low() and w.left > 0 then
+      all[#all + 1] = w
+    end
+  end
+  if ended then
+    b.dirty = true
+    keep_windows(b, all)
   end
 end
 
@@ -80,12 +193,21 @@ end
 -- again at the latest; nil if one may.
 local function refusal(b)
   next_window(b)
-  if b.ramp == 0 and b.metered == 0 then
+  if full(b) then
+    return 'concurrency', ASK_AGAIN
+  end
+  if not limits(b) then
     return nil
   end
   local metered = in_flight(b)
   if b.ramp > 0 and metered >= b.ramp then
     return 'slow_start', 1000
+  end
+  if pace.on(b) and given(b.key and 'key_rates' or 'rates') ~= '' then
+    pace.clear(b) -- the declared limits space calls
+  end
+  if pace.wait(b) > 0 then
+    return 'slow_start', pace.wait(b)
   end
   if b.metered > 0 and b.budget_left - metered - unmetered(b) < 1 then
     local left = b.budget_reset > 0 and b.budget_reset - now or 1000
@@ -98,46 +220,90 @@ local function refusal(b)
   return nil
 end
 
--- spend takes one call from the budget if its answer did not report the budget.
+-- spend takes one call from the windows if its answer did not report them.
 local function spend(b)
-  b.budget_left, b.dirty = b.budget_left - 1, true
-  if b.budget_left == 0 and b.budget_reset == 0 then
-    clear_budget(b) -- the API says no more, and there is no instant to wait for
+  local all = {}
+  for _, w in ipairs(announced(b)) do
+    w.left = math.max(0, w.left - 1)
+    if w.left > 0 or w.reset > 0 then -- else the API says no more, and there is no instant to wait for
+      all[#all + 1] = w
+    end
   end
+  b.dirty = true
+  keep_windows(b, all)
 end
 
--- note_budget applies the budget that the API reports, and opens until the window is over if
--- that is 0. A window is identified by its end.
-local function note_budget(b, left, reset_in, limit)
-  local reset = now + math.min(reset_in, math.max(MAX_COOLDOWN, LONGEST_WINDOW))
-  local rest = b.budget_reset > now and b.budget_reset or 0
-  local other = rest > 0 and reset < rest - SAME_WINDOW
-  if other then
+-- note_window applies what the API announces of a window to what is known of it, w, and returns
+-- that; nil if it is not low. A window is identified by its end.
+local function note_window(b, w, left, reset, limit)
+  local rest = w and w.reset > now and w.reset or 0
+  if rest > 0 and reset < rest - SAME_WINDOW then
     -- Of an earlier window, or of another limit of the API: its call counts in this one, too.
-    if b.budget_left > 0 then
-      b.budget_left, b.dirty = b.budget_left - 1, true
+    if w.left > 0 then
+      w.left, b.dirty = w.left - 1, true
     end
-  elseif rest > 0 and reset <= rest + SAME_WINDOW then
-    if left < b.budget_left or reset > rest then
+    return w
+  end
+  if rest > 0 and reset <= rest + SAME_WINDOW then
+    if left < w.left or reset > rest then
       -- The limit of a sliding window, or of a bucket, is whole later with each call.
-      b.budget_left, b.budget_reset, b.dirty = math.min(left, b.budget_left), math.max(rest, math.ceil(reset)), true
+      w.left, w.reset, b.dirty = math.min(left, w.left), math.max(rest, math.ceil(reset)), true
     end
   elseif left > low() then
-    if b.metered > 0 then
-      clear_budget(b)
-      b.dirty = true
-    end
+    b.dirty = b.dirty or w ~= nil
+    return nil
   else
     if b.metered == 0 then
       redis.call('DEL', b.joined_key)
       b.metered = math.floor(now)
     end
-    b.budget_left, b.budget_reset, b.dirty = left, math.ceil(reset), true
+    w = { left = left, reset = math.ceil(reset), limit = w and w.limit or 0 }
+    b.dirty = true
   end
-  if not other and limit > 0 and limit ~= b.budget_limit then
+  if limit > 0 and limit ~= w.limit then
+    w.limit, b.dirty = limit, true
+  end
+  return w
+end
+
+-- note_budget applies the windows that the API announces, one or several as "id left reset_in
+-- limit", and opens until those are over that have no call left.
+local function note_budget(b, left, reset_in, limit, several)
+  local known, all, ends = {}, {}, 0
+  for _, w in ipairs(announced(b)) do
+    known[w.id] = w
+  end
+  local function note(id, left, reset_in, limit)
+    local reset = now + math.min(reset_in, math.max(MAX_COOLDOWN, LONGEST_WINDOW))
+    local w = note_window(b, known[id], left, reset, limit)
+    if w then
+      w.id, all[#all + 1] = id, w
+    end
+    known[id] = nil
+  end
+  if several == '' then
+    note(UNNAMED, left, reset_in, limit > 0 and limit or b.windows == '' and b.budget_limit or 0)
+  end
+  for id, left, reset_in, limit in string.gmatch(several, '(%S+) (%d+) (%d+) (%d+)') do
+    note(id, number(left), number(reset_in), number(limit))
+  end
+  for _, w in pairs(known) do -- the call counts in these, too
+    b.dirty = true
+    if w.reset > now then
+      w.left = math.max(0, w.left - 1)
+      all[#all + 1] = w
+    end
+  end
+  if #all > 0 or b.metered > 0 then
+    keep_windows(b, all)
+  end
+  if #all == 0 and limit > 0 and limit ~= b.budget_limit then
     b.budget_limit, b.dirty = limit, true
   end
-  if b.metered > 0 and b.budget_left < 1 then
-    open(b, 'budget', hinted(math.max(reset, b.budget_reset) - now))
+  for _, w in ipairs(all) do
+    ends = w.left < 1 and math.max(ends, w.reset) or ends
+  end
+  if ends > 0 then
+    open(b, 'budget', hinted(ends - now))
   end
 end

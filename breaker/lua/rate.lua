@@ -1,69 +1,272 @@
--- rate: the configured rates, by the generic cell rate algorithm: burst calls at once, then
--- one per interval. A rate is named "interval burst", the interval in µs.
+-- rate: declared limits. A limit is a list of up to 8 windows with spaces between them. A call
+-- takes its cost from each window, or from none. Lengths and instants are µs.
+--   calls/length:burst  slides: the generic cell rate algorithm, burst at once, then one each
+--                       length / calls. A cost above the burst is granted while nothing is
+--                       used, and leaves a debt
+--   calls/length@zone   is fixed: calls between two boundaries of that zone's calendar
+--
+-- Stored is, by limit, what is used of it: "asked w1 w2 …". asked is when a worker last asked by
+-- it; w is the theoretical arrival time of a sliding window, and from:to:used of a fixed one.
+-- While workers disagree on the limit, each of their limits counts all calls and lets through
+-- its own workers' calls alone: together they keep the largest.
 
-local RATE_KEPT = 60000000 -- µs that a rate is kept that no worker asks by
+local RATES_KEPT = 60000000 -- µs that a limit is kept, and a window that is over
+local MOST_LIMITS = 8       -- limits of a name that are kept while workers disagree
 
--- rate_of is the interval, µs, and the burst of a rate.
-local function rate_of(name)
-  local interval, burst = string.match(name, '^(%S+) (%S+)$')
-  return tonumber(interval), tonumber(burst)
+-- window reads one window of a limit, and what is stored of it; '' is nothing. Returns nil if name
+-- is not one.
+local function window(name, stored)
+  local calls, length, kind, more = string.match(name, '^(%d+)/(%d+)([:@])(.+)$')
+  local w = { name = name, calls = number(calls), length = number(length) }
+  if w.calls == 0 or w.length == 0 or kind == ':' and number(more) == 0 then
+    return nil
+  end
+  if kind == ':' then
+    w.burst, w.interval, w.at = tonumber(more), w.length / w.calls, number(stored)
+  else
+    local from, to, used = string.match(stored, '^(%d+):(%d+):(%d+)$')
+    w.from, w.to, w.used = number(from), number(to), number(used)
+  end
+  return w
 end
 
--- each_rate calls visit with the name, interval and burst of each rate that workers call by,
--- and its arrival time: now where the clock went back.
-local function each_rate(visit)
-  local stored = redis.call('HGETALL', RATES)
-  for i = 1, #stored, 2 do
-    local interval, burst = rate_of(stored[i])
-    local at = number(stored[i + 1])
-    if at > now_us + burst * interval + 1 then
-      at = now_us
+local function words(text)
+  local out = {}
+  for word in string.gmatch(text, '%S+') do
+    out[#out + 1] = word
+  end
+  return out
+end
+
+-- windows returns those of a limit; nil if one is not valid.
+local function windows(limit, stored)
+  local out = {}
+  stored = words(stored)
+  for i, name in ipairs(words(limit)) do
+    out[i] = window(name, stored[i] or '')
+    if not out[i] then
+      return nil
     end
-    visit(stored[i], interval, burst, at)
+  end
+  return out
+end
+
+-- largest is the highest cost that a window can have.
+local function largest(w)
+  return math.max(w.burst or 0, w.calls)
+end
+
+-- read_limits returns the stored limits of a breaker's name, and deletes what is not one. After
+-- the clock went back, waits keep their length.
+local function read_limits(b)
+  local limits, last = {}, 0
+  local flat = redis.call('HGETALL', b.rates_key)
+  for i = 1, #flat, 2 do
+    local asked, state = string.match(flat[i + 1], '^(%d+) ?(.*)$')
+    local all = windows(flat[i], state or '')
+    if all then
+      limits[flat[i]] = { b = b, all = limits, asked = number(asked), windows = all }
+      last = math.max(last, number(asked))
+    else
+      redis.call('HDEL', b.rates_key, flat[i])
+    end
+  end
+  for _, limit in pairs(limits) do
+    for _, w in ipairs(limit.windows) do
+      if w.burst then
+        w.at = math.min(w.at - math.max(0, last - now_us), now_us + 2 * largest(w) * w.interval)
+      end
+    end
+    limit.asked = math.min(limit.asked, now_us)
+  end
+  return limits, last > now_us
+end
+
+-- used is how much of a window is used now.
+local function used(w)
+  if w.burst then
+    return math.max(0, (w.at - now_us) / w.interval)
+  end
+  return now_us < w.to and w.used or 0
+end
+
+-- begin begins a limit that no worker has asked by: with what the other limits count.
+local function begin(b, name, others)
+  local limit = { b = b, all = others, windows = windows(name, '') }
+  for _, w in ipairs(limit.windows) do
+    local most = 0
+    for _, other in pairs(others) do
+      for _, o in ipairs(other.windows) do
+        if w.name == o.name and w.burst then
+          most = math.max(most, used(o))
+        elseif w.burst and o.burst then
+          most = math.max(most, math.min(used(o), w.burst))
+        elseif not w.burst and not o.burst and o.length == w.length and used(o) > 0 then
+          most, w.from, w.to = math.max(most, o.used), o.from, o.to
+        end
+      end
+    end
+    if w.burst then
+      w.at = now_us + most * w.interval
+    else
+      w.used = most
+    end
+    limit.changed = limit.changed or most > 0
+  end
+  return limit
+end
+
+-- turn begins the next fixed windows of a limit. bounds are "from to" of each as the instance
+-- knows them, needed where the stored window is over. A window in which the clock went back
+-- keeps its count. Returns false if they are of another time.
+local function turn(limit, bounds)
+  local at = 0
+  bounds = words(bounds)
+  for _, w in ipairs(limit.windows) do
+    if not w.burst then
+      local from, to = number(bounds[at + 1]), number(bounds[at + 2])
+      at = at + 2
+      if now_us < w.from or now_us >= w.to then
+        if now_us < from or now_us >= to then
+          return false
+        end
+        w.used = now_us < w.from and w.used or 0
+        w.from, w.to = from, to
+      end
+    end
+  end
+  return true
+end
+
+-- limit_of returns the limit of a breaker's name that the caller asks by. It is to be written if
+-- it has changed: what it inherits would begin anew each time, and waits that the clock has
+-- moved would not end.
+local function limit_of(b, name)
+  local all, back = read_limits(b)
+  local own = all[name] or begin(b, name, all)
+  all[name] = own
+  own.asked, own.changed = now_us, own.changed or back
+  return own
+end
+
+-- in_window reports whether what was taken at an instant, µs, was taken from the present window.
+local function in_window(w, at)
+  return w.burst or at >= w.from
+end
+
+-- wait_for is how long, in µs, a window has not so much. have is how much of it the caller has
+-- taken already.
+local function wait_for(w, cost, have)
+  if cost <= have then
+    return 0
+  elseif w.burst then
+    return math.max(w.at - have * w.interval, now_us) - math.max(0, w.burst - cost) * w.interval - now_us
+  end
+  return w.used - have + cost > w.calls and w.to - now_us or 0
+end
+
+-- add takes n from a window, or gives -n back to it. most is how much may be used of it then; more
+-- than twice what it can have would outlast what read_limits believes.
+local function add(w, n, most)
+  if w.burst then
+    w.at = math.min(math.max(w.at, now_us) + n * w.interval, now_us + math.min(math.max(most, n), 2 * largest(w)) * w.interval)
+  else
+    w.used = math.max(0, w.used + n)
   end
 end
 
--- ask_rate returns 'rate' and the ms until the next call, or nil, 'rate' and a function that
--- takes the call. While workers disagree on the rate, each of their rates counts all calls and
--- lets through its own workers' calls alone: together they keep the largest.
-local function ask_rate(own)
-  local rates, used = { [own] = false }, 0 -- rate -> arrival time; calls that another one counts now
-  each_rate(function(name, interval, burst, at)
-    rates[name] = at
-    used = math.max(used, math.min((at - now_us) / interval, burst))
-  end)
-  local interval, burst = rate_of(own)
-  local function write()
-    prepare()
-    local longest = 0
-    for name, at in pairs(rates) do
-      if at < now_us - RATE_KEPT then
-        redis.call('HDEL', RATES, name)
-      else
-        redis.call('HSET', RATES, name, int(math.floor(at)))
-        longest = math.max(longest, at - now_us)
+local function state_of(w)
+  return w.burst and int(math.floor(w.at)) or int(w.from) .. ':' .. int(w.to) .. ':' .. int(w.used)
+end
+
+-- write_limits stores the limits that the caller's one was read with, without the ones that no
+-- worker asks by any more.
+local function write_limits(own)
+  prepare()
+  local longest, kept, count, oldest = 0, {}, 0, nil
+  for name, limit in pairs(own.all) do
+    local over, length, state = 0, 0, { int(limit.asked) }
+    for i, w in ipairs(limit.windows) do
+      over, length = math.max(over, w.burst and w.at or w.to), math.max(length, w.length)
+      state[i + 1] = state_of(w)
+    end
+    if limit.asked < now_us - RATES_KEPT - length then
+      redis.call('HDEL', own.b.rates_key, name)
+    else
+      kept[#kept + 1], kept[#kept + 2], count = name, table.concat(state, ' '), count + 1
+      longest = math.max(longest, over - now_us)
+      if limit ~= own and (not oldest or limit.asked < own.all[oldest].asked) then
+        oldest = name
       end
     end
-    redis.call('PEXPIRE', RATES, int(math.ceil((longest + RATE_KEPT) / 1000)))
   end
-  if not rates[own] then
-    rates[own] = now_us + math.min(used, burst) * interval
-    if used > 0 then
-      write() -- or it would begin anew each time
-    end
+  redis.call('HSET', own.b.rates_key, unpack(kept))
+  if count > MOST_LIMITS then
+    redis.call('HDEL', own.b.rates_key, oldest)
   end
-  rates[own] = math.max(rates[own], now_us)
-  local early = rates[own] - (burst - 1) * interval - now_us
-  if early > 0 then
-    return 'rate', math.ceil(early / 1000)
-  end
-  return nil, 'rate', function()
-    for name, at in pairs(rates) do
-      if at >= now_us - RATE_KEPT then
-        local every, at_once = rate_of(name)
-        rates[name] = math.min(math.max(at, now_us) + every, now_us + at_once * every)
+  redis.call('PEXPIRE', own.b.rates_key, int(math.ceil((longest + RATES_KEPT) / 1000)))
+end
+
+-- ask_limits returns the limits of the destination and of the key (false or nil: not asked) if
+-- all their windows have the cost; else nil, the result of the script, the name and what is
+-- added. have and key_have are how much the caller has taken of them already, at an instant, µs.
+local function ask_limits(parent, child, cost, have, key_have, at)
+  local limits, longest, name, window = {}, 0, '', ''
+  for _, ask in ipairs({ { parent, 'rates', 'bounds', have }, { child, 'key_rates', 'key_bounds', key_have } }) do
+    local limit = ask[1] and given(ask[2]) ~= '' and limit_of(ask[1], given(ask[2]))
+    if limit then
+      if not turn(limit, given(ask[3])) then
+        return nil, 'bounds', ask[1].name, ''
+      end
+      limits[#limits + 1] = limit
+      limit.have = ask[4]
+      for _, w in ipairs(limit.windows) do
+        local wait = wait_for(w, cost, in_window(w, at) and ask[4] or 0)
+        if wait > longest then
+          longest, name, window = wait, limit.b.name, w.name
+        end
       end
     end
-    write()
   end
+  if longest == 0 then
+    return limits
+  end
+  for _, limit in ipairs(limits) do
+    if limit.changed then
+      write_limits(limit)
+    end
+  end
+  return nil, 'denied', name, 'rate ' .. int(math.ceil(longest / 1000)) .. ' ' .. window
+end
+
+-- take_limits takes the cost of all windows, and of those of other workers' limits, without what
+-- the caller has taken already.
+local function take_limits(limits, cost, at)
+  for _, own in ipairs(limits) do
+    for _, limit in pairs(own.all) do
+      for _, w in ipairs(limit.windows) do
+        add(w, cost - (in_window(w, at) and own.have or 0), limit == own and 2 * largest(w) or w.burst)
+      end
+    end
+    write_limits(own)
+  end
+end
+
+-- correct takes n more for a call that was permitted at an instant, µs, or gives -n back: of the
+-- limit by which its worker asked, and more of those of other workers, too. More than a window
+-- has is a debt, of at most its capacity. Returns whether the limit is stored.
+local function correct(b, name, n, at)
+  local own = read_limits(b)[name]
+  if not own then
+    return false
+  end
+  for _, limit in pairs(n > 0 and own.all or { own }) do
+    for _, w in ipairs(limit.windows) do
+      if in_window(w, at) then
+        add(w, n, 2 * largest(w))
+      end
+    end
+  end
+  write_limits(own)
+  return true
 end

@@ -11,15 +11,22 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- The fields of the hash and of the record, in the order a person reads them.
 -- Instants are unix ms on Redis's clock, 0 is "none"; metered is since when calls
 -- are counted because the budget is low; quiet_since since when the level of a CLOSED
--- breaker has not fallen; permanent is 1 if credentials were refused that only a person can renew;
--- streak_… are the calls in a row that count for an outage, outage is what the last one consisted
--- of, and outage_id the streak that began it.
+-- breaker has not fallen; permanent is 1 if credentials were refused that only a person can renew,
+-- credentials identifies those that were refused last, missing is 1 if none could be obtained;
+-- streak_… are the calls in a row that count for an outage, of which streak_limit open; outage is
+-- what the last one consisted of, outage_id the generation of its opening and outage_jobs those
+-- whose calls reopened in slow start; spaced and pace_… are of a limiter that spaces calls, see pace.lua;
+-- learned_cap is how many calls may be in flight.
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token',
-  'streak_of', 'streak_jobs', 'outage' }
+  'streak_of', 'streak_jobs', 'outage', 'outage_jobs', 'credentials', 'windows' }
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
-  'budget_reset', 'budget_limit', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'streak', 'streak_id',
-  'outage_id', 'updated_at' }
+  'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_id',
+  'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'updated_at' }
+-- Of a learned limit, see learn.lua: instances need the first ones. Only stored once there is one.
+local LEARNED, LEARNED_SHARED = { 'learned_since', 'learned_calls', 'learned_window', 'learned_trust', 'round_started',
+  'round_accepted', 'round_metered', 'learned_short', 'cap_accepted', 'cap_after', 'round_ended', 'round_look', 'round_count',
+  'round_same', 'round_confirmed', 'confirming', 'long_window', 'long_seen', 'long_started', 'long_calls', 'long_accepted' }, 8
 
 
 -- read returns one breaker as a table. b.dirty says that it must be written even
@@ -37,8 +44,10 @@ local function read(name, places, listed)
   for _, field in ipairs(TEXTS) do
     b[field] = stored[field] or ''
   end
-  for _, field in ipairs(NUMBERS) do
-    b[field] = number(stored[field])
+  for _, list in ipairs({ NUMBERS, LEARNED }) do
+    for _, field in ipairs(list) do
+      b[field] = number(stored[field])
+    end
   end
   if b.state ~= 'OPEN' and b.state ~= 'HALF_OPEN' then
     b.state = 'CLOSED' -- also a lost hash
@@ -68,13 +77,14 @@ end
 -- read_breakers returns the destination's breaker and the key's, nil without a key.
 local function read_breakers()
   read_clock()
-  local listed = redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, DESTINATION, DESTINATION .. '/' .. KEY)
+  local listed = redis.call('HMGET', NOTCLOSED, VERSION, TRANSITION, CAPACITY, CAPS, DESTINATION, DESTINATION .. '/' .. KEY)
   version, transitioned, capacity = number(listed[1]), number(listed[2]), number(listed[3])
-  local parent = read(DESTINATION, PLACES, listed[4])
+  caps = listed[4] or ''
+  local parent = read(DESTINATION, PLACES, listed[5])
   if KEY == '' then
     return parent, nil
   end
-  local child = read(DESTINATION .. '/' .. KEY, KEY_PLACES, listed[5])
+  local child = read(DESTINATION .. '/' .. KEY, KEY_PLACES, listed[6])
   child.key = KEY
   return parent, child
 end
@@ -83,6 +93,20 @@ end
 -- is accepted, and then Redis lets the script finish.
 local function prepare()
   redis.call('ZREM', REPORTS, '')
+end
+
+-- clear_learned forgets what is learned.
+local function clear_learned(b)
+  if b.confirming > 0 then
+    b.ramp = 0
+  end
+  for _, field in ipairs(LEARNED) do
+    b[field] = 0
+  end
+  b.learned_cap = 0
+  prepare()
+  redis.call('HDEL', b.hash_key, unpack(LEARNED))
+  b.dirty = true
 end
 
 -- first_time reports whether this report has not been counted yet: clients resend a command
@@ -100,13 +124,18 @@ end
 local function record(b)
   local out = { '"name":' .. cjson.encode(b.name) }
   for _, field in ipairs(TEXTS) do
-    if b[field] ~= '' and field ~= 'probe_token' and field ~= 'streak_jobs' then
+    if b[field] ~= '' and field ~= 'probe_token' and field ~= 'streak_jobs' and field ~= 'outage_jobs' then
       out[#out + 1] = '"' .. field .. '":' .. cjson.encode(b[field])
     end
   end
   for _, field in ipairs(NUMBERS) do
     if b[field] ~= 0 then
       out[#out + 1] = '"' .. field .. '":' .. int(b[field])
+    end
+  end
+  for i = 1, b.learned_since > 0 and LEARNED_SHARED or 0 do
+    if b[LEARNED[i]] ~= 0 then
+      out[#out + 1] = '"' .. LEARNED[i] .. '":' .. int(b[LEARNED[i]])
     end
   end
   return '{' .. table.concat(out, ',') .. '}'
@@ -120,7 +149,7 @@ local function event(b)
     'cause', cause, 'incident', b.incident, 'by', CALLER, 'reason', reason,
     'generation', b.generation, 'previous', transitioned, 'failures', b.failures,
     'opened_at', b.opened_at, 'open_until', b.open_until, 'probes', b.probes, 'wasted', b.wasted,
-    'rescheduled', b.rescheduled, 'permanent', b.permanent,
+    'rescheduled', b.rescheduled, 'permanent', b.permanent, 'incident_cause', b.incident_cause,
   })
 end
 
@@ -155,7 +184,11 @@ local function keep(b)
   if not b.key then
     return
   end
-  local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until, b.budget_reset)
+  local waits = math.max(b.open_until, b.probe_until, b.probe_after, b.forced_until, b.budget_reset,
+    b.round_started > 0 and b.round_started + b.learned_window or 0)
+  for reset in string.gmatch(b.windows, '%S+ %d+ (%d+) %d+') do
+    waits = math.max(waits, number(reset))
+  end
   if until_reset(b) or b.forced ~= '' and b.forced_until == 0 then
     redis.call('PERSIST', b.hash_key)
     redis.call('ZREM', IDLE, b.name)
@@ -214,6 +247,10 @@ local function write(b)
     fields[#fields + 1] = b[field]
   end
   for _, field in ipairs(NUMBERS) do
+    fields[#fields + 1] = field
+    fields[#fields + 1] = int(b[field])
+  end
+  for _, field in ipairs(b.learned_since > 0 and LEARNED or {}) do
     fields[#fields + 1] = field
     fields[#fields + 1] = int(b[field])
   end

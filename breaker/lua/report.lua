@@ -1,32 +1,41 @@
 -- report: applies the outcome of a permitted call.
 --
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
--- ARGV  11  id of the permit; a probe's is its token
---       12  generation of the permit: the version that its instance knew
---       13  "success", "limited" (the API said: rate limited), "unauthorized" (it refused the
---           credentials), "failure", or "neutral" (the call said nothing about the API, or was
---           not made)
---       14  the API's hint in ms, 0 is none (or none that is trusted)
---       15  threshold: consecutive rate-limited answers that open; 0: no answer to this
---           instance opens
---       16  whose limit it is: "user", "global" or "" (the API did not say)
---       17  calls left as the API says, "" if it does not; 18 ms until the window ends;
---           19 calls of a whole window, 0 is unknown
---       20  sequence, 21 and 22 calls of this instance in flight that are not metered, of the
---           destination and of the key
---       23  why the credentials were refused, free text; 24 1 if only a person can renew them
---       25  what counts for an outage: "down" (5xx, no answer), "401" or "403"; '' for nothing
---       26  id of the job, '' is unknown: its calls count once; 27 how many calls open
+-- named
+--   permit      its id; a probe's is its token
+--   generation  of the permit: the version that its instance knew
+--   outcome     "success", "limited" (the API said: rate limited), "unauthorized" (it refused the
+--               credentials), "failure", or "neutral" (the call said nothing about the API, or
+--               was not made)
+--   hint        the API's hint in ms, if there is one that is trusted
+--   threshold   consecutive rate-limited answers that open; none: no answer to this instance opens
+--   scope       whose limit it is: "user" or "global"; none: the API did not say
+--   learn       limits are learned of which the API says nothing; accepted, accepted_for: successful
+--               calls of this instance that it has not reported, and for how many ms it has counted
+--               them; key_accepted, key_accepted_for: those of the key
+--   left        calls left, if the API says that; reset_in: ms until the window ends; limit:
+--               calls of a whole window, if known; windows: each of several as "id left
+--               reset_in limit", of which left is the fewest
+--   cap, key_cap  configured calls in flight in the fleet, and of the key
+--   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the
+--               destination and of the key
+--   reason      why the credentials were refused, free text; permanent: only a person can
+--               renew them; credentials: identifies them; retry: ms
+--               after which to ask again for credentials that could not be obtained;
+--               uncalled: there were none, and no call was made
+--   rates, key_rates, cost, key_cost, at  as in release.lua, of a call that was not made, and of one
+--               that has cost true_cost
+--   outage      what counts for an outage: "down" (5xx, no answer), "401" or "403"; busy: 503; job: its id
+--               if known, calls of one job count once; outage_threshold: how many calls open
 -- Result
 --   "applied"    it counts in the current state
 --   "stale"      it is older than the last transition; a rate-limited one is counted as
 --                wasted, and its hint extends OPEN
 --   "duplicate"  it was counted before
+-- What is added is "slot" and "key-slot" if this instance waits for a slot that is free now.
 
-local id, generation, outcome = ARGV[11], tonumber(ARGV[12]), ARGV[13]
-local hint, threshold, scope = tonumber(ARGV[14]), tonumber(ARGV[15]), ARGV[16]
-local left, reset_in, limit = tonumber(ARGV[17]), tonumber(ARGV[18]), tonumber(ARGV[19])
-local sequence, calls, key_calls = ARGV[20], ARGV[21], ARGV[22]
+local id, generation, outcome, scope = given('permit'), number(named.generation), given('outcome'), given('scope')
+local left, reset_in, limit = tonumber(named.left), number(named.reset_in), number(named.limit)
 
 local parent, child = read_breakers()
 local owner = (child and scope ~= 'global') and child or parent -- of the limit
@@ -39,28 +48,37 @@ local function first_report()
   return fresh
 end
 local answer = {
-  hint = hint, threshold = threshold, first_time = first_report, reason = ARGV[23], permanent = tonumber(ARGV[24]),
-  outage = ARGV[25], job = ARGV[26], outage_threshold = tonumber(ARGV[27]),
+  permit = id, hint = number(named.hint), threshold = number(named.threshold), first_time = first_report,
+  reason = given('reason'), permanent = number(named.permanent), credentials = given('credentials'), retry = number(named.retry),
+  uncalled = number(named.uncalled) > 0,
+  outage = given('outage'), job = given('job'), outage_threshold = number(named.outage_threshold),
+  busy = number(named.busy) > 0,
 }
 local outage = answer.outage
 
 -- end_metered ends a metered call.
-local function end_metered(b, metered)
+local function end_metered(b, metered, ramp_counts)
   local current = generation >= b.generation
-  if b.metered > 0 and not (left and b == owner) and outcome ~= 'neutral' and b.budget_left > 0 and
+  if b.metered > 0 and not (left and b == owner) and outcome ~= 'neutral' and not answer.uncalled and b.budget_left > 0 and
       (metered or current) and first_report() then
     spend(b)
   end
   if metered then
-    b.dirty = true -- another call may start
-    if b.ramp > 0 and outcome == 'success' and current then
+    b.dirty = b.dirty or limits(b) -- another call may start
+    if b.ramp > 0 and outcome == 'success' and current and ramp_counts then
       grow(b)
+    elseif pace.on(b) and outcome == 'failure' and not answer.busy then
+      pace.failed(b)
     end
   end
 end
 
 local function apply(b)
-  local metered = redis.call('ZREM', b.inflight_key, id) == 1
+  local metered = end_call(b, id)
+  count_reported(b)
+  if outcome == 'success' and b.learned_since > 0 and (metered or first_report()) then
+    count_accepted(b, 1, 0)
+  end
   if b.forced == 'closed' then
     return 'applied'
   end
@@ -69,8 +87,8 @@ local function apply(b)
     where = 'PROBE'
     took_part(b)
   elseif b.state == 'CLOSED' then
-    join(b, sequence, b.key and key_calls or calls)
-    end_metered(b, metered)
+    join(b)
+    end_metered(b, metered, outcome ~= 'success' or generation < b.generation or learn_success(b, id))
     if generation < b.generation then
       return 'stale'
     end
@@ -81,7 +99,7 @@ local function apply(b)
   if outcome == 'limited' and b ~= owner and not (where == 'PROBE' and scope == '') then
     concerns = 'neutral'
   elseif outcome == 'unauthorized' and b ~= owner then
-    concerns = 'success' -- the destination is not at its limit
+    concerns = answer.uncalled and 'neutral' or 'success' -- the destination is not at its limit
   elseif where ~= 'CLOSED' and b.outage ~= '' and (outage == 'down' or outage == b.outage) then
     concerns = 'outage'
   end
@@ -92,8 +110,8 @@ local function apply(b)
     if b.event then
       write(b) -- the budget may open it again
     end
-    note_budget(b, left, reset_in, limit)
-    join(b, sequence, b.key and key_calls or calls)
+    note_budget(b, left, reset_in, limit, given('windows'))
+    join(b)
   end
   return result
 end
@@ -106,7 +124,7 @@ end
 local function counts(b) return b and b.counts and b.state == 'CLOSED' end
 if outage == '' then
   for _, b in ipairs({ parent, child }) do
-    if counts(b) and b.streak > 0 and outcome ~= 'failure' and outcome ~= 'neutral' and first_report() then
+    if counts(b) and b.streak > 0 and outcome ~= 'failure' and outcome ~= 'neutral' and not answer.uncalled and first_report() then
       clear_streak(b)
       b.dirty = true
     end
@@ -121,4 +139,13 @@ elseif first_report() then
     count_outage(parent, answer)
   end
 end
-return finish(results[owner], parent, child)
+if (answer.uncalled or named.true_cost) and first_report() then
+  local cost = answer.uncalled and 0 or number(named.true_cost)
+  for _, b in ipairs({ parent, child }) do
+    local limit = given(b.key and 'key_rates' or 'rates')
+    if limit ~= '' then
+      correct(b, limit, cost - number(b.key and named.key_cost or named.cost), number(named.at))
+    end
+  end
+end
+return finish(results[owner], parent, child, '', woken_here(parent, child))

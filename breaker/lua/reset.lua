@@ -13,8 +13,10 @@ if plain(b) then
 end
 local was = b.state
 b.forced, b.forced_until, b.level = '', 0, 0
+pace.clear(b)
 close(b, 'reset')
 clear_budget(b)
+clear_learned(b)
 if was == 'CLOSED' then
   b.ramp = 0
 end

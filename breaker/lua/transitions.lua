@@ -24,7 +24,8 @@ local RAMP_LIMIT = 1024    -- and the most that it goes up to
 
 -- plain says that any call may start: instances need not know of the breaker.
 local function plain(b)
-  return b.state == 'CLOSED' and b.failures == 0 and b.streak == 0 and b.ramp == 0 and b.metered == 0 and b.forced == ''
+  return b.state == 'CLOSED' and b.failures == 0 and b.streak == 0 and b.ramp == 0 and b.metered == 0 and
+    b.learned_cap == 0 and b.learned_since == 0 and b.forced == ''
 end
 
 -- until_reset says that an operator opened it without an end.
@@ -38,11 +39,11 @@ local function cooled(b)
 end
 
 local function clear_budget(b)
-  b.metered, b.budget_left, b.budget_reset = 0, 0, 0
+  b.metered, b.budget_left, b.budget_reset, b.windows = 0, 0, 0, ''
 end
 
 local function clear_streak(b)
-  b.streak, b.streak_id, b.streak_of, b.streak_jobs = 0, 0, '', ''
+  b.streak, b.streak_id, b.streak_limit, b.streak_of, b.streak_jobs = 0, 0, 0, '', ''
 end
 
 local function clear_probe(b)
@@ -60,7 +61,7 @@ end
 
 -- open opens for length ms; nil is until a reset.
 local function open(b, cause, length)
-  local unrefused = cause == 'manual' or cause == 'budget' -- no answer led to it
+  local unrefused = cause == 'manual' or cause == 'budget' or cause == 'learned' and b.failures == 0 -- no answer led to it
   if b.state == 'CLOSED' then -- an incident begins
     begin_incident(b, unrefused and 0 or cause == 'outage' and b.streak or math.max(1, b.failures))
     b.outage = ''
@@ -72,7 +73,8 @@ local function open(b, cause, length)
   end
   transition(b, 'OPEN', cause)
   b.cause, b.reason, b.tripped_by, b.forced, b.forced_until = cause, '', '', '', 0
-  b.ramp, b.ramp_ok = 0, 0
+  b.ramp, b.ramp_ok, b.missing = 0, 0, 0
+  b.round_ended, b.confirming = 0, 0
   clear_budget(b)
   if length and cause ~= 'manual' then
     b.last_cooldown = math.ceil(length)
@@ -95,14 +97,30 @@ end
 
 -- open_by_refused_credentials opens for the cooldown: the API does not say when they are renewed.
 local function open_by_refused_credentials(b, answer)
-  open_by_answer(b, 'credentials', 0)
+  local began = b.state == 'CLOSED'
+  local missing = answer.retry > 0
+  if missing then
+    open(b, 'credentials', hinted(answer.retry))
+  else
+    open_by_answer(b, 'credentials', 0)
+  end
+  if began and answer.uncalled then
+    b.wasted = 0
+  end
   -- It stays for the incident: the alerts of its end follow those of its beginning.
   b.reason, b.permanent = answer.reason, math.max(b.permanent, answer.permanent)
+  b.credentials, b.missing = answer.credentials, missing and 1 or 0
+end
+
+-- slow_start_end is the number of calls in flight from which on a slow start limits nothing.
+local function slow_start_end()
+  return math.min(capacity > 0 and capacity or RAMP_UNKNOWN, RAMP_LIMIT)
 end
 
 -- count_outage counts a call of the class answer.outage in a CLOSED breaker, and returns true if
 -- that opens it. In the slow start after an outage fewer calls in a row do: as many as may be in
--- flight.
+-- flight. But none of the last 20 jobs that did so does it again: that is the job's fault, unless
+-- it is a 503 while the limiter's pace is looked for.
 local function count_outage(b, answer)
   if b.streak_of ~= answer.outage then
     clear_streak(b)
@@ -116,15 +134,21 @@ local function count_outage(b, answer)
   end
   b.streak, b.dirty = b.streak + 1, true
   local enough = answer.outage_threshold
-  if b.ramp > 0 and b.outage == answer.outage then
+  local slow = b.ramp > 0 and b.outage == answer.outage and (answer.busy or not pace.on(b))
+  if slow and (answer.job == '' or answer.busy and pace.on(b) or not string.find(',' .. b.outage_jobs .. ',', ',' .. answer.job .. ',', 1, true)) then
     enough = math.min(enough, b.ramp)
   end
   if b.streak < enough then
+    b.streak_limit = enough
     return false
   end
-  local id = b.streak_id
+  if answer.busy then
+    pace.refused(b, slow_start_end() <= 1)
+  end
   open_by_answer(b, 'outage', 0)
-  b.outage, b.outage_id = answer.outage, id
+  b.outage, b.outage_id = answer.outage, math.max(version + 1, now_us)
+  local reopened = slow and b.outage_jobs .. (answer.job == '' and '' or ',' .. answer.job) or ''
+  b.outage_jobs = string.match(reopened, string.rep(',[^,]+', 20) .. '$') or reopened
   return true
 end
 
@@ -140,24 +164,24 @@ local function start_probe(b, token, lease)
   took_part(b)
 end
 
--- slow_start_end is the number of calls in flight from which on a slow start limits nothing.
-local function slow_start_end()
-  return math.min(capacity > 0 and capacity or RAMP_UNKNOWN, RAMP_LIMIT)
-end
-
 -- close closes, and begins a slow start with 1 call in flight.
 local function close(b, cause)
+  b.pace_from, b.pace_gap = b.probe_started > 0 and b.probe_started or math.floor(now), 0
   b.opened = { b.reason, b.tripped_by } -- of the incident; the operator that closes it may give others
   transition(b, 'CLOSED', cause)
-  b.failures, b.open_until, b.quiet_since = 0, 0, math.floor(now)
-  b.ramp, b.ramp_ok = slow_start_end() > 1 and 1 or 0, 0
+  b.failures, b.open_until, b.quiet_since, b.confirming = 0, 0, math.floor(now), 0
+  b.ramp, b.ramp_ok = (slow_start_end() > 1 or b.spaced >= PACE.AFTER) and 1 or 0, 0
   clear_streak(b)
 end
 
 -- grow counts a success of the slow start; a round of them doubles the calls in flight.
 local function grow(b)
+  if pace.on(b) and pace.accepted(b) then
+    return
+  end
   b.ramp_ok = b.ramp_ok + 1
   if b.ramp_ok >= b.ramp then
+    pace.clear(b)
     b.ramp, b.ramp_ok = 2 * b.ramp, 0
     if b.ramp >= slow_start_end() then
       b.ramp = 0
@@ -174,8 +198,8 @@ local function retry_probe(b, earliest)
 end
 
 -- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is
--- none), threshold (0: no answer of the instance opens), reason and permanent of refused
--- credentials, outage, outage_threshold and job of a call that counts for an outage, and
+-- none), threshold (0: no answer of the instance opens), reason, permanent, credentials,
+-- retry and uncalled of refused credentials, outage, outage_threshold, job and busy (503) of a call that counts for an outage, and
 -- first_time(), false if the report was counted before. A rule returns the script's result, nil
 -- for "applied".
 local RULES = { CLOSED = {}, PROBE = {}, LATE = {} }
@@ -189,8 +213,10 @@ function RULES.CLOSED.limited(b, answer)
   end
   b.failures, b.last_failure, b.dirty = b.failures + 1, math.floor(now), true
   if b.ramp > 0 then
+    pace.refused(b, slow_start_end() <= 1)
     open_by_answer(b, 'ramp', answer.hint)
   elseif answer.hint > 0 or b.failures >= answer.threshold then
+    pace.refused(b, slow_start_end() <= 1)
     open_by_answer(b, 'threshold', answer.hint)
   end
 end
@@ -236,7 +262,10 @@ function RULES.PROBE.limited(b, answer)
 end
 
 function RULES.PROBE.unauthorized(b, answer)
-  refused_probe(b, answer, function() open_by_refused_credentials(b, answer) end)
+  refused_probe(b, answer, function()
+    b.wasted = b.wasted - (answer.uncalled and 1 or 0)
+    open_by_refused_credentials(b, answer)
+  end)
 end
 
 function RULES.PROBE.success(b) close(b, 'success') end
@@ -260,5 +289,10 @@ function RULES.LATE.limited(b, answer)
   end
 end
 
-RULES.LATE.unauthorized = RULES.LATE.limited -- they have no hint
+function RULES.LATE.unauthorized(b, answer)
+  if not answer.uncalled then
+    return RULES.LATE.limited(b, answer) -- they have no hint
+  end
+end
+
 RULES.LATE.outage = RULES.LATE.limited

@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // zones of RATE; images have no files of them
 
 	"github.com/tidegate/tidegate/internal/cli"
 )

@@ -28,10 +28,12 @@ const (
 	freshFor = 5 * time.Second
 	// graceFor is how long a session is good while Redis is away.
 	graceFor = 10 * time.Minute
-	// askWithin bounds asking Redis, and awayFor is how long it is not asked again
-	// after it was away.
-	askWithin = time.Second
-	awayFor   = 2 * time.Second
+	// askWithin bounds asking Redis of a session that is good meanwhile, needWithin asking
+	// of which the page depends, and awayFor is how long it is not asked again after it
+	// was away.
+	askWithin  = time.Second
+	needWithin = 5 * time.Second
+	awayFor    = 2 * time.Second
 	// maxRemembered bounds the sessions that are remembered here.
 	maxRemembered = 10_000
 )
@@ -85,7 +87,7 @@ return redis.call('SET', KEYS[1], ARGV[1], 'PX', ARGV[2])
 func (s *sessions) begin(ctx context.Context, token hash) (cookie string, err error) {
 	cookie = randomText()
 	now := s.now()
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, needWithin)
 	defer cancel()
 	value := token.String() + " " + strconv.FormatInt(now.Unix(), 10)
 	if err := beginScript.Run(ctx, s.rdb, []string{s.key(cookie)}, value, SessionIdle.Milliseconds()).Err(); err != nil {
@@ -100,7 +102,7 @@ func (s *sessions) end(ctx context.Context, cookie string) error {
 	s.mu.Lock()
 	delete(s.known, s.key(cookie))
 	s.mu.Unlock()
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, needWithin)
 	defer cancel()
 	if err := s.rdb.Del(ctx, s.key(cookie)).Err(); err != nil {
 		return fmt.Errorf("%w: %w", errAway, err)
@@ -119,7 +121,11 @@ func (s *sessions) token(ctx context.Context, key string) (hash, error) {
 		}
 		return token, nil
 	}
-	found, err := s.read(ctx, key, now)
+	within := needWithin
+	if good {
+		within = askWithin
+	}
+	found, err := s.read(ctx, key, now, within)
 	switch {
 	case err == nil:
 		s.remember(key, found)
@@ -158,9 +164,9 @@ func (s *sessions) recall(key string, now time.Time) (token hash, good, ask bool
 }
 
 // read asks Redis, which puts the session's end off.
-func (s *sessions) read(ctx context.Context, key string, now time.Time) (*session, error) {
+func (s *sessions) read(ctx context.Context, key string, now time.Time, within time.Duration) (*session, error) {
 	// A browser that leaves has no say in what others wait for.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), askWithin)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
 	pipe := s.rdb.Pipeline()
 	value := pipe.Get(ctx, key)

@@ -84,7 +84,7 @@ func (g *Guard) SignOut(w http.ResponseWriter, r *http.Request) error {
 
 // endAll ends sessions, within the time that one has. The error is errAway.
 func (g *Guard) endAll(ctx context.Context, cookies []string) error {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, needWithin)
 	defer cancel()
 	var failed error
 	for _, cookie := range cookies {

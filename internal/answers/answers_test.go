@@ -88,43 +88,43 @@ func TestRules(t *testing.T) {
 		err         string // what is stored with the job
 		wait        time.Duration
 		scope       jobs.Scope
-		waitsFor    string
+		reason      string
 		output      string
 	}{
 		{name: "Slack accepts", rules: slack, status: 200, body: `{"ok":true}`, result: publisher.Completed},
 		{
 			name: "Slack limits", rules: slack, status: 200, header: []string{"Retry-After", "30"}, body: `{"ok":false,"error":"ratelimited"}`,
-			result: publisher.Rescheduled, err: "rate limited, retry after 30s: rule 1: ratelimited", wait: 30 * time.Second, waitsFor: "rate limited by shop",
+			result: publisher.Rescheduled, err: "rate limited, retry after 30s: rule 1: ratelimited", wait: 30 * time.Second, reason: "rate limited by shop",
 		},
 		{
 			name: "Slack fails for a moment", rules: slack, status: 200, body: `{"ok":false,"error":"internal_error"}`,
-			result: publisher.FailedFinal, err: "answered 200 OK; rule 2: internal_error",
+			result: publisher.FailedFinal, err: "answered 200 OK; rule 2: internal_error", reason: "decided by rule 2: internal_error",
 		},
 		{
 			name: "Slack refuses", rules: slack, status: 200, body: `{"ok":false,"error":"channel_not_found"}`,
-			result: publisher.FailedFinal, err: "answered 200 OK; rule 3: channel_not_found",
+			result: publisher.FailedFinal, err: "answered 200 OK; rule 3: channel_not_found", reason: "decided by rule 3: channel_not_found",
 		},
 		{name: "GraphQL", rules: graphQL, status: 200, body: `{"data":{"x":1}}`, result: publisher.Completed},
 		{
 			name: "GraphQL throttles", rules: graphQL, status: 200,
 			body:   `{"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":502,"throttleStatus":{"maximumAvailable":1000,"currentlyAvailable":2,"restoreRate":50}}}}`,
-			result: publisher.Rescheduled, err: "rate limited, retry after 10s: rule 1: throttled", wait: 10 * time.Second, waitsFor: "rate limited by shop",
+			result: publisher.Rescheduled, err: "rate limited, retry after 10s: rule 1: throttled", wait: 10 * time.Second, reason: "rate limited by shop",
 		},
 		{
 			name: "GraphQL refuses", rules: graphQL, status: 200, body: `{"errors":[{"message":"Field 'x' doesn't exist"}]}`,
-			result: publisher.FailedFinal, err: "answered 200 OK; rule 2: Field 'x' doesn't exist",
+			result: publisher.FailedFinal, err: "answered 200 OK; rule 2: Field 'x' doesn't exist", reason: "decided by rule 2: Field 'x' doesn't exist",
 		},
 		{
 			name: "GitHub's secondary limit by its header", rules: github, status: 403, header: []string{"Retry-After", "60"}, body: `{"message":"x"}`,
-			result: publisher.Rescheduled, err: "rate limited, retry after 1m0s: rule 1: secondary limit", wait: time.Minute, waitsFor: "rate limited by shop",
+			result: publisher.Rescheduled, err: "rate limited, retry after 1m0s: rule 1: secondary limit", wait: time.Minute, reason: "rate limited by shop",
 		},
 		{
 			name: "GitHub's primary limit", rules: github, status: 403, header: []string{"X-RateLimit-Remaining", "0", "X-RateLimit-Reset", soon}, body: `{}`,
-			result: publisher.Rescheduled, err: "primary limit", wait: 2 * time.Minute, scope: jobs.ScopeUser, waitsFor: "rate limited by shop",
+			result: publisher.Rescheduled, err: "primary limit", wait: 2 * time.Minute, scope: jobs.ScopeUser, reason: "rate limited by shop",
 		},
 		{
 			name: "GitHub's secondary limit by its text", rules: github, status: 403, body: `{"message":"You have exceeded a secondary rate limit."}`,
-			result: publisher.Rescheduled, err: "rate limited, retry after 1m0s: rule 3: secondary limit", wait: time.Minute, waitsFor: "rate limited by shop",
+			result: publisher.Rescheduled, err: "rate limited, retry after 1m0s: rule 3: secondary limit", wait: time.Minute, reason: "rate limited by shop",
 		},
 		{
 			name: "GitHub's permissions", rules: github, status: 403, body: `{"message":"Resource not accessible by integration"}`,
@@ -132,31 +132,31 @@ func TestRules(t *testing.T) {
 		},
 		{
 			name: "an API of one's own limits", rules: own, status: 403, body: `{"code":"too_many","retry_at":"` + time.Now().Add(2*time.Minute).UTC().Format(time.RFC3339) + `"}`,
-			result: publisher.Rescheduled, err: "rule 1", wait: 2 * time.Minute, scope: jobs.ScopeGlobal, waitsFor: "rate limited by shop",
+			result: publisher.Rescheduled, err: "rule 1", wait: 2 * time.Minute, scope: jobs.ScopeGlobal, reason: "rate limited by shop",
 		},
 		{name: "it forbids a title", rules: own, status: 403, body: `{"code":"bad_title"}`, result: publisher.FailedFinal, err: "answered 403 Forbidden"},
-		{name: "it has the post", rules: own, status: 409, result: publisher.Completed},
+		{name: "it has the post", rules: own, status: 409, result: publisher.Completed, reason: "decided by rule 2: it is there already"},
 		{
 			name: "it is locked", rules: own, status: 423, body: `{"by":"ann"}`,
-			result: publisher.Rescheduled, wait: 90 * time.Second, waitsFor: "rescheduled by rule 3: locked by ann",
+			result: publisher.Rescheduled, wait: 90 * time.Second, reason: "rescheduled by rule 3: locked by ann",
 		},
-		{name: "429 without a rule", rules: own, status: 429, header: []string{"Retry-After", "7"}, result: publisher.Rescheduled, err: "rate limited, retry after 7s", wait: 7 * time.Second, waitsFor: "rate limited by shop"},
-		{name: "a rule for 429", rules: `[{"when": "status == 429", "then": "fail"}]`, status: 429, result: publisher.FailedFinal, err: "answered 429 Too Many Requests; rule 1"},
+		{name: "429 without a rule", rules: own, status: 429, header: []string{"Retry-After", "7"}, result: publisher.Rescheduled, err: "rate limited, retry after 7s", wait: 7 * time.Second, reason: "rate limited by shop"},
+		{name: "a rule for 429", rules: `[{"when": "status == 429", "then": "fail"}]`, status: 429, result: publisher.FailedFinal, err: "answered 429 Too Many Requests; rule 1", reason: "decided by rule 1"},
 		{
 			name: "another status than 401", rules: `[{"when": "status == 400 && body.error == 'invalid_token'", "then": "unauthorized", "reason": "{{ body.error }}"}]`,
-			status: 400, body: `{"error":"invalid_token"}`, result: publisher.Rescheduled, err: "answered 400 Bad Request; rule 1: invalid_token", waitsFor: "token refused by shop",
+			status: 400, body: `{"error":"invalid_token"}`, result: publisher.Rescheduled, err: "answered 400 Bad Request; rule 1: invalid_token", reason: "token refused by shop",
 		},
 		{
 			name: "an output", rules: `[{"when": "status == 201", "then": "ok", "output": "{'id': body.itemid}"}]`,
-			status: 201, body: `{"itemid":9163772421734832}`, result: publisher.Completed, output: `{"id":9163772421734832}`,
+			status: 201, body: `{"itemid":9163772421734832}`, result: publisher.Completed, output: `{"id":9163772421734832}`, reason: "decided by rule 1",
 		},
 		{
 			name: "an output with the token", rules: `[{"when": "status == 201", "then": "ok", "output": "{'id': body.itemid, 'token': 'secret-token'}"}]`,
-			status: 201, body: `{"itemid":9163772421734832}`, result: publisher.Completed,
+			status: 201, body: `{"itemid":9163772421734832}`, result: publisher.Completed, reason: "decided by rule 1",
 		},
 		{
 			name: "a reason echoes the token", rules: `[{"when": "true", "then": "fail", "reason": "{{ body }}"}]`, status: 400, body: "you sent secret-token",
-			result: publisher.FailedFinal, err: "answered 400 Bad Request; rule 1: you sent [redacted]",
+			result: publisher.FailedFinal, err: "answered 400 Bad Request; rule 1: you sent [redacted]", reason: "decided by rule 1: you sent [redacted]",
 		},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -188,8 +188,8 @@ func TestRules(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if a.Result != row.result || row.err == "" != (a.Error == "") || !strings.Contains(a.Error, row.err) || a.WaitsText != row.waitsFor {
-				t.Errorf("%s, %q, waits for %q", a.Result, a.Error, a.WaitsText)
+			if a.Result != row.result || row.err == "" != (a.Error == "") || !strings.Contains(a.Error, row.err) || a.WaitsText != row.reason {
+				t.Errorf("%s, %q, reason %q", a.Result, a.Error, a.WaitsText)
 			}
 			if a.RateLimited && (a.Scope != row.scope || a.Hint.Round(5*time.Second) != row.wait.Round(5*time.Second)) {
 				t.Errorf("a limit of %q for %s, want %q, %s", a.Scope, a.Hint, row.scope, row.wait)
@@ -275,6 +275,40 @@ func TestFailures(t *testing.T) {
 	}
 	if d.Rule != 2 || d.Then != publisher.ThenLimited || d.Wait != 0 || d.By != "rule 2" || d.Cost != nil {
 		t.Errorf("%+v", d)
+	}
+}
+
+// Conditions that begin alike are evaluated in parts, which decide as the whole does.
+func TestConditionsInParts(t *testing.T) {
+	t.Parallel()
+	r := parse(t, `
+- {when: 'status == 200 && body.ok && key == "a"', then: retry}
+- {when: '(status == 200 && body.ok == true) && key == "b"', then: ok}
+- {when: 'status == 200 && body.ok == true && key == "c"', then: limited}
+- {when: 'status == 200 && (key == "d" || body.ok == false)', then: fail}
+- {when: 'let s = status; s == 200 && key == "e"', then: reschedule}
+- {when: 'status == 200 and body.ok == true and attempt == 3', then: unauthorized}
+`)
+	for _, row := range []struct {
+		status, attempt int
+		body, key       string
+		rule, failures  int
+	}{
+		{200, 0, `{"ok":true}`, "a", 1, 0},
+		{200, 0, `{"ok":true}`, "b", 2, 0},
+		{200, 0, `{"ok":true}`, "c", 3, 0},
+		{200, 0, `{"ok":true}`, "d", 4, 0},
+		{200, 0, `{"ok":true}`, "e", 5, 0},
+		{200, 3, `{"ok":true}`, "x", 6, 0},
+		{200, 0, `{"ok":false}`, "x", 4, 0},
+		{200, 0, `{"ok":"yes"}`, "a", 0, 1}, // not true or false
+		{200, 0, `ok`, "a", 0, 5},
+		{201, 3, `{"ok":true}`, "a", 0, 0},
+	} {
+		d := r.Decide(publisher.Answered{Job: &jobs.Job{Key: row.key, Attempt: row.attempt}, Status: row.status, Body: []byte(row.body)})
+		if d.Rule != row.rule || len(d.Failures) != row.failures {
+			t.Errorf("%+v: rule %d, failures %v", row, d.Rule, d.Failures)
+		}
 	}
 }
 

@@ -31,12 +31,15 @@ func (f Failure) place() string { return fmt.Sprintf("%srule %d, %s", f.of, f.Ru
 
 // missing is the error of a field of nothing. Other errors of expressions may hold values of the
 // answer, which can be secret.
-var missing = regexp.MustCompile(`^cannot fetch (\w+) from (<nil>|string)$`)
+var missing = regexp.MustCompile(`^cannot fetch (\w+) from <nil>$`)
 
 // logged is the error without values of the answer.
 func (f Failure) logged() string {
 	e, ok := errors.AsType[*expression.Error](f.Err)
 	if !ok {
+		return f.Err.Error()
+	}
+	if e.Message == expression.NoFields {
 		return f.Err.Error()
 	}
 	if m := missing.FindStringSubmatch(e.Message); m != nil && strings.Contains(f.source, m[1]) {
@@ -52,8 +55,6 @@ type Decided struct {
 	Rule int
 	// Reason is the text of the rule; "" if it has none.
 	Reason string
-	// Cost is what the rule says that the call cost; nil if it does not say it.
-	Cost *float64
 	// Failures are the expressions that failed. A rule whose condition fails does not match;
 	// what else fails is left out.
 	Failures []Failure
@@ -63,8 +64,9 @@ type Decided struct {
 func (r *Rules) Decide(a publisher.Answered) Decided {
 	var d Decided
 	env := environment(a)
+	known := make([]truth, len(r.conjuncts))
 	for i := range r.rules {
-		matches, err := r.rules[i].when.Eval(env)
+		matches, err := r.matches(i, env, known)
 		if err != nil {
 			d.Failures = append(d.Failures, Failure{i + 1, "when", err, r.of, r.rules[i].when.Source()})
 			continue
@@ -77,6 +79,39 @@ func (r *Rules) Decide(a publisher.Answered) Decided {
 		}
 	}
 	return d
+}
+
+// truth is that of a conjunct for an answer.
+type truth int8
+
+const (
+	unknown truth = iota
+	isTrue
+	isFalse
+)
+
+// matches evaluates the condition of a rule; known are the conjuncts that were evaluated before.
+func (r *Rules) matches(rule int, env map[string]any, known []truth) (any, error) {
+	when := &r.rules[rule]
+	for _, n := range when.conjuncts {
+		if known[n] == unknown {
+			switch v, err := r.conjuncts[n].Eval(env); {
+			case err == nil && v == true:
+				known[n] = isTrue
+			case err == nil && v == false:
+				known[n] = isFalse
+			default: // the error has the position in the whole condition
+				return when.when.Eval(env)
+			}
+		}
+		if known[n] == isFalse {
+			return false, nil
+		}
+	}
+	if when.conjuncts != nil {
+		return true, nil
+	}
+	return when.when.Eval(env)
 }
 
 // decide completes the decision of a rule that matches.

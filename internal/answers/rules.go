@@ -37,6 +37,9 @@ var vars = map[string]expression.Type{
 	"attempt": expression.Int, "key": expression.String,
 }
 
+// condition are the options of when.
+var condition = expression.Options{Vars: vars, Bool: true}
+
 // Spec is a rule as it is written. All but When and Then are optional; all but Then, Scope and
 // Reason are expressions.
 type Spec struct {
@@ -58,11 +61,14 @@ type Spec struct {
 type Rules struct {
 	rules []rule
 	of    string // comes before the number of a rule: "preset slack, " or ""
+	// conjuncts are the operands of && in conditions, each once: rules often begin alike.
+	conjuncts []*expression.Program
 }
 
 type rule struct {
 	then         publisher.Then
 	when         *expression.Program
+	conjuncts    []int // of when; nil: it is evaluated as a whole
 	until, wait  *expression.Program
 	waitFor      time.Duration // a constant in place of wait
 	scope        jobs.Scope
@@ -178,7 +184,32 @@ func compile(specs []Spec) (*Rules, error) {
 	if len(problems) > 0 {
 		return nil, problems
 	}
+	out.split(specs)
 	return out, nil
+}
+
+// split splits the conditions of valid rules into their conjuncts.
+func (r *Rules) split(specs []Spec) {
+	known := map[string]int{}
+	for i, s := range specs {
+		texts := expression.Conjuncts(s.When, condition)
+		of := make([]int, 0, len(texts))
+		for _, text := range texts {
+			n, seen := known[text]
+			if !seen {
+				p, err := expression.Compile(text, condition)
+				if err != nil {
+					break
+				}
+				n = len(r.conjuncts)
+				known[text], r.conjuncts = n, append(r.conjuncts, p)
+			}
+			of = append(of, n)
+		}
+		if len(of) == len(texts) {
+			r.rules[i].conjuncts = of
+		}
+	}
 }
 
 // compiler compiles rule n.

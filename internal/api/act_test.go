@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -193,6 +195,54 @@ func TestBreakers(t *testing.T) {
 		`action="trip breaker" name=ann target=shop/alice for="until it is reset" result=ok reason=""`,
 		`action="reset breaker" name=ann target=shop result=ok reason=done`,
 	})
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t)
+	br, err := breaker.New(t.Context(), b.rdb, breaker.Options{Destination: "shop", Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer br.Close()
+	permit, err := br.Key("alice").Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := permit.Report(t.Context(), breaker.Success().WithBudget(breaker.Budget{Remaining: 1, Limit: 100, Reset: time.Hour})); err != nil {
+		t.Fatal(err)
+	}
+	names := func(path string) (names []string, next string) {
+		found := decode[page[breaker.Limits]](t, b.get(t, path).ok(t, http.StatusOK))
+		for _, l := range found.Items {
+			names = append(names, l.Name)
+		}
+		return names, found.Next
+	}
+	if got, next := names("/v1/limits"); !slices.Equal(got, []string{"shop", "shop/alice", "stock"}) || next != "" {
+		t.Errorf("limits of %v, next %q", got, next)
+	}
+	first, next := names("/v1/limits?limit=1&destination=shop")
+	second, _ := names("/v1/limits?destination=shop&cursor=" + url.QueryEscape(next))
+	if !slices.Equal(slices.Concat(first, second), []string{"shop", "shop/alice"}) {
+		t.Errorf("pages %v, %v", first, second)
+	}
+	shop := decode[breaker.Limits](t, b.get(t, "/v1/limits/shop").ok(t, http.StatusOK))
+	if w := shop.Declared; len(w) != 1 || w[0].Limit != 60 || w[0].Window != time.Hour || w[0].Used != 1 || w[0].ResetsAt.IsZero() {
+		t.Errorf("of the destination: %+v", shop)
+	}
+	alice := b.get(t, "/v1/limits/shop?key=alice").ok(t, http.StatusOK).body
+	if want := regexp.MustCompile(`^{"name":"shop/alice","declared":\[\],"announced":\[{"limit":100,"window_secs":null,"burst":null,"zone":null,"used":99,"remaining":1,"resets_at":"[^"]*Z"}\],"concurrency":null,"learned":null}\n$`); !want.MatchString(alice) {
+		t.Errorf("of the key: %s", alice)
+	}
+	if got := b.post(t, "/v1/limits/shop%2Falice/forget", `{"reason":"wrong"}`).ok(t, http.StatusOK).body; got != `{"name":"shop/alice","declared":[],"announced":[],"concurrency":null,"learned":null}`+"\n" {
+		t.Errorf("forgotten: %s", got)
+	}
+	events := decode[list[breaker.Event]](t, b.get(t, "/v1/breakers/shop%2Falice/history?limit=1").ok(t, http.StatusOK)).Items
+	if len(events) != 1 || events[0].Cause != breaker.CauseForgotten || events[0].By != "token:ann" {
+		t.Errorf("history %+v", events)
+	}
+	b.audited(t, []string{`action="forget limits" name=ann target=shop/alice result=ok reason=wrong`})
 }
 
 func TestDestinations(t *testing.T) {

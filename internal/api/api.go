@@ -119,6 +119,7 @@ func build(o Options) *api {
 	a.jobOperations()
 	a.actOperations()
 	a.breakerOperations()
+	a.limitOperations()
 	a.destinationOperations()
 	a.eventOperations()
 	a.document = document(a.huma)

@@ -57,7 +57,7 @@ func (s *stream) line() (line string, ok bool) {
 	select {
 	case line, ok := <-s.lines:
 		return line, ok
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.t.Fatal("nothing is told")
 		return "", false
 	}

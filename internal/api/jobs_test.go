@@ -267,6 +267,13 @@ func TestLookRefuses(t *testing.T) {
 		"/v1/breakers/nope/history":               {404, ""},
 		"/v1/breakers?destination=nope":           {422, "query.destination"},
 		"/v1/breakers?destination=%2F":            {422, "query.destination"},
+		"/v1/limits/nope":                         {404, ""},
+		"/v1/limits/Nope":                         {422, "path.name"},
+		"/v1/limits/shop?key=a%2Fb":               {422, "query.key"},
+		"/v1/limits?destination=nope":             {422, "query.destination"},
+		"/v1/limits?destination=%2F":              {422, "query.destination"},
+		"/v1/limits?limit=1001":                   {422, "query.limit"},
+		"/v1/limits?cursor=x%2Fy":                 {422, "query.cursor"},
 		"/v1/stats?destination=nope":              {422, "query.destination"},
 		"/v1/stats?destination=-":                 {422, "query.destination"},
 		"/v1/workers?x=1":                         {422, "query.x"},
@@ -330,8 +337,8 @@ func TestScopes(t *testing.T) {
 			}
 		}
 	}
-	if seen != 25 {
-		t.Errorf("%d operations, want 25", seen)
+	if seen != 28 {
+		t.Errorf("%d operations, want 28", seen)
 	}
 	if job, err := b.client.Get(t.Context(), "a"); err != nil || job.Status != jobs.Pending {
 		t.Errorf("job %+v, %v: something was done to it", job, err)

@@ -54,6 +54,7 @@ type Job struct {
 	NextRetryAt     *time.Time      `json:"next_retry_at" doc:"When the next retry is due, in retry_pending." example:"2030-01-31T14:35:05Z"`
 	RescheduleCount int             `json:"reschedule_count" doc:"How often it was rescheduled; that is no failure." example:"5"`
 	MaxReschedules  *int            `json:"max_reschedules" doc:"Further reschedules fail it; null: no limit." example:"100"`
+	Cost            int             `json:"cost" doc:"What a call takes of each window of the destination's declared limits." example:"1"`
 	AvailableAt     time.Time       `json:"available_at" doc:"It does not start before." example:"2030-01-31T14:35:00Z"`
 	CreatedAt       time.Time       `json:"created_at" doc:"When it was enqueued." example:"2030-01-31T14:30:00Z"`
 	StartedAt       *time.Time      `json:"started_at" doc:"When its latest call began." example:"2030-01-31T14:35:00Z"`
@@ -64,7 +65,7 @@ type Job struct {
 	Response        orNull[Answer]  `json:"response" doc:"The latest answer of the destination; null before one, and where redacted."`
 	Output          anyJSON         `json:"output" doc:"What it passes on to its children: any JSON up to 64 KiB. Null for nothing, in lists, and where redacted."`
 	LastError       string          `json:"last_error" doc:"What went wrong last." example:""`
-	Reason          string          `json:"reason" doc:"Why it was rescheduled last." example:"breaker deviantart open"`
+	Reason          string          `json:"reason" doc:"Why it waits or was rescheduled last; of a finished job, the answer rule that decided, or empty." example:"breaker deviantart open"`
 	Worker          string          `json:"worker" doc:"The worker that runs it, or ran it last." example:"host:4711"`
 	Crashes         int             `json:"crashes" doc:"How many workers died while they ran it." example:"0"`
 	Duplicate       bool            `json:"duplicate" doc:"True in the answer to an enqueue whose id existed: nothing was enqueued." example:"false"`
@@ -94,7 +95,7 @@ type Retry struct {
 
 // Waiting says why a job does not run now.
 type Waiting struct {
-	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
+	Reason       string     `json:"reason" enum:"breaker_open,breaker_tripped,credentials,breaker_probing,scheduled,rescheduled,retry,unreachable,no_worker,queued,rate,concurrency,paused,queue_paused,parents" doc:"Why, for programs." example:"breaker_open"`
 	Text         string     `json:"text" doc:"Why, in a sentence, with times in the server's time zone." example:"rate limit reached; deviantart reopens in 4m59s, at 14:35:00"`
 	Until        *time.Time `json:"until" doc:"Until when, if that is known." example:"2030-01-31T14:35:00Z"`
 	Breaker      string     `json:"breaker" doc:"The breaker that holds it; empty for none." example:"deviantart"`
@@ -114,6 +115,7 @@ type NewJob struct {
 	After          []string   `json:"after,omitempty" doc:"Ids of parents: it starts when all have completed, and is cancelled if one ends otherwise. They exist, or come earlier in the same request." example:"[\"post-6\"]" maxItems:"1000"`
 	Retry          *Retry     `json:"retry,omitempty" doc:"How to call again after failures; called once unless given. Being rate limited is no failure."`
 	MaxReschedules *int       `json:"max_reschedules,omitempty" minimum:"0" doc:"Fail the job rather than put it off more often; no limit unless given." example:"100"`
+	Cost           *int       `json:"cost,omitempty" minimum:"1" maximum:"1000000" doc:"What a call takes of each window of the destination's declared limits; 1 unless given. A cost above a window is refused: the job can never run." example:"40"`
 	AvailableAt    *time.Time `json:"available_at,omitempty" doc:"Do not start it before." example:"2030-01-31T14:35:00Z"`
 	TTL            *ttl       `json:"ttl,omitempty" doc:"Expire it if it has not started within this time; 0: at once. Not together with expires_at."`
 	ExpiresAt      *time.Time `json:"expires_at,omitempty" doc:"Expire it if it has not started by then." example:"2030-02-01T00:00:00Z"`
@@ -230,6 +232,39 @@ type Rate struct {
 	Interval float64   `json:"interval_secs" doc:"Seconds between two calls." example:"60"`
 	Burst    int       `json:"burst" doc:"How many calls may start at once after a time without calls." example:"1"`
 	Next     time.Time `json:"next_at" doc:"When the next call is due; if that has passed: at once." example:"2030-01-31T14:35:00Z"`
+}
+
+// Limits describes breaker.Limits.
+type Limits struct {
+	Name        string                   `json:"name" doc:"The destination, or destination/key." example:"deviantart"`
+	Declared    []Limit                  `json:"declared" doc:"The configured limits."`
+	Announced   []Limit                  `json:"announced" doc:"What the API said with its answers."`
+	Concurrency orNull[ConcurrencyLimit] `json:"concurrency" doc:"How many calls may be in flight in the whole fleet, as configured or learned; null: any number."`
+	Learned     orNull[LearnedLimit]     `json:"learned" doc:"What refusals without a hint have taught; null: nothing."`
+}
+
+// Limit describes breaker.LimitWindow.
+type Limit struct {
+	Limit     *int       `json:"limit" doc:"How many calls are allowed per window; null: unknown." example:"100"`
+	Window    *float64   `json:"window_secs" doc:"The length of the window in seconds; null: unknown." example:"10"`
+	Burst     *int       `json:"burst" doc:"Of a declared limit: how many calls may start at once after a time without calls; else null." example:"20"`
+	Zone      *string    `json:"zone" doc:"The time zone of the calendar by which the window begins; null: it slides, or it is unknown." example:"Europe/Paris"`
+	Used      *int       `json:"used" doc:"How many are used now, of a declared limit with a burst: of the burst; null: unknown." example:"3"`
+	Remaining *int       `json:"remaining" doc:"How many calls may still start now; null: unknown." example:"17"`
+	ResetsAt  *time.Time `json:"resets_at" doc:"When none is used any more if no further call is made; null: none is used, or it is unknown." example:"2030-01-31T14:35:00Z"`
+}
+
+// ConcurrencyLimit is breaker.ConcurrencyLimit, under the name that it has in the API.
+type ConcurrencyLimit breaker.ConcurrencyLimit
+
+// LearnedLimit describes breaker.LearnedLimit.
+type LearnedLimit struct {
+	Calls       *int       `json:"calls" doc:"How many calls are allowed per window; null: no such limit was learned." example:"60"`
+	Window      *float64   `json:"window_secs" doc:"The length of the window in seconds; null: no such limit was learned." example:"300"`
+	RatePerSec  *float64   `json:"rate_per_sec" doc:"How many calls a second may follow each other; null: no such limit was learned." example:"0.2"`
+	Concurrency *int       `json:"concurrency" doc:"How many calls may be in flight; null: no such limit was learned." example:"5"`
+	Confidence  float64    `json:"confidence" doc:"How certain it is, from 0 to 1." example:"0.8"`
+	Since       *time.Time `json:"since" doc:"Since when it is known." example:"2030-01-31T14:30:00Z"`
 }
 
 // Destination is one that is known.

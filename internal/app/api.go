@@ -14,6 +14,7 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/access"
 	"github.com/tidegate/tidegate/internal/api"
 	"github.com/tidegate/tidegate/internal/config"
@@ -111,15 +112,19 @@ func NewClient(rdb redis.UniversalClient, cfg *config.Config, traced *Tracing, l
 // checkOf returns what cfg knows of the jobs that its destinations accept.
 func checkOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
 	type rules struct {
-		keys     *regexp.Regexp
-		needsKey bool
-		timeout  time.Duration
+		keys          *regexp.Regexp
+		needsKey      bool
+		timeout       time.Duration
+		rate, keyRate breaker.Rates
 	}
 	of := map[string]rules{}
 	for _, d := range cfg.Destinations {
 		r := rules{needsKey: strings.Contains(d.URL, keyurl.Place), timeout: d.Timeout}
 		if d.KeyPattern != "" {
 			r.keys, _ = keyurl.Pattern(d.KeyPattern) // checked with the configuration
+		}
+		if d.Breaker.Enabled {
+			r.rate, r.keyRate = d.Rate, d.KeyRate
 		}
 		of[d.Name] = r
 	}
@@ -135,6 +140,18 @@ func checkOf(cfg *config.Config) func(*jobs.Spec) []jobs.FieldError {
 		}
 		if t := time.Duration(s.Request.TimeoutSecs) * time.Second; t > r.timeout {
 			problems = append(problems, jobs.FieldError{Field: "request.timeout_secs", Message: fmt.Sprintf("is more than the timeout of destination %s, %s", s.Destination, r.timeout)})
+		}
+		tooSmall := func(setting string, of breaker.Rates) {
+			if w, never := of.TooSmall(*s.Cost); never {
+				problems = append(problems, jobs.FieldError{Field: "cost", Message: fmt.Sprintf(
+					"%d is above the window %s of %s of destination %s: the job can never run; split it, or raise the window's burst", *s.Cost, w, setting, s.Destination)})
+			}
+		}
+		if s.Cost != nil {
+			tooSmall("RATE", r.rate)
+			if s.Key != "" {
+				tooSmall("KEY_RATE", r.keyRate)
+			}
 		}
 		return problems
 	}

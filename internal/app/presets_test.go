@@ -232,7 +232,7 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 		{"GitHub, invalid input", "github", 5, always("github", "invalid input"), counts{Failed: 5}, 5, 0},
 		{"Shopify, throttled", "shopify", 10, bucket(), counts{Completed: 10}, 30, 20},
 		{"Shopify, with a rate", "shopify", 10, bucket(), counts{Completed: 10}, 10, 0},
-		{"Slack, rate limited", "slack", 20, slack, counts{Completed: 20}, 20 + concurrency, concurrency},
+		{"Slack, rate limited", "slack", 8, slack, counts{Completed: 8}, 8 + concurrency, concurrency},
 		{"Slack, unknown channel", "slack", 5, always("slack", "unknown channel"), counts{Failed: 5}, 5, 0},
 		{"Slack, internal error", "slack", 5, always("slack", "internal error"), counts{Failed: 5}, 5, 0},
 		{"Slack, revoked token", "slack", 5, always("slack", "revoked token"), counts{Waiting: 5}, concurrency, 0},

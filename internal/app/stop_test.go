@@ -46,7 +46,7 @@ func TestStopSoonAfterTheStart(t *testing.T) {
 			if err != nil {
 				t.Errorf("stopped %s after its start: %v", after, err)
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(time.Minute):
 			var stacks strings.Builder
 			_ = pprof.Lookup("goroutine").WriteTo(&stacks, 2)
 			t.Fatalf("it has not stopped %s after its start:\n%s", after, &stacks)

@@ -53,7 +53,7 @@ func TestTokensPerKey(t *testing.T) {
 	}
 	until := func(id string, status jobs.Status) *jobs.Job {
 		t.Helper()
-		deadline := time.After(20 * time.Second)
+		deadline := time.After(time.Minute)
 		for {
 			job, err := client.Get(t.Context(), id)
 			if err != nil {
@@ -131,13 +131,13 @@ func TestLimitsOfADestination(t *testing.T) {
 		"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://api.example.com", "DESTINATION_1_HINTS=none", "DESTINATION_1_CIRCUIT_BREAKER_COOLDOWN_JITTER=0")
 	want := breaker.Options{
 		FailureThreshold: 3, OutageThreshold: 10, Cooldown: 5 * time.Minute, CooldownMultiplier: 1, CooldownJitter: 0.25, MaxCooldown: time.Hour,
-		IgnoreHints: true, ProbeTimeout: 35 * time.Second, Rate: breaker.Rate{Calls: 60, Per: time.Hour, Burst: 5},
+		IgnoreHints: true, Learn: true, ProbeTimeout: 35 * time.Second, Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}},
 	}
 	got := breakerOptions(cfg.Destinations[0])
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("first (-want +got):\n%s", diff)
 	}
-	if got := breakerOptions(cfg.Destinations[1]); got.CooldownJitter >= 0 || got.Rate != (breaker.Rate{}) {
+	if got := breakerOptions(cfg.Destinations[1]); got.CooldownJitter >= 0 || got.Rate != nil {
 		t.Errorf("second: jitter %v, rate %+v; want none", got.CooldownJitter, got.Rate)
 	}
 	var names []string

@@ -223,7 +223,12 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	}
 	options := httpOptions(d)
 	options.Tokens, options.TokenSource, options.PerAttemptKey = tokens, source, cfg.IdempotencyScope == "attempt"
-	options.MaxPayloadBytes = cfg.MaxPayloadBytes
+	options.CredentialsKey, _, _ = strings.Cut(cfg.Credentials.Key.Reveal(), ",")
+	options.MaxPayloadBytes, options.Logger = cfg.MaxPayloadBytes, log.With("destination", d.Name)
+	if file := d.AuthTokenFile; file != "" {
+		options.AuthToken, options.AuthTokenFile = "", file
+		options.OnToken = func(secrets ...string) { cfg.Redactor().Add(secrets...) }
+	}
 	rules, err := OpenRules(d, ruleFailed, log)
 	if err != nil {
 		return refused("_ANSWERS_FILE", err)
@@ -331,8 +336,12 @@ func breakerOptions(d config.Destination) breaker.Options {
 		CooldownJitter:     jitter,
 		MaxCooldown:        time.Duration(b.MaxCooldown),
 		IgnoreHints:        !b.TrustHints,
+		Learn:              b.Learn,
 		ProbeTimeout:       time.Duration(b.ProbeTimeout),
 		Rate:               d.Rate,
+		KeyRate:            d.KeyRate,
+		FleetConcurrency:   d.FleetConcurrency,
+		KeyConcurrency:     d.KeyConcurrency,
 	}
 }
 

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -18,16 +19,14 @@ import (
 	"github.com/hibiken/asynq"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
 
-var (
-	drainContenders = flag.String("contenders", "asynq,BullMQ,Tidegate", "contenders of BenchmarkDrain")
-	drainRounds     = flag.Int("rounds", 5, "rounds of BenchmarkDrain")
-)
+var drainRounds = flag.Int("rounds", 5, "rounds of BenchmarkDrain and BenchmarkLearning")
 
 // retention is how long all contenders keep completed jobs.
 const retention = 24 * time.Hour
@@ -61,15 +60,15 @@ type drainContender struct {
 	start     func(testing.TB, drainTask) *process
 }
 
-// drainFigures are those of one round: jobs a second, and CPU seconds per job.
-type drainFigures struct{ rate, worker, redis, enqueue float64 }
+// drainFigures are those of one round: jobs a second, and CPU seconds and Redis commands per job.
+type drainFigures struct{ rate, worker, redis, enqueue, commands float64 }
 
 // BenchmarkDrain measures how fast one worker process of each contender empties a queue, with
 // handlers that do nothing and with HTTP calls. It takes turns, so that all share what the
 // machine does beside it. `-bench Drain/HTTP/50 -contenders asynq,Tidegate -rounds 3` measures a part.
 func BenchmarkDrain(b *testing.B) {
 	p := drainPlan{rounds: *drainRounds, warmup: 2000, jobs: 20_000}
-	for name := range strings.SplitSeq(*drainContenders, ",") {
+	for name := range strings.SplitSeq(cmp.Or(*onlyOf, "asynq,BullMQ,Tidegate"), ",") {
 		switch name {
 		case "asynq":
 			p.contenders = append(p.contenders, asynqDrain())
@@ -156,8 +155,10 @@ func drainOnce(t testing.TB, p drainPlan, c drainContender, task drainTask) (f d
 		}
 	}
 	begin := await(p.warmup)
+	s.ResetStats(t)
 	end := await(all)
 	n := float64(end.done - begin.done)
+	f.commands = float64(commandsOf(t, s.Server)) / n
 	f.rate = n / end.at.Sub(begin.at).Seconds()
 	f.redis = (end.redis - begin.redis) / n
 	f.worker = (end.worker - begin.worker) / n
@@ -329,7 +330,11 @@ func drainWithTidegate(ctx context.Context, rdb redis.UniversalClient, task drai
 		defer func() { err = errors.Join(err, h.Close()) }()
 		handler = h
 	}
-	if err := p.Handle(task.Queue, handler, publisher.Concurrency(task.Concurrency)); err != nil {
+	options := []publisher.HandleOption{publisher.Concurrency(task.Concurrency)}
+	if task.Contender == withLearning || task.Contender == withoutLearning {
+		options = append(options, publisher.Breaker(breaker.Options{Learn: task.Contender == withLearning}))
+	}
+	if err := p.Handle(task.Queue, handler, options...); err != nil {
 		return err
 	}
 	return p.Run(ctx)
@@ -357,8 +362,8 @@ func TestDrainReport(t *testing.T) {
 		{name: "asynq"}, {name: "BullMQ", missing: "no Node"}, {name: "Tidegate"},
 	}}
 	figures := map[string][]drainFigures{
-		"asynq":    {{1000, 20e-6, 10e-6, 5e-6}, {500, 20e-6, 10e-6, 5e-6}, {2000, 20e-6, 10e-6, 5e-6}},
-		"Tidegate": {{3000, 10e-6, 8e-6, 4e-6}, {1000, 10e-6, 8e-6, 4e-6}, {4000, 10e-6, 8e-6, 4e-6}},
+		"asynq":    {{1000, 20e-6, 10e-6, 5e-6, 1}, {500, 20e-6, 10e-6, 5e-6, 1}, {2000, 20e-6, 10e-6, 5e-6, 1}},
+		"Tidegate": {{3000, 10e-6, 8e-6, 4e-6, 1}, {1000, 10e-6, 8e-6, 4e-6, 1}, {4000, 10e-6, 8e-6, 4e-6, 1}},
 	}
 	var rows [][]string
 	for _, c := range p.contenders {

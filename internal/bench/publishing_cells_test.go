@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"slices"
 	"strings"
 	"time"
 
@@ -28,6 +29,12 @@ const scale = int(time.Minute / window)
 type api struct {
 	name    string
 	limiter fakeapi.Limiter
+	// limit returns an unused limit that the API never announces; it takes the place of limiter.
+	limit func() limit
+	// window is the span by which refused calls are counted; 0: window.
+	window time.Duration
+	// slower is how many times as long calls take; 0: 1.
+	slower int
 	// punishes: calls while limited make it longer.
 	punishes bool
 	// earliest is when the n-th call, counted from 0, can be accepted at best.
@@ -36,6 +43,7 @@ type api struct {
 
 func apis() []api {
 	windows := func(n int) time.Duration { return time.Duration(n/quota) * window }
+	const short = window / 6
 	return []api{
 		{name: "fixed window", limiter: fakeapi.FixedWindow{Quota: quota, Window: window}, earliest: windows},
 		{name: "sliding window", limiter: fakeapi.SlidingWindow{Quota: quota, Window: window}, earliest: windows},
@@ -43,7 +51,109 @@ func apis() []api {
 			return time.Duration(max(0, n-quota+1)) * window / quota
 		}},
 		{name: "penalty", limiter: fakeapi.Penalty{Quota: quota, Window: window, Extend: extend}, punishes: true, earliest: windows},
+		{
+			name: "5 at once", limit: func() limit { return (&concurrent{most: 5}).take }, slower: 10,
+			earliest: func(n int) time.Duration { return time.Duration(n/5) * 10 * meanLatency },
+		},
+		{
+			name: "two windows", window: 2 * window,
+			limit: func() limit {
+				return both(&fixed{quota: constant(10), length: short}, &fixed{quota: constant(quota), length: 2 * window})
+			},
+			earliest: func(n int) time.Duration {
+				return time.Duration(n/quota)*2*window + time.Duration(n%quota/10)*short
+			},
+		},
+		{
+			name: "halves", limit: func() limit {
+				return (&fixed{length: window, quota: func(_, accepted int) int {
+					if accepted < jobCount/2 {
+						return quota
+					}
+					return quota / 2
+				}}).take
+			},
+			earliest: func(n int) time.Duration {
+				if n < jobCount/2 {
+					return windows(n)
+				}
+				return windows(jobCount/2) + time.Duration(1+(n-jobCount/2)/(quota/2))*window
+			},
+		},
+		{
+			name: "others take 30 %", limit: func() limit { return (&fixed{length: window, quota: leftByOthers}).take },
+			earliest: func(n int) time.Duration {
+				w := 0
+				for n -= leftByOthers(0, 0); n >= 0; n -= leftByOthers(w, 0) {
+					w++
+				}
+				return time.Duration(w) * window
+			},
+		},
 	}
+}
+
+// limit decides a call that ends at end, and reports whether it is accepted. Calls come one
+// after the other.
+type limit func(now, end time.Time) bool
+
+// fixed is a window that begins with the first call after the last one's end.
+type fixed struct {
+	length time.Duration
+	// quota of a window, counted from 0, after so many accepted calls of all windows.
+	quota func(window, accepted int) int
+
+	end                    time.Time
+	window, used, accepted int
+}
+
+func (f *fixed) take(now, _ time.Time) bool {
+	if !f.free(now) {
+		return false
+	}
+	f.used++
+	f.accepted++
+	return true
+}
+
+// free reports whether a call would be accepted. It begins a window if the last has ended.
+func (f *fixed) free(now time.Time) bool {
+	if !now.Before(f.end) {
+		if !f.end.IsZero() {
+			f.window++
+		}
+		f.end, f.used = now.Add(f.length), 0
+	}
+	return f.used < f.quota(f.window, f.accepted)
+}
+
+func constant(n int) func(int, int) int { return func(int, int) int { return n } }
+
+// leftByOthers is what another consumer leaves: of five windows in turn it takes a tenth to a half at
+// their start, on average 30 %.
+func leftByOthers(window, _ int) int { return quota - []int{18, 6, 30, 12, 24}[window%5] }
+
+// both accepts what two windows do.
+func both(a, b *fixed) limit {
+	return func(now, end time.Time) bool {
+		ok := a.free(now)
+		return b.free(now) && ok && a.take(now, end) && b.take(now, end)
+	}
+}
+
+// concurrent accepts so many calls at once.
+type concurrent struct {
+	most int
+	ends []time.Time
+}
+
+func (c *concurrent) take(now, end time.Time) bool {
+	c.ends = slices.DeleteFunc(c.ends, func(end time.Time) bool { return !now.Before(end) })
+	if len(c.ends) >= c.most {
+		return false
+	}
+	c.ends = append(c.ends, end)
+	return true
 }
 
 // ideal is when the last job is published at best.
@@ -54,6 +164,9 @@ func (a api) ideal() time.Duration { return a.earliest(jobCount - 1) }
 func latency(n, _ int) time.Duration {
 	return 15*time.Millisecond + time.Duration(n*7%11)*time.Millisecond
 }
+
+// meanLatency is the mean of latency.
+const meanLatency = 20 * time.Millisecond
 
 // hints are what an API that announces its limit sends: Retry-After with refusals, and
 // with each answer how many calls are left.
@@ -68,15 +181,19 @@ type cell struct {
 	runs      []outcome
 }
 
-// cells returns all, those of one API next to each other.
-func cells(only string) []*cell {
+// cells returns those of the contenders at the APIs whose name contains only, those of one API
+// next to each other.
+func cells(only string, of []contender) []*cell {
 	var all []*cell
 	for _, a := range apis() {
 		if !strings.Contains(a.name, only) {
 			continue
 		}
 		for _, hints := range []bool{false, true} {
-			for _, c := range contenders {
+			if hints && a.limit != nil {
+				continue
+			}
+			for _, c := range of {
 				all = append(all, &cell{api: a, hints: hints, contender: c, jobs: jobCount})
 			}
 		}

@@ -1,9 +1,11 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"testing"
 	"time"
 
@@ -20,6 +22,8 @@ type outcome struct {
 	at        []time.Duration // when each was, in order
 	calls     int
 	wasted    int // calls that were refused
+	// lateWaste is how many of them there were per window from the third window on.
+	lateWaste float64
 	twice     int // jobs accepted more than once
 	deferred  int64
 	trips     int64 // to Redis and back
@@ -69,7 +73,17 @@ func (c *cell) measure(t testing.TB, jitter time.Duration) (o outcome) {
 	server := redistest.Start(t)
 	defer server.Stop()
 	rdb := server.Client(t)
-	options := fakeapi.Options{Limiter: c.api.limiter, LatencyFunc: latency, Light: true}
+	takes := func(n, status int) time.Duration { return latency(n, status) * time.Duration(max(1, c.api.slower)) }
+	options := fakeapi.Options{Limiter: c.api.limiter, LatencyFunc: takes, Light: true}
+	if c.api.limit != nil {
+		accepts := c.api.limit()
+		options.Script = func(n int, _ *http.Request) *fakeapi.Answer {
+			if now := time.Now(); !accepts(now, now.Add(takes(n, 0))) {
+				return &fakeapi.Answer{Status: http.StatusTooManyRequests}
+			}
+			return nil
+		}
+	}
 	if c.hints {
 		options.Hints = hints
 	}
@@ -93,12 +107,12 @@ func (c *cell) measure(t testing.TB, jitter time.Duration) (o outcome) {
 	o.deferred, o.trips = fleet.stop(t)
 	o.commands = commandsOf(t, server)
 	o.archived = must(rdb.ZCard(t.Context(), "asynq:{default}:archived").Result())(t)
-	check(t, o.read(api, ids))
+	check(t, o.read(api, ids, cmp.Or(c.api.window, window)))
 	return o
 }
 
-// read takes what the API has recorded.
-func (o *outcome) read(api *fakeapi.API, ids []string) error {
+// read takes what the API has recorded; refused calls are counted by window.
+func (o *outcome) read(api *fakeapi.API, ids []string, window time.Duration) error {
 	receipts, stats := api.Receipts(), api.Stats()
 	if len(receipts) == 0 {
 		return errors.New("no call was made")
@@ -108,9 +122,12 @@ func (o *outcome) read(api *fakeapi.API, ids []string) error {
 	for _, id := range ids {
 		wanted[id] = true
 	}
-	seen := map[string]bool{}
+	seen, late := map[string]bool{}, 0
 	for _, r := range receipts {
 		if r.Status/100 != 2 {
+			if r.At.Sub(receipts[0].At) >= 2*window {
+				late++
+			}
 			continue
 		}
 		switch {
@@ -127,5 +144,7 @@ func (o *outcome) read(api *fakeapi.API, ids []string) error {
 	if o.done(len(ids)) {
 		o.took = o.at[len(o.at)-1]
 	}
+	rest := receipts[len(receipts)-1].At.Sub(receipts[0].At) - 2*window
+	o.lateWaste = float64(late) / max(1, rest.Seconds()/window.Seconds())
 	return nil
 }

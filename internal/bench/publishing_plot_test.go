@@ -73,11 +73,11 @@ func plot(panels []panel) string {
   .h{font-weight:600}.l{font-size:12px;fill:#59636e}.m{text-anchor:middle}.e{text-anchor:end}
   .page{fill:#ffffff;stroke:#d1d9e0}.grid{stroke:#d1d9e0;stroke-width:1}
   .line{fill:none;stroke-width:2;stroke-linejoin:round}
-  .ideal{stroke:#59636e;stroke-dasharray:2 3}.c0{stroke:#8250df}.c1{stroke:#bc4c00}.c2{stroke:#0969da;stroke-width:3}
+  .ideal{stroke:#59636e;stroke-dasharray:2 3}.c0{stroke:#8250df}.c1{stroke:#bc4c00}.c2{stroke:#1a7f37}.c3{stroke:#0969da;stroke-width:3}
   @media (prefers-color-scheme:dark){
     text{fill:#f0f6fc}.l{fill:#9198a1}
     .page{fill:#0d1117;stroke:#3d444d}.grid{stroke:#3d444d}
-    .ideal{stroke:#9198a1}.c0{stroke:#ab7df8}.c1{stroke:#f0883e}.c2{stroke:#4493f8}
+    .ideal{stroke:#9198a1}.c0{stroke:#ab7df8}.c1{stroke:#f0883e}.c2{stroke:#3fb950}.c3{stroke:#4493f8}
   }
 </style>
 <rect class="page" x=".5" y=".5" width="%d" height="%d" rx="8"/>

@@ -24,11 +24,11 @@ func (c *cell) middle() outcome {
 }
 
 func reportPublishing(cells []*cell, runs, parallel int) string {
-	rows := [][]string{{"API", "hints", "", "time", "of the ideal", "wasted calls", "calls per job", "deferred", "round trips to Redis per job", "commands", "archived"}}
+	rows := [][]string{{"API", "hints", "", "time", "efficiency", "wasted calls", "a window, later", "deferred", "round trips to Redis per job", "commands", "archived"}}
 	lost, twice := 0, 0
 	for _, c := range cells {
 		o := c.middle()
-		time, ratio := fmt.Sprintf("%.1f s", o.took.Seconds()), fmt.Sprintf("%.2f", o.took.Seconds()/c.api.ideal().Seconds())
+		time, ratio := fmt.Sprintf("%.1f s", o.took.Seconds()), fmt.Sprintf("%.2f", c.api.ideal().Seconds()/o.took.Seconds())
 		if !o.done(c.jobs) {
 			time, ratio = fmt.Sprintf("%d of %d in %.0f s", o.published, c.jobs, patience.Seconds()), "–"
 		}
@@ -38,7 +38,7 @@ func reportPublishing(cells []*cell, runs, parallel int) string {
 		rows = append(rows, []string{
 			c.api.name, yesNo(c.hints), c.contender.name, time, ratio,
 			number(median(c.runs, func(o outcome) float64 { return float64(o.wasted) })),
-			strconv.FormatFloat(perJob(func(o outcome) float64 { return float64(o.calls) }), 'f', 2, 64),
+			strconv.FormatFloat(median(c.runs, func(o outcome) float64 { return o.lateWaste }), 'f', 1, 64),
 			number(median(c.runs, func(o outcome) float64 { return float64(o.deferred) })),
 			number(perJob(func(o outcome) float64 { return float64(o.trips) })),
 			number(perJob(func(o outcome) float64 { return float64(o.commands) })),
@@ -50,7 +50,7 @@ func reportPublishing(cells []*cell, runs, parallel int) string {
 		}
 	}
 	return table(3, rows) + fmt.Sprintf(`
-%d runs of each, %d at a time; medians. %d jobs archived and %d published twice in all runs.
+Runs of each: %d, %d at a time; medians. %d jobs archived and %d published twice in all runs.
 `, runs, parallel, lost, twice)
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -16,23 +17,32 @@ import (
 
 var (
 	runs     = flag.Int("runs", 3, "BenchmarkPublishing: runs of each; the report has medians")
-	parallel = flag.Int("at-a-time", 8, "BenchmarkPublishing: how many run at the same time")
+	parallel = flag.Int("at-a-time", 12, "BenchmarkPublishing: how many run at the same time")
 	only     = flag.String("only", "", "BenchmarkPublishing: only the APIs whose name contains this")
+	onlyOf   = flag.String("contenders", "", "BenchmarkDrain, BenchmarkPublishing: only these, by name, with commas")
 	jitter   = flag.Duration("jitter", 0, "BenchmarkPublishing: the longest random pause that bare asynq adds to each retry")
 )
 
 // BenchmarkPublishing compares what becomes of a backlog at a rate-limited API: with
 // plain asynq, with asynq and the shared breaker that one writes first, and with
 // Tidegate. Each run has an API over HTTP, a redis-server and worker processes of its
-// own. It takes 6 minutes. -write also writes the plot.
+// own. -write also writes the plot.
 func BenchmarkPublishing(b *testing.B) {
 	if *runs < 1 || *parallel < 1 || *jitter < 0 {
 		b.Fatal("-runs and -at-a-time must be above 0, -jitter not below")
 	}
-	if *write && (*only != "" || *jitter != 0) {
-		b.Fatal("-write is for the whole comparison: leave -only and -jitter out")
+	if *write && (*only != "" || *onlyOf != "" || *jitter != 0) {
+		b.Fatal("-write is for the whole comparison: leave -only, -contenders and -jitter out")
 	}
-	cells := cells(*only)
+	chosen := slices.Clone(contenders)
+	if *onlyOf != "" {
+		names := strings.Split(*onlyOf, ",")
+		chosen = slices.DeleteFunc(chosen, func(c contender) bool { return !slices.Contains(names, c.name) })
+		if len(chosen) != len(names) {
+			b.Fatalf("-contenders: not all of %q are contenders", names)
+		}
+	}
+	cells := cells(*only, chosen)
 	if len(cells) == 0 {
 		b.Fatalf("no API's name contains %q", *only)
 	}
@@ -71,6 +81,11 @@ func TestIdealsAreTheLimitersOwn(t *testing.T) {
 		"sliding window": {0, window, 2 * window},
 		"token bucket":   {0, window / quota, window + window/quota},
 		"penalty":        {0, window, 2 * window},
+
+		"5 at once":        {11 * 10 * meanLatency, 12 * 10 * meanLatency, 24 * 10 * meanLatency},
+		"two windows":      {5 * (window / 6), 2 * window, 4 * window},
+		"halves":           {0, window, 2 * window},
+		"others take 30 %": {window, window, 2 * window},
 	}
 	for _, a := range apis() {
 		got := [3]time.Duration{a.earliest(quota - 1), a.earliest(quota), a.earliest(2 * quota)}
@@ -115,7 +130,7 @@ func TestTheMiddleRunCountsUnfinishedOnesAsTheSlowest(t *testing.T) {
 
 func TestPlotIsXMLAndSaysInWordsWhatItShows(t *testing.T) {
 	t.Parallel()
-	all := cells("")
+	all := cells("", contenders)
 	for _, c := range all {
 		o := outcome{published: jobCount, took: 30 * time.Second}
 		if c.api.punishes {
@@ -140,13 +155,13 @@ func TestPlotIsXMLAndSaysInWordsWhatItShows(t *testing.T) {
 			paths++
 		}
 	}
-	// Two panels of four lines and six lines of the grid each, and four in the legend.
-	if want := 2*(4+6) + 4; paths != want {
+	// Two panels of five lines and six lines of the grid each, and five in the legend.
+	if want := 2*(5+6) + 5; paths != want {
 		t.Errorf("%d paths, want %d", paths, want)
 	}
 	for _, want := range []string{
 		"fixed window, no hints: ideal ends after 20.0 seconds, asynq ends after 30.0 seconds",
-		"Tidegate has published 150 of 300 jobs when it is stopped.",
+		"Tidegate learning has published 150 of 300 jobs when it is stopped.",
 	} {
 		if !strings.Contains(svg, want) {
 			t.Errorf("the plot does not say %q", want)

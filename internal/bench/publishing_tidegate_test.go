@@ -52,7 +52,7 @@ func serveTidegate(ctx context.Context, rdb redis.UniversalClient, t task, defer
 	if err != nil {
 		return err
 	}
-	rules := breaker.Options{FailureThreshold: threshold, Cooldown: t.Cooldown}
+	rules := breaker.Options{FailureThreshold: threshold, Cooldown: t.Cooldown, Learn: t.Contender == learning}
 	if t.Punishes {
 		rules.CooldownMultiplier = 2
 	}

@@ -44,10 +44,14 @@ type contender struct {
 	serve func(ctx context.Context, rdb redis.UniversalClient, t task, deferred *atomic.Int64) error
 }
 
+// learning is Tidegate that learns limits which the API does not announce.
+const learning = "Tidegate learning"
+
 var contenders = []contender{
 	{"asynq", enqueueAsynq, serveAsynq},
 	{"asynq + naive breaker", enqueueAsynq, serveNaive},
-	{"Tidegate", enqueueTidegate, serveTidegate},
+	{"Tidegate plain", enqueueTidegate, serveTidegate},
+	{learning, enqueueTidegate, serveTidegate},
 }
 
 // publishTask is the worker's main: it prints "ready", starts at the first line of stdin

@@ -8,9 +8,10 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/tidegate/tidegate/internal/markdown"
 )
 
 // docs is the directory of the documentation.
@@ -30,51 +31,12 @@ func report(b *testing.B, file, section, text string) {
 	}
 	file = filepath.Join(docs, file)
 	old := must(os.ReadFile(file))(b)
-	updated := must(replaceSection(string(old), section, text))(b)
+	updated := must(markdown.ReplaceSection(string(old), section, text))(b)
 	check(b, os.WriteFile(file, []byte(updated), 0o644))
 }
 
-func replaceSection(doc, name, text string) (string, error) {
-	begin, end := "<!-- begin "+name+":", "<!-- end "+name+" -->"
-	head, rest, ok := strings.Cut(doc, begin)
-	line, rest, ok2 := strings.Cut(rest, "\n")
-	_, tail, ok3 := strings.Cut(rest, end)
-	if !ok || !ok2 || !ok3 {
-		return "", fmt.Errorf("no section between %q and %q", begin+" … -->", end)
-	}
-	return head + begin + line + "\n" + strings.Trim(text, "\n") + "\n" + end + tail, nil
-}
-
-// table returns the rows, the first of which is the heading, as a Markdown table that is
-// also aligned for a terminal: the first columns to the left, the others to the right.
-func table(first int, rows [][]string) string {
-	width := make([]int, len(rows[0]))
-	for _, row := range rows {
-		for i, cell := range row {
-			width[i] = max(width[i], 2, utf8.RuneCountInString(cell))
-		}
-	}
-	var b strings.Builder
-	for n, row := range rows {
-		rule := ""
-		for i, cell := range row {
-			pad := strings.Repeat(" ", width[i]-utf8.RuneCountInString(cell))
-			dashes := "|-" + strings.Repeat("-", width[i])
-			if i < first {
-				b.WriteString("| " + cell + pad + " ")
-				rule += dashes + "-"
-			} else {
-				b.WriteString("| " + pad + cell + " ")
-				rule += dashes + ":"
-			}
-		}
-		b.WriteString("|\n")
-		if n == 0 {
-			b.WriteString(rule + "|\n")
-		}
-	}
-	return b.String()
-}
+// table is short for [markdown.Table].
+func table(first int, rows [][]string) string { return markdown.Table(first, rows) }
 
 // count writes a number rounded to three digits, with commas.
 func count(n float64) string {
@@ -137,7 +99,7 @@ func TestMedian(t *testing.T) {
 func TestReplaceSection(t *testing.T) {
 	t.Parallel()
 	const doc = "head\n<!-- begin a: made by x -->\nold\n<!-- end a -->\ntail\n<!-- begin b: y -->\n<!-- end b -->\n"
-	got, err := replaceSection(doc, "a", "\nnew\nlines\n\n")
+	got, err := markdown.ReplaceSection(doc, "a", "\nnew\nlines\n\n")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -145,11 +107,11 @@ func TestReplaceSection(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("document (-want +got):\n%s", diff)
 	}
-	if got, err = replaceSection(doc, "b", "text"); err != nil || !strings.Contains(got, "y -->\ntext\n<!-- end b -->\n") {
+	if got, err = markdown.ReplaceSection(doc, "b", "text"); err != nil || !strings.Contains(got, "y -->\ntext\n<!-- end b -->\n") {
 		t.Errorf("empty section became %q, %v", got, err)
 	}
 	for _, doc := range []string{"", doc, "<!-- begin c: x -->\nold\n", "old\n<!-- end c -->"} {
-		if _, err := replaceSection(doc, "c", "text"); err == nil {
+		if _, err := markdown.ReplaceSection(doc, "c", "text"); err == nil {
 			t.Errorf("a section that is not there was replaced in %q", doc)
 		}
 	}
@@ -159,10 +121,10 @@ func TestReplaceSection(t *testing.T) {
 func TestDocumentsHaveTheirSections(t *testing.T) {
 	t.Parallel()
 	for section, file := range map[string]string{
-		"api": "benchmarks.md", "drain": "benchmarks.md", "destinations": "benchmarks.md", "fleet": "benchmarks.md", "peers": "benchmarks.md", "publishing": "benchmarks.md", "capacity": "operations.md",
+		"api": "benchmarks.md", "limits": "benchmarks.md", "learning": "benchmarks.md", "drain": "benchmarks.md", "destinations": "benchmarks.md", "fleet": "benchmarks.md", "peers": "benchmarks.md", "publishing": "benchmarks.md", "capacity": "operations.md",
 	} {
 		doc := must(os.ReadFile(filepath.Join(docs, file)))(t)
-		if _, err := replaceSection(string(doc), section, ""); err != nil {
+		if _, err := markdown.ReplaceSection(string(doc), section, ""); err != nil {
 			t.Errorf("%s: %v", file, err)
 		}
 	}

@@ -103,11 +103,15 @@ func TestJobPage(t *testing.T) {
 	t.Parallel()
 	s := held(t)
 	const nasty = `</script><script>window.hacked = 1</script><img src=x onerror="window.hacked = 1">`
-	s.enqueue(jobs.New("shop", map[string]string{"text": nasty}, jobs.ID("post-1"), jobs.Header("X-A", nasty)))
+	s.enqueue(jobs.New("shop", map[string]string{"text": nasty}, jobs.ID("post-1"), jobs.Header("X-A", nasty),
+		jobs.Method("PUT"), jobs.Encode(jobs.EncodingForm), jobs.CallTimeout(5*time.Second)))
 	s.enqueue(jobs.New("shop", "after", jobs.ID("post-2"), jobs.After("post-1")))
 	b := s.open("/jobs/post-1")
 	b.reads("Shop opened by hand; stays open until it is reset")
 	b.reads("<img src=x onerror=")
+	for _, fact := range []string{"Method PUT", "Encoding form", "Timeout of the call 5 s"} {
+		b.sees(fmt.Sprintf(`[...document.querySelectorAll("#h-request ~ dl > div")].some((e) => e.innerText.split(/\s+/).join(" ") === %q)`, fact))
+	}
 	b.sees(`document.querySelector("svg.graph a[href='/jobs/post-2']")`)
 	b.do(chromedp.Evaluate[chromedp.Void](`window.same = true`))
 	if _, err := breaker.Reset(t.Context(), s.rdb, "shop", "test"); err != nil {
@@ -149,6 +153,33 @@ func TestTripAndReset(t *testing.T) {
 	if status := s.breaker("shop"); status.State != breaker.Closed {
 		t.Errorf("it is %v, want CLOSED", status.State)
 	}
+	b.quiet()
+}
+
+// Limits that the API announced are shown, and forgotten after a question.
+func TestForgetLimits(t *testing.T) {
+	t.Parallel()
+	s := serve(t)
+	s.work(fakeapi.Options{}, breaker.Options{}, "shop")
+	bk, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Instance: "pub-1:7"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer bk.Close()
+	permit, err := bk.Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := permit.Report(t.Context(), breaker.Success().WithBudget(breaker.Budget{Remaining: 1, Limit: 100, Reset: time.Hour})); err != nil {
+		t.Fatal(err)
+	}
+	b := s.open("/breakers/shop")
+	b.reads("99 of 100")
+	b.follow("button[value=forget]")
+	b.reads("Forget the limits of shop?")
+	b.follow("main button.primary")
+	b.reads("shop: forgot the announced limit of 100 per window (99 of 100).")
+	b.reads("None is declared, announced or learned.")
 	b.quiet()
 }
 

@@ -43,7 +43,7 @@ func exchange(t *testing.T, address, rest string, leave bool) int {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	if err := c.SetDeadline(time.Now().Add(10 * time.Second)); err != nil {
+	if err := c.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	// A receiver may answer, and close, before it has read all.

@@ -104,8 +104,8 @@ status       waiting
 waits        waiting for its parents to complete: parent
 batch        monday
 after        parent
-created      ` + at + ` \([0-9]s ago\)
-expires      ` + at + ` \(in 7d\)
+created      ` + at + ` \([0-9ms]+ ago\)
+expires      ` + at + ` \(in (7d|6d23h[0-9ms]*)\)
 payload      {}
 $`)
 	if out := b.run(t, "get", "child").ok(t); !want.MatchString(out) {
@@ -117,8 +117,8 @@ destination  shop
 status       cancelled
 batch        monday
 after        parent
-created      ` + at + ` \([0-9]s ago\)
-cancelled    ` + at + ` \([0-9]s ago\)
+created      ` + at + ` \([0-9ms]+ ago\)
+cancelled    ` + at + ` \([0-9ms]+ ago\)
 last error   parent parent was cancelled: wrong file
 payload      {}
 $`)
@@ -129,8 +129,8 @@ $`)
 	want = regexp.MustCompile(`^id           gone
 destination  shop
 status       expired
-created      ` + at + ` \([0-9]s ago\)
-expired      ` + at + ` \([0-9]s ago\)
+created      ` + at + ` \([0-9ms]+ ago\)
+expired      ` + at + ` \([0-9ms]+ ago\)
 payload      {}
 $`)
 	if out := b.run(t, "get", "gone").ok(t); !want.MatchString(out) {
@@ -147,12 +147,12 @@ func TestListOfAllStatuses(t *testing.T) {
 	b.enqueue(t, "--ttl 0", "j5-expired")
 	b.run(t, "pause", "j2-paused").ok(t)
 	b.run(t, "cancel", "j3-cancelled", "--reason", "wrong file").ok(t)
-	want := regexp.MustCompile(`^ID            DESTINATION  KEY  STATUS     AGE  DETAIL
-j5-expired    shop         -    expired    [0-9]s   expired ([0-9-]+ )?[0-9:]{8}
-j4-waiting    shop         -    waiting    [0-9]s   waiting for its parents to complete: j1-pending
-j3-cancelled  shop         -    cancelled  [0-9]s   wrong file
-j2-paused     shop         -    paused     [0-9]s   paused until it is resumed
-j1-pending    shop         -    pending    [0-9]s   next in line; waiting for a free worker
+	want := regexp.MustCompile(`^ID            DESTINATION  KEY  STATUS     AGE +DETAIL
+j5-expired    shop         -    expired    [0-9ms]+ +expired ([0-9-]+ )?[0-9:]{8}
+j4-waiting    shop         -    waiting    [0-9ms]+ +waiting for its parents to complete: j1-pending
+j3-cancelled  shop         -    cancelled  [0-9ms]+ +wrong file
+j2-paused     shop         -    paused     [0-9ms]+ +paused until it is resumed
+j1-pending    shop         -    pending    [0-9ms]+ +next in line; waiting for a free worker
 $`)
 	if out := b.run(t, "list").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -125,8 +126,10 @@ func breakerDetail(b breaker.Status, now time.Time) string {
 		return fmt.Sprintf("slow start: %d in flight at most", b.SlowStart)
 	case b.Budget != nil:
 		return explain.Budget(b)
+	case explain.ConcurrencyHolds(b):
+		return explain.InFlight(b)
 	case explain.RateHolds(b, now):
-		return explain.NextByRate(*b.Rate, now)
+		return explain.NextByRate(b, now)
 	}
 	return ""
 }
@@ -189,6 +192,9 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 	if b.Budget != nil {
 		r.add("left", explain.Budget(b))
 	}
+	if b.Concurrency > 0 {
+		r.add("in flight", fmt.Sprintf("%d of %d calls", b.InFlight, b.Concurrency))
+	}
 	if b.Rate != nil {
 		text := explain.Rate(*b.Rate)
 		if b.Rate.Burst > 1 {
@@ -199,7 +205,16 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		}
 		r.add("rate", text)
 	}
+	if b.Learned != nil {
+		r.add("learned limit", explain.LearnedLimit(*b.Learned))
+	}
 	r.add("failures", strconv.Itoa(b.Failures)+" in a row")
+	if b.Streak > 0 {
+		r.add("outage", explain.Streak(b))
+	}
+	if b.SuggestedRate != "" {
+		r.add("advice", words.Spacing(b.Name, b.SuggestedRate))
+	}
 	if !b.LastFailure.IsZero() {
 		r.add("last failure", ago(&b.LastFailure, now))
 	}
@@ -212,7 +227,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 		}
 		r.add("failed probes", strconv.Itoa(b.Probes))
 		r.add("wasted calls", strconv.Itoa(b.Wasted))
-		r.add("rescheduled", strconv.Itoa(b.Rescheduled)+" jobs")
+		r.add("rescheduled", explain.Count(b.Rescheduled, "job", "jobs"))
 		r.addIf("instances", strings.Join(b.Instances, ", "))
 		r.addIf("incident", b.Incident)
 	}

@@ -38,13 +38,13 @@ func TestBreaker(t *testing.T) {
 	}
 	want := regexp.MustCompile(`^breaker        shop
 state          OPEN
-reopens        in (10m|9m5[0-9]s), at ([0-9-]+ )?[0-9:]{8}
+reopens        in (10m|9m[0-9]+s), at ([0-9-]+ )?[0-9:]{8}
 next probe     then, by the first worker that has a job
 failures       0 in a row
 cause          opened by hand
 by             ` + regexp.QuoteMeta(by) + `
 reason         tea\[2J
-since          ([0-9-]+ )?[0-9:]{8} \([0-9]s ago\)
+since          ([0-9-]+ )?[0-9:]{8} \([0-9ms]+ ago\)
 failed probes  0
 wasted calls   0
 rescheduled    0 jobs

@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, cost, available_at, batch, after, ttl, expires_at"
 	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
@@ -60,7 +60,7 @@ func mixed() (file string, rejected []rejection) {
 	add(`{"payload":1,"id":"a b","key":"-"}`, `id: "a b" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit; key: "-" must be 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit`)
 	add(`{"payload":"`+strings.Repeat("x", 100)+`"}`, `payload: has 102 bytes, at most 100 are accepted (MAX_PAYLOAD_BYTES); store it elsewhere and send a reference`)
 	add(`{"payload":"`+strings.Repeat("x", 400<<10)+`"}`, `is longer than 65636 bytes, which no line with a payload of at most 100 bytes is (MAX_PAYLOAD_BYTES)`)
-	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"available_at":"2099-01-31T14:35:00Z",`+
+	add(`{"id":"c","destination":"stock","key":"alice","payload":3,"priority":"high","max_reschedules":7,"cost":5,"available_at":"2099-01-31T14:35:00Z",`+
 		`"request":{"path":"/x","query":"a=b","headers":{"X-A":"b"}},"retry":{"max_retries":2,"retry_on":["timeout"]}}`, "")
 	add(`{"id":"e","destination":"shop","payload":1,"batch":"tuesday","after":["c","a"],"ttl":"7d"}`, "")
 	add(`{"id":"f","destination":"shop","payload":1,"after":["nope"]}`, `after: there is no job nope; enqueue parents before their children`)
@@ -99,7 +99,7 @@ func TestFile(t *testing.T) {
 	c := decode[document](t, b.run(t, "get", "c", "-o", "json").ok(t)).Job
 	c2 := jobs.Job{
 		ID: "c", Destination: "stock", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh, Payload: []byte("3"), Batch: "monday", After: []string{},
-		Request: jobs.Request{Path: "/x", Query: "a=b", Headers: map[string]string{"X-A": "b"}}, MaxReschedules: &seven,
+		Request: jobs.Request{Path: "/x", Query: "a=b", Headers: map[string]string{"X-A": "b"}}, MaxReschedules: &seven, Cost: 5,
 		Retry:       &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
 		AvailableAt: c.AvailableAt, CreatedAt: c.CreatedAt, Output: []byte("null"),
 	}

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"strings"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -28,6 +29,8 @@ type Process struct {
 	// Version and Commit of the build; what is empty is taken from the build
 	// information that Go puts into a binary.
 	Version, Commit string
+
+	patience time.Duration // how long to wait for Redis; 0 is defaultPatience
 }
 
 // grammar is the command line. What --help adds to it is in help.txt.
@@ -51,6 +54,7 @@ type grammar struct {
 	Jobs    jobsCmds      `cmd:"" help:"Move jobs to another destination."`
 	Queue   queueCmds     `cmd:"" help:"Pause and resume whole destinations."`
 	Breaker breakerCmds   `cmd:"" help:"Look at circuit breakers, open and close them."`
+	Limits  limitsCmds    `cmd:"" help:"Look at the limits of APIs, and forget what was learned."`
 	Doctor  doctorCmd     `cmd:"" help:"Find what crashes left behind, and repair it."`
 	Alerts  alertsCmds    `cmd:"" help:"Try the alerts."`
 	FakeAPI fakeAPICmd    `cmd:"" name:"fake-api" help:"Stand in for a rate-limited API in trials, until SIGTERM."`

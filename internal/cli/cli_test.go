@@ -17,7 +17,7 @@ func TestUsage(t *testing.T) {
 		args   string
 		stderr string
 	}{
-		{"", `no command given; there are demo, worker, api, health, enqueue, get, list, history, batch, stats, cancel, pause, resume, retry, jobs, queue, breaker, doctor, alerts, fake-api, token, answers, presets, config, version; run "tidegate --help"`},
+		{"", `no command given; there are demo, worker, api, health, enqueue, get, list, history, batch, stats, cancel, pause, resume, retry, jobs, queue, breaker, limits, doctor, alerts, fake-api, token, answers, presets, config, version; run "tidegate --help"`},
 		{"foo", `unknown command foo; run "tidegate --help"`},
 		{"workr", `unknown command workr, did you mean "worker"?; run "tidegate --help"`},
 		{"--foo", `unknown flag --foo; run "tidegate --help"`},
@@ -25,6 +25,7 @@ func TestUsage(t *testing.T) {
 		{"breaker foo", `unknown command foo; run "tidegate breaker --help"`},
 		{"breaker get", `NAME is missing; run "tidegate breaker get --help"`},
 		{"breaker get a b", `unexpected argument b; run "tidegate breaker get --help"`},
+		{"limits forget", `NAME is missing; run "tidegate limits forget --help"`},
 		{"get", `ID is missing; run "tidegate get --help"`},
 		{"enqueue --expires 1h", `unknown flag --expires, did you mean "--expires-at"?; run "tidegate enqueue --help"`},
 		{"enqueue --tttl 1h", `unknown flag --tttl, did you mean "--ttl"?; run "tidegate enqueue --help"`},
@@ -57,7 +58,7 @@ func TestHelp(t *testing.T) {
 	for _, command := range []string{
 		"", "demo", "worker", "enqueue", "get", "list", "history", "batch", "batch get", "stats", "cancel", "pause", "resume", "retry",
 		"queue", "queue pause", "queue resume", "doctor", "breaker", "breaker list", "breaker get", "breaker trip",
-		"breaker reset", "breaker history", "alerts", "alerts test", "token new", "token list", "token remove", "presets", "presets show", "config", "config check", "version",
+		"breaker reset", "breaker history", "limits", "limits show", "limits forget", "alerts", "alerts test", "token new", "token list", "token remove", "presets", "presets show", "config", "config check", "version",
 	} {
 		t.Run(command, func(t *testing.T) {
 			t.Parallel()
@@ -66,7 +67,7 @@ func TestHelp(t *testing.T) {
 				t.Errorf("does not begin with %q:\n%s", want, out)
 			}
 			// Commands whose use is not plain from their name show it.
-			plain := []string{"", "alerts", "batch", "breaker", "breaker list", "breaker history", "config", "queue", "version"}
+			plain := []string{"", "alerts", "batch", "breaker", "limits", "breaker list", "breaker history", "config", "queue", "version"}
 			if !slices.Contains(plain, command) && !strings.Contains(out, "Example") {
 				t.Errorf("no example:\n%s", out)
 			}
@@ -123,12 +124,12 @@ func TestRedisDown(t *testing.T) {
 	var all sync.WaitGroup
 	for _, args := range []string{
 		"enqueue -d shop", "get x", "list", "breaker list", "breaker get shop", "breaker trip shop", "breaker reset shop",
-		"breaker history shop", "enqueue --file -", "history x", "batch get x", "batch get x --wait", "stats", "cancel x", "cancel --batch x",
+		"breaker history shop", "limits", "limits shop", "limits forget shop", "enqueue --file -", "history x", "batch get x", "batch get x --wait", "stats", "cancel x", "cancel --batch x",
 		"pause x", "resume x", "retry x --reason y", "retry --status failed --dry-run", "queue pause shop", "queue resume shop", "doctor",
 	} {
 		all.Go(func() {
 			started := time.Now()
-			runIn(t, env, "", strings.Fields(args)...).want(t, 1, "", want)
+			runFor(t, 0, env, "", strings.Fields(args)...).want(t, 1, "", want)
 			if took := time.Since(started); took > 20*time.Second { // far more than patience: the machine may be busy
 				t.Errorf("%s took %v, want about 2 s", args, took)
 			}

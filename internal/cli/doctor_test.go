@@ -9,6 +9,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/tidegate/tidegate/internal/doctor"
+	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -69,7 +70,7 @@ func TestDoctorBesideAWorker(t *testing.T) {
 	b.enqueue(t, "--path /soon --batch b", "a", "b", "c")
 	b.enqueue(t, "--batch b --after a,b", "child")
 	b.work(t)
-	b.await(t, "a", jobs.Running)
+	redistest.Eventually(t, "a has begun", func() bool { return b.job(t, "a").Status != jobs.Pending })
 	b.run(t, "doctor").want(t, 0, "checked 4 jobs: all is well\n", "")
 	b.run(t, "batch", "get", "b", "--wait").ok(t)
 	b.run(t, "doctor").want(t, 0, "checked 4 jobs: all is well\n", "")

@@ -40,6 +40,7 @@ type enqueueCmd struct {
 	Batch          string   `placeholder:"NAME" help:"Batch that the job belongs to. With --file: of lines that name none."`
 	After          []string `placeholder:"ID,ID" help:"Start the job when these have completed; if one ends otherwise it is cancelled."`
 	MaxReschedules *int     `placeholder:"N" help:"Fail the job rather than reschedule it more often than this."`
+	Cost           *int     `placeholder:"N" help:"What a call takes of each window of the destination's declared limits (RATE, KEY_RATE); 1 unless given."`
 	Priority       string   `placeholder:"high" help:"high, default or low: order among the jobs of the destination."`
 	Retry          string   `placeholder:"max=3" help:"Call again after failures: max=3,initial=10s,multiplier=2,max-delay=120s,on=timeout+failure. Only max is required."`
 	Wait           bool     `help:"Wait until the job has ended and print it as it is then. The exit status is 1 unless it completed."`
@@ -105,7 +106,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	spec := &jobs.Spec{
 		Destination: c.Destination, ID: c.ID, Key: c.Key, Priority: jobs.Priority(c.Priority),
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
-		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After,
+		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost,
 	}
 	form, encoding := c.form(cfg.MaxPayloadBytes, bad)
 	spec.Request.Encoding = encoding
@@ -132,7 +133,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 			bad("--header", errors.New("is not of the form NAME:VALUE"))
 			continue
 		}
-		jobs.Header(strings.TrimSpace(name), strings.TrimSpace(value))(spec)
+		jobs.Header(strings.TrimSpace(name), strings.TrimSpace(value)).Apply(spec)
 	}
 	if c.At != "" {
 		spec.At, err = jobjson.ParseTime(c.At)
@@ -263,7 +264,7 @@ func wholeSeconds(s string) (int, error) {
 // file enqueues the jobs of a file.
 func (c *enqueueCmd) file(ctx context.Context, p *Process) error {
 	if c.Key != "" || c.Payload != "{}" || c.Path != "" || c.Query != "" || len(c.Header) > 0 || c.ID != "" || c.At != "" ||
-		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Priority != "" || c.Retry != "" ||
+		c.Delay != "" || c.TTL != "" || c.ExpiresAt != "" || len(c.After) > 0 || c.MaxReschedules != nil || c.Cost != nil || c.Priority != "" || c.Retry != "" ||
 		c.Encoding != "" || len(c.Form)+len(c.FilePart) > 0 || c.Method != "" || c.CallTimeout != "" || c.Wait || c.Timeout != "" {
 		return inputErrorf("with --file only --destination and --batch may be given, as the defaults of lines that name none; put the rest into the lines")
 	}

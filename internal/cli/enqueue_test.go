@@ -30,14 +30,14 @@ func TestEnqueueAllFlags(t *testing.T) {
 	at := time.Date(2099, 1, 31, 14, 35, 0, 0, time.UTC)
 	printed := decode[jobs.Job](t, b.run(t, "enqueue", "-o", "json", "--destination", "shop", "--key", "alice",
 		"--payload", `{"title": "Sunset <3"}`, "--path", "/items/7", "--query", "a=b&c=d", "--header", "X-A: b", "--header", "X-Time:10:30,11",
-		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--priority", "high",
+		"--id", "post-7", "--at", "2099-01-31T15:35:00+01:00", "--max-reschedules", "0", "--cost", "40", "--priority", "high",
 		"--retry", "max=3,initial=10s,multiplier=1.5,max-delay=2m,on=timeout+failure").ok(t))
 	zero := 0
 	want := jobs.Job{
 		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Pending, Priority: jobs.PriorityHigh,
 		Payload: []byte(`{"title":"Sunset <3"}`), After: []string{},
 		Request:        jobs.Request{Path: "/items/7", Query: "a=b&c=d", Headers: map[string]string{"X-A": "b", "X-Time": "10:30,11"}},
-		MaxReschedules: &zero, AvailableAt: at, Output: []byte("null"),
+		MaxReschedules: &zero, Cost: 40, AvailableAt: at, Output: []byte("null"),
 		Retry: &jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 10 * time.Second, BackoffMultiplier: 1.5, MaxDelay: 120 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout, jobs.OnFailure}},
 	}
 	created := cmpopts.IgnoreFields(jobs.Job{}, "CreatedAt")
@@ -68,7 +68,7 @@ func TestEnqueueExpiry(t *testing.T) {
 		}
 		return read.ExpiresAt.Sub(read.CreatedAt)
 	}
-	for ttl, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 7 * 24 * time.Hour, "1w": 7 * 24 * time.Hour, "1500ms": 1500 * time.Millisecond} {
+	for ttl, want := range map[string]time.Duration{"90s": 90 * time.Second, "7d": 7 * 24 * time.Hour, "1w": 7 * 24 * time.Hour, "90500ms": 90500 * time.Millisecond} {
 		if got := left("in-"+ttl, "--ttl", ttl); (got - want).Abs() > time.Minute {
 			t.Errorf("--ttl %s leaves %v", ttl, got)
 		}
@@ -89,8 +89,8 @@ func TestEnqueueExpiry(t *testing.T) {
 	if want := regexp.MustCompile(`^id           text
 destination  shop
 status       pending
-starts       in 5m, at ([0-9-]+ )?[0-9:]{8}
-expires      in 1h, at ([0-9-]+ )?[0-9:]{8}
+starts       in (5m|4m[0-9]+s), at ([0-9-]+ )?[0-9:]{8}
+expires      in (1h|59m[0-9s]*), at ([0-9-]+ )?[0-9:]{8}
 $`); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
@@ -116,7 +116,7 @@ func TestEnqueueText(t *testing.T) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
 	out = b.run(t, "enqueue", "-d", "shop", "--delay", "1d", "--id", "later").ok(t)
-	if want := regexp.MustCompile(`^id           later\ndestination  shop\nstatus       pending\nstarts       in 24h, at [0-9]{4}-[0-9-]+ [0-9:]+\n$`); !want.MatchString(out) {
+	if want := regexp.MustCompile(`^id           later\ndestination  shop\nstatus       pending\nstarts       in (24h|23h59m[0-9s]*), at [0-9]{4}-[0-9-]+ [0-9:]+\n$`); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)
 	}
 }

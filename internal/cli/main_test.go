@@ -42,10 +42,15 @@ func (b *bench) run(t *testing.T, args ...string) outcome {
 
 func runIn(t *testing.T, env []string, stdin string, args ...string) outcome {
 	t.Helper()
+	return runFor(t, 30*time.Second, env, stdin, args...) // the machine may be busy
+}
+
+func runFor(t *testing.T, patience time.Duration, env []string, stdin string, args ...string) outcome {
+	t.Helper()
 	var stdout, stderr bytes.Buffer
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Minute)
 	defer cancel()
-	status := Run(ctx, Process{Args: args, Environ: env, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr})
+	status := Run(ctx, Process{Args: args, Environ: env, Stdin: strings.NewReader(stdin), Stdout: &stdout, Stderr: &stderr, patience: patience})
 	return outcome{status: status, stdout: stdout.String(), stderr: stderr.String()}
 }
 

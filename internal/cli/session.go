@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,9 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// patience is how long a command waits for Redis, and for a collector of traces: far less than
-// a worker, because a person waits for it.
-const patience = 2 * time.Second
+// defaultPatience is how long a command waits for Redis, and for a collector of traces: far less
+// than a worker, because a person waits for it.
+const defaultPatience = 2 * time.Second
 
 // session is what commands have that look at jobs and breakers, or change them.
 type session struct {
@@ -65,14 +66,14 @@ func (p *Process) connect(ctx context.Context, cfg *config.Config) (*session, er
 		return nil, fmt.Errorf("open Redis: %w", err)
 	}
 	s := &session{cfg: cfg, rdb: rdb, breakers: breaker.Namespace(cfg.RedisNamespace), closer: closer}
-	if err := redisconn.Wait(ctx, rdb, quiet, patience); err != nil {
+	if err := redisconn.Wait(ctx, rdb, quiet, cmp.Or(p.patience, defaultPatience)); err != nil {
 		return nil, errors.Join(err, closer.Close())
 	}
 	log := slog.New(&warnHandler{p: p})
 	s.traced = app.StartTracing(ctx, p.Environ, p.version().Version, log)
 	s.client, err = app.NewClient(rdb, cfg, s.traced, log)
 	if err != nil {
-		s.traced.Stop(patience)
+		s.traced.Stop(defaultPatience)
 		return nil, errors.Join(err, closer.Close())
 	}
 	return s, nil
@@ -106,7 +107,7 @@ func (p *Process) explainRefusal(ctx context.Context, err error) error {
 
 // close ends the session. What it could not close ends with the process.
 func (s *session) close() {
-	s.traced.Stop(patience)
+	s.traced.Stop(defaultPatience)
 	_ = s.closer.Close()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/config"
@@ -42,7 +43,12 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 		waiting, cancel = context.WithTimeout(ctx, timeout)
 		defer cancel()
 	}
+	reporting, stop := context.WithCancel(waiting)
+	var reports sync.WaitGroup
+	reports.Go(func() { reportWaits(reporting, p, s, job.ID) })
 	ended, err := s.client.Wait(waiting, job.ID)
+	stop()
+	reports.Wait()
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() == nil {
 		return c.tooLong(ctx, s, job.ID, timeout)
 	}
@@ -55,6 +61,34 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 		err = fmt.Errorf("job %s is %s%s", ended.ID, ended.Status, because(ended.LastError))
 	}
 	return err
+}
+
+// reportEvery is how often --wait looks why the job waits.
+const reportEvery = 2 * time.Second
+
+// reportWaits prints why a job waits, each reason once in a row, until ctx ends.
+func reportWaits(ctx context.Context, p *Process, s *session, id string) {
+	explainer := explain.New(s.rdb, s.client)
+	tick := time.NewTicker(reportEvery)
+	defer tick.Stop()
+	last := ""
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		job, err := s.client.Get(ctx, id)
+		if err != nil {
+			continue
+		}
+		why, err := explainer.Waiting(ctx, job)
+		if err != nil || why == nil || why.Reason == last {
+			continue
+		}
+		last = why.Reason
+		fmt.Fprintf(p.Stderr, "it waits: %s\n", text.OneLine(why.Text))
+	}
 }
 
 // tooLong returns why the job has not ended.

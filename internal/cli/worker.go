@@ -30,7 +30,7 @@ func (p *Process) serve(ctx context.Context, needsDestinations bool,
 	if err := cfg.RequireDestinations(); needsDestinations && err != nil {
 		return err
 	}
-	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Secrets()...)
+	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Redactor())
 	for _, w := range warnings {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}

@@ -76,12 +76,12 @@ func TestDemo(t *testing.T) {
 	redistest.Slow(t)
 	// Nothing of the environment matters.
 	env := []string{"REDIS_URL=nonsense", "CIRCUIT_BREAKER_TRESHOLD=1"}
-	out := runIn(t, env, "", "demo", "--jobs", "30", "--workers", "2", "--concurrency", "2", "--quota", "15", "--window", "1s",
+	out := runIn(t, env, "", "demo", "--jobs", "8", "--workers", "2", "--concurrency", "2", "--quota", "4", "--window", "6s",
 		"--cooldown", "600ms", "--threshold", "2", "--latency", "10ms").ok(t)
 	for _, part := range []string{
 		"the API answered 429 to worker ", "(2 of 2)\n", "breaker OPEN for all 2 workers: no calls for 600ms\n",
-		" sends one call for all, the probe\n", "breaker CLOSED, recovered after ", "all 30 jobs are published\n",
-		"30 of 30 jobs, each accepted by the API exactly once (checked)\n",
+		" sends one call for all, the probe\n", "breaker CLOSED, recovered after ", "all 8 jobs are published\n",
+		"8 of 8 jobs, each accepted by the API exactly once (checked)\n",
 	} {
 		if !strings.Contains(out, part) {
 			t.Errorf("no %q in\n%s", part, out)

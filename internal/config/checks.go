@@ -43,6 +43,7 @@ func (l *loader) readDestinations(blocks []int, cfg *Config, applied map[int]*pr
 
 func (l *loader) checkDestination(d *Destination, prefix string, cfg *Config) {
 	d.Method = strings.ToUpper(d.Method)
+	d.AuthTokenFile = l.env.file(prefix + "AUTH_TOKEN")
 	if name := prefix + "AUTH_TOKENS_FILE"; l.found.ok(name) && d.AuthTokensFile != "" {
 		l.checkTokensFile(name, d.AuthTokensFile)
 	}
@@ -111,19 +112,26 @@ func (l *loader) checkBreaker(b Breaker, prefix, global string) {
 	l.found.fail(cooldown, "lower it, or raise "+most, "%d is more than the longest cooldown, %d", b.Cooldown.count(), b.MaxCooldown.count())
 }
 
-// checkRate checks the burst, which means nothing by itself, and makes it part of the rate.
+// checkRate makes the burst part of the windows that have none of their own.
 func (l *loader) checkRate(d *Destination, prefix string) {
-	if d.Rate.Calls == 0 {
+	if len(d.Rate) == 0 {
 		if d.Burst != 0 && l.found.ok(prefix+"RATE", prefix+"BURST") {
 			l.found.fail(prefix+"BURST", "set "+prefix+"RATE too, or take it out", "is set without a rate")
 		}
 		return
 	}
 	d.Burst = max(1, d.Burst)
-	d.Rate.Burst = d.Burst
-	if r := d.Rate; r.Burst > r.Calls && l.found.ok(prefix+"RATE", prefix+"BURST") {
-		l.found.warn(prefix+"BURST", "is more than the rate, %s: after a pause up to %d calls are made within %s", r, r.Burst+r.Calls, FormatDuration(r.Per))
+	rates := slices.Clone(d.Rate)
+	for i, r := range rates {
+		if r.Zone != "" || r.Burst != 0 {
+			continue
+		}
+		rates[i].Burst = d.Burst
+		if d.Burst > r.Calls && l.found.ok(prefix+"RATE", prefix+"BURST") {
+			l.found.warn(prefix+"BURST", "is more than the rate, %s: after a pause up to %d calls are made within %s", r, d.Burst+r.Calls, FormatDuration(r.Per))
+		}
 	}
+	d.Rate = rates
 }
 
 // checkTokensFile reads a file of tokens as a worker will. Its errors name keys and
@@ -257,8 +265,13 @@ func (l *loader) warnDestination(d Destination, prefix string, shutdown time.Dur
 		l.found.ok(prefix+"TIMEOUT", prefix+"CIRCUIT_BREAKER_PROBE_TIMEOUT_MS", "CIRCUIT_BREAKER_PROBE_TIMEOUT_MS") {
 		l.found.warn(prefix+"TIMEOUT", "is not shorter than the probe's lease (PROBE_TIMEOUT_MS, %d): a slow probe may be joined by a second one", probe.count())
 	}
-	if d.Rate.Calls != 0 && !d.Breaker.Enabled {
-		l.found.warn(prefix+"RATE", "is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it")
+	for name, set := range map[string]bool{"RATE": len(d.Rate) > 0, "KEY_RATE": len(d.KeyRate) > 0, "FLEET_CONCURRENCY": d.FleetConcurrency != 0, "KEY_CONCURRENCY": d.KeyConcurrency != 0} {
+		if set && !d.Breaker.Enabled {
+			l.found.warn(prefix+name, "is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it")
+		}
+	}
+	if d.FleetConcurrency != 0 && d.KeyConcurrency > d.FleetConcurrency && l.found.ok(prefix+"FLEET_CONCURRENCY", prefix+"KEY_CONCURRENCY") {
+		l.found.warn(prefix+"KEY_CONCURRENCY", "is more than FLEET_CONCURRENCY, %d, which holds for all keys together: it limits nothing", d.FleetConcurrency)
 	}
 	if unencrypted(d.URL) && (d.AuthToken != "" || d.AuthTokensFile != "" || d.OAuthTokenURL != "") {
 		l.found.warn(prefix+"URL", "is http: the token of this destination is sent unencrypted; use https if the API has it")

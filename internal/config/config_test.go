@@ -53,6 +53,7 @@ func TestLoadDefaults(t *testing.T) {
 		CooldownJitter:     0.1,
 		MaxCooldown:        Millis(time.Hour),
 		TrustHints:         true,
+		Learn:              true,
 	}
 	own := global
 	own.ProbeTimeout = Millis(35 * time.Second)
@@ -123,7 +124,7 @@ func TestLoadEveryVariable(t *testing.T) {
 		"DESTINATION_0_CALLBACK_SECRET=whsec_cmVwbGFjZS1tZS1yZXBsYWNlLW1lLXJlcGxhY2UtbWU=, whsec_YW5vdGhlci1zZWNyZXQtb2YtZW5vdWdo",
 		"LISTEN_ADDR=:8443",
 		"API_TOKENS_FILE=/run/secrets/tokens.json",
-		"DESTINATION_0_RATE=600/10m",
+		"DESTINATION_0_RATE=600/10m,5000/d@Europe/Paris", "DESTINATION_0_KEY_RATE=10/s:3,100/1h",
 		"DESTINATION_0_BURST=5",
 		"DESTINATION_0_RATE_LIMITED_STATUS=429, 403,429",
 		"DESTINATION_0_PERMANENT_STATUS=400",
@@ -143,6 +144,7 @@ func TestLoadEveryVariable(t *testing.T) {
 		"CIRCUIT_BREAKER_COOLDOWN_JITTER=1",
 		"CIRCUIT_BREAKER_MAX_COOLDOWN_MS=4000",
 		"CIRCUIT_BREAKER_TRUST_HINTS=FALSE",
+		"CIRCUIT_BREAKER_LEARN=FALSE",
 		"CIRCUIT_BREAKER_PROBE_TIMEOUT_MS=95000",
 		"RETRY_MAX_RETRIES_LIMIT=20",
 		"RETRY_MAX_DELAY_LIMIT=7200",
@@ -203,8 +205,9 @@ func TestLoadEveryVariable(t *testing.T) {
 				RateLimitedStatus: []int{403, 429},
 				PermanentStatus:   []int{400},
 				Hints:             []string{"x-ratelimit", "retry-after"},
-				Rate:              breaker.Rate{Calls: 600, Per: 10 * time.Minute, Burst: 5},
+				Rate:              breaker.Rates{{Calls: 600, Per: 10 * time.Minute, Burst: 5}, {Calls: 5000, Per: 24 * time.Hour, Zone: "Europe/Paris"}},
 				Burst:             5,
+				KeyRate:           breaker.Rates{{Calls: 10, Per: time.Second, Burst: 3}, {Calls: 100, Per: time.Hour}},
 				Breaker:           first,
 			},
 			{
@@ -222,7 +225,7 @@ func TestLoadEveryVariable(t *testing.T) {
 				RateLimitedStatus: []int{429},
 				PermanentStatus:   []int{400, 401, 404, 409, 410, 413, 415, 422},
 				Hints:             []string{},
-				Rate:              breaker.Rate{Calls: 10, Per: time.Second, Burst: 1},
+				Rate:              breaker.Rates{{Calls: 10, Per: time.Second, Burst: 1}},
 				Burst:             1,
 				Breaker:           second,
 			},
@@ -260,8 +263,13 @@ func TestLoadEveryVariable(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	// What is set besides goes together.
-	if len(warnings) != 1 || !strings.HasPrefix(warnings[0], "DESTINATION_0_RATE: ") {
-		t.Errorf("warnings: %q", warnings)
+	var warned []string
+	for _, w := range warnings {
+		name, _, _ := strings.Cut(w, ": ")
+		warned = append(warned, name)
+	}
+	if diff := cmp.Diff([]string{"DESTINATION_0_KEY_RATE", "DESTINATION_0_RATE"}, warned); diff != "" {
+		t.Errorf("variables that are warned of (-want +got):\n%s", diff)
 	}
 }
 
@@ -380,6 +388,19 @@ func TestLoadWarnings(t *testing.T) {
 			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://b.example", "DESTINATION_1_RATE=60/1h", "DESTINATION_1_CIRCUIT_BREAKER_ENABLED=true",
 			"DESTINATION_2_NAME=c", "DESTINATION_2_URL=https://c.example",
 		}, []string{"DESTINATION_0_RATE: is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it"}},
+		{
+			"a concurrency of the fleet that nothing keeps", with("CIRCUIT_BREAKER_ENABLED=false", "DESTINATION_0_FLEET_CONCURRENCY=5"),
+			[]string{"DESTINATION_0_FLEET_CONCURRENCY: is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it"},
+		},
+		{
+			"a concurrency of keys that nothing keeps", with("CIRCUIT_BREAKER_ENABLED=false", "DESTINATION_0_KEY_CONCURRENCY=5"),
+			[]string{"DESTINATION_0_KEY_CONCURRENCY: is not kept, because the circuit breaker of this destination is off (CIRCUIT_BREAKER_ENABLED): the breaker is what keeps it"},
+		},
+		{
+			"a concurrency of keys above the fleet's", with("DESTINATION_0_FLEET_CONCURRENCY=5", "DESTINATION_0_KEY_CONCURRENCY=6"),
+			[]string{"DESTINATION_0_KEY_CONCURRENCY: is more than FLEET_CONCURRENCY, 5, which holds for all keys together: it limits nothing"},
+		},
+		{"a concurrency of keys as large as the fleet's", with("DESTINATION_0_FLEET_CONCURRENCY=5", "DESTINATION_0_KEY_CONCURRENCY=5"), nil},
 		{"token in the clear", []string{
 			"DESTINATION_0_NAME=a", "DESTINATION_0_URL=http://api.example.com", "DESTINATION_0_AUTH_TOKEN=t",
 			"DESTINATION_1_NAME=b", "DESTINATION_1_URL=http://localhost:8080", "DESTINATION_1_AUTH_TOKEN=t",

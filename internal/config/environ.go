@@ -65,6 +65,14 @@ func (e *environment) source(name string) string {
 	return sourceDefault
 }
 
+// file returns the file that the variable's value comes from, "" if from none.
+func (e *environment) file(name string) string {
+	if !e.fromFile[name] {
+		return ""
+	}
+	return strings.TrimSpace(e.values[name+fileSuffix])
+}
+
 // resolveFile replaces the secret X by the content of X_FILE if that is set.
 func (e *environment) resolveFile(name string, found *findings) {
 	byFile := name + fileSuffix

@@ -95,7 +95,7 @@ var byType = map[reflect.Type]kind{
 		read: readHints, takes: "use " + strings.Join(hintNames(), ", ") + ", separated by commas, or " + noHints,
 		print: func(v reflect.Value) string { return cmp.Or(strings.Join(v.Interface().([]string), ","), noHints) },
 	},
-	reflect.TypeFor[breaker.Rate](): {read: readRate, takes: "use calls per time, such as 60/1h, 10/s or 100/15m"},
+	reflect.TypeFor[breaker.Rates](): {read: readRates, takes: "use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"},
 	reflect.TypeFor[Burst](): {read: readBurst, takes: "use off or failed jobs in a time from 1s to 24h, such as 50/5m", print: func(v reflect.Value) string {
 		b := v.Interface().(Burst)
 		return cmp.Or(breaker.Rate{Calls: b.Jobs, Per: b.Within}.String(), off)
@@ -446,8 +446,14 @@ func readHints(s string) (any, error) {
 	return list, nil
 }
 
-func readRate(s string) (any, error) {
-	r, err := breaker.ParseRate(s)
+func readRates(s string) (any, error) {
+	if isOff(s) {
+		return breaker.Rates(nil), nil
+	}
+	r, err := breaker.ParseRates(s)
+	if why := errors.Unwrap(err); why != nil {
+		return nil, &unreadable{problem: "is not a rate: " + strings.ReplaceAll(why.Error(), "\n", ", ")}
+	}
 	if err != nil {
 		return nil, &unreadable{problem: "is not a rate"}
 	}

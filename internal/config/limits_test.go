@@ -27,8 +27,9 @@ func writeFile(t *testing.T, content string, mode fs.FileMode) string {
 func TestLimitErrors(t *testing.T) {
 	t.Parallel()
 	const (
+		rates = "; use calls per time, such as 60/1h, 10/s:5 or 100/15m,5000/1d@UTC"
 		hints = "; use retry-after, ratelimit, x-ratelimit, separated by commas, or none"
-		rate  = " is not a rate; use calls per time, such as 60/1h, 10/s or 100/15m"
+		rate  = " is not a rate" + rates
 	)
 	for _, tt := range []struct {
 		name    string
@@ -40,7 +41,12 @@ func TestLimitErrors(t *testing.T) {
 		{"hint empty", with("DESTINATION_0_HINTS=retry-after,"), []string{`DESTINATION_0_HINTS: "retry-after," holds "", which is not known` + hints}},
 		{"none and others", with("DESTINATION_0_HINTS=retry-after,none"), []string{`DESTINATION_0_HINTS: "retry-after,none" holds none and something else; write none alone, or leave it out`}},
 		{"rate without time", with("DESTINATION_0_RATE=60"), []string{`DESTINATION_0_RATE: "60"` + rate}},
-		{"rate of nothing", with("DESTINATION_0_RATE=0/1h"), []string{`DESTINATION_0_RATE: "0/1h"` + rate}},
+		{"rate of nothing", with("DESTINATION_0_RATE=0/1h"), []string{`DESTINATION_0_RATE: "0/1h" is not a rate: it has 0 calls: want 1 to 1000000000` + rates}},
+		{"one of several windows", with("DESTINATION_0_RATE=60/1h,5"), []string{`DESTINATION_0_RATE: "60/1h,5"` + rate}},
+		{"a window twice", with("DESTINATION_0_KEY_RATE=60/1h,60/1h"), []string{`DESTINATION_0_KEY_RATE: "60/1h,60/1h" is not a rate: it has the window 60/1h twice` + rates}},
+		{"unknown zone", with("DESTINATION_0_KEY_RATE=60/1h@Europe/Atlantis"), []string{
+			`DESTINATION_0_KEY_RATE: "60/1h@Europe/Atlantis" is not a rate: the zone "Europe/Atlantis" is not known: use one such as UTC or Europe/Paris` + rates,
+		}},
 		{"rate in words, and a burst", with("DESTINATION_0_RATE=60 per hour", "DESTINATION_0_BURST=2"), []string{`DESTINATION_0_RATE: "60 per hour"` + rate}},
 		{"burst without rate", with("DESTINATION_0_BURST=2"), []string{"DESTINATION_0_BURST: is set without a rate; set DESTINATION_0_RATE too, or take it out"}},
 		{"burst of nothing", with("DESTINATION_0_RATE=60/1h", "DESTINATION_0_BURST=0"), []string{`DESTINATION_0_BURST: "0" is too small; use a whole number, 1 or more`}},

@@ -65,6 +65,21 @@ func TestPresetIsBelowWhatIsSet(t *testing.T) {
 	}
 }
 
+// A rate by hand replaces all windows of the preset's.
+func TestPresetRates(t *testing.T) {
+	t.Parallel()
+	for given, want := range map[string]string{"": "45/1s:5", "10/1s,100/1m": "10/1s,100/1m", "off": ""} {
+		cfg, _ := load(t, "DESTINATION_0_NAME=chat", "DESTINATION_0_PRESET=discord", "DESTINATION_0_RATE="+given)
+		if got := cfg.Destinations[0].Rate.String(); got != want {
+			t.Errorf("RATE=%s: %q, want %q", given, got, want)
+		}
+	}
+	cfg, _ := load(t, "DESTINATION_0_NAME=chat", "DESTINATION_0_PRESET=slack")
+	if got := cfg.Destinations[0].KeyRate.String(); got != "1/1s" {
+		t.Errorf("KEY_RATE of slack is %q", got)
+	}
+}
+
 func TestPresetErrors(t *testing.T) {
 	t.Parallel()
 	for given, want := range map[string]string{

@@ -64,6 +64,15 @@ func (s *Secret) UnmarshalText(text []byte) error {
 	return nil
 }
 
+// Redactor takes the secrets of the configuration, and those that are added, out of texts. It is the
+// same one at each call, of which the first must not be concurrent.
+func (c *Config) Redactor() *secret.Redactor {
+	if c.redactor == nil {
+		c.redactor = secret.New(c.Secrets()...)
+	}
+	return c.redactor
+}
+
 // Secrets returns the secrets of the configuration that are in use, to remove them from texts; see package secret. The tokens of files are not among it.
 func (c *Config) Secrets() []string {
 	var out []string

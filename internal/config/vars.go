@@ -8,6 +8,7 @@ import (
 	"unicode"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 // Config is the checked configuration of a process, and the one table of its environment
@@ -62,7 +63,8 @@ type Config struct {
 	// HTTP API
 	API API
 
-	env *environment
+	env      *environment
+	redactor *secret.Redactor // of Redactor
 }
 
 // Redis is where jobs and breakers live.
@@ -102,7 +104,8 @@ type Destination struct {
 	// Calls that one worker process makes at the same time.
 	Concurrency int `env:"CONCURRENCY" envDefault:"10" min:"1" max:"10000"`
 	// Sent as "Authorization: Bearer TOKEN", unless AUTH_HEADER, AUTH_SCHEME or
-	// AUTH_QUERY say otherwise; with AUTH_TOKENS_FILE, by jobs without a key.
+	// AUTH_QUERY say otherwise; with AUTH_TOKENS_FILE, by jobs without a key. Its file is
+	// read again when it changes.
 	AuthToken Secret `form:"token" env:"AUTH_TOKEN" example:"replace-me"`
 	// File with a JSON object from key to token, read again when it changes:
 	// each key's jobs use its token. A job whose key has none fails at once.
@@ -140,7 +143,8 @@ type Destination struct {
 	// a 403 without a header that says so fails the job at once. See docs/hints.md.
 	RateLimitedStatus []int `env:"RATE_LIMITED_STATUS" envDefault:"429"`
 	// HTTP statuses that make a job fail at once, without a retry. A 401 to a call with a
-	// token does not: it opens the circuit breaker, and its jobs wait for a new token.
+	// token does not: it opens the circuit breaker, and its jobs wait for a new token. An
+	// answer rule can make it fail the job. See docs/answers.md.
 	PermanentStatus []int `env:"PERMANENT_STATUS" envDefault:"400,401,404,409,410,413,415,422"`
 	// File with rules that say what an answer means where its status does not, in
 	// YAML or JSON, read again when it changes. They come before the statuses above.
@@ -154,10 +158,20 @@ type Destination struct {
 	// fields of earlier drafts), x-ratelimit (X-RateLimit-… and X-Rate-Limit-…);
 	// or none.
 	Hints []string `env:"HINTS" envDefault:"retry-after,ratelimit,x-ratelimit"`
-	// Calls per time that the whole fleet makes at most, spaced evenly.
-	Rate breaker.Rate `env:"RATE" example:"60/1h"`
-	// Calls that may leave at once under the rate, after a pause; 1 unless set.
+	// Calls per time that the whole fleet makes at most: up to 8 windows, and a call
+	// has to fit into all of them. 60/1h spaces calls evenly, 60/1h:5 lets 5 leave at
+	// once after a pause, 60/1h@Europe/Paris counts from one full hour there to the
+	// next; also 1d, 1w and 1mo. off: none, where a preset has some. See docs/limits.md.
+	Rate breaker.Rates `env:"RATE" example:"100/10s:20,500000/1d@Europe/Paris"`
+	// Calls that may leave at once, after a pause, in windows of RATE without a number
+	// of their own or a zone; 1 unless set.
 	Burst int `env:"BURST" min:"1" example:"5"`
+	// Calls per time for each key, in the form of RATE.
+	KeyRate breaker.Rates `env:"KEY_RATE" example:"10/1s:5"`
+	// Calls that the whole fleet makes at once at most, for an API that allows so many.
+	FleetConcurrency int `env:"FLEET_CONCURRENCY" min:"1" example:"5"`
+	// Calls that the whole fleet makes at once at most for one key.
+	KeyConcurrency int `env:"KEY_CONCURRENCY" min:"1" example:"1"`
 	// Bytes of an answer's body that are kept with its job.
 	ResponseBodyBytes int `env:"RESPONSE_BODY_BYTES" envDefault:"4096" min:"1" max:"1048576"`
 	// Receives a signed webhook at the end of each job. See docs/callbacks.md.
@@ -168,12 +182,15 @@ type Destination struct {
 	// Overrides of the circuit breaker for this destination; each one that is
 	// not set takes the global value.
 	Breaker Breaker `env:"-" envPrefix:"CIRCUIT_BREAKER_"`
+	// AuthTokenFile is the file that AuthToken was read from; "" for none.
+	AuthTokenFile string `env:"-"`
 }
 
 // Breaker is how a circuit breaker behaves.
 type Breaker struct {
-	// Off: no answer opens the breaker, and no RATE is kept. A rate-limited job is still
-	// rescheduled; a trip or force by hand holds all the same.
+	// Off: no answer opens the breaker, and no RATE, KEY_RATE, FLEET_CONCURRENCY or
+	// KEY_CONCURRENCY is kept. A rate-limited job is still rescheduled; a trip or force by
+	// hand holds all the same.
 	Enabled bool `env:"ENABLED" envDefault:"true"`
 	// Consecutive rate-limited answers that open the breaker.
 	FailureThreshold int `env:"FAILURE_THRESHOLD" envDefault:"3" min:"1"`
@@ -194,6 +211,9 @@ type Breaker struct {
 	// A rate-limited answer that says how long to wait opens the breaker at once,
 	// until the time it names.
 	TrustHints bool `env:"TRUST_HINTS" envDefault:"true"`
+	// Learn limits from rate-limited answers that do not say how long to wait: how many calls
+	// the API takes in which time, and how many at once.
+	Learn bool `env:"LEARN" envDefault:"true"`
 	// Lease of the probe, in milliseconds: after it another probe may start, so
 	// it should be longer than the destination's timeout.
 	ProbeTimeout Millis `env:"PROBE_TIMEOUT_MS" min:"1" example:"35000"`

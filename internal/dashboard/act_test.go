@@ -157,6 +157,35 @@ func TestBreakerByHand(t *testing.T) {
 	}
 }
 
+// The page of a breaker shows limits; what was announced is forgotten after a question.
+func TestLimitsByHand(t *testing.T) {
+	t.Parallel()
+	s := open(t, access.ScopeOperate, "shop")
+	s.get("/breakers/shop/bob").shows(t, http.StatusOK, "None is declared, announced or learned.")
+	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	permit, err := b.Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.get("/breakers/stock").shows(t, http.StatusNotFound)
+	if _, err := permit.Report(t.Context(), breaker.Success().WithBudget(breaker.Budget{Remaining: 1, Limit: 100, Reset: time.Hour})); err != nil {
+		t.Fatal(err)
+	}
+	forget := url.Values{"action": {"forget"}}
+	s.post("/breakers/shop", forget).shows(t, http.StatusOK, "Forget the limits of shop?", "Declared limits stay")
+	s.get("/breakers/shop").shows(t, http.StatusOK, "5 at once", "1 of 5", "100 per window", "99 of 100", "Forget")
+	forget.Set("confirm", "1")
+	s.post("/breakers/shop", forget).shows(t, http.StatusOK, "shop: forgot the announced limit of 100 per window (99 of 100).", "1 of 5", "Limits forgotten by hand")
+	s.get("/breakers/shop").hides(t, `value="forget"`)
+	if line := `action="forget limits" name=ops target=shop result=ok`; !strings.Contains(s.log.String(), line) {
+		t.Errorf("the log has no line %s:\n%s", line, s.log)
+	}
+}
+
 // A destination is paused after a question, and resumed.
 func TestPause(t *testing.T) {
 	t.Parallel()

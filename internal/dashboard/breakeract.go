@@ -8,10 +8,11 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// actOnBreaker trips or resets a breaker after confirmation.
+// actOnBreaker trips, forces or resets a breaker, or forgets its limits, after confirmation.
 func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 	name := r.PathValue("name")
 	reason, err := d.form(w, r)
@@ -26,7 +27,7 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	what := r.PostFormValue("action")
-	if what != "trip" && what != "reset" && what != "force" {
+	if !slices.Contains([]string{"trip", "reset", "force", "forget"}, what) {
 		return wrong("There is no such action.")
 	}
 	if !confirmed(r) {
@@ -34,6 +35,7 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 	}
 	by := d.viewerOf(r.Context()).By
 	var text string
+	audited := what + " breaker"
 	switch what {
 	case "trip":
 		_, err = d.ns.Trip(r.Context(), d.rdb, name, breaker.TripOptions{For: length, Reason: reason, By: by})
@@ -41,11 +43,20 @@ func (d *Dashboard) actOnBreaker(w http.ResponseWriter, r *http.Request) error {
 	case "force":
 		_, err = d.ns.ForceClosed(r.Context(), d.rdb, name, breaker.ForceOptions{For: length, Reason: reason, By: by})
 		text = "Keeping " + name + " closed " + words + "."
+	case "forget":
+		var forgotten breaker.Limits
+		forgotten, err = d.ns.ForgetLimits(r.Context(), d.rdb, name, by)
+		text = explain.Forgotten(forgotten) + "."
+		audited, words = "forget limits", ""
 	default:
 		_, err = d.ns.Reset(r.Context(), d.rdb, name, by)
 		text = "Reset " + name + ": it is closed."
 	}
-	d.audit(r.Context(), what+" breaker", slog.String("target", name), slog.String("for", words), result(err), slog.String("reason", reason))
+	attrs := []slog.Attr{slog.String("target", name)}
+	if words != "" {
+		attrs = append(attrs, slog.String("for", words))
+	}
+	d.audit(r.Context(), audited, append(attrs, result(err), slog.String("reason", reason))...)
 	if err != nil {
 		return fmt.Errorf("%s %s: %w", what, name, err)
 	}
@@ -112,6 +123,13 @@ func (d *Dashboard) askAboutBreaker(w http.ResponseWriter, r *http.Request, name
 		p.Title = "Keep " + name + " closed " + words + "?"
 		p.Submit = "Keep " + name + " closed"
 		p.Points = []string{"Calls go out whatever the API answers. A rate-limited answer defers its own job and opens nothing."}
+	case "forget":
+		p.Title = "Forget the limits of " + name + "?"
+		p.Submit = "Forget them"
+		p.Points = []string{
+			"What was learned and what the API announced is gone for all workers; the next answers teach it anew.",
+			"Declared limits stay, and so does the state of the breaker.",
+		}
 	default:
 		p.Title = "Reset " + name + "?"
 		p.Submit = "Reset " + name

@@ -9,6 +9,7 @@ import (
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
+	"github.com/tidegate/tidegate/internal/explain"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -38,6 +39,12 @@ type breakerPage struct {
 	Incidents         []breaker.Incident
 	Strip             template.HTML
 	Lengths           []tripLength
+	Limits            []explain.Limit
+}
+
+// Forgettable says that limits were announced or learned.
+func (p *breakerPage) Forgettable() bool {
+	return slices.ContainsFunc(p.Limits, func(l explain.Limit) bool { return l.Source != explain.Declared })
 }
 
 // tripLength is a selectable duration of a trip.
@@ -92,6 +99,11 @@ func (d *Dashboard) readBreaker(ctx context.Context, name string) (*breakerPage,
 	if err != nil {
 		return nil, err
 	}
+	limits, err := d.ns.Limits(ctx, d.rdb, name)
+	if err != nil {
+		return nil, fmt.Errorf("read limits of %s: %w", name, err)
+	}
+	p.Limits = explain.Limits(limits, d.now())
 	if p.Events, err = d.ns.History(ctx, d.rdb, name, mostEvents); err != nil {
 		return nil, fmt.Errorf("read the history of %s: %w", name, err)
 	}

@@ -13,8 +13,10 @@ import (
 const (
 	// fresh is how long data is served from the cache.
 	fresh = time.Second
-	// patience bounds one read of a page's data.
-	patience = 4 * time.Second
+	// patience bounds one read of a page's data if older data can be shown, and firstPatience
+	// if there is none.
+	patience      = 4 * time.Second
+	firstPatience = 15 * time.Second
 	// mostKept bounds the pages whose data is kept for an outage of Redis.
 	mostKept = 256
 )
@@ -57,10 +59,14 @@ func read[T any](ctx context.Context, c *cache, name string, f func(context.Cont
 	var none answer[T]
 	k, epoch, ok := c.look(name)
 	if !ok {
+		within := patience
+		if k.at.IsZero() {
+			within = firstPatience
+		}
 		// A read that began before the epoch is too old for later readers.
 		ch := c.flight.DoChan(name+" "+strconv.Itoa(epoch), func() (any, error) {
 			// The read must outlive the request of the first of many viewers.
-			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patience)
+			ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 			defer cancel()
 			v, err := f(ctx)
 			return c.keep(name, epoch, v, err), nil

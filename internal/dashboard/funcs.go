@@ -8,6 +8,7 @@ import (
 
 	"github.com/tidegate/tidegate/internal/dashboard/chart"
 	"github.com/tidegate/tidegate/internal/explain"
+	"github.com/tidegate/tidegate/internal/explain/words"
 	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -23,6 +24,7 @@ func (d *Dashboard) funcs() template.FuncMap {
 		"cause":    explain.Cause,
 		"upper":    upper,
 		"why":      why,
+		"spacing":  words.Spacing,
 		"state":    stateBadge,
 		"status":   statusBadge,
 		"event":    eventWord,

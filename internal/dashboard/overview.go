@@ -173,7 +173,7 @@ func (p *overviewPage) add(t *target, now time.Time) {
 		last := explain.Duration(b.Rate.Due(t.Survey.Ready - 1).Sub(now))
 		note(notice{
 			Class: "info", Rank: 8, Link: "/destinations/" + t.Name,
-			Text: "is paced: RATE allows " + explain.Rate(*b.Rate) + ", and " + plural(t.Survey.Ready, "job waits", "jobs wait") + " for a turn; the last one is due in " + last,
+			Text: "is paced: " + explain.RateAllows(b) + ", and " + plural(t.Survey.Ready, "job waits", "jobs wait") + " for a turn; the last one is due in " + last,
 		})
 	}
 	if b.State == breaker.Closed && !paced && !t.Survey.Paused && t.Alive() && !oldest.IsZero() && now.Sub(oldest) >= longWait {

@@ -142,7 +142,7 @@ func tooLong(n int) string { return strings.Repeat("x", n) }
 func TestPages(t *testing.T) {
 	t.Parallel()
 	s := furnished(t, "")
-	s.get("/").shows(t, http.StatusOK, "was opened by hand by", "Tested again in 1h", "2 jobs wait", "shop has 2 jobs and no worker tidegate worker", "Show 1 key")
+	s.get("/").shows(t, http.StatusOK, "was opened by hand by", "Tested again in ", "2 jobs wait", "shop has 2 jobs and no worker tidegate worker", "Show 1 key")
 	s.get("/jobs?destination=shop").shows(t, http.StatusOK, "All 2", "Paused 1", "Waiting 1", "post-1", "Waiting for 1 parent", "All jobs of shop")
 	s.get("/jobs?batch=b1").shows(t, http.StatusOK, "Batch b1", "0 % of 1 job finished")
 	s.fill("shop", "c", 3)
@@ -244,7 +244,7 @@ func TestPacedDestination(t *testing.T) {
 	t.Parallel()
 	s := open(t, "", "shop")
 	s.serve("shop")
-	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Rate: breaker.Rate{Calls: 60, Per: time.Hour}})
+	b, err := breaker.New(t.Context(), s.rdb, breaker.Options{Destination: "shop", Rate: breaker.Rates{{Calls: 60, Per: time.Hour}}})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -73,3 +73,15 @@ func TestRetryPolicyIsShown(t *testing.T) {
 	s.enqueue("shop", 1, jobs.ID("patient"), jobs.Retry(jobs.RetryPolicy{MaxRetries: 3, InitialDelay: 4 * time.Minute, MaxDelay: 10 * time.Minute}))
 	s.get("/jobs/patient").shows(t, http.StatusOK, "0 of 3 after 240 s", "up to 600 s")
 }
+
+// A finished job shows the rule that decided, and to every viewer how it is called.
+func TestRuleAndCallAreShown(t *testing.T) {
+	t.Parallel()
+	s := open(t, "", "shop")
+	s.enqueue("shop", map[string]string{"a": "b"}, jobs.ID("there"), jobs.Method("PUT"), jobs.Encode(jobs.EncodingForm), jobs.CallTimeout(5*time.Second))
+	task := store.TaskKey(store.DefaultNamespace.Queue("shop", store.Default), "there")
+	if err := s.rdb.HSet(t.Context(), task, store.FieldState, store.StateCompleted, store.FieldReason, "decided rule 2: it is there already").Err(); err != nil {
+		t.Fatal(err)
+	}
+	s.get("/jobs/there").shows(t, http.StatusOK, "Reason decided by rule 2: it is there already", "Method PUT", "Encoding form", "Timeout of the call 5 s")
+}

@@ -78,7 +78,7 @@ func open(t testing.TB, scope access.Scope, destinations ...string) *site {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.http = &http.Client{Jar: jar, Timeout: 30 * time.Second}
+	s.http = &http.Client{Jar: jar, Timeout: 2 * time.Minute}
 	t.Cleanup(s.http.CloseIdleConnections)
 	if token != "" {
 		if p := s.post("/login", url.Values{"token": {token}, "next": {"/"}}); p.status != http.StatusOK {

@@ -2,6 +2,7 @@ package dashboard
 
 import (
 	"bytes"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -23,6 +24,8 @@ func stateBadge(b breaker.Status) badge {
 	switch {
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
 		return badge{"open", "Open by hand", "OPEN: all calls are stopped by hand."}
+	case b.State == breaker.Open && b.Cause == breaker.CauseCredentials && b.NoCredentials:
+		return badge{"open", "No token", "OPEN: the token server cannot be reached. One call asks it again when the time has come."}
 	case b.State == breaker.Open && b.Cause == breaker.CauseCredentials:
 		return badge{"open", "Token refused", "OPEN: the API refuses the token. One call tries it again when the cooldown is over."}
 	case b.State == breaker.Open && b.IncidentCause == breaker.CauseOutage:
@@ -54,10 +57,14 @@ func why(b breaker.Status) string {
 		return plural(b.SlowStart, "call", "calls") + " at a time at most; more as they succeed"
 	case b.Budget != nil:
 		return upper(explain.Budget(b))
+	case b.Streak > 0:
+		return explain.Streak(b)
 	case b.Failures > 0:
 		return plural(b.Failures, "rate-limited answer", "rate-limited answers") + " in a row so far"
+	case b.Concurrency > 0:
+		return fmt.Sprintf("%d of %s in flight", b.InFlight, explain.Count(b.Concurrency, "call", "calls"))
 	case b.Rate != nil:
-		return "RATE allows " + explain.Rate(*b.Rate)
+		return explain.RateAllows(b)
 	}
 	return ""
 }

@@ -39,7 +39,7 @@ func TestKeep(t *testing.T) {
 	<-served
 	await := func(what string, ok func() bool) {
 		t.Helper()
-		for deadline := time.After(30 * time.Second); !ok(); {
+		for deadline := time.After(time.Minute); !ok(); {
 			select {
 			case <-deadline:
 				t.Fatalf("never: %s\n%s", what, out.String())

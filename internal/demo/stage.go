@@ -106,7 +106,7 @@ func (s *stage) follow(ctx context.Context, sh *show) {
 
 // connect opens connections of their own to the embedded Redis.
 func (s *stage) connect(ctx context.Context, name string) (redis.UniversalClient, error) {
-	rdb, closer, err := redisconn.Open(ctx, s.redis.URL(), redisconn.Options{ClientName: name})
+	rdb, closer, err := redisconn.Open(ctx, s.redis.URL(), redisconn.Options{ClientName: name, ReadTimeout: time.Minute}) // it is slow, never away
 	if err != nil {
 		return nil, err
 	}

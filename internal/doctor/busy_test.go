@@ -120,7 +120,7 @@ func busy(t *testing.T, looked func(*patient, *doctor.Report), harm func(p *pati
 	}
 
 	var last *jobs.DestinationStats
-	deadline := time.Now().Add(60 * time.Second)
+	deadline := time.Now().Add(4 * time.Minute)
 	for tick := time.NewTicker(100 * time.Millisecond); ; <-tick.C {
 		if _, err := p.client.ActWhere(p.ctx, jobs.ActionResume, jobs.Filter{Statuses: []jobs.Status{jobs.Paused}}); err != nil {
 			t.Fatal(err)
@@ -132,7 +132,7 @@ func busy(t *testing.T, looked func(*patient, *doctor.Report), harm func(p *pati
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not all jobs have ended within 60 s: %+v; found %+v", last, p.run(doctor.Options{DryRun: true}).Findings)
+			t.Fatalf("not all jobs have ended within 4 minutes: %+v; found %+v", last, p.run(doctor.Options{DryRun: true}).Findings)
 		}
 	}
 	total := 0

@@ -252,7 +252,7 @@ func TestCluster(t *testing.T) {
 	}
 	rdb := redis.NewClusterClient(&redis.ClusterOptions{Addrs: []string{a.Addr(), b.Addr()}, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = rdb.Close() })
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(2 * time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
@@ -268,7 +268,7 @@ func TestCluster(t *testing.T) {
 			break
 		}
 		if time.Now().After(deadline) {
-			t.Fatal("the Cluster is not up within 30 s")
+			t.Fatal("the Cluster is not up within 2 minutes")
 		}
 		<-tick.C
 	}

@@ -124,7 +124,7 @@ func alertsWithABadToken(t *testing.T) {
 		}
 		return out
 	}
-	redistest.Await(t, 10*time.Second, "the worker complains", func() bool { return len(complaints()) > 0 })
+	redistest.Await(t, 2*time.Minute, "the worker complains", func() bool { return len(complaints()) > 0 })
 	// Also while there is something to tell: PagerDuty is told, the jobs go on.
 	more := a.limit(20)
 	a.awaitPager(20*time.Second, 1)

@@ -126,7 +126,7 @@ func (n *neighbours) publish() time.Duration {
 		ours[id] = true
 	}
 	var calls []fakeapi.Receipt
-	redistest.Await(n.t, 20*time.Second, "all are published", func() bool {
+	redistest.Await(n.t, 2*time.Minute, "all are published", func() bool {
 		calls = slices.DeleteFunc(n.api.Receipts()[before:], func(r fakeapi.Receipt) bool { return !ours[r.Key] || r.Done.IsZero() })
 		return len(calls) == len(ids)
 	})
@@ -176,7 +176,7 @@ func (n *neighbours) trouble() {
 		specs[i] = jobs.New(n.dest, i, jobs.Path("/limited"))
 	}
 	n.enqueueSpecs(specs)
-	redistest.Await(n.t, 10*time.Second, "a probe has failed", func() bool { return len(n.failedProbes()) > 0 })
+	redistest.Await(n.t, 2*time.Minute, "a probe has failed", func() bool { return len(n.failedProbes()) > 0 })
 	if !n.told {
 		return
 	}

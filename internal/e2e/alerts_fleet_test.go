@@ -116,7 +116,7 @@ func (a *alerting) startWorkers(n int) []*worker {
 
 // within is a context for one wait.
 func within(t *testing.T, d time.Duration) context.Context {
-	ctx, cancel := context.WithTimeout(context.Background(), d)
+	ctx, cancel := context.WithTimeout(context.Background(), max(d, leastPatience))
 	t.Cleanup(cancel)
 	return ctx
 }

@@ -51,7 +51,7 @@ func alertsOfManyAreOne(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		redistest.Await(t, 10*time.Second, "a worker has noticed", func() bool {
+		redistest.Await(t, 2*time.Minute, "a worker has noticed", func() bool {
 			_, err := a.client.Get(t.Context(), s.Incident+".opened.slack")
 			return err == nil
 		})

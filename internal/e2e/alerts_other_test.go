@@ -38,7 +38,7 @@ func alertsOfFailedBurst(t *testing.T) {
 	a.startWorkers(3)
 	ids := a.enqueue(n)
 	a.awaitSlack(20*time.Second, "the burst", func(s story) bool { return len(s.messages) > 0 })
-	redistest.Await(t, 20*time.Second, "all jobs have failed and are counted", func() bool {
+	redistest.Await(t, 2*time.Minute, "all jobs have failed and are counted", func() bool {
 		counted := 0
 		for _, v := range a.rdb.HVals(t.Context(), "tidegate:{"+store.AlertsDestination+"}:failed:"+a.dest).Val() {
 			var one int
@@ -99,7 +99,7 @@ func alertsOfOldestPending(t *testing.T) {
 		t.Fatalf("pause: exit %d: %s", code, stderr)
 	}
 	a.enqueue(3)
-	redistest.Await(t, 10*time.Second, "they have waited for two seconds", func() bool { return a.stats(a.dest)[0].OldestPendingAge > 2.1 })
+	redistest.Await(t, 2*time.Minute, "they have waited for two seconds", func() bool { return a.stats(a.dest)[0].OldestPendingAge > 2.1 })
 	a.startWorkers(3)
 	a.awaitSlack(20*time.Second, "the job", func(s story) bool { return len(s.messages) > 0 })
 	a.settle(20 * time.Second)
@@ -156,7 +156,7 @@ func alertsOfRedisLost(t *testing.T) {
 			a.waitCompleted(ids, 30*time.Second)
 			// Each worker has noticed that it is back.
 			for _, w := range all {
-				redistest.Await(t, 20*time.Second, "the worker is in touch with Redis", func() bool { return strings.Contains(w.log.String(), "redis answers again") })
+				redistest.Await(t, 2*time.Minute, "the worker is in touch with Redis", func() bool { return strings.Contains(w.log.String(), "redis answers again") })
 			}
 			<-time.After(6 * time.Second) // each looks every five seconds: nobody is to say anything more
 

@@ -160,7 +160,7 @@ func alertsOutliveWhoDelivers(t *testing.T) {
 			t.Fatalf("the dead worker had %q in hand, want one alert", lost)
 		}
 		a.startWorkers(1)
-		redistest.Await(t, 30*time.Second, "the alert comes back", func() bool {
+		redistest.Await(t, 2*time.Minute, "the alert comes back", func() bool {
 			a.hurry(store.AlertsDestination)
 			return a.job(lost[0]).Status.Final()
 		})
@@ -174,7 +174,7 @@ func alertsOutliveWhoDelivers(t *testing.T) {
 func (a *alerting) deliverer() string {
 	a.t.Helper()
 	var by []string
-	redistest.Await(a.t, 5*time.Second, "a worker tells Slack", func() bool {
+	redistest.Await(a.t, 2*time.Minute, "a worker tells Slack", func() bool {
 		page, err := a.client.List(a.t.Context(), jobs.ListOptions{Filter: jobs.Filter{
 			Destination: store.AlertsDestination, Statuses: []jobs.Status{jobs.Running},
 		}})

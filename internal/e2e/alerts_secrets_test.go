@@ -50,7 +50,7 @@ func newCanaries(t *testing.T) *alerting {
 // off.
 func (a *alerting) putOff(incident, to string) {
 	a.t.Helper()
-	redistest.Await(a.t, 40*time.Second, "an alert of "+incident+" for "+to+" was put off", func() bool {
+	redistest.Await(a.t, 2*time.Minute, "an alert of "+incident+" for "+to+" was put off", func() bool {
 		page, err := a.client.List(context.Background(), jobs.ListOptions{
 			Filter: jobs.Filter{Destination: store.AlertsDestination, Key: to}, Limit: 1000,
 		})
@@ -243,7 +243,7 @@ func (a *alerting) fetch(url string) string {
 	if err != nil {
 		a.t.Fatal(err)
 	}
-	resp, err := (&http.Client{Timeout: 10 * time.Second}).Do(req)
+	resp, err := (&http.Client{Timeout: 2 * time.Minute}).Do(req)
 	if err != nil {
 		a.t.Fatal(err)
 	}

@@ -34,7 +34,7 @@ func (f *fleet) apiInstance() *instance {
 	f.t.Helper()
 	w := f.launch("api")
 	i := &instance{worker: w}
-	redistest.Await(f.t, 15*time.Second, "the API listens", func() bool {
+	redistest.Await(f.t, 2*time.Minute, "the API listens", func() bool {
 		if m := apiURL.FindStringSubmatch(w.log.String()); m != nil {
 			i.url = m[1]
 		}
@@ -57,7 +57,7 @@ func (f *fleet) token(file, name, scopes string) string {
 // ask makes a request and returns the status and the body.
 func (i *instance) ask(token, method, path, body string) (int, http.Header, string) {
 	i.t.Helper()
-	ctx, cancel := context.WithTimeout(i.t.Context(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(i.t.Context(), 2*time.Minute)
 	defer cancel()
 	req, err := http.NewRequestWithContext(ctx, method, i.url+path, strings.NewReader(body))
 	if err != nil {
@@ -145,7 +145,7 @@ func TestAPIInstances(t *testing.T) {
 	f.start()
 
 	events, leave := one.events(operator, "")
-	redistest.Await(t, 10*time.Second, "ends are told", func() bool {
+	redistest.Await(t, 2*time.Minute, "ends are told", func() bool {
 		return f.rdb.Exists(t.Context(), "tidegate:{tidegate:"+f.dest+"}:ends").Val() == 1
 	})
 	const n = 30
@@ -181,7 +181,7 @@ func TestAPIInstances(t *testing.T) {
 		}
 	}
 	leave()
-	if code, took := one.stop(syscall.SIGTERM); code != 0 || took > 5*time.Second {
+	if code, took := one.stop(syscall.SIGTERM); code != 0 || took > 20*time.Second {
 		t.Errorf("the first instance ended with %d after %v", code, took)
 	}
 	events, _ = two.events(operator, last)
@@ -206,7 +206,7 @@ func TestAPIInstances(t *testing.T) {
 		t.Errorf("job for one who may enqueue only: %d %s", status, body)
 	}
 	reader := f.token(file, "reader", "read")
-	redistest.Await(t, 10*time.Second, "the new token is good", func() bool {
+	redistest.Await(t, 2*time.Minute, "the new token is good", func() bool {
 		status, _, body = two.ask(reader, http.MethodGet, "/v1/jobs/job-3", "")
 		return status == http.StatusOK
 	})
@@ -222,7 +222,7 @@ func TestAPIInstances(t *testing.T) {
 	if _, stderr, code := f.tidegate("token", "remove", "--name", "ops", "--file", file); code != 0 {
 		t.Fatal(stderr)
 	}
-	redistest.Await(t, 10*time.Second, "the removed token is not good any more", func() bool {
+	redistest.Await(t, 2*time.Minute, "the removed token is not good any more", func() bool {
 		status, _, _ = two.ask(operator, http.MethodGet, "/v1/stats", "")
 		return status == http.StatusUnauthorized
 	})
@@ -268,7 +268,7 @@ func TestAPIWithoutRedisOrTokens(t *testing.T) {
 		}
 	}
 	server.Restart()
-	redistest.Await(t, 20*time.Second, "it is ready", func() bool {
+	redistest.Await(t, 2*time.Minute, "it is ready", func() bool {
 		status, _, _ := i.ask("", http.MethodGet, "/readyz", "")
 		return status == http.StatusOK
 	})

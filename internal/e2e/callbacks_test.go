@@ -78,7 +78,7 @@ func (o *owner) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	stamp, err := strconv.ParseInt(r.Header.Get("webhook-timestamp"), 10, 64)
-	if age := time.Since(time.Unix(stamp, 0)); err != nil || age > 5*time.Second {
+	if age := time.Since(time.Unix(stamp, 0)); err != nil || age > 40*time.Second {
 		o.t.Errorf("a callback was signed %s before it came", age)
 	}
 	var event struct {
@@ -113,7 +113,7 @@ func TestCallbacks(t *testing.T) {
 	f.env["JOB_RETENTION"] = "24h"
 	workers := []*worker{f.start(), f.start()}
 	for _, queue := range store.DefaultNamespace.Queues(f.dest) {
-		redistest.Await(t, 10*time.Second, "ends of "+queue+" are told", func() bool {
+		redistest.Await(t, 2*time.Minute, "ends of "+queue+" are told", func() bool {
 			return f.rdb.Exists(t.Context(), store.EventsRelayedKey(queue)).Val() == 1
 		})
 	}
@@ -135,7 +135,7 @@ func TestCallbacks(t *testing.T) {
 	want[f.enqueue(1, jobs.At(time.Now().Add(time.Hour)), jobs.TTL(time.Second), jobs.Prioritize(jobs.PriorityLow))[0]] = "expired"
 	f.waitCompleted(completed, 10*time.Second)
 	name := "tidegate-callbacks/" + f.dest
-	redistest.Await(t, 20*time.Second, "the receiver's breaker opens", func() bool {
+	redistest.Await(t, 2*time.Minute, "the receiver's breaker opens", func() bool {
 		s, err := breaker.Get(t.Context(), f.rdb, name)
 		return err == nil && s.State == breaker.Open
 	})

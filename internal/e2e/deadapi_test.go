@@ -42,7 +42,7 @@ func TestDeadAPIGetsProbesThatBackOff(t *testing.T) {
 				f.start()
 			}
 			var failed []time.Time
-			redistest.Await(t, 15*time.Second, "3 failed probes", func() bool {
+			redistest.Await(t, 2*time.Minute, "3 failed probes", func() bool {
 				failed = f.failures(ids)
 				return len(failed) >= failing
 			})
@@ -96,7 +96,7 @@ func TestAPIThatRefusesConnectionsHasSeenNoCall(t *testing.T) {
 	for range workers {
 		f.start()
 	}
-	redistest.Await(t, 15*time.Second, "each worker has tried", func() bool {
+	redistest.Await(t, 2*time.Minute, "each worker has tried", func() bool {
 		tries := 0
 		for _, id := range ids {
 			tries += f.job(id).RescheduleCount
@@ -107,7 +107,7 @@ func TestAPIThatRefusesConnectionsHasSeenNoCall(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.waitAccepted(n, 30*time.Second)
-	redistest.Await(t, 5*time.Second, "all jobs are completed", func() bool {
+	redistest.Await(t, 2*time.Minute, "all jobs are completed", func() bool {
 		for _, id := range ids {
 			if j := f.job(id); j.Status != jobs.Completed || j.Attempt != 0 || j.RescheduleCount > 8 {
 				return false

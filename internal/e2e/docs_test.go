@@ -26,8 +26,9 @@ const notRun = "<!-- not run -->"
 
 // leftOut has the first lines of the blocks that are not run, and why.
 var leftOut = map[string]string{
-	"git clone https://github.com/tidegate/tidegate && cd tidegate": "needs the network; internal/demo tests the demo",
-	`go install ./cmd/tidegate`:                                     "the test has built the binary",
+	"git clone https://github.com/tidegate/tidegate && cd tidegate":                                       "needs the network; internal/demo tests the demo",
+	`go install ./cmd/tidegate`:                                                                           "the test has built the binary",
+	"export DESTINATION_0_NAME=slack DESTINATION_0_PRESET=slack DESTINATION_0_AUTH_TOKEN=xoxb-your-token": "needs the token of a Slack app",
 }
 
 // The default ports of Redis, "tidegate api" and "tidegate fake-api". A test replaces

@@ -282,7 +282,7 @@ func featureLimit(t *testing.T, w *wide) {
 		ids = append(ids, w.enqueueSpecs([]*jobs.Spec{jobs.New(dest, 1)})...)
 	}
 	w.awaitBreaker(dest, breaker.Open)
-	redistest.Await(t, 15*time.Second, "a probe has failed", func() bool {
+	redistest.Await(t, 2*time.Minute, "a probe has failed", func() bool {
 		s, err := breaker.Get(t.Context(), w.rdb, dest)
 		return err == nil && s.Probes > 0
 	})
@@ -367,7 +367,7 @@ func featureKey(t *testing.T, w *wide) {
 		})
 	}
 	w.waitCompleted(free, 15*time.Second)
-	redistest.Await(t, 5*time.Second, "all jobs of alice are held", func() bool {
+	redistest.Await(t, 2*time.Minute, "all jobs of alice are held", func() bool {
 		n, err := w.rdb.ZCard(t.Context(), store.HeldKey(store.DefaultNamespace.Queue(dest, store.Default))).Result()
 		return err == nil && int(n) == len(held)
 	})
@@ -412,7 +412,7 @@ func featureByHand(t *testing.T, w *wide) {
 	w.limited[3].Store(true)
 	w.say("breaker", "force", dest, "closed")
 	w.say("enqueue", "-d", dest, "--id", "forced")
-	redistest.Await(t, 10*time.Second, "five calls are refused", func() bool { return w.api.Stats().Limited >= 5 })
+	redistest.Await(t, 2*time.Minute, "five calls are refused", func() bool { return w.api.Stats().Limited >= 5 })
 	if s := ask[breaker.Status](w.fleet, "breaker", "get", dest); s.State != breaker.Closed {
 		t.Errorf("forced closed it is %s", s.State)
 	}

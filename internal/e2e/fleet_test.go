@@ -15,6 +15,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -32,6 +33,11 @@ import (
 var binary string
 
 func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+// tests is a testing.M for redistest.Main.
+type tests func() int
+
+func (t tests) Run() int { return t() }
 
 func run(m *testing.M) int {
 	if role := os.Getenv(herdVariable); role != "" {
@@ -60,7 +66,14 @@ func run(m *testing.M) int {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
-	return redistest.Main(m)
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { watchDelays(ctx) })
+	return redistest.Main(tests(func() int {
+		defer watching.Wait()
+		defer cancel()
+		return m.Run()
+	}))
 }
 
 // redisStore is the Redis of a fleet: one server, a Cluster, or one behind Sentinels.
@@ -140,7 +153,7 @@ func (w *worker) lines() []string {
 func (f *fleet) start() *worker {
 	f.t.Helper()
 	w := f.begin()
-	redistest.Await(f.t, 15*time.Second, "worker serves "+f.dest, func() bool {
+	redistest.Await(f.t, 2*time.Minute, "worker serves "+f.dest, func() bool {
 		return strings.Contains(w.log.String(), `"publishing"`)
 	})
 	return w
@@ -183,7 +196,7 @@ func (f *fleet) run(cmd *exec.Cmd) *worker {
 }
 
 // stopsWithin is how long a worker may take to stop; longer than its SHUTDOWN_TIMEOUT and 8 s.
-const stopsWithin = 20 * time.Second
+const stopsWithin = time.Minute
 
 // stop sends a signal and returns the exit code and how long it took. A worker that does not
 // stop logs its goroutines.
@@ -235,9 +248,13 @@ func (f *fleet) enqueue(n int, opts ...jobs.Option) []string {
 	return ids
 }
 
+// leastPatience is the least that a machine is given that may be busy.
+const leastPatience = 2 * time.Minute
+
 // waitAccepted waits until the API has accepted n calls.
 func (f *fleet) waitAccepted(n int, within time.Duration) {
 	f.t.Helper()
+	within = max(within, leastPatience)
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	if err := f.api.Wait(ctx, func(s fakeapi.Stats) bool { return s.Accepted >= n }); err != nil {
@@ -249,7 +266,7 @@ func (f *fleet) waitAccepted(n int, within time.Duration) {
 func (f *fleet) waitCompleted(ids []string, within time.Duration) {
 	f.t.Helper()
 	left := ids
-	redistest.Await(f.t, within, "all completed", func() bool {
+	redistest.Await(f.t, max(within, leastPatience), "all completed", func() bool {
 		for len(left) > 0 {
 			j, err := f.client.Get(context.Background(), left[0])
 			if err != nil || j.Status != jobs.Completed {

@@ -30,7 +30,7 @@ func TestFrozenWorker(t *testing.T) {
 			f.env["DESTINATION_0_TIMEOUT"] = "2s"
 			w := f.start()
 			ids := f.enqueue(n, jobs.Retry(jobs.RetryPolicy{MaxRetries: 1}))
-			redistest.Await(t, 10*time.Second, "all calls are in flight", func() bool { return f.api.Stats().InFlight == n })
+			redistest.Await(t, 2*time.Minute, "all calls are in flight", func() bool { return f.api.Stats().InFlight == n })
 			if err := w.cmd.Process.Signal(syscall.SIGSTOP); err != nil {
 				t.Fatal(err)
 			}

@@ -209,7 +209,7 @@ func TestManyKeysAndSomeLimited(t *testing.T) {
 	if n := len(f.breakerKeys()); n > 20+3*limited {
 		t.Errorf("the breakers have %d keys in Redis", n)
 	}
-	redistest.Await(t, 10*time.Second, "only the limited keys' jobs are left", func() bool {
+	redistest.Await(t, 2*time.Minute, "only the limited keys' jobs are left", func() bool {
 		counts := f.stats(f.dest)[0].Counts
 		return counts[jobs.Completed] == (keys-limited)*each && counts[jobs.Pending] == limited*each
 	})

@@ -254,7 +254,7 @@ func (h *herd) vanish(point, how string, lease time.Duration) {
 		h.t.Fatal(err)
 	}
 	pid := 0
-	redistest.Await(h.t, 20*time.Second, "a prober vanishes when "+point, func() bool {
+	redistest.Await(h.t, 2*time.Minute, "a prober vanishes when "+point, func() bool {
 		select {
 		case pid = <-h.vanished:
 		default:

@@ -20,7 +20,8 @@ import (
 // counted is what a fleet has done, as somebody says.
 type counted struct {
 	Attempts, Probes, Finished, Rescheduled, Retries map[string]float64
-	Wasted, Incidents, Exhausted, Expired            float64
+	Incidents                                        map[string]float64
+	Wasted, Exhausted, Expired                       float64
 	Durations, Delays, TTLs                          float64 // how many were observed
 }
 
@@ -33,7 +34,7 @@ func countedBy(workers []*worker, destination string) counted {
 		Attempts: of("tidegate_publish_attempts_total"), Probes: of("tidegate_circuit_breaker_probes_total"),
 		Finished: of("tidegate_jobs_finished_total"), Rescheduled: of("tidegate_jobs_rescheduled_total"),
 		Retries: of("tidegate_job_retries_total"),
-		Wasted:  one("tidegate_wasted_calls_total"), Incidents: one("tidegate_circuit_breaker_incidents_total"),
+		Wasted:  one("tidegate_wasted_calls_total"), Incidents: of("tidegate_circuit_breaker_incidents_total"),
 		Exhausted: one("tidegate_job_retries_exhausted_total"), Expired: one("tidegate_jobs_expired_total"),
 		Durations: one("tidegate_publish_duration_seconds_count"), Delays: one("tidegate_reschedule_delay_seconds_count"),
 		TTLs: one("tidegate_job_ttl_seconds_count"),
@@ -45,7 +46,7 @@ func countedBy(workers []*worker, destination string) counted {
 func agree(t *testing.T, workers []*worker, destination string, want counted) {
 	t.Helper()
 	var diff string
-	for deadline := time.Now().Add(5 * time.Second); ; {
+	for deadline := time.Now().Add(2 * time.Minute); ; {
 		if diff = cmp.Diff(want, countedBy(workers, destination)); diff == "" || time.Now().After(deadline) {
 			break
 		}
@@ -84,16 +85,17 @@ func TestMetricsAgreeWithTheAPI(t *testing.T) {
 	f.waitAccepted(n, 60*time.Second)
 	f.waitCompleted(ids, 10*time.Second)
 	f.exactlyOnce(ids)
-	redistest.Await(t, 10*time.Second, "closed at the end", func() bool { return f.state() == breaker.Closed })
+	redistest.Await(t, 2*time.Minute, "closed at the end", func() bool { return f.state() == breaker.Closed })
 
 	api := f.api.Stats()
 	incidents, err := breaker.Incidents(t.Context(), f.rdb, f.dest, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	failedProbes := 0
+	failedProbes, causes := 0, map[string]float64{}
 	for _, in := range incidents {
 		failedProbes += in.Probes
+		causes[in.Cause]++
 	}
 	passedProbes := 0
 	for _, e := range f.history() {
@@ -114,7 +116,7 @@ func TestMetricsAgreeWithTheAPI(t *testing.T) {
 		Finished:    map[string]float64{"completed": n},
 		Rescheduled: nonzero(map[string]float64{"rate_limited": float64(api.Limited), "breaker": float64(putOff - api.Limited)}),
 		Retries:     map[string]float64{},
-		Wasted:      float64(api.Limited), Incidents: float64(len(incidents)),
+		Wasted:      float64(api.Limited), Incidents: causes,
 		Durations: float64(api.Calls), Delays: float64(putOff),
 	}
 	agree(t, workers, f.dest, want)
@@ -126,7 +128,7 @@ func TestMetricsAgreeWithTheAPI(t *testing.T) {
 	for i, w := range workers {
 		// What was read from Redis may be five seconds old.
 		var s series
-		redistest.Await(t, 10*time.Second, "the gauges of jobs", func() bool {
+		redistest.Await(t, 2*time.Minute, "the gauges of jobs", func() bool {
 			s = w.scrape()
 			return cmp.Equal(stats, s.of("tidegate_jobs", f.dest))
 		})
@@ -154,10 +156,11 @@ func TestMetricsAgreeWithTheAPI(t *testing.T) {
 	}
 	// What has been counted stays so, and no job has made a series of its own.
 	agree(t, workers, f.dest, want)
-	unserved := cmpopts.IgnoreSliceElements(func(name string) bool {
-		return name == "tidegate_jobs_unserved" // of what other tests leave in this Redis
+	others := cmpopts.IgnoreSliceElements(func(name string) bool {
+		return name == "tidegate_jobs_unserved" || // of what other tests leave in this Redis
+			strings.HasPrefix(name, "tidegate_limit_") || strings.HasPrefix(name, "tidegate_learned_limit_") // missing until learned
 	})
-	if diff := cmp.Diff(before.metricsOf("tidegate_"), workers[0].scrape().metricsOf("tidegate_"), unserved); diff != "" {
+	if diff := cmp.Diff(before.metricsOf("tidegate_"), workers[0].scrape().metricsOf("tidegate_"), others); diff != "" {
 		t.Errorf("metrics before and after (-before +after)\n%s", diff)
 	}
 	for name := range workers[0].scrape() {
@@ -210,11 +213,11 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 	}
 	for group, status := range want {
 		for _, id := range groups[group] {
-			redistest.Await(t, 30*time.Second, fmt.Sprintf("%s job %s is %s", group, id, status), func() bool { return f.job(id).Status == status })
+			redistest.Await(t, 2*time.Minute, fmt.Sprintf("%s job %s is %s", group, id, status), func() bool { return f.job(id).Status == status })
 		}
 	}
 	// Of Redis itself, since whoever looks at an expired job ends it.
-	redistest.Await(t, 10*time.Second, "expired", func() bool {
+	redistest.Await(t, 2*time.Minute, "expired", func() bool {
 		s, err := f.client.Survey(t.Context(), f.dest, time.Minute)
 		return err == nil && s.Counts[jobs.Expired] == 5
 	})
@@ -228,10 +231,11 @@ func TestMetricsAgreeOnFailures(t *testing.T) {
 		Finished:    map[string]float64{"completed": 26, "failed": 11},
 		Rescheduled: map[string]float64{},
 		Retries:     map[string]float64{"1": 6 + 3, "2": 3},
+		Incidents:   map[string]float64{},
 		Exhausted:   3, Expired: 5, TTLs: 20,
 		Durations: float64(api.Calls),
 	})
-	redistest.Await(t, 10*time.Second, "the gauges of jobs", func() bool {
+	redistest.Await(t, 2*time.Minute, "the gauges of jobs", func() bool {
 		return cmp.Equal(f.statsCounts(), workers[1].scrape().of("tidegate_jobs", f.dest))
 	})
 }
@@ -246,7 +250,7 @@ func TestMetricsOfABreakerOpenedByHand(t *testing.T) {
 	ids := f.enqueue(7, jobs.TTL(2*time.Minute))
 	for i, w := range workers {
 		var s series
-		redistest.Await(t, 10*time.Second, "the jobs are seen", func() bool {
+		redistest.Await(t, 2*time.Minute, "the jobs are seen", func() bool {
 			s = w.scrape()
 			return s.of("tidegate_jobs_ready", f.dest)[""] == 7
 		})
@@ -265,7 +269,7 @@ func TestMetricsOfABreakerOpenedByHand(t *testing.T) {
 	}
 	for again := range 2 {
 		f.trip(time.Minute) // of one that is OPEN: no incident of its own
-		if n := sums(workers).of("tidegate_circuit_breaker_incidents_total", f.dest)[""]; n != 1 {
+		if n := sums(workers).of("tidegate_circuit_breaker_incidents_total", f.dest)["manual"]; n != 1 {
 			t.Errorf("look %d: %v incidents, want 1", again, n)
 		}
 	}
@@ -275,13 +279,13 @@ func TestMetricsOfABreakerOpenedByHand(t *testing.T) {
 	f.waitCompleted(ids, 20*time.Second)
 	f.trip(0) // another one, until somebody resets it
 	for i, w := range workers {
-		redistest.Await(t, 5*time.Second, "open again", func() bool { return w.scrape().of("tidegate_circuit_breaker_state", f.dest)["open"] == 1 })
+		redistest.Await(t, 2*time.Minute, "open again", func() bool { return w.scrape().of("tidegate_circuit_breaker_state", f.dest)["open"] == 1 })
 		if left := w.scrape()[`tidegate_circuit_breaker_cooldown_remaining_seconds{destination="`+f.dest+`"}`]; fmt.Sprint(left) != "+Inf" {
 			t.Errorf("worker %d: %v s remain of an OPEN without end, want +Inf", i, left)
 		}
 	}
 	agree(t, workers, f.dest, counted{
 		Attempts: map[string]float64{"success": 7}, Probes: map[string]float64{}, Finished: map[string]float64{"completed": 7},
-		Rescheduled: map[string]float64{}, Retries: map[string]float64{}, Incidents: 2, Durations: 7, TTLs: 7,
+		Rescheduled: map[string]float64{}, Retries: map[string]float64{}, Incidents: map[string]float64{"manual": 2}, Durations: 7, TTLs: 7,
 	})
 }

@@ -105,7 +105,7 @@ func TestSystemdWaitsForRedis(t *testing.T) {
 	f.env["NOTIFY_SOCKET"] = systemd.path
 	server.Stop()
 	w := f.begin()
-	redistest.Await(t, 10*time.Second, "it waits for Redis", func() bool { return strings.Contains(w.log.String(), "Redis not reachable") })
+	redistest.Await(t, 2*time.Minute, "it waits for Redis", func() bool { return strings.Contains(w.log.String(), "Redis not reachable") })
 	if status, report := w.readyz(); status != http.StatusServiceUnavailable || report.Redis != "not connected yet" {
 		t.Errorf("/readyz before Redis: %d %+v", status, report)
 	}

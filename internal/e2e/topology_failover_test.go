@@ -147,7 +147,7 @@ func checkOutage(t *testing.T, w *worker, before int, dests []string) {
 		return n
 	}
 	for _, dest := range dests {
-		redistest.Await(t, 10*time.Second, "worker tells that Redis is back for "+dest, func() bool { return count("redis answers again", dest) > 0 })
+		redistest.Await(t, 2*time.Minute, "worker tells that Redis is back for "+dest, func() bool { return count("redis answers again", dest) > 0 })
 		if loss, back := count("redis does not answer", dest), count("redis answers again", dest); loss != 1 || back != 1 {
 			t.Errorf("worker %d tells of %d losses and %d returns of Redis for %s", w.pid(), loss, back, dest)
 		}
@@ -249,7 +249,7 @@ func (w *wide) recoverForgotten(t *testing.T, workers []*worker, dests []string)
 		return all, running
 	}
 	var since time.Time // for so long nothing but that has been left
-	redistest.Await(t, 30*time.Second, "only what Redis has forgotten the end of is left", func() bool {
+	redistest.Await(t, 2*time.Minute, "only what Redis has forgotten the end of is left", func() bool {
 		all, running := backlog()
 		if all != running || w.api.Stats().InFlight > 0 {
 			since = time.Time{}
@@ -268,7 +268,7 @@ func (w *wide) recoverForgotten(t *testing.T, workers []*worker, dests []string)
 		return 0
 	}
 	w.start()
-	redistest.Await(t, 30*time.Second, "they have run again", func() bool {
+	redistest.Await(t, 2*time.Minute, "they have run again", func() bool {
 		w.hurry(dests...)
 		all, _ := backlog()
 		return all == 0

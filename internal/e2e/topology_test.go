@@ -127,13 +127,13 @@ type seenPage struct {
 // await waits until the command says that a job has a status.
 func (f *fleet) await(id string, want jobs.Status) {
 	f.t.Helper()
-	redistest.Await(f.t, 15*time.Second, "job "+id+" is "+string(want), func() bool { return f.job(id).Status == want })
+	redistest.Await(f.t, 2*time.Minute, "job "+id+" is "+string(want), func() bool { return f.job(id).Status == want })
 }
 
 // awaitBreaker waits until a breaker is in a state.
 func (f *fleet) awaitBreaker(name string, want breaker.State) {
 	f.t.Helper()
-	redistest.Await(f.t, 15*time.Second, name+" is "+want.String(), func() bool {
+	redistest.Await(f.t, 2*time.Minute, name+" is "+want.String(), func() bool {
 		s, err := breaker.Get(f.t.Context(), f.rdb, name)
 		return err == nil && s.State == want
 	})

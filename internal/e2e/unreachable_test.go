@@ -59,7 +59,7 @@ func TestJobsSayThatNoWorkerReachesTheAPI(t *testing.T) {
 		return j.Status, j.Waiting.Reason, j.Waiting.Text
 	}
 	for _, id := range []string{ids[0], ids[len(ids)-1]} { // one that was tried, one that was not
-		redistest.Await(t, 15*time.Second, "the job says why it waits", func() bool {
+		redistest.Await(t, 2*time.Minute, "the job says why it waits", func() bool {
 			status, reason, text := waiting(id)
 			return status == "pending" && reason == "unreachable" && strings.Contains(text, "connection refused")
 		})

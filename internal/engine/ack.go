@@ -18,8 +18,17 @@ type completion struct {
 	delivery  *Delivery // nil if the job is not in flight
 	response  *store.Response
 	output    string
+	reason    store.Reason
 	done      chan error
 	result    store.Completed
+}
+
+// size is how many bytes of answer and output it stores.
+func (a *completion) size() int {
+	if a.response == nil {
+		return len(a.output)
+	}
+	return len(a.response.Body) + len(a.output)
 }
 
 // committer batches the completions that arrive during a call into the next call.
@@ -31,8 +40,11 @@ type committer struct {
 	busy    bool
 }
 
-// maxCompletions bounds the completions of one call, which blocks Redis.
-const maxCompletions = 100
+// Bounds of the completions of one call, which blocks Redis.
+const (
+	maxCompletions     = 100
+	maxCompletionBytes = 4 << 20 // of answers and outputs, unless one alone has more
+)
 
 func (k *committer) do(a *completion) error {
 	a.done = make(chan error, 1)
@@ -52,7 +64,13 @@ func (k *committer) run() {
 		// ready join the batch.
 		runtime.Gosched()
 		k.mu.Lock()
-		n := min(len(k.waiting), maxCompletions)
+		n, size := 0, 0
+		for n < min(len(k.waiting), maxCompletions) {
+			if size += k.waiting[n].size(); n > 0 && size > maxCompletionBytes {
+				break
+			}
+			n++
+		}
 		if n == 0 {
 			k.busy = false
 			k.mu.Unlock()
@@ -138,7 +156,7 @@ func (e *Engine) apply(ctx context.Context, d *Delivery) (over bool, err error) 
 	o, s := d.decided(), store.Applied{}
 	recorded := false
 	if o.Kind == store.KindComplete {
-		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response, output: o.Output}
+		a := &completion{queue: d.Queue, id: d.ID, delivery: d, response: o.Response, output: o.Output, reason: o.Reason}
 		err = e.recordCompletion(ctx, a)
 		recorded = err == nil
 		if recorded && a.result != store.CompletedGone {
@@ -180,7 +198,7 @@ func (e *Engine) flushCompletions(batch []*completion) {
 	for own, as := range byQueue {
 		args := store.CompleteArgs{Queue: own, Worker: e.o.Worker, Retention: e.o.Retention}
 		for _, a := range as {
-			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response, Output: a.output})
+			args.Jobs = append(args.Jobs, store.Completion{ID: a.id, Response: a.response, Output: a.output, Reason: a.reason})
 		}
 		queue, n := "", 0
 		if e.completes[own] && !asked {

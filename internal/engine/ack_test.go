@@ -23,6 +23,46 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
+// Completions with long answers and outputs are sent in calls of at most 4 MiB, one that has more
+// alone.
+func TestCompletionsAreBoundedInBytes(t *testing.T) {
+	t.Parallel()
+	all := make(chan struct{})
+	var calls [][]int
+	k := committer{flush: func(batch []*completion) {
+		<-all
+		var sizes []int
+		for _, a := range batch {
+			sizes = append(sizes, a.size()>>20)
+		}
+		calls = append(calls, sizes)
+		for _, a := range batch {
+			a.done <- nil
+		}
+	}}
+	k.busy = true // until all wait
+	var wg sync.WaitGroup
+	for i, mib := range []int{1, 2, 1, 1, 5, 3, 2} {
+		wg.Go(func() {
+			a := &completion{response: &store.Response{Body: strings.Repeat("x", mib<<20-9)}, output: "123456789"}
+			if err := k.do(a); err != nil {
+				t.Error(err)
+			}
+		})
+		redistest.Eventually(t, "it waits", func() bool {
+			k.mu.Lock()
+			defer k.mu.Unlock()
+			return len(k.waiting) == i+1
+		})
+	}
+	close(all)
+	k.run()
+	wg.Wait()
+	if diff := cmp.Diff([][]int{{1, 2, 1}, {1}, {5}, {3}, {2}}, calls); diff != "" {
+		t.Errorf("calls (-want +got):\n%s", diff)
+	}
+}
+
 // Completions that come while a call is under way share the next ones.
 func TestCompletionsShareCalls(t *testing.T) {
 	t.Parallel()

@@ -169,7 +169,7 @@ func TestServerCutsACancelledCall(t *testing.T) {
 		select {
 		case <-call.Done():
 			d.Decide(store.Outcome{Kind: store.KindCancel, Error: "cancelled"}, nil)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			d.Decide(store.Outcome{Kind: store.KindFail, Error: "not cut"}, nil)
 		}
 		return context.Canceled

@@ -83,14 +83,15 @@ type Engine struct {
 	flight   inFlight
 	bufferMu sync.Mutex
 	buffer   []*Delivery // fetched, not yet handed out
-	// The next four are under bufferMu too.
-	paused  bool               // the last fetch found a paused queue
-	flowing bool               // the last fetch returned jobs: completions fetch more
-	turn    uint64             // counts fetches
-	empty   map[string]emptied // by queue
-	wakes   uint64             // counts calls of Wake
-	purgeAt time.Time          // used by Worker.Purge alone
-	acks    committer
+	// The next five are under bufferMu too.
+	refusedIn string             // queue of the job that the gate has refused, and that is next
+	paused    bool               // the last fetch found a paused queue
+	flowing   bool               // the last fetch returned jobs: completions fetch more
+	turn      uint64             // counts fetches
+	empty     map[string]emptied // by queue
+	wakes     uint64             // counts calls of Wake
+	purgeAt   time.Time          // used by Worker.Purge alone
+	acks      committer
 	// recorded counts the jobs in flight whose completion is recorded.
 	recorded atomic.Int32
 	// waiting is true while the gate is closed: due jobs are forwarded only when it opens.

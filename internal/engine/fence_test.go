@@ -141,7 +141,7 @@ func TestStrandedBehindAClosedGateGoesBack(t *testing.T) {
 	s := realQueue(t)
 	c := s.client()
 	s.pending("a", "b")
-	if n, err := c.takeFrom(s.queue, 2, nil); n != 2 || err != nil {
+	if n, err := c.takeAny(fetch{queue: s.queue}, 2); n != 2 || err != nil {
 		t.Fatal(n, err)
 	}
 	c.waiting.Store(true)

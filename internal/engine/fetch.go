@@ -84,6 +84,7 @@ func (e *Engine) Next(limit time.Duration) (*Delivery, error) {
 			e.gate.Unused(e.ctx, grant)
 		}
 		switch {
+		case errors.Is(err, errRefused): // the gate waits for as much as the job costs
 		case err != nil:
 			e.health.failed(err)
 			e.rest(ctx)
@@ -239,7 +240,7 @@ func (e *Engine) take(g *granted) (n int, complete bool, err error) {
 			e.foundEmpty(queue, now)
 		}
 		e.bufferMu.Unlock()
-		if err != nil && n == 0 && !g.spent && e.restNode(queue) {
+		if err != nil && n == 0 && !g.spent && !errors.Is(err, errRefused) && e.restNode(queue) {
 			failed = err
 			continue
 		}
@@ -268,15 +269,10 @@ func (e *Engine) takeQueue(queue string, want int, g *granted) (int, error) {
 			return n, err
 		}
 	}
-	if n, err := e.takeFrom(queue, want, g.Permit); n > 0 || err != nil {
+	if n, err := e.takeAny(fetch{queue: queue, permit: g.Permit, cost: g.Cost}, want); n > 0 || err != nil {
 		return n, err
 	}
 	return e.takeHeld(queue, want, g)
-}
-
-// takeFrom fetches pending jobs of a queue.
-func (e *Engine) takeFrom(queue string, want int, permit any) (int, error) {
-	return e.takeAny(fetch{queue: queue, permit: permit}, want)
 }
 
 // takeAny looks until it finds jobs or there are none.
@@ -323,6 +319,7 @@ type fetch struct {
 	at     time.Time
 	wakes  uint64 // before it
 	permit any
+	cost   int // of the permit's grant
 }
 
 // nextRun names a fetch as no other is named.

@@ -102,7 +102,7 @@ func TestNeverMoreInFlightThanSlots(t *testing.T) {
 	}))
 	select {
 	case <-all:
-	case <-time.After(30 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatalf("%d of %d jobs were run", done.Load(), n)
 	}
 	stop()
@@ -606,7 +606,7 @@ func TestGateHoldsAndReleases(t *testing.T) {
 		if got != "due" {
 			t.Errorf("fetched %s", got)
 		}
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("nothing was fetched when the gate opened")
 	}
 }
@@ -742,15 +742,15 @@ type fakeGate struct {
 	held    chan struct{} // closed: open; nil: always open
 	asked   atomic.Int64
 	dammed  atomic.Bool
-	admit   func(key string, permit any) (any, time.Time, bool) // nil: lets everything pass
+	admit   func(key string, permit any) Admission // nil: lets everything pass
 
 	mu  sync.Mutex
 	log []string
 }
 
-func (g *fakeGate) Admit(_ context.Context, key string, permit any) (any, time.Time, bool) {
+func (g *fakeGate) Admit(_ context.Context, key string, _ int, permit any) Admission {
 	if g.admit == nil {
-		return permit, time.Time{}, true
+		return Admission{Permit: permit}
 	}
 	return g.admit(key, permit)
 }

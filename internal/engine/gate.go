@@ -14,17 +14,41 @@ type Gate interface {
 	// Flowing reports, without blocking, whether any number of jobs may be fetched without
 	// Wait and without a permit.
 	Flowing() bool
-	// Admit decides whether a job with a key may be handed out. permit is the permit of its
-	// grant, nil without one. If ok, the job is handed out with out, which replaces permit.
-	// Otherwise the breaker of the key refuses until at, by the local clock (zero: unknown,
-	// ask again in a second), and permit stays with the caller. It may be called from several
-	// goroutines at once.
-	Admit(ctx context.Context, key string, permit any) (out any, at time.Time, ok bool)
+	// Admit decides whether a job with a key, or with another cost than its grant's, may be handed
+	// out. A cost of 0 is not known yet: Admit is called again once it is. permit is the permit of
+	// the grant, or of the first call; nil without one. It may be called from several goroutines at
+	// once.
+	Admit(ctx context.Context, key string, cost int, permit any) Admission
 	// Unused returns a grant for which there was no job, or a permit from Admit.
 	Unused(ctx context.Context, g Grant)
 	// Close releases the permits that the gate still has.
 	Close(ctx context.Context) error
 }
+
+// Admission is the result of Gate.Admit. Unless the job is admitted, the permit stays with the
+// caller.
+type Admission struct {
+	Verdict Verdict
+	// Permit of the job, in place of the former one.
+	Permit any
+	// Until is when the breaker of the key may admit it, by the local clock; zero: unknown, ask
+	// again in a second.
+	Until time.Time
+	// Err is why the job is Refused, if not for lack of what it costs.
+	Err error
+}
+
+// Verdict is what a Gate decides of a job.
+type Verdict uint8
+
+const (
+	// Admitted jobs may be handed out.
+	Admitted Verdict = iota
+	// KeyRefused are jobs whose key's breaker refuses.
+	KeyRefused
+	// Refused is a job that costs more than the destination has. It is the next one: Wait waits for it.
+	Refused
+)
 
 // Grant is the permission to fetch.
 type Grant struct {
@@ -32,6 +56,8 @@ type Grant struct {
 	Max int
 	// Permit is passed to the handler with the job. A grant with a permit is for one job.
 	Permit any
+	// Cost that the permit is for; 0 is 1.
+	Cost int
 	// Opened is true if the gate was closed before: deferred jobs may be due.
 	Opened bool
 }
@@ -43,8 +69,8 @@ func (openGate) Wait(ctx context.Context, _ func(context.Context) (bool, error))
 	return Grant{}, ctx.Err()
 }
 
-func (openGate) Admit(_ context.Context, _ string, permit any) (any, time.Time, bool) {
-	return permit, time.Time{}, true
+func (openGate) Admit(_ context.Context, _ string, _ int, permit any) Admission {
+	return Admission{Permit: permit}
 }
 func (openGate) Flowing() bool                 { return true }
 func (openGate) Unused(context.Context, Grant) {}

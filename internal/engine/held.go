@@ -81,6 +81,7 @@ func (e *Engine) nextDue() (at time.Time, ok bool) {
 func (e *Engine) served(f fetch) {
 	e.bufferMu.Lock()
 	defer e.bufferMu.Unlock()
+	e.refusedIn = ""
 	if due, known := e.due[f.queue]; known {
 		due.turn = f.key == ""
 		e.due[f.queue] = due
@@ -143,15 +144,16 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 	}
 	for _, key := range keys {
 		ctx, cancel := e.bounded()
-		permit, at, ok := e.gate.Admit(ctx, key, g.Permit)
+		of := e.gate.Admit(ctx, key, 0, g.Permit)
 		cancel()
-		if !ok {
-			later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(at)))})
+		if of.Verdict != Admitted {
+			later = append(later, store.HeldKeyTime{Key: key, In: store.Millis(time.Until(askAgainAt(of.Until)))})
 			continue
 		}
+		permit := of.Permit
 		n, err := 0, postpone()
 		if err == nil {
-			n, err = e.takeOfKey(queue, key, want, permit)
+			n, err = e.takeOfKey(fetch{queue: queue, key: key, permit: permit, cost: g.Cost}, want)
 		}
 		if n == 0 && permit != nil {
 			e.gate.Unused(e.ctx, Grant{Max: 1, Permit: permit})
@@ -165,12 +167,12 @@ func (e *Engine) takeOfKeys(queue string, keys []string, want int, g *granted) (
 }
 
 // takeOfKey fetches held jobs of a key, only one with a permit.
-func (e *Engine) takeOfKey(queue, key string, want int, permit any) (int, error) {
+func (e *Engine) takeOfKey(f fetch, want int) (int, error) {
 	want = min(want, heldAtOnce)
-	if permit != nil {
+	if f.permit != nil {
 		want = 1
 	}
-	return e.takeAny(fetch{queue: queue, key: key, permit: permit}, want)
+	return e.takeAny(f, want)
 }
 
 // KeyOpened makes the held jobs of a key due, because its breaker permits calls again. It

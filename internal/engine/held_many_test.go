@@ -94,14 +94,14 @@ func TestManyHeldJobs(t *testing.T) {
 			}))
 			select {
 			case <-all:
-			case <-time.After(60 * time.Second):
+			case <-time.After(3 * time.Minute):
 				t.Fatalf("%d of %d others were run", done.Load(), others)
 			}
 			took, script := time.Since(begin), perScript(t, s.rdb)
 			stop()
 			t.Logf("%d jobs and %d of a held key took %s; %s per script, %d scripts", others, blocked, took.Round(time.Millisecond), script, server.CommandStats(t)["evalsha"])
 			// Twice what a busy machine has shown.
-			if script > 15*time.Millisecond || took > 45*time.Second {
+			if script > 30*time.Millisecond || took > 100*time.Second {
 				t.Errorf("%s, and %s per script", took, script)
 			}
 			c.Finish()
@@ -158,7 +158,7 @@ func TestNoHeldJobIsLost(t *testing.T) {
 			}
 			flip := time.NewTicker(2 * time.Millisecond)
 			defer flip.Stop()
-			deadline := time.After(60 * time.Second)
+			deadline := time.After(3 * time.Minute)
 			for i, over := 0, false; !over; i++ {
 				select {
 				case <-flip.C:

@@ -14,6 +14,7 @@ type admission struct {
 	opened  uint64 // count of opened keys before the gate was asked
 	refused []unheld
 	until   map[string]time.Time // by refused key
+	err     error                // of the job that the gate refused last
 }
 
 // unheld is a fetched job that is to be held for its key.
@@ -23,23 +24,33 @@ type unheld struct {
 	until          time.Time
 }
 
-// admit reports whether the job may be handed out. A refused job is no longer in flight and
-// is kept for hold.
-func (a *admission) admit(d *Delivery) bool {
-	if d.Key == "" || a.f.key != "" {
-		return true // the gate was asked before held jobs were fetched
+// admit decides whether the job may be handed out. Otherwise it is no longer in flight; one that
+// its key refuses is kept for hold.
+func (a *admission) admit(d *Delivery) Verdict {
+	asked := a.f.key != "" // before the held job was fetched, without its cost
+	if d.Permit == nil && (d.Key == "" || asked) {
+		return Admitted
+	}
+	cost := store.CostOf(d.Message())
+	if (d.Key == "" || asked) && cost == 1 && a.f.cost <= 1 {
+		return Admitted
 	}
 	// After one job of a key was refused, no later job of the key may overtake it.
 	until, refused := a.until[d.Key]
 	if !refused {
 		ctx, cancel := a.e.bounded()
-		permit, at, ok := a.e.gate.Admit(ctx, d.Key, d.Permit)
+		of := a.e.gate.Admit(ctx, d.Key, cost, d.Permit)
 		cancel()
-		if ok {
-			d.Permit = permit
-			return true
+		switch of.Verdict {
+		case Admitted:
+			d.Permit = of.Permit
+			return Admitted
+		case Refused:
+			a.err = of.Err
+			return Refused
+		case KeyRefused:
 		}
-		until = askAgainAt(at)
+		until = askAgainAt(of.Until)
 		if a.until == nil {
 			a.until = map[string]time.Time{}
 		}
@@ -47,7 +58,7 @@ func (a *admission) admit(d *Delivery) bool {
 	}
 	a.e.flight.remove(d)
 	a.refused = append(a.refused, unheld{queue: d.Queue, run: d.run, id: d.ID, key: d.Key, place: d.place, until: until})
-	return false
+	return KeyRefused
 }
 
 // hold moves the refused jobs to the held jobs of their keys.

@@ -157,7 +157,7 @@ func TestHeartbeatExpires(t *testing.T) {
 				if n != len(ids) {
 					t.Errorf("%d have expired, want %d", n, len(ids))
 				}
-			case <-time.After(10 * time.Second):
+			case <-time.After(time.Minute):
 				t.Fatal("nothing has expired")
 			}
 			want := map[string]string{
@@ -207,7 +207,7 @@ func TestHeartbeatExpiresMany(t *testing.T) {
 		select {
 		case k := <-told:
 			total, most = total+k, max(most, k)
-		case <-time.After(10 * time.Second):
+		case <-time.After(time.Minute):
 			t.Fatalf("%d of %d have expired", total, n)
 		}
 	}
@@ -284,10 +284,10 @@ type slowGate struct {
 	asked, goOn chan struct{}
 }
 
-func (g *slowGate) Admit(ctx context.Context, key string, permit any) (any, time.Time, bool) {
+func (g *slowGate) Admit(ctx context.Context, key string, cost int, permit any) Admission {
 	close(g.asked)
 	<-g.goOn
-	return g.openGate.Admit(ctx, key, permit)
+	return g.openGate.Admit(ctx, key, cost, permit)
 }
 
 // Jobs that are fetched along with a completion take no slot before they are handed out: one that

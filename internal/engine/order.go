@@ -2,6 +2,7 @@ package engine
 
 import (
 	"maps"
+	"slices"
 	"time"
 )
 
@@ -25,6 +26,9 @@ func (e *Engine) order(now time.Time) []string {
 		first = 1
 	}
 	first = min(first, len(queues)-1)
+	if i := slices.Index(queues, e.refusedIn); i >= 0 {
+		first = i // or jobs of the others would use up what its job waits for
+	}
 	out := make([]string, 0, len(queues))
 	maps.DeleteFunc(e.rests, func(_ string, until time.Time) bool { return !now.Before(until) })
 	add := func(queue string) {

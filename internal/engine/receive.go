@@ -41,13 +41,37 @@ func (e *Engine) receive(f fetch, reply store.FetchReply) (ds []*Delivery, passe
 			passed.dropped++
 			continue
 		}
-		if !a.admit(d) {
-			passed.held++
-			continue
+		switch a.admit(d) {
+		case Admitted:
+			ds = append(ds, d)
+		case KeyRefused:
+			if f.key == "" { // else the other held jobs of the key are behind it
+				passed.held++
+			}
+		case Refused:
+			if problem := errors.Join(a.err, e.refused(d)); problem != nil {
+				err = errors.Join(err, problem)
+			} else {
+				err = errors.Join(err, errRefused)
+			}
 		}
-		ds = append(ds, d)
 	}
 	return ds, passed, errors.Join(err, a.hold())
+}
+
+// errRefused ends a fetch whose job costs more than the destination has now.
+var errRefused = errors.New("the destination has not as much as the next job costs")
+
+// refused puts the job back, and makes its queue the next one.
+func (e *Engine) refused(d *Delivery) error {
+	e.bufferMu.Lock()
+	e.refusedIn = d.Queue
+	e.bufferMu.Unlock()
+	ctx, cancel := e.bounded()
+	defer cancel()
+	e.flight.remove(d)
+	_, err := e.applyUndecided(ctx, d.Queue, d.ID, d.run, store.Outcome{Kind: store.KindRequeue})
+	return err
 }
 
 // refusal takes the job in flight, or returns its outcome instead.

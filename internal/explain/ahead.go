@@ -74,7 +74,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	w.addPlace()
 	if w.Reason == ByRate {
 		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
-		w.addTurn(*e.breakers[job.Destination].Rate, waiting, e.now)
+		w.addTurn(*forCost(e.breakers[job.Destination], job.Cost).Rate, waiting, e.now)
 	}
 	return nil
 }

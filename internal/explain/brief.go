@@ -10,6 +10,9 @@ import (
 // Brief is a short Text for a page that shows Until, Breaker and Ahead beside it; with an
 // Until it ends in "in", and the page adds the remaining time.
 func (w *Waiting) Brief(j *jobs.Job) string {
+	if w.brief != "" {
+		return w.brief
+	}
 	switch w.Reason {
 	case BreakerOpen:
 		return "rate limit of " + w.Breaker + " reached; tested again in"

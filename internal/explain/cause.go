@@ -13,12 +13,14 @@ var causeTexts = map[string]string{
 	breaker.CauseProbe:     "the probe was rate-limited",
 	breaker.CauseRamp:      "a call was rate-limited in slow start",
 	breaker.CauseBudget:    "the API said that no call is left",
+	breaker.CauseLearned:   "the limit that it has learned is reached",
 	breaker.CauseForced:    "kept closed by hand",
 	breaker.CauseLost:      "its data in Redis was lost",
 	breaker.CauseManual:    "opened by hand",
 	breaker.CauseCooldown:  "the cooldown was over",
 	breaker.CauseSuccess:   "the probe succeeded",
 	breaker.CauseReset:     "closed by hand",
+	breaker.CauseForgotten: "limits forgotten by hand",
 
 	breaker.CauseCredentials: "the API refuses the token",
 	breaker.CauseOutage:      "the API is down, or refuses every call",
@@ -41,13 +43,26 @@ func Why(b breaker.Status, now time.Time) string {
 	return Cause(b.IncidentCause)
 }
 
-// TokenRefused words since when the API refuses the credentials of a breaker's calls.
+// TokenRefused words since when the API refuses the credentials of a breaker's calls, or there are
+// none.
 func TokenRefused(b breaker.Status, now time.Time) string {
 	text := "token refused"
+	if b.NoCredentials {
+		text = "token server unreachable"
+	}
 	if !b.OpenedAt.IsZero() {
 		text += " since " + minute(b.OpenedAt, now)
 	}
 	return text
+}
+
+// Streak words how many calls in a row have failed alike, for a CLOSED breaker with a streak.
+func Streak(b breaker.Status) string {
+	with := b.StreakOf
+	if with == "down" {
+		with = "5xx or without an answer"
+	}
+	return fmt.Sprintf("%d of %d calls in a row failed with %s", b.Streak, b.StreakLimit, with)
 }
 
 // Budget words how many calls the API has left, for a breaker with a budget.

@@ -38,8 +38,10 @@ const (
 	NoWorker = "no_worker"
 	// Queued: it is due and waits for its turn.
 	Queued = "queued"
-	// ByRate: it is due and waits for its turn by the configured rate of the destination.
+	// ByRate: it is due and waits for its turn by the declared limit of the destination or of its key.
 	ByRate = "rate"
+	// ByConcurrency: it is due and waits for a slot: as many calls as may be are in flight.
+	ByConcurrency = "concurrency"
 	// Paused: an operator has paused it.
 	Paused = "paused"
 	// QueuePaused: an operator has paused the whole destination.
@@ -64,6 +66,8 @@ type Waiting struct {
 	Ahead *int `json:"ahead"`
 	// AheadAtLeast counts the jobs that a search without result has passed; else nil.
 	AheadAtLeast *int `json:"ahead_at_least"`
+
+	brief string // see Brief; "" for the words of its Reason
 }
 
 // Explainer explains the waiting of jobs as of one moment: it reads the clock,

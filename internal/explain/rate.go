@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -46,9 +47,40 @@ func RateHolds(b breaker.Status, now time.Time) bool {
 	return b.State == breaker.Closed && b.Rate != nil && b.Rate.Next.After(now)
 }
 
+// forCost returns the status with the rate as a call of that cost meets it.
+func forCost(b breaker.Status, cost int) breaker.Status {
+	if b.Rate != nil && cost > 1 {
+		rate := *b.Rate
+		rate.Next = rate.Due(min(cost, rate.Burst) - 1)
+		b.Rate = &rate
+	}
+	return b
+}
+
+// ConcurrencyHolds reports whether as many calls as may be are in flight.
+func ConcurrencyHolds(b breaker.Status) bool {
+	return b.State == breaker.Closed && b.Concurrency > 0 && b.InFlight >= b.Concurrency
+}
+
+// InFlight words how many calls of a breaker with a concurrency are in flight: "5 of 5 calls
+// are in flight for shop".
+func InFlight(b breaker.Status) string {
+	return fmt.Sprintf("%d of %s in flight for %s", b.InFlight, Count(b.Concurrency, "call is", "calls are"), b.Name)
+}
+
+// RateAllows names the setting of a breaker's rate: "RATE allows 60 calls an hour", and KEY_RATE
+// for the breaker of a key.
+func RateAllows(b breaker.Status) string {
+	setting := "RATE"
+	if strings.Contains(b.Name, "/") {
+		setting = "KEY_RATE"
+	}
+	return setting + " allows " + Rate(*b.Rate)
+}
+
 // NextByRate explains that the rate spaces calls, and when the next one is due.
-func NextByRate(r breaker.RateStatus, now time.Time) string {
-	return fmt.Sprintf("RATE allows %s; the next is due %s", Rate(r), inAt(r.Next, now))
+func NextByRate(b breaker.Status, now time.Time) string {
+	return fmt.Sprintf("%s; the next is due %s", RateAllows(b), inAt(b.Rate.Next, now))
 }
 
 // addTurn adds when a job that the rate delays is due. Jobs of other priorities may come

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 func TestRate(t *testing.T) {
@@ -53,5 +54,10 @@ func TestTurnByRate(t *testing.T) {
 	closed := breaker.Status{State: breaker.Closed, Rate: &r}
 	if !RateHolds(closed, now) || RateHolds(closed, now.Add(31*time.Second)) || RateHolds(breaker.Status{State: breaker.Open, Rate: &r}, now) || RateHolds(breaker.Status{}, now) {
 		t.Error("a rate holds calls of a closed breaker until its next call is due, and no others")
+	}
+	held := facts{now: now, breaker: breaker.Status{Name: "shop", State: breaker.Closed}, key: &breaker.Status{Name: "shop/alice", State: breaker.Closed, Rate: &r}}
+	want := "KEY_RATE allows 60 calls an hour; the next is due in 30s, at 14:31:18"
+	if w := held.byKey(&jobs.Job{Destination: "shop", Key: "alice"}); w.Reason != ByRate || w.Text != want || w.Breaker != "shop/alice" {
+		t.Errorf("a job of a key waits by %s: %q, want %q", w.Reason, w.Text, want)
 	}
 }

@@ -55,8 +55,10 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 		return &Waiting{Reason: NoWorker, Text: missing + "; start one with: tidegate worker"}
 	case w == nil && f.unreached != nil:
 		return &Waiting{Reason: Unreachable, Text: f.noConnection(j.Destination)}
-	case w == nil && RateHolds(f.breaker, f.now):
-		return &Waiting{Reason: ByRate, Text: NextByRate(*f.breaker.Rate, f.now)}
+	case w == nil && ConcurrencyHolds(f.breaker):
+		return &Waiting{Reason: ByConcurrency, Text: InFlight(f.breaker) + "; it waits for a slot"}
+	case w == nil && RateHolds(forCost(f.breaker, j.Cost), f.now):
+		return &Waiting{Reason: ByRate, Text: NextByRate(forCost(f.breaker, j.Cost), f.now)}
 	case w == nil:
 		return &Waiting{Reason: Queued, Text: nextInLine}
 	case missing != "":
@@ -87,7 +89,7 @@ func (f facts) byBreaker(j *jobs.Job) *Waiting {
 
 // byKey returns the explanation of a job that waits for the breaker of its key.
 func (f facts) byKey(j *jobs.Job) *Waiting {
-	if w := f.describe(*f.key, j.Destination+"/"+j.Key); w != nil {
+	if w := f.describe(forCost(*f.key, j.Cost), j.Destination+"/"+j.Key); w != nil {
 		return w
 	}
 	return &Waiting{Reason: Queued, Text: fmt.Sprintf("next in line among the jobs of key %s", j.Key)}
@@ -106,6 +108,7 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 			return w
 		}
 		w.Until = instant(b.OpenUntilRedis)
+		w.brief = w.Text + "; one call of " + name + " tries it in"
 		w.Text += fmt.Sprintf("; one call of %s tries it %s", name, inAt(b.OpenUntilRedis, f.now))
 		return w
 	}
@@ -124,7 +127,13 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 			return w
 		}
 		w.Until = instant(until)
+		if w.Reason == BreakerOpen && b.IncidentCause == breaker.CauseOutage {
+			w.brief = w.Text + "; " + name + " is tested again in"
+		}
 		w.Text += fmt.Sprintf("; %s reopens %s", name, inAt(until, f.now))
+		if b.Learned != nil && b.Cause == breaker.CauseLearned {
+			w.Text += "; learned limit: " + LearnedLimit(*b.Learned)
+		}
 		return w
 	case breaker.HalfOpen:
 		w.Reason = BreakerProbing
@@ -132,6 +141,14 @@ func (f facts) describe(b breaker.Status, name string) *Waiting {
 		if b.ProbeBy != "" && b.ProbeUntil.After(f.now) {
 			w.Text = fmt.Sprintf("testing recovery of %s: one probe is under way", name)
 		}
+		return w
+	}
+	if f.key != nil && b.Name == f.key.Name && ConcurrencyHolds(b) {
+		w.Reason, w.Text = ByConcurrency, InFlight(b)+"; it waits for a slot"
+		return w
+	}
+	if f.key != nil && b.Name == f.key.Name && RateHolds(b, f.now) {
+		w.Reason, w.Text = ByRate, NextByRate(b, f.now)
 		return w
 	}
 	return nil

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
@@ -20,6 +21,7 @@ func TestWaiting(t *testing.T) {
 	untilReset := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseManual, UntilReset: true, TrippedBy: "ops@host"}
 	probing := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(time.Second)}
 	lapsed := breaker.Status{Name: "deviantart", State: breaker.HalfOpen, ProbeBy: "host:7", ProbeUntil: in(-time.Second)}
+	away := breaker.Status{State: breaker.Open, Cause: breaker.CauseCredentials, NoCredentials: true, OpenedAt: in(-28*time.Minute - 18*time.Second), OpenUntilRedis: in(4*time.Minute + 12*time.Second)}
 	denied := breaker.Status{Name: "deviantart", State: breaker.Open, Cause: breaker.CauseCredentials, OpenedAt: in(-28*time.Minute - 18*time.Second), OpenUntilRedis: in(4*time.Minute + 12*time.Second)}
 	three := &jobs.RetryPolicy{MaxRetries: 3}
 
@@ -107,6 +109,9 @@ func TestWaiting(t *testing.T) {
 		name: "token refused", breaker: denied,
 		want: Waiting{Reason: Credentials, Text: "token refused since 14:02; one call of deviantart tries it in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
 	}, {
+		name: "token server away", breaker: away,
+		want: Waiting{Reason: Credentials, Text: "token server unreachable since 14:02; one call of deviantart tries it in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
+	}, {
 		name: "held because the key's token was refused, which the next call tries",
 		key:  &breaker.Status{State: breaker.HalfOpen, Cause: breaker.CauseCredentials, OpenedAt: in(-36 * time.Hour), Reason: "invalid_grant"},
 		job:  jobs.Job{Key: "alice"},
@@ -165,9 +170,26 @@ func TestWaiting(t *testing.T) {
 			if row.seen >= 0 {
 				f.seen, f.served = now.Add(-row.seen), row.seen <= 30*time.Second
 			}
-			if diff := cmp.Diff(&row.want, f.waiting(&job)); diff != "" {
+			if diff := cmp.Diff(&row.want, f.waiting(&job), cmpopts.IgnoreUnexported(Waiting{})); diff != "" {
 				t.Errorf("(-want +got)\n%s", diff)
 			}
 		})
+	}
+}
+
+// The page of a job counts the time down itself.
+func TestBriefOfCauses(t *testing.T) {
+	t.Parallel()
+	now := time.Date(2026, 11, 21, 14, 30, 0, 0, time.UTC)
+	for cause, want := range map[string]string{
+		breaker.CauseCredentials: "token refused since 14:29; one call of shop tries it in",
+		breaker.CauseOutage:      "the API is down, or refuses every call; shop is tested again in",
+		breaker.CauseHint:        "rate limit of shop reached; tested again in",
+	} {
+		b := breaker.Status{Name: "shop", State: breaker.Open, Cause: cause, IncidentCause: cause, OpenedAt: now.Add(-time.Minute), OpenUntilRedis: now.Add(time.Minute)}
+		job := &jobs.Job{Destination: "shop", Status: jobs.Pending}
+		if got := (facts{now: now, breaker: b, served: true}).waiting(job).Brief(job); got != want {
+			t.Errorf("%s: %q, want %q", cause, got, want)
+		}
 	}
 }

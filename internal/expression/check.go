@@ -191,17 +191,64 @@ func (c *checker) operator(n *ast.BinaryNode) {
 	}
 }
 
+// Conjuncts returns the operands of the && that a valid expression consists of, in their order, else
+// the expression alone. Where parentheses or comments are between them, an operand may be a text that
+// is not valid.
+func Conjuncts(source string, o Options) []string {
+	config := conf.CreateNew()
+	o.bounded(config)
+	tree, err := parser.ParseWithConfig(source, config)
+	if err != nil {
+		return []string{source}
+	}
+	text := []rune(source)
+	var out []string
+	node := tree.Node
+	for {
+		n, ok := node.(*ast.BinaryNode)
+		if !ok || n.Operator != "&&" && n.Operator != "and" {
+			break
+		}
+		operator := n.Location()
+		out = append(out, strings.TrimSpace(string(text[operator.To:])))
+		text, node = text[:operator.From], n.Left
+	}
+	out = append(out, strings.TrimSpace(string(text)))
+	slices.Reverse(out)
+	return out
+}
+
 // patternSize is the number of instructions that a pattern compiles to.
 func patternSize(pattern string) (int, error) {
 	re, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
 		return 0, err //nolint:wrapcheck // it says what is wrong
 	}
+	if size := atLeast(re); size > maxPatterns { // compiled it could take 100 MiB
+		return size, nil
+	}
 	prog, err := syntax.Compile(re.Simplify())
 	if err != nil {
 		return 0, err //nolint:wrapcheck // it says what is wrong
 	}
 	return len(prog.Inst), nil
+}
+
+// atLeast is a lower bound of the instructions that a pattern compiles to.
+func atLeast(re *syntax.Regexp) int {
+	size := 0
+	for _, sub := range re.Sub {
+		size += atLeast(sub)
+	}
+	switch re.Op {
+	case syntax.OpRepeat:
+		return size * max(re.Min, re.Max)
+	case syntax.OpLiteral:
+		return len(re.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		return 1
+	}
+	return size
 }
 
 // predicate rejects what would do more for each item than the item is large.

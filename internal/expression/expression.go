@@ -98,6 +98,10 @@ func (e *Error) Error() string {
 	return fmt.Sprintf("column %d: %s", e.Column, e.Message)
 }
 
+// NoFields is the message of an Error about a field of a text or a list, such as body.ok where the
+// body is not JSON.
+const NoFields = "a text or a list has no fields with names"
+
 // Program is a compiled expression. Goroutines may share it.
 type Program struct {
 	source  string
@@ -198,6 +202,9 @@ func positioned(err error) error {
 	e, ok := errors.AsType[*file.Error](err)
 	if !ok {
 		return &Error{1, 1, err.Error()}
+	}
+	if e.Message == "invalid operation: int(string)" { // body.name where body is a text or a list
+		e.Message = NoFields
 	}
 	return &Error{max(1, e.Line), e.Column + 1, e.Message}
 }

@@ -2,6 +2,7 @@ package expression_test
 
 import (
 	"errors"
+	"runtime"
 	"strings"
 	"sync"
 	"testing"
@@ -254,5 +255,39 @@ func TestTemplate(t *testing.T) {
 	}
 	if got, err := missing.Eval(e); err == nil || err.Error() != "body.itemid: there is no such value" || !missing.Uses("body") {
 		t.Errorf("%q, %v", got, err)
+	}
+}
+
+func TestConjuncts(t *testing.T) {
+	t.Parallel()
+	for source, want := range map[string][]string{
+		"status == 200": {"status == 200"},
+		"status == 200 && body.ok and key != 'é'": {"status == 200", "body.ok", "key != 'é'"},
+		"key == 'é && ü' && status == 200":        {"key == 'é && ü'", "status == 200"},
+		"status == 200 && (body.a || body.b)":     {"status == 200", "(body.a || body.b)"},
+		"status == 200 && body.a || body.b":       {"status == 200 && body.a || body.b"},
+		"let x = status; x == 1 && x == 2":        {"let x = status; x == 1 && x == 2"},
+		"any([1], # == 1 && true) && status == 1": {"any([1], # == 1 && true)", "status == 1"},
+		"(status == 200 && body.a) && body.b":     {"(status == 200", "body.a)", "body.b"},
+		"status ==":                               {"status =="},
+	} {
+		if diff := cmp.Diff(want, expression.Conjuncts(source, expression.Options{Vars: vars, Bool: true})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", source, diff)
+		}
+	}
+}
+
+// A pattern that repeats itself often is refused before it is compiled, which would take 140 MiB.
+func TestLargePatternCostsLittle(t *testing.T) { //nolint:paralleltest // it counts what the process allocates
+	source := "body matches '" + strings.Repeat(".{1000}", 500) + "'"
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := expression.Compile(source, expression.Options{Vars: vars, Bool: true})
+	runtime.ReadMemStats(&after)
+	if err == nil || !strings.Contains(err.Error(), "the patterns of matches are too large") {
+		t.Errorf("error %v", err)
+	}
+	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {
+		t.Errorf("it took %d MiB", took>>20)
 	}
 }

@@ -244,7 +244,7 @@ func TestStatusesCanBeChosen(t *testing.T) {
 
 func wait(t *testing.T, api *fakeapi.API, cond func(fakeapi.Stats) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	if err := api.Wait(ctx, cond); err != nil {
 		t.Fatal(err)

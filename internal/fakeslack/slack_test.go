@@ -45,7 +45,7 @@ func httpClient(t *testing.T) *http.Client {
 	t.Helper()
 	transport := &http.Transport{}
 	t.Cleanup(transport.CloseIdleConnections)
-	return &http.Client{Transport: transport, Timeout: 10 * time.Second}
+	return &http.Client{Transport: transport, Timeout: 2 * time.Minute}
 }
 
 func client(t *testing.T, s *fakeslack.Slack, token string) *slack.Client {

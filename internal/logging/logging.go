@@ -24,8 +24,8 @@ import (
 // values. Text is one line per record and holds no control characters
 // or escape sequences, wherever the message and attributes come from, so that an
 // answer of an API cannot act on the terminal; JSON escapes them.
-func NewLogger(w io.Writer, isTerminal bool, l config.Log, secrets ...string) *slog.Logger {
-	redact := redactor(secret.New(secrets...))
+func NewLogger(w io.Writer, isTerminal bool, l config.Log, secrets *secret.Redactor) *slog.Logger {
+	redact := redactor(secrets)
 	if l.Format == "json" || l.Format != "text" && !isTerminal {
 		return slog.New(slog.NewJSONHandler(w, &slog.HandlerOptions{Level: l.Level, ReplaceAttr: redact}))
 	}

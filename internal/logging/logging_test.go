@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/tidegate/tidegate/internal/config"
+	"github.com/tidegate/tidegate/internal/secret"
 )
 
 var clock = regexp.MustCompile(`^(\x1b\[2m)?\d\d:\d\d:\d\d\.\d\d\d(\x1b\[0m)? `)
@@ -36,7 +37,7 @@ func TestFormats(t *testing.T) {
 	}
 	for _, tt := range tests {
 		var out bytes.Buffer
-		log := NewLogger(&out, tt.isTerminal, config.Log{Level: slog.LevelInfo, Format: tt.format})
+		log := NewLogger(&out, tt.isTerminal, config.Log{Level: slog.LevelInfo, Format: tt.format}, nil)
 		log.Debug("not written")
 		log.Info("hello", "a", "b")
 		line := out.String()
@@ -52,7 +53,7 @@ func TestFormats(t *testing.T) {
 func TestLevel(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
-	log := NewLogger(&out, false, config.Log{Level: slog.LevelError, Format: "text"})
+	log := NewLogger(&out, false, config.Log{Level: slog.LevelError, Format: "text"}, nil)
 	log.Warn("no")
 	log.Error("yes")
 	if got := clock.ReplaceAllString(out.String(), ""); got != "ERR yes\n" {
@@ -65,7 +66,7 @@ func TestCredentialsAreRedacted(t *testing.T) {
 	for _, format := range []string{"text", "json"} {
 		for _, isTerminal := range []bool{true, false} {
 			var out bytes.Buffer
-			log := NewLogger(&out, isTerminal, config.Log{Format: format})
+			log := NewLogger(&out, isTerminal, config.Log{Format: format}, nil)
 			log.With("Access_Token", "hunter2").WithGroup("password").Info("x",
 				"inside", "hunter2", slog.Group("more", "deep", []string{"hunter2"}))
 			log.Info("x", "SLACK_SECRET", []byte("hunter2"), "err", config.Secret("hunter2"),
@@ -86,7 +87,7 @@ func TestSecretsAreRedacted(t *testing.T) {
 	t.Parallel()
 	for _, format := range []string{"text", "json"} {
 		var out bytes.Buffer
-		log := NewLogger(&out, false, config.Log{Format: format}, "hunter2/x")
+		log := NewLogger(&out, false, config.Log{Format: format}, secret.New("hunter2/x"))
 		log.With("url", "https://h/hunter2%2Fx").WithGroup("g").Info("said hunter2/x",
 			"error", fmt.Errorf("call: %w", errors.New("with hunter2/x")), "header", map[string]string{"X": "aHVudGVyMi94"}, "body", []byte("hunter2/x"), "n", 1)
 		got := out.String()
@@ -103,7 +104,7 @@ func TestTextHoldsNoControlCharacters(t *testing.T) {
 	const want = "a]0;titleb[2Jc INF forged  d31meé"
 	for _, isTerminal := range []bool{true, false} {
 		var out bytes.Buffer
-		log := NewLogger(&out, isTerminal, config.Log{Format: "text"})
+		log := NewLogger(&out, isTerminal, config.Log{Format: "text"}, nil)
 		log.WithGroup("g").Info(evil, "string", evil, "error", errors.New(evil), "bytes", []byte(evil),
 			"any", map[string]string{"k": evil}, evil, 1)
 		log.Info("x", "level", evil)
@@ -124,7 +125,7 @@ func TestTextHoldsNoControlCharacters(t *testing.T) {
 	}
 
 	var out bytes.Buffer
-	NewLogger(&out, false, config.Log{Format: "json"}).Info("x", "body", evil)
+	NewLogger(&out, false, config.Log{Format: "json"}, nil).Info("x", "body", evil)
 	var record map[string]string
 	if err := json.Unmarshal(out.Bytes(), &record); err != nil {
 		t.Fatal(err)

@@ -126,8 +126,8 @@ func (g *gate) Wait(ctx context.Context, _ func(context.Context) (bool, error)) 
 	}
 }
 
-func (*gate) Admit(_ context.Context, _ string, permit any) (any, time.Time, bool) {
-	return permit, time.Time{}, true
+func (*gate) Admit(_ context.Context, _ string, _ int, permit any) engine.Admission {
+	return engine.Admission{Permit: permit}
 }
 func (*gate) Flowing() bool                        { return false }
 func (*gate) Unused(context.Context, engine.Grant) {}

@@ -90,13 +90,13 @@ func (r *race) enqueueSome(rng *rand.Rand) error {
 // delayed holds a job for d, or until an instant where its TTL, given before, is shorter:
 // such a delay would be refused.
 func delayed(d time.Duration) jobs.Option {
-	return func(s *jobs.Spec) {
+	return jobs.OptionFunc(func(s *jobs.Spec) {
 		if s.TTL != nil && d >= *s.TTL {
-			jobs.At(time.Now().Add(d))(s)
+			jobs.At(time.Now().Add(d)).Apply(s)
 			return
 		}
-		jobs.Delay(d)(s)
-	}
+		jobs.Delay(d).Apply(s)
+	})
 }
 
 // spec describes a job. The ids of the ones that exist are known to it.

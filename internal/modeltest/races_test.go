@@ -209,7 +209,7 @@ func (r *race) ended(id string, err error) {
 // settle lets everything come to its end.
 func (r *race) settle() {
 	r.drain.Store(true)
-	deadline := time.Now().Add(30 * time.Second)
+	deadline := time.Now().Add(3 * time.Minute)
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {

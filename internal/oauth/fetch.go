@@ -15,6 +15,7 @@ import (
 	"golang.org/x/oauth2"
 	"golang.org/x/oauth2/clientcredentials"
 
+	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/secret"
 	"github.com/tidegate/tidegate/internal/text"
@@ -68,6 +69,12 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 	if refresh == "" {
 		refresh = seed
 	}
+	if why, retry := s.failing(); why != "" {
+		s.release(name)
+		r := renewal{problem: failedProblem + s.withoutToken(name, why), retry: retry}
+		r.err = s.problem(r.problem, r.retry)
+		return r
+	}
 	asked := time.Now()
 	got, err := s.ask(refresh)
 	if err == nil {
@@ -119,6 +126,8 @@ func (s *Source) fetch(name, seed string, have sealed, c claim) renewal {
 		return s.failed(name, seed, next, errors.New("its answer has an access token that ended before it arrived"), c)
 	}
 	s.failures(name, 0)
+	s.failures("", 0)
+	s.endpoint("", time.Time{})
 	s.o.Logger.Debug("an access token was renewed", "key", name, "rotated", got.RefreshToken != refresh)
 	return r
 }
@@ -194,7 +203,7 @@ func (s *Source) failed(name, seed string, have sealed, err error, c claim) rene
 	if have.Refresh != "" {
 		of = hash(have.Refresh)
 	}
-	kind := failedProblem
+	kind, down, until := failedProblem, "", time.Time{}
 	if answered {
 		kind = s.kindOf(answer)
 	}
@@ -208,13 +217,24 @@ func (s *Source) failed(name, seed string, have sealed, err error, c claim) rene
 		r.retry = time.Now().Add(refusedRetry)
 		r.problem = kind + fmt.Sprintf("the token server refuses the client of destination %s (%s): check OAUTH_CLIENT_ID, OAUTH_CLIENT_SECRET, OAUTH_SCOPES and OAUTH_TOKEN_URL", s.o.Destination, what)
 	default:
-		pause := min(firstRetry<<min(s.failures(name, 1)-1, 8), lastRetry)
+		failures := s.failures(name, 1)
+		_, unanswered := errors.AsType[*url.Error](err)
+		// A 4xx may concern one key.
+		ofEndpoint := unanswered || answered && answer.Response.StatusCode >= http.StatusInternalServerError
+		if ofEndpoint && name != "" {
+			failures = max(failures, s.failures("", 1))
+		}
+		pause := min(firstRetry<<min(failures-1, 8), lastRetry)
 		if answered {
 			pause = max(pause, min(hint.Parse(answer.Response.Header, true, time.Now(), hint.RetryAfter).Wait, longestRetry))
 		}
 		r.retry = time.Now().Add(pause)
-		r.problem = kind + fmt.Sprintf("no access token for %s: the token server %s", s.of(name), what)
+		r.problem = kind + s.withoutToken(name, what)
+		if ofEndpoint {
+			down, until = what, r.retry
+		}
 	}
+	s.endpoint(down, until)
 	retry := ""
 	if !r.retry.IsZero() {
 		retry = strconv.FormatInt(time.Until(r.retry).Milliseconds(), 10)
@@ -227,8 +247,12 @@ func (s *Source) failed(name, seed string, have sealed, err error, c claim) rene
 		s.o.Logger.Warn("a failed renewal could not be stored for other workers", "key", name, "error", err)
 	}
 	s.o.Logger.Warn("an access token could not be renewed", "key", name, "error", r.problem)
-	r.err = s.problem(r.problem)
+	r.err = s.problem(r.problem, r.retry)
 	return r
+}
+
+func (s *Source) withoutToken(name, why string) string {
+	return fmt.Sprintf("no access token for %s: the token server %s", s.of(name), why)
 }
 
 // kindOf returns the prefix of the problem that an answer of the token endpoint is.
@@ -251,16 +275,35 @@ func (s *Source) kindOf(answer *oauth2.RetrieveError) string {
 	}
 }
 
-// problem is the error of a record's problem.
-func (s *Source) problem(text string) error {
+// problem is the error of a record's problem, which lasts until retry.
+func (s *Source) problem(text string, retry time.Time) error {
 	if what, ok := strings.CutPrefix(text, refusedProblem); ok {
 		return &jobs.UnauthorizedError{Err: errors.New(what), Scope: jobs.ScopeUser, Permanent: true}
 	}
 	if what, ok := strings.CutPrefix(text, clientProblem); ok {
 		return &jobs.UnauthorizedError{Err: errors.New(what), Scope: jobs.ScopeGlobal, Permanent: true}
 	}
-	return notSent(strings.TrimPrefix(text, failedProblem), nil)
+	return s.held(strings.TrimPrefix(text, failedProblem), time.Until(retry))
 }
+
+// held is the error of calls for which there is no token before a time has passed: their key
+// waits, or with client credentials the destination. Where each process has tokens of its own, only
+// the calls of this one wait.
+func (s *Source) held(what string, after time.Duration) error {
+	e := &jobs.UnauthorizedError{Err: errors.New(what), Scope: jobs.ScopeGlobal, RetryAfter: max(firstRetry, after)}
+	if s.record != "oauth" {
+		e.Err = ownError{e.Err}
+	}
+	if s.file != nil {
+		e.Scope = jobs.ScopeUser
+	}
+	return e
+}
+
+// ownError is the error of a process that gets tokens of its own.
+type ownError struct{ error }
+
+func (ownError) Is(target error) bool { return errors.Is(target, breakerhttp.ErrNotSent) }
 
 // errorCode is the form of OAuth's error codes, as it is kept in texts.
 var errorCode = regexp.MustCompile(`^[a-z_]{1,40}$`)

@@ -83,7 +83,7 @@ func (s *Source) renew(name, seed, refused string) (token string, until, due tim
 		case c.problem != "" && usable:
 			return have.Access, c.until, later(c.retry, c.until), nil
 		case c.problem != "":
-			return "", until, due, s.problem(c.problem)
+			return "", until, due, s.problem(c.problem, c.retry)
 		}
 		select {
 		case <-time.After(pause):

@@ -81,6 +81,10 @@ type Source struct {
 	mu      sync.Mutex
 	entries map[string]*entry
 	closed  bool
+	// down is why the last call to the token endpoint failed, "" if it did not, and downUntil when
+	// the next one may be made, for whichever key.
+	down      string
+	downUntil time.Time
 
 	changes tokens.Changes
 }
@@ -194,6 +198,15 @@ func (s *Source) Changed() []string {
 	return s.changes.Take()
 }
 
+// Seed returns what the access tokens of a key come from: its refresh token in the file, or
+// without a file what identifies the client.
+func (s *Source) Seed(key string) string {
+	if s.file == nil {
+		return s.clientID
+	}
+	return s.file.Current()[key]
+}
+
 // PerKey reports whether each key has tokens of its own.
 func (s *Source) PerKey() bool { return s.file != nil }
 
@@ -247,7 +260,7 @@ func (s *Source) token(ctx context.Context, key, refused string) (string, error)
 		select {
 		case <-r.done:
 		case <-ctx.Done():
-			return "", notSent("no access token within the destination's timeout", context.Cause(ctx))
+			return "", notSent("no access token within the call's timeout", context.Cause(ctx))
 		}
 		switch {
 		case r.seed != seed || r.refused != refused && (r.err != nil || r.token == refused):
@@ -280,6 +293,27 @@ func (s *Source) failures(name string, add int) int {
 		e.failures = 0
 	}
 	return e.failures
+}
+
+// failing returns why the token endpoint is not to be called now, for any key, and until when; "" if
+// this call may be made. While it fails one call at a time is.
+func (s *Source) failing() (why string, retry time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	now := time.Now()
+	if s.down == "" || !now.Before(s.downUntil) {
+		s.downUntil = now.Add(s.o.Timeout)
+		return "", time.Time{}
+	}
+	return s.down, s.downUntil
+}
+
+// endpoint notes why a call to the token endpoint failed, "" if it did not, and until when none is
+// to be made.
+func (s *Source) endpoint(why string, until time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.down, s.downUntil = why, until
 }
 
 // start begins a renewal, which goes on if the call that needs it ends: its tokens would be

@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,7 +253,7 @@ func TestInvalidGrant(t *testing.T) {
 	r.fake.Revoke("alice")
 	for _, s := range []*oauth.Source{a, b, a, b, r.source(t, keyA)} {
 		_, err := s.Token(t.Context(), "alice")
-		if err == nil || errors.Is(err, breakerhttp.ErrNotSent) || !strings.Contains(err.Error(), `refuses the refresh token of key "alice" of destination art (answered 400 invalid_grant`) {
+		if err == nil || isHeld(err) || !strings.Contains(err.Error(), `refuses the refresh token of key "alice" of destination art (answered 400 invalid_grant`) {
 			t.Errorf("error %v", err)
 		}
 		token(t, s, "bob")
@@ -306,10 +308,10 @@ func TestRefusalsOfOneKey(t *testing.T) {
 				r.fake.SetFault(row.answer)
 				_, err := r.source(t, keyA).Token(t.Context(), "alice")
 				got := later
-				if denied, ok := errors.AsType[*jobs.UnauthorizedError](err); ok {
+				if denied, ok := errors.AsType[*jobs.UnauthorizedError](err); ok && denied.RetryAfter == 0 {
 					got = denied.Scope
 				}
-				if got != want || errors.Is(err, breakerhttp.ErrNotSent) != (want == later) {
+				if got != want || isHeld(err) != (want == later) {
 					t.Errorf("scope %s, want %s: %v", got, want, err)
 				}
 			})
@@ -408,10 +410,10 @@ func TestTokenEndsBeforeItArrives(t *testing.T) {
 	r.fake.SetFault(fakehttp.Slowly(1500 * time.Millisecond))
 	s := r.source(t, keyA)
 	_, err := s.Token(t.Context(), "alice")
-	if !errors.Is(err, breakerhttp.ErrNotSent) || !strings.Contains(err.Error(), "ended before it arrived") {
+	if !isHeld(err) || !strings.Contains(err.Error(), "ended before it arrived") {
 		t.Errorf("error %v", err)
 	}
-	if _, err := s.Token(t.Context(), "alice"); !errors.Is(err, breakerhttp.ErrNotSent) || r.fake.Calls() != 1 {
+	if _, err := s.Token(t.Context(), "alice"); !isHeld(err) || r.fake.Calls() != 1 {
 		t.Errorf("%d calls of the token server, want 1: %v", r.fake.Calls(), err)
 	}
 	if refresh, err := r.rdb.HGet(t.Context(), "tidegate:{art}:oauth:alice", "refresh").Result(); err != nil || refresh == "" {
@@ -439,7 +441,7 @@ func TestTokenServerFails(t *testing.T) {
 			for range 5 {
 				for _, s := range []*oauth.Source{a, b} {
 					_, err := s.Token(t.Context(), "alice")
-					if !errors.Is(err, breakerhttp.ErrNotSent) || strings.Contains(err.Error(), "refresh-alice") {
+					if !isHeld(err) || strings.Contains(err.Error(), "refresh-alice") {
 						t.Errorf("error %v", err)
 					}
 				}
@@ -461,6 +463,27 @@ func TestTokenServerFails(t *testing.T) {
 			}
 		})
 	}
+}
+
+// A call with less time than a renewal takes is deferred by itself: calls with more get the token.
+func TestShortCallHoldsNothing(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	calls, answer := &http.Transport{}, make(chan struct{})
+	t.Cleanup(calls.CloseIdleConnections)
+	s := r.source(t, keyA, func(o *oauth.Options) {
+		o.Transport = transport(func(call *http.Request) (*http.Response, error) {
+			<-answer
+			return calls.RoundTrip(call)
+		})
+	})
+	short, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if got, err := s.Token(short, ""); !isDeferred(err) {
+		t.Errorf("token %q: %v", got, err)
+	}
+	close(answer)
+	token(t, s, "")
 }
 
 // A token that still holds outlives a token server that is down.
@@ -526,7 +549,7 @@ func TestKeyIsReplaced(t *testing.T) {
 	r := newRig(t, fakeoauth.Options{})
 	r.write(t, map[string]string{"alice": r.fake.Grant("alice")})
 	first := token(t, r.source(t, keyA), "alice")
-	if got, err := r.source(t, keyB).Token(t.Context(), "alice"); !errors.Is(err, breakerhttp.ErrNotSent) || !strings.Contains(err.Error(), "CREDENTIALS_KEY") {
+	if got, err := r.source(t, keyB).Token(t.Context(), "alice"); !isDeferred(err) || !strings.Contains(err.Error(), "CREDENTIALS_KEY") {
 		t.Errorf("token %q, %v with another key", got, err)
 	}
 	both := r.source(t, keyB+","+keyA)
@@ -546,7 +569,7 @@ func TestKeyIsReplaced(t *testing.T) {
 func TestClientTokenOfAnotherKeyIsReplaced(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, fakeoauth.Options{})
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	old := r.source(t, keyA)
 	first := token(t, old, "")
@@ -568,3 +591,68 @@ func TestClientTokenOfAnotherKeyIsReplaced(t *testing.T) {
 		t.Errorf("%d log lines of records that cannot be decrypted, want 2:\n%s", n, r.log)
 	}
 }
+
+// isDeferred reports whether an error concerns this process's call only: other workers make theirs.
+func isDeferred(err error) bool {
+	_, denied := errors.AsType[*jobs.UnauthorizedError](err)
+	return errors.Is(err, breakerhttp.ErrNotSent) && !denied
+}
+
+// isHeld reports whether an error makes the jobs wait until the token server is asked again.
+func isHeld(err error) bool {
+	denied, ok := errors.AsType[*jobs.UnauthorizedError](err)
+	return ok && denied.RetryAfter > 0 && !denied.Permanent
+}
+
+// A token endpoint that is down is called for one key at a time, and the others share the answer.
+func TestDeadEndpointIsAskedOnce(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, fakeoauth.Options{})
+	var calls atomic.Int32
+	var down atomic.Bool
+	down.Store(true)
+	all := map[string]string{}
+	for i := range 50 {
+		all[fmt.Sprint("user", i)] = r.fake.Grant(fmt.Sprint("user", i))
+	}
+	r.write(t, all)
+	transport := &http.Transport{}
+	t.Cleanup(transport.CloseIdleConnections)
+	s := r.source(t, keyA, func(o *oauth.Options) {
+		o.Transport = roundTripper(func(req *http.Request) (*http.Response, error) {
+			calls.Add(1)
+			if down.Load() {
+				return nil, errors.New("connection refused")
+			}
+			return transport.RoundTrip(req)
+		})
+	})
+	for key := range all {
+		_, err := s.Token(t.Context(), key)
+		denied, held := errors.AsType[*jobs.UnauthorizedError](err)
+		if !held || denied.RetryAfter <= 0 || denied.Permanent || !strings.Contains(err.Error(), strconv.Quote(key)) || !strings.Contains(err.Error(), "connection refused") {
+			t.Fatalf("key %s: %v", key, err)
+		}
+		if errors.Is(err, breakerhttp.ErrNotSent) {
+			t.Fatalf("with a key of the fleet all workers wait: %v", err)
+		}
+	}
+	// One more for each pause that has ended on a busy machine.
+	if n := calls.Load(); n > 10 {
+		t.Errorf("%d calls for 50 keys, want 1", n)
+	}
+	down.Store(false)
+	for key := range all {
+		redistest.Eventually(t, "a token of "+key, func() bool { _, err := s.Token(t.Context(), key); return err == nil })
+	}
+	_, err := r.source(t, "", func(o *oauth.Options) {
+		o.Transport = roundTripper(func(*http.Request) (*http.Response, error) { return nil, errors.New("connection refused") })
+	}).Token(t.Context(), "user1")
+	if !errors.Is(err, breakerhttp.ErrNotSent) {
+		t.Errorf("without a key of the fleet only this worker waits: %v", err)
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }

@@ -30,7 +30,7 @@ type Preset struct {
 	Enqueue string `yaml:"enqueue" json:"enqueue"`
 	// Idempotency says whether the API honours the header Idempotency-Key.
 	Idempotency string `yaml:"idempotency" json:"idempotency"`
-	// Hints says where answers tell of the limit.
+	// Hints says where answers announce the limit.
 	Hints  string  `yaml:"hints" json:"hints"`
 	Limits []Limit `yaml:"limits" json:"limits"`
 	// Answers are rules in the form of an ANSWERS_FILE.
@@ -42,7 +42,7 @@ type Preset struct {
 
 // Limit is a documented limit.
 type Limit struct {
-	// Limit is a rate such as 5000/1h, or a word where no number is published.
+	// Limit is a rate such as 5000/1h, or a word if no number is published.
 	Limit string `yaml:"limit" json:"limit"`
 	// Of says what it limits, and for whom it is another.
 	Of string `yaml:"of" json:"of"`
@@ -56,6 +56,7 @@ type Rule struct {
 	Until  string `yaml:"until,omitempty" json:"until,omitempty"`
 	Scope  string `yaml:"scope,omitempty" json:"scope,omitempty"`
 	Reason string `yaml:"reason,omitempty" json:"reason,omitempty"`
+	Output string `yaml:"output,omitempty" json:"output,omitempty"`
 }
 
 // Example is an answer of the API and what it comes to.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"flag"
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"text/template"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/presets"
 )
 
@@ -57,6 +59,41 @@ func TestComplete(t *testing.T) {
 	}
 	if _, known := presets.Get("../data/github"); known {
 		t.Error("a path is a name")
+	}
+}
+
+// A window that a preset sets keeps a limit that its page documents: what may leave at once and
+// what follows within the time are together no more than that.
+func TestPresetRatesKeepDocumentedLimits(t *testing.T) {
+	t.Parallel()
+	found := 0
+	for _, name := range presets.Names() {
+		p, _ := presets.Get(name)
+		for _, setting := range []string{"RATE", "KEY_RATE"} {
+			if p.Settings[setting] == "" {
+				continue
+			}
+			rates, err := breaker.ParseRates(p.Settings[setting])
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, r := range rates {
+				found++
+				most := r.Calls
+				if r.Burst > 1 {
+					most += r.Burst
+				}
+				if !slices.ContainsFunc(p.Limits, func(l presets.Limit) bool {
+					documented, err := breaker.ParseRate(l.Limit)
+					return err == nil && documented.Per == r.Per && most <= documented.Calls
+				}) {
+					t.Errorf("%s: no documented limit is kept by %s=%s", name, setting, r)
+				}
+			}
+		}
+	}
+	if found < 5 {
+		t.Errorf("%d windows", found)
 	}
 }
 

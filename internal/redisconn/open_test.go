@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -134,22 +133,6 @@ func TestOpenSocket(t *testing.T) {
 	roundTrip(t, open(t, "redis-socket://:pw@"+path+"?db=1"))
 }
 
-// freePort returns a port that nothing listens on, outside the range from which
-// outgoing connections take theirs.
-func freePort(t *testing.T) int {
-	t.Helper()
-	for range 100 {
-		port := 11000 + rand.IntN(9000)
-		l, err := net.Listen("tcp", "127.0.0.1:"+strconv.Itoa(port))
-		if err == nil {
-			_ = l.Close()
-			return port
-		}
-	}
-	t.Fatal("no free port")
-	return 0
-}
-
 func TestOpenTLS(t *testing.T) {
 	t.Parallel()
 	server := redistest.StartTLS(t)
@@ -181,7 +164,7 @@ func TestOpenTLS(t *testing.T) {
 func startSentinel(t *testing.T, server *redistest.Server, password string) string {
 	t.Helper()
 	host, masterPort, _ := net.SplitHostPort(server.Addr())
-	port := strconv.Itoa(freePort(t))
+	port := strconv.Itoa(redistest.Port(t))
 	dir := t.TempDir()
 	file := filepath.Join(dir, "sentinel.conf")
 	lines := []string{
@@ -208,7 +191,7 @@ func TestOpenSentinel(t *testing.T) {
 	sentinel := startSentinel(t, server, "pw")
 	options := "&sentinel_password=sentinel-pw"
 
-	client := open(t, "redis-sentinel://:pw@127.0.0.1:"+strconv.Itoa(freePort(t))+","+sentinel+"/2?master=main"+options)
+	client := open(t, "redis-sentinel://:pw@127.0.0.1:"+strconv.Itoa(redistest.Port(t))+","+sentinel+"/2?master=main"+options)
 	if err := Wait(t.Context(), client, slog.New(slog.DiscardHandler), 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
@@ -326,16 +309,20 @@ func TestDeadlineCountsOnBlackHole(t *testing.T) {
 			t.Run(name+"/"+strings.SplitN(url, ":", 2)[0], func(t *testing.T) {
 				t.Parallel()
 				client := open(t, url)
-				ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-				defer cancel()
-				start := time.Now()
-				err := client.Ping(ctx).Err()
-				if took := time.Since(start); took > 1500*time.Millisecond { // less than a dial or a read may take
-					t.Errorf("returned after %s", took)
+				fastest := time.Hour
+				for range 10 { // the machine may be busy
+					ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+					start := time.Now()
+					err := client.Ping(ctx).Err()
+					cancel()
+					if err == nil {
+						t.Error("no error")
+					}
+					if fastest = min(fastest, time.Since(start)); fastest < 1500*time.Millisecond { // less than a dial or a read may take
+						return
+					}
 				}
-				if err == nil {
-					t.Error("no error")
-				}
+				t.Errorf("returned after %s", fastest)
 			})
 		}
 	}

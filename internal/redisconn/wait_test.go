@@ -74,7 +74,7 @@ func (l *notifyingLogs) logger() *slog.Logger {
 
 func TestWaitGivesUp(t *testing.T) {
 	t.Parallel()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	addr := "127.0.0.1:" + strconv.Itoa(redistest.Port(t))
 	var l logs
 	start := time.Now()
 	err := Wait(t.Context(), open(t, "redis://:hunter2@"+addr), l.logger(), 400*time.Millisecond)
@@ -85,7 +85,7 @@ func TestWaitGivesUp(t *testing.T) {
 	if !errors.Is(err, syscall.ECONNREFUSED) {
 		t.Error("the error does not wrap its cause")
 	}
-	if took < 400*time.Millisecond || took > 3*time.Second {
+	if took < 400*time.Millisecond || took > 30*time.Second {
 		t.Errorf("gave up after %s", took)
 	}
 	if lines := l.lines(); len(lines) != 1 {
@@ -95,7 +95,7 @@ func TestWaitGivesUp(t *testing.T) {
 
 func TestWaitEndsWithContext(t *testing.T) {
 	t.Parallel()
-	addr := "127.0.0.1:" + strconv.Itoa(freePort(t))
+	addr := "127.0.0.1:" + strconv.Itoa(redistest.Port(t))
 	ctx, cancel := context.WithCancelCause(t.Context())
 	l := &notifyingLogs{first: make(chan struct{}, 1)}
 	result := make(chan error, 1)

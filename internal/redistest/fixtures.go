@@ -82,6 +82,8 @@ func clientOf(t testing.TB, addr, password string, db int) redis.UniversalClient
 		DB:                       db,
 		ContextTimeoutEnabled:    true,
 		MaxRetries:               -1,
+		DialTimeout:              10 * time.Second, // the machine may be busy
+		ReadTimeout:              10 * time.Second,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
 	})
 	closeLater(t, client)

@@ -24,7 +24,7 @@ const (
 	downAfter       = 2 * time.Second
 	failoverTimeout = 5 * time.Second
 	// formTimeout bounds the time in which servers must find each other.
-	formTimeout = 30 * time.Second
+	formTimeout = 2 * time.Minute
 )
 
 // Sentinel is a master with its replicas and three Sentinels that watch them, each

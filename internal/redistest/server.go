@@ -20,9 +20,9 @@ import (
 
 const (
 	// readyTimeout bounds a start; a loaded machine may take seconds to load a large file.
-	readyTimeout = 30 * time.Second
+	readyTimeout = 2 * time.Minute
 	// stopTimeout bounds an orderly stop, after which the server is killed.
-	stopTimeout = 10 * time.Second
+	stopTimeout = time.Minute
 	// pollEvery is the pause between two looks at a server that starts.
 	pollEvery = 2 * time.Millisecond
 	// answerTimeout bounds one question to a server that starts, since whatever

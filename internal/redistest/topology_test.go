@@ -84,7 +84,7 @@ func replicated(t *testing.T, master *redistest.Server, key string) {
 // answers waits until a client has found its way.
 func answers(t *testing.T, ok func(context.Context) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	defer cancel()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

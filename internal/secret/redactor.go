@@ -11,31 +11,65 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 )
 
 // Redactor takes secrets out of texts: as they are, as base64, and both as they are
 // written in JSON, in quoted text, in a URL and in HTML. A nil Redactor takes out nothing.
 type Redactor struct {
-	secrets  []string // of New
+	known *atomic.Pointer[known]
+	own   func() []string // forms of the secrets of With; nil without any
+}
+
+// known are the secrets of New and Add.
+type known struct {
+	secrets  []string
+	fixed    int // how many of them are of New
 	forms    []string
 	replacer *strings.Replacer
-	own      func() []string // forms of the secrets of With; nil without any
+}
+
+// mostAdded bounds the secrets of Add: the oldest ones are forgotten.
+const mostAdded = 100
+
+func newKnown(secrets []string, fixed int) *known {
+	forms := formsOf(secrets)
+	return &known{secrets: secrets, fixed: fixed, forms: forms, replacer: newReplacer(forms)}
 }
 
 // New returns the Redactor of secrets; empty ones are left out.
 func New(secrets ...string) *Redactor {
-	forms := formsOf(secrets)
-	return &Redactor{secrets: secrets, forms: forms, replacer: newReplacer(forms)}
+	r := &Redactor{known: &atomic.Pointer[known]{}}
+	r.known.Store(newKnown(secrets, len(secrets)))
+	return r
+}
+
+// Add makes r, and what With has returned, take out more secrets from now on.
+func (r *Redactor) Add(secrets ...string) {
+	for {
+		was := r.known.Load()
+		more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || slices.Contains(was.secrets, s) })
+		if len(more) == 0 {
+			return
+		}
+		all := slices.Concat(was.secrets, more)
+		if many := len(all) - was.fixed - mostAdded; many > 0 {
+			all = slices.Delete(all, was.fixed, was.fixed+many)
+		}
+		if r.known.CompareAndSwap(was, newKnown(all, was.fixed)) {
+			return
+		}
+	}
 }
 
 // With returns a Redactor that also takes out secrets of a moment, such as the token of
 // one call. It costs nothing until it meets a text, and for secrets that r knows nothing at all.
 func (r *Redactor) With(secrets ...string) *Redactor {
-	more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || slices.Contains(r.secrets, s) })
+	more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || slices.Contains(r.known.Load().secrets, s) })
 	if len(more) == 0 {
 		return r
 	}
-	return &Redactor{secrets: r.secrets, forms: r.forms, replacer: r.replacer, own: sync.OnceValue(func() []string { return formsOf(more) })}
+	return &Redactor{known: r.known, own: sync.OnceValue(func() []string { return formsOf(more) })}
 }
 
 // ownForms are the forms of the secrets of With.
@@ -51,17 +85,17 @@ func (r *Redactor) Redact(text string) string {
 	if r == nil || text == "" {
 		return text
 	}
-	own := r.ownForms()
+	own, all := r.ownForms(), r.known.Load()
 	if !slices.ContainsFunc(own, func(form string) bool { return strings.Contains(text, form) }) {
-		return r.replacer.Replace(text)
+		return all.replacer.Replace(text)
 	}
-	return newReplacer(slices.Concat(own, r.forms)).Replace(text)
+	return newReplacer(slices.Concat(own, all.forms)).Replace(text)
 }
 
 // RedactCut is Redact for a text that was cut off: it also takes out what may be the
 // beginning of a secret at its end, from 6 bytes on.
 func (r *Redactor) RedactCut(text string) string {
-	forms := slices.Concat(r.forms, r.ownForms())
+	forms := slices.Concat(r.known.Load().forms, r.ownForms())
 	most := 0
 	for _, form := range forms {
 		for n := min(len(form)-1, len(text)); n >= shortestValue && n > most; n-- {

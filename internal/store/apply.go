@@ -37,7 +37,7 @@ type Outcome struct {
 	// KindRetry. It is turned into a delay when the call to Redis is made, so that
 	// time spent repeating the call is not added.
 	At time.Time
-	// Reason is why the job waits.
+	// Reason is why the job waits, or the rule that completed or failed it.
 	Reason Reason
 	// Error is kept as last_error unless empty.
 	Error string

@@ -22,6 +22,7 @@ type Completion struct {
 	ID       string
 	Response *Response // nil without one
 	Output   string    // "" without one
+	Reason   Reason    // "" if no rule decided
 }
 
 // CompleteArgs are jobs of one queue that have completed.
@@ -54,14 +55,14 @@ func (a CompleteArgs) eval(ctx context.Context, c redis.Scripter, eval evaluatio
 	}
 	args := make([]any, 0, 5+3*len(a.Jobs))
 	args = append(args, a.Queue, now.Add(processedFor).Unix(), int64(a.Retention/time.Second), a.Worker, 0)
-	outputs := 0
+	extras := 0
 	for _, job := range a.Jobs {
-		if job.Output != "" {
-			outputs++
-			args = append(args, job.ID, job.Output)
+		if job.Output != "" || job.Reason != "" {
+			extras++
+			args = append(args, job.ID, job.Output, string(job.Reason))
 		}
 	}
-	args[4] = outputs
+	args[4] = extras
 	for _, job := range a.Jobs {
 		status, body := job.Response.args()
 		args = append(args, job.ID, status, body)
@@ -98,9 +99,15 @@ func Complete(ctx context.Context, rdb redis.Scripter, a CompleteArgs) ([]Comple
 	return a.reply(a.eval(ctx, rdb, (*Script).Run))
 }
 
-// CompleteAndFetch completes jobs and fetches others in one round trip. fetched is called
+// CompleteAndFetch completes jobs and fetches others in one round trip, on Cluster in two. fetched is called
 // with the reply of the fetch, even where the completion failed.
 func CompleteAndFetch(ctx context.Context, rdb redis.UniversalClient, a CompleteArgs, f FetchArgs, fetched func(FetchReply, error)) ([]Completed, error) {
+	if _, cluster := rdb.(*redis.ClusterClient); cluster {
+		// While a slot moves, go-redis v9.23.0 may send a command of a pipeline to two nodes at once.
+		completed, err := Complete(ctx, rdb, a)
+		fetched(Fetch(ctx, rdb, f))
+		return completed, err
+	}
 	var completion, fetch *redis.Cmd
 	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
 		completion = a.eval(ctx, pipe, (*Script).EvalSha)

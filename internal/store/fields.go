@@ -15,7 +15,7 @@ const (
 	FieldOutage         = "outage"       // reschedules because of an outage, where max_reschedules is not set
 	FieldCrashes        = "crashes"      // workers that died while they ran it
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
-	FieldReason         = "reason"       // why it waits; see Reason
+	FieldReason         = "reason"       // why it waits or has ended; see Reason
 	FieldLastError      = "last_error"
 	FieldStartedAt      = "started_at" // unix ms of the latest start
 	FieldBy             = "by"         // worker that has or had it
@@ -99,6 +99,7 @@ const (
 	HeaderEncoding       = "encoding"
 	HeaderTimeout        = "timeout" // of the call, in seconds
 	HeaderMaxReschedules = "max_reschedules"
+	HeaderCost           = "cost"  // if it is not 1
 	HeaderRetry          = "retry" // JSON object
 	HeaderBatch          = "batch"
 	HeaderAfter          = "after" // JSON array
@@ -110,7 +111,7 @@ const (
 func OwnHeader(name string) bool {
 	switch name {
 	case HeaderCreated, HeaderKey, HeaderMethod, HeaderPath, HeaderQuery, HeaderHeaders, HeaderEncoding, HeaderTimeout,
-		HeaderMaxReschedules, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
+		HeaderMaxReschedules, HeaderCost, HeaderRetry, HeaderBatch, HeaderAfter, HeaderOwner:
 		return true
 	}
 	return false

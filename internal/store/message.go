@@ -4,6 +4,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
@@ -209,6 +211,25 @@ func (m *Message) setHeader(b []byte) error {
 	m.Headers[key] = value
 	return nil
 }
+
+// costEntry begins the entry of the header HeaderCost. JSON, as a payload is, does not hold it.
+const costEntry = "\x0a\x04" + HeaderCost + "\x12"
+
+// CostOf returns the cost of the job of an encoded message.
+func CostOf(msg string) int {
+	if !strings.Contains(msg, costEntry) {
+		return 1
+	}
+	m, err := DecodeMessage([]byte(msg))
+	if err != nil {
+		return 1
+	}
+	cost, _ := strconv.Atoi(m.Headers[HeaderCost])
+	return min(max(1, cost), mostCost)
+}
+
+// mostCost is jobs.MaxCost: another enqueuer may have written more.
+const mostCost = 1_000_000
 
 var (
 	errNoUTF8 = errors.New("it has text that is not valid UTF-8")

@@ -2,7 +2,7 @@ package store
 
 import "strings"
 
-// Reason is why a job waits, as FieldReason and the history keep it: one of the codes
+// Reason is why a job waits or has ended, as FieldReason and the history keep it: one of the codes
 // below and its data, after spaces. internal/explain/words words it.
 type Reason string
 
@@ -16,7 +16,9 @@ const (
 	ReasonPaused         = "paused"          // an operator has paused it
 	ReasonParentsUnread  = "parents_unread"  // the outputs of its parents could not be read
 	ReasonAnswer         = "answer"          // <rule and its reason>: the API's answer rescheduled it
+	ReasonDecided        = "decided"         // <rule and its reason>: the API's answer completed or failed it, by a rule
 	ReasonPublisher      = "publisher"       // its publisher rescheduled it
+	ReasonRecovering     = "recovering"      // <destination>: its call failed in the slow start after an outage
 	ReasonRateLimited    = "rate_limited"    // <destination>: its call was refused, the breaker stayed closed
 	ReasonRetry          = "retry"           // <number> <max_retries> <trigger>: its call failed
 	ReasonUnreachable    = "unreachable"     // <destination>: its call did not leave the worker

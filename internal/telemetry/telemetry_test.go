@@ -241,12 +241,12 @@ func TestCollectorThatHangs(t *testing.T) {
 		_, s := tracer.Start(context.Background(), "more", trace.WithSpanKind(trace.SpanKindConsumer))
 		s.End()
 	}
-	if took := time.Since(began); took > 5*time.Second {
+	if took := time.Since(began); took > 40*time.Second {
 		t.Errorf("20,000 spans took %s", took)
 	}
 	began = time.Now()
 	tel.Shutdown(200 * time.Millisecond)
-	if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > 40*time.Second {
 		t.Errorf("Shutdown took %s, want about 200ms", took)
 	}
 	if !strings.Contains(l.String(), "did not take the last spans in time") {
@@ -314,21 +314,21 @@ func TestWrongSettings(t *testing.T) {
 // wait waits until a span has been sent.
 func wait(t *testing.T, c *telemetrytest.Collector, name string) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), 15*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 	defer cancel()
 	if err := c.Wait(ctx, func() bool { return len(c.Named(name)) > 0 }); err != nil {
-		t.Fatalf("span %s was not sent within 15 s", name)
+		t.Fatalf("span %s was not sent within two minutes", name)
 	}
 }
 
 // waitFor waits until a text has been logged.
 func waitFor(t *testing.T, l *loggingtest.Buffer, text string) {
 	t.Helper()
-	deadline := time.After(15 * time.Second)
+	deadline := time.After(time.Minute)
 	for !strings.Contains(l.String(), text) {
 		select {
 		case <-deadline:
-			t.Fatalf("not logged within 15 s: %s; logged: %s", text, l)
+			t.Fatalf("not logged within a minute: %s; logged: %s", text, l)
 		case <-time.After(time.Millisecond):
 		}
 	}

@@ -46,7 +46,7 @@ func TestClose(t *testing.T) {
 	work := s.send("GET /work HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	signal(t, "the stream has begun", streams)
 	signal(t, "the work has begun", inHand)
-	s.wantClosed(5 * time.Second)
+	s.wantClosed()
 	if status, body := answer(t, events); status != 200 || body != "first;last" {
 		t.Errorf("events: %d %q", status, body)
 	}
@@ -66,7 +66,7 @@ func TestCloseWithIdleConnections(t *testing.T) {
 	if status, _ := answer(t, used); status != 200 {
 		t.Errorf("%d", status)
 	}
-	s.wantClosed(3 * time.Second)
+	s.wantClosed()
 	wantEnd(t, fresh)
 	wantEnd(t, used)
 }
@@ -82,7 +82,7 @@ func TestCloseCutsOff(t *testing.T) {
 	})})
 	c := s.send("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
 	signal(t, "the request has begun", begun)
-	s.wantClosed(2 * time.Second)
+	s.wantClosed()
 	select {
 	case <-ended:
 	default:

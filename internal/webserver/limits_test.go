@@ -21,7 +21,7 @@ func TestSlowHeader(t *testing.T) {
 	began := time.Now()
 	wantEnd(t, s.send("GET / HTTP/1.1\r\nHost: localhost\r\nX-A: "))
 	wantEnd(t, s.dial())
-	if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
+	if took := time.Since(began); took < 200*time.Millisecond || took > time.Minute {
 		t.Errorf("it took %v", took)
 	}
 	// One byte after the other changes nothing.
@@ -29,8 +29,8 @@ func TestSlowHeader(t *testing.T) {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
 	for n := 0; ; n++ {
-		if n > 200 {
-			t.Fatal("a header of 4 s was waited for")
+		if n > 2000 {
+			t.Fatal("a header of 40 s was waited for")
 		}
 		<-tick.C
 		if _, err := io.WriteString(c, "x"); err != nil {
@@ -94,7 +94,7 @@ func TestStandingBody(t *testing.T) {
 		if status, body := answer(t, c); status != 408 || body != tooSlow {
 			t.Errorf("%d %s", status, body)
 		}
-		if took := time.Since(began); took < 200*time.Millisecond || took > 5*time.Second {
+		if took := time.Since(began); took < 200*time.Millisecond || took > time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		wantEnd(t, c)
@@ -112,7 +112,7 @@ func TestDrippingBody(t *testing.T) {
 		body   string
 	}{
 		{1 << 20, 200 * time.Millisecond, 408, tooSlow},
-		{10, 2 * time.Second, 200, "3000"},
+		{10, 10 * time.Second, 200, "3000"},
 	} {
 		s := start(t, webserver.Options{Limits: webserver.Limits{Rate: row.rate, Stall: row.stall}, Handler: reading})
 		c := s.send("POST / HTTP/1.1\r\nHost: localhost\r\nContent-Length: 3000\r\n\r\n")
@@ -133,7 +133,7 @@ func TestDrippingBody(t *testing.T) {
 // Time that the handler takes is not the client's: neither before it reads nor after.
 func TestSlowHandler(t *testing.T) {
 	t.Parallel()
-	const stall, longer = time.Second, 1200 * time.Millisecond
+	const stall, longer = 1500 * time.Millisecond, 1800 * time.Millisecond
 	asks := make(chan struct{}, 2)
 	s := start(t, webserver.Options{Limits: webserver.Limits{Stall: stall}, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		<-time.After(longer)
@@ -180,7 +180,7 @@ func TestUnreadBody(t *testing.T) {
 		if status, _ := answer(t, c); status != 401 {
 			t.Errorf("%d, want 401", status)
 		}
-		if took := time.Since(began); took > 5*time.Second {
+		if took := time.Since(began); took > time.Minute {
 			t.Errorf("it took %v", took)
 		}
 		wantEnd(t, c)
@@ -304,7 +304,7 @@ func TestManyConnectionsOfOnePeer(t *testing.T) {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = slow.Close() })
-		if err := slow.SetDeadline(time.Now().Add(30 * time.Second)); err != nil {
+		if err := slow.SetDeadline(time.Now().Add(2 * time.Minute)); err != nil {
 			t.Fatal(err)
 		}
 		if _, err := io.WriteString(slow, "GET / HTTP/1.1\r\nHost: local"); err != nil {

@@ -105,7 +105,7 @@ func TestFormsWithFiles(t *testing.T) {
 		fmt.Fprintf(w, "%q %q %v", next, file, err)
 	})})
 	const before, after = "--b\r\nContent-Disposition: form-data; name=\"f\"; filename=\"f\"\r\n\r\n", "\r\n--b--\r\n"
-	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 10 * time.Second}
+	client := http.Client{Transport: &http.Transport{DisableKeepAlives: true}, Timeout: 2 * time.Minute}
 	for _, row := range []struct {
 		method string
 		size   int

@@ -70,7 +70,7 @@ func TestOnRequest(t *testing.T) {
 		mu.Lock()
 		defer mu.Unlock()
 		told = append(told, fmt.Sprintf("%s %s %d", method, route, code))
-		if took <= 0 || took > 5*time.Second {
+		if took <= 0 || took > time.Minute {
 			t.Errorf("%s took %v", route, took)
 		}
 	}})
@@ -80,7 +80,7 @@ func TestOnRequest(t *testing.T) {
 		method, path, _ := strings.Cut(request, " ")
 		s.get(method, path)
 	}
-	s.wantClosed(5 * time.Second)
+	s.wantClosed()
 	want := []string{
 		"GET /v1/jobs/{id} 200", "POST /v1/ 405", "POST /v1/else 201", "GET /healthz 200", "HEAD /healthz 200", "GET other 404", "other other 405",
 	}
@@ -136,7 +136,7 @@ func TestPanics(t *testing.T) {
 			t.Errorf("%s: %v, want the connection cut", path, err)
 		}
 	}
-	s.wantClosed(5 * time.Second)
+	s.wantClosed()
 	var got []string
 	for _, line := range s.log.Records(t) {
 		if line["level"] == "ERROR" {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/jobs"
 	"github.com/tidegate/tidegate/publisher"
 )
@@ -12,7 +13,8 @@ import (
 // counters are the metrics that this process counts.
 type counters struct {
 	attempts, probes                        *prometheus.CounterVec // by destination and result
-	incidents, wasted                       *prometheus.CounterVec
+	incidents                               *prometheus.CounterVec // by destination and cause
+	wasted                                  *prometheus.CounterVec
 	finished                                *prometheus.CounterVec // by destination and status
 	rescheduled                             *prometheus.CounterVec // by destination and reason
 	expired, exhausted, poisoned, released  *prometheus.CounterVec
@@ -39,13 +41,13 @@ func newCounters() counters {
 		probes: counter("tidegate_circuit_breaker_probes_total",
 			"Calls that were to find out whether a circuit breaker may close, those of keys included, by how they ended.", destination, "result"),
 		incidents: counter("tidegate_circuit_breaker_incidents_total",
-			"Openings of a destination's CLOSED circuit breaker; each is counted by one process, whoever began it.", destination),
+			"Openings of a destination's CLOSED circuit breaker, by their cause; each is counted by one process, also if another one began it.", destination, "cause"),
 		wasted: counter("tidegate_wasted_calls_total",
 			"Calls that the API answered with its rate limit.", destination),
 		finished: counter("tidegate_jobs_finished_total",
 			"Jobs that this process has ended, by status.", destination, "status"),
 		rescheduled: counter("tidegate_jobs_rescheduled_total",
-			"Rescheduled jobs, which are no failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process).", destination, "reason"),
+			"Rescheduled jobs, which are no failures: breaker (their circuit breaker was open), rate_limited (by the answer to their call), publisher (asked for it), unreachable (their call did not leave this process), credentials (the API refused those of their call, or there were none), outage (their call was one of an outage).", destination, "reason"),
 		expired: counter("tidegate_jobs_expired_total",
 			"Jobs that workers have ended because they had expired.", destination),
 		exhausted: counter("tidegate_job_retries_exhausted_total",
@@ -81,8 +83,9 @@ func newCounters() counters {
 		newFromZero(c.probes.MetricVec, publisher.OutcomeSuccess, publisher.OutcomeRateLimited, publisher.OutcomeFailure, publisher.OutcomeTimeout),
 		newFromZero(c.finished.MetricVec, statuses...),
 		newFromZero(c.rescheduled.MetricVec, reasons...),
+		newFromZero(c.incidents.MetricVec, causes...),
 	}
-	for _, v := range []*prometheus.CounterVec{c.incidents, c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck, c.rulesFailed} {
+	for _, v := range []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck, c.rulesFailed} {
 		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))
 	}
 	for _, v := range []*prometheus.HistogramVec{c.publishSeconds, c.delaySeconds, c.ttlSecond} {
@@ -99,9 +102,16 @@ func (c *counters) all() []prometheus.Collector {
 	return out
 }
 
-// reasons and statuses are all values of these labels.
+// reasons, causes and statuses are all values of these labels.
 var (
-	reasons  = []string{publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable}
+	reasons = []string{
+		publisher.ReasonBreaker, publisher.ReasonRateLimited, publisher.ReasonPublisher, publisher.ReasonUnreachable,
+		publisher.ReasonCredentials, publisher.ReasonOutage,
+	}
+	causes = []string{
+		breaker.CauseThreshold, breaker.CauseHint, breaker.CauseRamp, breaker.CauseBudget, breaker.CauseCredentials,
+		breaker.CauseOutage, breaker.CauseLearned, breaker.CauseManual,
+	}
 	statuses = []string{string(jobs.Completed), string(jobs.Failed), string(jobs.Cancelled)}
 )
 

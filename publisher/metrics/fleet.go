@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -57,6 +58,14 @@ var (
 		"How long the job has been waiting that is next in line; 0 without one, missing if a thousand cancelled ones are before it.", "destination")
 	pausedDesc = gauge("tidegate_destination_paused",
 		"1 while an operator has paused the destination.", "destination")
+	allowedDesc = gauge("tidegate_limit_allowed",
+		"Calls that a limit of the destination allows per window; window is its length, or concurrency: calls in flight. source is declared, announced or learned.", "destination", "source", "window")
+	usedDesc = gauge("tidegate_limit_used",
+		"Calls that are used of it now, of a declared limit of those that may start at once; missing if that is not known.", "destination", "source", "window")
+	confidenceDesc = gauge("tidegate_learned_limit_confidence",
+		"How certain the learned limit of the destination is, 0 to 1; missing while nothing is learned.", "destination")
+	windowDesc = gauge("tidegate_learned_limit_window_seconds",
+		"The length of the learned window; missing while it is not known.", "destination")
 	unservedDesc = gauge("tidegate_jobs_unserved",
 		"Jobs that have not ended of a destination that no living worker serves.", "destination")
 )
@@ -64,6 +73,7 @@ var (
 var fleetDescs = []*prometheus.Desc{
 	stateDesc, failuresDesc, remainingDesc, openKeysDesc, inHandDesc, stuckDesc, concurrencyDesc, fetchingDesc, unreachableDesc,
 	upDesc, jobsDesc, readyDesc, heldDesc, nearDesc, oldestDesc, pausedDesc, unservedDesc,
+	allowedDesc, usedDesc, confidenceDesc, windowDesc,
 }
 
 // fleet collects what is known of a publisher, without asking anybody, and of the
@@ -78,6 +88,7 @@ type fleet struct {
 	readAt    time.Time
 	last      []survey
 	unserved  []jobs.Unserved
+	limits    []breaker.Limits
 	up        bool
 }
 
@@ -172,8 +183,11 @@ func collectProcess(send func(*prometheus.Desc, float64, ...string), p *publishe
 
 // collectQueues collects what is in Redis.
 func (f *fleet) collectQueues(send func(*prometheus.Desc, float64, ...string)) {
-	surveys, unserved, up := f.read()
+	surveys, unserved, limits, up := f.read()
 	send(upDesc, number(up))
+	for _, l := range limits {
+		collectLimits(send, l)
+	}
 	for _, u := range unserved {
 		send(unservedDesc, float64(u.Backlog), u.Destination)
 	}
@@ -210,6 +224,53 @@ func collectBreaker(send func(*prometheus.Desc, float64, ...string), destination
 	send(openKeysDesc, float64(b.OpenKeys()), destination)
 }
 
+// collectLimits collects the limits of a destination. Of several of one source with windows of
+// one length it collects the first.
+func collectLimits(send func(*prometheus.Desc, float64, ...string), l breaker.Limits) {
+	seen := map[string]bool{}
+	limit := func(source, window string, allowed, used int) {
+		if id := source + " " + window; allowed > 0 && !seen[id] {
+			seen[id] = true
+			send(allowedDesc, float64(allowed), l.Name, source, window)
+			if used >= 0 {
+				send(usedDesc, float64(used), l.Name, source, window)
+			}
+		}
+	}
+	for source, windows := range map[string][]breaker.LimitWindow{"declared": l.Declared, "announced": l.Announced} {
+		for _, w := range windows {
+			used := w.Used
+			if w.Remaining < 0 {
+				used = -1
+			}
+			limit(source, windowLabel(w.Window), w.Limit, used)
+		}
+	}
+	if c := l.Concurrency; c != nil {
+		source := "declared"
+		if l.Learned != nil && l.Learned.Concurrency == c.Limit {
+			source = "learned"
+		}
+		limit(source, "concurrency", c.Limit, c.Used)
+	}
+	if learned := l.Learned; learned != nil {
+		// Its length changes as it is learned: it is no label.
+		limit("learned", "", learned.Calls, -1)
+		send(confidenceDesc, learned.Confidence, l.Name)
+		if learned.Window > 0 {
+			send(windowDesc, learned.Window.Seconds(), l.Name)
+		}
+	}
+}
+
+// windowLabel is the length of a window in seconds, "" if it is not known.
+func windowLabel(d time.Duration) string {
+	if d <= 0 {
+		return ""
+	}
+	return strconv.FormatFloat(d.Seconds(), 'f', -1, 64) + "s"
+}
+
 func number(b bool) float64 {
 	if b {
 		return 1
@@ -218,11 +279,11 @@ func number(b bool) float64 {
 }
 
 // read returns what Redis holds, as of MaxAge ago at most; nothing if it cannot be read.
-func (f *fleet) read() (surveys []survey, unserved []jobs.Unserved, up bool) {
+func (f *fleet) read() (surveys []survey, unserved []jobs.Unserved, limits []breaker.Limits, up bool) {
 	f.mu.Lock()
 	if !f.readAt.IsZero() && time.Since(f.readAt) < f.o.MaxAge {
 		defer f.mu.Unlock()
-		return f.last, f.unserved, f.up
+		return f.last, f.unserved, f.limits, f.up
 	}
 	if f.reading == nil {
 		f.reading = make(chan struct{})
@@ -236,11 +297,11 @@ func (f *fleet) read() (surveys []survey, unserved []jobs.Unserved, up bool) {
 	select {
 	case <-reading:
 	case <-patience.C:
-		return nil, nil, false
+		return nil, nil, nil, false
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.last, f.unserved, f.up
+	return f.last, f.unserved, f.limits, f.up
 }
 
 // refresh reads what Redis holds, and ends with the client's own timeouts at the latest.
@@ -249,6 +310,7 @@ func (f *fleet) refresh(done chan struct{}) {
 	defer cancel()
 	var surveys []survey
 	var unserved []jobs.Unserved
+	var limits []breaker.Limits
 	now, err := f.reader().Now(ctx)
 	up := err == nil
 	if up {
@@ -259,12 +321,15 @@ func (f *fleet) refresh(done chan struct{}) {
 	} else {
 		unserved, err = f.reader().Unserved(ctx, f.destinations()...)
 	}
+	if err == nil {
+		limits, err = breaker.Namespace(f.reader().Namespace()).LimitsOf(ctx, f.o.Redis, f.destinations())
+	}
 	if err != nil {
 		f.o.Logger.Debug("metrics: the queues could not be read", "error", err)
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.last, f.unserved, f.up, f.readAt, f.reading = surveys, unserved, up, time.Now(), nil
+	f.last, f.unserved, f.limits, f.up, f.readAt, f.reading = surveys, unserved, limits, up, time.Now(), nil
 	close(done)
 }
 

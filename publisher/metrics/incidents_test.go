@@ -14,16 +14,19 @@ import (
 	"github.com/tidegate/tidegate/publisher/metrics"
 )
 
-// sum adds a series up over instances.
-func sum(instances []*instance, name string) float64 {
+// sum adds the series of names up over instances.
+func sum(instances []*instance, names ...string) float64 {
 	total := 0.0
 	for _, in := range instances {
-		total += in.values()[name]
+		values := in.values()
+		for _, name := range names {
+			total += values[name]
+		}
 	}
 	return total
 }
 
-const incidentsTotal = "circuit_breaker_incidents_total"
+func incidents(cause string) string { return `circuit_breaker_incidents_total{cause="` + cause + `"}` }
 
 // Three publishers hear of every incident, and one of them counts it: whose call it
 // was, or any of them if it was nobody's call.
@@ -41,11 +44,12 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 			redistest.Eventually(t, what, func() bool { return in.values()[`circuit_breaker_state{state="`+series+`"}`] == 1 })
 		}
 	}
-	counted := func(want float64) {
+	counted := func(byCalls, byHand float64) {
 		t.Helper()
-		redistest.Eventually(t, "the incident is counted", func() bool { return sum(fleet, incidentsTotal) >= want })
-		if got := sum(fleet, incidentsTotal); got != want {
-			t.Fatalf("%v incidents are counted, want %v", got, want)
+		threshold, ramp, manual := incidents(breaker.CauseThreshold), incidents(breaker.CauseRamp), incidents(breaker.CauseManual)
+		redistest.Eventually(t, "the incident is counted", func() bool { return sum(fleet, threshold, ramp, manual) >= byCalls+byHand })
+		if calls, hand := sum(fleet, threshold, ramp), sum(fleet, manual); calls != byCalls || hand != byHand {
+			t.Fatalf("%v incidents by calls and %v by hand are counted, want %v and %v", calls, hand, byCalls, byHand)
 		}
 	}
 	const by = 4.0
@@ -53,7 +57,7 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 		r.api.Queue(fakeapi.Answer{Status: http.StatusTooManyRequests}, fakeapi.Answer{Status: http.StatusTooManyRequests})
 		r.ended(r.enqueue(nil), jobs.Completed)
 		everybody("closed", "closed")
-		counted(float64(i) + 1)
+		counted(float64(i)+1, 0)
 	}
 	if got := sum(fleet, `circuit_breaker_probes_total{result="rate_limited"}`); got != by {
 		t.Errorf("%v probes have failed, want %v", got, by)
@@ -62,13 +66,13 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 		_, err := breaker.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: time.Hour})
 		r.must(err)
 		everybody("open", "open")
-		counted(by + float64(i) + 1)
+		counted(by, float64(i)+1)
 		_, err = breaker.Trip(t.Context(), r.rdb, r.dest, breaker.TripOptions{For: 2 * time.Hour}) // longer, and no other incident
 		r.must(err)
 		_, err = breaker.Reset(t.Context(), r.rdb, r.dest, "test")
 		r.must(err)
 		everybody("closed", "closed")
-		counted(by + float64(i) + 1)
+		counted(by, float64(i)+1)
 	}
 	// Those of keys are none of the destination's.
 	_, err := breaker.Trip(t.Context(), r.rdb, r.dest+"/alice", breaker.TripOptions{For: time.Hour})
@@ -78,7 +82,7 @@ func TestIncidentsAreCountedOnce(t *testing.T) {
 	}
 	// Each instance counts in a goroutine of its own: one that is late may count twice.
 	for range 20 {
-		counted(by + 4)
+		counted(by, 4)
 	}
 }
 
@@ -97,7 +101,7 @@ func TestProbesOfKeys(t *testing.T) {
 	}
 	redistest.Eventually(t, "the key is closed", func() bool { return in.values()["circuit_breaker_open_keys"] == 0 })
 	want := map[string]float64{
-		`circuit_breaker_probes_total{result="success"}`: 1, incidentsTotal: 0, `publish_attempts_total{result="success"}`: 3,
+		`circuit_breaker_probes_total{result="success"}`: 1, incidents(breaker.CauseManual): 0, `publish_attempts_total{result="success"}`: 3,
 	}
 	eventuallySame(t, want, func() map[string]float64 {
 		all, out := in.values(), map[string]float64{}
@@ -154,7 +158,7 @@ func TestIncidentOfADeadWorkerIsCounted(t *testing.T) {
 			Name: r.dest, From: breaker.Closed, To: breaker.Open, Cause: breaker.CauseThreshold, By: "dead:1", Incident: r.dest + "-1",
 		})
 	}
-	if got := sum(fleet, incidentsTotal); got != 1 {
+	if got := sum(fleet, incidents(breaker.CauseThreshold)); got != 1 {
 		t.Errorf("%v incidents, want 1", got)
 	}
 }

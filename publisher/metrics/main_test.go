@@ -119,7 +119,7 @@ func (in *instance) run() *instance {
 	in.r.t.Cleanup(in.end)
 	select {
 	case <-in.p.Started():
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		in.r.t.Fatal("the publisher did not start within 20 s")
 	}
 	return in

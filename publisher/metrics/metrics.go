@@ -126,7 +126,7 @@ func (m *Metrics) onTransition(e breaker.Event) {
 		return
 	}
 	if m.claim(e) {
-		m.incidents.WithLabelValues(e.Name).Inc()
+		m.incidents.WithLabelValues(e.Name, e.Cause).Inc()
 	}
 }
 

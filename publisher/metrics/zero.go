@@ -3,6 +3,7 @@ package metrics
 import (
 	"maps"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -14,7 +15,8 @@ import (
 // scrape only: 1,000 destinations have 28,000.
 type fromZero struct {
 	vec    *prometheus.MetricVec
-	values [][]*dto.LabelPair // of the labels behind destination
+	values []*dto.LabelPair // of the other label; one that is nil without another label
+	name   *string          // of the label destination
 	desc   *prometheus.Desc
 	zero   *dto.Metric
 
@@ -22,8 +24,8 @@ type fromZero struct {
 	destinations map[string]*dto.LabelPair
 }
 
-// newFromZero takes a vector whose first label, also by name, is destination, and the values of
-// the other one, if it has one.
+// newFromZero takes a vector whose first label is destination, and the values of the other one, if
+// it has one.
 func newFromZero(vec *prometheus.MetricVec, values ...string) *fromZero {
 	z := &fromZero{vec: vec, zero: &dto.Metric{}, destinations: map[string]*dto.LabelPair{}}
 	none := []string{""}
@@ -38,11 +40,15 @@ func newFromZero(vec *prometheus.MetricVec, values ...string) *fromZero {
 		panic(err) // the labels are constants
 	}
 	vec.DeleteLabelValues(none...)
-	for _, v := range values {
-		z.values = append(z.values, []*dto.LabelPair{{Name: z.zero.GetLabel()[1].Name, Value: &v}})
-	}
-	if len(values) == 0 {
-		z.values = [][]*dto.LabelPair{nil}
+	z.values = make([]*dto.LabelPair, max(1, len(values)))
+	for _, label := range z.zero.GetLabel() {
+		if label.GetName() == "destination" {
+			z.name = label.Name
+			continue
+		}
+		for i := range values {
+			z.values[i] = &dto.LabelPair{Name: label.Name, Value: &values[i]}
+		}
 	}
 	return z
 }
@@ -50,7 +56,7 @@ func newFromZero(vec *prometheus.MetricVec, values ...string) *fromZero {
 func (z *fromZero) start(destination string) {
 	z.mu.Lock()
 	defer z.mu.Unlock()
-	z.destinations[destination] = &dto.LabelPair{Name: z.zero.GetLabel()[0].Name, Value: &destination}
+	z.destinations[destination] = &dto.LabelPair{Name: z.name, Value: &destination}
 }
 
 // Describe implements prometheus.Collector.
@@ -76,7 +82,12 @@ func (z *fromZero) Collect(ch chan<- prometheus.Metric) {
 	z.mu.Unlock()
 	for _, destination := range destinations {
 		for _, value := range z.values {
-			if m := (zeroMetric{z, append([]*dto.LabelPair{destination}, value...)}); len(known) == 0 || !known[key(m.labels)] {
+			labels := []*dto.LabelPair{destination}
+			if value != nil {
+				labels = append(labels, value)
+				slices.SortFunc(labels, func(a, b *dto.LabelPair) int { return strings.Compare(a.GetName(), b.GetName()) })
+			}
+			if m := (zeroMetric{z, labels}); len(known) == 0 || !known[key(m.labels)] {
 				ch <- m
 			}
 		}

@@ -31,11 +31,14 @@ func NewJob(spec *jobs.Spec, opts ...JobOption) *jobs.Job {
 	job := &jobs.Job{
 		ID: spec.ID, Destination: spec.Destination, Key: spec.Key, Status: jobs.Pending, Priority: spec.Priority,
 		Payload: spec.Payload, Request: spec.Request, Batch: spec.Batch, After: append([]string{}, spec.After...),
-		Retry: stored(spec.Retry), MaxReschedules: spec.MaxReschedules,
+		Retry: stored(spec.Retry), MaxReschedules: spec.MaxReschedules, Cost: 1,
 		CreatedAt: time.Now().UTC().Truncate(time.Millisecond),
 	}
 	if job.ID == "" {
 		job.ID = uuid.Must(uuid.NewV7()).String()
+	}
+	if spec.Cost != nil {
+		job.Cost = *spec.Cost
 	}
 	if job.Priority == "" {
 		job.Priority = jobs.PriorityDefault

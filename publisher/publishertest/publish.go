@@ -125,7 +125,7 @@ func (r *Result) cancel() {
 // apply applies the attempt to the job as Redis would.
 func (r *Result) apply(a publisher.Attempted) {
 	j := r.Job
-	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Pending, nil, "", ""
+	j.Status, j.NextRetryAt, j.Reason, j.ReasonCode = jobs.Pending, nil, a.WaitsText, a.WaitsFor
 	j.StartedAt = copied(&r.At)
 	if a.Response != nil {
 		j.Response = a.Response
@@ -152,6 +152,7 @@ func (r *Result) apply(a publisher.Attempted) {
 	case publisher.Rescheduled:
 		if limit := a.MaxReschedules; limit != nil && j.RescheduleCount >= *limit {
 			r.Result, r.Reason = publisher.FailedFinal, ""
+			j.Reason, j.ReasonCode = "", ""
 			j.LastError = fmt.Sprintf("max reschedules (%d) exceeded", *limit)
 			r.end(jobs.Failed)
 			return
@@ -162,13 +163,11 @@ func (r *Result) apply(a publisher.Attempted) {
 			d = a.AvailableAt.Sub(r.At)
 		}
 		r.again(d, d, d)
-		j.Reason, j.ReasonCode = a.WaitsText, a.WaitsFor
 	case publisher.Retried:
 		shortest, without, longest := j.Retry.DelayWith(j.Attempt, 0), j.Retry.DelayWith(j.Attempt, 0.5), j.Retry.DelayWith(j.Attempt, 1)
 		j.Attempt++
 		r.again(shortest, without, longest)
 		j.Status, j.NextRetryAt = jobs.RetryPending, copied(&j.AvailableAt)
-		j.Reason, j.ReasonCode = a.WaitsText, a.WaitsFor
 	}
 }
 

@@ -67,10 +67,10 @@ func TestAsAWorker(t *testing.T) {
 			script: []publisher.Func{says(jobs.Reschedule(0, jobs.ExtendExpiration(time.Minute))), says(errBoom), says(nil)},
 		},
 		{name: "never called", opts: []jobs.Option{jobs.TTL(0)}, script: []publisher.Func{says(nil)}},
-		{name: "expired while it was put off", opts: []jobs.Option{jobs.TTL(2 * time.Second)}, script: []publisher.Func{says(jobs.Reschedule(time.Hour))}},
+		{name: "expired while it was put off", opts: []jobs.Option{jobs.TTL(6 * time.Second)}, script: []publisher.Func{says(jobs.Reschedule(time.Hour))}},
 		{
 			name:   "expired before its retry",
-			opts:   []jobs.Option{jobs.TTL(2 * time.Second), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second})},
+			opts:   []jobs.Option{jobs.TTL(6 * time.Second), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second})},
 			script: []publisher.Func{says(errBoom)},
 		},
 		{name: "cancelled in its call", cancel: true, script: []publisher.Func{timeout}},
@@ -189,7 +189,7 @@ func (s *seen) run(t *testing.T, client *jobs.Client, rdb redis.UniversalClient,
 	}()
 	tick := time.NewTicker(10 * time.Millisecond)
 	defer tick.Stop()
-	for deadline := time.Now().Add(20 * time.Second); ; <-tick.C {
+	for deadline := time.Now().Add(2 * time.Minute); ; <-tick.C {
 		job, err := client.Get(t.Context(), spec.ID)
 		if err != nil {
 			t.Fatal(err)
@@ -198,7 +198,7 @@ func (s *seen) run(t *testing.T, client *jobs.Client, rdb redis.UniversalClient,
 			return job
 		}
 		if time.Now().After(deadline) {
-			t.Fatalf("not ended after 20 s: %+v", job)
+			t.Fatalf("not ended after two minutes: %+v", job)
 		}
 	}
 }

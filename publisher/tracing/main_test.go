@@ -159,7 +159,7 @@ func (b *fixture) want(result string) publisher.JobEvent {
 			b.t.Fatalf("job %s: %s (%v), want %s", e.Job.ID, e.Result, e.Err, result)
 		}
 		return e
-	case <-time.After(15 * time.Second):
+	case <-time.After(time.Minute):
 		b.t.Fatalf("nothing was said of any job for 15 s; want %s", result)
 		panic("unreachable")
 	}

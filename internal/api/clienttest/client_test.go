@@ -84,7 +84,7 @@ func start(t *testing.T) *server {
 	})
 	select {
 	case s.url = <-urls:
-	case <-time.After(20 * time.Second):
+	case <-time.After(time.Minute):
 		t.Fatal("the server did not start")
 	}
 	return s

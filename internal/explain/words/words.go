@@ -10,7 +10,7 @@ import (
 	"github.com/tidegate/tidegate/internal/store"
 )
 
-// Reason words why a job waits. It returns an unknown reason, of a newer version, as it is.
+// Reason words why a job waits or has ended. It returns an unknown reason, of a newer version, as it is.
 func Reason(r store.Reason) string {
 	about := r.About()
 	switch r.Code() {
@@ -28,8 +28,12 @@ func Reason(r store.Reason) string {
 		return "the outputs of its parents could not be read"
 	case store.ReasonAnswer:
 		return "rescheduled by " + about
+	case store.ReasonDecided:
+		return "decided by " + about
 	case store.ReasonPublisher:
 		return "rescheduled by its publisher"
+	case store.ReasonRecovering:
+		return "refused while " + about + " recovers from an outage"
 	case store.ReasonRateLimited:
 		return "rate limited by " + about
 	case store.ReasonRetry:

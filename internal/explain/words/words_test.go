@@ -18,6 +18,7 @@ func TestReason(t *testing.T) {
 		"held shop/alice":         "breaker shop/alice lets nothing through",
 		"parents_unread":          "the outputs of its parents could not be read",
 		"answer rule 2: too many": "rescheduled by rule 2: too many",
+		"decided rule 2: a copy":  "decided by rule 2: a copy",
 		"publisher":               "rescheduled by its publisher",
 		"rate_limited shop":       "rate limited by shop",
 		"retry 1 3 timeout":       "retry 1 of 3 after timeout",

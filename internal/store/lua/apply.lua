@@ -5,7 +5,7 @@
 -- ARGV[1] queue   ARGV[2] id
 -- ARGV[3] kind: reschedule, retry, fail, cancel, requeue, defer, recover
 -- ARGV[4] delay in ms, by Redis's clock from now
--- ARGV[5] reason (a code, see store.Reason)   ARGV[6] error ('' leaves last_error alone)
+-- ARGV[5] reason (a code, see store.Reason; '' = none)   ARGV[6] error ('' leaves last_error alone)
 -- ARGV[7] bound of the counter of this kind ('' = none)
 -- ARGV[8] response status ('' = none)   ARGV[9] response body
 -- ARGV[10] ms to add to expires_at ('' = none)
@@ -138,6 +138,9 @@ if kind == 'fail' or kind == 'cancel' then
     problem = why[2] or problem
     record_event({ status = state, event = state, detail = why[2] or '', by = why[1] or nil })
   else
+    if reason ~= '' and kind == ARGV[3] then
+      redis.call('HSET', key, 'reason', reason)
+    end
     record_event({ status = state, event = state, detail = problem })
   end
   finish(id, key, state, problem)

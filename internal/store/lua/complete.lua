@@ -5,7 +5,7 @@
 -- KEYS[4] processed:<date>   KEYS[5] processed
 -- ARGV[1] queue   ARGV[2] expiry of KEYS[4], unix seconds
 -- ARGV[3] retention in seconds              ARGV[4] worker
--- ARGV[5] how many of the jobs have an output; of each: id, output
+-- ARGV[5] how many of the jobs have an output or a reason; of each: id, output, reason ('' = none)
 -- ARGV[...] per job: id, response status ('' = none), response body
 -- returns per job: 1 completed, 2 was completed before (a repeated call),
 --   3 completed, and it has children, 0 the job does not exist any more
@@ -16,10 +16,10 @@ local active_key, lease_key, completed_key, processed_today_key, processed_key =
 local processed_expiry, retention, worker = ARGV[2], ARGV[3], ARGV[4]
 local expiry = int(tonumber(clock[1]) + tonumber(retention))
 local results, done, n = {}, {}, 0
-local first = 6 + 2 * tonumber(ARGV[5])
-local outputs = first > 6 and {} -- by id
-for i = 6, first - 1, 2 do
-  outputs[ARGV[i]] = ARGV[i + 1]
+local first = 6 + 3 * tonumber(ARGV[5])
+local extras = first > 6 and {} -- where they begin, by id
+for i = 6, first - 1, 3 do
+  extras[ARGV[i]] = i
 end
 for i = first, #ARGV, 3 do
   local id = ARGV[i]
@@ -47,8 +47,12 @@ for i = first, #ARGV, 3 do
       redis.call('HSET', key, 'state', 'completed', 'ended_at', now_ms, 'by', worker,
         'response_status', ARGV[i + 1], 'response_body', ARGV[i + 2])
     end
-    if outputs and outputs[id] then
-      redis.call('HSET', key, 'output', outputs[id])
+    local extra = extras and extras[id]
+    if extra and ARGV[extra + 1] ~= '' then
+      redis.call('HSET', key, 'output', ARGV[extra + 1])
+    end
+    if extra and ARGV[extra + 2] ~= '' then
+      redis.call('HSET', key, 'reason', ARGV[extra + 2])
     end
     n = n + 1
     if f[5] then -- of an earlier call

@@ -1,0 +1,400 @@
+package breaker
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+	"pgregory.net/rapid"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// alone are options of a single caller that learns limits.
+func alone() Options {
+	return Options{Cooldown: minute, MaxInFlight: 1, ProbeTimeout: 30 * second, Learn: true}
+}
+
+// limit describes what is learned.
+func limit(h *harness) string {
+	look(h)
+	l := h.b.view.Load().record.learned()
+	if l == nil {
+		return "nothing"
+	}
+	return fmt.Sprintf("%d per %v, at once %d, confidence %.1f", l.Calls, l.Window, l.Concurrency, l.Confidence)
+}
+
+// An API takes 5 calls a minute, from the first one on.
+func TestLearnsTheWindowOfASingleCaller(t *testing.T) {
+	t.Parallel()
+	refuse, accept := RateLimited(0), Success()
+	runRows(t, alone(),
+		// The first incident is as ever.
+		row{0, both(calls(5, accept), calls(2, refuse)), "CLOSED failures=2"},
+		row{0, call(refuse), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{0, limit, "nothing"},
+		row{minute, call(accept), "CLOSED"},
+		// One refused call, and one more to be sure.
+		row{61 * second, both(calls(4, accept), call(refuse)), "CLOSED slow=1"},
+		row{61 * second, call(refuse), "OPEN 29s failures=1 learned wasted=1"},
+		row{61 * second, limit, "5 per 1m0s, at once 0, confidence 0.3"},
+		// It looks whether the window is shorter. A refused look waits for its end.
+		row{90 * second, call(refuse), "OPEN 30s failures=1 learned probes=1 wasted=2"},
+		row{120 * second, call(accept), "CLOSED"},
+		row{120 * second, limit, "5 per 1m0s, at once 0, confidence 0.7"},
+		// Now the first refusal opens.
+		row{121 * second, both(calls(4, accept), call(refuse)), "OPEN 44s failures=1 learned wasted=1"},
+	)
+}
+
+func TestSingleCallerWastesLessThanTwoCallsAnIncident(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHarness(t, rdb, alone())
+		var windows []int // refused calls
+		var started, now time.Duration
+		accepted := 0
+		for now < 2*time.Hour {
+			p, err := h.b.Allow(patient(t))
+			step := 20 * time.Millisecond
+			if err == nil {
+				if now-started >= minute {
+					started, accepted = now, 0
+					windows = append(windows, 0)
+				}
+				o := Success()
+				if accepted++; accepted > 5 {
+					windows[len(windows)-1]++
+					o = RateLimited(0)
+				}
+				if _, err := p.Report(patient(t), o); err != nil {
+					t.Fatal(err)
+				}
+			} else {
+				step = max(step, h.b.Status().Remaining)
+			}
+			if len(windows) == 0 {
+				windows = append(windows, 0)
+			}
+			h.clock.advance(step, step)
+			now += step
+		}
+		learned := windows[10:]
+		if got := float64(sum(learned)) / float64(len(learned)); got >= 2 || windows[0] >= 5 {
+			t.Errorf("refused calls by window %v: %.2f after ten of them, want fewer than 2; want fewer than 5 in the first", windows, got)
+		}
+		if len(windows) < 110 {
+			t.Errorf("%d windows of a minute in two hours", len(windows))
+		}
+	})
+}
+
+func TestLearnsFromRefusalsAlone(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]Outcome{"5xx": NoAnswer(), "failure": Failure(), "hint": RateLimited(minute), "neutral": Neutral()} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+				h := newHarness(t, rdb, alone())
+				for range 30 {
+					if p, err := h.b.Allow(t.Context()); err == nil {
+						if _, err := p.Report(t.Context(), outcome); err != nil {
+							t.Fatal(err)
+						}
+					}
+					h.clock.advance(minute, minute)
+				}
+				if since := h.b.view.Load().record.LearnedSince; since != 0 {
+					t.Errorf("learned since %d", since)
+				}
+			})
+		})
+	}
+}
+
+func TestHintsAreBetterThanWhatIsLearned(t *testing.T) {
+	t.Parallel()
+	refuse, accept := RateLimited(0), Success()
+	runRows(t, alone(),
+		row{0, calls(3, refuse), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{minute, call(accept), "CLOSED"},
+		row{61 * second, both(calls(4, accept), calls(2, refuse)), "OPEN 29s failures=1 learned wasted=1"},
+		row{120 * second, call(accept), "CLOSED"},
+		row{121 * second, call(RateLimited(7 * second)), "OPEN 7s failures=1 hint wasted=1"},
+		row{128 * second, call(accept), "CLOSED"},
+		row{128 * second, limit, "5 per 1m0s, at once 0, confidence 0.3"},
+	)
+}
+
+func TestResetForgetsWhatIsLearned(t *testing.T) {
+	t.Parallel()
+	runRows(t, alone(),
+		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{minute, call(Success()), "CLOSED"},
+		row{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 29s failures=1 learned wasted=1"},
+		row{61 * second, reset, "CLOSED"},
+		row{61 * second, limit, "nothing"},
+		row{61 * second, calls(2, RateLimited(0)), "CLOSED failures=2"},
+	)
+}
+
+func TestOperatorForgetsWhatIsLearned(t *testing.T) {
+	t.Parallel()
+	runRows(t, alone(),
+		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{minute, call(Success()), "CLOSED"},
+		row{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 29s failures=1 learned wasted=1"},
+		row{61 * second, forgetLimits, "forgotten"},
+		row{61 * second, limit, "nothing"},
+		row{61 * second, forgetLimits, "unchanged"},
+		row{90 * second, call(Success()), "CLOSED"},
+		row{90 * second, limit, "nothing"},
+	)
+}
+
+// A worker that does not learn forgets what was learned: that would limit its calls for ever.
+func TestLearningIsSwitchedOff(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.Learn, o.MaxInFlight = false, 8
+	learned := func(h *harness) string {
+		fields := []any{
+			"learned_since", epoch / 1000, "learned_calls", 2, "learned_window", 3_600_000, "learned_trust", 3,
+			"learned_cap", 1, "cap_after", 64, "round_started", epoch / 1000, "round_accepted", 2, "round_metered", epoch / 1000,
+		}
+		if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], fields...).Err(); err != nil {
+			h.t.Fatal(err)
+		}
+		return ""
+	}
+	runRows(t, o,
+		row{0, both(learned, advance), "CLOSED"},
+		row{0, both(look, limit), "2 per 1h0m0s, at once 1, confidence 1.0"},
+		row{0, tries(6, "a"), "6"},
+		row{0, limit, "nothing"},
+		row{0, tell("a5", Success()), "CLOSED"},
+		row{0, both(look, try("b")), "permit"}, // without a script
+	)
+}
+
+// force ends the confirmation of a limit, too: a refusal after it opens.
+func TestForceEndsTheConfirmationOfALimit(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.FailureThreshold = 1
+	runRows(t, o,
+		row{0, call(RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
+		row{minute, call(Success()), "CLOSED"},
+		row{61 * second, both(calls(4, Success()), call(RateLimited(0))), "CLOSED slow=1"}, // one call is to confirm it
+		row{61 * second, force(second), "CLOSED forced closed"},
+		row{70 * second, look, "CLOSED"},
+		row{70 * second, calls(2, RateLimited(0)), "OPEN 20s failures=1 learned wasted=1"},
+	)
+}
+
+func TestWhatIsLearnedIsLostWithTheDataOfRedis(t *testing.T) {
+	t.Parallel()
+	runRows(t, alone(),
+		row{0, calls(3, RateLimited(0)), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{minute, call(Success()), "CLOSED"},
+		row{61 * second, both(calls(4, Success()), calls(2, RateLimited(0))), "OPEN 29s failures=1 learned wasted=1"},
+		row{62 * second, both(lose(), look), "CLOSED"},
+		row{62 * second, limit, "nothing"},
+	)
+}
+
+// A replica that was behind becomes the master: what it knows holds, and the rest is learned again.
+func TestLearnsAgainAfterAFailover(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, redistest.Database(t).Client(t), alone())
+	refuse, accept := RateLimited(0), Success()
+	expect := func(want string, do action) {
+		t.Helper()
+		if got := do(h); got != want {
+			t.Fatalf("%s, want %s", got, want)
+		}
+	}
+	expect("OPEN 1m0s failures=3 threshold wasted=3", both(calls(3, refuse), look))
+	h.clock.advance(minute, minute)
+	call(accept)(h)
+	replica := map[string]string{}
+	for _, key := range h.place.keys {
+		if value, err := h.rdb.Dump(t.Context(), key).Result(); err == nil {
+			replica[key] = value
+		}
+	}
+	expect("OPEN 30s failures=1 learned wasted=1", both(both(calls(4, accept), calls(2, refuse)), look))
+	expect("5 per 1m0s, at once 0, confidence 0.3", limit)
+	lose()(h)
+	for key, value := range replica {
+		if err := h.rdb.Restore(t.Context(), key, 0, value).Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("CLOSED", look)
+	expect("nothing", limit)
+	expect("OPEN 30s failures=1 learned wasted=1", both(both(calls(4, accept), calls(2, refuse)), look))
+	expect("5 per 1m0s, at once 0, confidence 0.3", limit)
+}
+
+// Ten callers, and an API that bears 3 calls at once.
+func TestLearnsHowManyCallsMayBeInFlight(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight = 10
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHarness(t, rdb, o)
+		most := 0
+		for round := range 80 {
+			var permits []Permit
+			for len(permits) < 10 {
+				p, err := h.b.Allow(patient(t))
+				if err != nil {
+					break
+				}
+				permits = append(permits, p)
+			}
+			if round > 60 {
+				most = max(most, len(permits))
+			}
+			for i, p := range slices.Backward(permits) { // refusals are quick
+				outcome := Success()
+				if i >= 3 {
+					outcome = RateLimited(0)
+				}
+				if _, err := p.Report(patient(t), outcome); err != nil {
+					t.Fatal(err)
+				}
+			}
+			h.clock.advance(second, second)
+			if len(permits) == 0 {
+				h.clock.advance(h.b.Status().Remaining, h.b.Status().Remaining)
+			}
+		}
+		if l := h.b.view.Load().record.learned(); most < 3 || most > 4 || l == nil || l.Concurrency < 3 || l.Concurrency > 4 {
+			t.Errorf("%d calls in flight, learned %+v; want 3 or 4", most, l)
+		}
+	})
+}
+
+// Calls far from the limit cost no command, and are counted all the same.
+func TestCallsFarFromALearnedLimitCostNoCommand(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		h := newHarness(t, rdb, alone())
+		calls(3, RateLimited(0))(h)
+		h.clock.advance(minute, minute)
+		calls(1000, Success())(h)
+		calls(2, RateLimited(0))(h) // 1,000 calls a minute
+		for range 2 {
+			h.clock.advance(minute, minute)
+			call(Success())(h)
+		}
+		look(h)
+		before := h.b.view.Load().version
+		calls(300, Success())(h)
+		if after := h.b.view.Load().version; after != before {
+			t.Errorf("300 of 1,000 calls changed the breaker in Redis: %+v", h.b.view.Load().record)
+		}
+		calls(700, Success())(h)
+		look(h)
+		if r := h.b.view.Load().record; r.RoundAccepted < 990 || r.RoundMetered == 0 {
+			t.Errorf("%d calls counted, metered since %d; want all, metered", r.RoundAccepted, r.RoundMetered)
+		}
+	})
+}
+
+// Whatever the outcomes: it waits no longer than it may, hands out one probe at a time, and calls
+// that are never reported are in flight no longer than their lease.
+func TestLearningKeepsItsBounds(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Database(t).Client(t)
+	n := 0
+	rapid.Check(t, func(rt *rapid.T) {
+		n++
+		o := alone()
+		o.MaxInFlight = rapid.IntRange(1, 8).Draw(rt, "callers")
+		o.Destination = fmt.Sprint("bounds-", n)
+		c := newFakeClock()
+		b, err := newTestBreaker(rdb, o, c.clock())
+		if err != nil {
+			rt.Fatal(err)
+		}
+		defer func() { _ = b.Close() }()
+		at := placeOf(o.Destination, "")
+		defer rdb.Del(t.Context(), at.keys...)
+		if err := rdb.HSet(t.Context(), at.keys[1], ":capacity", o.MaxInFlight).Err(); err != nil {
+			rt.Fatal(err)
+		}
+		if err := b.readSnapshot(patient(t)); err != nil {
+			rt.Fatal(err)
+		}
+		var permits []Permit
+		var blocked time.Time // since when no call was accepted, while OPEN
+		advance := func(d time.Duration) { c.advance(d, d) }
+		rt.Repeat(map[string]func(*rapid.T){
+			"allow": func(*rapid.T) {
+				if p, err := b.Allow(patient(t)); err == nil {
+					if p.Probe() {
+						for _, other := range permits {
+							if other.Probe() && c.now().Before(other.Until()) && other.Generation() == p.Generation() {
+								rt.Fatal("two probes")
+							}
+						}
+					}
+					permits = append(permits, p)
+				}
+			},
+			"report": func(rt *rapid.T) {
+				if len(permits) == 0 {
+					return
+				}
+				i := rapid.IntRange(0, len(permits)-1).Draw(rt, "call")
+				outcome := rapid.SampledFrom([]Outcome{Success(), Success(), RateLimited(0), RateLimited(0), Failure(), Neutral()}).Draw(rt, "outcome")
+				if _, err := permits[i].Report(patient(t), outcome); err != nil {
+					rt.Fatal(err)
+				}
+				permits = append(permits[:i], permits[i+1:]...)
+			},
+			"time": func(rt *rapid.T) {
+				advance(time.Duration(rapid.Int64Range(1, int64(minute)).Draw(rt, "time")))
+			},
+			"cooldown": func(*rapid.T) { advance(b.Status().Remaining) },
+			"loss": func(*rapid.T) {
+				advance(o.ProbeTimeout)
+				permits = nil
+				b.expirePermits()
+				advance(o.ProbeTimeout)
+				b.expirePermits()
+				if b.view.Load().state != Open {
+					if _, err := b.Allow(patient(t)); err != nil && b.Status().State == Closed {
+						rt.Fatalf("no call is in flight, and none may start: %v\n%+v", err, b.view.Load().record)
+					}
+				}
+			},
+			"": func(rt *rapid.T) {
+				v := b.view.Load()
+				if v.state == Closed {
+					blocked = c.now()
+				}
+				longest := max(o.Cooldown, c.now().Sub(blocked)/4+o.Cooldown)
+				if v.record.LearnedTrust >= 2 {
+					longest = max(longest, time.Duration(v.record.LearnedWindow)*time.Millisecond)
+				}
+				if wait := b.Status().Remaining; v.state == Open && wait > longest+time.Millisecond {
+					rt.Fatalf("it waits %v, more than %v: %+v", wait, longest, v.record)
+				}
+			},
+		})
+	})
+}
+
+func sum(of []int) (n int) {
+	for _, v := range of {
+		n += v
+	}
+	return n
+}

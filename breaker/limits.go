@@ -1,0 +1,331 @@
+package breaker
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// Limits are what the fleet knows of the limits of a destination, or of a key of it, at one
+// moment.
+type Limits struct {
+	// Name of the breaker: "destination" or "destination/key".
+	Name string `json:"name"`
+	// Declared are the limits that instances have configured, or by which calls were made of late.
+	Declared []LimitWindow `json:"declared"`
+	// Announced are those that the API announced with its answers, until the window ends.
+	Announced []LimitWindow `json:"announced"`
+	// Concurrency is how many calls may be in flight, as configured or learned; nil for any number.
+	Concurrency *ConcurrencyLimit `json:"concurrency"`
+	// Learned is what refusals without a hint have taught, nil for nothing.
+	Learned *LearnedLimit `json:"learned"`
+}
+
+// ConcurrencyLimit is a limit of calls in flight in the whole fleet.
+type ConcurrencyLimit struct {
+	Limit int `json:"limit" doc:"How many calls may be in flight in the whole fleet." example:"5"`
+	Used  int `json:"used" doc:"How many are." example:"3"`
+}
+
+// LimitWindow is a limit of calls per time. What is not known is 0, as JSON null.
+type LimitWindow struct {
+	// Limit is how many calls are allowed per Window, and Burst, of a declared one, how many of
+	// them at once.
+	Limit  int
+	Window time.Duration
+	Burst  int
+	// Zone of the calendar by which the window begins, of a declared one; "" if it slides.
+	Zone string
+	// Used is how many are used now: of a declared one, of its burst.
+	Used int
+	// Remaining is how many calls may still be made now. -1 if it is not known: then Used is
+	// not either.
+	Remaining int
+	// ResetsAt is when none is used any more if no further call is made, on Redis's clock.
+	ResetsAt time.Time
+}
+
+// LearnedLimit is a limit that refusals without a hint have taught. What is not known is 0, as
+// JSON null.
+type LearnedLimit struct {
+	// Calls per Window.
+	Calls  int
+	Window time.Duration
+	// RatePerSec is how fast calls may follow each other, in calls a second.
+	RatePerSec float64
+	// Concurrency is how many calls may be in flight.
+	Concurrency int
+	// Confidence in it, from 0 to 1.
+	Confidence float64
+	// Since when it is known, on Redis's clock.
+	Since time.Time
+}
+
+type limitWindowJSON struct {
+	Limit     *int       `json:"limit"`
+	Window    *float64   `json:"window_secs"`
+	Burst     *int       `json:"burst"`
+	Zone      *string    `json:"zone"`
+	Used      *int       `json:"used"`
+	Remaining *int       `json:"remaining"`
+	ResetsAt  *time.Time `json:"resets_at"`
+}
+
+// MarshalJSON gives times in seconds and as RFC 3339, and null for what is not known.
+func (w LimitWindow) MarshalJSON() ([]byte, error) {
+	j := limitWindowJSON{Limit: orNull(w.Limit), Window: orNull(w.Window.Seconds()), Burst: orNull(w.Burst), Zone: orNull(w.Zone), ResetsAt: utc(w.ResetsAt)}
+	if w.Remaining >= 0 {
+		j.Remaining = &w.Remaining
+		if w.Limit > 0 {
+			j.Used = &w.Used
+		}
+	}
+	return json.Marshal(j)
+}
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (w *LimitWindow) UnmarshalJSON(data []byte) error {
+	var j limitWindowJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return fmt.Errorf("breaker: limit: %w", err)
+	}
+	*w = LimitWindow{Limit: value(j.Limit), Window: seconds(value(j.Window)), Burst: value(j.Burst), Zone: value(j.Zone), Used: value(j.Used), Remaining: -1, ResetsAt: value(j.ResetsAt)}
+	if j.Remaining != nil {
+		w.Remaining = *j.Remaining
+	}
+	return nil
+}
+
+type learnedLimitJSON struct {
+	Calls       *int       `json:"calls"`
+	Window      *float64   `json:"window_secs"`
+	RatePerSec  *float64   `json:"rate_per_sec"`
+	Concurrency *int       `json:"concurrency"`
+	Confidence  float64    `json:"confidence"`
+	Since       *time.Time `json:"since"`
+}
+
+// MarshalJSON gives times in seconds and as RFC 3339, and null for what is not known.
+func (l LearnedLimit) MarshalJSON() ([]byte, error) {
+	return json.Marshal(learnedLimitJSON{
+		orNull(l.Calls), orNull(l.Window.Seconds()), orNull(l.RatePerSec), orNull(l.Concurrency), l.Confidence, utc(l.Since),
+	})
+}
+
+// UnmarshalJSON reads what MarshalJSON gives.
+func (l *LearnedLimit) UnmarshalJSON(data []byte) error {
+	var j learnedLimitJSON
+	if err := json.Unmarshal(data, &j); err != nil {
+		return fmt.Errorf("breaker: learned limit: %w", err)
+	}
+	*l = LearnedLimit{value(j.Calls), seconds(value(j.Window)), value(j.RatePerSec), value(j.Concurrency), j.Confidence, value(j.Since)}
+	return nil
+}
+
+func orNull[T int | float64 | string](v T) *T {
+	if v == *new(T) {
+		return nil
+	}
+	return &v
+}
+
+func value[T any](p *T) (v T) {
+	if p != nil {
+		v = *p
+	}
+	return v
+}
+
+func seconds(s float64) time.Duration { return time.Duration(math.Round(s * float64(time.Second))) }
+
+// Limits reads the limits of a destination by its name, or of a key as "destination/key". The
+// error is of an invalid name, or wraps [ErrUnavailable].
+func (n Namespace) Limits(ctx context.Context, rdb redis.UniversalClient, name string) (Limits, error) {
+	r, p, err := n.run(ctx, rdb, name, statusScript, caller{})
+	if err != nil {
+		return Limits{}, err
+	}
+	return limitsOf(&r, p), nil
+}
+
+// ForgetLimits forgets what was learned of the limits of a destination or key, and what the API
+// announced, and returns that; without a change if there is none. The state of the breaker stays,
+// and so do declared limits. by is as in [Reset]; the breaker's history has it.
+func (n Namespace) ForgetLimits(ctx context.Context, rdb redis.UniversalClient, name, by string) (Limits, error) {
+	r, p, err := n.run(ctx, rdb, name, forgetScript, caller{who: by})
+	if err != nil {
+		return Limits{}, err
+	}
+	before := record{}
+	if r.more != "" {
+		if err := json.Unmarshal([]byte(r.more), &before); err != nil {
+			return Limits{}, fmt.Errorf("breaker: forget %s: %w", name, err)
+		}
+	}
+	return before.limits(p, r.now), nil
+}
+
+// ListLimits returns a page of the limits of destinations, and of those of their keys that have
+// announced or learned ones: at most limit items, and the cursor of the next page, "" after the last
+// one. A page may have fewer. Keys that change while pages are read may be repeated; none is missed.
+// The error may wrap [ErrInvalidCursor].
+func (n Namespace) ListLimits(ctx context.Context, rdb redis.UniversalClient, destinations []string, cursor string, limit int) (page []Limits, next string, err error) {
+	if err := errors.Join(n.Validate(), validClient(rdb)); err != nil {
+		return nil, "", fmt.Errorf("breaker: limits: %w", err)
+	}
+	first, after, err := parseLimitsCursor(cursor)
+	if err != nil {
+		return nil, "", err
+	}
+	if limit < 1 {
+		return nil, "", fmt.Errorf("breaker: limits: the page has %d items: want at least 1", limit)
+	}
+	rest := slices.Compact(slices.Sorted(slices.Values(destinations)))
+	from, _ := slices.BinarySearch(rest, first)
+	rest = rest[from:]
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	places, next, err := n.limitedPlaces(ctx, rdb, rest, first, after, limit)
+	if err != nil {
+		return nil, "", err
+	}
+	page, err = readLimits(ctx, rdb, places)
+	page = slices.DeleteFunc(page, func(l Limits) bool {
+		return strings.Contains(l.Name, "/") && len(l.Announced) == 0 && l.Learned == nil
+	})
+	return page, next, err
+}
+
+// LimitsOf reads the limits of destinations, without their keys', in one round trip.
+func (n Namespace) LimitsOf(ctx context.Context, rdb redis.UniversalClient, destinations []string) ([]Limits, error) {
+	places := make([]place, len(destinations))
+	for i, d := range destinations {
+		places[i] = n.placeOf(d, "")
+	}
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	return readLimits(ctx, rdb, places)
+}
+
+func readLimits(ctx context.Context, rdb redis.UniversalClient, places []place) ([]Limits, error) {
+	calls := make([]scriptCall, len(places))
+	for i, p := range places {
+		calls[i] = scriptCall{statusScript, p, nil}
+	}
+	out := make([]Limits, len(places))
+	for i, cmd := range runAll(ctx, rdb, calls) {
+		r, err := places[i].reply(cmd)
+		if err != nil {
+			return nil, err
+		}
+		out[i] = limitsOf(&r, places[i])
+	}
+	return out, nil
+}
+
+// limitedPlaces returns the places of a page: destinations, each before its keys in the order of
+// their last change. The first one's come after a revision if its name is first and after is set.
+func (n Namespace) limitedPlaces(ctx context.Context, rdb redis.UniversalClient, destinations []string, first, after string, limit int) (places []place, next string, err error) {
+	keys := make([]*redis.ZSliceCmd, min(limit, len(destinations)))
+	goesOn := func(i int) bool { return i == 0 && after != "" && destinations[0] == first }
+	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		for i := range keys {
+			start := "-inf"
+			if goesOn(i) {
+				start = "(" + after
+			}
+			keys[i] = pipe.ZRangeArgsWithScores(ctx, redis.ZRangeArgs{
+				Key: n.placeOf(destinations[i], "").keys[4], ByScore: true, Start: start, Stop: "+inf", Count: int64(limit),
+			})
+		}
+		return nil
+	})
+	for i, cmd := range keys {
+		d := destinations[i]
+		found, err := cmd.Result()
+		if err != nil {
+			return nil, "", unavailable("read limits of", d, err)
+		}
+		if !goesOn(i) {
+			if len(places) == limit {
+				return places, d, nil
+			}
+			places = append(places, n.placeOf(d, ""))
+		}
+		last := after
+		if !goesOn(i) {
+			last = "0"
+		}
+		for j, z := range found {
+			if len(places) == limit {
+				return places, d + "/" + last, nil
+			}
+			last = strconv.FormatFloat(z.Score, 'f', -1, 64)
+			if name, _ := z.Member.(string); name != d {
+				_, key, _ := strings.Cut(name, "/")
+				places = append(places, n.placeOf(d, key))
+			}
+			if j == limit-1 {
+				return places, d + "/" + last, nil // there may be more
+			}
+		}
+	}
+	if len(keys) < len(destinations) {
+		return places, destinations[len(keys)], nil
+	}
+	return places, "", nil
+}
+
+// parseLimitsCursor splits a cursor: the destination to go on with, and the revision of the last
+// key of it, "" for none of it.
+func parseLimitsCursor(cursor string) (destination, after string, err error) {
+	destination, after, keyed := strings.Cut(cursor, "/")
+	if _, bad := strconv.ParseUint(after, 10, 64); cursor != "" && validDestination(destination) != nil || keyed && bad != nil {
+		return "", "", fmt.Errorf("breaker: limits: %w", ErrInvalidCursor)
+	}
+	return destination, after, nil
+}
+
+// limitsOf is what statusScript replied.
+func limitsOf(r *reply, p place) Limits {
+	l := r.of(p.key).limits(p, r.now)
+	for _, w := range parseWindows(r.more) {
+		l.Declared = append(l.Declared, w.status(r.now))
+	}
+	return l
+}
+
+// limits are the announced and learned limits of a record at now (µs).
+func (r *record) limits(p place, now int64) Limits {
+	l := Limits{Name: p.name, Declared: []LimitWindow{}, Announced: []LimitWindow{}, Learned: r.learned()}
+	if r.Cap > 0 {
+		l.Concurrency = &ConcurrencyLimit{Limit: r.Cap, Used: r.InFlight}
+	}
+	if p.key != "" {
+		l.Name += "/" + p.key
+	}
+	w := LimitWindow{Limit: r.BudgetLimit, Remaining: -1}
+	if r.Metered != 0 && (r.BudgetReset == 0 || r.left(r.BudgetReset, now) > 0) {
+		w.Remaining, w.ResetsAt = r.BudgetLeft, instant(r.BudgetReset)
+		w.Used = max(0, r.BudgetLimit-r.BudgetLeft)
+	}
+	if w.Limit > 0 || w.Remaining >= 0 {
+		l.Announced = append(l.Announced, w)
+	}
+	for i, other := range r.windows() {
+		if i > 0 && (other.reset == 0 || r.left(other.reset, now) > 0) { // the first is in BudgetLeft
+			l.Announced = append(l.Announced, LimitWindow{
+				Limit: other.limit, Used: max(0, other.limit-other.left), Remaining: other.left, ResetsAt: instant(other.reset),
+			})
+		}
+	}
+	return l
+}

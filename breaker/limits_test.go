@@ -1,0 +1,260 @@
+//go:build !race
+
+package breaker
+
+import (
+	gocmp "cmp"
+	flags "flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/markdown"
+	"github.com/tidegate/tidegate/internal/quota"
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// TestLimits prints how the breaker does at limits that it is not told of:
+//
+//	go test ./breaker -run TestLimits -v -args -limits.full
+var (
+	limitsFull    = flags.Bool("limits.full", false, "TestLimits: play all models with all their windows")
+	limitsOnly    = flags.String("limits.only", "", "TestLimits: play the models whose name has this in it")
+	limitsSeeds   = flags.Int("limits.seeds", 1, "TestLimits: runs of each model")
+	limitsWrite   = flags.Bool("limits.write", false, "TestLimits: write the table into docs/benchmarks.md")
+	limitsWindows = flags.Int("limits.windows", 0, "TestLimits: windows of each run at most, but of limits that change; 0 is 9 or 4 minutes, or all with -limits.full")
+)
+
+// limitsColumn is a breaker that is compared.
+type limitsColumn struct {
+	name    string
+	options func(quota.Model) Options
+}
+
+// limitsColumns are pairs: a plain breaker, and one that learns, with the same cooldown.
+func limitsColumns() []limitsColumn {
+	var columns []limitsColumn
+	add := func(name string, cooldown func(quota.Model) time.Duration) {
+		for _, learn := range []bool{false, true} {
+			columns = append(columns, limitsColumn{map[bool]string{false: "plain, ", true: "learned, "}[learn] + name, func(m quota.Model) Options {
+				return Options{Cooldown: cooldown(m), MaxCooldown: 48 * time.Hour, Learn: learn}
+			}})
+		}
+	}
+	add("30 s", func(quota.Model) time.Duration { return 30 * time.Second })
+	add("window/20", func(m quota.Model) time.Duration { return m.Window / 20 })
+	return columns
+}
+
+// limitsCell is what came of all runs of a model with one breaker.
+type limitsCell struct {
+	efficiency, tail float64 // of the oracle's accepted calls, after two windows and in the last third
+	waste            float64 // refused calls per window, after two windows
+	longest          time.Duration
+}
+
+func (c limitsCell) String() string {
+	return fmt.Sprintf("%.2f · %.2f · %.3g · %v", c.efficiency, c.tail, c.waste, roundWait(c.longest))
+}
+
+// limitsReport is the table of docs/benchmarks.md.
+func limitsReport(models []quota.Model, columns []limitsColumn, cells [][]limitsCell) string {
+	head, mean := []string{"limit"}, []string{"mean"}
+	for i, c := range columns {
+		head = append(head, c.name)
+		var of limitsCell
+		for _, row := range cells {
+			of.efficiency += min(1, row[i].efficiency) / float64(len(cells))
+			of.tail += min(1, row[i].tail) / float64(len(cells))
+			of.waste += row[i].waste / float64(len(cells))
+			of.longest += row[i].longest / time.Duration(len(cells))
+		}
+		mean = append(mean, of.String())
+	}
+	rows := [][]string{head}
+	for i, m := range models {
+		row := []string{m.Name}
+		for _, c := range cells[i] {
+			row = append(row, c.String())
+		}
+		rows = append(rows, row)
+	}
+	return markdown.Table(1, append(rows, mean))
+}
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	redistest.Slow(t)
+	var models []quota.Model
+	for _, m := range quota.Models() {
+		if _, short := limitsBounds[m.Name]; !strings.Contains(m.Name, *limitsOnly) || !*limitsFull && *limitsOnly == "" && !short {
+			continue
+		}
+		if !*limitsFull && !m.Changes {
+			m.Windows = min(m.Windows, max(9, int(4*time.Minute/m.Window))) // a few calls more or less are much of a short run
+		}
+		if *limitsWindows > 0 && !m.Changes {
+			m.Windows = min(m.Windows, *limitsWindows)
+		}
+		models = append(models, m)
+	}
+	columns := limitsColumns()
+	cells := playLimits(t, models, columns, *limitsSeeds)
+	if t.Failed() {
+		return
+	}
+	text := limitsReport(models, columns, cells)
+	t.Log("\n" + text)
+	if *limitsWrite {
+		file := filepath.Join("..", "docs", "benchmarks.md")
+		old, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		updated, err := markdown.ReplaceSection(string(old), "limits", text)
+		if err == nil {
+			err = os.WriteFile(file, []byte(updated), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, m := range models {
+		for j := 0; j < len(columns); j += 2 {
+			if harm := limitsHarm(cells[i][j], cells[i][j+1]); harm != "" {
+				t.Errorf("%s, %s: %s", m.Name, columns[j+1].name, harm)
+			}
+		}
+		if *limitsFull || *limitsOnly != "" {
+			continue
+		}
+		for j, want := range limitsBounds[m.Name] {
+			j = 2*j + 1
+			if got := cells[i][j]; got.efficiency < want.efficiency || got.waste > want.waste {
+				t.Errorf("%s, %s: efficiency %.3f and %.3g wasted calls per window, want at least %v and at most %v",
+					m.Name, columns[j].name, got.efficiency, got.waste, want.efficiency, want.waste)
+			}
+		}
+	}
+}
+
+// limitsBound is what a breaker reaches at least.
+type limitsBound struct{ efficiency, waste float64 }
+
+// limitsBounds are those of the columns that learn, for the models of the short form.
+var limitsBounds = map[string][]limitsBound{
+	"fixed 100/1m, light":       {{1, 0}, {1, 0}},
+	"fixed 100/1m, 1 caller":    {{.95, 3.5}, {.95, 6}},
+	"fixed 100/1m, 8 callers":   {{.95, 5}, {.95, 4}},
+	"from call 250/15m":         {{.95, 2}, {.95, 2}},
+	"sliding 30/7m":             {{.95, 2}, {.95, 2}},
+	"sliding 40/3m, 12 callers": {{.95, 4}, {.95, 2}},
+	"bucket 5, 2/s":             {{.4, 6}, {.95, 14}},
+	"bucket 20, 0.2/s":          {{.95, 4}, {.95, 12}},
+	"penalty 200/10m +20s":      {{.4, 25}, {.4, 25}},
+	"fixed 10/10s + 60/2m":      {{.93, 22}, {.93, 22}},
+	"bucket 40, 0.5/s, 2x, 1x":  {{.94, 9}, {.97, 45}},
+	"sliding 60/5m, then 30":    {{.97, 3}, {.97, 3}},
+	"5 at once":                 {{.95, 1}, {.95, 1}},
+	"no limit":                  {{.999, 0}, {.999, 0}},
+}
+
+// limitsHarm says how the learner of a cooldown does more harm than good, "" if it does not:
+// it may be 3 % slower than the plain breaker, or waste five times fewer calls.
+func limitsHarm(plain, learned limitsCell) string {
+	if learned.efficiency >= .97*plain.efficiency || learned.waste*5 <= plain.waste {
+		return ""
+	}
+	return fmt.Sprintf("efficiency %.2f instead of %.2f, with %.3g instead of %.3g wasted calls per window",
+		learned.efficiency, plain.efficiency, learned.waste, plain.waste)
+}
+
+// A run depends on its seed alone.
+func TestSimulationIsRepeatable(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Database(t).Client(t)
+	for _, m := range quota.Models() {
+		if m.Name != "fixed 100/1m, 8 callers" {
+			continue
+		}
+		m.Windows = 2
+		o := limitsColumns()[0].options(m)
+		first, again, other := simulate(t, rdb, m, &o, 1), simulate(t, rdb, m, &o, 1), simulate(t, rdb, m, &o, 2)
+		if diff := cmp.Diff(first, again, cmp.AllowUnexported(simResult{})); diff != "" {
+			t.Errorf("the same seed gave another run (-first +again):\n%s", diff)
+		}
+		if cmp.Equal(first, other, cmp.AllowUnexported(simResult{})) {
+			t.Error("another seed gave the same run")
+		}
+	}
+}
+
+// playLimits plays all models with all columns: as many at once as there are processors, each
+// with a Redis of its own.
+func playLimits(t *testing.T, models []quota.Model, columns []limitsColumn, seeds int) [][]limitsCell {
+	t.Helper()
+	cells := make([][]limitsCell, len(models))
+	work := make(chan int)
+	var wg sync.WaitGroup
+	for range runtime.GOMAXPROCS(0) {
+		rdb := redistest.Start(t).Client(t)
+		wg.Go(func() {
+			for i := range work {
+				began := time.Now()
+				cells[i] = playLimit(t, rdb, models[i], columns, seeds)
+				if *limitsFull || *limitsOnly != "" {
+					fmt.Printf("%-28s %v %v\n", models[i].Name, cells[i], time.Since(began).Round(time.Millisecond))
+				}
+			}
+		})
+	}
+	// The longest first, so that the last ones are short.
+	order := make([]int, len(models))
+	for i := range order {
+		order[i] = i
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return gocmp.Compare(models[b].Windows, models[a].Windows) })
+	for _, i := range order {
+		if t.Failed() {
+			break
+		}
+		work <- i
+	}
+	close(work)
+	wg.Wait()
+	return cells
+}
+
+func playLimit(t *testing.T, rdb redis.UniversalClient, m quota.Model, columns []limitsColumn, seeds int) []limitsCell {
+	t.Helper()
+	cells := make([]limitsCell, len(columns))
+	for seed := range uint64(seeds) {
+		oracle := simulate(t, rdb, m, nil, seed)
+		for i, column := range columns {
+			o := column.options(m)
+			cells[i].add(m, simulate(t, rdb, m, &o, seed), oracle, seeds)
+		}
+	}
+	return cells
+}
+
+// add adds one of n runs.
+func (c *limitsCell) add(m quota.Model, r, oracle simResult, n int) {
+	first, tail := 2, m.Windows*2/3
+	part := func(from int) float64 {
+		return float64(sum(r.accepted[from:])) / float64(max(1, sum(oracle.accepted[from:])))
+	}
+	c.efficiency += part(first) / float64(n)
+	c.tail += part(tail) / float64(n)
+	c.waste += float64(sum(r.refused[first:])) / float64(m.Windows-first) / float64(n)
+	c.longest = max(c.longest, r.longest)
+}

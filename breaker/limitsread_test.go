@@ -1,0 +1,200 @@
+package breaker
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+)
+
+// limits is the breaker's limits as JSON, without those that are empty.
+func limits(h *harness) string {
+	r, p, err := DefaultNamespace.run(patient(h.t), h.rdb, h.name(), statusScript, caller{now: h.clock.redisNow()})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return inWords(limitsOf(&r, p))
+}
+
+func inWords(l Limits) string {
+	var words []string
+	for source, windows := range map[string][]LimitWindow{"declared": l.Declared, "announced": l.Announced} {
+		for _, w := range windows {
+			text := fmt.Sprintf("%s %d per %v burst %d: used %d, left %d", source, w.Limit, w.Window, w.Burst, w.Used, w.Remaining)
+			if !w.ResetsAt.IsZero() {
+				text += fmt.Sprint(" until ", w.ResetsAt.Sub(time.UnixMicro(epoch)))
+			}
+			words = append(words, text)
+		}
+	}
+	if l.Learned != nil {
+		words = append(words, fmt.Sprintf("learned %d per %v, confidence %v", l.Learned.Calls, l.Learned.Window, l.Learned.Confidence))
+	}
+	return strings.Join(words, "; ")
+}
+
+func forgetLimits(h *harness) string {
+	r, _, err := DefaultNamespace.run(patient(h.t), h.rdb, h.name(), forgetScript, caller{now: h.clock.redisNow(), who: "ann"})
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	look(h)
+	return string(r.result)
+}
+
+func TestLimitsThatAreDeclared(t *testing.T) {
+	t.Parallel()
+	runRows(t, rated("120/1h", 3),
+		row{0, limits, ""},
+		row{0, tries(2, "a"), "2"},
+		row{0, limits, "declared 120 per 1h0m0s burst 3: used 2, left 1 until 1m0s"},
+		row{31 * second, limits, "declared 120 per 1h0m0s burst 3: used 1, left 2 until 1m0s"},
+		row{45 * second, try("b"), "rate"},
+		row{45 * second, limits, "declared 120 per 1h0m0s burst 3: used 2, left 1 until 1m30s"},
+		row{90 * second, limits, "declared 120 per 1h0m0s burst 3: used 0, left 3"},
+		row{90 * second, forgetLimits, "unchanged"},
+		row{90 * second, limits, "declared 120 per 1h0m0s burst 3: used 0, left 3"},
+	)
+}
+
+func TestLimitsThatAreAnnounced(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{MaxInFlight: 4},
+		row{0, live, "4"},
+		row{0, limits, ""},
+		row{0, call(told(7, minute, 100)), "CLOSED left=7/1m0s of 100"},
+		row{0, limits, "announced 100 per 0s burst 0: used 93, left 7 until 1m0s"},
+		row{0, try("flying"), "counted"},
+		row{0, forgetLimits, "forgotten"},
+		row{0, limits, ""},
+		row{0, forgetLimits, "unchanged"},
+		row{0, look, "CLOSED"},
+		// The answer of a call that was in flight counts.
+		row{0, tell("flying", told(6, minute, 0)), "CLOSED left=6/1m0s of 0"},
+		row{0, limits, "announced 0 per 0s burst 0: used 0, left 6 until 1m0s"},
+		row{minute, limits, ""},
+	)
+}
+
+// A learned limit is shown, and forgotten.
+func TestLimitsThatAreLearned(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{MaxInFlight: 4},
+		row{0, both(func(h *harness) string {
+			learned := map[string]any{"state": "CLOSED", "learned_since": epoch / 1000, "learned_calls": 60, "learned_window": 300_000, "learned_trust": 3}
+			if err := h.rdb.HSet(h.t.Context(), h.place.keys[0], learned).Err(); err != nil {
+				h.t.Fatal(err)
+			}
+			return ""
+		}, limits), "learned 60 per 5m0s, confidence 1"},
+		row{0, forgetLimits, "forgotten"},
+		row{0, limits, ""},
+	)
+}
+
+// What is forgotten does not close the breaker, and its history names the operator.
+func TestForgetLeavesTheState(t *testing.T) {
+	t.Parallel()
+	runRows(t, Options{MaxInFlight: 4},
+		row{0, live, "4"},
+		row{0, of("k", call(told(3, minute, 100))), "CLOSED left=3/1m0s of 100"},
+		row{0, of("k", trip(0)), "OPEN until reset manual"},
+		row{0, of("k", limits), "announced 100 per 0s burst 0: used 0, left -1"},
+		row{0, of("k", forgetLimits), "forgotten"},
+		row{0, of("k", limits), ""},
+		row{0, of("k", look), "OPEN until reset manual"},
+		row{0, func(h *harness) string {
+			events, err := History(h.t.Context(), h.rdb, h.b.name("k"), 1)
+			if err != nil || len(events) != 1 {
+				h.t.Fatalf("history %v, %v", events, err)
+			}
+			return fmt.Sprint(events[0].From, " ", events[0].To, " ", events[0].Cause, " by ", events[0].By)
+		}, "OPEN OPEN forgotten by ann"},
+	)
+}
+
+func TestLimitsAsJSON(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2030, 1, 31, 14, 30, 0, 0, time.UTC)
+	in := Limits{
+		Name: "d/k", Declared: []LimitWindow{{Limit: 100, Window: 10 * second, Burst: 20, Used: 3, Remaining: 17, ResetsAt: at}},
+		Announced: []LimitWindow{{Remaining: -1, Limit: 60}, {Remaining: 0}},
+		Learned:   &LearnedLimit{Calls: 60, Window: 5 * minute, Concurrency: 5, Confidence: 0.75, Since: at},
+	}
+	data, err := json.Marshal(in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"name":"d/k","declared":[{"limit":100,"window_secs":10,"burst":20,"zone":null,"used":3,"remaining":17,"resets_at":"2030-01-31T14:30:00Z"}],` +
+		`"announced":[{"limit":60,"window_secs":null,"burst":null,"zone":null,"used":null,"remaining":null,"resets_at":null},` +
+		`{"limit":null,"window_secs":null,"burst":null,"zone":null,"used":null,"remaining":0,"resets_at":null}],` +
+		`"concurrency":null,"learned":{"calls":60,"window_secs":300,"rate_per_sec":null,"concurrency":5,"confidence":0.75,"since":"2030-01-31T14:30:00Z"}}`
+	if string(data) != want {
+		t.Errorf("got\n%s\nwant\n%s", data, want)
+	}
+	var out Limits
+	if err := json.Unmarshal(data, &out); err != nil || fmt.Sprint(out, *out.Learned) == "" || inWords(out) == "" {
+		t.Fatal(err)
+	}
+	if again, err := json.Marshal(out); err != nil || string(again) != want {
+		t.Errorf("read and written again, %v:\n%s", err, again)
+	}
+}
+
+// Pages have every destination, and of the keys those with limits of their own, each once.
+func TestListLimits(t *testing.T) {
+	t.Parallel()
+	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
+		o := Options{Destination: redistest.Name(t, "a"), MaxInFlight: 1000}
+		b, err := newTestBreaker(rdb, o, newFakeClock().clock())
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeAtEnd(t, b)
+		other := redistest.Name(t, "z")
+		names := []string{other, o.Destination, other}
+		want := map[string]int{o.Destination: 1, other: 1}
+		for i := range 25 {
+			key := fmt.Sprintf("k%02d", i)
+			outcome := RateLimited(0) // changed, but without a limit
+			if i%5 > 0 {
+				outcome = told(7, minute, 100)
+				want[o.Destination+"/"+key] = 1
+			}
+			p, err := b.Key(key).Allow(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := p.Report(t.Context(), outcome); err != nil {
+				t.Fatal(err)
+			}
+		}
+		got := map[string]int{}
+		for pages, cursor := 0, "start"; cursor != ""; pages++ {
+			cursor = strings.TrimPrefix(cursor, "start")
+			page, next, err := DefaultNamespace.ListLimits(t.Context(), rdb, names, cursor, 4)
+			if err != nil || len(page) > 4 || pages > 20 {
+				t.Fatalf("page %d after %q: %d items, %v", pages, cursor, len(page), err)
+			}
+			for _, l := range page {
+				got[l.Name]++
+			}
+			cursor = next
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("limits (-want +got):\n%s", diff)
+		}
+		for _, cursor := range []string{"/", "A", "a/", "a/x", "a/-1"} {
+			if _, _, err := DefaultNamespace.ListLimits(t.Context(), rdb, names, cursor, 4); !errors.Is(err, ErrInvalidCursor) {
+				t.Errorf("cursor %q: %v", cursor, err)
+			}
+		}
+	})
+}

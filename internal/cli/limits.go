@@ -1,0 +1,135 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+)
+
+type limitsCmds struct {
+	Show   limitsShowCmd   `cmd:"" default:"withargs" help:"Show the limits of all known destinations, or of one destination or key."`
+	Forget limitsForgetCmd `cmd:"" help:"Forget what was learned of a limit, and what the API announced."`
+}
+
+type limitsShowCmd struct {
+	Name        string `arg:"" optional:"" name:"name" help:"Name of the destination, or destination/key for the limits of a key."`
+	Destination string `placeholder:"D" help:"This destination's limits and those of its keys."`
+	Limit       int    `short:"n" default:"100" placeholder:"N" help:"Destinations and keys on a page, 1 to 1000. Default: ${default}."`
+	Cursor      string `placeholder:"CURSOR" help:"Go on after the page that printed this cursor."`
+	outputFlag
+}
+
+// mostLimits is the longest page of limits.
+const mostLimits = 1000
+
+// Run shows limits.
+func (c *limitsShowCmd) Run(ctx context.Context, p *Process) error {
+	if c.Name != "" && (c.Destination != "" || c.Cursor != "") {
+		return inputErrorf("give a name, or --destination and --cursor, not both")
+	}
+	if c.Limit < 1 || c.Limit > mostLimits {
+		return inputErrorf("--limit must be from 1 to %d", mostLimits)
+	}
+	if c.Name != "" {
+		return c.showOne(ctx, p)
+	}
+	s, err := p.open(ctx)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	var known []string
+	if c.Destination != "" {
+		known = []string{c.Destination}
+		err = breakerName{c.Destination}.check(ctx, s)
+	} else {
+		known, err = s.destinations(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	var out page[breaker.Limits]
+	out.Items, out.Next, err = s.breakers.ListLimits(ctx, s.rdb, known, c.Cursor, c.Limit)
+	if errors.Is(err, breaker.ErrInvalidCursor) {
+		return inputErrorf("--cursor: %w", breaker.ErrInvalidCursor)
+	}
+	if err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	if c.json() {
+		return p.printJSON(out)
+	}
+	if len(known) == 0 {
+		return p.write([]byte("no destination is known; start one with: tidegate worker\n"))
+	}
+	return printLimits(p, out.Items, out.Next)
+}
+
+func (c *limitsShowCmd) showOne(ctx context.Context, p *Process) error {
+	s, err := breakerName{c.Name}.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	found, err := s.breakers.Limits(ctx, s.rdb, c.Name)
+	if err != nil {
+		return fmt.Errorf("limits: %w", err)
+	}
+	if c.json() {
+		return p.printJSON(found)
+	}
+	return printLimits(p, []breaker.Limits{found}, "")
+}
+
+func printLimits(p *Process, items []breaker.Limits, next string) error {
+	now := time.Now()
+	r := newRows()
+	r.add("NAME", "SOURCE", "LIMIT", "USED", "RESETS IN", "CONFIDENCE", "SINCE")
+	for _, l := range items {
+		limits := explain.Limits(l, now)
+		for _, w := range limits {
+			r.add(l.Name, w.Source, dash(w.Allowed), dash(w.Used), dash(w.ResetsIn), dash(w.Confidence), dash(ago(&w.Since, now)))
+		}
+		if len(limits) == 0 {
+			r.add(l.Name, "-", "none known", "-", "-", "-", "-")
+		}
+	}
+	if next != "" {
+		r.add("more: --cursor " + next)
+	}
+	return r.print(p)
+}
+
+type limitsForgetCmd struct {
+	breakerName
+	outputFlag
+}
+
+// Run forgets limits.
+func (c *limitsForgetCmd) Run(ctx context.Context, p *Process) error {
+	s, err := c.open(ctx, p)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	forgotten, err := s.breakers.ForgetLimits(ctx, s.rdb, c.Name, p.operator(hostname()))
+	if err != nil {
+		return fmt.Errorf("limits forget: %w", err)
+	}
+	if c.json() {
+		now, err := s.breakers.Limits(ctx, s.rdb, c.Name)
+		if err != nil {
+			return fmt.Errorf("limits forget: %w", err)
+		}
+		return p.printJSON(now)
+	}
+	text := explain.Forgotten(forgotten) + "\n"
+	if b, err := s.breakers.Get(ctx, s.rdb, c.Name); err == nil && b.State != breaker.Closed {
+		text += c.Name + " is " + b.State.String() + " still; close it with: tidegate breaker reset " + c.Name + "\n"
+	}
+	return p.write([]byte(text))
+}

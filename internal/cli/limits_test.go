@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/breaker/hint"
+)
+
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "limits").want(t, 0, "NAME  SOURCE  LIMIT       USED  RESETS IN  CONFIDENCE  SINCE\nshop  -       none known  -     -          -           -\n", "")
+	if out := b.run(t, "limits", "shop", "-o", "json").ok(t); out != `{"name":"shop","declared":[],"announced":[],"concurrency":null,"learned":null}`+"\n" {
+		t.Errorf("no limits: %s", out)
+	}
+	b.run(t, "limits", "forget", "shop").want(t, 0, "shop: nothing was learned or announced\n", "")
+
+	br, err := breaker.New(t.Context(), b.server.Client(t), breaker.Options{
+		Destination: "shop", Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}, {Calls: 900, Per: breaker.Month, Zone: "UTC"}},
+		KeyRate: breaker.Rates{{Calls: 10, Per: time.Hour}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer br.Close()
+	unused := regexp.MustCompile(`\nshop +declared +60 per 1 h, 5 at once +0 of 5 +- +- +-\nshop +declared +900 per month of UTC +0 of 900 +- +- +-\n$`)
+	if out := b.run(t, "limits", "shop").ok(t); !unused.MatchString(out) {
+		t.Errorf("before the first call:\n%s", out)
+	}
+	if out := b.run(t, "limits", "shop/bob").ok(t); !strings.Contains(out, "10 per 1 h  0 of 1") {
+		t.Errorf("of a key before the first call:\n%s", out)
+	}
+	permit, err := br.Key("alice").Allow(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	told := breaker.Success().WithBudget(hint.Budget{Remaining: 1, Limit: 100, Reset: time.Hour})
+	if _, err := permit.Report(t.Context(), told); err != nil {
+		t.Fatal(err)
+	}
+	out := b.run(t, "limits").ok(t)
+	want := regexp.MustCompile(`^NAME +SOURCE +LIMIT +USED +RESETS IN +CONFIDENCE +SINCE
+shop +declared +60 per 1 h, 5 at once +1 of 5 +(1m|[0-9]+s) +- +-
+shop +declared +900 per month of UTC +1 of 900 +[0-9hdms]+ +- +-
+shop/alice +declared +10 per 1 h +1 of 1 +[0-9ms]+ +- +-
+shop/alice +announced +100 per window +99 of 100 +(1h|59m[0-9]*s?) +- +-
+$`)
+	if !want.MatchString(out) {
+		t.Errorf("printed\n%s\nwant\n%s", out, want)
+	}
+	if out := b.run(t, "limits", "shop/alice").ok(t); strings.Contains(out, "60 per 1 h") || !strings.Contains(out, "99 of 100") {
+		t.Errorf("of the key:\n%s", out)
+	}
+	all := decode[page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "-n", "1", "-o", "json").ok(t))
+	if len(all.Items) != 1 || all.Items[0].Name != "shop" || all.Items[0].Declared[0].Used != 1 || all.Next == "" {
+		t.Errorf("first page %+v", all)
+	}
+	all = decode[page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "--cursor", all.Next, "-o", "json").ok(t))
+	if len(all.Items) != 1 || all.Items[0].Name != "shop/alice" || all.Items[0].Announced[0].Remaining != 1 {
+		t.Errorf("second page %+v", all)
+	}
+
+	b.run(t, "limits", "forget", "shop/alice").want(t, 0, "shop/alice: forgot the announced limit of 100 per window (99 of 100)\n", "")
+	if out := b.run(t, "limits", "shop/alice", "-o", "json").ok(t); !strings.Contains(out, `,"announced":[],"concurrency":null,"learned":null}`) {
+		t.Errorf("forgotten: %s", out)
+	}
+	if out := b.run(t, "breaker", "history", "shop/alice").ok(t); !strings.Contains(out, "CLOSED  CLOSED  limits forgotten by hand") {
+		t.Errorf("history:\n%s", out)
+	}
+	b.run(t, "breaker", "trip", "shop").ok(t)
+	b.run(t, "limits", "forget", "shop").want(t, 0,
+		"shop: nothing was learned or announced\nshop is OPEN still; close it with: tidegate breaker reset shop\n", "")
+}
+
+func TestLimitsBadInput(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	for _, row := range []struct {
+		args   string
+		status int
+		want   string
+	}{
+		{"blog", 4, `destination "blog" is not known; known are shop`},
+		{"forget blog", 4, `destination "blog" is not known; known are shop`},
+		{"--destination blog", 4, `destination "blog" is not known; known are shop`},
+		{"shop/", 2, `"shop/": the key after the slash is missing`},
+		{"shop --destination shop", 2, "give a name, or --destination and --cursor, not both"},
+		{"--limit 0", 2, "--limit must be from 1 to 1000"},
+		{"--cursor x/y", 2, "--cursor: " + breaker.ErrInvalidCursor.Error()},
+	} {
+		t.Run(row.args, func(t *testing.T) {
+			t.Parallel()
+			b.run(t, append([]string{"limits"}, strings.Fields(row.args)...)...).want(t, row.status, "", "tidegate: "+row.want+"\n")
+		})
+	}
+}

@@ -1,0 +1,24 @@
+package explain_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/internal/explain"
+)
+
+func TestLearnedLimit(t *testing.T) {
+	t.Parallel()
+	for want, l := range map[string]breaker.LearnedLimit{
+		"about 60 calls per 5 min":               {Calls: 60, Window: 297_300 * time.Millisecond, RatePerSec: 0.2},
+		"about 1 call per 1.5 s":                 {Calls: 1, Window: 1493 * time.Millisecond},
+		"about 10 calls per 250 ms, 2 in flight": {Calls: 10, Window: 250 * time.Millisecond, Concurrency: 2},
+		"about 60 calls per window":              {Calls: 60},
+		"about 5 in flight":                      {Concurrency: 5},
+	} {
+		if got := explain.LearnedLimit(l); got != want {
+			t.Errorf("%+v: %q, want %q", l, got, want)
+		}
+	}
+}
