@@ -135,22 +135,34 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 
 // charge makes what the permit has taken of declared limits the cost.
 func (p Permit) charge(ctx context.Context, cost int) (Permit, error) {
+	at, err := p.takeMore(ctx, append(p.charged(cost), named("permit", token(p.id), "limits_only", true)...))
+	switch {
+	case err != nil:
+		return Permit{}, err
+	case at > 0:
+		p.cost, p.keyCost, p.at = cost, cost, at
+	}
+	return p, nil
+}
+
+// takeMore asks for more of declared limits, and returns when it was taken; 0: a call may go on
+// without it, as Redis does not answer.
+func (p Permit) takeMore(ctx context.Context, what []any) (int64, error) {
 	c := p.c
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	r, err := c.within(func(limits []any) (reply, error) {
-		return c.run(ctx, p.key, acquireScript, nil, slices.Concat(limits, p.charged(cost), named("permit", token(p.id), "limits_only", true))...)
+		return c.run(ctx, p.key, acquireScript, nil, append(limits, what...)...)
 	})
 	switch {
 	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
-		return p, nil
+		return 0, nil
 	case err != nil:
-		return Permit{}, unavailable("allow", c.name(p.key), err)
+		return 0, unavailable("allow", c.name(p.key), err)
 	case r.result == resultDenied:
-		return Permit{}, c.denied(&r)
+		return 0, c.denied(&r)
 	}
-	p.cost, p.keyCost, p.at = cost, cost, r.now
-	return p, nil
+	return r.now, nil
 }
 
 // charged is a cost, 0 for 1 of a key's limit alone, and what the permit has taken of it already, as
@@ -202,20 +214,8 @@ func (p Permit) Again(ctx context.Context) error {
 			return err
 		}
 	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	r, err := c.within(func(limits []any) (reply, error) {
-		return c.run(ctx, p.key, acquireScript, nil, append(limits, named("permit", token(newID()), "rate_only", true, "cost", p.cost)...)...)
-	})
-	switch {
-	case err != nil && !c.options.FailClosed && ctx.Err() == nil && !refused(err):
-		return nil
-	case err != nil:
-		return unavailable("allow", c.name(p.key), err)
-	case r.result == resultDenied:
-		return c.denied(&r)
-	}
-	return nil
+	_, err := p.takeMore(ctx, named("permit", token(newID()), "rate_only", true, "cost", p.cost))
+	return err
 }
 
 // Report applies the outcome of the call and returns the status after it of the breaker

@@ -5,6 +5,8 @@ import (
 	"math"
 	"strconv"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/store"
 )
 
 // Spec describes a job to enqueue. Make one with New; Client.Enqueue validates it as a whole.
@@ -133,7 +135,7 @@ func MaxReschedules(n int) Option {
 }
 
 // MaxCost is the highest cost of a call.
-const MaxCost = 1_000_000
+const MaxCost = store.MaxCost
 
 // Cost is what a call takes of each window of the destination's declared limits, 1 to MaxCost. As
 // an Option it is that of the job, 1 without it; see Job.Cost. A job whose cost is above a window

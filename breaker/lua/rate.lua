@@ -270,3 +270,17 @@ local function correct(b, name, n, at)
   write_limits(own)
   return true
 end
+
+-- correct_taken makes what a permit has taken of the limits that its worker asked by the true cost.
+-- Returns whether one of them is stored.
+local function correct_taken(parent, child, true_cost)
+  local stored = false
+  for _, b in ipairs({ parent, child }) do
+    local limit = given(b.key and 'key_rates' or 'rates')
+    local cost = number(b.key and named.key_cost or named.cost)
+    if limit ~= '' and correct(b, limit, true_cost - cost, number(named.at)) then
+      stored = true
+    end
+  end
+  return stored
+end

@@ -36,12 +36,7 @@ for _, b in ipairs({ parent, child }) do
     b.dirty = true -- another call may start
   end
 end
-if first or result == 'released' then
-  for _, b in ipairs({ parent, child }) do
-    local limit = given(b.key and 'key_rates' or 'rates')
-    if limit ~= '' and correct(b, limit, -number(b.key and named.key_cost or named.cost), number(named.at)) then
-      result = 'released'
-    end
-  end
+if (first or result == 'released') and correct_taken(parent, child, 0) then
+  result = 'released'
 end
 return finish(result, parent, child, '', woken_here(parent, child))

@@ -140,12 +140,6 @@ elseif first_report() then
   end
 end
 if (answer.uncalled or named.true_cost) and first_report() then
-  local cost = answer.uncalled and 0 or number(named.true_cost)
-  for _, b in ipairs({ parent, child }) do
-    local limit = given(b.key and 'key_rates' or 'rates')
-    if limit ~= '' then
-      correct(b, limit, cost - number(b.key and named.key_cost or named.cost), number(named.at))
-    end
-  end
+  correct_taken(parent, child, answer.uncalled and 0 or number(named.true_cost))
 end
 return finish(results[owner], parent, child, '', woken_here(parent, child))

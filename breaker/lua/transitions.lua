@@ -135,7 +135,7 @@ local function count_outage(b, answer)
   b.streak, b.dirty = b.streak + 1, true
   local enough = answer.outage_threshold
   local slow = b.ramp > 0 and b.outage == answer.outage and (answer.busy or not pace.on(b))
-  if slow and (answer.job == '' or answer.busy and pace.on(b) or not string.find(',' .. b.outage_jobs .. ',', ',' .. answer.job .. ',', 1, true)) then
+  if slow and (answer.job == '' or pace.on(b) or not string.find(',' .. b.outage_jobs .. ',', ',' .. answer.job .. ',', 1, true)) then
     enough = math.min(enough, b.ramp)
   end
   if b.streak < enough then
@@ -199,9 +199,9 @@ end
 
 -- RULES by where a report meets the breaker, and by its outcome. answer has hint (ms, 0 is
 -- none), threshold (0: no answer of the instance opens), reason, permanent, credentials,
--- retry and uncalled of refused credentials, outage, outage_threshold, job and busy (503) of a call that counts for an outage, and
--- first_time(), false if the report was counted before. A rule returns the script's result, nil
--- for "applied".
+-- retry and uncalled of refused credentials, outage, outage_threshold, job and busy (503) of a
+-- call that counts for an outage, and first_time(), false if the report was counted before. A rule
+-- returns the script's result, nil for "applied".
 local RULES = { CLOSED = {}, PROBE = {}, LATE = {} }
 
 function RULES.CLOSED.limited(b, answer)
@@ -212,12 +212,9 @@ function RULES.CLOSED.limited(b, answer)
     return 'duplicate'
   end
   b.failures, b.last_failure, b.dirty = b.failures + 1, math.floor(now), true
-  if b.ramp > 0 then
+  if b.ramp > 0 or answer.hint > 0 or b.failures >= answer.threshold then
     pace.refused(b, slow_start_end() <= 1)
-    open_by_answer(b, 'ramp', answer.hint)
-  elseif answer.hint > 0 or b.failures >= answer.threshold then
-    pace.refused(b, slow_start_end() <= 1)
-    open_by_answer(b, 'threshold', answer.hint)
+    open_by_answer(b, b.ramp > 0 and 'ramp' or 'threshold', answer.hint)
   end
 end
 

@@ -225,11 +225,11 @@ func CostOf(msg string) int {
 		return 1
 	}
 	cost, _ := strconv.Atoi(m.Headers[HeaderCost])
-	return min(max(1, cost), mostCost)
+	return min(max(1, cost), MaxCost) // another enqueuer may have written more
 }
 
-// mostCost is jobs.MaxCost: another enqueuer may have written more.
-const mostCost = 1_000_000
+// MaxCost is the highest cost of a call.
+const MaxCost = 1_000_000
 
 var (
 	errNoUTF8 = errors.New("it has text that is not valid UTF-8")
