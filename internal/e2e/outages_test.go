@@ -74,25 +74,27 @@ func down(status int, path string, length time.Duration) func(time.Time, string)
 func TestOutages(t *testing.T) {
 	t.Parallel()
 	const workers, concurrency, threshold = 2, 5, 10
-	outage, cooldown, interval, n := 4*time.Second, time.Second, time.Second, 20
+	// A pace is looked for up to the cooldown: the limiter's interval is well below it.
+	outage, cooldown, spacingCooldown, interval, n := 4*time.Second, time.Second, 2*time.Second, 900*time.Millisecond, 20
 	if long {
-		outage, cooldown, interval, n = time.Minute, 5*time.Second, 500*time.Millisecond, 200
+		outage, cooldown, spacingCooldown, interval, n = time.Minute, 5*time.Second, 5*time.Second, 500*time.Millisecond, 200
 	}
 	patient := jobs.Retry(jobs.RetryPolicy{MaxRetries: 10, InitialDelay: time.Second, BackoffMultiplier: 2, MaxDelay: 20 * time.Second})
 	var table []string
 	var mu sync.Mutex
 	t.Cleanup(func() { t.Log("\n" + strings.Join(table, "\n")) })
 	for _, row := range []struct {
-		name   string
-		answer func(time.Time, string) int
-		opts   []jobs.Option // of the jobs under /b, every fifth one
-		most   int           // calls into the outage, if they do not open the breaker
-		each   int           // of those after each cooldown
+		name     string
+		answer   func(time.Time, string) int
+		cooldown time.Duration
+		opts     []jobs.Option // of the jobs under /b, every fifth one
+		most     int           // calls into the outage, if they do not open the breaker
+		each     int           // of those after each cooldown
 	}{
-		{"limiter without a burst, 503", spacing(interval), nil, 0, 3},
-		{"ban with 403", down(http.StatusForbidden, "/", outage), nil, 0, 1},
-		{"down", down(http.StatusInternalServerError, "/", outage), nil, 0, 1},
-		{"one path down, its jobs have a retry policy", down(http.StatusInternalServerError, "/b", outage), []jobs.Option{patient}, n / 5 * 11, 0},
+		{"limiter without a burst, 503", spacing(interval), spacingCooldown, nil, 0, 3},
+		{"ban with 403", down(http.StatusForbidden, "/", outage), cooldown, nil, 0, 1},
+		{"down", down(http.StatusInternalServerError, "/", outage), cooldown, nil, 0, 1},
+		{"one path down, its jobs have a retry policy", down(http.StatusInternalServerError, "/b", outage), cooldown, []jobs.Option{patient}, n / 5 * 11, 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -102,7 +104,7 @@ func TestOutages(t *testing.T) {
 			t.Cleanup(server.Close)
 			f.env["DESTINATION_0_URL"] = server.URL
 			f.env["DESTINATION_0_CONCURRENCY"] = fmt.Sprint(concurrency)
-			f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = fmt.Sprint(cooldown.Milliseconds())
+			f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = fmt.Sprint(row.cooldown.Milliseconds())
 			ids := f.enqueue(n-n/5, jobs.Path("/a"))
 			ids = append(ids, f.enqueue(n/5, append(row.opts, jobs.Path("/b"))...)...)
 			began := time.Now()
