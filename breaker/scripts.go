@@ -30,7 +30,7 @@ var shared = []string{"arguments", "json", "incident", "cooldown", "pace", "tran
 
 var (
 	acquireScript  = newScript("named", "metering", "learn", "rate", "acquire")
-	reportScript   = newScript("named", "metering", "learn", "rate", "report")
+	reportScript   = newScript("named", "metering", "learn", "outage", "keys", "rate", "report")
 	releaseScript  = newScript("named", "metering", "learn", "rate", "release")
 	joinScript     = newScript("named", "metering", "learn", "join")
 	advanceScript  = newScript("advance")

@@ -45,12 +45,13 @@ type Status struct {
 	// [Outcome.WithRetry].
 	NoCredentials bool   `json:"-"`
 	TrippedBy     string `json:"tripped_by" doc:"Who that was." example:""`
-	// Streak counts in CLOSED, for an outage.
-	Streak int `json:"streak" doc:"Calls of different jobs in a row that failed alike." example:"0"`
-	// StreakLimit is the number of calls that opens the breaker; 0 without a streak.
-	StreakLimit int `json:"streak_limit" doc:"How many of them open the breaker; 0 without any." example:"0"`
-	// StreakOf is "down", "401" or "403"; "" without a streak.
-	StreakOf string `json:"streak_of" doc:"What they ended in: down is 5xx, a timeout or a broken connection; 401 or 403; empty without any." example:""`
+	// Streak counts in CLOSED, for an outage or for a limit that all keys meet.
+	Streak int `json:"streak" doc:"Calls of different jobs in a row that failed alike, or different keys in a row that were rate limited." example:"0"`
+	// StreakLimit is the number of calls that opens the breaker, or of keys after which one call shows
+	// whose limit it is; 0 without a streak.
+	StreakLimit int `json:"streak_limit" doc:"How many of them open the breaker, or are taken for a limit of the destination; 0 without any." example:"0"`
+	// StreakOf is "down", "401" or "403"; "429" of calls of different keys; "" without a streak.
+	StreakOf string `json:"streak_of" doc:"What they ended in: down is 5xx, a timeout or a broken connection; 401 or 403; 429 of different keys; empty without any." example:""`
 	// SuggestedRate is in the form of ParseRate: the API spaces calls, and accepted about as many.
 	SuggestedRate string `json:"suggested_rate" doc:"Set if the API spaces calls, and slow starts have shown how far apart: the rate to declare." example:"120/1m"`
 	// RecoversFromOutage is true in the slow start after an outage.

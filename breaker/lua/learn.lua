@@ -43,10 +43,10 @@ local function round_over(b)
   return b.state == 'CLOSED' and b.round_started > 0 and b.learned_window > 0 and now >= b.round_started + b.learned_window
 end
 
--- few_left says that few calls of the round are left, or few more than the last were made: then
--- calls are counted in Redis.
+-- few_left says that few calls of the round are left, or few more than the last were made, or that
+-- one is to show whether all keys meet a limit: then calls are counted in Redis.
 local function few_left(b)
-  local few = b.learned_calls > 0 and math.abs(b.learned_calls - b.round_accepted) <= low()
+  local few = b.confirming > 0 and b.round_started == 0 or b.learned_calls > 0 and math.abs(b.learned_calls - b.round_accepted) <= low()
   if few ~= (b.round_metered > 0) then
     if few then
       redis.call('DEL', b.joined_key)
@@ -125,7 +125,7 @@ local function dry(b)
     if b.round_look > 0 then
       b.learned_window, b.round_count = b.round_look, 0
     end
-    b.learned_calls = math.max(1, b.round_accepted, b.learned_trust > 1 and math.floor(had / 2) or 0)
+    b.learned_calls = b.round_started > 0 and math.max(1, b.round_accepted, b.learned_trust > 1 and math.floor(had / 2) or 0) or 0
   end
   b.round_ended = math.floor(now)
   local wait = cooldown(b)
@@ -140,7 +140,7 @@ local function dry(b)
     end
     wait = math.max(b.round_started + length - now, math.min(COOLDOWN, b.learned_window / 16))
   end
-  open_learned(b, 'learned', wait)
+  open_learned(b, b.learned_window > 0 and 'learned' or 'threshold', wait)
 end
 
 -- stops says that the round ends without a refusal, because the last ones had so many calls, too.

@@ -13,7 +13,8 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- are counted because the budget is low; quiet_since since when the level of a CLOSED
 -- breaker has not fallen; permanent is 1 if credentials were refused that only a person can renew,
 -- credentials identifies those that were refused last, missing is 1 if none could be obtained;
--- streak_… are the calls in a row that count for an outage, of which streak_limit open; outage is
+-- streak_… are the calls in a row that count for an outage, of which streak_limit open, or the keys
+-- in a row that were refused (of 429); outage is
 -- what the last one consisted of, outage_id the generation of its opening and outage_jobs those
 -- whose calls reopened in slow start; spaced and pace_… are of a limiter that spaces calls, see pace.lua;
 -- learned_cap is how many calls may be in flight.

@@ -38,7 +38,6 @@ local id, generation, outcome, scope = given('permit'), number(named.generation)
 local left, reset_in, limit = tonumber(named.left), number(named.reset_in), number(named.limit)
 
 local parent, child = read_breakers()
-local owner = (child and scope ~= 'global') and child or parent -- of the limit
 
 local fresh -- whether this report counts for the first time
 local function first_report()
@@ -55,6 +54,8 @@ local answer = {
   busy = number(named.busy) > 0,
 }
 local outage = answer.outage
+local shared = child and outcome == 'limited' and scope == '' and generation >= parent.generation and of_all_keys(parent, answer)
+local owner = (child and scope ~= 'global' and not shared) and child or parent -- of the limit
 
 -- end_metered ends a metered call.
 local function end_metered(b, metered, ramp_counts)
@@ -124,7 +125,8 @@ end
 local function counts(b) return b and b.counts and b.state == 'CLOSED' end
 if outage == '' then
   for _, b in ipairs({ parent, child }) do
-    if counts(b) and b.streak > 0 and outcome ~= 'failure' and outcome ~= 'neutral' and not answer.uncalled and first_report() then
+    local goes_on = outcome == 'failure' or outcome == 'neutral' or outcome == 'limited' and b.streak_of == '429' and scope ~= 'global'
+    if counts(b) and b.streak > 0 and not goes_on and not answer.uncalled and first_report() then
       clear_streak(b)
       b.dirty = true
     end

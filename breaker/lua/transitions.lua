@@ -117,41 +117,6 @@ local function slow_start_end()
   return math.min(capacity > 0 and capacity or RAMP_UNKNOWN, RAMP_LIMIT)
 end
 
--- count_outage counts a call of the class answer.outage in a CLOSED breaker, and returns true if
--- that opens it. In the slow start after an outage fewer calls in a row do: as many as may be in
--- flight. But none of the last 20 jobs that did so does it again: that is the job's fault, unless
--- it is a 503 while the limiter's pace is looked for.
-local function count_outage(b, answer)
-  if b.streak_of ~= answer.outage then
-    clear_streak(b)
-    b.streak_of, b.streak_id = answer.outage, math.max(version + 1, now_us)
-  end
-  if answer.job ~= '' then
-    if string.find(',' .. b.streak_jobs .. ',', ',' .. answer.job .. ',', 1, true) then
-      return false
-    end
-    b.streak_jobs = b.streak_jobs == '' and answer.job or b.streak_jobs .. ',' .. answer.job
-  end
-  b.streak, b.dirty = b.streak + 1, true
-  local enough = answer.outage_threshold
-  local slow = b.ramp > 0 and b.outage == answer.outage and (answer.busy or not pace.on(b))
-  if slow and (answer.job == '' or pace.on(b) or not string.find(',' .. b.outage_jobs .. ',', ',' .. answer.job .. ',', 1, true)) then
-    enough = math.min(enough, b.ramp)
-  end
-  if b.streak < enough then
-    b.streak_limit = enough
-    return false
-  end
-  if answer.busy then
-    pace.refused(b, slow_start_end() <= 1)
-  end
-  open_by_answer(b, 'outage', 0)
-  b.outage, b.outage_id = answer.outage, math.max(version + 1, now_us)
-  local reopened = slow and b.outage_jobs .. (answer.job == '' and '' or ',' .. answer.job) or ''
-  b.outage_jobs = string.match(reopened, string.rep(',[^,]+', 20) .. '$') or reopened
-  return true
-end
-
 local function half_open(b)
   transition(b, 'HALF_OPEN', 'cooldown')
   b.open_until = 0

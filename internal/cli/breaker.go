@@ -210,7 +210,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 	}
 	r.add("failures", strconv.Itoa(b.Failures)+" in a row")
 	if b.Streak > 0 {
-		r.add("outage", explain.Streak(b))
+		r.add("in a row", explain.Streak(b))
 	}
 	if b.SuggestedRate != "" {
 		r.add("advice", words.Spacing(b.Name, b.SuggestedRate))

@@ -2,6 +2,8 @@ package e2e
 
 import (
 	"encoding/json"
+	"fmt"
+	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
@@ -214,4 +216,40 @@ func TestTripHoldsTheKeysUnderIt(t *testing.T) {
 	command("breaker", "reset", f.dest)
 	f.waitCompleted(slices.Concat(alices, more), 10*time.Second)
 	f.exactlyOnce(slices.Concat(alices, others, more))
+}
+
+// 20 keys meet one limit of the API, which does not say whose it is.
+func TestLimitThatAllKeysMeet(t *testing.T) {
+	t.Parallel()
+	const keys, each, quota, window = 20, 12, 40, 3 * time.Second
+	f := newFleet(t, redistest.Shared(t), fakeapi.Options{Limiter: fakeapi.FixedWindow{Quota: quota, Window: window}, Latency: 30 * time.Millisecond})
+	f.env["CIRCUIT_BREAKER_COOLDOWN_MS"] = "1000"
+	var ids []string
+	for range each {
+		for k := range keys {
+			ids = append(ids, f.enqueue(1, jobs.Key(fmt.Sprint("user-", k)))...)
+		}
+	}
+	began := time.Now()
+	for range 3 {
+		f.start()
+	}
+	f.waitAccepted(len(ids), 3*time.Minute)
+	took := time.Since(began)
+	f.waitCompleted(ids, 10*time.Second)
+	f.exactlyOnce(ids)
+	learned := 0 // refused calls after two windows
+	for _, r := range f.api.Receipts() {
+		if r.Status == http.StatusTooManyRequests && r.At.Sub(began) > 2*window {
+			learned++
+		}
+	}
+	windows := int(took/window) - 1
+	if most := 5 * windows; learned > most {
+		t.Errorf("%d calls were refused in the %d windows after the first two, want at most %d", learned, windows, most)
+	}
+	if incidents := f.incidents(); len(incidents) < 2 {
+		t.Errorf("the destination's breaker opened %d times", len(incidents))
+	}
+	t.Logf("took %v; %d calls refused, %d of them after two windows", took.Round(time.Millisecond), f.api.Stats().Limited, learned)
 }

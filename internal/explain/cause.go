@@ -59,8 +59,11 @@ func TokenRefused(b breaker.Status, now time.Time) string {
 // Streak words how many calls in a row have failed alike, for a CLOSED breaker with a streak.
 func Streak(b breaker.Status) string {
 	with := b.StreakOf
-	if with == "down" {
+	switch with {
+	case "down":
 		with = "5xx or without an answer"
+	case "429":
+		return fmt.Sprintf("%d of %d keys in a row were rate limited", b.Streak, b.StreakLimit)
 	}
 	return fmt.Sprintf("%d of %d calls in a row failed with %s", b.Streak, b.StreakLimit, with)
 }

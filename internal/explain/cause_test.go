@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/explain"
 )
 
@@ -25,5 +26,18 @@ func TestCauses(t *testing.T) {
 	}
 	if len(causes) < 11 {
 		t.Errorf("found %d causes", len(causes))
+	}
+}
+
+func TestStreak(t *testing.T) {
+	t.Parallel()
+	for of, want := range map[string]string{
+		"down": "2 of 3 calls in a row failed with 5xx or without an answer",
+		"403":  "2 of 3 calls in a row failed with 403",
+		"429":  "2 of 3 keys in a row were rate limited",
+	} {
+		if got := explain.Streak(breaker.Status{Streak: 2, StreakLimit: 3, StreakOf: of}); got != want {
+			t.Errorf("%s: got %q, want %q", of, got, want)
+		}
 	}
 }
