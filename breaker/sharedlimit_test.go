@@ -11,7 +11,7 @@ func destination(h *harness) string {
 	return describe(h.b.Status())
 }
 
-// An API that takes 6 calls a minute, whoever they are for: three keys in a row are refused.
+// An API that takes 6 calls a minute, of all keys together: three keys in a row are refused.
 func TestLimitOfAllKeysIsTheDestinations(t *testing.T) {
 	t.Parallel()
 	refuse, accept := RateLimited(0), Success()

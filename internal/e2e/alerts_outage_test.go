@@ -174,7 +174,7 @@ func alertsOutliveWhoDelivers(t *testing.T) {
 func (a *alerting) deliverer() string {
 	a.t.Helper()
 	var by []string
-	redistest.Await(a.t, 2*time.Minute, "a worker tells Slack", func() bool {
+	redistest.Await(a.t, 2*time.Minute, "a worker notifies Slack", func() bool {
 		page, err := a.client.List(a.t.Context(), jobs.ListOptions{Filter: jobs.Filter{
 			Destination: store.AlertsDestination, Statuses: []jobs.Status{jobs.Running},
 		}})

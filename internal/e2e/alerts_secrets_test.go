@@ -50,7 +50,7 @@ func newCanaries(t *testing.T) *alerting {
 // off.
 func (a *alerting) putOff(incident, to string) {
 	a.t.Helper()
-	redistest.Await(a.t, 2*time.Minute, "an alert of "+incident+" for "+to+" was put off", func() bool {
+	redistest.Await(a.t, 2*time.Minute, "an alert of "+incident+" for "+to+" is deferred", func() bool {
 		page, err := a.client.List(context.Background(), jobs.ListOptions{
 			Filter: jobs.Filter{Destination: store.AlertsDestination, Key: to}, Limit: 1000,
 		})

@@ -145,7 +145,7 @@ func TestAPIInstances(t *testing.T) {
 	f.start()
 
 	events, leave := one.events(operator, "")
-	redistest.Await(t, 2*time.Minute, "ends are told", func() bool {
+	redistest.Await(t, 2*time.Minute, "ends are reported", func() bool {
 		return f.rdb.Exists(t.Context(), "tidegate:{tidegate:"+f.dest+"}:ends").Val() == 1
 	})
 	const n = 30

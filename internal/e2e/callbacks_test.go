@@ -113,7 +113,7 @@ func TestCallbacks(t *testing.T) {
 	f.env["JOB_RETENTION"] = "24h"
 	workers := []*worker{f.start(), f.start()}
 	for _, queue := range store.DefaultNamespace.Queues(f.dest) {
-		redistest.Await(t, 2*time.Minute, "ends of "+queue+" are told", func() bool {
+		redistest.Await(t, 2*time.Minute, "ends of "+queue+" are reported", func() bool {
 			return f.rdb.Exists(t.Context(), store.EventsRelayedKey(queue)).Val() == 1
 		})
 	}

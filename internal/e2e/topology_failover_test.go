@@ -147,7 +147,7 @@ func checkOutage(t *testing.T, w *worker, before int, dests []string) {
 		return n
 	}
 	for _, dest := range dests {
-		redistest.Await(t, 2*time.Minute, "worker tells that Redis is back for "+dest, func() bool { return count("redis answers again", dest) > 0 })
+		redistest.Await(t, 2*time.Minute, "worker logs that Redis is back for "+dest, func() bool { return count("redis answers again", dest) > 0 })
 		if loss, back := count("redis does not answer", dest), count("redis answers again", dest); loss != 1 || back != 1 {
 			t.Errorf("worker %d tells of %d losses and %d returns of Redis for %s", w.pid(), loss, back, dest)
 		}

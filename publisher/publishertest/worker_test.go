@@ -67,7 +67,7 @@ func TestAsAWorker(t *testing.T) {
 			script: []publisher.Func{says(jobs.Reschedule(0, jobs.ExtendExpiration(time.Minute))), says(errBoom), says(nil)},
 		},
 		{name: "never called", opts: []jobs.Option{jobs.TTL(0)}, script: []publisher.Func{says(nil)}},
-		{name: "expired while it was put off", opts: []jobs.Option{jobs.TTL(6 * time.Second)}, script: []publisher.Func{says(jobs.Reschedule(time.Hour))}},
+		{name: "expired while it was rescheduled", opts: []jobs.Option{jobs.TTL(6 * time.Second)}, script: []publisher.Func{says(jobs.Reschedule(time.Hour))}},
 		{
 			name:   "expired before its retry",
 			opts:   []jobs.Option{jobs.TTL(6 * time.Second), jobs.Retry(jobs.RetryPolicy{MaxRetries: 1, InitialDelay: 60 * time.Second})},
