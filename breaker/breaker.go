@@ -85,8 +85,8 @@ func (b *Breaker) Allow(ctx context.Context) (Permit, error) {
 		return Permit{}, nil
 	}
 	if !c.asks(b.key) {
-		if id, at, ok := c.free(b.key); ok {
-			return c.permit(id, at, b.key), nil
+		if p, ok := c.free(b.key); ok {
+			return p, nil
 		}
 	}
 	if p, decided, err := c.decide(b.key); decided {
@@ -131,35 +131,34 @@ func (c *core) caps(key string) []any {
 	return named(own...)
 }
 
-// free grants a permit without Redis, if the views allow it.
-func (c *core) free(key string) (id uint64, at slotRef, ok bool) {
-	id = newID()
-	at, ok = c.inFlight.add(id, true, key, func() bool {
-		return c.view.Load().free() && c.keys.free(key)
-	})
-	return id, at, ok
+// free grants a permit that Redis does not count, if the views allow it.
+func (c *core) free(key string) (Permit, bool) {
+	return c.granted(key, c.latest.Load(), func() bool { return c.view.Load().free() && c.keys.free(key) })
 }
 
-// permit returns a permit that Redis does not count.
-func (c *core) permit(id uint64, at slotRef, key string) Permit {
-	return Permit{c: c, id: id, slotRef: at, key: key, generation: c.latest.Load()}
+// granted is a permit that Redis does not count. generation was loaded before the views that allow
+// it: a transition that comes between is later than the permit.
+func (c *core) granted(key string, generation uint64, allowed func() bool) (Permit, bool) {
+	id := newID()
+	at, ok := c.inFlight.add(id, true, key, allowed)
+	return Permit{c: c, id: id, slotRef: at, key: key, generation: generation}, ok
 }
 
 // withoutAsking grants a permit while Redis is unavailable.
-func (c *core) withoutAsking(key string) Permit {
-	id := newID()
-	at, _ := c.inFlight.add(id, true, key, always)
-	return c.permit(id, at, key)
+func (c *core) withoutAsking(key string, generation uint64) Permit {
+	p, _ := c.granted(key, generation, always)
+	return p
 }
 
 // decide decides from the views, if it can.
 func (c *core) decide(key string) (permit Permit, decided bool, err error) {
+	generation := c.latest.Load()
 	v := c.view.Load()
 	switch {
 	case v.closed:
 		return Permit{}, true, ErrClosed
 	case !v.known && v.state == Closed && !c.options.FailClosed:
-		return c.withoutAsking(key), true, nil
+		return c.withoutAsking(key, generation), true, nil
 	case !v.known && v.state == Closed:
 		return Permit{}, true, fmt.Errorf("breaker: allow %s: %w: Redis has not been reached since the start", c.name(key), ErrUnavailable)
 	}
@@ -173,8 +172,8 @@ func (c *core) decide(key string) (permit Permit, decided bool, err error) {
 		}
 	}
 	if !c.asks(key) {
-		if id, at, ok := c.free(key); ok {
-			return c.permit(id, at, key), true, nil
+		if p, ok := c.free(key); ok {
+			return p, true, nil
 		}
 	}
 	return Permit{}, false, nil
@@ -252,7 +251,7 @@ func (c *core) acquire(ctx context.Context, key string, cost int, have Permit) (
 		return Permit{}, refusal
 	}
 	if under {
-		p := have.joined(key, r.more, c.leaseEnd(&r, started), cost, r.now)
+		p := have.joined(key, r.more, c.leaseEnd(&r, started), cost, r.now, r.version)
 		if !p.keyKnown() {
 			p.slotRef, _ = c.inFlight.addKey(id, p.slotRef, key, always)
 		}
@@ -292,8 +291,9 @@ func (c *core) within(ask func(limits []any) (reply, error)) (r reply, err error
 // withoutRedis decides acquire while Redis is unavailable: a permit if the last known state
 // allows it, else err. under is true if only the key's permit is missing.
 func (c *core) withoutRedis(key string, under bool, err error) (Permit, error) {
+	generation := c.latest.Load()
 	if v := c.view.Load(); !under && !c.options.FailClosed && v.state == Closed && !v.closed && c.keys.closed(key) {
-		return c.withoutAsking(key), nil
+		return c.withoutAsking(key, generation), nil
 	}
 	return Permit{}, unavailable("allow", c.name(key), err)
 }

@@ -39,6 +39,7 @@ func (c *core) readChanges(ctx context.Context, timed bool) (lost bool, err erro
 	if err != nil {
 		return false, err
 	}
+	c.raise(s.version, c.clock.now())
 	// Events before losses: an incident begins before it ends.
 	if !c.view.Load().closed && c.events.missed(s.transition) {
 		if err := c.catchUp(ctx, s.transition); err != nil {
@@ -72,7 +73,6 @@ func (c *core) askSnapshot(ctx context.Context, since uint64, timed bool) (snaps
 	})
 	if err == nil {
 		c.capacity.Store(s.capacity)
-		c.raise(s.version, c.clock.now())
 	}
 	return s, err
 }

@@ -121,9 +121,10 @@ func (p Permit) forCall(ctx context.Context, key string, cost int) (Permit, erro
 	if err := validKey(key); err != nil {
 		return Permit{}, fmt.Errorf("breaker: permit for key: %w", err)
 	}
+	generation := c.latest.Load() // before the views, as in granted
 	if at, ok := c.inFlight.addKey(p.id, p.slotRef, key, func() bool { return same && !c.asksForKey(key) && c.keys.free(key) }); ok {
 		p.slotRef = at
-		return p.joined(key, "", p.until, 0, 0), nil
+		return p.joined(key, "", p.until, 0, 0, generation), nil
 	}
 	if v := c.keys.get(key); v != nil {
 		if err := c.refusal(v, c.clock.now()); err != nil {
@@ -180,9 +181,9 @@ func (p Permit) charged(cost int) []any {
 	return named("cost", cost, "have", have, "key_have", keyHave, "at", p.at)
 }
 
-// joined returns the destination's permit p with the key's part, which took cost at an instant; 0
-// is 1 of the key's limit alone.
-func (p Permit) joined(key, words string, until time.Time, cost int, at int64) Permit {
+// joined returns the destination's permit p with the key's part, which took cost at an instant, 0
+// is 1 of the key's limit alone, and was allowed at a generation.
+func (p Permit) joined(key, words string, until time.Time, cost int, at int64, generation uint64) Permit {
 	p.key, p.keyCost = key, max(1, cost)
 	if p.at == 0 || cost != 0 && cost != p.cost {
 		p.at = at
@@ -191,7 +192,7 @@ func (p Permit) joined(key, words string, until time.Time, cost int, at int64) P
 		p.cost = cost
 	}
 	p.take(words)
-	p.generation = max(p.generation, p.c.latest.Load())
+	p.generation = max(p.generation, generation)
 	if p.keyKnown() && (p.until.IsZero() || until.Before(p.until)) {
 		p.until = until
 	}

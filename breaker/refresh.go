@@ -201,10 +201,10 @@ func (c *core) receive(payload string) {
 		return
 	}
 	received := c.clock.now()
-	c.raise(m.Version, received)
 	if m.Record.Revision > c.synced.Load() {
 		c.observe(key, observation{version: m.Record.Revision, now: m.Now, record: m.Record, received: received})
 	}
+	c.raise(m.Version, received)
 	if !c.events.message(&m) {
 		c.wake(taskRefresh)
 	}

@@ -145,7 +145,6 @@ func (c *core) observe(key string, o observation) {
 // observeReply applies the reply of a script about a name.
 func (c *core) observeReply(key string, r *reply, started, received time.Time) {
 	c.redisAhead.Store(r.now - received.UnixMicro())
-	c.raise(r.version, received)
 	see := func(key string, r *record, now int64) {
 		c.observe(key, observation{version: r.Revision, now: now, record: *r, started: started, received: received})
 	}
@@ -153,9 +152,11 @@ func (c *core) observeReply(key string, r *reply, started, received time.Time) {
 	if key != "" {
 		see(key, &r.keyed, r.now)
 	}
+	c.raise(r.version, received)
 }
 
-// raise records the highest version received.
+// raise records the highest version received, after the views have it: a permit that bears a
+// version was allowed by what that version changed.
 func (c *core) raise(version uint64, at time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
