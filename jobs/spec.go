@@ -142,7 +142,8 @@ const MaxCost = store.MaxCost
 // can never run.
 //
 // A handler returns it to say that it has published the job, and what the call has really cost,
-// which corrects what was taken. errors.Join(err, jobs.Cost(n)) says so of any other outcome.
+// which corrects what was taken; wrapped by fmt.Errorf it means the same.
+// errors.Join(err, jobs.Cost(n)) says so of any other outcome.
 type Cost int //nolint:errname // an outcome that is no failure
 
 // Apply implements Option.

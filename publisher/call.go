@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"reflect"
 	"runtime/debug"
-	"slices"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -71,21 +70,42 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	return r
 }
 
-// withoutCost returns the jobs.Cost in what a handler returned, 0 for none, and the rest.
+// withoutCost returns the jobs.Cost in what a handler returned, 0 for none, and the rest: nil for an
+// error that wraps nothing else and is not an outcome of its own.
 func withoutCost(err error) (int, error) {
 	cost, ok := errors.AsType[jobs.Cost](err)
 	if !ok {
 		return 0, err
 	}
-	rest := []error{err}
-	if joined, ok := err.(interface{ Unwrap() []error }); ok {
-		rest = joined.Unwrap()
+	return int(cost), withoutCosts(err)
+}
+
+func withoutCosts(err error) error {
+	if _, has := errors.AsType[jobs.Cost](err); !has {
+		return err
 	}
-	rest = slices.DeleteFunc(slices.Clone(rest), func(e error) bool { return e == error(cost) }) //nolint:errorlint // itself
-	if len(rest) == 1 {
-		return int(cost), rest[0]
+	switch e := err.(type) { //nolint:errorlint // one level at a time
+	case jobs.Cost:
+		return nil
+	case *jobs.FailError, *jobs.UnauthorizedError, *jobs.UnreachableError, *jobs.RateLimitedError:
+		return err
+	case interface{ Unwrap() error }:
+		if withoutCosts(e.Unwrap()) == nil {
+			return nil
+		}
+	case interface{ Unwrap() []error }:
+		var rest []error
+		for _, inner := range e.Unwrap() {
+			if inner = withoutCosts(inner); inner != nil {
+				rest = append(rest, inner)
+			}
+		}
+		if len(rest) == 1 {
+			return rest[0]
+		}
+		return errors.Join(rest...)
 	}
-	return int(cost), errors.Join(rest...)
+	return err
 }
 
 // takeBack copies what the handler has set in its copy of the job, and the response from its

@@ -3,6 +3,7 @@ package publisher_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"sync"
 	"testing"
@@ -120,7 +121,13 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 		"less":           func(*jobs.Job) error { return jobs.Cost(2) },
 		"the job's":      func(j *jobs.Job) error { j.Cost = 70; return nil },
 		"with a failure": func(*jobs.Job) error { return errors.Join(jobs.Discard(errors.New("no")), jobs.Cost(5)) },
-		"as before":      func(*jobs.Job) error { return nil },
+		"wrapped":        func(*jobs.Job) error { return fmt.Errorf("done: %w", jobs.Cost(7)) },
+		"joined":         func(*jobs.Job) error { return fmt.Errorf("done: %w", errors.Join(errors.Join(jobs.Cost(8)), nil)) },
+		"in a failure":   func(*jobs.Job) error { return jobs.Discard(jobs.Cost(9)) },
+		"joined deeply": func(*jobs.Job) error {
+			return errors.Join(fmt.Errorf("metered: %w", jobs.Cost(11)), fmt.Errorf("sent: %w", jobs.Discard(errors.New("no"))))
+		},
+		"as before": func(*jobs.Job) error { return nil },
 	}
 	handler := make(chan func(*jobs.Job) error, 1)
 	b.run(b.options(), func(ctx context.Context, j *jobs.Job) error {
@@ -132,6 +139,7 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 		}
 	},
 		publisher.Breaker(breaker.Options{Rate: breaker.Rates{{Calls: 1000, Per: 300 * time.Hour, Burst: 1000}}, KeyRate: breaker.Rates{{Calls: 900, Per: 300 * time.Hour, Burst: 900}}}))
+	failures := map[string]string{"with a failure": "no", "in a failure": "the call cost 9", "joined deeply": "sent: no"}
 	of, total := 0, 0
 	for _, step := range []struct {
 		name, result string
@@ -141,6 +149,10 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 		{"less", publisher.Completed, 2},
 		{"the job's", publisher.Completed, 70},
 		{"with a failure", publisher.FailedFinal, 5},
+		{"wrapped", publisher.Completed, 7},
+		{"joined", publisher.Completed, 8},
+		{"in a failure", publisher.FailedFinal, 9},
+		{"joined deeply", publisher.FailedFinal, 11},
 		{"as before", publisher.Completed, 40},
 	} {
 		for _, key := range []string{"", "k"} {
@@ -150,8 +162,8 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 			if e.Job.ID != job.ID || e.Job.Cost != 40 {
 				t.Fatalf("%s: event of %+v", step.name, e.Job)
 			}
-			if e.Err != nil && e.Err.Error() != "no" && step.result == publisher.FailedFinal {
-				t.Errorf("%s: error %q", step.name, e.Err)
+			if want := failures[step.name]; step.result == publisher.FailedFinal && (e.Err == nil || e.Err.Error() != want) {
+				t.Errorf("%s: error %v, want %q", step.name, e.Err, want)
 			}
 			if total += step.cost; key != "" {
 				of += step.cost
