@@ -203,6 +203,7 @@ func TestACostThatCanNeverRun(t *testing.T) {
 		large.ID: "a call of cost 101 can never run: the declared limit of " + b.dest + " is 100/1s:10",
 		ofKey.ID: "a call of cost 60 can never run: the declared limit of " + b.dest + "/k is 50/1s",
 	} {
+		want += ": raise the limit or its burst, then: tidegate retry " + id + "; or split the job"
 		if j := b.waitStatus(id, jobs.Failed); j.LastError != want || j.Attempt != 0 {
 			t.Errorf("the job failed with %q, want %q", j.LastError, want)
 		}

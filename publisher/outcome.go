@@ -115,7 +115,7 @@ func (d *destination) withoutPermit(job *jobs.Job, err error, event *JobEvent) s
 	}
 	if never, ok := errors.AsType[*breaker.CostError](err); ok {
 		event.Result, event.Reason = FailedFinal, ""
-		return store.Outcome{Kind: store.KindFail, Error: clean(never.Error(), maxError)}
+		return store.Outcome{Kind: store.KindFail, Error: clean(never.Error()+": raise the limit or its burst, then: tidegate retry "+job.ID+"; or split the job", maxError)}
 	}
 	open, ok := errors.AsType[*breaker.OpenError](err)
 	switch {
