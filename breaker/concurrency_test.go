@@ -45,6 +45,70 @@ func TestConcurrencyIsTheFleets(t *testing.T) {
 	)
 }
 
+// Calls keep their own leases while workers with another ProbeTimeout ask.
+func TestConcurrencyAndLeasesOfOtherWorkers(t *testing.T) {
+	t.Parallel()
+	for _, key := range []string{"", "k"} {
+		o, full, counted := capped(3, 0), "D CLOSED concurrency for 1s", "counted"
+		if key != "" {
+			o, full, counted = capped(0, 3), "D/k CLOSED concurrency for 1s", "key-counted"
+		}
+		o.ProbeTimeout = 10 * minute
+		short := func(do action) action {
+			return func(h *harness) string {
+				if h.instances["short"] == nil {
+					own := h.options
+					own.Instance, own.ProbeTimeout = "short", second
+					b, err := newTestBreaker(h.rdb, own, h.clock.clock())
+					if err != nil {
+						h.t.Fatal(err)
+					}
+					closeAtEnd(h.t, b)
+					h.instances["short"] = b
+				}
+				return on("short", of(key, do))(h)
+			}
+		}
+		runRows(t, o,
+			row{0, of(key, tries(2, "long")), "2"},
+			row{0, short(look), "CLOSED"},
+			row{0, short(try("a")), counted},
+			row{0, short(try("x")), full},
+			row{second, short(try("b")), counted}, // the lease of the first one has ended
+			row{second, short(try("x")), full},
+			row{3 * second, short(tries(9, "c")), "1, then " + full},
+			row{9 * minute, of(key, tries(9, "d")), "1, then " + full},
+			row{10 * minute, of(key, tries(9, "e")), "2, then " + full},
+			// The clock goes back by an hour: a lease lasts no longer than twice its length.
+			row{-50 * minute, short(try("x")), full},
+			row{-50*minute + 20*minute, short(tries(9, "f")), "3, then " + full},
+		)
+	}
+}
+
+// What is kept of slots outlives the longest lease, whichever call was the last.
+func TestAShortLeaseKeepsTheSlotsOfLongOnes(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Database(t).Client(t)
+	o := capped(1, 0)
+	o.Destination, o.ProbeTimeout = redistest.Name(t, "leases"), time.Hour
+	for _, lease := range []time.Duration{time.Hour, minute} {
+		o.FleetConcurrency, o.ProbeTimeout = o.FleetConcurrency+1, lease
+		b, err := New(t.Context(), rdb, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		closeAtEnd(t, b)
+		if _, err := b.Allow(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	key := placeOf(o.Destination, "").keys[10]
+	if left := rdb.PTTL(t.Context(), key).Val(); left < time.Hour {
+		t.Errorf("the slots are forgotten in %v, before the lease of an hour has ended", left)
+	}
+}
+
 func TestConcurrencyOfAKeyLeavesOthersAlone(t *testing.T) {
 	t.Parallel()
 	runRows(t, capped(0, 2),

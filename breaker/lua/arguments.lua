@@ -27,7 +27,7 @@
 --   8  hash: what is used of each declared limit that workers ask by, see rate.lua
 --   9  list: transitions of the destination's own breaker
 --  10  list: its incidents that are over
---  11  sorted set: its metered calls in flight, by the end of their lease
+--  11  sorted set: its metered calls in flight, by the end of their lease, see metering.lua
 --  12  hash: its calls in flight that are not metered, instance -> "sequence count"
 --  13  stamp: changes with :version, :capacity and :origin. Instances read it once a second,
 --      those of many destinations by one command

@@ -7,16 +7,26 @@ local SAME_WINDOW = 2000        -- ms by which two announcements of one reset di
 local LONGEST_WINDOW = 86400000 -- ms that a window is taken to last at most
 local ASK_AGAIN = 1000          -- ms after which a call that a full cap has refused asks again at the latest
 local WAITS_FOR = 5000          -- ms that an instance counts as waiting after it has asked
-local LEASES_DIFFER = 2         -- times: as much longer may the lease of another instance be
+
+-- lease_ends is the score of a call whose lease begins now: the last ms of it, and in its fraction
+-- the class of its length, in 64ths. A lease of class n lasts less than 2^n ms.
+local function lease_ends(length, class)
+  return int(math.ceil(now + length) - 1) .. string.format('.%06d', class * 1000000 / 64)
+end
 
 -- in_flight is the number of metered calls. A call whose lease has ended does not count: its
--- process has died. A lease begins anew if it is so long that the clock must have gone back.
+-- process has died. A lease begins anew if more of it is left than its class has: the clock must
+-- have gone back. Those of instances with longer ones than the caller's are looked at, too.
 local function in_flight(b)
   redis.call('ZREMRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)))
   local lease = number(named.lease)
-  local long = lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + LEASES_DIFFER * lease)), '+inf') or {}
-  for _, token in ipairs(long) do
-    redis.call('ZADD', b.inflight_key, int(math.ceil(now + lease)), token)
+  local long = lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + 2 * lease)), '+inf', 'WITHSCORES') or {}
+  for i = 1, #long, 2 do
+    local ends = tonumber(long[i + 1])
+    local class = ends % 1 * 64 -- 0: noted by an earlier version
+    if class > 0 and ends > now + 2 ^ class then
+      redis.call('ZADD', b.inflight_key, lease_ends(2 ^ class, class), long[i])
+    end
   end
   return redis.call('ZCARD', b.inflight_key)
 end
@@ -27,8 +37,11 @@ local function meter(b, token, lease)
   if b.ramp == 1 then
     b.pace_gap, b.dirty = math.max(0, math.floor(now) - b.pace_from), true
   end
-  redis.call('ZADD', b.inflight_key, int(math.ceil(now + lease)), token)
-  redis.call('PEXPIRE', b.inflight_key, int(math.ceil(lease + 60000)))
+  local _, class = math.frexp(lease)
+  redis.call('ZADD', b.inflight_key, lease_ends(lease, class), token)
+  if redis.call('PTTL', b.inflight_key) < lease + 60000 then
+    redis.call('PEXPIRE', b.inflight_key, int(math.ceil(lease + 60000)))
+  end
 end
 
 -- cap is how many calls may be in flight in the fleet: the configured number or the learned
