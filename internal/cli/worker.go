@@ -31,6 +31,7 @@ func (p *Process) serve(ctx context.Context, needsDestinations bool,
 		return err
 	}
 	log := logging.NewLogger(p.Stderr, isTerminal(p.Stderr), cfg.Log, cfg.Redactor())
+	logging.SetStandard(log)
 	for _, w := range warnings {
 		log.WarnContext(ctx, "configuration", "variable", w.Variable, "problem", w.Message)
 	}

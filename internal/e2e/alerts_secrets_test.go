@@ -196,10 +196,10 @@ func alertsKeepSecretsFromConnectionErrors(t *testing.T) {
 }
 
 // checkText looks for secrets in a text.
-func (a *alerting) checkText(what, text string) {
-	a.t.Helper()
+func (f *fleet) checkText(what, text string) {
+	f.t.Helper()
 	if i := strings.Index(text, canary); i >= 0 {
-		a.t.Errorf("a secret stands in %s: …%q…", what, text[max(0, i-200):min(len(text), i+60)])
+		f.t.Errorf("a secret stands in %s: …%q…", what, text[max(0, i-200):min(len(text), i+60)])
 	}
 }
 
@@ -256,36 +256,36 @@ func (a *alerting) fetch(url string) string {
 }
 
 // checkRedis looks for secrets in all that Redis holds, and returns how many keys that is.
-func (a *alerting) checkRedis() int {
-	a.t.Helper()
+func (f *fleet) checkRedis() int {
+	f.t.Helper()
 	ctx := context.Background()
-	keys, err := a.rdb.Keys(ctx, "*").Result()
+	keys, err := f.rdb.Keys(ctx, "*").Result()
 	if err != nil {
-		a.t.Fatal(err)
+		f.t.Fatal(err)
 	}
 	for _, key := range keys {
 		var value any
-		kind := a.rdb.Type(ctx, key).Val()
+		kind := f.rdb.Type(ctx, key).Val()
 		switch kind {
 		case "string":
-			value, err = a.rdb.Get(ctx, key).Result()
+			value, err = f.rdb.Get(ctx, key).Result()
 		case "hash":
-			value, err = a.rdb.HGetAll(ctx, key).Result()
+			value, err = f.rdb.HGetAll(ctx, key).Result()
 		case "list":
-			value, err = a.rdb.LRange(ctx, key, 0, -1).Result()
+			value, err = f.rdb.LRange(ctx, key, 0, -1).Result()
 		case "set":
-			value, err = a.rdb.SMembers(ctx, key).Result()
+			value, err = f.rdb.SMembers(ctx, key).Result()
 		case "zset":
-			value, err = a.rdb.ZRange(ctx, key, 0, -1).Result()
+			value, err = f.rdb.ZRange(ctx, key, 0, -1).Result()
 		case "none":
 			continue // it has expired meanwhile
 		default:
-			a.t.Errorf("%s is a %s", key, kind)
+			f.t.Errorf("%s is a %s", key, kind)
 		}
 		if err != nil && !errors.Is(err, redis.Nil) {
-			a.t.Fatal(err)
+			f.t.Fatal(err)
 		}
-		a.checkText("Redis at "+key, fmt.Sprint(key, value))
+		f.checkText("Redis at "+key, fmt.Sprint(key, value))
 	}
 	return len(keys)
 }
