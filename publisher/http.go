@@ -297,8 +297,8 @@ func (h *HTTP) Close() error {
 	return nil
 }
 
-// send makes a job's call with a token, empty for none.
-func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string) error {
+// send makes a job's call with a token, empty for none, after one with the refused tokens.
+func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ...string) error {
 	job.Budget, job.Response = nil, nil
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
@@ -310,7 +310,7 @@ func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string) error {
 		}
 		return jobs.Discard(&notCalledError{err})
 	}
-	r := h.secrets.With(h.secretsOf(token)...)
+	r := h.secrets.With(h.secretsOf(token, refused...)...)
 	resp, err := h.client.Do(req)
 	if err != nil {
 		return withoutSecrets(r, conn.callError(ctx, job, err, h.base.HostHoldsKey()))

@@ -50,12 +50,15 @@ func (o *HTTPOptions) basic() bool {
 	return o.AuthQuery == "" && strings.EqualFold(o.AuthScheme, "Basic")
 }
 
-// secretsOf returns what is secret of a token.
-func (h *HTTP) secretsOf(token string) []string {
-	if _, password, ok := strings.Cut(token, ":"); ok && h.o.basic() && len(password) >= secret.ShortestPassword {
-		return []string{token, password}
+// secretsOf returns what is secret of tokens.
+func (h *HTTP) secretsOf(token string, more ...string) []string {
+	out := append([]string{token}, more...)
+	for _, token := range out {
+		if _, password, ok := strings.Cut(token, ":"); ok && h.o.basic() && len(password) >= secret.ShortestPassword {
+			out = append(out, password)
+		}
 	}
-	return []string{token}
+	return out
 }
 
 // authenticate adds the token to the request, unless it is empty.

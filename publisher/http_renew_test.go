@@ -102,6 +102,23 @@ func TestRefusedTokenIsRenewed(t *testing.T) {
 	}
 }
 
+// The answer to the second call may name both tokens.
+func TestARefusedTokenIsSecretInTheNextAnswer(t *testing.T) {
+	t.Parallel()
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer the-new-one" {
+			w.WriteHeader(http.StatusUnauthorized)
+		}
+		_, _ = fmt.Fprint(w, "the-new-one replaces the-old-one")
+	}))
+	defer api.Close()
+	job := keyed("alice")
+	h := newHTTP(t, publisher.HTTPOptions{URL: api.URL, TokenSource: &source{tokens: []string{"the-old-one", "the-new-one"}}})
+	if err := h.Publish(t.Context(), job); err != nil || job.Response.Body != "[redacted] replaces [redacted]" {
+		t.Errorf("%v, kept %+v", err, job.Response)
+	}
+}
+
 // A key whose token is refused waits; its jobs run when the file has another one, long before the
 // cooldown ends.
 func TestChangedFileEndsTheWait(t *testing.T) {

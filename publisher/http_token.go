@@ -39,7 +39,7 @@ func (h *HTTP) Publish(ctx context.Context, job *jobs.Job) error {
 	if problem := signalsOf(ctx).again(job); problem != nil {
 		return &sentError{problem}
 	}
-	return h.withCredentials(h.send(ctx, job, other), job, other)
+	return h.withCredentials(h.send(ctx, job, other, token), job, other)
 }
 
 // refusedCredentialsError is the error of refused credentials, with their id.
