@@ -141,7 +141,7 @@ func (h *HTTP) watchToken() error {
 				return "", errors.New("the token " + noColon)
 			}
 			secrets := h.secretsOf(token)
-			h.secrets.Add(secrets...)
+			h.secrets.Add("", secrets...)
 			if h.o.OnToken != nil {
 				h.o.OnToken(secrets...)
 			}

@@ -227,7 +227,7 @@ func serve(p handles, index int, d config.Destination, rdb redis.UniversalClient
 	options.MaxPayloadBytes, options.Logger = cfg.MaxPayloadBytes, log.With("destination", d.Name)
 	if file := d.AuthTokenFile; file != "" {
 		options.AuthToken, options.AuthTokenFile = "", file
-		options.OnToken = func(secrets ...string) { cfg.Redactor().Add(secrets...) }
+		options.OnToken = func(secrets ...string) { cfg.Redactor().Add(file, secrets...) }
 	}
 	rules, err := OpenRules(d, ruleFailed, log)
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"html"
+	"maps"
 	"net/url"
 	"regexp"
 	"slices"
@@ -24,39 +25,46 @@ type Redactor struct {
 // known are the secrets of New and Add.
 type known struct {
 	secrets  []string
-	fixed    int // how many of them are of New
+	added    map[string][]string // by source
 	forms    []string
 	replacer *strings.Replacer
 }
 
-// mostAdded bounds the secrets of Add: the oldest ones are forgotten.
-const mostAdded = 100
+// mostAdded bounds the secrets of Add from one source: the oldest ones are forgotten.
+const mostAdded = 20
 
-func newKnown(secrets []string, fixed int) *known {
-	forms := formsOf(secrets)
-	return &known{secrets: secrets, fixed: fixed, forms: forms, replacer: newReplacer(forms)}
+func newKnown(secrets []string, added map[string][]string) *known {
+	forms := formsOf(slices.Concat(append(slices.Collect(maps.Values(added)), secrets)...))
+	return &known{secrets: secrets, added: added, forms: forms, replacer: newReplacer(forms)}
+}
+
+func (k *known) has(secret, source string) bool {
+	return slices.Contains(k.secrets, secret) || slices.Contains(k.added[source], secret)
 }
 
 // New returns the Redactor of secrets; empty ones are left out.
 func New(secrets ...string) *Redactor {
 	r := &Redactor{known: &atomic.Pointer[known]{}}
-	r.known.Store(newKnown(secrets, len(secrets)))
+	r.known.Store(newKnown(secrets, nil))
 	return r
 }
 
-// Add makes r, and what With has returned, take out more secrets from now on.
-func (r *Redactor) Add(secrets ...string) {
+// Add makes r, and what With has returned, take out more secrets of a source, such as a file, from
+// now on: its latest 20.
+func (r *Redactor) Add(source string, secrets ...string) {
 	for {
 		was := r.known.Load()
-		more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || slices.Contains(was.secrets, s) })
+		more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || was.has(s, source) })
 		if len(more) == 0 {
 			return
 		}
-		all := slices.Concat(was.secrets, more)
-		if many := len(all) - was.fixed - mostAdded; many > 0 {
-			all = slices.Delete(all, was.fixed, was.fixed+many)
+		added := maps.Clone(was.added)
+		if added == nil {
+			added = map[string][]string{}
 		}
-		if r.known.CompareAndSwap(was, newKnown(all, was.fixed)) {
+		all := slices.Concat(was.added[source], more)
+		added[source] = all[max(0, len(all)-mostAdded):]
+		if r.known.CompareAndSwap(was, newKnown(was.secrets, added)) {
 			return
 		}
 	}
@@ -65,7 +73,7 @@ func (r *Redactor) Add(secrets ...string) {
 // With returns a Redactor that also takes out secrets of a moment, such as the token of
 // one call. It costs nothing until it meets a text, and for secrets that r knows nothing at all.
 func (r *Redactor) With(secrets ...string) *Redactor {
-	more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || slices.Contains(r.known.Load().secrets, s) })
+	more := slices.DeleteFunc(slices.Clone(secrets), func(s string) bool { return s == "" || r.known.Load().has(s, "") })
 	if len(more) == 0 {
 		return r
 	}

@@ -153,17 +153,18 @@ func BenchmarkRedact(b *testing.B) {
 	}
 }
 
-// Secrets of Add are taken out from then on, also by what With has returned; the latest 100 of them.
+// Secrets of Add are taken out from then on, also by what With has returned; the latest 20 of each source.
 func TestAdd(t *testing.T) {
 	t.Parallel()
 	r := secret.New("of-new-0")
 	with := r.With("of-a-call")
+	r.Add("another file", "of-another-file")
 	for i := range 150 {
-		r.Add("", fmt.Sprintf("token-%03d", i), "of-new-0")
+		r.Add("a file", "", fmt.Sprintf("token-%03d", i), "of-new-0")
 	}
 	for text, want := range map[string]string{
-		"of-new-0 of-a-call token-149 token-050": "[redacted] [redacted] [redacted] [redacted]",
-		"token-049":                              "token-049",
+		"of-new-0 of-a-call of-another-file token-149 token-130": "[redacted] [redacted] [redacted] [redacted] [redacted]",
+		"token-129": "token-129",
 	} {
 		if got := with.Redact(text); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
