@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -158,11 +159,22 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
 	}
-	return c.printBreaker(p, b)
+	limits, err := s.breakers.Limits(ctx, s.rdb, c.Name)
+	if err != nil {
+		return fmt.Errorf("breaker get: %w", err)
+	}
+	if len(limits.Declared) == 1 && limits.Declared[0].Zone == "" { // the status has it
+		limits.Declared = nil
+	}
+	if len(limits.Announced) < 2 {
+		limits.Announced = nil
+	}
+	windows := breaker.Limits{Declared: limits.Declared, Announced: limits.Announced}
+	return c.printBreaker(p, b, explain.Limits(windows, time.Now())...)
 }
 
 // printBreaker is the output of get, trip and reset.
-func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
+func (o outputFlag) printBreaker(p *Process, b breaker.Status, windows ...explain.Limit) error {
 	if o.json() {
 		return p.printJSON(b)
 	}
@@ -195,15 +207,33 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status) error {
 	if b.Concurrency > 0 {
 		r.add("in flight", fmt.Sprintf("%d of %d calls", b.InFlight, b.Concurrency))
 	}
-	if b.Rate != nil {
+	due := ""
+	if explain.RateHolds(b, now) {
+		due = "in " + explain.Duration(b.Rate.Next.Sub(now)) + ", at " + explain.At(b.Rate.Next, now)
+	}
+	declared := slices.ContainsFunc(windows, func(w explain.Limit) bool { return w.Source == explain.Declared })
+	switch {
+	case declared:
+		r.addIf("next call", due)
+	case b.Rate != nil:
 		text := explain.Rate(*b.Rate)
 		if b.Rate.Burst > 1 {
 			text += ", " + strconv.Itoa(b.Rate.Burst) + " at once"
 		}
-		if explain.RateHolds(b, now) {
-			text += "; the next is due in " + explain.Duration(b.Rate.Next.Sub(now)) + ", at " + explain.At(b.Rate.Next, now)
+		if due != "" {
+			text += "; the next is due " + due
 		}
 		r.add("rate", text)
+	}
+	for _, l := range windows {
+		text := cmp.Or(l.Allowed, "one window")
+		if l.Used != "" {
+			text += "; used " + l.Used
+		}
+		if l.ResetsIn != "" {
+			text += "; resets in " + l.ResetsIn
+		}
+		r.add(l.Source, text)
 	}
 	if b.Learned != nil {
 		r.add("learned limit", explain.LearnedLimit(*b.Learned))

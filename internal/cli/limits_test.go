@@ -55,6 +55,14 @@ $`)
 	if out := b.run(t, "limits", "shop/alice").ok(t); strings.Contains(out, "60 per 1 h") || !strings.Contains(out, "99 of 100") {
 		t.Errorf("of the key:\n%s", out)
 	}
+	of := regexp.MustCompile(`CLOSED\ndeclared +60 per 1 h, 5 at once; used 1 of 5; resets in (1m|[0-9]+s)
+declared +900 per month of UTC; used 1 of 900; resets in [0-9hdms]+\nfailures`)
+	if out := b.run(t, "breaker", "get", "shop").ok(t); !of.MatchString(out) {
+		t.Errorf("the breaker:\n%s\nwant\n%s", out, of)
+	}
+	if out := b.run(t, "breaker", "get", "shop/alice").ok(t); strings.Contains(out, "\ndeclared") || strings.Contains(out, "\nannounced") {
+		t.Errorf("the breaker of the key:\n%s", out)
+	}
 	all := decode[page[breaker.Limits]](t, b.run(t, "limits", "--destination", "shop", "-n", "1", "-o", "json").ok(t))
 	if len(all.Items) != 1 || all.Items[0].Name != "shop" || all.Items[0].Declared[0].Used != 1 || all.Next == "" {
 		t.Errorf("first page %+v", all)

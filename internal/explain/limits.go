@@ -77,6 +77,8 @@ func window(source string, w breaker.LimitWindow, now time.Time) Limit {
 		}
 	}
 	switch {
+	case w.Remaining < 0 && source == Announced: // Redis is asked when little is left
+		l.Used = "plenty left"
 	case w.Remaining < 0:
 	case of > 0:
 		l.Used, l.Part = strconv.Itoa(w.Used)+" of "+strconv.Itoa(of), min(1, float64(w.Used)/float64(of))

@@ -22,3 +22,11 @@ func TestLearnedLimit(t *testing.T) {
 		}
 	}
 }
+
+func TestAnAnnouncedLimitThatIsFarFromItsEnd(t *testing.T) {
+	t.Parallel()
+	l := breaker.Limits{Announced: []breaker.LimitWindow{{Limit: 5000, Remaining: -1}}}
+	if got := explain.Limits(l, time.Now()); len(got) != 1 || got[0].Allowed != "5000 per window" || got[0].Used != "plenty left" || got[0].Part != -1 {
+		t.Errorf("%+v", got)
+	}
+}
