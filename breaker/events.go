@@ -35,7 +35,7 @@ type Event struct {
 	OpenedAt   time.Time `json:"opened_at,omitzero" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
 	OpenUntil  time.Time `json:"open_until,omitzero" doc:"When an OPEN breaker's time comes; left out: not before it is reset." example:"2030-01-31T14:35:00Z"`
 	Probes     int       `json:"probes" doc:"The incident's failed probes so far." example:"0"`
-	Wasted     int       `json:"wasted" doc:"Its rate-limited answers so far." example:"3"`
+	Wasted     int       `json:"wasted" doc:"Its failed calls so far." example:"3"`
 	// Rescheduled is as far as the instances have reported it.
 	Rescheduled int `json:"rescheduled" doc:"Jobs rescheduled because of it so far." example:"12"`
 	// Permanent is true if the API has refused, in this incident, credentials that only a person

@@ -31,8 +31,8 @@ type Incident struct {
 	// NoCredentials is that of [Status].
 	NoCredentials bool   `json:"-"`
 	By            string `json:"by" doc:"Who that was." example:""`
-	Probes        int    `json:"probes" doc:"Probes that were rate limited." example:"0"`
-	Wasted        int    `json:"wasted" doc:"All calls that were rate limited." example:"3"`
+	Probes        int    `json:"probes" doc:"Probes that failed." example:"0"`
+	Wasted        int    `json:"wasted" doc:"All calls that failed because of it: rate limited, refused credentials, or of an outage." example:"3"`
 	// Rescheduled is as reported by [Breaker.Rescheduled].
 	Rescheduled int      `json:"rescheduled" doc:"Rescheduled jobs." example:"12"`
 	Instances   []string `json:"instances" doc:"Instances that had a part in it, at most 50." example:"[\"host:4711\"]"`

@@ -59,9 +59,9 @@ type Status struct {
 	// StreakID names the streak, and OutageID the last opening by one: they grow as Generation does.
 	StreakID, OutageID uint64    `json:"-"`
 	OpenedAt           time.Time `json:"opened_at" nullable:"true" doc:"When the incident began." example:"2030-01-31T14:30:00Z"`
-	Probes             int       `json:"probes" doc:"The incident's probes that were rate limited." example:"0"`
+	Probes             int       `json:"probes" doc:"The incident's probes that failed." example:"0"`
 	// Wasted includes the answers that led to the opening, and late ones.
-	Wasted     int       `json:"wasted" doc:"All calls of the incident that were rate limited." example:"3"`
+	Wasted     int       `json:"wasted" doc:"All calls that failed because of the incident: rate limited, refused credentials, or of an outage." example:"3"`
 	ProbeBy    string    `json:"probe_by" doc:"The instance that probes now." example:""`
 	ProbeUntil time.Time `json:"probe_until" nullable:"true" doc:"When the probe is given up at the latest." example:"2030-01-31T14:35:35Z"`
 	// Level is less the steps that the cooldown has fallen back by: see

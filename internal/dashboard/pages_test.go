@@ -154,7 +154,7 @@ func TestPages(t *testing.T) {
 	}
 	s.get("/destinations").shows(t, http.StatusOK, "shop", "Open by hand", "never")
 	s.get("/destinations/shop").shows(t, http.StatusOK, "No worker serves it", "Paused 1", "Backlog 5", "Over time")
-	s.get("/breakers/shop").shows(t, http.StatusOK, "Open by hand", "Refused calls 0", "Transitions", "shop/alice")
+	s.get("/breakers/shop").shows(t, http.StatusOK, "Open by hand", "Wasted calls 0", "Transitions", "shop/alice")
 	s.get("/breakers/shop/alice").shows(t, http.StatusOK, "The breaker of the whole destination is Open by hand", "Jobs held")
 	s.get("/incidents").shows(t, http.StatusOK, "ongoing", "shop/alice")
 

@@ -216,7 +216,7 @@ func incidentSpans(incidents []breaker.Incident, now time.Time) []chart.Span {
 		}
 		out = append(out, chart.Span{
 			From: i.Started, To: end, Class: class, Link: incidentPath(i.ID),
-			Title: i.Started.UTC().Format("Jan 2 15:04:05") + text + "; " + explain.Cause(i.Cause) + "; " + plural(i.Wasted, "refused call", "refused calls"),
+			Title: i.Started.UTC().Format("Jan 2 15:04:05") + text + "; " + explain.Cause(i.Cause) + "; " + plural(i.Wasted, "wasted call", "wasted calls"),
 		})
 	}
 	return out
