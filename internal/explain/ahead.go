@@ -17,7 +17,7 @@ import (
 const farthest = 10_000
 
 // Place sets in w how many jobs are before job in its queue. Jobs that wait for a time,
-// for parents or for an operator are in none. It costs one round trip and, in a long
+// for parents or for an operator are in none. It costs up to three round trips and, in a long
 // queue, Redis up to 10,000 steps: it is for single jobs. A nil w stays nil. Errors are
 // Redis's.
 func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error {
@@ -74,9 +74,48 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	w.addPlace()
 	if w.Reason == ByRate {
 		waiting := slices.ContainsFunc(others, func(n *redis.IntCmd) bool { return n.Val() > 0 })
-		w.addTurn(*forCost(e.breakers[job.Destination], job.Cost).Rate, waiting, e.now)
+		known, cost, err := e.costAhead(ctx, queue, w.ahead())
+		if err != nil {
+			return err
+		}
+		w.addTurn(*forCost(e.breakers[job.Destination], job.Cost).Rate, cost, known, waiting, e.now)
 	}
 	return nil
+}
+
+// mostCosts bounds the jobs whose costs are read.
+const mostCosts = 100
+
+// costAhead is what the first jobs of a queue cost, and of how many it knows that: the others are
+// taken to cost 1.
+func (e *Explainer) costAhead(ctx context.Context, queue string, ahead int) (known, cost int, err error) {
+	if ahead == 0 {
+		return 0, 0, nil
+	}
+	ids, err := e.rdb.LRange(ctx, store.PendingKey(queue), -int64(min(ahead, mostCosts)), -1).Result()
+	if err != nil {
+		return 0, 0, fmt.Errorf("explain: %w", err)
+	}
+	keys := make([]string, len(ids))
+	for i, id := range ids {
+		keys[i] = store.TaskKey(queue, id)
+	}
+	outlines, _, err := store.Outlines(ctx, e.rdb, keys, nil)
+	if err != nil {
+		return 0, 0, fmt.Errorf("explain: %w", err)
+	}
+	for _, o := range outlines {
+		cost += store.CostOf(o[store.FieldMsg])
+	}
+	return len(ids), cost + max(0, ahead-len(ids)), nil
+}
+
+// ahead is how many jobs are ahead at least.
+func (w *Waiting) ahead() int {
+	if w.Ahead == nil {
+		return *w.AheadAtLeast
+	}
+	return *w.Ahead
 }
 
 // placeOfDeferred is Place for a job that a breaker deferred. When the breaker closes,

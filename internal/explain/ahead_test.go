@@ -2,6 +2,7 @@ package explain
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -11,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/breaker"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -88,4 +90,73 @@ func TestPlace(t *testing.T) {
 	if err := New(rdb, client).Place(t.Context(), &jobs.Job{Status: jobs.Running}, nil); err != nil {
 		t.Error(err)
 	}
+}
+
+// A job's turn under RATE comes after what the jobs ahead of it cost.
+func TestTurnBehindCosts(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Database(t).Client(t)
+	client, err := jobs.NewClient(rdb, jobs.WithDestinations("shop"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	worker := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"]}`, time.Now().UnixMilli())
+	if err := rdb.HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "host:1", worker).Err(); err != nil {
+		t.Fatal(err)
+	}
+	b, err := breaker.New(t.Context(), rdb, breaker.Options{Destination: "shop", Rate: breaker.Rates{{Calls: 60, Per: time.Hour}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if _, err := b.Allow(t.Context()); err != nil { // the next one is due in a minute
+		t.Fatal(err)
+	}
+	large := strings.Repeat("x", 20_000) // is not read
+	specs := []*jobs.Spec{
+		jobs.New("shop", 1, jobs.ID("first"), jobs.Cost(40)), jobs.New("shop", large, jobs.ID("second"), jobs.Cost(5)),
+		jobs.New("shop", 1, jobs.ID("third")),
+	}
+	for i := range mostCosts {
+		specs = append(specs, jobs.New("shop", 1, jobs.ID(fmt.Sprint("job-", i))))
+	}
+	if _, err := client.EnqueueMany(t.Context(), specs); err != nil {
+		t.Fatal(err)
+	}
+	for id, want := range map[string]struct {
+		text    string
+		after   time.Duration // of the next call
+		vaguely bool
+	}{
+		"second": {"1 job is ahead (cost 40), its turn is due in ", 40 * time.Minute, false},
+		"third":  {"2 jobs are ahead (cost 45), its turn is due in ", 45 * time.Minute, false},
+		"job-96": {"99 jobs are ahead (cost 142), its turn is due in ", 142 * time.Minute, false},
+		"job-99": {"102 jobs are ahead (cost 145), its turn is not before ", 0, true},
+	} {
+		job, err := client.Get(t.Context(), id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := New(rdb, client)
+		got, err := e.Waiting(t.Context(), job)
+		if err == nil {
+			err = e.Place(t.Context(), job, got)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !strings.HasPrefix(got.Text, "RATE allows 60 calls an hour; "+want.text) || (got.Until == nil) != want.vaguely {
+			t.Errorf("%s: %q until %v", id, got.Text, got.Until)
+		}
+		if left := time.Until(value(got.Until)); !want.vaguely && (left > want.after+time.Minute || left < want.after) {
+			t.Errorf("%s: due in %v, want %v after the next call", id, left, want.after)
+		}
+	}
+}
+
+func value(at *time.Time) time.Time {
+	if at == nil {
+		return time.Time{}
+	}
+	return *at
 }

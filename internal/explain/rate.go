@@ -83,20 +83,24 @@ func NextByRate(b breaker.Status, now time.Time) string {
 	return fmt.Sprintf("%s; the next is due %s", RateAllows(b), inAt(b.Rate.Next, now))
 }
 
-// addTurn adds when a job that the rate delays is due. Jobs of other priorities may come
-// before it: then it starts later than its place suggests.
-func (w *Waiting) addTurn(r breaker.RateStatus, others bool, now time.Time) {
+// addTurn adds when a job that the rate delays is due, behind others that cost so much; the costs of
+// only the first known of them are known. Jobs of other priorities may come before it: then it starts
+// later than its place suggests.
+func (w *Waiting) addTurn(r breaker.RateStatus, cost, known int, others bool, now time.Time) {
 	w.Text = "RATE allows " + Rate(r) + "; " + w.place()
-	if w.Ahead == nil {
-		w.Text += ", its turn is not before " + At(r.Due(*w.AheadAtLeast), now)
-		return
+	if cost > w.ahead() {
+		w.Text += " (cost " + strconv.Itoa(cost) + ")"
 	}
-	due := r.Due(*w.Ahead)
+	due := r.Due(cost)
 	switch {
+	case w.Ahead == nil:
+		w.Text += ", its turn is not before " + At(due, now)
 	case !due.After(now): // its turn came while this was read
 		w.Text += ", its turn is now"
 	case others:
 		w.Text += ", its turn is not before " + At(due, now) + ", because jobs of other priorities wait too"
+	case known < *w.Ahead && cost > *w.Ahead:
+		w.Text += ", its turn is not before " + At(due, now)
 	default:
 		w.Text += ", its turn is due " + inAt(due, now)
 		w.Until = instant(due)

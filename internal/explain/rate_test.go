@@ -41,13 +41,13 @@ func TestTurnByRate(t *testing.T) {
 		{Waiting{Ahead: number(2)}, true, "RATE allows 60 calls an hour; 2 jobs are ahead, its turn is not before 14:33:18, because jobs of other priorities wait too", time.Time{}},
 		{Waiting{AheadAtLeast: number(60)}, false, "RATE allows 60 calls an hour; more than 60 jobs are ahead, its turn is not before 15:31:18", time.Time{}},
 	} {
-		row.w.addTurn(r, row.others, now)
+		row.w.addTurn(r, row.w.ahead(), row.w.ahead(), row.others, now)
 		if row.w.Text != row.want || (row.w.Until == nil) != row.until.IsZero() || row.w.Until != nil && !row.w.Until.Equal(row.until) {
 			t.Errorf("%q until %v, want %q until %v", row.w.Text, row.w.Until, row.want, row.until)
 		}
 	}
 	passed := Waiting{Ahead: number(0)}
-	passed.addTurn(r, false, now.Add(time.Minute))
+	passed.addTurn(r, 0, 0, false, now.Add(time.Minute))
 	if want := "RATE allows 60 calls an hour; next in line, its turn is now"; passed.Text != want || passed.Until != nil {
 		t.Errorf("%q until %v, want %q", passed.Text, passed.Until, want)
 	}
