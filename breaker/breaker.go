@@ -26,7 +26,8 @@ type Breaker struct {
 // until Close.
 //
 // rdb should be set up with ContextTimeoutEnabled, or abandoned calls last until the client's
-// own timeouts.
+// own timeouts, and with declared limits with MaxRetries -1, or a command whose reply is lost takes the
+// cost of its call again.
 func New(ctx context.Context, rdb redis.UniversalClient, o Options) (*Breaker, error) {
 	c, err := newCore(rdb, o, realClock)
 	if err != nil {

@@ -6,7 +6,7 @@
 --
 -- KEYS, ARGV 1…10 and what is returned: arguments.lua
 -- named
---   permit    its token; asking again with it answers the same
+--   permit    its token; asking again with it answers the same, and takes the cost once more
 --   lease     its length, ms
 --   sequence, calls, key_calls  calls of this instance in flight that are not metered, of the
 --             destination and of the key
