@@ -276,13 +276,14 @@ type RateStatus struct {
 	Burst    int
 	// Next is when the next call is due, on Redis's clock; if that has passed, at once.
 	Next time.Time
-
-	fixed bool // Burst calls are due at Next, and after each Burst intervals
+	// Zone is that of the calendar by which a fixed window begins, which has Burst calls every
+	// Burst intervals; "" if the window slides.
+	Zone string
 }
 
 // Due returns when a call with n others before it is due, on Redis's clock.
 func (r RateStatus) Due(n int) time.Time {
-	if r.fixed {
+	if r.Zone != "" {
 		n -= n % r.Burst
 	}
 	return r.Next.Add(time.Duration(min(float64(n)*float64(r.Interval), float64(longest))))
@@ -350,7 +351,7 @@ func rateStatus(windows []usedWindow, now int64) *RateStatus {
 	w := slices.MaxFunc(windows, func(a, b usedWindow) int { return cmp.Compare(a.next(now), b.next(now)) })
 	r := &RateStatus{Interval: time.Duration(float64(w.Per) / float64(w.Calls)), Burst: max(1, w.Burst), Next: time.UnixMicro(w.next(now)).UTC()}
 	if w.Zone != "" {
-		r.Burst, r.fixed = w.Calls, true
+		r.Burst, r.Zone = w.Calls, w.Zone
 	}
 	return r
 }

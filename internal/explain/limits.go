@@ -64,11 +64,7 @@ func window(source string, w breaker.LimitWindow, now time.Time) Limit {
 		l.Allowed = strconv.Itoa(w.Limit) + " per " + span(w.Window)
 	}
 	if w.Zone != "" {
-		length := span(w.Window)
-		if w.Window == breaker.Month {
-			length = "month"
-		}
-		l.Allowed = strconv.Itoa(w.Limit) + " per " + length + " of " + w.Zone
+		l.Allowed = strconv.Itoa(w.Limit) + " per " + calendar(w.Window, w.Zone)
 	}
 	if w.Burst > 0 {
 		of = w.Burst
@@ -89,6 +85,14 @@ func window(source string, w breaker.LimitWindow, now time.Time) Limit {
 		l.ResetsIn = Duration(left)
 	}
 	return l
+}
+
+// calendar writes the length of a fixed window: "month of UTC".
+func calendar(length time.Duration, zone string) string {
+	if length == breaker.Month {
+		return "month of " + zone
+	}
+	return span(length) + " of " + zone
 }
 
 // LearnedLimit words a learned limit: "about 60 calls per 5 min, 5 in flight".

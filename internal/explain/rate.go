@@ -19,8 +19,12 @@ var rateUnits = []struct {
 // mostCalls bounds the calls per unit, if a shorter unit gives a whole number.
 const mostCalls = 100
 
-// Rate words a rate: "60 calls an hour".
+// Rate words a rate: "60 calls an hour", "900 calls per month of UTC".
 func Rate(r breaker.RateStatus) string {
+	if r.Zone != "" {
+		length := (time.Duration(r.Burst)*r.Interval + time.Second - 1).Truncate(time.Second) // an interval is cut to ns
+		return Count(r.Burst, "call", "calls") + " per " + calendar(length, r.Zone)
+	}
 	text := "one call every " + r.Interval.Round(time.Millisecond).String()
 	if r.Interval > time.Minute {
 		text = "one call every " + Duration(r.Interval)

@@ -13,12 +13,17 @@ func TestRate(t *testing.T) {
 	for text, want := range map[string]string{
 		"60/1h": "60 calls an hour", "60/1m": "60 calls a minute", "10/s": "10 calls a second", "1/1h": "24 calls a day", "1/1d": "1 call a day",
 		"500/1d": "500 calls a day", "1000/15m": "4000 calls an hour", "7/1h": "7 calls an hour", "5000/s": "5000 calls a second", "1/7d": "one call every 7d",
+		"900/1mo@UTC": "900 calls per month of UTC", "700001/1d@Europe/Paris": "700001 calls per 1 d of Europe/Paris", "1/6h@UTC": "1 call per 6 h of UTC",
 	} {
 		r, err := breaker.ParseRate(text)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := Rate(breaker.RateStatus{Interval: r.Per / time.Duration(r.Calls), Burst: 1}); got != want {
+		status := breaker.RateStatus{Interval: r.Per / time.Duration(r.Calls), Burst: 1, Zone: r.Zone}
+		if r.Zone != "" {
+			status.Burst = r.Calls
+		}
+		if got := Rate(status); got != want {
 			t.Errorf("%s is told as %q, want %q", text, got, want)
 		}
 	}
