@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -280,6 +281,26 @@ func TestLearnsHowManyCallsMayBeInFlight(t *testing.T) {
 	})
 }
 
+// In the first eighth of a learned window no more than 2 calls of few callers are in flight, and after a
+// refusal none starts before another has ended.
+func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight = 30
+	refuse, accept := RateLimited(0), Success()
+	runRows(t, o,
+		row{0, both(live, calls(3, refuse)), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{minute, call(accept), "CLOSED slow=1"},
+		row{61 * second, calls(20, accept), "CLOSED slow=2"},
+		row{62 * second, tries(30, "a"), "2, then D CLOSED slow_start for 1s"},
+		row{62 * second, tell("a0", refuse), "CLOSED failures=1 slow=2"},
+		row{62 * second, try("b"), "D CLOSED learned for 1s"},
+		row{62 * second, tell("a1", refuse), "CLOSED slow=1"}, // none is in flight: the next one confirms the limit
+		row{62 * second, call(refuse), "OPEN 28s failures=1 learned wasted=1"},
+		row{62 * second, limit, "21 per 1m0s, at once 0, confidence 0.3"},
+	)
+}
+
 // Calls far from the limit cost no command, and are counted all the same.
 func TestCallsFarFromALearnedLimitCostNoCommand(t *testing.T) {
 	t.Parallel()
@@ -317,6 +338,7 @@ func TestLearningKeepsItsBounds(t *testing.T) {
 		n++
 		o := alone()
 		o.MaxInFlight = rapid.IntRange(1, 8).Draw(rt, "callers")
+		o.Learn = rapid.Bool().Draw(rt, "learn") // without, slow starts become paced ones
 		o.Destination = fmt.Sprint("bounds-", n)
 		c := newFakeClock()
 		b, err := newTestBreaker(rdb, o, c.clock())
@@ -336,8 +358,23 @@ func TestLearningKeepsItsBounds(t *testing.T) {
 		var blocked time.Time // since when no call was accepted, while OPEN
 		advance := func(d time.Duration) { c.advance(d, d) }
 		rt.Repeat(map[string]func(*rapid.T){
+			"spaced": func(rt *rapid.T) { // an API that accepts the probe and no call after it
+				outcomes := []Outcome{RateLimited(0), RateLimited(0), RateLimited(0), Success(), RateLimited(0), Success(), RateLimited(0), Success()}
+				for _, outcome := range outcomes {
+					advance(b.Status().Remaining)
+					if p, err := b.Allow(patient(t)); err == nil {
+						if _, err := p.Report(patient(t), outcome); err != nil {
+							rt.Fatal(err)
+						}
+					}
+				}
+			},
 			"allow": func(*rapid.T) {
-				if p, err := b.Allow(patient(t)); err == nil {
+				p, err := b.Allow(patient(t))
+				if refusal, ok := errors.AsType[*OpenError](err); ok && refusal.State == Closed && refusal.RetryAfter > o.Cooldown*6/5 {
+					rt.Fatalf("a call waits %v in CLOSED: %+v", refusal.RetryAfter, b.view.Load().record)
+				}
+				if err == nil {
 					if p.Probe() {
 						for _, other := range permits {
 							if other.Probe() && c.now().Before(other.Until()) && other.Generation() == p.Generation() {

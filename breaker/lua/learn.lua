@@ -110,22 +110,24 @@ end
 -- dry opens: the round is used up.
 local function dry(b)
   local had = b.learned_calls
+  local early = b.round_started > 0 and b.round_look == 0 and b.round_same > 0 and b.learned_trust >= 2 and b.round_accepted < .5 * had
   if b.round_look == 0 then
     local same = b.round_accepted >= had - math.max(1, .1 * had) and b.round_accepted <= had + math.max(1, .02 * had)
     b.round_same = same and b.round_same + 1 or 0
   end
   local part = b.round_look / b.learned_window
+  local calls = b.round_started > 0 and math.max(1, b.round_accepted, b.learned_trust > 1 and math.floor(had / 2) or 0) or 0
   if b.round_look > 0 and part < .9 and b.round_accepted <= .9 * had and math.abs(b.round_accepted - part * had) <= .3 * part * had then
     -- A part of the window had the same part of the calls: the limit is a rate, and any window will do.
     b.learned_short, b.round_count = b.learned_window, 0
   elseif b.round_look > 0 and b.round_accepted <= .9 * had and (b.round_accepted <= .5 * had or b.round_look <= .75 * b.learned_window) then
     -- The look has found what was left: it is still the round before.
-    b.learned_short, b.round_started = b.round_look, b.round_started - b.round_look
-  else
-    if b.round_look > 0 then
-      b.learned_window, b.round_count = b.round_look, 0
+    b.learned_short, b.round_started = math.max(b.learned_short, b.round_look), b.round_started - b.round_look
+  elseif not early then
+    if b.round_look > b.learned_short then
+      b.learned_window, b.round_count, b.learned_trust = b.round_look, 0, math.min(3, b.learned_trust + 1)
     end
-    b.learned_calls = b.round_started > 0 and math.max(1, b.round_accepted, b.learned_trust > 1 and math.floor(had / 2) or 0) or 0
+    b.learned_calls = calls
   end
   b.round_ended = math.floor(now)
   local wait = cooldown(b)
@@ -135,7 +137,9 @@ local function dry(b)
       b.learned_short, b.round_count = math.min(b.learned_short, math.floor(b.learned_window / 2)), 0
     end
     local length = b.learned_window
-    if length - b.learned_short > .02 * length then
+    if early then
+      length = length / 2 -- a sliding window gets calls back before its end
+    elseif length - b.learned_short > .02 * length then
       length = (length + b.learned_short) / 2
     end
     wait = math.max(b.round_started + length - now, math.min(COOLDOWN, b.learned_window / 16))
@@ -172,7 +176,7 @@ local function learned_refusal(b)
     open_learned(b, 'learned', b.round_started + b.learned_window - now)
     return 'open', math.ceil(b.open_until - now)
   end
-  if few and flying >= math.max(1, math.floor(left / 2)) then
+  if few and flying >= math.max(1, math.floor(left / 2)) or b.failures > 0 and flying > 0 and (few or b.ramp > 0) then
     return 'learned', 1000
   end
   return nil
@@ -280,8 +284,8 @@ local function refused(b, sent)
     open_learned(b, 'learned', rest)
   else
     local long = .97 * b.long_window + b.long_started - now
-    if b.long_seen >= 2 and long > 0 and b.long_accepted >= .9 * b.long_calls then
-      open_learned(b, 'learned', long, b.long_window)
+    if b.long_seen >= 1 and long > 0 and b.long_accepted >= .9 * b.long_calls then
+      open_learned(b, 'learned', long, b.long_seen >= 2 and b.long_window or 0)
     else
       length, rest = b.learned_window, rest
       if b.long_seen >= 2 and b.long_started + 1.03 * b.long_window > now and b.long_accepted >= .9 * b.long_calls then
