@@ -1,8 +1,13 @@
 package breaker
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
+
+	"github.com/tidegate/tidegate/internal/redistest"
 )
 
 // destination is the state of the destination's breaker.
@@ -21,24 +26,13 @@ func TestLimitOfAllKeysIsTheDestinations(t *testing.T) {
 		row{0, of("b", call(refuse)), "CLOSED failures=1"},
 		row{0, destination, "CLOSED"},
 		row{0, of("c", call(refuse)), "CLOSED failures=1"},
-		// The next call shows whose limit it is.
+		// A call at a time, until none has succeeded for an eighth of the cooldown.
 		row{0, destination, "CLOSED slow=1"},
-		row{0, of("d", call(refuse)), "CLOSED"},
-		row{0, destination, "OPEN 1m0s failures=1 threshold wasted=1"},
-		row{0, of("e", ask("e")), "OPEN for 1m0s"},
-		// It learns the window, and then its calls.
-		row{minute, of("a", call(accept)), "CLOSED"},
-		row{61 * time.Second, both(of("b", calls(5, accept)), of("b", call(refuse))), "CLOSED failures=1"},
-		row{61 * time.Second, both(of("c", call(refuse)), of("d", call(refuse))), "CLOSED failures=1"},
-		row{61 * time.Second, of("e", call(refuse)), "CLOSED"},
-		row{61 * time.Second, limit, "6 per 1m0s, at once 0, confidence 0.3"},
-		row{61 * time.Second, destination, "OPEN 29s failures=1 learned wasted=1"},
-		row{90 * time.Second, of("a", call(refuse)), "CLOSED failures=1"},
-		row{90 * time.Second, destination, "OPEN 30s failures=1 learned probes=1 wasted=2"},
-		row{2 * minute, both(of("a", call(accept)), of("b", calls(5, accept))), "CLOSED"},
-		// Then the first refusal is the destination's.
-		row{121 * time.Second, of("f", call(refuse)), "CLOSED"},
-		row{121 * time.Second, destination, "OPEN 44s failures=1 learned wasted=1"},
+		row{7 * time.Second, of("d", call(refuse)), "CLOSED failures=1"},
+		row{7 * time.Second, destination, "CLOSED slow=1"},
+		row{8 * time.Second, of("e", call(refuse)), "CLOSED"},
+		row{8 * time.Second, destination, "OPEN 1m0s failures=1 threshold wasted=1"},
+		row{8 * time.Second, of("f", ask("f")), "OPEN for 1m0s"},
 	)
 }
 
@@ -73,4 +67,66 @@ func TestLimitOfAllKeysIsNotGuessedWhereTheAPISays(t *testing.T) {
 			)
 		})
 	}
+}
+
+// Keys that are used up or banned do not hold the others: the destination's breaker stays CLOSED.
+func TestLimitsOfKeysNeverOpenTheDestination(t *testing.T) {
+	t.Parallel()
+	for _, p := range []struct{ heavy, quota, light int }{{4, 6, 10}, {10, 6, 10}, {20, 10, 20}, {4, 0, 10}, {6, 0, 40}} {
+		t.Run(fmt.Sprintf("%d of %d a minute, %d others", p.heavy, p.quota, p.light), func(t *testing.T) {
+			t.Parallel()
+			h := newHarness(t, redistest.Shared(t).Client(t), alone())
+			rng := rand.New(rand.NewPCG(1, 2))
+			var used []int // of the heavy keys, in this minute
+			refused := 0
+			for s := range 10 * 60 {
+				if s%60 == 0 {
+					used = make([]int, p.heavy)
+				}
+				for _, k := range rng.Perm(p.heavy + p.light) {
+					if k >= p.heavy && rng.Float64() > .02 {
+						continue
+					}
+					permit, err := h.b.Key(fmt.Sprint("key-", k)).Allow(patient(t))
+					if err != nil {
+						if k >= p.heavy {
+							t.Fatalf("after %d s a key with a limit of its own is held: %v", s, err)
+						}
+						continue
+					}
+					o := Success()
+					if k < p.heavy {
+						if used[k]++; used[k] > p.quota {
+							o = RateLimited(0)
+							refused++
+						}
+					}
+					if _, err := permit.Report(patient(t), o); err != nil {
+						t.Fatal(err)
+					}
+				}
+				h.clock.advance(time.Second, time.Second)
+				if s := destination(h); !strings.HasPrefix(s, "CLOSED") {
+					t.Fatal(s)
+				}
+			}
+			if refused < 3*p.heavy {
+				t.Errorf("%d calls were refused", refused)
+			}
+		})
+	}
+}
+
+// A budget that is announced ends a guess, and three refusals after it open as ever.
+func TestBudgetEndsAGuess(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight = 10
+	refuse, accept := RateLimited(0), Success()
+	low := accept.WithBudget(Budget{Remaining: 18, Reset: 2 * time.Second, Limit: 1000})
+	runRows(t, o,
+		row{0, both(ask("early"), both(of("a", call(refuse)), both(of("b", call(refuse)), both(of("c", call(refuse)), destination)))), "CLOSED slow=1"},
+		row{0, both(tell("early", low), both(of("z", calls(15, accept)), destination)), "CLOSED left=3/2s of 1000"},
+		row{3 * time.Second, both(calls(3, refuse), destination), "OPEN 1m0s failures=3 threshold wasted=3"},
+	)
 }

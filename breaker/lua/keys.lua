@@ -1,25 +1,32 @@
 -- keys: a limit that all keys of a destination meet together.
 
 -- of_all_keys reports whether the destination's breaker b counts a refusal under a key, of which the
--- API does not say whose limit it is: near the limit that b has learned, and if it was the call
--- that shows this. That call is made, alone, when calls of as many keys in a row were refused as
--- refusals open a breaker; a cooldown after the last one at the earliest.
-local function of_all_keys(b, answer)
+-- API does not say whose limit it is: near the limit that b has learned, and if a guess holds. When
+-- calls of three keys in a row were refused, the destination makes its calls one at a time. If none
+-- has succeeded for an eighth of the cooldown, and the next is refused, too, the limit is its own; the
+-- first other answer shows that it is the keys'.
+local function of_all_keys(b, child, answer)
+  local guess = RAMP_LIMIT + 1 -- the value of confirming
+  local pause = math.max(cooldown(b), 60000) -- ms from one guess to the next
   if not LEARN or b.state ~= 'CLOSED' or b.forced ~= '' or b.metered > 0 or answer.threshold == 0 or answer.hint > 0 then
     return false
+  elseif b.confirming == guess then
+    if b.streak_of ~= '429' then
+      confirmed(b)
+    end
+    return b.probe_token == answer.permit and now >= b.round_confirmed + cooldown(b) / 8
   elseif b.confirming > 0 then
     return b.probe_token == answer.permit
   elseif b.learned_calls > 0 and b.round_accepted >= .9 * b.learned_calls then
     return true
-  elseif b.ramp > 0 or now < b.round_confirmed + cooldown(b) or not answer.first_time() or not in_a_row(b, '429', KEY) then
+  elseif child.state ~= 'CLOSED' or b.ramp > 0 or now < b.round_confirmed + pause or not answer.first_time() or not in_a_row(b, '429', KEY) then
     return false
   end
-  b.streak_limit = answer.threshold
-  if b.streak >= answer.threshold then
-    clear_streak(b)
+  b.streak_limit = math.max(3, answer.threshold)
+  if b.streak >= b.streak_limit then
     b.learned_since = b.learned_since > 0 and b.learned_since or math.floor(now)
-    ask_again(b, slow_start_end())
-    few_left(b)
+    ask_again(b, guess)
+    b.round_confirmed = math.floor(now)
   end
   return false
 end

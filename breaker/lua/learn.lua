@@ -43,10 +43,10 @@ local function round_over(b)
   return b.state == 'CLOSED' and b.round_started > 0 and b.learned_window > 0 and now >= b.round_started + b.learned_window
 end
 
--- few_left says that few calls of the round are left, or few more than the last were made, or that
--- one is to show whether all keys meet a limit: then calls are counted in Redis.
+-- few_left says that few calls of the round are left, or few more than the last were made: then
+-- calls are counted in Redis.
 local function few_left(b)
-  local few = b.confirming > 0 and b.round_started == 0 or b.learned_calls > 0 and math.abs(b.learned_calls - b.round_accepted) <= low()
+  local few = b.learned_calls > 0 and math.abs(b.learned_calls - b.round_accepted) <= low()
   if few ~= (b.round_metered > 0) then
     if few then
       redis.call('DEL', b.joined_key)
@@ -196,9 +196,9 @@ local function ask_again(b, flying)
 end
 
 -- confirmed: the call was accepted. The limit is one of calls in flight, or the round began later
--- than was thought.
+-- than was thought; of a guess (keys.lua) nothing follows.
 local function confirmed(b)
-  if b.learned_trust >= 2 then
+  if b.confirming <= RAMP_LIMIT and b.learned_trust >= 2 then
     b.learned_short, b.learned_window = b.learned_window, math.ceil(b.learned_window * 65 / 64)
     b.learned_trust = b.learned_trust - 1
   elseif b.confirming < slow_start_end() then
@@ -232,11 +232,12 @@ local function learn_success(b, token)
   return true
 end
 
-local plain_limited, plain_probe_limited, plain_probe_success = RULES.CLOSED.limited, RULES.PROBE.limited, RULES.PROBE.success
+local ordinary = { limited = RULES.CLOSED.limited, probe_limited = RULES.PROBE.limited, probe_success = RULES.PROBE.success }
 
 function RULES.CLOSED.limited(b, answer)
-  if not LEARN or answer.hint > 0 or answer.threshold == 0 or b.learned_since == 0 or b.metered > 0 then
-    local result = plain_limited(b, answer)
+  local nothing_learned = b.learned_since == 0 or b.round_started == 0 and b.confirming == 0
+  if not LEARN or answer.hint > 0 or answer.threshold == 0 or nothing_learned or b.metered > 0 then
+    local result = ordinary.limited(b, answer)
     if LEARN and b.state == 'OPEN' and b.cause ~= 'hint' then
       b.learned_since = b.learned_since > 0 and b.learned_since or math.floor(now)
       b.round_started, b.round_ended = 0, math.floor(now)
@@ -298,7 +299,7 @@ end
 
 function RULES.PROBE.limited(b, answer)
   if not learns(b) or answer.hint > 0 or b.round_ended == 0 then
-    return plain_probe_limited(b, answer)
+    return ordinary.probe_limited(b, answer)
   end
   refused_probe(b, answer, function()
     b.last_failure = math.floor(now)
@@ -338,7 +339,7 @@ end
 
 function RULES.PROBE.success(b)
   local sent, ended = b.probe_started, b.round_ended
-  plain_probe_success(b)
+  ordinary.probe_success(b)
   if LEARN and b.learned_since > 0 then
     recovered(b, sent, ended)
     b.round_started, b.round_accepted, b.round_ended = sent, 1, 0

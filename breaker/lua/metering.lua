@@ -268,7 +268,7 @@ local function note_window(b, w, left, reset, limit)
   else
     if b.metered == 0 then
       redis.call('DEL', b.joined_key)
-      b.metered = math.floor(now)
+      b.metered, b.confirming = math.floor(now), 0
     end
     w = { left = left, reset = math.ceil(reset), limit = w and w.limit or 0 }
     b.dirty = true

@@ -54,7 +54,7 @@ local answer = {
   busy = number(named.busy) > 0,
 }
 local outage = answer.outage
-local shared = child and outcome == 'limited' and scope == '' and generation >= parent.generation and of_all_keys(parent, answer)
+local shared = child and outcome == 'limited' and scope == '' and generation >= parent.generation and of_all_keys(parent, child, answer)
 local owner = (child and scope ~= 'global' and not shared) and child or parent -- of the limit
 
 -- end_metered ends a metered call.
