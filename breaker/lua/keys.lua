@@ -14,7 +14,11 @@ local function of_all_keys(b, child, answer)
     if b.streak_of ~= '429' then
       confirmed(b)
     end
-    return b.probe_token == answer.permit and now >= b.round_confirmed + cooldown(b) / 8
+    local holds = b.probe_token == answer.permit and now >= b.round_confirmed + cooldown(b) / 8
+    if holds then
+      b.round_confirmed = 0 -- the next one needs no pause
+    end
+    return holds
   elseif b.confirming > 0 then
     return b.probe_token == answer.permit
   elseif b.learned_calls > 0 and b.round_accepted >= .9 * b.learned_calls then

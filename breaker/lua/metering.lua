@@ -39,9 +39,8 @@ local function meter(b, token, lease)
   end
   local _, class = math.frexp(lease)
   redis.call('ZADD', b.inflight_key, lease_ends(lease, class), token)
-  if redis.call('PTTL', b.inflight_key) < lease + 60000 then
-    redis.call('PEXPIRE', b.inflight_key, int(math.ceil(lease + 60000)))
-  end
+  local last = redis.call('ZRANGE', b.inflight_key, '-1', '-1', 'WITHSCORES') -- another lease may be longer
+  redis.call('PEXPIRE', b.inflight_key, int(math.ceil(tonumber(last[2]) - now + 60000)))
 end
 
 -- cap is how many calls may be in flight in the fleet: the configured number or the learned
