@@ -91,12 +91,16 @@ func TestLostBreakerIsClosed(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
 			f := newFleet(t, redistest.Shared(t), fakeapi.Options{})
-			f.start()
-			f.start()
+			workers := map[string]*worker{"1": f.start(), "2": f.start()}
 			if c.key == "" {
-				f.trip(time.Hour)
+				f.tripAll(time.Hour, workers)
 			} else {
 				f.trip(time.Hour, c.key)
+				for name, w := range workers {
+					redistest.Await(t, 2*time.Minute, "worker "+name+" knows that the key is open", func() bool {
+						return w.scrape().of("tidegate_circuit_breaker_open_keys", f.dest)[""] == 1
+					})
+				}
 			}
 			ids := f.enqueue(20, jobs.Key("alice"))
 			if c.key != "" {

