@@ -23,7 +23,7 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-// TestLimits prints how the breaker does at limits that it is not told of:
+// TestLimits prints how the breaker does at limits that the API does not announce:
 //
 //	go test ./breaker -run TestLimits -v -args -limits.full -limits.windows 8
 var (

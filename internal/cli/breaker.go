@@ -159,6 +159,9 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
 	}
+	if c.json() { // the status alone
+		return p.printJSON(b)
+	}
 	limits, err := s.breakers.Limits(ctx, s.rdb, c.Name)
 	if err != nil {
 		return fmt.Errorf("breaker get: %w", err)
