@@ -88,8 +88,8 @@ func NextByRate(b breaker.Status, now time.Time) string {
 }
 
 // addTurn adds when a job that the rate delays is due, behind others that cost so much; the costs of
-// only the first known of them are known. Jobs of other priorities may come before it: then it starts
-// later than its place suggests.
+// only the first known of them are known. If others may cost more, or jobs of other priorities may come
+// before it, it may start later.
 func (w *Waiting) addTurn(r breaker.RateStatus, cost, known int, others bool, now time.Time) {
 	w.Text = "RATE allows " + Rate(r) + "; " + w.place()
 	if cost > w.ahead() {
@@ -103,7 +103,7 @@ func (w *Waiting) addTurn(r breaker.RateStatus, cost, known int, others bool, no
 		w.Text += ", its turn is now"
 	case others:
 		w.Text += ", its turn is not before " + At(due, now) + ", because jobs of other priorities wait too"
-	case known < *w.Ahead && cost > *w.Ahead:
+	case known < *w.Ahead: // one of the others may cost more
 		w.Text += ", its turn is not before " + At(due, now)
 	default:
 		w.Text += ", its turn is due " + inAt(due, now)

@@ -44,9 +44,11 @@ func TestTurnByRate(t *testing.T) {
 		{Waiting{Ahead: number(0)}, false, "RATE allows 60 calls an hour; next in line, its turn is due in 30s, at 14:31:18", now.Add(30 * time.Second)},
 		{Waiting{Ahead: number(2)}, false, "RATE allows 60 calls an hour; 2 jobs are ahead, its turn is due in 2m30s, at 14:33:18", now.Add(150 * time.Second)},
 		{Waiting{Ahead: number(2)}, true, "RATE allows 60 calls an hour; 2 jobs are ahead, its turn is not before 14:33:18, because jobs of other priorities wait too", time.Time{}},
+		{Waiting{Ahead: number(100)}, false, "RATE allows 60 calls an hour; 100 jobs are ahead, its turn is due in 1h41m, at 16:11:18", now.Add(100*time.Minute + 30*time.Second)},
+		{Waiting{Ahead: number(101)}, false, "RATE allows 60 calls an hour; 101 jobs are ahead, its turn is not before 16:12:18", time.Time{}}, // their costs are not read
 		{Waiting{AheadAtLeast: number(60)}, false, "RATE allows 60 calls an hour; more than 60 jobs are ahead, its turn is not before 15:31:18", time.Time{}},
 	} {
-		row.w.addTurn(r, row.w.ahead(), row.w.ahead(), row.others, now)
+		row.w.addTurn(r, row.w.ahead(), min(row.w.ahead(), mostCosts), row.others, now)
 		if row.w.Text != row.want || (row.w.Until == nil) != row.until.IsZero() || row.w.Until != nil && !row.w.Until.Equal(row.until) {
 			t.Errorf("%q until %v, want %q until %v", row.w.Text, row.w.Until, row.want, row.until)
 		}
