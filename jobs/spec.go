@@ -142,8 +142,9 @@ const MaxCost = store.MaxCost
 // can never run.
 //
 // A handler returns it to say that it has published the job, and what the call has really cost,
-// which corrects what was taken; wrapped by fmt.Errorf it means the same.
-// errors.Join(err, jobs.Cost(n)) says so of any other outcome.
+// which corrects what was taken. As with errors.As, an error that wraps it and no other error means
+// the same, be it of fmt.Errorf or of a type of your own with an Unwrap method: it is no failure.
+// errors.Join(err, jobs.Cost(n)) says so of any other outcome, that of err.
 type Cost int //nolint:errname // an outcome that is no failure
 
 // Apply implements Option.

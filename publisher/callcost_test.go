@@ -112,6 +112,12 @@ func (b *fixture) used(name string) int {
 	return l.Declared[0].Used
 }
 
+// counted is an error of a user's own that wraps a cost.
+type counted struct{ cost jobs.Cost }
+
+func (c counted) Error() string { return "counted: " + c.cost.Error() }
+func (c counted) Unwrap() error { return c.cost }
+
 // What a call has really cost corrects what it took, and a call that was not made takes nothing.
 func TestHandlersSayTheTrueCost(t *testing.T) {
 	t.Parallel()
@@ -121,6 +127,7 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 		"less":           func(*jobs.Job) error { return jobs.Cost(2) },
 		"the job's":      func(j *jobs.Job) error { j.Cost = 70; return nil },
 		"with a failure": func(*jobs.Job) error { return errors.Join(jobs.Discard(errors.New("no")), jobs.Cost(5)) },
+		"of an own type": func(*jobs.Job) error { return counted{jobs.Cost(12)} },
 		"wrapped":        func(*jobs.Job) error { return fmt.Errorf("done: %w", jobs.Cost(7)) },
 		"joined":         func(*jobs.Job) error { return fmt.Errorf("done: %w", errors.Join(errors.Join(jobs.Cost(8)), nil)) },
 		"in a failure":   func(*jobs.Job) error { return jobs.Discard(jobs.Cost(9)) },
@@ -150,6 +157,7 @@ func TestHandlersSayTheTrueCost(t *testing.T) {
 		{"the job's", publisher.Completed, 70},
 		{"with a failure", publisher.FailedFinal, 5},
 		{"wrapped", publisher.Completed, 7},
+		{"of an own type", publisher.Completed, 12},
 		{"joined", publisher.Completed, 8},
 		{"in a failure", publisher.FailedFinal, 9},
 		{"joined deeply", publisher.FailedFinal, 11},
