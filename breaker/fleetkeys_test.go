@@ -74,6 +74,44 @@ func TestMoreKeysChangeThanOneReadBrings(t *testing.T) {
 	}
 }
 
+// failingPage fails a read of a page, the one after so many.
+type failingPage struct {
+	redis.UniversalClient
+	after int
+}
+
+func (f *failingPage) EvalSha(ctx context.Context, sha string, keys []string, args ...any) *redis.Cmd {
+	if sha == snapshotScript.Hash() {
+		if f.after--; f.after == 0 {
+			cmd := redis.NewCmd(ctx)
+			cmd.SetErr(errors.New("connection reset"))
+			return cmd
+		}
+	}
+	return f.UniversalClient.EvalSha(ctx, sha, keys, args...)
+}
+
+// What is known of the first page counts, although a later one fails: a call that starts then
+// began after the reset of which that page told.
+func TestAnswersCountAfterAPageHasFailed(t *testing.T) {
+	t.Parallel()
+	rdb := &failingPage{UniversalClient: redistest.Shared(t).Client(t)}
+	h := newHarness(t, rdb, alone())
+	trip(0)(h)
+	h.operate(resetScript, "ann")
+	tripAll(t, rdb, h.place.name, snapshotPage)
+	rdb.after = 2
+	if err := h.b.readSnapshot(t.Context()); err == nil {
+		t.Fatal("the second page did not fail")
+	}
+	if got := ask("call")(h); got != "permit" {
+		t.Fatal(got)
+	}
+	if got, want := tell("call", RateLimited(0))(h), "CLOSED failures=1"; got != want {
+		t.Errorf("after a 429: %q, want %q", got, want)
+	}
+}
+
 func cmpNames(a, b string) int {
 	switch {
 	case a < b:

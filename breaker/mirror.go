@@ -95,8 +95,10 @@ func (c *core) readPages(ctx context.Context, s snapshot, started time.Time) (ma
 			return seen, nil
 		}
 		var err error
+		last := s.changes[len(s.changes)-1].revision
+		c.raise(last, received) // the next page may fail
 		started = received
-		if s, err = c.askSnapshot(ctx, s.changes[len(s.changes)-1].revision, true); err != nil {
+		if s, err = c.askSnapshot(ctx, last, true); err != nil {
 			return nil, err
 		}
 	}
