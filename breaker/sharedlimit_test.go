@@ -40,20 +40,27 @@ func TestLimitOfAllKeysIsTheDestinations(t *testing.T) {
 func TestLimitsOfKeysAreNotTheDestinations(t *testing.T) {
 	t.Parallel()
 	refuse, accept := RateLimited(0), Success()
-	runRows(t, alone(),
-		row{0, both(of("a", call(refuse)), of("b", call(refuse))), "CLOSED failures=1"},
-		row{0, of("d", call(accept)), "CLOSED"}, // between them: they are not in a row
-		row{0, of("c", call(refuse)), "CLOSED failures=1"},
-		row{0, destination, "CLOSED"},
-		row{0, both(of("a", call(refuse)), of("b", call(refuse))), "CLOSED failures=2"},
-		row{0, destination, "CLOSED slow=1"},
-		row{0, of("d", call(accept)), "CLOSED"},
-		row{0, destination, "CLOSED"},
-		// Not again within a cooldown.
-		row{0, both(of("a", call(refuse)), of("b", call(refuse))), "OPEN 1m0s failures=3 threshold wasted=3"},
-		row{0, of("c", calls(2, refuse)), "OPEN 1m0s failures=3 threshold wasted=3"},
-		row{0, destination, "CLOSED"},
-	)
+	refused := func(n int) action { // three keys that were not refused before
+		key := func(k int) action { return of(fmt.Sprintf("key-%d-%d", n, k), call(refuse)) }
+		return both(key(1), both(key(2), both(key(3), destination)))
+	}
+	rows := []row{
+		{0, both(of("a", call(refuse)), of("b", call(refuse))), "CLOSED failures=1"},
+		{0, of("d", call(accept)), "CLOSED"}, // between them: they are not in a row
+		{0, of("c", call(refuse)), "CLOSED failures=1"},
+		{0, destination, "CLOSED"},
+	}
+	// Three wrong guesses may follow each other, and then there is one a minute.
+	for n := range 3 {
+		rows = append(rows,
+			row{0, refused(n), "CLOSED slow=1"},
+			row{0, of("d", call(accept)), "CLOSED"},
+			row{0, func(h *harness) string { return fmt.Sprint(destination(h), h.b.view.Load().record.plain()) }, "CLOSEDtrue"})
+	}
+	runRows(t, alone(), append(rows,
+		row{59 * time.Second, refused(3), "CLOSED"},
+		row{60 * time.Second, refused(4), "CLOSED slow=1"},
+	)...)
 }
 
 // An API that says whose limit it is, or until when, is believed.
@@ -128,5 +135,19 @@ func TestBudgetEndsAGuess(t *testing.T) {
 		row{0, both(ask("early"), both(of("a", call(refuse)), both(of("b", call(refuse)), both(of("c", call(refuse)), destination)))), "CLOSED slow=1"},
 		row{0, both(tell("early", low), both(of("z", calls(15, accept)), destination)), "CLOSED left=3/2s of 1000"},
 		row{3 * time.Second, both(calls(3, refuse), destination), "OPEN 1m0s failures=3 threshold wasted=3"},
+	)
+}
+
+// Calls that began before a guess do not end it.
+func TestCallsBeforeAGuessDoNotEndIt(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight = 10
+	refuse, accept := RateLimited(0), Success()
+	runRows(t, o,
+		row{0, both(of("z", ask("early")), both(of("a", call(refuse)), both(of("b", call(refuse)), both(of("c", call(refuse)), destination)))), "CLOSED slow=1"},
+		row{0, of("z", tell("early", accept)), "CLOSED"},
+		row{0, both(of("d", call(refuse)), destination), "CLOSED slow=1"},
+		row{8 * time.Second, both(of("e", call(refuse)), destination), "OPEN 1m0s failures=1 threshold wasted=1"},
 	)
 }

@@ -4,10 +4,9 @@
 -- API does not say whose limit it is: near the limit that b has learned, and if a guess holds. When
 -- calls of three keys in a row were refused, the destination makes its calls one at a time. If none
 -- has succeeded for an eighth of the cooldown, and the next is refused, too, the limit is its own; the
--- first other answer shows that it is the keys'.
+-- first other answer shows that it is the keys', or that a window of the API has begun anew.
 local function of_all_keys(b, child, answer)
   local guess = RAMP_LIMIT + 1 -- the value of confirming
-  local pause = math.max(cooldown(b), 60000) -- ms from one guess to the next
   if not LEARN or b.state ~= 'CLOSED' or b.forced ~= '' or b.metered > 0 or answer.threshold == 0 or answer.hint > 0 then
     return false
   elseif b.confirming == guess then
@@ -16,14 +15,14 @@ local function of_all_keys(b, child, answer)
     end
     local holds = b.probe_token == answer.permit and now >= b.round_confirmed + cooldown(b) / 8
     if holds then
-      b.round_confirmed = 0 -- the next one needs no pause
+      b.round_confirmed, b.guess_after = 0, 0
     end
     return holds
   elseif b.confirming > 0 then
     return b.probe_token == answer.permit
   elseif b.learned_calls > 0 and b.round_accepted >= .9 * b.learned_calls then
     return true
-  elseif child.state ~= 'CLOSED' or b.ramp > 0 or now < b.round_confirmed + pause or not answer.first_time() or not in_a_row(b, '429', KEY) then
+  elseif child.state ~= 'CLOSED' or b.ramp > 0 or now < b.guess_after or not answer.first_time() or not in_a_row(b, '429', KEY) then
     return false
   end
   b.streak_limit = math.max(3, answer.threshold)
@@ -33,4 +32,22 @@ local function of_all_keys(b, child, answer)
     b.round_confirmed = math.floor(now)
   end
   return false
+end
+
+do
+  local confirmed_limit = confirmed
+  -- A wrong guess costs 32 times as long as it took, at least a minute. Three may follow each other,
+  -- the next ones wait until that time has passed: wrong guesses take at most 3 % of the time.
+  function confirmed(b)
+    local wrong, began, after = b.confirming > RAMP_LIMIT, b.round_confirmed, b.guess_after
+    confirmed_limit(b)
+    if not wrong then
+      return
+    end
+    if b.learned_since == began then
+      clear_learned(b) -- the guess was all that there was
+    end
+    local cost = math.max(60000, 32 * (now - began))
+    b.guess_after = math.floor(math.max(after, now - 2 * cost) + cost)
+  end
 end

@@ -17,13 +17,13 @@ local REPORTS_KEPT = 60000    -- ms; longer than any client resends a command
 -- in a row that were refused (of 429); outage is
 -- what the last one consisted of, outage_id the generation of its opening and outage_jobs those
 -- whose calls reopened in slow start; spaced and pace_… are of a limiter that spaces calls, see pace.lua;
--- learned_cap is how many calls may be in flight.
+-- learned_cap is how many calls may be in flight; guess_after is of keys.lua.
 local TEXTS = { 'state', 'cause', 'incident', 'incident_cause', 'reason', 'tripped_by', 'forced', 'instances', 'probe_by', 'probe_token',
   'streak_of', 'streak_jobs', 'outage', 'outage_jobs', 'credentials', 'windows' }
 local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_until', 'opened_at', 'quiet_since', 'probes',
   'wasted', 'rescheduled', 'level', 'last_cooldown', 'ramp', 'ramp_ok', 'forced_until', 'metered', 'budget_left',
   'budget_reset', 'budget_limit', 'learned_cap', 'probe_started', 'probe_until', 'probe_after', 'probe_retries', 'permanent', 'missing', 'streak', 'streak_id',
-  'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'updated_at' }
+  'streak_limit', 'outage_id', 'spaced', 'pace_from', 'pace_gap', 'pace_accepted', 'pace_refused', 'pace_tested', 'guess_after', 'updated_at' }
 -- Of a learned limit, see learn.lua: instances need the first ones. Only stored once there is one.
 local LEARNED, LEARNED_SHARED = { 'learned_since', 'learned_calls', 'learned_window', 'learned_trust', 'round_started',
   'round_accepted', 'round_metered', 'learned_short', 'cap_accepted', 'cap_after', 'round_ended', 'round_look', 'round_count',
@@ -104,7 +104,7 @@ local function clear_learned(b)
   for _, field in ipairs(LEARNED) do
     b[field] = 0
   end
-  b.learned_cap = 0
+  b.learned_cap, b.guess_after = 0, 0
   prepare()
   redis.call('HDEL', b.hash_key, unpack(LEARNED))
   b.dirty = true

@@ -125,7 +125,8 @@ end
 local function counts(b) return b and b.counts and b.state == 'CLOSED' end
 if outage == '' then
   for _, b in ipairs({ parent, child }) do
-    local goes_on = outcome == 'failure' or outcome == 'neutral' or outcome == 'limited' and b.streak_of == '429' and scope ~= 'global'
+    local goes_on = outcome == 'failure' or outcome == 'neutral' or outcome == 'limited' and b.streak_of == '429' and scope ~= 'global' or
+      b.confirming > RAMP_LIMIT and b.probe_token ~= id -- it began before the guess
     if counts(b) and b.streak > 0 and not goes_on and not answer.uncalled and first_report() then
       clear_streak(b)
       b.dirty = true
