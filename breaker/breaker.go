@@ -371,8 +371,7 @@ func (b *Breaker) Advance(ctx context.Context) (Status, error) {
 
 // CredentialsRenewed is the function of that name for this breaker: that of a key whose
 // credentials were renewed, or that of the destination. id, unless empty, identifies the new
-// credentials: if they are those that were refused (see
-// [Outcome.WithCredentials]), the breaker stays as it is.
+// credentials: if the same were refused (see [Outcome.WithCredentials]), the breaker stays as it is.
 func (b *Breaker) CredentialsRenewed(ctx context.Context, id string) (Status, error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()

@@ -138,7 +138,7 @@ func (r *reply) of(key string) *record {
 	return &r.keyed
 }
 
-// named are names and values, as named.lua takes them: without those that are "", 0 or false.
+// named are names and values, as named.lua takes them; values of "", 0 and false are left out.
 func named(pairs ...any) []any {
 	out := make([]any, 0, len(pairs))
 	for pair := range slices.Chunk(pairs, 2) {

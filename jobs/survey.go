@@ -13,7 +13,7 @@ type Survey struct {
 	// Counts by status; all statuses are there.
 	Counts map[Status]int
 	// Ready counts the pending jobs that wait only for a worker and the circuit breaker; Held
-	// counts those that their keys' breakers hold. Both are among the pending.
+	// counts the jobs that the breakers of their keys hold. Both are among the pending.
 	Ready, Held int
 	// Expiring counts the waiting jobs that expire within the given time.
 	Expiring int

@@ -15,7 +15,7 @@ local function number(text)
   return n
 end
 
--- json is an object of name, value, name, value …; without those that are '' or 0.
+-- json is an object of name, value, name, value …; values of '' and 0 are left out.
 local function json(fields)
   local out = {}
   for i = 1, #fields, 2 do

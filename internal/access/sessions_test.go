@@ -396,7 +396,7 @@ func TestRedisHangs(t *testing.T) {
 		t.Errorf("50 pages took %v", took)
 	}
 
-	// Of those that come together one waits.
+	// Of sign-ins that come together one waits.
 	s.now.add(5 * time.Second)
 	done := make(chan string, 20)
 	for range 20 {
@@ -412,7 +412,7 @@ func TestRedisHangs(t *testing.T) {
 	}
 }
 
-// pipelines counts those that are sent.
+// pipelines counts the pipelines that are sent.
 type pipelines struct{ n atomic.Int32 }
 
 func (p *pipelines) DialHook(next redis.DialHook) redis.DialHook          { return next }

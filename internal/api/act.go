@@ -43,7 +43,7 @@ var acts = []act{
 	},
 }
 
-// actOperations are those that act on jobs.
+// actOperations adds the operations that act on jobs.
 func (a *api) actOperations() {
 	for _, do := range acts {
 		verb := string(do.action)

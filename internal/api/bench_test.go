@@ -47,7 +47,7 @@ func (l *logged) Write(p []byte) (int, error) {
 	return l.buf.Write(p)
 }
 
-// lines are those that contain text.
+// lines returns the logged lines that contain text.
 func (l *logged) lines(text string) []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()

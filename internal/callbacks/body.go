@@ -51,7 +51,7 @@ type response struct {
 // recordsAtOnce bounds how many records are in memory: each has its payload.
 const recordsAtOnce = 25
 
-// recordFields are those that a body is made of.
+// recordFields are the fields of a job's record that a body is made of.
 var recordFields = []string{
 	store.FieldMsg, store.FieldState, store.FieldEndedAt, store.FieldLastError,
 	store.FieldResponseStatus, store.FieldResponseBody, store.FieldOutput,

@@ -76,7 +76,7 @@ func TestPlace(t *testing.T) {
 		}
 	}
 
-	// Of those that are held by their key's breaker the first one has none ahead.
+	// Of the jobs that the breaker of their key holds the first one has none ahead.
 	for i, id := range []string{"a", "b"} {
 		if err := rdb.ZAdd(t.Context(), store.HeldJobsKey(store.DefaultNamespace.Queue("shop", "default"), "alice"), redis.Z{Score: float64(i), Member: id}).Err(); err != nil {
 			t.Fatal(err)

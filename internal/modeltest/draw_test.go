@@ -15,7 +15,7 @@ type op struct {
 	do     func(*rapid.T)
 }
 
-// drawOp draws one of those that can happen now.
+// drawOp draws an operation that can happen now.
 func drawOp(t *rapid.T, ops []op) op {
 	var names []int
 	for i, o := range ops {

@@ -34,7 +34,7 @@ func record() recording {
 	return recording{r, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(r))}
 }
 
-// spans are those that have ended, in the order of their start.
+// spans returns the spans that have ended, in the order of their start.
 func (r recording) spans() []sdktrace.ReadOnlySpan {
 	var out []sdktrace.ReadOnlySpan
 	for _, s := range r.Started() {

@@ -1,5 +1,5 @@
 -- Releases jobs that a breaker deferred: puts up to 100 of them to the back of the queue
--- before their time, those that are due first first.
+-- before their time, in the order in which they are due.
 --
 -- KEYS[1] the deferred jobs of the breaker   KEYS[2] pending
 -- ARGV[1] queue

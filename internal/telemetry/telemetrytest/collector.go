@@ -171,7 +171,7 @@ func (c *Collector) Posts() []Post {
 	return append([]Post(nil), c.posts...)
 }
 
-// Spans are those that were sent, in the order of their arrival.
+// Spans returns the spans that were sent, in the order of their arrival.
 func (c *Collector) Spans() []Span {
 	c.mu.Lock()
 	defer c.mu.Unlock()
