@@ -190,7 +190,7 @@ func (c *core) refusal(v *view, now time.Time) error {
 	case v.state == Open && v.until.IsZero():
 		e.RetryAfter = c.options.MaxCooldown
 	case v.state == Open && now.Before(v.until):
-		e.Until, e.UntilRedis = v.until, v.status.OpenUntilRedis
+		e.Until, e.UntilRedis = v.until, instant(v.record.OpenUntil)
 		e.RetryAfter = v.until.Sub(now)
 	case v.state == HalfOpen && now.Before(v.probeAt):
 		e.Until, e.UntilRedis = v.probeAt, instant(v.record.nextProbe())

@@ -109,7 +109,8 @@ func newCore(rdb redis.UniversalClient, o Options, c clock) (*core, error) {
 	k.events = newEvents(o.Logger, k.onEvent)
 	first := &view{changed: make(chan struct{})}
 	first.record.Name = k.place.name
-	first.status = first.record.status()
+	status := first.record.status()
+	first.status = &status
 	k.view.Store(first)
 	changed := make(chan struct{})
 	k.anyChange.Store(&changed)
@@ -148,7 +149,7 @@ func (c *core) close() {
 	current := c.view.Load()
 	if !current.closed {
 		last := *current
-		last.closed, last.known, last.changed = true, false, make(chan struct{})
+		last.closed, last.known = true, false
 		c.replace(current, &last)
 		close(last.changed)
 		close(*c.anyChange.Load())

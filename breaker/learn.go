@@ -74,13 +74,9 @@ func (l *learning) add(key string, now time.Time, window time.Duration, most int
 // countAccepted counts a successful call that Redis has not metered. It returns false if Redis is
 // to count it: together with those of the other instances, calls that Redis has not counted are at
 // most half of what is left before it meters them.
-func (c *core) countAccepted(key string) bool {
+func (c *core) countAccepted(key string, parent, child *view) bool {
 	counted := true
-	for i, name := range [...]string{"", key} {
-		v := c.keys.get(name)
-		if i == 0 {
-			v = c.view.Load()
-		}
+	for i, v := range [...]*view{parent, child} {
 		if v == nil || v.record.LearnedSince == 0 {
 			continue
 		}
@@ -90,6 +86,7 @@ func (c *core) countAccepted(key string) bool {
 			capacity := max(1, int(c.capacity.Load()))
 			most = max(1, (left-2*capacity)/2*max(1, int(c.enrolledAs.Load()))/capacity)
 		}
+		name := [...]string{"", key}[i]
 		if !c.learning.add(name, c.clock.now(), time.Duration(v.record.LearnedWindow)*time.Millisecond, most) {
 			counted = false
 		} else if v.state != Closed {

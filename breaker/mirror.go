@@ -179,16 +179,5 @@ func (c *core) waits() bool {
 
 // anyLocal reports whether a view has counts that could not be sent to Redis.
 func (c *core) anyLocal() bool {
-	if c.view.Load().local {
-		return true
-	}
-	if c.keys.n.Load() == 0 {
-		return false
-	}
-	for _, v := range c.keys.all() {
-		if v.local {
-			return true
-		}
-	}
-	return false
+	return c.view.Load().local || c.keys.any(func(v *view) bool { return v.local })
 }

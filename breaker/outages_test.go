@@ -269,7 +269,7 @@ func TestStreakIsResetByAnotherInstance(t *testing.T) {
 			t.Fatal(err)
 		}
 		o := Success()
-		if other.mustReport("", "", &o) {
+		if other.mustReport(other.view.Load(), nil, "", &o) {
 			t.Error("a success is reported without a streak")
 		}
 		ofJobs(1, 5, Answered(503))(h)

@@ -239,12 +239,16 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	if o.scope == ScopeGlobal {
 		owner = ""
 	}
-	if p.holds&^holdsRates == 0 && !c.mustReport(p.key, owner, &o) && !p.corrects(&o) &&
-		(!first || o.kind != success || !c.options.Learn || c.countAccepted(p.key)) {
-		if v := c.view.Load(); owner == "" && v.timeless() {
-			return v.status, nil // copied once: a Status is large
+	parent, child := c.view.Load(), c.keys.get(p.key)
+	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) &&
+		(!first || o.kind != success || !c.options.Learn || c.countAccepted(p.key, parent, child)) {
+		if owner == "" {
+			if parent.timeless() {
+				return *parent.status, nil // copied once: a Status is large
+			}
+			child = parent
 		}
-		return c.statusOf(owner), nil
+		return c.statusOfView(owner, child), nil
 	}
 	return p.send(ctx, owner, o)
 }
@@ -337,14 +341,13 @@ func (c *core) joinLater(key string) {
 }
 
 // mustReport reports whether Redis needs the outcome of a call that it does not meter.
-func (c *core) mustReport(key, owner string, o *Outcome) bool {
-	parent, child := c.view.Load(), c.keys.get(key)
+func (c *core) mustReport(parent, child *view, owner string, o *Outcome) bool {
 	refused := o.kind == limited || o.kind == unauthorized
 	outage := c.outage(o) != noOutage
 	if refused && !c.options.Disabled || outage {
 		return true
 	}
-	for _, v := range []*view{parent, child} {
+	for _, v := range [...]*view{parent, child} {
 		switch {
 		case v == nil:
 		case v.state != Closed:
@@ -382,7 +385,7 @@ func (p Permit) Release(ctx context.Context) error {
 	}
 	first := c.inFlight.remove(p.id, p.slotRef)
 	if p.holds == 0 {
-		if c.mustReport(p.key, p.key, &Outcome{}) {
+		if c.mustReport(c.view.Load(), c.keys.get(p.key), p.key, &Outcome{}) {
 			_, err := p.Report(ctx, Outcome{})
 			return err
 		}

@@ -15,12 +15,14 @@ type view struct {
 	state   State
 	version uint64
 	record  record
-	status  Status    // of record, without what depends on the time
 	until   time.Time // local end of OPEN; zero if until reset
 	probeAt time.Time // local start of the next probe; zero if at once
 	window  time.Time // local end of the window that the API announced
 	forced  time.Time // local end of the time for which an operator has closed it
 	at      time.Time // when this version was first received
+
+	// Of the destination's own view alone, as there may be many thousands of keys' views.
+	status  *Status // of record, without what depends on the time
 	changed chan struct{}
 }
 
@@ -55,9 +57,17 @@ func (v *view) timeless() bool {
 	return v.state == Closed && v.window.IsZero() && v.forced.IsZero()
 }
 
+// timelessStatus is the status without what depends on the time.
+func (v *view) timelessStatus() Status {
+	if v.status != nil {
+		return *v.status
+	}
+	return v.record.status()
+}
+
 // statusAt is the view's status at now.
 func (v *view) statusAt(now time.Time) Status {
-	s := v.status
+	s := v.timelessStatus()
 	if v.state == Open && !v.until.IsZero() {
 		s.State, s.OpenUntil = v.effective(now), v.until
 		s.Remaining = max(0, v.until.Sub(now))
@@ -102,14 +112,12 @@ func (v *view) after(o observation) (next *view, lost bool) {
 // view returns o as a view that replaces previous.
 func (o observation) view(previous *view) *view {
 	v := &view{
-		known: true, state: o.record.State, version: o.version, record: o.record,
-		at: o.received, changed: make(chan struct{}),
+		known: true, state: o.record.State, version: o.version, record: o.record, at: o.received,
 	}
 	if v.record.plain() {
 		// Redis keeps only the version of such a breaker.
 		v.record = record{Name: previous.record.Name, Generation: o.version, OutageID: max(previous.record.OutageID, o.record.OutageID)}
 	}
-	v.status = v.record.status()
 	v.behind = v.record.behind(o.now)
 	if v.state == Open && !v.record.untilReset() {
 		v.until = o.received.Add(v.record.left(v.record.OpenUntil, o.now))
@@ -140,7 +148,6 @@ func (v *view) refined(o observation) *view {
 	if next.until.Equal(v.until) && next.probeAt.Equal(v.probeAt) && next.behind == v.behind {
 		return v
 	}
-	next.changed = make(chan struct{})
 	return &next
 }
 
@@ -168,30 +175,25 @@ func (v *view) countLocally(now time.Time, threshold int, cooldown, hint time.Du
 	case next.record.Failures >= threshold:
 		return next.openLocally(now, CauseThreshold, cooldown, refused)
 	}
-	next.refused = refused
-	next.local, next.at, next.changed = true, now, make(chan struct{})
-	next.status = next.record.status()
+	next.local, next.at, next.refused = true, now, refused
 	return &next
 }
 
 // openLocally is v opened for this instance alone.
 func (v *view) openLocally(now time.Time, cause string, length time.Duration, refused bool) *view {
 	next := *v
-	next.refused = refused
-	next.local, next.at, next.changed = true, now, make(chan struct{})
+	next.local, next.at, next.refused = true, now, refused
 	next.state, next.until = Open, now.Add(length)
+	next.record.OpenUntil = 0 // only Redis knows its time
 	next.record.State, next.record.Cause, next.record.IncidentCause = Open, cause, cause
 	next.record.Wasted = max(1, next.record.Failures)
-	next.status = next.record.status()
-	next.status.OpenUntilRedis = time.Time{} // only Redis knows
 	return &next
 }
 
 // clearLocally is v after a success that could not be sent to Redis.
 func (v *view) clearLocally(now time.Time) *view {
 	next := *v
-	next.local, next.at, next.changed = true, now, make(chan struct{})
+	next.local, next.at = true, now
 	next.record.Failures, next.record.Streak = 0, 0
-	next.status = next.record.status()
 	return &next
 }

@@ -53,6 +53,21 @@ func (k *keyViews) all() map[string]*view {
 	return maps.Clone(k.m)
 }
 
+// any reports whether match returns true of an entry, which it must not change.
+func (k *keyViews) any(match func(*view) bool) bool {
+	if k.n.Load() == 0 {
+		return false
+	}
+	k.mu.RLock()
+	defer k.mu.RUnlock()
+	for _, v := range k.m {
+		if match(v) {
+			return true
+		}
+	}
+	return false
+}
+
 // prune drops views that Redis does not keep: plainly CLOSED by a revision up to synced, so
 // that no older message can restore a former state.
 func (k *keyViews) prune(synced uint64) {
@@ -75,9 +90,8 @@ func (c *core) viewOf(key string) *view {
 	if v := c.keys.get(key); v != nil {
 		return v
 	}
-	v := &view{known: parent.known, closed: parent.closed, changed: make(chan struct{})}
+	v := &view{known: parent.known, closed: parent.closed}
 	v.record.Name = c.name(key)
-	v.status = v.record.status()
 	return v
 }
 
@@ -102,6 +116,8 @@ func (c *core) put(key string, current, next *view) {
 
 // replace puts next in the place of the destination's own view. c.mu is held.
 func (c *core) replace(current, next *view) {
+	status := next.record.status()
+	next.status, next.changed = &status, make(chan struct{})
 	c.view.Store(next)
 	close(current.changed)
 }
@@ -186,7 +202,6 @@ func (c *core) wakeRefused(key string) {
 	c.slots.Add(1)
 	if current := c.view.Load(); key == "" && !current.closed {
 		next := *current
-		next.changed = make(chan struct{})
 		c.replace(current, &next)
 	}
 	c.notifyKeys()
@@ -198,14 +213,19 @@ func (c *core) wakeRefused(key string) {
 
 // statusOf returns the known status of a name.
 func (c *core) statusOf(key string) Status {
-	v := c.view.Load()
-	if key != "" {
-		if v = c.keys.get(key); v == nil {
-			return Status{Name: c.name(key), Generation: c.latest.Load()}
-		}
+	if key == "" {
+		return c.statusOfView(key, c.view.Load())
+	}
+	return c.statusOfView(key, c.keys.get(key))
+}
+
+// statusOfView returns the status of a name's view, which is nil if it is plainly CLOSED.
+func (c *core) statusOfView(key string, v *view) Status {
+	if v == nil {
+		return Status{Name: c.name(key), Generation: c.latest.Load()}
 	}
 	if v.timeless() {
-		return v.status
+		return v.timelessStatus()
 	}
 	return v.statusAt(c.clock.now())
 }
@@ -215,11 +235,12 @@ func (c *core) statusOf(key string) Status {
 func (b *Breaker) OpenKeys() int {
 	n := 0
 	now := b.clock.now()
-	for _, v := range b.keys.all() {
+	b.keys.any(func(v *view) bool {
 		if v.effective(now) == Open {
 			n++
 		}
-	}
+		return false
+	})
 	return n
 }
 
@@ -258,6 +279,14 @@ func (b *Breaker) View() View {
 		Status: v.statusAt(c.clock.now()), Free: v.free() && !asks,
 		ProbeAt: v.probeAt, Version: v.version, Known: v.known, Local: v.local,
 	}
+}
+
+// Free is Free of the View, for callers that need no more of it.
+func (b *Breaker) Free() bool {
+	if b.key == "" {
+		return b.view.Load().free() && !b.asks("")
+	}
+	return b.keys.free(b.key) && !b.asksForKey(b.key)
 }
 
 // Status returns what this instance knows, in the form of Get.

@@ -181,7 +181,7 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 		}
 		g.cost.Store(next)
 		p, err = have.ForCall(ctx, key, cost)
-	case of.View().Free:
+	case of.Free():
 		return engine.Admission{} // permit acquires one for the call, at no cost
 	default:
 		p, err = of.Cost(cost).Allow(ctx)
@@ -220,7 +220,7 @@ func (g *gate) Admit(ctx context.Context, key string, cost int, permit any) engi
 // Flowing implements engine.Gate.
 func (g *gate) Flowing() bool {
 	free, _, _ := g.reach.admit(time.Now())
-	return free && g.b.View().Free
+	return free && g.b.Free()
 }
 
 // Unused implements engine.Gate: it keeps a permit of the destination for keepPermit, unless

@@ -136,7 +136,7 @@ func learnKey(t testing.TB, b *breaker.Breaker) error {
 	for range breaker.DefaultFailureThreshold {
 		p, err := b.Wait(t.Context(), 0)
 		if err == nil {
-			_, err = p.Report(t.Context(), breaker.RateLimited(0))
+			_, err = p.Report(t.Context(), breaker.RateLimited(0).WithScope(breaker.ScopeUser))
 		}
 		if err != nil {
 			return err
