@@ -82,6 +82,9 @@ func TestConcurrencyAndLeasesOfOtherWorkers(t *testing.T) {
 			// The clock goes back by an hour: a lease lasts no longer than twice its length.
 			row{-50 * minute, short(try("x")), full},
 			row{-50*minute + 20*minute, short(tries(9, "f")), "3, then " + full},
+			// And again, by a quarter: leases of a worker that has died are repaired by one with longer ones.
+			row{-45 * minute, of(key, try("x")), full},
+			row{-45*minute + 2*second, of(key, tries(9, "g")), "3, then " + full},
 		)
 	}
 }

@@ -16,11 +16,13 @@ end
 
 -- in_flight is the number of metered calls. A call whose lease has ended does not count: its
 -- process has died. A lease begins anew if more of it is left than its class has: the clock must
--- have gone back. Those of instances with longer ones than the caller's are looked at, too.
-local function in_flight(b)
+-- have gone back. Those of instances with longer ones than the caller's are looked at, too; at_cap
+-- also shorter ones, of the 100 that end last.
+local function in_flight(b, at_cap)
   redis.call('ZREMRANGEBYSCORE', b.inflight_key, '-inf', int(math.floor(now)))
   local lease = number(named.lease)
-  local long = lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + 2 * lease)), '+inf', 'WITHSCORES') or {}
+  local long = at_cap and redis.call('ZREVRANGE', b.inflight_key, '0', '99', 'WITHSCORES') or
+    lease > 0 and redis.call('ZRANGEBYSCORE', b.inflight_key, '(' .. int(math.ceil(now + 2 * lease)), '+inf', 'WITHSCORES') or {}
   for i = 1, #long, 2 do
     local ends = tonumber(long[i + 1])
     local class = ends % 1 * 64 -- 0: noted by an earlier version
@@ -60,6 +62,7 @@ local function full(b)
   if most == 0 or in_flight(b) < most then
     return false
   end
+  in_flight(b, true)
   if INSTANCE ~= '' then
     prepare()
     redis.call('ZADD', b.waiting_key, int(math.floor(now)), INSTANCE)
