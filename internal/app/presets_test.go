@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/answers"
 	"github.com/tidegate/tidegate/internal/presets"
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/jobs"
@@ -74,11 +75,22 @@ func TestPresetExamples(t *testing.T) {
 			if err := serve(&h, 0, cfg.Destinations[0], nil, nil, nil, cfg, redistest.Logger(t), &stop); err != nil {
 				t.Fatal(err)
 			}
+			rules, err := answers.Preset(name, p.Rules())
+			if err != nil {
+				t.Fatal(err)
+			}
 			for n, e := range p.Examples {
 				job := publishertest.NewJob(jobs.New("api", map[string]string{"a": "b"}, jobs.Key("alice"), jobs.Path(fmt.Sprint("/", n)),
 					jobs.Retry(jobs.RetryPolicy{MaxRetries: 3})))
 				if got, want := comes(publishertest.Publish(t.Context(), h.Handler, job)), wanted(t, e); got != want {
 					t.Errorf("%d %s: %s, want %s", e.Status, e.Name, got, want)
+				}
+				cost := 0.0
+				if got := rules.Decide(publisher.Answered{Job: job, Status: e.Status, Body: []byte(e.Body)}).Cost; got != nil {
+					cost = *got
+				}
+				if cost != float64(e.Cost) {
+					t.Errorf("%d %s: cost %v, want %d", e.Status, e.Name, cost, e.Cost)
 				}
 			}
 		})
@@ -201,7 +213,9 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 			available, filled = min(300, available+400*now.Sub(filled).Seconds()), now
 			if available >= 100 {
 				available -= 100
-				return example("shopify", "GraphQL, done")
+				e := example("shopify", "GraphQL, done")
+				e.Body = `{"data":{},"extensions":{"cost":{"requestedQueryCost":100,"actualQueryCost":100}}}`
+				return e
 			}
 			e := example("shopify", "GraphQL, throttled")
 			e.Body = fmt.Sprintf(`{"errors":[{"message":"Throttled","extensions":{"code":"THROTTLED"}}],"extensions":{"cost":{"requestedQueryCost":100,"actualQueryCost":null,"throttleStatus":{"maximumAvailable":300,"currentlyAvailable":%d,"restoreRate":400}}}}`, int(available))
@@ -231,7 +245,7 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 		{"GitHub, missing permission", "github", 5, always("github", "missing permission"), counts{Failed: 5}, 5, 0},
 		{"GitHub, invalid input", "github", 5, always("github", "invalid input"), counts{Failed: 5}, 5, 0},
 		{"Shopify, throttled", "shopify", 10, bucket(), counts{Completed: 10}, 30, 20},
-		{"Shopify, with a rate", "shopify", 10, bucket(), counts{Completed: 10}, 10, 0},
+		{"Shopify, with a rate", "shopify", 10, bucket(), counts{Completed: 10}, 10, 0}, // of points
 		{"Slack, rate limited", "slack", 8, slack, counts{Completed: 8}, 8 + concurrency, concurrency},
 		{"Slack, unknown channel", "slack", 5, always("slack", "unknown channel"), counts{Failed: 5}, 5, 0},
 		{"Slack, internal error", "slack", 5, always("slack", "internal error"), counts{Failed: 5}, 5, 0},
@@ -243,12 +257,12 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 			api := &limitedAPI{answer: row.answer}
 			fake := httptest.NewServer(api)
 			t.Cleanup(fake.Close)
-			url, rate := fake.URL, ""
+			url, rate, cost := fake.URL, "", 1
 			if row.preset == "shopify" {
 				url += "/{key}"
 			}
 			if strings.HasSuffix(row.name, "with a rate") {
-				rate = "4/1s" // of calls that cost 100 points
+				rate, cost = "380/1s:200", 100
 			}
 			cfg := load(t, "REDIS_URL="+server.URL(), "REDIS_NAMESPACE="+namespace, "OPS_ADDR=off", "DESTINATION_0_NAME=api", "DESTINATION_0_PRESET="+row.preset,
 				"DESTINATION_0_URL="+url, "DESTINATION_0_AUTH_TOKEN=token", "DESTINATION_0_RATE="+rate, "DESTINATION_0_CONCURRENCY="+strconv.Itoa(concurrency))
@@ -257,7 +271,7 @@ func TestPresetsWasteFewCalls(t *testing.T) {
 				t.Fatal(err)
 			}
 			for i := range row.jobs {
-				if _, err := client.Enqueue(t.Context(), jobs.New("api", i, jobs.Key("shop"))); err != nil {
+				if _, err := client.Enqueue(t.Context(), jobs.New("api", i, jobs.Key("shop"), jobs.Cost(cost))); err != nil {
 					t.Fatal(err)
 				}
 			}

@@ -87,6 +87,7 @@ func showPreset(r *rows, preset *presets.Preset) {
 		r.addIf("     wait", rule.Wait)
 		r.addIf("     until", rule.Until)
 		r.addIf("     scope", rule.Scope)
+		r.addIf("     cost", rule.Cost)
 		r.addIf("     output", rule.Output)
 		r.addIf("     reason", rule.Reason)
 	}

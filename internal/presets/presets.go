@@ -55,6 +55,7 @@ type Rule struct {
 	Wait   string `yaml:"wait,omitempty" json:"wait,omitempty"`
 	Until  string `yaml:"until,omitempty" json:"until,omitempty"`
 	Scope  string `yaml:"scope,omitempty" json:"scope,omitempty"`
+	Cost   string `yaml:"cost,omitempty" json:"cost,omitempty"`
 	Reason string `yaml:"reason,omitempty" json:"reason,omitempty"`
 	Output string `yaml:"output,omitempty" json:"output,omitempty"`
 }
@@ -71,6 +72,8 @@ type Example struct {
 	Wait string `yaml:"wait" json:"wait,omitempty"`
 	// Scope of the limit: user, global or "" for unknown.
 	Scope string `yaml:"scope" json:"scope,omitempty"`
+	// Cost is what the call has cost by the answer; 0 if it does not say.
+	Cost int `yaml:"cost" json:"cost,omitempty"`
 }
 
 // Comes says what the answer comes to.
@@ -84,6 +87,9 @@ func (e Example) Comes() string {
 		text += ", for the key"
 	case "global":
 		text += ", for the destination"
+	}
+	if e.Cost != 0 {
+		text += fmt.Sprintf(", costs %d", e.Cost)
 	}
 	return text
 }
