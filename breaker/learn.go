@@ -82,7 +82,10 @@ func (c *core) countAccepted(key string, parent, child *view) bool {
 		}
 		most := 1 << 30
 		if r := &v.record; r.LearnedCalls > 0 && v.state == Closed {
-			left := max(r.LearnedCalls-r.RoundAccepted, r.RoundAccepted-r.LearnedCalls)
+			left := r.LearnedCalls // of a rate about so many: more are not counted as unused
+			if r.LearnedRate == 0 {
+				left = max(left-r.RoundAccepted, r.RoundAccepted-left)
+			}
 			capacity := max(1, int(c.capacity.Load()))
 			most = max(1, (left-2*capacity)/2*max(1, int(c.enrolledAs.Load()))/capacity)
 		}

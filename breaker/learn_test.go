@@ -291,14 +291,56 @@ func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
 	runRows(t, o,
 		row{0, both(live, calls(3, refuse)), "OPEN 1m0s failures=3 threshold wasted=3"},
 		row{minute, call(accept), "CLOSED slow=1"},
-		row{61 * second, calls(20, accept), "CLOSED slow=2"},
-		row{62 * second, tries(30, "a"), "2, then D CLOSED slow_start for 1s"},
-		row{62 * second, tell("a0", refuse), "CLOSED failures=1 slow=2"},
-		row{62 * second, try("b"), "D CLOSED learned for 1s"},
-		row{62 * second, tell("a1", refuse), "CLOSED slow=1"}, // none is in flight: the next one confirms the limit
+		row{61 * second, calls(20, accept), "CLOSED slow=1"},
+		row{62 * second, tries(30, "a"), "1, then D CLOSED slow_start for 1s"},
+		row{62 * second, tell("a0", refuse), "CLOSED slow=1"}, // none is in flight: the next one confirms the limit
 		row{62 * second, call(refuse), "OPEN 28s failures=1 learned wasted=1"},
 		row{62 * second, limit, "21 per 1m0s, at once 0, confidence 0.3"},
 	)
+}
+
+// A bucket has a call each second. Where half of the time had half of the calls, it is paced, and now and then a call tries
+// whether there are more.
+func TestRateIsPaced(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, redistest.Database(t).Client(t), Options{Cooldown: minute, MaxInFlight: 30, Learn: true})
+	const burst = 60.
+	tokens, refused, accepted := burst, 0, 0
+	step := func(d time.Duration) {
+		h.clock.advance(d, d)
+		tokens = min(burst, tokens+d.Seconds())
+	}
+	play := func(length time.Duration) {
+		accepted, refused = 0, 0
+		for end := h.clock.now().Add(length); h.clock.now().Before(end); {
+			p, err := h.b.Allow(patient(t))
+			if err != nil {
+				step(250 * time.Millisecond)
+				continue
+			}
+			o := Success()
+			if tokens--; tokens < 0 {
+				tokens++
+				refused++
+				o = RateLimited(0)
+			} else {
+				accepted++
+			}
+			step(20 * time.Millisecond)
+			if _, err := p.Report(patient(t), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	play(10 * minute)
+	look(h)
+	if r := h.b.view.Load().record; r.LearnedRate == 0 {
+		t.Errorf("after 10 minutes it is not known to be a rate: %+v", r)
+	}
+	play(10 * minute)
+	if accepted < 570 || refused > 6 {
+		t.Errorf("in 10 minutes %d calls were accepted and %d refused; want at least 570, at most 6", accepted, refused)
+	}
 }
 
 // Calls far from the limit cost no command, and are counted all the same.

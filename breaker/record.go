@@ -64,6 +64,7 @@ type record struct {
 	RoundStarted  int64 `json:"round_started"`
 	RoundAccepted int   `json:"round_accepted"`
 	RoundMetered  int64 `json:"round_metered"`
+	LearnedRate   int   `json:"learned_rate"`
 
 	// Only of status.lua.
 	InFlight int `json:"in_flight"`

@@ -7,6 +7,7 @@
 --   learned_short   the longest time after which the round was known to go on
 --   learned_trust   how often the window was seen, up to 3; from 2 on it may outlast the cooldown
 --   learned_since   when the first refusals opened; 0: nothing is learned, nothing is counted
+--   learned_rate    1 if the limit is a rate, such as a token bucket's: the round began when it was last dry
 --   learned_cap     calls in flight that the API bears, 0 is no limit. One more after cap_after
 --                   calls, of which cap_accepted were made
 --   round_started, round_accepted, round_ended  instant of its first call, its successful calls, when
@@ -16,15 +17,22 @@
 --   round_metered   since when calls are counted in Redis, because few are left
 --   round_confirmed when a call was let in that was to confirm a limit; confirming: calls that
 --                   were in flight at the refusal that is to be confirmed
+--   round_took      ms from the last round's first call until it was dry
+--   dry_at, dry_span  when a limit was dry last, and how long after the time before
 --   long_…          a second, longer limit: its window, how often it was seen, when it began, its
 --                   calls, and those accepted since
 
 local LEARN = given('learn') ~= ''
-local LONGEST_WAIT = 90000000 -- ms: 25 hours
-local LOOK_EVERY = 16         -- rounds after which a window that was found is looked at again
-local GROW_AFTER = 64         -- calls after which the cap grows by 1; 4 times as many after each failure
-local GROW_AFTER_MAX = 4096
-local PATIENT_AFTER = 8       -- refused probes of an incident after which waits outlast the cooldown
+local LEARNING = {
+  LONGEST_WAIT = 90000000, -- ms: 25 hours
+  LOOK_EVERY = 16,         -- rounds after which a window that was found is looked at again
+  GROW_AFTER = 64,         -- calls after which the cap grows by 1; 4 times as many after each failure
+  GROW_AFTER_MAX = 4096,
+  PATIENT_AFTER = 8,       -- refused probes of an incident after which waits outlast the cooldown
+  PACED = 8,               -- calls of a window from which on a slow start spaces them
+  USED = .98,              -- part of a rate that is used
+  TRIED_AFTER = 4,         -- windows after which a call tries whether the rate has grown, at most
+}
 
 -- learns says that limits of the breaker are learned. An announced budget is better.
 local function learns(b)
@@ -39,14 +47,33 @@ local function new_round(b, at)
   b.round_started, b.round_accepted, b.round_look, b.dirty = math.floor(at), 0, 0, true
 end
 
+-- due is how many calls of the round may have been accepted by now, and ms from one to the next: of a rate those that it has
+-- had since it was dry. A slow start uses a window up in a quarter of it, or as slowly as the last one was, up to three quarters.
+local function due(b)
+  local gap = b.learned_window / b.learned_calls
+  if b.learned_rate > 0 then
+    return LEARNING.USED * (now - b.round_started) / gap, gap
+  end
+  gap = math.min(math.max(gap / 4, b.round_took / b.learned_calls), .75 * gap)
+  return 1 + (now - b.round_started) / gap, gap
+end
+
+-- left is how many calls of the round are left, or how many more than the last were made.
+local function left(b)
+  if b.learned_rate > 0 then
+    return math.max(0, due(b) - b.round_accepted)
+  end
+  return math.abs(b.learned_calls - b.round_accepted)
+end
+
 local function round_over(b)
-  return b.state == 'CLOSED' and b.round_started > 0 and b.learned_window > 0 and now >= b.round_started + b.learned_window
+  return b.learned_rate == 0 and b.state == 'CLOSED' and b.round_started > 0 and b.learned_window > 0 and now >= b.round_started + b.learned_window
 end
 
 -- few_left says that few calls of the round are left, or few more than the last were made: then
 -- calls are counted in Redis.
 local function few_left(b)
-  local few = b.learned_calls > 0 and math.abs(b.learned_calls - b.round_accepted) <= low()
+  local few = b.learned_calls > 0 and left(b) <= low()
   if few ~= (b.round_metered > 0) then
     if few then
       redis.call('DEL', b.joined_key)
@@ -68,7 +95,7 @@ local function count_accepted(b, n, ms)
   b.round_accepted, b.long_accepted, b.dirty = b.round_accepted + n, b.long_accepted + n, true
   if b.state == 'CLOSED' then
     few_left(b)
-  elseif b.state == 'OPEN' and b.round_ended > 0 and b.round_started > 0 then
+  elseif b.state == 'OPEN' and b.round_ended > 0 and b.round_started > 0 and b.learned_rate == 0 then
     b.learned_calls = math.max(b.learned_calls, b.round_accepted) -- instances report them late
   end
 end
@@ -90,7 +117,7 @@ end
 -- patience is how long a wait may be because the API has refused so many probes since it was dry:
 -- it may extend its limit with each of them, longer than a cooldown.
 local function patience(b, since)
-  return b.probes >= PATIENT_AFTER and (now - since) / 4 or 0
+  return b.probes >= LEARNING.PATIENT_AFTER and (now - since) / 4 or 0
 end
 
 -- open_learned opens for wait ms, longer than the cooldown only if the window was seen twice, or
@@ -98,7 +125,7 @@ end
 local function open_learned(b, cause, wait, longest)
   local ended = b.round_ended
   longest = math.max(longest or 0, cooldown(b), patience(b, ended), b.learned_trust >= 2 and b.learned_window or 0)
-  wait = math.max(1, math.min(wait, longest, LONGEST_WAIT))
+  wait = math.max(1, math.min(wait, longest, LEARNING.LONGEST_WAIT))
   open(b, cause, wait)
   b.round_ended, b.round_look = ended, 0
   local after = now + wait - b.round_started
@@ -107,19 +134,62 @@ local function open_learned(b, cause, wait, longest)
   end
 end
 
+-- await_rate opens until the API will have had calls again.
+local function await_rate(b)
+  open_learned(b, 'learned', math.max(math.min(cooldown(b), b.learned_window), 1.5 * b.learned_window / b.learned_calls))
+  b.round_look = 0
+end
+
+local function new_rate_round(b)
+  b.round_started, b.round_accepted, b.round_ended = math.floor(now), 0, math.floor(now)
+  await_rate(b)
+end
+
+-- rate_dry opens: the calls since the round began are the rate. If there should have been more, the limit may be none.
+local function rate_dry(b)
+  if left(b) < 2 then
+    local length = b.learned_calls * (now - b.round_started) / math.max(1, b.round_accepted)
+    b.round_same = math.abs(length - b.learned_window) <= .05 * b.learned_window and b.round_same + 1 or 0
+    b.learned_window = math.ceil(math.max(b.learned_window / 2, math.min(length, 2 * b.learned_window)))
+    b.learned_trust = math.min(3, b.learned_trust + 1)
+  else
+    b.learned_trust, b.round_same = math.max(1, b.learned_trust - 1), 0
+    b.learned_rate = b.learned_trust > 1 and 1 or 0
+  end
+  new_rate_round(b)
+end
+
+-- long_wait is for how long the second, longer limit lets no call through, 0 if it does or is not known well. Each fourth time
+-- calls try it.
+local function long_wait(b)
+  if b.long_seen < 2 or b.long_seen % 4 == 0 or b.long_accepted < .97 * b.long_calls then
+    return 0
+  end
+  return math.max(0, b.long_started + b.long_window - now)
+end
+
 -- dry opens: the round is used up.
 local function dry(b)
+  if b.learned_rate > 0 then
+    rate_dry(b)
+    return
+  end
   local had = b.learned_calls
   local early = b.round_started > 0 and b.round_look == 0 and b.round_same > 0 and b.learned_trust >= 2 and b.round_accepted < .5 * had
   if b.round_look == 0 then
     local same = b.round_accepted >= had - math.max(1, .1 * had) and b.round_accepted <= had + math.max(1, .02 * had)
     b.round_same = same and b.round_same + 1 or 0
   end
-  local part = b.round_look / b.learned_window
+  local span, was = b.dry_at > 0 and now - b.dry_at or 0, b.dry_span
+  b.dry_at, b.dry_span, b.round_took = math.floor(now), math.floor(span), b.round_started > 0 and math.floor(now - b.round_started) or 0
   local calls = b.round_started > 0 and math.max(1, b.round_accepted, b.learned_trust > 1 and math.floor(had / 2) or 0) or 0
-  if b.round_look > 0 and part < .9 and b.round_accepted <= .9 * had and math.abs(b.round_accepted - part * had) <= .3 * part * had then
-    -- A part of the window had the same part of the calls: the limit is a rate, and any window will do.
-    b.learned_short, b.round_count = b.learned_window, 0
+  local rate = was > 0 and had * span / was or 0
+  if b.round_look > 0 and b.round_accepted > 1 and span < .8 * was and math.abs(b.round_accepted - rate) <= math.min(.3 * rate, had - b.round_accepted) then
+    -- A part of the time had the same part of the calls: the limit is a rate.
+    b.learned_rate, b.learned_calls, b.learned_window, b.learned_trust = 1, b.round_accepted + had, math.floor(span + was), 2
+    b.learned_short, b.round_count, b.round_same = 0, 0, 0
+    new_rate_round(b)
+    return
   elseif b.round_look > 0 and b.round_accepted <= .9 * had and (b.round_accepted <= .5 * had or b.round_look <= .75 * b.learned_window) then
     -- The look has found what was left: it is still the round before.
     b.learned_short, b.round_started = math.max(b.learned_short, b.round_look), b.round_started - b.round_look
@@ -133,7 +203,7 @@ local function dry(b)
   local wait = cooldown(b)
   if b.learned_window > 0 then
     b.round_count = b.round_count + 1
-    if b.round_count >= LOOK_EVERY then
+    if b.round_count >= LEARNING.LOOK_EVERY then
       b.learned_short, b.round_count = math.min(b.learned_short, math.floor(b.learned_window / 2)), 0
     end
     local length = b.learned_window
@@ -142,15 +212,15 @@ local function dry(b)
     elseif length - b.learned_short > .02 * length then
       length = (length + b.learned_short) / 2
     end
-    wait = math.max(b.round_started + length - now, math.min(COOLDOWN, b.learned_window / 16))
+    wait = math.max(b.round_started + length - now, math.min(COOLDOWN, b.learned_window / 16), long_wait(b))
   end
-  open_learned(b, b.learned_window > 0 and 'learned' or 'threshold', wait)
+  open_learned(b, b.learned_window > 0 and 'learned' or 'threshold', wait, long_wait(b))
 end
 
 -- stops says that the round ends without a refusal, because the last ones had so many calls, too.
--- Each fourth such round goes on until a call is refused.
+-- Each fourth such round goes on until a call is refused, or LOOK_EVERYth if a longer limit is known.
 local function stops(b)
-  return b.round_same >= 2 and b.learned_trust >= 2 and b.confirming == 0 and
+  return b.learned_rate == 0 and b.round_same >= 2 and b.learned_trust >= 2 and b.confirming == 0 and
     b.learned_window - b.learned_short <= .02 * b.learned_window and
     b.round_started + b.learned_window - now > math.min(COOLDOWN, b.learned_window / 16)
 end
@@ -164,19 +234,30 @@ local function learned_refusal(b)
   if round_over(b) then
     new_round(b, now)
   end
-  local left = math.abs(b.learned_calls - b.round_accepted)
+  local unused = b.learned_rate > 0 and left(b) - b.learned_calls or 0
+  if unused > 0 then -- it was idle
+    b.round_started = math.floor(b.round_started + unused * b.learned_window / b.learned_calls)
+  end
   local few = few_left(b)
   local flying = others(b)
+  if b.round_started > 0 and b.learned_window > 0 and (b.learned_rate > 0 and few or b.ramp > 0 and b.learned_calls >= LEARNING.PACED) then
+    local calls, gap = due(b)
+    local ahead = b.round_accepted + flying + 1 - calls
+    local tries = b.learned_rate > 0 and now - b.round_started > math.min(2 ^ b.round_same, LEARNING.TRIED_AFTER) * b.learned_window
+    if ahead > 0 and not (tries and flying == 0) then
+      return 'learned', math.ceil(math.min(ahead * gap, cooldown(b)))
+    end
+  end
   if few and stops(b) and b.round_accepted + flying >= b.learned_calls then
     if flying > 0 then
       return 'learned', 1000
     end
-    b.round_same = b.round_same >= 4 and 1 or b.round_same + 1
+    b.round_same = b.round_same >= (b.long_seen > 0 and LEARNING.LOOK_EVERY or 4) and 1 or b.round_same + 1
     b.round_ended = math.floor(now)
-    open_learned(b, 'learned', b.round_started + b.learned_window - now)
+    open_learned(b, 'learned', math.max(b.round_started + b.learned_window - now, long_wait(b)), long_wait(b))
     return 'open', math.ceil(b.open_until - now)
   end
-  if few and flying >= math.max(1, math.floor(left / 2)) or b.failures > 0 and flying > 0 and (few or b.ramp > 0) then
+  if few and flying >= math.max(1, math.floor(left(b) / 2)) or b.failures > 0 and flying > 0 and (few or b.ramp > 0) then
     return 'learned', 1000
   end
   return nil
@@ -198,11 +279,11 @@ end
 -- confirmed: the call was accepted. The limit is one of calls in flight, or the round began later
 -- than was thought; of a guess (keys.lua) nothing follows.
 local function confirmed(b)
-  if b.confirming <= RAMP_LIMIT and b.learned_trust >= 2 then
+  if b.confirming <= RAMP_LIMIT and (b.learned_trust >= 2 or b.confirming == 1 and b.learned_calls >= LEARNING.PACED) then
     b.learned_short, b.learned_window = b.learned_window, math.ceil(b.learned_window * 65 / 64)
-    b.learned_trust = b.learned_trust - 1
+    b.learned_trust, b.round_started = math.max(1, b.learned_trust - 1), math.floor(b.round_started + b.learned_window / 64)
   elseif b.confirming < slow_start_end() then
-    b.learned_cap, b.cap_accepted, b.cap_after = b.confirming, 0, GROW_AFTER
+    b.learned_cap, b.cap_accepted, b.cap_after = b.confirming, 0, LEARNING.GROW_AFTER
   end
   b.confirming, b.probe_token, b.round_confirmed = 0, '', math.floor(now)
   b.ramp, b.ramp_ok, b.dirty = slow_start_end() > 1 and 1 or 0, 0, true
@@ -220,10 +301,15 @@ local function learn_success(b, token)
     end
     confirmed(b)
   end
+  if b.ramp > 0 and b.round_started > 0 and b.learned_window > 0 then
+    if b.learned_calls == 0 and now - b.round_started < b.learned_window / 2 or b.learned_calls > 0 and b.round_accepted + b.ramp >= due(b) then
+      return false -- it needs no more in flight
+    end
+  end
   if b.learned_cap > 0 then
     b.cap_accepted, b.dirty = b.cap_accepted + 1, true
     if b.cap_accepted >= b.cap_after then
-      b.learned_cap, b.cap_accepted, b.cap_after = b.learned_cap + 1, 0, math.max(GROW_AFTER, math.floor(b.cap_after / 2))
+      b.learned_cap, b.cap_accepted, b.cap_after = b.learned_cap + 1, 0, math.max(LEARNING.GROW_AFTER, math.floor(b.cap_after / 2))
       if b.learned_cap >= slow_start_end() then
         b.learned_cap = 0
       end
@@ -240,7 +326,7 @@ function RULES.CLOSED.limited(b, answer)
     local result = ordinary.limited(b, answer)
     if LEARN and b.state == 'OPEN' and b.cause ~= 'hint' then
       b.learned_since = b.learned_since > 0 and b.learned_since or math.floor(now)
-      b.round_started, b.round_ended = 0, math.floor(now)
+      b.round_started, b.round_ended, b.dry_at = 0, math.floor(now), math.floor(now)
     end
     return result
   end
@@ -248,6 +334,10 @@ function RULES.CLOSED.limited(b, answer)
     return 'duplicate'
   end
   b.failures, b.last_failure, b.dirty = b.failures + 1, math.floor(now), true
+  if b.learned_rate > 0 then
+    rate_dry(b)
+    return
+  end
   local flying = others(b)
   local calls = b.learned_calls > 0 and b.round_accepted / b.learned_calls or 0
   if b.confirming > 0 then
@@ -266,13 +356,18 @@ function RULES.CLOSED.limited(b, answer)
     end
   elseif b.learned_cap > 0 and (b.failures >= answer.threshold or flying + 1 >= b.learned_cap) then
     b.learned_cap, b.cap_accepted = math.max(1, math.min(b.learned_cap - 1, flying)), 0
-    b.cap_after = math.min(4 * b.cap_after, GROW_AFTER_MAX)
+    b.cap_after = math.min(4 * b.cap_after, LEARNING.GROW_AFTER_MAX)
   end
 end
 
 -- refused: the probe that was sent at that instant. Where the window is known, waits begin with a
 -- 64th of it and double.
 local function refused(b, sent)
+  if b.learned_rate > 0 and b.probes < 3 then
+    await_rate(b)
+    return
+  end
+  b.learned_rate = 0
   local length = sent - b.round_ended
   if b.round_started > 0 then
     length = math.min(sent - b.round_started, 2 * length)
@@ -284,7 +379,7 @@ local function refused(b, sent)
   elseif b.round_started > 0 and rest > 0 then
     open_learned(b, 'learned', rest)
   else
-    local long = .97 * b.long_window + b.long_started - now
+    local long = (b.long_seen % 4 == 2 and .97 or 1) * b.long_window + b.long_started - now
     if b.long_seen >= 1 and long > 0 and b.long_accepted >= .9 * b.long_calls then
       open_learned(b, 'learned', long, b.long_seen >= 2 and b.long_window or 0)
     else
@@ -317,7 +412,7 @@ local function recovered(b, sent, ended)
     length = math.min(sent - b.round_started, 2 * length) -- a slow start of the round is no part of it
   end
   length = math.max(1, math.floor(length))
-  if b.round_look > 0 or ended == 0 then
+  if b.round_look > 0 or b.learned_rate > 0 or ended == 0 then
     return -- judged when the round is dry; something else opened
   elseif window > 0 and length <= 1.15 * window then
     b.learned_window, b.learned_trust = math.max(window, length), math.min(3, b.learned_trust + 1)
@@ -325,7 +420,7 @@ local function recovered(b, sent, ended)
     b.learned_window, b.learned_trust = length, math.max(1, b.learned_trust - 1)
   elseif b.learned_trust <= 1 then
     b.learned_window, b.learned_trust, b.round_count = length, 1, 0
-    b.learned_short = b.round_started == 0 and math.min(b.learned_short, length) or 0
+    b.learned_short = 0
   else
     b.learned_trust = b.learned_trust - 1
     if b.long_started > 0 then
@@ -342,6 +437,10 @@ function RULES.PROBE.success(b)
   ordinary.probe_success(b)
   if LEARN and b.learned_since > 0 then
     recovered(b, sent, ended)
-    b.round_started, b.round_accepted, b.round_ended = sent, 1, 0
+    if b.learned_rate > 0 and ended > 0 then
+      b.round_accepted, b.round_ended = b.round_accepted + 1, 0
+    else
+      b.round_started, b.round_accepted, b.round_ended = sent, 1, 0
+    end
   end
 end

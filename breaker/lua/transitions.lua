@@ -139,16 +139,13 @@ local function close(b, cause)
   clear_streak(b)
 end
 
--- grow counts a success of the slow start; a round of them doubles the calls in flight. In the first
--- 32nd of a learned window at most a sixteenth of all callers make calls, at least 2: a limit that is
--- met earlier than expected refuses so many.
+-- grow counts a success of the slow start; a round of them doubles the calls in flight.
 local function grow(b)
   if pace.on(b) and pace.accepted(b) then
     return
   end
-  local careful = b.round_started > 0 and now - b.round_started < b.learned_window / 32 and 2 * b.ramp > math.max(2, capacity / 16)
   b.ramp_ok = b.ramp_ok + 1
-  if b.ramp_ok >= b.ramp and not careful then
+  if b.ramp_ok >= b.ramp then
     pace.clear(b)
     b.ramp, b.ramp_ok = 2 * b.ramp, 0
     if b.ramp >= slow_start_end() then

@@ -53,7 +53,7 @@ func serveTidegate(ctx context.Context, rdb redis.UniversalClient, t task, defer
 		return err
 	}
 	rules := breaker.Options{FailureThreshold: threshold, Cooldown: t.Cooldown, Learn: t.Contender == learning}
-	if t.Punishes {
+	if t.Punishes && !rules.Learn {
 		rules.CooldownMultiplier = 2
 	}
 	err = p.Handle(destination, h, publisher.Concurrency(concurrency), publisher.Timeout(callTimeout), publisher.Breaker(rules))
