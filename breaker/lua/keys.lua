@@ -22,7 +22,7 @@ local function of_all_keys(b, child, answer)
     return b.probe_token == answer.permit
   elseif b.learned_calls > 0 and b.round_accepted >= .9 * b.learned_calls then
     return true
-  elseif child.state ~= 'CLOSED' or b.ramp > 0 or now < b.guess_after or not answer.first_time() or not in_a_row(b, '429', KEY) then
+  elseif child.state ~= 'CLOSED' or now < b.guess_after or not answer.first_time() or not in_a_row(b, '429', KEY) then
     return false
   end
   b.streak_limit = math.max(3, answer.threshold)
