@@ -281,8 +281,7 @@ func TestLearnsHowManyCallsMayBeInFlight(t *testing.T) {
 	})
 }
 
-// In the first eighth of a learned window no more than 2 calls of few callers are in flight, and after a
-// refusal none starts before another has ended.
+// While the number of calls of a window is not known, they go one at a time.
 func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
 	t.Parallel()
 	o := alone()
@@ -297,6 +296,44 @@ func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
 		row{62 * second, call(refuse), "OPEN 28s failures=1 learned wasted=1"},
 		row{62 * second, limit, "21 per 1m0s, at once 0, confidence 0.3"},
 	)
+}
+
+// Nobody calls for a night while the breaker is open: that is no window of the API.
+func TestTimeWithoutCallersSlowsNothingDown(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight = 30
+	refuse, accept := RateLimited(0), Success()
+	const night = 12 * 60 * minute
+	runRows(t, o,
+		row{0, both(live, calls(3, refuse)), "OPEN 1m0s failures=3 threshold wasted=3"},
+		row{night, call(accept), "CLOSED slow=1"},
+		row{night + minute, calls(20, accept), "CLOSED slow=1"},
+		row{night + 2*minute, calls(60, accept), "CLOSED"},
+	)
+}
+
+// An API is taken for a token bucket, and refuses three probes: it is none, and no wait is longer than the cooldown.
+func TestWaitsForARateThatIsNoneAreShort(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, redistest.Database(t).Client(t), alone())
+	calls(3, RateLimited(0))(h)
+	h.clock.advance(minute, minute)
+	call(Success())(h)
+	hash := h.b.place.keys[0]
+	if err := h.rdb.HSet(t.Context(), hash, "learned_rate", 1, "learned_calls", 360, "learned_window", (180 * minute).Milliseconds(), "learned_trust", 3).Err(); err != nil {
+		t.Fatal(err)
+	}
+	for range 6 {
+		call(RateLimited(0))(h)
+		if s := h.b.Status(); s.State != Open || s.Remaining > minute {
+			t.Fatalf("%v for %v, want OPEN for a minute at most", s.State, s.Remaining)
+		}
+		h.clock.advance(minute, minute)
+	}
+	if r := h.b.view.Load().record; r.LearnedRate != 0 {
+		t.Errorf("it is still taken for a rate: %+v", r)
+	}
 }
 
 // A bucket has a call each second. Where half of the time had half of the calls, it is paced, and now and then a call tries

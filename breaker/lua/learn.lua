@@ -44,21 +44,27 @@ local function new_round(b, at)
   if b.learned_calls > 0 and b.round_accepted > b.learned_calls then
     b.learned_calls = 2 * b.round_accepted
   end
-  b.round_started, b.round_accepted, b.round_look, b.dirty = math.floor(at), 0, 0, true
+  b.round_started, b.round_accepted, b.round_look, b.dry_at, b.dirty = math.floor(at), 0, 0, 0, true
+end
+
+-- sure_window is the window, or a part of it before it was seen twice: nobody may have called for a while.
+local function sure_window(b)
+  return b.learned_trust >= 2 and b.learned_window or math.min(b.learned_window, 4 * COOLDOWN)
 end
 
 -- due is how many calls of the round may have been accepted by now, and ms from one to the next: of a rate those that it has
 -- had since it was dry. A slow start uses a window up in a quarter of it, or as slowly as the last one was, up to three quarters.
 local function due(b)
-  local gap = b.learned_window / b.learned_calls
   if b.learned_rate > 0 then
+    local gap = b.learned_window / b.learned_calls
     return LEARNING.USED * (now - b.round_started) / gap, gap
   end
+  local gap = sure_window(b) / b.learned_calls
   gap = math.min(math.max(gap / 4, b.round_took / b.learned_calls), .75 * gap)
   return 1 + (now - b.round_started) / gap, gap
 end
 
--- left is how many calls of the round are left, or how many more than the last were made.
+-- left is how many calls of the round are left, or how many more than the last were made; of a rate those that are due.
 local function left(b)
   if b.learned_rate > 0 then
     return math.max(0, due(b) - b.round_accepted)
@@ -154,7 +160,7 @@ local function rate_dry(b)
     b.learned_trust = math.min(3, b.learned_trust + 1)
   else
     b.learned_trust, b.round_same = math.max(1, b.learned_trust - 1), 0
-    b.learned_rate = b.learned_trust > 1 and 1 or 0
+    b.learned_rate = b.learned_trust > 1 and 1 or 0 -- then its window is none of the API's, and not trusted
   end
   new_rate_round(b)
 end
@@ -186,7 +192,7 @@ local function dry(b)
   local rate = was > 0 and had * span / was or 0
   if b.round_look > 0 and b.round_accepted > 1 and span < .8 * was and math.abs(b.round_accepted - rate) <= math.min(.3 * rate, had - b.round_accepted) then
     -- A part of the time had the same part of the calls: the limit is a rate.
-    b.learned_rate, b.learned_calls, b.learned_window, b.learned_trust = 1, b.round_accepted + had, math.floor(span + was), 2
+    b.learned_rate, b.learned_calls, b.learned_window, b.learned_trust = 1, b.round_accepted + had, math.floor(span + was), 3
     b.learned_short, b.round_count, b.round_same = 0, 0, 0
     new_rate_round(b)
     return
@@ -235,7 +241,7 @@ local function learned_refusal(b)
     new_round(b, now)
   end
   local unused = b.learned_rate > 0 and left(b) - b.learned_calls or 0
-  if unused > 0 then -- it was idle
+  if unused > 0 then -- there were few jobs: no more calls than those of a window are taken to be left
     b.round_started = math.floor(b.round_started + unused * b.learned_window / b.learned_calls)
   end
   local few = few_left(b)
@@ -253,7 +259,7 @@ local function learned_refusal(b)
       return 'learned', 1000
     end
     b.round_same = b.round_same >= (b.long_seen > 0 and LEARNING.LOOK_EVERY or 4) and 1 or b.round_same + 1
-    b.round_ended = math.floor(now)
+    b.round_ended, b.dry_at = math.floor(now), 0
     open_learned(b, 'learned', math.max(b.round_started + b.learned_window - now, long_wait(b)), long_wait(b))
     return 'open', math.ceil(b.open_until - now)
   end
@@ -281,7 +287,7 @@ end
 local function confirmed(b)
   if b.confirming <= RAMP_LIMIT and (b.learned_trust >= 2 or b.confirming == 1 and b.learned_calls >= LEARNING.PACED) then
     b.learned_short, b.learned_window = b.learned_window, math.ceil(b.learned_window * 65 / 64)
-    b.learned_trust, b.round_started = math.max(1, b.learned_trust - 1), math.floor(b.round_started + b.learned_window / 64)
+    b.learned_trust, b.round_started = math.max(1, b.learned_trust - 1), math.floor(math.min(now, b.round_started + b.learned_window / 64))
   elseif b.confirming < slow_start_end() then
     b.learned_cap, b.cap_accepted, b.cap_after = b.confirming, 0, LEARNING.GROW_AFTER
   end
@@ -301,8 +307,8 @@ local function learn_success(b, token)
     end
     confirmed(b)
   end
-  if b.ramp > 0 and b.round_started > 0 and b.learned_window > 0 then
-    if b.learned_calls == 0 and now - b.round_started < b.learned_window / 2 or b.learned_calls > 0 and b.round_accepted + b.ramp >= due(b) then
+  if b.ramp > 0 and b.round_started > 0 and b.learned_window > 0 and not pace.on(b) then
+    if b.learned_calls == 0 and now - b.round_started < sure_window(b) / 2 or b.learned_calls > 0 and b.round_accepted + b.ramp >= due(b) then
       return false -- it needs no more in flight
     end
   end
@@ -326,7 +332,7 @@ function RULES.CLOSED.limited(b, answer)
     local result = ordinary.limited(b, answer)
     if LEARN and b.state == 'OPEN' and b.cause ~= 'hint' then
       b.learned_since = b.learned_since > 0 and b.learned_since or math.floor(now)
-      b.round_started, b.round_ended, b.dry_at = 0, math.floor(now), math.floor(now)
+      b.round_started, b.round_ended, b.dry_at = b.learned_rate > 0 and math.floor(now) or 0, math.floor(now), math.floor(now)
     end
     return result
   end
@@ -367,7 +373,9 @@ local function refused(b, sent)
     await_rate(b)
     return
   end
-  b.learned_rate = 0
+  if b.learned_rate > 0 then
+    b.learned_rate, b.learned_trust, b.learned_short = 0, 1, 0 -- its window is none of the API's
+  end
   local length = sent - b.round_ended
   if b.round_started > 0 then
     length = math.min(sent - b.round_started, 2 * length)

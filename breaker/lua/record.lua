@@ -50,6 +50,9 @@ local function read(name, places, listed)
       b[field] = number(stored[field])
     end
   end
+  if b.learned_calls * b.learned_window == 0 then
+    b.learned_rate = 0
+  end
   if b.state ~= 'OPEN' and b.state ~= 'HALF_OPEN' then
     b.state = 'CLOSED' -- also a lost hash
   end
