@@ -298,7 +298,7 @@ func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
 	)
 }
 
-// Nobody calls for a night while the breaker is open: that is no window of the API.
+// While the breaker is open, no caller asks for a night. The breaker must not take that time for a window of the API.
 func TestTimeWithoutCallersSlowsNothingDown(t *testing.T) {
 	t.Parallel()
 	o := alone()

@@ -179,5 +179,13 @@ func (c *core) waits() bool {
 
 // anyLocal reports whether a view has counts that could not be sent to Redis.
 func (c *core) anyLocal() bool {
-	return c.view.Load().local || c.keys.any(func(v *view) bool { return v.local })
+	if c.view.Load().local {
+		return true
+	}
+	for v := range c.keys.each {
+		if v.local {
+			return true
+		}
+	}
+	return false
 }

@@ -53,19 +53,18 @@ func (k *keyViews) all() map[string]*view {
 	return maps.Clone(k.m)
 }
 
-// any reports whether match returns true of an entry, which it must not change.
-func (k *keyViews) any(match func(*view) bool) bool {
+// each yields the views, without a copy of the map. The loop's body must not change them.
+func (k *keyViews) each(yield func(*view) bool) {
 	if k.n.Load() == 0 {
-		return false
+		return
 	}
 	k.mu.RLock()
 	defer k.mu.RUnlock()
 	for _, v := range k.m {
-		if match(v) {
-			return true
+		if !yield(v) {
+			return
 		}
 	}
-	return false
 }
 
 // prune drops views that Redis does not keep: plainly CLOSED by a revision up to synced, so
@@ -235,12 +234,11 @@ func (c *core) statusOfView(key string, v *view) Status {
 func (b *Breaker) OpenKeys() int {
 	n := 0
 	now := b.clock.now()
-	b.keys.any(func(v *view) bool {
+	for v := range b.keys.each {
 		if v.effective(now) == Open {
 			n++
 		}
-		return false
-	})
+	}
 	return n
 }
 
@@ -268,15 +266,11 @@ func (b *Breaker) View() View {
 	v := c.view.Load()
 	if b.key != "" {
 		if v = c.keys.get(b.key); v == nil {
-			return View{Status: c.statusOf(b.key), Free: !c.asksForKey(b.key), Known: c.view.Load().known}
+			return View{Status: c.statusOf(b.key), Free: b.freeBy(v), Known: c.view.Load().known}
 		}
 	}
-	asks := c.asksForKey(b.key)
-	if b.key == "" {
-		asks = c.asks("")
-	}
 	return View{
-		Status: v.statusAt(c.clock.now()), Free: v.free() && !asks,
+		Status: v.statusAt(c.clock.now()), Free: b.freeBy(v),
 		ProbeAt: v.probeAt, Version: v.version, Known: v.known, Local: v.local,
 	}
 }
@@ -284,9 +278,17 @@ func (b *Breaker) View() View {
 // Free is Free of the View, for callers that need no more of it.
 func (b *Breaker) Free() bool {
 	if b.key == "" {
-		return b.view.Load().free() && !b.asks("")
+		return b.freeBy(b.view.Load())
 	}
-	return b.keys.free(b.key) && !b.asksForKey(b.key)
+	return b.freeBy(b.keys.get(b.key))
+}
+
+// freeBy is Free by a view, which is nil if that of a key is plainly CLOSED.
+func (b *Breaker) freeBy(v *view) bool {
+	if b.key == "" {
+		return v.free() && !b.asks("")
+	}
+	return (v == nil || v.free()) && !b.asksForKey(b.key)
 }
 
 // Status returns what this instance knows, in the form of Get.

@@ -33,21 +33,3 @@ local function of_all_keys(b, child, answer)
   end
   return false
 end
-
-do
-  local confirmed_limit = confirmed
-  -- A wrong guess costs 32 times as long as it took, at most a cooldown, and at least a minute. Three may follow each other,
-  -- the next ones wait until that time has passed: wrong guesses take at most 3 % of the time.
-  function confirmed(b)
-    local wrong, began, after = b.confirming > RAMP_LIMIT, b.round_confirmed, b.guess_after
-    confirmed_limit(b)
-    if not wrong then
-      return
-    end
-    if b.learned_since == began then
-      clear_learned(b) -- the guess was all that there was
-    end
-    local cost = math.max(60000, 32 * math.min(now - began, cooldown(b)))
-    b.guess_after = math.floor(math.max(after, now - 2 * cost) + cost)
-  end
-end

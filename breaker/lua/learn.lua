@@ -47,13 +47,15 @@ local function new_round(b, at)
   b.round_started, b.round_accepted, b.round_look, b.dry_at, b.dirty = math.floor(at), 0, 0, 0, true
 end
 
--- sure_window is the window, or a part of it before it was seen twice: nobody may have called for a while.
+-- sure_window is the length in ms that the window is sure to have: of one that was seen once at most four
+-- cooldowns, because a time without calls looks like a window.
 local function sure_window(b)
   return b.learned_trust >= 2 and b.learned_window or math.min(b.learned_window, 4 * COOLDOWN)
 end
 
--- due is how many calls of the round may have been accepted by now, and ms from one to the next: of a rate those that it has
--- had since it was dry. A slow start uses a window up in a quarter of it, or as slowly as the last one was, up to three quarters.
+-- due returns how many calls the pace has allowed since the round began, and its ms from one call to the next.
+-- The pace of a rate is USED of that rate. A slow start spreads the calls of a window over a quarter of it, or over
+-- as long as the last round took, up to three quarters.
 local function due(b)
   if b.learned_rate > 0 then
     local gap = b.learned_window / b.learned_calls
@@ -64,7 +66,8 @@ local function due(b)
   return 1 + (now - b.round_started) / gap, gap
 end
 
--- left is how many calls of the round are left, or how many more than the last were made; of a rate those that are due.
+-- left returns how many calls remain until the learned limit, or how many were made beyond it; of a rate,
+-- how many the pace allows now.
 local function left(b)
   if b.learned_rate > 0 then
     return math.max(0, due(b) - b.round_accepted)
@@ -176,10 +179,6 @@ end
 
 -- dry opens: the round is used up.
 local function dry(b)
-  if b.learned_rate > 0 then
-    rate_dry(b)
-    return
-  end
   local had = b.learned_calls
   local early = b.round_started > 0 and b.round_look == 0 and b.round_same > 0 and b.learned_trust >= 2 and b.round_accepted < .5 * had
   if b.round_look == 0 then
@@ -283,16 +282,26 @@ local function ask_again(b, flying)
 end
 
 -- confirmed: the call was accepted. The limit is one of calls in flight, or the round began later
--- than was thought; of a guess (keys.lua) nothing follows.
+-- than was thought; a guess (keys.lua) was wrong. That costs 32 times as long as it took, at most a
+-- cooldown, and at least a minute. Three may follow each other, the next ones wait until that time
+-- has passed: wrong guesses take at most 3 % of the time.
 local function confirmed(b)
-  if b.confirming <= RAMP_LIMIT and (b.learned_trust >= 2 or b.confirming == 1 and b.learned_calls >= LEARNING.PACED) then
+  local wrong, began, after = b.confirming > RAMP_LIMIT, b.round_confirmed, b.guess_after
+  if not wrong and (b.learned_trust >= 2 or b.confirming == 1 and b.learned_calls >= LEARNING.PACED) then
     b.learned_short, b.learned_window = b.learned_window, math.ceil(b.learned_window * 65 / 64)
     b.learned_trust, b.round_started = math.max(1, b.learned_trust - 1), math.floor(math.min(now, b.round_started + b.learned_window / 64))
-  elseif b.confirming < slow_start_end() then
+  elseif not wrong and b.confirming < slow_start_end() then
     b.learned_cap, b.cap_accepted, b.cap_after = b.confirming, 0, LEARNING.GROW_AFTER
   end
   b.confirming, b.probe_token, b.round_confirmed = 0, '', math.floor(now)
   b.ramp, b.ramp_ok, b.dirty = slow_start_end() > 1 and 1 or 0, 0, true
+  if wrong then
+    if b.learned_since == began then
+      clear_learned(b) -- the guess was all that there was
+    end
+    local cost = math.max(60000, 32 * math.min(now - began, cooldown(b)))
+    b.guess_after = math.floor(math.max(after, now - 2 * cost) + cost)
+  end
 end
 
 -- learn_success is for each successful call of a CLOSED breaker. It returns false if a slow start
