@@ -298,6 +298,43 @@ func TestFewCallsAreRefusedWhereALimitIsMetEarly(t *testing.T) {
 	)
 }
 
+// After rounds of the same number of calls a slow start is quick. If one of its calls is refused, they are spaced again.
+func TestSlowStartIsQuickAfterRoundsOfTheSameCalls(t *testing.T) {
+	t.Parallel()
+	o := alone()
+	o.MaxInFlight = 30
+	for _, refused := range []bool{false, true} {
+		h := newHarness(t, redistest.Database(t).Client(t), o)
+		calls(3, RateLimited(0))(h)
+		h.clock.advance(minute, minute)
+		call(Success())(h)
+		if err := h.rdb.HSet(t.Context(), h.b.place.keys[0], "learned_calls", 60, "learned_window", minute.Milliseconds(),
+			"learned_trust", 3, "round_same", 2, "round_took", (30 * second).Milliseconds()).Err(); err != nil {
+			t.Fatal(err)
+		}
+		h.clock.advance(2*second, 2*second)
+		for i := range 20 { // spaced over 30 s it would be 4
+			p, err := h.b.Allow(patient(t))
+			if err == nil {
+				_, err = p.Report(patient(t), Success())
+			}
+			if err != nil {
+				t.Fatalf("call %d of a quick slow start: %v", i, err)
+			}
+		}
+		if !refused {
+			continue
+		}
+		call(RateLimited(0))(h)
+		_, err := h.b.Allow(patient(t))
+		if refusal, ok := errors.AsType[*OpenError](err); !ok || refusal.State != Closed {
+			t.Errorf("a call after one that was refused: %v, want it spaced in CLOSED", err)
+		}
+		h.clock.advance(10*second, 10*second)
+		call(Success())(h)
+	}
+}
+
 // While the breaker is open, no caller asks for a night. The breaker must not take that time for a window of the API.
 func TestTimeWithoutCallersSlowsNothingDown(t *testing.T) {
 	t.Parallel()

@@ -18,6 +18,7 @@
 --   round_confirmed when a call was let in that was to confirm a limit; confirming: calls that
 --                   were in flight at the refusal that is to be confirmed
 --   round_took      ms from the last round's first call until it was dry
+--   quick_after     no slow start is quick before that instant
 --   dry_at, dry_span  when a limit was dry last, and how long after the time before
 --   long_…          a second, longer limit: its window, how often it was seen, when it began, its
 --                   calls, and those accepted since
@@ -31,6 +32,7 @@ local LEARNING = {
   PATIENT_AFTER = 8,       -- refused probes of an incident after which waits outlast the cooldown
   PACED = 8,               -- calls of a window from which on a slow start spaces them
   USED = .98,              -- part of a rate that is used
+  QUICK_AFTER = 64,        -- windows after which a quick slow start is tried again
   TRIED_AFTER = 4,         -- windows after which a call tries whether the rate has grown, at most
 }
 
@@ -53,16 +55,22 @@ local function sure_window(b)
   return b.learned_trust >= 2 and b.learned_window or math.min(b.learned_window, 4 * COOLDOWN)
 end
 
+-- LEARNING.quick says that a slow start may use the window up in a 16th of it: the last rounds had the same number of
+-- calls, and no quick round was refused early, as one of a sliding window is.
+function LEARNING.quick(b)
+  return b.round_same >= 2 and b.learned_trust >= 2 and now >= b.quick_after
+end
+
 -- due returns how many calls the pace has allowed since the round began, and its ms from one call to the next.
 -- The pace of a rate is USED of that rate. A slow start spreads the calls of a window over a quarter of it, or over
--- as long as the last round took, up to three quarters.
+-- a little longer than the last round took, up to three quarters.
 local function due(b)
   if b.learned_rate > 0 then
     local gap = b.learned_window / b.learned_calls
     return LEARNING.USED * (now - b.round_started) / gap, gap
   end
   local gap = sure_window(b) / b.learned_calls
-  gap = math.min(math.max(gap / 4, b.round_took / b.learned_calls), .75 * gap)
+  gap = LEARNING.quick(b) and gap / 16 or math.min(math.max(gap / 4, 1.02 * b.round_took / b.learned_calls), .75 * gap)
   return 1 + (now - b.round_started) / gap, gap
 end
 
@@ -181,8 +189,8 @@ end
 local function dry(b)
   local had = b.learned_calls
   local early = b.round_started > 0 and b.round_look == 0 and b.round_same > 0 and b.learned_trust >= 2 and b.round_accepted < .5 * had
-  if b.round_look == 0 then
-    local same = b.round_accepted >= had - math.max(1, .1 * had) and b.round_accepted <= had + math.max(1, .02 * had)
+  local same = b.round_accepted >= had - math.max(1, .1 * had) and b.round_accepted <= had + math.max(1, .02 * had)
+  if b.round_look == 0 or same then
     b.round_same = same and b.round_same + 1 or 0
   end
   local span, was = b.dry_at > 0 and now - b.dry_at or 0, b.dry_span
@@ -360,6 +368,8 @@ function RULES.CLOSED.limited(b, answer)
       b.learned_cap = 0
       dry(b)
     end
+  elseif b.ramp > 0 and calls < .9 and LEARNING.quick(b) then
+    b.quick_after, b.failures = math.floor(now + LEARNING.QUICK_AFTER * b.learned_window), 0
   elseif flying == 0 and calls >= .9 then
     dry(b)
   elseif flying == 0 or b.learned_cap == 0 and (b.failures >= answer.threshold or calls >= .9 and b.round_metered > 0) then
@@ -451,6 +461,9 @@ end
 
 function RULES.PROBE.success(b)
   local sent, ended = b.probe_started, b.round_ended
+  if b.probes > 0 then
+    b.quick_after = math.floor(math.max(b.quick_after, sent + b.learned_window)) -- one test a round: a probe was refused already
+  end
   ordinary.probe_success(b)
   if LEARN and b.learned_since > 0 then
     recovered(b, sent, ended)

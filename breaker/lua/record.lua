@@ -27,7 +27,7 @@ local NUMBERS = { 'failures', 'last_failure', 'generation', 'revision', 'open_un
 -- Of a learned limit, see learn.lua: instances need the first ones. Only stored once there is one.
 local LEARNED, LEARNED_SHARED = { 'learned_since', 'learned_calls', 'learned_window', 'learned_trust', 'round_started',
   'round_accepted', 'round_metered', 'learned_rate', 'learned_short', 'cap_accepted', 'cap_after', 'round_ended', 'round_look', 'round_count',
-  'round_same', 'round_confirmed', 'confirming', 'long_window', 'long_seen', 'long_started', 'long_calls', 'long_accepted', 'dry_at', 'dry_span', 'round_took' }, 9
+  'round_same', 'round_confirmed', 'confirming', 'long_window', 'long_seen', 'long_started', 'long_calls', 'long_accepted', 'dry_at', 'dry_span', 'round_took', 'quick_after' }, 9
 
 
 -- read returns one breaker as a table. b.dirty says that it must be written even
