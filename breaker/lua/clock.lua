@@ -17,7 +17,7 @@ local function repair_instants(b)
   end
   local back = b.updated_at - now
   for _, field in ipairs({ 'open_until', 'probe_started', 'probe_until', 'probe_after', 'metered', 'budget_reset', 'forced_until',
-    'pace_from', 'round_started', 'round_ended', 'round_metered', 'round_confirmed', 'dry_at', 'long_started', 'learned_since', 'guess_after' }) do
+    'pace_from', 'round_started', 'round_ended', 'round_metered', 'round_confirmed', 'dry_at', 'long_started', 'learned_since', 'guess_after', 'quick_after' }) do
     if b[field] > 0 then
       b[field] = math.max(1, math.ceil(b[field] - back))
     end
