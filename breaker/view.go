@@ -39,9 +39,9 @@ type observation struct {
 // worth waking the goroutines that wait.
 const precision = 2 * time.Millisecond
 
-// free reports whether a call needs neither Redis nor a lease.
+// free reports whether a call needs neither Redis nor a lease. nil is the view of a key that is plainly CLOSED.
 func (v *view) free() bool {
-	return v.known && v.state == Closed && (v.record.Ramp == 0 && !v.record.metered() && v.record.LearnedCap == 0 || v.record.Forced != "")
+	return v == nil || v.known && v.state == Closed && (v.record.Ramp == 0 && !v.record.metered() && v.record.LearnedCap == 0 || v.record.Forced != "")
 }
 
 // effective is the state at now: OPEN ends by itself.

@@ -26,10 +26,7 @@ func (k *keyViews) get(key string) *view {
 }
 
 // free reports whether the key's breaker needs neither Redis nor a lease for a call.
-func (k *keyViews) free(key string) bool {
-	v := k.get(key)
-	return v == nil || v.free()
-}
+func (k *keyViews) free(key string) bool { return k.get(key).free() }
 
 func (k *keyViews) closed(key string) bool {
 	v := k.get(key)
@@ -288,7 +285,7 @@ func (b *Breaker) freeBy(v *view) bool {
 	if b.key == "" {
 		return v.free() && !b.asks("")
 	}
-	return (v == nil || v.free()) && !b.asksForKey(b.key)
+	return v.free() && !b.asksForKey(b.key)
 }
 
 // Status returns what this instance knows, in the form of Get.

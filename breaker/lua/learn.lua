@@ -460,12 +460,12 @@ local function recovered(b, sent, ended)
 end
 
 function RULES.PROBE.success(b)
-  local sent, ended = b.probe_started, b.round_ended
-  if b.probes > 0 then
-    b.quick_after = math.floor(math.max(b.quick_after, sent + b.learned_window)) -- one test a round: a probe was refused already
-  end
+  local sent, ended, probes = b.probe_started, b.round_ended, b.probes
   ordinary.probe_success(b)
   if LEARN and b.learned_since > 0 then
+    if probes > 0 then -- one test a round: a probe was refused already
+      b.quick_after = math.floor(math.max(b.quick_after, sent + b.learned_window))
+    end
     recovered(b, sent, ended)
     if b.learned_rate > 0 and ended > 0 then
       b.round_accepted, b.round_ended = b.round_accepted + 1, 0
