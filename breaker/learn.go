@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"maps"
 	"sync"
 	"time"
 )
@@ -53,6 +54,13 @@ func (l *learning) take(key string, now time.Time) (calls int, age time.Duration
 	}
 	delete(l.of, key)
 	return u.calls, max(0, now.Sub(u.since))
+}
+
+// prune drops keys that have no view any more.
+func (l *learning) prune(keys *keyViews) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	maps.DeleteFunc(l.of, func(key string, _ uncounted) bool { return key != "" && keys.get(key) == nil })
 }
 
 // add counts a call, unless that makes calls of the window reach most.

@@ -551,3 +551,42 @@ func sum(of []int) (n int) {
 	}
 	return n
 }
+
+// A worker keeps nothing of keys that learned a limit and then were idle.
+func TestIdleLearnersLeaveNothing(t *testing.T) {
+	t.Parallel()
+	h := newHarness(t, redistest.Database(t).Client(t), alone())
+	for i := range 5 {
+		key := h.b.Key(fmt.Sprint("user-", i))
+		publish := func(o Outcome) {
+			t.Helper()
+			permit, err := key.Allow(patient(t))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := permit.Report(patient(t), o); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for range 3 {
+			publish(RateLimited(0))
+		}
+		h.clock.advance(minute, minute)
+		publish(Success())
+		look(h)
+		publish(Success())
+		publish(Success())
+	}
+	if n := len(h.b.learning.of); n != 5 {
+		t.Fatalf("calls of %d keys are counted, want 5", n)
+	}
+	h.clock.advance(3*60*minute, 3*60*minute)
+	if err := h.b.register(patient(t), time.Minute); err != nil {
+		t.Fatal(err)
+	}
+	h.b.whole.Store(true)
+	look(h)
+	if views, counts := h.b.keys.n.Load(), len(h.b.learning.of); views != 0 || counts != 0 {
+		t.Errorf("%d views and counts of %d keys remain", views, counts)
+	}
+}

@@ -39,6 +39,9 @@ const (
 	maxRates     = 8
 	maxRateCalls = 1_000_000_000
 	maxRatePer   = 366 * 24 * time.Hour
+	// maxRateYears is how many years the window's calls, or its burst, may take at its pace: Redis keeps
+	// instants of up to twice that in microseconds below 2^53.
+	maxRateYears = 100
 )
 
 // Month is the Per of a Rate with a Zone whose window is a month of the calendar.
@@ -117,6 +120,9 @@ func ParseRate(text string) (Rate, error) {
 	wrong := func() (Rate, error) {
 		return Rate{}, fmt.Errorf("breaker: rate %q: want calls per time, such as 60/1h, 10/s:5 or 1000/1d@Europe/Paris", text)
 	}
+	because := func(format string, args ...any) (Rate, error) {
+		return Rate{}, fmt.Errorf("breaker: rate %q: %w", text, fmt.Errorf(format, args...))
+	}
 	calls, per, found := strings.Cut(strings.TrimSpace(text), "/")
 	n, err := strconv.Atoi(calls)
 	if !found || err != nil {
@@ -124,20 +130,25 @@ func ParseRate(text string) (Rate, error) {
 	}
 	per, zone, zoned := strings.Cut(per, "@")
 	if zoned && zone == "" {
-		return wrong()
+		return because("no zone follows the @: want one such as UTC or Europe/Paris")
 	}
 	r := Rate{Calls: n, Zone: zone}
-	if short, burst, given := strings.Cut(per, ":"); given {
-		if r.Burst, err = strconv.Atoi(burst); err != nil || r.Burst < 1 || zoned {
-			return wrong()
+	if short, burst, given := strings.Cut(per, ":"); given || strings.Contains(zone, ":") {
+		if zoned {
+			return because("a window of a zone takes no burst: all its calls may leave at once")
+		}
+		if r.Burst, err = strconv.Atoi(burst); err != nil || r.Burst < 1 {
+			return because("the burst is %q: want a whole number, 1 or more", burst)
 		}
 		per = short
 	}
-	if r.Per = rateUnits[per]; r.Per == 0 {
+	if r.Per = rateUnits[per]; r.Per == Month && !zoned {
+		return because("a month needs the zone of its calendar: want 1mo@UTC, or 31d")
+	} else if r.Per == 0 {
 		if days, ok := strings.CutSuffix(per, "d"); ok {
 			d, err := strconv.Atoi(days)
 			if err != nil || d < 1 || d > 366 {
-				return wrong()
+				return because("it is per %s: want 1ms to 366 days", per)
 			}
 			r.Per = time.Duration(d) * day
 		} else if r.Per, err = time.ParseDuration(per); err != nil {
@@ -192,6 +203,8 @@ func (r Rate) validate() error {
 	}
 	if r.Zone != "" {
 		errs = append(errs, r.validateZone())
+	} else if float64(max(r.Calls, r.Burst))*r.Per.Hours() > maxRateYears*maxRatePer.Hours()*float64(max(1, r.Calls)) {
+		errs = append(errs, fmt.Errorf("the burst of %d is the calls of more than %d years: want a smaller one", r.Burst, maxRateYears))
 	}
 	return errors.Join(errs...)
 }

@@ -380,6 +380,24 @@ func TestStatusShowsTheRate(t *testing.T) {
 	}
 }
 
+// A burst that reaches further than Redis keeps instants would be unlimited.
+func TestLongestBurst(t *testing.T) {
+	t.Parallel()
+	rate, err := ParseRate("1/366d:100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := newHarness(t, redistest.Database(t).Client(t), Options{MaxInFlight: 1, Rate: Rates{rate}})
+	for i := range rate.Burst {
+		if _, err := h.b.Allow(patient(t)); err != nil {
+			t.Fatalf("call %d: %v", i+1, err)
+		}
+	}
+	if _, err := h.b.Allow(patient(t)); err == nil {
+		t.Errorf("%d calls at once are allowed, want %d", rate.Burst+1, rate.Burst)
+	}
+}
+
 func TestParseRate(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]Rate{
@@ -400,7 +418,7 @@ func TestParseRate(t *testing.T) {
 	for _, text := range []string{
 		"", "/", "60", "60/", "/1h", "x/1h", "60/x", "0/1h", "-1/1h", "60/0s", "60/-1h", "60/1us", "1.5/s", "60/1h/1",
 		"60/1h:0", "60/1h:", "60/1h:x", "60/1h:-1", "60/1h@", "60/1h@Nowhere", "60/1h:2@UTC", "60/1h@UTC:2", "60/7h@UTC", "60/2d@UTC", "60/10ms@UTC",
-		"60/1h@Local", "60/367d@UTC", "60/0d", "60/367d", "60/8785h", "1000000001/s", "99999999999999999999/s", "60 / 1h", "60/1 h", "1e3/s",
+		"60/1h@Local", "60/367d@UTC", "60/0d", "60/367d", "60/8785h", "1000000001/s", "1/366d:101", "1/1mo", "1/mo", "99999999999999999999/s", "60 / 1h", "60/1 h", "1e3/s",
 	} {
 		if r, err := ParseRate(text); err == nil {
 			t.Errorf("%q is accepted as %+v", text, r)

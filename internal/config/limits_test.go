@@ -43,6 +43,12 @@ func TestLimitErrors(t *testing.T) {
 		{"rate without time", with("DESTINATION_0_RATE=60"), []string{`DESTINATION_0_RATE: "60"` + rate}},
 		{"rate of nothing", with("DESTINATION_0_RATE=0/1h"), []string{`DESTINATION_0_RATE: "0/1h" is not a rate: it has 0 calls: want 1 to 1000000000` + rates}},
 		{"one of several windows", with("DESTINATION_0_RATE=60/1h,5"), []string{`DESTINATION_0_RATE: "60/1h,5"` + rate}},
+		{"month without zone", with("DESTINATION_0_RATE=5/s,60/1mo"), []string{
+			`DESTINATION_0_RATE: "5/s,60/1mo" is not a rate: a month needs the zone of its calendar: want 1mo@UTC, or 31d` + rates,
+		}},
+		{"burst of a zone", with("DESTINATION_0_RATE=60/1h@UTC:5"), []string{
+			`DESTINATION_0_RATE: "60/1h@UTC:5" is not a rate: a window of a zone takes no burst: all its calls may leave at once` + rates,
+		}},
 		{"a window twice", with("DESTINATION_0_KEY_RATE=60/1h,60/1h"), []string{`DESTINATION_0_KEY_RATE: "60/1h,60/1h" is not a rate: it has the window 60/1h twice` + rates}},
 		{"unknown zone", with("DESTINATION_0_KEY_RATE=60/1h@Europe/Atlantis"), []string{
 			`DESTINATION_0_KEY_RATE: "60/1h@Europe/Atlantis" is not a rate: the zone "Europe/Atlantis" is not known: use one such as UTC or Europe/Paris` + rates,
