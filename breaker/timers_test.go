@@ -69,10 +69,50 @@ func (b *bubble) client(over func(net.Conn) net.Conn) redis.UniversalClient {
 			if err != nil {
 				return nil, err
 			}
-			return over(c), nil
+			return over(newQueued(c)), nil
 		},
 	})
 }
+
+// queued buffers what is written, as a socket does: both ends of a pipe that write would wait for each other.
+type queued struct {
+	net.Conn
+	out   chan []byte
+	close func() error
+	done  chan struct{}
+}
+
+func newQueued(c net.Conn) *queued {
+	q := &queued{Conn: c, out: make(chan []byte, 64), done: make(chan struct{})}
+	q.close = sync.OnceValue(func() error {
+		close(q.done)
+		return c.Close()
+	})
+	go func() {
+		for {
+			select {
+			case p := <-q.out:
+				if _, err := c.Write(p); err != nil {
+					return
+				}
+			case <-q.done:
+				return
+			}
+		}
+	}()
+	return q
+}
+
+func (q *queued) Write(p []byte) (int, error) {
+	select {
+	case q.out <- slices.Clone(p):
+		return len(p), nil
+	case <-q.done:
+		return 0, net.ErrClosed
+	}
+}
+
+func (q *queued) Close() error { return q.close() }
 
 // tap tells what is sent over a connection.
 type tap struct {
