@@ -36,13 +36,14 @@ func round(t testing.TB, server *redistest.Server, c peer, goroutines int, d tim
 	var over atomic.Bool
 	tallies := make([]callTally, goroutines)
 	var ready, ended sync.WaitGroup
-	begin := make(chan struct{})
+	begin, one := make(chan struct{}), make(chan struct{})
+	first := sync.OnceFunc(func() { close(one) })
 	for i, g := range all {
 		ready.Add(1)
 		ended.Go(func() {
 			ready.Done()
 			<-begin
-			tallies[i].run(ctx, g, call, &over, timed)
+			tallies[i].run(ctx, g, call, &over, timed, first)
 		})
 	}
 	ready.Wait()
@@ -53,6 +54,7 @@ func round(t testing.TB, server *redistest.Server, c peer, goroutines int, d tim
 	started := time.Now()
 	close(begin)
 	pause(ctx, d)
+	<-one // a busy machine may not end a call in so short a time
 	over.Store(true)
 	took := time.Since(started)
 	ended.Wait()
@@ -87,9 +89,10 @@ type callTally struct {
 	_       [64]byte
 }
 
-func (t *callTally) run(ctx context.Context, g guarded, call func() error, over *atomic.Bool, timed bool) {
+func (t *callTally) run(ctx context.Context, g guarded, call func() error, over *atomic.Bool, timed bool, first func()) {
 	var calls int
 	defer func() { t.calls = calls }()
+	defer first()
 	for !over.Load() {
 		var started time.Time
 		if timed {
@@ -107,5 +110,6 @@ func (t *callTally) run(ctx context.Context, g guarded, call func() error, over 
 			return
 		}
 		calls++
+		first()
 	}
 }
