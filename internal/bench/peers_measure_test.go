@@ -109,7 +109,8 @@ func (t *callTally) run(ctx context.Context, g guarded, call func() error, over 
 			t.late = 1
 			return
 		}
-		calls++
-		first()
+		if calls++; calls == 1 {
+			first()
+		}
 	}
 }
