@@ -72,8 +72,8 @@ type HTTPOptions struct {
 	// Header is sent with every call; a job's own headers replace it by name.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
-	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 503 with a
-	// valid Retry-After means it too, if hint.RetryAfter is among Hints. A 403 among
+	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 5xx with a
+	// valid Retry-After means it too, if hint.RetryAfter is among Hints and the status is not permanent. A 403 among
 	// them does so only if its headers report a limit (see hint.LimitReached); otherwise it
 	// fails the job at once, because a missing permission is a 403 too.
 	RateLimitedStatus []int

@@ -102,7 +102,7 @@ type headerHints struct {
 
 // limited reports whether the status of a response received at that time means "rate limited".
 func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
-	if resp.StatusCode == http.StatusServiceUnavailable && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) && h.saysWhen(resp.Header, received) {
+	if resp.StatusCode >= http.StatusInternalServerError && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) && h.saysWhen(resp.Header, received) {
 		return true
 	}
 	return slices.Contains(h.o.RateLimitedStatus, resp.StatusCode) &&
@@ -111,8 +111,7 @@ func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
 
 // saysWhen reports whether a header has a Retry-After that is valid, and is one of the hints.
 func (h *HTTP) saysWhen(header http.Header, received time.Time) bool {
-	return header["Retry-After"] != nil &&
-		slices.ContainsFunc(h.o.Hints, func(d hint.Dialect) bool { return d.Name == hint.RetryAfter.Name }) &&
+	return slices.ContainsFunc(h.o.Hints, func(d hint.Dialect) bool { return d.Name == hint.RetryAfter.Name }) &&
 		hint.Parse(header, true, received, hint.RetryAfter).Wait > 0
 }
 

@@ -2,6 +2,7 @@ package publisher_test
 
 import (
 	"net/http"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -170,24 +171,34 @@ func TestHTTPRulesNeedTheBody(t *testing.T) {
 	}
 }
 
-// 503 is a limit if it says when to come back.
-func TestHTTP503(t *testing.T) {
+// A 5xx is a limit if it says when to come back.
+func TestHTTP5xx(t *testing.T) {
 	t.Parallel()
+	at := time.Now().Add(time.Minute).UTC()
 	for _, row := range []struct {
 		name   string
+		status int
 		o      publisher.HTTPOptions
 		header []string
 		want   string
 	}{
-		{"without Retry-After", publisher.HTTPOptions{}, nil, publisher.FailedFinal},
-		{"with it", publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
-		{"as a date", publisher.HTTPOptions{}, []string{"Retry-After", time.Now().Add(time.Minute).UTC().Format(http.TimeFormat)}, publisher.Rescheduled},
-		{"not valid", publisher.HTTPOptions{}, []string{"Retry-After", "soon"}, publisher.FailedFinal},
-		{"zero", publisher.HTTPOptions{}, []string{"Retry-After", "0"}, publisher.FailedFinal},
-		{"503 is permanent", publisher.HTTPOptions{PermanentStatus: []int{503}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
-		{"no hints", publisher.HTTPOptions{Hints: []hint.Dialect{}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"without Retry-After", 503, publisher.HTTPOptions{}, nil, publisher.FailedFinal},
+		{"with it", 503, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"as a date", 503, publisher.HTTPOptions{}, []string{"Retry-After", at.Format(http.TimeFormat)}, publisher.Rescheduled},
+		{"as Unix seconds", 503, publisher.HTTPOptions{}, []string{"Retry-After", strconv.FormatInt(at.Unix(), 10)}, publisher.Rescheduled},
+		{"in milliseconds", 500, publisher.HTTPOptions{}, []string{"Retry-After-Ms", "30000"}, publisher.Rescheduled},
+		{"500", 500, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"502", 502, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"504", 504, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"529, an overloaded API", 529, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.Rescheduled},
+		{"529 without it", 529, publisher.HTTPOptions{}, nil, publisher.FailedFinal},
+		{"404 with it", 404, publisher.HTTPOptions{}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"not valid", 503, publisher.HTTPOptions{}, []string{"Retry-After", "soon"}, publisher.FailedFinal},
+		{"zero", 503, publisher.HTTPOptions{}, []string{"Retry-After", "0"}, publisher.FailedFinal},
+		{"it is permanent", 503, publisher.HTTPOptions{PermanentStatus: []int{503}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
+		{"no hints", 503, publisher.HTTPOptions{Hints: []hint.Dialect{}}, []string{"Retry-After", "30"}, publisher.FailedFinal},
 	} {
-		got := attempted(t, row.o, http.StatusServiceUnavailable, "", row.header...)
+		got := attempted(t, row.o, row.status, "", row.header...)
 		if got.Result != row.want || got.RateLimited != (row.want == publisher.Rescheduled) || got.RateLimited && got.Hint < 20*time.Second {
 			t.Errorf("%s: %s, limited %t for %s", row.name, got.Result, got.RateLimited, got.Hint)
 		}

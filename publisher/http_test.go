@@ -431,10 +431,10 @@ func TestHTTPStatuses(t *testing.T) {
 		{status: 415, want: forGood, text: "answered 415 Unsupported Media Type"},
 		{status: 422, want: forGood, text: "answered 422 Unprocessable Entity"},
 		{status: 429, want: limited, text: "rate limited, retry after 7s"},
-		{status: 500, want: failed, text: "answered 500 Internal Server Error"},
-		{status: 502, want: failed, text: "answered 502 Bad Gateway"},
+		{status: 500, want: limited, text: "rate limited, retry after 7s"},
+		{status: 502, want: limited, text: "rate limited, retry after 7s"},
 		{status: 503, want: limited, text: "rate limited, retry after 7s"},
-		{status: 599, want: failed, text: "answered 599"},
+		{status: 599, want: limited, text: "rate limited, retry after 7s"},
 
 		{o: custom, status: 200, want: done},
 		{o: custom, status: 403, want: limited, text: "rate limited, retry after 7s"},

@@ -87,12 +87,12 @@ func TestAPIs(t *testing.T) {
 		{
 			name:   "GitLab: the split fields, with an instant",
 			header: header("RateLimit-Limit", "60", "RateLimit-Observed", "67", "RateLimit-Remaining", "0", "RateLimit-Reset", "1795262460", "Retry-After", "60"),
-			want:   hint.Hint{Wait: time.Minute, Budget: budget(0, 60, time.Minute), Dialect: "retry-after"},
+			want:   hint.Hint{Wait: time.Minute, Budget: budget(0, 60, 61*time.Second), Dialect: "retry-after"},
 		},
 		{
 			name: "GitHub, primary limit", ok: true,
 			header: header("x-ratelimit-limit", "5000", "x-ratelimit-remaining", "4999", "x-ratelimit-used", "1", "x-ratelimit-reset", "1795266000", "x-ratelimit-resource", "core"),
-			want:   hint.Hint{Budget: budget(4999, 5000, time.Hour), Dialect: "x-ratelimit"},
+			want:   hint.Hint{Budget: budget(4999, 5000, time.Hour+time.Second), Dialect: "x-ratelimit"},
 		},
 		{
 			name: "GitHub, at the end of the window", header: header("x-ratelimit-limit", "5000", "x-ratelimit-remaining", "0", "x-ratelimit-reset", "1795262400"),
@@ -100,7 +100,7 @@ func TestAPIs(t *testing.T) {
 		},
 		{
 			name: "X", header: header("x-rate-limit-limit", "900", "x-rate-limit-remaining", "0", "x-rate-limit-reset", "1795263300"),
-			want: hint.Hint{Wait: 15 * time.Minute, Budget: budget(0, 900, 15*time.Minute), Dialect: "x-ratelimit"},
+			want: hint.Hint{Wait: 901 * time.Second, Budget: budget(0, 900, 901*time.Second), Dialect: "x-ratelimit"},
 		},
 		{
 			name: "Discord, accepted", ok: true,
@@ -134,7 +134,7 @@ func TestAPIs(t *testing.T) {
 		},
 		{
 			name: "Vimeo: a date in ISO 8601", header: header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "2026-11-21T13:01:00+01:00"),
-			want: hint.Hint{Wait: time.Minute, Budget: budget(0, 0, time.Minute), Dialect: "x-ratelimit"},
+			want: hint.Hint{Wait: 61 * time.Second, Budget: budget(0, 0, 61*time.Second), Dialect: "x-ratelimit"},
 		},
 		{name: "DeviantArt says nothing", header: header("Content-Type", "application/json")},
 	} {
@@ -160,14 +160,16 @@ func TestResets(t *testing.T) {
 		{"zero, with no calls left", "0", time.Second},
 		{"10⁹ is a number of seconds", "1000000000", hint.Longest},
 		{"above it an instant, long ago", "1000000001", 0},
-		{"unix seconds", "1795262415", 15 * time.Second},
+		{"unix seconds, until that second ends", "1795262415", 16 * time.Second},
 		{"unix seconds, this instant", "1795262400", time.Second},
 		{"unix seconds, past", "1795262399", 0},
-		{"10¹² is unix seconds", "1000000000000", hint.Longest},
+		{"10¹² is unix milliseconds, long ago", "1000000000000", 0},
+		{"unix seconds of another century", "99999999999", hint.Longest},
 		{"above it milliseconds, long ago", "1000000000001", 0},
 		{"unix milliseconds", "1795262415250", 15250 * time.Millisecond},
 		{"unix milliseconds, past", "1795262399999", 0},
-		{"microseconds are too far", "1795262415000000", hint.Longest},
+		{"unix microseconds", "1795262415000000", 15 * time.Second},
+		{"unix nanoseconds", "1795262415000000000", 15 * time.Second},
 		{"beyond a float64", "1" + string(make400()), hint.Longest},
 		{"negative", "-5", 0},
 		{"NaN", "NaN", 0},
@@ -176,20 +178,20 @@ func TestResets(t *testing.T) {
 		{"words", "soon", 0},
 		{"several, the longest", "5, 50, 7", 50 * time.Second},
 		{"parameters", "5;w=60", 5 * time.Second},
-		{"IMF-fixdate", "Sat, 21 Nov 2026 12:00:45 GMT", 45 * time.Second},
-		{"RFC 850", "Saturday, 21-Nov-26 12:00:45 GMT", 45 * time.Second},
-		{"asctime", "Sat Nov 21 12:00:45 2026", 45 * time.Second},
-		{"RFC 3339", "2026-11-21T12:00:45Z", 45 * time.Second},
+		{"IMF-fixdate", "Sat, 21 Nov 2026 12:00:45 GMT", 46 * time.Second},
+		{"RFC 850", "Saturday, 21-Nov-26 12:00:45 GMT", 46 * time.Second},
+		{"asctime", "Sat Nov 21 12:00:45 2026", 46 * time.Second},
+		{"RFC 3339", "2026-11-21T12:00:45Z", 46 * time.Second},
 		{"RFC 3339 with another offset and a fraction", "2026-11-21T14:00:45.5+02:00", 45500 * time.Millisecond},
 		{"RFC 3339 as JavaScript's toISOString writes it", "2026-11-21T12:00:45.250Z", 45250 * time.Millisecond},
-		{"JavaScript's toString", "Sat Nov 21 2026 12:00:45 GMT+0000 (Coordinated Universal Time)", 45 * time.Second},
-		{"JavaScript's toString, in another zone", "Sat Nov 21 2026 13:00:45 GMT+0100 (Central European Standard Time)", 45 * time.Second},
-		{"JavaScript's toString, zone left out", "Sat Nov 21 2026 07:00:45 GMT-0500", 45 * time.Second},
-		{"JavaScript's toUTCString", "Sat, 21 Nov 2026 12:00:45 GMT", 45 * time.Second},
+		{"JavaScript's toString", "Sat Nov 21 2026 12:00:45 GMT+0000 (Coordinated Universal Time)", 46 * time.Second},
+		{"JavaScript's toString, in another zone", "Sat Nov 21 2026 13:00:45 GMT+0100 (Central European Standard Time)", 46 * time.Second},
+		{"JavaScript's toString, zone left out", "Sat Nov 21 2026 07:00:45 GMT-0500", 46 * time.Second},
+		{"JavaScript's toUTCString", "Sat, 21 Nov 2026 12:00:45 GMT", 46 * time.Second},
 		{"JavaScript's toString, past", "Sat Nov 21 2026 11:00:45 GMT+0000 (Coordinated Universal Time)", 0},
 		{"JavaScript's toString of no date", "Invalid Date", 0},
 		{"RFC 3339, past", "2026-11-21T11:00:45Z", 0},
-		{"without an offset nobody knows when it is", "2026-11-21T12:00:45", 0},
+		{"without an offset its instant is not known", "2026-11-21T12:00:45", 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
 			t.Parallel()
@@ -247,8 +249,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// A Date has whole seconds, and so cuts off up to one. Where our clock agrees with it the
-// rest is known, and a window costs nothing beyond its end.
+// A Date has whole seconds, and so cuts off up to one: where our clock agrees with it the rest is known.
+// A reset of whole seconds ends with its second.
 func TestInstantsBetweenSeconds(t *testing.T) {
 	t.Parallel()
 	after := func(ms int) time.Time { return date.Add(time.Duration(ms) * time.Millisecond) }
@@ -258,18 +260,18 @@ func TestInstantsBetweenSeconds(t *testing.T) {
 		received time.Time
 		want     time.Duration
 	}{
-		{"early in the second", "1795262415", after(10), 14990 * time.Millisecond},
-		{"late in the second", "1795262415", after(900), 14100 * time.Millisecond},
-		{"the answer took 300 ms", "1795262415", after(1200), 13800 * time.Millisecond},
+		{"early in the second", "1795262415", after(10), 15990 * time.Millisecond},
+		{"late in the second", "1795262415", after(900), 15100 * time.Millisecond},
+		{"the answer took 300 ms", "1795262415", after(1200), 14800 * time.Millisecond},
 		{"milliseconds", "1795262415250", after(900), 14350 * time.Millisecond},
-		{"a date", "Sat, 21 Nov 2026 12:00:15 GMT", after(900), 14100 * time.Millisecond},
-		{"a date of JavaScript", "Sat Nov 21 2026 12:00:15 GMT+0000 (Coordinated Universal Time)", after(900), 14100 * time.Millisecond},
+		{"a date", "Sat, 21 Nov 2026 12:00:15 GMT", after(900), 15100 * time.Millisecond},
+		{"a date of JavaScript", "Sat Nov 21 2026 12:00:15 GMT+0000 (Coordinated Universal Time)", after(900), 15100 * time.Millisecond},
 		{"seconds from now are exact", "15", after(900), 15 * time.Second},
-		{"within this second", "1795262401", after(900), 100 * time.Millisecond},
-		{"over before the answer came, or our clock is ahead", "1795262401", after(1100), time.Second},
+		{"within this second", "1795262401", after(900), 1100 * time.Millisecond},
+		{"this second of a response that took 1.1 s", "1795262401", after(1100), 900 * time.Millisecond},
 		{"this second, cut off: it ends with it at the latest", "1795262400", after(900), 100 * time.Millisecond},
-		{"our clock is ahead", "1795262415", after(5000), 15 * time.Second},
-		{"our clock is behind", "1795262415", after(-5000), 15 * time.Second},
+		{"our clock is ahead", "1795262415", after(5000), 16 * time.Second},
+		{"our clock is behind", "1795262415", after(-5000), 16 * time.Second},
 		{"past", "1795262399", after(900), 0},
 	} {
 		t.Run(row.name, func(t *testing.T) {
@@ -280,7 +282,7 @@ func TestInstantsBetweenSeconds(t *testing.T) {
 			}
 		})
 	}
-	for ms, want := range map[int]time.Duration{900: 44100 * time.Millisecond, 5000: 45 * time.Second} {
+	for ms, want := range map[int]time.Duration{900: 45100 * time.Millisecond, 5000: 46 * time.Second} {
 		if got := hint.Parse(header("Retry-After", "Sat, 21 Nov 2026 12:00:45 GMT"), true, after(ms)); got.Wait != want {
 			t.Errorf("Retry-After as a date, received after %d ms: %s, want %s", ms, got.Wait, want)
 		}

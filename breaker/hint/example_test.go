@@ -24,7 +24,7 @@ func ExampleParse() {
 	h = hint.Parse(accepted, false, time.Now())
 	fmt.Printf("%d of %d calls left for %s\n", h.Budget.Remaining, h.Budget.Limit, h.Budget.Reset)
 	// Output:
-	// wait 15s, says x-ratelimit
+	// wait 16s, says x-ratelimit
 	// 7 of 100 calls left for 40s
 }
 

@@ -11,6 +11,7 @@
 package hint
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"math"
@@ -158,10 +159,8 @@ const agree = 1500 * time.Millisecond
 
 // date returns the answer's Date, else when it arrived.
 func (a Answer) date() time.Time {
-	if date := a.Header["Date"]; len(date) > 0 {
-		if at, err := http.ParseTime(date[0]); err == nil {
-			return at
-		}
+	if at, ok := httpDate(a.Header); ok {
+		return at
 	}
 	return a.Received
 }
@@ -203,7 +202,8 @@ func ByName(name string) (Dialect, bool) {
 }
 
 // Parse reads an answer that arrived at now. The first dialect that says how long
-// to wait wins; of the budgets the one with the fewest calls left. No dialects
+// to wait wins, unless another one says less by more than a window of the limit: then the longer wait
+// is not plausible. Of the budgets the one with the fewest calls left counts. No dialects
 // means Default.
 func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint {
 	if len(dialects) == 0 {
@@ -213,8 +213,8 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 	var out Hint
 	for _, d := range dialects {
 		got := d.Read(a)
-		if out.Wait == 0 && got.Wait > 0 && limited {
-			out.Wait, out.Dialect = min(got.Wait, Longest), d.Name
+		if wait := min(got.Wait, Longest); wait > 0 && limited && (out.Wait == 0 || out.Wait-wait > a.window()) {
+			out.Wait, out.Dialect = wait, d.Name // the first, unless another one contradicts it
 		}
 		if out.Scope == ScopeUnknown {
 			out.Scope = got.Scope
@@ -243,6 +243,18 @@ func LimitReached(h http.Header, now time.Time, dialects ...Dialect) bool {
 		got := Parse(h, true, now, d)
 		return got.Wait > 0 || got.Budget != nil && got.Budget.Remaining == 0
 	})
+}
+
+// unknownWindow is the window of a limit that the response does not name.
+const unknownWindow = 15 * time.Minute
+
+// window is the longest window that RateLimit-Policy names, else unknownWindow.
+func (a Answer) window() time.Duration {
+	var longest time.Duration
+	for _, p := range readPolicies(a.Header["Ratelimit-Policy"]) {
+		longest = max(longest, p.window)
+	}
+	return cmp.Or(longest, unknownWindow)
 }
 
 // seconds makes a duration of a number of seconds, rounded up to the millisecond; ok is false

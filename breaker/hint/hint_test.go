@@ -46,10 +46,10 @@ func TestParse(t *testing.T) {
 		{name: "decimals, as Shopify sends them", header: header("Retry-After", "2.0"), want: hint.Hint{Wait: 2 * time.Second, Dialect: "retry-after"}},
 		{name: "rounded up to a millisecond", header: header("Retry-After", "0.0001"), want: hint.Hint{Wait: time.Millisecond, Dialect: "retry-after"}},
 		{name: "spaces", header: header("Retry-After", " 5 "), want: hint.Hint{Wait: 5 * time.Second, Dialect: "retry-after"}},
-		{name: "IMF date, against the answer's Date", header: header("Retry-After", "Sat, 21 Nov 2026 12:00:45 GMT"), want: hint.Hint{Wait: 45 * time.Second, Dialect: "retry-after"}},
-		{name: "RFC 850 date", header: header("Retry-After", "Saturday, 21-Nov-26 12:00:45 GMT"), want: hint.Hint{Wait: 45 * time.Second, Dialect: "retry-after"}},
-		{name: "asctime date", header: header("Retry-After", "Sat Nov 21 12:00:45 2026"), want: hint.Hint{Wait: 45 * time.Second, Dialect: "retry-after"}},
-		{name: "a date without a Date", header: http.Header{"Retry-After": {"Sat, 21 Nov 2026 12:01:45 GMT"}}, want: hint.Hint{Wait: 45 * time.Second, Dialect: "retry-after"}},
+		{name: "IMF date, against the answer's Date", header: header("Retry-After", "Sat, 21 Nov 2026 12:00:45 GMT"), want: hint.Hint{Wait: 46 * time.Second, Dialect: "retry-after"}},
+		{name: "RFC 850 date", header: header("Retry-After", "Saturday, 21-Nov-26 12:00:45 GMT"), want: hint.Hint{Wait: 46 * time.Second, Dialect: "retry-after"}},
+		{name: "asctime date", header: header("Retry-After", "Sat Nov 21 12:00:45 2026"), want: hint.Hint{Wait: 46 * time.Second, Dialect: "retry-after"}},
+		{name: "a date without a Date", header: http.Header{"Retry-After": {"Sat, 21 Nov 2026 12:01:45 GMT"}}, want: hint.Hint{Wait: 46 * time.Second, Dialect: "retry-after"}},
 		{name: "a date in the past", header: header("Retry-After", "Sat, 21 Nov 2026 11:00:00 GMT")},
 		{name: "two lines, the longer one", header: header("Retry-After", "3", "Retry-After", "7"), want: hint.Hint{Wait: 7 * time.Second, Dialect: "retry-after"}},
 		{name: "zero says nothing", header: header("Retry-After", "0")},
@@ -103,7 +103,7 @@ func TestParse(t *testing.T) {
 		// X-RateLimit.
 		{
 			name: "GitHub: an instant in seconds", header: header("X-RateLimit-Limit", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1795262415"),
-			want: hint.Hint{Wait: 15 * time.Second, Budget: budget(0, 60, 15*time.Second), Dialect: "x-ratelimit"},
+			want: hint.Hint{Wait: 16 * time.Second, Budget: budget(0, 60, 16*time.Second), Dialect: "x-ratelimit"},
 		},
 		{
 			name: "an instant in milliseconds", header: header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1795262415500"),
@@ -115,7 +115,7 @@ func TestParse(t *testing.T) {
 		},
 		{
 			name: "X: another hyphen", header: header("x-rate-limit-limit", "15", "x-rate-limit-remaining", "0", "x-rate-limit-reset", "1795263300"),
-			want: hint.Hint{Wait: 15 * time.Minute, Budget: budget(0, 15, 15*time.Minute), Dialect: "x-ratelimit"},
+			want: hint.Hint{Wait: 901 * time.Second, Budget: budget(0, 15, 901*time.Second), Dialect: "x-ratelimit"},
 		},
 		{
 			name: "Discord", header: header("X-RateLimit-Limit", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1795262401", "X-RateLimit-Reset-After", "0.65", "X-RateLimit-Scope", "user"),
@@ -124,7 +124,7 @@ func TestParse(t *testing.T) {
 		{name: "Discord, global", header: header("X-RateLimit-Global", "true", "Retry-After", "1"), want: hint.Hint{Wait: time.Second, Scope: hint.ScopeGlobal, Dialect: "retry-after"}},
 		{
 			name: "GitHub's secondary limit: refused with calls left", header: header("X-RateLimit-Remaining", "4000", "X-RateLimit-Reset", "1795263300"),
-			want: hint.Hint{Budget: budget(4000, 0, 15*time.Minute), Dialect: "x-ratelimit"},
+			want: hint.Hint{Budget: budget(4000, 0, 901*time.Second), Dialect: "x-ratelimit"},
 		},
 		{
 			name: "a reset in the past", header: header("X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "1795262000"),

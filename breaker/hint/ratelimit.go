@@ -2,6 +2,7 @@ package hint
 
 import (
 	"strings"
+	"time"
 
 	"github.com/dunglas/httpsfv"
 )
@@ -106,6 +107,7 @@ func dictionary(lines []string) (Hint, bool) {
 // policy is an item of RateLimit-Policy.
 type policy struct {
 	quota     int
+	window    time.Duration
 	otherUnit bool // the quota counts something else than requests
 }
 
@@ -125,6 +127,9 @@ func readPolicies(lines []string) map[string]policy {
 		}
 		var p policy
 		p.quota, _ = integer(item.Params, "q")
+		if w, ok := integer(item.Params, "w"); ok {
+			p.window, _ = seconds(float64(w))
+		}
 		if unit, ok := item.Params.Get("qu"); ok {
 			text, _ := unit.(string)
 			p.otherUnit = !strings.EqualFold(text, "requests") && !strings.EqualFold(text, "request")

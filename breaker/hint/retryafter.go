@@ -1,43 +1,31 @@
 package hint
 
-import (
-	"net/http"
-	"strconv"
-	"strings"
-)
+import "time"
 
-// RetryAfter reads the Retry-After field (RFC 9110, section 10.2.3): seconds, also
-// with a fraction as some APIs send them, or a date in any of HTTP's three forms,
-// which is taken relative to the answer's own Date and not to our clock.
+// RetryAfter reads the Retry-After field (RFC 9110, section 10.2.3), and Retry-After-Ms and the like,
+// which are more exact and meant for the same: a number of seconds (or milliseconds), or any other form
+// of docs/hints.md. A date is taken relative to the response's own Date and not to our clock.
 var RetryAfter = Dialect{Name: "retry-after", Read: func(a Answer) Hint {
 	var out Hint
-	for _, value := range a.Header["Retry-After"] {
-		value = strings.TrimSpace(value)
-		if s, ok := decimal(value); ok {
-			if d, ok := seconds(s); ok {
-				out.Wait = max(out.Wait, d)
+	for i := range retryFields {
+		f := &retryFields[i]
+		if lines := a.Header[f.name]; len(lines) > 0 {
+			if d, ok := (&reader{answer: a, unit: f.unit}).longest(lines); ok {
+				out.Wait = d
+				break
 			}
-			continue
 		}
-		at, err := http.ParseTime(value)
-		if err != nil {
-			continue
-		}
-		d, _ := a.until(at)
-		out.Wait = max(out.Wait, d)
 	}
 	return out
 }}
 
-// decimal reads digits with at most one point: ParseFloat knows more than that,
-// exponents, signs, Inf and NaN for instance.
-func decimal(s string) (float64, bool) {
-	if s == "" || len(s) > 400 || strings.Trim(s, "0123456789.") != "" {
-		return 0, false
-	}
-	f, err := strconv.ParseFloat(s, 64)
-	if err != nil && f == 0 { // a range error comes with +Inf, which is a number here
-		return 0, false
-	}
-	return f, true
+var retryFields = [...]struct {
+	name string
+	unit time.Duration
+}{
+	{"Retry-After-Ms", time.Millisecond},
+	{"X-Retry-After-Ms", time.Millisecond},
+	{"X-Ms-Retry-After-Ms", time.Millisecond},
+	{"Retry-After", time.Second},
+	{"X-Retry-After", time.Second},
 }

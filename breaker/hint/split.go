@@ -1,8 +1,6 @@
 package hint
 
 import (
-	"math"
-	"net/http"
 	"strings"
 	"time"
 )
@@ -36,78 +34,16 @@ func (f fields) read(a Answer) Hint {
 
 // untilReset reads how long the window lasts. usedUp says that no calls are left.
 func (f fields) untilReset(a Answer, usedUp bool) (time.Duration, bool) {
-	// More exact than the others, and meant for the same.
-	if d, ok := longest(a, a.Header[f.resetAfter], usedUp); ok {
-		return d, true
+	r := reader{answer: a, unit: time.Second}
+	if usedUp {
+		r.zero = soonest
 	}
-	if d, ok := longest(a, a.Header[f.reset], usedUp); ok {
-		return d, true
-	}
-	return longest(a, a.Header[f.next], usedUp)
-}
-
-// longest returns the longest time of the lines.
-func longest(a Answer, lines []string, usedUp bool) (d time.Duration, ok bool) {
-	note := func(got time.Duration, valid bool) { d, ok = max(d, got), ok || valid }
-	ahead := func(t time.Time) (time.Duration, bool) {
-		if got, valid := a.until(t); got > 0 || !usedUp || !valid {
-			return got, valid
-		}
-		return a.until(t.Add(soonest)) // t lacks its fraction of a second
-	}
-	for _, line := range lines {
-		// A date holds a comma of its own.
-		if t, isInstant := instant(line); isInstant {
-			note(ahead(t))
-			continue
-		}
-		for item := range strings.SplitSeq(line, ",") {
-			switch s, valid := number(item); {
-			case !valid:
-			case s > firstInstant:
-				note(ahead(unix(s)))
-			case s == 0 && usedUp:
-				note(soonest, true)
-			default:
-				note(seconds(s))
-			}
+	for _, name := range [...]string{f.resetAfter, f.reset, f.next} { // the first is the most exact
+		if d, ok := r.longest(a.Header[name]); ok {
+			return d, true
 		}
 	}
-	return d, ok
-}
-
-// Numbers above firstInstant are instants in unix seconds, above firstMilli in
-// milliseconds.
-const (
-	firstInstant = 1e9
-	firstMilli   = 1e12
-)
-
-func unix(s float64) time.Time {
-	if s > firstMilli {
-		s /= 1000
-	}
-	return time.UnixMicro(int64(math.Round(min(s, firstMilli) * 1e6)))
-}
-
-// javaScript is a Date of JavaScript as a string, without the zone's name behind it.
-const javaScript = "Mon Jan 02 2006 15:04:05 GMT-0700"
-
-// instant reads a point in time as RFC 3339, HTTP or JavaScript write it.
-func instant(s string) (time.Time, bool) {
-	s = strings.TrimSpace(s)
-	if strings.Trim(s, "0123456789.") == "" {
-		return time.Time{}, false // a number: the usual case
-	}
-	if t, err := time.Parse(time.RFC3339, s); err == nil {
-		return t, true
-	}
-	if t, err := http.ParseTime(s); err == nil {
-		return t, true
-	}
-	s, _, _ = strings.Cut(s, " (")
-	t, err := time.Parse(javaScript, s)
-	return t, err == nil
+	return 0, false
 }
 
 // least returns the smallest number of the lines' items.
@@ -136,12 +72,4 @@ func number(item string) (float64, bool) {
 func clampInt(f float64) int {
 	const most = 1 << 31
 	return int(max(0, min(f, most)))
-}
-
-// Until returns how long after now the moment is that a text names, at most Longest: Unix
-// seconds (above 10⁹) or milliseconds (above 10¹²), seconds from now (up to 10⁹), or a date as
-// HTTP, RFC 3339 or JavaScript write it. ok is false if it names none, or one that has passed.
-func Until(value string, now time.Time) (wait time.Duration, ok bool) {
-	wait, _ = longest(Answer{Received: now}, []string{value}, false)
-	return wait, wait > 0
 }

@@ -266,7 +266,7 @@ func TestFailures(t *testing.T) {
 	}
 	want := []string{
 		"rule 1, when: column 12: cannot fetch code from <nil>",
-		"rule 2, wait: is not a duration, seconds or a text of one of them",
+		"rule 2, wait: is not a time: there is no such value",
 		"rule 2, cost: is not a number",
 		"rule 2, reason: body.message: there is no such value",
 	}
@@ -321,6 +321,11 @@ func TestWaits(t *testing.T) {
 		fails       bool
 	}{
 		{"wait: 30s", "", 30 * time.Second, false},
+		{"wait: PT1M30S", "", 90 * time.Second, false},
+		{"wait: 2 minutes", "", 2 * time.Minute, false},
+		{"wait: body", `"6m0s"`, 6 * time.Minute, false},
+		{"wait: body", `"20 seconds"`, 20 * time.Second, false},
+		{"wait: body", strconv.FormatInt(now.UnixMicro()+60_000_000, 10), time.Minute, false}, // an instant
 		{"wait: 90", "", 90 * time.Second, false},
 		{"wait: body", "12", 12 * time.Second, false},
 		{"wait: body", `"1m30s"`, 90 * time.Second, false},
@@ -333,11 +338,11 @@ func TestWaits(t *testing.T) {
 		{"wait: body", `"NaN"`, 0, true},
 		{"wait: body / 0", "1", 0, true},
 		{"wait: body", "[1]", 0, true},
-		{"until: body", strconv.FormatInt(now.Unix()+60, 10), time.Minute, false},
+		{"until: body", strconv.FormatInt(now.Unix()+60, 10), 61 * time.Second, false}, // the end of that second
 		{"until: body", strconv.FormatInt(now.UnixMilli()+60_500, 10), 60500 * time.Millisecond, false},
-		{"until: body", `"` + strconv.FormatInt(now.Unix()+60, 10) + `"`, time.Minute, false},
-		{"until: body", `"2026-11-23T12:01:00Z"`, time.Minute, false},
-		{"until: body", `"Mon, 23 Nov 2026 12:01:00 GMT"`, time.Minute, false},
+		{"until: body", `"` + strconv.FormatInt(now.Unix()+60, 10) + `"`, 61 * time.Second, false},
+		{"until: body", `"2026-11-23T12:01:00Z"`, 61 * time.Second, false},
+		{"until: body", `"Mon, 23 Nov 2026 12:01:00 GMT"`, 61 * time.Second, false},
 		{"until: date(body)", `"2026-11-23T12:01:00Z"`, time.Minute, false},
 		{"until: body", `"2026-11-23T11:00:00Z"`, 0, true},
 		{"until: body", `"tomorrow"`, 0, true},

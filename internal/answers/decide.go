@@ -74,7 +74,7 @@ func (r *Rules) Decide(a publisher.Answered) Decided {
 		if matches == true {
 			d.Rule = i + 1
 			d.By = fmt.Sprintf("%srule %d", r.of, d.Rule)
-			r.rules[i].decide(&d, env, a.Received, r.of)
+			r.rules[i].decide(&d, env, hint.Answer{Header: a.Header, Received: a.Received}.At(), r.of)
 			return d
 		}
 	}
@@ -129,7 +129,7 @@ func (r *rule) decide(d *Decided, env map[string]any, now time.Time, of string) 
 			d.Failures = append(d.Failures, Failure{d.Rule, field, err, of, p.Source()})
 		}
 	}
-	value("wait", r.wait, func(v any) (err error) { d.Wait, err = duration(v); return err })
+	value("wait", r.wait, func(v any) (err error) { d.Wait, err = duration(v, now); return err })
 	value("until", r.until, func(v any) (err error) { d.Wait, err = until(v, now); return err })
 	value("cost", r.cost, func(v any) error {
 		cost, err := number(v)
@@ -195,35 +195,29 @@ func bodyOf(body []byte) any {
 	return string(body)
 }
 
-// duration reads a duration, seconds, or a text of one of them.
-func duration(v any) (time.Duration, error) {
-	if text, ok := v.(string); ok {
-		if d, err := time.ParseDuration(text); err == nil {
-			v = d
-		}
-	}
+// duration reads a wait: a duration, a number of seconds, or a text as package hint reads it in headers.
+func duration(v any, now time.Time) (time.Duration, error) {
 	if d, ok := v.(time.Duration); ok {
 		return min(max(0, d), hint.Longest), nil
 	}
-	s, err := number(v)
-	if err != nil {
-		return 0, errors.New("is not a duration, seconds or a text of one of them")
+	if s, err := number(v); err == nil && s <= 0 {
+		return 0, nil
 	}
-	return time.Duration(min(max(0, s), hint.Longest.Seconds()) * float64(time.Second)), nil
+	return until(v, now)
 }
 
-// until reads an instant: a time, Unix seconds or milliseconds, or a text of one of them.
+// until reads an instant: a time, or a text or number as package hint reads it in headers.
 func until(v any, now time.Time) (time.Duration, error) {
 	if t, ok := v.(time.Time); ok {
 		return min(max(0, t.Sub(now)), hint.Longest), nil
 	}
 	text, err := expression.Text(v)
 	if err != nil {
-		return 0, fmt.Errorf("is not an instant: %w", err)
+		return 0, fmt.Errorf("is not a time: %w", err)
 	}
-	d, ok := hint.Until(text, now)
+	d, ok := hint.Read(text, now)
 	if !ok {
-		return 0, errors.New("is not an instant in the future")
+		return 0, errors.New("is not a time in the future")
 	}
 	return d, nil
 }

@@ -19,6 +19,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/expression"
 	"github.com/tidegate/tidegate/internal/tokens"
 	"github.com/tidegate/tidegate/jobs"
@@ -255,7 +256,7 @@ func (c *compiler) rule() rule {
 		c.fail("until", "is set together with wait", "use one of the two")
 	}
 	r.until = c.compile("until", s.Until, false)
-	if d, err := time.ParseDuration(s.Wait); err == nil && d > 0 {
+	if d, ok := hint.Duration(s.Wait); ok {
 		r.waitFor = d
 	} else {
 		r.wait = c.compile("wait", s.Wait, false)

@@ -76,7 +76,7 @@ func (r *receiver) classify(id string, a answer, now time.Time) error {
 		return nil
 	case a.status == http.StatusGone:
 		return jobs.Discard(errors.New(text + ": it wants no more of these callbacks"))
-	case a.status == http.StatusTooManyRequests, a.status == http.StatusServiceUnavailable && pause > 0, failing:
+	case a.status == http.StatusTooManyRequests, a.status >= http.StatusInternalServerError && pause > 0, failing:
 		return &pauseError{text: text, pause: pause}
 	case a.status >= 300 && a.status < 400 && a.header.Get(notFollowed) != "":
 		return errors.New(text + ", a redirect" + r.target(a.header.Get(notFollowed)) +
