@@ -125,6 +125,13 @@ func ParseRate(text string) (Rate, error) {
 	}
 	calls, per, found := strings.Cut(strings.TrimSpace(text), "/")
 	n, err := strconv.Atoi(calls)
+	if part, notWhole := strconv.ParseFloat(calls, 64); found && err != nil && notWhole == nil && part > 0 {
+		per, zone, _ := strings.Cut(per, "@")
+		per, _, _ = strings.Cut(per, ":")
+		if whole, ok := wholeRate(part, per, zone); ok {
+			return because("%s calls are not a whole number: want %s", calls, whole)
+		}
+	}
 	if !found || err != nil {
 		return wrong()
 	}
@@ -159,6 +166,25 @@ func ParseRate(text string) (Rate, error) {
 		return Rate{}, fmt.Errorf("breaker: rate %q: %w", text, err)
 	}
 	return r, nil
+}
+
+// wholeRate is the rate of whole calls that is nearest to a part of calls per time: of the fewest calls in
+// a time of whole days, hours, minutes or seconds that is less than a hundredth off.
+func wholeRate(calls float64, per, zone string) (Rate, bool) {
+	one, err := ParseRate("1/" + per)
+	if err != nil {
+		return Rate{}, false
+	}
+	for n := 1; n <= 1000; n++ {
+		length := float64(n) * float64(one.Per) / calls
+		for _, unit := range [...]time.Duration{day, time.Hour, time.Minute, time.Second} {
+			r := Rate{Calls: n, Per: time.Duration(math.Round(length/float64(unit))) * unit, Zone: zone}
+			if math.Abs(float64(r.Per)-length) < length/100 && r.validate() == nil {
+				return r, true
+			}
+		}
+	}
+	return Rate{}, false
 }
 
 // String is the form that ParseRate reads.

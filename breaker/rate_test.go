@@ -424,6 +424,13 @@ func TestParseRate(t *testing.T) {
 			t.Errorf("%q is accepted as %+v", text, r)
 		}
 	}
+	for text, want := range map[string]string{
+		"0.0083/1s": "1/2m", "0.5/s": "1/2s", "1.5/s": "3/2s", "2.5/1m": "1/24s", "0.25/1h": "1/4h", "0.1/d": "1/240h", "16.6667/1m": "5/18s", "0.5/1m:3": "1/2m",
+	} {
+		if _, err := ParseRate(text); err == nil || !strings.Contains(err.Error(), "not a whole number: want "+want) {
+			t.Errorf("%q: %v, want the suggestion %s", text, err, want)
+		}
+	}
 	for r, want := range map[Rate]string{
 		{Calls: 60, Per: time.Hour}: "60/1h", {Calls: 10, Per: second}: "10/1s", {Calls: 3, Per: minute}: "3/1m", {}: "",
 	} {

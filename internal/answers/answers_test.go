@@ -312,6 +312,35 @@ func TestConditionsInParts(t *testing.T) {
 	}
 }
 
+// The examples of docs/answers.md for waits that no header has as such.
+func TestWaitsInTextOfADocument(t *testing.T) {
+	t.Parallel()
+	text, err := os.ReadFile("../../docs/answers.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, text, _ = bytes.Cut(text, []byte("The time may stand in a sentence"))
+	_, text, _ = bytes.Cut(text, []byte("```yaml\n"))
+	text, _, _ = bytes.Cut(text, []byte("```"))
+	r := parse(t, string(text))
+	now := time.Date(2026, 11, 25, 20, 0, 0, 0, time.UTC)
+	for _, row := range []struct {
+		header http.Header
+		body   string
+		want   time.Duration
+	}{
+		{nil, `{"error":{"message":"Rate limit reached for requests. Please try again in 6m0s. Visit our site."}}`, 6 * time.Minute},
+		{nil, `{"error":{"message":"Rate limit reached. Please try again in 20s."}}`, 20 * time.Second},
+		{http.Header{"X-Usage": {`{"42":[{"calls":100,"minutes_to_wait":7}]}`}}, `{}`, 7 * time.Minute},
+		{http.Header{"X-Retry-At": {"25.11.2026 22:02:00 +0100"}}, ``, 2 * time.Minute},
+	} {
+		d := r.Decide(publisher.Answered{Job: &jobs.Job{}, Status: 429, Header: row.header, Body: []byte(row.body), Received: now})
+		if d.Then != publisher.ThenLimited || d.Wait != row.want || len(d.Failures) > 0 {
+			t.Errorf("%v %s: %v for %v, failures %v, want %v", row.header, row.body, d.Then, d.Wait, d.Failures, row.want)
+		}
+	}
+}
+
 func TestWaits(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)

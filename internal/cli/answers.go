@@ -143,6 +143,14 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 	return doc
 }
 
+// shortWait words a wait, below 2 s in milliseconds.
+func shortWait(d time.Duration) string {
+	if d < 2*time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return explain.Duration(d)
+}
+
 func (t triedAnswer) fill(r *rows) {
 	rule := t.Rule
 	if rule == "" {
@@ -151,7 +159,7 @@ func (t triedAnswer) fill(r *rows) {
 	r.add("rule", rule)
 	r.add("outcome", t.Outcome)
 	if t.Wait > 0 {
-		r.add("wait", explain.Duration(time.Duration(t.Wait*float64(time.Second))))
+		r.add("wait", shortWait(time.Duration(t.Wait*float64(time.Second))))
 	}
 	r.addIf("scope", t.Scope)
 	if t.Cost != nil {

@@ -39,6 +39,9 @@ const answerRules = `
 func TestAnswersTest(t *testing.T) {
 	t.Parallel()
 	env := append([]string{"DESTINATION_0_ANSWERS_FILE=" + file(t, answerRules)}, shop...)
+	if r := runIn(t, shop, "", "answers", "test", "--status", "429", "--header", "Retry-After-Ms: 250"); !strings.Contains(r.stdout, "wait     250ms\n") {
+		t.Errorf("a wait below 2 s: %s", r.stdout)
+	}
 	runIn(t, env, "", "answers", "test", "--status", "200", "--header", "Retry-After: 30", "--body", `{"ok":false,"error":"ratelimited","cost":2.5}`, "--key", "alice").want(t, 0, `rule     rule 2: ratelimited
 outcome  limited
 wait     30s
