@@ -332,7 +332,7 @@ func TestWaitsInTextOfADocument(t *testing.T) {
 		{nil, `{"error":{"message":"Rate limit reached for requests. Please try again in 6m0s. Visit our site."}}`, 6 * time.Minute},
 		{nil, `{"error":{"message":"Rate limit reached. Please try again in 20s."}}`, 20 * time.Second},
 		{http.Header{"X-Usage": {`{"42":[{"calls":100,"minutes_to_wait":7}]}`}}, `{}`, 7 * time.Minute},
-		{http.Header{"X-Retry-At": {"25.11.2026 22:02:00 +0100"}}, ``, 2 * time.Minute},
+		{http.Header{"X-Retry-At": {"25.11.2026 22:02:00 +0100"}}, ``, 62 * time.Minute},
 	} {
 		d := r.Decide(publisher.Answered{Job: &jobs.Job{}, Status: 429, Header: row.header, Body: []byte(row.body), Received: now})
 		if d.Then != publisher.ThenLimited || d.Wait != row.want || len(d.Failures) > 0 {
