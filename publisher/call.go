@@ -35,13 +35,13 @@ type inFlight struct {
 // permit: after that another probe may start. The handler gets a copy of the job, of which
 // Response, Budget, Output and ReasonCode are copied back.
 func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Permit, w inFlight) callResult {
-	timeout := d.s.timeout
-	if secs := job.Request.TimeoutSecs; secs > 0 {
-		timeout = min(timeout, time.Duration(secs)*time.Second)
+	timeout, ownTimeout := d.s.timeout, false
+	if own := time.Duration(job.Request.TimeoutSecs) * time.Second; own > 0 && own < timeout {
+		timeout, ownTimeout = own, true
 	}
 	deadline := time.Now().Add(timeout)
 	if !permit.Until().IsZero() && permit.Until().Before(deadline) {
-		deadline = permit.Until()
+		deadline, ownTimeout = permit.Until(), false
 	}
 	ctx, cancel := context.WithDeadline(permit.Context(ctx), deadline)
 	defer cancel()
@@ -64,6 +64,8 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	}
 	r := classify(ctx, err)
 	r.cost = cost
+	r.ownTimeout = ownTimeout && errors.Is(ctx.Err(), context.DeadlineExceeded) &&
+		(r.kind == unreachable || r.trigger == jobs.OnTimeout && r.noAnswer(job))
 	if r.noAnswer(job) && noticedLate(deadline, noticed) {
 		r.kind = interrupted
 	}

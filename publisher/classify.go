@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"net"
-	"net/url"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
@@ -24,6 +23,7 @@ type callResult struct {
 	own        bool                  // of unauthorized: only this process has no token
 	cost       int                   // what the call has really cost; 0: as the job says
 	sent       bool                  // a call was made, and another one with another token was not
+	ownTimeout bool                  // of failed and unreachable: the job's own shorter timeout ended the call
 }
 
 type callKind int
@@ -164,27 +164,30 @@ func (e *noAnswerError) Unwrap() error { return e.err }
 // unanswered reports whether it is known that the API did not answer: a timeout, or an error of
 // the network. Other errors of a handler in Go may be its own.
 func (r callResult) unanswered() bool {
-	if r.kind != failed || r.trigger == jobs.OnExplicit {
+	if r.kind != failed || r.trigger == jobs.OnExplicit || r.ownTimeout {
 		return false
 	}
-	if _, ok := errors.AsType[*noAnswerError](r.err); ok || r.trigger == jobs.OnTimeout {
+	if _, ok := errors.AsType[*noAnswerError](r.err); ok {
+		return true
+	}
+	if noConnection(r.err) { // of a handler in Go: it may be that of a dependency, such as its database
+		return false
+	}
+	if r.trigger == jobs.OnTimeout {
 		return true
 	}
 	_, ok := errors.AsType[net.Error](r.err)
 	return ok
 }
 
-// isUnreachable reports whether err means that a call was not sent: jobs.Unreachable, or such
-// an error of net/http in a handler.
+// isUnreachable reports whether err says that a call was not sent. Only the HTTP destination
+// concludes that from errors of net/http; a handler in Go returns jobs.Unreachable.
 func isUnreachable(err error) bool {
 	if _, ok := errors.AsType[*jobs.UnreachableError](err); ok {
 		return true
 	}
-	if _, ok := errors.AsType[*hostUnreachableError](err); ok {
-		return true
-	}
-	call, ok := errors.AsType[*url.Error](err)
-	return ok && noConnection(call.Err)
+	_, ok := errors.AsType[*hostUnreachableError](err)
+	return ok
 }
 
 // noConnection reports whether err means that no connection was made: no address, no answer,

@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 
+	"github.com/tidegate/tidegate/breaker/breakerhttp"
 	"github.com/tidegate/tidegate/breaker/hint"
 	"github.com/tidegate/tidegate/internal/keyurl"
 	"github.com/tidegate/tidegate/internal/secret"
@@ -300,6 +301,9 @@ func (h *HTTP) Close() error {
 // send makes a job's call with a token, empty for none, after one with the refused tokens.
 func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ...string) error {
 	job.Budget, job.Response = nil, nil
+	if err := ctx.Err(); err != nil { // the token took the time
+		return fmt.Errorf("the call's time was over before it: %w: %w", breakerhttp.ErrNotSent, err)
+	}
 	ctx, cut := context.WithCancel(ctx)
 	defer cut()
 	var conn connecting

@@ -13,15 +13,16 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"github.com/tidegate/tidegate/jobs"
 )
 
 // request builds the request of a job.
 func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.Request, error) {
-	job, err := job.Resolved(ctx, h.o.MaxPayloadBytes)
+	job, err := h.resolved(ctx, job)
 	if err != nil {
-		return nil, err //nolint:wrapcheck // it names the field
+		return nil, err
 	}
 	if err := job.Request.Validate(); err != nil {
 		return nil, err
@@ -74,6 +75,26 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	req.Header.Set("Idempotency-Key", key)
 	sendOnce(req)
 	return req, nil
+}
+
+// maxEvaluation bounds the evaluation of a job's expressions, which takes milliseconds unless they
+// are made to take long. Tests set another one.
+var maxEvaluation = 5 * time.Second
+
+// resolved returns the job with the values of its expressions. An evaluation that takes longer than
+// maxEvaluation or the call's timeout is the job's own failure: nothing was sent.
+func (h *HTTP) resolved(ctx context.Context, job *jobs.Job) (*jobs.Job, error) {
+	if len(job.After) == 0 {
+		return job, nil
+	}
+	started := time.Now()
+	bounded, end := context.WithTimeout(ctx, maxEvaluation)
+	defer end()
+	out, err := job.Resolved(bounded, h.o.MaxPayloadBytes)
+	if errors.Is(bounded.Err(), context.DeadlineExceeded) {
+		return nil, fmt.Errorf("the expressions in {{ }} were not evaluated within %s; no call was made: write fewer or simpler ones, or raise timeout_secs", time.Since(started).Round(time.Millisecond))
+	}
+	return out, err //nolint:wrapcheck // it names the field
 }
 
 // sendOnce prevents net/http from repeating a call when a reused connection breaks: the breaker

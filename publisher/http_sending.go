@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/http/httptrace"
 	"net/url"
+	"strings"
 	"sync/atomic"
 
 	"github.com/tidegate/tidegate/internal/secret"
@@ -67,6 +68,8 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
 		return fmt.Errorf("call failed: %w", err)
+	case strings.Contains(err.Error(), headersTooLarge):
+		return jobs.Discard(&notCalledError{fmt.Errorf("the request was not sent: %w; make the job's path, query or headers shorter", err)})
 	case unsent:
 		if late {
 			err = fmt.Errorf("no connection within the %s timeout: %w", timeoutOf(job), context.DeadlineExceeded)
@@ -80,6 +83,10 @@ func (s *connecting) callError(ctx context.Context, job *jobs.Job, err error, by
 	}
 	return &noAnswerError{fmt.Errorf("call failed: %w", err)}
 }
+
+// headersTooLarge is the text of net/http's error for a request whose header is larger than an API
+// accepts over HTTP/2; the error is not exported.
+const headersTooLarge = "request header list larger than peer's advertised limit"
 
 // timeoutOf says who has set the timeout of a call: the shorter one counts.
 func timeoutOf(job *jobs.Job) string {

@@ -19,8 +19,8 @@ const (
 	// quietFor is the least time between two such outages at warn level: a worker with too
 	// few file descriptors alternates.
 	quietFor = time.Minute
-	// guesses is how many calls in a row must have failed to leave if only the error of a
-	// handler in Go reports it: its jobs may go to different hosts.
+	// guesses is how many calls in a row must have failed to leave where the host depends on the
+	// job's key.
 	guesses = 3
 )
 
@@ -118,6 +118,7 @@ func (c sending) sent(now time.Time) {
 // ended records the result of the call.
 func (c sending) ended(result callResult) {
 	switch {
+	case result.ownTimeout: // the call may have had too little time
 	case result.kind == unreachable:
 		_, sure := errors.AsType[*jobs.UnreachableError](result.err)
 		c.failed(time.Now(), result.err, sure)
@@ -128,8 +129,7 @@ func (c sending) ended(result callResult) {
 	}
 }
 
-// failed records that the call has not left. sure is false if only the error of a handler in
-// Go reports it.
+// failed records that the call has not left. sure is false if other keys' hosts may be reached.
 func (c sending) failed(now time.Time, err error, sure bool) {
 	r := c.r
 	r.mu.Lock()

@@ -56,7 +56,7 @@ func (r callResult) breakerOutcome(answer *jobs.Response) breaker.Outcome {
 		return breaker.Success()
 	case r.kind == rateLimited:
 		return breaker.RateLimited(r.hint).WithScope(r.scope)
-	case r.kind == interrupted, r.kind == cancelled, r.kind == notCalled, r.kind == refused, r.own:
+	case r.kind == interrupted, r.kind == cancelled, r.kind == notCalled, r.kind == refused, r.own, r.ownTimeout:
 		return breaker.Neutral()
 	case r.kind == unauthorized:
 		o := breaker.Unauthorized().WithReason(clean(r.err.Error(), maxExcerpt), r.permanent).WithScope(r.scope)

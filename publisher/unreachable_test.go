@@ -278,7 +278,7 @@ type failing struct{ err error }
 
 func (f failing) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.err }
 
-// A publisher in Go says it by itself, or returns the error of net/http.
+// A handler in Go says it by itself: an error of net/http may be that of a dependency.
 func TestUnreachableFromAPublisherInGo(t *testing.T) {
 	t.Parallel()
 	url := closedPort(t)
@@ -298,7 +298,7 @@ func TestUnreachableFromAPublisherInGo(t *testing.T) {
 				resp.Body.Close()
 			}
 			return err
-		}, publisher.Rescheduled},
+		}, publisher.FailedFinal},
 		{"of something else than HTTP", func(context.Context) error {
 			return &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
 		}, publisher.FailedFinal},
