@@ -17,7 +17,7 @@ import (
 	"github.com/tidegate/tidegate/internal/text"
 )
 
-// maxExpressions bounds the expressions of one job: each takes some 20 µs to compile.
+// maxExpressions bounds the expressions of one job: each takes some 10 µs to compile, and 1 µs if it is compiled.
 const maxExpressions = 100
 
 var (

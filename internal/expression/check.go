@@ -97,12 +97,10 @@ type checker struct {
 }
 
 // check parses an expression and rejects what is not bounded. It collects the names in p.
-func check(source string, o Options, p *Program) error {
-	config := conf.CreateNew()
-	o.bounded(config)
+func check(source string, config *conf.Config, o Options, p *Program) (*parser.Tree, error) {
 	tree, err := parser.ParseWithConfig(source, config)
 	if err != nil {
-		return positioned(err)
+		return nil, positioned(err)
 	}
 	c := &checker{Options: o, program: p}
 	ast.Walk(&tree.Node, c)
@@ -110,9 +108,9 @@ func check(source string, o Options, p *Program) error {
 		c.fail(n, "%s is not a value: name one of it by .name or [\"name\"]", n.Value)
 	}
 	if c.err != nil {
-		return positioned(c.err.Bind(tree.Source))
+		return nil, positioned(c.err.Bind(tree.Source))
 	}
-	return nil
+	return tree, nil
 }
 
 func (c *checker) fail(node ast.Node, format string, args ...any) {
@@ -195,8 +193,9 @@ func (c *checker) operator(n *ast.BinaryNode) {
 // the expression alone. Where parentheses or comments are between them, an operand may be a text that
 // is not valid.
 func Conjuncts(source string, o Options) []string {
-	config := conf.CreateNew()
-	o.bounded(config)
+	pool := configsOf(o)
+	config := pool.Get().(*conf.Config)
+	defer pool.Put(config)
 	tree, err := parser.ParseWithConfig(source, config)
 	if err != nil {
 		return []string{source}

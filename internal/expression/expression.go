@@ -22,12 +22,19 @@ package expression
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
 	"github.com/expr-lang/expr"
+	exprchecker "github.com/expr-lang/expr/checker"
+	"github.com/expr-lang/expr/compiler"
 	"github.com/expr-lang/expr/conf"
 	"github.com/expr-lang/expr/file"
+	"github.com/expr-lang/expr/optimizer"
+	"github.com/expr-lang/expr/parser"
 	"github.com/expr-lang/expr/types"
 	"github.com/expr-lang/expr/vm"
 )
@@ -119,19 +126,31 @@ func Compile(source string, o Options) (*Program, error) {
 		return nil, &Error{1, 1, "the expression is empty"}
 	}
 	p := &Program{source: strings.TrimSpace(source), names: map[string]bool{}}
-	if err := check(source, o, p); err != nil {
+	pool := configsOf(o)
+	config := pool.Get().(*conf.Config)
+	defer pool.Put(config)
+	tree, err := check(source, config, o, p)
+	if err != nil {
 		return nil, err
 	}
-	options := []expr.Option{o.bounded, expr.Patch(&patch{o.Vars})}
-	if o.Bool {
-		options = append(options, expr.AsBool())
-	}
-	program, err := expr.Compile(source, options...)
-	if err != nil {
+	if p.program, err = compile(tree, config); err != nil {
 		return nil, positioned(err)
 	}
-	p.program = program
 	return p, nil
+}
+
+// compile is expr.Compile for a tree that is parsed, which takes most of the time with a new config.
+func compile(tree *parser.Tree, config *conf.Config) (*vm.Program, error) {
+	if _, err := new(exprchecker.Checker).PatchAndCheck(tree, config); err != nil {
+		return nil, err //nolint:wrapcheck // the caller adds the position
+	}
+	if err := optimizer.Optimize(&tree.Node, config); err != nil {
+		if e, ok := errors.AsType[*file.Error](err); ok {
+			return nil, e.Bind(tree.Source)
+		}
+		return nil, err //nolint:wrapcheck // the caller adds the position
+	}
+	return compiler.Compile(tree, config) //nolint:wrapcheck // the caller adds the position
 }
 
 // Source returns the expression.
@@ -159,6 +178,43 @@ func (p *Program) Eval(env map[string]any) (any, error) {
 		return nil, positioned(err)
 	}
 	return v, nil
+}
+
+// configs are pools of configurations of the language, by options: to make one takes longer than to
+// compile an expression. Goroutines do not share one, because it keeps what it knows of types.
+var configs sync.Map
+
+func configsOf(o Options) *sync.Pool {
+	key := o.key()
+	if pool, ok := configs.Load(key); ok {
+		return pool.(*sync.Pool)
+	}
+	o.Vars = maps.Clone(o.Vars)
+	pool, _ := configs.LoadOrStore(key, &sync.Pool{New: func() any { return o.config() }})
+	return pool.(*sync.Pool)
+}
+
+// key identifies equal options.
+func (o Options) key() string {
+	key := make([]byte, 0, 100)
+	for _, name := range slices.Sorted(maps.Keys(o.Vars)) {
+		key = append(append(key, name...), byte('0'+o.Vars[name]), ' ')
+	}
+	key = strconv.AppendBool(key, o.Bool)
+	return string(strconv.AppendBool(key, o.Untrusted))
+}
+
+func (o Options) config() *conf.Config {
+	c := conf.CreateNew()
+	o.bounded(c)
+	expr.Patch(&patch{o.Vars})(c)
+	if o.Bool {
+		expr.AsBool()(c)
+	}
+	for name := range c.Disabled {
+		delete(c.Builtins, name)
+	}
+	return c
 }
 
 // bounded configures the language: its variables, builtins and bounds.

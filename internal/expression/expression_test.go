@@ -2,6 +2,7 @@ package expression_test
 
 import (
 	"errors"
+	"fmt"
 	"runtime"
 	"strings"
 	"sync"
@@ -289,5 +290,36 @@ func TestLargePatternCostsLittle(t *testing.T) { //nolint:paralleltest // it cou
 	}
 	if took := after.TotalAlloc - before.TotalAlloc; took > 8<<20 {
 		t.Errorf("it took %d MiB", took>>20)
+	}
+}
+
+// An untrusted expression is compiled once, however many texts have it, and with other variables again.
+func TestTemplatesShareWhatIsCompiled(t *testing.T) {
+	t.Parallel()
+	o := expression.Options{Vars: map[string]expression.Type{"parents": expression.Members}, Untrusted: true}
+	program := func(text string, o expression.Options) *expression.Program {
+		t.Helper()
+		template, err := expression.CompileTemplate(text, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return template.Only()
+	}
+	first := program("{{ parents.shared.a }}", o)
+	for i := range 100 {
+		if got := program("{{ parents.shared.a }}", o); got != first {
+			t.Fatalf("it was compiled again at text %d", i+2)
+		}
+	}
+	other := o
+	other.Vars = map[string]expression.Type{"parents": expression.Any}
+	if got := program("{{ parents.shared.a }}", other); got == first || got.Members() != nil {
+		t.Error("it was not compiled again for other variables")
+	}
+	for i := range 2000 { // bounded
+		program(fmt.Sprintf("{{ parents.shared.b%d }}", i), o)
+	}
+	if got := program("{{ parents.shared.a }}", o); got == first {
+		t.Error("expressions are kept without a bound")
 	}
 }

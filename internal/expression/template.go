@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"unicode/utf8"
 )
 
@@ -40,7 +41,7 @@ func CompileTemplate(text string, o Options) (*Template, error) {
 		if length < 0 {
 			return nil, behind(at, &Error{1, -1, "{{ is not closed by }}"})
 		}
-		program, err := Compile(after[:length], o)
+		program, err := compiled.get(after[:length], o)
 		if err != nil {
 			e, ok := errors.AsType[*Error](err)
 			if !ok {
@@ -52,6 +53,46 @@ func CompileTemplate(text string, o Options) (*Template, error) {
 		rest = after[length+len("}}"):]
 	}
 	return t, nil
+}
+
+// maxCompiled bounds the expressions that are kept compiled.
+const maxCompiled = 1000
+
+// compiled keeps the untrusted expressions of templates: jobs have the same ones again and again, at the
+// enqueue and for each call.
+var compiled = cache{programs: map[cached]*Program{}}
+
+type cached struct{ options, source string }
+
+type cache struct {
+	mu       sync.Mutex
+	programs map[cached]*Program
+}
+
+// get is Compile, once for an expression unless more than maxCompiled others came in between.
+func (c *cache) get(source string, o Options) (*Program, error) {
+	if !o.Untrusted {
+		return Compile(source, o)
+	}
+	key := cached{o.key(), source}
+	c.mu.Lock()
+	p := c.programs[key]
+	c.mu.Unlock()
+	if p != nil {
+		return p, nil
+	}
+	key.source = strings.Clone(source) // of a text that may be much longer
+	p, err := Compile(key.source, o)
+	if err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.programs) >= maxCompiled {
+		clear(c.programs)
+	}
+	c.programs[key] = p
+	return p, nil
 }
 
 // closing returns where }} ends an expression, outside of quotes; -1 if it does not.
