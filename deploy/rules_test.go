@@ -140,3 +140,15 @@ func TestAlertsAreTestedOnBothSides(t *testing.T) {
 		t.Errorf("prometheus/rules_test.yml: there is no alert called %s", name)
 	}
 }
+
+// A breaker also opens because of an outage, refused tokens or a learned limit: no rule that looks at its
+// state alone says that it is rate limited.
+func TestRulesDoNotCallEveryBreakerRateLimited(t *testing.T) {
+	t.Parallel()
+	alerts, _, _ := rules(t)
+	for _, r := range alerts {
+		if strings.Contains(r.Expr, "circuit_breaker") && strings.Contains(r.Annotations["summary"], "rate limited") {
+			t.Errorf("%s: summary %q", r.Alert, r.Annotations["summary"])
+		}
+	}
+}

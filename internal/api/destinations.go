@@ -49,9 +49,16 @@ func (a *api) destinations(ctx context.Context, _ *struct{}) (*answer[List[Desti
 	if err != nil {
 		return nil, err
 	}
+	workers, err := a.liveWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := list[Destination]{Items: make([]Destination, len(found))}
 	for i, d := range found {
 		out.Items[i] = Destination{Name: d.Destination, WorkersSeenAt: d.WorkersSeenAt, Paused: d.Paused, Backlog: d.Backlog}
+		if u, all := workers.Unreached(d.Destination); all {
+			out.Items[i].Unreachable = (*Unreachable)(&u)
+		}
 	}
 	return answerOf[List[Destination]](out), nil
 }
@@ -96,7 +103,8 @@ func (a *api) workers(ctx context.Context, _ *struct{}) (*answer[List[Worker]], 
 // destinationStats is a destination with its breaker.
 type destinationStats struct {
 	jobs.DestinationStats
-	Breaker breaker.Status `json:"breaker"`
+	Breaker     breaker.Status        `json:"breaker"`
+	Unreachable *jobs.UnreachableInfo `json:"unreachable,omitempty"`
 }
 
 func (a *api) stats(ctx context.Context, in *destinationFilter) (*answer[List[Stats]], error) {
@@ -130,6 +138,11 @@ func (a *api) statsOfAll(ctx context.Context) ([]jobs.DestinationStats, error) {
 	return read(ctx, a.cache, "stats", func(ctx context.Context) ([]jobs.DestinationStats, error) { return a.client.Stats(ctx, "") })
 }
 
+// liveWorkers are the cached workers.
+func (a *api) liveWorkers(ctx context.Context) (jobs.Workers, error) {
+	return read(ctx, a.cache, "workers", a.client.Workers)
+}
+
 func (a *api) withBreakers(ctx context.Context, found []jobs.DestinationStats) ([]destinationStats, error) {
 	names := make([]string, len(found))
 	for i, d := range found {
@@ -139,9 +152,16 @@ func (a *api) withBreakers(ctx context.Context, found []jobs.DestinationStats) (
 	if err != nil {
 		return nil, err
 	}
+	workers, err := a.liveWorkers(ctx)
+	if err != nil {
+		return nil, err
+	}
 	out := make([]destinationStats, len(found))
 	for i, d := range found {
 		out[i] = destinationStats{DestinationStats: d, Breaker: breakers[i][0]}
+		if u, all := workers.Unreached(d.Destination); all {
+			out[i].Unreachable = &u
+		}
 	}
 	return out, nil
 }

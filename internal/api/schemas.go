@@ -269,10 +269,11 @@ type LearnedLimit struct {
 
 // Destination is one that is known.
 type Destination struct {
-	Name          string     `json:"name" doc:"Its name." example:"deviantart"`
-	WorkersSeenAt *time.Time `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
-	Paused        bool       `json:"paused" doc:"True while an operator has paused it." example:"false"`
-	Backlog       int        `json:"backlog" doc:"How many of its jobs have not ended." example:"42"`
+	Name          string       `json:"name" doc:"Its name." example:"deviantart"`
+	WorkersSeenAt *time.Time   `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
+	Paused        bool         `json:"paused" doc:"True while an operator has paused it." example:"false"`
+	Backlog       int          `json:"backlog" doc:"How many of its jobs have not ended." example:"42"`
+	Unreachable   *Unreachable `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 }
 
 // PausedDestination is what a pause or resume of a destination came to.
@@ -294,4 +295,5 @@ type Stats struct {
 	FailedRecently   int            `json:"failed_last_15m" doc:"How many jobs failed in the last 15 minutes and were not retried." example:"0"`
 	WorkersSeenAt    *time.Time     `json:"workers_seen_at" doc:"The last sign of life of a worker that serves it; null: never." example:"2030-01-31T14:35:00Z"`
 	Breaker          Breaker        `json:"breaker" doc:"Its breaker."`
+	Unreachable      *Unreachable   `json:"unreachable,omitempty" doc:"Since when no worker reaches it, and why; absent: a worker does, or none serves it."`
 }

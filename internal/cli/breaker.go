@@ -101,11 +101,19 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	if len(known) == 0 {
 		return p.write([]byte("no destination is known; start one with: tidegate worker\n"))
 	}
+	workers, err := s.client.Workers(ctx)
+	if err != nil {
+		return fmt.Errorf("breaker list: %w", err)
+	}
 	r := newRows()
 	r.add("NAME", "STATE", "FAILURES", "DETAIL")
 	now := time.Now()
 	for _, b := range out.Items {
-		r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), breakerDetail(b, now))
+		detail := breakerDetail(b, now)
+		if u, all := workers.Unreached(b.Name); all { // of a destination
+			detail = strings.TrimSuffix("UNREACHABLE: "+explain.NotReached(u, 0, now)+"; "+detail, "; ")
+		}
+		r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), detail)
 	}
 	return r.print(p)
 }
@@ -161,6 +169,18 @@ func (c *breakerGetCmd) Run(ctx context.Context, p *Process) error {
 	}
 	if c.json() { // the status alone
 		return p.printJSON(b)
+	}
+	destination, _, _ := strings.Cut(c.Name, "/")
+	workers, err := s.client.Workers(ctx)
+	if err != nil {
+		return fmt.Errorf("breaker get: %w", err)
+	}
+	if u, all := workers.Unreached(destination); all {
+		survey, err := s.client.Survey(ctx, destination, 0)
+		if err != nil {
+			return fmt.Errorf("breaker get: %w", err)
+		}
+		p.warn(destination + " is unreachable: " + explain.NotReached(u, survey.Counts[jobs.Pending]+survey.Counts[jobs.RetryPending], time.Now()))
 	}
 	limits, err := s.breakers.Limits(ctx, s.rdb, c.Name)
 	if err != nil {

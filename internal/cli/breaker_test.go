@@ -144,6 +144,23 @@ func TestBreakerOfAKey(t *testing.T) {
 	}
 }
 
+// A destination whose keys are limited has not been CLOSED all the time.
+func TestIncidentsOfKeysAreNamed(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.run(t, "breaker", "trip", "shop/alice").ok(t)
+	b.run(t, "breaker", "trip", "shop/bob").ok(t)
+	for command, what := range map[string]string{"incidents": "incidents", "history": "transitions"} {
+		b.run(t, "breaker", command, "shop").want(t, 0, "no "+what+" of shop itself, but of its keys:\n"+
+			"2 keys are opened by hand: tidegate breaker "+command+" shop/alice; all: tidegate breaker list --destination shop\n", "")
+	}
+	b.run(t, "breaker", "trip", "shop").ok(t)
+	if out := b.run(t, "breaker", "incidents", "shop").ok(t); !strings.Contains(out, "still lasts") || !strings.Contains(out, "2 keys are opened by hand") {
+		t.Errorf("printed\n%s", out)
+	}
+	b.run(t, "breaker", "incidents", "shop/carol").want(t, 0, "no incidents: it has been CLOSED all the time\n", "")
+}
+
 func TestBreakerForce(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)

@@ -33,10 +33,13 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 	if printErr := c.print(p, report); printErr != nil {
 		return errors.Join(err, printErr)
 	}
-	left := 0
+	left, repairable := 0, 0
 	for _, f := range report.Findings {
 		if repaired(f) == "no" {
 			left++
+		}
+		if f.Repairable() {
+			repairable++
 		}
 	}
 	switch {
@@ -44,8 +47,12 @@ func (c *doctorCmd) Run(ctx context.Context, p *Process) error {
 		return fmt.Errorf("doctor: %w", err)
 	case left == 0:
 		return nil
-	case c.DryRun:
+	case c.DryRun && repairable == left:
 		return errors.New("nothing was repaired; run it without --dry-run")
+	case c.DryRun && repairable > 0:
+		return fmt.Errorf("nothing was repaired; without --dry-run, %d of %s would be: see to the rest", repairable, plural(left, "finding", "findings"))
+	case c.DryRun:
+		return errors.New("no run repairs what was found: see to it")
 	}
 	return fmt.Errorf("%s not repaired: see to it", plural(left, "finding was", "findings were"))
 }

@@ -48,6 +48,25 @@ func TestDoctor(t *testing.T) {
 	}
 }
 
+// A dry run promises only what a run does.
+func TestDryRunPromisesNoRepairByHand(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a", "b")
+	if err := b.server.Client(t).LRem(t.Context(), store.PendingKey("tidegate:shop"), 1, "a").Err(); err != nil {
+		t.Fatal(err)
+	}
+	const both = "tidegate: nothing was repaired; without --dry-run, 1 of 2 findings would be: see to the rest\n"
+	if got := b.run(t, "doctor", "--dry-run"); got.status != 1 || got.stderr != both {
+		t.Errorf("status %d, stderr %q, want %q", got.status, got.stderr, both)
+	}
+	b.run(t, "doctor")
+	const none = "tidegate: no run repairs what was found: see to it\n"
+	if got := b.run(t, "doctor", "--dry-run"); got.status != 1 || got.stderr != none {
+		t.Errorf("status %d, stderr %q, want %q", got.status, got.stderr, none)
+	}
+}
+
 // What needs a person is told, and is a failure unless a person wanted it.
 func TestDoctorReportsUnservedQueues(t *testing.T) {
 	t.Parallel()

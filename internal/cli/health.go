@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,12 +10,14 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/health"
 	"github.com/tidegate/tidegate/internal/text"
+	"github.com/tidegate/tidegate/publisher"
 )
 
 type healthCmd struct {
@@ -112,8 +115,12 @@ func (c *healthCmd) ready(p *Process, addr string, resp *http.Response, body []b
 func (r *rows) addHealth(report health.Report) {
 	r.add("status", report.Status)
 	r.add("redis", report.Redis)
-	for _, d := range report.Destinations {
-		text := fmt.Sprintf("%s, %d of %d calls in flight", d.State, d.InFlight, d.Concurrency)
+	destinations := slices.Clone(report.Destinations)
+	slices.SortStableFunc(destinations, func(a, b health.Destination) int { // the worst first
+		return strings.Compare(unreachable(b), unreachable(a))
+	})
+	for _, d := range destinations {
+		text := fmt.Sprintf("%s, %d of %d calls in flight", cmp.Or(unreachable(d), d.State), d.InFlight, d.Concurrency)
 		if d.Reason != "" {
 			text += "; " + d.Reason
 		}
@@ -122,6 +129,14 @@ func (r *rows) addHealth(report health.Report) {
 		}
 		r.add(d.Name, text)
 	}
+}
+
+// unreachable is the state of a destination that calls do not leave for, else "".
+func unreachable(d health.Destination) string {
+	if d.State == publisher.StateUnreachable {
+		return "UNREACHABLE"
+	}
+	return ""
 }
 
 // withoutURL is the cause of a failed request.

@@ -44,6 +44,19 @@ var (
 	}}
 )
 
+// A destination that calls do not leave for is the first one.
+func TestHealthNamesUnreachableFirst(t *testing.T) {
+	t.Parallel()
+	addr := serveHealth(t, "127.0.0.1", health.Report{Status: health.Ready, Redis: "ok", Destinations: []health.Destination{
+		{Name: "blog", State: "fetching", Concurrency: 2}, {Name: "shop", State: "unreachable", Reason: "no such host", Concurrency: 10},
+	}})
+	runIn(t, nil, "", "health", "--addr", addr).want(t, 0, `status  ready
+redis   ok
+shop    UNREACHABLE, 0 of 10 calls in flight; no such host
+blog    fetching, 0 of 2 calls in flight
+`, "")
+}
+
 // The worker's own word decides the exit status; people are told why.
 func TestHealth(t *testing.T) {
 	t.Parallel()

@@ -108,12 +108,15 @@ func (r *rows) bytes() ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-func (r *rows) print(p *Process) error {
+func (r *rows) print(p *Process) error { return r.printWith(p, "") }
+
+// printWith prints the rows, and the lines after them.
+func (r *rows) printWith(p *Process, lines string) error {
 	b, err := r.bytes()
 	if err != nil {
 		return err
 	}
-	return p.write(b)
+	return p.write(append(b, lines...))
 }
 
 // clip shortens a text from elsewhere to one line of n characters.

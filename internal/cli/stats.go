@@ -23,6 +23,16 @@ type statsCmd struct {
 type destinationStats struct {
 	jobs.DestinationStats
 	Breaker breaker.Status `json:"breaker"`
+	// Unreachable is set while no worker reaches it.
+	Unreachable *jobs.UnreachableInfo `json:"unreachable,omitempty"`
+}
+
+// unreachable words since when no worker reaches it and why; "" if one does.
+func (d destinationStats) unreachable(now time.Time) string {
+	if d.Unreachable == nil {
+		return ""
+	}
+	return "UNREACHABLE: " + explain.NotReached(*d.Unreachable, d.Backlog-d.Counts[jobs.Running], now)
 }
 
 // Run shows figures of the destinations.
@@ -44,6 +54,16 @@ func (c *statsCmd) Run(ctx context.Context, p *Process) error {
 		out.Items[i].DestinationStats = d
 		if out.Items[i].Breaker, err = s.breakers.Get(ctx, s.rdb, d.Destination); err != nil {
 			return fmt.Errorf("stats: %w", err)
+		}
+	}
+	workers, err := s.client.Workers(ctx)
+	if err != nil {
+		return fmt.Errorf("stats: %w", err)
+	}
+	for i := range out.Items {
+		if u, all := workers.Unreached(out.Items[i].Destination); all {
+			out.Items[i].Unreachable = &u
+			p.warn(out.Items[i].Destination + " is unreachable: " + explain.NotReached(u, 0, time.Now()))
 		}
 	}
 	differ, err := s.client.Disagreements(ctx)
@@ -105,7 +125,7 @@ func printStats(p *Process, items []destinationStats, now time.Time) error {
 			line = append(line, strconv.Itoa(d.FailedRecently))
 		}
 		var details []string
-		for _, text := range []string{pauseDetail(d.Pause), breakerDetail(d.Breaker, now)} {
+		for _, text := range []string{d.unreachable(now), pauseDetail(d.Pause), breakerDetail(d.Breaker, now)} {
 			if text != "" {
 				details = append(details, text)
 			}

@@ -83,6 +83,37 @@ func TestStatsNamesWorkersThatDisagree(t *testing.T) {
 	}
 }
 
+// A destination that no worker reaches does not look healthy in any command.
+func TestUnreachableIsShown(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	b.enqueue(t, "", "a", "b")
+	said := fmt.Sprintf(`{"seen_at":%d,"destinations":["shop"],"unreachable":{"shop":{"since":%d,"problem":"no such host"}}}`,
+		time.Now().UnixMilli(), time.Now().Add(-time.Minute).UnixMilli())
+	if err := b.server.Client(t).HSet(t.Context(), store.DefaultNamespace.WorkersKey(), "w1", said).Err(); err != nil {
+		t.Fatal(err)
+	}
+	const want = `no worker reaches it since [-0-9: ]+: no such host`
+	for _, c := range []struct {
+		args           []string
+		status         int
+		stdout, stderr string
+	}{
+		{[]string{"stats"}, 0, "UNREACHABLE: " + want + "; 2 jobs wait\n", "warning: shop is unreachable: " + want},
+		{[]string{"stats", "-o", "json"}, 0, `"unreachable":\{"since":"[^"]+","problem":"no such host"\}`, "warning: shop is unreachable: "},
+		{[]string{"breaker", "list"}, 0, "UNREACHABLE: " + want, ""},
+		{[]string{"breaker", "get", "shop"}, 0, "state +CLOSED", "warning: shop is unreachable: " + want + "; 2 jobs wait"},
+		{[]string{"breaker", "get", "shop/alice"}, 0, "state +CLOSED", "warning: shop is unreachable: " + want},
+		{[]string{"doctor"}, 1, `unreachable +tidegate:shop +2 +no +- +jobs wait, and no worker reaches shop since \S+: no such host`, "1 finding was not repaired"},
+		{[]string{"doctor", "--dry-run"}, 1, `unreachable +tidegate:shop`, "tidegate: no run repairs what was found: see to it\n"},
+	} {
+		got := b.run(t, c.args...)
+		if got.status != c.status || !regexp.MustCompile(c.stdout).MatchString(got.stdout) || !regexp.MustCompile(c.stderr).MatchString(got.stderr) {
+			t.Errorf("%q: status %d, printed\n%s%s", c.args, got.status, got.stdout, got.stderr)
+		}
+	}
+}
+
 func TestQueuePause(t *testing.T) {
 	t.Parallel()
 	b := newBench(t, shop...)

@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"net/http"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -140,24 +141,30 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	if b.State == breaker.Open {
 		p.Open++
 	}
+	if t.Unreached != nil {
+		p.Open++
+		note(notice{Class: "gone", Rank: -1, Since: t.Unreached.Since, Text: "is unreachable: " + t.NotReached, Link: "/destinations/" + t.Name})
+	} else if t.Partly > 0 {
+		note(notice{Class: "warn", Rank: 4, Text: "is not reached by " + explain.Count(t.Partly, "worker", "workers") + " of " + strconv.Itoa(t.Workers), Link: "/destinations/" + t.Name})
+	}
 	switch {
 	case b.UntilReset:
 		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Text: "was " + lower(why(b)) + ". It stays open until it is reset"})
 	case b.State == breaker.Open && b.Cause == breaker.CauseManual:
 		note(notice{Class: "bad", Rank: 2, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "was " + lower(why(b))})
 	case b.State == breaker.Open && now.Sub(b.OpenedAt) >= longOpen:
-		note(notice{Class: "bad", Rank: 1, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is still rate limited: " + lower(why(b)) + ", " + plural(b.Probes, "failed probe", "failed probes")})
+		note(notice{Class: "bad", Rank: 1, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: still(condition(b)) + ", " + plural(b.Probes, "failed probe", "failed probes")})
 	case b.State == breaker.Open:
-		note(notice{Class: "bad", Rank: 3, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: "is rate limited: " + lower(why(b))})
+		note(notice{Class: "bad", Rank: 3, Since: b.OpenedAt, Until: b.OpenUntilRedis, Text: condition(b)})
 	case b.State == breaker.HalfOpen:
-		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is being probed: one call tests whether the limit is over"})
+		note(notice{Class: "warn", Rank: 4, Since: b.OpenedAt, Text: "is being probed: one call tests " + explain.Tests(b)})
 	case b.Forced != "":
 		note(notice{Class: "warn", Rank: 5, Until: b.ForcedUntil, Then: "That ends in", Text: "is " + lower(why(b))})
 	case b.SlowStart > 0 && t.Survey.Ready > 0: // slow start advances with calls only
 		note(notice{Class: "info", Rank: 8, Text: "recovers: " + lower(why(b))})
 	}
 	if t.OpenKeys > 0 && b.State == breaker.Closed {
-		note(notice{Class: "warn", Rank: 6, Text: plural(t.OpenKeys, "key is", "keys are") + " rate limited; the others run", Link: "/breakers/" + t.Name})
+		note(notice{Class: "warn", Rank: 6, Text: t.OpenKeysText + "; other keys run", Link: "/breakers/" + t.Name})
 	}
 	if t.Survey.Paused {
 		note(notice{Class: "warn", Rank: 5, Text: "is " + t.Survey.Pause.String() + "; its jobs wait until it is resumed", Link: "/destinations/" + t.Name})
@@ -181,10 +188,28 @@ func (p *overviewPage) add(t *target, now time.Time) {
 	}
 }
 
+// condition words what an open breaker says of its destination, and why.
+func condition(b breaker.Status) string {
+	text := explain.Condition(b)
+	switch b.IncidentCause {
+	case breaker.CauseOutage, breaker.CauseLearned, breaker.CauseBudget: // that is why
+		return text + byWhom("", b.Reason)
+	}
+	return text + ": " + lower(why(b))
+}
+
+// still is a condition that lasts.
+func still(condition string) string {
+	verb, rest, _ := strings.Cut(condition, " ")
+	return verb + " still " + rest
+}
+
 // rank orders destinations, the worst first.
 func (t *target) rank() int {
 	b := t.Breaker
 	switch {
+	case t.Unreached != nil:
+		return -1
 	case !t.Alive() && t.Backlog > 0:
 		return 0
 	case b.State == breaker.Open:

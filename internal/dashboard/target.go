@@ -37,16 +37,23 @@ type target struct {
 	Keys     []breaker.Status
 	KeyCount int
 	// OpenKeys counts the open breakers of keys.
-	OpenKeys  int
-	Survey    jobs.Survey
-	Backlog   int
-	Waiting   int // not running
-	Workers   int
-	SeenAt    time.Time
-	Incidents []breaker.Incident
-	Points    []minutes.Point
+	OpenKeys int
+	// OpenKeysText says why they are open, "" without any.
+	OpenKeysText string
+	Survey       jobs.Survey
+	Backlog      int
+	Waiting      int // not running
+	Workers      int
+	SeenAt       time.Time
+	Incidents    []breaker.Incident
+	Points       []minutes.Point
 	// Strip is its last day, Spark its throughput.
 	Strip, Spark template.HTML
+	// Unreached is set while no worker reaches it; Partly, while some of its workers do not.
+	Unreached *jobs.UnreachableInfo
+	Partly    int
+	// NotReached says since when no worker reaches it, and why; "" if one does.
+	NotReached string
 	// System is true of Tidegate's own destinations.
 	System bool
 }
@@ -56,6 +63,14 @@ func (t *target) Alive() bool { return t.Workers > 0 }
 
 // Count is how many of its jobs are in a status.
 func (t *target) Count(s string) int { return t.Survey.Counts[jobs.Status(s)] }
+
+// Badge is the badge of its breaker's state, or of a destination that no worker reaches.
+func (t *target) Badge() badge {
+	if t.Unreached != nil {
+		return badge{"gone", "Unreachable", "Calls do not leave any of its workers. They try again by themselves."}
+	}
+	return stateBadge(t.Breaker)
+}
 
 // Refused counts the calls of the points that were rate limited.
 func (t *target) Refused() int {
@@ -117,16 +132,22 @@ func (d *Dashboard) readTargets(ctx context.Context, all []jobs.Destination, wor
 	if err != nil {
 		return nil, fmt.Errorf("read counts: %w", err)
 	}
-	serving := map[string]int{}
+	serving, partly := map[string]int{}, map[string]int{}
 	for _, w := range workers {
 		for _, name := range w.Destinations {
 			serving[name]++
+			if _, ok := w.Unreachable[name]; ok {
+				partly[name]++
+			}
 		}
 	}
 	for i, dest := range all {
 		t := &target{
 			Name: dest.Name, SeenAt: dest.SeenAt, Breaker: own[i], Keys: lists[i][1:],
-			Survey: surveys[i], Incidents: incidents[i], Points: points[i], Workers: serving[dest.Name],
+			Survey: surveys[i], Incidents: incidents[i], Points: points[i], Workers: serving[dest.Name], Partly: partly[dest.Name],
+		}
+		if u, all := jobs.Workers(workers).Unreached(dest.Name); all {
+			t.Unreached = &u
 		}
 		t.count(now)
 		if err := t.draw(now); err != nil {
@@ -145,6 +166,7 @@ func (t *target) count(now time.Time) {
 			t.OpenKeys++
 		}
 	}
+	t.OpenKeysText = explain.Conditions(t.Keys)
 	if len(t.Keys) > mostKeys {
 		t.Keys = t.Keys[:mostKeys]
 	}
@@ -154,6 +176,9 @@ func (t *target) count(now time.Time) {
 		}
 	}
 	t.Waiting = t.Backlog - t.Survey.Counts[jobs.Running]
+	if t.Unreached != nil {
+		t.NotReached = explain.NotReached(*t.Unreached, t.Waiting, now.UTC())
+	}
 	slices.Reverse(t.Incidents)
 	// Workers do not list Tidegate's own destinations.
 	if t.Workers == 0 && store.System(t.Name) && now.Sub(t.SeenAt) < silence {

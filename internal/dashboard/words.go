@@ -33,7 +33,7 @@ func stateBadge(b breaker.Status) badge {
 	case b.State == breaker.Open:
 		return badge{"open", "Open", "OPEN: the limit is reached. No worker calls until the cooldown is over."}
 	case b.State == breaker.HalfOpen:
-		return badge{"half", "Probing", "HALF_OPEN: one call of the whole fleet, the probe, tests whether the limit is over."}
+		return badge{"half", "Probing", "HALF_OPEN: one call of the whole fleet, the probe, tests " + explain.Tests(b) + "."}
 	case b.Forced != "":
 		return badge{"hand", "Closed by hand", "CLOSED: kept closed by hand, whatever the API answers."}
 	case b.SlowStart > 0:

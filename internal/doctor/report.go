@@ -27,7 +27,7 @@ type Finding struct {
 	// Examples are up to five of the ids.
 	Examples []string `json:"examples,omitempty"`
 	// Repaired is false in a dry run, and for kinds that need an operator: KindNoWorker,
-	// KindPaused, KindDiffer, KindForeign and KindUnreadable.
+	// KindUnreached, KindPaused, KindDiffer, KindForeign and KindUnreadable.
 	Repaired bool `json:"repaired"`
 }
 
@@ -59,6 +59,7 @@ const (
 	KindUnreadable = "unreadable"     // a record that is not a valid job
 	KindForeign    = "foreign"        // a task of another program in a queue of Tidegate
 	KindNoWorker   = "no_worker"      // jobs of a destination that no worker serves
+	KindUnreached  = "unreachable"    // jobs of a destination that no worker reaches
 	KindDiffer     = "workers_differ" // workers that are configured differently, or a clock that is wrong
 	KindPaused     = "paused"         // jobs of a destination that an operator has paused
 )
@@ -91,7 +92,10 @@ var details = map[string]string{
 }
 
 // reported are the kinds that are never repaired.
-var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindPaused: true, KindDiffer: true, KindForeign: true}
+var reported = map[string]bool{KindUnreadable: true, KindNoWorker: true, KindUnreached: true, KindPaused: true, KindDiffer: true, KindForeign: true}
+
+// Repairable reports whether a run that is not dry repairs the finding.
+func (f Finding) Repairable() bool { return !reported[f.Kind] }
 
 const maxExamples = 5
 

@@ -51,6 +51,10 @@ func (p *pass) served(ctx context.Context) error {
 				"jobs wait: %s is %s; tidegate queue resume %s", destination, words.PausedBy(pause.By, pause.Reason), destination), n)
 		}
 		if served[destination] {
+			if u, all := store.NotReached(live, destination); all {
+				p.found.addDetailed(KindUnreached, queue, fmt.Sprintf("jobs wait, and no worker reaches %s since %s: %s; they try again by themselves",
+					destination, time.UnixMilli(u.Since).UTC().Format(time.RFC3339), u.Problem), n)
+			}
 			continue
 		}
 		ms, err := strconv.ParseInt(seen[destination], 10, 64)

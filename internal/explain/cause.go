@@ -2,9 +2,13 @@ package explain
 
 import (
 	"fmt"
+	"maps"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/tidegate/tidegate/breaker"
+	"github.com/tidegate/tidegate/jobs"
 )
 
 var causeTexts = map[string]string{
@@ -41,6 +45,70 @@ func Why(b breaker.Status, now time.Time) string {
 		return TokenRefused(b, now)
 	}
 	return Cause(b.IncidentCause)
+}
+
+// Condition words what a breaker that is not CLOSED says of its calls: "is rate limited", for a
+// sentence that begins with its name.
+func Condition(b breaker.Status) string {
+	switch {
+	case b.Cause == breaker.CauseManual:
+		return "is opened by hand"
+	case b.IncidentCause == breaker.CauseCredentials && b.NoCredentials:
+		return "has no token"
+	case b.IncidentCause == breaker.CauseCredentials:
+		return "has no valid token"
+	case b.IncidentCause == breaker.CauseOutage:
+		return "is down, or refuses every call"
+	case b.IncidentCause == breaker.CauseLearned:
+		return "is at its learned limit"
+	case b.IncidentCause == breaker.CauseBudget:
+		return "has no calls left"
+	}
+	return "is rate limited"
+}
+
+// Conditions words how many of the breakers are not CLOSED, by [Condition]: "1 key has no valid token,
+// 2 keys are rate limited"; "" if all are CLOSED.
+func Conditions(keys []breaker.Status) string {
+	counts := map[string]int{}
+	for _, k := range keys {
+		if k.State != breaker.Closed {
+			text, _, _ := strings.Cut(Condition(k), ",")
+			counts[text]++
+		}
+	}
+	var parts []string
+	for _, text := range slices.Sorted(maps.Keys(counts)) {
+		n := counts[text]
+		if n > 1 {
+			verb, rest, _ := strings.Cut(text, " ")
+			text = map[string]string{"is": "are", "has": "have"}[verb] + " " + strings.Replace(rest, "its", "their", 1)
+		}
+		parts = append(parts, Count(n, "key", "keys")+" "+text)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// Tests words what the probe of a HALF_OPEN breaker tests.
+func Tests(b breaker.Status) string {
+	switch b.IncidentCause {
+	case breaker.CauseCredentials:
+		return "whether the API accepts the token"
+	case breaker.CauseOutage:
+		return "whether the API is back"
+	case breaker.CauseManual:
+		return "the API"
+	}
+	return "whether the limit is over"
+}
+
+// NotReached words since when no worker reaches a destination, why, and how many jobs wait for it.
+func NotReached(u jobs.UnreachableInfo, waiting int, now time.Time) string {
+	text := "no worker reaches it since " + At(u.Since, now) + ": " + u.Problem
+	if waiting > 0 {
+		text += "; " + Count(waiting, "job waits", "jobs wait")
+	}
+	return text
 }
 
 // TokenRefused words since when the API refuses the credentials of a breaker's calls, or there are

@@ -41,3 +41,36 @@ func TestStreak(t *testing.T) {
 		}
 	}
 }
+
+// What a breaker is said to be follows from why it opened, not from the usual reason.
+func TestConditions(t *testing.T) {
+	t.Parallel()
+	open := func(cause, incident string) breaker.Status {
+		return breaker.Status{State: breaker.Open, Cause: cause, IncidentCause: incident}
+	}
+	for _, c := range []struct {
+		b    breaker.Status
+		want string
+	}{
+		{open(breaker.CauseThreshold, breaker.CauseThreshold), "is rate limited"},
+		{open(breaker.CauseHint, breaker.CauseHint), "is rate limited"},
+		{open(breaker.CauseLearned, breaker.CauseLearned), "is at its learned limit"},
+		{open(breaker.CauseBudget, breaker.CauseBudget), "has no calls left"},
+		{open(breaker.CauseOutage, breaker.CauseOutage), "is down, or refuses every call"},
+		{open(breaker.CauseProbe, breaker.CauseOutage), "is down, or refuses every call"},
+		{open(breaker.CauseCredentials, breaker.CauseCredentials), "has no valid token"},
+		{breaker.Status{State: breaker.Open, IncidentCause: breaker.CauseCredentials, NoCredentials: true}, "has no token"},
+		{open(breaker.CauseManual, breaker.CauseManual), "is opened by hand"},
+	} {
+		if got := explain.Condition(c.b); got != c.want {
+			t.Errorf("%s in an incident by %s: %q, want %q", c.b.Cause, c.b.IncidentCause, got, c.want)
+		}
+	}
+	keys := []breaker.Status{
+		{}, open(breaker.CauseHint, breaker.CauseHint), open(breaker.CauseOutage, breaker.CauseOutage), open(breaker.CauseProbe, breaker.CauseThreshold),
+		open(breaker.CauseCredentials, breaker.CauseCredentials), open(breaker.CauseOutage, breaker.CauseOutage),
+	}
+	if got, want := explain.Conditions(keys), "1 key has no valid token, 2 keys are down, 2 keys are rate limited"; got != want {
+		t.Errorf("keys %q, want %q", got, want)
+	}
+}

@@ -46,6 +46,24 @@ type Worker struct {
 	ClockOffset int64 `json:"clock_offset_ms,omitempty"`
 }
 
+// NotReached reports whether none of the live workers that serve the destination reaches it, and the
+// earliest record of that. It is false without workers.
+func NotReached(live map[string]Worker, destination string) (first Unreachable, unreached bool) {
+	for _, w := range live {
+		if !slices.Contains(w.Destinations, destination) {
+			continue
+		}
+		u, ok := w.Unreachable[destination]
+		if !ok {
+			return Unreachable{}, false
+		}
+		if !unreached || u.Since < first.Since {
+			first, unreached = u, true
+		}
+	}
+	return first, unreached
+}
+
 // Unreachable says since when, in unix milliseconds, and why calls do not leave.
 type Unreachable struct {
 	Since   int64  `json:"since"`
