@@ -48,6 +48,7 @@ func (e *Engine) keepPrefetched(f fetch, ds []*Delivery, passed passedOver) {
 	if keep {
 		e.flight.free() // until now they counted as handed out: see hasSlot
 		e.goOn()        // the engine may have begun to wait meanwhile
+		poke(e.wake)
 		return
 	}
 	ctx, cancel := e.bounded()

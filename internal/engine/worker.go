@@ -34,6 +34,7 @@ type Worker struct {
 	poke     chan struct{} // ends the pause before the next look at a queue
 	pollNow  chan struct{} // ends the pause before the next poll
 	loops    sync.WaitGroup
+	turn     int // counts the queues that polls have looked at; used by the polling goroutine alone
 
 	looking, polling perNode
 }
@@ -42,34 +43,40 @@ type Worker struct {
 // that hangs holds up its own queues only.
 type perNode struct {
 	mu   sync.Mutex
-	busy map[string]bool
+	busy map[string]bool // true if begin has refused a call since
 }
 
 // begin reports whether a call may be made. It is followed by end.
 func (p *perNode) begin(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.busy[node] {
+	if _, busy := p.busy[node]; busy {
+		p.busy[node] = true
 		return false
 	}
 	if p.busy == nil {
 		p.busy = map[string]bool{}
 	}
-	p.busy[node] = true
+	p.busy[node] = false
 	return true
 }
 
-func (p *perNode) end(node string) {
+// end reports whether begin has refused a call meanwhile: what it was for may be missing in the
+// reply of this one.
+func (p *perNode) end(node string) (refused bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	refused = p.busy[node]
 	delete(p.busy, node)
+	return refused
 }
 
 // is reports whether a call is under way.
 func (p *perNode) is(node string) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.busy[node]
+	_, busy := p.busy[node]
+	return busy
 }
 
 // any reports whether a call is under way to any node.
@@ -158,9 +165,6 @@ func (w *Worker) Resync() {
 		for _, q := range e.o.Queues {
 			e.LookIn(q, 0)
 		}
-		if e.run.awake() { // the poll passes it over
-			e.Wake()
-		}
 	}
 	w.lookSooner()
 	poke(w.pollNow)
@@ -176,65 +180,74 @@ func poke(c chan<- struct{}) {
 	}
 }
 
-// poll wakes the engines that sleep although there is something: the message was lost, or
-// another tool than ours has enqueued. It has one queue after the other looked at.
+// poll polls all queues every PollEvery, and when pollNow says so.
 func (w *Worker) poll() {
 	tick := time.NewTicker(w.o.PollEvery)
 	defer tick.Stop()
-	for turn := 0; ; {
+	for {
 		select {
 		case <-w.fetching.Done():
 			return
 		case <-tick.C:
 		case <-w.pollNow:
 		}
-		asleep := map[string][]string{} // queues by node
-		for _, e := range w.engines {
-			if !e.run.awake() || e.waiting.Load() { // at the gate nothing else shows an outage
-				for _, q := range e.o.Queues {
-					node := w.node(q)
-					asleep[node] = append(asleep[node], q)
-				}
-			}
-			for _, q := range e.restingQueues() {
-				e.LookIn(q, 0)
-			}
-			if since, _ := e.Trouble(); !since.IsZero() {
-				e.LookIn(e.o.Queues[0], 0) // to see whether it is over
-			}
-		}
-		for range (len(w.byQueue) + queuesAPoll - 1) / queuesAPoll {
-			turn++
-			e := w.engines[turn%len(w.engines)]
-			e.LookIn(e.o.Queues[turn/len(w.engines)%len(e.o.Queues)], 0)
-		}
-		w.lookSooner()
-		for node, queues := range asleep {
-			if w.polling.begin(node) {
-				w.loops.Go(func() {
-					defer w.polling.end(node)
-					w.wakeThoseOf(queues)
-				})
-			}
-		}
+		w.pollOnce()
 	}
 }
 
-// wakeThoseOf wakes the engines of those queues that hold ready jobs.
-func (w *Worker) wakeThoseOf(queues []string) {
+// pollOnce finds the queues that hold ready jobs although no message of them has come: it was
+// lost, or another tool than ours has enqueued. Engines that fetch are no exception: the fetch
+// may have passed the queue over, or found it empty before. It has one queue after the other
+// looked at.
+func (w *Worker) pollOnce() {
+	byNode := map[string][]string{}
+	for _, e := range w.engines {
+		for _, q := range e.o.Queues {
+			node := w.node(q)
+			byNode[node] = append(byNode[node], q)
+		}
+		for _, q := range e.restingQueues() {
+			e.LookIn(q, 0)
+		}
+		if since, _ := e.Trouble(); !since.IsZero() {
+			e.LookIn(e.o.Queues[0], 0) // to see whether it is over
+		}
+	}
+	for range (len(w.byQueue) + queuesAPoll - 1) / queuesAPoll {
+		w.turn++
+		e := w.engines[w.turn%len(w.engines)]
+		e.LookIn(e.o.Queues[w.turn/len(w.engines)%len(e.o.Queues)], 0)
+	}
+	w.lookSooner()
+	for node, queues := range byNode {
+		if !w.polling.begin(node) {
+			continue
+		}
+		w.loops.Go(func() {
+			w.expectJobsOf(queues)
+			if w.polling.end(node) {
+				poke(w.pollNow)
+			}
+		})
+	}
+}
+
+// expectJobsOf has the engines look at those of the queues that hold ready jobs.
+func (w *Worker) expectJobsOf(queues []string) {
 	ctx, cancel := context.WithTimeout(w.fetching, redisTimeout)
 	defer cancel()
 	ready, errs := store.Awake(ctx, w.rdb, queues)
 	for i, q := range queues {
 		e := w.byQueue[q]
 		switch {
+		case e.run.awake() && !e.waiting.Load(): // its fetches show an outage; at the gate nothing else does
 		case errs[i] == nil:
 			e.health.answered()
 		case w.fetching.Err() == nil:
 			e.health.failed(errs[i])
 		}
-		if ready[i] && !e.run.awake() {
-			e.Wake()
+		if ready[i] {
+			e.expect(q)
 		}
 	}
 }
@@ -373,8 +386,16 @@ func (r *run) sleep() bool {
 // Wake has the engine look at all of its queues.
 func (e *Engine) Wake() { e.wakeFor("") }
 
-// wakeFor has the engine look at a queue that may have jobs, "" for all.
+// wakeFor has the engine look at a queue that has jobs now, "" for all.
 func (e *Engine) wakeFor(queue string) {
+	e.expect(queue)
+	poke(e.wake)
+}
+
+// expect has the engine look at a queue that may have jobs, "" for all. An engine that fetches does
+// so in its own time, but again after what is under way: a fetch that began before does not show
+// that the queue is empty.
+func (e *Engine) expect(queue string) {
 	asleep := !e.run.awake()
 	e.bufferMu.Lock()
 	e.wakes++
@@ -393,7 +414,7 @@ func (e *Engine) wakeFor(queue string) {
 	e.goOn()
 }
 
-// goOn has the engine fetch, or look again at once if it does.
+// goOn has the engine fetch, or look again if it does.
 func (e *Engine) goOn() {
 	e.run.mu.Lock()
 	e.run.woken = true
@@ -402,7 +423,6 @@ func (e *Engine) goOn() {
 		e.run.loops.Go(func() { e.offer(ready) })
 	}
 	e.run.mu.Unlock()
-	poke(e.wake)
 }
 
 // offer fetches jobs while slots are free, and offers one after the other, until there are none

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/tidegate/tidegate/internal/redistest"
+	"github.com/tidegate/tidegate/internal/store"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// lateReply delays one reply of Redis: what it says is from before what happens meanwhile.
+type lateReply struct {
+	of   func(cmd redis.Cmder) bool
+	once sync.Once
+	// came is closed when Redis has replied, goOn delivers the reply.
+	came, goOn chan struct{}
+}
+
+func (l *lateReply) hold(cmd redis.Cmder) {
+	if l.of(cmd) {
+		l.once.Do(func() {
+			close(l.came)
+			<-l.goOn
+		})
+	}
+}
+
+func (l *lateReply) DialHook(next redis.DialHook) redis.DialHook { return next }
+
+func (l *lateReply) ProcessHook(next redis.ProcessHook) redis.ProcessHook {
+	return func(ctx context.Context, cmd redis.Cmder) error {
+		err := next(ctx, cmd)
+		l.hold(cmd)
+		return err
+	}
+}
+
+func (l *lateReply) ProcessPipelineHook(next redis.ProcessPipelineHook) redis.ProcessPipelineHook {
+	return func(ctx context.Context, cmds []redis.Cmder) error {
+		err := next(ctx, cmds)
+		l.hold(cmds[0])
+		return err
+	}
+}
+
+// A job of which no message has come is found by the poll of a resync, whatever was under way when
+// it was enqueued: another poll, or a fetch that has found its queue empty. The test plays the loop
+// of the polls, so that each step has its place.
+func TestResyncFindsJobWithoutMessage(t *testing.T) {
+	t.Parallel()
+	exists := func(cmd redis.Cmder) bool { return cmd.Name() == "exists" }
+	fetch := func(cmd redis.Cmder) bool {
+		return cmd.Name() == "evalsha" && store.ScriptName(cmd.Args()[1].(string)) == "fetch"
+	}
+	poll := (*Worker).pollOnce
+	wake := func(w *Worker) { w.Ready(w.engines[0].o.Queues[0]) }
+	resync := func(w *Worker) {
+		w.Resync()
+		<-w.pollNow
+		w.pollOnce()
+	}
+	for name, of := range map[string]struct {
+		late     func(redis.Cmder) bool // whose reply is from before the job
+		begin    func(*Worker)          // has it sent
+		priority string                 // of the job
+		found    func(*Worker)          // the resync, or what is left of it if the engine slept when it came
+	}{
+		"resynced during a poll":                      {exists, poll, "", resync},
+		"resynced during a fetch":                     {fetch, wake, "", resync},
+		"resynced during a fetch of another priority": {fetch, wake, ":low", resync},
+		"polled during a fetch":                       {fetch, wake, "", poll},
+		"polled during a fetch of another priority":   {fetch, wake, ":low", poll},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := realQueue(t)
+			e := New(s.rdb, Options{Queues: []string{s.queue, s.queue + ":low"}, Concurrency: 2})
+			w := NewWorker(s.rdb, WorkerOptions{}, e)
+			e.run.start(w.ready)
+			defer w.Finish()
+			defer w.CloseGate(context.Background()) //nolint:errcheck // of the end
+			e.Wake()
+			redistest.Eventually(t, "the worker is idle", func() bool { return !e.run.awake() })
+			late := &lateReply{of: of.late, came: make(chan struct{}), goOn: make(chan struct{})}
+			s.rdb.AddHook(late)
+			of.begin(w)
+			<-late.came
+			job := queueIn(t, s.rdb)
+			job.queue = s.queue + of.priority
+			job.pending("unheard")
+			of.found(w)
+			latePoll := of.late(redis.NewIntCmd(t.Context(), "exists"))
+			if latePoll {
+				close(late.goOn)
+			}
+			redistest.Eventually(t, "the poll has ended", func() bool { return !w.polling.any() })
+			if len(w.pollNow) > 0 {
+				<-w.pollNow
+				w.pollOnce()
+				redistest.Eventually(t, "the next one has ended", func() bool { return !w.polling.any() })
+			}
+			if !latePoll {
+				close(late.goOn)
+			}
+			if msg, ok := w.Next(); !ok || !strings.Contains(msg, "unheard") {
+				t.Errorf("next %q: the worker does not look for the job any more", msg)
+			}
+		})
+	}
+}
