@@ -167,13 +167,14 @@ func (e *Engine) forwardAll() {
 }
 
 // backlog reports whether any queue has a job that is ready, after moving due ones
-// there if there is none, or a held one whose key may be asked for.
+// there if there is none, or a held one whose key may be asked for, or has opened.
 func (e *Engine) backlog(ctx context.Context) (bool, error) {
 	ctx, cancel := context.WithTimeout(ctx, redisTimeout)
 	defer cancel()
 	if more, err := store.Ready(ctx, e.rdb, e.o.Queues); more || err != nil {
 		return more, err
 	}
+	e.openKeys()
 	e.forwardAll()
 	return store.Ready(ctx, e.rdb, e.o.Queues)
 }

@@ -2,9 +2,11 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/redistest"
 	"github.com/tidegate/tidegate/internal/store"
@@ -110,5 +112,35 @@ func TestResyncFindsJobWithoutMessage(t *testing.T) {
 				t.Errorf("next %q: the worker does not look for the job any more", msg)
 			}
 		})
+	}
+}
+
+// backlogGate grants if there is something to fetch, as one with a declared rate.
+type backlogGate struct{ openGate }
+
+func (backlogGate) Flowing() bool { return false }
+
+func (backlogGate) Wait(ctx context.Context, backlog func(context.Context) (bool, error)) (Grant, error) {
+	more, err := backlog(ctx)
+	if err == nil && !more {
+		err = ErrNoBacklog
+	}
+	return Grant{Max: 1}, err
+}
+
+// The held jobs of a key that opens are fetched at once, also where a job is looked for before a
+// permit is.
+func TestOpenedKeyWakesWorkerWithRate(t *testing.T) {
+	t.Parallel()
+	s := realQueue(t)
+	c := s.clientOf(t, backlogGate{}, 1)
+	if _, err := c.Next(0); !errors.Is(err, errEmpty) { // the first fetch asks for all keys
+		t.Fatalf("without a job: %v", err)
+	}
+	s.holding("k", time.Now().Add(time.Hour), "a")
+	c.KeyOpened("k")
+	d, err := c.Next(0)
+	if err != nil || d.ID != "a" {
+		t.Errorf("next %v, %v; want the job of the key", d, err)
 	}
 }
