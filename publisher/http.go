@@ -274,6 +274,13 @@ func (t finalAnswers) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
+// CloseIdleConnections is what [http.Client.CloseIdleConnections] calls.
+func (t finalAnswers) CloseIdleConnections() {
+	if of, ok := t.RoundTripper.(interface{ CloseIdleConnections() }); ok {
+		of.CloseIdleConnections()
+	}
+}
+
 // newTransport keeps as many idle connections as there can be calls at once. With the default
 // of two per host most calls would need a new connection.
 func newTransport(connections int) *http.Transport {
@@ -316,6 +323,14 @@ func (h *HTTP) send(ctx context.Context, job *jobs.Job, token string, refused ..
 	}
 	r := h.secrets.With(h.secretsOf(token, refused...)...)
 	resp, err := h.client.Do(req)
+	if err != nil && conn.stale(ctx, err) && signalsOf(ctx).again(job) == nil {
+		// Once more, on a new connection: the API drops what it has acted on by its Idempotency-Key.
+		h.client.CloseIdleConnections()
+		if req, err = h.request(conn.watch(ctx), job, token); err != nil {
+			return jobs.Discard(&notCalledError{err})
+		}
+		resp, err = h.client.Do(req)
+	}
 	if err != nil {
 		return withoutSecrets(r, conn.callError(ctx, job, err, h.base.HostHoldsKey()))
 	}

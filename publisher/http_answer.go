@@ -23,6 +23,9 @@ import (
 func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
 	received := time.Now()
 	decision, decided := h.announced(resp.Header)
+	if resp.StatusCode == http.StatusProxyAuthRequired && !decided && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) {
+		return withoutSecrets(r, jobs.Unreachable(errors.New("a proxy refuses its credentials (407): check those in HTTP_PROXY and HTTPS_PROXY")))
+	}
 	limited := decision.Then == ThenLimited || !decided && h.limited(resp, received)
 	job.Response = &jobs.Response{Status: resp.StatusCode}
 	// The header decides the outcome, even if the body breaks off.

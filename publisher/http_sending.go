@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"net/http/httptrace"
 	"net/url"
 	"strings"
@@ -38,9 +39,9 @@ func signalsOf(ctx context.Context) *signals {
 	return &signals{sent: func() {}, limited: func(error) {}, again: func(*jobs.Job) error { return nil }, refused: func() bool { return false }}
 }
 
-// connecting observes whether a request gets a connection.
+// connecting observes whether a request gets a connection, and a response on it.
 type connecting struct {
-	asked, got atomic.Bool
+	asked, got, kept, answered atomic.Bool
 }
 
 // watch returns a context for the request.
@@ -48,11 +49,23 @@ func (s *connecting) watch(ctx context.Context) context.Context {
 	report := signalsOf(ctx).sent
 	return httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GetConn: func(string) { s.asked.Store(true) },
-		GotConn: func(httptrace.GotConnInfo) {
+		GotConn: func(info httptrace.GotConnInfo) {
 			s.got.Store(true)
+			s.kept.Store(info.Reused)
 			report()
 		},
+		GotFirstResponseByte: func() { s.answered.Store(true) },
 	})
+}
+
+// stale reports whether a call failed because a kept connection had been closed by the other end: no
+// byte of a response has come.
+func (s *connecting) stale(ctx context.Context, err error) bool {
+	if !s.kept.Load() || s.answered.Load() || ctx.Err() != nil {
+		return false
+	}
+	slow, ok := errors.AsType[net.Error](err)
+	return !ok || !slow.Timeout()
 }
 
 // callError describes the error without the URL, which could hold secrets. Without a

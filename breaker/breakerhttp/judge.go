@@ -22,6 +22,9 @@ func (t *Transport) judge(resp *http.Response, received time.Time) breaker.Outco
 		said = hint.Parse(resp.Header, limited, received, t.dialects...)
 	}
 	outcome := breaker.Answered(resp.StatusCode)
+	if resp.StatusCode == http.StatusProxyAuthRequired { // a proxy's: the API has not seen the request
+		outcome = breaker.Neutral()
+	}
 	if limited {
 		outcome = breaker.RateLimited(said.Wait)
 	}

@@ -259,6 +259,8 @@ func (s *Source) withoutToken(name, why string) string {
 func (s *Source) kindOf(answer *oauth2.RetrieveError) string {
 	code, status := answer.ErrorCode, answer.Response.StatusCode
 	switch {
+	case status == http.StatusProxyAuthRequired: // a proxy's
+		return failedProblem
 	case code == "invalid_grant" && s.file != nil:
 		return refusedProblem
 	case slices.Contains(failedCodes, code), slices.Contains(failedStatuses, status), status >= http.StatusInternalServerError:
@@ -319,6 +321,9 @@ func (s *Source) describe(err error, tokens ...string) string {
 			err = call.Err // without the URL
 		}
 		return clean("cannot be reached or understood: " + err.Error())
+	}
+	if answer.Response.StatusCode == http.StatusProxyAuthRequired {
+		return "cannot be reached: a proxy refuses its credentials (407); check those in HTTP_PROXY and HTTPS_PROXY"
 	}
 	what := "answered " + strconv.Itoa(answer.Response.StatusCode)
 	if errorCode.MatchString(answer.ErrorCode) {

@@ -297,6 +297,7 @@ func TestRefusalsOfOneKey(t *testing.T) {
 		"400 page":        {fakehttp.HTML(400), later, ofClient},
 		"403 page":        {fakehttp.HTML(403), later, later},
 		"404 page":        {fakehttp.HTML(404), later, later},
+		"407 of a proxy":  {fakehttp.HTML(407), later, later},
 	} {
 		for file, want := range map[bool]jobs.Scope{true: row.withFile, false: row.withoutFile} {
 			t.Run(fmt.Sprintf("%s, file %v", name, file), func(t *testing.T) {
