@@ -170,12 +170,13 @@ type Request struct {
 	// Path is appended to the destination's URL and stays below it; it starts with a slash.
 	Path string `json:"path,omitempty"`
 	// Query is appended to the destination's query, without a question mark. A job fails if
-	// it has a parameter that the destination's URL sets.
+	// it has a parameter that the destination sets, in any spelling.
 	Query string `json:"query,omitempty"`
 	// Headers are sent with the call. Some names are refused: Authorization, Cookie, Host,
 	// Idempotency-Key, headers of the connection, headers that servers trust about the
-	// caller, the address or the method (Forwarded, X-Forwarded-…, X-Original-…,
-	// X-HTTP-Method-Override), and names with an underscore.
+	// caller, the address or the method (Forwarded, X-Forwarded-…, X-Client-IP, X-Remote-User,
+	// CF-…, X-HTTP-Method-Override), and names with an underscore. A job fails if it has a header
+	// that the destination sets.
 	Headers map[string]string `json:"headers,omitempty"`
 	// Encoding makes the body of the payload. Default EncodingJSON.
 	Encoding Encoding `json:"encoding,omitempty"`

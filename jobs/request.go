@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/url"
 	"regexp"
+	"slices"
 	"sort"
 	"strings"
 	"unicode"
@@ -12,6 +13,8 @@ import (
 
 	"golang.org/x/net/http/httpguts"
 	"golang.org/x/text/unicode/norm"
+
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Bounds of the HTTP part of a job.
@@ -76,8 +79,8 @@ func (r *Request) validate(bad func(string, string, ...any)) {
 	for _, name := range names {
 		value := r.Headers[name]
 		total += len(name) + len(value)
-		other, again := spelled[strings.ToLower(name)]
-		spelled[strings.ToLower(name)] = name
+		other, again := spelled[text.HeaderName(name)]
+		spelled[text.HeaderName(name)] = name
 		switch {
 		case again && httpguts.ValidHeaderFieldName(name):
 			bad("request.headers", "%s and %s are the same header; give it once", clip(other), clip(name))
@@ -190,36 +193,47 @@ func decodedProblem(path string) string {
 
 // Problems of headers that a job must not set.
 const (
-	headerOfOurs    = "is set by Tidegate or by the connection and cannot be set by a job"
-	headerOfTrust   = "changes the caller, the address or the method for servers that trust it, and cannot be set by a job"
-	headerSpelling  = "has an underscore, which some servers read as a hyphen; write a hyphen"
-	trustedPrefixes = "x-forwarded x-original- x-rewrite-"
+	headerOfOurs   = "is set by Tidegate or by the connection and cannot be set by a job"
+	headerOfTrust  = "changes the caller, the address or the method for servers that trust it, and cannot be set by a job"
+	headerSpelling = "has an underscore, which some servers read as a hyphen; write a hyphen"
 )
 
-// deniedHeaders are set by Tidegate, by the HTTP client, by the connection (RFC 9110, section
-// 7.6.1), or by proxies that servers trust.
-var deniedHeaders = map[string]string{
-	"authorization": headerOfOurs, "host": headerOfOurs, "idempotency-key": headerOfOurs, "content-length": headerOfOurs,
-	"transfer-encoding": headerOfOurs, "connection": headerOfOurs, "keep-alive": headerOfOurs, "proxy-authenticate": headerOfOurs,
-	"proxy-authorization": headerOfOurs, "proxy-connection": headerOfOurs, "te": headerOfOurs, "trailer": headerOfOurs,
-	"upgrade": headerOfOurs, "expect": headerOfOurs, "accept-encoding": headerOfOurs,
-	"cookie": headerOfTrust, "forwarded": headerOfTrust, "via": headerOfTrust, "x-real-ip": headerOfTrust,
-	"x-http-method": headerOfTrust, "x-http-method-override": headerOfTrust, "x-method-override": headerOfTrust,
+// deniedHeaders are set by Tidegate, by the HTTP client or by the connection (RFC 9110, section
+// 7.6.1).
+var deniedHeaders = []string{
+	"authorization", "host", "idempotency-key", "content-length", "transfer-encoding", "connection", "keep-alive",
+	"proxy-authenticate", "proxy-authorization", "proxy-connection", "te", "trailer", "upgrade", "expect", "accept-encoding",
 }
+
+// trustedHeader matches the headers by which servers trust proxies, content networks and
+// gateways in front of them, in lower case.
+var trustedHeader = regexp.MustCompile(`^(?:` + strings.Join([]string{
+	`cookie|forwarded|via|host|proxy|cdn-loop|front-end-https`,
+	`(?:x-)?(?:forward(?:ed|er)?-|remote-|ssl-|proxy-|auth-request-|authenticated-|webauth-|original-|rewrite-|override-).*|x-forwarded.*`,
+	`(?:x-)?(?:http-)?(?:method|host|path|url)-override|x-http-method|x-(?:http-)?(?:host|scheme|https)|x-(?:url|forwarded)-(?:scheme|proto)|(?:x-)?http-host|(?:x-)?base-url`,
+	// Addresses of the caller. Not those that an API asks for, such as PSU-IP-Address.
+	`(?:.+-)?(?:client|real|connecting|connection|originating|remote|true|src|peer|socket|cluster)-?(?:ip|addr|address|host|port)(?:-.*)?|x-real-.*|x-ip|x-custom-ip-authorization`,
+	// Certificates of the caller (RFC 9440, and those of proxies).
+	`(?:.+-)?(?:tls-)?client-?(?:cert|certificate|verify|dn)(?:-.*)?|x-forwarded-tls.*|xfcc|x-arr-.*|x-amzn-mtls-.*`,
+	// Identities that gateways have checked.
+	`x-ms-client-principal.*|x-ms-token-.*|x-goog-iap-.*|x-goog-authenticated-user-.*|x-serverless-authorization|x-amzn-oidc-.*`,
+	`x-consumer-.*|x-credential-identifier|x-anonymous-consumer|x-userinfo|x-authentik-.*|x-authelia-.*|x-pomerium-.*|x-vouch-.*|x-token-claim.*|x-jwt-payload.*|tailscale-.*|ts-user-.*`,
+	// What content networks and platforms set.
+	`cf-.*|x-envoy-.*|fastly-.*|fly-.*|incap-.*|x-sucuri-.*|x-nf-.*|x-vercel-.*|x-azure-.*|x-appengine-.*|x-cloudscheduler.*|x-cloudtasks-.*|akamai-.*|x-akamai-.*|cloudfront-.*|cdn-src-.*|ali-cdn-.*|wl-proxy-.*`,
+	// What servers of applications obey.
+	`x-accel-.*|x-sendfile.*|x-middleware-.*`,
+}, "|") + `)$`)
 
 // deniedHeader returns the problem of a header that a job must not set, or "".
 func deniedHeader(name string) string {
-	name = strings.ToLower(name)
-	if problem := deniedHeaders[name]; problem != "" {
-		return problem
-	}
-	for prefix := range strings.FieldsSeq(trustedPrefixes) {
-		if strings.HasPrefix(name, prefix) {
-			return headerOfTrust
-		}
-	}
-	if strings.Contains(name, "_") {
+	plain := text.HeaderName(name)
+	switch {
+	case strings.Contains(name, "_"):
 		return headerSpelling
+	case slices.Contains(deniedHeaders, plain):
+		return headerOfOurs
+	case trustedHeader.MatchString(plain):
+		return headerOfTrust
 	}
 	return ""
 }

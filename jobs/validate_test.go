@@ -278,13 +278,14 @@ func TestDeniedHeaders(t *testing.T) {
 		"Cookie":          "Cookie changes the caller, the address or the method for servers that trust it, and cannot be set by a job",
 		"X-Forwarded-For": "X-Forwarded-For changes the caller, the address or the method for servers that trust it, and cannot be set by a job",
 		"X_Forwarded-For": "X_Forwarded-For has an underscore, which some servers read as a hyphen; write a hyphen",
+		"X_Own":           "X_Own has an underscore, which some servers read as a hyphen; write a hyphen",
 	} {
 		err := jobs.New("d", nil, jobs.Header(name, "x")).Validate(jobs.Limits{})
 		if err == nil || err.Error() != "request.headers: "+problem {
 			t.Errorf("%s: error %v, want %s", name, err, problem)
 		}
 	}
-	for _, name := range []string{"Content-Type", "User-Agent", "Accept", "X-Authorization", "X-Host", "X-Original", "X-Request-Id"} {
+	for _, name := range []string{"Content-Type", "User-Agent", "Accept", "X-Authorization", "X-Original", "X-Request-Id"} {
 		if err := (&jobs.Request{Headers: map[string]string{name: "x"}}).Validate(); err != nil {
 			t.Errorf("%s is denied: %v", name, err)
 		}
@@ -307,6 +308,39 @@ func TestValidNames(t *testing.T) {
 	} {
 		if got := jobs.ValidDestination(name); got != want {
 			t.Errorf("destination %q: %t", name, got)
+		}
+	}
+}
+
+// Headers by which servers trust a caller are refused, and others that look like them are not.
+func TestHeadersThatServersTrust(t *testing.T) {
+	t.Parallel()
+	for _, name := range strings.Fields(`
+		True-Client-IP CF-Connecting-IP CF-Connecting-IPv6 CF-Ray CF-Access-Jwt-Assertion X-Remote-User X-Remote-Group X-Remote-Extra-Scopes
+		Remote-User Remote-Groups X-Remote-IP X-Remote-Addr X-Client-IP Client-IP X-Cluster-Client-Ip X-Originating-IP X-Host X-HTTP-Host-Override
+		Proxy Proxy-Authorization Proxy-Foo X-Proxy-User X-Envoy-External-Address X-Envoy-Original-Path X-Forwarded X-Forwarded-For x-forwarded-user
+		X-Forward-For X-Forwarder-For Forwarded-For X-Real-IP X-Original-URL X-Original-Method X-Rewrite-URL X-Override-URL X-Goog-IAP-JWT-Assertion
+		X-Goog-Authenticated-User-Email X-MS-CLIENT-PRINCIPAL X-MS-CLIENT-PRINCIPAL-NAME X-MS-TOKEN-AAD-ID-TOKEN X-Auth-Request-User X-Auth-Request-Email
+		X-Authenticated-User X-Authenticated-UserId Ssl-Client-Cert SSL_CLIENT_VERIFY X-SSL-Client-DN X-Ssl-Cipher X-Client-Cert Client-Cert
+		Client-Cert-Chain X-Client-Verify X-Forwarded-Client-Cert X-Amzn-Oidc-Identity X-Amzn-Mtls-Clientcert X-HTTP-Method-Override X-Method-Override
+		X-HTTP-Method X.Http.Method.Override X-WEBAUTH-USER X-Consumer-Username X-Credential-Identifier X-Userinfo X-Authentik-Username
+		X-Pomerium-Claim-Email Tailscale-User-Login Fastly-Client-IP Fly-Client-IP Incap-Client-IP X-Sucuri-ClientIP X-Nf-Client-Connection-Ip
+		X-Vercel-Forwarded-For X-Azure-ClientIP X-Azure-SocketIP X-Appengine-User-IP X-CloudScheduler Akamai-Origin-Hop WL-Proxy-Client-IP
+		CloudFront-Viewer-Address X-Accel-Mapping X-Sendfile-Type X-Middleware-Subrequest Front-End-Https X-Scheme X-Url-Scheme X-Serverless-Authorization
+		X-Custom-IP-Authorization X-ARR-ClientCert Via Forwarded Cookie CDN-Loop X-Real_IP x-REMOTE-user`) {
+		r := jobs.Request{Headers: map[string]string{name: "x"}}
+		if err := r.Validate(); err == nil || !strings.Contains(err.Error(), "cannot be set by a job") && !strings.Contains(name, "_") {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range strings.Fields(`
+		X-Request-Id X-Correlation-Id X-Goog-Upload-Command X-Goog-User-Project X-Goog-Api-Client X-Amz-Date X-Amz-Target X-Amzn-Trace-Id X-Ms-Client-Request-Id X-Ms-Version
+		X-GitHub-Api-Version X-Auth-Token X-Auth-Key X-Client-Id X-Client-Version X-Client-Name X-User-Id X-User-Agent PSU-IP-Address X-FAPI-Customer-IP-Address
+		X-Original X-Realm Remote X-Hosted-By X-HTTP-Accept Content-Type Accept If-Match Prefer Range Notion-Version Stripe-Account X-Api-Key
+		Client-Request-Token X-Source-Id X-Authorization-Id X-Consumer X-Cookie-Policy CFX-Id Proxied-By Traceparent Destination Depth X-Upload-Content-Type`) {
+		r := jobs.Request{Headers: map[string]string{name: "x"}}
+		if err := r.Validate(); err != nil {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

@@ -70,7 +70,7 @@ type HTTPOptions struct {
 	Tokens Tokens
 	// TokenSource, unless nil, gives every call its token, in place of AuthToken and Tokens.
 	TokenSource TokenSource
-	// Header is sent with every call; a job's own headers replace it by name.
+	// Header is sent with every call; a job that sets one of them fails without a call.
 	// Host and Idempotency-Key are refused.
 	Header http.Header
 	// RateLimitedStatus are the statuses that mean "rate limited". Default 429. A 5xx with a

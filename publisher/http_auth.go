@@ -7,13 +7,16 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 
 	"golang.org/x/net/http/httpguts"
 
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -93,14 +96,27 @@ func (h *HTTP) sign(req *http.Request, body []byte) {
 	req.Header.Set(h.o.SignHeader, hex.EncodeToString(mac.Sum(nil)))
 }
 
-// setHere returns the header of a job that this destination sets, or "".
-func (h *HTTP) setHere(headers map[string]string) string {
-	for name := range headers {
-		if strings.EqualFold(name, h.o.AuthHeader) && h.o.AuthQuery == "" || strings.EqualFold(name, h.o.SignHeader) && h.o.SignSecret != "" {
+// setHere returns the header of a job that this destination sets, in any spelling that a server
+// may read alike, or "".
+func (h *HTTP) setHere(request *jobs.Request) string {
+	for _, name := range slices.Sorted(maps.Keys(request.Headers)) {
+		same := func(other string) bool { return text.HeaderName(name) == text.HeaderName(other) }
+		for own := range h.o.Header {
+			if same(own) && h.sends(own, request.Encoding) {
+				return http.CanonicalHeaderKey(name)
+			}
+		}
+		if h.o.AuthQuery == "" && same(h.o.AuthHeader) || h.o.SignSecret != "" && same(h.o.SignHeader) {
 			return http.CanonicalHeaderKey(name)
 		}
 	}
 	return ""
+}
+
+// sends reports whether a configured header is sent with a body of this encoding, which has a
+// Content-Type already, but for JSON.
+func (h *HTTP) sends(name string, e jobs.Encoding) bool {
+	return !strings.EqualFold(name, "Content-Type") || e == "" || e == jobs.EncodingJSON
 }
 
 // checkKey refuses a job whose key the destination does not accept.

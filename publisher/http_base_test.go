@@ -70,9 +70,37 @@ func TestHTTPRefusesHeadersThatServersTrust(t *testing.T) {
 		"X-Original-URL", "x-original-url", "X-Original-Host", "X-Rewrite-URL", "X-HTTP-Method-Override", "X-Method-Override", "X-HTTP-Method",
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Prefix", "x-forwarded-user", "Forwarded", "X-Real-IP", "Via",
 		"Cookie", "cookie", "X_Forwarded_For", "X-Forwarded_For", "Content_Length", "x_own",
+		"True-Client-IP", "Remote_User", "X-Remote-User", "X.Remote.User", "Proxy", "SSL_CLIENT_S_DN", "X-Envoy-External-Address",
 	} {
 		refusedAtOnce(t, a, h, jobs.Request{Headers: map[string]string{name: "x"}})
 	}
+}
+
+// The operator's headers are sent as configured; a job that sets one, in any spelling, is not sent.
+func TestHTTPHeadersOfTheOperatorStay(t *testing.T) {
+	t.Parallel()
+	a := newAPI(t, nil)
+	h := newHTTP(t, publisher.HTTPOptions{
+		URL: a.URL, AuthToken: token, AuthHeader: "X-Api-Key", SignSecret: "signing", SignHeader: "X-Sig",
+		Header: http.Header{"X-Tenant": {"ours"}, "api_version": {"7"}, "User-Agent": {"shop/1"}, "Content-Type": {"application/vnd.api+json"}},
+	})
+	for _, name := range []string{
+		"X-Tenant", "x-tenant", "X-TENANT", "X.Tenant", "Api-Version", "api.version", "user-agent", "content-type", "x-api-key", "X.Api-Key", "X-SIG",
+	} {
+		refused(t, a, h, jobs.Request{Headers: map[string]string{name: "theirs"}})
+	}
+	request := jobs.Request{Encoding: jobs.EncodingRaw, Headers: map[string]string{"X-Tenants": "a", "Content-Type": "text/csv"}}
+	job := aJob(request)
+	job.Payload = []byte(`"a,b"`)
+	if err := h.Publish(t.Context(), job); err != nil {
+		t.Fatal(err)
+	}
+	got := a.only(t).Header
+	if got.Get("X-Tenant") != "ours" || got.Get("X-Tenants") != "a" || got.Get("Content-Type") != "text/csv" || got.Get("User-Agent") != "shop/1" {
+		t.Errorf("called with %v", got)
+	}
+	wantPermanent(t, "x-tenant", h.Publish(t.Context(), aJob(jobs.Request{Headers: map[string]string{"x-tenant": "theirs"}})),
+		"request.headers: X-Tenant is set by the destination and cannot be set by a job")
 }
 
 // A parameter that the destination's URL sets, its key for instance, has one value.
@@ -80,11 +108,14 @@ func TestHTTPQueryOfTheDestinationHasOneValue(t *testing.T) {
 	t.Parallel()
 	a := newAPI(t, nil)
 	h := newHTTP(t, publisher.HTTPOptions{URL: a.URL + "/v1?api%5Fkey=abc&v=2&flag"})
-	for _, query := range []string{"api_key=x", "a=b&api_key=", "api_key", "%61pi_key=x", "api%5fkey=x", "v=3", "a=1&v=2", "flag=1"} {
+	for _, query := range []string{"api_key=x", "a=b&api_key=", "api_key", "%61pi_key=x", "api%5fkey=x", "v=3", "a=1&v=2", "flag=1",
+		"API_KEY=x", "api_key[]=x", "api_key%5B%5D=x", "api_key[0]=x", "api_key[a][b]=x", "+api_key=x", "%20api_key=x", "api_key+=x", "%09api_key=x", "api.key=x",
+		"api+key=x", "api[key=x", "api%255Fkey=x", "api%25255fkey=x", "api_key%00=x", "api_key%00a=x", "V=3", "Flag", "api%EF%BC%BFkey=x", "a=1&Api_Key[]=x",
+	} {
 		refused(t, a, h, jobs.Request{Query: query})
 	}
-	want := "/v1?api%5Fkey=abc&v=2&flag&V=3&a=1&a=2&api=v"
-	if err := h.Publish(t.Context(), aJob(jobs.Request{Query: "V=3&a=1&a=2&api=v"})); err != nil || a.only(t).RequestURI != want {
+	want := "/v1?api%5Fkey=abc&v=2&flag&w=3&a=1&a=2&api=v&key=1&xapi_key=1&api_keys=2"
+	if err := h.Publish(t.Context(), aJob(jobs.Request{Query: "w=3&a=1&a=2&api=v&key=1&xapi_key=1&api_keys=2"})); err != nil || a.only(t).RequestURI != want {
 		t.Errorf("%v, called %s, want %s", err, a.only(t).RequestURI, want)
 	}
 	wantPermanent(t, "v=3", h.Publish(t.Context(), aJob(jobs.Request{Query: "v=3"})),

@@ -14,6 +14,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
+
+	"golang.org/x/text/unicode/norm"
 
 	"github.com/tidegate/tidegate/jobs"
 )
@@ -34,7 +37,7 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	if name := h.alreadySet(base, job.Request.Query); name != "" {
 		return nil, fmt.Errorf("request.query: %q is set by the destination and cannot be set by a job", name)
 	}
-	if name := h.setHere(job.Request.Headers); name != "" {
+	if name := h.setHere(&job.Request); name != "" {
 		return nil, fmt.Errorf("request.headers: %s is set by the destination and cannot be set by a job", name)
 	}
 	method := cmp.Or(job.Request.Method, h.o.Method)
@@ -55,10 +58,9 @@ func (h *HTTP) request(ctx context.Context, job *jobs.Job, token string) (*http.
 	if contentType != "" {
 		req.Header.Set("Content-Type", contentType)
 	}
-	e := job.Request.Encoding
 	for name, values := range h.o.Header {
-		if name = http.CanonicalHeaderKey(name); name != "Content-Type" || e == "" || e == jobs.EncodingJSON {
-			req.Header[name] = slices.Clone(values)
+		if h.sends(name, job.Request.Encoding) {
+			req.Header[http.CanonicalHeaderKey(name)] = slices.Clone(values)
 		}
 	}
 	for name, value := range job.Request.Headers {
@@ -119,24 +121,55 @@ func sendOnce(req *http.Request) {
 	}
 }
 
-// alreadySet returns the first parameter of a job's query that the destination sets, or "". An
-// API might use the job's value.
+// alreadySet returns the first parameter that the destination sets and a job's query sets too, in
+// any spelling that a server may read alike, or "". An API might use the job's value.
 func (h *HTTP) alreadySet(base *url.URL, query string) string {
 	if query == "" || base.RawQuery == "" && h.o.AuthQuery == "" {
 		return ""
 	}
 	own, _ := url.ParseQuery(query) // valid, or not sent
+	names := map[string]bool{}
+	for name := range own {
+		names[parameterName(name)] = true
+	}
 	set := base.Query()
 	if h.o.AuthQuery != "" {
 		set.Set(h.o.AuthQuery, "")
 	}
 	for _, name := range slices.Sorted(maps.Keys(set)) {
-		if own.Has(name) {
+		if names[parameterName(name)] {
 			return name
 		}
 	}
 	return ""
 }
+
+// parameterName returns the name of a parameter as the most lenient servers read it: decoded
+// again, in lower case, without spaces around it, a list's brackets or what follows a NUL, and
+// with an underscore for dots, spaces and the like, as PHP has it.
+func parameterName(name string) string {
+	for range maxDecodings {
+		decoded, err := url.QueryUnescape(name)
+		if err != nil || decoded == name {
+			break
+		}
+		name = decoded
+	}
+	name = strings.TrimSpace(norm.NFKC.String(name))
+	name, _, _ = strings.Cut(name, "\x00")
+	if end := strings.IndexByte(name, '['); end > 0 && strings.Contains(name[end:], "]") {
+		name = name[:end]
+	}
+	return strings.Map(func(r rune) rune {
+		if unicode.IsLetter(r) || unicode.IsDigit(r) || unicode.IsMark(r) {
+			return unicode.ToLower(r)
+		}
+		return '_'
+	}, name)
+}
+
+// maxDecodings bounds how often the name of a parameter is decoded.
+const maxDecodings = 6
 
 // target is the destination's URL with the job's path and query appended.
 func target(base *url.URL, job *jobs.Job) string {

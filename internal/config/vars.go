@@ -136,7 +136,7 @@ type Destination struct {
 	SignHeader string `form:"header" env:"SIGN_HEADER" envDefault:"X-Signature-256"`
 	// Headers sent with every call, as Name:Value pairs separated by commas; a
 	// value cannot hold a comma. Authorization, Host, Content-Length,
-	// Idempotency-Key and the hop-by-hop headers are refused.
+	// Idempotency-Key and the hop-by-hop headers are refused. A job cannot replace one.
 	// Values of 6 bytes or more count as secret. See docs/security.md.
 	Headers http.Header `env:"HEADERS" secret:"true" example:"X-Client:shop,Accept:application/json"`
 	// HTTP statuses that mean "rate limited". Some APIs say 403: where it is listed,

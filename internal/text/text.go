@@ -133,3 +133,18 @@ func dropLast(s string) string {
 	_, size := utf8.DecodeLastRuneInString(s)
 	return s[:len(s)-size]
 }
+
+// HeaderName returns the name of a header as CGI and the servers that follow it (RFC 3875, section
+// 4.1.18) tell names apart: in lower case, with a hyphen for each character that is not a letter
+// or a digit.
+func HeaderName(name string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		}
+		return '-'
+	}, strings.TrimSpace(name))
+}
