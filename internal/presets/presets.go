@@ -35,6 +35,8 @@ type Preset struct {
 	Limits []Limit `yaml:"limits" json:"limits"`
 	// Answers are rules in the form of an ANSWERS_FILE.
 	Answers []Rule `yaml:"answers" json:"answers"`
+	// Also is a preset whose rules follow; "": none.
+	Also string `yaml:"also" json:"-"`
 	// Examples are answers as the API documents them.
 	Examples []Example `yaml:"examples" json:"examples"`
 	Notes    []string  `yaml:"notes" json:"notes"`
@@ -133,6 +135,9 @@ func Get(name string) (*Preset, bool) {
 	d.KnownFields(true)
 	if err := d.Decode(&p); err != nil {
 		panic(fmt.Sprintf("presets: %s: %v", name, err)) // a test reads them all
+	}
+	if also, ok := Get(p.Also); ok {
+		p.Answers = append(p.Answers, also.Answers...)
 	}
 	return &p, true
 }
