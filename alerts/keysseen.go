@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // keyIncidents are incidents of keys, by destination and id.
@@ -45,7 +47,7 @@ func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 	if len(keys) == 0 {
 		return nil
 	}
-	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, s.rdb, func(pipe redis.Pipeliner) error {
 		for destination, incidents := range keys {
 			k := s.key("keys-seen", destination)
 			for id, in := range incidents {

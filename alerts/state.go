@@ -16,6 +16,7 @@ import (
 
 	"github.com/tidegate/tidegate/alerts/notice"
 	"github.com/tidegate/tidegate/internal/lease"
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -212,7 +213,7 @@ func (s stateStore) addAnswer(ctx context.Context, a refusal) error {
 	if a.Key != "" {
 		names = append(names, a.Destination+"/"+a.Key)
 	}
-	_, err = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = redispipe.Run(ctx, s.rdb, func(pipe redis.Pipeliner) error {
 		for _, name := range names {
 			k := s.key("answers", name)
 			pipe.LPush(ctx, k, raw)
@@ -251,7 +252,7 @@ func (s stateStore) firstRun(ctx context.Context, now time.Time) (time.Time, err
 		return time.Time{}, fmt.Errorf("alerts: write since when: %w", err)
 	}
 	var since *redis.StringCmd
-	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, s.rdb, func(pipe redis.Pipeliner) error {
 		pipe.Expire(ctx, k, time.Hour)
 		since = pipe.Get(ctx, k)
 		return nil

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 const (
@@ -101,7 +103,7 @@ func (l *link) registerWhere(ctx context.Context, ask func(pipe redis.Pipeliner,
 	for part := range slices.Chunk(cores, pipelined) {
 		answers := make([]func() (bool, error), len(part))
 		call, cancel := bounded(ctx)
-		_, _ = l.of.rdb.Pipelined(call, func(pipe redis.Pipeliner) error { // each command has its error
+		_, _ = redispipe.Run(call, l.of.rdb, func(pipe redis.Pipeliner) error { // each command has its error
 			for i, c := range part {
 				answers[i] = ask(pipe, c)
 			}
@@ -129,7 +131,7 @@ func (l *link) register(ctx context.Context, cores []*core) {
 	every := l.registerEvery()
 	replies := make([]*redis.Cmd, len(cores))
 	calls := make([]int, len(cores))
-	_, _ = l.of.rdb.Pipelined(call, func(pipe redis.Pipeliner) error { // each command has its error
+	_, _ = redispipe.Run(call, l.of.rdb, func(pipe redis.Pipeliner) error { // each command has its error
 		for i, c := range cores {
 			calls[i] = c.atOnce()
 			replies[i] = registerScript.EvalSha(call, pipe, c.place.keys, c.registration(calls[i], validFor*every)...)

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // Incident is the time from a breaker's opening to its closing, in the form of the commands
@@ -94,7 +96,7 @@ func (n Namespace) IncidentsAll(ctx context.Context, rdb redis.UniversalClient, 
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	cmds := make([]*redis.StringSliceCmd, len(statuses))
-	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, s := range statuses {
 			cmds[i] = pipe.LRange(ctx, n.placeOf(s.Name, "").incidents, 0, -1)
 		}

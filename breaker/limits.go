@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // Limits are what the fleet knows of the limits of a destination, or of a key of it, at one
@@ -236,7 +238,7 @@ func readLimits(ctx context.Context, rdb redis.UniversalClient, places []place) 
 func (n Namespace) limitedPlaces(ctx context.Context, rdb redis.UniversalClient, destinations []string, first, after string, limit int) (places []place, next string, err error) {
 	keys := make([]*redis.ZSliceCmd, min(limit, len(destinations)))
 	goesOn := func(i int) bool { return i == 0 && after != "" && destinations[0] == first }
-	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i := range keys {
 			start := "-inf"
 			if goesOn(i) {

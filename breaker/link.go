@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 const (
@@ -275,7 +277,7 @@ func (l *link) readStamps(ctx context.Context, cores []*core) []stamp {
 		// The server is one of a Cluster (CROSSSLOT), or its user lacks the right.
 	}
 	found := make([]*redis.StringCmd, len(cores))
-	_, _ = l.of.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its error
+	_, _ = redispipe.Run(ctx, l.of.rdb, func(pipe redis.Pipeliner) error { // each command has its error
 		for i, key := range keys {
 			found[i] = pipe.Get(ctx, key)
 		}

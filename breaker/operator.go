@@ -10,6 +10,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // maxReason is how long an operator's reason may be, in characters.
@@ -279,7 +281,7 @@ func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClien
 	ctx, cancel := bounded(ctx)
 	defer cancel()
 	cmds := make([]*redis.StringCmd, len(destinations))
-	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, d := range destinations {
 			cmds[i] = pipe.HGet(ctx, n.placeOf(d, "").keys[1], ":transition")
 		}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 //go:embed lua/*.lua
@@ -184,7 +186,7 @@ type scriptCall struct {
 func runAll(ctx context.Context, rdb redis.UniversalClient, calls []scriptCall) []*redis.Cmd {
 	out := make([]*redis.Cmd, len(calls))
 	run := func() (unknown bool) {
-		_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 			for i, c := range calls {
 				out[i] = c.script.EvalSha(ctx, pipe, c.place.keys, c.place.args(caller{}, c.own)...)
 			}

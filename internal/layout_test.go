@@ -62,3 +62,27 @@ func TestLayout(t *testing.T) {
 		}
 	}
 }
+
+// Pipelines are run by redispipe, which sees to the errors of their commands.
+func TestPipelines(t *testing.T) {
+	t.Parallel()
+	direct := regexp.MustCompile(`\.(Tx)?Pipeline(d)?\(`)
+	out, err := exec.CommandContext(t.Context(), "go", "list", "-f", `{{range .GoFiles}}{{$.Dir}}/{{.}}
+{{end}}`, "../...").Output()
+	if err != nil {
+		t.Fatalf("go list: %v", err)
+	}
+	for file := range strings.Lines(string(out)) {
+		file = strings.TrimSpace(file)
+		text, err := os.ReadFile(file)
+		if file == "" || strings.Contains(file, "/internal/redispipe/") {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		if found := direct.Find(text); found != nil {
+			t.Errorf("%s calls %s: use redispipe.Run", file, found)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -80,7 +81,7 @@ func (c *Client) BatchSize(ctx context.Context, name string) (int, error) {
 		return 0, fmt.Errorf("jobs: size of batch %s: %w", name, err)
 	}
 	cmds := make([]*redis.IntCmd, len(queues))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
 			cmds[i] = pipe.ZCard(ctx, store.BatchKey(q, name))
 		}
@@ -98,7 +99,7 @@ func (c *Client) queuesOfBatch(ctx context.Context, name string) ([]string, erro
 		return nil, err
 	}
 	cmds := make([]*redis.IntCmd, len(queues))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
 			cmds[i] = pipe.Exists(ctx, store.BatchKey(q, name))
 		}

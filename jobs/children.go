@@ -6,6 +6,9 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -22,10 +25,13 @@ func (c *Client) Children(ctx context.Context, id string) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
 	}
-	pipe := c.rdb.Pipeline()
-	waiting := pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)
-	notified := pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldNotified)
-	if _, err := pipe.Exec(ctx); err != nil {
+	var waiting *redis.StringSliceCmd
+	var notified *redis.SliceCmd
+	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
+		waiting = pipe.SRandMemberN(ctx, store.ChildrenKey(queue, id), mostChildren)
+		notified = pipe.HMGet(ctx, store.TaskKey(queue, id), store.FieldNotified)
+		return nil
+	}); err != nil {
 		return nil, fmt.Errorf("jobs: children of %s: %w", id, err)
 	}
 	refs := waiting.Val()

@@ -11,6 +11,8 @@ import (
 
 	"github.com/redis/go-redis/v9"
 	"github.com/redis/go-redis/v9/maintnotifications"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // prompt is a client whose calls end with their context. go-redis checks the deadline of a
@@ -80,11 +82,9 @@ func (p passOn) ProcessPipelineHook(redis.ProcessPipelineHook) redis.ProcessPipe
 			own[i] = cmd.Clone()
 		}
 		answered, err := within(ctx, func() error {
-			pipe := p.rdb.Pipeline()
-			if err := pipe.BatchProcess(ctx, own...); err != nil {
-				return err
-			}
-			_, err := pipe.Exec(ctx)
+			_, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
+				return pipe.BatchProcess(ctx, own...)
+			})
 			return err
 		})
 		for i, cmd := range cmds {

@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -78,7 +79,7 @@ func (c *Client) countIn(ctx context.Context, destination string, ask func(pipe 
 	if !ValidDestination(destination) {
 		return &UnknownDestinationError{Name: destination, Known: c.known.list()}
 	}
-	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for _, q := range c.ns.Queues(destination) {
 			ask(pipe, q)
 		}

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"slices"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -54,7 +55,7 @@ func (c *Client) findIn(ctx context.Context, queues []string, chunk []*prepared,
 			}
 		}
 	}
-	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
 			var keys []string
 			for p := range elsewhere(q) {
@@ -75,7 +76,7 @@ func (c *Client) findIn(ctx context.Context, queues []string, chunk []*prepared,
 		cmd   *redis.IntCmd
 	}
 	var probes []probe
-	_, err = c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, q := range queues {
 			if some[i] == nil || some[i].Val() == 0 {
 				continue
@@ -105,7 +106,7 @@ func (c *Client) answerDuplicates(ctx context.Context, ds []duplicate, results [
 	const perRequest = 500
 	for chunk := range slices.Chunk(ds, perRequest) {
 		cmds := make([]*redis.MapStringStringCmd, len(chunk))
-		if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 			for i, d := range chunk {
 				cmds[i] = pipe.HGetAll(ctx, store.TaskKey(d.queue, d.p.job.ID))
 			}

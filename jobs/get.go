@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -43,7 +44,7 @@ func (c *Client) readAll(ctx context.Context, queues, ids []string) ([]*Job, err
 		return nil, nil
 	}
 	cmds := make([]*redis.MapStringStringCmd, 0, len(queues)*len(ids))
-	_, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for _, id := range ids {
 			for _, q := range queues {
 				cmds = append(cmds, pipe.HGetAll(ctx, store.TaskKey(q, id)))
@@ -93,7 +94,7 @@ func (c *Client) heldUntil(ctx context.Context, held []*Job) error {
 		return nil
 	}
 	scores := make([]*redis.FloatCmd, len(held))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, j := range held {
 			scores[i] = pipe.ZScore(ctx, store.HeldIndexKey(c.ns.Queue(j.Destination, store.Priority(j.Priority))), j.Key)
 		}

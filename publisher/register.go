@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -85,7 +86,7 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	if err != nil {
 		return err
 	}
-	_, err = p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err = redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
 		pipe.HSet(ctx, p.ns.DestinationsKey(), seen...)
 		pipe.SAdd(ctx, store.QueuesKey, queues...)
 		pipe.HSet(ctx, p.ns.WorkersKey(), p.o.Worker, self)

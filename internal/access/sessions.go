@@ -14,6 +14,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 )
 
@@ -168,10 +169,12 @@ func (s *sessions) read(ctx context.Context, key string, now time.Time, within t
 	// A browser that leaves has no say in what others wait for.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), within)
 	defer cancel()
-	pipe := s.rdb.Pipeline()
-	value := pipe.Get(ctx, key)
-	pipe.PExpire(ctx, key, SessionIdle)
-	_, err := pipe.Exec(ctx)
+	var value *redis.StringCmd
+	_, err := redispipe.Run(ctx, s.rdb, func(pipe redis.Pipeliner) error {
+		value = pipe.Get(ctx, key)
+		pipe.PExpire(ctx, key, SessionIdle)
+		return nil
+	})
 	text, found := value.Val(), value.Err()
 	switch {
 	case errors.Is(found, redis.Nil):

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -124,7 +125,7 @@ func readQueues(ctx context.Context, rdb redis.UniversalClient, ns store.Namespa
 	pauses := map[string]*redis.StringCmd{}
 	failures := map[string][]*redis.IntCmd{}
 	// The first of its errors may be that a key is not there; others may be of a node.
-	answers, _ := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	answers, _ := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		for _, s := range statuses {
 			queues := ns.Queues(s.Destination)
 			pauses[s.Destination] = pipe.Get(ctx, store.PausedKey(queues[0]))

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 	"github.com/tidegate/tidegate/internal/text"
 
@@ -86,7 +87,7 @@ func callbackID(destination string, priority store.Priority, stream string) stri
 // records reads the finished jobs; nil where one is deleted or cannot be read.
 func (c *Callbacks) records(ctx context.Context, list []store.Event) ([]*jobs.Job, error) {
 	cmds := make([]*redis.SliceCmd, len(list))
-	if _, err := c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, c.rdb, func(pipe redis.Pipeliner) error {
 		for i, e := range list {
 			cmds[i] = pipe.HMGet(ctx, store.TaskKey(e.Queue, e.ID), recordFields...)
 		}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -192,7 +193,7 @@ func (r *relay) hold(ctx context.Context) error {
 // read returns the next entries.
 func (r *relay) read(ctx context.Context) ([]redis.XMessage, error) {
 	var cmd *redis.XMessageSliceCmd
-	if _, err := r.c.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, r.c.rdb, func(pipe redis.Pipeliner) error {
 		cmd = store.QueueRead(ctx, pipe, r.queue, r.relayed, batch)
 		return nil
 	}); err != nil {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -128,7 +129,7 @@ func (p *pass) indexes(queue string) step {
 	return func(ctx context.Context) error {
 		all := p.indexesOf(queue)
 		exist := make([]*redis.IntCmd, len(all))
-		if _, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		if _, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
 			for i, one := range all {
 				exist[i] = pipe.Exists(ctx, one.key)
 			}

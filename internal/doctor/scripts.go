@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -57,7 +58,7 @@ func (p *pass) runAll(ctx context.Context, calls []call) ([][]any, error) {
 		return nil, nil
 	}
 	cmds := make([]*redis.Cmd, len(calls))
-	_, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
 		for i, c := range calls {
 			cmds[i] = c.script.EvalSha(ctx, pipe, []string{store.PendingKey(c.queue)}, p.all(c)...)
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/tidegate/tidegate/internal/explain/words"
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -75,7 +76,7 @@ func (p *pass) backlog(ctx context.Context, queue string) (int, *store.PauseInfo
 	var pending, active *redis.IntCmd
 	var tombstones, paused *redis.StringCmd
 	var timed []*redis.IntCmd
-	if _, err := p.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, p.rdb, func(pipe redis.Pipeliner) error {
 		pending, active = pipe.LLen(ctx, store.PendingKey(queue)), pipe.LLen(ctx, store.ActiveKey(queue))
 		timed = []*redis.IntCmd{
 			pipe.ZCard(ctx, store.ScheduledKey(queue)), pipe.ZCard(ctx, store.RetryKey(queue)),

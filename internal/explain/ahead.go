@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -48,7 +49,7 @@ func (e *Explainer) Place(ctx context.Context, job *jobs.Job, w *Waiting) error 
 	var index *redis.IntCmd
 	var others []*redis.IntCmd
 	// No transaction: a full Redis queues none, and a job more or less matters little.
-	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
 		length = pipe.LLen(ctx, store.PendingKey(queue))
 		// Jobs are taken from the list's end.
 		index = pipe.LPos(ctx, store.PendingKey(queue), job.ID, redis.LPosArgs{Rank: -1, MaxLen: farthest})
@@ -122,7 +123,7 @@ func (w *Waiting) ahead() int {
 // these go behind the jobs in the queue, in the order in which they are due.
 func (e *Explainer) placeOfDeferred(ctx context.Context, job *jobs.Job, queue string, w *Waiting) error {
 	var length, rank *redis.IntCmd
-	_, err := e.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, e.rdb, func(pipe redis.Pipeliner) error {
 		length = pipe.LLen(ctx, store.PendingKey(queue))
 		rank = pipe.ZRank(ctx, store.DeferredKey(queue, store.Reason(job.ReasonCode).About()), job.ID)
 		return nil

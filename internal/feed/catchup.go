@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -162,7 +163,7 @@ func (p *pager) page(ctx context.Context) (events []Event, more bool, err error)
 	}
 	found := make([]*redis.XMessageSliceCmd, len(queues))
 	if len(queues) > 0 {
-		_, err = h.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, err = redispipe.Run(ctx, h.rdb, func(pipe redis.Pipeliner) error {
 			for i, q := range queues {
 				after := p.at[q]
 				if after == "" {

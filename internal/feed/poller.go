@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -178,7 +179,7 @@ func (w *poller) jobEvents(ctx context.Context, queues []string, problems proble
 			}
 		}
 		found := make([]*redis.XMessageSliceCmd, len(part))
-		_, _ = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		_, _ = redispipe.Run(ctx, w.rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 			for i, q := range part {
 				found[i] = store.QueueRead(ctx, pipe, q, w.last[q], jobEventsAtOnce)
 			}
@@ -255,7 +256,7 @@ func (w *poller) readPauses(ctx context.Context, names []string) (paused []bool,
 		}
 	}
 	cmds := make([]*redis.IntCmd, len(names))
-	_, _ = w.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = redispipe.Run(ctx, w.rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, name := range names {
 			cmds[i] = pipe.Exists(ctx, key(name))
 		}

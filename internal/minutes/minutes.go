@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -90,7 +91,7 @@ func Read(ctx context.Context, rdb redis.UniversalClient, ns store.Namespace, de
 	}
 	var ofAll []*redis.MapStringStringCmd
 	found := make([][]*redis.MapStringStringCmd, len(destinations))
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		ofAll = hours(pipe, counted)
 		for i, d := range destinations {
 			found[i] = hours(pipe, d)

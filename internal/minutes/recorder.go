@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/tidegate/tidegate/internal/redispipe"
 	"github.com/tidegate/tidegate/internal/store"
 
 	"github.com/redis/go-redis/v9"
@@ -116,7 +117,7 @@ func (r *Recorder) flush(ctx context.Context) {
 		return
 	}
 	added := make(map[counter]*redis.IntCmd, len(counts))
-	_, err := r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, r.rdb, func(pipe redis.Pipeliner) error {
 		hashes := map[string]bool{}
 		for c, n := range counts {
 			key := r.ns.MinutesKey(c.destination, c.hour)
@@ -156,7 +157,7 @@ func (r *Recorder) countBacklogs(ctx context.Context) {
 		backlogs[counted] = 0
 	} // else the charts of destinations without jobs have a gap
 	now := r.now()
-	_, _ = r.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = redispipe.Run(ctx, r.rdb, func(pipe redis.Pipeliner) error {
 		for d, n := range backlogs {
 			key := r.ns.MinutesKey(d, hourOf(now))
 			pipe.HSet(ctx, key, field(now.UTC().Minute(), backlog), n)

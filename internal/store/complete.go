@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 var completeScript = script("complete")
@@ -109,7 +111,7 @@ func CompleteAndFetch(ctx context.Context, rdb redis.UniversalClient, a Complete
 		return completed, err
 	}
 	var completion, fetch *redis.Cmd
-	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		completion = a.eval(ctx, pipe, (*Script).EvalSha)
 		fetch = f.eval(ctx, pipe, (*Script).EvalSha)
 		return nil

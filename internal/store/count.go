@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 var (
@@ -53,7 +55,7 @@ type JobState struct {
 // ReadStates reads the states of jobs of one queue.
 func ReadStates(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) ([]JobState, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
 			cmds[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldState, FieldAction, FieldExpiresAt, FieldTombstone)
 		}
@@ -210,7 +212,7 @@ func (n Namespace) Backlogs(ctx context.Context, rdb redis.UniversalClient) (map
 	})
 	counts := map[string][]*redis.IntCmd{}
 	tombstones := map[string]*redis.StringCmd{}
-	_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, q := range queues {
 			if !exist[i] {
 				continue

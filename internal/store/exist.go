@@ -5,6 +5,8 @@ import (
 	"fmt"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // Bounds of existing.
@@ -35,7 +37,7 @@ func existing(ctx context.Context, rdb redis.UniversalClient, queues []string, k
 	}
 	for parts := divide(all, size); len(parts) > 0; {
 		cmds := make([]*redis.IntCmd, len(parts))
-		_, _ = rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error { // each command has its own error
+		_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 			for i, s := range parts {
 				var keys []string
 				for _, q := range queues[s.from:s.to] {

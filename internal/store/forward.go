@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 var (
@@ -119,7 +121,7 @@ func Ready(ctx context.Context, rdb redis.UniversalClient, queues []string) (boo
 	var lens, paused []*redis.IntCmd
 	var held []*redis.ZSliceCmd
 	var clock *redis.TimeCmd
-	_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		for _, q := range queues {
 			lens = append(lens, pipe.LLen(ctx, PendingKey(q)))
 			paused = append(paused, pipe.Exists(ctx, PausedKey(q)))

@@ -5,6 +5,8 @@ import (
 	"context"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 var (
@@ -130,7 +132,7 @@ func Outlines(ctx context.Context, rdb redis.UniversalClient, keys, fields []str
 func evalLoaded(ctx context.Context, rdb redis.UniversalClient, s *redis.Script, n int, eval func(c redis.Scripter, i int) *redis.Cmd) ([]*redis.Cmd, error) {
 	read := func() ([]*redis.Cmd, error) {
 		cmds := make([]*redis.Cmd, n)
-		_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 			for i := range cmds {
 				cmds[i] = eval(pipe, i)
 			}

@@ -8,6 +8,8 @@ import (
 	"slices"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // ListQueues lists the queues that clients have written to and that workers serve, by name.
@@ -73,7 +75,7 @@ func locate(ctx context.Context, rdb redis.UniversalClient, queues, ids []string
 	where := make(map[string]string, len(ids))
 	for chunk := range slices.Chunk(ids, locateAtOnce) {
 		cmds := make([]*redis.StringCmd, 0, len(chunk)*len(queues))
-		_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 			for _, id := range chunk {
 				for _, q := range queues {
 					cmds = append(cmds, pipe.HGet(ctx, TaskKey(q, id), FieldState))

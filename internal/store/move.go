@@ -8,6 +8,8 @@ import (
 	"strings"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 // A job moves to a queue that may be in another slot of a Cluster, on another node, in
@@ -102,7 +104,7 @@ func FinishMoves(ctx context.Context, rdb redis.UniversalClient, queue string) (
 
 func finishMoves(ctx context.Context, rdb redis.UniversalClient, queue string, ids []string) (int, error) {
 	cmds := make([]*redis.SliceCmd, len(ids))
-	if _, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	if _, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 		for i, id := range ids {
 			cmds[i] = pipe.HMGet(ctx, TaskKey(queue, id), FieldMoveFrom, FieldMoveDigest, FieldChildren, FieldWaits)
 		}

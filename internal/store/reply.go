@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+
+	"github.com/tidegate/tidegate/internal/redispipe"
 )
 
 var errReply = errors.New("the reply of the script is not as expected")
@@ -82,7 +84,7 @@ func evalAll(ctx context.Context, rdb redis.UniversalClient, n int, eval func(c 
 		left[i] = i
 	}
 	for len(left) > 0 {
-		_, err := rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		_, err := redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error {
 			for _, i := range left {
 				cmds[i] = eval(pipe, i)
 			}
