@@ -59,7 +59,8 @@ type Alerts struct {
 }
 
 // New returns an Alerts on rdb, which stays the caller's to close. It sends nothing.
-// rdb may be nil for [Alerts.Check] and [Alerts.Test]. The error holds all invalid options.
+// rdb may be nil for [Alerts.Check] and [Alerts.Test]. The error holds all invalid options; that about
+// a client that cannot be used matches jobs.ErrClient.
 func New(rdb redis.UniversalClient, o Options) (*Alerts, error) {
 	o = o.withDefaults()
 	if err := o.validate(); err != nil {

@@ -13,7 +13,7 @@ import (
 
 func TestCooldownLevel(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 3, CooldownJitter: -1, MaxCooldown: time.Hour},
+	runRows(t, Options{NoLearning: true, FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 3, CooldownJitter: -1, MaxCooldown: time.Hour},
 		row{0, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
 		row{0, level, "0"},
 		row{10 * second, call(RateLimited(0)), "OPEN 30s failures=1 probe probes=1 wasted=2"},
@@ -112,7 +112,7 @@ func TestWindowThatRefusalsRenewIsClimbedOnce(t *testing.T) {
 	t.Parallel()
 	const window, allowed, windows, took = 20 * second, 40, 10, 50 * time.Millisecond
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		h := newHarness(t, rdb, Options{FailureThreshold: 1, Cooldown: 3 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxInFlight: 8})
+		h := newHarness(t, rdb, Options{NoLearning: true, FailureThreshold: 1, Cooldown: 3 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxInFlight: 8})
 		started := h.clock.now()
 		var cooldowns []time.Duration
 		var until time.Time

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"math/rand/v2"
-	"reflect"
 	"runtime/debug"
 	"strconv"
 	"sync"
@@ -174,14 +173,6 @@ func (c *core) hasStopped() bool {
 
 // leaveTimeout bounds the last commands of a closed core.
 const leaveTimeout = 500 * time.Millisecond
-
-// validClient returns an error if the client is nil.
-func validClient(rdb redis.UniversalClient) error {
-	if v := reflect.ValueOf(rdb); !v.IsValid() || v.Kind() == reflect.Pointer && v.IsNil() {
-		return errors.New("breaker: the Redis client is nil")
-	}
-	return nil
-}
 
 // guard calls a function of the options, and logs if it panics.
 func (c *core) guard(option string, call func()) {

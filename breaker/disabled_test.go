@@ -9,7 +9,8 @@ import (
 
 func disabled() Options {
 	return Options{
-		Disabled: true, FailureThreshold: 1, Cooldown: minute, CooldownJitter: -1, MaxInFlight: 4,
+		NoLearning: true,
+		Disabled:   true, FailureThreshold: 1, Cooldown: minute, CooldownJitter: -1, MaxInFlight: 4,
 		Rate: Rates{{Calls: 1, Per: time.Hour}}, // is not kept
 	}
 }

@@ -14,6 +14,11 @@ var (
 	// the context, or refused the script.
 	ErrUnavailable = errors.New("breaker state is unavailable")
 
+	// ErrClient is wrapped by the errors about a Redis client that no breaker can use: nil or a nil
+	// pointer, a redis.Ring, a client that reads from replicas (ReadOnly, RouteByLatency,
+	// RouteRandomly), or a wrapper that embeds such a client.
+	ErrClient = errors.New("breaker: the Redis client cannot be used")
+
 	// ErrInvalidKey is wrapped by the errors of keys that are not valid; see [ToKey].
 	ErrInvalidKey = errors.New("key is not valid")
 

@@ -178,7 +178,7 @@ func TestEventsReachEveryInstanceOnceAndInOrder(t *testing.T) {
 	if _, err := Trip(t.Context(), rdb, d, TripOptions{}); err != nil { // before New: not told
 		t.Fatal(err)
 	}
-	o := Options{Destination: d, FailureThreshold: 1, Cooldown: time.Millisecond, RefreshInterval: 20 * time.Millisecond}
+	o := Options{NoLearning: true, Destination: d, FailureThreshold: 1, Cooldown: time.Millisecond, RefreshInterval: 20 * time.Millisecond}
 	instances := make([]recorder, 3)
 	var acting *Breaker
 	for i := range instances {

@@ -42,7 +42,7 @@ func whole(h *harness) string {
 
 func TestIdleKeysAreForgotten(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{FailureThreshold: 2, Cooldown: minute},
+	runRows(t, Options{NoLearning: true, FailureThreshold: 2, Cooldown: minute},
 		row{0, of("failed", call(RateLimited(0))), "CLOSED failures=1"},
 		row{0, of("opened", call(RateLimited(10*minute))), "OPEN 10m0s failures=1 hint wasted=1"},
 		row{0, of("probed", call(RateLimited(minute))), "OPEN 1m0s failures=1 hint wasted=1"},
@@ -69,7 +69,7 @@ func TestIdleKeysAreForgotten(t *testing.T) {
 func TestHashesOfIdleKeysEndByThemselves(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
-		h := newHarness(t, rdb, Options{FailureThreshold: 2, Cooldown: minute})
+		h := newHarness(t, rdb, Options{NoLearning: true, FailureThreshold: 2, Cooldown: minute})
 		ttl := func(key string) time.Duration {
 			t.Helper()
 			left, err := rdb.PTTL(t.Context(), placeOf(h.place.name, key).keys[14]).Result()

@@ -55,7 +55,7 @@ func TestIncidentFromStartToEnd(t *testing.T) {
 
 func TestRescheduledJobsAreCountedAlsoAfterTheEnd(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{FailureThreshold: 1, Cooldown: minute},
+	runRows(t, Options{NoLearning: true, FailureThreshold: 1, Cooldown: minute},
 		row{0, call(RateLimited(0)), "OPEN 1m0s failures=1 threshold wasted=1"},
 		row{0, putOff(3, 0), ""},
 		row{0, putOff(4, 0), ""},

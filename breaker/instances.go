@@ -171,7 +171,7 @@ func (c *core) unmetered(key string) []any {
 	parent, child := c.view.Load(), c.keys.get(key) // before the count
 	sequence, n, of := c.inFlight.count(key)
 	counts := []any{"sequence", sequence}
-	if c.options.Learn {
+	if !c.options.NoLearning {
 		counts = append(counts, "learn", "1")
 		for i, name := range [...]string{"", key} {
 			if calls, age := c.learning.take(name, c.clock.now()); calls > 0 {

@@ -15,7 +15,7 @@ import (
 
 // alone are options of a single caller that learns limits.
 func alone() Options {
-	return Options{Cooldown: minute, MaxInFlight: 1, ProbeTimeout: 30 * second, Learn: true}
+	return Options{Cooldown: minute, MaxInFlight: 1, ProbeTimeout: 30 * second}
 }
 
 // limit describes what is learned.
@@ -160,7 +160,7 @@ func TestOperatorForgetsWhatIsLearned(t *testing.T) {
 func TestLearningIsSwitchedOff(t *testing.T) {
 	t.Parallel()
 	o := alone()
-	o.Learn, o.MaxInFlight = false, 8
+	o.NoLearning, o.MaxInFlight = true, 8
 	learned := func(h *harness) string {
 		fields := []any{
 			"learned_since", epoch / 1000, "learned_calls", 2, "learned_window", 3_600_000, "learned_trust", 3,
@@ -377,7 +377,7 @@ func TestWaitsForARateThatIsNoneAreShort(t *testing.T) {
 // whether there are more.
 func TestRateIsPaced(t *testing.T) {
 	t.Parallel()
-	h := newHarness(t, redistest.Database(t).Client(t), Options{Cooldown: minute, MaxInFlight: 30, Learn: true})
+	h := newHarness(t, redistest.Database(t).Client(t), Options{Cooldown: minute, MaxInFlight: 30})
 	const burst = 60.
 	tokens, refused, accepted := burst, 0, 0
 	step := func(d time.Duration) {
@@ -454,7 +454,7 @@ func TestLearningKeepsItsBounds(t *testing.T) {
 		n++
 		o := alone()
 		o.MaxInFlight = rapid.IntRange(1, 8).Draw(rt, "callers")
-		o.Learn = rapid.Bool().Draw(rt, "learn") // without, slow starts become paced ones
+		o.NoLearning = rapid.Bool().Draw(rt, "no learning") // then, slow starts become paced ones
 		o.Destination = fmt.Sprint("bounds-", n)
 		c := newFakeClock()
 		b, err := newTestBreaker(rdb, o, c.clock())

@@ -208,6 +208,9 @@ func (n Namespace) ListLimits(ctx context.Context, rdb redis.UniversalClient, de
 
 // LimitsOf reads the limits of destinations, without their keys', in one round trip.
 func (n Namespace) LimitsOf(ctx context.Context, rdb redis.UniversalClient, destinations []string) ([]Limits, error) {
+	if err := validClient(rdb); err != nil {
+		return nil, err
+	}
 	places := make([]place, len(destinations))
 	for i, d := range destinations {
 		places[i] = n.placeOf(d, "")

@@ -46,7 +46,7 @@ func limitsColumns() []limitsColumn {
 	add := func(name string, cooldown func(quota.Model) time.Duration) {
 		for _, learn := range []bool{false, true} {
 			columns = append(columns, limitsColumn{map[bool]string{false: "plain, ", true: "learned, "}[learn] + name, func(m quota.Model) Options {
-				return Options{Cooldown: cooldown(m), MaxCooldown: 48 * time.Hour, Learn: learn}
+				return Options{Cooldown: cooldown(m), MaxCooldown: 48 * time.Hour, NoLearning: !learn}
 			}})
 		}
 	}

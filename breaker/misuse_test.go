@@ -18,27 +18,40 @@ import (
 	"github.com/tidegate/tidegate/internal/redistest"
 )
 
-func TestNilClientIsAnError(t *testing.T) {
+func TestClientThatCannotBeUsedIsAnError(t *testing.T) {
 	t.Parallel()
 	ctx := t.Context()
-	for name, rdb := range map[string]redis.UniversalClient{
-		"nil": nil, "typed nil": (*redis.Client)(nil), "nil cluster": (*redis.ClusterClient)(nil),
-	} {
+	for name, rdb := range redistest.UnusableClients(t) {
 		for what, err := range map[string]error{
-			"New":         second1(New(ctx, rdb, Options{Destination: "api"})),
-			"Get":         second1(Get(ctx, rdb, "api")),
-			"List":        second1(List(ctx, rdb, "api")),
-			"Trip":        second1(Trip(ctx, rdb, "api", TripOptions{})),
-			"ForceClosed": second1(ForceClosed(ctx, rdb, "api", ForceOptions{})),
-			"Reset":       second1(Reset(ctx, rdb, "api", "")),
-			"History":     second1(History(ctx, rdb, "api", 0)),
-			"Incidents":   second1(Incidents(ctx, rdb, "api", 0)),
+			"New":             second1(New(ctx, rdb, Options{Destination: "api"})),
+			"Get":             second1(Get(ctx, rdb, "api")),
+			"List":            second1(List(ctx, rdb, "api")),
+			"Trip":            second1(Trip(ctx, rdb, "api", TripOptions{})),
+			"ForceClosed":     second1(ForceClosed(ctx, rdb, "api", ForceOptions{})),
+			"Reset":           second1(Reset(ctx, rdb, "api", "")),
+			"History":         second1(History(ctx, rdb, "api", 0)),
+			"Incidents":       second1(Incidents(ctx, rdb, "api", 0)),
+			"ReadTransitions": second1(ReadTransitions(ctx, rdb, "api", 0, 1)),
+			"Limits":          second1(DefaultNamespace.Limits(ctx, rdb, "api")),
+			"LimitsOf":        second1(DefaultNamespace.LimitsOf(ctx, rdb, []string{"api"})),
+			"ForgetLimits":    second1(DefaultNamespace.ForgetLimits(ctx, rdb, "api", "")),
+			"IncidentsAll":    second1(DefaultNamespace.IncidentsAll(ctx, rdb, nil)),
+			"ListAll":         second1(DefaultNamespace.ListAll(ctx, rdb, []string{"api"})),
 		} {
-			if err == nil || !strings.Contains(err.Error(), "the Redis client is nil") {
+			if !errors.Is(err, ErrClient) || !strings.HasPrefix(err.Error(), "breaker: ") {
 				t.Errorf("%s with a client that is %s: %v", what, name, err)
 			}
 		}
+		if _, errs := DefaultNamespace.LastTransitions(ctx, rdb, []string{"api"}); !errors.Is(errs[0], ErrClient) {
+			t.Errorf("LastTransitions with a client that is %s: %v", name, errs)
+		}
 	}
+	rdb := redistest.Database(t).Client(t)
+	b, err := New(ctx, struct{ redis.UniversalClient }{rdb}, Options{Destination: redistest.Name(t, "wrapped")})
+	if err != nil {
+		t.Fatalf("a wrapper is refused: %v", err)
+	}
+	closeAtEnd(t, b)
 }
 
 func second1[T any](_ T, err error) error { return err }

@@ -280,6 +280,13 @@ type Transitions struct {
 func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClient, destinations []string) (last []uint64, errs []error) {
 	ctx, cancel := bounded(ctx)
 	defer cancel()
+	last, errs = make([]uint64, len(destinations)), make([]error, len(destinations))
+	if err := validClient(rdb); err != nil {
+		for i := range errs {
+			errs[i] = err
+		}
+		return last, errs
+	}
 	cmds := make([]*redis.StringCmd, len(destinations))
 	_, _ = redispipe.Run(ctx, rdb, func(pipe redis.Pipeliner) error { // each command has its own error
 		for i, d := range destinations {
@@ -287,7 +294,6 @@ func (n Namespace) LastTransitions(ctx context.Context, rdb redis.UniversalClien
 		}
 		return nil
 	})
-	last, errs = make([]uint64, len(destinations)), make([]error, len(destinations))
 	for i, cmd := range cmds {
 		newest, err := cmd.Uint64()
 		if err != nil && !errors.Is(err, redis.Nil) {
@@ -307,7 +313,7 @@ func ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination
 
 // ReadTransitions is the function ReadTransitions in n.
 func (n Namespace) ReadTransitions(ctx context.Context, rdb redis.UniversalClient, destination string, after uint64, limit int) (Transitions, error) {
-	if err := errors.Join(validDestination(destination), n.Validate()); err != nil {
+	if err := errors.Join(validDestination(destination), n.Validate(), validClient(rdb)); err != nil {
 		return Transitions{}, fmt.Errorf("breaker: transitions: %w", err)
 	}
 	if limit < 1 {

@@ -93,12 +93,12 @@ type Options struct {
 	// which calls are metered. 0: the most that it has made so far.
 	MaxInFlight int
 
-	// Learn learns limits of which the API says nothing: how many calls it takes in which time,
-	// and how many at once. Once 429 without a hint have opened the breaker, calls in flight
-	// are at most half of what is left, and the first refusal there opens it until the window
-	// ends. It costs no command far from the limit. False: only the
-	// pace of an API that spaces calls is.
-	Learn bool
+	// NoLearning turns off that the breaker learns limits of which the API says nothing: how many
+	// calls it takes in which time, and how many at once. Learning costs no command far from the
+	// limit. Once 429 without a hint have opened the breaker, calls in flight are at most half of
+	// what is left, and the first refusal there opens it until the window ends. With NoLearning the
+	// breaker learns only the pace of an API that spaces calls.
+	NoLearning bool
 
 	// ProbeTimeout is the longest wait for the probe: the lease of the one permit in
 	// HALF_OPEN. It must be longer than a call can take, or two probes can overlap. A call in

@@ -144,8 +144,8 @@ func TestSpacedCalls(t *testing.T) {
 	t.Parallel()
 	const interval = 500 * time.Millisecond
 	for name, refusal := range map[string]Outcome{"503": Answered(503), "429": RateLimited(0), "429 with a hint": RateLimited(second)} {
-		for _, o := range []Options{{MaxInFlight: 8}, {}, {MaxInFlight: 8, Learn: true}} {
-			t.Run(fmt.Sprint(name, " ", o.MaxInFlight, " ", o.Learn), func(t *testing.T) {
+		for _, o := range []Options{{MaxInFlight: 8, NoLearning: true}, {NoLearning: true}, {MaxInFlight: 8}} {
+			t.Run(fmt.Sprint(name, " ", o.MaxInFlight, " ", !o.NoLearning), func(t *testing.T) {
 				t.Parallel()
 				o := o
 				o.Cooldown = 30 * second
@@ -169,7 +169,7 @@ func TestSpacedCalls(t *testing.T) {
 						t.Errorf("suggested %q (%v), want about 120/1m", suggested(h), err)
 					}
 					t.Logf("%s after %v, %d of %d calls refused", suggested(h), after(), refused, total)
-					if o.Learn && name == "429" {
+					if !o.NoLearning && name == "429" {
 						return "" // learned; refusals look for a shorter window
 					}
 					for i := range 50 {

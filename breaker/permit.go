@@ -241,7 +241,7 @@ func (p Permit) Report(ctx context.Context, o Outcome) (Status, error) {
 	}
 	parent, child := c.view.Load(), c.keys.get(p.key)
 	if p.holds&^holdsRates == 0 && !c.mustReport(parent, child, owner, &o) && !p.corrects(&o) &&
-		(!first || o.kind != success || !c.options.Learn || c.countAccepted(p.key, parent, child)) {
+		(!first || o.kind != success || c.options.NoLearning || c.countAccepted(p.key, parent, child)) {
 		if owner == "" {
 			if parent.timeless() {
 				return *parent.status, nil // copied once: a Status is large

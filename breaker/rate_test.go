@@ -20,7 +20,7 @@ func rated(text string, burst int) Options {
 		panic(err)
 	}
 	r[0].Burst = burst
-	return Options{Rate: r, FailureThreshold: 1, Cooldown: minute}
+	return Options{NoLearning: true, Rate: r, FailureThreshold: 1, Cooldown: minute}
 }
 
 func TestRateSpacesCallsEvenly(t *testing.T) {

@@ -57,7 +57,7 @@ func TestThresholdOfOne(t *testing.T) {
 
 func TestCooldownGrowsWithFailedProbesUpToTheCap(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxCooldown: 35 * second},
+	runRows(t, Options{NoLearning: true, FailureThreshold: 1, Cooldown: 10 * second, CooldownMultiplier: 2, CooldownJitter: -1, MaxCooldown: 35 * second},
 		row{0, call(RateLimited(0)), "OPEN 10s failures=1 threshold wasted=1"},
 		row{10 * second, call(RateLimited(0)), "OPEN 20s failures=1 probe probes=1 wasted=2"},
 		row{30 * second, call(RateLimited(0)), "OPEN 35s failures=1 probe probes=2 wasted=3"},
@@ -111,7 +111,7 @@ func TestIgnoredHints(t *testing.T) {
 
 func TestLateReportsDoNotMoveANewerState(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{},
+	runRows(t, Options{NoLearning: true},
 		row{0, ask("late 429"), "permit"},
 		row{0, ask("late success"), "permit"},
 		row{0, ask("later 429"), "permit"},
@@ -434,7 +434,7 @@ func TestDamagedHashNeverHoldsForEver(t *testing.T) {
 
 func TestRedisClockGoingBackDoesNotWedge(t *testing.T) {
 	t.Parallel()
-	runRows(t, Options{FailureThreshold: 1, ProbeTimeout: 30 * second},
+	runRows(t, Options{NoLearning: true, FailureThreshold: 1, ProbeTimeout: 30 * second},
 		row{0, call(RateLimited(0)), "OPEN 5m0s failures=1 threshold wasted=1"},
 		row{minute, jump(-24 * time.Hour), ""},
 		row{minute, get, "OPEN 5m0s failures=1 threshold wasted=1"}, // what was left at the last change

@@ -11,7 +11,7 @@ import (
 
 // slow are options with a slow start that ends at eight calls in flight.
 func slow() Options {
-	return Options{FailureThreshold: 1, Cooldown: minute, CooldownJitter: -1, MaxInFlight: 8, ProbeTimeout: 30 * second}
+	return Options{NoLearning: true, FailureThreshold: 1, Cooldown: minute, CooldownJitter: -1, MaxInFlight: 8, ProbeTimeout: 30 * second}
 }
 
 // closes takes the breaker of slow() through an incident, into the slow start.

@@ -62,7 +62,7 @@ const (
 	// CauseOutage opened it: the last calls all ended in 5xx or without an answer, or all in
 	// 401, or all in 403.
 	CauseOutage = "outage"
-	// CauseLearned opened it: a limit that it has learned is reached; see [Options.Learn]. Of an
+	// CauseLearned opened it: a limit that it has learned is reached; see [Options.NoLearning]. Of an
 	// [OpenError] of a CLOSED breaker: calls in flight have all that is left.
 	CauseLearned = "learned"
 	// CauseManual opened it: an operator tripped it.

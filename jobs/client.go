@@ -3,7 +3,6 @@ package jobs
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -66,11 +65,16 @@ func WithCheck(f func(*Spec) []FieldError) ClientOption { return func(c *Client)
 // worker's JOB_RETENTION decides. Default 24 hours; NewClient refuses less than 0.
 func WithRetention(d time.Duration) ClientOption { return func(c *Client) { c.retention = d } }
 
+// ErrClient is wrapped by the errors about a Redis client that cannot be used: nil or a nil pointer, a
+// redis.Ring, a client that reads from replicas (ReadOnly, RouteByLatency, RouteRandomly), or a
+// wrapper that embeds such a client.
+var ErrClient = store.ErrClient
+
 // NewClient returns a client on rdb, which the caller closes. It sends nothing yet. An error
-// about the options matches ErrInvalid and lists all problems.
+// about the options matches ErrInvalid and lists all problems, one about rdb matches ErrClient.
 func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error) {
-	if store.NilClient(rdb) {
-		return nil, errors.New("jobs: new client: the Redis client is nil")
+	if err := store.CheckClient(rdb); err != nil {
+		return nil, fmt.Errorf("jobs: new client: %w", err)
 	}
 	c := &Client{
 		rdb: newPrompt(rdb), ns: store.DefaultNamespace, now: time.Now,

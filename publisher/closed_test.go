@@ -54,15 +54,18 @@ func TestRunEndsWhereItsClientIsClosed(t *testing.T) {
 	}
 }
 
-func TestNilClientIsRefused(t *testing.T) {
+func TestClientThatCannotBeUsedIsRefused(t *testing.T) {
 	t.Parallel()
-	var typed *redis.Client
-	for _, rdb := range []redis.UniversalClient{nil, typed} {
-		if _, err := publisher.New(rdb, publisher.Options{}); err == nil {
-			t.Errorf("publisher.New takes %#v", rdb)
+	for name, rdb := range redistest.UnusableClients(t) {
+		if _, err := publisher.New(rdb, publisher.Options{}); !errors.Is(err, jobs.ErrClient) {
+			t.Errorf("publisher.New takes a client that is %s: %v", name, err)
 		}
-		if _, err := jobs.NewClient(rdb); err == nil {
-			t.Errorf("jobs.NewClient takes %#v", rdb)
+		if _, err := jobs.NewClient(rdb); !errors.Is(err, jobs.ErrClient) {
+			t.Errorf("jobs.NewClient takes a client that is %s: %v", name, err)
 		}
+	}
+	wrapped := struct{ redis.UniversalClient }{redistest.Database(t).Client(t)}
+	if _, err := publisher.New(wrapped, publisher.Options{}); err != nil {
+		t.Errorf("publisher.New refuses a wrapper: %v", err)
 	}
 }

@@ -109,5 +109,5 @@ func ResponseBodyBytes(n int) HandleOption { return func(s *settings) { s.kept =
 // Breaker sets the rules of the destination's circuit breaker, which should be the same on all
 // instances. The Publisher sets Destination, Instance, Logger and MaxInFlight; the default of
 // ProbeTimeout is the destination's timeout plus 5 s. Handle validates them. Without this option
-// they are breaker.Options{Learn: true}.
+// they are breaker.Options{}.
 func Breaker(o breaker.Options) HandleOption { return func(s *settings) { s.breaker = o } }

@@ -125,10 +125,11 @@ func maxRetries(rdb redis.UniversalClient) int {
 // before Run.
 //
 // The client's MaxRetries should be -1: the publisher itself repeats commands where that is
-// safe, and go-redis would also repeat a fetch of jobs whose reply was lost.
+// safe, and go-redis would also repeat a fetch of jobs whose reply was lost. The error about a
+// client that cannot be used matches jobs.ErrClient.
 func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
-	if store.NilClient(rdb) {
-		return nil, errors.New("publisher: new: the Redis client is nil")
+	if err := store.CheckClient(rdb); err != nil {
+		return nil, fmt.Errorf("publisher: new: %w", err)
 	}
 	if o.ShutdownTimeout < 0 || o.RetryLoopInterval < 0 || o.RecoverSpread < 0 {
 		return nil, errors.New("publisher: new: ShutdownTimeout, RetryLoopInterval and RecoverSpread must not be negative")
@@ -159,7 +160,7 @@ func New(rdb redis.UniversalClient, o Options) (*Publisher, error) {
 // a valid destination or is handled already, the handler or Func is nil, an option, of the
 // circuit breaker too, is out of range, or Run was called.
 func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
-	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept, breaker: breaker.Options{Learn: true}}
+	s := settings{concurrency: 10, timeout: 30 * time.Second, kept: defaultKept}
 	if call, ok := h.(*HTTP); ok && call != nil {
 		s.kept = call.o.ResponseBodyBytes
 	}

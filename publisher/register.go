@@ -124,7 +124,7 @@ func (s settings) compared() map[string]string {
 		"cooldown": fmt.Sprint(cmp.Or(b.Cooldown, breaker.DefaultCooldown), cmp.Or(b.CooldownMultiplier, breaker.DefaultCooldownMultiplier),
 			max(0, cmp.Or(b.CooldownJitter, breaker.DefaultCooldownJitter)), cmp.Or(b.MaxCooldown, breaker.DefaultMaxCooldown)),
 		"circuit breaker": fmt.Sprint(b.Disabled, b.IgnoreHints, b.ProbeTimeout-s.timeout), // 5 s if not set
-		"learn":           fmt.Sprint(b.Learn),
+		"learn":           fmt.Sprint(!b.NoLearning),
 	}
 	maps.Copy(out, s.alike)
 	return out

@@ -131,7 +131,7 @@ func TestLimitsOfADestination(t *testing.T) {
 		"DESTINATION_1_NAME=b", "DESTINATION_1_URL=https://api.example.com", "DESTINATION_1_HINTS=none", "DESTINATION_1_CIRCUIT_BREAKER_COOLDOWN_JITTER=0")
 	want := breaker.Options{
 		FailureThreshold: 3, OutageThreshold: 10, Cooldown: 5 * time.Minute, CooldownMultiplier: 1, CooldownJitter: 0.25, MaxCooldown: time.Hour,
-		IgnoreHints: true, Learn: true, ProbeTimeout: 35 * time.Second, Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}},
+		IgnoreHints: true, ProbeTimeout: 35 * time.Second, Rate: breaker.Rates{{Calls: 60, Per: time.Hour, Burst: 5}},
 	}
 	got := breakerOptions(cfg.Destinations[0])
 	if diff := cmp.Diff(want, got); diff != "" {

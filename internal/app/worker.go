@@ -336,7 +336,7 @@ func breakerOptions(d config.Destination) breaker.Options {
 		CooldownJitter:     jitter,
 		MaxCooldown:        time.Duration(b.MaxCooldown),
 		IgnoreHints:        !b.TrustHints,
-		Learn:              b.Learn,
+		NoLearning:         !b.Learn,
 		ProbeTimeout:       time.Duration(b.ProbeTimeout),
 		Rate:               d.Rate,
 		KeyRate:            d.KeyRate,

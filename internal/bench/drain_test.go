@@ -332,7 +332,7 @@ func drainWithTidegate(ctx context.Context, rdb redis.UniversalClient, task drai
 	}
 	options := []publisher.HandleOption{publisher.Concurrency(task.Concurrency)}
 	if task.Contender == withLearning || task.Contender == withoutLearning {
-		options = append(options, publisher.Breaker(breaker.Options{Learn: task.Contender == withLearning}))
+		options = append(options, publisher.Breaker(breaker.Options{NoLearning: task.Contender != withLearning}))
 	}
 	if err := p.Handle(task.Queue, handler, options...); err != nil {
 		return err

@@ -108,7 +108,7 @@ func measureLearning(t testing.TB, keys, calls int) (f learningFigures) {
 
 // taught are the options of breakers while their keys learn.
 func taught(learn bool) breaker.Options {
-	return breaker.Options{Destination: destination, Learn: learn, Cooldown: time.Millisecond, MaxInFlight: 1, Logger: silent}
+	return breaker.Options{Destination: destination, NoLearning: !learn, Cooldown: time.Millisecond, MaxInFlight: 1, Logger: silent}
 }
 
 // learnKeys has the API refuse calls of all keys.

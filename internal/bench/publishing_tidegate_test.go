@@ -52,8 +52,8 @@ func serveTidegate(ctx context.Context, rdb redis.UniversalClient, t task, defer
 	if err != nil {
 		return err
 	}
-	rules := breaker.Options{FailureThreshold: threshold, Cooldown: t.Cooldown, Learn: t.Contender == learning}
-	if t.Punishes && !rules.Learn {
+	rules := breaker.Options{FailureThreshold: threshold, Cooldown: t.Cooldown, NoLearning: t.Contender != learning}
+	if t.Punishes && rules.NoLearning {
 		rules.CooldownMultiplier = 2
 	}
 	err = p.Handle(destination, h, publisher.Concurrency(concurrency), publisher.Timeout(callTimeout), publisher.Breaker(rules))

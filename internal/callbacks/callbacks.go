@@ -2,7 +2,6 @@ package callbacks
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"math"
@@ -90,11 +89,8 @@ type Callbacks struct {
 func New(rdb redis.UniversalClient, o Options) (*Callbacks, error) {
 	o = o.withDefaults()
 	receivers, err := receiversOf(o)
-	switch {
-	case err != nil:
+	if err != nil {
 		return nil, fmt.Errorf("callbacks: new: %w", err)
-	case rdb == nil:
-		return nil, errors.New("callbacks: new: the Redis client is nil")
 	}
 	c := &Callbacks{o: o, rdb: rdb, log: o.Logger, receivers: receivers, watchEvery: watchEvery, retries: retries}
 	c.logged.Every = 10 * time.Minute

@@ -81,6 +81,9 @@ const defaultBudget = 1000
 
 // portion does up to budget steps, 0 for all.
 func (s *Sweeper) portion(ctx context.Context, budget int) (*Report, bool, error) {
+	if err := store.CheckClient(s.rdb); err != nil {
+		return &Report{}, false, fmt.Errorf("doctor: %w", err)
+	}
 	if s.pass == nil {
 		s.pass = newPass(s.rdb, s.o)
 	}

@@ -3,6 +3,7 @@ package redistest
 import (
 	"errors"
 	"log/slog"
+	"maps"
 	"testing"
 	"time"
 
@@ -98,3 +99,50 @@ func closeLater(t testing.TB, client redis.UniversalClient) {
 		}
 	})
 }
+
+// UnusableClients returns clients that no constructor takes, by what they are.
+func UnusableClients(t testing.TB) map[string]redis.UniversalClient {
+	t.Helper()
+	ring := redis.NewRing(&redis.RingOptions{Addrs: map[string]string{"one": "127.0.0.1:1"}, NewClient: func(o *redis.Options) *redis.Client {
+		o.MaintNotificationsConfig = &maintnotifications.Config{Mode: maintnotifications.ModeDisabled}
+		return redis.NewClient(o)
+	}})
+	failover := func(o redis.FailoverOptions) redis.UniversalClient {
+		o.MasterName, o.SentinelAddrs = "main", []string{"127.0.0.1:1"}
+		return redis.NewFailoverClusterClient(&o)
+	}
+	cluster := func(o redis.ClusterOptions) redis.UniversalClient {
+		o.Addrs = []string{"127.0.0.1:1"}
+		return redis.NewClusterClient(&o)
+	}
+	open := map[string]redis.UniversalClient{
+		"a ring":                        ring,
+		"a cluster that is read-only":   cluster(redis.ClusterOptions{ReadOnly: true}),
+		"a cluster by latency":          cluster(redis.ClusterOptions{RouteByLatency: true}),
+		"a cluster at random":           cluster(redis.ClusterOptions{RouteRandomly: true}),
+		"a failover by latency":         failover(redis.FailoverOptions{RouteByLatency: true}),
+		"a failover at random":          failover(redis.FailoverOptions{RouteRandomly: true}),
+		"a universal client by latency": redis.NewUniversalClient(&redis.UniversalOptions{Addrs: []string{"127.0.0.1:1", "127.0.0.1:2"}, RouteByLatency: true}),
+	}
+	for _, c := range open {
+		closeLater(t, c)
+	}
+	clients := maps.Clone(open)
+	maps.Copy(clients, map[string]redis.UniversalClient{
+		"nil":                         nil,
+		"a nil client":                (*redis.Client)(nil),
+		"a nil cluster":               (*redis.ClusterClient)(nil),
+		"a nil ring":                  (*redis.Ring)(nil),
+		"a zero client":               &redis.Client{},
+		"a zero cluster":              &redis.ClusterClient{},
+		"a nil wrapper":               (*wrapped)(nil),
+		"a wrapper of nil":            wrapped{},
+		"a wrapper of a nil client":   wrapped{(*redis.Client)(nil)},
+		"a wrapper of a ring":         &wrapped{ring},
+		"a wrapper of a wrapped ring": wrapped{wrapped{ring}},
+		"a ring in a struct":          struct{ *redis.Ring }{ring},
+	})
+	return clients
+}
+
+type wrapped struct{ redis.UniversalClient }
