@@ -44,7 +44,16 @@ const (
 
 // called reports whether a call was made.
 func (r callResult) called() bool {
-	return r.sent || r.kind != notCalled && r.kind != refused && (r.kind != unauthorized || r.hint == 0 && !isNotCalled(r.err))
+	switch r.kind {
+	case notCalled, refused:
+		return r.sent
+	case failed:
+		return r.sent || !isNotCalled(r.err)
+	case unauthorized:
+		return r.sent || r.hint == 0 && !isNotCalled(r.err)
+	default:
+		return true
+	}
 }
 
 // outcome is the Outcome constant of the result; "" if no call was made.
@@ -111,7 +120,7 @@ func classifyError(ctx context.Context, err error) callResult {
 		return callResult{kind: rescheduled, err: err, reschedule: put}
 	case errors.As(err, &denied) && denied != nil && (isNotCalled(denied) || denied.RetryAfter > 0): // there is no token
 		return callResult{kind: unauthorized, err: err, scope: denied.Scope, permanent: denied.Permanent, hint: max(0, denied.RetryAfter), own: errors.Is(err, breakerhttp.ErrNotSent)}
-	case isNotCalled(err):
+	case isNotCalled(err) && (!errors.As(err, &fail) || fail == nil || fail.Permanent):
 		return callResult{kind: notCalled, err: err}
 	case errors.As(err, &fail) && fail != nil && fail.Permanent:
 		return callResult{kind: permanent, err: err}

@@ -43,7 +43,8 @@ type Func func(ctx context.Context, job *jobs.Job) error
 func (f Func) Publish(ctx context.Context, job *jobs.Job) error { return f(ctx, job) }
 
 // Typed returns a Handler that decodes the payload into a T. A payload that is not the JSON of
-// a T fails the job permanently, without a call.
+// a T fails the job without a call, as [jobs.Fail] does: its retry policy lets a newer worker read it, as in a
+// rolling deploy.
 func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) Handler {
 	if f == nil {
 		return Func(nil)
@@ -51,7 +52,7 @@ func Typed[T any](f func(ctx context.Context, job *jobs.Job, payload T) error) H
 	return Func(func(ctx context.Context, job *jobs.Job) error {
 		var payload T
 		if err := json.Unmarshal(job.Payload, &payload); err != nil {
-			return jobs.Discard(&notCalledError{fmt.Errorf("payload: %w", err)})
+			return jobs.Fail(&notCalledError{fmt.Errorf("payload: %w", err)})
 		}
 		return f(ctx, job, payload)
 	})

@@ -2,10 +2,13 @@ package callbacks
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/tidegate/tidegate/jobs"
 )
 
 const (
@@ -58,6 +61,10 @@ func (s *health) note(ctx context.Context, log *slog.Logger, destination string,
 		return
 	}
 	s.open, s.logged, s.reason = true, now, err.Error()
+	if fail, ok := errors.AsType[*jobs.FailError](err); ok && fail.Permanent {
+		log.WarnContext(ctx, "a receiver refuses callbacks for good; they fail, and can be retried", "destination", destination, "why", err, "since", s.since.UTC())
+		return
+	}
 	log.WarnContext(ctx, "a receiver takes no callbacks; they wait and are tried again",
 		"destination", destination, "why", err, "since", s.since.UTC(), "breaker", Destination+"/"+destination)
 }
