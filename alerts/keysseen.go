@@ -73,12 +73,21 @@ func (s stateStore) addKeys(ctx context.Context, keys keyIncidents) error {
 
 // seenKeys counts what addKeys has kept.
 func (s stateStore) seenKeys(ctx context.Context, destination string) (keysSeen, error) {
-	values, err := s.rdb.HVals(ctx, s.key("keys-seen", destination)).Result()
-	if err != nil {
-		return keysSeen{}, fmt.Errorf("alerts: count incidents of keys: %w", err)
+	seen := map[string]string{} // a scan may return an entry twice
+	for cursor := uint64(0); ; {
+		entries, next, err := s.rdb.HScan(ctx, s.key("keys-seen", destination), cursor, "", 500).Result()
+		if err != nil {
+			return keysSeen{}, fmt.Errorf("alerts: count incidents of keys: %w", err)
+		}
+		for i := 0; i+1 < len(entries); i += 2 {
+			seen[entries[i]] = entries[i+1]
+		}
+		if cursor = next; cursor == 0 {
+			break
+		}
 	}
-	sum := keysSeen{Incidents: len(values)}
-	for _, v := range values {
+	sum := keysSeen{Incidents: len(seen)}
+	for _, v := range seen {
 		var c counts
 		if err := json.Unmarshal([]byte(v), &c); err == nil {
 			sum.counts = sum.plus(c)
@@ -88,7 +97,7 @@ func (s stateStore) seenKeys(ctx context.Context, destination string) (keysSeen,
 }
 
 func (s stateStore) forgetKeys(ctx context.Context, destination string) error {
-	if err := s.rdb.Del(ctx, s.key("keys-seen", destination)).Err(); err != nil {
+	if err := s.rdb.Unlink(ctx, s.key("keys-seen", destination)).Err(); err != nil {
 		return fmt.Errorf("alerts: count incidents of keys: %w", err)
 	}
 	return nil

@@ -120,7 +120,10 @@ local function first_time(id)
   if redis.call('ZADD', REPORTS, 'NX', int(math.floor(now)), id) == 0 then
     return false
   end
-  redis.call('ZREMRANGEBYSCORE', REPORTS, '-inf', '(' .. int(math.floor(now - REPORTS_KEPT)))
+  local old = redis.call('ZRANGEBYSCORE', REPORTS, '-inf', '(' .. int(math.floor(now - REPORTS_KEPT)), 'LIMIT', '0', '100')
+  if #old > 0 then
+    redis.call('ZREM', REPORTS, unpack(old))
+  end
   redis.call('PEXPIRE', REPORTS, int(REPORTS_KEPT))
   return true
 end

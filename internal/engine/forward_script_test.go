@@ -236,3 +236,32 @@ func TestSettledJobsAreNeverEarly(t *testing.T) {
 		}
 	}
 }
+
+// A look reads a bounded number of the requested actions; the next looks read the others.
+func TestActionsOfALookAreBounded(t *testing.T) {
+	t.Parallel()
+	bothRedises(t, func(t *testing.T, s *testQueue) {
+		ctx := context.Background()
+		const n = 150
+		ids := numbered(n)
+		s.active(ids...)
+		for _, id := range ids {
+			s.must(s.rdb.HSet(ctx, store.TaskKey(s.queue, id), store.FieldAction, "cancel").Err())
+			s.must(s.rdb.SAdd(ctx, store.ActionsKey(s.queue), id).Err())
+		}
+		seen := map[string]bool{}
+		for range 100 {
+			r, err := store.Forward(ctx, s.rdb, store.ForwardArgs{Queue: s.queue, Actions: true})
+			s.must(err)
+			if len(r.Actions) > 100 {
+				t.Fatalf("a look read %d actions, want at most 100", len(r.Actions))
+			}
+			for _, a := range r.Actions {
+				seen[a.ID] = true
+			}
+		}
+		if len(seen) != n {
+			t.Errorf("looks read the actions of %d jobs, want all %d", len(seen), n)
+		}
+	})
+}

@@ -16,6 +16,7 @@ var (
 
 // Bounds of one call of enqueue.lua: 200 jobs keep Redis busy for about a millisecond.
 const (
+	// enqueueAtOnce bounds the jobs; those with options count twice.
 	enqueueAtOnce = 200
 	// enqueueBytes bounds the payloads; a larger one goes alone.
 	enqueueBytes = 1 << 20
@@ -94,10 +95,14 @@ func (e enqueueCall) eval(ctx context.Context, c redis.Scripter, eval evaluation
 // calls splits jobs into calls within the bounds.
 func (n NewJobs) calls(now time.Time, results []Enqueued) (calls []enqueueCall) {
 	for from := 0; from < len(n.Jobs); {
-		to, bytes, parents := from, 0, 0
+		to, work, bytes, parents := from, 0, 0, 0
 		args := []any{n.Queue, now.UnixNano()}
-		for ; to < len(n.Jobs) && to-from < enqueueAtOnce; to++ {
+		for ; to < len(n.Jobs) && work < enqueueAtOnce; to++ {
 			job := n.Jobs[to]
+			work++
+			if job.More != "" { // its places in sets of a million cost as much again
+				work++
+			}
 			bytes, parents = bytes+job.Bytes, parents+job.Parents
 			if (bytes > enqueueBytes || parents > enqueueParents) && to > from {
 				break

@@ -103,8 +103,11 @@ func Readopt(ctx context.Context, rdb redis.UniversalClient, child Ref, locate f
 // ended reports whether a parent in the state has ended; "-" is a deleted one.
 func ended(state string) bool { return state == "-" || Final(state) }
 
-// childrenAtOnce bounds one call: cancelling so many takes Redis about 2 ms.
-const childrenAtOnce = 100
+// Bounds of one call that releases or cancels children: cancelling so many takes Redis about 2 ms.
+const (
+	childrenAtOnce = 100
+	outputsAtOnce  = 1 << 20 // bytes of the copies of their parent's output
+)
 
 const (
 	// parentsAtOnce is how many entries of an outbox are read at once.
@@ -246,7 +249,7 @@ func settleByQueue(ctx context.Context, rdb redis.UniversalClient, parent endedP
 	}
 	errs := map[string]error{}
 	for queue, ids := range byQueue {
-		for part := range slices.Chunk(ids, childrenAtOnce) {
+		for part := range slices.Chunk(ids, max(1, min(childrenAtOnce, outputsAtOnce/max(1, len(parent.output))))) {
 			args := append([]any{queue, parent.id, parent.state, parent.cancelReason(), parent.output, maxOutputs, noOutputs}, part...)
 			call, cancel := context.WithTimeout(ctx, stepWithin)
 			err := parentEndedScript.Run(call, rdb, []string{PendingKey(queue)}, args...).Err()

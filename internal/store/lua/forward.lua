@@ -7,7 +7,7 @@
 -- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for requested actions too
 -- returns {how many were taken out of due, 1 if a job's expiry has come,
 --   1 if the outbox holds a parent, ms until the next job is due or expires ('' = none does),
---   id and requested action of each running job that has one, ...}
+--   id and requested action of running jobs that have one, ...}: of up to 100, others with each call
 --
 -- Without work it only reads.
 local due_key = KEYS[1]
@@ -41,7 +41,7 @@ local out = { #ids, next[2] and tonumber(next[2]) <= now and 1 or 0, 0, soonest 
 if look_for_parents == '1' then
   out[3] = redis.call('EXISTS', ours .. 'outbox')
 end
-for _, id in ipairs(look_for_actions == '1' and redis.call('SMEMBERS', ours .. 'actions') or {}) do
+for _, id in ipairs(look_for_actions == '1' and redis.call('SRANDMEMBER', ours .. 'actions', 100) or {}) do
   local f = redis.call('HMGET', task(id), 'state', 'action')
   if f[1] == 'active' and f[2] then
     out[#out + 1] = id

@@ -45,7 +45,7 @@ end
 -- Puts an id into `due` or `expiry`, in unix ms, and wakes the workers if it is the first.
 local function wait_until(set, id, at)
   redis.call('ZADD', ours .. set, int(at), id)
-  if redis.call('ZRANK', ours .. set, id) == 0 then
+  if redis.call('ZRANGE', ours .. set, 0, 0)[1] == id then
     wake(math.max(0, at - now))
   end
 end
