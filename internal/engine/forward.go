@@ -174,7 +174,9 @@ func (e *Engine) backlog(ctx context.Context) (bool, error) {
 	if more, err := store.Ready(ctx, e.rdb, e.o.Queues); more || err != nil {
 		return more, err
 	}
-	e.openKeys()
+	if e.opening.pending() {
+		e.openKeys()
+	}
 	e.forwardAll()
 	return store.Ready(ctx, e.rdb, e.o.Queues)
 }
