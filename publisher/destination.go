@@ -143,7 +143,7 @@ func (d *destination) logTransition(e breaker.Event) {
 			attrs = append(attrs, "advice", words.Spacing(e.Name, v.SuggestedRate))
 		}
 		d.log.Warn("circuit breaker opened; jobs are kept until it closes", append(attrs, "cause", e.Cause, "failures", e.Failures)...)
-	case e.To == breaker.Closed && e.From != breaker.Closed:
+	case e.To == breaker.Closed && e.From != breaker.Closed && e.Cause != breaker.CauseLost: // it may be open in Redis still
 		d.log.Info("circuit breaker closed; publishing goes on", append(attrs, "probes", e.Probes, "wasted", e.Wasted)...)
 	default:
 		d.log.Debug("circuit breaker", attrs...)

@@ -45,7 +45,11 @@ func (d *dialer) dial(ctx context.Context, network, addr string) (net.Conn, erro
 	forget := context.AfterFunc(d.life, cancel)
 	defer forget()
 	if d.tls == nil {
-		return d.net.DialContext(ctx, network, addr)
+		conn, err := d.net.DialContext(ctx, network, addr)
+		if err != nil {
+			return nil, err
+		}
+		return &lastWords{Conn: conn}, nil
 	}
 	secure := tls.Dialer{NetDialer: &d.net, Config: d.tls} // takes a name that the config lacks from addr
 	return secure.DialContext(ctx, network, addr)

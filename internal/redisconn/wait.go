@@ -124,7 +124,10 @@ func short(err error, useTLS bool) error {
 		op    *net.OpError
 		reply redis.Error
 	)
+	said, closed := errors.AsType[*serverError](err)
 	switch {
+	case closed:
+		text = said.text
 	case errors.Is(err, redis.Nil): // a Sentinel's answer to the question for the master
 		text = "the Sentinels do not know a master of this name"
 	case errors.Is(err, context.DeadlineExceeded) && useTLS:
