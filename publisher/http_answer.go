@@ -22,7 +22,7 @@ import (
 // the read of the body.
 func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, token string, r *secret.Redactor, cut func()) error {
 	received := time.Now()
-	decision, decided := h.announced(resp.Header)
+	decision, decided := h.announced(resp.Header, received)
 	if resp.StatusCode == http.StatusProxyAuthRequired && !decided && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) {
 		return withoutSecrets(r, jobs.Unreachable(errors.New("a proxy refuses its credentials (407): check those in HTTP_PROXY and HTTPS_PROXY")))
 	}
@@ -105,17 +105,11 @@ type headerHints struct {
 
 // limited reports whether the status of a response received at that time means "rate limited".
 func (h *HTTP) limited(resp *http.Response, received time.Time) bool {
-	if resp.StatusCode >= http.StatusInternalServerError && !slices.Contains(h.o.PermanentStatus, resp.StatusCode) && h.saysWhen(resp.Header, received) {
+	if !slices.Contains(h.o.PermanentStatus, resp.StatusCode) && hint.RetryLater(resp.StatusCode, resp.Header, received, h.o.Hints...) {
 		return true
 	}
 	return slices.Contains(h.o.RateLimitedStatus, resp.StatusCode) &&
 		(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, received, h.o.Hints...))
-}
-
-// saysWhen reports whether a header has a Retry-After that is valid, and is one of the hints.
-func (h *HTTP) saysWhen(header http.Header, received time.Time) bool {
-	return slices.ContainsFunc(h.o.Hints, func(d hint.Dialect) bool { return d.Name == hint.RetryAfter.Name }) &&
-		hint.Parse(header, true, received, hint.RetryAfter).Wait > 0
 }
 
 // hints reads the headers of a response received at that time.

@@ -82,8 +82,9 @@ const (
 const OutcomeHeader = "Tidegate-Outcome"
 
 // announced returns the decision of the API itself, if it is trusted with one: a token with
-// parameters (RFC 9651) such as "limited; after=60; scope=key". What is not valid is ignored.
-func (h *HTTP) announced(header http.Header) (d Decision, ok bool) {
+// parameters (RFC 9651) such as "limited; after=60; scope=key"; after may also be a text such as "1m30s".
+// What is not valid is ignored.
+func (h *HTTP) announced(header http.Header, received time.Time) (d Decision, ok bool) {
 	if !h.o.TrustOutcome || header[OutcomeHeader] == nil {
 		return Decision{}, false
 	}
@@ -99,6 +100,8 @@ func (h *HTTP) announced(header http.Header) (d Decision, ok bool) {
 		d.Wait = seconds(float64(after))
 	case float64:
 		d.Wait = seconds(after)
+	case string:
+		d.Wait, _ = hint.Read(after, hint.Answer{Header: header, Received: received}.At())
 	}
 	switch scope, _ := item.Params.Get("scope"); scope {
 	case httpsfv.Token("key"):

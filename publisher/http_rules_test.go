@@ -50,6 +50,7 @@ func TestHTTPTrustedOutcome(t *testing.T) {
 		{"limited; after=60; scope=key", publisher.Rescheduled, "rate limited (user limit), retry after 1m0s: Tidegate-Outcome", time.Minute, jobs.ScopeUser},
 		{"limited;after=1.5;scope=destination", publisher.Rescheduled, "rate limited (global limit), retry after 1.5s: Tidegate-Outcome", 1500 * time.Millisecond, jobs.ScopeGlobal},
 		{"limited", publisher.Rescheduled, "rate limited: Tidegate-Outcome", 0, ""},
+		{"limited; after=\"1m30s\"", publisher.Rescheduled, "rate limited, retry after 1m30s: Tidegate-Outcome", 90 * time.Second, ""},
 		{"limited; after=-5", publisher.Rescheduled, "rate limited: Tidegate-Outcome", 0, ""},
 		{"limited; after=999999999999999", publisher.Rescheduled, "retry after 8760h0m0s", 365 * 24 * time.Hour, ""},
 		{"retry", publisher.FailedFinal, "answered 418 I'm a teapot; Tidegate-Outcome", 0, ""},
@@ -201,6 +202,32 @@ func TestHTTP5xx(t *testing.T) {
 		got := attempted(t, row.o, row.status, "", row.header...)
 		if got.Result != row.want || got.RateLimited != (row.want == publisher.Rescheduled) || got.RateLimited && got.Hint < 20*time.Second {
 			t.Errorf("%s: %s, limited %t for %s", row.name, got.Result, got.RateLimited, got.Hint)
+		}
+	}
+}
+
+// APIs that say "come back later" with a 5xx, as their documentation has it. A job without a retry
+// policy outlives it.
+func TestDocumentedOverloads(t *testing.T) {
+	t.Parallel()
+	for _, row := range []struct {
+		api    string
+		status int
+		body   string
+		header []string
+		want   time.Duration
+	}{
+		{"Anthropic: overloaded", 529, `{"type":"error","error":{"type":"overloaded_error","message":"Overloaded"}}`, []string{"Retry-After", "12"}, 12 * time.Second},
+		{"Microsoft Graph: gateway timeout", 504, `{"error":{"code":"UnknownError"}}`, []string{"Retry-After", "10"}, 10 * time.Second},
+		{"Box: unavailable", 503, `{"type":"error","status":503,"code":"unavailable"}`, []string{"Retry-After", "30"}, 30 * time.Second},
+		{"Zendesk: a database is busy", 503, `{"error":"DatabaseConflict"}`, []string{"Retry-After", "5"}, 5 * time.Second},
+		{"Azure OpenAI: busy", 500, `{"error":{"code":"InternalServerError"}}`, []string{"Retry-After-Ms", "1532", "Retry-After", "2"}, 1532 * time.Millisecond},
+		{"Azure Cosmos DB: unavailable", 503, `{"code":"ServiceUnavailable"}`, []string{"X-Ms-Retry-After-Ms", "640"}, 640 * time.Millisecond},
+		{"Cloudflare in front of an API", 520, `error code: 520`, []string{"Retry-After", "60"}, time.Minute},
+	} {
+		got := attempted(t, publisher.HTTPOptions{}, row.status, row.body, row.header...)
+		if got.Result != publisher.Rescheduled || !got.RateLimited || got.Hint != row.want {
+			t.Errorf("%s: %s, limited %t for %s, want %s", row.api, got.Result, got.RateLimited, got.Hint, row.want)
 		}
 	}
 }

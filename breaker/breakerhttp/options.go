@@ -23,13 +23,14 @@ func Key(of func(*http.Request) string) Option {
 // RateLimitedStatus says which statuses mean that the API refused the request
 // because of its limit. Without it: 429. A 403 of them is a refusal because of the limit
 // only if its headers say so (see [hint.LimitReached]); without that it is an answer like
-// any other.
+// any other. Any 5xx with a valid Retry-After is a refusal too, if [Hints] trusts that header.
 func RateLimitedStatus(statuses ...int) Option {
 	statuses = slices.Clone(statuses)
 	return func(t *Transport) {
 		t.limited = func(resp *http.Response) bool {
-			return slices.Contains(statuses, resp.StatusCode) &&
-				(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, time.Now(), t.dialects...))
+			now := time.Now()
+			return hint.RetryLater(resp.StatusCode, resp.Header, now, t.dialects...) || slices.Contains(statuses, resp.StatusCode) &&
+				(resp.StatusCode != http.StatusForbidden || hint.LimitReached(resp.Header, now, t.dialects...))
 		}
 	}
 }

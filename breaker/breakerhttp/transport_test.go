@@ -45,7 +45,11 @@ func TestAnswersAreJudged(t *testing.T) {
 		{name: "a 500 between them neither counts nor resets", answers: answers(429, 500, 429), want: breaker.Open, counted: 2},
 		{name: "a connection that broke does not, either", answers: []fakeapi.Answer{{Status: 429}, {Drop: true, Status: 200}, {Status: 429}}, want: breaker.Open, counted: 2},
 		{name: "Retry-After opens at once", answers: []fakeapi.Answer{{Status: 429, Header: http.Header{"Retry-After": {"60"}}}}, want: breaker.Open, counted: 1},
-		{name: "but not that of a 503", answers: []fakeapi.Answer{{Status: 503, Header: http.Header{"Retry-After": {"60"}}}}},
+		{name: "and that of a 5xx", answers: []fakeapi.Answer{{Status: 503, Header: http.Header{"Retry-After": {"60"}}}}, want: breaker.Open, counted: 1},
+		{name: "whatever its number", answers: []fakeapi.Answer{{Status: 529, Header: http.Header{"Retry-After": {"60"}}}}, want: breaker.Open, counted: 1},
+		{name: "but not one that is not valid", answers: []fakeapi.Answer{{Status: 503, Header: http.Header{"Retry-After": {"soon"}}}}},
+		{name: "nor that of a 404", answers: []fakeapi.Answer{{Status: 404, Header: http.Header{"Retry-After": {"60"}}}}},
+		{name: "nor where no header is trusted", options: []breakerhttp.Option{breakerhttp.Hints()}, answers: []fakeapi.Answer{{Status: 503, Header: http.Header{"Retry-After": {"60"}}}}},
 		{
 			name: "unless 503 means limited", options: []breakerhttp.Option{breakerhttp.RateLimitedStatus(429, 503)},
 			answers: []fakeapi.Answer{{Status: 503, Header: http.Header{"Retry-After": {"60"}}}}, want: breaker.Open, counted: 1,

@@ -202,9 +202,9 @@ func ByName(name string) (Dialect, bool) {
 }
 
 // Parse reads an answer that arrived at now. The first dialect that says how long
-// to wait wins, unless another one says less by more than a window of the limit: then the longer wait
-// is not plausible. Of the budgets the one with the fewest calls left counts. No dialects
-// means Default.
+// to wait wins. Only a Retry-After that ends later than the window of the limit, by more than its
+// length, is not plausible: then the end of the window counts. Of the budgets the one with the fewest
+// calls left counts. No dialects means Default.
 func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint {
 	if len(dialects) == 0 {
 		dialects = Default
@@ -213,8 +213,8 @@ func Parse(h http.Header, limited bool, now time.Time, dialects ...Dialect) Hint
 	var out Hint
 	for _, d := range dialects {
 		got := d.Read(a)
-		if wait := min(got.Wait, Longest); wait > 0 && limited && (out.Wait == 0 || out.Wait-wait > a.window()) {
-			out.Wait, out.Dialect = wait, d.Name // the first, unless another one contradicts it
+		if wait := min(got.Wait, Longest); wait > 0 && limited && (out.Wait == 0 || out.Dialect == RetryAfter.Name && out.Wait-wait > a.window()) {
+			out.Wait, out.Dialect = wait, d.Name // the first, unless the end of the window contradicts it
 		}
 		if out.Scope == ScopeUnknown {
 			out.Scope = got.Scope
@@ -245,12 +245,25 @@ func LimitReached(h http.Header, now time.Time, dialects ...Dialect) bool {
 	})
 }
 
+// RetryLater reports whether a response that arrived at now is a 5xx with a valid Retry-After, whatever its
+// number: a refusal because of a limit, if RetryAfter is among the dialects.
+func RetryLater(status int, h http.Header, now time.Time, dialects ...Dialect) bool {
+	return status >= http.StatusInternalServerError &&
+		slices.ContainsFunc(dialects, func(d Dialect) bool { return d.Name == RetryAfter.Name }) &&
+		Parse(h, true, now, RetryAfter).Wait > 0
+}
+
 // unknownWindow is the window of a limit that the response does not name.
 const unknownWindow = 15 * time.Minute
 
-// window is the longest window that RateLimit-Policy names, else unknownWindow.
+// window is the longest window that RateLimit-Policy or the name of a field has, else unknownWindow.
 func (a Answer) window() time.Duration {
 	var longest time.Duration
+	for _, p := range &periods {
+		if a.Header[p.remaining] != nil {
+			longest = max(longest, p.window)
+		}
+	}
 	for _, p := range readPolicies(a.Header["Ratelimit-Policy"]) {
 		longest = max(longest, p.window)
 	}

@@ -220,6 +220,12 @@ func TestSeveralWindows(t *testing.T) {
 			[]hint.Budget{named("", 2, 30*time.Second, 0), named("minute", 5, time.Minute, 0)},
 		},
 		{
+			"X's 24 hours", header("X-Rate-Limit-Limit", "100", "X-Rate-Limit-Remaining", "87", "X-Rate-Limit-Reset", "1795263300",
+				"X-App-Limit-24hour-Limit", "10000", "X-App-Limit-24hour-Remaining", "9000", "X-App-Limit-24hour-Reset", "1795302000",
+				"X-User-Limit-24hour-Limit", "100", "X-User-Limit-24hour-Remaining", "4", "X-User-Limit-24hour-Reset", "1795302000"),
+			[]hint.Budget{named("user", 4, 11*time.Hour+time.Second, 100), named("", 87, 15*time.Minute+time.Second, 100), named("app", 9000, 11*time.Hour+time.Second, 10000)},
+		},
+		{
 			"HubSpot", header("X-HubSpot-RateLimit-Daily", "250000", "X-HubSpot-RateLimit-Daily-Remaining", "1", "X-HubSpot-RateLimit-Max", "100",
 				"X-HubSpot-RateLimit-Remaining", "12", "X-HubSpot-RateLimit-Interval-Milliseconds", "10000"),
 			[]hint.Budget{named("day", 1, time.Hour, 250000), named("interval", 12, 10*time.Second, 100)},

@@ -1,6 +1,7 @@
 package hint
 
 import (
+	"math"
 	"strings"
 	"time"
 
@@ -14,10 +15,10 @@ import (
 // used up.
 var RateLimit = Dialect{Name: "ratelimit", Read: func(a Answer) Hint {
 	if lines := a.Header["Ratelimit"]; len(lines) > 0 {
-		if h, ok := structured(lines, a.Header["Ratelimit-Policy"]); ok {
+		if h, ok := structured(a, lines, a.Header["Ratelimit-Policy"]); ok {
 			return h
 		}
-		if h, ok := dictionary(lines); ok {
+		if h, ok := dictionary(a, lines); ok {
 			return h
 		}
 	}
@@ -28,7 +29,7 @@ var splitFields = fields{limit: "Ratelimit-Limit", remaining: "Ratelimit-Remaini
 
 // structured reads the current draft's fields, which are lists of items with
 // parameters (RFC 9651). A malformed list counts as not there, as a whole.
-func structured(lines, policyLines []string) (Hint, bool) {
+func structured(a Answer, lines, policyLines []string) (Hint, bool) {
 	list, err := httpsfv.UnmarshalList(lines)
 	if err != nil {
 		return Hint{}, false
@@ -54,11 +55,8 @@ func structured(lines, policyLines []string) (Hint, bool) {
 		if limit, ok := integer(item.Params, "l"); ok && b.Limit == 0 { // of versions in between
 			b.Limit = limit
 		}
-		if t, ok := integer(item.Params, "t"); ok {
-			b.Reset, _ = seconds(float64(t))
-			if t == 0 && remaining == 0 {
-				b.Reset = soonest
-			}
+		if t, ok := item.Params.Get("t"); ok {
+			b.Reset = a.reset(t, remaining == 0)
 		}
 		if remaining == 0 {
 			out.Wait = max(out.Wait, b.Reset)
@@ -73,18 +71,13 @@ func structured(lines, policyLines []string) (Hint, bool) {
 }
 
 // dictionary reads RateLimit: limit=100, remaining=50, reset=5.
-func dictionary(lines []string) (Hint, bool) {
+func dictionary(a Answer, lines []string) (Hint, bool) {
 	dict, err := httpsfv.UnmarshalDictionary(lines)
 	if err != nil {
 		return Hint{}, false
 	}
 	get := func(key string) (int, bool) {
-		member, _ := dict.Get(key)
-		item, ok := member.(httpsfv.Item)
-		if !ok {
-			return 0, false
-		}
-		return nonNegative(item.Value)
+		return nonNegative(value(dict, key))
 	}
 	remaining, ok := get("remaining")
 	if !ok {
@@ -92,16 +85,42 @@ func dictionary(lines []string) (Hint, bool) {
 	}
 	out := Hint{Budget: &Budget{Remaining: remaining}}
 	out.Budget.Limit, _ = get("limit")
-	if t, ok := get("reset"); ok {
-		out.Budget.Reset, _ = seconds(float64(t))
-		if t == 0 && remaining == 0 {
-			out.Budget.Reset = soonest
-		}
-	}
+	out.Budget.Reset = a.reset(value(dict, "reset"), remaining == 0)
 	if remaining == 0 {
 		out.Wait = out.Budget.Reset
 	}
 	return out, true
+}
+
+// value is that of a key, nil if there is none.
+func value(dict *httpsfv.Dictionary, key string) any {
+	member, _ := dict.Get(key)
+	item, _ := member.(httpsfv.Item)
+	return item.Value
+}
+
+// reset reads how long a window lasts; 0 if the value does not say. usedUp says that no calls are left.
+func (a Answer) reset(bare any, usedUp bool) time.Duration {
+	r := reader{answer: a, unit: time.Second}
+	if usedUp {
+		r.zero = soonest
+	}
+	var d time.Duration
+	switch v := bare.(type) {
+	case int64:
+		if v >= 0 {
+			d, _ = r.number(float64(v), false)
+		}
+	case float64:
+		if v >= 0 {
+			d, _ = r.number(v, v != math.Trunc(v))
+		}
+	case string:
+		d, _ = r.item(v)
+	case time.Time:
+		d, _ = r.until(v, false) // RFC 9651: whole seconds
+	}
+	return d
 }
 
 // policy is an item of RateLimit-Policy.

@@ -7,6 +7,9 @@ import "time"
 // of docs/hints.md. A date is taken relative to the response's own Date and not to our clock.
 var RetryAfter = Dialect{Name: "retry-after", Read: func(a Answer) Hint {
 	var out Hint
+	if !a.Limited {
+		return out
+	}
 	for i := range retryFields {
 		f := &retryFields[i]
 		if lines := a.Header[f.name]; len(lines) > 0 {
@@ -28,4 +31,7 @@ var retryFields = [...]struct {
 	{"X-Ms-Retry-After-Ms", time.Millisecond},
 	{"Retry-After", time.Second},
 	{"X-Retry-After", time.Second},
+	{"X-Ratelimit-Retry-After", time.Second},
+	{"X-Rate-Limit-Retry-After-Seconds", time.Second},
+	{"X-Rate-Limit-Retry-After-Milliseconds", time.Millisecond},
 }

@@ -28,11 +28,9 @@ type reader struct {
 
 // longest returns the longest time of a field's lines, each of which may be a list.
 func (r *reader) longest(lines []string) (d time.Duration, ok bool) {
+	left := maxItems
 	for _, line := range lines {
-		if len(line) > maxField {
-			line = line[:maxField]
-		}
-		for rest := line; rest != ""; {
+		for rest := line[:min(len(line), maxField)]; rest != "" && left > 0; left-- {
 			item, after, _ := strings.Cut(rest, ",")
 			got, valid := r.item(item)
 			if !valid { // a date may have a comma in it
@@ -48,8 +46,11 @@ func (r *reader) longest(lines []string) (d time.Duration, ok bool) {
 	return d, ok
 }
 
-// maxField bounds what is read of a field, in bytes.
-const maxField = 1 << 10
+// Bounds of what is read of a field: the bytes of a line, and the items of all lines.
+const (
+	maxField = 1 << 10
+	maxItems = 64
+)
 
 // item reads one time, without the parameters behind it: "30;comment" is 30.
 func (r *reader) item(s string) (time.Duration, bool) {
@@ -212,6 +213,9 @@ var (
 // Without a zone its instant is not known, except for asctime's form, which is UTC (RFC 9110). exact is
 // false if it has no fraction of a second.
 func date(s string) (t time.Time, exact, ok bool) {
+	if at, err := http.ParseTime(s); err == nil && !fraction.MatchString(s) { // the usual case
+		return at, false, true
+	}
 	s, _, _ = strings.Cut(strings.ToUpper(s), " (") // JavaScript's name of the zone
 	if i := strings.Index(s, "T"); i == 10 || i == 8 {
 		s = attached.ReplaceAllString(s, "$1 $2") // RFC 3339
@@ -261,9 +265,6 @@ func httpDate(h http.Header) (time.Time, bool) {
 	lines := h["Date"]
 	if len(lines) == 0 {
 		return time.Time{}, false
-	}
-	if t, err := http.ParseTime(lines[0]); err == nil { // the usual case
-		return t, true
 	}
 	t, _, ok := date(strings.TrimSpace(lines[0]))
 	return t, ok

@@ -39,7 +39,7 @@ func TestRead(t *testing.T) {
 		"1795640000": 0, "Wed, 25 Nov 2026 20:00:00 GMT": 0, "Wed, 31 Feb 2027 21:00:00 GMT": 0, "2026-11-25T21:00:10": 0, "Invalid Date": 0, ",": 0, ";": 0, `"`: 0,
 		// Bounded.
 		"99999999": hint.Longest, "999999999999h": hint.Longest, "PT999999999999999H": hint.Longest, "Fri, 31 Dec 9999 23:59:59 GMT": hint.Longest, "100000000000000000000": hint.Longest,
-		strings.Repeat("9", 500): 0, strings.Repeat("1,", 5000): s,
+		strings.Repeat("soon,", 100) + "30": 0, strings.Repeat("9", 500): 0, strings.Repeat("1,", 5000): s,
 	} {
 		if got, ok := hint.Read(text, now); got != want || ok != (want > 0) {
 			t.Errorf("%.60q: %v %v, want %v", text, got, ok, want)
@@ -76,9 +76,26 @@ func TestHintsThatDisagree(t *testing.T) {
 		{"within the window", header("Retry-After", "60", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "10"), time.Minute, "retry-after"},
 		{"a window that the policy names", header("Retry-After", "100", "RateLimit", `"a";r=0;t=5`, "RateLimit-Policy", `"a";q=10;w=10`), 5 * time.Second, "ratelimit"},
 		{"a shorter one counts", header("Retry-After", "5", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "86400"), 5 * time.Second, "retry-after"},
+		{"a window of a day", header("Retry-After", "43200", "X-RateLimit-Remaining-Day", "0"), 12 * time.Hour, "retry-after"},
+		{"in the name of a limiter", header("X-RateLimit-Retry-After", "7"), 7 * time.Second, "retry-after"},
+		{"an instant in RateLimit", header("RateLimit", `"a";r=0;t=1795262410`), 11 * time.Second, "ratelimit"},
+		{"milliseconds in RateLimit", header("RateLimit", `"a";r=0;t=1795262410500`), 10500 * time.Millisecond, "ratelimit"},
+		{"a fraction in RateLimit", header("RateLimit", `"a";r=0;t=1.5`), 1500 * time.Millisecond, "ratelimit"},
+		{"a duration in RateLimit", header("RateLimit", `"a";r=0;t="6m0s"`), 6 * time.Minute, "ratelimit"},
+		{"a date in RateLimit", header("RateLimit", `limit=9, remaining=0, reset="Sat, 21 Nov 2026 12:00:10 GMT"`), 11 * time.Second, "ratelimit"},
+		{"a negative time in RateLimit", header("RateLimit", `"a";r=0;t=-5`), 0, "ratelimit"},
 	} {
 		if got := hint.Parse(row.header, true, ours); got.Wait != row.want || got.Dialect != row.by {
 			t.Errorf("%s: %v by %s, want %v by %s", row.name, got.Wait, got.Dialect, row.want, row.by)
 		}
+	}
+}
+
+// An operator who wants X-RateLimit-Reset first gets it, also where Retry-After says less.
+func TestChosenOrderIsKept(t *testing.T) {
+	t.Parallel()
+	h := header("Retry-After", "1", "X-RateLimit-Remaining", "0", "X-RateLimit-Reset", "86400")
+	if got := hint.Parse(h, true, ours, hint.XRateLimit, hint.RetryAfter); got.Wait != 24*time.Hour || got.Dialect != "x-ratelimit" {
+		t.Errorf("%v by %s", got.Wait, got.Dialect)
 	}
 }

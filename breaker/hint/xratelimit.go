@@ -34,22 +34,26 @@ var XRateLimit = Dialect{Name: "x-ratelimit", Read: func(a Answer) Hint {
 	return out
 }}
 
-// periods are the windows in the names of fields, X-RateLimit-Remaining-Hour, and how long they
-// last. They have no reset of their own, and end with the period in UTC. The zone of a day is not
-// known: whether it has ended is tried each hour.
+// periods are the windows in the names of fields, X-RateLimit-Remaining-Hour. Those without a field
+// for their reset end with the period in UTC. The zone of a day is not known: whether it has ended is
+// tried each hour.
 var periods = [...]struct {
-	name, limit, remaining string
-	length                 time.Duration
+	name, limit, remaining, reset string
+	window, tried                 time.Duration
 }{
-	{"second", "X-Ratelimit-Limit-Second", "X-Ratelimit-Remaining-Second", time.Second},
-	{"minute", "X-Ratelimit-Limit-Minute", "X-Ratelimit-Remaining-Minute", time.Minute},
-	{"hour", "X-Ratelimit-Limit-Hour", "X-Ratelimit-Remaining-Hour", time.Hour},
-	{"day", "X-Ratelimit-Limit-Day", "X-Ratelimit-Remaining-Day", time.Hour},
-	{"day", "X-Hubspot-Ratelimit-Daily", "X-Hubspot-Ratelimit-Daily-Remaining", time.Hour},
+	{"second", "X-Ratelimit-Limit-Second", "X-Ratelimit-Remaining-Second", "", time.Second, time.Second},
+	{"minute", "X-Ratelimit-Limit-Minute", "X-Ratelimit-Remaining-Minute", "", time.Minute, time.Minute},
+	{"hour", "X-Ratelimit-Limit-Hour", "X-Ratelimit-Remaining-Hour", "", time.Hour, time.Hour},
+	{"day", "X-Ratelimit-Limit-Day", "X-Ratelimit-Remaining-Day", "", day, time.Hour},
+	{"day", "X-Hubspot-Ratelimit-Daily", "X-Hubspot-Ratelimit-Daily-Remaining", "", day, time.Hour},
+	{"app", "X-App-Limit-24hour-Limit", "X-App-Limit-24hour-Remaining", "X-App-Limit-24hour-Reset", day, time.Hour},
+	{"user", "X-User-Limit-24hour-Limit", "X-User-Limit-24hour-Remaining", "X-User-Limit-24hour-Reset", day, time.Hour},
 }
 
-// windows are the budgets of fields that name their window: by the period, and HubSpot's of a
-// day and of X-HubSpot-RateLimit-Interval-Milliseconds.
+const day = 24 * time.Hour
+
+// windows are the budgets of fields that name their window: by the period, HubSpot's of a day and of
+// X-HubSpot-RateLimit-Interval-Milliseconds, and X's of 24 hours for an app and for a user.
 func windows(a Answer) (all []Budget) {
 	add := func(name, limit, remaining string, reset time.Duration) {
 		left, ok := least(a.Header[remaining])
@@ -64,7 +68,16 @@ func windows(a Answer) (all []Budget) {
 	}
 	at := a.At()
 	for _, p := range &periods {
-		add(p.name, p.limit, p.remaining, at.Truncate(p.length).Add(p.length).Sub(at))
+		if a.Header[p.remaining] == nil {
+			continue
+		}
+		reset := at.Truncate(p.tried).Add(p.tried).Sub(at)
+		if lines := a.Header[p.reset]; len(lines) > 0 {
+			if d, ok := (&reader{answer: a, unit: time.Second}).longest(lines); ok {
+				reset = d
+			}
+		}
+		add(p.name, p.limit, p.remaining, reset)
 	}
 	if ms, ok := least(a.Header["X-Hubspot-Ratelimit-Interval-Milliseconds"]); ok && ms >= 1 {
 		reset, _ := seconds(ms / 1000)

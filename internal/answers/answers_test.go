@@ -332,7 +332,7 @@ func TestWaitsInTextOfADocument(t *testing.T) {
 		{nil, `{"error":{"message":"Rate limit reached for requests. Please try again in 6m0s. Visit our site."}}`, 6 * time.Minute},
 		{nil, `{"error":{"message":"Rate limit reached. Please try again in 20s."}}`, 20 * time.Second},
 		{http.Header{"X-Usage": {`{"42":[{"calls":100,"minutes_to_wait":7}]}`}}, `{}`, 7 * time.Minute},
-		{http.Header{"X-Retry-At": {"25.11.2026 22:02:00 +0100"}}, ``, 62 * time.Minute},
+		{http.Header{"X-Retry-At": {"25.11.2026 22:02:00 +0100"}}, ``, 62*time.Minute + time.Second},
 	} {
 		d := r.Decide(publisher.Answered{Job: &jobs.Job{}, Status: 429, Header: row.header, Body: []byte(row.body), Received: now})
 		if d.Then != publisher.ThenLimited || d.Wait != row.want || len(d.Failures) > 0 {
@@ -372,7 +372,9 @@ func TestWaits(t *testing.T) {
 		{"until: body", `"` + strconv.FormatInt(now.Unix()+60, 10) + `"`, 61 * time.Second, false},
 		{"until: body", `"2026-11-23T12:01:00Z"`, 61 * time.Second, false},
 		{"until: body", `"Mon, 23 Nov 2026 12:01:00 GMT"`, 61 * time.Second, false},
-		{"until: date(body)", `"2026-11-23T12:01:00Z"`, time.Minute, false},
+		{"until: date(body)", `"2026-11-23T12:01:00Z"`, 61 * time.Second, false},
+		{"until: date(body)", `"2026-11-23T12:01:00.5Z"`, 60500 * time.Millisecond, false},
+		{"wait: date(body)", `"2026-11-23T12:01:00Z"`, 61 * time.Second, false},
 		{"until: body", `"2026-11-23T11:00:00Z"`, 0, true},
 		{"until: body", `"tomorrow"`, 0, true},
 		{"until: body", "null", 0, true},

@@ -209,7 +209,7 @@ func duration(v any, now time.Time) (time.Duration, error) {
 // until reads an instant: a time, or a text or number as package hint reads it in headers.
 func until(v any, now time.Time) (time.Duration, error) {
 	if t, ok := v.(time.Time); ok {
-		return min(max(0, t.Sub(now)), hint.Longest), nil
+		v = t.UTC().Format(time.RFC3339Nano) // without the fraction of a second if it has none
 	}
 	text, err := expression.Text(v)
 	if err != nil {
