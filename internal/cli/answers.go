@@ -122,7 +122,7 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 		doc.Outcome, doc.Job = "limited", "is rescheduled, which costs no retry"
 		doc.Breaker = fmt.Sprintf("counts a refusal and opens after %d in a row", d.Breaker.FailureThreshold)
 		if got.Hint > 0 && d.Breaker.TrustHints {
-			doc.Breaker = "opens at once for " + explain.Duration(min(got.Hint, time.Duration(d.Breaker.MaxCooldown)))
+			doc.Breaker = "opens at once for " + shortWait(min(got.Hint, time.Duration(d.Breaker.MaxCooldown)))
 		}
 		doc.Breaker = "that " + whose + " " + doc.Breaker
 		doc.Scope = map[jobs.Scope]string{jobs.ScopeUser: "key", jobs.ScopeGlobal: "destination"}[got.Scope]
@@ -143,10 +143,10 @@ func describe(got app.TriedAnswer, d config.Destination) triedAnswer {
 	return doc
 }
 
-// shortWait words a wait, below 2 s in milliseconds.
+// shortWait words a wait, below 2 s in milliseconds unless it is whole seconds.
 func shortWait(d time.Duration) string {
-	if d < 2*time.Second {
-		return d.Round(time.Millisecond).String()
+	if d = d.Round(time.Millisecond); d < 2*time.Second && d%time.Second != 0 {
+		return fmt.Sprintf("%dms", d.Milliseconds())
 	}
 	return explain.Duration(d)
 }

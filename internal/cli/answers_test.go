@@ -39,8 +39,11 @@ const answerRules = `
 func TestAnswersTest(t *testing.T) {
 	t.Parallel()
 	env := append([]string{"DESTINATION_0_ANSWERS_FILE=" + file(t, answerRules)}, shop...)
-	if r := runIn(t, shop, "", "answers", "test", "--status", "429", "--header", "Retry-After-Ms: 250"); !strings.Contains(r.stdout, "wait     250ms\n") {
+	if r := runIn(t, shop, "", "answers", "test", "--status", "429", "--header", "Retry-After-Ms: 250"); !strings.Contains(r.stdout, "wait     250ms\n") || !strings.Contains(r.stdout, "opens at once for 250ms\n") {
 		t.Errorf("a wait below 2 s: %s", r.stdout)
+	}
+	if r := runIn(t, shop, "", "answers", "test", "--status", "503", "--header", "Retry-After: 1.5"); !strings.Contains(r.stdout, "wait     1500ms\n") {
+		t.Errorf("a wait of 1.5 s: %s", r.stdout)
 	}
 	runIn(t, env, "", "answers", "test", "--status", "200", "--header", "Retry-After: 30", "--body", `{"ok":false,"error":"ratelimited","cost":2.5}`, "--key", "alice").want(t, 0, `rule     rule 2: ratelimited
 outcome  limited
