@@ -21,6 +21,39 @@ type WorkerInfo struct {
 	// Unreachable are the destinations that its calls do not leave for, by name; nil for
 	// none.
 	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
+	// Doubts are the responses of the last hour whose status may not say what they mean, and that no
+	// answer rule decided, by destination; nil for none.
+	Doubts map[string][]Doubt `json:"doubts,omitempty" doc:"Responses of the last hour whose status may not say what they mean, and that no answer rule decided, by destination; absent: none."`
+}
+
+// Doubt is a kind of doubtful responses of a destination.
+type Doubt struct {
+	// Kind is error: a 2xx that looks like an error, or limit: a 4xx that names a rate limit.
+	Kind  string    `json:"kind" doc:"error: a 2xx whose body looks like an error, and whose job completed. limit: a 4xx whose body names a rate limit, and whose job failed." enum:"error,limit" example:"error"`
+	Count int       `json:"count" doc:"Responses since there was an hour without one." example:"12"`
+	At    time.Time `json:"at" doc:"When the last one came, by Redis's clock." example:"2030-01-31T14:35:00Z"`
+	Sign  string    `json:"sign" doc:"What the body of the last one has." example:"\"ok\": false"`
+	Rule  string    `json:"rule" doc:"The answer rule that would read it." example:"when: status == 200 && body.ok == false, then: fail"`
+}
+
+// Doubts are the doubtful responses of a destination to all workers.
+func (all Workers) Doubts(destination string) []Doubt {
+	var out []Doubt
+	for _, w := range all {
+		for _, d := range w.Doubts[destination] {
+			i := slices.IndexFunc(out, func(o Doubt) bool { return o.Kind == d.Kind })
+			if i < 0 {
+				out = append(out, d)
+				continue
+			}
+			d.Count += out[i].Count
+			if d.At.Before(out[i].At) {
+				d.At, d.Sign, d.Rule = out[i].At, out[i].Sign, out[i].Rule
+			}
+			out[i] = d
+		}
+	}
+	return out
 }
 
 // UnreachableInfo says since when, on Redis's clock, and why the calls of a worker do not leave.
@@ -75,6 +108,14 @@ func (c *Client) Workers(ctx context.Context) (Workers, error) {
 				info.Unreachable = map[string]UnreachableInfo{}
 			}
 			info.Unreachable[d] = UnreachableInfo{Since: time.UnixMilli(u.Since).UTC(), Problem: u.Problem}
+		}
+		for destination, doubts := range w.Doubts {
+			if info.Doubts == nil {
+				info.Doubts = map[string][]Doubt{}
+			}
+			for _, d := range doubts {
+				info.Doubts[destination] = append(info.Doubts[destination], Doubt{Kind: d.Kind, Count: d.Count, At: time.UnixMilli(d.At).UTC(), Sign: d.Sign, Rule: d.Rule})
+			}
 		}
 		out = append(out, info)
 	}

@@ -24,9 +24,10 @@ type inFlight struct {
 	limited func(*jobs.Job, callResult)
 	// stuck: the handler has not returned after its context ended.
 	stuck func()
-	// again and refused are those of signals.
+	// again, refused and doubt are those of signals.
 	again   func(*jobs.Job) error
 	refused func() bool
+	doubt   func(d doubt, status int)
 	// caller runs the handler; nil for one of its own.
 	caller *caller
 }
@@ -48,7 +49,7 @@ func (d *destination) call(ctx context.Context, job *jobs.Job, permit breaker.Pe
 	own := job.Clone()
 	if w.limited != nil {
 		bounded := ctx
-		ctx = withSignals(ctx, &signals{sent: w.sent, again: w.again, refused: w.refused, limited: func(err error) {
+		ctx = withSignals(ctx, &signals{sent: w.sent, again: w.again, doubt: w.doubt, refused: w.refused, limited: func(err error) {
 			seen := *job
 			takeBack(&seen, own, err)
 			w.limited(&seen, classify(bounded, err))

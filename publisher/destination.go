@@ -28,6 +28,7 @@ type destination struct {
 
 	suspect *engine.Suspect
 	reach   *reach
+	doubts  *doubts
 	breaker *breaker.Breaker
 	engine  *engine.Engine
 	phase   atomic.Int32    // of phaseNew, phaseStarted, phaseStopping
@@ -53,10 +54,12 @@ func newDestination(name string, h Handler, s settings, rdb redis.UniversalClien
 		o.Observers = nil // they publish jobs to such a destination
 	}
 	log := o.Logger.With("destination", name)
-	return &destination{
+	d := &destination{
 		name: name, handler: h, s: s, rdb: rdb, o: o, log: log, reach: newReach(log, s.timeout),
 		stuckAfter: stuckAfter, stopped: make(chan struct{}), observers: newObservers(o.Observers, log), failures: &failureLog{log: log},
 	}
+	d.doubts = newDoubts(log, func() { d.reach.changed() })
+	return d
 }
 
 // prepare creates the engine and the breaker. stop is called with the reason if the worker

@@ -58,12 +58,13 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 		job.Response = &jobs.Response{Status: resp.StatusCode, Body: text.Head(redact(text.Printable(redact(string(body)))), h.o.ResponseBodyBytes)}
 	}
 	rules := !decided && h.o.Rules != nil
+	var body []byte
 	if rules {
 		if limited {
 			end := time.AfterFunc(limitedBodyFor, cut)
 			defer end.Stop()
 		}
-		body := read()
+		body = read()
 		if decision, decided = h.o.Rules.Decide(Answered{Job: job, Status: resp.StatusCode, Header: resp.Header, Body: body, Received: received}); decided {
 			limited = decision.Then == ThenLimited
 		}
@@ -91,9 +92,27 @@ func (h *HTTP) answer(ctx context.Context, job *jobs.Job, resp *http.Response, t
 	case limited:
 		readLimited(ctx, err, read, keep, cut)
 	default:
-		keep(read())
+		body = read()
+		keep(body)
+	}
+	if !decided && !limited && (err == nil || resp.StatusCode != http.StatusUnauthorized) {
+		if d, found := doubtOf(resp.StatusCode, body); found {
+			signalsOf(ctx).doubt(d, resp.StatusCode)
+			if d.kind == DoubtLimit {
+				err = named(err, d)
+			}
+		}
 	}
 	return err
+}
+
+// named adds to the error of a response that its body names a rate limit.
+func named(err error, d doubt) error {
+	hint := "its body names a rate limit (" + d.sign + "); an answer rule would hold such jobs: " + d.rule
+	if fail, ok := errors.AsType[*jobs.FailError](err); ok && fail.Permanent {
+		return jobs.Discard(fmt.Errorf("%w; %s", fail.Err, hint))
+	}
+	return fmt.Errorf("%w; %s", err, hint)
 }
 
 // headerHints are the hints of a response's headers about the API's limit.

@@ -21,6 +21,8 @@ type signals struct {
 	// again: the call was refused, and a second one is about to be made with the same permit; an
 	// error refuses it. The job is the handler's copy.
 	again func(*jobs.Job) error
+	// doubt: the status of the response may not say what it means.
+	doubt func(d doubt, status int)
 	// refused: the breaker of the job's key, or of the destination, waits for new credentials.
 	refused func() bool
 }
@@ -36,7 +38,7 @@ func signalsOf(ctx context.Context) *signals {
 	if s, ok := ctx.Value(signalsKey{}).(*signals); ok {
 		return s
 	}
-	return &signals{sent: func() {}, limited: func(error) {}, again: func(*jobs.Job) error { return nil }, refused: func() bool { return false }}
+	return &signals{sent: func() {}, limited: func(error) {}, doubt: func(doubt, int) {}, again: func(*jobs.Job) error { return nil }, refused: func() bool { return false }}
 }
 
 // connecting observes whether a request gets a connection, and a response on it.

@@ -31,6 +31,9 @@ type Observer struct {
 	// OnStuck is called for each handler that has not returned StuckAfter after its context
 	// ended, and again after twice that time, four times and so on, at least once an hour.
 	OnStuck func(Stuck)
+	// OnDoubtful is called for each response whose status may not say what it means, and that no
+	// rule decided.
+	OnDoubtful func(Doubtful)
 	// OnReleased is called with the number of jobs of a destination that this process has
 	// fetched after they were held because of their keys.
 	OnReleased func(destination string, n int)
@@ -110,6 +113,10 @@ func (o *observers) answer(a Answer) {
 
 func (o *observers) transition(e breaker.Event) {
 	notify(o, "OnTransition", func(x *Observer) func(breaker.Event) { return x.OnTransition }, e)
+}
+
+func (o *observers) doubtful(d Doubtful) {
+	notify(o, "OnDoubtful", func(x *Observer) func(Doubtful) { return x.OnDoubtful }, d)
 }
 
 func (o *observers) stuck(s Stuck) {

@@ -131,6 +131,10 @@ func (d *destination) attempt(job *jobs.Job, delivery *engine.Delivery, sending 
 			s := d.breaker.Key(job.Key).Status()
 			return s.State != breaker.Closed && s.Cause == breaker.CauseCredentials
 		},
+		doubt: func(found doubt, status int) {
+			d.doubts.add(found, job.ID, status, time.Now())
+			d.observers.doubtful(Doubtful{Destination: d.name, Kind: found.kind})
+		},
 		caller: c,
 	})
 	result = d.checkStall(result, job, started)

@@ -73,6 +73,12 @@ func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.
 	}
 	w := store.Worker{StartedAt: now - time.Since(started).Milliseconds(), SeenAt: now, Destinations: names, ClockOffset: offset.Milliseconds(), Settings: p.settings(names)}
 	for _, n := range names {
+		if found := p.destination(n).doubts.latest(time.Now(), now); found != nil {
+			if w.Doubts == nil {
+				w.Doubts = map[string][]store.Doubt{}
+			}
+			w.Doubts[n] = found
+		}
 		since, problem, _ := p.destination(n).reach.down()
 		if since.IsZero() {
 			continue

@@ -75,6 +75,8 @@ type destinationPage struct {
 	Charts   charts
 	Workers  []jobs.WorkerInfo
 	Statuses []statusCount
+	// Doubts are responses whose status may not say what they mean.
+	Doubts []jobs.Doubt
 }
 
 // statusCount is how many jobs are in a status.
@@ -136,6 +138,7 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	}
 	p.target = targets[0]
 	p.System = store.System(name)
+	p.Doubts = jobs.Workers(workers).Doubts(name)
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
 			p.Workers = append(p.Workers, w)

@@ -39,6 +39,8 @@ type Worker struct {
 	Destinations []string `json:"destinations"`
 	// Unreachable are the destinations that its calls do not leave for.
 	Unreachable map[string]Unreachable `json:"unreachable,omitempty"`
+	// Doubts are responses of the last hour whose status may not say what they mean, by destination.
+	Doubts map[string][]Doubt `json:"doubts,omitempty"`
 	// Settings are hashes, by name, of the settings of each destination in which all workers
 	// should agree; see HashSetting.
 	Settings map[string]map[string]string `json:"settings,omitempty"`
@@ -62,6 +64,15 @@ func NotReached(live map[string]Worker, destination string) (first Unreachable, 
 		}
 	}
 	return first, unreached
+}
+
+// Doubt is a kind of such responses. At is when the last one came, in unix milliseconds.
+type Doubt struct {
+	Kind  string `json:"kind"`
+	Count int    `json:"count"`
+	At    int64  `json:"at"`
+	Sign  string `json:"sign"`
+	Rule  string `json:"rule"`
 }
 
 // Unreachable says since when, in unix milliseconds, and why calls do not leave.

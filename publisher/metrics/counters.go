@@ -19,7 +19,7 @@ type counters struct {
 	rescheduled                             *prometheus.CounterVec // by destination and reason
 	expired, exhausted, poisoned, released  *prometheus.CounterVec
 	callbacksDropped                        *prometheus.CounterVec
-	stuck, rulesFailed                      *prometheus.CounterVec
+	stuck, rulesFailed, doubtful            *prometheus.CounterVec
 	retries                                 *prometheus.CounterVec // by destination and attempt
 	alertsSent, alertsFailed                *prometheus.CounterVec // by receiver and kind
 	publishSeconds, delaySeconds, ttlSecond *prometheus.HistogramVec
@@ -62,6 +62,8 @@ func newCounters() counters {
 			"Handlers that had not returned long after their context ended.", destination),
 		rulesFailed: counter("tidegate_answer_rules_failed_total",
 			"Answer rules that could not be evaluated on an answer, such as one without a field that they read.", destination),
+		doubtful: counter("tidegate_answers_doubtful_total",
+			"Responses whose status may not say what they mean, and that no answer rule decided: kind error, a 2xx whose body looks like an error, or limit, a 4xx whose body names a rate limit.", destination, "kind"),
 		retries: counter("tidegate_job_retries_total",
 			"Retries that were put into the queue, by their number: 1 to 10, or more.", destination, "attempt"),
 		alertsSent: counter("tidegate_alerts_sent_total",
@@ -84,6 +86,7 @@ func newCounters() counters {
 		newFromZero(c.finished.MetricVec, statuses...),
 		newFromZero(c.rescheduled.MetricVec, reasons...),
 		newFromZero(c.incidents.MetricVec, causes...),
+		newFromZero(c.doubtful.MetricVec, publisher.DoubtError, publisher.DoubtLimit),
 	}
 	for _, v := range []*prometheus.CounterVec{c.wasted, c.expired, c.exhausted, c.poisoned, c.released, c.callbacksDropped, c.stuck, c.rulesFailed} {
 		c.fromZero = append(c.fromZero, newFromZero(v.MetricVec))

@@ -15,7 +15,7 @@ func (m *Metrics) Observe(o *publisher.Options) {
 		return func(destination string, n int) { c.WithLabelValues(destination).Add(float64(n)) }
 	}
 	o.Observe(publisher.Observer{
-		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck, OnTransition: m.onTransition,
+		OnCall: m.onCall, OnJob: m.onJob, OnStuck: m.onStuck, OnDoubtful: m.onDoubtful, OnTransition: m.onTransition,
 		OnExpired: add(m.expired), OnReleased: add(m.released), OnCallbacksDropped: add(m.callbacksDropped),
 	})
 }
@@ -40,6 +40,10 @@ func (m *Metrics) OnDelivery(receiver, kind string, err error) {
 
 // RuleFailed counts an answer rule of a destination that failed on an answer.
 func (m *Metrics) RuleFailed(destination string) { m.rulesFailed.WithLabelValues(destination).Inc() }
+
+func (m *Metrics) onDoubtful(d publisher.Doubtful) {
+	m.doubtful.WithLabelValues(d.Destination, d.Kind).Inc()
+}
 
 func (m *Metrics) onCall(c publisher.Call) {
 	m.attempts.WithLabelValues(c.Destination, c.Outcome).Inc()

@@ -1,0 +1,231 @@
+package publisher
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/tidegate/tidegate/internal/outage"
+	"github.com/tidegate/tidegate/internal/store"
+)
+
+// doubt is why the status of a response, which no rule decided, may not say what it means.
+type doubt struct {
+	// Kind is DoubtError or DoubtLimit.
+	kind string
+	// sign is what the body has, such as "ok": false.
+	sign string
+	// rule is the answer rule that would read it.
+	rule string
+}
+
+// Doubtful is a response whose status may not say what it means.
+type Doubtful struct {
+	Destination string
+	// Kind is DoubtError or DoubtLimit.
+	Kind string
+}
+
+// The kinds of doubtful responses.
+const (
+	// DoubtError is a 2xx whose body looks like an error: its job completed.
+	DoubtError = "error"
+	// DoubtLimit is a 4xx whose body names a rate limit: its job failed.
+	DoubtLimit = "limit"
+)
+
+// maxDoubted is how much of a body is examined: an error is short.
+const maxDoubted = 16 << 10
+
+// doubtOf returns the doubt about a response, and false if there is none.
+func doubtOf(status int, body []byte) (doubt, bool) {
+	switch {
+	case status >= 200 && status < 300:
+		return doubtfulSuccess(status, body)
+	case status >= 400 && status < 500 && status != http.StatusTooManyRequests:
+		return doubtfulFailure(status, body)
+	}
+	return doubt{}, false
+}
+
+// doubtfulSuccess examines a 2xx. Only a short object with one of few words is decoded.
+func doubtfulSuccess(status int, body []byte) (doubt, bool) {
+	body = bytes.TrimLeft(body, " \t\r\n\ufeff")
+	if len(body) == 0 || len(body) > maxDoubted || body[0] != '{' ||
+		!bytes.Contains(body, []byte(`"err`)) && !bytes.Contains(body, []byte(`"ok"`)) && !bytes.Contains(body, []byte(`"success"`)) && !bytes.Contains(body, []byte(`"status"`)) {
+		return doubt{}, false
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(body, &fields) != nil {
+		return doubt{}, false
+	}
+	found := func(sign, when string) (doubt, bool) {
+		return doubt{DoubtError, sign, "when: status == " + statusNumber(status) + " && " + when + ", then: fail"}, true
+	}
+	data, hasData := fields["data"]
+	nothing := !hasData || onlyNull(data)
+	switch {
+	case isFalse(fields["ok"]):
+		return found(`"ok": false`, "body.ok == false")
+	case isFalse(fields["success"]):
+		return found(`"success": false`, "body.success == false")
+	case holds(fields["errors"]) && nothing && (hasData || onlyErrors(fields)):
+		d, _ := found("errors without data", "")
+		d.rule = "DESTINATION_<i>_PRESET=graphql, or " + "when: status == " + statusNumber(status) + " && len(body.errors) > 0 && body.data == nil, then: fail"
+		return d, true
+	case holds(fields["error"]) && nothing && !holds(fields["result"]):
+		return found(`"error" without data`, "body.error != nil")
+	case isText(fields["status"], "error", "fail") && nothing:
+		return found(`"status": `+string(fields["status"]), "body.status == "+string(fields["status"]))
+	}
+	for _, name := range []string{"errcode", "error_code"} {
+		if holds(fields[name]) && nothing {
+			return found(`"`+name+`"`, "body."+name+" != nil && body."+name+" != 0")
+		}
+	}
+	return doubt{}, false
+}
+
+func statusNumber(status int) string { return strings.Fields(statusText(status))[0] }
+
+// onlyErrors reports whether an object has errors and nothing that a call has done. A bulk operation
+// says what it did beside the errors of single items.
+func onlyErrors(fields map[string]json.RawMessage) bool {
+	for name := range fields {
+		switch name {
+		case "errors", "error", "extensions", "message", "code", "status", "statusCode", "request_id", "requestId", "account_id":
+		default:
+			return false
+		}
+	}
+	return true
+}
+
+// onlyNull reports whether a JSON value is null, or an object that has only null: GraphQL's data of
+// calls of which none was made.
+func onlyNull(v json.RawMessage) bool {
+	if string(v) == "null" {
+		return true
+	}
+	var fields map[string]json.RawMessage
+	if json.Unmarshal(v, &fields) != nil || len(fields) == 0 {
+		return false
+	}
+	for _, field := range fields {
+		if string(field) != "null" {
+			return false
+		}
+	}
+	return true
+}
+
+// holds reports whether a field is there and not empty, as errors are: not null, false, 0, "", [] or {}.
+func holds(v json.RawMessage) bool {
+	var empty bytes.Buffer
+	if len(v) == 0 || json.Compact(&empty, v) != nil {
+		return false
+	}
+	switch empty.String() {
+	case "null", "false", "0", `""`, "[]", "{}", `"0"`:
+		return false
+	}
+	return true
+}
+
+func isFalse(v json.RawMessage) bool { return string(v) == "false" || string(v) == `"false"` }
+
+func isText(v json.RawMessage, texts ...string) bool {
+	for _, text := range texts {
+		if string(v) == `"`+text+`"` {
+			return true
+		}
+	}
+	return false
+}
+
+// limitWords name a rate limit, in lower case.
+var limitWords = []string{
+	"ratelimit", "rate limit", "rate_limit", "rate-limit", "too many requests", "too_many_requests", "toomanyrequests", "throttl",
+	"quota exceeded", "quota_exceeded", "quotaexceeded", "exceeded your quota", "exceeded your current quota", "quota has been exceeded",
+	"limit exceeded", "limit_exceeded", "limitexceeded", "request limit", "slow down", "slowdown", "requests per ",
+}
+
+// doubtfulFailure examines a 4xx that is not read as a limit.
+func doubtfulFailure(status int, body []byte) (doubt, bool) {
+	lower := bytes.ToLower(body[:min(len(body), maxDoubted)])
+	for _, word := range limitWords {
+		if bytes.Contains(lower, []byte(word)) {
+			return doubt{
+				DoubtLimit, "“" + word + "”",
+				"when: status == " + statusNumber(status) + ` && lower(string(body)) contains "` + word + `", then: limited`,
+			}, true
+		}
+	}
+	return doubt{}, false
+}
+
+// doubts counts the doubtful responses of a destination.
+type doubts struct {
+	log     *slog.Logger
+	changed func() // called at the first one of a kind; must not block
+	logged  outage.Limiter
+
+	mu   sync.Mutex
+	seen map[string]*seenDoubt // by kind
+}
+
+type seenDoubt struct {
+	count int
+	last  time.Time
+	doubt doubt
+}
+
+func newDoubts(log *slog.Logger, changed func()) *doubts {
+	return &doubts{log: log, changed: changed, logged: outage.Limiter{Every: time.Minute}, seen: map[string]*seenDoubt{}}
+}
+
+// add counts a doubtful response, and logs the first one of its kind within a minute.
+func (s *doubts) add(d doubt, job string, status int, now time.Time) {
+	s.mu.Lock()
+	seen := s.seen[d.kind]
+	if seen == nil || now.Sub(seen.last) >= doubtFor {
+		seen = &seenDoubt{}
+		s.seen[d.kind] = seen
+	}
+	seen.count++
+	seen.last, seen.doubt = now, d
+	count := seen.count
+	s.mu.Unlock()
+	if count == 1 {
+		s.changed()
+	}
+	if !s.logged.Allow(d.kind) {
+		return
+	}
+	message := "a response of 2xx looks like an error, and its job completed; an answer rule would fail such jobs"
+	if d.kind == DoubtLimit {
+		message = "a response names a rate limit, and its job failed; an answer rule would hold such jobs"
+	}
+	s.log.Warn(message, "job", job, "status", status, "sign", d.sign, "rule", d.rule, "responses", count)
+}
+
+// doubtFor is how long a doubt is shown after its last response.
+const doubtFor = time.Hour
+
+// latest are the doubts of the last hour, as the worker's record has them. age is how long ago the last
+// response was.
+func (s *doubts) latest(now time.Time, at int64) []store.Doubt {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []store.Doubt
+	for _, kind := range []string{DoubtError, DoubtLimit} {
+		if seen := s.seen[kind]; seen != nil && now.Sub(seen.last) < doubtFor {
+			out = append(out, store.Doubt{Kind: kind, Count: seen.count, At: at - now.Sub(seen.last).Milliseconds(), Sign: seen.doubt.sign, Rule: seen.doubt.rule})
+		}
+	}
+	return out
+}
