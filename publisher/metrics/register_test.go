@@ -51,7 +51,7 @@ func TestLint(t *testing.T) {
 		}
 	}
 	want := []string{
-		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_answer_rules_failed_total", "tidegate_build_info", "tidegate_callbacks_dropped_total",
+		"tidegate_alerts_failed_total", "tidegate_alerts_sent_total", "tidegate_answer_rules_failed_total", "tidegate_answers_doubtful_total", "tidegate_build_info", "tidegate_callbacks_dropped_total",
 		"tidegate_circuit_breaker_cooldown_remaining_seconds", "tidegate_circuit_breaker_failures",
 		"tidegate_circuit_breaker_incidents_total", "tidegate_circuit_breaker_open_keys",
 		"tidegate_circuit_breaker_probes_total", "tidegate_circuit_breaker_state", "tidegate_destination_paused",
@@ -163,7 +163,7 @@ func TestObserveKeepsOtherObservers(t *testing.T) {
 		t.Fatalf("observers %+v, want those of the application first", o.Observers)
 	}
 	x := o.Observers[1]
-	if x.OnCall == nil || x.OnJob == nil || x.OnStuck == nil || x.OnExpired == nil || x.OnReleased == nil || x.OnCallbacksDropped == nil ||
+	if x.OnCall == nil || x.OnJob == nil || x.OnStuck == nil || x.OnDoubtful == nil || x.OnExpired == nil || x.OnReleased == nil || x.OnCallbacksDropped == nil ||
 		x.OnAnswer != nil || x.Trace != nil {
 		t.Errorf("not what is counted is observed: %+v", x)
 	}
