@@ -54,8 +54,9 @@ type Page struct {
 	Next string `json:"next"`
 }
 
-// List returns jobs, the newest first: those in a queue by when they entered it, those that
-// wait for a time by that time, finished jobs by their end. A job that keeps its status
+// List returns jobs, the newest first by their creation. Of a status with more than a thousand jobs
+// only roughly so: those in a queue by when they entered it, those that wait for a time by that
+// time, finished jobs by their end. A job that keeps its status
 // during the paging is not missed; one that moves may be returned twice. Errors: ErrInvalid,
 // or Redis's.
 func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
@@ -82,6 +83,10 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 			}
 		}
 	}
+	sorted, sources, err := c.sorted(ctx, sources, cur)
+	if err != nil {
+		return nil, fmt.Errorf("jobs: list: %w", err)
+	}
 	page := &Page{Items: []*Job{}}
 	scanned, passed, atOnce, bytes := 0, 0, 0, 0
 	for len(page.Items) < o.Limit && bytes < pageBytes && scanned < scanPerPage && passed < passPerPage {
@@ -95,7 +100,7 @@ func (c *Client) List(ctx context.Context, o ListOptions) (*Page, error) {
 			return nil, fmt.Errorf("jobs: list: %w", err)
 		}
 		c.expireHeads(ctx, heads)
-		n := merge(heads, want, func(h *head, i int) (more bool) {
+		n := merge(append(heads, sorted...), want, func(h *head, i int) (more bool) {
 			cur[h.source.name] = h.after(i)
 			j := h.jobs[i]
 			if j == nil {
@@ -163,10 +168,11 @@ func (f *Filter) matches(j *Job) bool {
 
 // source is a list or set of a queue, asynq's or ours.
 type source struct {
-	name  string // of the cursor
-	queue string
-	key   string
-	kind  store.ListKind
+	name   string // of the cursor
+	status Status // of its jobs; "": any
+	queue  string
+	key    string
+	kind   store.ListKind
 }
 
 const (
@@ -174,6 +180,8 @@ const (
 	unsorted = store.UnsortedList // a short list in any order
 	zset     = store.PagedSet
 	growing  = store.GrowingSet // a zset that jobs of the same status enter at its top
+
+	byCreation store.ListKind = "created" // all jobs of a status, sorted
 )
 
 // sources lists the sources of the wanted statuses.
@@ -198,7 +206,7 @@ func (c *Client) sources(ctx context.Context, f Filter) ([]source, error) {
 	for _, q := range queues {
 		add := func(s Status, name, key string, kind store.ListKind) {
 			if want(s) {
-				out = append(out, source{name: q + "/" + name, queue: q, key: key, kind: kind})
+				out = append(out, source{name: q + "/" + name, status: s, queue: q, key: key, kind: kind})
 			}
 		}
 		add(Running, "a", store.ActiveKey(q), unsorted)

@@ -9,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"sort"
+	"time"
 
 	"github.com/tidegate/tidegate/internal/store"
 )
@@ -20,6 +21,8 @@ type position struct {
 	Offset int    `json:"o,omitempty"` // of a list: how many were listed from Member on
 	Score  string `json:"s,omitempty"` // of a sorted set: Member's
 	Top    string `json:"t,omitempty"` // of a growing set: the highest score that was listed
+	// Created is when Member was created, in unix milliseconds, for the sorted jobs of a status.
+	Created int64 `json:"c,omitempty"`
 }
 
 type cursor map[string]position
@@ -62,15 +65,16 @@ func (c cursor) valid() bool {
 
 // head is the next part of a source.
 type head struct {
-	source source
-	from   position
-	newer  int // of a list or a growing set: how many of the ids are new
-	ids    []string
-	scores []string
-	jobs   []*Job // nil where the id has no record
-	sizes  []int  // of the records in bytes, without payloads
-	cut    bool   // fill left out further ids
-	next   int    // of merge
+	source  source
+	from    position
+	newer   int // of a list or a growing set: how many of the ids are new
+	ids     []string
+	scores  []string
+	created []int64 // of a sorted one, unix milliseconds
+	jobs    []*Job  // nil where the id has no record
+	sizes   []int   // of the records in bytes, without payloads
+	cut     bool    // fill left out further ids
+	next    int     // of merge
 }
 
 // after returns the position after the i-th id of the head.
@@ -102,6 +106,8 @@ func (h *head) after(i int) position {
 		}
 		p.Member, p.Score = h.ids[i], h.scores[i]
 		return p
+	case byCreation:
+		return position{Created: h.created[i], Member: h.ids[i]}
 	case zset:
 	}
 	return position{Score: h.scores[i], Member: h.ids[i]}
@@ -117,6 +123,101 @@ func (c *Client) heads(ctx context.Context, sources []source, cur cursor, n int)
 		return nil, err
 	}
 	return heads, c.fill(ctx, heads)
+}
+
+// mostSorted is the largest number of jobs of a status that are sorted for a page.
+const mostSorted = 1000
+
+// sorted reads the jobs of each status that has few, sorts them by creation, and drops those that were
+// listed already. rest are the sources of the other statuses, in whose order their jobs are listed. A
+// status is of these until the end once the cursor has a position in one of its sources: if it has become
+// large, its jobs are listed again.
+func (c *Client) sorted(ctx context.Context, sources []source, cur cursor) (out []*head, rest []source, err error) {
+	groups := map[Status][]source{}
+	began := map[Status]bool{}
+	for _, s := range sources {
+		groups[s.status] = append(groups[s.status], s)
+		if _, ok := cur[s.name]; ok || s.status == "" {
+			began[s.status] = true
+		}
+	}
+	var few []source
+	for _, s := range sources {
+		if began[s.status] {
+			rest = append(rest, s)
+		} else {
+			few = append(few, s)
+		}
+	}
+	if len(few) == 0 {
+		return nil, rest, nil
+	}
+	heads, err := c.nextHeads(ctx, few, nil, mostSorted+1)
+	if err != nil {
+		return nil, nil, err
+	}
+	byStatus, size := map[Status][]*head{}, map[Status]int{}
+	for _, h := range heads {
+		byStatus[h.source.status] = append(byStatus[h.source.status], h)
+		size[h.source.status] += len(h.ids)
+	}
+	for _, status := range Statuses {
+		of := byStatus[status]
+		if len(of) == 0 {
+			continue
+		}
+		one := &head{source: source{name: sortedName(status), status: status, kind: byCreation}}
+		whole := size[status] <= mostSorted
+		if whole && size[status] > 0 {
+			if err := c.fill(ctx, of); err != nil {
+				return nil, nil, err
+			}
+			c.expireHeads(ctx, of)
+			whole = !slices.ContainsFunc(of, func(h *head) bool { return h.cut })
+		}
+		if !whole {
+			rest = append(rest, groups[status]...)
+			delete(cur, one.source.name)
+			continue
+		}
+		one.from = cur[one.source.name]
+		one.sort(of)
+		out = append(out, one)
+	}
+	return out, rest, nil
+}
+
+// sortedName is the name of the sorted jobs of a status in a cursor. No queue is called so.
+func sortedName(s Status) string { return "=" + string(s) }
+
+// sort takes the jobs of the heads that come after its position, the newest first.
+func (h *head) sort(heads []*head) {
+	type one struct {
+		*Job
+		size int
+	}
+	var all []one
+	seen := map[string]bool{}
+	last := &Job{ID: h.from.Member, CreatedAt: time.UnixMilli(h.from.Created)}
+	for _, of := range heads {
+		for i, j := range of.jobs {
+			if j == nil || seen[j.Destination+"/"+j.ID] || h.from.Member != "" && !newer(last, j) {
+				continue
+			}
+			seen[j.Destination+"/"+j.ID] = true
+			all = append(all, one{j, of.sizes[i]})
+		}
+	}
+	slices.SortFunc(all, func(a, b one) int {
+		if newer(a.Job, b.Job) {
+			return -1
+		}
+		return 1
+	})
+	for _, j := range all {
+		h.ids, h.jobs, h.sizes = append(h.ids, j.ID), append(h.jobs, j.Job), append(h.sizes, j.size)
+		h.created = append(h.created, j.CreatedAt.UnixMilli())
+	}
 }
 
 // nextHeads reads the ids of the next n of each source in one round trip.

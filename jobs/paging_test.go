@@ -260,15 +260,16 @@ func TestPageOfAQueueThatHasTurnedOver(t *testing.T) {
 	t.Parallel()
 	redistest.Both(t, func(t *testing.T, rdb redis.UniversalClient) {
 		b := benchOn(t, rdb)
-		for range 10 {
-			b.enqueue()
+		specs := make([]*jobs.Spec, 1010) // more than are sorted
+		for i := range specs {
+			specs[i] = jobs.New(b.dest, i)
 		}
+		_, err := b.EnqueueMany(context.Background(), specs)
+		b.must(err)
 		o := filter(b.dest, jobs.Pending)
 		o.Limit = 5
 		o.Cursor = b.list(o).Next
-		for range 10 {
-			b.take()
-		}
+		b.must(rdb.Del(context.Background(), store.PendingKey(b.queue())).Err())
 		var want []string
 		for range 5 {
 			want = append([]string{b.enqueue().ID}, want...)

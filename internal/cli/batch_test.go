@@ -152,7 +152,7 @@ j5-expired    shop         -    expired    [0-9ms]+ +expired ([0-9-]+ )?[0-9:]{8
 j4-waiting    shop         -    waiting    [0-9ms]+ +waiting for its parents to complete: j1-pending
 j3-cancelled  shop         -    cancelled  [0-9ms]+ +wrong file
 j2-paused     shop         -    paused     [0-9ms]+ +paused until it is resumed
-j1-pending    shop         -    pending    [0-9ms]+ +next in line; waiting for a free worker
+j1-pending    shop         -    pending    [0-9ms]+ +in line for a free worker
 $`)
 	if out := b.run(t, "list").ok(t); !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

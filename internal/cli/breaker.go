@@ -93,6 +93,9 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 		if err != nil {
 			return fmt.Errorf("breaker list: %w", err)
 		}
+		slices.SortStableFunc(list[1:], func(a, b breaker.Status) int { // limited ones first
+			return boolOrder(a.State == breaker.Closed && a.Forced == "", b.State == breaker.Closed && b.Forced == "")
+		})
 		out.Items = append(out.Items, list...)
 	}
 	if c.json() {
@@ -108,15 +111,41 @@ func (c *breakerListCmd) Run(ctx context.Context, p *Process) error {
 	r := newRows()
 	r.add("NAME", "STATE", "FAILURES", "DETAIL")
 	now := time.Now()
+	closed := map[string]int{} // keys that met a limit, by destination
 	for _, b := range out.Items {
+		if destination, _, ofKey := strings.Cut(b.Name, "/"); ofKey && b.State == breaker.Closed && b.Forced == "" {
+			if closed[destination]++; closed[destination] > mostClosedKeys {
+				continue
+			}
+		}
 		detail := breakerDetail(b, now)
 		if u, all := workers.Unreached(b.Name); all { // of a destination
 			detail = strings.TrimSuffix("UNREACHABLE: "+explain.NotReached(u, 0, now)+"; "+detail, "; ")
 		}
 		r.add(b.Name, b.State.String(), strconv.Itoa(b.Failures), detail)
 	}
-	return r.print(p)
+	lines := ""
+	for _, name := range known {
+		if n := closed[name] - mostClosedKeys; n > 0 {
+			lines += plural(n, "other key", "other keys") + " of " + name + " met a limit and can be called; all: -o json\n"
+		}
+	}
+	return r.printWith(p, lines)
 }
+
+// boolOrder orders false before true.
+func boolOrder(a, b bool) int {
+	switch {
+	case a == b:
+		return 0
+	case b:
+		return -1
+	}
+	return 1
+}
+
+// mostClosedKeys bounds the CLOSED breakers of keys that are printed for a destination.
+const mostClosedKeys = 10
 
 // breakerDetail returns what happens next, in short.
 func breakerDetail(b breaker.Status, now time.Time) string {
@@ -222,7 +251,7 @@ func (o outputFlag) printBreaker(p *Process, b breaker.Status, windows ...explai
 		r.addIf("reason", b.Reason)
 	}
 	if b.SlowStart > 0 {
-		r.add("slow start", strconv.Itoa(b.SlowStart)+" calls in flight at most; doubles as they succeed")
+		r.add("slow start", strconv.Itoa(b.SlowStart)+" calls in flight at most; doubles as they succeed, and stays as it is without calls")
 	}
 	if b.Budget != nil {
 		r.add("left", explain.Budget(b))

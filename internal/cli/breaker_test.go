@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"os"
 	"os/user"
 	"regexp"
@@ -68,7 +69,7 @@ $`)
 		t.Errorf("list:\n%s", out)
 	}
 	b.run(t, "breaker", "reset", "shop").want(t, 0,
-		"breaker     shop\nstate       CLOSED\nslow start  1 calls in flight at most; doubles as they succeed\nfailures    0 in a row\n", "")
+		"breaker     shop\nstate       CLOSED\nslow start  1 calls in flight at most; doubles as they succeed, and stays as it is without calls\nfailures    0 in a row\n", "")
 	b.run(t, "breaker", "reset", "shop").want(t, 0, "breaker   shop\nstate     CLOSED\nfailures  0 in a row\n", "")
 
 	history := decode[page[breaker.Event]](t, b.run(t, "breaker", "history", "shop", "-o", "json").ok(t))
@@ -159,6 +160,33 @@ func TestIncidentsOfKeysAreNamed(t *testing.T) {
 		t.Errorf("printed\n%s", out)
 	}
 	b.run(t, "breaker", "incidents", "shop/carol").want(t, 0, "no incidents: it has been CLOSED all the time\n", "")
+}
+
+// Keys that met a limit once do not fill the list: limited ones come first, the rest is counted.
+func TestListOfManyKeys(t *testing.T) {
+	t.Parallel()
+	b := newBench(t, shop...)
+	rdb := b.server.Client(t)
+	for i := range 15 {
+		name := fmt.Sprintf("shop/k%02d", i)
+		if _, err := breaker.Trip(t.Context(), rdb, name, breaker.TripOptions{For: time.Hour}); err != nil {
+			t.Fatal(err)
+		}
+		if i == 14 {
+			break
+		}
+		if _, err := breaker.Reset(t.Context(), rdb, name, "ann"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	out := b.run(t, "breaker", "list").ok(t)
+	lines := strings.Split(strings.TrimSpace(out), "\n")
+	if len(lines) != 14 || !strings.HasPrefix(lines[2], "shop/k14 ") || lines[13] != "4 other keys of shop met a limit and can be called; all: -o json" {
+		t.Errorf("printed\n%s", out)
+	}
+	if items := decode[page[breaker.Status]](t, b.run(t, "breaker", "list", "-o", "json").ok(t)).Items; len(items) != 16 {
+		t.Errorf("%d items as JSON, want 16", len(items))
+	}
 }
 
 func TestBreakerForce(t *testing.T) {

@@ -164,8 +164,8 @@ func TestList(t *testing.T) {
 
 	out := b.run(t, "list", "--key", "bob", "--status", "pending,running", "--destination", "shop").ok(t)
 	want := regexp.MustCompile(`^ID     DESTINATION  KEY  STATUS   AGE +DETAIL
-job-3  shop         bob  pending  [0-9ms]+ +next in line; waiting for a free worker
-job-1  shop         bob  pending  [0-9ms]+ +next in line; waiting for a free worker
+job-3  shop         bob  pending  [0-9ms]+ +in line for a free worker
+job-1  shop         bob  pending  [0-9ms]+ +in line for a free worker
 $`)
 	if !want.MatchString(out) {
 		t.Errorf("printed\n%s\nwant\n%s", out, want)

@@ -31,7 +31,7 @@ func TestLimits(t *testing.T) {
 	if out := b.run(t, "limits", "shop").ok(t); !unused.MatchString(out) {
 		t.Errorf("before the first call:\n%s", out)
 	}
-	if out := b.run(t, "limits", "shop/bob").ok(t); !strings.Contains(out, "10 per 1 h  0 of 1") {
+	if out := b.run(t, "limits", "shop/bob").ok(t); !strings.Contains(out, "10 per 1 h  one call every 6m0s") {
 		t.Errorf("of a key before the first call:\n%s", out)
 	}
 	permit, err := br.Key("alice").Allow(t.Context())
@@ -46,7 +46,7 @@ func TestLimits(t *testing.T) {
 	want := regexp.MustCompile(`^NAME +SOURCE +LIMIT +USED +RESETS IN +CONFIDENCE +SINCE
 shop +declared +60 per 1 h, 5 at once +1 of 5 +(1m|[0-9]+s) +- +-
 shop +declared +900 per month of UTC +1 of 900 +[0-9hdms]+ +- +-
-shop/alice +declared +10 per 1 h +1 of 1 +[0-9ms]+ +- +-
+shop/alice +declared +10 per 1 h +one call every 6m0s +[0-9ms]+ +- +-
 shop/alice +announced +100 per window +99 of 100 +(1h|59m[0-9]*s?) +- +-
 $`)
 	if !want.MatchString(out) {

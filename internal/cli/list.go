@@ -18,10 +18,11 @@ type listCmd struct {
 	outputFlag
 }
 
-// listedJob is a job in a list: without its payload.
+// listedJob is a job in a list: without its payload and output.
 type listedJob struct {
 	*jobs.Job
 	Payload *json.RawMessage `json:"payload,omitempty"` // hides the job's
+	Output  *json.RawMessage `json:"output,omitempty"`  // likewise
 }
 
 // Run lists jobs.
@@ -88,6 +89,8 @@ func detail(j *jobs.Job, waiting *explain.Waiting, now time.Time) string {
 		return "on " + j.Worker
 	case j.Status == jobs.Expired && j.MarkedExpiredAt != nil:
 		return "expired " + explain.At(*j.MarkedExpiredAt, now)
+	case j.Status == jobs.Failed && j.EndedAt != nil:
+		return "failed " + explain.Duration(now.Sub(*j.EndedAt)) + " ago: " + clip(j.LastError, 120)
 	case j.LastError != "":
 		return clip(j.LastError, 120)
 	case j.Response != nil && j.Response.Status != 0:

@@ -32,6 +32,8 @@ type breakerPage struct {
 	Keys   []breaker.Status
 	// KeyCount is the number of keys, of which Keys are shown.
 	KeyCount int
+	// OtherKeys counts the keys that are closed again, or have counted refusals.
+	OtherKeys int
 	// Waiting counts the jobs that need its permission, Expiring those of them that expire
 	// within an hour; -1: unknown, for a key.
 	Waiting, Expiring int
@@ -129,7 +131,8 @@ func (d *Dashboard) readOwn(ctx context.Context, p *breakerPage) error {
 	if err != nil {
 		return fmt.Errorf("read breakers of %s: %w", p.Destination, err)
 	}
-	p.Breaker, p.Keys = list[0], list[1:]
+	p.Breaker = list[0]
+	p.Keys, _, p.OtherKeys = limitedKeys(list[1:])
 	p.KeyCount = len(p.Keys)
 	if len(p.Keys) > mostKeys {
 		p.Keys = p.Keys[:mostKeys]
@@ -142,6 +145,9 @@ func (d *Dashboard) readOwn(ctx context.Context, p *breakerPage) error {
 		p.Waiting += survey.Counts[s]
 	}
 	p.Expiring = survey.Expiring
+	if survey.Ready+survey.Held+survey.Counts[jobs.Running] == 0 {
+		p.Breaker.SlowStart = 0 // it goes on with the next calls
+	}
 	return nil
 }
 
@@ -158,6 +164,9 @@ func (d *Dashboard) readKey(ctx context.Context, p *breakerPage) error {
 	p.Parent = &parent
 	if p.Waiting, err = d.client.HeldCount(ctx, p.Destination, p.Key); err != nil {
 		return fmt.Errorf("count jobs of %s: %w", p.Name, err)
+	}
+	if p.Waiting == 0 && p.Breaker.InFlight == 0 {
+		p.Breaker.SlowStart = 0 // it goes on with the next calls
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"slices"
 
@@ -141,6 +142,8 @@ func (d *Dashboard) readDestination(ctx context.Context, name string, s span) (*
 	p.Doubts = jobs.Workers(workers).Doubts(name)
 	for _, w := range workers {
 		if slices.Contains(w.Destinations, name) {
+			w.Unreachable = maps.Clone(w.Unreachable)
+			maps.DeleteFunc(w.Unreachable, func(of string, _ jobs.UnreachableInfo) bool { return of != name })
 			p.Workers = append(p.Workers, w)
 		}
 	}

@@ -33,9 +33,11 @@ const (
 type target struct {
 	Name    string
 	Breaker breaker.Status
-	// Keys are breakers of keys that are not closed without limits, and their number.
-	Keys     []breaker.Status
-	KeyCount int
+	// Keys are the breakers of keys that are not closed, or closed by hand, and their number;
+	// OtherKeys counts those that are closed again, or have counted refusals.
+	Keys      []breaker.Status
+	KeyCount  int
+	OtherKeys int
 	// OpenKeys counts the open breakers of keys.
 	OpenKeys int
 	// OpenKeysText says why they are open, "" without any.
@@ -160,15 +162,12 @@ func (d *Dashboard) readTargets(ctx context.Context, all []jobs.Destination, wor
 
 // count derives numbers from what was read.
 func (t *target) count(now time.Time) {
-	t.KeyCount = len(t.Keys)
-	for _, k := range t.Keys {
-		if k.State != breaker.Closed {
-			t.OpenKeys++
-		}
-	}
 	t.OpenKeysText = explain.Conditions(t.Keys)
-	if len(t.Keys) > mostKeys {
-		t.Keys = t.Keys[:mostKeys]
+	t.Keys, t.OpenKeys, t.OtherKeys = limitedKeys(t.Keys)
+	t.KeyCount = len(t.Keys)
+	t.Keys = t.Keys[:min(len(t.Keys), mostKeys)]
+	if t.Survey.Ready+t.Survey.Held+t.Survey.Counts[jobs.Running] == 0 {
+		t.Breaker.SlowStart = 0 // it goes on with the next calls
 	}
 	for status, n := range t.Survey.Counts {
 		if !status.Final() {
@@ -184,6 +183,20 @@ func (t *target) count(now time.Time) {
 	if t.Workers == 0 && store.System(t.Name) && now.Sub(t.SeenAt) < silence {
 		t.Workers = 1
 	}
+}
+
+// limitedKeys returns the breakers that are not closed, or closed by hand, how many are not closed, and how
+// many are left out.
+func limitedKeys(all []breaker.Status) (limited []breaker.Status, open, others int) {
+	for _, k := range all {
+		if k.State != breaker.Closed {
+			open++
+		}
+		if k.State != breaker.Closed || k.Forced != "" {
+			limited = append(limited, k)
+		}
+	}
+	return limited, open, len(all) - len(limited)
 }
 
 // points reads the statistics, a point for each step.

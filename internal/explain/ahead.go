@@ -159,8 +159,13 @@ func (w *Waiting) addPlace() {
 	case BreakerOpen, BreakerTripped, BreakerProbing:
 		w.Text += "; " + w.place()
 	case Queued:
-		if w.Text == nextInLine && (w.Ahead == nil || *w.Ahead > 0) {
+		switch first := w.Ahead != nil && *w.Ahead == 0; {
+		case w.Text == inLine && first:
+			w.Text = nextInLine
+		case w.Text == inLine:
 			w.Text = "waiting for its turn: " + w.place()
+		case first:
+			w.Text = "next " + w.Text
 		}
 	}
 }

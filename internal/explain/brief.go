@@ -38,7 +38,10 @@ func (w *Waiting) Brief(j *jobs.Job) string {
 	case NoWorker:
 		return "no worker serves " + j.Destination
 	case Queued:
-		return "next in line for a worker"
+		if w.Ahead != nil && *w.Ahead == 0 {
+			return "next in line for a worker"
+		}
+		return inLine
 	case Paused:
 		return j.Reason + " until it is resumed"
 	case Parents:

@@ -76,6 +76,8 @@ func window(source string, w breaker.LimitWindow, now time.Time) Limit {
 	case w.Remaining < 0 && source == Announced: // Redis is asked when little is left
 		l.Used = "plenty left"
 	case w.Remaining < 0:
+	case w.Burst == 1: // calls are spaced: "1 of 1" would say that the limit is used up
+		l.Used = "one call every " + (w.Window / time.Duration(w.Limit)).Round(time.Millisecond).String()
 	case of > 0:
 		l.Used, l.Part = strconv.Itoa(w.Used)+" of "+strconv.Itoa(of), min(1, float64(w.Used)/float64(of))
 	default:

@@ -30,3 +30,12 @@ func TestAnAnnouncedLimitThatIsFarFromItsEnd(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// A rate without a burst is shown as typed: its calls are spaced, and one that waits is not all of it.
+func TestASpacedRateIsNotUsedUp(t *testing.T) {
+	t.Parallel()
+	l := breaker.Limits{Declared: []breaker.LimitWindow{{Limit: 19, Window: 10 * time.Second, Burst: 1, Used: 1}}}
+	if got := explain.Limits(l, time.Now()); len(got) != 1 || got[0].Allowed != "19 per 10 s" || got[0].Used != "one call every 526ms" || got[0].Part != -1 {
+		t.Errorf("%+v", got)
+	}
+}

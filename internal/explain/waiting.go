@@ -11,8 +11,11 @@ import (
 	"github.com/tidegate/tidegate/jobs"
 )
 
-// nextInLine explains a job that waits only for a worker.
-const nextInLine = "next in line; waiting for a free worker"
+// inLine explains a job that waits only for a worker, nextInLine the first of them: see [Explainer.Place].
+const (
+	inLine     = "in line for a free worker"
+	nextInLine = "next in line; waiting for a free worker"
+)
 
 // facts are what the explanation of a job depends on besides the job.
 type facts struct {
@@ -60,7 +63,7 @@ func (f facts) waiting(j *jobs.Job) *Waiting {
 	case w == nil && RateHolds(forCost(f.breaker, j.Cost), f.now):
 		return &Waiting{Reason: ByRate, Text: NextByRate(forCost(f.breaker, j.Cost), f.now)}
 	case w == nil:
-		return &Waiting{Reason: Queued, Text: nextInLine}
+		return &Waiting{Reason: Queued, Text: inLine}
 	case missing != "":
 		w.Text += "; but " + missing + ": start one with: tidegate worker"
 	}
@@ -92,7 +95,7 @@ func (f facts) byKey(j *jobs.Job) *Waiting {
 	if w := f.describe(forCost(*f.key, j.Cost), j.Destination+"/"+j.Key); w != nil {
 		return w
 	}
-	return &Waiting{Reason: Queued, Text: fmt.Sprintf("next in line among the jobs of key %s", j.Key)}
+	return &Waiting{Reason: Queued, Text: fmt.Sprintf("in line among the jobs of key %s", j.Key)}
 }
 
 // describe explains how the breaker called name holds a job; nil if it does not.

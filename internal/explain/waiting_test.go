@@ -84,7 +84,7 @@ func TestWaiting(t *testing.T) {
 		want: Waiting{Reason: BreakerOpen, Text: "rate limit reached; deviantart reopens in 4m12s, at 14:35:00", Until: at(252 * time.Second), Breaker: "deviantart"},
 	}, {
 		name: "next in line",
-		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
+		want: Waiting{Reason: Queued, Text: "in line for a free worker"},
 	}, {
 		name: "never a worker", seen: -1,
 		want: Waiting{Reason: NoWorker, Text: "no worker has served deviantart yet; start one with: tidegate worker"},
@@ -135,10 +135,10 @@ func TestWaiting(t *testing.T) {
 	}, {
 		name: "among the jobs of a key that has opened", key: &breaker.Status{},
 		job:  jobs.Job{Key: "alice", AvailableAt: in(time.Second)},
-		want: Waiting{Reason: Queued, Text: "next in line among the jobs of key alice"},
+		want: Waiting{Reason: Queued, Text: "in line among the jobs of key alice"},
 	}, {
 		name: "worker silent for a moment", seen: 30 * time.Second,
-		want: Waiting{Reason: Queued, Text: "next in line; waiting for a free worker"},
+		want: Waiting{Reason: Queued, Text: "in line for a free worker"},
 	}, {
 		name: "its call did not leave",
 		job:  jobs.Job{AvailableAt: in(time.Second), Reason: "its worker did not reach deviantart", ReasonCode: "unreachable deviantart"},
