@@ -1,6 +1,7 @@
 package breaker
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -122,7 +123,11 @@ func roundWait(d time.Duration) time.Duration {
 	return d
 }
 
-// unavailable wraps err, which is Redis's.
+// unavailable wraps err, which is Redis's, unless the caller has cancelled: every context of ours ends by
+// a deadline.
 func unavailable(operation, name string, err error) error {
+	if errors.Is(err, context.Canceled) {
+		return fmt.Errorf("breaker: %s %s: %w", operation, name, err)
+	}
 	return fmt.Errorf("breaker: %s %s: %w: %w", operation, name, ErrUnavailable, err)
 }

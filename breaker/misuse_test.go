@@ -54,6 +54,28 @@ func TestClientThatCannotBeUsedIsAnError(t *testing.T) {
 	closeAtEnd(t, b)
 }
 
+// A negative wait is none, and the caller's own cancel is not an outage of Redis.
+func TestNegativeWaitAndCancelledCaller(t *testing.T) {
+	t.Parallel()
+	rdb := redistest.Database(t).Client(t)
+	b, err := New(t.Context(), rdb, Options{Destination: redistest.Name(t, "cap"), FleetConcurrency: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	closeAtEnd(t, b)
+	if _, err := b.Allow(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.Wait(t.Context(), -1); !errors.Is(err, ErrOpen) {
+		t.Errorf("a negative wait: %v, want a refusal at once", err)
+	}
+	cancelled, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := b.Allow(cancelled); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnavailable) {
+		t.Errorf("a cancelled caller: %v, want its own error alone", err)
+	}
+}
+
 func second1[T any](_ T, err error) error { return err }
 
 // logTo returns a logger and what it has written.

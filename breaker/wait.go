@@ -8,11 +8,14 @@ import (
 )
 
 // Wait asks for a permit as [Breaker.Allow] does, and waits for it in order of arrival, for
-// at most limit; 0: as long as ctx lasts. It returns the breaker's [*OpenError] at once if
+// at most limit; 0: as long as ctx lasts, less: not at all. It returns the breaker's [*OpenError] at once if
 // the breaker will grant none before the wait has to end, unless it is reset. Of the callers
 // that wait in a process one asks at a time, so that a change of the breaker, of which there
 // are many in a slow start, or a free slot, wakes one and not all of them.
 func (b *Breaker) Wait(ctx context.Context, limit time.Duration) (Permit, error) {
+	if limit < 0 {
+		return b.Allow(ctx)
+	}
 	deadline, _ := ctx.Deadline()
 	var ended <-chan time.Time // nil: ctx alone ends it
 	if limit > 0 {

@@ -81,7 +81,10 @@ func NewClient(rdb redis.UniversalClient, opts ...ClientOption) (*Client, error)
 		retention: 24 * time.Hour,
 	}
 	c.known.reading = make(chan struct{}, 1)
-	for _, o := range opts {
+	for i, o := range opts {
+		if o == nil {
+			return nil, fmt.Errorf("jobs: new client: %w: option %d is nil", ErrInvalid, i+1)
+		}
 		o(c)
 	}
 	if err := c.validate(); err != nil {

@@ -58,7 +58,7 @@ func TestUnknownDestinationIsRefusedWhereOthersAreKnown(t *testing.T) {
 	}
 	_, err = c.Enqueue(ctx, jobs.New("devianart", 1))
 	want := `jobs: enqueue: destination "devianart" is not known; known are deviantart, mastodon`
-	if err == nil || err.Error() != want || !errors.Is(err, jobs.ErrUnknownDestination) || !errors.Is(err, jobs.ErrInvalid) {
+	if err == nil || err.Error() != want || !errors.Is(err, jobs.ErrUnknownDestination) || errors.Is(err, jobs.ErrInvalid) || !jobs.Refused(err) {
 		t.Errorf("error %v, want %s", err, want)
 	}
 	if unknown, ok := errors.AsType[*jobs.UnknownDestinationError](err); !ok || unknown.Name != "devianart" || len(unknown.Known) != 2 {
@@ -177,7 +177,7 @@ func TestUnknownDestinationsAreBounded(t *testing.T) {
 				switch {
 				case r.Job != nil:
 					accepted++
-				case unknown == nil || unknown.Name != part[i].Destination || !errors.Is(r.Err, jobs.ErrInvalid):
+				case unknown == nil || unknown.Name != part[i].Destination || !jobs.Refused(r.Err):
 					t.Fatalf("%s: %v", part[i].Destination, r.Err)
 				}
 			}

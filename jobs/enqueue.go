@@ -3,7 +3,6 @@ package jobs
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"maps"
 	"strconv"
@@ -21,7 +20,7 @@ const (
 	bytesPerRequest = 4 << 20
 )
 
-// Result is the result of one job: either Job or Err. An Err that does not match ErrInvalid
+// Result is the result of one job: either Job or Err. An Err that is not Refused
 // comes from Redis or the context: the job may or may not have been accepted, unless it
 // matches ErrNotSent.
 type Result struct {
@@ -30,7 +29,7 @@ type Result struct {
 }
 
 // Enqueue accepts one job. It costs what asynq's own enqueue costs: one round
-// trip. Errors match ErrInvalid (nothing was written; see ValidationError) or
+// trip. Errors match ErrInvalid (see ValidationError) or ErrUnknownDestination (nothing was written), or
 // come from Redis or the context, in which case the job may or may not have been
 // accepted: an enqueue with an ID can be repeated safely.
 func (c *Client) Enqueue(ctx context.Context, s *Spec) (*Job, error) {
@@ -158,7 +157,7 @@ func (c *Client) preparePortion(ctx context.Context, specs []*Spec, results []Re
 		p, err := c.prepare(ctx, s, now)
 		if err != nil {
 			err = fmt.Errorf("jobs: enqueue: %w", err)
-			if !errors.Is(err, ErrInvalid) {
+			if !Refused(err) {
 				out.err = err
 				return out
 			}

@@ -431,7 +431,7 @@ func TestEnqueueWithoutRedis(t *testing.T) {
 
 func TestNewClientWithoutRedis(t *testing.T) {
 	t.Parallel()
-	if _, err := jobs.NewClient(nil); err == nil || err.Error() != "jobs: new client: the Redis client is nil" {
+	if _, err := jobs.NewClient(nil); err == nil || err.Error() != "jobs: new client: the Redis client cannot be used: it is nil" {
 		t.Errorf("error %v", err)
 	}
 }

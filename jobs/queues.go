@@ -2,6 +2,7 @@ package jobs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sort"
@@ -281,8 +282,8 @@ func (c *Client) refreshDestinations(ctx context.Context) error {
 	return nil
 }
 
-// UnknownDestinationError lists the known destinations. It matches ErrUnknownDestination and
-// ErrInvalid, and wraps a *ValidationError.
+// UnknownDestinationError lists the known destinations. It matches ErrUnknownDestination, and not
+// ErrInvalid.
 type UnknownDestinationError struct {
 	Name  string
 	Known []string
@@ -308,9 +309,11 @@ func (e *UnknownDestinationError) problem() string {
 // Is makes errors.Is(err, ErrUnknownDestination) true.
 func (e *UnknownDestinationError) Is(target error) bool { return target == ErrUnknownDestination }
 
-// Unwrap returns the error as one of validation.
-func (e *UnknownDestinationError) Unwrap() error {
-	return &ValidationError{Fields: []FieldError{{"destination", e.problem()}}}
+// Refused reports whether err says that nothing was written because of what was asked for: it matches
+// ErrInvalid or ErrUnknownDestination. The job itself may be valid in the second case, and accepted once
+// a worker serves its destination.
+func Refused(err error) bool {
+	return errors.Is(err, ErrInvalid) || errors.Is(err, ErrUnknownDestination)
 }
 
 func joinSome(names []string) string {

@@ -164,11 +164,15 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	if call, ok := h.(*HTTP); ok && call != nil {
 		s.kept = call.o.ResponseBodyBytes
 	}
-	for _, o := range opts {
+	var errs []error
+	for i, o := range opts {
+		if o == nil {
+			errs = append(errs, fmt.Errorf("option %d is nil", i+1))
+			continue
+		}
 		o(&s)
 	}
 	s.timeout, s.retention = min(s.timeout, store.Longest), min(s.retention, store.Longest)
-	var errs []error
 	if !jobs.ValidDestination(name) {
 		errs = append(errs, fmt.Errorf("name %q must be 1 to 63 of a-z, 0-9 and -, starting with a letter or digit", name))
 	}
@@ -187,6 +191,8 @@ func (p *Publisher) Handle(name string, h Handler, opts ...HandleOption) error {
 	s.breaker.Destination, s.breaker.MaxInFlight = "checked-above", 0
 	if s.breaker.ProbeTimeout == 0 {
 		s.breaker.ProbeTimeout = max(0, s.timeout) + 5*time.Second
+	} else if s.breaker.ProbeTimeout > 0 && s.breaker.ProbeTimeout < s.timeout {
+		errs = append(errs, fmt.Errorf("ProbeTimeout is %s, shorter than the timeout (%s): a second call could begin beside the probe", s.breaker.ProbeTimeout, s.timeout))
 	}
 	if err := s.breaker.Validate(); err != nil {
 		errs = append(errs, err)
@@ -267,7 +273,6 @@ func (p *Publisher) Run(ctx context.Context) error {
 		closeAll(prepared)
 		return fmt.Errorf("publisher: run: %w", startErr)
 	}
-	close(p.started)
 	stopListening := p.startListening(ctx, s.worker)
 	defer stopListening()
 	var sweeping sync.WaitGroup

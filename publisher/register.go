@@ -29,11 +29,15 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 	tick := time.NewTicker(registerEvery)
 	defer tick.Stop()
 	started := time.Now()
-	compared := false
+	compared, registered := false, false
 	var unservedAt time.Time
 	for {
 		call, cancel := context.WithTimeout(ctx, registerEvery/2)
 		err := p.heartbeat(call, names, started)
+		if err == nil && !registered {
+			registered = true
+			close(p.started)
+		}
 		if err == nil && !compared {
 			compared = p.compare(call)
 		}

@@ -62,7 +62,8 @@ func (p *Publisher) Worker() string { return p.o.Worker }
 // Namespace is that of the jobs; see Options.
 func (p *Publisher) Namespace() string { return p.o.Namespace }
 
-// Started is closed when Run has begun to serve all destinations.
+// Started is closed when Run serves all destinations and has registered them in Redis, so that a new
+// client knows them.
 func (p *Publisher) Started() <-chan struct{} { return p.started }
 
 // Breaker returns the circuit breaker of a destination; nil if the destination is not handled

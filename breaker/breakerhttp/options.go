@@ -50,11 +50,11 @@ func Hints(dialects ...hint.Dialect) Option {
 }
 
 // Wait lets requests wait for the breaker, each for limit at most, instead of being refused
-// at once; 0 means as long as the request's context lasts. Requests under one key are served
+// at once; 0 means as long as the request's context lasts, and less that they do not wait. Requests under one key are served
 // in order. A request is refused at once if waiting is in vain: the breaker is OPEN, or the
 // configured rate permits no call, for longer than the request may wait.
 func Wait(limit time.Duration) Option {
-	return func(t *Transport) { t.waits, t.patience = true, max(0, limit) }
+	return func(t *Transport) { t.waits, t.patience = limit >= 0, max(0, limit) }
 }
 
 // OpenResponse answers a request that the breaker refuses with a 503 of our own instead of an

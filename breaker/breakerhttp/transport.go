@@ -45,7 +45,9 @@ func New(b *breaker.Breaker, next http.RoundTripper, options ...Option) *Transpo
 	}
 	RateLimitedStatus(http.StatusTooManyRequests)(t)
 	for _, option := range options {
-		option(t)
+		if option != nil {
+			option(t)
+		}
 	}
 	return t
 }

@@ -132,7 +132,7 @@ func (a *api) actWhere(ctx context.Context, do act, in *actWhereInput) (*answer[
 		return answerOf[Acted](Acted{Matched: &n}), nil
 	}
 	sum, err := a.client.ActWhere(ctx, do.action, f, jobs.By(by(ctx)), jobs.Because(s.Reason))
-	if !errors.Is(err, jobs.ErrInvalid) {
+	if !jobs.Refused(err) {
 		a.auditJobs(ctx, do, s.words(), sum, err, s.Reason)
 	}
 	if err == nil && sum == (jobs.ActSummary{}) {

@@ -338,7 +338,7 @@ func (s *lineStream) enqueue(c *lineChunk) error {
 		case result.Job != nil:
 			s.many.destinations[result.Job.Destination] = true
 			item.ID, item.Status, item.Duplicate = result.Job.ID, string(result.Job.Status), result.Job.Duplicate
-		case result.Err != nil && errors.Is(result.Err, jobs.ErrInvalid):
+		case jobs.Refused(result.Err):
 			item.Errors = place(item.Index).fields(result.Err)
 		default:
 			answered = min(answered, item.Index)

@@ -172,7 +172,7 @@ func (b *bulk) send(ctx context.Context, c *chunk, result *bulkResult) (done int
 			result.Duplicates++
 		case a.Job != nil:
 			result.Accepted++
-		case a.Err != nil && (err == nil || errors.Is(a.Err, jobs.ErrInvalid)):
+		case a.Err != nil && (err == nil || jobs.Refused(a.Err)):
 			result.Rejected = append(result.Rejected, rejection{Line: c.lines[i], Error: text.OneLine(problem(a.Err))})
 		default:
 			done = min(done, c.lines[i]-1)

@@ -71,7 +71,7 @@ func exitStatus(err error) int {
 		return exitConfig
 	case errors.As(err, &notFound), errors.Is(err, jobs.ErrNotFound):
 		return exitNotFound
-	case errors.As(err, &input), errors.Is(err, jobs.ErrInvalid):
+	case errors.As(err, &input), jobs.Refused(err):
 		return exitInput
 	}
 	return exitFailed

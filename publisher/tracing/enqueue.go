@@ -40,7 +40,7 @@ func (t *Tracing) Enqueue(ctx context.Context, job *jobs.Job) (carrier map[strin
 // quote the job.
 func enqueueErrorType(err error) attribute.KeyValue {
 	switch {
-	case errors.Is(err, jobs.ErrInvalid):
+	case jobs.Refused(err):
 		return semconv.ErrorTypeKey.String("invalid")
 	case errors.Is(err, context.Canceled):
 		return semconv.ErrorTypeKey.String("canceled")
