@@ -94,9 +94,9 @@ func (a *api) describe(o operation) huma.Operation {
 		op.Errors = append(op.Errors, http.StatusConflict)
 	}
 	if o.method == http.MethodPost {
-		op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
+		op.Errors = append(op.Errors, http.StatusRequestTimeout, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType)
 	}
-	op.Errors = append(op.Errors, http.StatusUnprocessableEntity)
+	op.Errors = append(op.Errors, http.StatusBadRequest, http.StatusUnprocessableEntity)
 	slices.Sort(op.Errors)
 	op.Errors = slices.Compact(op.Errors)
 	return op

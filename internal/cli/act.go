@@ -139,13 +139,13 @@ func (c *actFlags) actOn(ctx context.Context, p *Process, s *session, action job
 		out.Items = append(out.Items, item)
 	}
 	single := len(ids) == 1 && len(refused) == 1
-	if c.json() || err == nil && !single || len(out.Items) > 0 && !single {
+	if err == nil && !single || len(out.Items) > 0 && !single {
 		if printErr := c.printActed(p, action, out, out.ActSummary); printErr != nil {
 			return errors.Join(err, printErr)
 		}
 	}
 	for _, id := range stuck {
-		fmt.Fprintf(p.Stderr, "job %s: %s\n", id, jobs.ErrStuck)
+		p.note(fmt.Sprintf("job %s: %s", id, jobs.ErrStuck))
 	}
 	switch {
 	case err != nil:

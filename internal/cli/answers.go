@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"strconv"
@@ -27,7 +28,7 @@ type answersTestCmd struct {
 	Destination string   `placeholder:"NAME" help:"Destination that answers. Default: the only one."`
 	Status      int      `required:"" help:"Status of the answer."`
 	Header      []string `sep:"none" placeholder:"NAME:VALUE" help:"Header of the answer; repeatable."`
-	Body        string   `placeholder:"TEXT or @FILE" help:"Body of the answer."`
+	Body        string   `placeholder:"TEXT or @FILE" help:"Body of the answer; @- for stdin."`
 	Key         string   `help:"Key of the job."`
 	Attempt     int      `help:"Number of retries that the job has made."`
 	outputFlag
@@ -82,7 +83,12 @@ func (c *answersTestCmd) Run(ctx context.Context, p *Process) error {
 		header.Add(name, value)
 	}
 	body := []byte(c.Body)
-	if name, isFile := strings.CutPrefix(c.Body, "@"); isFile {
+	switch name, isFile := strings.CutPrefix(c.Body, "@"); {
+	case c.Body == "@-":
+		if body, err = io.ReadAll(p.Stdin); err != nil {
+			return inputErrorf("--body: %w", err)
+		}
+	case isFile:
 		if body, err = os.ReadFile(name); err != nil {
 			return inputErrorf("--body: %w", err)
 		}

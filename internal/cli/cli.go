@@ -30,7 +30,8 @@ type Process struct {
 	// information that Go puts into a binary.
 	Version, Commit string
 
-	patience time.Duration // how long to wait for Redis; 0 is defaultPatience
+	patience   time.Duration // how long to wait for Redis; 0 is defaultPatience
+	jsonErrors bool          // -o json: what goes to Stderr is JSON, one document a line
 }
 
 // grammar is the command line. What --help adds to it is in help.txt.
@@ -84,8 +85,14 @@ Exit status: 0 ok, 1 failed, 2 wrong input, 4 not found, 78 configuration.`
 // Run runs the command that the arguments name and returns the exit status. ctx
 // ends when the process is to stop.
 func Run(ctx context.Context, p Process) int {
+	p.jsonErrors = asksForJSON(p.Args)
 	err := p.explainRefusal(ctx, p.run(ctx))
-	for _, line := range errorLines(err) {
+	lines := errorLines(err)
+	if p.jsonErrors && len(lines) > 0 {
+		p.notify("error", strings.Join(lines, "\n"))
+		return exitStatus(err)
+	}
+	for _, line := range lines {
 		fmt.Fprintln(p.Stderr, "tidegate: "+line)
 	}
 	return exitStatus(err)

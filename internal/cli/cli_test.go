@@ -41,7 +41,7 @@ func TestUsage(t *testing.T) {
 		{"enqueue --max-reschedules many", `--max-reschedules: expected a valid 64 bit int but got "many"; run "tidegate enqueue --help"`},
 		{"list -o xml", `--output must be one of "text","json" but got "xml"; run "tidegate list --help"`},
 		{"list --limit", `--limit: expected int value but got "EOL" (<EOL>); run "tidegate list --help"`},
-		{"worker -o json", `unknown flag -o, did you mean "-h"?; run "tidegate worker --help"`},
+		{"worker -o text", `unknown flag -o, did you mean "-h"?; run "tidegate worker --help"`},
 		{"demo --jobs 0 --window 1ms", `demo: jobs must be from 1 to 10000, is 0; window must be from 100ms to 10m0s, is 1ms`},
 		{"demo --workers 21 --concurrency 0 --quota 0 --cooldown 11m --threshold 0 --latency -1s", `--latency: expected duration value but got "-1s" (short flag); perhaps try --latency="-1s"?; run "tidegate demo --help"`},
 		{"demo --workers 21 --concurrency 0 --quota 0 --cooldown 11m --threshold 0", `demo: workers must be from 1 to 20, is 21; concurrency must be from 1 to 100, is 0; quota must be from 1 to 1000000, is 0; threshold must be from 1 to 1000, is 0; cooldown must be from 100ms to 10m0s, is 11m0s`},
@@ -147,7 +147,7 @@ func TestConfigurationErrors(t *testing.T) {
 		"DESTINATION_1_NAME=my shop", "DESTINATION_1_URL=https://hunter2@api.example.com",
 		"CIRCUIT_BREAKER_TRESHOLD=3", "MAX_PAYLOAD_BYTES=lots",
 	}
-	for _, args := range []string{"config check", "config check -o json", "worker", "enqueue -d shop", "get x", "list", "history x", "batch get x", "stats", "cancel x", "queue pause shop", "doctor", "breaker list", "breaker get shop"} {
+	for _, args := range []string{"config check", "worker", "enqueue -d shop", "get x", "list", "history x", "batch get x", "stats", "cancel x", "queue pause shop", "doctor", "breaker list", "breaker get shop"} {
 		t.Run(args, func(t *testing.T) {
 			t.Parallel()
 			got := runIn(t, env, "", strings.Fields(args)...)

@@ -23,7 +23,7 @@ import (
 type enqueueCmd struct {
 	Destination    string   `short:"d" placeholder:"NAME" help:"Destination that the job is published to. With --file: of lines that name none."`
 	Key            string   `placeholder:"KEY" help:"Owner of the budget inside the destination, such as a user; a name, never a token."`
-	Payload        string   `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or - for stdin. Sent byte for byte, or as --encoding says. Default: ${default}."`
+	Payload        string   `default:"{}" placeholder:"JSON" help:"Body of the call: JSON, @FILE, or @- for stdin. Sent byte for byte, or as --encoding says. Default: ${default}."`
 	Encoding       string   `placeholder:"form" help:"How the payload becomes the body: json (default), form, multipart or raw. See docs/requests.md."`
 	Form           []string `sep:"none" placeholder:"NAME=VALUE" help:"Field of a form, in place of --payload; may be repeated."`
 	FilePart       []string `sep:"none" placeholder:"NAME=@PATH" help:"File of a multipart form, in place of --payload; may be repeated."`
@@ -108,7 +108,7 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 		Request: jobs.Request{Method: strings.ToUpper(c.Method), Path: c.Path, Query: c.Query}, MaxReschedules: c.MaxReschedules,
 		Payload: json.RawMessage("{}"), Batch: c.Batch, After: c.After, Cost: c.Cost,
 	}
-	form, encoding := c.form(cfg.MaxPayloadBytes, bad)
+	form, encoding := c.form(p.Stdin, cfg.MaxPayloadBytes, bad)
 	spec.Request.Encoding = encoding
 	payload, err := readPayload(p.Stdin, c.Payload, cfg.MaxPayloadBytes)
 	switch {
@@ -133,7 +133,12 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 			bad("--header", errors.New("is not of the form NAME:VALUE"))
 			continue
 		}
-		jobs.Header(strings.TrimSpace(name), strings.TrimSpace(value)).Apply(spec)
+		name = strings.TrimSpace(name)
+		if _, again := spec.Request.Headers[name]; again {
+			bad("--header", fmt.Errorf("%s is given twice", clip(name, 40)))
+			continue
+		}
+		jobs.Header(name, strings.TrimSpace(value)).Apply(spec)
 	}
 	if c.At != "" {
 		spec.At, err = jobjson.ParseTime(c.At)
@@ -168,11 +173,11 @@ func (c *enqueueCmd) spec(p *Process, cfg *config.Config) (*jobs.Spec, error) {
 	return spec, nil
 }
 
-// readPayload reads a payload: JSON, @FILE, or - for stdin.
+// readPayload reads a payload: JSON, @FILE, or - or @- for stdin.
 func readPayload(stdin io.Reader, payload string, limit int) ([]byte, error) {
 	var in io.Reader
 	switch path, isFile := strings.CutPrefix(payload, "@"); {
-	case payload == "-":
+	case payload == "-" || payload == "@-":
 		in = stdin
 	case isFile:
 		f, err := os.Open(path)

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"encoding/json"
 	"errors"
+	"io"
 	"mime"
 	"path/filepath"
 	"strings"
@@ -13,7 +14,7 @@ import (
 
 // form returns the payload of --form and --file-part, and the encoding that they imply; nil
 // without them. bad gets the errors.
-func (c *enqueueCmd) form(limit int, bad func(flag string, err error)) (payload json.RawMessage, encoding jobs.Encoding) {
+func (c *enqueueCmd) form(stdin io.Reader, limit int, bad func(flag string, err error)) (payload json.RawMessage, encoding jobs.Encoding) {
 	if len(c.Form)+len(c.FilePart) == 0 {
 		return nil, jobs.Encoding(c.Encoding)
 	}
@@ -47,7 +48,7 @@ func (c *enqueueCmd) form(limit int, bad func(flag string, err error)) (payload 
 			bad("--file-part", errors.New("is not of the form NAME=@PATH"))
 			continue
 		}
-		content, err := readPayload(nil, "@"+path, limit)
+		content, err := readPayload(stdin, "@"+path, limit)
 		if err != nil {
 			bad("--file-part", err)
 			continue

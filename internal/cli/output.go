@@ -65,7 +65,50 @@ func (p *Process) write(b []byte) error {
 
 // warn writes a line to stderr that stops nothing.
 func (p *Process) warn(problem string) {
+	if p.jsonErrors {
+		p.notify("warning", text.OneLine(problem))
+		return
+	}
 	fmt.Fprintln(p.Stderr, "tidegate: warning: "+text.OneLine(problem))
+}
+
+// note writes a line to stderr that says what goes on.
+func (p *Process) note(line string) {
+	if p.jsonErrors {
+		p.notify("note", text.OneLine(line))
+		return
+	}
+	fmt.Fprintln(p.Stderr, text.OneLine(line))
+}
+
+// notify writes a JSON document of one field to stderr, on one line.
+func (p *Process) notify(field, value string) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(map[string]string{field: value}); err == nil { // texts always are
+		_, _ = p.Stderr.Write(text.JSON(b.Bytes()))
+	}
+}
+
+// asksForJSON reports whether arguments hold -o json in one of its forms. The arguments may be
+// wrong, so that there is no command to ask.
+func asksForJSON(args []string) bool {
+	last := ""
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		switch {
+		case (arg == "-o" || arg == "--output") && i+1 < len(args):
+			last = args[i+1]
+		case strings.HasPrefix(arg, "--output="):
+			last = strings.TrimPrefix(arg, "--output=")
+		case strings.HasPrefix(arg, "-o"):
+			last = strings.TrimPrefix(strings.TrimPrefix(arg, "-o"), "=")
+		}
+	}
+	return last == "json"
 }
 
 // rows collects name and value pairs, or the lines of a table.

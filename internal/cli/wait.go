@@ -9,7 +9,6 @@ import (
 
 	"github.com/tidegate/tidegate/internal/config"
 	"github.com/tidegate/tidegate/internal/explain"
-	"github.com/tidegate/tidegate/internal/text"
 	"github.com/tidegate/tidegate/jobs"
 )
 
@@ -36,7 +35,7 @@ func (c *enqueueCmd) await(ctx context.Context, p *Process, s *session, job *job
 	if err != nil {
 		return err
 	}
-	fmt.Fprintf(p.Stderr, "job %s is enqueued; waiting for its end\n", text.OneLine(job.ID))
+	p.note("job " + job.ID + " is enqueued; waiting for its end")
 	waiting := ctx
 	if timeout > 0 {
 		var cancel context.CancelFunc
@@ -87,7 +86,7 @@ func reportWaits(ctx context.Context, p *Process, s *session, id string) {
 			continue
 		}
 		last = why.Reason
-		fmt.Fprintf(p.Stderr, "it waits: %s\n", text.OneLine(why.Text))
+		p.note("it waits: " + why.Text)
 	}
 }
 

@@ -3,9 +3,7 @@ package config
 import (
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
+	"github.com/tidegate/tidegate/internal/text"
 	"strings"
 )
 
@@ -97,29 +95,17 @@ func (e *environment) resolveFile(name string, found *findings) {
 // errors name the file and never the content.
 func readSecretFile(path string) (string, error) {
 	path = strings.TrimSpace(path)
-	f, err := os.Open(path)
-	if err != nil {
-		return "", fmt.Errorf("cannot read file %q: %w", path, reason(err))
-	}
-	defer func() { _ = f.Close() }()
-	content, err := io.ReadAll(io.LimitReader(f, maxSecretFile+1))
-	if err != nil {
-		return "", fmt.Errorf("cannot read file %q: %w", path, reason(err))
-	}
-	if len(content) > maxSecretFile {
-		return "", fmt.Errorf("file %q is larger than %d bytes", path, maxSecretFile)
+	content, _, err := text.ReadFile(path, maxSecretFile)
+	var large *text.TooLargeError
+	switch {
+	case errors.As(err, &large):
+		return "", fmt.Errorf("file %q %s", path, large.Problem())
+	case err != nil:
+		return "", fmt.Errorf("cannot read file %q: %w", path, text.WithoutPath(err))
 	}
 	value := strings.TrimRight(string(content), "\r\n")
 	if strings.TrimSpace(value) == "" {
 		return "", fmt.Errorf("file %q is empty", path)
 	}
 	return value, nil
-}
-
-// reason takes the path out of a file error; it is in the message already.
-func reason(err error) error {
-	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
-		return pathError.Err
-	}
-	return err
 }

@@ -4,15 +4,14 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
-	"io"
 	"net"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/tidegate/tidegate/internal/secret"
+	"github.com/tidegate/tidegate/internal/text"
 )
 
 // Kind is the kind of Redis that a URL names.
@@ -402,10 +401,6 @@ func addCertificate(config *tls.Config, certFile, keyFile string) error {
 const maxPEMFile = 4 << 20
 
 func readFile(path string) ([]byte, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer func() { _ = f.Close() }()
-	return io.ReadAll(io.LimitReader(f, maxPEMFile))
+	content, _, err := text.ReadFile(path, maxPEMFile)
+	return content, err //nolint:wrapcheck // callers name the file
 }

@@ -3,13 +3,12 @@ package telemetry
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"errors"
 	"net/url"
-	"os"
 	"slices"
 	"strconv"
 	"strings"
 
+	"github.com/tidegate/tidegate/internal/text"
 	"golang.org/x/net/http/httpguts"
 )
 
@@ -107,10 +106,10 @@ func (c *checks) choices() {
 
 func (c *checks) certificates() {
 	if variable, file := c.setting("CERTIFICATE"); variable != "" {
-		pem, err := os.ReadFile(file)
+		pem, _, err := text.ReadFile(file, maxPEMFile)
 		switch {
 		case err != nil:
-			c.add(variable, "the file cannot be read: "+reason(err))
+			c.add(variable, "the file cannot be read: "+text.WithoutPath(err).Error())
 		case !x509.NewCertPool().AppendCertsFromPEM(pem):
 			c.add(variable, "the file has no certificate in PEM form")
 		}
@@ -124,18 +123,27 @@ func (c *checks) certificates() {
 	case certificate == "":
 		c.add(key, "is set without "+strings.Replace(key, "CLIENT_KEY", "CLIENT_CERTIFICATE", 1)+"; it is not used")
 	default:
-		if _, err := tls.LoadX509KeyPair(certificateFile, keyFile); err != nil {
-			c.add(certificate, "it and "+key+" cannot be used: "+reason(err))
+		if err := pair(certificateFile, keyFile); err != nil {
+			c.add(certificate, "it and "+key+" cannot be used: "+text.WithoutPath(err).Error())
 		}
 	}
 }
 
-// reason leaves out the path, which the operator knows.
-func reason(err error) string {
-	if p, ok := errors.AsType[*os.PathError](err); ok {
-		return p.Err.Error()
+// maxPEMFile bounds what is read of a file, in bytes.
+const maxPEMFile = 4 << 20
+
+// pair returns why a certificate and its key cannot be used.
+func pair(certificateFile, keyFile string) error {
+	certificate, _, err := text.ReadFile(certificateFile, maxPEMFile)
+	if err != nil {
+		return err //nolint:wrapcheck // the caller names the variables
 	}
-	return err.Error()
+	key, _, err := text.ReadFile(keyFile, maxPEMFile)
+	if err != nil {
+		return err //nolint:wrapcheck // the caller names the variables
+	}
+	_, err = tls.X509KeyPair(certificate, key)
+	return err //nolint:wrapcheck // the caller names the variables
 }
 
 func (c *checks) milliseconds(variable, value string) {

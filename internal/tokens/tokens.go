@@ -13,7 +13,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"os"
 	"regexp"
 	"strconv"
 	"strings"
@@ -65,31 +64,15 @@ func Read(path string) (map[string]string, fs.FileInfo, error) {
 // ReadFile returns a file's content, of at most MaxFile bytes. The error is
 // Errors.
 func ReadFile(path string) ([]byte, fs.FileInfo, error) {
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, nil, unreadable(err)
-	}
-	defer func() { _ = f.Close() }()
-	info, err := f.Stat()
-	if err != nil {
-		return nil, nil, unreadable(err)
-	}
-	content, err := io.ReadAll(io.LimitReader(f, MaxFile+1))
-	if err != nil {
-		return nil, nil, unreadable(err)
-	}
-	if len(content) > MaxFile {
-		return nil, nil, Errors{{fmt.Sprintf("is larger than %d MiB", MaxFile>>20), fileFix}}
+	content, info, err := text.ReadFile(path, MaxFile)
+	var large *text.TooLargeError
+	switch {
+	case errors.As(err, &large):
+		return nil, nil, Errors{{large.Problem(), fileFix}}
+	case err != nil:
+		return nil, nil, Errors{{"cannot be read: " + text.WithoutPath(err).Error(), fileFix}}
 	}
 	return content, info, nil
-}
-
-// unreadable leaves the path out: callers name the file.
-func unreadable(err error) error {
-	if pathError, ok := errors.AsType[*fs.PathError](err); ok {
-		err = pathError.Err
-	}
-	return Errors{{"cannot be read: " + err.Error(), fileFix}}
 }
 
 // Parse reads the content of a file. The error is Errors.
