@@ -191,7 +191,7 @@ func (p *Publisher) forgetWorkers(ctx context.Context) error {
 	var dead []string
 	for name, text := range records {
 		var w store.Worker
-		if json.Unmarshal([]byte(text), &w) != nil || now.Sub(time.UnixMilli(w.SeenAt)) > forgetAfter {
+		if json.Unmarshal([]byte(text), &w) != nil || now.Sub(time.UnixMilli(w.SeenAt)).Abs() > forgetAfter {
 			dead = append(dead, name)
 		}
 	}

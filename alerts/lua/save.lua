@@ -1,7 +1,7 @@
 -- Writes a value if a lock is still held.
--- KEYS: 1 the lock, 2 the value. ARGV: 1 the lock's token, 2 the value, 3 how long it is
+-- KEYS: 1 the lock, a lease (see internal/lease/lease.lua), 2 the value. ARGV: 1 the lock's token, 2 the value, 3 how long it is
 -- kept (ms). Returns 1 if it was written.
-if redis.call('GET', KEYS[1]) ~= ARGV[1] then
+if string.match(redis.call('GET', KEYS[1]) or '', '^[^\n]*') ~= ARGV[1] then
   return 0
 end
 -- A full Redis takes the rest of a script that began by freeing memory.

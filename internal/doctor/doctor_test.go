@@ -74,7 +74,7 @@ func TestDamage(t *testing.T) {
 			damage: func(p *patient) {
 				p.enqueue("a")
 				p.must(p.rdb.LPush(p.ctx, store.ActiveKey(p.queue), "a", "gone").Err())
-				p.lease("a", time.Minute)
+				p.lease("a", store.Lease)
 				p.in(store.StateActive, "b")
 			},
 			want: []string{"active_stale a gone"},
@@ -88,8 +88,28 @@ func TestDamage(t *testing.T) {
 				}
 			},
 		},
+		"instants from before Redis's clock went back": {
+			damage: func(p *patient) {
+				p.in(store.StateActive, "a")
+				p.lease("a", time.Hour)
+				p.in(store.StateRetry, "b")
+				p.set("b", store.FieldWait, 10_000)
+				p.in(store.StateScheduled, "at") // a given instant
+			},
+			want: []string{"lease_ahead a", "wait_ahead b"},
+			after: func(p *patient) {
+				for key, most := range map[string]time.Time{
+					store.LeaseKey(p.queue): time.Unix(time.Now().Add(store.Lease+2*time.Second).Unix(), 0),
+					store.RetryKey(p.queue): time.Now().Add(12 * time.Second),
+				} {
+					if last := p.rdb.ZRevRangeWithScores(p.ctx, key, 0, 0).Val(); len(last) != 1 || int64(last[0].Score) > most.Unix() {
+						p.t.Errorf("%s has %v, want %d at most", key, last, most.Unix())
+					}
+				}
+			},
+		},
 		"a lease of nothing": {
-			damage: func(p *patient) { p.enqueue("a"); p.lease("a", time.Minute); p.lease("gone", -time.Hour) },
+			damage: func(p *patient) { p.enqueue("a"); p.lease("a", store.Lease); p.lease("gone", -time.Hour) },
 			want:   []string{"lease_stale a gone"},
 			after:  func(p *patient) { p.wantPending("a") },
 		},

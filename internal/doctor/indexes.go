@@ -16,7 +16,7 @@ func (p *pass) inFlight(ctx context.Context, queues []string) error {
 	for chunk := range slices.Chunk(queues, perTrip) {
 		var calls []call
 		for _, q := range chunk {
-			calls = append(calls, call{activeScript, q, []any{0, perSet}}, call{leaseScript, q, []any{"0", perSet}})
+			calls = append(calls, call{activeScript, q, []any{0, perSet}}, call{leaseScript, q, []any{store.Lease.Milliseconds(), "0", perSet}})
 		}
 		replies, err := p.runAll(ctx, calls)
 		if err != nil {
@@ -50,7 +50,7 @@ func (p *pass) restInFlight(ctx context.Context, queue string, active, lease []a
 	}
 	cursor, err := p.scanned(queue, "lease", lease)
 	for err == nil && cursor != "0" {
-		cursor, err = p.scanSet(ctx, leaseScript, queue, "lease", cursor, perSet)
+		cursor, err = p.scanSet(ctx, leaseScript, queue, "lease", cursor, perSet, store.Lease.Milliseconds())
 	}
 	return err
 }

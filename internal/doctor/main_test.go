@@ -49,7 +49,7 @@ func patientOn(t *testing.T, rdb redis.UniversalClient) *patient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.alive(p.dest, -time.Hour) // however slow the test is
+	p.alive(p.dest, time.Second-store.WorkerSilence) // however slow the test is
 	return p
 }
 
@@ -115,7 +115,7 @@ func (p *patient) in(state, id string, opts ...jobs.Option) string {
 		return id
 	case store.StateActive:
 		p.take(id)
-		p.lease(id, time.Minute)
+		p.lease(id, store.Lease)
 		return id
 	case store.StateScheduled, store.StateRetry:
 		at := time.Now().Add(time.Hour).UnixMilli()

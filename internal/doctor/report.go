@@ -36,6 +36,8 @@ const (
 	KindActiveWithoutLease = "active_without_lease" // in the list of jobs in flight, without a lease
 	KindActiveStale        = "active_stale"         // in the list of jobs in flight, and not in flight
 	KindLeaseStale         = "lease_stale"          // a lease of a job that is not in flight
+	KindLeaseAhead         = "lease_ahead"          // a lease that ends too late: Redis's clock went back
+	KindWaitAhead          = "wait_ahead"           // a wait that ends too late: Redis's clock went back
 	KindLost               = "lost"                 // a job in no index
 	KindEntryWithoutJob    = "entry_without_job"
 	KindEntryStale         = "entry_stale" // an entry of a job that belongs elsewhere
@@ -69,6 +71,8 @@ var details = map[string]string{
 	KindActiveWithoutLease: "in flight without a lease, so it would never be recovered; returns to the head of the queue",
 	KindActiveStale:        "in the list of jobs in flight, and not in flight; is removed from it",
 	KindLeaseStale:         "a lease without a job in flight; is removed",
+	KindLeaseAhead:         "in flight with a lease that ends later than its length from now, because Redis's clock went back; is shortened",
+	KindWaitAhead:          "waits for longer than it was to, because Redis's clock went back; its wait begins anew",
 	KindLost:               "in no index; returns to the index of its state",
 	KindEntryWithoutJob:    "in %s without a record; is removed from it",
 	KindEntryStale:         "in %s, against its record; is removed from it",

@@ -46,8 +46,8 @@ type Options struct {
 	MaxCrashes int
 	// Suspect is shared by all engines of a process; nil: its own.
 	Suspect *Suspect
-	// Lease of a fetched job. The job is recovered one further lease after its end.
-	// Default 30 s.
+	// Lease of a fetched job. The job is recovered about one further lease after its end.
+	// Default store.Lease.
 	Lease time.Duration
 	// RecoverSpread is the time over which the recovered jobs of a dead worker become
 	// available. Default 30 s.

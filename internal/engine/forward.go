@@ -94,7 +94,7 @@ func (e *Engine) beginLooks(now time.Time, may func(queue string) bool) (args []
 		if full {
 			l.next = time.Time{}
 		}
-		args = append(args, store.ForwardArgs{Queue: q, Move: move, Parents: full, Actions: full || busy})
+		args = append(args, store.ForwardArgs{Queue: q, Move: move, Parents: full, Actions: full || busy, Lease: e.o.Lease})
 	}
 	return args
 }
@@ -157,7 +157,7 @@ func (e *Engine) forwardAll() {
 	ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
 	defer cancel()
 	for _, q := range e.o.Queues {
-		a := store.ForwardArgs{Queue: q, Move: true, Actions: true}
+		a := store.ForwardArgs{Queue: q, Move: true, Actions: true, Lease: e.o.Lease}
 		r, err := store.Forward(ctx, e.rdb, a)
 		e.endLook(a, r, err)
 		if err != nil {

@@ -401,7 +401,7 @@ func TestHeldKeysWhenTheClockGoesBack(t *testing.T) {
 	// All that Redis knows of the time is two hours ahead.
 	const back = 2 * time.Hour
 	s.must(s.rdb.ZIncrBy(ctx, key, float64(back.Milliseconds()), "k").Err())
-	clock := "tidegate:{" + s.queue + "}:held_clock"
+	clock := "tidegate:{" + s.queue + "}:clock"
 	if s.rdb.Exists(ctx, clock).Val() == 1 {
 		s.must(s.rdb.IncrBy(ctx, clock, back.Milliseconds()).Err())
 	}

@@ -15,7 +15,7 @@ import (
 const (
 	// leaseDuration is the default lease. asynq's own lease, in memory, has the same length
 	// and bounds its acknowledgements.
-	leaseDuration = 30 * time.Second
+	leaseDuration = store.Lease
 	// heartbeats is the number of heartbeats within a lease.
 	heartbeats = 6
 	// leasesAtOnce bounds the leases of one call, which blocks Redis.
@@ -67,33 +67,37 @@ func (e *Engine) extend(ctx context.Context, queue string, ds []*Delivery) error
 	return store.ExtendLeases(ctx, e.rdb, queue, e.o.Lease, jobs) //nolint:wrapcheck // it names the operation
 }
 
-// Lapsed lists the messages of jobs whose workers have died, by Redis's clock. It leaves out
-// jobs in flight here, whose leases are about to be extended. After an error it lists the jobs
-// found so far.
-func (e *Engine) Lapsed(queue string) (messages []string, err error) {
+// Lapsed lists the jobs whose leases have lapsed, by Redis's clock. It leaves out jobs in
+// flight here, whose leases are about to be extended. After an error it lists the jobs found
+// so far.
+func (e *Engine) Lapsed(queue string) (jobs []store.Lapsed, err error) {
 	for skip := 0; e.ctx.Err() == nil; {
 		ctx, cancel := context.WithTimeout(e.ctx, redisTimeout)
-		lapsed, err := store.LapsedLeases(ctx, e.rdb, queue, e.o.Lease, skip, leasesAtOnce)
+		lapsed, err := store.LapsedLeases(ctx, e.rdb, queue, e.o.Lease, e.o.Lease-secondLook(e.o.Lease), skip, leasesAtOnce)
 		cancel()
 		if err != nil {
 			if e.ctx.Err() == nil {
 				e.health.failed(err)
 			}
-			return messages, err //nolint:wrapcheck // it names the operation
+			return jobs, err //nolint:wrapcheck // it names the operation
 		}
 		for _, job := range lapsed {
 			if d := e.flight.get(job.ID); (d != nil && d.run == job.Run) || job.Message == "" {
 				continue
 			}
-			messages = append(messages, job.Message)
+			jobs = append(jobs, job)
 		}
 		if len(lapsed) < leasesAtOnce {
 			break
 		}
 		skip += leasesAtOnce
 	}
-	return messages, nil
+	return jobs, nil
 }
+
+// secondLook is the default time between the two looks that conclude a worker's death: two
+// heartbeats, so that one may be late.
+func secondLook(lease time.Duration) time.Duration { return 2 * lease / heartbeats }
 
 // pulse detects late heartbeats. A heartbeat counts even if Redis is unavailable.
 type pulse struct {

@@ -226,6 +226,7 @@ func (s *testQueue) fields(id string) map[string]string {
 	m, err := s.rdb.HGetAll(context.Background(), store.TaskKey(s.queue, id)).Result()
 	s.must(err)
 	delete(m, store.FieldMsg)
+	delete(m, store.FieldWait) // a length that clock_test.go looks at
 	delete(m, store.FieldHistory)
 	delete(m, store.FieldVersions)
 	return m
@@ -380,12 +381,12 @@ func (w byHand) Next() (message string, ok bool) {
 
 // workerOf is a worker of some engines, the first one's Redis.
 func workerOf(engines ...*Engine) *Worker {
-	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 500 * time.Millisecond}, engines...)
+	return NewWorker(engines[0].rdb, WorkerOptions{PollEvery: 500 * time.Millisecond, SecondLook: time.Nanosecond}, engines...)
 }
 
 // beat looks at a queue once, and returns how many jobs were moved.
 func (e *Engine) beat(ctx context.Context, queue string) (int, error) {
-	a := store.ForwardArgs{Queue: queue, Move: true, Parents: true, Actions: true}
+	a := store.ForwardArgs{Queue: queue, Move: true, Parents: true, Actions: true, Lease: e.o.Lease}
 	r, err := store.Forward(ctx, e.rdb, a)
 	e.endLook(a, r, err)
 	return r.Moved, err

@@ -93,12 +93,18 @@ func (w *Worker) node(queue string) string { return store.NodeOf(w.fetching, w.r
 type WorkerOptions struct {
 	// PollEvery is how often queues are polled of which no message has come. Default 1 s.
 	PollEvery time.Duration
+	// SecondLook is the time between the two looks at a lapsed lease that conclude its
+	// worker's death. Default two heartbeats.
+	SecondLook time.Duration
 }
 
 // NewWorker returns a worker for engines that share no queue.
 func NewWorker(rdb redis.UniversalClient, o WorkerOptions, engines ...*Engine) *Worker {
 	if o.PollEvery == 0 {
 		o.PollEvery = time.Second
+	}
+	if o.SecondLook == 0 {
+		o.SecondLook = secondLook(engines[0].o.Lease)
 	}
 	w := &Worker{
 		rdb: rdb, o: o, engines: engines, byQueue: map[string]*Engine{},
@@ -657,12 +663,41 @@ func (w *Worker) of(queue string, f func(*Engine) error) error {
 	return errNotServed
 }
 
-// Lapsed lists the messages of jobs whose workers have died, of all queues.
+// Lapsed lists the messages of jobs whose workers have died, of all queues: their leases have
+// lapsed at two looks, WorkerOptions.SecondLook apart by this process's monotonic clock, and
+// were not extended in between. One look would take a step of Redis's clock for a death.
 func (w *Worker) Lapsed() (messages []string) {
-	queues := slices.Collect(maps.Keys(w.byQueue))
+	first := w.lapsed(slices.Collect(maps.Keys(w.byQueue)))
+	if len(first) == 0 {
+		return nil
+	}
+	t := time.NewTimer(w.o.SecondLook)
+	defer t.Stop()
+	select {
+	case <-t.C:
+	case <-w.fetching.Done():
+		return nil
+	}
+	for queue, jobs := range w.lapsed(slices.Collect(maps.Keys(first))) {
+		before := make(map[store.Lapsed]bool, len(first[queue]))
+		for _, job := range first[queue] {
+			before[job] = true
+		}
+		for _, job := range jobs {
+			if before[job] {
+				messages = append(messages, job.Message)
+			}
+		}
+	}
+	return messages
+}
+
+// lapsed lists the jobs whose leases have lapsed, by queue.
+func (w *Worker) lapsed(queues []string) map[string][]store.Lapsed {
 	ctx, cancel := w.engines[0].bounded()
 	defer cancel()
 	leased, errs := store.Leased(ctx, w.rdb, queues)
+	out := map[string][]store.Lapsed{}
 	away := map[string]bool{} // nodes that do not answer; they are asked again in a minute
 	for i, q := range queues {
 		e, node := w.byQueue[q], w.node(q)
@@ -673,10 +708,12 @@ func (w *Worker) Lapsed() (messages []string) {
 			continue
 		}
 		found, err := e.Lapsed(q)
-		messages = append(messages, found...)
+		if len(found) > 0 {
+			out[q] = found
+		}
 		away[node] = err != nil
 	}
-	return messages
+	return out
 }
 
 // Maintain does at once what a started worker does by itself, and returns how many jobs were

@@ -43,6 +43,8 @@ local granted, problem, problem_left = false, '', ''
 if due ~= '' then
   if r[11] and r[12] == of and (r[13] == '' or now < tonumber(r[13])) then
     problem, problem_left = r[11], left(r[13])
+  elseif redis.call('PTTL', KEYS[2]) > tonumber(ARGV[2]) then
+    redis.call('PEXPIRE', KEYS[2], ARGV[2]) -- the clock went back
   elseif redis.call('EXISTS', KEYS[2]) == 0 then
     granted = true
     -- A full Redis takes the rest of a script that began by freeing memory.

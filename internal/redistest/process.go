@@ -22,9 +22,10 @@ type process struct {
 }
 
 // startProcess starts the program and a goroutine that waits for its end.
-func startProcess(path string, args []string) (*process, error) {
+func startProcess(path string, args []string, env ...string) (*process, error) {
 	p := &process{done: make(chan struct{})}
 	p.cmd = exec.Command(path, args...)
+	p.cmd.Env = append(os.Environ(), env...)
 	p.cmd.Stdout, p.cmd.Stderr = &p.out, &p.out
 	p.cmd.SysProcAttr = dieWithParent()
 

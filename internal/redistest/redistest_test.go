@@ -322,3 +322,21 @@ func TestServerDiesWithAKilledTestBinary(t *testing.T) {
 		}
 	}
 }
+
+// The wall clock of a server moves when the test says so, and the server goes on.
+func TestClockSteps(t *testing.T) {
+	t.Parallel()
+	clock, option := redistest.WithClock(t)
+	client := redistest.Start(t, option).Client(t)
+	for _, step := range []time.Duration{0, -time.Hour, 3 * time.Hour} {
+		clock.Step(step)
+		now, err := client.Time(t.Context()).Result()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[time.Duration]time.Duration{0: 0, -time.Hour: -time.Hour, 3 * time.Hour: 2 * time.Hour}[step]
+		if got := time.Until(now).Round(time.Minute); got != want {
+			t.Errorf("after a step of %s its clock is %s off, want %s", step, got, want)
+		}
+	}
+}

@@ -44,6 +44,7 @@ type Server struct {
 	password string
 	config   string // a file that it reads first, "" for none
 	args     []string
+	env      []string // added to its environment
 	port     int
 	db       int
 	held     io.Closer // keeps the port
@@ -132,7 +133,7 @@ func (s *Server) run() error {
 	if s.password != "" {
 		args = append(args, "--requirepass", s.password)
 	}
-	proc, err := startProcess(s.path, append(args, s.args...))
+	proc, err := startProcess(s.path, append(args, s.args...), s.env...)
 	if err != nil {
 		return fmt.Errorf("redistest: start %s: %w", s.path, err)
 	}

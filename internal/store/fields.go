@@ -15,6 +15,7 @@ const (
 	FieldOutage         = "outage"       // reschedules because of an outage, where max_reschedules is not set
 	FieldCrashes        = "crashes"      // workers that died while they ran it
 	FieldAvailableAt    = "available_at" // unix ms, for scheduled and retry
+	FieldWait           = "wait"         // ms from when available_at was set until then; absent for a given instant
 	FieldReason         = "reason"       // why it waits or has ended; see Reason
 	FieldLastError      = "last_error"
 	FieldStartedAt      = "started_at" // unix ms of the latest start

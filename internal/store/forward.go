@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strconv"
@@ -23,6 +24,9 @@ type ForwardArgs struct {
 	Move bool
 	// Parents and Actions look for parents in the outbox, and for requested actions.
 	Parents, Actions bool
+	// Lease is the length of a lease: later ends are shortened if the clock went back.
+	// Default: Lease.
+	Lease time.Duration
 }
 
 // ForwardReply is what was moved, and the other maintenance that the queue needs.
@@ -79,7 +83,7 @@ func ForwardAll(ctx context.Context, rdb redis.UniversalClient, all []ForwardArg
 
 func (a ForwardArgs) eval(ctx context.Context, c redis.Scripter, eval evaluation) *redis.Cmd {
 	return eval(forwardScript, ctx, c, []string{DueKey(a.Queue), PendingKey(a.Queue)},
-		a.Queue, flag(a.Move), flag(a.Parents), flag(a.Actions))
+		a.Queue, flag(a.Move), flag(a.Parents), flag(a.Actions), cmp.Or(a.Lease, Lease).Milliseconds())
 }
 
 func (a ForwardArgs) reply(cmd *redis.Cmd) (ForwardReply, error) {

@@ -13,6 +13,9 @@ var (
 	lapsedLeasesScript = script("lapsed_leases")
 )
 
+// Lease is the length of a worker's lease of a job.
+const Lease = 30 * time.Second
+
 // RunOf is a job and the run that fetched it.
 type RunOf struct{ ID, Run string }
 
@@ -34,19 +37,22 @@ func ExtendLeases(ctx context.Context, rdb redis.Scripter, queue string, lease t
 // Lapsed is a job whose lease has lapsed.
 type Lapsed struct {
 	RunOf
+	// End of the lease: unix seconds, as Redis has written them.
+	End     string
 	Message string // encoded; "" if the job does not exist
 }
 
 // LapsedLeases lists jobs whose leases lapsed at least since ago, but for the first skip of
-// them. Errors: Redis's.
-func LapsedLeases(ctx context.Context, rdb redis.Scripter, queue string, since time.Duration, skip, limit int) ([]Lapsed, error) {
-	v, err := valuesOf(lapsedLeasesScript.Run(ctx, rdb, []string{LeaseKey(queue)}, queue, since.Milliseconds(), skip, limit))
+// them. It shortens leases that end later than lease from now: the clock went back. Errors:
+// Redis's.
+func LapsedLeases(ctx context.Context, rdb redis.Scripter, queue string, lease, since time.Duration, skip, limit int) ([]Lapsed, error) {
+	v, err := valuesOf(lapsedLeasesScript.Run(ctx, rdb, []string{LeaseKey(queue)}, queue, since.Milliseconds(), skip, limit, lease.Milliseconds()))
 	if err != nil {
 		return nil, fmt.Errorf("list lapsed leases of %s: %w", queue, err)
 	}
 	var out []Lapsed
-	for len(v.left) >= 3 {
-		out = append(out, Lapsed{RunOf{v.text(), v.text()}, v.text()})
+	for len(v.left) >= 4 {
+		out = append(out, Lapsed{RunOf{v.text(), v.text()}, v.text(), v.text()})
 	}
 	return out, nil
 }

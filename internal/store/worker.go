@@ -24,8 +24,9 @@ func LiveWorkers(entries map[string]string, now time.Time) map[string]Worker {
 	live := map[string]Worker{}
 	for name, text := range entries {
 		var w Worker
+		// One from the future was written before Redis's clock went back.
 		// An unreadable entry may be of a later version of this program.
-		if json.Unmarshal([]byte(text), &w) == nil && now.Sub(time.UnixMilli(w.SeenAt)) <= WorkerSilence {
+		if json.Unmarshal([]byte(text), &w) == nil && now.Sub(time.UnixMilli(w.SeenAt)).Abs() <= WorkerSilence {
 			live[name] = w
 		}
 	}
@@ -116,6 +117,32 @@ type Disagreement struct {
 	Problem string
 }
 
+// redisClock describes the clock of Redis if all of several workers differ from it alike: it is
+// the one that is wrong, such as after a failover to a machine without NTP.
+func redisClock(workers map[string]Worker) (d Disagreement, wrong bool) {
+	const alike = time.Second
+	names := slices.Sorted(maps.Keys(workers))
+	if len(names) < 2 {
+		return d, false
+	}
+	offset := func(name string) time.Duration { return time.Duration(workers[name].ClockOffset) * time.Millisecond }
+	first := offset(names[0])
+	for _, name := range names {
+		if (offset(name) - first).Abs() > alike {
+			return d, false
+		}
+	}
+	if first.Abs() <= LargestClockOffset {
+		return d, false
+	}
+	direction := "behind"
+	if first < 0 {
+		direction = "ahead of"
+	}
+	return Disagreement{Setting: "clock", Workers: names, Problem: fmt.Sprintf(
+		"the clock of Redis is %s %s the clocks of all %d workers; set it by NTP on Redis's machine", first.Abs().Round(time.Second), direction, len(names))}, true
+}
+
 // mostNamed bounds the workers that a Problem names on each side.
 const mostNamed = 5
 
@@ -125,6 +152,10 @@ func Disagreements(workers map[string]Worker) []Disagreement {
 	type setting struct{ destination, name string }
 	sides := map[setting]map[string][]string{} // by hash, the workers
 	var out []Disagreement
+	clock, redisIsWrong := redisClock(workers)
+	if redisIsWrong {
+		out = append(out, clock)
+	}
 	for _, name := range slices.Sorted(maps.Keys(workers)) {
 		w := workers[name]
 		for destination, settings := range w.Settings {
@@ -136,7 +167,7 @@ func Disagreements(workers map[string]Worker) []Disagreement {
 				sides[of][hash] = append(sides[of][hash], name)
 			}
 		}
-		if ahead := time.Duration(w.ClockOffset) * time.Millisecond; ahead.Abs() > LargestClockOffset {
+		if ahead := time.Duration(w.ClockOffset) * time.Millisecond; ahead.Abs() > LargestClockOffset && !redisIsWrong {
 			direction := "ahead of"
 			if ahead < 0 {
 				direction = "behind"

@@ -167,7 +167,7 @@ end
 
 -- or the action that was requested while it ran applies.
 if action then
-  redis.call('HSET', key, 'available_at', int(at), 'reason', reason)
+  redis.call('HSET', key, 'available_at', int(at), 'reason', reason, 'wait', int(delay))
   redis.call('SREM', ours .. 'actions', id)
   local applied = apply_action(id, key, action, target) == 'paused' and 'pause' or 'cancel'
   return { applied, count, 0, has_children() }
@@ -175,7 +175,7 @@ end
 if kind == 'requeue' then
   to_front(id, key)
 else
-  redis.call('HSET', key, 'available_at', int(at), 'reason', reason)
+  redis.call('HSET', key, 'available_at', int(at), 'reason', reason, 'wait', int(delay))
   if target == 'pending' then
     to_pending(id, key)
   else

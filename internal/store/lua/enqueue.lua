@@ -34,6 +34,9 @@ local function special(id, key, message, more)
   end
   if at and at > now then
     set('available_at', int(at))
+    if o.delay then
+      set('wait', int(math.ceil(o.delay)))
+    end
   else
     at = nil
   end

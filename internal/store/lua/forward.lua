@@ -5,13 +5,14 @@
 -- KEYS[1] due   KEYS[2] pending
 -- ARGV[1] queue   ARGV[2] '1' to move, '0' to look only
 -- ARGV[3] '1' to look for parents too   ARGV[4] '1' to look for requested actions too
+-- ARGV[5] length of a lease in ms
 -- returns {how many were taken out of due, 1 if a job's expiry has come,
 --   1 if the outbox holds a parent, ms until the next job is due or expires ('' = none does),
 --   id and requested action of running jobs that have one, ...}: of up to 100, others with each call
 --
 -- Without work it only reads.
 local due_key = KEYS[1]
-local move, look_for_parents, look_for_actions = ARGV[2], ARGV[3], ARGV[4]
+local move, look_for_parents, look_for_actions, lease_ms = ARGV[2], ARGV[3], ARGV[4], ARGV[5]
 local ids = {}
 if move == '1' then
   ids = redis.call('ZRANGEBYSCORE', due_key, '-inf', now_ms, 'LIMIT', 0, 100)
@@ -50,16 +51,22 @@ for _, id in ipairs(look_for_actions == '1' and redis.call('SRANDMEMBER', ours .
     redis.call('SREM', ours .. 'actions', id)
   end
 end
--- Held keys whose time was set before the clock went back would wait for as long as it
--- has: they become due now. `held_clock` is the time of an earlier call, 10 s ago at most.
-if unusual > (next[1] and 1 or 0) then
-  local seen = tonumber(redis.call('GET', ours .. 'held_clock') or '')
-  if not seen or now < seen or now > seen + 10000 then
+-- What was set before the clock went back would last for that much longer. `clock` is the time
+-- of an earlier call, 10 s ago at most, or that from which the clock has gone back, and how far
+-- its repair is.
+if due[1] or unusual > (next[1] and 1 or 0) or redis.call('EXISTS', asynq .. 'lease') == 1 then
+  local seen, cursor = string.match(redis.call('GET', ours .. 'clock') or '', '^(%d+) ?(%d*)$')
+  seen = tonumber(seen or '')
+  if not seen or now + 1000 < seen or now > seen + 10000 then
     rare().allow_when_full()
-    if not seen or now > seen or rare().make_held_keys_due() < 1000 then
-      redis.call('SET', ours .. 'held_clock', now_ms, 'PX', 3600000)
+    cursor = seen and now + 1000 < seen and rare().shorten_all(cursor == '' and '0' or cursor, lease_ms) or '0'
+    redis.call('SET', ours .. 'clock', cursor == '0' and now_ms or int(seen) .. ' ' .. cursor, 'PX', 604800000)
+    if cursor ~= '0' then
+      out[4] = '1'
     end
   end
-  out[4] = int(math.min(tonumber(out[4]) or 5000, 5000))
+  if unusual > (next[1] and 1 or 0) then
+    out[4] = int(math.min(tonumber(out[4]) or 5000, 5000))
+  end
 end
 return out

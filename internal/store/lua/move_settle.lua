@@ -17,7 +17,7 @@ local function start(id, key, state, f)
   if state == 'paused' or state == 'waiting' and (tonumber(f.waits or '') or 0) > 0 then
     park(id, key, state)
   elseif state == 'retry' then
-    to_timed(id, key, state, tonumber(f.available_at or '') or now)
+    to_timed(id, key, state, wait_end(tonumber(f.available_at or '') or now, f.wait, key))
   else
     if deferred_of(f.reason) then
       redis.call('HSET', key, 'available_at', now_ms)

@@ -63,6 +63,16 @@ local function lease_end(ms)
   return int(math.ceil((now + tonumber(ms)) / 1000))
 end
 
+-- Shortens leases that end later than their length from now: the clock has gone back. Returns
+-- how many, a hundred at most.
+local function shorten_leases(ms)
+  local late = redis.call('ZRANGEBYSCORE', asynq .. 'lease', '(' .. lease_end(ms), '+inf', 'LIMIT', 0, 100)
+  for _, id in ipairs(late) do
+    redis.call('ZADD', asynq .. 'lease', 'XX', lease_end(ms), id)
+  end
+  return #late
+end
+
 -- Texts in the history are short: it is read and written as a whole.
 local function shorten(text)
   if not text or #text <= 300 then
@@ -226,10 +236,50 @@ local function to_timed(id, key, state, at, reason)
   redis.call('HSET', key, 'state', state)
 end
 
+-- The end of a wait: at, but not later than its length from now, in case the clock has gone
+-- back. Without a length the job waits for a given instant, which stays. Records the end if it
+-- has changed and key is given.
+local function wait_end(at, wait, key)
+  wait = tonumber(wait or '')
+  if not wait or at <= now + wait then
+    return at
+  end
+  if key then
+    redis.call('HSET', key, 'available_at', int(now + wait))
+  end
+  return now + wait
+end
+
+-- Begins a wait anew that ends later than its length from now.
+local function shorten_wait(id, key, state, at, wait)
+  if (state == 'scheduled' or state == 'retry') and wait_end(at, wait) < at then
+    to_timed(id, key, state, wait_end(at, wait, key))
+  end
+end
+
+-- Shortens a portion of what lasts longer than it was to, because the clock has gone back:
+-- leases, waits of relative length, and those of held keys. Returns the cursor to go on with,
+-- '0' at the end.
+local function shorten_all(cursor, lease_ms)
+  local more = shorten_leases(lease_ms) == 100
+  more = make_held_keys_due() == 1000 or more
+  local r = redis.call('ZSCAN', ours .. 'due', cursor, 'COUNT', 100)
+  for i = 1, #r[2], 2 do
+    local id, at = r[2][i], tonumber(r[2][i + 1])
+    if at > now then
+      local f = redis.call('HMGET', task(id), 'state', 'wait')
+      shorten_wait(id, task(id), f[1], at, f[2])
+    end
+  end
+  return more and r[1] == '0' and cursor or r[1]
+end
+
 -- Puts a job that was paused, or has waited for its parents, to pending or, before its own
 -- time, to scheduled.
 local function to_due(id, key)
-  local at = tonumber(redis.call('HGET', key, 'available_at') or '')
+  local f = redis.call('HMGET', key, 'available_at', 'wait')
+  local at = f[1] and tonumber(f[1])
+  at = at and wait_end(at, f[2], key)
   if at and at > now then
     to_timed(id, key, 'scheduled', at)
   else

@@ -1,6 +1,6 @@
 -- Resumes paused jobs: each goes back to where it was paused, with the time it had. One
 -- that a breaker had deferred goes to the back of the queue. See actions.lua.
-return act_on_each({ 'expires_at', 'resume', 'action', 'waits', 'available_at', 'reason' }, function(id, key, state, f)
+return act_on_each({ 'expires_at', 'resume', 'action', 'waits', 'available_at', 'reason', 'wait' }, function(id, key, state, f)
   local expires_at, back, action, parents, available_at, reason = f[2], f[3], f[4], f[5], f[6], f[7]
   if state == 'paused' and expire_if_due(id, key, state, expires_at) then
     return REFUSED, 'expired'
@@ -9,7 +9,7 @@ return act_on_each({ 'expires_at', 'resume', 'action', 'waits', 'available_at', 
     if back == 'waiting' and (tonumber(parents) or 0) > 0 then
       park(id, key, 'waiting')
     elseif back == 'retry' then
-      to_timed(id, key, 'retry', tonumber(available_at) or now)
+      to_timed(id, key, 'retry', wait_end(tonumber(available_at) or now, f[8], key))
     else
       back = 'pending'
       if deferred_of(reason) then

@@ -1,5 +1,6 @@
 -- Checks the entries of a sorted set of ids and removes those whose job is gone or, by its
--- record, in another place.
+-- record, in another place. A wait that ends later than its length from now, because the clock
+-- went back, begins anew.
 --
 -- KEYS[1] pending
 -- ARGV[4] the set   ARGV[5] states of its jobs, separated by spaces ('' = any)
@@ -17,12 +18,17 @@ end
 local r = redis.call('ZSCAN', set, cursor, 'COUNT', max)
 for i = 1, #r[2], 2 do
   local id = r[2][i]
-  local f = redis.call('HMGET', task(id), 'state', 'reason')
+  local f = redis.call('HMGET', task(id), 'state', 'reason', 'wait')
   local state = f[1]
   if not state or not belongs(state, f[2]) then
     report(state and 'entry_stale' or 'entry_without_job', id)
     if not dry then
       redis.call('ZREM', set, id)
+    end
+  elseif set == ours .. 'due' and tonumber(r[2][i + 1]) > wait_end(tonumber(r[2][i + 1]), f[3]) then
+    report('wait_ahead', id)
+    if not dry then
+      shorten_wait(id, task(id), state, tonumber(r[2][i + 1]), f[3])
     end
   end
 end
