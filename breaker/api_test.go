@@ -27,7 +27,7 @@ CooldownMultiplier is 0.5: want 1 to 1000
 MaxCooldown is -1m0s, less than Cooldown (-1s): raise it, or lower Cooldown
 ProbeTimeout is 1µs: want at least 1ms, and longer than a call can take
 RefreshInterval is 1ms: want at least 10ms
-breaker: the Redis client is nil`
+breaker: the Redis client cannot be used: it is nil`
 	if err == nil || err.Error() != want {
 		t.Errorf("got\n%v\nwant\n%s", err, want)
 	}

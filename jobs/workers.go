@@ -23,7 +23,7 @@ type WorkerInfo struct {
 	Unreachable map[string]UnreachableInfo `json:"unreachable,omitempty" doc:"Destinations that its calls do not leave for, by name; absent: none." example:"{\"deviantart\":{\"since\":\"2030-01-31T14:35:00Z\",\"problem\":\"dial tcp: lookup api.example: no such host\"}}"`
 	// Doubts are the responses of the last hour whose status may not say what they mean, and that no
 	// answer rule decided, by destination; nil for none.
-	Doubts map[string][]Doubt `json:"doubts,omitempty" doc:"Responses of the last hour whose status may not say what they mean, and that no answer rule decided, by destination; absent: none."`
+	Doubts map[string][]Doubt `json:"doubts,omitempty" doc:"Responses of the last hour whose status may not say what they mean, and that no answer rule decided, by destination; absent: none." example:"{\"deviantart\":[{\"kind\":\"error\",\"count\":12,\"at\":\"2030-01-31T14:35:00Z\",\"sign\":\"\\\"ok\\\": false\",\"rule\":\"when: status == 200 && body.ok == false, then: fail\"}]}"`
 }
 
 // Doubt is a kind of doubtful responses of a destination.

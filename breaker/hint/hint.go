@@ -279,5 +279,5 @@ func seconds(s float64) (d time.Duration, ok bool) {
 	case s >= Longest.Seconds():
 		return Longest, true
 	}
-	return time.Duration(math.Ceil(s*1000)) * time.Millisecond, true
+	return time.Duration(math.Ceil(s*1000-1e-6)) * time.Millisecond, true // 512.2 s is a little more than 512200 ms in a float64
 }

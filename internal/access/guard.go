@@ -52,7 +52,7 @@ type Guard struct {
 	sessions *sessions
 }
 
-// NewGuard returns a Guard. Errors: PublicURL is not a URL, or Redis cannot keep sessions.
+// NewGuard returns a Guard. Errors: PublicURL is not a URL.
 func NewGuard(o GuardOptions) (*Guard, error) {
 	if o.Logger == nil {
 		o.Logger = slog.Default()
@@ -65,11 +65,6 @@ func NewGuard(o GuardOptions) (*Guard, error) {
 	}
 	if o.PageError == nil {
 		o.PageError = plainPage
-	}
-	if o.Tokens != nil {
-		if err := store.CheckClient(o.Redis); err != nil {
-			return nil, fmt.Errorf("access: %w", err)
-		}
 	}
 	g := &Guard{
 		o: o, cross: http.NewCrossOriginProtection(),

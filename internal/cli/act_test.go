@@ -152,7 +152,7 @@ func TestActOnUnknownDestination(t *testing.T) {
 	b.env = append(b.env, shop...)
 	const unknown = "tidegate: destination \"bolg\" is not known; known are shop\n"
 	b.run(t, "cancel", "-d", "bolg").want(t, 2, "", unknown)
-	b.run(t, "retry", "-d", "bolg", "-o", "json").want(t, 2, "", unknown)
+	b.run(t, "retry", "-d", "bolg", "-o", "json").want(t, 2, "", inJSON(unknown))
 	b.run(t, "pause", "-d", "bolg", "--dry-run").want(t, 2, "", unknown)
 	b.run(t, "cancel", "-d", "{bolg").want(t, 2, "", "tidegate: destination: \"{bolg\" cannot be the name of a destination\n")
 	// The jobs of one that nobody serves any more can still be acted on.

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"regexp"
 	"strings"
 	"testing"
@@ -33,12 +34,18 @@ func TestBatch(t *testing.T) {
 	}
 }
 
+// inJSON is an error as -o json writes it.
+func inJSON(line string) string {
+	text, _ := json.Marshal(map[string]string{"error": strings.TrimSuffix(strings.TrimPrefix(line, "tidegate: "), "\n")})
+	return string(text) + "\n"
+}
+
 func TestBatchBadInput(t *testing.T) {
 	t.Parallel()
 	b := newBench(t)
 	const unknown = "tidegate: no job of a batch \"nope\" is known; none was enqueued, or their retention has ended\n"
 	b.run(t, "batch", "get", "nope").want(t, 4, "", unknown)
-	b.run(t, "batch", "get", "nope", "--wait", "-o", "json").want(t, 4, "", unknown)
+	b.run(t, "batch", "get", "nope", "--wait", "-o", "json").want(t, 4, "", inJSON(unknown))
 	b.run(t, "batch", "get", "a b").want(t, 2, "", "tidegate: \"a b\" cannot be the name of a batch: 1 to 128 of A-Z, a-z, 0-9 and ._:@-, starting with a letter or digit\n")
 }
 
@@ -172,7 +179,7 @@ func TestListUnknownDestination(t *testing.T) {
 	b.run(t, "enqueue", "-d", "blog", "--id", "old") // with a warning
 	b.env = append(b.env, shop...)
 	b.run(t, "list", "-d", "bolg").want(t, 2, "", "tidegate: destination \"bolg\" is not known; known are shop\n")
-	b.run(t, "list", "-d", "bolg", "-o", "json").want(t, 2, "", "tidegate: destination \"bolg\" is not known; known are shop\n")
+	b.run(t, "list", "-d", "bolg", "-o", "json").want(t, 2, "", inJSON("tidegate: destination \"bolg\" is not known; known are shop\n"))
 	b.run(t, "list", "-d", "shop").want(t, 0, "no jobs\n", "")
 	// The jobs of one that nobody serves any more are listed.
 	if out := b.run(t, "list", "-d", "blog").ok(t); !strings.Contains(out, "\nold ") {

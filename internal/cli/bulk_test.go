@@ -83,7 +83,7 @@ func TestFile(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := b.run(t, "enqueue", "--file", file, "-d", "shop", "--batch", "monday", "-o", "json")
-	if want := fmt.Sprintf("tidegate: %d lines were rejected; correct and enqueue those again\n", len(rejected)); got.status != 2 || got.stderr != want {
+	if want := fmt.Sprintf("{\"error\":\"%d lines were rejected; correct and enqueue those again\"}\n", len(rejected)); got.status != 2 || got.stderr != want {
 		t.Errorf("exit status %d, stderr %q, want 2 and %q", got.status, got.stderr, want)
 	}
 	want := bulkResult{Accepted: 6, Rejected: rejected}
@@ -225,7 +225,7 @@ func TestFileInterrupted(t *testing.T) {
 	b.awaitPending(t, 2)
 	f.stop()
 	(<-f.done).want(t, 1, "{\"accepted\":2,\"duplicates\":0,\"rejected\":[]}\n",
-		"tidegate: stopped (interrupted); accepted so far: 2 jobs; go on with: tail -n +3 FILE | tidegate enqueue --file -\n")
+		"{\"error\":\"stopped (interrupted); accepted so far: 2 jobs; go on with: tail -n +3 FILE | tidegate enqueue --file -\"}\n")
 }
 
 func TestFileRedisDies(t *testing.T) {
@@ -243,8 +243,8 @@ func TestFileRedisDies(t *testing.T) {
 	if strings.Contains(got.stdout, `"accepted":1,`) {
 		accepted, counted = 1, "1 job"
 	}
-	want := regexp.MustCompile(fmt.Sprintf(`^tidegate: stopped \(.*\); accepted so far: %s; go on with: tail -n \+%[2]d FILE \| tidegate enqueue --file -; `+
-		`line %[2]d may be enqueued already: it can be repeated safely if it has an id; check that Redis is up and that REDIS_URL is right, then try again\n$`, counted, accepted+1))
+	want := regexp.MustCompile(fmt.Sprintf(`^\{"error":"stopped \(.*\); accepted so far: %s; go on with: tail -n \+%[2]d FILE \| tidegate enqueue --file -; `+
+		`line %[2]d may be enqueued already: it can be repeated safely if it has an id; check that Redis is up and that REDIS_URL is right, then try again"\}\n$`, counted, accepted+1))
 	if got.status != 1 || got.stdout != fmt.Sprintf("{\"accepted\":%d,\"duplicates\":0,\"rejected\":[]}\n", accepted) || !want.MatchString(got.stderr) {
 		t.Errorf("exit status %d, stdout %q, stderr:\n%s\nwant 1 and %s", got.status, got.stdout, got.stderr, want)
 	}
@@ -259,7 +259,7 @@ func TestFileUnreadable(t *testing.T) {
 	b.awaitPending(t, 1)
 	f.CloseWithError(os.ErrDeadlineExceeded)
 	(<-f.done).want(t, 1, "{\"accepted\":1,\"duplicates\":0,\"rejected\":[]}\n",
-		"tidegate: stopped (read line 2: i/o timeout); accepted so far: 1 job; go on with: tail -n +2 FILE | tidegate enqueue --file -\n")
+		"{\"error\":\"stopped (read line 2: i/o timeout); accepted so far: 1 job; go on with: tail -n +2 FILE | tidegate enqueue --file -\"}\n")
 }
 
 // Parents may be in an earlier part of the file, also where it is sent in parts.

@@ -244,7 +244,7 @@ func TestEnqueueUnknownDestination(t *testing.T) {
 	b := newBench(t)
 	// Nobody knows any destination: it is accepted, with a warning.
 	got := b.run(t, "enqueue", "-d", "blog", "-o", "json")
-	if got.status != 0 || got.stderr != "tidegate: warning: no worker has served this destination yet; its jobs wait until one does (destination: blog)\n" {
+	if got.status != 0 || got.stderr != "{\"warning\":\"no worker has served this destination yet; its jobs wait until one does (destination: blog)\"}\n" {
 		t.Errorf("exit status %d, stderr %q", got.status, got.stderr)
 	}
 	b.env = append(b.env, shop...)

@@ -90,7 +90,7 @@ func TestHealthJSON(t *testing.T) {
 		stderr string
 	}{
 		{wellReport, 0, ""},
-		{illReport, 1, "tidegate: the worker is not ready: shop: Redis: NOPERM\n"},
+		{illReport, 1, inJSON("tidegate: the worker is not ready: shop: Redis: NOPERM\n")},
 	} {
 		got := runIn(t, []string{"OPS_ADDR=" + serveHealth(t, "127.0.0.1", row.report)}, "", "health", "-o", "json")
 		if got.status != row.status || got.stderr != row.stderr {

@@ -100,7 +100,7 @@ func TestUnreachableIsShown(t *testing.T) {
 		stdout, stderr string
 	}{
 		{[]string{"stats"}, 0, "UNREACHABLE: " + want + "; 2 jobs wait\n", "warning: shop is unreachable: " + want},
-		{[]string{"stats", "-o", "json"}, 0, `"unreachable":\{"since":"[^"]+","problem":"no such host"\}`, "warning: shop is unreachable: "},
+		{[]string{"stats", "-o", "json"}, 0, `"unreachable":\{"since":"[^"]+","problem":"no such host"\}`, `"warning":"shop is unreachable: `},
 		{[]string{"breaker", "list"}, 0, "UNREACHABLE: " + want, ""},
 		{[]string{"breaker", "get", "shop"}, 0, "state +CLOSED", "warning: shop is unreachable: " + want + "; 2 jobs wait"},
 		{[]string{"breaker", "get", "shop/alice"}, 0, "state +CLOSED", "warning: shop is unreachable: " + want},

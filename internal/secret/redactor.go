@@ -15,18 +15,39 @@ import (
 	"sync/atomic"
 )
 
-// Redactor takes secrets out of texts: as they are, as base64, and both as they are
-// written in JSON, in quoted text, in a URL and in HTML. A nil Redactor takes out nothing.
+// Redactor takes secrets out of texts: as they are, as base64, both as they are written in JSON, in
+// quoted text, in a URL and in HTML, also escaped more than once, in UTF-16, and within base64 of more
+// than the secret. A nil Redactor takes out nothing.
 type Redactor struct {
 	known *atomic.Pointer[known]
-	own   func() []string // forms of the secrets of With; nil without any
+	own   func() written // the secrets of With; nil without any
+}
+
+// written are secrets in their forms.
+type written struct {
+	plain []string // as they are, and as base64
+	forms []string // as formsOf has them
+}
+
+func write(secrets []string) written {
+	w := written{forms: formsOf(secrets)}
+	for _, s := range secrets {
+		if s == "" {
+			continue
+		}
+		w.plain = append(w.plain, s)
+		for _, encoding := range encodings {
+			w.plain = append(w.plain, encoding.EncodeToString([]byte(s)))
+		}
+	}
+	return w
 }
 
 // known are the secrets of New and Add.
 type known struct {
-	secrets  []string
-	added    map[string][]string // by source
-	forms    []string
+	secrets []string
+	added   map[string][]string // by source
+	written
 	replacer *strings.Replacer
 }
 
@@ -34,8 +55,8 @@ type known struct {
 const mostAdded = 20
 
 func newKnown(secrets []string, added map[string][]string) *known {
-	forms := formsOf(slices.Concat(append(slices.Collect(maps.Values(added)), secrets)...))
-	return &known{secrets: secrets, added: added, forms: forms, replacer: newReplacer(forms)}
+	w := write(slices.Concat(append(slices.Collect(maps.Values(added)), secrets)...))
+	return &known{secrets: secrets, added: added, written: w, replacer: newReplacer(w.forms)}
 }
 
 func (k *known) has(secret, source string) bool {
@@ -77,13 +98,13 @@ func (r *Redactor) With(secrets ...string) *Redactor {
 	if len(more) == 0 {
 		return r
 	}
-	return &Redactor{known: r.known, own: sync.OnceValue(func() []string { return formsOf(more) })}
+	return &Redactor{known: r.known, own: sync.OnceValue(func() written { return write(more) })}
 }
 
 // ownForms are the forms of the secrets of With.
-func (r *Redactor) ownForms() []string {
+func (r *Redactor) ownForms() written {
 	if r.own == nil {
-		return nil
+		return written{}
 	}
 	return r.own()
 }
@@ -94,16 +115,19 @@ func (r *Redactor) Redact(text string) string {
 		return text
 	}
 	own, all := r.ownForms(), r.known.Load()
-	if !slices.ContainsFunc(own, func(form string) bool { return strings.Contains(text, form) }) {
-		return all.replacer.Replace(text)
+	if slices.ContainsFunc(own.forms, func(form string) bool { return strings.Contains(text, form) }) {
+		text = newReplacer(slices.Concat(own.forms, all.forms)).Replace(text)
+	} else {
+		text = all.replacer.Replace(text)
 	}
-	return newReplacer(slices.Concat(own, all.forms)).Replace(text)
+	return mask(text, hidden(text, slices.Concat(own.plain, all.plain), false))
 }
 
 // RedactCut is Redact for a text that was cut off: it also takes out what may be the
 // beginning of a secret at its end, from 6 bytes on.
 func (r *Redactor) RedactCut(text string) string {
-	forms := slices.Concat(r.known.Load().forms, r.ownForms())
+	all, own := r.known.Load(), r.ownForms()
+	forms := slices.Concat(all.forms, own.forms)
 	most := 0
 	for _, form := range forms {
 		for n := min(len(form)-1, len(text)); n >= shortestValue && n > most; n-- {
@@ -113,9 +137,11 @@ func (r *Redactor) RedactCut(text string) string {
 		}
 	}
 	if most == 0 {
-		return r.Redact(text)
+		text = r.Redact(text)
+	} else {
+		text = newReplacer(append(forms, text[len(text)-most:])).Replace(text)
 	}
-	return newReplacer(append(forms, text[len(text)-most:])).Replace(text)
+	return mask(text, hidden(text, slices.Concat(all.plain, own.plain), true))
 }
 
 // newReplacer replaces the longest form that fits, so that nothing is left of a

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -168,6 +169,77 @@ func TestAdd(t *testing.T) {
 	} {
 		if got := with.Redact(text); got != want {
 			t.Errorf("%s: %s, want %s", text, got, want)
+		}
+	}
+}
+
+// What writers make of a secret, and of what others have written.
+func TestEscapedSecrets(t *testing.T) {
+	t.Parallel()
+	const token = `k+9/"<T>&=ab\c'd`
+	each := func(format string) string {
+		var b strings.Builder
+		for i := range len(token) {
+			fmt.Fprintf(&b, format, token[i])
+		}
+		return b.String()
+	}
+	b64 := base64.StdEncoding.EncodeToString
+	wide := func(s string, big bool) string {
+		var b strings.Builder
+		for i := range len(s) {
+			if big {
+				b.WriteByte(0)
+			}
+			b.WriteByte(s[i])
+			if !big {
+				b.WriteByte(0)
+			}
+		}
+		return b.String()
+	}
+	r := secret.New().With(token)
+	known := secret.New(token)
+	for name, form := range map[string]string{
+		".NET":    strings.NewReplacer("+", `\u002B`, "/", `\u002F`, `"`, `\u0022`, "<", `\u003C`, ">", `\u003E`, "&", `\u0026`, "'", `\u0027`, `\`, `\\`).Replace(token),
+		"all \\u": each(`\u%04x`), "all \\U": each(`\u%04X`), "\\u{}": each(`\u{%x}`), "\\x": each(`\x%02x`), "&#x": each("&#x%02X;"), "&#": each("&#%d;"),
+		"entities": strings.NewReplacer("+", "&plus;", "&", "&amp;", `"`, "&quot;", "<", "&lt;", ">", "&gt;", "'", "&apos;").Replace(token),
+		"percent":  each("%%%02X"), "percent twice": each("%%25%02x"), "percent three times": each("%%2525%02X"), "%u": each("%%u%04x"),
+		"query of JSON": url.QueryEscape(each(`\u%04x`)), "JSON of HTML": strings.ReplaceAll(each("&#x%02x;"), "&", `\u0026`),
+		"UTF-16": wide(token, false), "UTF-16 big endian": wide(token, true), "UTF-16 with a mark": "\xff\xfe" + wide(token, false),
+		"base64 of a header": b64([]byte("Bearer " + token)), "of a user": b64([]byte("tidegate:" + token)), "behind a name": "Basic_" + b64([]byte("x:"+token)),
+		"base64 of UTF-16": b64([]byte(wide(token, false))), "base64url": base64.RawURLEncoding.EncodeToString([]byte("Authorization: Bearer " + token + "\n")),
+		"escaped base64": strings.ReplaceAll(url.QueryEscape(b64([]byte(token))), "%", "%25"),
+	} {
+		for _, redactor := range []*secret.Redactor{r, known} {
+			got := redactor.Redact(`{"a":"begin ` + form + ` end"}`)
+			if !strings.Contains(got, secret.Mask) || !strings.HasPrefix(got, `{"a":"begin `) || !strings.HasSuffix(got, ` end"}`) || strings.Contains(got, form) {
+				t.Errorf("%s: %q", name, got)
+			}
+		}
+		if got := r.RedactCut("begin " + form[:len(form)*9/10]); strings.Contains(name, "\\u") && !strings.HasSuffix(got, secret.Mask) {
+			t.Errorf("%s, cut off: %q", name, got)
+		}
+	}
+	for _, text := range []string{
+		"", "%", "100% \\ &", `C:\users\x`, "a%2Bb%252Bc &amp; &#x2B; \\u002B \\u{zz} \\ud800", "dGhpcyBpcyBub3QgYSBzZWNyZXQgYXQgYWxs", "\x00\x00", strings.Repeat("Zm9v", 100),
+	} {
+		if got := r.Redact(text); got != text {
+			t.Errorf("%q became %q", text, got)
+		}
+	}
+}
+
+// Texts that are made to be slow cost no more than others of their length.
+func TestHostileEscapes(t *testing.T) {
+	t.Parallel()
+	r := secret.New("hunter2-hunter2", "%25%25%25%25")
+	for _, unit := range []string{"%25", "%2525", `\\`, `\u005c`, "&amp;", "&", `\u{`, "QUFB", "\x00", "&#x26;#x26;"} {
+		text := strings.Repeat(unit, 1<<18/len(unit))
+		began := time.Now()
+		_ = r.RedactCut(text)
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("256 KiB of %q took %v", unit, took)
 		}
 	}
 }
