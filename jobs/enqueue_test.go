@@ -205,7 +205,7 @@ func TestEnqueueCostsOneCall(t *testing.T) {
 	server.ResetStats(t)
 	b.enqueue(jobs.Delay(time.Hour))
 	// The first of its queue notifies the workers when to look.
-	want = map[string]int64{"evalsha": 1, "exists": 1, "hset": 2, "zadd": 2, "zrank": 1, "publish": 1, "time": 1}
+	want = map[string]int64{"evalsha": 1, "exists": 1, "hset": 2, "zadd": 2, "zrange": 1, "publish": 1, "time": 1}
 	if diff := cmp.Diff(want, server.CommandStats(t)); diff != "" {
 		t.Errorf("commands of an enqueue for later (-want +got):\n%s", diff)
 	}
@@ -283,7 +283,7 @@ func TestEnqueueManyAnswersEachJob(t *testing.T) {
 				5: fmt.Sprintf("jobs: enqueue: destination %q is not known; known are ", "elsewhere-"+b.dest),
 			}[i%8]
 			if want != "" {
-				if r.Job != nil || !errors.Is(r.Err, jobs.ErrInvalid) || !strings.HasPrefix(fmt.Sprint(r.Err), want) {
+				if r.Job != nil || !jobs.Refused(r.Err) || errors.Is(r.Err, jobs.ErrInvalid) != (i%8 != 5) || !strings.HasPrefix(fmt.Sprint(r.Err), want) {
 					t.Errorf("result %d of %d: job %v, error %v; want %s", i, n, r.Job, r.Err, want)
 				}
 				continue

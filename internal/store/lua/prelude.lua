@@ -236,12 +236,12 @@ local function to_timed(id, key, state, at, reason)
   redis.call('HSET', key, 'state', state)
 end
 
--- The end of a wait: at, but not later than its length from now, in case the clock has gone
--- back. Without a length the job waits for a given instant, which stays. Records the end if it
+-- The end of a wait: at, but not more than a second later than its length from now, in case the clock
+-- has gone back. Without a length the job waits for a given instant, which stays. Records the end if it
 -- has changed and key is given.
 local function wait_end(at, wait, key)
   wait = tonumber(wait or '')
-  if not wait or at <= now + wait then
+  if not wait or at <= now + wait + 1000 then -- lengths are rounded
     return at
   end
   if key then
