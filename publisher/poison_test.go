@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -119,21 +120,40 @@ func (b *fixture) dieOfPoison(s *redistest.Server, poison string) []string {
 	return b.ageLeases()
 }
 
-// ageLeases makes the leases of all jobs in hand look lost, which takes asynq up to
-// two minutes, and returns these jobs. The next worker that starts looks for them.
+// ageLeases makes the leases of all jobs in flight look lost until the test ends, as if their worker were
+// dead: it would extend them again before the second look.
 func (b *fixture) ageLeases() []string {
 	b.t.Helper()
-	ctx := context.Background()
+	ctx := b.t.Context()
 	ids, err := b.rdb.LRange(ctx, store.ActiveKey(b.queue()), 0, -1).Result()
 	if err != nil {
 		b.t.Fatal(err)
 	}
+	var lost []redis.Z
 	for _, id := range ids {
-		z := redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id}
-		if err := b.rdb.ZAddXX(ctx, store.LeaseKey(b.queue()), z).Err(); err != nil {
-			b.t.Fatal(err)
-		}
+		lost = append(lost, redis.Z{Score: float64(time.Now().Add(-2 * time.Minute).Unix()), Member: id})
 	}
+	age := func() error { return b.rdb.ZAddXX(ctx, store.LeaseKey(b.queue()), lost...).Err() }
+	if len(lost) == 0 {
+		return ids
+	}
+	if err := age(); err != nil {
+		b.t.Fatal(err)
+	}
+	var aging sync.WaitGroup
+	aging.Go(func() {
+		tick := time.NewTicker(100 * time.Millisecond)
+		defer tick.Stop()
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-tick.C:
+				_ = age() // the next one may succeed
+			}
+		}
+	})
+	b.t.Cleanup(aging.Wait) // t.Context ends before
 	return ids
 }
 

@@ -33,7 +33,7 @@ func incidents(cause string) string { return `circuit_breaker_incidents_total{ca
 func TestIncidentsAreCountedOnce(t *testing.T) {
 	t.Parallel()
 	r := newFixture(t, redistest.Database(t), fakeapi.Options{Latency: 5 * time.Millisecond})
-	rules := breaker.Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond}
+	rules := breaker.Options{FailureThreshold: 1, Cooldown: 100 * time.Millisecond, NoLearning: true}
 	var fleet []*instance
 	for range 3 {
 		fleet = append(fleet, r.make(metrics.Options{}, nil, rules).run())
