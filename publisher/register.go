@@ -17,17 +17,23 @@ import (
 	"github.com/tidegate/tidegate/breaker"
 )
 
-// registerEvery is the interval of a worker's heartbeat. Each one also writes the worker's
-// destinations again, for a Redis that has lost its data.
-const registerEvery = 10 * time.Second
+const (
+	// registerEvery is the interval of a worker's heartbeat. Each one also writes the worker's
+	// destinations and queues again.
+	registerEvery = 10 * time.Second
+	// lostEvery is how often a worker checks whether Redis still has its record: a Redis that has lost
+	// its data knows no destination.
+	lostEvery = time.Second
+)
 
 // forgetAfter is how long the record of a crashed worker stays.
 const forgetAfter = time.Hour
 
 // register makes this worker and its destinations known to clients until ctx ends.
 func (p *Publisher) register(ctx context.Context, names []string) {
-	tick := time.NewTicker(registerEvery)
+	tick, check := time.NewTicker(registerEvery), time.NewTicker(lostEvery)
 	defer tick.Stop()
+	defer check.Stop()
 	started := time.Now()
 	compared, registered := false, false
 	var unservedAt time.Time
@@ -48,13 +54,27 @@ func (p *Publisher) register(ctx context.Context, names []string) {
 		if err != nil && ctx.Err() == nil {
 			p.o.Logger.DebugContext(ctx, "destinations could not be registered", "error", err)
 		}
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-p.reached:
+		for due := false; !due; {
+			select {
+			case <-ctx.Done():
+				return
+			case <-check.C:
+				due = p.lost(ctx)
+			case <-tick.C:
+				due = true
+			case <-p.reached:
+				due = true
+			}
 		}
 	}
+}
+
+// lost reports whether Redis does not have the worker's record; false while Redis is away.
+func (p *Publisher) lost(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, lostEvery)
+	defer cancel()
+	known, err := p.rdb.HExists(ctx, p.ns.WorkersKey(), p.o.Worker).Result()
+	return err == nil && !known
 }
 
 func (p *Publisher) heartbeat(ctx context.Context, names []string, started time.Time) error {
