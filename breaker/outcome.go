@@ -25,6 +25,7 @@ type Outcome struct {
 	busy      bool   // 503, which some limiters answer
 	job       uint64 // a hash of its id; 0 is unknown
 	cost      int    // 0 is as permitted
+	ongoing   bool
 }
 
 // outageKind is what a call counts for an outage: only calls of the same kind add up.
@@ -108,6 +109,14 @@ func (o Outcome) WithJob(id string) Outcome {
 // window, for which the next calls wait.
 func (o Outcome) WithCost(n int) Outcome {
 	o.cost = max(0, min(n, maxCost))
+	return o
+}
+
+// Ongoing says that the call goes on after its outcome: the body of the response is still read. With
+// [Options.FleetConcurrency] or KeyConcurrency its slot stays taken until [Permit.End], and until its lease
+// ends at the latest.
+func (o Outcome) Ongoing() Outcome {
+	o.ongoing = true
 	return o
 }
 

@@ -290,7 +290,7 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		"permit", token(p.id), "generation", p.generation, "outcome", outcomeNames[o.kind], "scope", string(o.scope),
 		"hint", millis(hint), "threshold", c.threshold(), "left", left, "reset_in", reset, "limit", limit, "windows", windows,
 		"reason", why.reason, "permanent", why.permanent, "credentials", why.id, "retry", millis(why.retry), "uncalled", why.uncalled,
-		"outage", outageNames[c.outage(&o)], "busy", o.busy, "job", o.jobToken(), "outage_threshold", c.outageThreshold()))...)
+		"keep", o.ongoing && p.slot(), "outage", outageNames[c.outage(&o)], "busy", o.busy, "job", o.jobToken(), "outage_threshold", c.outageThreshold()))...)
 	if err != nil {
 		c.joinLater(p.key)
 		return c.countLocally(owner, o, refused(err)), unavailable("report", c.name(p.key), err)
@@ -300,6 +300,34 @@ func (p Permit) send(ctx context.Context, owner string, o Outcome) (Status, erro
 		return r.of(owner).statusAt(r.now, c.clock.now()), nil
 	}
 	return c.statusOf(owner), nil
+}
+
+// slot reports whether the call holds a slot of a configured concurrency.
+func (p Permit) slot() bool {
+	return p.Metered() && (p.c.options.FleetConcurrency > 0 || p.key != "" && p.c.options.KeyConcurrency > 0)
+}
+
+// End frees the slot of a call that was reported as [Outcome.Ongoing]; of another one it does nothing. An
+// error, which wraps [ErrUnavailable], says that the slot is taken until the lease ends.
+func (p Permit) End(ctx context.Context) error {
+	if p.c == nil || !p.slot() {
+		return nil
+	}
+	return p.free(ctx, nil)
+}
+
+// free gives back what the permit holds in Redis, and what it has taken.
+func (p Permit) free(ctx context.Context, taken []any) error {
+	c := p.c
+	ctx, cancel := bounded(ctx)
+	defer cancel()
+	r, err := c.run(ctx, p.key, releaseScript, nil, slices.Concat(c.unmetered(p.key), c.caps(p.key), taken, named("permit", token(p.id)))...)
+	if err != nil {
+		c.joinLater(p.key)
+		return unavailable("release", c.name(p.key), err)
+	}
+	c.wakeHere(p.key, &r)
+	return nil
 }
 
 // corrects reports whether the call has cost something else than the permit took.
@@ -391,16 +419,7 @@ func (p Permit) Release(ctx context.Context) error {
 		}
 		return nil
 	}
-	ctx, cancel := bounded(ctx)
-	defer cancel()
-	r, err := c.run(ctx, p.key, releaseScript, nil, slices.Concat(c.unmetered(p.key), c.caps(p.key), p.taken(), named(
-		"permit", token(p.id), "first", first))...)
-	if err != nil {
-		c.joinLater(p.key)
-		return unavailable("release", c.name(p.key), err)
-	}
-	c.wakeHere(p.key, &r)
-	return nil
+	return p.free(ctx, slices.Concat(p.taken(), named("first", first)))
 }
 
 // taken is what the permit took of declared limits, as release.lua takes it.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 	"net/http"
+	"sync"
 	"sync/atomic"
 	"time"
 )
@@ -45,19 +46,33 @@ func (c *call) answered() bool {
 	return c.over.CompareAndSwap(false, true)
 }
 
-// handOver passes the call's context to the body.
-func (c *call) handOver(resp *http.Response) {
+// hasBody reports whether a response goes on behind its header.
+func hasBody(resp *http.Response) bool { return resp.Body != nil && resp.Body != http.NoBody }
+
+// handOver passes the call's context to the body. ended is called when that has been read or closed, or
+// when the caller's context ends; nil if nothing waits for that.
+func (c *call) handOver(resp *http.Response, ended func()) {
 	if resp.Request == c.req {
 		resp.Request = c.origin
 	}
-	if c.cancel == nil {
-		return
-	}
-	if resp.Body == nil || resp.Body == http.NoBody {
+	if !hasBody(resp) {
 		c.end()
 		return
 	}
-	body := &body{ReadCloser: resp.Body, end: c.end}
+	if c.cancel == nil && ended == nil {
+		return
+	}
+	end := c.end
+	if ended != nil {
+		once := sync.OnceFunc(ended)
+		stop := context.AfterFunc(c.origin.Context(), once)
+		end = func() {
+			c.end()
+			stop()
+			once()
+		}
+	}
+	body := &body{ReadCloser: resp.Body, end: end}
 	resp.Body = body
 	if w, ok := body.ReadCloser.(io.Writer); ok { // 101 Switching Protocols
 		resp.Body = writableBody{body, w}

@@ -83,7 +83,12 @@ func (t *Transport) RoundTrip(req *http.Request) (resp *http.Response, err error
 	inTime := call.answered()
 	if resp != nil {
 		outcome = t.judge(resp, time.Now())
-		call.handOver(resp)
+		var ended func()
+		if hasBody(resp) && permit.Metered() {
+			// The API works on it until the body ends. The outcome counts from the header on.
+			outcome, ended = outcome.Ongoing(), func() { t.end(req, permit) }
+		}
+		call.handOver(resp, ended)
 		return resp, err
 	}
 	outcome, err = judgeError(req.Context(), err, inTime)
@@ -112,6 +117,15 @@ func (t *Transport) refuse(req *http.Request, err error) (*http.Response, error)
 		return openResponse(req, open), nil
 	}
 	return nil, fmt.Errorf("breakerhttp: %w: %w", ErrNotSent, err)
+}
+
+// end frees the slot of a request whose body has ended.
+func (t *Transport) end(req *http.Request, permit breaker.Permit) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(req.Context()), breaker.DefaultTimeout)
+	defer cancel()
+	if err := permit.End(ctx); err != nil {
+		t.log.Warn("the slot of a request could not be freed; it is free when its lease ends", "breaker", t.breaker.Key(permit.Key()).Name(), "error", err)
+	}
 }
 
 // report reports the outcome, also if the request's context has ended with the call.

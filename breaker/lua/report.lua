@@ -25,6 +25,7 @@
 --               uncalled: there were none, and no call was made
 --   rates, key_rates, cost, key_cost, at  as in release.lua, of a call that was not made, and of one
 --               that has cost true_cost
+--   keep        the call goes on, and its slot stays taken until it is released
 --   outage      what counts for an outage: "down" (5xx, no answer), "401" or "403"; busy: 503; job: its id
 --               if known, calls of one job count once; outage_threshold: how many calls open
 -- Result
@@ -75,7 +76,12 @@ local function end_metered(b, metered, ramp_counts)
 end
 
 local function apply(b)
-  local metered = end_call(b, id)
+  local metered
+  if given('keep') ~= '' then
+    metered = redis.call('ZSCORE', b.inflight_key, id)
+  else
+    metered = end_call(b, id)
+  end
   count_reported(b)
   if outcome == 'success' and b.learned_since > 0 and (metered or first_report()) then
     count_accepted(b, 1, 0)
