@@ -153,6 +153,9 @@ func fromRecord(fields map[string]string) (*Job, error) {
 	}
 	status, ok := statusOf[fields[store.FieldState]]
 	if !ok {
+		if fields[store.FieldState] == "archived" {
+			return nil, fmt.Errorf("job %s: a tool of asynq has archived it: run tidegate doctor, which makes it a failed job that can be retried", j.ID)
+		}
 		return nil, fmt.Errorf("job %s: state %q is not known to this version", j.ID, clip(fields[store.FieldState]))
 	}
 	j.Status = status

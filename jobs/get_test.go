@@ -87,7 +87,7 @@ func TestGetOfARecordThatCannotBeRead(t *testing.T) {
 	job := b.enqueue()
 	b.set(job.ID, store.FieldState, "archived")
 	_, err := b.Get(context.Background(), job.ID)
-	want := "jobs: get " + job.ID + ": job " + job.ID + `: state "archived" is not known to this version`
+	want := "jobs: get " + job.ID + ": job " + job.ID + ": a tool of asynq has archived it: run tidegate doctor, which makes it a failed job that can be retried"
 	if err == nil || err.Error() != want || errors.Is(err, jobs.ErrNotFound) {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -153,7 +153,7 @@ func TestRecordsThatCannotBeRead(t *testing.T) {
 		{"nothing", map[string]string{}, "store: decode task message: id or queue missing"},
 		{"garbage", map[string]string{"msg": "\xff"}, "store: decode task message: "},
 		{"another application's", map[string]string{"msg": string(foreign.AppendTo(nil)), "state": "pending"}, `job 1: queue "default" is not one of Tidegate's`},
-		{"an unknown state", recordOf(t, nil, "1", "state", "archived"), `job 0199: state "archived" is not known to this version`},
+		{"an unknown state", recordOf(t, nil, "1", "state", "archived"), "job 0199: a tool of asynq has archived it: run tidegate doctor, which makes it a failed job that can be retried"},
 		{"no state", recordOf(t, nil, "1"), `job 0199: state "" is not known to this version`},
 		{"bad headers", recordOf(t, map[string]string{"headers": "{"}, "1", "state", "pending"), "job 0199: header headers: unexpected end of JSON input"},
 		{"bad policy", recordOf(t, map[string]string{"retry": `{`}, "1", "state", "pending"), "job 0199: header retry: unexpected end of JSON input"},
